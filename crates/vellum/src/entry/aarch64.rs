@@ -1,0 +1,94 @@
+//! aarch64 stage-1 entries, 4 KiB granule, 4 levels (Arm ARM DDI 0487, chapter D8), TTBR0 half.
+//!
+//! Bits of a valid descriptor: 0 valid, 1 table or page (clear: block), 6 user (AP[1]), 7 read-only (AP[2]), 8..=9 inner
+//! shareable, 10 access flag, 11 not global, 12..=47 address, 51 dirty-bit modifier, 53 and 54 no-execute. With
+//! hardware-managed dirty state (FEAT_HAFDBS) a leaf with DBM set and AP[2] set is *writable-clean*: hardware clears AP[2] on the first
+//! write. So writable = DBM, dirty = DBM and not AP[2]; a read-only leaf has DBM clear and AP[2] set.
+//!
+//! Invalid descriptors: bit 0 clear, kind in bits 1..=4, payload in bits 12..=63. Not inverted: Arm does not speculate past an
+//! invalid descriptor.
+
+use super::{Codec, Entry, Flags};
+use crate::addr::{Level, Pfn, Va};
+
+const VALID: u64 = 1 << 0;
+const TABLE: u64 = 1 << 1;
+const USER: u64 = 1 << 6;
+const READ_ONLY: u64 = 1 << 7;
+const SHAREABLE: u64 = 3 << 8;
+const ACCESS_FLAG: u64 = 1 << 10;
+const NOT_GLOBAL: u64 = 1 << 11;
+const DBM: u64 = 1 << 51;
+const PXN: u64 = 1 << 53;
+const UXN: u64 = 1 << 54;
+const ADDR: u64 = ((1 << 48) - 1) & !0xfff;
+
+const KIND: u64 = 0xf << 1;
+const RESERVED: u64 = 1 << 1;
+const PARKED: u64 = 2 << 1;
+const MOVING: u64 = 3 << 1;
+const DETACHED: u64 = 4 << 1;
+const GONE: u64 = 5 << 1;
+
+/// The aarch64 format.
+#[derive(Clone, Copy, Debug)]
+pub struct Aarch64;
+
+impl Codec for Aarch64 {
+    #[inline]
+    fn encode(entry: Entry, level: Level) -> u64 {
+        match entry {
+            Entry::Empty => 0,
+            Entry::Reserved => RESERVED,
+            Entry::Table(p) => VALID | TABLE | p.addr(),
+            Entry::Leaf(p, f) => {
+                VALID
+                    | USER
+                    | SHAREABLE
+                    | NOT_GLOBAL
+                    | PXN
+                    | if level == Level::ONE { TABLE } else { 0 }
+                    | if f.write { DBM } else { 0 }
+                    | if f.write && f.dirty { 0 } else { READ_ONLY }
+                    | if f.accessed { ACCESS_FLAG } else { 0 }
+                    | if f.exec { 0 } else { UXN }
+                    | p.addr()
+            }
+            Entry::Parked(p) => PARKED | p.addr(),
+            Entry::Moving(p) => MOVING | p.addr(),
+            Entry::Detached(p) => DETACHED | p.addr(),
+            Entry::Gone(g) => GONE | g << 12,
+        }
+    }
+
+    #[inline]
+    fn decode(raw: u64, level: Level) -> Entry {
+        let pfn = Pfn((raw & ADDR) >> 12);
+        if raw & VALID != 0 {
+            if level > Level::ONE && raw & TABLE != 0 {
+                return Entry::Table(pfn);
+            }
+            return Entry::Leaf(
+                pfn,
+                Flags {
+                    write: raw & DBM != 0,
+                    exec: raw & UXN == 0,
+                    accessed: raw & ACCESS_FLAG != 0,
+                    dirty: raw & DBM != 0 && raw & READ_ONLY == 0,
+                },
+            );
+        }
+        match raw & KIND {
+            RESERVED => Entry::Reserved,
+            PARKED => Entry::Parked(pfn),
+            MOVING => Entry::Moving(pfn),
+            DETACHED => Entry::Detached(pfn),
+            GONE => Entry::Gone(raw >> 12),
+            _ => Entry::Empty,
+        }
+    }
+
+    fn user_end(_levels: u8) -> Va {
+        Va(1 << 48)
+    }
+}

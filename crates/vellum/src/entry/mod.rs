@@ -1,0 +1,68 @@
+//! What a page-table entry can mean, apart from how a machine writes it down.
+//!
+//! The page table is the only map of an address space, so an entry says more than hardware asks: whether a slot belongs to
+//! a region that has no page there yet, and, for absent pages, what became of them. Hardware ignores every bit of an entry
+//! that is not present, which gives the software kinds their room. A [`Codec`] writes these meanings in the format of one
+//! MMU; `x86_64` and `aarch64` are the two.
+//!
+//! Leaves carry no software bits: whether a read-only leaf is copy-on-write follows from its region and its frame.
+
+pub mod aarch64;
+pub mod x86_64;
+
+use crate::addr::{Level, Pfn, Va};
+
+pub use aarch64::Aarch64;
+pub use x86_64::X86_64;
+
+/// Rights and marks of a leaf.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flags {
+    /// May be written without a fault.
+    pub write: bool,
+    /// May be fetched from.
+    pub exec: bool,
+    /// Was used since the bit was last cleared.
+    pub accessed: bool,
+    /// Was written since the bit was last cleared. Never set on a leaf that is not writable.
+    pub dirty: bool,
+}
+
+/// The meaning of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Nothing is mapped here and no region claims it. All bits zero in every format.
+    Empty,
+    /// In a region, no page yet. At level 2 and up it stands for everything below the slot.
+    Reserved,
+    /// The node one level down.
+    Table(Pfn),
+    /// A mapped block; its size is the level's.
+    Leaf(Pfn, Flags),
+    /// A resident frame nobody may access through this entry (`PROT_NONE`).
+    Parked(Pfn),
+    /// In transit: its old translation is being invalidated, or it is about to appear elsewhere. Whoever meets it waits.
+    Moving(Pfn),
+    /// A node cut off from the tree, its invalidation under way. Whoever meets it waits.
+    Detached(Pfn),
+    /// Nothing here, but translations of what was may live until this flush generation completes. Not in a region.
+    Gone(u64),
+}
+
+/// Highest generation a [`Entry::Gone`] can carry: 2^52 - 1, a flush every 100 ns for fourteen years.
+pub const MAX_GENERATION: u64 = (1 << 52) - 1;
+
+/// The format of one MMU.
+///
+/// Laws, tested for every format: `decode(encode(e), level) == e` for every entry that is legal at the level; `Empty` is 0;
+/// an entry is present to hardware exactly when it is `Table` or `Leaf`.
+pub trait Codec: Copy + 'static {
+    /// Writes a meaning down. `level` is that of the node the entry stands in.
+    fn encode(entry: Entry, level: Level) -> u64;
+    /// Reads it back.
+    fn decode(raw: u64, level: Level) -> Entry;
+    /// First address past the user half, for a table of `levels` levels.
+    fn user_end(levels: u8) -> Va;
+    /// Frame numbers at or above this do not fit an entry.
+    const PFN_END: u64 = 1 << 36;
+}

@@ -1,0 +1,92 @@
+//! x86_64 entries (Intel SDM volume 3, chapter 4; AMD APM volume 2, chapter 5), 4 and 5 levels.
+//!
+//! Bits of a present entry: 0 present, 1 writable, 2 user, 5 accessed, 6 dirty, 7 page size (levels 2 and 3), 12..=51 frame
+//! address (bit 12 of a large leaf is PAT, kept 0), 63 no-execute. Tables give every right; leaves decide.
+//!
+//! Absent entries: bit 0 clear, kind in bits 1..=4, payload in bits 12..=63. Frame payloads are kept with their address bits
+//! *inverted*: the processor may speculate past the present bit (L1TF), and an inverted address points above any memory.
+
+use super::{Codec, Entry, Flags};
+use crate::addr::{Level, Pfn, Va};
+
+const PRESENT: u64 = 1 << 0;
+const WRITE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+const SIZE: u64 = 1 << 7;
+const NO_EXEC: u64 = 1 << 63;
+const ADDR: u64 = ((1 << 52) - 1) & !0xfff;
+
+const KIND: u64 = 0xf << 1;
+const RESERVED: u64 = 1 << 1;
+const PARKED: u64 = 2 << 1;
+const MOVING: u64 = 3 << 1;
+const DETACHED: u64 = 4 << 1;
+const GONE: u64 = 5 << 1;
+
+/// The x86_64 format.
+#[derive(Clone, Copy, Debug)]
+pub struct X86_64;
+
+#[inline]
+const fn inverted(pfn: Pfn) -> u64 {
+    !pfn.addr() & ADDR
+}
+
+impl Codec for X86_64 {
+    #[inline]
+    fn encode(entry: Entry, level: Level) -> u64 {
+        match entry {
+            Entry::Empty => 0,
+            Entry::Reserved => RESERVED,
+            Entry::Table(p) => PRESENT | WRITE | USER | ACCESSED | p.addr(),
+            Entry::Leaf(p, f) => {
+                PRESENT
+                    | USER
+                    | if f.write { WRITE } else { 0 }
+                    | if f.accessed { ACCESSED } else { 0 }
+                    | if f.dirty { DIRTY } else { 0 }
+                    | if f.exec { 0 } else { NO_EXEC }
+                    | if level > Level::ONE { SIZE } else { 0 }
+                    | p.addr()
+            }
+            Entry::Parked(p) => PARKED | inverted(p),
+            Entry::Moving(p) => MOVING | inverted(p),
+            Entry::Detached(p) => DETACHED | inverted(p),
+            Entry::Gone(g) => GONE | g << 12,
+        }
+    }
+
+    #[inline]
+    fn decode(raw: u64, level: Level) -> Entry {
+        if raw & PRESENT != 0 {
+            let pfn = Pfn((raw & ADDR) >> 12);
+            if level > Level::ONE && raw & SIZE == 0 {
+                return Entry::Table(pfn);
+            }
+            return Entry::Leaf(
+                pfn,
+                Flags {
+                    write: raw & WRITE != 0,
+                    exec: raw & NO_EXEC == 0,
+                    accessed: raw & ACCESSED != 0,
+                    dirty: raw & DIRTY != 0,
+                },
+            );
+        }
+        let pfn = Pfn((!raw & ADDR) >> 12);
+        match raw & KIND {
+            RESERVED => Entry::Reserved,
+            PARKED => Entry::Parked(pfn),
+            MOVING => Entry::Moving(pfn),
+            DETACHED => Entry::Detached(pfn),
+            GONE => Entry::Gone(raw >> 12),
+            _ => Entry::Empty,
+        }
+    }
+
+    fn user_end(levels: u8) -> Va {
+        Va(1 << if levels == 5 { 56 } else { 47 })
+    }
+}

@@ -1,0 +1,123 @@
+//! What can go wrong, as small enums.
+//!
+//! One enum per question a caller can ask next. Exhaustion is an ordinary answer: no verb panics on it, and every verb says
+//! in its doc what state a failure leaves behind.
+
+use core::fmt;
+
+/// Why three numbers are not a range of pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RangeError {
+    /// Start or length is not a multiple of 4096.
+    Unaligned,
+    /// The length is zero.
+    Empty,
+    /// The range wraps, or ends past the user half.
+    OutOfSpace,
+}
+
+/// There is no frame, or no table node, to be had. The state is as it was before the verb.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoMemory;
+
+/// Why a verb on a space was refused. Unless the verb says otherwise, nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpaceError {
+    /// The range is none.
+    Range(RangeError),
+    /// No frame or table node could be had.
+    NoMemory,
+    /// A page of the range lies in no region.
+    Unmapped,
+    /// Something is mapped there already and the caller did not ask to replace it.
+    Occupied,
+    /// No hole of that length and alignment exists in the user half.
+    NoHole,
+    /// The rights asked for are more than the region can give.
+    Rights,
+    /// The machine has no leaf of that size, or the range is not a multiple of it.
+    LeafSize,
+}
+
+/// Why a fault could not be served: what a kernel turns into a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultError {
+    /// The address lies in no region (`SIGSEGV`, `SEGV_MAPERR`).
+    Unmapped,
+    /// The region does not give the right asked for (`SIGSEGV`, `SEGV_ACCERR`).
+    Rights,
+    /// No frame or table node could be had.
+    NoMemory,
+}
+
+/// A switch that does not exist, or a value it does not take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConfigError {
+    /// No switch has that name.
+    UnknownSwitch,
+    /// The switch does not take that value; the string says what it takes.
+    BadValue(&'static str),
+}
+
+impl From<NoMemory> for SpaceError {
+    fn from(_: NoMemory) -> Self {
+        SpaceError::NoMemory
+    }
+}
+
+impl From<RangeError> for SpaceError {
+    fn from(e: RangeError) -> Self {
+        SpaceError::Range(e)
+    }
+}
+
+impl From<NoMemory> for FaultError {
+    fn from(_: NoMemory) -> Self {
+        FaultError::NoMemory
+    }
+}
+
+impl fmt::Display for RangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RangeError::Unaligned => "start and length must be multiples of 4096",
+            RangeError::Empty => "the length is zero",
+            RangeError::OutOfSpace => "the range ends past the user half of the address space",
+        })
+    }
+}
+
+impl fmt::Display for NoMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("out of physical memory")
+    }
+}
+
+impl fmt::Display for SpaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpaceError::Range(e) => e.fmt(f),
+            SpaceError::NoMemory => NoMemory.fmt(f),
+            SpaceError::Unmapped => f.write_str("part of the range is not mapped"),
+            SpaceError::Occupied => f.write_str("part of the range is mapped already"),
+            SpaceError::NoHole => f.write_str("no hole of that length"),
+            SpaceError::Rights => f.write_str("the region does not allow those rights"),
+            SpaceError::LeafSize => f.write_str("the machine has no leaf of that size, or the range is no multiple of it"),
+        }
+    }
+}
+
+impl fmt::Display for FaultError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FaultError::Unmapped => f.write_str("the address is not mapped"),
+            FaultError::Rights => f.write_str("the region does not allow that access"),
+            FaultError::NoMemory => NoMemory.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for RangeError {}
+impl core::error::Error for NoMemory {}
+impl core::error::Error for SpaceError {}
+impl core::error::Error for FaultError {}

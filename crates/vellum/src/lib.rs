@@ -1,0 +1,21 @@
+//! Physical memory and address spaces, to put under a kernel, a unikernel or a hypervisor.
+//!
+//! You implement one trait, [`machine::Machine`], hand in memory for the metadata, and call the verbs of `Vm`: map, unmap,
+//! protect, remap, advise, fork, fault, query, copy in and out. The library allocates nothing by itself, keeps no globals, and never
+//! panics because memory ran out.
+//!
+//! Start at [`machine`] for what you provide, [`config`] for what can be switched, [`space`] for the verbs.
+#![no_std]
+
+pub mod addr;
+pub mod config;
+pub mod entry;
+pub mod error;
+pub mod frame;
+pub mod machine;
+pub mod space;
+pub mod stats;
+pub mod sync;
+pub mod tlb;
+pub mod vm;
+pub mod zero;

@@ -1,0 +1,348 @@
+//! What the subsystem asks of the machine below it.
+//!
+//! One trait, `&self` methods, no globals: a machine is a value, and two of them live in one process without knowing of each
+//! other (the simulator depends on it, so do tests). Every hardware act says its reach: this CPU, these CPUs, or all.
+//! Hardware that differs in kind (entry format) is an associated type, so that it costs nothing on metal; hardware that
+//! differs in habit ([`MmuRules`]) is a value, so that one simulator can be any of them.
+//!
+//! Rejected: traits without `self` (one machine a program), and a trait per topic (an embedder then writes eight impls that
+//! share all their state).
+
+use core::ptr::NonNull;
+
+use crate::addr::{Level, Order, Pfn, Va, VaRange};
+use crate::config::Preemption;
+use crate::entry::Codec;
+
+/// CPUs a machine may have. The bound sizes [`CpuMask`]; 256 covers the largest machine in our presets twice.
+pub const MAX_CPUS: usize = 256;
+/// Memory nodes a machine may have.
+pub const MAX_NODES: usize = 16;
+
+/// A CPU's number, from 0 to `topology().cpus - 1`.
+pub type CpuId = usize;
+
+/// A memory node: a run of frames at one distance from each CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeInfo {
+    /// First frame.
+    pub first: Pfn,
+    /// Number of frames.
+    pub frames: u64,
+}
+
+/// What the machine is made of. Fixed for its life.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    /// CPUs, at least 1, at most [`MAX_CPUS`].
+    pub cpus: usize,
+    /// Memory nodes in use, at least 1, at most [`MAX_NODES`]; the first `nodes` items of the arrays below count.
+    pub nodes: usize,
+    /// The frames of each node. Nodes do not overlap.
+    pub node: [NodeInfo; MAX_NODES],
+    /// The node of each CPU; a node no CPU names has no CPUs (slow memory).
+    pub cpu_node: [u8; MAX_CPUS],
+    /// Distance from node to node in ACPI SLIT units: 10 is local.
+    pub distance: [[u8; MAX_NODES]; MAX_NODES],
+}
+
+impl Topology {
+    /// A machine of one node: `cpus` CPUs and the frames from `first`.
+    pub const fn flat(cpus: usize, first: Pfn, frames: u64) -> Topology {
+        let none = NodeInfo { first: Pfn(0), frames: 0 };
+        let mut node = [none; MAX_NODES];
+        node[0] = NodeInfo { first, frames };
+        Topology { cpus, nodes: 1, node, cpu_node: [0; MAX_CPUS], distance: [[10; MAX_NODES]; MAX_NODES] }
+    }
+    /// One past the highest frame number of any node.
+    pub fn frames_end(&self) -> u64 {
+        self.node[..self.nodes].iter().map(|n| n.first.0 + n.frames).max().unwrap_or(0)
+    }
+    /// The lowest frame number of any node.
+    pub fn frames_start(&self) -> u64 {
+        self.node[..self.nodes].iter().map(|n| n.first.0).min().unwrap_or(0)
+    }
+    /// The node that holds `pfn`, if one does.
+    #[inline]
+    pub fn node_of(&self, pfn: Pfn) -> Option<usize> {
+        (0..self.nodes).find(|&n| pfn.0.wrapping_sub(self.node[n].first.0) < self.node[n].frames)
+    }
+}
+
+/// How translations on other CPUs are invalidated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Invalidation {
+    /// An interrupt asks each CPU to do it (x86_64).
+    Interrupt,
+    /// One instruction reaches every CPU (aarch64, newer AMD).
+    Broadcast,
+}
+
+/// What this MMU does and does not do by itself. The verbs of `space` and `tlb` read these, never the architecture's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MmuRules {
+    /// Levels of the page table the machine walks, 4 or 5.
+    pub levels: u8,
+    /// Largest leaf: 1 GiB or 2 MiB.
+    pub max_leaf: Order,
+    /// The walker sets the accessed and dirty bits itself.
+    pub hardware_ad: bool,
+    /// A fault drops the faulting address's translation on its CPU (x86). If not, the handler does before it returns.
+    pub fault_invalidates: bool,
+    /// Changing address, size or table under a live entry must go through "absent, flush" first.
+    pub break_before_make: bool,
+    /// Address-space identifiers the TLB keeps apart, 0 when a root load flushes everything. Identifier 0 is never given.
+    pub contexts: u16,
+    /// How other CPUs' translations are dropped.
+    pub invalidation: Invalidation,
+}
+
+/// A space's identifier in TLBs that keep several apart; 0 where they do not, or when identifiers ran out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ContextId(pub u16);
+
+/// A root to run on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Root {
+    /// The root node's frame.
+    pub table: Pfn,
+    /// The space's identifier.
+    pub context: ContextId,
+    /// Drop what this CPU still holds for `context` while loading.
+    pub flush: bool,
+}
+
+/// Which translations an invalidation drops. All of these drop walk-cache entries of the same addresses too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// The translation of one address, whatever its size.
+    Page(ContextId, Va),
+    /// All translations in a range whose smallest leaf is of this level.
+    Range(ContextId, VaRange, Level),
+    /// All of one space.
+    Space(ContextId),
+    /// All of every space.
+    All,
+}
+
+/// A set of CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuMask(pub [u64; MAX_CPUS / 64]);
+
+impl CpuMask {
+    /// No CPU.
+    pub const EMPTY: CpuMask = CpuMask([0; MAX_CPUS / 64]);
+    /// Adds a CPU.
+    #[inline]
+    pub fn insert(&mut self, cpu: CpuId) {
+        self.0[cpu / 64] |= 1 << (cpu % 64);
+    }
+    /// Takes a CPU out.
+    #[inline]
+    pub fn remove(&mut self, cpu: CpuId) {
+        self.0[cpu / 64] &= !(1 << (cpu % 64));
+    }
+    /// Whether a CPU is in the set.
+    #[inline]
+    pub const fn contains(&self, cpu: CpuId) -> bool {
+        self.0[cpu / 64] & (1 << (cpu % 64)) != 0
+    }
+    /// Whether no CPU is.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|&w| w == 0)
+    }
+    /// CPUs in the set.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|w| w.count_ones() as usize).sum()
+    }
+    /// The CPUs in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
+        self.0.iter().enumerate().flat_map(|(i, &w)| {
+            let mut w = w;
+            core::iter::from_fn(move || {
+                (w != 0).then(|| {
+                    let bit = w.trailing_zeros() as usize;
+                    w &= w - 1;
+                    i * 64 + bit
+                })
+            })
+        })
+    }
+}
+
+impl core::fmt::Debug for CpuMask {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// A piece of kernel work, for machines that charge time for it ([`Event::Work`]). Clearing, copying, flushing and interrupts
+/// are not here: those are acts of the machine, which knows itself what they cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Work {
+    /// A fault was taken: entry, decoding, return.
+    Fault,
+    /// A verb was called by a program: entry and return.
+    Call,
+    /// One table node visited on the way down or along.
+    Descend,
+    /// One entry looked at in a scan.
+    Scan,
+    /// One entry written.
+    Entry,
+    /// A region found or changed.
+    Region,
+    /// A 4 KiB frame taken from this CPU's magazine, or given to it.
+    Magazine,
+    /// A magazine refilled or emptied into the allocator.
+    Refill,
+    /// A larger block allocated or freed.
+    Block,
+    /// A table node made or given back.
+    Table,
+    /// A lock taken that another CPU held last.
+    Contended,
+}
+
+/// Number of [`Work`] kinds.
+pub const WORKS: usize = Work::Contended as usize + 1;
+
+/// What a frame is used for, as the machine is told. One state at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Use {
+    /// In the allocator, a magazine or a cache of empty nodes.
+    Free,
+    /// Unmapped, its flush not complete: nobody's, and not free.
+    Pending,
+    /// A table node.
+    Table,
+    /// Slab memory.
+    Slab,
+    /// Data that programs see.
+    Data,
+    /// The shared zeros.
+    Zero,
+}
+
+/// The verbs, for machines that account by verb.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Verb {
+    /// `Vm::map`
+    Map,
+    /// `Vm::unmap`
+    Unmap,
+    /// `Vm::protect`
+    Protect,
+    /// `Vm::remap`
+    Remap,
+    /// `Vm::advise`
+    Advise,
+    /// `Vm::fork`
+    Fork,
+    /// `Vm::exit`
+    Exit,
+    /// `Vm::fault`
+    Fault,
+    /// `Vm::copy_in`, `Vm::copy_out`
+    Copy,
+}
+
+/// What the library tells a machine that wants to know. Only simulators do; metal leaves [`Machine::hook`] empty and the
+/// calls vanish.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// `count` pieces of work were done by this CPU.
+    Work(Work, u64),
+    /// This CPU is about to touch memory that other CPUs may write: a place where schedules differ.
+    Shared {
+        /// The address touched, to tell lines apart. Never to be kept in simulated state.
+        line: usize,
+        /// Whether it is written.
+        write: bool,
+    },
+    /// A block changed its use.
+    Frame {
+        /// First frame.
+        first: Pfn,
+        /// Length.
+        order: Order,
+        /// What it is from now on.
+        to: Use,
+    },
+    /// A verb starts on this CPU.
+    Begin(Verb),
+    /// The verb returns to its caller: what it promised holds from here.
+    End(Verb),
+}
+
+/// The machine below. Methods marked *local* act on the calling CPU only.
+pub trait Machine {
+    /// The entry format of this MMU.
+    type Codec: Codec;
+
+    /// CPUs, nodes, distances.
+    fn topology(&self) -> &Topology;
+    /// The habits of this MMU.
+    fn rules(&self) -> MmuRules;
+
+    /// *Local.* The CPU this runs on. Stable only between [`preempt_off`](Machine::preempt_off) and its counterpart.
+    fn cpu(&self) -> CpuId;
+    /// *Local.* From here the caller stays on this CPU and is not preempted. Nests.
+    fn preempt_off(&self);
+    /// *Local.* Undoes one `preempt_off`.
+    fn preempt_on(&self);
+
+    /// Reads an entry of a table node, with acquire order.
+    fn entry_load(&self, table: Pfn, slot: usize) -> u64;
+    /// Writes an entry of a table node, with release order. Nothing is flushed.
+    fn entry_store(&self, table: Pfn, slot: usize, raw: u64);
+    /// Exchanges an entry if it still is `old`, with acquire-release order; otherwise says what it is. The walker's own
+    /// updates of accessed and dirty bits make it fail, never get lost.
+    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64>;
+
+    /// A pointer to a frame whose use is [`Use::Table`], [`Use::Slab`], or which is about to become one of them. Valid for 4096
+    /// bytes, aligned to 4096, the same for the machine's life.
+    fn direct(&self, pfn: Pfn) -> NonNull<u8>;
+    /// Fills data frames with zeros, with the machine's best primitive for a run of that length.
+    fn clear(&self, first: Pfn, frames: u64);
+    /// Copies data frames. The runs do not overlap.
+    fn copy(&self, to: Pfn, from: Pfn, frames: u64);
+    /// Reads bytes of one data frame; `offset + bytes.len()` is at most 4096.
+    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]);
+    /// Writes bytes of one data frame; `offset + bytes.len()` is at most 4096.
+    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]);
+
+    /// *Local.* Runs on `root` from here, or on no user root at all. Where [`MmuRules::contexts`] is 0 it drops every user
+    /// translation of this CPU; elsewhere only if [`Root::flush`] says so.
+    fn load_root(&self, root: Option<Root>);
+    /// *Local.* Drops translations of this CPU; done when it returns.
+    fn flush_local(&self, scope: Scope);
+    /// Drops translations on `cpus` (the caller's own CPU, if in the set, included); done on all of them when it returns. Waits by
+    /// [`relax`](Machine::relax). Called without locks held that an interrupt handler could want.
+    fn flush_remote(&self, cpus: &CpuMask, scope: Scope);
+    /// *Local.* Serves the flush requests pending for this CPU, then pauses. Every wait loop of the library calls it.
+    fn relax(&self);
+    /// *Local.* A clock that never runs backwards on one CPU, in cycles.
+    fn now(&self) -> u64;
+
+    /// The preemption model in force; it may change while running.
+    fn preemption(&self) -> Preemption {
+        Preemption::Voluntary
+    }
+    /// A place where the caller may be rescheduled. Called with no lock held.
+    fn sched_point(&self) {}
+    /// Prepares a new root node before its first load: a kernel copies its own half here.
+    fn prepare_root(&self, root: Pfn) {
+        let _ = root;
+    }
+    /// What simulators watch.
+    #[inline(always)]
+    fn hook(&self, event: Event) {
+        let _ = event;
+    }
+}

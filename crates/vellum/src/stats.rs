@@ -1,0 +1,107 @@
+//! Counters, one block a CPU, read as a sum.
+//!
+//! Each CPU adds to its own block, so that counting never shares a written cache line; a reader sums the blocks and may see
+//! a sum that no instant had. Names are those of Linux's `/proc/vmstat` where it has one. Gauges (`nr_*` of pages) are
+//! kept the same way: a CPU's part may be negative, only the sum means something.
+
+use core::sync::atomic::{AtomicI64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// A counter or gauge.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(usize)]
+        pub enum Counter { $($(#[$doc])* $variant,)* }
+
+        impl Counter {
+            /// Every counter, in the order they are printed.
+            pub const ALL: &[Counter] = &[$(Counter::$variant,)*];
+            /// The counter's public name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Counter::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Faults served, of every kind.
+    Faults = "pgfault",
+    /// Faults refused: no region, or not the right.
+    FaultsRefused = "pgfault_refused",
+    /// Faults that found the entry already as they needed it.
+    FaultsSpurious = "pgfault_spurious",
+    /// Faults served by the shared zero page.
+    FaultsZero = "zero_page_fault",
+    /// Write faults that copied a shared page.
+    CowCopies = "cow_copy",
+    /// Write faults that kept the page, its last user being the one who faulted.
+    CowReuses = "cow_reuse",
+    /// Base frames allocated, a larger block counting all its frames.
+    Alloc = "pgalloc",
+    /// Base frames freed.
+    Free = "pgfree",
+    /// Allocations from the node that was wanted.
+    NumaHit = "numa_hit",
+    /// Allocations from another node than was wanted.
+    NumaMiss = "numa_miss",
+    /// Huge pages given at a fault.
+    ThpFaultAlloc = "thp_fault_alloc",
+    /// Faults that wanted a huge page and got a base page.
+    ThpFaultFallback = "thp_fault_fallback",
+    /// Huge pages made from base pages.
+    ThpCollapse = "thp_collapse_alloc",
+    /// Huge mappings split into base mappings.
+    ThpSplit = "thp_split_pmd",
+    /// Flush calls that had to reach another CPU.
+    FlushRemote = "nr_tlb_remote_flush",
+    /// Local flushes of everything, or of a whole space.
+    FlushLocalAll = "nr_tlb_local_flush_all",
+    /// Local flushes of single pages.
+    FlushLocalOne = "nr_tlb_local_flush_one",
+    /// Gauge: anonymous base pages mapped, a shared page once for each mapping.
+    AnonPages = "nr_anon_pages",
+    /// Gauge: anonymous huge pages mapped, in 2 MiB units.
+    AnonHuge = "nr_anon_transparent_hugepages",
+    /// Gauge: frames that are table nodes of a space.
+    TablePages = "nr_page_table_pages",
+    /// Gauge: frames that are slab memory.
+    SlabPages = "nr_slab",
+}
+
+/// Number of counters.
+pub const COUNTERS: usize = Counter::ALL.len();
+
+/// One CPU's counters; a whole number of cache lines.
+#[repr(C, align(64))]
+pub struct CpuCounters([AtomicI64; COUNTERS]);
+
+impl CpuCounters {
+    /// Adds to a counter. To be called by the CPU that owns the block, preemption off; a plain load and store.
+    #[inline]
+    pub fn add(&self, counter: Counter, n: i64) {
+        let cell = &self.0[counter as usize];
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+}
+
+/// A reading of every counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stats([i64; COUNTERS]);
+
+impl Stats {
+    /// The sums over `cpus`.
+    pub fn sum(cpus: &[CpuCounters]) -> Stats {
+        let mut sum = [0i64; COUNTERS];
+        for cpu in cpus {
+            for (s, c) in sum.iter_mut().zip(&cpu.0) {
+                *s = s.wrapping_add(c.load(Ordering::Relaxed));
+            }
+        }
+        Stats(sum)
+    }
+    /// One counter's value.
+    pub fn get(&self, counter: Counter) -> i64 {
+        self.0[counter as usize]
+    }
+}

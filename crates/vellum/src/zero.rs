@@ -1,0 +1,1 @@
+//! Zero pages and clearing.
