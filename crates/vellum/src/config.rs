@@ -210,6 +210,9 @@ mod tests {
             assert_eq!(Config::default().set(s.name, "bogus"), Err(ConfigError::BadValue(s.values)));
         }
         assert_eq!(Config::default().set("no.such", "on"), Err(ConfigError::UnknownSwitch));
-        assert_eq!(Config::default().set("numa", "bind:300"), Err(ConfigError::BadValue("local|interleave|bind:N|prefer:N")));
+        assert_eq!(
+            Config::default().set("numa", "bind:300"),
+            Err(ConfigError::BadValue("local|interleave|bind:N|prefer:N"))
+        );
     }
 }

@@ -102,7 +102,9 @@ impl fmt::Display for SpaceError {
             SpaceError::Occupied => f.write_str("part of the range is mapped already"),
             SpaceError::NoHole => f.write_str("no hole of that length"),
             SpaceError::Rights => f.write_str("the region does not allow those rights"),
-            SpaceError::LeafSize => f.write_str("the machine has no leaf of that size, or the range is no multiple of it"),
+            SpaceError::LeafSize => {
+                f.write_str("the machine has no leaf of that size, or the range is no multiple of it")
+            }
         }
     }
 }

@@ -1,0 +1,118 @@
+//! The laws of every entry format, and words checked by hand against the manuals.
+
+use proptest::prelude::*;
+use vellum::addr::{Level, Pfn, Va};
+use vellum::entry::{Aarch64, Codec, Entry, Flags, MAX_GENERATION, X86_64};
+
+fn flags() -> impl Strategy<Value = Flags> {
+    (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(write, exec, accessed, dirty)| Flags {
+        write,
+        exec,
+        accessed,
+        // A clean leaf that is not writable is the only kind there is.
+        dirty: dirty && write,
+    })
+}
+
+/// Any entry that is legal in a node of some level: leaves up to 1 GiB, tables above level 1, blocks aligned to their size.
+fn entry() -> impl Strategy<Value = (Entry, Level)> {
+    (1u8..=5, 0u64..1 << 36, 0..=MAX_GENERATION, flags(), 0..8u8).prop_map(|(level, frame, generation, flags, kind)| {
+        let leaf_level = Level(level.min(3));
+        let block = Pfn(frame).align_down(leaf_level.leaf_order().expect("levels 1 to 3 have leaves"));
+        match kind {
+            0 => (Entry::Empty, Level(level)),
+            1 => (Entry::Reserved, Level(level)),
+            2 => (Entry::Table(Pfn(frame)), Level(level.max(2))),
+            3 => (Entry::Leaf(block, flags), leaf_level),
+            4 => (Entry::Parked(block), leaf_level),
+            5 => (Entry::Moving(block), leaf_level),
+            6 => (Entry::Detached(Pfn(frame)), Level(level.max(2))),
+            _ => (Entry::Gone(generation), Level(level)),
+        }
+    })
+}
+
+fn laws<C: Codec>(entry: Entry, level: Level) {
+    let raw = C::encode(entry, level);
+    assert_eq!(C::decode(raw, level), entry, "{raw:#x} at {level:?}");
+    assert_eq!(raw == 0, entry == Entry::Empty, "only an empty entry is all zeros");
+    // Bit 0 is "present" to the walker of both formats.
+    assert_eq!(raw & 1 == 1, matches!(entry, Entry::Table(_) | Entry::Leaf(..)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn x86_64_reads_back_what_it_wrote((entry, level) in entry()) {
+        laws::<X86_64>(entry, level);
+    }
+
+    #[test]
+    fn aarch64_reads_back_what_it_wrote((entry, level) in entry()) {
+        laws::<Aarch64>(entry, level);
+    }
+
+    #[test]
+    fn any_word_decodes_without_a_panic(raw: u64, level in 1u8..=5) {
+        X86_64::decode(raw, Level(level));
+        Aarch64::decode(raw, Level(level));
+    }
+
+    #[test]
+    fn x86_64_absent_frames_point_above_memory(frame in 0u64..1 << 30) {
+        // What a processor that speculates past "present" would read must lie above any machine's memory.
+        for e in [Entry::Parked(Pfn(frame)), Entry::Moving(Pfn(frame)), Entry::Detached(Pfn(frame))] {
+            let speculated = X86_64::encode(e, Level::TWO) & 0x000f_ffff_ffff_f000;
+            prop_assert!(speculated >= 1 << 51, "{speculated:#x}");
+        }
+    }
+}
+
+const RW: Flags = Flags { write: true, exec: false, accessed: true, dirty: true };
+const RO: Flags = Flags { write: false, exec: false, accessed: true, dirty: false };
+
+#[test]
+fn x86_64_words_match_the_manual() {
+    let page = Pfn(0x1234_5678);
+    assert_eq!(X86_64::encode(Entry::Leaf(page, RW), Level::ONE), 0x8000_0123_4567_8067);
+    assert_eq!(X86_64::encode(Entry::Leaf(page, RO), Level::ONE), 0x8000_0123_4567_8025);
+    assert_eq!(
+        X86_64::encode(Entry::Leaf(Pfn(0x200), RW), Level::TWO),
+        0x8000_0000_0020_00e7,
+        "bit 7 marks a 2 MiB leaf"
+    );
+    assert_eq!(X86_64::encode(Entry::Table(page), Level(4)), 0x0000_0123_4567_8027);
+    assert_eq!(
+        X86_64::encode(Entry::Leaf(page, Flags { exec: true, ..RO }), Level::ONE) >> 63,
+        0,
+        "bit 63 clear: may be fetched"
+    );
+}
+
+#[test]
+fn aarch64_words_match_the_manual() {
+    let page = Pfn(0x1234_5678);
+    // DBM (51), UXN (54), PXN (53), not global (11), access flag (10), inner shareable (9:8), user (6), page (1), valid (0).
+    assert_eq!(Aarch64::encode(Entry::Leaf(page, RW), Level::ONE), 0x0068_0123_4567_8f43);
+    // Writable and clean: AP[2] (bit 7) stays set until hardware clears it.
+    assert_eq!(Aarch64::encode(Entry::Leaf(page, Flags { dirty: false, ..RW }), Level::ONE), 0x0068_0123_4567_8fc3);
+    assert_eq!(Aarch64::encode(Entry::Leaf(page, RO), Level::ONE), 0x0060_0123_4567_8fc3);
+    assert_eq!(Aarch64::encode(Entry::Leaf(Pfn(0x200), RW), Level::TWO) & 3, 1, "a block has bit 1 clear");
+    assert_eq!(Aarch64::encode(Entry::Table(page), Level(4)), 0x0000_0123_4567_8003);
+}
+
+#[test]
+fn the_walkers_dirty_update_reads_as_dirty() {
+    let clean = X86_64::encode(Entry::Leaf(Pfn(7), Flags { dirty: false, ..RW }), Level::ONE);
+    assert_eq!(X86_64::decode(clean | 1 << 6, Level::ONE), Entry::Leaf(Pfn(7), RW));
+    let clean = Aarch64::encode(Entry::Leaf(Pfn(7), Flags { dirty: false, ..RW }), Level::ONE);
+    assert_eq!(Aarch64::decode(clean & !(1 << 7), Level::ONE), Entry::Leaf(Pfn(7), RW));
+}
+
+#[test]
+fn the_user_half_ends_where_the_formats_say() {
+    assert_eq!(X86_64::user_end(4), Va(0x0000_8000_0000_0000));
+    assert_eq!(X86_64::user_end(5), Va(0x0100_0000_0000_0000));
+    assert_eq!(Aarch64::user_end(4), Va(0x0001_0000_0000_0000));
+}
