@@ -50,6 +50,53 @@ pub enum FaultError {
     NoMemory,
 }
 
+/// Why a library cannot be set up on a machine: what its topology, or the memory handed in, has wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InitError {
+    /// The topology has no CPU.
+    NoCpu,
+    /// More CPUs than [`MAX_CPUS`](crate::machine::MAX_CPUS).
+    TooManyCpus,
+    /// The topology has no memory node.
+    NoNode,
+    /// More nodes than [`MAX_NODES`](crate::machine::MAX_NODES).
+    TooManyNodes,
+    /// A node has no frames.
+    EmptyNode,
+    /// Two nodes share frames.
+    NodesOverlap,
+    /// A CPU names a node that does not exist.
+    CpuNode,
+    /// The nodes together have more frames than 2^31, or one starts above frame 2^36.
+    TooLarge,
+    /// The memory handed in is not aligned as the layout asked.
+    Unaligned,
+    /// The number of page-table levels asked for is none the machine walks.
+    Levels,
+    /// A frame the library needs for itself could not be had.
+    NoMemory,
+}
+
+/// What a `validate` found wrong. It stops at the first thing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Invalid {
+    /// The sentence that does not hold.
+    pub what: &'static str,
+    /// Where: a frame number, an address or an index, as `what` says.
+    pub at: u64,
+    /// What was kept or promised.
+    pub expected: u64,
+    /// What a recount found.
+    pub found: u64,
+}
+
+impl Invalid {
+    /// A finding.
+    pub const fn new(what: &'static str, at: u64, expected: u64, found: u64) -> Invalid {
+        Invalid { what, at, expected, found }
+    }
+}
+
 /// A switch that does not exist, or a value it does not take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigError {
@@ -119,6 +166,32 @@ impl fmt::Display for FaultError {
     }
 }
 
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            InitError::NoCpu => "the topology has no CPU",
+            InitError::TooManyCpus => "the topology has more than 256 CPUs",
+            InitError::NoNode => "the topology has no memory node",
+            InitError::TooManyNodes => "the topology has more than 16 memory nodes",
+            InitError::EmptyNode => "a memory node has no frames",
+            InitError::NodesOverlap => "two memory nodes share frames",
+            InitError::CpuNode => "a CPU names a memory node that does not exist",
+            InitError::TooLarge => "more memory than 8 TiB, or a frame number above 2^36",
+            InitError::Unaligned => "the memory handed in is not aligned as its layout asks",
+            InitError::Levels => "the machine does not walk tables of that many levels",
+            InitError::NoMemory => "too little memory for the frames the library needs for itself",
+        })
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: at {:#x}, {} kept, {} found", self.what, self.at, self.expected, self.found)
+    }
+}
+
+impl core::error::Error for InitError {}
+impl core::error::Error for Invalid {}
 impl core::error::Error for RangeError {}
 impl core::error::Error for NoMemory {}
 impl core::error::Error for SpaceError {}

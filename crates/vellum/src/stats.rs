@@ -100,6 +100,10 @@ impl Stats {
         }
         Stats(sum)
     }
+    /// Adds what is counted elsewhere (the frame allocator counts in lines it writes anyway).
+    pub fn add(&mut self, counter: Counter, n: i64) {
+        self.0[counter as usize] = self.0[counter as usize].wrapping_add(n);
+    }
     /// One counter's value.
     pub fn get(&self, counter: Counter) -> i64 {
         self.0[counter as usize]

@@ -1,1 +1,231 @@
-//! (being written)
+//! The subsystem as one value: a machine, its switches, and the memory handed in.
+//!
+//! A `Vm` owns its machine and is owned by whoever embeds it; two of them live side by side. It asks once for memory, sized
+//! by [`Vm::layout`], for everything that is per frame or per CPU; table nodes, regions and spaces live in the frames it manages.
+//!
+//! The verbs are methods of `Vm`, one file each in `space`; running a space on a CPU is in `tlb`.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use crate::addr::{Order, Pfn, Va};
+use crate::config::Config;
+use crate::entry::{Codec, Entry};
+use crate::error::InitError;
+use crate::frame::{Frames, Slab};
+use crate::machine::{Event, MAX_CPUS, Machine, MmuRules, Topology, Verb, Work};
+use crate::space::{LIST_PAIRS, SpaceRecord};
+use crate::stats::{Counter, CpuCounters, Stats};
+use crate::sync::Epochs;
+use crate::sync::atomic::AtomicU64;
+use crate::tlb::CONTEXT_WORDS;
+
+/// What a CPU runs: its own line.
+#[repr(C, align(64))]
+struct Current(AtomicU64);
+
+/// The subsystem on one machine.
+pub struct Vm<M: Machine> {
+    pub(crate) machine: M,
+    pub(crate) config: Config,
+    pub(crate) rules: MmuRules,
+    /// Levels of every table.
+    pub(crate) levels: u8,
+    pub(crate) cpus: usize,
+    pub(crate) frames: Frames,
+    pub(crate) epochs: Epochs,
+    counters: NonNull<CpuCounters>,
+    current: NonNull<Current>,
+    contexts: NonNull<AtomicU64>,
+    /// Flushes begun; each is complete when the verb that began it returns from it.
+    pub(crate) generation: AtomicU64,
+    /// The first frame of the shared zeros + 1, or 0.
+    pub(crate) zero: AtomicU64,
+    pub(crate) spaces: Slab,
+    pub(crate) regions: Slab,
+    pub(crate) lists: [Slab; 3],
+    /// Fork families and pieces of displacement lists.
+    pub(crate) small: Slab,
+}
+
+// SAFETY: what the pointers name is made of atomics and belongs to the value by the contract of `new`; `M` is asked to be `Send`.
+unsafe impl<M: Machine + Send> Send for Vm<M> {}
+// SAFETY: as above; `M` is asked to be `Sync`.
+unsafe impl<M: Machine + Sync> Sync for Vm<M> {}
+
+/// Where the parts of the handed-in memory begin.
+struct Parts {
+    whole: Layout,
+    epochs: usize,
+    counters: usize,
+    current: usize,
+    contexts: usize,
+}
+
+impl Parts {
+    fn of(topology: &Topology) -> Result<Parts, InitError> {
+        let frames = Frames::layout(topology)?;
+        let cpus = topology.cpus.clamp(1, MAX_CPUS);
+        let too_large = |_| InitError::TooLarge;
+        let array = |one: Layout, n: usize| Layout::from_size_align(one.size() * n, one.align()).map_err(too_large);
+        let (whole, epochs) = frames.extend(Epochs::layout(cpus)).map_err(too_large)?;
+        let (whole, counters) = whole.extend(array(Layout::new::<CpuCounters>(), cpus)?).map_err(too_large)?;
+        let (whole, current) = whole.extend(array(Layout::new::<Current>(), cpus)?).map_err(too_large)?;
+        let (whole, contexts) = whole.extend(array(Layout::new::<AtomicU64>(), CONTEXT_WORDS)?).map_err(too_large)?;
+        Ok(Parts { whole: whole.pad_to_align(), epochs, counters, current, contexts })
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    /// The memory [`Vm::new`] wants for a machine of that topology; one page's worth for a topology `new` refuses. About 64 bytes
+    /// a frame (1.6 %), plus a few lines per CPU.
+    pub fn layout(topology: &Topology) -> Layout {
+        Parts::of(topology).map_or(Layout::new::<[u64; 512]>(), |parts| parts.whole)
+    }
+
+    /// A `Vm` that manages every frame of the machine's topology. Frames that are not for it, this very memory included if it
+    /// lies in them, are to be [`reserve`](Vm::reserve)d before anything else.
+    ///
+    /// # Errors
+    /// What is wrong with the topology or the switches. [`InitError::Levels`]: the switch `levels` names a depth that the machine
+    /// does not walk.
+    ///
+    /// # Safety
+    /// `meta` is memory of [`Vm::layout`]`(machine.topology())`, all zero, nobody else's while the value lives. The machine keeps the
+    /// contracts of [`Machine`].
+    pub unsafe fn new(machine: M, config: Config, meta: NonNull<u8>) -> Result<Vm<M>, InitError> {
+        let parts = Parts::of(machine.topology())?;
+        if !meta.cast::<u8>().as_ptr().addr().is_multiple_of(parts.whole.align()) {
+            return Err(InitError::Unaligned);
+        }
+        let rules = machine.rules();
+        let levels = config.levels.unwrap_or(rules.levels);
+        if levels != rules.levels || !(4..=5).contains(&levels) {
+            return Err(InitError::Levels);
+        }
+        let cpus = machine.topology().cpus;
+        // SAFETY: the memory is zero, aligned and as long as the caller promises; the parts do not overlap.
+        let (frames, epochs, counters, current, contexts) = unsafe {
+            (
+                Frames::new(machine.topology(), meta)?,
+                Epochs::new(cpus, meta.add(parts.epochs)),
+                meta.add(parts.counters).cast(),
+                meta.add(parts.current).cast(),
+                meta.add(parts.contexts).cast(),
+            )
+        };
+        Ok(Vm {
+            machine,
+            config,
+            rules,
+            levels,
+            cpus,
+            frames,
+            epochs,
+            counters,
+            current,
+            contexts,
+            generation: AtomicU64::new(0),
+            zero: AtomicU64::new(0),
+            spaces: Slab::new(size_of::<SpaceRecord>()),
+            regions: Slab::new(64),
+            lists: LIST_PAIRS.map(|pairs| Slab::new(pairs * 8)),
+            small: Slab::new(64),
+        })
+    }
+
+    /// Keeps frames out of the allocator for good. Before the first space is made; frames of no node are left alone.
+    pub fn reserve(&self, first: Pfn, frames: u64) {
+        self.frames.reserve(first, frames);
+    }
+
+    /// The machine below.
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// The switches in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The frames: for tests, tools and embedders that allocate for themselves.
+    pub fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
+    /// First address past the user half.
+    pub fn user_end(&self) -> Va {
+        M::Codec::user_end(self.levels)
+    }
+
+    /// A reading of every counter, summed over the CPUs.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::sum(self.counters());
+        self.frames.stats(&mut stats);
+        let slabs = [&self.spaces, &self.regions, &self.small, &self.lists[0], &self.lists[1], &self.lists[2]];
+        stats.add(Counter::SlabPages, slabs.iter().map(|slab| slab.pages() as i64).sum());
+        stats
+    }
+
+    fn counters(&self) -> &[CpuCounters] {
+        // SAFETY: `new` laid out one per CPU; zero is a valid block and they are atomics.
+        unsafe { core::slice::from_raw_parts(self.counters.as_ptr(), self.cpus) }
+    }
+
+    pub(crate) fn context_words(&self) -> &[AtomicU64] {
+        // SAFETY: `new` laid out that many words.
+        unsafe { core::slice::from_raw_parts(self.contexts.as_ptr(), CONTEXT_WORDS) }
+    }
+
+    /// The name of the space a CPU runs, 0 for none. Written by that CPU alone.
+    pub(crate) fn current(&self, cpu: usize) -> &AtomicU64 {
+        assert!(cpu < self.cpus);
+        // SAFETY: `new` laid out one per CPU.
+        unsafe { &self.current.add(cpu).as_ref().0 }
+    }
+
+    /// Adds to this CPU's counter; preemption is off already.
+    #[inline]
+    pub(crate) fn count_here(&self, counter: Counter, n: i64) {
+        self.counters()[self.machine.cpu()].add(counter, n);
+    }
+
+    /// Adds to this CPU's counter.
+    #[inline]
+    pub(crate) fn count(&self, counter: Counter, n: i64) {
+        self.machine.preempt_off();
+        self.count_here(counter, n);
+        self.machine.preempt_on();
+    }
+
+    /// Counts base pages (or 2 MiB pages) that a space maps, or maps no longer.
+    #[inline]
+    pub(crate) fn count_pages(&self, order: Order, n: i64) {
+        if order == Order::BASE {
+            self.count(Counter::AnonPages, n);
+        } else {
+            self.count(Counter::AnonHuge, n << (order.get() - Order::HUGE.get()));
+        }
+    }
+
+    /// Runs a verb between the machine's two events.
+    #[inline]
+    pub(crate) fn verb<R>(&self, verb: Verb, body: impl FnOnce() -> R) -> R {
+        self.machine.hook(Event::Begin(verb));
+        self.machine.hook(Event::Work(if verb == Verb::Fault { Work::Fault } else { Work::Call }, 1));
+        let result = body();
+        self.machine.hook(Event::End(verb));
+        result
+    }
+
+    #[inline]
+    pub(crate) fn load(&self, table: Pfn, slot: usize, level: crate::addr::Level) -> Entry {
+        M::Codec::decode(self.machine.entry_load(table, slot), level)
+    }
+
+    #[inline]
+    pub(crate) fn store(&self, table: Pfn, slot: usize, level: crate::addr::Level, entry: Entry) {
+        self.machine.entry_store(table, slot, M::Codec::encode(entry, level));
+    }
+}

@@ -1,1 +1,107 @@
-//! (being written)
+//! Physical memory: who has which frame.
+//!
+//! Two kinds of metadata, apart from each other. *Records* ([`Record`]) are 64 bytes a frame and belong to whoever has the frame;
+//! the allocator never looks at them. *Allocator state* is dense: a bit a frame, a word and two hint bits per 2 MiB block,
+//! a magazine per CPU and node. All of it is zero for memory that is free and was never used, so booting a large machine
+//! touches next to nothing.
+//!
+//! | file | what |
+//! |---|---|
+//! | `record`, `data` | a frame's 64 bytes, and their meaning for data frames |
+//! | `carve` | a topology turned into nodes over the memory handed in |
+//! | `node`, `bits` | a memory node's arrays, and searching 64 bits |
+//! | `block` | 2 MiB blocks: opened for small frames, closed when empty again |
+//! | `large` | 2 MiB and larger: whole blocks and runs of them |
+//! | `small` | orders 0 to 8: finding a block with room |
+//! | `magazine` | the per-CPU stack of frames in front |
+//! | `alloc`, `free` | the two doors |
+//! | `pending` | frames that wait for a flush |
+//! | `slab` | small objects |
+//! | `validate` | everything recounted |
+
+mod alloc;
+mod bits;
+mod block;
+mod carve;
+mod data;
+mod free;
+mod large;
+mod magazine;
+mod node;
+mod pending;
+mod record;
+mod slab;
+mod small;
+mod stats;
+mod validate;
+
+use core::ptr::NonNull;
+
+pub use alloc::Want;
+pub use data::{Data, Owner};
+pub use node::{Mark, Watermarks};
+pub use record::Record;
+pub use slab::{Slab, SlabCounts, SlabRef};
+pub use validate::FrameCounts;
+
+use crate::addr::Pfn;
+use crate::machine::{MAX_CPUS, MAX_NODES};
+use magazine::Magazine;
+use node::Node;
+
+/// The frames of a machine. Everything that changes lives in the memory handed to [`Frames::new`]; every method may be called
+/// from any CPU at any time unless it says otherwise, and none waits for another CPU (but see [`Frames::split`]).
+pub struct Frames {
+    nodes: usize,
+    cpus: usize,
+    node: [Node; MAX_NODES],
+    home: [u8; MAX_CPUS],
+    /// For each node, all nodes by distance, itself first.
+    order: [[u8; MAX_NODES]; MAX_NODES],
+    magazines: NonNull<Magazine>,
+}
+
+// SAFETY: what is behind the pointers is made of atomics, and belongs to this value by the contract of `new`.
+unsafe impl Send for Frames {}
+// SAFETY: as above.
+unsafe impl Sync for Frames {}
+
+impl Frames {
+    /// Number of memory nodes.
+    #[inline]
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// The node of a frame; `None` if no node has it.
+    #[inline]
+    pub fn node_of(&self, pfn: Pfn) -> Option<usize> {
+        self.node[..self.nodes].iter().position(|n| n.has(pfn))
+    }
+
+    /// A frame's record.
+    ///
+    /// # Panics
+    /// If no node has the frame: a frame number that came from nowhere.
+    #[inline]
+    pub fn record(&self, pfn: Pfn) -> &Record {
+        for node in &self.node[..self.nodes] {
+            if node.has(pfn) {
+                return node.record(pfn);
+            }
+        }
+        panic!("{pfn:?} is a frame of no node");
+    }
+
+    #[inline]
+    fn node(&self, index: usize) -> &Node {
+        &self.node[..self.nodes][index]
+    }
+
+    #[inline]
+    fn magazine(&self, cpu: usize, node: usize) -> &Magazine {
+        assert!(cpu < self.cpus && node < self.nodes);
+        // SAFETY: `carve` laid out `cpus * nodes` magazines, and both are in range.
+        unsafe { self.magazines.add(cpu * self.nodes + node).as_ref() }
+    }
+}

@@ -1,1 +1,65 @@
-//! (being written)
+//! Address spaces: the page table is the map.
+//!
+//! There is no second tree of areas to keep in step with the page table. Entries say whether an address lies in a region
+//! ([`Entry::Reserved`](crate::entry::Entry::Reserved) is a promise without a page, and one of them can promise 1 GiB), and what a
+//! region allows hangs off table nodes as sorted intervals of slots. One walk answers both questions.
+//!
+//! The verbs are methods of [`Vm`](crate::vm::Vm), one file each. Two kinds of locks serve them:
+//!
+//! - A *fault* descends without any lock inside an epoch, prepares what it needs, locks the one node it changes, and looks again
+//!   whether the node lives, the entry is the one seen, and no region was edited meanwhile; else it starts over. It takes no
+//!   lock of the space and writes no line that faults below other nodes write.
+//! - Every *other* verb holds the space's layout lock, prepares everything that may fail, and only then changes things; it locks
+//!   a node for as long as it changes that node's entries. Entries it removes become `Moving` or `Detached`, which make
+//!   faults wait, until the flush is over; so the table itself is the list of what is to be freed and no verb needs memory to
+//!   give memory back.
+//!
+//! | file | what |
+//! |---|---|
+//! | `attrs`, `answer` | what callers ask, what they are told |
+//! | `record`, `node`, `region`, `interval` | what is kept of a space, a table node, a region, a node's regions |
+//! | `walk`, `cover`, `place` | going down and along; giving a range to a region; finding a hole |
+//! | `share`, `split`, `transit`, `trash` | map counts; large leaves cut; entries set aside; what waits for readers |
+//! | `displace` | where pages are seen away from their home |
+//! | `create`, `exit`, `fork` | whole spaces |
+//! | `map`, `unmap`, `protect`, `remap`, `advise`, `collapse` | ranges |
+//! | `fault`, `cow`, `copy` | pages |
+//! | `query`, `usage`, `validate` | questions |
+
+mod advise;
+mod answer;
+mod attrs;
+mod collapse;
+mod copy;
+mod cover;
+mod cow;
+mod create;
+mod displace;
+mod exit;
+mod fault;
+mod fork;
+mod interval;
+mod map;
+mod node;
+mod place;
+mod protect;
+mod query;
+mod record;
+mod region;
+mod remap;
+mod share;
+mod split;
+mod transit;
+mod trash;
+mod unmap;
+mod usage;
+mod validate;
+mod walk;
+
+pub use answer::{Audit, Fault, Page, Usage};
+pub use attrs::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
+pub use record::Space;
+
+pub(crate) use interval::LIST_PAIRS;
+pub(crate) use record::{CpuWords, SpaceRecord};
+pub(crate) use trash::Trash;

@@ -1,1 +1,30 @@
-//! (being written)
+//! Locks that know their order, sequence counts and epochs.
+//!
+//! Everything that waits here waits by [`Machine::relax`](crate::machine::Machine::relax), so a CPU that spins still serves
+//! flush requests; everything that touches a shared word says so first ([`Event::Shared`](crate::machine::Event::Shared)),
+//! so a simulator can put another CPU in between. On metal both vanish into a pause instruction and nothing.
+//!
+//! Atomics are taken from [`atomic`] and from nowhere else: one place to exchange them for a model checker's.
+
+mod epoch;
+mod level;
+mod lock;
+mod seq;
+
+/// The atomics the library uses.
+pub mod atomic {
+    pub use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+}
+
+pub use epoch::{EpochGuard, Epochs};
+pub use level::{Above, Busy, Guarded, Inner, Layout, Level, Node, Queue, Token, Top};
+pub use lock::{Guard, Lock};
+pub use seq::{SeqCount, SeqWrite};
+
+use crate::machine::{Event, Machine};
+
+/// Tells the machine that `word` is about to be touched.
+#[inline(always)]
+pub(crate) fn touch<M: Machine, T>(m: &M, word: &T, write: bool) {
+    m.hook(Event::Shared { line: core::ptr::from_ref(word) as usize, write });
+}

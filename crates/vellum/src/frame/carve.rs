@@ -1,0 +1,180 @@
+//! A topology becomes nodes over the memory handed in.
+//!
+//! The embedder asks for the size first, hands in zeroed memory, and may then reserve frames for itself (its image, this very
+//! memory). Nothing is written at start but a few words per node, and the blocks at its ends: all-zero metadata means free
+//! memory, so a hundred gigabytes cost as much to boot as one.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use super::Frames;
+use super::magazine::Magazine;
+use super::node::{Bits, GROUP, Node, Shared, Waiting};
+use super::record::Record;
+use crate::addr::{Order, Pfn};
+use crate::error::InitError;
+use crate::machine::{MAX_CPUS, MAX_NODES, Topology};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Most frames a node may have: indices fit 32 bits with the 1 GiB below its start.
+const MAX_FRAMES: u64 = 1 << 31;
+/// Frame numbers are below this: 48 address bits.
+const PFN_END: u64 = 1 << 36;
+
+/// Offsets of a node's arrays in the memory handed in.
+struct Places {
+    shared: usize,
+    waiting: usize,
+    hints: usize,
+    states: usize,
+    bits: usize,
+    records: usize,
+}
+
+struct Carver(Layout);
+
+impl Carver {
+    fn take<T>(&mut self, n: usize) -> Result<usize, InitError> {
+        let array = Layout::array::<T>(n).map_err(|_| InitError::TooLarge)?;
+        // Every array starts a cache line, so that none shares one with another.
+        let array = array.align_to(64).map_err(|_| InitError::TooLarge)?;
+        let (whole, offset) = self.0.extend(array).map_err(|_| InitError::TooLarge)?;
+        self.0 = whole;
+        Ok(offset)
+    }
+
+    fn node(&mut self, node: &Node) -> Result<Places, InitError> {
+        Ok(Places {
+            shared: self.take::<Shared>(1)?,
+            waiting: self.take::<Waiting>(1)?,
+            hints: self.take::<AtomicU64>(node.groups())?,
+            states: self.take::<AtomicU32>(node.blocks - node.lead)?,
+            bits: self.take::<Bits>(node.blocks - node.lead)?,
+            records: self.take::<Record>(node.frames as usize)?,
+        })
+    }
+}
+
+fn check(t: &Topology) -> Result<(), InitError> {
+    match () {
+        _ if t.cpus == 0 => return Err(InitError::NoCpu),
+        _ if t.cpus > MAX_CPUS => return Err(InitError::TooManyCpus),
+        _ if t.nodes == 0 => return Err(InitError::NoNode),
+        _ if t.nodes > MAX_NODES => return Err(InitError::TooManyNodes),
+        _ if t.cpu_node[..t.cpus].iter().any(|&n| n as usize >= t.nodes) => return Err(InitError::CpuNode),
+        _ => {}
+    }
+    for (i, a) in t.node[..t.nodes].iter().enumerate() {
+        if a.frames == 0 {
+            return Err(InitError::EmptyNode);
+        }
+        if a.frames > MAX_FRAMES || a.first.0 >= PFN_END || a.first.0 + a.frames > PFN_END {
+            return Err(InitError::TooLarge);
+        }
+        for b in &t.node[..i] {
+            if a.first.0 < b.first.0 + b.frames && b.first.0 < a.first.0 + a.frames {
+                return Err(InitError::NodesOverlap);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Frames {
+    /// The memory the metadata needs: 64 bytes a frame for records, 1/7 of a byte for the allocator, 1.2 KiB for each pair of
+    /// CPU and node.
+    pub fn layout(topology: &Topology) -> Result<Layout, InitError> {
+        check(topology)?;
+        let mut carver = Carver(Layout::new::<()>());
+        carver.take::<Magazine>(topology.cpus * topology.nodes)?;
+        for n in &topology.node[..topology.nodes] {
+            carver.node(&Node::measure(n.first.0, n.frames, topology.cpus))?;
+        }
+        Ok(carver.0.pad_to_align())
+    }
+
+    /// The frames of a machine, all free.
+    ///
+    /// # Safety
+    /// `memory` is all zero, of the size and alignment [`layout`](Frames::layout) says, and nobody else's as long as the value
+    /// or a reference it gave lives. If it lies in the machine's own frames those are to be reserved.
+    pub unsafe fn new(topology: &Topology, memory: NonNull<u8>) -> Result<Frames, InitError> {
+        let layout = Frames::layout(topology)?;
+        if !memory.addr().get().is_multiple_of(layout.align()) {
+            return Err(InitError::Unaligned);
+        }
+        let mut carver = Carver(Layout::new::<()>());
+        // SAFETY: every offset comes from a carver that takes the same arrays as `layout` did, so it lies in the memory.
+        let at = |offset: usize| unsafe { memory.add(offset) };
+        let mut frames = Frames {
+            nodes: topology.nodes,
+            cpus: topology.cpus,
+            node: [const { Node::NONE }; MAX_NODES],
+            home: topology.cpu_node,
+            order: by_distance(topology),
+            magazines: at(carver.take::<Magazine>(topology.cpus * topology.nodes)?).cast(),
+        };
+        for (slot, n) in frames.node.iter_mut().zip(&topology.node[..topology.nodes]) {
+            let mut node = Node::measure(n.first.0, n.frames, topology.cpus);
+            let places = carver.node(&node)?;
+            node.shared = at(places.shared).cast();
+            node.waiting = at(places.waiting).cast();
+            node.hints = at(places.hints).cast();
+            node.states = at(places.states).as_ptr().cast::<AtomicU32>().wrapping_sub(node.lead);
+            node.bits = at(places.bits).as_ptr().cast::<Bits>().wrapping_sub(node.lead);
+            node.records = at(places.records).cast();
+            node.start();
+            *slot = node;
+        }
+        Ok(frames)
+    }
+
+    /// Takes frames out of the allocator for good: the embedder's image, this library's metadata, broken memory. To be called
+    /// before the first allocation, at most once for each frame; frames of no node are passed over.
+    pub fn reserve(&self, first: Pfn, count: u64) {
+        for node in &self.node[..self.nodes] {
+            let from = first.0.max(node.first);
+            let to = (first.0.saturating_add(count)).min(node.first + node.frames);
+            if from < to {
+                node.exclude_all(from, to);
+                node.shared().free.fetch_sub((to - from) as i64, Ordering::Relaxed);
+                node.shared().reserved.fetch_add(to - from, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Node {
+    /// The first words written: what does not exist is not to be had.
+    fn start(&mut self) {
+        self.shared().free.store(self.frames as i64, Ordering::Relaxed);
+        for block in (0..self.lead).chain(self.blocks..self.groups() * GROUP) {
+            let (busy, full) = Node::hint_bits(block);
+            self.hint(block / GROUP).fetch_or(busy | full, Ordering::Relaxed);
+        }
+        let end = self.first + self.frames;
+        self.exclude_all(Pfn(self.first).align_down(Order::HUGE).0, self.first);
+        self.exclude_all(end, end.next_multiple_of(Order::HUGE.frames()));
+    }
+
+    fn exclude_all(&self, from: u64, to: u64) {
+        let mut at = from;
+        while at < to {
+            let next = (Pfn(at).align_down(Order::HUGE).0 + Order::HUGE.frames()).min(to);
+            self.exclude(((at - self.base) >> super::node::BLOCK) as usize, Pfn(at), Pfn(next));
+            at = next;
+        }
+    }
+}
+
+fn by_distance(t: &Topology) -> [[u8; MAX_NODES]; MAX_NODES] {
+    let mut order = [[0; MAX_NODES]; MAX_NODES];
+    for (from, row) in order.iter_mut().enumerate().take(t.nodes) {
+        for (slot, to) in row.iter_mut().zip(0..t.nodes as u8) {
+            *slot = to;
+        }
+        // Ties go to the lower number; a node is nearest to itself whatever the table says.
+        row[..t.nodes].sort_unstable_by_key(|&to| (to as usize != from, t.distance[from][to as usize], to));
+    }
+    order
+}

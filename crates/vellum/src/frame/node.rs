@@ -1,0 +1,227 @@
+//! A memory node: where its arrays are, and what is counted for all of it.
+//!
+//! Arrays are indexed by block (2 MiB), and block 0 starts at the 1 GiB boundary at or below the node's first frame, so that
+//! alignment of an index is alignment of the address. Blocks below the node's own have no memory behind them: the array
+//! pointers are biased, and hint bits keep everyone out.
+//!
+//! A hint word covers 32 blocks: low half *busy* (not to be had whole), high half *full* (nothing to be had at all). A full bit may
+//! be late in coming; apart from that both are right when nobody is at work, which `validate` checks.
+
+use core::ptr::NonNull;
+
+use super::Record;
+use super::stats::Bypass;
+use crate::addr::{Order, Pfn};
+use crate::machine::Machine;
+use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Lock, Queue, touch};
+
+/// Words of 64 frames in a block.
+pub(super) const WORDS: usize = 8;
+/// Blocks a hint word covers.
+pub(super) const GROUP: usize = 32;
+/// log2 of frames in a block.
+pub(super) const BLOCK: u32 = 9;
+
+/// The bits of one block: a cache line.
+#[repr(C, align(64))]
+pub(super) struct Bits(pub(super) [AtomicU64; WORDS]);
+
+/// How much of a node is free, against its marks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Mark {
+    /// At most the minimum: what is left is for table nodes and slabs.
+    Min,
+    /// At most the low mark: time to reclaim.
+    Low,
+    /// At most the high mark: reclaim that runs goes on.
+    High,
+    /// Above all marks.
+    Plenty,
+}
+
+/// Marks of a node, in base frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Watermarks {
+    /// Frames that data allocations leave: 1/512 of the node, at most 16 MiB, none in nodes below 64 MiB.
+    pub min: u64,
+    /// Twice that.
+    pub low: u64,
+    /// Three times that.
+    pub high: u64,
+}
+
+impl Watermarks {
+    fn of(frames: u64) -> Watermarks {
+        let min = if frames < 1 << 14 { 0 } else { (frames / 512).min(4096) };
+        Watermarks { min, low: 2 * min, high: 3 * min }
+    }
+}
+
+/// What all CPUs write of a node. All of it is written in batches only.
+#[repr(C, align(64))]
+pub(super) struct Shared {
+    /// Base frames free in blocks, less what CPUs keep in [`Magazine::delta`](super::Magazine).
+    pub(super) free: AtomicI64,
+    /// Base frames taken out before first use.
+    pub(super) reserved: AtomicU64,
+    /// Huge allocations that may fail without emptying the magazines first, and log2 of how many the next time.
+    pub(super) defer: AtomicU32,
+    pub(super) defer_shift: AtomicU32,
+    pub(super) bypass: Bypass,
+}
+
+/// The node's frames that wait for a flush.
+#[repr(C, align(64))]
+pub(super) struct Waiting {
+    pub(super) lock: Lock<Queue>,
+    /// Frame numbers + 1; 0 for none. Guarded by `lock`.
+    pub(super) head: AtomicU64,
+    pub(super) tail: AtomicU64,
+    /// Base frames in the queue. Written under `lock`, read by anyone.
+    pub(super) frames: AtomicU64,
+}
+
+pub(super) struct Node {
+    pub(super) first: u64,
+    pub(super) frames: u64,
+    /// Frame number of block 0's first frame, a multiple of 1 GiB.
+    pub(super) base: u64,
+    /// First block with a frame of the node, and the first past the last such.
+    pub(super) lead: usize,
+    pub(super) blocks: usize,
+    pub(super) marks: Watermarks,
+    /// What a CPU may keep uncounted.
+    pub(super) slack: i64,
+    pub(super) shared: NonNull<Shared>,
+    pub(super) waiting: NonNull<Waiting>,
+    pub(super) hints: NonNull<AtomicU64>,
+    /// Biased: indexed from block `lead`.
+    pub(super) states: *const AtomicU32,
+    /// Biased: indexed from block `lead`.
+    pub(super) bits: *const Bits,
+    pub(super) records: NonNull<Record>,
+}
+
+impl Node {
+    pub(super) const NONE: Node = Node {
+        first: 0,
+        frames: 0,
+        base: 0,
+        lead: 0,
+        blocks: 0,
+        marks: Watermarks { min: 0, low: 0, high: 0 },
+        slack: 0,
+        shared: NonNull::dangling(),
+        waiting: NonNull::dangling(),
+        hints: NonNull::dangling(),
+        states: core::ptr::null(),
+        bits: core::ptr::null(),
+        records: NonNull::dangling(),
+    };
+
+    /// The numbers of a node, its arrays not yet placed.
+    pub(super) fn measure(first: u64, frames: u64, cpus: usize) -> Node {
+        let base = Pfn(first).align_down(Order::GIANT).0;
+        let slack = (frames / (64 * cpus as u64)).min(1024) as i64;
+        Node {
+            first,
+            frames,
+            base,
+            lead: ((first - base) >> BLOCK) as usize,
+            blocks: (first + frames - base).div_ceil(1 << BLOCK) as usize,
+            marks: Watermarks::of(frames),
+            slack,
+            ..Node::NONE
+        }
+    }
+
+    #[inline]
+    pub(super) fn has(&self, pfn: Pfn) -> bool {
+        pfn.0.wrapping_sub(self.first) < self.frames
+    }
+
+    /// Whether the whole block of `order` at `pfn` lies in the node.
+    #[inline]
+    pub(super) fn has_block(&self, pfn: Pfn, order: Order) -> bool {
+        self.has(pfn) && pfn.0 - self.first + order.frames() <= self.frames
+    }
+
+    /// The frame's number from `base`.
+    #[inline]
+    pub(super) fn index(&self, pfn: Pfn) -> u32 {
+        (pfn.0 - self.base) as u32
+    }
+
+    #[inline]
+    pub(super) fn pfn(&self, index: u32) -> Pfn {
+        Pfn(self.base + index as u64)
+    }
+
+    /// Groups of blocks, each with a hint word.
+    #[inline]
+    pub(super) fn groups(&self) -> usize {
+        self.blocks.div_ceil(GROUP)
+    }
+
+    #[inline]
+    pub(super) fn record(&self, pfn: Pfn) -> &Record {
+        assert!(self.has(pfn));
+        // SAFETY: one record for each of `frames` frames from `first` on.
+        unsafe { self.records.add((pfn.0 - self.first) as usize).as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn shared(&self) -> &Shared {
+        // SAFETY: placed by `carve`, made of atomics.
+        unsafe { self.shared.as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn waiting(&self) -> &Waiting {
+        // SAFETY: placed by `carve`, made of atomics.
+        unsafe { self.waiting.as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn hint(&self, group: usize) -> &AtomicU64 {
+        assert!(group < self.groups());
+        // SAFETY: as many hint words as groups.
+        unsafe { self.hints.add(group).as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn state(&self, block: usize) -> &AtomicU32 {
+        assert!((self.lead..self.blocks).contains(&block));
+        // SAFETY: an array for the blocks from `lead` to `blocks`, its pointer biased by `lead`.
+        unsafe { &*self.states.wrapping_add(block) }
+    }
+
+    #[inline]
+    pub(super) fn words(&self, block: usize) -> &[AtomicU64; WORDS] {
+        assert!((self.lead..self.blocks).contains(&block));
+        // SAFETY: as for `state`.
+        unsafe { &(*self.bits.wrapping_add(block)).0 }
+    }
+
+    /// Busy and full bits of a block, in its group's hint.
+    #[inline]
+    pub(super) const fn hint_bits(block: usize) -> (u64, u64) {
+        let bit = 1 << (block % GROUP);
+        (bit, bit << GROUP)
+    }
+
+    #[inline]
+    pub(super) fn set_hints<M: Machine>(&self, m: &M, block: usize, bits: u64) {
+        let hint = self.hint(block / GROUP);
+        touch(m, hint, true);
+        hint.fetch_or(bits, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(super) fn clear_hints<M: Machine>(&self, m: &M, block: usize, bits: u64) {
+        let hint = self.hint(block / GROUP);
+        touch(m, hint, true);
+        hint.fetch_and(!bits, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,290 @@
+//! Small objects of one size: regions, interval lists, spaces.
+//!
+//! A page holds at most 64 of them, so one word of the frame's record says which are taken; the page itself has no header and its
+//! objects are aligned as their size allows. Pages of a slab are a ring through their records, those with room in front.
+//! A page whose last object goes is given back at once.
+//!
+//! Objects are named by physical address ([`SlabRef`]), never by pointer: references are kept in records and tables, which are the
+//! same on every host, and the name with a slot of a node fits one word.
+//!
+//! | record word | meaning, guarded by the slab's lock |
+//! |---|---|
+//! | 1 | taken objects, a bit each |
+//! | 2, 3 | next and previous page: frame number + 1 |
+//! | 4 | object size in bytes |
+
+use core::num::NonZeroU64;
+use core::ptr::NonNull;
+
+use super::{Frames, Want};
+use crate::addr::{Order, PAGE_SIZE, Pfn};
+use crate::error::{Invalid, NoMemory};
+use crate::machine::{Machine, Use};
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::{Above, Lock, Queue, Token};
+
+const TAKEN: usize = 1;
+const NEXT: usize = 2;
+const PREV: usize = 3;
+const SIZE: usize = 4;
+
+/// The smallest object, and what sizes are rounded up to: 64 of them make a page.
+const UNIT: usize = 64;
+
+/// An object of a slab: its physical address + 1, below 2^49.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(transparent)]
+pub struct SlabRef(NonZeroU64);
+
+impl SlabRef {
+    #[inline]
+    fn new(pfn: Pfn, offset: usize) -> SlabRef {
+        SlabRef(NonZeroU64::MIN.saturating_add(pfn.addr() + offset as u64))
+    }
+    /// What [`raw`](SlabRef::raw) gave; `None` for 0.
+    #[inline]
+    pub fn from_raw(raw: u64) -> Option<SlabRef> {
+        NonZeroU64::new(raw).map(SlabRef)
+    }
+    /// A number that is not 0 and below 2^49.
+    #[inline]
+    pub fn raw(self) -> u64 {
+        self.0.get()
+    }
+    /// The frame it lies in.
+    #[inline]
+    pub fn pfn(self) -> Pfn {
+        Pfn((self.raw() - 1) / PAGE_SIZE as u64)
+    }
+    #[inline]
+    fn offset(self) -> usize {
+        (self.raw() - 1) as usize % PAGE_SIZE
+    }
+    /// Where it is. Valid until the object is freed.
+    #[inline]
+    pub fn ptr<M: Machine>(self, m: &M) -> NonNull<u8> {
+        // SAFETY: the offset is below the page's 4096 bytes, all of which `direct` makes valid.
+        unsafe { m.direct(self.pfn()).add(self.offset()) }
+    }
+}
+
+/// What a slab holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SlabCounts {
+    /// Frames.
+    pub pages: u64,
+    /// Objects taken.
+    pub objects: u64,
+}
+
+/// A slab.
+pub struct Slab {
+    size: usize,
+    lock: Lock<Queue>,
+    /// First page of the ring: frame number + 1, 0 for none. Guarded by `lock`, as the counts are.
+    head: AtomicU64,
+    pages: AtomicU64,
+    objects: AtomicU64,
+}
+
+impl Slab {
+    /// A slab for objects of `size` bytes, which is rounded up to a multiple of 64.
+    ///
+    /// # Panics
+    /// If the size is 0 or above 4096.
+    pub const fn new(size: usize) -> Slab {
+        assert!(size != 0 && size <= PAGE_SIZE, "a slab's objects have 1 to 4096 bytes");
+        Slab {
+            size: size.next_multiple_of(UNIT),
+            lock: Lock::new(),
+            head: AtomicU64::new(0),
+            pages: AtomicU64::new(0),
+            objects: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes of an object, rounded up.
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Frames in use.
+    pub fn pages(&self) -> u64 {
+        self.pages.load(Relaxed)
+    }
+
+    /// Objects taken.
+    pub fn objects(&self) -> u64 {
+        self.objects.load(Relaxed)
+    }
+
+    const fn per_page(&self) -> u32 {
+        (PAGE_SIZE / self.size) as u32
+    }
+
+    const fn full(&self) -> u64 {
+        !0 >> (64 - self.per_page())
+    }
+
+    /// An object, all bytes zero.
+    pub fn alloc<M: Machine, H: Above<Queue>>(
+        &self,
+        m: &M,
+        frames: &Frames,
+        above: &mut Token<H>,
+    ) -> Result<SlabRef, NoMemory> {
+        let object = loop {
+            {
+                let _guard = self.lock.lock(m, above, 0);
+                if let Some(object) = self.take(frames) {
+                    break object;
+                }
+            }
+            // Allocated with the lock dropped. Two CPUs may both come here; the second page is used next.
+            let pfn = frames.alloc(m, Order::BASE, &Want::kernel(Use::Slab))?;
+            let record = frames.record(pfn);
+            record.init(Use::Slab, Order::BASE);
+            record.word(SIZE).store(self.size as u64, Relaxed);
+            let _guard = self.lock.lock(m, above, 0);
+            self.link(frames, pfn, true);
+            self.pages.store(self.pages() + 1, Relaxed);
+            if let Some(object) = self.take(frames) {
+                break object;
+            }
+        };
+        // SAFETY: the object is ours alone, inside one frame of use `Slab`.
+        unsafe { object.ptr(m).write_bytes(0, self.size) }
+        Ok(object)
+    }
+
+    fn take(&self, frames: &Frames) -> Option<SlabRef> {
+        let pfn = Pfn(self.head.load(Relaxed).checked_sub(1)?);
+        let taken = frames.record(pfn).word(TAKEN);
+        let old = taken.load(Relaxed);
+        if old == self.full() {
+            return None;
+        }
+        let at = (!old).trailing_zeros();
+        let new = old | 1 << at;
+        taken.store(new, Relaxed);
+        self.objects.store(self.objects() + 1, Relaxed);
+        if new == self.full() {
+            // Full pages go to the end, so that one look at the first page says whether there is room.
+            self.unlink(frames, pfn);
+            self.link(frames, pfn, false);
+        }
+        Some(SlabRef::new(pfn, at as usize * self.size))
+    }
+
+    /// Gives an object back. Nobody may look at it any more: readers without locks are waited for by an epoch first.
+    pub fn free<M: Machine, H: Above<Queue>>(&self, m: &M, frames: &Frames, above: &mut Token<H>, object: SlabRef) {
+        let (pfn, at) = (object.pfn(), object.offset() / self.size);
+        let record = frames.record(pfn);
+        let known = record.use_() == Use::Slab
+            && record.word(SIZE).load(Relaxed) == self.size as u64
+            && object.offset().is_multiple_of(self.size);
+        debug_assert!(known, "{object:?} is no object of this slab");
+        let empty = {
+            let _guard = self.lock.lock(m, above, 0);
+            let taken = record.word(TAKEN);
+            let old = taken.load(Relaxed);
+            let bit = 1 << at;
+            debug_assert!(old & bit != 0, "{object:?} freed twice");
+            if !known || old & bit == 0 {
+                return;
+            }
+            taken.store(old & !bit, Relaxed);
+            self.objects.store(self.objects() - 1, Relaxed);
+            let empty = old == bit;
+            if empty {
+                self.unlink(frames, pfn);
+                self.pages.store(self.pages() - 1, Relaxed);
+            } else if old == self.full() {
+                self.unlink(frames, pfn);
+                self.link(frames, pfn, true);
+            }
+            empty
+        };
+        if empty {
+            frames.free(m, pfn, Order::BASE);
+        }
+    }
+
+    /// Puts a page in front of the ring, or at its end.
+    fn link(&self, frames: &Frames, pfn: Pfn, in_front: bool) {
+        let this = frames.record(pfn);
+        let name = pfn.0 + 1;
+        match self.head.load(Relaxed).checked_sub(1) {
+            None => {
+                this.word(NEXT).store(name, Relaxed);
+                this.word(PREV).store(name, Relaxed);
+                self.head.store(name, Relaxed);
+            }
+            Some(first) => {
+                let head = frames.record(Pfn(first));
+                let last = head.word(PREV).load(Relaxed);
+                this.word(NEXT).store(first + 1, Relaxed);
+                this.word(PREV).store(last, Relaxed);
+                head.word(PREV).store(name, Relaxed);
+                frames.record(Pfn(last - 1)).word(NEXT).store(name, Relaxed);
+                if in_front {
+                    self.head.store(name, Relaxed);
+                }
+            }
+        }
+    }
+
+    fn unlink(&self, frames: &Frames, pfn: Pfn) {
+        let record = frames.record(pfn);
+        let (next, prev) = (record.word(NEXT).load(Relaxed), record.word(PREV).load(Relaxed));
+        if next == pfn.0 + 1 {
+            self.head.store(0, Relaxed);
+            return;
+        }
+        frames.record(Pfn(prev - 1)).word(NEXT).store(next, Relaxed);
+        frames.record(Pfn(next - 1)).word(PREV).store(prev, Relaxed);
+        if self.head.load(Relaxed) == pfn.0 + 1 {
+            self.head.store(next, Relaxed);
+        }
+    }
+
+    /// Recounts pages and objects. Nobody may be at work.
+    pub fn validate(&self, frames: &Frames) -> Result<SlabCounts, Invalid> {
+        let mut counts = SlabCounts::default();
+        let head = self.head.load(Relaxed);
+        let (mut at, mut seen_full) = (head, false);
+        while at != 0 {
+            let pfn = Pfn(at - 1);
+            let record = frames.record(pfn);
+            let (taken, size) = (record.word(TAKEN).load(Relaxed), record.word(SIZE).load(Relaxed));
+            if record.use_() != Use::Slab || size != self.size as u64 {
+                return Err(Invalid::new("a slab's page is none of its own", pfn.0, self.size as u64, size));
+            }
+            if taken == 0 || taken & !self.full() != 0 {
+                return Err(Invalid::new("a slab's page is empty, or has more objects than room", pfn.0, 1, taken));
+            }
+            if seen_full && taken != self.full() {
+                return Err(Invalid::new("a slab's page with room comes after a full one", pfn.0, self.full(), taken));
+            }
+            seen_full |= taken == self.full();
+            let next = record.word(NEXT).load(Relaxed);
+            let back = next.checked_sub(1).map_or(0, |n| frames.record(Pfn(n)).word(PREV).load(Relaxed));
+            if back != at {
+                return Err(Invalid::new("a slab's ring is broken", pfn.0, at, back));
+            }
+            counts.pages += 1;
+            counts.objects += taken.count_ones() as u64;
+            if counts.pages > self.pages() {
+                break;
+            }
+            at = if next == head { 0 } else { next };
+        }
+        if counts.pages != self.pages() {
+            return Err(Invalid::new("a slab's pages", 0, self.pages(), counts.pages));
+        }
+        if counts.objects != self.objects() {
+            return Err(Invalid::new("a slab's objects", 0, self.objects(), counts.objects));
+        }
+        Ok(counts)
+    }
+}

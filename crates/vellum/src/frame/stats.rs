@@ -1,0 +1,103 @@
+//! What the allocator counts, in lines it writes anyway: each CPU in its magazine, and in the node's shared line what happened
+//! while the magazine was not to be had.
+
+use super::magazine::{Held, bump};
+use super::node::{Mark, Node, Watermarks};
+use super::{Frames, Magazine};
+use crate::stats::{Counter, Stats};
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// A node's counts of what passed the magazines by.
+#[repr(C, align(64))]
+pub(super) struct Bypass {
+    pub(super) blocks: AtomicU64,
+    pub(super) block_frames: AtomicU64,
+    pub(super) block_freed: AtomicU64,
+    pub(super) missed: AtomicU64,
+}
+
+impl Node {
+    pub(super) fn count_alloc(&self, held: Option<&Held>, frames: u64, missed: bool) {
+        match held {
+            Some(Held { magazine }) => {
+                bump(&magazine.blocks, 1);
+                bump(&magazine.block_frames, frames);
+                bump(&magazine.missed, missed as u64);
+            }
+            None => {
+                let bypass = &self.shared().bypass;
+                bypass.blocks.fetch_add(1, Ordering::Relaxed);
+                bypass.block_frames.fetch_add(frames, Ordering::Relaxed);
+                bypass.missed.fetch_add(missed as u64, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn count_free(&self, held: Option<&Held>, frames: u64) {
+        match held {
+            Some(held) => bump(&held.magazine.block_freed, frames),
+            None => {
+                self.shared().bypass.block_freed.fetch_add(frames, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Frames {
+    /// Adds `pgalloc`, `pgfree`, `numa_hit` and `numa_miss`.
+    pub fn stats(&self, stats: &mut Stats) {
+        let read = |n: &AtomicU64| n.load(Ordering::Relaxed) as i64;
+        let mut add = |popped: i64, pushed: i64, blocks: i64, frames: i64, freed: i64, missed: i64| {
+            stats.add(Counter::Alloc, popped + frames);
+            stats.add(Counter::Free, pushed + freed);
+            stats.add(Counter::NumaHit, popped + blocks - missed);
+            stats.add(Counter::NumaMiss, missed);
+        };
+        for at in 0..self.nodes {
+            let b = &self.node(at).shared().bypass;
+            add(0, 0, read(&b.blocks), read(&b.block_frames), read(&b.block_freed), read(&b.missed));
+            for cpu in 0..self.cpus {
+                let m: &Magazine = self.magazine(cpu, at);
+                add(
+                    read(&m.popped),
+                    read(&m.pushed),
+                    read(&m.blocks),
+                    read(&m.block_frames),
+                    read(&m.block_freed),
+                    read(&m.missed),
+                );
+            }
+        }
+    }
+
+    /// Base frames of a node nobody has, those in magazines included and pending ones not. A sum over CPUs: exact when none of
+    /// them is at work.
+    ///
+    /// # Panics
+    /// If there is no such node; so do the others that take one.
+    pub fn free_frames(&self, node: usize) -> u64 {
+        let stacked: usize = (0..self.cpus).map(|cpu| self.magazine(cpu, node).len()).sum();
+        (self.block_free(node) + stacked as i64).max(0) as u64
+    }
+
+    /// Base frames of a node that wait for a flush.
+    pub fn pending_frames(&self, node: usize) -> u64 {
+        self.node(node).waiting().frames.load(Ordering::Relaxed)
+    }
+
+    /// A node's marks.
+    pub fn watermarks(&self, node: usize) -> Watermarks {
+        self.node(node).marks
+    }
+
+    /// Where a node stands against its marks.
+    pub fn mark(&self, node: usize) -> Mark {
+        let (free, marks) = (self.free_frames(node), self.watermarks(node));
+        match free {
+            _ if free <= marks.min => Mark::Min,
+            _ if free <= marks.low => Mark::Low,
+            _ if free <= marks.high => Mark::High,
+            _ => Mark::Plenty,
+        }
+    }
+}

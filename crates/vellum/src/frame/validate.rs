@@ -1,0 +1,196 @@
+//! Everything recounted from the bits up.
+//!
+//! Every frame is in exactly one state: reserved, free in a block, free in a magazine, pending, or had by someone; hints, counts and
+//! states must say the same. Magazines and queues hold frames whose bits say *taken*. Those are counted by clearing the bits for
+//! the time of the audit: a frame met twice, in two magazines or in a magazine and the queue, is found clear the second time.
+
+use super::Frames;
+use super::block::{CLAIMED, FREE, HOLE, KIND, LARGE, OPEN, TAIL, large_order};
+use super::node::{BLOCK, GROUP, Node, WORDS};
+use crate::addr::{Order, Pfn};
+use crate::error::Invalid;
+use crate::machine::{Machine, Use};
+use crate::sync::atomic::Ordering::Relaxed;
+
+/// Where the frames of a machine are, in base frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FrameCounts {
+    /// All of them; the sum of the others.
+    pub total: u64,
+    /// Taken out before first use.
+    pub reserved: u64,
+    /// Free in blocks.
+    pub free: u64,
+    /// Free in magazines.
+    pub cached: u64,
+    /// Waiting for a flush.
+    pub pending: u64,
+    /// Had by someone.
+    pub used: u64,
+}
+
+impl Frames {
+    /// Recounts every frame. Nobody may be at work on any CPU; afterwards everything is as before.
+    pub fn validate<M: Machine>(&self, m: &M) -> Result<FrameCounts, Invalid> {
+        let _ = m;
+        let mut sum = FrameCounts::default();
+        for at in 0..self.nodes {
+            let node = self.node(at);
+            let free = node.audit_blocks(|block| self.claims(at, block))?;
+            let kept = self.block_free(at);
+            if kept != free as i64 {
+                return Err(Invalid::new("free frames of a node", at as u64, kept as u64, free));
+            }
+            let mut met = 0;
+            let counts = self.audit_outside(at, &mut met);
+            // Whatever was found, the bits go back.
+            let mut left = met;
+            self.each_outside(at, &mut |index, order| {
+                if left == 0 {
+                    return Ok(());
+                }
+                left -= 1;
+                node.mark(index, order, true);
+                Ok(())
+            })?;
+            let (cached, pending) = counts?;
+            let waiting = node.waiting().frames.load(Relaxed);
+            if waiting != pending {
+                return Err(Invalid::new("pending frames of a node", at as u64, waiting, pending));
+            }
+            let reserved = node.shared().reserved.load(Relaxed);
+            let used = node.frames.checked_sub(reserved + free + cached + pending).ok_or(Invalid::new(
+                "frames of a node in more than one state",
+                at as u64,
+                node.frames,
+                reserved + free + cached + pending,
+            ))?;
+            sum.total += node.frames;
+            sum.reserved += reserved;
+            sum.free += free;
+            sum.cached += cached;
+            sum.pending += pending;
+            sum.used += used;
+        }
+        Ok(sum)
+    }
+
+    fn claims(&self, at: usize, block: usize) -> u64 {
+        let all = (0..self.cpus).flat_map(|cpu| &self.magazine(cpu, at).current);
+        all.filter(|c| c.load(Relaxed) as usize == block + 1).count() as u64
+    }
+
+    /// Counts what is in magazines and in the queue, clearing bits; `met` says how many blocks were cleared.
+    fn audit_outside(&self, at: usize, met: &mut u64) -> Result<(u64, u64), Invalid> {
+        let node = self.node(at);
+        let (mut all, mut cached) = (0, 0);
+        self.each_outside(at, &mut |index, order| {
+            if !node.mark(index, order, false) {
+                let pfn = node.pfn(index);
+                return Err(Invalid::new("a frame is free twice, or pending and free", pfn.0, 1, 2));
+            }
+            *met += 1;
+            all += order.frames();
+            Ok(())
+        })?;
+        for cpu in 0..self.cpus {
+            cached += self.magazine(cpu, at).len() as u64;
+        }
+        Ok((cached, all - cached))
+    }
+
+    /// Every block in a magazine or the queue of a node.
+    fn each_outside(&self, at: usize, each: &mut dyn FnMut(u32, Order) -> Result<(), Invalid>) -> Result<(), Invalid> {
+        let node = self.node(at);
+        for cpu in 0..self.cpus {
+            for index in self.magazine(cpu, at).peek() {
+                each(index, Order::BASE)?;
+            }
+        }
+        let mut next = node.waiting().head.load(Relaxed);
+        while let Some(pfn) = next.checked_sub(1).map(Pfn) {
+            let record = node.record(pfn);
+            if record.use_() != Use::Pending {
+                return Err(Invalid::new(
+                    "a frame in the pending queue is of another use",
+                    pfn.0,
+                    1,
+                    record.use_() as u64,
+                ));
+            }
+            each(node.index(pfn), record.order())?;
+            next = record.word(1).load(Relaxed);
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    /// Sets or clears the bits of a block that is taken; `false`, and nothing changed, if they were not the other way. Large
+    /// blocks keep no bits: there the state is looked at, and the first bit, which is clear otherwise, set for "met".
+    fn mark(&self, index: u32, order: Order, taken: bool) -> bool {
+        let (block, word) = ((index >> BLOCK) as usize, index as usize / 64 % WORDS);
+        if order >= Order::HUGE {
+            let first = &self.words(block)[0];
+            let (from, to) = if taken { (1, 0) } else { (0, 1) };
+            return self.is_whole(index, order) && first.compare_exchange(from, to, Relaxed, Relaxed).is_ok();
+        }
+        if self.state(block).load(Relaxed) & KIND != OPEN {
+            return false;
+        }
+        let n = if order.get() > 6 { 1 << (order.get() - 6) } else { 1 };
+        let mask = super::bits::mask(order.get().min(6) as u32) << (index % 64);
+        let words = &self.words(block)[word..word + n];
+        let want = if taken { 0 } else { mask };
+        if words.iter().any(|w| w.load(Relaxed) & mask != want) {
+            return false;
+        }
+        for w in words {
+            w.store(if taken { w.load(Relaxed) | mask } else { w.load(Relaxed) & !mask }, Relaxed);
+        }
+        true
+    }
+
+    /// Free frames in the node's blocks, after checking that states, bits and hints agree.
+    fn audit_blocks(&self, claims: impl Fn(usize) -> u64) -> Result<u64, Invalid> {
+        let mut free = 0;
+        let mut tail_until = 0;
+        for block in self.lead..self.blocks {
+            let pfn = self.pfn((block << BLOCK) as u32).0;
+            let state = self.state(block).load(Relaxed);
+            let taken: u64 = self.words(block).iter().map(|w| w.load(Relaxed).count_ones() as u64).sum();
+            let (busy, full) = Node::hint_bits(block);
+            let hint = self.hint(block / GROUP).load(Relaxed);
+            let is_busy = (hint & busy != 0) as u64;
+            let is_full = (hint & full != 0) as u64;
+            let kind = state & KIND;
+            if (block < tail_until) != (kind == TAIL) {
+                return Err(Invalid::new("a large block's length", pfn, tail_until as u64, block as u64));
+            }
+            match kind {
+                FREE => free += 1 << BLOCK,
+                OPEN => free += (1 << BLOCK) - taken,
+                LARGE => tail_until = block + (1 << (large_order(state) - BLOCK)),
+                TAIL | HOLE => {}
+                _ => return Err(Invalid::new("a block is being closed by nobody", pfn, FREE as u64, kind as u64)),
+            }
+            if kind != OPEN && taken != 0 {
+                return Err(Invalid::new("a block that is not open has frames taken", pfn, 0, taken));
+            }
+            if (kind == FREE) == (is_busy == 1) {
+                return Err(Invalid::new("a block's busy hint", pfn, (kind != FREE) as u64, is_busy));
+            }
+            if is_full == 1 && (kind == FREE || kind == OPEN && taken != 1 << BLOCK) {
+                return Err(Invalid::new("a block's full hint", pfn, 0, is_full));
+            }
+            let claimed = (kind == OPEN && state & CLAIMED != 0) as u64;
+            if claims(block) != claimed {
+                return Err(Invalid::new("a block's claim", pfn, claimed, claims(block)));
+            }
+            if kind == OPEN && claimed == 0 && taken == 0 {
+                return Err(Invalid::new("an open block is empty and nobody claims it", pfn, 1, 0));
+            }
+        }
+        Ok(free)
+    }
+}

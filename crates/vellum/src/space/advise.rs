@@ -1,0 +1,99 @@
+//! Advice: forget, huge pages or not, now, present.
+
+use crate::addr::{Order, Va, VaRange};
+use crate::entry::{Codec, Entry};
+use crate::error::{FaultError, SpaceError};
+use crate::machine::{Machine, Verb};
+use crate::space::unmap::Leave;
+use crate::space::{Access, Advice, Attrs, HugeAdvice, Space, SpaceRecord, Trash};
+use crate::sync::{Layout, Token};
+use crate::vm::Vm;
+
+impl<M: Machine> Vm<M> {
+    /// Follows a piece of advice about a range. All but `Populate` take the layout lock.
+    ///
+    /// # Errors
+    /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region, [`SpaceError::NoMemory`]; nothing changed,
+    /// except that `Collapse` and `Populate` keep what they did before memory ran out. [`SpaceError::Rights`]: `Populate` wants an
+    /// access that a region does not give.
+    pub fn advise(&self, space: &Space, start: Va, bytes: u64, advice: Advice) -> Result<(), SpaceError> {
+        self.verb(Verb::Advise, || {
+            let range = VaRange::new(start, bytes, self.user_end())?;
+            if let Advice::Populate { write } = advice {
+                return self.populate(space.record(), range, write);
+            }
+            let mut top = Token::top();
+            let mut trash = Trash::default();
+            let done = {
+                let mut layout = space.record().layout().lock(&self.machine, &mut top, space.id());
+                self.follow(space.record(), range, advice, layout.token(), &mut trash)
+            };
+            self.empty_trash(trash, &mut top);
+            done
+        })
+    }
+
+    fn follow(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        advice: Advice,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), SpaceError> {
+        let thp = |thp| move |attrs| Attrs { thp: Some(thp), ..attrs };
+        match advice {
+            Advice::Huge => self.change_regions(space, range, &thp(HugeAdvice::Huge), token, trash),
+            Advice::NoHuge => self.change_regions(space, range, &thp(HugeAdvice::NoHuge), token, trash),
+            Advice::DontNeed => {
+                if !self.is_mapped(space, range) {
+                    return Err(SpaceError::Unmapped);
+                }
+                self.open(space, range, false)?;
+                self.take_out(space, range, Leave::Promise, token, trash);
+                Ok(())
+            }
+            Advice::Collapse => {
+                if !self.is_mapped(space, range) {
+                    return Err(SpaceError::Unmapped);
+                }
+                let huge = Order::HUGE.bytes();
+                let mut va = range.start().0.next_multiple_of(huge);
+                while va + huge <= range.end().0 {
+                    self.collapse(space, Va(va), trash)?;
+                    va += huge;
+                }
+                Ok(())
+            }
+            Advice::Populate { .. } => Ok(()),
+        }
+    }
+
+    /// Faults every page of the range in that is not there, or not as it is wanted.
+    fn populate(&self, space: &SpaceRecord, range: VaRange, write: bool) -> Result<(), SpaceError> {
+        let access = if write { Access::Write } else { Access::Read };
+        let mut va = range.start();
+        while va < range.end() {
+            let (level, there) = {
+                let _epoch = self.epochs.enter(&self.machine);
+                let spot = self.descend(space, va);
+                let there = match M::Codec::decode(spot.raw, spot.level) {
+                    Entry::Leaf(_, flags) => !write || flags.write,
+                    _ => false,
+                };
+                (spot.level, there)
+            };
+            if there {
+                let bytes = level.entry_bytes();
+                va = Va(va.align_down(bytes).0 + bytes);
+                continue;
+            }
+            self.serve(space, va, access).map_err(|error| match error {
+                FaultError::Unmapped => SpaceError::Unmapped,
+                FaultError::Rights => SpaceError::Rights,
+                FaultError::NoMemory => SpaceError::NoMemory,
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! What the verbs answer.
+
+use crate::addr::{Level, Pfn};
+use crate::entry::Flags;
+use crate::space::Rights;
+
+/// How a fault was served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The entry gave the access already: another CPU was faster, or a translation was older than the entry.
+    Spurious,
+    /// The shared zeros were mapped.
+    Zero,
+    /// A fresh 4 KiB page.
+    Base,
+    /// A fresh 2 MiB page.
+    Huge,
+    /// A fresh 1 GiB page.
+    Giant,
+    /// A shared page was copied; the level is that of the new leaf.
+    Copied(Level),
+    /// A page nobody shares any more became writable in place.
+    Reused(Level),
+}
+
+/// What lies at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Page {
+    /// No region.
+    Unmapped,
+    /// A region, no page yet.
+    Reserved {
+        /// What the region gives.
+        rights: Rights,
+    },
+    /// A page.
+    Mapped {
+        /// First frame of the leaf.
+        pfn: Pfn,
+        /// Level of the leaf: 1 is 4 KiB, 2 is 2 MiB, 3 is 1 GiB.
+        level: Level,
+        /// The leaf's rights and marks.
+        flags: Flags,
+        /// What the region gives; more than the leaf does while the page is shared.
+        rights: Rights,
+        /// Whether it is the shared zeros.
+        zero: bool,
+    },
+    /// A page that stays, without access.
+    Parked {
+        /// First frame of the leaf.
+        pfn: Pfn,
+        /// Level of the leaf.
+        level: Level,
+    },
+}
+
+/// What a space takes, counted by walking it. Pages are of 4 KiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Pages mapped, those of large leaves and parked ones included, zeros not. A shared page counts in each space.
+    pub rss_pages: u64,
+    /// 2 MiB leaves.
+    pub huge_leaves: u64,
+    /// 1 GiB leaves.
+    pub giant_leaves: u64,
+    /// Leaves that map the shared zeros.
+    pub zero_leaves: u64,
+    /// Pages of `rss_pages` that are parked.
+    pub parked_pages: u64,
+    /// Pages that lie in a region, present or not.
+    pub mapped_pages: u64,
+    /// Table nodes, the root included.
+    pub table_nodes: u64,
+}
+
+/// Totals of a `validate` that found nothing wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Audit {
+    /// Sum of the spaces' usage.
+    pub usage: Usage,
+    /// Base frames of data, a shared one once.
+    pub data_frames: u64,
+    /// Frames that are table nodes.
+    pub table_frames: u64,
+    /// Frames that are slab memory.
+    pub slab_frames: u64,
+    /// Frames of shared zeros.
+    pub zero_frames: u64,
+    /// Frames nobody uses, magazines included.
+    pub free_frames: u64,
+    /// Frames in use that nothing above accounts for: those of spaces that were not given, and of embedders that allocate for
+    /// themselves. If there are none of these, any other number than 0 is a leak.
+    pub other_frames: u64,
+}

@@ -1,0 +1,207 @@
+//! What callers ask for: rights, placement, policies, advice.
+//!
+//! Everything a region remembers fits one 64-bit word ([`Attrs::pack`]), so a fault reads a region's whole mind with one
+//! load and "the same attributes" is a comparison of two words. Rejected: a struct of separate fields in the region, which a
+//! reader without a lock would see half changed.
+
+use crate::addr::{Order, Va};
+use crate::config::NumaPolicy;
+
+/// What a program may do with a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rights {
+    /// Loads.
+    pub read: bool,
+    /// Stores. Every MMU we know gives loads with them.
+    pub write: bool,
+    /// Instruction fetches. Gives loads too.
+    pub exec: bool,
+}
+
+impl Rights {
+    /// None: the pages stay, nobody may touch them (`PROT_NONE`).
+    pub const NONE: Rights = Rights { read: false, write: false, exec: false };
+    /// Loads only.
+    pub const READ: Rights = Rights { read: true, write: false, exec: false };
+    /// Loads and stores.
+    pub const READ_WRITE: Rights = Rights { read: true, write: true, exec: false };
+    /// Loads and fetches.
+    pub const READ_EXEC: Rights = Rights { read: true, write: false, exec: true };
+    /// All three.
+    pub const ALL: Rights = Rights { read: true, write: true, exec: true };
+
+    /// Whether they give nothing at all.
+    #[inline]
+    pub const fn is_none(self) -> bool {
+        !(self.read || self.write || self.exec)
+    }
+
+    /// Whether they give `access`.
+    #[inline]
+    pub const fn allows(self, access: Access) -> bool {
+        match access {
+            Access::Read => !self.is_none(),
+            Access::Write => self.write,
+            Access::Exec => self.exec,
+        }
+    }
+}
+
+/// What a program tried when it faulted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A store.
+    Write,
+    /// An instruction fetch.
+    Exec,
+}
+
+/// A region's own word on huge pages, beside the switch `thp`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HugeAdvice {
+    /// Wanted, where `thp` is not `never`.
+    Huge,
+    /// Not wanted, whatever `thp` says.
+    NoHuge,
+}
+
+/// How large the leaves of a region are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LeafSize {
+    /// As the switch `thp` and the region's advice decide.
+    #[default]
+    Policy,
+    /// This size and no other: 4 KiB, 2 MiB or 1 GiB. Start and length must be multiples of it. A fault that finds no block of that
+    /// size says so. Later verbs may cut such a leaf; the pieces then are ordinary pages.
+    Exactly(Order),
+}
+
+/// What a new mapping is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attrs {
+    /// What programs may do.
+    pub rights: Rights,
+    /// The mapping's own huge-page policy; `None` leaves it to the switch.
+    pub thp: Option<HugeAdvice>,
+    /// The mapping's own NUMA policy; `None` leaves it to the switch.
+    pub numa: Option<NumaPolicy>,
+    /// Size of the leaves.
+    pub leaf: LeafSize,
+}
+
+impl Attrs {
+    /// Private memory, zero when first read, every policy left to the switches.
+    pub const fn anonymous(rights: Rights) -> Attrs {
+        Attrs { rights, thp: None, numa: None, leaf: LeafSize::Policy }
+    }
+
+    /// All of it in one word; 0 is no value of it.
+    pub(crate) fn pack(self) -> u64 {
+        let rights = self.rights.read as u64 | (self.rights.write as u64) << 1 | (self.rights.exec as u64) << 2;
+        let thp = match self.thp {
+            None => 0,
+            Some(HugeAdvice::Huge) => 1,
+            Some(HugeAdvice::NoHuge) => 2,
+        };
+        let leaf = match self.leaf {
+            LeafSize::Policy => 0,
+            LeafSize::Exactly(order) => 1 + order.get() as u64,
+        };
+        let (kind, node) = match self.numa {
+            None => (0, 0),
+            Some(NumaPolicy::Local) => (1, 0),
+            Some(NumaPolicy::Interleave) => (2, 0),
+            Some(NumaPolicy::Bind(n)) => (3, n as u64),
+            Some(NumaPolicy::Prefer(n)) => (4, n as u64),
+        };
+        1 << 63 | rights | thp << 4 | leaf << 8 | kind << 16 | node << 24
+    }
+
+    /// The inverse of [`pack`](Attrs::pack).
+    #[inline]
+    pub(crate) fn unpack(word: u64) -> Attrs {
+        let node = (word >> 24) as u8;
+        Attrs {
+            rights: Rights { read: word & 1 != 0, write: word & 2 != 0, exec: word & 4 != 0 },
+            thp: match word >> 4 & 0xf {
+                1 => Some(HugeAdvice::Huge),
+                2 => Some(HugeAdvice::NoHuge),
+                _ => None,
+            },
+            numa: match word >> 16 & 0xff {
+                1 => Some(NumaPolicy::Local),
+                2 => Some(NumaPolicy::Interleave),
+                3 => Some(NumaPolicy::Bind(node)),
+                4 => Some(NumaPolicy::Prefer(node)),
+                _ => None,
+            },
+            leaf: match (word >> 8) as u8 {
+                0 => LeafSize::Policy,
+                n => Order::new(n - 1).map_or(LeafSize::Policy, LeafSize::Exactly),
+            },
+        }
+    }
+}
+
+/// Where a mapping goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placement {
+    /// There and nowhere else; `Occupied` if anything is mapped in the range.
+    At(Va),
+    /// There; what was mapped in the range is unmapped first.
+    Replace(Va),
+    /// In the highest hole that is long enough, aligned to 2 MiB when the mapping is that long. Never in the lowest 64 KiB, so that
+    /// a null pointer with an offset meets nothing.
+    Anywhere,
+}
+
+/// A wish about mapped memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advice {
+    /// Forget the contents; the memory reads as zeros again.
+    DontNeed,
+    /// Huge pages are wanted here.
+    Huge,
+    /// Huge pages are not wanted here.
+    NoHuge,
+    /// Make each whole 2 MiB of the range that has a page one huge page, now.
+    Collapse,
+    /// Have every page present, as if each had been read (or written).
+    Populate {
+        /// As if written: fresh pages, shared ones copied.
+        write: bool,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_survive_packing() {
+        let rights = [Rights::NONE, Rights::READ, Rights::READ_WRITE, Rights::READ_EXEC, Rights::ALL];
+        let numa = [None, Some(NumaPolicy::Local), Some(NumaPolicy::Interleave), Some(NumaPolicy::Bind(15))];
+        let leaf = [LeafSize::Policy, LeafSize::Exactly(Order::BASE), LeafSize::Exactly(Order::GIANT)];
+        let mut seen = std::collections::BTreeSet::new();
+        for rights in rights {
+            for thp in [None, Some(HugeAdvice::Huge), Some(HugeAdvice::NoHuge)] {
+                for numa in numa.into_iter().chain([Some(NumaPolicy::Prefer(3)), Some(NumaPolicy::Bind(0))]) {
+                    for leaf in leaf {
+                        let attrs = Attrs { rights, thp, numa, leaf };
+                        assert_eq!(Attrs::unpack(attrs.pack()), attrs);
+                        assert!(attrs.pack() != 0 && seen.insert(attrs.pack()));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn stores_and_fetches_give_loads() {
+        let write_only = Rights { read: false, write: true, exec: false };
+        assert!(write_only.allows(Access::Read) && !write_only.allows(Access::Exec));
+        assert!(!Rights::NONE.allows(Access::Read) && !Rights::READ.allows(Access::Write));
+    }
+}

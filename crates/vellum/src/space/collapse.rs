@@ -1,0 +1,78 @@
+//! Making one huge page of a table of base pages.
+//!
+//! The frame comes first. Then the table is cut off like one that is unmapped: its slot says `Detached`, it is dead, faults
+//! wait; every CPU drops its translations and walk caches; the pages are copied, in peace, since nobody can reach them any more; and
+//! the huge leaf appears. Whatever the table mapped is released, shared pages included: the copy is this space's own.
+
+use crate::addr::{ENTRIES, Level, Order, Va};
+use crate::entry::{Entry, Flags};
+use crate::error::NoMemory;
+use crate::frame::{Data, Want};
+use crate::machine::{Event, Machine, Use, Work};
+use crate::space::{HugeAdvice, LeafSize, SpaceRecord, Trash};
+use crate::stats::Counter;
+use crate::sync::Token;
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+
+impl<M: Machine> Vm<M> {
+    /// Collapses the 2 MiB at `va`, if there is a table whose pages are of one region that may have huge pages and at least one
+    /// page is resident. `false` if there is not. Under the layout lock.
+    pub(crate) fn collapse(&self, space: &SpaceRecord, va: Va, trash: &mut Trash) -> Result<bool, NoMemory> {
+        let m = &self.machine;
+        let level = Level::TWO;
+        let spot = self.descend(space, va);
+        // The lowest table is one of these two: the one the descent ended in, or none.
+        if spot.level != Level::ONE {
+            return Ok(false);
+        }
+        let child = spot.node;
+        let state = child.state();
+        let Some((parent, slot)) = child.parent() else { return Ok(false) };
+        let parent = self.node(parent);
+        let Some(region) = spot.region.map(|name| self.region(name)) else { return Ok(false) };
+        let attrs = region.attrs();
+        if state.listed() != 0
+            || state.count() != ENTRIES as u64
+            || state.resident() == 0
+            || attrs.rights.is_none()
+            || attrs.thp == Some(HugeAdvice::NoHuge)
+            || attrs.leaf == LeafSize::Exactly(Order::BASE)
+        {
+            return Ok(false);
+        }
+        let index = va.page().wrapping_add(region.shift());
+        let want = Want { policy: attrs.numa.unwrap_or(self.config.numa), index, use_: Use::Data };
+        let new = self.frames.alloc(m, Order::HUGE, &want)?;
+        {
+            let mut top = Token::top();
+            let _guard = parent.lock(m, &mut top);
+            self.store(parent.pfn, slot, level, Entry::Detached(child.pfn));
+        }
+        self.bury(child.pfn, Level::ONE);
+        let mut receipt = Receipt::new();
+        receipt.table(va, Va(va.0 + level.entry_bytes()));
+        let flushed = self.redeem(space, receipt);
+        for i in 0..ENTRIES {
+            let to = new.add(i as u64);
+            match self.load(child.pfn, i, Level::ONE) {
+                Entry::Leaf(from, _) | Entry::Parked(from) if !self.is_zero(from) => m.copy(to, from, 1),
+                _ => m.clear(to, 1),
+            }
+        }
+        Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);
+        let rights = attrs.rights;
+        let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write };
+        {
+            let mut top = Token::top();
+            let _guard = parent.lock(m, &mut top);
+            self.store(parent.pfn, slot, level, Entry::Leaf(new, flags));
+            parent.add_resident(1);
+        }
+        m.hook(Event::Work(Work::Entry, 1));
+        self.free_tree(&flushed, child.pfn, Level::ONE, trash);
+        self.count_pages(Order::HUGE, 1);
+        self.count(Counter::ThpCollapse, 1);
+        Ok(true)
+    }
+}

@@ -1,0 +1,101 @@
+//! The kernel reads and writes a program's memory.
+//!
+//! Page by page: the leaf is looked up and its node locked, so that the frame cannot go while its bytes are touched; where the leaf
+//! does not give the access, a fault is served first, exactly as the program's own would be. The machine's own translation
+//! is not used, so it does not matter whether this CPU runs the space.
+
+use crate::addr::{PAGE_SIZE, Va};
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::FaultError;
+use crate::machine::{Machine, Verb};
+use crate::space::{Access, Space, SpaceRecord};
+use crate::sync::Token;
+use crate::vm::Vm;
+
+/// Which way the bytes go.
+enum Bytes<'b> {
+    In(&'b [u8]),
+    Out(&'b mut [u8]),
+}
+
+impl<M: Machine> Vm<M> {
+    /// Writes `bytes` at `to` in `space`.
+    ///
+    /// # Errors
+    /// [`FaultError`], where a program's store would get it. Pages below that address have been written.
+    pub fn copy_in(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
+        self.verb(Verb::Copy, || {
+            self.chunks(to, bytes.len(), |va, from, end| self.touch(space.record(), va, Bytes::In(&bytes[from..end])))
+        })
+    }
+
+    /// Reads `bytes` at `from` in `space`.
+    ///
+    /// # Errors
+    /// [`FaultError`], where a program's load would get it. The bytes below that address have been read.
+    pub fn copy_out(&self, space: &Space, from: Va, bytes: &mut [u8]) -> Result<(), FaultError> {
+        self.verb(Verb::Copy, || {
+            self.chunks(from, bytes.len(), |va, from, end| {
+                self.touch(space.record(), va, Bytes::Out(&mut bytes[from..end]))
+            })
+        })
+    }
+
+    /// Cuts a range of bytes at page boundaries.
+    fn chunks(
+        &self,
+        start: Va,
+        len: usize,
+        mut each: impl FnMut(Va, usize, usize) -> Result<(), FaultError>,
+    ) -> Result<(), FaultError> {
+        let mut done = 0;
+        while done < len {
+            let va = Va(start.0.checked_add(done as u64).ok_or(FaultError::Unmapped)?);
+            let end = len.min(done + PAGE_SIZE - va.offset());
+            each(va, done, end)?;
+            done = end;
+        }
+        Ok(())
+    }
+
+    fn touch(&self, space: &SpaceRecord, va: Va, mut bytes: Bytes<'_>) -> Result<(), FaultError> {
+        let access = if matches!(bytes, Bytes::In(_)) { Access::Write } else { Access::Read };
+        if va >= self.user_end() {
+            return Err(FaultError::Unmapped);
+        }
+        while !self.touch_present(space, va, access, &mut bytes) {
+            self.serve(space, va, access)?;
+        }
+        Ok(())
+    }
+
+    /// `false` if no leaf there gives the access.
+    fn touch_present(&self, space: &SpaceRecord, va: Va, access: Access, bytes: &mut Bytes<'_>) -> bool {
+        let m = &self.machine;
+        let _epoch = self.epochs.enter(m);
+        let spot = self.descend(space, va);
+        let mut top = Token::top();
+        let _guard = spot.node.lock(m, &mut top);
+        let entry = self.load(spot.node.pfn, spot.slot, spot.level);
+        let (Entry::Leaf(first, flags), Some(order)) = (entry, spot.level.leaf_order()) else { return false };
+        if spot.node.state().dead() || access == Access::Write && !flags.write {
+            return false;
+        }
+        let pfn = first.add(va.page() & (order.frames() - 1));
+        match bytes {
+            Bytes::Out(bytes) => m.read(pfn, va.offset(), bytes),
+            Bytes::In(bytes) => {
+                m.write(pfn, va.offset(), bytes);
+                // The page is as dirty as if the program had written it.
+                self.exchange(spot.node, spot.level, spot.slot, |entry| match entry {
+                    Entry::Leaf(pfn, flags) if !flags.dirty => {
+                        let flags = Flags { accessed: true, dirty: true, ..flags };
+                        Some(M::Codec::encode(Entry::Leaf(pfn, flags), spot.level))
+                    }
+                    _ => None,
+                });
+            }
+        }
+        true
+    }
+}

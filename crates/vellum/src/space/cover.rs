@@ -1,0 +1,314 @@
+//! Giving a range of addresses to a region.
+//!
+//! A range is a run of whole slots in a few nodes: one where its two edges part, and the nodes down along each edge. Everything
+//! that can fail comes first: [`Vm::open`] makes the range's ends slot boundaries (tables made, promises pushed down, large leaves
+//! split), [`Vm::make_room`] makes room in interval lists, [`Vm::prepare_change`] makes the new regions. What then changes
+//! intervals cannot fail.
+
+use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
+use crate::entry::{Codec, Entry};
+use crate::error::NoMemory;
+use crate::frame::SlabRef;
+use crate::machine::{Event, Machine, Work};
+use crate::space::node::Node;
+use crate::space::walk::part;
+use crate::space::{Attrs, SpaceRecord, Trash};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Layout, Token};
+use crate::vm::Vm;
+
+/// Regions made for a change of attributes, chained, each remembering which region it stands in for.
+pub(crate) struct Fresh {
+    first: Option<SlabRef>,
+    /// Where the last search ended; changes come in the order of preparation, so it nearly always is the answer.
+    cursor: Option<SlabRef>,
+}
+
+/// Slots of one node whose intervals decide about a range.
+struct Run<'v> {
+    node: Node<'v>,
+    slots: (usize, usize),
+    /// The range ends inside the node's parent's slot, so both ends of the run become boundaries, and slots without a region
+    /// of their own are `inherited`'s. Otherwise the range covers the whole node.
+    edge: bool,
+    inherited: Option<SlabRef>,
+}
+
+type EachRun<'e, 'v> = dyn FnMut(Run<'v>) -> Result<(), NoMemory> + 'e;
+
+impl<M: Machine> Vm<M> {
+    /// Makes both ends of a range boundaries between slots. `create` makes tables where nothing is mapped, too.
+    pub(crate) fn open(&self, space: &SpaceRecord, range: VaRange, create: bool) -> Result<(), NoMemory> {
+        self.open_at(space, range.start(), create)?;
+        self.open_at(space, range.end(), create)
+    }
+
+    fn open_at(&self, space: &SpaceRecord, va: Va, create: bool) -> Result<(), NoMemory> {
+        let m = &self.machine;
+        let mut node = self.node(space.root());
+        let mut level = self.top();
+        while !va.is_aligned(level.entry_bytes()) {
+            m.hook(Event::Work(Work::Descend, 1));
+            let slot = level.slot(va);
+            let raw = m.entry_load(node.pfn, slot);
+            match M::Codec::decode(raw, level) {
+                Entry::Table(child) => {
+                    node = self.node(child);
+                    level = level.child();
+                }
+                Entry::Empty | Entry::Gone(_) if !create => return Ok(()),
+                Entry::Empty | Entry::Gone(_) | Entry::Reserved => self.push_down(node, level, slot, raw)?,
+                Entry::Leaf(..) | Entry::Parked(_) => self.split_leaf(space, (node, level, slot), raw, va)?,
+                Entry::Moving(_) | Entry::Detached(_) => m.relax(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a table below a slot that holds nothing or a promise, of which every slot then says the same. If the entry is not
+    /// `raw` any more nothing happens, and the caller looks again.
+    pub(crate) fn push_down(&self, node: Node<'_>, level: Level, slot: usize, raw: u64) -> Result<(), NoMemory> {
+        let m = &self.machine;
+        let below = level.child();
+        let fill = match M::Codec::decode(raw, level) {
+            Entry::Reserved => M::Codec::encode(Entry::Reserved, below),
+            _ => 0,
+        };
+        let child = self.make_node(below, Some((node.pfn, slot)), fill)?;
+        let mut top = Token::top();
+        let guard = node.lock(m, &mut top);
+        if node.state().dead() || m.entry_load(node.pfn, slot) != raw {
+            drop(guard);
+            self.free_node(child.pfn);
+            return Ok(());
+        }
+        self.store(node.pfn, slot, level, Entry::Table(child.pfn));
+        m.hook(Event::Work(Work::Entry, 1));
+        if fill == 0 {
+            node.set_state(node.state().with_count(node.state().count() + 1));
+        }
+        Ok(())
+    }
+
+    /// Whether something is mapped between `slot` and where the interval that holds there ends.
+    fn needs_close(&self, node: Node<'_>, level: Level, slot: usize) -> bool {
+        if slot >= ENTRIES || node.state().count() == 0 {
+            return false;
+        }
+        let (end, _) = self.interval_from(node, slot);
+        (slot..end).any(|slot| !matches!(self.load(node.pfn, slot, level), Entry::Empty | Entry::Gone(_)))
+    }
+
+    /// Makes room for the intervals that [`assign`](Vm::assign) will write. The range is open.
+    pub(crate) fn make_room(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
+        self.edges(space, range, &mut |node, level, first, end| {
+            let close = self.needs_close(node, level, end);
+            let extra = self.interval_growth(node, first, end, close);
+            if extra == 0 { Ok(()) } else { self.interval_room(node, extra, token, trash) }
+        })
+    }
+
+    /// Gives the range to a region; each interval takes one of its names. The range is open, there is room, and nothing is
+    /// mapped in it.
+    pub(crate) fn assign(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        region: SlabRef,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) {
+        let done = self.edges(space, range, &mut |node, level, first, end| {
+            let close = self.needs_close(node, level, end);
+            self.interval_assign(node, (first, end), region, close, token, trash);
+            Ok(())
+        });
+        debug_assert!(done.is_ok());
+        space.edited();
+    }
+
+    /// Calls `each` with the run of whole slots in every node where the range has one and no ancestor's slot holds it. The
+    /// range is open.
+    pub(crate) fn edges(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        each: &mut dyn FnMut(Node<'_>, Level, usize, usize) -> Result<(), NoMemory>,
+    ) -> Result<(), NoMemory> {
+        self.edges_of(space.root(), self.top(), 0, range, each)
+    }
+
+    fn edges_of(
+        &self,
+        table: Pfn,
+        level: Level,
+        base: u64,
+        range: VaRange,
+        each: &mut dyn FnMut(Node<'_>, Level, usize, usize) -> Result<(), NoMemory>,
+    ) -> Result<(), NoMemory> {
+        self.machine.hook(Event::Work(Work::Descend, 1));
+        let p = part(level, base, range);
+        if p.whole_first < p.whole_end {
+            each(self.node(table), level, p.whole_first, p.whole_end)?;
+        }
+        for slot in [p.first, p.end - 1] {
+            if !p.covers(slot)
+                && let Entry::Table(child) = self.load(table, slot, level)
+            {
+                self.edges_of(child, level.child(), base + ((slot as u64) << level.shift()), range, each)?;
+            }
+            if p.end - p.first == 1 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes every region that changing the attributes of the (open, wholly mapped) range needs, and room for their intervals.
+    pub(crate) fn prepare_change(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        change: &dyn Fn(Attrs) -> Attrs,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) -> Result<Fresh, NoMemory> {
+        let mut fresh = Fresh { first: None, cursor: None };
+        let done = self.intervals(space, range, &mut |Run { node, slots: (first, end), edge, inherited }| {
+            if edge {
+                self.interval_room(node, 2, token, trash)?;
+            }
+            let mut slot = first;
+            while slot < end {
+                let (next, own) = self.interval_from(node, slot);
+                slot = next;
+                let Some(old) = own.or(inherited) else { continue };
+                let region = self.region(old);
+                let attrs = change(region.attrs());
+                let known = fresh.cursor.is_some_and(|last| self.region(last).stands_for() == old.raw());
+                if attrs == region.attrs() || known {
+                    continue;
+                }
+                let name = self.make_region(attrs, region.shift(), token)?;
+                self.region(name).stand_for(old.raw());
+                match fresh.cursor {
+                    Some(last) => self.region(last).next.store(name.raw(), Ordering::Relaxed),
+                    None => fresh.first = Some(name),
+                }
+                fresh.cursor = Some(name);
+            }
+            Ok(())
+        });
+        fresh.cursor = fresh.first;
+        match done {
+            Ok(()) => Ok(fresh),
+            Err(error) => {
+                self.drop_fresh(fresh, trash);
+                Err(error)
+            }
+        }
+    }
+
+    /// Exchanges the regions of the range for the prepared ones.
+    pub(crate) fn commit_change(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        mut fresh: Fresh,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) {
+        let done = self.intervals(space, range, &mut |Run { node, slots, edge, inherited }| {
+            let name = |own: Option<SlabRef>| {
+                let old = own.or(inherited)?;
+                let new = self.find_fresh(&mut fresh, old).unwrap_or(old);
+                self.region(new).share();
+                Some(new)
+            };
+            self.interval_rename(node, slots, edge, name, token, trash);
+            Ok(())
+        });
+        debug_assert!(done.is_ok());
+        self.drop_fresh(fresh, trash);
+        space.edited();
+    }
+
+    fn find_fresh(&self, fresh: &mut Fresh, old: SlabRef) -> Option<SlabRef> {
+        let start = fresh.cursor?;
+        let mut at = start;
+        loop {
+            let region = self.region(at);
+            if region.stands_for() == old.raw() {
+                fresh.cursor = Some(at);
+                return Some(at);
+            }
+            at = SlabRef::from_raw(region.next.load(Ordering::Relaxed)).or(fresh.first)?;
+            if at == start {
+                return None;
+            }
+        }
+    }
+
+    /// Gives up the chain's own names.
+    pub(crate) fn drop_fresh(&self, fresh: Fresh, trash: &mut Trash) {
+        let mut next = fresh.first;
+        while let Some(name) = next {
+            next = SlabRef::from_raw(self.region(name).next.load(Ordering::Relaxed));
+            self.drop_region(name, trash);
+        }
+    }
+
+    /// Calls `each` with every run of slots in the range whose intervals decide something.
+    fn intervals<'v>(&'v self, space: &SpaceRecord, range: VaRange, each: &mut EachRun<'_, 'v>) -> Result<(), NoMemory> {
+        self.intervals_of(space.root(), (self.top(), 0), range, None, each)
+    }
+
+    fn intervals_of<'v>(
+        &'v self,
+        table: Pfn,
+        (level, base): (Level, u64),
+        range: VaRange,
+        inherited: Option<SlabRef>,
+        each: &mut EachRun<'_, 'v>,
+    ) -> Result<(), NoMemory> {
+        let node = self.node(table);
+        let p = part(level, base, range);
+        if p.whole_first < p.whole_end {
+            each(Run { node, slots: (p.whole_first, p.whole_end), edge: true, inherited })?;
+        }
+        for slot in p.first..p.end {
+            if let Entry::Table(child) = self.load(table, slot, level) {
+                if p.covers(slot) {
+                    self.intervals_below(child, level.child(), each)?;
+                } else {
+                    let here = self.interval_from(node, slot).1.or(inherited);
+                    let va = base + ((slot as u64) << level.shift());
+                    self.intervals_of(child, (level.child(), va), range, here, each)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn intervals_below<'v>(&'v self, table: Pfn, level: Level, each: &mut EachRun<'_, 'v>) -> Result<(), NoMemory> {
+        let node = self.node(table);
+        if node.state().listed() != 0 {
+            each(Run { node, slots: (0, ENTRIES), edge: false, inherited: None })?;
+        }
+        if level > Level::ONE {
+            self.machine.hook(Event::Work(Work::Scan, ENTRIES as u64));
+            for slot in 0..ENTRIES {
+                if let Entry::Table(child) = self.load(table, slot, level) {
+                    self.intervals_below(child, level.child(), each)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

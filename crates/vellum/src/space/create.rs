@@ -1,0 +1,36 @@
+//! Making a space: a record, a root, an identifier for the TLBs.
+
+use crate::error::NoMemory;
+use crate::machine::Machine;
+use crate::space::{Space, SpaceRecord};
+use crate::sync::Token;
+use crate::sync::atomic::Ordering;
+use crate::vm::Vm;
+
+impl<M: Machine> Vm<M> {
+    /// A space with nothing in it. Takes no lock of another space.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; nothing was kept.
+    pub fn create(&self) -> Result<Space, NoMemory> {
+        let m = &self.machine;
+        let mut top = Token::top();
+        self.make_zeros()?;
+        let name = self.spaces.alloc(m, &self.frames, &mut top)?;
+        let root = match self.make_node(self.top(), None, 0) {
+            Ok(root) => root,
+            Err(error) => {
+                self.spaces.free(m, &self.frames, &mut top, name);
+                return Err(error);
+            }
+        };
+        m.prepare_root(root.pfn);
+        let record = name.ptr(m).cast::<SpaceRecord>();
+        let space = Space { name, record };
+        let record = space.record();
+        record.root.store(root.pfn.0, Ordering::Relaxed);
+        record.name.store(name.raw(), Ordering::Relaxed);
+        record.context.store(self.take_context().0 as u64, Ordering::Release);
+        Ok(space)
+    }
+}

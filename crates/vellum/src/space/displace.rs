@@ -1,0 +1,98 @@
+//! Displacements: where a space sees pages away from their home.
+//!
+//! A frame's index is fixed for life: the page number at which it was first touched, plus its region's shift. An address
+//! shows an index by identity, or by one of the shifts on the space's list; whoever looks for a frame's mappings tries them
+//! all. One entry is made per distance a remap moves pages, and fork copies the list, so remap touches no record.
+//!
+//! The list is a chain of 64-byte objects, seven shifts each; a shift is added once and stays as long as the space.
+
+use crate::error::NoMemory;
+use crate::frame::SlabRef;
+use crate::machine::Machine;
+use crate::space::SpaceRecord;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Above, Queue, Token};
+use crate::vm::Vm;
+
+/// Seven shifts, 0 for none (no shift is 0: that is identity).
+#[repr(C)]
+pub(crate) struct Piece {
+    next: AtomicU64,
+    shifts: [AtomicU64; 7],
+}
+
+impl<M: Machine> Vm<M> {
+    fn piece(&self, name: SlabRef) -> &Piece {
+        // SAFETY: names on a space's list are objects of 64 bytes that were zero at first, and live as long as the space.
+        unsafe { name.ptr(&self.machine).cast::<Piece>().as_ref() }
+    }
+
+    /// Calls `each` with every shift of the space but identity, until it says `false`. Under the layout lock.
+    pub(crate) fn shifts(&self, space: &SpaceRecord, mut each: impl FnMut(u64) -> bool) {
+        let mut next = SlabRef::from_raw(space.displaced.load(Ordering::Acquire));
+        while let Some(name) = next {
+            let piece = self.piece(name);
+            for shift in &piece.shifts {
+                let shift = shift.load(Ordering::Relaxed);
+                if shift != 0 && !each(shift) {
+                    return;
+                }
+            }
+            next = SlabRef::from_raw(piece.next.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Adds a shift if it is not known. Under the layout lock.
+    pub(crate) fn displace<H: Above<Queue>>(
+        &self,
+        space: &SpaceRecord,
+        shift: u64,
+        token: &mut Token<H>,
+    ) -> Result<(), NoMemory> {
+        let mut known = shift == 0;
+        self.shifts(space, |other| {
+            known |= other == shift;
+            !known
+        });
+        if known {
+            return Ok(());
+        }
+        let first = space.displaced.load(Ordering::Relaxed);
+        if let Some(name) = SlabRef::from_raw(first)
+            && let Some(free) = self.piece(name).shifts.iter().find(|s| s.load(Ordering::Relaxed) == 0)
+        {
+            free.store(shift, Ordering::Release);
+            return Ok(());
+        }
+        let name = self.small.alloc(&self.machine, &self.frames, token)?;
+        let piece = self.piece(name);
+        piece.next.store(first, Ordering::Relaxed);
+        piece.shifts[0].store(shift, Ordering::Relaxed);
+        space.displaced.store(name.raw(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives `to` every shift of `from`.
+    pub(crate) fn copy_displacements<H: Above<Queue>>(
+        &self,
+        from: &SpaceRecord,
+        to: &SpaceRecord,
+        token: &mut Token<H>,
+    ) -> Result<(), NoMemory> {
+        let mut done = Ok(());
+        self.shifts(from, |shift| {
+            done = self.displace(to, shift, token);
+            done.is_ok()
+        });
+        done
+    }
+
+    /// Frees the list.
+    pub(crate) fn drop_displacements<H: Above<Queue>>(&self, space: &SpaceRecord, token: &mut Token<H>) {
+        let mut next = SlabRef::from_raw(space.displaced.swap(0, Ordering::AcqRel));
+        while let Some(name) = next {
+            next = SlabRef::from_raw(self.piece(name).next.load(Ordering::Relaxed));
+            self.small.free(&self.machine, &self.frames, token, name);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The end of a space.
+//!
+//! Nobody runs in it and nobody holds it, so the table is taken apart in one pass after one flush: what remains of the space
+//! on CPUs are translations under its context and walk caches, never a loaded root.
+
+use crate::machine::{Machine, Verb};
+use crate::space::{Space, SpaceRecord, Trash};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Token, Top};
+use crate::vm::Vm;
+
+impl<M: Machine> Vm<M> {
+    /// Gives everything of a space back. If this CPU runs in it, it [`idle`](Vm::idle)s first; other CPUs must have left or be about to:
+    /// the call waits for them.
+    pub fn exit(&self, space: Space) {
+        self.verb(Verb::Exit, || {
+            let m = &self.machine;
+            m.preempt_off();
+            if self.current(m.cpu()).load(Ordering::Relaxed) == space.name.raw() {
+                self.idle();
+            }
+            m.preempt_on();
+            let record = space.record();
+            while (0..self.cpus).any(|cpu| record.active.contains(cpu)) {
+                m.relax();
+            }
+            let mut top = Token::top();
+            self.leave_family(&space, &mut top);
+            self.take_apart(record, &mut top);
+            self.spaces.free(m, &self.frames, &mut top, space.name);
+        });
+    }
+
+    /// Frees what a space maps, its table and what hangs off its record. No CPU runs it and no other verb is in it.
+    pub(crate) fn take_apart(&self, record: &SpaceRecord, top: &mut Token<Top>) {
+        let mut trash = Trash::default();
+        let flushed = self.flush_out(record);
+        self.bury(record.root(), self.top());
+        self.free_tree(&flushed, record.root(), self.top(), &mut trash);
+        if let Some(latest) = crate::frame::SlabRef::from_raw(record.latest.load(Ordering::Relaxed)) {
+            self.drop_region(latest, &mut trash);
+        }
+        self.drop_displacements(record, top);
+        self.empty_trash(trash, top);
+        self.give_context(record.context());
+    }
+}

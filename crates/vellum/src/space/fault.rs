@@ -1,0 +1,302 @@
+//! A page fault.
+//!
+//! ```text
+//! enter the epoch; remember the space's edit count; descend without locks to the entry and its region
+//! decide: refuse, wait, push a promise down, map zeros, a fresh page, a huge one, a copy
+//! allocate and clear, no lock held
+//! lock the one node; is it alive, is the entry the one seen, was no region edited? install, else start over
+//! ```
+//! A verb that edits regions raises the edit count before it visits the nodes below, each under its lock. So a fault that finds the
+//! count unchanged under the node's lock installs by a region that is right, or the verb has yet to come by and will set right
+//! what it finds. If the count changed, the fault descends once more and compares the region's name, which cannot have been
+//! reused: the epoch keeps it.
+//!
+//! For blocks of 2 MiB and up the epoch is left while the block is cleared, since others may wait for the epoch, and the
+//! descent is repeated.
+
+use crate::addr::{Level, Order, Pfn, Va};
+use crate::config::Thp;
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::{FaultError, NoMemory};
+use crate::frame::{Data, Want};
+use crate::machine::{Event, Machine, Use, Verb, Work};
+use crate::space::region::Region;
+use crate::space::walk::Spot;
+use crate::space::{Access, Attrs, Fault, HugeAdvice, LeafSize, Space, SpaceRecord};
+use crate::stats::Counter;
+use crate::sync::Token;
+use crate::vm::Vm;
+
+/// How an attempt ended that did not fail.
+pub(crate) enum Step {
+    Done(Fault),
+    /// Something changed, or was prepared: look again.
+    Again,
+    /// Someone else is at this entry: give way, then look again.
+    Wait,
+    /// No huge block was to be had: look again, for a base page.
+    Smaller,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Serves a fault of a program in `space` at `va`. On return the access may be tried again, and will get on. Waits for nobody but
+    /// other changes of the same entry, and for CPUs that must drop a translation when a shared page is replaced.
+    ///
+    /// # Errors
+    /// [`FaultError`]; nothing changed.
+    #[inline]
+    pub fn fault(&self, space: &Space, va: Va, access: Access) -> Result<Fault, FaultError> {
+        self.verb(Verb::Fault, || {
+            let served = self.serve(space.record(), va, access);
+            let counter = if served.is_ok() { Counter::Faults } else { Counter::FaultsRefused };
+            self.count(counter, 1);
+            served
+        })
+    }
+
+    /// Makes `va` accessible, without the events of a fault.
+    pub(crate) fn serve(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<Fault, FaultError> {
+        if va >= self.user_end() {
+            return Err(FaultError::Unmapped);
+        }
+        let mut huge = true;
+        loop {
+            match self.attempt(space, va, access, huge)? {
+                Step::Done(fault) => return Ok(fault),
+                Step::Again => {}
+                Step::Wait => self.machine.relax(),
+                Step::Smaller => huge = false,
+            }
+        }
+    }
+
+    #[inline]
+    fn attempt(&self, space: &SpaceRecord, va: Va, access: Access, huge: bool) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let epoch = self.epochs.enter(m);
+        let edits = space.edits();
+        let spot = self.descend(space, va);
+        let entry = M::Codec::decode(spot.raw, spot.level);
+        match entry {
+            Entry::Empty | Entry::Gone(_) => return Err(FaultError::Unmapped),
+            Entry::Moving(_) | Entry::Detached(_) => return Ok(Step::Wait),
+            _ => {}
+        }
+        // Intervals are read before the entry: a mapping made between shows an entry whose region was not there yet.
+        let Some(name) = spot.region else { return Ok(Step::Again) };
+        let region = self.region(name);
+        let attrs = region.attrs();
+        if !attrs.rights.allows(access) {
+            return Err(FaultError::Rights);
+        }
+        let seen = Seen { space, va, edits, spot, region, attrs };
+        match entry {
+            Entry::Reserved => match self.leaf_order(&attrs, spot.level, huge) {
+                None => {
+                    self.push_down(spot.node, spot.level, spot.slot, spot.raw)?;
+                    Ok(Step::Again)
+                }
+                Some(Order::BASE) if access != Access::Write && self.config.zero_page => Ok(self.map_zeros(&seen)),
+                Some(Order::BASE) => self.fresh_base(&seen, access),
+                Some(order) => {
+                    let want = self.want(&seen);
+                    let seen_attrs = attrs;
+                    drop(epoch);
+                    self.fresh_large(space, va, access, (order, want, seen_attrs))
+                }
+            },
+            Entry::Leaf(pfn, flags) => {
+                let gives = match access {
+                    Access::Read => true,
+                    Access::Write => flags.write,
+                    Access::Exec => flags.exec,
+                };
+                if gives {
+                    Ok(self.touch_leaf(&seen, access, flags))
+                } else if access == Access::Write {
+                    self.unshare(&seen, epoch, pfn, flags)
+                } else {
+                    // The region gives what the leaf does not: `protect` is on its way here.
+                    Ok(Step::Wait)
+                }
+            }
+            // As above: the page is about to be a leaf again.
+            _ => Ok(Step::Wait),
+        }
+    }
+
+    /// The size of leaf a promise at `level` is redeemed with, `None` if that is below the slot's.
+    #[inline]
+    fn leaf_order(&self, attrs: &Attrs, level: Level, huge: bool) -> Option<Order> {
+        let here = level.leaf_order()?;
+        if here == Order::BASE {
+            return Some(here);
+        }
+        if here > self.rules.max_leaf {
+            return None;
+        }
+        let wanted = match attrs.leaf {
+            LeafSize::Exactly(order) => order,
+            LeafSize::Policy => {
+                let allowed = match (self.config.thp, attrs.thp) {
+                    (Thp::Never, _) | (_, Some(HugeAdvice::NoHuge)) => false,
+                    (Thp::Always, _) | (Thp::Advise, Some(HugeAdvice::Huge)) => true,
+                    (Thp::Advise, None) => false,
+                };
+                if huge && allowed { Order::HUGE } else { Order::BASE }
+            }
+        };
+        (wanted == here).then_some(here)
+    }
+
+    /// What the allocator is asked for a page at the address.
+    #[inline]
+    pub(crate) fn want(&self, seen: &Seen<'_>) -> Want {
+        Want { policy: seen.attrs.numa.unwrap_or(self.config.numa), index: seen.index(Order::BASE), use_: Use::Data }
+    }
+
+    /// Whether what was seen still holds. Under the node's lock, inside the epoch of the descent.
+    #[inline]
+    pub(crate) fn still(&self, seen: &Seen<'_>) -> bool {
+        let spot = &seen.spot;
+        !spot.node.state().dead()
+            && self.machine.entry_load(spot.node.pfn, spot.slot) == spot.raw
+            && (seen.space.edits() == seen.edits || self.still_region(seen))
+    }
+
+    #[cold]
+    fn still_region(&self, seen: &Seen<'_>) -> bool {
+        let now = self.descend(seen.space, seen.va);
+        now.node.pfn == seen.spot.node.pfn && now.region == seen.spot.region
+    }
+
+    /// Maps the shared zeros, read-only.
+    fn map_zeros(&self, seen: &Seen<'_>) -> Step {
+        let m = &self.machine;
+        let spot = &seen.spot;
+        let flags = Flags { write: false, exec: seen.attrs.rights.exec, accessed: true, dirty: false };
+        let mut top = Token::top();
+        let _guard = spot.node.lock(m, &mut top);
+        if !self.still(seen) {
+            return Step::Again;
+        }
+        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(self.zeros().0, flags));
+        m.hook(Event::Work(Work::Entry, 1));
+        self.count_here(Counter::FaultsZero, 1);
+        Step::Done(Fault::Zero)
+    }
+
+    /// A fresh 4 KiB page, cleared before the node is locked.
+    #[inline]
+    fn fresh_base(&self, seen: &Seen<'_>, access: Access) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let pfn = self.frames.alloc(m, Order::BASE, &self.want(seen))?;
+        m.clear(pfn, 1);
+        if self.install(seen, pfn, Order::BASE, access) {
+            self.count_here(Counter::AnonPages, 1);
+            return Ok(Step::Done(Fault::Base));
+        }
+        self.frames.free(m, pfn, Order::BASE);
+        Ok(Step::Again)
+    }
+
+    /// A fresh page of 2 MiB or 1 GiB. Called outside of epochs.
+    #[cold]
+    fn fresh_large(
+        &self,
+        space: &SpaceRecord,
+        va: Va,
+        access: Access,
+        (order, want, attrs): (Order, Want, Attrs),
+    ) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let Ok(pfn) = self.frames.alloc(m, order, &want) else {
+            if attrs.leaf != LeafSize::Policy {
+                return Err(NoMemory.into());
+            }
+            self.count(Counter::ThpFaultFallback, 1);
+            return Ok(Step::Smaller);
+        };
+        self.clear_block(pfn, order);
+        let _epoch = self.epochs.enter(m);
+        let edits = space.edits();
+        let spot = self.descend(space, va);
+        let region = spot.region.map(|name| self.region(name));
+        if let Some(region) = region
+            && spot.level.leaf_order() == Some(order)
+            && spot.raw == M::Codec::encode(Entry::Reserved, spot.level)
+            && region.attrs() == attrs
+            && self.install(&Seen { space, va, edits, spot, region, attrs }, pfn, order, access)
+        {
+            self.count_pages(order, 1);
+            if order == Order::HUGE {
+                self.count_here(Counter::ThpFaultAlloc, 1);
+            }
+            return Ok(Step::Done(if order == Order::HUGE { Fault::Huge } else { Fault::Giant }));
+        }
+        self.frames.free(m, pfn, order);
+        Ok(Step::Again)
+    }
+
+    /// Puts a fresh, cleared block where the promise was seen; `false` if it is not there any more.
+    #[inline]
+    fn install(&self, seen: &Seen<'_>, pfn: Pfn, order: Order, access: Access) -> bool {
+        let m = &self.machine;
+        let spot = &seen.spot;
+        Data::init(self.frames.record(pfn), order, seen.space.owner(), seen.index(order));
+        let rights = seen.attrs.rights;
+        // The marks the retried access would set, so that the walker need not.
+        let flags =
+            Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: access == Access::Write };
+        let mut top = Token::top();
+        let _guard = spot.node.lock(m, &mut top);
+        if !self.still(seen) {
+            return false;
+        }
+        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
+        spot.node.add_resident(1);
+        m.hook(Event::Work(Work::Entry, 1));
+        true
+    }
+
+    /// The leaf gives the access: the translation that did not was older, or a mark is missing that hardware does not set.
+    fn touch_leaf(&self, seen: &Seen<'_>, access: Access, flags: Flags) -> Step {
+        let dirty = flags.dirty || access == Access::Write;
+        let marked = Flags { accessed: true, dirty, ..flags };
+        if !self.rules.hardware_ad && marked != flags {
+            let mut top = Token::top();
+            let spot = &seen.spot;
+            let _guard = spot.node.lock(&self.machine, &mut top);
+            if !self.still(seen) {
+                return Step::Again;
+            }
+            if let Some(pfn) = super::transit::frame_of(M::Codec::decode(spot.raw, spot.level)) {
+                self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, marked));
+            }
+        }
+        if !self.rules.fault_invalidates {
+            self.flush_here(seen.space, seen.va);
+        }
+        self.count_here(Counter::FaultsSpurious, 1);
+        Step::Done(Fault::Spurious)
+    }
+}
+
+/// What a descent found, and the region that decides.
+pub(crate) struct Seen<'a> {
+    pub space: &'a SpaceRecord,
+    pub va: Va,
+    /// The space's edit count before the descent.
+    pub edits: u64,
+    pub spot: Spot<'a>,
+    pub region: &'a Region,
+    pub attrs: Attrs,
+}
+
+impl Seen<'_> {
+    /// The index of the first page of a leaf of that size at the address.
+    #[inline]
+    pub fn index(&self, order: Order) -> u64 {
+        (self.va.page() & !(order.frames() - 1)).wrapping_add(self.region.shift())
+    }
+}

@@ -1,0 +1,261 @@
+//! Copying a space, pages shared until one side writes.
+//!
+//! Under the parent's layout lock every node is copied; under its node's lock every leaf becomes read-only on both sides and
+//! counts one mapping more. Nobody runs the child yet, so its table is filled without locks, and one flush for the parent ends
+//! it. Frames that two spaces share belong to the *family*, a list of all spaces that come from one by forks; the child joins it
+//! before its first entry is copied, so whoever looks for a frame's mappings cannot miss it.
+//!
+//! If memory runs out the child is taken apart like any space. What stays behind in the parent are read-only leaves of pages
+//! that are its alone again, which the next write finds out.
+
+use crate::addr::{Level, Va};
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::NoMemory;
+use crate::frame::{Owner, SlabRef};
+use crate::machine::{Event, Machine, Verb, Work};
+use crate::space::node::Node;
+use crate::space::{Space, SpaceRecord, Trash};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{self, Above, Guarded, Lock, Token, Top};
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+
+/// The spaces that come from one by forks.
+#[repr(C)]
+pub(crate) struct Family {
+    lock: AtomicU32,
+    /// Spaces on the list.
+    members: AtomicU32,
+    /// The first space's name; the others follow by `SpaceRecord::sibling`.
+    first: AtomicU64,
+}
+
+/// What copying carries down the tree.
+struct Copying<'c> {
+    token: &'c mut Token<sync::Layout>,
+    trash: &'c mut Trash,
+    receipt: Receipt,
+    owner: Owner,
+}
+
+impl<M: Machine> Vm<M> {
+    fn family(&self, name: SlabRef) -> &Family {
+        // SAFETY: families are slab objects of 64 bytes, zero at first, that live while a space names them.
+        unsafe { name.ptr(&self.machine).cast::<Family>().as_ref() }
+    }
+
+    fn space_record(&self, name: SlabRef) -> &SpaceRecord {
+        // SAFETY: spaces on a family's list live until they leave it under the family's lock, which the caller holds.
+        unsafe { name.ptr(&self.machine).cast::<SpaceRecord>().as_ref() }
+    }
+
+    /// A copy of `space`: the same regions and contents, private to each side from here on. When it returns no CPU can write to
+    /// a shared page. Takes the space's layout lock.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; there is no child, and the parent maps what it did.
+    pub fn fork(&self, space: &Space) -> Result<Space, NoMemory> {
+        self.verb(Verb::Fork, || {
+            let child = self.create()?;
+            let mut top = Token::top();
+            let mut trash = Trash::default();
+            let done = {
+                let record = space.record();
+                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                self.copy_space(space, &child, layout.token(), &mut trash)
+            };
+            if done.is_err() {
+                self.leave_family(&child, &mut top);
+                self.take_apart(child.record(), &mut top);
+                self.spaces.free(&self.machine, &self.frames, &mut top, child.name);
+            }
+            self.empty_trash(trash, &mut top);
+            done.map(|()| child)
+        })
+    }
+
+    fn copy_space(
+        &self,
+        space: &Space,
+        child: &Space,
+        token: &mut Token<sync::Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
+        let (from, to) = (space.record(), child.record());
+        let family = self.join_family(space, child, token)?;
+        self.copy_displacements(from, to, token)?;
+        let mut copying =
+            Copying { token, trash, receipt: Receipt::new(), owner: Owner::Family(family.raw()) };
+        let done = self.copy_node(&mut copying, self.node(from.root()), self.node(to.root()), self.top(), 0);
+        // Also after a failure: the leaves copied so far lost their right to be written.
+        let _flushed = self.redeem(from, copying.receipt);
+        done
+    }
+
+    fn copy_node(
+        &self,
+        copying: &mut Copying<'_>,
+        from: Node<'_>,
+        to: Node<'_>,
+        level: Level,
+        base: u64,
+    ) -> Result<(), NoMemory> {
+        let m = &self.machine;
+        self.interval_copy(from, to, copying.token, copying.trash)?;
+        let slots = self.slots(level);
+        m.hook(Event::Work(Work::Scan, slots as u64));
+        let words = m.direct(to.pfn).cast::<u64>();
+        let (mut count, mut pages, mut slot) = (0, 0, 0);
+        let mut done = Ok(());
+        while slot < slots && done.is_ok() {
+            // Tables below are copied without this node's lock; leaves in one go under it.
+            if level > Level::ONE
+                && let Entry::Table(below) = self.load(from.pfn, slot, level)
+            {
+                match self.make_node(level.child(), Some((to.pfn, slot)), 0) {
+                    Ok(child) => {
+                        // SAFETY: nobody walks the child's table yet, and `to` is one of its nodes.
+                        unsafe { words.add(slot).write(M::Codec::encode(Entry::Table(child.pfn), level)) };
+                        count += 1;
+                        let va = base + ((slot as u64) << level.shift());
+                        done = self.copy_node(copying, self.node(below), child, level.child(), va);
+                    }
+                    Err(error) => done = Err(error),
+                }
+                slot += 1;
+                continue;
+            }
+            let mut top = Token::top();
+            let guard = from.lock(m, &mut top);
+            while slot < slots {
+                let va = base + ((slot as u64) << level.shift());
+                let Some(copy) = self.copy_entry(copying, from, level, slot, va) else { break };
+                if copy != 0 {
+                    // SAFETY: as above.
+                    unsafe { words.add(slot).write(copy) };
+                    count += 1;
+                    pages += u64::from(self.is_page(M::Codec::decode(copy, level)));
+                }
+                slot += 1;
+            }
+            drop(guard);
+            if slot < slots && matches!(self.load(from.pfn, slot, level), Entry::Moving(_) | Entry::Detached(_)) {
+                // A fault has set the entry aside.
+                m.relax();
+            }
+        }
+        if let Some(order) = level.leaf_order()
+            && pages != 0
+        {
+            self.count_pages(order, pages as i64);
+        }
+        // The child's holes are the parent's, so the parent's bound on the longest one holds for it.
+        to.set_state(to.state().with_count(count).with_resident(pages).with_run(from.state().run()));
+        done
+    }
+
+    /// Whether an entry keeps a data frame resident.
+    pub(crate) fn is_page(&self, entry: Entry) -> bool {
+        match entry {
+            Entry::Leaf(pfn, _) => !self.is_zero(pfn),
+            Entry::Parked(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Makes an entry shared and says what the child's is, raw; `None` for one that is not to be copied here and now. Under the
+    /// node's lock.
+    #[inline]
+    fn copy_entry(&self, copying: &mut Copying<'_>, from: Node<'_>, level: Level, slot: usize, va: u64) -> Option<u64> {
+        let m = &self.machine;
+        let mut raw = m.entry_load(from.pfn, slot);
+        if raw == 0 {
+            return Some(0);
+        }
+        loop {
+            match M::Codec::decode(raw, level) {
+                Entry::Leaf(pfn, flags) => {
+                    let shared = M::Codec::encode(Entry::Leaf(pfn, Flags { write: false, dirty: false, ..flags }), level);
+                    if flags.write {
+                        if let Err(now) = m.entry_cas(from.pfn, slot, raw, shared) {
+                            raw = now;
+                            continue;
+                        }
+                        m.hook(Event::Work(Work::Entry, 1));
+                        copying.receipt.leaf(Va(va), level);
+                    }
+                    if !self.is_zero(pfn) {
+                        self.share(pfn, level.leaf_order()?, copying.owner);
+                    }
+                    return Some(shared);
+                }
+                Entry::Parked(pfn) => {
+                    self.share(pfn, level.leaf_order()?, copying.owner);
+                    return Some(raw);
+                }
+                Entry::Reserved => return Some(raw),
+                Entry::Gone(_) | Entry::Empty => return Some(0),
+                Entry::Table(_) | Entry::Moving(_) | Entry::Detached(_) => return None,
+            }
+        }
+    }
+
+    /// Puts the child on the parent's family list, making the family if there is none.
+    fn join_family<H>(&self, parent: &Space, child: &Space, token: &mut Token<H>) -> Result<SlabRef, NoMemory>
+    where
+        H: Above<Guarded> + Above<sync::Queue>,
+    {
+        let m = &self.machine;
+        let record = parent.record();
+        let name = match SlabRef::from_raw(record.family.load(Ordering::Relaxed)) {
+            Some(name) => name,
+            None => {
+                let name = self.small.alloc(m, &self.frames, token)?;
+                let family = self.family(name);
+                family.first.store(parent.name.raw(), Ordering::Relaxed);
+                family.members.store(1, Ordering::Relaxed);
+                record.family.store(name.raw(), Ordering::Release);
+                name
+            }
+        };
+        let family = self.family(name);
+        let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, token, name.raw());
+        let other = child.record();
+        other.family.store(name.raw(), Ordering::Relaxed);
+        other.sibling.store(family.first.load(Ordering::Relaxed), Ordering::Relaxed);
+        family.first.store(child.name.raw(), Ordering::Release);
+        family.members.store(family.members.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Ok(name)
+    }
+
+    /// Takes a space off its family's list; the last one takes the family along.
+    pub(crate) fn leave_family(&self, space: &Space, top: &mut Token<Top>) {
+        let m = &self.machine;
+        let Some(name) = SlabRef::from_raw(space.record().family.load(Ordering::Relaxed)) else { return };
+        let family = self.family(name);
+        let last = {
+            let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, top, name.raw());
+            let mine = space.name.raw();
+            let next = space.record().sibling.load(Ordering::Relaxed);
+            if family.first.load(Ordering::Relaxed) == mine {
+                family.first.store(next, Ordering::Relaxed);
+            } else {
+                let mut at = SlabRef::from_raw(family.first.load(Ordering::Relaxed));
+                while let Some(other) = at {
+                    let other = self.space_record(other);
+                    if other.sibling.load(Ordering::Relaxed) == mine {
+                        other.sibling.store(next, Ordering::Relaxed);
+                        break;
+                    }
+                    at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
+                }
+            }
+            let members = family.members.load(Ordering::Relaxed) - 1;
+            family.members.store(members, Ordering::Relaxed);
+            members == 0
+        };
+        if last {
+            self.small.free(m, &self.frames, top, name);
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Intervals: which region the slots of a table node belong to.
+//!
+//! A sorted list of (first slot, region); each holds up to the next one's first slot, and a slot before the first or under a
+//! pair without region asks the node above. An interval may be wider than the truth, never narrower: whether a slot is mapped at
+//! all its entry says, so unmapping needs no memory here. Up to three pairs stand in the node's record, more in a list
+//! object of 16, 128 or 512 pairs.
+//!
+//! Changed under the layout lock and the node's lock, read without any under the node's sequence count. A reader checks the
+//! count once more before it follows a list's address: words read across a change are not an address.
+//!
+//! Each pair with a region holds one of the region's names. Room is made first ([`Vm::interval_room`], which may fail);
+//! the changes themselves cannot.
+
+use crate::addr::ENTRIES;
+use crate::error::NoMemory;
+use crate::frame::SlabRef;
+use crate::machine::{Event, Machine, Work};
+use crate::space::Trash;
+use crate::space::node::{IN_LIST, Node};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{self, Above, Token};
+use crate::vm::Vm;
+
+/// Pairs in a list object of each class.
+pub(crate) const LIST_PAIRS: [usize; 3] = [16, 128, ENTRIES];
+const INLINE: usize = 3;
+
+/// A pair: the first slot it speaks for, and the region or the ancestors' word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pair(u64);
+
+impl Pair {
+    fn new(slot: usize, region: Option<SlabRef>) -> Pair {
+        Pair(region.map_or(0, SlabRef::raw) << 9 | slot as u64)
+    }
+    fn slot(self) -> usize {
+        (self.0 & 0x1ff) as usize
+    }
+    fn region(self) -> Option<SlabRef> {
+        SlabRef::from_raw(self.0 >> 9)
+    }
+}
+
+/// A node's pairs, wherever they stand.
+struct Pairs<'a> {
+    node: Node<'a>,
+    /// The list's pairs, if they are in one.
+    list: Option<(&'a [AtomicU64], u64)>,
+    len: usize,
+}
+
+impl Pairs<'_> {
+    fn capacity(&self) -> usize {
+        self.list.map_or(INLINE, |(words, _)| words.len())
+    }
+    fn word(&self, i: usize) -> &AtomicU64 {
+        match self.list {
+            Some((words, _)) => &words[i],
+            None => self.node.interval_word(i),
+        }
+    }
+    fn get(&self, i: usize) -> Pair {
+        Pair(self.word(i).load(Ordering::Relaxed))
+    }
+    fn set(&self, i: usize, pair: Pair) {
+        self.word(i).store(pair.0, Ordering::Relaxed);
+    }
+    /// Number of pairs whose first slot is below `slot`.
+    fn below(&self, slot: usize) -> usize {
+        let (mut low, mut high) = (0, self.len);
+        while low < high {
+            let mid = (low + high) / 2;
+            if self.get(mid).slot() < slot { low = mid + 1 } else { high = mid }
+        }
+        low
+    }
+    /// What holds at `slot`.
+    fn find(&self, slot: usize) -> Option<SlabRef> {
+        match self.below(slot + 1) {
+            0 => None,
+            i => self.get(i - 1).region(),
+        }
+    }
+    fn begins(&self, slot: usize) -> bool {
+        let i = self.below(slot);
+        i < self.len && self.get(i).slot() == slot
+    }
+    fn insert(&mut self, i: usize, pair: Pair) {
+        assert!(self.len < self.capacity(), "interval room was not made");
+        for j in (i..self.len).rev() {
+            self.set(j + 1, self.get(j));
+        }
+        self.set(i, pair);
+        self.len += 1;
+    }
+    fn remove(&mut self, i: usize) {
+        for j in i + 1..self.len {
+            self.set(j - 1, self.get(j));
+        }
+        self.len -= 1;
+    }
+    /// Writes the length where readers look. Inside the sequence count.
+    fn publish(&self) {
+        let listed = match self.list {
+            Some((_, class)) => {
+                self.node.interval_word(1).store(self.len as u64 | class << 16, Ordering::Relaxed);
+                IN_LIST
+            }
+            None => self.len as u64,
+        };
+        self.node.set_state(self.node.state().with_listed(listed));
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    fn list_words(&self, list: SlabRef, class: u64) -> &[AtomicU64] {
+        let words = list.ptr(&self.machine).cast::<AtomicU64>();
+        // SAFETY: list objects of a class are that many zero-initialised words, live while a node names them or an epoch lasts.
+        unsafe { core::slice::from_raw_parts(words.as_ptr(), LIST_PAIRS[class as usize]) }
+    }
+
+    /// A node's pairs; the caller holds the layout lock.
+    fn pairs<'a>(&'a self, node: Node<'a>) -> Pairs<'a> {
+        let listed = node.state().listed();
+        if listed < IN_LIST {
+            return Pairs { node, list: None, len: listed as usize };
+        }
+        let about = node.interval_word(1).load(Ordering::Relaxed);
+        let list = SlabRef::from_raw(node.interval_word(0).load(Ordering::Relaxed));
+        let words = list.map_or(&[] as &[AtomicU64], |list| self.list_words(list, about >> 16));
+        Pairs { node, list: Some((words, about >> 16)), len: (about & 0xffff) as usize }
+    }
+
+    /// The region this node's own intervals give a slot, if any; by a reader inside an epoch, or under the layout lock.
+    #[inline]
+    pub(crate) fn region_at(&self, node: Node<'_>, slot: usize) -> Option<SlabRef> {
+        match node.state().listed() {
+            0 => None,
+            _ => self.region_at_slow(node, slot),
+        }
+    }
+
+    fn region_at_slow(&self, node: Node<'_>, slot: usize) -> Option<SlabRef> {
+        let m = &self.machine;
+        m.hook(Event::Work(Work::Region, 1));
+        loop {
+            let seen = node.sequence().begin(m);
+            let listed = node.state().listed();
+            if listed < IN_LIST {
+                let mut found = Pair(0);
+                for i in 0..listed as usize {
+                    let pair = Pair(node.interval_word(i).load(Ordering::Relaxed));
+                    if pair.slot() > slot {
+                        break;
+                    }
+                    found = pair;
+                }
+                if !node.sequence().changed(m, seen) {
+                    return found.region();
+                }
+                continue;
+            }
+            let about = node.interval_word(1).load(Ordering::Relaxed);
+            let list = SlabRef::from_raw(node.interval_word(0).load(Ordering::Relaxed));
+            if node.sequence().changed(m, seen) {
+                continue;
+            }
+            let words = list.map_or(&[] as &[AtomicU64], |list| self.list_words(list, about >> 16));
+            let pairs = Pairs { node, list: Some((words, about >> 16)), len: (about & 0xffff) as usize };
+            let found = pairs.find(slot);
+            if !node.sequence().changed(m, seen) {
+                return found;
+            }
+        }
+    }
+
+    /// The slot after the last one that shares `slot`'s interval, and the interval's region. Under the layout lock.
+    pub(crate) fn interval_from(&self, node: Node<'_>, slot: usize) -> (usize, Option<SlabRef>) {
+        let pairs = self.pairs(node);
+        let next = pairs.below(slot + 1);
+        let end = if next < pairs.len { pairs.get(next).slot() } else { ENTRIES };
+        (end, if next == 0 { None } else { pairs.get(next - 1).region() })
+    }
+
+    /// Makes sure that `extra` pairs more would fit. Under the layout lock.
+    pub(crate) fn interval_room<H: Above<sync::Node>>(
+        &self,
+        node: Node<'_>,
+        extra: usize,
+        token: &mut Token<H>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
+        let pairs = self.pairs(node);
+        let need = pairs.len + extra;
+        if need <= pairs.capacity() {
+            return Ok(());
+        }
+        let m = &self.machine;
+        let class = LIST_PAIRS.iter().position(|&n| n >= need.min(ENTRIES)).unwrap_or(2);
+        let mut guard = node.lock(m, token);
+        let list = self.lists[class].alloc(m, &self.frames, guard.token())?;
+        let words = self.list_words(list, class as u64);
+        for i in 0..pairs.len {
+            words[i].store(pairs.get(i).0, Ordering::Relaxed);
+        }
+        let old = pairs.list.and_then(|(_, class)| {
+            SlabRef::from_raw(node.interval_word(0).load(Ordering::Relaxed)).map(|list| (list, class))
+        });
+        {
+            let _write = node.sequence().write(m);
+            node.interval_word(0).store(list.raw(), Ordering::Relaxed);
+            Pairs { node, list: Some((words, class as u64)), len: pairs.len }.publish();
+        }
+        if let Some((list, class)) = old {
+            trash.list(self, list, class as usize);
+        }
+        Ok(())
+    }
+
+    /// How many pairs [`interval_assign`](Vm::interval_assign) would add.
+    pub(crate) fn interval_growth(&self, node: Node<'_>, first: usize, end: usize, close: bool) -> usize {
+        let pairs = self.pairs(node);
+        let inside = pairs.below(end) - pairs.below(first);
+        let close = close && end < ENTRIES && !pairs.begins(end);
+        (1 + usize::from(close)).saturating_sub(inside)
+    }
+
+    /// Gives the slots `[first, end)` to a region, taking one more name of it. `close` keeps what holds from `end` on as it is;
+    /// without it nothing may be mapped between `end` and the next pair. Room was made.
+    pub(crate) fn interval_assign<H: Above<sync::Node>>(
+        &self,
+        node: Node<'_>,
+        (first, end): (usize, usize),
+        region: SlabRef,
+        close: bool,
+        token: &mut Token<H>,
+        trash: &mut Trash,
+    ) {
+        let m = &self.machine;
+        m.hook(Event::Work(Work::Region, 1));
+        let _guard = node.lock(m, token);
+        let mut pairs = self.pairs(node);
+        let _write = node.sequence().write(m);
+        let after = (close && end < ENTRIES && !pairs.begins(end)).then(|| pairs.find(end));
+        if let Some(Some(kept)) = after {
+            self.region(kept).share();
+        }
+        let at = pairs.below(first);
+        while at < pairs.len && pairs.get(at).slot() < end {
+            if let Some(old) = pairs.get(at).region() {
+                self.drop_region(old, trash);
+            }
+            pairs.remove(at);
+        }
+        self.region(region).share();
+        pairs.insert(at, Pair::new(first, Some(region)));
+        if let Some(kept) = after {
+            pairs.insert(at + 1, Pair::new(end, kept));
+        }
+        self.merge(&mut pairs, at.saturating_sub(1), at + 2, trash);
+        pairs.publish();
+    }
+
+    /// Exchanges what every interval in the slots `[first, end)` says for what `new` makes of it, which hands over one name for
+    /// each region it answers. `cut`: both ends become boundaries, for which room was made; without it the range is the whole
+    /// node.
+    pub(crate) fn interval_rename<H: Above<sync::Node>>(
+        &self,
+        node: Node<'_>,
+        (first, end): (usize, usize),
+        cut: bool,
+        mut new: impl FnMut(Option<SlabRef>) -> Option<SlabRef>,
+        token: &mut Token<H>,
+        trash: &mut Trash,
+    ) {
+        let m = &self.machine;
+        m.hook(Event::Work(Work::Region, 1));
+        let _guard = node.lock(m, token);
+        let mut pairs = self.pairs(node);
+        let _write = node.sequence().write(m);
+        if cut {
+            for slot in [first, end] {
+                if slot < ENTRIES && !pairs.begins(slot) {
+                    let holds = pairs.find(slot);
+                    if let Some(region) = holds {
+                        self.region(region).share();
+                    }
+                    pairs.insert(pairs.below(slot), Pair::new(slot, holds));
+                }
+            }
+        }
+        let from = pairs.below(first);
+        for i in from..pairs.below(end) {
+            let pair = pairs.get(i);
+            let old = pair.region();
+            pairs.set(i, Pair::new(pair.slot(), new(old)));
+            if let Some(old) = old {
+                self.drop_region(old, trash);
+            }
+        }
+        let to = pairs.below(end) + 1;
+        self.merge(&mut pairs, from.saturating_sub(1), to, trash);
+        pairs.publish();
+    }
+
+    /// Drops pairs that speak only for slots in `[first, end)`, which are empty now. Needs no memory.
+    pub(crate) fn interval_forget<H: Above<sync::Node>>(
+        &self,
+        node: Node<'_>,
+        (first, end): (usize, usize),
+        token: &mut Token<H>,
+        trash: &mut Trash,
+    ) {
+        let m = &self.machine;
+        if node.state().listed() == 0 {
+            return;
+        }
+        let _guard = node.lock(m, token);
+        let mut pairs = self.pairs(node);
+        let from = pairs.below(first);
+        // The last pair that begins inside may reach past the end; it stays.
+        let mut to = pairs.below(end);
+        if to > from && to < pairs.len && pairs.get(to).slot() > end || to == pairs.len && end < ENTRIES {
+            to = to.saturating_sub(1);
+        }
+        if from >= to {
+            return;
+        }
+        let _write = node.sequence().write(m);
+        for _ in from..to {
+            if let Some(old) = pairs.get(from).region() {
+                self.drop_region(old, trash);
+            }
+            pairs.remove(from);
+        }
+        self.merge(&mut pairs, from.saturating_sub(1), from + 1, trash);
+        pairs.publish();
+    }
+
+    /// Takes every interval of a node that is dead, or linked nowhere.
+    pub(crate) fn interval_clear(&self, node: Node<'_>, trash: &mut Trash) {
+        if node.state().listed() == 0 {
+            return;
+        }
+        let pairs = self.pairs(node);
+        let list = pairs.list.and_then(|(_, class)| {
+            SlabRef::from_raw(node.interval_word(0).load(Ordering::Relaxed)).map(|list| (list, class))
+        });
+        // Readers are sent away before anything they could read changes its meaning.
+        {
+            let _write = node.sequence().write(&self.machine);
+            node.set_state(node.state().with_listed(0));
+        }
+        for i in 0..pairs.len {
+            if let Some(old) = pairs.get(i).region() {
+                self.drop_region(old, trash);
+            }
+        }
+        if let Some((list, class)) = list {
+            trash.list(self, list, class as usize);
+        }
+    }
+
+    /// Gives a fresh, unlinked node the intervals of another.
+    pub(crate) fn interval_copy<H: Above<sync::Node>>(
+        &self,
+        from: Node<'_>,
+        to: Node<'_>,
+        token: &mut Token<H>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
+        if from.state().listed() == 0 {
+            return Ok(());
+        }
+        let source = self.pairs(from);
+        self.interval_room(to, source.len, token, trash)?;
+        let mut pairs = self.pairs(to);
+        for i in 0..source.len {
+            let pair = source.get(i);
+            if let Some(region) = pair.region() {
+                self.region(region).share();
+            }
+            pairs.set(i, pair);
+        }
+        pairs.len = source.len;
+        pairs.publish();
+        Ok(())
+    }
+
+    /// Whether two intervals say the same: by name, or by what the regions hold.
+    fn alike(&self, a: Option<SlabRef>, b: Option<SlabRef>) -> bool {
+        match (a, b) {
+            (Some(a), Some(b)) => a == b || self.region(a).says_as(self.region(b)),
+            _ => a == b,
+        }
+    }
+
+    /// Joins neighbours of `[from, to)` that say the same, and drops a first pair that says nothing.
+    fn merge(&self, pairs: &mut Pairs<'_>, from: usize, to: usize, trash: &mut Trash) {
+        let mut i = from;
+        let mut to = to.min(pairs.len);
+        while i < to {
+            let before = if i == 0 { None } else { pairs.get(i - 1).region() };
+            let here = pairs.get(i).region();
+            if self.alike(here, before) {
+                if let Some(region) = here {
+                    self.drop_region(region, trash);
+                }
+                pairs.remove(i);
+                to -= 1;
+            } else {
+                i += 1;
+            }
+        }
+        if to < pairs.len && to > 0 && self.alike(pairs.get(to).region(), pairs.get(to - 1).region()) {
+            if let Some(region) = pairs.get(to).region() {
+                self.drop_region(region, trash);
+            }
+            pairs.remove(to);
+        }
+    }
+
+    /// Whether a node's pairs are in order, and the names it holds, for `validate`.
+    pub(crate) fn interval_check(&self, node: Node<'_>, mut name: impl FnMut(SlabRef)) -> bool {
+        let pairs = self.pairs(node);
+        let mut last = None;
+        for i in 0..pairs.len {
+            let pair = pairs.get(i);
+            if last.is_some_and(|last| last >= pair.slot()) {
+                return false;
+            }
+            last = Some(pair.slot());
+            if let Some(region) = pair.region() {
+                name(region);
+            }
+        }
+        pairs.len <= pairs.capacity()
+    }
+}

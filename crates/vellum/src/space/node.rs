@@ -1,0 +1,233 @@
+//! A table node's own memory: what the record of a frame means while the frame is a table.
+//!
+//! The frame itself belongs to hardware, 512 entries and no room; what the subsystem knows of a node stands in the frame's
+//! record. Who guards what (L: the space's layout lock, N: this node's lock):
+//!
+//! | word | meaning | written under |
+//! |---|---|---|
+//! | head | use; the node's lock | - |
+//! | 1 | [`State`]: level, dead, counts, longest empty run, number of intervals | N; `dead`, `count`, `run`, intervals also L |
+//! | 2 | the parent node and the slot there; entries in transit by faults | before linking; transit: N |
+//! | 3 | highest flush generation of a translation through this node | N |
+//! | 4 - 6 | intervals: up to three inline, or a list (`interval.rs`) | N and L, inside word 7 |
+//! | 7 | sequence count of the intervals, for readers without a lock | N and L |
+//!
+//! `count` and whether a slot is `Empty` change only under L (faults turn `Reserved` into something else that is not empty),
+//! so verbs that hold L may read them without N. `resident` changes under N alone.
+
+use crate::addr::{ENTRIES, Level, Pfn};
+use crate::error::NoMemory;
+use crate::frame::{Record, Want};
+use crate::machine::{Event, Machine, Use, Work};
+use crate::stats::Counter;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{self, Above, Guard, Lock, SeqCount, Token};
+use crate::vm::Vm;
+
+const LEVEL: u64 = 7;
+const DEAD: u64 = 1 << 3;
+const LISTED_SHIFT: u32 = 4;
+const COUNT_SHIFT: u32 = 7;
+const RESIDENT_SHIFT: u32 = 17;
+const RUN_SHIFT: u32 = 27;
+const TEN: u64 = 0x3ff;
+const RUN_MAX: u64 = (1 << 37) - 1;
+
+/// The value of `State::listed` that says the intervals are in a list.
+pub(crate) const IN_LIST: u64 = 4;
+
+/// Word 1.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State(u64);
+
+impl State {
+    /// A node of that level with no entry at all.
+    pub fn empty(level: Level) -> State {
+        State(level.0 as u64).with_run(full_run(level))
+    }
+    #[inline]
+    pub fn level(self) -> Level {
+        Level((self.0 & LEVEL) as u8)
+    }
+    #[inline]
+    pub fn dead(self) -> bool {
+        self.0 & DEAD != 0
+    }
+    /// Inline intervals, or [`IN_LIST`].
+    #[inline]
+    pub fn listed(self) -> u64 {
+        self.0 >> LISTED_SHIFT & 7
+    }
+    /// Slots that are not `Empty`.
+    #[inline]
+    pub fn count(self) -> u64 {
+        self.0 >> COUNT_SHIFT & TEN
+    }
+    /// Slots that hold a resident page: leaves of data, parked ones, both at this node's own leaf size.
+    #[inline]
+    pub fn resident(self) -> u64 {
+        self.0 >> RESIDENT_SHIFT & TEN
+    }
+    /// No run of unmapped pages inside what the node covers is longer than this, in 4 KiB pages. Placement lowers it to the
+    /// truth when it looks, unmapping raises it; it is never too low.
+    #[inline]
+    pub fn run(self) -> u64 {
+        self.0 >> RUN_SHIFT
+    }
+    pub fn with_dead(self) -> State {
+        State(self.0 | DEAD)
+    }
+    pub fn with_listed(self, listed: u64) -> State {
+        State(self.0 & !(7 << LISTED_SHIFT) | listed << LISTED_SHIFT)
+    }
+    #[inline]
+    pub fn with_count(self, count: u64) -> State {
+        State(self.0 & !(TEN << COUNT_SHIFT) | count << COUNT_SHIFT)
+    }
+    #[inline]
+    pub fn with_resident(self, resident: u64) -> State {
+        State(self.0 & !(TEN << RESIDENT_SHIFT) | resident << RESIDENT_SHIFT)
+    }
+    pub fn with_run(self, run: u64) -> State {
+        State(self.0 & !(RUN_MAX << RUN_SHIFT) | run.min(RUN_MAX) << RUN_SHIFT)
+    }
+}
+
+/// Pages a whole node of that level covers.
+pub(crate) fn full_run(level: Level) -> u64 {
+    (1u64 << (9 * level.0 as u32)).min(RUN_MAX)
+}
+
+/// A table node: its frame and its record.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<'a> {
+    pub pfn: Pfn,
+    record: &'a Record,
+}
+
+const PARENT_PFN: u64 = (1 << 36) - 1;
+const PARENT_SLOT_SHIFT: u32 = 36;
+const TRANSIT: u64 = 1 << 48;
+
+impl<'a> Node<'a> {
+    #[inline]
+    pub fn state(self) -> State {
+        State(self.record.word(1).load(Ordering::Acquire))
+    }
+    /// Under the node's lock, or before the node is linked.
+    #[inline]
+    pub fn set_state(self, state: State) {
+        self.record.word(1).store(state.0, Ordering::Release);
+    }
+    #[inline]
+    pub fn level(self) -> Level {
+        self.state().level()
+    }
+    /// Adds to `resident`, under the node's lock.
+    #[inline]
+    pub fn add_resident(self, n: u64) {
+        let word = self.record.word(1);
+        let state = word.load(Ordering::Relaxed);
+        word.store(state.wrapping_add(n << RESIDENT_SHIFT), Ordering::Relaxed);
+    }
+    /// Takes from `resident`, under the node's lock.
+    #[inline]
+    pub fn sub_resident(self, n: u64) {
+        let word = self.record.word(1);
+        let state = word.load(Ordering::Relaxed);
+        word.store(state.wrapping_sub(n << RESIDENT_SHIFT), Ordering::Relaxed);
+    }
+    /// The node above and the slot there; `None` for a root.
+    pub fn parent(self) -> Option<(Pfn, usize)> {
+        let word = self.record.word(2).load(Ordering::Relaxed);
+        let pfn = word & PARENT_PFN;
+        (pfn != PARENT_PFN).then_some((Pfn(pfn), (word >> PARENT_SLOT_SHIFT & 0x1ff) as usize))
+    }
+    pub fn set_parent(self, parent: Option<(Pfn, usize)>) {
+        let word = match parent {
+            Some((pfn, slot)) => pfn.0 | (slot as u64) << PARENT_SLOT_SHIFT,
+            None => PARENT_PFN,
+        };
+        self.record.word(2).store(word, Ordering::Relaxed);
+    }
+    /// Entries a fault has set aside as `Moving` and comes back to: the node cannot die before. Under the node's lock.
+    #[inline]
+    pub fn transit(self) -> u64 {
+        self.record.word(2).load(Ordering::Relaxed) / TRANSIT
+    }
+    pub fn add_transit(self) {
+        let word = self.record.word(2);
+        word.store(word.load(Ordering::Relaxed) + TRANSIT, Ordering::Relaxed);
+    }
+    pub fn sub_transit(self) {
+        let word = self.record.word(2);
+        debug_assert!(word.load(Ordering::Relaxed) >= TRANSIT, "an entry came out of transit twice");
+        word.store(word.load(Ordering::Relaxed) - TRANSIT, Ordering::Relaxed);
+    }
+    /// Chains dead nodes; word 3 is free for it once the node is dead and flushed.
+    pub fn chain(self) -> &'a AtomicU64 {
+        self.record.word(3)
+    }
+    /// Interval word `i`, 0 to 2.
+    #[inline]
+    pub fn interval_word(self, i: usize) -> &'a AtomicU64 {
+        self.record.word(4 + i)
+    }
+    #[inline]
+    pub fn sequence(self) -> &'a SeqCount {
+        SeqCount::from_word(self.record.word(7))
+    }
+    /// Takes the node's lock.
+    #[inline]
+    pub fn lock<'g, M: Machine, H: Above<sync::Node>>(
+        self,
+        m: &'g M,
+        above: &'g mut Token<H>,
+    ) -> Guard<'g, sync::Node, M>
+    where
+        'a: 'g,
+    {
+        let record: &'a Record = self.record;
+        Lock::<sync::Node>::from_word(record.lock_word()).lock(m, above, self.pfn.0)
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    /// The node in frame `pfn`, which a table entry or a space names.
+    #[inline]
+    pub(crate) fn node(&self, pfn: Pfn) -> Node<'_> {
+        Node { pfn, record: self.frames.record(pfn) }
+    }
+
+    /// A new node, every entry `fill`, linked nowhere. `parent` is where it will be.
+    pub(crate) fn make_node(&self, level: Level, parent: Option<(Pfn, usize)>, fill: u64) -> Result<Node<'_>, NoMemory> {
+        let m = &self.machine;
+        let pfn = self.frames.alloc(m, crate::addr::Order::BASE, &Want::kernel(Use::Table))?;
+        let words = m.direct(pfn).cast::<u64>();
+        for slot in 0..ENTRIES {
+            // SAFETY: the frame is ours alone until it is linked; 512 words are its 4096 bytes.
+            unsafe { words.add(slot).write(fill) };
+        }
+        let node = self.node(pfn);
+        for i in 1..=7 {
+            node.record.word(i).store(0, Ordering::Relaxed);
+        }
+        node.record.set_head(Use::Table, crate::addr::Order::BASE);
+        node.set_parent(parent);
+        node.set_state(if fill == 0 {
+            State::empty(level)
+        } else {
+            State(level.0 as u64).with_count(ENTRIES as u64)
+        });
+        m.hook(Event::Work(Work::Table, 1));
+        self.count(Counter::TablePages, 1);
+        Ok(node)
+    }
+
+    /// Gives a node back that no entry names and no reader can reach. Its intervals are gone already.
+    pub(crate) fn free_node(&self, pfn: Pfn) {
+        self.frames.retire_done(&self.machine, pfn, crate::addr::Order::BASE);
+        self.machine.hook(Event::Work(Work::Table, 1));
+        self.count(Counter::TablePages, -1);
+    }
+}

@@ -1,0 +1,107 @@
+//! Finding a hole for a mapping, highest first.
+//!
+//! The entries say what is free, so the search is a walk from the top of the user half downwards that joins neighbouring holes. Each
+//! node keeps a bound on the longest hole inside it; a node whose bound is too small is stepped over, with a look only at its
+//! lowest slots, where a hole may begin that goes on below. A search that looked into a node and found less than the bound said
+//! writes the truth back, so the next search does not look again.
+
+use crate::addr::{ENTRIES, Level, PAGE_SHIFT, Pfn, Va};
+use crate::entry::Entry;
+use crate::machine::{Event, Machine, Work};
+use crate::space::SpaceRecord;
+use crate::sync::Token;
+use crate::vm::Vm;
+
+/// Below this nothing is placed: 64 KiB, as Linux's `mmap_min_addr` is usually set.
+pub(crate) const LOWEST: u64 = 0x10000;
+
+struct Search {
+    bytes: u64,
+    align: u64,
+    /// The hole being followed downwards, `[start, end)`.
+    start: u64,
+    end: u64,
+}
+
+impl Search {
+    /// The highest place in the hole, if it is long enough.
+    fn fit(&self) -> Option<Va> {
+        let start = self.start.max(LOWEST);
+        let at = self.end.checked_sub(self.bytes)? & !(self.align - 1);
+        (at >= start).then_some(Va(at))
+    }
+    fn grow(&mut self, start: u64) {
+        self.start = start;
+    }
+    fn cut(&mut self, start: u64) {
+        self.start = start;
+        self.end = start;
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    /// The highest hole of `bytes` bytes at a multiple of `align`. Under the layout lock.
+    pub(crate) fn find_hole(&self, space: &SpaceRecord, bytes: u64, align: u64) -> Option<Va> {
+        let top = self.user_end().0;
+        let mut search = Search { bytes, align, start: top, end: top };
+        self.search_node(space.root(), self.top(), 0, &mut search).or_else(|| search.fit())
+    }
+
+    fn search_node(&self, table: Pfn, level: Level, base: u64, search: &mut Search) -> Option<Va> {
+        let m = &self.machine;
+        let node = self.node(table);
+        let top = base + (level.entry_bytes() << 9);
+        let slots = (self.user_end().0.min(top) - base) >> level.shift();
+        let mut longest = 0;
+        m.hook(Event::Work(Work::Descend, 1));
+        for slot in (0..slots as usize).rev() {
+            let va = base + ((slot as u64) << level.shift());
+            match self.load(table, slot, level) {
+                Entry::Empty | Entry::Gone(_) => {
+                    search.grow(va);
+                    longest = longest.max(search.end.min(top) - va);
+                    if let Some(found) = search.fit() {
+                        return Some(found);
+                    }
+                }
+                Entry::Table(child) => {
+                    let below = self.node(child).state().run() << PAGE_SHIFT;
+                    let above = search.end - search.start;
+                    if below != 0 && above + below >= search.bytes {
+                        if let Some(found) = self.search_node(child, level.child(), va, search) {
+                            return Some(found);
+                        }
+                    } else {
+                        search.cut(va);
+                        if below != 0 {
+                            search.end = va + self.low_hole(child, level.child());
+                        }
+                    }
+                    longest = longest.max(self.node(child).state().run() << PAGE_SHIFT);
+                    longest = longest.max(search.end.min(top) - search.start);
+                }
+                _ => search.cut(va),
+            }
+        }
+        // Every hole inside was seen; a hole that crosses the upper edge counts with its inner part.
+        if longest >> PAGE_SHIFT < node.state().run() {
+            let mut token = Token::top();
+            let _guard = node.lock(m, &mut token);
+            node.set_state(node.state().with_run(longest >> PAGE_SHIFT));
+        }
+        None
+    }
+
+    /// Bytes that are free from a node's first address on.
+    fn low_hole(&self, table: Pfn, level: Level) -> u64 {
+        let mut bytes = 0;
+        for slot in 0..ENTRIES {
+            match self.load(table, slot, level) {
+                Entry::Empty | Entry::Gone(_) => bytes += level.entry_bytes(),
+                Entry::Table(child) => return bytes + self.low_hole(child, level.child()),
+                _ => break,
+            }
+        }
+        bytes
+    }
+}

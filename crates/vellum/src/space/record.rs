@@ -1,0 +1,134 @@
+//! What the subsystem keeps of a space beside its page table, and the handle callers hold.
+
+use core::ptr::NonNull;
+
+use crate::addr::Pfn;
+use crate::frame::{Owner, SlabRef};
+use crate::machine::{ContextId, MAX_CPUS};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{self, Lock};
+
+const WORDS: usize = MAX_CPUS / 64;
+
+/// An address space. Verbs take it by reference, [`Vm::exit`](crate::vm::Vm::exit) by value; a space that is dropped instead
+/// keeps its memory for ever.
+#[must_use = "a space that is dropped without `exit` keeps its memory for ever"]
+#[derive(Debug)]
+pub struct Space {
+    pub(crate) name: SlabRef,
+    pub(crate) record: NonNull<SpaceRecord>,
+}
+
+// SAFETY: the record is made of atomics and locks, and lives until `exit` takes the handle.
+unsafe impl Send for Space {}
+// SAFETY: as above.
+unsafe impl Sync for Space {}
+
+impl Space {
+    #[inline]
+    pub(crate) fn record(&self) -> &SpaceRecord {
+        // SAFETY: the slab object lives until `exit` consumes the handle; zero bytes are a valid record.
+        unsafe { self.record.as_ref() }
+    }
+
+    /// A number no other living space of the same `Vm` has.
+    pub fn id(&self) -> u64 {
+        self.name.raw()
+    }
+}
+
+/// A space's record; 256 zero bytes at first. (L: layout lock.)
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct SpaceRecord {
+    /// Raises by one after the intervals of any node were changed, before any entry below them is. A fault that installs by a
+    /// region it read earlier compares it. Written under L.
+    pub edits: AtomicU64,
+    /// The root's frame. Never changes.
+    pub root: AtomicU64,
+    /// The identifier in the TLBs, 0 for none. Never changes.
+    pub context: AtomicU64,
+    /// This object's own name: what owners of frames say. Never changes.
+    pub name: AtomicU64,
+    /// The fork family's name, 0 for none. L, set once.
+    pub family: AtomicU64,
+    /// The next space of the family. The family's lock.
+    pub sibling: AtomicU64,
+    /// First object of the list of displacements, 0 for none. L.
+    pub displaced: AtomicU64,
+    /// The region made last, with a name of its own; equal attributes use it again. L.
+    pub latest: AtomicU64,
+    layout: AtomicU32,
+    spare: [u64; 6],
+    /// CPUs whose root is this space's.
+    pub active: CpuWords,
+    /// CPUs that may hold translations under the context.
+    pub cached: CpuWords,
+    /// CPUs of `cached` that must drop them before they run here again.
+    pub stale: CpuWords,
+}
+
+const _: () = assert!(size_of::<SpaceRecord>() <= 256);
+
+impl SpaceRecord {
+    #[inline]
+    pub fn root(&self) -> Pfn {
+        Pfn(self.root.load(Ordering::Relaxed))
+    }
+    #[inline]
+    pub fn context(&self) -> ContextId {
+        ContextId(self.context.load(Ordering::Relaxed) as u16)
+    }
+    /// Serialises the verbs that change what is mapped where.
+    #[inline]
+    pub fn layout(&self) -> &Lock<sync::Layout> {
+        Lock::from_word(&self.layout)
+    }
+    /// What frames that only this space maps say.
+    #[inline]
+    pub fn owner(&self) -> Owner {
+        Owner::Space(self.name.load(Ordering::Relaxed))
+    }
+    #[inline]
+    pub fn edits(&self) -> u64 {
+        self.edits.load(Ordering::Acquire)
+    }
+    /// The intervals have changed, the entries will.
+    pub fn edited(&self) {
+        self.edits.store(self.edits.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+}
+
+/// A set of CPUs that many change at once.
+#[derive(Debug)]
+pub(crate) struct CpuWords([AtomicU64; WORDS]);
+
+impl CpuWords {
+    #[inline]
+    pub fn insert(&self, cpu: usize) {
+        self.0[cpu / 64].fetch_or(1 << (cpu % 64), Ordering::SeqCst);
+    }
+    /// Whether it was in.
+    #[inline]
+    pub fn remove(&self, cpu: usize) -> bool {
+        self.0[cpu / 64].fetch_and(!(1 << (cpu % 64)), Ordering::SeqCst) & 1 << (cpu % 64) != 0
+    }
+    #[inline]
+    pub fn contains(&self, cpu: usize) -> bool {
+        self.0[cpu / 64].load(Ordering::SeqCst) & 1 << (cpu % 64) != 0
+    }
+    /// Word `i` of the set.
+    #[inline]
+    pub fn word(&self, i: usize) -> u64 {
+        self.0[i].load(Ordering::SeqCst)
+    }
+    #[inline]
+    pub fn insert_word(&self, i: usize, cpus: u64) {
+        self.0[i].fetch_or(cpus, Ordering::SeqCst);
+    }
+    /// Words that can be other than zero on a machine of that many CPUs.
+    #[inline]
+    pub fn words(cpus: usize) -> usize {
+        cpus.div_ceil(64).min(WORDS)
+    }
+}

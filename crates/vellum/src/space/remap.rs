@@ -1,0 +1,368 @@
+//! Moving a mapping, making it longer or shorter.
+//!
+//! Pages never move, entries do. Everything in the old range is frozen first (`Moving`, one flush), so nothing can appear there that the
+//! new place has no table for; the new range holds the same mark until it is complete. Tables of the new place are made while both
+//! are frozen: if one cannot be had, everything goes back to where it was. A frame keeps its index; the distance goes into the
+//! new regions' shift and the space's list of displacements.
+//!
+//! A huge leaf stays one if its new place is aligned for it, else it arrives as base pages.
+
+use crate::addr::{ENTRIES, Level, Order, Va, VaRange};
+use crate::entry::{Codec, Entry};
+use crate::error::{NoMemory, SpaceError};
+use crate::frame::SlabRef;
+use crate::machine::{Machine, Verb};
+use crate::space::node::Node;
+use crate::space::share::smaller;
+use crate::space::unmap::Leave;
+use crate::space::{LeafSize, Placement, Space, SpaceRecord, Trash};
+use crate::sync::{Layout, Token};
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+
+/// What a remap carries along.
+struct Work<'r> {
+    space: &'r SpaceRecord,
+    token: &'r mut Token<Layout>,
+    trash: &'r mut Trash,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Makes the mapping of `old_bytes` bytes at `old` one of `new_bytes`, and says where it is. [`Placement::At`]`(old)` keeps it in place or
+    /// refuses; [`Placement::Anywhere`] keeps it in place if it can and moves it otherwise; `At` or `Replace` with another address
+    /// move it there. What is longer is of the last page's region; what is shorter unmaps the tail. Takes the layout lock.
+    ///
+    /// # Errors
+    /// [`SpaceError::Range`] for either range; [`SpaceError::Unmapped`] if part of the old one lies in no region;
+    /// [`SpaceError::Occupied`] if there is something where it should go or grow and it is not to be replaced, or if the two ranges
+    /// overlap; [`SpaceError::LeafSize`], [`SpaceError::NoHole`], [`SpaceError::NoMemory`]. The mapping is as it was; what was to be
+    /// replaced, or cut off as a tail, may be gone.
+    pub fn remap(
+        &self,
+        space: &Space,
+        old: Va,
+        old_bytes: u64,
+        new_bytes: u64,
+        to: Placement,
+    ) -> Result<Va, SpaceError> {
+        self.verb(Verb::Remap, || {
+            let end = self.user_end();
+            let range = VaRange::new(old, old_bytes, end)?;
+            VaRange::new(Va(0), new_bytes, end)?;
+            let record = space.record();
+            let mut top = Token::top();
+            let mut trash = Trash::default();
+            let done = {
+                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                let mut work = Work { space: record, token: layout.token(), trash: &mut trash };
+                self.remap_range(&mut work, range, new_bytes, to)
+            };
+            self.empty_trash(trash, &mut top);
+            done
+        })
+    }
+
+    fn remap_range(
+        &self,
+        work: &mut Work<'_>,
+        old: VaRange,
+        new_bytes: u64,
+        to: Placement,
+    ) -> Result<Va, SpaceError> {
+        let end = self.user_end();
+        let space = work.space;
+        if !self.is_mapped(space, old) {
+            return Err(SpaceError::Unmapped);
+        }
+        let last = self.descend(space, Va(old.end().0 - 1)).region.ok_or(SpaceError::Unmapped)?;
+        let align = match self.region(last).attrs().leaf {
+            LeafSize::Exactly(order) => order.bytes(),
+            LeafSize::Policy => Order::BASE.bytes(),
+        };
+        if new_bytes & (align - 1) != 0 {
+            return Err(SpaceError::LeafSize);
+        }
+        let may_stay = matches!(to, Placement::Anywhere) || to == Placement::At(old.start());
+        if may_stay && new_bytes <= old.bytes() {
+            self.cut_tail(work, old, new_bytes)?;
+            return Ok(old.start());
+        }
+        if may_stay {
+            let tail = VaRange::new(old.end(), new_bytes - old.bytes(), end);
+            if let Ok(tail) = tail
+                && self.is_hole(space, tail)
+            {
+                self.map_range(space, tail, last, Placement::At(tail.start()), work.token, work.trash)?;
+                return Ok(old.start());
+            }
+            if matches!(to, Placement::At(_)) {
+                tail?;
+                return Err(SpaceError::Occupied);
+            }
+        }
+        let new = self.place(space, to, new_bytes, align)?;
+        if new.intersect(old).is_some() {
+            return Err(SpaceError::Occupied);
+        }
+        if new_bytes < old.bytes() {
+            self.cut_tail(work, old, new_bytes)?;
+        }
+        let moved = VaRange::new(old.start(), old.bytes().min(new_bytes), end)?;
+        self.relocate(work, moved, new, matches!(to, Placement::Replace(_)))?;
+        Ok(new.start())
+    }
+
+    /// Unmaps what is past the first `keep` bytes of a range.
+    fn cut_tail(&self, work: &mut Work<'_>, range: VaRange, keep: u64) -> Result<(), SpaceError> {
+        if keep < range.bytes() {
+            let tail = VaRange::new(Va(range.start().0 + keep), range.bytes() - keep, self.user_end())?;
+            self.open(work.space, tail, false)?;
+            self.take_out(work.space, tail, Leave::Nothing, work.token, work.trash);
+        }
+        Ok(())
+    }
+
+    fn relocate(&self, work: &mut Work<'_>, old: VaRange, new: VaRange, replace: bool) -> Result<(), NoMemory> {
+        let space = work.space;
+        self.open(space, old, false)?;
+        let ready = self.prepare_place(work, old, new, replace);
+        if let Err(error) = ready {
+            self.prune(space, new, work.token, work.trash);
+            return Err(error);
+        }
+        let hold = Entry::Moving(space.root());
+        self.promise(space.root(), self.top(), 0, new, hold);
+        let receipt = self.freeze(space, old);
+        let _flushed = self.redeem(space, receipt);
+        let delta = new.start().0.wrapping_sub(old.start().0);
+        let made = self.make_tables(space, old, delta);
+        if made.is_ok() {
+            self.transfer(space, old, delta);
+        }
+        // What still stands for a promise becomes one again, in the place where the mapping is now; in the other one everything goes.
+        self.thaw(space, old);
+        self.thaw(space, new);
+        let leave = if made.is_ok() { old } else { new };
+        self.take_out(space, leave, Leave::Nothing, work.token, work.trash);
+        made
+    }
+
+    /// Opens and empties the new range and gives it to regions like those of the old one, shifted.
+    fn prepare_place(
+        &self,
+        work: &mut Work<'_>,
+        old: VaRange,
+        new: VaRange,
+        replace: bool,
+    ) -> Result<(), NoMemory> {
+        let space = work.space;
+        self.open(space, new, true)?;
+        if replace {
+            self.take_out(space, new, Leave::Edges, work.token, work.trash);
+        }
+        let delta = new.start().0.wrapping_sub(old.start().0);
+        let mut va = old.start();
+        while va < old.end() {
+            let (mut end, name) = self.same_region(space, va, old);
+            if end == old.end() {
+                // What is longer belongs to the last page's region.
+                end = Va(new.end().0.wrapping_sub(delta));
+            }
+            let region = self.region(name);
+            let shift = region.shift().wrapping_sub((delta as i64 >> 12) as u64);
+            self.displace(space, shift, work.token)?;
+            let moved = self.make_region(region.attrs(), shift, work.token)?;
+            let piece = VaRange::new(Va(va.0.wrapping_add(delta)), end.0.wrapping_sub(va.0), self.user_end());
+            let done = match piece {
+                Ok(piece) => {
+                    // The piece's own ends must be boundaries, too.
+                    let ready = self
+                        .open(space, piece, true)
+                        .and_then(|()| self.make_room(space, piece, work.token, work.trash));
+                    ready.map(|()| self.assign(space, piece, moved, work.token, work.trash))
+                }
+                Err(_) => Ok(()),
+            };
+            self.drop_region(moved, work.trash);
+            done?;
+            va = end.min(old.end());
+            if end.0 >= old.end().0 || end.0 < old.start().0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the run of pages from `va` on ends, inside `range`, that are of one region, and the region.
+    fn same_region(&self, space: &SpaceRecord, va: Va, range: VaRange) -> (Va, SlabRef) {
+        let first = self.descend(space, va);
+        let mut end = va;
+        while end < range.end() {
+            let spot = self.descend(space, end);
+            if spot.region != first.region {
+                break;
+            }
+            // As far as this node's interval goes, if no table comes first.
+            let (last, _) = self.interval_from(spot.node, spot.slot);
+            let is_table = |slot: &usize| matches!(self.load(spot.node.pfn, *slot, spot.level), Entry::Table(_));
+            let stop = (spot.slot..last).find(is_table).unwrap_or(last);
+            let base = end.align_down(spot.level.entry_bytes() << 9).0;
+            end = Va(base + ((stop as u64) << spot.level.shift()));
+        }
+        // The range was found mapped, so its first page has a region.
+        (end.min(range.end()), first.region.unwrap_or_else(|| unreachable!("a mapped page of no region")))
+    }
+
+    /// Makes everything in the range absent, promises too.
+    fn freeze(&self, space: &SpaceRecord, range: VaRange) -> Receipt {
+        let mut receipt = Receipt::new();
+        let hold = space.root();
+        self.alter(space, range, &mut |node, level, slot, va, _| {
+            let new = |entry| match entry {
+                Entry::Leaf(pfn, _) if self.is_zero(pfn) => Some(Entry::Moving(hold)),
+                Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
+                Entry::Reserved => Some(Entry::Moving(hold)),
+                _ => None,
+            };
+            let old = self.exchange(node, level, slot, |e| new(e).map(|e| M::Codec::encode(e, level)));
+            if let Some(Entry::Leaf(..)) = old {
+                receipt.leaf(va, level);
+            }
+            old.is_some()
+        });
+        receipt
+    }
+
+    /// The opposite: held promises become promises, moving pages pages again.
+    fn thaw(&self, space: &SpaceRecord, range: VaRange) {
+        let hold = space.root();
+        let mut last = None;
+        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, entry| {
+            let entry = match entry {
+                Entry::Moving(pfn) if pfn == hold => Entry::Reserved,
+                Entry::Moving(pfn) => {
+                    let rights = self.rights_at(space, &mut last, (node, level, slot), va);
+                    self.page_entry(rights, pfn, level, None)
+                }
+                _ => return true,
+            };
+            self.store(node.pfn, slot, level, entry);
+            true
+        });
+    }
+
+    /// The rights at an address whose node is known; `last` remembers the region that the last node inherited.
+    fn rights_at(
+        &self,
+        space: &SpaceRecord,
+        last: &mut Option<(crate::addr::Pfn, Option<SlabRef>)>,
+        (node, _level, slot): (Node<'_>, Level, usize),
+        va: Va,
+    ) -> crate::space::Rights {
+        let own = self.interval_from(node, slot).1;
+        let name = own.or_else(|| match *last {
+            Some((pfn, name)) if pfn == node.pfn => name,
+            _ => {
+                let name = self.descend(space, va).region;
+                *last = Some((node.pfn, name));
+                name
+            }
+        });
+        name.map_or(crate::space::Rights::NONE, |name| self.region(name).attrs().rights)
+    }
+
+    /// Makes every table the frozen pages need at the new place.
+    fn make_tables(&self, space: &SpaceRecord, old: VaRange, delta: u64) -> Result<(), NoMemory> {
+        let hold = space.root();
+        let mut done = Ok(());
+        let mut have = u64::MAX;
+        self.scan(space, old, &mut |va, level, entry| {
+            if let Entry::Moving(pfn) = entry
+                && pfn != hold
+            {
+                let to = va.0.wrapping_add(delta);
+                let fits = to & (level.entry_bytes() - 1) == 0;
+                let small = if fits { level } else { Level::ONE };
+                let mut at = to;
+                while at < to + level.entry_bytes() && done.is_ok() {
+                    // One table serves all pages of its span.
+                    let span = small.entry_bytes() << 9;
+                    if small != Level::ONE || at & !(span - 1) != have {
+                        done = self.make_way(space, Va(at), small).map(|_| ());
+                        have = if small == Level::ONE { at & !(span - 1) } else { u64::MAX };
+                    }
+                    at = (at & !(span - 1)) + span;
+                }
+            }
+            done.is_ok()
+        });
+        done
+    }
+
+    /// The node of `level` that covers `va` in a frozen range, made if there is none; lower if there is one already.
+    fn make_way(&self, space: &SpaceRecord, va: Va, level: Level) -> Result<(Node<'_>, Level), NoMemory> {
+        let mut node = self.node(space.root());
+        let mut at = self.top();
+        loop {
+            let slot = at.slot(va);
+            match self.load(node.pfn, slot, at) {
+                Entry::Table(child) => {
+                    node = self.node(child);
+                    at = at.child();
+                }
+                _ if at == level => return Ok((node, at)),
+                _ => {
+                    let below = at.child();
+                    let hold = M::Codec::encode(Entry::Moving(space.root()), below);
+                    let child = self.make_node(below, Some((node.pfn, slot)), hold)?;
+                    let mut top = Token::top();
+                    let _guard = node.lock(&self.machine, &mut top);
+                    self.store(node.pfn, slot, at, Entry::Table(child.pfn));
+                }
+            }
+        }
+    }
+
+    /// Puts the frozen pages of the old range into the new one's tables, and leaves held promises behind.
+    fn transfer(&self, space: &SpaceRecord, old: VaRange, delta: u64) {
+        let hold = space.root();
+        let mut last = None;
+        self.alter(space, old, &mut |node, level, slot, va, entry| {
+            let Entry::Moving(pfn) = entry else { return true };
+            if pfn == hold {
+                return true;
+            }
+            self.arrive(space, Va(va.0.wrapping_add(delta)), level, pfn, &mut last);
+            self.store(node.pfn, slot, level, Entry::Moving(hold));
+            node.sub_resident(1);
+            true
+        });
+    }
+
+    /// Puts one page, or its pieces, in place. The tables are there.
+    fn arrive(
+        &self,
+        space: &SpaceRecord,
+        va: Va,
+        level: Level,
+        pfn: crate::addr::Pfn,
+        last: &mut Option<(crate::addr::Pfn, Option<SlabRef>)>,
+    ) {
+        let Some(order) = level.leaf_order() else { return };
+        let spot = self.descend(space, va);
+        if spot.level == level && va.is_aligned(level.entry_bytes()) {
+            let rights = self.rights_at(space, last, (spot.node, level, spot.slot), va);
+            let entry = self.page_entry(rights, pfn, level, None);
+            self.store(spot.node.pfn, spot.slot, level, entry);
+            spot.node.add_resident(1);
+            return;
+        }
+        self.cut_block(pfn, order);
+        let size = smaller(order);
+        self.count_pages(order, -1);
+        self.count_pages(size, ENTRIES as i64);
+        for i in 0..ENTRIES as u64 {
+            self.arrive(space, Va(va.0 + i * size.bytes()), level.child(), pfn.add(i * size.frames()), last);
+        }
+    }
+}

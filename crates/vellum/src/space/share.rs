@@ -1,0 +1,152 @@
+//! Map counts of data frames: one more mapping, one less, mine alone.
+//!
+//! A block is *whole* (one record counts the leaves that map all of it) or cut into smaller *units* that count each for
+//! themselves, which happens when some space splits its leaf while others keep theirs. A leaf's order may then be larger than the
+//! units under it, and counting walks the units.
+//!
+//! The count and the unit's order live in one word, so that a cut and a count that race are ordered by one exchange: the
+//! cutter prepares the pieces' records with the count it saw, then exchanges "whole, c" for "cut, c"; if someone counted in
+//! between, the exchange fails and the pieces are prepared again. Nobody looks at the pieces before it succeeds.
+//! Rejected: counting large blocks under the busy lock, which stands above the node lock that callers hold.
+//!
+//! Word 1 of a data frame's record, beside `frame::Data`'s use of it: bits 56 to 60 hold 1 + the order of the units the block was cut
+//! into, 0 while it is whole.
+
+use crate::addr::{Order, Pfn};
+use crate::frame::{Data, Owner};
+use crate::machine::{Event, Machine, Work};
+use crate::sync::Token;
+use crate::sync::Top;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::tlb::Flushed;
+use crate::vm::Vm;
+
+const CUT_SHIFT: u32 = 56;
+const CUT: u64 = 0x1f << CUT_SHIFT;
+
+/// The next smaller size a leaf can have.
+pub(crate) fn smaller(order: Order) -> Order {
+    if order > Order::HUGE { Order::HUGE } else { Order::BASE }
+}
+
+/// The next larger one.
+fn larger(order: Order) -> Order {
+    if order < Order::HUGE { Order::HUGE } else { Order::GIANT }
+}
+
+impl<M: Machine> Vm<M> {
+    #[inline]
+    fn count_word(&self, pfn: Pfn) -> &AtomicU64 {
+        self.frames.record(pfn).word(1)
+    }
+
+    /// The size of the units that count, given the count word just seen.
+    fn unit(&self, pfn: Pfn, word: u64) -> Order {
+        match (word & CUT) >> CUT_SHIFT {
+            0 => self.frames.record(pfn).order(),
+            n => Order::new(n as u8 - 1).unwrap_or(Order::BASE),
+        }
+    }
+
+    /// The size of the unit that starts at a frame.
+    pub(crate) fn unit_of(&self, pfn: Pfn) -> Order {
+        self.unit(pfn, self.count_word(pfn).load(Ordering::Acquire))
+    }
+
+    /// The first frame of every piece beside the first, from units of `unit` up to a leaf of `order`, with its size.
+    fn siblings(pfn: Pfn, unit: Order, order: Order, mut each: impl FnMut(Pfn, Order)) {
+        let mut size = unit;
+        while size < order {
+            for i in 1..512 {
+                each(pfn.add(i * size.frames()), size);
+            }
+            size = larger(size);
+        }
+    }
+
+    /// Counts one more leaf of `order` that maps the block, which the caller's own leaf keeps mapped, and makes its owner `owner`.
+    #[inline]
+    pub(crate) fn share(&self, pfn: Pfn, order: Order, owner: Owner) {
+        let data = Data::of(self.frames.record(pfn));
+        if data.owner() != owner {
+            data.set_owner(owner);
+        }
+        let old = self.count_word(pfn).fetch_add(1, Ordering::AcqRel);
+        if order > Order::BASE {
+            let unit = self.unit(pfn, old);
+            Self::siblings(pfn, unit, order, |piece, size| self.share(piece, size, owner));
+        }
+    }
+
+    /// Counts one leaf of `order` less; units nobody maps any more are freed. The flush of the leaf is over, as `flushed` shows.
+    #[inline]
+    pub(crate) fn release(&self, flushed: &Flushed, pfn: Pfn, order: Order) {
+        let old = self.count_word(pfn).fetch_sub(1, Ordering::AcqRel);
+        let unit = if order == Order::BASE { order } else { self.unit(pfn, old) };
+        if old as u32 == 1 {
+            flushed.free(self, pfn, unit);
+        }
+        if unit < order {
+            Self::siblings(pfn, unit, order, |piece, size| self.release(flushed, piece, size));
+        }
+    }
+
+    /// Whether the caller's leaf is the only one that maps any part of the block. Under the lock of the leaf's node the answer
+    /// stays true: a second mapping could only come from this one.
+    #[inline]
+    pub(crate) fn is_mine(&self, pfn: Pfn, order: Order) -> bool {
+        let word = self.count_word(pfn).load(Ordering::Acquire);
+        if word as u32 != 1 {
+            return false;
+        }
+        if order == Order::BASE {
+            return true;
+        }
+        let mut mine = true;
+        Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| mine &= self.is_mine(piece, size));
+        mine
+    }
+
+    /// Makes `owner` the owner of every unit of a block that is the caller's alone.
+    pub(crate) fn own(&self, pfn: Pfn, order: Order, owner: Owner) {
+        let data = Data::of(self.frames.record(pfn));
+        if data.owner() != owner {
+            data.set_owner(owner);
+        }
+        if order > Order::BASE {
+            let word = self.count_word(pfn).load(Ordering::Acquire);
+            Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| self.own(piece, size, owner));
+        }
+    }
+
+    /// Lets the pieces of a block of `order`, one leaf size smaller, count for themselves. The caller's leaf keeps the block
+    /// mapped, and no node lock is held.
+    pub(crate) fn cut_block(&self, pfn: Pfn, order: Order) {
+        let m = &self.machine;
+        let record = self.frames.record(pfn);
+        let data = Data::of(record);
+        let size = smaller(order);
+        let mut top: Token<Top> = Token::top();
+        let _busy = data.busy().lock(m, &mut top, pfn.0);
+        let word = self.count_word(pfn);
+        let mut seen = word.load(Ordering::Acquire);
+        if self.unit(pfn, seen) < order {
+            return;
+        }
+        self.frames.split(m, pfn, order, size);
+        m.hook(Event::Work(Work::Scan, 512));
+        loop {
+            let (owner, index) = (data.owner(), data.index());
+            for i in 1..512 {
+                let first = i * size.frames();
+                let piece = Data::init(self.frames.record(pfn.add(first)), size, owner, index + first);
+                piece.set_map_count(seen as u32);
+            }
+            let cut = seen & !CUT | (size.get() as u64 + 1) << CUT_SHIFT;
+            match word.compare_exchange(seen, cut, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+}

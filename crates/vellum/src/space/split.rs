@@ -1,0 +1,64 @@
+//! Cutting a large leaf into a table of smaller ones.
+//!
+//! The entry goes absent (`Moving`), the old translation is flushed everywhere, and only then the table appears: at no moment
+//! two sizes translate one address. The node for the table is allocated first, so a split that cannot be had changes nothing; no
+//! tables are kept in reserve for the day a leaf is split. The frames stay where they are; from here they count one by one.
+
+use crate::addr::{ENTRIES, Level, Order, Va};
+use crate::entry::{Codec, Entry};
+use crate::error::NoMemory;
+use crate::machine::{Event, Machine, Work};
+use crate::space::SpaceRecord;
+use crate::space::node::Node;
+use crate::space::share::smaller;
+use crate::space::transit::frame_of;
+use crate::stats::Counter;
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+
+impl<M: Machine> Vm<M> {
+    /// Splits the leaf (or parked leaf) at `va` in a slot of `node`, seen as `raw`. If the entry maps something else by now nothing
+    /// happens, and the caller looks again. `node` is kept alive by an epoch or the layout lock; no node lock is held.
+    pub(crate) fn split_leaf(
+        &self,
+        space: &SpaceRecord,
+        (node, level, slot): (Node<'_>, Level, usize),
+        raw: u64,
+        va: Va,
+    ) -> Result<(), NoMemory> {
+        let m = &self.machine;
+        let (Some(pfn), Some(order)) = (frame_of(M::Codec::decode(raw, level)), level.leaf_order()) else {
+            return Ok(());
+        };
+        let below = level.child();
+        let child = self.make_node(below, Some((node.pfn, slot)), M::Codec::encode(Entry::Reserved, below))?;
+        let Some(taken) = self.set_aside(node, level, slot, raw) else {
+            self.free_node(child.pfn);
+            return Ok(());
+        };
+        let mut receipt = Receipt::new();
+        receipt.leaf(va, level);
+        let _flushed = self.redeem(space, receipt);
+        self.cut_block(pfn, order);
+        let frames = smaller(order).frames();
+        let words = m.direct(child.pfn).cast::<u64>();
+        for i in 0..ENTRIES {
+            let piece = pfn.add(i as u64 * frames);
+            let entry = match taken {
+                Entry::Leaf(_, flags) => Entry::Leaf(piece, flags),
+                _ => Entry::Parked(piece),
+            };
+            // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
+            unsafe { words.add(i).write(M::Codec::encode(entry, below)) };
+        }
+        m.hook(Event::Work(Work::Entry, ENTRIES as u64));
+        child.set_state(child.state().with_resident(ENTRIES as u64));
+        self.put_back(node, level, slot, Entry::Table(child.pfn), -1);
+        self.count_pages(order, -1);
+        self.count_pages(smaller(order), ENTRIES as i64);
+        if order == Order::HUGE {
+            self.count(Counter::ThpSplit, 1);
+        }
+        Ok(())
+    }
+}

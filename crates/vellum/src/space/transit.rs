@@ -1,0 +1,74 @@
+//! Entries set aside by one CPU while it works without the node's lock.
+//!
+//! `Moving` in an entry makes every other fault and verb wait for it; the node's transit count keeps the node alive until the
+//! entry is put back, so neither an epoch nor a lock has to be held between. Also what break-before-make asks for: while it
+//! is set aside, the entry is absent.
+
+use crate::addr::{Level, Pfn};
+use crate::entry::{Codec, Entry};
+use crate::machine::{Event, Machine, Work};
+use crate::space::node::Node;
+use crate::sync::Token;
+use crate::vm::Vm;
+
+/// The frame an entry keeps mapped, if it does.
+#[inline]
+pub(crate) fn frame_of(entry: Entry) -> Option<Pfn> {
+    match entry {
+        Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(pfn),
+        _ => None,
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    /// Sets an entry aside that maps the frame `raw` mapped when it was seen, and says what it was in the end (hardware may have set
+    /// its marks meanwhile). `None` if the node is dead or the entry maps something else; then nothing changed.
+    pub(crate) fn set_aside(&self, node: Node<'_>, level: Level, slot: usize, raw: u64) -> Option<Entry> {
+        let m = &self.machine;
+        let mut top = Token::top();
+        let pfn = frame_of(M::Codec::decode(raw, level))?;
+        let moving = M::Codec::encode(Entry::Moving(pfn), level);
+        let _guard = node.lock(m, &mut top);
+        if node.state().dead() {
+            return None;
+        }
+        let taken = self.exchange(node, level, slot, |entry| (frame_of(entry) == Some(pfn)).then_some(moving))?;
+        node.add_transit();
+        Some(taken)
+    }
+
+    /// Puts an entry back that was set aside, or what takes its place. `resident` is added to the node's count of resident pages.
+    pub(crate) fn put_back(&self, node: Node<'_>, level: Level, slot: usize, entry: Entry, resident: i64) {
+        let m = &self.machine;
+        let mut top = Token::top();
+        let _guard = node.lock(m, &mut top);
+        self.store(node.pfn, slot, level, entry);
+        m.hook(Event::Work(Work::Entry, 1));
+        node.sub_transit();
+        node.add_resident(resident as u64);
+    }
+
+    /// Exchanges an entry for what `new` makes of it, again for each mark hardware sets meanwhile, and says what it took out.
+    /// `None` from `new` leaves the entry. Under the node's lock.
+    #[inline]
+    pub(crate) fn exchange(
+        &self,
+        node: Node<'_>,
+        level: Level,
+        slot: usize,
+        new: impl Fn(Entry) -> Option<u64>,
+    ) -> Option<Entry> {
+        let m = &self.machine;
+        let mut seen = m.entry_load(node.pfn, slot);
+        loop {
+            let entry = M::Codec::decode(seen, level);
+            match m.entry_cas(node.pfn, slot, seen, new(entry)?) {
+                Ok(()) => {
+                    m.hook(Event::Work(Work::Entry, 1));
+                    return Some(entry);
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Taking pages out of a range, without memory for it.
+//!
+//! Two passes with one flush between. The first (`cut`) makes what must go absent: leaves become `Moving`, whole subtrees
+//! `Detached` with every node in them dead, so no fault can add to what is going; a node whose last entries go is cut off with
+//! them. The flush follows. The second (`reap`) finds the marks in the table itself, frees the frames and writes what shall stand there from
+//! now on. Dead nodes go into the trash, which is emptied after a wait for lock-free readers.
+//!
+//! Only cutting a large leaf or a promise at the range's ragged ends can fail, and that comes before everything.
+
+use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
+use crate::entry::{Codec, Entry};
+use crate::error::SpaceError;
+use crate::machine::{Event, Machine, Verb, Work};
+use crate::space::node::Node;
+use crate::space::walk::part;
+use crate::space::{Space, SpaceRecord, Trash};
+use crate::sync::{Layout, Token};
+use crate::tlb::{Flushed, Receipt};
+use crate::vm::Vm;
+
+/// What stands in the range afterwards.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// Nothing: the addresses are unmapped, and table nodes without entries go.
+    Nothing,
+    /// Nothing, but nodes along the edges stay, for a mapping that comes at once.
+    Edges,
+    /// The promise of pages.
+    Promise,
+}
+
+impl Leave {
+    fn entry(self) -> Entry {
+        if self == Leave::Promise { Entry::Reserved } else { Entry::Empty }
+    }
+}
+
+/// One cut in progress.
+struct Cut<'c> {
+    space: &'c SpaceRecord,
+    range: VaRange,
+    leave: Leave,
+    receipt: Receipt,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Unmaps `bytes` bytes at `start`, holes in them included. When it returns no CPU can reach the pages through this space.
+    /// Waits for CPUs that must drop translations, and for readers if table nodes go; takes the space's layout lock.
+    ///
+    /// # Errors
+    /// [`SpaceError::Range`]. [`SpaceError::NoMemory`] only if the range ends inside a large leaf or a promise above 4 KiB,
+    /// which takes a table node to cut. Nothing was unmapped.
+    pub fn unmap(&self, space: &Space, start: Va, bytes: u64) -> Result<(), SpaceError> {
+        self.verb(Verb::Unmap, || {
+            let range = VaRange::new(start, bytes, self.user_end())?;
+            let record = space.record();
+            let mut top = Token::top();
+            let mut trash = Trash::default();
+            {
+                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                self.open(record, range, false)?;
+                self.take_out(record, range, Leave::Nothing, layout.token(), &mut trash);
+            }
+            self.empty_trash(trash, &mut top);
+            Ok(())
+        })
+    }
+
+    /// Both passes and the flush. The range is open; the caller holds the layout lock.
+    pub(crate) fn take_out(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        leave: Leave,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) {
+        let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
+        self.cut_node(&mut cut, space.root(), self.top(), 0);
+        let flushed = self.redeem(space, cut.receipt);
+        let mut reap = Reap { range, leave, flushed, token, trash };
+        self.reap_node(&mut reap, space.root(), self.top(), 0);
+    }
+
+    /// Takes out table nodes without entries along the edges of a range: what an opening that failed half-way left.
+    pub(crate) fn prune(&self, space: &SpaceRecord, range: VaRange, token: &mut Token<Layout>, trash: &mut Trash) {
+        for va in [range.start(), Va(range.end().0 - 1)] {
+            let mut node = self.node(space.root());
+            let mut level = self.top();
+            while let Entry::Table(child) = self.load(node.pfn, level.slot(va), level) {
+                let span = level.entry_bytes();
+                node = self.node(child);
+                level = level.child();
+                if node.state().count() == 0 {
+                    if let Ok(span) = VaRange::new(va.align_down(span), span, self.user_end()) {
+                        self.take_out(space, span, Leave::Nothing, token, trash);
+                    }
+                    break;
+                }
+                if level == Level::ONE {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// First pass over a node that the range touches. `true` if nothing but what goes was in it.
+    fn cut_node(&self, cut: &mut Cut<'_>, table: Pfn, level: Level, base: u64) -> bool {
+        let m = &self.machine;
+        let node = self.node(table);
+        let p = part(level, base, cut.range);
+        m.hook(Event::Work(Work::Descend, 1));
+        let going = if level == Level::ONE {
+            self.cut_leaves(cut, node, base, p.first, p.end)
+        } else {
+            let mut going = 0;
+            for slot in p.first..p.end {
+                let va = base + ((slot as u64) << level.shift());
+                going += u64::from(self.cut_slot(cut, node, level, slot, va, p.covers(slot)));
+            }
+            going
+        };
+        cut.leave == Leave::Nothing && going == node.state().count()
+    }
+
+    /// `true` if the slot had something and will have nothing.
+    fn cut_slot(&self, cut: &mut Cut<'_>, node: Node<'_>, level: Level, slot: usize, va: u64, whole: bool) -> bool {
+        let m = &self.machine;
+        loop {
+            let raw = m.entry_load(node.pfn, slot);
+            match M::Codec::decode(raw, level) {
+                Entry::Empty | Entry::Gone(_) => return false,
+                Entry::Reserved if cut.leave == Leave::Promise => return false,
+                // Tables stay where they are while the layout lock is held, so this needs no lock yet.
+                Entry::Table(child) => {
+                    let detach = if whole && self.may_detach(cut.leave, child) {
+                        true
+                    } else if self.cut_node(cut, child, level.child(), va) {
+                        // Its leaves are marked already, and nobody can add to them.
+                        false
+                    } else {
+                        return false;
+                    };
+                    let mut top = Token::top();
+                    {
+                        let _guard = node.lock(m, &mut top);
+                        self.store(node.pfn, slot, level, Entry::Detached(child));
+                    }
+                    m.hook(Event::Work(Work::Entry, 1));
+                    if detach { self.bury(child, level.child()) } else { self.mark_dead(self.node(child)) }
+                    let end = va + level.entry_bytes();
+                    cut.receipt.table(Va(va.max(cut.range.start().0)), Va(end.min(cut.range.end().0)));
+                    self.flush_early(cut);
+                    return true;
+                }
+                Entry::Moving(_) | Entry::Detached(_) => m.relax(),
+                entry => {
+                    let mut top = Token::top();
+                    let _guard = node.lock(m, &mut top);
+                    let promise = entry == Entry::Reserved;
+                    let new = move |now: Entry| match now {
+                        Entry::Leaf(pfn, _) | Entry::Parked(pfn) => {
+                            Some(M::Codec::encode(Entry::Moving(pfn), level))
+                        }
+                        Entry::Reserved if promise => Some(0),
+                        _ => None,
+                    };
+                    let Some(taken) = self.exchange(node, level, slot, new) else { continue };
+                    if taken == Entry::Reserved {
+                        node.set_state(node.state().with_count(node.state().count() - 1));
+                        return false;
+                    }
+                    if matches!(taken, Entry::Leaf(..)) {
+                        cut.receipt.leaf(Va(va), level);
+                    }
+                    return cut.leave != Leave::Promise;
+                }
+            }
+        }
+    }
+
+    /// Marks the leaves of a lowest node; the number of slots that will be empty.
+    fn cut_leaves(&self, cut: &mut Cut<'_>, node: Node<'_>, base: u64, first: usize, end: usize) -> u64 {
+        let m = &self.machine;
+        let level = Level::ONE;
+        let hold = cut.space.root();
+        let promise = cut.leave == Leave::Promise;
+        let mut going = 0;
+        let mut slot = first;
+        m.hook(Event::Work(Work::Scan, (end - first) as u64));
+        while slot < end {
+            let mut top = Token::top();
+            let _guard = node.lock(m, &mut top);
+            let mut dropped = 0;
+            while slot < end {
+                let raw = m.entry_load(node.pfn, slot);
+                match M::Codec::decode(raw, level) {
+                    Entry::Reserved if !promise => {
+                        self.store(node.pfn, slot, level, Entry::Empty);
+                        dropped += 1;
+                    }
+                    entry @ (Entry::Leaf(pfn, _) | Entry::Parked(pfn)) => {
+                        // A mapping of zeros has no frame to free; the mark only keeps faults away until the flush.
+                        let mark = if self.is_zero(pfn) { hold } else { pfn };
+                        let mark = M::Codec::encode(Entry::Moving(mark), level);
+                        if m.entry_cas(node.pfn, slot, raw, mark).is_err() {
+                            continue;
+                        }
+                        m.hook(Event::Work(Work::Entry, 1));
+                        if matches!(entry, Entry::Leaf(..)) {
+                            cut.receipt.leaf(Va(base + ((slot as u64) << level.shift())), level);
+                        }
+                        going += u64::from(!promise);
+                    }
+                    Entry::Moving(_) => break,
+                    _ => {}
+                }
+                slot += 1;
+            }
+            if dropped != 0 {
+                node.set_state(node.state().with_count(node.state().count() - dropped));
+            }
+            drop(_guard);
+            if slot < end {
+                // A fault has set this entry aside.
+                m.relax();
+            }
+        }
+        self.flush_early(cut);
+        going
+    }
+
+    /// With `tlb.batch=off`, flushes what this node's change asks for at once.
+    fn flush_early(&self, cut: &mut Cut<'_>) {
+        if !self.config.tlb_batch {
+            let receipt = core::mem::replace(&mut cut.receipt, Receipt::new());
+            let _flushed = self.redeem(cut.space, receipt);
+        }
+    }
+
+    /// Whether a subtree that the range covers whole may go as a whole: if something is to remain there, only when the
+    /// slot above can say the same.
+    fn may_detach(&self, leave: Leave, child: Pfn) -> bool {
+        let state = self.node(child).state();
+        leave != Leave::Promise
+            || state.level() == Level::ONE && state.listed() == 0 && state.count() == ENTRIES as u64
+    }
+
+    /// Marks a node dead that nobody will add to: its own entries are marked already.
+    pub(crate) fn mark_dead(&self, node: Node<'_>) {
+        let mut top = Token::top();
+        let _guard = node.lock(&self.machine, &mut top);
+        debug_assert_eq!(node.transit(), 0, "a node dies while a fault holds an entry of it");
+        node.set_state(node.state().with_dead());
+    }
+
+    /// Marks every node of a detached subtree dead, each once no fault holds an entry of it.
+    pub(crate) fn bury(&self, table: Pfn, level: Level) {
+        let m = &self.machine;
+        let node = self.node(table);
+        loop {
+            let mut top = Token::top();
+            let _guard = node.lock(m, &mut top);
+            if node.transit() == 0 {
+                node.set_state(node.state().with_dead());
+                break;
+            }
+            drop(_guard);
+            m.relax();
+        }
+        if level > Level::ONE {
+            m.hook(Event::Work(Work::Scan, self.slots(level) as u64));
+            for slot in 0..self.slots(level) {
+                if let Entry::Table(child) = self.load(table, slot, level) {
+                    self.bury(child, level.child());
+                }
+            }
+        }
+    }
+
+    /// Second pass: the marks become what shall stand there.
+    fn reap_node(&self, reap: &mut Reap<'_>, table: Pfn, level: Level, base: u64) {
+        let m = &self.machine;
+        let node = self.node(table);
+        let p = part(level, base, reap.range);
+        let order = level.leaf_order();
+        m.hook(Event::Work(Work::Descend, 1));
+        let (mut gone, mut pages) = (0, 0);
+        for slot in p.first..p.end {
+            match self.load(table, slot, level) {
+                Entry::Table(child) => {
+                    self.reap_node(reap, child, level.child(), base + ((slot as u64) << level.shift()));
+                    continue;
+                }
+                Entry::Moving(pfn) => {
+                    if self.frames.record(pfn).use_() != crate::machine::Use::Table
+                        && let Some(order) = order
+                    {
+                        self.release(&reap.flushed, pfn, order);
+                        pages += 1;
+                    }
+                }
+                Entry::Detached(child) => self.free_tree(&reap.flushed, child, level.child(), reap.trash),
+                _ => continue,
+            }
+            // Nobody but the holder of the layout lock touches a mark.
+            self.store(table, slot, level, reap.leave.entry());
+            m.hook(Event::Work(Work::Entry, 1));
+            gone += 1;
+        }
+        if reap.leave != Leave::Promise {
+            self.interval_forget(node, (p.whole_first, p.whole_end), reap.token, reap.trash);
+        }
+        if let Some(order) = order
+            && pages != 0
+        {
+            self.count_pages(order, -(pages as i64));
+        }
+        let freed = reap.range.pages();
+        let _guard = node.lock(m, reap.token);
+        let mut state = node.state();
+        state = state.with_resident(state.resident() - pages);
+        if reap.leave != Leave::Promise {
+            // The longest run can have grown by what was freed and what lay free on both sides of it.
+            state = state.with_count(state.count() - gone).with_run(state.run() * 2 + freed);
+        }
+        node.set_state(state);
+    }
+
+    /// Lets go of everything a dead, flushed subtree maps, empties its nodes and puts them in the trash.
+    pub(crate) fn free_tree(&self, flushed: &Flushed, table: Pfn, level: Level, trash: &mut Trash) {
+        let m = &self.machine;
+        let node = self.node(table);
+        let mut pages = 0;
+        m.hook(Event::Work(Work::Scan, self.slots(level) as u64));
+        for slot in 0..self.slots(level) {
+            match self.load(table, slot, level) {
+                Entry::Empty => continue,
+                Entry::Table(child) | Entry::Detached(child) => self.free_tree(flushed, child, level.child(), trash),
+                Entry::Leaf(pfn, _) | Entry::Parked(pfn) | Entry::Moving(pfn) => {
+                    if !self.is_zero(pfn)
+                        && self.frames.record(pfn).use_() != crate::machine::Use::Table
+                        && let Some(order) = level.leaf_order()
+                    {
+                        self.release(flushed, pfn, order);
+                        pages += 1;
+                    }
+                }
+                Entry::Reserved | Entry::Gone(_) => {}
+            }
+            m.entry_store(table, slot, 0);
+        }
+        if let Some(order) = level.leaf_order()
+            && pages != 0
+        {
+            self.count_pages(order, -pages);
+        }
+        self.interval_clear(node, trash);
+        trash.node(node, flushed);
+    }
+}
+
+/// The second pass in progress.
+struct Reap<'r> {
+    range: VaRange,
+    leave: Leave,
+    flushed: Flushed,
+    token: &'r mut Token<Layout>,
+    trash: &'r mut Trash,
+}

@@ -1,0 +1,44 @@
+//! What a space takes.
+
+use crate::addr::{Level, Pfn};
+use crate::entry::Entry;
+use crate::machine::Machine;
+use crate::space::{Space, Usage};
+use crate::sync::Token;
+use crate::vm::Vm;
+
+impl<M: Machine> Vm<M> {
+    /// Walks the whole table and counts. Takes the layout lock; pages that faults bring in meanwhile may be counted or not.
+    pub fn usage(&self, space: &Space) -> Usage {
+        let record = space.record();
+        let mut top = Token::top();
+        let _layout = record.layout().lock(&self.machine, &mut top, space.id());
+        let mut usage = Usage::default();
+        self.usage_of(record.root(), self.top(), &mut usage);
+        usage
+    }
+
+    pub(crate) fn usage_of(&self, table: Pfn, level: Level, usage: &mut Usage) {
+        usage.table_nodes += 1;
+        let pages = level.entry_bytes() >> crate::addr::PAGE_SHIFT;
+        for slot in 0..self.slots(level) {
+            let entry = self.load(table, slot, level);
+            match entry {
+                Entry::Empty | Entry::Gone(_) | Entry::Detached(_) => continue,
+                Entry::Table(child) => {
+                    self.usage_of(child, level.child(), usage);
+                    continue;
+                }
+                Entry::Leaf(pfn, _) if self.is_zero(pfn) => usage.zero_leaves += 1,
+                Entry::Leaf(..) | Entry::Parked(_) => {
+                    usage.rss_pages += pages;
+                    usage.huge_leaves += u64::from(level == Level::TWO);
+                    usage.giant_leaves += u64::from(level == Level::THREE);
+                    usage.parked_pages += if matches!(entry, Entry::Parked(_)) { pages } else { 0 };
+                }
+                Entry::Reserved | Entry::Moving(_) => {}
+            }
+            usage.mapped_pages += pages;
+        }
+    }
+}

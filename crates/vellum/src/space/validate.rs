@@ -1,0 +1,243 @@
+//! Everything recounted.
+//!
+//! What is kept (counts, bounds, parents, intervals, names, map counts, owners) is compared with what a walk of every table
+//! finds. Counting needs a place per frame and per region; it uses words that mean nothing while the system is at rest.
+
+use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn};
+use crate::entry::Entry;
+use crate::error::Invalid;
+use crate::frame::{Data, Owner, SlabRef};
+use crate::machine::{Machine, Use};
+use crate::space::node::{Node, full_run};
+use crate::space::{Audit, Space, SpaceRecord};
+use crate::sync::atomic::Ordering;
+use crate::vm::Vm;
+
+/// The free pages of a node's span: at its low end, at its high end, and the longest run.
+struct Holes {
+    low: u64,
+    high: u64,
+    longest: u64,
+}
+
+/// Which of the passes over the tables this is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// Structure is checked, names and mappings are counted.
+    Count,
+    /// Counts are compared, and the places counted in cleared.
+    Compare,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Recounts everything that is kept of `spaces`, which nobody may be using meanwhile, and of the frames. If they are all the
+    /// spaces there are, map counts and regions' names must agree exactly; otherwise none may be too low.
+    ///
+    /// # Errors
+    /// The first sentence that does not hold.
+    pub fn validate(&self, spaces: &[&Space]) -> Result<Audit, Invalid> {
+        let m = &self.machine;
+        let all = self.spaces.objects() == spaces.len() as u64;
+        let mut audit = Audit::default();
+        for pass in [Pass::Count, Pass::Compare] {
+            for space in spaces {
+                let record = space.record();
+                if pass == Pass::Count {
+                    self.usage_of(record.root(), self.top(), &mut audit.usage);
+                }
+                self.name(SlabRef::from_raw(record.latest.load(Ordering::Relaxed)), pass, all)?;
+                let mut walk = Walk { record, pass, all, audit: &mut audit };
+                self.check_node(&mut walk, self.node(record.root()), self.top(), None, 0)?;
+            }
+        }
+        audit.table_frames = audit.usage.table_nodes;
+        for slab in [&self.spaces, &self.regions, &self.small, &self.lists[0], &self.lists[1], &self.lists[2]] {
+            audit.slab_frames += slab.validate(&self.frames)?.pages;
+        }
+        audit.zero_frames = self.zeros().1;
+        let frames = self.frames.validate(m)?;
+        audit.free_frames = frames.free + frames.cached;
+        let known = audit.data_frames + audit.table_frames + audit.slab_frames + audit.zero_frames;
+        if frames.used < known {
+            return Err(Invalid::new("frames in use and not allocated", 0, known, frames.used));
+        }
+        audit.other_frames = frames.used - known;
+        Ok(audit)
+    }
+
+    /// Counts one name of a region, or compares.
+    fn name(&self, name: Option<SlabRef>, pass: Pass, all: bool) -> Result<(), Invalid> {
+        let Some(name) = name else { return Ok(()) };
+        let region = self.region(name);
+        if pass == Pass::Count {
+            region.stand_for(if region.counting() { region.stands_for() + 1 } else { COUNTING + 1 });
+            return Ok(());
+        }
+        if region.counting() {
+            let found = region.stands_for() - COUNTING;
+            region.stand_for(0);
+            let kept = region.refs.load(Ordering::Relaxed);
+            if found > kept || all && found != kept {
+                return Err(Invalid::new("names of a region", name.raw(), kept, found));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_node(
+        &self,
+        walk: &mut Walk<'_>,
+        node: Node<'_>,
+        level: Level,
+        parent: Option<(Pfn, usize)>,
+        base: u64,
+    ) -> Result<Holes, Invalid> {
+        let at = node.pfn.0;
+        let state = node.state();
+        let check = |what, kept: u64, found: u64| {
+            if kept == found { Ok(()) } else { Err(Invalid::new(what, at, kept, found)) }
+        };
+        check("a table's use", Use::Table as u64, self.frames.record(node.pfn).use_() as u64)?;
+        check("a table's level", state.level().0 as u64, level.0 as u64)?;
+        check("dead tables in a tree", 0, state.dead() as u64)?;
+        check("entries in transit at rest", 0, node.transit())?;
+        let number = |p: Option<(Pfn, usize)>| p.map_or(u64::MAX, |(pfn, slot)| pfn.0 << 9 | slot as u64);
+        check("a table's parent", number(node.parent()), number(parent))?;
+        let mut named = Ok(());
+        let ordered = self.interval_check(node, |name| {
+            if named.is_ok() {
+                named = self.name(Some(name), walk.pass, walk.all);
+            }
+        });
+        named?;
+        check("intervals in order", 1, ordered as u64)?;
+        let pages = level.entry_bytes() >> PAGE_SHIFT;
+        let (mut count, mut resident) = (0, 0);
+        let mut holes = Holes { low: 0, high: 0, longest: 0 };
+        // Pages seen so far are all free.
+        let mut untouched = true;
+        let slots = (self.user_end().0.min(base + (level.entry_bytes() << 9)) - base) >> level.shift();
+        for slot in 0..ENTRIES {
+            let va = base + ((slot as u64) << level.shift());
+            let entry = self.load(node.pfn, slot, level);
+            if slot as u64 >= slots {
+                // The kernel's half.
+                continue;
+            }
+            count += u64::from(entry != Entry::Empty);
+            resident += u64::from(self.is_page(entry));
+            let inner = match entry {
+                Entry::Empty => Holes { low: pages, high: pages, longest: pages },
+                Entry::Table(child) => {
+                    let child = self.node(child);
+                    let inner = self.check_node(walk, child, level.child(), Some((node.pfn, slot)), va)?;
+                    if child.state().count() == 0 {
+                        return Err(Invalid::new("entries of a table that is kept", child.pfn.0, 1, 0));
+                    }
+                    inner
+                }
+                entry => {
+                    self.check_entry(walk, entry, level, va)?;
+                    Holes { low: 0, high: 0, longest: 0 }
+                }
+            };
+            holes.longest = holes.longest.max(holes.high + inner.low).max(inner.longest);
+            if untouched {
+                holes.low += inner.low;
+            }
+            untouched &= inner.low == pages;
+            holes.high = if inner.high == pages { holes.high + pages } else { inner.high };
+        }
+        check("a table's entries", state.count(), count)?;
+        check("a table's resident pages", state.resident(), resident)?;
+        if state.run() < holes.longest.min(full_run(level)) {
+            return Err(Invalid::new("a table's bound on holes", at, state.run(), holes.longest));
+        }
+        Ok(holes)
+    }
+
+    fn check_entry(&self, walk: &mut Walk<'_>, entry: Entry, level: Level, va: u64) -> Result<(), Invalid> {
+        let region = self.descend(walk.record, crate::addr::Va(va)).region;
+        let Some(region) = region else {
+            return Err(Invalid::new("a region for what is mapped", va, 1, 0));
+        };
+        let region = self.region(region);
+        let rights = region.attrs().rights;
+        match entry {
+            Entry::Reserved => Ok(()),
+            Entry::Leaf(pfn, flags) if self.is_zero(pfn) => {
+                if flags.write || level != Level::ONE || rights.is_none() {
+                    return Err(Invalid::new("zeros nobody can write", va, 0, 1));
+                }
+                Ok(())
+            }
+            Entry::Leaf(pfn, flags) => {
+                if rights.is_none() || flags.write && !rights.write || flags.exec != rights.exec {
+                    return Err(Invalid::new("rights of a leaf", va, rights.write as u64, flags.write as u64));
+                }
+                if let Some(order) = level.leaf_order() {
+                    if flags.write && walk.pass == Pass::Count && !self.is_mine(pfn, order) {
+                        return Err(Invalid::new("mappings of a writable page", va, 1, 2));
+                    }
+                    self.check_block(walk, pfn, order, (va >> PAGE_SHIFT).wrapping_add(region.shift()))?;
+                }
+                Ok(())
+            }
+            Entry::Parked(pfn) => {
+                if !rights.is_none() {
+                    return Err(Invalid::new("parked pages where there are rights", va, 0, 1));
+                }
+                let Some(order) = level.leaf_order() else { return Ok(()) };
+                self.check_block(walk, pfn, order, (va >> PAGE_SHIFT).wrapping_add(region.shift()))
+            }
+            _ => Err(Invalid::new("entries in transit at rest", va, 0, 1)),
+        }
+    }
+
+    /// One mapping of a block by a leaf of `order`, unit by unit.
+    fn check_block(&self, walk: &mut Walk<'_>, pfn: Pfn, order: Order, index: u64) -> Result<(), Invalid> {
+        let mut first = 0;
+        while first < order.frames() {
+            let at = pfn.add(first);
+            let record = self.frames.record(at);
+            if record.use_() != Use::Data {
+                return Err(Invalid::new("a mapped frame's use", at.0, Use::Data as u64, record.use_() as u64));
+            }
+            let data = Data::of(record);
+            let unit = self.unit_of(at).min(order);
+            if walk.pass == Pass::Count {
+                data.set_generation(data.generation() + 1);
+                if data.index() != index.wrapping_add(first) {
+                    return Err(Invalid::new("a frame's index", at.0, data.index(), index.wrapping_add(first)));
+                }
+                let known = match data.owner() {
+                    Owner::Space(space) => space == walk.record.name.load(Ordering::Relaxed),
+                    Owner::Family(family) => family == walk.record.family.load(Ordering::Relaxed),
+                    _ => false,
+                };
+                if !known {
+                    return Err(Invalid::new("a frame's owner maps it", at.0, 1, 0));
+                }
+            } else if data.generation() != 0 {
+                let (kept, found) = (data.map_count() as u64, data.generation());
+                data.set_generation(0);
+                walk.audit.data_frames += unit.frames();
+                if found > kept || walk.all && found != kept {
+                    return Err(Invalid::new("mappings of a frame", at.0, kept, found));
+                }
+            }
+            first += unit.frames();
+        }
+        Ok(())
+    }
+}
+
+/// Added to counts kept in a region's spare word, so that an old value there is told from a count.
+pub(crate) const COUNTING: u64 = 1 << 63;
+
+struct Walk<'w> {
+    record: &'w SpaceRecord,
+    pass: Pass,
+    all: bool,
+    audit: &'w mut Audit,
+}

@@ -1,0 +1,215 @@
+//! Walking a table: down to one address, and along a range.
+//!
+//! A descent takes no lock and remembers where it ended and which region it met last. A range is cut at each node into the part
+//! of the node's slots it touches; [`part`] says which of them it covers whole.
+
+use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
+use crate::entry::{Codec, Entry};
+use crate::frame::SlabRef;
+use crate::machine::{Event, Machine, Work};
+use crate::space::SpaceRecord;
+use crate::space::node::Node;
+use crate::sync::Token;
+use crate::vm::Vm;
+
+/// Where a descent ended: an entry that is no table.
+#[derive(Clone, Copy)]
+pub(crate) struct Spot<'a> {
+    pub node: Node<'a>,
+    pub level: Level,
+    pub slot: usize,
+    /// The entry as it was seen.
+    pub raw: u64,
+    /// The nearest interval's region.
+    pub region: Option<SlabRef>,
+}
+
+/// What [`Vm::alter`] does to an entry: node, level, slot, address, entry.
+pub(crate) type Alter<'a> = dyn FnMut(Node<'_>, Level, usize, Va, Entry) -> bool + 'a;
+
+/// The slots of a node that a range touches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    /// First and one past the last slot touched.
+    pub first: usize,
+    pub end: usize,
+    /// First and one past the last slot covered whole; `whole_first >= whole_end` if none is.
+    pub whole_first: usize,
+    pub whole_end: usize,
+}
+
+/// The part of `range` in the node of `level` whose first address is `base`. They meet.
+#[inline]
+pub(crate) fn part(level: Level, base: u64, range: VaRange) -> Part {
+    let shift = level.shift();
+    let bytes = level.entry_bytes();
+    let start = range.start().0.max(base) - base;
+    let end = (range.end().0 - base).min(bytes * ENTRIES as u64);
+    Part {
+        first: (start >> shift) as usize,
+        end: (end.div_ceil(bytes)) as usize,
+        whole_first: (start.div_ceil(bytes)) as usize,
+        whole_end: (end >> shift) as usize,
+    }
+}
+
+impl Part {
+    /// Whether the range covers the slot whole.
+    #[inline]
+    pub fn covers(&self, slot: usize) -> bool {
+        self.whole_first <= slot && slot < self.whole_end
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    /// Level of the roots.
+    #[inline]
+    pub(crate) fn top(&self) -> Level {
+        Level(self.levels)
+    }
+
+    /// Slots of a node that are the library's: all of them, but in a root that the machine prepared only the user half.
+    #[inline]
+    pub(crate) fn slots(&self, level: Level) -> usize {
+        (self.user_end().0 >> level.shift()).min(ENTRIES as u64) as usize
+    }
+
+    /// Goes down to the entry that decides about `va`, which lies in the user half. Inside an epoch, or under the layout lock.
+    #[inline]
+    pub(crate) fn descend(&self, space: &SpaceRecord, va: Va) -> Spot<'_> {
+        let m = &self.machine;
+        let mut node = self.node(space.root());
+        let mut level = self.top();
+        let mut region = None;
+        loop {
+            let slot = level.slot(va);
+            if let Some(found) = self.region_at(node, slot) {
+                region = Some(found);
+            }
+            let raw = m.entry_load(node.pfn, slot);
+            if level > Level::ONE
+                && let Entry::Table(next) = M::Codec::decode(raw, level)
+            {
+                node = self.node(next);
+                level = level.child();
+                continue;
+            }
+            m.hook(Event::Work(Work::Descend, (self.levels - level.0 + 1) as u64));
+            return Spot { node, level, slot, raw, region };
+        }
+    }
+
+    /// Calls `see` with every run of the range that one entry or one run of equal absence decides: first address, length, level,
+    /// entry (never `Table`). Stops at the first `false`. Under the layout lock.
+    pub(crate) fn scan(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        see: &mut impl FnMut(Va, Level, Entry) -> bool,
+    ) -> bool {
+        self.scan_node(space.root(), self.top(), 0, range, see)
+    }
+
+    fn scan_node(
+        &self,
+        table: Pfn,
+        level: Level,
+        base: u64,
+        range: VaRange,
+        see: &mut impl FnMut(Va, Level, Entry) -> bool,
+    ) -> bool {
+        let part = part(level, base, range);
+        self.machine.hook(Event::Work(Work::Scan, (part.end - part.first) as u64));
+        for slot in part.first..part.end {
+            let va = base + ((slot as u64) << level.shift());
+            let go = match self.load(table, slot, level) {
+                Entry::Table(child) => self.scan_node(child, level.child(), va, range, see),
+                entry => see(Va(va), level, entry),
+            };
+            if !go {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Calls `change` with every entry of an open range that is neither empty nor a table, under its node's lock. `false` says
+    /// that the entry is set aside by a fault: the lock is dropped, and the entry looked at again. Under the layout lock.
+    pub(crate) fn alter(&self, space: &SpaceRecord, range: VaRange, change: &mut Alter<'_>) {
+        self.alter_node(space.root(), self.top(), 0, range, change);
+    }
+
+    fn alter_node(&self, table: Pfn, level: Level, base: u64, range: VaRange, change: &mut Alter<'_>) {
+        let m = &self.machine;
+        let node = self.node(table);
+        let p = part(level, base, range);
+        m.hook(Event::Work(Work::Scan, (p.end - p.first) as u64));
+        let address = |slot: usize| base + ((slot as u64) << level.shift());
+        let mut slot = p.first;
+        while slot < p.end {
+            if level > Level::ONE
+                && let Entry::Table(child) = self.load(table, slot, level)
+            {
+                self.alter_node(child, level.child(), address(slot), range, change);
+                slot += 1;
+                continue;
+            }
+            let mut top = Token::top();
+            let guard = node.lock(m, &mut top);
+            let mut wait = false;
+            while slot < p.end {
+                let raw = m.entry_load(table, slot);
+                match M::Codec::decode(raw, level) {
+                    Entry::Table(_) => break,
+                    Entry::Empty => {}
+                    entry => {
+                        wait = !change(node, level, slot, Va(address(slot)), entry);
+                        if wait {
+                            break;
+                        }
+                    }
+                }
+                slot += 1;
+            }
+            drop(guard);
+            if wait {
+                m.relax();
+            }
+        }
+    }
+
+    /// Whether all of the range lies in regions. Under the layout lock.
+    pub(crate) fn is_mapped(&self, space: &SpaceRecord, range: VaRange) -> bool {
+        self.scan(space, range, &mut |_, _, entry| !matches!(entry, Entry::Empty | Entry::Gone(_)))
+    }
+
+    /// Whether none of it does. Under the layout lock.
+    pub(crate) fn is_hole(&self, space: &SpaceRecord, range: VaRange) -> bool {
+        self.scan(space, range, &mut |_, _, entry| matches!(entry, Entry::Empty | Entry::Gone(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: u64, bytes: u64) -> VaRange {
+        VaRange::new(Va(start), bytes, Va(1 << 47)).unwrap()
+    }
+
+    #[test]
+    fn a_range_is_cut_into_whole_slots_and_ragged_ends() {
+        let two = Level::TWO;
+        let mib = 1 << 20;
+        let got = |start, bytes| {
+            let p = part(two, 1 << 30, range(start, bytes));
+            (p.first, p.end, p.whole_first, p.whole_end)
+        };
+        assert_eq!(got(1 << 30, 2 * mib), (0, 1, 0, 1));
+        assert_eq!(got((1 << 30) + mib, mib), (0, 1, 1, 1));
+        assert_eq!(got((1 << 30) + mib, 4 * mib), (0, 3, 1, 2));
+        assert_eq!(got((1 << 30) - mib, 2 * mib), (0, 1, 0, 0));
+        assert_eq!(got((2 << 30) - mib, 2 * mib), (511, 512, 512, 512));
+        assert_eq!(got(0, 1 << 40), (0, 512, 0, 512));
+    }
+}

@@ -1,0 +1,128 @@
+//! Epochs: who frees memory that others may be reading waits until all of them have looked away.
+//!
+//! A line per CPU, written by that CPU alone: the low byte counts nesting, the rest how often the CPU was outside. A reader
+//! enters by one exchange of its own line; there is no global epoch to read, so readers share nothing. A freer notes every CPU
+//! that is inside and waits until each of them was outside once.
+//!
+//! ```text
+//!   reader                                  freer
+//!   enter: own word 0x00 -> 0x01            unlink the node
+//!   full fence (the exchange)               full fence
+//!   read the link                           read every word
+//!   use the node                            0x01: wait until the word is another
+//!   leave: own word -> 0x100 (release)      free the node
+//! ```
+//! Either the reader's exchange comes before the freer's reading, which then waits, or after it, and then the reader finds the
+//! link gone. Rejected: two or three global epochs (a shared line for every reader, and frees that wait for the second-next
+//! epoch); hazard pointers (a fence per node of a descent, not per fault).
+
+use core::alloc::Layout;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use super::atomic::{AtomicU64, Ordering, fence};
+use super::level::{Above, Node, Token};
+use super::touch;
+use crate::machine::{MAX_CPUS, Machine};
+
+const DEPTH: u64 = 0xff;
+const OUTSIDE: u64 = 0x100;
+
+#[repr(C, align(64))]
+struct Line(AtomicU64);
+
+/// The epoch words of every CPU.
+pub struct Epochs {
+    lines: NonNull<Line>,
+    cpus: usize,
+}
+
+// SAFETY: the lines are atomics, and `new` made their memory this value's.
+unsafe impl Send for Epochs {}
+// SAFETY: as above.
+unsafe impl Sync for Epochs {}
+
+impl Epochs {
+    /// The memory `cpus` CPUs need: a cache line each.
+    pub fn layout(cpus: usize) -> Layout {
+        // The bound on CPUs keeps this far from overflow.
+        Layout::array::<Line>(cpus.clamp(1, MAX_CPUS)).unwrap_or(Layout::new::<Line>())
+    }
+
+    /// Epochs in the memory handed in.
+    ///
+    /// # Safety
+    /// `memory` is zero, laid out as [`layout`](Epochs::layout) says, and nobody else's while the value lives.
+    pub unsafe fn new(cpus: usize, memory: NonNull<u8>) -> Epochs {
+        Epochs { lines: memory.cast(), cpus }
+    }
+
+    #[inline]
+    fn line(&self, cpu: usize) -> &AtomicU64 {
+        assert!(cpu < self.cpus);
+        // SAFETY: below `cpus`, so inside the memory of `new`.
+        unsafe { &self.lines.add(cpu).as_ref().0 }
+    }
+
+    /// Enters: what is reachable from here on stays until the guard is dropped. Preemption is off until then; nests up to 255
+    /// deep; must not wait for anything that waits in [`synchronize`](Epochs::synchronize).
+    #[inline]
+    pub fn enter<'a, M: Machine>(&'a self, m: &'a M) -> EpochGuard<'a, M> {
+        m.preempt_off();
+        let word = self.line(m.cpu());
+        touch(m, word, true);
+        let seen = word.load(Ordering::Relaxed);
+        debug_assert!(seen & DEPTH != DEPTH, "epochs nested 255 deep");
+        // The only place a reader pays a full fence.
+        word.swap(seen + 1, Ordering::SeqCst);
+        EpochGuard { word, m, local: PhantomData }
+    }
+
+    /// Whether this CPU is inside. Preemption should be off for the answer to mean something.
+    #[inline]
+    pub fn is_inside<M: Machine>(&self, m: &M) -> bool {
+        self.line(m.cpu()).load(Ordering::Relaxed) & DEPTH != 0
+    }
+
+    /// Waits until every CPU that is inside now has been outside. The caller is outside, and holds no lock that a reader
+    /// takes: the token shows that it holds no table node.
+    pub fn synchronize<M: Machine, H: Above<Node>>(&self, m: &M, above: &mut Token<H>) {
+        let _ = above;
+        debug_assert!(!self.is_inside(m), "waiting for epochs from inside one would never end");
+        fence(Ordering::SeqCst);
+        for cpu in 0..self.cpus {
+            let word = self.line(cpu);
+            touch(m, word, false);
+            let seen = word.load(Ordering::SeqCst);
+            if seen & DEPTH == 0 {
+                continue;
+            }
+            // Another depth is not outside; another count is.
+            while word.load(Ordering::Acquire) & !DEPTH == seen & !DEPTH {
+                m.relax();
+            }
+        }
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// Being inside; leaves when dropped, on the CPU that entered.
+#[must_use = "the epoch is left at once"]
+pub struct EpochGuard<'a, M: Machine> {
+    word: &'a AtomicU64,
+    m: &'a M,
+    local: PhantomData<*mut ()>,
+}
+
+impl<M: Machine> Drop for EpochGuard<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        touch(self.m, self.word, true);
+        let seen = self.word.load(Ordering::Relaxed);
+        debug_assert!(seen & DEPTH != 0, "an epoch is left twice");
+        let left = seen - 1;
+        let next = if left & DEPTH == 0 { left.wrapping_add(OUTSIDE) } else { left };
+        self.word.store(next, Ordering::Release);
+        self.m.preempt_on();
+    }
+}

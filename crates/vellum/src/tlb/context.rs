@@ -1,0 +1,47 @@
+//! Identifiers by which TLBs keep spaces apart.
+//!
+//! A bit each; taken when a space is made, given back when it is gone and every CPU has dropped what it held under it. When
+//! they run out a space gets identifier 0, which is flushed at each load: slower and right. Rejected: generations with
+//! rollover, which share identifiers without bound but make every switch look at a global word.
+
+use crate::machine::{ContextId, Machine};
+use crate::sync::atomic::Ordering;
+use crate::vm::Vm;
+
+/// Words of the bitmap: 4096 identifiers, all that x86_64 has. aarch64 can have more; the first 4096 do.
+pub(crate) const CONTEXT_WORDS: usize = 64;
+
+impl<M: Machine> Vm<M> {
+    fn contexts(&self) -> usize {
+        (self.rules.contexts as usize).min(CONTEXT_WORDS * 64)
+    }
+
+    /// An identifier nobody has, or 0.
+    pub(crate) fn take_context(&self) -> ContextId {
+        let end = self.contexts();
+        for (i, word) in self.context_words().iter().enumerate().take(end.div_ceil(64)) {
+            let mut seen = word.load(Ordering::Relaxed);
+            loop {
+                // Identifier 0 is never given.
+                let taken = if i == 0 { seen | 1 } else { seen };
+                let bit = taken.trailing_ones() as usize;
+                if bit == 64 || i * 64 + bit >= end {
+                    break;
+                }
+                match word.compare_exchange(seen, taken | 1 << bit, Ordering::AcqRel, Ordering::Relaxed) {
+                    Ok(_) => return ContextId((i * 64 + bit) as u16),
+                    Err(now) => seen = now,
+                }
+            }
+        }
+        ContextId(0)
+    }
+
+    /// Gives an identifier back; no CPU holds translations under it.
+    pub(crate) fn give_context(&self, context: ContextId) {
+        let id = context.0 as usize;
+        if id != 0 {
+            self.context_words()[id / 64].fetch_and(!(1 << (id % 64)), Ordering::AcqRel);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The receipt of a change, and the proof that it was redeemed.
+
+use crate::addr::{Level, Order, Pfn, Va};
+use crate::machine::Machine;
+use crate::vm::Vm;
+
+/// What was changed in a space since its translations were last flushed: one span, whatever lies between included.
+#[must_use = "a receipt is redeemed by `Vm::redeem`, or translations stay stale"]
+pub(crate) struct Receipt {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Level of the smallest leaf.
+    pub(super) level: Level,
+    /// A table node went: walk caches that hold it must go on every CPU.
+    pub(super) tables: bool,
+}
+
+impl Receipt {
+    /// Nothing changed yet.
+    #[inline]
+    pub fn new() -> Receipt {
+        Receipt { start: u64::MAX, end: 0, level: Level(3), tables: false }
+    }
+
+    /// A leaf of that level at `va` changed, or a part of it.
+    #[inline]
+    pub fn leaf(&mut self, va: Va, level: Level) {
+        let start = va.align_down(level.entry_bytes()).0;
+        self.start = self.start.min(start);
+        self.end = self.end.max(start + level.entry_bytes());
+        self.level = self.level.min(level);
+    }
+
+    /// A table node that was walked for the addresses `[start, end)` went. One invalidated address inside is enough to drop
+    /// it from walk caches, so the span takes in the part of the node that the verb was about and not all of it.
+    #[inline]
+    pub fn table(&mut self, start: Va, end: Va) {
+        self.start = self.start.min(start.0);
+        self.end = self.end.max(end.0);
+        self.level = Level::ONE;
+        self.tables = true;
+    }
+
+    /// Whether nothing was noted.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.start >= self.end
+    }
+}
+
+/// Translations of what a receipt spoke of are gone on every CPU. Made by [`Vm::redeem`] alone.
+pub(crate) struct Flushed {
+    /// The flush's generation, complete by now.
+    pub(super) generation: u64,
+}
+
+impl Flushed {
+    /// Lets go of a block of data that no entry maps any more.
+    #[inline]
+    pub fn free<M: Machine>(&self, vm: &Vm<M>, pfn: Pfn, order: Order) {
+        debug_assert!(self.generation <= vm.generation());
+        vm.frames.retire_done(&vm.machine, pfn, order);
+    }
+}

@@ -1,1 +1,0 @@
-//! Zero pages and clearing.

@@ -1,0 +1,248 @@
+//! A flat machine for tests: frames in one zeroed allocation, CPUs that are whatever thread says so, no TLB.
+//!
+//! It does what the trait promises and nothing more, so a test that passes here says nothing about stale translations (the
+//! simulator's oracle does) but can run on real threads, where the memory model is the host's. A thread is CPU 0 until it calls
+//! [`Flat::run_on`]; two threads must not be the same CPU at once unless the test is about that.
+#![allow(dead_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn};
+use vellum::entry::{Codec, X86_64};
+use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology};
+
+thread_local! {
+    static CPU: Cell<CpuId> = const { Cell::new(0) };
+    static PREEMPT_OFF: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What the machine was asked to do, so far.
+#[derive(Default)]
+pub struct Asked {
+    pub local_flushes: AtomicU64,
+    pub remote_flushes: AtomicU64,
+    pub root_loads: AtomicU64,
+    pub cleared_frames: AtomicU64,
+    pub copied_frames: AtomicU64,
+    pub relaxed: AtomicU64,
+    /// Base frames given out by use (index: `Use as usize`), as the frame events tell it.
+    pub became: [AtomicU64; 6],
+}
+
+/// The machine.
+pub struct Flat<C: Codec = X86_64> {
+    topology: Topology,
+    rules: MmuRules,
+    base: NonNull<u8>,
+    _memory: Meta,
+    backed: u64,
+    first: u64,
+    clock: AtomicU64,
+    pub asked: Asked,
+    codec: PhantomData<C>,
+}
+
+// SAFETY: the memory behind `base` belongs to the value; who touches which bytes is the library's business, as on metal.
+unsafe impl<C: Codec> Send for Flat<C> {}
+// SAFETY: as above.
+unsafe impl<C: Codec> Sync for Flat<C> {}
+
+/// The rules of an x86_64 machine without PCID.
+pub const X86_RULES: MmuRules = MmuRules {
+    levels: 4,
+    max_leaf: Order::GIANT,
+    hardware_ad: true,
+    fault_invalidates: true,
+    break_before_make: false,
+    contexts: 0,
+    invalidation: Invalidation::Interrupt,
+};
+
+/// The rules of an aarch64 machine.
+pub const ARM_RULES: MmuRules = MmuRules {
+    levels: 4,
+    max_leaf: Order::GIANT,
+    hardware_ad: true,
+    fault_invalidates: false,
+    break_before_make: true,
+    contexts: 256,
+    invalidation: Invalidation::Broadcast,
+};
+
+/// A machine of one node with `cpus` CPUs and `frames` frames from frame 512 (so that frame 0 is nobody's).
+pub fn flat(cpus: usize, frames: u64) -> Flat {
+    Flat::new(Topology::flat(cpus, Pfn(512), frames), X86_RULES)
+}
+
+impl<C: Codec> Flat<C> {
+    /// A machine with that topology and those habits. Its memory is zero and costs nothing until touched.
+    pub fn new(topology: Topology, rules: MmuRules) -> Self {
+        let frames = topology.frames_end() - topology.frames_start();
+        Self::with_frames(topology, rules, frames)
+    }
+
+    /// As [`new`](Flat::new), but with no memory behind its frames: for tests of the allocator on machines larger than the host.
+    pub fn hollow(topology: Topology, rules: MmuRules) -> Self {
+        Self::with_frames(topology, rules, 0)
+    }
+
+    fn with_frames(topology: Topology, rules: MmuRules, frames: u64) -> Self {
+        let first = topology.frames_start();
+        let bytes = frames as usize * PAGE_SIZE;
+        let memory = Meta::new(Layout::from_size_align(bytes, PAGE_SIZE).expect("a size that fits"));
+        Flat {
+            topology,
+            rules,
+            base: memory.base(),
+            _memory: memory,
+            backed: frames,
+            first,
+            clock: AtomicU64::new(0),
+            asked: Asked::default(),
+            codec: PhantomData,
+        }
+    }
+
+    /// From here this thread is CPU `cpu`.
+    pub fn run_on(&self, cpu: CpuId) {
+        assert!(cpu < self.topology.cpus);
+        CPU.set(cpu);
+    }
+
+    /// How many `preempt_off` of this thread await their `preempt_on`.
+    pub fn preempt_depth(&self) -> u32 {
+        PREEMPT_OFF.get()
+    }
+
+    fn frame(&self, pfn: Pfn) -> NonNull<u8> {
+        assert!(self.topology.node_of(pfn).is_some(), "{pfn:?} is no memory of this machine");
+        assert!(pfn.0 - self.first < self.backed, "{pfn:?} has no memory behind it");
+        // SAFETY: the frame lies in a node, every node inside the allocation.
+        unsafe { self.base.add((pfn.0 - self.first) as usize * PAGE_SIZE) }
+    }
+
+    fn entry(&self, table: Pfn, slot: usize) -> &AtomicU64 {
+        assert!(slot < ENTRIES);
+        // SAFETY: inside the frame, aligned, and entries are only ever touched as atomics.
+        unsafe { self.frame(table).cast::<AtomicU64>().add(slot).as_ref() }
+    }
+}
+
+impl<C: Codec> Machine for Flat<C> {
+    type Codec = C;
+
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+    fn rules(&self) -> MmuRules {
+        self.rules
+    }
+    fn cpu(&self) -> CpuId {
+        CPU.get()
+    }
+    fn preempt_off(&self) {
+        PREEMPT_OFF.set(PREEMPT_OFF.get() + 1);
+    }
+    fn preempt_on(&self) {
+        let depth = PREEMPT_OFF.get();
+        assert!(depth > 0, "preempt_on without preempt_off");
+        PREEMPT_OFF.set(depth - 1);
+    }
+    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+        self.entry(table, slot).load(Ordering::Acquire)
+    }
+    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+        self.entry(table, slot).store(raw, Ordering::Release);
+    }
+    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        self.entry(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+    }
+    fn direct(&self, pfn: Pfn) -> NonNull<u8> {
+        self.frame(pfn)
+    }
+    fn clear(&self, first: Pfn, frames: u64) {
+        self.frame(first.add(frames - 1));
+        self.asked.cleared_frames.fetch_add(frames, Ordering::Relaxed);
+        // SAFETY: all of the run lies in the machine's memory; the library owns it while it clears.
+        unsafe { self.frame(first).write_bytes(0, frames as usize * PAGE_SIZE) }
+    }
+    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+        self.frame(to.add(frames - 1));
+        self.frame(from.add(frames - 1));
+        self.asked.copied_frames.fetch_add(frames, Ordering::Relaxed);
+        // SAFETY: both runs lie in the machine's memory and do not overlap, by contract.
+        unsafe { self.frame(to).copy_from_nonoverlapping(self.frame(from), frames as usize * PAGE_SIZE) }
+    }
+    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+        assert!(offset + bytes.len() <= PAGE_SIZE);
+        // SAFETY: inside one frame; `bytes` is ours and cannot overlap machine memory.
+        unsafe { self.frame(pfn).add(offset).as_ptr().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) }
+    }
+    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= PAGE_SIZE);
+        // SAFETY: as in `read`.
+        unsafe { self.frame(pfn).add(offset).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+    }
+    fn load_root(&self, _root: Option<Root>) {
+        self.asked.root_loads.fetch_add(1, Ordering::Relaxed);
+    }
+    fn flush_local(&self, _scope: Scope) {
+        self.asked.local_flushes.fetch_add(1, Ordering::Relaxed);
+    }
+    fn flush_remote(&self, _cpus: &CpuMask, _scope: Scope) {
+        self.asked.remote_flushes.fetch_add(1, Ordering::Relaxed);
+    }
+    fn relax(&self) {
+        self.asked.relaxed.fetch_add(1, Ordering::Relaxed);
+        std::thread::yield_now();
+    }
+    fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+    fn hook(&self, event: Event) {
+        if let Event::Frame { first, order, to } = event {
+            assert!(self.topology.node_of(first).is_some(), "{first:?} is no memory of this machine");
+            self.asked.became[to as usize].fetch_add(order.frames(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Zeroed memory handed to the library, freed when dropped (after what lives in it). The host's allocator clears lazily only
+/// at its own alignment, so this asks for more and aligns by itself: untouched parts of it cost nothing.
+pub struct Meta {
+    start: NonNull<u8>,
+    base: NonNull<u8>,
+    whole: Layout,
+}
+
+impl Meta {
+    /// Memory of that layout.
+    pub fn new(layout: Layout) -> Meta {
+        let whole = Layout::from_size_align(layout.size() + layout.align(), 16).expect("a size that fits");
+        // SAFETY: the layout is not empty.
+        let start = NonNull::new(unsafe { alloc_zeroed(whole) }).expect("host memory");
+        // SAFETY: less than `align` bytes further, and `align` more were asked for.
+        let base = unsafe { start.add(start.align_offset(layout.align())) };
+        Meta { start, base, whole }
+    }
+    /// Its first byte.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Drop for Meta {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { dealloc(self.start.as_ptr(), self.whole) }
+    }
+}
+
+// SAFETY: plain memory.
+unsafe impl Send for Meta {}
+// SAFETY: plain memory.
+unsafe impl Sync for Meta {}

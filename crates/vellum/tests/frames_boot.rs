@@ -1,0 +1,51 @@
+//! Large machines cost nothing to boot: metadata that is never used is never touched. Alone in its file, since it watches the
+//! memory of the whole process.
+#![cfg(target_os = "linux")]
+
+#[path = "common/flat.rs"]
+mod flat;
+
+use flat::{Flat, Meta, X86_RULES};
+use vellum::addr::{Order, Pfn};
+use vellum::config::NumaPolicy;
+use vellum::frame::{Frames, Want};
+use vellum::machine::{Machine, NodeInfo, Topology, Use};
+
+fn resident_kib() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4
+}
+
+#[test]
+fn a_hundred_gibibytes_boot_and_serve_in_less_than_a_mebibyte() {
+    let gib = 1u64 << 18;
+    let mut t = Topology::flat(16, Pfn(0), gib);
+    t.nodes = 2;
+    t.node[1] = NodeInfo { first: Pfn(gib), frames: 99 * gib };
+    let m = Flat::<vellum::entry::X86_64>::hollow(t, X86_RULES);
+    let layout = Frames::layout(m.topology()).unwrap();
+    // A record of 64 bytes a frame, and next to it little.
+    let records = 100 * gib * 64;
+    assert!(layout.size() as u64 > records && (layout.size() as u64) < records + records / 256);
+    let before = resident_kib();
+    let meta = Meta::new(layout);
+    // SAFETY: zeroed memory of that layout, kept beside the value.
+    let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
+    let booted = resident_kib();
+    let want = |node| Want { policy: NumaPolicy::Bind(node), index: 0, use_: Use::Table };
+    for node in 0..2 {
+        for order in [Order::BASE, Order::HUGE, Order::GIANT] {
+            if order == Order::GIANT && node == 0 {
+                continue;
+            }
+            for _ in 0..3 {
+                let pfn = frames.alloc(&m, order, &want(node)).unwrap();
+                frames.free(&m, pfn, order);
+            }
+        }
+    }
+    let served = resident_kib();
+    assert!(booted - before < 512, "booting took {} KiB", booted - before);
+    assert!(served - before < 1024, "serving took {} KiB", served - before);
+    assert_eq!(frames.free_frames(0) + frames.free_frames(1), 100 * gib);
+}
