@@ -1,0 +1,197 @@
+//! Behaviours of the hierarchy, mostly on small machines where each line's place can be told by hand.
+
+use super::*;
+use crate::cache::Policy;
+
+fn geometry(sets: u64, ways: u32) -> Geometry {
+    Geometry { sets, ways, policy: Policy::Lru, seed: 3 }
+}
+
+fn small(inclusion: Inclusion) -> Hierarchy {
+    let shape = Shape {
+        cpus: 4,
+        cpus_per_llc: 2,
+        l1i: geometry(2, 2),
+        l1d: geometry(2, 2),
+        l2: geometry(4, 2),
+        llc: geometry(8, 4),
+        inclusion,
+        latency: [4, 12, 40, 40].map(Ticks::from_cycles),
+        lines: 1 << 20,
+    };
+    Hierarchy::new(&shape).expect("a valid shape")
+}
+
+const ALL: [Inclusion; 3] = [Inclusion::Inclusive, Inclusion::Victim, Inclusion::Independent];
+
+fn load(h: &mut Hierarchy, cpu: usize, line: u64) -> Level {
+    h.access(cpu, Agent::Demand, line, Kind::Load).level
+}
+
+#[test]
+fn a_line_comes_from_memory_once_and_from_the_first_level_then() {
+    for inclusion in ALL {
+        let mut h = small(inclusion);
+        assert_eq!(load(&mut h, 0, 5), Level::Memory);
+        assert_eq!(load(&mut h, 0, 5), Level::L1);
+        h.validate().expect("consistent");
+    }
+}
+
+#[test]
+fn a_line_that_left_the_first_level_is_in_the_second_and_then_in_the_last() {
+    for inclusion in ALL {
+        let mut h = small(inclusion);
+        for line in [0, 2, 4] {
+            load(&mut h, 0, line);
+        }
+        assert_eq!(load(&mut h, 0, 0), Level::L2, "{inclusion:?}");
+        let mut h = small(inclusion);
+        for line in [0, 4, 8] {
+            load(&mut h, 0, line);
+        }
+        assert_eq!(load(&mut h, 0, 0), Level::Llc, "{inclusion:?}");
+        h.validate().expect("consistent");
+    }
+}
+
+#[test]
+fn cpus_of_one_group_share_a_last_level_and_others_do_not() {
+    let mut h = small(Inclusion::Inclusive);
+    load(&mut h, 0, 9);
+    assert_eq!(load(&mut h, 1, 9), Level::Llc);
+    assert_eq!(load(&mut h, 2, 9), Level::Memory);
+}
+
+#[test]
+fn a_victim_cache_gives_its_line_away_on_a_hit() {
+    let mut h = small(Inclusion::Victim);
+    for line in [0, 4, 8] {
+        load(&mut h, 0, line);
+    }
+    assert_eq!(load(&mut h, 0, 0), Level::Llc);
+    assert!(!h.llcs[0].probe(0));
+    assert_eq!(load(&mut h, 1, 8), Level::Memory, "8 is in CPU 0's second level alone");
+}
+
+#[test]
+fn what_leaves_an_inclusive_last_level_leaves_the_first_level_too() {
+    let mut h = small(Inclusion::Inclusive);
+    load(&mut h, 0, 0);
+    for i in 1..=4 {
+        load(&mut h, 1, 8 * i);
+    }
+    assert_eq!(load(&mut h, 0, 0), Level::Memory);
+    h.validate().expect("consistent");
+    let mut h = small(Inclusion::Independent);
+    load(&mut h, 0, 0);
+    for i in 1..=4 {
+        load(&mut h, 1, 8 * i);
+    }
+    assert_eq!(load(&mut h, 0, 0), Level::L1);
+}
+
+#[test]
+fn every_dirty_line_reaches_memory_exactly_once() {
+    for inclusion in ALL {
+        let mut h = small(inclusion);
+        let mut out = Vec::new();
+        for line in 0..200 {
+            h.access(0, Agent::Demand, line, Kind::Store);
+            out.extend_from_slice(h.write_backs());
+        }
+        for line in 1000..1200 {
+            let served = h.access(0, Agent::Demand, line, Kind::Load);
+            assert_eq!(usize::from(served.write_backs), h.write_backs().len());
+            out.extend_from_slice(h.write_backs());
+        }
+        out.sort_unstable();
+        assert_eq!(out, (0..200).collect::<Vec<_>>(), "{inclusion:?}");
+        h.validate().expect("consistent");
+    }
+}
+
+#[test]
+fn counters_are_kept_per_agent_and_add_up() {
+    let mut h = small(Inclusion::Inclusive);
+    for line in 0..100 {
+        h.access(0, Agent::Demand, line, Kind::Load);
+        h.access(0, Agent::Walk, 5000 + line / 8, Kind::Load);
+        h.access(0, Agent::Demand, 9000, Kind::Fetch);
+    }
+    let c = h.counters(0);
+    assert_eq!(c.accesses(Agent::Demand, Structure::L1d), 100);
+    assert_eq!(c.accesses(Agent::Walk, Structure::L1d), 100);
+    assert_eq!(c.accesses(Agent::Kernel, Structure::L1d), 0);
+    assert_eq!(c.accesses(Agent::Demand, Structure::L1i), 100);
+    assert_eq!(c.misses(Agent::Demand, Structure::L1d), 100);
+    for agent in Agent::ALL {
+        let l1 = c.misses(agent, Structure::L1d) + c.misses(agent, Structure::L1i);
+        assert_eq!(l1, c.accesses(agent, Structure::L2));
+        assert_eq!(c.misses(agent, Structure::L2), c.accesses(agent, Structure::Llc));
+    }
+    assert_eq!(h.totals(), *h.counters(0));
+}
+
+#[test]
+fn an_allocating_store_stream_fetches_each_line_and_an_elided_one_none() {
+    for inclusion in ALL {
+        let mut h = small(inclusion);
+        let cost = h.store_stream(0, Agent::Kernel, 0, 1000, false);
+        assert_eq!((cost.lines, cost.fetched), (1000, 1000));
+        assert_eq!(h.counters(0).misses(Agent::Kernel, Structure::L1d), 1000);
+        assert_eq!(load(&mut h, 0, 999), Level::L1);
+        let cost = h.store_stream(0, Agent::Kernel, 0, 1000, true);
+        assert_eq!((cost.lines, cost.fetched, cost.written_back), (1000, 0, 1000));
+        assert_eq!(h.counters(0).misses(Agent::Kernel, Structure::L1d), 1000);
+        assert_eq!(load(&mut h, 0, 999), Level::Memory);
+        h.validate().expect("consistent");
+    }
+}
+
+#[test]
+fn a_stream_counts_like_the_same_stores_one_by_one() {
+    for inclusion in ALL {
+        let (mut a, mut b) = (small(inclusion), small(inclusion));
+        let mut backs = 0;
+        for line in 0..500 {
+            backs += u64::from(a.access(1, Agent::Kernel, line, Kind::Store).write_backs);
+        }
+        let cost = b.store_stream(1, Agent::Kernel, 0, 500, false);
+        assert_eq!(a.counters(1), b.counters(1));
+        assert_eq!(cost.written_back, backs);
+    }
+}
+
+#[test]
+fn two_hierarchies_of_different_geometry_do_not_interfere() {
+    let lines = |i: u64| i * i * 7 % 300;
+    let alone = |inclusion| {
+        let mut h = small(inclusion);
+        (0..2000).map(|i| load(&mut h, (i % 4) as usize, lines(i))).collect::<Vec<_>>()
+    };
+    let (mut a, mut b) = (small(Inclusion::Inclusive), small(Inclusion::Victim));
+    let (mut served_a, mut served_b) = (Vec::new(), Vec::new());
+    for i in 0..2000 {
+        served_a.push(load(&mut a, (i % 4) as usize, lines(i)));
+        served_b.push(load(&mut b, (i % 4) as usize, lines(i)));
+    }
+    assert_eq!(served_a, alone(Inclusion::Inclusive));
+    assert_eq!(served_b, alone(Inclusion::Victim));
+}
+
+#[test]
+fn memory_larger_than_the_tags_reach_is_an_error() {
+    let shape = Shape {
+        cpus: 1,
+        cpus_per_llc: 1,
+        l1i: geometry(1, 1),
+        l1d: geometry(1, 1),
+        l2: geometry(1, 1),
+        llc: geometry(1, 1),
+        inclusion: Inclusion::Inclusive,
+        latency: [Ticks::ZERO; 4],
+        lines: 1 << 32,
+    };
+    assert!(matches!(Hierarchy::new(&shape), Err(GeometryError::Reach { sets: 1, .. })));
+}

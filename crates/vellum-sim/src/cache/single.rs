@@ -1,0 +1,258 @@
+//! One set-associative cache.
+//!
+//! Tags of a set lie together (see `set.rs`); a miss allocates at once and reports who left, since every caller would otherwise
+//! search the set twice. The way a line sits in is not exposed: under LRU it changes with every hit.
+
+use super::geometry::{Divider, Geometry, GeometryError, Policy};
+use super::set::{DIRTY, INVALID, matches, push_front, stride, with_vectors};
+use super::tree::Tree;
+
+/// A line that left a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Victim {
+    /// Line address.
+    pub line: u64,
+    /// Whether it was written since it came in.
+    pub dirty: bool,
+}
+
+/// What an access met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// The line was there.
+    Hit,
+    /// It was not; now it is, in place of the victim if the set was full.
+    Miss(Option<Victim>),
+}
+
+/// One cache: line addresses in sets, with the policy that says who leaves.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    divider: Divider,
+    ways: usize,
+    stride: usize,
+    policy: Policy,
+    /// `sets * stride` tags; under LRU the most recent of a set first.
+    tags: Vec<u32>,
+    /// Under PLRU, the tree bits of each set; else empty.
+    bits: Vec<u64>,
+    tree: Tree,
+    random: u64,
+    /// Ways without a line, in all sets together: while 0, a miss need not look for one.
+    vacant: u64,
+    geometry: Geometry,
+}
+
+impl Cache {
+    /// An empty cache.
+    pub fn new(geometry: Geometry) -> Result<Cache, GeometryError> {
+        geometry.check()?;
+        let sets = geometry.sets as usize;
+        let stride = stride(geometry.ways);
+        Ok(Cache {
+            divider: Divider::new(geometry.sets),
+            ways: geometry.ways as usize,
+            stride,
+            policy: geometry.policy,
+            tags: vec![INVALID; sets * stride],
+            bits: if geometry.policy == Policy::Plru { vec![0; sets] } else { Vec::new() },
+            tree: Tree::new(geometry.ways),
+            // Any odd number serves as the increment; the generator must not start at 0.
+            random: geometry.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            vacant: geometry.lines(),
+            geometry,
+        })
+    }
+
+    /// The shape it was made with.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    #[inline(always)]
+    fn locate(&self, line: u64) -> (usize, usize, u32) {
+        let (set, quotient) = self.divider.split(line);
+        debug_assert!(line < self.geometry.reach());
+        (set, set * self.stride, (quotient as u32) << 1)
+    }
+
+    /// Looks for a line and, if it is not there, brings it in. `write` marks it dirty.
+    #[inline]
+    pub fn access(&mut self, line: u64, write: bool) -> Lookup {
+        let (set, base, key) = self.locate(line);
+        let first = &mut self.tags[base];
+        if *first | DIRTY == key | DIRTY && self.policy != Policy::Plru {
+            *first |= u32::from(write);
+            return Lookup::Hit;
+        }
+        with_vectors!(self.stride / 4, V, self.access_in::<V>(set, base, key, u32::from(write)))
+    }
+
+    #[inline]
+    fn access_in<const V: usize>(&mut self, set: usize, base: usize, key: u32, write: u32) -> Lookup {
+        let tags = &mut self.tags[base..base + V * 4];
+        let found = matches::<V>(tags, key);
+        if found != 0 {
+            let way = found.trailing_zeros() as usize;
+            match self.policy {
+                Policy::Lru => {
+                    let tag = tags[way] | write;
+                    push_front::<V>(tags, way, tag);
+                }
+                Policy::Plru => {
+                    tags[way] |= write;
+                    self.bits[set] = self.tree.touch(self.bits[set], way);
+                }
+                Policy::Random => tags[way] |= write,
+            }
+            return Lookup::Hit;
+        }
+        Lookup::Miss(self.insert_in::<V>(set, base, key | write))
+    }
+
+    /// Puts a tag that is not in the set into it.
+    #[inline]
+    fn insert_in<const V: usize>(&mut self, set: usize, base: usize, tag: u32) -> Option<Victim> {
+        let tags = &mut self.tags[base..base + V * 4];
+        let out = match self.policy {
+            Policy::Lru => {
+                let out = tags[self.ways - 1];
+                push_front::<V>(tags, self.ways - 1, tag);
+                out
+            }
+            Policy::Plru | Policy::Random => {
+                let way = self.choose::<V>(set, base);
+                if self.policy == Policy::Plru {
+                    self.bits[set] = self.tree.touch(self.bits[set], way);
+                }
+                std::mem::replace(&mut self.tags[base + way], tag)
+            }
+        };
+        if out == INVALID {
+            self.vacant -= 1;
+            return None;
+        }
+        Some(Victim { line: self.divider.join(set, u64::from(out >> 1)), dirty: out & DIRTY != 0 })
+    }
+
+    #[inline]
+    fn choose<const V: usize>(&mut self, set: usize, base: usize) -> usize {
+        if self.vacant > 0 {
+            let way = matches::<V>(&self.tags[base..base + V * 4], INVALID).trailing_zeros() as usize;
+            if way < self.ways {
+                return way;
+            }
+        }
+        if self.policy == Policy::Plru {
+            return self.tree.victim(self.bits[set]);
+        }
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (((self.random >> 32) * self.ways as u64) >> 32) as usize
+    }
+
+    #[inline]
+    fn find(&self, base: usize, key: u32) -> Option<usize> {
+        let found = with_vectors!(self.stride / 4, V, matches::<V>(&self.tags[base..base + V * 4], key));
+        (found != 0).then(|| base + found.trailing_zeros() as usize)
+    }
+
+    /// Whether a line is there. Changes nothing.
+    #[inline]
+    pub fn probe(&self, line: u64) -> bool {
+        let (_, base, key) = self.locate(line);
+        self.find(base, key).is_some()
+    }
+
+    /// Marks a line dirty if it is there, and says whether it is. Does not count as a use.
+    #[inline]
+    pub fn mark_dirty(&mut self, line: u64) -> bool {
+        let (_, base, key) = self.locate(line);
+        let found = self.find(base, key);
+        if let Some(at) = found {
+            self.tags[at] |= DIRTY;
+        }
+        found.is_some()
+    }
+
+    /// Brings in a line (a victim of the level above, say), or marks it dirty where it already is.
+    #[inline]
+    pub fn fill(&mut self, line: u64, dirty: bool) -> Option<Victim> {
+        match self.access(line, dirty) {
+            Lookup::Hit => None,
+            Lookup::Miss(victim) => victim,
+        }
+    }
+
+    /// Takes a line out; the value says whether it was dirty.
+    #[inline]
+    pub fn take(&mut self, line: u64) -> Option<bool> {
+        let (_, base, key) = self.locate(line);
+        let at = self.find(base, key)?;
+        let dirty = self.tags[at] & DIRTY != 0;
+        if self.policy == Policy::Lru {
+            // The order of use of the others stays; the hole goes to the end, where the next victim is looked for.
+            self.tags.copy_within(at + 1..base + self.ways, at);
+            self.tags[base + self.ways - 1] = INVALID;
+        } else {
+            self.tags[at] = INVALID;
+        }
+        self.vacant += 1;
+        Some(dirty)
+    }
+
+    /// Takes a line out whatever its state; says whether it was there.
+    pub fn invalidate_line(&mut self, line: u64) -> bool {
+        self.take(line).is_some()
+    }
+
+    /// Empties the cache; returns how many of its lines were dirty.
+    pub fn flush(&mut self) -> u64 {
+        let dirty = self.tags.iter().filter(|&&t| t & DIRTY != 0).count() as u64;
+        self.tags.fill(INVALID);
+        self.bits.fill(0);
+        self.vacant = self.geometry.lines();
+        dirty
+    }
+
+    /// Line addresses held, set by set.
+    pub fn lines(&self) -> impl Iterator<Item = Victim> + '_ {
+        self.tags.iter().enumerate().filter(|&(_, &t)| t | DIRTY != INVALID | DIRTY).map(|(i, &t)| Victim {
+            line: self.divider.join(i / self.stride, u64::from(t >> 1)),
+            dirty: t & DIRTY != 0,
+        })
+    }
+
+    /// Recounts everything: no line twice in a set, no line in a way that does not exist, holes last under LRU, the number of
+    /// vacant ways right.
+    pub fn validate(&self) -> Result<(), String> {
+        let mut vacant = 0;
+        for (set, tags) in self.tags.chunks(self.stride).enumerate() {
+            let (real, beyond) = tags.split_at(self.ways);
+            if beyond.iter().any(|&t| t != INVALID) {
+                return Err(format!("set {set}: a line beyond way {}", self.ways));
+            }
+            vacant += real.iter().filter(|&&t| t == INVALID).count() as u64;
+            if real.contains(&(INVALID | DIRTY)) {
+                return Err(format!("set {set}: a vacant way is dirty"));
+            }
+            for (i, &t) in real.iter().enumerate().filter(|&(_, &t)| t != INVALID) {
+                if real[..i].iter().any(|&u| u | DIRTY == t | DIRTY) {
+                    return Err(format!("set {set}: line {} twice", self.divider.join(set, u64::from(t >> 1))));
+                }
+                if self.policy == Policy::Lru && real[..i].contains(&INVALID) {
+                    return Err(format!("set {set}: a hole before a line"));
+                }
+            }
+        }
+        if vacant != self.vacant {
+            return Err(format!("{vacant} vacant ways, {} counted", self.vacant));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "single_tests.rs"]
+mod tests;

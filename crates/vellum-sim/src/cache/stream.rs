@@ -1,0 +1,61 @@
+//! Long runs of stores by the kernel: clearing and copying extents.
+//!
+//! A store that allocates goes the way of every store. A store that bypasses ("elided" write-allocate, or a non-temporal store)
+//! fetches nothing and leaves nothing behind; copies of the line that this CPU or any last level holds become void. The
+//! private caches of other CPUs are not searched: a frame that changes owner was last written through its last owner's caches,
+//! and a hit on such a void copy would need that CPU to be given the frame again, for which it is cleared again.
+
+use super::hierarchy::{Agent, Hierarchy, Kind, Level};
+use super::single::Lookup;
+
+/// What a run of stores did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StreamCost {
+    /// Lines stored.
+    pub lines: u64,
+    /// Lines that had to be read from memory first (write-allocate).
+    pub fetched: u64,
+    /// Dirty lines that went to memory, the stream's own included.
+    pub written_back: u64,
+}
+
+impl Hierarchy {
+    /// Stores `count` whole lines in ascending order. With `elide`, without allocating them; bypassing stores are counted as no
+    /// cache access.
+    pub fn store_stream(&mut self, cpu: usize, agent: Agent, first_line: u64, count: u64, elide: bool) -> StreamCost {
+        self.used = self.used.max(cpu + 1);
+        if elide {
+            return self.store_around(cpu, first_line, count);
+        }
+        let mut served = [0; 4];
+        let mut written_back = 0;
+        for line in first_line..first_line + count {
+            let level = match self.cpus[cpu].l1d.access(line, true) {
+                Lookup::Hit => Level::L1,
+                Lookup::Miss(victim) => {
+                    self.out.clear();
+                    let level = self.serve(cpu, line, victim);
+                    written_back += u64::from(self.out.count());
+                    level
+                }
+            };
+            served[level as usize] += 1;
+        }
+        for (level, lines) in [Level::L1, Level::L2, Level::Llc, Level::Memory].into_iter().zip(served) {
+            self.count(cpu, agent, Kind::Store, level, lines);
+        }
+        StreamCost { lines: count, fetched: served[Level::Memory as usize], written_back }
+    }
+
+    fn store_around(&mut self, cpu: usize, first_line: u64, count: u64) -> StreamCost {
+        let private = &mut self.cpus[cpu];
+        for line in first_line..first_line + count {
+            private.l1d.take(line);
+            private.l2.take(line);
+            for llc in &mut self.llcs {
+                llc.take(line);
+            }
+        }
+        StreamCost { lines: count, fetched: 0, written_back: count }
+    }
+}

@@ -1,0 +1,124 @@
+//! One access by a program: translation, cache line, time, contents.
+//!
+//! The first lines of [`State::access`] are the path of nearly every access of a real program: same page, same line, no
+//! interrupt due. Everything else is out of line.
+
+use crate::cache::{Agent, Level};
+use crate::cpu::{Account, Kind};
+use crate::format::Format;
+use crate::machine::State;
+use crate::memory::Ticks;
+
+/// A page fault, for the kernel to serve.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageFault {
+    /// The address.
+    pub va: u64,
+    /// What the program wanted to do there.
+    pub kind: Kind,
+    /// The table where the walk ended and its count of stores: together they say whether anything changed since.
+    pub(crate) table: u64,
+    pub(crate) stores: u32,
+}
+
+/// The version of a line's contents as an access saw it: 1 for zeros, a number of its own for each store. 0 outside walk
+/// checking, which does not keep versions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen(pub u64);
+
+/// Why an access did not happen.
+pub(crate) enum Trap {
+    Fault(PageFault),
+    Stop,
+}
+
+impl<F: Format> State<F> {
+    /// An access that lies within one line.
+    #[inline]
+    pub(crate) fn access(&mut self, c: usize, va: u64, kind: Kind, dependent: bool) -> Result<Seen, Trap> {
+        let cpu = &mut self.cpus[c];
+        let recent = if kind == Kind::Fetch {
+            cpu.counts.fetches += 1;
+            &cpu.code
+        } else {
+            cpu.core.retire(1);
+            if kind == Kind::Store {
+                cpu.counts.stores += 1;
+            } else {
+                cpu.counts.loads += 1;
+            }
+            &cpu.data
+        };
+        if va >> 12 == recent.page && (kind != Kind::Store || recent.writable) {
+            let line = (recent.base | va & 4095) >> 6;
+            cpu.counts.hits_checked += 1;
+            if line == recent.line && (kind != Kind::Store || recent.dirty) {
+                if kind == Kind::Fetch {
+                    cpu.counts.quick_fetches += 1;
+                } else {
+                    cpu.counts.quick_lines += 1;
+                    if dependent {
+                        cpu.core.hit(true);
+                    }
+                }
+                return Ok(Seen(0));
+            }
+            self.touch(c, line, kind, dependent, None);
+            return Ok(Seen(0));
+        }
+        let t = self.translate(c, va, kind, dependent)?;
+        self.touch(c, t.address >> 6, kind, dependent, t.late);
+        if self.walk_check {
+            let line = t.address >> 6;
+            return Ok(Seen(if kind == Kind::Store { self.contents.store_line(line) } else { self.contents.line(line) }));
+        }
+        Ok(Seen(0))
+    }
+
+    /// The data side of an access: caches and time.
+    #[inline]
+    fn touch(&mut self, c: usize, line: u64, kind: Kind, dependent: bool, late: Option<(Ticks, Ticks)>) {
+        let served = self.caches.access(c, Agent::Demand, line, kind.of_cache());
+        let mut latency = self.caches.latency(served.level);
+        if served.level == Level::Memory {
+            let cpu = &self.cpus[c];
+            latency += self.memory.read(cpu.core.now(), cpu.node, line);
+        }
+        if served.write_backs > 0 {
+            self.write_back(c);
+        }
+        let cpu = &mut self.cpus[c];
+        let recent = if kind == Kind::Fetch { &mut cpu.code } else { &mut cpu.data };
+        recent.line = line;
+        recent.dirty = kind == Kind::Store;
+        let first = served.level == Level::L1;
+        let Some((ready, time)) = late else {
+            match kind {
+                Kind::Load if first => cpu.core.hit(dependent),
+                Kind::Load => cpu.core.load(latency, dependent),
+                Kind::Store if first => Ticks::ZERO,
+                Kind::Store => cpu.core.store(latency),
+                Kind::Fetch if first => Ticks::ZERO,
+                Kind::Fetch => cpu.core.load(latency, false),
+            };
+            return;
+        };
+        let stall = match kind {
+            Kind::Store => cpu.core.store_after(ready, latency, !first),
+            Kind::Load => cpu.core.load_after(ready, latency, dependent, !first),
+            Kind::Fetch => cpu.core.load_after(ready, latency, false, !first),
+        };
+        if stall > Ticks::ZERO {
+            cpu.attribute(if stall < time { stall } else { time }, Account::Walk);
+        }
+    }
+
+    /// Lines that the last cache access pushed out go to memory.
+    #[inline(never)]
+    pub(crate) fn write_back(&mut self, c: usize) {
+        let now = self.cpus[c].core.now();
+        for &line in self.caches.write_backs() {
+            self.memory.write_back(now, line);
+        }
+    }
+}

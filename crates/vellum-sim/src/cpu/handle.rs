@@ -1,0 +1,148 @@
+//! A CPU as its program holds it.
+
+use vellum::machine::Work;
+
+use super::access::{PageFault, Seen, Trap};
+use super::{Account, Kind};
+use crate::format::Format;
+use crate::machine::SimMachine;
+use crate::oracle::{Rule, Stop};
+
+/// The CPU a closure of [`SimMachine::run`] runs on.
+pub struct Cpu<'a, F: Format> {
+    sim: &'a SimMachine<F>,
+    id: usize,
+}
+
+impl<'a, F: Format> Cpu<'a, F> {
+    pub(crate) fn new(sim: &'a SimMachine<F>, id: usize) -> Cpu<'a, F> {
+        Cpu { sim, id }
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &'a SimMachine<F> {
+        self.sim
+    }
+
+    /// Its number.
+    pub fn id(&self) -> usize {
+        self.id
+    }
+
+    /// Runs `script` as another CPU, on which no program runs: for tests that write down one interleaving.
+    pub fn script<T>(&self, id: usize, script: impl FnOnce(&Cpu<'a, F>) -> T) -> T {
+        let before = self.sim.current.replace(id);
+        let result = script(&Cpu::new(self.sim, id));
+        self.sim.current.set(before);
+        result
+    }
+
+    /// Its clock, in cycles.
+    pub fn now(&self) -> u64 {
+        self.sim.clock(self.id)
+    }
+
+    /// One access by the program, `size` bytes from `va`; split where it crosses lines. `dependent`: its address is the result of the load
+    /// before. Retires one instruction for each line (none for fetches). On a page fault nothing from the faulting line on has
+    /// happened.
+    #[inline]
+    pub fn access(&self, va: u64, size: u32, kind: Kind, dependent: bool) -> Result<Seen, PageFault> {
+        let first = va >> 6;
+        let last = va.wrapping_add(u64::from(size.max(1)) - 1) >> 6;
+        if first == last {
+            return self.line(va, kind, dependent);
+        }
+        let mut seen = self.line(va, kind, dependent)?;
+        for line in first + 1..=last {
+            seen = self.line(line << 6, kind, dependent)?;
+        }
+        Ok(seen)
+    }
+
+    #[inline]
+    fn line(&self, va: u64, kind: Kind, dependent: bool) -> Result<Seen, PageFault> {
+        let id = self.id;
+        let (result, due) = self.sim.state.with(|s| {
+            let r = s.access(id, va, kind, dependent);
+            let cpu = &s.cpus[id];
+            (r, cpu.core.now() >= cpu.until)
+        });
+        if due || matches!(result, Err(Trap::Stop)) {
+            self.turn(matches!(result, Err(Trap::Stop)));
+        }
+        match result {
+            Ok(seen) => Ok(seen),
+            Err(Trap::Fault(fault)) => Err(fault),
+            Err(Trap::Stop) => unreachable!("a stopped program is not resumed"),
+        }
+    }
+
+    #[inline(never)]
+    fn turn(&self, stopped: bool) {
+        self.sim.state.with(|s| s.idle_rounds = 0);
+        if stopped {
+            self.sim.halt();
+        }
+        self.sim.breathe();
+    }
+
+    /// Runs `n` instructions that touch no memory.
+    #[inline]
+    pub fn retire(&self, n: u64) {
+        let id = self.id;
+        let due = self.sim.state.with(|s| {
+            s.cpus[id].core.retire(n);
+            s.cpus[id].core.now() >= s.cpus[id].until
+        });
+        if due {
+            self.turn(false);
+        }
+    }
+
+    /// Charges a system call that is none of the library's verbs.
+    pub fn syscall(&self) {
+        self.sim.act(|s, c| {
+            let cost = s.costs.work[Work::Call as usize];
+            let cpu = &mut s.cpus[c];
+            let before = cpu.switch(Account::Call);
+            cpu.core.serialize();
+            cpu.core.advance(cost);
+            cpu.switch(before);
+        });
+        self.sim.point();
+    }
+
+    /// One round of waiting: others run, interrupts are served, time passes on the idle account.
+    pub fn relax(&self) {
+        self.sim.pause(Account::Idle);
+    }
+
+    /// Waits until `condition` holds. It is asked again each time other CPUs have run.
+    pub fn wait_until(&self, mut condition: impl FnMut() -> bool) {
+        while !condition() {
+            self.relax();
+        }
+    }
+
+    /// Stops the run if `fault` came back though nothing changed (oracle 1): for programs that call handlers themselves.
+    pub fn no_progress(&self, fault: &PageFault, times: u32) {
+        self.sim.act(|s, c| {
+            let why = format!("{:?} at {:#x} faulted {times} times; the handler returned each time and the entry was not written in between", fault.kind, fault.va);
+            s.fail(c, Rule::NoProgress, Some(fault.va), None, why);
+        });
+    }
+
+    /// Stops the run with a stop found elsewhere, by an audit for instance.
+    pub fn stop_with(&self, stop: Stop) {
+        self.sim.state.with(|s| {
+            s.dead = true;
+            s.stop = Some(Box::new(stop));
+        });
+        self.sim.halt();
+    }
+
+    /// Stops the run for a reason of the caller's: a test's own model disagrees.
+    pub fn stop(&self, explanation: String) {
+        self.sim.act(|s, c| s.fail(c, Rule::Contract, None, None, explanation));
+    }
+}

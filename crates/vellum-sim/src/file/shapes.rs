@@ -1,0 +1,168 @@
+//! From the constants of a checked machine to the shapes that the models are built from.
+
+use super::constant::Constant;
+use super::spec::{CacheSpec, Machine, TlbSpec, WalkLevel};
+use super::units::Duration;
+use crate::cache::{Geometry, Policy, Shape};
+use crate::memory::{Numa, Overlap, Ticks};
+use crate::tlb::{BankShape, TlbShape, WalkCacheShape};
+
+/// Bytes of a cache line on every machine modelled.
+pub(super) const LINE: u64 = 64;
+
+/// Kinds of kernel work that have a price.
+pub const WORK_COSTS: usize = 11;
+
+/// The fixed costs of a machine, as ticks. The names are those of [`CostSpec`](super::CostSpec).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // The fields are documented where they are read from, in `CostSpec`.
+pub struct Costs {
+    pub interrupt_send: Ticks,
+    pub interrupt_deliver: Ticks,
+    pub interrupt_handle: Ticks,
+    pub interrupt_ack: Ticks,
+    pub broadcast_base: Ticks,
+    pub broadcast_per_cpu: Ticks,
+    pub flush_page: Ticks,
+    pub flush_context: Ticks,
+    pub flush_full: Ticks,
+    pub root_load: Ticks,
+    pub sched_point: Ticks,
+    pub switch: Ticks,
+    pub clear_page_line: Ticks,
+    pub clear_extent_line: Ticks,
+    pub clear_elided_line: Ticks,
+    /// Bytes; 0: write-allocate is never avoided.
+    pub elision_threshold: u64,
+    pub copy_line: Ticks,
+    /// Price of each kind of work, in the order of `WorkCosts`' fields, which is that of the library's `Work`.
+    pub work: [Ticks; WORK_COSTS],
+}
+
+impl Machine {
+    /// A time of this machine's file as ticks of its clock.
+    pub fn ticks(&self, duration: &Duration) -> Ticks {
+        duration.ticks(self.clock_hz.value)
+    }
+
+    /// The node of a CPU (0 for numbers the machine does not have).
+    pub fn node_of_cpu(&self, cpu: usize) -> usize {
+        self.nodes.iter().position(|n| n.cpus.0.contains(&(cpu as u32))).unwrap_or(0)
+    }
+
+    /// Frames of 4 KiB in all nodes.
+    pub fn frames(&self) -> u64 {
+        self.nodes.iter().map(|n| n.memory.0 >> 12).sum()
+    }
+
+    fn geometry(&self, size: u64, ways: u32, policy: Policy, seed: u64) -> Geometry {
+        Geometry { sets: size / LINE / u64::from(ways.max(1)), ways, policy, seed }
+    }
+
+    /// The caches; `seed` drives random replacement.
+    pub fn hierarchy(&self, seed: u64) -> Shape {
+        let private = |c: &CacheSpec, n| self.geometry(c.size.0, c.ways.value, c.policy.value, seed ^ n);
+        let llc = &self.llc;
+        Shape {
+            cpus: self.cpus.value as usize,
+            cpus_per_llc: self.cpus_per_llc.value as usize,
+            l1i: private(&self.l1i, 1 << 56),
+            l1d: private(&self.l1d, 2 << 56),
+            l2: private(&self.l2, 3 << 56),
+            llc: self.geometry(llc.size.0, llc.ways.value, llc.policy.value, seed ^ 4 << 56),
+            inclusion: llc.inclusion.value,
+            // Memory's latency is load-to-use, so a miss in the last level adds nothing to it.
+            latency: [
+                self.ticks(&self.l1d.latency),
+                self.ticks(&self.l2.latency),
+                self.ticks(&llc.latency),
+                Ticks::ZERO,
+            ],
+            lines: self.nodes.iter().map(|n| n.memory.0 / LINE).sum(),
+        }
+    }
+
+    /// The memory nodes.
+    pub fn numa(&self) -> Numa {
+        let line_time = |bandwidth: u64| {
+            let ticks = u128::from(LINE) * u128::from(self.clock_hz.value) * u128::from(Ticks::PER_CYCLE);
+            Ticks(((ticks + u128::from(bandwidth) / 2) / u128::from(bandwidth.max(1))) as u64)
+        };
+        let row = |row: &Vec<Duration>| row.iter().map(|d| self.ticks(d)).collect();
+        Numa {
+            frames: self.nodes.iter().map(|n| n.memory.0 >> 12).collect(),
+            line_time: self.nodes.iter().map(|n| line_time(n.bandwidth.0)).collect(),
+            latency: self.memory.latency.iter().map(row).collect(),
+        }
+    }
+
+    /// The core.
+    pub fn overlap(&self) -> Overlap {
+        Overlap {
+            fill_buffers: self.core.fill_buffers.value,
+            walkers: self.core.walkers.value,
+            window: self.core.window.value,
+            instruction: self.ticks(&self.core.instruction),
+            l1: self.ticks(&self.l1d.latency),
+        }
+    }
+
+    /// The walk caches.
+    pub fn walk_cache(&self) -> WalkCacheShape {
+        let walk = &self.tlb.walk;
+        let level = |l: &Option<WalkLevel>| l.as_ref().map(|l| (l.entries.value, l.ways.value));
+        WalkCacheShape { levels: [level(&walk.level2), level(&walk.level3), level(&walk.level4), level(&walk.level5)] }
+    }
+
+    /// The fixed costs.
+    pub fn costs(&self) -> Costs {
+        let t = |d: &Constant<Duration>| self.ticks(&d.value);
+        let c = &self.costs;
+        let w = &c.work;
+        let work = [
+            &w.fault,
+            &w.call,
+            &w.descend,
+            &w.scan,
+            &w.entry,
+            &w.region,
+            &w.magazine,
+            &w.refill,
+            &w.block,
+            &w.table,
+            &w.contended,
+        ];
+        Costs {
+            interrupt_send: t(&c.interrupt_send),
+            interrupt_deliver: t(&c.interrupt_deliver),
+            interrupt_handle: t(&c.interrupt_handle),
+            interrupt_ack: t(&c.interrupt_ack),
+            broadcast_base: t(&c.broadcast_base),
+            broadcast_per_cpu: t(&c.broadcast_per_cpu),
+            flush_page: t(&c.flush_page),
+            flush_context: t(&c.flush_context),
+            flush_full: t(&c.flush_full),
+            root_load: t(&c.root_load),
+            sched_point: t(&c.sched_point),
+            switch: t(&c.switch),
+            clear_page_line: t(&c.clear_page_line),
+            clear_extent_line: t(&c.clear_extent_line),
+            clear_elided_line: t(&c.clear_elided_line),
+            elision_threshold: c.elision_threshold.0,
+            copy_line: t(&c.copy_line),
+            work: work.map(t),
+        }
+    }
+}
+
+impl TlbSpec {
+    /// The shape of this TLB.
+    pub fn shape(&self) -> TlbShape {
+        let bank = |b: &super::spec::TlbBank| BankShape {
+            entries: b.entries.value,
+            ways: b.ways.value,
+            sizes: b.sizes.value.clone(),
+        };
+        TlbShape { banks: self.banks.iter().map(bank).collect(), fracture: self.fracture.value }
+    }
+}

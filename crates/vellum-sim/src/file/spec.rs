@@ -1,0 +1,292 @@
+//! The keys of a machine file, as types. Unknown keys are errors everywhere.
+
+use serde::Deserialize;
+
+use super::constant::Constant;
+use super::units::{Bandwidth, Bytes, CpuList, Duration};
+use crate::cache::{Inclusion, Policy};
+use crate::tlb::PageSize;
+
+/// A machine: everything the simulator must know of one.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Short name, as in `--machine milan`.
+    pub name: String,
+    /// One line for people.
+    pub description: String,
+    /// Clock of CPUs and caches, in hertz.
+    pub clock_hz: Constant<u64>,
+    /// Number of CPUs, 1 to 256. Hardware threads are not modelled: a CPU is a core.
+    pub cpus: Constant<u32>,
+    /// CPUs that share one last-level cache.
+    pub cpus_per_llc: Constant<u32>,
+    /// The core.
+    pub core: CoreSpec,
+    /// First-level instruction cache.
+    pub l1i: CacheSpec,
+    /// First-level data cache.
+    pub l1d: CacheSpec,
+    /// Second-level cache.
+    pub l2: CacheSpec,
+    /// Last-level cache.
+    pub llc: LlcSpec,
+    /// TLBs and walk caches.
+    pub tlb: TlbSpecs,
+    /// Memory nodes, in order of their physical addresses.
+    pub nodes: Vec<NodeSpec>,
+    /// What memory nodes have in common.
+    pub memory: MemorySpec,
+    /// The MMU and its rules.
+    pub mmu: MmuSpec,
+    /// Fixed costs.
+    pub costs: CostSpec,
+    /// The file's text as a table, for [`Machine::constants`] and [`Machine::scaled`].
+    #[serde(skip)]
+    pub(super) tree: toml::Table,
+    /// The file's name, for messages.
+    #[serde(skip)]
+    pub(super) file: String,
+}
+
+/// `[core]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoreSpec {
+    /// Misses of the first level in flight, 1 to 64.
+    pub fill_buffers: Constant<u32>,
+    /// Page walks in flight, 1 to 8.
+    pub walkers: Constant<u32>,
+    /// Instructions the core runs ahead of its oldest unfinished load.
+    pub window: Constant<u32>,
+    /// Time of an instruction when nothing misses (cycles an instruction).
+    pub instruction: Constant<Duration>,
+}
+
+/// `[l1i]`, `[l1d]`, `[l2]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheSpec {
+    /// Capacity.
+    pub size: Constant<Bytes>,
+    /// Ways of a set, 1 to 64.
+    pub ways: Constant<u32>,
+    /// Load-to-use time of a hit.
+    pub latency: Constant<Duration>,
+    /// Who leaves a full set.
+    pub policy: Constant<Policy>,
+}
+
+/// `[llc]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LlcSpec {
+    /// Capacity of one last-level cache.
+    pub size: Constant<Bytes>,
+    /// Ways of a set, 1 to 64.
+    pub ways: Constant<u32>,
+    /// Load-to-use time of a hit.
+    pub latency: Constant<Duration>,
+    /// Who leaves a full set.
+    pub policy: Constant<Policy>,
+    /// How it relates to the private levels.
+    pub inclusion: Constant<Inclusion>,
+}
+
+/// `[tlb]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbSpecs {
+    /// First level, instructions.
+    pub l1i: TlbSpec,
+    /// First level, data.
+    pub l1d: TlbSpec,
+    /// Second level, for both.
+    pub l2: TlbSpec,
+    /// Page-walk caches.
+    pub walk: WalkCacheSpec,
+}
+
+/// `[tlb.l1i]`, `[tlb.l1d]`, `[tlb.l2]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbSpec {
+    /// What a hit in it adds to an access (0 for first levels).
+    pub latency: Constant<Duration>,
+    /// Whether page sizes without a bank are kept in pieces of a smaller size.
+    pub fracture: Constant<bool>,
+    /// Its banks.
+    #[serde(default)]
+    pub banks: Vec<TlbBank>,
+}
+
+/// One bank of a TLB.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbBank {
+    /// Page sizes it holds, of "4K", "2M", "1G".
+    pub sizes: Constant<Vec<PageSize>>,
+    /// Entries.
+    pub entries: Constant<u32>,
+    /// Ways; equal to `entries` for a fully associative bank.
+    pub ways: Constant<u32>,
+}
+
+/// `[tlb.walk]`: walk caches by the level of the entries they hold.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WalkCacheSpec {
+    /// Entries that cover 2 MiB (PDE on x86).
+    pub level2: Option<WalkLevel>,
+    /// Entries that cover 1 GiB (PDPTE).
+    pub level3: Option<WalkLevel>,
+    /// Entries that cover 512 GiB (PML4E).
+    pub level4: Option<WalkLevel>,
+    /// Entries that cover 256 TiB (PML5E).
+    pub level5: Option<WalkLevel>,
+}
+
+/// One level of the walk caches.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WalkLevel {
+    /// Entries.
+    pub entries: Constant<u32>,
+    /// Ways.
+    pub ways: Constant<u32>,
+}
+
+/// `[[nodes]]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeSpec {
+    /// Memory; a multiple of 2 MiB.
+    pub memory: Constant<Bytes>,
+    /// Its CPUs; none for a memory-only node.
+    pub cpus: Constant<CpuList>,
+    /// Lines it moves in a second, as bytes.
+    pub bandwidth: Constant<Bandwidth>,
+}
+
+/// `[memory]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemorySpec {
+    /// Load-to-use time from the row's node to the column's, on an idle machine.
+    pub latency: Constant<Vec<Vec<Duration>>>,
+}
+
+/// A page-table entry format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+pub enum Codec {
+    /// x86_64, 4 or 5 levels.
+    #[serde(rename = "x86_64")]
+    X86_64,
+    /// aarch64, 4 KiB granule.
+    #[serde(rename = "aarch64")]
+    Aarch64,
+}
+
+/// How other CPUs' translations are invalidated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Invalidation {
+    /// An interrupt asks them to.
+    Interrupt,
+    /// One instruction reaches all.
+    Broadcast,
+}
+
+/// `[mmu]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MmuSpec {
+    /// Entry format.
+    pub codec: Constant<Codec>,
+    /// Levels of the page table, 4 or 5.
+    pub levels: Constant<u8>,
+    /// Largest leaf.
+    pub max_leaf: Constant<PageSize>,
+    /// Contexts the TLBs tell apart (PCID, ASID); 0: each root load drops everything.
+    pub contexts: Constant<u16>,
+    /// The walker sets accessed and dirty bits.
+    pub hardware_ad: Constant<bool>,
+    /// Not-present entries may be cached.
+    pub caches_not_present: Constant<bool>,
+    /// A fault drops the faulting address's entries.
+    pub fault_invalidates: Constant<bool>,
+    /// Changing size or address under a live entry must go through "absent" first.
+    pub break_before_make: Constant<bool>,
+    /// How other CPUs are reached.
+    pub invalidation: Constant<Invalidation>,
+}
+
+/// `[costs]`: what takes a fixed time.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CostSpec {
+    /// The sender's time for each CPU it interrupts.
+    pub interrupt_send: Constant<Duration>,
+    /// From sending to the first instruction of the handler.
+    pub interrupt_deliver: Constant<Duration>,
+    /// The handler on the target, without the flush it does.
+    pub interrupt_handle: Constant<Duration>,
+    /// From the handler's acknowledgement to the sender seeing it.
+    pub interrupt_ack: Constant<Duration>,
+    /// A broadcast invalidation, for the first CPU.
+    pub broadcast_base: Constant<Duration>,
+    /// What each further CPU adds to it.
+    pub broadcast_per_cpu: Constant<Duration>,
+    /// Invalidating one page on this CPU.
+    pub flush_page: Constant<Duration>,
+    /// Invalidating one context on this CPU.
+    pub flush_context: Constant<Duration>,
+    /// Invalidating everything on this CPU.
+    pub flush_full: Constant<Duration>,
+    /// Loading a root.
+    pub root_load: Constant<Duration>,
+    /// A scheduling point where nothing is due.
+    pub sched_point: Constant<Duration>,
+    /// Going to sleep and being scheduled again, without the time slept.
+    pub switch: Constant<Duration>,
+    /// Clearing a line, page by page.
+    pub clear_page_line: Constant<Duration>,
+    /// Clearing a line as part of an extent, with write-allocate.
+    pub clear_extent_line: Constant<Duration>,
+    /// Clearing a line as part of an extent long enough to avoid write-allocate.
+    pub clear_elided_line: Constant<Duration>,
+    /// The shortest extent for which write-allocate is avoided; 0: never avoided.
+    pub elision_threshold: Constant<Bytes>,
+    /// Copying a line.
+    pub copy_line: Constant<Duration>,
+    /// Kernel work, piece by piece.
+    pub work: WorkCosts,
+}
+
+/// `[costs.work]`: the price of each kind of kernel work the library reports, by the name it has there.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkCosts {
+    /// A fault was taken: entry, decoding, return.
+    pub fault: Constant<Duration>,
+    /// A verb was called by a program: entry and return.
+    pub call: Constant<Duration>,
+    /// One table node visited.
+    pub descend: Constant<Duration>,
+    /// One entry looked at in a scan.
+    pub scan: Constant<Duration>,
+    /// One entry written.
+    pub entry: Constant<Duration>,
+    /// A region found or changed.
+    pub region: Constant<Duration>,
+    /// A 4 KiB frame taken from this CPU's magazine, or given to it.
+    pub magazine: Constant<Duration>,
+    /// A magazine refilled or emptied.
+    pub refill: Constant<Duration>,
+    /// A larger block allocated or freed.
+    pub block: Constant<Duration>,
+    /// A table node made or given back.
+    pub table: Constant<Duration>,
+    /// A lock taken that another CPU held last.
+    pub contended: Constant<Duration>,
+}

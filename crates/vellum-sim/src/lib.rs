@@ -1,0 +1,28 @@
+//! A deterministic machine for vellum: CPUs, TLBs, walk caches, caches, NUMA memory, interrupts, a clock, and an oracle that
+//! stops the run at the first lie.
+//!
+//! [`SimMachine`] implements the library's [`Machine`](vellum::machine::Machine). It is built from a machine file
+//! ([`file`]), runs closures as CPUs ([`SimMachine::run`]) and gives counters ([`Counters`]). Same seed, same bytes out.
+//!
+//! Rooms: [`cpu`] accesses and accounts; [`mmu`] entry formats, walks, speculation; [`tlb`], [`cache`], [`memory`] the hardware
+//! models; [`machine`] the value and its contract with the library; [`schedule`] who runs next; [`oracle`] the law; `contents` what is
+//! in frames; [`file`] machine files and presets.
+#![deny(missing_docs)]
+
+pub mod cache;
+mod contents;
+pub mod cpu;
+pub mod file;
+pub mod machine;
+pub mod memory;
+pub mod mmu;
+pub mod oracle;
+pub mod schedule;
+pub mod tlb;
+
+pub use cpu::{Account, Counters, Cpu, Kind, PageFault, Program, Seen};
+pub use machine::parts::{Costs, Mmu, Parts};
+pub use machine::{BuildError, Check, Meta, Mode, Options, SimMachine};
+pub use mmu::format;
+pub use oracle::{Bug, Rule, Stop};
+pub use schedule::{Outcome, Run};

@@ -1,0 +1,126 @@
+//! What kernel work costs, and on which account.
+
+use vellum::machine::{Verb, Work};
+
+use super::State;
+use crate::cache::{Agent, Kind, Level};
+use crate::cpu::Account;
+use crate::format::Format;
+use crate::memory::Ticks;
+use crate::oracle::{Bug, Note};
+
+/// Lines in a frame.
+const LINES: u64 = 64;
+
+impl<F: Format> State<F> {
+    /// A verb begins.
+    pub(crate) fn begin(&mut self, c: usize, verb: Verb) {
+        self.note(c, Note::Begin(verb));
+        self.idle_rounds = 0;
+        let cpu = &mut self.cpus[c];
+        cpu.depth += 1;
+        if cpu.depth == 1 {
+            cpu.switch(if verb == Verb::Fault { Account::Fault } else { Account::Call });
+            cpu.core.serialize();
+        }
+    }
+
+    /// A verb ends: what it promised is checked when the outermost one returns.
+    pub(crate) fn end(&mut self, c: usize, verb: Verb) {
+        self.note(c, Note::End(verb));
+        let cpu = &mut self.cpus[c];
+        if cpu.depth == 0 {
+            return self.fail(c, crate::oracle::Rule::Contract, None, None, format!("{verb:?} ends and never began"));
+        }
+        cpu.depth -= 1;
+        if cpu.depth == 0 {
+            cpu.switch(Account::Program);
+            cpu.forget_lines();
+            self.verb_returns(c);
+        }
+    }
+
+    /// Pieces of work were done.
+    #[inline]
+    pub(crate) fn work(&mut self, c: usize, work: Work, count: u64) {
+        let cost = self.costs.work[work as usize] * count;
+        self.cpus[c].core.advance(cost);
+    }
+
+    /// Data frames are filled with zeros.
+    pub(crate) fn clear(&mut self, c: usize, first: u64, frames: u64) {
+        if self.bug == Some(Bug::SkippedClear) {
+            self.planted += 1;
+            return;
+        }
+        for pfn in first..first + frames {
+            if self.contents.has_bytes(pfn) {
+                self.ram.zero(pfn);
+            }
+            self.contents.clear(pfn);
+        }
+        self.forget_written();
+        let lines = frames * LINES;
+        let costs = &self.costs;
+        let elide = frames << 12 >= costs.elision_threshold;
+        let line = match (frames, elide) {
+            (1, _) => costs.clear_line,
+            (_, false) => costs.clear_line_extent,
+            (_, true) => costs.clear_line_elided,
+        };
+        let cpu = &mut self.cpus[c];
+        let before = cpu.switch(Account::Clear);
+        cpu.counts.lines_cleared += lines;
+        let now = cpu.core.now();
+        let moved = self.caches.store_stream(c, Agent::Kernel, first * LINES, lines, elide);
+        let floor = self.memory.stream(now, first * LINES, moved.fetched, moved.written_back);
+        let cpu = &mut self.cpus[c];
+        let time = line * lines;
+        cpu.core.advance(time.max(floor));
+        cpu.forget_lines();
+        cpu.switch(before);
+    }
+
+    /// Data frames are copied.
+    pub(crate) fn copy(&mut self, c: usize, to: u64, from: u64, frames: u64) {
+        if self.bug == Some(Bug::SkippedCopy) {
+            self.planted += 1;
+            return;
+        }
+        let before = self.cpus[c].switch(Account::Clear);
+        self.cpus[c].counts.lines_copied += frames * LINES;
+        let now = self.cpus[c].core.now();
+        let mut floor = Ticks::ZERO;
+        for n in 0..frames {
+            let (to, from) = (to + n, from + n);
+            if self.contents.has_bytes(from) || self.contents.has_bytes(to) {
+                self.ram.copy(to, from);
+            }
+            self.contents.copy(to, from);
+            let mut fetched = 0;
+            for line in from * LINES..(from + 1) * LINES {
+                let served = self.caches.access(c, Agent::Kernel, line, Kind::Load);
+                fetched += u64::from(served.level == Level::Memory);
+                if served.write_backs > 0 {
+                    self.write_back(c);
+                }
+            }
+            floor += self.memory.stream(now, from * LINES, fetched, 0);
+            let moved = self.caches.store_stream(c, Agent::Kernel, to * LINES, LINES, false);
+            floor += self.memory.stream(now, to * LINES, moved.fetched, moved.written_back);
+        }
+        self.forget_written();
+        let time = self.costs.copy_line * (frames * LINES);
+        let cpu = &mut self.cpus[c];
+        cpu.core.advance(time.max(floor));
+        cpu.forget_lines();
+        cpu.switch(before);
+    }
+
+    /// Contents changed state behind the programs' backs: the next store on each CPU must note itself again.
+    pub(crate) fn forget_written(&mut self) {
+        for cpu in &mut self.cpus {
+            cpu.data.writable = false;
+        }
+    }
+}

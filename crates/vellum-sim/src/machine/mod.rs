@@ -1,0 +1,229 @@
+//! The simulated machine as a value.
+//!
+//! [`SimMachine`] is what the library sees; it holds nothing but the topology, the bytes of simulated memory and one
+//! [`State`], reached through [`own::Own`]. All rules of time, hardware and law are methods of `State`, spread over the rooms of this
+//! crate by topic; they never call the library and never suspend. Suspending is done here and in
+//! [`schedule`](crate::schedule), between two visits of the state.
+
+mod build;
+mod charge;
+mod contract;
+mod flush;
+pub mod lazy;
+mod meta;
+pub(crate) mod own;
+pub mod parts;
+pub mod ram;
+mod root;
+
+use std::cell::Cell;
+
+use corosensei::Yielder;
+use vellum::machine::Topology;
+
+use crate::cache::Hierarchy;
+use crate::contents::Contents;
+use crate::cpu::{Counters, CpuState};
+use crate::format::Format;
+use crate::memory::{Memory, Ticks, Traffic};
+use crate::mmu::speculate::InFlight;
+use crate::oracle::{Bug, Note, Oracle, Rule, Stop};
+use crate::schedule::Rng;
+use own::Own;
+use parts::{Costs, Mmu};
+use ram::Ram;
+
+pub use build::BuildError;
+pub use meta::Meta;
+
+/// How CPUs take turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// By their clocks: the CPU that is behind runs.
+    #[default]
+    Timing,
+    /// By seed, at every machine call; MMUs speculate. For finding races.
+    Hunting,
+}
+
+/// How TLB hits are checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Check {
+    /// By marks that entry stores leave on cached entries.
+    #[default]
+    Incremental,
+    /// By a full walk at each hit, as well; contents are kept by line.
+    Walk,
+}
+
+/// How a machine runs, apart from what it is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Seed of everything that is drawn.
+    pub seed: u64,
+    /// How CPUs take turns.
+    pub mode: Mode,
+    /// How hits are checked.
+    pub check: Check,
+    /// Cycles by which a CPU may run ahead of the next one before it gives way, in timing mode.
+    pub quantum: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { seed: 1, mode: Mode::Timing, check: Check::Incremental, quantum: 500 }
+    }
+}
+
+/// A machine made of numbers. One OS thread may use it; several machines in several threads know nothing of each other.
+pub struct SimMachine<F: Format> {
+    pub(crate) topology: Topology,
+    pub(crate) state: Own<State<F>>,
+    /// The coroutine that runs, null outside [`run`](SimMachine::run).
+    pub(crate) yielder: Cell<*const Yielder<(), ()>>,
+    /// The CPU whose code runs.
+    pub(crate) current: Cell<usize>,
+}
+
+/// Everything that changes.
+pub(crate) struct State<F: Format> {
+    pub cpus: Vec<CpuState>,
+    pub caches: Hierarchy,
+    pub memory: Memory,
+    pub ram: Ram,
+    pub contents: Contents,
+    pub oracle: Oracle,
+    pub mmu: Mmu,
+    pub costs: Costs,
+    pub user_end: u64,
+    pub hunting: bool,
+    pub walk_check: bool,
+    pub quantum: Ticks,
+    pub rng: Rng,
+    pub in_flight: Vec<InFlight>,
+    /// Rounds of waiting since anything else happened.
+    pub idle_rounds: u64,
+    pub last_cpu: usize,
+    pub bug: Option<Bug>,
+    pub planted: u64,
+    pub stop: Option<Box<Stop>>,
+    /// A stop was reported: what still comes is not checked.
+    pub dead: bool,
+    pub seed: u64,
+    pub format: core::marker::PhantomData<F>,
+}
+
+impl<F: Format> State<F> {
+    #[inline]
+    pub(crate) fn note(&mut self, c: usize, note: Note) {
+        self.oracle.ring.push(c, self.cpus[c].core.now(), note);
+    }
+
+    /// Stops the run, unless it is stopped already.
+    #[cold]
+    pub(crate) fn fail(&mut self, c: usize, rule: Rule, va: Option<u64>, pfn: Option<u64>, explanation: String) {
+        if self.stop.is_some() || self.dead {
+            return;
+        }
+        let (clock, events) = (self.cpus[c].core.now().cycles(), self.oracle.ring.lines());
+        self.stop = Some(Box::new(Stop { rule, cpu: c, va, pfn, explanation, clock, seed: self.seed, events }));
+    }
+}
+
+impl<F: Format> SimMachine<F> {
+    /// Visits the state on behalf of the running code, then halts it if the run was stopped there.
+    #[inline]
+    pub(crate) fn act<R>(&self, f: impl FnOnce(&mut State<F>, usize) -> R) -> R {
+        let c = self.current.get();
+        let (r, stopped) = self.state.with(|s| {
+            let r = f(s, c);
+            (r, s.stop.is_some())
+        });
+        if stopped {
+            self.halt();
+        }
+        r
+    }
+
+    /// The running code goes no further: a coroutine is suspended for good, other code panics with the report.
+    #[cold]
+    pub(crate) fn halt(&self) {
+        while !self.yielder.get().is_null() {
+            self.suspend();
+        }
+        let stop = self.state.with(|s| {
+            s.dead = true;
+            s.stop.take()
+        });
+        if let Some(stop) = stop {
+            panic!("{stop}");
+        }
+    }
+
+    /// The machine's CPUs, nodes and distances (also through [`vellum::machine::Machine`]).
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Counters of one CPU.
+    pub fn counters(&self, cpu: usize) -> Counters {
+        self.state.with(|s| Counters::of(s, cpu))
+    }
+
+    /// Counters of all CPUs together.
+    pub fn total(&self) -> Counters {
+        self.state.with(|s| {
+            let mut all = Counters::of(s, 0);
+            (1..s.cpus.len()).for_each(|c| all.add(&Counters::of(s, c)));
+            all
+        })
+    }
+
+    /// TLB hits that were checked.
+    pub fn checked(&self) -> u64 {
+        self.state.with(|s| s.cpus.iter().map(|c| c.counts.hits_checked).sum())
+    }
+
+    /// A CPU's clock, in cycles.
+    pub fn clock(&self, cpu: usize) -> u64 {
+        self.state.with(|s| s.cpus[cpu].core.now().cycles())
+    }
+
+    /// What a memory node has moved.
+    pub fn traffic(&self, node: usize) -> Traffic {
+        self.state.with(|s| s.memory.traffic(node))
+    }
+
+    /// Frames in a use now.
+    pub fn frames_in(&self, used: vellum::machine::Use) -> u64 {
+        self.state.with(|s| s.oracle.in_use[used as usize])
+    }
+
+    /// Most frames that were in a use at once.
+    pub fn peak(&self, used: vellum::machine::Use) -> u64 {
+        self.state.with(|s| s.oracle.peak[used as usize])
+    }
+
+    /// Plants a bug, for tests of the oracle. `None` takes it out.
+    pub fn plant(&self, bug: Option<Bug>) {
+        self.state.with(|s| s.bug = bug);
+    }
+
+    /// How often a planted bug had its chance.
+    pub fn planted(&self) -> u64 {
+        self.state.with(|s| s.planted)
+    }
+
+    /// Looks at the whole machine while nothing runs: frames in one state each and the sums right, map counts equal to the
+    /// entries found in every tree that was loaded, zero frames zero, every cached translation legal. `unmapped`: data frames that no
+    /// loaded tree may map (parked pages, spaces never loaded), `None` if unknown.
+    pub fn audit(&self, unmapped: Option<u64>) -> Result<(), Stop> {
+        self.state.with(|s| s.audit(unmapped.unwrap_or(u64::MAX)))
+    }
+
+    /// From here machine calls outside of [`run`](SimMachine::run) act as this CPU.
+    pub fn act_as(&self, cpu: usize) {
+        assert!(cpu < self.topology.cpus, "CPU {cpu} of {}", self.topology.cpus);
+        self.current.set(cpu);
+    }
+}

@@ -1,0 +1,65 @@
+//! Loading a root.
+//!
+//! Without contexts a load drops everything, so it is a flush of all. With contexts what the CPU holds for other contexts stays, unusable until
+//! one of them is loaded again. The oracle keeps, per CPU, the list of trees whose translations it may still hold, and
+//! notices two mistakes here: loading a context number that still belongs to another tree, and loading one that missed an
+//! invalidation, without flushing. The first marks what is held; the second is reported when a program runs on it.
+
+use vellum::machine::{Root, Scope};
+
+use super::State;
+use crate::cpu::CachedRoot;
+use crate::format::Format;
+use crate::oracle::{Note, Rule};
+
+impl<F: Format> State<F> {
+    /// CPU `c` runs on `root` from here.
+    pub(crate) fn load_root(&mut self, c: usize, root: Option<Root>) {
+        self.note(c, Note::Root(root.map(|r| r.table.0)));
+        let cost = self.costs.root_load;
+        let cpu = &mut self.cpus[c];
+        cpu.core.serialize();
+        cpu.core.advance(cost);
+        cpu.counts.root_loads += 1;
+        cpu.forget();
+        self.end_walks(c, None);
+        let index = root.map(|r| self.root_index(c, r.table.0));
+        self.cpus[c].root = None;
+        if self.mmu.contexts == 0 {
+            self.cpus[c].drop_everything();
+            self.close(c, Scope::All);
+        }
+        let (Some(root), Some(index)) = (root, index) else {
+            self.cpus[c].suspect = false;
+            return;
+        };
+        let ctx = root.context.0;
+        if self.mmu.contexts == 0 && ctx != 0 || self.mmu.contexts != 0 && ctx > self.mmu.contexts {
+            return self.fail(c, Rule::Contract, None, Some(root.table.0), format!("context {ctx} on a machine of {} contexts", self.mmu.contexts));
+        }
+        if self.mmu.contexts != 0 && root.flush {
+            let cost = self.costs.flush_context;
+            let cpu = &mut self.cpus[c];
+            cpu.core.advance(cost);
+            cpu.drop_context(ctx);
+            self.close(c, Scope::Space(root.context));
+        }
+        let strangers = self.cpus[c].roots.iter().any(|r| r.ctx == ctx && r.root != index);
+        if strangers {
+            for tlb in self.cpus[c].tlbs() {
+                tlb.for_each_mut(|e| e.stale |= e.ctx == ctx && e.tag != index);
+            }
+            self.cpus[c].walk_cache.for_each_mut(|e| e.stale |= e.ctx == ctx && e.tag != index);
+        }
+        let cpu = &mut self.cpus[c];
+        (cpu.root, cpu.ctx) = (Some(index), ctx);
+        match cpu.roots.iter_mut().find(|r| r.root == index && r.ctx == ctx) {
+            Some(r) => cpu.suspect = r.missed,
+            None => {
+                cpu.suspect = false;
+                cpu.roots.push(CachedRoot { root: index, ctx, missed: false, missed_cut: 0 });
+            }
+        }
+        self.oracle.roots[index as usize].cpus.insert(c);
+    }
+}

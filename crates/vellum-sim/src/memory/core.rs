@@ -1,0 +1,375 @@
+//! A core and its clock: what overlaps with a miss and what waits for it.
+//!
+//! An out-of-order core goes on past a miss until one of three things ends: its line-fill buffers (each miss holds one until its
+//! line is there), its window (instructions retire in order, so it runs at most a window's length ahead of the oldest
+//! unfinished load), or the data (a load whose address is the result of the load before starts when that one ends).
+//! Independent misses therefore cost `latency / buffers` each, dependent ones `latency`. Page walks have their own limit, the
+//! number of walkers, and delay the access they belong to.
+//!
+//! The model keeps only unfinished accesses, at most [`CAPACITY`] of them, in issue order. Rejected: a cycle-by-cycle pipeline
+//! (a hundred times slower, and its constants are not published) and a fixed "memory parallelism" divisor (cannot tell a
+//! chain from a stride).
+
+use super::ticks::Ticks;
+
+/// Unfinished accesses the model keeps (a core's load queue is of this size).
+pub const CAPACITY: usize = 64;
+
+/// The constants of a core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overlap {
+    /// Line-fill buffers: misses of the first level in flight, 1 to 64.
+    pub fill_buffers: u32,
+    /// Page walks in flight, 1 to 8.
+    pub walkers: u32,
+    /// Instructions the core runs ahead of its oldest unfinished load.
+    pub window: u32,
+    /// Time an instruction takes when nothing misses.
+    pub instruction: Ticks,
+    /// Load-to-use time of a first-level hit.
+    pub l1: Ticks,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Pending {
+    done: Ticks,
+    /// Number of the instruction; `u64::MAX` for stores, which have retired.
+    position: u64,
+    /// Holds a fill buffer.
+    fills: bool,
+}
+
+/// A core: its clock, its retired instructions and its unfinished accesses.
+#[derive(Clone, Debug)]
+pub struct Core {
+    now: Ticks,
+    position: u64,
+    /// Retiring this instruction must first look at unfinished loads.
+    limit: u64,
+    overlap: Overlap,
+    /// When the data of the last load is there.
+    last: Ticks,
+    walkers: [Ticks; 8],
+    pending: [Pending; CAPACITY],
+    count: usize,
+    filling: u32,
+}
+
+impl Core {
+    /// A core at time zero.
+    pub fn new(overlap: Overlap) -> Core {
+        debug_assert!((1..=CAPACITY as u32).contains(&overlap.fill_buffers) && (1..=8).contains(&overlap.walkers));
+        Core {
+            now: Ticks::ZERO,
+            position: 0,
+            limit: u64::MAX,
+            overlap,
+            last: Ticks::ZERO,
+            walkers: [Ticks::ZERO; 8],
+            pending: [Pending::default(); CAPACITY],
+            count: 0,
+            filling: 0,
+        }
+    }
+
+    /// This core's time.
+    #[inline]
+    pub fn now(&self) -> Ticks {
+        self.now
+    }
+
+    /// Instructions retired.
+    #[inline]
+    pub fn instructions(&self) -> u64 {
+        self.position
+    }
+
+    /// Runs instructions that do not touch memory, or the non-memory part of ones that do. Returns the time lost because the
+    /// window was full, on top of the instructions' own.
+    #[inline]
+    pub fn retire(&mut self, instructions: u64) -> Ticks {
+        self.now += self.overlap.instruction * instructions;
+        self.position += instructions;
+        if self.position < self.limit { Ticks::ZERO } else { self.window_full() }
+    }
+
+    /// Waits for the oldest loads until the window has room.
+    #[inline(never)]
+    fn window_full(&mut self) -> Ticks {
+        let start = self.now;
+        let window = u64::from(self.overlap.window);
+        let position = self.position;
+        let behind = |p: &Pending| p.position != u64::MAX && p.position + window <= position;
+        let wait = self.pending[..self.count].iter().filter(|p| behind(p)).map(|p| p.done).max();
+        self.now = self.now.max(wait.unwrap_or(start));
+        self.drop_finished();
+        self.now - start
+    }
+
+    /// Forgets accesses that are done.
+    fn drop_finished(&mut self) {
+        let mut kept = 0;
+        let mut filling = 0;
+        let mut oldest = u64::MAX;
+        for i in 0..self.count {
+            let p = self.pending[i];
+            if p.done > self.now {
+                self.pending[kept] = p;
+                kept += 1;
+                filling += u32::from(p.fills);
+                oldest = oldest.min(p.position);
+            }
+        }
+        self.count = kept;
+        self.filling = filling;
+        self.limit = oldest.saturating_add(u64::from(self.overlap.window));
+    }
+
+    /// Starts an access that is not done at once; returns when it is.
+    fn start(&mut self, ready: Ticks, latency: Ticks, position: u64, fills: bool) -> Ticks {
+        if self.count == CAPACITY || fills && self.filling == self.overlap.fill_buffers {
+            self.drop_finished();
+            if self.count == CAPACITY || fills && self.filling == self.overlap.fill_buffers {
+                let all = self.count == CAPACITY;
+                let holders = self.pending[..self.count].iter().filter(|p| all || p.fills);
+                self.now = holders.map(|p| p.done).min().unwrap_or(self.now).max(self.now);
+                self.drop_finished();
+            }
+        }
+        let done = self.now.max(ready) + latency;
+        self.pending[self.count] = Pending { done, position, fills };
+        self.count += 1;
+        self.filling += u32::from(fills);
+        self.limit = self.limit.min(position.saturating_add(u64::from(self.overlap.window)));
+        done
+    }
+
+    /// A load that hits the first level. Independent ones are hidden by the pipeline and cost nothing; one whose address is the
+    /// last load's result waits for that.
+    #[inline]
+    pub fn hit(&mut self, dependent: bool) -> Ticks {
+        if dependent { self.load_after(Ticks::ZERO, self.overlap.l1, true, false) } else { Ticks::ZERO }
+    }
+
+    /// A load that misses the first level and whose data takes `latency`. Returns the time the core lost right now.
+    #[inline]
+    pub fn load(&mut self, latency: Ticks, dependent: bool) -> Ticks {
+        self.load_after(Ticks::ZERO, latency, dependent, true)
+    }
+
+    /// A page walk that takes `latency`, on the first walker that is free. Returns when the translation is there.
+    #[inline]
+    pub fn walk(&mut self, latency: Ticks) -> Ticks {
+        self.walk_after(Ticks::ZERO, latency)
+    }
+
+    /// A page walk for an address that is known at `known`.
+    #[inline]
+    pub fn walk_after(&mut self, known: Ticks, latency: Ticks) -> Ticks {
+        let walkers = &mut self.walkers[..self.overlap.walkers as usize];
+        let mut first = 0;
+        for i in 1..walkers.len() {
+            if walkers[i] < walkers[first] {
+                first = i;
+            }
+        }
+        let done = walkers[first].max(self.now).max(known) + latency;
+        walkers[first] = done;
+        done
+    }
+
+    /// When the last load's data is there: what an access that depends on it must wait for.
+    #[inline]
+    pub fn last_load(&self) -> Ticks {
+        self.last
+    }
+
+    /// A load whose translation is there at `ready`; `fills` says that it misses the first level. Returns the time lost now.
+    #[inline]
+    pub fn load_after(&mut self, ready: Ticks, latency: Ticks, dependent: bool, fills: bool) -> Ticks {
+        let start = self.now;
+        let ready = if dependent { ready.max(self.last) } else { ready };
+        self.last = self.start(ready, latency, self.position, fills);
+        self.now - start
+    }
+
+    /// A store that misses the first level. It has retired, so that the window does not wait for it, but it needs a fill buffer.
+    #[inline]
+    pub fn store(&mut self, latency: Ticks) -> Ticks {
+        self.store_after(Ticks::ZERO, latency, true)
+    }
+
+    /// A store whose translation is there at `ready`. The walk holds the window: a store retires only when it cannot fault.
+    #[inline]
+    pub fn store_after(&mut self, ready: Ticks, latency: Ticks, fills: bool) -> Ticks {
+        let start = self.now;
+        if ready > self.now {
+            self.start(ready, Ticks::ZERO, self.position, false);
+        }
+        if fills {
+            self.start(ready, latency, u64::MAX, true);
+        }
+        self.now - start
+    }
+
+    /// Waits for everything unfinished: a fault, an interrupt, a fence, a root load.
+    pub fn serialize(&mut self) -> Ticks {
+        let start = self.now;
+        let done = self.pending[..self.count].iter().map(|p| p.done).max();
+        let walked = self.walkers.iter().max().copied().unwrap_or_default();
+        self.now = self.now.max(done.unwrap_or_default()).max(walked);
+        self.drop_finished();
+        self.now - start
+    }
+
+    /// Passes time doing something of fixed cost. Unfinished accesses go on meanwhile.
+    #[inline]
+    pub fn advance(&mut self, time: Ticks) {
+        self.now += time;
+    }
+
+    /// Waits until `time`, if that is in the future; returns how long.
+    #[inline]
+    pub fn advance_to(&mut self, time: Ticks) -> Ticks {
+        let wait = time.saturating_sub(self.now);
+        self.now += wait;
+        wait
+    }
+
+    /// Unfinished accesses are counted right and within bounds.
+    pub fn validate(&self) -> Result<(), String> {
+        let pending = &self.pending[..self.count];
+        let filling = pending.iter().filter(|p| p.fills).count();
+        if filling != self.filling as usize || self.filling > self.overlap.fill_buffers {
+            return Err(format!("{filling} fill buffers in use, {} counted", self.filling));
+        }
+        let oldest = pending.iter().map(|p| p.position).min().unwrap_or(u64::MAX);
+        if self.limit > oldest.saturating_add(u64::from(self.overlap.window)) {
+            return Err(format!("the window ends at {}, oldest load is {oldest}", self.limit));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const L3: Ticks = Ticks::from_cycles(63);
+
+    fn core(fill_buffers: u32) -> Core {
+        let quarter = Ticks(64);
+        Core::new(Overlap { fill_buffers, walkers: 1, window: 128, instruction: quarter, l1: Ticks::from_cycles(4) })
+    }
+
+    fn cycles_per_line(core: &mut Core, lines: u64, each: impl Fn(&mut Core)) -> f64 {
+        let start = core.now();
+        for _ in 0..lines {
+            core.retire(5);
+            each(core);
+        }
+        core.serialize();
+        core.validate().expect("consistent");
+        (core.now() - start).0 as f64 / 256.0 / lines as f64
+    }
+
+    #[test]
+    fn stride_reads_at_63_cycles_with_8_to_10_buffers_cost_about_8_cycles_a_line() {
+        for (buffers, expect) in [(8, 63.0 / 8.0), (9, 7.0), (10, 6.3)] {
+            let cost = cycles_per_line(&mut core(buffers), 10_000, |c| {
+                c.load(L3, false);
+            });
+            assert!((cost - expect).abs() < 0.1, "{buffers} buffers: {cost}");
+        }
+    }
+
+    #[test]
+    fn a_dependent_chain_at_63_cycles_costs_63_a_line() {
+        let cost = cycles_per_line(&mut core(10), 10_000, |c| {
+            c.load(L3, true);
+        });
+        assert!((cost - 63.0).abs() < 0.1, "{cost}");
+    }
+
+    #[test]
+    fn a_chain_of_first_level_hits_costs_its_latency_and_independent_hits_nothing() {
+        let cost = cycles_per_line(&mut core(10), 10_000, |c| {
+            c.hit(true);
+        });
+        assert!((cost - 4.0).abs() < 0.1, "{cost}");
+        let cost = cycles_per_line(&mut core(10), 10_000, |c| {
+            c.hit(false);
+        });
+        assert_eq!(cost, 1.25);
+    }
+
+    #[test]
+    fn a_short_window_limits_overlap_before_the_buffers_do() {
+        let mut c = Core::new(Overlap {
+            fill_buffers: 16,
+            walkers: 1,
+            window: 10,
+            instruction: Ticks(64),
+            l1: Ticks::from_cycles(4),
+        });
+        let cost = cycles_per_line(&mut c, 10_000, |c| {
+            c.load(L3, false);
+        });
+        assert!(cost > 63.0 / 3.0 && cost < 63.0, "two or three loads fit 10 instructions: {cost}");
+    }
+
+    #[test]
+    fn work_overlaps_with_one_miss_in_flight() {
+        let mut c = core(10);
+        c.load(Ticks::from_cycles(20), false);
+        c.retire(100);
+        assert_eq!(c.now(), Ticks::from_cycles(25));
+        assert_eq!(c.serialize(), Ticks::ZERO);
+    }
+
+    #[test]
+    fn one_walker_makes_walks_wait_for_each_other_and_two_halve_that() {
+        let run = |walkers| {
+            let mut c = Core::new(Overlap {
+                fill_buffers: 10,
+                walkers,
+                window: 128,
+                instruction: Ticks(64),
+                l1: Ticks::from_cycles(4),
+            });
+            cycles_per_line(&mut c, 10_000, |c| {
+                let ready = c.walk(Ticks::from_cycles(27));
+                c.load_after(ready, Ticks::from_cycles(4), false, false);
+            })
+        };
+        assert!((run(1) - 27.0).abs() < 0.2, "{}", run(1));
+        assert!((run(2) - 13.5).abs() < 0.2, "{}", run(2));
+    }
+
+    #[test]
+    fn store_misses_are_bound_by_the_buffers_and_not_by_the_window() {
+        let mut c = Core::new(Overlap {
+            fill_buffers: 10,
+            walkers: 1,
+            window: 6,
+            instruction: Ticks(64),
+            l1: Ticks::from_cycles(4),
+        });
+        let cost = cycles_per_line(&mut c, 10_000, |c| {
+            c.store(L3);
+        });
+        assert!((cost - 6.3).abs() < 0.1, "{cost}");
+    }
+
+    #[test]
+    fn serializing_waits_for_the_slowest_access_and_advancing_does_not_wait() {
+        let mut c = core(10);
+        c.load(Ticks::from_cycles(300), false);
+        c.load(Ticks::from_cycles(100), false);
+        c.advance(Ticks::from_cycles(50));
+        assert_eq!(c.now(), Ticks::from_cycles(50));
+        assert_eq!(c.serialize(), Ticks::from_cycles(250));
+        assert_eq!(c.advance_to(Ticks::from_cycles(200)), Ticks::ZERO);
+        assert_eq!(c.advance_to(Ticks::from_cycles(400)), Ticks::from_cycles(100));
+    }
+}

@@ -1,0 +1,9 @@
+//! Main memory and the core that waits for it: time, NUMA latency and bandwidth, overlap of misses.
+
+mod core;
+mod numa;
+mod ticks;
+
+pub use self::core::{Core, Overlap};
+pub use numa::{Memory, NodeRange, Numa, Traffic};
+pub use ticks::Ticks;

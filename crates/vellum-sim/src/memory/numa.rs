@@ -1,0 +1,250 @@
+//! NUMA nodes: who holds a frame, how far it is, how many lines a node moves in a time.
+//!
+//! Physical memory starts at frame 0, one node after the other. A read's latency is the entry of the latency matrix plus the time
+//! it queues for the node's bandwidth.
+//!
+//! Simulated CPUs do not advance in step: one may ask for a line at a time that is earlier than what another has asked for
+//! already. A single "next free" time would then make the late asker queue behind the future. So each node keeps a ring
+//! of short windows of time with the transfers booked in each; a request takes the first window from its own time on that has
+//! room. Within a window order does not matter, which is exact to the window's length (64 cycles).
+
+use super::ticks::Ticks;
+
+/// Bytes of a frame as a power of two.
+const FRAME_SHIFT: u32 = 12;
+/// Bytes of a line as a power of two.
+const LINE_SHIFT: u32 = 6;
+/// Length of a bandwidth window.
+const WINDOW: Ticks = Ticks::from_cycles(64);
+/// Windows kept: requests queue for at most this many.
+const WINDOWS: u64 = 1024;
+
+/// The frames of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeRange {
+    /// First 4 KiB frame.
+    pub first_frame: u64,
+    /// Number of frames.
+    pub frames: u64,
+}
+
+/// What [`Memory`] is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Numa {
+    /// Frames of each node.
+    pub frames: Vec<u64>,
+    /// Time one line keeps a node busy: the inverse of its bandwidth.
+    pub line_time: Vec<Ticks>,
+    /// `latency[cpu_node][memory_node]` of an idle machine.
+    pub latency: Vec<Vec<Ticks>>,
+}
+
+/// What a node has moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Lines read from it.
+    pub lines_read: u64,
+    /// Lines written to it.
+    pub lines_written: u64,
+    /// Time reads spent waiting for its bandwidth.
+    pub queued: Ticks,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    range: NodeRange,
+    line_time: Ticks,
+    /// For each window of the ring: which window it is, and how much of it is booked.
+    booked: Vec<(u64, Ticks)>,
+    traffic: Traffic,
+}
+
+impl Node {
+    /// Books one line from `now` on; returns how long it waits.
+    #[inline]
+    fn book(&mut self, now: Ticks) -> Ticks {
+        let first = now.0 / WINDOW.0;
+        for window in first..first + WINDOWS {
+            let slot = &mut self.booked[(window % WINDOWS) as usize];
+            if slot.0 < window {
+                *slot = (window, Ticks::ZERO);
+            }
+            // A slot that another CPU has taken for a later lap has no room left for this one.
+            if slot.0 == window && slot.1 < WINDOW {
+                slot.1 += self.line_time;
+                return Ticks(window * WINDOW.0).saturating_sub(now);
+            }
+        }
+        WINDOW * WINDOWS
+    }
+}
+
+/// The nodes of a machine.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    nodes: Vec<Node>,
+    /// `latency[cpu_node * nodes + memory_node]`
+    latency: Vec<Ticks>,
+}
+
+impl Memory {
+    /// Idle memory. The matrix must be square with a row for each node (machine files are checked for that).
+    pub fn new(numa: &Numa) -> Memory {
+        let mut first_frame = 0;
+        let mut nodes = Vec::new();
+        for (&frames, &line_time) in numa.frames.iter().zip(&numa.line_time) {
+            nodes.push(Node {
+                range: NodeRange { first_frame, frames },
+                line_time,
+                booked: vec![(0, Ticks::ZERO); WINDOWS as usize],
+                traffic: Traffic::default(),
+            });
+            first_frame += frames;
+        }
+        Memory { nodes, latency: numa.latency.concat() }
+    }
+
+    /// Number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The frames of a node.
+    pub fn node(&self, node: usize) -> NodeRange {
+        self.nodes[node].range
+    }
+
+    /// Frames of all nodes.
+    pub fn frames(&self) -> u64 {
+        self.nodes.iter().map(|n| n.range.frames).sum()
+    }
+
+    /// The node that holds a line. Lines past the end belong to the last node.
+    #[inline]
+    pub fn node_of_line(&self, line: u64) -> usize {
+        let frame = line >> (FRAME_SHIFT - LINE_SHIFT);
+        let mut node = 0;
+        while node + 1 < self.nodes.len() && frame >= self.nodes[node + 1].range.first_frame {
+            node += 1;
+        }
+        node
+    }
+
+    /// Latency between two nodes when nothing queues.
+    #[inline]
+    pub fn distance(&self, cpu_node: usize, memory_node: usize) -> Ticks {
+        self.latency[cpu_node * self.nodes.len() + memory_node]
+    }
+
+    /// A line is read at `now`; returns how long that takes.
+    #[inline]
+    pub fn read(&mut self, now: Ticks, cpu_node: usize, line: u64) -> Ticks {
+        let at = self.node_of_line(line);
+        let distance = self.distance(cpu_node, at);
+        let node = &mut self.nodes[at];
+        let wait = node.book(now);
+        node.traffic.lines_read += 1;
+        node.traffic.queued += wait;
+        distance + wait
+    }
+
+    /// A dirty line leaves the caches at `now`. Nobody waits, but the node is busy.
+    #[inline]
+    pub fn write_back(&mut self, now: Ticks, line: u64) {
+        let at = self.node_of_line(line);
+        let node = &mut self.nodes[at];
+        node.book(now);
+        node.traffic.lines_written += 1;
+    }
+
+    /// A long run of stores starts at `now`: moves `lines_read` and `lines_written` lines of the node that holds `line` and
+    /// returns the least time its bandwidth needs for them.
+    pub fn stream(&mut self, now: Ticks, line: u64, lines_read: u64, lines_written: u64) -> Ticks {
+        let at = self.node_of_line(line);
+        let node = &mut self.nodes[at];
+        let mut last = Ticks::ZERO;
+        // Beyond a ring's worth the windows are all full, and the time is what the lines take.
+        let per_ring = WINDOW.0 * WINDOWS / node.line_time.0.max(1);
+        let lines = lines_read + lines_written;
+        for _ in 0..lines.min(per_ring) {
+            last = last.max(node.book(now));
+        }
+        node.traffic.lines_read += lines_read;
+        node.traffic.lines_written += lines_written;
+        last.max(node.line_time * lines)
+    }
+
+    /// What a node has moved so far.
+    pub fn traffic(&self, node: usize) -> Traffic {
+        self.nodes[node].traffic
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_nodes() -> Memory {
+        Memory::new(&Numa {
+            frames: vec![256, 1024],
+            line_time: vec![Ticks::from_cycles(2), Ticks::from_cycles(8)],
+            latency: [[100, 300], [320, 110]].map(|row| row.map(Ticks::from_cycles).to_vec()).to_vec(),
+        })
+    }
+
+    #[test]
+    fn nodes_follow_one_another_from_frame_zero() {
+        let m = two_nodes();
+        assert_eq!(m.node(1), NodeRange { first_frame: 256, frames: 1024 });
+        assert_eq!(m.frames(), 1280);
+        assert_eq!(m.node_of_line(256 * 64 - 1), 0);
+        assert_eq!(m.node_of_line(256 * 64), 1);
+    }
+
+    #[test]
+    fn an_idle_node_answers_after_the_latency_of_its_distance() {
+        let mut m = two_nodes();
+        let far = 256 * 64;
+        assert_eq!(m.read(Ticks::ZERO, 0, 0), Ticks::from_cycles(100));
+        assert_eq!(m.read(Ticks::ZERO, 0, far), Ticks::from_cycles(300));
+        assert_eq!(m.read(Ticks::ZERO, 1, 0), Ticks::from_cycles(320));
+        assert_eq!(m.read(Ticks::ZERO, 1, far), Ticks::from_cycles(110));
+    }
+
+    #[test]
+    fn a_flood_of_reads_is_served_at_the_nodes_bandwidth() {
+        let mut m = two_nodes();
+        let last = (0..1000).map(|i| m.read(Ticks::ZERO, 0, i)).last().expect("1000 reads");
+        let queued = last - Ticks::from_cycles(100);
+        assert!(queued >= Ticks::from_cycles(2000 - 128) && queued <= Ticks::from_cycles(2000), "{queued}");
+        assert_eq!(m.traffic(0).lines_read, 1000);
+        assert!(m.traffic(0).queued > Ticks::ZERO);
+        assert_eq!(m.traffic(1), Traffic::default());
+    }
+
+    #[test]
+    fn a_reader_in_the_past_does_not_queue_behind_the_future() {
+        let mut m = two_nodes();
+        for i in 0..32 {
+            m.read(Ticks::from_cycles(10_000), 0, i);
+        }
+        assert_eq!(m.read(Ticks::from_cycles(5_000), 0, 99), Ticks::from_cycles(100));
+    }
+
+    #[test]
+    fn write_backs_take_bandwidth_from_readers() {
+        let mut m = two_nodes();
+        for i in 0..200 {
+            m.write_back(Ticks::ZERO, i);
+        }
+        assert!(m.read(Ticks::ZERO, 0, 0) > Ticks::from_cycles(100 + 300));
+        assert_eq!(m.traffic(0).lines_written, 200);
+    }
+
+    #[test]
+    fn a_stream_takes_the_time_its_lines_need() {
+        let mut m = two_nodes();
+        let time = m.stream(Ticks::ZERO, 0, 1_000_000, 1_000_000);
+        assert_eq!(time, Ticks::from_cycles(4_000_000));
+    }
+}

@@ -1,0 +1,115 @@
+//! What hardware reads in an entry.
+//!
+//! Only what the processor's manual says is decoded: whether an entry is present, where it leads, which rights it gives. The
+//! software kinds that the library keeps in absent entries are all the same to hardware, and here.
+
+mod arm;
+mod x86;
+
+pub use arm::Arm;
+pub use x86::X86;
+
+/// Rights and marks of a leaf, or the limits a table entry puts on everything below it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rights {
+    /// Writes are allowed.
+    pub write: bool,
+    /// Fetches are allowed.
+    pub exec: bool,
+    /// User mode is allowed.
+    pub user: bool,
+    /// The accessed bit.
+    pub accessed: bool,
+    /// The dirty bit (or, where a format has "writable, clean", its opposite).
+    pub dirty: bool,
+}
+
+/// An entry as hardware reads it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meaning {
+    /// Not present.
+    Absent,
+    /// The node at this physical address, and what it takes away from what is below.
+    Table(u64, Rights),
+    /// A block at this physical address.
+    Leaf(u64, Rights),
+    /// Present, with a bit set that the manual reserves. Hardware raises a fault that no kernel expects.
+    Malformed,
+}
+
+/// One entry format, as its manual defines it.
+pub trait Format: Copy + 'static {
+    /// The library's codec for the same hardware; never called by the simulator.
+    type Codec: vellum::entry::Codec;
+    /// The name in machine files.
+    const NAME: &'static str;
+    /// Whether the accessed bit of table entries exists and is set by walks.
+    const TABLES_ACCESSED: bool;
+    /// Reads an entry of a node of `level` (1: entries map 4 KiB).
+    fn meaning(raw: u64, level: u8) -> Meaning;
+    /// The entry with its accessed bit set.
+    fn accessed(raw: u64) -> u64;
+    /// The writable entry with its dirty mark set.
+    fn dirty(raw: u64) -> u64;
+    /// First address past the half that user roots translate.
+    fn user_end(levels: u8) -> u64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vellum::addr::{Level, Pfn};
+    use vellum::entry::{Codec, Entry, Flags};
+
+    fn agrees<F: Format>() {
+        for level in 1..=5u8 {
+            for bits in 0..16u8 {
+                let f = Flags { write: bits & 1 != 0, exec: bits & 2 != 0, accessed: bits & 4 != 0, dirty: bits & 9 == 9 };
+                if level <= 3 {
+                    let pfn = Pfn(0x40000 * 3);
+                    let raw = F::Codec::encode(Entry::Leaf(pfn, f), Level(level));
+                    match F::meaning(raw, level) {
+                        Meaning::Leaf(at, r) => {
+                            assert_eq!(at, pfn.addr());
+                            let got = Flags { write: r.write, exec: r.exec, accessed: r.accessed, dirty: r.write && r.dirty };
+                            assert_eq!(got, f, "level {level}");
+                            assert!(r.user);
+                        }
+                        other => panic!("level {level}: {other:?}"),
+                    }
+                }
+            }
+            if level > 1 {
+                let raw = F::Codec::encode(Entry::Table(Pfn(77)), Level(level));
+                assert!(matches!(F::meaning(raw, level), Meaning::Table(at, r) if at == 77 << 12 && r.write && r.exec && r.user));
+            }
+            for absent in [Entry::Empty, Entry::Reserved, Entry::Parked(Pfn(5)), Entry::Moving(Pfn(5)), Entry::Detached(Pfn(5)), Entry::Gone(9)] {
+                assert_eq!(F::meaning(F::Codec::encode(absent, Level(level)), level), Meaning::Absent);
+            }
+        }
+        assert_eq!(F::Codec::user_end(4).0, F::user_end(4));
+    }
+
+    #[test]
+    fn x86_entries_written_by_the_library_mean_to_hardware_what_the_library_meant() {
+        agrees::<X86>();
+        assert_eq!(<X86 as Format>::Codec::user_end(5).0, X86::user_end(5));
+    }
+
+    #[test]
+    fn arm_entries_written_by_the_library_mean_to_hardware_what_the_library_meant() {
+        agrees::<Arm>();
+    }
+
+    #[test]
+    fn setting_marks_changes_nothing_else() {
+        let f = Flags { write: true, exec: true, accessed: false, dirty: false };
+        fn check<F: Format>(f: Flags) {
+            let raw = F::Codec::encode(Entry::Leaf(Pfn(9), f), Level::ONE);
+            let with = F::dirty(F::accessed(raw));
+            assert_eq!(F::Codec::decode(with, Level::ONE), Entry::Leaf(Pfn(9), Flags { accessed: true, dirty: true, ..f }));
+        }
+        check::<X86>(f);
+        check::<Arm>(f);
+    }
+}

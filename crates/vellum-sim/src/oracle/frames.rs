@@ -1,0 +1,99 @@
+//! Every frame is in exactly one state, and only some changes of state are legal.
+//!
+//! The machine is told of each change ([`Event::Frame`](vellum::machine::Event::Frame)). Leaving `Data` needs that no entry maps
+//! the frame; leaving `Data` or `Pending` for good needs that every obligation on it is closed; leaving `Table` needs that no
+//! hardware can reach the node. Whoever gets a frame next finds its contents marked foreign until it clears or overwrites them.
+
+use vellum::addr::{Order, Pfn};
+use vellum::machine::Use;
+
+use super::Rule;
+use super::stop::Note;
+use crate::format::Format;
+use crate::machine::State;
+use crate::machine::lazy::Plain;
+
+/// What the oracle knows of one frame, apart from its use.
+#[derive(Clone, Copy)]
+pub(crate) struct FrameNote {
+    /// Leaf entries, in trees that were loaded, that map it; a large leaf counts on each of its frames.
+    pub maps: u32,
+    /// Those of them that are writable.
+    pub writers: u32,
+    /// Number of the last obligation that concerns it, 0 for none.
+    pub obligation: u32,
+    /// Who opened that.
+    pub owner: u32,
+    /// The page it was mapped at then.
+    pub page: u64,
+}
+
+// SAFETY: integers.
+unsafe impl Plain for FrameNote {}
+
+/// `Use` from its number.
+pub(crate) fn use_of(n: u8) -> Use {
+    [Use::Free, Use::Pending, Use::Table, Use::Slab, Use::Data, Use::Zero][n as usize]
+}
+
+impl<F: Format> State<F> {
+    /// The library says that a block changed its use.
+    pub(crate) fn frame_event(&mut self, c: usize, first: Pfn, order: Order, to: Use) {
+        let (first, count) = (first.0, order.frames());
+        self.note(c, Note::Frame { first, frames: count, to });
+        if first + count > self.ram.frames() {
+            return self.fail(c, Rule::FrameState, None, Some(first), format!("{count} frames from {first:#x} are past the end of memory"));
+        }
+        for pfn in first..first + count {
+            let from = use_of(self.oracle.uses[pfn as usize]);
+            let legal = match to {
+                Use::Free => from != Use::Free,
+                Use::Pending => matches!(from, Use::Data | Use::Table | Use::Slab),
+                Use::Table | Use::Slab | Use::Data | Use::Zero => from == Use::Free,
+            };
+            if !legal {
+                let why = if from == to { "twice" } else { "out of turn" };
+                return self.fail(c, Rule::FrameState, None, Some(pfn), format!("a frame that is {from:?} becomes {to:?}: {why}"));
+            }
+            if !matches!(from, Use::Free | Use::Slab) && !self.may_leave(c, pfn, from, to) {
+                return;
+            }
+            self.oracle.uses[pfn as usize] = to as u8;
+            self.oracle.in_use[from as usize] -= 1;
+            self.oracle.in_use[to as usize] += 1;
+            match to {
+                Use::Free => self.contents.disown(pfn),
+                Use::Table | Use::Slab => self.contents.use_bytes(pfn),
+                _ => {}
+            }
+        }
+        let peak = &mut self.oracle.peak[to as usize];
+        *peak = (*peak).max(self.oracle.in_use[to as usize]);
+    }
+
+    /// Whether a frame in use may be given up; stops the run if not.
+    fn may_leave(&mut self, c: usize, pfn: u64, from: Use, to: Use) -> bool {
+        let note = self.oracle.frames[pfn as usize];
+        if note.maps > 0 {
+            self.fail(c, Rule::FrameState, None, Some(pfn), format!("it becomes {to:?} while {} entries map it", note.maps));
+            return false;
+        }
+        if to == Use::Pending {
+            return true;
+        }
+        if note.obligation != 0 {
+            if let Some(open) = self.obligation_on(pfn) {
+                let why = format!(
+                    "it becomes {to:?} while CPUs {open:?} may still hold its old translation at {:#x}: the flush must come first",
+                    note.page << 12
+                );
+                self.fail(c, Rule::OpenObligation, Some(note.page << 12), Some(pfn), why);
+                return false;
+            }
+            self.oracle.frames[pfn as usize].obligation = 0;
+            self.oracle.extra.retain(|e| e.pfn != pfn);
+        }
+        let was_table = from == Use::Table || self.oracle.tables[pfn as usize].cut != 0;
+        !was_table || self.table_may_go(c, pfn)
+    }
+}

@@ -1,0 +1,266 @@
+//! Obligations: who may still hold a translation that was taken away.
+//!
+//! A store that reduces an entry opens an obligation for every CPU that has the tree loaded, whether or not it is known to
+//! hold the translation: it could have, by speculation. A CPU that holds the tree's context without having it loaded is only
+//! noted as having *missed* something: it may stay stale until it is used (line 6). An invalidation closes, on the CPU where it
+//! runs, what it covers. Neighbouring pages opened alike are kept as one span, so that unmapping a gigabyte is one record; an invalidation that
+//! covers a part of a span splits it.
+
+use vellum::machine::{CpuMask, Scope, Use};
+
+use super::Rule;
+use crate::format::{Format, Rights};
+use crate::machine::State;
+
+/// A span of pages some CPUs may hold old translations of.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub root: u32,
+    /// Pages `start..end`.
+    pub start: u64,
+    pub end: u64,
+    /// Numbers `first..=last`: the obligations merged in it.
+    pub first: u32,
+    pub last: u32,
+    /// Level of the entries that changed. For tables, of the entry that named them.
+    pub level: u8,
+    /// A table was taken away: any invalidation that touches the span drops the walk-cache entry.
+    pub table: bool,
+    /// The old entry was read-only and clean: its end may be deferred. Such parts are not merged.
+    pub harmless: bool,
+    /// First frame of the old entry, for harmless parts.
+    pub frame: u64,
+    /// Kept past the verb's return by declared deferral.
+    pub deferred: bool,
+    /// CPUs that have not invalidated yet.
+    pub open: CpuMask,
+}
+
+/// A further obligation on a frame that already has one of another opener.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extra {
+    pub pfn: u64,
+    pub obligation: u32,
+    pub owner: u32,
+    pub page: u64,
+}
+
+impl<F: Format> State<F> {
+    /// CPUs that have a tree loaded. Those that only keep its context are noted as having missed a change.
+    fn holders(&mut self, root: u32, cut: u64) -> CpuMask {
+        let mut open = CpuMask::EMPTY;
+        let cached = self.oracle.roots[root as usize].cpus;
+        for cpu in cached.iter() {
+            let state = &mut self.cpus[cpu];
+            if state.root == Some(root) {
+                open.insert(cpu);
+            } else if let Some(r) = state.roots.iter_mut().find(|r| r.root == root) {
+                r.missed = true;
+                if cut != 0 && r.missed_cut == 0 {
+                    r.missed_cut = cut;
+                }
+            }
+        }
+        open
+    }
+
+    /// A leaf lost rights, its frame, or its presence.
+    pub(crate) fn open_leaf(&mut self, c: usize, root: u32, va: u64, level: u8, frame: u64, old: Rights) {
+        if !old.accessed {
+            return; // Neither x86 nor aarch64 caches a translation before its accessed bit is set.
+        }
+        let open = self.holders(root, 0);
+        if open.is_empty() {
+            return;
+        }
+        let pages = 1u64 << (9 * (level - 1));
+        let part = Part {
+            root,
+            start: va >> 12,
+            end: (va >> 12) + pages,
+            first: self.oracle.next,
+            last: self.oracle.next,
+            level,
+            table: false,
+            harmless: !old.write,
+            frame: frame >> 12,
+            deferred: false,
+            open,
+        };
+        self.oracle.next += 1;
+        for n in 0..pages {
+            let pfn = (frame >> 12) + n;
+            let note = self.oracle.frames[pfn as usize];
+            if note.obligation != 0 && self.is_open(note.owner, note.obligation, note.page) {
+                let (obligation, owner, page) = (note.obligation, note.owner, note.page);
+                self.oracle.extra.push(Extra { pfn, obligation, owner, page });
+            }
+            let note = &mut self.oracle.frames[pfn as usize];
+            (note.obligation, note.owner, note.page) = (part.first, c as u32, part.start + n);
+        }
+        self.push(c, part);
+    }
+
+    /// A table entry was taken away or replaced.
+    pub(crate) fn open_table(&mut self, c: usize, root: u32, va: u64, level: u8) {
+        let cut = self.oracle.next_cut;
+        let open = self.holders(root, cut);
+        if open.is_empty() {
+            return;
+        }
+        let pages = 1u64 << (9 * (u32::from(level) - 1));
+        let n = self.oracle.next;
+        self.oracle.next += 1;
+        let (start, end) = (va >> 12, (va >> 12) + pages);
+        let part =
+            Part { root, start, end, first: n, last: n, level, table: true, harmless: false, frame: 0, deferred: false, open };
+        self.push(c, part);
+    }
+
+    fn push(&mut self, c: usize, part: Part) {
+        let parts = &mut self.oracle.parts[c];
+        if let Some(last) = parts.last_mut() {
+            let alike = last.root == part.root
+                && last.level == part.level
+                && !last.table
+                && !part.table
+                && !last.harmless
+                && !part.harmless
+                && last.open == part.open;
+            if alike && last.end == part.start && last.last + 1 == part.first {
+                last.end = part.end;
+                last.last = part.last;
+                return;
+            }
+        }
+        parts.push(part);
+        self.oracle.open += 1;
+    }
+
+    fn is_open(&self, owner: u32, obligation: u32, page: u64) -> bool {
+        self.open_part(owner, obligation, page).is_some()
+    }
+
+    fn open_part(&self, owner: u32, obligation: u32, page: u64) -> Option<&Part> {
+        let parts = &self.oracle.parts[owner as usize];
+        parts.iter().find(|p| (p.first..=p.last).contains(&obligation) && (p.start..p.end).contains(&page))
+    }
+
+    /// CPUs that may still translate to a frame through what was taken away, if any.
+    pub(crate) fn obligation_on(&self, pfn: u64) -> Option<CpuMask> {
+        let note = self.oracle.frames[pfn as usize];
+        let first = self.open_part(note.owner, note.obligation, note.page);
+        let extra = || {
+            let mut of_frame = self.oracle.extra.iter().filter(|e| e.pfn == pfn);
+            of_frame.find_map(|e| self.open_part(e.owner, e.obligation, e.page))
+        };
+        first.or_else(extra).map(|p| p.open)
+    }
+
+    /// The open obligation that covers a page for a CPU; one that is not deferred if there is a choice.
+    pub(crate) fn excuse(&self, cpu: usize, root: u32, page: u64) -> Option<&Part> {
+        if self.oracle.open == 0 {
+            return None;
+        }
+        let covers = |p: &&Part| p.root == root && (p.start..p.end).contains(&page) && p.open.contains(cpu);
+        let all = || self.oracle.parts.iter().flatten().filter(covers);
+        all().find(|p| !p.deferred).or_else(|| all().next())
+    }
+
+    /// An invalidation ran on a CPU: closes what it covers there.
+    pub(crate) fn close(&mut self, cpu: usize, scope: Scope) {
+        let (ctx, span, step) = match scope {
+            Scope::Page(ctx, va) => (Some(ctx.0), Some((va.page(), va.page() + 1)), 1),
+            Scope::Range(ctx, range, level) => (Some(ctx.0), Some((range.start().page(), range.end().page())), level.0),
+            Scope::Space(ctx) => (Some(ctx.0), None, 1),
+            Scope::All => (None, None, 1),
+        };
+        let loaded = self.cpus[cpu].root;
+        if span.is_none() {
+            let roots = &mut self.oracle.roots;
+            self.cpus[cpu].roots.retain_mut(|r| {
+                if ctx.is_some_and(|ctx| r.ctx != ctx) {
+                    return true;
+                }
+                (r.missed, r.missed_cut) = (false, 0);
+                let keep = Some(r.root) == loaded;
+                if !keep {
+                    roots[r.root as usize].cpus.remove(cpu);
+                }
+                keep
+            });
+            if ctx.is_none_or(|ctx| ctx == self.cpus[cpu].ctx) {
+                self.cpus[cpu].suspect = false;
+            }
+        }
+        if self.oracle.open == 0 {
+            return;
+        }
+        let held: Vec<u32> = self.cpus[cpu].roots.iter().filter(|r| ctx.is_none_or(|ctx| r.ctx == ctx)).map(|r| r.root).collect();
+        for parts in &mut self.oracle.parts {
+            let mut n = 0;
+            while n < parts.len() {
+                let p = &parts[n];
+                // A root that is no longer held here was dropped with everything it translated.
+                let concerned = held.contains(&p.root) || span.is_none() && !self.cpus[cpu].roots.iter().any(|r| r.root == p.root);
+                if !p.open.contains(cpu) || !concerned {
+                    n += 1;
+                    continue;
+                }
+                let (start, end) = match span {
+                    None => (p.start, p.end),
+                    Some((start, end)) if p.table => if start < p.end && p.start < end { (p.start, p.end) } else { (0, 0) },
+                    Some(_) if p.level < step => (0, 0),
+                    Some((start, end)) => {
+                        let pages = 1u64 << (9 * (p.level - 1));
+                        (p.start.max(start & !(pages - 1)), p.end.min((end + pages - 1) & !(pages - 1)))
+                    }
+                };
+                if start >= end {
+                    n += 1;
+                    continue;
+                }
+                let whole = parts[n].clone();
+                parts[n].open.remove(cpu);
+                (parts[n].start, parts[n].end) = (start, end);
+                parts[n].frame += if whole.harmless { start - whole.start } else { 0 };
+                for (start, end) in [(whole.start, start), (end, whole.end)] {
+                    if start < end {
+                        let frame = if whole.harmless { whole.frame + (start - whole.start) } else { 0 };
+                        parts.push(Part { start, end, frame, ..whole.clone() });
+                        self.oracle.open += 1;
+                    }
+                }
+                if parts[n].open.is_empty() {
+                    parts.swap_remove(n);
+                    self.oracle.open -= 1;
+                } else {
+                    n += 1;
+                }
+            }
+        }
+    }
+
+    /// A verb returns: everything it opened must be closed, or be deferred by declaration.
+    pub(crate) fn verb_returns(&mut self, c: usize) {
+        for n in 0..self.oracle.parts[c].len() {
+            let p = self.oracle.parts[c][n].clone();
+            if p.deferred {
+                continue;
+            }
+            let mut frames = p.frame..p.frame + (p.end - p.start);
+            if p.harmless && frames.all(|f| self.oracle.uses[f as usize] == Use::Pending as u8) {
+                self.oracle.parts[c][n].deferred = true;
+                continue;
+            }
+            let what = if p.table { "a table" } else { "translations" };
+            let why = format!(
+                "the call returns, and CPUs {:?} may still hold {what} of {:#x}..{:#x}: no covering flush ran there since the entry changed",
+                p.open,
+                p.start << 12,
+                p.end << 12
+            );
+            return self.fail(c, Rule::OpenObligation, Some(p.start << 12), None, why);
+        }
+    }
+}

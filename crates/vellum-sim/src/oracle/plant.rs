@@ -1,0 +1,64 @@
+//! Bugs to plant, so that tests can show the oracle finding them.
+//!
+//! A planted bug changes what the machine does or is told, never what the oracle knows of the law. Each stands for a mistake in
+//! a kernel or in hardware.
+
+use vellum::addr::{Order, Pfn};
+use vellum::machine::Use;
+
+use crate::format::{Format, Meaning};
+use crate::machine::State;
+
+/// A mistake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// Remote flushes reach only the CPU that asks.
+    SkippedRemoteFlush,
+    /// Local flushes do nothing.
+    SkippedLocalFlush,
+    /// A frame is given back the moment its entry is removed, before the flush.
+    EarlyFree,
+    /// Write-protecting a page leaves it writable.
+    WritableShared,
+    /// Invalidations are acknowledged and drop nothing (a stale read follows).
+    DeafTlb,
+    /// One frame is never given back.
+    Leak,
+    /// Clearing does nothing.
+    SkippedClear,
+    /// Copying does nothing.
+    SkippedCopy,
+    /// Walks begun before an invalidation fill the TLB after it.
+    LateFill,
+}
+
+impl<F: Format> State<F> {
+    /// [`Bug::WritableShared`]: a store that takes the right to write away is lost.
+    pub(crate) fn keeps_writable(&mut self, old: u64, new: u64, table: u64) -> bool {
+        if self.bug != Some(Bug::WritableShared) {
+            return false;
+        }
+        let level = self.oracle.tables[table as usize].level.max(1);
+        let lost = match (F::meaning(old, level), F::meaning(new, level)) {
+            (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) => a == b && ra.write && !rb.write,
+            _ => false,
+        };
+        self.planted += u64::from(lost);
+        lost
+    }
+
+    /// [`Bug::EarlyFree`]: the frame of an entry that was just removed is given back at once.
+    pub(crate) fn after_store(&mut self, c: usize, old: u64, new: u64, table: u64) {
+        let level = self.oracle.tables[table as usize].level;
+        if self.bug != Some(Bug::EarlyFree) || level != 1 {
+            return;
+        }
+        if let (Meaning::Leaf(frame, _), Meaning::Absent) = (F::meaning(old, 1), F::meaning(new, 1))
+            && self.oracle.uses[(frame >> 12) as usize] == Use::Data as u8
+            && self.oracle.frames[(frame >> 12) as usize].maps == 0
+        {
+            self.planted += 1;
+            self.frame_event(c, Pfn(frame >> 12), Order::BASE, Use::Free);
+        }
+    }
+}

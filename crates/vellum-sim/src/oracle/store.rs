@@ -1,0 +1,204 @@
+//! What an entry store takes away, and from whom.
+//!
+//! Each store into a node of a known tree is classified by what hardware reads before and after it. What is only given
+//! (absent to present, more rights) can leave nothing stale, since neither format here caches absence. What is taken away marks the cached
+//! entries that depend on it, on every CPU that may hold the tree, and opens an obligation.
+
+use vellum::machine::Use;
+
+use super::Rule;
+use super::stop::Note;
+use crate::format::{Format, Meaning, Rights};
+use crate::machine::State;
+
+impl<F: Format> State<F> {
+    /// The library wrote an entry.
+    pub(crate) fn stored(&mut self, c: usize, table: u64, slot: usize, old: u64, new: u64) {
+        self.note(c, Note::Store { table, slot, old, new });
+        let note = &mut self.oracle.tables[table as usize];
+        note.stores = note.stores.wrapping_add(1);
+        let note = *note;
+        if note.level == 0 || old == new {
+            return;
+        }
+        let (level, root) = (note.level, note.root - 1);
+        let va = note.va + ((slot as u64) << (12 + 9 * (u32::from(level) - 1)));
+        let source = table << 12 | (slot as u64) << 3;
+        match (F::meaning(old, level), F::meaning(new, level)) {
+            (_, Meaning::Malformed) => self.malformed(c, new, level, va),
+            (Meaning::Absent | Meaning::Malformed, Meaning::Absent) => {}
+            (Meaning::Absent | Meaning::Malformed, Meaning::Leaf(frame, rights)) => {
+                self.made_after_break(c, root, va, level, frame);
+                self.leaf_comes(c, frame, level, rights, va, root);
+            }
+            (Meaning::Absent | Meaning::Malformed, Meaning::Table(child, _)) => {
+                self.made_after_break(c, root, va, level, u64::MAX);
+                self.link(c, child >> 12, level - 1, va, root);
+            }
+            (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) if a == b => self.rights_change(c, root, va, level, source, a, ra, rb),
+            (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) => {
+                let equal = || (0..1u64 << (9 * (level - 1))).all(|n| self.contents.equal((a >> 12) + n, (b >> 12) + n));
+                if self.mmu.break_before_make && (ra.write || rb.write || !equal()) {
+                    let why = format!("the entry goes from frame {:#x} to {:#x} while it is live, and not read-only with equal bytes", a >> 12, b >> 12);
+                    return self.fail(c, Rule::BreakBeforeMake, Some(va), Some(b >> 12), why);
+                }
+                self.leaf_goes(a, level, ra.write);
+                self.mark_leaf(root, va, level, source);
+                self.open_leaf(c, root, va, level, a, ra);
+                self.leaf_comes(c, b, level, rb, va, root);
+            }
+            (Meaning::Leaf(frame, rights), after) => {
+                self.leaf_goes(frame, level, rights.write);
+                self.mark_leaf(root, va, level, source);
+                if let (Meaning::Table(..), true) = (after, self.mmu.break_before_make) {
+                    return self.fail(c, Rule::Size, Some(va), Some(frame >> 12), "a live block becomes a table without break-before-make".into());
+                }
+                self.open_leaf(c, root, va, level, frame, rights);
+                if let Meaning::Table(child, _) = after {
+                    self.link(c, child >> 12, level - 1, va, root);
+                }
+            }
+            (Meaning::Table(a, _), Meaning::Table(b, _)) if a == b => {}
+            (Meaning::Table(child, _), after) => {
+                if after != Meaning::Absent && self.mmu.break_before_make {
+                    return self.fail(c, Rule::Size, Some(va), Some(child >> 12), "a live table is replaced without break-before-make".into());
+                }
+                self.oracle.next_cut += 1;
+                self.mark_below(root, va, level);
+                self.open_table(c, root, va, level);
+                self.unlink(c, child >> 12);
+                match after {
+                    Meaning::Leaf(frame, rights) => self.leaf_comes(c, frame, level, rights, va, root),
+                    Meaning::Table(next, _) => self.link(c, next >> 12, level - 1, va, root),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// The same frame under other rights or marks.
+    #[expect(clippy::too_many_arguments, reason = "one store, all of whose sides matter")]
+    fn rights_change(&mut self, c: usize, root: u32, va: u64, level: u8, source: u64, frame: u64, old: Rights, new: Rights) {
+        if old.write != new.write {
+            self.count_writers(frame, level, if new.write { 1 } else { u32::MAX });
+            if new.write {
+                self.writable(c, frame, level, va);
+            }
+        }
+        let fewer = old.write && !new.write || old.exec && !new.exec || old.user && !new.user;
+        // Only a writable page has a dirty mark: what goes with the right to write is counted there.
+        let cleaned = old.write && new.write && old.dirty && !new.dirty;
+        if fewer || cleaned {
+            self.mark_leaf(root, va, level, source);
+            self.open_leaf(c, root, va, level, frame, old);
+        }
+    }
+
+    /// Under break-before-make, nothing new may stand where an old translation can live.
+    fn made_after_break(&mut self, c: usize, root: u32, va: u64, level: u8, frame: u64) {
+        if !self.mmu.break_before_make || self.oracle.open == 0 {
+            return;
+        }
+        let (start, end) = (va >> 12, (va >> 12) + (1u64 << (9 * (u32::from(level) - 1))));
+        let old = self.oracle.parts.iter().flatten().find(|p| p.root == root && p.start < end && start < p.end && !p.deferred);
+        let Some(old) = old else { return };
+        let same = frame != u64::MAX && old.level == level && !old.table && {
+            let note = &self.oracle.frames[(frame >> 12) as usize];
+            (old.first..=old.last).contains(&note.obligation) && note.page == start
+        };
+        if !same {
+            let why = format!("a new translation is made while CPUs {:?} may still hold the old one", old.open);
+            self.fail(c, Rule::BreakBeforeMake, Some(va), None, why);
+        }
+    }
+
+    /// A leaf becomes visible to hardware.
+    pub(crate) fn leaf_comes(&mut self, c: usize, frame: u64, level: u8, rights: Rights, va: u64, root: u32) {
+        let pages = 1u64 << (9 * (level - 1));
+        let first = frame >> 12;
+        if first + pages > self.ram.frames() {
+            return self.malformed(c, frame, level, va);
+        }
+        let _ = root;
+        for pfn in first..first + pages {
+            let used = self.oracle.uses[pfn as usize];
+            if used == Use::Zero as u8 {
+                if rights.write {
+                    return self.fail(c, Rule::Zero, Some(va), Some(pfn), "the shared zero frame is mapped writable".into());
+                }
+                if !self.contents.is_zero(pfn) {
+                    return self.fail(c, Rule::Zero, Some(va), Some(pfn), "the shared zero frame is mapped and is not known to be zero".into());
+                }
+            } else if used != Use::Data as u8 {
+                let used = super::frames::use_of(used);
+                return self.fail(c, Rule::FrameState, Some(va), Some(pfn), format!("an entry maps a frame that is {used:?}"));
+            } else if self.contents.is_foreign(pfn) {
+                let why = "it is mapped before it was cleared or fully overwritten: its last owner's bytes are in it".into();
+                return self.fail(c, Rule::Dirty, Some(va), Some(pfn), why);
+            }
+            let note = &mut self.oracle.frames[pfn as usize];
+            note.maps += 1;
+            note.writers += u32::from(rights.write);
+        }
+        self.writable(c, frame, level, va);
+    }
+
+    /// Hardware no longer finds a leaf.
+    pub(crate) fn leaf_goes(&mut self, frame: u64, level: u8, write: bool) {
+        for pfn in frame >> 12..(frame >> 12) + (1u64 << (9 * (level - 1))) {
+            let note = &mut self.oracle.frames[pfn as usize];
+            note.maps = note.maps.wrapping_sub(1);
+            note.writers = note.writers.wrapping_sub(u32::from(write));
+        }
+    }
+
+    fn count_writers(&mut self, frame: u64, level: u8, by: u32) {
+        for pfn in frame >> 12..(frame >> 12) + (1u64 << (9 * (level - 1))) {
+            let note = &mut self.oracle.frames[pfn as usize];
+            note.writers = note.writers.wrapping_add(by);
+        }
+    }
+
+    /// Stops the run if a frame that is mapped more than once can be written through one of its mappings.
+    fn writable(&mut self, c: usize, frame: u64, level: u8, va: u64) {
+        for pfn in frame >> 12..(frame >> 12) + (1u64 << (9 * (level - 1))) {
+            let note = &self.oracle.frames[pfn as usize];
+            if note.maps > 1 && note.writers > 0 {
+                let why = format!("{} entries map it and {} of them may write it", note.maps, note.writers);
+                return self.fail(c, Rule::Shared, Some(va), Some(pfn), why);
+            }
+        }
+    }
+
+    /// Marks what CPUs hold of one leaf.
+    fn mark_leaf(&mut self, root: u32, va: u64, level: u8, source: u64) {
+        let bytes = 1u64 << (12 + 9 * (u32::from(level) - 1));
+        for cpu in self.oracle.roots[root as usize].cpus.iter() {
+            let mut marked = 0;
+            for tlb in self.cpus[cpu].tlbs() {
+                marked += if level == 1 { tlb.mark_stale(va, source) } else { tlb.mark_stale_range(va, bytes, |e| e.source == source) };
+            }
+            if marked > 0 {
+                self.cpus[cpu].forget();
+            }
+        }
+        for w in &mut self.in_flight {
+            w.stale |= w.sources[..w.read].contains(&source);
+        }
+    }
+
+    /// Marks what CPUs hold of everything below one table entry.
+    fn mark_below(&mut self, root: u32, va: u64, level: u8) {
+        let bytes = 1u64 << (12 + 9 * (u32::from(level) - 1));
+        for cpu in self.oracle.roots[root as usize].cpus.iter() {
+            for tlb in self.cpus[cpu].tlbs() {
+                tlb.mark_stale_range(va, bytes, |e| e.tag == root);
+            }
+            self.cpus[cpu].walk_cache.mark_stale_range(va, bytes, |e| e.tag == root && e.level <= level);
+            self.cpus[cpu].forget();
+        }
+        for w in &mut self.in_flight {
+            w.stale |= w.root == root && w.level < level && w.va >= va && w.va < va + bytes;
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Which table nodes hang in which tree.
+//!
+//! A root is known from its first load; from then on every node linked below it is known by the address it starts at, its
+//! level and its root, because links are made by entry stores. A node built before it is linked is scanned once, when it is. A
+//! node that is cut off is scanned again: whatever was present in it can still be cached, so each leaf opens an obligation.
+
+use vellum::machine::{CpuMask, Use};
+
+use super::Rule;
+use crate::format::{Format, Meaning};
+use crate::machine::State;
+use crate::machine::lazy::Plain;
+
+/// A node's place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TableNote {
+    /// First address it translates.
+    pub va: u64,
+    /// The cut that took it out of its tree, 0 while it hangs in one or was never in one.
+    pub cut: u64,
+    /// Index of its root plus 1, 0 while it hangs in no known tree. Kept after a cut.
+    pub root: u32,
+    /// Entry stores so far.
+    pub stores: u32,
+    /// Level; 0 while it hangs in no known tree.
+    pub level: u8,
+}
+
+// SAFETY: integers.
+unsafe impl Plain for TableNote {}
+
+/// A tree.
+#[derive(Clone, Debug)]
+pub(crate) struct RootNote {
+    /// Frame of the root node.
+    pub table: u64,
+    /// CPUs that may hold translations of it.
+    pub cpus: CpuMask,
+}
+
+impl<F: Format> State<F> {
+    /// Index of the root at a frame; a new one is scanned and remembered.
+    pub(crate) fn root_index(&mut self, c: usize, table: u64) -> u32 {
+        let note = self.oracle.tables[table as usize];
+        if note.level == self.mmu.levels && note.root != 0 && note.cut == 0 {
+            return note.root - 1;
+        }
+        let index = self.oracle.roots.len() as u32;
+        self.oracle.roots.push(RootNote { table, cpus: CpuMask::EMPTY });
+        self.link(c, table, self.mmu.levels, 0, index);
+        index
+    }
+
+    /// A node, with all below it, becomes part of a tree.
+    pub(crate) fn link(&mut self, c: usize, table: u64, level: u8, va: u64, root: u32) {
+        if table >= self.ram.frames() || self.oracle.uses[table as usize] != Use::Table as u8 {
+            return self.fail(c, Rule::FrameState, Some(va), Some(table), format!("an entry of level {} names a table that is none", level + 1));
+        }
+        let note = &mut self.oracle.tables[table as usize];
+        if note.level != 0 {
+            let why = format!("the table is linked at {va:#x} while it is linked at {:#x}", note.va);
+            return self.fail(c, Rule::FrameState, Some(va), Some(table), why);
+        }
+        *note = TableNote { va, cut: 0, root: root + 1, stores: note.stores, level };
+        for slot in 0..512u64 {
+            let raw = self.ram.load(table << 12 | slot << 3);
+            if raw & 1 == 0 {
+                continue;
+            }
+            let at = va + (slot << (12 + 9 * (u32::from(level) - 1)));
+            match F::meaning(raw, level) {
+                Meaning::Absent => {}
+                Meaning::Leaf(frame, rights) => self.leaf_comes(c, frame, level, rights, at, root),
+                Meaning::Table(child, _) if level > 1 => self.link(c, child >> 12, level - 1, at, root),
+                _ => return self.malformed(c, raw, level, at),
+            }
+            if self.stop.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// A node, with all below it, leaves its tree. What was present in it may be cached: obligations open.
+    pub(crate) fn unlink(&mut self, c: usize, table: u64) {
+        let note = self.oracle.tables[table as usize];
+        if note.level == 0 || note.root == 0 {
+            return;
+        }
+        let root = note.root - 1;
+        self.oracle.tables[table as usize] = TableNote { level: 0, cut: self.oracle.next_cut, ..note };
+        for slot in 0..512u64 {
+            let source = table << 12 | slot << 3;
+            let raw = self.ram.load(source);
+            if raw & 1 == 0 {
+                continue;
+            }
+            let va = note.va + (slot << (12 + 9 * (u32::from(note.level) - 1)));
+            match F::meaning(raw, note.level) {
+                Meaning::Leaf(frame, rights) => {
+                    self.leaf_goes(frame, note.level, rights.write);
+                    self.open_leaf(c, root, va, note.level, frame, rights);
+                }
+                Meaning::Table(child, _) => {
+                    self.open_table(c, root, va, note.level);
+                    self.unlink(c, child >> 12);
+                }
+                Meaning::Absent | Meaning::Malformed => {}
+            }
+        }
+    }
+
+    /// Whether hardware can no longer reach a table frame; stops the run if it can.
+    pub(crate) fn table_may_go(&mut self, c: usize, pfn: u64) -> bool {
+        let note = self.oracle.tables[pfn as usize];
+        let mut why = None;
+        if note.level != 0 {
+            let root = &self.oracle.roots[note.root as usize - 1];
+            if root.table != pfn && !root.cpus.is_empty() {
+                why = Some(format!("it is still linked in a tree that CPUs {:?} may walk", root.cpus));
+            }
+        }
+        for (n, cpu) in self.cpus.iter().enumerate() {
+            if cpu.root.is_some_and(|r| self.oracle.roots[r as usize].table == pfn) {
+                why = Some(format!("CPU {n} has it loaded as its root"));
+            }
+            let held = cpu.roots.iter().any(|r| r.root + 1 == note.root);
+            if held && cpu.walk_cache.iter().any(|w| w.table >> 12 == pfn || w.source >> 12 == pfn) {
+                why = Some(format!("CPU {n} holds it in its walk cache"));
+            }
+            if cpu.roots.iter().any(|r| r.root + 1 == note.root && note.cut != 0 && r.missed_cut != 0 && r.missed_cut <= note.cut) {
+                why = Some(format!("CPU {n} was not flushed since it was cut, and keeps that context"));
+            }
+        }
+        if self.in_flight.iter().any(|w| w.table >> 12 == pfn) {
+            why = Some("a walk is under way in it".into());
+        }
+        if let Some(why) = why {
+            self.fail(c, Rule::FreedTable, Some(note.va), Some(pfn), why);
+            return false;
+        }
+        let note = &mut self.oracle.tables[pfn as usize];
+        (note.level, note.cut, note.root) = (0, 0, 0);
+        true
+    }
+
+    pub(crate) fn malformed(&mut self, c: usize, raw: u64, level: u8, va: u64) {
+        self.fail(c, Rule::Malformed, Some(va), None, format!("entry {raw:#x} of level {level} has a reserved bit set or names memory that does not exist"));
+    }
+}

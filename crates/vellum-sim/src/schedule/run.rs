@@ -1,0 +1,164 @@
+//! Running closures as CPUs.
+//!
+//! [`SimMachine::run`] starts one coroutine for each CPU it is given a closure for, and lets them take turns until all have returned or the
+//! oracle stops the run. A stopped run is not resumed and not unwound: the coroutines, with the library's locks held
+//! somewhere on their stacks, are leaked, since dropping a half-done protocol would only hide what happened.
+
+use core::mem::ManuallyDrop;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult};
+
+use crate::cpu::Cpu;
+use crate::format::Format;
+use crate::machine::SimMachine;
+use crate::oracle::{Rule, Stop};
+
+/// Bytes of a coroutine's stack.
+const STACK: usize = 1 << 20;
+
+/// What a run took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// From the earliest start to the last end, in cycles.
+    pub cycles: u64,
+}
+
+type Task<'env, F> = Box<dyn FnOnce(&Cpu<'env, F>) + 'env>;
+
+/// The closures of a run being set up.
+pub struct Run<'env, F: Format> {
+    tasks: Vec<(usize, Task<'env, F>)>,
+}
+
+impl<'env, F: Format> Run<'env, F> {
+    /// Runs `program` on a CPU. At most one on each.
+    pub fn spawn(&mut self, cpu: usize, program: impl FnOnce(&Cpu<'env, F>) + 'env) {
+        self.tasks.push((cpu, Box::new(program)));
+    }
+}
+
+struct Started {
+    cpu: usize,
+    coroutine: ManuallyDrop<Coroutine<(), (), (), DefaultStack>>,
+    done: bool,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if self.done {
+            // SAFETY: dropped once, here; a coroutine that returned has nothing left to unwind. One that has not is leaked with its
+            // stack, so nothing on the stack is ever reused.
+            unsafe { ManuallyDrop::drop(&mut self.coroutine) }
+        }
+    }
+}
+
+impl<F: Format> SimMachine<F> {
+    /// Runs the closures that `setup` spawns, each on its CPU, until all have returned; or says why the run was stopped. A panic
+    /// in a closure goes through to the caller.
+    pub fn run<'env>(&'env self, setup: impl FnOnce(&mut Run<'env, F>)) -> Result<Outcome, Stop> {
+        assert!(self.yielder.get().is_null(), "run is called from inside a run");
+        let mut run = Run { tasks: Vec::new() };
+        setup(&mut run);
+        let mut all = Vec::new();
+        for (cpu, task) in run.tasks {
+            assert!(cpu < self.topology.cpus, "CPU {cpu} of {}", self.topology.cpus);
+            assert!(!all.iter().any(|s: &Started| s.cpu == cpu), "two programs on CPU {cpu}");
+            all.push(self.start(cpu, task));
+        }
+        let outside = self.current.get();
+        let start = all.iter().map(|s| self.clock(s.cpu)).min().unwrap_or(0);
+        for s in &all {
+            self.state.with(|st| st.cpus[s.cpu].running = true);
+        }
+        let result = self.turns(&mut all);
+        for s in &all {
+            self.state.with(|st| st.cpus[s.cpu].running = false);
+        }
+        self.current.set(outside);
+        result?;
+        let end = all.iter().map(|s| self.clock(s.cpu)).max().unwrap_or(start);
+        Ok(Outcome { cycles: end - start })
+    }
+
+    /// Runs one closure on one CPU and returns what it returns.
+    pub fn solo<'env, T: 'env>(&'env self, cpu: usize, program: impl FnOnce(&Cpu<'env, F>) -> T + 'env) -> Result<T, Stop> {
+        let result = std::rc::Rc::new(core::cell::Cell::new(None));
+        let slot = result.clone();
+        self.run(move |run| run.spawn(cpu, move |c| slot.set(Some(program(c)))))?;
+        match result.take() {
+            Some(value) => Ok(value),
+            None => Err(Stop {
+                rule: Rule::Contract,
+                cpu,
+                va: None,
+                pfn: None,
+                explanation: "the program ended without a result".into(),
+                clock: self.clock(cpu),
+                seed: 0,
+                events: Vec::new(),
+            }),
+        }
+    }
+
+    fn start<'env>(&'env self, cpu: usize, task: Task<'env, F>) -> Started {
+        let body = move |yielder: &corosensei::Yielder<(), ()>, ()| {
+            self.yielder.set(yielder);
+            self.current.set(cpu);
+            task(&Cpu::new(self, cpu));
+        };
+        let stack = DefaultStack::new(STACK).expect("address space for a coroutine's stack");
+        // SAFETY: the closure borrows for 'env, which outlives this call of `run`; a coroutine does not outlive `run` except leaked, and
+        // then it is never resumed.
+        let coroutine = unsafe { Coroutine::with_stack_unchecked(stack, body) };
+        Started { cpu, coroutine: ManuallyDrop::new(coroutine), done: false }
+    }
+
+    fn turns(&self, all: &mut [Started]) -> Result<(), Stop> {
+        loop {
+            let (chosen, stop) = self.state.with(|s| {
+                if let Some(stop) = s.stop.take() {
+                    s.dead = true;
+                    return (None, Some(stop));
+                }
+                let chosen = s.choose();
+                if let Some(c) = chosen {
+                    if s.last_cpu != c {
+                        s.cpus[c].forget_lines();
+                        s.last_cpu = c;
+                    }
+                    s.set_until(c);
+                }
+                (chosen, None)
+            });
+            if let Some(stop) = stop {
+                return Err(*stop);
+            }
+            let Some(cpu) = chosen else { return Ok(()) };
+            let Some(started) = all.iter_mut().find(|s| s.cpu == cpu) else { return Ok(()) };
+            self.current.set(cpu);
+            let result = {
+                let _outside = Outside(self);
+                started.coroutine.resume(())
+            };
+            if let CoroutineResult::Return(()) = result {
+                started.done = true;
+                self.state.with(|s| {
+                    s.cpus[cpu].running = false;
+                    s.serve(cpu, true);
+                    s.cpus[cpu].until = crate::memory::Ticks::MAX;
+                });
+            }
+        }
+    }
+}
+
+/// Back outside of coroutines, by whatever way.
+struct Outside<'a, F: Format>(&'a SimMachine<F>);
+
+impl<F: Format> Drop for Outside<'_, F> {
+    fn drop(&mut self) {
+        self.0.yielder.set(core::ptr::null());
+    }
+}

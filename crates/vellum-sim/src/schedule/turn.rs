@@ -1,0 +1,123 @@
+//! The places where a turn may end.
+
+use crate::cpu::Account;
+use crate::format::Format;
+use crate::machine::{SimMachine, State};
+use crate::memory::Ticks;
+use crate::oracle::Rule;
+
+/// Rounds of waiting, over all CPUs, after which nothing can be expected to end it.
+const HOPELESS: u64 = 4_000_000;
+
+impl<F: Format> State<F> {
+    /// The clock of the running CPU that is furthest behind, `c` left out.
+    fn next_clock(&self, c: usize) -> Option<Ticks> {
+        let others = self.cpus.iter().enumerate().filter(|(n, cpu)| *n != c && cpu.running);
+        others.map(|(_, cpu)| cpu.core.now()).min()
+    }
+
+    /// Works out until when a CPU may run undisturbed.
+    pub(crate) fn set_until(&mut self, c: usize) {
+        let until = if self.hunting {
+            Ticks::ZERO
+        } else {
+            let next = self.next_clock(c).map_or(Ticks::MAX, |t| t + self.quantum);
+            self.cpus[c].requests.iter().map(|r| r.due).min().map_or(next, |due| due.min(next))
+        };
+        self.cpus[c].until = until;
+    }
+
+    /// The CPU to run next, if any is left.
+    pub(crate) fn choose(&mut self) -> Option<usize> {
+        let running = self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.running);
+        if self.hunting {
+            let count = running.clone().count() as u64;
+            let n = if count == 0 { return None } else { self.rng.below(count) };
+            return self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.running).nth(n as usize).map(|(c, _)| c);
+        }
+        running.min_by_key(|(c, cpu)| (cpu.core.now(), *c)).map(|(c, _)| c)
+    }
+
+    /// The clock reached `until`: serves what is due and says whether the turn ends.
+    #[inline(never)]
+    fn breathe(&mut self, c: usize) -> bool {
+        self.serve(c, false);
+        if self.hunting {
+            self.speculate();
+            return self.rng.one_in(3);
+        }
+        self.set_until(c);
+        let cpu = &self.cpus[c];
+        cpu.core.now() >= cpu.until
+    }
+
+    /// One round of a wait loop.
+    fn wait_round(&mut self, c: usize, account: Account) {
+        self.serve(c, true);
+        self.idle_rounds += 1;
+        if self.idle_rounds > HOPELESS {
+            let waiting: Vec<_> = self.cpus.iter().enumerate().filter(|(_, s)| s.running).map(|(n, _)| n).collect();
+            return self.fail(c, Rule::Livelock, None, None, format!("CPUs {waiting:?} have waited {HOPELESS} rounds and nothing happened"));
+        }
+        let pause = self.costs.pause.max(Ticks(1));
+        let next = if self.hunting { None } else { self.next_clock(c) };
+        let cpu = &mut self.cpus[c];
+        let before = cpu.switch(account);
+        let now = cpu.core.now();
+        // If all others are ahead, nothing can change before they run: the clock jumps to theirs.
+        let to = next.map_or(now + pause, |t| (t + Ticks(1)).max(now + pause));
+        cpu.core.advance_to(to);
+        cpu.switch(before);
+        if self.hunting {
+            self.speculate();
+        }
+    }
+}
+
+impl<F: Format> SimMachine<F> {
+    /// A machine call: requests are served and the turn may end.
+    #[inline]
+    pub(crate) fn point(&self) {
+        let c = self.current.get();
+        let due = self.state.with(|s| s.cpus[c].core.now() >= s.cpus[c].until);
+        if due {
+            self.breathe();
+        }
+    }
+
+    /// A place that only matters to those who look for races.
+    #[inline]
+    pub(crate) fn point_if_hunting(&self) {
+        if self.state.with(|s| s.hunting) {
+            self.point();
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn breathe(&self) {
+        if self.yielder.get().is_null() {
+            return;
+        }
+        if self.act(|s, c| s.breathe(c)) {
+            self.suspend();
+        }
+    }
+
+    /// One round of a wait loop: serves every request of this CPU, lets time pass, lets others run.
+    pub(crate) fn pause(&self, account: Account) {
+        self.act(|s, c| s.wait_round(c, account));
+        if !self.yielder.get().is_null() {
+            self.suspend();
+        }
+    }
+
+    /// Ends this coroutine's turn; comes back when it is chosen again.
+    pub(crate) fn suspend(&self) {
+        let (yielder, c) = (self.yielder.get(), self.current.get());
+        // SAFETY: not null, so set by the coroutine that runs now to its own yielder, which lives as long as the coroutine's
+        // stack; suspending from anywhere on that stack is what it is for.
+        unsafe { (*yielder).suspend(()) };
+        self.yielder.set(yielder);
+        self.current.set(c);
+    }
+}

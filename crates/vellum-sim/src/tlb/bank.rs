@@ -1,0 +1,434 @@
+//! One array of a TLB or walk cache: sets and ways under true LRU.
+//!
+//! A key is one word: valid, class (page size or level), context, page number. Up to 16 ways are searched by comparing every key of
+//! the set; fully associative arrays of 32 or 64 ways, common in first-level TLBs, are searched through a hash chain, or a miss
+//! would cost 64 comparisons. Set and chain depend on class and page number alone, so that "this page in any
+//! context" is found as fast as in one. The most recent way of a set is tried first and then needs no reordering.
+//!
+//! The order of use is a doubly linked list a set. Rejected: moving entries as the caches do (they are 40 bytes here), and time
+//! stamps (a scan of all ways for each eviction).
+
+use crate::cache::Divider;
+
+const NONE: u16 = u16::MAX;
+const EMPTY: u64 = 0;
+/// More ways than this are searched through hash chains.
+const SCANNED_WAYS: usize = 16;
+const PAGE_BITS: u32 = 45;
+const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
+
+/// Most entries of one bank of a TLB or walk cache.
+pub const MAX_ENTRIES: u32 = 1 << 15;
+
+/// The key of a page number in a class (0 to 3) and context.
+#[inline(always)]
+pub(crate) fn key(class: u8, ctx: u16, page: u64) -> u64 {
+    1 << 63 | (class as u64) << 61 | (ctx as u64) << PAGE_BITS | (page & PAGE_MASK)
+}
+
+/// Key without its context.
+#[inline(always)]
+fn place(key: u64) -> u64 {
+    key & !((u16::MAX as u64) << PAGE_BITS)
+}
+
+#[derive(Clone, Debug)]
+struct Order {
+    newer: Vec<u16>,
+    older: Vec<u16>,
+    newest: Vec<u16>,
+    oldest: Vec<u16>,
+}
+
+impl Order {
+    fn new(sets: usize, ways: usize) -> Order {
+        let slots = (sets * ways) as u16;
+        let first = |slot: u16| (slot as usize).is_multiple_of(ways);
+        Order {
+            newer: (0..slots).map(|s| if first(s) { NONE } else { s - 1 }).collect(),
+            older: (0..slots).map(|s| if first(s + 1) { NONE } else { s + 1 }).collect(),
+            newest: (0..sets).map(|set| (set * ways) as u16).collect(),
+            oldest: (0..sets).map(|set| (set * ways + ways - 1) as u16).collect(),
+        }
+    }
+
+    #[inline]
+    fn unlink(&mut self, set: usize, slot: usize) {
+        let (newer, older) = (self.newer[slot], self.older[slot]);
+        match newer {
+            NONE => self.newest[set] = older,
+            n => self.older[n as usize] = older,
+        }
+        match older {
+            NONE => self.oldest[set] = newer,
+            o => self.newer[o as usize] = newer,
+        }
+    }
+
+    #[inline]
+    fn make_newest(&mut self, set: usize, slot: usize) {
+        if self.newest[set] as usize == slot {
+            return;
+        }
+        self.unlink(set, slot);
+        let was = self.newest[set];
+        self.newer[slot] = NONE;
+        self.older[slot] = was;
+        self.newer[was as usize] = slot as u16;
+        self.newest[set] = slot as u16;
+    }
+
+    #[inline]
+    fn make_oldest(&mut self, set: usize, slot: usize) {
+        if self.oldest[set] as usize == slot {
+            return;
+        }
+        self.unlink(set, slot);
+        let was = self.oldest[set];
+        self.older[slot] = NONE;
+        self.newer[slot] = was;
+        self.older[was as usize] = slot as u16;
+        self.oldest[set] = slot as u16;
+    }
+}
+
+/// Chains of slots by hash of their place; empty for banks that are scanned.
+#[derive(Clone, Debug)]
+struct Chains {
+    buckets: Vec<u16>,
+    next: Vec<u16>,
+    shift: u32,
+}
+
+impl Chains {
+    fn new(entries: usize) -> Chains {
+        let buckets = (entries * 4).next_power_of_two();
+        Chains { buckets: vec![NONE; buckets], next: vec![NONE; entries], shift: 64 - buckets.trailing_zeros() }
+    }
+
+    #[inline(always)]
+    fn bucket(&self, key: u64) -> usize {
+        // Fibonacci hashing: the product's high bits depend on every bit of the place.
+        (place(key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    #[inline]
+    fn add(&mut self, key: u64, slot: usize) {
+        let bucket = self.bucket(key);
+        self.next[slot] = self.buckets[bucket];
+        self.buckets[bucket] = slot as u16;
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64, slot: usize) {
+        let bucket = self.bucket(key);
+        let mut at = self.buckets[bucket];
+        if at as usize == slot {
+            self.buckets[bucket] = self.next[slot];
+            return;
+        }
+        while self.next[at as usize] as usize != slot {
+            at = self.next[at as usize];
+        }
+        self.next[at as usize] = self.next[slot];
+    }
+}
+
+/// A set-associative array of `T`.
+#[derive(Clone, Debug)]
+pub(crate) struct Bank<T> {
+    divider: Divider,
+    ways: usize,
+    keys: Vec<u64>,
+    values: Vec<T>,
+    order: Order,
+    chains: Option<Chains>,
+    live: usize,
+}
+
+impl<T: Copy> Bank<T> {
+    /// `ways` divides `entries`; both are from 1 to [`MAX_ENTRIES`]. `blank` fills vacant slots.
+    pub(crate) fn new(entries: u32, ways: u32, blank: T) -> Bank<T> {
+        let (entries, ways) = (entries as usize, ways as usize);
+        let sets = entries / ways;
+        Bank {
+            divider: Divider::new(sets as u64),
+            ways,
+            keys: vec![EMPTY; entries],
+            values: vec![blank; entries],
+            order: Order::new(sets, ways),
+            chains: (ways > SCANNED_WAYS).then(|| Chains::new(entries)),
+            live: 0,
+        }
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.live
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.keys.len()
+    }
+
+    #[inline(always)]
+    fn set_of(&self, key: u64) -> usize {
+        self.divider.split(key & PAGE_MASK).0
+    }
+
+    #[inline(always)]
+    fn slot_of(&self, set: usize, key: u64) -> Option<usize> {
+        let newest = self.order.newest[set] as usize;
+        if self.keys[newest] == key {
+            return Some(newest);
+        }
+        match &self.chains {
+            None => {
+                let base = set * self.ways;
+                let mut found = None;
+                for (way, &k) in self.keys[base..base + self.ways].iter().enumerate() {
+                    if k == key {
+                        found = Some(base + way);
+                    }
+                }
+                found
+            }
+            Some(chains) => {
+                let mut at = chains.buckets[chains.bucket(key)];
+                while at != NONE {
+                    if self.keys[at as usize] == key {
+                        return Some(at as usize);
+                    }
+                    at = chains.next[at as usize];
+                }
+                None
+            }
+        }
+    }
+
+    /// The slot of a key.
+    #[inline(always)]
+    pub(crate) fn find(&self, key: u64) -> Option<usize> {
+        self.slot_of(self.set_of(key), key)
+    }
+
+    /// The value in a slot that [`find`](Bank::find) gave for this key; the slot becomes the most recent of its set.
+    #[inline(always)]
+    pub(crate) fn touch(&mut self, key: u64, slot: usize) -> &mut T {
+        let set = self.set_of(key);
+        self.order.make_newest(set, slot);
+        &mut self.values[slot]
+    }
+
+    /// The value in a slot that [`find`](Bank::find) gave.
+    pub(crate) fn value(&self, slot: usize) -> &T {
+        &self.values[slot]
+    }
+
+    /// Puts a value in, over the one with the same key or over the least recent of its set; returns what was there.
+    #[inline]
+    pub(crate) fn insert(&mut self, key: u64, value: T) -> Option<T> {
+        let set = self.set_of(key);
+        let (slot, old) = match self.slot_of(set, key) {
+            Some(slot) => (slot, Some(self.values[slot])),
+            None => {
+                let slot = self.order.oldest[set] as usize;
+                let old_key = self.keys[slot];
+                let old = (old_key != EMPTY).then_some(self.values[slot]);
+                self.live += usize::from(old.is_none());
+                if let Some(chains) = &mut self.chains {
+                    if old_key != EMPTY {
+                        chains.remove(old_key, slot);
+                    }
+                    chains.add(key, slot);
+                }
+                self.keys[slot] = key;
+                (slot, old)
+            }
+        };
+        self.values[slot] = value;
+        self.order.make_newest(set, slot);
+        old
+    }
+
+    #[inline]
+    fn remove(&mut self, slot: usize) {
+        let set = self.set_of(self.keys[slot]);
+        if let Some(chains) = &mut self.chains {
+            chains.remove(self.keys[slot], slot);
+        }
+        self.keys[slot] = EMPTY;
+        self.order.make_oldest(set, slot);
+        self.live -= 1;
+    }
+
+    /// Removes each entry that `which` picks; tells `gone` about it.
+    pub(crate) fn remove_if(&mut self, mut which: impl FnMut(&T) -> bool, mut gone: impl FnMut(&T)) {
+        if self.live == 0 {
+            return;
+        }
+        for slot in 0..self.keys.len() {
+            if self.keys[slot] != EMPTY && which(&self.values[slot]) {
+                gone(&self.values[slot]);
+                self.remove(slot);
+            }
+        }
+    }
+
+    /// Removes each entry of a page of a class, in whatever context, that `which` picks.
+    #[inline]
+    pub(crate) fn remove_page(
+        &mut self,
+        class: u8,
+        page: u64,
+        mut which: impl FnMut(&T) -> bool,
+        mut gone: impl FnMut(&T),
+    ) {
+        self.each_slot(key(class, 0, page), |bank, slot| {
+            if which(&bank.values[slot]) {
+                gone(&bank.values[slot]);
+                bank.remove(slot);
+            }
+        });
+    }
+
+    /// Visits each entry of a page of a class, in whatever context.
+    #[inline]
+    pub(crate) fn each_of_page(&mut self, class: u8, page: u64, mut visit: impl FnMut(&mut T)) {
+        self.each_slot(key(class, 0, page), |bank, slot| visit(&mut bank.values[slot]));
+    }
+
+    #[inline]
+    fn each_slot(&mut self, key: u64, mut act: impl FnMut(&mut Bank<T>, usize)) {
+        if self.live == 0 {
+            return;
+        }
+        let wanted = place(key);
+        if let Some(chains) = &self.chains {
+            let mut at = chains.buckets[chains.bucket(key)];
+            while at != NONE {
+                let slot = at as usize;
+                at = self.chains.as_ref().map_or(NONE, |c| c.next[slot]);
+                if place(self.keys[slot]) == wanted {
+                    act(self, slot);
+                }
+            }
+        } else {
+            let base = self.set_of(key) * self.ways;
+            for slot in base..base + self.ways {
+                if place(self.keys[slot]) == wanted {
+                    act(self, slot);
+                }
+            }
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        if self.live > 0 {
+            self.keys.fill(EMPTY);
+            if let Some(chains) = &mut self.chains {
+                chains.buckets.fill(NONE);
+            }
+            self.live = 0;
+        }
+    }
+
+    /// Live entries, by slot.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.keys.iter().zip(&self.values).filter(|&(&k, _)| k != EMPTY).map(|(_, v)| v)
+    }
+
+    /// Live entries, by slot.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.keys.iter().zip(&mut self.values).filter(|&(&k, _)| k != EMPTY).map(|(_, v)| v)
+    }
+
+    /// Recounts everything; `key_of` gives the key a value should have.
+    pub(crate) fn validate(&self, key_of: impl Fn(&T) -> u64) -> Result<(), String> {
+        let live = self.keys.iter().filter(|&&k| k != EMPTY).count();
+        if live != self.live {
+            return Err(format!("{live} live entries, {} counted", self.live));
+        }
+        for (slot, &k) in self.keys.iter().enumerate().filter(|&(_, &k)| k != EMPTY) {
+            if key_of(&self.values[slot]) != k {
+                return Err(format!("slot {slot} has another entry's key"));
+            }
+            if self.slot_of(self.set_of(k), k) != Some(slot) {
+                return Err(format!("slot {slot} is not found under its key"));
+            }
+        }
+        for set in 0..self.keys.len() / self.ways {
+            let (mut at, mut before, mut count) = (self.order.newest[set], NONE, 0);
+            while at != NONE {
+                if count == self.ways || at as usize / self.ways != set || self.order.newer[at as usize] != before {
+                    return Err(format!("set {set}: order of use is broken at slot {at}"));
+                }
+                (before, at, count) = (at, self.order.older[at as usize], count + 1);
+            }
+            if count != self.ways || before != self.order.oldest[set] {
+                return Err(format!("set {set}: order of use has {count} of {} ways", self.ways));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A naive bank: keys of each set, the most recent first.
+    struct Naive(Vec<Vec<u64>>, usize);
+
+    #[test]
+    fn a_bank_agrees_with_a_naive_model_scanned_or_chained() {
+        let mut x = 0x1234_5678_9abc_def1u64;
+        for (entries, ways) in [(1, 1), (2, 2), (16, 4), (24, 8), (48, 16), (32, 32), (64, 64), (96, 48)] {
+            let mut bank = Bank::new(entries, ways, 0u64);
+            let sets = (entries / ways) as u64;
+            let mut naive = Naive(vec![Vec::new(); sets as usize], ways as usize);
+            for step in 0..20_000 {
+                x ^= x << 13;
+                x ^= x >> 7;
+                x ^= x << 17;
+                let page = (x >> 8) % (u64::from(entries) * 2);
+                let k = key((x >> 40 & 1) as u8, (x >> 50 & 1) as u16, page);
+                let set = &mut naive.0[(page % sets) as usize];
+                let at = set.iter().position(|&other| other == k);
+                match x & 7 {
+                    0 => {
+                        let mut gone = Vec::new();
+                        bank.remove_page((k >> 61 & 3) as u8, page, |_| true, |&v| gone.push(v));
+                        let mut expect: Vec<_> = set.iter().copied().filter(|&o| place(o) == place(k)).collect();
+                        set.retain(|&o| place(o) != place(k));
+                        gone.sort_unstable();
+                        expect.sort_unstable();
+                        assert_eq!(gone, expect);
+                    }
+                    1..=4 => {
+                        let found = bank.find(k);
+                        assert_eq!(found.map(|s| *bank.touch(k, s)), at.map(|_| k), "{entries}/{ways} step {step}");
+                        if let Some(at) = at {
+                            set.remove(at);
+                            set.insert(0, k);
+                        }
+                    }
+                    _ => {
+                        let old = bank.insert(k, k);
+                        let expect = match at {
+                            Some(at) => Some(set.remove(at)),
+                            None if set.len() == naive.1 => set.pop(),
+                            None => None,
+                        };
+                        assert_eq!(old, expect, "{entries}/{ways} step {step}");
+                        set.insert(0, k);
+                    }
+                }
+            }
+            bank.validate(|&v| v).expect("consistent");
+            bank.clear();
+            assert_eq!((bank.live(), bank.iter().count()), (0, 0));
+            bank.validate(|&v| v).expect("consistent");
+        }
+    }
+}

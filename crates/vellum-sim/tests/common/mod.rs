@@ -1,0 +1,212 @@
+//! A kernel of one screen: page tables written by hand, so that each test of the oracle is one interleaving in full view.
+#![allow(dead_code)] // Each test file uses its part.
+
+use std::cell::Cell;
+
+use vellum::addr::{Level, Order, Pfn, Va};
+use vellum::entry::{Codec, Entry, Flags};
+use vellum::machine::{ContextId, CpuMask, Event, Machine, Root, Scope, Use, Verb};
+use vellum_sim::format::{Arm, Format, X86};
+use vellum_sim::{Check, Cpu, Kind, Mode, Options, Outcome, Parts, Rule, SimMachine, Stop, file};
+
+/// The three sets of habits that correctness tests run under.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Habits {
+    X86,
+    Pcid,
+    Arm,
+}
+
+pub fn parts(habits: Habits) -> Parts {
+    let mut p = Parts::of(&file::preset("tiny").expect("tiny is a preset"), 1);
+    let arm = habits == Habits::Arm;
+    p.format = if arm { "aarch64".into() } else { "x86_64".into() };
+    p.mmu.levels = 4;
+    p.mmu.contexts = match habits {
+        Habits::X86 => 0,
+        Habits::Pcid => 4095,
+        Habits::Arm => 255,
+    };
+    (p.mmu.fault_invalidates, p.mmu.break_before_make, p.mmu.broadcast) = (!arm, arm, arm);
+    p
+}
+
+pub fn options(check: Check) -> Options {
+    Options { check, ..Options::default() }
+}
+
+pub const RW: Flags = Flags { write: true, exec: false, accessed: true, dirty: true };
+pub const RW_CLEAN: Flags = Flags { write: true, exec: false, accessed: true, dirty: false };
+pub const RO: Flags = Flags { write: false, exec: false, accessed: true, dirty: false };
+
+/// An address, and one in another level-1 table.
+pub const A: u64 = 0x4000_0000;
+pub const B: u64 = A + (5 << 21);
+
+pub struct Kernel<'a, F: Format> {
+    pub sim: &'a SimMachine<F>,
+    pub root: Pfn,
+    pub context: ContextId,
+    next: &'a Cell<u64>,
+}
+
+impl<'a, F: Format> Kernel<'a, F> {
+    pub fn new(sim: &'a SimMachine<F>, next: &'a Cell<u64>, context: u16) -> Self {
+        let context = ContextId(if sim.rules().contexts == 0 { 0 } else { context });
+        let mut k = Kernel { sim, root: Pfn(0), context, next };
+        k.root = k.table();
+        k
+    }
+
+    pub fn frame(&self, used: Use) -> Pfn {
+        self.block(Order::BASE, used)
+    }
+
+    pub fn block(&self, order: Order, used: Use) -> Pfn {
+        let first = self.next.get().next_multiple_of(order.frames());
+        self.next.set(first + order.frames());
+        self.sim.hook(Event::Frame { first: Pfn(first), order, to: used });
+        Pfn(first)
+    }
+
+    pub fn becomes(&self, pfn: Pfn, used: Use) {
+        self.sim.hook(Event::Frame { first: pfn, order: Order::BASE, to: used });
+    }
+
+    pub fn table(&self) -> Pfn {
+        self.frame(Use::Table)
+    }
+
+    pub fn data(&self) -> Pfn {
+        let pfn = self.frame(Use::Data);
+        self.sim.clear(pfn, 1);
+        pfn
+    }
+
+    /// The node of `level` on the way to `va`; missing nodes are made.
+    pub fn node(&self, va: u64, level: u8) -> Pfn {
+        let mut table = self.root;
+        let mut at = Level(self.sim.rules().levels);
+        while at.0 > level {
+            let slot = at.slot(Va(va));
+            table = match F::Codec::decode(self.sim.entry_load(table, slot), at) {
+                Entry::Table(next) => next,
+                _ => {
+                    let next = self.table();
+                    self.sim.entry_store(table, slot, F::Codec::encode(Entry::Table(next), at));
+                    next
+                }
+            };
+            at = at.child();
+        }
+        table
+    }
+
+    pub fn set_at(&self, va: u64, level: u8, entry: Entry) {
+        let table = self.node(va, level);
+        self.sim.entry_store(table, Level(level).slot(Va(va)), F::Codec::encode(entry, Level(level)));
+    }
+
+    pub fn set(&self, va: u64, entry: Entry) {
+        self.set_at(va, 1, entry);
+    }
+
+    pub fn get(&self, va: u64) -> Entry {
+        let table = self.node(va, 1);
+        F::Codec::decode(self.sim.entry_load(table, Level(1).slot(Va(va))), Level(1))
+    }
+
+    /// Maps a fresh cleared page.
+    pub fn map(&self, va: u64, flags: Flags) -> Pfn {
+        let pfn = self.data();
+        self.set(va, Entry::Leaf(pfn, flags));
+        pfn
+    }
+
+    pub fn load(&self) {
+        self.sim.load_root(Some(Root { table: self.root, context: self.context, flush: false }));
+    }
+
+    pub fn load_on(&self, cpu: &Cpu<'_, F>, id: usize) {
+        cpu.script(id, |_| self.load());
+    }
+
+    pub fn page(&self, va: u64) -> Scope {
+        Scope::Page(self.context, Va(va))
+    }
+
+    pub fn flush_here(&self, va: u64) {
+        self.sim.flush_local(self.page(va));
+    }
+
+    pub fn flush(&self, cpus: &[usize], scope: Scope) {
+        let mut mask = CpuMask::EMPTY;
+        cpus.iter().for_each(|&c| mask.insert(c));
+        self.sim.flush_remote(&mask, scope);
+    }
+
+    /// Runs `work` as one verb.
+    pub fn verb<T>(&self, verb: Verb, work: impl FnOnce() -> T) -> T {
+        self.sim.hook(Event::Begin(verb));
+        let r = work();
+        self.sim.hook(Event::End(verb));
+        r
+    }
+}
+
+pub fn load<F: Format>(cpu: &Cpu<'_, F>, va: u64) -> bool {
+    cpu.access(va, 8, Kind::Load, false).is_ok()
+}
+
+pub fn store<F: Format>(cpu: &Cpu<'_, F>, va: u64) -> bool {
+    cpu.access(va, 8, Kind::Store, false).is_ok()
+}
+
+/// One interleaving, on a machine of these habits.
+pub trait Script {
+    fn play<F: Format>(&self, k: &Kernel<'_, F>, cpu: &Cpu<'_, F>);
+}
+
+/// Plays a script in which CPUs 0 and 1 have the kernel's root loaded.
+pub fn play<S: Script>(habits: Habits, options: Options, script: &S) -> Result<(), Stop> {
+    fn on<F: Format, S: Script>(parts: &Parts, options: Options, script: &S) -> Result<(), Stop> {
+        let sim = SimMachine::<F>::build(parts, options).expect("tiny can be built");
+        let next = Cell::new(16);
+        sim.solo(0, |cpu| {
+            let k = Kernel::new(&sim, &next, 1);
+            k.load();
+            k.load_on(cpu, 1);
+            script.play(&k, cpu);
+        })
+    }
+    let parts = parts(habits);
+    if habits == Habits::Arm { on::<Arm, S>(&parts, options, script) } else { on::<X86, S>(&parts, options, script) }
+}
+
+pub fn broken(result: Result<(), Stop>) -> Option<Rule> {
+    result.err().map(|stop| stop.rule)
+}
+
+/// Writes a script as a block: `script!(k, cpu, { .. })`.
+#[macro_export]
+macro_rules! script {
+    ($k:ident, $cpu:ident, $body:block) => {{
+        struct It;
+        impl $crate::common::Script for It {
+            fn play<F: vellum_sim::format::Format>(&self, $k: &$crate::common::Kernel<'_, F>, $cpu: &vellum_sim::Cpu<'_, F>) $body
+        }
+        It
+    }};
+}
+
+pub fn both() -> [Options; 2] {
+    [options(Check::Incremental), options(Check::Walk)]
+}
+
+pub fn hunting(seed: u64) -> Options {
+    Options { seed, mode: Mode::Hunting, check: Check::Walk, quantum: 0 }
+}
+
+pub fn elapsed(outcome: Result<Outcome, Stop>) -> u64 {
+    outcome.expect("no stop").cycles
+}
