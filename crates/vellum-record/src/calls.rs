@@ -1,0 +1,168 @@
+//! System calls that shape the address space, from entry to return.
+//!
+//! Memory calls exclude each other between entry and return. Without that, a range that one thread has just
+//! unmapped could be handed to another whose `mmap` is written first. QEMU runs system calls outside its
+//! exclusive sections, so waiting here cannot stop a thread that the running call needs.
+use crate::order::{self, lock};
+use crate::ring::Pending;
+use crate::sink::{Message, RawCall};
+use crate::{guest, kernel};
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Condvar, Mutex, mpsc};
+use vellum_trace::build::MapRequest;
+use vellum_trace::{Advice, MapKind, Prot};
+
+const MMAP: i64 = 9;
+const MPROTECT: i64 = 10;
+const MUNMAP: i64 = 11;
+const BRK: i64 = 12;
+const MREMAP: i64 = 25;
+const MADVISE: i64 = 28;
+const SHMAT: i64 = 30;
+const SHMDT: i64 = 31;
+const CLONE: i64 = 56;
+const FORK: i64 = 57;
+const VFORK: i64 = 58;
+const EXECVE: i64 = 59;
+const EXIT: i64 = 60;
+const EXIT_GROUP: i64 = 231;
+const EXECVEAT: i64 = 322;
+
+const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
+
+static BUSY: Mutex<bool> = Mutex::new(false);
+static FREE: Condvar = Condvar::new();
+static CODE: AtomicI32 = AtomicI32::new(0);
+
+/// The code of the last exit call.
+pub fn exit_code() -> i32 {
+    CODE.load(Ordering::Relaxed)
+}
+
+fn is_memory(num: i64) -> bool {
+    matches!(num, MMAP | MPROTECT | MUNMAP | BRK | MREMAP | MADVISE | SHMAT | SHMDT)
+}
+
+fn acquire() {
+    let mut busy = BUSY.lock().unwrap_or_else(|e| e.into_inner());
+    while *busy {
+        busy = FREE.wait(busy).unwrap_or_else(|e| e.into_inner());
+    }
+    *busy = true;
+}
+
+fn release() {
+    *BUSY.lock().unwrap_or_else(|e| e.into_inner()) = false;
+    FREE.notify_one();
+}
+
+#[allow(clippy::too_many_arguments)]
+pub extern "C" fn on_entry(
+    _: u64,
+    vcpu: c_uint,
+    num: i64,
+    a1: u64,
+    a2: u64,
+    a3: u64,
+    a4: u64,
+    a5: u64,
+    a6: u64,
+    _: u64,
+    _: u64,
+) {
+    if order::detached() {
+        return;
+    }
+    let Some(ring) = order::ring(vcpu) else { return };
+    // SAFETY: QEMU runs the callback on the CPU it names.
+    let pending = unsafe { ring.pending() };
+    *pending = Pending { num, args: [a1, a2, a3, a4, a5, a6], holds_calls: is_memory(num) };
+    match num {
+        _ if is_memory(num) => acquire(),
+        EXIT | EXIT_GROUP => CODE.store(a1 as i32, Ordering::Relaxed),
+        EXECVE if will_exec(a1) => end_here(vcpu),
+        EXECVEAT => end_here(vcpu),
+        _ => {}
+    }
+}
+
+/// Shells try one directory after the other; only the attempt that can succeed ends the recording.
+fn will_exec(path: u64) -> bool {
+    let Some(path) = guest::string(path).and_then(|p| std::ffi::CString::new(p).ok()) else {
+        return false;
+    };
+    // SAFETY: the path is a terminated string.
+    unsafe { libc::access(path.as_ptr(), libc::X_OK) == 0 }
+}
+
+/// Writes the trace to its end and waits until that is done, because a moment later this process is another.
+fn end_here(vcpu: u32) {
+    let (done, wait) = mpsc::channel();
+    {
+        let mut o = lock();
+        o.call(vcpu, RawCall::Exec);
+        o.message(Message::Checkpoint(done));
+    }
+    let _ = wait.recv();
+}
+
+pub extern "C" fn on_return(_: u64, vcpu: c_uint, num: i64, ret: i64) {
+    if order::detached() {
+        return;
+    }
+    let Some(ring) = order::ring(vcpu) else { return };
+    // SAFETY: QEMU runs the callback on the CPU it names.
+    let pending = unsafe { ring.pending() };
+    let p = std::mem::take(pending);
+    if p.num == num {
+        match raw_call(&p, ret) {
+            Some(call) => lock().call(vcpu, call),
+            None if matches!(num, EXECVE | EXECVEAT) => lock().message(Message::Resume),
+            None => kernel::touched(vcpu, &p, ret),
+        }
+    }
+    if p.holds_calls {
+        release();
+    }
+}
+
+/// What a call did, if it succeeded and shapes the address space.
+fn raw_call(p: &Pending, ret: i64) -> Option<RawCall> {
+    let a = p.args;
+    // Errors are the last 4095 values.
+    if (-4095..0).contains(&ret) {
+        return None;
+    }
+    let prot = |bits: u64| Prot(bits as u8 & 7);
+    Some(match p.num {
+        MMAP => {
+            let anon = a[3] & 0x20 != 0;
+            // MAP_SHARED is 1, MAP_SHARED_VALIDATE 3, MAP_PRIVATE 2.
+            let shared = a[3] & 1 != 0;
+            RawCall::Map(MapRequest {
+                addr: ret as u64,
+                len: a[1],
+                prot: prot(a[2]),
+                kind: match (anon, shared) {
+                    (true, false) => MapKind::Anon,
+                    (true, true) => MapKind::AnonShared,
+                    (false, false) => MapKind::FilePrivate,
+                    (false, true) => MapKind::FileShared,
+                },
+                file_offset: if anon { 0 } else { a[5] },
+                // MAP_LOCKED, MAP_POPULATE
+                populate: a[3] & (0x2000 | 0x8000) != 0,
+            })
+        }
+        MUNMAP => RawCall::Unmap(a[0], a[1]),
+        MPROTECT => RawCall::Protect(a[0], a[1], prot(a[2])),
+        MREMAP => RawCall::Remap { from: a[0], old_len: a[1], to: ret as u64, new_len: a[2], keep: a[3] & 4 != 0 },
+        MADVISE => RawCall::Advise(a[0], a[1], Advice::from_raw(a[2] as u32)),
+        BRK => RawCall::Brk(ret as u64),
+        FORK | VFORK => RawCall::Fork,
+        CLONE if a[0] & CLONE_VM == 0 || a[0] & CLONE_VFORK != 0 => RawCall::Fork,
+        _ => return None,
+    })
+}

@@ -1,0 +1,198 @@
+//! The background thread: from words to a file.
+use crate::ring::{Word, unpack};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::sync::mpsc::{Receiver, Sender};
+use vellum_trace::build::{Builder, MapRequest, Region};
+use vellum_trace::{Advice, Flags, Prot, TraceError};
+
+/// What arrives, in the order that counts.
+pub enum Message {
+    /// Events of a CPU.
+    Words { vcpu: u32, words: Vec<u64> },
+    /// A CPU begins.
+    Start { vcpu: u32 },
+    /// A CPU ends.
+    End { vcpu: u32 },
+    /// A call by a CPU.
+    Call { vcpu: u32, call: RawCall },
+    /// What was mapped before the first instruction.
+    Regions(Vec<Region>),
+    /// Bring the file to a proper end now, and say so; what follows is thrown away until `Resume`.
+    Checkpoint(Sender<()>),
+    /// It goes on after all.
+    Resume,
+    /// The program is over; say so when the file is complete.
+    Finish { code: i32, done: Sender<()> },
+}
+
+/// A call in terms of recorded addresses.
+pub enum RawCall {
+    Map(MapRequest),
+    Unmap(u64, u64),
+    Protect(u64, u64, Prot),
+    Remap { from: u64, old_len: u64, to: u64, new_len: u64, keep: bool },
+    Advise(u64, u64, Advice),
+    Brk(u64),
+    Fork,
+    Exec,
+}
+
+/// The receiving end.
+pub struct Sink {
+    builder: Builder<File>,
+    threads: BTreeMap<u32, u32>,
+    current: Option<u32>,
+    /// Position of a trailer that has been written early.
+    frozen: Option<u64>,
+    failed: bool,
+}
+
+impl Sink {
+    pub fn new(builder: Builder<File>) -> Sink {
+        Sink { builder, threads: BTreeMap::new(), current: None, frozen: None, failed: false }
+    }
+
+    /// Works until the program ends.
+    pub fn run(mut self, from: &Receiver<Message>) {
+        while let Ok(message) = from.recv() {
+            let last = matches!(message, Message::Finish { .. });
+            let mut answer = None;
+            if let Err(e) = self.take(message, &mut answer)
+                && !self.failed
+            {
+                self.failed = true;
+                eprintln!("vellum recorder: {e}; the program continues, the trace will be incomplete");
+            }
+            if let Some(done) = answer {
+                let _ = done.send(());
+            }
+            if last {
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message, answer: &mut Option<Sender<()>>) -> Result<(), TraceError> {
+        match &message {
+            Message::Checkpoint(done) | Message::Finish { done, .. } => *answer = Some(done.clone()),
+            _ => {}
+        }
+        if self.failed {
+            return Ok(());
+        }
+        if self.frozen.is_some() {
+            return if matches!(message, Message::Resume) { self.resume() } else { Ok(()) };
+        }
+        match message {
+            Message::Words { vcpu, words } => {
+                self.switch(vcpu)?;
+                self.words(&words)
+            }
+            Message::Start { vcpu } => {
+                let thread = self.builder.start_thread()?;
+                self.threads.insert(vcpu, thread);
+                Ok(())
+            }
+            Message::End { vcpu } => match self.threads.remove(&vcpu) {
+                Some(thread) => {
+                    self.current = None;
+                    self.builder.end_thread(thread)
+                }
+                None => Ok(()),
+            },
+            Message::Call { vcpu, call } => {
+                self.switch(vcpu)?;
+                self.call(&call)
+            }
+            Message::Regions(regions) => {
+                self.builder.set_regions(regions);
+                Ok(())
+            }
+            Message::Checkpoint(_) => self.checkpoint(),
+            Message::Resume => Ok(()),
+            Message::Finish { code, .. } => {
+                if let Some(vcpu) = self.threads.keys().next().copied() {
+                    self.switch(vcpu)?;
+                    self.builder.exit(code)?;
+                }
+                self.checkpoint()
+            }
+        }
+    }
+
+    fn switch(&mut self, vcpu: u32) -> Result<(), TraceError> {
+        if self.current != Some(vcpu)
+            && let Some(thread) = self.threads.get(&vcpu)
+        {
+            self.current = Some(vcpu);
+            self.builder.switch(*thread)?;
+        }
+        Ok(())
+    }
+
+    fn words(&mut self, words: &[u64]) -> Result<(), TraceError> {
+        let mut i = 0;
+        while i < words.len() {
+            let word = unpack(words[i]);
+            i += 1;
+            match word {
+                Word::Access { addr, shift, store, tag } => {
+                    // QEMU splits a vector access into 8-byte parts of one instruction.
+                    let mut size = 1u8 << shift.min(6);
+                    while shift == 3
+                        && size < 64
+                        && let Some(next) = words.get(i)
+                        && unpack(*next) == (Word::Access { addr: addr + u64::from(size), shift, store, tag })
+                    {
+                        size += 8;
+                        i += 1;
+                    }
+                    let flags = if store { Flags::WRITE } else { Flags::READ };
+                    self.builder.access(addr, size, flags)?;
+                }
+                Word::Fetch { addr, insns } => self.builder.fetch(addr, insns)?,
+                Word::Kernel { addr, len, write } => {
+                    self.builder.kernel(addr, u64::from(len), write)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: &RawCall) -> Result<(), TraceError> {
+        let b = &mut self.builder;
+        match *call {
+            RawCall::Map(ref r) => b.mmap(r),
+            RawCall::Unmap(addr, len) => b.munmap(addr, len),
+            RawCall::Protect(addr, len, prot) => b.mprotect(addr, len, prot),
+            RawCall::Remap { from, old_len, to, new_len, keep } => b.mremap(from, old_len, to, new_len, keep),
+            RawCall::Advise(addr, len, advice) => b.madvise(addr, len, advice),
+            RawCall::Brk(end) => b.brk(end),
+            RawCall::Fork => b.fork(),
+            RawCall::Exec => b.exec(),
+        }
+    }
+
+    fn checkpoint(&mut self) -> Result<(), TraceError> {
+        let trailer = self.builder.checkpoint()?;
+        let io = |source| TraceError::Io { doing: "writing the trace", source };
+        let file = self.builder.get_mut();
+        let at = file.stream_position().map_err(io)?;
+        file.write_all(&trailer).map_err(io)?;
+        self.frozen = Some(at);
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<(), TraceError> {
+        let Some(at) = self.frozen.take() else {
+            return Ok(());
+        };
+        let io = |source| TraceError::Io { doing: "writing the trace", source };
+        let file = self.builder.get_mut();
+        file.set_len(at).map_err(io)?;
+        file.seek(SeekFrom::Start(at)).map_err(io)?;
+        Ok(())
+    }
+}

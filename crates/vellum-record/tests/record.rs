@@ -1,0 +1,146 @@
+//! Real programs under the recorder.
+mod common;
+
+use common::{check, compile, run, scratch};
+use std::collections::{BTreeMap, BTreeSet};
+use vellum_trace::event::{Change, Event, MapKind};
+use vellum_trace::record::{Options, RecordError, record};
+
+fn changes(events: &[Event]) -> Vec<&Change> {
+    events
+        .iter()
+        .filter_map(|e| match e {
+            Event::Call(c) => Some(&c.change),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn threads_that_map_and_unmap_at_once_never_touch_unmapped_memory() {
+    let dir = scratch("threads");
+    let program = compile(&dir, "threads");
+    let (report, events) = run(Options::new(vec![program.into()], dir.join("t.vt")));
+    assert_eq!((report.native_code, report.exit_code), (Some(7), 7));
+    check(&events);
+    // Two generations of four, and the first thread; CPU numbers are reused, thread numbers are not.
+    assert_eq!(report.totals.threads, 9);
+    let ended = events.iter().filter(|e| matches!(e, Event::ThreadEnd { .. })).count();
+    assert!(ended >= 8, "{ended}");
+    let maps = changes(&events).into_iter().filter(|c| matches!(c, Change::Map(m) if m.len == 64 << 10)).count();
+    assert_eq!(maps, 2 * 4 * 200);
+    assert!(matches!(changes(&events).last(), Some(Change::Exit { code: 7 })));
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+#[test]
+fn every_memory_call_is_recorded_and_a_forked_child_is_not() {
+    let dir = scratch("calls");
+    let program = compile(&dir, "calls");
+    let (report, events) = run(Options::new(vec![program.into()], dir.join("c.vt")));
+    assert_eq!(report.exit_code, 0);
+    check(&events);
+    let all = changes(&events);
+    let has = |what: &str, f: &dyn Fn(&Change) -> bool| assert!(all.iter().any(|c| f(c)), "no {what}");
+    has(
+        "fixed mapping inside",
+        &|c| matches!(c, Change::Map(m) if m.len == 4 * 4096 && m.inside.is_some_and(|i| i.1 == 8 * 4096)),
+    );
+    has("protect", &|c| matches!(c, Change::Protect { len, .. } if *len == 32 * 4096));
+    has("dontneed", &|c| matches!(c, Change::Advise { len, .. } if *len == 4 * 4096));
+    has("remap", &|c| matches!(c, Change::Remap { len, .. } if *len == 8 * 4096));
+    has("shrinking heap", &|c| matches!(c, Change::Brk { .. }));
+    has("private file", &|c| matches!(c, Change::Map(m) if m.kind == MapKind::FilePrivate && m.len == 2 * 4096));
+    has("stack", &|c| matches!(c, Change::Map(m) if m.kind == MapKind::Stack && m.synthetic));
+    has("fork", &|c| matches!(c, Change::Fork));
+    let child = all.iter().any(|c| matches!(c, Change::Map(m) if m.len == 1024 * 4096));
+    assert!(!child, "the child's mapping is in the parent's trace");
+    let kernel: u64 = events
+        .iter()
+        .map(|e| match e {
+            Event::Access { flags, size, .. } if flags.kernel() && flags.write() => u64::from(*size),
+            _ => 0,
+        })
+        .sum();
+    assert!(kernel >= 3 * 4096 + 200, "{kernel}");
+    // The failed exec must not have ended the trace.
+    assert!(matches!(all.last(), Some(Change::Exit { code: 0 })));
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+#[test]
+fn exec_ends_the_recording_cleanly() {
+    let dir = scratch("exec");
+    let program = compile(&dir, "calls");
+    let (report, events) = run(Options::new(vec![program.into(), "hello".into()], dir.join("e.vt")));
+    assert_eq!(report.exit_code, 0);
+    check(&events);
+    assert!(matches!(changes(&events).last(), Some(Change::Exec)));
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+/// First reads and first writes of pages by the program, in a form that does not depend on windows.
+type PageSet = BTreeSet<(u32, u64)>;
+
+fn touched(events: &[Event]) -> (PageSet, PageSet) {
+    let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
+    for e in events {
+        if let Event::Access { mapping, offset, size, flags } = e {
+            for page in [offset / 4096, (offset + u64::from(*size) - 1) / 4096] {
+                read.insert((*mapping, page));
+                if flags.write() {
+                    written.insert((*mapping, page));
+                }
+            }
+        }
+    }
+    (read, written)
+}
+
+#[test]
+fn windows_leave_out_accesses_but_no_first_touch() {
+    let dir = scratch("window");
+    let program = compile(&dir, "calls");
+    let whole = run(Options::new(vec![program.clone().into()], dir.join("a.vt")));
+    let mut o = Options::new(vec![program.into()], dir.join("b.vt"));
+    o.window = Some("1k,1k,10k".parse().expect("a window"));
+    o.native = false;
+    let part = run(o);
+    assert_eq!(part.0.native, None);
+    check(&part.1);
+    assert!(part.0.totals.skipped_accesses > part.0.totals.accesses());
+    assert_eq!(changes(&whole.1).len(), changes(&part.1).len());
+    // The two runs differ in a few stack and libc pages (addresses of the environment, random bytes), not in
+    // the pages of the mappings that the program makes itself.
+    let own: BTreeMap<u32, u64> = changes(&whole.1)
+        .into_iter()
+        .filter_map(|c| match c {
+            Change::Map(m) if m.kind == MapKind::Anon && m.len >= 16 * 4096 && m.inside.is_none() => {
+                Some((m.mapping, m.len))
+            }
+            _ => None,
+        })
+        .collect();
+    let only = |s: PageSet| -> PageSet { s.into_iter().filter(|(m, _)| own.contains_key(m)).collect() };
+    let (a, b) = (touched(&whole.1), touched(&part.1));
+    assert_eq!(only(a.0), only(b.0));
+    assert_eq!(only(a.1), only(b.1));
+    assert_eq!(whole.0.totals.touched_pages.abs_diff(part.0.totals.touched_pages), 0);
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+#[test]
+fn what_cannot_be_recorded_is_said_in_one_line_and_leaves_no_file() {
+    let dir = scratch("errors");
+    let out = dir.join("x.vt");
+    for command in [vec![], vec!["no-such-program".into()], vec!["/etc/passwd".into()]] {
+        let e = record(&Options::new(command, &out)).expect_err("nothing to record");
+        let text = e.to_string();
+        assert!(!text.contains('\n'), "{text}");
+    }
+    let mut o = Options::new(vec!["/bin/true".into()], &out);
+    o.plugin = Some(dir.join("missing.so"));
+    assert!(matches!(record(&o), Err(RecordError::NoPlugin)));
+    assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 0);
+    std::fs::remove_dir_all(dir).expect("removed");
+}

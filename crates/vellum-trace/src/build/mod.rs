@@ -1,0 +1,372 @@
+//! From addresses to events: what the recorder and the importers share.
+//!
+//! A [`Builder`] takes what a tool sees (addresses, system calls with their results) in an order that
+//! respects cause and effect, follows the address space, names mappings, applies sampling windows and
+//! writes the trace. It runs in the recorder's background thread, so a hit in its page cache has to be
+//! cheap: one probe of a 16,384-entry table answers "which mapping, which offset, is this a first touch".
+mod calls;
+mod layout;
+mod maps;
+mod regions;
+mod touch;
+mod window;
+
+pub use calls::MapRequest;
+pub use maps::parse_maps;
+pub use regions::Region;
+pub use window::{BadWindow, Window};
+
+use crate::event::{Call, Change, Event, Flags, Map, MapKind, Prot};
+use crate::totals::Totals;
+use crate::{LINE, PAGE, TraceError, TraceWriter};
+use layout::{Layout, Piece};
+use regions::Regions;
+use std::collections::HashMap;
+use std::io::Write;
+pub(crate) use touch::Mixer;
+use touch::{READ, Touches, WRITTEN};
+use window::Position;
+
+/// Addresses from here on (the kernel's half, and the `vsyscall` page) are not recorded.
+pub const MAX_USER: u64 = 1 << 47;
+const CACHE: usize = 1 << 14;
+/// Memory of unknown origin is mapped in blocks of this size.
+const NEIGHBOURHOOD: u64 = 2 << 20;
+
+#[derive(Clone, Copy, Default)]
+struct Cached {
+    page: u64,
+    base: u64,
+    mapping: u32,
+    generation: u32,
+    bits: u8,
+}
+
+/// Turns addresses and calls into a trace.
+pub struct Builder<W: Write> {
+    writer: TraceWriter<W>,
+    layout: Layout,
+    regions: Regions,
+    touches: Touches,
+    cache: Box<[Cached]>,
+    generation: u32,
+    window: Position,
+    /// What the windows left out and no `Skip` has told yet.
+    skipped: (u64, u64),
+    next_thread: u32,
+    next_mapping: u32,
+    heap: Option<calls::Heap>,
+    file_offsets: HashMap<u32, u64>,
+    calls: u64,
+}
+
+impl<W: Write> Builder<W> {
+    /// A builder on an empty address space.
+    pub fn new(writer: TraceWriter<W>, window: Option<Window>) -> Builder<W> {
+        Builder {
+            writer,
+            layout: Layout::default(),
+            regions: Regions::default(),
+            touches: Touches::default(),
+            cache: vec![Cached::default(); CACHE].into_boxed_slice(),
+            generation: 1,
+            window: Position::new(window),
+            skipped: (0, 0),
+            next_thread: 0,
+            next_mapping: 0,
+            heap: None,
+            file_offsets: HashMap::new(),
+            calls: 0,
+        }
+    }
+
+    /// Memory that may exist before the first instruction. A region becomes a mapping when it is first
+    /// touched or named by a call, so a list that also holds the tool's own memory does no harm.
+    pub fn set_regions(&mut self, regions: Vec<Region>) {
+        self.regions = Regions::new(regions);
+    }
+
+    /// A new thread; returns its number. The next [`Builder::switch`] can name it.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::push`], here and below.
+    pub fn start_thread(&mut self) -> Result<u32, TraceError> {
+        let thread = self.next_thread;
+        self.next_thread += 1;
+        self.writer.push(&Event::ThreadStart { thread })?;
+        Ok(thread)
+    }
+
+    /// The following belongs to this thread.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::push`].
+    pub fn switch(&mut self, thread: u32) -> Result<(), TraceError> {
+        self.tell_skipped()?;
+        self.writer.push(&Event::Switch { thread })
+    }
+
+    /// A thread has ended.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::push`].
+    pub fn end_thread(&mut self, thread: u32) -> Result<(), TraceError> {
+        self.tell_skipped()?;
+        self.writer.push(&Event::ThreadEnd { thread })
+    }
+
+    fn tell_skipped(&mut self) -> Result<(), TraceError> {
+        while self.skipped != (0, 0) {
+            let accesses = self.skipped.0.min(u64::from(u32::MAX));
+            let instructions = self.skipped.1;
+            self.writer.push(&Event::Skip { accesses: accesses as u32, instructions })?;
+            self.skipped = (self.skipped.0 - accesses, 0);
+        }
+        Ok(())
+    }
+
+    /// Mapping, offset, bytes to the end of the piece (at most to the end of the page from the cache),
+    /// and whether this is a first touch.
+    #[inline(always)]
+    fn resolve(&mut self, addr: u64, write: bool) -> Result<(u32, u64, bool), TraceError> {
+        let page = addr / PAGE;
+        let slot = self.cache[page as usize % CACHE];
+        let want = if write { READ | WRITTEN } else { READ };
+        if slot.page == page && slot.generation == self.generation && slot.bits & want == want {
+            return Ok((slot.mapping, addr - slot.base, false));
+        }
+        self.resolve_slow(addr, write)
+    }
+
+    #[cold]
+    fn resolve_slow(&mut self, addr: u64, write: bool) -> Result<(u32, u64, bool), TraceError> {
+        let (_, piece) = match self.layout.find(addr) {
+            Some(found) => found,
+            None => self.discover(addr)?,
+        };
+        let offset = addr - piece.base;
+        let (first, bits) = self.touches.touch(piece.mapping, offset, write);
+        let page = addr / PAGE;
+        self.cache[page as usize % CACHE] =
+            Cached { page, base: piece.base, mapping: piece.mapping, generation: self.generation, bits };
+        Ok((piece.mapping, offset, first))
+    }
+
+    /// The layout or the touched bits changed: what the cache says is void.
+    fn invalidate(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        if self.generation == 0 {
+            self.cache.fill(Cached::default());
+            self.generation = 1;
+        }
+    }
+
+    /// A load or store by the program. One that crosses a page is two touches but stays one event unless
+    /// its parts lie in different mappings.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::push`].
+    #[inline]
+    pub fn access(&mut self, addr: u64, size: u8, flags: Flags) -> Result<(), TraceError> {
+        let open = self.window.step();
+        let size = size.clamp(1, 64);
+        if addr % PAGE + u64::from(size) > PAGE {
+            return self.crossing(addr, size, flags, open);
+        }
+        if addr >= MAX_USER {
+            return Ok(());
+        }
+        let (mapping, offset, first) = self.resolve(addr, flags.write())?;
+        if open || first {
+            if self.skipped != (0, 0) {
+                self.tell_skipped()?;
+            }
+            self.writer.push(&Event::Access { mapping, size, flags, offset })
+        } else {
+            self.skipped.0 += 1;
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn crossing(&mut self, addr: u64, size: u8, flags: Flags, open: bool) -> Result<(), TraceError> {
+        let Some(end) = addr.checked_add(u64::from(size)).filter(|end| *end <= MAX_USER) else {
+            return Ok(());
+        };
+        let cut = (addr / PAGE + 1) * PAGE;
+        let low = self.resolve(addr, flags.write())?;
+        let high = self.resolve(cut, flags.write())?;
+        self.tell_skipped()?;
+        let n = (cut - addr) as u8;
+        if low.0 == high.0 && high.1 == low.1 + u64::from(n) {
+            if open || low.2 || high.2 {
+                let (mapping, offset) = (low.0, low.1);
+                return self.writer.push(&Event::Access { mapping, size, flags, offset });
+            }
+            self.skipped.0 += 1;
+            return Ok(());
+        }
+        for ((mapping, offset, first), size) in [(low, n), (high, (end - cut) as u8)] {
+            if open || first {
+                self.writer.push(&Event::Access { mapping, size, flags, offset })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Execution entered the instruction line at `addr` and began `insns` instructions there.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::push`].
+    #[inline]
+    pub fn fetch(&mut self, addr: u64, insns: u8) -> Result<(), TraceError> {
+        let addr = addr / LINE * LINE;
+        if addr >= MAX_USER {
+            return Ok(());
+        }
+        let (mapping, offset, first) = self.resolve(addr, false)?;
+        if self.window.open || first {
+            if self.skipped != (0, 0) {
+                self.tell_skipped()?;
+            }
+            self.writer.push(&Event::Fetch { mapping, insns, offset })
+        } else {
+            self.skipped.1 += u64::from(insns);
+            Ok(())
+        }
+    }
+
+    /// The kernel read or wrote `len` bytes for the current thread.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::push`].
+    pub fn kernel(&mut self, addr: u64, len: u64, write: bool) -> Result<(), TraceError> {
+        let Some(end) = addr.checked_add(len).filter(|end| *end <= MAX_USER) else {
+            return Ok(());
+        };
+        let open = self.window.open;
+        let mut at = addr;
+        // A run of pages that lie behind each other in one mapping becomes one range.
+        let mut run: Option<(u32, u64, u64)> = None;
+        while at < end {
+            let n = (PAGE - at % PAGE).min(end - at);
+            let (mapping, offset, first) = self.resolve(at, write)?;
+            at += n;
+            if !(open || first) {
+                continue;
+            }
+            run = match run {
+                Some((m, o, l)) if m == mapping && o + l == offset => Some((m, o, l + n)),
+                Some((m, o, l)) => {
+                    self.tell_skipped()?;
+                    self.writer.kernel(m, o, l, write)?;
+                    Some((mapping, offset, n))
+                }
+                None => Some((mapping, offset, n)),
+            };
+        }
+        if let Some((m, o, l)) = run {
+            self.tell_skipped()?;
+            self.writer.kernel(m, o, l, write)?;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, change: Change) -> Result<(), TraceError> {
+        self.tell_skipped()?;
+        let order = self.calls;
+        self.writer.push(&Event::Call(Box::new(Call { order, change })))?;
+        self.calls += 1;
+        Ok(())
+    }
+
+    /// An address nobody has mapped: a region known from the start, or a neighbourhood of unknown origin.
+    fn discover(&mut self, addr: u64) -> Result<(u64, Piece), TraceError> {
+        if !self.materialise(addr, addr + 1)? {
+            let low = addr / NEIGHBOURHOOD * NEIGHBOURHOOD;
+            let (start, end) = self.layout.gap(addr, low, low + NEIGHBOURHOOD);
+            let start = start.max(self.regions.end_below(addr));
+            let end = end.min(self.regions.start_above(addr));
+            self.place(start, end - start, MapKind::Unknown, Prot(3), 0, None)?;
+        }
+        self.layout.find(addr).ok_or(TraceError::BadEvent { what: "an address that cannot be mapped" })
+    }
+
+    /// Makes a synthetic mapping in free space.
+    fn place(
+        &mut self,
+        base: u64,
+        len: u64,
+        kind: MapKind,
+        prot: Prot,
+        file_offset: u64,
+        inside: Option<(u32, u64)>,
+    ) -> Result<(), TraceError> {
+        let mapping = self.next_mapping;
+        let map =
+            Map { mapping, len, prot, kind, base, inside, file_offset, synthetic: true, moved: false, populate: false };
+        self.add(map)
+    }
+
+    /// Announces a mapping and enters it in the layout; its place must be free.
+    fn add(&mut self, map: Map) -> Result<(), TraceError> {
+        let root = match map.inside {
+            Some((of, at)) => (of, map.base - at),
+            None => (map.mapping, map.base),
+        };
+        if map.len > 0 {
+            self.layout.insert(
+                map.base,
+                Piece {
+                    end: map.base + map.len,
+                    mapping: map.mapping,
+                    base: map.base,
+                    root,
+                    prot: map.prot,
+                    kind: map.kind,
+                },
+            );
+        }
+        if map.file_offset != 0 {
+            self.file_offsets.insert(map.mapping, map.file_offset);
+        }
+        self.next_mapping += 1;
+        self.invalidate();
+        self.call(Change::Map(map))
+    }
+
+    /// Sums so far.
+    pub fn totals(&self) -> &Totals {
+        self.writer.totals()
+    }
+
+    /// The trailer that would end the trace here, see [`TraceWriter::checkpoint`].
+    ///
+    /// # Errors
+    /// As [`TraceWriter::checkpoint`].
+    pub fn checkpoint(&mut self) -> Result<Vec<u8>, TraceError> {
+        self.tell_skipped()?;
+        self.writer.set_touched_pages(self.touches.distinct());
+        self.writer.checkpoint()
+    }
+
+    /// What is written to.
+    pub fn get_mut(&mut self) -> &mut W {
+        self.writer.get_mut()
+    }
+
+    /// Ends the trace.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::finish`].
+    pub fn finish(mut self) -> Result<(Totals, W), TraceError> {
+        self.tell_skipped()?;
+        self.writer.set_touched_pages(self.touches.distinct());
+        self.writer.finish()
+    }
+
+    /// Is the followed address space consistent?
+    pub fn validate(&self) -> bool {
+        self.layout.validate()
+    }
+}

@@ -1,0 +1,138 @@
+//! Sampling windows: which accesses of a long program are kept.
+use std::fmt;
+use std::str::FromStr;
+
+/// Leave out `skip` accesses, then keep `keep`; with a period, keep `keep` again every `period` accesses
+/// from the end of the skipped part on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Accesses left out at the beginning.
+    pub skip: u64,
+    /// Accesses kept in each window.
+    pub keep: u64,
+    /// Accesses from the beginning of one window to the beginning of the next; `None`: one window only.
+    pub period: Option<u64>,
+}
+
+/// Why a text is not a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadWindow;
+
+impl fmt::Display for BadWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a window is SKIP,KEEP or SKIP,KEEP,PERIOD in accesses, e.g. 1000000,200000,5000000 (suffixes k, M, G), KEEP at least 1 and PERIOD at least KEEP"
+        )
+    }
+}
+
+impl std::error::Error for BadWindow {}
+
+fn number(s: &str) -> Option<u64> {
+    let s = s.trim();
+    let (digits, factor) = match s.chars().last()? {
+        'k' | 'K' => (&s[..s.len() - 1], 1_000),
+        'm' | 'M' => (&s[..s.len() - 1], 1_000_000),
+        'g' | 'G' => (&s[..s.len() - 1], 1_000_000_000),
+        _ => (s, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+impl FromStr for Window {
+    type Err = BadWindow;
+
+    fn from_str(s: &str) -> Result<Window, BadWindow> {
+        let parts: Vec<Option<u64>> = s.split(',').map(number).collect();
+        let window = match parts[..] {
+            [Some(skip), Some(keep)] => Window { skip, keep, period: None },
+            [Some(skip), Some(keep), Some(p)] if p >= keep => Window { skip, keep, period: Some(p) },
+            _ => return Err(BadWindow),
+        };
+        if window.keep == 0 {
+            return Err(BadWindow);
+        }
+        Ok(window)
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.skip, self.keep)?;
+        match self.period {
+            Some(p) => write!(f, ",{p}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A position in a window's pattern: one subtraction an access.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Position {
+    window: Option<Window>,
+    /// Are accesses kept?
+    pub(crate) open: bool,
+    left: u64,
+}
+
+impl Position {
+    pub(crate) fn new(window: Option<Window>) -> Position {
+        match window {
+            None => Position { window, open: true, left: u64::MAX },
+            Some(w) if w.skip == 0 => Position { window, open: true, left: w.keep },
+            Some(w) => Position { window, open: false, left: w.skip },
+        }
+    }
+
+    /// Is this access kept? Moves on by one.
+    #[inline(always)]
+    pub(crate) fn step(&mut self) -> bool {
+        if self.left == 0 {
+            self.turn();
+        }
+        self.left -= 1;
+        self.open
+    }
+
+    #[cold]
+    fn turn(&mut self) {
+        let Some(w) = self.window else {
+            self.left = u64::MAX;
+            return;
+        };
+        (self.open, self.left) = match (self.open, w.period) {
+            (false, _) => (true, w.keep),
+            (true, None) => (false, u64::MAX),
+            (true, Some(p)) if p > w.keep => (false, p - w.keep),
+            (true, Some(_)) => (true, w.keep),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(text: &str, n: usize) -> String {
+        let mut p = Position::new(Some(text.parse().expect("a window")));
+        (0..n).map(|_| if p.step() { 'x' } else { '.' }).collect()
+    }
+
+    #[test]
+    fn one_window_repeated_windows_and_windows_without_gap() {
+        assert_eq!(kept("3,2", 10), "...xx.....");
+        assert_eq!(kept("2,2,5", 14), "..xx...xx...xx");
+        assert_eq!(kept("0,1,3", 7), "x..x..x");
+        assert_eq!(kept("1,2,2", 6), ".xxxxx");
+    }
+
+    #[test]
+    fn suffixes_are_understood_and_nonsense_is_refused() {
+        let w: Window = "1M,200k,5M".parse().expect("a window");
+        assert_eq!((w.skip, w.keep, w.period), (1_000_000, 200_000, Some(5_000_000)));
+        for bad in ["", "1", "1,0", "1,5,4", "a,b", "1,2,3,4", "-1,2", "99999999999G,1"] {
+            assert_eq!(bad.parse::<Window>(), Err(BadWindow), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The analysis as text for people.
+use super::{Info, Pressure};
+use std::fmt;
+
+struct Mib(u64);
+
+impl fmt::Display for Mib {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = self.0.saturating_mul(10) >> 20;
+        write!(f, "{}.{} MiB", tenths / 10, tenths % 10)
+    }
+}
+
+/// Digits in groups of three.
+struct Grouped(u64);
+
+impl fmt::Display for Grouped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        let mut out = String::new();
+        for (i, c) in digits.chars().enumerate() {
+            if i > 0 && (digits.len() - i).is_multiple_of(3) {
+                out.push(',');
+            }
+            out.push(c);
+        }
+        f.pad(&out)
+    }
+}
+
+fn pressure(f: &mut fmt::Formatter<'_>, name: &str, p: &Pressure) -> fmt::Result {
+    let one_in = p.accesses.checked_div(p.walks).unwrap_or(0);
+    write!(f, "TLB, {name} pages: {} first-level misses, {} walks", Grouped(p.first_misses), Grouped(p.walks))?;
+    if p.walks > 0 {
+        write!(f, ", 1 in {} accesses", Grouped(one_in))?;
+    }
+    writeln!(f)
+}
+
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = &self.totals;
+        writeln!(f, "command:      {}", self.header.command.join(" "))?;
+        writeln!(
+            f,
+            "recorded by:  {:?} on {} ({}), {}",
+            self.header.recorder, self.header.host_kernel, self.header.arch, self.header.host_thp
+        )?;
+        if !self.header.window.is_empty() {
+            writeln!(f, "window:       {}", self.header.window)?;
+        }
+        writeln!(
+            f,
+            "accesses:     {} ({} loads, {} stores), {} left out by windows, {} lines by the kernel",
+            Grouped(t.accesses()),
+            Grouped(t.loads),
+            Grouped(t.stores),
+            Grouped(t.skipped_accesses),
+            Grouped(t.kernel)
+        )?;
+        writeln!(
+            f,
+            "instructions: {} in {} lines, {} left out",
+            Grouped(t.instructions),
+            Grouped(t.fetches),
+            Grouped(t.skipped_instructions)
+        )?;
+        writeln!(
+            f,
+            "threads:      {} in all, at most {} at once; {} mappings, {} calls",
+            t.threads, self.threads_alive, t.mappings, t.calls
+        )?;
+        writeln!(
+            f,
+            "footprint:    {} in {} pages, {} of them visited again ({} %); {} blocks of 2 MiB",
+            Mib(self.pages * crate::PAGE),
+            Grouped(self.pages),
+            Grouped(self.revisited),
+            (self.revisited * 100).checked_div(self.pages).unwrap_or(0),
+            Grouped(self.blocks)
+        )?;
+        for (kind, pages) in &self.by_kind {
+            writeln!(f, "    {:<12} {:>12} pages", format!("{kind:?}"), Grouped(*pages))?;
+        }
+        pressure(f, "4 KiB", &self.tlb_4k)?;
+        pressure(f, "2 MiB", &self.tlb_2m)?;
+        writeln!(f, "returns to a page, by accesses since the last visit:")?;
+        let all: u64 = self.reuse.iter().sum();
+        for (i, n) in self.reuse.iter().enumerate().filter(|(_, n)| **n > 0) {
+            let percent = n * 100 / all.max(1);
+            writeln!(f, "    {:>12} {:>14}  {percent:>3} %", format!("2^{i}"), Grouped(*n))?;
+        }
+        if let Some(n) = self.header.native {
+            writeln!(
+                f,
+                "native run:   {} minor and {} major faults, {} at most resident, {} ms user, {} ms system",
+                Grouped(n.minor_faults),
+                Grouped(n.major_faults),
+                Mib(n.peak_rss),
+                n.user_us / 1000,
+                n.system_us / 1000
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! Finding the program, its interpreter, QEMU and the plugin.
+use super::RecordError;
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+const PLUGIN: &str = "libvellum_record.so";
+/// Linux gives up on scripts of scripts after a few levels too.
+const MAX_SCRIPTS: usize = 4;
+
+fn executable(p: &Path) -> bool {
+    std::fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+/// A program on the search path.
+pub(super) fn in_path(name: impl AsRef<OsStr>) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name.as_ref())).find(|p| executable(p))
+}
+
+fn resolve(name: &OsStr) -> Result<PathBuf, RecordError> {
+    let found = if name.as_bytes().contains(&b'/') {
+        Some(PathBuf::from(name)).filter(|p| executable(p))
+    } else {
+        in_path(name)
+    };
+    found.ok_or_else(|| RecordError::NoProgram(name.into()))
+}
+
+/// The command as an ELF executable and its arguments: user-mode QEMU loads no scripts, so `#!` lines are
+/// followed here.
+pub(super) fn command(command: &[OsString]) -> Result<Vec<OsString>, RecordError> {
+    let (name, args) = command.split_first().ok_or(RecordError::NoCommand)?;
+    let mut program = resolve(name)?;
+    let mut rest: Vec<OsString> = args.to_vec();
+    for _ in 0..MAX_SCRIPTS {
+        let head = head_of(&program)?;
+        if let Some(line) = head.strip_prefix(b"#!") {
+            let line = line.split(|b| *b == b'\n').next().unwrap_or_default();
+            let text = line.trim_ascii();
+            let cut = text.iter().position(|b| b.is_ascii_whitespace());
+            let (interpreter, arg) = text.split_at(cut.unwrap_or(text.len()));
+            rest.insert(0, program.into_os_string());
+            if !arg.trim_ascii().is_empty() {
+                rest.insert(0, OsString::from_vec(arg.trim_ascii().to_vec()));
+            }
+            program = resolve(OsStr::from_bytes(interpreter))?;
+            continue;
+        }
+        // ELF, 64 bits, little endian, machine 62 (EM_X86_64): System V ABI, AMD64 supplement.
+        let elf = head.starts_with(b"\x7fELF\x02\x01") && head.get(18..20) == Some(&[62, 0]);
+        if !elf {
+            return Err(RecordError::WrongProgram(program));
+        }
+        rest.insert(0, program.into_os_string());
+        return Ok(rest);
+    }
+    Err(RecordError::WrongProgram(program))
+}
+
+fn head_of(p: &Path) -> Result<Vec<u8>, RecordError> {
+    let file = std::fs::File::open(p).map_err(|_| RecordError::NoProgram(p.into()))?;
+    let mut head = Vec::new();
+    file.take(256).read_to_end(&mut head).map_err(|_| RecordError::NoProgram(p.into()))?;
+    Ok(head)
+}
+
+/// The plugin.
+pub(super) fn plugin(given: Option<&Path>) -> Option<PathBuf> {
+    if let Some(p) = given {
+        return Some(p.to_owned()).filter(|p| p.is_file());
+    }
+    if let Some(p) = std::env::var_os("VELLUM_RECORDER") {
+        return Some(PathBuf::from(p)).filter(|p| p.is_file());
+    }
+    let exe = std::env::current_exe().ok()?;
+    // Test binaries live one directory below the libraries.
+    exe.ancestors().skip(1).take(2).map(|dir| dir.join(PLUGIN)).find(|p| p.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_becomes_its_interpreter_with_the_script_as_argument() {
+        let dir = std::env::temp_dir().join(format!("vellum-find-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let script = dir.join("s");
+        std::fs::write(&script, "#!/bin/sh -e\ntrue\n").expect("a file");
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("mode");
+        let found = command(&[script.clone().into(), "x".into()]).expect("a shell");
+        assert_eq!(found[1..], ["-e".into(), script.clone().into_os_string(), "x".into()]);
+        assert!(found[0].to_string_lossy().contains("sh"));
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn missing_programs_and_text_files_are_refused() {
+        assert!(matches!(command(&[]), Err(RecordError::NoCommand)));
+        let missing = command(&["no-such-program-anywhere".into()]);
+        assert!(matches!(missing, Err(RecordError::NoProgram(_))));
+        let text = command(&["/etc/passwd".into()]);
+        assert!(matches!(text, Err(RecordError::NoProgram(_))));
+    }
+}

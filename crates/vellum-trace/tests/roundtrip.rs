@@ -1,0 +1,128 @@
+//! What goes in comes out.
+mod common;
+
+use common::{events, read, write};
+use proptest::prelude::*;
+use vellum_trace::{Event, Flags, Header, TraceError, TraceReader, TraceWriter};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_legal_list_of_events_comes_back(numbers in prop::collection::vec(any::<u64>(), 0..2000)) {
+        let list = events(&numbers);
+        prop_assert_eq!(read(&write(&list)).expect("readable"), list);
+    }
+
+    #[test]
+    fn kernel_ranges_come_back_as_one_access_a_line(
+        ranges in prop::collection::vec((0u64..1 << 20, 1u64..600_000, any::<bool>()), 1..40)
+    ) {
+        let start = events(&[]);
+        let mut w = TraceWriter::new(Vec::new(), &Header::default(), 1).expect("memory");
+        for e in &start[..2] {
+            w.push(e).expect("legal");
+        }
+        w.push(&big_mapping()).expect("legal");
+        let mut expected = Vec::new();
+        for (offset, len, write) in &ranges {
+            w.kernel(0, *offset, *len, *write).expect("legal");
+            let mut at = *offset;
+            while at < offset + len {
+                let next = (at / 64 + 1) * 64;
+                let flags = if *write { Flags::KERNEL.with(Flags::WRITE) } else { Flags::KERNEL };
+                let size = (next.min(offset + len) - at) as u8;
+                expected.push(Event::Access { mapping: 0, size, flags, offset: at });
+                at = next;
+            }
+        }
+        let (totals, bytes) = w.finish().expect("memory");
+        prop_assert_eq!(totals.kernel, expected.len() as u64);
+        prop_assert_eq!(&read(&bytes).expect("readable")[3..], &expected[..]);
+    }
+}
+
+fn big_mapping() -> Event {
+    use vellum_trace::event::{Change, Map};
+    Event::Call(Box::new(vellum_trace::Call {
+        order: 0,
+        change: Change::Map(Map {
+            mapping: 0,
+            len: 2 << 20,
+            prot: vellum_trace::Prot(3),
+            kind: vellum_trace::MapKind::Anon,
+            base: 0x10000,
+            inside: None,
+            file_offset: 0,
+            synthetic: false,
+            moved: false,
+            populate: false,
+        }),
+    }))
+}
+
+#[test]
+fn several_blocks_come_back_and_the_totals_are_right() {
+    let mut x = 1u64;
+    let numbers: Vec<u64> = (0..1_200_000)
+        .map(|_| {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            x ^ (x >> 31)
+        })
+        .collect();
+    let list = events(&numbers);
+    let bytes = write(&list);
+    let mut r = TraceReader::new(&bytes[..]).expect("a trace");
+    let (mut block, mut at, mut blocks) = (Vec::new(), 0, 0);
+    while r.next_block(&mut block).expect("readable") {
+        assert!(block == list[at..at + block.len()], "block {blocks} differs");
+        at += block.len();
+        blocks += 1;
+    }
+    assert_eq!(at, list.len());
+    assert!(blocks > 3, "only {blocks} blocks");
+    let stores = list.iter().filter(|e| matches!(e, Event::Access { flags, .. } if flags.write() && !flags.kernel()));
+    assert_eq!(r.totals().stores, stores.count() as u64);
+}
+
+#[test]
+fn illegal_events_are_refused_and_leave_the_trace_whole() {
+    let legal = events(&[]);
+    let bad = [
+        Event::Access { mapping: 0, size: 0, flags: Flags::READ, offset: 0 },
+        Event::Access { mapping: 0, size: 65, flags: Flags::READ, offset: 0 },
+        Event::Access { mapping: 9, size: 8, flags: Flags::READ, offset: 0 },
+        Event::Access { mapping: 0, size: 8, flags: Flags::READ, offset: u64::MAX - 3 },
+        Event::Fetch { mapping: 0, insns: 65, offset: 0 },
+        Event::Fetch { mapping: 0, insns: 1, offset: 8 },
+        Event::Switch { thread: 7 },
+        Event::ThreadStart { thread: 7 },
+        Event::ThreadEnd { thread: 7 },
+        big_mapping(),
+    ];
+    let mut w = TraceWriter::new(Vec::new(), &Header::default(), 1).expect("memory");
+    assert!(matches!(w.push(&bad[0]), Err(TraceError::BadEvent { .. })), "before any thread");
+    for e in &legal {
+        w.push(e).expect("legal");
+    }
+    for e in &bad {
+        assert!(matches!(w.push(e), Err(TraceError::BadEvent { .. })), "{e:?}");
+    }
+    let (_, bytes) = w.finish().expect("memory");
+    assert_eq!(read(&bytes).expect("readable"), legal);
+}
+
+#[test]
+fn the_totals_of_a_file_are_read_from_its_end() {
+    let list = events(&[7, 45, 999, 12_345, 77]);
+    let path = std::env::temp_dir().join(format!("vellum-totals-{}.vt", std::process::id()));
+    let bytes = write(&list);
+    std::fs::write(&path, &bytes).expect("a file");
+    let mut r = TraceReader::open(&path).expect("a trace");
+    while r.next_block(&mut Vec::new()).expect("readable") {}
+    assert_eq!(vellum_trace::read_totals(&path).expect("totals"), r.totals());
+    std::fs::write(&path, &bytes[..bytes.len() - 1]).expect("a file");
+    let cut = vellum_trace::read_totals(&path);
+    assert!(matches!(cut, Err(TraceError::Truncated { .. })), "{cut:?}");
+    std::fs::remove_file(&path).expect("removed");
+}
