@@ -1,0 +1,180 @@
+//! [`Metal`]: the library's machine trait over this processor's own page tables.
+//!
+//! One CPU, interrupts off, no context identifiers: `preempt_off` has nothing to switch off and a remote flush is a local one.
+//! What is real is the rest: entries are written where the processor walks, translations live in its TLB, accessed and dirty
+//! bits are its own. It counts what it was asked to drop, for the tests to compare.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
+use vellum::entry::X86_64;
+use vellum::machine::{CpuId, CpuMask, Invalidation, Machine, MmuRules, Root, Scope, Topology};
+
+use crate::arch::{PHYSMAP, cpu};
+
+/// A range longer than this many leaves is dropped by dropping everything: an `invlpg` costs about as much as two reloads.
+const SINGLY: u64 = 32;
+const WORDS: usize = PAGE_SIZE / 8;
+
+/// The machine.
+pub struct Metal {
+    topology: Topology,
+    rules: MmuRules,
+    kernel_root: Pfn,
+    preempt_depth: AtomicU64,
+    /// Addresses dropped singly so far.
+    pub dropped_pages: AtomicU64,
+    /// Times everything was dropped.
+    pub dropped_all: AtomicU64,
+}
+
+impl Metal {
+    /// The machine whose frames those are. Takes the root in force for the kernel's, and empties its user half.
+    ///
+    /// # Safety
+    /// Nothing lives in the user half any more, and the frames are memory, seen through the physmap, that only the machine's owner uses.
+    pub unsafe fn new(first: Pfn, frames: u64) -> Metal {
+        let metal = Metal {
+            topology: Topology::flat(1, first, frames),
+            rules: MmuRules {
+                levels: 4,
+                max_leaf: if cpu::has_giant_pages() { Order::GIANT } else { Order::HUGE },
+                hardware_ad: true,
+                fault_invalidates: true,
+                break_before_make: false,
+                contexts: 0,
+                invalidation: Invalidation::Interrupt,
+            },
+            kernel_root: Pfn(cpu::root() / PAGE_SIZE as u64),
+            preempt_depth: AtomicU64::new(0),
+            dropped_pages: AtomicU64::new(0),
+            dropped_all: AtomicU64::new(0),
+        };
+        for slot in 0..ENTRIES / 2 {
+            metal.entry_store(metal.kernel_root, slot, 0);
+        }
+        metal.load_root(None);
+        metal
+    }
+
+    /// How many `preempt_off` await their `preempt_on`.
+    pub fn preempt_depth(&self) -> u64 {
+        self.preempt_depth.load(Ordering::Relaxed)
+    }
+
+    fn frame(&self, pfn: Pfn) -> *mut u8 {
+        debug_assert!(self.topology.node_of(pfn).is_some(), "{pfn:?} is not managed memory");
+        (PHYSMAP + pfn.addr()) as *mut u8
+    }
+
+    fn entry(&self, table: Pfn, slot: usize) -> &AtomicU64 {
+        assert!(slot < ENTRIES);
+        // SAFETY: table nodes (the kernel's root included) lie in the physmap, and entries are only touched as atomics.
+        unsafe { AtomicU64::from_ptr(((PHYSMAP + table.addr()) as *mut u64).add(slot)) }
+    }
+
+    fn drop_all(&self) {
+        bump(&self.dropped_all, 1);
+        // SAFETY: the root in force is loaded again.
+        unsafe { cpu::set_root(cpu::root()) }
+    }
+
+    fn drop_page(&self, at: Va) {
+        bump(&self.dropped_pages, 1);
+        cpu::invlpg(at.0);
+    }
+}
+
+/// Adds without a locked instruction: there is one writer.
+fn bump(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+}
+
+impl Machine for Metal {
+    type Codec = X86_64;
+
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+    fn rules(&self) -> MmuRules {
+        self.rules
+    }
+    fn cpu(&self) -> CpuId {
+        0
+    }
+    fn preempt_off(&self) {
+        bump(&self.preempt_depth, 1);
+    }
+    fn preempt_on(&self) {
+        self.preempt_depth.store(self.preempt_depth() - 1, Ordering::Relaxed);
+    }
+    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+        self.entry(table, slot).load(Ordering::Acquire)
+    }
+    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+        self.entry(table, slot).store(raw, Ordering::Release);
+    }
+    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        self.entry(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+    }
+    fn direct(&self, pfn: Pfn) -> NonNull<u8> {
+        // SAFETY: the physmap starts far above address 0.
+        unsafe { NonNull::new_unchecked(self.frame(pfn)) }
+    }
+    fn clear(&self, first: Pfn, frames: u64) {
+        self.frame(first.add(frames - 1));
+        // SAFETY: the library clears only frames that are its own to give.
+        unsafe { cpu::zero(self.frame(first).cast(), frames as usize * WORDS) }
+    }
+    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+        self.frame(to.add(frames - 1));
+        // SAFETY: two runs of managed memory that do not overlap, by the trait's contract.
+        unsafe { self.frame(to).copy_from_nonoverlapping(self.frame(from), frames as usize * PAGE_SIZE) }
+    }
+    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+        assert!(offset + bytes.len() <= PAGE_SIZE);
+        // SAFETY: inside one frame; what programs do to it meanwhile is theirs.
+        unsafe { self.frame(pfn).add(offset).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) }
+    }
+    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= PAGE_SIZE);
+        // SAFETY: as in `read`.
+        unsafe { self.frame(pfn).add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+    }
+    fn load_root(&self, root: Option<Root>) {
+        let table = root.map_or(self.kernel_root, |r| r.table);
+        // SAFETY: the kernel's own root, or one whose upper half `prepare_root` copied from it.
+        unsafe { cpu::set_root(table.addr()) }
+    }
+    fn flush_local(&self, scope: Scope) {
+        match scope {
+            Scope::Page(_, at) => self.drop_page(at),
+            Scope::Range(_, range, level) if range.bytes() / level.entry_bytes() <= SINGLY => {
+                // From the first leaf's own start: a range may begin inside a leaf, and the steps must meet each.
+                let mut at = range.start().align_down(level.entry_bytes());
+                while at < range.end() {
+                    self.drop_page(at);
+                    at = Va(at.0 + level.entry_bytes());
+                }
+            }
+            Scope::Range(..) | Scope::Space(_) | Scope::All => self.drop_all(),
+        }
+    }
+    fn flush_remote(&self, cpus: &CpuMask, scope: Scope) {
+        if cpus.contains(0) {
+            self.flush_local(scope);
+        }
+    }
+    fn relax(&self) {
+        core::hint::spin_loop();
+    }
+    fn now(&self) -> u64 {
+        cpu::cycles()
+    }
+    fn prepare_root(&self, root: Pfn) {
+        for slot in ENTRIES / 2..ENTRIES {
+            self.entry_store(root, slot, self.entry_load(self.kernel_root, slot));
+        }
+    }
+}
