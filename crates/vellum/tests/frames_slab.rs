@@ -34,9 +34,13 @@ impl Rig {
     fn free(&self, slab: &Slab, object: SlabRef) {
         slab.free(&self.m, &self.frames, &mut Token::top(), object);
     }
-    fn bytes(&self, slab: &Slab, object: SlabRef) -> &mut [u8] {
-        // SAFETY: the test holds the object, and looks at it through one slice at a time.
-        unsafe { std::slice::from_raw_parts_mut(object.ptr(&self.m).as_ptr(), slab.size()) }
+    fn holds_only(&self, slab: &Slab, object: SlabRef, byte: u8) -> bool {
+        // SAFETY: the test holds the object, and nobody writes to it while it looks.
+        unsafe { std::slice::from_raw_parts(object.ptr(&self.m).as_ptr(), slab.size()) }.iter().all(|&b| b == byte)
+    }
+    fn fill(&self, slab: &Slab, object: SlabRef, byte: u8) {
+        // SAFETY: the test holds the object.
+        unsafe { object.ptr(&self.m).write_bytes(byte, slab.size()) }
     }
 }
 
@@ -45,13 +49,12 @@ fn objects_of_every_size_are_zero_aligned_and_apart() {
     for size in [1, 64, 65, 128, 192, 576, 1024, 1400, 2048, 4096] {
         let r = rig(1, 512);
         let slab = Slab::new(size);
-        assert!(slab.size() >= size && slab.size() % 64 == 0);
+        assert!(slab.size() >= size && slab.size().is_multiple_of(64));
         let objects: Vec<SlabRef> = (0..100).map(|_| r.alloc(&slab).unwrap()).collect();
         for (i, &o) in objects.iter().enumerate() {
-            let bytes = r.bytes(&slab, o);
-            assert!(bytes.iter().all(|&b| b == 0), "size {size}, object {i} is not zero, or not its own");
-            assert_eq!(bytes.as_ptr().addr() % 64, 0);
-            bytes.fill(0xaa);
+            assert!(r.holds_only(&slab, o, 0), "size {size}, object {i} is not zero, or not its own");
+            assert_eq!(o.ptr(&r.m).addr().get() % 64, 0);
+            r.fill(&slab, o, 0xaa);
             assert_eq!(SlabRef::from_raw(o.raw()), Some(o));
         }
         let counts = slab.validate(&r.frames).unwrap();
@@ -120,13 +123,12 @@ fn many_cpus_share_a_slab() {
                     seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                     if held.len() < 60 && seed >> 40 & 1 == 0 || held.is_empty() {
                         let o = r.alloc(slab).unwrap();
-                        let bytes = r.bytes(slab, o);
-                        assert!(bytes.iter().all(|&b| b == 0));
-                        bytes.fill(cpu as u8 + 1);
+                        assert!(r.holds_only(slab, o, 0));
+                        r.fill(slab, o, cpu as u8 + 1);
                         held.push(o);
                     } else {
                         let o = held.swap_remove((seed >> 33) as usize % held.len());
-                        assert!(r.bytes(slab, o).iter().all(|&b| b == cpu as u8 + 1), "someone else's object");
+                        assert!(r.holds_only(slab, o, cpu as u8 + 1), "someone else's object");
                         r.free(slab, o);
                     }
                 }
@@ -153,14 +155,14 @@ proptest! {
         for (i, (alloc, pick)) in steps.into_iter().enumerate() {
             if alloc || held.is_empty() {
                 let o = r.alloc(&slab).unwrap();
-                prop_assert!(r.bytes(&slab, o).iter().all(|&b| b == 0));
+                prop_assert!(r.holds_only(&slab, o, 0));
                 let mark = (i % 255) as u8 + 1;
-                r.bytes(&slab, o).fill(mark);
+                r.fill(&slab, o, mark);
                 prop_assert_eq!(held.insert(o.raw(), mark), None);
             } else {
                 let (&raw, &mark) = held.iter().nth(pick % held.len()).unwrap();
                 let o = SlabRef::from_raw(raw).unwrap();
-                prop_assert!(r.bytes(&slab, o).iter().all(|&b| b == mark));
+                prop_assert!(r.holds_only(&slab, o, mark));
                 r.free(&slab, o);
                 held.remove(&raw);
             }

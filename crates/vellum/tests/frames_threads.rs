@@ -232,7 +232,7 @@ fn nothing_is_freed_while_someone_inside_an_epoch_may_look_at_it() {
     let meta = Meta::new(Epochs::layout(CPUS));
     // SAFETY: zeroed memory of that layout, kept beside the value.
     let epochs = unsafe { Epochs::new(CPUS, meta.base()) };
-    // Two slots take turns: the one linked holds 1, the other is "freed" to 0 once nobody can be reading it.
+    // Two slots take turns: the one linked holds the number of its round, the other is wiped once nobody can be reading it.
     let slots = [AtomicU64::new(1), AtomicU64::new(0)];
     let linked = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
@@ -247,11 +247,13 @@ fn nothing_is_freed_while_someone_inside_an_epoch_may_look_at_it() {
                     thread::yield_now();
                     let _outer = epochs.enter(m);
                     let at = linked.load(Ordering::Acquire) as usize;
+                    let seen = slots[at].load(Ordering::Acquire);
                     let _inner = epochs.enter(m);
-                    assert!(epochs.is_inside(m));
+                    assert!(epochs.is_inside(m) && seen != 0);
                     for _ in 0..4 {
-                        assert_eq!(slots[at].load(Ordering::Acquire), 1, "looked at what was freed");
-                        std::hint::spin_loop();
+                        // The freer gets its turn while this one looks.
+                        thread::yield_now();
+                        assert_eq!(slots[at].load(Ordering::Acquire), seen, "looked at what was freed");
                     }
                     looked.fetch_add(1, Ordering::Relaxed);
                 }
@@ -259,14 +261,14 @@ fn nothing_is_freed_while_someone_inside_an_epoch_may_look_at_it() {
                 assert_eq!(m.preempt_depth(), 0);
             });
         }
-        let mut rounds = 0;
-        while rounds < 200 || looked.load(Ordering::Relaxed) < 3000 {
+        let mut round = 2;
+        while round < 200 || looked.load(Ordering::Relaxed) < 2000 && round < 100_000 {
             let old = linked.load(Ordering::Relaxed);
-            slots[1 - old as usize].store(1, Ordering::Release);
+            slots[1 - old as usize].store(round, Ordering::Release);
             linked.store(1 - old, Ordering::SeqCst);
             epochs.synchronize(&m, &mut Token::top());
             slots[old as usize].store(0, Ordering::Release);
-            rounds += 1;
+            round += 1;
         }
         stop.store(true, Ordering::Release);
     });

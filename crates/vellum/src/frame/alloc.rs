@@ -123,7 +123,9 @@ impl Frames {
         let magazine = self.magazine(cpu, at);
         let held = magazine.hold(m);
         if let (Some(held), Order::BASE) = (&held, order) {
-            if magazine.len() == 0 {
+            if magazine.len() == 0 && !self.refill(m, held, at, use_) && magazine.free_frames() != 0 {
+                // Rather break up what this CPU keeps of larger blocks than go to another node.
+                held.empty(m, node);
                 self.refill(m, held, at, use_);
             }
             let index = held.pop()?;
@@ -132,10 +134,15 @@ impl Frames {
             m.hook(Event::Work(Work::Magazine, 1));
             return Some(node.pfn(index));
         }
+        let held = held.as_ref();
+        if let Some(index) = held.and_then(|held| held.take_kept(order)) {
+            m.hook(Event::Work(Work::Block, 1));
+            node.count_alloc(held, order.frames(), missed);
+            return Some(node.pfn(index));
+        }
         if self.room(at, order.frames(), use_) < order.frames() {
             return None;
         }
-        let held = held.as_ref();
         let index =
             if order >= Order::HUGE { node.whole(m, held, order)? } else { node.piece(m, held, order.get() as u32)? };
         m.hook(Event::Work(Work::Block, 1));
@@ -144,8 +151,8 @@ impl Frames {
         Some(node.pfn(index))
     }
 
-    /// Fills an empty magazine with a batch, or with what the node can spare.
-    fn refill<M: Machine>(&self, m: &M, held: &Held, at: usize, use_: Use) {
+    /// Fills an empty magazine with a batch, or with what the node can spare; `false` if that is nothing.
+    fn refill<M: Machine>(&self, m: &M, held: &Held, at: usize, use_: Use) -> bool {
         let node = self.node(at);
         let mut max = self.room(at, BATCH as u64, Use::Data).min(BATCH as u64);
         if max == 0 {
@@ -153,7 +160,7 @@ impl Frames {
             max = self.room(at, 1, use_).min(1);
         }
         if max == 0 {
-            return;
+            return false;
         }
         let got = node.singles(m, Some(held), max as u32, |index| {
             let fits = held.push(index);
@@ -162,6 +169,7 @@ impl Frames {
         held.reverse(got as usize);
         node.count(Some(held), -(got as i64));
         m.hook(Event::Work(Work::Refill, 1));
+        got != 0
     }
 
     /// Base frames of a node's blocks that an allocation may use. Exact when it is less than `enough`; otherwise at least that.

@@ -119,7 +119,8 @@ impl Node {
 
     /// Whether takers may keep what they took: see the head of the file.
     #[inline]
-    fn is_open(&self, block: usize) -> bool {
+    fn is_open<M: Machine>(&self, m: &M, block: usize) -> bool {
+        touch(m, self.state(block), false);
         matches!(self.state(block).load(SeqCst) & KIND, OPEN | CLOSING)
     }
 
@@ -140,7 +141,7 @@ impl Node {
                 touch(m, word, true);
                 match word.compare_exchange_weak(seen, seen | mask, SeqCst, Relaxed) {
                     Err(now) => seen = now,
-                    Ok(_) if self.is_open(block) => return Some(i as u32 * 64 + at),
+                    Ok(_) if self.is_open(m, block) => return Some(i as u32 * 64 + at),
                     Ok(_) => {
                         self.give(m, block, i, mask);
                         return None;
@@ -166,7 +167,7 @@ impl Node {
                 }
                 taken += 1;
             }
-            if taken == n && self.is_open(block) {
+            if taken == n && self.is_open(m, block) {
                 return Some(start as u32 * 64);
             }
             let closed = taken == n;
@@ -191,7 +192,7 @@ impl Node {
                 touch(m, word, true);
                 match word.compare_exchange_weak(seen, seen | mask, SeqCst, Relaxed) {
                     Err(now) => seen = now,
-                    Ok(_) if self.is_open(block) => {
+                    Ok(_) if self.is_open(m, block) => {
                         got += mask.count_ones();
                         while mask != 0 {
                             each(i as u32 * 64 + mask.trailing_zeros());

@@ -81,7 +81,7 @@ fn check(t: &Topology) -> Result<(), InitError> {
 }
 
 impl Frames {
-    /// The memory the metadata needs: 64 bytes a frame for records, 1/7 of a byte for the allocator, 1.2 KiB for each pair of
+    /// The memory the metadata needs: 64 bytes a frame for records, 1/7 of a byte for the allocator, 1.3 KiB for each pair of
     /// CPU and node.
     pub fn layout(topology: &Topology) -> Result<Layout, InitError> {
         check(topology)?;

@@ -1,7 +1,7 @@
 //! The door frames come back by.
 //!
 //! A single frame goes on this CPU's magazine for its node; a full magazine first gives its oldest half back to the blocks, frames
-//! of one word by one atomic. Everything else goes to its block at once.
+//! of one word by one atomic. Of larger blocks up to 2 MiB a few are kept (`kept`); everything else goes to its block at once.
 //!
 //! A frame freed twice, or by a wrong order, is a bug of the caller that no return value would mend. Debug builds stop where they
 //! see it; release builds refuse what would corrupt a large block, and [`Frames::validate`] finds the rest.
@@ -9,7 +9,7 @@
 use super::Frames;
 use super::block::{KIND, OPEN};
 use super::magazine::{BATCH, bump};
-use super::node::{BLOCK, WORDS};
+use super::node::{BLOCK, Node, WORDS};
 use crate::addr::{Order, Pfn};
 use crate::machine::{Event, Machine, Use, Work};
 use crate::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ impl Frames {
         m.hook(Event::Frame { first: pfn, order, to: Use::Free });
         let node = self.node(at);
         if order == Order::BASE {
-            debug_assert!(self.looks_taken(at, pfn), "{pfn:?} freed, which is free, or part of a large block");
+            debug_assert!(node.looks_taken(node.index(pfn)), "{pfn:?} freed, which is free, or part of a large block");
             let magazine = self.magazine(m.cpu(), at);
             if let Some(held) = magazine.hold(m) {
                 let index = node.index(pfn);
@@ -54,25 +54,18 @@ impl Frames {
             return;
         }
         let index = node.index(pfn);
-        let (block, bit) = ((index >> BLOCK) as usize, index % 64);
-        let word = index as usize / 64 % WORDS;
-        if order >= Order::HUGE {
-            if !node.is_whole(index, order) {
-                debug_assert!(false, "{pfn:?} freed with {order:?}, which is not how it was had");
-                return;
-            }
-            node.give_whole(m, index, order);
-        } else if order.get() >= 6 {
-            for word in word..word + (1 << (order.get() - 6)) {
-                node.give(m, block, word, !0);
-            }
-        } else {
-            node.give(m, block, word, super::bits::mask(order.get() as u32) << bit);
+        let known = if order >= Order::HUGE { node.is_whole(index, order) } else { node.looks_taken(index) };
+        if !known {
+            debug_assert!(false, "{pfn:?} freed with {order:?}, which is free, or was not had like that");
+            return;
         }
         m.hook(Event::Work(Work::Block, 1));
         let held = self.magazine(m.cpu(), at).hold(m);
-        node.count(held.as_ref(), order.frames() as i64);
         node.count_free(held.as_ref(), order.frames());
+        if !held.as_ref().is_some_and(|held| held.keep(index, order)) {
+            node.give_block(m, index, order);
+            node.count(held.as_ref(), order.frames() as i64);
+        }
     }
 
     /// Lets a block that was had as `from`, 2 MiB or more, be freed in pieces of `to`; or, `to` being below 2 MiB, of any order below.
@@ -94,12 +87,26 @@ impl Frames {
         }
         node.split(m, node.index(pfn), from, to);
     }
+}
 
-    fn looks_taken(&self, at: usize, pfn: Pfn) -> bool {
-        let node = self.node(at);
-        let index = node.index(pfn);
+impl Node {
+    /// Gives a block of any order back.
+    pub(super) fn give_block<M: Machine>(&self, m: &M, index: u32, order: Order) {
+        let (block, word) = ((index >> BLOCK) as usize, index as usize / 64 % WORDS);
+        if order >= Order::HUGE {
+            self.give_whole(m, index, order);
+        } else if order.get() >= 6 {
+            (word..word + (1 << (order.get() - 6))).for_each(|word| self.give(m, block, word, !0));
+        } else {
+            self.give(m, block, word, super::bits::mask(order.get() as u32) << (index % 64));
+        }
+    }
+
+    /// Whether a frame is taken, and not part of a large block.
+    #[inline]
+    fn looks_taken(&self, index: u32) -> bool {
         let block = (index >> BLOCK) as usize;
-        let bits = node.words(block)[index as usize / 64 % WORDS].load(Ordering::Relaxed);
-        node.state(block).load(Ordering::Relaxed) & KIND == OPEN && bits >> (index % 64) & 1 == 1
+        let bits = self.words(block)[index as usize / 64 % WORDS].load(Ordering::Relaxed);
+        self.state(block).load(Ordering::Relaxed) & KIND == OPEN && bits >> (index % 64) & 1 == 1
     }
 }

@@ -12,7 +12,9 @@
 //! interrupt or a barrier on the other CPU, which the machine does not offer; and a fault executes one such exchange, not thirty.
 
 use super::block::CLASSES;
+use super::kept::Kept;
 use super::node::{Node, WORDS};
+use crate::addr::Order;
 use crate::machine::Machine;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::touch;
@@ -43,6 +45,7 @@ pub(super) struct Magazine {
     /// The group where the search for room, and for whole blocks, goes on.
     pub(super) cursor: AtomicU32,
     pub(super) whole_cursor: AtomicU32,
+    pub(super) kept: Kept,
     /// Frames, as indices of the node.
     stack: [AtomicU32; DEPTH],
 }
@@ -73,14 +76,20 @@ impl Magazine {
         self.len.load(Ordering::Relaxed) as usize
     }
 
-    /// The frames, oldest first; for audits.
-    pub(super) fn peek(&self) -> impl Iterator<Item = u32> + '_ {
-        self.stack[..self.len()].iter().map(|i| i.load(Ordering::Relaxed))
+    /// Base frames in the stack and in kept blocks.
+    pub(super) fn free_frames(&self) -> u64 {
+        self.len() as u64 + self.kept.frames()
+    }
+
+    /// What is kept, single frames first; for audits.
+    pub(super) fn peek(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
+        let singles = self.stack[..self.len()].iter().map(|i| (i.load(Ordering::Relaxed), Order::BASE));
+        singles.chain(self.kept.each())
     }
 
     /// Whether emptying it would give the node anything.
     pub(super) fn keeps_anything(&self) -> bool {
-        self.len() != 0 || self.current.iter().any(|c| c.load(Ordering::Relaxed) != 0)
+        self.free_frames() != 0 || self.current.iter().any(|c| c.load(Ordering::Relaxed) != 0)
     }
 }
 
@@ -145,13 +154,14 @@ impl Held<'_> {
         self.magazine.len.store((len - n) as u32, Ordering::Relaxed);
     }
 
-    /// Gives everything back: frames and claimed blocks.
+    /// Gives everything back: frames, kept blocks and claimed blocks.
     pub(super) fn empty<M: Machine>(&self, m: &M, node: &Node) {
-        let n = self.magazine.len();
-        if n != 0 {
-            self.spill(m, node, n);
-            node.count(Some(self), n as i64);
+        let frames = self.magazine.free_frames();
+        if self.magazine.len() != 0 {
+            self.spill(m, node, self.magazine.len());
         }
+        self.release_kept(|index, order| node.give_block(m, index, order));
+        node.count(Some(self), frames as i64);
         for class in 0..CLASSES {
             self.drop_current(m, node, class);
         }

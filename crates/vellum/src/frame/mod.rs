@@ -13,7 +13,7 @@
 //! | `block` | 2 MiB blocks: opened for small frames, closed when empty again |
 //! | `large` | 2 MiB and larger: whole blocks and runs of them |
 //! | `small` | orders 0 to 8: finding a block with room |
-//! | `magazine` | the per-CPU stack of frames in front |
+//! | `magazine`, `kept` | what each CPU has at hand: a stack of frames, a few larger blocks |
 //! | `alloc`, `free` | the two doors |
 //! | `pending` | frames that wait for a flush |
 //! | `slab` | small objects |
@@ -25,6 +25,7 @@ mod block;
 mod carve;
 mod data;
 mod free;
+mod kept;
 mod large;
 mod magazine;
 mod node;

@@ -76,8 +76,8 @@ impl Frames {
     /// # Panics
     /// If there is no such node; so do the others that take one.
     pub fn free_frames(&self, node: usize) -> u64 {
-        let stacked: usize = (0..self.cpus).map(|cpu| self.magazine(cpu, node).len()).sum();
-        (self.block_free(node) + stacked as i64).max(0) as u64
+        let kept: u64 = (0..self.cpus).map(|cpu| self.magazine(cpu, node).free_frames()).sum();
+        (self.block_free(node) + kept as i64).max(0) as u64
     }
 
     /// Base frames of a node that wait for a flush.

@@ -94,7 +94,7 @@ impl Frames {
             Ok(())
         })?;
         for cpu in 0..self.cpus {
-            cached += self.magazine(cpu, at).len() as u64;
+            cached += self.magazine(cpu, at).free_frames();
         }
         Ok((cached, all - cached))
     }
@@ -103,8 +103,8 @@ impl Frames {
     fn each_outside(&self, at: usize, each: &mut dyn FnMut(u32, Order) -> Result<(), Invalid>) -> Result<(), Invalid> {
         let node = self.node(at);
         for cpu in 0..self.cpus {
-            for index in self.magazine(cpu, at).peek() {
-                each(index, Order::BASE)?;
+            for (index, order) in self.magazine(cpu, at).peek() {
+                each(index, order)?;
             }
         }
         let mut next = node.waiting().head.load(Relaxed);

@@ -73,8 +73,9 @@ pub struct Token<L> {
     /// Of the lock last taken at this level; orders locks of one level.
     #[cfg(debug_assertions)]
     pub(super) key: u64,
+    level: PhantomData<fn() -> L>,
     /// A token belongs to the thread that holds the locks.
-    level: PhantomData<(fn() -> L, *mut ())>,
+    local: PhantomData<*mut ()>,
 }
 
 impl Token<Top> {
@@ -93,6 +94,7 @@ impl<L> Token<L> {
             #[cfg(debug_assertions)]
             key,
             level: PhantomData,
+            local: PhantomData,
         }
     }
 }

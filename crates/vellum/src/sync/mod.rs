@@ -1,7 +1,7 @@
 //! Locks that know their order, sequence counts and epochs.
 //!
-//! Everything that waits here waits by [`Machine::relax`](crate::machine::Machine::relax), so a CPU that spins still serves
-//! flush requests; everything that touches a shared word says so first ([`Event::Shared`](crate::machine::Event::Shared)),
+//! Everything that waits here waits by [`Machine::relax`], so a CPU that spins still serves
+//! flush requests; everything that touches a shared word says so first ([`Event::Shared`]),
 //! so a simulator can put another CPU in between. On metal both vanish into a pause instruction and nothing.
 //!
 //! Atomics are taken from [`atomic`] and from nowhere else: one place to exchange them for a model checker's.

@@ -6,7 +6,8 @@
 #![allow(dead_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,47 @@ use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Ro
 thread_local! {
     static CPU: Cell<CpuId> = const { Cell::new(0) };
     static PREEMPT_OFF: Cell<u32> = const { Cell::new(0) };
+    static WEAVE: RefCell<VecDeque<Woven>> = const { RefCell::new(VecDeque::new()) };
+    static WEAVING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// An act of another CPU, and how many shared words this thread touches before it.
+pub type Woven = (u64, Box<dyn FnOnce()>);
+
+/// What a woven act panics with when it waits: the CPU it would wait for is this thread, and stands still.
+pub struct Waits;
+
+/// Runs `body`. When it has touched as many shared words as the first act says, and is about to touch another, the act runs to
+/// its end, as if another CPU did it all in that moment; then the count for the next act starts. Says how many acts ran.
+pub fn weave(acts: Vec<Woven>, body: impl FnOnce()) -> usize {
+    let all = acts.len();
+    WEAVE.set(acts.into());
+    body();
+    all - WEAVE.take().len()
+}
+
+fn shared_word_touched() {
+    if WEAVING.get() {
+        return;
+    }
+    let due = WEAVE.with_borrow_mut(|acts| {
+        let (left, _) = acts.front_mut()?;
+        match left.checked_sub(1) {
+            Some(fewer) => {
+                *left = fewer;
+                None
+            }
+            None => acts.pop_front(),
+        }
+    });
+    if let Some((_, act)) = due {
+        let (cpu, preempt) = (CPU.get(), PREEMPT_OFF.replace(0));
+        WEAVING.set(true);
+        act();
+        WEAVING.set(false);
+        CPU.set(cpu);
+        PREEMPT_OFF.set(preempt);
+    }
 }
 
 /// What the machine was asked to do, so far.
@@ -197,6 +239,9 @@ impl<C: Codec> Machine for Flat<C> {
         self.asked.remote_flushes.fetch_add(1, Ordering::Relaxed);
     }
     fn relax(&self) {
+        if WEAVING.get() {
+            std::panic::panic_any(Waits);
+        }
         self.asked.relaxed.fetch_add(1, Ordering::Relaxed);
         std::thread::yield_now();
     }
@@ -204,6 +249,9 @@ impl<C: Codec> Machine for Flat<C> {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
     fn hook(&self, event: Event) {
+        if let Event::Shared { .. } = event {
+            shared_word_touched();
+        }
         if let Event::Frame { first, order, to } = event {
             assert!(self.topology.node_of(first).is_some(), "{first:?} is no memory of this machine");
             self.asked.became[to as usize].fetch_add(order.frames(), Ordering::Relaxed);
