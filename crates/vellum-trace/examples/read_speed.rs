@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -p vellum-trace --example read_speed FILE...`
 use std::error::Error;
+use std::io::Write;
 use std::time::Instant;
 use vellum_trace::TraceReader;
 
@@ -17,13 +18,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         let t = begin.elapsed().as_secs_f64();
         let totals = reader.totals();
-        println!("{path}: {totals:?}");
-        println!(
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{path}: {totals:?}")?;
+        writeln!(
+            out,
             "{bytes} bytes, {:.3} bytes an access, {:.1} M events/s, {:.1} M accesses/s",
             bytes as f64 / totals.accesses().max(1) as f64,
             events as f64 / t / 1e6,
             totals.accesses() as f64 / t / 1e6,
-        );
+        )?;
     }
     Ok(())
 }

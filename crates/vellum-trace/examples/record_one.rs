@@ -3,6 +3,7 @@
 //! `cargo run --release -p vellum-trace --example record_one FILE [window=SKIP,KEEP[,PERIOD]] [level=N] -- PROGRAM ARGS`
 use std::error::Error;
 use std::ffi::OsString;
+use std::io::Write;
 use vellum_trace::info::{Geometry, analyse};
 use vellum_trace::record::{Options, record};
 use vellum_trace::{LEVEL_SMALL, TraceReader};
@@ -35,6 +36,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         );
     }
     let mut reader = TraceReader::open(file)?;
-    print!("{}", analyse(&mut reader, Geometry::default())?);
+    write!(std::io::stdout().lock(), "{}", analyse(&mut reader, Geometry::default())?)?;
     Ok(())
 }

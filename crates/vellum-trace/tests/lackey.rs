@@ -87,3 +87,22 @@ fn an_access_across_a_neighbourhood_becomes_two() {
         .collect();
     assert_eq!(sizes, [4, 4]);
 }
+
+#[test]
+fn the_output_of_a_real_valgrind_is_understood() {
+    let out = std::process::Command::new("valgrind")
+        .args(["--tool=lackey", "--trace-mem=yes", "--log-fd=2", "/bin/true"])
+        .output()
+        .expect("valgrind (`apt install valgrind`)");
+    let all = import(&out.stderr).expect("lackey's text");
+    let text = String::from_utf8_lossy(&out.stderr);
+    let lines = |start: &str| text.lines().filter(|l| l.starts_with(start)).count();
+    let writes = |e: &&Event| matches!(e, Event::Access { flags, .. } if flags.write());
+    let stores = all.iter().filter(writes).count();
+    // Accesses over 64 bytes or across two neighbourhoods become several, so there may be a few more.
+    let expected = lines(" S ") + lines(" M ");
+    assert!(expected > 1000 && stores >= expected && stores < expected + expected / 100 + 10, "{stores} {expected}");
+    let insns: usize =
+        all.iter().map(|e| if let Event::Fetch { insns, .. } = e { usize::from(*insns) } else { 0 }).sum();
+    assert_eq!(insns, lines("I  "));
+}

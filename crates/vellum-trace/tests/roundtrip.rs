@@ -62,6 +62,11 @@ fn big_mapping() -> Event {
 }
 
 #[test]
+fn an_event_is_16_bytes() {
+    assert_eq!(size_of::<Event>(), 16);
+}
+
+#[test]
 fn several_blocks_come_back_and_the_totals_are_right() {
     let mut x = 1u64;
     let numbers: Vec<u64> = (0..1_200_000)

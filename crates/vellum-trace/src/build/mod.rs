@@ -21,7 +21,7 @@ use crate::totals::Totals;
 use crate::{LINE, PAGE, TraceError, TraceWriter};
 use layout::{Layout, Piece};
 use regions::Regions;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 pub(crate) use touch::Mixer;
 use touch::{READ, Touches, WRITTEN};
@@ -51,8 +51,14 @@ pub struct Builder<W: Write> {
     cache: Box<[Cached]>,
     generation: u32,
     window: Position,
-    /// What the windows left out and no `Skip` has told yet.
+    /// The thread that calls are about, and the one the trace was last switched to: a switch is written
+    /// when something of the thread is, or windows would be full of switches between nothing.
+    thread: u32,
+    written: Option<u32>,
+    /// What the windows left out of the current thread's and no `Skip` has told yet.
     skipped: (u64, u64),
+    /// The same of other threads.
+    skipped_elsewhere: BTreeMap<u32, (u64, u64)>,
     next_thread: u32,
     next_mapping: u32,
     heap: Option<calls::Heap>,
@@ -71,7 +77,10 @@ impl<W: Write> Builder<W> {
             cache: vec![Cached::default(); CACHE].into_boxed_slice(),
             generation: 1,
             window: Position::new(window),
+            thread: 0,
+            written: None,
             skipped: (0, 0),
+            skipped_elsewhere: BTreeMap::new(),
             next_thread: 0,
             next_mapping: 0,
             heap: None,
@@ -102,8 +111,17 @@ impl<W: Write> Builder<W> {
     /// # Errors
     /// As [`TraceWriter::push`].
     pub fn switch(&mut self, thread: u32) -> Result<(), TraceError> {
-        self.tell_skipped()?;
-        self.writer.push(&Event::Switch { thread })
+        if thread >= self.next_thread {
+            return Err(TraceError::BadEvent { what: "a switch to a thread that never started" });
+        }
+        if thread != self.thread {
+            if self.skipped != (0, 0) {
+                self.skipped_elsewhere.insert(self.thread, self.skipped);
+            }
+            self.skipped = self.skipped_elsewhere.remove(&thread).unwrap_or_default();
+            self.thread = thread;
+        }
+        Ok(())
     }
 
     /// A thread has ended.
@@ -111,11 +129,29 @@ impl<W: Write> Builder<W> {
     /// # Errors
     /// As [`TraceWriter::push`].
     pub fn end_thread(&mut self, thread: u32) -> Result<(), TraceError> {
-        self.tell_skipped()?;
+        self.switch(thread)?;
+        if self.skipped != (0, 0) {
+            self.settle()?;
+        }
+        if self.written == Some(thread) {
+            self.written = None;
+        }
         self.writer.push(&Event::ThreadEnd { thread })
     }
 
-    fn tell_skipped(&mut self) -> Result<(), TraceError> {
+    /// Is something to be written before the current thread's next event?
+    #[inline(always)]
+    fn unsettled(&self) -> bool {
+        self.skipped != (0, 0) || self.written != Some(self.thread)
+    }
+
+    /// Switches the trace to the current thread and tells what was left out.
+    #[cold]
+    fn settle(&mut self) -> Result<(), TraceError> {
+        if self.written != Some(self.thread) {
+            self.writer.push(&Event::Switch { thread: self.thread })?;
+            self.written = Some(self.thread);
+        }
         while self.skipped != (0, 0) {
             let accesses = self.skipped.0.min(u64::from(u32::MAX));
             let instructions = self.skipped.1;
@@ -123,6 +159,20 @@ impl<W: Write> Builder<W> {
             self.skipped = (self.skipped.0 - accesses, 0);
         }
         Ok(())
+    }
+
+    /// Tells what was left out of every thread.
+    fn settle_all(&mut self) -> Result<(), TraceError> {
+        let threads: Vec<u32> = self.skipped_elsewhere.keys().copied().collect();
+        let current = self.thread;
+        for thread in threads {
+            self.switch(thread)?;
+            self.settle()?;
+        }
+        if current < self.next_thread {
+            self.switch(current)?;
+        }
+        if self.skipped != (0, 0) { self.settle() } else { Ok(()) }
     }
 
     /// Mapping, offset, bytes to the end of the piece (at most to the end of the page from the cache),
@@ -178,8 +228,8 @@ impl<W: Write> Builder<W> {
         }
         let (mapping, offset, first) = self.resolve(addr, flags.write())?;
         if open || first {
-            if self.skipped != (0, 0) {
-                self.tell_skipped()?;
+            if self.unsettled() {
+                self.settle()?;
             }
             self.writer.push(&Event::Access { mapping, size, flags, offset })
         } else {
@@ -196,7 +246,7 @@ impl<W: Write> Builder<W> {
         let cut = (addr / PAGE + 1) * PAGE;
         let low = self.resolve(addr, flags.write())?;
         let high = self.resolve(cut, flags.write())?;
-        self.tell_skipped()?;
+        self.settle()?;
         let n = (cut - addr) as u8;
         if low.0 == high.0 && high.1 == low.1 + u64::from(n) {
             if open || low.2 || high.2 {
@@ -226,8 +276,8 @@ impl<W: Write> Builder<W> {
         }
         let (mapping, offset, first) = self.resolve(addr, false)?;
         if self.window.open || first {
-            if self.skipped != (0, 0) {
-                self.tell_skipped()?;
+            if self.unsettled() {
+                self.settle()?;
             }
             self.writer.push(&Event::Fetch { mapping, insns, offset })
         } else {
@@ -255,10 +305,12 @@ impl<W: Write> Builder<W> {
             if !(open || first) {
                 continue;
             }
+            // Outside windows one line of the page is enough to make it present.
+            let n = if open { n } else { n.min(LINE) };
             run = match run {
                 Some((m, o, l)) if m == mapping && o + l == offset => Some((m, o, l + n)),
                 Some((m, o, l)) => {
-                    self.tell_skipped()?;
+                    self.settle()?;
                     self.writer.kernel(m, o, l, write)?;
                     Some((mapping, offset, n))
                 }
@@ -266,14 +318,14 @@ impl<W: Write> Builder<W> {
             };
         }
         if let Some((m, o, l)) = run {
-            self.tell_skipped()?;
+            self.settle()?;
             self.writer.kernel(m, o, l, write)?;
         }
         Ok(())
     }
 
     fn call(&mut self, change: Change) -> Result<(), TraceError> {
-        self.tell_skipped()?;
+        self.settle()?;
         let order = self.calls;
         self.writer.push(&Event::Call(Box::new(Call { order, change })))?;
         self.calls += 1;
@@ -345,7 +397,7 @@ impl<W: Write> Builder<W> {
     /// # Errors
     /// As [`TraceWriter::checkpoint`].
     pub fn checkpoint(&mut self) -> Result<Vec<u8>, TraceError> {
-        self.tell_skipped()?;
+        self.settle_all()?;
         self.writer.set_touched_pages(self.touches.distinct());
         self.writer.checkpoint()
     }
@@ -360,7 +412,7 @@ impl<W: Write> Builder<W> {
     /// # Errors
     /// As [`TraceWriter::finish`].
     pub fn finish(mut self) -> Result<(Totals, W), TraceError> {
-        self.tell_skipped()?;
+        self.settle_all()?;
         self.writer.set_touched_pages(self.touches.distinct());
         self.writer.finish()
     }

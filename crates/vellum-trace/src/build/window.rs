@@ -116,15 +116,15 @@ mod tests {
 
     fn kept(text: &str, n: usize) -> String {
         let mut p = Position::new(Some(text.parse().expect("a window")));
-        (0..n).map(|_| if p.step() { 'x' } else { '.' }).collect()
+        (0..n).map(|_| if p.step() { '#' } else { '.' }).collect()
     }
 
     #[test]
     fn one_window_repeated_windows_and_windows_without_gap() {
-        assert_eq!(kept("3,2", 10), "...xx.....");
-        assert_eq!(kept("2,2,5", 14), "..xx...xx...xx");
-        assert_eq!(kept("0,1,3", 7), "x..x..x");
-        assert_eq!(kept("1,2,2", 6), ".xxxxx");
+        assert_eq!(kept("3,2", 10), "...##.....");
+        assert_eq!(kept("2,2,5", 14), "..##...##...##");
+        assert_eq!(kept("0,1,3", 7), "#..#..#");
+        assert_eq!(kept("1,2,2", 6), ".#####");
     }
 
     #[test]
