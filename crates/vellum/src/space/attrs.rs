@@ -177,6 +177,8 @@ pub enum Advice {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
 
     #[test]

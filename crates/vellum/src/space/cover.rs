@@ -29,10 +29,14 @@ struct Run<'v> {
     node: Node<'v>,
     slots: (usize, usize),
     /// The range ends inside the node's parent's slot, so both ends of the run become boundaries, and slots without a region
-    /// of their own are `inherited`'s. Otherwise the range covers the whole node.
+    /// of their own are to change, too. Otherwise the range covers the whole node.
     edge: bool,
+    /// What the nodes above say of the slots.
     inherited: Option<SlabRef>,
 }
+
+/// What is done with a run of whole slots: node, level, first slot, end.
+type EachEdge<'e> = dyn FnMut(Node<'_>, Level, usize, usize) -> Result<(), NoMemory> + 'e;
 
 type EachRun<'e, 'v> = dyn FnMut(Run<'v>) -> Result<(), NoMemory> + 'e;
 
@@ -135,12 +139,7 @@ impl<M: Machine> Vm<M> {
 
     /// Calls `each` with the run of whole slots in every node where the range has one and no ancestor's slot holds it. The
     /// range is open.
-    pub(crate) fn edges(
-        &self,
-        space: &SpaceRecord,
-        range: VaRange,
-        each: &mut dyn FnMut(Node<'_>, Level, usize, usize) -> Result<(), NoMemory>,
-    ) -> Result<(), NoMemory> {
+    pub(crate) fn edges(&self, space: &SpaceRecord, range: VaRange, each: &mut EachEdge<'_>) -> Result<(), NoMemory> {
         self.edges_of(space.root(), self.top(), 0, range, each)
     }
 
@@ -150,7 +149,7 @@ impl<M: Machine> Vm<M> {
         level: Level,
         base: u64,
         range: VaRange,
-        each: &mut dyn FnMut(Node<'_>, Level, usize, usize) -> Result<(), NoMemory>,
+        each: &mut EachEdge<'_>,
     ) -> Result<(), NoMemory> {
         self.machine.hook(Event::Work(Work::Descend, 1));
         let p = part(level, base, range);
@@ -188,7 +187,7 @@ impl<M: Machine> Vm<M> {
             while slot < end {
                 let (next, own) = self.interval_from(node, slot);
                 slot = next;
-                let Some(old) = own.or(inherited) else { continue };
+                let Some(old) = own.or(if edge { inherited } else { None }) else { continue };
                 let region = self.region(old);
                 let attrs = change(region.attrs());
                 let known = fresh.cursor.is_some_and(|last| self.region(last).stands_for() == old.raw());
@@ -226,8 +225,12 @@ impl<M: Machine> Vm<M> {
     ) {
         let done = self.intervals(space, range, &mut |Run { node, slots, edge, inherited }| {
             let name = |own: Option<SlabRef>| {
-                let old = own.or(inherited)?;
+                let old = if edge { own.or(inherited)? } else { own? };
                 let new = self.find_fresh(&mut fresh, old).unwrap_or(old);
+                // What the nodes above say anyway need not be said here.
+                if self.alike(Some(new), inherited) {
+                    return None;
+                }
                 self.region(new).share();
                 Some(new)
             };
@@ -265,7 +268,12 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Calls `each` with every run of slots in the range whose intervals decide something.
-    fn intervals<'v>(&'v self, space: &SpaceRecord, range: VaRange, each: &mut EachRun<'_, 'v>) -> Result<(), NoMemory> {
+    fn intervals<'v>(
+        &'v self,
+        space: &SpaceRecord,
+        range: VaRange,
+        each: &mut EachRun<'_, 'v>,
+    ) -> Result<(), NoMemory> {
         self.intervals_of(space.root(), (self.top(), 0), range, None, each)
     }
 
@@ -284,10 +292,10 @@ impl<M: Machine> Vm<M> {
         }
         for slot in p.first..p.end {
             if let Entry::Table(child) = self.load(table, slot, level) {
+                let here = self.interval_from(node, slot).1.or(inherited);
                 if p.covers(slot) {
-                    self.intervals_below(child, level.child(), each)?;
+                    self.intervals_below(child, level.child(), here, each)?;
                 } else {
-                    let here = self.interval_from(node, slot).1.or(inherited);
                     let va = base + ((slot as u64) << level.shift());
                     self.intervals_of(child, (level.child(), va), range, here, each)?;
                 }
@@ -296,16 +304,23 @@ impl<M: Machine> Vm<M> {
         Ok(())
     }
 
-    fn intervals_below<'v>(&'v self, table: Pfn, level: Level, each: &mut EachRun<'_, 'v>) -> Result<(), NoMemory> {
+    fn intervals_below<'v>(
+        &'v self,
+        table: Pfn,
+        level: Level,
+        inherited: Option<SlabRef>,
+        each: &mut EachRun<'_, 'v>,
+    ) -> Result<(), NoMemory> {
         let node = self.node(table);
         if node.state().listed() != 0 {
-            each(Run { node, slots: (0, ENTRIES), edge: false, inherited: None })?;
+            each(Run { node, slots: (0, ENTRIES), edge: false, inherited })?;
         }
         if level > Level::ONE {
             self.machine.hook(Event::Work(Work::Scan, ENTRIES as u64));
             for slot in 0..ENTRIES {
                 if let Entry::Table(child) = self.load(table, slot, level) {
-                    self.intervals_below(child, level.child(), each)?;
+                    let here = self.interval_from(node, slot).1.or(inherited);
+                    self.intervals_below(child, level.child(), here, each)?;
                 }
             }
         }

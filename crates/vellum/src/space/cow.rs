@@ -164,7 +164,8 @@ impl<M: Machine> Vm<M> {
         if !self.still(seen) {
             return false;
         }
-        let Some(pfn) = super::transit::frame_of(<M::Codec as crate::entry::Codec>::decode(spot.raw, spot.level)) else {
+        let Some(pfn) = super::transit::frame_of(<M::Codec as crate::entry::Codec>::decode(spot.raw, spot.level))
+        else {
             return false;
         };
         self.store(spot.node.pfn, spot.slot, spot.level, Entry::Moving(pfn));

@@ -246,8 +246,7 @@ impl<M: Machine> Vm<M> {
         Data::init(self.frames.record(pfn), order, seen.space.owner(), seen.index(order));
         let rights = seen.attrs.rights;
         // The marks the retried access would set, so that the walker need not.
-        let flags =
-            Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: access == Access::Write };
+        let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: access == Access::Write };
         let mut top = Token::top();
         let _guard = spot.node.lock(m, &mut top);
         if !self.still(seen) {

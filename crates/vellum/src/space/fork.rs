@@ -84,8 +84,7 @@ impl<M: Machine> Vm<M> {
         let (from, to) = (space.record(), child.record());
         let family = self.join_family(space, child, token)?;
         self.copy_displacements(from, to, token)?;
-        let mut copying =
-            Copying { token, trash, receipt: Receipt::new(), owner: Owner::Family(family.raw()) };
+        let mut copying = Copying { token, trash, receipt: Receipt::new(), owner: Owner::Family(family.raw()) };
         let done = self.copy_node(&mut copying, self.node(from.root()), self.node(to.root()), self.top(), 0);
         // Also after a failure: the leaves copied so far lost their right to be written.
         let _flushed = self.redeem(from, copying.receipt);
@@ -175,7 +174,8 @@ impl<M: Machine> Vm<M> {
         loop {
             match M::Codec::decode(raw, level) {
                 Entry::Leaf(pfn, flags) => {
-                    let shared = M::Codec::encode(Entry::Leaf(pfn, Flags { write: false, dirty: false, ..flags }), level);
+                    let shared =
+                        M::Codec::encode(Entry::Leaf(pfn, Flags { write: false, dirty: false, ..flags }), level);
                     if flags.write {
                         if let Err(now) = m.entry_cas(from.pfn, slot, raw, shared) {
                             raw = now;

@@ -200,8 +200,8 @@ impl<M: Machine> Vm<M> {
         let mut guard = node.lock(m, token);
         let list = self.lists[class].alloc(m, &self.frames, guard.token())?;
         let words = self.list_words(list, class as u64);
-        for i in 0..pairs.len {
-            words[i].store(pairs.get(i).0, Ordering::Relaxed);
+        for (i, word) in words.iter().enumerate().take(pairs.len) {
+            word.store(pairs.get(i).0, Ordering::Relaxed);
         }
         let old = pairs.list.and_then(|(_, class)| {
             SlabRef::from_raw(node.interval_word(0).load(Ordering::Relaxed)).map(|list| (list, class))
@@ -388,7 +388,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Whether two intervals say the same: by name, or by what the regions hold.
-    fn alike(&self, a: Option<SlabRef>, b: Option<SlabRef>) -> bool {
+    pub(crate) fn alike(&self, a: Option<SlabRef>, b: Option<SlabRef>) -> bool {
         match (a, b) {
             (Some(a), Some(b)) => a == b || self.region(a).says_as(self.region(b)),
             _ => a == b,

@@ -133,21 +133,34 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         let node = self.node(table);
         let p = part(level, base, range);
+        let mut tables = false;
         if p.whole_first < p.whole_end {
             let mut top = Token::top();
             let _guard = node.lock(m, &mut top);
+            let mut count = node.state().count();
             for slot in p.whole_first..p.whole_end {
-                self.store(table, slot, level, entry);
+                if m.entry_load(table, slot) == 0 {
+                    self.store(table, slot, level, entry);
+                    count += 1;
+                } else {
+                    tables = true;
+                }
             }
-            let slots = (p.whole_end - p.whole_first) as u64;
-            m.hook(Event::Work(Work::Entry, slots));
-            node.set_state(node.state().with_count(node.state().count() + slots));
+            m.hook(Event::Work(Work::Entry, (p.whole_end - p.whole_first) as u64));
+            node.set_state(node.state().with_count(count));
+        }
+        let mut below = |slot: usize| {
+            if let Entry::Table(child) = self.load(table, slot, level) {
+                self.promise(child, level.child(), base + ((slot as u64) << level.shift()), range, entry);
+            }
+        };
+        // Tables under whole slots are those a remap opened where one region ends and the next begins.
+        if tables {
+            (p.whole_first..p.whole_end).for_each(&mut below);
         }
         for slot in [p.first, p.end - 1] {
-            if !p.covers(slot)
-                && let Entry::Table(child) = self.load(table, slot, level)
-            {
-                self.promise(child, level.child(), base + ((slot as u64) << level.shift()), range, entry);
+            if !p.covers(slot) && level > Level::ONE {
+                below(slot);
             }
             if p.end - p.first == 1 {
                 break;

@@ -119,10 +119,6 @@ impl<'a> Node<'a> {
     pub fn set_state(self, state: State) {
         self.record.word(1).store(state.0, Ordering::Release);
     }
-    #[inline]
-    pub fn level(self) -> Level {
-        self.state().level()
-    }
     /// Adds to `resident`, under the node's lock.
     #[inline]
     pub fn add_resident(self, n: u64) {
@@ -200,7 +196,12 @@ impl<M: Machine> Vm<M> {
     }
 
     /// A new node, every entry `fill`, linked nowhere. `parent` is where it will be.
-    pub(crate) fn make_node(&self, level: Level, parent: Option<(Pfn, usize)>, fill: u64) -> Result<Node<'_>, NoMemory> {
+    pub(crate) fn make_node(
+        &self,
+        level: Level,
+        parent: Option<(Pfn, usize)>,
+        fill: u64,
+    ) -> Result<Node<'_>, NoMemory> {
         let m = &self.machine;
         let pfn = self.frames.alloc(m, crate::addr::Order::BASE, &Want::kernel(Use::Table))?;
         let words = m.direct(pfn).cast::<u64>();
@@ -214,11 +215,7 @@ impl<M: Machine> Vm<M> {
         }
         node.record.set_head(Use::Table, crate::addr::Order::BASE);
         node.set_parent(parent);
-        node.set_state(if fill == 0 {
-            State::empty(level)
-        } else {
-            State(level.0 as u64).with_count(ENTRIES as u64)
-        });
+        node.set_state(if fill == 0 { State::empty(level) } else { State(level.0 as u64).with_count(ENTRIES as u64) });
         m.hook(Event::Work(Work::Table, 1));
         self.count(Counter::TablePages, 1);
         Ok(node)

@@ -67,6 +67,11 @@ impl<M: Machine> Vm<M> {
                 Entry::Table(child) => {
                     let below = self.node(child).state().run() << PAGE_SHIFT;
                     let above = search.end - search.start;
+                    if above != 0 && below != 0 {
+                        // A hole that crosses the edge between the two.
+                        let inner = search.end.min(top) - search.start;
+                        longest = longest.max(inner + self.high_hole(child, level.child()));
+                    }
                     if below != 0 && above + below >= search.bytes {
                         if let Some(found) = self.search_node(child, level.child(), va, search) {
                             return Some(found);
@@ -90,6 +95,19 @@ impl<M: Machine> Vm<M> {
             node.set_state(node.state().with_run(longest >> PAGE_SHIFT));
         }
         None
+    }
+
+    /// Bytes that are free up to a node's last address.
+    fn high_hole(&self, table: Pfn, level: Level) -> u64 {
+        let mut bytes = 0;
+        for slot in (0..ENTRIES).rev() {
+            match self.load(table, slot, level) {
+                Entry::Empty | Entry::Gone(_) => bytes += level.entry_bytes(),
+                Entry::Table(child) => return bytes + self.high_hole(child, level.child()),
+                _ => break,
+            }
+        }
+        bytes
     }
 
     /// Bytes that are free from a node's first address on.

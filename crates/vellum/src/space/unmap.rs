@@ -147,7 +147,11 @@ impl<M: Machine> Vm<M> {
                         self.store(node.pfn, slot, level, Entry::Detached(child));
                     }
                     m.hook(Event::Work(Work::Entry, 1));
-                    if detach { self.bury(child, level.child()) } else { self.mark_dead(self.node(child)) }
+                    if detach {
+                        self.bury(child, level.child())
+                    } else {
+                        self.mark_dead(self.node(child))
+                    }
                     let end = va + level.entry_bytes();
                     cut.receipt.table(Va(va.max(cut.range.start().0)), Va(end.min(cut.range.end().0)));
                     self.flush_early(cut);
@@ -159,9 +163,7 @@ impl<M: Machine> Vm<M> {
                     let _guard = node.lock(m, &mut top);
                     let promise = entry == Entry::Reserved;
                     let new = move |now: Entry| match now {
-                        Entry::Leaf(pfn, _) | Entry::Parked(pfn) => {
-                            Some(M::Codec::encode(Entry::Moving(pfn), level))
-                        }
+                        Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(M::Codec::encode(Entry::Moving(pfn), level)),
                         Entry::Reserved if promise => Some(0),
                         _ => None,
                     };
@@ -242,8 +244,7 @@ impl<M: Machine> Vm<M> {
     /// slot above can say the same.
     fn may_detach(&self, leave: Leave, child: Pfn) -> bool {
         let state = self.node(child).state();
-        leave != Leave::Promise
-            || state.level() == Level::ONE && state.listed() == 0 && state.count() == ENTRIES as u64
+        leave != Leave::Promise || state.level() == Level::ONE && state.listed() == 0 && state.count() == ENTRIES as u64
     }
 
     /// Marks a node dead that nobody will add to: its own entries are marked already.

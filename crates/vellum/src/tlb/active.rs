@@ -25,11 +25,7 @@ impl<M: Machine> Vm<M> {
             fence(Ordering::SeqCst);
             let context = record.context();
             let stale = contexts && record.stale.contains(cpu) && record.stale.remove(cpu);
-            m.load_root(Some(Root {
-                table: record.root(),
-                context,
-                flush: stale || contexts && context.0 == 0,
-            }));
+            m.load_root(Some(Root { table: record.root(), context, flush: stale || contexts && context.0 == 0 }));
             here.store(space.name.raw(), Ordering::Relaxed);
             self.leave(before, cpu);
         }

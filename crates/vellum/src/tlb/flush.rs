@@ -36,7 +36,7 @@ impl<M: Machine> Vm<M> {
         let scope = if leaves <= 1 {
             Scope::Page(context, Va(receipt.start))
         } else if leaves <= SINGLE_LEAVES {
-            match VaRange::new(Va(receipt.start), receipt.end - receipt.start, Va(u64::MAX & !0xfff)) {
+            match VaRange::new(Va(receipt.start), receipt.end - receipt.start, Va(!0xfff)) {
                 Ok(range) => Scope::Range(context, range, receipt.level),
                 Err(_) => Scope::Space(context),
             }

@@ -1,6 +1,6 @@
 //! Stale translations: who may hold them, how they are dropped, and what may be freed afterwards.
 //!
-//! Verbs change entries and note it in a [`Receipt`]; only redeeming the receipt makes a [`Flushed`], and only a `Flushed`
+//! Verbs change entries and note it in a `Receipt`; only redeeming the receipt makes a `Flushed`, and only a `Flushed`
 //! frees frames and table nodes. Freeing before the flush therefore does not compile.
 //!
 //! Each space knows two sets of CPUs: *active* ones have its root loaded, *cached* ones may hold translations under its context

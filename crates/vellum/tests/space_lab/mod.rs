@@ -78,4 +78,10 @@ impl<C: Codec> Lab<C> {
         }
         panic!("four faults without progress at {va:?}");
     }
+    /// As the kernel would, safely beside other threads.
+    pub fn kernel_peek(&self, space: &Space, va: Va) -> Result<u64, FaultError> {
+        let mut bytes = [0; 8];
+        self.vm.copy_out(space, va, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
 }
