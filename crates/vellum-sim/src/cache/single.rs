@@ -25,6 +25,9 @@ pub enum Lookup {
     Miss(Option<Victim>),
 }
 
+/// No line has this address.
+const NO_LINE: u64 = u64::MAX;
+
 /// One cache: line addresses in sets, with the policy that says who leaves.
 #[derive(Clone, Debug)]
 pub struct Cache {
@@ -38,6 +41,10 @@ pub struct Cache {
     bits: Vec<u64>,
     tree: Tree,
     random: u64,
+    /// The line accessed last, which is the most recent of its set under any policy, and the place of its tag; [`NO_LINE`] when
+    /// it has left. Programs touch a line several times in a row, and then nothing need be searched or reordered.
+    last: u64,
+    last_at: usize,
     /// Ways without a line, in all sets together: while 0, a miss need not look for one.
     vacant: u64,
     geometry: Geometry,
@@ -59,6 +66,8 @@ impl Cache {
             tree: Tree::new(geometry.ways),
             // Any odd number serves as the increment; the generator must not start at 0.
             random: geometry.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            last: NO_LINE,
+            last_at: 0,
             vacant: geometry.lines(),
             geometry,
         })
@@ -79,7 +88,13 @@ impl Cache {
     /// Looks for a line and, if it is not there, brings it in. `write` marks it dirty.
     #[inline]
     pub fn access(&mut self, line: u64, write: bool) -> Lookup {
+        if line == self.last {
+            self.tags[self.last_at] |= u32::from(write);
+            return Lookup::Hit;
+        }
         let (set, base, key) = self.locate(line);
+        self.last = line;
+        self.last_at = base;
         let first = &mut self.tags[base];
         if *first | DIRTY == key | DIRTY && self.policy != Policy::Plru {
             *first |= u32::from(write);
@@ -101,9 +116,13 @@ impl Cache {
                 }
                 Policy::Plru => {
                     tags[way] |= write;
+                    self.last_at = base + way;
                     self.bits[set] = self.tree.touch(self.bits[set], way);
                 }
-                Policy::Random => tags[way] |= write,
+                Policy::Random => {
+                    tags[way] |= write;
+                    self.last_at = base + way;
+                }
             }
             return Lookup::Hit;
         }
@@ -125,6 +144,7 @@ impl Cache {
                 if self.policy == Policy::Plru {
                     self.bits[set] = self.tree.touch(self.bits[set], way);
                 }
+                self.last_at = base + way;
                 std::mem::replace(&mut self.tags[base + way], tag)
             }
         };
@@ -156,6 +176,13 @@ impl Cache {
     fn find(&self, base: usize, key: u32) -> Option<usize> {
         let found = with_vectors!(self.stride / 4, V, matches::<V>(&self.tags[base..base + V * 4], key));
         (found != 0).then(|| base + found.trailing_zeros() as usize)
+    }
+
+    /// Tells the host that the set of a line will be looked at soon. Changes nothing.
+    #[inline(always)]
+    pub fn expect(&self, line: u64) {
+        let (_, base, _) = self.locate(line);
+        crate::machine::lazy::prefetch(&self.tags[base]);
     }
 
     /// Whether a line is there. Changes nothing.
@@ -191,6 +218,9 @@ impl Cache {
         let (_, base, key) = self.locate(line);
         let at = self.find(base, key)?;
         let dirty = self.tags[at] & DIRTY != 0;
+        if line == self.last {
+            self.last = NO_LINE;
+        }
         if self.policy == Policy::Lru {
             // The order of use of the others stays; the hole goes to the end, where the next victim is looked for.
             self.tags.copy_within(at + 1..base + self.ways, at);
@@ -212,6 +242,7 @@ impl Cache {
         let dirty = self.tags.iter().filter(|&&t| t & DIRTY != 0).count() as u64;
         self.tags.fill(INVALID);
         self.bits.fill(0);
+        self.last = NO_LINE;
         self.vacant = self.geometry.lines();
         dirty
     }
@@ -225,7 +256,7 @@ impl Cache {
     }
 
     /// Recounts everything: no line twice in a set, no line in a way that does not exist, holes last under LRU, the number of
-    /// vacant ways right.
+    /// vacant ways right, the line accessed last in its place.
     pub fn validate(&self) -> Result<(), String> {
         let mut vacant = 0;
         for (set, tags) in self.tags.chunks(self.stride).enumerate() {
@@ -244,6 +275,12 @@ impl Cache {
                 if self.policy == Policy::Lru && real[..i].contains(&INVALID) {
                     return Err(format!("set {set}: a hole before a line"));
                 }
+            }
+        }
+        if self.last != NO_LINE {
+            let (_, base, key) = self.locate(self.last);
+            if self.tags[self.last_at] | DIRTY != key | DIRTY || !(base..base + self.ways).contains(&self.last_at) {
+                return Err(format!("line {}, accessed last, is not where it was", self.last));
             }
         }
         if vacant != self.vacant {

@@ -32,7 +32,10 @@ impl<'a, F: Format> Cpu<'a, F> {
     /// Runs `script` as another CPU, on which no program runs: for tests that write down one interleaving.
     pub fn script<T>(&self, id: usize, script: impl FnOnce(&Cpu<'a, F>) -> T) -> T {
         let before = self.sim.current.replace(id);
+        // While it stands aside, the CPU of this program serves flush requests at once, like one on which nothing runs.
+        self.sim.state.with(|s| s.cpus[before].aside = before != id);
         let result = script(&Cpu::new(self.sim, id));
+        self.sim.state.with(|s| s.cpus[before].aside = false);
         self.sim.current.set(before);
         result
     }
@@ -84,6 +87,13 @@ impl<'a, F: Format> Cpu<'a, F> {
             self.sim.halt();
         }
         self.sim.breathe();
+    }
+
+    /// Tells the host (not the simulation) that the program will access `va` in some ten accesses' time, so that its own cache
+    /// misses overlap. For callers that know what comes, such as a replay; leaving it out changes no result.
+    #[inline]
+    pub fn expect(&self, va: u64) {
+        self.sim.state.with(|s| s.expect(self.id, va));
     }
 
     /// Runs `n` instructions that touch no memory.

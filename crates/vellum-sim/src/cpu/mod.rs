@@ -7,6 +7,7 @@
 
 pub(crate) mod access;
 mod counters;
+mod hints;
 mod handle;
 mod program;
 pub(crate) mod translate;
@@ -125,8 +126,6 @@ pub(crate) struct CachedRoot {
     pub ctx: u16,
     /// A reduction under this root happened while it was not loaded here, and no flush has covered it since.
     pub missed: bool,
-    /// The first table cut that this CPU missed, 0 for none.
-    pub missed_cut: u64,
 }
 
 /// A flush asked for by another CPU.
@@ -155,6 +154,7 @@ pub(crate) struct CpuState {
     pub tlb_l1i: Tlb,
     pub tlb_l2: Option<Tlb>,
     pub walk_cache: WalkCache,
+    pub hints: hints::Hints,
     /// Time by account, up to `marked`.
     pub spent: [Ticks; ACCOUNTS],
     pub account: Account,
@@ -165,6 +165,8 @@ pub(crate) struct CpuState {
     pub acked_at: Ticks,
     /// A coroutine is alive on it.
     pub running: bool,
+    /// Its program acts as another CPU for the moment.
+    pub aside: bool,
     /// Verbs entered and not left.
     pub depth: u32,
     pub preempt_off: u32,
@@ -186,6 +188,7 @@ impl CpuState {
             tlb_l1i: Tlb::new(&parts.tlb_l1i),
             tlb_l2: parts.tlb_l2.as_ref().map(Tlb::new),
             walk_cache: WalkCache::new(&parts.walk_cache),
+            hints: hints::Hints::default(),
             spent: [Ticks::ZERO; ACCOUNTS],
             account: Account::Program,
             marked: Ticks::ZERO,
@@ -194,6 +197,7 @@ impl CpuState {
             acks_missing: 0,
             acked_at: Ticks::ZERO,
             running: false,
+            aside: false,
             depth: 0,
             preempt_off: 0,
         }

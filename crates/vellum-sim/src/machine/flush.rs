@@ -132,7 +132,7 @@ impl<F: Format> State<F> {
             cpu.counts.ipi_sent += 1;
             cpu.acks_missing += 1;
             let request = Request { scope, from: c, due: cpu.core.now() + deliver };
-            if self.cpus[t].running {
+            if self.cpus[t].running && !self.cpus[t].aside {
                 self.cpus[t].requests.push(request);
             } else {
                 self.serve_one(t, request);

@@ -24,6 +24,11 @@ impl<F: Format> State<F> {
         cpu.forget();
         self.end_walks(c, None);
         let index = root.map(|r| self.root_index(c, r.table.0));
+        if let (Some(left), true) = (self.cpus[c].root, self.mmu.contexts != 0)
+            && index != Some(left)
+        {
+            self.falls_asleep(c, left);
+        }
         self.cpus[c].root = None;
         if self.mmu.contexts == 0 {
             self.cpus[c].drop_everything();
@@ -51,14 +56,11 @@ impl<F: Format> State<F> {
             }
             self.cpus[c].walk_cache.for_each_mut(|e| e.stale |= e.ctx == ctx && e.tag != index);
         }
+        let suspect = self.wakes(c, index);
         let cpu = &mut self.cpus[c];
-        (cpu.root, cpu.ctx) = (Some(index), ctx);
-        match cpu.roots.iter_mut().find(|r| r.root == index && r.ctx == ctx) {
-            Some(r) => cpu.suspect = r.missed,
-            None => {
-                cpu.suspect = false;
-                cpu.roots.push(CachedRoot { root: index, ctx, missed: false, missed_cut: 0 });
-            }
+        (cpu.root, cpu.ctx, cpu.suspect) = (Some(index), ctx, suspect);
+        if !cpu.roots.iter().any(|r| r.root == index && r.ctx == ctx) {
+            cpu.roots.push(CachedRoot { root: index, ctx, missed: false });
         }
         self.oracle.roots[index as usize].cpus.insert(c);
     }

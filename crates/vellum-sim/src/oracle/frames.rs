@@ -73,6 +73,9 @@ impl<F: Format> State<F> {
 
     /// Whether a frame in use may be given up; stops the run if not.
     fn may_leave(&mut self, c: usize, pfn: u64, from: Use, to: Use) -> bool {
+        if self.oracle.frames[pfn as usize].maps > 0 {
+            self.forget_unreachable(c);
+        }
         let note = self.oracle.frames[pfn as usize];
         if note.maps > 0 {
             self.fail(c, Rule::FrameState, None, Some(pfn), format!("it becomes {to:?} while {} entries map it", note.maps));

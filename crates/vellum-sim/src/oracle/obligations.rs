@@ -2,7 +2,7 @@
 //!
 //! A store that reduces an entry opens an obligation for every CPU that has the tree loaded, whether or not it is known to
 //! hold the translation: it could have, by speculation. A CPU that holds the tree's context without having it loaded is only
-//! noted as having *missed* something: it may stay stale until it is used (line 6). An invalidation closes, on the CPU where it
+//! noted as *asleep*: it may stay stale until it is used (line 6), but a table that was cut off waits for it too. An invalidation closes, on the CPU where it
 //! runs, what it covers. Neighbouring pages opened alike are kept as one span, so that unmapping a gigabyte is one record; an invalidation that
 //! covers a part of a span splits it.
 
@@ -24,16 +24,20 @@ pub(crate) struct Part {
     pub last: u32,
     /// Level of the entries that changed. For tables, of the entry that named them.
     pub level: u8,
-    /// A table was taken away: any invalidation that touches the span drops the walk-cache entry.
-    pub table: bool,
+    /// The cut that took a table away, 0 for leaves: any invalidation that touches the span drops the walk-cache entry.
+    pub cut: u64,
     /// The old entry was read-only and clean: its end may be deferred. Such parts are not merged.
     pub harmless: bool,
     /// First frame of the old entry, for harmless parts.
     pub frame: u64,
     /// Kept past the verb's return by declared deferral.
     pub deferred: bool,
-    /// CPUs that have not invalidated yet.
+    /// The verb has returned; kept because a table waits for CPUs that are asleep.
+    pub returned: bool,
+    /// CPUs that have the tree loaded and have not invalidated yet.
     pub open: CpuMask,
+    /// CPUs that keep the tree's context and have not invalidated yet. Only a table waits for them.
+    pub asleep: CpuMask,
 }
 
 /// A further obligation on a frame that already has one of another opener.
@@ -46,22 +50,17 @@ pub(crate) struct Extra {
 }
 
 impl<F: Format> State<F> {
-    /// CPUs that have a tree loaded. Those that only keep its context are noted as having missed a change.
-    fn holders(&mut self, root: u32, cut: u64) -> CpuMask {
-        let mut open = CpuMask::EMPTY;
-        let cached = self.oracle.roots[root as usize].cpus;
-        for cpu in cached.iter() {
-            let state = &mut self.cpus[cpu];
-            if state.root == Some(root) {
+    /// CPUs that have a tree loaded, and those that only keep its context.
+    fn holders(&self, root: u32) -> (CpuMask, CpuMask) {
+        let (mut open, mut asleep) = (CpuMask::EMPTY, CpuMask::EMPTY);
+        for cpu in self.oracle.roots[root as usize].cpus.iter() {
+            if self.cpus[cpu].root == Some(root) {
                 open.insert(cpu);
-            } else if let Some(r) = state.roots.iter_mut().find(|r| r.root == root) {
-                r.missed = true;
-                if cut != 0 && r.missed_cut == 0 {
-                    r.missed_cut = cut;
-                }
+            } else {
+                asleep.insert(cpu);
             }
         }
-        open
+        (open, asleep)
     }
 
     /// A leaf lost rights, its frame, or its presence.
@@ -69,8 +68,8 @@ impl<F: Format> State<F> {
         if !old.accessed {
             return; // Neither x86 nor aarch64 caches a translation before its accessed bit is set.
         }
-        let open = self.holders(root, 0);
-        if open.is_empty() {
+        let (open, asleep) = self.holders(root);
+        if open.is_empty() && asleep.is_empty() {
             return;
         }
         let pages = 1u64 << (9 * (level - 1));
@@ -81,11 +80,13 @@ impl<F: Format> State<F> {
             first: self.oracle.next,
             last: self.oracle.next,
             level,
-            table: false,
+            cut: 0,
             harmless: !old.write,
             frame: frame >> 12,
             deferred: false,
+            returned: false,
             open,
+            asleep,
         };
         self.oracle.next += 1;
         for n in 0..pages {
@@ -104,8 +105,8 @@ impl<F: Format> State<F> {
     /// A table entry was taken away or replaced.
     pub(crate) fn open_table(&mut self, c: usize, root: u32, va: u64, level: u8) {
         let cut = self.oracle.next_cut;
-        let open = self.holders(root, cut);
-        if open.is_empty() {
+        let (open, asleep) = self.holders(root);
+        if open.is_empty() && asleep.is_empty() {
             return;
         }
         let pages = 1u64 << (9 * (u32::from(level) - 1));
@@ -113,7 +114,7 @@ impl<F: Format> State<F> {
         self.oracle.next += 1;
         let (start, end) = (va >> 12, (va >> 12) + pages);
         let part =
-            Part { root, start, end, first: n, last: n, level, table: true, harmless: false, frame: 0, deferred: false, open };
+            Part { root, start, end, first: n, last: n, level, cut, harmless: false, frame: 0, deferred: false, returned: false, open, asleep };
         self.push(c, part);
     }
 
@@ -122,11 +123,12 @@ impl<F: Format> State<F> {
         if let Some(last) = parts.last_mut() {
             let alike = last.root == part.root
                 && last.level == part.level
-                && !last.table
-                && !part.table
+                && last.cut == 0
+                && part.cut == 0
                 && !last.harmless
                 && !part.harmless
-                && last.open == part.open;
+                && last.open == part.open
+                && last.asleep == part.asleep;
             if alike && last.end == part.start && last.last + 1 == part.first {
                 last.end = part.end;
                 last.last = part.last;
@@ -154,7 +156,7 @@ impl<F: Format> State<F> {
             let mut of_frame = self.oracle.extra.iter().filter(|e| e.pfn == pfn);
             of_frame.find_map(|e| self.open_part(e.owner, e.obligation, e.page))
         };
-        first.or_else(extra).map(|p| p.open)
+        first.or_else(extra).map(|p| p.open).filter(|open| !open.is_empty())
     }
 
     /// The open obligation that covers a page for a CPU; one that is not deferred if there is a choice.
@@ -165,6 +167,39 @@ impl<F: Format> State<F> {
         let covers = |p: &&Part| p.root == root && (p.start..p.end).contains(&page) && p.open.contains(cpu);
         let all = || self.oracle.parts.iter().flatten().filter(covers);
         all().find(|p| !p.deferred).or_else(|| all().next())
+    }
+
+    /// A CPU leaves a tree without dropping its context: what it still has to invalidate it now owes asleep.
+    pub(crate) fn falls_asleep(&mut self, cpu: usize, root: u32) {
+        for p in self.oracle.parts.iter_mut().flatten() {
+            if p.root == root && p.open.contains(cpu) {
+                p.open.remove(cpu);
+                p.asleep.insert(cpu);
+            }
+        }
+    }
+
+    /// A CPU loads a tree whose context it kept. True if it missed an invalidation that nobody owes it any more.
+    pub(crate) fn wakes(&mut self, cpu: usize, root: u32) -> bool {
+        let mut missed = self.cpus[cpu].roots.iter().any(|r| r.root == root && r.missed);
+        for p in self.oracle.parts.iter_mut().flatten() {
+            if p.root == root && p.asleep.contains(cpu) {
+                if p.returned {
+                    missed = true;
+                } else {
+                    p.asleep.remove(cpu);
+                    p.open.insert(cpu);
+                }
+            }
+        }
+        missed
+    }
+
+    /// CPUs whose walk caches may still reach a table that was cut off.
+    pub(crate) fn reaches(&self, cut: u64, va: u64) -> Option<CpuMask> {
+        let all = self.oracle.parts.iter().flatten();
+        let mut of_table = all.filter(|p| p.cut == cut && (p.start..p.end).contains(&(va >> 12)));
+        of_table.next().map(|p| CpuMask(core::array::from_fn(|n| p.open.0[n] | p.asleep.0[n])))
     }
 
     /// An invalidation ran on a CPU: closes what it covers there.
@@ -182,7 +217,7 @@ impl<F: Format> State<F> {
                 if ctx.is_some_and(|ctx| r.ctx != ctx) {
                     return true;
                 }
-                (r.missed, r.missed_cut) = (false, 0);
+                r.missed = false;
                 let keep = Some(r.root) == loaded;
                 if !keep {
                     roots[r.root as usize].cpus.remove(cpu);
@@ -203,13 +238,13 @@ impl<F: Format> State<F> {
                 let p = &parts[n];
                 // A root that is no longer held here was dropped with everything it translated.
                 let concerned = held.contains(&p.root) || span.is_none() && !self.cpus[cpu].roots.iter().any(|r| r.root == p.root);
-                if !p.open.contains(cpu) || !concerned {
+                if !p.open.contains(cpu) && !p.asleep.contains(cpu) || !concerned {
                     n += 1;
                     continue;
                 }
                 let (start, end) = match span {
                     None => (p.start, p.end),
-                    Some((start, end)) if p.table => if start < p.end && p.start < end { (p.start, p.end) } else { (0, 0) },
+                    Some((start, end)) if p.cut != 0 => if start < p.end && p.start < end { (p.start, p.end) } else { (0, 0) },
                     Some(_) if p.level < step => (0, 0),
                     Some((start, end)) => {
                         let pages = 1u64 << (9 * (p.level - 1));
@@ -222,6 +257,7 @@ impl<F: Format> State<F> {
                 }
                 let whole = parts[n].clone();
                 parts[n].open.remove(cpu);
+                parts[n].asleep.remove(cpu);
                 (parts[n].start, parts[n].end) = (start, end);
                 parts[n].frame += if whole.harmless { start - whole.start } else { 0 };
                 for (start, end) in [(whole.start, start), (end, whole.end)] {
@@ -231,7 +267,7 @@ impl<F: Format> State<F> {
                         self.oracle.open += 1;
                     }
                 }
-                if parts[n].open.is_empty() {
+                if parts[n].open.is_empty() && parts[n].asleep.is_empty() {
                     parts.swap_remove(n);
                     self.oracle.open -= 1;
                 } else {
@@ -241,26 +277,46 @@ impl<F: Format> State<F> {
         }
     }
 
-    /// A verb returns: everything it opened must be closed, or be deferred by declaration.
+    /// A verb returns: everything it opened must be closed on CPUs that have the tree loaded, or be deferred by declaration.
+    /// CPUs that are asleep are noted as having missed it: they must flush before a program runs there again.
     pub(crate) fn verb_returns(&mut self, c: usize) {
-        for n in 0..self.oracle.parts[c].len() {
+        let mut n = 0;
+        while n < self.oracle.parts[c].len() {
             let p = self.oracle.parts[c][n].clone();
-            if p.deferred {
-                continue;
+            for cpu in p.asleep.iter() {
+                if let Some(r) = self.cpus[cpu].roots.iter_mut().find(|r| r.root == p.root) {
+                    r.missed = true;
+                }
             }
-            let mut frames = p.frame..p.frame + (p.end - p.start);
-            if p.harmless && frames.all(|f| self.oracle.uses[f as usize] == Use::Pending as u8) {
+            let keep = if p.open.is_empty() {
+                p.cut != 0
+            } else {
+                let mut frames = p.frame..p.frame + (p.end - p.start);
+                let mut pending = || frames.all(|f| self.oracle.uses[f as usize] == Use::Pending as u8);
+                if !p.deferred && !(p.harmless && pending()) {
+                    return self.not_closed(c, &p);
+                }
                 self.oracle.parts[c][n].deferred = true;
-                continue;
+                true
+            };
+            if keep {
+                self.oracle.parts[c][n].returned = true;
+                n += 1;
+            } else {
+                self.oracle.parts[c].swap_remove(n);
+                self.oracle.open -= 1;
             }
-            let what = if p.table { "a table" } else { "translations" };
-            let why = format!(
-                "the call returns, and CPUs {:?} may still hold {what} of {:#x}..{:#x}: no covering flush ran there since the entry changed",
-                p.open,
-                p.start << 12,
-                p.end << 12
-            );
-            return self.fail(c, Rule::OpenObligation, Some(p.start << 12), None, why);
         }
+    }
+
+    #[cold]
+    fn not_closed(&mut self, c: usize, p: &Part) {
+        let what = if p.cut != 0 { "a table" } else { "translations" };
+        let (start, end) = (p.start << 12, p.end << 12);
+        let why = format!(
+            "the call returns, and CPUs {:?} may still hold {what} of {start:#x}..{end:#x}: no covering flush ran there since the entry changed",
+            p.open
+        );
+        self.fail(c, Rule::OpenObligation, Some(start), None, why);
     }
 }

@@ -100,9 +100,9 @@ impl<F: Format> State<F> {
             return;
         }
         let (start, end) = (va >> 12, (va >> 12) + (1u64 << (9 * (u32::from(level) - 1))));
-        let old = self.oracle.parts.iter().flatten().find(|p| p.root == root && p.start < end && start < p.end && !p.deferred);
+        let old = self.oracle.parts.iter().flatten().find(|p| p.root == root && p.start < end && start < p.end && !p.deferred && !p.open.is_empty());
         let Some(old) = old else { return };
-        let same = frame != u64::MAX && old.level == level && !old.table && {
+        let same = frame != u64::MAX && old.level == level && old.cut == 0 && {
             let note = &self.oracle.frames[(frame >> 12) as usize];
             (old.first..=old.last).contains(&note.obligation) && note.page == start
         };

@@ -115,7 +115,9 @@ impl<F: Format> State<F> {
         let mut why = None;
         if note.level != 0 {
             let root = &self.oracle.roots[note.root as usize - 1];
-            if root.table != pfn && !root.cpus.is_empty() {
+            if root.cpus.is_empty() {
+                self.unlink(c, pfn); // A tree that no CPU can reach may be taken apart in any order.
+            } else if root.table != pfn {
                 why = Some(format!("it is still linked in a tree that CPUs {:?} may walk", root.cpus));
             }
         }
@@ -127,9 +129,9 @@ impl<F: Format> State<F> {
             if held && cpu.walk_cache.iter().any(|w| w.table >> 12 == pfn || w.source >> 12 == pfn) {
                 why = Some(format!("CPU {n} holds it in its walk cache"));
             }
-            if cpu.roots.iter().any(|r| r.root + 1 == note.root && note.cut != 0 && r.missed_cut != 0 && r.missed_cut <= note.cut) {
-                why = Some(format!("CPU {n} was not flushed since it was cut, and keeps that context"));
-            }
+        }
+        if let Some(cpus) = self.reaches(note.cut, note.va).filter(|_| note.cut != 0) {
+            why = Some(format!("no covering flush ran on CPUs {cpus:?} since it was cut off"));
         }
         if self.in_flight.iter().any(|w| w.table >> 12 == pfn) {
             why = Some("a walk is under way in it".into());
@@ -141,6 +143,16 @@ impl<F: Format> State<F> {
         let note = &mut self.oracle.tables[pfn as usize];
         (note.level, note.cut, note.root) = (0, 0, 0);
         true
+    }
+
+    /// Forgets the trees that no CPU can reach. One that is loaded again later is scanned again.
+    pub(crate) fn forget_unreachable(&mut self, c: usize) {
+        for n in 0..self.oracle.roots.len() {
+            let table = self.oracle.roots[n].table;
+            if self.oracle.roots[n].cpus.is_empty() && self.oracle.tables[table as usize].root == n as u32 + 1 {
+                self.unlink(c, table);
+            }
+        }
     }
 
     pub(crate) fn malformed(&mut self, c: usize, raw: u64, level: u8, va: u64) {

@@ -210,3 +210,8 @@ pub fn hunting(seed: u64) -> Options {
 pub fn elapsed(outcome: Result<Outcome, Stop>) -> u64 {
     outcome.expect("no stop").cycles
 }
+
+/// Seeds to try: `usual` of them, or as many as the environment variable VELLUM_SEEDS says (for a long search).
+pub fn seeds(usual: u64) -> std::ops::Range<u64> {
+    0..std::env::var("VELLUM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}

@@ -1,0 +1,225 @@
+//! Hunting for races: three CPUs in one space, changing it under each other's feet, on MMUs that speculate.
+//!
+//! Every page is written by one CPU only, its owner, which therefore knows what each line must hold whatever the others do to
+//! the mapping meanwhile: they read, protect and unprotect, fork and exit, collapse and split, while owners drop pages, unmap and map
+//! again, and move them. Oracle by full walk; contents by version.
+
+mod common;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use common::{Habits, hunting, parts, seeds};
+use vellum::addr::Va;
+use vellum::config::Config;
+use vellum::error::FaultError;
+use vellum::machine::Use;
+use vellum::space::{Access, Advice, Attrs, Placement, Rights, Space};
+use vellum::vm::Vm;
+use vellum_sim::format::{Arm, Format, X86};
+use vellum_sim::schedule::Rng;
+use vellum_sim::{Cpu, Kind, Meta, Program, SimMachine, Stop};
+
+const PAGE: u64 = 4096;
+const CPUS: usize = 3;
+/// Shared by all, 2 MiB aligned so that huge pages come and go in it.
+const SHARED: u64 = 0x5000_0000;
+const SHARED_PAGES: u64 = 512;
+/// Each owner's own run of pages moves between two places.
+const OWN: u64 = 0x7000_0000;
+const OWN_PAGES: u64 = 6;
+
+struct Player<'r, 'a, F: Format> {
+    vm: &'r Vm<SimMachine<F>>,
+    cpu: &'r Cpu<'a, F>,
+    space: &'r Space,
+    rng: Rng,
+    /// What the lines of the pages it owns must hold; missing lines are zero.
+    lines: BTreeMap<u64, u64>,
+    /// Where its own run is now: 0 or 1.
+    place: u64,
+    checked: u64,
+}
+
+impl<F: Format> Player<'_, '_, F> {
+    fn own(&self, place: u64) -> u64 {
+        OWN + self.cpu.id() as u64 * (16 << 20) + place * (4 << 20)
+    }
+
+    /// An address of a line this CPU owns.
+    fn owned(&mut self) -> u64 {
+        let line = self.rng.below(4) * 64;
+        if self.rng.one_in(3) {
+            return self.own(self.place) + self.rng.below(OWN_PAGES) * PAGE + line;
+        }
+        let page = self.rng.below(24) * CPUS as u64 + self.cpu.id() as u64;
+        SHARED + page * PAGE + line
+    }
+
+    fn access(&self, space: &Space, va: u64, kind: Kind) -> Result<u64, FaultError> {
+        let mut p = Program::new(self.cpu, |va, kind| {
+            let access = if kind == Kind::Store { Access::Write } else { Access::Read };
+            self.vm.fault(space, Va(va), access).map(|_| ())
+        });
+        p.access(va, 8, kind, false).map(|seen| seen.0)
+    }
+
+    fn check(&mut self, space: &Space, va: u64, which: &str) {
+        match self.access(space, va, Kind::Load) {
+            Ok(seen) => {
+                let expect = self.lines.get(&va).copied().unwrap_or(1);
+                if seen != expect {
+                    self.cpu.stop(format!("{which}: a load at {va:#x} sees version {seen}, its only writer left {expect}"));
+                }
+                self.checked += 1;
+            }
+            Err(FaultError::NoMemory) => {}
+            Err(e) => self.cpu.stop(format!("{which}: a load of an owned page at {va:#x} is refused: {e}")),
+        }
+    }
+
+    fn forget(&mut self, start: u64, pages: u64) {
+        self.lines.retain(|va, _| *va < start || *va >= start + pages * PAGE);
+    }
+
+    fn step(&mut self) {
+        let (vm, space) = (self.vm, self.space);
+        match self.rng.below(24) {
+            0 => {
+                let va = self.owned() & !(PAGE - 1);
+                vm.advise(space, Va(va), PAGE, Advice::DontNeed).expect("it is mapped");
+                self.forget(va, 1);
+            }
+            1 => {
+                let first = self.rng.below(64);
+                let range = (Va(SHARED + first * PAGE), self.rng.below(8) * PAGE + PAGE);
+                if vm.protect(space, range.0, range.1, Rights::READ).is_ok() {
+                    self.cpu.retire(self.rng.below(200));
+                    while vm.protect(space, range.0, range.1, Rights::READ_WRITE).is_err() {
+                        self.cpu.relax();
+                    }
+                }
+            }
+            2 => self.family(),
+            3 => {
+                let (from, to) = (self.own(self.place), self.own(1 - self.place));
+                let bytes = OWN_PAGES * PAGE;
+                if vm.remap(space, Va(from), bytes, bytes, Placement::At(Va(to))).is_ok() {
+                    let moved = self.lines.split_off(&OWN);
+                    for (va, version) in moved {
+                        self.lines.insert(va - from + to, version);
+                    }
+                    self.place = 1 - self.place;
+                }
+            }
+            4 => {
+                let (start, bytes) = (self.own(self.place), OWN_PAGES * PAGE);
+                if vm.unmap(space, Va(start), bytes).is_ok() {
+                    self.forget(start, OWN_PAGES);
+                    self.map_own();
+                }
+            }
+            5 if self.rng.one_in(2) => drop(vm.advise(space, Va(SHARED), SHARED_PAGES * PAGE, Advice::Collapse)),
+            6..=10 => {
+                let va = self.owned();
+                self.check(space, va, "own page");
+            }
+            11..=14 => {
+                // Somebody else's page: whatever it holds, the oracle must have nothing to say.
+                let va = SHARED + self.rng.below(72) * PAGE + self.rng.below(4) * 64;
+                let _ = self.access(space, va, Kind::Load);
+                let other = OWN + self.rng.below(CPUS as u64) * (16 << 20) + self.rng.below(2) * (4 << 20) + self.rng.below(OWN_PAGES) * PAGE;
+                let _ = self.access(space, other, Kind::Load);
+            }
+            _ => {
+                let va = self.owned();
+                // Refused while somebody holds the page read-only: then nothing was stored.
+                if let Ok(version) = self.access(space, va, Kind::Store) {
+                    self.lines.insert(va, version);
+                }
+            }
+        }
+    }
+
+    fn map_own(&self) {
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        while self.vm.map(self.space, Placement::At(Va(self.own(self.place))), OWN_PAGES * PAGE, attrs).is_err() {
+            self.cpu.relax();
+        }
+    }
+
+    /// Forks, looks at what it owns in the child, writes there, and lets it go.
+    fn family(&mut self) {
+        let Ok(child) = self.vm.fork(self.space) else { return };
+        self.vm.activate(&child);
+        let owned: Vec<u64> = self.lines.keys().copied().take(6).collect();
+        for va in owned {
+            self.check(&child, va, "child");
+            let _ = self.access(&child, va, Kind::Store);
+        }
+        self.vm.activate(self.space);
+        self.vm.exit(child);
+    }
+}
+
+fn hunt<F: Format>(habits: Habits, seed: u64, thp: &str) -> Result<u64, Stop> {
+    let sim = SimMachine::<F>::build(&parts(habits), hunting(seed)).expect("tiny can be built");
+    let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
+    let mut config = Config::default();
+    config.set("thp", thp).expect("a value");
+    // SAFETY: zero memory of the layout asked for; it outlives the Vm.
+    let vm = unsafe { Vm::new(sim, config, meta.start()) }.expect("a Vm");
+    let sim = vm.machine();
+    let space = sim.solo(0, |_| {
+        let space = vm.create().expect("memory");
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        vm.map(&space, Placement::At(Va(SHARED)), SHARED_PAGES * PAGE, attrs).expect("a hole");
+        space
+    })?;
+    let checked = Cell::new(0);
+    sim.run(|run| {
+        for id in 0..CPUS {
+            let (vm, space, checked) = (&vm, &space, &checked);
+            run.spawn(id, move |cpu: &Cpu<'_, F>| {
+                vm.activate(space);
+                let rng = Rng::new(seed << 8 | id as u64);
+                let mut player = Player { vm, cpu, space, rng, lines: BTreeMap::new(), place: 0, checked: 0 };
+                player.map_own();
+                for _ in 0..120 {
+                    player.step();
+                }
+                vm.idle();
+                checked.set(checked.get() + player.checked);
+            });
+        }
+    })?;
+    sim.solo(0, |_| {
+        vm.validate(&[&space]).expect("everything adds up");
+    })?;
+    sim.solo(0, |_| vm.exit(space))?;
+    sim.audit(Some(0))?;
+    vm.validate(&[]).expect("everything adds up");
+    assert_eq!((sim.frames_in(Use::Data), sim.frames_in(Use::Table), sim.frames_in(Use::Pending)), (0, 0, 0));
+    Ok(checked.get())
+}
+
+/// The same for any habits.
+fn hunted(habits: Habits, seed: u64, thp: &str) -> u64 {
+    let r = if habits == Habits::Arm { hunt::<Arm>(habits, seed, thp) } else { hunt::<X86>(habits, seed, thp) };
+    r.unwrap_or_else(|stop| panic!("{habits:?} seed {seed} thp={thp}\n{stop}"))
+}
+
+#[test]
+fn races_under_x86_rules_leave_no_lie() {
+    assert!(seeds(16).map(|seed| hunted(Habits::X86, seed, "never") + hunted(Habits::X86, seed, "always")).sum::<u64>() > 500);
+}
+
+#[test]
+fn races_under_x86_rules_with_contexts_leave_no_lie() {
+    assert!(seeds(16).map(|seed| hunted(Habits::Pcid, seed, "never") + hunted(Habits::Pcid, seed, "always")).sum::<u64>() > 500);
+}
+
+#[test]
+fn races_under_aarch64_rules_leave_no_lie() {
+    assert!(seeds(16).map(|seed| hunted(Habits::Arm, seed, "never") + hunted(Habits::Arm, seed, "always")).sum::<u64>() > 500);
+}
