@@ -1,0 +1,178 @@
+//! The command line, as clap sees it.
+//!
+//! Names are those of the issue and of `docs/`; nothing here computes. Values that need the library to be judged (switches,
+//! machines, files) are taken as text and judged in `commands/`, so that every wrong value is answered in the same one-line form.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const ABOUT: &str = "What would another memory system do for your program?";
+
+const EXAMPLES: &str = "\
+Without a command: the shipped programs, one screen, under a minute.
+
+Examples:
+  vellum record -o my.vt -- PROGRAM ARGS                       record a program once
+  vellum run --trace my.vt --machine milan --vs thp=always     4 KiB pages against 2 MiB pages
+  vellum run --trace my.vt --machine tiered --vs numa=interleave --vs numa=bind:1
+  vellum run --trace my.vt --machine my-machine.toml --json    figures for a script (docs/json.md)
+  vellum trace info my.vt                                      footprint, reuse, TLB pressure
+  vellum machines                                              what can be simulated
+  vellum switches                                              what can be switched
+
+Exit code: 0 done, 1 it failed, 2 it was asked wrongly.";
+
+const RUN_EXAMPLES: &str = "\
+Each --vs adds a column: the base with those switches changed, and its ratio to the base. A switch
+that only --vs names, always with its default value, is at its plain value in the base (never, off,
+local, 4), so that there is something to compare with: --vs thp=always shows thp=never against
+thp=always. Say --set to choose the base yourself.
+
+Examples:
+  vellum run --trace my.vt --machine milan
+  vellum run --trace my.vt --machine milan --vs thp=always
+  vellum run --trace my.vt --machine westmere-ex --set thp=never --vs tlb.batch=off
+  vellum run --trace my.vt --machine host --cpus 4 --seed 7 --json";
+
+/// The whole command line.
+#[derive(Parser, Debug)]
+#[command(name = "vellum", version, about = ABOUT, after_help = EXAMPLES, max_term_width = 100)]
+pub struct Cli {
+    /// What to do; nothing: the one screen.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run a program natively once, then under the recorder, and write its trace
+    Record(RecordArgs),
+    /// Replay a trace on a simulated machine and print its counters
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// List the machines that can be simulated
+    Machines(MachinesArgs),
+    /// List the switches, their values, and what each trades
+    Switches(SwitchesArgs),
+    /// Look into a trace, or make one from another tool's output
+    #[command(subcommand)]
+    Trace(TraceCommand),
+}
+
+/// `vellum record`.
+#[derive(Args, Debug)]
+pub struct RecordArgs {
+    /// The trace to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Leave out SKIP accesses, then keep KEEP (of every PERIOD); suffixes k, M, G; first touches are always kept
+    #[arg(long, value_name = "SKIP,KEEP[,PERIOD]")]
+    pub window: Option<String>,
+    /// Skip the native run: the trace then has no native figures to compare with
+    #[arg(long)]
+    pub no_native: bool,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD ARGS")]
+    pub command: Vec<OsString>,
+}
+
+/// How replay chooses addresses.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Layout {
+    /// By the library's own placement policy
+    #[default]
+    Placed,
+    /// The addresses of the recorded run
+    Recorded,
+}
+
+/// How the oracle checks a TLB hit.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OracleMode {
+    /// By one bit, which every store of an entry keeps right
+    #[default]
+    Incremental,
+    /// By a full walk on each hit: slow, and must agree
+    Walk,
+}
+
+/// `vellum run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The trace to replay
+    #[arg(long, value_name = "FILE")]
+    pub trace: PathBuf,
+    /// A machine by name (see `vellum machines`) or a machine file
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub machine: String,
+    /// Set a switch for every column (see `vellum switches`)
+    #[arg(long, value_name = "SWITCH=VALUE")]
+    pub set: Vec<String>,
+    /// Add a column: the base with these switches changed
+    #[arg(long, value_name = "SWITCH=VALUE,...")]
+    pub vs: Vec<String>,
+    /// CPUs of the simulated machine to use; thread t runs on CPU t modulo N [default: as many as threads, at most the machine's]
+    #[arg(long, value_name = "N")]
+    pub cpus: Option<usize>,
+    /// Seed of everything that is random in the machine
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Where mappings go
+    #[arg(long, value_enum, default_value_t)]
+    pub layout: Layout,
+    /// How TLB hits are checked
+    #[arg(long, value_enum, default_value_t)]
+    pub oracle: OracleMode,
+    /// Print JSON instead of a table (docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+    /// With --json: add wall-clock figures, which differ from run to run
+    #[arg(long)]
+    pub timing: bool,
+}
+
+/// `vellum machines`.
+#[derive(Args, Debug)]
+pub struct MachinesArgs {
+    /// Show every constant of one machine with its basis and source
+    #[arg(value_name = "NAME|FILE.toml")]
+    pub machine: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `vellum switches`.
+#[derive(Args, Debug)]
+pub struct SwitchesArgs {
+    /// Print JSON
+    #[arg(long, conflicts_with = "markdown")]
+    pub json: bool,
+    /// Print the page docs/switches.md
+    #[arg(long)]
+    pub markdown: bool,
+}
+
+/// `vellum trace ...`.
+#[derive(Subcommand, Debug)]
+pub enum TraceCommand {
+    /// Footprint, reuse and TLB pressure of a trace
+    Info {
+        /// The trace
+        file: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Turn the output of `valgrind --tool=lackey --trace-mem=yes` into a trace
+    ImportLackey {
+        /// Lackey's text, `-` for standard input
+        input: PathBuf,
+        /// The trace to write
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
+}

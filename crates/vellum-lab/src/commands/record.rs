@@ -1,0 +1,59 @@
+//! `vellum record`: once natively, once under the recorder.
+
+use std::fmt::Write as _;
+
+use vellum_trace::build::Window;
+use vellum_trace::record::{self, Options, RecordError};
+
+use crate::cli::RecordArgs;
+use crate::error::LabError;
+use crate::report::number;
+
+/// Records a program.
+pub fn run(args: &RecordArgs) -> Result<(), LabError> {
+    let window = args.window.as_deref().map(str::parse::<Window>).transpose().map_err(LabError::usage)?;
+    let options = Options { window, native: !args.no_native, ..Options::new(args.command.clone(), &args.output) };
+    let report = record::record(&options).map_err(|e| match e {
+        RecordError::NoCommand | RecordError::NoProgram(_) | RecordError::WrongProgram(_) => LabError::usage(e),
+        e => LabError::failed(e),
+    })?;
+    let t = &report.totals;
+    let accesses = t.recorded_accesses();
+    let rate = accesses as f64 / report.elapsed.as_secs_f64().max(1e-9);
+    let mut text = format!(
+        "{}: {} accesses ({}/s), {} touched, {} thread{}, {} calls; {}",
+        args.output.display(),
+        number::scaled(accesses as i64),
+        number::scaled(rate as i64),
+        number::bytes(t.touched_pages as i64 * 4096),
+        t.threads.max(1),
+        if t.threads > 1 { "s" } else { "" },
+        number::grouped(t.calls as i64),
+        number::bytes(report.bytes as i64),
+    );
+    if let Some(n) = report.native {
+        let _ = write!(
+            text,
+            "\nnatively: {} minor faults, {} major, peak RSS {}, {:.2} s user, {:.2} s system",
+            number::grouped(n.minor_faults as i64),
+            number::grouped(n.major_faults as i64),
+            number::bytes(n.peak_rss as i64),
+            n.user_us as f64 / 1e6,
+            n.system_us as f64 / 1e6,
+        );
+    }
+    let _ = write!(
+        text,
+        "\nnext: vellum run --trace {} --machine milan --vs thp=always",
+        args.output.display()
+    );
+    // The recorded program owns standard output; what we have to say goes beside it.
+    eprintln!("{text}");
+    if let Some(code) = report.native_code.filter(|c| *c != report.exit_code) {
+        return Err(LabError::failed(format_args!(
+            "the program ended with code {code} natively and with {} under the recorder; the trace is kept, look at it with care",
+            report.exit_code
+        )));
+    }
+    Ok(())
+}

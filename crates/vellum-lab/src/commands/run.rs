@@ -1,0 +1,132 @@
+//! `vellum run`: one trace on one machine, a column per variant.
+
+use serde_json::json;
+
+use super::{machines, print, print_json};
+use crate::cli::RunArgs;
+use crate::error::LabError;
+use crate::experiment::{Column, Effort, Experiment, Trace, cpus};
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::report::{GROUPS, json, number, table};
+use crate::switches;
+
+/// A difference in faults beyond this deserves a flag: 5 %.
+const FAULTS_OFF: f64 = 0.05;
+
+/// Replays and prints.
+pub fn run(args: &RunArgs) -> Result<(), LabError> {
+    let columns = switches::columns(&args.set, &args.vs)?;
+    let machine = machines::find(&args.machine)?;
+    let trace = Trace::open(&args.trace)?;
+    let experiment = Experiment {
+        trace: &trace,
+        machine: &machine,
+        columns: &columns,
+        cpus: args.cpus,
+        seed: args.seed,
+        layout: args.layout,
+        oracle: args.oracle,
+    };
+    interrupt::install();
+    let progress = Progress::new(trace.accesses() * columns.len() as u64, &trace.program());
+    let results = experiment.run(&progress)?;
+    drop(progress);
+    if results.is_empty() {
+        return Err(LabError::failed("stopped before anything was replayed"));
+    }
+    let mut effort = Effort::default();
+    results.iter().for_each(|c| effort.add(&c.finished));
+
+    if args.json {
+        let shown: Vec<json::Column<'_>> = results
+            .iter()
+            .map(|c| json::Column { variant: c.variant, counters: &c.finished.counters, complete: c.finished.complete })
+            .collect();
+        let mut doc = json::document(&machine.name, args.seed, &shown, trace.native().as_ref());
+        if args.timing {
+            let seconds: Vec<f64> = results.iter().map(|c| c.finished.took.as_secs_f64()).collect();
+            doc.insert("timing".to_owned(), json!({ "cpu_seconds": seconds, "accesses": effort.accesses }));
+        }
+        return print_json(&doc);
+    }
+
+    let used = cpus(args.cpus, &machine, &trace.totals)?;
+    let mut out = format!(
+        "{}: {} accesses, {} touched, {} thread{} | {}, {} CPU{}, seed {}\n\n",
+        trace.program(),
+        number::scaled(trace.accesses() as i64),
+        number::bytes(trace.totals.touched_pages as i64 * 4096),
+        trace.totals.threads.max(1),
+        if trace.totals.threads > 1 { "s" } else { "" },
+        machine.name,
+        used,
+        if used > 1 { "s" } else { "" },
+        args.seed
+    );
+    out.push_str(&table::full(GROUPS, &table_columns(&results)));
+    out.push('\n');
+    for line in notes(&trace, &results) {
+        out.push_str(&line);
+        out.push('\n');
+    }
+    out.push_str(&effort.line());
+    out.push('\n');
+    print(&out)
+}
+
+/// Columns as tables want them.
+pub fn table_columns<'a>(results: &'a [Column<'_>]) -> Vec<table::Column<'a>> {
+    results.iter().map(|c| table::Column { name: &c.variant.name, counters: &c.finished.counters }).collect()
+}
+
+/// What a reader has to know beside the figures: the native run, and what was left out.
+pub fn notes(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
+    let mut notes = Vec::new();
+    notes.extend(native(trace, results));
+    let sum = |name: &str| results.iter().map(|c| c.finished.counters.get(name).unwrap_or(0)).max().unwrap_or(0);
+    if trace.totals.skipped_accesses > 0 {
+        notes.push(format!(
+            "note: {} of {} accesses kept in windows; cycles of program and walks are estimated for the whole",
+            number::scaled(trace.totals.accesses() as i64),
+            number::scaled(trace.totals.recorded_accesses() as i64),
+        ));
+    }
+    if sum("accesses_refused") > 0 {
+        notes.push(format!(
+            "note: {} accesses met memory that the trace does not give them, and were left out",
+            number::grouped(sum("accesses_refused"))
+        ));
+    }
+    if sum("calls_refused") > 0 {
+        notes.push(format!("note: {} memory calls could not be replayed as recorded", number::grouped(sum("calls_refused"))));
+    }
+    if results.iter().any(|c| !c.finished.complete) {
+        notes.push("note: stopped by Ctrl-C; the figures are of the part that was replayed".to_owned());
+    }
+    notes
+}
+
+/// The native run beside the simulated one: the column with the same page policy, if there is one.
+fn native(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
+    let Some(native) = trace.header.native else { return Vec::new() };
+    let faults = native.minor_faults as i64;
+    let base_pages =
+        |c: &&Column<'_>| c.finished.complete && c.variant.values.iter().any(|(n, v)| *n == "thp" && v == "never");
+    let Some(column) = results.iter().find(base_pages) else {
+        let taken = number::grouped(faults);
+        return vec![format!("check: natively {taken} page faults with 4 KiB pages; to compare, replay with thp=never")];
+    };
+    let simulated = column.finished.counters.get("minor_faults").unwrap_or(0);
+    let huge = if native.thp_off { "" } else { " (with huge pages)" };
+    let mut lines = vec![format!(
+        "check: the same program run natively took {} page faults{huge}; simulated {} ({})",
+        number::grouped(faults),
+        number::grouped(simulated),
+        number::percent_off(simulated, faults)
+    )];
+    if (simulated - faults).abs() as f64 > FAULTS_OFF * faults as f64 {
+        lines.push("       that is more than 5 % off: the recording or the replay misses something".to_owned());
+    }
+    lines
+}

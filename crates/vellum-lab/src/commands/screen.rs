@@ -1,0 +1,188 @@
+//! `vellum` without a command: the shipped programs, each with one question, on one screen.
+//!
+//! Every figure is measured here and now. A section is a trace, a machine and two columns; sections run one after the other, columns
+//! side by side, and each is printed as soon as it is done, so that Ctrl-C keeps what there is. The screen promises to be done within a
+//! minute: a section that would not fit into what is left, going by the speed measured so far, is named with its command instead.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::run::{notes, table_columns};
+use super::{machines, print};
+use crate::cli::{Layout, OracleMode};
+use crate::error::LabError;
+use crate::experiment::{Effort, Experiment, Trace};
+use crate::progress::Progress;
+use crate::report::{SCREEN, number, table};
+use crate::{interrupt, switches};
+
+/// Where shipped traces lie, seen from the project's root.
+const TRACES: &str = "traces";
+/// What the screen may take.
+const BUDGET: Duration = Duration::from_secs(55);
+const SEED: u64 = 1;
+
+/// One question about one program.
+struct Section {
+    trace: &'static str,
+    title: &'static str,
+    machine: &'static str,
+    set: &'static str,
+    vs: &'static str,
+}
+
+const SECTIONS: &[Section] = &[
+    Section {
+        trace: "sqlite-join.vt",
+        title: "A real program",
+        machine: "milan",
+        set: "thp=never",
+        vs: "thp=always",
+    },
+    Section { trace: "sort.vt", title: "Threads", machine: "westmere-ex", set: "thp=never", vs: "thp=always" },
+    Section {
+        trace: "python-store.vt",
+        title: "Slow memory, a node without CPUs",
+        machine: "tiered",
+        set: "numa=local",
+        vs: "numa=bind:1",
+    },
+];
+
+/// Shows the screen.
+pub fn run() -> Result<(), LabError> {
+    let began = Instant::now();
+    let home = home()?;
+    interrupt::install();
+    print(&head())?;
+
+    let mut effort = Effort::default();
+    let mut wall = Duration::ZERO;
+    let mut left_out = Vec::new();
+    for (i, section) in SECTIONS.iter().enumerate() {
+        if interrupt::requested() {
+            break;
+        }
+        let path = home.join(TRACES).join(section.trace);
+        let trace = Trace::open(&path)?;
+        let columns = switches::columns(&[section.set.to_owned()], &[section.vs.to_owned()])?;
+        let work = trace.accesses() * columns.len() as u64;
+        let expected = match effort.accesses {
+            0 => Duration::ZERO,
+            done => wall.mul_f64(work as f64 / done as f64),
+        };
+        if began.elapsed() + expected > BUDGET {
+            left_out.push(section);
+            continue;
+        }
+        let machine = machines::find(section.machine)?;
+        let experiment = Experiment {
+            trace: &trace,
+            machine: &machine,
+            columns: &columns,
+            cpus: None,
+            seed: SEED,
+            layout: Layout::Placed,
+            oracle: OracleMode::Incremental,
+        };
+        let start = Instant::now();
+        let progress = Progress::new(work, &trace.program());
+        let results = experiment.run(&progress)?;
+        drop(progress);
+        wall += start.elapsed();
+        if results.is_empty() {
+            break;
+        }
+        results.iter().for_each(|c| effort.add(&c.finished));
+        let mut out = title(i + 1, section, &trace, start.elapsed());
+        out.push_str(&table::section(SCREEN, &table_columns(&results)));
+        for note in notes(&trace, &results) {
+            let _ = writeln!(out, "   {note}");
+        }
+        out.push('\n');
+        print(&out)?;
+    }
+    print(&foot(&effort, &left_out))
+}
+
+fn head() -> String {
+    let names: Vec<&str> = {
+        let mut seen = Vec::new();
+        for s in SECTIONS {
+            if !seen.contains(&s.machine) {
+                seen.push(s.machine);
+            }
+        }
+        seen
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    let version = version.strip_suffix(".0").unwrap_or(version);
+    format!(
+        "vellum {version}: what would another memory system do for your program?   under a minute, Ctrl-C keeps results\n\
+         host: {} | simulated: {} | seed {SEED} | oracle on\n\n",
+        host(),
+        names.join(", ")
+    )
+}
+
+/// `1. A real program: sqlite3, 61.2 M accesses, 311 MiB touched          milan   3.1 s`
+fn title(number: usize, section: &Section, trace: &Trace, took: Duration) -> String {
+    let left = format!(
+        "{number}. {}: {}, {} accesses, {} touched",
+        section.title,
+        trace.program(),
+        number::scaled(trace.accesses() as i64),
+        number::bytes(trace.totals.touched_pages as i64 * 4096)
+    );
+    let right = format!("{}  {:>5.1} s", section.machine, took.as_secs_f64());
+    format!("{left}{right:>w$}\n", w = table::WIDTH.saturating_sub(left.chars().count()).max(right.len() + 2))
+}
+
+fn foot(effort: &Effort, left_out: &[&Section]) -> String {
+    let mut out = String::new();
+    for s in left_out {
+        let _ = writeln!(
+            out,
+            "left out for time: ./run run --trace {TRACES}/{} --machine {} --set {} --vs {}",
+            s.trace, s.machine, s.set, s.vs
+        );
+    }
+    if effort.accesses > 0 {
+        out.push_str(&effort.line());
+        out.push('\n');
+    }
+    out.push_str(
+        "next: ./run record -o my.vt -- PROGRAM ARGS      ./run run --trace my.vt --machine milan --vs thp=always\n      \
+         cargo run --example embed    put the library in your own kernel       ./run --help    the rest\n",
+    );
+    out
+}
+
+/// The host in a few words.
+fn host() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, name: &str| {
+        text.lines().find(|l| l.starts_with(name)).and_then(|l| l.split_once(':')).map(|(_, v)| v.trim().to_owned())
+    };
+    let cpu = field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    let memory = field(&read("/proc/meminfo"), "MemTotal")
+        .and_then(|v| v.split(' ').next().and_then(|n| n.parse::<i64>().ok()))
+        .map_or(String::new(), |kib| format!(", {}", number::bytes(kib * 1024)));
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpu: String = cpu.chars().take(40).collect();
+    format!("{}, {cpus} CPU{}{memory}", cpu.trim(), if cpus > 1 { "s" } else { "" })
+}
+
+/// The project's root: said by `./run`, else above the executable, else the working directory.
+fn home() -> Result<PathBuf, LabError> {
+    let from_run = std::env::var_os("VELLUM_HOME").map(PathBuf::from);
+    let exe = std::env::current_exe().ok();
+    let above = exe.iter().flat_map(|e| e.ancestors().skip(1)).map(Path::to_path_buf);
+    let here = std::env::current_dir().ok();
+    from_run.into_iter().chain(above).chain(here).find(|p| p.join(TRACES).is_dir()).ok_or_else(|| {
+        LabError::failed(
+            "the shipped traces are not found; start this through ./run, or replay a trace of your own: `vellum run --help`",
+        )
+    })
+}

@@ -1,0 +1,54 @@
+//! `vellum switches`: the library's table of switches, as text, JSON, or the page `docs/switches.md`.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+use vellum::config::SWITCHES;
+
+use super::{print, print_json};
+use crate::cli::SwitchesArgs;
+use crate::error::LabError;
+use crate::text;
+
+/// Prints the list.
+pub fn run(args: &SwitchesArgs) -> Result<(), LabError> {
+    if args.json {
+        let list: Vec<_> = SWITCHES
+            .iter()
+            .map(|s| {
+                let values: Vec<&str> = s.values.split('|').collect();
+                json!({ "name": s.name, "values": values, "default": s.default, "trades": s.trades })
+            })
+            .collect();
+        return print_json(&list);
+    }
+    print(&if args.markdown { markdown() } else { list() })
+}
+
+fn list() -> String {
+    let mut out = String::from("Switches, for --set and --vs. The default is the best known choice.\n\n");
+    for s in SWITCHES {
+        let _ = writeln!(out, "  {:<12} {:<34} default {}", s.name, s.values, s.default);
+        for line in text::wrapped(s.trades, 80) {
+            let _ = writeln!(out, "               {line}");
+        }
+    }
+    out
+}
+
+/// The page `docs/switches.md`, which a test compares with this.
+pub fn markdown() -> String {
+    let mut out = String::from(
+        "# Switches\n\n\
+         One name everywhere: `--set SWITCH=VALUE` and `--vs SWITCH=VALUE,...` of `vellum run`, and the fields of `vellum::config::Config`.\n\
+         This page is what `vellum switches --markdown` prints; a test compares the two.\n\n\
+         `--set` reaches every column of a table. Each `--vs` adds a column: the base with those switches changed. A switch that\n\
+         only `--vs` names, and always with its default, is at its plain value in the base (never, off, local, 4).\n\n\
+         | switch | values | default | what it trades |\n|---|---|---|---|\n",
+    );
+    for s in SWITCHES {
+        let values = s.values.replace('|', "\\|");
+        let _ = writeln!(out, "| `{}` | `{}` | `{}` | {} |", s.name, values, s.default, s.trades);
+    }
+    out
+}

@@ -1,0 +1,98 @@
+//! `vellum trace`: look into a trace, or make one from lackey's text.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter};
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use vellum_trace::info::{self, Info, Pressure};
+use vellum_trace::{Header, Recorder, TraceReader, TraceWriter, lackey};
+
+use super::{print, print_json};
+use crate::cli::TraceCommand;
+use crate::error::LabError;
+use crate::experiment::at;
+use crate::report::number;
+
+/// Does one of them.
+pub fn run(command: &TraceCommand) -> Result<(), LabError> {
+    match command {
+        TraceCommand::Info { file, json } => {
+            let mut reader = TraceReader::open(file).map_err(|e| at(file, e))?;
+            let info = info::analyse(&mut reader, info::Geometry::default()).map_err(|e| at(file, e))?;
+            if *json { print_json(&as_json(&info)) } else { print(&info.to_string()) }
+        }
+        TraceCommand::ImportLackey { input, output } => import(input, output),
+    }
+}
+
+fn import(input: &Path, output: &Path) -> Result<(), LabError> {
+    let from: Box<dyn BufRead> = if input.as_os_str() == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(File::open(input).map_err(|e| at(input, e))?))
+    };
+    // Written beside its name and renamed when complete: a broken import leaves nothing that looks like a trace.
+    let mut partial = output.as_os_str().to_owned();
+    partial.push(".partial");
+    let result = convert(from, Path::new(&partial), input, output);
+    if result.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    result
+}
+
+fn convert(from: Box<dyn BufRead>, partial: &Path, input: &Path, output: &Path) -> Result<(), LabError> {
+    let file = File::create(partial).map_err(|e| at(output, e))?;
+    let header = Header {
+        command: vec![input.display().to_string()],
+        recorder: Recorder::Lackey,
+        arch: "x86_64".to_owned(),
+        page_size: 4096,
+        ..Header::default()
+    };
+    let writer =
+        TraceWriter::new(BufWriter::new(file), &header, vellum_trace::LEVEL_FAST).map_err(|e| at(output, e))?;
+    let (totals, _) = lackey::import(from, writer).map_err(|e| at(input, e))?;
+    std::fs::rename(partial, output).map_err(|e| at(output, e))?;
+    print(&format!(
+        "{}: {} accesses, {} touched\n",
+        output.display(),
+        number::scaled(totals.accesses() as i64),
+        number::bytes(totals.touched_pages as i64 * 4096)
+    ))
+}
+
+fn as_json(info: &Info) -> Map<String, Value> {
+    let t = &info.totals;
+    let pressure = |p: &Pressure| json!({ "accesses": p.accesses, "first_misses": p.first_misses, "walks": p.walks });
+    let kinds: Map<String, Value> = info.by_kind.iter().map(|(k, n)| (format!("{k:?}"), (*n).into())).collect();
+    let mut doc = Map::new();
+    let mut put = |name: &str, value: Value| doc.insert(name.to_owned(), value);
+    put("command", info.header.command.clone().into());
+    put("window", info.header.window.clone().into());
+    put("accesses", t.accesses().into());
+    put("accesses_skipped", t.skipped_accesses.into());
+    put("kernel_lines", t.kernel.into());
+    put("instructions", t.instructions.into());
+    put("threads", t.threads.into());
+    put("calls", t.calls.into());
+    put("mappings", t.mappings.into());
+    put("pages", info.pages.into());
+    put("pages_revisited", info.revisited.into());
+    put("blocks_2m", info.blocks.into());
+    put("pages_by_kind", kinds.into());
+    put("tlb_4k", pressure(&info.tlb_4k));
+    put("tlb_2m", pressure(&info.tlb_2m));
+    put("reuse_log2", info.reuse.to_vec().into());
+    if let Some(n) = info.header.native {
+        put(
+            "native",
+            json!({
+                "minor_faults": n.minor_faults, "major_faults": n.major_faults, "peak_rss_bytes": n.peak_rss,
+                "user_us": n.user_us, "system_us": n.system_us, "wall_us": n.wall_us, "thp_off": n.thp_off,
+            }),
+        );
+    }
+    doc
+}

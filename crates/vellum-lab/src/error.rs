@@ -1,0 +1,74 @@
+//! What the command says when it cannot go on: one line, what is wrong and how to mend it.
+//!
+//! Two kinds, because scripts tell them apart: a mistake in the command line or in a file the user wrote (exit code 2), and a
+//! run that could not be done although it was asked for rightly (exit code 1). Library errors become one of the two where they
+//! are met, with the file or switch they concern in front; an error type with a variant per cause was rejected, since nobody
+//! above this crate matches on it: it is only ever printed.
+
+use std::fmt;
+
+/// Why the command stops.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LabError {
+    /// The command line, or a file written by hand, asks for something that does not exist. Exit code 2.
+    Usage(String),
+    /// It was asked rightly and failed. Exit code 1.
+    Failed(String),
+    /// Whoever reads our output went away (`vellum machines | head -1`). Exit code 0, no message.
+    OutputClosed,
+}
+
+impl LabError {
+    /// A usage error.
+    pub fn usage(message: impl fmt::Display) -> LabError {
+        LabError::Usage(one_line(&message.to_string()))
+    }
+    /// A failure.
+    pub fn failed(message: impl fmt::Display) -> LabError {
+        LabError::Failed(one_line(&message.to_string()))
+    }
+    /// The exit code the process ends with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            LabError::Usage(_) => 2,
+            LabError::Failed(_) => 1,
+            LabError::OutputClosed => 0,
+        }
+    }
+    /// For errors of writing the answer.
+    pub fn output(e: std::io::Error) -> LabError {
+        if e.kind() == std::io::ErrorKind::BrokenPipe {
+            LabError::OutputClosed
+        } else {
+            LabError::failed(format_args!("writing the output: {e}"))
+        }
+    }
+}
+
+/// Messages of others (TOML errors draw a picture of the spot) folded into one line.
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LabError::Usage(m) | LabError::Failed(m) => f.write_str(m),
+            LabError::OutputClosed => f.write_str("the output was closed"),
+        }
+    }
+}
+
+impl std::error::Error for LabError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_of_several_lines_becomes_one() {
+        let e = LabError::usage("bad\n  |\n3 | x = \n  expected a value\n");
+        assert_eq!(e.to_string(), "bad | 3 | x = expected a value");
+        assert_eq!(e.exit_code(), 2);
+    }
+}

@@ -1,0 +1,195 @@
+//! One trace, one machine, several columns: each column a replay of its own.
+//!
+//! Machines are values, so columns run side by side, two at a time: more would not be faster on the small hosts this is for, and each
+//! keeps a machine in memory. Which column runs where has no influence on what it counts (a test holds us to it), and results come back
+//! in the order of the columns. Each replay reads the trace for itself: decoding is cheap beside simulating, and nothing is shared.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use vellum_sim::file::Machine;
+use vellum_trace::{Header, Totals, TraceReader};
+
+use crate::cli::{Layout, OracleMode};
+use crate::error::LabError;
+use crate::interrupt;
+use crate::progress::Progress;
+use crate::replay::{self, Finished};
+use crate::report::Counters;
+use crate::switches::Variant;
+
+/// Replays running at one time.
+const SIDE_BY_SIDE: usize = 2;
+
+/// A trace file as far as its header and trailer tell.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Who was recorded.
+    pub header: Header,
+    /// Sums over all events.
+    pub totals: Totals,
+}
+
+impl Trace {
+    /// Reads header and trailer.
+    pub fn open(path: &Path) -> Result<Trace, LabError> {
+        let header = TraceReader::open(path).map_err(|e| at(path, e))?.header().clone();
+        let totals = vellum_trace::read_totals(path).map_err(|e| at(path, e))?;
+        Ok(Trace { path: path.to_owned(), header, totals })
+    }
+    /// Accesses a replay simulates.
+    pub fn accesses(&self) -> u64 {
+        self.totals.accesses() + self.totals.kernel
+    }
+    /// The command that was recorded, by its last path component.
+    pub fn program(&self) -> String {
+        let first = self.header.command.first().map_or("an unnamed program", String::as_str);
+        first.rsplit('/').next().unwrap_or(first).to_owned()
+    }
+    /// What the native run said, in our counters' words.
+    pub fn native(&self) -> Option<Counters> {
+        let n = self.header.native?;
+        let mut c = Counters::new();
+        c.count("minor_faults", n.minor_faults);
+        c.count("major_faults", n.major_faults);
+        c.count("peak_rss_bytes", n.peak_rss);
+        c.count("user_us", n.user_us);
+        c.count("system_us", n.system_us);
+        c.count("wall_us", n.wall_us);
+        c.count("thp_off", u64::from(n.thp_off));
+        Some(c)
+    }
+}
+
+/// An error about a file, with the file's name in front.
+pub fn at(path: &Path, e: impl std::fmt::Display) -> LabError {
+    LabError::failed(format_args!("{}: {e}", path.display()))
+}
+
+/// What to replay.
+#[derive(Clone, Debug)]
+pub struct Experiment<'a> {
+    /// The trace.
+    pub trace: &'a Trace,
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The columns; the first is the base.
+    pub columns: &'a [Variant],
+    /// CPUs to use; `None`: as many as threads, at most the machine's.
+    pub cpus: Option<usize>,
+    /// The machine's seed.
+    pub seed: u64,
+    /// Where mappings go.
+    pub layout: Layout,
+    /// How hits are checked.
+    pub oracle: OracleMode,
+}
+
+/// A column that was replayed, to its end or until Ctrl-C.
+#[derive(Debug)]
+pub struct Column<'a> {
+    /// Its switches.
+    pub variant: &'a Variant,
+    /// Its replay.
+    pub finished: Finished,
+}
+
+/// What the columns took together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Effort {
+    /// Accesses simulated.
+    pub accesses: u64,
+    /// TLB hits compared with the tables.
+    pub checked: u64,
+    /// Frames nobody could reach any more at the end.
+    pub lost: i64,
+    /// Host CPU time, each column's own added up: speed per core is accesses over this.
+    pub took: Duration,
+}
+
+impl Effort {
+    /// Adds a column's.
+    pub fn add(&mut self, f: &Finished) {
+        self.accesses += f.accesses;
+        self.checked += f.checked;
+        self.lost += f.counters.get("frames_lost").unwrap_or(0);
+        self.took += f.took;
+    }
+    /// The line at the end of every run.
+    pub fn line(&self) -> String {
+        use crate::report::number::{grouped, scaled};
+        let rate = self.accesses as f64 / self.took.as_secs_f64().max(1e-9);
+        format!(
+            "checked: {} TLB hits against the tables, 0 stale; {} frames lost; {} accesses/s per core",
+            grouped(self.checked as i64),
+            grouped(self.lost),
+            scaled(rate as i64)
+        )
+    }
+}
+
+/// CPUs an experiment uses.
+pub fn cpus(wanted: Option<usize>, machine: &Machine, totals: &Totals) -> Result<usize, LabError> {
+    let has = *machine.cpus as usize;
+    match wanted {
+        Some(0) => Err(LabError::usage("--cpus takes a number from 1 on")),
+        Some(n) if n > has => {
+            Err(LabError::usage(format_args!("--cpus {n}: the machine `{}` has {has}; take fewer", machine.name)))
+        }
+        Some(n) => Ok(n),
+        None => Ok(usize::try_from(totals.threads).unwrap_or(usize::MAX).clamp(1, has)),
+    }
+}
+
+impl<'a> Experiment<'a> {
+    /// Runs all columns. After Ctrl-C, columns not begun are missing from the answer.
+    pub fn run(&self, progress: &Progress) -> Result<Vec<Column<'a>>, LabError> {
+        let cpus = cpus(self.cpus, self.machine, &self.trace.totals)?;
+        let next = AtomicUsize::new(0);
+        let results: Vec<Mutex<Option<Result<Finished, LabError>>>> = self.columns.iter().map(|_| Mutex::new(None)).collect();
+        let failed = std::sync::atomic::AtomicBool::new(false);
+        let work = || {
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some(variant) = self.columns.get(i) else { return };
+                if interrupt::requested() || failed.load(Ordering::Relaxed) {
+                    return;
+                }
+                let result = self.column(variant, cpus, progress);
+                failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                if let Ok(mut slot) = results[i].lock() {
+                    *slot = Some(result);
+                }
+            }
+        };
+        let threads = SIDE_BY_SIDE.min(self.columns.len()).min(std::thread::available_parallelism().map_or(1, usize::from));
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let mut columns = Vec::new();
+        for (variant, result) in self.columns.iter().zip(results) {
+            if let Ok(Some(result)) = result.into_inner() {
+                columns.push(Column { variant, finished: result? });
+            }
+        }
+        Ok(columns)
+    }
+
+    fn column(&self, variant: &Variant, cpus: usize, progress: &Progress) -> Result<Finished, LabError> {
+        let path = &self.trace.path;
+        let mut reader = TraceReader::open(path).map_err(|e| at(path, e))?;
+        let options =
+            replay::Options { cpus, seed: self.seed, layout: self.layout, oracle: self.oracle, config: variant.config };
+        replay::replay(&mut reader, self.machine, &options, progress).map_err(|e| match e {
+            LabError::Failed(m) => at(path, m),
+            e => e,
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! The program's memory calls as verbs of the library.
+//!
+//! A call replays as it *took effect*, so a verb that refuses means that the trace left something out or that our placement differs from the
+//! recorded one; a new mapping that cannot be made ends the replay, anything else is counted and goes on (a run of an hour should not end at
+//! an `madvise` over a hole).
+
+use vellum::addr::Va;
+use vellum::error::SpaceError;
+use vellum::space::{Advice as Wish, Attrs, HugeAdvice, Placement, Rights};
+use vellum_sim::format::Format;
+use vellum_trace::event::{Advice, Change, Map, MapKind, Prot};
+
+use super::session::Session;
+use crate::cli::Layout;
+use crate::error::LabError;
+
+/// Where a heap begins if we place it: far below what is placed top-down, with room to grow. Its low bits are those of the recording, for they
+/// decide how much of it huge pages can cover.
+const HEAP: u64 = 0x1000_0000_0000;
+const HUGE: u64 = 2 << 20;
+
+/// Does what a call did.
+pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), LabError> {
+    match change {
+        Change::Map(m) if m.moved => {
+            s.moving.borrow_mut().insert(m.mapping, m.clone());
+            Ok(())
+        }
+        Change::Map(m) => map(s, m),
+        Change::Unmap { mapping, offset, len } => on(s, *mapping, *offset, *len, |va, len| s.vm.unmap(s.space, va, len)),
+        Change::Protect { mapping, offset, len, prot } => {
+            let rights = s.maps.borrow().get(*mapping).map(|p| rights(p.kind, *prot, p.made));
+            s.maps.borrow_mut().give(*mapping, *prot);
+            on(s, *mapping, *offset, *len, |va, len| s.vm.protect(s.space, va, len, rights.unwrap_or(Rights::NONE)))
+        }
+        Change::Remap { old, offset, len, new } => remap(s, *old, *offset, *len, *new),
+        Change::Advise { mapping, offset, len, advice } => match wish(*advice) {
+            Some(wish) => on(s, *mapping, *offset, *len, |va, len| s.vm.advise(s.space, va, len, wish)),
+            None => Ok(()),
+        },
+        Change::Brk { mapping, len } => brk(s, *mapping, *len),
+        Change::Fork => match s.vm.fork(s.space) {
+            Ok(child) => {
+                s.vm.exit(child);
+                Ok(())
+            }
+            Err(_) => Err(s.out_of_memory()),
+        },
+        Change::Exec | Change::Exit { .. } => Ok(()),
+    }
+}
+
+/// A verb on a part of a mapping.
+fn on<F: Format>(
+    s: &Session<'_, '_, F>,
+    mapping: u32,
+    offset: u64,
+    len: u64,
+    verb: impl FnOnce(Va, u64) -> Result<(), SpaceError>,
+) -> Result<(), LabError> {
+    let base = s.maps.borrow().get(mapping).map(|p| p.base);
+    let Some(va) = base.and_then(|b| b.checked_add(offset)) else {
+        return Err(s.bad_trace(format_args!("a call on mapping {mapping}, which was never made")));
+    };
+    settle(s, verb(Va(va), len.next_multiple_of(4096)))
+}
+
+/// What becomes of a verb's refusal.
+fn settle<F: Format>(s: &Session<'_, '_, F>, result: Result<(), SpaceError>) -> Result<(), LabError> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(SpaceError::NoMemory) => Err(s.out_of_memory()),
+        Err(_) => {
+            s.call_refused();
+            Ok(())
+        }
+    }
+}
+
+fn map<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> Result<(), LabError> {
+    if m.len == 0 {
+        s.maps.borrow_mut().place(m.mapping, heap_base(s, m), 0, m.prot);
+        return Ok(());
+    }
+    let len = m.len.next_multiple_of(4096);
+    let placement = match (m.inside, s.layout) {
+        (Some((old, offset)), Layout::Placed) => {
+            let base = s.maps.borrow().get(old).map(|p| p.base);
+            let Some(va) = base.and_then(|b| b.checked_add(offset)) else {
+                return Err(s.bad_trace(format_args!("mapping {} lies inside mapping {old}, which was never made", m.mapping)));
+            };
+            Placement::Replace(Va(va))
+        }
+        (None, Layout::Placed) if m.kind == MapKind::Heap => Placement::At(Va(heap_base(s, m))),
+        (None, Layout::Placed) => Placement::Anywhere,
+        (_, Layout::Recorded) => Placement::Replace(Va(m.base)),
+    };
+    let attrs = attrs(m);
+    let made = match s.vm.map(s.space, placement, len, attrs) {
+        // Something the kernel keeps in its own half (the vsyscall page): anywhere will do.
+        Err(SpaceError::Range(_)) if s.layout == Layout::Recorded => s.vm.map(s.space, Placement::Anywhere, len, attrs),
+        made => made,
+    };
+    let base = match made {
+        Ok(va) => va.0,
+        Err(SpaceError::NoMemory) => return Err(s.out_of_memory()),
+        Err(e) => return Err(s.bad_trace(format_args!("mapping {} of {len} bytes cannot be made: {e}", m.mapping))),
+    };
+    s.maps.borrow_mut().place(m.mapping, base, len, m.prot);
+    if m.populate {
+        let write = m.prot.write() || m.kind.is_file();
+        settle(s, s.vm.advise(s.space, Va(base), len, Wish::Populate { write }))?;
+        s.populated(len / 4096);
+    }
+    Ok(())
+}
+
+fn remap<F: Format>(s: &Session<'_, '_, F>, old: u32, offset: u64, len: u64, new: u32) -> Result<(), LabError> {
+    let target = s.moving.borrow_mut().remove(&new);
+    let from = s.maps.borrow().get(old).map(|p| p.base);
+    let (Some(m), Some(base)) = (target, from) else {
+        return Err(s.bad_trace(format_args!("mapping {new} is to be filled by a move that the trace does not announce")));
+    };
+    let (from, len, new_len) = (base + offset, len.next_multiple_of(4096), m.len.next_multiple_of(4096));
+    let to = match s.layout {
+        Layout::Recorded => Placement::Replace(Va(m.base)),
+        Layout::Placed => match m.inside {
+            Some((over, at)) => Placement::Replace(Va(s.maps.borrow().get(over).map_or(0, |p| p.base) + at)),
+            None => Placement::Anywhere,
+        },
+    };
+    match s.vm.remap(s.space, Va(from), len, new_len, to) {
+        Ok(va) => {
+            s.maps.borrow_mut().place(new, va.0, new_len, m.prot);
+            Ok(())
+        }
+        Err(SpaceError::NoMemory) => Err(s.out_of_memory()),
+        Err(e) => Err(s.bad_trace(format_args!("mapping {old} cannot be moved: {e}"))),
+    }
+}
+
+fn brk<F: Format>(s: &Session<'_, '_, F>, mapping: u32, len: u64) -> Result<(), LabError> {
+    let Some(place) = s.maps.borrow().get(mapping).copied() else {
+        return Err(s.bad_trace(format_args!("a heap, mapping {mapping}, that was never made")));
+    };
+    let (now, len) = (place.len, len.next_multiple_of(4096));
+    if len > now {
+        let attrs = Attrs::anonymous(rights(place.kind, place.made, place.made));
+        if let Err(e) = s.vm.map(s.space, Placement::At(Va(place.base + now)), len - now, attrs) {
+            return match e {
+                SpaceError::NoMemory => Err(s.out_of_memory()),
+                e => Err(s.bad_trace(format_args!("the heap cannot grow to {len} bytes: {e}"))),
+            };
+        }
+    } else if len < now {
+        settle(s, s.vm.unmap(s.space, Va(place.base + len), now - len))?;
+    }
+    s.maps.borrow_mut().resize(mapping, len);
+    Ok(())
+}
+
+fn heap_base<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> u64 {
+    match s.layout {
+        Layout::Placed => HEAP + m.base % HUGE,
+        Layout::Recorded => m.base,
+    }
+}
+
+fn attrs(m: &Map) -> Attrs {
+    let mut attrs = Attrs::anonymous(rights(m.kind, m.prot, m.prot));
+    // Linux gives no huge pages to file mappings, and a stack is too short for one until it is deep.
+    if m.kind.is_file() || m.kind == MapKind::Stack {
+        attrs.thp = Some(HugeAdvice::NoHuge);
+    }
+    attrs
+}
+
+/// Rights of a part whose mapping was made with `made`. A file mapping that was made without write is filled by us, as a file system would,
+/// so it gives write as long as it gives anything.
+fn rights(kind: MapKind, prot: Prot, made: Prot) -> Rights {
+    let filled = kind.is_file() && !made.write() && (prot.read() || prot.exec());
+    Rights { read: prot.read(), write: prot.write() || filled, exec: prot.exec() }
+}
+
+/// Linux's advice as ours; `None` where it changes neither contents nor page sizes. `MADV_FREE` drops pages only when memory runs short.
+fn wish(advice: Advice) -> Option<Wish> {
+    match advice {
+        Advice::DontNeed => Some(Wish::DontNeed),
+        Advice::HugePage => Some(Wish::Huge),
+        Advice::NoHugePage => Some(Wish::NoHuge),
+        Advice::Other(22) => Some(Wish::Populate { write: false }),
+        Advice::Other(23) => Some(Wish::Populate { write: true }),
+        Advice::Other(25) => Some(Wish::Collapse),
+        Advice::Free | Advice::Other(_) => None,
+    }
+}

@@ -1,0 +1,176 @@
+//! Everything a replay counted, under the names of `docs/json.md`.
+//!
+//! Three sources, each with its own view: the machine (what its CPUs did and how long it took), the library (`vmstat`), and the replay
+//! itself (what the trace asked for). Names of the machine are translated here, once.
+
+use vellum::machine::Use;
+use vellum::space::Space;
+use vellum::stats::Counter;
+use vellum::vm::Vm;
+use vellum_sim::SimMachine;
+use vellum_sim::format::Format;
+
+use crate::report::Counters;
+
+/// What the replay itself counted.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Program and kernel accesses done.
+    pub accesses: u64,
+    /// Accesses that the recorder's windows left out.
+    pub skipped_accesses: u64,
+    /// Instructions that the recorder's windows left out.
+    pub skipped_instructions: u64,
+    /// Faults that brought in pages around them.
+    pub around: u64,
+    /// Pages those faults covered, the faulting ones included.
+    pub around_pages: u64,
+    /// Pages present because a mapping wanted them at once.
+    pub populated: u64,
+    /// Accesses refused.
+    pub refused: u64,
+    /// Calls refused.
+    pub calls_refused: u64,
+    /// What was done inside the recorder's windows; everything, in a trace without.
+    pub windows: Part,
+}
+
+/// A part of what CPUs did for the program.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Part {
+    /// Instructions.
+    instructions: u64,
+    /// Cycles of the program.
+    program: u64,
+    /// Cycles lost to walks.
+    walk: u64,
+}
+
+impl Part {
+    /// All that a CPU has done.
+    pub fn of(counters: &vellum_sim::Counters) -> Part {
+        let get = |name| counters.get(name).unwrap_or(0);
+        Part { instructions: get("instructions"), program: get("cycles_program"), walk: get("cycles_walk") }
+    }
+    /// What was done since `before`.
+    pub fn since(&self, before: &Part) -> Part {
+        Part {
+            instructions: self.instructions.saturating_sub(before.instructions),
+            program: self.program.saturating_sub(before.program),
+            walk: self.walk.saturating_sub(before.walk),
+        }
+    }
+    /// Adds another part.
+    pub fn add(&mut self, other: &Part) {
+        self.instructions += other.instructions;
+        self.program += other.program;
+        self.walk += other.walk;
+    }
+}
+
+/// What `cycles` of a window would be with the `skipped` instructions beside its own: in proportion.
+fn scaled(cycles: u64, window: u64, skipped: u64) -> u64 {
+    let all = u128::from(cycles) * (u128::from(window) + u128::from(skipped));
+    all.checked_div(u128::from(window)).map_or(cycles, |n| u64::try_from(n).unwrap_or(u64::MAX))
+}
+
+/// Counters of the machine that appear under another name: (ours, the machine's).
+const MACHINE: &[(&str, &str)] = &[
+    ("instructions", "instructions"),
+    ("loads", "loads"),
+    ("stores", "stores"),
+    ("fetches", "fetches"),
+    ("dtlb_misses", "dtlb_l1_misses"),
+    ("itlb_misses", "itlb_l1_misses"),
+    ("stlb_hits", "stlb_hits"),
+    ("tlb_walks_data", "walks_data"),
+    ("tlb_walks_code", "walks_fetch"),
+    ("walk_reads", "walk_steps"),
+    ("walk_latency", "walk_cycles"),
+    ("dirty_assists", "dirty_assists"),
+    ("interrupts", "ipi_received"),
+    ("broadcasts", "broadcasts"),
+    ("root_loads", "root_loads"),
+    ("lines_cleared", "lines_cleared"),
+    ("lines_copied", "lines_copied"),
+];
+
+const CACHES: &[(&str, &str)] = &[
+    ("l1d_misses_demand", "l1d_demand_miss"),
+    ("l1d_misses_walk", "l1d_walk_miss"),
+    ("l1d_misses_kernel", "l1d_kernel_miss"),
+    ("l1i_misses_demand", "l1i_demand_miss"),
+    ("l2_misses_demand", "l2_demand_miss"),
+    ("l2_misses_walk", "l2_walk_miss"),
+    ("l2_misses_kernel", "l2_kernel_miss"),
+    ("llc_misses_demand", "llc_demand_miss"),
+    ("llc_misses_walk", "llc_walk_miss"),
+    ("llc_misses_kernel", "llc_kernel_miss"),
+];
+
+const CYCLES: &[(&str, &str)] = &[
+    ("cycles_program", "cycles_program"),
+    ("cycles_walk", "cycles_walk"),
+    ("cycles_fault", "cycles_fault"),
+    ("cycles_clear", "cycles_clear"),
+    ("cycles_flush", "cycles_flush"),
+    ("cycles_calls", "cycles_call"),
+];
+
+/// All counters of a replay that has come to its end, its space still there.
+pub fn collect<F: Format>(vm: &Vm<SimMachine<F>>, space: &Space, tally: &Tally, elapsed: u64) -> Counters {
+    let mut out = Counters::new();
+    let stats = vm.stats();
+    let total = vm.machine().total();
+    let sim = |name: &str| total.get(name).unwrap_or(0);
+    let usage = vm.usage(space);
+
+    for c in Counter::ALL {
+        out.put(c.name(), stats.get(*c));
+    }
+    // A page of MAP_POPULATE is a minor fault in a native run's accounts, though the program never takes it.
+    out.put("minor_faults", stats.get(Counter::Faults) + tally.populated as i64);
+    out.count("fault_around", tally.around);
+    out.count("populated_pages", tally.populated);
+    out.count("accesses", tally.accesses);
+    out.count("accesses_refused", tally.refused);
+    out.count("calls_refused", tally.calls_refused);
+    out.count("accesses_skipped", tally.skipped_accesses);
+    out.count("instructions_skipped", tally.skipped_instructions);
+    for (name, source) in MACHINE {
+        out.count(name, sim(source));
+    }
+    out.count("tlb_walks", sim("walks_data") + sim("walks_fetch"));
+    for (name, source) in CACHES {
+        out.count(name, sim(source));
+    }
+    out.count("rss_peak_bytes", vm.machine().peak(Use::Data) * 4096);
+    out.count("rss_end_bytes", usage.rss_pages * 4096);
+    out.count("page_table_peak_bytes", vm.machine().peak(Use::Table) * 4096);
+    let huge = usage.huge_leaves * 512 + usage.giant_leaves * (512 * 512);
+    out.count("huge_coverage", (huge * 10_000).checked_div(usage.rss_pages).unwrap_or(0));
+    let mut sum = 0;
+    for (name, source) in CYCLES {
+        sum += sim(source);
+        out.count(name, sim(source));
+    }
+    out.count("cycles_total", sum);
+    // Time of the whole program, had everything been kept: windows stand for what was left out, faults and calls are complete anyway.
+    let (w, skipped) = (&tally.windows, tally.skipped_instructions);
+    let estimate = |all: u64, inside: u64| all - inside.min(all) + scaled(inside, w.instructions, skipped);
+    let program = estimate(sim("cycles_program"), w.program);
+    let walk = estimate(sim("cycles_walk"), w.walk);
+    out.count("estimate_program", program);
+    out.count("estimate_walk", walk);
+    out.count("estimate_total", sum - sim("cycles_program") - sim("cycles_walk") + program + walk);
+    out.count("cycles_idle", sim("cycles_idle"));
+    out.count("cycles_elapsed", elapsed);
+    out
+}
+
+/// Adds what is left over once the space is gone: frames still held as data or tables, which nobody can reach any more.
+pub fn with_lost<F: Format>(mut counters: Counters, vm: &Vm<SimMachine<F>>) -> Counters {
+    let machine = vm.machine();
+    counters.count("frames_lost", machine.frames_in(Use::Data) + machine.frames_in(Use::Table) + machine.frames_in(Use::Pending));
+    counters
+}

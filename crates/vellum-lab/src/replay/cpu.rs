@@ -1,0 +1,128 @@
+//! One CPU's part of a replay: its threads in turn, event by event.
+//!
+//! A thread runs until its quantum of virtual time is over, its events are used up, or its next event has to wait. Then the CPU turns to its
+//! next thread that can run; when none can, it idles until one can. Everything a thread waits for is asked as a question about shared
+//! state ([`Wait`]), so that the machine can ask it again at any later time.
+
+use vellum_sim::Cpu;
+use vellum_sim::format::Format;
+
+use super::feed::Taken;
+use super::player::Player;
+use super::session::Session;
+use crate::error::LabError;
+use crate::interrupt;
+
+/// What keeps a thread from its next event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wait {
+    /// Nothing.
+    No,
+    /// Calls before this number on this mapping.
+    Gate(u32, u64),
+    /// All events before this number.
+    All(u64),
+    /// This event of this thread.
+    Event(usize, u64),
+}
+
+/// Why a thread left the CPU.
+pub(super) enum Left {
+    /// Its events are used up, or its time.
+    Turn,
+    /// It waits.
+    Blocked(Wait),
+    /// The replay is over for everybody.
+    Stop,
+}
+
+/// The body of CPU `cpu`.
+pub fn body<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) {
+    session.vm.activate(session.space);
+    if let Err(e) = threads(session, cpu) {
+        session.fail(e);
+    }
+    session.vm.idle();
+}
+
+fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<(), LabError> {
+    let step = session.cpus;
+    let mut waits: Vec<Wait> = Vec::new();
+    let mut last = None;
+    let mut player = Player::new(session, cpu);
+    let mut turn = cpu.id();
+    loop {
+        let count = session.feed.borrow().threads();
+        let slots = count.saturating_sub(cpu.id()).div_ceil(step);
+        waits.resize(slots.max(waits.len()), Wait::No);
+        // The next thread in turn that can run.
+        let chosen = (0..slots)
+            .map(|i| (turn + i * step - cpu.id()) % (slots * step) + cpu.id())
+            .find(|&t| able(session, t, waits[(t - cpu.id()) / step]));
+        let Some(thread) = chosen else {
+            if session.stopped() || session.over(cpu.id()) {
+                return Ok(());
+            }
+            if session.feed.borrow_mut().read_on(&mut session.maps.borrow_mut()).map_err(|e| session.bad_trace(e))? {
+                continue;
+            }
+            let known = waits.clone();
+            cpu.wait_until(|| {
+                session.stopped()
+                    || session.over(cpu.id())
+                    || (cpu.id()..session.feed.borrow().threads())
+                        .step_by(step)
+                        .any(|t| able(session, t, known.get((t - cpu.id()) / step).copied().unwrap_or(Wait::No)))
+            });
+            continue;
+        };
+        if last.replace(thread).is_some_and(|before| before != thread) {
+            cpu.syscall();
+        }
+        waits[(thread - cpu.id()) / step] = Wait::No;
+        match turn_of(session, cpu, &mut player, thread)? {
+            Left::Turn => {}
+            Left::Blocked(wait) => waits[(thread - cpu.id()) / step] = wait,
+            Left::Stop => return Ok(()),
+        }
+        turn = thread + step;
+    }
+}
+
+/// Whether a thread can run.
+fn able<F: Format>(session: &Session<'_, '_, F>, thread: usize, wait: Wait) -> bool {
+    let feed = session.feed.borrow();
+    feed.has_work(thread)
+        && match wait {
+            Wait::No => true,
+            Wait::Gate(mapping, number) => session.maps.borrow().is_open(mapping, number),
+            Wait::All(number) => feed.all_before(number, thread),
+            Wait::Event(other, number) => feed.is_done(other, number),
+        }
+}
+
+/// One turn of a thread.
+fn turn_of<F: Format>(
+    session: &Session<'_, '_, F>,
+    cpu: &Cpu<'_, F>,
+    player: &mut Player<'_, '_, '_, F>,
+    thread: usize,
+) -> Result<Left, LabError> {
+    let until = cpu.now() + session.quantum;
+    loop {
+        let taken = session.feed.borrow_mut().take(thread, &mut session.maps.borrow_mut());
+        let Taken::Run(run) = taken.map_err(|e| session.bad_trace(e))? else { return Ok(Left::Turn) };
+        let (done, left) = player.play(thread, &run, until)?;
+        let rest = run.events.len() - done;
+        session.feed.borrow_mut().finish(thread, run, rest);
+        if interrupt::requested() {
+            session.interrupt();
+        }
+        if session.stopped() {
+            return Ok(Left::Stop);
+        }
+        if rest > 0 {
+            return Ok(left);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Where each mapping of the trace lies in the replay, and which calls on it are still to come.
+//!
+//! A mapping's number is its index: the trace counts them from 0. One access costs one look here (base, length, gate), so an entry is
+//! small and flat; the set of calls behind a gate is kept apart.
+
+use std::collections::BTreeSet;
+
+use vellum_trace::event::{Change, MapKind, Prot};
+
+/// No call is due.
+const OPEN: u64 = u64::MAX;
+
+/// A mapping.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its address, once it is placed.
+    pub base: u64,
+    /// Bytes it has now.
+    pub len: u64,
+    /// Number of the earliest call on it that is not done; accesses with later numbers wait.
+    pub gate: u64,
+    /// What stands behind it.
+    pub kind: MapKind,
+    /// Every right it was ever given.
+    pub given: Prot,
+    /// Rights at the time it was made.
+    pub made: Prot,
+}
+
+/// What is known of a mapping when an access asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// The byte lies here.
+    At(u64),
+    /// A call before the access is not done yet.
+    Wait,
+    /// The trace never made such a mapping.
+    Unknown,
+    /// The mapping is shorter.
+    Beyond(u64),
+}
+
+/// All mappings of a replay.
+#[derive(Debug, Default)]
+pub struct Maps {
+    places: Vec<Place>,
+    due: BTreeSet<(u32, u64)>,
+}
+
+impl Maps {
+    /// No mappings.
+    pub fn new() -> Maps {
+        Maps::default()
+    }
+
+    /// The address of `size` bytes of a mapping for the event of this number.
+    #[inline(always)]
+    pub fn find(&self, mapping: u32, offset: u64, size: u64, number: u64) -> Found {
+        let Some(p) = self.places.get(mapping as usize) else { return Found::Unknown };
+        if p.gate <= number {
+            return Found::Wait;
+        }
+        if offset.checked_add(size).is_none_or(|end| end > p.len) {
+            return Found::Beyond(p.len);
+        }
+        Found::At(p.base + offset)
+    }
+
+    /// A mapping, if the trace has announced it.
+    pub fn get(&self, mapping: u32) -> Option<&Place> {
+        self.places.get(mapping as usize)
+    }
+
+    /// Whether no call before `number` is due on a mapping. Unknown mappings are open: whoever asks will find that out.
+    pub fn is_open(&self, mapping: u32, number: u64) -> bool {
+        self.get(mapping).is_none_or(|p| p.gate >= number)
+    }
+
+    /// A call was read: its mappings are closed to what comes after it.
+    pub fn announce(&mut self, change: &Change, number: u64) {
+        if let Change::Map(m) = change {
+            while self.places.len() <= m.mapping as usize {
+                self.places.push(Place { base: 0, len: 0, gate: OPEN, kind: m.kind, given: Prot::NONE, made: m.prot });
+            }
+        }
+        for mapping in concerned(change) {
+            if (mapping as usize) < self.places.len() {
+                self.due.insert((mapping, number));
+                self.regate(mapping);
+            }
+        }
+    }
+
+    /// A call is done.
+    pub fn done(&mut self, change: &Change, number: u64) {
+        for mapping in concerned(change) {
+            self.due.remove(&(mapping, number));
+            self.regate(mapping);
+        }
+    }
+
+    /// A mapping lies here now.
+    pub fn place(&mut self, mapping: u32, base: u64, len: u64, prot: Prot) {
+        if let Some(p) = self.places.get_mut(mapping as usize) {
+            p.base = base;
+            p.len = len;
+            p.given = Prot(p.given.0 | prot.0);
+        }
+    }
+
+    /// A mapping has other rights in a part.
+    pub fn give(&mut self, mapping: u32, prot: Prot) {
+        if let Some(p) = self.places.get_mut(mapping as usize) {
+            p.given = Prot(p.given.0 | prot.0);
+        }
+    }
+
+    /// A mapping has another length.
+    pub fn resize(&mut self, mapping: u32, len: u64) {
+        if let Some(p) = self.places.get_mut(mapping as usize) {
+            p.len = len;
+        }
+    }
+
+    /// Whether giving exactly `prot` to a part may take a right that the part has.
+    pub fn takes_rights(&self, mapping: u32, prot: Prot) -> bool {
+        self.get(mapping).is_some_and(|p| p.given.0 & !prot.0 != 0)
+    }
+
+    /// Whether a new length is shorter than the present one.
+    pub fn shrinks(&self, mapping: u32, len: u64) -> bool {
+        self.get(mapping).is_some_and(|p| len < p.len)
+    }
+
+    fn regate(&mut self, mapping: u32) {
+        let first = self.due.range((mapping, 0)..=(mapping, OPEN)).next().map_or(OPEN, |&(_, n)| n);
+        if let Some(p) = self.places.get_mut(mapping as usize) {
+            p.gate = first;
+        }
+    }
+}
+
+/// The mappings a call is about.
+fn concerned(change: &Change) -> impl Iterator<Item = u32> + use<> {
+    let (a, b) = match change {
+        Change::Map(m) => (Some(m.mapping), None),
+        Change::Unmap { mapping, .. }
+        | Change::Protect { mapping, .. }
+        | Change::Advise { mapping, .. }
+        | Change::Brk { mapping, .. } => (Some(*mapping), None),
+        Change::Remap { old, new, .. } => (Some(*old), Some(*new)),
+        Change::Fork | Change::Exec | Change::Exit { .. } => (None, None),
+    };
+    a.into_iter().chain(b)
+}
+
+/// A mapping of `change` on which a call before `number` is still due, if there is one: the call has to wait for it.
+pub fn closed(change: &Change, number: u64, maps: &Maps) -> Option<u32> {
+    concerned(change).find(|&m| !maps.is_open(m, number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vellum_trace::event::Map;
+
+    fn map(mapping: u32, len: u64) -> Change {
+        Change::Map(Map {
+            mapping,
+            len,
+            prot: Prot(3),
+            kind: MapKind::Anon,
+            base: 0,
+            inside: None,
+            file_offset: 0,
+            synthetic: false,
+            moved: false,
+            populate: false,
+        })
+    }
+
+    #[test]
+    fn an_access_waits_for_the_calls_before_it_and_not_for_those_after() {
+        let mut maps = Maps::new();
+        assert_eq!(maps.find(0, 0, 8, 3), Found::Unknown);
+        maps.announce(&map(0, 4096), 2);
+        assert_eq!(maps.find(0, 0, 8, 3), Found::Wait);
+        maps.place(0, 0x10000, 4096, Prot(3));
+        maps.done(&map(0, 4096), 2);
+        assert_eq!(maps.find(0, 8, 8, 3), Found::At(0x10008));
+        maps.announce(&Change::Unmap { mapping: 0, offset: 0, len: 4096 }, 9);
+        assert_eq!(maps.find(0, 8, 8, 8), Found::At(0x10008));
+        assert_eq!(maps.find(0, 8, 8, 10), Found::Wait);
+    }
+
+    #[test]
+    fn an_access_past_the_end_is_told_the_length() {
+        let mut maps = Maps::new();
+        maps.announce(&map(0, 4096), 0);
+        maps.place(0, 0x10000, 4096, Prot(3));
+        maps.done(&map(0, 4096), 0);
+        assert_eq!(maps.find(0, 4090, 8, 1), Found::Beyond(4096));
+        assert_eq!(maps.find(0, u64::MAX, 8, 1), Found::Beyond(4096));
+    }
+
+    #[test]
+    fn only_fewer_rights_and_shorter_heaps_take_something() {
+        let mut maps = Maps::new();
+        maps.announce(&map(0, 8192), 0);
+        maps.place(0, 0x10000, 8192, Prot(1));
+        assert!(!maps.takes_rights(0, Prot(3)));
+        maps.give(0, Prot(3));
+        assert!(maps.takes_rights(0, Prot(1)));
+        assert!(maps.shrinks(0, 4096) && !maps.shrinks(0, 8192));
+    }
+}

@@ -1,0 +1,310 @@
+//! Events of one thread, one after the other, as acts of a simulated CPU.
+//!
+//! This is the hot loop of the command: an access costs a look into the table of mappings and one call of the machine. Everything else (calls,
+//! what the kernel reads and writes, faults) is rare and lies in functions of its own.
+
+use vellum::addr::Va;
+use vellum::error::FaultError;
+use vellum::space::{Access, Advice, Page};
+use vellum_sim::format::Format;
+use vellum_sim::{Cpu, Kind};
+use vellum_trace::event::Event;
+
+use super::calls;
+use super::counters::Part;
+use super::cpu::{Left, Wait};
+use super::feed::{Run, takes};
+use super::maps::{self, Found};
+use super::session::Session;
+use crate::error::LabError;
+
+/// Bytes that a read fault on a file brings in, aligned (Linux's `fault_around_bytes`).
+const AROUND: u64 = 64 << 10;
+const PAGE: u64 = 4096;
+/// Faults at one address in a row that are believed to be other CPUs' doing.
+const PATIENCE: u32 = 10_000;
+/// Between two windows the trace holds first touches only, so that the next thing left out is never further than this; inside a window,
+/// nothing is left out for longer.
+const GAP: usize = 1000;
+/// Every so many events others are told how far a thread is, and its time is looked at. Others may wait that much longer than they must.
+const TELL: u64 = 32;
+
+/// An access as the trace has it.
+#[derive(Clone, Copy)]
+struct Here {
+    mapping: u32,
+    offset: u64,
+    number: u64,
+    thread: usize,
+}
+
+/// Plays events on one CPU.
+pub struct Player<'a, 'v, 's, F: Format> {
+    session: &'a Session<'v, 's, F>,
+    cpu: &'a Cpu<'a, F>,
+    /// Instructions announced by the last line fetched and not accounted by its accesses.
+    owed: u64,
+    /// The last event was a kernel access: the next one belongs to the same system call.
+    in_kernel: bool,
+    /// For each thread, whether it is between two of the recorder's windows.
+    gaps: Vec<bool>,
+    /// What this CPU had done when it was last booked.
+    booked: Part,
+}
+
+impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
+    /// A player for the CPU that runs this.
+    pub fn new(session: &'a Session<'v, 's, F>, cpu: &'a Cpu<'a, F>) -> Self {
+        Player { session, cpu, owed: 0, in_kernel: false, gaps: Vec::new(), booked: Part::default() }
+    }
+
+    /// Plays a run of `thread` until it ends, `until` is past, or an event has to wait. Gives the number of events done.
+    pub fn play(&mut self, thread: usize, run: &Run, until: u64) -> Result<(usize, Left), LabError> {
+        let session = self.session;
+        if self.gaps.len() <= thread {
+            self.gaps.resize(thread + 1, false);
+        }
+        let mut accesses = 0u64;
+        let mut i = 0;
+        let left = loop {
+            let Some(event) = run.events.get(i) else { break Left::Turn };
+            let number = run.first + i as u64;
+            if number.is_multiple_of(TELL) {
+                session.feed.borrow_mut().at(thread, number);
+                if self.cpu.now() >= until {
+                    break Left::Turn;
+                }
+            }
+            match *event {
+                Event::Access { mapping, size, flags, offset } => {
+                    let va = match session.maps.borrow().find(mapping, offset, u64::from(size), number) {
+                        Found::At(va) => va,
+                        Found::Wait => break Left::Blocked(Wait::Gate(mapping, number)),
+                        lost => return Err(session.lost(mapping, offset, lost)),
+                    };
+                    let here = Here { mapping, offset, number, thread };
+                    if flags.kernel() {
+                        match self.kernel(here, va, run, i)? {
+                            Ok(events) => {
+                                accesses += events as u64;
+                                i += events;
+                            }
+                            Err(wait) => break Left::Blocked(wait),
+                        }
+                        continue;
+                    }
+                    self.in_kernel = false;
+                    self.owed = self.owed.saturating_sub(1);
+                    let kind = if flags.write() { Kind::Store } else { Kind::Load };
+                    if let Err(wait) = self.touch(here, va, u32::from(size), kind, flags.dependent())? {
+                        break Left::Blocked(wait);
+                    }
+                    accesses += 1;
+                }
+                Event::Fetch { mapping, insns, offset } => {
+                    let va = match session.maps.borrow().find(mapping, offset, 1, number) {
+                        Found::At(va) => va,
+                        Found::Wait => break Left::Blocked(Wait::Gate(mapping, number)),
+                        lost => return Err(session.lost(mapping, offset, lost)),
+                    };
+                    self.cpu.retire(self.owed);
+                    self.owed = u64::from(insns);
+                    let here = Here { mapping, offset, number, thread };
+                    if let Err(wait) = self.touch(here, va, 1, Kind::Fetch, false)? {
+                        self.owed = 0;
+                        break Left::Blocked(wait);
+                    }
+                }
+                Event::Call(ref call) => {
+                    let change = &call.change;
+                    session.feed.borrow_mut().at(thread, number);
+                    if let Some(mapping) = maps::closed(change, number, &session.maps.borrow()) {
+                        break Left::Blocked(Wait::Gate(mapping, number));
+                    }
+                    if takes(change, &session.maps.borrow()) && !session.feed.borrow().all_before(number, thread) {
+                        break Left::Blocked(Wait::All(number));
+                    }
+                    self.in_kernel = false;
+                    calls::call(session, change)?;
+                    session.maps.borrow_mut().done(change, number);
+                }
+                Event::ThreadStart { thread: new } => {
+                    session.feed.borrow_mut().at(thread, number);
+                    if new as usize == thread && !session.feed.borrow().all_before(number, thread) {
+                        break Left::Blocked(Wait::All(number));
+                    }
+                    session.feed.borrow_mut().start(new);
+                }
+                Event::ThreadEnd { thread: gone } => session.feed.borrow_mut().end(gone),
+                Event::Skip { accesses, instructions } => {
+                    session.skipped(u64::from(accesses), instructions);
+                    let ahead = &run.events[i + 1..run.events.len().min(i + 1 + GAP)];
+                    let gap = ahead.iter().any(|e| matches!(e, Event::Skip { .. }));
+                    if gap != self.gaps[thread] {
+                        self.book(thread);
+                        self.gaps[thread] = gap;
+                    }
+                }
+                Event::Switch { .. } => {}
+            }
+            i += 1;
+        };
+        session.tally(accesses);
+        self.book(thread);
+        Ok((i, left))
+    }
+
+    /// Books what this CPU has done since the last booking, if `thread` was in a window.
+    fn book(&mut self, thread: usize) {
+        let now = Part::of(&self.session.vm.machine().counters(self.cpu.id()));
+        if !self.gaps[thread] {
+            self.session.book(now.since(&self.booked));
+        }
+        self.booked = now;
+    }
+
+    /// An access by the program: until it succeeds, with a fault in between if it needs one.
+    #[inline(always)]
+    fn touch(
+        &self,
+        here: Here,
+        va: u64,
+        size: u32,
+        kind: Kind,
+        dependent: bool,
+    ) -> Result<Result<(), Wait>, LabError> {
+        match self.cpu.access(va, size, kind, dependent) {
+            Ok(_) => Ok(Ok(())),
+            Err(fault) => self.faulting(here, va, size, kind, dependent, fault),
+        }
+    }
+
+    /// What a fault at `va` has to wait for: another thread that touches the page first.
+    fn first_toucher(&self, here: Here, offset: u64) -> Option<Wait> {
+        let feed = self.session.feed.borrow();
+        feed.touched_by(here.mapping, offset, here.number, here.thread).map(|(thread, number)| Wait::Event(thread, number))
+    }
+
+    #[cold]
+    fn faulting(
+        &self,
+        here: Here,
+        va: u64,
+        size: u32,
+        kind: Kind,
+        dependent: bool,
+        first: vellum_sim::PageFault,
+    ) -> Result<Result<(), Wait>, LabError> {
+        let (mut fault, mut equal) = (first, 1);
+        loop {
+            if let Some(wait) = self.first_toucher(here, here.offset + fault.va.saturating_sub(va)) {
+                return Ok(Err(wait));
+            }
+            match self.serve(here.mapping, Va(fault.va), access(fault.kind)) {
+                Ok(()) => {}
+                Err(FaultError::NoMemory) => return Err(self.session.out_of_memory()),
+                Err(FaultError::Unmapped | FaultError::Rights) => {
+                    self.session.refused();
+                    return Ok(Ok(()));
+                }
+            }
+            match self.cpu.access(va, size, kind, dependent) {
+                Ok(_) => return Ok(Ok(())),
+                // The next page of the same access.
+                Err(next) if next.va != fault.va => (fault, equal) = (next, 1),
+                Err(next) => {
+                    equal += 1;
+                    if next == fault || equal > PATIENCE {
+                        self.cpu.no_progress(&next, equal);
+                    }
+                    fault = next;
+                }
+            }
+        }
+    }
+
+    /// A fault, served as the mapping's kind asks.
+    fn serve(&self, mapping: u32, va: Va, access: Access) -> Result<(), FaultError> {
+        let s = self.session;
+        let place = s.maps.borrow().get(mapping).copied();
+        let Some(place) = place.filter(|p| p.kind.is_file() && !(access == Access::Write && p.made.write())) else {
+            return s.vm.fault(s.space, va, access).map(drop);
+        };
+        // What only the file can fill has frames of its own, so that code lies in the caches as code does; what the program may write is
+        // shown as zeros until it does, so that its first write faults as it would on a page of the page cache.
+        let write = !place.made.write();
+        s.vm.fault(s.space, va, if write { Access::Write } else { access })?;
+        let start = (va.0 & !(AROUND - 1)).max(place.base);
+        let end = ((va.0 & !(AROUND - 1)) + AROUND).min(place.base + place.len.next_multiple_of(PAGE));
+        // Around is a favour: where a part of it is gone or another's, the page that faulted is there all the same.
+        let _ = s.vm.advise(s.space, Va(start), end - start, Advice::Populate { write });
+        s.around((end - start) / PAGE);
+        Ok(())
+    }
+
+    /// What the kernel reads or writes for the program from event `i` on: neighbouring lines in one go. Gives the number of events.
+    #[cold]
+    fn kernel(&mut self, here: Here, va: u64, run: &Run, i: usize) -> Result<Result<usize, Wait>, LabError> {
+        let mapping = here.mapping;
+        let (mut length, mut events) = (0u64, 0usize);
+        let mut write = false;
+        for (k, e) in run.events[i..].iter().enumerate() {
+            let Event::Access { mapping: m, size, flags, offset } = *e else { break };
+            let at = if k == 0 { Found::At(va) } else { self.session.maps.borrow().find(m, offset, u64::from(size), run.first + (i + k) as u64) };
+            let joins = flags.kernel()
+                && m == mapping
+                && (k == 0 || flags.write() == write)
+                && at == Found::At(va + length)
+                && (va & (PAGE - 1)) + length + u64::from(size) <= PAGE;
+            if !joins && k > 0 {
+                break;
+            }
+            write = flags.write();
+            length += u64::from(size);
+            events += 1;
+        }
+        if !self.in_kernel {
+            self.in_kernel = true;
+            self.cpu.syscall();
+        }
+        Ok(self.copy(here, va, length, write)?.map(|()| events))
+    }
+
+    /// Bytes of one page. The fault, if it takes one, is served here as the program's would be, so that it is counted as one and a file
+    /// brings in its neighbours.
+    fn copy(&self, here: Here, va: u64, length: u64, write: bool) -> Result<Result<(), Wait>, LabError> {
+        let s = self.session;
+        let mut buffer = [0u8; PAGE as usize];
+        let bytes = &mut buffer[..length as usize];
+        let there = match s.vm.query(s.space, Va(va)) {
+            Page::Mapped { flags, .. } => !write || flags.write,
+            _ => false,
+        };
+        if !there && let Some(wait) = self.first_toucher(here, here.offset) {
+            return Ok(Err(wait));
+        }
+        let result = (|| {
+            if !there {
+                self.serve(here.mapping, Va(va), if write { Access::Write } else { Access::Read })?;
+            }
+            if write { s.vm.copy_in(s.space, Va(va), bytes) } else { s.vm.copy_out(s.space, Va(va), bytes) }
+        })();
+        match result {
+            Ok(()) => Ok(Ok(())),
+            Err(FaultError::NoMemory) => Err(s.out_of_memory()),
+            Err(FaultError::Unmapped | FaultError::Rights) => {
+                s.refused();
+                Ok(Ok(()))
+            }
+        }
+    }
+}
+
+/// What an access needs, in the library's words.
+fn access(kind: Kind) -> Access {
+    match kind {
+        Kind::Load => Access::Read,
+        Kind::Store => Access::Write,
+        Kind::Fetch => Access::Exec,
+    }
+}

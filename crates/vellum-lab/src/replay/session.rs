@@ -1,0 +1,251 @@
+//! One replay from the machine's birth to its counters: builds the machine, runs the CPUs, checks everything at the end.
+//!
+//! A session belongs to one OS thread: CPUs of the simulated machine are coroutines there, so what they share is in plain cells. No cell
+//! is borrowed across a machine call: another CPU may run in between.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use vellum::config::Config;
+use vellum::space::Space;
+use vellum::vm::Vm;
+use vellum_sim::file::Codec;
+use vellum_sim::format::{Arm, Format, X86};
+use vellum_sim::{Check, Mode, SimMachine};
+use vellum_trace::event::Map;
+
+use super::counters::{self, Part, Tally};
+use super::cpu;
+use super::feed::{Feed, Source};
+use super::fit::fit;
+use super::maps::{Found, Maps};
+use crate::cli::{Layout, OracleMode};
+use crate::error::LabError;
+use crate::progress::Progress;
+use crate::report::Counters;
+
+/// How to replay.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// CPUs in use.
+    pub cpus: usize,
+    /// The machine's seed.
+    pub seed: u64,
+    /// Where mappings go.
+    pub layout: Layout,
+    /// How hits are checked.
+    pub oracle: OracleMode,
+    /// The library's switches.
+    pub config: Config,
+}
+
+/// A replay that came to its end, or was stopped by Ctrl-C.
+#[derive(Debug)]
+pub struct Finished {
+    /// What was counted.
+    pub counters: Counters,
+    /// Whether the whole trace was replayed.
+    pub complete: bool,
+    /// Program and kernel accesses simulated.
+    pub accesses: u64,
+    /// TLB hits compared with the tables.
+    pub checked: u64,
+    /// Host CPU time of the replay: building the machine, decoding, simulating, checking.
+    pub took: Duration,
+}
+
+/// Threads take turns on a CPU after this much virtual time: a scheduler's slice of 1 ms.
+const SLICES_PER_SECOND: u64 = 1000;
+
+/// Shared by the CPUs of one replay.
+pub struct Session<'v, 's, F: Format> {
+    pub(super) vm: &'v Vm<SimMachine<F>>,
+    pub(super) space: &'v Space,
+    pub(super) feed: RefCell<Feed<'s>>,
+    pub(super) maps: RefCell<Maps>,
+    /// New mappings that a move is about to fill.
+    pub(super) moving: RefCell<BTreeMap<u32, Map>>,
+    pub(super) cpus: usize,
+    /// A turn, in cycles.
+    pub(super) quantum: u64,
+    pub(super) layout: Layout,
+    tally: RefCell<Tally>,
+    progress: &'s Progress,
+    machine: &'s str,
+    failure: RefCell<Option<LabError>>,
+    stop: Cell<bool>,
+    interrupted: Cell<bool>,
+}
+
+impl<F: Format> Session<'_, '_, F> {
+    /// Whether everybody is to stop.
+    pub(super) fn stopped(&self) -> bool {
+        self.stop.get()
+    }
+    /// The replay cannot go on; the first reason is kept.
+    pub(super) fn fail(&self, e: LabError) {
+        self.failure.borrow_mut().get_or_insert(e);
+        self.stop.set(true);
+    }
+    /// Someone pressed Ctrl-C.
+    pub(super) fn interrupt(&self) {
+        self.interrupted.set(true);
+        self.stop.set(true);
+    }
+    /// Whether nothing is left, or ever will be, for the threads of `cpu`.
+    pub(super) fn over(&self, cpu: usize) -> bool {
+        let feed = self.feed.borrow();
+        feed.is_read() && (cpu..feed.threads()).step_by(self.cpus).all(|t| feed.is_over(t))
+    }
+    /// `n` more accesses are done.
+    pub(super) fn tally(&self, n: u64) {
+        self.tally.borrow_mut().accesses += n;
+        self.progress.add(n);
+    }
+    /// The trace left these out.
+    pub(super) fn skipped(&self, accesses: u64, instructions: u64) {
+        let mut t = self.tally.borrow_mut();
+        t.skipped_accesses += accesses;
+        t.skipped_instructions += instructions;
+    }
+    /// What a CPU did inside a window of the recorder.
+    pub(super) fn book(&self, part: Part) {
+        self.tally.borrow_mut().windows.add(&part);
+    }
+    /// A file fault brought its neighbours in.
+    pub(super) fn around(&self, pages: u64) {
+        let mut t = self.tally.borrow_mut();
+        t.around += 1;
+        t.around_pages += pages;
+    }
+    /// Pages that a mapping wanted present at once.
+    pub(super) fn populated(&self, pages: u64) {
+        self.tally.borrow_mut().populated += pages;
+    }
+    /// An access that the library did not allow.
+    pub(super) fn refused(&self) {
+        self.tally.borrow_mut().refused += 1;
+    }
+    /// A call that the library did not allow.
+    pub(super) fn call_refused(&self) {
+        self.tally.borrow_mut().calls_refused += 1;
+    }
+    /// The error of a trace that contradicts itself.
+    pub(super) fn bad_trace(&self, what: impl fmt::Display) -> LabError {
+        LabError::failed(format_args!("{what}"))
+    }
+    /// The error of an access to a mapping that is not there.
+    pub(super) fn lost(&self, mapping: u32, offset: u64, found: Found) -> LabError {
+        match found {
+            Found::Beyond(len) => self.bad_trace(format_args!(
+                "the trace touches byte {offset} of mapping {mapping}, which has {len} bytes; record it again"
+            )),
+            _ => self.bad_trace(format_args!("the trace touches mapping {mapping}, which it never made; record it again")),
+        }
+    }
+    /// The error of a machine that is too small.
+    pub(super) fn out_of_memory(&self) -> LabError {
+        LabError::failed(format_args!(
+            "the trace needs more memory than the machine `{}` has; take a larger one (`vellum machines`)",
+            self.machine
+        ))
+    }
+}
+
+/// Replays `source` on `machine`.
+pub fn replay(
+    source: &mut dyn Source,
+    machine: &vellum_sim::file::Machine,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Finished, LabError> {
+    let machine = fit(machine, &options.config)?;
+    match *machine.mmu.codec {
+        Codec::X86_64 => on::<X86>(source, &machine, options, progress),
+        Codec::Aarch64 => on::<Arm>(source, &machine, options, progress),
+    }
+}
+
+fn on<F: Format>(
+    source: &mut dyn Source,
+    machine: &vellum_sim::file::Machine,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Finished, LabError> {
+    let began = cpu_time();
+    let check = match options.oracle {
+        OracleMode::Incremental => Check::Incremental,
+        OracleMode::Walk => Check::Walk,
+    };
+    let sim_options = vellum_sim::Options { seed: options.seed, mode: Mode::Timing, check, ..vellum_sim::Options::default() };
+    let sim = SimMachine::<F>::new(machine, sim_options).map_err(LabError::usage)?;
+    let meta = vellum_sim::Meta::new(Vm::<SimMachine<F>>::layout(sim.topology()))
+        .ok_or_else(|| LabError::failed("the host has no address space for the metadata of that machine"))?;
+    // SAFETY: the memory is zero, of the layout asked for, and `meta` is dropped after `vm`, being declared before it.
+    let vm = unsafe { Vm::new(sim, options.config, meta.start()) }.map_err(LabError::usage)?;
+    let space = vm.create().map_err(|_| LabError::failed("the machine has no memory for an address space"))?;
+
+    let session = Session {
+        vm: &vm,
+        space: &space,
+        feed: RefCell::new(Feed::new(source)),
+        maps: RefCell::new(Maps::new()),
+        moving: RefCell::new(BTreeMap::new()),
+        cpus: options.cpus,
+        quantum: *machine.clock_hz / SLICES_PER_SECOND,
+        layout: options.layout,
+        tally: RefCell::new(Tally::default()),
+        progress,
+        machine: &machine.name,
+        failure: RefCell::new(None),
+        stop: Cell::new(false),
+        interrupted: Cell::new(false),
+    };
+    let outcome = vm.machine().run(|run| {
+        for cpu in 0..options.cpus {
+            let session = &session;
+            run.spawn(cpu, move |cpu| cpu::body(session, cpu));
+        }
+    });
+    if let Some(e) = session.failure.borrow_mut().take() {
+        return Err(e);
+    }
+    let outcome = outcome.map_err(oracle_stop)?;
+    let tally = session.tally.borrow().clone();
+    let complete = !session.interrupted.get();
+    drop(session);
+
+    let counters = counters::collect(&vm, &space, &tally, outcome.cycles);
+    let checked = vm.machine().checked();
+    vm.machine().solo(0, |_| vm.validate(&[&space])).map_err(oracle_stop)?.map_err(|e| {
+        LabError::failed(format_args!("the library's own check failed after the replay: {e}"))
+    })?;
+    vm.machine().solo(0, |_| vm.exit(space)).map_err(oracle_stop)?;
+    vm.machine().audit(Some(0)).map_err(oracle_stop)?;
+    let counters = counters::with_lost(counters, &vm);
+    consistent(&tally)?;
+    Ok(Finished { counters, complete, accesses: tally.accesses, checked, took: cpu_time().saturating_sub(began) })
+}
+
+/// CPU time of this OS thread: what a replay costs does not depend on who else keeps the host busy.
+fn cpu_time() -> Duration {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
+}
+
+fn oracle_stop(stop: vellum_sim::Stop) -> LabError {
+    LabError::failed(format_args!("the oracle stopped the machine: {stop}"))
+}
+
+/// A few accesses that the library refused are a recorder's blind spot (memory mapped behind its back); many are a broken trace.
+fn consistent(tally: &Tally) -> Result<(), LabError> {
+    if tally.refused * 1000 > tally.accesses {
+        return Err(LabError::failed(format_args!(
+            "{} of {} accesses touch memory that is not mapped for them; the trace contradicts itself: record it again",
+            tally.refused, tally.accesses
+        )));
+    }
+    Ok(())
+}

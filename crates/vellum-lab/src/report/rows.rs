@@ -1,0 +1,175 @@
+//! Which counters people see, in what words and in which order.
+//!
+//! The one list of rows: the full table of `vellum run` prints all of it, the screen a choice. JSON prints counters by their own names and
+//! needs no list.
+//!
+//! Cycles are shown as estimated for the whole program. For a trace that kept everything that is what was simulated; where the recorder's
+//! windows left something out, the program's own part is scaled up to it, since faults and calls are complete and a total of both would else
+//! compare a hundredth of one with all of the other. JSON has the simulated figures beside the estimates.
+
+/// How a value is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// A plain count.
+    Count,
+    /// Modelled cycles.
+    Cycles,
+    /// Bytes.
+    Bytes,
+    /// Hundredths of a percent; ratios of shares say nothing and are left out.
+    Permyriad,
+}
+
+/// What a pair (value, base) deserves to have said.
+pub type Remark = fn(i64, i64) -> String;
+
+/// A row of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// In words, at most 25 characters.
+    pub label: &'static str,
+    /// The counter's name in JSON.
+    pub counter: &'static str,
+    /// Another one to be added to it.
+    pub and: Option<&'static str>,
+    /// How it is written.
+    pub unit: Unit,
+    /// Printed even if it is zero everywhere.
+    pub always: bool,
+    /// A remark beside two columns.
+    pub remark: Option<Remark>,
+}
+
+/// Rows under one title.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// Its title.
+    pub title: &'static str,
+    /// Its rows.
+    pub rows: &'static [Row],
+}
+
+const fn row(label: &'static str, counter: &'static str, unit: Unit) -> Row {
+    Row { label, counter, and: None, unit, always: false, remark: None }
+}
+
+const fn always(label: &'static str, counter: &'static str, unit: Unit) -> Row {
+    Row { label, counter, and: None, unit, always: true, remark: None }
+}
+
+const fn both(label: &'static str, counter: &'static str, and: &'static str) -> Row {
+    Row { label, counter, and: Some(and), unit: Unit::Cycles, always: true, remark: None }
+}
+
+const TOTAL: Row =
+    Row { label: "total", counter: "estimate_total", and: None, unit: Unit::Cycles, always: true, remark: Some(time_remark) };
+const RSS: Row =
+    Row { label: "RSS, peak", counter: "rss_peak_bytes", and: None, unit: Unit::Bytes, always: true, remark: Some(memory_remark) };
+
+/// The table of `vellum run`.
+pub const GROUPS: &[Group] = &[
+    Group {
+        title: "faults",
+        rows: &[
+            always("page faults", "pgfault", Unit::Count),
+            row("  given a huge page", "thp_fault_alloc", Unit::Count),
+            row("  huge page not to be had", "thp_fault_fallback", Unit::Count),
+            row("  given the zero page", "zero_page_fault", Unit::Count),
+            row("  copied on write", "cow_copy", Unit::Count),
+            row("  kept, last user", "cow_reuse", Unit::Count),
+            row("  file pages around", "fault_around", Unit::Count),
+            row("  already served", "pgfault_spurious", Unit::Count),
+            row("  refused", "pgfault_refused", Unit::Count),
+            row("pages made by populate", "populated_pages", Unit::Count),
+        ],
+    },
+    Group {
+        title: "translation",
+        rows: &[
+            row("L1 TLB misses, data", "dtlb_misses", Unit::Count),
+            row("L1 TLB misses, code", "itlb_misses", Unit::Count),
+            always("TLB walks", "tlb_walks", Unit::Count),
+            row("  table entries read", "walk_reads", Unit::Count),
+        ],
+    },
+    Group {
+        title: "cache misses",
+        rows: &[
+            row("L1D, program", "l1d_misses_demand", Unit::Count),
+            row("L1D, walks", "l1d_misses_walk", Unit::Count),
+            row("L1D, kernel", "l1d_misses_kernel", Unit::Count),
+            row("L1I, program", "l1i_misses_demand", Unit::Count),
+            row("L2, program", "l2_misses_demand", Unit::Count),
+            row("L2, walks", "l2_misses_walk", Unit::Count),
+            row("L2, kernel", "l2_misses_kernel", Unit::Count),
+            row("LLC, program", "llc_misses_demand", Unit::Count),
+            row("LLC, walks", "llc_misses_walk", Unit::Count),
+            row("LLC, kernel", "llc_misses_kernel", Unit::Count),
+        ],
+    },
+    Group {
+        title: "flushes",
+        rows: &[
+            row("reaching other CPUs", "nr_tlb_remote_flush", Unit::Count),
+            row("local, everything", "nr_tlb_local_flush_all", Unit::Count),
+            row("local, single pages", "nr_tlb_local_flush_one", Unit::Count),
+            row("interrupts", "interrupts", Unit::Count),
+        ],
+    },
+    Group {
+        title: "memory",
+        rows: &[
+            RSS,
+            row("RSS, end", "rss_end_bytes", Unit::Bytes),
+            row("page tables, peak", "page_table_peak_bytes", Unit::Bytes),
+            row("in huge pages, end", "huge_coverage", Unit::Permyriad),
+        ],
+    },
+    Group {
+        title: "modelled cycles",
+        rows: &[
+            row("program", "estimate_program", Unit::Cycles),
+            row("walks", "estimate_walk", Unit::Cycles),
+            row("faults", "cycles_fault", Unit::Cycles),
+            row("clearing and copying", "cycles_clear", Unit::Cycles),
+            row("flushes and interrupts", "cycles_flush", Unit::Cycles),
+            row("memory calls", "cycles_calls", Unit::Cycles),
+            TOTAL,
+            row("waiting, not in total", "cycles_idle", Unit::Cycles),
+            row("elapsed, longest CPU", "cycles_elapsed", Unit::Cycles),
+        ],
+    },
+];
+
+/// The rows of one section of the screen.
+pub const SCREEN: &[Row] = &[
+    always("page faults", "pgfault", Unit::Count),
+    always("TLB walks", "tlb_walks", Unit::Count),
+    always("cycles, program", "estimate_program", Unit::Cycles),
+    always("cycles, walks", "estimate_walk", Unit::Cycles),
+    both("cycles, faults + clearing", "cycles_fault", "cycles_clear"),
+    both("cycles, calls + flushes", "cycles_calls", "cycles_flush"),
+    TOTAL,
+    RSS,
+];
+
+fn time_remark(value: i64, base: i64) -> String {
+    match change(value, base) {
+        Some(p) if p < 0 => format!("{} % less time", -p),
+        Some(p) if p > 0 => format!("{p} % more time"),
+        _ => String::new(),
+    }
+}
+
+fn memory_remark(value: i64, base: i64) -> String {
+    match change(value, base) {
+        Some(p) if p < 0 => format!("{} % less memory", -p),
+        Some(p) if p > 0 => format!("{p} % more memory: the price"),
+        _ => String::new(),
+    }
+}
+
+/// Whole percents of change.
+fn change(value: i64, base: i64) -> Option<i64> {
+    (base > 0).then(|| ((value - base) as f64 * 100.0 / base as f64).round() as i64)
+}

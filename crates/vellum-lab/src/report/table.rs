@@ -1,0 +1,200 @@
+//! Text tables: a label, one column per variant, and after each variant but the first its ratio to the first.
+//!
+//! At most [`WIDTH`] columns wide: more variants than fit go into further blocks, each with the base again, since a line that wraps is a
+//! table nobody reads. Remarks ("19 % less time") appear where there is one variant beside the base; with more there is no room.
+
+use std::fmt::Write as _;
+
+use super::counters::Counters;
+use super::number;
+use super::rows::{Group, Row, Unit};
+
+/// No line is longer.
+pub const WIDTH: usize = 100;
+const LABEL: usize = 28;
+const RATIO: usize = 9;
+
+/// A column: its name and what was counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Column<'a> {
+    /// The variant's name.
+    pub name: &'a str,
+    /// Its counters.
+    pub counters: &'a Counters,
+}
+
+/// All groups for all columns, in blocks that fit the page.
+pub fn full(groups: &[Group], columns: &[Column<'_>]) -> String {
+    let mut out = String::new();
+    for block in blocks(columns) {
+        out.push_str(&header(&block));
+        for group in groups {
+            let mut body = String::new();
+            for row in group.rows {
+                body.push_str(&line(row, &block));
+            }
+            if !body.is_empty() {
+                let _ = writeln!(out, "{}", group.title);
+                out.push_str(&body);
+            }
+        }
+        out.push('\n');
+    }
+    out.pop();
+    out
+}
+
+/// One list of rows without titles: a section of the screen.
+pub fn section(rows: &[Row], columns: &[Column<'_>]) -> String {
+    let mut out = String::new();
+    for block in blocks(columns) {
+        out.push_str(&header(&block));
+        for row in rows {
+            out.push_str(&line(row, &block));
+        }
+    }
+    out
+}
+
+/// Columns by blocks that fit; the base leads each.
+fn blocks<'a>(columns: &[Column<'a>]) -> Vec<Vec<Column<'a>>> {
+    let Some((&base, others)) = columns.split_first() else { return Vec::new() };
+    let widest = columns.iter().map(|c| width(c)).max().unwrap_or(0);
+    let fit = ((WIDTH - LABEL - widest) / (widest + RATIO)).max(1);
+    if others.is_empty() {
+        return vec![vec![base]];
+    }
+    others.chunks(fit).map(|chunk| std::iter::once(base).chain(chunk.iter().copied()).collect()).collect()
+}
+
+/// A column is as wide as its name needs, within reason.
+fn width(column: &Column<'_>) -> usize {
+    (column.name.chars().count() + 2).clamp(15, 26)
+}
+
+fn header(block: &[Column<'_>]) -> String {
+    let mut cells = String::new();
+    // Names too long for their column are broken at commas into several lines.
+    let names: Vec<Vec<String>> = block.iter().map(|c| broken(c.name, width(c) - 2)).collect();
+    for i in 0..names.iter().map(Vec::len).max().unwrap_or(0) {
+        let mut text = " ".repeat(LABEL);
+        for (at, (lines, column)) in names.iter().zip(block).enumerate() {
+            let _ = write!(text, "{:>w$}", lines.get(i).map_or("", String::as_str), w = width(column));
+            if at > 0 {
+                let _ = write!(text, "{:>RATIO$}", if i == 0 { "ratio" } else { "" });
+            }
+        }
+        cells.push_str(text.trim_end());
+        cells.push('\n');
+    }
+    cells
+}
+
+fn broken(name: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for part in name.split_inclusive(',') {
+        let last = lines.last_mut().expect("a list that starts with one line never empties");
+        if !last.is_empty() && last.chars().count() + part.chars().count() > width {
+            lines.push(part.to_owned());
+        } else {
+            last.push_str(part);
+        }
+    }
+    for l in &mut lines {
+        if l.chars().count() > width {
+            *l = l.chars().take(width - 1).chain(['~']).collect();
+        }
+    }
+    lines
+}
+
+/// A row, or nothing if no column kept the counter, or (for rows that say so) all have zero.
+fn line(row: &Row, block: &[Column<'_>]) -> String {
+    let value = |c: &Counters| Some(c.get(row.counter)? + row.and.map_or(Some(0), |n| c.get(n))?);
+    let values: Vec<Option<i64>> = block.iter().map(|c| value(c.counters)).collect();
+    let total = block.iter().filter_map(|c| c.counters.get("estimate_total")).max().unwrap_or(0);
+    let telling = values.iter().any(|v| v.is_some_and(|v| row.always || v != 0));
+    if !telling {
+        return String::new();
+    }
+    let mut text = format!("   {:<w$}", row.label, w = LABEL - 3);
+    let base = values[0];
+    for (at, (value, column)) in values.iter().zip(block).enumerate() {
+        let _ = write!(text, "{:>w$}", value.map_or("-".to_owned(), |v| cell(row.unit, v, total)), w = width(column));
+        if at > 0 {
+            let ratio = match (row.unit, *value, base) {
+                (Unit::Permyriad, ..) => String::new(),
+                (_, Some(v), Some(b)) => number::ratio(v, b),
+                _ => "-".to_owned(),
+            };
+            let _ = write!(text, "{ratio:>RATIO$}");
+        }
+    }
+    if let ([Some(base), Some(value)], Some(remark)) = (values.as_slice(), row.remark) {
+        let room = WIDTH.saturating_sub(text.chars().count() + 3);
+        let remark = remark(*value, *base);
+        if !remark.is_empty() && remark.chars().count() <= room {
+            let _ = write!(text, "   {remark}");
+        }
+    }
+    let mut text = text.trim_end().to_owned();
+    text.push('\n');
+    text
+}
+
+fn cell(unit: Unit, value: i64, total: i64) -> String {
+    match unit {
+        Unit::Count => number::grouped(value),
+        Unit::Cycles => number::cycles(value, total),
+        Unit::Bytes => number::bytes(value),
+        Unit::Permyriad => format!("{:.1} %", value as f64 / 100.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::GROUPS;
+
+    fn counters(list: &[(&'static str, i64)]) -> Counters {
+        let mut c = Counters::new();
+        for (n, v) in list {
+            c.put(n, *v);
+        }
+        c
+    }
+
+    #[test]
+    fn two_columns_show_their_ratio_and_the_price() {
+        let a = counters(&[("pgfault", 79_871), ("estimate_total", 3_440_000_000), ("rss_peak_bytes", 312 << 20)]);
+        let b = counters(&[("pgfault", 214), ("estimate_total", 2_800_000_000), ("rss_peak_bytes", 361 << 20)]);
+        let text =
+            full(GROUPS, &[Column { name: "thp=never", counters: &a }, Column { name: "thp=always", counters: &b }]);
+        assert_eq!(
+            text,
+            "                                  thp=never     thp=always    ratio\n\
+             faults\n   page faults                       79,871            214    0.003\n\
+             memory\n   RSS, peak                        312 MiB        361 MiB     1.16   16 % more memory: the price\n\
+             modelled cycles\n   total                            3.440 G        2.800 G     0.81   19 % less time\n"
+        );
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_page_whatever_the_names_and_numbers() {
+        let rows: Vec<(&'static str, i64)> =
+            GROUPS.iter().flat_map(|g| g.rows).map(|r| (r.counter, 123_456_789_012)).collect();
+        let c = counters(&rows);
+        let name = "thp=always,tlb.batch=off,zero.page=off,numa=interleave,preempt=voluntary";
+        for n in 1..9 {
+            let text = full(GROUPS, &vec![Column { name, counters: &c }; n]);
+            assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
+        }
+    }
+
+    #[test]
+    fn rows_that_nobody_counted_are_left_out() {
+        let a = counters(&[("pgfault", 0), ("cow_copy", 0)]);
+        let text = full(GROUPS, &[Column { name: "defaults", counters: &a }]);
+        assert!(text.contains("page faults") && !text.contains("copied") && !text.contains("total"), "{text}");
+    }
+}

@@ -1,0 +1,154 @@
+//! Running the command, and making small traces for it.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use vellum_trace::event::{Call, Change, Event, Flags, Map, MapKind, Prot};
+use vellum_trace::{Header, LEVEL_FAST, NativeRun, Recorder, TraceWriter};
+
+/// What the command said and how it ended.
+pub struct Said {
+    pub out: String,
+    pub err: String,
+    pub code: Option<i32>,
+}
+
+/// Runs `vellum` with these arguments.
+pub fn vellum(args: &[&str]) -> Said {
+    let output: Output =
+        Command::new(env!("CARGO_BIN_EXE_vellum")).args(args).output().expect("the command is built beside its tests");
+    Said {
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        code: output.status.code(),
+    }
+}
+
+/// A file of this test process that goes away with the value.
+pub struct Temporary(pub PathBuf);
+
+impl Temporary {
+    pub fn new(name: &str) -> Temporary {
+        Temporary(std::env::temp_dir().join(format!("vellum-lab-{}-{name}", std::process::id())))
+    }
+    pub fn with(name: &str, bytes: &[u8]) -> Temporary {
+        let t = Temporary::new(name);
+        std::fs::write(&t.0, bytes).expect("the temporary folder takes files");
+        t
+    }
+    pub fn path(&self) -> &str {
+        self.0.to_str().expect("a name of our own")
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A program written event by event.
+pub struct Script {
+    events: Vec<Event>,
+    order: u64,
+    mappings: u32,
+    pub native: Option<NativeRun>,
+}
+
+impl Script {
+    pub fn new() -> Script {
+        Script { events: vec![Event::ThreadStart { thread: 0 }, Event::Switch { thread: 0 }], order: 0, mappings: 0, native: None }
+    }
+    pub fn push(&mut self, event: Event) -> &mut Self {
+        self.events.push(event);
+        self
+    }
+    pub fn call(&mut self, change: Change) -> &mut Self {
+        let order = self.order;
+        self.order += 1;
+        self.push(Event::Call(Box::new(Call { order, change })))
+    }
+    /// A new mapping; its number.
+    pub fn map(&mut self, pages: u64, kind: MapKind, prot: Prot) -> u32 {
+        let mapping = self.mappings;
+        self.map_as(Map {
+            mapping,
+            len: pages * 4096,
+            prot,
+            kind,
+            base: 0x7f00_0000_0000 + (u64::from(mapping) << 32),
+            inside: None,
+            file_offset: 0,
+            synthetic: false,
+            moved: false,
+            populate: false,
+        })
+    }
+    pub fn map_as(&mut self, map: Map) -> u32 {
+        self.mappings = self.mappings.max(map.mapping + 1);
+        let mapping = map.mapping;
+        self.call(Change::Map(map));
+        mapping
+    }
+    pub fn anon(&mut self, pages: u64) -> u32 {
+        self.map(pages, MapKind::Anon, RW)
+    }
+    pub fn switch(&mut self, thread: u32) -> &mut Self {
+        self.push(Event::Switch { thread })
+    }
+    pub fn load(&mut self, mapping: u32, offset: u64) -> &mut Self {
+        self.push(Event::Access { mapping, size: 8, flags: Flags::READ, offset })
+    }
+    pub fn store(&mut self, mapping: u32, offset: u64) -> &mut Self {
+        self.push(Event::Access { mapping, size: 8, flags: Flags::WRITE, offset })
+    }
+    /// One store a page.
+    pub fn touch(&mut self, mapping: u32, pages: std::ops::Range<u64>) -> &mut Self {
+        for p in pages {
+            self.store(mapping, p * 4096 + 8);
+        }
+        self
+    }
+    pub fn bytes(&self) -> Vec<u8> {
+        let header = Header {
+            command: vec!["made".to_owned()],
+            recorder: Recorder::Made,
+            arch: "x86_64".to_owned(),
+            page_size: 4096,
+            native: self.native,
+            ..Header::default()
+        };
+        let mut w = TraceWriter::new(Vec::new(), &header, LEVEL_FAST).expect("memory takes everything");
+        for e in &self.events {
+            w.push(e).expect("a rightful event");
+        }
+        w.finish().expect("memory takes everything").1
+    }
+    pub fn file(&self, name: &str) -> Temporary {
+        Temporary::with(name, &self.bytes())
+    }
+}
+
+pub const RW: Prot = Prot(3);
+pub const R: Prot = Prot(1);
+pub const RX: Prot = Prot(5);
+
+/// A run's JSON: the counters of its columns.
+pub fn counters(trace: &Temporary, more: &[&str]) -> Vec<serde_json::Map<String, serde_json::Value>> {
+    let args: Vec<&str> = ["run", "--trace", trace.path(), "--json"].iter().chain(more).copied().collect();
+    let said = vellum(&args);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    doc["variants"]
+        .as_array()
+        .expect("variants")
+        .iter()
+        .map(|v| v["counters"].as_object().expect("counters").clone())
+        .collect()
+}
+
+/// One counter.
+pub fn count(counters: &serde_json::Map<String, serde_json::Value>, name: &str) -> i64 {
+    counters.get(name).and_then(serde_json::Value::as_i64).unwrap_or_else(|| panic!("no counter `{name}`"))
+}
