@@ -1,0 +1,204 @@
+//! `vellum bench frames`: the frame allocator beside its peers.
+//!
+//! All contestants live through all repetitions, so that each is measured in the state its own past has left it in, and they take turns
+//! in a rotating order, so that a neighbour's noise meets all of them. The first repetition only warms.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use vellum::addr::{Order, Pfn};
+use vellum::frame::{Frames, Want};
+use vellum::machine::{Machine, Use};
+
+use super::contest::{Bitmap, Buddy, Contestant, FRAMES, Floor};
+use super::measure::{Effort, Samples, Start, threads, time_enough};
+use super::scenes::{Part, Phase};
+use super::{Report, Row};
+use crate::machine::{FIRST, Host, Plan};
+use crate::memory::Memory;
+
+/// Ours, on the machine that watches nothing.
+pub struct Ours {
+    frames: Frames,
+    machine: Host<vellum::entry::X86_64, false>,
+    layout: usize,
+    /// What `frames` lives in; it goes last.
+    _metadata: Memory,
+}
+
+impl Ours {
+    /// With all frames free, on a machine of `cpus` CPUs.
+    ///
+    /// # Errors
+    /// The system has no memory for it.
+    pub fn new(cpus: usize) -> io::Result<Ours> {
+        // The frames themselves are never touched: allocation writes no frame, as it writes no record.
+        let machine = Host::new(Plan::new(cpus, FRAMES * 4096))?;
+        let unfit = |e| io::Error::other(format!("a flat topology is refused: {e}"));
+        let layout = Frames::layout(machine.topology()).map_err(unfit)?;
+        let metadata = Memory::new(layout.size(), true)?;
+        // SAFETY: zeroed, long enough, aligned to 2 MiB, and it outlives the value beside it.
+        let frames = unsafe { Frames::new(machine.topology(), metadata.base()) }.map_err(unfit)?;
+        Ok(Ours { frames, machine, layout: layout.size(), _metadata: metadata })
+    }
+    /// The allocator.
+    pub fn frames(&self) -> &Frames {
+        &self.frames
+    }
+    /// Bytes of metadata it asked for, records included.
+    pub fn metadata_bytes(&self) -> usize {
+        self.layout
+    }
+    /// The machine.
+    pub fn machine(&self) -> &Host<vellum::entry::X86_64, false> {
+        &self.machine
+    }
+}
+
+impl Contestant for Ours {
+    const NAME: &'static str = "ours";
+    fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce() -> R) -> R {
+        let _seat = self.machine.sit(cpu);
+        f()
+    }
+    #[inline]
+    fn alloc(&self, _cpu: usize, order: u8) -> Option<u32> {
+        let order = Order::new(order)?;
+        let first = self.frames.alloc(&self.machine, order, &Want::kernel(Use::Data)).ok()?;
+        Some((first.0 - FIRST.0) as u32)
+    }
+    #[inline]
+    fn free(&self, _cpu: usize, first: u32, order: u8) {
+        let order = Order::new(order).unwrap_or(Order::BASE);
+        self.frames.free(&self.machine, Pfn(FIRST.0 + first as u64), order);
+    }
+}
+
+/// The scenes, in the order they are played.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Scene {
+    Bulk,
+    Hot,
+    Scattered,
+    Holes,
+    Huge,
+    Mixed,
+}
+
+const SCENES: [Scene; 6] = [Scene::Bulk, Scene::Hot, Scene::Scattered, Scene::Holes, Scene::Huge, Scene::Mixed];
+
+impl Scene {
+    fn has_orders(self) -> bool {
+        matches!(self, Scene::Huge | Scene::Mixed)
+    }
+}
+
+/// Plays one scene on one contestant; each phase's mean over the threads.
+fn play<C: Contestant>(on: &C, scene: Scene, n: usize, effort: Effort, seed: u64) -> Vec<Phase> {
+    if scene.has_orders() && !C::ORDERS {
+        return Vec::new();
+    }
+    let start = Start::new(n);
+    let found = threads(n, |cpu| {
+        on.on_cpu(cpu, || {
+            let part = Part { on, cpu, threads: n, start: &start, effort, seed };
+            match scene {
+                Scene::Bulk => part.bulk(),
+                Scene::Hot => part.hot(),
+                Scene::Scattered => part.scattered(),
+                Scene::Holes => part.holes(),
+                Scene::Huge => part.huge(),
+                Scene::Mixed => part.mixed(),
+            }
+        })
+    });
+    let mean = |i: usize| found.iter().map(|phases| phases[i].1).sum::<f64>() / n as f64;
+    (0..found[0].len()).map(|i| (found[0][i].0, mean(i))).collect()
+}
+
+/// Measures every row at each number of threads. More threads than cores measure the system's scheduler; the caller decides.
+///
+/// # Errors
+/// The system has no memory for it.
+pub fn run(effort: Effort, counts: &[usize]) -> io::Result<Report> {
+    let mut report = Report::default();
+    for &n in counts {
+        let (ours, buddy, bitmap, floor) = (Ours::new(n)?, Buddy::new(), Bitmap::new(), Floor::new(n));
+        // (phase, contestant) to its samples; phases keep the order of their first appearance.
+        let mut samples: BTreeMap<(&str, &str), Samples> = BTreeMap::new();
+        let mut order: Vec<&'static str> = Vec::new();
+        for repetition in 0..=effort.repetitions {
+            let seed = repetition as u64;
+            for scene in SCENES {
+                for turn in 0..4 {
+                    let (name, phases) = match (turn + repetition) % 4 {
+                        0 => (Ours::NAME, play(&ours, scene, n, effort, seed)),
+                        1 => (Buddy::NAME, play(&buddy, scene, n, effort, seed)),
+                        2 => (Bitmap::NAME, play(&bitmap, scene, n, effort, seed)),
+                        _ => (Floor::NAME, play(&floor, scene, n, effort, seed)),
+                    };
+                    for (phase, each) in phases {
+                        if !order.contains(&phase) {
+                            order.push(phase);
+                        }
+                        if repetition > 0 {
+                            samples.entry((phase, name)).or_default().add(each);
+                        }
+                    }
+                }
+            }
+        }
+        let median = |phase, name| samples.get(&(phase, name)).map(Samples::median);
+        for phase in order {
+            let Some(own) = samples.get(&(phase, Ours::NAME)) else { continue };
+            let peers = [Buddy::NAME, Bitmap::NAME].into_iter();
+            report.benchmarks.push(Row {
+                name: format!("frames/{phase}"),
+                threads: n,
+                unit: "ns",
+                ours: own.median(),
+                floor: median(phase, Floor::NAME),
+                peers: peers.filter_map(|p| Some((p, median(phase, p)?))).collect(),
+                spread: own.spread(),
+            });
+        }
+        report.benchmarks.push(bare(&floor, n, effort));
+    }
+    Ok(report)
+}
+
+/// The cost of two swaps and two stores alone, to be read beside the hot pair.
+fn bare(floor: &Floor, n: usize, effort: Effort) -> Row {
+    let mut samples = Samples::default();
+    for _ in 0..effort.repetitions.max(1) {
+        let each = threads(n, |cpu| time_enough(effort, |k| (0..k).for_each(|_| floor.bare_pair(cpu))));
+        samples.add(each.iter().sum::<f64>() / n as f64);
+    }
+    Row {
+        name: "frames/two-swaps-two-stores".into(),
+        threads: n,
+        unit: "ns",
+        ours: samples.median(),
+        floor: None,
+        peers: BTreeMap::new(),
+        spread: samples.spread(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_number_for_us_and_each_peer() {
+        let report = run(Effort::QUICK, &[1]).unwrap();
+        assert_eq!(report.benchmarks.len(), 13);
+        for row in &report.benchmarks {
+            assert!(row.ours.is_finite() && row.ours > 0.0, "{row:?}");
+            let bare = row.name.contains("two-swaps");
+            assert_eq!(row.peers.len(), if bare { 0 } else { 2 }, "{row:?}");
+            let order_0 = !row.name.contains("2m") && !row.name.contains("mixed") && !bare;
+            assert_eq!(row.floor.is_some(), order_0, "{row:?}");
+        }
+    }
+}

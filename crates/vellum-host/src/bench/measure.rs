@@ -1,0 +1,160 @@
+//! The clock, the pinning, the statistics.
+//!
+//! A repetition runs its threads side by side: each is pinned to a core, they meet before every phase, and each times its own part of
+//! it. What counts is the mean over threads of the time per operation; a slower second thread therefore shows.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Repetitions that count, after one that does not.
+    pub repetitions: usize,
+    /// Operations are divided by this: 1 for numbers worth printing, more for a test that only asks whether it runs.
+    pub shrink: u64,
+}
+
+impl Effort {
+    /// For numbers worth printing.
+    pub const FULL: Effort = Effort { repetitions: 11, shrink: 1 };
+    /// For a test.
+    pub const QUICK: Effort = Effort { repetitions: 1, shrink: 64 };
+}
+
+/// Where the threads of a repetition meet: a spinning barrier, since one that sleeps would let them start apart.
+#[derive(Debug)]
+pub struct Start {
+    threads: usize,
+    arrived: AtomicUsize,
+}
+
+impl Start {
+    /// A meeting point of that many threads.
+    pub fn new(threads: usize) -> Start {
+        Start { threads, arrived: AtomicUsize::new(0) }
+    }
+    /// Waits for the others.
+    pub fn meet(&self) {
+        self.meet_with(|| ());
+    }
+    /// Waits for the others and calls `relax` meanwhile: a thread that is a CPU of a machine has flushes to serve.
+    pub fn meet_with(&self, relax: impl Fn()) {
+        let mine = self.arrived.fetch_add(1, Ordering::AcqRel);
+        let all = (mine / self.threads + 1) * self.threads;
+        let mut spins = 0u32;
+        while self.arrived.load(Ordering::Acquire) < all {
+            spins += 1;
+            if spins.is_multiple_of(1 << 14) {
+                std::thread::yield_now();
+            }
+            relax();
+            spin_loop();
+        }
+    }
+}
+
+/// Pins this thread to the `nth` core it is allowed to run on. Where the system refuses, it runs where it may.
+pub fn pin(nth: usize) {
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&c| allowed.is_set(c)).collect();
+    if let Some(&core) = cores.get(nth % cores.len().max(1)) {
+        let mut one = CpuSet::new();
+        one.set(core);
+        let _ = sched_setaffinity(None, &one);
+    }
+}
+
+/// Runs `f(thread)` on that many pinned threads and returns what each found.
+pub fn threads<R: Send>(n: usize, f: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|s| {
+        let f = &f;
+        let spawned: Vec<_> = (0..n)
+            .map(|i| {
+                s.spawn(move || {
+                    pin(i);
+                    f(i)
+                })
+            })
+            .collect();
+        spawned.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
+
+/// Nanoseconds per operation of `f`, which does `operations`.
+#[inline]
+pub fn time(operations: u64, f: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    f();
+    start.elapsed().as_nanos() as f64 / operations.max(1) as f64
+}
+
+/// Calls `f` with more and more operations until they take 2 ms, then times as many once more. For acts whose cost differs a
+/// hundredfold from one contestant to the next.
+pub fn time_enough(effort: Effort, mut f: impl FnMut(u64)) -> f64 {
+    let mut n = 256;
+    let enough = 2_000_000.0 / effort.shrink as f64;
+    loop {
+        let each = time(n, || f(n));
+        if each * n as f64 >= enough {
+            return time(n, || f(n));
+        }
+        n *= 2;
+    }
+}
+
+/// Numbers of one row, one a repetition.
+#[derive(Clone, Debug, Default)]
+pub struct Samples(Vec<f64>);
+
+impl Samples {
+    /// One more.
+    pub fn add(&mut self, value: f64) {
+        self.0.push(value);
+    }
+    fn quantile(&self, q: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        match sorted.len() {
+            0 => f64::NAN,
+            n => sorted[((n - 1) as f64 * q).round() as usize],
+        }
+    }
+    /// The median.
+    pub fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+    /// Third minus first quartile, over the median.
+    pub fn spread(&self) -> f64 {
+        (self.quantile(0.75) - self.quantile(0.25)) / self.median()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_and_the_spread_ignore_one_wild_sample() {
+        let mut s = Samples::default();
+        [10.0, 11.0, 9.0, 10.0, 1000.0].into_iter().for_each(|v| s.add(v));
+        assert_eq!(s.median(), 10.0);
+        assert!((s.spread() - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn threads_meet_at_every_phase() {
+        let start = Start::new(2);
+        let phase = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        threads(2, |me| {
+            for n in 1..100 {
+                phase[me].store(n, Ordering::SeqCst);
+                start.meet();
+                assert!(phase[1 - me].load(Ordering::SeqCst) >= n);
+            }
+        });
+    }
+}

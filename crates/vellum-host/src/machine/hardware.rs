@@ -1,0 +1,333 @@
+//! The `Machine` trait on threads.
+//!
+//! Every method that touches shared state polls first: that is where an interrupt arrives. `cpu` and the preemption guard do not, since
+//! they are the only ones on the allocator's hot path and an interrupt that comes one call later is still an interrupt.
+
+use std::hint::spin_loop;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use vellum::addr::{ENTRIES, Level, PAGE_SIZE, Pfn};
+use vellum::entry::{Codec, Entry};
+use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use};
+
+use super::{Host, MISSED, PARKED, PREEMPT_OFF};
+
+/// Turns of a wait loop before the waiter yields to the system.
+const SPINS: u32 = 50;
+/// What freed memory holds when the plan scribbles: as a table entry, one that names a frame no machine here has.
+const JUNK: u64 = 0x000f_eeee_eeee_e023;
+
+impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
+    /// Serves the requests pending for this CPU, and stirs.
+    #[inline]
+    pub(super) fn poll(&self) {
+        let cpu = self.seated();
+        if self.cpus[cpu].flags.load(Ordering::Relaxed) != 0 {
+            self.serve(cpu);
+        }
+        if WATCH && self.plan.stir != 0 {
+            self.pause();
+        }
+    }
+
+    #[cold]
+    pub(super) fn serve(&self, cpu: CpuId) {
+        let mut flags = self.cpus[cpu].flags.swap(0, Ordering::AcqRel);
+        while flags != 0 {
+            let from = flags.trailing_zeros() as usize;
+            flags &= flags - 1;
+            let mailbox = &self.cpus[cpu].boxes[from];
+            let (n, scope) = mailbox.take();
+            self.drop_here(scope);
+            mailbox.acknowledge(n);
+        }
+    }
+
+    pub(super) fn drop_here(&self, scope: Scope) {
+        self.local(|l| {
+            l.buffer.drop_scope(scope);
+            l.cache.drop_scope(scope);
+        });
+    }
+
+    #[cold]
+    fn pause(&self) {
+        self.give_up_if_poisoned();
+        let (now, how) = self.local(|l| (l.stir.once_in(self.plan.stir), l.stir.below(400)));
+        match (now, how) {
+            (false, _) => {}
+            (true, 0..100) => std::thread::yield_now(),
+            (true, 100..360) => (0..how).for_each(|_| spin_loop()),
+            // Long enough for another CPU to get through a whole verb.
+            (true, _) => {
+                let until = Instant::now() + Duration::from_micros(how - 340);
+                while Instant::now() < until {
+                    spin_loop();
+                }
+            }
+        }
+    }
+
+    /// Where a thread is when another failed, or when nothing moved for too long, is part of the story.
+    fn give_up_if_poisoned(&self) {
+        if self.is_poisoned() && !std::thread::panicking() {
+            panic!("another CPU of this machine panicked, or nothing moved for too long");
+        }
+    }
+
+    /// Waits until `cpu` served request `n` of this CPU, or is parked and will drop everything when it wakes.
+    fn wait_for(&self, cpu: CpuId, me: CpuId, n: u64) {
+        let target = &self.cpus[cpu];
+        while !target.boxes[me].is_served(n) {
+            let state = target.state.load(Ordering::Acquire);
+            if state & PARKED != 0
+                && target.state.compare_exchange(state, state + MISSED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            {
+                return;
+            }
+            self.relax();
+        }
+    }
+
+    /// A live entry may not turn into another live one where break-before-make is the rule. The node's level is not known here, so
+    /// both readings are compared where they agree: the frame, and whether a node above level 1 changed between table and leaf.
+    fn check_break(&self, old: u64, new: u64) {
+        let frame = |raw| match C::decode(raw, Level::TWO) {
+            Entry::Table(p) => Some((p, true)),
+            Entry::Leaf(p, _) => Some((p, false)),
+            _ => None,
+        };
+        if let (Some(was), Some(is)) = (frame(old), frame(new)) {
+            assert!(
+                was == is,
+                "a live entry of {:?} became one of {:?} without being absent and flushed first",
+                was,
+                is
+            );
+        }
+    }
+}
+
+impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
+    type Codec = C;
+
+    #[inline]
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+    #[inline]
+    fn rules(&self) -> MmuRules {
+        self.plan.rules
+    }
+    #[inline]
+    fn cpu(&self) -> CpuId {
+        self.seated()
+    }
+    #[inline]
+    fn preempt_off(&self) {
+        if WATCH {
+            PREEMPT_OFF.set(PREEMPT_OFF.get() + 1);
+        }
+    }
+    #[inline]
+    fn preempt_on(&self) {
+        if WATCH {
+            let depth = PREEMPT_OFF.get().checked_sub(1);
+            PREEMPT_OFF.set(depth.expect("preempt_on without preempt_off"));
+        }
+    }
+
+    #[inline]
+    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+        self.poll();
+        self.word(table, slot).load(Ordering::Acquire)
+    }
+    #[inline]
+    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+        self.poll();
+        let word = self.word(table, slot);
+        if WATCH && self.plan.rules.break_before_make {
+            self.check_break(word.load(Ordering::Relaxed), raw);
+        }
+        word.store(raw, Ordering::Release);
+    }
+    #[inline]
+    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        self.poll();
+        self.word(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)?;
+        if WATCH && self.plan.rules.break_before_make {
+            self.check_break(old, new);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn direct(&self, pfn: Pfn) -> NonNull<u8> {
+        self.frame(pfn)
+    }
+    fn clear(&self, first: Pfn, frames: u64) {
+        self.poll();
+        self.frame(first.add(frames - 1));
+        if !self.plan.moves_bytes {
+            return;
+        }
+        // SAFETY: first and last frame are inside the mapping, hence all of the run; the library owns it while it clears.
+        unsafe { self.frame(first).write_bytes(0, frames as usize * PAGE_SIZE) }
+    }
+    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+        self.poll();
+        self.frame(to.add(frames - 1));
+        self.frame(from.add(frames - 1));
+        if !self.plan.moves_bytes {
+            return;
+        }
+        // SAFETY: both runs are inside the mapping and do not overlap, by contract; nobody may write the source meanwhile.
+        unsafe { self.frame(to).copy_from_nonoverlapping(self.frame(from), frames as usize * PAGE_SIZE) }
+    }
+    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+        self.poll();
+        assert!(offset + bytes.len() <= PAGE_SIZE);
+        each(offset, bytes.len(), |at, whole| {
+            let i = at - offset;
+            if whole {
+                let word = self.word(pfn, at / 8).load(Ordering::Relaxed);
+                bytes[i..i + 8].copy_from_slice(&word.to_ne_bytes());
+            } else {
+                bytes[i] = self.byte(pfn, at).load(Ordering::Relaxed);
+            }
+        });
+    }
+    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+        self.poll();
+        assert!(offset + bytes.len() <= PAGE_SIZE);
+        each(offset, bytes.len(), |at, whole| {
+            let i = at - offset;
+            if whole {
+                let mut word = [0; 8];
+                word.copy_from_slice(&bytes[i..i + 8]);
+                self.word(pfn, at / 8).store(u64::from_ne_bytes(word), Ordering::Relaxed);
+            } else {
+                self.byte(pfn, at).store(bytes[i], Ordering::Relaxed);
+            }
+        });
+    }
+
+    fn load_root(&self, root: Option<Root>) {
+        self.poll();
+        let contexts = self.plan.rules.contexts != 0;
+        self.local(|l| {
+            let scope = match root {
+                _ if !contexts => Some(Scope::All),
+                Some(r) if r.flush => Some(Scope::Space(r.context)),
+                _ => None,
+            };
+            if let Some(scope) = scope {
+                l.buffer.drop_scope(scope);
+                l.cache.drop_scope(scope);
+            }
+            l.root = root;
+        });
+    }
+    fn flush_local(&self, scope: Scope) {
+        self.poll();
+        self.drop_here(scope);
+    }
+    fn flush_remote(&self, cpus: &CpuMask, scope: Scope) {
+        self.poll();
+        let me = self.seated();
+        let broadcast = self.plan.rules.invalidation == Invalidation::Broadcast;
+        let wanted = |cpu: CpuId| broadcast || cpus.contains(cpu);
+        let mut numbers = [0; super::MAX_HOST_CPUS];
+        for cpu in (0..self.plan.cpus).filter(|&c| c != me && wanted(c)) {
+            numbers[cpu] = self.cpus[cpu].boxes[me].post(scope);
+            self.cpus[cpu].flags.fetch_or(1 << me, Ordering::AcqRel);
+        }
+        if wanted(me) {
+            self.drop_here(scope);
+        }
+        for cpu in (0..self.plan.cpus).filter(|&c| numbers[c] != 0) {
+            self.wait_for(cpu, me, numbers[cpu]);
+        }
+    }
+    fn relax(&self) {
+        let cpu = self.seated();
+        if self.cpus[cpu].flags.load(Ordering::Relaxed) != 0 {
+            self.serve(cpu);
+        }
+        let long = self.local(|l| {
+            l.spins = (l.spins + 1) % SPINS;
+            l.spins == 0
+        });
+        if !long {
+            return spin_loop();
+        }
+        self.give_up_if_poisoned();
+        std::thread::yield_now();
+    }
+    #[inline]
+    fn now(&self) -> u64 {
+        clock()
+    }
+    fn sched_point(&self) {
+        self.poll();
+    }
+    #[inline(always)]
+    fn hook(&self, event: Event) {
+        if WATCH {
+            match event {
+                Event::Frame { first, order, to } => {
+                    self.watch.set(first, order, to);
+                    if to == Use::Free && self.plan.scribble {
+                        self.scribble(first);
+                        self.scribble(first.add(order.frames() - 1));
+                    }
+                }
+                Event::Shared { .. } => self.poll(),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
+    fn byte(&self, pfn: Pfn, at: usize) -> &AtomicU8 {
+        assert!(at < PAGE_SIZE);
+        // SAFETY: inside the frame; a byte needs no alignment. Programs' data is touched as atomics on this machine.
+        unsafe { self.frame(pfn).add(at).cast::<AtomicU8>().as_ref() }
+    }
+    /// Fills a frame with junk.
+    fn scribble(&self, pfn: Pfn) {
+        (0..ENTRIES).for_each(|i| self.word(pfn, i).store(JUNK, Ordering::Relaxed));
+    }
+    /// A word of a data frame, for a program's load or store.
+    pub(super) fn data(&self, pfn: Pfn, offset: usize) -> &AtomicU64 {
+        self.word(pfn, offset / 8)
+    }
+}
+
+/// Calls `f(position, whole word)` for bytes `offset .. offset + len`, whole aligned words at once.
+fn each(offset: usize, len: usize, mut f: impl FnMut(usize, bool)) {
+    let (mut at, end) = (offset, offset + len);
+    while at < end {
+        let whole = at % 8 == 0 && at + 8 <= end;
+        f(at, whole);
+        at += if whole { 8 } else { 1 };
+    }
+}
+
+/// The time-stamp counter.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn clock() -> u64 {
+    // SAFETY: the instruction exists on every x86_64 and touches nothing.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Nanoseconds since the first call: this host has no counter we know how to read.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn clock() -> u64 {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    START.get_or_init(std::time::Instant::now).elapsed().as_nanos() as u64
+}

@@ -1,0 +1,292 @@
+//! The machine: its plan, its memory, its CPUs.
+//!
+//! [`seat`] is a thread's hold on a CPU and how a program's loads and stores get in; [`hardware`] is the `Machine` trait;
+//! [`mail`], [`gate`] and [`watch`] are requests between CPUs, who may run, and what each frame is.
+//!
+//! `WATCH` picks one of two machines at compile time. With it every frame's use is checked and schedules are stirred; without it
+//! (benchmarks) the hook is empty, as on metal. A flag in the value was rejected: its test would be in every measured path.
+
+pub mod gate;
+pub mod hardware;
+pub mod mail;
+pub mod seat;
+pub mod watch;
+
+use std::cell::{Cell, UnsafeCell};
+use std::io;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn};
+use vellum::entry::{Codec, X86_64};
+use vellum::machine::{CpuId, Invalidation, MAX_NODES, MmuRules, NodeInfo, Root, Topology};
+
+use crate::memory::Memory;
+use crate::mmu::buffer::{Buffer, Shape};
+use crate::mmu::walk::{Tables, WalkCache};
+use crate::rng::Rng;
+use gate::Gate;
+use mail::Mailbox;
+pub use seat::Seat;
+use watch::Watch;
+
+/// CPUs a host machine may have: the flags of one CPU are one word.
+pub const MAX_HOST_CPUS: usize = 64;
+/// The first frame's number, so that frame 0 is nobody's and alignment is that of the mapping.
+pub const FIRST: Pfn = Pfn(512);
+
+/// x86_64 without PCID.
+pub const X86: MmuRules = MmuRules {
+    levels: 4,
+    max_leaf: Order::GIANT,
+    hardware_ad: true,
+    fault_invalidates: true,
+    break_before_make: false,
+    contexts: 0,
+    invalidation: Invalidation::Interrupt,
+};
+/// x86_64 with PCID; few identifiers, so that they run out.
+pub const X86_PCID: MmuRules = MmuRules { contexts: 6, ..X86 };
+/// aarch64.
+pub const ARM: MmuRules = MmuRules {
+    fault_invalidates: false,
+    break_before_make: true,
+    contexts: 256,
+    invalidation: Invalidation::Broadcast,
+    ..X86
+};
+
+/// What to build.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// CPUs, 1 to [`MAX_HOST_CPUS`].
+    pub cpus: usize,
+    /// Memory nodes; memory is split evenly and CPUs go round them. The distance is 10 at home and 20 elsewhere: all of it is
+    /// the same memory here, only the policies are exercised.
+    pub nodes: usize,
+    /// Memory in bytes, at least 2 MiB a node.
+    pub bytes: u64,
+    /// The habits of the MMU.
+    pub rules: MmuRules,
+    /// Lengths of each CPU's TLB.
+    pub tlb: Shape,
+    /// Threads that may run at once; `None` is one a core.
+    pub running: Option<usize>,
+    /// At about one machine call in this many a CPU pauses for a moment, to stir schedules; 0 never. Needs `WATCH`.
+    pub stir: u64,
+    /// Seed of the stirring.
+    pub seed: u64,
+    /// Ask the system for huge pages.
+    pub huge: bool,
+    /// Fill the first and last frame of every freed block with junk, so that whoever still looks there, or counts on zeros
+    /// it did not make, stumbles. Needs `WATCH`.
+    pub scribble: bool,
+    /// Clear and copy frames when asked to. Without it every verb can be measured apart from what moving bytes costs; what
+    /// programs would read is then whatever was there, so nobody may run on it.
+    pub moves_bytes: bool,
+}
+
+impl Plan {
+    /// A machine of one node under x86_64's rules.
+    pub fn new(cpus: usize, bytes: u64) -> Plan {
+        Plan {
+            cpus,
+            nodes: 1,
+            bytes,
+            rules: X86,
+            tlb: Shape::USUAL,
+            running: None,
+            stir: 0,
+            seed: 0,
+            huge: true,
+            scribble: false,
+            moves_bytes: true,
+        }
+    }
+
+    fn topology(&self) -> io::Result<Topology> {
+        let bad = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if self.cpus == 0 || self.cpus > MAX_HOST_CPUS {
+            return bad("a host machine has 1 to 64 CPUs");
+        }
+        if self.nodes == 0 || self.nodes > MAX_NODES {
+            return bad("a machine has 1 to 16 memory nodes");
+        }
+        let each = self.bytes / self.nodes as u64 / Order::HUGE.bytes() * Order::HUGE.frames();
+        if each == 0 {
+            return bad("every memory node needs at least 2 MiB");
+        }
+        let mut t = Topology::flat(self.cpus, FIRST, each);
+        t.nodes = self.nodes;
+        for n in 0..self.nodes {
+            t.node[n] = NodeInfo { first: FIRST.add(n as u64 * each), frames: each };
+            for m in 0..self.nodes {
+                t.distance[n][m] = if n == m { 10 } else { 20 };
+            }
+        }
+        for cpu in 0..self.cpus {
+            t.cpu_node[cpu] = (cpu % self.nodes) as u8;
+        }
+        Ok(t)
+    }
+}
+
+/// What only the thread seated on a CPU touches.
+#[derive(Debug)]
+struct Local {
+    buffer: Buffer,
+    cache: WalkCache,
+    root: Option<Root>,
+    missed: u64,
+    spins: u32,
+    stir: Rng,
+}
+
+/// A CPU. Its own lines, so that polling shares nothing.
+#[repr(align(128))]
+struct Cpu {
+    /// Initiators with a request in their box.
+    flags: AtomicU64,
+    /// Bit 0: parked. Above it: requests missed while parked.
+    state: AtomicU64,
+    taken: AtomicBool,
+    boxes: Box<[Mailbox]>,
+    local: UnsafeCell<Local>,
+}
+
+const PARKED: u64 = 1;
+const MISSED: u64 = 2;
+
+/// The machine. `C` is the entry format, `WATCH` see the module.
+pub struct Host<C: Codec = X86_64, const WATCH: bool = true> {
+    id: u64,
+    topology: Topology,
+    plan: Plan,
+    memory: Memory,
+    cpus: Box<[Cpu]>,
+    gate: Gate,
+    watch: Watch,
+    poisoned: AtomicBool,
+    codec: PhantomData<C>,
+}
+
+// SAFETY: everything shared is atomic or behind a lock, except `Cpu::local`, which only the seated thread reaches (`taken` admits
+// one), and memory, whose bytes belong to whom the library gives them.
+unsafe impl<C: Codec, const WATCH: bool> Send for Host<C, WATCH> {}
+// SAFETY: as above.
+unsafe impl<C: Codec, const WATCH: bool> Sync for Host<C, WATCH> {}
+
+thread_local! {
+    /// (machine, CPU) of this thread; machine 0 is none.
+    static SEATED: Cell<(u64, CpuId)> = const { Cell::new((0, 0)) };
+    static PREEMPT_OFF: Cell<u32> = const { Cell::new(0) };
+}
+
+static MACHINES: AtomicU64 = AtomicU64::new(1);
+
+impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
+    /// Builds it. Memory is zero and costs nothing until touched. Every CPU is parked.
+    ///
+    /// # Errors
+    /// A plan that makes no machine, or memory the system refuses.
+    pub fn new(plan: Plan) -> io::Result<Self> {
+        let topology = plan.topology()?;
+        let frames = topology.frames_end() - FIRST.0;
+        let memory = Memory::new(frames as usize * PAGE_SIZE, plan.huge)?;
+        let contexts = plan.rules.contexts != 0;
+        let cpu = |n: usize| Cpu {
+            flags: AtomicU64::new(0),
+            state: AtomicU64::new(PARKED),
+            taken: AtomicBool::new(false),
+            boxes: (0..plan.cpus).map(|_| Mailbox::default()).collect(),
+            local: UnsafeCell::new(Local {
+                buffer: Buffer::new(plan.tlb, contexts),
+                cache: WalkCache::new(plan.tlb.nodes, plan.rules.levels, contexts),
+                root: None,
+                missed: 0,
+                spins: 0,
+                stir: Rng::new(plan.seed ^ (n as u64) << 48),
+            }),
+        };
+        let cores = || std::thread::available_parallelism().map_or(1, |n| n.get());
+        Ok(Host {
+            id: MACHINES.fetch_add(1, Ordering::Relaxed),
+            plan,
+            memory,
+            cpus: (0..plan.cpus).map(cpu).collect(),
+            gate: Gate::new(plan.running.unwrap_or_else(cores)),
+            watch: Watch::new(FIRST, if WATCH { frames } else { 0 }),
+            poisoned: AtomicBool::new(false),
+            topology,
+            codec: PhantomData,
+        })
+    }
+
+    /// What it was built from.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+    /// What each frame is, as the library told. Empty without `WATCH`.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+    /// The memory itself, to warm it.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    /// A CPU's thread panicked: every other CPU that waits panics too instead of waiting for ever.
+    pub fn poison(&self) {
+        self.poisoned.store(true, Ordering::Relaxed);
+    }
+    /// Whether one did.
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn frame(&self, pfn: Pfn) -> NonNull<u8> {
+        let index = pfn.0.wrapping_sub(FIRST.0) as usize;
+        assert!(index < self.memory.bytes() / PAGE_SIZE, "{pfn:?} is no memory of this machine");
+        // SAFETY: just checked to be inside the mapping.
+        unsafe { self.memory.base().add(index * PAGE_SIZE) }
+    }
+
+    #[inline]
+    fn word(&self, pfn: Pfn, index: usize) -> &AtomicU64 {
+        assert!(index < ENTRIES);
+        // SAFETY: inside the frame and aligned. Words other CPUs may touch at the same time (entries, program data) are only
+        // ever touched as atomics; the rest is the library's to order.
+        unsafe { self.frame(pfn).cast::<AtomicU64>().add(index).as_ref() }
+    }
+
+    /// The CPU this thread is seated on.
+    #[inline]
+    fn seated(&self) -> CpuId {
+        let (id, cpu) = SEATED.get();
+        assert!(id == self.id, "this thread has no seat on this machine: take one with Host::sit");
+        cpu
+    }
+
+    /// Runs `f` on this CPU's own state. `f` must not call back into the machine.
+    #[inline]
+    fn local<R>(&self, f: impl FnOnce(&mut Local) -> R) -> R {
+        let cpu = self.seated();
+        // SAFETY: only the thread seated on a CPU gets here for it, one at a time, and no `f` in this crate calls back.
+        f(unsafe { &mut *self.cpus[cpu].local.get() })
+    }
+}
+
+impl<C: Codec, const WATCH: bool> Tables for Host<C, WATCH> {
+    fn load(&self, table: Pfn, slot: usize) -> u64 {
+        if WATCH {
+            use vellum::machine::Use;
+            let is = self.watch.get(table);
+            assert!(matches!(is, Use::Table | Use::Pending), "a walk reached {table:?}, which is {is:?} and no table");
+        }
+        self.word(table, slot).load(Ordering::Acquire)
+    }
+    fn exchange(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        self.word(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+    }
+}

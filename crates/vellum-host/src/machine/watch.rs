@@ -1,0 +1,78 @@
+//! What every frame is, as the library tells it, and the stop when that cannot be.
+//!
+//! The library announces each change of use through the machine's hook. Kept here a byte a frame, it catches at once what a contents
+//! check sees much later or never: a frame given out twice or freed twice, a program that reads a free frame through a stale
+//! translation, a walker inside a freed table, a write to the shared zeros. A frame announced `Pending` may still be read, as long as
+//! the CPU has not served the flush: that is what pending means.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use vellum::addr::{Order, Pfn};
+use vellum::machine::Use;
+
+/// A byte a frame.
+#[derive(Debug)]
+pub struct Watch {
+    first: Pfn,
+    uses: Box<[AtomicU8]>,
+}
+
+impl Watch {
+    /// Every frame free.
+    pub fn new(first: Pfn, frames: u64) -> Watch {
+        Watch { first, uses: (0..frames).map(|_| AtomicU8::new(Use::Free as u8)).collect() }
+    }
+    /// What a frame is.
+    pub fn get(&self, pfn: Pfn) -> Use {
+        match self.uses[(pfn.0 - self.first.0) as usize].load(Ordering::Relaxed) {
+            n if n == Use::Pending as u8 => Use::Pending,
+            n if n == Use::Table as u8 => Use::Table,
+            n if n == Use::Slab as u8 => Use::Slab,
+            n if n == Use::Data as u8 => Use::Data,
+            n if n == Use::Zero as u8 => Use::Zero,
+            _ => Use::Free,
+        }
+    }
+    /// A block changes its use.
+    ///
+    /// # Panics
+    /// If a frame of it was free and becomes free, or is in use and is given out again.
+    pub fn set(&self, first: Pfn, order: Order, to: Use) {
+        for i in 0..order.frames() {
+            let pfn = first.add(i);
+            let was = self.get(pfn);
+            let legal = match to {
+                Use::Free => was != Use::Free,
+                Use::Pending => was != Use::Free && was != Use::Pending,
+                _ => was == Use::Free,
+            };
+            assert!(legal, "{pfn:?} of the block {first:?} of order {} was {was:?} and becomes {to:?}", order.get());
+            self.uses[(pfn.0 - self.first.0) as usize].store(to as u8, Ordering::Relaxed);
+        }
+    }
+    /// Frames of one use.
+    pub fn count(&self, of: Use) -> u64 {
+        self.uses.iter().filter(|u| u.load(Ordering::Relaxed) == of as u8).count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_frame_goes_from_free_to_a_use_and_back_and_not_twice() {
+        let w = Watch::new(Pfn(512), 1024);
+        let refused = |pfn, to| catch_unwind(AssertUnwindSafe(|| w.set(pfn, Order::BASE, to))).is_err();
+        w.set(Pfn(1024), Order::HUGE, Use::Data);
+        assert_eq!((w.count(Use::Data), w.count(Use::Free)), (512, 512));
+        assert!(refused(Pfn(1030), Use::Table), "given out twice");
+        w.set(Pfn(1030), Order::BASE, Use::Pending);
+        assert!(refused(Pfn(1030), Use::Pending), "retired twice");
+        w.set(Pfn(1030), Order::BASE, Use::Free);
+        assert!(refused(Pfn(1030), Use::Free), "freed twice");
+        w.set(Pfn(1030), Order::BASE, Use::Zero);
+        assert_eq!(w.get(Pfn(1030)), Use::Zero);
+    }
+}

@@ -1,0 +1,98 @@
+//! Real memory: one private anonymous mapping, aligned to 2 MiB, on huge pages where the system gives them.
+//!
+//! Nothing is reserved in advance and nothing costs memory before it is touched, so a machine of 64 GiB can be made on a laptop
+//! as long as its tests touch little. Rejected: the global allocator (it may hand out memory without huge pages and gives no say
+//! over it) and a memfd (frames need no second mapping here; the software MMU reads them where they are).
+
+use std::ffi::c_void;
+use std::io;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Alignment of every mapping: the host's huge page.
+pub const ALIGN: usize = 2 << 20;
+
+/// A zeroed mapping, given back when dropped.
+#[derive(Debug)]
+pub struct Memory {
+    mapped: NonNull<u8>,
+    mapped_bytes: usize,
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: plain memory; who may touch which bytes is decided by its user.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// At least `bytes` bytes of zeros at a multiple of [`ALIGN`]; huge pages are asked for if `huge`.
+    pub fn new(bytes: usize, huge: bool) -> io::Result<Memory> {
+        let too_much = || io::Error::new(io::ErrorKind::OutOfMemory, "more memory than addresses");
+        let bytes = bytes.max(1).checked_next_multiple_of(ALIGN).ok_or_else(too_much)?;
+        let mapped_bytes = bytes.checked_add(ALIGN).ok_or_else(too_much)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping at an address of the system's choice disturbs nothing.
+        let at = unsafe { mmap_anonymous(ptr::null_mut(), mapped_bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        let mapped = NonNull::new(at.cast::<u8>()).ok_or_else(too_much)?;
+        let skip = mapped.as_ptr().align_offset(ALIGN);
+        // SAFETY: the mapping is ALIGN longer than asked for, and `skip` is less than ALIGN.
+        let base = unsafe { mapped.add(skip) };
+        let memory = Memory { mapped, mapped_bytes, base, bytes };
+        let wish = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+        // SAFETY: the range is ours. A system without huge pages refuses, and base pages do as well.
+        let _ = unsafe { madvise(base.as_ptr().cast::<c_void>(), bytes, wish) };
+        Ok(memory)
+    }
+    /// The first byte.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+    /// Usable length, a multiple of [`ALIGN`].
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+    /// Touches every page, so that no later access pays for the host's fault.
+    pub fn warm(&self) {
+        for at in (0..self.bytes).step_by(4096) {
+            // SAFETY: inside the mapping. A volatile rewrite of what is there: nothing else runs on it while it is warmed.
+            unsafe {
+                let p = self.base.as_ptr().add(at);
+                p.write_volatile(p.read_volatile());
+            }
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`, and the borrow checker saw the last user go.
+        let unmapped = unsafe { munmap(self.mapped.as_ptr().cast::<c_void>(), self.mapped_bytes) };
+        debug_assert!(unmapped.is_ok(), "a mapping of our own cannot be refused");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_zero_and_as_long_as_asked() {
+        let m = Memory::new(3 << 20, true).unwrap();
+        assert_eq!(m.base().as_ptr() as usize % ALIGN, 0);
+        assert_eq!(m.bytes(), 4 << 20);
+        m.warm();
+        for at in [0, 4096, m.bytes() - 1] {
+            // SAFETY: inside the mapping.
+            assert_eq!(unsafe { m.base().add(at).read() }, 0);
+        }
+    }
+
+    #[test]
+    fn memory_beyond_the_address_space_is_refused_not_wrapped() {
+        assert!(Memory::new(usize::MAX, false).is_err());
+        assert!(Memory::new(usize::MAX - ALIGN, false).is_err());
+    }
+}

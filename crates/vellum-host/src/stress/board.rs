@@ -1,0 +1,114 @@
+//! What every page of a shared space holds right now, published by its owner for others to check.
+//!
+//! A lane knows its pages exactly, but its own CPU is the one least likely to hold a stale translation of them: its verbs flush there
+//! first. So the owner also publishes each page's state, one word a page, and takes it down while a verb or a store of it is
+//! under way. Another thread reads the word, looks at the page, and reads the word again: if it was up, and is the same, what it
+//! saw has to be exactly what was published. Every publication carries a fresh serial number, so the same word means the same time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vellum::space::Rights;
+
+use super::lane::{Page, Window, stamp};
+
+/// What a look at a page must find in its first word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Published {
+    /// No region.
+    Unmapped,
+    /// A region without rights.
+    NoAccess,
+    /// Zeros.
+    Zero,
+    /// The owner's stamp of that serial number.
+    Stamp(u64),
+}
+
+/// One shared space's pages.
+#[derive(Debug)]
+pub struct Board {
+    first: u64,
+    words: Box<[AtomicU64]>,
+}
+
+impl Board {
+    /// For a window in which nothing is mapped and nothing published.
+    pub fn new(window: Window) -> Board {
+        let words = (0..window.pages()).map(|_| AtomicU64::new(0)).collect();
+        Board { first: window.first(), words }
+    }
+    fn word(&self, page: u64) -> Option<&AtomicU64> {
+        self.words.get(page.wrapping_sub(self.first) as usize)
+    }
+    /// The page is about to change. Its owner calls it.
+    pub fn take_down(&self, page: u64) {
+        if let Some(word) = self.word(page) {
+            word.store(0, Ordering::SeqCst);
+        }
+    }
+    /// The page is as its owner knows it; `serial` is fresh. Its owner calls it.
+    pub fn publish(&self, page: u64, state: Option<&Page>, serial: u64) {
+        let Some(word) = self.word(page) else { return };
+        let value = match state {
+            None => serial << 2,
+            Some(p) if p.rights == Rights::NONE => serial << 2 | 1,
+            Some(p) if p.words[0] == 0 => serial << 2 | 2,
+            // A stamp is written once, so its own number will do.
+            Some(p) => (p.words[0] & ((1 << 40) - 1)) << 2 | 3,
+        };
+        word.store(value, Ordering::SeqCst);
+    }
+    /// The word of a page; 0 if nothing is published.
+    pub fn read(&self, page: u64) -> u64 {
+        self.word(page).map_or(0, |word| word.load(Ordering::SeqCst))
+    }
+}
+
+/// What a published word says, if it says anything.
+pub fn meaning(word: u64) -> Option<Published> {
+    match (word, word & 3) {
+        (0, _) => None,
+        (_, 0) => Some(Published::Unmapped),
+        (_, 1) => Some(Published::NoAccess),
+        (_, 2) => Some(Published::Zero),
+        _ => Some(Published::Stamp(word >> 2)),
+    }
+}
+
+impl Published {
+    /// The first word of such a page, where it can be read.
+    pub fn word(self, lineage: u64, lane: u64) -> Option<u64> {
+        match self {
+            Published::Zero => Some(0),
+            Published::Stamp(serial) => Some(stamp(lineage, lane, serial)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_is_what_is_read() {
+        let window = Window { lanes: 2 };
+        let board = Board::new(window);
+        let page = window.first() + 7;
+        assert_eq!(meaning(board.read(page)), None);
+        let mut p = Page { rights: Rights::READ_WRITE, words: [0; 3] };
+        board.publish(page, Some(&p), 5);
+        assert_eq!(meaning(board.read(page)), Some(Published::Zero));
+        p.words[0] = stamp(1, 1, 77);
+        board.publish(page, Some(&p), 6);
+        assert_eq!(meaning(board.read(page)).and_then(|m| m.word(1, 1)), Some(p.words[0]));
+        p.rights = Rights::NONE;
+        board.publish(page, Some(&p), 7);
+        assert_eq!(meaning(board.read(page)), Some(Published::NoAccess));
+        board.publish(page, None, 8);
+        assert_eq!(meaning(board.read(page)), Some(Published::Unmapped));
+        board.take_down(page);
+        assert_eq!(meaning(board.read(page)), None);
+        assert_eq!(board.read(0), 0);
+    }
+}

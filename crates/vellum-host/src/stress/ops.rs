@@ -1,0 +1,130 @@
+//! The one table of operations, with how often each is drawn.
+//!
+//! An operation is a description without addresses: the runner that owns a model (here a lane) turns it into arguments. So a random
+//! run, a fuzzer's bytes and a simulator's script can all be read through [`Op::draw`] or [`Op::from_byte`] and mean the same acts.
+
+use crate::rng::Rng;
+
+/// An act of a program, or of its kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// Map a range where nothing, or something, is mapped.
+    Map,
+    /// Map a range over whatever is there.
+    Replace,
+    /// Map wherever there is room.
+    MapAnywhere,
+    /// Unmap a range, holes included.
+    Unmap,
+    /// Change the rights of a range.
+    Protect,
+    /// Move a range elsewhere.
+    Remap,
+    /// Forget contents.
+    DontNeed,
+    /// Give huge-page advice, or collapse.
+    Huge,
+    /// Have pages present.
+    Populate,
+    /// Load.
+    Touch,
+    /// Store.
+    Write,
+    /// Fetch.
+    Fetch,
+    /// The kernel writes program memory.
+    CopyIn,
+    /// The kernel reads program memory.
+    CopyOut,
+    /// Ask what lies at an address.
+    Query,
+    /// Fork the space.
+    Fork,
+    /// End a space.
+    Exit,
+    /// Run another space, or none.
+    Switch,
+    /// Look at what another thread owns.
+    Peek,
+    /// Take a block of frames, or give one back.
+    Frame,
+    /// Let another CPU have the core.
+    Rest,
+}
+
+/// Every operation and its weight.
+pub const TABLE: &[(Op, u32)] = &[
+    (Op::Map, 70),
+    (Op::Replace, 30),
+    (Op::MapAnywhere, 8),
+    (Op::Unmap, 60),
+    (Op::Protect, 60),
+    (Op::Remap, 25),
+    (Op::DontNeed, 30),
+    (Op::Huge, 20),
+    (Op::Populate, 12),
+    (Op::Touch, 220),
+    (Op::Write, 260),
+    (Op::Fetch, 15),
+    (Op::CopyIn, 40),
+    (Op::CopyOut, 40),
+    (Op::Query, 20),
+    (Op::Fork, 6),
+    (Op::Exit, 6),
+    (Op::Switch, 25),
+    (Op::Peek, 160),
+    (Op::Frame, 12),
+    (Op::Rest, 20),
+];
+
+const fn total() -> u32 {
+    let (mut i, mut sum) = (0, 0);
+    while i < TABLE.len() {
+        sum += TABLE[i].1;
+        i += 1;
+    }
+    sum
+}
+
+impl Op {
+    /// One operation by weight.
+    pub fn draw(rng: &mut Rng) -> Op {
+        let mut at = rng.below(total() as u64) as u32;
+        for &(op, weight) in TABLE {
+            if at < weight {
+                return op;
+            }
+            at -= weight;
+        }
+        Op::Rest
+    }
+    /// The operation a byte stands for, all alike often: for fuzzers.
+    pub fn from_byte(byte: u8) -> Op {
+        TABLE[byte as usize % TABLE.len()].0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_is_drawn_about_as_often_as_its_weight_says() {
+        let mut rng = Rng::new(3);
+        let n = 200_000u32;
+        let mut count = vec![0u32; TABLE.len()];
+        for _ in 0..n {
+            let op = Op::draw(&mut rng);
+            count[TABLE.iter().position(|e| e.0 == op).unwrap()] += 1;
+        }
+        for (&(op, weight), &seen) in TABLE.iter().zip(&count) {
+            let wanted = n as f64 * weight as f64 / total() as f64;
+            assert!((seen as f64 - wanted).abs() < 6.0 * wanted.sqrt(), "{op:?}: {seen}, wanted {wanted}");
+        }
+    }
+
+    #[test]
+    fn bytes_reach_every_operation() {
+        assert!(TABLE.iter().all(|&(op, _)| (0..=255).any(|b| Op::from_byte(b) == op)));
+    }
+}
