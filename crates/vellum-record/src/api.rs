@@ -1,7 +1,7 @@
 //! The functions of QEMU's plugin interface that we use.
 //!
-//! The header is not packaged with qemu-user, so they are declared here. All of them have kept their
-//! signatures from interface version 1 (QEMU 6, 7.2) to the newest. They are found in the QEMU executable
+//! The header is not packaged with qemu-user, so they are declared here. All but one (see
+//! [`instruction_bytes`]) have kept their signatures from interface version 1 (QEMU 6, 7.2) to the newest. They are found in the QEMU executable
 //! when it loads the plugin.
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -60,9 +60,35 @@ unsafe extern "C" {
     pub fn qemu_plugin_tb_get_insn(tb: *const Tb, index: usize) -> *mut Insn;
     pub fn qemu_plugin_insn_vaddr(insn: *const Insn) -> u64;
     pub fn qemu_plugin_insn_haddr(insn: *const Insn) -> *mut c_void;
+    fn qemu_plugin_insn_data(insn: *const Insn, to: *mut u8, len: usize) -> usize;
     pub fn qemu_plugin_insn_size(insn: *const Insn) -> usize;
     pub fn qemu_plugin_mem_size_shift(info: u32) -> c_uint;
     pub fn qemu_plugin_mem_is_store(info: u32) -> bool;
+}
+
+/// Longest instruction of the guest, bytes.
+pub const LONGEST: usize = 15;
+
+/// Copies an instruction's bytes. Up to interface version 2 the function took only the instruction and returned where
+/// its bytes are; from version 3 on it copies them and returns how many. Asked as the newer one wants it, both answer
+/// right (an argument more is not looked at), and no address is as small as a count.
+///
+/// # Safety
+/// `insn` must belong to the block being translated.
+pub unsafe fn instruction_bytes(insn: *const Insn) -> ([u8; LONGEST], usize) {
+    let mut bytes = [0; LONGEST];
+    // SAFETY: our caller's promise; the buffer is as long as said, and an instruction found at an address is as long
+    // as its size says.
+    let len = unsafe {
+        let len = qemu_plugin_insn_size(insn).min(LONGEST);
+        let answer = qemu_plugin_insn_data(insn, bytes.as_mut_ptr(), len);
+        if answer > LONGEST {
+            let at: *const u8 = std::ptr::with_exposed_provenance(answer);
+            std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), len);
+        }
+        len
+    };
+    (bytes, len)
 }
 
 /// The interface version we ask for. QEMU 9 raised its oldest version to 2, QEMU 7.2 knows no more than 1;

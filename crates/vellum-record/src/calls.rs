@@ -27,6 +27,7 @@ const VFORK: i64 = 58;
 const EXECVE: i64 = 59;
 const EXIT: i64 = 60;
 const EXIT_GROUP: i64 = 231;
+const FUTEX: i64 = 202;
 const EXECVEAT: i64 = 322;
 
 const CLONE_VM: u64 = 0x100;
@@ -81,6 +82,8 @@ pub extern "C" fn on_entry(
     *pending = Pending { num, args: [a1, a2, a3, a4, a5, a6], holds_calls: is_memory(num) };
     match num {
         _ if is_memory(num) => acquire(),
+        // What was done before a wait or a wake is written before what the other side does after it.
+        FUTEX => lock().take_all(),
         EXIT | EXIT_GROUP => CODE.store(a1 as i32, Ordering::Relaxed),
         EXECVE if will_exec(a1) => end_here(vcpu),
         EXECVEAT => end_here(vcpu),

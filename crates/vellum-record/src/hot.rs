@@ -1,15 +1,50 @@
 //! The callbacks that run for every block, line and access.
 use crate::api::{
-    Insn, MEM_RW, NO_REGS, PluginId, Tb, qemu_plugin_insn_haddr, qemu_plugin_insn_size, qemu_plugin_insn_vaddr,
-    qemu_plugin_mem_is_store, qemu_plugin_mem_size_shift, qemu_plugin_register_vcpu_insn_exec_cb,
-    qemu_plugin_register_vcpu_mem_cb, qemu_plugin_tb_get_insn, qemu_plugin_tb_n_insns,
+    Insn, MEM_RW, NO_REGS, PluginId, Tb, instruction_bytes, qemu_plugin_insn_haddr, qemu_plugin_insn_size,
+    qemu_plugin_insn_vaddr, qemu_plugin_mem_is_store, qemu_plugin_mem_size_shift,
+    qemu_plugin_register_vcpu_insn_exec_cb, qemu_plugin_register_vcpu_mem_cb, qemu_plugin_tb_get_insn,
+    qemu_plugin_tb_n_insns,
 };
+use crate::flow::block::Follower;
+use crate::flow::{Effect, Uses};
 use crate::{guest, order, ring};
+use std::collections::HashSet;
 use std::ffi::{c_uint, c_void};
+use std::sync::Mutex;
+
+/// What entering a block means.
+#[derive(PartialEq, Eq, Hash)]
+struct Entry {
+    /// Its first line, ready-made.
+    word: u64,
+    effect: Effect,
+}
+
+/// Entries of all blocks. Generated code keeps pointing to them, so they live for ever; QEMU translates code again
+/// when its buffer is full, and then finds the same ones.
+static ENTRIES: Mutex<Option<HashSet<&'static Entry>>> = Mutex::new(None);
+
+fn entry(word: u64, effect: Effect) -> &'static Entry {
+    let new = Entry { word, effect };
+    let mut entries = ENTRIES.lock().unwrap_or_else(|e| e.into_inner());
+    let entries = entries.get_or_insert_default();
+    match entries.get(&new) {
+        Some(old) => old,
+        None => {
+            let kept: &'static Entry = Box::leak(Box::new(new));
+            entries.insert(kept);
+            kept
+        }
+    }
+}
 
 /// A block is being translated: count the instructions of each of its lines now, so that at run time a
-/// line costs one store of a ready-made word.
+/// line costs one store of a ready-made word, and follow its registers, so that an access costs one look at a mask.
 pub extern "C" fn on_translate(_: PluginId, tb: *mut Tb) {
+    // A forked child records nothing, and must not wait for locks that its parent's threads held.
+    if order::detached() {
+        return;
+    }
     // SAFETY: tb is valid during this callback; the instructions it names are too.
     unsafe {
         let n = qemu_plugin_tb_n_insns(tb);
@@ -18,26 +53,33 @@ pub extern "C" fn on_translate(_: PluginId, tb: *mut Tb) {
         }
         let first = qemu_plugin_tb_get_insn(tb, 0);
         guest::learn(qemu_plugin_insn_vaddr(first), qemu_plugin_insn_haddr(first));
-        let mut begin = first;
-        let mut line = qemu_plugin_insn_vaddr(first) / 64;
-        let mut count = 0u8;
+        let mut flow = Follower::new();
+        let mut lines = Vec::new();
+        let mut line = (first, qemu_plugin_insn_vaddr(first) / 64, 0u8);
         let mut last = (first, 0);
         for i in 0..n {
             let insn = qemu_plugin_tb_get_insn(tb, i);
             let at = qemu_plugin_insn_vaddr(insn);
-            if at / 64 != line {
-                on_line(begin, line, count);
-                (begin, line, count) = (insn, at / 64, 0);
+            if at / 64 != line.1 {
+                lines.push(line);
+                line = (insn, at / 64, 0);
             }
-            count = count.saturating_add(1);
-            let tag = std::ptr::without_provenance_mut(i & 511);
-            qemu_plugin_register_vcpu_mem_cb(insn, on_access, NO_REGS, MEM_RW, tag);
+            line.2 = line.2.saturating_add(1);
+            let (bytes, len) = instruction_bytes(insn);
+            let tag = tag(i, flow.step(&bytes[..len]));
+            qemu_plugin_register_vcpu_mem_cb(insn, on_access, NO_REGS, MEM_RW, std::ptr::without_provenance_mut(tag));
             last = (insn, (at + qemu_plugin_insn_size(insn) as u64 - 1) / 64);
         }
-        on_line(begin, line, count);
-        if last.1 != line {
+        lines.push(line);
+        if last.1 != line.1 {
             // The last instruction reaches into one more line.
-            on_line(last.0, last.1, 0);
+            lines.push((last.0, last.1, 0));
+        }
+        let (_, at, insns) = lines[0];
+        let entry: *const Entry = entry(ring::fetch(at * 64, insns), flow.effect());
+        qemu_plugin_register_vcpu_insn_exec_cb(first, on_block, NO_REGS, entry.cast_mut().cast());
+        for (insn, line, insns) in &lines[1..] {
+            on_line(*insn, *line, *insns);
         }
     }
 }
@@ -52,16 +94,36 @@ unsafe fn on_line(insn: *mut Insn, line: u64, insns: u8) {
     }
 }
 
+/// What an access needs at run time, in a pointer's clothes: from bit 0 the instruction's place in its block (9
+/// bits), from bit 16 the registers of its load address, from bit 32 those of its store address.
+fn tag(place: usize, uses: Uses) -> usize {
+    place & 511 | usize::from(uses.loads) << 16 | usize::from(uses.stores) << 32
+}
+
+extern "C" fn on_block(vcpu: c_uint, entry: *mut c_void) {
+    // SAFETY: the entry was made for this callback and lives for ever.
+    let entry = unsafe { &*entry.cast::<Entry>() };
+    let Some(ring) = order::ring(vcpu) else { return };
+    // SAFETY: QEMU runs the callback on the CPU it names.
+    unsafe {
+        ring.carry().enter(&entry.effect);
+        order::push_into(vcpu, ring, entry.word);
+    }
+}
+
 extern "C" fn on_fetch(vcpu: c_uint, word: *mut c_void) {
     // SAFETY: QEMU runs the callback on the CPU it names.
     unsafe { order::push(vcpu, word.addr() as u64) };
 }
 
 extern "C" fn on_access(vcpu: c_uint, info: u32, addr: u64, tag: *mut c_void) {
+    let Some(ring) = order::ring(vcpu) else { return };
     // SAFETY: info is the value this callback was given; QEMU runs it on the CPU it names.
     unsafe {
         let shift = qemu_plugin_mem_size_shift(info);
         let store = qemu_plugin_mem_is_store(info);
-        order::push(vcpu, ring::access(addr, shift, store, tag.addr() as u64));
+        let registers = (tag.addr() >> if store { 32 } else { 16 }) as u16;
+        let dependent = ring.carry().depends(registers);
+        order::push_into(vcpu, ring, ring::access(addr, shift, store, tag.addr() as u64, dependent));
     }
 }

@@ -16,6 +16,8 @@
 //! * What is not ordered by cause and effect (a true race of an access with an unmap) may come out either
 //!   way, as it may on hardware.
 //!
+//! Whether an access's address was loaded a moment ago is found out in `flow`, from the code and not from values.
+//!
 //! Rejected: a lock an access (five times slower); time stamps and a merge afterwards (needs memory for
 //! everything that waits for a slow thread); stopping all CPUs at each call (QEMU offers no such service to
 //! plugins).
@@ -26,6 +28,7 @@
 
 mod api;
 mod calls;
+mod flow;
 mod guest;
 mod hot;
 mod kernel;

@@ -56,6 +56,16 @@ pub fn ring(vcpu: u32) -> Option<&'static Ring> {
 pub unsafe fn push(vcpu: u32, word: u64) {
     let Some(r) = ring(vcpu) else { return };
     // SAFETY: passed on to our caller.
+    unsafe { push_into(vcpu, r, word) };
+}
+
+/// The same for callers that have looked up the ring already.
+///
+/// # Safety
+/// Only the CPU itself may call this, with its ring.
+#[inline(always)]
+pub unsafe fn push_into(vcpu: u32, r: &Ring, word: u64) {
+    // SAFETY: passed on to our caller.
     if !unsafe { r.push(word) } {
         make_room(vcpu, r);
         // SAFETY: as above; after make_room the ring is empty.

@@ -1,6 +1,7 @@
 //! One ring a virtual CPU: the CPU pushes, whoever holds the order lock takes.
 //!
 //! An event is one 64-bit word, so an event is never seen half written.
+use crate::flow::carry::Carry;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,8 +14,9 @@ const ADDR: u64 = (1 << 48) - 1;
 /// An event as it travels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// Load or store: address, log2 of size, store?, which instruction of its block (modulo 512).
-    Access { addr: u64, shift: u8, store: bool, tag: u16 },
+    /// Load or store: address, log2 of size, store?, which instruction of its block (modulo 512), and whether its
+    /// address was loaded a moment ago.
+    Access { addr: u64, shift: u8, store: bool, tag: u16, dependent: bool },
     /// An instruction line and the instructions that begin in it.
     Fetch { addr: u64, insns: u8 },
     /// The kernel touched 1 to 8192 bytes.
@@ -26,8 +28,9 @@ pub const KERNEL_MAX: u64 = 8192;
 
 /// An access as a word.
 #[inline(always)]
-pub fn access(addr: u64, shift: u32, store: bool, tag: u64) -> u64 {
-    (addr & ADDR) | u64::from(shift & 7) << 48 | u64::from(store) << 51 | (tag & 511) << 52
+pub fn access(addr: u64, shift: u32, store: bool, tag: u64, dependent: bool) -> u64 {
+    let flags = u64::from(store) << 51 | u64::from(dependent) << 61;
+    (addr & ADDR) | u64::from(shift & 7) << 48 | flags | (tag & 511) << 52
 }
 
 /// A line as a word. It doubles as the callback's user data, so that the hot path computes nothing.
@@ -45,7 +48,13 @@ pub fn kernel(addr: u64, len: u64, write: bool) -> u64 {
 pub fn unpack(w: u64) -> Word {
     let addr = w & ADDR;
     match w >> KIND {
-        0 => Word::Access { addr, shift: (w >> 48) as u8 & 7, store: w >> 51 & 1 != 0, tag: (w >> 52) as u16 & 511 },
+        0 => Word::Access {
+            addr,
+            shift: (w >> 48) as u8 & 7,
+            store: w >> 51 & 1 != 0,
+            tag: (w >> 52) as u16 & 511,
+            dependent: w >> 61 & 1 != 0,
+        },
         1 => Word::Fetch { addr: addr & !63, insns: (w >> 48) as u8 & 127 },
         _ => Word::Kernel { addr, len: (w >> 48) as u32 % 8192 + 1, write: w >> 61 & 1 != 0 },
     }
@@ -66,11 +75,12 @@ pub struct Ring {
     tail: AtomicUsize,
     words: Box<[UnsafeCell<u64>]>,
     pending: UnsafeCell<Pending>,
+    carry: UnsafeCell<Carry>,
 }
 
 // SAFETY: a slot is written only by the ring's CPU while it lies outside tail..head, and read only by the holder
 // of the order lock while it lies inside; head and tail hand it over with release and acquire. `pending`
-// is touched only by the ring's CPU.
+// and `carry` are touched only by the ring's CPU.
 unsafe impl Sync for Ring {}
 
 impl Ring {
@@ -80,6 +90,7 @@ impl Ring {
             tail: AtomicUsize::new(0),
             words: (0..WORDS).map(|_| UnsafeCell::new(0)).collect(),
             pending: UnsafeCell::new(Pending::default()),
+            carry: UnsafeCell::new(Carry::new()),
         }
     }
 
@@ -131,5 +142,16 @@ impl Ring {
     pub unsafe fn pending(&self) -> &mut Pending {
         // SAFETY: as stated above, nobody else looks.
         unsafe { &mut *self.pending.get() }
+    }
+
+    /// Which registers of this CPU hold a loaded value.
+    ///
+    /// # Safety
+    /// Only the ring's own CPU may call this, and must not keep the reference across callbacks.
+    #[allow(clippy::mut_from_ref)]
+    #[inline(always)]
+    pub unsafe fn carry(&self) -> &mut Carry {
+        // SAFETY: as stated above, nobody else looks.
+        unsafe { &mut *self.carry.get() }
     }
 }

@@ -138,18 +138,20 @@ impl Sink {
             let word = unpack(words[i]);
             i += 1;
             match word {
-                Word::Access { addr, shift, store, tag } => {
+                Word::Access { addr, shift, store, tag, dependent } => {
                     // QEMU splits a vector access into 8-byte parts of one instruction.
                     let mut size = 1u8 << shift.min(6);
                     while shift == 3
                         && size < 64
                         && let Some(next) = words.get(i)
-                        && unpack(*next) == (Word::Access { addr: addr + u64::from(size), shift, store, tag })
+                        && unpack(*next)
+                            == (Word::Access { addr: addr + u64::from(size), shift, store, tag, dependent })
                     {
                         size += 8;
                         i += 1;
                     }
                     let flags = if store { Flags::WRITE } else { Flags::READ };
+                    let flags = if dependent { flags.with(Flags::DEPENDENT) } else { flags };
                     self.builder.access(addr, size, flags)?;
                 }
                 Word::Fetch { addr, insns } => self.builder.fetch(addr, insns)?,

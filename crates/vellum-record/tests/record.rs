@@ -144,3 +144,55 @@ fn what_cannot_be_recorded_is_said_in_one_line_and_leaves_no_file() {
     assert_eq!(std::fs::read_dir(&dir).expect("a directory").count(), 0);
     std::fs::remove_dir_all(dir).expect("removed");
 }
+
+/// How many accesses to a mapping there are in a part of a trace, and how many are dependent.
+fn dependent(events: &[Event], of: u32) -> (usize, usize) {
+    let flags = events.iter().filter_map(|e| match e {
+        Event::Access { mapping, flags, .. } if *mapping == of && !flags.kernel() => Some(flags.dependent()),
+        _ => None,
+    });
+    let all: Vec<bool> = flags.collect();
+    (all.len(), all.iter().filter(|d| **d).count())
+}
+
+#[test]
+fn pointer_chases_and_indexed_accesses_are_dependent_and_strides_are_not() {
+    const NODES: usize = 1 << 14;
+    let dir = scratch("chase");
+    let program = compile(&dir, "chase");
+    let mut o = Options::new(vec![program.into()], dir.join("d.vt"));
+    o.native = false;
+    let (report, events) = run(o);
+    assert_eq!(report.exit_code, 0);
+    check(&events);
+    let of_length = |len: usize| {
+        let found = changes(&events).into_iter().rev().find_map(|c| match c {
+            Change::Map(m) if m.kind == MapKind::Anon && m.len == len as u64 => Some(m.mapping),
+            _ => None,
+        });
+        found.unwrap_or_else(|| panic!("no mapping of {len} bytes"))
+    };
+    let (nodes, at, marks) = (of_length(NODES * 16), of_length(NODES * 4), of_length(3 * 4096));
+    let mark = |page: u64| {
+        let hit = |e: &Event| {
+            matches!(e, Event::Access { mapping, offset, flags, .. }
+                if *mapping == marks && *offset == page * 4096 && flags.write())
+        };
+        events.iter().position(hit).expect("a mark")
+    };
+    let (one, two, three) = (mark(0), mark(1), mark(2));
+
+    // The stride is the last thing that reads the nodes before the first mark.
+    let before: Vec<Event> = {
+        let touches = events[..one].iter().filter(|e| matches!(e, Event::Access { mapping, .. } if *mapping == nodes));
+        touches.cloned().collect()
+    };
+    assert_eq!(dependent(&before[before.len() - NODES..], nodes), (NODES, 0), "stride");
+    let (all, chased) = dependent(&events[one..two], nodes);
+    assert_eq!(all, 2 * NODES, "chase");
+    // The first node's address is computed.
+    assert!(chased >= all - 4, "chase: {chased} of {all}");
+    assert_eq!(dependent(&events[two..three], nodes), (NODES, NODES), "gather");
+    assert_eq!(dependent(&events[two..three], at), (NODES, 0), "the index itself");
+    std::fs::remove_dir_all(dir).expect("removed");
+}

@@ -71,7 +71,9 @@ impl Flags {
     pub const WRITE: Flags = Flags(1);
     /// The kernel does it for the program (`read`, `write`, ...).
     pub const KERNEL: Flags = Flags(2);
-    /// The address depends on the value of an earlier load that may still be on its way.
+    /// The address was computed from the value of an earlier load of the same thread that may still be on its way: no
+    /// more than about 250 instructions back. Found in the code, not in values; `docs/trace-format.md` says
+    /// what is seen and what is not.
     pub const DEPENDENT: Flags = Flags(4);
 
     /// All bits in use.
@@ -85,7 +87,7 @@ impl Flags {
     pub fn kernel(self) -> bool {
         self.0 & 2 != 0
     }
-    /// Does the address depend on the previous load?
+    /// Does the address depend on a load shortly before? See [`Flags::DEPENDENT`].
     pub fn dependent(self) -> bool {
         self.0 & 4 != 0
     }

@@ -4,7 +4,7 @@
 //! interrupt due. Everything else is out of line.
 
 use crate::cache::{Agent, Level};
-use crate::cpu::{Account, Kind};
+use crate::cpu::Kind;
 use crate::format::Format;
 use crate::machine::State;
 use crate::memory::Ticks;
@@ -57,8 +57,8 @@ impl<F: Format> State<F> {
                     cpu.counts.quick_fetches += 1;
                 } else {
                     cpu.counts.quick_lines += 1;
-                    if dependent {
-                        cpu.core.hit(true);
+                    if kind == Kind::Load {
+                        cpu.core.hit(dependent);
                     }
                 }
                 return Ok(Seen(0));
@@ -70,14 +70,18 @@ impl<F: Format> State<F> {
         self.touch(c, t.address >> 6, kind, dependent, t.late);
         if self.walk_check {
             let line = t.address >> 6;
-            return Ok(Seen(if kind == Kind::Store { self.contents.store_line(line) } else { self.contents.line(line) }));
+            return Ok(Seen(if kind == Kind::Store {
+                self.contents.store_line(line)
+            } else {
+                self.contents.line(line)
+            }));
         }
         Ok(Seen(0))
     }
 
     /// The data side of an access: caches and time.
     #[inline]
-    fn touch(&mut self, c: usize, line: u64, kind: Kind, dependent: bool, late: Option<(Ticks, Ticks)>) {
+    fn touch(&mut self, c: usize, line: u64, kind: Kind, dependent: bool, late: Option<Ticks>) {
         let served = self.caches.access(c, Agent::Demand, line, kind.of_cache());
         let mut latency = self.caches.latency(served.level);
         if served.level == Level::Memory {
@@ -92,7 +96,7 @@ impl<F: Format> State<F> {
         recent.line = line;
         recent.dirty = kind == Kind::Store;
         let first = served.level == Level::L1;
-        let Some((ready, time)) = late else {
+        let Some(ready) = late else {
             match kind {
                 Kind::Load if first => cpu.core.hit(dependent),
                 Kind::Load => cpu.core.load(latency, dependent),
@@ -103,14 +107,11 @@ impl<F: Format> State<F> {
             };
             return;
         };
-        let stall = match kind {
+        match kind {
             Kind::Store => cpu.core.store_after(ready, latency, !first),
             Kind::Load => cpu.core.load_after(ready, latency, dependent, !first),
             Kind::Fetch => cpu.core.load_after(ready, latency, false, !first),
         };
-        if stall > Ticks::ZERO {
-            cpu.attribute(if stall < time { stall } else { time }, Account::Walk);
-        }
     }
 
     /// Lines that the last cache access pushed out go to memory.

@@ -27,6 +27,10 @@ pub struct Info {
     pub header: Header,
     /// The trace's totals.
     pub totals: Totals,
+    /// Program loads whose address was loaded a moment before, see [`Flags::DEPENDENT`](crate::Flags::DEPENDENT).
+    pub dependent_loads: u64,
+    /// Program stores of that kind.
+    pub dependent_stores: u64,
     /// Most threads alive at once.
     pub threads_alive: u64,
     /// Distinct 4 KiB pages accessed.
@@ -70,6 +74,7 @@ pub fn analyse<R: Read>(reader: &mut TraceReader<R>, geometry: Geometry) -> Resu
     let (mut small, mut large) = (Pressure::default(), Pressure::default());
     let mut reuse = [0u64; REUSE_BUCKETS];
     let (mut now, mut alive) = (0u64, 0);
+    let mut dependent = [0u64; 2];
     while reader.next_block(&mut block)? {
         let mut lane = lanes.remove(&current);
         for event in &block {
@@ -81,6 +86,7 @@ pub fn analyse<R: Read>(reader: &mut TraceReader<R>, geometry: Geometry) -> Resu
                     now += 1;
                     let page = (place.base + offset) / crate::PAGE;
                     if !flags.kernel() {
+                        dependent[usize::from(flags.write())] += u64::from(flags.dependent());
                         small.accesses += 1;
                         large.accesses += 1;
                         lane.small.access(page, &mut small);
@@ -135,6 +141,8 @@ pub fn analyse<R: Read>(reader: &mut TraceReader<R>, geometry: Geometry) -> Resu
     Ok(Info {
         header: reader.header().clone(),
         totals: reader.totals(),
+        dependent_loads: dependent[0],
+        dependent_stores: dependent[1],
         threads_alive: alive,
         pages: pages.count(|_| true),
         revisited: pages.revisited(),

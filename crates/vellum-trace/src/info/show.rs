@@ -58,6 +58,13 @@ impl fmt::Display for Info {
             Grouped(t.skipped_accesses),
             Grouped(t.kernel)
         )?;
+        let percent = |n: u64, of: u64| n.saturating_mul(100).checked_div(of).unwrap_or(0);
+        writeln!(
+            f,
+            "dependent:    {} % of the loads, {} % of the stores have an address loaded just before",
+            percent(self.dependent_loads, t.loads),
+            percent(self.dependent_stores, t.stores)
+        )?;
         writeln!(
             f,
             "instructions: {} in {} lines, {} left out",

@@ -1,0 +1,52 @@
+//! From block to block, at run time: a mask of registers that hold a loaded value.
+//!
+//! Age is kept in two generations. A load's result begins in the young one; every [`PERIOD`] instructions the young
+//! become old and the old are forgotten. So a value counts for one to two periods, and a block costs a
+//! handful of operations on one word.
+use super::{ALWAYS, Effect};
+
+/// Instructions in a generation. Two of them are the reorder buffer of a recent core (256 on Zen 3, 352 on Ice
+/// Lake), rounded down: a load further back has nearly always retired.
+pub const PERIOD: u32 = 128;
+
+/// The registers of one virtual CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Carry {
+    /// Registers with a loaded value when the running block began, and [`ALWAYS`].
+    entry: u16,
+    /// The same at its end: young in the low half, old in the high one.
+    exit: u32,
+    age: u32,
+}
+
+impl Carry {
+    /// Nothing is known.
+    pub const fn new() -> Carry {
+        Carry { entry: ALWAYS, exit: 0, age: 0 }
+    }
+
+    /// A block begins.
+    #[inline(always)]
+    pub fn enter(&mut self, e: &Effect) {
+        let was = self.exit;
+        self.entry = was as u16 | (was >> 16) as u16 | ALWAYS;
+        let clear = u32::from(e.clear);
+        let mut now = was & !(clear | clear << 16) | u32::from(e.set);
+        for (from, to) in &e.copies {
+            let (young, old) = (was as u16 & from != 0, (was >> 16) as u16 & from != 0);
+            now |= u32::from(*to) * (u32::from(young) | u32::from(old) << 16);
+        }
+        self.age += e.instructions;
+        if self.age >= PERIOD {
+            now <<= 16;
+            self.age %= PERIOD;
+        }
+        self.exit = now;
+    }
+
+    /// Is an address made of these registers a loaded value, in the running block?
+    #[inline(always)]
+    pub fn depends(&self, registers: u16) -> bool {
+        self.entry & registers != 0
+    }
+}

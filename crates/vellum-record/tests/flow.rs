@@ -1,0 +1,220 @@
+//! The data flow over machine code, without QEMU: the plugin cannot be linked outside it, its `flow` can.
+#[path = "../src/flow/mod.rs"]
+mod flow;
+
+use flow::block::Follower;
+use flow::carry::{Carry, PERIOD};
+use flow::{Effect, Uses};
+
+/// A translated block: its accesses' registers, and what it does as a whole.
+fn translate(code: &[&[u8]]) -> (Vec<Uses>, Effect) {
+    let mut f = Follower::new();
+    let uses = code.iter().map(|i| f.step(i)).collect();
+    (uses, f.effect())
+}
+
+/// Runs a block: for each instruction `L` if what it loads is dependent, `S` if what it stores is, `B` if both, else
+/// a dot.
+fn run(carry: &mut Carry, code: &[&[u8]]) -> String {
+    let (uses, effect) = translate(code);
+    carry.enter(&effect);
+    let mark = |u: &Uses| match (carry.depends(u.loads), carry.depends(u.stores)) {
+        (false, false) => '.',
+        (true, false) => 'L',
+        (false, true) => 'S',
+        (true, true) => 'B',
+    };
+    uses.iter().map(mark).collect()
+}
+
+/// Runs one block from nothing.
+fn once(code: &[&[u8]]) -> String {
+    run(&mut Carry::new(), code)
+}
+
+/// `n` instructions that do nothing.
+fn wait(carry: &mut Carry, n: u32) {
+    let (_, effect) = translate(&vec![&b"\x90"[..]; n as usize]);
+    carry.enter(&effect);
+}
+
+const MOV_RAX_FROM_RAX: &[u8] = b"\x48\x8b\x00";
+const MOV_RAX_FROM_RBX: &[u8] = b"\x48\x8b\x03";
+const MOV_RDX_FROM_RAX: &[u8] = b"\x48\x8b\x10";
+const MOV_RDX_FROM_RCX: &[u8] = b"\x48\x8b\x11";
+const MOV_RDX_FROM_RCX_RAX: &[u8] = b"\x48\x8b\x14\x01";
+const JNE: &[u8] = b"\x75\xf0";
+
+#[test]
+fn a_pointer_chase_is_dependent_every_time_but_the_first() {
+    // mov rax,[rax]; test rax,rax; jne
+    let code = [MOV_RAX_FROM_RAX, b"\x48\x85\xc0", JNE];
+    let mut c = Carry::new();
+    assert_eq!(run(&mut c, &code), "...");
+    for turn in 0..1000 {
+        assert_eq!(run(&mut c, &code), "L..", "turn {turn}");
+    }
+}
+
+#[test]
+fn a_stride_through_an_array_never_is() {
+    // mov rdx,[rdi+rcx*8]; add rbx,rdx; add rcx,1; cmp rcx,rsi; jne
+    let code = [&b"\x48\x8b\x14\xcf"[..], b"\x48\x01\xd3", b"\x48\x83\xc1\x01", b"\x48\x39\xf1", JNE];
+    let mut c = Carry::new();
+    for turn in 0..1000 {
+        assert_eq!(run(&mut c, &code), ".....", "turn {turn}");
+    }
+}
+
+#[test]
+fn an_index_out_of_memory_makes_the_indexed_access_dependent_and_its_own_load_not() {
+    // movsxd rax,dword [rsi+rcx*4]; add rbx,[rdi+rax*8]; inc rcx; cmp rcx,r8; jne
+    let code = [&b"\x48\x63\x04\x8e"[..], b"\x48\x03\x1c\xc7", b"\x48\xff\xc1", b"\x4c\x39\xc1", JNE];
+    let mut c = Carry::new();
+    for turn in 0..1000 {
+        assert_eq!(run(&mut c, &code), ".L...", "turn {turn}");
+    }
+}
+
+#[test]
+fn fields_of_the_next_node_are_dependent_loads_and_stores_alike() {
+    // mov rdi,[rdi+16]; mov eax,[rdi]; add [rdi+8],eax; test rdi,rdi; jne
+    let code = [&b"\x48\x8b\x7f\x10"[..], b"\x8b\x07", b"\x01\x47\x08", b"\x48\x85\xff", JNE];
+    let mut c = Carry::new();
+    assert_eq!(run(&mut c, &code), ".LB..");
+    assert_eq!(run(&mut c, &code), "LLB..");
+}
+
+#[test]
+fn a_base_loaded_before_a_loop_is_forgotten_after_a_reorder_window() {
+    let mut c = Carry::new();
+    // mov rdi,[rbx+8]
+    run(&mut c, &[b"\x48\x8b\x7b\x08"]);
+    let code = [&b"\x48\x8b\x14\xcf"[..], b"\x48\x01\xd3", b"\x48\x83\xc1\x01", b"\x48\x39\xf1", JNE];
+    let turns: Vec<bool> = (0..200).map(|_| run(&mut c, &code) == "L....").collect();
+    let dependent = turns.iter().take_while(|t| **t).count();
+    // A turn is five instructions; the last one has to begin in time.
+    assert!((PERIOD as usize / 5..=2 * PERIOD as usize / 5 + 1).contains(&dependent), "{dependent} turns");
+    assert!(turns[dependent..].iter().all(|t| !t));
+}
+
+#[test]
+fn a_loaded_value_lasts_one_to_two_periods_wherever_in_a_period_it_was_loaded() {
+    for before in 0..2 * PERIOD {
+        let lasts = |n: u32| {
+            let mut c = Carry::new();
+            wait(&mut c, before % PERIOD);
+            run(&mut c, &[MOV_RAX_FROM_RBX]);
+            (0..n).for_each(|_| wait(&mut c, 1));
+            run(&mut c, &[MOV_RDX_FROM_RAX]) == "L"
+        };
+        assert!(lasts(PERIOD - 2), "{before}");
+        assert!(!lasts(2 * PERIOD), "{before}");
+    }
+}
+
+#[test]
+fn values_from_fixed_places_are_not_loads_to_wait_for() {
+    let code = [
+        &b"\x48\x8b\x7c\x24\x08"[..],            // mov rdi,[rsp+8]
+        b"\x48\x8b\x04\xcf",                     // mov rax,[rdi+rcx*8]
+        b"\x48\x8b\x35\x40\x00\x00\x00",         // mov rsi,[rip+64]
+        b"\x48\x8b\x06",                         // mov rax,[rsi]
+        b"\x4c\x8b\x45\xf0",                     // mov r8,[rbp-16]
+        b"\x49\x8b\x00",                         // mov rax,[r8]
+        b"\x64\x48\x8b\x04\x25\x10\x00\x00\x00", // mov rax,fs:[16]
+        MOV_RDX_FROM_RAX,
+    ];
+    assert_eq!(once(&code), "........");
+    // leave; mov rax,[rbp+0]
+    assert_eq!(once(&[b"\xc9", b"\x48\x8b\x45\x00"]), "..");
+}
+
+#[test]
+fn a_new_value_ends_the_dependence() {
+    // xor eax,eax and mov eax,5 need nothing of what eax was
+    for kill in [&b"\x31\xc0"[..], b"\xb8\x05\x00\x00\x00"] {
+        assert_eq!(once(&[MOV_RAX_FROM_RBX, MOV_RDX_FROM_RCX_RAX, kill, MOV_RDX_FROM_RCX_RAX]), ".L..");
+        let mut c = Carry::new();
+        run(&mut c, &[MOV_RAX_FROM_RBX]);
+        run(&mut c, &[kill]);
+        assert_eq!(run(&mut c, &[MOV_RDX_FROM_RAX]), ".");
+    }
+    // The kernel's answer is not a load: mov rax,[rbx]; syscall
+    let mut c = Carry::new();
+    run(&mut c, &[MOV_RAX_FROM_RBX, b"\x0f\x05"]);
+    assert_eq!(run(&mut c, &[MOV_RDX_FROM_RAX]), ".");
+}
+
+#[test]
+fn arithmetic_and_moves_hand_the_dependence_on() {
+    // mov rax,[rbx]; lea rcx,[rax+rax*2+5]; shl rcx,4; mov rdx,rcx; mov rsi,[rdi+rdx]
+    let use_of_rdx = &b"\x48\x8b\x34\x17"[..];
+    let steps = [&b"\x48\x8d\x4c\x40\x05"[..], b"\x48\xc1\xe1\x04", b"\x48\x89\xca"];
+    assert_eq!(once(&[MOV_RAX_FROM_RBX, steps[0], steps[1], steps[2], use_of_rdx]), "....L");
+    // The same with a block for each instruction.
+    let mut c = Carry::new();
+    for i in [MOV_RAX_FROM_RBX, steps[0], steps[1], steps[2]] {
+        assert_eq!(run(&mut c, &[i]), ".");
+    }
+    assert_eq!(run(&mut c, &[use_of_rdx]), "L");
+}
+
+#[test]
+fn a_copy_is_as_old_as_what_it_was_copied_from() {
+    let mut c = Carry::new();
+    run(&mut c, &[MOV_RAX_FROM_RBX]);
+    for _ in 0..2 * PERIOD {
+        // mov rcx,rax; mov rax,rcx
+        run(&mut c, &[b"\x48\x89\xc1"]);
+        run(&mut c, &[b"\x48\x89\xc8"]);
+    }
+    assert_eq!(run(&mut c, &[MOV_RDX_FROM_RAX, MOV_RDX_FROM_RCX]), "..");
+}
+
+#[test]
+fn a_part_of_a_register_and_a_condition_leave_the_rest_as_it_was() {
+    // mov rax,[rbx]; mov al,3; mov rdx,[rax]
+    assert_eq!(once(&[MOV_RAX_FROM_RBX, b"\xb0\x03", MOV_RDX_FROM_RAX]), "..L");
+    // mov rcx,[rbx]; cmovne rcx,r9; mov rdx,[rcx], and the other way round
+    assert_eq!(once(&[b"\x48\x8b\x0b", b"\x49\x0f\x45\xc9", MOV_RDX_FROM_RCX]), "..L");
+    assert_eq!(once(&[b"\x4c\x8b\x0b", b"\x49\x0f\x45\xc9", MOV_RDX_FROM_RCX]), "..L");
+}
+
+#[test]
+fn the_stack_side_of_an_instruction_is_never_dependent() {
+    let code = [
+        MOV_RAX_FROM_RBX,
+        b"\x50",     // push rax
+        b"\xff\x30", // push [rax]
+        b"\x59",     // pop rcx
+        MOV_RDX_FROM_RCX,
+        b"\xff\x50\x08", // call [rax+8]
+    ];
+    assert_eq!(once(&code), "..L..L");
+}
+
+#[test]
+fn string_instructions_step_their_addresses_and_load_only_an_accumulator() {
+    // mov rdi,[rbx] would taint rdi; movsb, stosb and cmpsb leave rsi and rdi what they were
+    assert_eq!(once(&[b"\xa4", b"\xaa", b"\xa6", b"\xa4"]), "....");
+    // mov rsi,[rbx]; movsb; lodsq; mov rdx,[rax]
+    assert_eq!(once(&[b"\x48\x8b\x33", b"\xa4", b"\x48\xad", MOV_RDX_FROM_RAX]), ".LLL");
+}
+
+#[test]
+fn exchanges_and_atomic_additions_carry_what_they_load() {
+    // mov rax,[rbx]; xchg rcx,rax; mov rdx,[rcx]
+    assert_eq!(once(&[MOV_RAX_FROM_RBX, b"\x48\x91", MOV_RDX_FROM_RCX]), "..L");
+    // lock xadd [rbx],rcx; mov rdx,[rcx]
+    assert_eq!(once(&[b"\xf0\x48\x0f\xc1\x0b", MOV_RDX_FROM_RCX]), ".L");
+}
+
+#[test]
+fn what_passes_through_a_vector_register_or_cannot_be_decoded_is_not_followed() {
+    // vpgatherqq ymm0,[rdi+ymm1*8],ymm2; vmovq rax,xmm0; mov rdx,[rax]
+    assert_eq!(once(&[b"\xc4\xe2\xed\x91\x04\xcf", b"\xc4\xe1\xf9\x7e\xc0", MOV_RDX_FROM_RAX]), "...");
+    for bad in [&b"\x06"[..], b"\x48", b"", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
+        assert_eq!(once(&[MOV_RAX_FROM_RBX, bad, MOV_RDX_FROM_RAX]), "...");
+    }
+}
