@@ -17,12 +17,12 @@ rust_ok() {
   [ -n "$v" ] && "$1" --version >/dev/null 2>&1 && at_least "$v" "$rust_needed"
 }
 
-# Sets CARGO and RUSTC to a usable pair, or fails. Debian's newer compilers are beside the default one, under names of their own.
+# Sets CARGO, RUSTC and RUSTDOC to what belongs together, or fails. Debian's newer compilers are beside the default one, under names of their own.
 find_rust() {
   local dir c r
   for dir in "" "$HOME/.cargo/bin/"; do
     if rust_ok "${dir}cargo" "${dir}rustc"; then
-      CARGO="${dir}cargo" RUSTC="${dir}rustc"
+      CARGO="${dir}cargo" RUSTC="${dir}rustc" RUSTDOC="${dir}rustdoc"
       [ -z "$dir" ] || PATH="$HOME/.cargo/bin:$PATH"
       return 0
     fi
@@ -34,7 +34,7 @@ find_rust() {
       *) c=${r%/rustc}/cargo ;;
     esac
     if rust_ok "$c" "$r"; then
-      CARGO=$c RUSTC=$r
+      CARGO=$c RUSTC=$r RUSTDOC=${r%rustc*}rustdoc${r##*rustc}
       return 0
     fi
   done
@@ -68,53 +68,71 @@ may_install() {
   [ -t 0 ] || sudo -n true 2>/dev/null
 }
 
-# need WHAT...: makes sure of rust, cc, qemu. Says what is missing; succeeds if the essentials (rust, cc) are there in the end.
+joined() { local out=${1-}; shift; for x; do out="$out, $x"; done; printf '%s' "$out"; }
+
+have_qemu() { command -v qemu-x86_64 >/dev/null 2>&1; }
+have_lints() { find_rust && "$CARGO" fmt --version >/dev/null 2>&1 && "$CARGO" clippy --version >/dev/null 2>&1; }
+
+# The packages of rustfmt and clippy that belong to a packaged compiler: rustc -> rustfmt rust-clippy, rustc-X -> rustfmt-X rust-X-clippy.
+lint_packages() {
+  local compiler=$1 suffix
+  suffix=${compiler#rustc}
+  suffix=${suffix#-}
+  if [ -n "$suffix" ]; then echo "rustfmt-$suffix rust-$suffix-clippy"; else echo "rustfmt rust-clippy"; fi
+}
+
+# need WHAT...: makes sure of Rust and a linker, and of WHAT (qemu, lints). Says what is missing, asks once, installs; succeeds if the
+# essentials (Rust, linker) are there in the end. `asked` says whether a question was put, `agreed` how it was answered.
+asked=0 agreed=0
 need() {
-  local missing=() packages=() rust="" updated=0
-  if ! find_rust; then missing+=("Rust $rust_needed or newer"); rust=1; fi
+  local missing=() packages=() components=() compiler="" found="" what
+  find_rust || missing+=("Rust $rust_needed or newer")
   command -v cc >/dev/null 2>&1 || { missing+=("a C compiler and linker"); packages+=(gcc libc6-dev); }
   for what in "$@"; do
     case "$what" in
-      qemu) command -v qemu-x86_64 >/dev/null 2>&1 || { missing+=("qemu-user, to record programs"); packages+=(qemu-user); } ;;
+      qemu) have_qemu || { missing+=("qemu-user, to record programs"); packages+=(qemu-user); } ;;
+      lints) ! find_rust || have_lints || missing+=("rustfmt and clippy") ;;
     esac
   done
   [ ${#missing[@]} -gt 0 ] || return 0
 
-  if may_install; then
-    if [ -n "$rust" ]; then
-      local found
+  if command -v rustup >/dev/null 2>&1 && find_rust; then
+    [[ " $* " != *" lints "* ]] || have_lints || components=(rustfmt clippy)
+  elif may_install; then
+    if ! find_rust; then
       found=$(packaged_rust)
-      if [ -z "$found" ]; then
-        as_root apt-get -qq update >/dev/null 2>&1 && updated=1
-        found=$(packaged_rust)
-      fi
+      if [ -z "$found" ]; then as_root apt-get -qq update >/dev/null 2>&1; found=$(packaged_rust); fi
+      compiler=${found##* }
       # shellcheck disable=SC2206
       packages+=($found)
+    elif command -v dpkg >/dev/null 2>&1; then
+      compiler=$(dpkg -S "$(readlink -f "$(command -v "$RUSTC")")" 2>/dev/null | sed -n 's/^\(rustc[-a-z0-9.]*\).*/\1/p' | head -n 1)
     fi
-    if [ ${#packages[@]} -gt 0 ]; then
-      local IFS=,
-      say "missing: ${missing[*]}"
-      IFS=' '
-      say "would install with apt: ${packages[*]}"
-      if ask "install them now?"; then
-        [ "$updated" = 1 ] || as_root apt-get -qq update >/dev/null 2>&1
+    if [[ " $* " == *" lints "* ]] && [ -n "$compiler" ] && ! have_lints; then
+      # shellcheck disable=SC2046
+      packages+=($(lint_packages "$compiler"))
+    fi
+  fi
+
+  say "missing: $(joined "${missing[@]}")"
+  if [ ${#components[@]} -gt 0 ] || { [ ${#packages[@]} -gt 0 ] && may_install; }; then
+    [ ${#components[@]} = 0 ] || say "would run: rustup component add ${components[*]}"
+    [ ${#packages[@]} = 0 ] || ! may_install || say "would install with apt: ${packages[*]}"
+    asked=1
+    if ask "install now?"; then
+      agreed=1
+      [ ${#components[@]} = 0 ] || rustup component add "${components[@]}" >/dev/null 2>&1 || say "rustup could not add them"
+      if [ ${#packages[@]} -gt 0 ] && may_install; then
+        as_root apt-get -qq update >/dev/null 2>&1
         as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 ||
           say "apt could not install them all"
       fi
     fi
+  else
+    say "no right to install here; going on with what there is"
   fi
-
-  local left=()
-  find_rust || left+=("Rust $rust_needed or newer (rustup, or the packages cargo-web and rustc-web)")
-  command -v cc >/dev/null 2>&1 || left+=("a C compiler (package gcc)")
-  for what in "$@"; do
-    [ "$what" != qemu ] || command -v qemu-x86_64 >/dev/null 2>&1 || left+=("qemu-user (only \`record\` needs it)")
-  done
-  if [ ${#left[@]} -gt 0 ]; then
-    local IFS=';'
-    say "still missing: ${left[*]}"
-  fi
-  find_rust && command -v cc >/dev/null 2>&1
+  find_rust || { say "cannot go on without Rust $rust_needed or newer: rustup brings it, or the packages cargo-web and rustc-web"; return 1; }
+  command -v cc >/dev/null 2>&1 || { say "cannot go on without a C compiler to link with: package gcc"; return 1; }
 }
 
 # ask QUESTION: yes without a terminal or with --yes

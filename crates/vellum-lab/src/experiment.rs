@@ -150,7 +150,8 @@ impl<'a> Experiment<'a> {
     pub fn run(&self, progress: &Progress) -> Result<Vec<Column<'a>>, LabError> {
         let cpus = cpus(self.cpus, self.machine, &self.trace.totals)?;
         let next = AtomicUsize::new(0);
-        let results: Vec<Mutex<Option<Result<Finished, LabError>>>> = self.columns.iter().map(|_| Mutex::new(None)).collect();
+        let results: Vec<Mutex<Option<Result<Finished, LabError>>>> =
+            self.columns.iter().map(|_| Mutex::new(None)).collect();
         let failed = std::sync::atomic::AtomicBool::new(false);
         let work = || {
             loop {
@@ -166,7 +167,8 @@ impl<'a> Experiment<'a> {
                 }
             }
         };
-        let threads = SIDE_BY_SIDE.min(self.columns.len()).min(std::thread::available_parallelism().map_or(1, usize::from));
+        let threads =
+            SIDE_BY_SIDE.min(self.columns.len()).min(std::thread::available_parallelism().map_or(1, usize::from));
         std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(work);

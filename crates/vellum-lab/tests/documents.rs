@@ -23,7 +23,8 @@ fn the_page_of_switches_is_what_the_command_prints() {
 #[test]
 fn the_page_of_counters_names_exactly_the_counters_there_are() {
     let text = page("json.md");
-    let part = &text[text.find("## Counters of the library").expect("a heading")..text.find("## `native`").expect("a heading")];
+    let part = &text
+        [text.find("## Counters of the library").expect("a heading")..text.find("## `native`").expect("a heading")];
     let documented: BTreeSet<String> = part
         .lines()
         .filter_map(|l| l.strip_prefix("| `"))

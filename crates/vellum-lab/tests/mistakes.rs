@@ -50,7 +50,8 @@ fn a_machine_file_that_is_broken() {
 #[test]
 fn a_switch_or_value_that_does_not_exist() {
     let t = small();
-    let run = |set: &str, says: &str| refused(&["run", "--trace", t.path(), "--machine", "tiny", "--set", set], 2, says);
+    let run =
+        |set: &str, says: &str| refused(&["run", "--trace", t.path(), "--machine", "tiny", "--set", set], 2, says);
     run("tph=never", "did you mean `thp`");
     run("thp=sometimes", "it takes never|advise|always");
     run("thp", "is not SWITCH=VALUE");
@@ -62,7 +63,8 @@ fn a_switch_or_value_that_does_not_exist() {
 #[test]
 fn a_switch_that_asks_for_what_the_machine_has_not() {
     let t = small();
-    let run = |set: &str, says: &str| refused(&["run", "--trace", t.path(), "--machine", "milan", "--set", set], 2, says);
+    let run =
+        |set: &str, says: &str| refused(&["run", "--trace", t.path(), "--machine", "milan", "--set", set], 2, says);
     run("levels=5", "walks 4 levels");
     run("numa=bind:1", "nodes 0 to 0");
 }

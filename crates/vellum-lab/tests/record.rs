@@ -18,8 +18,12 @@ fn plugin() -> PathBuf {
 fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively() {
     let program = Temporary::new("team");
     let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/programs/team.c");
-    let built =
-        Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program.0).arg(source).status().expect("the compiler `cc`");
+    let built = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .arg(&program.0)
+        .arg(source)
+        .status()
+        .expect("the compiler `cc`");
     assert!(built.success());
     let trace = Temporary::new("team.vt");
     let recorded = Command::new(env!("CARGO_BIN_EXE_vellum"))
@@ -35,7 +39,11 @@ fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively(
     for machine in vellum_sim::file::presets().into_iter().filter(|m| *m != "tiny") {
         let columns = counters(&trace, &["--machine", machine, "--vs", "thp=always"]);
         for c in &columns {
-            assert_eq!([count(c, "accesses_refused"), count(c, "calls_refused"), count(c, "frames_lost")], [0; 3], "{machine}");
+            assert_eq!(
+                [count(c, "accesses_refused"), count(c, "calls_refused"), count(c, "frames_lost")],
+                [0; 3],
+                "{machine}"
+            );
             let kinds = ["program", "walk", "fault", "clear", "flush", "calls"];
             let sum: i64 = kinds.iter().map(|k| count(c, &format!("cycles_{k}"))).sum();
             assert_eq!(sum, count(c, "cycles_total"), "{machine}");

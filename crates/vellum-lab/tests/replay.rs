@@ -96,7 +96,10 @@ fn unmapped_pages_leave_and_come_back_as_new_ones() {
     s.touch(m, 0..64);
     s.call(Change::Unmap { mapping: m, offset: 0, len: 16 * 4096 });
     let c = one(&s, "dontneed.vt", NEVER);
-    assert_eq!([count(&c, "pgfault"), count(&c, "rss_end_bytes") / 4096, count(&c, "rss_peak_bytes") / 4096], [96, 48, 64]);
+    assert_eq!(
+        [count(&c, "pgfault"), count(&c, "rss_end_bytes") / 4096, count(&c, "rss_peak_bytes") / 4096],
+        [96, 48, 64]
+    );
 }
 
 #[test]

@@ -38,7 +38,11 @@ fn threads_that_open_and_close_each_others_memory_never_meet_it_closed_and_never
         for cpus in ["1", "2", "3", "4"] {
             let file = s.file(&format!("crossing-{threads}-{cpus}.vt"));
             let c = counters(&file, &["--machine", "tiny", "--set", "thp=never", "--cpus", cpus, "--oracle=walk"]);
-            assert_eq!([count(&c[0], "accesses_refused"), count(&c[0], "calls_refused")], [0, 0], "{threads} on {cpus}");
+            assert_eq!(
+                [count(&c[0], "accesses_refused"), count(&c[0], "calls_refused")],
+                [0, 0],
+                "{threads} on {cpus}"
+            );
             let touched: i64 = (0..12).map(|r| 16 + r % 8).sum::<i64>() * i64::from(threads);
             assert_eq!(count(&c[0], "pgfault"), touched, "{threads} on {cpus}: each round touches its pages anew");
         }
@@ -113,4 +117,42 @@ fn the_order_of_switches_does_not_matter_to_threads_that_share_nothing() {
     };
     assert_eq!(faults(1), [256, 256, 256 * 4096]);
     assert_eq!(faults(128), [256, 256, 256 * 4096]);
+}
+
+#[test]
+fn a_thread_with_millions_of_events_in_front_of_anothers_few_stops_nobody() {
+    // More than the reader keeps: thread 1 has to be replayed before thread 0's next event can even be read.
+    let mut s = Script::new();
+    let (shared, own) = (s.anon(16), s.anon(16));
+    s.push(Event::ThreadStart { thread: 1 });
+    s.switch(1);
+    for i in 0..2_200_000u64 {
+        s.load(own, i * 64 % (16 * 4096));
+    }
+    s.switch(0).touch(shared, 0..16).call(Change::Unmap { mapping: own, offset: 0, len: 16 * 4096 });
+    s.switch(1).touch(shared, 0..16);
+    let file = s.file("ahead.vt");
+    for cpus in ["1", "2"] {
+        let c = counters(&file, &["--machine", "tiny", "--set", "thp=never", "--cpus", cpus]);
+        assert_eq!([count(&c[0], "accesses"), count(&c[0], "accesses_refused")], [2_200_032, 0], "{cpus} CPUs");
+        assert_eq!(count(&c[0], "pgfault"), 32, "each page once: 16 read, 16 written by thread 0 first");
+    }
+}
+
+#[test]
+fn a_page_is_faulted_by_the_thread_that_touches_it_first_in_the_recording() {
+    let mut s = Script::new();
+    let m = s.anon(400);
+    s.push(Event::ThreadStart { thread: 1 });
+    // Thread 0 has work of its own to do before it fills the pages; thread 1 would be there long before.
+    let own = s.anon(64);
+    for _ in 0..20 {
+        s.touch(own, 0..64);
+    }
+    s.touch(m, 0..400).switch(1);
+    for p in 0..400 {
+        s.load(m, p * 4096);
+    }
+    let c = counters(&s.file("first.vt"), &["--machine", "tiny", "--set", "thp=never", "--cpus", "2"]);
+    assert_eq!([count(&c[0], "pgfault"), count(&c[0], "zero_page_fault"), count(&c[0], "cow_copy")], [464, 0, 0]);
 }

@@ -49,12 +49,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     hot
                 }
                 1..=6 => GIB / 2 + n * 2 % (GIB / 4),
-                _ => hot & !63 | n * 8 & 63,
+                _ => hot & !63 | (n * 8) & 63,
             };
             (offset, kind)
         }
     });
-    bench.phase("random", 12_000_000, 9, |n, rng| (rng.below(GIB) & !7, if n % 4 == 3 { Kind::Store } else { Kind::Load }));
+    bench.phase("random", 12_000_000, 9, |n, rng| {
+        (rng.below(GIB) & !7, if n % 4 == 3 { Kind::Store } else { Kind::Load })
+    });
     let audit = sim.audit(None).map_or_else(|stop| stop.to_string(), |()| "sound".into());
     println!("checked {} hits; audit: {audit}", sim.checked());
     sim.solo(0, |_| vm.exit(space))?;

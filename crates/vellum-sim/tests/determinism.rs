@@ -41,7 +41,8 @@ fn run<F: Format>(machine: &str, options: Options, thp: Thp) -> String {
                     p.access(va, 8, kind, rng.one_in(5)).expect("mapped");
                     cpu.retire(rng.below(20));
                     if n % 300 == 299 {
-                        vm.advise(space, Va(at + (rng.below(bytes) & !0x1f_ffff)), 64 << 12, Advice::DontNeed).expect("mapped");
+                        vm.advise(space, Va(at + (rng.below(bytes) & !0x1f_ffff)), 64 << 12, Advice::DontNeed)
+                            .expect("mapped");
                     }
                 }
                 finished.set(finished.get() + 1);

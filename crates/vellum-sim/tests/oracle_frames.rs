@@ -50,79 +50,109 @@ fn frames_a_life_in_order_is_legal() {
 
 #[test]
 fn frames_freed_twice_stops() {
-    stops(Rule::FrameState, &script!(k, _cpu, {
-        let pfn = k.data();
-        k.becomes(pfn, Use::Free);
-        k.becomes(pfn, Use::Free);
-    }));
+    stops(
+        Rule::FrameState,
+        &script!(k, _cpu, {
+            let pfn = k.data();
+            k.becomes(pfn, Use::Free);
+            k.becomes(pfn, Use::Free);
+        }),
+    );
 }
 
 #[test]
 fn frames_given_twice_stops() {
-    stops(Rule::FrameState, &script!(k, _cpu, {
-        let pfn = k.data();
-        k.becomes(pfn, Use::Data);
-    }));
+    stops(
+        Rule::FrameState,
+        &script!(k, _cpu, {
+            let pfn = k.data();
+            k.becomes(pfn, Use::Data);
+        }),
+    );
 }
 
 #[test]
 fn frames_a_pending_frame_cannot_be_given() {
-    stops(Rule::FrameState, &script!(k, _cpu, {
-        let pfn = k.data();
-        k.becomes(pfn, Use::Pending);
-        k.becomes(pfn, Use::Data);
-    }));
+    stops(
+        Rule::FrameState,
+        &script!(k, _cpu, {
+            let pfn = k.data();
+            k.becomes(pfn, Use::Pending);
+            k.becomes(pfn, Use::Data);
+        }),
+    );
 }
 
 #[test]
 fn frames_freed_while_mapped_stops() {
-    stops(Rule::FrameState, &script!(k, _cpu, {
-        let pfn = k.map(A, RW);
-        k.becomes(pfn, Use::Free);
-    }));
+    stops(
+        Rule::FrameState,
+        &script!(k, _cpu, {
+            let pfn = k.map(A, RW);
+            k.becomes(pfn, Use::Free);
+        }),
+    );
 }
 
 #[test]
 fn frames_mapped_while_free_stops() {
-    stops(Rule::FrameState, &script!(k, _cpu, {
-        k.set(A, Entry::Leaf(Pfn(3000), RW));
-    }));
+    stops(
+        Rule::FrameState,
+        &script!(k, _cpu, {
+            k.set(A, Entry::Leaf(Pfn(3000), RW));
+        }),
+    );
 }
 
 #[test]
 fn frames_past_the_end_of_memory_stop() {
-    stops(Rule::FrameState, &script!(k, _cpu, {
-        k.sim.hook(Event::Frame { first: Pfn(1 << 40), order: Order::BASE, to: Use::Data });
-    }));
-    stops(Rule::Contract, &script!(k, _cpu, {
-        k.sim.clear(Pfn(1 << 40), 1);
-    }));
+    stops(
+        Rule::FrameState,
+        &script!(k, _cpu, {
+            k.sim.hook(Event::Frame { first: Pfn(1 << 40), order: Order::BASE, to: Use::Data });
+        }),
+    );
+    stops(
+        Rule::Contract,
+        &script!(k, _cpu, {
+            k.sim.clear(Pfn(1 << 40), 1);
+        }),
+    );
 }
 
 #[test]
 fn contents_a_frame_mapped_before_it_is_cleared_stops() {
-    stops(Rule::Dirty, &script!(k, _cpu, {
-        let pfn = k.frame(Use::Data);
-        k.set(A, Entry::Leaf(pfn, RO));
-    }));
+    stops(
+        Rule::Dirty,
+        &script!(k, _cpu, {
+            let pfn = k.frame(Use::Data);
+            k.set(A, Entry::Leaf(pfn, RO));
+        }),
+    );
 }
 
 #[test]
 fn contents_one_dirty_frame_in_a_huge_page_stops() {
-    stops(Rule::Dirty, &script!(k, _cpu, {
-        let huge = k.block(Order::HUGE, Use::Data);
-        k.sim.clear(huge, 511);
-        k.set_at(A, 2, Entry::Leaf(huge, RW));
-    }));
+    stops(
+        Rule::Dirty,
+        &script!(k, _cpu, {
+            let huge = k.block(Order::HUGE, Use::Data);
+            k.sim.clear(huge, 511);
+            k.set_at(A, 2, Entry::Leaf(huge, RW));
+        }),
+    );
 }
 
 #[test]
 fn contents_a_copy_of_foreign_bytes_stops_and_a_copy_of_own_bytes_does_not() {
-    stops(Rule::Dirty, &script!(k, _cpu, {
-        let (from, to) = (k.frame(Use::Data), k.frame(Use::Data));
-        k.sim.copy(to, from, 1);
-        k.set(A, Entry::Leaf(to, RO));
-    }));
+    stops(
+        Rule::Dirty,
+        &script!(k, _cpu, {
+            let (from, to) = (k.frame(Use::Data), k.frame(Use::Data));
+            k.sim.copy(to, from, 1);
+            k.set(A, Entry::Leaf(to, RO));
+        }),
+    );
     passes(&script!(k, _cpu, {
         let (from, to) = (k.data(), k.frame(Use::Data));
         k.sim.copy(to, from, 1);
@@ -176,28 +206,37 @@ fn zeros_are_mapped_read_only_by_many() {
 
 #[test]
 fn zeros_mapped_writable_stop() {
-    stops(Rule::Zero, &script!(k, _cpu, {
-        let zero = k.frame(Use::Zero);
-        k.sim.clear(zero, 1);
-        k.set(A, Entry::Leaf(zero, RW));
-    }));
+    stops(
+        Rule::Zero,
+        &script!(k, _cpu, {
+            let zero = k.frame(Use::Zero);
+            k.sim.clear(zero, 1);
+            k.set(A, Entry::Leaf(zero, RW));
+        }),
+    );
 }
 
 #[test]
 fn zeros_that_were_never_cleared_stop() {
-    stops(Rule::Zero, &script!(k, _cpu, {
-        let zero = k.frame(Use::Zero);
-        k.set(A, Entry::Leaf(zero, RO));
-    }));
+    stops(
+        Rule::Zero,
+        &script!(k, _cpu, {
+            let zero = k.frame(Use::Zero);
+            k.set(A, Entry::Leaf(zero, RO));
+        }),
+    );
 }
 
 #[test]
 fn zeros_written_by_the_kernel_stop() {
-    stops(Rule::Zero, &script!(k, _cpu, {
-        let zero = k.frame(Use::Zero);
-        k.sim.clear(zero, 1);
-        k.sim.write(zero, 0, &[0]);
-    }));
+    stops(
+        Rule::Zero,
+        &script!(k, _cpu, {
+            let zero = k.frame(Use::Zero);
+            k.sim.clear(zero, 1);
+            k.sim.write(zero, 0, &[0]);
+        }),
+    );
 }
 
 #[test]
@@ -207,15 +246,21 @@ fn sharing_two_read_only_mappings_are_legal_and_a_writable_one_among_them_is_not
         k.set(B, Entry::Leaf(pfn, RO));
         assert!(load(cpu, A) && load(cpu, B));
     }));
-    stops(Rule::Shared, &script!(k, _cpu, {
-        let pfn = k.map(A, RW);
-        k.set(B, Entry::Leaf(pfn, RO));
-    }));
-    stops(Rule::Shared, &script!(k, _cpu, {
-        let pfn = k.map(A, RO);
-        k.set(B, Entry::Leaf(pfn, RO));
-        k.set(A, Entry::Leaf(pfn, RW));
-    }));
+    stops(
+        Rule::Shared,
+        &script!(k, _cpu, {
+            let pfn = k.map(A, RW);
+            k.set(B, Entry::Leaf(pfn, RO));
+        }),
+    );
+    stops(
+        Rule::Shared,
+        &script!(k, _cpu, {
+            let pfn = k.map(A, RO);
+            k.set(B, Entry::Leaf(pfn, RO));
+            k.set(A, Entry::Leaf(pfn, RW));
+        }),
+    );
 }
 
 /// A life in which every planted bug gets its chance: map, share, unshare, migrate, unmap, reuse.
@@ -309,7 +354,15 @@ fn reports_name_the_law_the_place_and_the_seed() {
         k.becomes(pfn, Use::Free);
     });
     let text = play(Habits::X86, options(Check::Walk), &s).expect_err("illegal").to_string();
-    for part in ["STOPPED by the oracle", "a frame is not in the state", "while 1 entries map it", "cpu 0", "seed 1", "last events", "become Free"] {
+    for part in [
+        "STOPPED by the oracle",
+        "a frame is not in the state",
+        "while 1 entries map it",
+        "cpu 0",
+        "seed 1",
+        "last events",
+        "become Free",
+    ] {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
     }
 }

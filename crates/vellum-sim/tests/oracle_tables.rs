@@ -42,86 +42,113 @@ fn migrate<F: vellum_sim::format::Format>(k: &Kernel<'_, F>, old: Pfn) -> Pfn {
 
 #[test]
 fn oracle_4_the_flush_of_a_read_only_clean_page_may_be_deferred_while_its_copy_reads_the_same() {
-    passes(&ALL, &script!(k, cpu, {
-        let old = k.map(A, RO);
-        cpu.script(1, |c| assert!(load(c, A)));
-        k.verb(Verb::Advise, || migrate(k, old));
-        cpu.script(1, |c| assert!(load(c, A), "the old frame is still whole"));
-        k.flush(&[0, 1], Scope::Space(k.context));
-        k.becomes(old, Use::Free);
-        cpu.script(1, |c| assert!(load(c, A)));
-    }));
+    passes(
+        &ALL,
+        &script!(k, cpu, {
+            let old = k.map(A, RO);
+            cpu.script(1, |c| assert!(load(c, A)));
+            k.verb(Verb::Advise, || migrate(k, old));
+            cpu.script(1, |c| assert!(load(c, A), "the old frame is still whole"));
+            k.flush(&[0, 1], Scope::Space(k.context));
+            k.becomes(old, Use::Free);
+            cpu.script(1, |c| assert!(load(c, A)));
+        }),
+    );
 }
 
 #[test]
 fn oracle_4_a_writable_page_may_not_be_deferred() {
-    stops(&INTEL, Rule::OpenObligation, &script!(k, cpu, {
-        let old = k.map(A, RW);
-        cpu.script(1, |c| assert!(load(c, A)));
-        k.verb(Verb::Advise, || migrate(k, old));
-    }));
+    stops(
+        &INTEL,
+        Rule::OpenObligation,
+        &script!(k, cpu, {
+            let old = k.map(A, RW);
+            cpu.script(1, |c| assert!(load(c, A)));
+            k.verb(Verb::Advise, || migrate(k, old));
+        }),
+    );
 }
 
 #[test]
 fn oracle_4_a_deferral_that_does_not_keep_the_frame_pending_stops_at_the_return() {
-    stops(&ALL, Rule::OpenObligation, &script!(k, cpu, {
-        let old = k.map(A, RO);
-        cpu.script(1, |c| assert!(load(c, A)));
-        k.verb(Verb::Advise, || {
-            let new = k.frame(Use::Data);
-            k.sim.copy(new, old, 1);
-            k.set(A, Entry::Leaf(new, RO));
-        });
-    }));
+    stops(
+        &ALL,
+        Rule::OpenObligation,
+        &script!(k, cpu, {
+            let old = k.map(A, RO);
+            cpu.script(1, |c| assert!(load(c, A)));
+            k.verb(Verb::Advise, || {
+                let new = k.frame(Use::Data);
+                k.sim.copy(new, old, 1);
+                k.set(A, Entry::Leaf(new, RO));
+            });
+        }),
+    );
 }
 
 #[test]
 fn oracle_4_freeing_the_old_frame_before_the_deferred_flush_stops() {
-    stops(&ALL, Rule::OpenObligation, &script!(k, cpu, {
-        let old = k.map(A, RO);
-        cpu.script(1, |c| assert!(load(c, A)));
-        k.verb(Verb::Advise, || migrate(k, old));
-        k.becomes(old, Use::Free);
-    }));
+    stops(
+        &ALL,
+        Rule::OpenObligation,
+        &script!(k, cpu, {
+            let old = k.map(A, RO);
+            cpu.script(1, |c| assert!(load(c, A)));
+            k.verb(Verb::Advise, || migrate(k, old));
+            k.becomes(old, Use::Free);
+        }),
+    );
 }
 
 #[test]
 fn oracle_4_a_write_to_the_new_frame_ends_the_deferral() {
-    stops(&ALL, Rule::Deferral, &script!(k, cpu, {
-        let old = k.map(A, RO);
-        cpu.script(1, |c| assert!(load(c, A)));
-        let new = k.verb(Verb::Advise, || migrate(k, old));
-        k.sim.write(new, 0, &[1]);
-        cpu.script(1, |c| load(c, A));
-    }));
+    stops(
+        &ALL,
+        Rule::Deferral,
+        &script!(k, cpu, {
+            let old = k.map(A, RO);
+            cpu.script(1, |c| assert!(load(c, A)));
+            let new = k.verb(Verb::Advise, || migrate(k, old));
+            k.sim.write(new, 0, &[1]);
+            cpu.script(1, |c| load(c, A));
+        }),
+    );
 }
 
 #[test]
 fn oracle_4_a_hit_where_nothing_readable_is_mapped_is_a_lie() {
-    stops(&ALL, Rule::Deferral, &script!(k, cpu, {
-        let old = k.map(A, RO);
-        cpu.script(1, |c| assert!(load(c, A)));
-        k.verb(Verb::Unmap, || {
-            k.set(A, Entry::Empty);
-            k.becomes(old, Use::Pending);
-        });
-        cpu.script(1, |c| load(c, A));
-    }));
+    stops(
+        &ALL,
+        Rule::Deferral,
+        &script!(k, cpu, {
+            let old = k.map(A, RO);
+            cpu.script(1, |c| assert!(load(c, A)));
+            k.verb(Verb::Unmap, || {
+                k.set(A, Entry::Empty);
+                k.becomes(old, Use::Pending);
+            });
+            cpu.script(1, |c| load(c, A));
+        }),
+    );
 }
 
 #[test]
 fn oracle_4_a_copy_with_other_bytes_is_no_excuse() {
-    stops(&INTEL, Rule::Deferral, &script!(k, cpu, {
-        let old = k.map(A, RO);
-        cpu.script(1, |c| assert!(load(c, A)));
-        k.verb(Verb::Advise, || {
-            let new = k.data();
-            k.sim.write(new, 64, &[7]);
-            k.set(A, Entry::Leaf(new, RO));
-            k.becomes(old, Use::Pending);
-        });
-        cpu.script(1, |c| load(c, A));
-    }));
+    stops(
+        &INTEL,
+        Rule::Deferral,
+        &script!(k, cpu, {
+            let old = k.map(A, RO);
+            cpu.script(1, |c| assert!(load(c, A)));
+            k.verb(Verb::Advise, || {
+                let new = k.data();
+                k.sim.write(new, 64, &[7]);
+                k.set(A, Entry::Leaf(new, RO));
+                k.becomes(old, Use::Pending);
+            });
+            cpu.script(1, |c| load(c, A));
+        }),
+    );
 }
 
 /// A huge page at `A` and the table of 512 pages that maps the same frames.
@@ -138,64 +165,84 @@ fn huge_and_table<F: vellum_sim::format::Format>(k: &Kernel<'_, F>) -> (Pfn, Pfn
 
 #[test]
 fn oracle_5_the_old_size_may_be_used_on_x86_until_the_flush() {
-    passes(&INTEL, &script!(k, cpu, {
-        let (_, table) = huge_and_table(k);
-        cpu.script(1, |c| assert!(store(c, A + 0x5000)));
-        k.verb(Verb::Protect, || {
-            k.set_at(A, 2, Entry::Table(table));
+    passes(
+        &INTEL,
+        &script!(k, cpu, {
+            let (_, table) = huge_and_table(k);
             cpu.script(1, |c| assert!(store(c, A + 0x5000)));
-            k.flush(&[0, 1], Scope::Range(k.context, VaRange::new(Va(A), 2 << 20, Va(1 << 47)).expect("a range"), Level(1)));
-        });
-        cpu.script(1, |c| assert!(store(c, A + 0x5000)));
-    }));
+            k.verb(Verb::Protect, || {
+                k.set_at(A, 2, Entry::Table(table));
+                cpu.script(1, |c| assert!(store(c, A + 0x5000)));
+                k.flush(
+                    &[0, 1],
+                    Scope::Range(k.context, VaRange::new(Va(A), 2 << 20, Va(1 << 47)).expect("a range"), Level(1)),
+                );
+            });
+            cpu.script(1, |c| assert!(store(c, A + 0x5000)));
+        }),
+    );
 }
 
 #[test]
 fn oracle_5_the_old_size_after_the_flush_stops() {
-    stops(&INTEL, Rule::Stale, &script!(k, cpu, {
-        let (_, table) = huge_and_table(k);
-        cpu.script(1, |c| assert!(store(c, A)));
-        k.sim.plant(Some(Bug::DeafTlb));
-        k.set_at(A, 2, Entry::Table(table));
-        k.flush(&[0, 1], Scope::Space(k.context));
-        cpu.script(1, |c| store(c, A));
-    }));
+    stops(
+        &INTEL,
+        Rule::Stale,
+        &script!(k, cpu, {
+            let (_, table) = huge_and_table(k);
+            cpu.script(1, |c| assert!(store(c, A)));
+            k.sim.plant(Some(Bug::DeafTlb));
+            k.set_at(A, 2, Entry::Table(table));
+            k.flush(&[0, 1], Scope::Space(k.context));
+            cpu.script(1, |c| store(c, A));
+        }),
+    );
 }
 
 #[test]
 fn oracle_5_a_live_size_change_stops_on_aarch64() {
-    stops(&[Habits::Arm], Rule::Size, &script!(k, cpu, {
-        let (_, table) = huge_and_table(k);
-        assert!(store(cpu, A));
-        k.set_at(A, 2, Entry::Table(table));
-    }));
+    stops(
+        &[Habits::Arm],
+        Rule::Size,
+        &script!(k, cpu, {
+            let (_, table) = huge_and_table(k);
+            assert!(store(cpu, A));
+            k.set_at(A, 2, Entry::Table(table));
+        }),
+    );
 }
 
 #[test]
 fn oracle_5_a_size_change_with_break_before_make_is_legal_everywhere() {
-    passes(&ALL, &script!(k, cpu, {
-        let (huge, table) = huge_and_table(k);
-        cpu.script(1, |c| assert!(store(c, A)));
-        k.verb(Verb::Protect, || {
-            k.set_at(A, 2, Entry::Moving(huge));
-            k.flush(&[0, 1], k.page(A));
-            k.set_at(A, 2, Entry::Table(table));
-        });
-        cpu.script(1, |c| assert!(store(c, A) && store(c, A + 4096)));
-    }));
+    passes(
+        &ALL,
+        &script!(k, cpu, {
+            let (huge, table) = huge_and_table(k);
+            cpu.script(1, |c| assert!(store(c, A)));
+            k.verb(Verb::Protect, || {
+                k.set_at(A, 2, Entry::Moving(huge));
+                k.flush(&[0, 1], k.page(A));
+                k.set_at(A, 2, Entry::Table(table));
+            });
+            cpu.script(1, |c| assert!(store(c, A) && store(c, A + 4096)));
+        }),
+    );
 }
 
 #[test]
 fn oracle_5_one_flush_of_any_address_in_a_huge_page_covers_all_of_it() {
-    passes(&ALL, &script!(k, cpu, {
-        let (huge, _) = huge_and_table(k);
-        cpu.script(1, |c| assert!(store(c, A) && store(c, A + 0x7000)));
-        k.verb(Verb::Unmap, || {
-            k.set_at(A, 2, Entry::Moving(huge));
-            k.flush(&[0, 1], k.page(A + 0x3000));
-        });
-        cpu.script(1, |c| assert!(!load(c, A) && !load(c, A + 0x7000)));
-    }));
+    passes(
+        &ALL,
+        &script!(k, cpu, {
+            let (huge, _) = huge_and_table(k);
+            cpu.script(1, |c| assert!(store(c, A) && store(c, A + 0x7000)));
+            k.verb(Verb::Unmap, || {
+                k.set_at(A, 2, Entry::Moving(huge));
+                k.flush(&[0, 1], k.page(A + 0x3000));
+            });
+            cpu.script(1, |c| assert!(!load(c, A) && !load(c, A + 0x7000)));
+        }),
+    );
 }
 
 #[test]
@@ -209,78 +256,93 @@ fn oracle_5_two_overlapping_sizes_in_one_tlb_stop() {
             load(cpu, A + n % 512 * 4096);
         }
     });
-    let found = (0..20).filter(|&seed| broken(play(Habits::X86, hunting(seed), &both_sizes)) == Some(Rule::Size)).count();
+    let found =
+        (0..20).filter(|&seed| broken(play(Habits::X86, hunting(seed), &both_sizes)) == Some(Rule::Size)).count();
     assert!(found > 0, "no seed of 20 made one TLB hold both sizes");
 }
 
 #[test]
 fn oracle_6_an_inactive_context_may_be_stale_until_it_is_used() {
-    passes(&CONTEXTS, &script!(k, cpu, {
-        k.map(A, RW);
-        cpu.script(1, |c| {
-            assert!(load(c, A));
-            k.sim.load_root(None);
-        });
-        k.verb(Verb::Unmap, || {
-            k.set(A, Entry::Empty);
-            k.flush_here(A);
-        });
-        cpu.script(1, |c| {
-            k.sim.load_root(Some(Root { table: k.root, context: k.context, flush: true }));
-            assert!(!load(c, A));
-        });
-    }));
+    passes(
+        &CONTEXTS,
+        &script!(k, cpu, {
+            k.map(A, RW);
+            cpu.script(1, |c| {
+                assert!(load(c, A));
+                k.sim.load_root(None);
+            });
+            k.verb(Verb::Unmap, || {
+                k.set(A, Entry::Empty);
+                k.flush_here(A);
+            });
+            cpu.script(1, |c| {
+                k.sim.load_root(Some(Root { table: k.root, context: k.context, flush: true }));
+                assert!(!load(c, A));
+            });
+        }),
+    );
 }
 
 #[test]
 fn oracle_6_using_an_inactive_context_that_missed_a_flush_stops() {
-    stops(&[Habits::Pcid], Rule::Stale, &script!(k, cpu, {
-        k.map(A, RW);
-        cpu.script(1, |c| {
-            assert!(load(c, A));
-            k.sim.load_root(None);
-        });
-        k.verb(Verb::Unmap, || {
-            k.set(A, Entry::Empty);
-            k.flush_here(A);
-        });
-        cpu.script(1, |c| {
-            k.load();
-            load(c, A);
-        });
-    }));
+    stops(
+        &[Habits::Pcid],
+        Rule::Stale,
+        &script!(k, cpu, {
+            k.map(A, RW);
+            cpu.script(1, |c| {
+                assert!(load(c, A));
+                k.sim.load_root(None);
+            });
+            k.verb(Verb::Unmap, || {
+                k.set(A, Entry::Empty);
+                k.flush_here(A);
+            });
+            cpu.script(1, |c| {
+                k.load();
+                load(c, A);
+            });
+        }),
+    );
 }
 
 #[test]
 fn oracle_6_a_context_number_that_still_belongs_to_another_tree_stops_when_used() {
-    stops(&CONTEXTS, Rule::Stale, &script!(k, cpu, {
-        k.map(A, RW);
-        assert!(load(cpu, A));
-        let next = std::cell::Cell::new(4000);
-        let other = Kernel::new(k.sim, &next, 1);
-        other.map(A + 4096, RW);
-        other.load();
-        load(cpu, A);
-    }));
+    stops(
+        &CONTEXTS,
+        Rule::Stale,
+        &script!(k, cpu, {
+            k.map(A, RW);
+            assert!(load(cpu, A));
+            let next = std::cell::Cell::new(4000);
+            let other = Kernel::new(k.sim, &next, 1);
+            other.map(A + 4096, RW);
+            other.load();
+            load(cpu, A);
+        }),
+    );
 }
 
 #[test]
 fn oracle_6_without_contexts_a_root_load_flushes() {
-    passes(&[Habits::X86], &script!(k, cpu, {
-        k.map(A, RW);
-        cpu.script(1, |c| {
-            assert!(load(c, A));
-            k.sim.load_root(None);
-        });
-        k.verb(Verb::Unmap, || {
-            k.set(A, Entry::Empty);
-            k.flush_here(A);
-        });
-        cpu.script(1, |c| {
-            k.load();
-            assert!(!load(c, A));
-        });
-    }));
+    passes(
+        &[Habits::X86],
+        &script!(k, cpu, {
+            k.map(A, RW);
+            cpu.script(1, |c| {
+                assert!(load(c, A));
+                k.sim.load_root(None);
+            });
+            k.verb(Verb::Unmap, || {
+                k.set(A, Entry::Empty);
+                k.flush_here(A);
+            });
+            cpu.script(1, |c| {
+                k.load();
+                assert!(!load(c, A));
+            });
+        }),
+    );
 }
 
 /// Cuts the level-1 table of `A` off.
@@ -293,80 +355,106 @@ fn cut<F: vellum_sim::format::Format>(k: &Kernel<'_, F>) -> Pfn {
 
 #[test]
 fn oracle_6_a_table_may_be_freed_after_a_flush_that_touches_its_span() {
-    passes(&ALL, &script!(k, cpu, {
-        k.map(A, RW);
-        cpu.script(1, |c| assert!(load(c, A)));
-        k.verb(Verb::Unmap, || {
-            let table = cut(k);
-            k.flush(&[0, 1], k.page(A));
-            k.becomes(table, Use::Free);
-        });
-        cpu.script(1, |c| assert!(!load(c, A)));
-    }));
+    passes(
+        &ALL,
+        &script!(k, cpu, {
+            k.map(A, RW);
+            cpu.script(1, |c| assert!(load(c, A)));
+            k.verb(Verb::Unmap, || {
+                let table = cut(k);
+                k.flush(&[0, 1], k.page(A));
+                k.becomes(table, Use::Free);
+            });
+            cpu.script(1, |c| assert!(!load(c, A)));
+        }),
+    );
 }
 
 #[test]
 fn oracle_6_freeing_a_table_that_a_walk_cache_reaches_stops() {
-    stops(&ALL, Rule::FreedTable, &script!(k, cpu, {
-        k.map(A, RW);
-        cpu.script(1, |c| assert!(load(c, A)));
-        k.verb(Verb::Unmap, || {
-            let table = cut(k);
-            k.flush_here(A);
-            k.becomes(table, Use::Free);
-        });
-    }));
+    stops(
+        &ALL,
+        Rule::FreedTable,
+        &script!(k, cpu, {
+            k.map(A, RW);
+            cpu.script(1, |c| assert!(load(c, A)));
+            k.verb(Verb::Unmap, || {
+                let table = cut(k);
+                k.flush_here(A);
+                k.becomes(table, Use::Free);
+            });
+        }),
+    );
 }
 
 #[test]
 fn oracle_6_an_inactive_context_keeps_a_cut_table_from_being_freed() {
-    stops(&[Habits::Pcid], Rule::FreedTable, &script!(k, cpu, {
-        k.map(A, RW);
-        cpu.script(1, |_| k.sim.load_root(None));
-        k.verb(Verb::Unmap, || {
-            let table = cut(k);
-            k.flush_here(A);
-            k.becomes(table, Use::Free);
-        });
-    }));
-    passes(&CONTEXTS, &script!(k, cpu, {
-        k.map(A, RW);
-        cpu.script(1, |_| k.sim.load_root(None));
-        k.verb(Verb::Unmap, || {
-            let table = cut(k);
-            k.flush(&[0, 1], Scope::Space(k.context));
-            k.becomes(table, Use::Free);
-        });
-    }));
+    stops(
+        &[Habits::Pcid],
+        Rule::FreedTable,
+        &script!(k, cpu, {
+            k.map(A, RW);
+            cpu.script(1, |_| k.sim.load_root(None));
+            k.verb(Verb::Unmap, || {
+                let table = cut(k);
+                k.flush_here(A);
+                k.becomes(table, Use::Free);
+            });
+        }),
+    );
+    passes(
+        &CONTEXTS,
+        &script!(k, cpu, {
+            k.map(A, RW);
+            cpu.script(1, |_| k.sim.load_root(None));
+            k.verb(Verb::Unmap, || {
+                let table = cut(k);
+                k.flush(&[0, 1], Scope::Space(k.context));
+                k.becomes(table, Use::Free);
+            });
+        }),
+    );
 }
 
 #[test]
 fn oracle_6_freeing_a_loaded_root_stops() {
-    stops(&ALL, Rule::FreedTable, &script!(k, _cpu, {
-        k.becomes(k.root, Use::Free);
-    }));
+    stops(
+        &ALL,
+        Rule::FreedTable,
+        &script!(k, _cpu, {
+            k.becomes(k.root, Use::Free);
+        }),
+    );
 }
 
 #[test]
 fn oracle_6_freeing_a_linked_table_stops() {
-    stops(&ALL, Rule::FreedTable, &script!(k, _cpu, {
-        let table = k.node(A, 1);
-        k.becomes(table, Use::Free);
-    }));
+    stops(
+        &ALL,
+        Rule::FreedTable,
+        &script!(k, _cpu, {
+            let table = k.node(A, 1);
+            k.becomes(table, Use::Free);
+        }),
+    );
 }
 
 #[test]
 fn oracle_6_a_cut_with_live_leaves_needs_their_flush_too() {
-    stops(&INTEL, Rule::OpenObligation, &script!(k, cpu, {
-        k.map(A, RW);
-        k.map(A + 4096, RW);
-        cpu.script(1, |c| assert!(load(c, A + 4096)));
-        k.verb(Verb::Unmap, || {
-            let table = k.node(A, 1);
-            k.set_at(A, 2, Entry::Detached(table));
-            k.flush(&[0, 1], k.page(A));
-        });
-    }));
+    stops(
+        &INTEL,
+        Rule::OpenObligation,
+        &script!(k, cpu, {
+            k.map(A, RW);
+            k.map(A + 4096, RW);
+            cpu.script(1, |c| assert!(load(c, A + 4096)));
+            k.verb(Verb::Unmap, || {
+                let table = k.node(A, 1);
+                k.set_at(A, 2, Entry::Detached(table));
+                k.flush(&[0, 1], k.page(A));
+            });
+        }),
+    );
 }
 
 #[test]
@@ -387,36 +475,47 @@ fn break_before_make_a_live_change_of_address_stops_on_aarch64_and_not_on_x86() 
 
 #[test]
 fn break_before_make_read_only_to_an_equal_read_only_frame_is_legal_on_aarch64() {
-    passes(&[Habits::Arm], &script!(k, cpu, {
-        let old = k.map(A, RO);
-        assert!(load(cpu, A));
-        k.verb(Verb::Advise, || {
-            let new = k.frame(Use::Data);
-            k.sim.copy(new, old, 1);
-            k.set(A, Entry::Leaf(new, RO));
-            k.flush(&[0, 1], k.page(A));
-        });
-        assert!(load(cpu, A));
-    }));
+    passes(
+        &[Habits::Arm],
+        &script!(k, cpu, {
+            let old = k.map(A, RO);
+            assert!(load(cpu, A));
+            k.verb(Verb::Advise, || {
+                let new = k.frame(Use::Data);
+                k.sim.copy(new, old, 1);
+                k.set(A, Entry::Leaf(new, RO));
+                k.flush(&[0, 1], k.page(A));
+            });
+            assert!(load(cpu, A));
+        }),
+    );
 }
 
 #[test]
 fn break_before_make_making_before_the_flush_stops_on_aarch64() {
-    stops(&[Habits::Arm], Rule::BreakBeforeMake, &script!(k, cpu, {
-        let old = k.map(A, RW);
-        assert!(store(cpu, A));
-        k.verb(Verb::Fault, || {
-            k.set(A, Entry::Moving(old));
-            let new = k.data();
-            k.set(A, Entry::Leaf(new, RW));
-        });
-    }));
+    stops(
+        &[Habits::Arm],
+        Rule::BreakBeforeMake,
+        &script!(k, cpu, {
+            let old = k.map(A, RW);
+            assert!(store(cpu, A));
+            k.verb(Verb::Fault, || {
+                k.set(A, Entry::Moving(old));
+                let new = k.data();
+                k.set(A, Entry::Leaf(new, RW));
+            });
+        }),
+    );
 }
 
 #[test]
 fn a_reserved_bit_in_an_entry_stops() {
-    stops(&INTEL, Rule::Malformed, &script!(k, _cpu, {
-        let table = k.node(A, 2);
-        k.sim.entry_store(table, 7, 0x20_1000 | 1 << 13 | 0x87);
-    }));
+    stops(
+        &INTEL,
+        Rule::Malformed,
+        &script!(k, _cpu, {
+            let table = k.node(A, 2);
+            k.sim.entry_store(table, 7, 0x20_1000 | 1 << 13 | 0x87);
+        }),
+    );
 }

@@ -69,7 +69,8 @@ impl<F: Format> Player<'_, '_, F> {
             Ok(seen) => {
                 let expect = self.lines.get(&va).copied().unwrap_or(1);
                 if seen != expect {
-                    self.cpu.stop(format!("{which}: a load at {va:#x} sees version {seen}, its only writer left {expect}"));
+                    self.cpu
+                        .stop(format!("{which}: a load at {va:#x} sees version {seen}, its only writer left {expect}"));
                 }
                 self.checked += 1;
             }
@@ -128,7 +129,10 @@ impl<F: Format> Player<'_, '_, F> {
                 // Somebody else's page: whatever it holds, the oracle must have nothing to say.
                 let va = SHARED + self.rng.below(72) * PAGE + self.rng.below(4) * 64;
                 let _ = self.access(space, va, Kind::Load);
-                let other = OWN + self.rng.below(CPUS as u64) * (16 << 20) + self.rng.below(2) * (4 << 20) + self.rng.below(OWN_PAGES) * PAGE;
+                let other = OWN
+                    + self.rng.below(CPUS as u64) * (16 << 20)
+                    + self.rng.below(2) * (4 << 20)
+                    + self.rng.below(OWN_PAGES) * PAGE;
                 let _ = self.access(space, other, Kind::Load);
             }
             _ => {
@@ -211,15 +215,24 @@ fn hunted(habits: Habits, seed: u64, thp: &str) -> u64 {
 
 #[test]
 fn races_under_x86_rules_leave_no_lie() {
-    assert!(seeds(16).map(|seed| hunted(Habits::X86, seed, "never") + hunted(Habits::X86, seed, "always")).sum::<u64>() > 500);
+    assert!(
+        seeds(16).map(|seed| hunted(Habits::X86, seed, "never") + hunted(Habits::X86, seed, "always")).sum::<u64>()
+            > 500
+    );
 }
 
 #[test]
 fn races_under_x86_rules_with_contexts_leave_no_lie() {
-    assert!(seeds(16).map(|seed| hunted(Habits::Pcid, seed, "never") + hunted(Habits::Pcid, seed, "always")).sum::<u64>() > 500);
+    assert!(
+        seeds(16).map(|seed| hunted(Habits::Pcid, seed, "never") + hunted(Habits::Pcid, seed, "always")).sum::<u64>()
+            > 500
+    );
 }
 
 #[test]
 fn races_under_aarch64_rules_leave_no_lie() {
-    assert!(seeds(16).map(|seed| hunted(Habits::Arm, seed, "never") + hunted(Habits::Arm, seed, "always")).sum::<u64>() > 500);
+    assert!(
+        seeds(16).map(|seed| hunted(Habits::Arm, seed, "never") + hunted(Habits::Arm, seed, "always")).sum::<u64>()
+            > 500
+    );
 }

@@ -46,7 +46,8 @@ struct Game<'r, 'a, F: Format> {
     done: u64,
 }
 
-const RIGHTS: [Rights; 6] = [Rights::READ_WRITE, Rights::READ_WRITE, Rights::READ_WRITE, Rights::READ, Rights::READ_EXEC, Rights::NONE];
+const RIGHTS: [Rights; 6] =
+    [Rights::READ_WRITE, Rights::READ_WRITE, Rights::READ_WRITE, Rights::READ, Rights::READ_EXEC, Rights::NONE];
 
 impl<F: Format> Game<'_, '_, F> {
     fn range(&mut self) -> (u64, u64) {
@@ -69,7 +70,9 @@ impl<F: Format> Game<'_, '_, F> {
         let (first, count) = self.range();
         let n = self.rng.below(self.sides[s].pages.len().max(1) as u64) as usize;
         match self.sides[s].pages.keys().nth(n) {
-            Some(&page) if !self.rng.one_in(4) => (page, count.min(1 + self.rng.below(40)).min(START / PAGE + PAGES - page).max(1)),
+            Some(&page) if !self.rng.one_in(4) => {
+                (page, count.min(1 + self.rng.below(40)).min(START / PAGE + PAGES - page).max(1))
+            }
             _ => (first, count),
         }
     }
@@ -164,7 +167,10 @@ impl<F: Format> Game<'_, '_, F> {
         };
         let whole = self.whole(s, first, count);
         let side = &mut self.sides[s];
-        let allowed = side.pages.range(first..first + count).all(|(_, p)| p.rights.allows(if write { Access::Write } else { Access::Read }));
+        let allowed = side
+            .pages
+            .range(first..first + count)
+            .all(|(_, p)| p.rights.allows(if write { Access::Write } else { Access::Read }));
         match self.vm.advise(&side.space, Va(first * PAGE), count * PAGE, advice) {
             Ok(()) => {
                 assert!(whole || matches!(advice, Advice::Populate { .. }), "advised about a hole");
@@ -237,7 +243,10 @@ impl<F: Format> Game<'_, '_, F> {
             let mut p = Program::new(cpu, |va, _| vm.fault(&side.space, Va(va), access).map(|_| ()));
             p.access(page * PAGE + line * 64, 8, kind, false)
         });
-        let allowed = side.pages.get_mut(&page).filter(|p| if kind == Kind::Store { p.rights.write } else { !p.rights.is_none() });
+        let allowed = side
+            .pages
+            .get_mut(&page)
+            .filter(|p| if kind == Kind::Store { p.rights.write } else { !p.rights.is_none() });
         match (result, allowed) {
             (Ok(seen), Some(page)) if kind == Kind::Store => {
                 page.lines.insert(line, seen.0);
@@ -262,7 +271,8 @@ fn game<F: Format>(habits: Habits, seed: u64, thp: &str) -> Result<u64, Stop> {
     // SAFETY: zero memory of the layout asked for; it outlives the Vm.
     let vm = unsafe { Vm::new(sim, config, meta.start()) }.expect("a Vm");
     let done = vm.machine().solo(0, |cpu| {
-        let mut g = Game { vm: &vm, cpu, rng: Rng::new(seed), sides: Vec::new(), running: [None; 4], refused: 0, done: 0 };
+        let mut g =
+            Game { vm: &vm, cpu, rng: Rng::new(seed), sides: Vec::new(), running: [None; 4], refused: 0, done: 0 };
         for n in 0..300 {
             g.step();
             if n % 64 == 63 {
@@ -292,7 +302,8 @@ fn random_verbs_and_accesses_agree_with_a_naive_model_under_every_set_of_habits(
     for seed in seeds(10) {
         for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
             for thp in ["never", "advise", "always"] {
-                let r = if habits == Habits::Arm { game::<Arm>(habits, seed, thp) } else { game::<X86>(habits, seed, thp) };
+                let r =
+                    if habits == Habits::Arm { game::<Arm>(habits, seed, thp) } else { game::<X86>(habits, seed, thp) };
                 done += r.unwrap_or_else(|stop| panic!("{habits:?} seed {seed} thp={thp}\n{stop}"));
             }
         }

@@ -41,7 +41,10 @@ fn on<W: Work>(habits: Habits, options: Options, switches: &[(&str, &str)], work
     }
 }
 
-fn handler<'v, F: Format>(vm: &'v Vm<SimMachine<F>>, space: &'v Space) -> impl FnMut(u64, Kind) -> Result<(), String> + 'v {
+fn handler<'v, F: Format>(
+    vm: &'v Vm<SimMachine<F>>,
+    space: &'v Space,
+) -> impl FnMut(u64, Kind) -> Result<(), String> + 'v {
     move |va, kind| {
         let access = match kind {
             Kind::Load => Access::Read,
@@ -82,7 +85,8 @@ fn touching_and_unmapping_gives_every_frame_back() {
     for h in ALL {
         for check in [Check::Incremental, Check::Walk] {
             for thp in ["never", "always"] {
-                on(h, options(check), &[("thp", thp)], &TouchAndUnmap).unwrap_or_else(|s| panic!("{h:?} thp={thp}: {s}"));
+                on(h, options(check), &[("thp", thp)], &TouchAndUnmap)
+                    .unwrap_or_else(|s| panic!("{h:?} thp={thp}: {s}"));
             }
         }
     }
@@ -128,7 +132,8 @@ fn a_fork_keeps_the_contents_of_both_sides_apart() {
     for h in ALL {
         for check in [Check::Incremental, Check::Walk] {
             for thp in ["never", "always"] {
-                on(h, options(check), &[("thp", thp)], &ForkAndWrite).unwrap_or_else(|s| panic!("{h:?} thp={thp}: {s}"));
+                on(h, options(check), &[("thp", thp)], &ForkAndWrite)
+                    .unwrap_or_else(|s| panic!("{h:?} thp={thp}: {s}"));
             }
         }
     }
@@ -179,7 +184,8 @@ fn hunting_finds_no_stale_translation_in_races_of_faults_and_verbs() {
     for h in ALL {
         for seed in seeds(12) {
             for thp in ["never", "always"] {
-                on(h, hunting(seed), &[("thp", thp)], &Races).unwrap_or_else(|s| panic!("{h:?} seed {seed} thp={thp}: {s}"));
+                on(h, hunting(seed), &[("thp", thp)], &Races)
+                    .unwrap_or_else(|s| panic!("{h:?} seed {seed} thp={thp}: {s}"));
             }
         }
     }

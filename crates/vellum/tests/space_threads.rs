@@ -107,7 +107,7 @@ fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) 
         let mut children: Vec<Space> = Vec::new();
         let mut round = 0;
         // Also until the others have had their share of a busy host.
-        while round < rounds || served.load(Ordering::Relaxed) < 5 * rounds {
+        while round < rounds || served.load(Ordering::Relaxed) < rounds / 4 {
             round += 1;
             if round % 8 == 0 {
                 std::thread::yield_now();

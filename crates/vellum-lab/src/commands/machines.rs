@@ -21,14 +21,17 @@ pub fn run(args: &MachinesArgs) -> Result<(), LabError> {
     if args.json {
         return print_json(&machines.iter().map(summary_json).collect::<Vec<_>>());
     }
-    let mut out = String::from("Machines, for --machine; a file of your own works as well (docs/machine-format.md).\n\n");
+    let mut out =
+        String::from("Machines, for --machine; a file of your own works as well (docs/machine-format.md).\n\n");
     for m in &machines {
         let _ = writeln!(out, "  {:<13} {}", m.name, shape(m));
         for line in text::wrapped(&m.description, 82) {
             let _ = writeln!(out, "                {line}");
         }
     }
-    out.push_str("\n  host          this machine: geometry as the system reports it, latencies measured in about 3 s\n");
+    out.push_str(
+        "\n  host          this machine: geometry as the system reports it, latencies measured in about 3 s\n",
+    );
     out.push_str("\nvellum machines NAME shows every constant with its basis and source.\n");
     print(&out)
 }

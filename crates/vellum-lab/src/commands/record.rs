@@ -42,11 +42,7 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
             n.system_us as f64 / 1e6,
         );
     }
-    let _ = write!(
-        text,
-        "\nnext: vellum run --trace {} --machine milan --vs thp=always",
-        args.output.display()
-    );
+    let _ = write!(text, "\nnext: vellum run --trace {} --machine milan --vs thp=always", args.output.display());
     // The recorded program owns standard output; what we have to say goes beside it.
     eprintln!("{text}");
     if let Some(code) = report.native_code.filter(|c| *c != report.exit_code) {

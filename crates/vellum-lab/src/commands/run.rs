@@ -99,7 +99,10 @@ pub fn notes(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
         ));
     }
     if sum("calls_refused") > 0 {
-        notes.push(format!("note: {} memory calls could not be replayed as recorded", number::grouped(sum("calls_refused"))));
+        notes.push(format!(
+            "note: {} memory calls could not be replayed as recorded",
+            number::grouped(sum("calls_refused"))
+        ));
     }
     if results.iter().any(|c| !c.finished.complete) {
         notes.push("note: stopped by Ctrl-C; the figures are of the part that was replayed".to_owned());
@@ -115,7 +118,9 @@ fn native(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
         |c: &&Column<'_>| c.finished.complete && c.variant.values.iter().any(|(n, v)| *n == "thp" && v == "never");
     let Some(column) = results.iter().find(base_pages) else {
         let taken = number::grouped(faults);
-        return vec![format!("check: natively {taken} page faults with 4 KiB pages; to compare, replay with thp=never")];
+        return vec![format!(
+            "check: natively {taken} page faults with 4 KiB pages; to compare, replay with thp=never"
+        )];
     };
     let simulated = column.finished.counters.get("minor_faults").unwrap_or(0);
     let huge = if native.thp_off { "" } else { " (with huge pages)" };

@@ -33,19 +33,13 @@ struct Section {
 }
 
 const SECTIONS: &[Section] = &[
-    Section {
-        trace: "sqlite-join.vt",
-        title: "A real program",
-        machine: "milan",
-        set: "thp=never",
-        vs: "thp=always",
-    },
+    Section { trace: "sqlite-join.vt", title: "A real program", machine: "milan", set: "thp=never", vs: "thp=always" },
     Section { trace: "sort.vt", title: "Threads", machine: "westmere-ex", set: "thp=never", vs: "thp=always" },
     Section {
         trace: "python-store.vt",
         title: "Slow memory, a node without CPUs",
         machine: "tiered",
-        set: "numa=local",
+        set: "thp=never,numa=local",
         vs: "numa=bind:1",
     },
 ];

@@ -27,7 +27,9 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
             Ok(())
         }
         Change::Map(m) => map(s, m),
-        Change::Unmap { mapping, offset, len } => on(s, *mapping, *offset, *len, |va, len| s.vm.unmap(s.space, va, len)),
+        Change::Unmap { mapping, offset, len } => {
+            on(s, *mapping, *offset, *len, |va, len| s.vm.unmap(s.space, va, len))
+        }
         Change::Protect { mapping, offset, len, prot } => {
             let rights = s.maps.borrow().get(*mapping).map(|p| rights(p.kind, *prot, p.made));
             s.maps.borrow_mut().give(*mapping, *prot);
@@ -87,7 +89,9 @@ fn map<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> Result<(), LabError> {
         (Some((old, offset)), Layout::Placed) => {
             let base = s.maps.borrow().get(old).map(|p| p.base);
             let Some(va) = base.and_then(|b| b.checked_add(offset)) else {
-                return Err(s.bad_trace(format_args!("mapping {} lies inside mapping {old}, which was never made", m.mapping)));
+                return Err(
+                    s.bad_trace(format_args!("mapping {} lies inside mapping {old}, which was never made", m.mapping))
+                );
             };
             Placement::Replace(Va(va))
         }
@@ -119,7 +123,9 @@ fn remap<F: Format>(s: &Session<'_, '_, F>, old: u32, offset: u64, len: u64, new
     let target = s.moving.borrow_mut().remove(&new);
     let from = s.maps.borrow().get(old).map(|p| p.base);
     let (Some(m), Some(base)) = (target, from) else {
-        return Err(s.bad_trace(format_args!("mapping {new} is to be filled by a move that the trace does not announce")));
+        return Err(
+            s.bad_trace(format_args!("mapping {new} is to be filled by a move that the trace does not announce"))
+        );
     };
     let (from, len, new_len) = (base + offset, len.next_multiple_of(4096), m.len.next_multiple_of(4096));
     let to = match s.layout {

@@ -171,6 +171,9 @@ pub fn collect<F: Format>(vm: &Vm<SimMachine<F>>, space: &Space, tally: &Tally, 
 /// Adds what is left over once the space is gone: frames still held as data or tables, which nobody can reach any more.
 pub fn with_lost<F: Format>(mut counters: Counters, vm: &Vm<SimMachine<F>>) -> Counters {
     let machine = vm.machine();
-    counters.count("frames_lost", machine.frames_in(Use::Data) + machine.frames_in(Use::Table) + machine.frames_in(Use::Pending));
+    counters.count(
+        "frames_lost",
+        machine.frames_in(Use::Data) + machine.frames_in(Use::Table) + machine.frames_in(Use::Pending),
+    );
     counters
 }

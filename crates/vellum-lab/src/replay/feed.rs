@@ -200,7 +200,13 @@ impl<'s> Feed<'s> {
     fn thread(&mut self, number: u32) -> &mut Thread {
         let n = number as usize;
         while self.threads.len() <= n {
-            self.threads.push(Thread { runs: VecDeque::new(), at: u64::MAX, announced: false, started: false, ended: false });
+            self.threads.push(Thread {
+                runs: VecDeque::new(),
+                at: u64::MAX,
+                announced: false,
+                started: false,
+                ended: false,
+            });
         }
         &mut self.threads[n]
     }

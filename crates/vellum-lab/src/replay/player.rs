@@ -165,14 +165,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
 
     /// An access by the program: until it succeeds, with a fault in between if it needs one.
     #[inline(always)]
-    fn touch(
-        &self,
-        here: Here,
-        va: u64,
-        size: u32,
-        kind: Kind,
-        dependent: bool,
-    ) -> Result<Result<(), Wait>, LabError> {
+    fn touch(&self, here: Here, va: u64, size: u32, kind: Kind, dependent: bool) -> Result<Result<(), Wait>, LabError> {
         match self.cpu.access(va, size, kind, dependent) {
             Ok(_) => Ok(Ok(())),
             Err(fault) => self.faulting(here, va, size, kind, dependent, fault),
@@ -182,7 +175,8 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     /// What a fault at `va` has to wait for: another thread that touches the page first.
     fn first_toucher(&self, here: Here, offset: u64) -> Option<Wait> {
         let feed = self.session.feed.borrow();
-        feed.touched_by(here.mapping, offset, here.number, here.thread).map(|(thread, number)| Wait::Event(thread, number))
+        feed.touched_by(here.mapping, offset, here.number, here.thread)
+            .map(|(thread, number)| Wait::Event(thread, number))
     }
 
     #[cold]
@@ -250,7 +244,11 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         let mut write = false;
         for (k, e) in run.events[i..].iter().enumerate() {
             let Event::Access { mapping: m, size, flags, offset } = *e else { break };
-            let at = if k == 0 { Found::At(va) } else { self.session.maps.borrow().find(m, offset, u64::from(size), run.first + (i + k) as u64) };
+            let at = if k == 0 {
+                Found::At(va)
+            } else {
+                self.session.maps.borrow().find(m, offset, u64::from(size), run.first + (i + k) as u64)
+            };
             let joins = flags.kernel()
                 && m == mapping
                 && (k == 0 || flags.write() == write)

@@ -142,7 +142,8 @@ impl<F: Format> Session<'_, '_, F> {
             Found::Beyond(len) => self.bad_trace(format_args!(
                 "the trace touches byte {offset} of mapping {mapping}, which has {len} bytes; record it again"
             )),
-            _ => self.bad_trace(format_args!("the trace touches mapping {mapping}, which it never made; record it again")),
+            _ => self
+                .bad_trace(format_args!("the trace touches mapping {mapping}, which it never made; record it again")),
         }
     }
     /// The error of a machine that is too small.
@@ -179,7 +180,8 @@ fn on<F: Format>(
         OracleMode::Incremental => Check::Incremental,
         OracleMode::Walk => Check::Walk,
     };
-    let sim_options = vellum_sim::Options { seed: options.seed, mode: Mode::Timing, check, ..vellum_sim::Options::default() };
+    let sim_options =
+        vellum_sim::Options { seed: options.seed, mode: Mode::Timing, check, ..vellum_sim::Options::default() };
     let sim = SimMachine::<F>::new(machine, sim_options).map_err(LabError::usage)?;
     let meta = vellum_sim::Meta::new(Vm::<SimMachine<F>>::layout(sim.topology()))
         .ok_or_else(|| LabError::failed("the host has no address space for the metadata of that machine"))?;
@@ -219,9 +221,10 @@ fn on<F: Format>(
 
     let counters = counters::collect(&vm, &space, &tally, outcome.cycles);
     let checked = vm.machine().checked();
-    vm.machine().solo(0, |_| vm.validate(&[&space])).map_err(oracle_stop)?.map_err(|e| {
-        LabError::failed(format_args!("the library's own check failed after the replay: {e}"))
-    })?;
+    vm.machine()
+        .solo(0, |_| vm.validate(&[&space]))
+        .map_err(oracle_stop)?
+        .map_err(|e| LabError::failed(format_args!("the library's own check failed after the replay: {e}")))?;
     vm.machine().solo(0, |_| vm.exit(space)).map_err(oracle_stop)?;
     vm.machine().audit(Some(0)).map_err(oracle_stop)?;
     let counters = counters::with_lost(counters, &vm);

@@ -113,6 +113,9 @@ mod tests {
             t.see(0, page << PAGE_SHIFT, 8, page, 0);
         }
         t.prune(|_, number| number < PRUNE as u64);
-        assert_eq!([t.before(0, 0, u64::MAX), t.before(0, (PRUNE as u64) << PAGE_SHIFT, u64::MAX)], [None, Some((0, PRUNE as u64))]);
+        assert_eq!(
+            [t.before(0, 0, u64::MAX), t.before(0, (PRUNE as u64) << PAGE_SHIFT, u64::MAX)],
+            [None, Some((0, PRUNE as u64))]
+        );
     }
 }

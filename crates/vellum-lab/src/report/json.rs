@@ -58,14 +58,13 @@ mod tests {
         let variant = Variant::defaults();
         let mut counters = Counters::new();
         counters.put("pgfault", 7);
-        let doc = document(
-            "milan",
-            1,
-            &[Column { variant: &variant, counters: &counters, complete: true }],
-            Some(&counters),
-        );
+        let doc =
+            document("milan", 1, &[Column { variant: &variant, counters: &counters, complete: true }], Some(&counters));
         let text = serde_json::to_string(&doc).unwrap();
-        assert!(text.starts_with(r#"{"machine":"milan","seed":1,"variants":[{"name":"defaults","switches":{"thp":"#), "{text}");
+        assert!(
+            text.starts_with(r#"{"machine":"milan","seed":1,"variants":[{"name":"defaults","switches":{"thp":"#),
+            "{text}"
+        );
         assert!(text.ends_with(r#""complete":true,"counters":{"pgfault":7}}],"native":{"pgfault":7}}"#), "{text}");
     }
 }

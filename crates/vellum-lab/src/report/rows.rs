@@ -61,10 +61,22 @@ const fn both(label: &'static str, counter: &'static str, and: &'static str) -> 
     Row { label, counter, and: Some(and), unit: Unit::Cycles, always: true, remark: None }
 }
 
-const TOTAL: Row =
-    Row { label: "total", counter: "estimate_total", and: None, unit: Unit::Cycles, always: true, remark: Some(time_remark) };
-const RSS: Row =
-    Row { label: "RSS, peak", counter: "rss_peak_bytes", and: None, unit: Unit::Bytes, always: true, remark: Some(memory_remark) };
+const TOTAL: Row = Row {
+    label: "total",
+    counter: "estimate_total",
+    and: None,
+    unit: Unit::Cycles,
+    always: true,
+    remark: Some(time_remark),
+};
+const RSS: Row = Row {
+    label: "RSS, peak",
+    counter: "rss_peak_bytes",
+    and: None,
+    unit: Unit::Bytes,
+    always: true,
+    remark: Some(memory_remark),
+};
 
 /// The table of `vellum run`.
 pub const GROUPS: &[Group] = &[

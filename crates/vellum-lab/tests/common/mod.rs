@@ -58,7 +58,12 @@ pub struct Script {
 
 impl Script {
     pub fn new() -> Script {
-        Script { events: vec![Event::ThreadStart { thread: 0 }, Event::Switch { thread: 0 }], order: 0, mappings: 0, native: None }
+        Script {
+            events: vec![Event::ThreadStart { thread: 0 }, Event::Switch { thread: 0 }],
+            order: 0,
+            mappings: 0,
+            native: None,
+        }
     }
     pub fn push(&mut self, event: Event) -> &mut Self {
         self.events.push(event);

@@ -36,7 +36,12 @@ impl Contents {
     /// All frames foreign. `by_line`: keep versions of lines too.
     pub(crate) fn new(frames: u64, by_line: bool) -> Option<Contents> {
         let lines = if by_line { Some(Lazy::new(usize::try_from(frames * LINES).ok()?, false)?) } else { None };
-        Some(Contents { frames: Lazy::new(usize::try_from(frames).ok()?, true)?, lines, next_frame: ZEROS, next_line: ZEROS })
+        Some(Contents {
+            frames: Lazy::new(usize::try_from(frames).ok()?, true)?,
+            lines,
+            next_frame: ZEROS,
+            next_line: ZEROS,
+        })
     }
 
     /// A program stored into a frame.

@@ -2,7 +2,7 @@
 //!
 //! Time is kept in ticks and shown in cycles, rounded so that the cycles of the accounts still add up to the clock exactly.
 
-use super::{ACCOUNTS, Counts};
+use super::{ACCOUNTS, Account, Counts};
 use crate::cache::{Agent, CpuCounters, Structure};
 use crate::format::Format;
 use crate::machine::State;
@@ -87,7 +87,12 @@ impl Counters {
     pub(crate) fn of<F: Format>(s: &State<F>, c: usize) -> Counters {
         let cpu = &s.cpus[c];
         let mut time = cpu.spent;
-        time[cpu.account as usize] += cpu.core.now() - cpu.marked;
+        let mut open = cpu.core.now() - cpu.marked;
+        if cpu.account == Account::Program {
+            open -= cpu.core.translating();
+            time[Account::Walk as usize] += cpu.core.translating();
+        }
+        time[cpu.account as usize] += open;
         let n = &cpu.counts;
         Counters {
             counts: counts(n, cpu.core.instructions()),
@@ -126,7 +131,10 @@ impl Counters {
         let clock = self.time.iter().copied().sum::<Ticks>().cycles();
         let counts = self.counts.iter().copied().chain(self.caches.iter().copied());
         let values = counts.chain(cycles).chain(core::iter::once(clock));
-        NAMES.iter().zip(values).map(|(name, v)| (*name, if *name == "walk_cycles" { self.walk_time.cycles() } else { v }))
+        NAMES
+            .iter()
+            .zip(values)
+            .map(|(name, v)| (*name, if *name == "walk_cycles" { self.walk_time.cycles() } else { v }))
     }
 
     /// One value by its name.

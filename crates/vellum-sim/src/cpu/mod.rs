@@ -7,8 +7,8 @@
 
 pub(crate) mod access;
 mod counters;
-mod hints;
 mod handle;
+mod hints;
 mod program;
 pub(crate) mod translate;
 
@@ -49,7 +49,7 @@ impl Kind {
 pub enum Account {
     /// The program itself, cache misses included.
     Program,
-    /// What page walks held it up.
+    /// What translations (walks and second-level TLB lookups) held it up.
     Walk,
     /// Faults, apart from clearing and flushing.
     Fault,
@@ -221,6 +221,10 @@ impl CpuState {
     #[inline]
     pub(crate) fn switch(&mut self, account: Account) -> Account {
         let now = self.core.now();
+        if self.account == Account::Program {
+            let translating = self.core.take_translating();
+            self.attribute(translating, Account::Walk);
+        }
         self.spent[self.account as usize] += now - self.marked;
         self.marked = now;
         core::mem::replace(&mut self.account, account)

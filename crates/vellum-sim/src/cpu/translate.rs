@@ -3,6 +3,9 @@
 //! The answer of the first level is taken at once if it has every right the access needs and no mark. Everything else (a
 //! mark, a missing right, a clean page to be written, walk checking) goes the long way through the oracle.
 
+use vellum::addr::Va;
+use vellum::machine::{ContextId, Scope};
+
 use crate::cpu::access::{PageFault, Trap};
 use crate::cpu::{Kind, NONE};
 use crate::format::{Format, Meaning};
@@ -17,8 +20,8 @@ use crate::tlb::{Entry, Flags};
 pub(crate) struct Translated {
     /// Physical address.
     pub address: u64,
-    /// When the translation is there, and the time it took, if the first level missed.
-    pub late: Option<(Ticks, Ticks)>,
+    /// When the translation is there, if the first level missed.
+    pub late: Option<Ticks>,
 }
 
 /// What an access needs of an entry, so that nothing at all is left to do.
@@ -100,7 +103,7 @@ impl<F: Format> State<F> {
                 let ready = cpu.core.now().max(known) + stlb_time;
                 let address = e.translate(va);
                 self.remember(c, va, address, kind);
-                return Ok(Translated { address, late: Some((ready, stlb_time)) });
+                return Ok(Translated { address, late: Some(ready) });
             }
             return self.doubtful(c, e, va, kind, dependent, stlb_time);
         }
@@ -131,7 +134,10 @@ impl<F: Format> State<F> {
     #[cold]
     fn no_root(&mut self, c: usize, va: u64) -> Result<Translated, Trap> {
         let (rule, why) = if self.cpus[c].suspect {
-            (Rule::Stale, "a program runs on a context that missed an invalidation while it was not loaded here, and was not flushed when it was loaded again")
+            (
+                Rule::Stale,
+                "a program runs on a context that missed an invalidation while it was not loaded here, and was not flushed when it was loaded again",
+            )
         } else {
             (Rule::Contract, "a program accesses memory on a CPU that has no root loaded")
         };
@@ -141,7 +147,15 @@ impl<F: Format> State<F> {
 
     /// A hit that needs a second look.
     #[inline(never)]
-    fn doubtful(&mut self, c: usize, e: Entry, va: u64, kind: Kind, dependent: bool, late: Ticks) -> Result<Translated, Trap> {
+    fn doubtful(
+        &mut self,
+        c: usize,
+        e: Entry,
+        va: u64,
+        kind: Kind,
+        dependent: bool,
+        late: Ticks,
+    ) -> Result<Translated, Trap> {
         use crate::oracle::hit::Verdict;
         if self.cpus[c].suspect {
             return self.no_root(c, va);
@@ -179,7 +193,7 @@ impl<F: Format> State<F> {
             self.cpus[c].forget();
         }
         let now = self.cpus[c].core.now();
-        Ok(Translated { address, late: (late > Ticks::ZERO).then_some((now + late, late)) })
+        Ok(Translated { address, late: (late > Ticks::ZERO).then_some(now + late) })
     }
 
     fn walk_and_fill(&mut self, c: usize, va: u64, kind: Kind, dependent: bool) -> Result<Translated, Trap> {
@@ -208,7 +222,7 @@ impl<F: Format> State<F> {
                 self.fill(c, entry, va, kind == Kind::Fetch);
                 let address = entry.translate(va);
                 self.remember(c, va, address, kind);
-                Ok(Translated { address, late: Some((ready, time)) })
+                Ok(Translated { address, late: Some(ready) })
             }
         }
     }
@@ -224,6 +238,8 @@ impl<F: Format> State<F> {
         if self.mmu.fault_invalidates {
             let ctx = cpu.ctx;
             cpu.drop_pages(ctx, va & !4095, 4096);
+            // Taking a fault serializes: walks for the address that began before it fill nothing after it.
+            self.end_walks(c, Some(Scope::Page(ContextId(ctx), Va(va))));
         }
         let stores = self.oracle.tables[table as usize].stores;
         Err(Trap::Fault(PageFault { va, kind, table, stores }))

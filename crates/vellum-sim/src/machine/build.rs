@@ -86,7 +86,12 @@ impl<F: Format> SimMachine<F> {
             seed: options.seed,
             format: core::marker::PhantomData,
         };
-        Ok(SimMachine { topology, state: Own::new(state), yielder: Cell::new(core::ptr::null()), current: Cell::new(0) })
+        Ok(SimMachine {
+            topology,
+            state: Own::new(state),
+            yielder: Cell::new(core::ptr::null()),
+            current: Cell::new(0),
+        })
     }
 }
 

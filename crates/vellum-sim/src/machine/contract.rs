@@ -19,7 +19,15 @@ impl<F: Format> SimMachine<F> {
         let end = self.state.with(|s| s.ram.frames());
         let inside = first.0.checked_add(frames).is_some_and(|e| e <= end);
         if !inside {
-            self.act(|s, c| s.fail(c, Rule::Contract, None, Some(first.0), format!("{what} of {frames} frames past the end of memory")));
+            self.act(|s, c| {
+                s.fail(
+                    c,
+                    Rule::Contract,
+                    None,
+                    Some(first.0),
+                    format!("{what} of {frames} frames past the end of memory"),
+                )
+            });
         }
         inside
     }
@@ -180,7 +188,12 @@ impl<F: Format> Machine for SimMachine<F> {
             Event::Work(work, count) => self.state.with(|s| s.work(self.current.get(), work, count)),
             Event::Shared { .. } => self.point_if_hunting(),
             Event::Frame { first, order, to } => self.act(|s, c| {
-                if s.bug == Some(Bug::Leak) && to == Use::Free && order == Order::BASE && s.planted == 0 && s.oracle.uses[first.0 as usize] == Use::Data as u8 {
+                if s.bug == Some(Bug::Leak)
+                    && to == Use::Free
+                    && order == Order::BASE
+                    && s.planted == 0
+                    && s.oracle.uses[first.0 as usize] == Use::Data as u8
+                {
                     s.planted += 1;
                     return;
                 }

@@ -55,7 +55,10 @@ impl<T: Plain> Lazy<T> {
         let bytes = len.max(1).checked_mul(size_of::<T>())?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh anonymous mapping at an address the host chooses replaces nothing.
-        let at = unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }.ok()?;
+        let at = unsafe {
+            rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)
+        }
+        .ok()?;
         if dense {
             // SAFETY: the range is the mapping just made; the advice changes no contents. It is a hint: failure is fine.
             let _ = unsafe { rustix::mm::madvise(at, bytes, Advice::LinuxHugepage) };

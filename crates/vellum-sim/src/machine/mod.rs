@@ -1,7 +1,7 @@
 //! The simulated machine as a value.
 //!
 //! [`SimMachine`] is what the library sees; it holds nothing but the topology, the bytes of simulated memory and one
-//! [`State`], reached through [`own::Own`]. All rules of time, hardware and law are methods of `State`, spread over the rooms of this
+//! `State`, reached through `own::Own`. All rules of time, hardware and law are methods of `State`, spread over the rooms of this
 //! crate by topic; they never call the library and never suspend. Suspending is done here and in
 //! [`schedule`](crate::schedule), between two visits of the state.
 

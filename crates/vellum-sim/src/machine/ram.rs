@@ -2,7 +2,7 @@
 //!
 //! Page tables and slabs are real bytes: the library writes them through pointers, and the simulated walker reads what the
 //! library wrote. Data frames have a place too but nothing touches it unless someone reads or writes their bytes
-//! ([`Machine::read`](vellum::machine::Machine::read)); what is in them is tracked as versions by [`contents`](crate::contents).
+//! ([`Machine::read`](vellum::machine::Machine::read)); what is in them is tracked as versions by `contents`.
 //!
 //! All accesses go through raw pointers: the library holds its own pointers into the same pages (`direct`), so no Rust
 //! reference to a page may ever exist here. Entries are read and written as atomics, as the library does.
@@ -85,8 +85,14 @@ impl Ram {
     /// Writes bytes of one frame; `offset + bytes.len()` must be at most 4096.
     pub fn write(&self, pfn: u64, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= 4096);
-        // SAFETY: as in `read`.
-        unsafe { self.page(pfn).as_ptr().add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+        // SAFETY: as in `read`; the slice ends before the write.
+        unsafe {
+            let at = self.page(pfn).as_ptr().add(offset);
+            // What is there already is not written, so that zeros in an untouched frame take no memory of the host.
+            if core::slice::from_raw_parts(at, bytes.len()) != bytes {
+                at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            }
+        }
     }
 
     /// Whether all bytes of a frame are zero.

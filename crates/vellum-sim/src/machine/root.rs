@@ -40,7 +40,13 @@ impl<F: Format> State<F> {
         };
         let ctx = root.context.0;
         if self.mmu.contexts == 0 && ctx != 0 || self.mmu.contexts != 0 && ctx > self.mmu.contexts {
-            return self.fail(c, Rule::Contract, None, Some(root.table.0), format!("context {ctx} on a machine of {} contexts", self.mmu.contexts));
+            return self.fail(
+                c,
+                Rule::Contract,
+                None,
+                Some(root.table.0),
+                format!("context {ctx} on a machine of {} contexts", self.mmu.contexts),
+            );
         }
         if self.mmu.contexts != 0 && root.flush {
             let cost = self.costs.flush_context;

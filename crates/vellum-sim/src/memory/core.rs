@@ -6,13 +6,13 @@
 //! Independent misses therefore cost `latency / buffers` each, dependent ones `latency`. Page walks have their own limit, the
 //! number of walkers, and delay the access they belong to.
 //!
-//! The model keeps only unfinished accesses, at most [`CAPACITY`] of them, in issue order. Rejected: a cycle-by-cycle pipeline
-//! (a hundred times slower, and its constants are not published) and a fixed "memory parallelism" divisor (cannot tell a
-//! chain from a stride).
+//! The model keeps two short queues: loads in program order, which is the order they retire in, and fill buffers in the order they
+//! come free. Each operation looks at the head of one of them. Rejected: a cycle-by-cycle pipeline (a hundred times slower,
+//! and its constants are not published) and a fixed "memory parallelism" divisor (cannot tell a chain from a stride).
 
 use super::ticks::Ticks;
 
-/// Unfinished accesses the model keeps (a core's load queue is of this size).
+/// Entries of each queue: loads that have not retired (a core's load queue is of this size), and fill buffers at most.
 pub const CAPACITY: usize = 64;
 
 /// The constants of a core.
@@ -33,10 +33,8 @@ pub struct Overlap {
 #[derive(Clone, Copy, Debug, Default)]
 struct Pending {
     done: Ticks,
-    /// Number of the instruction; `u64::MAX` for stores, which have retired.
+    /// Number of the instruction.
     position: u64,
-    /// Holds a fill buffer.
-    fills: bool,
     /// The part of its time that its translation took, in 255ths.
     translation: u8,
 }
@@ -45,6 +43,52 @@ impl Pending {
     /// How much of a wait for this access its translation is to blame for.
     fn blame(&self, wait: Ticks) -> Ticks {
         Ticks(wait.0 * u64::from(self.translation) / 255)
+    }
+}
+
+/// A ring of pending accesses.
+#[derive(Clone, Debug)]
+struct Queue {
+    ring: [Pending; CAPACITY],
+    head: usize,
+    len: usize,
+}
+
+impl Queue {
+    const EMPTY: Queue =
+        Queue { ring: [Pending { done: Ticks::ZERO, position: 0, translation: 0 }; CAPACITY], head: 0, len: 0 };
+
+    #[inline(always)]
+    fn at(&self, n: usize) -> &Pending {
+        &self.ring[(self.head + n) % CAPACITY]
+    }
+    #[inline(always)]
+    fn first(&self) -> Option<Pending> {
+        (self.len > 0).then(|| self.ring[self.head])
+    }
+    #[inline(always)]
+    fn pop(&mut self) {
+        self.head = (self.head + 1) % CAPACITY;
+        self.len -= 1;
+    }
+    #[inline(always)]
+    fn push(&mut self, p: Pending) {
+        self.ring[(self.head + self.len) % CAPACITY] = p;
+        self.len += 1;
+    }
+    /// Pushes, keeping the order of `done`; the newest is nearly always the last.
+    #[inline(always)]
+    fn push_by_time(&mut self, p: Pending) {
+        let mut n = self.len;
+        self.len += 1;
+        while n > 0 && self.at(n - 1).done > p.done {
+            self.ring[(self.head + n) % CAPACITY] = *self.at(n - 1);
+            n -= 1;
+        }
+        self.ring[(self.head + n) % CAPACITY] = p;
+    }
+    fn iter(&self) -> impl Iterator<Item = &Pending> {
+        (0..self.len).map(|n| self.at(n))
     }
 }
 
@@ -59,9 +103,10 @@ pub struct Core {
     /// When the data of the last load is there.
     last: Ticks,
     walkers: [Ticks; 8],
-    pending: [Pending; CAPACITY],
-    count: usize,
-    filling: u32,
+    /// By position.
+    loads: Queue,
+    /// By the time they come free. Those that are free already are taken out when all seem in use.
+    fills: Queue,
     /// Waits for which translations are to blame, since they were last taken.
     translating: Ticks,
 }
@@ -77,9 +122,8 @@ impl Core {
             overlap,
             last: Ticks::ZERO,
             walkers: [Ticks::ZERO; 8],
-            pending: [Pending::default(); CAPACITY],
-            count: 0,
-            filling: 0,
+            loads: Queue::EMPTY,
+            fills: Queue::EMPTY,
             translating: Ticks::ZERO,
         }
     }
@@ -110,14 +154,18 @@ impl Core {
     fn window_full(&mut self) -> Ticks {
         let start = self.now;
         let window = u64::from(self.overlap.window);
-        let position = self.position;
-        let behind = |p: &Pending| p.position != u64::MAX && p.position + window <= position;
-        let slowest = self.pending[..self.count].iter().filter(|p| behind(p)).max_by_key(|p| p.done);
-        if let Some(p) = slowest.copied() {
+        while let Some(p) = self.loads.first().filter(|p| p.position + window <= self.position) {
             self.wait_for(p);
+            self.loads.pop();
         }
-        self.drop_finished();
+        self.set_limit();
         self.now - start
+    }
+
+    #[inline]
+    fn set_limit(&mut self) {
+        let window = u64::from(self.overlap.window);
+        self.limit = self.loads.first().map_or(u64::MAX, |p| p.position + window);
     }
 
     #[inline]
@@ -139,46 +187,32 @@ impl Core {
         self.translating
     }
 
-    /// Forgets accesses that are done.
-    fn drop_finished(&mut self) {
-        let mut kept = 0;
-        let mut filling = 0;
-        let mut oldest = u64::MAX;
-        for i in 0..self.count {
-            let p = self.pending[i];
-            if p.done > self.now {
-                self.pending[kept] = p;
-                kept += 1;
-                filling += u32::from(p.fills);
-                oldest = oldest.min(p.position);
-            }
-        }
-        self.count = kept;
-        self.filling = filling;
-        self.limit = oldest.saturating_add(u64::from(self.overlap.window));
-    }
-
     /// Starts an access that is not done at once; returns when it is. Its address is known at `known`, translated at `ready`.
-    fn start(&mut self, known: Ticks, ready: Ticks, latency: Ticks, position: u64, fills: bool) -> Ticks {
-        if self.count == CAPACITY || fills && self.filling == self.overlap.fill_buffers {
-            self.drop_finished();
-            if self.count == CAPACITY || fills && self.filling == self.overlap.fill_buffers {
-                let all = self.count == CAPACITY;
-                let holders = self.pending[..self.count].iter().filter(|p| all || p.fills);
-                if let Some(p) = holders.min_by_key(|p| p.done).copied() {
-                    self.wait_for(p);
-                }
-                self.drop_finished();
-            }
+    /// `loads`: it retires only when it is done. `fills`: it holds a fill buffer until then.
+    #[inline]
+    fn start(&mut self, known: Ticks, ready: Ticks, latency: Ticks, loads: bool, fills: bool) -> Ticks {
+        if fills && self.fills.len == self.overlap.fill_buffers as usize {
+            let first = *self.fills.at(0);
+            self.wait_for(first);
+            self.fills.pop();
+        }
+        if loads && self.loads.len == CAPACITY {
+            let first = *self.loads.at(0);
+            self.wait_for(first);
+            self.loads.pop();
         }
         let issue = self.now.max(known);
         let done = issue.max(ready) + latency;
         let late = ready.saturating_sub(issue).0;
         let translation = if late == 0 { 0 } else { (late * 255 / (late + latency.0)) as u8 };
-        self.pending[self.count] = Pending { done, position, fills, translation };
-        self.count += 1;
-        self.filling += u32::from(fills);
-        self.limit = self.limit.min(position.saturating_add(u64::from(self.overlap.window)));
+        let p = Pending { done, position: self.position, translation };
+        if fills {
+            self.fills.push_by_time(p);
+        }
+        if loads {
+            self.loads.push(p);
+            self.set_limit();
+        }
         done
     }
 
@@ -232,7 +266,7 @@ impl Core {
     pub fn load_after(&mut self, ready: Ticks, latency: Ticks, dependent: bool, fills: bool) -> Ticks {
         let start = self.now;
         let known = if dependent { self.last } else { Ticks::ZERO };
-        self.last = self.start(known, ready, latency, self.position, fills);
+        self.last = self.start(known, ready, latency, true, fills);
         self.now - start
     }
 
@@ -247,10 +281,10 @@ impl Core {
     pub fn store_after(&mut self, ready: Ticks, latency: Ticks, fills: bool) -> Ticks {
         let start = self.now;
         if ready > self.now {
-            self.start(Ticks::ZERO, ready, Ticks::ZERO, self.position, false);
+            self.start(Ticks::ZERO, ready, Ticks::ZERO, true, false);
         }
         if fills {
-            self.start(Ticks::ZERO, ready, latency, u64::MAX, true);
+            self.start(Ticks::ZERO, ready, latency, false, true);
         }
         self.now - start
     }
@@ -258,10 +292,11 @@ impl Core {
     /// Waits for everything unfinished: a fault, an interrupt, a fence, a root load.
     pub fn serialize(&mut self) -> Ticks {
         let start = self.now;
-        let done = self.pending[..self.count].iter().map(|p| p.done).max();
+        let done = self.loads.iter().chain(self.fills.iter()).map(|p| p.done).max();
         let walked = self.walkers.iter().max().copied().unwrap_or_default();
         self.now = self.now.max(done.unwrap_or_default()).max(walked);
-        self.drop_finished();
+        (self.loads.len, self.fills.len) = (0, 0);
+        self.set_limit();
         self.now - start
     }
 
@@ -281,14 +316,15 @@ impl Core {
 
     /// Unfinished accesses are counted right and within bounds.
     pub fn validate(&self) -> Result<(), String> {
-        let pending = &self.pending[..self.count];
-        let filling = pending.iter().filter(|p| p.fills).count();
-        if filling != self.filling as usize || self.filling > self.overlap.fill_buffers {
-            return Err(format!("{filling} fill buffers in use, {} counted", self.filling));
+        if self.fills.len > self.overlap.fill_buffers as usize {
+            return Err(format!("{} fill buffers in use of {}", self.fills.len, self.overlap.fill_buffers));
         }
-        let oldest = pending.iter().map(|p| p.position).min().unwrap_or(u64::MAX);
-        if self.limit > oldest.saturating_add(u64::from(self.overlap.window)) {
-            return Err(format!("the window ends at {}, oldest load is {oldest}", self.limit));
+        if !self.fills.iter().is_sorted_by_key(|p| p.done) || !self.loads.iter().is_sorted_by_key(|p| p.position) {
+            return Err("a queue is out of order".into());
+        }
+        let oldest = self.loads.first().map_or(u64::MAX, |p| p.position + u64::from(self.overlap.window));
+        if self.limit != oldest {
+            return Err(format!("the window ends at {}, by the oldest load at {oldest}", self.limit));
         }
         Ok(())
     }

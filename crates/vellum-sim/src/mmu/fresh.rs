@@ -25,7 +25,8 @@ pub(crate) enum Fresh {
 /// The flags of a leaf under tables that left `limits`.
 #[inline(always)]
 pub(crate) fn flags_of(r: super::format::Rights, limits: Flags) -> Flags {
-    let rights = Flags::NONE.with(Flags::WRITE, r.write).with(Flags::EXECUTE, r.exec).with(Flags::USER, r.user) & limits;
+    let rights =
+        Flags::NONE.with(Flags::WRITE, r.write).with(Flags::EXECUTE, r.exec).with(Flags::USER, r.user) & limits;
     rights.with(Flags::DIRTY, r.dirty && rights.contains(Flags::WRITE)).with(Flags::ACCESSED, r.accessed)
 }
 
@@ -58,7 +59,9 @@ pub(crate) fn walk<F: Format>(ram: &Ram, root: u64, levels: u8, va: u64) -> Fres
             Meaning::Leaf(frame, r) => {
                 return Fresh::Leaf { frame, size: size_of_level(level), flags: flags_of(r, limits), source };
             }
-            Meaning::Table(next, _) if next >> 12 >= ram.frames() || level == 1 => return Fresh::Malformed { raw, level },
+            Meaning::Table(next, _) if next >> 12 >= ram.frames() || level == 1 => {
+                return Fresh::Malformed { raw, level };
+            }
             Meaning::Table(next, r) => {
                 limits = limits & flags_of(r, Flags::RIGHTS);
                 table = next;

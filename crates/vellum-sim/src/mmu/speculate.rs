@@ -81,7 +81,13 @@ impl<F: Format> State<F> {
         }
         if self.oracle.uses[(w.table >> 12) as usize] != Use::Table as u8 {
             let used = crate::oracle::frames::use_of(self.oracle.uses[(w.table >> 12) as usize]);
-            self.fail(w.cpu, Rule::FreedTable, Some(w.va), Some(w.table >> 12), format!("a speculative walk reads a node in a frame that is {used:?}"));
+            self.fail(
+                w.cpu,
+                Rule::FreedTable,
+                Some(w.va),
+                Some(w.table >> 12),
+                format!("a speculative walk reads a node in a frame that is {used:?}"),
+            );
             return false;
         }
         let Some(slot) = self.present_slot(w.table) else { return false };
@@ -97,7 +103,8 @@ impl<F: Format> State<F> {
                 }
                 w.limits = w.limits & flags_of(r, Flags::RIGHTS);
                 let (va, level, flags) = (w.va, w.level, w.limits);
-                let entry = TableEntry { va, table: next, source, tag: w.root, ctx: w.ctx, level, flags, stale: w.stale };
+                let entry =
+                    TableEntry { va, table: next, source, tag: w.root, ctx: w.ctx, level, flags, stale: w.stale };
                 self.cpus[w.cpu].walk_cache.insert(entry);
                 (w.table, w.level) = (next, w.level - 1);
             }
@@ -110,7 +117,17 @@ impl<F: Format> State<F> {
                     return false;
                 }
                 let flags = flags_of(r, w.limits).with(Flags::ACCESSED, true);
-                w.leaf = Some(Entry { va: w.va, frame, source, tag: w.root, ctx: w.ctx, size, leaf: size, flags, stale: false });
+                w.leaf = Some(Entry {
+                    va: w.va,
+                    frame,
+                    source,
+                    tag: w.root,
+                    ctx: w.ctx,
+                    size,
+                    leaf: size,
+                    flags,
+                    stale: false,
+                });
             }
             _ => return false,
         }
@@ -134,7 +151,11 @@ impl<F: Format> State<F> {
                 return true;
             }
             // What the walk depends on: the span below the last entry it read, or all of the root's.
-            let span = if w.leaf.is_some() { 1u64 << (12 + 9 * (u32::from(w.level) - 1)) } else { 1u64 << (12 + 9 * u32::from(w.level)) };
+            let span = if w.leaf.is_some() {
+                1u64 << (12 + 9 * (u32::from(w.level) - 1))
+            } else {
+                1u64 << (12 + 9 * u32::from(w.level))
+            };
             let (start, end) = if w.read == 0 { (0, u64::MAX) } else { (w.va, w.va + span) };
             match scope {
                 None | Some(Scope::All) => false,

@@ -52,7 +52,13 @@ impl<F: Format> State<F> {
             (table, level, limits, stale) = (hit.table, hit.level - 1, hit.flags & Flags::RIGHTS, hit.stale);
         }
         if stale && self.excuse(c, root, va >> 12).is_none_or(|p| p.deferred) {
-            self.fail(c, Rule::Stale, Some(va), Some(table >> 12), "a walk starts from a cached table entry that changed".into());
+            self.fail(
+                c,
+                Rule::Stale,
+                Some(va),
+                Some(table >> 12),
+                "a walk starts from a cached table entry that changed".into(),
+            );
             return (Walked::Stopped, Ticks::ZERO);
         }
         let mut time = Ticks::ZERO;
@@ -60,7 +66,13 @@ impl<F: Format> State<F> {
         let end = loop {
             if self.oracle.uses[(table >> 12) as usize] != Use::Table as u8 {
                 let used = crate::oracle::frames::use_of(self.oracle.uses[(table >> 12) as usize]);
-                self.fail(c, Rule::FreedTable, Some(va), Some(table >> 12), format!("a walk reads a node of level {level} in a frame that is {used:?}"));
+                self.fail(
+                    c,
+                    Rule::FreedTable,
+                    Some(va),
+                    Some(table >> 12),
+                    format!("a walk reads a node of level {level} in a frame that is {used:?}"),
+                );
                 break Walked::Stopped;
             }
             let source = table | offset_of(va, level);
@@ -98,7 +110,10 @@ impl<F: Format> State<F> {
                         Access::Fetch => Flags::USER | Flags::EXECUTE,
                     };
                     let dirties = access == Access::Store && !r.dirty;
-                    if !flags.contains(need) || !r.accessed && !self.mmu.sets_accessed || dirties && !self.mmu.sets_dirty {
+                    if !flags.contains(need)
+                        || !r.accessed && !self.mmu.sets_accessed
+                        || dirties && !self.mmu.sets_dirty
+                    {
                         break Walked::Fault { table: table >> 12 };
                     }
                     let marked = if dirties { F::dirty(raw) } else { F::accessed(raw) };
@@ -129,11 +144,23 @@ impl<F: Format> State<F> {
         let used = if pfn < self.ram.frames() { self.oracle.uses[pfn as usize] } else { Use::Free as u8 };
         if used != Use::Data as u8 && used != Use::Zero as u8 {
             let used = crate::oracle::frames::use_of(used);
-            self.fail(c, Rule::FrameState, Some(va), Some(pfn), format!("a walk finds a leaf of a frame that is {used:?}"));
+            self.fail(
+                c,
+                Rule::FrameState,
+                Some(va),
+                Some(pfn),
+                format!("a walk finds a leaf of a frame that is {used:?}"),
+            );
             return false;
         }
         if self.walk_check && self.contents.is_foreign(pfn) {
-            self.fail(c, Rule::Dirty, Some(va), Some(pfn), "a walk finds a leaf of a frame that still has its last owner's bytes".into());
+            self.fail(
+                c,
+                Rule::Dirty,
+                Some(va),
+                Some(pfn),
+                "a walk finds a leaf of a frame that still has its last owner's bytes".into(),
+            );
             return false;
         }
         true
@@ -151,13 +178,22 @@ impl<F: Format> State<F> {
             let mut overlap = None;
             for tlb in cpu.tlbs() {
                 let (start, end) = (entry.va, entry.va + entry.leaf.bytes());
-                overlap = overlap.or(tlb.iter().find(|o| {
-                    let base = o.leaf.base(o.va);
-                    o.ctx == entry.ctx && o.leaf != entry.leaf && base < end && start < base + o.leaf.bytes()
-                }).copied());
+                overlap = overlap.or(tlb
+                    .iter()
+                    .find(|o| {
+                        let base = o.leaf.base(o.va);
+                        o.ctx == entry.ctx && o.leaf != entry.leaf && base < end && start < base + o.leaf.bytes()
+                    })
+                    .copied());
             }
             if let Some(o) = overlap {
-                let why = format!("one TLB holds it as {:?} (frame {:#x}) and now as {:?} (frame {:#x})", o.leaf, o.frame >> 12, entry.leaf, entry.frame >> 12);
+                let why = format!(
+                    "one TLB holds it as {:?} (frame {:#x}) and now as {:?} (frame {:#x})",
+                    o.leaf,
+                    o.frame >> 12,
+                    entry.leaf,
+                    entry.frame >> 12
+                );
                 self.fail(c, Rule::Size, Some(va), Some(entry.frame >> 12), why);
             }
         }

@@ -45,13 +45,21 @@ impl<F: Format> State<F> {
             let note = self.oracle.frames[pfn as usize];
             let seen = found.remove(&pfn).unwrap_or(0);
             if note.maps != seen {
-                return self.fail(0, Rule::FrameState, None, Some(pfn), format!("{} entries were counted for it and {seen} map it", note.maps));
+                return self.fail(
+                    0,
+                    Rule::FrameState,
+                    None,
+                    Some(pfn),
+                    format!("{} entries were counted for it and {seen} map it", note.maps),
+                );
             }
             if used == Use::Data as u8 && seen == 0 {
                 unmapped += 1;
                 leak = Some(pfn);
             }
-            if used == Use::Zero as u8 && !(self.contents.is_zero(pfn) && (!self.contents.has_bytes(pfn) || self.ram.is_zero(pfn))) {
+            if used == Use::Zero as u8
+                && !(self.contents.is_zero(pfn) && (!self.contents.has_bytes(pfn) || self.ram.is_zero(pfn)))
+            {
                 return self.fail(0, Rule::Zero, None, Some(pfn), "a shared zero frame does not hold zeros".into());
             }
         }
@@ -60,7 +68,13 @@ impl<F: Format> State<F> {
             return self.fail(0, Rule::FrameState, None, Some(pfn), format!("entries map a frame that is {used:?}"));
         }
         if sums != self.oracle.in_use {
-            return self.fail(0, Rule::FrameState, None, None, format!("frames by use are {sums:?}, counted as {:?}", self.oracle.in_use));
+            return self.fail(
+                0,
+                Rule::FrameState,
+                None,
+                None,
+                format!("frames by use are {sums:?}, counted as {:?}", self.oracle.in_use),
+            );
         }
         if unmapped > parked {
             let why = format!("{unmapped} data frames are mapped nowhere, {parked} should be");
@@ -86,13 +100,23 @@ impl<F: Format> State<F> {
         for c in 0..self.cpus.len() {
             let Some(root) = self.cpus[c].root else { continue };
             let ctx = self.cpus[c].ctx;
-            let entries: Vec<_> = self.cpus[c].tlbs().flat_map(|t| t.iter().copied().collect::<Vec<_>>()).filter(|e| e.ctx == ctx).collect();
+            let entries: Vec<_> = self.cpus[c]
+                .tlbs()
+                .flat_map(|t| t.iter().copied().collect::<Vec<_>>())
+                .filter(|e| e.ctx == ctx)
+                .collect();
             for e in entries {
                 self.judge(c, &e, e.va);
                 let table = self.oracle.roots[root as usize].table;
                 let w = fresh::walk::<F>(&self.ram, table << 12, self.mmu.levels, e.va);
                 if !e.stale && !matches!(w, Fresh::Leaf { flags, .. } if flags.contains(e.flags & Flags::RIGHTS)) {
-                    self.fail(c, Rule::Incremental, Some(e.va), Some(e.frame >> 12), format!("{e:?} is not marked, and a walk finds {w:?}"));
+                    self.fail(
+                        c,
+                        Rule::Incremental,
+                        Some(e.va),
+                        Some(e.frame >> 12),
+                        format!("{e:?} is not marked, and a walk finds {w:?}"),
+                    );
                 }
             }
             let validated = self.cpus[c].tlbs().try_for_each(|t| t.validate());

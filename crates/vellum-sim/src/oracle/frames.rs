@@ -42,7 +42,13 @@ impl<F: Format> State<F> {
         let (first, count) = (first.0, order.frames());
         self.note(c, Note::Frame { first, frames: count, to });
         if first + count > self.ram.frames() {
-            return self.fail(c, Rule::FrameState, None, Some(first), format!("{count} frames from {first:#x} are past the end of memory"));
+            return self.fail(
+                c,
+                Rule::FrameState,
+                None,
+                Some(first),
+                format!("{count} frames from {first:#x} are past the end of memory"),
+            );
         }
         for pfn in first..first + count {
             let from = use_of(self.oracle.uses[pfn as usize]);
@@ -53,7 +59,13 @@ impl<F: Format> State<F> {
             };
             if !legal {
                 let why = if from == to { "twice" } else { "out of turn" };
-                return self.fail(c, Rule::FrameState, None, Some(pfn), format!("a frame that is {from:?} becomes {to:?}: {why}"));
+                return self.fail(
+                    c,
+                    Rule::FrameState,
+                    None,
+                    Some(pfn),
+                    format!("a frame that is {from:?} becomes {to:?}: {why}"),
+                );
             }
             if !matches!(from, Use::Free | Use::Slab) && !self.may_leave(c, pfn, from, to) {
                 return;
@@ -78,7 +90,13 @@ impl<F: Format> State<F> {
         }
         let note = self.oracle.frames[pfn as usize];
         if note.maps > 0 {
-            self.fail(c, Rule::FrameState, None, Some(pfn), format!("it becomes {to:?} while {} entries map it", note.maps));
+            self.fail(
+                c,
+                Rule::FrameState,
+                None,
+                Some(pfn),
+                format!("it becomes {to:?} while {} entries map it", note.maps),
+            );
             return false;
         }
         if to == Use::Pending {

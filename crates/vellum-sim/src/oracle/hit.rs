@@ -52,17 +52,35 @@ impl<F: Format> State<F> {
         }
         let more = e.flags & Flags::RIGHTS & !flags;
         if more != Flags::NONE {
-            return self.need_excuse(c, root, e, va, format!("it is cached with rights the entry no longer gives ({})", names(more)));
+            return self.need_excuse(
+                c,
+                root,
+                e,
+                va,
+                format!("it is cached with rights the entry no longer gives ({})", names(more)),
+            );
         }
         if e.flags.contains(Flags::DIRTY) && !flags.contains(Flags::DIRTY) {
             if self.excuse(c, root, page).is_some_and(|p| !p.deferred) {
                 return Verdict::Excused;
             }
-            self.fail(c, Rule::Marks, Some(va), Some(here >> 12), "it is cached as dirty and its entry is clean: stores through it leave no trace".into());
+            self.fail(
+                c,
+                Rule::Marks,
+                Some(va),
+                Some(here >> 12),
+                "it is cached as dirty and its entry is clean: stores through it leave no trace".into(),
+            );
             return Verdict::Illegal;
         }
         if !e.flags.contains(Flags::ACCESSED) {
-            self.fail(c, Rule::Marks, Some(va), Some(here >> 12), "it was cached before its accessed bit was set".into());
+            self.fail(
+                c,
+                Rule::Marks,
+                Some(va),
+                Some(here >> 12),
+                "it was cached before its accessed bit was set".into(),
+            );
             return Verdict::Illegal;
         }
         Verdict::Fine
@@ -73,7 +91,10 @@ impl<F: Format> State<F> {
             Some(p) if !p.deferred => Verdict::Excused,
             deferred => {
                 let rule = if deferred.is_some() { Rule::Deferral } else { Rule::Stale };
-                let why = format!("this CPU translates it to frame {:#x}; {what}, and no change that could still be on its way here explains it", e.translate(va) >> 12);
+                let why = format!(
+                    "this CPU translates it to frame {:#x}; {what}, and no change that could still be on its way here explains it",
+                    e.translate(va) >> 12
+                );
                 self.fail(c, rule, Some(va), Some(e.translate(va) >> 12), why);
                 Verdict::Illegal
             }

@@ -3,12 +3,12 @@
 //! The law is `docs/oracle.md`: which differences between a cached translation and a fresh walk are legal. The bookkeeping that makes
 //! checking cheap is here, one file for each question:
 //!
-//! - [`frames`]: in which one state is each frame, and may it change to the next?
-//! - [`tables`]: which table nodes hang in which tree, and what do their entries map?
-//! - [`store`]: what does this entry store take away, and from whom?
-//! - [`obligations`]: who still may hold what was taken away?
-//! - [`hit`]: is this hit legal?
-//! - [`audit`]: does everything add up?
+//! - `frames`: in which one state is each frame, and may it change to the next?
+//! - `tables`: which table nodes hang in which tree, and what do their entries map?
+//! - `store`: what does this entry store take away, and from whom?
+//! - `obligations`: who still may hold what was taken away?
+//! - `hit`: is this hit legal?
+//! - `audit`: does everything add up?
 //!
 //! *Incremental* checking marks cached entries when the entry they came from changes, so that a hit tests one bit; *walk*
 //! checking compares every hit with a fresh walk and reports also if the marks were wrong.

@@ -113,8 +113,21 @@ impl<F: Format> State<F> {
         let n = self.oracle.next;
         self.oracle.next += 1;
         let (start, end) = (va >> 12, (va >> 12) + pages);
-        let part =
-            Part { root, start, end, first: n, last: n, level, cut, harmless: false, frame: 0, deferred: false, returned: false, open, asleep };
+        let part = Part {
+            root,
+            start,
+            end,
+            first: n,
+            last: n,
+            level,
+            cut,
+            harmless: false,
+            frame: 0,
+            deferred: false,
+            returned: false,
+            open,
+            asleep,
+        };
         self.push(c, part);
     }
 
@@ -231,20 +244,28 @@ impl<F: Format> State<F> {
         if self.oracle.open == 0 {
             return;
         }
-        let held: Vec<u32> = self.cpus[cpu].roots.iter().filter(|r| ctx.is_none_or(|ctx| r.ctx == ctx)).map(|r| r.root).collect();
+        let held: Vec<u32> =
+            self.cpus[cpu].roots.iter().filter(|r| ctx.is_none_or(|ctx| r.ctx == ctx)).map(|r| r.root).collect();
         for parts in &mut self.oracle.parts {
             let mut n = 0;
             while n < parts.len() {
                 let p = &parts[n];
                 // A root that is no longer held here was dropped with everything it translated.
-                let concerned = held.contains(&p.root) || span.is_none() && !self.cpus[cpu].roots.iter().any(|r| r.root == p.root);
+                let concerned =
+                    held.contains(&p.root) || span.is_none() && !self.cpus[cpu].roots.iter().any(|r| r.root == p.root);
                 if !p.open.contains(cpu) && !p.asleep.contains(cpu) || !concerned {
                     n += 1;
                     continue;
                 }
                 let (start, end) = match span {
                     None => (p.start, p.end),
-                    Some((start, end)) if p.cut != 0 => if start < p.end && p.start < end { (p.start, p.end) } else { (0, 0) },
+                    Some((start, end)) if p.cut != 0 => {
+                        if start < p.end && p.start < end {
+                            (p.start, p.end)
+                        } else {
+                            (0, 0)
+                        }
+                    }
                     Some(_) if p.level < step => (0, 0),
                     Some((start, end)) => {
                         let pages = 1u64 << (9 * (p.level - 1));
@@ -293,7 +314,7 @@ impl<F: Format> State<F> {
             } else {
                 let mut frames = p.frame..p.frame + (p.end - p.start);
                 let mut pending = || frames.all(|f| self.oracle.uses[f as usize] == Use::Pending as u8);
-                if !p.deferred && !(p.harmless && pending()) {
+                if !(p.deferred || p.harmless && pending()) {
                     return self.not_closed(c, &p);
                 }
                 self.oracle.parts[c][n].deferred = true;

@@ -52,7 +52,9 @@ impl Rule {
             Rule::Marks => "oracle 2: a dirty mark is cached that the entry no longer has",
             Rule::Stale => "oracle 3: a stale translation was used and no open obligation excuses it",
             Rule::OpenObligation => "oracle 3: an old translation may still be held where it must be gone",
-            Rule::Deferral => "oracle 4: a deferred translation must be read-only, clean, of a pending frame, and read equal bytes",
+            Rule::Deferral => {
+                "oracle 4: a deferred translation must be read-only, clean, of a pending frame, and read equal bytes"
+            }
             Rule::Size => "oracle 5: one address is translated with two page sizes",
             Rule::FreedTable => "oracle 6: a table frame was freed that hardware can still reach",
             Rule::BreakBeforeMake => "break-before-make: a live entry changed its address",
@@ -146,7 +148,9 @@ impl Ring {
             .iter()
             .map(|(cpu, at, note)| {
                 let what = match note {
-                    Note::Store { table, slot, old, new } => format!("store in table {table:#x} slot {slot}: {old:#x} -> {new:#x}"),
+                    Note::Store { table, slot, old, new } => {
+                        format!("store in table {table:#x} slot {slot}: {old:#x} -> {new:#x}")
+                    }
                     Note::Flush(scope) => format!("flush {scope:?}"),
                     Note::Ask { targets, scope } => format!("ask {targets} CPUs to flush {scope:?}"),
                     Note::Frame { first, frames, to } => format!("frames {first:#x}+{frames} become {to:?}"),

@@ -7,6 +7,7 @@
 use vellum::machine::Use;
 
 use super::Rule;
+use super::frames::FrameNote;
 use super::stop::Note;
 use crate::format::{Format, Meaning, Rights};
 use crate::machine::State;
@@ -35,11 +36,18 @@ impl<F: Format> State<F> {
                 self.made_after_break(c, root, va, level, u64::MAX);
                 self.link(c, child >> 12, level - 1, va, root);
             }
-            (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) if a == b => self.rights_change(c, root, va, level, source, a, ra, rb),
+            (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) if a == b => {
+                self.rights_change(c, root, va, level, source, a, ra, rb)
+            }
             (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) => {
-                let equal = || (0..1u64 << (9 * (level - 1))).all(|n| self.contents.equal((a >> 12) + n, (b >> 12) + n));
+                let equal =
+                    || (0..1u64 << (9 * (level - 1))).all(|n| self.contents.equal((a >> 12) + n, (b >> 12) + n));
                 if self.mmu.break_before_make && (ra.write || rb.write || !equal()) {
-                    let why = format!("the entry goes from frame {:#x} to {:#x} while it is live, and not read-only with equal bytes", a >> 12, b >> 12);
+                    let why = format!(
+                        "the entry goes from frame {:#x} to {:#x} while it is live, and not read-only with equal bytes",
+                        a >> 12,
+                        b >> 12
+                    );
                     return self.fail(c, Rule::BreakBeforeMake, Some(va), Some(b >> 12), why);
                 }
                 self.leaf_goes(a, level, ra.write);
@@ -51,7 +59,13 @@ impl<F: Format> State<F> {
                 self.leaf_goes(frame, level, rights.write);
                 self.mark_leaf(root, va, level, source);
                 if let (Meaning::Table(..), true) = (after, self.mmu.break_before_make) {
-                    return self.fail(c, Rule::Size, Some(va), Some(frame >> 12), "a live block becomes a table without break-before-make".into());
+                    return self.fail(
+                        c,
+                        Rule::Size,
+                        Some(va),
+                        Some(frame >> 12),
+                        "a live block becomes a table without break-before-make".into(),
+                    );
                 }
                 self.open_leaf(c, root, va, level, frame, rights);
                 if let Meaning::Table(child, _) = after {
@@ -61,7 +75,13 @@ impl<F: Format> State<F> {
             (Meaning::Table(a, _), Meaning::Table(b, _)) if a == b => {}
             (Meaning::Table(child, _), after) => {
                 if after != Meaning::Absent && self.mmu.break_before_make {
-                    return self.fail(c, Rule::Size, Some(va), Some(child >> 12), "a live table is replaced without break-before-make".into());
+                    return self.fail(
+                        c,
+                        Rule::Size,
+                        Some(va),
+                        Some(child >> 12),
+                        "a live table is replaced without break-before-make".into(),
+                    );
                 }
                 self.oracle.next_cut += 1;
                 self.mark_below(root, va, level);
@@ -78,7 +98,17 @@ impl<F: Format> State<F> {
 
     /// The same frame under other rights or marks.
     #[expect(clippy::too_many_arguments, reason = "one store, all of whose sides matter")]
-    fn rights_change(&mut self, c: usize, root: u32, va: u64, level: u8, source: u64, frame: u64, old: Rights, new: Rights) {
+    fn rights_change(
+        &mut self,
+        c: usize,
+        root: u32,
+        va: u64,
+        level: u8,
+        source: u64,
+        frame: u64,
+        old: Rights,
+        new: Rights,
+    ) {
         if old.write != new.write {
             self.count_writers(frame, level, if new.write { 1 } else { u32::MAX });
             if new.write {
@@ -100,7 +130,12 @@ impl<F: Format> State<F> {
             return;
         }
         let (start, end) = (va >> 12, (va >> 12) + (1u64 << (9 * (u32::from(level) - 1))));
-        let old = self.oracle.parts.iter().flatten().find(|p| p.root == root && p.start < end && start < p.end && !p.deferred && !p.open.is_empty());
+        let old = self
+            .oracle
+            .parts
+            .iter()
+            .flatten()
+            .find(|p| p.root == root && p.start < end && start < p.end && !p.deferred && !p.open.is_empty());
         let Some(old) = old else { return };
         let same = frame != u64::MAX && old.level == level && old.cut == 0 && {
             let note = &self.oracle.frames[(frame >> 12) as usize];
@@ -124,16 +159,35 @@ impl<F: Format> State<F> {
             let used = self.oracle.uses[pfn as usize];
             if used == Use::Zero as u8 {
                 if rights.write {
-                    return self.fail(c, Rule::Zero, Some(va), Some(pfn), "the shared zero frame is mapped writable".into());
+                    return self.fail(
+                        c,
+                        Rule::Zero,
+                        Some(va),
+                        Some(pfn),
+                        "the shared zero frame is mapped writable".into(),
+                    );
                 }
                 if !self.contents.is_zero(pfn) {
-                    return self.fail(c, Rule::Zero, Some(va), Some(pfn), "the shared zero frame is mapped and is not known to be zero".into());
+                    return self.fail(
+                        c,
+                        Rule::Zero,
+                        Some(va),
+                        Some(pfn),
+                        "the shared zero frame is mapped and is not known to be zero".into(),
+                    );
                 }
             } else if used != Use::Data as u8 {
                 let used = super::frames::use_of(used);
-                return self.fail(c, Rule::FrameState, Some(va), Some(pfn), format!("an entry maps a frame that is {used:?}"));
+                return self.fail(
+                    c,
+                    Rule::FrameState,
+                    Some(va),
+                    Some(pfn),
+                    format!("an entry maps a frame that is {used:?}"),
+                );
             } else if self.contents.is_foreign(pfn) {
-                let why = "it is mapped before it was cleared or fully overwritten: its last owner's bytes are in it".into();
+                let why =
+                    "it is mapped before it was cleared or fully overwritten: its last owner's bytes are in it".into();
                 return self.fail(c, Rule::Dirty, Some(va), Some(pfn), why);
             }
             let note = &mut self.oracle.frames[pfn as usize];
@@ -162,8 +216,12 @@ impl<F: Format> State<F> {
     /// Stops the run if a frame that is mapped more than once can be written through one of its mappings.
     fn writable(&mut self, c: usize, frame: u64, level: u8, va: u64) {
         for pfn in frame >> 12..(frame >> 12) + (1u64 << (9 * (level - 1))) {
+            let shared = |n: &FrameNote| n.maps > 1 && n.writers > 0;
+            if shared(&self.oracle.frames[pfn as usize]) {
+                self.forget_unreachable(c); // What a dying tree still maps is no mapping any more.
+            }
             let note = &self.oracle.frames[pfn as usize];
-            if note.maps > 1 && note.writers > 0 {
+            if shared(note) {
                 let why = format!("{} entries map it and {} of them may write it", note.maps, note.writers);
                 return self.fail(c, Rule::Shared, Some(va), Some(pfn), why);
             }
@@ -176,7 +234,11 @@ impl<F: Format> State<F> {
         for cpu in self.oracle.roots[root as usize].cpus.iter() {
             let mut marked = 0;
             for tlb in self.cpus[cpu].tlbs() {
-                marked += if level == 1 { tlb.mark_stale(va, source) } else { tlb.mark_stale_range(va, bytes, |e| e.source == source) };
+                marked += if level == 1 {
+                    tlb.mark_stale(va, source)
+                } else {
+                    tlb.mark_stale_range(va, bytes, |e| e.source == source)
+                };
             }
             if marked > 0 {
                 self.cpus[cpu].forget();

@@ -54,7 +54,13 @@ impl<F: Format> State<F> {
     /// A node, with all below it, becomes part of a tree.
     pub(crate) fn link(&mut self, c: usize, table: u64, level: u8, va: u64, root: u32) {
         if table >= self.ram.frames() || self.oracle.uses[table as usize] != Use::Table as u8 {
-            return self.fail(c, Rule::FrameState, Some(va), Some(table), format!("an entry of level {} names a table that is none", level + 1));
+            return self.fail(
+                c,
+                Rule::FrameState,
+                Some(va),
+                Some(table),
+                format!("an entry of level {} names a table that is none", level + 1),
+            );
         }
         let note = &mut self.oracle.tables[table as usize];
         if note.level != 0 {
@@ -156,6 +162,12 @@ impl<F: Format> State<F> {
     }
 
     pub(crate) fn malformed(&mut self, c: usize, raw: u64, level: u8, va: u64) {
-        self.fail(c, Rule::Malformed, Some(va), None, format!("entry {raw:#x} of level {level} has a reserved bit set or names memory that does not exist"));
+        self.fail(
+            c,
+            Rule::Malformed,
+            Some(va),
+            None,
+            format!("entry {raw:#x} of level {level} has a reserved bit set or names memory that does not exist"),
+        );
     }
 }

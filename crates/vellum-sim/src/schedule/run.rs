@@ -67,23 +67,24 @@ impl<F: Format> SimMachine<F> {
             assert!(!all.iter().any(|s: &Started| s.cpu == cpu), "two programs on CPU {cpu}");
             all.push(self.start(cpu, task));
         }
-        let outside = self.current.get();
         let start = all.iter().map(|s| self.clock(s.cpu)).min().unwrap_or(0);
         for s in &all {
             self.state.with(|st| st.cpus[s.cpu].running = true);
         }
-        let result = self.turns(&mut all);
-        for s in &all {
-            self.state.with(|st| st.cpus[s.cpu].running = false);
+        {
+            let _quiet = Quiet { sim: self, current: self.current.get() };
+            self.turns(&mut all)?;
         }
-        self.current.set(outside);
-        result?;
         let end = all.iter().map(|s| self.clock(s.cpu)).max().unwrap_or(start);
         Ok(Outcome { cycles: end - start })
     }
 
     /// Runs one closure on one CPU and returns what it returns.
-    pub fn solo<'env, T: 'env>(&'env self, cpu: usize, program: impl FnOnce(&Cpu<'env, F>) -> T + 'env) -> Result<T, Stop> {
+    pub fn solo<'env, T: 'env>(
+        &'env self,
+        cpu: usize,
+        program: impl FnOnce(&Cpu<'env, F>) -> T + 'env,
+    ) -> Result<T, Stop> {
         let result = std::rc::Rc::new(core::cell::Cell::new(None));
         let slot = result.clone();
         self.run(move |run| run.spawn(cpu, move |c| slot.set(Some(program(c)))))?;
@@ -160,5 +161,18 @@ struct Outside<'a, F: Format>(&'a SimMachine<F>);
 impl<F: Format> Drop for Outside<'_, F> {
     fn drop(&mut self) {
         self.0.yielder.set(core::ptr::null());
+    }
+}
+
+/// Nothing runs any more, however the run ended.
+struct Quiet<'a, F: Format> {
+    sim: &'a SimMachine<F>,
+    current: usize,
+}
+
+impl<F: Format> Drop for Quiet<'_, F> {
+    fn drop(&mut self) {
+        self.sim.current.set(self.current);
+        self.sim.state.with(|s| s.cpus.iter_mut().for_each(|cpu| (cpu.running, cpu.aside) = (false, false)));
     }
 }

@@ -57,7 +57,13 @@ impl<F: Format> State<F> {
         self.idle_rounds += 1;
         if self.idle_rounds > HOPELESS {
             let waiting: Vec<_> = self.cpus.iter().enumerate().filter(|(_, s)| s.running).map(|(n, _)| n).collect();
-            return self.fail(c, Rule::Livelock, None, None, format!("CPUs {waiting:?} have waited {HOPELESS} rounds and nothing happened"));
+            return self.fail(
+                c,
+                Rule::Livelock,
+                None,
+                None,
+                format!("CPUs {waiting:?} have waited {HOPELESS} rounds and nothing happened"),
+            );
         }
         let pause = self.costs.pause.max(Ticks(1));
         let next = if self.hunting { None } else { self.next_clock(c) };

@@ -135,7 +135,8 @@ impl<'a> Data<'a> {
     /// Holders who forbid moving, evicting and sharing it.
     #[inline]
     pub fn pins(self) -> u32 {
-        (self.0.word(COUNT).load(Ordering::Acquire) / PIN) as u32
+        // The highest byte is `space::share`'s: into what units a block was cut.
+        (self.0.word(COUNT).load(Ordering::Acquire) / PIN) as u32 & 0xff_ffff
     }
 
     /// One more such holder.

@@ -49,8 +49,10 @@ impl<M: Machine> Vm<M> {
                 if !self.is_mapped(space, range) {
                     return Err(SpaceError::Unmapped);
                 }
-                self.open(space, range, false)?;
-                self.take_out(space, range, Leave::Promise, token, trash);
+                if !self.take_out_near(space, range, Leave::Promise, token, trash) {
+                    self.open(space, range, false)?;
+                    self.take_out(space, range, Leave::Promise, token, trash);
+                }
                 Ok(())
             }
             Advice::Collapse => {

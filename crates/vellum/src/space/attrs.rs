@@ -1,6 +1,6 @@
 //! What callers ask for: rights, placement, policies, advice.
 //!
-//! Everything a region remembers fits one 64-bit word ([`Attrs::pack`]), so a fault reads a region's whole mind with one
+//! Everything a region remembers fits one 64-bit word (`Packed`), so a fault reads a region's whole mind with one
 //! load and "the same attributes" is a comparison of two words. Rejected: a struct of separate fields in the region, which a
 //! reader without a lock would see half changed.
 
@@ -98,7 +98,7 @@ impl Attrs {
     }
 
     /// All of it in one word; 0 is no value of it.
-    pub(crate) fn pack(self) -> u64 {
+    pub(crate) fn pack(self) -> Packed {
         let rights = self.rights.read as u64 | (self.rights.write as u64) << 1 | (self.rights.exec as u64) << 2;
         let thp = match self.thp {
             None => 0,
@@ -116,32 +116,48 @@ impl Attrs {
             Some(NumaPolicy::Bind(n)) => (3, n as u64),
             Some(NumaPolicy::Prefer(n)) => (4, n as u64),
         };
-        1 << 63 | rights | thp << 4 | leaf << 8 | kind << 16 | node << 24
+        Packed(1 << 63 | rights | thp << 4 | leaf << 8 | kind << 16 | node << 24)
     }
+}
 
-    /// The inverse of [`pack`](Attrs::pack).
+/// Attributes in one word; a fault takes out what it asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Packed(pub u64);
+
+impl Packed {
     #[inline]
-    pub(crate) fn unpack(word: u64) -> Attrs {
-        let node = (word >> 24) as u8;
-        Attrs {
-            rights: Rights { read: word & 1 != 0, write: word & 2 != 0, exec: word & 4 != 0 },
-            thp: match word >> 4 & 0xf {
-                1 => Some(HugeAdvice::Huge),
-                2 => Some(HugeAdvice::NoHuge),
-                _ => None,
-            },
-            numa: match word >> 16 & 0xff {
-                1 => Some(NumaPolicy::Local),
-                2 => Some(NumaPolicy::Interleave),
-                3 => Some(NumaPolicy::Bind(node)),
-                4 => Some(NumaPolicy::Prefer(node)),
-                _ => None,
-            },
-            leaf: match (word >> 8) as u8 {
-                0 => LeafSize::Policy,
-                n => Order::new(n - 1).map_or(LeafSize::Policy, LeafSize::Exactly),
-            },
+    pub fn rights(self) -> Rights {
+        Rights { read: self.0 & 1 != 0, write: self.0 & 2 != 0, exec: self.0 & 4 != 0 }
+    }
+    #[inline]
+    pub fn thp(self) -> Option<HugeAdvice> {
+        match self.0 >> 4 & 0xf {
+            1 => Some(HugeAdvice::Huge),
+            2 => Some(HugeAdvice::NoHuge),
+            _ => None,
         }
+    }
+    #[inline]
+    pub fn numa(self) -> Option<NumaPolicy> {
+        let node = (self.0 >> 24) as u8;
+        match self.0 >> 16 & 0xff {
+            1 => Some(NumaPolicy::Local),
+            2 => Some(NumaPolicy::Interleave),
+            3 => Some(NumaPolicy::Bind(node)),
+            4 => Some(NumaPolicy::Prefer(node)),
+            _ => None,
+        }
+    }
+    #[inline]
+    pub fn leaf(self) -> LeafSize {
+        match (self.0 >> 8) as u8 {
+            0 => LeafSize::Policy,
+            n => Order::new(n - 1).map_or(LeafSize::Policy, LeafSize::Exactly),
+        }
+    }
+    /// All of them.
+    pub fn attrs(self) -> Attrs {
+        Attrs { rights: self.rights(), thp: self.thp(), numa: self.numa(), leaf: self.leaf() }
     }
 }
 
@@ -192,8 +208,8 @@ mod tests {
                 for numa in numa.into_iter().chain([Some(NumaPolicy::Prefer(3)), Some(NumaPolicy::Bind(0))]) {
                     for leaf in leaf {
                         let attrs = Attrs { rights, thp, numa, leaf };
-                        assert_eq!(Attrs::unpack(attrs.pack()), attrs);
-                        assert!(attrs.pack() != 0 && seen.insert(attrs.pack()));
+                        assert_eq!(attrs.pack().attrs(), attrs);
+                        assert!(attrs.pack().0 != 0 && seen.insert(attrs.pack().0));
                     }
                 }
             }

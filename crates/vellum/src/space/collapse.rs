@@ -4,7 +4,7 @@
 //! wait; every CPU drops its translations and walk caches; the pages are copied, in peace, since nobody can reach them any more; and
 //! the huge leaf appears. Whatever the table mapped is released, shared pages included: the copy is this space's own.
 
-use crate::addr::{ENTRIES, Level, Order, Va};
+use crate::addr::{ENTRIES, Level, Order, Va, VaRange};
 use crate::entry::{Entry, Flags};
 use crate::error::NoMemory;
 use crate::frame::{Data, Want};
@@ -70,7 +70,9 @@ impl<M: Machine> Vm<M> {
             parent.add_resident(1);
         }
         m.hook(Event::Work(Work::Entry, 1));
-        self.free_tree(&flushed, child.pfn, Level::ONE, trash);
+        if let Ok(range) = VaRange::new(va, level.entry_bytes(), self.user_end()) {
+            self.free_tree(&flushed, (child.pfn, Level::ONE, va.0), range, trash);
+        }
         self.count_pages(Order::HUGE, 1);
         self.count(Counter::ThpCollapse, 1);
         Ok(true)

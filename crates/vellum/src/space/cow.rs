@@ -39,7 +39,7 @@ impl<M: Machine> Vm<M> {
     }
 
     fn own_flags(seen: &Seen<'_>) -> Flags {
-        Flags { write: true, exec: seen.attrs.rights.exec, accessed: true, dirty: true }
+        Flags { write: true, exec: seen.attrs.rights().exec, accessed: true, dirty: true }
     }
 
     /// The last user keeps the page.

@@ -3,6 +3,7 @@
 //! Nobody runs in it and nobody holds it, so the table is taken apart in one pass after one flush: what remains of the space
 //! on CPUs are translations under its context and walk caches, never a loaded root.
 
+use crate::addr::{Va, VaRange};
 use crate::machine::{Machine, Verb};
 use crate::space::{Space, SpaceRecord, Trash};
 use crate::sync::atomic::Ordering;
@@ -36,7 +37,9 @@ impl<M: Machine> Vm<M> {
         let mut trash = Trash::default();
         let flushed = self.flush_out(record);
         self.bury(record.root(), self.top());
-        self.free_tree(&flushed, record.root(), self.top(), &mut trash);
+        if let Ok(all) = VaRange::new(Va(0), self.user_end().0, self.user_end()) {
+            self.free_tree(&flushed, (record.root(), self.top(), 0), all, &mut trash);
+        }
         if let Some(latest) = crate::frame::SlabRef::from_raw(record.latest.load(Ordering::Relaxed)) {
             self.drop_region(latest, &mut trash);
         }

@@ -20,9 +20,10 @@ use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
 use crate::frame::{Data, Want};
 use crate::machine::{Event, Machine, Use, Verb, Work};
+use crate::space::attrs::Packed;
 use crate::space::region::Region;
 use crate::space::walk::Spot;
-use crate::space::{Access, Attrs, Fault, HugeAdvice, LeafSize, Space, SpaceRecord};
+use crate::space::{Access, Fault, HugeAdvice, LeafSize, Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::vm::Vm;
@@ -83,15 +84,15 @@ impl<M: Machine> Vm<M> {
             _ => {}
         }
         // Intervals are read before the entry: a mapping made between shows an entry whose region was not there yet.
-        let Some(name) = spot.region else { return Ok(Step::Again) };
+        let Some(name) = spot.region else { return Ok(Step::Wait) };
         let region = self.region(name);
-        let attrs = region.attrs();
-        if !attrs.rights.allows(access) {
+        let attrs = region.packed();
+        if !attrs.rights().allows(access) {
             return Err(FaultError::Rights);
         }
         let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
-            Entry::Reserved => match self.leaf_order(&attrs, spot.level, huge) {
+            Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
                 None => {
                     self.push_down(spot.node, spot.level, spot.slot, spot.raw)?;
                     Ok(Step::Again)
@@ -100,9 +101,8 @@ impl<M: Machine> Vm<M> {
                 Some(Order::BASE) => self.fresh_base(&seen, access),
                 Some(order) => {
                     let want = self.want(&seen);
-                    let seen_attrs = attrs;
                     drop(epoch);
-                    self.fresh_large(space, va, access, (order, want, seen_attrs))
+                    self.fresh_large(space, va, access, (order, want, attrs))
                 }
             },
             Entry::Leaf(pfn, flags) => {
@@ -127,7 +127,7 @@ impl<M: Machine> Vm<M> {
 
     /// The size of leaf a promise at `level` is redeemed with, `None` if that is below the slot's.
     #[inline]
-    fn leaf_order(&self, attrs: &Attrs, level: Level, huge: bool) -> Option<Order> {
+    fn leaf_order(&self, attrs: Packed, level: Level, huge: bool) -> Option<Order> {
         let here = level.leaf_order()?;
         if here == Order::BASE {
             return Some(here);
@@ -135,10 +135,10 @@ impl<M: Machine> Vm<M> {
         if here > self.rules.max_leaf {
             return None;
         }
-        let wanted = match attrs.leaf {
+        let wanted = match attrs.leaf() {
             LeafSize::Exactly(order) => order,
             LeafSize::Policy => {
-                let allowed = match (self.config.thp, attrs.thp) {
+                let allowed = match (self.config.thp, attrs.thp()) {
                     (Thp::Never, _) | (_, Some(HugeAdvice::NoHuge)) => false,
                     (Thp::Always, _) | (Thp::Advise, Some(HugeAdvice::Huge)) => true,
                     (Thp::Advise, None) => false,
@@ -152,7 +152,7 @@ impl<M: Machine> Vm<M> {
     /// What the allocator is asked for a page at the address.
     #[inline]
     pub(crate) fn want(&self, seen: &Seen<'_>) -> Want {
-        Want { policy: seen.attrs.numa.unwrap_or(self.config.numa), index: seen.index(Order::BASE), use_: Use::Data }
+        Want { policy: seen.attrs.numa().unwrap_or(self.config.numa), index: seen.index(Order::BASE), use_: Use::Data }
     }
 
     /// Whether what was seen still holds. Under the node's lock, inside the epoch of the descent.
@@ -174,7 +174,7 @@ impl<M: Machine> Vm<M> {
     fn map_zeros(&self, seen: &Seen<'_>) -> Step {
         let m = &self.machine;
         let spot = &seen.spot;
-        let flags = Flags { write: false, exec: seen.attrs.rights.exec, accessed: true, dirty: false };
+        let flags = Flags { write: false, exec: seen.attrs.rights().exec, accessed: true, dirty: false };
         let mut top = Token::top();
         let _guard = spot.node.lock(m, &mut top);
         if !self.still(seen) {
@@ -207,11 +207,11 @@ impl<M: Machine> Vm<M> {
         space: &SpaceRecord,
         va: Va,
         access: Access,
-        (order, want, attrs): (Order, Want, Attrs),
+        (order, want, attrs): (Order, Want, Packed),
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
         let Ok(pfn) = self.frames.alloc(m, order, &want) else {
-            if attrs.leaf != LeafSize::Policy {
+            if attrs.leaf() != LeafSize::Policy {
                 return Err(NoMemory.into());
             }
             self.count(Counter::ThpFaultFallback, 1);
@@ -225,7 +225,7 @@ impl<M: Machine> Vm<M> {
         if let Some(region) = region
             && spot.level.leaf_order() == Some(order)
             && spot.raw == M::Codec::encode(Entry::Reserved, spot.level)
-            && region.attrs() == attrs
+            && region.packed() == attrs
             && self.install(&Seen { space, va, edits, spot, region, attrs }, pfn, order, access)
         {
             self.count_pages(order, 1);
@@ -244,7 +244,7 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         let spot = &seen.spot;
         Data::init(self.frames.record(pfn), order, seen.space.owner(), seen.index(order));
-        let rights = seen.attrs.rights;
+        let rights = seen.attrs.rights();
         // The marks the retried access would set, so that the walker need not.
         let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: access == Access::Write };
         let mut top = Token::top();
@@ -289,7 +289,7 @@ pub(crate) struct Seen<'a> {
     pub edits: u64,
     pub spot: Spot<'a>,
     pub region: &'a Region,
-    pub attrs: Attrs,
+    pub attrs: Packed,
 }
 
 impl Seen<'_> {

@@ -101,12 +101,12 @@ impl<M: Machine> Vm<M> {
     ) -> Result<(), NoMemory> {
         let m = &self.machine;
         self.interval_copy(from, to, copying.token, copying.trash)?;
-        let slots = self.slots(level);
-        m.hook(Event::Work(Work::Scan, slots as u64));
+        // Nothing follows the last entry that is counted.
+        let (slots, entries) = (self.slots(level), from.state().count());
         let words = m.direct(to.pfn).cast::<u64>();
         let (mut count, mut pages, mut slot) = (0, 0, 0);
         let mut done = Ok(());
-        while slot < slots && done.is_ok() {
+        while slot < slots && count < entries && done.is_ok() {
             // Tables below are copied without this node's lock; leaves in one go under it.
             if level > Level::ONE
                 && let Entry::Table(below) = self.load(from.pfn, slot, level)
@@ -126,7 +126,7 @@ impl<M: Machine> Vm<M> {
             }
             let mut top = Token::top();
             let guard = from.lock(m, &mut top);
-            while slot < slots {
+            while slot < slots && count < entries {
                 let va = base + ((slot as u64) << level.shift());
                 let Some(copy) = self.copy_entry(copying, from, level, slot, va) else { break };
                 if copy != 0 {
@@ -143,6 +143,7 @@ impl<M: Machine> Vm<M> {
                 m.relax();
             }
         }
+        m.hook(Event::Work(Work::Scan, slot as u64));
         if let Some(order) = level.leaf_order()
             && pages != 0
         {

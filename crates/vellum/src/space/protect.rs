@@ -7,17 +7,15 @@
 //! Pages of a region without rights stay resident as *parked* entries, which hardware does not see. Mappings of the shared zeros
 //! go back to the promise they stood for.
 
-use crate::addr::{Level, Va};
+use crate::addr::{Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::SpaceError;
-use crate::machine::{Machine, Verb};
+use crate::machine::{Event, Machine, Verb, Work};
 use crate::space::node::Node;
 use crate::space::{Attrs, Rights, Space, SpaceRecord, Trash};
 use crate::sync::Token;
 use crate::tlb::Receipt;
 use crate::vm::Vm;
-
-use crate::addr::{Pfn, VaRange};
 
 impl<M: Machine> Vm<M> {
     /// Gives every page of the range the rights `rights`. When it returns no CPU can use a right that was taken. Takes the layout
@@ -78,51 +76,52 @@ impl<M: Machine> Vm<M> {
     }
 
     fn change_leaves(&self, space: &SpaceRecord, range: VaRange, rights: Rights) -> Receipt {
+        let m = &self.machine;
         let mut receipt = Receipt::new();
         self.alter(space, range, &mut |node: Node<'_>, level, slot, va, _| {
-            let new = |entry: Entry| {
-                let new = match entry {
+            let mut seen = m.entry_load(node.pfn, slot);
+            // Once more for each mark hardware sets meanwhile.
+            loop {
+                let old = M::Codec::decode(seen, level);
+                let new = match old {
+                    Entry::Leaf(pfn, _) if rights.is_none() && self.is_zero(pfn) => Entry::Reserved,
                     Entry::Leaf(pfn, flags) if self.is_zero(pfn) => {
-                        if rights.is_none() {
-                            Entry::Reserved
-                        } else {
-                            Entry::Leaf(pfn, Flags { exec: rights.exec, ..flags })
-                        }
+                        Entry::Leaf(pfn, Flags { exec: rights.exec, ..flags })
                     }
                     Entry::Leaf(pfn, flags) => self.page_entry(rights, pfn, level, Some(flags)),
                     Entry::Parked(pfn) => self.page_entry(rights, pfn, level, None),
-                    Entry::Moving(_) | Entry::Detached(_) => return None,
-                    other => other,
+                    Entry::Moving(_) | Entry::Detached(_) => return false,
+                    _ => return true,
                 };
-                (new != entry).then(|| M::Codec::encode(new, level))
-            };
-            let Some(old) = self.exchange(node, level, slot, new) else {
-                let entry = self.load(node.pfn, slot, level);
-                return !matches!(entry, Entry::Moving(_) | Entry::Detached(_));
-            };
-            if let Entry::Leaf(pfn, flags) = old {
-                let less = match self.load(node.pfn, slot, level) {
-                    Entry::Leaf(_, now) => flags.write && !now.write || flags.exec && !now.exec,
-                    _ => true,
-                };
-                if less {
+                if new == old {
+                    return true;
+                }
+                if let Err(now) = m.entry_cas(node.pfn, slot, seen, M::Codec::encode(new, level)) {
+                    seen = now;
+                    continue;
+                }
+                m.hook(Event::Work(Work::Entry, 1));
+                let (had, has) = (flags_of(old), flags_of(new));
+                if had.write && !has.write || had.exec && !has.exec || !matches!(new, Entry::Leaf(..)) {
                     receipt.leaf(va, level);
                 }
-                if let Entry::Leaf(_, now) = self.load(node.pfn, slot, level)
-                    && now.write
-                    && !flags.write
-                    && let Some(order) = level.leaf_order()
+                if has.write
+                    && !had.write
+                    && let (Entry::Leaf(pfn, _), Some(order)) = (new, level.leaf_order())
                 {
                     self.own(pfn, order, space.owner());
                 }
-            } else if let Entry::Parked(pfn) = old
-                && let Entry::Leaf(_, Flags { write: true, .. }) = self.load(node.pfn, slot, level)
-                && let Some(order) = level.leaf_order()
-            {
-                self.own(pfn, order, space.owner());
+                return true;
             }
-            true
         });
         receipt
+    }
+}
+
+/// What an entry gives the hardware.
+fn flags_of(entry: Entry) -> Flags {
+    match entry {
+        Entry::Leaf(_, flags) => flags,
+        _ => Flags::default(),
     }
 }

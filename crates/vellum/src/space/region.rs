@@ -6,6 +6,7 @@
 
 use crate::frame::SlabRef;
 use crate::machine::Machine;
+use crate::space::attrs::Packed;
 use crate::space::{Attrs, Trash};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Above, Queue, Token};
@@ -31,15 +32,19 @@ pub(crate) struct Region {
 impl Region {
     #[inline]
     pub fn attrs(&self) -> Attrs {
-        Attrs::unpack(self.attrs.load(Ordering::Relaxed))
+        self.packed().attrs()
+    }
+    #[inline]
+    pub fn packed(&self) -> Packed {
+        Packed(self.attrs.load(Ordering::Relaxed))
     }
     /// Whether the other region means the same.
     pub fn says_as(&self, other: &Region) -> bool {
-        self.attrs.load(Ordering::Relaxed) == other.attrs.load(Ordering::Relaxed) && self.shift() == other.shift()
+        self.packed() == other.packed() && self.shift() == other.shift()
     }
     /// Whether it is what those attributes would make, unmoved.
     pub fn is_plain(&self, attrs: Attrs) -> bool {
-        self.attrs.load(Ordering::Relaxed) == attrs.pack() && self.shift() == 0
+        self.packed() == attrs.pack() && self.shift() == 0
     }
     #[inline]
     pub fn shift(&self) -> u64 {
@@ -79,7 +84,7 @@ impl<M: Machine> Vm<M> {
     ) -> Result<SlabRef, NoMemory> {
         let name = self.regions.alloc(&self.machine, &self.frames, token)?;
         let region = self.region(name);
-        region.attrs.store(attrs.pack(), Ordering::Relaxed);
+        region.attrs.store(attrs.pack().0, Ordering::Relaxed);
         region.shift.store(shift, Ordering::Relaxed);
         region.refs.store(1, Ordering::Release);
         Ok(name)

@@ -153,7 +153,8 @@ impl<M: Machine> Vm<M> {
         let delta = new.start().0.wrapping_sub(old.start().0);
         let mut va = old.start();
         while va < old.end() {
-            let (mut end, name) = self.same_region(space, va, old);
+            // The range was found mapped, so every page has one.
+            let Some((mut end, name)) = self.same_region(space, va, old) else { break };
             if end == old.end() {
                 // What is longer belongs to the last page's region.
                 end = Va(new.end().0.wrapping_sub(delta));
@@ -184,7 +185,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Where the run of pages from `va` on ends, inside `range`, that are of one region, and the region.
-    fn same_region(&self, space: &SpaceRecord, va: Va, range: VaRange) -> (Va, SlabRef) {
+    fn same_region(&self, space: &SpaceRecord, va: Va, range: VaRange) -> Option<(Va, SlabRef)> {
         let first = self.descend(space, va);
         let mut end = va;
         while end < range.end() {
@@ -199,8 +200,7 @@ impl<M: Machine> Vm<M> {
             let base = end.align_down(spot.level.entry_bytes() << 9).0;
             end = Va(base + ((stop as u64) << spot.level.shift()));
         }
-        // The range was found mapped, so its first page has a region.
-        (end.min(range.end()), first.region.unwrap_or_else(|| unreachable!("a mapped page of no region")))
+        first.region.map(|name| (end.min(range.end()), name))
     }
 
     /// Makes everything in the range absent, promises too.

@@ -67,11 +67,12 @@ impl<M: Machine> Vm<M> {
     /// Counts one more leaf of `order` that maps the block, which the caller's own leaf keeps mapped, and makes its owner `owner`.
     #[inline]
     pub(crate) fn share(&self, pfn: Pfn, order: Order, owner: Owner) {
-        let data = Data::of(self.frames.record(pfn));
+        let record = self.frames.record(pfn);
+        let data = Data::of(record);
         if data.owner() != owner {
             data.set_owner(owner);
         }
-        let old = self.count_word(pfn).fetch_add(1, Ordering::AcqRel);
+        let old = record.word(1).fetch_add(1, Ordering::AcqRel);
         if order > Order::BASE {
             let unit = self.unit(pfn, old);
             Self::siblings(pfn, unit, order, |piece, size| self.share(piece, size, owner));

@@ -11,7 +11,7 @@ use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::SpaceError;
 use crate::machine::{Event, Machine, Verb, Work};
-use crate::space::node::Node;
+use crate::space::node::{Node, full_run};
 use crate::space::walk::part;
 use crate::space::{Space, SpaceRecord, Trash};
 use crate::sync::{Layout, Token};
@@ -58,8 +58,10 @@ impl<M: Machine> Vm<M> {
             let mut trash = Trash::default();
             {
                 let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
-                self.open(record, range, false)?;
-                self.take_out(record, range, Leave::Nothing, layout.token(), &mut trash);
+                if !self.take_out_near(record, range, Leave::Nothing, layout.token(), &mut trash) {
+                    self.open(record, range, false)?;
+                    self.take_out(record, range, Leave::Nothing, layout.token(), &mut trash);
+                }
             }
             self.empty_trash(trash, &mut top);
             Ok(())
@@ -80,6 +82,51 @@ impl<M: Machine> Vm<M> {
         let flushed = self.redeem(space, cut.receipt);
         let mut reap = Reap { range, leave, flushed, token, trash };
         self.reap_node(&mut reap, space.root(), self.top(), 0);
+    }
+
+    /// The same for a part of one lowest node that keeps other entries, which nothing has to be opened or cut off for: one
+    /// descent instead of three. `false` if the range is another, and nothing was done.
+    pub(crate) fn take_out_near(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        leave: Leave,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) -> bool {
+        let span = Level::TWO.entry_bytes();
+        let base = range.start().align_down(span);
+        if range.end().0 - base.0 > span || range.bytes() == span {
+            return false;
+        }
+        let spot = self.descend(space, range.start());
+        let node = spot.node;
+        if spot.level != Level::ONE || leave == Leave::Nothing && node.state().count() <= range.pages() {
+            return false;
+        }
+        let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
+        self.cut_leaves(&mut cut, node, base.0, spot.slot, spot.slot + range.pages() as usize);
+        let flushed = self.redeem(space, cut.receipt);
+        let mut reap = Reap { range, leave, flushed, token, trash };
+        self.reap_node(&mut reap, node.pfn, Level::ONE, base.0);
+        let mut at = node;
+        while leave != Leave::Promise
+            && let Some((parent, _)) = at.parent()
+        {
+            at = self.node(parent);
+            self.raise_bound(at, at.state().level(), range.pages());
+        }
+        true
+    }
+
+    /// The longest run of holes can have grown by what was freed and what lay free on both sides of it.
+    fn raise_bound(&self, node: Node<'_>, level: Level, freed: u64) {
+        if node.state().run() < full_run(level) {
+            let mut top = Token::top();
+            let _guard = node.lock(&self.machine, &mut top);
+            let state = node.state();
+            node.set_state(state.with_run((state.run() * 2 + freed).min(full_run(level))));
+        }
     }
 
     /// Takes out table nodes without entries along the edges of a range: what an opening that failed half-way left.
@@ -270,12 +317,20 @@ impl<M: Machine> Vm<M> {
             m.relax();
         }
         if level > Level::ONE {
-            m.hook(Event::Work(Work::Scan, self.slots(level) as u64));
-            for slot in 0..self.slots(level) {
-                if let Entry::Table(child) = self.load(table, slot, level) {
-                    self.bury(child, level.child());
+            // The count says when nothing more can follow; it is fixed while the layout lock is held.
+            let (mut left, mut slot) = (node.state().count(), 0);
+            while left != 0 && slot < self.slots(level) {
+                match self.load(table, slot, level) {
+                    Entry::Empty => {}
+                    Entry::Table(child) => {
+                        self.bury(child, level.child());
+                        left -= 1;
+                    }
+                    _ => left -= 1,
                 }
+                slot += 1;
             }
+            m.hook(Event::Work(Work::Scan, slot as u64));
         }
     }
 
@@ -301,7 +356,10 @@ impl<M: Machine> Vm<M> {
                         pages += 1;
                     }
                 }
-                Entry::Detached(child) => self.free_tree(&reap.flushed, child, level.child(), reap.trash),
+                Entry::Detached(child) => {
+                    let va = base + ((slot as u64) << level.shift());
+                    self.free_tree(&reap.flushed, (child, level.child(), va), reap.range, reap.trash);
+                }
                 _ => continue,
             }
             // Nobody but the holder of the layout lock touches a mark.
@@ -317,27 +375,44 @@ impl<M: Machine> Vm<M> {
         {
             self.count_pages(order, -(pages as i64));
         }
-        let freed = reap.range.pages();
-        let _guard = node.lock(m, reap.token);
-        let mut state = node.state();
-        state = state.with_resident(state.resident() - pages);
         if reap.leave != Leave::Promise {
-            // The longest run can have grown by what was freed and what lay free on both sides of it.
-            state = state.with_count(state.count() - gone).with_run(state.run() * 2 + freed);
+            self.raise_bound(node, level, reap.range.pages());
         }
-        node.set_state(state);
+        if gone != 0 {
+            let _guard = node.lock(m, reap.token);
+            let state = node.state();
+            let count = if reap.leave == Leave::Promise { state.count() } else { state.count() - gone };
+            node.set_state(state.with_resident(state.resident() - pages).with_count(count));
+        }
     }
 
     /// Lets go of everything a dead, flushed subtree maps, empties its nodes and puts them in the trash.
-    pub(crate) fn free_tree(&self, flushed: &Flushed, table: Pfn, level: Level, trash: &mut Trash) {
+    /// Nothing is mapped in it outside of `range`.
+    pub(crate) fn free_tree(
+        &self,
+        flushed: &Flushed,
+        (table, level, base): (Pfn, Level, u64),
+        range: VaRange,
+        trash: &mut Trash,
+    ) {
         let m = &self.machine;
         let node = self.node(table);
         let mut pages = 0;
-        m.hook(Event::Work(Work::Scan, self.slots(level) as u64));
-        for slot in 0..self.slots(level) {
-            match self.load(table, slot, level) {
+        let p = part(level, base, range);
+        let (mut left, mut next) = (node.state().count(), p.first);
+        while left != 0 && next < p.end {
+            let slot = next;
+            next += 1;
+            let raw = m.entry_load(table, slot);
+            if raw == 0 {
+                continue;
+            }
+            match M::Codec::decode(raw, level) {
                 Entry::Empty => continue,
-                Entry::Table(child) | Entry::Detached(child) => self.free_tree(flushed, child, level.child(), trash),
+                Entry::Table(child) | Entry::Detached(child) => {
+                    let va = base + ((slot as u64) << level.shift());
+                    self.free_tree(flushed, (child, level.child(), va), range, trash);
+                }
                 Entry::Leaf(pfn, _) | Entry::Parked(pfn) | Entry::Moving(pfn) => {
                     if !self.is_zero(pfn)
                         && self.frames.record(pfn).use_() != crate::machine::Use::Table
@@ -350,7 +425,9 @@ impl<M: Machine> Vm<M> {
                 Entry::Reserved | Entry::Gone(_) => {}
             }
             m.entry_store(table, slot, 0);
+            left -= 1;
         }
+        m.hook(Event::Work(Work::Scan, (next - p.first) as u64));
         if let Some(order) = level.leaf_order()
             && pages != 0
         {

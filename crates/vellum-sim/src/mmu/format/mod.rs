@@ -64,14 +64,16 @@ mod tests {
     fn agrees<F: Format>() {
         for level in 1..=5u8 {
             for bits in 0..16u8 {
-                let f = Flags { write: bits & 1 != 0, exec: bits & 2 != 0, accessed: bits & 4 != 0, dirty: bits & 9 == 9 };
+                let f =
+                    Flags { write: bits & 1 != 0, exec: bits & 2 != 0, accessed: bits & 4 != 0, dirty: bits & 9 == 9 };
                 if level <= 3 {
                     let pfn = Pfn(0x40000 * 3);
                     let raw = F::Codec::encode(Entry::Leaf(pfn, f), Level(level));
                     match F::meaning(raw, level) {
                         Meaning::Leaf(at, r) => {
                             assert_eq!(at, pfn.addr());
-                            let got = Flags { write: r.write, exec: r.exec, accessed: r.accessed, dirty: r.write && r.dirty };
+                            let got =
+                                Flags { write: r.write, exec: r.exec, accessed: r.accessed, dirty: r.write && r.dirty };
                             assert_eq!(got, f, "level {level}");
                             assert!(r.user);
                         }
@@ -81,9 +83,18 @@ mod tests {
             }
             if level > 1 {
                 let raw = F::Codec::encode(Entry::Table(Pfn(77)), Level(level));
-                assert!(matches!(F::meaning(raw, level), Meaning::Table(at, r) if at == 77 << 12 && r.write && r.exec && r.user));
+                assert!(
+                    matches!(F::meaning(raw, level), Meaning::Table(at, r) if at == 77 << 12 && r.write && r.exec && r.user)
+                );
             }
-            for absent in [Entry::Empty, Entry::Reserved, Entry::Parked(Pfn(5)), Entry::Moving(Pfn(5)), Entry::Detached(Pfn(5)), Entry::Gone(9)] {
+            for absent in [
+                Entry::Empty,
+                Entry::Reserved,
+                Entry::Parked(Pfn(5)),
+                Entry::Moving(Pfn(5)),
+                Entry::Detached(Pfn(5)),
+                Entry::Gone(9),
+            ] {
                 assert_eq!(F::meaning(F::Codec::encode(absent, Level(level)), level), Meaning::Absent);
             }
         }
@@ -107,7 +118,10 @@ mod tests {
         fn check<F: Format>(f: Flags) {
             let raw = F::Codec::encode(Entry::Leaf(Pfn(9), f), Level::ONE);
             let with = F::dirty(F::accessed(raw));
-            assert_eq!(F::Codec::decode(with, Level::ONE), Entry::Leaf(Pfn(9), Flags { accessed: true, dirty: true, ..f }));
+            assert_eq!(
+                F::Codec::decode(with, Level::ONE),
+                Entry::Leaf(Pfn(9), Flags { accessed: true, dirty: true, ..f })
+            );
         }
         check::<X86>(f);
         check::<Arm>(f);

@@ -41,7 +41,11 @@ impl Format for X86 {
             (1, _) => Meaning::Leaf(address, rights),
             (2 | 3, true) => {
                 let size = 1u64 << (12 + 9 * (level as u32 - 1));
-                if address & (size - 1) & !0x1000 != 0 { Meaning::Malformed } else { Meaning::Leaf(address & !(size - 1), rights) }
+                if address & (size - 1) & !0x1000 != 0 {
+                    Meaning::Malformed
+                } else {
+                    Meaning::Leaf(address & !(size - 1), rights)
+                }
             }
             (_, true) => Meaning::Malformed,
             (_, false) => Meaning::Table(address, rights),

@@ -1,0 +1,187 @@
+//! Every verb with room for no allocation, for one, for two, and so on until it succeeds: each failure leaves everything as it
+//! was, and the success is a success.
+
+mod space_lab;
+
+use space_lab::*;
+use vellum::addr::{Order, Pfn, Va};
+use vellum::config::{Config, NumaPolicy};
+use vellum::error::{FaultError, NoMemory, SpaceError};
+use vellum::frame::Want;
+use vellum::machine::Use;
+use vellum::space::{Access, Advice, Attrs, Page, Placement, Rights, Space};
+
+/// What a program could tell of a space: rights and contents of every page around the places the tests use.
+fn picture(lab: &Lab, space: &Space) -> Vec<(u64, Rights, u64)> {
+    let mut seen = Vec::new();
+    for base in [GIB - 8 * KIB4, GIB, GIB + 510 * KIB4, 2 * GIB, 3 * GIB - 8 * KIB4, 6 * GIB, 1 << 39] {
+        for va in (base..base + 20 * KIB4).step_by(KIB4 as usize) {
+            let (rights, value) = match lab.vm.query(space, Va(va)) {
+                Page::Unmapped => continue,
+                Page::Reserved { rights } => (rights, 0),
+                Page::Mapped { rights, .. } => (rights, lab.peek(space, Va(va)).expect("a page that is there")),
+                Page::Parked { .. } => (Rights::NONE, 1),
+            };
+            seen.push((va, rights, value));
+        }
+    }
+    let usage = lab.vm.usage(space);
+    seen.push((usage.mapped_pages, Rights::NONE, usage.parked_pages));
+    seen
+}
+
+/// A 1 GiB promise with a few pages, 2 MiB with a huge page, some small mappings.
+fn furnished(config: Config) -> (Lab, Space) {
+    let lab = lab(4096, config);
+    let space = lab.vm.create().expect("memory");
+    lab.map(&space, Va(2 * GIB), GIB, RW);
+    lab.map(&space, Va(GIB), MIB2, RW);
+    lab.map(&space, Va(GIB - 4 * KIB4), 4 * KIB4, Attrs::anonymous(Rights::ALL));
+    for va in [GIB - 2 * KIB4, GIB, GIB + 511 * KIB4] {
+        lab.poke(&space, Va(va), va).expect("memory");
+    }
+    (lab, space)
+}
+
+/// Runs a verb with room for 0, 1, 2, ... frames until it has enough; says how many it took.
+fn starve(config: Config, verb: impl Fn(&Lab, &Space) -> Result<(), NoMemory>) -> u64 {
+    for room in 0..64 {
+        let (lab, space) = furnished(config);
+        let before = picture(&lab, &space);
+        let mut taken: Vec<Pfn> = Vec::new();
+        let take = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Table };
+        while let Ok(pfn) = lab.vm.frames().alloc(lab.vm.machine(), Order::BASE, &take) {
+            taken.push(pfn);
+        }
+        // Frames come back from all over, so that no block is whole.
+        for _ in 0..room {
+            let pfn = taken.swap_remove(taken.len() * 7 / 11);
+            lab.vm.frames().free(lab.vm.machine(), pfn, Order::BASE);
+        }
+        let done = verb(&lab, &space);
+        if done.is_err() {
+            assert_eq!(picture(&lab, &space), before, "a verb that failed with {room} frames changed something");
+        }
+        for pfn in taken {
+            lab.vm.frames().free(lab.vm.machine(), pfn, Order::BASE);
+        }
+        lab.check(&[&space]);
+        lab.vm.exit(space);
+        lab.check(&[]);
+        if done.is_ok() {
+            return room;
+        }
+    }
+    panic!("64 frames were not enough");
+}
+
+fn memory<T>(done: Result<T, SpaceError>) -> Result<(), NoMemory> {
+    match done {
+        Ok(_) => Ok(()),
+        Err(SpaceError::NoMemory) => Err(NoMemory),
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+fn each_thp(verb: impl Fn(&Lab, &Space) -> Result<(), NoMemory>, at_least: u64) {
+    for config in [never(), Config::default()] {
+        assert!(starve(config, &verb) >= at_least, "the verb was expected to need memory");
+    }
+}
+
+#[test]
+fn create_fails_and_succeeds_whole() {
+    each_thp(|lab, _| lab.vm.create().map(|space| lab.vm.exit(space)), 1);
+}
+
+#[test]
+fn map_fails_and_succeeds_whole() {
+    let odd = Attrs::anonymous(Rights::READ_EXEC);
+    each_thp(|lab, space| memory(lab.vm.map(space, Placement::At(Va((1 << 39) + KIB4)), MIB2, odd)), 3);
+    each_thp(|lab, space| memory(lab.vm.map(space, Placement::At(Va((1 << 39) - KIB4)), 2 * KIB4, odd)), 5);
+    each_thp(|lab, space| memory(lab.vm.map(space, Placement::Replace(Va(GIB + KIB4)), KIB4, odd)), 0);
+    each_thp(|lab, space| memory(lab.vm.map(space, Placement::Replace(Va(GIB - KIB4)), 3 * KIB4, odd)), 0);
+    each_thp(|lab, space| memory(lab.vm.map(space, Placement::Replace(Va(3 * GIB - KIB4)), 2 * KIB4, odd)), 2);
+    each_thp(|lab, space| memory(lab.vm.map(space, Placement::Anywhere, 9 * KIB4, odd)), 3);
+}
+
+#[test]
+fn unmap_fails_and_succeeds_whole() {
+    each_thp(|lab, space| memory(lab.vm.unmap(space, Va(2 * GIB + KIB4), KIB4)), 2);
+    each_thp(|lab, space| memory(lab.vm.unmap(space, Va(2 * GIB + KIB4), GIB - 2 * KIB4)), 3);
+    assert_eq!(starve(Config::default(), |lab, space| memory(lab.vm.unmap(space, Va(GIB + KIB4), KIB4))), 1);
+}
+
+#[test]
+fn unmap_of_whole_promises_and_pages_takes_no_memory() {
+    for config in [never(), Config::default()] {
+        for (va, bytes) in [(GIB, MIB2), (2 * GIB, GIB), (GIB - 4 * KIB4, 4 * KIB4 + MIB2), (0, 1 << 40)] {
+            assert_eq!(starve(config, |lab, space| memory(lab.vm.unmap(space, Va(va), bytes))), 0);
+        }
+    }
+}
+
+#[test]
+fn protect_fails_and_succeeds_whole() {
+    for rights in [Rights::NONE, Rights::READ] {
+        each_thp(|lab, space| memory(lab.vm.protect(space, Va(GIB + KIB4), KIB4, rights)), 0);
+        each_thp(|lab, space| memory(lab.vm.protect(space, Va(GIB - KIB4), 2 * KIB4, rights)), 0);
+        each_thp(|lab, space| memory(lab.vm.protect(space, Va(2 * GIB + KIB4), GIB / 2, rights)), 3);
+    }
+}
+
+#[test]
+fn advice_fails_and_succeeds_whole() {
+    for advice in [Advice::Huge, Advice::NoHuge, Advice::DontNeed] {
+        each_thp(|lab, space| memory(lab.vm.advise(space, Va(2 * GIB + KIB4), MIB2, advice)), 2);
+        each_thp(|lab, space| memory(lab.vm.advise(space, Va(GIB), MIB2, advice)), 0);
+    }
+    for write in [false, true] {
+        each_thp(|lab, space| memory(lab.vm.advise(space, Va(2 * GIB), 4 * KIB4, Advice::Populate { write })), 2);
+    }
+}
+
+#[test]
+fn remap_fails_and_succeeds_whole() {
+    let far = Va(6 * GIB + KIB4);
+    each_thp(|lab, space| memory(lab.vm.remap(space, Va(GIB), MIB2, MIB2, Placement::At(far))), 4);
+    each_thp(|lab, space| memory(lab.vm.remap(space, Va(GIB), MIB2, MIB2, Placement::Anywhere)), 0);
+    each_thp(|lab, space| memory(lab.vm.remap(space, Va(GIB - 4 * KIB4), MIB2, 2 * MIB2, Placement::At(far))), 4);
+    each_thp(|lab, space| memory(lab.vm.remap(space, Va(2 * GIB + KIB4), MIB2, MIB2, Placement::At(far))), 4);
+    each_thp(|lab, space| memory(lab.vm.remap(space, Va(GIB), MIB2, 2 * MIB2 + KIB4, Placement::At(Va(GIB)))), 0);
+}
+
+#[test]
+fn fork_fails_and_succeeds_whole() {
+    each_thp(|lab, space| lab.vm.fork(space).map(|child| lab.vm.exit(child)), 4);
+}
+
+#[test]
+fn faults_fail_and_succeed_whole() {
+    let fault = |va, access| {
+        move |lab: &Lab, space: &Space| match lab.vm.fault(space, Va(va), access) {
+            Ok(_) => Ok(()),
+            Err(FaultError::NoMemory) => Err(NoMemory),
+            Err(error) => panic!("{error:?}"),
+        }
+    };
+    each_thp(fault(2 * GIB + 5 * KIB4, Access::Write), 3);
+    each_thp(fault(2 * GIB + 5 * KIB4, Access::Read), 2);
+    each_thp(fault(GIB - KIB4, Access::Exec), 0);
+}
+
+#[test]
+fn writing_to_a_shared_huge_page_fails_and_succeeds_whole() {
+    let took = starve(Config::default(), |lab, space| {
+        let child = lab.vm.fork(space)?;
+        let done = lab.vm.copy_in(&child, Va(GIB), &[1; 8]);
+        lab.vm.exit(child);
+        match done {
+            Ok(()) => Ok(()),
+            Err(FaultError::NoMemory) => Err(NoMemory),
+            Err(error) => panic!("{error:?}"),
+        }
+    });
+    // The child's tables, then a table and a page for the piece that is written.
+    assert!(took >= 6, "{took}");
+}
