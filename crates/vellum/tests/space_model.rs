@@ -230,15 +230,18 @@ impl<C: Codec> Run<'_, C> {
                 return assert!(placement == Placement::At(Va(va)) && va + new_bytes > self.lab.vm.user_end().0);
             }
             Err(SpaceError::NoMemory) => {
-                // What was to be replaced, and a tail that was to be cut off, may be gone; nothing else.
-                if matches!(placement, Placement::Replace(_)) {
-                    let gone = self.lab.vm.query(&side.space, Va(to)) == Page::Unmapped;
-                    if gone {
-                        model.retain(|&page, _| page < to / KIB4 || page >= (to + new_bytes) / KIB4);
+                // What was to be replaced, and a tail that was to be cut off, may be gone as a whole; nothing else.
+                let mut may_be_gone = |start: u64, end: u64| {
+                    let first = model.range(start / KIB4..end / KIB4).next().map(|(page, _)| page * KIB4);
+                    if first.is_some_and(|va| self.lab.vm.query(&side.space, Va(va)) == Page::Unmapped) {
+                        model.retain(|&page, _| page < start / KIB4 || page >= end / KIB4);
                     }
+                };
+                if matches!(placement, Placement::Replace(_)) {
+                    may_be_gone(to, to + new_bytes);
                 }
-                if new_bytes < bytes && self.lab.vm.query(&side.space, Va(va + new_bytes)) == Page::Unmapped {
-                    model.retain(|&page, _| page < (va + new_bytes) / KIB4 || page >= (va + bytes) / KIB4);
+                if new_bytes < bytes {
+                    may_be_gone(va + new_bytes, va + bytes);
                 }
                 return self.no_memory();
             }

@@ -16,7 +16,7 @@ use vellum::error::FaultError;
 use vellum::machine::{MmuRules, Topology};
 use vellum::space::{Access, Advice, Attrs, Placement, Rights, Space};
 
-const CPUS: usize = 4;
+const CPUS: usize = 3;
 
 fn threads<C: Codec>(rules: MmuRules, config: Config, frames: u64) -> Lab<C> {
     lab_on(Flat::new(Topology::flat(CPUS, Pfn(512), frames), rules), config)
@@ -153,12 +153,12 @@ fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) 
 
 #[test]
 fn faults_on_base_pages_survive_every_verb_beside_them() {
-    faults_against_verbs::<X86_64>(X86_RULES, never(), 3000);
+    faults_against_verbs::<X86_64>(X86_RULES, never(), 800);
 }
 
 #[test]
 fn faults_on_huge_pages_survive_every_verb_beside_them() {
-    faults_against_verbs::<X86_64>(MmuRules { contexts: 64, ..X86_RULES }, Config::default(), 1000);
+    faults_against_verbs::<X86_64>(MmuRules { contexts: 64, ..X86_RULES }, Config::default(), 300);
 }
 
 #[test]
