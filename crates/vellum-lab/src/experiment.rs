@@ -124,7 +124,7 @@ impl Effort {
         use crate::report::number::{grouped, scaled};
         let rate = self.accesses as f64 / self.took.as_secs_f64().max(1e-9);
         format!(
-            "checked: {} TLB hits against the tables, 0 stale; {} frames lost; {} accesses/s per core",
+            "checked: {} TLB hits against the tables, 0 stale; {} frames lost; {} accesses/s a core",
             grouped(self.checked as i64),
             grouped(self.lost),
             scaled(rate as i64)

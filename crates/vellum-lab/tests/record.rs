@@ -36,6 +36,8 @@ fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively(
     // Once natively, its output thrown away, and once under the recorder.
     assert_eq!(recorded.stdout, b"done\n", "the program's own output");
 
+    let header = vellum_trace::TraceReader::open(&trace.0).expect("a trace").header().clone();
+    let native = header.native.expect("native figures").minor_faults as i64;
     for machine in vellum_sim::file::presets().into_iter().filter(|m| *m != "tiny") {
         let columns = counters(&trace, &["--machine", machine, "--vs", "thp=always"]);
         for c in &columns {
@@ -49,16 +51,9 @@ fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively(
             assert_eq!(sum, count(c, "cycles_total"), "{machine}");
         }
         let [never, always] = &columns[..] else { panic!("two columns") };
-        let native = native_faults(&trace, machine);
         let off = (count(never, "minor_faults") - native).abs();
         assert!(off * 20 <= native, "{machine}: {} faults simulated, {native} natively", count(never, "minor_faults"));
         assert!(count(always, "tlb_walks") * 4 < count(never, "tlb_walks"), "{machine}: walks fall with huge pages");
         assert!(count(always, "pgfault") * 4 < count(never, "pgfault"), "{machine}: faults fall with huge pages");
     }
-}
-
-fn native_faults(trace: &Temporary, machine: &str) -> i64 {
-    let said = common::vellum(&["run", "--trace", trace.path(), "--machine", machine, "--set", "thp=never", "--json"]);
-    let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
-    doc["native"]["minor_faults"].as_i64().expect("native figures")
 }

@@ -233,3 +233,22 @@ fn walks_that_hold_up_dependent_loads_are_on_their_account() {
     )
     .unwrap_or_else(|stop| panic!("{stop}"));
 }
+
+#[test]
+fn bytes_the_kernel_moves_go_through_its_cpus_caches_and_take_time() {
+    let sim = tiny();
+    let next = Cell::new(16);
+    sim.solo(0, |_| {
+        let k = Kernel::new(&sim, &next, 0);
+        let pfn = k.data();
+        let before = sim.counters(0);
+        k.verb(Verb::Copy, || sim.write(pfn, 60, &[7; 72]));
+        let mut got = [0; 72];
+        k.verb(Verb::Copy, || sim.read(pfn, 60, &mut got));
+        assert_eq!(got, [7; 72]);
+        let d = sim.counters(0).since(&before);
+        assert_eq!(d.get("l1d_kernel_access"), Some(6), "three lines, twice");
+        assert!(d.get("cycles_call") > Some(0));
+    })
+    .expect("no stop");
+}

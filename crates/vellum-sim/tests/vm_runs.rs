@@ -8,7 +8,7 @@ use vellum::machine::Use;
 use vellum::space::{Access, Advice, Attrs, Placement, Rights, Space};
 use vellum::vm::Vm;
 use vellum_sim::format::{Arm, Format, X86};
-use vellum_sim::{Bug, Check, Cpu, Kind, Meta, Options, Program, SimMachine, Stop};
+use vellum_sim::{Bug, Check, Cpu, Kind, Meta, Options, Parts, Program, SimMachine, Stop};
 
 const ALL: [Habits; 3] = [Habits::X86, Habits::Pcid, Habits::Arm];
 const MIB: u64 = 1 << 20;
@@ -19,8 +19,12 @@ trait Work {
 }
 
 fn on<W: Work>(habits: Habits, options: Options, switches: &[(&str, &str)], work: &W) -> Result<(), Stop> {
-    fn go<F: Format, W: Work>(habits: Habits, options: Options, config: Config, work: &W) -> Result<(), Stop> {
-        let sim = SimMachine::<F>::build(&parts(habits), options).expect("tiny can be built");
+    on_parts(&parts(habits), options, switches, work)
+}
+
+fn on_parts<W: Work>(parts: &Parts, options: Options, switches: &[(&str, &str)], work: &W) -> Result<(), Stop> {
+    fn go<F: Format, W: Work>(parts: &Parts, options: Options, config: Config, work: &W) -> Result<(), Stop> {
+        let sim = SimMachine::<F>::build(parts, options).expect("tiny can be built");
         let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory for metadata");
         // SAFETY: the memory is zero, of the layout asked for, and outlives the Vm.
         let vm = unsafe { Vm::new(sim, config, meta.start()) }.expect("a Vm");
@@ -35,9 +39,10 @@ fn on<W: Work>(habits: Habits, options: Options, switches: &[(&str, &str)], work
     }
     let mut config = Config::default();
     switches.iter().for_each(|(k, v)| config.set(k, v).expect("a switch"));
-    match habits {
-        Habits::Arm => go::<Arm, W>(habits, options, config, work),
-        _ => go::<X86, W>(habits, options, config, work),
+    if parts.format == "aarch64" {
+        go::<Arm, W>(parts, options, config, work)
+    } else {
+        go::<X86, W>(parts, options, config, work)
     }
 }
 
@@ -72,6 +77,7 @@ impl Work for TouchAndUnmap {
                 p.load(at + (n * 7919 % (n + 1)) * 4096, 8, true).expect("mapped");
             }
             vm.validate(&[&space]).expect("sound");
+            vm.unmap(&space, Va(at + 0x10000), 3 * 4096).expect("mapped");
             vm.unmap(&space, Va(at), 4 * MIB).expect("mapped");
             assert!(p.load(at, 8, false).is_err());
             drop(p);
@@ -192,15 +198,107 @@ fn hunting_finds_no_stale_translation_in_races_of_faults_and_verbs() {
 }
 
 #[test]
-fn hunting_finds_the_skipped_remote_flush() {
-    struct Planted;
-    impl Work for Planted {
-        fn run<F: Format>(&self, vm: &Vm<SimMachine<F>>) -> Result<(), Stop> {
-            vm.machine().plant(Some(Bug::SkippedRemoteFlush));
-            Races.run(vm)
+fn five_levels_work_as_four_do() {
+    let mut parts = parts(Habits::Pcid);
+    parts.mmu.levels = 5;
+    for check in [Check::Incremental, Check::Walk] {
+        on_parts(&parts, options(check), &[("levels", "5")], &TouchAndUnmap).unwrap_or_else(|s| panic!("{s}"));
+        on_parts(&parts, options(check), &[("levels", "5")], &ForkAndWrite).unwrap_or_else(|s| panic!("{s}"));
+    }
+}
+
+#[test]
+fn a_machine_that_sets_no_marks_itself_works_by_faults() {
+    for h in ALL {
+        let mut parts = parts(h);
+        (parts.mmu.sets_accessed, parts.mmu.sets_dirty) = (false, false);
+        for check in [Check::Incremental, Check::Walk] {
+            on_parts(&parts, options(check), &[("thp", "never")], &TouchAndUnmap)
+                .unwrap_or_else(|s| panic!("{h:?}: {s}"));
+            on_parts(&parts, options(check), &[("thp", "always")], &ForkAndWrite)
+                .unwrap_or_else(|s| panic!("{h:?}: {s}"));
         }
     }
-    for h in ALL {
-        assert!(on(h, hunting(3), &[("thp", "never")], &Planted).is_err(), "{h:?}");
+}
+
+#[test]
+fn contexts_that_run_out_are_shared_by_flushing() {
+    let mut parts = parts(Habits::Pcid);
+    parts.mmu.contexts = 1;
+    for seed in seeds(12) {
+        on_parts(&parts, hunting(seed), &[("thp", "never")], &Races).unwrap_or_else(|s| panic!("seed {seed}: {s}"));
+        on_parts(&parts, hunting(seed), &[("thp", "always")], &ForkAndWrite)
+            .unwrap_or_else(|s| panic!("seed {seed}: {s}"));
     }
+}
+
+#[test]
+fn a_machine_whose_largest_leaf_is_2_mib_and_one_without_a_second_level_tlb_work() {
+    for h in ALL {
+        let mut parts = parts(h);
+        parts.mmu.max_leaf = vellum_sim::tlb::PageSize::M2;
+        parts.tlb_l2 = None;
+        on_parts(&parts, options(Check::Walk), &[], &TouchAndUnmap).unwrap_or_else(|s| panic!("{h:?}: {s}"));
+        on_parts(&parts, options(Check::Walk), &[], &ForkAndWrite).unwrap_or_else(|s| panic!("{h:?}: {s}"));
+    }
+}
+
+/// A workload on a machine with a planted bug.
+struct With<W>(Bug, W);
+
+impl<W: Work> Work for With<W> {
+    fn run<F: Format>(&self, vm: &Vm<SimMachine<F>>) -> Result<(), Stop> {
+        vm.machine().plant(Some(self.0));
+        self.1.run(vm)?;
+        assert!(vm.machine().planted() > 0, "{:?} never had its chance", self.0);
+        vm.machine().audit(Some(0))
+    }
+}
+
+/// The workload stops with the bug, hunting for some seed; that it passes without is what the tests above show.
+fn found<W: Work>(bug: Bug, hunt: bool, work: W) {
+    let work = With(bug, work);
+    for h in ALL {
+        let stops = |seed| {
+            let options = if hunt { hunting(seed) } else { options(Check::Incremental) };
+            on(h, options, &[("thp", "never")], &work).is_err()
+        };
+        assert!((0..if hunt { 20 } else { 1 }).any(stops), "{bug:?} under {h:?}");
+    }
+}
+
+#[test]
+fn planted_skipped_remote_flush_under_the_library_stops() {
+    found(Bug::SkippedRemoteFlush, true, Races);
+}
+
+#[test]
+fn planted_skipped_local_flush_under_the_library_stops() {
+    found(Bug::SkippedLocalFlush, false, ForkAndWrite);
+}
+
+#[test]
+fn planted_deaf_tlb_under_the_library_is_a_stale_read_that_stops() {
+    found(Bug::DeafTlb, true, Races);
+}
+
+#[test]
+fn planted_early_free_under_the_library_stops() {
+    found(Bug::EarlyFree, false, TouchAndUnmap);
+}
+
+#[test]
+fn planted_writable_shared_page_under_the_library_stops() {
+    found(Bug::WritableShared, false, ForkAndWrite);
+}
+
+#[test]
+fn planted_leaked_frame_under_the_library_stops() {
+    found(Bug::Leak, false, TouchAndUnmap);
+}
+
+#[test]
+fn planted_skipped_clear_and_copy_under_the_library_stop() {
+    found(Bug::SkippedClear, false, TouchAndUnmap);
+    found(Bug::SkippedCopy, false, ForkAndWrite);
 }

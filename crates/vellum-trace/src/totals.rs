@@ -31,10 +31,16 @@ pub struct Totals {
     /// Distinct 4096-byte pages touched, where the same page of a mapping counts once; 0 if the writer
     /// did not count.
     pub touched_pages: u64,
+    /// Child processes made; what they did is not in the trace.
+    pub forks: u64,
+    /// Times the program replaced itself by another, 0 or 1: the trace ends there.
+    pub execs: u64,
 }
 
 impl Totals {
-    const FIELDS: usize = 11;
+    const FIELDS: usize = 13;
+    /// The last two came later: a trailer without them says 0.
+    const REQUIRED: usize = 11;
 
     /// Program accesses in the trace.
     pub fn accesses(&self) -> u64 {
@@ -59,6 +65,8 @@ impl Totals {
             self.threads,
             self.mappings,
             self.touched_pages,
+            self.forks,
+            self.execs,
         ]
     }
 
@@ -73,7 +81,10 @@ impl Totals {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Totals> {
         let mut b = Bytes::new(bytes);
         let mut f = [0u64; Self::FIELDS];
-        for slot in &mut f {
+        for (i, slot) in f.iter_mut().enumerate() {
+            if i >= Self::REQUIRED && b.is_empty() {
+                break;
+            }
             *slot = b.varint()?;
         }
         b.is_empty().then_some(Totals {
@@ -88,6 +99,8 @@ impl Totals {
             threads: f[8],
             mappings: f[9],
             touched_pages: f[10],
+            forks: f[11],
+            execs: f[12],
         })
     }
 

@@ -154,8 +154,11 @@ pub(crate) fn count(t: &mut Totals, event: &Event) {
         }
         Event::Call(c) => {
             t.calls += 1;
-            if matches!(c.change, Change::Map(_)) {
-                t.mappings += 1;
+            match c.change {
+                Change::Map(_) => t.mappings += 1,
+                Change::Fork => t.forks += 1,
+                Change::Exec => t.execs += 1,
+                _ => {}
             }
         }
     }

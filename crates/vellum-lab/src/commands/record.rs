@@ -14,7 +14,11 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
     let window = args.window.as_deref().map(str::parse::<Window>).transpose().map_err(LabError::usage)?;
     let options = Options { window, native: !args.no_native, ..Options::new(args.command.clone(), &args.output) };
     let report = record::record(&options).map_err(|e| match e {
-        RecordError::NoCommand | RecordError::NoProgram(_) | RecordError::WrongProgram(_) => LabError::usage(e),
+        RecordError::NoCommand
+        | RecordError::NoProgram(_)
+        | RecordError::NotExecutable(_)
+        | RecordError::WrongProgram(_)
+        | RecordError::Output { .. } => LabError::usage(e),
         e => LabError::failed(e),
     })?;
     let t = &report.totals;
@@ -45,6 +49,12 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
     let _ = write!(text, "\nnext: vellum run --trace {} --machine milan --vs thp=always", args.output.display());
     // The recorded program owns standard output; what we have to say goes beside it.
     eprintln!("{text}");
+    for line in other_programs(t) {
+        eprintln!("{line}");
+    }
+    if report.exit_code != 0 {
+        eprintln!("note: the recorded program exited with code {}", report.exit_code);
+    }
     if let Some(code) = report.native_code.filter(|c| *c != report.exit_code) {
         return Err(LabError::failed(format_args!(
             "the program ended with code {code} natively and with {} under the recorder; the trace is kept, look at it with care",
@@ -52,4 +62,23 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
         )));
     }
     Ok(())
+}
+
+/// What ran besides the program that was recorded, and is therefore missing. The native figures contain it.
+pub(crate) fn other_programs(t: &vellum_trace::Totals) -> Vec<String> {
+    let mut lines = Vec::new();
+    if t.forks > 0 {
+        lines.push(format!(
+            "note: the program made {} child process{}; only the program itself is recorded, the native figures count both",
+            t.forks,
+            if t.forks > 1 { "es" } else { "" }
+        ));
+    }
+    if t.execs > 0 {
+        lines.push(
+            "note: the program replaced itself by another (exec); the recording ends there: record that program itself"
+                .to_owned(),
+        );
+    }
+    lines
 }

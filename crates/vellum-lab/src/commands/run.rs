@@ -84,10 +84,11 @@ pub fn table_columns<'a>(results: &'a [Column<'_>]) -> Vec<table::Column<'a>> {
 pub fn notes(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(native(trace, results));
+    notes.extend(super::record::other_programs(&trace.totals));
     let sum = |name: &str| results.iter().map(|c| c.finished.counters.get(name).unwrap_or(0)).max().unwrap_or(0);
     if trace.totals.skipped_accesses > 0 {
         notes.push(format!(
-            "note: {} of {} accesses kept in windows; cycles of program and walks are estimated for the whole",
+            "note: {} of {} accesses kept; cycles of program and walks are estimated for the whole",
             number::scaled(trace.totals.accesses() as i64),
             number::scaled(trace.totals.recorded_accesses() as i64),
         ));
@@ -131,7 +132,14 @@ fn native(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
         number::percent_off(simulated, faults)
     )];
     if (simulated - faults).abs() as f64 > FAULTS_OFF * faults as f64 {
-        lines.push("       that is more than 5 % off: the recording or the replay misses something".to_owned());
+        lines.push(
+            if trace.totals.threads > 1 {
+                "       that is more than 5 % off: the recording or the replay misses something, or the threads' own races do; record again to see"
+            } else {
+                "       that is more than 5 % off: the recording or the replay misses something"
+            }
+            .to_owned(),
+        );
     }
     lines
 }

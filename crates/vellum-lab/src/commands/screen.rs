@@ -39,7 +39,7 @@ const SECTIONS: &[Section] = &[
         trace: "python-store.vt",
         title: "Slow memory, a node without CPUs",
         machine: "tiered",
-        set: "thp=never,numa=local",
+        set: "thp=never",
         vs: "numa=bind:1",
     },
 ];
@@ -113,7 +113,7 @@ fn head() -> String {
     let version = env!("CARGO_PKG_VERSION");
     let version = version.strip_suffix(".0").unwrap_or(version);
     format!(
-        "vellum {version}: what would another memory system do for your program?   under a minute, Ctrl-C keeps results\n\
+        "vellum {version}: what would another memory system do for your program?   < 1 minute, Ctrl-C keeps results\n\
          host: {} | simulated: {} | seed {SEED} | oracle on\n\n",
         host(),
         names.join(", ")
@@ -138,7 +138,7 @@ fn foot(effort: &Effort, left_out: &[&Section]) -> String {
     for s in left_out {
         let _ = writeln!(
             out,
-            "left out for time: ./run run --trace {TRACES}/{} --machine {} --set {} --vs {}",
+            "left out for time:\n  ./run run --trace {TRACES}/{} --machine {} --set {} --vs {}",
             s.trace, s.machine, s.set, s.vs
         );
     }
@@ -147,7 +147,8 @@ fn foot(effort: &Effort, left_out: &[&Section]) -> String {
         out.push('\n');
     }
     out.push_str(
-        "next: ./run record -o my.vt -- PROGRAM ARGS      ./run run --trace my.vt --machine milan --vs thp=always\n      \
+        "next: ./run record -o my.vt -- PROGRAM ARGS\n      \
+         ./run run --trace my.vt --machine milan --vs thp=always\n      \
          cargo run --example embed    put the library in your own kernel       ./run --help    the rest\n",
     );
     out
@@ -179,4 +180,35 @@ fn home() -> Result<PathBuf, LabError> {
             "the shipped traces are not found; start this through ./run, or replay a trace of your own: `vellum run --help`",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_of_the_screen_is_wider_than_the_page() {
+        let trace = Trace {
+            path: PathBuf::new(),
+            header: vellum_trace::Header { command: vec!["a-program".to_owned()], ..Default::default() },
+            totals: vellum_trace::Totals {
+                loads: 6_120_000_000,
+                skipped_accesses: 1_234_000_000_000,
+                touched_pages: 999_999,
+                ..Default::default()
+            },
+        };
+        let effort = Effort { accesses: 999_000_000, checked: 9_999_999_999, lost: 0, took: Duration::from_secs(55) };
+        let all: Vec<&Section> = SECTIONS.iter().collect();
+        let mut text = head() + &foot(&effort, &all);
+        for (i, s) in SECTIONS.iter().enumerate() {
+            text += &title(i + 1, s, &trace, Duration::from_secs(50));
+            switches::columns(&[s.set.to_owned()], &[s.vs.to_owned()]).unwrap();
+            machines::find(s.machine).unwrap();
+        }
+        for note in notes(&trace, &[]) {
+            text += &format!("   {note}\n");
+        }
+        assert!(text.lines().all(|l| l.chars().count() <= table::WIDTH), "{text}");
+    }
 }

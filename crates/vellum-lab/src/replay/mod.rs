@@ -9,7 +9,6 @@
 //! 2. **Taking calls wait.** A call that takes something away (unmap, a fixed map over older memory, rights removed, contents dropped, a
 //!    shrinking heap, a move) waits until every event the file has *before* it, of any thread, is done. So no access that the program made
 //!    meets a mapping that is gone already.
-//!
 //! 3. **First touches keep their order.** An access that faults waits for an earlier event of another thread that touches the page first
 //!    (`touches.rs`): the locks that kept them in order are not in the trace, and who comes first decides the faults and the node.
 //!

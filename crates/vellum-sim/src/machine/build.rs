@@ -79,6 +79,8 @@ impl<F: Format> SimMachine<F> {
             in_flight: Vec::new(),
             idle_rounds: 0,
             last_cpu: 0,
+            live: Vec::new(),
+            woken: 0,
             bug: None,
             planted: 0,
             stop: None,

@@ -117,9 +117,32 @@ impl<F: Format> State<F> {
         cpu.switch(before);
     }
 
+    /// The kernel reads or writes bytes of a frame for a program: its lines go through the caches, on the account of the verb.
+    pub(crate) fn kernel_bytes(&mut self, c: usize, pfn: u64, offset: usize, length: usize, kind: Kind) {
+        if length == 0 {
+            return;
+        }
+        let lines = pfn * LINES + offset as u64 / 64..=pfn * LINES + (offset + length - 1) as u64 / 64;
+        let mut time = Ticks::ZERO;
+        for line in lines {
+            let served = self.caches.access(c, Agent::Kernel, line, kind);
+            if served.level == Level::Memory {
+                let cpu = &self.cpus[c];
+                time += self.memory.read(cpu.core.now(), cpu.node, line);
+            }
+            time += self.caches.latency(served.level).max(self.costs.copy_line);
+            if served.write_backs > 0 {
+                self.write_back(c);
+            }
+        }
+        let cpu = &mut self.cpus[c];
+        cpu.core.advance(time);
+        cpu.forget_lines();
+    }
+
     /// Contents changed state behind the programs' backs: the next store on each CPU must note itself again.
     pub(crate) fn forget_written(&mut self) {
-        for cpu in &mut self.cpus {
+        for cpu in &mut self.cpus[..self.woken] {
             cpu.data.writable = false;
         }
     }

@@ -130,7 +130,10 @@ impl<F: Format> Machine for SimMachine<F> {
 
     fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         self.point();
-        self.state.with(|s| s.ram.read(pfn.0, offset, bytes));
+        self.act(|s, c| {
+            s.ram.read(pfn.0, offset, bytes);
+            s.kernel_bytes(c, pfn.0, offset, bytes.len(), crate::cache::Kind::Load);
+        });
     }
 
     fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
@@ -142,6 +145,7 @@ impl<F: Format> Machine for SimMachine<F> {
             s.ram.write(pfn.0, offset, bytes);
             s.contents.write(pfn.0, offset, bytes.len());
             s.forget_written();
+            s.kernel_bytes(c, pfn.0, offset, bytes.len(), crate::cache::Kind::Store);
         });
     }
 

@@ -104,6 +104,10 @@ pub(crate) struct State<F: Format> {
     /// Rounds of waiting since anything else happened.
     pub idle_rounds: u64,
     pub last_cpu: usize,
+    /// CPUs on which a coroutine is alive, in ascending order: large machines are mostly idle, and their CPUs far apart in memory.
+    pub live: Vec<usize>,
+    /// One past the highest CPU that ever loaded a root.
+    pub woken: usize,
     pub bug: Option<Bug>,
     pub planted: u64,
     pub stop: Option<Box<Stop>>,

@@ -68,6 +68,7 @@ impl<F: Format> State<F> {
         if !cpu.roots.iter().any(|r| r.root == index && r.ctx == ctx) {
             cpu.roots.push(CachedRoot { root: index, ctx, missed: false });
         }
+        self.woken = self.woken.max(c + 1);
         self.oracle.roots[index as usize].cpus.insert(c);
     }
 }

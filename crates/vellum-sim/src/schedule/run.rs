@@ -68,9 +68,13 @@ impl<F: Format> SimMachine<F> {
             all.push(self.start(cpu, task));
         }
         let start = all.iter().map(|s| self.clock(s.cpu)).min().unwrap_or(0);
-        for s in &all {
-            self.state.with(|st| st.cpus[s.cpu].running = true);
-        }
+        self.state.with(|st| {
+            st.live = all.iter().map(|s| s.cpu).collect();
+            st.live.sort_unstable();
+            for n in 0..st.live.len() {
+                st.cpus[st.live[n]].running = true;
+            }
+        });
         {
             let _quiet = Quiet { sim: self, current: self.current.get() };
             self.turns(&mut all)?;
@@ -147,6 +151,7 @@ impl<F: Format> SimMachine<F> {
                 started.done = true;
                 self.state.with(|s| {
                     s.cpus[cpu].running = false;
+                    s.live.retain(|&c| c != cpu);
                     s.serve(cpu, true);
                     s.cpus[cpu].until = crate::memory::Ticks::MAX;
                 });
@@ -173,6 +178,9 @@ struct Quiet<'a, F: Format> {
 impl<F: Format> Drop for Quiet<'_, F> {
     fn drop(&mut self) {
         self.sim.current.set(self.current);
-        self.sim.state.with(|s| s.cpus.iter_mut().for_each(|cpu| (cpu.running, cpu.aside) = (false, false)));
+        self.sim.state.with(|s| {
+            s.live.clear();
+            s.cpus.iter_mut().for_each(|cpu| (cpu.running, cpu.aside) = (false, false));
+        });
     }
 }

@@ -12,8 +12,7 @@ const HOPELESS: u64 = 4_000_000;
 impl<F: Format> State<F> {
     /// The clock of the running CPU that is furthest behind, `c` left out.
     fn next_clock(&self, c: usize) -> Option<Ticks> {
-        let others = self.cpus.iter().enumerate().filter(|(n, cpu)| *n != c && cpu.running);
-        others.map(|(_, cpu)| cpu.core.now()).min()
+        self.live.iter().filter(|&&n| n != c).map(|&n| self.cpus[n].core.now()).min()
     }
 
     /// Works out until when a CPU may run undisturbed.
@@ -29,13 +28,14 @@ impl<F: Format> State<F> {
 
     /// The CPU to run next, if any is left.
     pub(crate) fn choose(&mut self) -> Option<usize> {
-        let running = self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.running);
-        if self.hunting {
-            let count = running.clone().count() as u64;
-            let n = if count == 0 { return None } else { self.rng.below(count) };
-            return self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.running).nth(n as usize).map(|(c, _)| c);
+        if self.live.is_empty() {
+            return None;
         }
-        running.min_by_key(|(c, cpu)| (cpu.core.now(), *c)).map(|(c, _)| c)
+        if self.hunting {
+            let n = self.rng.below(self.live.len() as u64);
+            return Some(self.live[n as usize]);
+        }
+        self.live.iter().copied().min_by_key(|&c| (self.cpus[c].core.now(), c))
     }
 
     /// The clock reached `until`: serves what is due and says whether the turn ends.
@@ -56,14 +56,8 @@ impl<F: Format> State<F> {
         self.serve(c, true);
         self.idle_rounds += 1;
         if self.idle_rounds > HOPELESS {
-            let waiting: Vec<_> = self.cpus.iter().enumerate().filter(|(_, s)| s.running).map(|(n, _)| n).collect();
-            return self.fail(
-                c,
-                Rule::Livelock,
-                None,
-                None,
-                format!("CPUs {waiting:?} have waited {HOPELESS} rounds and nothing happened"),
-            );
+            let why = format!("CPUs {:?} have waited {HOPELESS} rounds and nothing happened", self.live);
+            return self.fail(c, Rule::Livelock, None, None, why);
         }
         let pause = self.costs.pause.max(Ticks(1));
         let next = if self.hunting { None } else { self.next_clock(c) };

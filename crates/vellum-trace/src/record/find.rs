@@ -21,12 +21,15 @@ pub(super) fn in_path(name: impl AsRef<OsStr>) -> Option<PathBuf> {
 }
 
 fn resolve(name: &OsStr) -> Result<PathBuf, RecordError> {
-    let found = if name.as_bytes().contains(&b'/') {
-        Some(PathBuf::from(name)).filter(|p| executable(p))
-    } else {
-        in_path(name)
-    };
-    found.ok_or_else(|| RecordError::NoProgram(name.into()))
+    if !name.as_bytes().contains(&b'/') {
+        return in_path(name).ok_or_else(|| RecordError::NoProgram(name.into()));
+    }
+    let path = PathBuf::from(name);
+    match (executable(&path), path.exists()) {
+        (true, _) => Ok(path),
+        (false, true) => Err(RecordError::NotExecutable(path)),
+        (false, false) => Err(RecordError::NoProgram(path)),
+    }
 }
 
 /// The command as an ELF executable and its arguments: user-mode QEMU loads no scripts, so `#!` lines are
@@ -102,7 +105,8 @@ mod tests {
         assert!(matches!(command(&[]), Err(RecordError::NoCommand)));
         let missing = command(&["no-such-program-anywhere".into()]);
         assert!(matches!(missing, Err(RecordError::NoProgram(_))));
-        let text = command(&["/etc/passwd".into()]);
-        assert!(matches!(text, Err(RecordError::NoProgram(_))));
+        for there in ["/etc/passwd", "/tmp"] {
+            assert!(matches!(command(&[there.into()]), Err(RecordError::NotExecutable(_))), "{there}");
+        }
     }
 }

@@ -74,8 +74,17 @@ pub struct RecordReport {
 pub enum RecordError {
     /// No command was given.
     NoCommand,
-    /// The program was not found or cannot be executed.
+    /// The program was not found.
     NoProgram(PathBuf),
+    /// It is there, but not a file that may be executed.
+    NotExecutable(PathBuf),
+    /// The trace cannot be written there.
+    Output {
+        /// The name given.
+        out: PathBuf,
+        /// Why not, and the mend.
+        why: &'static str,
+    },
     /// The program is not an x86_64 executable or a script for one.
     WrongProgram(PathBuf),
     /// qemu-x86_64 is not installed.
@@ -107,6 +116,10 @@ impl fmt::Display for RecordError {
             RecordError::NoProgram(p) => {
                 write!(f, "{}: no such program on the search path; give its full path", p.display())
             }
+            RecordError::NotExecutable(p) => {
+                write!(f, "{}: not an executable file; make it one (chmod +x) or name the program itself", p.display())
+            }
+            RecordError::Output { out, why } => write!(f, "{}: {why}", out.display()),
             RecordError::WrongProgram(p) => write!(
                 f,
                 "{}: neither an x86_64 executable nor a script for one; record the executable it starts",
@@ -120,6 +133,11 @@ impl fmt::Display for RecordError {
                 "libvellum_record.so is not beside this program; build it with `cargo build --release -p vellum-record` or name it in VELLUM_RECORDER"
             ),
             RecordError::Io { doing, source } => write!(f, "{doing}: {source}"),
+            RecordError::Stopped { code, .. } if *code > 128 => write!(
+                f,
+                "signal {} ended the program under the recorder, and a trace is whole only when its program exits: nothing was kept; record a run that exits by itself",
+                code - 128
+            ),
             RecordError::Stopped { code, trace: Some(e) } => {
                 write!(f, "the recorded program ended abruptly (code {code}) and left no whole trace: {e}")
             }
@@ -158,6 +176,22 @@ fn escaped(path: &Path) -> String {
     path.to_string_lossy().replace(',', ",,")
 }
 
+/// Whether a trace can get that name in the end. Asked before the program runs; a device or a directory is never replaced.
+fn check_output(out: &Path) -> Result<(), RecordError> {
+    let refuse = |why| Err(RecordError::Output { out: out.to_owned(), why });
+    match std::fs::symlink_metadata(out) {
+        Ok(m) if !m.is_file() => {
+            return refuse("there is something that is no regular file; give -o a name to write to");
+        }
+        _ => {}
+    }
+    let dir = out.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if out.file_name().is_none() || !dir.is_dir() {
+        return refuse("its directory does not exist; make it first, or give -o another name");
+    }
+    Ok(())
+}
+
 fn code_of(status: std::process::ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
@@ -174,6 +208,7 @@ fn host_text(path: &str) -> String {
 /// # Errors
 /// [`RecordError`]; no file is left behind then.
 pub fn record(options: &Options) -> Result<RecordReport, RecordError> {
+    check_output(&options.out)?;
     let command = find::command(&options.command)?;
     let qemu = find::in_path("qemu-x86_64").ok_or(RecordError::NoQemu)?;
     let plugin = find::plugin(options.plugin.as_deref()).ok_or(RecordError::NoPlugin)?;
@@ -229,4 +264,18 @@ pub fn record(options: &Options) -> Result<RecordReport, RecordError> {
         bytes,
         elapsed,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_directories_and_places_that_are_not_there_are_refused_before_anything_runs() {
+        for out in ["/dev/null", "/tmp", "/no/such/directory/x.vt", ".."] {
+            let options = Options::new(vec!["/bin/true".into()], out);
+            assert!(matches!(record(&options), Err(RecordError::Output { .. })), "{out}");
+        }
+        assert!(!Path::new("/dev/null").is_file());
+    }
 }
