@@ -61,6 +61,10 @@ pub fn columns(set: &[String], vs: &[String]) -> Result<Vec<Variant>, LabError> 
     let set = set.iter().map(|s| pairs(s)).collect::<Result<Vec<_>, _>>()?.concat();
     let vs = vs.iter().map(|s| pairs(s)).collect::<Result<Vec<_>, _>>()?;
 
+    once(&set)?;
+    for pairs in &vs {
+        once(pairs)?;
+    }
     let mut base = Variant::defaults();
     for (name, value) in &set {
         base.set(name, value)?;
@@ -88,6 +92,18 @@ pub fn columns(set: &[String], vs: &[String]) -> Result<Vec<Variant>, LabError> 
     }
     name_columns(&mut columns);
     Ok(columns)
+}
+
+/// Refuses a column that names a switch twice: one of the two values would be dropped without a word.
+fn once(pairs: &[(&str, &str)]) -> Result<(), LabError> {
+    for (i, (name, _)) in pairs.iter().enumerate() {
+        if pairs[..i].iter().any(|(n, _)| n == name) {
+            return Err(LabError::usage(format_args!(
+                "switch `{name}` is set twice for one column; give it one value"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The value of a switch that leaves its mechanism out.

@@ -45,6 +45,8 @@ fn a_machine_file_that_is_broken() {
         let file = Temporary::with("broken.toml", text.as_bytes());
         refused(&["run", "--trace", t.path(), "--machine", file.path()], 2, "broken.toml");
     }
+    let endless = ["run", "--trace", t.path(), "--machine", "/dev/zero"];
+    refused(&endless, 2, "no regular file of at most 1 MiB");
 }
 
 #[test]
@@ -58,6 +60,12 @@ fn a_switch_or_value_that_does_not_exist() {
     run("=never", "is not SWITCH=VALUE");
     run("numa=bind:9999", "local|interleave");
     refused(&["run", "--trace", t.path(), "--machine", "tiny", "--vs", "thp=alway"], 2, "it takes");
+    refused(&["run", "--trace", t.path(), "--machine", "tiny", "--vs", "thp=never,thp=always"], 2, "set twice");
+    refused(
+        &["run", "--trace", t.path(), "--machine", "tiny", "--set", "thp=never", "--set", "thp=never"],
+        2,
+        "set twice",
+    );
 }
 
 #[test]
@@ -134,6 +142,19 @@ fn lackey_text_that_is_none() {
     refused(&["trace", "import-lackey", text.path(), "-o", out.path()], 1, "line 1");
     assert!(!out.0.exists(), "a failed import leaves no file");
     refused(&["trace", "import-lackey", "no-such-text", "-o", out.path()], 1, "no-such-text");
+}
+
+#[test]
+fn a_trace_that_is_no_regular_file() {
+    refused(&["run", "--trace", "/dev/zero", "--machine", "tiny"], 1, "not a regular file");
+    refused(&["trace", "info", "/tmp"], 1, "not a regular file");
+}
+
+#[test]
+fn a_place_where_a_trace_must_not_be_written() {
+    for out in ["/dev/null", "/tmp", "/no/such/directory/x.vt"] {
+        refused(&["record", "-o", out, "--", "/bin/true"], 2, out);
+    }
 }
 
 #[test]

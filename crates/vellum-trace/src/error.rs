@@ -15,6 +15,8 @@ pub enum TraceError {
         /// The system's reason.
         source: io::Error,
     },
+    /// The name is of a directory, a pipe or a device.
+    NotAFile,
     /// The file does not begin like a trace.
     NotATrace,
     /// The file is a trace of another format version.
@@ -60,6 +62,7 @@ impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TraceError::Io { doing, source } => write!(f, "{doing}: {source}"),
+            TraceError::NotAFile => write!(f, "not a regular file; give the name of a recorded trace"),
             TraceError::NotATrace => {
                 write!(f, "not a vellum trace; record one with `vellum record -o FILE -- PROGRAM ARGS`")
             }

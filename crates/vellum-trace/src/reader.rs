@@ -31,9 +31,17 @@ impl TraceReader<BufReader<File>> {
     /// # Errors
     /// Every way in which a file can fail to be a trace of this version.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        let file = File::open(path).map_err(TraceError::io("opening the trace"))?;
-        TraceReader::new(BufReader::with_capacity(1 << 18, file))
+        TraceReader::new(BufReader::with_capacity(1 << 18, open_file(path.as_ref())?))
     }
+}
+
+/// Opens a regular file. Pipes and devices are refused: they may wait for ever or never end, and have no end to find the totals at.
+fn open_file(path: &Path) -> Result<File, TraceError> {
+    let meta = std::fs::metadata(path).map_err(TraceError::io("opening the trace"))?;
+    if !meta.is_file() {
+        return Err(TraceError::NotAFile);
+    }
+    File::open(path).map_err(TraceError::io("opening the trace"))
 }
 
 impl<R: Read> TraceReader<R> {
@@ -114,7 +122,7 @@ impl<R: Read> TraceReader<R> {
 /// # Errors
 /// As [`TraceReader::open`]; a file that was cut is [`TraceError::Truncated`].
 pub fn read_totals(path: impl AsRef<Path>) -> Result<Totals, TraceError> {
-    let mut file = File::open(path).map_err(TraceError::io("opening the trace"))?;
+    let mut file = open_file(path.as_ref())?;
     Frames::new(&mut file).header()?;
     let seek = TraceError::io("seeking in the trace");
     let len = file.seek(SeekFrom::End(0)).map_err(seek)?;

@@ -33,12 +33,19 @@ fn wrong<T>(key: impl Into<String>, wrong: impl Into<String>, mend: impl Into<St
     Err((key.into(), wrong.into(), mend.into()))
 }
 
+/// Bytes a machine file may have; the presets have some 10,000.
+const MAX_FILE: u64 = 1 << 20;
+
 impl Machine {
-    /// Reads a machine file.
+    /// Reads a machine file, a regular file of at most 1 MiB.
     pub fn load(path: &Path) -> Result<Machine, MachineError> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path);
-        let text = text.map_err(|e| MachineError::Unreadable { file: file.clone(), why: e.to_string() })?;
+        let unreadable = |why: String| MachineError::Unreadable { file: file.clone(), why };
+        let meta = std::fs::metadata(path).map_err(|e| unreadable(e.to_string()))?;
+        if !meta.is_file() || meta.len() > MAX_FILE {
+            return Err(unreadable("no regular file of at most 1 MiB; give the path of a .toml machine file".into()));
+        }
+        let text = std::fs::read_to_string(path).map_err(|e| unreadable(e.to_string()))?;
         Machine::parse(&file, &text)
     }
 
