@@ -219,3 +219,30 @@ fn rights_taken_away_do_not_disturb_what_is_left() {
     let c = one(&s, "protect.vt", NEVER);
     assert_eq!([count(&c, "accesses_refused"), count(&c, "rss_end_bytes") / 4096], [0, 16]);
 }
+
+#[test]
+fn both_ways_of_the_oracle_see_the_same_machine() {
+    // Shortcuts of the incremental way must be shortcuts in the simulator's time only, not in the simulated machine's: dependent
+    // loads, second-level TLB hits, caches small enough that the walker and an inclusive last level take lines away.
+    let mut s = Script::new();
+    let code = s.map(4, MapKind::Anon, RX);
+    let data = s.anon(700);
+    let mut at = 1u64;
+    for i in 0..6000u64 {
+        at = at.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let offset = (at >> 33) % (700 * 512) * 8;
+        let flags = if i % 3 == 0 { Flags::WRITE } else { Flags::READ };
+        let flags = if i % 2 == 0 { flags.with(Flags::DEPENDENT) } else { flags };
+        s.push(Event::Fetch { mapping: code, insns: 4, offset: i * 64 % (4 * 4096) });
+        s.push(Event::Access { mapping: data, size: 8, flags, offset });
+        s.load(data, (i / 8) % 700 * 4096 + i % 8 * 8);
+    }
+    for machine in ["tiny", "milan", "westmere-ex", "thunderx2"] {
+        for thp in ["thp=never", "thp=always"] {
+            let run = |way: &str| {
+                one(&s, &format!("{way}-{machine}.vt"), &["--machine", machine, "--set", thp, "--oracle", way])
+            };
+            assert_eq!(run("incremental"), run("walk"), "{machine} {thp}");
+        }
+    }
+}

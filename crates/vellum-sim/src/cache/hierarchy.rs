@@ -179,6 +179,7 @@ pub struct Hierarchy {
     pub(super) out: WriteBacks,
     /// One past the highest CPU that ever made an access: inclusive last levels need look no further for copies.
     pub(super) used: usize,
+    recalled: bool,
 }
 
 /// Dirty lines the last access pushed out. An access moves at most one line out of each of four places.
@@ -233,6 +234,7 @@ impl Hierarchy {
             llcs: (0..shape.cpus.div_ceil(group)).map(llc).collect::<Result<_, GeometryError>>()?,
             cpus_per_llc: group,
             inclusion: shape.inclusion,
+            recalled: false,
             latency: shape.latency,
             out: WriteBacks::default(),
             used: 0,
@@ -336,11 +338,20 @@ impl Hierarchy {
             let last = (first + self.cpus_per_llc).min(self.used);
             for private in self.cpus.get_mut(first..last).unwrap_or_default() {
                 for cache in [&mut private.l1d, &mut private.l1i, &mut private.l2] {
-                    victim.dirty |= cache.take(victim.line) == Some(true);
+                    let taken = cache.take(victim.line);
+                    victim.dirty |= taken == Some(true);
+                    self.recalled |= taken.is_some();
                 }
             }
         }
         self.out.push(Some(victim));
+    }
+
+    /// Whether, since this was last asked, an inclusive last level took a line from a private cache: whoever remembers
+    /// that a line is in one must forget it.
+    #[inline]
+    pub fn take_recalled(&mut self) -> bool {
+        std::mem::take(&mut self.recalled)
     }
 
     /// Dirty lines that the last access pushed out to memory.

@@ -192,8 +192,9 @@ impl<F: Format> State<F> {
         if e.stale {
             self.cpus[c].forget();
         }
-        let now = self.cpus[c].core.now();
-        Ok(Translated { address, late: (late > Ticks::ZERO).then_some(now + late) })
+        let core = &self.cpus[c].core;
+        let known = if dependent { core.last_load() } else { Ticks::ZERO };
+        Ok(Translated { address, late: (late > Ticks::ZERO).then_some(core.now().max(known) + late) })
     }
 
     fn walk_and_fill(&mut self, c: usize, va: u64, kind: Kind, dependent: bool) -> Result<Translated, Trap> {

@@ -79,6 +79,7 @@ impl<F: Format> State<F> {
         cpu.core.advance(time.max(floor));
         cpu.forget_lines();
         cpu.switch(before);
+        self.forget_recalled();
     }
 
     /// Data frames are copied.
@@ -115,6 +116,7 @@ impl<F: Format> State<F> {
         cpu.core.advance(time.max(floor));
         cpu.forget_lines();
         cpu.switch(before);
+        self.forget_recalled();
     }
 
     /// The kernel reads or writes bytes of a frame for a program: its lines go through the caches, on the account of the verb.
@@ -138,6 +140,17 @@ impl<F: Format> State<F> {
         let cpu = &mut self.cpus[c];
         cpu.core.advance(time);
         cpu.forget_lines();
+        self.forget_recalled();
+    }
+
+    /// An inclusive last level may have taken lines from private caches: no CPU may go on believing that its last line is there.
+    #[inline]
+    pub(crate) fn forget_recalled(&mut self) {
+        if self.caches.take_recalled() {
+            for cpu in &mut self.cpus[..self.woken] {
+                cpu.forget_lines();
+            }
+        }
     }
 
     /// Contents changed state behind the programs' backs: the next store on each CPU must note itself again.

@@ -33,6 +33,7 @@ impl<F: Format> State<F> {
         if served.level == Level::Memory {
             let cpu = &self.cpus[c];
             time += self.memory.read(cpu.core.now(), cpu.node, line);
+            self.forget_recalled();
         }
         if served.write_backs > 0 {
             self.write_back(c);
