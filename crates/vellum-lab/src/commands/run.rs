@@ -77,7 +77,10 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
 
 /// Columns as tables want them.
 pub fn table_columns<'a>(results: &'a [Column<'_>]) -> Vec<table::Column<'a>> {
-    results.iter().map(|c| table::Column { name: &c.variant.name, counters: &c.finished.counters }).collect()
+    results
+        .iter()
+        .map(|c| table::Column { name: &c.variant.name, counters: &c.finished.counters, complete: c.finished.complete })
+        .collect()
 }
 
 /// What a reader has to know beside the figures: the native run, and what was left out.
@@ -106,7 +109,7 @@ pub fn notes(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
         ));
     }
     if results.iter().any(|c| !c.finished.complete) {
-        notes.push("note: stopped by Ctrl-C; the figures are of the part that was replayed".to_owned());
+        notes.push("note: stopped by Ctrl-C; the figures are of the part that was replayed, without ratios".to_owned());
     }
     notes
 }

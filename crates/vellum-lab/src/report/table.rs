@@ -21,6 +21,8 @@ pub struct Column<'a> {
     pub name: &'a str,
     /// Its counters.
     pub counters: &'a Counters,
+    /// Whether it was replayed to the end. Ratios of parts of different length would say nothing and are left out.
+    pub complete: bool,
 }
 
 /// All groups for all columns, in blocks that fit the page.
@@ -124,13 +126,16 @@ fn line(row: &Row, block: &[Column<'_>]) -> String {
         if at > 0 {
             let ratio = match (row.unit, *value, base) {
                 (Unit::Permyriad, ..) => String::new(),
+                _ if !block.iter().all(|c| c.complete) => "-".to_owned(),
                 (_, Some(v), Some(b)) => number::ratio(v, b),
                 _ => "-".to_owned(),
             };
             let _ = write!(text, "{ratio:>RATIO$}");
         }
     }
-    if let ([Some(base), Some(value)], Some(remark)) = (values.as_slice(), row.remark) {
+    if let ([Some(base), Some(value)], Some(remark)) = (values.as_slice(), row.remark)
+        && block.iter().all(|c| c.complete)
+    {
         let room = WIDTH.saturating_sub(text.chars().count() + 3);
         let remark = remark(*value, *base);
         if !remark.is_empty() && remark.chars().count() <= room {
@@ -165,11 +170,33 @@ mod tests {
     }
 
     #[test]
+    fn a_column_that_was_stopped_has_no_ratio_and_no_remark() {
+        let a = counters(&[("pgfault", 80), ("rss_peak_bytes", 312 << 20)]);
+        let b = counters(&[("pgfault", 20), ("rss_peak_bytes", 361 << 20)]);
+        let text = |complete| {
+            full(
+                GROUPS,
+                &[
+                    Column { name: "whole", counters: &a, complete: true },
+                    Column { name: "part", counters: &b, complete },
+                ],
+            )
+        };
+        assert!(text(true).contains("0.25") && text(true).contains("more memory"));
+        assert!(!text(false).contains("0.25") && !text(false).contains("more memory"), "{}", text(false));
+    }
+
+    #[test]
     fn two_columns_show_their_ratio_and_the_price() {
         let a = counters(&[("pgfault", 79_871), ("estimate_total", 3_440_000_000), ("rss_peak_bytes", 312 << 20)]);
         let b = counters(&[("pgfault", 214), ("estimate_total", 2_800_000_000), ("rss_peak_bytes", 361 << 20)]);
-        let text =
-            full(GROUPS, &[Column { name: "thp=never", counters: &a }, Column { name: "thp=always", counters: &b }]);
+        let text = full(
+            GROUPS,
+            &[
+                Column { name: "thp=never", counters: &a, complete: true },
+                Column { name: "thp=always", counters: &b, complete: true },
+            ],
+        );
         assert_eq!(
             text,
             "                                  thp=never     thp=always    ratio\n\
@@ -186,7 +213,7 @@ mod tests {
         let c = counters(&rows);
         let name = "thp=always,tlb.batch=off,zero.page=off,numa=interleave,preempt=voluntary";
         for n in 1..9 {
-            let text = full(GROUPS, &vec![Column { name, counters: &c }; n]);
+            let text = full(GROUPS, &vec![Column { name, counters: &c, complete: true }; n]);
             assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         }
     }
@@ -194,7 +221,7 @@ mod tests {
     #[test]
     fn rows_that_nobody_counted_are_left_out() {
         let a = counters(&[("pgfault", 0), ("cow_copy", 0)]);
-        let text = full(GROUPS, &[Column { name: "defaults", counters: &a }]);
+        let text = full(GROUPS, &[Column { name: "defaults", counters: &a, complete: true }]);
         assert!(text.contains("page faults") && !text.contains("copied") && !text.contains("total"), "{text}");
     }
 }
