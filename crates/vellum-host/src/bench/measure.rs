@@ -127,6 +127,10 @@ impl Samples {
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }
+    /// The mean, for numbers without wild ones.
+    pub fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64
+    }
     /// Third minus first quartile, over the median.
     pub fn spread(&self) -> f64 {
         (self.quantile(0.75) - self.quantile(0.25)) / self.median()

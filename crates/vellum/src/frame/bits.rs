@@ -32,6 +32,41 @@ pub const fn runs(free: u64, order: u32) -> u64 {
     starts & ALIGNED[order as usize]
 }
 
+/// Where aligned runs of exactly 2^order set bits start, those whose buddy is not all set; `order` is at most 5.
+#[inline]
+pub const fn exact(free: u64, order: u32) -> u64 {
+    let starts = runs(free, order);
+    let larger = starts & (starts >> (1u32 << order)) & ALIGNED[order as usize + 1];
+    starts & !(larger | larger << (1u32 << order))
+}
+
+/// The bits of aligned runs of 2^order and more; `order` is at most 5.
+#[inline]
+pub const fn within(free: u64, order: u32) -> u64 {
+    let mut all = runs(free, order);
+    let mut step = 0;
+    while step < order {
+        all |= all << (1u32 << step);
+        step += 1;
+    }
+    all
+}
+
+/// The largest aligned run of set bits around a set bit: its order and its bits.
+#[inline]
+pub const fn grown(free: u64, at: u32) -> (u32, u64) {
+    let (mut order, mut run) = (0, 1 << at);
+    while order < 6 {
+        let larger = mask(order + 1) << (at & !((2u32 << order) - 1));
+        if free & larger != larger {
+            break;
+        }
+        order += 1;
+        run = larger;
+    }
+    (order, run)
+}
+
 /// The lowest `n` set bits of `free`, which has at least as many.
 #[inline]
 pub const fn lowest(free: u64, n: u32) -> u64 {

@@ -25,14 +25,13 @@
 //! therefore stand for a moment in a block that is not open; only `split` minds, and waits.
 //!
 //! A CPU *claims* the open block it takes small frames from: others keep off it as long as there is another, and it is not
-//! closed when it is empty for a moment. Blocks are opened for a *class* of orders, so that short-lived single frames do not
-//! leave holes between large pieces.
+//! closed when it is empty for a moment. Which blocks have room of which size is noted elsewhere (`rooms`), as a hint.
 //!
 //! Rejected: a count per block that is reserved before bits are taken (LLFree's way): one more locked instruction for each frame
 //! that comes back, and a search that may have to chase the bit it was promised.
 
 use super::bits;
-use super::node::{BLOCK, Node, WORDS};
+use super::node::{BLOCK, GROUP, Node, WORDS};
 use crate::addr::{Order, Pfn};
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -54,24 +53,9 @@ pub(super) const SEALED: u32 = 5;
 /// Taken out before first use.
 pub(super) const HOLE: u32 = 6;
 
-const CLASS_SHIFT: u32 = 3;
-const CLASS: u32 = 3 << CLASS_SHIFT;
-pub(super) const CLAIMED: u32 = 1 << 5;
+/// Added to an open state: a CPU's own.
+pub(super) const CLAIMED: u32 = 1 << 3;
 const ORDER_SHIFT: u32 = 8;
-
-/// Classes of orders that share blocks.
-pub(super) const CLASSES: usize = 4;
-
-/// The class an order below 2 MiB belongs to.
-#[inline]
-pub(super) const fn class_of(order: u32) -> usize {
-    match order {
-        0 => 0,
-        1..=3 => 1,
-        4..=6 => 2,
-        _ => 3,
-    }
-}
 
 #[inline]
 pub(super) const fn large(order: Order) -> u32 {
@@ -84,28 +68,17 @@ pub(super) const fn large_order(state: u32) -> u32 {
 }
 
 impl Node {
-    /// Opens a free block for a class, claimed.
-    pub(super) fn open<M: Machine>(&self, m: &M, block: usize, class: usize) -> bool {
+    /// Opens a free block, claimed.
+    pub(super) fn open<M: Machine>(&self, m: &M, block: usize) -> bool {
         let state = self.state(block);
         touch(m, state, true);
-        let open = OPEN | CLAIMED | (class as u32) << CLASS_SHIFT;
+        let open = OPEN | CLAIMED;
         if state.load(Relaxed) != FREE || state.compare_exchange(FREE, open, SeqCst, Relaxed).is_err() {
             return false;
         }
         // While it is claimed nobody closes it, so the hint cannot come after its own clearing.
         self.set_hints(m, block, Node::hint_bits(block).0);
         true
-    }
-
-    /// Claims an open block of a class that nobody claims.
-    pub(super) fn claim<M: Machine>(&self, m: &M, block: usize, class: usize) -> bool {
-        let state = self.state(block);
-        let open = OPEN | (class as u32) << CLASS_SHIFT;
-        if state.load(Relaxed) != open {
-            return false;
-        }
-        touch(m, state, true);
-        state.compare_exchange(open, open | CLAIMED, SeqCst, Relaxed).is_ok()
     }
 
     /// Gives up the claim, and closes the block if it is empty.
@@ -124,15 +97,23 @@ impl Node {
         matches!(self.state(block).load(SeqCst) & KIND, OPEN | CLOSING)
     }
 
-    /// Takes 2^order frames, at most 64 of them or a multiple; gives the offset in the block.
-    pub(super) fn take<M: Machine>(&self, m: &M, block: usize, order: u32) -> Option<u32> {
-        if order > 6 {
-            return self.take_words(m, block, 1 << (order - 6));
+    /// Takes 2^order frames out of the first run of exactly 2^row, or if `row` is none out of the first large enough; gives the
+    /// offset in the block.
+    pub(super) fn take<M: Machine>(&self, m: &M, block: usize, order: u32, row: Option<usize>) -> Option<u32> {
+        if order >= 6 {
+            return self.take_words(m, block, 1 << (order - 6), row);
         }
-        for (i, word) in self.words(block).iter().enumerate() {
+        let words = self.words(block);
+        for (i, word) in words.iter().enumerate() {
             let mut seen = word.load(Relaxed);
             loop {
-                let starts = bits::runs(!seen, order);
+                let starts = match row {
+                    _ if seen == !0 => 0,
+                    Some(row) if row < 6 => bits::exact(!seen, row as u32),
+                    Some(_) if seen != 0 => 0,
+                    Some(row) if !self.starts_exactly(block, i, row) => 0,
+                    _ => bits::runs(!seen, order),
+                };
                 if starts == 0 {
                     break;
                 }
@@ -152,11 +133,14 @@ impl Node {
         None
     }
 
-    /// Takes `n` aligned words, 2 or 4.
-    fn take_words<M: Machine>(&self, m: &M, block: usize, n: usize) -> Option<u32> {
+    /// Takes `n` aligned words: 1, 2 or 4.
+    fn take_words<M: Machine>(&self, m: &M, block: usize, n: usize, row: Option<usize>) -> Option<u32> {
         let words = self.words(block);
         for start in (0..WORDS).step_by(n) {
             if words[start..start + n].iter().any(|w| w.load(Relaxed) != 0) {
+                continue;
+            }
+            if row.is_some_and(|row| !self.starts_exactly(block, start, row)) {
                 continue;
             }
             let mut taken = 0;
@@ -181,19 +165,40 @@ impl Node {
         None
     }
 
-    /// Takes up to `max` single frames, whichever come first, and hands their offsets over one by one, ascending. Says how many.
-    pub(super) fn take_many<M: Machine>(&self, m: &M, block: usize, max: u32, mut each: impl FnMut(u32)) -> u32 {
-        let mut got = 0;
+    /// Takes up to `max` single frames out of runs of at most 2^row, whichever come first, and hands their offsets over one by
+    /// one, ascending. Says how many, and of which orders runs are left of those it broke, as bits.
+    pub(super) fn take_many<M: Machine>(
+        &self,
+        m: &M,
+        block: usize,
+        max: u32,
+        row: usize,
+        mut each: impl FnMut(u32),
+    ) -> (u32, u32) {
+        let (mut got, mut rows) = (0, 0);
         for (i, word) in self.words(block).iter().enumerate() {
             let mut seen = word.load(Relaxed);
             while seen != !0 && got < max {
-                let free = !seen;
+                let free = match row {
+                    0..5 => !seen & !bits::within(!seen, row as u32 + 1),
+                    _ if seen == 0 && self.grown_words(block, i) > row => 0,
+                    _ => !seen,
+                };
+                if free == 0 {
+                    break;
+                }
                 let mut mask = if free.count_ones() <= max - got { free } else { bits::lowest(free, max - got) };
                 touch(m, word, true);
                 match word.compare_exchange_weak(seen, seen | mask, SeqCst, Relaxed) {
                     Err(now) => seen = now,
                     Ok(_) if self.is_open(m, block) => {
                         got += mask.count_ones();
+                        let mut left = if mask != free { free & !mask } else { 0 };
+                        while left != 0 {
+                            let (order, run) = bits::grown(!seen & !mask, left.trailing_zeros());
+                            left &= !run;
+                            rows |= 1 << order;
+                        }
                         while mask != 0 {
                             each(i as u32 * 64 + mask.trailing_zeros());
                             mask &= mask - 1;
@@ -202,16 +207,18 @@ impl Node {
                     }
                     Ok(_) => {
                         self.give(m, block, i, mask);
-                        return got;
+                        return (got, rows);
                     }
                 }
             }
         }
-        got
+        if got != 0 && row >= 6 {
+            (6..row).filter(|&left| self.has_exactly(block, left)).for_each(|left| rows |= 1 << left);
+        }
+        (got, rows)
     }
 
     /// Gives bits of one word back.
-    #[inline]
     pub(super) fn give<M: Machine>(&self, m: &M, block: usize, word: usize, mask: u64) {
         let words = self.words(block);
         touch(m, &words[word], true);
@@ -224,10 +231,11 @@ impl Node {
         );
         if old == !0 {
             let (_, full) = Node::hint_bits(block);
-            if self.hint(block / super::node::GROUP).load(SeqCst) & full != 0 {
+            if self.hint(block / GROUP).load(SeqCst) & full != 0 {
                 self.clear_hints(m, block, full);
             }
         }
+        self.note_runs(m, block, word, old & !mask, mask);
         if old == mask {
             self.close(m, block);
         }
@@ -256,7 +264,7 @@ impl Node {
                 return;
             }
             touch(m, state, true);
-            if state.compare_exchange(open, CLOSING | open & CLASS, SeqCst, Relaxed).is_err() {
+            if state.compare_exchange(open, CLOSING, SeqCst, Relaxed).is_err() {
                 return;
             }
             let words = self.words(block);
@@ -305,7 +313,7 @@ impl Node {
         let start = self.base + ((block as u64) << BLOCK);
         let (from, to) = (from.0.max(start) - start, to.0.min(start + (1 << BLOCK)) - start);
         let (busy, full) = Node::hint_bits(block);
-        let hint = self.hint(block / super::node::GROUP);
+        let hint = self.hint(block / GROUP);
         if from == 0 && to == 1 << BLOCK {
             debug_assert_eq!(self.state(block).load(Relaxed), FREE, "reserved twice, or after first use");
             self.state(block).store(HOLE, Relaxed);

@@ -11,6 +11,7 @@ use super::Frames;
 use super::magazine::Magazine;
 use super::node::{Bits, GROUP, Node, Shared, Waiting};
 use super::record::Record;
+use super::rooms::{ROWS, SUMMARIES, SUMMED};
 use crate::addr::{Order, Pfn};
 use crate::error::InitError;
 use crate::machine::{MAX_CPUS, MAX_NODES, Topology};
@@ -26,6 +27,8 @@ struct Places {
     shared: usize,
     waiting: usize,
     hints: usize,
+    rows: usize,
+    summaries: usize,
     states: usize,
     bits: usize,
     records: usize,
@@ -48,6 +51,8 @@ impl Carver {
             shared: self.take::<Shared>(1)?,
             waiting: self.take::<Waiting>(1)?,
             hints: self.take::<AtomicU64>(node.groups())?,
+            rows: self.take::<AtomicU64>(ROWS * node.row_words())?,
+            summaries: self.take::<AtomicU64>(SUMMARIES * node.blocks.div_ceil(SUMMED))?,
             states: self.take::<AtomicU32>(node.blocks - node.lead)?,
             bits: self.take::<Bits>(node.blocks - node.lead)?,
             records: self.take::<Record>(node.frames as usize)?,
@@ -120,6 +125,8 @@ impl Frames {
             node.shared = at(places.shared).cast();
             node.waiting = at(places.waiting).cast();
             node.hints = at(places.hints).cast();
+            node.rows = at(places.rows).cast();
+            node.summaries = at(places.summaries).cast();
             node.states = at(places.states).as_ptr().cast::<AtomicU32>().wrapping_sub(node.lead);
             node.bits = at(places.bits).as_ptr().cast::<Bits>().wrapping_sub(node.lead);
             node.records = at(places.records).cast();

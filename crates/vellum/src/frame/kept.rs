@@ -1,6 +1,6 @@
 //! A few larger blocks that a CPU keeps when they are freed, since the next allocation of that order is likely to be its own.
 //!
-//! Orders 1 to 9 only, at most [`KEPT`] blocks of each: some 6 MiB for a CPU and node together. A kept block stays taken as far as its
+//! Orders 1 to 9 only, at most [`KEPT`] blocks of each: some 5 MiB for a CPU and node together. A kept block stays taken as far as its
 //! 2 MiB block knows, so it comes and goes without touching anything shared; it goes back with everything else the CPU keeps
 //! when memory, or a larger block, is wanted. An alternation of free and allocate would otherwise clear and set the same shared bits
 //! each time, and open and close a block whose last piece it is.
@@ -10,7 +10,7 @@ use crate::addr::Order;
 use crate::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Blocks kept of orders 1 to 9.
-const KEPT: [u32; 9] = [4, 4, 4, 4, 4, 2, 2, 2, 1];
+const KEPT: [u32; 9] = [2, 2, 2, 2, 2, 1, 1, 1, 1];
 const SLOTS: usize = 4;
 
 /// The blocks, as indices of the node. Written by the holder of the magazine.

@@ -22,7 +22,6 @@ impl Node {
     /// Takes a naturally aligned run of free blocks; gives its index.
     pub(super) fn whole<M: Machine>(&self, m: &M, held: Option<&Held>, order: Order) -> Option<u32> {
         let blocks = order.get() as u32 - BLOCK;
-        let start = held.map_or(0, |h| h.magazine.whole_cursor.load(Ordering::Relaxed) as usize);
         if blocks > GROUP_ORDER {
             // Aligned to several words: every candidate starts at a multiple of that many.
             let span = 1 << (blocks - GROUP_ORDER);
@@ -32,7 +31,7 @@ impl Node {
                 .find(|&g| self.claim_run(m, g * GROUP, order))
                 .map(|g| ((g * GROUP) << BLOCK) as u32);
         }
-        for group in around(start, self.groups()) {
+        for group in around(self.whole_start(m.cpu(), held), self.groups()) {
             let free = !self.hint(group).load(Ordering::Relaxed) & LOW;
             let mut starts = bits::runs(free, blocks);
             while starts != 0 {
@@ -40,7 +39,7 @@ impl Node {
                 starts &= starts - 1;
                 if self.claim_run(m, block, order) {
                     if let Some(held) = held {
-                        held.magazine.whole_cursor.store(group as u32, Ordering::Relaxed);
+                        held.magazine.whole_cursor.store(group as u32 + 1, Ordering::Relaxed);
                     }
                     return Some((block << BLOCK) as u32);
                 }

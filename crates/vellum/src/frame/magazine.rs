@@ -11,7 +11,6 @@
 //! Rejected: working without a locked instruction (one writer, preemption off). An emptier would have to stop the owner, by an
 //! interrupt or a barrier on the other CPU, which the machine does not offer; and a fault executes one such exchange, not thirty.
 
-use super::block::CLASSES;
 use super::kept::Kept;
 use super::node::{Node, WORDS};
 use crate::addr::Order;
@@ -40,10 +39,10 @@ pub(super) struct Magazine {
     pub(super) block_freed: AtomicU64,
     /// Allocations that wanted another node.
     pub(super) missed: AtomicU64,
-    /// The claimed block of each class, + 1.
-    pub(super) current: [AtomicU32; CLASSES],
-    /// The group where the search for room, and for whole blocks, goes on.
-    pub(super) cursor: AtomicU32,
+    /// The claimed block, + 1, and which rows (`rooms`) it is to be looked for in, as bits.
+    pub(super) current: AtomicU32,
+    pub(super) current_rows: AtomicU32,
+    /// The group where the search for whole blocks goes on, + 1.
     pub(super) whole_cursor: AtomicU32,
     pub(super) kept: Kept,
     /// Frames, as indices of the node.
@@ -89,7 +88,7 @@ impl Magazine {
 
     /// Whether emptying it would give the node anything.
     pub(super) fn keeps_anything(&self) -> bool {
-        self.free_frames() != 0 || self.current.iter().any(|c| c.load(Ordering::Relaxed) != 0)
+        self.free_frames() != 0 || self.current.load(Ordering::Relaxed) != 0
     }
 }
 
@@ -162,24 +161,25 @@ impl Held<'_> {
         }
         self.release_kept(|index, order| node.give_block(m, index, order));
         node.count(Some(self), frames as i64);
-        for class in 0..CLASSES {
-            self.drop_current(m, node, class);
-        }
+        self.drop_current(m, node);
     }
 
-    /// The block this CPU takes a class's frames from.
+    /// The block this CPU claims.
     #[inline]
-    pub(super) fn current(&self, class: usize) -> Option<usize> {
-        (self.magazine.current[class].load(Ordering::Relaxed) as usize).checked_sub(1)
+    pub(super) fn current(&self) -> Option<usize> {
+        (self.magazine.current.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    pub(super) fn set_current(&self, class: usize, block: usize) {
-        self.magazine.current[class].store(block as u32 + 1, Ordering::Relaxed);
+    pub(super) fn set_current(&self, block: usize, rows: u32) {
+        self.magazine.current.store(block as u32 + 1, Ordering::Relaxed);
+        self.magazine.current_rows.store(rows, Ordering::Relaxed);
     }
 
-    pub(super) fn drop_current<M: Machine>(&self, m: &M, node: &Node, class: usize) {
-        if let Some(block) = self.current(class) {
-            self.magazine.current[class].store(0, Ordering::Relaxed);
+    pub(super) fn drop_current<M: Machine>(&self, m: &M, node: &Node) {
+        if let Some(block) = self.current() {
+            self.magazine.current.store(0, Ordering::Relaxed);
+            let rows = self.magazine.current_rows.load(Ordering::Relaxed);
+            node.note_rooms(m, block, rows);
             node.unclaim(m, block);
         }
     }

@@ -12,7 +12,7 @@
 //! | `node`, `bits` | a memory node's arrays, and searching 64 bits |
 //! | `block` | 2 MiB blocks: opened for small frames, closed when empty again |
 //! | `large` | 2 MiB and larger: whole blocks and runs of them |
-//! | `small` | orders 0 to 8: finding a block with room |
+//! | `small`, `rooms` | orders 0 to 8: finding a block with room |
 //! | `magazine`, `kept` | what each CPU has at hand: a stack of frames, a few larger blocks |
 //! | `alloc`, `free` | the two doors |
 //! | `pending` | frames that wait for a flush |
@@ -31,6 +31,7 @@ mod magazine;
 mod node;
 mod pending;
 mod record;
+mod rooms;
 mod slab;
 mod small;
 mod stats;

@@ -10,6 +10,7 @@
 use core::ptr::NonNull;
 
 use super::Record;
+use super::magazine::Held;
 use super::stats::Bypass;
 use crate::addr::{Order, Pfn};
 use crate::machine::Machine;
@@ -93,9 +94,14 @@ pub(super) struct Node {
     pub(super) marks: Watermarks,
     /// What a CPU may keep uncounted.
     pub(super) slack: i64,
+    /// How far apart CPUs begin their searches, in blocks.
+    pub(super) apart: usize,
     pub(super) shared: NonNull<Shared>,
     pub(super) waiting: NonNull<Waiting>,
     pub(super) hints: NonNull<AtomicU64>,
+    /// See `rooms`.
+    pub(super) rows: NonNull<AtomicU64>,
+    pub(super) summaries: NonNull<AtomicU64>,
     /// Biased: indexed from block `lead`.
     pub(super) states: *const AtomicU32,
     /// Biased: indexed from block `lead`.
@@ -112,9 +118,12 @@ impl Node {
         blocks: 0,
         marks: Watermarks { min: 0, low: 0, high: 0 },
         slack: 0,
+        apart: 0,
         shared: NonNull::dangling(),
         waiting: NonNull::dangling(),
         hints: NonNull::dangling(),
+        rows: NonNull::dangling(),
+        summaries: NonNull::dangling(),
         states: core::ptr::null(),
         bits: core::ptr::null(),
         records: NonNull::dangling(),
@@ -134,6 +143,27 @@ impl Node {
             slack,
             ..Node::NONE
         }
+        .set_apart(cpus)
+    }
+
+    /// Each CPU its part of the node, but at most 2 GiB: enough to keep CPUs off each other's blocks while memory is plenty, and
+    /// not so far that on large nodes small pieces of every CPU leave no run of 1 GiB.
+    fn set_apart(mut self, cpus: usize) -> Node {
+        self.apart = ((self.blocks - self.lead) / cpus).min(1024);
+        self
+    }
+
+    /// The block where a CPU's searches begin.
+    #[inline]
+    pub(super) fn begin(&self, cpu: usize) -> usize {
+        self.lead + cpu * self.apart
+    }
+
+    /// The group where a CPU's search for whole blocks goes on.
+    #[inline]
+    pub(super) fn whole_start(&self, cpu: usize, held: Option<&Held>) -> usize {
+        let cursor = held.map_or(0, |held| held.magazine.whole_cursor.load(Ordering::Relaxed) as usize);
+        cursor.checked_sub(1).unwrap_or(self.begin(cpu) / GROUP)
     }
 
     #[inline]

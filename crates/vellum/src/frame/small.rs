@@ -1,20 +1,19 @@
 //! Orders 0 to 8: finding an open block with room.
 //!
-//! In this order: the block this CPU claims for the class; open blocks of the class nobody claims (a few of them, near where the
-//! last was found); a free block; and when there is none, any open block whatever its class and whoever claims it. So
-//! pieces keep to their class's blocks and CPUs to their own, until memory is scarce.
+//! In this order: open blocks that others do not claim, the best fit first (`rooms`); a free block, which becomes this CPU's; and when
+//! there is none, any open block whoever claims it. CPUs start their searches apart, and so keep apart until memory is scarce.
 
-use super::block::{KIND, OPEN, class_of};
+use core::ops::Range;
+
+use super::block::{CLAIMED, KIND, OPEN};
 use super::magazine::Held;
 use super::node::{BLOCK, GROUP, Node};
+use super::rooms::ROWS;
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering;
 
-/// Open blocks that are tried before a free one is opened.
-const TRIES: usize = 8;
-/// Open blocks that are looked at for that, and hint words.
-const LOOKS: usize = 64;
-const WINDOW: usize = 64;
+/// A batch of single frames that has something already goes on with runs below this order only.
+const SCRAPS: usize = 1;
 
 const LOW: u64 = (1 << GROUP) - 1;
 
@@ -24,10 +23,11 @@ impl Node {
     pub(super) fn singles<M: Machine>(&self, m: &M, held: Option<&Held>, max: u32, mut each: impl FnMut(u32)) -> u32 {
         let mut got = 0;
         while got < max {
-            let some = self.search(m, held, 0, |block| {
+            let most = if got == 0 { ROWS } else { SCRAPS };
+            let some = self.search(m, held, 0..most, |block, row| {
                 let base = (block << BLOCK) as u32;
-                let n = self.take_many(m, block, max - got, |at| each(base + at));
-                (n != 0).then_some(n)
+                let (n, left) = self.take_many(m, block, max - got, row.unwrap_or(ROWS), |at| each(base + at));
+                (n != 0).then_some((n, left))
             });
             match some {
                 Some(n) => got += n,
@@ -39,88 +39,105 @@ impl Node {
 
     /// Takes a piece of order 0 to 8; gives its index.
     pub(super) fn piece<M: Machine>(&self, m: &M, held: Option<&Held>, order: u32) -> Option<u32> {
-        self.search(m, held, class_of(order), |block| self.take(m, block, order).map(|at| (block << BLOCK) as u32 + at))
+        self.search(m, held, order as usize..ROWS, |block, row| {
+            // Halves: of each order from the one taken up to the one broken.
+            let left = row.map_or(0, |row| (1 << row) - (1 << order));
+            self.take(m, block, order, row).map(|at| ((block << BLOCK) as u32 + at, left))
+        })
     }
 
     fn search<M: Machine, R>(
         &self,
         m: &M,
         held: Option<&Held>,
-        class: usize,
-        mut attempt: impl FnMut(usize) -> Option<R>,
+        rows: Range<usize>,
+        mut attempt: impl FnMut(usize, Option<usize>) -> Option<(R, u32)>,
     ) -> Option<R> {
-        if let Some(held) = held {
-            if let Some(block) = held.current(class) {
-                if let Some(found) = attempt(block) {
-                    return Some(found);
-                }
-                self.note_if_full(m, block);
-                held.drop_current(m, self, class);
-            }
-            if let Some(found) = self.search_class(m, held, class, &mut attempt) {
-                return Some(found);
-            }
+        if let Some(held) = held
+            && let Some(found) = self.search_rooms(m, held, rows.clone(), &mut attempt)
+        {
+            return Some(found);
         }
-        let start = held.map_or(0, |h| h.magazine.whole_cursor.load(Ordering::Relaxed) as usize);
-        for group in around(start, self.groups()) {
+        if rows.end != ROWS {
+            return None;
+        }
+        for group in around(self.whole_start(m.cpu(), held), self.groups()) {
             let mut free = !self.hint(group).load(Ordering::Relaxed) & LOW;
             while free != 0 {
                 let block = group * GROUP + free.trailing_zeros() as usize;
                 free &= free - 1;
-                if !self.open(m, block, class) {
+                if !self.open(m, block) {
                     continue;
                 }
-                let found = attempt(block);
+                let found = attempt(block, Some(ROWS - 1));
+                let left = found.as_ref().map_or(0, |(_, left)| left | 1 << (ROWS - 1));
                 match held {
                     Some(held) => {
-                        held.set_current(class, block);
-                        held.magazine.whole_cursor.store(group as u32, Ordering::Relaxed);
+                        held.drop_current(m, self);
+                        held.set_current(block, left);
+                        held.magazine.whole_cursor.store(group as u32 + 1, Ordering::Relaxed);
                     }
-                    None => self.unclaim(m, block),
+                    None => {
+                        self.note_rooms(m, block, left);
+                        self.unclaim(m, block);
+                    }
                 }
-                if found.is_some() {
-                    return found;
-                }
-                if let Some(held) = held {
-                    held.drop_current(m, self, class);
+                if let Some((found, _)) = found {
+                    return Some(found);
                 }
             }
         }
         self.search_any(m, &mut attempt)
     }
 
-    /// Open, unclaimed blocks of the class; the one that serves becomes this CPU's.
-    fn search_class<M: Machine, R>(
+    /// Open blocks nobody else claims, the best fit first and the first from where this CPU begins.
+    fn search_rooms<M: Machine, R>(
         &self,
         m: &M,
         held: &Held,
-        class: usize,
-        attempt: &mut impl FnMut(usize) -> Option<R>,
+        rows: Range<usize>,
+        attempt: &mut impl FnMut(usize, Option<usize>) -> Option<(R, u32)>,
     ) -> Option<R> {
-        let cursor = &held.magazine.cursor;
-        let (mut tries, mut looks) = (0, 0);
-        for group in around(cursor.load(Ordering::Relaxed) as usize, self.groups()).take(WINDOW) {
-            let hint = self.hint(group).load(Ordering::Relaxed);
-            let mut partial = hint & !(hint >> GROUP) & LOW;
-            while partial != 0 {
-                if tries == TRIES || looks == LOOKS {
-                    cursor.store(group as u32, Ordering::Relaxed);
-                    return None;
-                }
-                let block = group * GROUP + partial.trailing_zeros() as usize;
-                partial &= partial - 1;
-                looks += 1;
-                if !self.claim(m, block, class) {
-                    continue;
-                }
-                tries += 1;
-                if let Some(found) = attempt(block) {
-                    held.set_current(class, block);
-                    cursor.store(group as u32, Ordering::Relaxed);
+        let (own, start) = (held.current(), self.begin(m.cpu()));
+        let own_rows = &held.magazine.current_rows;
+        for row in rows {
+            if let Some(block) = own
+                && own_rows.load(Ordering::Relaxed) >> row & 1 == 1
+            {
+                if let Some((found, left)) = attempt(block, Some(row)) {
+                    own_rows.store(own_rows.load(Ordering::Relaxed) | left, Ordering::Relaxed);
                     return Some(found);
                 }
-                self.note_if_full(m, block);
-                self.unclaim(m, block);
+                own_rows.store(own_rows.load(Ordering::Relaxed) & !(1 << row), Ordering::Relaxed);
+            }
+            let (mut from, mut to) = (start, self.blocks);
+            loop {
+                let Some(block) = self.next_room(row, from, to) else {
+                    if to <= start {
+                        break;
+                    }
+                    (from, to) = (self.lead, start);
+                    if start == self.lead {
+                        break;
+                    }
+                    continue;
+                };
+                from = block + 1;
+                let state = self.state(block).load(Ordering::Relaxed);
+                if state == OPEN | CLAIMED && own != Some(block) {
+                    continue;
+                }
+                if state & KIND == OPEN
+                    && let Some((found, left)) = attempt(block, Some(row))
+                {
+                    if own == Some(block) {
+                        own_rows.store(own_rows.load(Ordering::Relaxed) | left, Ordering::Relaxed);
+                    } else {
+                        self.note_rooms(m, block, left);
+                    }
+                    return Some(found);
+                }
+                self.forget_room(m, block, row);
             }
         }
         None
@@ -128,7 +145,11 @@ impl Node {
 
     /// Any open block.
     #[cold]
-    fn search_any<M: Machine, R>(&self, m: &M, attempt: &mut impl FnMut(usize) -> Option<R>) -> Option<R> {
+    fn search_any<M: Machine, R>(
+        &self,
+        m: &M,
+        attempt: &mut impl FnMut(usize, Option<usize>) -> Option<(R, u32)>,
+    ) -> Option<R> {
         for group in 0..self.groups() {
             let hint = self.hint(group).load(Ordering::Relaxed);
             let mut partial = hint & !(hint >> GROUP) & LOW;
@@ -138,7 +159,8 @@ impl Node {
                 if self.state(block).load(Ordering::Relaxed) & KIND != OPEN {
                     continue;
                 }
-                if let Some(found) = attempt(block) {
+                if let Some((found, left)) = attempt(block, None) {
+                    self.note_rooms(m, block, left);
                     return Some(found);
                 }
                 self.note_if_full(m, block);

@@ -76,7 +76,7 @@ impl Frames {
     }
 
     fn claims(&self, at: usize, block: usize) -> u64 {
-        let all = (0..self.cpus).flat_map(|cpu| &self.magazine(cpu, at).current);
+        let all = (0..self.cpus).map(|cpu| &self.magazine(cpu, at).current);
         all.filter(|c| c.load(Relaxed) as usize == block + 1).count() as u64
     }
 
