@@ -12,7 +12,9 @@ use crate::report::number;
 /// Records a program.
 pub fn run(args: &RecordArgs) -> Result<(), LabError> {
     let window = args.window.as_deref().map(str::parse::<Window>).transpose().map_err(LabError::usage)?;
-    let options = Options { window, native: !args.no_native, ..Options::new(args.command.clone(), &args.output) };
+    let stopped = crate::interrupt::requested;
+    let options =
+        Options { window, native: !args.no_native, stopped, ..Options::new(args.command.clone(), &args.output) };
     // Ctrl-C reaches the recorded program too and ends it; we live on to say so and to clear up.
     crate::interrupt::install();
     let report = record::record(&options).map_err(|e| match e {

@@ -43,12 +43,22 @@ pub struct Options {
     pub native: bool,
     /// The recorder plugin, if not where [`record`] looks for it.
     pub plugin: Option<PathBuf>,
+    /// Asked between the two runs: has somebody asked to stop?
+    pub stopped: fn() -> bool,
 }
 
 impl Options {
     /// Records `command` completely into `out`, after a native run.
     pub fn new(command: Vec<OsString>, out: impl Into<PathBuf>) -> Options {
-        Options { command, out: out.into(), window: None, level: crate::LEVEL_FAST, native: true, plugin: None }
+        Options {
+            command,
+            out: out.into(),
+            window: None,
+            level: crate::LEVEL_FAST,
+            native: true,
+            plugin: None,
+            stopped: || false,
+        }
     }
 }
 
@@ -98,6 +108,8 @@ pub enum RecordError {
         /// The system's reason.
         source: io::Error,
     },
+    /// Somebody asked to stop ([`Options::stopped`]); nothing was written.
+    Interrupted,
     /// QEMU or its plugin stopped before the program's end.
     Stopped {
         /// Exit code of QEMU (128 + signal).
@@ -133,6 +145,7 @@ impl fmt::Display for RecordError {
                 "libvellum_record.so is not beside this program; build it with `cargo build --release -p vellum-record` or name it in VELLUM_RECORDER"
             ),
             RecordError::Io { doing, source } => write!(f, "{doing}: {source}"),
+            RecordError::Interrupted => write!(f, "interrupted before the recording began; nothing was written"),
             RecordError::Stopped { code, .. } if *code > 128 => write!(
                 f,
                 "signal {} ended the program under the recorder, and a trace is whole only when its program exits: nothing was kept; record a run that exits by itself",
@@ -217,6 +230,9 @@ pub fn record(options: &Options) -> Result<RecordReport, RecordError> {
     let mut native = None;
     if options.native {
         native = Some(native::run(&command, input.stdio()?)?);
+    }
+    if (options.stopped)() {
+        return Err(RecordError::Interrupted);
     }
     // SAFETY: sysconf has no preconditions.
     let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
