@@ -1,4 +1,3 @@
-// LEAD to space: read /tmp/brief/bugs.md now (stress found minimal reproductions in remap); delete this line when read.
 //! Random sequences of verbs against a naive model: a map from page to rights and contents.
 //!
 //! The model knows nothing of tables, regions or frames, so whatever they do must come out as what it says. Both codecs, four

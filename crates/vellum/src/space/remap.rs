@@ -1,4 +1,3 @@
-// LEAD to space: read /tmp/brief/bugs.md now (stress found minimal reproductions in remap); delete this line when read.
 //! Moving a mapping, making it longer or shorter.
 //!
 //! Pages never move, entries do. Everything in the old range is frozen first (`Moving`, one flush), so nothing can appear there that the
