@@ -31,6 +31,8 @@ pub struct Vm<M: Machine> {
     pub(crate) rules: MmuRules,
     /// Levels of every table.
     pub(crate) levels: u8,
+    /// First address past the user half.
+    end: Va,
     pub(crate) cpus: usize,
     pub(crate) frames: Frames,
     pub(crate) epochs: Epochs,
@@ -119,6 +121,7 @@ impl<M: Machine> Vm<M> {
             config,
             rules,
             levels,
+            end: M::Codec::user_end(levels),
             cpus,
             frames,
             epochs,
@@ -155,8 +158,9 @@ impl<M: Machine> Vm<M> {
     }
 
     /// First address past the user half.
+    #[inline]
     pub fn user_end(&self) -> Va {
-        M::Codec::user_end(self.levels)
+        self.end
     }
 
     /// A reading of every counter, summed over the CPUs.
@@ -210,7 +214,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Runs a verb between the machine's two events.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn verb<R>(&self, verb: Verb, body: impl FnOnce() -> R) -> R {
         self.machine.hook(Event::Begin(verb));
         self.machine.hook(Event::Work(if verb == Verb::Fault { Work::Fault } else { Work::Call }, 1));

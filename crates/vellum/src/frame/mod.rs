@@ -78,6 +78,12 @@ impl Frames {
     /// The node of a frame; `None` if no node has it.
     #[inline]
     pub fn node_of(&self, pfn: Pfn) -> Option<usize> {
+        // Most machines have one node.
+        if self.node[0].has(pfn) { Some(0) } else { self.node_past_first(pfn) }
+    }
+
+    #[cold]
+    fn node_past_first(&self, pfn: Pfn) -> Option<usize> {
         self.node[..self.nodes].iter().position(|n| n.has(pfn))
     }
 
@@ -87,12 +93,16 @@ impl Frames {
     /// If no node has the frame: a frame number that came from nowhere.
     #[inline]
     pub fn record(&self, pfn: Pfn) -> &Record {
-        for node in &self.node[..self.nodes] {
-            if node.has(pfn) {
-                return node.record(pfn);
-            }
+        if self.node[0].has(pfn) { self.node[0].record(pfn) } else { self.record_past_first(pfn) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record_past_first(&self, pfn: Pfn) -> &Record {
+        match self.node_past_first(pfn) {
+            Some(at) => self.node(at).record(pfn),
+            None => panic!("{pfn:?} is a frame of no node"),
         }
-        panic!("{pfn:?} is a frame of no node");
     }
 
     #[inline]

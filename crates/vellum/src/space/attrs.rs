@@ -129,6 +129,16 @@ impl Packed {
     pub fn rights(self) -> Rights {
         Rights { read: self.0 & 1 != 0, write: self.0 & 2 != 0, exec: self.0 & 4 != 0 }
     }
+    /// As [`Rights::allows`].
+    #[inline]
+    pub fn allows(self, access: Access) -> bool {
+        let any_of = match access {
+            Access::Read => 7,
+            Access::Write => 2,
+            Access::Exec => 4,
+        };
+        self.0 & any_of != 0
+    }
     #[inline]
     pub fn thp(self) -> Option<HugeAdvice> {
         match self.0 >> 4 & 0xf {
@@ -139,6 +149,9 @@ impl Packed {
     }
     #[inline]
     pub fn numa(self) -> Option<NumaPolicy> {
+        if self.0 >> 16 & 0xff == 0 {
+            return None;
+        }
         let node = (self.0 >> 24) as u8;
         match self.0 >> 16 & 0xff {
             1 => Some(NumaPolicy::Local),
@@ -221,5 +234,11 @@ mod tests {
         let write_only = Rights { read: false, write: true, exec: false };
         assert!(write_only.allows(Access::Read) && !write_only.allows(Access::Exec));
         assert!(!Rights::NONE.allows(Access::Read) && !Rights::READ.allows(Access::Write));
+        for rights in [Rights::NONE, Rights::READ, Rights::READ_WRITE, Rights::READ_EXEC, Rights::ALL, write_only] {
+            let packed = Attrs::anonymous(rights).pack();
+            for access in [Access::Read, Access::Write, Access::Exec] {
+                assert_eq!(packed.allows(access), rights.allows(access), "{rights:?} {access:?}");
+            }
+        }
     }
 }

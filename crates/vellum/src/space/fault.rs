@@ -18,14 +18,14 @@ use crate::addr::{Level, Order, Pfn, Va};
 use crate::config::Thp;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
-use crate::frame::{Data, Want};
+use crate::frame::{Data, SlabRef, Want};
 use crate::machine::{Event, Machine, Use, Verb, Work};
 use crate::space::attrs::Packed;
 use crate::space::region::Region;
 use crate::space::walk::Spot;
 use crate::space::{Access, Fault, HugeAdvice, LeafSize, Space, SpaceRecord};
 use crate::stats::Counter;
-use crate::sync::Token;
+use crate::sync::{EpochGuard, Token};
 use crate::vm::Vm;
 
 /// How an attempt ended that did not fail.
@@ -45,7 +45,6 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Errors
     /// [`FaultError`]; nothing changed.
-    #[inline]
     pub fn fault(&self, space: &Space, va: Va, access: Access) -> Result<Fault, FaultError> {
         self.verb(Verb::Fault, || {
             let served = self.serve(space.record(), va, access);
@@ -56,38 +55,77 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Makes `va` accessible, without the events of a fault.
+    #[inline]
     pub(crate) fn serve(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<Fault, FaultError> {
         if va >= self.user_end() {
             return Err(FaultError::Unmapped);
         }
-        let mut huge = true;
+        match self.attempt(space, va, access, true)? {
+            Step::Done(fault) => Ok(fault),
+            step => self.serve_on(space, va, access, step),
+        }
+    }
+
+    /// The second attempt and those after it.
+    #[cold]
+    #[inline(never)]
+    fn serve_on(&self, space: &SpaceRecord, va: Va, access: Access, first: Step) -> Result<Fault, FaultError> {
+        let (mut step, mut huge) = (first, true);
         loop {
-            match self.attempt(space, va, access, huge)? {
+            match step {
                 Step::Done(fault) => return Ok(fault),
                 Step::Again => {}
                 Step::Wait => self.machine.relax(),
                 Step::Smaller => huge = false,
             }
+            step = self.attempt(space, va, access, huge)?;
         }
     }
 
+    /// By far the commonest fault, a base page where one was promised, is served here in as few instructions as can be;
+    /// everything else in [`attempt_other`](Vm::attempt_other), which is right for this one, too.
     #[inline]
     fn attempt(&self, space: &SpaceRecord, va: Va, access: Access, huge: bool) -> Result<Step, FaultError> {
         let m = &self.machine;
         let epoch = self.epochs.enter(m);
         let edits = space.edits();
-        let spot = self.descend(space, va);
+        let (node, level, slot, raw) = self.descend_entry(space, va);
+        let name = self.region_of(node, slot);
+        if level == Level::ONE
+            && raw == M::Codec::encode(Entry::Reserved, Level::ONE)
+            && (access == Access::Write || !self.config.zero_page)
+            && let Some(name) = name
+        {
+            let region = self.region(name);
+            let attrs = region.packed();
+            if attrs.allows(access) {
+                let spot = Spot { node, level: Level::ONE, slot, raw, region: Some(name) };
+                return self.fresh_base(&Seen { space, va, edits, spot, region, attrs }, access);
+            }
+        }
+        self.attempt_other((space, va, access, huge), epoch, edits, Spot { node, level, slot, raw, region: name })
+    }
+
+    /// What [`attempt`](Vm::attempt) does not do itself.
+    #[inline(never)]
+    fn attempt_other(
+        &self,
+        (space, va, access, huge): (&SpaceRecord, Va, Access, bool),
+        epoch: EpochGuard<'_, M>,
+        edits: u64,
+        spot: Spot<'_>,
+    ) -> Result<Step, FaultError> {
         let entry = M::Codec::decode(spot.raw, spot.level);
         match entry {
             Entry::Empty | Entry::Gone(_) => return Err(FaultError::Unmapped),
             Entry::Moving(_) | Entry::Detached(_) => return Ok(Step::Wait),
             _ => {}
         }
-        // Intervals are read before the entry: a mapping made between shows an entry whose region was not there yet.
+        // Intervals are read after the entry: what was unmapped between shows an entry whose region is gone.
         let Some(name) = spot.region else { return Ok(Step::Wait) };
         let region = self.region(name);
         let attrs = region.packed();
-        if !attrs.rights().allows(access) {
+        if !attrs.allows(access) {
             return Err(FaultError::Rights);
         }
         let seen = Seen { space, va, edits, spot, region, attrs };
@@ -129,9 +167,10 @@ impl<M: Machine> Vm<M> {
     #[inline]
     fn leaf_order(&self, attrs: Packed, level: Level, huge: bool) -> Option<Order> {
         let here = level.leaf_order()?;
-        if here == Order::BASE {
-            return Some(here);
-        }
+        if here == Order::BASE { Some(here) } else { self.large_order(attrs, here, huge) }
+    }
+
+    fn large_order(&self, attrs: Packed, here: Order, huge: bool) -> Option<Order> {
         if here > self.rules.max_leaf {
             return None;
         }
@@ -161,13 +200,14 @@ impl<M: Machine> Vm<M> {
         let spot = &seen.spot;
         !spot.node.state().dead()
             && self.machine.entry_load(spot.node.pfn, spot.slot) == spot.raw
-            && (seen.space.edits() == seen.edits || self.still_region(seen))
+            && (seen.space.edits() == seen.edits
+                || self.still_region(seen.space, seen.va, (spot.node.pfn, spot.region)))
     }
 
     #[cold]
-    fn still_region(&self, seen: &Seen<'_>) -> bool {
-        let now = self.descend(seen.space, seen.va);
-        now.node.pfn == seen.spot.node.pfn && now.region == seen.spot.region
+    fn still_region(&self, space: &SpaceRecord, va: Va, seen: (Pfn, Option<SlabRef>)) -> bool {
+        let now = self.descend(space, va);
+        (now.node.pfn, now.region) == seen
     }
 
     /// Maps the shared zeros, read-only.
@@ -187,7 +227,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// A fresh 4 KiB page, cleared before the node is locked.
-    #[inline]
+    #[inline(always)]
     fn fresh_base(&self, seen: &Seen<'_>, access: Access) -> Result<Step, FaultError> {
         let m = &self.machine;
         let pfn = self.frames.alloc(m, Order::BASE, &self.want(seen))?;
@@ -239,7 +279,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Puts a fresh, cleared block where the promise was seen; `false` if it is not there any more.
-    #[inline]
+    #[inline(always)]
     fn install(&self, seen: &Seen<'_>, pfn: Pfn, order: Order, access: Access) -> bool {
         let m = &self.machine;
         let spot = &seen.spot;

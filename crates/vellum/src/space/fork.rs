@@ -35,7 +35,27 @@ struct Copying<'c> {
     token: &'c mut Token<sync::Layout>,
     trash: &'c mut Trash,
     receipt: Receipt,
-    owner: Owner,
+    /// The family that owns shared pages.
+    family: u64,
+}
+
+/// The copying of one node's entries: how far it is.
+struct Run<'v> {
+    from: Node<'v>,
+    to: Node<'v>,
+    slot: usize,
+    slots: usize,
+    /// Entries not copied yet; nothing follows the last one.
+    left: u64,
+    /// Resident pages copied.
+    pages: u64,
+}
+
+impl Run<'_> {
+    #[inline(always)]
+    fn goes_on(&self) -> bool {
+        self.left != 0 && self.slot < self.slots
+    }
 }
 
 impl<M: Machine> Vm<M> {
@@ -84,7 +104,7 @@ impl<M: Machine> Vm<M> {
         let (from, to) = (space.record(), child.record());
         let family = self.join_family(space, child, token)?;
         self.copy_displacements(from, to, token)?;
-        let mut copying = Copying { token, trash, receipt: Receipt::new(), owner: Owner::Family(family.raw()) };
+        let mut copying = Copying { token, trash, receipt: Receipt::new(), family: family.raw() };
         let done = self.copy_node(&mut copying, self.node(from.root()), self.node(to.root()), self.top(), 0);
         // Also after a failure: the leaves copied so far lost their right to be written.
         let _flushed = self.redeem(from, copying.receipt);
@@ -101,57 +121,109 @@ impl<M: Machine> Vm<M> {
     ) -> Result<(), NoMemory> {
         let m = &self.machine;
         self.interval_copy(from, to, copying.token, copying.trash)?;
-        // Nothing follows the last entry that is counted.
-        let (slots, entries) = (self.slots(level), from.state().count());
-        let words = m.direct(to.pfn).cast::<u64>();
-        let (mut count, mut pages, mut slot) = (0, 0, 0);
+        let mut run = Run { from, to, slot: 0, slots: self.slots(level), left: from.state().count(), pages: 0 };
         let mut done = Ok(());
-        while slot < slots && count < entries && done.is_ok() {
+        while run.goes_on() && done.is_ok() {
             // Tables below are copied without this node's lock; leaves in one go under it.
+            let slot = run.slot;
             if level > Level::ONE
                 && let Entry::Table(below) = self.load(from.pfn, slot, level)
             {
                 match self.make_node(level.child(), Some((to.pfn, slot)), 0) {
                     Ok(child) => {
+                        let word = m.direct(to.pfn).cast::<u64>();
                         // SAFETY: nobody walks the child's table yet, and `to` is one of its nodes.
-                        unsafe { words.add(slot).write(M::Codec::encode(Entry::Table(child.pfn), level)) };
-                        count += 1;
+                        unsafe { word.add(slot).write(M::Codec::encode(Entry::Table(child.pfn), level)) };
+                        run.left -= 1;
                         let va = base + ((slot as u64) << level.shift());
                         done = self.copy_node(copying, self.node(below), child, level.child(), va);
                     }
                     Err(error) => done = Err(error),
                 }
-                slot += 1;
+                run.slot += 1;
                 continue;
             }
-            let mut top = Token::top();
-            let guard = from.lock(m, &mut top);
-            while slot < slots && count < entries {
-                let va = base + ((slot as u64) << level.shift());
-                let Some(copy) = self.copy_entry(copying, from, level, slot, va) else { break };
-                if copy != 0 {
-                    // SAFETY: as above.
-                    unsafe { words.add(slot).write(copy) };
-                    count += 1;
-                    pages += u64::from(self.is_page(M::Codec::decode(copy, level)));
-                }
-                slot += 1;
+            if level == Level::ONE {
+                // The same, compiled for the level where nearly all entries are.
+                self.copy_run(copying, &mut run, Level::ONE, base);
+            } else {
+                self.copy_run(copying, &mut run, level, base);
             }
-            drop(guard);
-            if slot < slots && matches!(self.load(from.pfn, slot, level), Entry::Moving(_) | Entry::Detached(_)) {
+            if run.goes_on() && matches!(self.load(from.pfn, run.slot, level), Entry::Moving(_) | Entry::Detached(_)) {
                 // A fault has set the entry aside.
                 m.relax();
             }
         }
-        m.hook(Event::Work(Work::Scan, slot as u64));
+        m.hook(Event::Work(Work::Scan, run.slot as u64));
         if let Some(order) = level.leaf_order()
-            && pages != 0
+            && run.pages != 0
         {
-            self.count_pages(order, pages as i64);
+            self.count_pages(order, run.pages as i64);
         }
         // The child's holes are the parent's, so the parent's bound on the longest one holds for it.
-        to.set_state(to.state().with_count(count).with_resident(pages).with_run(from.state().run()));
+        let (count, state) = (from.state().count() - run.left, from.state());
+        to.set_state(to.state().with_count(count).with_resident(run.pages).with_run(state.run()));
         done
+    }
+
+    /// Copies entries under the node's lock, up to one that is not to be copied here and now.
+    #[inline(always)]
+    fn copy_run(&self, copying: &mut Copying<'_>, run: &mut Run<'_>, level: Level, base: u64) {
+        let m = &self.machine;
+        let words = m.direct(run.to.pfn).cast::<u64>();
+        let zeros = self.zeros();
+        let owner = Owner::Family(copying.family);
+        // First and last slot whose translation has changed.
+        let (mut low, mut high) = (usize::MAX, 0);
+        let mut top = Token::top();
+        let _guard = run.from.lock(m, &mut top);
+        while run.goes_on() {
+            let slot = run.slot;
+            let raw = m.entry_load(run.from.pfn, slot);
+            let copy = match M::Codec::decode(raw, level) {
+                Entry::Leaf(pfn, flags) => {
+                    let read_only = Flags { write: false, dirty: false, ..flags };
+                    let shared = M::Codec::encode(Entry::Leaf(pfn, read_only), level);
+                    if flags.write {
+                        if m.entry_cas(run.from.pfn, slot, raw, shared).is_err() {
+                            // Hardware has set a mark.
+                            continue;
+                        }
+                        m.hook(Event::Work(Work::Entry, 1));
+                        (low, high) = (low.min(slot), slot);
+                    }
+                    if pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
+                        && let Some(order) = level.leaf_order()
+                    {
+                        self.share(pfn, order, owner);
+                        run.pages += 1;
+                    }
+                    shared
+                }
+                Entry::Parked(pfn) => {
+                    if let Some(order) = level.leaf_order() {
+                        self.share(pfn, order, owner);
+                        run.pages += 1;
+                    }
+                    raw
+                }
+                Entry::Reserved => raw,
+                Entry::Gone(_) | Entry::Empty => {
+                    run.slot += 1;
+                    continue;
+                }
+                Entry::Table(_) | Entry::Moving(_) | Entry::Detached(_) => break,
+            };
+            // SAFETY: as in `copy_node`.
+            unsafe { words.add(slot).write(copy) };
+            run.left -= 1;
+            run.slot += 1;
+        }
+        if low <= high {
+            for slot in [low, high] {
+                copying.receipt.leaf(Va(base + ((slot as u64) << level.shift())), level);
+            }
+        }
     }
 
     /// Whether an entry keeps a data frame resident.
@@ -160,44 +232,6 @@ impl<M: Machine> Vm<M> {
             Entry::Leaf(pfn, _) => !self.is_zero(pfn),
             Entry::Parked(_) => true,
             _ => false,
-        }
-    }
-
-    /// Makes an entry shared and says what the child's is, raw; `None` for one that is not to be copied here and now. Under the
-    /// node's lock.
-    #[inline]
-    fn copy_entry(&self, copying: &mut Copying<'_>, from: Node<'_>, level: Level, slot: usize, va: u64) -> Option<u64> {
-        let m = &self.machine;
-        let mut raw = m.entry_load(from.pfn, slot);
-        if raw == 0 {
-            return Some(0);
-        }
-        loop {
-            match M::Codec::decode(raw, level) {
-                Entry::Leaf(pfn, flags) => {
-                    let shared =
-                        M::Codec::encode(Entry::Leaf(pfn, Flags { write: false, dirty: false, ..flags }), level);
-                    if flags.write {
-                        if let Err(now) = m.entry_cas(from.pfn, slot, raw, shared) {
-                            raw = now;
-                            continue;
-                        }
-                        m.hook(Event::Work(Work::Entry, 1));
-                        copying.receipt.leaf(Va(va), level);
-                    }
-                    if !self.is_zero(pfn) {
-                        self.share(pfn, level.leaf_order()?, copying.owner);
-                    }
-                    return Some(shared);
-                }
-                Entry::Parked(pfn) => {
-                    self.share(pfn, level.leaf_order()?, copying.owner);
-                    return Some(raw);
-                }
-                Entry::Reserved => return Some(raw),
-                Entry::Gone(_) | Entry::Empty => return Some(0),
-                Entry::Table(_) | Entry::Moving(_) | Entry::Detached(_) => return None,
-            }
         }
     }
 

@@ -134,13 +134,6 @@ impl<M: Machine> Vm<M> {
     /// The region this node's own intervals give a slot, if any; by a reader inside an epoch, or under the layout lock.
     #[inline]
     pub(crate) fn region_at(&self, node: Node<'_>, slot: usize) -> Option<SlabRef> {
-        match node.state().listed() {
-            0 => None,
-            _ => self.region_at_slow(node, slot),
-        }
-    }
-
-    fn region_at_slow(&self, node: Node<'_>, slot: usize) -> Option<SlabRef> {
         let m = &self.machine;
         m.hook(Event::Work(Work::Region, 1));
         loop {
@@ -180,6 +173,12 @@ impl<M: Machine> Vm<M> {
         let next = pairs.below(slot + 1);
         let end = if next < pairs.len { pairs.get(next).slot() } else { ENTRIES };
         (end, if next == 0 { None } else { pairs.get(next - 1).region() })
+    }
+
+    /// Whether an interval begins at a slot of the node: only such a one can speak for that slot alone. Under the layout lock.
+    #[inline(never)]
+    pub(crate) fn interval_begins(&self, node: Node<'_>, slot: usize) -> bool {
+        self.pairs(node).begins(slot)
     }
 
     /// Makes sure that `extra` pairs more would fit. Under the layout lock.

@@ -22,7 +22,7 @@
 //! | `share`, `split`, `transit`, `trash` | map counts; large leaves cut; entries set aside; what waits for readers |
 //! | `displace` | where pages are seen away from their home |
 //! | `create`, `exit`, `fork` | whole spaces |
-//! | `map`, `unmap`, `protect`, `remap`, `advise`, `collapse` | ranges |
+//! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `advise`, `collapse` | ranges |
 //! | `fault`, `cow`, `copy` | pages |
 //! | `query`, `usage`, `validate` | questions |
 
@@ -52,6 +52,7 @@ mod split;
 mod transit;
 mod trash;
 mod unmap;
+mod unmap_page;
 mod usage;
 mod validate;
 mod walk;

@@ -88,12 +88,20 @@ impl State {
     pub fn with_resident(self, resident: u64) -> State {
         State(self.0 & !(TEN << RESIDENT_SHIFT) | resident << RESIDENT_SHIFT)
     }
+    /// With `gone` entries less, `pages` of them resident; the node has as many.
+    #[inline]
+    pub fn without(self, gone: u64, pages: u64) -> State {
+        debug_assert!(gone <= self.count() && pages <= self.resident(), "more went than there was");
+        State(self.0 - (gone << COUNT_SHIFT) - (pages << RESIDENT_SHIFT))
+    }
+    #[inline]
     pub fn with_run(self, run: u64) -> State {
         State(self.0 & !(RUN_MAX << RUN_SHIFT) | run.min(RUN_MAX) << RUN_SHIFT)
     }
 }
 
 /// Pages a whole node of that level covers.
+#[inline]
 pub(crate) fn full_run(level: Level) -> u64 {
     (1u64 << (9 * level.0 as u32)).min(RUN_MAX)
 }
@@ -134,6 +142,7 @@ impl<'a> Node<'a> {
         word.store(state.wrapping_sub(n << RESIDENT_SHIFT), Ordering::Relaxed);
     }
     /// The node above and the slot there; `None` for a root.
+    #[inline]
     pub fn parent(self) -> Option<(Pfn, usize)> {
         let word = self.record.word(2).load(Ordering::Relaxed);
         let pfn = word & PARENT_PFN;

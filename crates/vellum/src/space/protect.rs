@@ -63,6 +63,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// What a resident page's entry is in a region with those rights. `flags` are the leaf's so far, if it was one.
+    #[inline]
     pub(crate) fn page_entry(&self, rights: Rights, pfn: Pfn, level: Level, flags: Option<Flags>) -> Entry {
         let Some(order) = level.leaf_order() else { return Entry::Empty };
         if rights.is_none() {

@@ -68,15 +68,16 @@ impl<M: Machine> Vm<M> {
     #[inline]
     pub(crate) fn share(&self, pfn: Pfn, order: Order, owner: Owner) {
         let record = self.frames.record(pfn);
-        let data = Data::of(record);
-        if data.owner() != owner {
-            data.set_owner(owner);
-        }
+        Data::of(record).set_owner(owner);
         let old = record.word(1).fetch_add(1, Ordering::AcqRel);
         if order > Order::BASE {
-            let unit = self.unit(pfn, old);
-            Self::siblings(pfn, unit, order, |piece, size| self.share(piece, size, owner));
+            self.share_siblings(pfn, order, owner, old);
         }
+    }
+
+    #[cold]
+    fn share_siblings(&self, pfn: Pfn, order: Order, owner: Owner, word: u64) {
+        Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| self.share(piece, size, owner));
     }
 
     /// Counts one leaf of `order` less; units nobody maps any more are freed. The flush of the leaf is over, as `flushed` shows.

@@ -44,6 +44,7 @@ impl Trash {
         self.regions = region.raw();
     }
 
+    #[inline]
     fn is_empty(&self) -> bool {
         self.nodes == 0 && self.regions == 0 && self.lists == [0; 3]
     }
@@ -57,13 +58,21 @@ fn last_word<M: Machine>(vm: &Vm<M>, list: SlabRef, class: usize) -> &AtomicU64 
 
 impl<M: Machine> Vm<M> {
     /// Waits for the readers and frees everything. The caller is in no epoch and holds no node.
+    #[inline]
     pub(crate) fn empty_trash<H>(&self, trash: Trash, token: &mut Token<H>)
     where
         H: Above<sync::Node> + Above<sync::Queue>,
     {
-        if trash.is_empty() {
-            return;
+        if !trash.is_empty() {
+            self.empty_full_trash(trash, token);
         }
+    }
+
+    #[cold]
+    fn empty_full_trash<H>(&self, trash: Trash, token: &mut Token<H>)
+    where
+        H: Above<sync::Node> + Above<sync::Queue>,
+    {
         let m = &self.machine;
         self.epochs.synchronize(m, token);
         let mut next = trash.nodes;

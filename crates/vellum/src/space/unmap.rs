@@ -7,13 +7,14 @@
 //!
 //! Only cutting a large leaf or a promise at the range's ragged ends can fail, and that comes before everything.
 
-use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
+use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::SpaceError;
 use crate::machine::{Event, Machine, Verb, Work};
-use crate::space::node::{Node, full_run};
+use crate::space::node::{Node, State, full_run};
 use crate::space::walk::part;
 use crate::space::{Space, SpaceRecord, Trash};
+use crate::stats::Counter;
 use crate::sync::{Layout, Token};
 use crate::tlb::{Flushed, Receipt};
 use crate::vm::Vm;
@@ -55,14 +56,16 @@ impl<M: Machine> Vm<M> {
             let range = VaRange::new(start, bytes, self.user_end())?;
             let record = space.record();
             let mut top = Token::top();
-            let mut trash = Trash::default();
-            {
-                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
-                if !self.take_out_near(record, range, Leave::Nothing, layout.token(), &mut trash) {
-                    self.open(record, range, false)?;
-                    self.take_out(record, range, Leave::Nothing, layout.token(), &mut trash);
-                }
+            let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+            if range.pages() == 1 && self.take_out_page(record, start, layout.token()) {
+                return Ok(());
             }
+            let mut trash = Trash::default();
+            if !self.take_out_near(record, range, Leave::Nothing, layout.token(), &mut trash) {
+                self.open(record, range, false)?;
+                self.take_out(record, range, Leave::Nothing, layout.token(), &mut trash);
+            }
+            drop(layout);
             self.empty_trash(trash, &mut top);
             Ok(())
         })
@@ -80,7 +83,7 @@ impl<M: Machine> Vm<M> {
         let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
         self.cut_node(&mut cut, space.root(), self.top(), 0);
         let flushed = self.redeem(space, cut.receipt);
-        let mut reap = Reap { range, leave, flushed, token, trash };
+        let mut reap = Reap { hold: space.root(), range, leave, flushed, token, trash };
         self.reap_node(&mut reap, space.root(), self.top(), 0);
     }
 
@@ -99,33 +102,34 @@ impl<M: Machine> Vm<M> {
         if range.end().0 - base.0 > span || range.bytes() == span {
             return false;
         }
-        let spot = self.descend(space, range.start());
-        let node = spot.node;
-        if spot.level != Level::ONE || leave == Leave::Nothing && node.state().count() <= range.pages() {
+        let (node, level, slot, _) = self.descend_entry(space, range.start());
+        if level != Level::ONE || leave == Leave::Nothing && node.state().count() <= range.pages() {
             return false;
         }
+        let slots = (slot, slot + range.pages() as usize);
         let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
-        self.cut_leaves(&mut cut, node, base.0, spot.slot, spot.slot + range.pages() as usize);
+        self.cut_leaves(&mut cut, node, base.0, slots.0, slots.1);
         let flushed = self.redeem(space, cut.receipt);
-        let mut reap = Reap { range, leave, flushed, token, trash };
-        self.reap_node(&mut reap, node.pfn, Level::ONE, base.0);
-        let mut at = node;
-        while leave != Leave::Promise
-            && let Some((parent, _)) = at.parent()
-        {
-            at = self.node(parent);
-            self.raise_bound(at, at.state().level(), range.pages());
+        let mut reap = Reap { hold: space.root(), range, leave, flushed, token, trash };
+        self.reap_leaves(&mut reap, node, slots);
+        if leave != Leave::Promise {
+            self.raise_above(node, range.pages());
         }
         true
     }
 
-    /// The longest run of holes can have grown by what was freed and what lay free on both sides of it.
-    fn raise_bound(&self, node: Node<'_>, level: Level, freed: u64) {
-        if node.state().run() < full_run(level) {
-            let mut top = Token::top();
-            let _guard = node.lock(&self.machine, &mut top);
-            let state = node.state();
-            node.set_state(state.with_run((state.run() * 2 + freed).min(full_run(level))));
+    /// Tells the nodes above one in which `freed` pages became a hole.
+    #[inline]
+    pub(crate) fn raise_above(&self, node: Node<'_>, freed: u64) {
+        let mut at = node;
+        while let Some((parent, _)) = at.parent() {
+            at = self.node(parent);
+            let state = at.state();
+            if state.run() < full_run(state.level()) {
+                let mut top = Token::top();
+                let _guard = at.lock(&self.machine, &mut top);
+                at.set_state(raised(at.state(), freed));
+            }
         }
     }
 
@@ -339,6 +343,9 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         let node = self.node(table);
         let p = part(level, base, reap.range);
+        if level == Level::ONE {
+            return self.reap_leaves(reap, node, (p.first, p.end));
+        }
         let order = level.leaf_order();
         m.hook(Event::Work(Work::Descend, 1));
         let (mut gone, mut pages) = (0, 0);
@@ -349,7 +356,7 @@ impl<M: Machine> Vm<M> {
                     continue;
                 }
                 Entry::Moving(pfn) => {
-                    if self.frames.record(pfn).use_() != crate::machine::Use::Table
+                    if pfn != reap.hold
                         && let Some(order) = order
                     {
                         self.release(&reap.flushed, pfn, order);
@@ -375,15 +382,45 @@ impl<M: Machine> Vm<M> {
         {
             self.count_pages(order, -(pages as i64));
         }
-        if reap.leave != Leave::Promise {
-            self.raise_bound(node, level, reap.range.pages());
+        self.close_slots(reap, node, gone, pages);
+    }
+
+    /// The second pass over slots of a lowest node.
+    fn reap_leaves(&self, reap: &mut Reap<'_>, node: Node<'_>, slots: (usize, usize)) {
+        let m = &self.machine;
+        let level = Level::ONE;
+        m.hook(Event::Work(Work::Descend, 1));
+        let (mut gone, mut pages) = (0, 0);
+        for slot in slots.0..slots.1 {
+            let Entry::Moving(pfn) = self.load(node.pfn, slot, level) else { continue };
+            if pfn != reap.hold {
+                self.release(&reap.flushed, pfn, Order::BASE);
+                pages += 1;
+            }
+            self.store(node.pfn, slot, level, reap.leave.entry());
+            m.hook(Event::Work(Work::Entry, 1));
+            gone += 1;
         }
-        if gone != 0 {
-            let _guard = node.lock(m, reap.token);
-            let state = node.state();
-            let count = if reap.leave == Leave::Promise { state.count() } else { state.count() - gone };
-            node.set_state(state.with_resident(state.resident() - pages).with_count(count));
+        if reap.leave != Leave::Promise && node.state().listed() != 0 {
+            self.interval_forget(node, slots, reap.token, reap.trash);
         }
+        if pages != 0 {
+            self.count(Counter::AnonPages, -(pages as i64));
+        }
+        self.close_slots(reap, node, gone, pages);
+    }
+
+    /// Writes down what the second pass did to a node: entries gone, and how many of them were pages.
+    #[inline]
+    fn close_slots(&self, reap: &mut Reap<'_>, node: Node<'_>, gone: u64, pages: u64) {
+        let promise = reap.leave == Leave::Promise;
+        if gone == 0 && promise {
+            return;
+        }
+        let _guard = node.lock(&self.machine, reap.token);
+        let state = node.state();
+        let pages_freed = reap.range.pages();
+        node.set_state(if promise { state.without(0, pages) } else { raised(state.without(gone, pages), pages_freed) });
     }
 
     /// Lets go of everything a dead, flushed subtree maps, empties its nodes and puts them in the trash.
@@ -438,8 +475,16 @@ impl<M: Machine> Vm<M> {
     }
 }
 
+/// The state of a node in which `freed` pages became a hole: the longest run can have grown by them and what lay free on both sides.
+#[inline]
+pub(crate) fn raised(state: State, freed: u64) -> State {
+    state.with_run((state.run() * 2 + freed).min(full_run(state.level())))
+}
+
 /// The second pass in progress.
 struct Reap<'r> {
+    /// What `Moving` names where zeros were mapped: no frame to free.
+    hold: Pfn,
     range: VaRange,
     leave: Leave,
     flushed: Flushed,

@@ -1,6 +1,6 @@
 //! Walking a table: down to one address, and along a range.
 //!
-//! A descent takes no lock and remembers where it ended and which region it met last. A range is cut at each node into the part
+//! A descent takes no lock; it says where it ended and which region is the nearest. A range is cut at each node into the part
 //! of the node's slots it touches; [`part`] says which of them it covers whole.
 
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
@@ -75,27 +75,60 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Goes down to the entry that decides about `va`, which lies in the user half. Inside an epoch, or under the layout lock.
-    #[inline]
+    /// Records are looked at only on the way back up to the nearest interval, which is rarely far.
     pub(crate) fn descend(&self, space: &SpaceRecord, va: Va) -> Spot<'_> {
-        let m = &self.machine;
-        let mut node = self.node(space.root());
-        let mut level = self.top();
-        let mut region = None;
+        let (node, level, slot, raw) = self.descend_entry(space, va);
+        Spot { node, level, slot, raw, region: self.region_of(node, slot) }
+    }
+
+    /// The first half of [`descend`](Vm::descend), for those who do not ask for the region or want no function in between: node,
+    /// level, slot, entry.
+    #[inline(always)]
+    pub(crate) fn descend_entry(&self, space: &SpaceRecord, va: Va) -> (Node<'_>, Level, usize, u64) {
+        let mut table = space.root();
+        let (mut level, mut raw);
+        if self.top() > Level(4) {
+            (level, raw) = (Level(5), self.machine.entry_load(table, Level(5).slot(va)));
+            let Entry::Table(next) = M::Codec::decode(raw, level) else { return self.found(table, level, va, raw) };
+            table = next;
+        }
+        // A loop of constants: it is unrolled, and shifts and level tests are known in each copy.
+        level = Level(4);
         loop {
-            let slot = level.slot(va);
-            if let Some(found) = self.region_at(node, slot) {
-                region = Some(found);
+            raw = self.machine.entry_load(table, level.slot(va));
+            if level == Level::ONE {
+                break;
             }
-            let raw = m.entry_load(node.pfn, slot);
-            if level > Level::ONE
-                && let Entry::Table(next) = M::Codec::decode(raw, level)
-            {
-                node = self.node(next);
-                level = level.child();
-                continue;
+            let Entry::Table(next) = M::Codec::decode(raw, level) else { break };
+            (table, level) = (next, level.child());
+        }
+        self.found(table, level, va, raw)
+    }
+
+    #[inline(always)]
+    fn found(&self, table: Pfn, level: Level, va: Va, raw: u64) -> (Node<'_>, Level, usize, u64) {
+        self.machine.hook(Event::Work(Work::Descend, (self.levels - level.0 + 1) as u64));
+        (self.node(table), level, level.slot(va), raw)
+    }
+
+    /// The region that decides about a slot: that of the nearest interval. `None` also if a node on the way is dead, since its
+    /// intervals may have been taken already, and those above it speak of something else.
+    #[inline(always)]
+    pub(crate) fn region_of<'a>(&'a self, mut node: Node<'a>, mut slot: usize) -> Option<SlabRef> {
+        loop {
+            let mut state = node.state();
+            if state.listed() != 0 {
+                if let found @ Some(_) = self.region_at(node, slot) {
+                    return found;
+                }
+                state = node.state();
             }
-            m.hook(Event::Work(Work::Descend, (self.levels - level.0 + 1) as u64));
-            return Spot { node, level, slot, raw, region };
+            // Said by the same word as "no intervals".
+            if state.dead() {
+                return None;
+            }
+            let (parent, above) = node.parent()?;
+            (node, slot) = (self.node(parent), above);
         }
     }
 

@@ -21,7 +21,6 @@ impl<M: Machine> Vm<M> {
 
     /// Drops the translations a receipt speaks of on every CPU that may use them, and says so. No lock is held that a CPU
     /// could wait for without relaxing. Emptying an empty receipt flushes nothing.
-    #[inline]
     pub(crate) fn redeem(&self, space: &SpaceRecord, receipt: Receipt) -> Flushed {
         if receipt.is_empty() {
             return Flushed { generation: 0 };
@@ -63,6 +62,7 @@ impl<M: Machine> Vm<M> {
         Flushed { generation }
     }
 
+    #[inline(always)]
     fn flush(&self, cpus: &CpuMask, scope: Scope) {
         let m = &self.machine;
         m.preempt_off();
@@ -72,18 +72,19 @@ impl<M: Machine> Vm<M> {
         let kind = if matches!(scope, Scope::Page(..)) { Counter::FlushLocalOne } else { Counter::FlushLocalAll };
         if others.is_empty() {
             m.flush_local(scope);
-            self.count(kind, 1);
+            self.count_here(kind, 1);
         } else {
             m.flush_remote(cpus, scope);
-            self.count(Counter::FlushRemote, 1);
+            self.count_here(Counter::FlushRemote, 1);
             if cpus.contains(me) {
-                self.count(kind, 1);
+                self.count_here(kind, 1);
             }
         }
         m.preempt_on();
     }
 
     /// The CPUs a flush has to reach now; the others are told to flush before they come back. See the table in `tlb`.
+    #[inline(always)]
     fn reach(&self, space: &SpaceRecord, tables: bool) -> CpuMask {
         let mut cpus = CpuMask::EMPTY;
         fence(Ordering::SeqCst);

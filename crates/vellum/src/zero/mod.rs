@@ -47,7 +47,9 @@ impl<M: Machine> Vm<M> {
         Ok(())
     }
 
-    /// Clears a block that is the caller's alone. May be rescheduled; no lock is held and no epoch entered.
+    /// Clears a block that is the caller's alone. May be rescheduled; no lock is held and no epoch entered. Not inlined, so that
+    /// counts of instructions can tell it from the fault around it.
+    #[inline(never)]
     pub(crate) fn clear_block(&self, first: Pfn, order: Order) {
         let m = &self.machine;
         let asks = matches!(self.config.preempt, Preemption::None | Preemption::Voluntary);
