@@ -94,10 +94,24 @@ unsafe fn on_line(insn: *mut Insn, line: u64, insns: u8) {
     }
 }
 
+/// The instruction modifies memory.
+const MODIFIES: usize = 1 << 9;
+/// And does so in one piece.
+const ATOMIC: usize = 1 << 10;
+
 /// What an access needs at run time, in a pointer's clothes: from bit 0 the instruction's place in its block (9
-/// bits), from bit 16 the registers of its load address, from bit 32 those of its store address.
+/// bits), two marks, from bit 16 the registers of its load address, from bit 32 those of its store address.
 fn tag(place: usize, uses: Uses) -> usize {
-    place & 511 | usize::from(uses.loads) << 16 | usize::from(uses.stores) << 32
+    let marks = if uses.modifies { MODIFIES } else { 0 } | if uses.atomic { ATOMIC } else { 0 };
+    place & 511 | marks | usize::from(uses.loads) << 16 | usize::from(uses.stores) << 32
+}
+
+/// Whether an access goes into the trace as a store. QEMU reports an instruction that modifies memory as a load and then a store, but a
+/// processor faults on it once, as a write: so the store goes first and the load after it. An atomic one may be reported as one
+/// store only, so both of its halves are stores.
+#[inline(always)]
+fn recorded_as_store(store: bool, tag: usize) -> bool {
+    if tag & MODIFIES == 0 { store } else { !store || tag & ATOMIC != 0 }
 }
 
 extern "C" fn on_block(vcpu: c_uint, entry: *mut c_void) {
@@ -124,6 +138,7 @@ extern "C" fn on_access(vcpu: c_uint, info: u32, addr: u64, tag: *mut c_void) {
         let store = qemu_plugin_mem_is_store(info);
         let registers = (tag.addr() >> if store { 32 } else { 16 }) as u16;
         let dependent = ring.carry().depends(registers);
+        let store = recorded_as_store(store, tag.addr());
         order::push_into(vcpu, ring, ring::access(addr, shift, store, tag.addr() as u64, dependent));
     }
 }

@@ -218,3 +218,18 @@ fn what_passes_through_a_vector_register_or_cannot_be_decoded_is_not_followed() 
         assert_eq!(once(&[MOV_RAX_FROM_RBX, bad, MOV_RDX_FROM_RAX]), "...");
     }
 }
+
+#[test]
+fn instructions_that_modify_memory_are_told_from_those_that_copy_it() {
+    let of = |code: &[u8]| {
+        let (uses, _) = translate(&[code]);
+        (uses[0].modifies, uses[0].atomic)
+    };
+    assert_eq!(of(b"\x80\x00\x01"), (true, false), "add byte [rax], 1");
+    assert_eq!(of(b"\xf0\x0f\xb1\x0f"), (true, true), "lock cmpxchg [rdi], ecx");
+    assert_eq!(of(b"\x87\x0f"), (true, true), "xchg [rdi], ecx");
+    assert_eq!(of(b"\x8b\x07"), (false, false), "mov eax, [rdi]");
+    assert_eq!(of(b"\x89\x07"), (false, false), "mov [rdi], eax");
+    assert_eq!(of(b"\x39\x07"), (false, false), "cmp [rdi], eax");
+    assert_eq!(of(b"\xa4"), (false, false), "movsb");
+}

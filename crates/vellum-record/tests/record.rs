@@ -196,3 +196,31 @@ fn pointer_chases_and_indexed_accesses_are_dependent_and_strides_are_not() {
     assert_eq!(dependent(&events[two..three], at), (NODES, 0), "the index itself");
     std::fs::remove_dir_all(dir).expect("removed");
 }
+
+#[test]
+fn an_instruction_that_modifies_memory_touches_it_as_a_write_first() {
+    let dir = scratch("modify");
+    let program = compile(&dir, "modify");
+    let (report, events) = run(Options::new(vec![program.into()], dir.join("m.vt")));
+    assert_eq!(report.exit_code, 0);
+    check(&events);
+    let own = changes(&events).into_iter().find_map(|c| match c {
+        Change::Map(m) if m.len == 2000 * 4096 => Some(m.mapping),
+        _ => None,
+    });
+    let own = own.expect("the program's mapping");
+    let mut first = BTreeMap::new();
+    let (mut loads, mut stores) = (0, 0);
+    for e in &events {
+        if let Event::Access { mapping, offset, flags, .. } = e
+            && *mapping == own
+        {
+            first.entry(offset / 4096).or_insert(flags.write());
+            if flags.write() { stores += 1 } else { loads += 1 }
+        }
+    }
+    assert_eq!(first.len(), 2000);
+    assert!(first.values().all(|written| *written), "a page was read before it was written");
+    assert!(stores >= 4000 && loads >= 2000, "{loads} loads, {stores} stores");
+    std::fs::remove_dir_all(dir).expect("removed");
+}

@@ -96,7 +96,9 @@ impl Follower {
             if written {
                 uses.stores |= at.uses();
             }
+            uses.modifies |= matches!(m.access(), OpAccess::ReadWrite | OpAccess::ReadCondWrite);
         }
+        uses.atomic = i.has_lock_prefix() || i.mnemonic() == Mnemonic::Xchg;
         match i.mnemonic() {
             // The kernel's answer.
             Mnemonic::Syscall => origins[0] = FIXED,

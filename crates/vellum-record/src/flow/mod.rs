@@ -38,6 +38,10 @@ pub struct Uses {
     pub loads: u16,
     /// Of what it stores.
     pub stores: u16,
+    /// It reads a place in order to write it (`add [m], r`). A processor asks for such a place once, for writing.
+    pub modifies: bool,
+    /// It does so in one piece (`lock`, `xchg`).
+    pub atomic: bool,
 }
 
 /// What a block does to the mask of registers that hold a loaded value.
