@@ -109,7 +109,12 @@ pub struct Effort {
     pub lost: i64,
     /// Host CPU time, each column's own added up: speed per core is accesses over this.
     pub took: Duration,
+    /// Instruction lines fetched, page walks, page faults: what was simulated beside the accesses.
+    pub beside: [i64; 3],
 }
+
+/// Accesses a second and core below which a run says what else it had to do.
+const GOAL: f64 = 20e6;
 
 impl Effort {
     /// Adds a column's.
@@ -118,13 +123,28 @@ impl Effort {
         self.checked += f.checked;
         self.lost += f.counters.get("frames_lost").unwrap_or(0);
         self.took += f.took;
+        for (sum, name) in self.beside.iter_mut().zip(["fetches", "tlb_walks", "minor_faults"]) {
+            *sum += f.counters.get(name).unwrap_or(0);
+        }
     }
-    /// The line at the end of every run.
+    /// The line at the end of every run, and one more where it was slow.
     pub fn line(&self) -> String {
         use crate::report::number::{grouped, scaled};
         let rate = self.accesses as f64 / self.took.as_secs_f64().max(1e-9);
+        let [lines, walks, faults] = self.beside;
+        let slow = if rate < GOAL {
+            format!(
+                "\n         beside {} accesses: {} instruction lines, {} walks, {} faults",
+                scaled(self.accesses as i64),
+                scaled(lines),
+                scaled(walks),
+                scaled(faults)
+            )
+        } else {
+            String::new()
+        };
         format!(
-            "checked: {} TLB hits against the tables, 0 stale; {} frames lost; {} accesses/s a core",
+            "checked: {} TLB hits against the tables, 0 stale; {} frames lost; {} accesses/s a core{slow}",
             grouped(self.checked as i64),
             grouped(self.lost),
             scaled(rate as i64)

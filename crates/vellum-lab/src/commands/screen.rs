@@ -198,7 +198,13 @@ mod tests {
                 ..Default::default()
             },
         };
-        let effort = Effort { accesses: 999_000_000, checked: 9_999_999_999, lost: 0, took: Duration::from_secs(55) };
+        let effort = Effort {
+            accesses: 999_000_000,
+            checked: 9_999_999_999,
+            lost: 0,
+            took: Duration::from_secs(55),
+            beside: [999_000_000; 3],
+        };
         let all: Vec<&Section> = SECTIONS.iter().collect();
         let mut text = head() + &foot(&effort, &all);
         for (i, s) in SECTIONS.iter().enumerate() {
