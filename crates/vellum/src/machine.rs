@@ -69,6 +69,49 @@ impl Topology {
     }
 }
 
+/// The shape of one level of data cache; any field 0: not known. It comes from firmware tables or a manual: identification registers
+/// are known to lie about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheLevel {
+    /// Sets, of all slices together.
+    pub sets: u64,
+    /// Lines in a set.
+    pub ways: u64,
+    /// Bytes of a line.
+    pub line: u64,
+}
+
+impl CacheLevel {
+    /// Nothing is known.
+    pub const UNKNOWN: CacheLevel = CacheLevel { sets: 0, ways: 0, line: 0 };
+    /// Bytes of one way, in which no two addresses share a set; 0 if not known, and no more than `u64` holds.
+    #[inline]
+    pub const fn way_bytes(self) -> u64 {
+        self.sets.saturating_mul(self.line)
+    }
+    /// Bytes in all; 0 if not known.
+    #[inline]
+    pub const fn bytes(self) -> u64 {
+        self.way_bytes().saturating_mul(self.ways)
+    }
+}
+
+/// The caches a CPU's data goes through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Caches {
+    /// First level, data.
+    pub l1d: CacheLevel,
+    /// Second level.
+    pub l2: CacheLevel,
+    /// Last level.
+    pub llc: CacheLevel,
+}
+
+impl Caches {
+    /// Nothing is known.
+    pub const UNKNOWN: Caches = Caches { l1d: CacheLevel::UNKNOWN, l2: CacheLevel::UNKNOWN, llc: CacheLevel::UNKNOWN };
+}
+
 /// How translations on other CPUs are invalidated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Invalidation {
@@ -250,6 +293,8 @@ pub enum Verb {
     Fault,
     /// `Vm::copy_in`, `Vm::copy_out`
     Copy,
+    /// `Vm::forbid_zeros`
+    Forbid,
 }
 
 /// What the library tells a machine that wants to know. Only simulators do; metal leaves [`Machine::hook`] empty and the
@@ -289,6 +334,11 @@ pub trait Machine {
     fn topology(&self) -> &Topology;
     /// The habits of this MMU.
     fn rules(&self) -> MmuRules;
+
+    /// The data caches. They decide how many colours the shared zeros have; where nothing is known, one.
+    fn caches(&self) -> Caches {
+        Caches::UNKNOWN
+    }
 
     /// *Local.* The CPU this runs on. Stable only between [`preempt_off`](Machine::preempt_off) and its counterpart.
     fn cpu(&self) -> CpuId;

@@ -241,6 +241,11 @@ impl Hierarchy {
         })
     }
 
+    /// Shapes of L1D, L2 and last level.
+    pub fn geometry(&self) -> [&Geometry; 3] {
+        [self.cpus[0].l1d.geometry(), self.cpus[0].l2.geometry(), self.llcs[0].geometry()]
+    }
+
     /// Load-to-use time of a hit in a level; for [`Level::Memory`], what the lookups before it cost.
     #[inline]
     pub fn latency(&self, level: Level) -> Ticks {

@@ -6,7 +6,9 @@
 use core::ptr::NonNull;
 
 use vellum::addr::{Order, Pfn};
-use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use};
+use vellum::machine::{
+    CacheLevel, Caches, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use,
+};
 
 use super::SimMachine;
 use crate::cpu::Account;
@@ -51,6 +53,14 @@ impl<F: Format> Machine for SimMachine<F> {
             contexts: mmu.contexts,
             invalidation: if mmu.broadcast { Invalidation::Broadcast } else { Invalidation::Interrupt },
         }
+    }
+
+    fn caches(&self) -> Caches {
+        self.state.with(|s| {
+            let [l1d, l2, llc] =
+                s.caches.geometry().map(|g| CacheLevel { sets: g.sets, ways: g.ways.into(), line: 64 });
+            Caches { l1d, l2, llc }
+        })
     }
 
     #[inline]
