@@ -39,8 +39,6 @@ pub struct Vm<M: Machine> {
     counters: NonNull<CpuCounters>,
     current: NonNull<Current>,
     contexts: NonNull<AtomicU64>,
-    /// Flushes begun; each is complete when the verb that began it returns from it.
-    pub(crate) generation: AtomicU64,
     /// The first frame of the shared zeros + 1, or 0.
     pub(crate) zero: AtomicU64,
     pub(crate) spaces: Slab,
@@ -128,7 +126,6 @@ impl<M: Machine> Vm<M> {
             counters,
             current,
             contexts,
-            generation: AtomicU64::new(0),
             zero: AtomicU64::new(0),
             spaces: Slab::new(size_of::<SpaceRecord>()),
             regions: Slab::new(64),

@@ -1,4 +1,7 @@
 //! Redeeming receipts.
+//!
+//! A flush that is over when its verb returns draws no number: numbers come from one word, and CPUs that copy pages in different
+//! parts of a space would all write its line.
 
 use crate::addr::{Va, VaRange};
 use crate::machine::{CpuMask, Machine, Scope};
@@ -13,22 +16,15 @@ use crate::vm::Vm;
 const SINGLE_LEAVES: u64 = 33;
 
 impl<M: Machine> Vm<M> {
-    /// The generation of the last flush begun.
-    #[inline]
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
     /// Drops the translations a receipt speaks of on every CPU that may use them, and says so. No lock is held that a CPU
     /// could wait for without relaxing. Emptying an empty receipt flushes nothing.
     pub(crate) fn redeem(&self, space: &SpaceRecord, receipt: Receipt) -> Flushed {
         if receipt.is_empty() {
-            return Flushed { generation: 0 };
+            return Flushed(());
         }
-        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
         let cpus = self.reach(space, receipt.tables);
         if cpus.is_empty() {
-            return Flushed { generation };
+            return Flushed(());
         }
         let context = space.context();
         let leaves = (receipt.end - receipt.start) >> receipt.level.shift();
@@ -43,7 +39,7 @@ impl<M: Machine> Vm<M> {
             Scope::Space(context)
         };
         self.flush(&cpus, scope);
-        Flushed { generation }
+        Flushed(())
     }
 
     /// Drops the translations of one address on this CPU only: what a fault handler owes where the hardware's fault does not.
@@ -54,12 +50,11 @@ impl<M: Machine> Vm<M> {
 
     /// The proof for a space whose translations nobody can hold: no CPU runs it, and those that did have dropped all.
     pub(crate) fn flush_out(&self, space: &SpaceRecord) -> Flushed {
-        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
         let cpus = self.reach(space, true);
         if !cpus.is_empty() {
             self.flush(&cpus, Scope::Space(space.context()));
         }
-        Flushed { generation }
+        Flushed(())
     }
 
     #[inline(always)]

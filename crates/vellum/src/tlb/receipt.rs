@@ -48,17 +48,13 @@ impl Receipt {
     }
 }
 
-/// Translations of what a receipt spoke of are gone on every CPU. Made by [`Vm::redeem`] alone.
-pub(crate) struct Flushed {
-    /// The flush's generation, complete by now.
-    pub(super) generation: u64,
-}
+/// Translations of what a receipt spoke of are gone on every CPU. Made by [`Vm::redeem`] and [`Vm::flush_out`] alone.
+pub(crate) struct Flushed(pub(super) ());
 
 impl Flushed {
     /// Lets go of a block of data that no entry maps any more.
     #[inline]
     pub fn free<M: Machine>(&self, vm: &Vm<M>, pfn: Pfn, order: Order) {
-        debug_assert!(self.generation <= vm.generation());
         vm.frames.retire_done(&vm.machine, pfn, order);
     }
 }
