@@ -43,8 +43,8 @@ impl<M: Machine> Vm<M> {
     ) -> Result<(), SpaceError> {
         let thp = |thp| move |attrs| Attrs { thp: Some(thp), ..attrs };
         match advice {
-            Advice::Huge => self.change_regions(space, range, &thp(HugeAdvice::Huge), token, trash),
-            Advice::NoHuge => self.change_regions(space, range, &thp(HugeAdvice::NoHuge), token, trash),
+            Advice::Huge => self.change_regions(space, range, &thp(HugeAdvice::Huge), token, trash).map(drop),
+            Advice::NoHuge => self.change_regions(space, range, &thp(HugeAdvice::NoHuge), token, trash).map(drop),
             Advice::DontNeed => {
                 if !self.is_mapped(space, range) {
                     return Err(SpaceError::Unmapped);

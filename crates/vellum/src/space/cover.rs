@@ -35,8 +35,8 @@ struct Run<'v> {
     inherited: Option<SlabRef>,
 }
 
-/// What is done with a run of whole slots: node, level, first slot, end.
-type EachEdge<'e> = dyn FnMut(Node<'_>, Level, usize, usize) -> Result<(), NoMemory> + 'e;
+/// What is done with a run of whole slots: node, first slot, end.
+type EachEdge<'e> = dyn FnMut(Node<'_>, usize, usize) -> Result<(), NoMemory> + 'e;
 
 type EachRun<'e, 'v> = dyn FnMut(Run<'v>) -> Result<(), NoMemory> + 'e;
 
@@ -94,27 +94,17 @@ impl<M: Machine> Vm<M> {
         Ok(())
     }
 
-    /// Whether something is mapped between `slot` and where the interval that holds there ends.
-    fn needs_close(&self, node: Node<'_>, level: Level, slot: usize) -> bool {
-        if slot >= ENTRIES || node.state().count() == 0 {
-            return false;
-        }
-        let (end, _) = self.interval_from(node, slot);
-        (slot..end).any(|slot| !matches!(self.load(node.pfn, slot, level), Entry::Empty | Entry::Gone(_)))
-    }
-
     /// Makes room for the intervals that [`assign`](Vm::assign) will write. The range is open.
     pub(crate) fn make_room(
         &self,
         space: &SpaceRecord,
         range: VaRange,
+        region: SlabRef,
         token: &mut Token<Layout>,
         trash: &mut Trash,
     ) -> Result<(), NoMemory> {
-        self.edges(space, range, &mut |node, level, first, end| {
-            let close = self.needs_close(node, level, end);
-            let extra = self.interval_growth(node, first, end, close);
-            if extra == 0 { Ok(()) } else { self.interval_room(node, extra, token, trash) }
+        self.edges(space, range, &mut |node, first, end| {
+            self.interval_prepare(node, (first, end), Some(region), token, trash)
         })
     }
 
@@ -128,13 +118,15 @@ impl<M: Machine> Vm<M> {
         token: &mut Token<Layout>,
         trash: &mut Trash,
     ) {
-        let done = self.edges(space, range, &mut |node, level, first, end| {
-            let close = self.needs_close(node, level, end);
-            self.interval_assign(node, (first, end), region, close, token, trash);
+        let mut changed = false;
+        let done = self.edges(space, range, &mut |node, first, end| {
+            changed |= self.interval_assign(node, (first, end), Some(region), token, trash);
             Ok(())
         });
         debug_assert!(done.is_ok());
-        space.edited();
+        if changed {
+            space.edited();
+        }
     }
 
     /// Calls `each` with the run of whole slots in every node where the range has one and no ancestor's slot holds it. The
@@ -154,7 +146,7 @@ impl<M: Machine> Vm<M> {
         self.machine.hook(Event::Work(Work::Descend, 1));
         let p = part(level, base, range);
         if p.whole_first < p.whole_end {
-            each(self.node(table), level, p.whole_first, p.whole_end)?;
+            each(self.node(table), p.whole_first, p.whole_end)?;
         }
         for slot in [p.first, p.end - 1] {
             if !p.covers(slot)

@@ -4,6 +4,7 @@
 //! on CPUs are translations under its context and walk caches, never a loaded root.
 
 use crate::addr::{Va, VaRange};
+use crate::frame::SlabRef;
 use crate::machine::{Machine, Verb};
 use crate::space::{Space, SpaceRecord, Trash};
 use crate::sync::atomic::Ordering;
@@ -40,8 +41,10 @@ impl<M: Machine> Vm<M> {
         if let Ok(all) = VaRange::new(Va(0), self.user_end().0, self.user_end()) {
             self.free_tree(&flushed, (record.root(), self.top(), 0), all, &mut trash);
         }
-        if let Some(latest) = crate::frame::SlabRef::from_raw(record.latest.load(Ordering::Relaxed)) {
-            self.drop_region(latest, &mut trash);
+        for kept in [&record.latest, &record.changed] {
+            if let Some(kept) = SlabRef::from_raw(kept.load(Ordering::Relaxed)) {
+                self.drop_region(kept, &mut trash);
+            }
         }
         self.drop_displacements(record, top);
         self.empty_trash(trash, top);

@@ -12,6 +12,7 @@
 //! the changes themselves cannot.
 
 use crate::addr::ENTRIES;
+use crate::entry::Entry;
 use crate::error::NoMemory;
 use crate::frame::SlabRef;
 use crate::machine::{Event, Machine, Work};
@@ -109,6 +110,26 @@ impl Pairs<'_> {
             None => self.len as u64,
         };
         self.node.set_state(self.node.state().with_listed(listed));
+    }
+}
+
+/// What giving some slots to a region does to a node's pairs: those in `[from, to)` go, and up to two come.
+///
+/// The decision is made twice, when room is made and when it is used, and comes out the same: in between, what was mapped can
+/// only have become less. A pair that closes the run is left out if nothing is mapped behind it, but that is looked for only
+/// where the pair would not fit, since looking is up to 512 entries and a pair is eight bytes that are there anyway.
+struct Plan {
+    from: usize,
+    to: usize,
+    /// A pair for the region, unless the one before says the same.
+    open: bool,
+    /// A pair for what held behind the slots.
+    close: Option<Option<SlabRef>>,
+}
+
+impl Plan {
+    fn growth(&self) -> isize {
+        self.from as isize - self.to as isize + isize::from(self.open) + isize::from(self.close.is_some())
     }
 }
 
@@ -216,48 +237,83 @@ impl<M: Machine> Vm<M> {
         Ok(())
     }
 
-    /// How many pairs [`interval_assign`](Vm::interval_assign) would add.
-    pub(crate) fn interval_growth(&self, node: Node<'_>, first: usize, end: usize, close: bool) -> usize {
-        let pairs = self.pairs(node);
-        let inside = pairs.below(end) - pairs.below(first);
-        let close = close && end < ENTRIES && !pairs.begins(end);
-        (1 + usize::from(close)).saturating_sub(inside)
+    /// What giving the slots `[first, end)` to `region` does to the pairs.
+    fn plan(&self, pairs: &Pairs<'_>, (first, end): (usize, usize), region: Option<SlabRef>) -> Plan {
+        let (from, mut to) = (pairs.below(first), pairs.below(end));
+        let says = |i: usize| if i == 0 { None } else { pairs.get(i - 1).region() };
+        let open = !self.alike(region, says(from));
+        let mut close = None;
+        if to < pairs.len && pairs.get(to).slot() == end {
+            to += usize::from(self.alike(region, pairs.get(to).region()));
+        } else if end < ENTRIES && !self.alike(region, says(to)) {
+            let kept = says(to);
+            let next = if to < pairs.len { pairs.get(to).slot() } else { ENTRIES };
+            let count = pairs.node.state().count();
+            let fits = pairs.len + usize::from(open) + from < pairs.capacity() + to;
+            close = (count != 0 && (fits || self.any_mapped(pairs.node, end, next))).then_some(kept);
+        }
+        Plan { from, to, open, close }
     }
 
-    /// Gives the slots `[first, end)` to a region, taking one more name of it. `close` keeps what holds from `end` on as it is;
-    /// without it nothing may be mapped between `end` and the next pair. Room was made.
+    /// Whether anything is mapped in the slots `[slot, end)` of a node.
+    #[cold]
+    fn any_mapped(&self, node: Node<'_>, slot: usize, end: usize) -> bool {
+        self.machine.hook(Event::Work(Work::Scan, (end - slot) as u64));
+        let level = node.state().level();
+        (slot..end).any(|slot| !matches!(self.load(node.pfn, slot, level), Entry::Empty | Entry::Gone(_)))
+    }
+
+    /// Makes room for giving the slots to `region`. Under the layout lock.
+    pub(crate) fn interval_prepare<H: Above<sync::Node>>(
+        &self,
+        node: Node<'_>,
+        slots: (usize, usize),
+        region: Option<SlabRef>,
+        token: &mut Token<H>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
+        let growth = self.plan(&self.pairs(node), slots, region).growth();
+        if growth <= 0 { Ok(()) } else { self.interval_room(node, growth as usize, token, trash) }
+    }
+
+    /// Gives slots to a region, or to what the nodes above say, and says whether that changed any pair; a pair takes a name of its
+    /// own. What is mapped in other slots keeps what it has. Room was made.
     pub(crate) fn interval_assign<H: Above<sync::Node>>(
         &self,
         node: Node<'_>,
-        (first, end): (usize, usize),
-        region: SlabRef,
-        close: bool,
+        slots: (usize, usize),
+        region: Option<SlabRef>,
         token: &mut Token<H>,
         trash: &mut Trash,
-    ) {
+    ) -> bool {
         let m = &self.machine;
         m.hook(Event::Work(Work::Region, 1));
-        let _guard = node.lock(m, token);
         let mut pairs = self.pairs(node);
-        let _write = node.sequence().write(m);
-        let after = (close && end < ENTRIES && !pairs.begins(end)).then(|| pairs.find(end));
-        if let Some(Some(kept)) = after {
-            self.region(kept).share();
+        let plan = self.plan(&pairs, slots, region);
+        if plan.growth() == 0 && plan.from == plan.to {
+            return false;
         }
-        let at = pairs.below(first);
-        while at < pairs.len && pairs.get(at).slot() < end {
-            if let Some(old) = pairs.get(at).region() {
+        let _guard = node.lock(m, token);
+        let _write = node.sequence().write(m);
+        // New names first: a region that goes in one pair may come in another.
+        for come in [region.filter(|_| plan.open), plan.close.flatten()].into_iter().flatten() {
+            self.region(come).share();
+        }
+        for _ in plan.from..plan.to {
+            let old = pairs.get(plan.from).region();
+            pairs.remove(plan.from);
+            if let Some(old) = old {
                 self.drop_region(old, trash);
             }
-            pairs.remove(at);
         }
-        self.region(region).share();
-        pairs.insert(at, Pair::new(first, Some(region)));
-        if let Some(kept) = after {
-            pairs.insert(at + 1, Pair::new(end, kept));
+        if let Some(close) = plan.close {
+            pairs.insert(plan.from, Pair::new(slots.1, close));
         }
-        self.merge(&mut pairs, at.saturating_sub(1), at + 2, trash);
+        if plan.open {
+            pairs.insert(plan.from, Pair::new(slots.0, region));
+        }
         pairs.publish();
+        true
     }
 
     /// Exchanges what every interval in the slots `[first, end)` says for what `new` makes of it, which hands over one name for

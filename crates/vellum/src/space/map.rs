@@ -115,7 +115,10 @@ impl<M: Machine> Vm<M> {
         token: &mut Token<Layout>,
         trash: &mut Trash,
     ) -> Result<(), NoMemory> {
-        let ready = self.open(space, range, true).and_then(|()| self.make_room(space, range, token, trash));
+        if self.map_near(space, range, region, token, trash)? {
+            return Ok(());
+        }
+        let ready = self.open(space, range, true).and_then(|()| self.make_room(space, range, region, token, trash));
         if let Err(error) = ready {
             self.prune(space, range, token, trash);
             return Err(error);

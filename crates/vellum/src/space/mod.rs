@@ -19,6 +19,7 @@
 //! | `attrs`, `answer` | what callers ask, what they are told |
 //! | `record`, `node`, `region`, `interval` | what is kept of a space, a table node, a region, a node's regions |
 //! | `walk`, `cover`, `place` | going down and along; giving a range to a region; finding a hole |
+//! | `near` | a part of one lowest node, without the way there |
 //! | `share`, `split`, `transit`, `trash` | map counts; large leaves cut; entries set aside; what waits for readers |
 //! | `displace` | where pages are seen away from their home |
 //! | `create`, `exit`, `fork` | whole spaces |
@@ -40,6 +41,7 @@ mod fault;
 mod fork;
 mod interval;
 mod map;
+mod near;
 mod node;
 mod place;
 mod protect;

@@ -11,6 +11,7 @@ use crate::addr::{Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::SpaceError;
 use crate::machine::{Event, Machine, Verb, Work};
+use crate::space::near::Near;
 use crate::space::node::Node;
 use crate::space::{Attrs, Rights, Space, SpaceRecord, Trash};
 use crate::sync::Token;
@@ -32,34 +33,38 @@ impl<M: Machine> Vm<M> {
             let mut trash = Trash::default();
             let done = {
                 let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
-                self.change_regions(record, range, &|attrs| Attrs { rights, ..attrs }, layout.token(), &mut trash).map(
-                    |()| {
-                        let receipt = self.change_leaves(record, range, rights);
-                        let _flushed = self.redeem(record, receipt);
-                    },
-                )
+                let change = |attrs| Attrs { rights, ..attrs };
+                self.change_regions(record, range, &change, layout.token(), &mut trash).map(|near| {
+                    let receipt = self.change_leaves(record, range, near, rights);
+                    let _flushed = self.redeem(record, receipt);
+                })
             };
             self.empty_trash(trash, &mut top);
             done
         })
     }
 
-    /// Changes the attributes of every region in a range that has no hole.
-    pub(crate) fn change_regions(
-        &self,
+    /// Changes the attributes of every region in a range that has no hole. Says which node the range is a part of, if it was done there.
+    pub(crate) fn change_regions<'v>(
+        &'v self,
         space: &SpaceRecord,
         range: VaRange,
         change: &dyn Fn(Attrs) -> Attrs,
         token: &mut Token<crate::sync::Layout>,
         trash: &mut Trash,
-    ) -> Result<(), SpaceError> {
+    ) -> Result<Option<Near<'v>>, SpaceError> {
+        if let Some(near) = self.near(space, range)
+            && self.change_near(space, near, change, token, trash)?
+        {
+            return Ok(Some(near));
+        }
         if !self.is_mapped(space, range) {
             return Err(SpaceError::Unmapped);
         }
         self.open(space, range, false)?;
         let fresh = self.prepare_change(space, range, change, token, trash)?;
         self.commit_change(space, range, fresh, token, trash);
-        Ok(())
+        Ok(None)
     }
 
     /// What a resident page's entry is in a region with those rights. `flags` are the leaf's so far, if it was one.
@@ -76,28 +81,30 @@ impl<M: Machine> Vm<M> {
         Entry::Leaf(pfn, Flags { write, exec: rights.exec, accessed: flags.is_none_or(|f| f.accessed), dirty })
     }
 
-    fn change_leaves(&self, space: &SpaceRecord, range: VaRange, rights: Rights) -> Receipt {
+    fn change_leaves(&self, space: &SpaceRecord, range: VaRange, near: Option<Near<'_>>, rights: Rights) -> Receipt {
         let m = &self.machine;
+        let zeros = self.zeros();
+        let is_zero = |pfn: Pfn| pfn.0.wrapping_sub(zeros.0.0) < zeros.1;
         let mut receipt = Receipt::new();
-        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, _| {
-            let mut seen = m.entry_load(node.pfn, slot);
+        let mut change = |node: Node<'_>, level: Level, slot: usize, va: Va, mut seen: u64| {
             // Once more for each mark hardware sets meanwhile.
             loop {
                 let old = M::Codec::decode(seen, level);
                 let new = match old {
-                    Entry::Leaf(pfn, _) if rights.is_none() && self.is_zero(pfn) => Entry::Reserved,
-                    Entry::Leaf(pfn, flags) if self.is_zero(pfn) => {
-                        Entry::Leaf(pfn, Flags { exec: rights.exec, ..flags })
-                    }
+                    Entry::Leaf(pfn, flags) if is_zero(pfn) => match rights.is_none() {
+                        true => Entry::Reserved,
+                        false => Entry::Leaf(pfn, Flags { exec: rights.exec, ..flags }),
+                    },
                     Entry::Leaf(pfn, flags) => self.page_entry(rights, pfn, level, Some(flags)),
                     Entry::Parked(pfn) => self.page_entry(rights, pfn, level, None),
                     Entry::Moving(_) | Entry::Detached(_) => return false,
                     _ => return true,
                 };
-                if new == old {
+                let raw = M::Codec::encode(new, level);
+                if raw == seen {
                     return true;
                 }
-                if let Err(now) = m.entry_cas(node.pfn, slot, seen, M::Codec::encode(new, level)) {
+                if let Err(now) = m.entry_cas(node.pfn, slot, seen, raw) {
                     seen = now;
                     continue;
                 }
@@ -114,7 +121,11 @@ impl<M: Machine> Vm<M> {
                 }
                 return true;
             }
-        });
+        };
+        match near {
+            Some(Near { node, slots, base }) => self.alter_leaves(node, base, slots, &mut change),
+            None => self.alter(space, range, &mut change),
+        }
         receipt
     }
 }

@@ -58,8 +58,10 @@ pub(crate) struct SpaceRecord {
     pub displaced: AtomicU64,
     /// The region made last, with a name of its own; equal attributes use it again. L.
     pub latest: AtomicU64,
+    /// The region a change of attributes made last, with a name of its own, for the next change to the same. L.
+    pub changed: AtomicU64,
     layout: AtomicU32,
-    spare: [u64; 6],
+    spare: [u64; 5],
     /// CPUs whose root is this space's.
     pub active: CpuWords,
     /// CPUs that may hold translations under the context.

@@ -168,7 +168,7 @@ impl<M: Machine> Vm<M> {
                     // The piece's own ends must be boundaries, too.
                     let ready = self
                         .open(space, piece, true)
-                        .and_then(|()| self.make_room(space, piece, work.token, work.trash));
+                        .and_then(|()| self.make_room(space, piece, moved, work.token, work.trash));
                     ready.map(|()| self.assign(space, piece, moved, work.token, work.trash))
                 }
                 Err(_) => Ok(()),
@@ -206,7 +206,7 @@ impl<M: Machine> Vm<M> {
     fn freeze(&self, space: &SpaceRecord, range: VaRange) -> Receipt {
         let mut receipt = Receipt::new();
         let hold = space.root();
-        self.alter(space, range, &mut |node, level, slot, va, _| {
+        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, _| {
             let new = |entry| match entry {
                 Entry::Leaf(pfn, _) if self.is_zero(pfn) => Some(Entry::Moving(hold)),
                 Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
@@ -226,8 +226,8 @@ impl<M: Machine> Vm<M> {
     fn thaw(&self, space: &SpaceRecord, range: VaRange) {
         let hold = space.root();
         let mut last = None;
-        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, entry| {
-            let entry = match entry {
+        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
+            let entry = match M::Codec::decode(raw, level) {
                 Entry::Moving(pfn) if pfn == hold => Entry::Reserved,
                 Entry::Moving(pfn) => {
                     let rights = self.rights_at(space, &mut last, (node, slot), va);

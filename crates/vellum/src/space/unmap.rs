@@ -11,6 +11,7 @@ use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::SpaceError;
 use crate::machine::{Event, Machine, Verb, Work};
+use crate::space::near::Near;
 use crate::space::node::{Node, State, full_run};
 use crate::space::walk::part;
 use crate::space::{Space, SpaceRecord, Trash};
@@ -97,18 +98,12 @@ impl<M: Machine> Vm<M> {
         token: &mut Token<Layout>,
         trash: &mut Trash,
     ) -> bool {
-        let span = Level::TWO.entry_bytes();
-        let base = range.start().align_down(span);
-        if range.end().0 - base.0 > span || range.bytes() == span {
+        let Some(Near { node, slots, base }) = self.near(space, range) else { return false };
+        if leave == Leave::Nothing && node.state().count() <= range.pages() {
             return false;
         }
-        let (node, level, slot, _) = self.descend_entry(space, range.start());
-        if level != Level::ONE || leave == Leave::Nothing && node.state().count() <= range.pages() {
-            return false;
-        }
-        let slots = (slot, slot + range.pages() as usize);
         let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
-        self.cut_leaves(&mut cut, node, base.0, slots.0, slots.1);
+        self.cut_leaves(&mut cut, node, base, slots.0, slots.1);
         let flushed = self.redeem(space, cut.receipt);
         let mut reap = Reap { hold: space.root(), range, leave, flushed, token, trash };
         self.reap_leaves(&mut reap, node, slots);

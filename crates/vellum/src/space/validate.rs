@@ -45,7 +45,9 @@ impl<M: Machine> Vm<M> {
                 if pass == Pass::Count {
                     self.usage_of(record.root(), self.top(), &mut audit.usage);
                 }
-                self.name(SlabRef::from_raw(record.latest.load(Ordering::Relaxed)), pass, all)?;
+                for kept in [&record.latest, &record.changed] {
+                    self.name(SlabRef::from_raw(kept.load(Ordering::Relaxed)), pass, all)?;
+                }
                 let mut walk = Walk { record, pass, all, audit: &mut audit };
                 self.check_node(&mut walk, self.node(record.root()), self.top(), None, 0)?;
             }

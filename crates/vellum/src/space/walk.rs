@@ -24,9 +24,6 @@ pub(crate) struct Spot<'a> {
     pub region: Option<SlabRef>,
 }
 
-/// What [`Vm::alter`] does to an entry: node, level, slot, address, entry.
-pub(crate) type Alter<'a> = dyn FnMut(Node<'_>, Level, usize, Va, Entry) -> bool + 'a;
-
 /// The slots of a node that a range touches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
@@ -166,49 +163,81 @@ impl<M: Machine> Vm<M> {
         true
     }
 
-    /// Calls `change` with every entry of an open range that is neither empty nor a table, under its node's lock. `false` says
-    /// that the entry is set aside by a fault: the lock is dropped, and the entry looked at again. Under the layout lock.
-    pub(crate) fn alter(&self, space: &SpaceRecord, range: VaRange, change: &mut Alter<'_>) {
+    /// Calls `change` with every entry of an open range that is neither empty nor a table (node, level, slot, address, raw entry), under its
+    /// node's lock. `false` says that the entry is set aside by a fault: the lock is dropped, and the entry looked at again. Under
+    /// the layout lock.
+    pub(crate) fn alter<F>(&self, space: &SpaceRecord, range: VaRange, change: &mut F)
+    where
+        F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
+    {
         self.alter_node(space.root(), self.top(), 0, range, change);
     }
 
-    fn alter_node(&self, table: Pfn, level: Level, base: u64, range: VaRange, change: &mut Alter<'_>) {
-        let m = &self.machine;
+    fn alter_node<F>(&self, table: Pfn, level: Level, base: u64, range: VaRange, change: &mut F)
+    where
+        F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
+    {
         let node = self.node(table);
         let p = part(level, base, range);
-        m.hook(Event::Work(Work::Scan, (p.end - p.first) as u64));
-        let address = |slot: usize| base + ((slot as u64) << level.shift());
+        if level == Level::ONE {
+            return self.alter_leaves(node, base, (p.first, p.end), change);
+        }
+        self.machine.hook(Event::Work(Work::Scan, (p.end - p.first) as u64));
         let mut slot = p.first;
         while slot < p.end {
-            if level > Level::ONE
-                && let Entry::Table(child) = self.load(table, slot, level)
-            {
-                self.alter_node(child, level.child(), address(slot), range, change);
+            if let Entry::Table(child) = self.load(table, slot, level) {
+                self.alter_node(child, level.child(), base + ((slot as u64) << level.shift()), range, change);
                 slot += 1;
-                continue;
-            }
-            let mut top = Token::top();
-            let guard = node.lock(m, &mut top);
-            let mut wait = false;
-            while slot < p.end {
-                let raw = m.entry_load(table, slot);
-                match M::Codec::decode(raw, level) {
-                    Entry::Table(_) => break,
-                    Entry::Empty => {}
-                    entry => {
-                        wait = !change(node, level, slot, Va(address(slot)), entry);
-                        if wait {
-                            break;
-                        }
-                    }
-                }
-                slot += 1;
-            }
-            drop(guard);
-            if wait {
-                m.relax();
+            } else {
+                slot = self.alter_run(node, level, base, (slot, p.end), change);
             }
         }
+    }
+
+    /// The same for slots of one lowest node.
+    #[inline]
+    pub(crate) fn alter_leaves<F>(&self, node: Node<'_>, base: u64, slots: (usize, usize), change: &mut F)
+    where
+        F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
+    {
+        self.machine.hook(Event::Work(Work::Scan, (slots.1 - slots.0) as u64));
+        let mut slot = slots.0;
+        while slot < slots.1 {
+            slot = self.alter_run(node, Level::ONE, base, (slot, slots.1), change);
+        }
+    }
+
+    /// One hold of a node's lock: up to a table, or an entry that is set aside. Says how far it came.
+    #[inline(always)]
+    fn alter_run<F>(
+        &self,
+        node: Node<'_>,
+        level: Level,
+        base: u64,
+        (mut slot, end): (usize, usize),
+        change: &mut F,
+    ) -> usize
+    where
+        F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
+    {
+        let m = &self.machine;
+        let mut top = Token::top();
+        let guard = node.lock(m, &mut top);
+        while slot < end {
+            let raw = m.entry_load(node.pfn, slot);
+            if raw != 0 {
+                if level > Level::ONE && matches!(M::Codec::decode(raw, level), Entry::Table(_)) {
+                    return slot;
+                }
+                if !change(node, level, slot, Va(base + ((slot as u64) << level.shift())), raw) {
+                    drop(guard);
+                    m.relax();
+                    return slot;
+                }
+            }
+            slot += 1;
+        }
+        slot
     }
 
     /// Whether all of the range lies in regions. Under the layout lock.

@@ -1,0 +1,119 @@
+//! Verbs on a part of one lowest node: one descent instead of one for each step.
+//!
+//! Most calls that programs make are about a few pages, and most of their cost would be the way there: to see whether the range is
+//! mapped, to open either end, to make room, to assign, to write. Where the range lies inside one table of 4 KiB entries that is
+//! there already, nothing is to be opened and the node says it all. Anything else (large leaves, promises above 4 KiB, ranges
+//! across tables, several regions) is left to the general way, which is right for these ranges, too.
+
+use crate::addr::{Level, VaRange};
+use crate::entry::{Codec, Entry};
+use crate::error::{NoMemory, SpaceError};
+use crate::frame::SlabRef;
+use crate::machine::{Event, Machine, Work};
+use crate::space::node::Node;
+use crate::space::{Attrs, SpaceRecord, Trash};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Layout, Token};
+use crate::vm::Vm;
+
+/// A range inside one lowest node.
+#[derive(Clone, Copy)]
+pub(crate) struct Near<'a> {
+    pub node: Node<'a>,
+    /// First slot and end.
+    pub slots: (usize, usize),
+    /// Address of the node's first slot.
+    pub base: u64,
+}
+
+impl<M: Machine> Vm<M> {
+    /// The lowest node that covers more than the range and all of it, if there is one. Under the layout lock.
+    #[inline]
+    pub(crate) fn near(&self, space: &SpaceRecord, range: VaRange) -> Option<Near<'_>> {
+        let span = Level::TWO.entry_bytes();
+        let base = range.start().align_down(span).0;
+        if range.end().0 - base > span || range.bytes() == span {
+            return None;
+        }
+        let (node, level, slot, _) = self.descend_entry(space, range.start());
+        (level == Level::ONE).then_some(Near { node, slots: (slot, slot + range.pages() as usize), base })
+    }
+
+    /// Gives slots in which nothing is to a region the caller keeps a name of, and promises pages there. `false` if the range is
+    /// no such one, and nothing was done.
+    pub(crate) fn map_near(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        region: SlabRef,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) -> Result<bool, NoMemory> {
+        let m = &self.machine;
+        let Some(Near { node, slots, .. }) = self.near(space, range) else { return Ok(false) };
+        if (slots.0..slots.1).any(|slot| m.entry_load(node.pfn, slot) != 0) {
+            return Ok(false);
+        }
+        self.interval_prepare(node, slots, Some(region), token, trash)?;
+        if self.interval_assign(node, slots, Some(region), token, trash) {
+            space.edited();
+        }
+        let promise = M::Codec::encode(Entry::Reserved, Level::ONE);
+        let _guard = node.lock(m, token);
+        (slots.0..slots.1).for_each(|slot| m.entry_store(node.pfn, slot, promise));
+        m.hook(Event::Work(Work::Entry, range.pages()));
+        node.set_state(node.state().with_count(node.state().count() + range.pages()));
+        Ok(true)
+    }
+
+    /// Changes the attributes of slots that are all of one region. `false` if they are not, and nothing was done.
+    pub(crate) fn change_near(
+        &self,
+        space: &SpaceRecord,
+        Near { node, slots, .. }: Near<'_>,
+        change: &dyn Fn(Attrs) -> Attrs,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) -> Result<bool, SpaceError> {
+        self.machine.hook(Event::Work(Work::Scan, (slots.1 - slots.0) as u64));
+        let absent = |slot| matches!(self.load(node.pfn, slot, Level::ONE), Entry::Empty | Entry::Gone(_));
+        if (slots.0..slots.1).any(absent) {
+            return Err(SpaceError::Unmapped);
+        }
+        let (until, own) = self.interval_from(node, slots.0);
+        if until < slots.1 {
+            return Ok(false);
+        }
+        let inherited = node.parent().and_then(|(above, slot)| self.region_of(self.node(above), slot));
+        let Some(old) = own.or(inherited) else { return Ok(false) };
+        let attrs = change(self.region(old).attrs());
+        let packed = attrs.pack();
+        if packed == self.region(old).packed() {
+            return Ok(true);
+        }
+        let shift = self.region(old).shift();
+        let fits = |name: &SlabRef| self.region(*name).packed() == packed && self.region(*name).shift() == shift;
+        // What the nodes above say need not be said here. What neighbours say, or the last change made, need not be made again.
+        let new = if inherited.as_ref().is_some_and(fits) {
+            None
+        } else {
+            let left = if slots.0 == 0 { None } else { self.interval_from(node, slots.0 - 1).1 };
+            match left.filter(fits).or_else(|| SlabRef::from_raw(space.changed.load(Ordering::Relaxed)).filter(fits)) {
+                Some(known) => Some(known),
+                None => {
+                    let made = self.make_region(attrs, shift, token)?;
+                    // The space's name of it keeps it from here on.
+                    let last = space.changed.swap(made.raw(), Ordering::Relaxed);
+                    if let Some(last) = SlabRef::from_raw(last) {
+                        self.drop_region(last, trash);
+                    }
+                    Some(made)
+                }
+            }
+        };
+        self.interval_prepare(node, slots, new, token, trash)?;
+        self.interval_assign(node, slots, new, token, trash);
+        space.edited();
+        Ok(true)
+    }
+}
