@@ -19,7 +19,8 @@ use vellum::space::{Access, Attrs, Fault, HugeAdvice, Placement, Rights, Space};
 use vellum::stats::Counter;
 use vellum::vm::Vm;
 
-const FRAMES: u64 = 1 << 18; // 1 GiB, of which only table nodes and slabs are ever touched
+/// 1 GiB, of which only table nodes and slabs are ever touched.
+const FRAMES: u64 = 1 << 18;
 const PAGE: u64 = PAGE_SIZE as u64;
 const HUGE: u64 = 2 << 20;
 /// Where the rows map, and how much unless they say otherwise.
@@ -29,6 +30,7 @@ const BYTES: u64 = 100 << 20;
 /// One CPU without a TLB. It trusts the library: no address is checked, as on metal.
 struct Bare {
     topology: Topology,
+    levels: u8,
     memory: NonNull<u8>,
     cpu: AtomicU64,
     preempt: AtomicU64,
@@ -52,7 +54,7 @@ impl Machine for Bare {
     }
     fn rules(&self) -> MmuRules {
         MmuRules {
-            levels: 4,
+            levels: self.levels,
             max_leaf: Order::GIANT,
             hardware_ad: true,
             fault_invalidates: true,
@@ -120,10 +122,21 @@ fn measured(body: &mut dyn FnMut()) {
 
 type Bench = Vm<Bare>;
 
-fn boot() -> Bench {
+/// How large a machine a row is counted on.
+#[derive(Clone, Copy)]
+struct Size {
+    cpus: usize,
+    frames: u64,
+    levels: u8,
+}
+
+const SMALL: Size = Size { cpus: 1, frames: FRAMES, levels: 4 };
+
+fn boot(size: Size) -> Bench {
     let machine = Bare {
-        topology: Topology::flat(1, Pfn(0), FRAMES),
-        memory: zeroed(FRAMES as usize * PAGE_SIZE, PAGE_SIZE),
+        topology: Topology::flat(size.cpus, Pfn(0), size.frames),
+        levels: size.levels,
+        memory: zeroed(size.frames as usize * PAGE_SIZE, PAGE_SIZE),
         cpu: AtomicU64::new(0),
         preempt: AtomicU64::new(0),
         flushes: AtomicU64::new(0),
@@ -163,14 +176,41 @@ fn resident(vm: &Bench) -> Space {
 
 const BASE: Option<HugeAdvice> = Some(HugeAdvice::NoHuge);
 
+/// 1000 mappings beside the one at [`AT`], no two neighbours alike, each with one page.
+fn crowd(vm: &Bench, space: &Space) {
+    for i in 0..1000 {
+        let rights = if i % 2 == 0 { Rights::READ_WRITE } else { Rights::ALL };
+        let at = Va(AT.0 / 2 + i * 4 * PAGE);
+        vm.map(space, Placement::At(at), 4 * PAGE, Attrs { thp: BASE, ..Attrs::anonymous(rights) }).expect("a hole");
+        vm.fault(space, at, Access::Write).expect("a page");
+    }
+}
+
+fn write_faults(vm: &Bench) -> u64 {
+    let space = space(vm, BYTES, BASE);
+    touch(vm, &space, Access::Write, Counter::AnonPages, measured)
+}
+
+/// What [`write_faults`] comes to must not depend on the size of anything: rows that are to agree with the first.
+const GROWTH: &[(&str, Size, fn(&Bench) -> u64)] = &[
+    ("beside 1000 mappings", SMALL, |vm| {
+        let space = space(vm, BYTES, BASE);
+        crowd(vm, &space);
+        touch(vm, &space, Access::Write, Counter::AnonPages, measured)
+    }),
+    ("64 CPUs configured", Size { cpus: 64, ..SMALL }, write_faults),
+    ("10 times the memory", Size { frames: FRAMES * 10, ..SMALL }, write_faults),
+    ("5 levels", Size { levels: 5, ..SMALL }, write_faults),
+];
+
+/// What one more level of tables may add to a fault: an entry read and taken apart.
+const LEVEL: u64 = 20;
+
 /// A row: name, ceiling if there is one, and what is measured. It says how many operations that was.
 type Row = (&'static str, Option<u64>, fn(&Bench) -> u64);
 
 const ROWS: &[Row] = &[
-    ("4 KiB write fault", Some(400), |vm| {
-        let space = space(vm, BYTES, BASE);
-        touch(vm, &space, Access::Write, Counter::AnonPages, measured)
-    }),
+    ("4 KiB write fault", Some(400), write_faults),
     ("4 KiB read fault, zeros", None, |vm| {
         let space = space(vm, BYTES, BASE);
         touch(vm, &space, Access::Read, Counter::FaultsZero, measured)
@@ -194,7 +234,7 @@ const ROWS: &[Row] = &[
         vm.exit(vm.fork(&space).expect("memory"));
         touch(vm, &space, Access::Write, Counter::CowReuses, measured)
     }),
-    ("map of 1 page, beside the last", None, |vm| {
+    ("map of 1 page, beside the last", Some(1500), |vm| {
         let space = space(vm, PAGE, BASE);
         let attrs = Attrs { thp: BASE, ..Attrs::anonymous(Rights::READ_WRITE) };
         measured(&mut || {
@@ -203,6 +243,16 @@ const ROWS: &[Row] = &[
             }
         });
         BYTES / PAGE - 1
+    }),
+    ("map of 1 page, anywhere", None, |vm| {
+        let space = space(vm, PAGE, BASE);
+        let attrs = Attrs { thp: BASE, ..Attrs::anonymous(Rights::READ_WRITE) };
+        measured(&mut || {
+            for _ in pages(BYTES) {
+                vm.map(&space, Placement::Anywhere, PAGE, attrs).expect("a hole");
+            }
+        });
+        BYTES / PAGE
     }),
     ("unmap of 1 page", Some(500), |vm| {
         let space = resident(vm);
@@ -213,7 +263,26 @@ const ROWS: &[Row] = &[
         });
         BYTES / PAGE
     }),
-    ("protect of 1 page", None, |vm| {
+    ("remap of 1 page", None, |vm| {
+        let space = resident(vm);
+        measured(&mut || {
+            for va in pages(BYTES) {
+                vm.remap(&space, va, PAGE, PAGE, Placement::At(Va(va.0 + BYTES))).expect("memory");
+            }
+        });
+        BYTES / PAGE
+    }),
+    ("protect of 1 page and back", None, |vm| {
+        let space = resident(vm);
+        measured(&mut || {
+            for va in pages(BYTES) {
+                vm.protect(&space, va, PAGE, Rights::READ).expect("memory");
+                vm.protect(&space, va, PAGE, Rights::READ_WRITE).expect("memory");
+            }
+        });
+        BYTES / PAGE
+    }),
+    ("protect of 1 page", Some(1500), |vm| {
         let space = resident(vm);
         measured(&mut || {
             for va in pages(BYTES) {
@@ -230,6 +299,21 @@ const ROWS: &[Row] = &[
     ("protect of 100 MiB, a page", None, |vm| {
         let space = resident(vm);
         measured(&mut || vm.protect(&space, AT, BYTES, Rights::READ).expect("memory"));
+        BYTES / PAGE
+    }),
+    ("protect of 100 MiB and back, a page", None, |vm| {
+        let space = resident(vm);
+        measured(&mut || {
+            vm.protect(&space, AT, BYTES, Rights::READ).expect("memory");
+            vm.protect(&space, AT, BYTES, Rights::READ_WRITE).expect("memory");
+        });
+        BYTES / PAGE
+    }),
+    ("remap of 100 MiB, a page", None, |vm| {
+        let space = resident(vm);
+        measured(&mut || {
+            vm.remap(&space, AT, BYTES, BYTES, Placement::At(Va(AT.0 + (1 << 30)))).expect("memory");
+        });
         BYTES / PAGE
     }),
     ("fork of 100 MiB, a page", Some(60), |vm| {
@@ -266,31 +350,56 @@ fn count(row: usize) -> Result<u64, String> {
     }
 }
 
-fn main() -> ExitCode {
-    if let Some(row) = std::env::args().nth(1) {
-        let Some((_, _, run)) = row.parse().ok().and_then(|row: usize| ROWS.get(row)) else {
-            eprintln!("instructions: there is no row {row}; rows are 0 to {}", ROWS.len() - 1);
-            return ExitCode::from(2);
-        };
-        println!("operations: {}", run(&boot()));
-        return ExitCode::SUCCESS;
+/// What a row is called on the command line of the program that counts it: rows first, growth after them.
+fn run(row: usize) -> Option<u64> {
+    match row.checked_sub(ROWS.len()) {
+        None => Some(ROWS[row].2(&boot(SMALL))),
+        Some(row) => GROWTH.get(row).map(|&(_, size, body)| body(&boot(size))),
     }
+}
+
+/// Counts and prints everything; whether some row is too high.
+fn table() -> Result<bool, String> {
     let mut high = false;
+    let mut fault = 0;
     for (row, (name, ceiling, _)) in ROWS.iter().enumerate() {
-        let number = match count(row) {
-            Ok(number) => number,
-            Err(why) => {
-                eprintln!("instructions: {why}");
-                return ExitCode::from(2);
-            }
-        };
+        let number = count(row)?;
         let beside = match ceiling {
             Some(most) if number > *most => format!("  above its ceiling of {most}"),
             Some(most) => format!("  ceiling {most}"),
             None => String::new(),
         };
         high |= ceiling.is_some_and(|most| number > most);
-        println!("{name:<32} {number:>8}{beside}");
+        println!("{name:<40} {number:>8}{beside}");
+        if row == 0 {
+            fault = number;
+        }
     }
-    ExitCode::from(u8::from(high))
+    for (row, (name, size, _)) in GROWTH.iter().enumerate() {
+        let number = count(ROWS.len() + row)?;
+        let most = fault + if size.levels > SMALL.levels { LEVEL } else { 0 };
+        // A magazine's refill is spread over the faults, and ends at another place.
+        let grows = number > most + 1;
+        high |= grows;
+        println!("4 KiB write fault, {name:<21} {number:>8}{}", if grows { "  grows" } else { "" });
+    }
+    Ok(high)
+}
+
+fn main() -> ExitCode {
+    if let Some(row) = std::env::args().nth(1) {
+        let Some(operations) = row.parse().ok().and_then(run) else {
+            eprintln!("instructions: there is no row {row}; rows are 0 to {}", ROWS.len() + GROWTH.len() - 1);
+            return ExitCode::from(2);
+        };
+        println!("operations: {operations}");
+        return ExitCode::SUCCESS;
+    }
+    match table() {
+        Ok(high) => ExitCode::from(u8::from(high)),
+        Err(why) => {
+            eprintln!("instructions: {why}");
+            ExitCode::from(2)
+        }
+    }
 }

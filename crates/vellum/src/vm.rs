@@ -186,10 +186,16 @@ impl<M: Machine> Vm<M> {
         unsafe { &self.current.add(cpu).as_ref().0 }
     }
 
+    /// This CPU's counters; preemption is off already.
+    #[inline]
+    pub(crate) fn counters_here(&self) -> &CpuCounters {
+        &self.counters()[self.machine.cpu()]
+    }
+
     /// Adds to this CPU's counter; preemption is off already.
     #[inline]
     pub(crate) fn count_here(&self, counter: Counter, n: i64) {
-        self.counters()[self.machine.cpu()].add(counter, n);
+        self.counters_here().add(counter, n);
     }
 
     /// Adds to this CPU's counter.

@@ -35,7 +35,9 @@ const GONE: u64 = 5 << 1;
 pub struct Aarch64;
 
 impl Codec for Aarch64 {
-    #[inline]
+    const FRAME: u64 = ADDR;
+
+    #[inline(always)]
     fn encode(entry: Entry, level: Level) -> u64 {
         match entry {
             Entry::Empty => 0,
@@ -61,7 +63,7 @@ impl Codec for Aarch64 {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode(raw: u64, level: Level) -> Entry {
         let pfn = Pfn((raw & ADDR) >> 12);
         if raw & VALID != 0 {

@@ -63,6 +63,9 @@ pub trait Codec: Copy + 'static {
     fn decode(raw: u64, level: Level) -> Entry;
     /// First address past the user half, for a table of `levels` levels.
     fn user_end(levels: u8) -> Va;
+    /// The bits of a leaf that name its frame, by its physical address. All others follow from its flags and level, so leaves that
+    /// agree in them are changed alike: by one exclusive or.
+    const FRAME: u64;
     /// Frame numbers at or above this do not fit an entry.
     const PFN_END: u64 = 1 << 36;
 }

@@ -35,7 +35,9 @@ const fn inverted(pfn: Pfn) -> u64 {
 }
 
 impl Codec for X86_64 {
-    #[inline]
+    const FRAME: u64 = ADDR;
+
+    #[inline(always)]
     fn encode(entry: Entry, level: Level) -> u64 {
         match entry {
             Entry::Empty => 0,
@@ -58,7 +60,7 @@ impl Codec for X86_64 {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode(raw: u64, level: Level) -> Entry {
         if raw & PRESENT != 0 {
             let pfn = Pfn((raw & ADDR) >> 12);

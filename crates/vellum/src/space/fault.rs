@@ -15,7 +15,7 @@
 //! descent is repeated.
 
 use crate::addr::{Level, Order, Pfn, Va};
-use crate::config::Thp;
+use crate::config::{NumaPolicy, Thp};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
 use crate::frame::{Data, SlabRef, Want};
@@ -39,6 +39,15 @@ pub(crate) enum Step {
     Smaller,
 }
 
+/// What is asked of a fault.
+#[derive(Clone, Copy)]
+struct Ask {
+    va: Va,
+    access: Access,
+    /// By a program, whose faults are counted; otherwise a verb wants the page.
+    program: bool,
+}
+
 impl<M: Machine> Vm<M> {
     /// Serves a fault of a program in `space` at `va`. On return the access may be tried again, and will get on. Waits for nobody but
     /// other changes of the same entry, and for CPUs that must drop a translation when a shared page is replaced.
@@ -46,30 +55,40 @@ impl<M: Machine> Vm<M> {
     /// # Errors
     /// [`FaultError`]; nothing changed.
     pub fn fault(&self, space: &Space, va: Va, access: Access) -> Result<Fault, FaultError> {
-        self.verb(Verb::Fault, || {
-            let served = self.serve(space.record(), va, access);
-            let counter = if served.is_ok() { Counter::Faults } else { Counter::FaultsRefused };
-            self.count(counter, 1);
-            served
-        })
+        let m = &self.machine;
+        m.hook(Event::Begin(Verb::Fault));
+        m.hook(Event::Work(Work::Fault, 1));
+        let served = self.serve_for(space.record(), Ask { va, access, program: true });
+        // A fresh base page is counted where it is installed.
+        if served != Ok(Fault::Base) {
+            self.count(if served.is_ok() { Counter::Faults } else { Counter::FaultsRefused }, 1);
+        }
+        m.hook(Event::End(Verb::Fault));
+        served
+    }
+
+    #[inline(always)]
+    fn serve_for(&self, space: &SpaceRecord, ask: Ask) -> Result<Fault, FaultError> {
+        if ask.va >= self.user_end() {
+            return Err(FaultError::Unmapped);
+        }
+        match self.attempt(space, ask, true)? {
+            Step::Done(fault) => Ok(fault),
+            step => self.serve_on(space, ask, step),
+        }
     }
 
     /// Makes `va` accessible, without the events of a fault.
-    #[inline]
     pub(crate) fn serve(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<Fault, FaultError> {
         if va >= self.user_end() {
             return Err(FaultError::Unmapped);
         }
-        match self.attempt(space, va, access, true)? {
-            Step::Done(fault) => Ok(fault),
-            step => self.serve_on(space, va, access, step),
-        }
+        self.serve_on(space, Ask { va, access, program: false }, Step::Again)
     }
 
-    /// The second attempt and those after it.
-    #[cold]
+    /// The attempts after the first, and all of those that are not a program's.
     #[inline(never)]
-    fn serve_on(&self, space: &SpaceRecord, va: Va, access: Access, first: Step) -> Result<Fault, FaultError> {
+    fn serve_on(&self, space: &SpaceRecord, ask: Ask, first: Step) -> Result<Fault, FaultError> {
         let (mut step, mut huge) = (first, true);
         loop {
             match step {
@@ -78,43 +97,51 @@ impl<M: Machine> Vm<M> {
                 Step::Wait => self.machine.relax(),
                 Step::Smaller => huge = false,
             }
-            step = self.attempt(space, va, access, huge)?;
+            step = self.attempt(space, ask, huge)?;
         }
     }
 
-    /// By far the commonest fault, a base page where one was promised, is served here in as few instructions as can be;
-    /// everything else in [`attempt_other`](Vm::attempt_other), which is right for this one, too.
-    #[inline]
-    fn attempt(&self, space: &SpaceRecord, va: Va, access: Access, huge: bool) -> Result<Step, FaultError> {
+    /// By far the commonest fault, a base page where one was promised and any node will do, is served here in as few instructions
+    /// as can be; everything else in [`attempt_other`](Vm::attempt_other), which is right for this one, too.
+    #[inline(always)]
+    fn attempt(&self, space: &SpaceRecord, ask: Ask, huge: bool) -> Result<Step, FaultError> {
         let m = &self.machine;
         let epoch = self.epochs.enter(m);
         let edits = space.edits();
-        let (node, level, slot, raw) = self.descend_entry(space, va);
+        let (node, level, slot, raw) = self.descend_entry(space, ask.va);
         let name = self.region_of(node, slot);
         if level == Level::ONE
             && raw == M::Codec::encode(Entry::Reserved, Level::ONE)
-            && (access == Access::Write || !self.config.zero_page)
+            && (ask.access == Access::Write || !self.config.zero_page)
             && let Some(name) = name
         {
             let region = self.region(name);
             let attrs = region.packed();
-            if attrs.allows(access) {
+            if attrs.allows(ask.access) && attrs.numa().is_none() && self.config.numa == NumaPolicy::Local {
                 let spot = Spot { node, level: Level::ONE, slot, raw, region: Some(name) };
-                return self.fresh_base(&Seen { space, va, edits, spot, region, attrs }, access);
+                let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
+                return self.fresh_base(
+                    &seen,
+                    ask,
+                    &Want { policy: NumaPolicy::Local, index: 0, use_: Use::Data },
+                    &epoch,
+                );
             }
         }
-        self.attempt_other((space, va, access, huge), epoch, edits, Spot { node, level, slot, raw, region: name })
+        self.attempt_other(space, (ask, huge), epoch, edits, Spot { node, level, slot, raw, region: name })
     }
 
     /// What [`attempt`](Vm::attempt) does not do itself.
     #[inline(never)]
     fn attempt_other(
         &self,
-        (space, va, access, huge): (&SpaceRecord, Va, Access, bool),
+        space: &SpaceRecord,
+        (ask, huge): (Ask, bool),
         epoch: EpochGuard<'_, M>,
         edits: u64,
         spot: Spot<'_>,
     ) -> Result<Step, FaultError> {
+        let Ask { va, access, .. } = ask;
         let entry = M::Codec::decode(spot.raw, spot.level);
         match entry {
             Entry::Empty | Entry::Gone(_) => return Err(FaultError::Unmapped),
@@ -136,7 +163,7 @@ impl<M: Machine> Vm<M> {
                     Ok(Step::Again)
                 }
                 Some(Order::BASE) if access != Access::Write && self.config.zero_page => Ok(self.map_zeros(&seen)),
-                Some(Order::BASE) => self.fresh_base(&seen, access),
+                Some(Order::BASE) => self.fresh_base(&seen, ask, &self.want(&seen), &epoch),
                 Some(order) => {
                     let want = self.want(&seen);
                     drop(epoch);
@@ -195,7 +222,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Whether what was seen still holds. Under the node's lock, inside the epoch of the descent.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn still(&self, seen: &Seen<'_>) -> bool {
         let spot = &seen.spot;
         !spot.node.state().dead()
@@ -228,12 +255,20 @@ impl<M: Machine> Vm<M> {
 
     /// A fresh 4 KiB page, cleared before the node is locked.
     #[inline(always)]
-    fn fresh_base(&self, seen: &Seen<'_>, access: Access) -> Result<Step, FaultError> {
+    fn fresh_base(
+        &self,
+        seen: &Seen<'_>,
+        ask: Ask,
+        want: &Want,
+        epoch: &EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
         let m = &self.machine;
-        let pfn = self.frames.alloc(m, Order::BASE, &self.want(seen))?;
+        let pfn = self.frames.alloc(m, Order::BASE, want)?;
         m.clear(pfn, 1);
-        if self.install(seen, pfn, Order::BASE, access) {
-            self.count_here(Counter::AnonPages, 1);
+        if self.install(seen, pfn, Order::BASE, ask.access, epoch) {
+            let counters = self.counters_here();
+            counters.add(Counter::AnonPages, 1);
+            counters.add(Counter::Faults, ask.program as i64);
             return Ok(Step::Done(Fault::Base));
         }
         self.frames.free(m, pfn, Order::BASE);
@@ -258,7 +293,7 @@ impl<M: Machine> Vm<M> {
             return Ok(Step::Smaller);
         };
         self.clear_block(pfn, order);
-        let _epoch = self.epochs.enter(m);
+        let epoch = self.epochs.enter(m);
         let edits = space.edits();
         let spot = self.descend(space, va);
         let region = spot.region.map(|name| self.region(name));
@@ -266,7 +301,7 @@ impl<M: Machine> Vm<M> {
             && spot.level.leaf_order() == Some(order)
             && spot.raw == M::Codec::encode(Entry::Reserved, spot.level)
             && region.packed() == attrs
-            && self.install(&Seen { space, va, edits, spot, region, attrs }, pfn, order, access)
+            && self.install(&Seen { space, va, edits, spot, region, attrs }, pfn, order, access, &epoch)
         {
             self.count_pages(order, 1);
             if order == Order::HUGE {
@@ -280,7 +315,7 @@ impl<M: Machine> Vm<M> {
 
     /// Puts a fresh, cleared block where the promise was seen; `false` if it is not there any more.
     #[inline(always)]
-    fn install(&self, seen: &Seen<'_>, pfn: Pfn, order: Order, access: Access) -> bool {
+    fn install(&self, seen: &Seen<'_>, pfn: Pfn, order: Order, access: Access, epoch: &EpochGuard<'_, M>) -> bool {
         let m = &self.machine;
         let spot = &seen.spot;
         Data::init(self.frames.record(pfn), order, seen.space.owner(), seen.index(order));
@@ -288,7 +323,7 @@ impl<M: Machine> Vm<M> {
         // The marks the retried access would set, so that the walker need not.
         let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: access == Access::Write };
         let mut top = Token::top();
-        let _guard = spot.node.lock(m, &mut top);
+        let _guard = spot.node.lock_inside(epoch, &mut top);
         if !self.still(seen) {
             return false;
         }

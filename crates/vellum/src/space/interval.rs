@@ -153,10 +153,24 @@ impl<M: Machine> Vm<M> {
     }
 
     /// The region this node's own intervals give a slot, if any; by a reader inside an epoch, or under the layout lock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn region_at(&self, node: Node<'_>, slot: usize) -> Option<SlabRef> {
         let m = &self.machine;
         m.hook(Event::Work(Work::Region, 1));
+        let seen = node.sequence().begin(m);
+        // The commonest node has one pair.
+        if node.state().listed() == 1 {
+            let pair = Pair(node.interval_word(0).load(Ordering::Relaxed));
+            if !node.sequence().changed(m, seen) {
+                return if pair.slot() <= slot { pair.region() } else { None };
+            }
+        }
+        self.region_among(node, slot)
+    }
+
+    #[inline(never)]
+    fn region_among(&self, node: Node<'_>, slot: usize) -> Option<SlabRef> {
+        let m = &self.machine;
         loop {
             let seen = node.sequence().begin(m);
             let listed = node.state().listed();
@@ -286,13 +300,43 @@ impl<M: Machine> Vm<M> {
         token: &mut Token<H>,
         trash: &mut Trash,
     ) -> bool {
+        let plan = self.plan(&self.pairs(node), slots, region);
+        self.carry_out(node, &plan, slots, region, token, trash)
+    }
+
+    /// Both at once, for those who have nothing to do in between.
+    pub(crate) fn interval_set<H: Above<sync::Node>>(
+        &self,
+        node: Node<'_>,
+        slots: (usize, usize),
+        region: Option<SlabRef>,
+        token: &mut Token<H>,
+        trash: &mut Trash,
+    ) -> Result<bool, NoMemory> {
+        let pairs = self.pairs(node);
+        let plan = self.plan(&pairs, slots, region);
+        let growth = plan.growth();
+        if growth > 0 && pairs.len + growth as usize > pairs.capacity() {
+            self.interval_room(node, growth as usize, token, trash)?;
+        }
+        Ok(self.carry_out(node, &plan, slots, region, token, trash))
+    }
+
+    fn carry_out<H: Above<sync::Node>>(
+        &self,
+        node: Node<'_>,
+        plan: &Plan,
+        slots: (usize, usize),
+        region: Option<SlabRef>,
+        token: &mut Token<H>,
+        trash: &mut Trash,
+    ) -> bool {
         let m = &self.machine;
         m.hook(Event::Work(Work::Region, 1));
-        let mut pairs = self.pairs(node);
-        let plan = self.plan(&pairs, slots, region);
         if plan.growth() == 0 && plan.from == plan.to {
             return false;
         }
+        let mut pairs = self.pairs(node);
         let _guard = node.lock(m, token);
         let _write = node.sequence().write(m);
         // New names first: a region that goes in one pair may come in another.

@@ -20,7 +20,8 @@
 //! | `record`, `node`, `region`, `interval` | what is kept of a space, a table node, a region, a node's regions |
 //! | `walk`, `cover`, `place` | going down and along; giving a range to a region; finding a hole |
 //! | `near` | a part of one lowest node, without the way there |
-//! | `share`, `split`, `transit`, `trash` | map counts; large leaves cut; entries set aside; what waits for readers |
+//! | `share`, `split`, `transit` | map counts; large leaves cut; entries set aside |
+//! | `bury`, `trash` | subtrees that go as a whole; what waits for readers |
 //! | `displace` | where pages are seen away from their home |
 //! | `create`, `exit`, `fork` | whole spaces |
 //! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `advise`, `collapse` | ranges |
@@ -30,6 +31,7 @@
 mod advise;
 mod answer;
 mod attrs;
+mod bury;
 mod collapse;
 mod copy;
 mod cover;

@@ -54,8 +54,7 @@ impl<M: Machine> Vm<M> {
         if (slots.0..slots.1).any(|slot| m.entry_load(node.pfn, slot) != 0) {
             return Ok(false);
         }
-        self.interval_prepare(node, slots, Some(region), token, trash)?;
-        if self.interval_assign(node, slots, Some(region), token, trash) {
+        if self.interval_set(node, slots, Some(region), token, trash)? {
             space.edited();
         }
         let promise = M::Codec::encode(Entry::Reserved, Level::ONE);
@@ -111,9 +110,9 @@ impl<M: Machine> Vm<M> {
                 }
             }
         };
-        self.interval_prepare(node, slots, new, token, trash)?;
-        self.interval_assign(node, slots, new, token, trash);
-        space.edited();
+        if self.interval_set(node, slots, new, token, trash)? {
+            space.edited();
+        }
         Ok(true)
     }
 }

@@ -21,7 +21,7 @@ use crate::frame::{Record, Want};
 use crate::machine::{Event, Machine, Use, Work};
 use crate::stats::Counter;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{self, Above, Guard, Lock, SeqCount, Token};
+use crate::sync::{self, Above, EpochGuard, Guard, Lock, SeqCount, Token};
 use crate::vm::Vm;
 
 const LEVEL: u64 = 7;
@@ -194,6 +194,19 @@ impl<'a> Node<'a> {
     {
         let record: &'a Record = self.record;
         Lock::<sync::Node>::from_word(record.lock_word()).lock(m, above, self.pfn.0)
+    }
+    /// The same inside an epoch, for faults.
+    #[inline]
+    pub fn lock_inside<'g, M: Machine, H: Above<sync::Node>>(
+        self,
+        epoch: &'g EpochGuard<'_, M>,
+        above: &'g mut Token<H>,
+    ) -> Guard<'g, sync::Node, M, true>
+    where
+        'a: 'g,
+    {
+        let record: &'a Record = self.record;
+        Lock::<sync::Node>::from_word(record.lock_word()).lock_inside(epoch, above, self.pfn.0)
     }
 }
 

@@ -7,7 +7,7 @@
 //! Pages of a region without rights stay resident as *parked* entries, which hardware does not see. Mappings of the shared zeros
 //! go back to the promise they stood for.
 
-use crate::addr::{Level, Pfn, Va, VaRange};
+use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::SpaceError;
 use crate::machine::{Event, Machine, Verb, Work};
@@ -83,44 +83,28 @@ impl<M: Machine> Vm<M> {
 
     fn change_leaves(&self, space: &SpaceRecord, range: VaRange, near: Option<Near<'_>>, rights: Rights) -> Receipt {
         let m = &self.machine;
-        let zeros = self.zeros();
-        let is_zero = |pfn: Pfn| pfn.0.wrapping_sub(zeros.0.0) < zeros.1;
+        let (zeros, owner) = (self.zeros(), space.owner());
         let mut receipt = Receipt::new();
-        let mut change = |node: Node<'_>, level: Level, slot: usize, va: Va, mut seen: u64| {
-            // Once more for each mark hardware sets meanwhile.
-            loop {
-                let old = M::Codec::decode(seen, level);
-                let new = match old {
-                    Entry::Leaf(pfn, flags) if is_zero(pfn) => match rights.is_none() {
-                        true => Entry::Reserved,
-                        false => Entry::Leaf(pfn, Flags { exec: rights.exec, ..flags }),
-                    },
-                    Entry::Leaf(pfn, flags) => self.page_entry(rights, pfn, level, Some(flags)),
-                    Entry::Parked(pfn) => self.page_entry(rights, pfn, level, None),
-                    Entry::Moving(_) | Entry::Detached(_) => return false,
-                    _ => return true,
-                };
-                let raw = M::Codec::encode(new, level);
-                if raw == seen {
-                    return true;
-                }
-                if let Err(now) = m.entry_cas(node.pfn, slot, seen, raw) {
-                    seen = now;
-                    continue;
-                }
-                m.hook(Event::Work(Work::Entry, 1));
-                let (had, has) = (flags_of(old), flags_of(new));
-                if had.write && !has.write || had.exec && !has.exec || !matches!(new, Entry::Leaf(..)) {
+        let mut last = Same::NONE;
+        let mut change = |node: Node<'_>, level: Level, slot: usize, va: Va, raw: u64| {
+            let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
+            // Most leaves of a range differ in nothing but their frame.
+            if raw & !M::Codec::FRAME == last.but_frame
+                && level == Level::ONE
+                && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
+                && (!last.gains || self.is_mine(pfn, Order::BASE))
+                && (last.change == 0 || m.entry_cas(node.pfn, slot, raw, raw ^ last.change).is_ok())
+            {
+                m.hook(Event::Work(Work::Entry, u64::from(last.change != 0)));
+                if last.stale {
                     receipt.leaf(va, level);
                 }
-                if has.write
-                    && !had.write
-                    && let (Entry::Leaf(pfn, _), Some(order)) = (new, level.leaf_order())
-                {
-                    self.own(pfn, order, space.owner());
+                if last.gains {
+                    self.own(pfn, Order::BASE, owner);
                 }
                 return true;
             }
+            self.change_entry(space, rights, (node, level, slot, va), raw, &mut receipt, &mut last)
         };
         match near {
             Some(Near { node, slots, base }) => self.alter_leaves(node, base, slots, &mut change),
@@ -128,6 +112,73 @@ impl<M: Machine> Vm<M> {
         }
         receipt
     }
+
+    /// Any entry; `false` if a fault has set it aside.
+    #[inline(never)]
+    fn change_entry(
+        &self,
+        space: &SpaceRecord,
+        rights: Rights,
+        (node, level, slot, va): (Node<'_>, Level, usize, Va),
+        mut seen: u64,
+        receipt: &mut Receipt,
+        last: &mut Same,
+    ) -> bool {
+        let m = &self.machine;
+        // Once more for each mark hardware sets meanwhile.
+        loop {
+            let old = M::Codec::decode(seen, level);
+            let new = match old {
+                Entry::Leaf(pfn, _) if rights.is_none() && self.is_zero(pfn) => Entry::Reserved,
+                Entry::Leaf(pfn, flags) if self.is_zero(pfn) => Entry::Leaf(pfn, Flags { exec: rights.exec, ..flags }),
+                Entry::Leaf(pfn, flags) => self.page_entry(rights, pfn, level, Some(flags)),
+                Entry::Parked(pfn) => self.page_entry(rights, pfn, level, None),
+                Entry::Moving(_) | Entry::Detached(_) => return false,
+                _ => return true,
+            };
+            let raw = M::Codec::encode(new, level);
+            if raw != seen {
+                if let Err(now) = m.entry_cas(node.pfn, slot, seen, raw) {
+                    seen = now;
+                    continue;
+                }
+                m.hook(Event::Work(Work::Entry, 1));
+            }
+            let (had, has) = (flags_of(old), flags_of(new));
+            let stale =
+                raw != seen && (had.write && !has.write || had.exec && !has.exec || !matches!(new, Entry::Leaf(..)));
+            let gains = has.write && !had.write;
+            if stale {
+                receipt.leaf(va, level);
+            }
+            if let (Entry::Leaf(pfn, _), Entry::Leaf(..)) = (new, old) {
+                // A leaf that was not writable and stays so may be another's page: that says nothing of the next one.
+                let known = !self.is_zero(pfn) && level == Level::ONE && has.write == rights.write;
+                let but_frame = seen & !M::Codec::FRAME;
+                *last = if known { Same { but_frame, change: raw ^ seen, stale, gains } } else { Same::NONE };
+            }
+            if gains && let (Entry::Leaf(pfn, _), Some(order)) = (new, level.leaf_order()) {
+                self.own(pfn, order, space.owner());
+            }
+            return true;
+        }
+    }
+}
+
+/// What was done to the last leaf, for those that are alike.
+struct Same {
+    /// The leaf without its frame; no leaf is 0.
+    but_frame: u64,
+    /// The bits that changed.
+    change: u64,
+    /// It gives less than translations of it may.
+    stale: bool,
+    /// It became writable, which only a page of this space's alone may.
+    gains: bool,
+}
+
+impl Same {
+    const NONE: Same = Same { but_frame: 0, change: 0, stale: false, gains: false };
 }
 
 /// What an entry gives the hardware.

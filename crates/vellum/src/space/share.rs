@@ -81,16 +81,34 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Counts one leaf of `order` less; units nobody maps any more are freed. The flush of the leaf is over, as `flushed` shows.
-    #[inline]
     pub(crate) fn release(&self, flushed: &Flushed, pfn: Pfn, order: Order) {
-        let old = self.count_word(pfn).fetch_sub(1, Ordering::AcqRel);
-        let unit = if order == Order::BASE { order } else { self.unit(pfn, old) };
+        if order == Order::BASE {
+            return self.release_base(flushed, pfn);
+        }
+        let old = self.count_less(self.count_word(pfn));
+        let unit = self.unit(pfn, old);
         if old as u32 == 1 {
             flushed.free(self, pfn, unit);
         }
         if unit < order {
             Self::siblings(pfn, unit, order, |piece, size| self.release(flushed, piece, size));
         }
+    }
+
+    /// The same for a leaf of 4 KiB.
+    #[inline(always)]
+    pub(crate) fn release_base(&self, flushed: &Flushed, pfn: Pfn) {
+        if self.count_less(self.count_word(pfn)) as u32 == 1 {
+            flushed.free(self, pfn, Order::BASE);
+        }
+    }
+
+    /// One mapping less; what was counted before. Of a last mapping nothing is written: nobody can count one more beside it, since
+    /// that could only be copied from it, and the count of a frame that goes means nothing.
+    #[inline(always)]
+    fn count_less(&self, word: &AtomicU64) -> u64 {
+        let seen = word.load(Ordering::Acquire);
+        if seen as u32 == 1 { seen } else { word.fetch_sub(1, Ordering::AcqRel) }
     }
 
     /// Whether the caller's leaf is the only one that maps any part of the block. Under the lock of the leaf's node the answer

@@ -7,7 +7,7 @@
 //!
 //! Only cutting a large leaf or a promise at the range's ragged ends can fail, and that comes before everything.
 
-use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
+use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::SpaceError;
 use crate::machine::{Event, Machine, Verb, Work};
@@ -293,46 +293,6 @@ impl<M: Machine> Vm<M> {
         leave != Leave::Promise || state.level() == Level::ONE && state.listed() == 0 && state.count() == ENTRIES as u64
     }
 
-    /// Marks a node dead that nobody will add to: its own entries are marked already.
-    pub(crate) fn mark_dead(&self, node: Node<'_>) {
-        let mut top = Token::top();
-        let _guard = node.lock(&self.machine, &mut top);
-        debug_assert_eq!(node.transit(), 0, "a node dies while a fault holds an entry of it");
-        node.set_state(node.state().with_dead());
-    }
-
-    /// Marks every node of a detached subtree dead, each once no fault holds an entry of it.
-    pub(crate) fn bury(&self, table: Pfn, level: Level) {
-        let m = &self.machine;
-        let node = self.node(table);
-        loop {
-            let mut top = Token::top();
-            let _guard = node.lock(m, &mut top);
-            if node.transit() == 0 {
-                node.set_state(node.state().with_dead());
-                break;
-            }
-            drop(_guard);
-            m.relax();
-        }
-        if level > Level::ONE {
-            // The count says when nothing more can follow; it is fixed while the layout lock is held.
-            let (mut left, mut slot) = (node.state().count(), 0);
-            while left != 0 && slot < self.slots(level) {
-                match self.load(table, slot, level) {
-                    Entry::Empty => {}
-                    Entry::Table(child) => {
-                        self.bury(child, level.child());
-                        left -= 1;
-                    }
-                    _ => left -= 1,
-                }
-                slot += 1;
-            }
-            m.hook(Event::Work(Work::Scan, slot as u64));
-        }
-    }
-
     /// Second pass: the marks become what shall stand there.
     fn reap_node(&self, reap: &mut Reap<'_>, table: Pfn, level: Level, base: u64) {
         let m = &self.machine;
@@ -389,7 +349,7 @@ impl<M: Machine> Vm<M> {
         for slot in slots.0..slots.1 {
             let Entry::Moving(pfn) = self.load(node.pfn, slot, level) else { continue };
             if pfn != reap.hold {
-                self.release(&reap.flushed, pfn, Order::BASE);
+                self.release_base(&reap.flushed, pfn);
                 pages += 1;
             }
             self.store(node.pfn, slot, level, reap.leave.entry());
@@ -416,57 +376,6 @@ impl<M: Machine> Vm<M> {
         let state = node.state();
         let pages_freed = reap.range.pages();
         node.set_state(if promise { state.without(0, pages) } else { raised(state.without(gone, pages), pages_freed) });
-    }
-
-    /// Lets go of everything a dead, flushed subtree maps, empties its nodes and puts them in the trash.
-    /// Nothing is mapped in it outside of `range`.
-    pub(crate) fn free_tree(
-        &self,
-        flushed: &Flushed,
-        (table, level, base): (Pfn, Level, u64),
-        range: VaRange,
-        trash: &mut Trash,
-    ) {
-        let m = &self.machine;
-        let node = self.node(table);
-        let mut pages = 0;
-        let p = part(level, base, range);
-        let (mut left, mut next) = (node.state().count(), p.first);
-        while left != 0 && next < p.end {
-            let slot = next;
-            next += 1;
-            let raw = m.entry_load(table, slot);
-            if raw == 0 {
-                continue;
-            }
-            match M::Codec::decode(raw, level) {
-                Entry::Empty => continue,
-                Entry::Table(child) | Entry::Detached(child) => {
-                    let va = base + ((slot as u64) << level.shift());
-                    self.free_tree(flushed, (child, level.child(), va), range, trash);
-                }
-                Entry::Leaf(pfn, _) | Entry::Parked(pfn) | Entry::Moving(pfn) => {
-                    if !self.is_zero(pfn)
-                        && self.frames.record(pfn).use_() != crate::machine::Use::Table
-                        && let Some(order) = level.leaf_order()
-                    {
-                        self.release(flushed, pfn, order);
-                        pages += 1;
-                    }
-                }
-                Entry::Reserved | Entry::Gone(_) => {}
-            }
-            m.entry_store(table, slot, 0);
-            left -= 1;
-        }
-        m.hook(Event::Work(Work::Scan, (next - p.first) as u64));
-        if let Some(order) = level.leaf_order()
-            && pages != 0
-        {
-            self.count_pages(order, -pages);
-        }
-        self.interval_clear(node, trash);
-        trash.node(node, flushed);
     }
 }
 

@@ -4,7 +4,7 @@
 //! often enough (guard pages, allocators that give back what they can) for the loops, the ragged ends and the walk from the root a
 //! second time to be worth leaving out. Anything out of the ordinary is left to the passes, which are right for one page, too.
 
-use crate::addr::{Level, Order, Va};
+use crate::addr::{Level, Va};
 use crate::entry::{Codec, Entry};
 use crate::machine::{Event, Machine, Work};
 use crate::space::SpaceRecord;
@@ -42,7 +42,7 @@ impl<M: Machine> Vm<M> {
         let mut receipt = Receipt::new();
         receipt.leaf(va, level);
         let flushed = self.redeem(space, receipt);
-        self.release(&flushed, pfn, Order::BASE);
+        self.release_base(&flushed, pfn);
         {
             let _guard = node.lock(m, token);
             self.store(node.pfn, slot, level, Entry::Empty);

@@ -114,6 +114,14 @@ pub struct EpochGuard<'a, M: Machine> {
     local: PhantomData<*mut ()>,
 }
 
+impl<M: Machine> EpochGuard<'_, M> {
+    /// The machine whose CPU is inside.
+    #[inline]
+    pub fn machine(&self) -> &M {
+        self.m
+    }
+}
+
 impl<M: Machine> Drop for EpochGuard<'_, M> {
     #[inline]
     fn drop(&mut self) {

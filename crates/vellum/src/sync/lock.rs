@@ -10,6 +10,7 @@
 use core::marker::PhantomData;
 
 use super::atomic::{AtomicU32, Ordering};
+use super::epoch::EpochGuard;
 use super::level::{Above, Level, Token};
 use super::touch;
 use crate::machine::{Event, Machine, Work};
@@ -98,10 +99,15 @@ impl<L> Lock<L> {
     /// The caller holds it by `lock_raw` or `try_lock_raw`, on this CPU, and what it guards is in order.
     #[inline]
     pub unsafe fn unlock_raw<M: Machine>(&self, m: &M) {
+        self.release(m);
+        m.preempt_on();
+    }
+
+    #[inline]
+    fn release<M: Machine>(&self, m: &M) {
         debug_assert!(self.is_locked(), "a lock is given back that nobody holds");
         touch(m, &self.word, true);
         self.word.store(self.word.load(Ordering::Relaxed) & !LOCKED, Ordering::Release);
-        m.preempt_on();
     }
 }
 
@@ -112,6 +118,22 @@ impl<L: Level> Lock<L> {
     pub fn lock<'a, M: Machine, H: Above<L>>(&'a self, m: &'a M, above: &'a mut Token<H>, key: u64) -> Guard<'a, L, M> {
         let _ = above;
         self.lock_raw(m);
+        Guard { lock: self, m, token: Token::new(key) }
+    }
+
+    /// As [`lock`](Lock::lock), inside an epoch: preemption is off already and stays off.
+    #[inline]
+    pub fn lock_inside<'a, M: Machine, H: Above<L>>(
+        &'a self,
+        epoch: &'a EpochGuard<'_, M>,
+        above: &'a mut Token<H>,
+        key: u64,
+    ) -> Guard<'a, L, M, true> {
+        let _ = above;
+        let m = epoch.machine();
+        while !self.acquire(m) {
+            self.wait(m);
+        }
         Guard { lock: self, m, token: Token::new(key) }
     }
 
@@ -138,15 +160,15 @@ impl<L: Level> Lock<L> {
     }
 }
 
-/// A held lock; gives it back when dropped.
+/// A held lock; gives it back when dropped. `INSIDE`: an epoch that outlives it keeps preemption off.
 #[must_use = "the lock is given back at once"]
-pub struct Guard<'a, L: Level, M: Machine> {
+pub struct Guard<'a, L: Level, M: Machine, const INSIDE: bool = false> {
     lock: &'a Lock<L>,
     m: &'a M,
     token: Token<L>,
 }
 
-impl<L: Level, M: Machine> Guard<'_, L, M> {
+impl<L: Level, M: Machine, const INSIDE: bool> Guard<'_, L, M, INSIDE> {
     /// What is needed to take locks below this one.
     #[inline]
     pub fn token(&mut self) -> &mut Token<L> {
@@ -154,10 +176,13 @@ impl<L: Level, M: Machine> Guard<'_, L, M> {
     }
 }
 
-impl<L: Level, M: Machine> Drop for Guard<'_, L, M> {
+impl<L: Level, M: Machine, const INSIDE: bool> Drop for Guard<'_, L, M, INSIDE> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: a guard exists only while its lock is held, and tokens keep it on its thread.
-        unsafe { self.lock.unlock_raw(self.m) }
+        // A guard exists only while its lock is held, and tokens keep it on its thread.
+        self.lock.release(self.m);
+        if !INSIDE {
+            self.m.preempt_on();
+        }
     }
 }
