@@ -1,7 +1,7 @@
 //! The concurrent stress test: several threads, shared and private spaces, every operation, contents checked all the time.
 //!
 //! [`ops`] says what is done and how often, [`lane`] what a thread owns and therefore knows exactly, [`board`] tells it to the others,
-//! [`worker`] does it and checks. [`script`] is the sequential sister, which shrinks what fails.
+//! [`worker`] does it and checks, [`variants`] are the machines it is run on. The sequential sister, which shrinks what fails, is `vellum-proof`.
 //! After each round all CPUs meet, parked, and one of them recounts everything with `Vm::validate`. At the end every space is gone and
 //! the free frames are what they were.
 //!
@@ -11,7 +11,7 @@
 pub mod board;
 pub mod lane;
 pub mod ops;
-pub mod script;
+pub mod variants;
 pub mod worker;
 
 use std::fmt;
@@ -88,7 +88,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn add(&mut self, other: Outcome) {
+    /// Both together.
+    pub fn add(&mut self, other: Outcome) {
         self.operations += other.operations;
         self.compared += other.compared;
         self.faults += other.faults;

@@ -1,0 +1,73 @@
+//! The machines and switches that the concurrent stress runs on: one list for its tests and for long runs.
+
+use std::io;
+
+use vellum::config::{Config, NumaPolicy, Thp};
+use vellum::entry::{Aarch64, X86_64};
+use vellum::stats::Stats;
+
+use super::{Outcome, Stress, run};
+use crate::machine::{ARM, Plan, X86_PCID};
+use crate::mmu::buffer::Shape;
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    /// What it is called.
+    pub name: &'static str,
+    arm: bool,
+    change: fn(&mut Stress),
+}
+
+/// All of them.
+pub const VARIANTS: &[Variant] = &[
+    Variant { name: "x86", arm: false, change: |_| {} },
+    Variant { name: "x86 with contexts", arm: false, change: |s| s.machine.rules = X86_PCID },
+    Variant { name: "aarch64", arm: true, change: |s| s.machine.rules = ARM },
+    Variant {
+        name: "8 CPUs, tiny TLBs",
+        arm: false,
+        change: |s| s.machine = Plan { cpus: 8, tlb: Shape::TINY, ..s.machine },
+    },
+    Variant {
+        name: "little memory",
+        arm: false,
+        change: |s| {
+            s.machine.bytes = 12 << 20;
+            s.spaces = 1;
+        },
+    },
+    Variant {
+        name: "thp=never zero.page=off tlb.batch=off",
+        arm: false,
+        change: |s| s.config = Config { thp: Thp::Never, zero_page: false, tlb_batch: false, ..Config::default() },
+    },
+    Variant {
+        name: "five levels, four nodes",
+        arm: false,
+        change: |s| {
+            s.machine.rules.levels = 5;
+            s.machine.nodes = 4;
+            s.config.numa = NumaPolicy::Interleave;
+        },
+    },
+];
+
+impl Variant {
+    /// Runs it; `operations` `None` is a few seconds' worth.
+    ///
+    /// # Errors
+    /// The machine could not be built.
+    ///
+    /// # Panics
+    /// With the seed, if anything is wrong.
+    pub fn run(&self, seed: u64, operations: Option<u64>) -> io::Result<(Outcome, Stats)> {
+        let mut stress = Stress::short(seed);
+        (self.change)(&mut stress);
+        if let Some(operations) = operations {
+            stress.operations = operations;
+            stress.rounds = (operations / 50_000).max(stress.rounds);
+        }
+        if self.arm { run::<Aarch64>(stress) } else { run::<X86_64>(stress) }
+    }
+}

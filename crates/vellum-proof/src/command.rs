@@ -1,0 +1,238 @@
+//! An operation with its arguments: everything a run needs to know, so that a list of commands is a run.
+//!
+//! Commands name places by rule ("the next mapped page from here on, as far as it is mapped") and not by what the model held when they
+//! were drawn. So a list out of which commands were taken still means something, and that is what shrinking needs.
+
+use vellum::addr::Order;
+use vellum::space::{Access, Advice, HugeAdvice, Rights};
+use vellum_host::stress::ops::Op;
+
+use crate::source::Source;
+
+/// CPUs there are.
+pub const CPUS: usize = 3;
+/// Spaces at once.
+pub const SIDES: usize = 3;
+/// First page of each part of the address space that is used: across a 1 GiB boundary, across a 512 GiB boundary, and at a 1 GiB boundary with
+/// room behind it.
+const AREAS: [u64; 3] = [(1 << 18) - 512, (1 << 27) - 512, 64 << 18];
+/// Pages of such a part.
+pub const AREA: u64 = 1024;
+/// Pages in 1 GiB.
+pub const GIANT: u64 = 1 << 18;
+
+/// A place, in pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spot {
+    /// That page.
+    Page(u64),
+    /// So many pages before the end of the user half.
+    End(u64),
+    /// A page of one of the mappings that the library placed.
+    Stray(u8, u64),
+}
+
+/// A range, to be found at the time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stretch {
+    /// Where it starts.
+    pub at: Spot,
+    /// Start at the next mapped page instead, if one is near.
+    pub near: bool,
+    /// End with the first hole.
+    pub fit: bool,
+    /// Pages.
+    pub pages: u64,
+    /// Bytes added to the start, and to the length; nearly always 0.
+    pub skew: (u16, u16),
+}
+
+/// Where a mapping goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum To {
+    /// There.
+    At(Spot),
+    /// There, over anything.
+    Replace(Spot),
+    /// Anywhere.
+    Anywhere,
+    /// Where it is.
+    Here,
+}
+
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Act {
+    /// `Vm::map`; `true` insists on leaves of 2 MiB.
+    Map(To, Stretch, Rights, Option<HugeAdvice>, bool),
+    /// `Vm::unmap`.
+    Unmap(Stretch),
+    /// `Vm::protect`.
+    Protect(Stretch, Rights),
+    /// `Vm::remap`, to that many pages or as many as there are.
+    Remap(Stretch, To, Option<u64>),
+    /// `Vm::advise`.
+    Advise(Stretch, Advice),
+    /// A program's access, to a sample of a page.
+    Access(Spot, bool, Access, u8),
+    /// The same page as that many accesses of this CPU ago.
+    Again(u8, Access),
+    /// `Vm::copy_in` of so many bytes, from a byte of a page on.
+    CopyIn(Spot, u16, u16),
+    /// `Vm::copy_out` likewise.
+    CopyOut(Spot, u16, u16),
+    /// `Vm::query`.
+    Query(Spot),
+    /// `Vm::fork`.
+    Fork,
+    /// `Vm::exit`; the last space stays, or is replaced by a new one when `true`.
+    Exit(bool),
+    /// `Vm::activate`, or `Vm::idle`.
+    Switch(bool),
+    /// A block of frames is taken.
+    Take(Order),
+    /// The n-th block is given back.
+    Give(u8),
+    /// `Frames::drain` of this CPU.
+    Drain,
+}
+
+/// A command: who, on what, and what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Command {
+    /// The CPU that does it.
+    pub cpu: u8,
+    /// The space it is done to.
+    pub side: u8,
+    /// What is done.
+    pub act: Act,
+}
+
+impl Command {
+    /// Draws one.
+    pub fn draw<S: Source>(from: &mut S) -> Command {
+        let op = from.op();
+        let (cpu, side) = (from.below(CPUS as u64) as u8, from.below(SIDES as u64) as u8);
+        Command { cpu, side, act: act(op, from) }
+    }
+}
+
+fn act<S: Source>(op: Op, from: &mut S) -> Act {
+    match op {
+        Op::Map => map(To::At(spot(from)), from),
+        Op::Replace => map(To::Replace(spot(from)), from),
+        Op::MapAnywhere => map(To::Anywhere, from),
+        Op::Unmap => Act::Unmap(stretch(from, true)),
+        Op::Protect => Act::Protect(stretch(from, true), rights(from)),
+        Op::Remap => {
+            let old = stretch(from, false);
+            let to = match from.below(6) {
+                0..3 => To::At(spot(from)),
+                3 => To::Replace(spot(from)),
+                4 => To::Here,
+                _ => To::Anywhere,
+            };
+            Act::Remap(old, to, from.once_in(2).then(|| pages(from, false)))
+        }
+        Op::DontNeed => Act::Advise(stretch(from, true), Advice::DontNeed),
+        Op::Huge => {
+            let advice = from.pick(&[Advice::Collapse, Advice::Collapse, Advice::Huge, Advice::NoHuge]);
+            let mut range = stretch(from, false);
+            if let (Advice::Collapse, Spot::Page(page)) = (advice, &mut range.at) {
+                *page &= !511;
+                range = Stretch { near: false, pages: 512, ..range };
+            }
+            Act::Advise(range, advice)
+        }
+        Op::Populate => Act::Advise(stretch(from, false), Advice::Populate { write: from.once_in(2) }),
+        Op::Touch => Act::Access(spot(from), near(from), Access::Read, from.below(4) as u8),
+        Op::Write => Act::Access(spot(from), near(from), Access::Write, from.below(4) as u8),
+        Op::Fetch => Act::Access(spot(from), near(from), Access::Exec, from.below(4) as u8),
+        Op::CopyIn => copy(Act::CopyIn, from),
+        Op::CopyOut => copy(Act::CopyOut, from),
+        Op::Query => Act::Query(spot(from)),
+        Op::Fork => Act::Fork,
+        Op::Exit => Act::Exit(from.once_in(16)),
+        Op::Switch => Act::Switch(!from.once_in(5)),
+        Op::Peek => Act::Again(from.below(8) as u8, from.pick(&[Access::Read, Access::Read, Access::Write])),
+        Op::Frame => match from.below(2) {
+            0 => Act::Take(Order::new(from.below(10) as u8).unwrap_or(Order::BASE)),
+            _ => Act::Give(from.below(256) as u8),
+        },
+        Op::Rest => Act::Drain,
+    }
+}
+
+fn map<S: Source>(to: To, from: &mut S) -> Act {
+    let exactly = from.once_in(16);
+    // Room for huge pages is made more often than the rest would make it.
+    let whole = from.once_in(4);
+    let pages = if exactly || whole { 512 } else { pages(from, true) };
+    let to = match to {
+        To::At(Spot::Page(page)) if whole => To::At(Spot::Page(page & !511)),
+        To::Replace(Spot::Page(page)) if whole => To::Replace(Spot::Page(page & !511)),
+        to => to,
+    };
+    let range = Stretch { at: Spot::Page(0), near: false, fit: false, pages, skew: skew(from) };
+    let thp = from.pick(&[None, None, Some(HugeAdvice::Huge), Some(HugeAdvice::NoHuge)]);
+    Act::Map(to, range, rights(from), thp, exactly)
+}
+
+fn copy<S: Source>(act: fn(Spot, u16, u16) -> Act, from: &mut S) -> Act {
+    let at = spot(from);
+    // Mostly a few words about a sample; now and then many pages.
+    let (start, bytes) = match from.below(4) {
+        0 => (from.below(4096), 1 + from.below(3 * 4096)),
+        1 => (4096 - 1 - from.below(8), 1 + from.below(16)),
+        2 => (0, 4096 * (1 + from.below(3))),
+        _ => (2040 + from.below(8), 1 + from.below(16)),
+    };
+    act(at, start as u16, bytes as u16)
+}
+
+fn spot<S: Source>(from: &mut S) -> Spot {
+    let within = |from: &mut S| {
+        let page = from.below(AREA);
+        if from.once_in(3) { page & !511 } else { page }
+    };
+    match from.below(16) {
+        0..8 => Spot::Page(AREAS[0] + within(from)),
+        8..11 => Spot::Page(AREAS[1] + within(from)),
+        11..14 => Spot::Page(AREAS[2] + within(from)),
+        14 => Spot::End(from.below(AREA)),
+        _ => Spot::Stray(from.below(4) as u8, from.below(AREA)),
+    }
+}
+
+fn near<S: Source>(from: &mut S) -> bool {
+    !from.once_in(8)
+}
+
+fn pages<S: Source>(from: &mut S, giant: bool) -> u64 {
+    match from.below(12) {
+        0..5 => 1,
+        5..9 => 1 + from.below(20),
+        9 => 512 * (1 + from.below(2)),
+        10 => 1 + from.below(1200),
+        _ if giant && from.once_in(4) => GIANT,
+        _ => 1 + from.below(64),
+    }
+}
+
+fn stretch<S: Source>(from: &mut S, giant: bool) -> Stretch {
+    Stretch { at: spot(from), near: near(from), fit: near(from), pages: pages(from, giant), skew: skew(from) }
+}
+
+fn skew<S: Source>(from: &mut S) -> (u16, u16) {
+    if from.once_in(64) { (from.below(2) as u16 * 8, from.below(4096) as u16) } else { (0, 0) }
+}
+
+fn rights<S: Source>(from: &mut S) -> Rights {
+    match from.below(16) {
+        0..10 => Rights::READ_WRITE,
+        10..12 => Rights::ALL,
+        12..14 => Rights::READ,
+        14 => Rights::READ_EXEC,
+        _ => Rights::NONE,
+    }
+}

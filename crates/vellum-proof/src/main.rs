@@ -1,0 +1,145 @@
+//! The command `vellum-proof`: long runs, and the replay of what they find.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use vellum_host::stress::variants::VARIANTS;
+use vellum_proof::play::Outcome;
+use vellum_proof::replay::{Care, explain, of_bytes, of_seed, quietly, run};
+use vellum_proof::setting::Setting;
+
+/// Vellum against a naive model, at length. Each part stops at the first difference and says how to replay it.
+#[derive(Parser)]
+#[command(name = "vellum-proof")]
+struct Cli {
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(Subcommand)]
+enum Part {
+    /// Random commands on one thread, a seed and a setting per run.
+    Model {
+        /// The first seed; runs go on from there.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Commands in all.
+        #[arg(long, default_value_t = 10_000_000)]
+        operations: u64,
+        /// Commands of a run.
+        #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+        commands: u64,
+    },
+    /// Runs out of a fuzzer's bytes: each file is one, or a folder of them.
+    Bytes {
+        /// Files and folders.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Several threads at once on the host machine.
+    Stress {
+        /// The first seed; each round of all variants takes the next.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Operations in all.
+        #[arg(long, default_value_t = 5_000_000)]
+        operations: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().part {
+        Part::Model { seed, operations, commands } => model(seed, operations, commands),
+        Part::Bytes { files } => bytes(&files),
+        Part::Stress { seed, operations } => stress(seed, operations),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            eprintln!("vellum-proof: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn rate(operations: u64, took: Duration) -> String {
+    format!("{:.1} s, {:.2} M operations/s", took.as_secs_f64(), operations as f64 / took.as_secs_f64() / 1e6)
+}
+
+fn model(first: u64, operations: u64, commands: u64) -> Result<(), String> {
+    let (start, mut sum, mut seed) = (Instant::now(), Outcome::default(), first);
+    while sum.operations < operations {
+        let this = commands.min(operations - sum.operations);
+        let setting = Setting::of(seed);
+        match quietly(|| run(&setting, of_seed(seed, this as usize), Care::USUAL)) {
+            Ok(outcome) => sum.add(outcome),
+            Err(failure) => {
+                eprintln!("vellum-proof: seed {seed}: {}; looking for a short list of commands", failure.what);
+                let list: Vec<_> = of_seed(seed, this as usize).collect();
+                return Err(format!(
+                    "seed {seed}, {}\nreplay: scripts/soak model --seed {seed} --commands {this} --operations {this}",
+                    explain(&setting, &list, &failure)
+                ));
+            }
+        }
+        seed += 1;
+    }
+    println!("model: seeds {first} to {}: {sum}; {}", seed - 1, rate(sum.operations, start.elapsed()));
+    Ok(())
+}
+
+fn bytes(paths: &[PathBuf]) -> Result<(), String> {
+    let (start, mut sum, mut count) = (Instant::now(), Outcome::default(), 0);
+    let told = |path: &PathBuf, e: std::io::Error| format!("{}: {e}", path.display());
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let inside = std::fs::read_dir(path).map_err(|e| told(path, e))?;
+            files.extend(inside.filter_map(|entry| entry.ok().map(|entry| entry.path())));
+        } else {
+            files.push(path.clone());
+        }
+    }
+    files.sort();
+    for path in files {
+        let bytes = std::fs::read(&path).map_err(|e| told(&path, e))?;
+        let (setting, commands) = of_bytes(&bytes);
+        let list: Vec<_> = commands.collect();
+        match quietly(|| run(&setting, list.iter().copied(), Care::USUAL)) {
+            Ok(outcome) => sum.add(outcome),
+            Err(failure) => {
+                return Err(format!(
+                    "{}: {}\nreplay: scripts/soak bytes {0}",
+                    path.display(),
+                    explain(&setting, &list, &failure)
+                ));
+            }
+        }
+        count += 1;
+    }
+    println!("bytes: {count} files: {sum}; {}", rate(sum.operations, start.elapsed()));
+    Ok(())
+}
+
+fn stress(first: u64, operations: u64) -> Result<(), String> {
+    let (start, mut done, mut seed) = (Instant::now(), 0, first);
+    let mut sum = vellum_host::stress::Outcome::default();
+    while done < operations {
+        for variant in VARIANTS {
+            // The threads of a run say themselves what was wrong, with the seed.
+            let (outcome, _) = variant.run(seed, None).map_err(|e| format!("{}: {e}", variant.name))?;
+            done += outcome.operations;
+            sum.add(outcome);
+        }
+        seed += 1;
+    }
+    println!(
+        "stress: seeds {first} to {}, {} machines: {sum}; {}",
+        seed - 1,
+        VARIANTS.len(),
+        rate(done, start.elapsed())
+    );
+    Ok(())
+}

@@ -1,0 +1,309 @@
+//! A run: the library on the small machine, the model beside it, and every answer compared.
+//!
+//! `verbs` change what is mapped where, `bytes` contents, `whole` are forks, exits and frames; here is what they share. What a verb may say and
+//! what it may have changed is what its doc promises and no more: an error leaves everything as it was, but for the few exceptions that
+//! docs name.
+
+mod bytes;
+mod verbs;
+mod whole;
+
+use std::fmt;
+use std::ops::Range;
+
+use vellum::addr::{Order, Pfn, Va};
+use vellum::entry::Codec;
+use vellum::error::{FaultError, RangeError, SpaceError};
+use vellum::machine::Use;
+use vellum::space::{Access, Page, Space};
+use vellum::vm::Vm;
+
+use crate::command::{Act, CPUS, Command, Spot, Stretch};
+use crate::model::{Cell, Pages};
+use crate::setting::Setting;
+use crate::small::{Contents, Small};
+
+/// What a run did. Printed, so that "nothing failed" can be told from "nothing happened".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Commands.
+    pub operations: u64,
+    /// Four-byte words compared with what they had to be, and pages of sixteen bytes.
+    pub compared: u64,
+    /// Faults handed to the library.
+    pub faults: u64,
+    /// Times everything was recounted.
+    pub recounts: u64,
+    /// Answers that memory ran out.
+    pub refused: u64,
+}
+
+impl Outcome {
+    /// Both together.
+    pub fn add(&mut self, other: Outcome) {
+        self.operations += other.operations;
+        self.compared += other.compared;
+        self.faults += other.faults;
+        self.recounts += other.recounts;
+        self.refused += other.refused;
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} operations, {} words compared, {} faults, {} refused for memory, {} recounts",
+            self.operations, self.compared, self.faults, self.refused, self.recounts
+        )
+    }
+}
+
+/// A space, what it should be, and the mappings that the library placed: first page and pages.
+struct Side {
+    space: Space,
+    pages: Pages,
+    strays: Vec<(u64, u64)>,
+    /// Tells it from every other of the run.
+    name: u64,
+}
+
+/// The run.
+pub struct Play<'v, C: Codec> {
+    vm: &'v Vm<Small<C>>,
+    scarce: bool,
+    sides: Vec<Side>,
+    /// Spaces made so far.
+    made: u64,
+    /// The name of the space each CPU runs.
+    runs: [Option<u64>; CPUS],
+    /// Pages each CPU looked at last, with the space's name.
+    last: [Vec<(u64, u64)>; CPUS],
+    blocks: Vec<(Pfn, Order)>,
+    stamp: u32,
+    outcome: Outcome,
+}
+
+impl<'v, C: Codec> Play<'v, C> {
+    /// A run with one empty space.
+    ///
+    /// # Panics
+    /// If there is no memory for one.
+    pub fn new(vm: &'v Vm<Small<C>>, setting: &Setting) -> Play<'v, C> {
+        let mut play = Play {
+            vm,
+            scarce: setting.scarce,
+            sides: Vec::new(),
+            made: 0,
+            runs: [None; CPUS],
+            last: Default::default(),
+            blocks: Vec::new(),
+            stamp: 0,
+            outcome: Outcome::default(),
+        };
+        let space = vm.create().expect("memory for one space");
+        play.add_side(space, Pages::default(), Vec::new());
+        play
+    }
+
+    /// Does a command.
+    ///
+    /// # Panics
+    /// If what comes of it is not what the model says.
+    pub fn step(&mut self, command: Command) {
+        self.outcome.operations += 1;
+        let cpu = command.cpu as usize % CPUS;
+        self.vm.machine().run_on(cpu);
+        let n = command.side as usize % self.sides.len();
+        match command.act {
+            Act::Map(to, range, rights, thp, exactly) => self.map(n, to, range, (rights, thp, exactly)),
+            Act::Unmap(range) => self.unmap(n, range),
+            Act::Protect(range, rights) => self.protect(n, range, rights),
+            Act::Remap(range, to, pages) => self.remap(n, range, to, pages),
+            Act::Advise(range, advice) => self.advise(n, range, advice),
+            Act::Access(spot, near, access, sample) => self.access(cpu, n, spot, near, access, sample as usize),
+            Act::Again(ago, access) => self.again(cpu, ago as usize, access),
+            Act::CopyIn(spot, start, bytes) => self.copy_in(n, spot, start, bytes),
+            Act::CopyOut(spot, start, bytes) => self.copy_out(n, spot, start, bytes),
+            Act::Query(spot) => self.query(n, spot),
+            Act::Fork => self.fork(n),
+            Act::Exit(fresh) => self.exit(n, fresh),
+            Act::Switch(into) => self.switch(cpu, into.then_some(n)),
+            Act::Take(order) => self.take(order),
+            Act::Give(which) => self.give(which as usize),
+            Act::Drain => self.vm.frames().drain(self.vm.machine()),
+        }
+    }
+
+    /// What the run did so far.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// The library recounts everything it keeps; what nobody accounts for are the blocks that were taken.
+    ///
+    /// # Panics
+    /// If that is not so.
+    pub fn recount(&mut self) {
+        let spaces: Vec<&Space> = self.sides.iter().map(|side| &side.space).collect();
+        let audit = self.vm.validate(&spaces).unwrap_or_else(|e| panic!("validate: {e}"));
+        let taken: u64 = self.blocks.iter().map(|(_, order)| order.frames()).sum();
+        assert_eq!(audit.other_frames, taken, "frames in use that nobody has");
+        let mapped: u64 = self.sides.iter().map(|side| side.pages.len()).sum();
+        assert_eq!(audit.usage.mapped_pages, mapped, "pages mapped");
+        self.outcome.recounts += 1;
+    }
+
+    /// Every page of every space is what the model says.
+    ///
+    /// # Panics
+    /// If one is not.
+    pub fn compare(&mut self) {
+        for side in &self.sides {
+            for chunk in side.pages.chunks() {
+                if side.pages.count(chunk..chunk + 512) == 512 && chunk & 511 == 0 && self.is_one_promise(side, chunk) {
+                    continue;
+                }
+                for page in chunk..chunk + 512 {
+                    self.outcome.compared += 1;
+                    self.page_is(side, page);
+                }
+            }
+        }
+    }
+
+    /// A whole untouched 2 MiB needs no look at each page: it is 512 zero pages of equal rights on both sides.
+    fn is_one_promise(&self, side: &Side, chunk: u64) -> bool {
+        let Some(first) = side.pages.get(chunk) else { return false };
+        let plain = first.bytes == Contents::default() && !side.pages.any(chunk..chunk + 512, |cell| *cell != first);
+        let reserved =
+            |page: u64| self.vm.query(&side.space, Va(page << 12)) == Page::Reserved { rights: first.rights };
+        plain && [0, 1, 255, 511].into_iter().all(|n| reserved(chunk + n))
+    }
+
+    fn page_is(&self, side: &Side, page: u64) {
+        let seen = self.vm.query(&side.space, Va(page << 12));
+        let cell = side.pages.get(page);
+        let fits = match (seen, cell) {
+            (Page::Unmapped, None) => true,
+            (Page::Reserved { rights }, Some(cell)) => rights == cell.rights && cell.bytes == Contents::default(),
+            (Page::Mapped { rights, flags, .. }, Some(cell)) => {
+                let allowed = !flags.write || cell.rights.write;
+                rights == cell.rights && allowed && self.contents(page, seen) == Some(cell.bytes)
+            }
+            (Page::Parked { .. }, Some(cell)) => cell.rights.is_none() && self.contents(page, seen) == Some(cell.bytes),
+            _ => false,
+        };
+        assert!(fits, "page {page:#x} is {seen:?} with {:?}, wanted {cell:?}", self.contents(page, seen));
+    }
+
+    /// What a present page holds, read behind everybody's back.
+    fn contents(&self, page: u64, seen: Page) -> Option<Contents> {
+        match seen {
+            Page::Mapped { pfn, level, .. } | Page::Parked { pfn, level } => {
+                let within = page & ((1 << (level.shift() - 12)) - 1);
+                Some(self.vm.machine().contents(pfn.add(within)))
+            }
+            Page::Reserved { .. } => Some(Contents::default()),
+            Page::Unmapped => None,
+        }
+    }
+
+    /// Ends everything; no frame may be missing.
+    ///
+    /// # Panics
+    /// If one is, or if anything is not what the model says.
+    pub fn finish(mut self) -> Outcome {
+        self.compare();
+        self.recount();
+        while let Some((first, order)) = self.blocks.pop() {
+            self.vm.frames().free(self.vm.machine(), first, order);
+        }
+        for cpu in 0..CPUS {
+            self.vm.machine().run_on(cpu);
+            self.vm.idle();
+        }
+        while let Some(side) = self.sides.pop() {
+            self.vm.exit(side.space);
+        }
+        self.recount();
+        for left in [Use::Data, Use::Table, Use::Pending] {
+            assert_eq!(self.vm.machine().count(left), 0, "{left:?} frames remain when every space is gone");
+        }
+        self.outcome
+    }
+
+    fn no_memory(&mut self) {
+        assert!(self.scarce, "NoMemory with memory in plenty");
+        self.outcome.refused += 1;
+    }
+
+    fn end_page(&self) -> u64 {
+        self.vm.user_end().page()
+    }
+
+    fn page(&self, n: usize, spot: Spot) -> u64 {
+        match spot {
+            Spot::Page(page) => page,
+            Spot::End(before) => self.end_page() - 1 - before,
+            Spot::Stray(which, offset) => match self.sides[n].strays.as_slice() {
+                [] => crate::command::AREA + offset,
+                strays => {
+                    let (first, pages) = strays[which as usize % strays.len()];
+                    first + offset % pages
+                }
+            },
+        }
+    }
+
+    /// A mapped page at or after the spot, if one is near and wanted.
+    fn near(&self, n: usize, spot: Spot, near: bool) -> u64 {
+        let page = self.page(n, spot);
+        let within = (self.end_page() - page).min(1024);
+        if near { self.sides[n].pages.next(page, within).unwrap_or(page) } else { page }
+    }
+
+    /// The stretch's pages now, and its start and length in bytes with the skew.
+    fn range(&self, n: usize, stretch: Stretch) -> (Range<u64>, Va, u64) {
+        let first = self.near(n, stretch.at, stretch.near);
+        let mut range = first..first + stretch.pages;
+        if stretch.fit {
+            range.end = first + self.sides[n].pages.run(range.clone()).max(1);
+        }
+        let (start, bytes) = ((first << 12) + stretch.skew.0 as u64, (range.end - first) << 12);
+        (range, Va(start), bytes + stretch.skew.1 as u64)
+    }
+
+    /// Why such a range is none, told without the library's help.
+    fn bad_range(&self, start: Va, bytes: u64) -> Option<RangeError> {
+        match () {
+            () if !start.is_aligned(4096) || !bytes.is_multiple_of(4096) => Some(RangeError::Unaligned),
+            () if bytes == 0 => Some(RangeError::Empty),
+            () if start.0 + bytes > self.vm.user_end().0 => Some(RangeError::OutOfSpace),
+            () => None,
+        }
+    }
+
+    fn is_mapped(&self, n: usize, range: &Range<u64>) -> bool {
+        self.sides[n].pages.count(range.clone()) == range.end - range.start
+    }
+
+    /// A refusal that any access may get.
+    fn refused(&mut self, cell: Option<Cell>, access: Access, error: FaultError, what: &str) {
+        let fits = match (cell, error) {
+            (None, FaultError::Unmapped) => true,
+            (Some(cell), FaultError::Rights) => !cell.rights.allows(access),
+            (Some(cell), FaultError::NoMemory) => {
+                self.outcome.refused += 1;
+                (self.scarce || cell.exactly) && cell.rights.allows(access)
+            }
+            _ => false,
+        };
+        assert!(fits, "{access:?} {what} of {cell:?} got {error:?}");
+    }
+}
+
+/// Whether an answer is that the range is none, and why.
+fn is_range<T>(got: &Result<T, SpaceError>, why: RangeError) -> bool {
+    matches!(got, Err(SpaceError::Range(told)) if *told == why)
+}

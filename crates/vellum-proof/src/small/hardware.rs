@@ -1,0 +1,173 @@
+//! The `Machine` trait on the small machine.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vellum::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn};
+use vellum::entry::{Codec, Entry};
+use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use};
+use vellum_host::mmu::walk::Tables;
+
+use super::{BYTES, Small, samples};
+
+impl<C: Codec> Small<C> {
+    pub(super) fn word(&self, frame: usize, slot: usize) -> &AtomicU64 {
+        assert!(slot < ENTRIES);
+        // SAFETY: the frame is one of this machine's, the slot inside it, aligned; words are touched as atomics by this machine, and
+        // by one thread.
+        unsafe { self.ground.base().add(frame * PAGE_SIZE).cast::<AtomicU64>().add(slot).as_ref() }
+    }
+
+    fn entry(&self, table: Pfn, slot: usize) -> &AtomicU64 {
+        let i = self.index(table);
+        let is = self.uses[i].get();
+        assert!(is == Use::Table as u8, "{table:?} is used as a table node, and its use is {is}");
+        self.soil(i);
+        self.word(i, slot)
+    }
+
+    fn drop_on(&self, cpu: CpuId, scope: Scope) {
+        let mut core = self.cores[cpu].borrow_mut();
+        core.buffer.drop_scope(scope);
+        core.cache.drop_scope(scope);
+    }
+
+    /// A live entry may not turn into another live one where break-before-make is the rule. The level is not known here, so both readings
+    /// are compared where they agree.
+    fn check_break(&self, old: u64, new: u64) {
+        let frame = |raw| match C::decode(raw, Level::TWO) {
+            Entry::Table(p) => Some((p, true)),
+            Entry::Leaf(p, _) => Some((p, false)),
+            _ => None,
+        };
+        if self.plan.rules.break_before_make
+            && let (Some(was), Some(is)) = (frame(old), frame(new))
+        {
+            assert!(was == is, "a live entry of {was:?} became one of {is:?} without being absent and flushed first");
+        }
+    }
+
+    fn becomes(&self, first: Pfn, order: Order, to: Use) {
+        let at = self.index(first);
+        for (n, is) in self.uses[at..at + order.frames() as usize].iter().enumerate() {
+            let was = is.get();
+            let (free, pending) = (was == Use::Free as u8, was == Use::Pending as u8);
+            let legal = match to {
+                Use::Free => !free,
+                Use::Pending => !free && !pending,
+                _ => free,
+            };
+            assert!(legal, "frame {n} of {first:?}, order {}, was {was} and becomes {to:?}", order.get());
+            is.set(to as u8);
+        }
+        if to == Use::Free {
+            self.scribble(at, order);
+        }
+    }
+
+    /// Frames of one use.
+    pub fn count(&self, of: Use) -> u64 {
+        self.uses.iter().filter(|is| is.get() == of as u8).count() as u64
+    }
+}
+
+impl<C: Codec> Tables for Small<C> {
+    fn load(&self, table: Pfn, slot: usize) -> u64 {
+        self.entry(table, slot).load(Ordering::Relaxed)
+    }
+    fn exchange(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        self.entry(table, slot).compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).map(|_| ())
+    }
+}
+
+impl<C: Codec> Machine for Small<C> {
+    type Codec = C;
+
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+    fn rules(&self) -> MmuRules {
+        self.plan.rules
+    }
+    fn cpu(&self) -> CpuId {
+        self.cpu.get()
+    }
+    fn preempt_off(&self) {
+        self.preempt_off.set(self.preempt_off.get() + 1);
+    }
+    fn preempt_on(&self) {
+        let depth = self.preempt_off.get().checked_sub(1);
+        self.preempt_off.set(depth.expect("preempt_on without preempt_off"));
+    }
+    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+        self.entry(table, slot).load(Ordering::Relaxed)
+    }
+    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+        let word = self.entry(table, slot);
+        self.check_break(word.load(Ordering::Relaxed), raw);
+        word.store(raw, Ordering::Relaxed);
+    }
+    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        self.entry(table, slot).compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)?;
+        self.check_break(old, new);
+        Ok(())
+    }
+    fn direct(&self, pfn: Pfn) -> NonNull<u8> {
+        let i = self.index(pfn);
+        self.soil(i);
+        // SAFETY: a frame of this machine.
+        unsafe { self.ground.base().add(i * PAGE_SIZE) }
+    }
+    fn clear(&self, first: Pfn, frames: u64) {
+        let (from, to) = (self.index(first), self.index(first.add(frames - 1)) + 1);
+        self.data[from..to].iter().for_each(|page| page.set([0; BYTES]));
+        self.wash(from, to);
+    }
+    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+        self.index(to.add(frames - 1));
+        let (to, from) = (self.index(to), self.index(from));
+        (0..frames as usize).for_each(|i| self.data[to + i].set(self.data[from + i].get()));
+    }
+    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+        assert!(offset + bytes.len() <= PAGE_SIZE);
+        let page = self.contents(pfn);
+        samples(offset, bytes.len()).for_each(|(i, at)| bytes[at] = page[i]);
+    }
+    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= PAGE_SIZE);
+        let mut page = self.contents(pfn);
+        samples(offset, bytes.len()).for_each(|(i, at)| page[i] = bytes[at]);
+        self.data[self.index(pfn)].set(page);
+    }
+    fn load_root(&self, root: Option<Root>) {
+        let contexts = self.plan.rules.contexts != 0;
+        let scope = match root {
+            _ if !contexts => Some(Scope::All),
+            Some(r) if r.flush => Some(Scope::Space(r.context)),
+            _ => None,
+        };
+        if let Some(scope) = scope {
+            self.drop_on(self.cpu.get(), scope);
+        }
+        self.cores[self.cpu.get()].borrow_mut().root = root;
+    }
+    fn flush_local(&self, scope: Scope) {
+        self.drop_on(self.cpu.get(), scope);
+    }
+    fn flush_remote(&self, cpus: &CpuMask, scope: Scope) {
+        let broadcast = self.plan.rules.invalidation == Invalidation::Broadcast;
+        (0..self.plan.cpus).filter(|&cpu| broadcast || cpus.contains(cpu)).for_each(|cpu| self.drop_on(cpu, scope));
+    }
+    fn relax(&self) {
+        panic!("a wait, and there is nobody to wait for");
+    }
+    fn now(&self) -> u64 {
+        self.clock.set(self.clock.get() + 1);
+        self.clock.get()
+    }
+    fn hook(&self, event: Event) {
+        if let Event::Frame { first, order, to } = event {
+            self.becomes(first, order, to);
+        }
+    }
+}
