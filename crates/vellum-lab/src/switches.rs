@@ -111,6 +111,7 @@ fn plain(name: &str, values: &'static str) -> &'static str {
     let mut all = values.split('|');
     match name {
         "levels" => "4",
+        "zero.colours" => "1",
         _ => all.clone().find(|v| matches!(*v, "never" | "off" | "none")).or(all.next()).unwrap_or(""),
     }
 }

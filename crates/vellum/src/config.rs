@@ -3,7 +3,9 @@
 //! The names are the same everywhere: `--set` of the command, a kernel's command line, the fields here, the docs. The table
 //! [`SWITCHES`] is the only list; parsing, printing and `vellum switches` all read it.
 
+use crate::addr::Order;
 use crate::error::ConfigError;
+use crate::zero::colour::MAX_COLOURS;
 
 /// When huge pages are used for private anonymous memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,6 +33,18 @@ pub enum Preemption {
     Lazy,
 }
 
+/// How many frames of shared zeros there are: by which cache level their colours are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Colours {
+    /// Colours of the first level. One where a way is as long as a page, or nothing is known of it.
+    #[default]
+    L1d,
+    /// Colours of the second level.
+    L2,
+    /// That many, from 1 to [`MAX_COLOURS`](crate::zero::colour::MAX_COLOURS).
+    Exactly(Order),
+}
+
 /// Which node a new frame should come from. Every policy falls back to other nodes by distance, except `Bind`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NumaPolicy {
@@ -56,6 +70,8 @@ pub struct Config {
     pub preempt: Preemption,
     /// `zero.page`: reads of untouched memory map one shared page of zeros.
     pub zero_page: bool,
+    /// `zero.colours`: frames of shared zeros, so that they spread over the sets of a cache.
+    pub zero_colours: Colours,
     /// `tlb.batch`: one flush for a whole verb, or one per page table leaf.
     pub tlb_batch: bool,
     /// `numa`: where frames come from by default.
@@ -69,6 +85,7 @@ impl Default for Config {
             levels: None,
             preempt: Preemption::default(),
             zero_page: true,
+            zero_colours: Colours::default(),
             tlb_batch: true,
             numa: NumaPolicy::default(),
         }
@@ -143,6 +160,25 @@ pub const SWITCHES: &[Switch] = &[
         default: "on",
         trades: "no memory for pages that are only read, for a second fault on pages that are read before they are written",
         set: |c, v| on_off(v, &mut c.zero_page),
+    },
+    Switch {
+        name: "zero.colours",
+        values: "auto|l2|N",
+        default: "auto",
+        trades: "zero pages spread over the sets of a cache (auto: the first level; N: 1 to 128, a power of two), for the cache that more zeros fill",
+        set: |c, v| {
+            c.zero_colours = match v {
+                "auto" => Colours::L1d,
+                "l2" => Colours::L2,
+                n => match n.parse::<u64>() {
+                    Ok(n) if n.is_power_of_two() && n <= MAX_COLOURS => {
+                        Colours::Exactly(Order::new(n.ilog2() as u8).unwrap_or(Order::BASE))
+                    }
+                    _ => return false,
+                },
+            };
+            true
+        },
     },
     Switch {
         name: "tlb.batch",

@@ -328,7 +328,7 @@ fn zeros_are_not_counted_nor_written_nor_given_away() {
         assert_eq!(lab.vm.fault(&space, Va(AT.0 + page * KIB4), Access::Read), Ok(Fault::Zero));
     }
     assert_eq!(lab.free(&[&space]), before);
-    let (first, count) = lab.vm.zeros();
+    let (first, count) = lab.vm.zeros(0);
     assert_eq!(count, 1);
     assert!(lab.vm.is_zero(first) && !lab.vm.is_zero(first.add(1)));
     assert_eq!(lab.vm.usage(&space).rss_pages, 0);

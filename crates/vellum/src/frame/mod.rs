@@ -87,6 +87,12 @@ impl Frames {
         self.node[..self.nodes].iter().position(|n| n.has(pfn))
     }
 
+    /// The node of a CPU.
+    #[inline]
+    pub(crate) fn home(&self, cpu: usize) -> usize {
+        self.home[cpu] as usize
+    }
+
     /// A frame's record.
     ///
     /// # Panics

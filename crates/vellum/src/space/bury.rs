@@ -120,13 +120,13 @@ impl<M: Machine> Vm<M> {
     /// The entries of a dead lowest node.
     fn free_leaves(&self, flushed: &Flushed, node: Node<'_>, (first, end): (usize, usize)) {
         let m = &self.machine;
-        let zeros = self.zeros();
+        let zeros = self.zero_span();
         let (mut left, mut slot, mut pages) = (node.state().count(), first, 0);
         while left != 0 && slot < end {
             let raw = m.entry_load(node.pfn, slot);
             if raw != 0 {
                 let page = match M::Codec::decode(raw, Level::ONE) {
-                    Entry::Leaf(pfn, _) => (pfn.0.wrapping_sub(zeros.0.0) >= zeros.1).then_some(pfn),
+                    Entry::Leaf(pfn, _) if pfn.0.wrapping_sub(zeros.0.0) >= zeros.1 => Some(pfn),
                     entry => self.page_of(entry),
                 };
                 if let Some(pfn) = page {

@@ -162,7 +162,9 @@ impl<M: Machine> Vm<M> {
                     self.push_down(spot.node, spot.level, spot.slot, spot.raw)?;
                     Ok(Step::Again)
                 }
-                Some(Order::BASE) if access != Access::Write && self.config.zero_page => Ok(self.map_zeros(&seen)),
+                Some(Order::BASE) if access != Access::Write && self.config.zero_page && space.takes_zeros() => {
+                    Ok(self.map_zeros(&seen))
+                }
                 Some(Order::BASE) => self.fresh_base(&seen, ask, &self.want(&seen), &epoch),
                 Some(order) => {
                     let want = self.want(&seen);
@@ -239,15 +241,35 @@ impl<M: Machine> Vm<M> {
 
     /// Maps the shared zeros, read-only.
     fn map_zeros(&self, seen: &Seen<'_>) -> Step {
+        match self.only_zeros() {
+            Some(pfn) => self.map_zero_frame(seen, pfn),
+            None => self.map_coloured(seen),
+        }
+    }
+
+    /// As [`map_zeros`](Vm::map_zeros) where there are several: in the address's colour.
+    #[inline(never)]
+    fn map_coloured(&self, seen: &Seen<'_>) -> Step {
+        let block = self.zero_block_here();
+        let step = self.map_zero_frame(seen, block.frame(seen.va));
+        if matches!(step, Step::Done(_)) {
+            self.count_colour(block, seen.va);
+        }
+        step
+    }
+
+    #[inline(always)]
+    fn map_zero_frame(&self, seen: &Seen<'_>, pfn: Pfn) -> Step {
         let m = &self.machine;
         let spot = &seen.spot;
         let flags = Flags { write: false, exec: seen.attrs.rights().exec, accessed: true, dirty: false };
         let mut top = Token::top();
         let _guard = spot.node.lock(m, &mut top);
-        if !self.still(seen) {
+        // Whether zeros are forbidden is asked again under the lock: whoever forbids them comes by here.
+        if !self.still(seen) || !seen.space.takes_zeros() {
             return Step::Again;
         }
-        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(self.zeros().0, flags));
+        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
         m.hook(Event::Work(Work::Entry, 1));
         self.count_here(Counter::FaultsZero, 1);
         Step::Done(Fault::Zero)

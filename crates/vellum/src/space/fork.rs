@@ -102,6 +102,9 @@ impl<M: Machine> Vm<M> {
         trash: &mut Trash,
     ) -> Result<(), NoMemory> {
         let (from, to) = (space.record(), child.record());
+        if !from.takes_zeros() {
+            to.forbid_zeros();
+        }
         let family = self.join_family(space, child, token)?;
         self.copy_displacements(from, to, token)?;
         let mut copying = Copying { token, trash, receipt: Receipt::new(), family: family.raw() };
@@ -171,7 +174,6 @@ impl<M: Machine> Vm<M> {
     fn copy_run(&self, copying: &mut Copying<'_>, run: &mut Run<'_>, level: Level, base: u64) {
         let m = &self.machine;
         let words = m.direct(run.to.pfn).cast::<u64>();
-        let zeros = self.zeros();
         let owner = Owner::Family(copying.family);
         // First and last slot whose translation has changed.
         let (mut low, mut high) = (usize::MAX, 0);
@@ -192,7 +194,7 @@ impl<M: Machine> Vm<M> {
                         m.hook(Event::Work(Work::Entry, 1));
                         (low, high) = (low.min(slot), slot);
                     }
-                    if pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
+                    if !self.is_zero(pfn)
                         && let Some(order) = level.leaf_order()
                     {
                         self.share(pfn, order, owner);

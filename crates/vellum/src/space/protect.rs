@@ -83,7 +83,7 @@ impl<M: Machine> Vm<M> {
 
     fn change_leaves(&self, space: &SpaceRecord, range: VaRange, near: Option<Near<'_>>, rights: Rights) -> Receipt {
         let m = &self.machine;
-        let (zeros, owner) = (self.zeros(), space.owner());
+        let (zeros, owner) = (self.zero_span(), space.owner());
         let mut receipt = Receipt::new();
         let mut last = Same::NONE;
         let mut change = |node: Node<'_>, level: Level, slot: usize, va: Va, raw: u64| {

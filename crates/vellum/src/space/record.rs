@@ -61,6 +61,8 @@ pub(crate) struct SpaceRecord {
     /// The region a change of attributes made last, with a name of its own, for the next change to the same. L.
     pub changed: AtomicU64,
     layout: AtomicU32,
+    /// Not 0 where shared zeros are forbidden. Set under L, never taken back.
+    no_zeros: AtomicU32,
     spare: [u64; 5],
     /// CPUs whose root is this space's.
     pub active: CpuWords,
@@ -90,6 +92,15 @@ impl SpaceRecord {
     #[inline]
     pub fn owner(&self) -> Owner {
         Owner::Space(self.name.load(Ordering::Relaxed))
+    }
+    /// Whether shared zeros may be mapped. An answer that is to hold is asked for under the lock of the node concerned.
+    #[inline]
+    pub fn takes_zeros(&self) -> bool {
+        self.no_zeros.load(Ordering::Relaxed) == 0
+    }
+    /// From here on they may not.
+    pub fn forbid_zeros(&self) {
+        self.no_zeros.store(1, Ordering::Relaxed);
     }
     #[inline]
     pub fn edits(&self) -> u64 {

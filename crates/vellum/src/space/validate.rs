@@ -56,7 +56,7 @@ impl<M: Machine> Vm<M> {
         for slab in [&self.spaces, &self.regions, &self.small, &self.lists[0], &self.lists[1], &self.lists[2]] {
             audit.slab_frames += slab.validate(&self.frames)?.pages;
         }
-        audit.zero_frames = self.zeros().1;
+        audit.zero_frames = self.check_zeros()?;
         let frames = self.frames.validate(m)?;
         audit.free_frames = frames.free + frames.cached;
         let known = audit.data_frames + audit.table_frames + audit.slab_frames + audit.zero_frames;
@@ -170,6 +170,12 @@ impl<M: Machine> Vm<M> {
             Entry::Leaf(pfn, flags) if self.is_zero(pfn) => {
                 if flags.write || level != Level::ONE || rights.is_none() {
                     return Err(Invalid::new("zeros nobody can write", va, 0, 1));
+                }
+                if !walk.record.takes_zeros() {
+                    return Err(Invalid::new("zeros where they are forbidden", va, 0, 1));
+                }
+                if !self.is_coloured(pfn, crate::addr::Va(va)) {
+                    return Err(Invalid::new("zeros of the address's colour", va, va >> PAGE_SHIFT, pfn.0));
                 }
                 Ok(())
             }

@@ -1,0 +1,75 @@
+//! Spaces without shared zeros.
+//!
+//! Some spaces must not share a frame with anyone, be it only zeros: guests whose memory carries keys or is encrypted. From the moment
+//! this verb returns no entry of the space maps zeros, and none ever will: reads of untouched memory get pages of their own.
+//! Children of the space inherit it. It cannot be taken back, since nobody has asked for that.
+//!
+//! Mappings of zeros go back to the promise they stood for. So the verb needs no memory and cannot fail; who wants the pages there at once
+//! populates them afterwards. Rejected: a private page for each of them here, which would have to leave half of them behind when memory
+//! runs out.
+//!
+//! A fault that maps zeros asks under the lock of the node it writes to. The mark is set before the first node is visited, and each
+//! node is visited under its lock: the fault came before, and is found, or comes after, and sees the mark. While the old translation
+//! is being flushed the entry is absent (`Moving`), or another CPU could read old zeros beside a page already written here.
+
+use crate::addr::{Va, VaRange};
+use crate::entry::{Codec, Entry};
+use crate::machine::{Event, Machine, Verb, Work};
+use crate::space::{Space, SpaceRecord};
+use crate::sync::Token;
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+
+impl<M: Machine> Vm<M> {
+    /// Forbids shared zeros in a space, for good: when it returns none are mapped there, on no CPU's TLB either, and none will be.
+    /// Takes the layout lock; waits for faults that are under way in the entries it changes.
+    pub fn forbid_zeros(&self, space: &Space) {
+        self.verb(Verb::Forbid, || {
+            let record = space.record();
+            let mut top = Token::top();
+            let _layout = record.layout().lock(&self.machine, &mut top, space.id());
+            record.forbid_zeros();
+            let Ok(all) = VaRange::new(Va(0), self.user_end().0, self.user_end()) else { return };
+            let receipt = self.hide_zeros(record, all);
+            if receipt.is_empty() {
+                return;
+            }
+            let _flushed = self.redeem(record, receipt);
+            self.promise_hidden(record, all);
+        });
+    }
+
+    /// Makes every mapping of zeros absent. What it says meanwhile is what a remap's promises say: no frame, do wait.
+    fn hide_zeros(&self, space: &SpaceRecord, range: VaRange) -> Receipt {
+        let m = &self.machine;
+        let hidden = Entry::Moving(space.root());
+        let mut receipt = Receipt::new();
+        self.alter(space, range, &mut |node, level, slot, va, mut seen| {
+            // Once more for each mark hardware sets meanwhile.
+            loop {
+                match M::Codec::decode(seen, level) {
+                    Entry::Leaf(pfn, _) if self.is_zero(pfn) => {}
+                    Entry::Moving(_) | Entry::Detached(_) => return false,
+                    _ => return true,
+                }
+                let Err(now) = m.entry_cas(node.pfn, slot, seen, M::Codec::encode(hidden, level)) else { break };
+                seen = now;
+            }
+            m.hook(Event::Work(Work::Entry, 1));
+            receipt.leaf(va, level);
+            true
+        });
+        receipt
+    }
+
+    fn promise_hidden(&self, space: &SpaceRecord, range: VaRange) {
+        let hidden = Entry::Moving(space.root());
+        self.alter(space, range, &mut |node, level, slot, _, seen| {
+            if seen == M::Codec::encode(hidden, level) {
+                self.store(node.pfn, slot, level, Entry::Reserved);
+                self.machine.hook(Event::Work(Work::Entry, 1));
+            }
+            true
+        });
+    }
+}
