@@ -1,12 +1,12 @@
 //! Giving a range of addresses to a region.
 //!
 //! A range is a run of whole slots in a few nodes: one where its two edges part, and the nodes down along each edge. Everything
-//! that can fail comes first: [`Vm::open`] makes the range's ends slot boundaries (tables made, promises pushed down, large leaves
-//! split), [`Vm::make_room`] makes room in interval lists, [`Vm::prepare_change`] makes the new regions. What then changes
-//! intervals cannot fail.
+//! that can fail comes first, and what shows comes last of it: [`Vm::make_room`] makes room in interval lists,
+//! [`Vm::prepare_change`] that and the new regions, and then [`Vm::open`] makes the range's ends slot boundaries, all of it or
+//! nothing. Nodes that an opening makes need no room: an empty node has it. What then changes intervals cannot fail.
 
-use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
-use crate::entry::{Codec, Entry};
+use crate::addr::{ENTRIES, Level, Pfn, VaRange};
+use crate::entry::Entry;
 use crate::error::NoMemory;
 use crate::frame::SlabRef;
 use crate::machine::{Event, Machine, Work};
@@ -28,73 +28,30 @@ pub(crate) struct Fresh {
 struct Run<'v> {
     node: Node<'v>,
     slots: (usize, usize),
-    /// The range ends inside the node's parent's slot, so both ends of the run become boundaries, and slots without a region
-    /// of their own are to change, too. Otherwise the range covers the whole node.
-    edge: bool,
+    how: How,
     /// What the nodes above say of the slots.
     inherited: Option<SlabRef>,
 }
 
-/// What is done with a run of whole slots: node, first slot, end.
-type EachEdge<'e> = dyn FnMut(Node<'_>, usize, usize) -> Result<(), NoMemory> + 'e;
+/// How a range meets a run of slots.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// It covers the slots and ends inside the node's parent's slot, so both ends of the run become boundaries, and slots without a
+    /// region of their own are to change, too.
+    Edge,
+    /// It covers the whole node.
+    Whole,
+    /// It ends inside the slot, which is not open yet: what is to be a boundary lies in a node that is not there.
+    Inside,
+}
+
+/// What is done with a run of whole slots: node, first slot, end, whether the range ends inside the slot behind.
+type EachEdge<'e> = dyn FnMut(Node<'_>, usize, usize, bool) -> Result<(), NoMemory> + 'e;
 
 type EachRun<'e, 'v> = dyn FnMut(Run<'v>) -> Result<(), NoMemory> + 'e;
 
 impl<M: Machine> Vm<M> {
-    /// Makes both ends of a range boundaries between slots. `create` makes tables where nothing is mapped, too.
-    pub(crate) fn open(&self, space: &SpaceRecord, range: VaRange, create: bool) -> Result<(), NoMemory> {
-        self.open_at(space, range.start(), create)?;
-        self.open_at(space, range.end(), create)
-    }
-
-    fn open_at(&self, space: &SpaceRecord, va: Va, create: bool) -> Result<(), NoMemory> {
-        let m = &self.machine;
-        let mut node = self.node(space.root());
-        let mut level = self.top();
-        while !va.is_aligned(level.entry_bytes()) {
-            m.hook(Event::Work(Work::Descend, 1));
-            let slot = level.slot(va);
-            let raw = m.entry_load(node.pfn, slot);
-            match M::Codec::decode(raw, level) {
-                Entry::Table(child) => {
-                    node = self.node(child);
-                    level = level.child();
-                }
-                Entry::Empty | Entry::Gone(_) if !create => return Ok(()),
-                Entry::Empty | Entry::Gone(_) | Entry::Reserved => self.push_down(node, level, slot, raw)?,
-                Entry::Leaf(..) | Entry::Parked(_) => self.split_leaf(space, (node, level, slot), raw, va)?,
-                Entry::Moving(_) | Entry::Detached(_) => m.relax(),
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts a table below a slot that holds nothing or a promise, of which every slot then says the same. If the entry is not
-    /// `raw` any more nothing happens, and the caller looks again.
-    pub(crate) fn push_down(&self, node: Node<'_>, level: Level, slot: usize, raw: u64) -> Result<(), NoMemory> {
-        let m = &self.machine;
-        let below = level.child();
-        let fill = match M::Codec::decode(raw, level) {
-            Entry::Reserved => M::Codec::encode(Entry::Reserved, below),
-            _ => 0,
-        };
-        let child = self.make_node(below, Some((node.pfn, slot)), fill)?;
-        let mut top = Token::top();
-        let guard = node.lock(m, &mut top);
-        if node.state().dead() || m.entry_load(node.pfn, slot) != raw {
-            drop(guard);
-            self.free_node(child.pfn);
-            return Ok(());
-        }
-        self.store(node.pfn, slot, level, Entry::Table(child.pfn));
-        m.hook(Event::Work(Work::Entry, 1));
-        if fill == 0 {
-            node.set_state(node.state().with_count(node.state().count() + 1));
-        }
-        Ok(())
-    }
-
-    /// Makes room for the intervals that [`assign`](Vm::assign) will write. The range is open.
+    /// Makes room for the intervals that [`assign`](Vm::assign) will write once the range is open.
     pub(crate) fn make_room(
         &self,
         space: &SpaceRecord,
@@ -103,8 +60,8 @@ impl<M: Machine> Vm<M> {
         token: &mut Token<Layout>,
         trash: &mut Trash,
     ) -> Result<(), NoMemory> {
-        self.edges(space, range, &mut |node, first, end| {
-            self.interval_prepare(node, (first, end), Some(region), token, trash)
+        self.edges(space, range, &mut |node, first, end, opens| {
+            self.interval_prepare(node, (first, end), Some(region), opens, token, trash)
         })
     }
 
@@ -119,7 +76,7 @@ impl<M: Machine> Vm<M> {
         trash: &mut Trash,
     ) {
         let mut changed = false;
-        let done = self.edges(space, range, &mut |node, first, end| {
+        let done = self.edges(space, range, &mut |node, first, end, _| {
             changed |= self.interval_assign(node, (first, end), Some(region), token, trash);
             Ok(())
         });
@@ -129,8 +86,7 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Calls `each` with the run of whole slots in every node where the range has one and no ancestor's slot holds it. The
-    /// range is open.
+    /// Calls `each` with the run of whole slots in every node there is where the range has one and no ancestor's slot holds it.
     pub(crate) fn edges(&self, space: &SpaceRecord, range: VaRange, each: &mut EachEdge<'_>) -> Result<(), NoMemory> {
         self.edges_of(space.root(), self.top(), 0, range, each)
     }
@@ -146,7 +102,7 @@ impl<M: Machine> Vm<M> {
         self.machine.hook(Event::Work(Work::Descend, 1));
         let p = part(level, base, range);
         if p.whole_first < p.whole_end {
-            each(self.node(table), p.whole_first, p.whole_end)?;
+            each(self.node(table), p.whole_first, p.whole_end, p.whole_end < p.end)?;
         }
         for slot in [p.first, p.end - 1] {
             if !p.covers(slot)
@@ -161,7 +117,7 @@ impl<M: Machine> Vm<M> {
         Ok(())
     }
 
-    /// Makes every region that changing the attributes of the (open, wholly mapped) range needs, and room for their intervals.
+    /// Makes every region that changing the attributes of the (wholly mapped) range needs, and room for their intervals.
     pub(crate) fn prepare_change(
         &self,
         space: &SpaceRecord,
@@ -171,15 +127,15 @@ impl<M: Machine> Vm<M> {
         trash: &mut Trash,
     ) -> Result<Fresh, NoMemory> {
         let mut fresh = Fresh { first: None, cursor: None };
-        let done = self.intervals(space, range, &mut |Run { node, slots: (first, end), edge, inherited }| {
-            if edge {
+        let done = self.intervals(space, range, &mut |Run { node, slots: (first, end), how, inherited }| {
+            if how == How::Edge {
                 self.interval_room(node, 2, token, trash)?;
             }
             let mut slot = first;
             while slot < end {
                 let (next, own) = self.interval_from(node, slot);
-                slot = next;
-                let Some(old) = own.or(if edge { inherited } else { None }) else { continue };
+                slot = next.min(end);
+                let Some(old) = own.or(if how == How::Whole { None } else { inherited }) else { continue };
                 let region = self.region(old);
                 let attrs = change(region.attrs());
                 let known = fresh.cursor.is_some_and(|last| self.region(last).stands_for() == old.raw());
@@ -206,7 +162,7 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Exchanges the regions of the range for the prepared ones.
+    /// Exchanges the regions of the range, which is open, for the prepared ones.
     pub(crate) fn commit_change(
         &self,
         space: &SpaceRecord,
@@ -215,7 +171,9 @@ impl<M: Machine> Vm<M> {
         token: &mut Token<Layout>,
         trash: &mut Trash,
     ) {
-        let done = self.intervals(space, range, &mut |Run { node, slots, edge, inherited }| {
+        let done = self.intervals(space, range, &mut |Run { node, slots, how, inherited }| {
+            let edge = how == How::Edge;
+            debug_assert!(how != How::Inside, "the range is not open");
             let name = |own: Option<SlabRef>| {
                 let old = if edge { own.or(inherited)? } else { own? };
                 let new = self.find_fresh(&mut fresh, old).unwrap_or(old);
@@ -280,7 +238,7 @@ impl<M: Machine> Vm<M> {
         let node = self.node(table);
         let p = part(level, base, range);
         if p.whole_first < p.whole_end {
-            each(Run { node, slots: (p.whole_first, p.whole_end), edge: true, inherited })?;
+            each(Run { node, slots: (p.whole_first, p.whole_end), how: How::Edge, inherited })?;
         }
         for slot in p.first..p.end {
             if let Entry::Table(child) = self.load(table, slot, level) {
@@ -291,6 +249,8 @@ impl<M: Machine> Vm<M> {
                     let va = base + ((slot as u64) << level.shift());
                     self.intervals_of(child, (level.child(), va), range, here, each)?;
                 }
+            } else if !p.covers(slot) {
+                each(Run { node, slots: (slot, slot + 1), how: How::Inside, inherited })?;
             }
         }
         Ok(())
@@ -305,7 +265,7 @@ impl<M: Machine> Vm<M> {
     ) -> Result<(), NoMemory> {
         let node = self.node(table);
         if node.state().listed() != 0 {
-            each(Run { node, slots: (0, ENTRIES), edge: false, inherited })?;
+            each(Run { node, slots: (0, ENTRIES), how: How::Whole, inherited })?;
         }
         if level > Level::ONE {
             self.machine.hook(Event::Work(Work::Scan, ENTRIES as u64));

@@ -135,7 +135,10 @@ impl<M: Machine> Vm<M> {
         let at = (spot.node, spot.level, spot.slot);
         let base = Va(seen.va.0 & !(order.bytes() - 1));
         let Ok(new) = self.frames.alloc(m, order, &self.want(seen)) else {
-            self.split_leaf(seen.space, at, spot.raw, base)?;
+            let frame = self.table_frame()?;
+            if !self.split_leaf(seen.space, at, spot.raw, base, frame) {
+                self.frames.free(m, frame, Order::BASE);
+            }
             return Ok(Step::Again);
         };
         if !self.take_aside(seen) {

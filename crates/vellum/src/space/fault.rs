@@ -159,7 +159,10 @@ impl<M: Machine> Vm<M> {
         match entry {
             Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
                 None => {
-                    self.push_down(spot.node, spot.level, spot.slot, spot.raw)?;
+                    let frame = self.table_frame()?;
+                    if !self.push_down(spot.node, spot.level, spot.slot, spot.raw, frame) {
+                        self.frames.free(&self.machine, frame, Order::BASE);
+                    }
                     Ok(Step::Again)
                 }
                 Some(Order::BASE) if access != Access::Write && self.config.zero_page && space.takes_zeros() => {

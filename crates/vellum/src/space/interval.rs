@@ -251,8 +251,8 @@ impl<M: Machine> Vm<M> {
         Ok(())
     }
 
-    /// What giving the slots `[first, end)` to `region` does to the pairs.
-    fn plan(&self, pairs: &Pairs<'_>, (first, end): (usize, usize), region: Option<SlabRef>) -> Plan {
+    /// What giving the slots `[first, end)` to `region` does to the pairs. `opens`: the slot behind is about to be opened.
+    fn plan(&self, pairs: &Pairs<'_>, (first, end): (usize, usize), region: Option<SlabRef>, opens: bool) -> Plan {
         let (from, mut to) = (pairs.below(first), pairs.below(end));
         let says = |i: usize| if i == 0 { None } else { pairs.get(i - 1).region() };
         let open = !self.alike(region, says(from));
@@ -264,7 +264,7 @@ impl<M: Machine> Vm<M> {
             let next = if to < pairs.len { pairs.get(to).slot() } else { ENTRIES };
             let count = pairs.node.state().count();
             let fits = pairs.len + usize::from(open) + from < pairs.capacity() + to;
-            close = (count != 0 && (fits || self.any_mapped(pairs.node, end, next))).then_some(kept);
+            close = (opens || count != 0 && (fits || self.any_mapped(pairs.node, end, next))).then_some(kept);
         }
         Plan { from, to, open, close }
     }
@@ -277,16 +277,17 @@ impl<M: Machine> Vm<M> {
         (slot..end).any(|slot| !matches!(self.load(node.pfn, slot, level), Entry::Empty | Entry::Gone(_)))
     }
 
-    /// Makes room for giving the slots to `region`. Under the layout lock.
+    /// Makes room for giving the slots to `region`; `opens`: the slot behind will have been opened by then. Under the layout lock.
     pub(crate) fn interval_prepare<H: Above<sync::Node>>(
         &self,
         node: Node<'_>,
         slots: (usize, usize),
         region: Option<SlabRef>,
+        opens: bool,
         token: &mut Token<H>,
         trash: &mut Trash,
     ) -> Result<(), NoMemory> {
-        let growth = self.plan(&self.pairs(node), slots, region).growth();
+        let growth = self.plan(&self.pairs(node), slots, region, opens).growth();
         if growth <= 0 { Ok(()) } else { self.interval_room(node, growth as usize, token, trash) }
     }
 
@@ -300,7 +301,7 @@ impl<M: Machine> Vm<M> {
         token: &mut Token<H>,
         trash: &mut Trash,
     ) -> bool {
-        let plan = self.plan(&self.pairs(node), slots, region);
+        let plan = self.plan(&self.pairs(node), slots, region, false);
         self.carry_out(node, &plan, slots, region, token, trash)
     }
 
@@ -314,7 +315,7 @@ impl<M: Machine> Vm<M> {
         trash: &mut Trash,
     ) -> Result<bool, NoMemory> {
         let pairs = self.pairs(node);
-        let plan = self.plan(&pairs, slots, region);
+        let plan = self.plan(&pairs, slots, region, false);
         let growth = plan.growth();
         if growth > 0 && pairs.len + growth as usize > pairs.capacity() {
             self.interval_room(node, growth as usize, token, trash)?;

@@ -118,11 +118,8 @@ impl<M: Machine> Vm<M> {
         if self.map_near(space, range, region, token, trash)? {
             return Ok(());
         }
-        let ready = self.open(space, range, true).and_then(|()| self.make_room(space, range, region, token, trash));
-        if let Err(error) = ready {
-            self.prune(space, range, token, trash);
-            return Err(error);
-        }
+        self.make_room(space, range, region, token, trash)?;
+        self.open(space, range, true)?;
         if matches!(at, Placement::Replace(_)) {
             self.take_out(space, range, Leave::Edges, token, trash);
         }

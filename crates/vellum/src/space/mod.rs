@@ -18,7 +18,7 @@
 //! |---|---|
 //! | `attrs`, `answer` | what callers ask, what they are told |
 //! | `record`, `node`, `region`, `interval` | what is kept of a space, a table node, a region, a node's regions |
-//! | `walk`, `cover`, `place` | going down and along; giving a range to a region; finding a hole |
+//! | `walk`, `open`, `cover`, `place` | going down and along; boundaries where a range ends; giving it to a region; finding a hole |
 //! | `near` | a part of one lowest node, without the way there |
 //! | `share`, `split`, `transit` | map counts; large leaves cut; entries set aside |
 //! | `bury`, `trash` | subtrees that go as a whole; what waits for readers |
@@ -45,6 +45,7 @@ mod interval;
 mod map;
 mod near;
 mod node;
+mod open;
 mod place;
 mod protect;
 mod query;

@@ -17,7 +17,7 @@
 
 use crate::addr::{ENTRIES, Level, Pfn};
 use crate::error::NoMemory;
-use crate::frame::{Record, Want};
+use crate::frame::Record;
 use crate::machine::{Event, Machine, Use, Work};
 use crate::stats::Counter;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -224,8 +224,12 @@ impl<M: Machine> Vm<M> {
         parent: Option<(Pfn, usize)>,
         fill: u64,
     ) -> Result<Node<'_>, NoMemory> {
+        Ok(self.dress_node(self.table_frame()?, level, parent, fill))
+    }
+
+    /// The same in a frame that was taken for it.
+    pub(crate) fn dress_node(&self, pfn: Pfn, level: Level, parent: Option<(Pfn, usize)>, fill: u64) -> Node<'_> {
         let m = &self.machine;
-        let pfn = self.frames.alloc(m, crate::addr::Order::BASE, &Want::kernel(Use::Table))?;
         let words = m.direct(pfn).cast::<u64>();
         for slot in 0..ENTRIES {
             // SAFETY: the frame is ours alone until it is linked; 512 words are its 4096 bytes.
@@ -240,7 +244,13 @@ impl<M: Machine> Vm<M> {
         node.set_state(if fill == 0 { State::empty(level) } else { State(level.0 as u64).with_count(ENTRIES as u64) });
         m.hook(Event::Work(Work::Table, 1));
         self.count(Counter::TablePages, 1);
-        Ok(node)
+        node
+    }
+
+    /// Takes back what [`dress_node`](Vm::dress_node) counted; the frame, which was linked nowhere, is the caller's again.
+    pub(crate) fn undress_node(&self, node: Node<'_>) {
+        let _ = node;
+        self.count(Counter::TablePages, -1);
     }
 
     /// Gives a node back that no entry names and no reader can reach. Its intervals are gone already.

@@ -61,8 +61,11 @@ impl<M: Machine> Vm<M> {
         if !self.is_mapped(space, range) {
             return Err(SpaceError::Unmapped);
         }
-        self.open(space, range, false)?;
         let fresh = self.prepare_change(space, range, change, token, trash)?;
+        if let Err(error) = self.open(space, range, false) {
+            self.drop_fresh(fresh, trash);
+            return Err(error.into());
+        }
         self.commit_change(space, range, fresh, token, trash);
         Ok(None)
     }

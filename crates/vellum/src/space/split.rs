@@ -1,12 +1,11 @@
 //! Cutting a large leaf into a table of smaller ones.
 //!
 //! The entry goes absent (`Moving`), the old translation is flushed everywhere, and only then the table appears: at no moment
-//! two sizes translate one address. The node for the table is allocated first, so a split that cannot be had changes nothing; no
+//! two sizes translate one address. The frame for the table is allocated first, so a split that cannot be had changes nothing; no
 //! tables are kept in reserve for the day a leaf is split. The frames stay where they are; from here they count one by one.
 
-use crate::addr::{ENTRIES, Level, Order, Va};
+use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::entry::{Codec, Entry};
-use crate::error::NoMemory;
 use crate::machine::{Event, Machine, Work};
 use crate::space::SpaceRecord;
 use crate::space::node::Node;
@@ -17,24 +16,26 @@ use crate::tlb::Receipt;
 use crate::vm::Vm;
 
 impl<M: Machine> Vm<M> {
-    /// Splits the leaf (or parked leaf) at `va` in a slot of `node`, seen as `raw`. If the entry maps something else by now nothing
-    /// happens, and the caller looks again. `node` is kept alive by an epoch or the layout lock; no node lock is held.
+    /// Splits the leaf (or parked leaf) at `va` in a slot of `node`, seen as `raw`, into a table in `frame`. If the entry maps something
+    /// else by now nothing happens, the frame is still the caller's, and it looks again. `node` is kept alive by an epoch or the
+    /// layout lock; no node lock is held.
     pub(crate) fn split_leaf(
         &self,
         space: &SpaceRecord,
         (node, level, slot): (Node<'_>, Level, usize),
         raw: u64,
         va: Va,
-    ) -> Result<(), NoMemory> {
+        frame: Pfn,
+    ) -> bool {
         let m = &self.machine;
         let (Some(pfn), Some(order)) = (frame_of(M::Codec::decode(raw, level)), level.leaf_order()) else {
-            return Ok(());
+            return false;
         };
         let below = level.child();
-        let child = self.make_node(below, Some((node.pfn, slot)), M::Codec::encode(Entry::Reserved, below))?;
+        let child = self.dress_node(frame, below, Some((node.pfn, slot)), M::Codec::encode(Entry::Reserved, below));
         let Some(taken) = self.set_aside(node, level, slot, raw) else {
-            self.free_node(child.pfn);
-            return Ok(());
+            self.undress_node(child);
+            return false;
         };
         let mut receipt = Receipt::new();
         receipt.leaf(va, level);
@@ -59,6 +60,6 @@ impl<M: Machine> Vm<M> {
         if order == Order::HUGE {
             self.count(Counter::ThpSplit, 1);
         }
-        Ok(())
+        true
     }
 }
