@@ -21,6 +21,7 @@ pub mod schedule;
 pub mod tlb;
 
 pub use cpu::{Account, Counters, Cpu, Kind, PageFault, Program, Seen};
+pub use machine::fills::FillNote;
 pub use machine::parts::{Costs, Mmu, Parts};
 pub use machine::{BuildError, Check, Meta, Mode, Options, SimMachine};
 pub use mmu::format;

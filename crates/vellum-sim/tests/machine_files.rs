@@ -66,7 +66,7 @@ fn every_constant_of_every_preset_has_a_basis_and_a_source() {
 fn the_presets_are_the_machines_of_the_postings() {
     let milan = file::preset("milan").expect("valid");
     assert_eq!(milan.costs().clear_extent_line, Ticks(2122), "8.29 cycles a line");
-    assert_eq!(milan.costs().clear_page_line, Ticks(3123), "12.20 cycles a line");
+    assert_eq!(milan.costs().clear_page_line, Ticks(2724), "10.64 cycles a line");
     let tiered = file::preset("tiered").expect("valid");
     assert_eq!(tiered.nodes.iter().map(|n| n.cpus.0.len()).collect::<Vec<_>>(), [16, 0]);
     assert_eq!(tiered.frames(), 100 << 18);

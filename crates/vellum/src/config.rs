@@ -45,6 +45,48 @@ pub enum Colours {
     Exactly(Order),
 }
 
+/// In what portions a block is cleared before it is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ClearUnit {
+    /// One 4 KiB page a call, a scheduling point before each where the kernel is only preempted where it asks.
+    Page,
+    /// Whole runs where the kernel can be preempted anywhere, batches (`clear.batch`) where it asks.
+    #[default]
+    Extent,
+}
+
+/// In what order a block is cleared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ClearOrder {
+    /// The neighbourhood of the page that faulted last, that page as the very last.
+    #[default]
+    NearLast,
+    /// From the first page to the last.
+    Ascending,
+}
+
+/// How long a batch is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ClearBatch {
+    /// As long as can be cleared within the latency target, by the bandwidth of recent clears on that node.
+    #[default]
+    Auto,
+    /// So many base pages, at least 1.
+    Pages(u64),
+}
+
+/// Which stores clear.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ClearStores {
+    /// By the length of the run and the machine's caches.
+    #[default]
+    Auto,
+    /// Through the caches.
+    Cached,
+    /// Around them, but for the neighbourhood of the page that faulted.
+    Bypass,
+}
+
 /// Which node a new frame should come from. Every policy falls back to other nodes by distance, except `Bind`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NumaPolicy {
@@ -68,6 +110,18 @@ pub struct Config {
     pub levels: Option<u8>,
     /// `preempt`: what the kernel below promises about preemption.
     pub preempt: Preemption,
+    /// `clear.unit`: portions of a clear.
+    pub clear_unit: ClearUnit,
+    /// `clear.batch`: length of a portion.
+    pub clear_batch: ClearBatch,
+    /// `clear.target`: with `clear.batch=auto`, the longest a CPU should be kept from scheduling, in microseconds.
+    pub clear_target: u32,
+    /// `clear.order`: which pages first.
+    pub clear_order: ClearOrder,
+    /// `clear.stores`: through the caches or around them.
+    pub clear_stores: ClearStores,
+    /// `alloc.zero`: data frames are cleared as they leave the allocator, whatever they are for.
+    pub alloc_zero: bool,
     /// `zero.page`: reads of untouched memory map one shared page of zeros.
     pub zero_page: bool,
     /// `zero.colours`: frames of shared zeros, so that they spread over the sets of a cache.
@@ -84,6 +138,12 @@ impl Default for Config {
             thp: Thp::default(),
             levels: None,
             preempt: Preemption::default(),
+            clear_unit: ClearUnit::default(),
+            clear_batch: ClearBatch::default(),
+            clear_target: 1000,
+            clear_order: ClearOrder::default(),
+            clear_stores: ClearStores::default(),
+            alloc_zero: false,
             zero_page: true,
             zero_colours: Colours::default(),
             tlb_batch: true,
@@ -155,6 +215,85 @@ pub const SWITCHES: &[Switch] = &[
         },
     },
     Switch {
+        name: "clear.unit",
+        values: "page|extent",
+        default: "extent",
+        trades: "stores that know how long they will run, for fewer places in between where others get the CPU",
+        set: |c, v| {
+            c.clear_unit = match v {
+                "page" => ClearUnit::Page,
+                "extent" => ClearUnit::Extent,
+                _ => return false,
+            };
+            true
+        },
+    },
+    Switch {
+        name: "clear.batch",
+        values: "auto|BYTES",
+        default: "auto",
+        trades: "longer runs between scheduling points, for latency of others; 8M and 32M are the published choices",
+        set: |c, v| {
+            c.clear_batch = match v {
+                "auto" => ClearBatch::Auto,
+                v => match bytes(v) {
+                    Some(b) if b >= 4096 && b.is_multiple_of(4096) => ClearBatch::Pages(b / 4096),
+                    _ => return false,
+                },
+            };
+            true
+        },
+    },
+    Switch {
+        name: "clear.target",
+        values: "MICROSECONDS",
+        default: "1000",
+        trades: "what clear.batch=auto aims at: the time a CPU may be kept from scheduling",
+        set: |c, v| match v.parse() {
+            Ok(us) if (1..=1_000_000).contains(&us) => {
+                c.clear_target = us;
+                true
+            }
+            _ => false,
+        },
+    },
+    Switch {
+        name: "clear.order",
+        values: "near-last|ascending",
+        default: "near-last",
+        trades: "the page that faulted and its neighbours in the cache when the program goes on, for one long run cut in three",
+        set: |c, v| {
+            c.clear_order = match v {
+                "near-last" => ClearOrder::NearLast,
+                "ascending" => ClearOrder::Ascending,
+                _ => return false,
+            };
+            true
+        },
+    },
+    Switch {
+        name: "clear.stores",
+        values: "auto|cached|bypass",
+        default: "auto",
+        trades: "half the memory traffic and caches left alone, for pages that are not in the cache when they are used next",
+        set: |c, v| {
+            c.clear_stores = match v {
+                "auto" => ClearStores::Auto,
+                "cached" => ClearStores::Cached,
+                "bypass" => ClearStores::Bypass,
+                _ => return false,
+            };
+            true
+        },
+    },
+    Switch {
+        name: "alloc.zero",
+        values: "on|off",
+        default: "off",
+        trades: "data frames hold no old bytes from the moment they are given out, for clearing twice what is copied into or aliases",
+        set: |c, v| on_off(v, &mut c.alloc_zero),
+    },
+    Switch {
         name: "zero.page",
         values: "on|off",
         default: "on",
@@ -215,6 +354,20 @@ fn on_off(v: &str, field: &mut bool) -> bool {
     true
 }
 
+/// A length: digits, then K, M or G for binary multiples.
+fn bytes(v: &str) -> Option<u64> {
+    let (digits, shift) = match v.as_bytes().last()? {
+        b'K' => (&v[..v.len() - 1], 10),
+        b'M' => (&v[..v.len() - 1], 20),
+        b'G' => (&v[..v.len() - 1], 30),
+        _ => (v, 0),
+    };
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
 impl Config {
     /// Sets one switch by its name. On an error nothing changed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
@@ -240,10 +393,24 @@ mod tests {
     fn every_plain_value_in_the_table_is_accepted_and_others_are_not() {
         for s in SWITCHES {
             for v in s.values.split('|') {
-                let v = v.replace('N', "1");
+                let v = match v {
+                    "BYTES" => "8M".into(),
+                    "MICROSECONDS" => "250".into(),
+                    v => v.replace('N', "1"),
+                };
                 assert_eq!(Config::default().set(s.name, &v), Ok(()), "{}={v}", s.name);
             }
             assert_eq!(Config::default().set(s.name, "bogus"), Err(ConfigError::BadValue(s.values)));
+        }
+        for v in
+            ["0", "4095", "4097", "-4096", "+4096", "4096 ", "8MB", "M", "", "99999999999999999999", "17179869184G"]
+        {
+            assert!(Config::default().set("clear.batch", v).is_err(), "{v}");
+        }
+        for (v, pages) in [("4096", 1), ("20K", 5), ("8M", 2048), ("32M", 8192), ("1G", 262_144)] {
+            let mut c = Config::default();
+            c.set("clear.batch", v).unwrap();
+            assert_eq!(c.clear_batch, ClearBatch::Pages(pages), "{v}");
         }
         assert_eq!(Config::default().set("no.such", "on"), Err(ConfigError::UnknownSwitch));
         assert_eq!(

@@ -37,6 +37,8 @@ pub enum SpaceError {
     Rights,
     /// The machine has no leaf of that size, or the range is not a multiple of it.
     LeafSize,
+    /// The task is to end ([`Machine::stop_pending`](crate::machine::Machine::stop_pending)).
+    Stopped,
 }
 
 /// Why a fault could not be served: what a kernel turns into a signal.
@@ -48,7 +50,14 @@ pub enum FaultError {
     Rights,
     /// No frame or table node could be had.
     NoMemory,
+    /// The task is to end ([`Machine::stop_pending`](crate::machine::Machine::stop_pending)) and the page was not cleared to its end. Nothing was
+    /// mapped and the frame went back.
+    Stopped,
 }
+
+/// A long clear or copy was broken off, because the task is to end. The frames hold old bytes and new ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stopped;
 
 /// Why a library cannot be set up on a machine: what its topology, or the memory handed in, has wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +121,12 @@ impl From<NoMemory> for SpaceError {
     }
 }
 
+impl From<Stopped> for FaultError {
+    fn from(_: Stopped) -> Self {
+        FaultError::Stopped
+    }
+}
+
 impl From<RangeError> for SpaceError {
     fn from(e: RangeError) -> Self {
         SpaceError::Range(e)
@@ -140,6 +155,12 @@ impl fmt::Display for NoMemory {
     }
 }
 
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the task is to end")
+    }
+}
+
 impl fmt::Display for SpaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -149,6 +170,7 @@ impl fmt::Display for SpaceError {
             SpaceError::Occupied => f.write_str("part of the range is mapped already"),
             SpaceError::NoHole => f.write_str("no hole of that length"),
             SpaceError::Rights => f.write_str("the region does not allow those rights"),
+            SpaceError::Stopped => Stopped.fmt(f),
             SpaceError::LeafSize => {
                 f.write_str("the machine has no leaf of that size, or the range is no multiple of it")
             }
@@ -162,6 +184,7 @@ impl fmt::Display for FaultError {
             FaultError::Unmapped => f.write_str("the address is not mapped"),
             FaultError::Rights => f.write_str("the region does not allow that access"),
             FaultError::NoMemory => NoMemory.fmt(f),
+            FaultError::Stopped => Stopped.fmt(f),
         }
     }
 }
@@ -194,5 +217,6 @@ impl core::error::Error for InitError {}
 impl core::error::Error for Invalid {}
 impl core::error::Error for RangeError {}
 impl core::error::Error for NoMemory {}
+impl core::error::Error for Stopped {}
 impl core::error::Error for SpaceError {}
 impl core::error::Error for FaultError {}

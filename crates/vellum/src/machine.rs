@@ -221,6 +221,16 @@ impl core::fmt::Debug for CpuMask {
     }
 }
 
+/// What a long run of stores does to the caches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stores {
+    /// Goes through them: someone reads the memory soon, or the run is short. On most machines fast strings.
+    Cached,
+    /// Goes around them, by stores that fetch nothing and leave nothing behind or by an instruction that zeroes lines. Other
+    /// CPUs see them in order only after [`Machine::settle`].
+    Bypass,
+}
+
 /// A piece of kernel work, for machines that charge time for it ([`Event::Work`]). Clearing, copying, flushing and interrupts
 /// are not here: those are acts of the machine, which knows itself what they cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -244,6 +254,8 @@ pub enum Work {
     Refill,
     /// A larger block allocated or freed.
     Block,
+    /// A fault served with a large page: what a kernel does then beside clearing it (charging, accounting, statistics).
+    Large,
     /// A table node made or given back.
     Table,
     /// A lock taken that another CPU held last.
@@ -319,6 +331,13 @@ pub enum Event {
         /// What it is from now on.
         to: Use,
     },
+    /// A run of frames is about to be cleared or copied into: one for each range the order of clearing makes.
+    Fill {
+        /// First frame.
+        first: Pfn,
+        /// Number of frames.
+        frames: u64,
+    },
     /// A verb starts on this CPU.
     Begin(Verb),
     /// The verb returns to its caller: what it promised holds from here.
@@ -335,7 +354,8 @@ pub trait Machine {
     /// The habits of this MMU.
     fn rules(&self) -> MmuRules;
 
-    /// The data caches. They decide how many colours the shared zeros have; where nothing is known, one.
+    /// The data caches. They decide how many colours the shared zeros have (where nothing is known, one) and which runs
+    /// are stored around them.
     fn caches(&self) -> Caches {
         Caches::UNKNOWN
     }
@@ -358,7 +378,7 @@ pub trait Machine {
     /// A pointer to a frame whose use is [`Use::Table`], [`Use::Slab`], or which is about to become one of them. Valid for 4096
     /// bytes, aligned to 4096, the same for the machine's life.
     fn direct(&self, pfn: Pfn) -> NonNull<u8>;
-    /// Fills data frames with zeros, with the machine's best primitive for a run of that length.
+    /// Fills data frames with zeros, through the caches.
     fn clear(&self, first: Pfn, frames: u64);
     /// Copies data frames. The runs do not overlap.
     fn copy(&self, to: Pfn, from: Pfn, frames: u64);
@@ -380,12 +400,45 @@ pub trait Machine {
     /// *Local.* A clock that never runs backwards on one CPU, in cycles.
     fn now(&self) -> u64;
 
-    /// The preemption model in force; it may change while running.
-    fn preemption(&self) -> Preemption {
-        Preemption::Voluntary
+    /// The preemption model in force, where the machine knows better than the switch `preempt`. It may change while running; it is
+    /// asked before each portion of a long clear.
+    fn preemption(&self) -> Option<Preemption> {
+        None
     }
     /// A place where the caller may be rescheduled. Called with no lock held.
     fn sched_point(&self) {}
+    /// *Local.* Whether the task that runs here is to end whatever it returns with: long work stops half-done and gives back what it took.
+    fn stop_pending(&self) -> bool {
+        false
+    }
+    /// Cycles of [`now`](Machine::now) in a microsecond; 0 where that is not known.
+    fn cycles_per_us(&self) -> u64 {
+        0
+    }
+    /// Bytes from which a run is better stored around the caches ([`Stores::Bypass`]): what measuring found; 0 leaves it to
+    /// [`caches`](Machine::caches), [`u64::MAX`] says that the machine has no such stores.
+    fn bypass_from(&self) -> u64 {
+        u64::MAX
+    }
+    /// Whether the first data cache is found by virtual address and so wide that two addresses of one frame may show different bytes.
+    fn aliases(&self) -> bool {
+        false
+    }
+    /// As [`clear`](Machine::clear), for memory that programs will see at `at` (which only a machine whose caches alias must heed) and with
+    /// the kind of stores that suits the run. A machine that serves interrupts inside loses no part of the run by one.
+    #[inline(always)]
+    fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, at: Va) {
+        let _ = (stores, at);
+        self.clear(first, frames);
+    }
+    /// As [`copy`](Machine::copy), otherwise as [`clear_run`](Machine::clear_run).
+    #[inline(always)]
+    fn copy_run(&self, to: Pfn, from: Pfn, frames: u64, stores: Stores, at: Va) {
+        let _ = (stores, at);
+        self.copy(to, from, frames);
+    }
+    /// *Local.* Orders this CPU's stores around the caches before its later stores.
+    fn settle(&self) {}
     /// Prepares a new root node before its first load: a kernel copies its own half here.
     fn prepare_root(&self, root: Pfn) {
         let _ = root;

@@ -19,7 +19,9 @@ use crate::stats::{Counter, CpuCounters, Stats};
 use crate::sync::Epochs;
 use crate::sync::atomic::AtomicU64;
 use crate::tlb::CONTEXT_WORDS;
+use crate::zero::clear::pace::Pace;
 use crate::zero::colour::{ByColour, Zeros};
+use crate::zero::pool::Pools;
 
 /// What a CPU runs: its own line.
 #[repr(C, align(64))]
@@ -43,6 +45,10 @@ pub struct Vm<M: Machine> {
     /// The shared zeros.
     pub(crate) zeros: Zeros,
     by_colour: NonNull<ByColour>,
+    /// How fast clearing has been, by memory node.
+    pub(crate) pace: Pace,
+    /// Large blocks kept aside.
+    pub(crate) pools: Pools,
     pub(crate) spaces: Slab,
     pub(crate) regions: Slab,
     pub(crate) lists: [Slab; 3],
@@ -133,6 +139,8 @@ impl<M: Machine> Vm<M> {
             contexts,
             zeros: Zeros::new(),
             by_colour,
+            pace: Pace::new(),
+            pools: Pools::new(),
             spaces: Slab::new(size_of::<SpaceRecord>()),
             regions: Slab::new(64),
             lists: LIST_PAIRS.map(|pairs| Slab::new(pairs * 8)),

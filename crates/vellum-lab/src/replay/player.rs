@@ -211,7 +211,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             match self.serve(here.mapping, Va(fault.va), access(fault.kind)) {
                 Ok(()) => {}
                 Err(FaultError::NoMemory) => return Err(self.session.out_of_memory()),
-                Err(FaultError::Unmapped | FaultError::Rights) => {
+                Err(FaultError::Unmapped | FaultError::Rights | FaultError::Stopped) => {
                     self.session.refused();
                     return Ok(Ok(()));
                 }
@@ -304,7 +304,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         match result {
             Ok(()) => Ok(Ok(())),
             Err(FaultError::NoMemory) => Err(s.out_of_memory()),
-            Err(FaultError::Unmapped | FaultError::Rights) => {
+            Err(FaultError::Unmapped | FaultError::Rights | FaultError::Stopped) => {
                 s.refused();
                 Ok(Ok(()))
             }

@@ -170,6 +170,10 @@ pub(crate) struct CpuState {
     /// Verbs entered and not left.
     pub depth: u32,
     pub preempt_off: u32,
+    /// One past the last frame this CPU cleared, as long as it did nothing else since.
+    pub cleared_to: u64,
+    /// Its task is to end.
+    pub stop_pending: bool,
 }
 
 impl CpuState {
@@ -200,6 +204,8 @@ impl CpuState {
             aside: false,
             depth: 0,
             preempt_off: 0,
+            cleared_to: u64::MAX,
+            stop_pending: false,
         }
     }
 

@@ -144,6 +144,7 @@ impl Machine {
             costs.sched_point,
             costs.switch,
             costs.clear_page_line,
+            costs.clear_next_line,
             costs.clear_extent_line,
             costs.clear_elided_line,
             costs.copy_line,

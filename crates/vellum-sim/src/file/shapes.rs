@@ -11,7 +11,7 @@ use crate::tlb::{BankShape, TlbShape, WalkCacheShape};
 pub(super) const LINE: u64 = 64;
 
 /// Kinds of kernel work that have a price.
-pub const WORK_COSTS: usize = 11;
+pub const WORK_COSTS: usize = vellum::machine::WORKS;
 
 /// The fixed costs of a machine, as ticks. The names are those of [`CostSpec`](super::CostSpec).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +30,8 @@ pub struct Costs {
     pub sched_point: Ticks,
     pub switch: Ticks,
     pub clear_page_line: Ticks,
+    /// As in the file.
+    pub clear_next_line: Ticks,
     pub clear_extent_line: Ticks,
     pub clear_elided_line: Ticks,
     /// Bytes; 0: write-allocate is never avoided.
@@ -129,6 +131,7 @@ impl Machine {
             &w.magazine,
             &w.refill,
             &w.block,
+            &w.large,
             &w.table,
             &w.contended,
         ];
@@ -146,6 +149,7 @@ impl Machine {
             sched_point: t(&c.sched_point),
             switch: t(&c.switch),
             clear_page_line: t(&c.clear_page_line),
+            clear_next_line: t(&c.clear_next_line),
             clear_extent_line: t(&c.clear_extent_line),
             clear_elided_line: t(&c.clear_elided_line),
             elision_threshold: c.elision_threshold.0,

@@ -249,13 +249,15 @@ pub struct CostSpec {
     pub sched_point: Constant<Duration>,
     /// Going to sleep and being scheduled again, without the time slept.
     pub switch: Constant<Duration>,
-    /// Clearing a line, page by page.
+    /// Clearing a line of a base page that does not follow the one cleared before.
     pub clear_page_line: Constant<Duration>,
+    /// Clearing a line of a base page that follows the one cleared just before: page by page from end to end.
+    pub clear_next_line: Constant<Duration>,
     /// Clearing a line as part of an extent, with write-allocate.
     pub clear_extent_line: Constant<Duration>,
-    /// Clearing a line as part of an extent long enough to avoid write-allocate.
+    /// Clearing a line without write-allocate: by stores around the caches, or as part of an extent long enough for the core to elide it.
     pub clear_elided_line: Constant<Duration>,
-    /// The shortest extent for which write-allocate is avoided; 0: never avoided.
+    /// The shortest extent for which stores through the caches elide write-allocate by themselves; 0: never.
     pub elision_threshold: Constant<Bytes>,
     /// Copying a line.
     pub copy_line: Constant<Duration>,
@@ -285,6 +287,8 @@ pub struct WorkCosts {
     pub refill: Constant<Duration>,
     /// A larger block allocated or freed.
     pub block: Constant<Duration>,
+    /// A fault served with a large page, beside clearing it.
+    pub large: Constant<Duration>,
     /// A table node made or given back.
     pub table: Constant<Duration>,
     /// A lock taken that another CPU held last.

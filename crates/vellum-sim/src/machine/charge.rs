@@ -1,6 +1,6 @@
 //! What kernel work costs, and on which account.
 
-use vellum::machine::{Verb, Work};
+use vellum::machine::{Stores, Verb, Work};
 
 use super::State;
 use crate::cache::{Agent, Kind, Level};
@@ -8,6 +8,15 @@ use crate::cpu::Account;
 use crate::format::Format;
 use crate::memory::Ticks;
 use crate::oracle::{Bug, Note};
+
+/// How a run is cleared.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    /// Time of a line.
+    line: Ticks,
+    /// Around the caches.
+    elide: bool,
+}
 
 /// Lines in a frame.
 const LINES: u64 = 64;
@@ -20,6 +29,8 @@ impl<F: Format> State<F> {
         let cpu = &mut self.cpus[c];
         cpu.depth += 1;
         if cpu.depth == 1 {
+            // Whatever the CPU did since ended the run of pages it cleared last.
+            cpu.cleared_to = u64::MAX;
             cpu.switch(if verb == Verb::Fault { Account::Fault } else { Account::Call });
             cpu.core.serialize();
         }
@@ -47,12 +58,27 @@ impl<F: Format> State<F> {
         self.cpus[c].core.advance(cost);
     }
 
-    /// Data frames are filled with zeros.
-    pub(crate) fn clear(&mut self, c: usize, first: u64, frames: u64) {
+    /// How a run of that length is cleared, decided once for all of it; `None` if a planted bug leaves it out.
+    pub(crate) fn clear_way(&mut self, c: usize, first: u64, frames: u64, stores: Stores) -> Option<Way> {
         if self.bug == Some(Bug::SkippedClear) {
             self.planted += 1;
-            return;
+            return None;
         }
+        let costs = &self.costs;
+        let follows = self.cpus[c].cleared_to == first;
+        self.cpus[c].cleared_to = first + frames;
+        let elide = stores == Stores::Bypass || frames << 12 >= costs.elision_threshold;
+        let line = match (elide, frames, follows) {
+            (true, ..) => costs.clear_line_elided,
+            (false, 1, false) => costs.clear_line,
+            (false, 1, true) => costs.clear_line_next,
+            (false, ..) => costs.clear_line_extent,
+        };
+        Some(Way { line, elide })
+    }
+
+    /// Data frames are filled with zeros.
+    pub(crate) fn clear(&mut self, c: usize, first: u64, frames: u64, way: Way) {
         for pfn in first..first + frames {
             if self.contents.has_bytes(pfn) {
                 self.ram.zero(pfn);
@@ -61,25 +87,28 @@ impl<F: Format> State<F> {
         }
         self.forget_written();
         let lines = frames * LINES;
-        let costs = &self.costs;
-        let elide = frames << 12 >= costs.elision_threshold;
-        let line = match (frames, elide) {
-            (1, _) => costs.clear_line,
-            (_, false) => costs.clear_line_extent,
-            (_, true) => costs.clear_line_elided,
-        };
         let cpu = &mut self.cpus[c];
         let before = cpu.switch(Account::Clear);
         cpu.counts.lines_cleared += lines;
         let now = cpu.core.now();
-        let moved = self.caches.store_stream(c, Agent::Kernel, first * LINES, lines, elide);
+        let moved = self.caches.store_stream(c, Agent::Kernel, first * LINES, lines, way.elide);
         let floor = self.memory.stream(now, first * LINES, moved.fetched, moved.written_back);
         let cpu = &mut self.cpus[c];
-        let time = line * lines;
+        let time = way.line * lines;
         cpu.core.advance(time.max(floor));
         cpu.forget_lines();
         cpu.switch(before);
         self.forget_recalled();
+    }
+
+    /// Waits until stores around the caches have arrived: the last of them is one latency away.
+    pub(crate) fn settle(&mut self, c: usize) {
+        let node = self.cpus[c].node;
+        let latency = self.memory.distance(node, node);
+        let cpu = &mut self.cpus[c];
+        let before = cpu.switch(Account::Clear);
+        cpu.core.advance(latency);
+        cpu.switch(before);
     }
 
     /// Data frames are copied.

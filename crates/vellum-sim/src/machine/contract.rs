@@ -5,16 +5,21 @@
 
 use core::ptr::NonNull;
 
-use vellum::addr::{Order, Pfn};
+use vellum::addr::{Order, Pfn, Va};
+use vellum::config::Preemption;
 use vellum::machine::{
-    CacheLevel, Caches, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use,
+    CacheLevel, Caches, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology, Use,
 };
 
 use super::SimMachine;
+use super::fills::FillNote;
 use crate::cpu::Account;
 use crate::format::Format;
 use crate::oracle::{Bug, Rule};
 use crate::tlb::PageSize;
+
+/// Frames cleared between two moments at which an interrupt can arrive: some 20,000 bytes, a microsecond or two.
+const SLICE: u64 = 4;
 
 impl<F: Format> SimMachine<F> {
     fn in_memory(&self, first: Pfn, frames: u64, what: &str) -> bool {
@@ -125,10 +130,50 @@ impl<F: Format> Machine for SimMachine<F> {
     }
 
     fn clear(&self, first: Pfn, frames: u64) {
+        self.clear_run(first, frames, Stores::Cached, Va(0));
+    }
+
+    fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, _at: Va) {
         self.point();
-        if self.in_memory(first, frames, "a clear") {
-            self.act(|s, c| s.clear(c, first.0, frames));
+        if !self.in_memory(first, frames, "a clear") {
+            return;
         }
+        let Some(way) = self.act(|s, c| {
+            s.note_fill(c, FillNote::Run { first, frames, stores });
+            s.clear_way(c, first.0, frames, stores)
+        }) else {
+            return;
+        };
+        let mut done = 0;
+        while done < frames {
+            // An interrupt does not wait for the end of a run.
+            let slice = SLICE.min(frames - done);
+            self.act(|s, c| s.clear(c, first.0 + done, slice, way));
+            done += slice;
+            if done < frames {
+                self.point();
+            }
+        }
+    }
+
+    fn settle(&self) {
+        self.act(|s, c| s.settle(c));
+    }
+
+    fn preemption(&self) -> Option<Preemption> {
+        self.state.with(|s| s.preemption)
+    }
+
+    fn stop_pending(&self) -> bool {
+        self.state.with(|s| s.cpus[self.current.get()].stop_pending)
+    }
+
+    fn cycles_per_us(&self) -> u64 {
+        self.state.with(|s| s.clock_hz / 1_000_000)
+    }
+
+    fn bypass_from(&self) -> u64 {
+        0
     }
 
     fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
@@ -190,6 +235,7 @@ impl<F: Format> Machine for SimMachine<F> {
 
     fn sched_point(&self) {
         self.point();
+        self.act(|s, c| s.note_fill(c, FillNote::Point));
         self.state.with(|s| {
             let cost = s.costs.sched_point;
             s.cpus[self.current.get()].core.advance(cost);
@@ -213,6 +259,7 @@ impl<F: Format> Machine for SimMachine<F> {
                 }
                 s.frame_event(c, first, order, to);
             }),
+            Event::Fill { first, frames } => self.act(|s, c| s.note_fill(c, FillNote::Range { first, frames })),
             Event::Begin(verb) => {
                 self.point();
                 self.act(|s, c| s.begin(c, verb));

@@ -8,6 +8,7 @@
 mod build;
 mod charge;
 mod contract;
+pub mod fills;
 mod flush;
 pub mod lazy;
 mod meta;
@@ -19,6 +20,7 @@ mod root;
 use std::cell::Cell;
 
 use corosensei::Yielder;
+use vellum::config::Preemption;
 use vellum::machine::Topology;
 
 use crate::cache::Hierarchy;
@@ -108,6 +110,11 @@ pub(crate) struct State<F: Format> {
     pub live: Vec<usize>,
     /// One past the highest CPU that ever loaded a root.
     pub woken: usize,
+    /// The kernel's preemption model, if anyone said.
+    pub preemption: Option<Preemption>,
+    pub clock_hz: u64,
+    /// What long clears did, where that is watched.
+    pub fills: Option<Vec<(u64, fills::FillNote)>>,
     pub bug: Option<Bug>,
     pub planted: u64,
     pub stop: Option<Box<Stop>>,

@@ -58,9 +58,12 @@ pub struct Costs {
     pub root_load: Ticks,
     /// Clearing a line of a single base page.
     pub clear_line: Ticks,
+    /// Clearing a line of a base page that follows the one cleared just before.
+    pub clear_line_next: Ticks,
     /// Clearing a line of a longer run.
     pub clear_line_extent: Ticks,
-    /// Clearing a line of a run past `elision_threshold`, when the core stops reading lines it is about to overwrite.
+    /// Clearing a line by stores around the caches, or of a run past `elision_threshold`, when the core stops reading lines it is about
+    /// to overwrite.
     pub clear_line_elided: Ticks,
     /// Length from which lines are elided, in bytes.
     pub elision_threshold: u64,
@@ -91,6 +94,7 @@ impl Costs {
             flush_full: t,
             root_load: t,
             clear_line: t,
+            clear_line_next: t,
             clear_line_extent: t,
             clear_line_elided: t,
             elision_threshold: u64::MAX,
@@ -109,6 +113,8 @@ pub struct Parts {
     pub name: String,
     /// Entry format: [`crate::format::Format::NAME`].
     pub format: String,
+    /// Clock rate of the CPUs, in hertz.
+    pub clock_hz: u64,
     /// The core's overlap model, the same for all CPUs.
     pub core: Overlap,
     /// The caches; `caches.cpus` is the number of CPUs.
@@ -147,6 +153,7 @@ impl Parts {
                 Codec::X86_64 => "x86_64".into(),
                 Codec::Aarch64 => "aarch64".into(),
             },
+            clock_hz: file.clock_hz.value,
             core: file.overlap(),
             caches: file.hierarchy(seed),
             numa: file.numa(),
@@ -178,6 +185,7 @@ impl Parts {
                 flush_full: c.flush_full,
                 root_load: c.root_load,
                 clear_line: c.clear_page_line,
+                clear_line_next: c.clear_next_line,
                 clear_line_extent: c.clear_extent_line,
                 clear_line_elided: c.clear_elided_line,
                 elision_threshold: if c.elision_threshold == 0 { u64::MAX } else { c.elision_threshold },

@@ -174,6 +174,12 @@ impl Memory {
         last.max(node.line_time * lines)
     }
 
+    /// A line takes `times` as long from here.
+    pub fn slow(&mut self, node: usize, times: u64) {
+        let node = &mut self.nodes[node];
+        node.line_time = node.line_time * times.max(1);
+    }
+
     /// What a node has moved so far.
     pub fn traffic(&self, node: usize) -> Traffic {
         self.nodes[node].traffic

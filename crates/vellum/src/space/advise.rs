@@ -15,7 +15,7 @@ impl<M: Machine> Vm<M> {
     /// # Errors
     /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region, [`SpaceError::NoMemory`]; nothing changed,
     /// except that `Collapse` and `Populate` keep what they did before memory ran out. [`SpaceError::Rights`]: `Populate` wants an
-    /// access that a region does not give.
+    /// access that a region does not give. [`SpaceError::Stopped`]: `Populate` broke off in a large page, because the task is to end.
     pub fn advise(&self, space: &Space, start: Va, bytes: u64, advice: Advice) -> Result<(), SpaceError> {
         self.verb(Verb::Advise, || {
             let range = VaRange::new(start, bytes, self.user_end())?;
@@ -94,6 +94,7 @@ impl<M: Machine> Vm<M> {
                 FaultError::Unmapped => SpaceError::Unmapped,
                 FaultError::Rights => SpaceError::Rights,
                 FaultError::NoMemory => SpaceError::NoMemory,
+                FaultError::Stopped => SpaceError::Stopped,
             })?;
         }
         Ok(())

@@ -44,6 +44,9 @@ impl<M: Machine> Vm<M> {
         let index = va.page().wrapping_add(region.shift());
         let want = Want { policy: attrs.numa.unwrap_or(self.config.numa), index, use_: Use::Data };
         let new = self.frames.alloc(m, Order::HUGE, &want)?;
+        if self.config.alloc_zero {
+            m.clear(new, Order::HUGE.frames());
+        }
         {
             let mut top = Token::top();
             let _guard = parent.lock(m, &mut top);
@@ -57,7 +60,7 @@ impl<M: Machine> Vm<M> {
             let to = new.add(i as u64);
             match self.load(child.pfn, i, Level::ONE) {
                 Entry::Leaf(from, _) | Entry::Parked(from) if !self.is_zero(from) => m.copy(to, from, 1),
-                _ => m.clear(to, 1),
+                _ => self.clear_page(to, Va(va.0 + ((i as u64) << Level::ONE.shift()))),
             }
         }
         Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);

@@ -79,8 +79,8 @@ impl<M: Machine> Vm<M> {
         let spot = &seen.spot;
         let (node, slot, level) = (spot.node, spot.slot, spot.level);
         let new = self.frames.alloc(m, Order::BASE, &self.want(seen))?;
-        if zero {
-            m.clear(new, 1);
+        if zero || self.config.alloc_zero {
+            self.clear_page(new, seen.va);
         }
         Data::init(self.frames.record(new), Order::BASE, seen.space.owner(), seen.index(Order::BASE));
         let entry = Entry::Leaf(new, Self::own_flags(seen));
@@ -146,6 +146,9 @@ impl<M: Machine> Vm<M> {
             return Ok(Step::Again);
         }
         let index = seen.index(order);
+        if self.config.alloc_zero {
+            m.clear(new, order.frames());
+        }
         // From here the transit mark keeps the node, and this mapping keeps the old block.
         drop(epoch);
         let mut receipt = Receipt::new();

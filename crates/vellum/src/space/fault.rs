@@ -17,7 +17,7 @@
 use crate::addr::{Level, Order, Pfn, Va};
 use crate::config::{NumaPolicy, Thp};
 use crate::entry::{Codec, Entry, Flags};
-use crate::error::{FaultError, NoMemory};
+use crate::error::FaultError;
 use crate::frame::{Data, SlabRef, Want};
 use crate::machine::{Event, Machine, Use, Verb, Work};
 use crate::space::attrs::Packed;
@@ -27,6 +27,8 @@ use crate::space::{Access, Fault, HugeAdvice, LeafSize, Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 use crate::vm::Vm;
+use crate::zero::clear::Extent;
+use crate::zero::pool::{Bytes, Short};
 
 /// How an attempt ended that did not fail.
 pub(crate) enum Step {
@@ -289,7 +291,7 @@ impl<M: Machine> Vm<M> {
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
         let pfn = self.frames.alloc(m, Order::BASE, want)?;
-        m.clear(pfn, 1);
+        self.clear_page(pfn, seen.va);
         if self.install(seen, pfn, Order::BASE, ask.access, epoch) {
             let counters = self.counters_here();
             counters.add(Counter::AnonPages, 1);
@@ -310,14 +312,23 @@ impl<M: Machine> Vm<M> {
         (order, want, attrs): (Order, Want, Packed),
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
-        let Ok(pfn) = self.frames.alloc(m, order, &want) else {
-            if attrs.leaf() != LeafSize::Policy {
-                return Err(NoMemory.into());
+        let exact = attrs.leaf() != LeafSize::Policy;
+        let (pfn, bytes) = match self.take_block(order, &want, exact) {
+            Ok(taken) => taken,
+            Err(Short::Stopped) => return Err(FaultError::Stopped),
+            Err(Short::Memory) if exact => return Err(FaultError::NoMemory),
+            Err(Short::Memory) => {
+                self.count(Counter::ThpFaultFallback, 1);
+                return Ok(Step::Smaller);
             }
-            self.count(Counter::ThpFaultFallback, 1);
-            return Ok(Step::Smaller);
         };
-        self.clear_block(pfn, order);
+        // What the allocator cleared, it cleared by another address than the program's.
+        if (bytes == Bytes::Old || m.aliases())
+            && let Err(stopped) = self.clear_extent(&Extent::of_leaf(pfn, order, va))
+        {
+            self.untake_block(pfn, order);
+            return Err(stopped.into());
+        }
         let epoch = self.epochs.enter(m);
         let edits = space.edits();
         let spot = self.descend(space, va);
@@ -328,13 +339,14 @@ impl<M: Machine> Vm<M> {
             && region.packed() == attrs
             && self.install(&Seen { space, va, edits, spot, region, attrs }, pfn, order, access, &epoch)
         {
+            m.hook(Event::Work(Work::Large, 1));
             self.count_pages(order, 1);
             if order == Order::HUGE {
                 self.count_here(Counter::ThpFaultAlloc, 1);
             }
             return Ok(Step::Done(if order == Order::HUGE { Fault::Huge } else { Fault::Giant }));
         }
-        self.frames.free(m, pfn, order);
+        self.untake_block(pfn, order);
         Ok(Step::Again)
     }
 

@@ -59,7 +59,8 @@ impl<M: Machine> Vm<M> {
         audit.zero_frames = self.check_zeros()?;
         let frames = self.frames.validate(m)?;
         audit.free_frames = frames.free + frames.cached;
-        let known = audit.data_frames + audit.table_frames + audit.slab_frames + audit.zero_frames;
+        audit.pool_frames = self.pooled_frames().ok_or(Invalid::new("a pool's chain and its count differ", 0, 0, 0))?;
+        let known = audit.data_frames + audit.table_frames + audit.slab_frames + audit.zero_frames + audit.pool_frames;
         if frames.used < known {
             return Err(Invalid::new("frames in use and not allocated", 0, known, frames.used));
         }

@@ -55,6 +55,9 @@ impl Flushed {
     /// Lets go of a block of data that no entry maps any more.
     #[inline]
     pub fn free<M: Machine>(&self, vm: &Vm<M>, pfn: Pfn, order: Order) {
+        if order >= Order::HUGE && vm.give_to_pool(pfn, order) {
+            return;
+        }
         vm.frames.retire_done(&vm.machine, pfn, order);
     }
 }

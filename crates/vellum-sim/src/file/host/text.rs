@@ -148,6 +148,7 @@ fn costs(t: &mut Text, times: &Times) {
     t.guess("sched_point", "35", "20 to 50 cycles when nothing is due");
     t.guess("switch", "\"1.5 us\"", "the usual one to two microseconds");
     t.measured("clear_page_line", times.clear_page);
+    t.measured("clear_next_line", times.clear_page);
     t.measured("clear_extent_line", times.clear_extent);
     t.measured("clear_elided_line", times.clear_extent);
     t.guess("elision_threshold", "0", "not measured apart: what the long run does is in clear_extent_line");
@@ -156,6 +157,8 @@ fn costs(t: &mut Text, times: &Times) {
     let torvalds =
         "L. Torvalds, The cost of page fault handling (2014): 715 cycles to enter, 330 to return, on Haswell";
     t.constant("fault", "1050", "outside", torvalds);
+    let hawkeye = "HawkEye (ASPLOS 2019), table 1: a huge fault that need not zero, on Haswell; quoted from memory";
+    t.constant("large", "\"13 us\"", "outside", hawkeye);
     t.guess("call", "250", "SYSCALL and SYSRET with saving of registers");
     let count = "our own count of instructions and cache hits on this path, not measured";
     let work = [

@@ -1,0 +1,237 @@
+//! Clearing, and copying, of blocks nobody can see yet.
+//!
+//! Every frame that must be zero before anyone sees it passes through here. A block becomes up to three ranges
+//! ([`order`]), a range becomes portions, a portion is one call of the machine, which therefore knows how long it will store:
+//! fast strings and stores around the caches are worth more the longer they run. How long a portion may be depends on how the
+//! kernel is preempted. Where an interrupt may reschedule anywhere, a portion is the whole range; where the kernel must ask,
+//! it is a batch ([`pace`]) with a scheduling point before it, so that what piled up before the call is noticed first. The model is
+//! asked before every portion, for it may change while a block is being cleared. A task that is to end anyway is let go between two
+//! portions.
+//!
+//! Through the caches or around them is decided by range, not by portion: by its length and the machine's caches. The
+//! neighbourhood of the fault always goes through them, for it is about to be used.
+//!
+//! No lock is held here, no epoch entered; what is filled is the caller's alone. Addresses of pages are computed from the block's start
+//! each time, so no portion can inherit a wrong one.
+//!
+//! Copying is the same with another machine call ([`Fill`]). Rejected: a copy of this file for it.
+
+mod order;
+pub(crate) mod pace;
+
+use core::ops::Range;
+
+use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
+use crate::config::{ClearOrder, ClearStores, ClearUnit, Preemption};
+use crate::error::Stopped;
+use crate::machine::{Event, Machine, Stores};
+use crate::vm::Vm;
+
+/// A run of frames that is the caller's alone, and where it will be seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// First frame.
+    pub first: Pfn,
+    /// Number of frames, at least 1.
+    pub frames: u64,
+    /// The address its first page will have. Matters to machines whose caches alias.
+    pub at: Va,
+    /// The page, counted from the first, that is used first: the one that faulted.
+    pub fault: u64,
+}
+
+impl Extent {
+    /// The block of a leaf of `order`, for a fault at `va`.
+    pub fn of_leaf(first: Pfn, order: Order, va: Va) -> Extent {
+        let at = va.align_down(order.bytes());
+        Extent { first, frames: order.frames(), at, fault: (va.0 - at.0) / PAGE_SIZE as u64 }
+    }
+
+    fn va(&self, page: u64) -> Va {
+        Va(self.at.0.wrapping_add(page * PAGE_SIZE as u64))
+    }
+}
+
+/// What frames are filled with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fill {
+    Zeros,
+    /// The frames from there on.
+    Copy(Pfn),
+}
+
+/// A block being filled.
+struct Job<'e> {
+    fill: Fill,
+    extent: &'e Extent,
+    node: usize,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Clears frames that are the caller's alone. May be rescheduled: no lock may be held.
+    ///
+    /// # Errors
+    /// [`Stopped`]; some frames hold old bytes.
+    ///
+    /// # Panics
+    /// If the extent has no frames, or its `fault` lies outside.
+    pub fn clear_extent(&self, extent: &Extent) -> Result<(), Stopped> {
+        self.fill(Fill::Zeros, extent)
+    }
+
+    /// Copies frames that nobody changes meanwhile to frames that are the caller's alone, otherwise as [`clear_extent`](Vm::clear_extent). The
+    /// runs do not overlap.
+    ///
+    /// # Errors
+    /// [`Stopped`]; some frames hold old bytes.
+    ///
+    /// # Panics
+    /// As `clear_extent`.
+    pub fn copy_extent(&self, from: Pfn, extent: &Extent) -> Result<(), Stopped> {
+        self.fill(Fill::Copy(from), extent)
+    }
+
+    /// Clears base frames that lie anywhere, are the caller's alone and are not used at once: a pool's, or those of a range that is
+    /// populated. Where the machine stores around its caches they are all ordered by one fence at the end, which a fence for each frame
+    /// would cost half the bandwidth.
+    ///
+    /// # Errors
+    /// [`Stopped`]; some frames hold old bytes.
+    pub fn clear_frames(&self, frames: &[(Pfn, Va)]) -> Result<(), Stopped> {
+        let m = &self.machine;
+        let stores = self.stores(frames.len() as u64);
+        let mut rest = frames;
+        while let Some(&(first, _)) = rest.first() {
+            let asks = self.asks();
+            let node = m.topology().node_of(first).unwrap_or(0);
+            let portion = if asks { self.batch(node).min(rest.len() as u64) as usize } else { rest.len() };
+            self.pause(asks)?;
+            let (now, later) = rest.split_at(portion);
+            now.iter().for_each(|&(pfn, at)| m.clear_run(pfn, 1, stores, at));
+            if stores == Stores::Bypass {
+                m.settle();
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Clears the base page of a fault, which is used at once. Never reschedules, so it may be called in an epoch.
+    #[inline(always)]
+    pub(crate) fn clear_page(&self, pfn: Pfn, at: Va) {
+        self.machine.clear_run(pfn, 1, Stores::Cached, at);
+    }
+
+    /// Not inlined, so that counts of instructions can tell it from the fault around it.
+    #[inline(never)]
+    fn fill(&self, fill: Fill, extent: &Extent) -> Result<(), Stopped> {
+        assert!(extent.fault < extent.frames, "the page that faulted lies in the extent");
+        let (pages, fault) = (extent.frames, extent.fault);
+        let node = self.machine.topology().node_of(extent.first).unwrap_or(0);
+        let job = Job { fill, extent, node };
+        match (self.config.clear_unit, self.config.clear_order) {
+            (ClearUnit::Page, ClearOrder::Ascending) => self.one_by_one(&job, 0..pages),
+            // The order before extents was for huge pages; larger ones went from end to end.
+            (ClearUnit::Page, ClearOrder::NearLast) if pages > Order::HUGE.frames() => self.one_by_one(&job, 0..pages),
+            (ClearUnit::Page, ClearOrder::NearLast) => self.one_by_one(&job, order::converge(pages, fault)),
+            (ClearUnit::Extent, ClearOrder::Ascending) => self.range(&job, 0..pages),
+            (ClearUnit::Extent, ClearOrder::NearLast) => {
+                let ranges = order::ranges(pages, fault);
+                self.range(&job, ranges.right)?;
+                self.range(&job, ranges.left)?;
+                self.neighbourhood(&job, &ranges.near)
+            }
+        }
+    }
+
+    fn one_by_one(&self, job: &Job<'_>, pages: impl Iterator<Item = u64>) -> Result<(), Stopped> {
+        for page in pages {
+            self.say(job, &(page..page + 1));
+            self.pause(self.asks())?;
+            self.run(job, page..page + 1, Stores::Cached);
+        }
+        Ok(())
+    }
+
+    /// A range away from the fault, in portions.
+    fn range(&self, job: &Job<'_>, pages: Range<u64>) -> Result<(), Stopped> {
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let m = &self.machine;
+        self.say(job, &pages);
+        let stores = self.stores(pages.end - pages.start);
+        let mut next = pages.start;
+        while next < pages.end {
+            let asks = self.asks();
+            let portion = if asks { self.batch(job.node).min(pages.end - next) } else { pages.end - next };
+            self.pause(asks)?;
+            let began = m.now();
+            self.run(job, next..next + portion, stores);
+            if stores == Stores::Bypass {
+                m.settle();
+            }
+            self.pace.took(job.node, m.now().wrapping_sub(began), portion);
+            next += portion;
+        }
+        Ok(())
+    }
+
+    /// The neighbourhood of the fault: one range and one portion, in pieces.
+    fn neighbourhood(&self, job: &Job<'_>, pages: &Range<u64>) -> Result<(), Stopped> {
+        self.say(job, pages);
+        self.pause(self.asks())?;
+        for piece in order::pieces(pages, job.extent.fault) {
+            if !piece.is_empty() {
+                self.run(job, piece, Stores::Cached);
+            }
+        }
+        Ok(())
+    }
+
+    /// What precedes every portion: the scheduling point of kernels that ask, then the question whether the task still needs it.
+    #[inline]
+    fn pause(&self, asks: bool) -> Result<(), Stopped> {
+        if asks {
+            self.machine.sched_point();
+        }
+        if self.machine.stop_pending() { Err(Stopped) } else { Ok(()) }
+    }
+
+    /// Whether kernel code is rescheduled only where it asks, at this moment.
+    #[inline]
+    fn asks(&self) -> bool {
+        let model = self.machine.preemption().unwrap_or(self.config.preempt);
+        matches!(model, Preemption::None | Preemption::Voluntary)
+    }
+
+    /// How a run of that many pages, not used at once, is stored.
+    fn stores(&self, pages: u64) -> Stores {
+        let bypass = match self.config.clear_stores {
+            ClearStores::Cached => false,
+            ClearStores::Bypass => true,
+            ClearStores::Auto => {
+                let shortest = match self.machine.bypass_from() {
+                    0 => self.machine.caches().l2.bytes().max(1),
+                    measured => measured,
+                };
+                pages.saturating_mul(PAGE_SIZE as u64) >= shortest
+            }
+        };
+        if bypass { Stores::Bypass } else { Stores::Cached }
+    }
+
+    fn say(&self, job: &Job<'_>, pages: &Range<u64>) {
+        let first = job.extent.first.add(pages.start);
+        self.machine.hook(Event::Fill { first, frames: pages.end - pages.start });
+    }
+
+    fn run(&self, job: &Job<'_>, pages: Range<u64>, stores: Stores) {
+        let (m, at) = (&self.machine, job.extent.va(pages.start));
+        let (first, frames) = (job.extent.first.add(pages.start), pages.end - pages.start);
+        match job.fill {
+            Fill::Zeros => m.clear_run(first, frames, stores, at),
+            Fill::Copy(from) => m.copy_run(first, from.add(pages.start), frames, stores, at),
+        }
+    }
+}
