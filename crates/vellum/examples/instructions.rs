@@ -191,8 +191,11 @@ fn write_faults(vm: &Bench) -> u64 {
     touch(vm, &space, Access::Write, Counter::AnonPages, measured)
 }
 
+/// A row of growth: name, machine, and what is measured.
+type Growth = (&'static str, Size, fn(&Bench) -> u64);
+
 /// What [`write_faults`] comes to must not depend on the size of anything: rows that are to agree with the first.
-const GROWTH: &[(&str, Size, fn(&Bench) -> u64)] = &[
+const GROWTH: &[Growth] = &[
     ("beside 1000 mappings", SMALL, |vm| {
         let space = space(vm, BYTES, BASE);
         crowd(vm, &space);

@@ -116,3 +116,26 @@ fn the_user_half_ends_where_the_formats_say() {
     assert_eq!(X86_64::user_end(5), Va(0x0100_0000_0000_0000));
     assert_eq!(Aarch64::user_end(4), Va(0x0001_0000_0000_0000));
 }
+
+fn frame_bits<C: Codec>() {
+    for level in [Level::ONE, Level::TWO, Level(3)] {
+        let leaf = |pfn: u64, n: u32| {
+            let bit = |i: u32| n >> i & 1 == 1;
+            let flags = Flags { write: bit(0), exec: bit(1), accessed: bit(2), dirty: bit(0) && bit(3) };
+            C::encode(Entry::Leaf(Pfn(pfn << 18), flags), level)
+        };
+        for n in 0..16 {
+            for pfn in [0, 1, 5, (1 << 18) - 1] {
+                assert_eq!(leaf(pfn, n) & C::FRAME, pfn << 18 << 12, "the frame's bits say its address");
+                assert_eq!(leaf(pfn, n) & !C::FRAME, leaf(0, n) & !C::FRAME, "the others do not depend on it");
+                assert_ne!(leaf(pfn, n) & !C::FRAME, 0, "a leaf is not all frame");
+            }
+        }
+    }
+}
+
+#[test]
+fn leaves_of_equal_flags_differ_in_their_frames_bits_alone() {
+    frame_bits::<X86_64>();
+    frame_bits::<Aarch64>();
+}

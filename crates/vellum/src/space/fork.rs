@@ -8,7 +8,7 @@
 //! If memory runs out the child is taken apart like any space. What stays behind in the parent are read-only leaves of pages
 //! that are its alone again, which the next write finds out.
 
-use crate::addr::{Level, Va};
+use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::NoMemory;
 use crate::frame::{Owner, SlabRef};
@@ -174,14 +174,32 @@ impl<M: Machine> Vm<M> {
     fn copy_run(&self, copying: &mut Copying<'_>, run: &mut Run<'_>, level: Level, base: u64) {
         let m = &self.machine;
         let words = m.direct(run.to.pfn).cast::<u64>();
-        let owner = Owner::Family(copying.family);
+        let (zeros, owner) = (self.zero_span(), Owner::Family(copying.family));
         // First and last slot whose translation has changed.
         let (mut low, mut high) = (usize::MAX, 0);
+        // A leaf without its frame (none yet: no leaf has all bits), and what changed in it: most leaves of a node are alike.
+        let (mut alike, mut change) = (u64::MAX, 0);
         let mut top = Token::top();
         let _guard = run.from.lock(m, &mut top);
         while run.goes_on() {
             let slot = run.slot;
             let raw = m.entry_load(run.from.pfn, slot);
+            let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
+            if level == Level::ONE
+                && raw & !M::Codec::FRAME == alike
+                && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
+                && m.entry_cas(run.from.pfn, slot, raw, raw ^ change).is_ok()
+            {
+                m.hook(Event::Work(Work::Entry, 1));
+                high = slot;
+                self.share(pfn, Order::BASE, owner);
+                // SAFETY: as in `copy_node`.
+                unsafe { words.add(slot).write(raw ^ change) };
+                run.pages += 1;
+                run.left -= 1;
+                run.slot += 1;
+                continue;
+            }
             let copy = match M::Codec::decode(raw, level) {
                 Entry::Leaf(pfn, flags) => {
                     let read_only = Flags { write: false, dirty: false, ..flags };
@@ -193,6 +211,7 @@ impl<M: Machine> Vm<M> {
                         }
                         m.hook(Event::Work(Work::Entry, 1));
                         (low, high) = (low.min(slot), slot);
+                        (alike, change) = (raw & !M::Codec::FRAME, raw ^ shared);
                     }
                     if !self.is_zero(pfn)
                         && let Some(order) = level.leaf_order()

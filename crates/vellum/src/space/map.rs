@@ -32,6 +32,9 @@ impl<M: Machine> Vm<M> {
                 self.place(record, at, bytes, align).and_then(|range| {
                     let region = self.latest_region(record, attrs, layout.token(), &mut trash)?;
                     self.map_range(record, range, region, at, layout.token(), &mut trash)?;
+                    if at == Placement::Anywhere && align == Order::BASE.bytes() && bytes < Order::HUGE.bytes() {
+                        record.found_hole(bytes, range.start());
+                    }
                     Ok(range.start())
                 })
             };

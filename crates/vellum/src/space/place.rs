@@ -4,12 +4,17 @@
 //! node keeps a bound on the longest hole inside it; a node whose bound is too small is stepped over, with a look only at its
 //! lowest slots, where a hole may begin that goes on below. A search that looked into a node and found less than the bound said
 //! writes the truth back, so the next search does not look again.
+//!
+//! A space also remembers what its searches found: above `sought_below` no hole is as long as `sought`. A search for that much or more
+//! starts there, so mapping one thing after the other looks at each slot once. Whoever unmaps something moves the mark up as far
+//! as the new hole can reach together with what was free above it, which was shorter than `sought`.
 
-use crate::addr::{ENTRIES, Level, PAGE_SHIFT, Pfn, Va};
+use crate::addr::{ENTRIES, Level, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::Entry;
 use crate::machine::{Event, Machine, Work};
 use crate::space::SpaceRecord;
 use crate::sync::Token;
+use crate::sync::atomic::Ordering;
 use crate::vm::Vm;
 
 /// Below this nothing is placed: 64 KiB, as Linux's `mmap_min_addr` is usually set.
@@ -18,6 +23,8 @@ pub(crate) const LOWEST: u64 = 0x10000;
 struct Search {
     bytes: u64,
     align: u64,
+    /// Nothing above this is of interest.
+    below: u64,
     /// The hole being followed downwards, `[start, end)`.
     start: u64,
     end: u64,
@@ -39,11 +46,33 @@ impl Search {
     }
 }
 
+impl SpaceRecord {
+    /// A search for `bytes` bytes, at any page, found `at`, where they are mapped now. Under the layout lock.
+    pub fn found_hole(&self, bytes: u64, at: Va) {
+        let sought = self.sought.load(Ordering::Relaxed);
+        if sought == 0 || bytes <= sought {
+            self.sought.store(bytes, Ordering::Relaxed);
+            self.sought_below.store(at.0, Ordering::Relaxed);
+        }
+    }
+
+    /// What ends at `end` is about to be a hole. Under the layout lock.
+    #[inline]
+    pub fn opens_hole(&self, end: Va, top: Va) {
+        let reach = end.0 + self.sought.load(Ordering::Relaxed);
+        if reach > self.sought_below.load(Ordering::Relaxed) {
+            self.sought_below.store(reach.min(top.0), Ordering::Relaxed);
+        }
+    }
+}
+
 impl<M: Machine> Vm<M> {
     /// The highest hole of `bytes` bytes at a multiple of `align`. Under the layout lock.
     pub(crate) fn find_hole(&self, space: &SpaceRecord, bytes: u64, align: u64) -> Option<Va> {
-        let top = self.user_end().0;
-        let mut search = Search { bytes, align, start: top, end: top };
+        let sought = space.sought.load(Ordering::Relaxed);
+        let known = sought != 0 && sought <= bytes;
+        let below = if known { space.sought_below.load(Ordering::Relaxed) } else { self.user_end().0 };
+        let mut search = Search { bytes, align, below, start: below, end: below };
         self.search_node(space.root(), self.top(), 0, &mut search).or_else(|| search.fit())
     }
 
@@ -51,7 +80,8 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         let node = self.node(table);
         let top = base + (level.entry_bytes() << 9);
-        let slots = (self.user_end().0.min(top) - base) >> level.shift();
+        let end = self.user_end().0.min(top);
+        let slots = (end.min(search.below) - base).div_ceil(level.entry_bytes());
         let mut longest = 0;
         m.hook(Event::Work(Work::Descend, 1));
         for slot in (0..slots as usize).rev() {
@@ -88,13 +118,31 @@ impl<M: Machine> Vm<M> {
                 _ => search.cut(va),
             }
         }
-        // Every hole inside was seen; a hole that crosses the upper edge counts with its inner part.
-        if longest >> PAGE_SHIFT < node.state().run() {
+        // Every hole inside was seen, unless the search began below some; a hole that crosses the upper edge counts with its inner part.
+        if search.below >= end && longest >> PAGE_SHIFT < node.state().run() {
             let mut token = Token::top();
             let _guard = node.lock(m, &mut token);
             node.set_state(node.state().with_run(longest >> PAGE_SHIFT));
         }
         None
+    }
+
+    /// Whether what the space remembers of its searches is true: the highest hole as long as was sought ends below the mark. Looks
+    /// at entries only.
+    pub(crate) fn remembers_right(&self, space: &SpaceRecord) -> bool {
+        let (sought, below) = (space.sought.load(Ordering::Relaxed), space.sought_below.load(Ordering::Relaxed));
+        let Ok(all) = VaRange::new(Va(0), self.user_end().0, self.user_end()) else { return false };
+        let (mut start, mut right) = (0, true);
+        let mut hole = |start: u64, end: u64| right &= sought == 0 || end - start < sought || end <= below;
+        self.scan(space, all, &mut |va, level, entry| {
+            if !matches!(entry, Entry::Empty | Entry::Gone(_)) {
+                hole(start, va.0);
+                start = va.0 + level.entry_bytes();
+            }
+            true
+        });
+        hole(start, self.user_end().0);
+        right
     }
 
     /// Bytes that are free up to a node's last address.

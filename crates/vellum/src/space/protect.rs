@@ -170,7 +170,7 @@ impl<M: Machine> Vm<M> {
 
 /// What was done to the last leaf, for those that are alike.
 struct Same {
-    /// The leaf without its frame; no leaf is 0.
+    /// The leaf without its frame. All bits, frame included, is no leaf's.
     but_frame: u64,
     /// The bits that changed.
     change: u64,
@@ -181,7 +181,7 @@ struct Same {
 }
 
 impl Same {
-    const NONE: Same = Same { but_frame: 0, change: 0, stale: false, gains: false };
+    const NONE: Same = Same { but_frame: u64::MAX, change: 0, stale: false, gains: false };
 }
 
 /// What an entry gives the hardware.

@@ -60,10 +60,13 @@ pub(crate) struct SpaceRecord {
     pub latest: AtomicU64,
     /// The region a change of attributes made last, with a name of its own, for the next change to the same. L.
     pub changed: AtomicU64,
+    /// Above `sought_below` no hole is of `sought` bytes or more; 0 if nothing was sought (`place.rs`). L.
+    pub sought: AtomicU64,
+    pub sought_below: AtomicU64,
     layout: AtomicU32,
     /// Not 0 where shared zeros are forbidden. Set under L, never taken back.
     no_zeros: AtomicU32,
-    spare: [u64; 5],
+    spare: [u64; 3],
     /// CPUs whose root is this space's.
     pub active: CpuWords,
     /// CPUs that may hold translations under the context.

@@ -81,6 +81,9 @@ impl<M: Machine> Vm<M> {
         token: &mut Token<Layout>,
         trash: &mut Trash,
     ) {
+        if leave != Leave::Promise {
+            space.opens_hole(range.end(), self.user_end());
+        }
         let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
         self.cut_node(&mut cut, space.root(), self.top(), 0);
         let flushed = self.redeem(space, cut.receipt);
@@ -101,6 +104,9 @@ impl<M: Machine> Vm<M> {
         let Some(Near { node, slots, base }) = self.near(space, range) else { return false };
         if leave == Leave::Nothing && node.state().count() <= range.pages() {
             return false;
+        }
+        if leave != Leave::Promise {
+            space.opens_hole(range.end(), self.user_end());
         }
         let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
         self.cut_leaves(&mut cut, node, base, slots.0, slots.1);

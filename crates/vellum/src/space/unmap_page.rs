@@ -4,7 +4,7 @@
 //! often enough (guard pages, allocators that give back what they can) for the loops, the ragged ends and the walk from the root a
 //! second time to be worth leaving out. Anything out of the ordinary is left to the passes, which are right for one page, too.
 
-use crate::addr::{Level, Va};
+use crate::addr::{Level, PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry};
 use crate::machine::{Event, Machine, Work};
 use crate::space::SpaceRecord;
@@ -37,6 +37,7 @@ impl<M: Machine> Vm<M> {
                 return false;
             }
         }
+        space.opens_hole(Va(va.0 + PAGE_SIZE as u64), self.user_end());
         m.hook(Event::Work(Work::Scan, 1));
         m.hook(Event::Work(Work::Entry, 1));
         let mut receipt = Receipt::new();

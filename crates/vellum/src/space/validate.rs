@@ -43,6 +43,9 @@ impl<M: Machine> Vm<M> {
             for space in spaces {
                 let record = space.record();
                 if pass == Pass::Count {
+                    if !self.remembers_right(record) {
+                        return Err(Invalid::new("no hole above what was sought", space.id(), 1, 0));
+                    }
                     self.usage_of(record.root(), self.top(), &mut audit.usage);
                 }
                 for kept in [&record.latest, &record.changed] {
