@@ -24,7 +24,7 @@
 //! | `bury`, `trash` | subtrees that go as a whole; what waits for readers |
 //! | `displace` | where pages are seen away from their home |
 //! | `create`, `exit`, `fork` | whole spaces |
-//! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `advise`, `collapse` | ranges |
+//! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `remap_near`, `advise`, `collapse` | ranges |
 //! | `fault`, `cow`, `copy` | pages |
 //! | `query`, `usage`, `validate` | questions |
 
@@ -52,6 +52,7 @@ mod query;
 mod record;
 mod region;
 mod remap;
+mod remap_near;
 mod share;
 mod split;
 mod transit;

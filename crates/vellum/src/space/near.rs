@@ -83,36 +83,58 @@ impl<M: Machine> Vm<M> {
         if until < slots.1 {
             return Ok(false);
         }
-        let inherited = node.parent().and_then(|(above, slot)| self.region_of(self.node(above), slot));
-        let Some(old) = own.or(inherited) else { return Ok(false) };
+        let above = || node.parent().and_then(|(above, slot)| self.region_of(self.node(above), slot));
+        let Some(old) = own.or_else(above) else { return Ok(false) };
         let attrs = change(self.region(old).attrs());
         let packed = attrs.pack();
         if packed == self.region(old).packed() {
             return Ok(true);
         }
         let shift = self.region(old).shift();
-        let fits = |name: &SlabRef| self.region(*name).packed() == packed && self.region(*name).shift() == shift;
-        // What the nodes above say need not be said here. What neighbours say, or the last change made, need not be made again.
-        let new = if inherited.as_ref().is_some_and(fits) {
+        let says = |name: &SlabRef| self.region(*name).packed() == packed && self.region(*name).shift() == shift;
+        let left = self.left_of(node, slots.0);
+        let new = if left.as_ref().is_some_and(says) {
+            left
+        } else if above().as_ref().is_some_and(says) {
+            // What the nodes above say need not be said here.
             None
         } else {
-            let left = if slots.0 == 0 { None } else { self.interval_from(node, slots.0 - 1).1 };
-            match left.filter(fits).or_else(|| SlabRef::from_raw(space.changed.load(Ordering::Relaxed)).filter(fits)) {
-                Some(known) => Some(known),
-                None => {
-                    let made = self.make_region(attrs, shift, token)?;
-                    // The space's name of it keeps it from here on.
-                    let last = space.changed.swap(made.raw(), Ordering::Relaxed);
-                    if let Some(last) = SlabRef::from_raw(last) {
-                        self.drop_region(last, trash);
-                    }
-                    Some(made)
-                }
-            }
+            Some(self.region_near(space, left, (attrs, shift), token, trash)?)
         };
         if self.interval_set(node, slots, new, token, trash)? {
             space.edited();
         }
         Ok(true)
+    }
+
+    /// The region of the slots left of one, as far as this node says.
+    #[inline]
+    pub(crate) fn left_of(&self, node: Node<'_>, slot: usize) -> Option<SlabRef> {
+        if slot == 0 { None } else { self.interval_from(node, slot - 1).1 }
+    }
+
+    /// A region that says something new of a slot: the left neighbour's or the one last made like this, if they say it, else one that
+    /// is made. The caller gets no name of it; the space or the neighbour has one.
+    pub(crate) fn region_near(
+        &self,
+        space: &SpaceRecord,
+        left: Option<SlabRef>,
+        (attrs, shift): (Attrs, u64),
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) -> Result<SlabRef, NoMemory> {
+        let packed = attrs.pack();
+        let says = |name: &SlabRef| self.region(*name).packed() == packed && self.region(*name).shift() == shift;
+        let last = SlabRef::from_raw(space.changed.load(Ordering::Relaxed));
+        if let Some(known) = left.filter(says).or_else(|| last.filter(says)) {
+            return Ok(known);
+        }
+        let made = self.make_region(attrs, shift, token)?;
+        // The space's name of it keeps it from here on.
+        space.changed.store(made.raw(), Ordering::Relaxed);
+        if let Some(last) = last {
+            self.drop_region(last, trash);
+        }
+        Ok(made)
     }
 }

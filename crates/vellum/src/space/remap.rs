@@ -7,8 +7,8 @@
 //!
 //! A huge leaf stays one if its new place is aligned for it, else it arrives as base pages.
 
-use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
-use crate::entry::{Codec, Entry};
+use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
+use crate::entry::{Codec, Entry, Flags};
 use crate::error::{NoMemory, SpaceError};
 use crate::frame::SlabRef;
 use crate::machine::{Machine, Verb};
@@ -119,6 +119,9 @@ impl<M: Machine> Vm<M> {
 
     fn relocate(&self, work: &mut Work<'_>, old: VaRange, new: VaRange, replace: bool) -> Result<(), NoMemory> {
         let space = work.space;
+        if self.relocate_near(space, old, new, work.token, work.trash)? {
+            return Ok(());
+        }
         self.open(space, old, false)?;
         let ready = self.prepare_place(work, old, new, replace);
         if let Err(error) = ready {
@@ -134,11 +137,11 @@ impl<M: Machine> Vm<M> {
         if made.is_ok() {
             self.transfer(space, old, delta);
         }
-        // What still stands for a promise becomes one again, in the place where the mapping is now; in the other one everything goes.
-        self.thaw(space, old);
-        self.thaw(space, new);
-        let leave = if made.is_ok() { old } else { new };
-        self.take_out(space, leave, Leave::Nothing, work.token, work.trash);
+        // What still stands for a promise becomes one again, in the place where the mapping is now; in the other one everything goes,
+        // marks as they are.
+        let (stays, goes) = if made.is_ok() { (new, old) } else { (old, new) };
+        self.thaw(space, stays);
+        self.take_out(space, goes, Leave::Nothing, work.token, work.trash);
         made
     }
 
@@ -207,19 +210,30 @@ impl<M: Machine> Vm<M> {
         let mut receipt = Receipt::new();
         let hold = space.root();
         self.alter(space, range, &mut |node: Node<'_>, level, slot, va, _| {
-            let new = |entry| match entry {
-                Entry::Leaf(pfn, _) if self.is_zero(pfn) => Some(Entry::Moving(hold)),
-                Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
-                Entry::Reserved => Some(Entry::Moving(hold)),
-                _ => None,
-            };
-            let old = self.exchange(node, level, slot, |e| new(e).map(|e| M::Codec::encode(e, level)));
-            if let Some(Entry::Leaf(..)) = old {
-                receipt.leaf(va, level);
-            }
-            old.is_some()
+            self.freeze_entry((node, level, slot, va), hold, &mut receipt)
         });
         receipt
+    }
+
+    /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock.
+    #[inline]
+    pub(crate) fn freeze_entry(
+        &self,
+        (node, level, slot, va): (Node<'_>, Level, usize, Va),
+        hold: Pfn,
+        receipt: &mut Receipt,
+    ) -> bool {
+        let new = |entry| match entry {
+            Entry::Leaf(pfn, _) if self.is_zero(pfn) => Some(Entry::Moving(hold)),
+            Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
+            Entry::Reserved => Some(Entry::Moving(hold)),
+            _ => None,
+        };
+        let old = self.exchange(node, level, slot, |e| new(e).map(|e| M::Codec::encode(e, level)));
+        if let Some(Entry::Leaf(..)) = old {
+            receipt.leaf(va, level);
+        }
+        old.is_some()
     }
 
     /// The opposite: held promises become promises, moving pages pages again.
@@ -264,6 +278,9 @@ impl<M: Machine> Vm<M> {
                 && pfn != hold
             {
                 let to = va.0.wrapping_add(delta);
+                if level == Level::ONE && to & !(Order::HUGE.bytes() - 1) == have {
+                    return true;
+                }
                 let fits = to & (level.entry_bytes() - 1) == 0;
                 let small = if fits { level } else { Level::ONE };
                 let mut at = to;
@@ -309,7 +326,7 @@ impl<M: Machine> Vm<M> {
     /// Puts the frozen pages of the old range into the new one's tables, and leaves held promises behind. What is marked is
     /// this verb's alone, so the entries need no lock; the nodes' counts do, once per node.
     fn transfer(&self, space: &SpaceRecord, old: VaRange, delta: u64) {
-        let mut landing = Landing { spot: None, arrived: 0, last: None };
+        let mut landing = Landing::default();
         self.transfer_node(space, (space.root(), self.top(), 0), old, delta, &mut landing);
         self.settle(&mut landing);
     }
@@ -347,22 +364,35 @@ impl<M: Machine> Vm<M> {
     /// Puts one page, or its pieces, in place. The tables are there.
     fn arrive<'v>(&'v self, space: &SpaceRecord, va: Va, level: Level, pfn: Pfn, landing: &mut Landing<'v>) {
         let Some(order) = level.leaf_order() else { return };
-        // Most pages land in the node where the last one did.
-        let near = landing.spot.filter(|&(_, at, base)| at == Level::ONE && va.align_down(1 << 21).0 == base);
-        let (node, at) = match near {
-            Some((node, at, _)) => (node, at),
-            None => {
-                let spot = self.descend(space, va);
-                self.settle(landing);
-                landing.spot = Some((spot.node, spot.level, va.align_down(spot.level.entry_bytes() << 9).0));
-                (spot.node, spot.level)
-            }
-        };
-        if at == level && va.is_aligned(level.entry_bytes()) {
-            let slot = level.slot(va);
-            let rights = self.rights_at(space, &mut landing.last, (node, slot), va);
-            self.store(node.pfn, slot, level, self.page_entry(rights, pfn, level, None));
+        // Most pages land in the node where the last one did, and nearly all of those in the same region.
+        if let Some(node) = landing.node
+            && level == Level::ONE
+            && va.0.wrapping_sub(landing.first) < landing.bytes
+        {
+            let entry = if self.is_mine(pfn, order) { landing.mine } else { landing.shared };
+            self.machine.entry_store(node.pfn, level.slot(va), entry | pfn.addr());
             landing.arrived += 1;
+            return;
+        }
+        let spot = self.descend(space, va);
+        if landing.node.is_none_or(|node| node.pfn != spot.node.pfn) {
+            self.settle(landing);
+            landing.node = Some(spot.node);
+        }
+        let rights = spot.region.map_or(Rights::NONE, |name| self.region(name).attrs().rights);
+        if spot.level == level && va.is_aligned(level.entry_bytes()) {
+            let slot = level.slot(va);
+            self.store(spot.node.pfn, slot, level, self.page_entry(rights, pfn, level, None));
+            landing.arrived += 1;
+            // What the pages become that follow in this interval. Parked ones are written one by one.
+            let (end, _) = self.interval_from(spot.node, slot);
+            let alike = if level == Level::ONE && !rights.is_none() { end - slot } else { 0 };
+            (landing.first, landing.bytes) = (va.0, (alike as u64) << PAGE_SHIFT);
+            let leaf = |write| {
+                let flags = Flags { write, exec: rights.exec, accessed: true, dirty: write };
+                M::Codec::encode(Entry::Leaf(Pfn(0), flags), level)
+            };
+            (landing.mine, landing.shared) = (leaf(rights.write), leaf(false));
             return;
         }
         self.cut_block(pfn, order);
@@ -376,23 +406,29 @@ impl<M: Machine> Vm<M> {
 
     /// Counts what arrived in a node.
     fn settle(&self, landing: &mut Landing<'_>) {
-        if let Some((node, ..)) = landing.spot.take()
+        if let Some(node) = landing.node.take()
             && landing.arrived != 0
         {
             let mut top = Token::top();
             let _guard = node.lock(&self.machine, &mut top);
             node.add_resident(landing.arrived);
         }
-        landing.arrived = 0;
+        (landing.arrived, landing.bytes) = (0, 0);
     }
 }
 
 /// A node and the region its slots inherit from the nodes above.
 type Inherited = Option<(Pfn, Option<SlabRef>)>;
 
-/// Where pages arrive: the node, its level and first address, and what its count has yet to learn.
+/// Where pages arrive.
+#[derive(Default)]
 struct Landing<'v> {
-    spot: Option<(Node<'v>, Level, u64)>,
+    node: Option<Node<'v>>,
+    /// What the node's count has yet to learn.
     arrived: u64,
-    last: Inherited,
+    /// Addresses whose pages become the same but for their frames: `mine` if they are this space's alone, `shared` otherwise.
+    first: u64,
+    bytes: u64,
+    mine: u64,
+    shared: u64,
 }

@@ -209,6 +209,8 @@ impl<M: Machine> Vm<M> {
                     self.flush_early(cut);
                     return true;
                 }
+                // Marked by this very verb: a remap took away what it stood for.
+                Entry::Moving(pfn) if pfn == cut.space.root() => return true,
                 Entry::Moving(_) | Entry::Detached(_) => m.relax(),
                 entry => {
                     let mut top = Token::top();
@@ -266,6 +268,8 @@ impl<M: Machine> Vm<M> {
                         }
                         going += u64::from(!promise);
                     }
+                    // Marked by this very verb: a remap took away what it stood for.
+                    Entry::Moving(pfn) if pfn == hold => going += u64::from(!promise),
                     Entry::Moving(_) => break,
                     _ => {}
                 }
