@@ -1,7 +1,7 @@
 //! B-12: with one colour every counter is what it was before there were colours.
 //!
-//! The snapshot was taken from commit ad8fd21, the last one with a single frame of zeros; this very file ran there, without the line
-//! that sets the switch. It is a list of every counter of the library and the machine, but for those that are time: they follow how
+//! The snapshot was taken from commit 29d6db0, the last one with a single frame of zeros; this very file ran there.
+//! It is a list of every counter of the library and the machine, but for those that are time: they follow how
 //! much work the kernel does for a fault, which others change for other reasons (they were compared, too, when colours were
 //! added: no difference). A change that moves a counter for a good reason replaces the file with what the failing test prints,
 //! and says why in its commit message.
