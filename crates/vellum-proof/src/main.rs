@@ -1,10 +1,11 @@
 //! The command `vellum-proof`: long runs, and the replay of what they find.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use vellum_host::rng::Rng;
 use vellum_host::stress::variants::VARIANTS;
 use vellum_proof::play::Outcome;
 use vellum_proof::replay::{Care, explain, of_bytes, of_seed, quietly, run};
@@ -38,6 +39,17 @@ enum Part {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
+    /// Random bytes, as files for a fuzzer to start from.
+    Grow {
+        /// The folder.
+        folder: PathBuf,
+        /// Files.
+        #[arg(long, default_value_t = 256)]
+        files: u64,
+        /// Bytes of each.
+        #[arg(long, default_value_t = 2048)]
+        bytes: usize,
+    },
     /// Several threads at once on the host machine.
     Stress {
         /// The first seed; each round of all variants takes the next.
@@ -53,6 +65,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().part {
         Part::Model { seed, operations, commands } => model(seed, operations, commands),
         Part::Bytes { files } => bytes(&files),
+        Part::Grow { folder, files, bytes } => grow(&folder, files, bytes),
         Part::Stress { seed, operations } => stress(seed, operations),
     };
     match done {
@@ -120,6 +133,17 @@ fn bytes(paths: &[PathBuf]) -> Result<(), String> {
         count += 1;
     }
     println!("bytes: {count} files: {sum}; {}", rate(sum.operations, start.elapsed()));
+    Ok(())
+}
+
+fn grow(folder: &Path, files: u64, bytes: usize) -> Result<(), String> {
+    let told = |e: std::io::Error| format!("{}: {e}", folder.display());
+    std::fs::create_dir_all(folder).map_err(told)?;
+    for seed in 0..files {
+        let mut rng = Rng::new(seed);
+        let text: Vec<u8> = (0..bytes).map(|_| rng.below(256) as u8).collect();
+        std::fs::write(folder.join(format!("seed-{seed}")), text).map_err(told)?;
+    }
     Ok(())
 }
 

@@ -1,13 +1,12 @@
 //! Runs from their first command to their last, and the shortest that still fails.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::machine::Machine;
 use vellum::vm::Vm;
+use vellum_host::memory::{ALIGN, Memory};
 use vellum_host::rng::Rng;
 
 use crate::command::Command;
@@ -41,16 +40,6 @@ pub struct Failure {
     pub what: String,
 }
 
-/// The memory a `Vm` lives in.
-struct Meta(NonNull<u8>, Layout);
-
-impl Drop for Meta {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `on` with this layout, and what lived in it is gone.
-        unsafe { dealloc(self.0.as_ptr(), self.1) }
-    }
-}
-
 /// Runs commands in a setting.
 ///
 /// # Errors
@@ -64,11 +53,10 @@ fn on<C: Codec>(setting: &Setting, commands: impl Iterator<Item = Command>, care
     let tried = catch_unwind(AssertUnwindSafe(|| {
         let machine = Small::<C>::new(setting.plan).expect("memory of the system");
         let layout = Vm::<Small<C>>::layout(machine.topology());
-        // SAFETY: the layout is not empty.
-        let memory = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory of the system");
-        let meta = Meta(memory, layout);
-        // SAFETY: zeroed memory of that layout, kept until the value is gone.
-        let vm = unsafe { Vm::new(machine, setting.config, meta.0) }.expect("a machine that fits");
+        let meta = Memory::new(layout.size(), false).expect("memory of the system");
+        assert!(layout.align() <= ALIGN);
+        // SAFETY: zeroed, as long and as aligned as asked for, kept until the value is gone.
+        let vm = unsafe { Vm::new(machine, setting.config, meta.base()) }.expect("a machine that fits");
         let mut play = Play::new(&vm, setting);
         for (n, command) in commands.enumerate() {
             at = n;

@@ -8,6 +8,8 @@ use vellum::entry::{Codec, Entry};
 use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use};
 use vellum_host::mmu::walk::Tables;
 
+use crate::explore::{Stop, is_explored, pause};
+
 use super::{BYTES, Small, samples};
 
 impl<C: Codec> Small<C> {
@@ -18,7 +20,14 @@ impl<C: Codec> Small<C> {
         unsafe { self.ground.base().add(frame * PAGE_SIZE).cast::<AtomicU64>().add(slot).as_ref() }
     }
 
+    /// The library's access.
     fn entry(&self, table: Pfn, slot: usize) -> &AtomicU64 {
+        pause(Stop::Point);
+        self.walked(table, slot)
+    }
+
+    /// The walker's, which with the access it is for is one act.
+    fn walked(&self, table: Pfn, slot: usize) -> &AtomicU64 {
         let i = self.index(table);
         let is = self.uses[i].get();
         assert!(is == Use::Table as u8, "{table:?} is used as a table node, and its use is {is}");
@@ -73,10 +82,10 @@ impl<C: Codec> Small<C> {
 
 impl<C: Codec> Tables for Small<C> {
     fn load(&self, table: Pfn, slot: usize) -> u64 {
-        self.entry(table, slot).load(Ordering::Relaxed)
+        self.walked(table, slot).load(Ordering::Relaxed)
     }
     fn exchange(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
-        self.entry(table, slot).compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).map(|_| ())
+        self.walked(table, slot).compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).map(|_| ())
     }
 }
 
@@ -159,15 +168,18 @@ impl<C: Codec> Machine for Small<C> {
         (0..self.plan.cpus).filter(|&cpu| broadcast || cpus.contains(cpu)).for_each(|cpu| self.drop_on(cpu, scope));
     }
     fn relax(&self) {
-        panic!("a wait, and there is nobody to wait for");
+        assert!(is_explored(), "a wait, and there is nobody to wait for");
+        pause(Stop::Wait);
     }
     fn now(&self) -> u64 {
         self.clock.set(self.clock.get() + 1);
         self.clock.get()
     }
     fn hook(&self, event: Event) {
-        if let Event::Frame { first, order, to } = event {
-            self.becomes(first, order, to);
+        match event {
+            Event::Frame { first, order, to } => self.becomes(first, order, to),
+            Event::Shared { .. } => pause(Stop::Point),
+            _ => {}
         }
     }
 }

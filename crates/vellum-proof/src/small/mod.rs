@@ -125,6 +125,12 @@ impl<C: Codec> Small<C> {
         self.cpu.set(cpu);
     }
 
+    /// As [`run_on`](Small::run_on), in the middle of a verb: with that many `preempt_off`. Says how many the CPU before had.
+    pub fn change_to(&self, cpu: CpuId, preempt_off: u32) -> u32 {
+        self.cpu.set(cpu);
+        self.preempt_off.replace(preempt_off)
+    }
+
     /// What a page of data holds.
     pub fn contents(&self, pfn: Pfn) -> Contents {
         self.data[self.index(pfn)].get()

@@ -6,6 +6,8 @@ use vellum::machine::{ContextId, Root, Scope, Use};
 use vellum_host::mmu::walk::walk;
 use vellum_host::mmu::{Access, PageFault, Translation};
 
+use crate::explore::{Stop, pause};
+
 use super::{Small, samples};
 
 impl<C: Codec> Small<C> {
@@ -44,6 +46,7 @@ impl<C: Codec> Small<C> {
     }
 
     fn translate(&self, va: Va, access: Access) -> Result<Pfn, PageFault> {
+        pause(Stop::Point);
         let rules = &self.plan.rules;
         let mut core = self.cores[self.cpu.get()].borrow_mut();
         let core = &mut *core;

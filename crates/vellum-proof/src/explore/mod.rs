@@ -1,0 +1,219 @@
+//! Every interleaving of a few CPUs with at most so many preemptions.
+//!
+//! Each CPU is a coroutine that stops before every access to a shared word, an entry, or memory through its TLB: the library tells its machine of
+//! each. A schedule says at which stops another CPU goes on; where it says nothing the same CPU does, and a CPU that waits or is done
+//! gives way by itself. All schedules with none, one, two, ... preemptions are run, from the start each time, so that one is named by its list
+//! alone and replays by it. Most races need one or two preemptions, and two CPUs with sixty stops each have seven thousand schedules of two.
+//!
+//! What is explored is the library's real code, one access at a time; what the memory model may reorder is not seen here (the loom tests
+//! of `sync` and the stress on real cores are for that). Rejected: threads handing a baton on (ten times slower), and random schedules
+//! (the simulator draws those).
+
+pub mod worlds;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+/// Why a CPU stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// It is about to touch what others may.
+    Point,
+    /// It waits for another.
+    Wait,
+}
+
+type Pause = Yielder<(), Stop>;
+
+thread_local! {
+    /// Of the coroutine that runs.
+    static RUNNING: Cell<*const Pause> = const { Cell::new(std::ptr::null()) };
+    /// Spare stacks.
+    static STACKS: Cell<Vec<DefaultStack>> = const { Cell::new(Vec::new()) };
+}
+
+/// Where the machine calls: the CPU that runs stops here, if it is explored at all.
+pub fn pause(stop: Stop) {
+    let me = RUNNING.get();
+    if !me.is_null() {
+        // SAFETY: set by the coroutine that runs, to its own yielder, which lives as long as its body; other coroutines set theirs.
+        unsafe { (*me).suspend(stop) };
+        RUNNING.set(me);
+    }
+}
+
+/// Whether the CPU that runs is explored.
+pub fn is_explored() -> bool {
+    !RUNNING.get().is_null()
+}
+
+/// What CPUs work on, made anew for each schedule.
+pub trait World: 'static {
+    /// From here `cpu` runs, with that many `preempt_off`; says what the one before had.
+    fn run_on(&self, cpu: usize, preempt_off: u32) -> u32;
+    /// Everything that must hold when all CPUs are done. Consumes it: frames are counted at the end.
+    fn check(self);
+}
+
+/// What one CPU does.
+pub type Script<W> = Rc<dyn Fn(&W)>;
+
+/// A preemption: at that stop of the whole run, that CPU goes on.
+pub type Preemption = (usize, usize);
+
+/// What was explored.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Explored {
+    /// Schedules run.
+    pub schedules: u64,
+    /// Stops in all of them.
+    pub stops: u64,
+    /// Schedules in which a CPU waited.
+    pub waited: u64,
+    /// Whether the limit on schedules ended it.
+    pub cut: bool,
+}
+
+/// Stops of a run before it is taken for endless.
+const ENDLESS: usize = 200_000;
+/// Waits in a row without any other stop between before that is a deadlock.
+const DEADLOCK: usize = 1000;
+
+/// One schedule's run: at each stop, who ran and who else could have.
+struct Trace {
+    stops: Vec<(usize, u32)>,
+    waited: bool,
+}
+
+fn body<W: World>(world: Rc<W>, script: Script<W>) -> Coroutine<(), Stop, ()> {
+    let mut stacks = STACKS.take();
+    let mine = stacks.pop().unwrap_or_else(|| DefaultStack::new(256 << 10).expect("memory for a stack"));
+    STACKS.set(stacks);
+    Coroutine::with_stack(mine, move |pause: &Pause, ()| {
+        RUNNING.set(pause);
+        script(&world);
+    })
+}
+
+/// Runs one schedule to its end.
+fn run<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], schedule: &[Preemption]) -> Result<Trace, String> {
+    let world = Rc::new(make());
+    let mut cpus: Vec<_> = scripts.iter().map(|script| Some(body(world.clone(), script.clone()))).collect();
+    let mut depth = vec![0; cpus.len()];
+    let mut trace = Trace { stops: Vec::new(), waited: false };
+    let (mut now, mut next, mut waits) = (0, schedule.iter().peekable(), 0);
+    let tried = catch_unwind(AssertUnwindSafe(|| {
+        while let Some(cpu) = cpus[now].as_mut() {
+            world.run_on(now, depth[now]);
+            let stopped = cpu.resume(());
+            RUNNING.set(std::ptr::null());
+            depth[now] = world.run_on(now, 0);
+            let others = (0..cpus.len()).filter(|&n| n != now && cpus[n].is_some());
+            let mask = others.clone().fold(0, |mask, n| mask | 1 << n);
+            // The next one round the circle.
+            let other = others.clone().find(|&n| n > now).or(others.clone().next());
+            match stopped {
+                CoroutineResult::Yield(Stop::Point) => {
+                    waits = 0;
+                    trace.stops.push((now, mask));
+                    assert!(trace.stops.len() < ENDLESS, "no end after {ENDLESS} stops");
+                    if let Some(&(_, to)) = next.next_if(|&&(at, _)| at + 1 == trace.stops.len()) {
+                        assert!(mask >> to & 1 != 0, "the schedule lets a CPU go on that is done");
+                        now = to;
+                    }
+                }
+                CoroutineResult::Yield(Stop::Wait) => {
+                    trace.waited = true;
+                    waits += 1;
+                    assert!(waits < DEADLOCK, "every CPU waits for another");
+                    now = other.unwrap_or(now);
+                }
+                CoroutineResult::Return(()) => {
+                    assert!(depth[now] == 0, "CPU {now} ends with preemption off");
+                    let done = cpus[now].take().map(Coroutine::into_stack);
+                    let mut stacks = STACKS.take();
+                    stacks.extend(done);
+                    STACKS.set(stacks);
+                    now = other.unwrap_or(now);
+                }
+            }
+        }
+        world.run_on(0, 0);
+    }));
+    RUNNING.set(std::ptr::null());
+    // A CPU that stands in the middle of a verb cannot be unwound: it holds locks. It is left where it is.
+    cpus.into_iter().flatten().for_each(std::mem::forget);
+    tried
+        .and_then(|()| {
+            catch_unwind(AssertUnwindSafe(|| {
+                Rc::into_inner(world).expect("all CPUs are done").check();
+            }))
+        })
+        .map(|()| trace)
+        .map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default()
+        })
+}
+
+/// Runs every schedule with at most `most` preemptions, but no more than `limit` of them. `VELLUM_SCHEDULE` (as a failure prints it) runs that
+/// one alone.
+///
+/// # Panics
+/// If a schedule ends in a panic, a deadlock, or a world that does not hold; the message has the schedule.
+pub fn explore<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], most: usize, limit: u64) -> Explored {
+    let mut sum = Explored::default();
+    // Fewest preemptions first: what fails is then as simple as can be.
+    let mut level = vec![given().unwrap_or_default()];
+    let alone = !level[0].is_empty();
+    for preemptions in 0..=most {
+        let mut deeper = Vec::new();
+        for schedule in &level {
+            if sum.schedules == limit {
+                return Explored { cut: true, ..sum };
+            }
+            let hook = std::panic::take_hook();
+            std::panic::set_hook(Box::new(|_| ()));
+            let ran = run(make, scripts, schedule);
+            std::panic::set_hook(hook);
+            let trace = ran.unwrap_or_else(|what| {
+                let text: Vec<String> = schedule.iter().map(|(at, to)| format!("{at}:{to}")).collect();
+                panic!(
+                    "{what}\nschedule {}; replay: VELLUM_SCHEDULE={} and the test's name",
+                    text.join(","),
+                    text.join(",")
+                )
+            });
+            sum.schedules += 1;
+            sum.stops += trace.stops.len() as u64;
+            sum.waited += trace.waited as u64;
+            if alone || preemptions == most {
+                continue;
+            }
+            let first = schedule.last().map_or(0, |&(at, _)| at + 1);
+            for (at, &(_, mask)) in trace.stops.iter().enumerate().skip(first) {
+                deeper.extend((0..scripts.len()).filter(|to| mask >> to & 1 != 0).map(|to| {
+                    let mut longer = schedule.clone();
+                    longer.push((at, to));
+                    longer
+                }));
+            }
+        }
+        level = deeper;
+    }
+    sum
+}
+
+fn given() -> Option<Vec<Preemption>> {
+    let text = std::env::var("VELLUM_SCHEDULE").ok()?;
+    let one = |s: &str| {
+        let (at, to) = s.split_once(':')?;
+        Some((at.trim().parse().ok()?, to.trim().parse().ok()?))
+    };
+    let list: Option<Vec<Preemption>> = text.split(',').map(one).collect();
+    Some(list.unwrap_or_else(|| panic!("VELLUM_SCHEDULE={text}: stop:cpu,stop:cpu,... is wanted")))
+}
