@@ -20,7 +20,7 @@ use core::alloc::Layout;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::atomic::{AtomicU64, Ordering, fence};
+use super::atomic::{AtomicU64, Ordering, fence, fence_after_exchange};
 use super::level::{Above, Node, Token};
 use super::touch;
 use crate::machine::{MAX_CPUS, Machine};
@@ -75,6 +75,7 @@ impl Epochs {
         debug_assert!(seen & DEPTH != DEPTH, "epochs nested 255 deep");
         // The only place a reader pays a full fence.
         word.swap(seen + 1, Ordering::SeqCst);
+        fence_after_exchange();
         EpochGuard { word, m, local: PhantomData }
     }
 

@@ -14,6 +14,14 @@ mod seq;
 /// The atomics the library uses.
 pub mod atomic {
     pub use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+
+    /// Right after a sequentially consistent exchange: makes a full fence of it. On x86_64 it is one. Elsewhere the exchange is an acquire and a
+    /// release and no more: aarch64 may do a later acquire load before the exchanged value is seen by others.
+    #[inline(always)]
+    pub fn fence_after_exchange() {
+        #[cfg(not(target_arch = "x86_64"))]
+        fence(Ordering::SeqCst);
+    }
 }
 
 pub use epoch::{EpochGuard, Epochs};
