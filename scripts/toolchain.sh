@@ -81,7 +81,7 @@ lint_packages() {
   if [ -n "$suffix" ]; then echo "rustfmt-$suffix rust-$suffix-clippy"; else echo "rustfmt rust-clippy"; fi
 }
 
-# need WHAT...: makes sure of Rust and a linker, and of WHAT (qemu, lints). Says what is missing, asks once, installs; succeeds if the
+# need WHAT...: makes sure of Rust and a linker, and of WHAT (qemu, valgrind, lints). Says what is missing, asks once, installs; succeeds if the
 # essentials (Rust, linker) are there in the end. `asked` says whether a question was put, `agreed` how it was answered.
 asked=0 agreed=0
 need() {
@@ -91,6 +91,7 @@ need() {
   for what in "$@"; do
     case "$what" in
       qemu) have_qemu || { missing+=("qemu-user, to record programs"); packages+=(qemu-user); } ;;
+      valgrind) command -v valgrind >/dev/null 2>&1 || { missing+=("valgrind, to count instructions"); packages+=(valgrind); } ;;
       lints) ! find_rust || have_lints || missing+=("rustfmt and clippy") ;;
     esac
   done

@@ -44,6 +44,9 @@ impl Memory {
         let wish = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
         // SAFETY: the range is ours. A system without huge pages refuses, and base pages do as well.
         let _ = unsafe { madvise(base.as_ptr().cast::<c_void>(), bytes, wish) };
+        // A child of this process has no business here, and forking for a comparison must not pay for our frames.
+        // SAFETY: as above; a system that knows no such advice ignores it.
+        let _ = unsafe { madvise(base.as_ptr().cast::<c_void>(), bytes, Advice::LinuxDontFork) };
         Ok(memory)
     }
     /// The first byte.
@@ -53,6 +56,11 @@ impl Memory {
     /// Usable length, a multiple of [`ALIGN`].
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+    /// Bytes of it that are on huge pages of the host, if the system tells.
+    pub fn huge_bytes(&self) -> Option<u64> {
+        let from = self.mapped.as_ptr() as u64;
+        crate::bench::conditions::huge_bytes(from..from + self.mapped_bytes as u64)
     }
     /// Touches every page, so that no later access pays for the host's fault.
     pub fn warm(&self) {

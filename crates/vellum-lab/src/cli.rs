@@ -19,6 +19,7 @@ Examples:
   vellum run --trace my.vt --machine tiered --vs numa=interleave --vs numa=bind:1
   vellum run --trace my.vt --machine my-machine.toml --json    figures for a script (docs/json.md)
   vellum trace info my.vt                                      footprint, reuse, TLB pressure
+  vellum bench                                                 how fast the library is on this computer
   vellum machines                                              what can be simulated
   vellum switches                                              what can be switched
 
@@ -35,6 +36,26 @@ Examples:
   vellum run --trace my.vt --machine milan --vs thp=always
   vellum run --trace my.vt --machine westmere-ex --set thp=never --vs tlb.batch=off
   vellum run --trace my.vt --machine host --cpus 4 --seed 7 --json";
+
+const BENCH_EXAMPLES: &str = "\
+Benchmarks:
+  frames        the frame allocator, two crates from the registry, a floor
+  fault         page faults and what goes with them, the kernel under us
+  space         map, protect, remap, fork, exit and unmap of whole mappings
+  fragment      what is left of large pages after a long life
+  growth        the same acts with 10 and 100 times as much memory and mappings
+  threads       what a second thread in one space is worth
+  instructions  instructions of the hot paths, counted exactly (with valgrind)
+  all           all of them, in a minute and a half; this is the default
+
+Each row is a median, with the spread beside it (third minus first quartile, over the median).
+Whether a row meets its bar is said, not asserted: the exit code is 0 either way. --ceilings asserts
+the ceilings of instruction counts, which are the same on every run.
+
+Examples:
+  vellum bench
+  vellum bench frames --threads 1
+  vellum bench fault growth --json";
 
 /// The whole command line.
 #[derive(Parser, Debug)]
@@ -53,6 +74,15 @@ pub enum Command {
     /// Replay a trace on a simulated machine and print its counters
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Measure the library on this computer, beside its peers
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArgs),
+    /// Run one row of `bench instructions`, for a counter to watch
+    #[command(hide = true)]
+    CountRow {
+        /// The row's number
+        row: usize,
+    },
     /// List the machines that can be simulated
     Machines(MachinesArgs),
     /// List the switches, their values, and what each trades
@@ -132,6 +162,26 @@ pub struct RunArgs {
     /// With --json: add wall-clock figures, which differ from run to run
     #[arg(long)]
     pub timing: bool,
+}
+
+/// `vellum bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// What to measure: frames, fault, space, fragment, growth, threads, instructions or all
+    #[arg(value_name = "BENCHMARK")]
+    pub benchmarks: Vec<String>,
+    /// Print JSON instead of tables (docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+    /// Measure next to nothing, to see whether it runs
+    #[arg(long)]
+    pub quick: bool,
+    /// Numbers of threads for frames and fault, at most as many as cores [default: 1,2]
+    #[arg(long, value_name = "N,...")]
+    pub threads: Option<String>,
+    /// Exit with 1 if an instruction count is above its ceiling
+    #[arg(long)]
+    pub ceilings: bool,
 }
 
 /// `vellum machines`.

@@ -1,26 +1,25 @@
-//! `vellum bench fault` and `vellum bench space`: what the verbs cost.
+//! `vellum bench fault`: faults, and the unmap, fork and exit that go with them.
 //!
 //! Faults are handed to the library as a trap handler would, so the trap itself is not in the numbers. Each row is measured twice,
 //! as it is and (`/bare`) on a machine that neither clears nor copies, since clearing is most of a fault and none of our doing. The floor
-//! of a fault is the clearing (or the copy) alone. There is no peer in the registry; the figures of other kernels are in the docs.
+//! of a fault is the clearing (or the copy) alone: of one page at a time for base pages, in one call for a huge one. The peer is the
+//! kernel under us, see [`linux`].
+//!
+//! More than one thread works in one space (`/one-space`), in places that share no table node below the third level, or each in its own
+//! (`/own-spaces`).
 
-use std::collections::BTreeMap;
 use std::io;
 
-use vellum::addr::{Order, PAGE_SIZE, Pfn, Va};
-use vellum::config::Config;
-use vellum::entry::X86_64;
+use vellum::addr::{Order, Pfn};
 use vellum::frame::Want;
 use vellum::machine::{Machine, Use};
-use vellum::space::{Access, Attrs, HugeAdvice, Placement, Rights, Space};
+use vellum::space::{Access, Space};
 use vellum::vm::Vm;
 
-use super::measure::{Effort, Samples, Start, threads, time};
-use super::{Report, Row};
-use crate::machine::{Host, Plan};
-use crate::stress::HostVm;
-
-type Machine_ = Host<X86_64, false>;
+use super::measure::{Effort, Start, Timed, threads, time, timed};
+use super::table::Table;
+use super::work::{Bare, HUGE, PAGE, area, built, fault_all, ground, map, unmap};
+use super::{Report, conditions, linux};
 
 /// Which threads work where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,8 +30,8 @@ enum Crowd {
 }
 
 impl Crowd {
-    fn threads(self) -> usize {
-        if self == Crowd::Alone { 1 } else { 2 }
+    fn of(threads: usize) -> &'static [Crowd] {
+        if threads == 1 { &[Crowd::Alone] } else { &[Crowd::OneSpace, Crowd::OwnSpaces] }
     }
     fn suffix(self) -> &'static str {
         match self {
@@ -43,232 +42,156 @@ impl Crowd {
     }
 }
 
-/// Where a thread works: a GiB apart, so that no table node below the third level is shared.
-fn area(cpu: usize) -> Va {
-    Va((64 + 4 * cpu as u64) << 30)
+/// Bytes a thread touches with base pages, and with huge ones.
+fn sizes(effort: Effort) -> (u64, u64) {
+    ((64 << 20) / effort.shrink, (128 << 20) / effort.shrink.min(32))
 }
 
-const HUGE: u64 = 2 << 20;
-
-fn attrs(huge: bool) -> Attrs {
-    let thp = Some(if huge { HugeAdvice::Huge } else { HugeAdvice::NoHuge });
-    Attrs { thp, ..Attrs::anonymous(Rights::READ_WRITE) }
-}
-
-/// Calls `fault` for every page of `step` bytes in the range.
-fn fault_all(vm: &Vm<Machine_>, space: &Space, at: Va, bytes: u64, step: u64, access: Access) {
-    let mut va = at.0;
-    while va < at.0 + bytes {
-        vm.fault(space, Va(va), access).expect("a mapped page and memory enough");
-        va += step;
-    }
-}
-
-fn map(vm: &Vm<Machine_>, space: &Space, at: Va, bytes: u64, huge: bool) {
-    vm.map(space, Placement::At(at), bytes, attrs(huge)).expect("an empty range");
-}
-
-fn unmap(vm: &Vm<Machine_>, space: &Space, at: Va, bytes: u64) {
-    vm.unmap(space, at, bytes).expect("a whole mapping");
-}
-
-/// Rows by name, each with its samples, in the order of their first appearance.
-#[derive(Default)]
-struct Table {
-    order: Vec<(String, usize)>,
-    samples: BTreeMap<String, Samples>,
-    floors: BTreeMap<String, Samples>,
-}
-
-impl Table {
-    fn add(&mut self, name: String, threads: usize, value: f64) {
-        if !self.samples.contains_key(&name) {
-            self.order.push((name.clone(), threads));
-        }
-        self.samples.entry(name).or_default().add(value);
-    }
-    fn floor(&mut self, name: &str, value: f64) {
-        self.floors.entry(name.to_string()).or_default().add(value);
-    }
-    fn report(self, unit: &'static str) -> Report {
-        let rows = self.order.iter().map(|(name, threads)| {
-            let own = &self.samples[name];
-            Row {
-                name: name.clone(),
-                threads: *threads,
-                unit,
-                ours: own.median(),
-                floor: self.floors.get(name).map(Samples::median),
-                peers: BTreeMap::new(),
-                spread: own.spread(),
-            }
-        });
-        Report { benchmarks: rows.collect() }
-    }
-}
-
-/// One thread's turn in a fault repetition: name and nanoseconds per page.
+/// One thread's turn: name and cost of each act.
 fn turn(
-    vm: &Vm<Machine_>,
+    vm: &Vm<Bare>,
     space: &Space,
     cpu: usize,
     start: &Start,
     effort: Effort,
     forks: bool,
-) -> Vec<(&'static str, f64)> {
+) -> Vec<(&'static str, Timed)> {
     let at = area(cpu);
-    let small = (64 << 20) / effort.shrink;
-    let large = (128 << 20) / effort.shrink.min(32);
-    let pages = small / PAGE_SIZE as u64;
+    let (small, large) = sizes(effort);
+    let pages = small / PAGE;
     let mut found = Vec::new();
     let mut phase = |name, n, f: &mut dyn FnMut()| {
         start.meet_with(|| vm.machine().relax());
-        let each = time(n, f);
+        let cost = timed(n, f);
         start.meet_with(|| vm.machine().relax());
-        found.push((name, each));
+        found.push((name, cost));
     };
     map(vm, space, at, small, false);
-    phase("fault/4k-zero-read", pages, &mut || fault_all(vm, space, at, small, PAGE_SIZE as u64, Access::Read));
+    phase("fault/4k-zero-read", pages, &mut || fault_all(vm, space, at, small, PAGE, Access::Read));
     unmap(vm, space, at, small);
     map(vm, space, at, small, false);
-    phase("fault/4k-write", pages, &mut || fault_all(vm, space, at, small, PAGE_SIZE as u64, Access::Write));
+    phase("fault/4k-write", pages, &mut || fault_all(vm, space, at, small, PAGE, Access::Write));
     phase("unmap/4k-page", pages, &mut || unmap(vm, space, at, small));
     map(vm, space, at, large, true);
     phase("fault/2m-write", large / HUGE, &mut || fault_all(vm, space, at, large, HUGE, Access::Write));
     phase("unmap/2m-page", large / HUGE, &mut || unmap(vm, space, at, large));
     if forks {
         map(vm, space, at, small, false);
-        fault_all(vm, space, at, small, PAGE_SIZE as u64, Access::Write);
+        fault_all(vm, space, at, small, PAGE, Access::Write);
         let mut child = None;
         phase("fork/4k-page", pages, &mut || child = Some(vm.fork(space).expect("memory enough")));
-        phase("fault/4k-copy", pages, &mut || {
-            fault_all(vm, space, at, small, PAGE_SIZE as u64, Access::Write);
-        });
-        if let Some(child) = child {
-            let mut child = Some(child);
-            phase("exit/4k-page", pages, &mut || child.take().into_iter().for_each(|c| vm.exit(c)));
-        }
+        phase("fault/4k-copy", pages, &mut || fault_all(vm, space, at, small, PAGE, Access::Write));
+        phase("exit/4k-page", pages, &mut || child.take().into_iter().for_each(|c| vm.exit(c)));
         unmap(vm, space, at, small);
     }
     found
 }
 
 /// The cost of clearing and copying alone, over as many frames as the faults go through, so that they are as cold.
-fn floors(vm: &Vm<Machine_>, table: &mut Table) {
-    const BLOCKS: usize = 32;
+fn floors(vm: &Vm<Bare>, effort: Effort, table: &mut Table) {
+    let blocks = (sizes(effort).1 / HUGE) as usize;
     let (m, frames) = (vm.machine(), vm.frames());
     let _cpu = m.sit(0);
     let take =
         |_| frames.alloc(m, Order::HUGE, &Want::kernel(Use::Data)).expect("all memory is free between repetitions");
-    let blocks: Vec<Pfn> = (0..2 * BLOCKS).map(take).collect();
-    let (to, from) = blocks.split_at(BLOCKS);
-    let n = 512 * BLOCKS as u64;
+    let all: Vec<Pfn> = (0..2 * blocks).map(take).collect();
+    let (to, from) = all.split_at(blocks);
+    let n = 512 * blocks as u64;
     let pages = |list: &[Pfn], i: u64| list[i as usize / 512].add(i % 512);
-    table.floor("fault/4k-write", time(n, || (0..n).for_each(|i| m.clear(pages(to, i), 1))));
-    table.floor("fault/4k-copy", time(n, || (0..n).for_each(|i| m.copy(pages(to, i), pages(from, i), 1))));
-    table.floor("fault/2m-write", time(BLOCKS as u64, || to.iter().for_each(|&block| m.clear(block, 512))));
-    blocks.into_iter().for_each(|block| frames.free(m, block, Order::HUGE));
+    table.floor("fault/4k-write", 1, time(n, || (0..n).for_each(|i| m.clear(pages(to, i), 1))));
+    table.floor("fault/4k-copy", 1, time(n, || (0..n).for_each(|i| m.copy(pages(to, i), pages(from, i), 1))));
+    table.floor("fault/2m-write", 1, time(blocks as u64, || from.iter().for_each(|&block| m.clear(block, 512))));
+    all.into_iter().for_each(|block| frames.free(m, block, Order::HUGE));
 }
 
-/// Faults of 4 KiB and 2 MiB, zero-page reads, copy-on-write, and the unmap, fork and exit that go with them, alone and by two
-/// threads in one space and in two.
-///
-/// # Errors
-/// The machine could not be built.
-pub fn faults(effort: Effort) -> io::Result<Report> {
-    let mut table = Table::default();
-    for moves_bytes in [true, false] {
-        for crowd in [Crowd::Alone, Crowd::OneSpace, Crowd::OwnSpaces] {
-            let n = crowd.threads();
-            let plan = Plan { moves_bytes, ..Plan::new(n, 1 << 30) };
-            let host = HostVm::<X86_64, false>::new(plan, Config::default())?;
-            let vm = &host.vm;
-            if moves_bytes {
-                // Or the host's own faults would be most of ours.
-                vm.machine().memory().warm();
-            }
-            let spaces: Vec<Space> = {
-                let _cpu = vm.machine().sit(0);
-                let count = if crowd == Crowd::OwnSpaces { n } else { 1 };
-                (0..count).map(|_| vm.create()).collect::<Result<_, _>>().map_err(io::Error::other)?
-            };
-            for repetition in 0..=effort.repetitions {
-                let start = Start::new(n);
-                let found = threads(n, |cpu| {
-                    let _seat = vm.machine().sit(cpu);
-                    let space = &spaces[cpu % spaces.len()];
-                    vm.activate(space);
-                    let found = turn(vm, space, cpu, &start, effort, crowd != Crowd::OneSpace);
-                    vm.idle();
-                    found
-                });
-                if repetition == 0 {
-                    continue;
-                }
-                for (i, &(name, _)) in found[0].iter().enumerate() {
-                    let mean = found.iter().map(|f| f[i].1).sum::<f64>() / n as f64;
-                    let bare = if moves_bytes { "" } else { "/bare" };
-                    table.add(format!("{name}{bare}{}", crowd.suffix()), n, mean);
-                }
-                if moves_bytes && crowd == Crowd::Alone {
-                    floors(vm, &mut table);
-                }
-            }
-            let _cpu = vm.machine().sit(0);
-            spaces.into_iter().for_each(|s| vm.exit(s));
-        }
+/// One machine, one crowd: all repetitions.
+fn play(
+    table: &mut Table,
+    notes: &mut Vec<String>,
+    effort: Effort,
+    n: usize,
+    crowd: Crowd,
+    moves_bytes: bool,
+) -> io::Result<()> {
+    let (small, large) = sizes(effort);
+    let bytes = n as u64 * (2 * large + 2 * small).max(128 << 20);
+    if conditions::available().is_some_and(|free| free < bytes / 2 * 3) {
+        return Err(io::Error::other(format!(
+            "{n} threads take {} MiB of free memory; take fewer",
+            (bytes / 2 * 3) >> 20
+        )));
     }
-    Ok(table.report("ns"))
-}
-
-/// Whole verbs on mappings of several sizes, every page touched: map, protect, remap, fork, exit, unmap.
-///
-/// # Errors
-/// The machine could not be built.
-pub fn spaces(effort: Effort) -> io::Result<Report> {
-    let mut table = Table::default();
-    let sizes: [(&str, u64, bool); 4] = [
-        ("1M", 1 << 20, false),
-        ("100M", 100 << 20, false),
-        ("100M-huge", 100 << 20, true),
-        ("10G-huge", 10 << 30, true),
-    ];
-    let plan = Plan { moves_bytes: false, ..Plan::new(1, 12 << 30) };
-    let host = HostVm::<X86_64, false>::new(plan, Config::default())?;
+    let host = built(n, bytes, moves_bytes)?;
     let vm = &host.vm;
-    let _cpu = vm.machine().sit(0);
+    if moves_bytes && notes.is_empty() {
+        notes.push(ground(&host));
+    }
+    let spaces: Vec<Space> = {
+        let _cpu = vm.machine().sit(0);
+        let count = if crowd == Crowd::OwnSpaces { n } else { 1 };
+        (0..count).map(|_| vm.create()).collect::<Result<_, _>>().map_err(io::Error::other)?
+    };
+    let bare = if moves_bytes { "" } else { "/bare" };
     for repetition in 0..=effort.repetitions {
-        for &(size, bytes, huge) in sizes.iter().take(if effort.shrink > 1 { 1 } else { 4 }) {
-            let space = vm.create().map_err(io::Error::other)?;
-            vm.activate(&space);
-            let (at, elsewhere) = (area(0), area(8));
-            let step = if huge { HUGE } else { PAGE_SIZE as u64 };
-            let mut row = |verb: &str, f: &mut dyn FnMut()| {
-                let each = time(1, f) / 1000.0;
-                if repetition > 0 {
-                    table.add(format!("{verb}/{size}"), 1, each);
-                }
-            };
-            row("map", &mut || map(vm, &space, at, bytes, huge));
-            row("touch", &mut || fault_all(vm, &space, at, bytes, step, Access::Write));
-            row("protect", &mut || {
-                vm.protect(&space, at, bytes, Rights::READ).expect("a whole mapping");
-            });
-            row("protect-back", &mut || {
-                vm.protect(&space, at, bytes, Rights::READ_WRITE).expect("a whole mapping");
-            });
-            row("remap", &mut || {
-                vm.remap(&space, at, bytes, bytes, Placement::At(elsewhere)).expect("room");
-            });
-            let mut child = None;
-            row("fork", &mut || child = Some(vm.fork(&space).expect("memory enough")));
-            row("exit", &mut || child.take().into_iter().for_each(|c| vm.exit(c)));
-            row("unmap", &mut || unmap(vm, &space, elsewhere, bytes));
+        if repetition > 1 && (effort.stop)() {
+            break;
+        }
+        let start = Start::new(n);
+        let ours = threads(n, |cpu| {
+            let _seat = vm.machine().sit(cpu);
+            let space = &spaces[cpu % spaces.len()];
+            vm.activate(space);
+            let found = turn(vm, space, cpu, &start, effort, crowd != Crowd::OneSpace);
             vm.idle();
-            vm.exit(space);
+            found
+        });
+        // Processes of one address space each, beside each other, are no threads of this one.
+        let linux = if moves_bytes && crowd != Crowd::OwnSpaces {
+            let start = Start::new(n);
+            let all = threads(n, |_| linux::turn(small, large, &start, crowd == Crowd::Alone));
+            all.into_iter().collect::<io::Result<Vec<_>>>()?
+        } else {
+            Vec::new()
+        };
+        if repetition == 0 {
+            continue;
+        }
+        for (i, &(name, _)) in ours[0].iter().enumerate() {
+            let each = ours.iter().map(|f| f[i].1.each).sum::<f64>() / n as f64;
+            let host_faults = ours.iter().map(|f| f[i].1.host_faults).sum();
+            table.add_timed(&format!("{name}{}{bare}", crowd.suffix()), n, "ns", Timed { each, host_faults });
+        }
+        for (i, &(name, _)) in linux.first().into_iter().flatten().enumerate() {
+            let found: Vec<f64> = linux.iter().filter_map(|f| f.get(i)).filter(|f| f.0 == name).map(|f| f.1).collect();
+            let each = found.iter().sum::<f64>() / found.len() as f64;
+            table.peer(&format!("{name}{}", crowd.suffix()), n, linux::NAME, each);
+        }
+        if moves_bytes && crowd == Crowd::Alone {
+            floors(vm, effort, table);
         }
     }
-    Ok(table.report("us"))
+    let _cpu = vm.machine().sit(0);
+    spaces.into_iter().for_each(|s| vm.exit(s));
+    Ok(())
+}
+
+/// Faults of 4 KiB and 2 MiB, zero-page reads, copy-on-write, and the unmap, fork and exit that go with them, for each number of threads.
+///
+/// # Errors
+/// The machine could not be built.
+pub fn run(effort: Effort, counts: &[usize]) -> io::Result<Report> {
+    let (mut table, mut notes) = (Table::default(), Vec::new());
+    for &n in counts {
+        for &crowd in Crowd::of(n) {
+            for moves_bytes in [true, false] {
+                if !(effort.stop)() {
+                    play(&mut table, &mut notes, effort, n, crowd, moves_bytes)?;
+                }
+            }
+        }
+    }
+    notes.push(format!("{} first touches of the host inside what was measured", table.host_faults()));
+    Ok(Report { notes, ..table.report() })
 }
 
 #[cfg(test)]
@@ -277,17 +200,23 @@ mod tests {
 
     #[test]
     fn every_fault_row_has_a_number_in_every_crowd() {
-        let report = faults(Effort::QUICK).unwrap();
+        let report = run(Effort::QUICK, &[1, 2]).unwrap();
         let names: Vec<&str> = report.benchmarks.iter().map(|r| r.name.as_str()).collect();
         for wanted in ["fault/4k-write", "fault/2m-write/bare", "fault/4k-copy/own-spaces", "unmap/4k-page/one-space"] {
             assert!(names.contains(&wanted), "{wanted} is not among {names:?}");
         }
         assert!(report.benchmarks.iter().all(|r| r.ours > 0.0));
+        let first = &report.benchmarks[1];
+        assert_eq!(first.name, "fault/4k-write");
+        assert!(first.floor.is_some() && first.peers.contains_key("linux"), "{first:?}");
     }
 
     #[test]
-    fn every_verb_has_a_row() {
-        let report = spaces(Effort::QUICK).unwrap();
-        assert_eq!(report.benchmarks.len(), 8);
+    fn no_first_touch_of_the_host_is_measured() {
+        let effort = Effort { repetitions: 2, shrink: 4, ..Effort::QUICK };
+        let (mut table, mut notes) = (Table::default(), Vec::new());
+        play(&mut table, &mut notes, effort, 1, Crowd::Alone, false).unwrap();
+        // Some 40 thousand acts; a touch here and there may be the thread's own stack.
+        assert!(table.host_faults() < 20, "{}", table.host_faults());
     }
 }

@@ -8,10 +8,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::conditions::cores;
 use super::contest::{Bitmap, Buddy, Contestant, FRAMES};
 use super::frames::Ours;
-use super::measure::{Effort, Samples};
+use super::measure::{Effort, Samples, threads};
 use super::{Report, Row};
 use crate::rng::Rng;
 
@@ -60,7 +62,19 @@ fn churn<C: Contestant>(on: &C, live: u64, steps: u64, seed: u64) -> f64 {
     share
 }
 
-/// Both rows, and the metadata of ours in bytes a frame.
+/// One life of one contestant. The bitmap searches linearly for larger blocks; a tenth of the steps takes it as long as the others together.
+fn life(contestant: usize, live: u64, steps: u64, seed: u64) -> io::Result<f64> {
+    Ok(match contestant {
+        0 => {
+            let ours = Ours::new(1)?;
+            ours.on_cpu(0, || churn(&ours, live, steps, seed))
+        }
+        1 => churn(&Buddy::new(), live, steps, seed),
+        _ => churn(&Bitmap::new(), live, steps / 10, seed),
+    })
+}
+
+/// Both rows, and the metadata of ours in bytes a frame. Nothing is timed here, so lives are lived side by side on all cores.
 ///
 /// # Errors
 /// The system has no memory for it.
@@ -68,13 +82,26 @@ pub fn run(effort: Effort) -> io::Result<Report> {
     let mut report = Report::default();
     let steps = 10_000_000 / effort.shrink;
     for live in [50, 90] {
-        let (mut own, mut buddy, mut bitmap) = (Samples::default(), Samples::default(), Samples::default());
-        for seed in SEEDS {
-            let ours = Ours::new(1)?;
-            own.add(ours.on_cpu(0, || churn(&ours, live, steps, seed)));
-            buddy.add(churn(&Buddy::new(), live, steps, seed));
-            // It searches linearly for larger blocks; a tenth of the steps takes as long as the others together.
-            bitmap.add(churn(&Bitmap::new(), live, steps / 10, seed));
+        let seeds = &SEEDS[..effort.lives.clamp(1, SEEDS.len())];
+        let lives: Vec<(usize, u64)> = (0..3).flat_map(|c| seeds.iter().map(move |&seed| (c, seed))).collect();
+        let next = AtomicUsize::new(0);
+        let lived = threads(cores(), |_| -> io::Result<Vec<(usize, f64)>> {
+            let mut found = Vec::new();
+            while let Some(&(contestant, seed)) = lives.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if (effort.stop)() {
+                    break;
+                }
+                found.push((contestant, life(contestant, live, steps, seed)?));
+            }
+            Ok(found)
+        });
+        let mut samples: [Samples; 3] = Default::default();
+        for (contestant, share) in lived.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten() {
+            samples[contestant].add(share);
+        }
+        let [own, buddy, bitmap] = samples;
+        if (effort.stop)() {
+            return Ok(report);
         }
         report.benchmarks.push(Row {
             name: format!("frames/2m-left-after-churn-at-{live}"),

@@ -9,20 +9,28 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How much to measure.
+use super::conditions::host_faults;
+
+/// How much to measure, and whether to go on.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Repetitions that count, after one that does not.
     pub repetitions: usize,
     /// Operations are divided by this: 1 for numbers worth printing, more for a test that only asks whether it runs.
     pub shrink: u64,
+    /// Lives that are averaged where one life differs from the next by more than what is compared.
+    pub lives: usize,
+    /// Asked between repetitions: whoever waits may have seen enough. What was measured until then is reported.
+    pub stop: fn() -> bool,
 }
 
 impl Effort {
     /// For numbers worth printing.
-    pub const FULL: Effort = Effort { repetitions: 11, shrink: 1 };
+    pub const FULL: Effort = Effort { repetitions: 7, shrink: 1, lives: 4, stop: || false };
+    /// The same, so that all benchmarks together take a minute and a half.
+    pub const SHORT: Effort = Effort { repetitions: 3, lives: 2, ..Effort::FULL };
     /// For a test.
-    pub const QUICK: Effort = Effort { repetitions: 1, shrink: 64 };
+    pub const QUICK: Effort = Effort { repetitions: 1, shrink: 64, lives: 1, ..Effort::FULL };
 }
 
 /// Where the threads of a repetition meet: a spinning barrier, since one that sleeps would let them start apart.
@@ -84,12 +92,41 @@ pub fn threads<R: Send>(n: usize, f: impl Fn(usize) -> R + Sync) -> Vec<R> {
     })
 }
 
+/// Runs `f` on a pinned thread of its own.
+pub fn alone<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|s| {
+        let thread = s.spawn(|| {
+            pin(0);
+            f()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 /// Nanoseconds per operation of `f`, which does `operations`.
 #[inline]
 pub fn time(operations: u64, f: impl FnOnce()) -> f64 {
     let start = Instant::now();
     f();
     start.elapsed().as_nanos() as f64 / operations.max(1) as f64
+}
+
+/// What a timed piece of work was like.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Timed {
+    /// Nanoseconds per operation.
+    pub each: f64,
+    /// First touches the host's own kernel served to this thread meanwhile. Anything but a few means that memory was not warm and
+    /// that the host was measured instead.
+    pub host_faults: u64,
+}
+
+/// [`time`], with the host's own faults counted.
+#[inline]
+pub fn timed(operations: u64, f: impl FnOnce()) -> Timed {
+    let before = host_faults();
+    let each = time(operations, f);
+    Timed { each, host_faults: host_faults() - before }
 }
 
 /// Calls `f` with more and more operations until they take 2 ms, then times as many once more. For acts whose cost differs a
@@ -115,6 +152,14 @@ impl Samples {
     pub fn add(&mut self, value: f64) {
         self.0.push(value);
     }
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
     fn quantile(&self, q: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -126,6 +171,14 @@ impl Samples {
     /// The median.
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
+    }
+    /// The lowest.
+    pub fn lowest(&self) -> f64 {
+        self.quantile(0.0)
+    }
+    /// The highest.
+    pub fn highest(&self) -> f64 {
+        self.quantile(1.0)
     }
     /// The mean, for numbers without wild ones.
     pub fn mean(&self) -> f64 {

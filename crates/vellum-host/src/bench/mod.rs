@@ -4,16 +4,34 @@
 //! pinned threads, on warm memory, repeated; rows carry the median of the repetitions, their spread, and the peers' medians of the same run.
 //! Read ratios.
 //!
-//! [`frames`] is the frame allocator against two registry crates and a floor; [`fragment`] what is left of large pages,
-//! [`fault`] the fault path and whole verbs. [`measure`] has the clock, the
-//! pinning and the statistics; [`contest`] is what a frame allocator must do to take part.
+//! | benchmark | what it compares |
+//! |---|---|
+//! | [`frames`] | the frame allocator, two registry crates, a floor |
+//! | [`fragment`] | what is left of large pages after a long life |
+//! | [`fault`] | faults and what goes with them, the kernel under us |
+//! | [`space`] | whole verbs on mappings of several sizes |
+//! | [`growth`] | the same acts with ten and a hundred times as much of everything |
+//! | [`crowd`] | one thread against two in one space |
+//! | [`instructions`] | instructions of the hot paths, counted exactly |
+//!
+//! [`measure`] has the clock, the pinning and the statistics, [`conditions`] what the computer was like meanwhile; [`contest`] is what a
+//! frame allocator must do to take part, [`linux`] the kernel under us as a peer; [`bars`] says what the figures should be.
 
+pub mod bars;
+pub mod conditions;
 pub mod contest;
+pub mod crowd;
 pub mod fault;
 pub mod fragment;
 pub mod frames;
+pub mod growth;
+pub mod instructions;
+pub mod linux;
 pub mod measure;
 pub mod scenes;
+pub mod space;
+pub mod table;
+pub mod work;
 
 use std::collections::BTreeMap;
 
@@ -51,30 +69,7 @@ impl Row {
 pub struct Report {
     /// The rows, in the order they were measured.
     pub benchmarks: Vec<Row>,
-}
-
-impl std::fmt::Display for Report {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(
-            f,
-            "{:<38}{:>8}{:>13}{:>8}{:>10}{:>9}  {:<18}{:>9}",
-            "benchmark", "threads", "ours", "spread", "floor", "x floor", "best peer", "x peer"
-        )?;
-        for r in &self.benchmarks {
-            let ours = format!("{:.1} {}", r.ours, r.unit);
-            let spread = format!("{:.0} %", r.spread * 100.0);
-            let floor = r.floor.map_or(String::new(), |v| format!("{v:.1}"));
-            let over = r.floor.map_or(String::new(), |v| format!("{:.2}", r.ours / v));
-            let (peer, ratio) = match r.best_peer() {
-                Some((name, v)) => (format!("{name} {v:.1}"), format!("{:.2}", r.ours / v)),
-                None => Default::default(),
-            };
-            writeln!(
-                f,
-                "{:<38}{:>8}{ours:>13}{spread:>8}{floor:>10}{over:>9}  {peer:<18}{ratio:>9}",
-                r.name, r.threads
-            )?;
-        }
-        Ok(())
-    }
+    /// What a reader should know beside the rows. Not part of the JSON.
+    #[serde(skip)]
+    pub notes: Vec<String>,
 }

@@ -115,7 +115,7 @@ pub struct HostVm<C: Codec, const WATCH: bool> {
     /// The subsystem.
     pub vm: Vm<Host<C, WATCH>>,
     /// What `vm` lives in; it goes last.
-    _metadata: Memory,
+    metadata: Memory,
 }
 
 impl<C: Codec, const WATCH: bool> HostVm<C, WATCH> {
@@ -125,11 +125,21 @@ impl<C: Codec, const WATCH: bool> HostVm<C, WATCH> {
     /// A plan that makes no machine, switches the machine cannot follow, or memory the system refuses.
     pub fn new(plan: Plan, config: Config) -> io::Result<Self> {
         let machine = Host::new(plan)?;
-        let metadata = Memory::new(Vm::<Host<C, WATCH>>::layout(machine.topology()).size(), plan.huge)?;
+        // On huge pages, whatever the plan says of the frames: it is read all the time.
+        let metadata = Memory::new(Vm::<Host<C, WATCH>>::layout(machine.topology()).size(), true)?;
         // SAFETY: zeroed, long enough, aligned to 2 MiB, and it outlives the value beside it.
         let vm = unsafe { Vm::new(machine, config, metadata.base()) };
         let vm = vm.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
-        Ok(HostVm { vm, _metadata: metadata })
+        Ok(HostVm { vm, metadata })
+    }
+    /// Touches all memory and all metadata, so that nothing measured afterwards contains a fault of the host.
+    pub fn warm(&self) {
+        self.metadata.warm();
+        self.vm.machine().memory().warm();
+    }
+    /// What `vm` lives in.
+    pub fn metadata(&self) -> &Memory {
+        &self.metadata
     }
 }
 

@@ -3,6 +3,7 @@
 //! A command turns its arguments into calls of other rooms and prints the answer on standard output; notes and progress go to standard
 //! error. Nothing here computes a figure.
 
+pub mod bench;
 pub mod machines;
 pub mod record;
 pub mod run;
@@ -21,6 +22,8 @@ pub fn run(cli: Cli) -> Result<(), LabError> {
         None => screen::run(),
         Some(Command::Record(args)) => record::run(&args),
         Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args),
+        Some(Command::CountRow { row }) => bench::count_row(row),
         Some(Command::Machines(args)) => machines::run(&args),
         Some(Command::Switches(args)) => switches::run(&args),
         Some(Command::Trace(command)) => trace::run(&command),

@@ -155,7 +155,7 @@ fn foot(effort: &Effort, left_out: &[&Section]) -> String {
 }
 
 /// The host in a few words.
-fn host() -> String {
+pub(super) fn host() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
         text.lines().find(|l| l.starts_with(name)).and_then(|l| l.split_once(':')).map(|(_, v)| v.trim().to_owned())

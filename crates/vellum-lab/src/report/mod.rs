@@ -3,6 +3,7 @@
 //! Everything printed is a function of [`Counters`]: a named list of integers in a fixed order. Tables and JSON read the same list, so a
 //! figure cannot be in one and differ in the other, and no figure is computed at printing except ratios and unit prefixes.
 
+pub mod bench;
 mod counters;
 pub mod json;
 pub mod number;

@@ -71,6 +71,15 @@ pub fn percent_off(of: i64, to: i64) -> String {
     if to == 0 { "no base".to_owned() } else { format!("{:+.2} %", (of - to) as f64 * 100.0 / to as f64) }
 }
 
+/// A measured figure with three digits that matter: `7.42`, `27.5`, `5,631`.
+pub fn figure(x: f64) -> String {
+    match x.abs() {
+        a if a < 9.995 => format!("{x:.2}"),
+        a if a < 99.95 => format!("{x:.1}"),
+        _ => grouped(x.round() as i64),
+    }
+}
+
 fn rounded(n: i64, unit: i64) -> i64 {
     (n + n.signum() * (unit / 2)) / unit
 }
@@ -115,6 +124,11 @@ mod tests {
     fn ratios_show_small_values_and_survive_a_zero_base() {
         assert_eq!([ratio(214, 79_871), ratio(270, 291), ratio(5, 0)], ["0.003", "0.93", "-"]);
         assert_eq!([ratio(0, 0), ratio(0, 7), ratio(25, 2)], ["1.00", "0.00", "12.5"]);
+    }
+
+    #[test]
+    fn measured_figures_show_what_was_measured_and_no_more() {
+        assert_eq!([figure(7.416), figure(9.999), figure(27.53), figure(5630.6)], ["7.42", "10.0", "27.5", "5,631"]);
     }
 
     #[test]

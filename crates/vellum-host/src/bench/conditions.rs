@@ -1,0 +1,102 @@
+//! What the machine was like while it was measured.
+//!
+//! A figure of a shared machine means something only beside these: how many cores there were, how much else ran, whether memory lay on huge pages
+//! of the host, and how often the host's own kernel stepped in. They are read from where the system tells; a system that does not tell gives `None`,
+//! never a guess.
+
+use std::fs::read_to_string;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Load averages over one and five minutes.
+pub fn load() -> Option<[f64; 2]> {
+    let text = read_to_string("/proc/loadavg").ok()?;
+    let mut words = text.split_whitespace();
+    Some([words.next()?.parse().ok()?, words.next()?.parse().ok()?])
+}
+
+/// Cores this process may run on.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Bytes of memory that can be had without pushing others out.
+pub fn available() -> Option<u64> {
+    field(&read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
+/// Bytes inside `range` that the host keeps on huge pages.
+pub fn huge_bytes(range: Range<u64>) -> Option<u64> {
+    huge_bytes_in(&read_to_string("/proc/self/smaps").ok()?, range)
+}
+
+/// [`huge_bytes`] of such a text: mappings are listed by a line `from-to rights ...`, followed by their fields.
+fn huge_bytes_in(smaps: &str, range: Range<u64>) -> Option<u64> {
+    let mut inside = false;
+    let mut sum = None;
+    for line in smaps.lines() {
+        if let Some((from, to)) = line.split(' ').next().and_then(|w| w.split_once('-'))
+            && let (Ok(from), Ok(to)) = (u64::from_str_radix(from, 16), u64::from_str_radix(to, 16))
+        {
+            inside = from < range.end && range.start < to;
+        } else if inside && let Some(bytes) = field(line, "AnonHugePages:") {
+            sum = Some(sum.unwrap_or(0) + bytes);
+        }
+    }
+    sum
+}
+
+/// `NAME: 123 kB` in bytes.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// Faults without I/O that the host's kernel has served to this thread so far.
+pub fn host_faults() -> u64 {
+    let mut usage = MaybeUninit::<libc::rusage>::uninit();
+    #[cfg(target_os = "linux")]
+    let who = libc::RUSAGE_THREAD;
+    #[cfg(not(target_os = "linux"))]
+    let who = libc::RUSAGE_SELF;
+    // SAFETY: the call writes one whole structure where the pointer says, or fails.
+    if unsafe { libc::getrusage(who, usage.as_mut_ptr()) } != 0 {
+        return 0;
+    }
+    // SAFETY: it did not fail.
+    unsafe { usage.assume_init() }.ru_minflt as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+
+    #[test]
+    fn first_touches_of_memory_are_counted_and_second_ones_are_not() {
+        let memory = Memory::new(4 << 20, false).unwrap();
+        let before = host_faults();
+        memory.warm();
+        let first = host_faults() - before;
+        memory.warm();
+        let second = host_faults() - before - first;
+        assert!(first > 0, "no fault for 1024 pages");
+        assert!(second <= 2, "{second} faults for memory that was warm");
+    }
+
+    #[test]
+    fn huge_pages_are_summed_over_the_mappings_that_touch_the_range() {
+        let text = "1000-3000 rw-p 0 00:00 0\nRss: 8 kB\nAnonHugePages:      2 kB\n\
+                    3000-5000 rw-p 0 00:00 0 [heap]\nAnonHugePages:      4 kB\n9000-a000 r--p 0 00:00 0\nAnonHugePages: 8 kB\n";
+        assert_eq!(huge_bytes_in(text, 0x2000..0x4000), Some(6 << 10));
+        assert_eq!(huge_bytes_in(text, 0x6000..0x7000), None);
+    }
+
+    #[test]
+    fn the_system_tells_its_load_and_memory() {
+        if cfg!(target_os = "linux") {
+            assert!(load().is_some_and(|l| l[0] >= 0.0) && available().is_some_and(|b| b > 0));
+        }
+        assert!(cores() >= 1);
+    }
+}

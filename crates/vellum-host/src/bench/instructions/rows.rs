@@ -1,0 +1,242 @@
+//! What is counted: one row, one hot path.
+//!
+//! Only what happens inside [`measured`] counts, so what prepares a row costs nothing. The count over many operations is divided by them: it
+//! contains the library's own share of rare work (a table node for every 512 pages, a refilled magazine for every 128) and four or five instructions
+//! of the machine for each entry it reads or writes. Clearing and copying do nothing here; the loop around the clearing of a huge page
+//! is left out where the counter can leave it out, and the row is left out where it cannot.
+
+use vellum::addr::{PAGE_SIZE, Va};
+use vellum::space::{Access, Attrs, Fault, HugeAdvice, Placement, Rights, Space};
+use vellum::stats::Counter;
+use vellum::vm::Vm;
+
+use super::count::measured;
+use super::flat::{Flat, SMALL, Size};
+
+type Bench = Vm<Flat>;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+const HUGE: u64 = 2 << 20;
+/// Where the rows map, and how much unless they say otherwise.
+const AT: Va = Va(0x2000_0000_0000);
+const BYTES: u64 = 100 << 20;
+
+/// A space that runs, with a mapping of base pages (or huge ones) at [`AT`].
+fn space(vm: &Bench, bytes: u64, thp: Option<HugeAdvice>) -> Space {
+    let space = vm.create().expect("memory");
+    vm.activate(&space);
+    let attrs = Attrs { thp, ..Attrs::anonymous(Rights::READ_WRITE) };
+    vm.map(&space, Placement::At(AT), bytes, attrs).expect("a hole");
+    space
+}
+
+fn pages(bytes: u64) -> impl Iterator<Item = Va> {
+    (0..bytes / PAGE).map(|i| Va(AT.0 + i * PAGE))
+}
+
+/// Faults at every page of a mapping of [`BYTES`], inside [`measured`] or not; each must raise the counter.
+fn touch(vm: &Bench, space: &Space, access: Access, counter: Counter, run: fn(&mut dyn FnMut())) -> u64 {
+    let before = vm.stats().get(counter);
+    run(&mut || pages(BYTES).for_each(|va| assert!(vm.fault(space, va, access).is_ok())));
+    assert_eq!((vm.stats().get(counter) - before) as u64, BYTES / PAGE, "faults that ended as {counter:?}");
+    BYTES / PAGE
+}
+
+/// A resident mapping of [`BYTES`], with base pages.
+fn resident(vm: &Bench) -> Space {
+    let space = space(vm, BYTES, BASE);
+    touch(vm, &space, Access::Write, Counter::AnonPages, |body| body());
+    space
+}
+
+const BASE: Option<HugeAdvice> = Some(HugeAdvice::NoHuge);
+
+/// 1000 mappings beside the one at [`AT`], no two neighbours alike, each with one page.
+fn crowd(vm: &Bench, space: &Space) {
+    for i in 0..1000 {
+        let rights = if i % 2 == 0 { Rights::READ_WRITE } else { Rights::ALL };
+        let at = Va(AT.0 / 2 + i * 4 * PAGE);
+        vm.map(space, Placement::At(at), 4 * PAGE, Attrs { thp: BASE, ..Attrs::anonymous(rights) }).expect("a hole");
+        vm.fault(space, at, Access::Write).expect("a page");
+    }
+}
+
+fn write_faults(vm: &Bench) -> u64 {
+    let space = space(vm, BYTES, BASE);
+    touch(vm, &space, Access::Write, Counter::AnonPages, measured)
+}
+
+/// What an operation may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ceiling {
+    /// Counted, not limited.
+    None,
+    /// This many on the compiler the ceilings were set with. They bind: see `docs/instructions.md`.
+    At(u64),
+    /// As many as the first row, and this many more: it must not depend on the size of anything. One more at least, since the refills of
+    /// a magazine are spread over the faults and end at another place.
+    AsFirst(u64),
+}
+
+/// A row.
+pub struct Counted {
+    /// As in reports, after `instructions/`.
+    pub name: &'static str,
+    /// What an operation may take.
+    pub ceiling: Ceiling,
+    /// Whether blocks are cleared on the way, which not every way of counting can leave out.
+    pub clears: bool,
+    /// The machine it is counted on.
+    pub size: Size,
+    /// Does it, once or often; says how often.
+    pub run: fn(&Bench) -> u64,
+}
+
+const fn row(name: &'static str, ceiling: Option<u64>, run: fn(&Bench) -> u64) -> Counted {
+    let ceiling = match ceiling {
+        Some(most) => Ceiling::At(most),
+        None => Ceiling::None,
+    };
+    Counted { name, ceiling, clears: false, size: SMALL, run }
+}
+
+/// A row that must come to what the first does, on a machine that is larger in some way.
+const fn again(name: &'static str, more: u64, size: Size, run: fn(&Bench) -> u64) -> Counted {
+    Counted { name, ceiling: Ceiling::AsFirst(more), clears: false, size, run }
+}
+
+/// What one more level of tables may add to a fault: an entry read and taken apart.
+const LEVEL: u64 = 20;
+
+/// The rows. The ceilings of faults, of unmap and of fork are those of the issue "Solid ground"; map and protect of a page were given theirs when
+/// they were brought down from 9,278 and 4,026.
+pub const ROWS: &[Counted] = &[
+    row("fault-4k-write", Some(400), write_faults),
+    again("fault-4k-write-beside-1000-mappings", 1, SMALL, |vm| {
+        let space = space(vm, BYTES, BASE);
+        crowd(vm, &space);
+        touch(vm, &space, Access::Write, Counter::AnonPages, measured)
+    }),
+    again("fault-4k-write-with-64-cpus", 1, Size { cpus: 64, ..SMALL }, write_faults),
+    again("fault-4k-write-with-10-GiB", 1, Size { frames: SMALL.frames * 10, ..SMALL }, write_faults),
+    again("fault-4k-write-with-5-levels", 1 + LEVEL, Size { levels: 5, ..SMALL }, write_faults),
+    row("fault-4k-zero-read", None, |vm| {
+        let space = space(vm, BYTES, BASE);
+        touch(vm, &space, Access::Read, Counter::FaultsZero, measured)
+    }),
+    Counted {
+        clears: true,
+        ..row("fault-2m-write", Some(2500), |vm| {
+            let space = space(vm, BYTES, None);
+            measured(&mut || {
+                for va in pages(BYTES).step_by((HUGE / PAGE) as usize) {
+                    assert_eq!(vm.fault(&space, va, Access::Write), Ok(Fault::Huge));
+                }
+            });
+            BYTES / HUGE
+        })
+    },
+    row("fault-4k-copy", None, |vm| {
+        let space = resident(vm);
+        let _child = vm.fork(&space).expect("memory");
+        touch(vm, &space, Access::Write, Counter::CowCopies, measured)
+    }),
+    row("fault-4k-reuse", None, |vm| {
+        let space = resident(vm);
+        vm.exit(vm.fork(&space).expect("memory"));
+        touch(vm, &space, Access::Write, Counter::CowReuses, measured)
+    }),
+    row("map-1-page-beside-the-last", Some(1500), |vm| {
+        let space = space(vm, PAGE, BASE);
+        let attrs = Attrs { thp: BASE, ..Attrs::anonymous(Rights::READ_WRITE) };
+        measured(&mut || {
+            for va in pages(BYTES).skip(1) {
+                vm.map(&space, Placement::At(va), PAGE, attrs).expect("a hole");
+            }
+        });
+        BYTES / PAGE - 1
+    }),
+    row("map-1-page-anywhere", None, |vm| {
+        let space = space(vm, PAGE, BASE);
+        let attrs = Attrs { thp: BASE, ..Attrs::anonymous(Rights::READ_WRITE) };
+        measured(&mut || {
+            for _ in pages(BYTES) {
+                vm.map(&space, Placement::Anywhere, PAGE, attrs).expect("a hole");
+            }
+        });
+        BYTES / PAGE
+    }),
+    row("remap-1-page", None, |vm| {
+        let space = resident(vm);
+        measured(&mut || {
+            for va in pages(BYTES) {
+                vm.remap(&space, va, PAGE, PAGE, Placement::At(Va(va.0 + BYTES))).expect("memory");
+            }
+        });
+        BYTES / PAGE
+    }),
+    row("unmap-1-page", Some(500), |vm| {
+        let space = resident(vm);
+        measured(&mut || {
+            for va in pages(BYTES) {
+                vm.unmap(&space, va, PAGE).expect("no memory is needed");
+            }
+        });
+        BYTES / PAGE
+    }),
+    row("protect-1-page", Some(1500), |vm| {
+        let space = resident(vm);
+        measured(&mut || {
+            for va in pages(BYTES) {
+                vm.protect(&space, va, PAGE, Rights::READ).expect("memory");
+            }
+        });
+        BYTES / PAGE
+    }),
+    row("protect-1-page-and-back", None, |vm| {
+        let space = resident(vm);
+        measured(&mut || {
+            for va in pages(BYTES) {
+                vm.protect(&space, va, PAGE, Rights::READ).expect("memory");
+                vm.protect(&space, va, PAGE, Rights::READ_WRITE).expect("memory");
+            }
+        });
+        BYTES / PAGE
+    }),
+    row("unmap-100M-a-page", None, |vm| {
+        let space = resident(vm);
+        measured(&mut || vm.unmap(&space, AT, BYTES).expect("no memory is needed"));
+        BYTES / PAGE
+    }),
+    row("protect-100M-a-page", None, |vm| {
+        let space = resident(vm);
+        measured(&mut || vm.protect(&space, AT, BYTES, Rights::READ).expect("memory"));
+        BYTES / PAGE
+    }),
+    row("protect-100M-and-back-a-page", None, |vm| {
+        let space = resident(vm);
+        measured(&mut || {
+            vm.protect(&space, AT, BYTES, Rights::READ).expect("memory");
+            vm.protect(&space, AT, BYTES, Rights::READ_WRITE).expect("memory");
+        });
+        BYTES / PAGE
+    }),
+    row("remap-100M-a-page", None, |vm| {
+        let space = resident(vm);
+        measured(&mut || {
+            vm.remap(&space, AT, BYTES, BYTES, Placement::At(Va(AT.0 + (1 << 30)))).expect("memory");
+        });
+        BYTES / PAGE
+    }),
+    row("fork-100M-a-page", Some(60), |vm| {
+        let space = resident(vm);
+        measured(&mut || drop(vm.fork(&space).expect("memory")));
+        BYTES / PAGE
+    }),
+    row("exit-100M-a-page", None, |vm| {
+        let space = resident(vm);
+        let mut space = Some(space);
+        measured(&mut || vm.exit(space.take().expect("once")));
+        BYTES / PAGE
+    }),
+];

@@ -1,0 +1,228 @@
+//! The kernel under us as a peer: the same acts by `mmap`, first touches, `mprotect`, `mremap`, `munmap` and `fork`.
+//!
+//! It is no fair race and is not meant as one: a figure of Linux contains the trap or system call, real page tables and a real TLB, and it counts
+//! memory per control group, ages pages and keeps statistics that we do not. Ours is the call of the library alone. What the
+//! comparison shows is how much of a fault on this very machine is left for a subsystem to save, and that the order of magnitude is right.
+//!
+//! `fork` is called from a process with threads, so the child does nothing but touch memory it was given and leave by `_exit`.
+
+use std::ffi::c_void;
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mprotect, mremap_fixed, munmap,
+};
+
+use super::measure::Start;
+use super::work::{HUGE, PAGE};
+
+/// Its name in reports.
+pub const NAME: &str = "linux";
+
+/// A private anonymous mapping of this process, given back when dropped.
+pub struct Area {
+    mapped: *mut c_void,
+    mapped_bytes: usize,
+    at: *mut u8,
+    bytes: usize,
+}
+
+impl Area {
+    /// Maps `bytes`, at a multiple of 2 MiB if `huge`.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn new(bytes: u64, huge: bool) -> io::Result<Area> {
+        let bytes = bytes as usize;
+        let mapped_bytes = if huge { bytes + HUGE as usize } else { bytes };
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: a fresh mapping at an address of the system's choice disturbs nothing.
+        let mapped = unsafe { mmap_anonymous(ptr::null_mut(), mapped_bytes, rights, flags)? };
+        let skip = if huge { mapped.cast::<u8>().align_offset(HUGE as usize) } else { 0 };
+        // SAFETY: less than 2 MiB further, and 2 MiB more were mapped.
+        let at = unsafe { mapped.cast::<u8>().add(skip) };
+        Ok(Area { mapped, mapped_bytes, at, bytes })
+    }
+    /// Asks for huge pages or for none, whatever the system's default is.
+    pub fn advise(&self, huge: bool) {
+        let wish = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+        // SAFETY: the range is ours; a system without huge pages refuses, and has none.
+        let _ = unsafe { madvise(self.at.cast(), self.bytes, wish) };
+    }
+    /// Reads or writes one byte every `step` bytes.
+    pub fn touch(&self, step: u64, write: bool) {
+        for offset in (0..self.bytes).step_by(step as usize) {
+            // SAFETY: inside the mapping, which nobody else knows.
+            unsafe {
+                let byte = self.at.add(offset);
+                if write {
+                    byte.write_volatile(1);
+                } else {
+                    std::hint::black_box(byte.read_volatile());
+                }
+            }
+        }
+    }
+    /// Takes the right to write, or gives it back.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn protect(&self, write: bool) -> io::Result<()> {
+        let rights = if write { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::READ };
+        // SAFETY: the range is ours, and nobody touches it meanwhile.
+        unsafe { mprotect(self.at.cast(), self.bytes, rights)? };
+        Ok(())
+    }
+    /// Moves the whole mapping to where `to` is, which is replaced.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn move_to(self, to: Area) -> io::Result<Area> {
+        assert_eq!(self.bytes, to.bytes);
+        // SAFETY: both ranges are ours, do not overlap, and nobody touches either meanwhile.
+        unsafe { mremap_fixed(self.at.cast(), self.bytes, self.bytes, MremapFlags::MAYMOVE, to.at.cast())? };
+        Ok(to)
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`. Parts that moved away are holes, which `munmap` does not mind.
+        let _ = unsafe { munmap(self.mapped, self.mapped_bytes) };
+    }
+}
+
+/// What a fork took, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Forked {
+    /// Until the parent went on.
+    pub fork: f64,
+    /// What the child's writes to one byte every page of the area took in all.
+    pub copies: f64,
+}
+
+/// Forks this process; the child writes to every page of `area`, if there is one, and leaves.
+///
+/// # Errors
+/// The system refuses.
+pub fn fork(area: Option<&Area>) -> io::Result<Forked> {
+    // SAFETY: a fresh page, shared with the child, for its figure.
+    let page = unsafe {
+        mmap_anonymous(ptr::null_mut(), PAGE as usize, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)?
+    };
+    // SAFETY: the page is zero, aligned, and lives until the end of this function.
+    let figure = unsafe { &*page.cast::<AtomicU64>() };
+    let start = Instant::now();
+    // SAFETY: the child calls nothing but the clock and `_exit`, takes no lock and allocates nothing.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        if let Some(area) = area {
+            let start = Instant::now();
+            area.touch(PAGE, true);
+            figure.store(start.elapsed().as_nanos() as u64, Ordering::Release);
+        }
+        // SAFETY: leaves at once, without running what the parent would run at its end.
+        unsafe { libc::_exit(0) }
+    }
+    let fork = start.elapsed().as_nanos() as f64;
+    let result = if child < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        let mut status = 0;
+        // SAFETY: our child, waited for once; interrupted waits are repeated.
+        while unsafe { libc::waitpid(child, &mut status, 0) } < 0
+            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+        {}
+        Ok(Forked { fork, copies: figure.load(Ordering::Acquire) as f64 })
+    };
+    // SAFETY: mapped above; the child is gone.
+    let _ = unsafe { munmap(page, PAGE as usize) };
+    result
+}
+
+/// One thread's turn through the acts of [`super::fault`], in their order: name and nanoseconds per page. Acts that this system does not do the
+/// same way (no huge pages to be had) are left out.
+///
+/// # Errors
+/// The system refuses memory.
+pub fn turn(small: u64, large: u64, start: &Start, forks: bool) -> io::Result<Vec<(&'static str, f64)>> {
+    let mut found = Vec::new();
+    let mut phase = |name, n: u64, f: &mut dyn FnMut()| {
+        start.meet();
+        found.push((name, super::measure::time(n, f)));
+        start.meet();
+    };
+    let area = |huge| {
+        let area = Area::new(if huge { large } else { small }, huge);
+        area.iter().for_each(|a| a.advise(huge));
+        area
+    };
+    let pages = small / PAGE;
+    let mut a = Some(area(false)?);
+    phase("fault/4k-zero-read", pages, &mut || a.iter().for_each(|a| a.touch(PAGE, false)));
+    drop(a.replace(area(false)?));
+    phase("fault/4k-write", pages, &mut || a.iter().for_each(|a| a.touch(PAGE, true)));
+    phase("unmap/4k-page", pages, &mut || drop(a.take()));
+    let mut a = Some(area(true)?);
+    let before = super::conditions::host_faults();
+    phase("fault/2m-write", large / HUGE, &mut || a.iter().for_each(|a| a.touch(HUGE, true)));
+    let range = a.iter().map(|a| a.at as u64..a.at as u64 + a.bytes as u64).next().unwrap_or(0..0);
+    let huge = super::conditions::huge_bytes(range).is_some_and(|b| b >= large)
+        && super::conditions::host_faults() - before <= large / HUGE + 16;
+    phase("unmap/2m-page", large / HUGE, &mut || drop(a.take()));
+    if !huge {
+        found.retain(|(name, _)| !name.contains("2m"));
+    }
+    if forks {
+        let empty = fork(None)?;
+        let a = area(false)?;
+        a.touch(PAGE, true);
+        let full = fork(Some(&a))?;
+        // A fork that was disturbed while there was nothing to copy says nothing.
+        if full.fork > empty.fork {
+            found.push(("fork/4k-page", (full.fork - empty.fork) / pages as f64));
+        }
+        found.push(("fault/4k-copy", full.copies / pages as f64));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_copies_and_leaves_the_parents_bytes_alone() {
+        let a = Area::new(64 * PAGE, false).unwrap();
+        a.touch(PAGE, true);
+        // SAFETY: inside the mapping.
+        unsafe { a.at.write_volatile(7) };
+        let forked = fork(Some(&a)).unwrap();
+        assert!(forked.fork > 0.0 && forked.copies > 0.0, "{forked:?}");
+        // SAFETY: as above.
+        assert_eq!(unsafe { a.at.read_volatile() }, 7);
+    }
+
+    #[test]
+    fn bytes_move_with_their_mapping_and_rights_come_back() {
+        let (a, b) = (Area::new(8 * PAGE, true).unwrap(), Area::new(8 * PAGE, true).unwrap());
+        // SAFETY: inside the mapping.
+        unsafe { a.at.write_volatile(9) };
+        let moved = a.move_to(b).unwrap();
+        moved.protect(false).unwrap();
+        moved.protect(true).unwrap();
+        moved.touch(PAGE, false);
+        // SAFETY: inside the mapping that took the bytes over.
+        assert_eq!(unsafe { moved.at.read_volatile() }, 9);
+    }
+
+    #[test]
+    fn every_act_that_ends_has_a_figure() {
+        let found = turn(64 * PAGE, HUGE, &Start::new(1), true).unwrap();
+        assert!(found.len() >= 5, "{found:?}");
+        assert!(found.iter().all(|&(_, each)| each > 0.0), "{found:?}");
+    }
+}
