@@ -11,7 +11,7 @@ use vellum::machine::Machine;
 use vellum::space::{Access, Space};
 
 use super::conditions::cores;
-use super::measure::{Effort, Samples, Start, threads, time};
+use super::measure::{Effort, Samples, Start, threads, wall};
 use super::work::{Ground, HUGE, PAGE, area, built, fault_all, ground, map, unmap};
 use super::{Report, Row, linux};
 
@@ -56,7 +56,7 @@ fn ours(host: &Ground, space: &Space, n: usize, bytes: u64, huge: bool) -> f64 {
         let at = area(cpu);
         map(vm, space, at, bytes, huge);
         start.meet_with(|| vm.machine().relax());
-        let each = time(bytes / step, || fault_all(vm, space, at, bytes, step, Access::Write));
+        let each = wall(bytes / step, || fault_all(vm, space, at, bytes, step, Access::Write));
         start.meet_with(|| vm.machine().relax());
         unmap(vm, space, at, bytes);
         vm.idle();
@@ -77,7 +77,7 @@ fn theirs(n: usize, bytes: u64) -> io::Result<f64> {
         let area = linux::Area::new(bytes, false);
         area.iter().for_each(|a| a.advise(false));
         start.meet();
-        let each = time(bytes / PAGE, || area.iter().for_each(|a| a.touch(PAGE, true)));
+        let each = wall(bytes / PAGE, || area.iter().for_each(|a| a.touch(PAGE, true)));
         start.meet();
         area.map(|_| each)
     });

@@ -24,7 +24,7 @@ pub struct Ours {
     machine: Host<vellum::entry::X86_64, false>,
     layout: usize,
     /// What `frames` lives in; it goes last.
-    _metadata: Memory,
+    metadata: Memory,
 }
 
 impl Ours {
@@ -41,7 +41,7 @@ impl Ours {
         metadata.warm();
         // SAFETY: zeroed, long enough, aligned to 2 MiB, and it outlives the value beside it.
         let frames = unsafe { Frames::new(machine.topology(), metadata.base()) }.map_err(unfit)?;
-        Ok(Ours { frames, machine, layout: layout.size(), _metadata: metadata })
+        Ok(Ours { frames, machine, layout: layout.size(), metadata })
     }
     /// The allocator.
     pub fn frames(&self) -> &Frames {
@@ -130,6 +130,12 @@ pub fn run(effort: Effort, counts: &[usize]) -> io::Result<Report> {
     let mut report = Report::default();
     for &n in counts {
         let (ours, buddy, bitmap, floor) = (Ours::new(n)?, Buddy::new(), Bitmap::new(), Floor::new(n));
+        if report.notes.is_empty()
+            && let Some(huge) = ours.metadata.huge_bytes()
+        {
+            let all = ours.metadata.bytes() >> 20;
+            report.notes.push(format!("{} of {all} MiB of our metadata on huge pages of the host", huge >> 20));
+        }
         // (phase, contestant) to its samples; phases keep the order of their first appearance.
         let mut samples: BTreeMap<(&str, &str), Samples> = BTreeMap::new();
         let mut order: Vec<&'static str> = Vec::new();

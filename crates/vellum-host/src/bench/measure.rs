@@ -2,12 +2,19 @@
 //!
 //! A repetition runs its threads side by side: each is pinned to a core, they meet before every phase, and each times its own part of
 //! it. What counts is the mean over threads of the time per operation; a slower second thread therefore shows.
+//!
+//! A thread that works alone is timed by two clocks, the wall's and its own of CPU time, and the lesser counts. They agree to a microsecond on a quiet
+//! computer; on a busy one the first contains what others did with the core meanwhile, which is nobody's cost here. Threads
+//! that work side by side are timed by the wall alone: where the system lets them take turns on one core, CPU time would show
+//! threads that never met as threads that do not disturb each other.
 
+use std::cell::Cell;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::conditions::host_faults;
 
@@ -84,6 +91,7 @@ pub fn threads<R: Send>(n: usize, f: impl Fn(usize) -> R + Sync) -> Vec<R> {
             .map(|i| {
                 s.spawn(move || {
                     pin(i);
+                    ALONE.set(n == 1);
                     f(i)
                 })
             })
@@ -97,18 +105,39 @@ pub fn alone<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|s| {
         let thread = s.spawn(|| {
             pin(0);
+            ALONE.set(true);
             f()
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-/// Nanoseconds per operation of `f`, which does `operations`.
+/// Nanoseconds per operation by the wall's clock alone: for one thread that is to be compared with two.
 #[inline]
-pub fn time(operations: u64, f: impl FnOnce()) -> f64 {
+pub fn wall(operations: u64, f: impl FnOnce()) -> f64 {
     let start = Instant::now();
     f();
     start.elapsed().as_nanos() as f64 / operations.max(1) as f64
+}
+
+thread_local! {
+    /// Whether this thread was started to work alone.
+    static ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Nanoseconds per operation of `f`, which does `operations`.
+#[inline]
+pub fn time(operations: u64, f: impl FnOnce()) -> f64 {
+    let own = ALONE.get().then(|| clock_gettime(ClockId::ThreadCPUTime));
+    let by_wall = wall(1, f);
+    let all = match own {
+        None => by_wall,
+        Some(from) => {
+            let to = clock_gettime(ClockId::ThreadCPUTime);
+            by_wall.min((to.tv_sec - from.tv_sec) as f64 * 1e9 + (to.tv_nsec - from.tv_nsec) as f64)
+        }
+    };
+    all / operations.max(1) as f64
 }
 
 /// What a timed piece of work was like.
@@ -200,6 +229,14 @@ mod tests {
         [10.0, 11.0, 9.0, 10.0, 1000.0].into_iter().for_each(|v| s.add(v));
         assert_eq!(s.median(), 10.0);
         assert!((s.spread() - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_thread_that_works_alone_is_not_charged_for_what_others_do_with_its_core() {
+        let nap = || time(1, || std::thread::sleep(std::time::Duration::from_millis(30)));
+        assert!(alone(nap) < 15e6, "sleeping is no work");
+        assert!(threads(2, |_| nap()).into_iter().all(|each| each >= 30e6), "side by side the wall counts");
+        assert!(alone(|| time(1000, || (0..1000).for_each(|n| drop(std::hint::black_box(vec![n; 100]))))) > 1.0);
     }
 
     #[test]
