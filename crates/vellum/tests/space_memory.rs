@@ -4,12 +4,12 @@
 mod space_lab;
 
 use space_lab::*;
-use vellum::addr::{Order, Pfn, Va};
+use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, NumaPolicy};
 use vellum::error::{FaultError, NoMemory, SpaceError};
 use vellum::frame::Want;
-use vellum::machine::Use;
-use vellum::space::{Access, Advice, Attrs, Page, Placement, Rights, Space};
+use vellum::machine::{Machine, Use};
+use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Page, Placement, Rights, Space};
 
 /// What a program could tell of a space: rights and contents of every page around the places the tests use.
 fn picture(lab: &Lab, space: &Space) -> Vec<(u64, Rights, u64)> {
@@ -43,6 +43,18 @@ fn furnished(config: Config) -> (Lab, Space) {
     (lab, space)
 }
 
+type Picture = [(u64, Rights, u64)];
+
+/// Every frame there is, taken one by one.
+fn take_all(lab: &Lab) -> Vec<Pfn> {
+    let take = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Table };
+    std::iter::from_fn(|| lab.vm.frames().alloc(lab.vm.machine(), Order::BASE, &take).ok()).collect()
+}
+
+fn give(lab: &Lab, frames: impl IntoIterator<Item = Pfn>) {
+    frames.into_iter().for_each(|pfn| lab.vm.frames().free(lab.vm.machine(), pfn, Order::BASE));
+}
+
 /// Runs a verb with room for 0, 1, 2, ... frames until it has enough; says how many it took. One that fails leaves every table and
 /// leaf as it was.
 fn starve(config: Config, verb: impl Fn(&Lab, &Space) -> Result<(), NoMemory>) -> u64 {
@@ -51,27 +63,32 @@ fn starve(config: Config, verb: impl Fn(&Lab, &Space) -> Result<(), NoMemory>) -
 
 /// The same; if not `exact`, a failure may leave tables behind, or large leaves in pieces, which no program can tell.
 fn starve_as(config: Config, exact: bool, verb: impl Fn(&Lab, &Space) -> Result<(), NoMemory>) -> u64 {
+    starve_but(config, exact, verb, |before, after| before == after)
+}
+
+/// As [`starve_as`], where `fits` says what a failure may have changed that a program can tell.
+fn starve_but(
+    config: Config,
+    exact: bool,
+    verb: impl Fn(&Lab, &Space) -> Result<(), NoMemory>,
+    fits: impl Fn(&Picture, &Picture) -> bool,
+) -> u64 {
     for room in 0..64 {
         let (lab, space) = furnished(config);
         let (before, usage) = (picture(&lab, &space), lab.vm.usage(&space));
-        let mut taken: Vec<Pfn> = Vec::new();
-        let take = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Table };
-        while let Ok(pfn) = lab.vm.frames().alloc(lab.vm.machine(), Order::BASE, &take) {
-            taken.push(pfn);
-        }
+        let mut taken = take_all(&lab);
         // Frames come back from all over, so that no block is whole.
         for _ in 0..room {
             let pfn = taken.swap_remove(taken.len() * 7 / 11);
-            lab.vm.frames().free(lab.vm.machine(), pfn, Order::BASE);
+            give(&lab, [pfn]);
         }
         let done = verb(&lab, &space);
         if done.is_err() {
-            assert_eq!(picture(&lab, &space), before, "a verb that failed with {room} frames changed something");
-            assert!(!exact || lab.vm.usage(&space) == usage, "a verb that failed with {room} frames changed the table");
+            let after = picture(&lab, &space);
+            assert!(fits(&before, &after), "failed with {room} frames: {before:x?} became {after:x?}");
+            assert!(!exact || lab.vm.usage(&space) == usage, "failed with {room} frames and changed the table");
         }
-        for pfn in taken {
-            lab.vm.frames().free(lab.vm.machine(), pfn, Order::BASE);
-        }
+        give(&lab, taken);
         lab.check(&[&space]);
         lab.vm.exit(space);
         lab.check(&[]);
@@ -210,4 +227,153 @@ fn writing_to_a_shared_huge_page_fails_and_succeeds_whole() {
     });
     // The child's tables, then a table and a page for the piece that is written.
     assert!(took >= 6, "{took}");
+}
+
+#[test]
+fn writing_to_a_shared_base_page_fails_and_succeeds_whole() {
+    let took = starve(never(), |lab, space| {
+        let child = lab.vm.fork(space)?;
+        let parent = lab.vm.fault(space, Va(GIB), Access::Write).map(drop);
+        let both = parent.and_then(|()| lab.vm.fault(&child, Va(GIB + 511 * KIB4), Access::Write).map(drop));
+        lab.vm.exit(child);
+        both.map_err(|error| assert_eq!(error, FaultError::NoMemory)).map_err(|()| NoMemory)
+    });
+    // The child's root and tables, and two pages.
+    assert!(took >= 6, "{took}");
+}
+
+#[test]
+fn a_fault_that_must_have_a_huge_page_fails_whole_without_one() {
+    let (lab, space) = furnished(Config::default());
+    let huge = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
+    lab.map(&space, Va(6 * GIB), MIB2, huge);
+    let before = picture(&lab, &space);
+    let taken = take_all(&lab);
+    let (keep, back): (Vec<Pfn>, Vec<Pfn>) = taken.into_iter().partition(|pfn| pfn.0 % 2 == 0);
+    give(&lab, back);
+    for access in [Access::Read, Access::Write] {
+        assert_eq!(lab.vm.fault(&space, Va(6 * GIB + KIB4), access), Err(FaultError::NoMemory));
+        assert_eq!(picture(&lab, &space), before);
+    }
+    give(&lab, keep);
+    assert_eq!(lab.vm.fault(&space, Va(6 * GIB + KIB4), Access::Write), Ok(Fault::Huge));
+    lab.vm.exit(space);
+    lab.check(&[]);
+}
+
+#[test]
+fn collapse_fails_and_succeeds_whole() {
+    for whole in [false, true] {
+        let (lab, space) = furnished(never());
+        let before = picture(&lab, &space);
+        let taken = take_all(&lab);
+        let has = |block: u64| taken.iter().filter(|pfn| pfn.0 >> 9 == block).count() == 512;
+        let block = (1..9).find(|&block| has(block)).expect("a block that was all taken");
+        // One whole block comes back, or half of every one.
+        let (back, keep): (Vec<Pfn>, Vec<Pfn>) =
+            taken.into_iter().partition(|pfn| if whole { pfn.0 >> 9 == block } else { pfn.0 % 2 == 0 });
+        give(&lab, back);
+        let done = lab.vm.advise(&space, Va(GIB), MIB2, Advice::Collapse);
+        assert_eq!(done, if whole { Ok(()) } else { Err(SpaceError::NoMemory) });
+        assert_eq!(picture(&lab, &space), before, "collapse changed contents");
+        let level = match lab.vm.query(&space, Va(GIB)) {
+            Page::Mapped { level, .. } => level,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(level, if whole { Level::TWO } else { Level::ONE });
+        give(&lab, keep);
+        lab.check(&[&space]);
+        lab.vm.exit(space);
+        lab.check(&[]);
+    }
+}
+
+#[test]
+fn a_copy_that_runs_out_has_done_whole_pages_and_no_more() {
+    const PAGES: u64 = 5;
+    let start = Va(2 * GIB + 510 * KIB4);
+    let mut failures = 0;
+    for room in 0..64 {
+        let (lab, space) = furnished(never());
+        let mut taken = take_all(&lab);
+        give(&lab, taken.drain(..room));
+        let done = lab.vm.copy_in(&space, start, &[7; (PAGES * KIB4) as usize]);
+        let written: Vec<bool> = (0..PAGES)
+            .map(|n| {
+                let ends = [0, KIB4 as usize - 8].map(|offset| match lab.vm.query(&space, Va(start.0 + n * KIB4)) {
+                    Page::Mapped { pfn, .. } => {
+                        let mut bytes = [0; 8];
+                        lab.vm.machine().read(pfn, offset, &mut bytes);
+                        bytes
+                    }
+                    other => {
+                        assert_eq!(other, Page::Reserved { rights: Rights::READ_WRITE });
+                        [0; 8]
+                    }
+                });
+                assert!(ends == [[7; 8]; 2] || ends == [[0; 8]; 2], "half a page was written");
+                ends[0] == [7; 8]
+            })
+            .collect();
+        assert!(written.is_sorted_by(|a, b| a >= b), "{written:?}");
+        give(&lab, taken);
+        lab.check(&[&space]);
+        lab.vm.exit(space);
+        lab.check(&[]);
+        if done.is_ok() {
+            assert!(written.iter().all(|&page| page));
+            // Two tables of level 1, one above them, and the pages.
+            return assert!(failures >= PAGES, "{failures} failures");
+        }
+        assert_eq!(done, Err(FaultError::NoMemory));
+        assert!(!written[PAGES as usize - 1]);
+        failures += 1;
+    }
+    panic!("64 frames were not enough");
+}
+
+#[test]
+fn reading_by_the_kernel_fails_and_succeeds_whole() {
+    // It makes pages present one after another, like a program that reads: the tables it made stay.
+    each_thp_as(
+        false,
+        |lab, space| {
+            let done = lab.vm.copy_out(space, Va(2 * GIB + 5 * KIB4 - 4), &mut [0; 8]);
+            done.map_err(|error| assert_eq!(error, FaultError::NoMemory)).map_err(|()| NoMemory)
+        },
+        2,
+    );
+}
+
+#[test]
+fn a_remap_over_something_that_fails_keeps_what_moves_and_the_rest() {
+    // What was to be replaced may be gone, as a whole.
+    let target = GIB - 4 * KIB4..GIB;
+    let fits = |before: &Picture, after: &Picture| {
+        let outside = |all: &Picture| all.iter().filter(|page| !target.contains(&page.0)).count();
+        let same = |all: &Picture| {
+            all.iter().filter(|p| !target.contains(&p.0) && p.0 > GIB - GIB / 2).copied().collect::<Vec<_>>()
+        };
+        before == after || outside(before) == outside(after) && same(before) == same(after)
+    };
+    for config in [never(), Config::default()] {
+        let to = Placement::Replace(Va(GIB - 4 * KIB4));
+        let from = Va(2 * GIB + KIB4);
+        let took =
+            starve_but(config, false, |lab, space| memory(lab.vm.remap(space, from, 4 * KIB4, 4 * KIB4, to)), fits);
+        assert!(took >= 2, "{took}");
+    }
+}
+
+#[test]
+fn an_exit_takes_no_memory() {
+    for config in [never(), Config::default()] {
+        let (lab, space) = furnished(config);
+        let child = lab.vm.fork(&space).expect("memory");
+        let taken = take_all(&lab);
+        lab.vm.exit(space);
+        lab.vm.exit(child);
+        give(&lab, taken);
+        lab.check(&[]);
+    }
 }
