@@ -266,18 +266,60 @@ fn any_two_acts_on_scarce_memory_can_meet_anywhere() {
 }
 
 #[test]
-fn who_splits_a_block_waits_for_takers_that_came_too_late() {
-    // The taker reads a word; the block is emptied and had whole; the taker takes bits; the block is split; the taker looks.
+fn who_splits_a_block_waits_for_nobody_who_came_too_late() {
+    // The taker knows the block to be open; it is emptied and had whole; the taker goes for it; it is split.
     let mut waits = 0;
     for before in scarce() {
         for o in [0, 2, 6, 7, 8] {
             for later in 0..4 {
-                for last in [Act::Shatter, Act::GrabAndShatter, Act::FreeAll, Act::Alloc(0)] {
+                for last in [Act::Shatter, Act::GrabAndShatter, Act::FreeAll] {
                     let acts = [(0, Act::GrabWhole), (later, last)];
                     waits += every_step(1024, &before, Act::Alloc(o), &acts).1;
                 }
             }
         }
     }
+    assert_eq!(waits, 0);
+}
+
+#[test]
+fn an_allocation_gives_others_time_before_it_is_refused_what_they_are_at() {
+    // All that is free lies in one block, and CPU 0 has locked that just now.
+    let mut waits = 0;
+    for before in scarce() {
+        for o in [0, 6] {
+            waits += every_step(1024, &before, Act::Alloc(o), &[(0, Act::Alloc(3))]).1;
+        }
+    }
     assert!(waits > 0, "no schedule had it wait");
+}
+
+#[test]
+fn frames_that_cpus_hand_to_each_other_can_come_back_anywhere() {
+    // Each CPU has frames of the other's block, more than go on its stack: some find that block locked.
+    let mut before = [(0, Act::Alloc(0)), (1, Act::Alloc(0))].repeat(70);
+    before.extend([(0, Act::HandOver), (1, Act::HandOver)]);
+    for operation in [Act::FreeOne, Act::FreeAll, Act::Alloc(0), Act::Alloc(4), Act::Drain] {
+        for act in [Act::FreeOne, Act::FreeAll, Act::Alloc(0), Act::Alloc(4), Act::Drain, Act::GiveBack, Act::GrabWhole]
+        {
+            every_step(2048, &before, operation, &[(0, act)]);
+        }
+    }
+}
+
+#[test]
+fn a_block_whose_last_frames_two_cpus_free_at_once_closes() {
+    // Nothing is on a stack, nothing claimed: 2 frames of a block each, and nothing else in it.
+    for o in [0, 3, 6] {
+        let mut before = vec![(0, Act::Alloc(9)), (1, Act::Alloc(9))];
+        before.extend([(0, Act::Alloc(o)), (1, Act::Alloc(o))].repeat(2));
+        before.extend([(0, Act::HandOver), (1, Act::HandOver), (0, Act::Drain)]);
+        for operation in [Act::FreeOne, Act::FreeAll, Act::Drain] {
+            for act in [Act::FreeOne, Act::FreeAll, Act::GiveBack, Act::GrabWhole] {
+                for (later, last) in [(0, Act::Alloc(9)), (1, Act::Drain), (2, Act::FreeAll)] {
+                    every_step(3072, &before, operation, &[(0, act), (later, last)]);
+                }
+            }
+        }
+    }
 }

@@ -8,14 +8,21 @@
 //! Data allocations leave each node its minimum, which table nodes and slabs may take: a verb that has to split a large page to
 //! give memory back must not fail for want of a table. What lies in magazines is not part of that reserve.
 
+use core::cell::Cell;
+
 use super::Frames;
 use super::magazine::{BATCH, Held, bump};
-use super::node::Node;
+use super::node::{BLOCK, Node};
+use super::rooms::ROWS;
+use super::small::Seeker;
 use crate::addr::{Order, Pfn};
 use crate::config::NumaPolicy;
 use crate::error::NoMemory;
 use crate::machine::{Event, Machine, Use, Work};
 use crate::sync::atomic::Ordering;
+
+/// How often an allocation lets others go on before it is refused what they are at.
+const PATIENCE: u32 = 64;
 
 /// What an allocation is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,8 +43,9 @@ impl Want {
 }
 
 impl Frames {
-    /// Takes a naturally aligned block. Its contents and its record are whatever its last user left. Any CPU, any lock held;
-    /// never waits.
+    /// Takes a naturally aligned block. Its contents and its record are whatever its last user left. Any CPU, any lock held. Never
+    /// waits; but before a block below 2 MiB is refused because others had their hands on what is left, they are given a few
+    /// [`Machine::relax`]es to take them off.
     ///
     /// # Errors
     /// [`NoMemory`] if no node the policy allows has such a block, magazines included. Data allocations of 2 MiB and up, for which
@@ -47,30 +55,70 @@ impl Frames {
         let cpu = m.cpu();
         let node = self.wanted(cpu, want);
         if order == Order::BASE && node < self.nodes {
-            let magazine = self.magazine(cpu, node);
-            if let Some(held) = magazine.hold(m)
-                && let Some(index) = held.pop()
-            {
-                bump(&magazine.popped, 1);
-                drop(held);
+            if let Some(index) = self.magazine(cpu, node).pop(m) {
                 m.hook(Event::Work(Work::Magazine, 1));
                 let pfn = self.node(node).pfn(index);
                 m.hook(Event::Frame { first: pfn, order, to: want.use_ });
                 return Ok(pfn);
             }
         }
-        self.alloc_slowly(m, cpu, node, order, want)
+        self.alloc_past(m, cpu, node, order, *want)
     }
 
     #[inline]
     fn wanted(&self, cpu: usize, want: &Want) -> usize {
         match want.policy {
-            NumaPolicy::Local => self.home[cpu] as usize,
+            NumaPolicy::Local => self.home(cpu),
             NumaPolicy::Interleave => (want.index % self.nodes as u64) as usize,
             NumaPolicy::Bind(node) => node as usize,
             NumaPolicy::Prefer(node) if (node as usize) < self.nodes => node as usize,
-            NumaPolicy::Prefer(_) => self.home[cpu] as usize,
+            NumaPolicy::Prefer(_) => self.home(cpu),
         }
+    }
+
+    /// Whatever is not on the stack.
+    #[inline(never)]
+    fn alloc_past<M: Machine>(
+        &self,
+        m: &M,
+        cpu: usize,
+        node: usize,
+        order: Order,
+        want: Want,
+    ) -> Result<Pfn, NoMemory> {
+        if order != Order::BASE
+            && node < self.nodes
+            && let Some(pfn) = self.alloc_kept(m, cpu, node, order)
+        {
+            m.hook(Event::Frame { first: pfn, order, to: want.use_ });
+            return Ok(pfn);
+        }
+        self.alloc_slowly(m, cpu, node, order, want)
+    }
+
+    /// A larger block out of what this CPU keeps, if nothing fits better.
+    #[inline]
+    fn alloc_kept<M: Machine>(&self, m: &M, cpu: usize, at: usize, order: Order) -> Option<Pfn> {
+        let magazine = self.magazine(cpu, at);
+        let size = order.get() as u32;
+        if !magazine.kept.may_serve(size) {
+            return None;
+        }
+        let held = magazine.hold(m)?;
+        let node = self.node(at);
+        let index = match held.take_kept(size) {
+            Some(index) => index,
+            None => {
+                let larger = held.kept_above(size)?;
+                if node.fits_better(cpu, held.current(), size as usize..larger as usize) {
+                    return None;
+                }
+                held.split_kept(larger, size)?
+            }
+        };
+        node.count_alloc(Some(&held), order.frames(), false);
+        m.hook(Event::Work(Work::Block, 1));
+        Some(node.pfn(index))
     }
 
     #[cold]
@@ -81,7 +129,7 @@ impl Frames {
         cpu: usize,
         wanted: usize,
         order: Order,
-        want: &Want,
+        want: Want,
     ) -> Result<Pfn, NoMemory> {
         if wanted >= self.nodes {
             return Err(NoMemory);
@@ -90,11 +138,11 @@ impl Frames {
             NumaPolicy::Bind(_) => &self.order[wanted][..1],
             _ => &self.order[wanted][..self.nodes],
         };
-        let mut emptied = false;
+        let (mut emptied, mut patience, passed) = (false, PATIENCE, Cell::new(false));
         loop {
             for &node in nodes {
                 let node = node as usize;
-                if let Some(pfn) = self.alloc_from(m, cpu, node, order, want.use_, node != wanted) {
+                if let Some(pfn) = self.alloc_from(m, cpu, node, order, want.use_, node != wanted, &passed) {
                     if emptied {
                         self.node(node).shared().defer_shift.store(0, Ordering::Relaxed);
                     }
@@ -102,14 +150,19 @@ impl Frames {
                     return Ok(pfn);
                 }
             }
-            if emptied || !self.empty_magazines(m, nodes, order, want.use_) {
+            if !emptied && self.empty_magazines(m, nodes, order, want.use_, &passed) {
+                emptied = true;
+            } else if passed.take() && order < Order::HUGE && patience > 0 {
+                patience -= 1;
+                m.relax();
+            } else {
                 return Err(NoMemory);
             }
-            emptied = true;
         }
     }
 
     /// One node's answer.
+    #[allow(clippy::too_many_arguments)]
     fn alloc_from<M: Machine>(
         &self,
         m: &M,
@@ -118,41 +171,82 @@ impl Frames {
         order: Order,
         use_: Use,
         missed: bool,
+        passed: &Cell<bool>,
     ) -> Option<Pfn> {
         let node = self.node(at);
         let magazine = self.magazine(cpu, at);
         let held = magazine.hold(m);
+        let by = Seeker { m, held: held.as_ref(), passed };
         if let (Some(held), Order::BASE) = (&held, order) {
-            if magazine.len() == 0 && !self.refill(m, held, at, use_) && magazine.free_frames() != 0 {
+            if magazine.len() == 0 && !self.refill(&by, held, at, use_) && magazine.free_frames() != 0 {
                 // Rather break up what this CPU keeps of larger blocks than go to another node.
                 held.empty(m, node);
-                self.refill(m, held, at, use_);
+                self.refill(&by, held, at, use_);
             }
             let index = held.pop()?;
-            bump(&magazine.popped, 1);
             bump(&magazine.missed, missed as u64);
             m.hook(Event::Work(Work::Magazine, 1));
             return Some(node.pfn(index));
         }
-        let held = held.as_ref();
-        if let Some(index) = held.and_then(|held| held.take_kept(order)) {
-            m.hook(Event::Work(Work::Block, 1));
-            node.count_alloc(held, order.frames(), missed);
-            return Some(node.pfn(index));
-        }
-        if self.room(at, order.frames(), use_) < order.frames() {
-            return None;
-        }
-        let index =
-            if order >= Order::HUGE { node.whole(m, held, order)? } else { node.piece(m, held, order.get() as u32)? };
+        let index = match held.as_ref().and_then(|held| held.take_kept(order.get() as u32)) {
+            Some(index) => index,
+            None if order < Order::HUGE => self.piece(&by, at, order.get() as u32, use_)?,
+            None if self.room(at, order.frames(), use_) < order.frames() => return None,
+            None => self.whole(&by, at, order)?,
+        };
         m.hook(Event::Work(Work::Block, 1));
-        node.count(held, -(order.frames() as i64));
-        node.count_alloc(held, order.frames(), missed);
+        node.count_alloc(held.as_ref(), order.frames(), missed);
         Some(node.pfn(index))
     }
 
+    /// A block of 2 MiB or more that is not kept; a batch of them while there are plenty.
+    fn whole<M: Machine>(&self, by: &Seeker<M>, at: usize, order: Order) -> Option<u32> {
+        let node = self.node(at);
+        let batch = (node.keep as u64) << BLOCK;
+        if let Some(held) = by.held
+            && order == Order::HUGE
+            && node.keep > 1
+            && self.room(at, batch, Use::Data) >= batch
+            && let Some((index, n)) = node.wholes(by.m, held)
+        {
+            node.count(Some(held), -((n << BLOCK) as i64));
+            return Some(index);
+        }
+        let index = node.whole(by.m, by.held, order)?;
+        node.count(by.held, -(order.frames() as i64));
+        Some(index)
+    }
+
+    /// A piece of order 0 to 8 that is not kept.
+    fn piece<M: Machine>(&self, by: &Seeker<M>, at: usize, order: u32, use_: Use) -> Option<u32> {
+        let node = self.node(at);
+        if let Some(held) = by.held {
+            let larger = held.kept_above(order);
+            // What is kept beyond the piece is anyone's, so nothing of the reserve may come along.
+            let half = 1 << (ROWS - 1);
+            if self.room(at, half, Use::Data) >= half {
+                let rows = order as usize..larger.map_or(ROWS, |larger| larger as usize);
+                if let Some((index, row)) = node.run(by, rows, larger.is_none()) {
+                    node.count(Some(held), -(1 << row));
+                    held.keep_rest(index, row, order);
+                    return Some(index);
+                }
+            }
+            if let Some(larger) = larger {
+                return held.split_kept(larger, order);
+            }
+        }
+        if self.room(at, 1 << order, use_) < 1 << order {
+            return None;
+        }
+        let claimed = || self.claimed(at).find_map(|block| node.piece_of(by, block, order));
+        let index = node.piece(by, order).or_else(claimed)?;
+        node.count(by.held, -(1 << order));
+        Some(index)
+    }
+
     /// Fills an empty magazine with a batch, or with what the node can spare; `false` if that is nothing.
-    fn refill<M: Machine>(&self, m: &M, held: &Held, at: usize, use_: Use) -> bool {
+    fn refill<M: Machine>(&self, by: &Seeker<M>, held: &Held, at: usize, use_: Use) -> bool {
         let node = self.node(at);
         let mut max = self.room(at, BATCH as u64, Use::Data).min(BATCH as u64);
         if max == 0 {
@@ -162,14 +256,18 @@ impl Frames {
         if max == 0 {
             return false;
         }
-        let got = node.singles(m, Some(held), max as u32, |index| {
-            let fits = held.push(index);
-            debug_assert!(fits, "a batch did not fit an empty magazine");
-        });
-        held.reverse(got as usize);
+        let mut got = node.singles(by, held, max as u32);
+        if got == 0 {
+            got = self.claimed(at).find_map(|block| node.singles_of(by, held, block, max as u32)).unwrap_or(0);
+        }
         node.count(Some(held), -(got as i64));
-        m.hook(Event::Work(Work::Refill, 1));
+        by.m.hook(Event::Work(Work::Refill, 1));
         got != 0
+    }
+
+    /// Blocks of a node that CPUs claim just now.
+    fn claimed(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.cpus).filter_map(move |cpu| self.magazine(cpu, at).current())
     }
 
     /// Base frames of a node's blocks that an allocation may use. Exact when it is less than `enough`; otherwise at least that.
@@ -186,31 +284,36 @@ impl Frames {
     /// Base frames free in a node's blocks.
     pub(super) fn block_free(&self, at: usize) -> i64 {
         let kept: i64 = (0..self.cpus).map(|cpu| self.magazine(cpu, at).delta.load(Ordering::Relaxed)).sum();
-        self.node(at).shared().free.load(Ordering::Relaxed) + kept
+        let node = self.node(at);
+        node.shared().free.load(Ordering::Relaxed) + kept + node.uncounted() as i64
     }
 
     /// Empties the magazines of some nodes if that may help an allocation that just failed.
-    fn empty_magazines<M: Machine>(&self, m: &M, nodes: &[u8], order: Order, use_: Use) -> bool {
+    fn empty_magazines<M: Machine>(&self, m: &M, nodes: &[u8], order: Order, use_: Use, passed: &Cell<bool>) -> bool {
         let mut any = false;
         for &at in nodes {
             if order >= Order::HUGE && use_ == Use::Data && self.node(at as usize).defers() {
                 continue;
             }
-            any |= self.drain_node(m, at as usize);
+            any |= self.drain_node(m, at as usize, passed);
         }
         any
     }
 
     /// Empties every CPU's magazine of a node; whether there was anything in them.
-    pub(super) fn drain_node<M: Machine>(&self, m: &M, at: usize) -> bool {
+    fn drain_node<M: Machine>(&self, m: &M, at: usize, passed: &Cell<bool>) -> bool {
         let mut any = false;
         for cpu in 0..self.cpus {
             let magazine = self.magazine(cpu, at);
-            if magazine.keeps_anything()
-                && let Some(held) = magazine.hold(m)
-            {
-                held.empty(m, self.node(at));
-                any = true;
+            if !magazine.keeps_anything() {
+                continue;
+            }
+            match magazine.hold(m) {
+                Some(held) => {
+                    held.empty(m, self.node(at));
+                    any = true;
+                }
+                None => passed.set(true),
             }
         }
         if any {
@@ -223,7 +326,9 @@ impl Frames {
     /// use at that moment is left alone.
     pub fn drain<M: Machine>(&self, m: &M) {
         for at in 0..self.nodes {
-            self.drain_node(m, at);
+            self.drain_node(m, at, &Cell::new(false));
+            let node = self.node(at);
+            node.sweep(m, None, node.lead..node.blocks, usize::MAX);
         }
     }
 }

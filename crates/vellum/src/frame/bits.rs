@@ -1,6 +1,6 @@
 //! Finding aligned runs in a word.
 //!
-//! One word holds 64 frames of a block (set: taken) or, in a hint, 32 blocks; the same few shifts find in all of it at once
+//! One word holds 64 frames of a block (set: taken) or, in a hint, 64 blocks; the same few shifts find in all of it at once
 //! where an aligned run of 2^n clear bits starts.
 
 /// Bits whose position is a multiple of 2^order.
@@ -40,6 +40,19 @@ pub const fn exact(free: u64, order: u32) -> u64 {
     starts & !(larger | larger << (1u32 << order))
 }
 
+/// The orders of all exact runs, as bits; `top` and larger ones count as `top`, which is at most 6.
+#[inline]
+pub const fn exact_orders(free: u64, top: u32) -> u32 {
+    let (mut runs, mut orders, mut order) = (free, 0, 0);
+    while runs != 0 && order < top {
+        let pairs = runs & runs >> (1u32 << order) & ALIGNED[order as usize + 1];
+        orders |= ((runs & !(pairs | pairs << (1u32 << order)) != 0) as u32) << order;
+        runs = pairs;
+        order += 1;
+    }
+    orders | ((runs != 0) as u32) << order
+}
+
 /// The bits of aligned runs of 2^order and more; `order` is at most 5.
 #[inline]
 pub const fn within(free: u64, order: u32) -> u64 {
@@ -52,10 +65,10 @@ pub const fn within(free: u64, order: u32) -> u64 {
     all
 }
 
-/// The largest aligned run of set bits around a set bit: its order and its bits.
+/// The largest aligned run of set bits around one of order `from` that starts at a bit: its order and its bits.
 #[inline]
-pub const fn grown(free: u64, at: u32) -> (u32, u64) {
-    let (mut order, mut run) = (0, 1 << at);
+pub const fn grown(free: u64, at: u32, from: u32) -> (u32, u64) {
+    let (mut order, mut run) = (from, mask(from) << at);
     while order < 6 {
         let larger = mask(order + 1) << (at & !((2u32 << order) - 1));
         if free & larger != larger {
@@ -104,6 +117,8 @@ mod tests {
                 assert_eq!(runs(free, order), expected, "{free:#x} {order}");
                 assert_eq!(mask(order).count_ones(), n);
             }
+            let orders = (0..6).filter(|&o| exact(free, o) != 0).fold(0, |all, o| all | 1 << o);
+            assert_eq!(exact_orders(free, 6), orders | ((free == !0) as u32) << 6, "{free:#x}");
             let n = free.count_ones() / 2;
             assert_eq!(lowest(free, n).count_ones(), n);
             assert_eq!(lowest(free, n) & !free, 0);

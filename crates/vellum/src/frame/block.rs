@@ -1,41 +1,45 @@
 //! A 2 MiB block, and who may take what of it.
 //!
-//! Its state says which of two ways it is used. *Free* and *large* blocks are had whole, by one exchange of the state, and
-//! their bits are all clear. An *open* block is had in pieces: there the bits are the truth, and nothing counts them. Freeing
-//! a frame is then one atomic, and a block of 512 frames costs its opening and closing once.
+//! Its state says which of two ways it is used. *Free* and *large* blocks are had whole: the busy bit of a free one is taken in
+//! its hint word (`large`), after which the state is its owner's to write, and their bits are all clear. An *open* block is had in pieces:
+//! there the bits are the truth, and they are changed with plain loads and stores by whoever has locked it.
 //!
 //! ```text
-//!   Free --open--> Open --close--> Closing --all words locked--> Sealed --words cleared--> Free
-//!    |  ^                 ^            | a word was not zero
-//!    v  | free            +------------+
-//!   Large, Tail --split--> Open
+//!   Free --open--> Open, locked <---> Open --last frame came back--> Free
+//!    |  ^                              ^
+//!    v  | free                         |
+//!   Large, Tail -----------split-------+
 //! ```
 //!
-//! Closing takes the words one by one from 0 to all ones, so that it cannot miss a frame being taken, and gives them back
-//! only when the state no longer lets anyone in. Whoever takes bits looks at the state *after* that:
+//! The lock is a bit of the state, taken by one exchange and given back by a store of the state as it is then: so closing a block,
+//! noting what room it has and counting what came back cost a few instructions under a lock that is held anyway, and a refill takes
+//! 128 frames for one exchange.
 //!
-//! ```text
-//!   taker                                 closer
-//!   reads state: Open                     Open -> Closing
-//!   (delayed)                             locks 8 words, -> Sealed, clears them, -> Free
-//!   word 0 -> bit
-//!   reads state: not Open: undoes
-//! ```
-//! If it reads Open or Closing, its bit was there before any closer came to that word, and the closer gives up. A taker's bit may
-//! therefore stand for a moment in a block that is not open; only `split` minds, and waits.
+//! **Nobody waits for it.** Whoever wants frames and finds it taken goes to another block; whoever brings frames back puts
+//! them *aside*, in a second set of bits that is changed by atomics only, and marks the block as dirty; who next sweeps it
+//! (`sweep`) clears those bits under the lock. A holder that is stopped for long, preempted say, thus keeps one block
+//! out of reach, as one that holds a magazine keeps that. While it is held the state has but one writer, and only open blocks
+//! are locked: who frees a frame of a block knows that it is open, since the frame's bit keeps it so.
 //!
-//! A CPU *claims* the open block it takes small frames from: others keep off it as long as there is another, and it is not
-//! closed when it is empty for a moment. Which blocks have room of which size is noted elsewhere (`rooms`), as a hint.
+//! A CPU *claims* the open block it takes small frames from: others keep off it as long as there is another, it is not
+//! closed when it is empty for a moment, and its rooms are noted in its state alone.
 //!
-//! Rejected: a count per block that is reserved before bits are taken (LLFree's way): one more locked instruction for each frame
-//! that comes back, and a search that may have to chase the bit it was promised.
+//! Rejected: bits changed by atomics without a lock (a block is then closed in three states and eight exchanges, whoever takes looks
+//! at the state once more afterwards and undoes, hints have to be mended after each race, and every word of a batch costs an
+//! exchange); blocks that belong to a CPU and are guarded by its magazine's lock (one exchange less for a piece, but a CPU
+//! stopped at the wrong moment would keep all of its blocks out of reach).
+
+use core::ops::Range;
 
 use super::bits;
-use super::node::{BLOCK, GROUP, Node, WORDS};
+use super::magazine::Held;
+use super::node::{BLOCK, Node, WORDS};
+use super::rooms::{DIRTY_ROW, ROWS};
 use crate::addr::{Order, Pfn};
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use crate::sync::touch;
+use crate::sync::atomic::{AtomicU32, AtomicU64};
+use crate::sync::{prefetch, touch};
 
 pub(super) const KIND: u32 = 7;
 /// All 512 frames free, bits clear.
@@ -46,16 +50,21 @@ pub(super) const OPEN: u32 = 1;
 pub(super) const LARGE: u32 = 2;
 /// A further block of one.
 pub(super) const TAIL: u32 = 3;
-/// On its way from open to free: words are being locked.
-pub(super) const CLOSING: u32 = 4;
-/// As that, words locked and being cleared.
-pub(super) const SEALED: u32 = 5;
 /// Taken out before first use.
-pub(super) const HOLE: u32 = 6;
+pub(super) const HOLE: u32 = 4;
 
 /// Added to an open state: a CPU's own.
 pub(super) const CLAIMED: u32 = 1 << 3;
+/// Someone changes its bits.
+pub(super) const LOCKED: u32 = 1 << 4;
+/// Frames came back of which neither the rooms nor the counts know.
+pub(super) const DIRTY: u32 = 1 << 5;
+/// The order of a large block; of an open one, the rows it may have room for: at least those it has, unless it is dirty.
 const ORDER_SHIFT: u32 = 8;
+/// Frames that came back and are not counted yet, ten bits.
+const UNCOUNTED_SHIFT: u32 = 18;
+const ONE_UNCOUNTED: u32 = 1 << UNCOUNTED_SHIFT;
+const ALL_ROWS: u32 = (1 << ROWS) - 1;
 
 #[inline]
 pub(super) const fn large(order: Order) -> u32 {
@@ -67,244 +76,96 @@ pub(super) const fn large_order(state: u32) -> u32 {
     state >> ORDER_SHIFT
 }
 
+/// Rows an open block says it has.
+#[inline]
+pub(super) const fn rows(state: u32) -> u32 {
+    state >> ORDER_SHIFT & ALL_ROWS
+}
+
+/// Frames of an open block that came back uncounted.
+#[inline]
+pub(super) const fn uncounted(state: u32) -> u32 {
+    state >> UNCOUNTED_SHIFT
+}
+
+/// An open block whose lock is held. It ends by [`release`](Locked::release), [`leave`](Locked::leave) or [`close`](Locked::close).
+#[must_use = "the block stays locked"]
+pub(super) struct Locked<'a> {
+    pub(super) node: &'a Node,
+    pub(super) block: usize,
+    state: u32,
+    // Found before the exchange that locks, which nothing behind it overtakes.
+    word: &'a AtomicU32,
+    words: &'a [AtomicU64; WORDS],
+}
+
 impl Node {
-    /// Opens a free block, claimed.
-    pub(super) fn open<M: Machine>(&self, m: &M, block: usize) -> bool {
-        let state = self.state(block);
-        touch(m, state, true);
-        let open = OPEN | CLAIMED;
-        if state.load(Relaxed) != FREE || state.compare_exchange(FREE, open, SeqCst, Relaxed).is_err() {
-            return false;
-        }
-        // While it is claimed nobody closes it, so the hint cannot come after its own clearing.
-        self.set_hints(m, block, Node::hint_bits(block).0);
-        true
-    }
-
-    /// Gives up the claim, and closes the block if it is empty.
-    pub(super) fn unclaim<M: Machine>(&self, m: &M, block: usize) {
-        let state = self.state(block);
-        touch(m, state, true);
-        let old = state.fetch_and(!CLAIMED, SeqCst);
-        debug_assert_eq!(old & (KIND | CLAIMED), OPEN | CLAIMED, "block {block}: claim given up that nobody had");
-        self.close(m, block);
-    }
-
-    /// Whether takers may keep what they took: see the head of the file.
+    /// Locks a block if it is open and nobody has.
     #[inline]
-    fn is_open<M: Machine>(&self, m: &M, block: usize) -> bool {
-        touch(m, self.state(block), false);
-        matches!(self.state(block).load(SeqCst) & KIND, OPEN | CLOSING)
+    pub(super) fn lock<M: Machine>(&self, m: &M, block: usize) -> Option<Locked<'_>> {
+        let (word, words) = (self.state(block), self.words(block));
+        touch(m, word, true);
+        let state = word.load(Relaxed);
+        if state & (KIND | LOCKED) != OPEN || word.compare_exchange(state, state | LOCKED, Acquire, Relaxed).is_err() {
+            return None;
+        }
+        Some(Locked { node: self, block, state, word, words })
     }
 
-    /// Takes 2^order frames out of the first run of exactly 2^row, or if `row` is none out of the first large enough; gives the
-    /// offset in the block.
-    pub(super) fn take<M: Machine>(&self, m: &M, block: usize, order: u32, row: Option<usize>) -> Option<u32> {
-        if order >= 6 {
-            return self.take_words(m, block, 1 << (order - 6), row);
+    /// Opens a free block whose busy bit the caller took.
+    pub(super) fn open<M: Machine>(&self, m: &M, block: usize, claimed: bool) -> Locked<'_> {
+        let (word, words) = (self.state(block), self.words(block));
+        let mut opened = Locked { node: self, block, state: if claimed { OPEN | CLAIMED } else { OPEN }, word, words };
+        touch(m, word, true);
+        // Before any row is looked at: see `rooms`.
+        word.store(opened.state | LOCKED, SeqCst);
+        opened.note(m, ROWS - 1);
+        // The next to be opened, as a rule.
+        if block + 1 < self.blocks {
+            prefetch(self.words(block + 1));
         }
-        let words = self.words(block);
-        for (i, word) in words.iter().enumerate() {
-            let mut seen = word.load(Relaxed);
-            loop {
-                let starts = match row {
-                    _ if seen == !0 => 0,
-                    Some(row) if row < 6 => bits::exact(!seen, row as u32),
-                    Some(_) if seen != 0 => 0,
-                    Some(row) if !self.starts_exactly(block, i, row) => 0,
-                    _ => bits::runs(!seen, order),
-                };
-                if starts == 0 {
-                    break;
-                }
-                let at = starts.trailing_zeros();
-                let mask = bits::mask(order) << at;
-                touch(m, word, true);
-                match word.compare_exchange_weak(seen, seen | mask, SeqCst, Relaxed) {
-                    Err(now) => seen = now,
-                    Ok(_) if self.is_open(m, block) => return Some(i as u32 * 64 + at),
-                    Ok(_) => {
-                        self.give(m, block, i, mask);
-                        return None;
-                    }
-                }
-            }
-        }
-        None
+        opened
     }
 
-    /// Takes `n` aligned words: 1, 2 or 4.
-    fn take_words<M: Machine>(&self, m: &M, block: usize, n: usize, row: Option<usize>) -> Option<u32> {
-        let words = self.words(block);
-        for start in (0..WORDS).step_by(n) {
-            if words[start..start + n].iter().any(|w| w.load(Relaxed) != 0) {
-                continue;
-            }
-            if row.is_some_and(|row| !self.starts_exactly(block, start, row)) {
-                continue;
-            }
-            let mut taken = 0;
-            while taken < n {
-                touch(m, &words[start + taken], true);
-                if words[start + taken].compare_exchange(0, !0, SeqCst, Relaxed).is_err() {
-                    break;
-                }
-                taken += 1;
-            }
-            if taken == n && self.is_open(m, block) {
-                return Some(start as u32 * 64);
-            }
-            let closed = taken == n;
-            for i in start..start + taken {
-                self.give(m, block, i, !0);
-            }
-            if closed {
-                return None;
-            }
+    /// Gives a run below 2 MiB back to its block, without counting it.
+    pub(super) fn give_run<M: Machine>(&self, m: &M, held: Option<&Held>, index: u32, order: u32) {
+        let (block, at) = ((index >> BLOCK) as usize, index % (1 << BLOCK));
+        let (first, mask) = (at as usize / 64, bits::mask(order.min(6)) << (at % 64));
+        let words = first..first + if order > 6 { 1 << (order - 6) } else { 1 };
+        let Some(mut locked) = self.lock(m, block) else {
+            return self.put_aside(m, block, words, mask);
+        };
+        for word in words {
+            locked.put_back(m, word, mask);
         }
-        None
+        locked.note_run(m, at, order);
+        locked.leave(m, held);
     }
 
-    /// Takes up to `max` single frames out of runs of at most 2^row, whichever come first, and hands their offsets over one by
-    /// one, ascending. Says how many, and of which orders runs are left of those it broke, as bits.
-    pub(super) fn take_many<M: Machine>(
-        &self,
-        m: &M,
-        block: usize,
-        max: u32,
-        row: usize,
-        mut each: impl FnMut(u32),
-    ) -> (u32, u32) {
-        let (mut got, mut rows) = (0, 0);
-        for (i, word) in self.words(block).iter().enumerate() {
-            let mut seen = word.load(Relaxed);
-            while seen != !0 && got < max {
-                let free = match row {
-                    0..5 => !seen & !bits::within(!seen, row as u32 + 1),
-                    _ if seen == 0 && self.grown_words(block, i) > row => 0,
-                    _ => !seen,
-                };
-                if free == 0 {
-                    break;
-                }
-                let mut mask = if free.count_ones() <= max - got { free } else { bits::lowest(free, max - got) };
-                touch(m, word, true);
-                match word.compare_exchange_weak(seen, seen | mask, SeqCst, Relaxed) {
-                    Err(now) => seen = now,
-                    Ok(_) if self.is_open(m, block) => {
-                        got += mask.count_ones();
-                        let mut left = if mask != free { free & !mask } else { 0 };
-                        while left != 0 {
-                            let (order, run) = bits::grown(!seen & !mask, left.trailing_zeros());
-                            left &= !run;
-                            rows |= 1 << order;
-                        }
-                        while mask != 0 {
-                            each(i as u32 * 64 + mask.trailing_zeros());
-                            mask &= mask - 1;
-                        }
-                        break;
-                    }
-                    Ok(_) => {
-                        self.give(m, block, i, mask);
-                        return (got, rows);
-                    }
-                }
-            }
-        }
-        if got != 0 && row >= 6 {
-            (6..row).filter(|&left| self.has_exactly(block, left)).for_each(|left| rows |= 1 << left);
-        }
-        (got, rows)
+    /// Gives single frames of one word of a block back, without counting them.
+    pub(super) fn give_singles<M: Machine>(&self, m: &M, held: Option<&Held>, block: usize, word: usize, mask: u64) {
+        let Some(mut locked) = self.lock(m, block) else {
+            return self.put_aside(m, block, word..word + 1, mask);
+        };
+        locked.put_back(m, word, mask);
+        locked.note_runs(m, word, mask);
+        locked.leave(m, held);
     }
 
-    /// Gives bits of one word back.
-    pub(super) fn give<M: Machine>(&self, m: &M, block: usize, word: usize, mask: u64) {
-        let words = self.words(block);
-        touch(m, &words[word], true);
-        let old = words[word].fetch_and(!mask, SeqCst);
-        debug_assert_eq!(
-            old & mask,
-            mask,
-            "freed twice: frame {:?}",
-            self.pfn((block << BLOCK) as u32 + word as u32 * 64)
-        );
-        if old == !0 {
-            let (_, full) = Node::hint_bits(block);
-            if self.hint(block / GROUP).load(SeqCst) & full != 0 {
-                self.clear_hints(m, block, full);
-            }
+    #[cold]
+    fn put_aside<M: Machine>(&self, m: &M, block: usize, words: Range<usize>, mask: u64) {
+        for word in &self.aside(block)[words] {
+            touch(m, word, true);
+            let old = word.fetch_or(mask, SeqCst);
+            debug_assert_eq!(old & mask, 0, "freed twice: a frame of {:?}", self.pfn((block << BLOCK) as u32));
         }
-        self.note_runs(m, block, word, old & !mask, mask);
-        if old == mask {
-            self.close(m, block);
-        }
-    }
-
-    /// Notes that nothing is left in an open block, and looks again in case something just came back.
-    pub(super) fn mark_full<M: Machine>(&self, m: &M, block: usize) {
-        let (_, full) = Node::hint_bits(block);
-        self.set_hints(m, block, full);
-        if self.words(block).iter().any(|w| w.load(SeqCst) != !0) {
-            self.clear_hints(m, block, full);
-        }
-    }
-
-    #[inline]
-    pub(super) fn is_empty(&self, block: usize) -> bool {
-        self.words(block).iter().all(|w| w.load(SeqCst) == 0)
-    }
-
-    /// Makes an open block free if it is empty and nobody claims it.
-    pub(super) fn close<M: Machine>(&self, m: &M, block: usize) {
-        let state = self.state(block);
-        loop {
-            let open = state.load(SeqCst);
-            if open & (KIND | CLAIMED) != OPEN || !self.is_empty(block) {
-                return;
-            }
-            touch(m, state, true);
-            if state.compare_exchange(open, CLOSING, SeqCst, Relaxed).is_err() {
-                return;
-            }
-            let words = self.words(block);
-            let mut locked = 0;
-            while locked < WORDS {
-                touch(m, &words[locked], true);
-                if words[locked].compare_exchange(0, !0, SeqCst, Relaxed).is_err() {
-                    break;
-                }
-                locked += 1;
-            }
-            if locked == WORDS {
-                state.store(SEALED, Release);
-            }
-            // Locked words are ours alone: nothing in them is free, and nothing allocated that could be freed.
-            for word in &words[..locked] {
-                touch(m, word, true);
-                word.store(0, SeqCst);
-            }
-            touch(m, state, true);
-            if locked == WORDS {
-                let (busy, full) = Node::hint_bits(block);
-                self.clear_hints(m, block, busy | full);
-                state.store(FREE, Release);
-                return;
-            }
-            state.store(open, SeqCst);
-            // What stopped us may have gone meanwhile, and found the block closing: look again.
-        }
+        self.set_room(m, block, DIRTY_ROW);
     }
 
     /// Turns a large block of 2 MiB into an open one all of whose frames are taken.
     pub(super) fn shatter<M: Machine>(&self, m: &M, block: usize) {
-        for word in self.words(block) {
-            touch(m, word, true);
-            while word.compare_exchange(0, !0, SeqCst, Acquire).is_err() {
-                // A taker that is about to see that the block is not open, and to undo.
-                m.relax();
-            }
-        }
+        self.words(block).iter().for_each(|word| word.store(!0, Relaxed));
+        touch(m, self.state(block), true);
         self.state(block).store(OPEN, SeqCst);
     }
 
@@ -312,23 +173,147 @@ impl Node {
     pub(super) fn exclude(&self, block: usize, from: Pfn, to: Pfn) {
         let start = self.base + ((block as u64) << BLOCK);
         let (from, to) = (from.0.max(start) - start, to.0.min(start + (1 << BLOCK)) - start);
-        let (busy, full) = Node::hint_bits(block);
-        let hint = self.hint(block / GROUP);
+        self.hint(block).fetch_or(Node::hint_bit(block), Relaxed);
         if from == 0 && to == 1 << BLOCK {
             debug_assert_eq!(self.state(block).load(Relaxed), FREE, "reserved twice, or after first use");
             self.state(block).store(HOLE, Relaxed);
-            hint.fetch_or(busy | full, Relaxed);
             return;
         }
-        self.state(block).store(OPEN, Relaxed);
-        hint.fetch_or(busy, Relaxed);
         for at in from..to {
             let word = &self.words(block)[at as usize / 64];
             debug_assert_eq!(word.load(Relaxed) >> (at % 64) & 1, 0, "reserved twice, or after first use");
             word.fetch_or(1 << (at % 64), Relaxed);
         }
-        if self.words(block).iter().all(|w| w.load(Relaxed) == !0) {
-            hint.fetch_or(full, Relaxed);
+        // Whoever sweeps it sees what is left.
+        self.state(block).store(OPEN | DIRTY, Relaxed);
+        self.note_at_boot(block, DIRTY_ROW);
+    }
+}
+
+impl<'a> Locked<'a> {
+    #[inline]
+    pub(super) fn words(&self) -> &'a [AtomicU64; WORDS] {
+        self.words
+    }
+
+    /// Whether it may have a run of exactly `row`.
+    #[inline]
+    pub(super) fn says(&self, row: usize) -> bool {
+        rows(self.state) >> row & 1 == 1
+    }
+
+    #[inline]
+    pub(super) fn is_claimed(&self) -> bool {
+        self.state & CLAIMED != 0
+    }
+
+    /// Notes that it has a run of exactly `row`: for everyone, unless it is claimed.
+    #[inline]
+    pub(super) fn note<M: Machine>(&mut self, m: &M, row: usize) {
+        if !self.says(row) {
+            self.state |= 1 << (ORDER_SHIFT + row as u32);
+            if !self.is_claimed() {
+                self.node.note_room(m, self.block, row);
+            }
         }
+    }
+
+    /// Notes that it has none.
+    pub(super) fn forget<M: Machine>(&mut self, m: &M, row: usize) {
+        self.state &= !(1 << (ORDER_SHIFT + row as u32));
+        self.node.clear_room(m, self.block, row);
+    }
+
+    /// Clears bits. Their runs are not noted yet.
+    #[inline]
+    fn put_back<M: Machine>(&mut self, m: &M, word: usize, mask: u64) {
+        let word = &self.words()[word];
+        touch(m, word, true);
+        let old = word.load(Relaxed);
+        debug_assert_eq!(old & mask, mask, "freed twice: a frame of {:?}", self.node.pfn((self.block << BLOCK) as u32));
+        word.store(old & !mask, Relaxed);
+    }
+
+    /// Gives one frame back, to be noted and counted by whoever sweeps the block. `false` if there is more to do:
+    /// [`note_one`](Locked::note_one).
+    #[inline]
+    pub(super) fn put_back_one<M: Machine>(&mut self, m: &M, index: u32) -> bool {
+        let word = &self.words[index as usize / 64 % WORDS];
+        touch(m, word, true);
+        let old = word.load(Relaxed);
+        let now = old & !(1 << (index % 64));
+        if now == old {
+            debug_assert!(false, "freed twice: {:?}", self.node.pfn(index));
+            return true;
+        }
+        word.store(now, Relaxed);
+        self.state += ONE_UNCOUNTED;
+        self.state & DIRTY != 0 && now != 0
+    }
+
+    /// Makes the block dirty. Whether it is empty, and to be closed.
+    pub(super) fn note_one<M: Machine>(&mut self, m: &M) -> bool {
+        if self.state & DIRTY == 0 {
+            self.state |= DIRTY;
+            self.node.note_room(m, self.block, DIRTY_ROW);
+        }
+        !self.is_claimed() && self.is_empty()
+    }
+
+    /// What came back uncounted, which from here on counts as counted; the block is swept.
+    pub(super) fn take_uncounted(&mut self) -> u32 {
+        let n = uncounted(self.state);
+        self.state &= ONE_UNCOUNTED - 1;
+        self.state &= !DIRTY;
+        n
+    }
+
+    fn is_empty(&self) -> bool {
+        self.words().iter().all(|w| w.load(Relaxed) == 0)
+    }
+
+    /// Gives the lock back.
+    #[inline]
+    pub(super) fn release<M: Machine>(self, m: &M) {
+        touch(m, self.word, true);
+        self.word.store(self.state, Release);
+    }
+
+    /// Gives the lock back, and closes the block if it is empty and nobody claims it.
+    #[inline]
+    pub(super) fn leave<M: Machine>(self, m: &M, held: Option<&Held>) {
+        if !self.is_claimed() && self.is_empty() { self.close(m, held) } else { self.release(m) }
+    }
+
+    /// Makes an empty block that nobody claims free.
+    pub(super) fn close<M: Machine>(mut self, m: &M, held: Option<&Held>) {
+        let n = self.take_uncounted();
+        self.node.count_late(held, n as u64);
+        touch(m, self.word, true);
+        self.word.store(FREE, Release);
+        self.node.clear_hint(m, self.block, Node::hint_bit(self.block));
+        if let Some(held) = held {
+            held.note_free(self.block);
+        }
+    }
+
+    /// Gives up the claim and the lock.
+    pub(super) fn unclaim<M: Machine>(mut self, m: &M, held: Option<&Held>) {
+        debug_assert!(self.is_claimed(), "block {}: claim given up that nobody had", self.block);
+        self.state &= !CLAIMED;
+        if self.is_empty() {
+            return self.close(m, held);
+        }
+        for row in 0..ROWS {
+            if self.says(row) {
+                self.node.note_room(m, self.block, row);
+            }
+        }
+        self.release(m);
+    }
+
+    /// Replaces the rows of a claimed block, which are its own business.
+    pub(super) fn set_rows(&mut self, rows: u32) {
+        self.state = self.state & !(ALL_ROWS << ORDER_SHIFT) | rows << ORDER_SHIFT;
     }
 }

@@ -11,7 +11,7 @@ use super::Frames;
 use super::magazine::Magazine;
 use super::node::{Bits, GROUP, Node, Shared, Waiting};
 use super::record::Record;
-use super::rooms::{ROWS, SUMMARIES, SUMMED};
+use super::rooms::{ALL, SUMMARIES, SUMMED};
 use crate::addr::{Order, Pfn};
 use crate::error::InitError;
 use crate::machine::{MAX_CPUS, MAX_NODES, Topology};
@@ -31,6 +31,7 @@ struct Places {
     summaries: usize,
     states: usize,
     bits: usize,
+    aside: usize,
     records: usize,
 }
 
@@ -51,10 +52,11 @@ impl Carver {
             shared: self.take::<Shared>(1)?,
             waiting: self.take::<Waiting>(1)?,
             hints: self.take::<AtomicU64>(node.groups())?,
-            rows: self.take::<AtomicU64>(ROWS * node.row_words())?,
+            rows: self.take::<AtomicU64>(ALL * node.row_words())?,
             summaries: self.take::<AtomicU64>(SUMMARIES * node.blocks.div_ceil(SUMMED))?,
             states: self.take::<AtomicU32>(node.blocks - node.lead)?,
             bits: self.take::<Bits>(node.blocks - node.lead)?,
+            aside: self.take::<Bits>(node.blocks - node.lead)?,
             records: self.take::<Record>(node.frames as usize)?,
         })
     }
@@ -86,7 +88,7 @@ fn check(t: &Topology) -> Result<(), InitError> {
 }
 
 impl Frames {
-    /// The memory the metadata needs: 64 bytes a frame for records, 1/7 of a byte for the allocator, 1.3 KiB for each pair of
+    /// The memory the metadata needs: 64 bytes a frame for records, 2/7 of a byte for the allocator, 1.3 KiB for each pair of
     /// CPU and node.
     pub fn layout(topology: &Topology) -> Result<Layout, InitError> {
         check(topology)?;
@@ -129,6 +131,7 @@ impl Frames {
             node.summaries = at(places.summaries).cast();
             node.states = at(places.states).as_ptr().cast::<AtomicU32>().wrapping_sub(node.lead);
             node.bits = at(places.bits).as_ptr().cast::<Bits>().wrapping_sub(node.lead);
+            node.aside = at(places.aside).as_ptr().cast::<Bits>().wrapping_sub(node.lead);
             node.records = at(places.records).cast();
             node.start();
             *slot = node;
@@ -156,8 +159,7 @@ impl Node {
     fn start(&mut self) {
         self.shared().free.store(self.frames as i64, Ordering::Relaxed);
         for block in (0..self.lead).chain(self.blocks..self.groups() * GROUP) {
-            let (busy, full) = Node::hint_bits(block);
-            self.hint(block / GROUP).fetch_or(busy | full, Ordering::Relaxed);
+            self.hint(block).fetch_or(Node::hint_bit(block), Ordering::Relaxed);
         }
         let end = self.first + self.frames;
         self.exclude_all(Pfn(self.first).align_down(Order::HUGE).0, self.first);

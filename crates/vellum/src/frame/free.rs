@@ -1,14 +1,14 @@
 //! The door frames come back by.
 //!
-//! A single frame goes on this CPU's magazine for its node; a full magazine first gives its oldest half back to the blocks, frames
-//! of one word by one atomic. Of larger blocks up to 2 MiB a few are kept (`kept`); everything else goes to its block at once.
+//! A single frame goes on this CPU's magazine for its node, or if that is full straight to its block, at the same price. Of larger
+//! blocks up to 2 MiB a few are kept (`kept`); everything else goes to its block at once.
 //!
 //! A frame freed twice, or by a wrong order, is a bug of the caller that no return value would mend. Debug builds stop where they
 //! see it; release builds refuse what would corrupt a large block, and [`Frames::validate`] finds the rest.
 
 use super::Frames;
-use super::block::{KIND, OPEN};
-use super::magazine::{BATCH, bump};
+use super::block::{KIND, Locked, OPEN};
+use super::magazine::Held;
 use super::node::{BLOCK, Node, WORDS};
 use crate::addr::{Order, Pfn};
 use crate::machine::{Event, Machine, Use, Work};
@@ -26,24 +26,48 @@ impl Frames {
         };
         m.hook(Event::Frame { first: pfn, order, to: Use::Free });
         let node = self.node(at);
-        if order == Order::BASE {
-            debug_assert!(node.looks_taken(node.index(pfn)), "{pfn:?} freed, which is free, or part of a large block");
-            let magazine = self.magazine(m.cpu(), at);
-            if let Some(held) = magazine.hold(m) {
-                let index = node.index(pfn);
-                if !held.push(index) {
-                    held.spill(m, node, BATCH);
-                    node.count(Some(&held), BATCH as i64);
-                    held.push(index);
-                    m.hook(Event::Work(Work::Refill, 1));
-                }
-                bump(&magazine.pushed, 1);
-                drop(held);
-                m.hook(Event::Work(Work::Magazine, 1));
-                return;
-            }
+        if order != Order::BASE {
+            return self.free_block(m, at, pfn, order);
         }
-        self.free_block(m, at, pfn, order);
+        let index = node.index(pfn);
+        debug_assert!(node.looks_taken(index), "{pfn:?} freed, which is free, or part of a large block");
+        m.hook(Event::Work(Work::Magazine, 1));
+        if self.magazine(m.cpu(), at).push(m, index) {
+            return;
+        }
+        // The magazine is full, or taken.
+        let Some(mut locked) = node.lock(m, (index >> BLOCK) as usize) else {
+            return self.free_aside(m, at, index);
+        };
+        if locked.put_back_one(m, index) {
+            locked.release(m);
+        } else {
+            self.free_more(m, at, locked);
+        }
+    }
+
+    /// A single frame came back to a block that was clean, or nearly empty.
+    #[cold]
+    #[inline(never)]
+    fn free_more<M: Machine>(&self, m: &M, at: usize, mut locked: Locked) {
+        if locked.note_one(m) {
+            locked.close(m, self.magazine(m.cpu(), at).hold(m).as_ref());
+        } else {
+            locked.release(m);
+        }
+    }
+
+    /// Someone is at the block, too.
+    #[cold]
+    #[inline(never)]
+    fn free_aside<M: Machine>(&self, m: &M, at: usize, index: u32) {
+        let node = self.node(at);
+        if !node.looks_taken(index) {
+            debug_assert!(false, "{:?} freed, which is free, or part of a large block", node.pfn(index));
+            return;
+        }
+        node.give_run(m, None, index, 0);
+        node.count_late(None, 1);
     }
 
     #[inline(never)]
@@ -60,17 +84,32 @@ impl Frames {
             return;
         }
         m.hook(Event::Work(Work::Block, 1));
-        let held = self.magazine(m.cpu(), at).hold(m);
-        node.count_free(held.as_ref(), order.frames());
-        if !held.as_ref().is_some_and(|held| held.keep(index, order)) {
-            node.give_block(m, index, order);
-            node.count(held.as_ref(), order.frames() as i64);
+        let Some(held) = self.magazine(m.cpu(), at).hold(m) else {
+            node.count_free(None, order.frames());
+            node.give_block(m, None, index, order);
+            node.count(None, order.frames() as i64);
+            return;
+        };
+        node.count_free(Some(&held), order.frames());
+        if order < Order::HUGE {
+            if let Err((index, order)) = held.keep(index, order.get() as u32) {
+                node.give_run(m, Some(&held), index, order);
+                node.count(Some(&held), 1 << order);
+            }
+        } else if order > Order::HUGE {
+            node.give_whole(m, Some(&held), index, order);
+            node.count(Some(&held), order.frames() as i64);
+        } else if !held.keep_whole(node, index) {
+            // All that are kept go at once; the newest stays.
+            let mut n = 0;
+            node.give_wholes(m, &held, core::iter::from_fn(|| held.take_kept(BLOCK)).inspect(|_| n += 1));
+            node.count(Some(&held), n << BLOCK);
+            held.keep_whole(node, index);
         }
     }
 
     /// Lets a block that was had as `from`, 2 MiB or more, be freed in pieces of `to`; or, `to` being below 2 MiB, of any order below.
-    /// The caller has the whole block. Needs no memory. May wait ([`Machine::relax`]) for a CPU that is about to take its
-    /// hands off one of the block's words.
+    /// The caller has the whole block. Needs no memory, never waits.
     pub fn split<M: Machine>(&self, m: &M, pfn: Pfn, from: Order, to: Order) {
         let Some(at) = self.node_of(pfn) else {
             debug_assert!(false, "{pfn:?} split, which is a frame of no node");
@@ -90,15 +129,12 @@ impl Frames {
 }
 
 impl Node {
-    /// Gives a block of any order back.
-    pub(super) fn give_block<M: Machine>(&self, m: &M, index: u32, order: Order) {
-        let (block, word) = ((index >> BLOCK) as usize, index as usize / 64 % WORDS);
+    /// Gives a block of any order back, without counting it.
+    pub(super) fn give_block<M: Machine>(&self, m: &M, held: Option<&Held>, index: u32, order: Order) {
         if order >= Order::HUGE {
-            self.give_whole(m, index, order);
-        } else if order.get() >= 6 {
-            (word..word + (1 << (order.get() - 6))).for_each(|word| self.give(m, block, word, !0));
+            self.give_whole(m, held, index, order);
         } else {
-            self.give(m, block, word, super::bits::mask(order.get() as u32) << (index % 64));
+            self.give_run(m, held, index, order.get() as u32);
         }
     }
 

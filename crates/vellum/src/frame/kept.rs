@@ -1,67 +1,151 @@
-//! A few larger blocks that a CPU keeps when they are freed, since the next allocation of that order is likely to be its own.
+//! A few larger blocks that a CPU keeps for itself: a small buddy allocator without anything shared.
 //!
-//! Orders 1 to 9 only, at most [`KEPT`] blocks of each: some 5 MiB for a CPU and node together. A kept block stays taken as far as its
-//! 2 MiB block knows, so it comes and goes without touching anything shared; it goes back with everything else the CPU keeps
-//! when memory, or a larger block, is wanted. An alternation of free and allocate would otherwise clear and set the same shared bits
-//! each time, and open and close a block whose last piece it is.
+//! What is freed is kept, since the next allocation of that order is likely to be this CPU's own, and merged with its buddy if
+//! that is kept, too. What is not there is split off a larger kept block, or a run is taken out of a block whole
+//! and its rest kept. Orders 1 to 9 only, at most [`KEPT`] blocks of each: some 4 MiB for a CPU and node together, and on nodes of 256 MiB a CPU
+//! and more 6 MiB of whole blocks, which are taken and given back several at once. A kept block stays
+//! taken as far as its 2 MiB block knows, so it comes and goes without touching anything shared; it goes back with everything else the CPU
+//! keeps when memory, or a larger block, is wanted.
+//!
+//! Fit comes first all the same: something larger is split only after the blocks were asked for a run between.
 
 use super::magazine::Held;
+use super::node::{BLOCK, Node};
 use crate::addr::Order;
-use crate::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Blocks kept of orders 1 to 9.
-const KEPT: [u32; 9] = [2, 2, 2, 2, 2, 1, 1, 1, 1];
-const SLOTS: usize = 4;
+/// Blocks kept of orders 1 to 8; of order 9 as many as the node says.
+const KEPT: [u32; BLOCK as usize] = [2, 2, 2, 2, 2, 1, 1, 1, WHOLE];
+/// Most blocks of 2 MiB kept, and taken or given back at once.
+pub(super) const WHOLE: u32 = 4;
+/// A nibble counts those of one order.
+const NIBBLE: u32 = 4;
 
 /// The blocks, as indices of the node. Written by the holder of the magazine.
 #[repr(C)]
 pub(super) struct Kept {
-    len: [AtomicU32; KEPT.len()],
-    index: [[AtomicU32; SLOTS]; KEPT.len()],
+    /// How many there are of each order, a nibble each from order 1 on.
+    lens: AtomicU64,
+    index: [[AtomicU32; WHOLE as usize]; KEPT.len()],
 }
 
 impl Kept {
+    #[inline]
+    fn len(&self, order: u32) -> u32 {
+        (self.lens.load(Relaxed) >> ((order - 1) * NIBBLE)) as u32 % (1 << NIBBLE)
+    }
+
     /// Every block kept, and its order.
     pub(super) fn each(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
-        let orders = (1..).map_while(Order::new).zip(&self.len).zip(&self.index);
-        orders.flat_map(|((order, len), index)| {
-            index[..len.load(Relaxed) as usize].iter().map(move |i| (i.load(Relaxed), order))
+        let orders = (1..).map_while(Order::new).zip(&self.index);
+        orders.flat_map(|(order, index)| {
+            index[..self.len(order.get() as u32) as usize].iter().map(move |i| (i.load(Relaxed), order))
         })
     }
 
     /// Base frames in them.
     pub(super) fn frames(&self) -> u64 {
-        self.len.iter().zip(1..).map(|(len, order)| (len.load(Relaxed) as u64) << order).sum()
+        (1..=BLOCK).map(|order| (self.len(order) as u64) << order).sum()
+    }
+
+    /// Whether there is something of that order, or something below 2 MiB to split.
+    #[inline]
+    pub(super) fn may_serve(&self, order: u32) -> bool {
+        order <= BLOCK && (self.len(order) != 0 || self.above(order).is_some())
+    }
+
+    /// The smallest order above that one, and below 2 MiB, of which there is something.
+    #[inline]
+    fn above(&self, order: u32) -> Option<u32> {
+        let below_whole = self.lens.load(Relaxed) % (1 << ((BLOCK - 1) * NIBBLE));
+        let larger = below_whole >> (order * NIBBLE);
+        (larger != 0).then(|| order + 1 + larger.trailing_zeros() / NIBBLE)
+    }
+
+    #[inline]
+    fn pop(&self, order: u32) -> Option<u32> {
+        if order == 0 || order > BLOCK {
+            return None;
+        }
+        let len = self.len(order).checked_sub(1)?;
+        self.lens.store(self.lens.load(Relaxed) - (1 << ((order - 1) * NIBBLE)), Relaxed);
+        self.index[order as usize - 1].get(len as usize).map(|i| i.load(Relaxed))
+    }
+
+    #[inline]
+    fn push(&self, index: u32, order: u32, most: u32) -> bool {
+        let len = self.len(order);
+        if len >= most {
+            return false;
+        }
+        self.index[order as usize - 1][len as usize].store(index, Relaxed);
+        self.lens.store(self.lens.load(Relaxed) + (1 << ((order - 1) * NIBBLE)), Relaxed);
+        true
+    }
+
+    /// Takes a certain block out, if it is kept.
+    #[inline]
+    fn remove(&self, index: u32, order: u32) -> bool {
+        let slots = &self.index[order as usize - 1];
+        let n = self.len(order) as usize;
+        let Some(at) = slots[..n].iter().position(|i| i.load(Relaxed) == index) else {
+            return false;
+        };
+        slots[at].store(slots[n - 1].load(Relaxed), Relaxed);
+        self.lens.store(self.lens.load(Relaxed) - (1 << ((order - 1) * NIBBLE)), Relaxed);
+        true
     }
 }
 
 impl Held<'_> {
     /// A kept block of that order, if there is one.
     #[inline]
-    pub(super) fn take_kept(&self, order: Order) -> Option<u32> {
-        let kept = &self.magazine.kept;
-        let row = (order.get() as usize).wrapping_sub(1);
-        let len = kept.len.get(row)?.load(Relaxed).checked_sub(1)?;
-        kept.len[row].store(len, Relaxed);
-        kept.index[row].get(len as usize).map(|i| i.load(Relaxed))
+    pub(super) fn take_kept(&self, order: u32) -> Option<u32> {
+        self.magazine.kept.pop(order)
     }
 
-    /// Keeps a block; `false` if it has to go back.
+    /// The smallest order above that one, and below 2 MiB, of which something is kept.
     #[inline]
-    pub(super) fn keep(&self, index: u32, order: Order) -> bool {
-        let kept = &self.magazine.kept;
-        let row = (order.get() as usize).wrapping_sub(1);
-        let Some(most) = KEPT.get(row) else {
-            return false;
-        };
-        let len = kept.len[row].load(Relaxed);
-        debug_assert!(kept.each().all(|k| k != (index, order)), "block {index:#x} of {order:?} freed twice");
-        if len >= *most {
-            return false;
+    pub(super) fn kept_above(&self, order: u32) -> Option<u32> {
+        self.magazine.kept.above(order)
+    }
+
+    /// Splits a kept block of order `from`, nothing of the orders between being kept.
+    #[inline]
+    pub(super) fn split_kept(&self, from: u32, to: u32) -> Option<u32> {
+        let index = self.magazine.kept.pop(from)?;
+        self.keep_rest(index, from, to);
+        Some(index)
+    }
+
+    /// Keeps all of a block of order `from` but its first 2^to frames, nothing of the orders between being kept.
+    #[inline]
+    pub(super) fn keep_rest(&self, index: u32, from: u32, to: u32) {
+        for order in to..from {
+            let fits = self.magazine.kept.push(index + (1 << order), order, KEPT[order as usize - 1]);
+            debug_assert!(fits, "what is split off does not fit where nothing was");
         }
-        kept.index[row][len as usize].store(index, Relaxed);
-        kept.len[row].store(len + 1, Relaxed);
-        true
+    }
+
+    /// Keeps a block below 2 MiB; if it has to go back, says what it has become part of.
+    #[inline]
+    pub(super) fn keep(&self, index: u32, order: u32) -> Result<(), (u32, u32)> {
+        let kept = &self.magazine.kept;
+        debug_assert!(kept.each().all(|(i, o)| (i, o.get() as u32) != (index, order)), "block {index:#x} freed twice");
+        let (mut index, mut grown) = (index, order);
+        while grown + 1 < BLOCK && kept.remove(index ^ 1 << grown, grown) {
+            index &= !(1 << grown);
+            grown += 1;
+        }
+        if kept.push(index, grown, KEPT[grown as usize - 1]) { Ok(()) } else { Err((index, grown)) }
+    }
+
+    /// Keeps a block of 2 MiB, if there are not so many.
+    #[inline]
+    pub(super) fn keep_whole(&self, node: &Node, index: u32) -> bool {
+        let kept = &self.magazine.kept;
+        debug_assert!(kept.each().all(|(i, o)| (i, o) != (index, Order::HUGE)), "block {index:#x} freed twice");
+        kept.push(index, BLOCK, node.keep)
     }
 
     /// Forgets every kept block, after telling of each.
@@ -69,8 +153,9 @@ impl Held<'_> {
         for (index, order) in self.magazine.kept.each() {
             each(index, order);
         }
-        for len in &self.magazine.kept.len {
-            len.store(0, Relaxed);
-        }
+        self.magazine.kept.lens.store(0, Relaxed);
     }
 }
+
+// What is kept of every order is taken and split in halves, so there is room for one at least.
+const _: () = assert!(KEPT.len() * NIBBLE as usize <= 64 && WHOLE < 1 << NIBBLE);

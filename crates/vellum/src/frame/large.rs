@@ -1,14 +1,15 @@
 //! 2 MiB and larger: free blocks, and runs of them up to 1 GiB.
 //!
-//! A block is had by one exchange of its state, its bits are not looked at. A run takes its blocks one by one, lowest first,
-//! and puts back what it has when one is not free. The hints say where to look: an aligned run inside a hint word by the same
-//! shifts as in a word of frames, a longer one as words with no busy bit.
+//! The busy bits decide: who sets a block's bit has the block, and writes its state at leisure; whoever gives it back writes the
+//! state first. An aligned run inside a hint word, 128 MiB at most, is found by the same shifts as in a word of frames and had by one
+//! exchange; a longer one takes its words one by one, lowest first, and puts back what it has when one is not free.
+
+use core::ops::Range;
 
 use super::bits;
 use super::block::{FREE, KIND, LARGE, TAIL, large, large_order};
 use super::magazine::Held;
 use super::node::{BLOCK, GROUP, Node};
-use super::small::around;
 use crate::addr::Order;
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering;
@@ -16,64 +17,119 @@ use crate::sync::touch;
 
 /// log2 of [`GROUP`].
 const GROUP_ORDER: u32 = GROUP.trailing_zeros();
-const LOW: u64 = (1 << GROUP) - 1;
 
 impl Node {
     /// Takes a naturally aligned run of free blocks; gives its index.
     pub(super) fn whole<M: Machine>(&self, m: &M, held: Option<&Held>, order: Order) -> Option<u32> {
         let blocks = order.get() as u32 - BLOCK;
-        if blocks > GROUP_ORDER {
-            // Aligned to several words: every candidate starts at a multiple of that many.
-            let span = 1 << (blocks - GROUP_ORDER);
-            return (0..self.groups() / span)
-                .map(|i| i * span)
-                .filter(|&g| (g..g + span).all(|g| self.hint(g).load(Ordering::Relaxed) & LOW == 0))
-                .find(|&g| self.claim_run(m, g * GROUP, order))
-                .map(|g| ((g * GROUP) << BLOCK) as u32);
+        let area = self.area(m.cpu());
+        let first = self.take_run(m, held, area.clone(), blocks).or_else(|| {
+            // Blocks may have emptied out that nobody looked at since.
+            self.sweep(m, held, self.lead..self.blocks, usize::MAX);
+            let parts = [area.clone(), area.end..self.blocks, self.lead..area.start, self.lead..self.blocks];
+            parts.into_iter().find_map(|part| self.take_run(m, held, part, blocks))
+        })?;
+        for i in 1..1 << blocks {
+            self.state(first + i).store(TAIL, Ordering::Relaxed);
         }
-        for group in around(self.whole_start(m.cpu(), held), self.groups()) {
-            let free = !self.hint(group).load(Ordering::Relaxed) & LOW;
-            let mut starts = bits::runs(free, blocks);
-            while starts != 0 {
-                let block = group * GROUP + starts.trailing_zeros() as usize;
-                starts &= starts - 1;
-                if self.claim_run(m, block, order) {
-                    if let Some(held) = held {
-                        held.magazine.whole_cursor.store(group as u32 + 1, Ordering::Relaxed);
+        touch(m, self.state(first), true);
+        self.state(first).store(large(order), Ordering::Release);
+        Some((first << BLOCK) as u32)
+    }
+
+    /// Takes several free blocks of this CPU's area as blocks of 2 MiB, as many as are kept at once and there are in one group; keeps
+    /// all but the first. Says how many.
+    pub(super) fn wholes<M: Machine>(&self, m: &M, held: &Held) -> Option<(u32, u64)> {
+        let first = self.take_run(m, Some(held), self.area(m.cpu()), 0)?;
+        let hint = self.hint(first);
+        let ahead = (self.area(m.cpu()).end - first).min(self.keep as usize) as u32;
+        // Those right behind it, as a rule.
+        let seen = hint.load(Ordering::Relaxed);
+        let near = ((1u64 << ahead) - 1) << (first % GROUP) & !seen;
+        let n = 1 + near.count_ones();
+        touch(m, hint, true);
+        if near == 0 || hint.compare_exchange(seen, seen | near, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            self.state(first).store(large(Order::HUGE), Ordering::Release);
+            return Some(((first << BLOCK) as u32, 1));
+        }
+        self.state(first).store(large(Order::HUGE), Ordering::Release);
+        let mut left = near;
+        while left != 0 {
+            // The highest first, so that they are had in order.
+            let at = 63 - left.leading_zeros();
+            left &= !(1 << at);
+            let block = first / GROUP * GROUP + at as usize;
+            self.state(block).store(large(Order::HUGE), Ordering::Release);
+            let fits = held.keep_whole(self, (block << BLOCK) as u32);
+            debug_assert!(fits, "more blocks were taken than are kept");
+        }
+        Some(((first << BLOCK) as u32, n as u64))
+    }
+
+    /// Takes a free block, which is then the caller's to open.
+    pub(super) fn take_free<M: Machine>(&self, m: &M, held: Option<&Held>, part: Range<usize>) -> Option<usize> {
+        self.take_run(m, held, part, 0)
+    }
+
+    /// Takes the busy bits of an aligned run of 2^blocks blocks that lies in a range.
+    fn take_run<M: Machine>(&self, m: &M, held: Option<&Held>, part: Range<usize>, blocks: u32) -> Option<usize> {
+        if part.is_empty() {
+            return None;
+        }
+        if blocks > GROUP_ORDER {
+            let span = 1 << (blocks - GROUP_ORDER);
+            let first = (part.start / GROUP).next_multiple_of(span);
+            return (first..(part.end / GROUP).saturating_sub(span - 1))
+                .step_by(span)
+                .find(|&group| self.take_groups(m, group, span))
+                .map(|group| group * GROUP);
+        }
+        let groups = part.start / GROUP..part.end.div_ceil(GROUP);
+        // Below the cursor this CPU found nothing, and gave nothing back; others may have.
+        let cursor = held.map_or(0, |held| held.magazine.whole_cursor.load(Ordering::Relaxed) as usize);
+        let start = if blocks == 0 && groups.contains(&cursor) { cursor } else { groups.start };
+        for group in (start..groups.end).chain(groups.start..start) {
+            let within = within(&part, group);
+            let hint = self.hint(group * GROUP);
+            let mut seen = hint.load(Ordering::Relaxed);
+            loop {
+                let starts = bits::runs(!seen & within, blocks);
+                if starts == 0 {
+                    break;
+                }
+                let at = starts.trailing_zeros();
+                let run = bits::mask(blocks) << at;
+                touch(m, hint, true);
+                match hint.compare_exchange_weak(seen, seen | run, Ordering::SeqCst, Ordering::Relaxed) {
+                    Err(now) => seen = now,
+                    Ok(_) => {
+                        if let Some(held) = held
+                            && blocks == 0
+                        {
+                            held.magazine.whole_cursor.store(group as u32, Ordering::Relaxed);
+                        }
+                        return Some(group * GROUP + at as usize);
                     }
-                    return Some((block << BLOCK) as u32);
                 }
             }
         }
         None
     }
 
-    fn claim_run<M: Machine>(&self, m: &M, first: usize, order: Order) -> bool {
-        let n = 1 << (order.get() as u32 - BLOCK);
-        for i in 0..n {
-            let state = self.state(first + i);
-            let to = if i == 0 { large(order) } else { TAIL };
-            touch(m, state, true);
-            if state.compare_exchange(FREE, to, Ordering::SeqCst, Ordering::Relaxed).is_err() {
-                for j in 0..i {
-                    self.state(first + j).store(FREE, Ordering::Release);
-                }
+    /// Takes all blocks of some groups.
+    fn take_groups<M: Machine>(&self, m: &M, first: usize, n: usize) -> bool {
+        if (first..first + n).any(|g| self.hint(g * GROUP).load(Ordering::Relaxed) != 0) {
+            return false;
+        }
+        for group in first..first + n {
+            let hint = self.hint(group * GROUP);
+            touch(m, hint, true);
+            if hint.compare_exchange(0, !0, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+                (first..group).for_each(|g| self.clear_hint(m, g * GROUP, !0));
                 return false;
             }
         }
-        self.each_hint(first, n, |node, group, mask| node.set_hints(m, group * GROUP, mask));
         true
-    }
-
-    /// Calls with every hint word the run has a part in, and its busy and full bits there.
-    fn each_hint(&self, first: usize, n: usize, mut each: impl FnMut(&Node, usize, u64)) {
-        let mut at = first;
-        while at < first + n {
-            let next = ((at / GROUP + 1) * GROUP).min(first + n);
-            let busy = (((1u128 << (next - at)) - 1) as u64) << (at % GROUP);
-            each(self, at / GROUP, busy | busy << GROUP);
-            at = next;
-        }
     }
 
     /// Whether a run of `order` was allocated as such.
@@ -82,13 +138,37 @@ impl Node {
         state & KIND == LARGE && large_order(state) == order.get() as u32
     }
 
-    /// Gives a run back. The hints go first: once the state says free, the next owner may set them.
-    pub(super) fn give_whole<M: Machine>(&self, m: &M, index: u32, order: Order) {
+    /// Gives a run back.
+    pub(super) fn give_whole<M: Machine>(&self, m: &M, held: Option<&Held>, index: u32, order: Order) {
         let (first, n) = ((index >> BLOCK) as usize, 1 << (order.get() as u32 - BLOCK));
-        self.each_hint(first, n, |node, group, mask| node.clear_hints(m, group * GROUP, mask));
-        for i in 0..n {
-            touch(m, self.state(first + i), true);
-            self.state(first + i).store(FREE, Ordering::Release);
+        for block in first..first + n {
+            self.state(block).store(FREE, Ordering::Relaxed);
+        }
+        let run = first..first + n;
+        for group in first / GROUP..run.end.div_ceil(GROUP) {
+            self.clear_hint(m, group * GROUP, within(&run, group));
+        }
+        if let Some(held) = held {
+            held.note_free(first);
+        }
+    }
+
+    /// Gives blocks of 2 MiB back, those of one group together.
+    pub(super) fn give_wholes<M: Machine>(&self, m: &M, held: &Held, indices: impl Iterator<Item = u32>) {
+        let (mut group, mut mask) = (0, 0);
+        for index in indices {
+            let block = (index >> BLOCK) as usize;
+            self.state(block).store(FREE, Ordering::Relaxed);
+            if mask != 0 && block / GROUP != group {
+                self.clear_hint(m, group * GROUP, mask);
+                mask = 0;
+            }
+            group = block / GROUP;
+            mask |= Node::hint_bit(block);
+            held.note_free(block);
+        }
+        if mask != 0 {
+            self.clear_hint(m, group * GROUP, mask);
         }
     }
 
@@ -105,4 +185,13 @@ impl Node {
             }
         }
     }
+}
+
+/// The bits of a group's blocks that lie in a range.
+#[inline]
+fn within(part: &Range<usize>, group: usize) -> u64 {
+    let (start, end) = (group * GROUP, (group + 1) * GROUP);
+    let above = if part.start > start { !0 << (part.start - start) } else { !0 };
+    let below = if part.end < end { (1 << (part.end - start)) - 1 } else { !0 };
+    above & below
 }

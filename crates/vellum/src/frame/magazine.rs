@@ -1,57 +1,78 @@
 //! A CPU's own stack of free frames of one node, and its other notes about that node.
 //!
-//! Taking a frame from it or giving one back is an exchange to lock, an index, and a store to unlock. Nobody waits for the
-//! lock: a CPU that finds it taken (another CPU is emptying it because memory ran out; an interrupt came in between) goes to the
-//! blocks instead, and an emptier that finds it taken leaves it alone. So preemption may stay on, and nothing here can block.
+//! Taking a frame from it or giving one back is an exchange to lock, an index, and a store to unlock. Lock, length and the
+//! count of what was given back are one word: the exchange that locks has read the length, the store that unlocks writes it, and
+//! counting is part of an addition that is due anyway. Nobody waits for the lock: a CPU that finds it taken (another CPU is emptying it
+//! because memory ran out; an interrupt came in between) goes to the blocks instead, and an emptier that finds it taken
+//! leaves it alone. So preemption may stay on, and nothing here can block.
 //!
-//! Batches of 128 amortise the way to the blocks: frames taken at once lie together, mostly in two words. There is a magazine for
-//! each pair of CPU and node, since frames of a far node come back too, and a CPU whose own node is exhausted lives on another
-//! for good; a magazine never used is never touched.
+//! An empty magazine takes 128 frames at once that lie together, mostly in two words. Freed ones go on top, newest first out, but only
+//! while there are less than 64: further ones go to their blocks one by one, which costs no more (`block`). What lies in a
+//! magazine pins the blocks it came from, each maybe another, for as long as newer frames lie above it; 256 KiB are enough to find a
+//! frame that is still in the cache. There is a magazine for each pair of CPU and node, since frames of a far node come
+//! back too, and a CPU whose own node is exhausted lives on another for good; a magazine never used is never touched.
 //!
 //! Rejected: working without a locked instruction (one writer, preemption off). An emptier would have to stop the owner, by an
 //! interrupt or a barrier on the other CPU, which the machine does not offer; and a fault executes one such exchange, not thirty.
+//! Giving half of a full magazine back: 128 frames freed at random go to as many words, and the newest half is all that is won.
 
+use core::cell::Cell;
+
+use super::block::CLAIMED;
 use super::kept::Kept;
-use super::node::{Node, WORDS};
+use super::node::{GROUP, Node, WORDS};
 use crate::addr::Order;
 use crate::machine::Machine;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::touch;
 
-/// Frames a magazine holds.
-pub(super) const DEPTH: usize = 256;
-/// Frames moved at once.
+/// Frames a magazine holds, which are taken at once.
 pub(super) const BATCH: usize = 128;
+/// Frames up to which it takes freed ones.
+const KEEP: usize = 64;
 
-/// What one CPU keeps of one node. All fields but `lock` are written by its holder only; sums over CPUs are read by anyone.
+/// Of the word: whoever has it locks others out.
+const LOCKED: u64 = 1 << 63;
+/// The count of frames given back is about to run into the lock.
+const HIGH: u64 = 1 << 62;
+/// That count, above the length.
+const PUSHED_SHIFT: u32 = 8;
+const LEN: u64 = (1 << PUSHED_SHIFT) - 1;
+/// Any of these bits of the length: [`KEEP`] or more.
+const FULL: u64 = LEN & !(KEEP as u64 - 1);
+const ONE_PUSHED: u64 = (1 << PUSHED_SHIFT) + 1;
+
+/// What one CPU keeps of one node. All fields but `word` are written by its holder only; sums over CPUs are read by anyone.
 #[repr(C, align(64))]
 pub(super) struct Magazine {
-    lock: AtomicU32,
-    len: AtomicU32,
-    /// Base frames allocated and freed through the stack.
-    pub(super) popped: AtomicU64,
-    pub(super) pushed: AtomicU64,
+    word: AtomicU64,
+    /// Base frames given back that the word no longer counts.
+    pushed: AtomicU64,
+    /// Base frames that came from blocks, and that went back to them when it was emptied.
+    pub(super) filled: AtomicU64,
+    pub(super) emptied: AtomicU64,
     /// Base frames by which the node's count is off: to be added to it.
     pub(super) delta: AtomicI64,
-    /// Allocations of other orders, the base frames in them, and base frames freed of other orders.
+    /// Allocations of other orders, the base frames in them, and base frames freed past the stack.
     pub(super) blocks: AtomicU64,
     pub(super) block_frames: AtomicU64,
     pub(super) block_freed: AtomicU64,
     /// Allocations that wanted another node.
     pub(super) missed: AtomicU64,
-    /// The claimed block, + 1, and which rows (`rooms`) it is to be looked for in, as bits.
-    pub(super) current: AtomicU32,
-    pub(super) current_rows: AtomicU32,
-    /// The group where the search for whole blocks goes on, + 1.
+    /// The claimed block, + 1.
+    current: AtomicU32,
+    /// The group where the search for free blocks begins.
     pub(super) whole_cursor: AtomicU32,
     pub(super) kept: Kept,
     /// Frames, as indices of the node.
-    stack: [AtomicU32; DEPTH],
+    stack: [AtomicU32; BATCH],
 }
 
 /// A locked magazine.
 pub(super) struct Held<'a> {
     pub(super) magazine: &'a Magazine,
+    /// What the word becomes when it is unlocked.
+    word: Cell<u64>,
 }
 
 /// Adds to a field that only the holder writes.
@@ -64,15 +85,61 @@ impl Magazine {
     /// Takes the magazine if nobody has it.
     #[inline]
     pub(super) fn hold<M: Machine>(&self, m: &M) -> Option<Held<'_>> {
-        touch(m, &self.lock, true);
-        // Not `then_some`: a guard made in vain would unlock what another holds.
-        (self.lock.swap(1, Ordering::Acquire) == 0).then(|| Held { magazine: self })
+        touch(m, &self.word, true);
+        let word = self.word.load(Ordering::Relaxed);
+        if word & LOCKED != 0 || !self.lock(word) {
+            return None;
+        }
+        let counted = if word & HIGH != 0 { word & !LEN } else { 0 };
+        bump(&self.pushed, counted >> PUSHED_SHIFT);
+        Some(Held { magazine: self, word: Cell::new(word - counted) })
+    }
+
+    #[inline]
+    fn lock(&self, word: u64) -> bool {
+        self.word.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes the newest frame, if there is one and nobody has the magazine.
+    #[inline]
+    pub(super) fn pop<M: Machine>(&self, m: &M) -> Option<u32> {
+        touch(m, &self.word, true);
+        let word = self.word.load(Ordering::Relaxed);
+        let len = (word & LEN) as usize;
+        if len == 0 || word & LOCKED != 0 || !self.lock(word) {
+            return None;
+        }
+        let index = self.stack[(len - 1) % BATCH].load(Ordering::Relaxed);
+        self.word.store(word - 1, Ordering::Release);
+        Some(index)
+    }
+
+    /// Puts a frame that was freed on the stack; `false` if it is full or someone has it.
+    #[inline]
+    pub(super) fn push<M: Machine>(&self, m: &M, index: u32) -> bool {
+        touch(m, &self.word, true);
+        let word = self.word.load(Ordering::Relaxed);
+        if word & (LOCKED | HIGH | FULL) != 0 || !self.lock(word) {
+            return false;
+        }
+        self.stack[(word & LEN) as usize % BATCH].store(index, Ordering::Relaxed);
+        self.word.store(word + ONE_PUSHED, Ordering::Release);
+        true
     }
 
     /// Frames in the stack.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed) as usize
+        (self.word.load(Ordering::Relaxed) & LEN) as usize
+    }
+
+    /// Base frames ever allocated and freed through the stack.
+    pub(super) fn passed(&self) -> (i64, i64) {
+        let word = self.word.load(Ordering::Relaxed);
+        let len = (word & LEN) as i64;
+        let pushed = ((word & !LOCKED) >> PUSHED_SHIFT) as i64 + self.pushed.load(Ordering::Relaxed) as i64;
+        let from_blocks = self.filled.load(Ordering::Relaxed) as i64 - self.emptied.load(Ordering::Relaxed) as i64;
+        (pushed + from_blocks - len, pushed)
     }
 
     /// Base frames in the stack and in kept blocks.
@@ -86,107 +153,112 @@ impl Magazine {
         singles.chain(self.kept.each())
     }
 
+    /// The block this CPU claims.
+    #[inline]
+    pub(super) fn current(&self) -> Option<usize> {
+        (self.current.load(Ordering::Relaxed) as usize).checked_sub(1)
+    }
+
     /// Whether emptying it would give the node anything.
     pub(super) fn keeps_anything(&self) -> bool {
-        self.free_frames() != 0 || self.current.load(Ordering::Relaxed) != 0
+        self.free_frames() != 0 || self.current().is_some()
     }
 }
 
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.magazine.lock.store(0, Ordering::Release);
+        self.magazine.word.store(self.word.get(), Ordering::Release);
     }
 }
 
 impl Held<'_> {
     #[inline]
-    pub(super) fn pop(&self) -> Option<u32> {
-        let len = self.magazine.len().min(DEPTH);
-        if len == 0 {
-            return None;
-        }
-        self.magazine.len.store(len as u32 - 1, Ordering::Relaxed);
-        Some(self.magazine.stack[len - 1].load(Ordering::Relaxed))
+    fn len(&self) -> usize {
+        (self.word.get() & LEN) as usize
     }
 
-    /// Puts a frame on the stack; `false` if it is full.
     #[inline]
-    pub(super) fn push(&self, index: u32) -> bool {
-        let len = self.magazine.len();
-        if len >= DEPTH {
-            return false;
-        }
-        self.magazine.stack[len].store(index, Ordering::Relaxed);
-        self.magazine.len.store(len as u32 + 1, Ordering::Relaxed);
-        true
+    pub(super) fn pop(&self) -> Option<u32> {
+        let slot = self.magazine.stack.get(self.len().wrapping_sub(1))?;
+        self.word.set(self.word.get() - 1);
+        Some(slot.load(Ordering::Relaxed))
     }
 
-    /// Turns the newest `n` frames round, so that a batch put on in ascending order comes off in ascending order.
-    pub(super) fn reverse(&self, n: usize) {
-        let len = self.magazine.len();
-        let batch = &self.magazine.stack[len - n..len];
-        for i in 0..n / 2 {
-            let (low, high) = (batch[i].load(Ordering::Relaxed), batch[n - 1 - i].load(Ordering::Relaxed));
-            batch[i].store(high, Ordering::Relaxed);
-            batch[n - 1 - i].store(low, Ordering::Relaxed);
+    /// Puts frames that come from a block on the stack, which has room for them: bits of a word, the highest first.
+    pub(super) fn fill(&self, base: u32, mask: u64) {
+        let len = self.len();
+        let n = mask.count_ones() as usize;
+        debug_assert!(len + n <= BATCH, "a batch did not fit an empty magazine");
+        let slots = self.magazine.stack[len..len + n].iter().rev();
+        if mask == !0 {
+            slots.zip(base..).for_each(|(slot, index)| slot.store(index, Ordering::Relaxed));
+        } else {
+            let mut left = mask;
+            for slot in slots {
+                slot.store(base + left.trailing_zeros(), Ordering::Relaxed);
+                left &= left - 1;
+            }
         }
+        self.word.set(self.word.get() + n as u64);
+        bump(&self.magazine.filled, n as u64);
     }
 
-    /// Gives the oldest `n` frames back to their blocks, frames of one word together. Says nothing about counts.
-    pub(super) fn spill<M: Machine>(&self, m: &M, node: &Node, n: usize) {
-        let stack = &self.magazine.stack;
-        let len = self.magazine.len();
-        let (mut word, mut mask) = (stack[0].load(Ordering::Relaxed) / 64, 0u64);
-        for index in stack[..n].iter().map(|i| i.load(Ordering::Relaxed)) {
+    /// Gives everything back: frames, kept blocks and the claimed block.
+    pub(super) fn empty<M: Machine>(&self, m: &M, node: &Node) {
+        let frames = self.len() as u64 + self.magazine.kept.frames();
+        let (mut word, mut mask) = (0, 0u64);
+        for index in self.magazine.stack[..self.len()].iter().map(|i| i.load(Ordering::Relaxed)) {
             let bit = 1 << (index % 64);
             if index / 64 != word || mask & bit != 0 {
-                give(m, node, word, mask);
+                self.give_singles(m, node, word, mask);
                 (word, mask) = (index / 64, 0);
             }
             mask |= bit;
         }
-        give(m, node, word, mask);
-        for i in n..len {
-            stack[i - n].store(stack[i].load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        self.magazine.len.store((len - n) as u32, Ordering::Relaxed);
-    }
-
-    /// Gives everything back: frames, kept blocks and claimed blocks.
-    pub(super) fn empty<M: Machine>(&self, m: &M, node: &Node) {
-        let frames = self.magazine.free_frames();
-        if self.magazine.len() != 0 {
-            self.spill(m, node, self.magazine.len());
-        }
-        self.release_kept(|index, order| node.give_block(m, index, order));
+        self.give_singles(m, node, word, mask);
+        bump(&self.magazine.emptied, self.len() as u64);
+        self.word.set(self.word.get() & !LEN);
+        self.release_kept(|index, order| node.give_block(m, Some(self), index, order));
         node.count(Some(self), frames as i64);
         self.drop_current(m, node);
+    }
+
+    fn give_singles<M: Machine>(&self, m: &M, node: &Node, word: u32, mask: u64) {
+        if mask != 0 {
+            node.give_singles(m, Some(self), word as usize / WORDS, word as usize % WORDS, mask);
+        }
     }
 
     /// The block this CPU claims.
     #[inline]
     pub(super) fn current(&self) -> Option<usize> {
-        (self.magazine.current.load(Ordering::Relaxed) as usize).checked_sub(1)
+        self.magazine.current()
     }
 
-    pub(super) fn set_current(&self, block: usize, rows: u32) {
+    pub(super) fn set_current(&self, block: usize) {
         self.magazine.current.store(block as u32 + 1, Ordering::Relaxed);
-        self.magazine.current_rows.store(rows, Ordering::Relaxed);
     }
 
-    pub(super) fn drop_current<M: Machine>(&self, m: &M, node: &Node) {
+    /// Gives up the claim; `false` if that cannot be, since someone is at the block just now.
+    pub(super) fn drop_current<M: Machine>(&self, m: &M, node: &Node) -> bool {
         if let Some(block) = self.current() {
+            debug_assert!(node.state(block).load(Ordering::Relaxed) & CLAIMED != 0, "a claim of nothing");
+            let Some(locked) = node.lock(m, block) else {
+                return false;
+            };
             self.magazine.current.store(0, Ordering::Relaxed);
-            let rows = self.magazine.current_rows.load(Ordering::Relaxed);
-            node.note_rooms(m, block, rows);
-            node.unclaim(m, block);
+            locked.unclaim(m, Some(self));
         }
+        true
+    }
+
+    /// Notes that a block became free: the search for free ones begins there at the latest.
+    #[inline]
+    pub(super) fn note_free(&self, block: usize) {
+        let cursor = &self.magazine.whole_cursor;
+        cursor.store(cursor.load(Ordering::Relaxed).min((block / GROUP) as u32), Ordering::Relaxed);
     }
 }
 
-fn give<M: Machine>(m: &M, node: &Node, word: u32, mask: u64) {
-    if mask != 0 {
-        node.give(m, word as usize / WORDS, word as usize % WORDS, mask);
-    }
-}
+const _: () = assert!(KEEP.is_power_of_two() && BATCH.is_power_of_two() && KEEP < BATCH && BATCH <= LEN as usize);

@@ -1,7 +1,7 @@
 //! Physical memory: who has which frame.
 //!
 //! Two kinds of metadata, apart from each other. *Records* ([`Record`]) are 64 bytes a frame and belong to whoever has the frame;
-//! the allocator never looks at them. *Allocator state* is dense: a bit a frame, a word and two hint bits per 2 MiB block,
+//! the allocator never looks at them. *Allocator state* is dense: two bits a frame, a word and eleven bits per 2 MiB block,
 //! a magazine per CPU and node. All of it is zero for memory that is free and was never used, so booting a large machine
 //! touches next to nothing.
 //!
@@ -10,9 +10,9 @@
 //! | `record`, `data` | a frame's 64 bytes, and their meaning for data frames |
 //! | `carve` | a topology turned into nodes over the memory handed in |
 //! | `node`, `bits` | a memory node's arrays, and searching 64 bits |
-//! | `block` | 2 MiB blocks: opened for small frames, closed when empty again |
+//! | `block`, `take` | 2 MiB blocks: opened for small frames, locked to be changed, closed when empty again |
 //! | `large` | 2 MiB and larger: whole blocks and runs of them |
-//! | `small`, `rooms` | orders 0 to 8: finding a block with room |
+//! | `small`, `rooms`, `sweep` | orders 0 to 8: finding a block with room, noting what came back |
 //! | `magazine`, `kept` | what each CPU has at hand: a stack of frames, a few larger blocks |
 //! | `alloc`, `free` | the two doors |
 //! | `pending` | frames that wait for a flush |
@@ -35,6 +35,8 @@ mod rooms;
 mod slab;
 mod small;
 mod stats;
+mod sweep;
+mod take;
 mod validate;
 
 use core::ptr::NonNull;
@@ -113,7 +115,17 @@ impl Frames {
 
     #[inline]
     fn node(&self, index: usize) -> &Node {
-        &self.node[..self.nodes][index]
+        assert!(index < self.nodes);
+        // SAFETY: `nodes` is at most the length, which `carve` checked.
+        unsafe { self.node.get_unchecked(index) }
+    }
+
+    /// The node of a CPU.
+    #[inline]
+    fn home(&self, cpu: usize) -> usize {
+        assert!(cpu < self.cpus);
+        // SAFETY: `cpus` is at most the length, which `carve` checked.
+        unsafe { *self.home.get_unchecked(cpu) as usize }
     }
 
     #[inline]

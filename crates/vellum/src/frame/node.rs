@@ -4,13 +4,13 @@
 //! alignment of an index is alignment of the address. Blocks below the node's own have no memory behind them: the array
 //! pointers are biased, and hint bits keep everyone out.
 //!
-//! A hint word covers 32 blocks: low half *busy* (not to be had whole), high half *full* (nothing to be had at all). A full bit may
-//! be late in coming; apart from that both are right when nobody is at work, which `validate` checks.
+//! A hint word covers 64 blocks, a bit each: *busy*, not to be had whole. These bits are no mere hints: whoever sets one has the block.
 
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use super::Record;
-use super::magazine::Held;
+use super::kept::WHOLE;
 use super::stats::Bypass;
 use crate::addr::{Order, Pfn};
 use crate::machine::Machine;
@@ -20,7 +20,7 @@ use crate::sync::{Lock, Queue, touch};
 /// Words of 64 frames in a block.
 pub(super) const WORDS: usize = 8;
 /// Blocks a hint word covers.
-pub(super) const GROUP: usize = 32;
+pub(super) const GROUP: usize = 64;
 /// log2 of frames in a block.
 pub(super) const BLOCK: u32 = 9;
 
@@ -94,6 +94,8 @@ pub(super) struct Node {
     pub(super) marks: Watermarks,
     /// What a CPU may keep uncounted.
     pub(super) slack: i64,
+    /// 2 MiB blocks a CPU keeps.
+    pub(super) keep: u32,
     /// How far apart CPUs begin their searches, in blocks.
     pub(super) apart: usize,
     pub(super) shared: NonNull<Shared>,
@@ -106,6 +108,8 @@ pub(super) struct Node {
     pub(super) states: *const AtomicU32,
     /// Biased: indexed from block `lead`.
     pub(super) bits: *const Bits,
+    /// Frames put aside, as bits; biased in the same way.
+    pub(super) aside: *const Bits,
     pub(super) records: NonNull<Record>,
 }
 
@@ -118,6 +122,7 @@ impl Node {
         blocks: 0,
         marks: Watermarks { min: 0, low: 0, high: 0 },
         slack: 0,
+        keep: 0,
         apart: 0,
         shared: NonNull::dangling(),
         waiting: NonNull::dangling(),
@@ -126,6 +131,7 @@ impl Node {
         summaries: NonNull::dangling(),
         states: core::ptr::null(),
         bits: core::ptr::null(),
+        aside: core::ptr::null(),
         records: NonNull::dangling(),
     };
 
@@ -141,29 +147,38 @@ impl Node {
             blocks: (first + frames - base).div_ceil(1 << BLOCK) as usize,
             marks: Watermarks::of(frames),
             slack,
+            keep: if frames / cpus as u64 >= 128 << BLOCK { WHOLE } else { 1 },
             ..Node::NONE
         }
         .set_apart(cpus)
     }
 
     /// Each CPU its part of the node, but at most 2 GiB: enough to keep CPUs off each other's blocks while memory is plenty, and
-    /// not so far that on large nodes small pieces of every CPU leave no run of 1 GiB.
+    /// not so far that on large nodes small pieces of every CPU leave no run of 1 GiB. Where it is worth it parts meet between words of
+    /// 64 blocks.
     fn set_apart(mut self, cpus: usize) -> Node {
-        self.apart = ((self.blocks - self.lead) / cpus).min(1024);
+        let part = (self.blocks - self.lead) / cpus;
+        self.apart = match part.min(1024) {
+            _ if cpus == 1 => part,
+            small @ 0..128 => small,
+            large => large & !63,
+        };
         self
     }
 
-    /// The block where a CPU's searches begin.
+    /// The blocks where a CPU searches first. Nodes with fewer blocks than CPUs are everyone's.
     #[inline]
-    pub(super) fn begin(&self, cpu: usize) -> usize {
-        self.lead + cpu * self.apart
-    }
-
-    /// The group where a CPU's search for whole blocks goes on.
-    #[inline]
-    pub(super) fn whole_start(&self, cpu: usize, held: Option<&Held>) -> usize {
-        let cursor = held.map_or(0, |held| held.magazine.whole_cursor.load(Ordering::Relaxed) as usize);
-        cursor.checked_sub(1).unwrap_or(self.begin(cpu) / GROUP)
+    pub(super) fn area(&self, cpu: usize) -> Range<usize> {
+        if self.apart == 0 {
+            return self.lead..self.blocks;
+        }
+        let meet = |cpu: usize| match self.lead + cpu * self.apart {
+            at if cpu == 0 || self.apart < 128 => at,
+            at => at & !63,
+        };
+        let (start, end) = (meet(cpu), meet(cpu + 1));
+        // The last part has the remainder.
+        start..if end + self.apart > self.blocks { self.blocks } else { end }
     }
 
     #[inline]
@@ -213,11 +228,12 @@ impl Node {
         unsafe { self.waiting.as_ref() }
     }
 
+    /// The hint word a block has its bit in.
     #[inline]
-    pub(super) fn hint(&self, group: usize) -> &AtomicU64 {
-        assert!(group < self.groups());
+    pub(super) fn hint(&self, block: usize) -> &AtomicU64 {
+        assert!(block / GROUP < self.groups());
         // SAFETY: as many hint words as groups.
-        unsafe { self.hints.add(group).as_ref() }
+        unsafe { self.hints.add(block / GROUP).as_ref() }
     }
 
     #[inline]
@@ -234,23 +250,23 @@ impl Node {
         unsafe { &(*self.bits.wrapping_add(block)).0 }
     }
 
-    /// Busy and full bits of a block, in its group's hint.
+    /// As [`words`](Node::words), of frames put aside. All but changes by atomics is forbidden.
     #[inline]
-    pub(super) const fn hint_bits(block: usize) -> (u64, u64) {
-        let bit = 1 << (block % GROUP);
-        (bit, bit << GROUP)
+    pub(super) fn aside(&self, block: usize) -> &[AtomicU64; WORDS] {
+        assert!((self.lead..self.blocks).contains(&block));
+        // SAFETY: as for `state`.
+        unsafe { &(*self.aside.wrapping_add(block)).0 }
+    }
+
+    /// The busy bit of a block in its hint word.
+    #[inline]
+    pub(super) const fn hint_bit(block: usize) -> u64 {
+        1 << (block % GROUP)
     }
 
     #[inline]
-    pub(super) fn set_hints<M: Machine>(&self, m: &M, block: usize, bits: u64) {
-        let hint = self.hint(block / GROUP);
-        touch(m, hint, true);
-        hint.fetch_or(bits, Ordering::SeqCst);
-    }
-
-    #[inline]
-    pub(super) fn clear_hints<M: Machine>(&self, m: &M, block: usize, bits: u64) {
-        let hint = self.hint(block / GROUP);
+    pub(super) fn clear_hint<M: Machine>(&self, m: &M, block: usize, bits: u64) {
+        let hint = self.hint(block);
         touch(m, hint, true);
         hint.fetch_and(!bits, Ordering::SeqCst);
     }

@@ -1,34 +1,43 @@
 //! Orders 0 to 8: finding an open block with room.
 //!
-//! In this order: open blocks that others do not claim, the best fit first (`rooms`); a free block, which becomes this CPU's; and when
-//! there is none, any open block whoever claims it. CPUs start their searches apart, and so keep apart until memory is scarce.
+//! Each CPU has an area of the node, and keeps to it while it can: there it takes what fits best (`rooms`), or opens a free block, which
+//! becomes its own. Only when its area has nothing does it look at all of memory, and then at blocks that others
+//! claim. So CPUs write no line that another writes until memory is scarce.
 
+use core::cell::Cell;
 use core::ops::Range;
 
-use super::block::{CLAIMED, KIND, OPEN};
+use super::block::{CLAIMED, KIND, LOCKED, Locked, OPEN};
 use super::magazine::Held;
-use super::node::{BLOCK, GROUP, Node};
-use super::rooms::ROWS;
+use super::node::{BLOCK, Node};
+use super::rooms::{DIRTY_ROW, ROWS};
+use super::sweep::SOME;
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering;
 
 /// A batch of single frames that has something already goes on with runs below this order only.
 const SCRAPS: usize = 1;
 
-const LOW: u64 = (1 << GROUP) - 1;
+/// How often some dirty blocks are swept before something larger is broken.
+const ROUNDS: usize = 4;
+
+/// Whoever looks for room, and what came in between.
+pub(super) struct Seeker<'a, M: Machine> {
+    pub(super) m: &'a M,
+    pub(super) held: Option<&'a Held<'a>>,
+    /// Something was passed over because another was at it.
+    pub(super) passed: &'a Cell<bool>,
+}
 
 impl Node {
-    /// Takes up to `max` single frames that lie as near together as may be; hands their indices over. Says how many, 0 only if
-    /// the node's blocks have none.
-    pub(super) fn singles<M: Machine>(&self, m: &M, held: Option<&Held>, max: u32, mut each: impl FnMut(u32)) -> u32 {
+    /// Takes up to `max` single frames that lie as near together as may be, and puts them on the stack, the lowest on top. Says how
+    /// many, 0 only if the node's blocks have none.
+    pub(super) fn singles<M: Machine>(&self, by: &Seeker<M>, onto: &Held, max: u32) -> u32 {
         let mut got = 0;
         while got < max {
             let most = if got == 0 { ROWS } else { SCRAPS };
-            let some = self.search(m, held, 0..most, |block, row| {
-                let base = (block << BLOCK) as u32;
-                let (n, left) = self.take_many(m, block, max - got, row.unwrap_or(ROWS), |at| each(base + at));
-                (n != 0).then_some((n, left))
-            });
+            let some =
+                self.search(by, 0..most, got == 0, |block, row| self.some_singles(by, onto, block, row, max - got));
             match some {
                 Some(n) => got += n,
                 None => break,
@@ -37,147 +46,194 @@ impl Node {
         got
     }
 
-    /// Takes a piece of order 0 to 8; gives its index.
-    pub(super) fn piece<M: Machine>(&self, m: &M, held: Option<&Held>, order: u32) -> Option<u32> {
-        self.search(m, held, order as usize..ROWS, |block, row| {
-            // Halves: of each order from the one taken up to the one broken.
-            let left = row.map_or(0, |row| (1 << row) - (1 << order));
-            self.take(m, block, order, row).map(|at| ((block << BLOCK) as u32 + at, left))
+    fn some_singles<M: Machine>(
+        &self,
+        by: &Seeker<M>,
+        onto: &Held,
+        from: &mut Locked,
+        row: usize,
+        max: u32,
+    ) -> Option<u32> {
+        let (n, which) = from.take_many(by.m, max, row);
+        let base = (from.block << BLOCK) as u32;
+        for (word, &mask) in which.iter().enumerate().rev() {
+            onto.fill(base + word as u32 * 64, mask);
+        }
+        (n != 0).then_some(n)
+    }
+
+    /// Whether this CPU's own block, or one of its area, may have a run of one of the rows.
+    #[inline]
+    pub(super) fn fits_better(&self, cpu: usize, own: Option<usize>, rows: Range<usize>) -> bool {
+        let own = own.map_or(0, |own| super::block::rows(self.state(own).load(Ordering::Relaxed)));
+        (own | self.rows_of(&self.area(cpu))) & among(&rows) != 0
+    }
+
+    /// Takes a run of the first of `rows` that has one; gives its index and its order. `anywhere`: free blocks are opened, and
+    /// other CPUs' areas searched.
+    pub(super) fn run<M: Machine>(&self, by: &Seeker<M>, rows: Range<usize>, anywhere: bool) -> Option<(u32, u32)> {
+        self.search(by, rows, anywhere, |block, row| {
+            let base = (block.block << BLOCK) as u32;
+            block.take(by.m, row as u32, row).map(|at| (base + at, row as u32))
         })
+    }
+
+    /// Takes a piece of order 0 to 8, out of the best fit; gives its index.
+    pub(super) fn piece<M: Machine>(&self, by: &Seeker<M>, order: u32) -> Option<u32> {
+        self.search(by, order as usize..ROWS, true, |block, row| {
+            let base = (block.block << BLOCK) as u32;
+            block.take(by.m, order, row).map(|at| base + at)
+        })
+    }
+
+    /// As [`singles`](Node::singles), from a block that another CPU claims.
+    pub(super) fn singles_of<M: Machine>(&self, by: &Seeker<M>, onto: &Held, block: usize, max: u32) -> Option<u32> {
+        self.from_claimed(by, block, 0..ROWS, |block, row| self.some_singles(by, onto, block, row, max))
+    }
+
+    /// As [`piece`](Node::piece), from a block that another CPU claims.
+    pub(super) fn piece_of<M: Machine>(&self, by: &Seeker<M>, block: usize, order: u32) -> Option<u32> {
+        self.from_claimed(by, block, order as usize..ROWS, |block, row| {
+            let base = (block.block << BLOCK) as u32;
+            block.take(by.m, order, row).map(|at| base + at)
+        })
+    }
+
+    fn from_claimed<M: Machine, R>(
+        &self,
+        by: &Seeker<M>,
+        block: usize,
+        rows: Range<usize>,
+        mut attempt: impl FnMut(&mut Locked, usize) -> Option<R>,
+    ) -> Option<R> {
+        let Some(mut locked) = self.lock(by.m, block) else {
+            by.passed.set(true);
+            return None;
+        };
+        locked.sweep(by.m, by.held);
+        let found = rows.into_iter().find_map(|row| if locked.says(row) { attempt(&mut locked, row) } else { None });
+        locked.leave(by.m, by.held);
+        found
     }
 
     fn search<M: Machine, R>(
         &self,
-        m: &M,
-        held: Option<&Held>,
+        by: &Seeker<M>,
         rows: Range<usize>,
-        mut attempt: impl FnMut(usize, Option<usize>) -> Option<(R, u32)>,
+        anywhere: bool,
+        mut attempt: impl FnMut(&mut Locked, usize) -> Option<R>,
     ) -> Option<R> {
-        if let Some(held) = held
-            && let Some(found) = self.search_rooms(m, held, rows.clone(), &mut attempt)
-        {
+        let area = self.area(by.m.cpu());
+        let own = by.held.and_then(|held| held.current());
+        // What fits exactly is taken as it comes. Before something larger is broken, what came back may fit.
+        let exact = rows.start..rows.start + 1;
+        for _ in 0..ROUNDS {
+            if let Some(found) = self.search_rooms(by, own, exact.clone(), area.clone(), &mut attempt) {
+                return Some(found);
+            }
+            match self.sweep(by.m, by.held, area.clone(), SOME) {
+                0 => break,
+                _ => continue,
+            }
+        }
+        if let Some(found) = self.search_rooms(by, own, rows.clone(), area.clone(), &mut attempt) {
             return Some(found);
         }
-        if rows.end != ROWS {
+        if !anywhere {
             return None;
         }
-        for group in around(self.whole_start(m.cpu(), held), self.groups()) {
-            let mut free = !self.hint(group).load(Ordering::Relaxed) & LOW;
-            while free != 0 {
-                let block = group * GROUP + free.trailing_zeros() as usize;
-                free &= free - 1;
-                if !self.open(m, block) {
-                    continue;
-                }
-                let found = attempt(block, Some(ROWS - 1));
-                let left = found.as_ref().map_or(0, |(_, left)| left | 1 << (ROWS - 1));
-                match held {
-                    Some(held) => {
-                        held.drop_current(m, self);
-                        held.set_current(block, left);
-                        held.magazine.whole_cursor.store(group as u32 + 1, Ordering::Relaxed);
-                    }
-                    None => {
-                        self.note_rooms(m, block, left);
-                        self.unclaim(m, block);
-                    }
-                }
-                if let Some((found, _)) = found {
-                    return Some(found);
-                }
+        if let Some(found) = self.open_for(by, area.clone(), &mut attempt) {
+            return Some(found);
+        }
+        // Little is left: what is dirty may have it.
+        self.sweep(by.m, by.held, self.lead..self.blocks, usize::MAX);
+        if self.next_room(DIRTY_ROW, self.lead, self.blocks).is_some() {
+            by.passed.set(true);
+        }
+        for part in [area.clone(), area.end..self.blocks, self.lead..area.start] {
+            if let Some(found) = self.search_rooms(by, own, rows.clone(), part.clone(), &mut attempt) {
+                return Some(found);
+            }
+            if let Some(found) = self.open_for(by, part, &mut attempt) {
+                return Some(found);
             }
         }
-        self.search_any(m, &mut attempt)
+        None
     }
 
-    /// Open blocks nobody else claims, the best fit first and the first from where this CPU begins.
+    /// Opens a free block, which is empty, and takes from it. The CPU claims it, unless it cannot let go of the one it has.
+    fn open_for<M: Machine, R>(
+        &self,
+        by: &Seeker<M>,
+        part: Range<usize>,
+        attempt: &mut impl FnMut(&mut Locked, usize) -> Option<R>,
+    ) -> Option<R> {
+        let block = self.take_free(by.m, by.held, part)?;
+        let claimed = by.held.is_some_and(|held| held.drop_current(by.m, self));
+        let mut opened = self.open(by.m, block, claimed);
+        if claimed && let Some(held) = by.held {
+            held.set_current(block);
+        }
+        let found = attempt(&mut opened, ROWS - 1);
+        opened.leave(by.m, by.held);
+        found
+    }
+
+    /// Open blocks nobody else claims, the best fit first and the first of the range.
     fn search_rooms<M: Machine, R>(
         &self,
-        m: &M,
-        held: &Held,
+        by: &Seeker<M>,
+        own: Option<usize>,
         rows: Range<usize>,
-        attempt: &mut impl FnMut(usize, Option<usize>) -> Option<(R, u32)>,
+        part: Range<usize>,
+        attempt: &mut impl FnMut(&mut Locked, usize) -> Option<R>,
     ) -> Option<R> {
-        let (own, start) = (held.current(), self.begin(m.cpu()));
-        let own_rows = &held.magazine.current_rows;
-        for row in rows {
+        let own_rows =
+            |own: Option<usize>| own.map_or(0, |own| super::block::rows(self.state(own).load(Ordering::Relaxed)));
+        let mut left = (own_rows(own) | self.rows_of(&part)) & among(&rows);
+        while left != 0 {
+            let row = left.trailing_zeros() as usize;
+            left &= left - 1;
             if let Some(block) = own
-                && own_rows.load(Ordering::Relaxed) >> row & 1 == 1
+                && own_rows(own) >> row & 1 == 1
             {
-                if let Some((found, left)) = attempt(block, Some(row)) {
-                    own_rows.store(own_rows.load(Ordering::Relaxed) | left, Ordering::Relaxed);
-                    return Some(found);
+                if let Some(mut locked) = self.lock(by.m, block) {
+                    let found = attempt(&mut locked, row);
+                    locked.leave(by.m, by.held);
+                    if found.is_some() {
+                        return found;
+                    }
+                } else {
+                    by.passed.set(true);
                 }
-                own_rows.store(own_rows.load(Ordering::Relaxed) & !(1 << row), Ordering::Relaxed);
             }
-            let (mut from, mut to) = (start, self.blocks);
-            loop {
-                let Some(block) = self.next_room(row, from, to) else {
-                    if to <= start {
-                        break;
-                    }
-                    (from, to) = (self.lead, start);
-                    if start == self.lead {
-                        break;
-                    }
-                    continue;
-                };
+            let mut from = part.start;
+            while let Some(block) = self.next_room(row, from, part.end) {
                 from = block + 1;
                 let state = self.state(block).load(Ordering::Relaxed);
-                if state == OPEN | CLAIMED && own != Some(block) {
+                if state & KIND != OPEN {
+                    self.clear_stale(by.m, block, row);
+                } else if state & CLAIMED != 0 && own != Some(block) {
                     continue;
-                }
-                if state & KIND == OPEN
-                    && let Some((found, left)) = attempt(block, Some(row))
+                } else if state & LOCKED == 0
+                    && let Some(mut locked) = self.lock(by.m, block)
                 {
-                    if own == Some(block) {
-                        own_rows.store(own_rows.load(Ordering::Relaxed) | left, Ordering::Relaxed);
-                    } else {
-                        self.note_rooms(m, block, left);
+                    let found = attempt(&mut locked, row);
+                    locked.leave(by.m, by.held);
+                    if found.is_some() {
+                        return found;
                     }
-                    return Some(found);
+                } else {
+                    by.passed.set(true);
                 }
-                self.forget_room(m, block, row);
             }
         }
         None
-    }
-
-    /// Any open block.
-    #[cold]
-    fn search_any<M: Machine, R>(
-        &self,
-        m: &M,
-        attempt: &mut impl FnMut(usize, Option<usize>) -> Option<(R, u32)>,
-    ) -> Option<R> {
-        for group in 0..self.groups() {
-            let hint = self.hint(group).load(Ordering::Relaxed);
-            let mut partial = hint & !(hint >> GROUP) & LOW;
-            while partial != 0 {
-                let block = group * GROUP + partial.trailing_zeros() as usize;
-                partial &= partial - 1;
-                if self.state(block).load(Ordering::Relaxed) & KIND != OPEN {
-                    continue;
-                }
-                if let Some((found, left)) = attempt(block, None) {
-                    self.note_rooms(m, block, left);
-                    return Some(found);
-                }
-                self.note_if_full(m, block);
-            }
-        }
-        None
-    }
-
-    fn note_if_full<M: Machine>(&self, m: &M, block: usize) {
-        if self.words(block).iter().all(|w| w.load(Ordering::Relaxed) == !0) {
-            self.mark_full(m, block);
-        }
     }
 }
 
-/// All of `0..n`, from `start` on and round.
-pub(super) fn around(start: usize, n: usize) -> impl Iterator<Item = usize> {
-    let start = if start < n { start } else { 0 };
-    (start..n).chain(0..start)
+/// Rows as bits.
+#[inline]
+fn among(rows: &Range<usize>) -> u32 {
+    (1 << rows.end) - (1 << rows.start)
 }

@@ -19,10 +19,12 @@ pub(super) struct Bypass {
 impl Node {
     pub(super) fn count_alloc(&self, held: Option<&Held>, frames: u64, missed: bool) {
         match held {
-            Some(Held { magazine }) => {
+            Some(Held { magazine, .. }) => {
                 bump(&magazine.blocks, 1);
                 bump(&magazine.block_frames, frames);
-                bump(&magazine.missed, missed as u64);
+                if missed {
+                    bump(&magazine.missed, 1);
+                }
             }
             None => {
                 let bypass = &self.shared().bypass;
@@ -43,6 +45,16 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Counts frames that came back to a block some time ago, both as free and as freed.
+    pub(super) fn count_late(&self, held: Option<&Held>, frames: u64) {
+        if frames != 0 {
+            self.count(held, frames as i64);
+            self.count_free(held, frames);
+        }
+    }
+}
+
 impl Frames {
     /// Adds `pgalloc`, `pgfree`, `numa_hit` and `numa_miss`.
     pub fn stats(&self, stats: &mut Stats) {
@@ -55,17 +67,12 @@ impl Frames {
         };
         for at in 0..self.nodes {
             let b = &self.node(at).shared().bypass;
-            add(0, 0, read(&b.blocks), read(&b.block_frames), read(&b.block_freed), read(&b.missed));
+            let uncounted = self.node(at).uncounted() as i64;
+            add(0, uncounted, read(&b.blocks), read(&b.block_frames), read(&b.block_freed), read(&b.missed));
             for cpu in 0..self.cpus {
                 let m: &Magazine = self.magazine(cpu, at);
-                add(
-                    read(&m.popped),
-                    read(&m.pushed),
-                    read(&m.blocks),
-                    read(&m.block_frames),
-                    read(&m.block_freed),
-                    read(&m.missed),
-                );
+                let (popped, pushed) = m.passed();
+                add(popped, pushed, read(&m.blocks), read(&m.block_frames), read(&m.block_freed), read(&m.missed));
             }
         }
     }

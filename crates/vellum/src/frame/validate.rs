@@ -5,8 +5,9 @@
 //! the time of the audit: a frame met twice, in two magazines or in a magazine and the queue, is found clear the second time.
 
 use super::Frames;
-use super::block::{CLAIMED, FREE, HOLE, KIND, LARGE, OPEN, TAIL, large_order};
-use super::node::{BLOCK, GROUP, Node, WORDS};
+use super::block::{CLAIMED, DIRTY, FREE, HOLE, KIND, LARGE, LOCKED, OPEN, TAIL, large_order, rows, uncounted};
+use super::node::{BLOCK, Node, WORDS};
+use super::rooms::{DIRTY_ROW, ROWS};
 use crate::addr::{Order, Pfn};
 use crate::error::Invalid;
 use crate::machine::{Machine, Use};
@@ -76,8 +77,7 @@ impl Frames {
     }
 
     fn claims(&self, at: usize, block: usize) -> u64 {
-        let all = (0..self.cpus).map(|cpu| &self.magazine(cpu, at).current);
-        all.filter(|c| c.load(Relaxed) as usize == block + 1).count() as u64
+        (0..self.cpus).filter(|&cpu| self.magazine(cpu, at).current() == Some(block)).count() as u64
     }
 
     /// Counts what is in magazines and in the queue, clearing bits; `met` says how many blocks were cleared.
@@ -142,7 +142,8 @@ impl Node {
         let mask = super::bits::mask(order.get().min(6) as u32) << (index % 64);
         let words = &self.words(block)[word..word + n];
         let want = if taken { 0 } else { mask };
-        if words.iter().any(|w| w.load(Relaxed) & mask != want) {
+        let aside = &self.aside(block)[word..word + n];
+        if words.iter().any(|w| w.load(Relaxed) & mask != want) || aside.iter().any(|w| w.load(Relaxed) & mask != 0) {
             return false;
         }
         for w in words {
@@ -159,20 +160,24 @@ impl Node {
             let pfn = self.pfn((block << BLOCK) as u32).0;
             let state = self.state(block).load(Relaxed);
             let taken: u64 = self.words(block).iter().map(|w| w.load(Relaxed).count_ones() as u64).sum();
-            let (busy, full) = Node::hint_bits(block);
-            let hint = self.hint(block / GROUP).load(Relaxed);
-            let is_busy = (hint & busy != 0) as u64;
-            let is_full = (hint & full != 0) as u64;
+            let is_busy = self.hint(block).load(Relaxed) / Node::hint_bit(block) & 1;
             let kind = state & KIND;
             if (block < tail_until) != (kind == TAIL) {
                 return Err(Invalid::new("a large block's length", pfn, tail_until as u64, block as u64));
             }
+            let aside = self.words(block).iter().zip(self.aside(block)).try_fold(0, |sum, (word, aside)| {
+                let aside = aside.load(Relaxed);
+                if aside & !word.load(Relaxed) != 0 {
+                    return Err(Invalid::new("a frame put aside is free already", pfn, 0, aside));
+                }
+                Ok(sum + aside.count_ones() as u64)
+            })?;
             match kind {
                 FREE => free += 1 << BLOCK,
-                OPEN => free += (1 << BLOCK) - taken,
+                OPEN => free += (1 << BLOCK) - taken + aside,
                 LARGE => tail_until = block + (1 << (large_order(state) - BLOCK)),
                 TAIL | HOLE => {}
-                _ => return Err(Invalid::new("a block is being closed by nobody", pfn, FREE as u64, kind as u64)),
+                _ => return Err(Invalid::new("a block's state", pfn, FREE as u64, kind as u64)),
             }
             if kind != OPEN && taken != 0 {
                 return Err(Invalid::new("a block that is not open has frames taken", pfn, 0, taken));
@@ -180,17 +185,47 @@ impl Node {
             if (kind == FREE) == (is_busy == 1) {
                 return Err(Invalid::new("a block's busy hint", pfn, (kind != FREE) as u64, is_busy));
             }
-            if is_full == 1 && (kind == FREE || kind == OPEN && taken != 1 << BLOCK) {
-                return Err(Invalid::new("a block's full hint", pfn, 0, is_full));
-            }
             let claimed = (kind == OPEN && state & CLAIMED != 0) as u64;
             if claims(block) != claimed {
                 return Err(Invalid::new("a block's claim", pfn, claimed, claims(block)));
+            }
+            if kind == OPEN {
+                self.audit_open(block, state, aside)?;
             }
             if kind == OPEN && claimed == 0 && taken == 0 {
                 return Err(Invalid::new("an open block is empty and nobody claims it", pfn, 1, 0));
             }
         }
         Ok(free)
+    }
+
+    /// Whether everyone can find what an open block has.
+    fn audit_open(&self, block: usize, state: u32, aside: u64) -> Result<(), Invalid> {
+        let pfn = self.pfn((block << BLOCK) as u32).0;
+        if state & LOCKED != 0 {
+            return Err(Invalid::new("a block is locked by nobody", pfn, 0, 1));
+        }
+        let dirty = self.has_room(block, DIRTY_ROW);
+        if !dirty && (aside != 0 || state & DIRTY != 0) {
+            return Err(Invalid::new("a block to be swept that nobody would find", pfn, aside, 0));
+        }
+        if state & DIRTY == 0 {
+            if uncounted(state) != 0 {
+                return Err(Invalid::new(
+                    "frames that came back and would not be counted",
+                    pfn,
+                    0,
+                    uncounted(state) as u64,
+                ));
+            }
+            if !self.rows_are_known(block, rows(state)) {
+                return Err(Invalid::new("room of a block that its rows do not say", pfn, 0, rows(state) as u64));
+            }
+        }
+        let lost = (0..ROWS).find(|&row| rows(state) >> row & 1 == 1 && !self.has_room(block, row));
+        match lost {
+            Some(row) if state & CLAIMED == 0 => Err(Invalid::new("a row that nobody would find", pfn, 1, row as u64)),
+            _ => Ok(()),
+        }
     }
 }

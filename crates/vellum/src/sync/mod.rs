@@ -36,3 +36,15 @@ use crate::machine::{Event, Machine};
 pub(crate) fn touch<M: Machine, T>(m: &M, word: &T, write: bool) {
     m.hook(Event::Shared { line: core::ptr::from_ref(word) as usize, write });
 }
+
+/// Brings a value's first line near, if this architecture has an instruction for that which never waits.
+#[inline(always)]
+pub(crate) fn prefetch<T>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: it reads nothing a program could see, and the instruction is part of the architecture's base.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(core::ptr::from_ref(value).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
+}

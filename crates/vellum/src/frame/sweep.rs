@@ -1,0 +1,76 @@
+//! Finding out what came back to dirty blocks.
+//!
+//! A single frame that does not fit its CPU's magazine is given to its block by a few plain instructions (`block`), which say neither what
+//! run it has become part of nor that there is one more: the block remembers how many there were, and that it is dirty. What
+//! they come to is worked out once for all of them by the next who looks for room, a few blocks at a time before a search, all of
+//! them before a search fails. Frames put aside because the block was locked are found the same way.
+//!
+//! A sweep costs one look at eight words. Each sweep is paid for by at least one frame that came back, and mostly by many: a
+//! process that exits leaves hundreds in each block, or closes it.
+
+use core::ops::Range;
+
+use super::block::{KIND, LOCKED, Locked, OPEN, uncounted};
+use super::magazine::Held;
+use super::node::Node;
+use super::rooms::DIRTY_ROW;
+use crate::machine::Machine;
+use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sync::touch;
+
+/// Blocks swept before a search.
+pub(super) const SOME: usize = 8;
+
+impl Node {
+    /// Looks at up to `most` dirty blocks of a range, sweeping those nobody has locked; says how many.
+    pub(super) fn sweep<M: Machine>(&self, m: &M, held: Option<&Held>, range: Range<usize>, most: usize) -> usize {
+        let (mut from, mut swept) = (range.start, 0);
+        for _ in 0..most {
+            let Some(block) = self.next_room(DIRTY_ROW, from, range.end) else {
+                break;
+            };
+            from = block + 1;
+            match self.lock(m, block) {
+                Some(mut locked) => {
+                    locked.sweep(m, held);
+                    locked.leave(m, held);
+                    swept += 1;
+                }
+                None if self.state(block).load(Relaxed) & LOCKED != 0 => {}
+                None => self.clear_stale(m, block, DIRTY_ROW),
+            }
+        }
+        swept
+    }
+
+    /// Base frames that came back to blocks and are not counted yet.
+    pub(super) fn uncounted(&self) -> u64 {
+        let (mut sum, mut from) = (0, self.lead);
+        while let Some(block) = self.next_room(DIRTY_ROW, from, self.blocks) {
+            let state = self.state(block).load(Relaxed);
+            if state & KIND == OPEN {
+                sum += uncounted(state) as u64;
+            }
+            from = block + 1;
+        }
+        sum
+    }
+}
+
+impl Locked<'_> {
+    /// Looks at every word: what was put aside comes back, what came back is noted and counted.
+    pub(super) fn sweep<M: Machine>(&mut self, m: &M, held: Option<&Held>) {
+        // Before `aside` is looked at: who puts more aside after that sets the bit again.
+        self.node.clear_room(m, self.block, DIRTY_ROW);
+        for (word, aside) in self.words().iter().zip(self.node.aside(self.block)) {
+            touch(m, aside, false);
+            if aside.load(SeqCst) != 0 {
+                touch(m, aside, true);
+                word.store(word.load(Relaxed) & !aside.swap(0, SeqCst), Relaxed);
+            }
+        }
+        self.note_rows(m);
+        let n = self.take_uncounted();
+        self.node.count_late(held, n as u64);
+    }
+}

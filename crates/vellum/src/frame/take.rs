@@ -1,0 +1,169 @@
+//! Taking runs out of a locked block, and what that leaves.
+//!
+//! A run is *exactly* of an order if it is aligned to it, free, and its buddy is not. Pieces come out of the first run of exactly the
+//! row that was asked for, so that nothing larger is broken while that fits; what is left of it are runs of the orders between.
+//! Half a block that is all free counts as a run of its own: there is no row for whole ones.
+
+use super::bits;
+use super::block::Locked;
+use super::node::{Node, WORDS};
+use super::rooms::ROWS;
+use crate::machine::Machine;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::touch;
+
+/// Frames taken one by one out of a block: for each word, which.
+pub(super) type Singles = [u64; WORDS];
+
+impl Locked<'_> {
+    /// Takes 2^order frames out of a run of exactly 2^row; gives the offset in the block. If there is none it says so to those who
+    /// look for one.
+    pub(super) fn take<M: Machine>(&mut self, m: &M, order: u32, row: usize) -> Option<u32> {
+        let words = self.words();
+        let found = if row < 6 {
+            let starts = |(i, w): (usize, &AtomicU64)| match bits::exact(!w.load(Relaxed), row as u32) {
+                0 => None,
+                starts => Some(i as u32 * 64 + starts.trailing_zeros()),
+            };
+            words.iter().enumerate().find_map(starts)
+        } else {
+            let starts = (0..WORDS).step_by(1 << (row - 6)).find(|&i| starts_exactly(words, i, row));
+            starts.map(|i| i as u32 * 64)
+        };
+        let Some(at) = found else {
+            self.forget(m, row);
+            return None;
+        };
+        let first = at as usize / 64;
+        touch(m, &words[first], true);
+        if order < 6 {
+            words[first].store(words[first].load(Relaxed) | bits::mask(order) << (at % 64), Relaxed);
+        } else {
+            words[first..first + (1 << (order - 6))].iter().for_each(|w| w.store(!0, Relaxed));
+        }
+        for left in order as usize..row {
+            self.note(m, left);
+        }
+        if self.is_claimed() {
+            // So that this CPU does not look for what is no longer there.
+            self.set_rows(exact_rows(words));
+        }
+        Some(at)
+    }
+
+    /// Takes up to `max` single frames out of runs of at most 2^row, whichever come first. Says how many, and which.
+    pub(super) fn take_many<M: Machine>(&mut self, m: &M, max: u32, row: usize) -> (u32, Singles) {
+        let (mut got, mut which) = (0, [0; WORDS]);
+        for i in 0..WORDS {
+            let word = &self.words()[i];
+            let free = !word.load(Relaxed);
+            let fits = match row {
+                _ if free == 0 => continue,
+                0..5 => free & !bits::within(free, row as u32 + 1),
+                _ if free == !0 && grown_words(self.words(), i) > row => continue,
+                _ => free,
+            };
+            if fits == 0 {
+                continue;
+            }
+            let mask = if fits.count_ones() <= max - got { fits } else { bits::lowest(fits, max - got) };
+            touch(m, word, true);
+            word.store(!free | mask, Relaxed);
+            which[i] = mask;
+            got += mask.count_ones();
+            if got == max {
+                break;
+            }
+        }
+        if got == 0 {
+            self.forget(m, row);
+        } else {
+            let rows = self.note_rows(m);
+            if rows >> row & 1 == 0 {
+                self.forget(m, row);
+            }
+        }
+        (got, which)
+    }
+
+    /// Notes whatever runs there are, and says of which rows.
+    pub(super) fn note_rows<M: Machine>(&mut self, m: &M) -> u32 {
+        let rows = exact_rows(self.words());
+        if self.is_claimed() {
+            self.set_rows(rows);
+            return rows;
+        }
+        let mut left = rows;
+        while left != 0 {
+            self.note(m, left.trailing_zeros() as usize);
+            left &= left - 1;
+        }
+        rows
+    }
+
+    /// Notes the run that one has become part of by coming back.
+    #[inline]
+    pub(super) fn note_run<M: Machine>(&mut self, m: &M, at: u32, order: u32) {
+        let word = at as usize / 64;
+        let row = match bits::grown(!self.words()[word].load(Relaxed), at % 64, order.min(6)).0 {
+            6 => grown_words(self.words(), word),
+            grown => grown as usize,
+        };
+        self.note(m, row);
+    }
+
+    /// Notes every run that has come to be by clearing `mask` in a word.
+    pub(super) fn note_runs<M: Machine>(&mut self, m: &M, word: usize, mask: u64) {
+        let free = !self.words()[word].load(Relaxed);
+        let mut rest = mask;
+        while rest != 0 {
+            let at = rest.trailing_zeros();
+            rest &= !bits::grown(free, at, 0).1;
+            self.note_run(m, word as u32 * 64 + at, 0);
+        }
+    }
+}
+
+/// The orders of all runs a block has, as bits.
+pub(super) fn exact_rows(words: &[AtomicU64; WORDS]) -> u32 {
+    let (mut rows, mut whole) = (0, 0);
+    for (i, word) in words.iter().enumerate() {
+        match !word.load(Relaxed) {
+            0 => {}
+            u64::MAX => whole |= 1 << i,
+            free => rows |= bits::exact_orders(free, 6),
+        }
+    }
+    if whole != 0 {
+        // A word is a run of order 6; bit 9, of a block that is all free, is two runs of order 8.
+        let found = bits::exact_orders(whole, 4) << 6;
+        rows |= found & ((1 << ROWS) - 1) | found >> 1 & 1 << (ROWS - 1);
+    }
+    rows
+}
+
+/// Whether a run of exactly `row`, 6 or more, starts at a word.
+#[inline]
+fn starts_exactly(words: &[AtomicU64; WORDS], at: usize, row: usize) -> bool {
+    let n = 1 << (row - 6);
+    let free = |at: usize| words[at..at + n].iter().all(|w| w.load(Relaxed) == 0);
+    free(at) && (row == ROWS - 1 || !free(at ^ n))
+}
+
+/// The order of the run that a wholly free word is part of.
+fn grown_words(words: &[AtomicU64; WORDS], at: usize) -> usize {
+    let free = |from: usize, n: usize| words[from..from + n].iter().all(|w| w.load(Relaxed) == 0);
+    match at {
+        _ if !free(at ^ 1, 1) => 6,
+        _ if !free((at & !1) ^ 2, 2) => 7,
+        _ => 8,
+    }
+}
+
+impl Node {
+    /// Whether the rows of a block say all it has, for audits.
+    pub(super) fn rows_are_known(&self, block: usize, known: u32) -> bool {
+        exact_rows(self.words(block)) & !known == 0
+    }
+}
