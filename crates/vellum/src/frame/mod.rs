@@ -89,12 +89,6 @@ impl Frames {
         self.node[..self.nodes].iter().position(|n| n.has(pfn))
     }
 
-    /// The node of a CPU.
-    #[inline]
-    pub(crate) fn home(&self, cpu: usize) -> usize {
-        self.home[cpu] as usize
-    }
-
     /// A frame's record.
     ///
     /// # Panics
@@ -122,7 +116,7 @@ impl Frames {
 
     /// The node of a CPU.
     #[inline]
-    fn home(&self, cpu: usize) -> usize {
+    pub(crate) fn home(&self, cpu: usize) -> usize {
         assert!(cpu < self.cpus);
         // SAFETY: `cpus` is at most the length, which `carve` checked.
         unsafe { *self.home.get_unchecked(cpu) as usize }
