@@ -54,17 +54,24 @@ fn field(text: &str, name: &str) -> Option<u64> {
 
 /// Faults without I/O that the host's kernel has served to this thread so far.
 pub fn host_faults() -> u64 {
+    usage().map_or(0, |u| u.ru_minflt as u64)
+}
+
+/// How often this thread has lost its core to another so far, without having asked for it.
+pub fn interruptions() -> u64 {
+    usage().map_or(0, |u| u.ru_nivcsw as u64)
+}
+
+fn usage() -> Option<libc::rusage> {
     let mut usage = MaybeUninit::<libc::rusage>::uninit();
     #[cfg(target_os = "linux")]
     let who = libc::RUSAGE_THREAD;
     #[cfg(not(target_os = "linux"))]
     let who = libc::RUSAGE_SELF;
     // SAFETY: the call writes one whole structure where the pointer says, or fails.
-    if unsafe { libc::getrusage(who, usage.as_mut_ptr()) } != 0 {
-        return 0;
-    }
+    let failed = unsafe { libc::getrusage(who, usage.as_mut_ptr()) } != 0;
     // SAFETY: it did not fail.
-    unsafe { usage.assume_init() }.ru_minflt as u64
+    (!failed).then(|| unsafe { usage.assume_init() })
 }
 
 #[cfg(test)]

@@ -4,38 +4,72 @@
 //! level; the ratio of their throughputs is what the second thread is worth, two being the most there can be. Such a ratio is easily spoilt by whatever
 //! else runs (a core that was busy elsewhere looks like a lock), so pairs of runs are taken in turn, and the best run of two threads is held
 //! against the best of one: what the design can do, where the median shows what this computer allowed. The kernel under us does the same beside.
+//!
+//! The floor is two threads that do about as much and share nothing: the cores of a virtual machine may be two halves of one, and then nothing
+//! scales.
 
 use std::io;
 
 use vellum::machine::Machine;
 use vellum::space::{Access, Space};
 
-use super::conditions::cores;
+use super::conditions::{cores, interruptions};
+use super::contest::SwapLock;
 use super::measure::{Effort, Samples, Start, threads, wall};
 use super::work::{Ground, HUGE, PAGE, area, built, fault_all, ground, map, unmap};
 use super::{Report, Row, linux};
 
-/// Pairs of runs, of which the best counts.
+/// Pairs of undisturbed runs, of which the best counts.
 pub const PAIRS: usize = 10;
 
-/// Threads that each did as much, over the time it took the slowest: pages a nanosecond.
-fn rate(each: &[f64]) -> f64 {
-    each.len() as f64 / each.iter().copied().fold(0.0, f64::max)
+/// Pairs tried where too many are interrupted.
+pub const TRIES: usize = 60;
+
+/// A run: nanoseconds per page of each thread, and whether a thread lost its core on the way.
+#[derive(Clone, Debug)]
+struct Run {
+    each: Vec<f64>,
+    interrupted: bool,
 }
 
-/// Pairs of runs: the rate of one thread, the rate of two.
+impl Run {
+    fn of(threads: Vec<(f64, u64)>) -> Run {
+        let interrupted = threads.iter().any(|t| t.1 != 0);
+        Run { each: threads.into_iter().map(|t| t.0).collect(), interrupted }
+    }
+    /// Threads that each did as much, over the time it took the slowest: pages a nanosecond.
+    fn rate(&self) -> f64 {
+        self.each.len() as f64 / self.each.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+/// Pairs of runs, one thread's beside two threads'. Those that were interrupted count only as long as there are no others.
 #[derive(Clone, Debug, Default)]
 struct Pairs {
+    quiet: usize,
+    tried: usize,
     one: Samples,
     two: Samples,
     ratios: Samples,
 }
 
 impl Pairs {
-    fn add(&mut self, [one, two]: [f64; 2]) {
-        self.one.add(one);
-        self.two.add(two);
-        self.ratios.add(two / one);
+    fn add(&mut self, [one, two]: [Run; 2]) {
+        let interrupted = one.interrupted || two.interrupted;
+        self.tried += 1;
+        if interrupted && self.quiet > 0 {
+            return;
+        }
+        if !interrupted && self.quiet == 0 {
+            *self = Pairs { tried: self.tried, ..Pairs::default() };
+        }
+        self.quiet += usize::from(!interrupted);
+        self.one.add(one.rate());
+        self.two.add(two.rate());
+        self.ratios.add(two.rate() / one.rate());
+    }
+    fn is_enough(&self) -> bool {
+        self.quiet >= PAIRS || self.tried >= TRIES
     }
     /// The best of two threads over the best of one: a pair whose single thread was disturbed cannot make it look good.
     fn best(&self) -> f64 {
@@ -46,68 +80,93 @@ impl Pairs {
     }
 }
 
-fn ours(host: &Ground, space: &Space, n: usize, bytes: u64, huge: bool) -> f64 {
+/// [`wall`], with what the thread lost its core for.
+fn clocked(pages: u64, f: impl FnOnce()) -> (f64, u64) {
+    let before = interruptions();
+    let each = wall(pages, f);
+    (each, interruptions() - before)
+}
+
+fn ours(host: &Ground, space: &Space, n: usize, bytes: u64, huge: bool) -> Run {
     let vm = &host.vm;
     let start = Start::new(n);
     let step = if huge { HUGE } else { PAGE };
-    let each = threads(n, |cpu| {
+    Run::of(threads(n, |cpu| {
         let _seat = vm.machine().sit(cpu);
         vm.activate(space);
         let at = area(cpu);
         map(vm, space, at, bytes, huge);
         start.meet_with(|| vm.machine().relax());
-        let each = wall(bytes / step, || fault_all(vm, space, at, bytes, step, Access::Write));
+        let took = clocked(bytes / step, || fault_all(vm, space, at, bytes, step, Access::Write));
         start.meet_with(|| vm.machine().relax());
         unmap(vm, space, at, bytes);
         vm.idle();
-        each
-    });
-    rate(&each)
+        took
+    }))
+}
+
+/// Threads that do about what a fault does and share nothing at all: a swap and a store on a lock of one's own, a line written, some
+/// arithmetic.
+fn nothing_shared(n: usize, pages: u64) -> Run {
+    let start = Start::new(n);
+    Run::of(threads(n, |_| {
+        let own = SwapLock::new(0u64);
+        let mut lines = vec![[0u64; 8]; pages as usize];
+        start.meet();
+        let took = clocked(pages, || {
+            for line in &mut lines {
+                let mut x = own.with(|n| {
+                    *n += 1;
+                    *n
+                });
+                for _ in 0..16 {
+                    x = x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                }
+                line.fill(std::hint::black_box(x));
+            }
+        });
+        start.meet();
+        took
+    }))
 }
 
 /// A run directly after one that does not count: two cores have twice the cache of one, and would otherwise be paid for that.
-fn warm(host: &Ground, space: &Space, n: usize, bytes: u64, huge: bool) -> f64 {
+fn warm(host: &Ground, space: &Space, n: usize, bytes: u64, huge: bool) -> Run {
     ours(host, space, n, bytes, huge);
     ours(host, space, n, bytes, huge)
 }
 
-fn theirs(n: usize, bytes: u64) -> io::Result<f64> {
+fn theirs(n: usize, bytes: u64) -> io::Result<Run> {
     let start = Start::new(n);
-    let each = threads(n, |_| -> io::Result<f64> {
+    let each = threads(n, |_| -> io::Result<(f64, u64)> {
         let area = linux::Area::new(bytes, false);
         area.iter().for_each(|a| a.advise(false));
         start.meet();
-        let each = wall(bytes / PAGE, || area.iter().for_each(|a| a.touch(PAGE, true)));
+        let took = clocked(bytes / PAGE, || area.iter().for_each(|a| a.touch(PAGE, true)));
         start.meet();
-        area.map(|_| each)
+        area.map(|_| took)
     });
-    Ok(rate(&each.into_iter().collect::<io::Result<Vec<_>>>()?))
+    Ok(Run::of(each.into_iter().collect::<io::Result<_>>()?))
 }
 
-/// What a second thread that faults in the same space is worth at best, without clearing: for a test. Pairs are taken until the
-/// ratio is `enough` or `most` of them were.
+/// What a second thread that faults in the same space is worth at best, without clearing, and what one that shares nothing: for a test.
 ///
 /// # Errors
 /// The machine could not be built.
-pub fn worth(enough: f64, most: usize) -> io::Result<f64> {
+pub fn worth() -> io::Result<(f64, f64)> {
     let host = built(2, 512 << 20, false)?;
     let space = {
         let _cpu = host.vm.machine().sit(0);
         host.vm.create().map_err(io::Error::other)?
     };
-    let mut pairs = Pairs::default();
-    for pair in 0..=most {
-        let rates = [1, 2].map(|n| warm(&host, &space, n, 64 << 20, false));
-        if pair > 0 {
-            pairs.add(rates);
-        }
-        if pair >= PAIRS && pairs.best() >= enough {
-            break;
-        }
+    let (mut pairs, mut control) = (Pairs::default(), Pairs::default());
+    while !pairs.is_enough() {
+        pairs.add([1, 2].map(|n| warm(&host, &space, n, 64 << 20, false)));
+        control.add([1, 2].map(|n| nothing_shared(n, 16 << 10)));
     }
     let _cpu = host.vm.machine().sit(0);
     host.vm.exit(space);
-    Ok(pairs.best())
+    Ok((pairs.best(), control.best()))
 }
 
 /// What the second thread is worth, with clearing, without it, and with huge pages. No rows on a computer of one core.
@@ -127,16 +186,21 @@ pub fn run(effort: Effort) -> io::Result<Report> {
     let spaces = [space(&hosts[0])?, space(&hosts[1])?];
     let rows = [("4k", 0, false), ("4k/bare", 1, false), ("2m", 0, true)];
     let mut found: [(Pairs, Pairs); 3] = Default::default();
-    for pair in 0..=PAIRS {
+    let tries = if effort.shrink > 1 { PAIRS } else { TRIES };
+    let mut control = Pairs::default();
+    for pair in 0..tries {
         if pair > 1 && (effort.stop)() {
             break;
         }
-        for (i, &(_, at, huge)) in rows.iter().enumerate() {
-            let own = [1, 2].map(|n| warm(&hosts[at], &spaces[at], n, bytes, huge));
-            let linux = if i == 0 { Some([theirs(1, bytes)?, theirs(2, bytes)?]) } else { None };
-            if pair > 0 {
-                found[i].0.add(own);
-                linux.into_iter().for_each(|rates| found[i].1.add(rates));
+        if !control.is_enough() {
+            control.add([1, 2].map(|n| nothing_shared(n, bytes / PAGE)));
+        }
+        for (&(_, at, huge), (own, linux)) in rows.iter().zip(&mut found) {
+            if !own.is_enough() {
+                own.add([1, 2].map(|n| warm(&hosts[at], &spaces[at], n, bytes, huge)));
+            }
+            if at == 0 && !huge && !linux.is_enough() {
+                linux.add([theirs(1, bytes)?, theirs(2, bytes)?]);
             }
         }
     }
@@ -148,14 +212,15 @@ pub fn run(effort: Effort) -> io::Result<Report> {
                 threads: 2,
                 unit: "x",
                 ours: of(own),
-                floor: None,
+                floor: Some(of(&control)),
                 peers: (!linux.ratios.is_empty()).then(|| (linux::NAME, of(linux))).into_iter().collect(),
                 spread: own.ratios.spread(),
             });
         }
     }
-    let pairs = found[0].0.ratios.len();
-    report.notes = vec![ground(&hosts[0]), format!("best and median of {pairs} pairs of runs, in turn")];
+    let counts = found.iter().map(|(own, _)| format!("{} of {}", own.quiet, own.tried)).collect::<Vec<_>>();
+    report.notes =
+        vec![ground(&hosts[0]), format!("pairs in which no thread lost its core, of all tried: {}", counts.join(", "))];
     for (host, space) in hosts.iter().zip(spaces) {
         let _cpu = host.vm.machine().sit(0);
         host.vm.exit(space);
@@ -167,8 +232,13 @@ pub fn run(effort: Effort) -> io::Result<Report> {
 mod tests {
     use super::*;
 
+    fn run(each: &[f64], interrupted: bool) -> Run {
+        Run { each: each.to_vec(), interrupted }
+    }
+
     #[test]
     fn the_slower_thread_decides_the_rate() {
+        let rate = |each: &[f64]| run(each, false).rate();
         assert_eq!(rate(&[10.0]), 0.1);
         assert_eq!(rate(&[10.0, 20.0]) / rate(&[10.0]), 1.0, "a second thread that takes twice as long adds nothing");
         assert_eq!(rate(&[10.0, 10.0]) / rate(&[10.0]), 2.0);
@@ -177,8 +247,18 @@ mod tests {
     #[test]
     fn a_pair_whose_single_thread_was_disturbed_does_not_count_as_the_best() {
         let mut pairs = Pairs::default();
-        pairs.add([0.1, 0.18]);
-        pairs.add([0.02, 0.17]);
-        assert!((pairs.best() - 1.8).abs() < 1e-9);
+        pairs.add([run(&[10.0], false), run(&[11.0, 12.5], false)]);
+        pairs.add([run(&[50.0], false), run(&[12.0, 13.0], false)]);
+        assert!((pairs.best() - 1.6).abs() < 1e-9);
+    }
+
+    #[test]
+    fn interrupted_pairs_count_only_where_there_are_no_others() {
+        let mut pairs = Pairs::default();
+        pairs.add([run(&[10.0], false), run(&[10.0, 90.0], true)]);
+        assert!(pairs.best() < 1.0);
+        pairs.add([run(&[10.0], false), run(&[10.0, 10.0], false)]);
+        pairs.add([run(&[2.0], true), run(&[10.0, 10.0], false)]);
+        assert_eq!((pairs.best(), pairs.median(), pairs.quiet, pairs.tried), (2.0, 2.0, 1, 3));
     }
 }

@@ -87,20 +87,21 @@ fn turn(
     found
 }
 
-/// The cost of clearing and copying alone, over as many frames as the faults go through, so that they are as cold.
+/// The cost of clearing and copying alone, over as many frames as the faults go through, so that they are as cold. Huge pages come first: what was
+/// just copied from is in the caches, and clearing past them would have to drive it out.
 fn floors(vm: &Vm<Bare>, effort: Effort, table: &mut Table) {
-    let blocks = (sizes(effort).1 / HUGE) as usize;
+    let (small, large) = sizes(effort);
+    let (pages, blocks) = (small / PAGE, large / HUGE);
     let (m, frames) = (vm.machine(), vm.frames());
     let _cpu = m.sit(0);
     let take =
         |_| frames.alloc(m, Order::HUGE, &Want::kernel(Use::Data)).expect("all memory is free between repetitions");
-    let all: Vec<Pfn> = (0..2 * blocks).map(take).collect();
-    let (to, from) = all.split_at(blocks);
-    let n = 512 * blocks as u64;
-    let pages = |list: &[Pfn], i: u64| list[i as usize / 512].add(i % 512);
-    table.floor("fault/4k-write", 1, time(n, || (0..n).for_each(|i| m.clear(pages(to, i), 1))));
-    table.floor("fault/4k-copy", 1, time(n, || (0..n).for_each(|i| m.copy(pages(to, i), pages(from, i), 1))));
-    table.floor("fault/2m-write", 1, time(blocks as u64, || from.iter().for_each(|&block| m.clear(block, 512))));
+    let all: Vec<Pfn> = (0..blocks.max(2 * pages.div_ceil(512))).map(take).collect();
+    let (to, from) = all.split_at(all.len() / 2);
+    let page = |list: &[Pfn], i: u64| list[i as usize / 512].add(i % 512);
+    table.floor("fault/2m-write", 1, time(blocks, || all[..blocks as usize].iter().for_each(|&b| m.clear(b, 512))));
+    table.floor("fault/4k-write", 1, time(pages, || (0..pages).for_each(|i| m.clear(page(to, i), 1))));
+    table.floor("fault/4k-copy", 1, time(pages, || (0..pages).for_each(|i| m.copy(page(to, i), page(from, i), 1))));
     all.into_iter().for_each(|block| frames.free(m, block, Order::HUGE));
 }
 

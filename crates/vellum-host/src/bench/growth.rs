@@ -123,7 +123,9 @@ fn counts(effort: Effort, table: &mut Table, host: &Ground, shown: &[u64]) -> io
 fn machine(effort: Effort, table: &mut Table, host: &Ground, name: &str) -> io::Result<()> {
     let _cpu = host.vm.machine().sit(0);
     size(effort, table, &format!("machine-{name}"), |phase| {
-        memory(&host.vm, 10 << 20, &mut |act, n, f| if act.ends_with("page") { phase(act, n, f) } else { f() })
+        // Without fork and exit: a child's tables are first touches of the host on a machine whose memory is not warm.
+        let shown = ["fault, a page", "protect, a page", "unmap, a page"];
+        memory(&host.vm, 10 << 20, &mut |act, n, f| if shown.contains(&act) { phase(act, n, f) } else { f() })
     })
 }
 
@@ -168,7 +170,7 @@ mod tests {
     fn every_act_has_a_row_at_every_size_of_its_axis() {
         let report = run(Effort::QUICK).unwrap();
         let rows = |axis: &str| report.benchmarks.iter().filter(|r| r.name.contains(axis)).count();
-        assert_eq!((rows("/memory-"), rows("/mappings-"), rows("/machine-")), (12, 10, 5));
+        assert_eq!((rows("/memory-"), rows("/mappings-"), rows("/machine-")), (12, 10, 3));
         assert!(report.benchmarks.iter().all(|r| r.ours > 0.0));
     }
 
