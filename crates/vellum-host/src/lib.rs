@@ -13,4 +13,5 @@ pub mod machine;
 pub mod memory;
 pub mod mmu;
 pub mod rng;
+pub mod stores;
 pub mod stress;

@@ -9,6 +9,7 @@
 //! | [`frames`] | the frame allocator, two registry crates, a floor |
 //! | [`fragment`] | what is left of large pages after a long life |
 //! | [`fault`] | faults and what goes with them, the kernel under us |
+//! | [`clear`] | clearing by every way this processor has, and the library's choice |
 //! | [`space`] | whole verbs on mappings of several sizes |
 //! | [`growth`] | the same acts with ten and a hundred times as much of everything |
 //! | [`crowd`] | one thread against two in one space |
@@ -19,6 +20,7 @@
 
 pub mod bars;
 pub mod conditions;
+pub mod clear;
 pub mod contest;
 pub mod crowd;
 pub mod fault;

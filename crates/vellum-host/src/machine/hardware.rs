@@ -8,12 +8,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use vellum::addr::{ENTRIES, Level, PAGE_SIZE, Pfn};
+use vellum::addr::{ENTRIES, Level, PAGE_SIZE, Pfn, Va};
 use vellum::entry::{Codec, Entry};
-use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use};
+use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology, Use};
 
 use super::{Host, MISSED, PARKED, PREEMPT_OFF};
+use crate::stores::fence;
 
+/// Pages of a run that is cleared as single pages are: what lies near a fault.
+const SHORT: u64 = 5;
 /// Turns of a wait loop before the waiter yields to the system.
 const SPINS: u32 = 50;
 /// What freed memory holds when the plan scribbles: as a table entry, one that names a frame no machine here has.
@@ -168,13 +171,34 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         self.frame(pfn)
     }
     fn clear(&self, first: Pfn, frames: u64) {
+        self.clear_run(first, frames, Stores::Cached, Va(0));
+    }
+    #[inline]
+    fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, _at: Va) {
         self.poll();
         self.frame(first.add(frames - 1));
         if !self.plan.moves_bytes {
             return;
         }
-        // SAFETY: first and last frame are inside the mapping, hence all of the run; the library owns it while it clears.
-        unsafe { self.frame(first).write_bytes(0, frames as usize * PAGE_SIZE) }
+        let clears = &self.plan.clears;
+        let method = match stores {
+            Stores::Bypass => clears.around,
+            Stores::Cached if frames <= SHORT => clears.page,
+            Stores::Cached => clears.run,
+        };
+        // SAFETY: first and last frame are inside the mapping, hence all of the run; the library owns it while it clears. The plan's
+        // methods exist: `Host::new` looked.
+        unsafe { method.clear(self.frame(first).as_ptr(), frames as usize * PAGE_SIZE) }
+    }
+    #[inline]
+    fn settle(&self) {
+        fence();
+    }
+    fn bypass_from(&self) -> u64 {
+        self.plan.clears.from
+    }
+    fn cycles_per_us(&self) -> u64 {
+        clock_rate()
     }
     fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
         self.poll();
@@ -315,6 +339,19 @@ fn each(offset: usize, len: usize, mut f: impl FnMut(usize, bool)) {
         f(at, whole);
         at += if whole { 8 } else { 1 };
     }
+}
+
+/// Ticks of [`clock`] in a microsecond, measured once against the system's clock over 2 ms.
+pub fn clock_rate() -> u64 {
+    static RATE: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *RATE.get_or_init(|| {
+        let (start, began) = (Instant::now(), clock());
+        while start.elapsed() < Duration::from_millis(2) {
+            spin_loop();
+        }
+        let (ticks, ns) = (clock().wrapping_sub(began), start.elapsed().as_nanos() as u64);
+        ((ticks.saturating_mul(1000) + ns / 2) / ns).max(1)
+    })
 }
 
 /// The time-stamp counter.

@@ -26,6 +26,7 @@ use crate::memory::Memory;
 use crate::mmu::buffer::{Buffer, Shape};
 use crate::mmu::walk::{Tables, WalkCache};
 use crate::rng::Rng;
+use crate::stores::Choice;
 use gate::Gate;
 use mail::Mailbox;
 pub use seat::Seat;
@@ -85,6 +86,8 @@ pub struct Plan {
     /// Clear and copy frames when asked to. Without it every verb can be measured apart from what moving bytes costs; what
     /// programs would read is then whatever was there, so nobody may run on it.
     pub moves_bytes: bool,
+    /// How frames are cleared.
+    pub clears: Choice,
 }
 
 impl Plan {
@@ -102,6 +105,7 @@ impl Plan {
             huge: true,
             scribble: false,
             moves_bytes: true,
+            clears: Choice::by_features(),
         }
     }
 
@@ -192,6 +196,11 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// A plan that makes no machine, or memory the system refuses.
     pub fn new(plan: Plan) -> io::Result<Self> {
         let topology = plan.topology()?;
+        let Choice { page, run, around, .. } = plan.clears;
+        if let Some(method) = [page, run, around].into_iter().find(|m| !m.exists()) {
+            let what = format!("this processor has no {} stores: choose other ways to clear", method.name());
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
         let frames = topology.frames_end() - FIRST.0;
         let memory = Memory::new(frames as usize * PAGE_SIZE, plan.huge)?;
         let contexts = plan.rules.contexts != 0;

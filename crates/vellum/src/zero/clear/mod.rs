@@ -116,9 +116,9 @@ impl<M: Machine> Vm<M> {
         Ok(())
     }
 
-    /// Clears the base page of a fault, which is used at once. Never reschedules, so it may be called in an epoch.
+    /// Clears one base frame that is the caller's alone and is used at once, as that of a fault. Never reschedules: locks may be held.
     #[inline(always)]
-    pub(crate) fn clear_page(&self, pfn: Pfn, at: Va) {
+    pub fn clear_page(&self, pfn: Pfn, at: Va) {
         self.machine.clear_run(pfn, 1, Stores::Cached, at);
     }
 
@@ -164,14 +164,15 @@ impl<M: Machine> Vm<M> {
         let mut next = pages.start;
         while next < pages.end {
             let asks = self.asks();
-            let portion = if asks { self.batch(job.node).min(pages.end - next) } else { pages.end - next };
+            let batch = if asks { self.batch(job.node) } else { u64::MAX };
+            let portion = batch.min(pages.end - next);
             self.pause(asks)?;
             let began = m.now();
             self.run(job, next..next + portion, stores);
             if stores == Stores::Bypass {
                 m.settle();
             }
-            self.pace.took(job.node, m.now().wrapping_sub(began), portion);
+            self.pace.took(job.node, m.now().wrapping_sub(began), portion, batch);
             next += portion;
         }
         Ok(())

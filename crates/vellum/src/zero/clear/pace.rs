@@ -19,7 +19,7 @@ const FIRST: u64 = 64;
 const UNTIMED: u64 = 2048;
 /// No batch is longer than the largest block.
 const LONGEST: u64 = 1 << 18;
-/// Shorter portions are not timed: what they cost beside their stores would count too much.
+/// The rest of a range is not timed if it is shorter than this: what it costs beside its stores would count too much.
 const TIMED: u64 = 16;
 /// Parts of a cycle the estimate is kept in.
 const PARTS: u64 = 16;
@@ -32,9 +32,10 @@ impl Pace {
         Pace([const { AtomicU64::new(0) }; MAX_NODES])
     }
 
-    /// A portion took that long.
-    pub fn took(&self, node: usize, cycles: u64, pages: u64) {
-        if pages < TIMED {
+    /// A portion took that long. Those that are as long as a batch may be are always timed, however short: an estimate that went wrong,
+    /// because an interrupt fell into a portion, has to come back.
+    pub fn took(&self, node: usize, cycles: u64, pages: u64, batch: u64) {
+        if pages < TIMED.min(batch) {
             return;
         }
         let new = (cycles.saturating_mul(PARTS) / pages).max(1);
@@ -83,11 +84,11 @@ mod tests {
     fn a_slower_portion_is_believed_at_once_and_a_faster_one_by_a_quarter() {
         let pace = Pace::new();
         assert_eq!(pace.pages_in(3, 1_000_000), FIRST);
-        pace.took(3, 100_000, 100);
+        pace.took(3, 100_000, 100, 100);
         assert_eq!(pace.pages_in(3, 1_000_000), 1000);
-        pace.took(3, 1_000_000, 100);
+        pace.took(3, 1_000_000, 100, 100);
         assert_eq!(pace.pages_in(3, 1_000_000), 100);
-        pace.took(3, 100_000, 100);
+        pace.took(3, 100_000, 100, 100);
         assert_eq!(pace.pages_in(3, 1_000_000), 129, "10,000 cycles a page less a quarter of 9,000");
         assert_eq!(pace.pages_in(2, 1_000_000), FIRST, "another node");
     }
@@ -95,11 +96,26 @@ mod tests {
     #[test]
     fn batches_stay_between_one_page_and_the_largest_block() {
         let pace = Pace::new();
-        pace.took(0, 1, 512);
+        pace.took(0, 1, 512, 512);
         assert_eq!(pace.pages_in(0, u64::MAX), LONGEST);
-        pace.took(0, u64::MAX, 512);
+        pace.took(0, u64::MAX, 512, 512);
         assert_eq!(pace.pages_in(0, 1000), 1);
-        pace.took(1, 1, TIMED - 1);
+        pace.took(1, 1, TIMED - 1, 100);
         assert_eq!(pace.pages_in(1, 1000), FIRST, "too short to be timed");
+    }
+
+    #[test]
+    fn one_portion_that_something_fell_into_is_forgotten_though_the_next_ones_are_short() {
+        let (pace, target) = (Pace::new(), 2_500_000);
+        pace.took(0, 64 * 1000, 64, 64);
+        pace.took(0, 50_000_000, 64, 64);
+        let mut portions = 0;
+        while pace.pages_in(0, target) < 2000 {
+            let pages = pace.pages_in(0, target);
+            pace.took(0, pages * 1000, pages, pages);
+            portions += 1;
+            assert!(portions < 60, "{pages} pages");
+        }
+        assert!(portions > 10, "not by one lucky portion either: {portions}");
     }
 }

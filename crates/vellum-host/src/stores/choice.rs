@@ -1,0 +1,48 @@
+//! Which way to clear, by what is to be cleared.
+//!
+//! Three questions are asked again and again, and each has an answer of its own: a single page that is used at once, a run that is not, and how
+//! long a run must be for stores around the caches to pay. [`Choice::by_features`] answers from what processors of that kind are
+//! usually good at; [`calibrate`](crate::bench::clear::calibrate) measures, and a machine built with its answer is as fast as this host
+//! allows.
+
+use super::Method;
+
+/// The answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Choice {
+    /// A page that is used at once, and short runs.
+    pub page: Method,
+    /// A longer run through the caches.
+    pub run: Method,
+    /// Around the caches.
+    pub around: Method,
+    /// Bytes from which going around pays; [`u64::MAX`] if it never does.
+    pub from: u64,
+}
+
+impl Choice {
+    /// Without measuring: the widest vector stores for a page, strings for a run, the widest stores around the caches from 2 MiB on.
+    pub fn by_features() -> Choice {
+        let first = |wanted: &[Method]| wanted.iter().copied().find(|m| m.exists()).unwrap_or(Method::Memset);
+        let around = first(&[Method::Around64, Method::Around32, Method::Around16, Method::Lines]);
+        Choice {
+            page: first(&[Method::Vector64, Method::Vector32, Method::Lines]),
+            run: first(&[Method::Strings, Method::Lines]),
+            around,
+            from: if around.goes_around() { 2 << 20 } else { u64::MAX },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_chosen_exists_and_goes_where_it_should() {
+        let choice = Choice::by_features();
+        assert!([choice.page, choice.run, choice.around].into_iter().all(Method::exists));
+        assert!(!choice.page.goes_around() && !choice.run.goes_around());
+        assert!(choice.around.goes_around() || choice.from == u64::MAX);
+    }
+}
