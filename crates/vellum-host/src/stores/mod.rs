@@ -63,11 +63,8 @@ impl Method {
     /// Whether it goes around the caches, so that a [`fence`] must follow before others may look. `clzero` does; `dc zva` leaves the
     /// line in the cache.
     pub const fn goes_around(self) -> bool {
-        match self {
-            Method::Around16 | Method::Around32 | Method::Around64 => true,
-            Method::Lines => cfg!(target_arch = "x86_64"),
-            _ => false,
-        }
+        let line = cfg!(target_arch = "x86_64") && matches!(self, Method::Lines);
+        line || matches!(self, Method::Around16 | Method::Around32 | Method::Around64)
     }
 
     /// Whether this processor has it.
