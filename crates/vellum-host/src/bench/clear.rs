@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn calibration_chooses_among_what_exists_and_the_library_clears_by_it() {
-        let effort = Effort { repetitions: 1, shrink: 128 };
+        let effort = Effort { shrink: 128, ..Effort::QUICK };
         let found = calibrate(effort).expect("memory");
         assert!([found.choice.page, found.choice.run, found.choice.around].into_iter().all(Method::exists));
         assert!(!found.choice.page.goes_around() && !found.choice.run.goes_around());
