@@ -112,6 +112,11 @@ fn plain(name: &str, values: &'static str) -> &'static str {
     match name {
         "levels" => "4",
         "zero.colours" => "1",
+        "clear.batch" => "8M",
+        // It sizes what `clear.batch=auto` does, and is nothing by itself.
+        "clear.target" => "1000",
+        "clear.order" => "ascending",
+        "clear.stores" => "cached",
         _ => all.clone().find(|v| matches!(*v, "never" | "off" | "none")).or(all.next()).unwrap_or(""),
     }
 }

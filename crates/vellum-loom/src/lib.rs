@@ -1,6 +1,6 @@
 //! The smallest lock-free parts under loom, which tries every execution that the C11 memory model allows.
 //!
-//! The sources of `vellum::sync` are compiled here a second time, the very files, over [atomics](atomic) that are loom's. Allocator and
+//! The sources of `vellum::sync` are compiled here a second time, the very files, over atomics that are loom's. Allocator and
 //! magazines live in structures too large for loom, so their protocols are stated as models with the same orderings (`words`); the real code is
 //! explored, one access at a time, by `vellum-proof`. Under loom sequentially consistent accesses are acquire and release, and only fences
 //! are more: what passes here does not lean on x86.
