@@ -19,8 +19,8 @@
 //! frame allocator must do to take part, [`linux`] the kernel under us as a peer; [`bars`] says what the figures should be.
 
 pub mod bars;
-pub mod conditions;
 pub mod clear;
+pub mod conditions;
 pub mod contest;
 pub mod crowd;
 pub mod fault;
