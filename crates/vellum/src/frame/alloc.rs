@@ -54,13 +54,14 @@ impl Frames {
     pub fn alloc<M: Machine>(&self, m: &M, order: Order, want: &Want) -> Result<Pfn, NoMemory> {
         let cpu = m.cpu();
         let node = self.wanted(cpu, want);
-        if order == Order::BASE && node < self.nodes {
-            if let Some(index) = self.magazine(cpu, node).pop(m) {
-                m.hook(Event::Work(Work::Magazine, 1));
-                let pfn = self.node(node).pfn(index);
-                m.hook(Event::Frame { first: pfn, order, to: want.use_ });
-                return Ok(pfn);
-            }
+        if order == Order::BASE
+            && node < self.nodes
+            && let Some(index) = self.magazine(cpu, node).pop(m)
+        {
+            m.hook(Event::Work(Work::Magazine, 1));
+            let pfn = self.node(node).pfn(index);
+            m.hook(Event::Frame { first: pfn, order, to: want.use_ });
+            return Ok(pfn);
         }
         self.alloc_past(m, cpu, node, order, *want)
     }

@@ -196,6 +196,11 @@ impl<'a> Locked<'a> {
         self.words
     }
 
+    /// A frame of it that the node has: all of an empty block's are.
+    pub(super) fn first(&self) -> Pfn {
+        self.node.pfn((self.block << BLOCK) as u32)
+    }
+
     /// Whether it may have a run of exactly `row`.
     #[inline]
     pub(super) fn says(&self, row: usize) -> bool {

@@ -18,14 +18,27 @@ impl Frames {
     /// Gives a block back. What was had as 2 MiB and more comes back as it was had, or as [`Frames::split`] made it; what
     /// was had smaller may come back in any naturally aligned pieces. The record is left as it is. Any CPU, any lock held; never
     /// waits. No translation to the block may be left anywhere: frames whose flush is not complete go to [`Frames::retire`].
-    #[inline]
+    #[inline(always)]
     pub fn free<M: Machine>(&self, m: &M, pfn: Pfn, order: Order) {
-        let Some(at) = self.node_of(pfn) else {
-            debug_assert!(false, "{pfn:?} freed, which is a frame of no node");
-            return;
-        };
+        // Most machines have one node, and of the first one everything lies at a known place.
+        if self.node[0].has(pfn) {
+            return self.free_at(m, 0, pfn, order);
+        }
+        match self.node_of(pfn) {
+            Some(at) => self.free_beyond(m, at, pfn, order),
+            None => debug_assert!(false, "{pfn:?} freed, which is a frame of no node"),
+        }
+    }
+
+    #[inline(never)]
+    fn free_beyond<M: Machine>(&self, m: &M, at: usize, pfn: Pfn, order: Order) {
+        self.free_at(m, at, pfn, order);
+    }
+
+    #[inline(always)]
+    fn free_at<M: Machine>(&self, m: &M, at: usize, pfn: Pfn, order: Order) {
         m.hook(Event::Frame { first: pfn, order, to: Use::Free });
-        let node = self.node(at);
+        let node = &self.node[at];
         if order != Order::BASE {
             return self.free_block(m, at, pfn, order);
         }
@@ -37,31 +50,30 @@ impl Frames {
         }
         // The magazine is full, or taken.
         let Some(mut locked) = node.lock(m, (index >> BLOCK) as usize) else {
-            return self.free_aside(m, at, index);
+            return self.free_aside(m, node, index);
         };
         if locked.put_back_one(m, index) {
             locked.release(m);
         } else {
-            self.free_more(m, at, locked);
+            self.free_more(m, locked);
         }
     }
 
     /// A single frame came back to a block that was clean, or nearly empty.
     #[cold]
     #[inline(never)]
-    fn free_more<M: Machine>(&self, m: &M, at: usize, mut locked: Locked) {
-        if locked.note_one(m) {
-            locked.close(m, self.magazine(m.cpu(), at).hold(m).as_ref());
-        } else {
-            locked.release(m);
+    fn free_more<M: Machine>(&self, m: &M, mut locked: Locked) {
+        if !locked.note_one(m) {
+            return locked.release(m);
         }
+        let held = self.node_of(locked.first()).and_then(|at| self.magazine(m.cpu(), at).hold(m));
+        locked.close(m, held.as_ref());
     }
 
     /// Someone is at the block, too.
     #[cold]
     #[inline(never)]
-    fn free_aside<M: Machine>(&self, m: &M, at: usize, index: u32) {
-        let node = self.node(at);
+    fn free_aside<M: Machine>(&self, m: &M, node: &Node, index: u32) {
         if !node.looks_taken(index) {
             debug_assert!(false, "{:?} freed, which is free, or part of a large block", node.pfn(index));
             return;
@@ -92,7 +104,10 @@ impl Frames {
         };
         node.count_free(Some(&held), order.frames());
         if order < Order::HUGE {
-            if let Err((index, order)) = held.keep(index, order.get() as u32) {
+            let order = order.get() as u32;
+            // What makes a larger run with its neighbour does so.
+            let back = if node.would_merge(index, order) { Err((index, order)) } else { held.keep(index, order) };
+            if let Err((index, order)) = back {
                 node.give_run(m, Some(&held), index, order);
                 node.count(Some(&held), 1 << order);
             }
@@ -136,6 +151,15 @@ impl Node {
         } else {
             self.give_run(m, held, index, order.get() as u32);
         }
+    }
+
+    /// Whether the buddy of a run below 2 MiB is free in their block. It may be wrong by the time it is told.
+    #[inline]
+    fn would_merge(&self, index: u32, order: u32) -> bool {
+        let (buddy, words) = (index ^ 1 << order, self.words((index >> BLOCK) as usize));
+        let (first, n) = (buddy as usize / 64 % WORDS, if order > 6 { 1 << (order - 6) } else { 1 });
+        let mask = super::bits::mask(order.min(6)) << (buddy % 64);
+        words[first..first + n].iter().all(|w| w.load(Ordering::Relaxed) & mask == 0)
     }
 
     /// Whether a frame is taken, and not part of a large block.

@@ -188,20 +188,23 @@ impl Held<'_> {
     /// Puts frames that come from a block on the stack, which has room for them: bits of a word, the highest first.
     pub(super) fn fill(&self, base: u32, mask: u64) {
         let len = self.len();
-        let n = mask.count_ones() as usize;
-        debug_assert!(len + n <= BATCH, "a batch did not fit an empty magazine");
-        let slots = self.magazine.stack[len..len + n].iter().rev();
+        let mut slots = self.magazine.stack[len..].iter();
         if mask == !0 {
-            slots.zip(base..).for_each(|(slot, index)| slot.store(index, Ordering::Relaxed));
+            slots.by_ref().zip((base..base + 64).rev()).for_each(|(slot, index)| slot.store(index, Ordering::Relaxed));
         } else {
             let mut left = mask;
-            for slot in slots {
-                slot.store(base + left.trailing_zeros(), Ordering::Relaxed);
-                left &= left - 1;
+            while left != 0
+                && let Some(slot) = slots.next()
+            {
+                let at = 63 - left.leading_zeros();
+                slot.store(base + at, Ordering::Relaxed);
+                left ^= 1 << at;
             }
+            debug_assert_eq!(left, 0, "a batch did not fit an empty magazine");
         }
-        self.word.set(self.word.get() + n as u64);
-        bump(&self.magazine.filled, n as u64);
+        let n = (BATCH - len - slots.len()) as u64;
+        self.word.set(self.word.get() + n);
+        bump(&self.magazine.filled, n);
     }
 
     /// Gives everything back: frames, kept blocks and the claimed block.

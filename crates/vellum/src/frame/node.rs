@@ -91,6 +91,8 @@ pub(super) struct Node {
     /// First block with a frame of the node, and the first past the last such.
     pub(super) lead: usize,
     pub(super) blocks: usize,
+    /// How many that are.
+    own: usize,
     pub(super) marks: Watermarks,
     /// What a CPU may keep uncounted.
     pub(super) slack: i64,
@@ -120,6 +122,7 @@ impl Node {
         base: 0,
         lead: 0,
         blocks: 0,
+        own: 0,
         marks: Watermarks { min: 0, low: 0, high: 0 },
         slack: 0,
         keep: 0,
@@ -139,12 +142,15 @@ impl Node {
     pub(super) fn measure(first: u64, frames: u64, cpus: usize) -> Node {
         let base = Pfn(first).align_down(Order::GIANT).0;
         let slack = (frames / (64 * cpus as u64)).min(1024) as i64;
+        let lead = ((first - base) >> BLOCK) as usize;
+        let blocks = (first + frames - base).div_ceil(1 << BLOCK) as usize;
         Node {
             first,
             frames,
             base,
-            lead: ((first - base) >> BLOCK) as usize,
-            blocks: (first + frames - base).div_ceil(1 << BLOCK) as usize,
+            lead,
+            blocks,
+            own: blocks - lead,
             marks: Watermarks::of(frames),
             slack,
             keep: if frames / cpus as u64 >= 128 << BLOCK { WHOLE } else { 1 },
@@ -236,16 +242,22 @@ impl Node {
         unsafe { self.hints.add(block / GROUP).as_ref() }
     }
 
+    /// Whether there is such a block.
+    #[inline]
+    fn has_number(&self, block: usize) -> bool {
+        block.wrapping_sub(self.lead) < self.own
+    }
+
     #[inline]
     pub(super) fn state(&self, block: usize) -> &AtomicU32 {
-        assert!((self.lead..self.blocks).contains(&block));
+        assert!(self.has_number(block));
         // SAFETY: an array for the blocks from `lead` to `blocks`, its pointer biased by `lead`.
         unsafe { &*self.states.wrapping_add(block) }
     }
 
     #[inline]
     pub(super) fn words(&self, block: usize) -> &[AtomicU64; WORDS] {
-        assert!((self.lead..self.blocks).contains(&block));
+        assert!(self.has_number(block));
         // SAFETY: as for `state`.
         unsafe { &(*self.bits.wrapping_add(block)).0 }
     }
@@ -253,7 +265,7 @@ impl Node {
     /// As [`words`](Node::words), of frames put aside. All but changes by atomics is forbidden.
     #[inline]
     pub(super) fn aside(&self, block: usize) -> &[AtomicU64; WORDS] {
-        assert!((self.lead..self.blocks).contains(&block));
+        assert!(self.has_number(block));
         // SAFETY: as for `state`.
         unsafe { &(*self.aside.wrapping_add(block)).0 }
     }

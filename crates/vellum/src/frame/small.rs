@@ -7,7 +7,7 @@
 use core::cell::Cell;
 use core::ops::Range;
 
-use super::block::{CLAIMED, KIND, LOCKED, Locked, OPEN};
+use super::block::{CLAIMED, KIND, Locked, OPEN};
 use super::magazine::Held;
 use super::node::{BLOCK, Node};
 use super::rooms::{DIRTY_ROW, ROWS};
@@ -88,18 +88,18 @@ impl Node {
 
     /// As [`singles`](Node::singles), from a block that another CPU claims.
     pub(super) fn singles_of<M: Machine>(&self, by: &Seeker<M>, onto: &Held, block: usize, max: u32) -> Option<u32> {
-        self.from_claimed(by, block, 0..ROWS, |block, row| self.some_singles(by, onto, block, row, max))
+        self.attempt_claimed(by, block, 0..ROWS, |block, row| self.some_singles(by, onto, block, row, max))
     }
 
     /// As [`piece`](Node::piece), from a block that another CPU claims.
     pub(super) fn piece_of<M: Machine>(&self, by: &Seeker<M>, block: usize, order: u32) -> Option<u32> {
-        self.from_claimed(by, block, order as usize..ROWS, |block, row| {
+        self.attempt_claimed(by, block, order as usize..ROWS, |block, row| {
             let base = (block.block << BLOCK) as u32;
             block.take(by.m, order, row).map(|at| base + at)
         })
     }
 
-    fn from_claimed<M: Machine, R>(
+    fn attempt_claimed<M: Machine, R>(
         &self,
         by: &Seeker<M>,
         block: usize,
@@ -128,12 +128,14 @@ impl Node {
         // What fits exactly is taken as it comes. Before something larger is broken, what came back may fit.
         let exact = rows.start..rows.start + 1;
         for _ in 0..ROUNDS {
+            if self.rows_of(&area) >> DIRTY_ROW & 1 == 0 {
+                break;
+            }
             if let Some(found) = self.search_rooms(by, own, exact.clone(), area.clone(), &mut attempt) {
                 return Some(found);
             }
-            match self.sweep(by.m, by.held, area.clone(), SOME) {
-                0 => break,
-                _ => continue,
+            if self.sweep(by.m, by.held, area.clone(), SOME) == 0 {
+                break;
             }
         }
         if let Some(found) = self.search_rooms(by, own, rows.clone(), area.clone(), &mut attempt) {
@@ -194,37 +196,34 @@ impl Node {
         while left != 0 {
             let row = left.trailing_zeros() as usize;
             left &= left - 1;
-            if let Some(block) = own
-                && own_rows(own) >> row & 1 == 1
-            {
-                if let Some(mut locked) = self.lock(by.m, block) {
-                    let found = attempt(&mut locked, row);
-                    locked.leave(by.m, by.held);
-                    if found.is_some() {
-                        return found;
-                    }
-                } else {
-                    by.passed.set(true);
-                }
-            }
+            // The one this CPU claims takes its turn by address, since its rows are noted in its state only.
+            let mut turn = own.filter(|_| own_rows(own) >> row & 1 == 1);
             let mut from = part.start;
-            while let Some(block) = self.next_room(row, from, part.end) {
-                from = block + 1;
+            loop {
+                let noted = self.next_room(row, from, part.end);
+                let Some(block) = noted.into_iter().chain(turn).min() else {
+                    break;
+                };
+                if noted == Some(block) {
+                    from = block + 1;
+                }
                 let state = self.state(block).load(Ordering::Relaxed);
-                if state & KIND != OPEN {
+                if turn == Some(block) {
+                    turn = None;
+                } else if state & KIND != OPEN {
                     self.clear_stale(by.m, block, row);
+                    continue;
                 } else if state & CLAIMED != 0 && own != Some(block) {
                     continue;
-                } else if state & LOCKED == 0
-                    && let Some(mut locked) = self.lock(by.m, block)
-                {
-                    let found = attempt(&mut locked, row);
-                    locked.leave(by.m, by.held);
-                    if found.is_some() {
-                        return found;
-                    }
-                } else {
+                }
+                let Some(mut locked) = self.lock(by.m, block) else {
                     by.passed.set(true);
+                    continue;
+                };
+                let found = attempt(&mut locked, row);
+                locked.leave(by.m, by.held);
+                if found.is_some() {
+                    return found;
                 }
             }
         }

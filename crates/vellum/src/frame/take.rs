@@ -54,9 +54,8 @@ impl Locked<'_> {
 
     /// Takes up to `max` single frames out of runs of at most 2^row, whichever come first. Says how many, and which.
     pub(super) fn take_many<M: Machine>(&mut self, m: &M, max: u32, row: usize) -> (u32, Singles) {
-        let (mut got, mut which) = (0, [0; WORDS]);
-        for i in 0..WORDS {
-            let word = &self.words()[i];
+        let (mut got, mut which, mut all) = (0, [0; WORDS], true);
+        for (i, (word, which)) in self.words().iter().zip(&mut which).enumerate() {
             let free = !word.load(Relaxed);
             let fits = match row {
                 _ if free == 0 => continue,
@@ -67,22 +66,24 @@ impl Locked<'_> {
             if fits == 0 {
                 continue;
             }
-            let mask = if fits.count_ones() <= max - got { fits } else { bits::lowest(fits, max - got) };
+            let mut n = fits.count_ones();
+            let mut mask = fits;
+            if n > max - got {
+                n = max - got;
+                mask = bits::lowest(fits, n);
+                all = false;
+            }
             touch(m, word, true);
             word.store(!free | mask, Relaxed);
-            which[i] = mask;
-            got += mask.count_ones();
+            *which = mask;
+            got += n;
             if got == max {
                 break;
             }
         }
-        if got == 0 {
+        // With all up to a row taken, larger runs are as they were.
+        if got == 0 || all && got < max && row < 5 || self.note_rows(m) >> row & 1 == 0 {
             self.forget(m, row);
-        } else {
-            let rows = self.note_rows(m);
-            if rows >> row & 1 == 0 {
-                self.forget(m, row);
-            }
         }
         (got, which)
     }

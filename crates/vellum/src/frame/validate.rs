@@ -160,7 +160,7 @@ impl Node {
             let pfn = self.pfn((block << BLOCK) as u32).0;
             let state = self.state(block).load(Relaxed);
             let taken: u64 = self.words(block).iter().map(|w| w.load(Relaxed).count_ones() as u64).sum();
-            let is_busy = self.hint(block).load(Relaxed) / Node::hint_bit(block) & 1;
+            let is_busy = (self.hint(block).load(Relaxed) & Node::hint_bit(block) != 0) as u64;
             let kind = state & KIND;
             if (block < tail_until) != (kind == TAIL) {
                 return Err(Invalid::new("a large block's length", pfn, tail_until as u64, block as u64));
