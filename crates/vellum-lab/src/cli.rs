@@ -20,6 +20,7 @@ Examples:
   vellum run --trace my.vt --machine my-machine.toml --json    figures for a script (docs/json.md)
   vellum trace info my.vt                                      footprint, reuse, TLB pressure
   vellum bench                                                 how fast the library is on this computer
+  vellum repro colour                                          a published experiment, run again
   vellum machines                                              what can be simulated
   vellum switches                                              what can be switched
 
@@ -57,6 +58,19 @@ Examples:
   vellum bench frames --threads 1
   vellum bench fault growth --json";
 
+const REPRO_EXAMPLES: &str = "\
+Experiments:
+  colour        several shared zero pages, so that zeros spread over cache sets
+
+Each gives one page: what was asked, what was run, published figures beside ours with their ratios,
+what it means, and where it does not help. Marks: p predicted, f fitted, g rests on a guess.
+
+Examples:
+  vellum repro colour
+  vellum repro colour --machine milan
+  vellum repro colour --on host
+  vellum repro --json";
+
 /// The whole command line.
 #[derive(Parser, Debug)]
 #[command(name = "vellum", version, about = ABOUT, after_help = EXAMPLES, max_term_width = 100)]
@@ -83,6 +97,9 @@ pub enum Command {
         /// The row's number
         row: usize,
     },
+    /// Run published experiments again and set our figures beside theirs
+    #[command(after_help = REPRO_EXAMPLES)]
+    Repro(ReproArgs),
     /// List the machines that can be simulated
     Machines(MachinesArgs),
     /// List the switches, their values, and what each trades
@@ -182,6 +199,39 @@ pub struct BenchArgs {
     /// Exit with 1 if an instruction count is above its ceiling
     #[arg(long)]
     pub ceilings: bool,
+}
+
+/// Where an experiment runs.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum On {
+    /// On a simulated machine
+    #[default]
+    Sim,
+    /// On this computer, in real time
+    Host,
+}
+
+/// `vellum repro`.
+#[derive(Args, Debug)]
+pub struct ReproArgs {
+    /// Which experiments [default: all]
+    #[arg(value_name = "EXPERIMENT")]
+    pub experiments: Vec<String>,
+    /// A simulated machine by name or file [default: the one an experiment was published for, or the likeliest]
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub machine: Option<String>,
+    /// Where to run
+    #[arg(long, value_enum, default_value_t)]
+    pub on: On,
+    /// Seed of everything that is random in the machine
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print JSON instead of a page (docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+    /// Print the page as it stands in docs/
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
 }
 
 /// `vellum machines`.

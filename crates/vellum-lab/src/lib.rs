@@ -7,6 +7,7 @@
 //! | [`experiment`] | columns side by side |
 //! | [`switches`] | `--set` and `--vs`: the columns of a table |
 //! | [`replay`] | a trace driven through the library on a simulated machine |
+//! | [`repro`] | published experiments, run again |
 //! | [`report`] | counters as tables and JSON |
 //!
 //! It is a library so that tests reach every part; the binary only calls [`main`].
@@ -19,6 +20,7 @@ pub mod interrupt;
 pub mod progress;
 pub mod replay;
 pub mod report;
+pub mod repro;
 pub mod switches;
 pub mod text;
 

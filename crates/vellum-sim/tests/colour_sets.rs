@@ -60,7 +60,6 @@ fn count(parts: &Parts, colours: &str, turn: impl Fn(&mut dyn FnMut(u64), u64)) 
             let counted = vm.machine().total().since(&before);
             let get = |name| counted.get(name).expect("a counter");
             let (l1, l2, walks) = (get("l1d_demand_miss"), get("l2_demand_miss"), get("walks_data"));
-            drop(p);
             vm.exit(space);
             Misses { l1: l1 as f64 / turns as f64, l2: l2 as f64 / turns as f64, walks }
         })

@@ -31,6 +31,7 @@ pub mod instructions;
 pub mod linux;
 pub mod measure;
 pub mod scenes;
+pub mod sets;
 pub mod space;
 pub mod table;
 pub mod work;

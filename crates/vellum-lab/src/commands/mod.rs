@@ -6,6 +6,7 @@
 pub mod bench;
 pub mod machines;
 pub mod record;
+pub mod repro;
 pub mod run;
 pub mod screen;
 pub mod switches;
@@ -24,6 +25,7 @@ pub fn run(cli: Cli) -> Result<(), LabError> {
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::CountRow { row }) => bench::count_row(row),
+        Some(Command::Repro(args)) => repro::run(&args),
         Some(Command::Machines(args)) => machines::run(&args),
         Some(Command::Switches(args)) => switches::run(&args),
         Some(Command::Trace(command)) => trace::run(&command),

@@ -1,0 +1,163 @@
+//! What a figure rests on, taken from the machine file.
+//!
+//! An experiment names constants, or groups of them (`l2` stands for all keys that begin with `l2.`). If any of them is fitted, so is
+//! the figure; else if any is a guess the figure is one, too, and is shown with that guess halved and doubled; else it is a prediction.
+//! What the experiment sets itself (a replacement policy it goes through, say) it does not rest on.
+
+use vellum_sim::file::{Basis, ConstantRow, Machine};
+
+use super::side;
+use crate::error::LabError;
+
+/// What a figure may be called.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Mark {
+    /// It rests on measurements of the state before and on outside sources only.
+    Predicted,
+    /// An estimate is among the constants.
+    Guess,
+    /// It took a measurement of the state after.
+    Fitted,
+}
+
+impl Mark {
+    /// As tables show it.
+    pub const fn letter(self) -> &'static str {
+        match self {
+            Mark::Predicted => "p",
+            Mark::Guess => "g",
+            Mark::Fitted => "f",
+        }
+    }
+    /// As JSON says it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Mark::Predicted => "predicted",
+            Mark::Guess => "guess",
+            Mark::Fitted => "fitted",
+        }
+    }
+}
+
+/// A guess, and the figure with it halved and doubled. `None` where the machine cannot be so.
+#[derive(Clone, Debug)]
+pub struct Swing {
+    /// The constant's key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// The figure with half of it.
+    pub halved: Option<f64>,
+    /// The figure with twice as much.
+    pub doubled: Option<f64>,
+}
+
+impl Swing {
+    /// How far it moves a figure, as a share of it.
+    pub fn moves(&self, figure: f64) -> f64 {
+        let off = |v: Option<f64>| v.map_or(0.0, |v| (v - figure).abs() / figure.abs().max(1e-9));
+        off(self.halved).max(off(self.doubled))
+    }
+}
+
+/// The constants a figure rests on.
+#[derive(Clone, Debug)]
+pub struct Rest {
+    /// What follows from them.
+    pub mark: Mark,
+    /// The constants.
+    pub constants: Vec<ConstantRow>,
+    /// The guesses among them that are numbers, halved and doubled.
+    pub swings: Vec<Swing>,
+}
+
+/// The constants of some groups, and the mark that follows.
+pub fn rest(machine: &Machine, groups: &[&str]) -> Result<Rest, LabError> {
+    let all = machine.constants();
+    for group in groups {
+        if !all.iter().any(|row| within(&row.key, group)) {
+            return Err(LabError::failed(format_args!("the machine `{}` has no constant `{group}`", machine.name)));
+        }
+    }
+    let constants: Vec<ConstantRow> =
+        all.into_iter().filter(|row| groups.iter().any(|group| within(&row.key, group))).collect();
+    let mark = constants.iter().map(|row| mark_of(row.basis)).max().unwrap_or(Mark::Predicted);
+    Ok(Rest { mark, constants, swings: Vec::new() })
+}
+
+fn within(key: &str, group: &str) -> bool {
+    key.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+fn mark_of(basis: Basis) -> Mark {
+    match basis {
+        Basis::Before | Basis::Outside => Mark::Predicted,
+        Basis::Guess => Mark::Guess,
+        Basis::Fitted => Mark::Fitted,
+    }
+}
+
+/// As [`rest`], with each guess that is a number halved and doubled and the figure measured again.
+pub fn rest_swung(
+    machine: &Machine,
+    groups: &[&str],
+    figure: &(dyn Fn(&Machine) -> Result<f64, LabError> + Sync),
+) -> Result<Rest, LabError> {
+    let mut rest = rest(machine, groups)?;
+    let guesses = rest.constants.iter().filter(|row| row.basis == Basis::Guess);
+    // Words (a policy, an inclusion) cannot be halved.
+    let numbers: Vec<&ConstantRow> = guesses.filter(|row| machine.scaled(&row.key, 1, 1).is_ok()).collect();
+    let asked: Vec<(&ConstantRow, u32, u32)> = numbers.iter().flat_map(|&row| [(row, 1, 2), (row, 2, 1)]).collect();
+    let figures = side::by_side(&asked, |&(row, times, by)| {
+        // A machine that cannot be with it (nine ways in a set of eight sizes) has no figure.
+        machine.scaled(&row.key, times, by).ok().map(|machine| figure(&machine)).transpose()
+    })?;
+    rest.swings = numbers
+        .iter()
+        .zip(figures.chunks(2))
+        .map(|(row, pair)| Swing { key: row.key.clone(), value: row.value.clone(), halved: pair[0], doubled: pair[1] })
+        .collect();
+    Ok(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(text: &str) -> Machine {
+        Machine::parse("test.toml", text).expect("a machine")
+    }
+
+    #[test]
+    fn a_mark_is_the_worst_basis_of_the_constants_named() {
+        let thunder = vellum_sim::file::preset("thunderx2").expect("a preset");
+        assert_eq!(rest(&thunder, &["l1d.size", "l1d.ways"]).unwrap().mark, Mark::Predicted);
+        assert_eq!(rest(&thunder, &["l1d"]).unwrap().mark, Mark::Guess, "its latency is one");
+        let text = vellum_sim::file::preset_text("thunderx2").expect("a preset");
+        let from = "ways = { value = 8, basis = \"before\", source = \"B.3 [S]: 64 B x 64 sets x 8 ways\" }";
+        let fitted = text.replacen(from, &from.replace("before", "fitted"), 1);
+        assert_ne!(fitted, text);
+        assert_eq!(rest(&machine(&fitted), &["l1d"]).unwrap().mark, Mark::Fitted, "fitted is worse than guessed");
+        assert_eq!(rest(&machine(&fitted), &["l2.size"]).unwrap().mark, Mark::Predicted, "others are not concerned");
+    }
+
+    #[test]
+    fn a_group_that_no_constant_has_is_an_error_and_not_a_prediction() {
+        let thunder = vellum_sim::file::preset("thunderx2").expect("a preset");
+        assert!(rest(&thunder, &["l1d.size", "l9"]).is_err());
+        assert!(rest(&thunder, &["l1"]).is_err(), "a group is a whole word");
+    }
+
+    #[test]
+    fn guesses_are_halved_and_doubled_one_at_a_time() {
+        let thunder = vellum_sim::file::preset("thunderx2").expect("a preset");
+        let figure = |m: &Machine| Ok(f64::from(*m.llc.ways) + m.llc.size.0 as f64 / 1e9);
+        let rest = rest_swung(&thunder, &["llc"], &figure).unwrap();
+        let ways = rest.swings.iter().find(|s| s.key == "llc.ways").expect("a guess");
+        let base = figure(&thunder).unwrap();
+        assert_eq!((ways.halved, ways.doubled), (Some(base - 8.0), Some(base + 16.0)));
+        assert!(ways.moves(base) > 0.9);
+        assert!(rest.swings.iter().all(|s| s.key != "llc.size"), "that is no guess");
+        assert!(rest.swings.iter().all(|s| s.key != "llc.policy"), "words cannot be halved");
+    }
+}

@@ -1,0 +1,86 @@
+//! The published tests as loops.
+
+use vellum_sim::Parts;
+use vellum_sim::cache::Policy;
+use vellum_sim::file::Machine;
+
+use super::shape::Shape;
+use crate::error::LabError;
+use crate::repro::bench::{Counted, Hand, REAL, Setting, ZERO, count};
+
+/// Turns of test 2 as published, and of test 1.
+pub const PUBLISHED_TURNS: [u64; 2] = [1_000_000, 8_000_000];
+/// Turns counted here, after a quarter as many that are not.
+pub const TURNS: u64 = 8_000;
+/// Pages of the zero-backed area: more than any level here has colours.
+const AREA: u64 = 64;
+
+/// The replacement policies gone through, with their names.
+pub const POLICIES: [(Policy, &str); 3] =
+    [(Policy::Lru, "LRU"), (Policy::Plru, "tree-PLRU"), (Policy::Random, "random")];
+
+/// What "read the zero-backed area once" may have meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reading {
+    /// (i): one read a turn, a page further each time.
+    Advancing,
+    /// (ii): as many reads a turn as L2 has ways.
+    Whole,
+}
+
+/// A scene of the second test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scene {
+    /// Who leaves a full set of L1D and L2.
+    pub policy: Policy,
+    /// The reading.
+    pub reading: Reading,
+    /// Frames of zeros.
+    pub colours: u64,
+    /// Pages from the start of a way at which the strided reads begin.
+    pub align: u64,
+    /// Loads whose addresses depend on the load before.
+    pub dependent: bool,
+    /// Turns counted.
+    pub turns: u64,
+    /// Seed.
+    pub seed: u64,
+}
+
+fn parts(machine: &Machine, policy: Policy, seed: u64) -> Parts {
+    let mut parts = Parts::of(machine, seed);
+    (parts.caches.l1d.policy, parts.caches.l2.policy) = (policy, policy);
+    parts
+}
+
+fn setting(colours: u64, zero_pages: u64, turns: u64, seed: u64) -> Setting {
+    let switches = vec![("zero.colours", colours.to_string())];
+    Setting { huge_pages: 1, zero_pages, switches, turns: [turns / 4, turns], seed }
+}
+
+/// Test 1: a read at offset 0 of each of `frames` frames in a row. Per turn.
+pub fn in_a_row(
+    machine: &Machine,
+    policy: Policy,
+    frames: u64,
+    dependent: bool,
+    (turns, seed): (u64, u64),
+) -> Result<Counted, LabError> {
+    count(&parts(machine, policy, seed), &setting(1, 0, turns, seed), &|hand: &mut dyn Hand, _| {
+        (0..frames).for_each(|n| hand.read(REAL + n * 4096, dependent));
+    })
+}
+
+/// Test 2: strided reads of real data, then of zeros. Per turn.
+pub fn beside_zeros(machine: &Machine, shape: &Shape, scene: &Scene) -> Result<Counted, LabError> {
+    let Scene { align, dependent, .. } = *scene;
+    let (ways, stride) = (shape.l2_ways, shape.stride);
+    let setting = setting(scene.colours, AREA, scene.turns, scene.seed);
+    count(&parts(machine, scene.policy, scene.seed), &setting, &|hand: &mut dyn Hand, turn| {
+        (0..ways).for_each(|n| hand.read(REAL + align * 4096 + n * stride, dependent));
+        match scene.reading {
+            Reading::Advancing => hand.read(ZERO + turn % AREA * 4096, dependent),
+            Reading::Whole => (0..ways).for_each(|n| hand.read(ZERO + n * 4096, dependent)),
+        }
+    })
+}

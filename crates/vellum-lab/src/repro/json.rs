@@ -1,0 +1,54 @@
+//! Pages as JSON; `docs/json.md` explains the keys.
+
+use serde_json::{Value, json};
+
+use super::basis::Rest;
+use super::page::{Page, Row, Statement, Table};
+
+/// The whole answer.
+pub fn document(on: &str, seed: Option<u64>, pages: &[Page]) -> Value {
+    let statements: Vec<Value> = pages.iter().flat_map(|p| &p.statements).map(statement).collect();
+    json!({ "on": on, "seed": seed, "statements": statements, "experiments": pages.iter().map(page).collect::<Vec<_>>() })
+}
+
+fn page(p: &Page) -> Value {
+    json!({
+        "name": p.name,
+        "on": p.on,
+        "tables": p.tables.iter().map(table).collect::<Vec<_>>(),
+        "skipped": p.skipped,
+    })
+}
+
+fn table(t: &Table) -> Value {
+    json!({ "title": t.title, "columns": t.columns, "rows": t.rows.iter().map(row).collect::<Vec<_>>() })
+}
+
+fn row(r: &Row) -> Value {
+    json!({
+        "name": r.name,
+        "published": r.published,
+        "ours": r.ours,
+        "ratio_published": Row::ratio(r.published),
+        "ratio_ours": Row::ratio(r.ours),
+        "spread": r.spread,
+        "mark": r.mark().map(super::basis::Mark::letter),
+        "rests_on": r.rest.as_ref().map_or_else(Vec::new, rests_on),
+        "guesses": r.rest.as_ref().map_or_else(Vec::new, guesses),
+    })
+}
+
+fn rests_on(rest: &Rest) -> Vec<Value> {
+    let one =
+        |c: &vellum_sim::file::ConstantRow| json!({ "constant": c.key, "value": c.value, "basis": c.basis.name() });
+    rest.constants.iter().map(one).collect()
+}
+
+fn guesses(rest: &Rest) -> Vec<Value> {
+    let one = |s: &super::basis::Swing| json!({ "constant": s.key, "value": s.value, "ratio_halved": s.halved, "ratio_doubled": s.doubled });
+    rest.swings.iter().map(one).collect()
+}
+
+fn statement(s: &Statement) -> Value {
+    json!({ "id": s.id, "value": s.value, "band": s.band, "basis": s.rest.mark.word(), "ok": s.ok() })
+}

@@ -1,0 +1,137 @@
+//! A page of at most 100 columns, for someone who has never heard of the mechanism.
+
+use std::fmt::Write as _;
+
+use super::basis::{Mark, Rest};
+use super::page::{Page, Pair, Row, Statement, Table};
+use crate::report::table::WIDTH;
+use crate::text::wrapped;
+
+const NAME: usize = 41;
+/// Rows are told what a guess does to them only where it moves them by more: 1 %.
+const MOVES: f64 = 0.01;
+
+/// The page.
+pub fn page(page: &Page) -> String {
+    let mut out = String::new();
+    let room = WIDTH.saturating_sub(page.title.chars().count() + 1);
+    let _ = writeln!(out, "{} {:>room$}", page.title, page.on);
+    let _ = writeln!(out, "{}\n", "=".repeat(WIDTH));
+    paragraphs(&mut out, "Asked", &page.asked);
+    paragraphs(&mut out, "Run", &page.run);
+    for t in &page.tables {
+        table(&mut out, t);
+    }
+    if page.tables.iter().flat_map(|t| &t.rows).any(|row| row.rest.is_some()) {
+        let legend = "p: rests on figures from before the mechanism, or from sources that never saw it. f: on a fitted figure. \
+                      g: on a guess. Ratios are after over before.";
+        block(&mut out, "   ", legend);
+        out.push('\n');
+    }
+    if !page.statements.is_empty() {
+        out.push_str("Statements\n");
+        page.statements.iter().for_each(|s| statement(&mut out, s));
+        out.push('\n');
+    }
+    paragraphs(&mut out, "Came out", &page.out);
+    paragraphs(&mut out, "Means", &page.means);
+    paragraphs(&mut out, "Where it does not help, and what is missing", &page.limits);
+    paragraphs(&mut out, "Skipped", &page.skipped);
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out
+}
+
+fn paragraphs(out: &mut String, title: &str, texts: &[String]) {
+    if texts.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "{title}");
+    texts.iter().for_each(|text| block(out, "   ", text));
+    out.push('\n');
+}
+
+fn block(out: &mut String, indent: &str, text: &str) {
+    for line in wrapped(text, WIDTH - indent.len()) {
+        let _ = writeln!(out, "{indent}{line}");
+    }
+}
+
+fn table(out: &mut String, t: &Table) {
+    let [before, after] = &t.columns;
+    let measured = t.rows.iter().all(|row| row.published == [None, None]);
+    let _ = writeln!(out, "{}", t.title);
+    // Short names stand above the columns themselves.
+    let short = before.chars().count().max(after.chars().count()) < 9;
+    let [left, right] = if short { [before.as_str(), after.as_str()] } else { ["before", "after"] };
+    let first = if short { String::new() } else { format!("before: {before}; after: {after}") };
+    if measured {
+        let first = format!("   {first}");
+        let _ = writeln!(out, "{first:<w$}{left:>9}{right:>9}{:>7}{:>8}", "ratio", "spread", w = WIDTH - 35);
+    } else {
+        if !short {
+            block(out, "   ", &first);
+        }
+        let _ = writeln!(out, "{:<NAME$}{:^25}{:^25}", "", "published", "ours");
+        let cells = format!("{left:>9}{right:>9}{:>7}", "ratio");
+        let _ = writeln!(out, "{:<NAME$}{cells}{cells}{:>7}", "", "spread");
+    }
+    for row in &t.rows {
+        let _ = writeln!(out, "{}", line(row, measured).trim_end());
+        if let Some(rest) = &row.rest {
+            swings(out, row, rest);
+        }
+    }
+    out.push('\n');
+}
+
+fn line(row: &Row, measured: bool) -> String {
+    let name = format!("   {}", row.name);
+    let ratio = |pair: Pair| Row::ratio(pair).map_or(String::new(), |r| format!("{r:.2}"));
+    let cells = |pair: Pair| {
+        let [before, after] = pair.map(|v| v.map_or("-".to_owned(), figure));
+        if pair == [None, None] { format!("{:>25}", "") } else { format!("{before:>9}{after:>9}{:>7}", ratio(pair)) }
+    };
+    let spread = row.spread.map_or(String::new(), |s| format!("{:.0} %", s * 100.0));
+    let mark = row.mark().map_or("", Mark::letter);
+    if measured {
+        return format!("{name:<w$}{}{spread:>8} {mark}", cells(row.ours), w = WIDTH - 35);
+    }
+    format!("{name:<NAME$}{}{}{spread:>7} {mark}", cells(row.published), cells(row.ours))
+}
+
+/// What guesses do to a row's ratio.
+fn swings(out: &mut String, row: &Row, rest: &Rest) {
+    let Some(ratio) = Row::ratio(row.ours) else { return };
+    let (moving, still): (Vec<_>, Vec<_>) = rest.swings.iter().partition(|s| s.moves(ratio) > MOVES);
+    for s in &moving {
+        let say = |v: Option<f64>| v.map_or("no such machine".to_owned(), |v| format!("{v:.2}"));
+        let text =
+            format!("guess {} = {}: ratio {} with half, {} with twice", s.key, s.value, say(s.halved), say(s.doubled));
+        block(out, "      ", &text);
+    }
+    if !still.is_empty() {
+        let names: Vec<&str> = still.iter().map(|s| s.key.as_str()).collect();
+        block(out, "      ", &format!("guesses that move it by less than 1 %: {}", names.join(", ")));
+    }
+}
+
+fn statement(out: &mut String, s: &Statement) {
+    let verdict = if s.ok() { "holds" } else { "DOES NOT HOLD" };
+    let head =
+        format!("   {:<5}{}: {} in [{}, {}]  ", s.id, s.what, figure(s.value), figure(s.band[0]), figure(s.band[1]));
+    let tail = format!("{}, {verdict}", s.rest.mark.word());
+    let room = WIDTH.saturating_sub(head.chars().count());
+    let _ = writeln!(out, "{head}{tail:>room$}");
+}
+
+/// A figure with the digits that matter.
+pub fn figure(x: f64) -> String {
+    match x.abs() {
+        0.0 => "0".to_owned(),
+        a if a < 0.0995 => format!("{x:.4}"),
+        a if a < 9.995 => format!("{x:.3}"),
+        a if a < 999.5 => format!("{x:.1}"),
+        _ => crate::report::number::grouped(x.round() as i64),
+    }
+}

@@ -1,0 +1,170 @@
+//! `vellum repro`: pages, marks, statements, and what must be able to move them.
+
+mod common;
+use std::sync::OnceLock;
+
+use common::{Temporary, vellum};
+use serde_json::Value;
+
+/// The experiment as it is by default, run once for all tests.
+fn plain() -> &'static Value {
+    static PLAIN: OnceLock<Value> = OnceLock::new();
+    PLAIN.get_or_init(|| json(&["colour"]))
+}
+
+/// Its page in `docs/`, as it would be now.
+fn page() -> &'static str {
+    static PAGE: OnceLock<String> = OnceLock::new();
+    PAGE.get_or_init(|| {
+        let said = vellum(&["repro", "colour", "--markdown"]);
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        said.out
+    })
+}
+
+fn json(args: &[&str]) -> Value {
+    let said = vellum(&[&["repro", "--json"], args].concat());
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    serde_json::from_str(&said.out).expect("JSON")
+}
+
+/// A row of one experiment, by parts of its table's title and of its name.
+fn row<'v>(doc: &'v Value, table: &str, name: &str) -> &'v Value {
+    let has = |v: &Value, key: &str, part: &str| v[key].as_str().is_some_and(|s| s.contains(part));
+    let tables = doc["experiments"][0]["tables"].as_array().expect("tables");
+    let table = tables.iter().find(|t| has(t, "title", table)).unwrap_or_else(|| panic!("no table {table}"));
+    let rows = table["rows"].as_array().expect("rows");
+    rows.iter().find(|r| has(r, "name", name)).unwrap_or_else(|| panic!("no row {name}"))
+}
+
+fn pair(row: &Value, key: &str) -> [f64; 2] {
+    [0, 1].map(|i| row[key][i].as_f64().unwrap_or(f64::NAN))
+}
+
+#[test]
+fn colour_prints_a_page_that_fits_and_its_statements_hold_as_predicted() {
+    let doc = plain();
+    let statements = doc["statements"].as_array().expect("statements");
+    assert_eq!(statements.iter().map(|s| s["id"].as_str()).collect::<Vec<_>>(), [Some("B-6"), Some("B-7")]);
+    for s in statements {
+        assert_eq!((s["basis"].as_str(), s["ok"].as_bool()), (Some("predicted"), Some(true)), "{s}");
+        let (value, band) = (s["value"].as_f64().unwrap(), pair(s, "band"));
+        assert!(band[0] <= value && value <= band[1] && band[0] < band[1], "{s}");
+    }
+    let worst = row(doc, "Test 2", "L2 misses a turn, (i), worst");
+    assert_eq!(worst["mark"], "p");
+    let [before, after] = pair(worst, "ours");
+    assert!((before - 9.0).abs() < 0.01 && (after - 1.125).abs() < 0.01);
+    let mean = pair(row(doc, "Test 2", "L2 misses a turn, (i), mean"), "ours");
+    assert!((mean[0] - mean[1]).abs() < 0.01, "the mean does not change");
+    let lost = pair(row(doc, "Test 2", "L2 misses a turn, (ii), mean"), "ours");
+    assert!((lost[0] - 1.125).abs() < 0.01 && (lost[1] - 9.0).abs() < 0.01);
+    let l1 = row(doc, "Test 2", "L1 misses a turn, (i)");
+    let (published, ours) = (pair(l1, "published"), pair(l1, "ours"));
+    assert!((published[0] - 4.48).abs() < 0.01 && (published[1] - 5.33).abs() < 0.01);
+    assert!(ours.iter().all(|v| (v - 9.0).abs() < 0.01), "plain LRU does not come near");
+    // Times rest on guesses, and each guess is shown halved and doubled.
+    let time = row(doc, "Test 2", "ns a turn, (i), worst");
+    assert_eq!(time["mark"], "g");
+    let guesses = time["guesses"].as_array().expect("guesses");
+    assert!(guesses.iter().any(|g| g["constant"] == "llc.latency" && g["ratio_halved"] != g["ratio_doubled"]));
+
+    let text = page().split("```").nth(1).expect("the page").trim_start_matches("text");
+    assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
+    for part in ["Asked", "Run", "Came out", "Means", "Where it does not help", "plain LRU", "178"] {
+        assert!(text.contains(part), "`{part}` in:\n{text}");
+    }
+}
+
+/// A word as a number, whatever stands around it.
+fn number(word: &str) -> Option<f64> {
+    word.trim_matches(|c: char| !c.is_ascii_digit()).replace(',', "").parse().ok()
+}
+
+/// Words must be the same. Figures may differ by a tenth: those of random victims depend on every access since boot, so any change of the
+/// library's moves them a little.
+#[test]
+fn the_page_of_colours_says_what_the_command_prints() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/colour.md");
+    let written = std::fs::read_to_string(&path).expect("docs/colour.md");
+    let now = page();
+    let again = "run `./run repro colour --markdown > docs/colour.md`";
+    assert_eq!(written.split_whitespace().count(), now.split_whitespace().count(), "{again}");
+    for (then, now) in written.split_whitespace().zip(now.split_whitespace()) {
+        let alike = match (number(then), number(now)) {
+            (Some(a), Some(b)) => (a - b).abs() <= a.abs().max(b.abs()) * 0.1,
+            _ => then == now,
+        };
+        assert!(alike, "`{then}` is now `{now}`; {again}");
+    }
+}
+
+#[test]
+fn another_seed_moves_random_victims_and_nothing_else() {
+    let (one, two) = (plain(), json(&["colour", "--seed", "99"]));
+    let both = |table: &str, name: &str| [one, &two].map(|doc| pair(row(doc, table, name), "ours"));
+    let [a, b] = both("other replacement", "random: L2, (i), mean");
+    assert_ne!(a, b);
+    assert!((a[1] / b[1] - 1.0).abs() < 0.1, "{a:?} {b:?}: but not by much");
+    let [a, b] = both("other replacement", "tree-PLRU: L2, (i), mean");
+    assert_eq!(a, b);
+}
+
+/// thunderx2 with some text replaced.
+fn changed(name: &str, pairs: &[(&str, &str)]) -> Temporary {
+    let mut text = vellum_sim::file::preset_text("thunderx2").expect("a preset").to_owned();
+    for (from, to) in pairs {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    Temporary::with(name, text.as_bytes())
+}
+
+#[test]
+fn another_last_level_moves_what_rests_on_it_and_a_fitted_constant_is_said_to_be_one() {
+    let small = changed("small.toml", &[("value = \"32 MiB\"", "value = \"16 MiB\"")]);
+    let before = "value = \"256 KiB\", basis = \"before\"";
+    let fitted = changed("fitted.toml", &[(before, "value = \"256 KiB\", basis = \"fitted\"")]);
+    let (plain, small, fitted) =
+        (plain(), json(&["colour", "--machine", small.path()]), json(&["colour", "--machine", fitted.path()]));
+    let llc = |doc: &Value| pair(row(doc, "price", "LLC misses a pass"), "ours");
+    assert!(llc(&small)[0] > 100.0 * llc(plain)[0], "{:?} {:?}", llc(&small), llc(plain));
+    let statement = |doc: &Value, i: usize| doc["statements"][i].clone();
+    assert_eq!(statement(&small, 1)["value"], statement(plain, 1)["value"], "L2 misses do not");
+    assert_eq!(statement(&fitted, 1)["basis"], "fitted");
+    assert_eq!(
+        (statement(&fitted, 1)["ok"].as_bool(), statement(&fitted, 0)["ok"].as_bool()),
+        (Some(false), Some(true))
+    );
+}
+
+#[test]
+fn other_machines_are_run_or_refused_in_one_line() {
+    let milan = json(&["colour", "--machine", "milan"]);
+    assert_eq!(milan["statements"][1]["ok"], true, "{}", milan["statements"][1]);
+    for (args, words) in [
+        (vec!["repro", "colour", "--machine", "tiny"], "the second level of `tiny` has 1 colours"),
+        (vec!["repro", "color"], "did you mean `colour`"),
+        (vec!["repro", "colour", "--on", "host", "--machine", "milan"], "leave it out with --on host"),
+        (vec!["repro", "colour", "--machine", "nowhere"], "there is no machine `nowhere`"),
+    ] {
+        let said = vellum(&args);
+        assert_eq!((said.code, said.err.lines().count()), (Some(2), 1), "{args:?}: {}", said.err);
+        assert!(said.err.contains(words), "{}", said.err);
+    }
+}
+
+#[test]
+fn on_this_computer_it_measures_or_says_why_not() {
+    let doc = json(&["colour", "--on", "host"]);
+    let page = &doc["experiments"][0];
+    let skipped = page["skipped"].as_array().expect("a list");
+    if skipped.is_empty() {
+        let rows = page["tables"][0]["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), 13);
+        assert!(rows.iter().all(|r| pair(r, "ours").iter().all(|&v| v > 0.0) && r["mark"].is_null()));
+    }
+    assert_eq!(doc["statements"].as_array().map(Vec::len), Some(0), "statements are about the model");
+    let said = vellum(&["repro", "colour", "--on", "host"]);
+    assert!(said.code == Some(0) && said.out.lines().all(|l| l.chars().count() <= 100), "{}", said.out);
+}
