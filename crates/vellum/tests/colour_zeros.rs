@@ -355,3 +355,28 @@ fn an_empty_top_level_table_is_not_a_zero_page() {
     assert_eq!((audit.zero_frames, audit.table_frames), (8, 20), "each root is a frame of its own");
     spaces.into_iter().for_each(|space| lab.vm.exit(space));
 }
+
+#[test]
+fn two_cpus_that_make_the_first_space_at_once_make_the_zeros_once() {
+    for _ in 0..200 {
+        let lab = lab(machine(1 << 13, Caches::UNKNOWN), eight());
+        let start = std::sync::Barrier::new(2);
+        let (lab, start) = (&lab, &start);
+        let spaces: Vec<Space> = std::thread::scope(|scope| {
+            let one = |cpu: usize| {
+                move || {
+                    lab.vm.machine().run_on(cpu);
+                    start.wait();
+                    let space = mapped(lab, 8);
+                    (0..8).for_each(|page| assert_eq!(read(lab, &space, at(page)), lab.vm.zeros(0).0.add(page)));
+                    space
+                }
+            };
+            let both = [0, 1].map(|cpu| scope.spawn(one(cpu)));
+            both.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        let audit = lab.vm.validate(&spaces.iter().collect::<Vec<_>>()).expect("sound");
+        assert_eq!((audit.zero_frames, audit.other_frames), (8, 0), "no second block is left over");
+        spaces.into_iter().for_each(|space| lab.vm.exit(space));
+    }
+}

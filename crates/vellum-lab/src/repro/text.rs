@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use vellum_sim::file::Basis;
+
 use super::basis::{Mark, Rest};
 use super::page::{Page, Pair, Row, Statement, Table};
 use crate::report::table::WIDTH;
@@ -82,6 +84,7 @@ fn table(out: &mut String, t: &Table) {
             swings(out, row, rest);
         }
     }
+    other_guesses(out, t);
     out.push('\n');
 }
 
@@ -100,19 +103,38 @@ fn line(row: &Row, measured: bool) -> String {
     format!("{name:<NAME$}{}{}{spread:>7} {mark}", cells(row.published), cells(row.ours))
 }
 
-/// What guesses do to a row's ratio.
+/// What guesses do to a row's ratio, where they do something.
 fn swings(out: &mut String, row: &Row, rest: &Rest) {
     let Some(ratio) = Row::ratio(row.ours) else { return };
-    let (moving, still): (Vec<_>, Vec<_>) = rest.swings.iter().partition(|s| s.moves(ratio) > MOVES);
-    for s in &moving {
+    for s in rest.swings.iter().filter(|s| s.moves(ratio) > MOVES) {
         let say = |v: Option<f64>| v.map_or("no such machine".to_owned(), |v| format!("{v:.2}"));
         let text =
             format!("guess {} = {}: ratio {} with half, {} with twice", s.key, s.value, say(s.halved), say(s.doubled));
         block(out, "      ", &text);
     }
-    if !still.is_empty() {
-        let names: Vec<&str> = still.iter().map(|s| s.key.as_str()).collect();
-        block(out, "      ", &format!("guesses that move it by less than 1 %: {}", names.join(", ")));
+}
+
+/// The guesses of a table that do nothing to any of its ratios, and those that are words and cannot be halved.
+fn other_guesses(out: &mut String, t: &Table) {
+    let rests = || t.rows.iter().filter_map(|row| Some((Row::ratio(row.ours)?, row.rest.as_ref()?)));
+    let (mut still, mut words) = (Vec::new(), Vec::new());
+    for (_, rest) in rests() {
+        for guess in rest.constants.iter().filter(|c| c.basis == Basis::Guess) {
+            let swings = || rests().flat_map(|(ratio, rest)| rest.swings.iter().map(move |s| (ratio, s)));
+            let mut mine = swings().filter(|(_, s)| s.key == guess.key).peekable();
+            if mine.peek().is_none() {
+                words.push(format!("{} = {}", guess.key, guess.value));
+            } else if mine.all(|(ratio, s)| s.moves(ratio) <= MOVES) {
+                still.push(guess.key.clone());
+            }
+        }
+    }
+    for (what, mut names) in [("guesses that move no ratio here by 1 %", still), ("guesses that are words", words)] {
+        names.sort();
+        names.dedup();
+        if !names.is_empty() {
+            block(out, "   ", &format!("{what}: {}", names.join(", ")));
+        }
     }
 }
 

@@ -278,6 +278,7 @@ impl<M: Machine> Vm<M> {
                 Err(error) => order = order.get().checked_sub(1).and_then(Order::new).ok_or(error)?,
             }
         };
+        // Half a megabyte at most, once, before there is anyone to wait: no portions, no scheduling points.
         m.clear(first, order.frames());
         for i in 0..order.frames() {
             self.frames.record(first.add(i)).init(Use::Zero, Order::BASE);

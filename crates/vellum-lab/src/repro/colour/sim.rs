@@ -221,7 +221,7 @@ impl Rows<'_> {
                 name: name.to_owned(),
                 published: words::TEST_ONE_TIME,
                 ours: some(pair(machine)?),
-                spread: Some(0.0),
+                spread: None,
                 rest: Some(basis::rest_swung(machine, &constants, &ratio)?),
             });
         }
@@ -283,7 +283,7 @@ impl Rows<'_> {
                 name: format!("ns a turn, {}, {over}", ["(i)", "(ii)"][reading]),
                 published: words::TEST_TWO_TIME,
                 ours: some(pair(self.ask.machine)?),
-                spread: Some(0.0),
+                spread: None,
                 rest: Some(basis::rest_swung(self.ask.machine, &constants, &ratio)?),
             });
         }
