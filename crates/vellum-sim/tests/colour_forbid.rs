@@ -98,7 +98,6 @@ impl Work for Serially {
             let other = vm.create().expect("memory");
             vm.map(&other, Placement::At(Va(AT)), 4096, RW).expect("a hole");
             assert_eq!(vm.fault(&other, Va(AT), Access::Read), Ok(Fault::Zero));
-            drop(p);
             [space, child, other].into_iter().for_each(|space| vm.exit(space));
         })
     }
