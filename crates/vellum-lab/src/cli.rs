@@ -42,6 +42,7 @@ const BENCH_EXAMPLES: &str = "\
 Benchmarks:
   frames        the frame allocator, two crates from the registry, a floor
   fault         page faults and what goes with them, the kernel under us
+  clear         clearing by every way this processor has, and the library's choice
   space         map, protect, remap, fork, exit and unmap of whole mappings
   fragment      what is left of large pages after a long life
   growth        the same acts with 10 and 100 times as much memory and mappings
@@ -60,6 +61,7 @@ Examples:
 
 const REPRO_EXAMPLES: &str = "\
 Experiments:
+  clear         large pages cleared in extents, the neighbourhood of the fault last
   colour        several shared zero pages, so that zeros spread over cache sets
 
 Each gives one page: what was asked, what was run, published figures beside ours with their ratios,
@@ -184,7 +186,7 @@ pub struct RunArgs {
 /// `vellum bench`.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// What to measure: frames, fault, space, fragment, growth, threads, instructions or all
+    /// What to measure: frames, fault, clear, space, fragment, growth, threads, instructions or all
     #[arg(value_name = "BENCHMARK")]
     pub benchmarks: Vec<String>,
     /// Print JSON instead of tables (docs/json.md)

@@ -11,10 +11,12 @@
 //! | `basis` | marks from machine files, and guesses halved and doubled |
 //! | `side` | work done two at a time |
 //! | `bench` | a small program on a simulated machine, counted |
+//! | `clear` | clearing in extents |
 //! | `colour` | coloured zero pages |
 
 pub mod basis;
 pub mod bench;
+pub mod clear;
 pub mod colour;
 pub mod json;
 pub mod page;
@@ -51,4 +53,4 @@ pub struct Entry {
 }
 
 /// All of them, in the order they are run.
-pub const EXPERIMENTS: &[Entry] = &[colour::ENTRY];
+pub const EXPERIMENTS: &[Entry] = &[clear::ENTRY, colour::ENTRY];

@@ -47,6 +47,15 @@ impl Hierarchy {
         StreamCost { lines: count, fetched: served[Level::Memory as usize], written_back }
     }
 
+    /// As [`store_stream`](Hierarchy::store_stream) for lines that no cache holds, in a state in which every line stored drives one out:
+    /// counted, and not kept.
+    pub fn count_cold(&mut self, cpu: usize, agent: Agent, count: u64, elide: bool) -> StreamCost {
+        self.used = self.used.max(cpu + 1);
+        let fetched = if elide { 0 } else { count };
+        self.count(cpu, agent, Kind::Store, Level::Memory, fetched);
+        StreamCost { lines: count, fetched, written_back: count }
+    }
+
     fn store_around(&mut self, cpu: usize, first_line: u64, count: u64) -> StreamCost {
         let private = &mut self.cpus[cpu];
         for line in first_line..first_line + count {

@@ -74,6 +74,7 @@ impl<F: Format> SimMachine<F> {
             user_end: F::user_end(parts.mmu.levels),
             hunting: options.mode == Mode::Hunting,
             walk_check,
+            count_clears: options.count_clears,
             quantum: Ticks::from_cycles(options.quantum),
             rng: Rng::new(options.seed),
             in_flight: Vec::new(),

@@ -91,7 +91,11 @@ impl<F: Format> State<F> {
         let before = cpu.switch(Account::Clear);
         cpu.counts.lines_cleared += lines;
         let now = cpu.core.now();
-        let moved = self.caches.store_stream(c, Agent::Kernel, first * LINES, lines, way.elide);
+        let moved = if self.count_clears {
+            self.caches.count_cold(c, Agent::Kernel, lines, way.elide)
+        } else {
+            self.caches.store_stream(c, Agent::Kernel, first * LINES, lines, way.elide)
+        };
         let floor = self.memory.stream(now, first * LINES, moved.fetched, moved.written_back);
         let cpu = &mut self.cpus[c];
         let time = way.line * lines;

@@ -67,13 +67,16 @@ pub struct Options {
     pub mode: Mode,
     /// How hits are checked.
     pub check: Check,
+    /// Lines that the kernel clears are counted and charged as if no cache held them, but not put through the caches one by one: tens
+    /// of GiB in a second. What a clear drives out of the caches is then missing, so this is for footprints of that size alone.
+    pub count_clears: bool,
     /// Cycles by which a CPU may run ahead of the next one before it gives way, in timing mode.
     pub quantum: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { seed: 1, mode: Mode::Timing, check: Check::Incremental, quantum: 500 }
+        Options { seed: 1, mode: Mode::Timing, check: Check::Incremental, quantum: 500, count_clears: false }
     }
 }
 
@@ -100,6 +103,7 @@ pub(crate) struct State<F: Format> {
     pub user_end: u64,
     pub hunting: bool,
     pub walk_check: bool,
+    pub count_clears: bool,
     pub quantum: Ticks,
     pub rng: Rng,
     pub in_flight: Vec<InFlight>,

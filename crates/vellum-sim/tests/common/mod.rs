@@ -204,7 +204,7 @@ pub fn both() -> [Options; 2] {
 }
 
 pub fn hunting(seed: u64) -> Options {
-    Options { seed, mode: Mode::Hunting, check: Check::Walk, quantum: 0 }
+    Options { seed, mode: Mode::Hunting, check: Check::Walk, quantum: 0, ..Options::default() }
 }
 
 pub fn elapsed(outcome: Result<Outcome, Stop>) -> u64 {

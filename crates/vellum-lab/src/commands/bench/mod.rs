@@ -13,7 +13,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use vellum_host::bench::measure::Effort;
-use vellum_host::bench::{Report, bars, conditions, crowd, fault, fragment, frames, growth, instructions, space};
+use vellum_host::bench::{
+    Report, bars, clear, conditions, crowd, fault, fragment, frames, growth, instructions, space,
+};
 
 use self::sections::{SECTIONS, Section, reading};
 use super::{print, print_json, screen};
@@ -121,6 +123,7 @@ fn measure(name: &str, effort: Effort, threads: &[usize]) -> io::Result<Report> 
     match name {
         "frames" => frames::run(effort, threads),
         "fault" => fault::run(effort, threads),
+        "clear" => clear::run(effort),
         "space" => space::run(effort),
         "fragment" => fragment::run(effort),
         "growth" => growth::run(effort),
