@@ -39,6 +39,14 @@ impl<M: Machine> Vm<M> {
         (level == Level::ONE).then_some(Near { node, slots: (slot, slot + range.pages() as usize), base })
     }
 
+    /// Whether every entry of the slots is of a sort.
+    #[inline]
+    pub(crate) fn all_near(&self, near: &Near<'_>, sort: impl Fn(Entry) -> bool) -> bool {
+        let (first, end) = near.slots;
+        self.machine.hook(Event::Work(Work::Scan, (end - first) as u64));
+        (first..end).all(|slot| sort(self.load(near.node.pfn, slot, Level::ONE)))
+    }
+
     /// Gives slots in which nothing is to a region the caller keeps a name of, and promises pages there. `false` if the range is
     /// no such one, and nothing was done.
     pub(crate) fn map_near(
@@ -69,14 +77,13 @@ impl<M: Machine> Vm<M> {
     pub(crate) fn change_near(
         &self,
         space: &SpaceRecord,
-        Near { node, slots, .. }: Near<'_>,
+        near: Near<'_>,
         change: &dyn Fn(Attrs) -> Attrs,
         token: &mut Token<Layout>,
         trash: &mut Trash,
     ) -> Result<bool, SpaceError> {
-        self.machine.hook(Event::Work(Work::Scan, (slots.1 - slots.0) as u64));
-        let absent = |slot| matches!(self.load(node.pfn, slot, Level::ONE), Entry::Empty | Entry::Gone(_));
-        if (slots.0..slots.1).any(absent) {
+        let Near { node, slots, .. } = near;
+        if !self.all_near(&near, |entry| !matches!(entry, Entry::Empty | Entry::Gone(_))) {
             return Err(SpaceError::Unmapped);
         }
         let (until, own) = self.interval_from(node, slots.0);

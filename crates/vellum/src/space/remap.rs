@@ -208,23 +208,26 @@ impl<M: Machine> Vm<M> {
     /// Makes everything in the range absent, promises too.
     fn freeze(&self, space: &SpaceRecord, range: VaRange) -> Receipt {
         let mut receipt = Receipt::new();
-        let hold = space.root();
+        let (hold, zeros) = (space.root(), self.zero_span());
         self.alter(space, range, &mut |node: Node<'_>, level, slot, va, _| {
-            self.freeze_entry((node, level, slot, va), hold, &mut receipt)
+            self.freeze_entry((node, level, slot, va), hold, zeros, &mut receipt)
         });
         receipt
     }
 
-    /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock.
-    #[inline]
+    /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock. Outside of the span `zeros` none are.
+    #[inline(always)]
     pub(crate) fn freeze_entry(
         &self,
         (node, level, slot, va): (Node<'_>, Level, usize, Va),
         hold: Pfn,
+        zeros: (Pfn, u64),
         receipt: &mut Receipt,
     ) -> bool {
         let new = |entry| match entry {
-            Entry::Leaf(pfn, _) if self.is_zero(pfn) => Some(Entry::Moving(hold)),
+            Entry::Leaf(pfn, _) if pfn.0.wrapping_sub(zeros.0.0) < zeros.1 && self.is_zero(pfn) => {
+                Some(Entry::Moving(hold))
+            }
             Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
             Entry::Reserved => Some(Entry::Moving(hold)),
             _ => None,

@@ -49,8 +49,9 @@ impl<M: Machine> Vm<M> {
             space.edited();
         }
         let mut receipt = Receipt::new();
+        let zeros = self.zero_span();
         self.alter_leaves(from.node, from.base, from.slots, &mut |node: Node<'_>, level, slot, va, _| {
-            self.freeze_entry((node, level, slot, va), space.root(), &mut receipt)
+            self.freeze_entry((node, level, slot, va), space.root(), zeros, &mut receipt)
         });
         let _flushed = self.redeem(space, receipt);
         // Marked entries are this verb's alone, so they need no lock.

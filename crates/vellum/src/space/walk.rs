@@ -74,7 +74,7 @@ impl<M: Machine> Vm<M> {
     /// Goes down to the entry that decides about `va`, which lies in the user half. Inside an epoch, or under the layout lock.
     /// Records are looked at only on the way back up to the nearest interval, which is rarely far.
     pub(crate) fn descend(&self, space: &SpaceRecord, va: Va) -> Spot<'_> {
-        let (node, level, slot, raw) = self.descend_entry(space, va);
+        let (node, level, slot, raw) = self.descend_part(space, va);
         Spot { node, level, slot, raw, region: self.region_of(node, slot) }
     }
 
@@ -82,24 +82,42 @@ impl<M: Machine> Vm<M> {
     /// level, slot, entry.
     #[inline(always)]
     pub(crate) fn descend_entry(&self, space: &SpaceRecord, va: Va) -> (Node<'_>, Level, usize, u64) {
+        match self.descend_straight(space, va) {
+            Some((table, raw)) => self.found(table, Level::ONE, va, raw),
+            None => self.descend_part(space, va),
+        }
+    }
+
+    /// All the way down to a lowest node, if there is one for the address. Nothing is kept of the way there.
+    #[inline(always)]
+    fn descend_straight(&self, space: &SpaceRecord, va: Va) -> Option<(Pfn, u64)> {
+        let m = &self.machine;
         let mut table = space.root();
-        let (mut level, mut raw);
         if self.top() > Level(4) {
-            (level, raw) = (Level(5), self.machine.entry_load(table, Level(5).slot(va)));
-            let Entry::Table(next) = M::Codec::decode(raw, level) else { return self.found(table, level, va, raw) };
+            let Entry::Table(next) = M::Codec::decode(m.entry_load(table, Level(5).slot(va)), Level(5)) else {
+                return None;
+            };
             table = next;
         }
-        // A loop of constants: it is unrolled, and shifts and level tests are known in each copy.
-        level = Level(4);
-        loop {
-            raw = self.machine.entry_load(table, level.slot(va));
-            if level == Level::ONE {
-                break;
-            }
-            let Entry::Table(next) = M::Codec::decode(raw, level) else { break };
-            (table, level) = (next, level.child());
+        // Constants: shifts and level tests are known in each copy.
+        for level in [Level(4), Level(3), Level::TWO] {
+            let Entry::Table(next) = M::Codec::decode(m.entry_load(table, level.slot(va)), level) else { return None };
+            table = next;
         }
-        self.found(table, level, va, raw)
+        Some((table, m.entry_load(table, Level::ONE.slot(va))))
+    }
+
+    /// Down to wherever the way ends.
+    #[inline(never)]
+    fn descend_part(&self, space: &SpaceRecord, va: Va) -> (Node<'_>, Level, usize, u64) {
+        let (mut table, mut level) = (space.root(), self.top());
+        loop {
+            let raw = self.machine.entry_load(table, level.slot(va));
+            match M::Codec::decode(raw, level) {
+                Entry::Table(next) if level > Level::ONE => (table, level) = (next, level.child()),
+                _ => return self.found(table, level, va, raw),
+            }
+        }
     }
 
     #[inline(always)]
@@ -242,11 +260,17 @@ impl<M: Machine> Vm<M> {
 
     /// Whether all of the range lies in regions. Under the layout lock.
     pub(crate) fn is_mapped(&self, space: &SpaceRecord, range: VaRange) -> bool {
+        if let Some(near) = self.near(space, range) {
+            return self.all_near(&near, |entry| !matches!(entry, Entry::Empty | Entry::Gone(_)));
+        }
         self.scan(space, range, &mut |_, _, entry| !matches!(entry, Entry::Empty | Entry::Gone(_)))
     }
 
     /// Whether none of it does. Under the layout lock.
     pub(crate) fn is_hole(&self, space: &SpaceRecord, range: VaRange) -> bool {
+        if let Some(near) = self.near(space, range) {
+            return self.all_near(&near, |entry| matches!(entry, Entry::Empty | Entry::Gone(_)));
+        }
         self.scan(space, range, &mut |_, _, entry| matches!(entry, Entry::Empty | Entry::Gone(_)))
     }
 }
