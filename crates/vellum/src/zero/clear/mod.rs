@@ -1,10 +1,10 @@
 //! Clearing, and copying, of blocks nobody can see yet.
 //!
 //! Every frame that must be zero before anyone sees it passes through here. A block becomes up to three ranges
-//! ([`order`]), a range becomes portions, a portion is one call of the machine, which therefore knows how long it will store:
+//! (`order`), a range becomes portions, a portion is one call of the machine, which therefore knows how long it will store:
 //! fast strings and stores around the caches are worth more the longer they run. How long a portion may be depends on how the
 //! kernel is preempted. Where an interrupt may reschedule anywhere, a portion is the whole range; where the kernel must ask,
-//! it is a batch ([`pace`]) with a scheduling point before it, so that what piled up before the call is noticed first. The model is
+//! it is a batch (`pace`) with a scheduling point before it, so that what piled up before the call is noticed first. The model is
 //! asked before every portion, for it may change while a block is being cleared. A task that is to end anyway is let go between two
 //! portions.
 //!
@@ -14,7 +14,7 @@
 //! No lock is held here, no epoch entered; what is filled is the caller's alone. Addresses of pages are computed from the block's start
 //! each time, so no portion can inherit a wrong one.
 //!
-//! Copying is the same with another machine call ([`Fill`]). Rejected: a copy of this file for it.
+//! Copying is the same with another machine call (`Fill`). Rejected: a copy of this file for it.
 
 mod order;
 pub(crate) mod pace;
