@@ -1,6 +1,6 @@
 //! The command line, as clap sees it.
 //!
-//! Names are those of the issue and of `docs/`; nothing here computes. Values that need the library to be judged (switches,
+//! Names are those of `docs/`; nothing here computes. Values that need the library to be judged (switches,
 //! machines, files) are taken as text and judged in `commands/`, so that every wrong value is answered in the same one-line form.
 
 use std::ffi::OsString;

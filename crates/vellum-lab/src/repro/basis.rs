@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn guesses_are_halved_and_doubled_one_at_a_time() {
         let thunder = vellum_sim::file::preset("thunderx2").expect("a preset");
-        let figure = |m: &Machine| Ok(f64::from(*m.llc.ways) + m.llc.size.0 as f64 / 1e9);
+        let figure = |m: &Machine| Ok(f64::from(*m.llc.ways) + m.llc.size.0 as f64 / (1u64 << 30) as f64);
         let rest = rest_swung(&thunder, &["llc"], &figure).unwrap();
         let ways = rest.swings.iter().find(|s| s.key == "llc.ways").expect("a guess");
         let base = figure(&thunder).unwrap();

@@ -111,7 +111,7 @@ const SAME: u64 = 4;
 /// What one more level of tables may add to a fault: an entry read and taken apart.
 const LEVEL: u64 = 20;
 
-/// The rows. The ceilings of faults, of unmap and of fork are those of the issue "Solid ground"; map and protect of a page were given theirs when
+/// The rows. The ceilings of faults, of unmap and of fork are goals set before they were met; map and protect of a page were given theirs when
 /// they were brought down from 9,278 and 4,026.
 pub const ROWS: &[Counted] = &[
     row("fault-4k-write", Some(400), write_faults),
