@@ -15,6 +15,7 @@ use vellum_sim::file::Machine;
 use vellum_sim::format::X86;
 use vellum_sim::{Kind, Meta, Options, Parts, Program, SimMachine};
 
+use super::basis::Rest;
 use super::page::{Page, Row, Statement, Table};
 use super::{Ask, Entry, basis, side};
 use crate::error::LabError;
@@ -156,7 +157,9 @@ fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
             Ok(run(case.after)?.gib_per_s / run(BEFORE)?.gib_per_s)
         };
         let rest = basis::rest_swung(machine, case.rests, &ratio)?;
-        let row = |name: String, published, ours: [f64; 2]| Row {
+        // Guesses are swung for throughput, and shown there.
+        let still = Rest { swings: Vec::new(), ..rest.clone() };
+        let row = |name: String, published, ours: [f64; 2], rest: &Rest| Row {
             name,
             published,
             ours: ours.map(Some),
@@ -164,11 +167,12 @@ fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
             rest: Some(rest.clone()),
         };
         let published = if theirs { case.published } else { [None, None] };
-        rows.push(row(case.name.into(), published, [before.gib_per_s, after.gib_per_s]));
+        rows.push(row(case.name.into(), published, [before.gib_per_s, after.gib_per_s], &rest));
         misses.push(row(
             case.name.replace("GiB/s", "L1 misses"),
             [None, None],
             [before.misses_per_line, after.misses_per_line],
+            &still,
         ));
         if let Some((id, what, band)) = case.stated.filter(|_| theirs) {
             let value = after.gib_per_s / before.gib_per_s;
