@@ -222,7 +222,10 @@ mod tests {
     #[test]
     fn every_act_that_ends_has_a_figure() {
         let found = turn(64 * PAGE, HUGE, &Start::new(1), true).unwrap();
-        assert!(found.len() >= 5, "{found:?}");
+        // Huge pages may not be had, and a fork that was disturbed is left out: whoever runs beside this test decides about those.
+        for name in ["fault/4k-zero-read", "fault/4k-write", "unmap/4k-page", "fault/4k-copy"] {
+            assert!(found.iter().any(|&(n, _)| n == name), "{name}: {found:?}");
+        }
         assert!(found.iter().all(|&(_, each)| each > 0.0), "{found:?}");
     }
 }
