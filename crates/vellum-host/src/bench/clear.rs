@@ -230,6 +230,7 @@ const fn kind(method: Method) -> &'static str {
         Method::Memset => "plain",
         Method::Vector32 | Method::Vector64 => "vector",
         Method::Around16 | Method::Around32 | Method::Around64 => "around",
+        Method::Lines if method.goes_around() => "around",
         Method::Lines => "line",
     }
 }
