@@ -227,8 +227,7 @@ fn choose(all: &Measured) -> Choice {
 const fn kind(method: Method) -> &'static str {
     match method {
         Method::Strings => "strings",
-        Method::Memset => "plain",
-        Method::Vector32 | Method::Vector64 => "vector",
+        Method::Memset | Method::Vector32 | Method::Vector64 => "plain",
         Method::Around16 | Method::Around32 | Method::Around64 => "around",
         Method::Lines if method.goes_around() => "around",
         Method::Lines => "line",

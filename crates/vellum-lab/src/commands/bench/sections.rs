@@ -41,7 +41,7 @@ pub const SECTIONS: &[Section] = &[
         name: "clear",
         title: "Clearing: every way this processor has, and the library's choice",
         compares: "The library on a machine calibrated a moment ago, beside the fastest of each kind of stores: strings page by page or \
-                   run by run, plain, vectors, around the caches, an instruction that zeroes a line. Nanoseconds per 4 KiB, the best \
+                   run by run, plain ones of any width, and those around the caches (with instructions that zero a line). Nanoseconds per 4 KiB, the best \
                    of the repetitions. Short runs keep the pages next to a fault in the cache, whatever that costs.",
         seconds: 9,
     },
