@@ -3,7 +3,7 @@
 //! Every combination is reached; neighbouring numbers differ in everything. Memory is plenty, so that no verb may refuse, or scarce.
 
 use vellum::addr::Order;
-use vellum::config::{Config, NumaPolicy, Thp};
+use vellum::config::{Config, NumaPolicy, Thp, ZeroHuge};
 use vellum::machine::{Invalidation, MmuRules};
 use vellum_host::mmu::buffer::Shape;
 use vellum_host::rng::spread;
@@ -64,6 +64,8 @@ impl Setting {
             numa: numa[pick(3) as usize],
             ..Config::default()
         };
+        let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
+        let config = Config { zero_huge: forms[pick(4) as usize], ..config };
         let plan =
             Plan { cpus: CPUS, nodes: nodes as usize, frames: frames / nodes, rules, tlb: tlb[pick(3) as usize] };
         Setting { arm, plan, config, scarce }

@@ -101,6 +101,20 @@ pub enum NumaPolicy {
     Prefer(u8),
 }
 
+/// What a read of untouched memory maps where a huge page would be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ZeroHuge {
+    /// A fresh huge page, cleared and counted.
+    #[default]
+    Off,
+    /// One 2 MiB page of zeros for everybody.
+    Page,
+    /// One table of 512 zero entries for everybody, above it one table of such tables for a whole 1 GiB.
+    Table,
+    /// A table of 512 zero entries for each 2 MiB.
+    TablePrivate,
+}
+
 /// Every switch. Fields are read once per verb, never on the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -126,6 +140,8 @@ pub struct Config {
     pub zero_page: bool,
     /// `zero.colours`: frames of shared zeros, so that they spread over the sets of a cache.
     pub zero_colours: Colours,
+    /// `zero.huge`: what such a read maps where a huge page would be used. Nothing of it without `zero.page`.
+    pub zero_huge: ZeroHuge,
     /// `tlb.batch`: one flush for a whole verb, or one per page table leaf.
     pub tlb_batch: bool,
     /// `numa`: where frames come from by default.
@@ -146,6 +162,7 @@ impl Default for Config {
             alloc_zero: false,
             zero_page: true,
             zero_colours: Colours::default(),
+            zero_huge: ZeroHuge::default(),
             tlb_batch: true,
             numa: NumaPolicy::default(),
         }
@@ -315,6 +332,22 @@ pub const SWITCHES: &[Switch] = &[
                     }
                     _ => return false,
                 },
+            };
+            true
+        },
+    },
+    Switch {
+        name: "zero.huge",
+        values: "off|page|table|table-private",
+        default: "off",
+        trades: "no memory for huge pages that are only read; page: wide TLB reach, 2 MiB of cache; table: one page of cache, a walk for each 4 KiB",
+        set: |c, v| {
+            c.zero_huge = match v {
+                "off" => ZeroHuge::Off,
+                "page" => ZeroHuge::Page,
+                "table" => ZeroHuge::Table,
+                "table-private" => ZeroHuge::TablePrivate,
+                _ => return false,
             };
             true
         },

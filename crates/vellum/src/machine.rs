@@ -281,6 +281,8 @@ pub enum Use {
     Data,
     /// The shared zeros.
     Zero,
+    /// A page table of shared zeros: written before the first entry names it, and never again.
+    ZeroTable,
 }
 
 /// The verbs, for machines that account by verb.
@@ -303,7 +305,7 @@ pub enum Verb {
     Exit,
     /// `Vm::fault`
     Fault,
-    /// `Vm::copy_in`, `Vm::copy_out`
+    /// `Vm::copy_in`, `Vm::copy_out`, `Vm::write_forced`
     Copy,
     /// `Vm::forbid_zeros`
     Forbid,
@@ -375,7 +377,7 @@ pub trait Machine {
     /// updates of accessed and dirty bits make it fail, never get lost.
     fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64>;
 
-    /// A pointer to a frame whose use is [`Use::Table`], [`Use::Slab`], or which is about to become one of them. Valid for 4096
+    /// A pointer to a frame whose use is [`Use::Table`], [`Use::Slab`], [`Use::ZeroTable`], or which is about to become one of them. Valid for 4096
     /// bytes, aligned to 4096, the same for the machine's life.
     fn direct(&self, pfn: Pfn) -> NonNull<u8>;
     /// Fills data frames with zeros, through the caches.

@@ -33,6 +33,12 @@ counters! {
     FaultsSpurious = "pgfault_spurious",
     /// Faults served by the shared zero page.
     FaultsZero = "zero_page_fault",
+    /// Of those, faults served by the shared huge page of zeros.
+    FaultsZeroHuge = "thp_zero_page_fault",
+    /// Of those, faults served by a table of zeros: a shared one, or one of 512 entries made for it.
+    FaultsZeroTable = "zero_table_fault",
+    /// Private tables made because shared tables of zeros were written below, or cut.
+    ZeroTableUnshare = "zero_table_unshare",
     /// Write faults that copied a shared page.
     CowCopies = "cow_copy",
     /// Write faults that kept the page, its last user being the one who faulted.
@@ -53,6 +59,14 @@ counters! {
     ThpCollapse = "thp_collapse_alloc",
     /// Huge mappings split into base mappings.
     ThpSplit = "thp_split_pmd",
+    /// Times the huge page of zeros was made.
+    ThpZeroAlloc = "thp_zero_page_alloc",
+    /// Times there was no memory for it, and base pages were used.
+    ThpZeroAllocFailed = "thp_zero_page_alloc_failed",
+    /// Times it was given back.
+    ThpZeroRelease = "thp_zero_page_release",
+    /// Mappings of it that became a table of base zeros.
+    ThpZeroSplit = "thp_zero_page_split",
     /// Flush calls that had to reach another CPU.
     FlushRemote = "nr_tlb_remote_flush",
     /// Local flushes of everything, or of a whole space.

@@ -22,6 +22,7 @@ use crate::tlb::CONTEXT_WORDS;
 use crate::zero::clear::pace::Pace;
 use crate::zero::colour::{ByColour, Zeros};
 use crate::zero::pool::Pools;
+use crate::zero::{HugeZero, ZeroTables};
 
 /// What a CPU runs: its own line.
 #[repr(C, align(64))]
@@ -49,6 +50,8 @@ pub struct Vm<M: Machine> {
     pub(crate) pace: Pace,
     /// Large blocks kept aside.
     pub(crate) pools: Pools,
+    pub(crate) huge_zero: HugeZero,
+    pub(crate) zero_tables: ZeroTables,
     pub(crate) spaces: Slab,
     pub(crate) regions: Slab,
     pub(crate) lists: [Slab; 3],
@@ -141,6 +144,8 @@ impl<M: Machine> Vm<M> {
             by_colour,
             pace: Pace::new(),
             pools: Pools::new(),
+            huge_zero: HugeZero::new(),
+            zero_tables: ZeroTables::new(),
             spaces: Slab::new(size_of::<SpaceRecord>()),
             regions: Slab::new(64),
             lists: LIST_PAIRS.map(|pairs| Slab::new(pairs * 8)),

@@ -16,7 +16,7 @@ fn flags() -> impl Strategy<Value = Flags> {
 
 /// Any entry that is legal in a node of some level: leaves up to 1 GiB, tables above level 1, blocks aligned to their size.
 fn entry() -> impl Strategy<Value = (Entry, Level)> {
-    (1u8..=5, 0u64..1 << 36, 0..=MAX_GENERATION, flags(), 0..8u8).prop_map(|(level, frame, generation, flags, kind)| {
+    (1u8..=5, 0u64..1 << 36, 0..=MAX_GENERATION, flags(), 0..9u8).prop_map(|(level, frame, generation, flags, kind)| {
         let leaf_level = Level(level.min(3));
         let block = Pfn(frame).align_down(leaf_level.leaf_order().expect("levels 1 to 3 have leaves"));
         match kind {
@@ -26,6 +26,7 @@ fn entry() -> impl Strategy<Value = (Entry, Level)> {
             3 => (Entry::Leaf(block, flags), leaf_level),
             4 => (Entry::Parked(block), leaf_level),
             5 => (Entry::Moving(block), leaf_level),
+            7 => (Entry::ZeroTable(Pfn(frame)), Level(level.clamp(2, 3))),
             6 => (Entry::Detached(Pfn(frame)), Level(level.max(2))),
             _ => (Entry::Gone(generation), Level(level)),
         }
@@ -37,7 +38,7 @@ fn laws<C: Codec>(entry: Entry, level: Level) {
     assert_eq!(C::decode(raw, level), entry, "{raw:#x} at {level:?}");
     assert_eq!(raw == 0, entry == Entry::Empty, "only an empty entry is all zeros");
     // Bit 0 is "present" to the walker of both formats.
-    assert_eq!(raw & 1 == 1, matches!(entry, Entry::Table(_) | Entry::Leaf(..)));
+    assert_eq!(raw & 1 == 1, matches!(entry, Entry::Table(_) | Entry::ZeroTable(_) | Entry::Leaf(..)));
 }
 
 proptest! {
@@ -83,6 +84,8 @@ fn x86_64_words_match_the_manual() {
         "bit 7 marks a 2 MiB leaf"
     );
     assert_eq!(X86_64::encode(Entry::Table(page), Level(4)), 0x0000_0123_4567_8027);
+    // No execute (63), one of the ignored bits (9), accessed (5), user (2), present (0); not writable.
+    assert_eq!(X86_64::encode(Entry::ZeroTable(page), Level(3)), 0x8000_0123_4567_8225);
     assert_eq!(
         X86_64::encode(Entry::Leaf(page, Flags { exec: true, ..RO }), Level::ONE) >> 63,
         0,
@@ -100,6 +103,8 @@ fn aarch64_words_match_the_manual() {
     assert_eq!(Aarch64::encode(Entry::Leaf(page, RO), Level::ONE), 0x0060_0123_4567_8fc3);
     assert_eq!(Aarch64::encode(Entry::Leaf(Pfn(0x200), RW), Level::TWO) & 3, 1, "a block has bit 1 clear");
     assert_eq!(Aarch64::encode(Entry::Table(page), Level(4)), 0x0000_0123_4567_8003);
+    // APTable read-only (62), UXNTable (60), PXNTable (59), one of the bits left to software (55), table (1), valid (0).
+    assert_eq!(Aarch64::encode(Entry::ZeroTable(page), Level(3)), 0x5880_0123_4567_8003);
 }
 
 #[test]

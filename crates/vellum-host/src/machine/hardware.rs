@@ -98,7 +98,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// both readings are compared where they agree: the frame, and whether a node above level 1 changed between table and leaf.
     fn check_break(&self, old: u64, new: u64) {
         let frame = |raw| match C::decode(raw, Level::TWO) {
-            Entry::Table(p) => Some((p, true)),
+            Entry::Table(p) | Entry::ZeroTable(p) => Some((p, true)),
             Entry::Leaf(p, _) => Some((p, false)),
             _ => None,
         };

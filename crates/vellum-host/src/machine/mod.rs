@@ -291,7 +291,10 @@ impl<C: Codec, const WATCH: bool> Tables for Host<C, WATCH> {
         if WATCH {
             use vellum::machine::Use;
             let is = self.watch.get(table);
-            assert!(matches!(is, Use::Table | Use::Pending), "a walk reached {table:?}, which is {is:?} and no table");
+            assert!(
+                matches!(is, Use::Table | Use::ZeroTable | Use::Pending),
+                "a walk reached {table:?}, which is {is:?} and no table"
+            );
         }
         self.word(table, slot).load(Ordering::Acquire)
     }

@@ -30,6 +30,7 @@ impl Watch {
             n if n == Use::Slab as u8 => Use::Slab,
             n if n == Use::Data as u8 => Use::Data,
             n if n == Use::Zero as u8 => Use::Zero,
+            n if n == Use::ZeroTable as u8 => Use::ZeroTable,
             _ => Use::Free,
         }
     }

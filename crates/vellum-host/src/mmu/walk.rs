@@ -94,7 +94,7 @@ pub fn walk<C: Codec>(
         let slot = level.slot(va);
         let raw = tables.load(node, slot);
         match C::decode(raw, level) {
-            Entry::Table(child) if level > Level::ONE => {
+            Entry::Table(child) | Entry::ZeroTable(child) if level > Level::ONE => {
                 level = level.child();
                 node = child;
                 cache.remember(root.context, level, va, node);

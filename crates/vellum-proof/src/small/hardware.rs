@@ -30,7 +30,8 @@ impl<C: Codec> Small<C> {
     fn walked(&self, table: Pfn, slot: usize) -> &AtomicU64 {
         let i = self.index(table);
         let is = self.uses[i].get();
-        assert!(is == Use::Table as u8, "{table:?} is used as a table node, and its use is {is}");
+        let table_of_some_kind = is == Use::Table as u8 || is == Use::ZeroTable as u8;
+        assert!(table_of_some_kind, "{table:?} is used as a table node, and its use is {is}");
         self.soil(i);
         self.word(i, slot)
     }
@@ -45,7 +46,7 @@ impl<C: Codec> Small<C> {
     /// are compared where they agree.
     fn check_break(&self, old: u64, new: u64) {
         let frame = |raw| match C::decode(raw, Level::TWO) {
-            Entry::Table(p) => Some((p, true)),
+            Entry::Table(p) | Entry::ZeroTable(p) => Some((p, true)),
             Entry::Leaf(p, _) => Some((p, false)),
             _ => None,
         };

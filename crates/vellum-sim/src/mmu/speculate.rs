@@ -4,7 +4,7 @@
 //! by filling TLB and walk caches. Stores by other CPUs fall between the steps, as on hardware. An invalidation ends the walks
 //! it covers on its CPU; a walk that read an entry which then changed may fill until that happens, and its fill is marked.
 
-use vellum::machine::{Scope, Use};
+use vellum::machine::Scope;
 
 use super::format::{Format, Meaning};
 use super::fresh::{flags_of, size_of_level};
@@ -79,7 +79,7 @@ impl<F: Format> State<F> {
             cpu.counts.speculative_walks += 1;
             return false;
         }
-        if self.oracle.uses[(w.table >> 12) as usize] != Use::Table as u8 {
+        if !self.oracle.is_table(w.table >> 12) {
             let used = crate::oracle::frames::use_of(self.oracle.uses[(w.table >> 12) as usize]);
             self.fail(
                 w.cpu,

@@ -65,7 +65,7 @@ impl<F: Format> State<F> {
         let mut time = Ticks::ZERO;
         let mut steps = 0;
         let end = loop {
-            if self.oracle.uses[(table >> 12) as usize] != Use::Table as u8 {
+            if !self.oracle.is_table(table >> 12) {
                 let used = crate::oracle::frames::use_of(self.oracle.uses[(table >> 12) as usize]);
                 self.fail(
                     c,

@@ -90,6 +90,8 @@ impl<F: Format> State<F> {
                         *found.entry(pfn).or_insert(0) += 1;
                     }
                 }
+                // What a shared table of zeros maps is counted for nobody.
+                Meaning::Table(child, _) if self.oracle.is_zero_table(child >> 12) => {}
                 Meaning::Table(child, _) if level > 1 => self.count_leaves(child >> 12, level - 1, found),
                 _ => {}
             }

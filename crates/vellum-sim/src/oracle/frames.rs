@@ -33,7 +33,7 @@ unsafe impl Plain for FrameNote {}
 
 /// `Use` from its number.
 pub(crate) fn use_of(n: u8) -> Use {
-    [Use::Free, Use::Pending, Use::Table, Use::Slab, Use::Data, Use::Zero][n as usize]
+    [Use::Free, Use::Pending, Use::Table, Use::Slab, Use::Data, Use::Zero, Use::ZeroTable][n as usize]
 }
 
 impl<F: Format> State<F> {
@@ -55,7 +55,7 @@ impl<F: Format> State<F> {
             let legal = match to {
                 Use::Free => from != Use::Free,
                 Use::Pending => matches!(from, Use::Data | Use::Table | Use::Slab),
-                Use::Table | Use::Slab | Use::Data | Use::Zero => from == Use::Free,
+                Use::Table | Use::Slab | Use::Data | Use::Zero | Use::ZeroTable => from == Use::Free,
             };
             if !legal {
                 let why = if from == to { "twice" } else { "out of turn" };
@@ -75,7 +75,7 @@ impl<F: Format> State<F> {
             self.oracle.in_use[to as usize] += 1;
             match to {
                 Use::Free => self.contents.disown(pfn),
-                Use::Table | Use::Slab => self.contents.use_bytes(pfn),
+                Use::Table | Use::Slab | Use::ZeroTable => self.contents.use_bytes(pfn),
                 _ => {}
             }
         }

@@ -5,6 +5,7 @@
 //!
 //! - `frames`: in which one state is each frame, and may it change to the next?
 //! - `tables`: which table nodes hang in which tree, and what do their entries map?
+//! - `zeros`: are shared tables of zeros what they say, and what goes when one gives way?
 //! - `store`: what does this entry store take away, and from whom?
 //! - `obligations`: who still may hold what was taken away?
 //! - `hit`: is this hit legal?
@@ -21,10 +22,13 @@ pub(crate) mod plant;
 mod stop;
 mod store;
 pub(crate) mod tables;
+mod zeros;
 
 pub use plant::Bug;
 pub(crate) use stop::Note;
 pub use stop::{Rule, Stop};
+
+use vellum::machine::Use;
 
 use crate::machine::lazy::Lazy;
 use frames::FrameNote;
@@ -33,7 +37,7 @@ use stop::Ring;
 use tables::{RootNote, TableNote};
 
 /// Number of [`vellum::machine::Use`]s.
-pub(crate) const USES: usize = 6;
+pub(crate) const USES: usize = 7;
 
 /// All the oracle remembers.
 pub(crate) struct Oracle {
@@ -70,10 +74,25 @@ impl Oracle {
             next: 1,
             next_cut: 1,
             extra: Vec::new(),
-            in_use: [frames, 0, 0, 0, 0, 0],
-            peak: [frames, 0, 0, 0, 0, 0],
+            in_use: [frames, 0, 0, 0, 0, 0, 0],
+            peak: [frames, 0, 0, 0, 0, 0, 0],
             ring: Ring::default(),
         })
+    }
+}
+
+impl Oracle {
+    /// Whether a walker may read a frame: it is a node of somebody's, or a table of zeros of everybody's.
+    #[inline]
+    pub(crate) fn is_table(&self, pfn: u64) -> bool {
+        let used = self.uses[pfn as usize];
+        used == Use::Table as u8 || used == Use::ZeroTable as u8
+    }
+
+    /// Whether a frame is a table of zeros that everybody shares.
+    #[inline]
+    pub(crate) fn is_zero_table(&self, pfn: u64) -> bool {
+        self.uses[pfn as usize] == Use::ZeroTable as u8
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct Extra {
 
 impl<F: Format> State<F> {
     /// CPUs that have a tree loaded, and those that only keep its context.
-    fn holders(&self, root: u32) -> (CpuMask, CpuMask) {
+    pub(crate) fn holders(&self, root: u32) -> (CpuMask, CpuMask) {
         let (mut open, mut asleep) = (CpuMask::EMPTY, CpuMask::EMPTY);
         for cpu in self.oracle.roots[root as usize].cpus.iter() {
             if self.cpus[cpu].root == Some(root) {
@@ -131,7 +131,7 @@ impl<F: Format> State<F> {
         self.push(c, part);
     }
 
-    fn push(&mut self, c: usize, part: Part) {
+    pub(crate) fn push(&mut self, c: usize, part: Part) {
         let parts = &mut self.oracle.parts[c];
         if let Some(last) = parts.last_mut() {
             let alike = last.root == part.root

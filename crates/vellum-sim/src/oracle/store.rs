@@ -22,6 +22,10 @@ impl<F: Format> State<F> {
         if note.level == 0 || old == new {
             return;
         }
+        if self.oracle.is_zero_table(table) {
+            let why = "a shared table of zeros is written after an entry named it".into();
+            return self.fail(c, Rule::Zero, Some(note.va), Some(table), why);
+        }
         let (level, root) = (note.level, note.root - 1);
         let va = note.va + ((slot as u64) << (12 + 9 * (u32::from(level) - 1)));
         let source = table << 12 | (slot as u64) << 3;
@@ -85,8 +89,13 @@ impl<F: Format> State<F> {
                 }
                 self.oracle.next_cut += 1;
                 self.mark_below(root, va, level);
-                self.open_table(c, root, va, level);
-                self.unlink(c, child >> 12);
+                if self.oracle.is_zero_table(child >> 12) {
+                    let next = if let Meaning::Table(next, _) = after { Some(next >> 12) } else { None };
+                    self.zeros_go(c, root, va, level, next);
+                } else {
+                    self.open_table(c, root, va, level);
+                    self.unlink(c, child >> 12);
+                }
                 match after {
                     Meaning::Leaf(frame, rights) => self.leaf_comes(c, frame, level, rights, va, root),
                     Meaning::Table(next, _) => self.link(c, next >> 12, level - 1, va, root),

@@ -53,6 +53,9 @@ impl<F: Format> State<F> {
 
     /// A node, with all below it, becomes part of a tree.
     pub(crate) fn link(&mut self, c: usize, table: u64, level: u8, va: u64, root: u32) {
+        if table < self.ram.frames() && self.oracle.is_zero_table(table) {
+            return self.zeros_come(c, table, level, va);
+        }
         if table >= self.ram.frames() || self.oracle.uses[table as usize] != Use::Table as u8 {
             return self.fail(
                 c,
@@ -105,6 +108,9 @@ impl<F: Format> State<F> {
                 Meaning::Leaf(frame, rights) => {
                     self.leaf_goes(frame, note.level, rights.write);
                     self.open_leaf(c, root, va, note.level, frame, rights);
+                }
+                Meaning::Table(child, _) if self.oracle.is_zero_table(child >> 12) => {
+                    self.zeros_go(c, root, va, note.level, None);
                 }
                 Meaning::Table(child, _) => {
                     self.open_table(c, root, va, note.level);

@@ -21,6 +21,10 @@ const NOT_GLOBAL: u64 = 1 << 11;
 const DBM: u64 = 1 << 51;
 const PXN: u64 = 1 << 53;
 const UXN: u64 = 1 << 54;
+/// One of the bits the processor leaves to software in table descriptors.
+const ZEROS: u64 = 1 << 55;
+const TABLE_NO_EXEC: u64 = 3 << 59;
+const TABLE_READ_ONLY: u64 = 1 << 62;
 const ADDR: u64 = ((1 << 48) - 1) & !0xfff;
 
 const KIND: u64 = 0xf << 1;
@@ -43,6 +47,8 @@ impl Codec for Aarch64 {
             Entry::Empty => 0,
             Entry::Reserved => RESERVED,
             Entry::Table(p) => VALID | TABLE | p.addr(),
+            // Gives no right but to read, whatever the entries below say.
+            Entry::ZeroTable(p) => VALID | TABLE | ZEROS | TABLE_NO_EXEC | TABLE_READ_ONLY | p.addr(),
             Entry::Leaf(p, f) => {
                 VALID
                     | USER
@@ -66,9 +72,12 @@ impl Codec for Aarch64 {
     #[inline(always)]
     fn decode(raw: u64, level: Level) -> Entry {
         let pfn = Pfn((raw & ADDR) >> 12);
+        if level > Level::ONE && raw & (VALID | TABLE | ZEROS) == VALID | TABLE {
+            return Entry::Table(pfn);
+        }
         if raw & VALID != 0 {
             if level > Level::ONE && raw & TABLE != 0 {
-                return Entry::Table(pfn);
+                return Entry::ZeroTable(pfn);
             }
             return Entry::Leaf(
                 pfn,

@@ -37,6 +37,8 @@ pub enum Entry {
     Reserved,
     /// The node one level down.
     Table(Pfn),
+    /// A table of zeros that everybody shares, one level down. Everything below the slot reads as zeros. Not at level 1.
+    ZeroTable(Pfn),
     /// A mapped block; its size is the level's.
     Leaf(Pfn, Flags),
     /// A resident frame nobody may access through this entry (`PROT_NONE`).
@@ -55,7 +57,7 @@ pub const MAX_GENERATION: u64 = (1 << 52) - 1;
 /// The format of one MMU.
 ///
 /// Laws, tested for every format: `decode(encode(e), level) == e` for every entry that is legal at the level; `Empty` is 0;
-/// an entry is present to hardware exactly when it is `Table` or `Leaf`.
+/// an entry is present to hardware exactly when it is `Table`, `ZeroTable` or `Leaf`.
 pub trait Codec: Copy + 'static {
     /// Writes a meaning down. `level` is that of the node the entry stands in.
     fn encode(entry: Entry, level: Level) -> u64;

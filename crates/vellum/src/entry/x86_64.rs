@@ -1,6 +1,6 @@
 //! x86_64 entries (Intel SDM volume 3, chapter 4; AMD APM volume 2, chapter 5), 4 and 5 levels.
 //!
-//! Bits of a present entry: 0 present, 1 writable, 2 user, 5 accessed, 6 dirty, 7 page size (levels 2 and 3), 12..=51 frame
+//! Bits of a present entry: 0 present, 1 writable, 2 user, 5 accessed, 6 dirty, 7 page size (levels 2 and 3), 9 shared zeros (ours, in entries that name tables), 12..=51 frame
 //! address (bit 12 of a large leaf is PAT, kept 0), 63 no-execute. Tables give every right; leaves decide.
 //!
 //! Absent entries: bit 0 clear, kind in bits 1..=4, payload in bits 12..=63. Frame payloads are kept with their address bits
@@ -15,6 +15,8 @@ const USER: u64 = 1 << 2;
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 const SIZE: u64 = 1 << 7;
+/// One of the bits the processor ignores in entries that name tables.
+const ZEROS: u64 = 1 << 9;
 const NO_EXEC: u64 = 1 << 63;
 const ADDR: u64 = ((1 << 52) - 1) & !0xfff;
 
@@ -43,6 +45,8 @@ impl Codec for X86_64 {
             Entry::Empty => 0,
             Entry::Reserved => RESERVED,
             Entry::Table(p) => PRESENT | WRITE | USER | ACCESSED | p.addr(),
+            // Gives no right but to read, whatever the entries below say.
+            Entry::ZeroTable(p) => PRESENT | USER | ACCESSED | ZEROS | NO_EXEC | p.addr(),
             Entry::Leaf(p, f) => {
                 PRESENT
                     | USER
@@ -62,10 +66,14 @@ impl Codec for X86_64 {
 
     #[inline(always)]
     fn decode(raw: u64, level: Level) -> Entry {
+        // What every walk asks three times: one mask, one compare.
+        if level > Level::ONE && raw & (PRESENT | SIZE | ZEROS) == PRESENT {
+            return Entry::Table(Pfn((raw & ADDR) >> 12));
+        }
         if raw & PRESENT != 0 {
             let pfn = Pfn((raw & ADDR) >> 12);
             if level > Level::ONE && raw & SIZE == 0 {
-                return Entry::Table(pfn);
+                return Entry::ZeroTable(pfn);
             }
             return Entry::Leaf(
                 pfn,

@@ -81,6 +81,7 @@ impl<M: Machine> Vm<M> {
                 let spot = self.descend(space, va);
                 let there = match M::Codec::decode(spot.raw, spot.level) {
                     Entry::Leaf(_, flags) => !write || flags.write,
+                    Entry::ZeroTable(_) => !write,
                     _ => false,
                 };
                 (spot.level, there)

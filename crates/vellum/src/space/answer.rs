@@ -11,6 +11,10 @@ pub enum Fault {
     Spurious,
     /// The shared zeros were mapped.
     Zero,
+    /// The huge page of zeros was mapped.
+    ZeroHuge,
+    /// A table of zeros was, for all that an entry of that level stands for.
+    ZeroTable(Level),
     /// A fresh 4 KiB page.
     Base,
     /// A fresh 2 MiB page.
@@ -64,8 +68,12 @@ pub struct Usage {
     pub huge_leaves: u64,
     /// 1 GiB leaves.
     pub giant_leaves: u64,
-    /// Leaves that map the shared zeros.
+    /// Base leaves that map the shared zeros.
     pub zero_leaves: u64,
+    /// Leaves that map the huge page of zeros.
+    pub zero_huge_leaves: u64,
+    /// Entries that name a shared table of zeros.
+    pub zero_tables: u64,
     /// Pages of `rss_pages` that are parked.
     pub parked_pages: u64,
     /// Pages that lie in a region, present or not.
@@ -85,7 +93,7 @@ pub struct Audit {
     pub table_frames: u64,
     /// Frames that are slab memory.
     pub slab_frames: u64,
-    /// Frames of shared zeros.
+    /// Frames of shared zeros, and of shared tables of them.
     pub zero_frames: u64,
     /// Frames of blocks in pools.
     pub pool_frames: u64,

@@ -42,7 +42,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Cuts a range of bytes at page boundaries.
-    fn chunks(
+    pub(crate) fn chunks(
         &self,
         start: Va,
         len: usize,
@@ -77,6 +77,12 @@ impl<M: Machine> Vm<M> {
         let mut top = Token::top();
         let _guard = spot.node.lock(m, &mut top);
         let entry = self.load(spot.node.pfn, spot.slot, spot.level);
+        if let (Entry::ZeroTable(table), Bytes::Out(bytes)) = (entry, &mut *bytes)
+            && let Some(pfn) = self.zeros_below(table, spot.level.child(), va)
+        {
+            m.read(pfn, va.offset(), bytes);
+            return true;
+        }
         let (Entry::Leaf(first, flags), Some(order)) = (entry, spot.level.leaf_order()) else { return false };
         if spot.node.state().dead() || access == Access::Write && !flags.write {
             return false;

@@ -14,7 +14,7 @@ use crate::error::FaultError;
 use crate::frame::Data;
 use crate::machine::{Event, Machine, Work};
 use crate::space::fault::{Seen, Step};
-use crate::space::{Fault, SpaceRecord};
+use crate::space::{Access, Fault, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
@@ -35,11 +35,18 @@ impl<M: Machine> Vm<M> {
         if !zero && self.is_mine(pfn, order) {
             return Ok(self.reuse(seen, pfn, order, flags));
         }
+        if zero && order == Order::HUGE {
+            return self.write_huge_zeros(seen, epoch);
+        }
         if order == Order::BASE { self.copy_base(seen, pfn, zero) } else { self.copy_large(seen, epoch, pfn, order) }
     }
 
-    fn own_flags(seen: &Seen<'_>) -> Flags {
-        Flags { write: true, exec: seen.attrs.rights().exec, accessed: true, dirty: true }
+    /// The flags of a page that was just made for the space. What `write_forced` makes in a region that gives no writes is
+    /// neither writable nor dirty: dirty without the right to write once let a program write into the shared zeros of all
+    /// (Linux, CVE-2017-1000405).
+    pub(crate) fn own_flags(seen: &Seen<'_>) -> Flags {
+        let rights = seen.attrs.rights();
+        Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write }
     }
 
     /// The last user keeps the page.
@@ -54,7 +61,8 @@ impl<M: Machine> Vm<M> {
                 return Step::Again;
             }
             self.own(pfn, order, seen.space.owner());
-            let flags = Flags { write: true, accessed: true, dirty: true, ..flags };
+            let write = seen.attrs.allows(Access::Write);
+            let flags = Flags { write, accessed: true, dirty: write, ..flags };
             self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
             m.hook(Event::Work(Work::Entry, 1));
         }
@@ -66,7 +74,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Whether this CPU alone can have translations of the space in use, so that it cannot race with itself.
-    fn runs_here_only(&self, space: &SpaceRecord) -> bool {
+    pub(crate) fn runs_here_only(&self, space: &SpaceRecord) -> bool {
         let me = self.machine.cpu();
         (0..crate::space::CpuWords::words(self.cpus)).all(|i| {
             let mine = if me / 64 == i { 1 << (me % 64) } else { 0 };
@@ -163,7 +171,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Sets the seen entry aside, if everything seen still holds.
-    fn take_aside(&self, seen: &Seen<'_>) -> bool {
+    pub(crate) fn take_aside(&self, seen: &Seen<'_>) -> bool {
         let spot = &seen.spot;
         let mut top = Token::top();
         let _guard = spot.node.lock(&self.machine, &mut top);

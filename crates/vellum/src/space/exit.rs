@@ -41,6 +41,7 @@ impl<M: Machine> Vm<M> {
         if let Ok(all) = VaRange::new(Va(0), self.user_end().0, self.user_end()) {
             self.free_tree(&flushed, (record.root(), self.top(), 0), all, &mut trash);
         }
+        self.leave_huge_zero(record, &flushed);
         for kept in [&record.latest, &record.changed] {
             if let Some(kept) = SlabRef::from_raw(kept.load(Ordering::Relaxed)) {
                 self.drop_region(kept, &mut trash);

@@ -39,6 +39,8 @@ pub(crate) enum Step {
     Wait,
     /// No huge block was to be had: look again, for a base page.
     Smaller,
+    /// A private table of zeros is to give way to a huge page, which takes the layout lock.
+    GiveWay,
 }
 
 /// What is asked of a fault.
@@ -98,6 +100,13 @@ impl<M: Machine> Vm<M> {
                 Step::Again => {}
                 Step::Wait => self.machine.relax(),
                 Step::Smaller => huge = false,
+                Step::GiveWay => match self.give_way(space, ask.va, ask.access)? {
+                    Step::Again => {}
+                    next => {
+                        step = next;
+                        continue;
+                    }
+                },
             }
             step = self.attempt(space, ask, huge)?;
         }
@@ -159,6 +168,9 @@ impl<M: Machine> Vm<M> {
         }
         let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
+            Entry::Reserved if access != Access::Write && self.reads_huge_zeros(&seen, huge) => {
+                self.read_huge_zeros(&seen, epoch)
+            }
             Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
                 None => {
                     let frame = self.table_frame()?;
@@ -185,6 +197,8 @@ impl<M: Machine> Vm<M> {
                 };
                 if gives {
                     Ok(self.touch_leaf(&seen, access, flags))
+                } else if access == Access::Write && spot.level == Level::ONE && self.may_give_way(&seen, huge) {
+                    Ok(Step::GiveWay)
                 } else if access == Access::Write {
                     self.unshare(&seen, epoch, pfn, flags)
                 } else {
@@ -192,6 +206,11 @@ impl<M: Machine> Vm<M> {
                     Ok(Step::Wait)
                 }
             }
+            Entry::ZeroTable(_) => match access {
+                Access::Read => Ok(self.touch_leaf(&seen, access, Flags { accessed: true, ..Flags::default() })),
+                Access::Write => self.write_zero_table(&seen, epoch, huge),
+                Access::Exec => Ok(Step::Wait),
+            },
             // As above: the page is about to be a leaf again.
             _ => Ok(Step::Wait),
         }
@@ -204,7 +223,7 @@ impl<M: Machine> Vm<M> {
         if here == Order::BASE { Some(here) } else { self.large_order(attrs, here, huge) }
     }
 
-    fn large_order(&self, attrs: Packed, here: Order, huge: bool) -> Option<Order> {
+    pub(crate) fn large_order(&self, attrs: Packed, here: Order, huge: bool) -> Option<Order> {
         if here > self.rules.max_leaf {
             return None;
         }

@@ -109,6 +109,9 @@ impl<M: Machine> Vm<M> {
         self.copy_displacements(from, to, token)?;
         let mut copying = Copying { token, trash, receipt: Receipt::new(), family: family.raw() };
         let done = self.copy_node(&mut copying, self.node(from.root()), self.node(to.root()), self.top(), 0);
+        if done.is_ok() {
+            self.share_huge_zero(from, to);
+        }
         // Also after a failure: the leaves copied so far lost their right to be written.
         let _flushed = self.redeem(from, copying.receipt);
         done
@@ -134,6 +137,9 @@ impl<M: Machine> Vm<M> {
             {
                 match self.make_node(level.child(), Some((to.pfn, slot)), 0) {
                     Ok(child) => {
+                        if self.node(below).is_of_zeros() {
+                            child.set_of_zeros();
+                        }
                         let word = m.direct(to.pfn).cast::<u64>();
                         // SAFETY: nobody walks the child's table yet, and `to` is one of its nodes.
                         unsafe { word.add(slot).write(M::Codec::encode(Entry::Table(child.pfn), level)) };
@@ -213,7 +219,7 @@ impl<M: Machine> Vm<M> {
                         (low, high) = (low.min(slot), slot);
                         (alike, change) = (raw & !M::Codec::FRAME, raw ^ shared);
                     }
-                    if !self.is_zero(pfn)
+                    if !self.is_zero_leaf(pfn, level)
                         && let Some(order) = level.leaf_order()
                     {
                         self.share(pfn, order, owner);
@@ -228,7 +234,7 @@ impl<M: Machine> Vm<M> {
                     }
                     raw
                 }
-                Entry::Reserved => raw,
+                Entry::Reserved | Entry::ZeroTable(_) => raw,
                 Entry::Gone(_) | Entry::Empty => {
                     run.slot += 1;
                     continue;

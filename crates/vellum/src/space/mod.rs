@@ -25,7 +25,7 @@
 //! | `displace` | where pages are seen away from their home |
 //! | `create`, `exit`, `fork` | whole spaces |
 //! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `remap_near`, `advise`, `collapse` | ranges |
-//! | `fault`, `cow`, `copy` | pages |
+//! | `fault`, `cow`, `zeros`, `zero_tables`, `copy`, `forced` | pages |
 //! | `query`, `usage`, `validate` | questions |
 
 mod advise;
@@ -40,6 +40,7 @@ mod create;
 mod displace;
 mod exit;
 mod fault;
+mod forced;
 mod fork;
 mod interval;
 mod map;
@@ -62,6 +63,8 @@ mod unmap_page;
 mod usage;
 mod validate;
 mod walk;
+mod zero_tables;
+mod zeros;
 
 pub use answer::{Audit, Fault, Page, Usage};
 pub use attrs::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};

@@ -5,7 +5,7 @@
 //!
 //! | word | meaning | written under |
 //! |---|---|---|
-//! | head | use; the node's lock | - |
+//! | head | use; a flag: made to map zeros; the node's lock | before linking |
 //! | 1 | [`State`]: level, dead, counts, longest empty run, number of intervals | N; `dead`, `count`, `run`, intervals also L |
 //! | 2 | the parent node and the slot there; entries in transit by faults | before linking; transit: N |
 //! | 3 | highest flush generation of a translation through this node | N |
@@ -113,6 +113,9 @@ pub(crate) struct Node<'a> {
     record: &'a Record,
 }
 
+/// Flag of the head: the node was made to map zeros.
+const OF_ZEROS: u16 = 1;
+
 const PARENT_PFN: u64 = (1 << 36) - 1;
 const PARENT_SLOT_SHIFT: u32 = 36;
 const TRANSIT: u64 = 1 << 48;
@@ -181,6 +184,15 @@ impl<'a> Node<'a> {
     #[inline]
     pub fn sequence(self) -> &'a SeqCount {
         SeqCount::from_word(self.record.word(7))
+    }
+    /// Whether the node was made to map zeros; what is in it now its counts say.
+    #[inline]
+    pub fn is_of_zeros(self) -> bool {
+        self.record.flags() & OF_ZEROS != 0
+    }
+    /// Before the node is linked.
+    pub fn set_of_zeros(self) {
+        self.record.set_flags(OF_ZEROS);
     }
     /// Takes the node's lock.
     #[inline]

@@ -116,6 +116,7 @@ impl<M: Machine> Vm<M> {
             };
             let used = match entry {
                 Entry::Leaf(..) | Entry::Parked(_) => self.split_leaf(space, (node, level, slot), raw, va, frame),
+                Entry::ZeroTable(_) => self.open_zeros(space, (node, level, slot), raw, va, frame),
                 _ => self.push_down(node, level, slot, raw, frame),
             };
             if !used {

@@ -136,6 +136,8 @@ impl<M: Machine> Vm<M> {
                 Entry::Leaf(pfn, flags) if self.is_zero(pfn) => Entry::Leaf(pfn, Flags { exec: rights.exec, ..flags }),
                 Entry::Leaf(pfn, flags) => self.page_entry(rights, pfn, level, Some(flags)),
                 Entry::Parked(pfn) => self.page_entry(rights, pfn, level, None),
+                // The shared tables give no more and no less than to read.
+                Entry::ZeroTable(_) if rights.is_none() || rights.exec => Entry::Reserved,
                 Entry::Moving(_) | Entry::Detached(_) => return false,
                 _ => return true,
             };
@@ -151,7 +153,9 @@ impl<M: Machine> Vm<M> {
             let stale =
                 raw != seen && (had.write && !has.write || had.exec && !has.exec || !matches!(new, Entry::Leaf(..)));
             let gains = has.write && !had.write;
-            if stale {
+            if matches!(old, Entry::ZeroTable(_)) {
+                receipt.span(va, level.entry_bytes());
+            } else if stale {
                 receipt.leaf(va, level);
             }
             if let (Entry::Leaf(pfn, _), Entry::Leaf(..)) = (new, old) {

@@ -1,7 +1,7 @@
 //! What lies at an address.
 
-use crate::addr::Va;
-use crate::entry::{Codec, Entry};
+use crate::addr::{Level, Va};
+use crate::entry::{Codec, Entry, Flags};
 use crate::machine::Machine;
 use crate::space::{Page, Rights, Space};
 use crate::vm::Vm;
@@ -22,7 +22,19 @@ impl<M: Machine> Vm<M> {
                     Entry::Empty | Entry::Gone(_) => return Page::Unmapped,
                     Entry::Reserved => return Page::Reserved { rights },
                     Entry::Leaf(pfn, flags) => {
-                        return Page::Mapped { pfn, level: spot.level, flags, rights, zero: self.is_zero(pfn) };
+                        // A space that has never used the huge page of zeros does not map it, whatever that is by now.
+                        let zero = if spot.level == Level::ONE || self.uses_huge_zero(space.record()) {
+                            self.is_zero(pfn)
+                        } else {
+                            false
+                        };
+                        return Page::Mapped { pfn, level: spot.level, flags, rights, zero };
+                    }
+                    Entry::ZeroTable(table) => {
+                        let flags = Flags { accessed: true, ..Flags::default() };
+                        if let Some(pfn) = self.zeros_below(table, spot.level.child(), va) {
+                            return Page::Mapped { pfn, level: Level::ONE, flags, rights, zero: true };
+                        }
                     }
                     Entry::Parked(pfn) => return Page::Parked { pfn, level: spot.level },
                     Entry::Table(_) | Entry::Moving(_) | Entry::Detached(_) => {}

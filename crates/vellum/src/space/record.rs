@@ -64,6 +64,8 @@ pub(crate) struct SpaceRecord {
     pub sought: AtomicU64,
     pub sought_below: AtomicU64,
     layout: AtomicU32,
+    /// Not 0 once the space holds its reference to the huge page of zeros; then never 0 again. Anyone, by exchange.
+    pub zeros: AtomicU64,
     /// Not 0 where shared zeros are forbidden. Set under L, never taken back.
     no_zeros: AtomicU32,
     spare: [u64; 3],

@@ -229,12 +229,14 @@ impl<M: Machine> Vm<M> {
                 Some(Entry::Moving(hold))
             }
             Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
-            Entry::Reserved => Some(Entry::Moving(hold)),
+            Entry::Reserved | Entry::ZeroTable(_) => Some(Entry::Moving(hold)),
             _ => None,
         };
         let old = self.exchange(node, level, slot, |e| new(e).map(|e| M::Codec::encode(e, level)));
-        if let Some(Entry::Leaf(..)) = old {
-            receipt.leaf(va, level);
+        match old {
+            Some(Entry::Leaf(..)) => receipt.leaf(va, level),
+            Some(Entry::ZeroTable(_)) => receipt.span(va, level.entry_bytes()),
+            _ => {}
         }
         old.is_some()
     }

@@ -40,6 +40,14 @@ impl<M: Machine> Vm<M> {
         let mut receipt = Receipt::new();
         receipt.leaf(va, level);
         let _flushed = self.redeem(space, receipt);
+        if let Entry::Leaf(_, flags) = taken
+            && self.is_zero_leaf(pfn, level)
+        {
+            self.fill_zeros(child, va.align_down(level.entry_bytes()), flags);
+            self.put_back(node, level, slot, Entry::Table(child.pfn), 0);
+            self.count(Counter::ThpZeroSplit, 1);
+            return true;
+        }
         self.cut_block(pfn, order);
         let frames = smaller(order).frames();
         let words = m.direct(child.pfn).cast::<u64>();

@@ -216,8 +216,14 @@ impl<M: Machine> Vm<M> {
                     let mut top = Token::top();
                     let _guard = node.lock(m, &mut top);
                     let promise = entry == Entry::Reserved;
+                    let hold = cut.space.root();
                     let new = move |now: Entry| match now {
+                        // Zeros have no frame to free.
+                        Entry::Leaf(pfn, _) if self.is_zero_leaf(pfn, level) => {
+                            Some(M::Codec::encode(Entry::Moving(hold), level))
+                        }
                         Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(M::Codec::encode(Entry::Moving(pfn), level)),
+                        Entry::ZeroTable(_) => Some(M::Codec::encode(Entry::Moving(hold), level)),
                         Entry::Reserved if promise => Some(0),
                         _ => None,
                     };
@@ -226,8 +232,10 @@ impl<M: Machine> Vm<M> {
                         node.set_state(node.state().with_count(node.state().count() - 1));
                         return false;
                     }
-                    if matches!(taken, Entry::Leaf(..)) {
-                        cut.receipt.leaf(Va(va), level);
+                    match taken {
+                        Entry::Leaf(..) => cut.receipt.leaf(Va(va), level),
+                        Entry::ZeroTable(_) => cut.receipt.span(Va(va), level.entry_bytes()),
+                        _ => {}
                     }
                     return cut.leave != Leave::Promise;
                 }

@@ -29,13 +29,15 @@ impl<M: Machine> Vm<M> {
                     self.usage_of(child, level.child(), usage);
                     continue;
                 }
-                Entry::Leaf(pfn, _) if self.is_zero(pfn) => usage.zero_leaves += 1,
+                Entry::Leaf(pfn, _) if self.is_zero(pfn) && level == Level::ONE => usage.zero_leaves += 1,
+                Entry::Leaf(pfn, _) if self.is_zero(pfn) => usage.zero_huge_leaves += 1,
                 Entry::Leaf(..) | Entry::Parked(_) => {
                     usage.rss_pages += pages;
                     usage.huge_leaves += u64::from(level == Level::TWO);
                     usage.giant_leaves += u64::from(level == Level::THREE);
                     usage.parked_pages += if matches!(entry, Entry::Parked(_)) { pages } else { 0 };
                 }
+                Entry::ZeroTable(_) => usage.zero_tables += 1,
                 Entry::Reserved | Entry::Moving(_) => {}
             }
             usage.mapped_pages += pages;

@@ -60,6 +60,8 @@ impl<M: Machine> Vm<M> {
             audit.slab_frames += slab.validate(&self.frames)?.pages;
         }
         audit.zero_frames = self.check_zeros()?;
+        audit.zero_frames += self.huge_zero().map_or(0, |_| Order::HUGE.frames()) + self.check_zero_tables()?;
+        self.check_huge_zero(spaces, all)?;
         let frames = self.frames.validate(m)?;
         audit.free_frames = frames.free + frames.cached;
         audit.pool_frames = self.pooled_frames().ok_or(Invalid::new("a pool's chain and its count differ", 0, 0, 0))?;
@@ -69,6 +71,21 @@ impl<M: Machine> Vm<M> {
         }
         audit.other_frames = frames.used - known;
         Ok(audit)
+    }
+
+    /// The references to the huge page of zeros are the shrinker's and one of each space that used it.
+    fn check_huge_zero(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
+        let Some(page) = self.huge_zero() else { return Ok(()) };
+        let found = 1 + spaces.iter().filter(|space| self.holds_huge_zero(space.record())).count() as u64;
+        let kept = self.huge_zero_references();
+        if found > kept || all && found != kept {
+            return Err(Invalid::new("references to the huge page of zeros", page.0, kept, found));
+        }
+        let record = self.frames.record(page);
+        if (record.use_(), record.order()) != (Use::Zero, Order::HUGE) {
+            return Err(Invalid::new("the huge page of zeros' use", page.0, Use::Zero as u64, record.use_() as u64));
+        }
+        Ok(())
     }
 
     /// Counts one name of a region, or compares.
@@ -171,14 +188,25 @@ impl<M: Machine> Vm<M> {
         let rights = region.attrs().rights;
         match entry {
             Entry::Reserved => Ok(()),
+            Entry::ZeroTable(table) => {
+                let fits = level > Level::ONE && self.is_zero_table(table, level.child());
+                if rights.is_none() || rights.exec || !fits || !walk.record.takes_zeros() {
+                    return Err(Invalid::new("a shared table of zeros where it may be", va, 1, 0));
+                }
+                Ok(())
+            }
             Entry::Leaf(pfn, flags) if self.is_zero(pfn) => {
-                if flags.write || level != Level::ONE || rights.is_none() {
+                let fits = self.is_zero_leaf(pfn, level) && (level == Level::ONE || self.huge_zero() == Some(pfn));
+                if level == Level::TWO && !self.uses_huge_zero(walk.record) {
+                    return Err(Invalid::new("a space that maps the huge page of zeros holds it", va, 1, 0));
+                }
+                if flags.write || flags.dirty || !fits || rights.is_none() {
                     return Err(Invalid::new("zeros nobody can write", va, 0, 1));
                 }
                 if !walk.record.takes_zeros() {
                     return Err(Invalid::new("zeros where they are forbidden", va, 0, 1));
                 }
-                if !self.is_coloured(pfn, crate::addr::Va(va)) {
+                if level == Level::ONE && !self.is_coloured(pfn, crate::addr::Va(va)) {
                     return Err(Invalid::new("zeros of the address's colour", va, va >> PAGE_SHIFT, pfn.0));
                 }
                 Ok(())

@@ -31,6 +31,14 @@ impl Receipt {
         self.level = self.level.min(level);
     }
 
+    /// Every base leaf in so many bytes from `va` on changed, or what led to them.
+    #[inline]
+    pub fn span(&mut self, va: Va, bytes: u64) {
+        self.start = self.start.min(va.0);
+        self.end = self.end.max(va.0 + bytes);
+        self.level = Level::ONE;
+    }
+
     /// A table node that was walked for the addresses `[start, end)` went. One invalidated address inside is enough to drop
     /// it from walk caches, so the span takes in the part of the node that the verb was about and not all of it.
     #[inline]

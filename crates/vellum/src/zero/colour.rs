@@ -166,13 +166,19 @@ impl<M: Machine> Vm<M> {
         if slot < MAX_NODES { self.zeros.block(slot).range() } else { Block::NONE.range() }
     }
 
-    /// Whether a frame is shared zeros, of any colour and node.
+    /// Whether a frame is shared zeros, of any colour and node, or part of the huge page of zeros.
     #[inline]
     pub fn is_zero(&self, pfn: Pfn) -> bool {
+        self.is_base_zero(pfn) || self.is_huge_zero(pfn)
+    }
+
+    /// Whether a frame is zeros that base leaves map.
+    #[inline]
+    pub(crate) fn is_base_zero(&self, pfn: Pfn) -> bool {
         self.zeros.has(pfn)
     }
 
-    /// A span of frames outside of which none is zeros: for loops that ask for each of many pages, and ask
+    /// A span of frames outside of which none is zeros of base leaves: for loops that ask for each of many pages, and ask
     /// [`is_zero`](Vm::is_zero) for those inside. While a space lives it does not change.
     #[inline]
     pub(crate) fn zero_span(&self) -> (Pfn, u64) {

@@ -48,7 +48,8 @@ impl<M: Machine> Vm<M> {
             // Once more for each mark hardware sets meanwhile.
             loop {
                 match M::Codec::decode(seen, level) {
-                    Entry::Leaf(pfn, _) if self.is_zero(pfn) => {}
+                    Entry::Leaf(pfn, _) if self.is_zero_leaf(pfn, level) => {}
+                    Entry::ZeroTable(_) => {}
                     Entry::Moving(_) | Entry::Detached(_) => return false,
                     _ => return true,
                 }
@@ -56,7 +57,8 @@ impl<M: Machine> Vm<M> {
                 seen = now;
             }
             m.hook(Event::Work(Work::Entry, 1));
-            receipt.leaf(va, level);
+            // A leaf, or everything below a table of zeros.
+            receipt.span(va, level.entry_bytes());
             true
         });
         receipt

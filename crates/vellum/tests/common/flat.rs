@@ -72,7 +72,7 @@ pub struct Asked {
     pub copied_frames: AtomicU64,
     pub relaxed: AtomicU64,
     /// Base frames given out by use (index: `Use as usize`), as the frame events tell it.
-    pub became: [AtomicU64; 6],
+    pub became: [AtomicU64; 7],
 }
 
 /// The machine.

@@ -1,0 +1,92 @@
+//! Writing to a program's memory whatever its rights say: what a debugger does to set a breakpoint.
+//!
+//! The page becomes the space's own first, exactly as a write fault would make it so, only that the entry gets no right the region
+//! does not give. Then the bytes go to the frame behind the entry, under the node's lock and after a second look: *this* frame, mapped
+//! by this entry alone, and not zeros. Rejected: asking a mark ("dirty, so it was copied already"), which others may have set; that is how
+//! Linux wrote into the huge page of zeros (CVE-2017-1000405).
+
+use crate::addr::Va;
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::FaultError;
+use crate::machine::{Machine, Verb};
+use crate::space::fault::{Seen, Step};
+use crate::space::{Access, Fault, Space, SpaceRecord};
+use crate::sync::Token;
+use crate::vm::Vm;
+
+impl<M: Machine> Vm<M> {
+    /// Writes `bytes` at `to` in `space`, to pages the program may only read as well. Shared pages are copied first; rights and other
+    /// spaces' contents stay what they are.
+    ///
+    /// # Errors
+    /// [`FaultError::Unmapped`]; [`FaultError::Rights`] for regions that give no access at all; [`FaultError::NoMemory`]. Pages below
+    /// that address have been written.
+    pub fn write_forced(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
+        self.verb(Verb::Copy, || {
+            self.chunks(to, bytes.len(), |va, from, end| {
+                if va >= self.user_end() {
+                    return Err(FaultError::Unmapped);
+                }
+                loop {
+                    match self.force(space.record(), va, &bytes[from..end])? {
+                        Step::Done(_) => return Ok(()),
+                        Step::Wait => self.machine.relax(),
+                        _ => {}
+                    }
+                }
+            })
+        })
+    }
+
+    fn force(&self, space: &SpaceRecord, va: Va, bytes: &[u8]) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let epoch = self.epochs.enter(m);
+        let edits = space.edits();
+        let spot = self.descend(space, va);
+        let entry = M::Codec::decode(spot.raw, spot.level);
+        if matches!(entry, Entry::Empty | Entry::Gone(_)) {
+            return Err(FaultError::Unmapped);
+        }
+        let Some(region) = spot.region.map(|name| self.region(name)) else { return Ok(Step::Wait) };
+        let attrs = region.packed();
+        if attrs.rights().is_none() {
+            return Err(FaultError::Rights);
+        }
+        let seen = Seen { space, va, edits, spot, region, attrs };
+        match (entry, spot.level.leaf_order()) {
+            (Entry::Leaf(pfn, flags), Some(order)) => {
+                if self.is_zero(pfn) || !self.is_mine(pfn, order) {
+                    return self.unshare(&seen, epoch, pfn, flags).map(|step| match step {
+                        Step::Done(_) => Step::Again,
+                        step => step,
+                    });
+                }
+                let mut top = Token::top();
+                let _guard = spot.node.lock(m, &mut top);
+                if !self.still(&seen) || self.is_zero(pfn) || !self.is_mine(pfn, order) {
+                    return Ok(Step::Again);
+                }
+                m.write(pfn.add(va.page() & (order.frames() - 1)), va.offset(), bytes);
+                self.exchange(spot.node, spot.level, spot.slot, |entry| match entry {
+                    Entry::Leaf(pfn, flags) if flags.write && !flags.dirty => {
+                        let flags = Flags { accessed: true, dirty: true, ..flags };
+                        Some(M::Codec::encode(Entry::Leaf(pfn, flags), spot.level))
+                    }
+                    _ => None,
+                });
+                Ok(Step::Done(Fault::Spurious))
+            }
+            (Entry::Moving(_) | Entry::Detached(_) | Entry::Parked(_), _) => Ok(Step::Wait),
+            (Entry::ZeroTable(_), _) => self.write_zero_table(&seen, epoch, true).map(|step| match step {
+                Step::Done(_) => Step::Again,
+                step => step,
+            }),
+            _ => {
+                drop(epoch);
+                let access = if attrs.allows(Access::Write) { Access::Write } else { Access::Read };
+                self.serve(space, va, access)?;
+                Ok(Step::Again)
+            }
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! Faults and cuts where a table of zeros stands for what was read.
+//!
+//! A *shared* table of zeros is a value in an entry, like a leaf: whoever needs another entry for a part of it puts a copy in its place,
+//! private to the space and equal but for what is to differ, one for each level that is shared there. The entry names one table
+//! before and another after, and both translate alike, so hardware may use either; but what is about to differ is absent (`Moving`) in the
+//! copy until every CPU has dropped its translation of that page, and with it the walk caches that lead to the shared table. Where the
+//! MMU wants break-before-make, the entry itself is absent meanwhile, and all it translated is flushed.
+//!
+//! A *private* table of zeros is an ordinary node that remembers what it was made for: while nothing but zeros is in it, a write lets the
+//! whole table give way to a huge page. That takes the node out of the tree, which is for holders of the layout lock alone; it is the
+//! one fault that takes it. Rejected: base pages in such tables from the first write on (no lock, and no huge page ever again).
+
+use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::{FaultError, NoMemory};
+use crate::frame::{Data, Want};
+use crate::machine::{Event, Machine, Use, Work};
+use crate::space::fault::{Seen, Step};
+use crate::space::node::Node;
+use crate::space::{Access, Fault, SpaceRecord, Trash};
+use crate::stats::Counter;
+use crate::sync::{EpochGuard, Token};
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+
+/// Private copies of shared tables, one below the other, linked nowhere yet.
+struct Chain<'v> {
+    first: Node<'v>,
+    /// The lowest, and its level.
+    last: Node<'v>,
+    level: Level,
+    nodes: u64,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Serves a read by the shared table.
+    pub(crate) fn map_zero_table(&self, seen: &Seen<'_>) -> Step {
+        let spot = &seen.spot;
+        let m = &self.machine;
+        let Ok(table) = self.zero_table(spot.level) else {
+            self.count_here(Counter::ThpZeroAllocFailed, 1);
+            return Step::Smaller;
+        };
+        let mut top = Token::top();
+        let _guard = spot.node.lock(m, &mut top);
+        if !self.still(seen) || !seen.space.takes_zeros() {
+            return Step::Again;
+        }
+        self.store(spot.node.pfn, spot.slot, spot.level, Entry::ZeroTable(table));
+        self.zero_table_mapped(spot.level)
+    }
+
+    /// Serves a read of 2 MiB by a table of its own.
+    pub(crate) fn map_private_zeros(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
+        let spot = &seen.spot;
+        let m = &self.machine;
+        let below = spot.level.child();
+        let fill = M::Codec::encode(Entry::Reserved, below);
+        let child = self.make_node(below, Some((spot.node.pfn, spot.slot)), fill)?;
+        let flags = Flags { exec: seen.attrs.rights().exec, ..Flags::default() };
+        self.fill_zeros(child, seen.va.align_down(spot.level.entry_bytes()), flags);
+        child.set_of_zeros();
+        let mut top = Token::top();
+        let guard = spot.node.lock(m, &mut top);
+        if !self.still(seen) || !seen.space.takes_zeros() {
+            drop(guard);
+            self.free_node(child.pfn);
+            return Ok(Step::Again);
+        }
+        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(child.pfn));
+        Ok(self.zero_table_mapped(spot.level))
+    }
+
+    fn zero_table_mapped(&self, level: Level) -> Step {
+        self.machine.hook(Event::Work(Work::Entry, 1));
+        self.count_here(Counter::FaultsZero, 1);
+        self.count_here(Counter::FaultsZeroTable, 1);
+        Step::Done(Fault::ZeroTable(level))
+    }
+
+    /// Serves a write where a shared table of zeros is.
+    #[cold]
+    pub(crate) fn write_zero_table(
+        &self,
+        seen: &Seen<'_>,
+        epoch: EpochGuard<'_, M>,
+        huge: bool,
+    ) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let (space, va, attrs) = (seen.space, seen.va, seen.attrs);
+        let mut epoch = Some(epoch);
+        let mut new = None;
+        if self.large_order(attrs, Order::HUGE, huge).is_some() {
+            let want = self.want(seen);
+            drop(epoch.take());
+            new = self.huge_page(&want, va)?;
+        }
+        let _epoch = epoch.unwrap_or_else(|| self.epochs.enter(m));
+        let edits = space.edits();
+        let spot = self.descend(space, va);
+        if let Some(region) = spot.region.map(|name| self.region(name))
+            && matches!(M::Codec::decode(spot.raw, spot.level), Entry::ZeroTable(_))
+            && region.packed() == attrs
+        {
+            let seen = Seen { space, va, edits, spot, region, attrs };
+            if let Some(new) = new {
+                return self.unshare_zeros(&seen, new, Order::HUGE);
+            }
+            let new = self.frames.alloc(m, Order::BASE, &self.want(&seen))?;
+            self.clear_page(new, va);
+            return self.unshare_zeros(&seen, new, Order::BASE);
+        }
+        if let Some(new) = new {
+            self.untake_block(new, Order::HUGE);
+        }
+        Ok(Step::Again)
+    }
+
+    /// Puts a cleared page where a shared table of zeros was seen, with private tables above it. The page is freed if it cannot be.
+    fn unshare_zeros(&self, seen: &Seen<'_>, new: Pfn, order: Order) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let (node, slot, level) = (seen.spot.node, seen.spot.slot, seen.spot.level);
+        let leaf = if order == Order::BASE { Level::ONE } else { Level::TWO };
+        let chain = match self.private_zeros(seen.spot.raw, (node, level, slot), seen.va, leaf) {
+            Ok(chain) => chain,
+            Err(NoMemory) => {
+                self.frames.free(m, new, order);
+                // With the huge page given back there may be enough for a base page and its tables.
+                return if order == Order::BASE { Err(NoMemory.into()) } else { Ok(Step::Smaller) };
+            }
+        };
+        Data::init(self.frames.record(new), order, seen.space.owner(), seen.index(order));
+        let page = Entry::Leaf(new, Self::own_flags(seen));
+        let mut receipt = Receipt::new();
+        receipt.span(seen.va.align_down(order.bytes()), order.bytes());
+        let moving = Entry::Moving(seen.space.root());
+        let live = !self.rules.break_before_make;
+        if let Some(chain) = &chain {
+            let words = m.direct(chain.last.pfn).cast::<u64>();
+            let entry = if live { moving } else { page };
+            // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
+            unsafe { words.add(leaf.slot(seen.va)).write(M::Codec::encode(entry, leaf)) };
+            if live {
+                chain.last.add_transit();
+            } else {
+                chain.last.set_state(chain.last.state().with_resident(1));
+                receipt.span(seen.va.align_down(level.entry_bytes()), level.entry_bytes());
+            }
+        }
+        let mut top = Token::top();
+        {
+            let _guard = node.lock(m, &mut top);
+            if !self.still(seen) {
+                drop(_guard);
+                self.free_chain(chain, live);
+                self.frames.free(m, new, order);
+                return Ok(Step::Again);
+            }
+            match &chain {
+                Some(chain) if live => self.store(node.pfn, slot, level, Entry::Table(chain.first.pfn)),
+                _ => {
+                    self.store(node.pfn, slot, level, moving);
+                    node.add_transit();
+                }
+            }
+            m.hook(Event::Work(Work::Entry, 1));
+        }
+        let _flushed = self.redeem(seen.space, receipt);
+        match &chain {
+            Some(chain) if live => self.put_back(chain.last, chain.level, leaf.slot(seen.va), page, 1),
+            Some(chain) => self.put_back(node, level, slot, Entry::Table(chain.first.pfn), 0),
+            None => self.put_back(node, level, slot, page, 1),
+        }
+        self.count_pages(order, 1);
+        self.count_here(Counter::ZeroTableUnshare, chain.map_or(0, |chain| chain.nodes as i64));
+        if order == Order::HUGE {
+            self.count_here(Counter::ThpFaultAlloc, 1);
+            return Ok(Step::Done(Fault::Huge));
+        }
+        self.count_here(Counter::CowCopies, 1);
+        Ok(Step::Done(Fault::Copied(leaf)))
+    }
+
+    /// Private copies of the tables of zeros from below the entry `raw` down to the node with entries of `leaf`. `None` if the
+    /// entry itself is of that level.
+    fn private_zeros(
+        &self,
+        raw: u64,
+        (node, mut level, slot): (Node<'_>, Level, usize),
+        va: Va,
+        leaf: Level,
+    ) -> Result<Option<Chain<'_>>, NoMemory> {
+        let mut chain: Option<Chain<'_>> = None;
+        let (mut raw, mut parent) = (raw, (node.pfn, slot));
+        while level > leaf {
+            let Entry::ZeroTable(shared) = M::Codec::decode(raw, level) else { break };
+            level = level.child();
+            let frame = match self.table_frame() {
+                Ok(frame) => frame,
+                Err(error) => {
+                    self.free_chain(chain, false);
+                    return Err(error);
+                }
+            };
+            let copy = self.copy_zero_table(shared, level, parent, frame);
+            let slot = level.slot(va);
+            raw = self.machine.entry_load(shared, slot);
+            chain = Some(match chain {
+                None => Chain { first: copy, last: copy, level, nodes: 1 },
+                Some(above) => {
+                    let words = self.machine.direct(above.last.pfn).cast::<u64>();
+                    let entry = M::Codec::encode(Entry::Table(copy.pfn), above.level);
+                    // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
+                    unsafe { words.add(above.level.slot(va)).write(entry) };
+                    Chain { last: copy, level, nodes: above.nodes + 1, ..above }
+                }
+            });
+            parent = (copy.pfn, slot);
+        }
+        Ok(chain)
+    }
+
+    fn free_chain(&self, chain: Option<Chain<'_>>, transit: bool) {
+        let Some(chain) = chain else { return };
+        if transit {
+            chain.last.sub_transit();
+        }
+        if chain.nodes > 1 {
+            self.free_node(chain.last.pfn);
+        }
+        self.free_node(chain.first.pfn);
+    }
+
+    /// A private node that says what a shared table of zeros with entries of `level` says.
+    fn copy_zero_table(&self, shared: Pfn, level: Level, parent: (Pfn, usize), frame: Pfn) -> Node<'_> {
+        let m = &self.machine;
+        let copy = self.dress_node(frame, level, Some(parent), M::Codec::encode(Entry::Reserved, level));
+        // SAFETY: shared tables of zeros never change, the node is linked nowhere yet, and they are two frames.
+        unsafe { m.direct(copy.pfn).copy_from_nonoverlapping(m.direct(shared), PAGE_SIZE) };
+        m.hook(Event::Work(Work::Entry, ENTRIES as u64));
+        copy
+    }
+
+    /// Puts a private table in `frame` where a shared one of zeros was seen, so that a range can end inside. If the entry is another by
+    /// now nothing happens, the frame is still the caller's, and it looks again.
+    pub(crate) fn open_zeros(
+        &self,
+        space: &SpaceRecord,
+        (node, level, slot): (Node<'_>, Level, usize),
+        raw: u64,
+        va: Va,
+        frame: Pfn,
+    ) -> bool {
+        let m = &self.machine;
+        let Entry::ZeroTable(shared) = M::Codec::decode(raw, level) else { return false };
+        let child = self.copy_zero_table(shared, level.child(), (node.pfn, slot), frame);
+        let live = !self.rules.break_before_make;
+        let mut top = Token::top();
+        {
+            let _guard = node.lock(m, &mut top);
+            if node.state().dead() || m.entry_load(node.pfn, slot) != raw {
+                drop(_guard);
+                self.undress_node(child);
+                return false;
+            }
+            if live {
+                self.store(node.pfn, slot, level, Entry::Table(child.pfn));
+            } else {
+                self.store(node.pfn, slot, level, Entry::Moving(space.root()));
+                node.add_transit();
+            }
+            m.hook(Event::Work(Work::Entry, 1));
+        }
+        let mut receipt = Receipt::new();
+        if live {
+            // Both tables say the same; what must go are walk caches that lead to the shared one.
+            receipt.leaf(va, Level::ONE);
+            let _flushed = self.redeem(space, receipt);
+        } else {
+            receipt.span(va.align_down(level.entry_bytes()), level.entry_bytes());
+            let _flushed = self.redeem(space, receipt);
+            self.put_back(node, level, slot, Entry::Table(child.pfn), 0);
+        }
+        self.count(Counter::ZeroTableUnshare, 1);
+        true
+    }
+
+    /// Whether a write should let a private table of zeros give way to a huge page, as far as can be seen without its lock.
+    #[inline]
+    pub(crate) fn may_give_way(&self, seen: &Seen<'_>, huge: bool) -> bool {
+        let node = seen.spot.node;
+        node.is_of_zeros() && self.holds_only_zeros(node) && self.large_order(seen.attrs, Order::HUGE, huge).is_some()
+    }
+
+    /// Whether nothing but zeros and promises is in a lowest node, all of it of one region.
+    fn holds_only_zeros(&self, node: Node<'_>) -> bool {
+        let state = node.state();
+        state.count() == ENTRIES as u64
+            && state.resident() == 0
+            && state.listed() == 0
+            && node.transit() == 0
+            && !state.dead()
+    }
+
+    /// Lets the private table of zeros at `va` give way to a huge page for a write. No epoch and no lock is held.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn give_way(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let found = {
+            let _epoch = self.epochs.enter(m);
+            let spot = self.descend(space, va);
+            spot.region.map(|name| self.region(name)).map(|region| (region.packed(), region.shift()))
+        };
+        let Some((attrs, shift)) = found else { return Ok(Step::Again) };
+        let base = va.align_down(Order::HUGE.bytes());
+        let index = base.page().wrapping_add(shift);
+        let want = Want { policy: attrs.numa().unwrap_or(self.config.numa), index, use_: Use::Data };
+        let Some(new) = self.huge_page(&want, va)? else { return Ok(Step::Smaller) };
+        let mut top = Token::top();
+        let mut trash = Trash::default();
+        let done = {
+            let mut layout = space.layout().lock(m, &mut top, space.name.load(crate::sync::atomic::Ordering::Relaxed));
+            let spot = self.descend(space, va);
+            let same = spot.region.is_some_and(|name| {
+                let region = self.region(name);
+                region.packed() == attrs && region.shift() == shift && attrs.allows(access)
+            });
+            let parent = spot.node.parent().filter(|_| same && spot.level == Level::ONE && spot.node.is_of_zeros());
+            match parent {
+                Some((parent, slot)) if self.kill_zeros(spot.node, layout.token()) => {
+                    let rights = attrs.rights();
+                    let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write };
+                    Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);
+                    let entry = Entry::Leaf(new, flags);
+                    self.exchange_table(space, (self.node(parent), slot), spot.node, base, entry, &mut trash);
+                    true
+                }
+                _ => false,
+            }
+        };
+        self.empty_trash(trash, &mut top);
+        if !done {
+            self.untake_block(new, Order::HUGE);
+            return Ok(Step::Again);
+        }
+        self.count_pages(Order::HUGE, 1);
+        self.count(Counter::ThpFaultAlloc, 1);
+        Ok(Step::Done(Fault::Huge))
+    }
+
+    /// Marks a private table dead if there still is nothing but zeros in it; from then on faults below it wait.
+    fn kill_zeros(&self, node: Node<'_>, token: &mut Token<crate::sync::Layout>) -> bool {
+        let _guard = node.lock(&self.machine, token);
+        let still = self.holds_only_zeros(node);
+        if still {
+            node.set_state(node.state().with_dead());
+        }
+        still
+    }
+
+    /// Puts a huge leaf where a dead table of zeros was.
+    fn exchange_table(
+        &self,
+        space: &SpaceRecord,
+        (parent, slot): (Node<'_>, usize),
+        child: Node<'_>,
+        base: Va,
+        entry: Entry,
+        trash: &mut Trash,
+    ) {
+        let m = &self.machine;
+        let level = Level::TWO;
+        {
+            let mut top = Token::top();
+            let _guard = parent.lock(m, &mut top);
+            self.store(parent.pfn, slot, level, Entry::Detached(child.pfn));
+        }
+        let mut receipt = Receipt::new();
+        receipt.table(base, Va(base.0 + level.entry_bytes()));
+        let flushed = self.redeem(space, receipt);
+        {
+            let mut top = Token::top();
+            let _guard = parent.lock(m, &mut top);
+            self.store(parent.pfn, slot, level, entry);
+            parent.add_resident(1);
+        }
+        m.hook(Event::Work(Work::Entry, 2));
+        if let Ok(range) = VaRange::new(base, level.entry_bytes(), self.user_end()) {
+            self.free_tree(&flushed, (child.pfn, Level::ONE, base.0), range, trash);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Faults where the huge page of zeros is mapped, or shall be.
+//!
+//! A read maps it, whole, read-only. A write puts a fresh huge page in its place, cleared before the node is locked, around the written
+//! address last. Where no huge page is to be had, the mapping becomes a table of 512 base zeros, but for the one page that is written:
+//! the same fault, one flush, and a failure at any step leaves the mapping as it was. Rejected: splitting first and then copying
+//! on write as usual (two flushes, and a split that stays behind when the second step finds no memory).
+//!
+//! Zeros are nobody's memory: mappings of them are in no node's count of resident pages, and what `Moving` names in their place
+//! is the root's frame, so that no verb takes them for a page.
+
+use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
+use crate::config::ZeroHuge;
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::FaultError;
+use crate::frame::{Data, Want};
+use crate::machine::{Event, Machine, Work};
+use crate::space::fault::{Seen, Step};
+use crate::space::node::Node;
+use crate::space::{Fault, LeafSize};
+use crate::stats::Counter;
+use crate::sync::{EpochGuard, Token};
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+use crate::zero::clear::Extent;
+use crate::zero::pool::{Bytes, Short};
+
+impl<M: Machine> Vm<M> {
+    /// Whether a read of a promise at this level maps more than a base page of zeros.
+    #[inline]
+    pub(crate) fn reads_huge_zeros(&self, seen: &Seen<'_>, huge: bool) -> bool {
+        huge && self.config.zero_huge != ZeroHuge::Off
+            && self.config.zero_page
+            && seen.space.takes_zeros()
+            && seen.spot.level > Level::ONE
+            && seen.attrs.leaf() == LeafSize::Policy
+            && self.large_order(seen.attrs, Order::HUGE, huge).is_some()
+    }
+
+    /// Serves such a read.
+    #[cold]
+    pub(crate) fn read_huge_zeros(&self, seen: &Seen<'_>, epoch: EpochGuard<'_, M>) -> Result<Step, FaultError> {
+        let spot = &seen.spot;
+        // The shared tables let nobody execute.
+        let form = match self.config.zero_huge {
+            ZeroHuge::Table if seen.attrs.rights().exec => ZeroHuge::TablePrivate,
+            form => form,
+        };
+        if form == ZeroHuge::Table && spot.level <= Level::THREE {
+            return Ok(self.map_zero_table(seen));
+        }
+        if spot.level != Level::TWO {
+            let frame = self.table_frame()?;
+            if !self.push_down(spot.node, spot.level, spot.slot, spot.raw, frame) {
+                self.frames.free(&self.machine, frame, Order::BASE);
+            }
+            return Ok(Step::Again);
+        }
+        if form == ZeroHuge::TablePrivate {
+            return self.map_private_zeros(seen);
+        }
+        if !self.uses_huge_zero(seen.space) {
+            drop(epoch);
+            return Ok(match self.use_huge_zero(seen.space) {
+                Ok(()) => Step::Again,
+                Err(_) => {
+                    self.count(Counter::ThpFaultFallback, 1);
+                    Step::Smaller
+                }
+            });
+        }
+        let Some(page) = self.huge_zero() else { return Ok(Step::Again) };
+        let flags = Flags { write: false, exec: seen.attrs.rights().exec, accessed: true, dirty: false };
+        let m = &self.machine;
+        let mut top = Token::top();
+        let _guard = spot.node.lock(m, &mut top);
+        if !self.still(seen) || !seen.space.takes_zeros() {
+            return Ok(Step::Again);
+        }
+        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(page, flags));
+        m.hook(Event::Work(Work::Entry, 1));
+        self.count_here(Counter::FaultsZero, 1);
+        self.count_here(Counter::FaultsZeroHuge, 1);
+        Ok(Step::Done(Fault::ZeroHuge))
+    }
+
+    /// A cleared huge page for a write at `va`; none where memory is short. No epoch and no lock is held.
+    pub(crate) fn huge_page(&self, want: &Want, va: Va) -> Result<Option<Pfn>, FaultError> {
+        let (new, bytes) = match self.take_block(Order::HUGE, want, false) {
+            Ok(taken) => taken,
+            Err(Short::Stopped) => return Err(FaultError::Stopped),
+            Err(Short::Memory) => {
+                self.count(Counter::ThpFaultFallback, 1);
+                return Ok(None);
+            }
+        };
+        if (bytes == Bytes::Old || self.machine.aliases())
+            && let Err(stopped) = self.clear_extent(&Extent::of_leaf(new, Order::HUGE, va))
+        {
+            self.untake_block(new, Order::HUGE);
+            return Err(stopped.into());
+        }
+        Ok(Some(new))
+    }
+
+    /// Serves a write where the huge page of zeros is mapped.
+    #[cold]
+    pub(crate) fn write_huge_zeros(&self, seen: &Seen<'_>, epoch: EpochGuard<'_, M>) -> Result<Step, FaultError> {
+        let (space, va, attrs, want) = (seen.space, seen.va, seen.attrs, self.want(seen));
+        drop(epoch);
+        let new = self.huge_page(&want, va)?;
+        let _epoch = self.epochs.enter(&self.machine);
+        let edits = space.edits();
+        let spot = self.descend(space, va);
+        if let Some(region) = spot.region.map(|name| self.region(name))
+            && spot.level == Level::TWO
+            && region.packed() == attrs
+            && let Entry::Leaf(pfn, _) = M::Codec::decode(spot.raw, spot.level)
+            && self.is_zero_leaf(pfn, spot.level)
+        {
+            let seen = Seen { space, va, edits, spot, region, attrs };
+            match new {
+                None => return self.shatter_zeros(&seen),
+                Some(new) if self.replace_zeros(&seen, new) => return Ok(Step::Done(Fault::Huge)),
+                Some(_) => {}
+            }
+        }
+        if let Some(new) = new {
+            self.untake_block(new, Order::HUGE);
+        }
+        Ok(Step::Again)
+    }
+
+    /// Puts a cleared huge page where zeros of that size were seen; `false` if they are not there any more.
+    fn replace_zeros(&self, seen: &Seen<'_>, new: Pfn) -> bool {
+        let m = &self.machine;
+        let (node, slot, level) = (seen.spot.node, seen.spot.slot, seen.spot.level);
+        Data::init(self.frames.record(new), Order::HUGE, seen.space.owner(), seen.index(Order::HUGE));
+        let entry = Entry::Leaf(new, Self::own_flags(seen));
+        let absent = self.rules.break_before_make || !self.runs_here_only(seen.space);
+        let mut top = Token::top();
+        {
+            let _guard = node.lock(m, &mut top);
+            if !self.still(seen) {
+                return false;
+            }
+            if absent {
+                self.store(node.pfn, slot, level, Entry::Moving(seen.space.root()));
+                node.add_transit();
+            } else {
+                self.store(node.pfn, slot, level, entry);
+                node.add_resident(1);
+            }
+            m.hook(Event::Work(Work::Entry, 1));
+        }
+        let mut receipt = Receipt::new();
+        receipt.leaf(seen.va, level);
+        let _flushed = self.redeem(seen.space, receipt);
+        if absent {
+            self.put_back(node, level, slot, entry, 1);
+        }
+        self.count_pages(Order::HUGE, 1);
+        self.count_here(Counter::ThpFaultAlloc, 1);
+        true
+    }
+
+    /// Puts a table of base zeros where the huge page of zeros was seen, with one page of its own where it is written.
+    fn shatter_zeros(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let (node, slot, level) = (seen.spot.node, seen.spot.slot, seen.spot.level);
+        let Entry::Leaf(_, flags) = M::Codec::decode(seen.spot.raw, level) else { return Ok(Step::Again) };
+        let page = self.frames.alloc(m, Order::BASE, &self.want(seen))?;
+        self.clear_page(page, seen.va);
+        Data::init(self.frames.record(page), Order::BASE, seen.space.owner(), seen.index(Order::BASE));
+        let below = level.child();
+        let child = match self.make_node(below, Some((node.pfn, slot)), M::Codec::encode(Entry::Reserved, below)) {
+            Ok(child) => child,
+            Err(error) => {
+                self.frames.free(m, page, Order::BASE);
+                return Err(error.into());
+            }
+        };
+        self.fill_zeros(child, seen.va.align_down(level.entry_bytes()), flags);
+        let own = M::Codec::encode(Entry::Leaf(page, Self::own_flags(seen)), below);
+        // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
+        unsafe { m.direct(child.pfn).cast::<u64>().add(below.slot(seen.va)).write(own) };
+        child.set_state(child.state().with_resident(1));
+        if !self.take_aside(seen) {
+            self.free_node(child.pfn);
+            self.frames.free(m, page, Order::BASE);
+            return Ok(Step::Again);
+        }
+        let mut receipt = Receipt::new();
+        receipt.leaf(seen.va, level);
+        let _flushed = self.redeem(seen.space, receipt);
+        self.put_back(node, level, slot, Entry::Table(child.pfn), 0);
+        self.count_here(Counter::AnonPages, 1);
+        self.count_here(Counter::ThpZeroSplit, 1);
+        Ok(Step::Done(Fault::Copied(below)))
+    }
+
+    /// Writes the zeros of each address into every entry of a lowest node that is linked nowhere yet. `va` is the node's first address.
+    pub(crate) fn fill_zeros(&self, node: Node<'_>, va: Va, flags: Flags) {
+        let m = &self.machine;
+        let flags = Flags { write: false, accessed: true, dirty: false, ..flags };
+        let words = m.direct(node.pfn).cast::<u64>();
+        let block = self.zero_block_here();
+        for i in 0..ENTRIES {
+            let zeros = block.frame(Va(va.0 + i as u64 * Level::ONE.entry_bytes()));
+            // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
+            unsafe { words.add(i).write(M::Codec::encode(Entry::Leaf(zeros, flags), Level::ONE)) };
+        }
+        m.hook(Event::Work(Work::Entry, ENTRIES as u64));
+    }
+}

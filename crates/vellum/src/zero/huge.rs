@@ -1,0 +1,237 @@
+//! The huge page of zeros: made at the first use, kept while any space has used it, given back when memory is short.
+//!
+//! ```text
+//!   word: | block number + 1 (0: there is none) | kept | references |
+//!   first use   0 -> (block, 2)         the space that asks, and the shrinker
+//!   next space  (block, n) -> (block, n + 1)
+//!   space ends  (block, n) -> (block, n - 1)     after the flush that covers its last mapping
+//!   shrink      (block, 1) -> 0                  then the frames are freed
+//! ```
+//! Frame and count are one word, so nobody ever sees a page whose count is not written yet, or a count whose page is gone, and
+//! "is this the huge page of zeros" reads that word once. Rejected: a pointer and a count apart, as Linux had it from 2012 on. That needs
+//! preemption off between publishing and counting (else others allocate and free 2 MiB for as long as the winner sleeps),
+//! and a cached frame number beside the pointer once was overwritten by a late shrinker, after which a live page was not recognised.
+//!
+//! References are per *space*, as in Linux since 2016: one exchange at a space's first use and one at its end. One per mapping
+//! had 72 readers spend half of their time on one cache line. So the page stays until the last space that read it ends;
+//! [`Vm::keep_zeros`] keeps it for ever and counts nothing at all.
+
+use crate::addr::{Level, Order, Pfn, Va};
+use crate::error::NoMemory;
+use crate::frame::Want;
+use crate::machine::{Machine, Use};
+use crate::space::SpaceRecord;
+use crate::stats::Counter;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::touch;
+use crate::tlb::Flushed;
+use crate::vm::Vm;
+use crate::zero::clear::Extent;
+
+const KEPT: u64 = 1 << 32;
+const COUNT: u64 = KEPT - 1;
+const BLOCK_SHIFT: u32 = 33;
+
+/// What a space's word says: it holds a reference, or it has used a page that is not counted.
+const HOLDS: u64 = 1;
+const UNCOUNTED: u64 = 2;
+
+/// The word.
+pub(crate) struct HugeZero(AtomicU64);
+
+/// A value of the word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct State(u64);
+
+impl State {
+    fn of(first: Pfn, count: u64) -> State {
+        State(((first.0 >> Order::HUGE.get()) + 1) << BLOCK_SHIFT | count)
+    }
+    /// First frame of the page, if there is one.
+    #[inline]
+    fn first(self) -> Option<Pfn> {
+        (self.0 >> BLOCK_SHIFT).checked_sub(1).map(|block| Pfn(block << Order::HUGE.get()))
+    }
+    fn kept(self) -> bool {
+        self.0 & KEPT != 0
+    }
+    fn count(self) -> u64 {
+        self.0 & COUNT
+    }
+}
+
+impl HugeZero {
+    pub const fn new() -> HugeZero {
+        HugeZero(AtomicU64::new(0))
+    }
+    #[inline]
+    fn load(&self) -> State {
+        State(self.0.load(Ordering::Acquire))
+    }
+    fn exchange<M: Machine>(&self, m: &M, old: State, new: State) -> bool {
+        touch(m, &self.0, true);
+        self.0.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+/// Memory is short, or the count is full: base pages will do.
+pub(crate) struct NoHugeZero;
+
+impl<M: Machine> Vm<M> {
+    /// The first frame of the huge page of zeros, if there is one. For a space that maps it the answer is the same until it ends.
+    #[inline]
+    pub fn huge_zero(&self) -> Option<Pfn> {
+        self.huge_zero.load().first()
+    }
+
+    /// Whether a frame is part of the huge page of zeros.
+    #[inline]
+    pub fn is_huge_zero(&self, pfn: Pfn) -> bool {
+        self.huge_zero().is_some_and(|first| pfn.0.wrapping_sub(first.0) < Order::HUGE.frames())
+    }
+
+    /// Whether what a leaf of that level maps is zeros: one question where the level is known. To be asked under the lock of the leaf's
+    /// node, or of an entry read before: a huge page can stop being the zeros and become data, but not while it is mapped as either.
+    #[inline]
+    pub(crate) fn is_zero_leaf(&self, pfn: Pfn, level: Level) -> bool {
+        if level == Level::ONE { self.is_base_zero(pfn) } else { self.is_huge_zero(pfn) }
+    }
+
+    /// Who holds the huge page of zeros: each space that was counted when it used it, and the shrinker; 0 if there is none.
+    pub fn huge_zero_references(&self) -> u64 {
+        self.huge_zero.load().count()
+    }
+
+    /// The page for a space that may map it from here on; allocates and clears it if need be. No epoch, no lock.
+    pub(crate) fn use_huge_zero(&self, space: &SpaceRecord) -> Result<(), NoHugeZero> {
+        let m = &self.machine;
+        let holds = loop {
+            touch(m, &self.huge_zero.0, false);
+            let seen = self.huge_zero.load();
+            if seen.kept() {
+                break UNCOUNTED;
+            }
+            if seen.first().is_none() {
+                let page = self.make_huge_zero().map_err(|NoMemory| {
+                    self.count(Counter::ThpZeroAllocFailed, 1);
+                    NoHugeZero
+                })?;
+                if self.huge_zero.exchange(m, seen, State::of(page, 2)) {
+                    self.count(Counter::ThpZeroAlloc, 1);
+                    break HOLDS;
+                }
+                self.frames.free(m, page, Order::HUGE);
+                continue;
+            }
+            if seen.count() == COUNT {
+                return Err(NoHugeZero);
+            }
+            if self.huge_zero.exchange(m, seen, State(seen.0 + 1)) {
+                break HOLDS;
+            }
+        };
+        touch(m, &space.zeros, true);
+        if space.zeros.compare_exchange(0, holds, Ordering::AcqRel, Ordering::Acquire).is_err() && holds == HOLDS {
+            // Another thread of this space was faster; its reference is the space's.
+            self.put_reference();
+        }
+        Ok(())
+    }
+
+    fn make_huge_zero(&self) -> Result<Pfn, NoMemory> {
+        let page = self.frames.alloc(&self.machine, Order::HUGE, &Want::kernel(Use::Zero))?;
+        let extent = Extent { first: page, frames: Order::HUGE.frames(), at: Va(page.addr()), fault: 0 };
+        if self.clear_extent(&extent).is_err() {
+            // The caller is about to be stopped: it gets no page, and needs none.
+            self.frames.free(&self.machine, page, Order::HUGE);
+            return Err(NoMemory);
+        }
+        self.frames.record(page).set_head(Use::Zero, Order::HUGE);
+        Ok(page)
+    }
+
+    /// Gives a child what its parent has, once every entry is copied: the parent's reference keeps the page until then.
+    pub(crate) fn share_huge_zero(&self, from: &SpaceRecord, to: &SpaceRecord) {
+        let holds = from.zeros.load(Ordering::Acquire);
+        if holds == HOLDS {
+            touch(&self.machine, &self.huge_zero.0, true);
+            let old = self.huge_zero.0.fetch_add(1, Ordering::AcqRel);
+            debug_assert!(State(old).count() > 1, "a space maps a huge page of zeros that it does not hold");
+        }
+        to.zeros.store(holds, Ordering::Release);
+    }
+
+    /// A space is at its end; `flushed` shows that no CPU can reach the page through it.
+    pub(crate) fn leave_huge_zero(&self, space: &SpaceRecord, flushed: &Flushed) {
+        let _ = flushed;
+        if space.zeros.swap(0, Ordering::AcqRel) == HOLDS {
+            self.put_reference();
+        }
+    }
+
+    fn put_reference(&self) {
+        touch(&self.machine, &self.huge_zero.0, true);
+        let old = State(self.huge_zero.0.fetch_sub(1, Ordering::AcqRel));
+        debug_assert!(old.count() > 1, "the last reference is the shrinker's");
+    }
+
+    /// The number of base frames that [`shrink_zeros`](Vm::shrink_zeros) would give back now.
+    pub fn shrinkable_zeros(&self) -> u64 {
+        let seen = self.huge_zero.load();
+        if seen.count() == 1 && !seen.kept() { Order::HUGE.frames() } else { 0 }
+    }
+
+    /// Gives the huge page of zeros back if no space holds it; says how many base frames that were. The next read that wants it
+    /// makes a new one. Any CPU, any lock held; never waits.
+    pub fn shrink_zeros(&self) -> u64 {
+        let m = &self.machine;
+        touch(m, &self.huge_zero.0, false);
+        let seen = self.huge_zero.load();
+        let Some(page) = seen.first() else { return 0 };
+        // Every reference given back came with the proof of its flush, so at one no CPU has a translation.
+        if seen.kept() || seen.count() != 1 || !self.huge_zero.exchange(m, seen, State(0)) {
+            return 0;
+        }
+        self.frames.free(m, page, Order::HUGE);
+        self.count(Counter::ThpZeroRelease, 1);
+        Order::HUGE.frames()
+    }
+
+    /// Makes the huge page of zeros now and keeps it for ever: no use of it is counted from here on.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; nothing changed.
+    pub fn keep_zeros(&self) -> Result<(), NoMemory> {
+        let m = &self.machine;
+        loop {
+            let seen = self.huge_zero.load();
+            if seen.kept() {
+                return Ok(());
+            }
+            if seen.first().is_some() {
+                // Spaces that hold a reference give it back when they end; what is left of the count says nothing any more.
+                if self.huge_zero.exchange(m, seen, State(seen.0 | KEPT)) {
+                    return Ok(());
+                }
+                continue;
+            }
+            let page = self.make_huge_zero().inspect_err(|_| self.count(Counter::ThpZeroAllocFailed, 1))?;
+            if self.huge_zero.exchange(m, seen, State(State::of(page, 1).0 | KEPT)) {
+                self.count(Counter::ThpZeroAlloc, 1);
+                return Ok(());
+            }
+            self.frames.free(m, page, Order::HUGE);
+        }
+    }
+
+    /// Whether a space holds a reference that counts, for `validate`.
+    pub(crate) fn holds_huge_zero(&self, space: &SpaceRecord) -> bool {
+        space.zeros.load(Ordering::Acquire) == HOLDS
+    }
+
+    /// Whether a space may map the page.
+    #[inline]
+    pub(crate) fn uses_huge_zero(&self, space: &SpaceRecord) -> bool {
+        space.zeros.load(Ordering::Acquire) != 0
+    }
+}
