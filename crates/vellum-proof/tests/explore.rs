@@ -1,58 +1,14 @@
 //! Small scripts of two and three CPUs, in every interleaving of few preemptions.
-//!
-//! The limits keep a build machine's run short; `VELLUM_EXPLORE=deep` takes one preemption more and no limit.
 
-use std::rc::Rc;
+mod explorer;
 
+use explorer::{NEXT, base, check, few, huge, script, small};
 use vellum::addr::Va;
 use vellum::config::{Config, Thp};
 use vellum::error::{FaultError, SpaceError};
 use vellum::space::{Access, Advice, Attrs, Placement, Rights};
-use vellum_proof::explore::worlds::{AT, Lab, MIB2};
-use vellum_proof::explore::{Script, explore};
-
-fn check(name: &str, make: &dyn Fn() -> Lab, scripts: &[Script<Lab>], most: usize) {
-    let deep = std::env::var("VELLUM_EXPLORE").is_ok_and(|v| v == "deep");
-    let (most, limit) = if deep { (most + 1, u64::MAX) } else { (most, 6000) };
-    // Who starts is who is interrupted, with one preemption; so each may start once.
-    let mut turned = scripts.to_vec();
-    turned.rotate_left(1);
-    let schedules: u64 = [scripts, &turned]
-        .into_iter()
-        .map(|scripts| {
-            let done = explore(make, scripts, most, limit);
-            println!("{name}: {done:?}");
-            done.schedules
-        })
-        .sum();
-    assert!(schedules > 2 || std::env::var("VELLUM_SCHEDULE").is_ok(), "nothing was interleaved: {schedules}");
-}
-
-fn script(act: impl Fn(&Lab) + 'static) -> Script<Lab> {
-    Rc::new(act)
-}
-
-fn base() -> Config {
-    Config { thp: Thp::Never, ..Config::default() }
-}
-
-/// A page whose neighbour has a word in it, so the table is there.
-const NEXT: Va = Va(AT.0 + 4096);
-
-/// Four pages in a table: few stops, so that all schedules of two preemptions are run.
-fn few(cpus: usize) -> impl Fn() -> Lab {
-    move || Lab::with_space(cpus, 4, base())
-}
-
-/// A full table of base pages.
-fn small(cpus: usize) -> impl Fn() -> Lab {
-    move || Lab::with_space(cpus, 512, base())
-}
-
-/// A huge page.
-fn huge(cpus: usize) -> impl Fn() -> Lab {
-    move || Lab::with_space(cpus, 512, Config::default())
-}
+use vellum_proof::explore::Script;
+use vellum_proof::explore::worlds::{AT, Lab, MIB2, RULES};
 
 #[test]
 fn a_fault_and_an_unmap_of_its_table() {
@@ -204,7 +160,7 @@ fn three_cpus_in_one_table() {
 /// Frames of few blocks, some of them held: by order, as they were taken.
 fn frames(cpus: usize, count: u64, before: &'static [u8]) -> impl Fn() -> Lab {
     move || {
-        let lab = Lab::new(cpus, count, base());
+        let lab = Lab::new(cpus, count, base(), RULES);
         for (n, &order) in before.iter().enumerate() {
             lab.vm.machine().run_on(n % cpus);
             lab.take(order);

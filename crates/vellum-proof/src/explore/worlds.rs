@@ -17,7 +17,7 @@ use super::World;
 use crate::small::{Plan, Small};
 
 /// x86_64 without contexts, which has most to flush.
-const RULES: MmuRules = MmuRules {
+pub const RULES: MmuRules = MmuRules {
     levels: 4,
     max_leaf: Order::GIANT,
     hardware_ad: true,
@@ -44,6 +44,10 @@ pub struct Lab {
     pub held: RefCell<Vec<(Pfn, Order)>>,
     /// What a word must hold at the end, when it can be read.
     pub wanted: Cell<Option<(Va, [u8; 4])>>,
+    /// Where no CPU may store at the end.
+    pub read_only: Cell<Option<Va>>,
+    /// What one CPU tells another.
+    pub told: Cell<bool>,
 }
 
 impl Lab {
@@ -51,8 +55,8 @@ impl Lab {
     ///
     /// # Panics
     /// If the system has no memory for it.
-    pub fn new(cpus: usize, frames: u64, config: Config) -> Lab {
-        let plan = Plan { cpus, nodes: 1, frames, rules: RULES, tlb: Shape::TINY };
+    pub fn new(cpus: usize, frames: u64, config: Config, rules: MmuRules) -> Lab {
+        let plan = Plan { cpus, nodes: 1, frames, rules, tlb: Shape::TINY };
         let machine = Small::new(plan).expect("memory of the system");
         let meta = Memory::new(Vm::<Small<X86_64>>::layout(machine.topology()).size(), false).expect("memory");
         // SAFETY: zeroed memory of that layout and alignment, kept as long as the value.
@@ -64,6 +68,8 @@ impl Lab {
             more: RefCell::default(),
             held: RefCell::default(),
             wanted: Cell::new(None),
+            read_only: Cell::new(None),
+            told: Cell::new(false),
         }
     }
 
@@ -72,7 +78,15 @@ impl Lab {
     /// # Panics
     /// If memory runs out.
     pub fn with_space(cpus: usize, pages: u64, config: Config) -> Lab {
-        let mut lab = Lab::new(cpus, 2048, config);
+        Lab::with_rules(cpus, pages, config, RULES)
+    }
+
+    /// Likewise, on an MMU of other habits.
+    ///
+    /// # Panics
+    /// If memory runs out.
+    pub fn with_rules(cpus: usize, pages: u64, config: Config, rules: MmuRules) -> Lab {
+        let mut lab = Lab::new(cpus, 2048, config, rules);
         lab.enter(0);
         let space = lab.vm.create().expect("memory");
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
@@ -86,7 +100,8 @@ impl Lab {
         lab
     }
 
-    fn enter(&self, cpu: usize) {
+    /// From here the thread is that CPU, outside of scripts.
+    pub fn enter(&self, cpu: usize) {
         self.vm.machine().run_on(cpu);
     }
 
@@ -183,6 +198,14 @@ impl World for Lab {
         if let Some((va, bytes)) = self.wanted.get() {
             let seen = self.load(va);
             assert!(seen == Ok(u32::from_le_bytes(bytes)), "{va:?} holds {seen:x?}, wanted {bytes:x?}");
+        }
+        if let Some(va) = self.read_only.get() {
+            for cpu in 0..self.vm.machine().topology().cpus {
+                self.enter(cpu);
+                self.vm.activate(self.space());
+                let stored = self.store(va, 0xbad);
+                assert!(stored == Err(FaultError::Rights), "CPU {cpu} stored at {va:?} with {stored:?}");
+            }
         }
         let held = self.held.take();
         let mut all = std::collections::BTreeSet::new();

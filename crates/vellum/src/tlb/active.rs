@@ -4,6 +4,7 @@ use crate::frame::SlabRef;
 use crate::machine::{Machine, Root};
 use crate::space::{Space, SpaceRecord};
 use crate::sync::atomic::{Ordering, fence};
+use crate::sync::touch;
 use crate::vm::Vm;
 
 impl<M: Machine> Vm<M> {
@@ -21,9 +22,11 @@ impl<M: Machine> Vm<M> {
             if contexts && !record.cached.contains(cpu) {
                 record.cached.insert(cpu);
             }
+            touch(m, &record.active, true);
             record.active.insert(cpu);
             fence(Ordering::SeqCst);
             let context = record.context();
+            touch(m, &record.stale, true);
             let stale = contexts && record.stale.contains(cpu) && record.stale.remove(cpu);
             m.load_root(Some(Root { table: record.root(), context, flush: stale || contexts && context.0 == 0 }));
             here.store(space.name.raw(), Ordering::Relaxed);

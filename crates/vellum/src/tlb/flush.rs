@@ -8,6 +8,7 @@ use crate::machine::{CpuMask, Machine, Scope};
 use crate::space::{CpuWords, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::atomic::{Ordering, fence};
+use crate::sync::touch;
 use crate::tlb::{Flushed, Receipt};
 use crate::vm::Vm;
 
@@ -84,6 +85,7 @@ impl<M: Machine> Vm<M> {
         let mut cpus = CpuMask::EMPTY;
         fence(Ordering::SeqCst);
         for i in 0..CpuWords::words(self.cpus) {
+            touch(&self.machine, &space.active, false);
             let first = space.active.word(i);
             cpus.0[i] = first;
             if self.rules.contexts != 0 {
@@ -91,9 +93,11 @@ impl<M: Machine> Vm<M> {
                 if tables {
                     cpus.0[i] |= away;
                 } else if away != 0 {
+                    touch(&self.machine, &space.stale, true);
                     space.stale.insert_word(i, away);
                     fence(Ordering::SeqCst);
                 }
+                touch(&self.machine, &space.active, false);
                 cpus.0[i] |= space.active.word(i);
             }
         }

@@ -1,0 +1,53 @@
+//! What the tests of the explorer share. The limits keep a build machine's run short; `VELLUM_EXPLORE=deep` takes one preemption more and no
+//! limit.
+#![allow(dead_code)]
+
+use std::rc::Rc;
+
+use vellum::addr::Va;
+use vellum::config::{Config, Thp};
+use vellum_proof::explore::worlds::{AT, Lab};
+use vellum_proof::explore::{Script, explore};
+
+pub fn check(name: &str, make: &dyn Fn() -> Lab, scripts: &[Script<Lab>], most: usize) {
+    let deep = std::env::var("VELLUM_EXPLORE").is_ok_and(|v| v == "deep");
+    let (most, limit) = if deep { (most + 1, u64::MAX) } else { (most, 6000) };
+    // Who starts is who is interrupted, with one preemption; so each may start once.
+    let mut turned = scripts.to_vec();
+    turned.rotate_left(1);
+    let schedules: u64 = [scripts, &turned]
+        .into_iter()
+        .map(|scripts| {
+            let done = explore(make, scripts, most, limit);
+            println!("{name}: {done:?}");
+            done.schedules
+        })
+        .sum();
+    assert!(schedules > 2 || std::env::var("VELLUM_SCHEDULE").is_ok(), "nothing was interleaved: {schedules}");
+}
+
+pub fn script(act: impl Fn(&Lab) + 'static) -> Script<Lab> {
+    Rc::new(act)
+}
+
+pub fn base() -> Config {
+    Config { thp: Thp::Never, ..Config::default() }
+}
+
+/// A page whose neighbour has a word in it, so the table is there.
+pub const NEXT: Va = Va(AT.0 + 4096);
+
+/// Four pages in a table: few stops, so that all schedules of two preemptions are run.
+pub fn few(cpus: usize) -> impl Fn() -> Lab {
+    move || Lab::with_space(cpus, 4, base())
+}
+
+/// A full table of base pages.
+pub fn small(cpus: usize) -> impl Fn() -> Lab {
+    move || Lab::with_space(cpus, 512, base())
+}
+
+/// A huge page.
+pub fn huge(cpus: usize) -> impl Fn() -> Lab {
+    move || Lab::with_space(cpus, 512, Config::default())
+}
