@@ -50,6 +50,9 @@ macro_rules! atomic {
             pub fn fetch_and(&self, value: $int, order: Ordering) -> $int {
                 self.inner().fetch_and(value, order)
             }
+            pub fn fetch_or(&self, value: $int, order: Ordering) -> $int {
+                self.inner().fetch_or(value, order)
+            }
             pub fn compare_exchange(&self, old: $int, new: $int, yes: Ordering, no: Ordering) -> Result<$int, $int> {
                 self.inner().compare_exchange(old, new, yes, no)
             }

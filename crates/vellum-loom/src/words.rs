@@ -1,5 +1,5 @@
-//! Two protocols of `vellum::frame`, stated as models with its orderings: a block's words against its closing, and a magazine's lock against an
-//! emptier. The heads of `frame/block.rs` and `frame/magazine.rs` argue what is tried here.
+//! Two protocols of `vellum::frame`, stated as models with its orderings: a block's lock and what is put aside, and a magazine's word. The heads
+//! of `frame/block.rs`, `frame/sweep.rs` and `frame/magazine.rs` argue what is tried here.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -11,126 +11,170 @@ use crate::model;
 
 const FREE: u32 = 0;
 const OPEN: u32 = 1;
-const LARGE: u32 = 2;
-const CLOSING: u32 = 4;
-const SEALED: u32 = 5;
+const KIND: u32 = 7;
+const LOCKED: u32 = 1 << 4;
 
-/// A block of two words, and whose its frames are: a cell for each word's first frame, written by who has it.
+/// An open block of two frames, and their contents: written by who has the frame, so loom sees a frame that two have.
 struct Block {
     state: AtomicU32,
-    words: [AtomicU64; 2],
+    word: AtomicU64,
+    aside: AtomicU64,
+    /// The row that says which blocks are dirty.
+    dirty: AtomicU64,
+    /// The busy bit of its hint.
+    busy: AtomicU64,
     frames: [UnsafeCell<u32>; 2],
 }
 
 // SAFETY: loom checks every access to the cells.
 unsafe impl Sync for Block {}
 
-/// Open, with the first frame of word 0 taken.
-fn block() -> Arc<Block> {
-    let words = [AtomicU64::new(1), AtomicU64::new(0)];
-    let block = Block { state: AtomicU32::new(OPEN), words, frames: [UnsafeCell::new(0), UnsafeCell::new(0)] };
-    block.state.load(Relaxed);
-    assert_eq!(block.words[0].load(Relaxed) + block.words[1].load(Relaxed), 1);
-    Arc::new(block)
-}
-
 impl Block {
-    fn owns(&self, word: usize) {
-        // SAFETY: the frame was handed out to this thread; loom sees it if it was to another, too.
-        self.frames[word].with_mut(|frame| unsafe { *frame += 1 });
+    /// With those frames taken.
+    fn new(taken: u64) -> Arc<Block> {
+        let (word, aside, dirty, busy) =
+            (AtomicU64::new(taken), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(1));
+        let frames = [UnsafeCell::new(0), UnsafeCell::new(0)];
+        let block = Block { state: AtomicU32::new(OPEN), word, aside, dirty, busy, frames };
+        assert_eq!(block.state.load(Relaxed), OPEN);
+        assert_eq!(block.word.load(Relaxed) + block.aside.load(Relaxed) + block.dirty.load(Relaxed), taken);
+        assert_eq!(block.busy.load(Relaxed), 1);
+        Arc::new(block)
     }
 
-    /// Takes the first frame of a word.
-    fn take(&self, word: usize) -> bool {
-        if self.state.load(Relaxed) != OPEN || self.words[word].compare_exchange(0, 1, SeqCst, Relaxed).is_err() {
-            return false;
-        }
-        if matches!(self.state.load(SeqCst), OPEN | CLOSING) {
-            return true;
-        }
-        self.give(word);
-        false
+    fn uses(&self, frame: usize) {
+        // SAFETY: the frame is this thread's; loom sees it if it is another's, too.
+        self.frames[frame].with_mut(|contents| unsafe { *contents += 1 });
     }
 
-    fn give(&self, word: usize) {
-        if self.words[word].fetch_and(!1, SeqCst) == 1 {
-            self.close();
-        }
+    fn lock(&self) -> bool {
+        let state = self.state.load(Relaxed);
+        state & (KIND | LOCKED) == OPEN && self.state.compare_exchange(state, state | LOCKED, Acquire, Relaxed).is_ok()
     }
 
-    fn close(&self) {
-        loop {
-            if self.state.load(SeqCst) != OPEN || self.words.iter().any(|w| w.load(SeqCst) != 0) {
-                return;
-            }
-            if self.state.compare_exchange(OPEN, CLOSING, SeqCst, Relaxed).is_err() {
-                return;
-            }
-            let locked = self.words.iter().take_while(|w| w.compare_exchange(0, !0, SeqCst, Relaxed).is_ok()).count();
-            if locked == 2 {
-                self.state.store(SEALED, Release);
-            }
-            self.words[..locked].iter().for_each(|w| w.store(0, SeqCst));
-            if locked == 2 {
-                return self.state.store(FREE, Release);
-            }
-            self.state.store(OPEN, SeqCst);
+    /// Gives the lock back, and closes the block if it is empty.
+    fn leave(&self) {
+        if self.word.load(Relaxed) != 0 {
+            return self.state.store(OPEN, Release);
         }
+        self.state.store(FREE, Release);
+        self.busy.fetch_and(0, SeqCst);
     }
 
-    /// Takes the block whole.
+    /// Takes a frame, if one is free and nobody has the lock.
+    fn take(&self) -> Option<usize> {
+        if !self.lock() {
+            return None;
+        }
+        let word = self.word.load(Relaxed);
+        let got = (0..2).find(|frame| word >> frame & 1 == 0);
+        if let Some(frame) = got {
+            self.word.store(word | 1 << frame, Relaxed);
+        }
+        self.leave();
+        got
+    }
+
+    fn give(&self, frame: usize) {
+        if !self.lock() {
+            self.aside.fetch_or(1 << frame, SeqCst);
+            self.dirty.fetch_or(1, SeqCst);
+            return;
+        }
+        self.word.store(self.word.load(Relaxed) & !(1 << frame), Relaxed);
+        self.leave();
+    }
+
+    fn sweep(&self) {
+        if self.dirty.load(SeqCst) == 0 || !self.lock() {
+            return;
+        }
+        self.dirty.fetch_and(0, SeqCst);
+        if self.aside.load(SeqCst) != 0 {
+            self.word.store(self.word.load(Relaxed) & !self.aside.swap(0, SeqCst), Relaxed);
+        }
+        self.leave();
+    }
+
+    /// Takes the block whole, if it is free.
     fn take_whole(&self) -> bool {
-        self.state.load(Relaxed) == FREE && self.state.compare_exchange(FREE, LARGE, SeqCst, Relaxed).is_ok()
+        self.busy.compare_exchange(0, 1, SeqCst, Relaxed).is_ok()
     }
 }
 
 #[test]
-fn a_frame_of_a_block_that_is_closed_and_had_whole_is_not_had_a_second_time() {
-    for word in 0..2 {
-        model(move || {
-            let b = block();
-            let taker = thread::spawn({
-                let b = b.clone();
-                move || {
-                    let got = b.take(word);
-                    if got {
-                        b.owns(word);
-                    }
-                    got
-                }
-            });
-            // The last frame comes back, the block is closed, and had whole.
-            b.give(0);
-            let whole = b.take_whole();
-            if whole {
-                (0..2).for_each(|word| b.owns(word));
-            }
-            let got = taker.join().expect("the taker");
-            assert!(!(whole && got), "a frame was had twice");
-            if !whole && !got {
-                assert!(b.take_whole(), "an empty block stays open");
-            }
-        });
-    }
-}
-
-#[test]
-fn two_takers_of_one_word_do_not_get_the_same_frame() {
+fn a_frame_that_comes_back_is_had_by_one_and_never_lost() {
     model(|| {
-        let b = block();
-        let other = thread::spawn({
+        // Frame 0 is the giver's, frame 1 nobody's.
+        let b = Block::new(1);
+        let taker = thread::spawn({
             let b = b.clone();
-            move || b.take(1).then(|| b.owns(1)).is_some()
+            move || {
+                let got = b.take();
+                got.into_iter().for_each(|frame| b.uses(frame));
+                b.sweep();
+                got
+            }
         });
-        let mine = b.take(1).then(|| b.owns(1)).is_some();
-        assert!(mine != other.join().expect("the other"));
+        b.uses(0);
+        b.give(0);
+        let got = taker.join().expect("the taker");
+        // What is left over comes back, and everything is found.
+        got.into_iter().for_each(|frame| b.give(frame));
+        b.sweep();
+        assert!(
+            b.take_whole(),
+            "a frame is lost: {:#b} taken, {:#b} aside",
+            b.word.load(Relaxed),
+            b.aside.load(Relaxed)
+        );
+        (0..2).for_each(|frame| b.uses(frame));
     });
 }
 
-/// A stack behind a swap that takes and a store that gives back.
+#[test]
+fn two_that_give_the_last_frames_back_close_the_block_once() {
+    model(|| {
+        let b = Block::new(0b11);
+        let other = thread::spawn({
+            let b = b.clone();
+            move || {
+                b.uses(1);
+                b.give(1);
+                b.sweep();
+            }
+        });
+        b.uses(0);
+        b.give(0);
+        b.sweep();
+        let whole = b.take_whole();
+        if whole {
+            (0..2).for_each(|frame| b.uses(frame));
+        }
+        other.join().expect("the other");
+        b.sweep();
+        assert!(whole || b.take_whole(), "two frames came back and the block is not free");
+    });
+}
+
+#[test]
+fn two_takers_do_not_get_the_same_frame() {
+    model(|| {
+        let b = Block::new(0b10);
+        let other = thread::spawn({
+            let b = b.clone();
+            move || b.take().map(|frame| b.uses(frame)).is_some()
+        });
+        let mine = b.take().map(|frame| b.uses(frame)).is_some();
+        assert!(!(mine && other.join().expect("the other")));
+    });
+}
+
+const HELD: u64 = 1 << 63;
+
+/// A stack of at most one frame behind a word that is length and lock.
 struct Magazine {
-    lock: AtomicU32,
-    len: AtomicU32,
+    word: AtomicU64,
     slot: AtomicU32,
     frame: UnsafeCell<u32>,
 }
@@ -139,47 +183,51 @@ struct Magazine {
 unsafe impl Sync for Magazine {}
 
 impl Magazine {
-    /// In the library a plain store. loom would let the store come before the write of a failed exchange that it came after, which atomicity
-    /// forbids and leaves the lock taken for ever; an exchange has its place.
-    fn unlock(&self) {
-        self.lock.swap(0, Release);
+    fn lock(&self, word: u64) -> bool {
+        word & HELD == 0 && self.word.compare_exchange(word, word | HELD, Acquire, Relaxed).is_ok()
     }
 
     /// What an allocation and what an emptier do: neither waits.
     fn pop(&self) -> bool {
-        if self.lock.swap(1, Acquire) != 0 {
+        let word = self.word.load(Relaxed);
+        if word == 0 || !self.lock(word) {
             return false;
         }
-        let len = self.len.load(Relaxed);
-        let got = len != 0 && {
-            self.len.store(len - 1, Relaxed);
-            self.slot.load(Relaxed) == 7
-        };
-        self.unlock();
-        if got {
-            // SAFETY: the frame is this thread's; loom sees it if another has it, too.
-            self.frame.with_mut(|frame| unsafe { *frame += 1 });
+        let index = self.slot.load(Relaxed);
+        self.word.store(word - 1, Release);
+        assert_eq!(index, 7, "a slot was read that nobody wrote");
+        // SAFETY: the frame is this thread's; loom sees it if another has it, too.
+        self.frame.with_mut(|frame| unsafe { *frame += 1 });
+        true
+    }
+
+    fn push(&self) -> bool {
+        let word = self.word.load(Relaxed);
+        if word != 0 || !self.lock(word) {
+            return false;
         }
-        got
+        self.slot.store(7, Relaxed);
+        self.word.store(word + 1, Release);
+        true
     }
 }
 
 #[test]
 fn a_frame_in_a_magazine_goes_to_its_cpu_or_to_the_emptier() {
     model(|| {
-        let (lock, len, slot) = (AtomicU32::new(1), AtomicU32::new(0), AtomicU32::new(0));
-        let m = Arc::new(Magazine { lock, len, slot, frame: UnsafeCell::new(0) });
-        assert_eq!(m.lock.load(Relaxed) + m.len.load(Relaxed) + m.slot.load(Relaxed), 1);
+        let m = Arc::new(Magazine { word: AtomicU64::new(0), slot: AtomicU32::new(0), frame: UnsafeCell::new(0) });
+        assert_eq!(m.word.load(Relaxed) + m.slot.load(Relaxed) as u64, 0);
         let emptier = thread::spawn({
             let m = m.clone();
             move || m.pop()
         });
-        // The owner holds it, puts a frame in, gives the lock back, and wants the frame again.
-        m.slot.store(7, Relaxed);
-        m.len.store(1, Relaxed);
-        m.unlock();
-        let mine = m.pop();
+        // The owner frees the frame, and wants it again.
+        // SAFETY: the frame is the owner's so far.
+        m.frame.with_mut(|frame| unsafe { *frame += 1 });
+        let kept = m.push();
+        let mine = kept && m.pop();
         let other = emptier.join().expect("the emptier");
+        assert!(kept, "nobody else pushes, so nobody can have been in the way");
         assert!(!(mine && other), "the frame was had twice");
         assert!(mine || other || m.pop(), "the frame is lost");
     });
