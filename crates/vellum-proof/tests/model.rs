@@ -40,3 +40,23 @@ fn any_bytes_are_a_run() {
         run(&setting, commands, Care::USUAL).expect("no difference");
     }
 }
+
+#[test]
+fn what_the_fuzzer_kept_does_what_the_model_says() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    let (mut files, mut sum) = (0, Outcome::default());
+    for entry in std::fs::read_dir(folder).expect("the folder of the fuzzer's files") {
+        let path = entry.expect("an entry").path();
+        let bytes = std::fs::read(&path).expect("a file");
+        let (setting, commands) = of_bytes(&bytes);
+        match run(&setting, commands, Care::USUAL) {
+            Ok(outcome) => sum.add(outcome),
+            Err(failure) => {
+                let list: Vec<_> = of_bytes(&bytes).1.collect();
+                panic!("{}: {}", path.display(), explain(&setting, &list, &failure));
+            }
+        }
+        files += 1;
+    }
+    assert!(files > 50 && sum.operations > 10_000, "{files} files: {sum}");
+}
