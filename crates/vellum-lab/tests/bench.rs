@@ -54,7 +54,7 @@ fn every_section_opens_with_what_it_compares_and_fits_the_page() {
 fn a_benchmark_that_does_not_exist_or_threads_that_make_no_sense() {
     for (args, says) in [
         (&["bench", "frame"][..], "did you mean `frames`"),
-        (&["bench", "disks"], "there are frames, fault, space, fragment, growth, threads, instructions, all"),
+        (&["bench", "disks"], "there are frames, fault, clear, space, fragment, growth, threads, instructions, all"),
         (&["bench", "--threads", "0"], "numbers from 1 on"),
         (&["bench", "--threads", "two"], "`two` is none"),
         (&["bench", "--threads", "100000"], "more threads would measure its scheduler"),
