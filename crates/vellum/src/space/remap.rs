@@ -215,7 +215,7 @@ impl<M: Machine> Vm<M> {
         receipt
     }
 
-    /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock. Outside of the span `zeros` none are.
+    /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock. Outside of the span `zeros` no base page is zeros.
     #[inline(always)]
     pub(crate) fn freeze_entry(
         &self,
@@ -225,7 +225,9 @@ impl<M: Machine> Vm<M> {
         receipt: &mut Receipt,
     ) -> bool {
         let new = |entry| match entry {
-            Entry::Leaf(pfn, _) if pfn.0.wrapping_sub(zeros.0.0) < zeros.1 && self.is_zero(pfn) => {
+            Entry::Leaf(pfn, _)
+                if (level > Level::ONE || pfn.0.wrapping_sub(zeros.0.0) < zeros.1) && self.is_zero_leaf(pfn, level) =>
+            {
                 Some(Entry::Moving(hold))
             }
             Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
