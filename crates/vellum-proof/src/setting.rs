@@ -3,7 +3,9 @@
 //! Every combination is reached; neighbouring numbers differ in everything. Memory is plenty, so that no verb may refuse, or scarce.
 
 use vellum::addr::Order;
-use vellum::config::{Config, NumaPolicy, Thp, ZeroHuge};
+use vellum::config::{
+    ClearBatch, ClearOrder, ClearStores, ClearUnit, Colours, Config, NumaPolicy, Preemption, Thp, ZeroHuge,
+};
 use vellum::machine::{Invalidation, MmuRules};
 use vellum_host::mmu::buffer::Shape;
 use vellum_host::rng::spread;
@@ -13,6 +15,10 @@ use crate::small::Plan;
 
 /// Frames of all nodes together that are enough for whatever commands can do.
 const PLENTY: u64 = 1 << 14;
+
+fn colours(log: u8) -> Colours {
+    Order::new(log).map_or(Colours::L1d, Colours::Exactly)
+}
 
 /// The setting of a run.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +74,17 @@ impl Setting {
         let config = Config { zero_huge: forms[pick(4) as usize], ..config };
         let plan =
             Plan { cpus: CPUS, nodes: nodes as usize, frames: frames / nodes, rules, tlb: tlb[pick(3) as usize] };
+        let config = Config {
+            zero_colours: [Colours::L1d, Colours::Exactly(Order::BASE), colours(2), colours(4)][pick(4) as usize],
+            clear_unit: [ClearUnit::Page, ClearUnit::Extent][pick(2) as usize],
+            // Batches of three pages end everywhere.
+            clear_batch: [ClearBatch::Auto, ClearBatch::Pages(3)][pick(2) as usize],
+            clear_order: [ClearOrder::NearLast, ClearOrder::Ascending][pick(2) as usize],
+            clear_stores: [ClearStores::Auto, ClearStores::Cached, ClearStores::Bypass][pick(3) as usize],
+            alloc_zero: pick(3) == 2,
+            preempt: [Preemption::Voluntary, Preemption::None, Preemption::Full, Preemption::Lazy][pick(4) as usize],
+            ..config
+        };
         Setting { arm, plan, config, scarce }
     }
 }
@@ -86,6 +103,7 @@ mod tests {
         );
         assert!(both(|s| s.plan.rules.contexts == 0) && both(|s| s.plan.rules.contexts == 3));
         assert!(both(|s| s.config.thp == Thp::Never) && both(|s| s.config.thp == Thp::Advise));
+        assert!(both(|s| s.config.alloc_zero) && both(|s| s.config.clear_batch == ClearBatch::Pages(3)));
         assert!(both(|s| s.config.numa == NumaPolicy::Interleave) && both(|s| s.plan.tlb == Shape::TINY));
     }
 }
