@@ -173,13 +173,13 @@ pub(super) struct Private {
 pub struct Hierarchy {
     pub(super) cpus: Vec<Private>,
     pub(super) llcs: Vec<Cache>,
-    cpus_per_llc: usize,
+    pub(super) cpus_per_llc: usize,
     pub(super) inclusion: Inclusion,
     latency: [Ticks; 4],
     pub(super) out: WriteBacks,
     /// One past the highest CPU that ever made an access: inclusive last levels need look no further for copies.
     pub(super) used: usize,
-    recalled: bool,
+    pub(super) recalled: bool,
 }
 
 /// Dirty lines the last access pushed out. An access moves at most one line out of each of four places.

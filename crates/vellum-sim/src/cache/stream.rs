@@ -1,11 +1,12 @@
 //! Long runs of stores by the kernel: clearing and copying extents.
 //!
 //! A store that allocates goes the way of every store. A store that bypasses ("elided" write-allocate, or a non-temporal store)
-//! fetches nothing and leaves nothing behind; copies of the line that this CPU or any last level holds become void. The
-//! private caches of other CPUs are not searched: a frame that changes owner was last written through its last owner's caches,
-//! and a hit on such a void copy would need that CPU to be given the frame again, for which it is cleared again.
+//! fetches nothing and leaves nothing behind; copies of the line that this CPU or any last level holds become void, and where an
+//! inclusive last level held the line, those of its CPUs, which it answers for. Other private caches of other CPUs are not
+//! searched: a frame that changes owner was last written through its last owner's caches, and a hit on such a void copy would
+//! need that CPU to be given the frame again, for which it is cleared again.
 
-use super::hierarchy::{Agent, Hierarchy, Kind, Level};
+use super::hierarchy::{Agent, Hierarchy, Inclusion, Kind, Level};
 use super::single::Lookup;
 
 /// What a run of stores did.
@@ -57,12 +58,20 @@ impl Hierarchy {
     }
 
     fn store_around(&mut self, cpu: usize, first_line: u64, count: u64) -> StreamCost {
-        let private = &mut self.cpus[cpu];
         for line in first_line..first_line + count {
+            let private = &mut self.cpus[cpu];
             private.l1d.take(line);
             private.l2.take(line);
-            for llc in &mut self.llcs {
-                llc.take(line);
+            for (group, llc) in self.llcs.iter_mut().enumerate() {
+                if llc.take(line).is_some() && self.inclusion == Inclusion::Inclusive {
+                    let first = group * self.cpus_per_llc;
+                    let last = (first + self.cpus_per_llc).min(self.used);
+                    for private in self.cpus.get_mut(first..last).unwrap_or_default() {
+                        for cache in [&mut private.l1d, &mut private.l1i, &mut private.l2] {
+                            self.recalled |= cache.take(line).is_some();
+                        }
+                    }
+                }
             }
         }
         StreamCost { lines: count, fetched: 0, written_back: count }
