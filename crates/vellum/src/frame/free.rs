@@ -106,8 +106,7 @@ impl Frames {
         if order < Order::HUGE {
             let order = order.get() as u32;
             // What makes a larger run with its neighbour does so.
-            let back = if node.would_merge(index, order) { Err((index, order)) } else { held.keep(index, order) };
-            if let Err((index, order)) = back {
+            if node.would_merge(index, order) || !held.keep(index, order) {
                 node.give_run(m, Some(&held), index, order);
                 node.count(Some(&held), 1 << order);
             }
