@@ -77,51 +77,64 @@ impl Frames {
         }
     }
 
-    /// Whatever is not on the stack.
+    /// Whatever is not on the stack: first what this CPU keeps, which is most of the rest.
     #[inline(never)]
-    fn alloc_past<M: Machine>(
+    fn alloc_past<M: Machine>(&self, m: &M, cpu: usize, at: usize, order: Order, want: Want) -> Result<Pfn, NoMemory> {
+        if at >= self.nodes {
+            return Err(NoMemory);
+        }
+        let (held, passed) = (self.magazine(cpu, at).hold(m), Cell::new(false));
+        let pfn = self.alloc_at(m, held.as_ref(), cpu, at, order, want.use_, false, &passed);
+        drop(held);
+        let Some(pfn) = pfn else {
+            return self.alloc_slowly(m, cpu, at, order, want, passed);
+        };
+        m.hook(Event::Frame { first: pfn, order, to: want.use_ });
+        Ok(pfn)
+    }
+
+    /// One node's answer.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    fn alloc_at<M: Machine>(
         &self,
         m: &M,
+        held: Option<&Held>,
         cpu: usize,
-        node: usize,
+        at: usize,
         order: Order,
-        want: Want,
-    ) -> Result<Pfn, NoMemory> {
-        if order != Order::BASE
-            && node < self.nodes
-            && let Some(pfn) = self.alloc_kept(m, cpu, node, order)
+        use_: Use,
+        missed: bool,
+        passed: &Cell<bool>,
+    ) -> Option<Pfn> {
+        if let Some(held) = held
+            && let Some(index) = self.keeps(held, cpu, at, order.get() as u32)
         {
-            m.hook(Event::Frame { first: pfn, order, to: want.use_ });
-            return Ok(pfn);
+            let node = self.node(at);
+            node.count_alloc(Some(held), order.frames(), missed);
+            m.hook(Event::Work(Work::Block, 1));
+            return Some(node.pfn(index));
         }
-        self.alloc_slowly(m, cpu, node, order, want)
+        self.alloc_from(m, held, cpu, at, order, use_, missed, passed)
     }
 
-    /// A larger block out of what this CPU keeps, if nothing fits better.
-    #[inline]
-    fn alloc_kept<M: Machine>(&self, m: &M, cpu: usize, at: usize, order: Order) -> Option<Pfn> {
-        let magazine = self.magazine(cpu, at);
-        let size = order.get() as u32;
-        if !magazine.kept.may_serve(size) {
+    /// A larger block that this CPU keeps, or part of one if nothing fits better.
+    #[inline(always)]
+    fn keeps(&self, held: &Held, cpu: usize, at: usize, order: u32) -> Option<u32> {
+        if order == 0 || order > BLOCK {
             return None;
         }
-        let held = magazine.hold(m)?;
-        let node = self.node(at);
-        let index = match held.take_kept(size) {
-            Some(index) => index,
-            None => {
-                let larger = held.kept_above(size)?;
-                if node.fits_better(cpu, held.current(), size as usize..larger as usize) {
-                    return None;
-                }
-                held.split_kept(larger, size)?
-            }
-        };
-        node.count_alloc(Some(&held), order.frames(), false);
-        m.hook(Event::Work(Work::Block, 1));
-        Some(node.pfn(index))
+        if let Some(index) = held.take_kept(order) {
+            return Some(index);
+        }
+        let larger = held.kept_above(order)?;
+        if self.node(at).fits_better(held, cpu, order as usize..larger as usize) {
+            return None;
+        }
+        held.split_kept(larger, order)
     }
 
+    /// What the node wanted, asked once, has not.
     #[cold]
     #[inline(never)]
     fn alloc_slowly<M: Machine>(
@@ -131,19 +144,19 @@ impl Frames {
         wanted: usize,
         order: Order,
         want: Want,
+        passed: Cell<bool>,
     ) -> Result<Pfn, NoMemory> {
-        if wanted >= self.nodes {
-            return Err(NoMemory);
-        }
         let nodes = match want.policy {
             NumaPolicy::Bind(_) => &self.order[wanted][..1],
             _ => &self.order[wanted][..self.nodes],
         };
-        let (mut emptied, mut patience, passed) = (false, PATIENCE, Cell::new(false));
+        let (mut asked, mut emptied, mut patience) = (1, false, PATIENCE);
         loop {
-            for &node in nodes {
+            for &node in &nodes[asked..] {
                 let node = node as usize;
-                if let Some(pfn) = self.alloc_from(m, cpu, node, order, want.use_, node != wanted, &passed) {
+                let held = self.magazine(cpu, node).hold(m);
+                let missed = node != wanted;
+                if let Some(pfn) = self.alloc_at(m, held.as_ref(), cpu, node, order, want.use_, missed, &passed) {
                     if emptied {
                         self.node(node).shared().defer_shift.store(0, Ordering::Relaxed);
                     }
@@ -151,6 +164,7 @@ impl Frames {
                     return Ok(pfn);
                 }
             }
+            asked = 0;
             if !emptied && self.empty_magazines(m, nodes, order, want.use_, &passed) {
                 emptied = true;
             } else if passed.take() && order < Order::HUGE && patience > 0 {
@@ -162,11 +176,13 @@ impl Frames {
         }
     }
 
-    /// One node's answer.
+    /// The same, nothing fitting being kept.
+    #[inline(never)]
     #[allow(clippy::too_many_arguments)]
     fn alloc_from<M: Machine>(
         &self,
         m: &M,
+        held: Option<&Held>,
         cpu: usize,
         at: usize,
         order: Order,
@@ -175,10 +191,9 @@ impl Frames {
         passed: &Cell<bool>,
     ) -> Option<Pfn> {
         let node = self.node(at);
-        let magazine = self.magazine(cpu, at);
-        let held = magazine.hold(m);
-        let by = Seeker { m, held: held.as_ref(), passed };
-        if let (Some(held), Order::BASE) = (&held, order) {
+        let by = Seeker { m, held, area: node.area(cpu), passed };
+        if let (Some(held), Order::BASE) = (held, order) {
+            let magazine = held.magazine;
             if magazine.len() == 0 && !self.refill(&by, held, at, use_) && magazine.free_frames() != 0 {
                 // Rather break up what this CPU keeps of larger blocks than go to another node.
                 held.empty(m, node);
@@ -189,32 +204,41 @@ impl Frames {
             m.hook(Event::Work(Work::Magazine, 1));
             return Some(node.pfn(index));
         }
-        let index = match held.as_ref().and_then(|held| held.take_kept(order.get() as u32)) {
-            Some(index) => index,
-            None if order < Order::HUGE => self.piece(&by, at, order.get() as u32, use_)?,
-            None if self.room(at, order.frames(), use_) < order.frames() => return None,
-            None => self.whole(&by, at, order)?,
+        let index = match order {
+            _ if order < Order::HUGE => self.piece(&by, at, order.get() as u32, use_)?,
+            _ if self.room(at, order.frames(), use_) < order.frames() => return None,
+            _ => self.whole(&by, at, order)?,
         };
         m.hook(Event::Work(Work::Block, 1));
-        node.count_alloc(held.as_ref(), order.frames(), missed);
+        node.count_alloc(held, order.frames(), missed);
         Some(node.pfn(index))
     }
 
     /// A block of 2 MiB or more that is not kept; a batch of them while there are plenty.
     fn whole<M: Machine>(&self, by: &Seeker<M>, at: usize, order: Order) -> Option<u32> {
-        let node = self.node(at);
-        let batch = (node.keep as u64) << BLOCK;
         if let Some(held) = by.held
             && order == Order::HUGE
-            && node.keep > 1
-            && self.room(at, batch, Use::Data) >= batch
-            && let Some((index, n)) = node.wholes(by.m, held)
+            && self.may_batch(at)
+            && let Some(index) = self.batch(by, held, at)
         {
-            node.count(Some(held), -((n << BLOCK) as i64));
             return Some(index);
         }
-        let index = node.whole(by.m, by.held, order)?;
+        let node = self.node(at);
+        let index = node.whole(by, order)?;
         node.count(by.held, -(order.frames() as i64));
+        Some(index)
+    }
+
+    /// Whether a node has 2 MiB blocks in such plenty that CPUs take several at once.
+    fn may_batch(&self, at: usize) -> bool {
+        let keep = self.node(at).keep as u64;
+        keep > 1 && self.room(at, keep << BLOCK, Use::Data) >= keep << BLOCK
+    }
+
+    /// One block of 2 MiB of several, the rest of which is kept. None may be kept already.
+    fn batch<M: Machine>(&self, by: &Seeker<M>, held: &Held, at: usize) -> Option<u32> {
+        let (index, n) = self.node(at).wholes(by, held)?;
+        self.node(at).count(Some(held), -((n << BLOCK) as i64));
         Some(index)
     }
 
@@ -222,19 +246,25 @@ impl Frames {
     fn piece<M: Machine>(&self, by: &Seeker<M>, at: usize, order: u32, use_: Use) -> Option<u32> {
         let node = self.node(at);
         if let Some(held) = by.held {
-            let larger = held.kept_above(order);
-            // What is kept beyond the piece is anyone's, so nothing of the reserve may come along.
-            let half = 1 << (ROWS - 1);
-            if self.room(at, half, Use::Data) >= half {
-                let rows = order as usize..larger.map_or(ROWS, |larger| larger as usize);
-                if let Some((index, row)) = node.run(by, rows, larger.is_none()) {
-                    node.count(Some(held), -(1 << row));
-                    held.keep_rest(index, row, order);
+            if let Some(larger) = held.kept_above(order) {
+                let run = self.run(by, held, at, order, larger, false);
+                return run.or_else(|| held.split_kept(larger, order));
+            }
+            // A whole block of one's own is opened without anyone else's noticing.
+            let has_whole = held.keeps_whole() || self.may_batch(at);
+            let rows = ROWS as u32;
+            if let Some(index) = self.run(by, held, at, order, rows, !has_whole) {
+                return Some(index);
+            }
+            if has_whole {
+                if let Some(index) = held.take_kept(BLOCK).or_else(|| self.batch(by, held, at)) {
+                    node.shatter(by.m, (index >> BLOCK) as usize);
+                    held.keep_rest(index, BLOCK, order);
                     return Some(index);
                 }
-            }
-            if let Some(larger) = larger {
-                return held.split_kept(larger, order);
+                if let Some(index) = self.run(by, held, at, order, rows, true) {
+                    return Some(index);
+                }
             }
         }
         if self.room(at, 1 << order, use_) < 1 << order {
@@ -243,6 +273,29 @@ impl Frames {
         let claimed = || self.claimed(at).find_map(|block| node.piece_of(by, block, order));
         let index = node.piece(by, order).or_else(claimed)?;
         node.count(by.held, -(1 << order));
+        Some(index)
+    }
+
+    /// A run of an order from `order` on and below `end`, nothing of which is kept; what is left of it is.
+    fn run<M: Machine>(
+        &self,
+        by: &Seeker<M>,
+        held: &Held,
+        at: usize,
+        order: u32,
+        end: u32,
+        anywhere: bool,
+    ) -> Option<u32> {
+        // What is kept beyond the piece is anyone's, so nothing of the reserve may come along.
+        let half = 1 << (ROWS - 1);
+        if self.room(at, half, Use::Data) < half {
+            return None;
+        }
+        let node = self.node(at);
+        held.forget_rows();
+        let (index, row) = node.run(by, order as usize..end as usize, anywhere)?;
+        node.count(Some(held), -(1 << row));
+        held.keep_rest(index, row, order);
         Some(index)
     }
 
@@ -257,6 +310,7 @@ impl Frames {
         if max == 0 {
             return false;
         }
+        held.forget_rows();
         let mut got = node.singles(by, held, max as u32);
         if got == 0 {
             got = self.claimed(at).find_map(|block| node.singles_of(by, held, block, max as u32)).unwrap_or(0);

@@ -11,7 +11,7 @@ use super::Frames;
 use super::magazine::Magazine;
 use super::node::{Bits, GROUP, Node, Shared, Waiting};
 use super::record::Record;
-use super::rooms::{ALL, SUMMARIES, SUMMED};
+use super::rooms::{ALL, SUMMARIES};
 use crate::addr::{Order, Pfn};
 use crate::error::InitError;
 use crate::machine::{MAX_CPUS, MAX_NODES, Topology};
@@ -52,8 +52,8 @@ impl Carver {
             shared: self.take::<Shared>(1)?,
             waiting: self.take::<Waiting>(1)?,
             hints: self.take::<AtomicU64>(node.groups())?,
-            rows: self.take::<AtomicU64>(ALL * node.row_words())?,
-            summaries: self.take::<AtomicU64>(SUMMARIES * node.blocks.div_ceil(SUMMED))?,
+            rows: self.take::<AtomicU64>(ALL * node.row_length)?,
+            summaries: self.take::<AtomicU64>(SUMMARIES * node.summary_words())?,
             states: self.take::<AtomicU32>(node.blocks - node.lead)?,
             bits: self.take::<Bits>(node.blocks - node.lead)?,
             aside: self.take::<Bits>(node.blocks - node.lead)?,

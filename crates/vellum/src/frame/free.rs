@@ -109,6 +109,7 @@ impl Frames {
             if node.would_merge(index, order) || !held.keep(index, order) {
                 node.give_run(m, Some(&held), index, order);
                 node.count(Some(&held), 1 << order);
+                held.forget_rows();
             }
         } else if order > Order::HUGE {
             node.give_whole(m, Some(&held), index, order);

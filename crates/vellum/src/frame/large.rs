@@ -10,6 +10,7 @@ use super::bits;
 use super::block::{FREE, KIND, LARGE, TAIL, large, large_order};
 use super::magazine::Held;
 use super::node::{BLOCK, GROUP, Node};
+use super::small::Seeker;
 use crate::addr::Order;
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering;
@@ -20,9 +21,8 @@ const GROUP_ORDER: u32 = GROUP.trailing_zeros();
 
 impl Node {
     /// Takes a naturally aligned run of free blocks; gives its index.
-    pub(super) fn whole<M: Machine>(&self, m: &M, held: Option<&Held>, order: Order) -> Option<u32> {
-        let blocks = order.get() as u32 - BLOCK;
-        let area = self.area(m.cpu());
+    pub(super) fn whole<M: Machine>(&self, by: &Seeker<M>, order: Order) -> Option<u32> {
+        let (blocks, m, held, area) = (order.get() as u32 - BLOCK, by.m, by.held, &by.area);
         let first = self.take_run(m, held, area.clone(), blocks).or_else(|| {
             // Blocks may have emptied out that nobody looked at since.
             self.sweep(m, held, self.lead..self.blocks, usize::MAX);
@@ -39,10 +39,11 @@ impl Node {
 
     /// Takes several free blocks of this CPU's area as blocks of 2 MiB, as many as are kept at once and there are in one group; keeps
     /// all but the first. Says how many.
-    pub(super) fn wholes<M: Machine>(&self, m: &M, held: &Held) -> Option<(u32, u64)> {
-        let first = self.take_run(m, Some(held), self.area(m.cpu()), 0)?;
+    pub(super) fn wholes<M: Machine>(&self, by: &Seeker<M>, held: &Held) -> Option<(u32, u64)> {
+        let m = by.m;
+        let first = self.take_run(m, Some(held), by.area.clone(), 0)?;
         let hint = self.hint(first);
-        let ahead = (self.area(m.cpu()).end - first).min(self.keep as usize) as u32;
+        let ahead = (by.area.end - first).min(self.keep as usize) as u32;
         // Those right behind it, as a rule.
         let seen = hint.load(Ordering::Relaxed);
         let near = ((1u64 << ahead) - 1) << (first % GROUP) & !seen;

@@ -61,6 +61,9 @@ pub(super) struct Magazine {
     pub(super) missed: AtomicU64,
     /// The claimed block, + 1.
     current: AtomicU32,
+    /// Rows of the CPU's area that may have something; those left out had nothing when last looked at. What other CPUs give back there it does not
+    /// know of until something is next wanted that is not kept.
+    pub(super) rows: AtomicU32,
     /// The group where the search for free blocks begins.
     pub(super) whole_cursor: AtomicU32,
     pub(super) kept: Kept,
@@ -254,6 +257,12 @@ impl Held<'_> {
             locked.unclaim(m, Some(self));
         }
         true
+    }
+
+    /// Notes that the rows of the area have changed.
+    #[inline]
+    pub(super) fn forget_rows(&self) {
+        self.magazine.rows.store(!0, Ordering::Relaxed);
     }
 
     /// Notes that a block became free: the search for free ones begins there at the latest.

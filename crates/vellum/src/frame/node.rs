@@ -11,6 +11,7 @@ use core::ptr::NonNull;
 
 use super::Record;
 use super::kept::WHOLE;
+use super::rooms::row_length;
 use super::stats::Bypass;
 use crate::addr::{Order, Pfn};
 use crate::machine::Machine;
@@ -100,6 +101,10 @@ pub(super) struct Node {
     pub(super) keep: u32,
     /// How far apart CPUs begin their searches, in blocks.
     pub(super) apart: usize,
+    /// See `rooms`: words from one row to the next, words left out before the first, and log2 of the words a summary covers.
+    pub(super) row_length: usize,
+    pub(super) row_lead: usize,
+    pub(super) span: u32,
     pub(super) shared: NonNull<Shared>,
     pub(super) waiting: NonNull<Waiting>,
     pub(super) hints: NonNull<AtomicU64>,
@@ -127,6 +132,9 @@ impl Node {
         slack: 0,
         keep: 0,
         apart: 0,
+        row_length: 0,
+        row_lead: 0,
+        span: 0,
         shared: NonNull::dangling(),
         waiting: NonNull::dangling(),
         hints: NonNull::dangling(),
@@ -141,7 +149,9 @@ impl Node {
     /// The numbers of a node, its arrays not yet placed.
     pub(super) fn measure(first: u64, frames: u64, cpus: usize) -> Node {
         let base = Pfn(first).align_down(Order::GIANT).0;
-        let slack = (frames / (64 * cpus as u64)).min(1024) as i64;
+        // Enough that batches of whole blocks seldom write the node's line: with 1024 each of them did, and two CPUs that took 2 MiB blocks
+        // paid for it twice the price of one.
+        let slack = (frames / (64 * cpus as u64)).min(1 << 14) as i64;
         let lead = ((first - base) >> BLOCK) as usize;
         let blocks = (first + frames - base).div_ceil(1 << BLOCK) as usize;
         Node {
@@ -154,6 +164,8 @@ impl Node {
             marks: Watermarks::of(frames),
             slack,
             keep: if frames / cpus as u64 >= 128 << BLOCK { WHOLE } else { 1 },
+            row_length: row_length(lead, blocks),
+            row_lead: lead / 64,
             ..Node::NONE
         }
         .set_apart(cpus)
@@ -169,6 +181,7 @@ impl Node {
             small @ 0..128 => small,
             large => large & !63,
         };
+        self.span = (self.apart / 64).max(1).ilog2().min(6);
         self
     }
 

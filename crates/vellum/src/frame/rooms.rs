@@ -19,8 +19,10 @@
 //! ```
 //! All of these are sequentially consistent: who sees the old bit has made the block open before, and who cleared it sees that.
 //!
-//! A summary word covers 64 words of a row, and the summaries of all rows lie together, so that rows without anything cost
-//! one load each of the same two lines for every 8 GiB.
+//! A summary word covers up to 64 words of a row, and the summaries of all rows lie together, so that rows without anything cost
+//! one load each of the same two lines for every 8 GiB. They are written whenever a word of a row gets its first bit or loses its last, which
+//! low in memory, where everything goes first, is often; so none covers more than the area of one CPU, and no line of a row lies in
+//! two. With summaries of 8 GiB two CPUs that took mixed orders passed the same two lines to and fro.
 //!
 //! Rejected: the fullest of 8 candidates (measured: keeps no more whole, takes longer); a beginning for each order (keeps less);
 //! blocks for classes of orders (each class keeps the room of its own worst moment: after long churn at 90 % nothing was whole).
@@ -40,10 +42,10 @@ pub(super) const ROWS: usize = 9;
 pub(super) const DIRTY_ROW: usize = ROWS;
 /// All rows.
 pub(super) const ALL: usize = ROWS + 1;
-/// Summary words of the rows for 4096 blocks; the rest of the two lines is unused.
+/// Summary words that lie together, one for each row; the rest of the two lines is unused.
 pub(super) const SUMMARIES: usize = 16;
-/// Blocks a summary word covers.
-pub(super) const SUMMED: usize = 64 * 64;
+/// Words of a line.
+const LINE: usize = 8;
 
 impl Node {
     /// Sets a block's bit in a row.
@@ -60,7 +62,7 @@ impl Node {
         let (word, bit) = (self.row(row, block / 64), 1 << (block % 64));
         touch(m, word, true);
         word.fetch_or(bit, SeqCst);
-        let (sum, bit) = (self.summary(row, block / SUMMED), 1 << (block / 64 % 64));
+        let (sum, bit) = self.summary_of(row, block / 64);
         touch(m, sum, false);
         if sum.load(SeqCst) & bit == 0 {
             touch(m, sum, true);
@@ -71,7 +73,8 @@ impl Node {
     /// As that, before anyone is at work.
     pub(super) fn note_at_boot(&self, block: usize, row: usize) {
         self.row(row, block / 64).fetch_or(1 << (block % 64), Relaxed);
-        self.summary(row, block / SUMMED).fetch_or(1 << (block / 64 % 64), Relaxed);
+        let (sum, bit) = self.summary_of(row, block / 64);
+        sum.fetch_or(bit, Relaxed);
     }
 
     /// Whether a block's bit is set in a row.
@@ -90,7 +93,7 @@ impl Node {
         let word = self.row(row, at);
         touch(m, word, true);
         if word.fetch_and(!gone, SeqCst) & !gone == 0 {
-            let (sum, bit) = (self.summary(row, at * 64 / SUMMED), 1 << (at % 64));
+            let (sum, bit) = self.summary_of(row, at);
             touch(m, sum, true);
             sum.fetch_and(!bit, SeqCst);
             touch(m, word, false);
@@ -135,9 +138,10 @@ impl Node {
     pub(super) fn next_room(&self, row: usize, from: usize, to: usize) -> Option<usize> {
         let mut at = from;
         while at < to {
-            let sums = self.summary(row, at / SUMMED).load(Relaxed) >> (at / 64 % 64);
+            let word = self.row_word(at / 64);
+            let sums = self.summary(word >> self.span)[row].load(Relaxed) >> (word % (1 << self.span));
             if sums == 0 {
-                at = (at / SUMMED + 1) * SUMMED;
+                at = (at / 64 + (1 << self.span) - word % (1 << self.span)) * 64;
                 continue;
             }
             let skip = sums.trailing_zeros() as usize;
@@ -157,40 +161,75 @@ impl Node {
         None
     }
 
+    /// Whether some block of a range, or near it, may have its bit in a row.
+    #[inline]
+    pub(super) fn any_room(&self, row: usize, part: &Range<usize>) -> bool {
+        self.summed(part).any(|(at, covered)| self.summary(at)[row].load(Relaxed) & covered != 0)
+    }
+
     /// The rows in which some block of a range, or near it, may have its bit, as bits.
     #[inline]
     pub(super) fn rows_of(&self, part: &Range<usize>) -> u32 {
-        let (mut rows, mut at) = (0, part.start / 64);
-        let end = part.end.div_ceil(64);
-        while at < end {
+        let mut rows = 0;
+        for (at, covered) in self.summed(part) {
             // Without a branch for each row: which of them have something is as good as random.
-            let next = ((at / 64 + 1) * 64).min(end);
-            let covered = !0 >> (64 - (next - at)) << (at % 64);
-            for row in 0..ALL {
-                rows |= ((self.summary(row, at / 64).load(Relaxed) & covered != 0) as u32) << row;
+            for (row, sum) in self.summary(at)[..ALL].iter().enumerate() {
+                rows |= ((sum.load(Relaxed) & covered != 0) as u32) << row;
             }
-            at = next;
         }
         rows
     }
 
+    /// The summary words for a range of blocks, and the bits of each that are for it.
+    #[inline]
+    fn summed(&self, part: &Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+        let (mut at, end) = (self.row_word(part.start / 64), self.row_word(part.end.div_ceil(64)));
+        let span = self.span;
+        core::iter::from_fn(move || {
+            let next = (((at >> span) + 1) << span).min(end);
+            let found = (at < end).then(|| (at >> span, !0 >> (64 - (next - at)) << (at % (1 << span))));
+            at = next;
+            found
+        })
+    }
+
+    /// The word for 64 blocks, counted from the node's own first.
+    #[inline]
+    fn row_word(&self, word: usize) -> usize {
+        word - self.row_lead
+    }
+
     #[inline]
     fn row(&self, row: usize, word: usize) -> &AtomicU64 {
-        assert!(row < ALL && word < self.row_words());
-        // SAFETY: `ALL` rows of that many words, placed by `carve`.
-        unsafe { self.rows.add(row * self.row_words() + word).as_ref() }
+        let word = self.row_word(word);
+        assert!(row < ALL && word < self.row_length);
+        // SAFETY: `ALL` rows of that length, placed by `carve`.
+        unsafe { self.rows.add(row * self.row_length + word).as_ref() }
     }
 
+    /// The summary words of all rows for the same blocks.
     #[inline]
-    fn summary(&self, row: usize, word: usize) -> &AtomicU64 {
-        assert!(row < ALL && word < self.blocks.div_ceil(SUMMED));
-        // SAFETY: `SUMMARIES` words for each so many blocks, placed by `carve`.
-        unsafe { self.summaries.add(word * SUMMARIES + row).as_ref() }
+    fn summary(&self, at: usize) -> &[AtomicU64; SUMMARIES] {
+        assert!(at < self.summary_words());
+        // SAFETY: `SUMMARIES` words for each of so many summaries, placed by `carve`.
+        unsafe { self.summaries.add(at * SUMMARIES).cast().as_ref() }
     }
 
-    /// Words of a row.
+    /// The summary of a word of a row, and that word's bit.
     #[inline]
-    pub(super) fn row_words(&self) -> usize {
-        self.blocks.div_ceil(64)
+    fn summary_of(&self, row: usize, word: usize) -> (&AtomicU64, u64) {
+        let word = self.row_word(word);
+        (&self.summary(word >> self.span)[row], 1 << (word % (1 << self.span)))
     }
+
+    /// Summary words of a row.
+    #[inline]
+    pub(super) fn summary_words(&self) -> usize {
+        ((self.row_length - 1) >> self.span) + 1
+    }
+}
+
+/// Words from one row to the next, for blocks from `lead` to `blocks`: whole lines.
+pub(super) fn row_length(lead: usize, blocks: usize) -> usize {
+    (blocks.div_ceil(64) - lead / 64).next_multiple_of(LINE)
 }

@@ -1,7 +1,7 @@
 //! Orders 0 to 8: finding an open block with room.
 //!
 //! Each CPU has an area of the node, and keeps to it while it can: there it takes what fits best (`rooms`), or opens a free block, which
-//! becomes its own. Only when its area has nothing does it look at all of memory, and then at blocks that others
+//! becomes its own; for larger pieces it rather cuts up a 2 MiB block that it keeps (`kept`). Only when its area has nothing does it look at all of memory, and then at blocks that others
 //! claim. So CPUs write no line that another writes until memory is scarce.
 
 use core::cell::Cell;
@@ -25,8 +25,18 @@ const ROUNDS: usize = 4;
 pub(super) struct Seeker<'a, M: Machine> {
     pub(super) m: &'a M,
     pub(super) held: Option<&'a Held<'a>>,
+    /// Its CPU's area of the node.
+    pub(super) area: Range<usize>,
     /// Something was passed over because another was at it.
     pub(super) passed: &'a Cell<bool>,
+}
+
+impl<M: Machine> Seeker<'_, M> {
+    /// The block its CPU claims.
+    #[inline]
+    fn own(&self) -> Option<usize> {
+        self.held.and_then(|held| held.current())
+    }
 }
 
 impl Node {
@@ -64,9 +74,27 @@ impl Node {
 
     /// Whether this CPU's own block, or one of its area, may have a run of one of the rows.
     #[inline]
-    pub(super) fn fits_better(&self, cpu: usize, own: Option<usize>, rows: Range<usize>) -> bool {
-        let own = own.map_or(0, |own| super::block::rows(self.state(own).load(Ordering::Relaxed)));
-        (own | self.rows_of(&self.area(cpu))) & among(&rows) != 0
+    pub(super) fn fits_better(&self, held: &Held, cpu: usize, rows: Range<usize>) -> bool {
+        let wanted = among(&rows);
+        held.magazine.rows.load(Ordering::Relaxed) & wanted != 0 && self.look_at_rows(held, cpu) & wanted != 0
+    }
+
+    #[inline(never)]
+    fn look_at_rows(&self, held: &Held, cpu: usize) -> u32 {
+        let rows = self.rows_known(held.current(), &self.area(cpu));
+        held.magazine.rows.store(rows, Ordering::Relaxed);
+        rows
+    }
+
+    /// The rows that a block, or blocks of a range, may have, as bits.
+    #[inline]
+    fn rows_known(&self, own: Option<usize>, part: &Range<usize>) -> u32 {
+        self.own_rows(own) | self.rows_of(part)
+    }
+
+    #[inline]
+    fn own_rows(&self, own: Option<usize>) -> u32 {
+        own.map_or(0, |own| super::block::rows(self.state(own).load(Ordering::Relaxed)))
     }
 
     /// Takes a run of the first of `rows` that has one; gives its index and its order. `anywhere`: free blocks are opened, and
@@ -123,22 +151,20 @@ impl Node {
         anywhere: bool,
         mut attempt: impl FnMut(&mut Locked, usize) -> Option<R>,
     ) -> Option<R> {
-        let area = self.area(by.m.cpu());
-        let own = by.held.and_then(|held| held.current());
         // What fits exactly is taken as it comes. Before something larger is broken, what came back may fit.
-        let exact = rows.start..rows.start + 1;
+        let (area, exact) = (&by.area, rows.start..rows.start + 1);
         for _ in 0..ROUNDS {
-            if self.rows_of(&area) >> DIRTY_ROW & 1 == 0 {
+            if !self.any_room(DIRTY_ROW, area) {
                 break;
             }
-            if let Some(found) = self.search_rooms(by, own, exact.clone(), area.clone(), &mut attempt) {
+            if let Some(found) = self.search_rooms(by, exact.clone(), area.clone(), &mut attempt) {
                 return Some(found);
             }
             if self.sweep(by.m, by.held, area.clone(), SOME) == 0 {
                 break;
             }
         }
-        if let Some(found) = self.search_rooms(by, own, rows.clone(), area.clone(), &mut attempt) {
+        if let Some(found) = self.search_rooms(by, rows.clone(), area.clone(), &mut attempt) {
             return Some(found);
         }
         if !anywhere {
@@ -153,7 +179,7 @@ impl Node {
             by.passed.set(true);
         }
         for part in [area.clone(), area.end..self.blocks, self.lead..area.start] {
-            if let Some(found) = self.search_rooms(by, own, rows.clone(), part.clone(), &mut attempt) {
+            if let Some(found) = self.search_rooms(by, rows.clone(), part.clone(), &mut attempt) {
                 return Some(found);
             }
             if let Some(found) = self.open_for(by, part, &mut attempt) {
@@ -185,19 +211,17 @@ impl Node {
     fn search_rooms<M: Machine, R>(
         &self,
         by: &Seeker<M>,
-        own: Option<usize>,
         rows: Range<usize>,
         part: Range<usize>,
         attempt: &mut impl FnMut(&mut Locked, usize) -> Option<R>,
     ) -> Option<R> {
-        let own_rows =
-            |own: Option<usize>| own.map_or(0, |own| super::block::rows(self.state(own).load(Ordering::Relaxed)));
-        let mut left = (own_rows(own) | self.rows_of(&part)) & among(&rows);
+        let own = by.own();
+        let mut left = self.rows_known(own, &part) & among(&rows);
         while left != 0 {
             let row = left.trailing_zeros() as usize;
             left &= left - 1;
             // The one this CPU claims takes its turn by address, since its rows are noted in its state only.
-            let mut turn = own.filter(|_| own_rows(own) >> row & 1 == 1);
+            let mut turn = own.filter(|_| self.own_rows(own) >> row & 1 == 1);
             let mut from = part.start;
             loop {
                 let noted = self.next_room(row, from, part.end);
@@ -221,10 +245,12 @@ impl Node {
                     continue;
                 };
                 let found = attempt(&mut locked, row);
-                locked.leave(by.m, by.held);
                 if found.is_some() {
+                    // Something of it is taken, so it is not empty.
+                    locked.release(by.m);
                     return found;
                 }
+                locked.leave(by.m, by.held);
             }
         }
         None

@@ -21,17 +21,7 @@ impl Locked<'_> {
     /// look for one.
     pub(super) fn take<M: Machine>(&mut self, m: &M, order: u32, row: usize) -> Option<u32> {
         let words = self.words();
-        let found = if row < 6 {
-            let starts = |(i, w): (usize, &AtomicU64)| match bits::exact(!w.load(Relaxed), row as u32) {
-                0 => None,
-                starts => Some(i as u32 * 64 + starts.trailing_zeros()),
-            };
-            words.iter().enumerate().find_map(starts)
-        } else {
-            let starts = (0..WORDS).step_by(1 << (row - 6)).find(|&i| starts_exactly(words, i, row));
-            starts.map(|i| i as u32 * 64)
-        };
-        let Some(at) = found else {
+        let Some((at, more)) = find(words, row) else {
             self.forget(m, row);
             return None;
         };
@@ -45,9 +35,11 @@ impl Locked<'_> {
         for left in order as usize..row {
             self.note(m, left);
         }
+        // So that nobody looks for what is no longer there.
         if self.is_claimed() {
-            // So that this CPU does not look for what is no longer there.
             self.set_rows(exact_rows(words));
+        } else if !more {
+            self.forget(m, row);
         }
         Some(at)
     }
@@ -124,6 +116,32 @@ impl Locked<'_> {
             self.note_run(m, word as u32 * 64 + at, 0);
         }
     }
+}
+
+/// Where the first run of exactly 2^row frames starts, and whether there is another.
+#[inline]
+fn find(words: &[AtomicU64; WORDS], row: usize) -> Option<(u32, bool)> {
+    // Each order for itself, so that its shifts are constants.
+    match row {
+        0 => find_in_words::<0>(words),
+        1 => find_in_words::<1>(words),
+        2 => find_in_words::<2>(words),
+        3 => find_in_words::<3>(words),
+        4 => find_in_words::<4>(words),
+        5 => find_in_words::<5>(words),
+        _ => {
+            let mut starts = (0..WORDS).step_by(1 << (row - 6)).filter(|&i| starts_exactly(words, i, row));
+            starts.next().map(|i| (i as u32 * 64, starts.next().is_some()))
+        }
+    }
+}
+
+fn find_in_words<const ROW: u32>(words: &[AtomicU64; WORDS]) -> Option<(u32, bool)> {
+    let mut left = words.iter().enumerate();
+    let starts = |(_, word): &(usize, &AtomicU64)| bits::exact(!word.load(Relaxed), ROW);
+    let (first, found) = left.by_ref().map(|at| (at.0, starts(&at))).find(|found| found.1 != 0)?;
+    let more = found & (found - 1) != 0 || left.any(|at| starts(&at) != 0);
+    Some((first as u32 * 64 + found.trailing_zeros(), more))
 }
 
 /// The orders of all runs a block has, as bits.
