@@ -232,6 +232,20 @@ fn any_two_acts_on_memory_in_use_can_meet_anywhere() {
 }
 
 #[test]
+fn a_block_that_a_cpu_keeps_whole_may_be_cut_up_while_another_acts() {
+    // CPU 0 keeps a block of 2 MiB and nothing else; in the second case there is nothing else.
+    for frames in [1024, 512] {
+        let before = [(0, Act::Alloc(9)), (0, Act::FreeAll)];
+        let (schedules, _) = all(frames, &before);
+        assert!(schedules > 100, "{schedules} schedules");
+        // Once cut up, its pieces are had by both, and come back to it from both.
+        let mut before = before.to_vec();
+        before.extend([(0, Act::Alloc(3)), (0, Act::Alloc(6)), (1, Act::Alloc(5)), (0, Act::HandOver)]);
+        all(frames, &before);
+    }
+}
+
+#[test]
 fn any_two_acts_on_full_memory_can_meet_anywhere() {
     for piece in [7, 8] {
         let mut before = [(0, Act::Alloc(piece)), (1, Act::Alloc(piece))].repeat(256 >> piece);

@@ -120,7 +120,7 @@ impl Held<'_> {
         }
         // One more of each of them.
         let ones = (1u64 << ((from - 1) * NIBBLE)) / 15 - (1u64 << ((to - 1) * NIBBLE)) / 15;
-        debug_assert_eq!(kept.lens.load(Relaxed) & ones * 15, 0, "something was kept of the orders between");
+        debug_assert_eq!(kept.lens.load(Relaxed) & (ones * 15), 0, "something was kept of the orders between");
         kept.lens.store(kept.lens.load(Relaxed) + ones, Relaxed);
     }
 
