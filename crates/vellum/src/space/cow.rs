@@ -6,14 +6,18 @@
 //! until then, so that no two CPUs read the old page and write the new one at the same time.
 //!
 //! A base page is copied under the node's lock, a few hundred cycles in which the source cannot change its use. A 2 MiB page
-//! is set aside for the time, without lock or epoch; if no huge frame is to be had it is split instead.
+//! is set aside for the time, without lock or epoch; if no huge frame is to be had it is split instead, and the one base page copied in
+//! the same fault, so that a failure at any step leaves the leaf whole.
 
-use crate::addr::{Order, Pfn, Va};
-use crate::entry::{Entry, Flags};
-use crate::error::FaultError;
+use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::{FaultError, NoMemory};
 use crate::frame::Data;
 use crate::machine::{Event, Machine, Work};
+use crate::space::chain::{Chain, leaf_level};
 use crate::space::fault::{Seen, Step};
+use crate::space::node::Node;
+use crate::space::share::smaller;
 use crate::space::{Access, Fault, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
@@ -140,14 +144,9 @@ impl<M: Machine> Vm<M> {
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
         let spot = &seen.spot;
-        let at = (spot.node, spot.level, spot.slot);
         let base = Va(seen.va.0 & !(order.bytes() - 1));
         let Ok(new) = self.frames.alloc(m, order, &self.want(seen)) else {
-            let frame = self.table_frame()?;
-            if !self.split_leaf(seen.space, at, spot.raw, base, frame) {
-                self.frames.free(m, frame, Order::BASE);
-            }
-            return Ok(Step::Again);
+            return self.copy_piece(seen, epoch, old, order);
         };
         if !self.take_aside(seen) {
             self.frames.free(m, new, order);
@@ -170,6 +169,95 @@ impl<M: Machine> Vm<M> {
         Ok(Step::Done(Fault::Copied(spot.level)))
     }
 
+    /// As [`copy_large`](Vm::copy_large) where no block of the leaf's size is to be had: the leaf is cut, but for the piece that is written, in whose
+    /// place the largest copy comes that memory gives.
+    #[cold]
+    #[inline(never)]
+    fn copy_piece(
+        &self,
+        seen: &Seen<'_>,
+        epoch: EpochGuard<'_, M>,
+        old: Pfn,
+        order: Order,
+    ) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let (spot, va) = (&seen.spot, seen.va);
+        let at = (spot.node, spot.level, spot.slot);
+        let Entry::Leaf(_, flags) = M::Codec::decode(spot.raw, spot.level) else { return Ok(Step::Again) };
+        let (size, new, chain) = self.piece_for(seen, at, smaller(order))?;
+        if !self.take_aside(seen) {
+            self.free_chain(Some(chain));
+            self.frames.free(m, new, size);
+            return Ok(Step::Again);
+        }
+        let index = seen.index(size);
+        // From here the transit mark keeps the node, and this mapping keeps the old block.
+        drop(epoch);
+        let mut receipt = Receipt::new();
+        receipt.leaf(va.align_down(order.bytes()), spot.level);
+        let flushed = self.redeem(seen.space, receipt);
+        let piece = self.cut_around(&chain, (old, order), flags, va);
+        match size {
+            Order::BASE => self.clear_page(new, va),
+            _ if self.config.alloc_zero => m.clear(new, size.frames()),
+            _ => {}
+        }
+        m.copy(new, piece, size.frames());
+        Data::init(self.frames.record(new), size, seen.space.owner(), index);
+        self.write_last(&chain, va, Entry::Leaf(new, Self::own_flags(seen)));
+        self.put_back(spot.node, spot.level, spot.slot, Entry::Table(chain.first.pfn), -1);
+        self.release(&flushed, piece, size);
+        self.count(Counter::CowCopies, 1);
+        Ok(Step::Done(Fault::Copied(chain.level)))
+    }
+
+    /// A block for the piece of a large leaf that is written, of `size` or less, with the tables above it.
+    fn piece_for(
+        &self,
+        seen: &Seen<'_>,
+        at: (Node<'_>, Level, usize),
+        mut size: Order,
+    ) -> Result<(Order, Pfn, Chain<'_>), NoMemory> {
+        loop {
+            let tried = self.frames.alloc(&self.machine, size, &self.want(seen)).and_then(|new| {
+                let chain = self.chain(at, seen.va, leaf_level(size)).and_then(|chain| chain.ok_or(NoMemory));
+                chain.map(|chain| (size, new, chain)).inspect_err(|_| self.frames.free(&self.machine, new, size))
+            });
+            match tried {
+                Err(NoMemory) if size > Order::BASE => size = smaller(size),
+                tried => return tried,
+            }
+        }
+    }
+
+    /// Fills the tables of a chain with the pieces of a block that is set aside, and says which piece lies at `va` in the lowest.
+    fn cut_around(&self, chain: &Chain<'_>, (block, order): (Pfn, Order), flags: Flags, va: Va) -> Pfn {
+        let (mut node, mut level, mut pfn, mut order) =
+            (chain.first, Level(chain.level.0 + chain.nodes as u8 - 1), block, order);
+        loop {
+            self.cut_block(pfn, order);
+            let last = node.pfn == chain.last.pfn;
+            let (size, next) = (smaller(order), self.load(node.pfn, level.slot(va), level));
+            self.fill_pieces(node, level, pfn, |piece| Entry::Leaf(piece, flags));
+            self.count_pages(order, -1);
+            self.count_pages(size, ENTRIES as i64);
+            if order == Order::HUGE {
+                self.count(Counter::ThpSplit, 1);
+            }
+            (pfn, order) = (pfn.add(level.slot(va) as u64 * size.frames()), size);
+            let Entry::Table(below) = next else { return pfn };
+            if last {
+                return pfn;
+            }
+            // One piece is a table instead.
+            let words = self.machine.direct(node.pfn).cast::<u64>();
+            // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
+            unsafe { words.add(level.slot(va)).write(M::Codec::encode(next, level)) };
+            node.set_state(node.state().with_resident(ENTRIES as u64 - 1));
+            (node, level) = (self.node(below), level.child());
+        }
+    }
+
     /// Sets the seen entry aside, if everything seen still holds.
     pub(crate) fn take_aside(&self, seen: &Seen<'_>) -> bool {
         let spot = &seen.spot;
@@ -178,8 +266,7 @@ impl<M: Machine> Vm<M> {
         if !self.still(seen) {
             return false;
         }
-        let Some(pfn) = super::transit::frame_of(<M::Codec as crate::entry::Codec>::decode(spot.raw, spot.level))
-        else {
+        let Some(pfn) = super::transit::frame_of(M::Codec::decode(spot.raw, spot.level)) else {
             return false;
         };
         self.store(spot.node.pfn, spot.slot, spot.level, Entry::Moving(pfn));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! enter the epoch; remember the space's edit count; descend without locks to the entry and its region
-//! decide: refuse, wait, push a promise down, map zeros, a fresh page, a huge one, a copy
+//! decide: refuse, wait, map zeros, a fresh page, a huge one, a copy, with the tables above it that are missing
 //! allocate and clear, no lock held
 //! lock the one node; is it alive, is the entry the one seen, was no region edited? install, else start over
 //! ```
@@ -10,6 +10,8 @@
 //! count unchanged under the node's lock installs by a region that is right, or the verb has yet to come by and will set right
 //! what it finds. If the count changed, the fault descends once more and compares the region's name, which cannot have been
 //! reused: the epoch keeps it.
+//!
+//! Tables that are missing are made with the page and linked with it (`chain.rs`), so a fault that finds no memory changed nothing.
 //!
 //! For blocks of 2 MiB and up the epoch is left while the block is cleared, since others may wait for the epoch, and the
 //! descent is repeated.
@@ -21,6 +23,7 @@ use crate::error::FaultError;
 use crate::frame::{Data, SlabRef, Want};
 use crate::machine::{Event, Machine, Use, Verb, Work};
 use crate::space::attrs::Packed;
+use crate::space::chain::leaf_level;
 use crate::space::region::Region;
 use crate::space::walk::Spot;
 use crate::space::{Access, Fault, HugeAdvice, LeafSize, Space, SpaceRecord};
@@ -45,11 +48,13 @@ pub(crate) enum Step {
 
 /// What is asked of a fault.
 #[derive(Clone, Copy)]
-struct Ask {
-    va: Va,
-    access: Access,
+pub(crate) struct Ask {
+    pub va: Va,
+    pub access: Access,
     /// By a program, whose faults are counted; otherwise a verb wants the page.
-    program: bool,
+    pub program: bool,
+    /// The page must be the space's own: zeros will not do even where the access is none to write.
+    pub own: bool,
 }
 
 impl<M: Machine> Vm<M> {
@@ -62,7 +67,7 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         m.hook(Event::Begin(Verb::Fault));
         m.hook(Event::Work(Work::Fault, 1));
-        let served = self.serve_for(space.record(), Ask { va, access, program: true });
+        let served = self.serve_for(space.record(), Ask { va, access, program: true, own: false });
         // A fresh base page is counted where it is installed.
         if served != Ok(Fault::Base) {
             self.count(if served.is_ok() { Counter::Faults } else { Counter::FaultsRefused }, 1);
@@ -87,7 +92,12 @@ impl<M: Machine> Vm<M> {
         if va >= self.user_end() {
             return Err(FaultError::Unmapped);
         }
-        self.serve_on(space, Ask { va, access, program: false }, Step::Again)
+        self.serve_on(space, Ask { va, access, program: false, own: false }, Step::Again)
+    }
+
+    /// The same where the page is to be the space's own, whatever the access.
+    pub(crate) fn serve_own(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<Fault, FaultError> {
+        self.serve_on(space, Ask { va, access, program: false, own: true }, Step::Again)
     }
 
     /// The attempts after the first, and all of those that are not a program's.
@@ -168,20 +178,12 @@ impl<M: Machine> Vm<M> {
         }
         let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
-            Entry::Reserved if access != Access::Write && self.reads_huge_zeros(&seen, huge) => {
+            Entry::Reserved if access != Access::Write && !ask.own && self.reads_huge_zeros(&seen, huge) => {
                 self.read_huge_zeros(&seen, epoch)
             }
             Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
-                None => {
-                    let frame = self.table_frame()?;
-                    if !self.push_down(spot.node, spot.level, spot.slot, spot.raw, frame) {
-                        self.frames.free(&self.machine, frame, Order::BASE);
-                    }
-                    Ok(Step::Again)
-                }
-                Some(Order::BASE) if access != Access::Write && self.config.zero_page && space.takes_zeros() => {
-                    Ok(self.map_zeros(&seen))
-                }
+                None => self.redeem_below(&seen, (ask, huge), epoch),
+                Some(Order::BASE) if self.zeros_will_do(&seen, ask) => Ok(self.map_zeros(&seen)),
                 Some(Order::BASE) => self.fresh_base(&seen, ask, &self.want(&seen), &epoch),
                 Some(order) => {
                     let want = self.want(&seen);
@@ -216,9 +218,15 @@ impl<M: Machine> Vm<M> {
         }
     }
 
+    /// Whether a base page of shared zeros serves the access to a promise.
+    #[inline]
+    pub(crate) fn zeros_will_do(&self, seen: &Seen<'_>, ask: Ask) -> bool {
+        ask.access != Access::Write && self.config.zero_page && seen.space.takes_zeros() && !ask.own
+    }
+
     /// The size of leaf a promise at `level` is redeemed with, `None` if that is below the slot's.
     #[inline]
-    fn leaf_order(&self, attrs: Packed, level: Level, huge: bool) -> Option<Order> {
+    pub(crate) fn leaf_order(&self, attrs: Packed, level: Level, huge: bool) -> Option<Order> {
         let here = level.leaf_order()?;
         if here == Order::BASE { Some(here) } else { self.large_order(attrs, here, huge) }
     }
@@ -323,7 +331,7 @@ impl<M: Machine> Vm<M> {
 
     /// A fresh page of 2 MiB or 1 GiB. Called outside of epochs.
     #[cold]
-    fn fresh_large(
+    pub(crate) fn fresh_large(
         &self,
         space: &SpaceRecord,
         va: Va,
@@ -352,12 +360,33 @@ impl<M: Machine> Vm<M> {
         let edits = space.edits();
         let spot = self.descend(space, va);
         let region = spot.region.map(|name| self.region(name));
+        let leaf = leaf_level(order);
         if let Some(region) = region
-            && spot.level.leaf_order() == Some(order)
+            && spot.level >= leaf
             && spot.raw == M::Codec::encode(Entry::Reserved, spot.level)
             && region.packed() == attrs
-            && self.install(&Seen { space, va, edits, spot, region, attrs }, pfn, order, access, &epoch)
         {
+            let seen = Seen { space, va, edits, spot, region, attrs };
+            let done = if spot.level == leaf {
+                self.install(&seen, pfn, order, access, &epoch)
+            } else {
+                match self.plant_large(&seen, pfn, order, access) {
+                    Ok(done) => done,
+                    Err(error) => {
+                        self.untake_block(pfn, order);
+                        // With the block given back there may be enough for a base page and its tables.
+                        if exact {
+                            return Err(error.into());
+                        }
+                        self.count_here(Counter::ThpFaultFallback, 1);
+                        return Ok(Step::Smaller);
+                    }
+                }
+            };
+            if !done {
+                self.untake_block(pfn, order);
+                return Ok(Step::Again);
+            }
             m.hook(Event::Work(Work::Large, 1));
             self.count_pages(order, 1);
             if order == Order::HUGE {

@@ -27,10 +27,12 @@ impl<M: Machine> Vm<M> {
                 if va >= self.user_end() {
                     return Err(FaultError::Unmapped);
                 }
+                let mut huge = true;
                 loop {
-                    match self.force(space.record(), va, &bytes[from..end])? {
+                    match self.force(space.record(), va, &bytes[from..end], huge)? {
                         Step::Done(_) => return Ok(()),
                         Step::Wait => self.machine.relax(),
+                        Step::Smaller => huge = false,
                         _ => {}
                     }
                 }
@@ -38,7 +40,7 @@ impl<M: Machine> Vm<M> {
         })
     }
 
-    fn force(&self, space: &SpaceRecord, va: Va, bytes: &[u8]) -> Result<Step, FaultError> {
+    fn force(&self, space: &SpaceRecord, va: Va, bytes: &[u8], huge: bool) -> Result<Step, FaultError> {
         let m = &self.machine;
         let epoch = self.epochs.enter(m);
         let edits = space.edits();
@@ -77,14 +79,14 @@ impl<M: Machine> Vm<M> {
                 Ok(Step::Done(Fault::Spurious))
             }
             (Entry::Moving(_) | Entry::Detached(_) | Entry::Parked(_), _) => Ok(Step::Wait),
-            (Entry::ZeroTable(_), _) => self.write_zero_table(&seen, epoch, true).map(|step| match step {
+            (Entry::ZeroTable(_), _) => self.write_zero_table(&seen, epoch, huge).map(|step| match step {
                 Step::Done(_) => Step::Again,
                 step => step,
             }),
             _ => {
                 drop(epoch);
                 let access = if attrs.allows(Access::Write) { Access::Write } else { Access::Read };
-                self.serve(space, va, access)?;
+                self.serve_own(space, va, access)?;
                 Ok(Step::Again)
             }
         }

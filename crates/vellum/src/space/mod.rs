@@ -21,17 +21,19 @@
 //! | `walk`, `open`, `cover`, `place` | going down and along; boundaries where a range ends; giving it to a region; finding a hole |
 //! | `near` | a part of one lowest node, without the way there |
 //! | `share`, `split`, `transit` | map counts; large leaves cut; entries set aside |
+//! | `chain` | tables that are linked all at once, or not at all |
 //! | `bury`, `trash` | subtrees that go as a whole; what waits for readers |
 //! | `displace` | where pages are seen away from their home |
 //! | `create`, `exit`, `fork` | whole spaces |
 //! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `remap_near`, `advise`, `collapse` | ranges |
-//! | `fault`, `cow`, `zeros`, `zero_tables`, `copy`, `forced` | pages |
+//! | `fault`, `promise`, `cow`, `zeros`, `zero_tables`, `copy`, `forced` | pages |
 //! | `query`, `usage`, `validate` | questions |
 
 mod advise;
 mod answer;
 mod attrs;
 mod bury;
+mod chain;
 mod collapse;
 mod copy;
 mod cover;
@@ -48,6 +50,7 @@ mod near;
 mod node;
 mod open;
 mod place;
+mod promise;
 mod protect;
 mod query;
 mod record;

@@ -4,7 +4,7 @@
 //! two sizes translate one address. The frame for the table is allocated first, so a split that cannot be had changes nothing; no
 //! tables are kept in reserve for the day a leaf is split. The frames stay where they are; from here they count one by one.
 
-use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
+use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry};
 use crate::machine::{Event, Machine, Work};
 use crate::space::SpaceRecord;
@@ -27,7 +27,6 @@ impl<M: Machine> Vm<M> {
         va: Va,
         frame: Pfn,
     ) -> bool {
-        let m = &self.machine;
         let (Some(pfn), Some(order)) = (frame_of(M::Codec::decode(raw, level)), level.leaf_order()) else {
             return false;
         };
@@ -49,19 +48,10 @@ impl<M: Machine> Vm<M> {
             return true;
         }
         self.cut_block(pfn, order);
-        let frames = smaller(order).frames();
-        let words = m.direct(child.pfn).cast::<u64>();
-        for i in 0..ENTRIES {
-            let piece = pfn.add(i as u64 * frames);
-            let entry = match taken {
-                Entry::Leaf(_, flags) => Entry::Leaf(piece, flags),
-                _ => Entry::Parked(piece),
-            };
-            // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
-            unsafe { words.add(i).write(M::Codec::encode(entry, below)) };
-        }
-        m.hook(Event::Work(Work::Entry, ENTRIES as u64));
-        child.set_state(child.state().with_resident(ENTRIES as u64));
+        self.fill_pieces(child, below, pfn, |piece| match taken {
+            Entry::Leaf(_, flags) => Entry::Leaf(piece, flags),
+            _ => Entry::Parked(piece),
+        });
         self.put_back(node, level, slot, Entry::Table(child.pfn), -1);
         self.count_pages(order, -1);
         self.count_pages(smaller(order), ENTRIES as i64);
@@ -69,5 +59,18 @@ impl<M: Machine> Vm<M> {
             self.count(Counter::ThpSplit, 1);
         }
         true
+    }
+
+    /// Writes the pieces of a block into every entry of a node that is linked nowhere yet; its entries are of `level`.
+    pub(crate) fn fill_pieces(&self, node: Node<'_>, level: Level, block: Pfn, entry: impl Fn(Pfn) -> Entry) {
+        let words = self.machine.direct(node.pfn).cast::<u64>();
+        let frames = level.entry_bytes() >> PAGE_SHIFT;
+        for i in 0..ENTRIES {
+            let raw = M::Codec::encode(entry(block.add(i as u64 * frames)), level);
+            // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
+            unsafe { words.add(i).write(raw) };
+        }
+        self.machine.hook(Event::Work(Work::Entry, ENTRIES as u64));
+        node.set_state(node.state().with_resident(ENTRIES as u64));
     }
 }

@@ -15,6 +15,7 @@ use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
 use crate::frame::{Data, Want};
 use crate::machine::{Event, Machine, Use, Work};
+use crate::space::chain::Chain;
 use crate::space::fault::{Seen, Step};
 use crate::space::node::Node;
 use crate::space::{Access, Fault, SpaceRecord, Trash};
@@ -23,56 +24,48 @@ use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
 use crate::vm::Vm;
 
-/// Private copies of shared tables, one below the other, linked nowhere yet.
-struct Chain<'v> {
-    first: Node<'v>,
-    /// The lowest, and its level.
-    last: Node<'v>,
-    level: Level,
-    nodes: u64,
-}
-
 impl<M: Machine> Vm<M> {
-    /// Serves a read by the shared table.
-    pub(crate) fn map_zero_table(&self, seen: &Seen<'_>) -> Step {
+    /// Serves a read by the shared table, from 1 GiB down.
+    pub(crate) fn map_zero_table(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
         let spot = &seen.spot;
-        let m = &self.machine;
-        let Ok(table) = self.zero_table(spot.level) else {
+        let level = spot.level.min(Level::THREE);
+        let chain = self.chain((spot.node, spot.level, spot.slot), seen.va, level)?;
+        let Ok(table) = self.zero_table(level) else {
+            self.free_chain(chain);
             self.count_here(Counter::ThpZeroAllocFailed, 1);
-            return Step::Smaller;
+            return Ok(Step::Smaller);
         };
-        let mut top = Token::top();
-        let _guard = spot.node.lock(m, &mut top);
-        if !self.still(seen) || !seen.space.takes_zeros() {
-            return Step::Again;
-        }
-        self.store(spot.node.pfn, spot.slot, spot.level, Entry::ZeroTable(table));
-        self.zero_table_mapped(spot.level)
+        Ok(self.zero_table_mapped(seen, chain, Entry::ZeroTable(table), level))
     }
 
     /// Serves a read of 2 MiB by a table of its own.
     pub(crate) fn map_private_zeros(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
         let spot = &seen.spot;
-        let m = &self.machine;
-        let below = spot.level.child();
-        let fill = M::Codec::encode(Entry::Reserved, below);
-        let child = self.make_node(below, Some((spot.node.pfn, spot.slot)), fill)?;
+        let level = Level::TWO;
+        let above = self.chain((spot.node, spot.level, spot.slot), seen.va, level)?;
+        let parent = above.as_ref().map_or((spot.node.pfn, spot.slot), |chain| (chain.last.pfn, level.slot(seen.va)));
+        let fill = M::Codec::encode(Entry::Reserved, Level::ONE);
+        let child = match self.make_node(Level::ONE, Some(parent), fill) {
+            Ok(child) => child,
+            Err(error) => {
+                self.free_chain(above);
+                return Err(error.into());
+            }
+        };
         let flags = Flags { exec: seen.attrs.rights().exec, ..Flags::default() };
-        self.fill_zeros(child, seen.va.align_down(spot.level.entry_bytes()), flags);
+        self.fill_zeros(child, seen.va.align_down(level.entry_bytes()), flags);
         child.set_of_zeros();
-        let mut top = Token::top();
-        let guard = spot.node.lock(m, &mut top);
-        if !self.still(seen) || !seen.space.takes_zeros() {
-            drop(guard);
+        let step = self.zero_table_mapped(seen, above, Entry::Table(child.pfn), level);
+        if !matches!(step, Step::Done(_)) {
             self.free_node(child.pfn);
-            return Ok(Step::Again);
         }
-        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(child.pfn));
-        Ok(self.zero_table_mapped(spot.level))
+        Ok(step)
     }
 
-    fn zero_table_mapped(&self, level: Level) -> Step {
-        self.machine.hook(Event::Work(Work::Entry, 1));
+    fn zero_table_mapped(&self, seen: &Seen<'_>, chain: Option<Chain<'_>>, table: Entry, level: Level) -> Step {
+        if !self.plant(seen, chain, table, false) {
+            return Step::Again;
+        }
         self.count_here(Counter::FaultsZero, 1);
         self.count_here(Counter::FaultsZeroTable, 1);
         Step::Done(Fault::ZeroTable(level))
@@ -136,10 +129,7 @@ impl<M: Machine> Vm<M> {
         let moving = Entry::Moving(seen.space.root());
         let live = !self.rules.break_before_make;
         if let Some(chain) = &chain {
-            let words = m.direct(chain.last.pfn).cast::<u64>();
-            let entry = if live { moving } else { page };
-            // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
-            unsafe { words.add(leaf.slot(seen.va)).write(M::Codec::encode(entry, leaf)) };
+            self.write_last(chain, seen.va, if live { moving } else { page });
             if live {
                 chain.last.add_transit();
             } else {
@@ -152,7 +142,7 @@ impl<M: Machine> Vm<M> {
             let _guard = node.lock(m, &mut top);
             if !self.still(seen) {
                 drop(_guard);
-                self.free_chain(chain, live);
+                self.free_chain(chain);
                 self.frames.free(m, new, order);
                 return Ok(Step::Again);
             }
@@ -198,37 +188,17 @@ impl<M: Machine> Vm<M> {
             let frame = match self.table_frame() {
                 Ok(frame) => frame,
                 Err(error) => {
-                    self.free_chain(chain, false);
+                    self.free_chain(chain);
                     return Err(error);
                 }
             };
             let copy = self.copy_zero_table(shared, level, parent, frame);
             let slot = level.slot(va);
             raw = self.machine.entry_load(shared, slot);
-            chain = Some(match chain {
-                None => Chain { first: copy, last: copy, level, nodes: 1 },
-                Some(above) => {
-                    let words = self.machine.direct(above.last.pfn).cast::<u64>();
-                    let entry = M::Codec::encode(Entry::Table(copy.pfn), above.level);
-                    // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
-                    unsafe { words.add(above.level.slot(va)).write(entry) };
-                    Chain { last: copy, level, nodes: above.nodes + 1, ..above }
-                }
-            });
+            chain = Some(self.lengthen(chain, copy, level, va));
             parent = (copy.pfn, slot);
         }
         Ok(chain)
-    }
-
-    fn free_chain(&self, chain: Option<Chain<'_>>, transit: bool) {
-        let Some(chain) = chain else { return };
-        if transit {
-            chain.last.sub_transit();
-        }
-        if chain.nodes > 1 {
-            self.free_node(chain.last.pfn);
-        }
-        self.free_node(chain.first.pfn);
     }
 
     /// A private node that says what a shared table of zeros with entries of `level` says.

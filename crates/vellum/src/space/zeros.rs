@@ -14,6 +14,7 @@ use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::frame::{Data, Want};
 use crate::machine::{Event, Machine, Work};
+use crate::space::chain::Chain;
 use crate::space::fault::{Seen, Step};
 use crate::space::node::Node;
 use crate::space::{Fault, LeafSize};
@@ -45,42 +46,52 @@ impl<M: Machine> Vm<M> {
             ZeroHuge::Table if seen.attrs.rights().exec => ZeroHuge::TablePrivate,
             form => form,
         };
-        if form == ZeroHuge::Table && spot.level <= Level::THREE {
-            return Ok(self.map_zero_table(seen));
-        }
-        if spot.level != Level::TWO {
-            let frame = self.table_frame()?;
-            if !self.push_down(spot.node, spot.level, spot.slot, spot.raw, frame) {
-                self.frames.free(&self.machine, frame, Order::BASE);
-            }
-            return Ok(Step::Again);
+        if form == ZeroHuge::Table {
+            return self.map_zero_table(seen);
         }
         if form == ZeroHuge::TablePrivate {
             return self.map_private_zeros(seen);
         }
-        if !self.uses_huge_zero(seen.space) {
-            drop(epoch);
-            return Ok(match self.use_huge_zero(seen.space) {
-                Ok(()) => Step::Again,
-                Err(_) => {
-                    self.count(Counter::ThpFaultFallback, 1);
-                    Step::Smaller
-                }
-            });
+        let at = (spot.node, spot.level, spot.slot);
+        if self.uses_huge_zero(seen.space) {
+            let chain = self.chain(at, seen.va, Level::TWO)?;
+            return Ok(self.map_huge_zeros(seen, chain));
         }
-        let Some(page) = self.huge_zero() else { return Ok(Step::Again) };
+        // The tables first: the space's reference to the page cannot be given back.
+        let chain = self.chain(at, seen.va, Level::TWO)?;
+        let (space, va, attrs, was) = (seen.space, seen.va, seen.attrs, (spot.node.pfn, spot.level, spot.raw));
+        drop(epoch);
+        if self.use_huge_zero(space).is_err() {
+            self.free_chain(chain);
+            self.count(Counter::ThpFaultFallback, 1);
+            return Ok(Step::Smaller);
+        }
+        let _epoch = self.epochs.enter(&self.machine);
+        let edits = space.edits();
+        let spot = self.descend(space, va);
+        match spot.region.map(|name| self.region(name)) {
+            Some(region) if region.packed() == attrs && (spot.node.pfn, spot.level, spot.raw) == was => {
+                Ok(self.map_huge_zeros(&Seen { space, va, edits, spot, region, attrs }, chain))
+            }
+            _ => {
+                self.free_chain(chain);
+                Ok(Step::Again)
+            }
+        }
+    }
+
+    fn map_huge_zeros(&self, seen: &Seen<'_>, chain: Option<Chain<'_>>) -> Step {
+        let Some(page) = self.huge_zero() else {
+            self.free_chain(chain);
+            return Step::Again;
+        };
         let flags = Flags { write: false, exec: seen.attrs.rights().exec, accessed: true, dirty: false };
-        let m = &self.machine;
-        let mut top = Token::top();
-        let _guard = spot.node.lock(m, &mut top);
-        if !self.still(seen) || !seen.space.takes_zeros() {
-            return Ok(Step::Again);
+        if !self.plant(seen, chain, Entry::Leaf(page, flags), false) {
+            return Step::Again;
         }
-        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(page, flags));
-        m.hook(Event::Work(Work::Entry, 1));
         self.count_here(Counter::FaultsZero, 1);
         self.count_here(Counter::FaultsZeroHuge, 1);
-        Ok(Step::Done(Fault::ZeroHuge))
+        Step::Done(Fault::ZeroHuge)
     }
 
     /// A cleared huge page for a write at `va`; none where memory is short. No epoch and no lock is held.

@@ -36,9 +36,13 @@ impl<M: Machine> Vm<M> {
             return Ok(Pfn(pfn));
         }
         let below = level.child();
-        let lower = if below == Level::ONE { None } else { Some(self.zero_table(below)?) };
         let zeros = self.zero_block_here();
         let pfn = self.frames.alloc(m, Order::BASE, &Want::kernel(Use::ZeroTable))?;
+        // The lower table last: it is everybody's as soon as it is made.
+        let lower = match below {
+            Level::ONE => None,
+            _ => Some(self.zero_table(below).inspect_err(|_| self.frames.free(m, pfn, Order::BASE))?),
+        };
         let words = m.direct(pfn).cast::<u64>();
         for slot in 0..ENTRIES {
             let entry = match lower {
