@@ -13,20 +13,40 @@ impl<M: Machine> Vm<M> {
     /// Follows a piece of advice about a range. All but `Populate` take the layout lock.
     ///
     /// # Errors
-    /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region, [`SpaceError::NoMemory`]; nothing changed,
-    /// except that `Collapse` and `Populate` keep what they did before memory ran out. [`SpaceError::Rights`]: `Populate` wants an
-    /// access that a region does not give. [`SpaceError::Stopped`]: `Populate` broke off in a large page, because the task is to end.
+    /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region, [`SpaceError::NoMemory`]; nothing changed.
+    /// [`SpaceError::Rights`]: `Populate` wants an access that a region does not give. [`SpaceError::Stopped`]: `Populate` broke off in a
+    /// large page, because the task is to end. `Populate` goes page by page and `Collapse` huge page by huge page: they keep what they did
+    /// before one failed, nothing changed at that one or above it, and [`advise_part`](Vm::advise_part) says where it is.
     pub fn advise(&self, space: &Space, start: Va, bytes: u64, advice: Advice) -> Result<(), SpaceError> {
+        self.advise_part(space, start, bytes, advice).1
+    }
+
+    /// As [`advise`](Vm::advise); says for how many bytes of the range, from its start, the advice was followed: all of them unless it failed,
+    /// and none if one of those failed that do all or nothing.
+    pub fn advise_part(&self, space: &Space, start: Va, bytes: u64, advice: Advice) -> (u64, Result<(), SpaceError>) {
+        let mut done = 0;
+        let result = self.advise_noting(space, (start, bytes), advice, &mut done);
+        (if result.is_ok() { bytes } else { done }, result)
+    }
+
+    fn advise_noting(
+        &self,
+        space: &Space,
+        (start, bytes): (Va, u64),
+        advice: Advice,
+        done: &mut u64,
+    ) -> Result<(), SpaceError> {
+        let noted = done;
         self.verb(Verb::Advise, || {
             let range = VaRange::new(start, bytes, self.user_end())?;
             if let Advice::Populate { write } = advice {
-                return self.populate(space.record(), range, write);
+                return self.populate(space.record(), range, write, noted);
             }
             let mut top = Token::top();
             let mut trash = Trash::default();
             let done = {
                 let mut layout = space.record().layout().lock(&self.machine, &mut top, space.id());
-                self.follow(space.record(), range, advice, layout.token(), &mut trash)
+                self.follow(space.record(), range, advice, noted, layout.token(), &mut trash)
             };
             self.empty_trash(trash, &mut top);
             done
@@ -38,6 +58,7 @@ impl<M: Machine> Vm<M> {
         space: &SpaceRecord,
         range: VaRange,
         advice: Advice,
+        done: &mut u64,
         token: &mut Token<Layout>,
         trash: &mut Trash,
     ) -> Result<(), SpaceError> {
@@ -62,6 +83,7 @@ impl<M: Machine> Vm<M> {
                 let huge = Order::HUGE.bytes();
                 let mut va = range.start().0.next_multiple_of(huge);
                 while va + huge <= range.end().0 {
+                    *done = va - range.start().0;
                     self.collapse(space, Va(va), trash)?;
                     va += huge;
                 }
@@ -72,7 +94,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Faults every page of the range in that is not there, or not as it is wanted.
-    fn populate(&self, space: &SpaceRecord, range: VaRange, write: bool) -> Result<(), SpaceError> {
+    fn populate(&self, space: &SpaceRecord, range: VaRange, write: bool, done: &mut u64) -> Result<(), SpaceError> {
         let access = if write { Access::Write } else { Access::Read };
         let mut va = range.start();
         while va < range.end() {
@@ -91,6 +113,7 @@ impl<M: Machine> Vm<M> {
                 va = Va(va.align_down(bytes).0 + bytes);
                 continue;
             }
+            *done = va.0 - range.start().0;
             self.serve(space, va, access).map_err(|error| match error {
                 FaultError::Unmapped => SpaceError::Unmapped,
                 FaultError::Rights => SpaceError::Rights,

@@ -22,8 +22,14 @@ impl<M: Machine> Vm<M> {
     /// Writes `bytes` at `to` in `space`.
     ///
     /// # Errors
-    /// [`FaultError`], where a program's store would get it. Pages below that address have been written.
+    /// [`FaultError`], where a program's store would get it. Whole pages below that address have been written; nothing changed at
+    /// the page that failed or above it. [`copy_in_part`](Vm::copy_in_part) says how many bytes that were.
     pub fn copy_in(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
+        self.copy_in_part(space, to, bytes).1
+    }
+
+    /// As [`copy_in`](Vm::copy_in); says how many bytes were written, which are all of them unless it failed.
+    pub fn copy_in_part(&self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
             self.chunks(to, bytes.len(), |va, from, end| self.touch(space.record(), va, Bytes::In(&bytes[from..end])))
         })
@@ -32,8 +38,15 @@ impl<M: Machine> Vm<M> {
     /// Reads `bytes` at `from` in `space`.
     ///
     /// # Errors
-    /// [`FaultError`], where a program's load would get it. The bytes below that address have been read.
+    /// [`FaultError`], where a program's load would get it. The bytes below that address have been read, and their pages are present as if
+    /// the program had read them; nothing changed at the page that failed or above it. [`copy_out_part`](Vm::copy_out_part) says how many
+    /// bytes that were.
     pub fn copy_out(&self, space: &Space, from: Va, bytes: &mut [u8]) -> Result<(), FaultError> {
+        self.copy_out_part(space, from, bytes).1
+    }
+
+    /// As [`copy_out`](Vm::copy_out); says how many bytes were read, which are all of them unless it failed.
+    pub fn copy_out_part(&self, space: &Space, from: Va, bytes: &mut [u8]) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
             self.chunks(from, bytes.len(), |va, from, end| {
                 self.touch(space.record(), va, Bytes::Out(&mut bytes[from..end]))
@@ -41,21 +54,26 @@ impl<M: Machine> Vm<M> {
         })
     }
 
-    /// Cuts a range of bytes at page boundaries.
+    /// Cuts a range of bytes at page boundaries, and says how many went well.
     pub(crate) fn chunks(
         &self,
         start: Va,
         len: usize,
         mut each: impl FnMut(Va, usize, usize) -> Result<(), FaultError>,
-    ) -> Result<(), FaultError> {
+    ) -> (usize, Result<(), FaultError>) {
         let mut done = 0;
         while done < len {
-            let va = Va(start.0.checked_add(done as u64).ok_or(FaultError::Unmapped)?);
-            let end = len.min(done + PAGE_SIZE - va.offset());
-            each(va, done, end)?;
-            done = end;
+            let va = start.0.checked_add(done as u64).map(Va).ok_or(FaultError::Unmapped);
+            let one = va.and_then(|va| {
+                let end = len.min(done + PAGE_SIZE - va.offset());
+                each(va, done, end).map(|()| end)
+            });
+            match one {
+                Ok(end) => done = end,
+                Err(error) => return (done, Err(error)),
+            }
         }
-        Ok(())
+        (done, Ok(()))
     }
 
     fn touch(&self, space: &SpaceRecord, va: Va, mut bytes: Bytes<'_>) -> Result<(), FaultError> {

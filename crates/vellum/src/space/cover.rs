@@ -10,6 +10,7 @@ use crate::entry::Entry;
 use crate::error::NoMemory;
 use crate::frame::SlabRef;
 use crate::machine::{Event, Machine, Work};
+use crate::space::grown::Grown;
 use crate::space::node::Node;
 use crate::space::walk::part;
 use crate::space::{Attrs, SpaceRecord, Trash};
@@ -58,10 +59,10 @@ impl<M: Machine> Vm<M> {
         range: VaRange,
         region: SlabRef,
         token: &mut Token<Layout>,
-        trash: &mut Trash,
+        grown: &mut Grown,
     ) -> Result<(), NoMemory> {
         self.edges(space, range, &mut |node, first, end, opens| {
-            self.interval_prepare(node, (first, end), Some(region), opens, token, trash)
+            self.interval_prepare(node, (first, end), Some(region), opens, token, grown)
         })
     }
 
@@ -125,11 +126,12 @@ impl<M: Machine> Vm<M> {
         change: &dyn Fn(Attrs) -> Attrs,
         token: &mut Token<Layout>,
         trash: &mut Trash,
+        grown: &mut Grown,
     ) -> Result<Fresh, NoMemory> {
         let mut fresh = Fresh { first: None, cursor: None };
         let done = self.intervals(space, range, &mut |Run { node, slots: (first, end), how, inherited }| {
             if how == How::Edge {
-                self.interval_room(node, 2, token, trash)?;
+                self.interval_room(node, 2, token, grown)?;
             }
             let mut slot = first;
             while slot < end {

@@ -26,23 +26,43 @@ use crate::vm::Vm;
 
 impl<M: Machine> Vm<M> {
     /// Makes the page behind a read-only leaf this space's own and writable; the region gives the right.
+    #[inline(never)]
     pub(crate) fn unshare(
+        &self,
+        seen: &Seen<'_>,
+        epoch: EpochGuard<'_, M>,
+        huge: bool,
+        (pfn, flags): (Pfn, Flags),
+    ) -> Result<Step, FaultError> {
+        if seen.spot.level != Level::ONE {
+            return self.unshare_large(seen, epoch, pfn, flags);
+        }
+        // What only huge zeros need is asked where zeros were found, so that a copy pays nothing for it.
+        if self.is_base_zero(pfn) {
+            return if self.may_give_way(seen, huge) { Ok(Step::GiveWay) } else { self.copy_base(seen, pfn, true) };
+        }
+        if self.is_mine(pfn, Order::BASE) {
+            return Ok(self.reuse(seen, pfn, Order::BASE, flags));
+        }
+        self.copy_base(seen, pfn, false)
+    }
+
+    #[cold]
+    fn unshare_large(
         &self,
         seen: &Seen<'_>,
         epoch: EpochGuard<'_, M>,
         pfn: Pfn,
         flags: Flags,
     ) -> Result<Step, FaultError> {
-        let level = seen.spot.level;
-        let Some(order) = level.leaf_order() else { return Ok(Step::Again) };
-        let zero = self.is_zero(pfn);
-        if !zero && self.is_mine(pfn, order) {
-            return Ok(self.reuse(seen, pfn, order, flags));
-        }
-        if zero && order == Order::HUGE {
+        let Some(order) = seen.spot.level.leaf_order() else { return Ok(Step::Again) };
+        if self.is_huge_zero(pfn) {
             return self.write_huge_zeros(seen, epoch);
         }
-        if order == Order::BASE { self.copy_base(seen, pfn, zero) } else { self.copy_large(seen, epoch, pfn, order) }
+        if self.is_mine(pfn, order) {
+            return Ok(self.reuse(seen, pfn, order, flags));
+        }
+        self.copy_large(seen, epoch, pfn, order)
     }
 
     /// The flags of a page that was just made for the space. What `write_forced` makes in a region that gives no writes is
@@ -54,6 +74,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// The last user keeps the page.
+    #[inline(always)]
     fn reuse(&self, seen: &Seen<'_>, pfn: Pfn, order: Order, flags: Flags) -> Step {
         let m = &self.machine;
         let spot = &seen.spot;
@@ -148,7 +169,7 @@ impl<M: Machine> Vm<M> {
         let Ok(new) = self.frames.alloc(m, order, &self.want(seen)) else {
             return self.copy_piece(seen, epoch, old, order);
         };
-        if !self.take_aside(seen) {
+        if !self.take_aside(seen, false) {
             self.frames.free(m, new, order);
             return Ok(Step::Again);
         }
@@ -185,10 +206,10 @@ impl<M: Machine> Vm<M> {
         let at = (spot.node, spot.level, spot.slot);
         let Entry::Leaf(_, flags) = M::Codec::decode(spot.raw, spot.level) else { return Ok(Step::Again) };
         let (size, new, chain) = self.piece_for(seen, at, smaller(order))?;
-        if !self.take_aside(seen) {
+        if !self.take_aside(seen, true) {
             self.free_chain(Some(chain));
             self.frames.free(m, new, size);
-            return Ok(Step::Again);
+            return Ok(Step::Wait);
         }
         let index = seen.index(size);
         // From here the transit mark keeps the node, and this mapping keeps the old block.
@@ -258,12 +279,12 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Sets the seen entry aside, if everything seen still holds.
-    pub(crate) fn take_aside(&self, seen: &Seen<'_>) -> bool {
+    /// Sets the seen entry aside, if everything seen still holds. `cut`: it comes back as a table, which a fork may not want now.
+    pub(crate) fn take_aside(&self, seen: &Seen<'_>, cut: bool) -> bool {
         let spot = &seen.spot;
         let mut top = Token::top();
         let _guard = spot.node.lock(&self.machine, &mut top);
-        if !self.still(seen) {
+        if !self.still(seen) || cut && seen.space.keeps_leaves() {
             return false;
         }
         let Some(pfn) = super::transit::frame_of(M::Codec::decode(spot.raw, spot.level)) else {

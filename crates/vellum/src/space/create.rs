@@ -11,11 +11,10 @@ impl<M: Machine> Vm<M> {
     /// A space with nothing in it. Takes no lock of another space.
     ///
     /// # Errors
-    /// [`NoMemory`]; nothing was kept.
+    /// [`NoMemory`]; nothing changed.
     pub fn create(&self) -> Result<Space, NoMemory> {
         let m = &self.machine;
         let mut top = Token::top();
-        self.make_zeros()?;
         let name = self.spaces.alloc(m, &self.frames, &mut top)?;
         let root = match self.make_node(self.top(), None, 0) {
             Ok(root) => root,
@@ -24,6 +23,12 @@ impl<M: Machine> Vm<M> {
                 return Err(error);
             }
         };
+        // The first space of all makes them; last, since they are everybody's once they are there.
+        if let Err(error) = self.make_zeros() {
+            self.free_node(root.pfn);
+            self.spaces.free(m, &self.frames, &mut top, name);
+            return Err(error);
+        }
         m.prepare_root(root.pfn);
         let record = name.ptr(m).cast::<SpaceRecord>();
         let space = Space { name, record };

@@ -42,34 +42,54 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Adds a shift if it is not known. Under the layout lock.
+    /// Adds a shift if it is not known, and says whether it did. Under the layout lock.
     pub(crate) fn displace<H: Above<Queue>>(
         &self,
         space: &SpaceRecord,
         shift: u64,
         token: &mut Token<H>,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<bool, NoMemory> {
         let mut known = shift == 0;
         self.shifts(space, |other| {
             known |= other == shift;
             !known
         });
         if known {
-            return Ok(());
+            return Ok(false);
         }
         let first = space.displaced.load(Ordering::Relaxed);
         if let Some(name) = SlabRef::from_raw(first)
             && let Some(free) = self.piece(name).shifts.iter().find(|s| s.load(Ordering::Relaxed) == 0)
         {
             free.store(shift, Ordering::Release);
-            return Ok(());
+            return Ok(true);
         }
         let name = self.small.alloc(&self.machine, &self.frames, token)?;
         let piece = self.piece(name);
         piece.next.store(first, Ordering::Relaxed);
         piece.shifts[0].store(shift, Ordering::Relaxed);
         space.displaced.store(name.raw(), Ordering::Release);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Takes a shift back that was added by a verb that failed before it moved anything. Under the layout lock.
+    pub(crate) fn undo_displace<H: Above<Queue>>(&self, space: &SpaceRecord, shift: u64, token: &mut Token<H>) {
+        let is = |wanted: u64| move |cell: &&AtomicU64| cell.load(Ordering::Relaxed) == wanted;
+        let mut next = SlabRef::from_raw(space.displaced.load(Ordering::Relaxed));
+        while let Some(name) = next {
+            if let Some(cell) = self.piece(name).shifts.iter().find(is(shift)) {
+                cell.store(0, Ordering::Release);
+                break;
+            }
+            next = SlabRef::from_raw(self.piece(name).next.load(Ordering::Relaxed));
+        }
+        // Pieces were added in front.
+        while let Some(name) = SlabRef::from_raw(space.displaced.load(Ordering::Relaxed))
+            && self.piece(name).shifts.iter().all(|cell| is(0)(&cell))
+        {
+            space.displaced.store(self.piece(name).next.load(Ordering::Relaxed), Ordering::Release);
+            self.small.free(&self.machine, &self.frames, token, name);
+        }
     }
 
     /// Gives `to` every shift of `from`.
@@ -81,7 +101,7 @@ impl<M: Machine> Vm<M> {
     ) -> Result<(), NoMemory> {
         let mut done = Ok(());
         self.shifts(from, |shift| {
-            done = self.displace(to, shift, token);
+            done = self.displace(to, shift, token).map(drop);
             done.is_ok()
         });
         done

@@ -51,10 +51,18 @@ pub(crate) enum Step {
 pub(crate) struct Ask {
     pub va: Va,
     pub access: Access,
-    /// By a program, whose faults are counted; otherwise a verb wants the page.
-    pub program: bool,
-    /// The page must be the space's own: zeros will not do even where the access is none to write.
-    pub own: bool,
+    pub by: By,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// A verb that wants the page.
+    Verb,
+    /// A program, whose faults are counted.
+    Program,
+    /// A verb that wants a page of the space's own: zeros will not do even where the access is none to write.
+    Owner,
 }
 
 impl<M: Machine> Vm<M> {
@@ -67,7 +75,7 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         m.hook(Event::Begin(Verb::Fault));
         m.hook(Event::Work(Work::Fault, 1));
-        let served = self.serve_for(space.record(), Ask { va, access, program: true, own: false });
+        let served = self.serve_for(space.record(), Ask { va, access, by: By::Program });
         // A fresh base page is counted where it is installed.
         if served != Ok(Fault::Base) {
             self.count(if served.is_ok() { Counter::Faults } else { Counter::FaultsRefused }, 1);
@@ -92,12 +100,12 @@ impl<M: Machine> Vm<M> {
         if va >= self.user_end() {
             return Err(FaultError::Unmapped);
         }
-        self.serve_on(space, Ask { va, access, program: false, own: false }, Step::Again)
+        self.serve_on(space, Ask { va, access, by: By::Verb }, Step::Again)
     }
 
     /// The same where the page is to be the space's own, whatever the access.
     pub(crate) fn serve_own(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<Fault, FaultError> {
-        self.serve_on(space, Ask { va, access, program: false, own: true }, Step::Again)
+        self.serve_on(space, Ask { va, access, by: By::Owner }, Step::Again)
     }
 
     /// The attempts after the first, and all of those that are not a program's.
@@ -178,7 +186,7 @@ impl<M: Machine> Vm<M> {
         }
         let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
-            Entry::Reserved if access != Access::Write && !ask.own && self.reads_huge_zeros(&seen, huge) => {
+            Entry::Reserved if access != Access::Write && ask.by != By::Owner && self.reads_huge_zeros(&seen, huge) => {
                 self.read_huge_zeros(&seen, epoch)
             }
             Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
@@ -199,10 +207,8 @@ impl<M: Machine> Vm<M> {
                 };
                 if gives {
                     Ok(self.touch_leaf(&seen, access, flags))
-                } else if access == Access::Write && spot.level == Level::ONE && self.may_give_way(&seen, huge) {
-                    Ok(Step::GiveWay)
                 } else if access == Access::Write {
-                    self.unshare(&seen, epoch, pfn, flags)
+                    self.unshare(&seen, epoch, huge, (pfn, flags))
                 } else {
                     // The region gives what the leaf does not: `protect` is on its way here.
                     Ok(Step::Wait)
@@ -221,7 +227,7 @@ impl<M: Machine> Vm<M> {
     /// Whether a base page of shared zeros serves the access to a promise.
     #[inline]
     pub(crate) fn zeros_will_do(&self, seen: &Seen<'_>, ask: Ask) -> bool {
-        ask.access != Access::Write && self.config.zero_page && seen.space.takes_zeros() && !ask.own
+        ask.access != Access::Write && self.config.zero_page && seen.space.takes_zeros() && ask.by != By::Owner
     }
 
     /// The size of leaf a promise at `level` is redeemed with, `None` if that is below the slot's.
@@ -322,7 +328,7 @@ impl<M: Machine> Vm<M> {
         if self.install(seen, pfn, Order::BASE, ask.access, epoch) {
             let counters = self.counters_here();
             counters.add(Counter::AnonPages, 1);
-            counters.add(Counter::Faults, ask.program as i64);
+            counters.add(Counter::Faults, i64::from(ask.by == By::Program));
             return Ok(Step::Done(Fault::Base));
         }
         self.frames.free(m, pfn, Order::BASE);

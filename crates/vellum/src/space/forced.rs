@@ -19,9 +19,15 @@ impl<M: Machine> Vm<M> {
     /// spaces' contents stay what they are.
     ///
     /// # Errors
-    /// [`FaultError::Unmapped`]; [`FaultError::Rights`] for regions that give no access at all; [`FaultError::NoMemory`]. Pages below
-    /// that address have been written.
+    /// [`FaultError::Unmapped`]; [`FaultError::Rights`] for regions that give no access at all; [`FaultError::NoMemory`]. Whole pages
+    /// below that address have been written; nothing changed at the page that failed or above it.
+    /// [`write_forced_part`](Vm::write_forced_part) says how many bytes that were.
     pub fn write_forced(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
+        self.write_forced_part(space, to, bytes).1
+    }
+
+    /// As [`write_forced`](Vm::write_forced); says how many bytes were written, which are all of them unless it failed.
+    pub fn write_forced_part(&self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
             self.chunks(to, bytes.len(), |va, from, end| {
                 if va >= self.user_end() {
@@ -58,7 +64,8 @@ impl<M: Machine> Vm<M> {
         match (entry, spot.level.leaf_order()) {
             (Entry::Leaf(pfn, flags), Some(order)) => {
                 if self.is_zero(pfn) || !self.is_mine(pfn, order) {
-                    return self.unshare(&seen, epoch, pfn, flags).map(|step| match step {
+                    // Without a huge page in mind: private tables of zeros stay what they are.
+                    return self.unshare(&seen, epoch, false, (pfn, flags)).map(|step| match step {
                         Step::Done(_) => Step::Again,
                         step => step,
                     });

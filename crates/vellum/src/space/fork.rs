@@ -5,8 +5,11 @@
 //! it. Frames that two spaces share belong to the *family*, a list of all spaces that come from one by forks; the child joins it
 //! before its first entry is copied, so whoever looks for a frame's mappings cannot miss it.
 //!
-//! If memory runs out the child is taken apart like any space. What stays behind in the parent are read-only leaves of pages
-//! that are its alone again, which the next write finds out.
+//! Every table of the child is made, linked and given its intervals before the first leaf is looked at, so a fork that runs out of
+//! memory leaves the parent as it was, to the bit. Tables that faults of the parent make meanwhile redeem promises: the child keeps
+//! the promise, as if it had been copied a moment earlier, which no program can tell. Only a leaf must not become a table then: a
+//! write that would cut a large leaf waits. Rejected: tables and leaves in one pass (a failure leaves read-only leaves in the parent, and to
+//! give each its rights back somebody would have had to write down which had them).
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
@@ -16,7 +19,7 @@ use crate::machine::{Event, Machine, Verb, Work};
 use crate::space::node::Node;
 use crate::space::{Space, SpaceRecord, Trash};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{self, Above, Guarded, Lock, Token, Top};
+use crate::sync::{self, Above, Guarded, Lock, Token};
 use crate::tlb::Receipt;
 use crate::vm::Vm;
 
@@ -31,9 +34,7 @@ pub(crate) struct Family {
 }
 
 /// What copying carries down the tree.
-struct Copying<'c> {
-    token: &'c mut Token<sync::Layout>,
-    trash: &'c mut Trash,
+struct Copying {
     receipt: Receipt,
     /// The family that owns shared pages.
     family: u64,
@@ -73,7 +74,7 @@ impl<M: Machine> Vm<M> {
     /// a shared page. Takes the space's layout lock.
     ///
     /// # Errors
-    /// [`NoMemory`]; there is no child, and the parent maps what it did.
+    /// [`NoMemory`]; there is no child, and nothing changed.
     pub fn fork(&self, space: &Space) -> Result<Space, NoMemory> {
         self.verb(Verb::Fork, || {
             let child = self.create()?;
@@ -85,7 +86,6 @@ impl<M: Machine> Vm<M> {
                 self.copy_space(space, &child, layout.token(), &mut trash)
             };
             if done.is_err() {
-                self.leave_family(&child, &mut top);
                 self.take_apart(child.record(), &mut top);
                 self.spaces.free(&self.machine, &self.frames, &mut top, child.name);
             }
@@ -105,50 +105,105 @@ impl<M: Machine> Vm<M> {
         if !from.takes_zeros() {
             to.forbid_zeros();
         }
-        let family = self.join_family(space, child, token)?;
-        self.copy_displacements(from, to, token)?;
-        let mut copying = Copying { token, trash, receipt: Receipt::new(), family: family.raw() };
-        let done = self.copy_node(&mut copying, self.node(from.root()), self.node(to.root()), self.top(), 0);
-        if done.is_ok() {
-            self.share_huge_zero(from, to);
+        let (family, made) = self.join_family(space, child, token)?;
+        let done = self.copy_tables(space, child, token, trash);
+        if done.is_err() {
+            self.part(space, child, (family, made), token);
+            return done;
         }
-        // Also after a failure: the leaves copied so far lost their right to be written.
+        let mut copying = Copying { receipt: Receipt::new(), family: family.raw() };
+        self.copy_node(&mut copying, self.node(from.root()), self.node(to.root()), self.top(), 0);
+        from.keep_leaves(false);
+        self.share_huge_zero(from, to);
         let _flushed = self.redeem(from, copying.receipt);
+        Ok(())
+    }
+
+    /// What of a fork takes memory, after the family: the list of displacements, every table, every list of intervals.
+    fn copy_tables(
+        &self,
+        space: &Space,
+        child: &Space,
+        token: &mut Token<sync::Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
+        let (from, to) = (space.record(), child.record());
+        self.copy_displacements(from, to, token)?;
+        from.keep_leaves(true);
+        let done = self.copy_table((self.node(from.root()), self.node(to.root())), self.top(), token, trash);
+        if done.is_err() {
+            from.keep_leaves(false);
+        }
         done
     }
 
-    fn copy_node(
+    fn copy_table(
         &self,
-        copying: &mut Copying<'_>,
-        from: Node<'_>,
-        to: Node<'_>,
+        (from, to): (Node<'_>, Node<'_>),
         level: Level,
-        base: u64,
+        token: &mut Token<sync::Layout>,
+        trash: &mut Trash,
     ) -> Result<(), NoMemory> {
         let m = &self.machine;
-        self.interval_copy(from, to, copying.token, copying.trash)?;
-        let mut run = Run { from, to, slot: 0, slots: self.slots(level), left: from.state().count(), pages: 0 };
+        self.interval_copy(from, to, token, trash)?;
+        if level == Level::ONE {
+            return Ok(());
+        }
+        // Whoever cuts a leaf here has set it aside already, or sees that it must stay.
+        drop(from.lock(m, token));
+        let words = m.direct(to.pfn).cast::<u64>();
+        let (mut left, mut slot, mut tables) = (from.state().count(), 0, 0);
         let mut done = Ok(());
-        while run.goes_on() && done.is_ok() {
+        while left != 0 && slot < self.slots(level) && done.is_ok() {
+            match self.load(from.pfn, slot, level) {
+                Entry::Moving(_) | Entry::Detached(_) => {
+                    m.relax();
+                    continue;
+                }
+                Entry::Table(below) => match self.make_node(level.child(), Some((to.pfn, slot)), 0) {
+                    Ok(child) => {
+                        if self.node(below).is_of_zeros() {
+                            child.set_of_zeros();
+                        }
+                        // SAFETY: nobody walks the child's table yet, and `to` is one of its nodes.
+                        unsafe { words.add(slot).write(M::Codec::encode(Entry::Table(child.pfn), level)) };
+                        tables += 1;
+                        done = self.copy_table((self.node(below), child), level.child(), token, trash);
+                    }
+                    Err(error) => done = Err(error),
+                },
+                _ => {}
+            }
+            left -= u64::from(m.entry_load(from.pfn, slot) != 0);
+            slot += 1;
+        }
+        m.hook(Event::Work(Work::Scan, slot as u64));
+        to.set_state(to.state().with_count(tables));
+        done
+    }
+
+    fn copy_node(&self, copying: &mut Copying, from: Node<'_>, to: Node<'_>, level: Level, base: u64) {
+        let m = &self.machine;
+        let mut run = Run { from, to, slot: 0, slots: self.slots(level), left: from.state().count(), pages: 0 };
+        while run.goes_on() {
             // Tables below are copied without this node's lock; leaves in one go under it.
             let slot = run.slot;
             if level > Level::ONE
                 && let Entry::Table(below) = self.load(from.pfn, slot, level)
             {
-                match self.make_node(level.child(), Some((to.pfn, slot)), 0) {
-                    Ok(child) => {
-                        if self.node(below).is_of_zeros() {
-                            child.set_of_zeros();
-                        }
+                let va = base + ((slot as u64) << level.shift());
+                match self.load(to.pfn, slot, level) {
+                    Entry::Table(child) => {
+                        self.copy_node(copying, self.node(below), self.node(child), level.child(), va);
+                    }
+                    _ => {
+                        // A fault has redeemed a promise since.
                         let word = m.direct(to.pfn).cast::<u64>();
                         // SAFETY: nobody walks the child's table yet, and `to` is one of its nodes.
-                        unsafe { word.add(slot).write(M::Codec::encode(Entry::Table(child.pfn), level)) };
-                        run.left -= 1;
-                        let va = base + ((slot as u64) << level.shift());
-                        done = self.copy_node(copying, self.node(below), child, level.child(), va);
+                        unsafe { word.add(slot).write(M::Codec::encode(Entry::Reserved, level)) };
                     }
-                    Err(error) => done = Err(error),
                 }
+                run.left -= 1;
                 run.slot += 1;
                 continue;
             }
@@ -172,12 +227,11 @@ impl<M: Machine> Vm<M> {
         // The child's holes are the parent's, so the parent's bound on the longest one holds for it.
         let (count, state) = (from.state().count() - run.left, from.state());
         to.set_state(to.state().with_count(count).with_resident(run.pages).with_run(state.run()));
-        done
     }
 
     /// Copies entries under the node's lock, up to one that is not to be copied here and now.
     #[inline(always)]
-    fn copy_run(&self, copying: &mut Copying<'_>, run: &mut Run<'_>, level: Level, base: u64) {
+    fn copy_run(&self, copying: &mut Copying, run: &mut Run<'_>, level: Level, base: u64) {
         let m = &self.machine;
         let words = m.direct(run.to.pfn).cast::<u64>();
         let (zeros, owner) = (self.zero_span(), Owner::Family(copying.family));
@@ -199,7 +253,7 @@ impl<M: Machine> Vm<M> {
                 m.hook(Event::Work(Work::Entry, 1));
                 high = slot;
                 self.share(pfn, Order::BASE, owner);
-                // SAFETY: as in `copy_node`.
+                // SAFETY: as in `copy_table`.
                 unsafe { words.add(slot).write(raw ^ change) };
                 run.pages += 1;
                 run.left -= 1;
@@ -241,7 +295,7 @@ impl<M: Machine> Vm<M> {
                 }
                 Entry::Table(_) | Entry::Moving(_) | Entry::Detached(_) => break,
             };
-            // SAFETY: as in `copy_node`.
+            // SAFETY: as in `copy_table`.
             unsafe { words.add(slot).write(copy) };
             run.left -= 1;
             run.slot += 1;
@@ -262,14 +316,15 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Puts the child on the parent's family list, making the family if there is none.
-    fn join_family<H>(&self, parent: &Space, child: &Space, token: &mut Token<H>) -> Result<SlabRef, NoMemory>
+    /// Puts the child on the parent's family list, making the family if there is none; says whether it did.
+    fn join_family<H>(&self, parent: &Space, child: &Space, token: &mut Token<H>) -> Result<(SlabRef, bool), NoMemory>
     where
         H: Above<Guarded> + Above<sync::Queue>,
     {
         let m = &self.machine;
         let record = parent.record();
-        let name = match SlabRef::from_raw(record.family.load(Ordering::Relaxed)) {
+        let known = SlabRef::from_raw(record.family.load(Ordering::Relaxed));
+        let name = match known {
             Some(name) => name,
             None => {
                 let name = self.small.alloc(m, &self.frames, token)?;
@@ -287,11 +342,25 @@ impl<M: Machine> Vm<M> {
         other.sibling.store(family.first.load(Ordering::Relaxed), Ordering::Relaxed);
         family.first.store(child.name.raw(), Ordering::Release);
         family.members.store(family.members.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Ok(name)
+        Ok((name, known.is_none()))
+    }
+
+    /// The opposite of [`join_family`](Vm::join_family), for a child that shares nothing yet.
+    fn part(&self, parent: &Space, child: &Space, (name, made): (SlabRef, bool), token: &mut Token<sync::Layout>) {
+        self.leave_family(child, token);
+        child.record().family.store(0, Ordering::Relaxed);
+        if made {
+            // No page was shared, so none names the family as its owner.
+            parent.record().family.store(0, Ordering::Relaxed);
+            self.small.free(&self.machine, &self.frames, token, name);
+        }
     }
 
     /// Takes a space off its family's list; the last one takes the family along.
-    pub(crate) fn leave_family(&self, space: &Space, top: &mut Token<Top>) {
+    pub(crate) fn leave_family<H>(&self, space: &Space, top: &mut Token<H>)
+    where
+        H: Above<Guarded> + Above<sync::Queue>,
+    {
         let m = &self.machine;
         let Some(name) = SlabRef::from_raw(space.record().family.load(Ordering::Relaxed)) else { return };
         let family = self.family(name);

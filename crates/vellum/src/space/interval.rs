@@ -17,6 +17,7 @@ use crate::error::NoMemory;
 use crate::frame::SlabRef;
 use crate::machine::{Event, Machine, Work};
 use crate::space::Trash;
+use crate::space::grown::Grown;
 use crate::space::node::{IN_LIST, Node};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{self, Above, Token};
@@ -40,6 +41,11 @@ impl Pair {
     fn region(self) -> Option<SlabRef> {
         SlabRef::from_raw(self.0 >> 9)
     }
+}
+
+/// The class of the smallest list for so many pairs.
+pub(crate) fn list_class(pairs: usize) -> usize {
+    LIST_PAIRS.iter().position(|&n| n >= pairs.min(ENTRIES)).unwrap_or(2)
 }
 
 /// A node's pairs, wherever they stand.
@@ -134,7 +140,7 @@ impl Plan {
 }
 
 impl<M: Machine> Vm<M> {
-    fn list_words(&self, list: SlabRef, class: u64) -> &[AtomicU64] {
+    pub(super) fn list_words(&self, list: SlabRef, class: u64) -> &[AtomicU64] {
         let words = list.ptr(&self.machine).cast::<AtomicU64>();
         // SAFETY: list objects of a class are that many zero-initialised words, live while a node names them or an epoch lasts.
         unsafe { core::slice::from_raw_parts(words.as_ptr(), LIST_PAIRS[class as usize]) }
@@ -216,13 +222,13 @@ impl<M: Machine> Vm<M> {
         self.pairs(node).begins(slot)
     }
 
-    /// Makes sure that `extra` pairs more would fit. Under the layout lock.
+    /// Makes sure that `extra` pairs more would fit; what it exchanged for that is noted. Under the layout lock.
     pub(crate) fn interval_room<H: Above<sync::Node>>(
         &self,
         node: Node<'_>,
         extra: usize,
         token: &mut Token<H>,
-        trash: &mut Trash,
+        grown: &mut Grown,
     ) -> Result<(), NoMemory> {
         let pairs = self.pairs(node);
         let need = pairs.len + extra;
@@ -230,25 +236,25 @@ impl<M: Machine> Vm<M> {
             return Ok(());
         }
         let m = &self.machine;
-        let class = LIST_PAIRS.iter().position(|&n| n >= need.min(ENTRIES)).unwrap_or(2);
+        let class = list_class(need);
         let mut guard = node.lock(m, token);
         let list = self.lists[class].alloc(m, &self.frames, guard.token())?;
+        self.interval_move(node, list, class, grown);
+        Ok(())
+    }
+
+    /// Moves a node's pairs to an empty list of that class, which has room for them. Under the node's lock.
+    pub(crate) fn interval_move(&self, node: Node<'_>, list: SlabRef, class: usize, grown: &mut Grown) {
+        let pairs = self.pairs(node);
         let words = self.list_words(list, class as u64);
         for (i, word) in words.iter().enumerate().take(pairs.len) {
             word.store(pairs.get(i).0, Ordering::Relaxed);
         }
-        let old = pairs.list.and_then(|(_, class)| {
-            SlabRef::from_raw(node.interval_word(0).load(Ordering::Relaxed)).map(|list| (list, class))
-        });
-        {
-            let _write = node.sequence().write(m);
-            node.interval_word(0).store(list.raw(), Ordering::Relaxed);
-            Pairs { node, list: Some((words, class as u64)), len: pairs.len }.publish();
-        }
-        if let Some((list, class)) = old {
-            trash.list(self, list, class as usize);
-        }
-        Ok(())
+        let was = [0, 1].map(|i| node.interval_word(i).load(Ordering::Relaxed));
+        grown.note(node.pfn, was, node.state().listed());
+        let _write = node.sequence().write(&self.machine);
+        node.interval_word(0).store(list.raw(), Ordering::Relaxed);
+        Pairs { node, list: Some((words, class as u64)), len: pairs.len }.publish();
     }
 
     /// What giving the slots `[first, end)` to `region` does to the pairs. `opens`: the slot behind is about to be opened.
@@ -285,10 +291,23 @@ impl<M: Machine> Vm<M> {
         region: Option<SlabRef>,
         opens: bool,
         token: &mut Token<H>,
-        trash: &mut Trash,
+        grown: &mut Grown,
     ) -> Result<(), NoMemory> {
         let growth = self.plan(&self.pairs(node), slots, region, opens).growth();
-        if growth <= 0 { Ok(()) } else { self.interval_room(node, growth as usize, token, trash) }
+        if growth <= 0 { Ok(()) } else { self.interval_room(node, growth as usize, token, grown) }
+    }
+
+    /// Whether there is no room for that.
+    pub(crate) fn interval_lacks(
+        &self,
+        node: Node<'_>,
+        slots: (usize, usize),
+        region: Option<SlabRef>,
+        opens: bool,
+    ) -> bool {
+        let pairs = self.pairs(node);
+        let growth = self.plan(&pairs, slots, region, opens).growth();
+        growth > 0 && pairs.len + growth as usize > pairs.capacity()
     }
 
     /// Gives slots to a region, or to what the nodes above say, and says whether that changed any pair; a pair takes a name of its
@@ -318,7 +337,7 @@ impl<M: Machine> Vm<M> {
         let plan = self.plan(&pairs, slots, region, false);
         let growth = plan.growth();
         if growth > 0 && pairs.len + growth as usize > pairs.capacity() {
-            self.interval_room(node, growth as usize, token, trash)?;
+            self.interval_grow(node, growth as usize, token, trash)?;
         }
         Ok(self.carry_out(node, &plan, slots, region, token, trash))
     }
@@ -473,7 +492,7 @@ impl<M: Machine> Vm<M> {
             return Ok(());
         }
         let source = self.pairs(from);
-        self.interval_room(to, source.len, token, trash)?;
+        self.interval_grow(to, source.len, token, trash)?;
         let mut pairs = self.pairs(to);
         for i in 0..source.len {
             let pair = source.get(i);

@@ -5,6 +5,7 @@ use crate::entry::Entry;
 use crate::error::{NoMemory, RangeError, SpaceError};
 use crate::frame::SlabRef;
 use crate::machine::{Event, Machine, Verb, Work};
+use crate::space::grown::Grown;
 use crate::space::unmap::Leave;
 use crate::space::walk::part;
 use crate::space::{Attrs, LeafSize, Placement, Space, SpaceRecord, Trash};
@@ -30,8 +31,12 @@ impl<M: Machine> Vm<M> {
             let done = {
                 let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
                 self.place(record, at, bytes, align).and_then(|range| {
-                    let region = self.latest_region(record, attrs, layout.token(), &mut trash)?;
-                    self.map_range(record, range, region, at, layout.token(), &mut trash)?;
+                    let (region, made) = self.latest_region(record, attrs, layout.token())?;
+                    let mapped = self.map_range(record, range, region, at, layout.token(), &mut trash);
+                    if made {
+                        self.keep_region(&record.latest, region, mapped.is_ok(), &mut trash);
+                    }
+                    mapped?;
                     if at == Placement::Anywhere && align == Order::BASE.bytes() && bytes < Order::HUGE.bytes() {
                         record.found_hole(bytes, range.start());
                     }
@@ -85,27 +90,18 @@ impl<M: Machine> Vm<M> {
         Ok(range)
     }
 
-    /// The region for new mappings with those attributes: the one made last, if it is alike. The space keeps a name of it; the caller
-    /// gets none.
+    /// The region for new mappings with those attributes: the one made last, if it is alike, of which the space keeps a name and the
+    /// caller gets none; else a new one, and `true`.
     fn latest_region(
         &self,
         space: &SpaceRecord,
         attrs: Attrs,
         token: &mut Token<Layout>,
-        trash: &mut Trash,
-    ) -> Result<SlabRef, NoMemory> {
-        let latest = SlabRef::from_raw(space.latest.load(Ordering::Relaxed));
-        if let Some(latest) = latest
-            && self.region(latest).is_plain(attrs)
-        {
-            return Ok(latest);
+    ) -> Result<(SlabRef, bool), NoMemory> {
+        match SlabRef::from_raw(space.latest.load(Ordering::Relaxed)) {
+            Some(latest) if self.region(latest).is_plain(attrs) => Ok((latest, false)),
+            _ => self.make_region(attrs, 0, token).map(|made| (made, true)),
         }
-        let region = self.make_region(attrs, 0, token)?;
-        space.latest.store(region.raw(), Ordering::Relaxed);
-        if let Some(latest) = latest {
-            self.drop_region(latest, trash);
-        }
-        Ok(region)
     }
 
     /// Gives a range, a hole unless it is to be replaced, to a region the caller keeps a name of.
@@ -121,8 +117,11 @@ impl<M: Machine> Vm<M> {
         if self.map_near(space, range, region, token, trash)? {
             return Ok(());
         }
-        self.make_room(space, range, region, token, trash)?;
-        self.open(space, range, true)?;
+        let mut grown = Grown::new();
+        let room = self.make_room(space, range, region, token, &mut grown);
+        let ready = room.and_then(|()| self.open(space, range, true));
+        self.settle_lists(grown, ready.is_ok(), token, trash);
+        ready?;
         if matches!(at, Placement::Replace(_)) {
             self.take_out(space, range, Leave::Edges, token, trash);
         }

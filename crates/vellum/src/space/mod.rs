@@ -20,12 +20,13 @@
 //! | `record`, `node`, `region`, `interval` | what is kept of a space, a table node, a region, a node's regions |
 //! | `walk`, `open`, `cover`, `place` | going down and along; boundaries where a range ends; giving it to a region; finding a hole |
 //! | `near` | a part of one lowest node, without the way there |
+//! | `grown` | lists of intervals that a failure puts back |
 //! | `share`, `split`, `transit` | map counts; large leaves cut; entries set aside |
 //! | `chain` | tables that are linked all at once, or not at all |
 //! | `bury`, `trash` | subtrees that go as a whole; what waits for readers |
 //! | `displace` | where pages are seen away from their home |
 //! | `create`, `exit`, `fork` | whole spaces |
-//! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `remap_near`, `advise`, `collapse` | ranges |
+//! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `relocate`, `freeze`, `remap_near`, `advise`, `collapse` | ranges |
 //! | `fault`, `promise`, `cow`, `zeros`, `zero_tables`, `copy`, `forced` | pages |
 //! | `query`, `usage`, `validate` | questions |
 
@@ -44,6 +45,8 @@ mod exit;
 mod fault;
 mod forced;
 mod fork;
+mod freeze;
+mod grown;
 mod interval;
 mod map;
 mod near;
@@ -55,6 +58,7 @@ mod protect;
 mod query;
 mod record;
 mod region;
+mod relocate;
 mod remap;
 mod remap_near;
 mod share;

@@ -100,15 +100,20 @@ impl<M: Machine> Vm<M> {
         let shift = self.region(old).shift();
         let says = |name: &SlabRef| self.region(*name).packed() == packed && self.region(*name).shift() == shift;
         let left = self.left_of(node, slots.0);
-        let new = if left.as_ref().is_some_and(says) {
-            left
+        let (new, made) = if left.as_ref().is_some_and(says) {
+            (left, false)
         } else if above().as_ref().is_some_and(says) {
             // What the nodes above say need not be said here.
-            None
+            (None, false)
         } else {
-            Some(self.region_near(space, left, (attrs, shift), token, trash)?)
+            let (new, made) = self.region_near(space, left, (attrs, shift), token)?;
+            (Some(new), made)
         };
-        if self.interval_set(node, slots, new, token, trash)? {
+        let set = self.interval_set(node, slots, new, token, trash);
+        if made && let Some(new) = new {
+            self.keep_region(&space.changed, new, set.is_ok(), trash);
+        }
+        if set? {
             space.edited();
         }
         Ok(true)
@@ -120,28 +125,21 @@ impl<M: Machine> Vm<M> {
         if slot == 0 { None } else { self.interval_from(node, slot - 1).1 }
     }
 
-    /// A region that says something new of a slot: the left neighbour's or the one last made like this, if they say it, else one that
-    /// is made. The caller gets no name of it; the space or the neighbour has one.
+    /// A region that says something new of a slot: the left neighbour's or the one last made like this, if they say it, of which the caller gets
+    /// no name; else one that is made, and `true`: what becomes of that name [`keep_region`](Vm::keep_region) is told.
     pub(crate) fn region_near(
         &self,
         space: &SpaceRecord,
         left: Option<SlabRef>,
         (attrs, shift): (Attrs, u64),
         token: &mut Token<Layout>,
-        trash: &mut Trash,
-    ) -> Result<SlabRef, NoMemory> {
+    ) -> Result<(SlabRef, bool), NoMemory> {
         let packed = attrs.pack();
         let says = |name: &SlabRef| self.region(*name).packed() == packed && self.region(*name).shift() == shift;
         let last = SlabRef::from_raw(space.changed.load(Ordering::Relaxed));
         if let Some(known) = left.filter(says).or_else(|| last.filter(says)) {
-            return Ok(known);
+            return Ok((known, false));
         }
-        let made = self.make_region(attrs, shift, token)?;
-        // The space's name of it keeps it from here on.
-        space.changed.store(made.raw(), Ordering::Relaxed);
-        if let Some(last) = last {
-            self.drop_region(last, trash);
-        }
-        Ok(made)
+        self.make_region(attrs, shift, token).map(|made| (made, true))
     }
 }

@@ -15,20 +15,19 @@ use crate::space::node::Node;
 use crate::sync::Token;
 use crate::vm::Vm;
 
-/// Tables that the two ends of a range can take: one a level below the root at each.
-const MOST: usize = 8;
-
-/// Frames for tables.
-struct Spare {
-    frames: [Pfn; MOST],
-    len: usize,
+/// Frames for tables, chained through their own first words.
+#[must_use = "spare frames are freed by `Vm::free_spare`"]
+#[derive(Default)]
+pub(crate) struct Spare {
+    /// The first frame + 1, 0 for none.
+    first: u64,
 }
 
 /// The tables an end of a range lacks: levels from `below` down to `last`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Lack {
-    below: Level,
-    last: Level,
+pub(crate) struct Lack {
+    pub below: Level,
+    pub last: Level,
 }
 
 impl<M: Machine> Vm<M> {
@@ -43,23 +42,60 @@ impl<M: Machine> Vm<M> {
         if low.is_none() && high.is_none() {
             return Ok(());
         }
-        let mut spare = Spare { frames: [Pfn(0); MOST], len: 0 };
-        let mut done = Ok(());
-        for _ in 0..tables((start, low), (end, high)) {
+        let mut spare = self.spare(tables((start, low), (end, high)))?;
+        let done = self.open_with(space, range, create, &mut spare);
+        self.free_spare(spare);
+        done
+    }
+
+    /// The same with frames that were taken for it; no memory is asked for while there are any.
+    pub(crate) fn open_with(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        create: bool,
+        spare: &mut Spare,
+    ) -> Result<(), NoMemory> {
+        self.open_at(space, range.start(), create, spare)?;
+        self.open_at(space, range.end(), create, spare)
+    }
+
+    /// That many frames for tables.
+    pub(crate) fn spare(&self, tables: usize) -> Result<Spare, NoMemory> {
+        let mut spare = Spare::default();
+        for _ in 0..tables {
             match self.table_frame() {
-                Ok(frame) => spare.put(frame),
-                Err(error) => done = Err(error),
+                Ok(frame) => self.put_spare(&mut spare, frame),
+                Err(error) => {
+                    self.free_spare(spare);
+                    return Err(error);
+                }
             }
         }
-        for (va, lack) in [(start, low), (end, high)] {
-            if lack.is_some() && done.is_ok() {
-                done = self.open_at(space, va, create, &mut spare);
-            }
-        }
-        while let Some(frame) = spare.take() {
+        Ok(spare)
+    }
+
+    fn put_spare(&self, spare: &mut Spare, frame: Pfn) {
+        // SAFETY: the frame was allocated for a table and is linked nowhere, so its words are ours alone.
+        unsafe { self.machine.direct(frame).cast::<u64>().write(spare.first) };
+        spare.first = frame.0 + 1;
+    }
+
+    /// One of them, or another if there are none left.
+    pub(crate) fn take_spare(&self, spare: &mut Spare) -> Result<Pfn, NoMemory> {
+        let Some(frame) = spare.first.checked_sub(1).map(Pfn) else { return self.table_frame() };
+        // SAFETY: as in `put_spare`, which wrote the word.
+        spare.first = unsafe { self.machine.direct(frame).cast::<u64>().read() };
+        Ok(frame)
+    }
+
+    /// Gives back what was not needed.
+    pub(crate) fn free_spare(&self, mut spare: Spare) {
+        while spare.first != 0
+            && let Ok(frame) = self.take_spare(&mut spare)
+        {
             self.frames.free(&self.machine, frame, Order::BASE);
         }
-        done
     }
 
     /// A frame that will be a table.
@@ -68,7 +104,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// What is missing at an address for it to be a boundary.
-    fn lack(&self, space: &SpaceRecord, va: Va, create: bool) -> Option<Lack> {
+    pub(crate) fn lack(&self, space: &SpaceRecord, va: Va, create: bool) -> Option<Lack> {
         let mut level = self.top();
         let mut table = space.root();
         while !va.is_aligned(level.entry_bytes()) {
@@ -110,17 +146,14 @@ impl<M: Machine> Vm<M> {
                 }
                 _ => {}
             }
-            let frame = match spare.take() {
-                Some(frame) => frame,
-                None => self.table_frame()?,
-            };
+            let frame = self.take_spare(spare)?;
             let used = match entry {
                 Entry::Leaf(..) | Entry::Parked(_) => self.split_leaf(space, (node, level, slot), raw, va, frame),
                 Entry::ZeroTable(_) => self.open_zeros(space, (node, level, slot), raw, va, frame),
                 _ => self.push_down(node, level, slot, raw, frame),
             };
             if !used {
-                spare.put(frame);
+                self.put_spare(spare, frame);
             }
         }
         Ok(())
@@ -153,7 +186,7 @@ impl<M: Machine> Vm<M> {
 }
 
 /// How many tables two ends take. Those that cover both are made once.
-fn tables((start, low): (Va, Option<Lack>), (end, high): (Va, Option<Lack>)) -> usize {
+pub(crate) fn tables((start, low): (Va, Option<Lack>), (end, high): (Va, Option<Lack>)) -> usize {
     let count = |lack: Option<Lack>| lack.map_or(0, |lack| (lack.below.0 - lack.last.0 + 1) as usize);
     let mut shared = 0;
     if let (Some(low), Some(high)) = (low, high) {
@@ -168,15 +201,4 @@ fn tables((start, low): (Va, Option<Lack>), (end, high): (Va, Option<Lack>)) -> 
         }
     }
     count(low) + count(high) - shared
-}
-
-impl Spare {
-    fn put(&mut self, frame: Pfn) {
-        self.frames[self.len] = frame;
-        self.len += 1;
-    }
-    fn take(&mut self) -> Option<Pfn> {
-        self.len = self.len.checked_sub(1)?;
-        Some(self.frames[self.len])
-    }
 }

@@ -9,7 +9,7 @@ use crate::error::{FaultError, NoMemory};
 use crate::frame::Data;
 use crate::machine::Machine;
 use crate::space::chain::leaf_level;
-use crate::space::fault::{Ask, Seen, Step};
+use crate::space::fault::{Ask, By, Seen, Step};
 use crate::space::{Access, Fault};
 use crate::stats::Counter;
 use crate::sync::EpochGuard;
@@ -53,7 +53,7 @@ impl<M: Machine> Vm<M> {
             return Ok(Step::Again);
         }
         self.count_here(Counter::AnonPages, 1);
-        self.count_here(Counter::Faults, i64::from(ask.program));
+        self.count_here(Counter::Faults, i64::from(ask.by == By::Program));
         Ok(Step::Done(Fault::Base))
     }
 

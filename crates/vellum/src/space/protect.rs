@@ -11,6 +11,7 @@ use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::SpaceError;
 use crate::machine::{Event, Machine, Verb, Work};
+use crate::space::grown::Grown;
 use crate::space::near::Near;
 use crate::space::node::Node;
 use crate::space::{Attrs, Rights, Space, SpaceRecord, Trash};
@@ -61,11 +62,18 @@ impl<M: Machine> Vm<M> {
         if !self.is_mapped(space, range) {
             return Err(SpaceError::Unmapped);
         }
-        let fresh = self.prepare_change(space, range, change, token, trash)?;
-        if let Err(error) = self.open(space, range, false) {
-            self.drop_fresh(fresh, trash);
-            return Err(error.into());
-        }
+        let mut grown = Grown::new();
+        let ready = self.prepare_change(space, range, change, token, trash, &mut grown).and_then(|fresh| {
+            match self.open(space, range, false) {
+                Ok(()) => Ok(fresh),
+                Err(error) => {
+                    self.drop_fresh(fresh, trash);
+                    Err(error)
+                }
+            }
+        });
+        self.settle_lists(grown, ready.is_ok(), token, trash);
+        let fresh = ready?;
         self.commit_change(space, range, fresh, token, trash);
         Ok(None)
     }

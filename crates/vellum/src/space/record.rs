@@ -68,7 +68,9 @@ pub(crate) struct SpaceRecord {
     pub zeros: AtomicU64,
     /// Not 0 where shared zeros are forbidden. Set under L, never taken back.
     no_zeros: AtomicU32,
-    spare: [u64; 3],
+    /// Not 0 while a fork counts on large leaves: no fault makes a table of one. Written under L, read under the lock of the leaf's node.
+    keeps_leaves: AtomicU32,
+    spare: [u64; 2],
     /// CPUs whose root is this space's.
     pub active: CpuWords,
     /// CPUs that may hold translations under the context.
@@ -106,6 +108,14 @@ impl SpaceRecord {
     /// From here on they may not.
     pub fn forbid_zeros(&self) {
         self.no_zeros.store(1, Ordering::Relaxed);
+    }
+    /// Whether faults must leave large leaves whole just now. To be asked under the lock of the leaf's node.
+    pub fn keeps_leaves(&self) -> bool {
+        self.keeps_leaves.load(Ordering::Relaxed) != 0
+    }
+    /// From here on they must, or need no longer; whoever takes a node's lock after this knows.
+    pub fn keep_leaves(&self, keep: bool) {
+        self.keeps_leaves.store(u32::from(keep), Ordering::Relaxed);
     }
     #[inline]
     pub fn edits(&self) -> u64 {

@@ -96,4 +96,19 @@ impl<M: Machine> Vm<M> {
             trash.region(self, name);
         }
     }
+
+    /// What becomes of the caller's name of a region it has made: the space keeps it in `cell` for the next verb that wants the same, instead of
+    /// the one there, or if the verb failed it goes.
+    pub(crate) fn keep_region(&self, cell: &AtomicU64, made: SlabRef, keep: bool, trash: &mut Trash) {
+        let goes = if keep {
+            let old = cell.load(Ordering::Relaxed);
+            cell.store(made.raw(), Ordering::Relaxed);
+            SlabRef::from_raw(old)
+        } else {
+            Some(made)
+        };
+        if let Some(goes) = goes {
+            self.drop_region(goes, trash);
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! Moving a mapping, making it longer or shorter.
 //!
-//! Pages never move, entries do. Everything in the old range is frozen first (`Moving`, one flush), so nothing can appear there that the
-//! new place has no table for; the new range holds the same mark until it is complete. Tables of the new place are made while both
-//! are frozen: if one cannot be had, everything goes back to where it was. A frame keeps its index; the distance goes into the
-//! new regions' shift and the space's list of displacements.
+//! Pages never move, entries do. Everything in the old range is frozen first (`freeze.rs`, one flush), so nothing can appear there that the
+//! new place has no table for; then the tables are counted and taken, and if they cannot be had the old range is what it was to the bit
+//! (`relocate.rs`). The new range holds the same mark until it is complete. A frame keeps its index; the distance goes into the new
+//! regions' shift and the space's list of displacements.
 //!
 //! A huge leaf stays one if its new place is aligned for it, else it arrives as base pages.
 
@@ -13,6 +13,8 @@ use crate::error::{NoMemory, SpaceError};
 use crate::frame::SlabRef;
 use crate::machine::{Machine, Verb};
 use crate::space::node::Node;
+use crate::space::open::Spare;
+use crate::space::relocate::Route;
 use crate::space::share::smaller;
 use crate::space::unmap::Leave;
 use crate::space::walk::part;
@@ -22,10 +24,10 @@ use crate::tlb::Receipt;
 use crate::vm::Vm;
 
 /// What a remap carries along.
-struct Work<'r> {
-    space: &'r SpaceRecord,
-    token: &'r mut Token<Layout>,
-    trash: &'r mut Trash,
+pub(crate) struct Work<'r> {
+    pub space: &'r SpaceRecord,
+    pub token: &'r mut Token<Layout>,
+    pub trash: &'r mut Trash,
 }
 
 impl<M: Machine> Vm<M> {
@@ -36,8 +38,8 @@ impl<M: Machine> Vm<M> {
     /// # Errors
     /// [`SpaceError::Range`] for either range; [`SpaceError::Unmapped`] if part of the old one lies in no region;
     /// [`SpaceError::Occupied`] if there is something where it should go or grow and it is not to be replaced, or if the two ranges
-    /// overlap; [`SpaceError::LeafSize`], [`SpaceError::NoHole`], [`SpaceError::NoMemory`]. The mapping is as it was; what was to be
-    /// replaced, or cut off as a tail, may be gone.
+    /// overlap; [`SpaceError::LeafSize`], [`SpaceError::NoHole`], [`SpaceError::NoMemory`]. Nothing changed, not even what was to be replaced or
+    /// cut off as a tail.
     pub fn remap(
         &self,
         space: &Space,
@@ -99,11 +101,8 @@ impl<M: Machine> Vm<M> {
         if new.intersect(old).is_some() {
             return Err(SpaceError::Occupied);
         }
-        if new_bytes < old.bytes() {
-            self.cut_tail(work, old, new_bytes)?;
-        }
         let moved = VaRange::new(old.start(), old.bytes().min(new_bytes), end)?;
-        self.relocate(work, moved, new, matches!(to, Placement::Replace(_)))?;
+        self.relocate(work, Route { all: old, moved, new, replace: matches!(to, Placement::Replace(_)) })?;
         Ok(new.start())
     }
 
@@ -117,77 +116,8 @@ impl<M: Machine> Vm<M> {
         Ok(())
     }
 
-    fn relocate(&self, work: &mut Work<'_>, old: VaRange, new: VaRange, replace: bool) -> Result<(), NoMemory> {
-        let space = work.space;
-        if self.relocate_near(space, old, new, work.token, work.trash)? {
-            return Ok(());
-        }
-        self.open(space, old, false)?;
-        let ready = self.prepare_place(work, old, new, replace);
-        if let Err(error) = ready {
-            self.prune(space, new, work.token, work.trash);
-            return Err(error);
-        }
-        let hold = Entry::Moving(space.root());
-        self.promise(space.root(), self.top(), 0, new, hold);
-        let receipt = self.freeze(space, old);
-        let _flushed = self.redeem(space, receipt);
-        let delta = new.start().0.wrapping_sub(old.start().0);
-        let made = self.make_tables(space, old, delta);
-        if made.is_ok() {
-            self.transfer(space, old, delta);
-        }
-        // What still stands for a promise becomes one again, in the place where the mapping is now; in the other one everything goes,
-        // marks as they are.
-        let (stays, goes) = if made.is_ok() { (new, old) } else { (old, new) };
-        self.thaw(space, stays);
-        self.take_out(space, goes, Leave::Nothing, work.token, work.trash);
-        made
-    }
-
-    /// Opens and empties the new range and gives it to regions like those of the old one, shifted.
-    fn prepare_place(&self, work: &mut Work<'_>, old: VaRange, new: VaRange, replace: bool) -> Result<(), NoMemory> {
-        let space = work.space;
-        self.open(space, new, true)?;
-        if replace {
-            self.take_out(space, new, Leave::Edges, work.token, work.trash);
-        }
-        let delta = new.start().0.wrapping_sub(old.start().0);
-        let mut va = old.start();
-        while va < old.end() {
-            // The range was found mapped, so every page has one.
-            let Some((mut end, name)) = self.same_region(space, va, old) else { break };
-            if end == old.end() {
-                // What is longer belongs to the last page's region.
-                end = Va(new.end().0.wrapping_sub(delta));
-            }
-            let region = self.region(name);
-            let shift = region.shift().wrapping_sub((delta as i64 >> 12) as u64);
-            self.displace(space, shift, work.token)?;
-            let moved = self.make_region(region.attrs(), shift, work.token)?;
-            let piece = VaRange::new(Va(va.0.wrapping_add(delta)), end.0.wrapping_sub(va.0), self.user_end());
-            let done = match piece {
-                Ok(piece) => {
-                    // The piece's own ends must be boundaries, too.
-                    let ready = self
-                        .open(space, piece, true)
-                        .and_then(|()| self.make_room(space, piece, moved, work.token, work.trash));
-                    ready.map(|()| self.assign(space, piece, moved, work.token, work.trash))
-                }
-                Err(_) => Ok(()),
-            };
-            self.drop_region(moved, work.trash);
-            done?;
-            va = end.min(old.end());
-            if end.0 >= old.end().0 || end.0 < old.start().0 {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// Where the run of pages from `va` on ends, inside `range`, that are of one region, and the region.
-    fn same_region(&self, space: &SpaceRecord, va: Va, range: VaRange) -> Option<(Va, SlabRef)> {
+    pub(crate) fn same_region(&self, space: &SpaceRecord, va: Va, range: VaRange) -> Option<(Va, SlabRef)> {
         let first = self.descend(space, va);
         let mut end = va;
         while end < range.end() {
@@ -203,16 +133,6 @@ impl<M: Machine> Vm<M> {
             end = Va(base + ((stop as u64) << spot.level.shift()));
         }
         first.region.map(|name| (end.min(range.end()), name))
-    }
-
-    /// Makes everything in the range absent, promises too.
-    fn freeze(&self, space: &SpaceRecord, range: VaRange) -> Receipt {
-        let mut receipt = Receipt::new();
-        let (hold, zeros) = (space.root(), self.zero_span());
-        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, _| {
-            self.freeze_entry((node, level, slot, va), hold, zeros, &mut receipt)
-        });
-        receipt
     }
 
     /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock. Outside of the span `zeros` no base page is zeros.
@@ -243,40 +163,25 @@ impl<M: Machine> Vm<M> {
         old.is_some()
     }
 
-    /// The opposite: held promises become promises, moving pages pages again.
-    fn thaw(&self, space: &SpaceRecord, range: VaRange) {
+    /// Held promises become promises.
+    pub(crate) fn thaw(&self, space: &SpaceRecord, range: VaRange) {
         let hold = space.root();
-        let mut last = None;
-        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
-            let entry = match M::Codec::decode(raw, level) {
-                Entry::Moving(pfn) if pfn == hold => Entry::Reserved,
-                Entry::Moving(pfn) => {
-                    let rights = self.rights_at(space, &mut last, (node, slot), va);
-                    self.page_entry(rights, pfn, level, None)
-                }
-                _ => return true,
-            };
-            self.store(node.pfn, slot, level, entry);
+        self.alter(space, range, &mut |node: Node<'_>, level, slot, _, raw| {
+            if M::Codec::decode(raw, level) == Entry::Moving(hold) {
+                self.store(node.pfn, slot, level, Entry::Reserved);
+            }
             true
         });
     }
 
-    /// The rights at an address whose node is known; `last` remembers the region that the last node inherited.
-    fn rights_at(&self, space: &SpaceRecord, last: &mut Inherited, (node, slot): (Node<'_>, usize), va: Va) -> Rights {
-        let own = self.interval_from(node, slot).1;
-        let name = own.or_else(|| match *last {
-            Some((pfn, name)) if pfn == node.pfn => name,
-            _ => {
-                let name = self.descend(space, va).region;
-                *last = Some((node.pfn, name));
-                name
-            }
-        });
-        name.map_or(Rights::NONE, |name| self.region(name).attrs().rights)
-    }
-
     /// Makes every table the frozen pages need at the new place.
-    fn make_tables(&self, space: &SpaceRecord, old: VaRange, delta: u64) -> Result<(), NoMemory> {
+    pub(crate) fn make_tables(
+        &self,
+        space: &SpaceRecord,
+        old: VaRange,
+        delta: u64,
+        spare: &mut Spare,
+    ) -> Result<(), NoMemory> {
         let hold = space.root();
         let mut done = Ok(());
         let mut have = u64::MAX;
@@ -288,14 +193,14 @@ impl<M: Machine> Vm<M> {
                 if level == Level::ONE && to & !(Order::HUGE.bytes() - 1) == have {
                     return true;
                 }
-                let fits = to & (level.entry_bytes() - 1) == 0;
-                let small = if fits { level } else { Level::ONE };
+                let fits = |level: Level| to & (level.entry_bytes() - 1) == 0;
+                let small = [level, Level::TWO].into_iter().find(|&small| fits(small)).unwrap_or(Level::ONE);
                 let mut at = to;
                 while at < to + level.entry_bytes() && done.is_ok() {
                     // One table serves all pages of its span.
                     let span = small.entry_bytes() << 9;
                     if small != Level::ONE || at & !(span - 1) != have {
-                        done = self.make_way(space, Va(at), small).map(|_| ());
+                        done = self.make_way(space, Va(at), small, spare);
                         have = if small == Level::ONE { at & !(span - 1) } else { u64::MAX };
                     }
                     at = (at & !(span - 1)) + span;
@@ -306,8 +211,8 @@ impl<M: Machine> Vm<M> {
         done
     }
 
-    /// The node of `level` that covers `va` in a frozen range, made if there is none; lower if there is one already.
-    fn make_way(&self, space: &SpaceRecord, va: Va, level: Level) -> Result<(Node<'_>, Level), NoMemory> {
+    /// Makes the node of `level` that covers `va` in a frozen range, if there is none.
+    fn make_way(&self, space: &SpaceRecord, va: Va, level: Level, spare: &mut Spare) -> Result<(), NoMemory> {
         let mut node = self.node(space.root());
         let mut at = self.top();
         loop {
@@ -317,11 +222,11 @@ impl<M: Machine> Vm<M> {
                     node = self.node(child);
                     at = at.child();
                 }
-                _ if at == level => return Ok((node, at)),
+                _ if at == level => return Ok(()),
                 _ => {
                     let below = at.child();
                     let hold = M::Codec::encode(Entry::Moving(space.root()), below);
-                    let child = self.make_node(below, Some((node.pfn, slot)), hold)?;
+                    let child = self.dress_node(self.take_spare(spare)?, below, Some((node.pfn, slot)), hold);
                     let mut top = Token::top();
                     let _guard = node.lock(&self.machine, &mut top);
                     self.store(node.pfn, slot, at, Entry::Table(child.pfn));
@@ -332,7 +237,7 @@ impl<M: Machine> Vm<M> {
 
     /// Puts the frozen pages of the old range into the new one's tables, and leaves held promises behind. What is marked is
     /// this verb's alone, so the entries need no lock; the nodes' counts do, once per node.
-    fn transfer(&self, space: &SpaceRecord, old: VaRange, delta: u64) {
+    pub(crate) fn transfer(&self, space: &SpaceRecord, old: VaRange, delta: u64) {
         let mut landing = Landing::default();
         self.transfer_node(space, (space.root(), self.top(), 0), old, delta, &mut landing);
         self.settle(&mut landing);
@@ -423,9 +328,6 @@ impl<M: Machine> Vm<M> {
         (landing.arrived, landing.bytes) = (0, 0);
     }
 }
-
-/// A node and the region its slots inherit from the nodes above.
-type Inherited = Option<(Pfn, Option<SlabRef>)>;
 
 /// Where pages arrive.
 #[derive(Default)]

@@ -42,10 +42,19 @@ impl<M: Machine> Vm<M> {
         let attrs = self.region(name).attrs();
         let delta = new.start().0.wrapping_sub(old.start().0);
         let shift = self.region(name).shift().wrapping_sub((delta as i64 >> 12) as u64);
-        self.displace(space, shift, token)?;
+        let displaced = self.displace(space, shift, token)?;
         let left = self.left_of(to.node, to.slots.0);
-        let moved = self.region_near(space, left, (attrs, shift), token, trash)?;
-        if self.interval_set(to.node, to.slots, Some(moved), token, trash)? {
+        let set = self.region_near(space, left, (attrs, shift), token).and_then(|(moved, made)| {
+            let set = self.interval_set(to.node, to.slots, Some(moved), token, trash);
+            if made {
+                self.keep_region(&space.changed, moved, set.is_ok(), trash);
+            }
+            set
+        });
+        if set.is_err() && displaced {
+            self.undo_displace(space, shift, token);
+        }
+        if set? {
             space.edited();
         }
         let mut receipt = Receipt::new();

@@ -134,28 +134,6 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Takes out table nodes without entries along the edges of a range: what an opening that failed half-way left.
-    pub(crate) fn prune(&self, space: &SpaceRecord, range: VaRange, token: &mut Token<Layout>, trash: &mut Trash) {
-        for va in [range.start(), Va(range.end().0 - 1)] {
-            let mut node = self.node(space.root());
-            let mut level = self.top();
-            while let Entry::Table(child) = self.load(node.pfn, level.slot(va), level) {
-                let span = level.entry_bytes();
-                node = self.node(child);
-                level = level.child();
-                if node.state().count() == 0 {
-                    if let Ok(span) = VaRange::new(va.align_down(span), span, self.user_end()) {
-                        self.take_out(space, span, Leave::Nothing, token, trash);
-                    }
-                    break;
-                }
-                if level == Level::ONE {
-                    break;
-                }
-            }
-        }
-    }
-
     /// First pass over a node that the range touches. `true` if nothing but what goes was in it.
     fn cut_node(&self, cut: &mut Cut<'_>, table: Pfn, level: Level, base: u64) -> bool {
         let m = &self.machine;

@@ -195,7 +195,7 @@ impl<M: Machine> Vm<M> {
         // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
         unsafe { m.direct(child.pfn).cast::<u64>().add(below.slot(seen.va)).write(own) };
         child.set_state(child.state().with_resident(1));
-        if !self.take_aside(seen) {
+        if !self.take_aside(seen, false) {
             self.free_node(child.pfn);
             self.frames.free(m, page, Order::BASE);
             return Ok(Step::Again);

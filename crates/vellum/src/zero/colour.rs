@@ -202,6 +202,14 @@ impl<M: Machine> Vm<M> {
         self.zeros.block(if self.zeros.own() { self.frames.home(self.machine.cpu()) } else { 0 })
     }
 
+    /// The number of the block that a base zero is of, and the zero for an address in one.
+    pub(crate) fn zero_slot(&self, pfn: Pfn) -> usize {
+        (0..MAX_NODES).find(|&slot| self.zeros.block(slot).has(pfn)).unwrap_or(0)
+    }
+    pub(crate) fn zero_in(&self, slot: usize, va: Va) -> Pfn {
+        self.zeros.block(slot).frame(va)
+    }
+
     /// Whether a zero frame has the colour of an address.
     pub(crate) fn is_coloured(&self, pfn: Pfn, va: Va) -> bool {
         self.zeros.blocks().any(|block| block.frame(va) == pfn)
@@ -239,7 +247,6 @@ impl<M: Machine> Vm<M> {
             match state.compare_exchange(UNMADE, MAKING, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => {
                     let made = self.make_blocks();
-                    // What was made before memory ran out is kept for the next attempt.
                     state.store(made.unwrap_or(UNMADE), Ordering::Release);
                     return made.map(|_| ());
                 }
@@ -257,40 +264,58 @@ impl<M: Machine> Vm<M> {
         let nodes = || (0..topology.nodes).filter(|&node| cpus[node]);
         let order = |node: usize| self.colour_order(topology.node[node].frames);
         if nodes().count() > 1 && nodes().any(|node| order(node) != Order::BASE) {
-            nodes().try_for_each(|node| self.make_block(node, node, order(node)))?;
+            // All of them, or none.
+            let mut taken = [None; MAX_NODES];
+            for node in nodes() {
+                taken[node] = match self.take_zeros(node, order(node)) {
+                    Ok(block) => Some(block),
+                    Err(error) => {
+                        taken
+                            .into_iter()
+                            .flatten()
+                            .for_each(|(first, order)| self.frames.free(&self.machine, first, order));
+                        return Err(error);
+                    }
+                };
+            }
+            taken
+                .into_iter()
+                .enumerate()
+                .filter_map(|(node, block)| Some((node, block?)))
+                .for_each(|(node, block)| self.show_zeros(node, block));
             return Ok(OWN);
         }
         let here = self.frames.home(self.machine.cpu());
-        self.make_block(0, here, order(here))?;
+        self.show_zeros(0, self.take_zeros(here, order(here))?);
         if let (first, 1) = self.zeros.block(0).range() {
             self.zeros.only.store(first.0 + 1, Ordering::Relaxed);
         }
         Ok(SHARED)
     }
 
-    /// Makes the block that stands in `slot`, from memory of `node`: as long as `order` says if there is a run that long, else half as
-    /// long, down to one frame, which may come from any node.
-    fn make_block(&self, slot: usize, node: usize, order: Order) -> Result<(), NoMemory> {
-        if self.zeros.block(slot) != Block::NONE {
-            return Ok(());
-        }
-        let m = &self.machine;
+    /// A block for zeros from memory of `node`: as long as `order` says if there is a run that long, else half as long, down to one
+    /// frame, which may come from any node.
+    fn take_zeros(&self, node: usize, order: Order) -> Result<(Pfn, Order), NoMemory> {
         let mut order = order;
-        let first = loop {
+        loop {
             let near = node as u8;
             let policy = if order == Order::BASE { NumaPolicy::Prefer(near) } else { NumaPolicy::Bind(near) };
-            match self.frames.alloc(m, order, &Want { policy, index: 0, use_: Use::Zero }) {
-                Ok(first) => break first,
+            match self.frames.alloc(&self.machine, order, &Want { policy, index: 0, use_: Use::Zero }) {
+                Ok(first) => return Ok((first, order)),
                 Err(error) => order = order.get().checked_sub(1).and_then(Order::new).ok_or(error)?,
             }
-        };
+        }
+    }
+
+    /// Makes zeros of a block and puts it in `slot`.
+    fn show_zeros(&self, slot: usize, (first, order): (Pfn, Order)) {
+        let m = &self.machine;
         // Half a megabyte at most, once, before there is anyone to wait: no portions, no scheduling points.
         m.clear(first, order.frames());
         for i in 0..order.frames() {
             self.frames.record(first.add(i)).init(Use::Zero, Order::BASE);
         }
         self.zeros.set(slot, Block { first, mask: order.frames() - 1 });
-        Ok(())
     }
 
     /// Frames of shared zeros: blocks are aligned to their length and apart from each other, and every frame says that it is zeros.

@@ -62,6 +62,16 @@ impl<M: Machine> Vm<M> {
         }
     }
 
+    /// The memory node whose shared table that is, and the table of one that an entry of `level` can name.
+    pub(crate) fn zero_table_slot(&self, table: Pfn) -> usize {
+        let names = |cell: &AtomicU64| cell.load(Ordering::Acquire) == table.0 + 1;
+        self.zero_tables.0.iter().position(|node| node.iter().any(names)).unwrap_or(0)
+    }
+    pub(crate) fn zero_table_in(&self, node: usize, level: Level) -> Option<Pfn> {
+        let cell = &self.zero_tables.0[node % MAX_NODES][(level.0 as usize - 2) & 1];
+        cell.load(Ordering::Acquire).checked_sub(1).map(Pfn)
+    }
+
     /// The zeros that a shared table maps at an address; its entries are of `level`.
     pub(crate) fn zeros_below(&self, mut table: Pfn, mut level: Level, va: Va) -> Option<Pfn> {
         loop {

@@ -68,6 +68,8 @@ pub struct Asked {
     pub local_flushes: AtomicU64,
     pub remote_flushes: AtomicU64,
     pub root_loads: AtomicU64,
+    /// Frame of the root loaded last, on any CPU.
+    pub last_root: AtomicU64,
     pub cleared_frames: AtomicU64,
     pub copied_frames: AtomicU64,
     pub relaxed: AtomicU64,
@@ -229,8 +231,11 @@ impl<C: Codec> Machine for Flat<C> {
         // SAFETY: as in `read`.
         unsafe { self.frame(pfn).add(offset).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
-    fn load_root(&self, _root: Option<Root>) {
+    fn load_root(&self, root: Option<Root>) {
         self.asked.root_loads.fetch_add(1, Ordering::Relaxed);
+        if let Some(root) = root {
+            self.asked.last_root.store(root.table.0, Ordering::Relaxed);
+        }
     }
     fn flush_local(&self, _scope: Scope) {
         self.asked.local_flushes.fetch_add(1, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 
 #[path = "../common/flat.rs"]
 pub mod flat;
+pub mod state;
 
 use flat::{Flat, Meta, X86_RULES};
 use vellum::addr::{Pfn, Va};
