@@ -174,16 +174,7 @@ impl<C: Codec> Play<'_, C> {
                 let taken = matches!(placement, Placement::At(_)) && !in_hole(new);
                 assert!(taken || overlap, "nothing is in its way");
             }
-            Err(SpaceError::NoMemory) => {
-                // What was to be replaced, and a tail that was to be cut off, may be gone as a whole; nothing else.
-                if matches!(placement, Placement::Replace(_)) {
-                    self.may_be_gone(n, new);
-                }
-                if new_pages < pages {
-                    self.may_be_gone(n, old.start + new_pages..old.end);
-                }
-                self.no_memory();
-            }
+            Err(SpaceError::NoMemory) => self.no_memory(),
             Err(error) => panic!("remap of what is mapped gave {error:?}"),
             Ok(at) => {
                 assert!(placement == Placement::Anywhere || at.page() == target, "it went to {at:?}");
@@ -205,13 +196,6 @@ impl<C: Codec> Play<'_, C> {
                     self.sides[n].strays.push((new.start, new_pages));
                 }
             }
-        }
-    }
-
-    fn may_be_gone(&mut self, n: usize, range: std::ops::Range<u64>) {
-        let first = self.sides[n].pages.next(range.start, range.end - range.start);
-        if first.is_some_and(|page| self.vm.query(&self.sides[n].space, Va(page << 12)) == Page::Unmapped) {
-            self.forget(n, range);
         }
     }
 }

@@ -1,9 +1,8 @@
 //! The verbs that change what is mapped where, and what the model says of them.
 
-use vellum::addr::Va;
 use vellum::entry::Codec;
 use vellum::error::SpaceError;
-use vellum::space::{Access, Advice, Attrs, HugeAdvice, LeafSize, Page as Seen, Placement, Rights};
+use vellum::space::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
 
 use super::{On, Worker};
 use crate::stress::lane::{Cover, Run, part_of};
@@ -124,14 +123,6 @@ impl<C: Codec> Worker<'_, C> {
         let to = if replace { Placement::Replace(new.start()) } else { Placement::At(new.start()) };
         on.begin(&[old, new]);
         let got = self.shared.vm.remap(on.space, old.start(), old.bytes(), new.bytes(), to);
-        if got == Err(SpaceError::NoMemory) && replace {
-            // What was to be replaced may be gone, page by page.
-            for page in new.numbers() {
-                if self.shared.vm.query(on.space, Va(page << 12)) == Seen::Unmapped {
-                    on.lane.pages.remove(&page);
-                }
-            }
-        }
         if let Some(va) = self.verb(&on, &format!("remap {old:?} to {new:?}"), got, wanted) {
             assert_eq!(va, new.start(), "{}", self.place(&on));
             on.lane.unmap(new);
