@@ -192,17 +192,7 @@ impl<M: Machine> Vm<M> {
                 && let Entry::Table(below) = self.load(from.pfn, slot, level)
             {
                 let va = base + ((slot as u64) << level.shift());
-                match self.load(to.pfn, slot, level) {
-                    Entry::Table(child) => {
-                        self.copy_node(copying, self.node(below), self.node(child), level.child(), va);
-                    }
-                    _ => {
-                        // A fault has redeemed a promise since.
-                        let word = m.direct(to.pfn).cast::<u64>();
-                        // SAFETY: nobody walks the child's table yet, and `to` is one of its nodes.
-                        unsafe { word.add(slot).write(M::Codec::encode(Entry::Reserved, level)) };
-                    }
-                }
+                self.copy_below(copying, self.node(below), (to, slot), level, va);
                 run.left -= 1;
                 run.slot += 1;
                 continue;
@@ -227,6 +217,20 @@ impl<M: Machine> Vm<M> {
         // The child's holes are the parent's, so the parent's bound on the longest one holds for it.
         let (count, state) = (from.state().count() - run.left, from.state());
         to.set_state(to.state().with_count(count).with_resident(run.pages).with_run(state.run()));
+    }
+
+    /// Copies what is below a table's entry.
+    #[inline(never)]
+    fn copy_below(&self, copying: &mut Copying, below: Node<'_>, (to, slot): (Node<'_>, usize), level: Level, va: u64) {
+        match self.load(to.pfn, slot, level) {
+            Entry::Table(child) => self.copy_node(copying, below, self.node(child), level.child(), va),
+            _ => {
+                // A fault has redeemed a promise since.
+                let words = self.machine.direct(to.pfn).cast::<u64>();
+                // SAFETY: nobody walks the child's table yet, and `to` is one of its nodes.
+                unsafe { words.add(slot).write(M::Codec::encode(Entry::Reserved, level)) };
+            }
+        }
     }
 
     /// Copies entries under the node's lock, up to one that is not to be copied here and now.

@@ -92,6 +92,7 @@ impl<M: Machine> Vm<M> {
 
     /// The region for new mappings with those attributes: the one made last, if it is alike, of which the space keeps a name and the
     /// caller gets none; else a new one, and `true`.
+    #[inline]
     fn latest_region(
         &self,
         space: &SpaceRecord,
@@ -117,6 +118,20 @@ impl<M: Machine> Vm<M> {
         if self.map_near(space, range, region, token, trash)? {
             return Ok(());
         }
+        self.map_far(space, range, region, at, token, trash)
+    }
+
+    /// Anywhere.
+    #[inline(never)]
+    fn map_far(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        region: SlabRef,
+        at: Placement,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
         let mut grown = Grown::new();
         let room = self.make_room(space, range, region, token, &mut grown);
         let ready = room.and_then(|()| self.open(space, range, true));

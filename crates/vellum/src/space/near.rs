@@ -127,6 +127,7 @@ impl<M: Machine> Vm<M> {
 
     /// A region that says something new of a slot: the left neighbour's or the one last made like this, if they say it, of which the caller gets
     /// no name; else one that is made, and `true`: what becomes of that name [`keep_region`](Vm::keep_region) is told.
+    #[inline]
     pub(crate) fn region_near(
         &self,
         space: &SpaceRecord,

@@ -59,6 +59,19 @@ impl<M: Machine> Vm<M> {
         {
             return Ok(Some(near));
         }
+        self.change_far(space, range, change, token, trash).map(|()| None)
+    }
+
+    /// The same in any range.
+    #[inline(never)]
+    fn change_far(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        change: &dyn Fn(Attrs) -> Attrs,
+        token: &mut Token<crate::sync::Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), SpaceError> {
         if !self.is_mapped(space, range) {
             return Err(SpaceError::Unmapped);
         }
@@ -75,11 +88,11 @@ impl<M: Machine> Vm<M> {
         self.settle_lists(grown, ready.is_ok(), token, trash);
         let fresh = ready?;
         self.commit_change(space, range, fresh, token, trash);
-        Ok(None)
+        Ok(())
     }
 
     /// What a resident page's entry is in a region with those rights. `flags` are the leaf's so far, if it was one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn page_entry(&self, rights: Rights, pfn: Pfn, level: Level, flags: Option<Flags>) -> Entry {
         let Some(order) = level.leaf_order() else { return Entry::Empty };
         if rights.is_none() {

@@ -99,6 +99,7 @@ impl<M: Machine> Vm<M> {
 
     /// What becomes of the caller's name of a region it has made: the space keeps it in `cell` for the next verb that wants the same, instead of
     /// the one there, or if the verb failed it goes.
+    #[cold]
     pub(crate) fn keep_region(&self, cell: &AtomicU64, made: SlabRef, keep: bool, trash: &mut Trash) {
         let goes = if keep {
             let old = cell.load(Ordering::Relaxed);

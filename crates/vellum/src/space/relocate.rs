@@ -81,8 +81,8 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Errors
     /// [`NoMemory`]; nothing changed.
-    pub(crate) fn relocate(&self, work: &mut Work<'_>, route: Route) -> Result<(), NoMemory> {
-        let Route { all, moved, new, .. } = route;
+    pub(crate) fn relocate(&self, work: &mut Work<'_>, route: &Route) -> Result<(), NoMemory> {
+        let Route { all, moved, new, .. } = *route;
         let space = work.space;
         if moved == all && self.relocate_near(space, moved, new, work.token, work.trash)? {
             return Ok(());
@@ -91,21 +91,21 @@ impl<M: Machine> Vm<M> {
     }
 
     #[inline(never)]
-    fn relocate_far(&self, work: &mut Work<'_>, route: Route) -> Result<(), NoMemory> {
-        let Route { all, .. } = route;
+    fn relocate_far(&self, work: &mut Work<'_>, route: &Route) -> Result<(), NoMemory> {
+        let all = route.all;
         let space = work.space;
         let (mut grown, mut ready) = (Grown::new(), Ready::default());
-        let made = self.make_ready(work, &route, &mut ready, &mut grown);
+        let made = self.make_ready(work, route, &mut ready, &mut grown);
         let spare = made.and_then(|()| {
             let receipt = self.freeze(space, all);
             let _flushed = self.redeem(space, receipt);
-            self.count_tables(space, &route).and_then(|tables| self.spare(tables)).inspect_err(|_| {
+            self.count_tables(space, route).and_then(|tables| self.spare(tables)).inspect_err(|_| {
                 self.unfreeze(space, all);
             })
         });
         self.settle_lists(grown, spare.is_ok(), work.token, work.trash);
         let done = spare.map(|mut spare| {
-            self.carry(work, &route, &mut ready, &mut spare);
+            self.carry(work, route, &mut ready, &mut spare);
             self.free_spare(spare);
         });
         self.drop_ready(work, ready, done.is_err());

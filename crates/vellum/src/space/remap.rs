@@ -102,7 +102,7 @@ impl<M: Machine> Vm<M> {
             return Err(SpaceError::Occupied);
         }
         let moved = VaRange::new(old.start(), old.bytes().min(new_bytes), end)?;
-        self.relocate(work, Route { all: old, moved, new, replace: matches!(to, Placement::Replace(_)) })?;
+        self.relocate(work, &Route { all: old, moved, new, replace: matches!(to, Placement::Replace(_)) })?;
         Ok(new.start())
     }
 

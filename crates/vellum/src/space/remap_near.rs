@@ -44,18 +44,18 @@ impl<M: Machine> Vm<M> {
         let shift = self.region(name).shift().wrapping_sub((delta as i64 >> 12) as u64);
         let displaced = self.displace(space, shift, token)?;
         let left = self.left_of(to.node, to.slots.0);
-        let set = self.region_near(space, left, (attrs, shift), token).and_then(|(moved, made)| {
-            let set = self.interval_set(to.node, to.slots, Some(moved), token, trash);
-            if made {
-                self.keep_region(&space.changed, moved, set.is_ok(), trash);
-            }
-            set
-        });
-        if set.is_err() && displaced {
-            self.undo_displace(space, shift, token);
+        let (moved, made) = match self.region_near(space, left, (attrs, shift), token) {
+            Ok(found) => found,
+            Err(error) => return self.not_moved(space, displaced.then_some(shift), error, token),
+        };
+        let set = self.interval_set(to.node, to.slots, Some(moved), token, trash);
+        if made {
+            self.keep_region(&space.changed, moved, set.is_ok(), trash);
         }
-        if set? {
-            space.edited();
+        match set {
+            Ok(true) => space.edited(),
+            Ok(false) => {}
+            Err(error) => return self.not_moved(space, displaced.then_some(shift), error, token),
         }
         let mut receipt = Receipt::new();
         let zeros = self.zero_span();
@@ -91,5 +91,20 @@ impl<M: Machine> Vm<M> {
         self.interval_forget(from.node, from.slots, token, trash);
         self.raise_above(from.node, pages);
         Ok(true)
+    }
+
+    /// Takes the displacement back that was added for nothing.
+    #[cold]
+    fn not_moved(
+        &self,
+        space: &SpaceRecord,
+        added: Option<u64>,
+        error: NoMemory,
+        token: &mut Token<Layout>,
+    ) -> Result<bool, NoMemory> {
+        if let Some(shift) = added {
+            self.undo_displace(space, shift, token);
+        }
+        Err(error)
     }
 }

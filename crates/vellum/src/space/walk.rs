@@ -213,7 +213,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// The same for slots of one lowest node.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn alter_leaves<F>(&self, node: Node<'_>, base: u64, slots: (usize, usize), change: &mut F)
     where
         F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
