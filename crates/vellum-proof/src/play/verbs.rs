@@ -3,7 +3,7 @@
 use vellum::addr::{Order, Va};
 use vellum::entry::Codec;
 use vellum::error::SpaceError;
-use vellum::space::{Access, Advice, Attrs, HugeAdvice, LeafSize, Page, Placement, Rights};
+use vellum::space::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
 
 use super::{Play, is_range};
 use crate::command::{Stretch, To};
