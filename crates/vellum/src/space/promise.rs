@@ -8,7 +8,7 @@ use crate::entry::{Entry, Flags};
 use crate::error::{FaultError, NoMemory};
 use crate::frame::Data;
 use crate::machine::Machine;
-use crate::space::chain::leaf_level;
+use crate::space::chain::{Chain, leaf_level};
 use crate::space::fault::{Ask, By, Seen, Step};
 use crate::space::{Access, Fault};
 use crate::stats::Counter;
@@ -33,8 +33,8 @@ impl<M: Machine> Vm<M> {
             return self.fresh_large(space, ask.va, ask.access, (order, want, attrs));
         }
         let at = (seen.spot.node, seen.spot.level, seen.spot.slot);
+        let chain = self.chain(at, ask.va, Level::ONE)?;
         if self.zeros_will_do(seen, ask) {
-            let chain = self.chain(at, ask.va, Level::ONE)?;
             let block = self.zero_block_here();
             let flags = Flags { write: false, exec: seen.attrs.rights().exec, accessed: true, dirty: false };
             if !self.plant(seen, chain, Entry::Leaf(block.frame(ask.va), flags), false) {
@@ -44,12 +44,16 @@ impl<M: Machine> Vm<M> {
             self.count_here(Counter::FaultsZero, 1);
             return Ok(Step::Done(Fault::Zero));
         }
-        let pfn = self.frames.alloc(m, Order::BASE, &self.want(seen))?;
+        let pfn = match self.frames.alloc(m, Order::BASE, &self.want(seen)) {
+            Ok(pfn) => pfn,
+            Err(error) => {
+                self.free_chain(chain);
+                return Err(error.into());
+            }
+        };
         self.clear_page(pfn, ask.va);
-        let planted = self.plant_large(seen, pfn, Order::BASE, ask.access);
-        if planted != Ok(true) {
+        if !self.plant_page(seen, chain, (pfn, Order::BASE), ask.access) {
             self.frames.free(m, pfn, Order::BASE);
-            planted?;
             return Ok(Step::Again);
         }
         self.count_here(Counter::AnonPages, 1);
@@ -79,9 +83,19 @@ impl<M: Machine> Vm<M> {
     ) -> Result<bool, NoMemory> {
         let spot = &seen.spot;
         let chain = self.chain((spot.node, spot.level, spot.slot), seen.va, leaf_level(order))?;
+        Ok(self.plant_page(seen, chain, (pfn, order), access))
+    }
+
+    fn plant_page(
+        &self,
+        seen: &Seen<'_>,
+        chain: Option<Chain<'_>>,
+        (pfn, order): (Pfn, Order),
+        access: Access,
+    ) -> bool {
         Data::init(self.frames.record(pfn), order, seen.space.owner(), seen.index(order));
         let rights = seen.attrs.rights();
         let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: access == Access::Write };
-        Ok(self.plant(seen, chain, Entry::Leaf(pfn, flags), true))
+        self.plant(seen, chain, Entry::Leaf(pfn, flags), true)
     }
 }
