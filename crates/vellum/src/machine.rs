@@ -8,6 +8,8 @@
 //! Rejected: traits without `self` (one machine a program), and a trait per topic (an embedder then writes eight impls that
 //! share all their state).
 
+pub mod cpuid;
+
 use core::ptr::NonNull;
 
 use crate::addr::{Level, Order, Pfn, Va, VaRange};
@@ -69,8 +71,8 @@ impl Topology {
     }
 }
 
-/// The shape of one level of data cache; any field 0: not known. It comes from firmware tables or a manual: identification registers
-/// are known to lie about it.
+/// The shape of one level of data cache; any field 0: not known. It comes from firmware tables, a manual or, on x86_64,
+/// [`cpuid`]; Arm's identification registers are known to lie about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheLevel {
     /// Sets, of all slices together.
@@ -418,7 +420,8 @@ pub trait Machine {
         0
     }
     /// Bytes from which a run is better stored around the caches ([`Stores::Bypass`]): what measuring found; 0 leaves it to
-    /// [`caches`](Machine::caches), [`u64::MAX`] says that the machine has no such stores.
+    /// [`caches`](Machine::caches), half of whose second level decides (a longer run leaves little of what
+    /// its user had there; measuring found the same), and where that is unknown none is; [`u64::MAX`] says that the machine has no such stores.
     fn bypass_from(&self) -> u64 {
         u64::MAX
     }

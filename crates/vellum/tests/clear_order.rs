@@ -190,8 +190,13 @@ fn long_runs_go_around_the_caches_by_geometry_and_the_neighbourhood_never_does()
         machine.set_caches(l2, bypass);
         machine
     };
-    assert_eq!(around(with(1 << 20, 0), "auto"), [(203, 309)], "1.2 MiB do not fit the second level, 0.8 MiB do");
-    assert_eq!(around(with(1 << 20, 64 << 10), "auto"), [(203, 309), (0, 198)], "what was measured wins over geometry");
+    assert_eq!(
+        around(with(2 << 20, 0), "auto"),
+        [(203, 309)],
+        "1.2 MiB are more than half of the second level, 0.8 MiB less"
+    );
+    assert_eq!(around(with(2 << 20, 64 << 10), "auto"), [(203, 309), (0, 198)], "what was measured wins over geometry");
+    assert_eq!(around(with(0, 0), "auto"), [], "stores, but nothing is known of the caches");
     assert_eq!(around(with(1 << 20, 0), "cached"), []);
     assert_eq!(around(with(8 << 20, 0), "bypass"), [(203, 309), (0, 198)]);
     assert_eq!(around(Probe::new(4096), "auto"), [], "a machine that says nothing of its caches");
@@ -213,6 +218,18 @@ fn scattered_frames_are_cleared_with_one_fence_a_batch() {
     assert!(lab.vm.clear_frames(&frames).is_err());
     assert!(lab.is_zero(frames[7].0, 1) && !lab.is_zero(frames[8].0, 1));
     lab.vm.clear_frames(&[]).expect("nothing to do");
+    for (bypass, settled) in [(u64::MAX, 0), (1 << 40, 1)] {
+        let machine = Probe::new(4096);
+        machine.set_caches(1 << 20, bypass);
+        let lab = lab_on(machine, &[]);
+        lab.vm.clear_frames(&frames[..1]).unwrap();
+        let acts = lab.m().acts();
+        assert_eq!(
+            acts.iter().filter(|a| **a == Act::Settle).count(),
+            settled,
+            "not used at once: around, however few"
+        );
+    }
 }
 
 #[test]

@@ -80,6 +80,28 @@ pub const BARS: &[Bar] = &[
         Figure::OverBestPeer,
         Limit::AtLeast(1.0),
     ),
+    bar("clear", "clear/run-1G", "1 GiB within 5 % of the fastest way", Figure::OverBestPeer, Limit::AtMost(1.05)),
+    bar(
+        "clear",
+        "clear/page-hot",
+        "a hot page within 10 % of the fastest way",
+        Figure::OverBestPeer,
+        Limit::AtMost(1.1),
+    ),
+    bar(
+        "clear",
+        "clear/page-scattered",
+        "scattered pages in a batch 1.8x as fast as strings page by page",
+        Figure::OverPeer("strings"),
+        Limit::AtMost(1.0 / 1.8),
+    ),
+    bar(
+        "clear",
+        "clear/page-then-read",
+        "a page cleared and then read no slower than with plain stores",
+        Figure::OverPeer("plain"),
+        Limit::AtMost(1.0),
+    ),
     bar("threads", "threads/fault-4k/bare", "the library alone: 1.7x expected", Figure::Ours, Limit::AtLeast(1.7)),
     bar("threads", "threads/fault-4k", "with clearing: 1.7x expected", Figure::Ours, Limit::AtLeast(1.7)),
     Bar {

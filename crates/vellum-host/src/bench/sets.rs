@@ -8,7 +8,10 @@
 use std::hint::black_box;
 use std::ptr::NonNull;
 
+use vellum::machine::CacheLevel;
+
 use super::measure::{Samples, pin, threads, time};
+use crate::machine::geometry;
 use crate::memory::{ALIGN, Memory};
 
 /// Why there are no figures.
@@ -63,7 +66,10 @@ const READS: u64 = 200_000;
 /// Measures, in a second or two, on one pinned core. `shrink` divides the reads, for a test that only asks whether it runs.
 pub fn run(shrink: u64) -> Result<Sets, NoSets> {
     let reads = (READS / shrink.max(1)).max(1000);
-    let [sets, ways] = second_level().ok_or(NoSets::NoGeometry)?;
+    let CacheLevel { sets, ways, line } = geometry::here().l2;
+    if line == 0 {
+        return Err(NoSets::NoGeometry);
+    }
     let memory = Memory::new(8 * ALIGN, true).map_err(|e| NoSets::NoMemory(e.to_string()))?;
     memory.warm();
     if memory.huge_bytes().unwrap_or(0) < memory.bytes() as u64 {
@@ -71,7 +77,7 @@ pub fn run(shrink: u64) -> Result<Sets, NoSets> {
     }
     let mut answers = threads(1, |core| {
         pin(core);
-        let lab = Lab { memory: &memory, way: sets * 64, ways, reads };
+        let lab = Lab { memory: &memory, way: sets * line, ways, reads };
         Sets {
             l2: [sets, ways],
             in_a_row: (4..=16).map(|n| (n, [lab.in_a_row(n, false), lab.in_a_row(n, true)])).collect(),
@@ -80,17 +86,6 @@ pub fn run(shrink: u64) -> Result<Sets, NoSets> {
         }
     });
     answers.pop().ok_or(NoSets::NoHugePages)
-}
-
-/// Sets and ways of the second level, as Linux tells them.
-fn second_level() -> Option<[u64; 2]> {
-    let read = |index: usize, name: &str| {
-        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}");
-        std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
-    };
-    let index = (0..8).find(|&i| read(i, "level").as_deref() == Some("2"))?;
-    let number = |name: &str| read(index, name)?.parse::<u64>().ok().filter(|&n| n > 0);
-    Some([number("number_of_sets")?, number("ways_of_associativity")?])
 }
 
 struct Lab<'m> {

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use vellum::addr::{ENTRIES, Level, PAGE_SIZE, Pfn, Va};
 use vellum::entry::{Codec, Entry};
-use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology, Use};
+use vellum::machine::{
+    Caches, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology, Use,
+};
 
 use super::{Host, MISSED, PARKED, PREEMPT_OFF};
 use crate::stores::fence;
@@ -124,6 +126,9 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     fn rules(&self) -> MmuRules {
         self.plan.rules
     }
+    fn caches(&self) -> Caches {
+        self.plan.caches
+    }
     #[inline]
     fn cpu(&self) -> CpuId {
         self.seated()
@@ -176,7 +181,7 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     #[inline]
     fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, _at: Va) {
         self.poll();
-        self.frame(first.add(frames - 1));
+        let at = self.frames(first, frames);
         if !self.plan.moves_bytes {
             return;
         }
@@ -186,9 +191,8 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
             Stores::Cached if frames <= SHORT => clears.page,
             Stores::Cached => clears.run,
         };
-        // SAFETY: first and last frame are inside the mapping, hence all of the run; the library owns it while it clears. The plan's
-        // methods exist: `Host::new` looked.
-        unsafe { method.clear(self.frame(first).as_ptr(), frames as usize * PAGE_SIZE) }
+        // SAFETY: the run is inside the mapping and the library owns it while it clears. The plan's methods exist: `Host::new` looked.
+        unsafe { method.clear(at.as_ptr(), frames as usize * PAGE_SIZE) }
     }
     #[inline]
     fn settle(&self) {
@@ -202,13 +206,12 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     }
     fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
         self.poll();
-        self.frame(to.add(frames - 1));
-        self.frame(from.add(frames - 1));
+        let (to, from) = (self.frames(to, frames), self.frames(from, frames));
         if !self.plan.moves_bytes {
             return;
         }
         // SAFETY: both runs are inside the mapping and do not overlap, by contract; nobody may write the source meanwhile.
-        unsafe { self.frame(to).copy_from_nonoverlapping(self.frame(from), frames as usize * PAGE_SIZE) }
+        unsafe { to.copy_from_nonoverlapping(from, frames as usize * PAGE_SIZE) }
     }
     fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         self.poll();

@@ -1,12 +1,13 @@
 //! The machine: its plan, its memory, its CPUs.
 //!
 //! [`seat`] is a thread's hold on a CPU and how a program's loads and stores get in; [`hardware`] is the `Machine` trait;
-//! [`mail`], [`gate`] and [`watch`] are requests between CPUs, who may run, and what each frame is.
+//! [`mail`], [`gate`] and [`watch`] are requests between CPUs, who may run, and what each frame is; [`geometry`] is this computer's caches.
 //!
 //! `WATCH` picks one of two machines at compile time. With it every frame's use is checked and schedules are stirred; without it
 //! (benchmarks) the hook is empty, as on metal. A flag in the value was rejected: its test would be in every measured path.
 
 pub mod gate;
+pub mod geometry;
 pub mod hardware;
 pub mod mail;
 pub mod seat;
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn};
 use vellum::entry::{Codec, X86_64};
-use vellum::machine::{CpuId, Invalidation, MAX_NODES, MmuRules, NodeInfo, Root, Topology};
+use vellum::machine::{Caches, CpuId, Invalidation, MAX_NODES, MmuRules, NodeInfo, Root, Topology};
 
 use crate::memory::Memory;
 use crate::mmu::buffer::{Buffer, Shape};
@@ -88,6 +89,8 @@ pub struct Plan {
     pub moves_bytes: bool,
     /// How frames are cleared.
     pub clears: Choice,
+    /// The data caches the library is told of.
+    pub caches: Caches,
 }
 
 impl Plan {
@@ -106,6 +109,7 @@ impl Plan {
             scribble: false,
             moves_bytes: true,
             clears: Choice::by_features(),
+            caches: geometry::here(),
         }
     }
 
@@ -255,10 +259,18 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
 
     #[inline]
     fn frame(&self, pfn: Pfn) -> NonNull<u8> {
-        let index = pfn.0.wrapping_sub(FIRST.0) as usize;
-        assert!(index < self.memory.bytes() / PAGE_SIZE, "{pfn:?} is no memory of this machine");
+        self.frames(pfn, 1)
+    }
+
+    /// The first byte of that many frames, all of which are this machine's.
+    #[inline]
+    fn frames(&self, first: Pfn, frames: u64) -> NonNull<u8> {
+        let (index, all) = (first.0.wrapping_sub(FIRST.0), (self.memory.bytes() / PAGE_SIZE) as u64);
+        if index >= all || frames > all - index {
+            nowhere(first, frames);
+        }
         // SAFETY: just checked to be inside the mapping.
-        unsafe { self.memory.base().add(index * PAGE_SIZE) }
+        unsafe { self.memory.base().add(index as usize * PAGE_SIZE) }
     }
 
     #[inline]
@@ -273,7 +285,9 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     #[inline]
     fn seated(&self) -> CpuId {
         let (id, cpu) = SEATED.get();
-        assert!(id == self.id, "this thread has no seat on this machine: take one with Host::sit");
+        if id != self.id {
+            no_seat();
+        }
         cpu
     }
 
@@ -284,6 +298,19 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         // SAFETY: only the thread seated on a CPU gets here for it, one at a time, and no `f` in this crate calls back.
         f(unsafe { &mut *self.cpus[cpu].local.get() })
     }
+}
+
+/// Apart, so that no caller has to lay down what would be printed: stores that wait behind those of a page being cleared.
+#[cold]
+#[inline(never)]
+fn nowhere(first: Pfn, frames: u64) -> ! {
+    panic!("{frames} frames from {first:?} are no memory of this machine")
+}
+
+#[cold]
+#[inline(never)]
+fn no_seat() -> ! {
+    panic!("this thread has no seat on this machine: take one with Host::sit")
 }
 
 impl<C: Codec, const WATCH: bool> Tables for Host<C, WATCH> {

@@ -16,20 +16,21 @@ pub struct Choice {
     pub run: Method,
     /// Around the caches.
     pub around: Method,
-    /// Bytes from which going around pays; [`u64::MAX`] if it never does.
+    /// Bytes from which going around pays; 0: from what the second-level cache holds; [`u64::MAX`]: never.
     pub from: u64,
 }
 
 impl Choice {
-    /// Without measuring: the widest vector stores for a page, strings for a run, the widest stores around the caches from 2 MiB on.
+    /// Without measuring: the widest vector stores, fetched ahead, for a page, strings for a run, the widest stores around the caches for runs that
+    /// the second-level cache does not hold.
     pub fn by_features() -> Choice {
         let first = |wanted: &[Method]| wanted.iter().copied().find(|m| m.exists()).unwrap_or(Method::Memset);
         let around = first(&[Method::Around64, Method::Around32, Method::Around16, Method::Lines]);
         Choice {
-            page: first(&[Method::Vector64, Method::Vector32, Method::Lines]),
+            page: first(&[Method::Ahead, Method::Vector64, Method::Vector32, Method::Lines]),
             run: first(&[Method::Strings, Method::Lines]),
             around,
-            from: if around.goes_around() { 2 << 20 } else { u64::MAX },
+            from: if around.goes_around() { 0 } else { u64::MAX },
         }
     }
 }

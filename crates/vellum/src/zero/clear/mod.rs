@@ -91,15 +91,24 @@ impl<M: Machine> Vm<M> {
         self.fill(Fill::Copy(from), extent)
     }
 
-    /// Clears base frames that lie anywhere, are the caller's alone and are not used at once: a pool's, or those of a range that is
-    /// populated. Where the machine stores around its caches they are all ordered by one fence at the end, which a fence for each frame
+    /// Clears base frames that lie anywhere, are the caller's alone and are not used at once. Where the machine has stores around its
+    /// caches these are used, however few the frames: nobody misses them there. One fence a portion orders them; a fence for each frame
     /// would cost half the bandwidth.
     ///
     /// # Errors
     /// [`Stopped`]; some frames hold old bytes.
     pub fn clear_frames(&self, frames: &[(Pfn, Va)]) -> Result<(), Stopped> {
+        let around = match self.config.clear_stores {
+            ClearStores::Cached => false,
+            ClearStores::Bypass => true,
+            ClearStores::Auto => self.machine.bypass_from() != u64::MAX,
+        };
+        self.clear_each(frames, if around { Stores::Bypass } else { Stores::Cached })
+    }
+
+    /// Clears base frames that lie anywhere, with a scheduling point before each portion and, if need be, a fence after it.
+    pub(crate) fn clear_each(&self, frames: &[(Pfn, Va)], stores: Stores) -> Result<(), Stopped> {
         let m = &self.machine;
-        let stores = self.stores(frames.len() as u64);
         let mut rest = frames;
         while let Some(&(first, _)) = rest.first() {
             let asks = self.asks();
@@ -206,17 +215,17 @@ impl<M: Machine> Vm<M> {
         matches!(model, Preemption::None | Preemption::Voluntary)
     }
 
-    /// How a run of that many pages, not used at once, is stored.
-    fn stores(&self, pages: u64) -> Stores {
+    /// How a run of that many pages is stored, which may or may not be used soon.
+    pub(crate) fn stores(&self, pages: u64) -> Stores {
         let bypass = match self.config.clear_stores {
             ClearStores::Cached => false,
             ClearStores::Bypass => true,
             ClearStores::Auto => {
                 let shortest = match self.machine.bypass_from() {
-                    0 => self.machine.caches().l2.bytes().max(1),
+                    0 => self.machine.caches().l2.bytes() / 2,
                     measured => measured,
                 };
-                pages.saturating_mul(PAGE_SIZE as u64) >= shortest
+                shortest != 0 && pages.saturating_mul(PAGE_SIZE as u64) >= shortest
             }
         };
         if bypass { Stores::Bypass } else { Stores::Cached }

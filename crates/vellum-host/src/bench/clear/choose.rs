@@ -1,0 +1,108 @@
+//! From measurements to a choice.
+//!
+//! Ways that differ by less than [`TIE`] count as equal, since on a shared computer they are: of the ways that clear a hot page equally fast
+//! the one is taken after which the page is read soonest, and of the ways that clear the longest run equally fast around the caches the one that
+//! is fastest on scattered pages.
+//!
+//! The threshold is the shortest run from which, at every longer one measured, going around does not lose for somebody who reads half of the
+//! run and had a working set, provided it does not lose at the longest run when nothing is read. Rejected: the length from which it wins
+//! when nothing is read. That is 16 KiB on processors we have, and whoever reads a page then waits for memory.
+
+use super::ground::{Measured, Scene, lengths};
+use crate::bench::measure::Samples;
+use crate::stores::{Choice, Method};
+use vellum::addr::PAGE_SIZE;
+
+/// Closer than this is equal.
+const TIE: f64 = 1.05;
+/// Where it is to say "does not lose", this is what two measurements of the same differ by.
+const NO_SLOWER: f64 = 1.02;
+
+pub(super) fn choose(all: &Measured) -> Choice {
+    let at = |scene: Scene, m: Method| all.get(&scene)?.get(&Some(m)).map(Samples::lowest);
+    let ways = |around: bool| Method::here().filter(move |m| m.goes_around() == around);
+    let fastest = |scene: Scene, around: bool| {
+        let timed = ways(around).filter_map(|m| Some((m, at(scene, m)?)));
+        timed.min_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let longest = |scene: fn(usize) -> Scene| lengths(all, scene).last().map(|&pages| scene(pages));
+
+    // Of the fastest at one scene, the fastest at another.
+    let of_fastest = |one: Scene, other: Scene, around: bool| {
+        let best = fastest(one, around)?.1;
+        let equal = ways(around).filter(|&m| at(one, m).is_some_and(|ns| ns <= best * TIE));
+        let then = |m| at(other, m).unwrap_or(f64::INFINITY);
+        equal.min_by(|&a, &b| then(a).total_cmp(&then(b)))
+    };
+
+    let page = of_fastest(Scene::Hot, Scene::Read, false).unwrap_or(Method::Memset);
+    let run = fastest(Scene::Used(512), false).or_else(|| fastest(Scene::Run(512), false)).map_or(page, |w| w.0);
+    let around = longest(Scene::Run).and_then(|s| Some((s, of_fastest(s, Scene::Scattered, true)?)));
+    let Some((around, alone)) = around.and_then(|(s, m)| Some((m, at(s, m)?))) else {
+        return Choice { page, run, around: run, from: u64::MAX };
+    };
+    let through = longest(Scene::Run).and_then(|s| at(s, run)).unwrap_or(0.0);
+    let holds = |&pages: &usize| match (at(Scene::Used(pages), around), at(Scene::Used(pages), run)) {
+        (Some(around), Some(through)) => around <= through * NO_SLOWER,
+        _ => false,
+    };
+    let used = lengths(all, Scene::Used);
+    let shortest = used.iter().rev().copied().take_while(holds).last();
+    let from = match shortest {
+        Some(pages) if alone <= through * TIE => (pages * PAGE_SIZE) as u64,
+        _ => u64::MAX,
+    };
+    Choice { page, run, around, from }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(rows: &[(Scene, &[(Method, f64)])]) -> Measured {
+        let mut all = Measured::new();
+        for (scene, ways) in rows {
+            for &(method, ns) in *ways {
+                all.entry(*scene).or_default().entry(Some(method)).or_default().add(ns);
+            }
+        }
+        all
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn of_ways_equal_on_a_hot_page_the_one_that_is_read_sooner_is_taken() {
+        let hot = [(Method::Strings, 28.0), (Method::Memset, 16.0), (Method::Around16, 5.0)];
+        let read = [(Method::Strings, 100.0), (Method::Memset, 300.0)];
+        let one = |hot: &[(Method, f64)]| choose(&measured(&[(Scene::Hot, hot), (Scene::Read, &read)])).page;
+        assert_eq!(one(&hot), Method::Memset, "strings are far slower");
+        assert_eq!(one(&[(Method::Strings, 16.5), (Method::Memset, 16.0)]), Method::Strings, "a tie");
+        let long = [(Method::Strings, 90.0), (Method::Around16, 45.0), (Method::Around32, 46.0)];
+        let apart = [(Method::Around16, 120.0), (Method::Around32, 90.0)];
+        let ways = choose(&measured(&[(Scene::Run(1 << 18), &long), (Scene::Scattered, &apart)]));
+        let expected = if Method::Around32.exists() { Method::Around32 } else { Method::Around16 };
+        assert_eq!(ways.around, expected, "equal on the run, faster on single pages");
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn going_around_begins_where_it_no_longer_loses_for_somebody_who_reads_half() {
+        let (s, a) = (Method::Strings, Method::Around16);
+        let with = |used: [f64; 4], alone: f64| {
+            let rows = [
+                (Scene::Run(1 << 18), &[(s, 90.0), (a, alone)][..]),
+                (Scene::Used(16), &[(s, 100.0), (a, used[0])]),
+                (Scene::Used(256), &[(s, 100.0), (a, used[1])]),
+                (Scene::Used(512), &[(s, 100.0), (a, used[2])]),
+                (Scene::Used(2048), &[(s, 100.0), (a, used[3])]),
+            ];
+            choose(&measured(&rows))
+        };
+        let usual = with([180.0, 120.0, 101.0, 90.0], 45.0);
+        assert_eq!((usual.run, usual.around, usual.from), (s, a, 2 << 20));
+        assert_eq!(with([90.0; 4], 45.0).from, 64 << 10, "it always wins");
+        assert_eq!(with([90.0, 90.0, 120.0, 90.0], 45.0).from, 8 << 20, "not below a length where it loses");
+        assert_eq!(with([90.0, 90.0, 90.0, 120.0], 45.0).from, u64::MAX, "it loses at the longest");
+        assert_eq!(with([90.0; 4], 120.0).from, u64::MAX, "it loses when nothing is read");
+    }
+}

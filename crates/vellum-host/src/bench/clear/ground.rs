@@ -1,0 +1,262 @@
+//! The memory that is cleared, and the scenes it is cleared in.
+//!
+//! Single pages come three ways, for they differ most: one page over and over (hot), pages cleared and then read line by line (what a
+//! fault does), and pages scattered over all of memory with one fence for a batch of them. Runs are cleared from end to end, and
+//! once more for somebody: who had a working set before, reads half of the run next and goes on with what it had. Half, because
+//! nobody knows how much of a large page is read at once: with nothing read, stores around the caches win from a few pages on; with
+//! everything read, those through them win up to the size of the last level.
+//!
+//! Every way finds the caches as the one before it left them, and that is worth tens of nanoseconds a page: dirty lines have to be
+//! written out first. So no way clears the frames that the one before cleared (memory is many times the caches), pages that are read find the
+//! caches full of clean lines of something else, and
+//! the order of the ways is drawn anew for each.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::io;
+
+use vellum::addr::{PAGE_SIZE, Pfn, Va};
+use vellum::config::Config;
+use vellum::entry::X86_64;
+use vellum::zero::clear::Extent;
+
+use super::super::measure::{Effort, Samples, time};
+use crate::machine::{FIRST, Plan, geometry};
+use crate::rng::Rng;
+use crate::stores::{Choice, Method, fence};
+use crate::stress::HostVm;
+
+/// Pages of the runs measured: 16 KiB to 1 GiB.
+const RUNS: [(usize, &str); 7] =
+    [(4, "16K"), (16, "64K"), (64, "256K"), (512, "2M"), (2048, "8M"), (8192, "32M"), (1 << 18, "1G")];
+/// Pages of the runs that are cleared for somebody. Beyond these nothing of what is read was left anyway.
+const USED: [(usize, &str); 8] =
+    [(16, "64K"), (32, "128K"), (64, "256K"), (128, "512K"), (256, "1M"), (512, "2M"), (1024, "4M"), (2048, "8M")];
+/// The one of them that reports show: a large page.
+const SHOWN: usize = 512;
+/// Runs for somebody in one repetition, at most.
+const USES: usize = 32;
+/// Scattered pages that share a fence.
+const BATCH: usize = 64;
+/// Scattered pages, and pages that are read after clearing, of one repetition.
+const PAGES: usize = 8192;
+/// Times the hot page is cleared.
+const HOT: u64 = 4000;
+
+/// One thing to measure.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Scene {
+    Hot,
+    Read,
+    Scattered,
+    Run(usize),
+    /// A run of so many pages for somebody who has a working set.
+    Used(usize),
+}
+
+impl Scene {
+    pub(super) fn name(self) -> String {
+        let of = |runs: &[(usize, &'static str)], pages| runs.iter().find(|r| r.0 == pages).map_or("", |r| r.1);
+        match self {
+            Scene::Hot => "clear/page-hot".into(),
+            Scene::Read => "clear/page-then-read".into(),
+            Scene::Scattered => "clear/page-scattered".into(),
+            Scene::Run(pages) => format!("clear/run-{}", of(&RUNS, pages)),
+            Scene::Used(pages) => format!("clear/used-{}", of(&USED, pages)),
+        }
+    }
+}
+
+/// The memory and the order in which pages of it are visited.
+pub(super) struct Ground {
+    host: HostVm<X86_64, false>,
+    pages: usize,
+    order: Vec<(Pfn, Va)>,
+    /// Pages of somebody's working set: half of the second level.
+    working: usize,
+    /// Pages that fill all caches.
+    forget: usize,
+    /// Where the next pages and the next runs for somebody start.
+    next: Cell<usize>,
+}
+
+impl Ground {
+    pub(super) fn new(effort: Effort, choice: Choice) -> io::Result<Ground> {
+        let pages = ((1 << 18) / effort.shrink as usize).max(2048);
+        let plan = Plan { clears: choice, ..Plan::new(1, (pages * PAGE_SIZE) as u64) };
+        let host = HostVm::new(plan, Config::default())?;
+        host.vm.machine().memory().warm();
+        // All of it is this benchmark's.
+        host.vm.reserve(FIRST, pages as u64);
+        let mut rng = Rng::new(0x5ca1ab1e);
+        let mut all: Vec<u64> = (0..pages as u64).collect();
+        shuffle(&mut all, &mut rng);
+        let order = all.iter().map(|&i| (FIRST.add(i), Va(i * PAGE_SIZE as u64))).collect();
+        let caches = geometry::here();
+        // What most processors have, where nobody says.
+        let known = |bytes: u64, usual: u64| (if bytes == 0 { usual } else { bytes }) as usize / PAGE_SIZE;
+        let working = (known(caches.l2.bytes(), 1 << 20) / 2).clamp(1, pages / 8);
+        let forget = (2 * known(caches.llc.bytes(), 32 << 20)).min(pages / 4);
+        Ok(Ground { host, pages, order, working, forget, next: Cell::new(0) })
+    }
+
+    fn at(&self, pfn: Pfn) -> *mut u8 {
+        let base = self.host.vm.machine().memory().base().as_ptr();
+        // SAFETY: every frame of the benchmark lies in the mapping.
+        unsafe { base.add((pfn.0 - FIRST.0) as usize * PAGE_SIZE) }
+    }
+
+    fn clear(&self, method: Method, pfn: Pfn, pages: usize) {
+        // SAFETY: the frames are this benchmark's, reserved in `new`; methods measured exist here.
+        unsafe { method.clear(self.at(pfn), pages * PAGE_SIZE) }
+    }
+
+    /// Reads every line of some frames.
+    fn read(&self, pfn: Pfn, pages: usize) -> u64 {
+        let at = self.at(pfn).cast::<u64>();
+        // SAFETY: words of frames that nobody writes meanwhile.
+        (0..pages * 512).step_by(8).map(|i| unsafe { at.add(i).read_volatile() }).sum::<u64>()
+    }
+
+    /// The last frames of memory.
+    fn last(&self, pages: usize) -> Pfn {
+        FIRST.add((self.pages - pages) as u64)
+    }
+
+    /// Pages that were not cleared lately.
+    fn some(&self) -> &[(Pfn, Va)] {
+        let pages = PAGES.min(self.pages);
+        let at = self.next.get().next_multiple_of(pages) % self.pages;
+        self.next.set(at + pages);
+        &self.order[at..(at + pages).min(self.pages)]
+    }
+
+    fn run(&self, method: Option<Method>, first: Pfn, pages: usize) {
+        let Some(m) = method else {
+            let extent = Extent { first, frames: pages as u64, at: Va(0), fault: 0 };
+            self.host.vm.clear_extent(&extent).expect("nobody asks to stop");
+            return;
+        };
+        self.clear(m, first, pages);
+        if m.goes_around() {
+            fence();
+        }
+    }
+
+    /// Nanoseconds a page with one of the ways; with `None` by the library.
+    fn measure(&self, scene: Scene, method: Option<Method>) -> f64 {
+        let around = method.is_some_and(Method::goes_around);
+        let single = |pfn: Pfn, va: Va| match method {
+            None => self.host.vm.clear_page(pfn, va),
+            Some(m) => {
+                self.clear(m, pfn, 1);
+                if around {
+                    fence();
+                }
+            }
+        };
+        match scene {
+            Scene::Hot => time(HOT, || (0..HOT).for_each(|_| single(FIRST, Va(0)))),
+            Scene::Read => {
+                black_box(self.read(self.last(self.forget), self.forget));
+                let order = self.some();
+                time(order.len() as u64, || {
+                    for &(pfn, va) in order {
+                        single(pfn, va);
+                        black_box(self.read(pfn, 1));
+                    }
+                })
+            }
+            Scene::Scattered => {
+                let order = self.some();
+                time(order.len() as u64, || {
+                    for batch in order.chunks(BATCH) {
+                        match method {
+                            None => self.host.vm.clear_frames(batch).expect("nobody asks to stop"),
+                            Some(m) => {
+                                batch.iter().for_each(|&(pfn, _)| self.clear(m, pfn, 1));
+                                if around {
+                                    fence();
+                                }
+                            }
+                        }
+                    }
+                })
+            }
+            Scene::Run(pages) => {
+                let runs = (self.pages / pages).min((PAGES * 4 / pages).max(1));
+                time((runs * pages) as u64, || {
+                    (0..runs).for_each(|n| self.run(method, FIRST.add((n * pages) as u64), pages));
+                })
+            }
+            Scene::Used(pages) => self.used(method, pages),
+        }
+    }
+
+    fn used(&self, method: Option<Method>, pages: usize) -> f64 {
+        let set = self.last(self.working);
+        let room = (self.pages - self.working) / pages * pages;
+        let runs = (room / pages).min((PAGES / pages).clamp(1, USES));
+        let each = |_| {
+            let at = self.next.get().next_multiple_of(pages) % room;
+            self.next.set(at + pages);
+            let first = FIRST.add(at as u64);
+            // Twice, so that lines are where lines in use are.
+            (0..2).for_each(|_| _ = black_box(self.read(set, self.working)));
+            time(1, || {
+                self.run(method, first, pages);
+                black_box(self.read(first, pages / 2));
+                black_box(self.read(set, self.working));
+            })
+        };
+        (0..runs).map(each).sum::<f64>() / (runs * pages) as f64
+    }
+
+    fn scenes(&self, used: fn(usize) -> bool) -> Vec<Scene> {
+        let runs = RUNS.iter().filter(|r| r.0 <= self.pages).map(|r| Scene::Run(r.0));
+        let used = USED.iter().filter(|r| r.0 < self.pages / 2 && used(r.0)).map(|r| Scene::Used(r.0));
+        [Scene::Hot, Scene::Read, Scene::Scattered].into_iter().chain(runs).chain(used).collect()
+    }
+}
+
+fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
+    (1..items.len()).rev().for_each(|i| items.swap(i, rng.below(i as u64 + 1) as usize));
+}
+
+/// What every way took at every scene; the library's way is `None`.
+pub(super) type Measured = BTreeMap<Scene, BTreeMap<Option<Method>, Samples>>;
+
+/// Every way at every scene, in turn, repeated; with the library if asked for, and then of the runs for somebody only the one that is shown.
+pub(super) fn sample(ground: &Ground, effort: Effort, library: bool) -> Measured {
+    let mut all = Measured::new();
+    let mut ways: Vec<Option<Method>> = Method::here().map(Some).chain(library.then_some(None)).collect();
+    let used: fn(usize) -> bool = if library { |pages| pages == SHOWN } else { |_| true };
+    let mut rng = Rng::new(0xc1ea);
+    let _seat = ground.host.vm.machine().sit(0);
+    for turn in 0..=effort.repetitions {
+        if turn > 1 && (effort.stop)() {
+            break;
+        }
+        for scene in ground.scenes(used) {
+            shuffle(&mut ways, &mut rng);
+            for &way in &ways {
+                let ns = ground.measure(scene, way);
+                // The first turn warms up.
+                if turn > 0 {
+                    all.entry(scene).or_default().entry(way).or_default().add(ns);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Lengths of the runs that were measured in a kind of scene, in pages, ascending.
+pub(super) fn lengths(all: &Measured, scene: fn(usize) -> Scene) -> Vec<usize> {
+    let known = RUNS.iter().chain(&USED).map(|r| r.0).filter(|&p| all.contains_key(&scene(p)));
+    let mut lengths: Vec<usize> = known.collect();
+    lengths.sort_unstable();
+    lengths.dedup();
+    lengths
+}

@@ -1,0 +1,175 @@
+//! Clearing: every way this processor has, by length, beside the library's own choice; and the choice itself.
+//!
+//! A row is nanoseconds for a 4 KiB page, the best repetition: on a shared machine disturbances only add, and a GiB takes longer than
+//! another task lets it be. Its peers are the ways of [`Method`]. The memory is one mapping of which every page was touched.
+//! `ground` has what is measured, `choose` what follows from it.
+//!
+//! [`calibrate`] measures and chooses, [`beside`] measures again with the library on a machine that clears so, [`run`] does both.
+
+mod choose;
+mod ground;
+
+use std::collections::BTreeMap;
+use std::{fmt, io};
+
+use vellum::addr::PAGE_SIZE;
+
+use super::measure::{Effort, alone};
+use super::{Report, Row};
+use crate::stores::{Choice, Method};
+use choose::choose;
+use ground::{Ground, Measured, Scene, sample};
+
+/// What was measured and what follows from it.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    /// The rows; `ours` is the way chosen.
+    pub report: Report,
+    /// The choice.
+    pub choice: Choice,
+}
+
+impl fmt::Display for Calibration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Choice { page, run, around, from } = self.choice;
+        writeln!(f, "A page that is used at once: {}. Runs through the caches: {}.", page.name(), run.name())?;
+        if from == u64::MAX {
+            return writeln!(f, "Going around the caches ({}) wins at no length here.", around.name());
+        }
+        writeln!(
+            f,
+            "Around the caches: {}, from {} KiB on: no longer slower there for somebody who had a working set of half the \
+             second level and reads half of what was cleared.",
+            around.name(),
+            from >> 10
+        )
+    }
+}
+
+/// What a way is called where only the fastest of its kind is shown; `None` is the library's own and no peer.
+const fn kind(method: Method) -> Option<&'static str> {
+    Some(match method {
+        Method::Ahead => return None,
+        Method::Strings => "strings",
+        Method::Memset | Method::Vector32 | Method::Vector64 => "plain",
+        Method::Around16 | Method::Around32 | Method::Around64 => "around",
+        Method::Lines if method.goes_around() => "around",
+        Method::Lines => "line",
+    })
+}
+
+fn report(all: &Measured, choice: Choice) -> Report {
+    let mut report = Report::default();
+    for (&scene, ways) in all {
+        let chosen = match scene {
+            Scene::Hot | Scene::Read => choice.page,
+            Scene::Scattered if choice.from != u64::MAX => choice.around,
+            Scene::Scattered => choice.page,
+            Scene::Run(pages) | Scene::Used(pages) if (pages * PAGE_SIZE) as u64 >= choice.from => choice.around,
+            Scene::Run(_) | Scene::Used(_) => choice.run,
+        };
+        let ours = ways.get(&None).or(ways.get(&Some(chosen)));
+        let Some(ours) = ours else { continue };
+        let mut peers = BTreeMap::new();
+        for (method, ns) in ways.iter().filter_map(|(m, s)| m.map(|m| (m, s.lowest()))) {
+            let Some(kind) = kind(method) else { continue };
+            let best = peers.entry(kind).or_insert(ns);
+            *best = ns.min(*best);
+        }
+        report.benchmarks.push(Row {
+            name: scene.name(),
+            threads: 1,
+            unit: "ns",
+            ours: ours.lowest(),
+            floor: None,
+            peers,
+            spread: ours.spread(),
+        });
+    }
+    report
+}
+
+/// Measures every way there is and chooses. Takes some seconds and a GiB of memory with [`Effort::FULL`].
+///
+/// # Errors
+/// Memory the system refuses.
+pub fn calibrate(effort: Effort) -> io::Result<Calibration> {
+    alone(|| {
+        let all = sample(&Ground::new(effort, Choice::by_features())?, effort, false);
+        let choice = choose(&all);
+        Ok(Calibration { report: report(&all, choice), choice })
+    })
+}
+
+/// The library on a machine that clears as `choice` says, beside the ways there are.
+///
+/// # Errors
+/// Memory the system refuses.
+pub fn beside(effort: Effort, choice: Choice) -> io::Result<Report> {
+    alone(|| Ok(report(&sample(&Ground::new(effort, choice)?, effort, true), choice)))
+}
+
+/// Calibrates, then measures the library with what was found.
+///
+/// # Errors
+/// Memory the system refuses.
+pub fn run(effort: Effort) -> io::Result<Report> {
+    let found = calibrate(Effort { repetitions: effort.repetitions.min(3), ..effort })?;
+    let mut report = beside(effort, found.choice)?;
+    report.notes.extend(found.to_string().lines().map(str::to_owned));
+    Ok(report)
+}
+
+/// What the rows mean, in sentences computed from them.
+pub fn explain(report: &Report) -> Vec<String> {
+    let mut said = Vec::new();
+    let row = |name: &str| report.benchmarks.iter().find(|r| r.name == name);
+    let mut say = |name: &str, what: &str, peer: Option<Method>| {
+        let Some(row) = row(name) else { return };
+        let (peer, theirs) = match peer {
+            Some(method) => match kind(method).and_then(|kind| row.peers.get_key_value(kind)) {
+                Some((&kind, &ns)) => (kind, ns),
+                None => return,
+            },
+            None => row.best_peer().unwrap_or(("nothing", f64::NAN)),
+        };
+        let times = theirs / row.ours;
+        said.push(format!("{what}: {:.1} ns a page, {peer} {theirs:.1} ns: {times:.2} times as fast.", row.ours));
+    };
+    say("clear/page-hot", "One page over and over, beside the fastest way", None);
+    say("clear/page-then-read", "A page cleared and then read, beside plain stores", Some(Method::Memset));
+    say(
+        "clear/page-scattered",
+        "Scattered pages with one fence a batch, beside strings page by page",
+        Some(Method::Strings),
+    );
+    say("clear/used-2M", "2 MiB of which half is read, and what was in use before, beside the fastest way", None);
+    say("clear/run-2M", "2 MiB, beside the fastest way", None);
+    say("clear/run-1G", "1 GiB, beside the fastest way", None);
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calibration_chooses_among_what_exists_and_the_library_clears_by_it() {
+        let effort = Effort { shrink: 128, ..Effort::QUICK };
+        let found = calibrate(effort).expect("memory");
+        assert!([found.choice.page, found.choice.run, found.choice.around].into_iter().all(Method::exists));
+        assert!(!found.choice.page.goes_around() && !found.choice.run.goes_around());
+        let rows = beside(effort, found.choice).expect("memory").benchmarks;
+        assert!(
+            rows.len() >= 9 && rows.len() < found.report.benchmarks.len(),
+            "one of the runs for somebody: {}",
+            rows.len()
+        );
+        for row in rows {
+            let kinds: std::collections::BTreeSet<_> = Method::here().filter_map(kind).collect();
+            assert!(row.ours > 0.0 && row.peers.len() == kinds.len(), "{row:?}");
+        }
+        assert!(found.to_string().lines().count() >= 2);
+        assert_eq!(explain(&found.report).len(), 5, "no GiB in a quick run");
+    }
+}

@@ -1,0 +1,110 @@
+//! The data caches of the computer we run on.
+//!
+//! Linux tells them for every architecture (`/sys/devices/system/cpu/cpu0/cache`), from firmware tables where registers lie, so it is asked
+//! first; where there is no `/sys`, an x86_64 processor is asked itself. Elsewhere nothing is known, and the library then goes by
+//! nothing. Read once: a machine is made thousands of times in tests.
+//!
+//! CPU 0 speaks for all. Where cores differ, the geometry of some is wrong; colours then spread less than they could and a run is stored around
+//! a cache that would have held it, but no byte is.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use vellum::machine::{CacheLevel, Caches};
+
+/// The caches here.
+pub fn here() -> Caches {
+    static HERE: OnceLock<Caches> = OnceLock::new();
+    *HERE.get_or_init(|| {
+        let told = told(Path::new("/sys/devices/system/cpu/cpu0/cache"));
+        if told == Caches::UNKNOWN { asked() } else { told }
+    })
+}
+
+/// What the system tells below that directory.
+fn told(cache: &Path) -> Caches {
+    let mut found = Caches::UNKNOWN;
+    let mut last = 0;
+    for index in 0..16 {
+        let dir = cache.join(format!("index{index}"));
+        let text = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
+        let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
+        let (Some(kind), Some(depth)) = (text("type"), number("level")) else { break };
+        if kind.trim() == "Instruction" {
+            continue;
+        }
+        // Some firmware leaves parts out: a level with a hole is a level nobody knows.
+        let (sets, ways) = (number("number_of_sets"), number("ways_of_associativity"));
+        let (Some(sets), Some(ways), Some(line)) = (sets, ways, number("coherency_line_size")) else { continue };
+        let level = CacheLevel { sets, ways, line };
+        match depth {
+            1 => found.l1d = level,
+            2 => found.l2 = level,
+            _ => {}
+        }
+        if depth >= 2 && depth > last {
+            (found.llc, last) = (level, depth);
+        }
+    }
+    found
+}
+
+#[cfg(target_arch = "x86_64")]
+fn asked() -> Caches {
+    use std::arch::x86_64::__cpuid_count;
+    vellum::machine::cpuid::caches(|leaf, subleaf| {
+        let r = __cpuid_count(leaf, subleaf);
+        [r.eax, r.ebx, r.ecx, r.edx]
+    })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn asked() -> Caches {
+    Caches::UNKNOWN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(dir: &Path, index: usize, facts: &[(&str, &str)]) {
+        let dir = dir.join(format!("index{index}"));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        facts.iter().for_each(|(name, text)| std::fs::write(dir.join(name), format!("{text}\n")).expect("a file"));
+    }
+
+    fn level(
+        kind: &'static str,
+        depth: &'static str,
+        sets: &'static str,
+        ways: &'static str,
+    ) -> [(&'static str, &'static str); 5] {
+        let line = ("coherency_line_size", "64");
+        [("type", kind), ("level", depth), ("number_of_sets", sets), ("ways_of_associativity", ways), line]
+    }
+
+    #[test]
+    fn levels_are_read_as_the_system_tells_them_and_one_with_a_hole_is_unknown() {
+        let dir = std::env::temp_dir().join(format!("vellum-caches-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        assert_eq!(told(&dir), Caches::UNKNOWN, "no such directory");
+        write(&dir, 0, &level("Data", "1", "256", "4"));
+        write(&dir, 1, &level("Instruction", "1", "64", "16"));
+        write(&dir, 2, &level("Unified", "2", "1024", "8"));
+        write(&dir, 3, &level("Unified", "3", "32768", "16"));
+        let l = |sets, ways| CacheLevel { sets, ways, line: 64 };
+        assert_eq!(told(&dir), Caches { l1d: l(256, 4), l2: l(1024, 8), llc: l(32768, 16) });
+        // A guest on Arm: no sets, no ways.
+        std::fs::remove_file(dir.join("index2/number_of_sets")).expect("it was there");
+        assert_eq!(told(&dir), Caches { l1d: l(256, 4), l2: CacheLevel::UNKNOWN, llc: l(32768, 16) });
+        std::fs::remove_dir_all(&dir).expect("ours");
+    }
+
+    #[test]
+    fn the_system_and_the_processor_agree_where_both_speak() {
+        let (told, asked) = (told(Path::new("/sys/devices/system/cpu/cpu0/cache")), asked());
+        for (a, b) in [(told.l1d, asked.l1d), (told.l2, asked.l2), (told.llc, asked.llc)] {
+            assert!(a == b || a == CacheLevel::UNKNOWN || b == CacheLevel::UNKNOWN, "{told:?}, {asked:?}");
+        }
+    }
+}
