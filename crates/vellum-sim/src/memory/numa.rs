@@ -77,6 +77,32 @@ impl Node {
         }
         WINDOW * WINDOWS
     }
+
+    /// Books that many lines from `now` on, as as many calls of [`book`](Node::book) would; returns how long the last one waits. All begin
+    /// to look at `now`, so none finds room before the window that the line before it filled.
+    fn book_all(&mut self, now: Ticks, lines: u64) -> Ticks {
+        let first = now.0 / WINDOW.0;
+        let mut left = lines;
+        for window in first..first + WINDOWS {
+            if left == 0 {
+                break;
+            }
+            let slot = &mut self.booked[(window % WINDOWS) as usize];
+            if slot.0 < window {
+                *slot = (window, Ticks::ZERO);
+            }
+            if slot.0 == window && slot.1 < WINDOW {
+                let room = (WINDOW.0 - slot.1.0).div_ceil(self.line_time.0.max(1));
+                let taken = if self.line_time == Ticks::ZERO { left } else { room.min(left) };
+                slot.1 += self.line_time * taken;
+                left -= taken;
+                if left == 0 {
+                    return Ticks(window * WINDOW.0).saturating_sub(now);
+                }
+            }
+        }
+        if lines == 0 { Ticks::ZERO } else { WINDOW * WINDOWS }
+    }
 }
 
 /// The nodes of a machine.
@@ -162,13 +188,10 @@ impl Memory {
     pub fn stream(&mut self, now: Ticks, line: u64, lines_read: u64, lines_written: u64) -> Ticks {
         let at = self.node_of_line(line);
         let node = &mut self.nodes[at];
-        let mut last = Ticks::ZERO;
         // Beyond a ring's worth the windows are all full, and the time is what the lines take.
         let per_ring = WINDOW.0 * WINDOWS / node.line_time.0.max(1);
         let lines = lines_read + lines_written;
-        for _ in 0..lines.min(per_ring) {
-            last = last.max(node.book(now));
-        }
+        let last = node.book_all(now, lines.min(per_ring));
         node.traffic.lines_read += lines_read;
         node.traffic.lines_written += lines_written;
         last.max(node.line_time * lines)
@@ -245,6 +268,20 @@ mod tests {
         }
         assert!(m.read(Ticks::ZERO, 0, 0) > Ticks::from_cycles(100 + 300));
         assert_eq!(m.traffic(0).lines_written, 200);
+    }
+
+    #[test]
+    fn many_lines_booked_at_once_are_booked_as_one_after_the_other() {
+        let (mut one, mut all) = (two_nodes(), two_nodes());
+        let mut state = 1u64;
+        for _ in 0..2000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (now, lines) = (Ticks(state >> 40), (state >> 20) % 300);
+            let node = usize::from(state & 1 << 13 != 0);
+            let waits = (0..lines).map(|_| one.nodes[node].book(now)).max().unwrap_or_default();
+            assert_eq!(waits, all.nodes[node].book_all(now, lines), "{lines} lines at {now}");
+            assert_eq!(one.nodes[node].booked, all.nodes[node].booked);
+        }
     }
 
     #[test]
