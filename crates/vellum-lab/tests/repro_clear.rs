@@ -3,19 +3,25 @@
 //! Statements that came out are asserted by their bands. Those that did not are asserted to be *shown* as such: a change of a constant that
 //! moves one into its band has to say by which source.
 
-use vellum::addr::Order;
-use vellum_lab::repro::page::{Page, Row};
-use vellum_lab::repro::{Ask, clear};
-use vellum_sim::file::preset;
+#[path = "common/experiment.rs"]
+mod experiment;
+use std::sync::OnceLock;
 
-fn page(machine: &str) -> Page {
-    let machine = preset(machine).expect("a preset");
-    (clear::ENTRY.sim)(&Ask { machine: &machine, seed: 1 }).expect("it runs")
+use experiment::{holds_document, is_readable, machine, pages};
+use vellum::addr::Order;
+use vellum_lab::repro::clear::{self, ENTRY};
+use vellum_lab::repro::page::{Page, Row};
+use vellum_sim::file::Machine;
+
+/// The experiment on both machines, run once for all tests.
+fn both() -> &'static [Page] {
+    static PAGES: OnceLock<Vec<Page>> = OnceLock::new();
+    PAGES.get_or_init(|| pages(&ENTRY))
 }
 
 #[test]
 fn a_07_a_08_milan_gains_at_2_mib_not_at_1_gib_in_8_mib_batches_and_doubles_with_32_mib() {
-    let page = page("milan");
+    let page = &both()[0];
     let ours = |row: usize| page.tables[0].rows[row].ours.map(|v| v.expect("measured"));
     assert!((ours(0)[0] / 11.82 - 1.0).abs() < 0.01, "the old row is the published one: {:?}", ours(0));
     assert!((ours(2)[0] / 17.51 - 1.0).abs() < 0.02, "{:?}", ours(2));
@@ -33,7 +39,7 @@ fn a_07_a_08_milan_gains_at_2_mib_not_at_1_gib_in_8_mib_batches_and_doubles_with
 
 #[test]
 fn a_14_ice_lake_gains_less_than_published_by_figures_of_its_successor_and_says_so() {
-    let page = page("icelake-x");
+    let page = &both()[1];
     for missed in &page.statements {
         assert!(!missed.ok() && (1.2..1.25).contains(&missed.value), "{missed:?}");
     }
@@ -41,12 +47,34 @@ fn a_14_ice_lake_gains_less_than_published_by_figures_of_its_successor_and_says_
     assert!(Row::ratio(page.tables[0].rows[2].ours) > Some(2.0));
 }
 
+fn cycles(machine: &Machine, leaf: Order, switches: &[(&str, &str)], bytes: u64) -> f64 {
+    clear::touch(machine, leaf, switches, bytes).expect("it runs").cycles_per_line
+}
+
 #[test]
 fn the_footprint_is_that_of_the_posting_and_the_figure_does_not_hang_on_it() {
-    let milan = preset("milan").expect("a preset");
-    let run = |bytes| {
-        clear::touch(&milan, Order::HUGE, &[("clear.stores", "cached")], bytes).expect("it runs").cycles_per_line
-    };
+    let milan = machine("milan");
+    let run = |bytes| cycles(&milan, Order::HUGE, &[("clear.stores", "cached")], bytes);
     assert_eq!(clear::FOOTPRINT, 64 << 30);
     assert!((run(4 << 30) / run(8 << 30) - 1.0).abs() < 0.02);
+}
+
+#[test]
+fn the_length_from_which_a_core_elides_moves_the_figures_and_the_size_of_the_last_level_does_not() {
+    let milan = machine("milan");
+    let run = |machine: &Machine| {
+        cycles(machine, Order::GIANT, &[("clear.batch", "32M"), ("clear.stores", "cached")], 4 << 30)
+    };
+    let plain = run(&milan);
+    let shy = milan.scaled("costs.elision_threshold", 2, 1).expect("a machine");
+    let small = milan.scaled("llc.size", 1, 2).expect("a machine");
+    assert!(run(&shy) > 1.5 * plain, "batches of 32 MiB are too short then");
+    assert_eq!(run(&small), plain);
+    assert!(both().iter().all(|p| p.run.iter().any(|s| s.contains("Neither the seed nor the size of the last level"))));
+}
+
+#[test]
+fn the_pages_are_readable_and_docs_clear_md_says_the_same() {
+    both().iter().for_each(is_readable);
+    holds_document(&ENTRY, both());
 }

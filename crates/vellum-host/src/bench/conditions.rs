@@ -27,11 +27,16 @@ pub fn available() -> Option<u64> {
 
 /// Bytes inside `range` that the host keeps on huge pages.
 pub fn huge_bytes(range: Range<u64>) -> Option<u64> {
-    huge_bytes_in(&read_to_string("/proc/self/smaps").ok()?, range)
+    bytes_in(&read_to_string("/proc/self/smaps").ok()?, range, "AnonHugePages:")
 }
 
-/// [`huge_bytes`] of such a text: mappings are listed by a line `from-to rights ...`, followed by their fields.
-fn huge_bytes_in(smaps: &str, range: Range<u64>) -> Option<u64> {
+/// Bytes inside `range` that are resident; pages of zeros are not.
+pub fn resident_bytes(range: Range<u64>) -> Option<u64> {
+    bytes_in(&read_to_string("/proc/self/smaps").ok()?, range, "Rss:")
+}
+
+/// The sum of a field of such a text: mappings are listed by a line `from-to rights ...`, followed by their fields.
+fn bytes_in(smaps: &str, range: Range<u64>, name: &str) -> Option<u64> {
     let mut inside = false;
     let mut sum = None;
     for line in smaps.lines() {
@@ -39,7 +44,7 @@ fn huge_bytes_in(smaps: &str, range: Range<u64>) -> Option<u64> {
             && let (Ok(from), Ok(to)) = (u64::from_str_radix(from, 16), u64::from_str_radix(to, 16))
         {
             inside = from < range.end && range.start < to;
-        } else if inside && let Some(bytes) = field(line, "AnonHugePages:") {
+        } else if inside && let Some(bytes) = field(line, name) {
             sum = Some(sum.unwrap_or(0) + bytes);
         }
     }
@@ -95,8 +100,9 @@ mod tests {
     fn huge_pages_are_summed_over_the_mappings_that_touch_the_range() {
         let text = "1000-3000 rw-p 0 00:00 0\nRss: 8 kB\nAnonHugePages:      2 kB\n\
                     3000-5000 rw-p 0 00:00 0 [heap]\nAnonHugePages:      4 kB\n9000-a000 r--p 0 00:00 0\nAnonHugePages: 8 kB\n";
-        assert_eq!(huge_bytes_in(text, 0x2000..0x4000), Some(6 << 10));
-        assert_eq!(huge_bytes_in(text, 0x6000..0x7000), None);
+        assert_eq!(bytes_in(text, 0x2000..0x4000, "AnonHugePages:"), Some(6 << 10));
+        assert_eq!(bytes_in(text, 0x6000..0x7000, "AnonHugePages:"), None);
+        assert_eq!(bytes_in(text, 0x2000..0x4000, "Rss:"), Some(8 << 10));
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub mod sets;
 pub mod space;
 pub mod table;
 pub mod work;
+pub mod zeros;
 
 use std::collections::BTreeMap;
 

@@ -11,31 +11,39 @@ use crate::{interrupt, text as words};
 pub fn run(args: &ReproArgs) -> Result<(), LabError> {
     let chosen = chosen(&args.experiments)?;
     interrupt::install();
-    let pages = match args.on {
+    let pages: Vec<(&Entry, Page)> = match args.on {
         On::Sim => simulated(&chosen, args)?,
         On::Host if args.machine.is_some() => {
             return Err(LabError::usage("--machine names a simulated machine; leave it out with --on host"));
         }
         // One after the other: they measure time.
-        On::Host => chosen.iter().map(|entry| (entry.host)()).collect::<Result<Vec<_>, _>>()?,
+        On::Host => chosen.iter().map(|&entry| Ok((entry, (entry.host)()?))).collect::<Result<Vec<_>, LabError>>()?,
     };
+    let of =
+        |entry: &Entry| pages.iter().filter(|(e, _)| e.name == entry.name).map(|(_, page)| page).collect::<Vec<_>>();
     if args.json {
         let (on, seed) = if args.on == On::Sim { ("sim", Some(args.seed)) } else { ("host", None) };
-        return print_json(&json::document(on, seed, &pages));
+        return print_json(&json::document(on, seed, pages.iter().map(|(_, page)| page)));
     }
     if args.markdown {
-        return print(&markdown(&chosen, &pages));
+        return print(&chosen.iter().map(|&entry| text::markdown(entry, &of(entry))).collect::<String>());
     }
-    print(&pages.iter().map(text::page).collect::<Vec<_>>().join("\n"))
+    print(&pages.iter().map(|(_, page)| text::page(page)).collect::<Vec<_>>().join("\n"))
 }
 
-fn simulated(chosen: &[&Entry], args: &ReproArgs) -> Result<Vec<Page>, LabError> {
-    let machines = chosen
-        .iter()
-        .map(|entry| machines::find(args.machine.as_deref().unwrap_or(entry.machine)))
-        .collect::<Result<Vec<_>, _>>()?;
-    let asked: Vec<_> = chosen.iter().zip(&machines).collect();
-    side::by_side(&asked, |(entry, machine)| (entry.sim)(&Ask { machine, seed: args.seed }))
+fn simulated(chosen: &[&'static Entry], args: &ReproArgs) -> Result<Vec<(&'static Entry, Page)>, LabError> {
+    let mut asked = Vec::new();
+    for &entry in chosen {
+        match &args.machine {
+            Some(name) => asked.push((entry, machines::find(name)?)),
+            None => {
+                for name in entry.machines {
+                    asked.push((entry, machines::find(name)?));
+                }
+            }
+        }
+    }
+    side::by_side(&asked, |(entry, machine)| Ok((*entry, (entry.sim)(&Ask { machine, seed: args.seed })?)))
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Entry>, LabError> {
@@ -51,21 +59,4 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Entry>, LabError> {
         })
     };
     names.iter().map(find).collect()
-}
-
-/// A page of `docs/`: the terminal's, with the command that made it.
-fn markdown(chosen: &[&Entry], pages: &[Page]) -> String {
-    let mut out = String::new();
-    for (entry, page) in chosen.iter().zip(pages) {
-        out += &format!(
-            "# {}\n\nThis page is what `vellum repro {} --markdown > docs/{}.md` prints; a test holds its figures to a tenth. The mechanism: {}.\n\n\
-             ```text\n{}```\n",
-            page.title,
-            entry.name,
-            entry.name,
-            entry.about,
-            text::page(page)
-        );
-    }
-    out
 }

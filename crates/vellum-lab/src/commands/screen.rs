@@ -1,8 +1,10 @@
-//! `vellum` without a command: the shipped programs, each with one question, on one screen.
+//! `vellum` without a command: the shipped programs, each with one question, then the published experiments, on one screen.
 //!
 //! Every figure is measured here and now. A section is a trace, a machine and two columns; sections run one after the other, columns
 //! side by side, and each is printed as soon as it is done, so that Ctrl-C keeps what there is. The screen promises to be done within a
-//! minute: a section that would not fit into what is left, going by the speed measured so far, is named with its command instead.
+//! minute: a section that would not fit into what is left, going by the speed measured so far, is named with its command instead. Time is
+//! kept back for what follows them: a line or two of each experiment, published beside ours; short measures on this computer; and
+//! where these ideas did not help.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,12 +17,14 @@ use crate::error::LabError;
 use crate::experiment::{Effort, Experiment, Trace};
 use crate::progress::Progress;
 use crate::report::{SCREEN, number, table};
+use crate::repro::{Ask, EXPERIMENTS, brief};
+use crate::text::wrapped;
 use crate::{interrupt, switches};
 
 /// Where shipped traces lie, seen from the project's root.
 const TRACES: &str = "traces";
-/// What the screen may take.
-const BUDGET: Duration = Duration::from_secs(55);
+/// What the programs may take; the rest of the minute is the experiments'.
+const BUDGET: Duration = Duration::from_secs(42);
 const SEED: u64 = 1;
 
 /// One question about one program.
@@ -97,7 +101,54 @@ pub fn run() -> Result<(), LabError> {
         out.push('\n');
         print(&out)?;
     }
+    if !interrupt::requested() {
+        experiments(SECTIONS.len() + 1)?;
+    }
     print(&foot(&effort, &left_out))
+}
+
+/// Parts 2 to 4: published experiments run again, short measures on this computer, and where the ideas did not help.
+fn experiments(first: usize) -> Result<(), LabError> {
+    let start = Instant::now();
+    let head = |nth: usize, title: &str, took: Duration| {
+        let left = format!("{}. {title}", first + nth);
+        let right = format!("{:>5.1} s", took.as_secs_f64());
+        format!("{left}{right:>w$}\n", w = table::WIDTH.saturating_sub(left.chars().count()))
+    };
+    let mut briefs = Vec::new();
+    for entry in EXPERIMENTS {
+        let machine = machines::find(entry.machines[0])?;
+        briefs.push((entry, (entry.brief)(&Ask { machine: &machine, seed: SEED })?));
+    }
+    let mut out = head(0, "Published experiments, run again (vellum repro NAME has the page)", start.elapsed());
+    out += &brief::heading("");
+    for (entry, said) in &briefs {
+        let _ = writeln!(out, "   {} ({})", said.title, entry.machines[0]);
+        said.gains.iter().for_each(|row| out += &brief::line(row));
+    }
+    print(&(out + "\n"))?;
+    if interrupt::requested() {
+        return Ok(());
+    }
+
+    let start = Instant::now();
+    let mut lines = String::new();
+    for entry in EXPERIMENTS {
+        match (entry.here)() {
+            Ok(rows) => rows.iter().for_each(|row| lines += &brief::native(row)),
+            Err(why) => {
+                for line in wrapped(&format!("{}: not measured, {why}", entry.name), table::WIDTH - 3) {
+                    let _ = writeln!(lines, "   {line}");
+                }
+            }
+        }
+    }
+    print(&(head(1, "On this host, for real (vellum repro NAME --on host)", start.elapsed()) + &lines + "\n"))?;
+
+    let mut out = format!("{}. Where these ideas did not help\n", first + 2) + &brief::heading("");
+    briefs.iter().flat_map(|(_, said)| &said.losses).for_each(|row| out += &brief::line(row));
+    out += "   p: predicted from sources that never saw the mechanism; f: on a fitted figure; g: on a guess\n\n";
+    print(&out)
 }
 
 fn head() -> String {

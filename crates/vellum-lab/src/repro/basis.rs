@@ -103,21 +103,35 @@ pub fn rest_swung(
     groups: &[&str],
     figure: &(dyn Fn(&Machine) -> Result<f64, LabError> + Sync),
 ) -> Result<Rest, LabError> {
-    let mut rest = rest(machine, groups)?;
+    let rests = rests_swung(machine, groups, &|machine| figure(machine).map(|figure| [figure]))?;
+    let [rest] = rests;
+    Ok(rest)
+}
+
+/// As [`rest_swung`] for several figures that rest on the same constants and are measured together.
+pub fn rests_swung<const N: usize>(
+    machine: &Machine,
+    groups: &[&str],
+    figures: &(dyn Fn(&Machine) -> Result<[f64; N], LabError> + Sync),
+) -> Result<[Rest; N], LabError> {
+    let rest = rest(machine, groups)?;
     let guesses = rest.constants.iter().filter(|row| row.basis == Basis::Guess);
     // Words (a policy, an inclusion) cannot be halved.
     let numbers: Vec<&ConstantRow> = guesses.filter(|row| machine.scaled(&row.key, 1, 1).is_ok()).collect();
     let asked: Vec<(&ConstantRow, u32, u32)> = numbers.iter().flat_map(|&row| [(row, 1, 2), (row, 2, 1)]).collect();
-    let figures = side::by_side(&asked, |&(row, times, by)| {
+    let swung = side::by_side(&asked, |&(row, times, by)| {
         // A machine that cannot be with it (nine ways in a set of eight sizes) has no figure.
-        machine.scaled(&row.key, times, by).ok().map(|machine| figure(&machine)).transpose()
+        machine.scaled(&row.key, times, by).ok().map(|machine| figures(&machine)).transpose()
     })?;
-    rest.swings = numbers
-        .iter()
-        .zip(figures.chunks(2))
-        .map(|(row, pair)| Swing { key: row.key.clone(), value: row.value.clone(), halved: pair[0], doubled: pair[1] })
-        .collect();
-    Ok(rest)
+    Ok(std::array::from_fn(|nth| {
+        let swing = |(row, pair): (&&ConstantRow, &[Option<[f64; N]>])| Swing {
+            key: row.key.clone(),
+            value: row.value.clone(),
+            halved: pair[0].map(|figures| figures[nth]),
+            doubled: pair[1].map(|figures| figures[nth]),
+        };
+        Rest { swings: numbers.iter().zip(swung.chunks(2)).map(swing).collect(), ..rest.clone() }
+    }))
 }
 
 #[cfg(test)]

@@ -5,12 +5,11 @@
 //! library's, under the oracle.
 
 use vellum::addr::{Order, Va};
-use vellum::config::Config;
 use vellum::space::{Access, Attrs, LeafSize, Placement, Rights};
-use vellum::vm::Vm;
-use vellum_sim::format::{Arm, Format, X86};
-use vellum_sim::{Counters, Kind, Meta, Options, Parts, Program, SimMachine};
+use vellum_sim::format::Format;
+use vellum_sim::{Kind, Options, Parts, Program};
 
+use super::ground::{Ground, Work, stand};
 use crate::error::LabError;
 
 /// Where the program's real data lies: whole 2 MiB pages, written once, so that their frames follow each other.
@@ -61,7 +60,15 @@ pub struct Counted {
 
 /// Runs a program on a machine.
 pub fn count(parts: &Parts, setting: &Setting, turn: &Turn<'_>) -> Result<Counted, LabError> {
-    if parts.format == "aarch64" { go::<Arm>(parts, setting, turn) } else { go::<X86>(parts, setting, turn) }
+    let options = Options { seed: setting.seed, ..Options::default() };
+    let chosen = setting.switches.iter().map(|(name, value)| (*name, value.as_str()));
+    let switches: Vec<_> = [("thp", "never")].into_iter().chain(chosen).collect();
+    stand(parts, options, &switches, Loop { setting, turn })
+}
+
+struct Loop<'l> {
+    setting: &'l Setting,
+    turn: &'l Turn<'l>,
 }
 
 struct Reader<'p, 'c, 'a, F: Format, H> {
@@ -78,59 +85,43 @@ impl<F: Format, H: FnMut(u64, Kind) -> Result<(), String>> Hand for Reader<'_, '
     }
 }
 
-fn go<F: Format>(parts: &Parts, setting: &Setting, turn: &Turn<'_>) -> Result<Counted, LabError> {
-    let options = Options { seed: setting.seed, ..Options::default() };
-    let sim = SimMachine::<F>::build(parts, options).map_err(LabError::failed)?;
-    let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology()))
-        .ok_or_else(|| LabError::failed("the host has no memory for the library's metadata"))?;
-    let mut config = Config::default();
-    for (name, value) in [("thp", "never")].into_iter().chain(setting.switches.iter().map(|(n, v)| (*n, v.as_str()))) {
-        config.set(name, value).map_err(|_| LabError::failed(format_args!("{name}={value} is no switch")))?;
-    }
-    // SAFETY: the memory is zero, of the layout asked for, and outlives the Vm.
-    let vm = unsafe { Vm::new(sim, config, meta.start()) }.map_err(LabError::failed)?;
-    let counted = vm
-        .machine()
-        .solo(0, |cpu| -> Result<(Counters, u64), String> {
-            let say = |e: &dyn std::fmt::Display| format!("{}: {e}", parts.name);
-            let space = vm.create().map_err(|e| say(&e))?;
-            vm.activate(&space);
-            let rw = Attrs::anonymous(Rights::READ_WRITE);
-            let huge = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..rw };
-            let pages = [(REAL, setting.huge_pages, huge, 2 << 20), (ZERO, setting.zero_pages, rw, 4096)];
-            for (at, pages, attrs, bytes) in pages {
-                if pages > 0 {
-                    vm.map(&space, Placement::At(Va(at)), pages * bytes, attrs).map_err(|e| say(&e))?;
-                }
+impl Work for Loop<'_> {
+    type Out = Counted;
+    fn run<F: Format>(self, ground: &Ground<'_, '_, F>) -> Result<Counted, LabError> {
+        let Loop { setting, turn } = self;
+        let Ground { vm, cpu, space } = *ground;
+        let rw = Attrs::anonymous(Rights::READ_WRITE);
+        let huge = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..rw };
+        let pages = [(REAL, setting.huge_pages, huge, 2 << 20), (ZERO, setting.zero_pages, rw, 4096)];
+        for (at, pages, attrs, bytes) in pages {
+            if pages > 0 {
+                vm.map(space, Placement::At(Va(at)), pages * bytes, attrs).map_err(LabError::failed)?;
             }
-            for page in 0..setting.huge_pages {
-                vm.fault(&space, Va(REAL + (page << 21)), Access::Write).map_err(|e| say(&e))?;
-            }
-            let mut program = Program::new(cpu, |va, _| {
-                vm.fault(&space, Va(va), Access::Read).map(|_| ()).map_err(|e| format!("{e} at {va:#x}"))
-            });
-            let mut hand = Reader { program: &mut program, refused: None };
-            let [settle, counted] = setting.turns;
-            (0..settle).for_each(|n| turn(&mut hand, n));
-            let before = vm.machine().counters(0);
-            (settle..settle + counted).for_each(|n| turn(&mut hand, n));
-            if let Some(why) = hand.refused {
-                return Err(why);
-            }
-            let counters = vm.machine().counters(0).since(&before);
-            vm.exit(space);
-            Ok((counters, vm.machine().checked()))
+        }
+        for page in 0..setting.huge_pages {
+            vm.fault(space, Va(REAL + (page << 21)), Access::Write).map_err(LabError::failed)?;
+        }
+        let mut program = Program::new(cpu, |va, _| {
+            vm.fault(space, Va(va), Access::Read).map(|_| ()).map_err(|e| format!("{e} at {va:#x}"))
+        });
+        let mut hand = Reader { program: &mut program, refused: None };
+        let [settle, counted] = setting.turns;
+        (0..settle).for_each(|n| turn(&mut hand, n));
+        let before = vm.machine().counters(0);
+        (settle..settle + counted).for_each(|n| turn(&mut hand, n));
+        if let Some(why) = hand.refused {
+            return Err(LabError::failed(why));
+        }
+        let counters = vm.machine().counters(0).since(&before);
+        let turns = counted.max(1) as f64;
+        let get = |name: &str| counters.get(name).map_or(f64::NAN, |n| n as f64 / turns);
+        Ok(Counted {
+            l1: get("l1d_demand_miss"),
+            l2: get("l2_demand_miss"),
+            llc: get("llc_demand_miss"),
+            walks: get("walks_data"),
+            cycles: get("cycles_program") + get("cycles_walk"),
+            checked: vm.machine().checked(),
         })
-        .map_err(LabError::failed)?;
-    let (counters, checked) = counted.map_err(LabError::failed)?;
-    let turns = setting.turns[1].max(1) as f64;
-    let get = |name: &str| counters.get(name).map_or(f64::NAN, |n| n as f64 / turns);
-    Ok(Counted {
-        l1: get("l1d_demand_miss"),
-        l2: get("l2_demand_miss"),
-        llc: get("llc_demand_miss"),
-        walks: get("walks_data"),
-        cycles: get("cycles_program") + get("cycles_walk"),
-        checked,
-    })
+    }
 }

@@ -6,9 +6,9 @@ use super::basis::Rest;
 use super::page::{Page, Row, Statement, Table};
 
 /// The whole answer.
-pub fn document(on: &str, seed: Option<u64>, pages: &[Page]) -> Value {
-    let statements: Vec<Value> = pages.iter().flat_map(|p| &p.statements).map(statement).collect();
-    json!({ "on": on, "seed": seed, "statements": statements, "experiments": pages.iter().map(page).collect::<Vec<_>>() })
+pub fn document<'p>(on: &str, seed: Option<u64>, pages: impl Iterator<Item = &'p Page> + Clone) -> Value {
+    let statements: Vec<Value> = pages.clone().flat_map(|p| &p.statements).map(statement).collect();
+    json!({ "on": on, "seed": seed, "statements": statements, "experiments": pages.map(page).collect::<Vec<_>>() })
 }
 
 fn page(p: &Page) -> Value {

@@ -8,16 +8,22 @@
 //! | file | what |
 //! |---|---|
 //! | `page`, `text`, `json` | what an experiment answers, as a terminal page and as JSON |
+//! | `brief` | a line or two of it for the first screen |
 //! | `basis` | marks from machine files, and guesses halved and doubled |
 //! | `side` | work done two at a time |
-//! | `bench` | a small program on a simulated machine, counted |
+//! | `ground` | the library, booted on a simulated machine |
+//! | `bench` | a small program there, counted |
 //! | `clear` | clearing in extents |
 //! | `colour` | coloured zero pages |
+//! | `hugezero` | huge pages and tables of zeros |
 
 pub mod basis;
 pub mod bench;
+pub mod brief;
 pub mod clear;
 pub mod colour;
+pub mod ground;
+pub mod hugezero;
 pub mod json;
 pub mod page;
 pub mod side;
@@ -26,7 +32,8 @@ pub mod text;
 use vellum_sim::file::Machine;
 
 use crate::error::LabError;
-use page::Page;
+use brief::Brief;
+use page::{Page, Row};
 
 /// What an experiment on the simulator is given.
 #[derive(Clone, Copy, Debug)]
@@ -44,13 +51,19 @@ pub struct Entry {
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
-    /// The machine it was published for, or the likeliest.
-    pub machine: &'static str,
+    /// How the mechanism works, for its page in `docs/`; may be empty.
+    pub how: &'static str,
+    /// The machines it was published for, or the likeliest; the first is the one on the first screen.
+    pub machines: &'static [&'static str],
     /// Runs it on a simulated machine.
     pub sim: fn(&Ask<'_>) -> Result<Page, LabError>,
+    /// Its lines of the first screen.
+    pub brief: fn(&Ask<'_>) -> Result<Brief, LabError>,
     /// Runs it on this computer.
     pub host: fn() -> Result<Page, LabError>,
+    /// Its lines of the first screen that are measured on this computer, or why there are none.
+    pub here: fn() -> Result<Vec<Row>, String>,
 }
 
 /// All of them, in the order they are run.
-pub const EXPERIMENTS: &[Entry] = &[clear::ENTRY, colour::ENTRY];
+pub const EXPERIMENTS: &[Entry] = &[clear::ENTRY, colour::ENTRY, hugezero::ENTRY];

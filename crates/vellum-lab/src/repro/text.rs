@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use vellum_sim::file::Basis;
 
+use super::Entry;
 use super::basis::{Mark, Rest};
 use super::page::{Page, Pair, Row, Statement, Table};
 use crate::report::table::WIDTH;
@@ -41,6 +42,24 @@ pub fn page(page: &Page) -> String {
     paragraphs(&mut out, "Skipped", &page.skipped);
     out.truncate(out.trim_end().len());
     out.push('\n');
+    out
+}
+
+/// The page of an experiment in `docs/`: how the mechanism works, then the terminal's pages, with the command that made them.
+pub fn markdown(entry: &Entry, pages: &[&Page]) -> String {
+    let mut out = format!(
+        "# {}\n\nThis page is what `vellum repro {} --markdown > docs/{}.md` prints; a test holds its figures to a tenth. The mechanism: {}.\n",
+        pages.first().map_or(entry.name, |page| page.title.as_str()),
+        entry.name,
+        entry.name,
+        entry.about,
+    );
+    if !entry.how.is_empty() {
+        let _ = write!(out, "\n{}", entry.how);
+    }
+    for answer in pages {
+        let _ = write!(out, "\n```text\n{}```\n", page(answer));
+    }
     out
 }
 

@@ -132,10 +132,12 @@ pub struct TlbBank {
     pub ways: Constant<u32>,
 }
 
-/// `[tlb.walk]`: walk caches by the level of the entries they hold.
+/// `[tlb.walk]`: the walker, and its caches by the level of the entries they hold.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WalkCacheSpec {
+    /// What a walk takes beside its reads: finding that it is needed, and bringing back what it found. Left out: nothing.
+    pub start: Option<Constant<Duration>>,
     /// Entries that cover 2 MiB (PDE on x86).
     pub level2: Option<WalkLevel>,
     /// Entries that cover 1 GiB (PDPTE).

@@ -71,6 +71,8 @@ pub struct Costs {
     pub copy_line: Ticks,
     /// A hit in the second-level TLB.
     pub stlb_hit: Ticks,
+    /// A walk, beside its reads.
+    pub walk_start: Ticks,
     /// A scheduling point that finds nothing to do.
     pub sched_point: Ticks,
     /// One round of a wait loop.
@@ -100,6 +102,7 @@ impl Costs {
             elision_threshold: u64::MAX,
             copy_line: t,
             stlb_hit: t,
+            walk_start: Ticks::ZERO,
             sched_point: t,
             pause: t,
         }
@@ -191,6 +194,7 @@ impl Parts {
                 elision_threshold: if c.elision_threshold == 0 { u64::MAX } else { c.elision_threshold },
                 copy_line: c.copy_line,
                 stlb_hit: file.ticks(&file.tlb.l2.latency),
+                walk_start: file.tlb.walk.start.as_ref().map_or(Ticks::ZERO, |start| file.ticks(start)),
                 sched_point: c.sched_point,
                 pause: PAUSE,
             },

@@ -62,7 +62,7 @@ impl<F: Format> State<F> {
             );
             return (Walked::Stopped, Ticks::ZERO);
         }
-        let mut time = Ticks::ZERO;
+        let mut time = self.costs.walk_start;
         let mut steps = 0;
         let end = loop {
             if !self.oracle.is_table(table >> 12) {

@@ -30,6 +30,13 @@ pub fn run() -> Result<Page, LabError> {
     Ok(page)
 }
 
+/// Lines of the first screen, in a second.
+pub fn here() -> Result<Vec<Row>, String> {
+    let sets = sets::run(8).map_err(|e| e.to_string())?;
+    let [one, many] = sets.advancing;
+    Ok(vec![row("one zero read a turn, worst alignment, ns: one page > coloured".to_owned(), [one[1], many[1]])])
+}
+
 fn row(name: String, [before, after]: [Figure; 2]) -> Row {
     Row {
         name,

@@ -5,6 +5,7 @@
 //! say which replacement policy the caches have either: least recently used, a tree of bits, and random are all run, set by the
 //! experiment, so that no figure rests on the machine file's word for it.
 
+mod brief;
 mod costs;
 mod host;
 mod scenes;
@@ -18,7 +19,10 @@ use super::Entry;
 pub const ENTRY: Entry = Entry {
     name: "colour",
     about: "several shared zero pages, so that reads of untouched memory spread over cache sets",
-    machine: "thunderx2",
+    how: "",
+    machines: &["thunderx2"],
     sim: sim::run,
+    brief: brief::run,
     host: host::run,
+    here: host::here,
 };

@@ -14,7 +14,7 @@ use crate::repro::page::{Page, Pair, Row, Statement, Table};
 use crate::repro::{Ask, side};
 
 /// Constants that decide whether lines of one page offset meet in a set: sizes and ways, which the tests themselves state.
-const SETS: [&str; 4] = ["l1d.size", "l1d.ways", "l2.size", "l2.ways"];
+pub(super) const SETS: [&str; 4] = ["l1d.size", "l1d.ways", "l2.size", "l2.ways"];
 /// And those that decide how long it takes.
 const TIMES: [&str; 8] =
     ["l1d.latency", "l2.latency", "llc.latency", "llc.size", "llc.ways", "core", "tlb.l1d.banks", "clock_hz"];
@@ -31,7 +31,7 @@ pub(super) enum Over {
 }
 
 impl Over {
-    fn of(self, values: impl Iterator<Item = f64> + Clone) -> f64 {
+    pub(super) fn of(self, values: impl Iterator<Item = f64> + Clone) -> f64 {
         match self {
             Over::Mean => values.clone().sum::<f64>() / values.count().max(1) as f64,
             Over::Worst => values.fold(0.0, f64::max),

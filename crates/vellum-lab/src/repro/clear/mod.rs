@@ -1,0 +1,22 @@
+//! Clearing in extents: the first touch of 64 GiB in pages of 2 MiB and 1 GiB, page by page and in extents.
+
+mod cases;
+mod host;
+mod sim;
+mod touch;
+
+pub use touch::{FOOTPRINT, touch};
+
+use super::Entry;
+
+/// The experiment.
+pub const ENTRY: Entry = Entry {
+    name: "clear",
+    about: "a large page is cleared as a few long runs, the neighbourhood of the fault last",
+    how: include_str!("how.md"),
+    machines: &["milan", "icelake-x"],
+    sim: sim::run,
+    brief: sim::brief,
+    host: host::run,
+    here: host::here,
+};

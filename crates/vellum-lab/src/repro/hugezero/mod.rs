@@ -1,0 +1,26 @@
+//! Huge pages of zeros: one page for 2 MiB, or a table of small ones.
+//!
+//! Two designs were measured against each other when the first was proposed: a shared page of 2 MiB (`zero.huge=page`) and a table whose 512
+//! entries all name the small page of zeros (`table-private`, as posted). The same two benchmarks are run here, and the reason for either:
+//! memory that reads no longer take. A third form is the library's own, one table for all (`table`).
+
+mod brief;
+mod host;
+pub mod loops;
+pub mod rss;
+mod sim;
+mod words;
+
+use super::Entry;
+
+/// The experiment.
+pub const ENTRY: Entry = Entry {
+    name: "hugezero",
+    about: "reads of untouched huge memory share one page of 2 MiB of zeros, or one table of small ones",
+    how: include_str!("how.md"),
+    machines: &["westmere-ex"],
+    sim: sim::run,
+    brief: brief::run,
+    host: host::run,
+    here: host::here,
+};
