@@ -1,11 +1,10 @@
 //! Advice: forget, huge pages or not, now, present.
 
 use crate::addr::{Order, Va, VaRange};
-use crate::entry::{Codec, Entry};
-use crate::error::{FaultError, SpaceError};
+use crate::error::SpaceError;
 use crate::machine::{Machine, Verb};
 use crate::space::unmap::Leave;
-use crate::space::{Access, Advice, Attrs, HugeAdvice, Space, SpaceRecord, Trash};
+use crate::space::{Advice, Attrs, HugeAdvice, Space, SpaceRecord, Trash};
 use crate::sync::{Layout, Token};
 use crate::vm::Vm;
 
@@ -14,8 +13,8 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Errors
     /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region, [`SpaceError::NoMemory`]; nothing changed.
-    /// [`SpaceError::Rights`]: `Populate` wants an access that a region does not give. [`SpaceError::Stopped`]: `Populate` broke off in a
-    /// large page, because the task is to end. `Populate` goes page by page and `Collapse` huge page by huge page: they keep what they did
+    /// [`SpaceError::Rights`]: `Populate` wants an access that a region does not give. [`SpaceError::Stopped`]: `Populate` broke off
+    /// between two portions, because the task is to end. `Populate` goes page by page and `Collapse` huge page by huge page: they keep what they did
     /// before one failed, nothing changed at that one or above it, and [`advise_part`](Vm::advise_part) says where it is.
     pub fn advise(&self, space: &Space, start: Va, bytes: u64, advice: Advice) -> Result<(), SpaceError> {
         self.advise_part(space, start, bytes, advice).1
@@ -91,36 +90,5 @@ impl<M: Machine> Vm<M> {
             }
             Advice::Populate { .. } => Ok(()),
         }
-    }
-
-    /// Faults every page of the range in that is not there, or not as it is wanted.
-    fn populate(&self, space: &SpaceRecord, range: VaRange, write: bool, done: &mut u64) -> Result<(), SpaceError> {
-        let access = if write { Access::Write } else { Access::Read };
-        let mut va = range.start();
-        while va < range.end() {
-            let (level, there) = {
-                let _epoch = self.epochs.enter(&self.machine);
-                let spot = self.descend(space, va);
-                let there = match M::Codec::decode(spot.raw, spot.level) {
-                    Entry::Leaf(_, flags) => !write || flags.write,
-                    Entry::ZeroTable(_) => !write,
-                    _ => false,
-                };
-                (spot.level, there)
-            };
-            if there {
-                let bytes = level.entry_bytes();
-                va = Va(va.align_down(bytes).0 + bytes);
-                continue;
-            }
-            *done = va.0 - range.start().0;
-            self.serve(space, va, access).map_err(|error| match error {
-                FaultError::Unmapped => SpaceError::Unmapped,
-                FaultError::Rights => SpaceError::Rights,
-                FaultError::NoMemory => SpaceError::NoMemory,
-                FaultError::Stopped => SpaceError::Stopped,
-            })?;
-        }
-        Ok(())
     }
 }

@@ -1,13 +1,13 @@
 //! The kernel reads and writes a program's memory.
 //!
 //! Page by page: the leaf is looked up and its node locked, so that the frame cannot go while its bytes are touched; where the leaf
-//! does not give the access, a fault is served first, exactly as the program's own would be. The machine's own translation
-//! is not used, so it does not matter whether this CPU runs the space.
+//! does not give the access, a fault is served first, exactly as the program's own would be, or, where many pages are to be written that
+//! were never touched, a batch of them is made. The machine's own translation is not used, so it does not matter whether this CPU runs the space.
 
 use crate::addr::{PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
-use crate::machine::{Machine, Verb};
+use crate::machine::{Machine, Stores, Verb};
 use crate::space::{Access, Space, SpaceRecord};
 use crate::sync::Token;
 use crate::vm::Vm;
@@ -31,7 +31,10 @@ impl<M: Machine> Vm<M> {
     /// As [`copy_in`](Vm::copy_in); says how many bytes were written, which are all of them unless it failed.
     pub fn copy_in_part(&self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
-            self.chunks(to, bytes.len(), |va, from, end| self.touch(space.record(), va, Bytes::In(&bytes[from..end])))
+            let last = Va(to.0.saturating_add(bytes.len() as u64));
+            self.chunks(to, bytes.len(), |va, from, end| {
+                self.touch(space.record(), va, Bytes::In(&bytes[from..end]), last)
+            })
         })
     }
 
@@ -49,7 +52,7 @@ impl<M: Machine> Vm<M> {
     pub fn copy_out_part(&self, space: &Space, from: Va, bytes: &mut [u8]) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
             self.chunks(from, bytes.len(), |va, from, end| {
-                self.touch(space.record(), va, Bytes::Out(&mut bytes[from..end]))
+                self.touch(space.record(), va, Bytes::Out(&mut bytes[from..end]), va)
             })
         })
     }
@@ -76,15 +79,26 @@ impl<M: Machine> Vm<M> {
         (done, Ok(()))
     }
 
-    fn touch(&self, space: &SpaceRecord, va: Va, mut bytes: Bytes<'_>) -> Result<(), FaultError> {
+    /// Touches the bytes at `va`, of which more follow up to `end`.
+    fn touch(&self, space: &SpaceRecord, va: Va, mut bytes: Bytes<'_>, end: Va) -> Result<(), FaultError> {
         let access = if matches!(bytes, Bytes::In(_)) { Access::Write } else { Access::Read };
         if va >= self.user_end() {
             return Err(FaultError::Unmapped);
         }
         while !self.touch_present(space, va, access, &mut bytes) {
-            self.serve(space, va, access)?;
+            if access == Access::Read || !self.write_ahead(space, va, end)? {
+                self.serve(space, va, access)?;
+            }
         }
         Ok(())
+    }
+
+    /// Makes the pages that will be written from `va`, which is not there, up to `end`, as many as go into a batch. They are cleared
+    /// through the caches, for they are written at once. `false` if there are not several, or another case is at hand.
+    fn write_ahead(&self, space: &SpaceRecord, va: Va, end: Va) -> Result<bool, FaultError> {
+        let (va, end) = (va.align_down(PAGE_SIZE as u64), end.0.checked_next_multiple_of(PAGE_SIZE as u64));
+        let end = Va(end.unwrap_or(u64::MAX).min(self.user_end().0));
+        Ok(end.0 - va.0 > PAGE_SIZE as u64 && self.make_pages(space, va, end, (Access::Write, Stores::Cached))? != 0)
     }
 
     /// `false` if no leaf there gives the access.

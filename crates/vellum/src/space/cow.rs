@@ -5,15 +5,18 @@
 //! translation is flushed before the call returns; if another CPU runs the space (or the MMU insists) the entry is absent
 //! until then, so that no two CPUs read the old page and write the new one at the same time.
 //!
-//! A base page is copied under the node's lock, a few hundred cycles in which the source cannot change its use. A 2 MiB page
-//! is set aside for the time, without lock or epoch; if no huge frame is to be had it is split instead, and the one base page copied in
-//! the same fault, so that a failure at any step leaves the leaf whole.
+//! A base page is copied under the node's lock, a few hundred cycles in which the source cannot change its use. A larger one is
+//! copied as fresh blocks are cleared, in portions with scheduling points between and the page that is written as the last, so with
+//! nothing held: no lock, no epoch, and no entry set aside either, for whom others would wait who may be what is scheduled. What keeps the
+//! source is one mapping counted that is none. If no huge frame is to be had it is split instead, and the one
+//! base page copied in the same fault, so that a failure at any step leaves the leaf whole.
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
 use crate::frame::Data;
 use crate::machine::{Event, Machine, Work};
+use crate::space::attrs::Packed;
 use crate::space::chain::{Chain, leaf_level};
 use crate::space::fault::{Seen, Step};
 use crate::space::node::Node;
@@ -23,6 +26,7 @@ use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
 use crate::vm::Vm;
+use crate::zero::clear::Extent;
 
 impl<M: Machine> Vm<M> {
     /// Makes the page behind a read-only leaf this space's own and writable; the region gives the right.
@@ -164,30 +168,81 @@ impl<M: Machine> Vm<M> {
         order: Order,
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
-        let spot = &seen.spot;
+        let level = seen.spot.level;
         let base = Va(seen.va.0 & !(order.bytes() - 1));
         let Ok(new) = self.frames.alloc(m, order, &self.want(seen)) else {
             return self.copy_piece(seen, epoch, old, order);
         };
-        if !self.take_aside(seen, false) {
+        // Counted as one mapping more, the old block stays what it is, whoever else gives it up meanwhile: nobody may reuse it.
+        if !self.hold(seen, old, order) {
             self.frames.free(m, new, order);
             return Ok(Step::Again);
         }
-        let index = seen.index(order);
-        if self.config.alloc_zero {
-            m.clear(new, order.frames());
+        let (space, va, attrs, index) = (seen.space, seen.va, seen.attrs, seen.index(order));
+        drop(epoch);
+        // A fork that made the leaf read-only may not have flushed yet: others might still write where this reads.
+        let mut receipt = Receipt::new();
+        receipt.leaf(base, level);
+        let flushed = self.redeem(space, receipt);
+        let extent = Extent::of_leaf(new, order, va);
+        let zeroed = if self.config.alloc_zero { self.clear_extent(&extent) } else { Ok(()) };
+        let copied = zeroed.and_then(|()| self.copy_extent(old, &extent));
+        let done = copied.is_ok() && self.replace(space, va, (old, attrs, index), (new, order));
+        self.release(&flushed, old, order);
+        if done {
+            return Ok(Step::Done(Fault::Copied(level)));
         }
-        // From here the transit mark keeps the node, and this mapping keeps the old block.
+        self.frames.free(m, new, order);
+        copied.map(|()| Step::Again).map_err(FaultError::from)
+    }
+
+    /// Counts the block behind the seen leaf as mapped once more, if everything seen still holds and it is shared.
+    fn hold(&self, seen: &Seen<'_>, pfn: Pfn, order: Order) -> bool {
+        let mut top = Token::top();
+        let _guard = seen.spot.node.lock(&self.machine, &mut top);
+        let holds = self.still(seen) && !self.is_mine(pfn, order);
+        if holds {
+            self.share(pfn, order, Data::of(self.frames.record(pfn)).owner());
+        }
+        holds
+    }
+
+    /// Puts a finished copy where the old block still is mapped read-only, by the same region.
+    fn replace(
+        &self,
+        space: &SpaceRecord,
+        va: Va,
+        (old, attrs, index): (Pfn, Packed, u64),
+        (new, order): (Pfn, Order),
+    ) -> bool {
+        let epoch = self.epochs.enter(&self.machine);
+        let edits = space.edits();
+        let spot = self.descend(space, va);
+        let Some(region) = spot.region.map(|name| self.region(name)) else { return false };
+        let seen = Seen { space, va, edits, spot, region, attrs: region.packed() };
+        let spot = &seen.spot;
+        let same = match M::Codec::decode(spot.raw, spot.level) {
+            Entry::Leaf(pfn, flags) => pfn == old && !flags.write,
+            _ => false,
+        };
+        if !same
+            || spot.level.leaf_order() != Some(order)
+            || seen.attrs != attrs
+            || seen.index(order) != index
+            || !self.take_aside(&seen, false)
+        {
+            return false;
+        }
+        // From here the transit mark keeps the node.
         drop(epoch);
         let mut receipt = Receipt::new();
-        receipt.leaf(base, spot.level);
-        let flushed = self.redeem(seen.space, receipt);
-        m.copy(new, old, order.frames());
-        Data::init(self.frames.record(new), order, seen.space.owner(), index);
-        self.put_back(spot.node, spot.level, spot.slot, Entry::Leaf(new, Self::own_flags(seen)), 0);
+        receipt.leaf(va.align_down(order.bytes()), spot.level);
+        let flushed = self.redeem(space, receipt);
+        Data::init(self.frames.record(new), order, space.owner(), index);
+        self.put_back(spot.node, spot.level, spot.slot, Entry::Leaf(new, Self::own_flags(&seen)), 0);
         self.release(&flushed, old, order);
         self.count(Counter::CowCopies, 1);
-        Ok(Step::Done(Fault::Copied(spot.level)))
+        true
     }
 
     /// As [`copy_large`](Vm::copy_large) where no block of the leaf's size is to be had: the leaf is cut, but for the piece that is written, in whose

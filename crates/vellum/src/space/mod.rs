@@ -53,6 +53,7 @@ mod near;
 mod node;
 mod open;
 mod place;
+mod populate;
 mod promise;
 mod protect;
 mod query;
