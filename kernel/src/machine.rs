@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
 use vellum::entry::X86_64;
-use vellum::machine::{CpuId, CpuMask, Invalidation, Machine, MmuRules, Root, Scope, Topology};
+use vellum::machine::{Caches, CpuId, CpuMask, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology};
 
 use crate::arch::{PHYSMAP, cpu};
 
@@ -21,12 +21,15 @@ const WORDS: usize = PAGE_SIZE / 8;
 pub struct Metal {
     topology: Topology,
     rules: MmuRules,
+    caches: Caches,
     kernel_root: Pfn,
     preempt_depth: AtomicU64,
     /// Addresses dropped singly so far.
     pub dropped_pages: AtomicU64,
     /// Times everything was dropped.
     pub dropped_all: AtomicU64,
+    /// Frames cleared around the caches.
+    pub cleared_around: AtomicU64,
 }
 
 impl Metal {
@@ -46,10 +49,12 @@ impl Metal {
                 contexts: 0,
                 invalidation: Invalidation::Interrupt,
             },
+            caches: cpu::caches(),
             kernel_root: Pfn(cpu::root() / PAGE_SIZE as u64),
             preempt_depth: AtomicU64::new(0),
             dropped_pages: AtomicU64::new(0),
             dropped_all: AtomicU64::new(0),
+            cleared_around: AtomicU64::new(0),
         };
         for slot in 0..ENTRIES / 2 {
             metal.entry_store(metal.kernel_root, slot, 0);
@@ -100,6 +105,9 @@ impl Machine for Metal {
     fn rules(&self) -> MmuRules {
         self.rules
     }
+    fn caches(&self) -> Caches {
+        self.caches
+    }
     fn cpu(&self) -> CpuId {
         0
     }
@@ -126,6 +134,21 @@ impl Machine for Metal {
         self.frame(first.add(frames - 1));
         // SAFETY: the library clears only frames that are its own to give.
         unsafe { cpu::zero(self.frame(first).cast(), frames as usize * WORDS) }
+    }
+    fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, _at: Va) {
+        if stores == Stores::Cached {
+            return self.clear(first, frames);
+        }
+        self.frame(first.add(frames - 1));
+        bump(&self.cleared_around, frames);
+        // SAFETY: as in `clear`; a frame is a multiple of 8 words.
+        unsafe { cpu::zero_around(self.frame(first).cast(), frames as usize * WORDS) }
+    }
+    fn settle(&self) {
+        cpu::fence();
+    }
+    fn bypass_from(&self) -> u64 {
+        0
     }
     fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
         self.frame(to.add(frames - 1));

@@ -45,6 +45,7 @@ const TESTS: &[(&str, Test)] = &[
     ("a store to untouched memory faults once a page, and the page was zeros", base_pages),
     ("a load maps the shared zeros, a store gives the page its own", zeros),
     ("a store to a huge range faults once for 2 MiB, and all of it was zeros", huge_pages),
+    ("a range populated at once is zeros and does not fault; a long one is cleared around the caches", populated),
     ("the processor sets accessed and dirty where the library reads them", marks),
     ("read-only pages refuse stores, also those already in the TLB", protect),
     ("pages without rights keep their contents", no_rights),
@@ -171,6 +172,24 @@ fn huge_pages(vm: &Vm<Metal>, space: &Space) -> Outcome {
     ensure!((0..2 * HUGE / PAGE).all(|i| load(AT + i * PAGE) == Ok(!i) && load(AT + i * PAGE + 2048) == Ok(0)));
     ensure!(matches!(walk(vm, AT + HUGE), (_, _, Level::TWO, Entry::Leaf(..))));
     ensure!(vm.usage(space).huge_leaves == 2);
+    Ok(())
+}
+
+fn populated(vm: &Vm<Metal>, space: &Space) -> Outcome {
+    let pages = 6 * HUGE / 2 / PAGE;
+    map(vm, space, AT, pages * PAGE, BASE)?;
+    let l2 = vm.machine().caches().l2.bytes();
+    let around = || vm.machine().cleared_around.load(core::sync::atomic::Ordering::Relaxed);
+    for _ in 0..2 {
+        let before = around();
+        ensure!(vm.advise(space, Va(AT), pages * PAGE, Advice::Populate { write: true }) == Ok(()));
+        let zero = || (0..pages).all(|i| [0, 8, 2048, 4088].iter().all(|at| load(AT + i * PAGE + at) == Ok(0)));
+        ensure!(faults(zero) == (0, true));
+        // All of them but those that made a table.
+        ensure!(around() - before >= pages - 8 || l2 == 0 || pages * PAGE < l2 / 2);
+        ensure!(faults(|| (0..pages * PAGE / 8).all(|i| store(AT + i * 8, !i).is_ok())) == (0, true));
+        ensure!(vm.advise(space, Va(AT), pages * PAGE, Advice::DontNeed) == Ok(()));
+    }
     Ok(())
 }
 

@@ -1,7 +1,9 @@
 //! Instructions Rust has no word for. Each is safe to call in this kernel except where it says otherwise.
 
 use core::arch::asm;
-use core::arch::x86_64::{__cpuid, _rdtsc};
+use core::arch::x86_64::{__cpuid, __cpuid_count, _mm_sfence, _rdtsc};
+
+use vellum::machine::{Caches, cpuid};
 
 pub fn outb(port: u16, value: u8) {
     // SAFETY: the ports written here (serial, debug exit) touch no memory.
@@ -34,6 +36,14 @@ pub fn has_giant_pages() -> bool {
     __cpuid(0x8000_0000).eax >= 0x8000_0001 && __cpuid(0x8000_0001).edx & 1 << 26 != 0
 }
 
+/// The data caches, as the processor describes them.
+pub fn caches() -> Caches {
+    cpuid::caches(|leaf, subleaf| {
+        let r = __cpuid_count(leaf, subleaf);
+        [r.eax, r.ebx, r.ecx, r.edx]
+    })
+}
+
 /// The address whose access faulted last.
 pub fn fault_address() -> u64 {
     let value;
@@ -63,6 +73,33 @@ pub unsafe fn set_root(physical: u64) {
 pub fn invlpg(address: u64) {
     // SAFETY: forgetting a translation is always allowed. Not `nomem`: stores before it must not move behind it.
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) }
+}
+
+/// Zeroes `words` words of 8 bytes around the caches; [`fence`] orders them. By stores of general registers: those of vectors are the
+/// program's here, and write-combining makes lines of either.
+///
+/// # Safety
+/// As [`zero`]; `words` is a multiple of 8.
+pub unsafe fn zero_around(start: *mut u64, words: usize) {
+    debug_assert!(words.is_multiple_of(8));
+    for line in (0..words).step_by(8) {
+        // SAFETY: the caller's promise; eight words from a multiple of eight are inside.
+        unsafe {
+            asm!(
+                "movnti [{at}], {zero}", "movnti [{at} + 8], {zero}", "movnti [{at} + 16], {zero}", "movnti [{at} + 24], {zero}",
+                "movnti [{at} + 32], {zero}", "movnti [{at} + 40], {zero}", "movnti [{at} + 48], {zero}", "movnti [{at} + 56], {zero}",
+                at = in(reg) start.add(line),
+                zero = in(reg) 0u64,
+                options(nostack, preserves_flags)
+            )
+        }
+    }
+}
+
+/// Orders stores around the caches before later stores.
+pub fn fence() {
+    // SAFETY: every 64-bit processor has it, and a fence touches nothing.
+    unsafe { _mm_sfence() }
 }
 
 /// Zeroes `words` words of 8 bytes.
