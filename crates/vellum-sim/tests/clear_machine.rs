@@ -229,3 +229,48 @@ fn stores_around_the_caches_leave_them_alone_and_wait_for_memory_once_a_portion(
         vm.exit(space);
     });
 }
+
+#[test]
+fn another_last_level_in_the_machine_file_moves_what_long_clears_and_reading_them_back_cost() {
+    let of = |llc: &str| {
+        let file = file::preset("milan").expect("a preset");
+        Parts::of(&file.with("llc.size", &format!("\"{llc}\"")).expect("a size"), 1)
+    };
+    let clear = |llc: &str, batch: &str| {
+        let switches = [("clear.batch", batch), ("clear.stores", "cached"), ("preempt", "none")];
+        with_vm(&of(llc), Options { count_clears: true, ..Options::default() }, &switches, |vm| {
+            let space = vm.create().expect("memory");
+            let at = anonymous(vm, &space, GIB, Some(Order::GIANT));
+            assert_eq!(vm.fault(&space, Va(at), Access::Write), Ok(Fault::Giant));
+            vm.exit(space);
+            vm.machine().total().get("cycles_clear").expect("a counter")
+        })
+    };
+    // The core stops reading lines it overwrites from runs of the last level's size on: 3.79 cycles a line instead of 8.29.
+    let (small, usual, large) = (clear("16 MiB", "32M"), clear("32 MiB", "32M"), clear("64 MiB", "32M"));
+    assert!(small <= usual && usual * 2 < large, "{small}, {usual}, {large}");
+    assert!(clear("8 MiB", "8M") * 2 < clear("32 MiB", "8M"));
+    // 8 MiB of 2 MiB pages, each cleared through the caches as it is touched, then read: they are in the last level or they are not.
+    let read_back = |llc: &str| {
+        let switches = [("clear.stores", "cached"), ("thp", "always")];
+        with_vm(&of(llc), Options::default(), &switches, |vm| {
+            let misses = vm.machine().solo(0, |cpu| {
+                let space = vm.create().expect("memory");
+                vm.activate(&space);
+                let at = anonymous(vm, &space, 8 * MIB, None);
+                let mut p = Program::new(cpu, handler(vm, &space));
+                (0..4).for_each(|n| assert!(p.store(at + n * 2 * MIB, 8, false).is_ok()));
+                let misses = || vm.machine().total().get("llc_demand_miss").expect("a counter");
+                let before = misses();
+                (0..8 * MIB / 64).for_each(|n| assert!(p.load(at + n * 64, 8, false).is_ok()));
+                let misses = misses() - before;
+                drop(p);
+                vm.exit(space);
+                misses
+            });
+            misses.unwrap_or_else(|stop| panic!("{stop}"))
+        })
+    };
+    let (held, lost) = (read_back("32 MiB"), read_back("2 MiB"));
+    assert!(held * 4 < lost, "{held} misses with a last level that holds it, {lost} with one that does not");
+}

@@ -25,4 +25,4 @@ pub use spec::{
     CacheSpec, Codec, CoreSpec, CostSpec, Invalidation, LlcSpec, Machine, MemorySpec, MmuSpec, NodeSpec, TlbBank,
     TlbSpec, TlbSpecs, WalkCacheSpec, WalkLevel, WorkCosts,
 };
-pub use units::{Bandwidth, Bytes, CpuList, Duration};
+pub use units::{Bandwidth, Bytes, CpuList, Duration, Threshold};

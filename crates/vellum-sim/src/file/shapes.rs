@@ -2,7 +2,7 @@
 
 use super::constant::Constant;
 use super::spec::{CacheSpec, Machine, TlbSpec, WalkLevel};
-use super::units::Duration;
+use super::units::{Duration, Threshold};
 use crate::cache::{Geometry, Policy, Shape};
 use crate::memory::{Numa, Overlap, Ticks};
 use crate::tlb::{BankShape, TlbShape, WalkCacheShape};
@@ -152,7 +152,10 @@ impl Machine {
             clear_next_line: t(&c.clear_next_line),
             clear_extent_line: t(&c.clear_extent_line),
             clear_elided_line: t(&c.clear_elided_line),
-            elision_threshold: c.elision_threshold.0,
+            elision_threshold: match *c.elision_threshold {
+                Threshold::Bytes(bytes) => bytes,
+                Threshold::LastLevel => self.llc.size.0,
+            },
             copy_line: t(&c.copy_line),
             work: work.map(t),
         }

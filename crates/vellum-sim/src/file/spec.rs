@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::constant::Constant;
-use super::units::{Bandwidth, Bytes, CpuList, Duration};
+use super::units::{Bandwidth, Bytes, CpuList, Duration, Threshold};
 use crate::cache::{Inclusion, Policy};
 use crate::tlb::PageSize;
 
@@ -260,7 +260,7 @@ pub struct CostSpec {
     /// Clearing a line without write-allocate: by stores around the caches, or as part of an extent long enough for the core to elide it.
     pub clear_elided_line: Constant<Duration>,
     /// The shortest extent for which stores through the caches elide write-allocate by themselves; 0: never.
-    pub elision_threshold: Constant<Bytes>,
+    pub elision_threshold: Constant<Threshold>,
     /// Copying a line.
     pub copy_line: Constant<Duration>,
     /// Kernel work, piece by piece.

@@ -13,6 +13,15 @@ use crate::memory::Ticks;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Bytes(pub u64);
 
+/// A length from which something begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Threshold {
+    /// That many bytes; 0: it never does.
+    Bytes(u64),
+    /// The size of the last-level cache, written `"llc"`.
+    LastLevel,
+}
+
 /// Bytes a second.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Bandwidth(pub u64);
@@ -102,6 +111,19 @@ impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
         let parse = |text: &str| scaled(text, BYTES).map(Bytes);
         from.deserialize_any(Text { expecting: "a size such as 32768 or \"32 KiB\"", parse })
+    }
+}
+
+impl<'de> Deserialize<'de> for Threshold {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Threshold, D::Error> {
+        let parse = |text: &str| match text.trim() {
+            "llc" => Some(Threshold::LastLevel),
+            size => scaled(size, BYTES).map(Threshold::Bytes),
+        };
+        from.deserialize_any(Text {
+            expecting: "a size such as \"32 MiB\", or \"llc\" for that of the last level",
+            parse,
+        })
     }
 }
 
