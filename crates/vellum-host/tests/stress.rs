@@ -51,6 +51,13 @@ fn base_pages_without_batching_or_zero_page_change_nothing() {
 }
 
 #[test]
+fn each_form_of_huge_zeros_changes_nothing() {
+    for form in ["page", "table", "table-private", "auto"] {
+        play(&format!("zero.huge={form}"));
+    }
+}
+
+#[test]
 fn five_levels_and_four_nodes_change_nothing() {
     play("five levels, four nodes");
 }

@@ -16,6 +16,7 @@ use vellum::error::FaultError;
 use vellum::frame::Want;
 use vellum::machine::Use;
 use vellum::space::{Access, Advice, Attrs, Placement, Rights, Space};
+use vellum::stats::Counter;
 use vellum::vm::Vm;
 use vellum_sim::format::{Arm, Format, X86};
 use vellum_sim::schedule::Rng;
@@ -121,6 +122,7 @@ impl<F: Format> Player<'_, '_, F> {
             }
             8 => {
                 let _ = vm.shrink_zeros();
+                let _ = vm.reconsider_zeros(space);
             }
             9 if self.rng.one_in(3) => self.famine(),
             10..=14 => {
@@ -182,7 +184,7 @@ impl<F: Format> Player<'_, '_, F> {
     }
 }
 
-fn hunt<F: Format>(habits: Habits, seed: u64, form: &str) -> Result<u64, Stop> {
+fn hunt<F: Format>(habits: Habits, seed: u64, form: &str) -> Result<(u64, i64), Stop> {
     let sim = SimMachine::<F>::build(&parts(habits), hunting(seed)).expect("tiny can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     let mut config = Config::default();
@@ -224,15 +226,17 @@ fn hunt<F: Format>(habits: Habits, seed: u64, form: &str) -> Result<u64, Stop> {
     vm.validate(&[]).expect("everything adds up");
     assert_eq!((sim.frames_in(Use::Data), sim.frames_in(Use::Table), sim.frames_in(Use::Pending)), (0, 0, 0));
     assert_eq!(sim.frames_in(Use::Zero), 1, "the huge page of zeros went");
-    Ok(checked.get())
+    Ok((checked.get(), vm.stats().get(Counter::ZeroAutoMoved)))
 }
 
 fn hunted(habits: Habits, form: &str) {
-    let mut checked = 0;
+    let (mut checked, mut moved) = (0, 0);
     for seed in seeds(4) {
         let r = if habits == Habits::Arm { hunt::<Arm>(habits, seed, form) } else { hunt::<X86>(habits, seed, form) };
-        checked += r.unwrap_or_else(|stop| panic!("{habits:?} seed {seed} zero.huge={form}\n{stop}"));
+        let done = r.unwrap_or_else(|stop| panic!("{habits:?} seed {seed} zero.huge={form}\n{stop}"));
+        (checked, moved) = (checked + done.0, moved + done.1);
     }
+    assert_eq!(moved > 0, form == "auto", "{moved} mappings exchanged");
     assert!(checked > 100, "{checked} lines checked");
 }
 
@@ -262,4 +266,11 @@ fn races_around_the_shared_tables_of_zeros_leave_no_lie_under_aarch64_rules() {
 fn races_around_private_tables_of_zeros_leave_no_lie() {
     hunted(Habits::X86, "table-private");
     hunted(Habits::Arm, "table-private");
+}
+
+#[test]
+fn races_around_what_auto_exchanges_and_forgets_leave_no_lie() {
+    hunted(Habits::X86, "auto");
+    hunted(Habits::Pcid, "auto");
+    hunted(Habits::Arm, "auto");
 }

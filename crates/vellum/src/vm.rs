@@ -19,6 +19,7 @@ use crate::stats::{Counter, CpuCounters, Stats};
 use crate::sync::Epochs;
 use crate::sync::atomic::AtomicU64;
 use crate::tlb::CONTEXT_WORDS;
+use crate::zero::auto::Watch;
 use crate::zero::clear::pace::Pace;
 use crate::zero::colour::{ByColour, Zeros};
 use crate::zero::pool::Pools;
@@ -55,6 +56,8 @@ pub struct Vm<M: Machine> {
     pub(crate) spaces: Slab,
     pub(crate) regions: Slab,
     pub(crate) lists: [Slab; 3],
+    /// What `zero.huge=auto` keeps of spaces.
+    pub(crate) watches: Slab,
     /// Fork families and pieces of displacement lists.
     pub(crate) small: Slab,
 }
@@ -149,6 +152,7 @@ impl<M: Machine> Vm<M> {
             spaces: Slab::new(size_of::<SpaceRecord>()),
             regions: Slab::new(64),
             lists: LIST_PAIRS.map(|pairs| Slab::new(pairs * 8)),
+            watches: Slab::new(size_of::<Watch>()),
             small: Slab::new(64),
         })
     }
@@ -183,9 +187,14 @@ impl<M: Machine> Vm<M> {
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::sum(self.counters());
         self.frames.stats(&mut stats);
-        let slabs = [&self.spaces, &self.regions, &self.small, &self.lists[0], &self.lists[1], &self.lists[2]];
-        stats.add(Counter::SlabPages, slabs.iter().map(|slab| slab.pages() as i64).sum());
+        stats.add(Counter::SlabPages, self.slabs().iter().map(|slab| slab.pages() as i64).sum());
         stats
+    }
+
+    /// Every slab.
+    pub(crate) fn slabs(&self) -> [&Slab; 7] {
+        let [a, b, c] = &self.lists;
+        [&self.spaces, &self.regions, &self.small, &self.watches, a, b, c]
     }
 
     fn counters(&self) -> &[CpuCounters] {

@@ -131,7 +131,11 @@ impl<'v, C: Codec> Play<'v, C> {
             Act::Switch(into) => self.switch(cpu, into.then_some(n)),
             Act::Take(order) => self.take(order),
             Act::Give(which) => self.give(which as usize),
-            Act::Drain => self.vm.frames().drain(self.vm.machine()),
+            Act::Drain => {
+                self.vm.frames().drain(self.vm.machine());
+                // What a kernel does at leisure, too: no entry may say anything else for it.
+                self.vm.reconsider_zeros(&self.sides[n].space);
+            }
         }
     }
 

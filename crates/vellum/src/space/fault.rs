@@ -187,7 +187,7 @@ impl<M: Machine> Vm<M> {
         let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
             Entry::Reserved if access != Access::Write && ask.by != By::Owner && self.reads_huge_zeros(&seen, huge) => {
-                self.read_huge_zeros(&seen, epoch)
+                self.read_huge_zeros(&seen, epoch, ask.by == By::Program)
             }
             Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
                 None => self.redeem_below(&seen, (ask, huge), epoch),

@@ -70,7 +70,9 @@ pub(crate) struct SpaceRecord {
     no_zeros: AtomicU32,
     /// Not 0 while a fork counts on large leaves: no fault makes a table of one. Written under L, read under the lock of the leaf's node.
     keeps_leaves: AtomicU32,
-    spare: [u64; 2],
+    /// The object in which `zero.huge=auto` watches first faults, 0 for none yet. Anyone, by exchange; once.
+    pub watch: AtomicU64,
+    spare: [u64; 1],
     /// CPUs whose root is this space's.
     pub active: CpuWords,
     /// CPUs that may hold translations under the context.

@@ -46,6 +46,7 @@ impl<M: Machine> Vm<M> {
                     if !self.remembers_right(record) {
                         return Err(Invalid::new("no hole above what was sought", space.id(), 1, 0));
                     }
+                    self.check_watch(record)?;
                     self.usage_of(record.root(), self.top(), &mut audit.usage);
                 }
                 for kept in [&record.latest, &record.changed] {
@@ -56,7 +57,7 @@ impl<M: Machine> Vm<M> {
             }
         }
         audit.table_frames = audit.usage.table_nodes;
-        for slab in [&self.spaces, &self.regions, &self.small, &self.lists[0], &self.lists[1], &self.lists[2]] {
+        for slab in self.slabs() {
             audit.slab_frames += slab.validate(&self.frames)?.pages;
         }
         audit.zero_frames = self.check_zeros()?;

@@ -188,10 +188,18 @@ impl<M: Machine> Vm<M> {
     where
         F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
     {
-        self.alter_node(space.root(), self.top(), 0, range, change);
+        self.alter_node((space.root(), self.top()), 0, range, Level::ONE, change);
     }
 
-    fn alter_node<F>(&self, table: Pfn, level: Level, base: u64, range: VaRange, change: &mut F)
+    /// As [`alter`](Vm::alter), without looking into lowest nodes.
+    pub(crate) fn alter_large<F>(&self, space: &SpaceRecord, range: VaRange, change: &mut F)
+    where
+        F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
+    {
+        self.alter_node((space.root(), self.top()), 0, range, Level::TWO, change);
+    }
+
+    fn alter_node<F>(&self, (table, level): (Pfn, Level), base: u64, range: VaRange, lowest: Level, change: &mut F)
     where
         F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
     {
@@ -204,7 +212,10 @@ impl<M: Machine> Vm<M> {
         let mut slot = p.first;
         while slot < p.end {
             if let Entry::Table(child) = self.load(table, slot, level) {
-                self.alter_node(child, level.child(), base + ((slot as u64) << level.shift()), range, change);
+                if level > lowest {
+                    let base = base + ((slot as u64) << level.shift());
+                    self.alter_node((child, level.child()), base, range, lowest, change);
+                }
                 slot += 1;
             } else {
                 slot = self.alter_run(node, level, base, (slot, p.end), change);

@@ -262,8 +262,8 @@ impl<M: Machine> Vm<M> {
         node.is_of_zeros() && self.holds_only_zeros(node) && self.large_order(seen.attrs, Order::HUGE, huge).is_some()
     }
 
-    /// Whether nothing but zeros and promises is in a lowest node, all of it of one region.
-    fn holds_only_zeros(&self, node: Node<'_>) -> bool {
+    /// Whether nothing but zeros, promises and tables is in a node, all of it of one region.
+    pub(crate) fn holds_only_zeros(&self, node: Node<'_>) -> bool {
         let state = node.state();
         state.count() == ENTRIES as u64
             && state.resident() == 0
@@ -303,7 +303,8 @@ impl<M: Machine> Vm<M> {
                     let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write };
                     Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);
                     let entry = Entry::Leaf(new, flags);
-                    self.exchange_table(space, (self.node(parent), slot), spot.node, base, entry, &mut trash);
+                    let place = (self.node(parent), Level::TWO, slot);
+                    self.exchange_table(space, place, spot.node, base, (entry, 1), &mut trash);
                     true
                 }
                 _ => false,
@@ -329,18 +330,17 @@ impl<M: Machine> Vm<M> {
         still
     }
 
-    /// Puts a huge leaf where a dead table of zeros was.
-    fn exchange_table(
+    /// Puts an entry, of so many resident pages, where a dead table of zeros was.
+    pub(crate) fn exchange_table(
         &self,
         space: &SpaceRecord,
-        (parent, slot): (Node<'_>, usize),
+        (parent, level, slot): (Node<'_>, Level, usize),
         child: Node<'_>,
         base: Va,
-        entry: Entry,
+        (entry, resident): (Entry, u64),
         trash: &mut Trash,
     ) {
         let m = &self.machine;
-        let level = Level::TWO;
         {
             let mut top = Token::top();
             let _guard = parent.lock(m, &mut top);
@@ -353,11 +353,11 @@ impl<M: Machine> Vm<M> {
             let mut top = Token::top();
             let _guard = parent.lock(m, &mut top);
             self.store(parent.pfn, slot, level, entry);
-            parent.add_resident(1);
+            parent.add_resident(resident);
         }
         m.hook(Event::Work(Work::Entry, 2));
         if let Ok(range) = VaRange::new(base, level.entry_bytes(), self.user_end()) {
-            self.free_tree(&flushed, (child.pfn, Level::ONE, base.0), range, trash);
+            self.free_tree(&flushed, (child.pfn, level.child(), base.0), range, trash);
         }
     }
 }

@@ -1,0 +1,245 @@
+//! `zero.huge=auto` beside the fixed forms, in cycles of the simulated machine: within 8 % of the better one on the published workloads, within
+//! 1.15x on loads it was not built on. Footprints are the published ones; what a test leaves out of a comparison, it says.
+//!
+//! With `auto` nothing is populated: it sees first faults or nothing. The kernel's timer is played by the load, which lets the space be
+//! reconsidered each simulated millisecond.
+
+use std::cell::Cell;
+
+use vellum::addr::Va;
+use vellum::config::Config;
+use vellum::space::{Access, Attrs, Placement, Rights, Space};
+use vellum::stats::Counter;
+use vellum::vm::Vm;
+use vellum::zero::auto::{ZeroChoice, ZeroForm, ZeroWhy};
+use vellum_sim::format::X86;
+use vellum_sim::schedule::Rng;
+use vellum_sim::{Cpu, Meta, Options, Program, SimMachine, file};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const AT: u64 = 16 * GIB;
+const HALF: u64 = 4 * GIB;
+
+/// What a load does with: loads at an offset, at most some instructions apart, and a clock.
+struct Hand<'h> {
+    load: &'h mut dyn FnMut(u64, bool),
+    retire: &'h dyn Fn(u64),
+    tick: &'h mut dyn FnMut(),
+}
+
+impl Hand<'_> {
+    /// Two loads half the memory apart in each `step` of `bytes`, with the instructions of the published loops.
+    fn pairs(&mut self, bytes: u64, step: u64, beside: u64) {
+        for at in (0..bytes).step_by(step as usize) {
+            (self.load)(at, false);
+            (self.load)(HALF + at, false);
+            (self.retire)(beside);
+            if at.is_multiple_of(MIB) {
+                (self.tick)();
+            }
+        }
+    }
+    fn walk(&mut self, bytes: u64, step: u64) {
+        for at in (0..bytes).step_by(step as usize) {
+            (self.load)(at, false);
+            (self.retire)(7);
+            if at.is_multiple_of(MIB) {
+                (self.tick)();
+            }
+        }
+    }
+}
+
+/// A load: one round of it.
+type Load = fn(&mut Hand<'_>, &mut Rng);
+
+/// Cycles of each round, faults included; what was chosen, and how often it was reconsidered.
+fn rounds(preset: &str, bytes: u64, form: &str, load: Load, rounds: usize) -> (Vec<u64>, ZeroChoice, i64) {
+    let machine = file::preset(preset).expect("a preset");
+    let sim = SimMachine::<X86>::new(&machine, Options::default()).expect("it can be built");
+    let meta = Meta::new(Vm::<SimMachine<X86>>::layout(sim.topology())).expect("address space");
+    let mut config = Config::default();
+    config.set("zero.huge", form).expect("a form");
+    // SAFETY: zeroed memory of the layout asked for, declared before the Vm.
+    let vm = unsafe { Vm::new(sim, config, meta.start()) }.expect("a Vm");
+    let sim = vm.machine();
+    let space: Space = sim.solo(0, |_| vm.create().expect("memory")).expect("no stop");
+    sim.solo(0, |cpu: &Cpu<'_, X86>| {
+        vm.activate(&space);
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        vm.map(&space, Placement::At(Va(AT)), bytes, attrs).expect("a hole");
+        let mut program = Program::new(cpu, |va, _| vm.fault(&space, Va(va), Access::Read).map(|_| ()));
+        let next = Cell::new(cpu.now());
+        let millisecond = 1000 * vellum::machine::Machine::cycles_per_us(sim);
+        let mut rng = Rng::new(7);
+        // The page of zeros is the machine's: whoever read first has paid for it.
+        vm.keep_zeros().expect("memory");
+        let mut taken = Vec::new();
+        for _ in 0..rounds {
+            let before = cpu.now();
+            load(
+                &mut Hand {
+                    load: &mut |at, dependent| {
+                        program.load(AT + at, 8, dependent).expect("mapped");
+                    },
+                    retire: &|n| cpu.retire(n),
+                    tick: &mut || {
+                        if cpu.now() >= next.get() {
+                            next.set(cpu.now() + millisecond);
+                            vm.reconsider_zeros(&space);
+                        }
+                    },
+                },
+                &mut rng,
+            );
+            taken.push(cpu.now() - before);
+        }
+        vm.validate(&[&space]).expect("everything adds up");
+        (taken, vm.zero_choice(&space), vm.stats().get(Counter::ZeroAutoForget))
+    })
+    .expect("no stop")
+}
+
+/// Total cycles of rounds `from` to the end by page, table and auto; prints all and what was decided, and says auto's ratio to the better.
+fn ratio(preset: &str, bytes: u64, name: &str, load: Load, n: usize, from: usize) -> (f64, ZeroChoice) {
+    let sum = |taken: &[u64]| taken[from..].iter().sum::<u64>() as f64;
+    let [page, table] = ["page", "table"].map(|form| sum(&rounds(preset, bytes, form, load, n).0));
+    let (taken, choice, again) = rounds(preset, bytes, "auto", load, n);
+    let auto = sum(&taken);
+    let better = page.min(table);
+    println!(
+        "{preset} {name}: page {page:.4e}, table {table:.4e}, auto {auto:.4e} cycles, {:.3} of the better; \
+         {again} times reconsidered, then {choice:?}",
+        auto / better
+    );
+    (auto / better, choice)
+}
+
+#[test]
+fn benchmark_1_is_within_8_percent_of_the_better_form_in_its_very_first_loop() {
+    // 4 GiB compared with 4 GiB, every fault and every wrong start counted: 99 more loops follow where it was published.
+    let load: Load = |hand, _| hand.pairs(HALF, 64, 18);
+    let (ratio, choice) = ratio("westmere-ex", 2 * HALF, "benchmark 1", load, 1, 0);
+    assert!(ratio < 1.08, "{ratio}");
+    assert_eq!(choice.form, ZeroForm::Table);
+}
+
+#[test]
+fn benchmark_2_is_within_8_percent_of_the_better_form() {
+    // From the second of 1000 loops on: the first is mostly faults, of which a table of a whole GiB takes a 512th.
+    let load: Load = |hand, _| hand.pairs(HALF, 4 * KIB, 7);
+    let (ratio, choice) = ratio("westmere-ex", 2 * HALF, "benchmark 2", load, 24, 1);
+    assert!(ratio < 1.08, "{ratio}");
+    assert_eq!((choice.form, choice.why), (ZeroForm::Page, ZeroWhy::Measured));
+}
+
+#[test]
+fn the_rss_demonstration_is_within_8_percent_of_the_better_form() {
+    // 200 MiB, a byte of each 4 KiB, once: nothing but first faults.
+    let load: Load = |hand, _| hand.walk(200 * MIB, 4 * KIB);
+    let (ratio, _) = ratio("westmere-ex", 200 * MIB, "RSS demonstration", load, 1, 0);
+    assert!(ratio < 1.08, "{ratio}");
+}
+
+#[test]
+fn an_array_read_along_each_of_its_axes_is_within_8_percent_of_the_better_form() {
+    // As a three-dimensional transform reads what nobody wrote: 512 x 512 x 64 complex numbers, along rows, columns and planes.
+    let load: Load = |hand, _| {
+        let (row, plane, bytes) = (8 * KIB, 4 * MIB, 256 * MIB);
+        hand.walk(bytes, 16);
+        for (outer, inner) in [(plane, row), (bytes, plane)] {
+            for start in (0..bytes).step_by(outer as usize) {
+                for column in (0..inner).step_by(64 * 1024.min(inner as usize / 128)) {
+                    for at in (0..outer).step_by(inner as usize) {
+                        (hand.load)(start + column + at, false);
+                        (hand.retire)(7);
+                    }
+                }
+                (hand.tick)();
+            }
+        }
+    };
+    let (ratio, _) = ratio("westmere-ex", 256 * MIB, "three axes", load, 2, 0);
+    assert!(ratio < 1.08, "{ratio}");
+}
+
+/// 64 KiB apart through 8 GiB, 128 rounds, all of them counted.
+const STRIDE: Load = |hand, _| hand.walk(2 * HALF, 64 * KIB);
+
+/// 1,000,000 words in 8 GiB, by Zipf's law over pages of 4 KiB with exponent 1: the r-th page as often as 1/r.
+fn zipf(hand: &mut Hand<'_>, rng: &mut Rng, dependent: bool) {
+    for n in 0..1_000_000u64 {
+        // 2^u for a u from 0 to 21, in halves: an octave of ranks, then one of it.
+        let octave = rng.below(21);
+        let page = (1 << octave) - 1 + rng.below(1 << octave);
+        (hand.load)(page * 4 * KIB + rng.below(512) * 8, dependent);
+        (hand.retire)(7);
+        if n.is_multiple_of(1024) {
+            (hand.tick)();
+        }
+    }
+}
+
+#[test]
+fn loads_it_was_not_built_on_are_within_1_15_of_the_better_form() {
+    let loads: [(&str, Load, usize); 4] = [
+        ("64 KiB stride", STRIDE, 128),
+        ("Zipf", |hand, rng| zipf(hand, rng, false), 6),
+        ("Zipf, each load waits for the last", |hand, rng| zipf(hand, rng, true), 6),
+        (
+            "uniform",
+            |hand, rng| {
+                for n in 0..1_000_000u64 {
+                    (hand.load)(rng.below(GIB) * 8, false);
+                    (hand.retire)(7);
+                    if n.is_multiple_of(1024) {
+                        (hand.tick)();
+                    }
+                }
+            },
+            6,
+        ),
+    ];
+    for preset in ["westmere-ex", "milan"] {
+        for (name, load, n) in loads {
+            let (ratio, _) = ratio(preset, 2 * HALF, name, load, n, 0);
+            assert!(ratio < 1.15, "{preset} {name}: {ratio}");
+        }
+    }
+}
+
+#[test]
+fn alternating_phases_on_the_same_memory_are_within_1_15_of_the_better_form() {
+    let loads: [(&str, Load, usize); 3] = [
+        (
+            "equal passes, sparse first",
+            |hand, _| {
+                hand.pairs(GIB / 2, 4 * KIB, 7);
+                hand.pairs(GIB / 2, 64, 18);
+            },
+            6,
+        ),
+        (
+            "equal times, sparse first",
+            |hand, _| {
+                (0..64).for_each(|_| hand.pairs(GIB / 2, 4 * KIB, 7));
+                hand.pairs(GIB / 2, 64, 18);
+            },
+            4,
+        ),
+        (
+            "equal times, dense first",
+            |hand, _| {
+                hand.pairs(GIB / 2, 64, 18);
+                (0..64).for_each(|_| hand.pairs(GIB / 2, 4 * KIB, 7));
+            },
+            4,
+        ),
+    ];
+    for (name, load, n) in loads {
+        let (ratio, _) = ratio("westmere-ex", 2 * HALF, name, load, n, 0);
+        assert!(ratio < 1.15, "{name}: {ratio}");
+    }
+}
