@@ -151,7 +151,7 @@ impl Node {
         let base = Pfn(first).align_down(Order::GIANT).0;
         // Enough that batches of whole blocks seldom write the node's line: with 1024 each of them did, and two CPUs that took 2 MiB blocks
         // paid for it twice the price of one.
-        let slack = (frames / (64 * cpus as u64)).min(1 << 14) as i64;
+        let slack = (frames / (32 * cpus as u64)).min(1 << 14) as i64;
         let lead = ((first - base) >> BLOCK) as usize;
         let blocks = (first + frames - base).div_ceil(1 << BLOCK) as usize;
         Node {
