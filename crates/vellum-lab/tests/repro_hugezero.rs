@@ -39,11 +39,21 @@ fn d_11_benchmark_2_misses_what_was_published_and_takes_its_multiple_of_time() {
 }
 
 #[test]
-fn d_11_benchmark_1_is_faster_by_tables_by_more_than_published_and_the_page_says_so() {
+fn d_11_benchmark_1_is_faster_by_tables_by_3_to_10_percent() {
     let [page_cycles, private] = ours(page(), "Benchmark 1", "cycles");
     let saved = 1.0 - private / page_cycles;
-    assert!(within(saved, 0.10, 0.30), "published 0.062, band 0.03 to 0.10: {saved}");
-    assert!(page().out.iter().any(|s| s.contains("more than the end of the 3 to 10 %")), "{:?}", page().out);
+    assert!(within(saved, 0.03, 0.10), "published 0.062: {saved}");
+    assert!(page().out.iter().any(|s| s.contains("inside of the 3 to 10 %")), "{:?}", page().out);
+}
+
+/// D-11 hangs on a constant with two readings of one source; the page may not hide that.
+#[test]
+fn d_11_with_ten_fills_in_flight_lies_outside_of_its_band_and_the_page_says_so() {
+    let ten = machine("westmere-ex").with("core.fill_buffers", "10").expect("a machine");
+    let cycles = |form| glance(&ten, 1, form).expect("it runs").pages;
+    let ratio = cycles("table-private") / cycles("page");
+    assert!(within(ratio, 10.5, 12.0), "{ratio}");
+    assert!(ENTRY.how.contains("with 10 it is 11.2, outside of its band"));
 }
 
 #[test]

@@ -117,8 +117,14 @@ fn main() {
             0
         });
     }
-    let overlap =
-        Overlap { fill_buffers: 10, walkers: 2, window: 224, instruction: Ticks(64), l1: Ticks::from_cycles(4) };
+    let overlap = Overlap {
+        fill_buffers: 10,
+        walkers: 2,
+        window: 224,
+        instruction: Ticks(64),
+        l1: Ticks::from_cycles(4),
+        load: Ticks::ZERO,
+    };
     let mut core = Core::new(overlap);
     time("core: 4 instructions and a hit", |_| (core.retire(4) + core.hit(false)).0);
     let mut core = Core::new(overlap);

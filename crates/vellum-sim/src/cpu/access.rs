@@ -45,6 +45,7 @@ impl<F: Format> State<F> {
             if kind == Kind::Store {
                 cpu.counts.stores += 1;
             } else {
+                cpu.core.issue(1);
                 cpu.counts.loads += 1;
             }
             &cpu.data

@@ -109,6 +109,14 @@ impl<'a, F: Format> Cpu<'a, F> {
         }
     }
 
+    /// Runs `n` more loads from the line that was loaded last. They are instructions and go through the load port; caches and counts of
+    /// accesses know nothing of them.
+    #[inline]
+    pub fn reload(&self, n: u64) {
+        self.sim.state.with(|s| s.cpus[self.id].core.issue(n));
+        self.retire(n);
+    }
+
     /// Charges a system call that is none of the library's verbs.
     pub fn syscall(&self) {
         self.sim.act(|s, c| {

@@ -106,6 +106,7 @@ impl Machine {
             window: self.core.window.value,
             instruction: self.ticks(&self.core.instruction),
             l1: self.ticks(&self.l1d.latency),
+            load: self.core.load.as_ref().map_or(Ticks::ZERO, |load| self.ticks(load)),
         }
     }
 

@@ -61,6 +61,8 @@ pub struct CoreSpec {
     pub window: Constant<u32>,
     /// Time of an instruction when nothing misses (cycles an instruction).
     pub instruction: Constant<Duration>,
+    /// Time a load keeps the load port. Left out: loads are instructions like others.
+    pub load: Option<Constant<Duration>>,
 }
 
 /// `[l1i]`, `[l1d]`, `[l2]`

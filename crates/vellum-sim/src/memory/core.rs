@@ -28,6 +28,8 @@ pub struct Overlap {
     pub instruction: Ticks,
     /// Load-to-use time of a first-level hit.
     pub l1: Ticks,
+    /// Time a load keeps the port that all loads go through; zero where loads are not limited by it.
+    pub load: Ticks,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,6 +105,8 @@ pub struct Core {
     /// When the data of the last load is there.
     last: Ticks,
     walkers: [Ticks; 8],
+    /// When the load port has issued all loads so far.
+    port: Ticks,
     /// By position.
     loads: Queue,
     /// By the time they come free. Those that are free already are taken out when all seem in use.
@@ -122,6 +126,7 @@ impl Core {
             overlap,
             last: Ticks::ZERO,
             walkers: [Ticks::ZERO; 8],
+            port: Ticks::ZERO,
             loads: Queue::EMPTY,
             fills: Queue::EMPTY,
             translating: Ticks::ZERO,
@@ -147,6 +152,18 @@ impl Core {
         self.now += self.overlap.instruction * instructions;
         self.position += instructions;
         if self.position < self.limit { Ticks::ZERO } else { self.window_full() }
+    }
+
+    /// Loads go through the load port, wherever their data is. The core runs ahead of the port by a window of instructions, so that bursts cost
+    /// nothing as long as instructions between them take as long.
+    #[inline]
+    pub fn issue(&mut self, loads: u64) {
+        if self.overlap.load == Ticks::ZERO {
+            return;
+        }
+        self.port = self.port.max(self.now) + self.overlap.load * loads;
+        let ahead = self.overlap.instruction * u64::from(self.overlap.window);
+        self.now = self.now.max(self.port.saturating_sub(ahead));
     }
 
     /// Waits for the oldest loads until the window has room.
@@ -338,7 +355,14 @@ mod tests {
 
     fn core(fill_buffers: u32) -> Core {
         let quarter = Ticks(64);
-        Core::new(Overlap { fill_buffers, walkers: 1, window: 128, instruction: quarter, l1: Ticks::from_cycles(4) })
+        Core::new(Overlap {
+            fill_buffers,
+            walkers: 1,
+            window: 128,
+            instruction: quarter,
+            l1: Ticks::from_cycles(4),
+            load: Ticks::ZERO,
+        })
     }
 
     fn cycles_per_line(core: &mut Core, lines: u64, each: impl Fn(&mut Core)) -> f64 {
@@ -383,6 +407,27 @@ mod tests {
     }
 
     #[test]
+    fn loads_at_hand_are_issued_no_faster_than_the_load_port_takes_them() {
+        let port = |load| Overlap { load: Ticks::from_cycles(load), ..core(10).overlap };
+        let cost = |load| {
+            let mut c = Core::new(port(load));
+            cycles_per_line(&mut c, 10_000, |c| {
+                c.issue(8);
+                c.hit(false);
+            })
+        };
+        assert!((cost(1) - 8.0).abs() < 0.1, "eight loads among few instructions: {}", cost(1));
+        assert_eq!(cost(0), 1.25);
+        // Where instructions take longer than the loads among them, the port is no limit.
+        let mut c = Core::new(port(1));
+        let cost = cycles_per_line(&mut c, 10_000, |c| {
+            c.retire(35);
+            c.issue(8);
+        });
+        assert!((cost - 10.0).abs() < 0.1, "{cost}");
+    }
+
+    #[test]
     fn an_index_read_from_the_first_level_does_not_wait_for_the_miss_before_it() {
         // `a[b[i]]`: b's lines are at hand, a's are not, and no turn needs the last one's element.
         let cost = cycles_per_line(&mut core(9), 10_000, |c| {
@@ -400,6 +445,7 @@ mod tests {
             window: 10,
             instruction: Ticks(64),
             l1: Ticks::from_cycles(4),
+            load: Ticks::ZERO,
         });
         let cost = cycles_per_line(&mut c, 10_000, |c| {
             c.load(L3, false);
@@ -425,6 +471,7 @@ mod tests {
                 window: 128,
                 instruction: Ticks(64),
                 l1: Ticks::from_cycles(4),
+                load: Ticks::ZERO,
             });
             cycles_per_line(&mut c, 10_000, |c| {
                 let ready = c.walk(Ticks::from_cycles(27));
@@ -455,6 +502,7 @@ mod tests {
             window: 6,
             instruction: Ticks(64),
             l1: Ticks::from_cycles(4),
+            load: Ticks::ZERO,
         });
         let cost = cycles_per_line(&mut c, 10_000, |c| {
             c.store(L3);
