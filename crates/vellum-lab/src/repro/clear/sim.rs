@@ -63,8 +63,8 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
              factor 5). The kernel of the posting has string stores alone, and so do these rows but for those called bypassing."
                 .into(),
             "Lines cleared are counted and charged, not put through the caches one by one; a test compares the two ways on 128 MiB.".into(),
-            "Neither the seed nor the size of the last level moves a figure: nothing is drawn at random, 64 GiB fit no cache, and the length \
-             from which a core elides is a constant of its own, halved and doubled below."
+            "Nothing is drawn at random, so another seed gives the same figures. Another last level moves those of runs that elide, where the \
+             machine file lets elision begin at its size; otherwise 64 GiB fit no cache, and its size moves nothing."
                 .into(),
         ],
         tables: vec![
