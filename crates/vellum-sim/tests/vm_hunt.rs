@@ -9,16 +9,16 @@ mod common;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use common::{Habits, hunting, parts, seeds};
+use common::{Habits, hunting, parts, program, seeds};
 use vellum::addr::Va;
 use vellum::config::Config;
 use vellum::error::FaultError;
 use vellum::machine::Use;
-use vellum::space::{Access, Advice, Attrs, Placement, Rights, Space};
+use vellum::space::{Advice, Attrs, Placement, Rights, Space};
 use vellum::vm::Vm;
 use vellum_sim::format::{Arm, Format, X86};
 use vellum_sim::schedule::Rng;
-use vellum_sim::{Cpu, Kind, Meta, Program, SimMachine, Stop};
+use vellum_sim::{Cpu, Kind, Meta, SimMachine, Stop};
 
 const PAGE: u64 = 4096;
 const CPUS: usize = 3;
@@ -57,26 +57,12 @@ impl<F: Format> Player<'_, '_, F> {
     }
 
     fn access(&self, space: &Space, va: u64, kind: Kind) -> Result<u64, FaultError> {
-        let mut p = Program::new(self.cpu, |va, kind| {
-            let access = if kind == Kind::Store { Access::Write } else { Access::Read };
-            self.vm.fault(space, Va(va), access).map(|_| ())
-        });
-        p.access(va, 8, kind, false).map(|seen| seen.0)
+        program::access(self.vm, self.cpu, space, va, kind)
     }
 
     fn check(&mut self, space: &Space, va: u64, which: &str) {
-        match self.access(space, va, Kind::Load) {
-            Ok(seen) => {
-                let expect = self.lines.get(&va).copied().unwrap_or(1);
-                if seen != expect {
-                    self.cpu
-                        .stop(format!("{which}: a load at {va:#x} sees version {seen}, its only writer left {expect}"));
-                }
-                self.checked += 1;
-            }
-            Err(FaultError::NoMemory) => {}
-            Err(e) => self.cpu.stop(format!("{which}: a load of an owned page at {va:#x} is refused: {e}")),
-        }
+        let expect = self.lines.get(&va).copied().unwrap_or(1);
+        self.checked += u64::from(program::sees(self.vm, self.cpu, (space, which), va, expect));
     }
 
     fn forget(&mut self, start: u64, pages: u64) {

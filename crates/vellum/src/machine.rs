@@ -112,6 +112,22 @@ pub struct Caches {
 impl Caches {
     /// Nothing is known.
     pub const UNKNOWN: Caches = Caches { l1d: CacheLevel::UNKNOWN, l2: CacheLevel::UNKNOWN, llc: CacheLevel::UNKNOWN };
+
+    /// Of levels that hold data, each told with its number, the first being 1, in any order. The last level is the outermost beyond the first.
+    pub fn of_levels(levels: impl IntoIterator<Item = (u32, CacheLevel)>) -> Caches {
+        let (mut found, mut last) = (Caches::UNKNOWN, 1);
+        for (number, level) in levels {
+            match number {
+                1 => found.l1d = level,
+                2 => found.l2 = level,
+                _ => {}
+            }
+            if number > last {
+                (found.llc, last) = (level, number);
+            }
+        }
+        found
+    }
 }
 
 /// How translations on other CPUs are invalidated.

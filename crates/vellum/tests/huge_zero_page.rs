@@ -9,7 +9,6 @@ use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::error::{FaultError, SpaceError};
-use vellum::frame::Want;
 use vellum::machine::{Machine, MmuRules, Topology, Use};
 use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Page, Placement, Rights, Space, Usage};
 use vellum::stats::Counter;
@@ -26,22 +25,8 @@ fn big() -> Lab {
     lab((1 << 18) + 2048, page())
 }
 
-fn count<C: Codec>(lab: &Lab<C>, counter: Counter) -> i64 {
-    lab.vm.stats().get(counter)
-}
-
 fn usage<C: Codec>(lab: &Lab<C>, space: &Space) -> Usage {
     lab.vm.usage(space)
-}
-
-/// Takes every block of an order that is to be had, as an embedder may.
-fn hog<C: Codec>(lab: &Lab<C>, order: Order) -> Vec<Pfn> {
-    let want = Want::kernel(Use::Slab);
-    std::iter::from_fn(|| lab.vm.frames().alloc(lab.vm.machine(), order, &want).ok()).collect()
-}
-
-fn give_back<C: Codec>(lab: &Lab<C>, frames: Vec<Pfn>, order: Order) {
-    frames.into_iter().for_each(|pfn| lab.vm.frames().free(lab.vm.machine(), pfn, order));
 }
 
 /// A word of the huge page of zeros' contents: 0, or something wrote into it.
@@ -67,9 +52,9 @@ fn d_01_reading_200_mib_costs_no_page_one_huge_page_for_all_and_100_huge_mapping
     assert_eq!(after.rss_pages - before.rss_pages, 0);
     assert_eq!((after.zero_huge_leaves, after.zero_leaves), (100, 0));
     assert_eq!(after.table_nodes, before.table_nodes, "no tables wait for splits");
-    assert_eq!((count(&lab, Counter::ThpZeroAlloc), count(&lab, Counter::ThpFaultAlloc)), (1, 0));
+    assert_eq!((lab.count(Counter::ThpZeroAlloc), lab.count(Counter::ThpFaultAlloc)), (1, 0));
     assert_eq!(lab.vm.machine().asked.became[Use::Zero as usize].load(std::sync::atomic::Ordering::Relaxed), 1 + HUGE);
-    assert_eq!(count(&lab, Counter::FaultsZeroHuge), 100);
+    assert_eq!(lab.count(Counter::FaultsZeroHuge), 100);
     lab.check(&[&space]);
     lab.vm.exit(space);
     assert_eq!(lab.vm.shrink_zeros(), HUGE);
@@ -85,7 +70,7 @@ fn d_01_with_the_switch_off_the_same_reads_take_200_mib() {
         assert_eq!(lab.peek(&space, Va(GIB + at)), Ok(0));
     }
     assert_eq!(usage(&lab, &space).rss_pages, 51_200);
-    assert_eq!((count(&lab, Counter::ThpZeroAlloc), lab.vm.huge_zero()), (0, None));
+    assert_eq!((lab.count(Counter::ThpZeroAlloc), lab.vm.huge_zero()), (0, None));
     lab.vm.exit(space);
 }
 
@@ -100,7 +85,7 @@ fn d_02<C: Codec>(rules: MmuRules) {
     assert_eq!(lab.vm.fault(&space, Va(GIB + 12345), Access::Write), Ok(Fault::Huge));
     lab.poke(&space, Va(GIB + 0x3038), 7).unwrap();
     assert_eq!(usage(&lab, &space).rss_pages, 512);
-    assert_eq!(count(&lab, Counter::AnonHuge), 1);
+    assert_eq!(lab.count(Counter::AnonHuge), 1);
     for at in (0..MIB2).step_by(8) {
         assert_eq!(lab.peek(&space, Va(GIB + at)), Ok(if at == 0x3038 { 7 } else { 0 }));
     }
@@ -127,8 +112,8 @@ fn d_03_without_a_huge_page_the_write_makes_one_page_and_511_zeros_with_one_flus
     lab.map(&space, Va(GIB), MIB2, RW);
     assert_eq!(lab.peek(&space, Va(GIB)), Ok(0));
     lab.vm.activate(&space);
-    let hogged = hog(&lab, Order::HUGE);
-    let flushes = || count(&lab, Counter::FlushLocalOne) + count(&lab, Counter::FlushLocalAll);
+    let hogged = lab.hog(Order::HUGE);
+    let flushes = || lab.count(Counter::FlushLocalOne) + lab.count(Counter::FlushLocalAll);
     let before = flushes();
     let at = Va(GIB + 77 * KIB4 + 16);
     assert_eq!(lab.vm.fault(&space, at, Access::Write), Ok(Fault::Copied(Level::ONE)));
@@ -136,14 +121,14 @@ fn d_03_without_a_huge_page_the_write_makes_one_page_and_511_zeros_with_one_flus
     lab.poke(&space, at, 9).unwrap();
     let now = usage(&lab, &space);
     assert_eq!((now.rss_pages, now.zero_leaves, now.zero_huge_leaves), (1, 511, 0));
-    assert_eq!((count(&lab, Counter::AnonPages), count(&lab, Counter::AnonHuge)), (1, 0));
-    assert_eq!((count(&lab, Counter::ThpFaultFallback), count(&lab, Counter::ThpZeroSplit)), (1, 1));
+    assert_eq!((lab.count(Counter::AnonPages), lab.count(Counter::AnonHuge)), (1, 0));
+    assert_eq!((lab.count(Counter::ThpFaultFallback), lab.count(Counter::ThpZeroSplit)), (1, 1));
     for page in 0..512 {
         assert_eq!(lab.peek(&space, Va(GIB + page * KIB4 + 16)), Ok(if page == 77 { 9 } else { 0 }));
     }
     lab.vm.idle();
     lab.vm.exit(space);
-    give_back(&lab, hogged, Order::HUGE);
+    lab.give_back(hogged, Order::HUGE);
     lab.check(&[]);
 }
 
@@ -155,22 +140,22 @@ fn d_03_without_any_page_the_write_is_refused_at_each_step_and_nothing_changes()
         let space = lab.vm.create().unwrap();
         lab.map(&space, Va(GIB), MIB2, RW);
         assert_eq!(lab.peek(&space, Va(GIB)), Ok(0));
-        let mut hogged = hog(&lab, Order::BASE);
-        give_back(&lab, hogged.split_off(hogged.len() - left), Order::BASE);
-        let before = (usage(&lab, &space), count(&lab, Counter::TablePages), count(&lab, Counter::Alloc));
+        let mut hogged = lab.hog(Order::BASE);
+        lab.give_back(hogged.split_off(hogged.len() - left), Order::BASE);
+        let before = (usage(&lab, &space), lab.count(Counter::TablePages), lab.count(Counter::Alloc));
         let got = lab.vm.fault(&space, Va(GIB + 5000), Access::Write);
         if left == 2 {
             assert_eq!(got, Ok(Fault::Copied(Level::ONE)));
         } else {
             assert_eq!(got, Err(FaultError::NoMemory), "{left} frames left");
-            let after = (usage(&lab, &space), count(&lab, Counter::TablePages));
+            let after = (usage(&lab, &space), lab.count(Counter::TablePages));
             assert_eq!(after, (before.0, before.1), "{left} frames left");
             assert!(matches!(
                 lab.vm.query(&space, Va(GIB + 5000)),
                 Page::Mapped { level: Level::TWO, zero: true, flags, .. } if !flags.write
             ));
         }
-        give_back(&lab, hogged, Order::BASE);
+        lab.give_back(hogged, Order::BASE);
         lab.check(&[&space]);
         lab.vm.exit(space);
         lab.check(&[]);
@@ -182,11 +167,11 @@ fn d_03_without_memory_for_the_zeros_themselves_a_read_maps_base_zeros() {
     let lab = lab(2048, page());
     let space = lab.vm.create().unwrap();
     lab.map(&space, Va(GIB), MIB2, RW);
-    let hogged = hog(&lab, Order::HUGE);
+    let hogged = lab.hog(Order::HUGE);
     assert_eq!(lab.vm.fault(&space, Va(GIB + 4096), Access::Read), Ok(Fault::Zero));
-    assert_eq!((count(&lab, Counter::ThpZeroAllocFailed), count(&lab, Counter::ThpZeroAlloc)), (1, 0));
+    assert_eq!((lab.count(Counter::ThpZeroAllocFailed), lab.count(Counter::ThpZeroAlloc)), (1, 0));
     assert_eq!((usage(&lab, &space).rss_pages, usage(&lab, &space).zero_leaves), (0, 1));
-    give_back(&lab, hogged, Order::HUGE);
+    lab.give_back(hogged, Order::HUGE);
     lab.vm.exit(space);
     lab.check(&[]);
 }
@@ -210,8 +195,8 @@ fn d_06_the_shrinker_frees_only_at_count_one_and_the_next_read_makes_a_new_page(
         lab.vm.exit(b);
         assert_eq!((lab.vm.shrinkable_zeros(), lab.vm.shrink_zeros()), (HUGE, HUGE));
         assert_eq!((lab.vm.huge_zero(), lab.vm.shrink_zeros()), (None, 0));
-        assert_eq!(count(&lab, Counter::ThpZeroAlloc), round);
-        assert_eq!(count(&lab, Counter::ThpZeroRelease), round);
+        assert_eq!(lab.count(Counter::ThpZeroAlloc), round);
+        assert_eq!(lab.count(Counter::ThpZeroRelease), round);
         lab.check(&[]);
     }
 }
@@ -243,10 +228,10 @@ fn d_06_100000_iterations_of_churn_leak_nothing() {
             lab.check(&kept.iter().collect::<Vec<_>>());
         }
     }
-    assert!(count(&lab, Counter::ThpZeroRelease) > 1000, "it did go and come");
+    assert!(lab.count(Counter::ThpZeroRelease) > 1000, "it did go and come");
     kept.into_iter().for_each(|space| lab.vm.exit(space));
     lab.vm.shrink_zeros();
-    assert_eq!(count(&lab, Counter::ThpZeroAlloc), count(&lab, Counter::ThpZeroRelease));
+    assert_eq!(lab.count(Counter::ThpZeroAlloc), lab.count(Counter::ThpZeroRelease));
     assert_eq!(lab.vm.validate(&[]).unwrap().zero_frames, 1);
     lab.check(&[]);
 }
@@ -258,9 +243,9 @@ fn d_08_a_child_sees_zeros_and_writes_its_own_and_counts_return_to_where_they_we
     lab.map(&parent, Va(GIB), 2 * MIB2, RW);
     lab.peek(&parent, Va(GIB)).unwrap();
     lab.peek(&parent, Va(GIB + MIB2)).unwrap();
-    let allocated = count(&lab, Counter::ThpZeroAlloc);
+    let allocated = lab.count(Counter::ThpZeroAlloc);
     let child = lab.vm.fork(&parent).unwrap();
-    assert_eq!((lab.vm.huge_zero_references(), count(&lab, Counter::ThpZeroAlloc)), (3, allocated));
+    assert_eq!((lab.vm.huge_zero_references(), lab.count(Counter::ThpZeroAlloc)), (3, allocated));
     assert_eq!((usage(&lab, &child).zero_huge_leaves, usage(&lab, &child).rss_pages), (2, 0));
     assert_eq!(lab.peek(&child, Va(GIB + 8)), Ok(0));
     lab.poke(&child, Va(GIB + 8), 5).unwrap();
@@ -271,7 +256,7 @@ fn d_08_a_child_sees_zeros_and_writes_its_own_and_counts_return_to_where_they_we
     assert_eq!((lab.peek(&child, Va(GIB + MIB2)), lab.vm.huge_zero_references()), (Ok(0), 2));
     lab.vm.exit(child);
     assert_eq!(lab.vm.huge_zero_references(), 1);
-    assert_eq!((count(&lab, Counter::AnonPages), count(&lab, Counter::AnonHuge)), (0, 0));
+    assert_eq!((lab.count(Counter::AnonPages), lab.count(Counter::AnonHuge)), (0, 0));
     lab.check(&[]);
 }
 
@@ -282,10 +267,10 @@ fn d_08_a_fork_that_finds_no_memory_takes_no_reference() {
     lab.map(&parent, Va(GIB), MIB2, RW);
     lab.peek(&parent, Va(GIB)).unwrap();
     for left in 0..8 {
-        let mut hogged = hog(&lab, Order::BASE);
-        give_back(&lab, hogged.split_off(hogged.len() - left), Order::BASE);
+        let mut hogged = lab.hog(Order::BASE);
+        lab.give_back(hogged.split_off(hogged.len() - left), Order::BASE);
         let forked = lab.vm.fork(&parent);
-        give_back(&lab, hogged, Order::BASE);
+        lab.give_back(hogged, Order::BASE);
         assert_eq!(lab.vm.huge_zero_references(), if forked.is_ok() { 3 } else { 2 }, "{left} frames left");
         let all: Vec<&Space> = std::iter::once(&parent).chain(&forked).collect();
         lab.check(&all);
@@ -351,11 +336,11 @@ fn d_09_a_cut_that_finds_no_memory_changes_nothing() {
     lab.map(&space, Va(GIB), MIB2, RW);
     lab.peek(&space, Va(GIB)).unwrap();
     let before = usage(&lab, &space);
-    let hogged = hog(&lab, Order::BASE);
+    let hogged = lab.hog(Order::BASE);
     assert_eq!(lab.vm.unmap(&space, Va(GIB + KIB4), KIB4), Err(SpaceError::NoMemory));
     assert_eq!(lab.vm.protect(&space, Va(GIB + KIB4), KIB4, Rights::READ), Err(SpaceError::NoMemory));
     assert_eq!(usage(&lab, &space), before);
-    give_back(&lab, hogged, Order::BASE);
+    lab.give_back(hogged, Order::BASE);
     lab.check(&[&space]);
     lab.vm.exit(space);
     lab.check(&[]);
@@ -462,7 +447,7 @@ fn d_13_kept_zeros_are_never_counted_and_never_shrunk() {
             space
         })
         .collect();
-    assert_eq!(count(&lab, Counter::ThpZeroAlloc), 1);
+    assert_eq!(lab.count(Counter::ThpZeroAlloc), 1);
     lab.check(&spaces.iter().collect::<Vec<_>>());
     spaces.into_iter().for_each(|space| lab.vm.exit(space));
     assert_eq!((lab.vm.huge_zero_references(), lab.vm.shrink_zeros(), lab.vm.shrinkable_zeros()), (references, 0, 0));

@@ -8,8 +8,7 @@ use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::error::{FaultError, SpaceError};
-use vellum::frame::Want;
-use vellum::machine::{MmuRules, Topology, Use};
+use vellum::machine::{MmuRules, Topology};
 use vellum::space::{Access, Advice, Attrs, Fault, HugeAdvice, Page, Placement, Rights, Space};
 use vellum::stats::Counter;
 
@@ -22,19 +21,6 @@ fn lab_of<C: Codec>(rules: MmuRules, form: ZeroHuge, frames: u64) -> Lab<C> {
 
 fn shared(frames: u64) -> Lab {
     lab_of(X86_RULES, ZeroHuge::Table, frames)
-}
-
-fn count<C: Codec>(lab: &Lab<C>, counter: Counter) -> i64 {
-    lab.vm.stats().get(counter)
-}
-
-fn hog<C: Codec>(lab: &Lab<C>, order: Order) -> Vec<Pfn> {
-    let want = Want::kernel(Use::Slab);
-    std::iter::from_fn(|| lab.vm.frames().alloc(lab.vm.machine(), order, &want).ok()).collect()
-}
-
-fn give_back<C: Codec>(lab: &Lab<C>, frames: Vec<Pfn>, order: Order) {
-    frames.into_iter().for_each(|pfn| lab.vm.frames().free(lab.vm.machine(), pfn, order));
 }
 
 fn read_all<C: Codec>(lab: &Lab<C>, space: &Space, start: u64, bytes: u64) {
@@ -53,7 +39,7 @@ fn d_01_reading_200_mib_by_private_tables_costs_100_tables_and_no_page() {
     let after = lab.vm.usage(&space);
     assert_eq!((after.rss_pages, after.zero_leaves), (0, 51_200));
     assert_eq!(after.table_nodes - before.table_nodes, 100);
-    assert_eq!((count(&lab, Counter::FaultsZeroTable), count(&lab, Counter::ThpZeroAlloc)), (100, 0));
+    assert_eq!((lab.count(Counter::FaultsZeroTable), lab.count(Counter::ThpZeroAlloc)), (100, 0));
     lab.check(&[&space]);
     lab.vm.exit(space);
     lab.check(&[]);
@@ -86,22 +72,22 @@ fn d_12<C: Codec>(rules: MmuRules) {
     let usage = lab.vm.usage(&space);
     assert!(usage.table_nodes - before <= 2, "at most 8 KiB");
     assert_eq!((usage.table_nodes - before, usage.zero_tables, usage.rss_pages), (0, 8, 0));
-    assert_eq!(count(&lab, Counter::Faults), 8);
+    assert_eq!(lab.count(Counter::Faults), 8);
     // A huge page: one table of 1 GiB's entries.
     lab.poke(&space, Va(17 * GIB + 5 * MIB2 + 4096), 1).unwrap();
     assert_eq!(lab.vm.usage(&space).table_nodes - before, 1);
-    assert_eq!(count(&lab, Counter::ZeroTableUnshare), 1);
+    assert_eq!(lab.count(Counter::ZeroTableUnshare), 1);
     assert_eq!((lab.vm.usage(&space).rss_pages, lab.vm.usage(&space).zero_tables), (512, 7 + 511));
     // Another in the same GiB: none.
     lab.poke(&space, Va(17 * GIB + 7 * MIB2), 2).unwrap();
-    assert_eq!(count(&lab, Counter::ZeroTableUnshare), 1);
+    assert_eq!(lab.count(Counter::ZeroTableUnshare), 1);
     lab.check(&[&space]);
     // Without huge pages: two tables in a fresh GiB, one where the middle table is the space's own already.
-    let hogged = hog(&lab, Order::HUGE);
+    let hogged = lab.hog(Order::HUGE);
     lab.poke(&space, Va(20 * GIB + 3 * MIB2 + 8192), 3).unwrap();
-    assert_eq!(count(&lab, Counter::ZeroTableUnshare), 3);
+    assert_eq!(lab.count(Counter::ZeroTableUnshare), 3);
     lab.poke(&space, Va(20 * GIB + 9 * MIB2 + 8192), 4).unwrap();
-    assert_eq!(count(&lab, Counter::ZeroTableUnshare), 4);
+    assert_eq!(lab.count(Counter::ZeroTableUnshare), 4);
     assert_eq!(lab.vm.usage(&space).rss_pages, 1024 + 2);
     for (at, value) in [
         (17 * GIB + 5 * MIB2 + 4096, 1),
@@ -114,11 +100,11 @@ fn d_12<C: Codec>(rules: MmuRules) {
     ] {
         assert_eq!(lab.peek(&space, Va(at)), Ok(value), "{at:#x}");
     }
-    give_back(&lab, hogged, Order::HUGE);
+    lab.give_back(hogged, Order::HUGE);
     lab.check(&[&space]);
     lab.vm.exit(space);
     lab.check(&[]);
-    assert_eq!(count(&lab, Counter::TablePages), 0);
+    assert_eq!(lab.count(Counter::TablePages), 0);
 }
 
 #[test]
@@ -166,7 +152,7 @@ fn d_02<C: Codec>(rules: MmuRules, form: ZeroHuge, reached: u64) {
     lab.check(&[&space, &other, &child]);
     [space, other, child].into_iter().for_each(|s| lab.vm.exit(s));
     lab.check(&[]);
-    assert_eq!(count(&lab, Counter::TablePages), 0);
+    assert_eq!(lab.count(Counter::TablePages), 0);
 }
 
 #[test]
@@ -187,20 +173,20 @@ fn d_03_without_a_huge_page_a_private_table_keeps_511_zeros_with_one_flush() {
         lab.map(&space, Va(GIB), MIB2, RW);
         assert_eq!(lab.peek(&space, Va(GIB)), Ok(0));
         lab.vm.activate(&space);
-        let hogged = hog(&lab, Order::HUGE);
-        let flushes = || count(&lab, Counter::FlushLocalOne) + count(&lab, Counter::FlushLocalAll);
-        let before = (flushes(), count(&lab, Counter::FlushLocalOne));
+        let hogged = lab.hog(Order::HUGE);
+        let flushes = || lab.count(Counter::FlushLocalOne) + lab.count(Counter::FlushLocalAll);
+        let before = (flushes(), lab.count(Counter::FlushLocalOne));
         assert_eq!(lab.vm.fault(&space, Va(GIB + 77 * KIB4), Access::Write), Ok(Fault::Copied(Level::ONE)));
-        assert_eq!((flushes() - before.0, count(&lab, Counter::FlushLocalOne) - before.1), (1, 1), "one page");
+        assert_eq!((flushes() - before.0, lab.count(Counter::FlushLocalOne) - before.1), (1, 1), "one page");
         lab.poke(&space, Va(GIB + 77 * KIB4), 9).unwrap();
         let usage = lab.vm.usage(&space);
         assert_eq!((usage.rss_pages, usage.zero_leaves), (1, 511));
-        assert_eq!(count(&lab, Counter::ThpFaultFallback), 1);
+        assert_eq!(lab.count(Counter::ThpFaultFallback), 1);
         for page in 0..512 {
             assert_eq!(lab.peek(&space, Va(GIB + page * KIB4)), Ok(if page == 77 { 9 } else { 0 }));
         }
         lab.vm.idle();
-        give_back(&lab, hogged, Order::HUGE);
+        lab.give_back(hogged, Order::HUGE);
         // A table with a page in it stays one: its next write makes a base page.
         assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Write), Ok(Fault::Copied(Level::ONE)));
         lab.check(&[&space]);
@@ -219,8 +205,8 @@ fn d_03_each_allocation_of_a_write_fails_in_turn_and_nothing_changes() {
             let space = lab.vm.create().unwrap();
             lab.map(&space, Va(GIB), reached, RW);
             assert_eq!(lab.peek(&space, Va(GIB)), Ok(0));
-            let mut hogged = hog(&lab, Order::BASE);
-            give_back(&lab, hogged.split_off(hogged.len() - left), Order::BASE);
+            let mut hogged = lab.hog(Order::BASE);
+            lab.give_back(hogged.split_off(hogged.len() - left), Order::BASE);
             let before = lab.vm.usage(&space);
             let got = lab.vm.fault(&space, Va(GIB + 5000), Access::Write);
             if left == needs {
@@ -229,7 +215,7 @@ fn d_03_each_allocation_of_a_write_fails_in_turn_and_nothing_changes() {
                 assert_eq!(got, Err(FaultError::NoMemory), "{form:?} {reached:#x} {left}");
                 assert_eq!(lab.vm.usage(&space), before);
             }
-            give_back(&lab, hogged, Order::BASE);
+            lab.give_back(hogged, Order::BASE);
             lab.check(&[&space]);
             lab.vm.exit(space);
             lab.check(&[]);
@@ -244,14 +230,14 @@ fn d_03_a_huge_page_without_room_for_its_table_becomes_base_pages() {
     lab.map(&space, Va(GIB), GIB, RW);
     assert_eq!(lab.peek(&space, Va(GIB)), Ok(0));
     // One huge block is left, and not one frame beside it.
-    let huge = hog(&lab, Order::HUGE);
-    let small = hog(&lab, Order::BASE);
+    let huge = lab.hog(Order::HUGE);
+    let small = lab.hog(Order::BASE);
     let (kept, given) = huge.split_at(huge.len() - 1);
-    give_back(&lab, given.to_vec(), Order::HUGE);
+    lab.give_back(given.to_vec(), Order::HUGE);
     assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Write), Ok(Fault::Copied(Level::ONE)));
     assert_eq!(lab.vm.usage(&space).rss_pages, 1);
-    give_back(&lab, kept.to_vec(), Order::HUGE);
-    give_back(&lab, small, Order::BASE);
+    lab.give_back(kept.to_vec(), Order::HUGE);
+    lab.give_back(small, Order::BASE);
     lab.check(&[&space]);
     lab.vm.exit(space);
     lab.check(&[]);
@@ -262,26 +248,26 @@ fn d_03_without_memory_for_the_shared_tables_a_read_maps_base_zeros() {
     let lab = shared(2048);
     let space = lab.vm.create().unwrap();
     lab.map(&space, Va(GIB), MIB2, RW);
-    let mut hogged = hog(&lab, Order::BASE);
+    let mut hogged = lab.hog(Order::BASE);
     // One frame: for the node below, not for the shared table as well... which comes first and takes it.
-    give_back(&lab, hogged.split_off(hogged.len() - 1), Order::BASE);
+    lab.give_back(hogged.split_off(hogged.len() - 1), Order::BASE);
     assert!(matches!(lab.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroTable(Level::TWO))));
     let other = lab.vm.create();
     assert!(other.is_err());
-    give_back(&lab, hogged, Order::BASE);
+    lab.give_back(hogged, Order::BASE);
     lab.vm.exit(space);
     lab.check(&[]);
 
     let lab = shared(2048);
     let space = lab.vm.create().unwrap();
     lab.map(&space, Va(GIB), GIB, RW);
-    let mut hogged = hog(&lab, Order::BASE);
+    let mut hogged = lab.hog(Order::BASE);
     assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Read), Err(FaultError::NoMemory), "not even a node");
-    give_back(&lab, hogged.split_off(hogged.len() - 1), Order::BASE);
+    lab.give_back(hogged.split_off(hogged.len() - 1), Order::BASE);
     // The leaf table was made; the middle one finds nothing, and neither do nodes.
     assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Read), Err(FaultError::NoMemory));
-    assert!(count(&lab, Counter::ThpZeroAllocFailed) >= 1);
-    give_back(&lab, hogged, Order::BASE);
+    assert!(lab.count(Counter::ThpZeroAllocFailed) >= 1);
+    lab.give_back(hogged, Order::BASE);
     assert!(matches!(lab.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroTable(Level::THREE))));
     lab.check(&[&space]);
     lab.vm.exit(space);
@@ -321,11 +307,11 @@ fn d_09_a_cut_that_finds_no_memory_changes_nothing() {
         let space = lab.vm.create().unwrap();
         lab.map(&space, Va(GIB), GIB, RW);
         read_all(&lab, &space, GIB, KIB4);
-        let mut hogged = hog(&lab, Order::BASE);
-        give_back(&lab, hogged.split_off(hogged.len() - left), Order::BASE);
+        let mut hogged = lab.hog(Order::BASE);
+        lab.give_back(hogged.split_off(hogged.len() - left), Order::BASE);
         let got = lab.vm.unmap(&space, Va(GIB + KIB4), KIB4);
         assert_eq!(got, if left < 2 { Err(SpaceError::NoMemory) } else { Ok(()) });
-        give_back(&lab, hogged, Order::BASE);
+        lab.give_back(hogged, Order::BASE);
         assert_eq!(lab.vm.usage(&space).mapped_pages, (1 << 18) - u64::from(got.is_ok()));
         read_all(&lab, &space, GIB + 2 * KIB4, MIB2);
         lab.check(&[&space]);
@@ -403,7 +389,7 @@ fn tables_of_zeros_are_for_regions_where_a_huge_page_would_be_used() {
     assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::Zero));
     lab.map(&space, Va(2 * GIB), GIB, RW);
     lab.vm.advise(&space, Va(2 * GIB), 4 * MIB2, Advice::Populate { write: false }).unwrap();
-    assert_eq!((lab.vm.usage(&space).zero_tables, count(&lab, Counter::FaultsZeroTable)), (1, 1));
+    assert_eq!((lab.vm.usage(&space).zero_tables, lab.count(Counter::FaultsZeroTable)), (1, 1));
     // Once huge pages are not wanted any more, what is written becomes base pages.
     lab.vm.advise(&space, Va(2 * GIB), GIB, Advice::NoHuge).unwrap();
     assert_eq!(lab.vm.fault(&space, Va(2 * GIB), Access::Write), Ok(Fault::Copied(Level::ONE)));

@@ -23,30 +23,18 @@ pub fn here() -> Caches {
 
 /// What the system tells below that directory.
 fn told(cache: &Path) -> Caches {
-    let mut found = Caches::UNKNOWN;
-    let mut last = 0;
-    for index in 0..16 {
-        let dir = cache.join(format!("index{index}"));
+    let dirs = (0..16).map(|index| cache.join(format!("index{index}")));
+    Caches::of_levels(dirs.take_while(|dir| dir.is_dir()).filter_map(|dir| {
         let text = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
         let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
-        let (Some(kind), Some(depth)) = (text("type"), number("level")) else { break };
-        if kind.trim() == "Instruction" {
-            continue;
+        if text("type")?.trim() == "Instruction" {
+            return None;
         }
         // Some firmware leaves parts out: a level with a hole is a level nobody knows.
-        let (sets, ways) = (number("number_of_sets"), number("ways_of_associativity"));
-        let (Some(sets), Some(ways), Some(line)) = (sets, ways, number("coherency_line_size")) else { continue };
-        let level = CacheLevel { sets, ways, line };
-        match depth {
-            1 => found.l1d = level,
-            2 => found.l2 = level,
-            _ => {}
-        }
-        if depth >= 2 && depth > last {
-            (found.llc, last) = (level, depth);
-        }
-    }
-    found
+        let (sets, ways) = (number("number_of_sets")?, number("ways_of_associativity")?);
+        let level = CacheLevel { sets, ways, line: number("coherency_line_size")? };
+        Some((number("level")?.try_into().ok()?, level))
+    }))
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -45,32 +45,15 @@ pub fn caches(mut cpuid: impl FnMut(u32, u32) -> [u32; 4]) -> Caches {
     if plain { described(|n| cpuid(DETERMINISTIC, n)) } else { Caches::UNKNOWN }
 }
 
-fn described(mut subleaf: impl FnMut(u32) -> [u32; 4]) -> Caches {
-    let mut found = Caches::UNKNOWN;
-    let mut last = 0;
-    for n in 0..MOST {
-        let [eax, ebx, ecx, _] = subleaf(n);
-        // 1: data, 2: instructions, 3: both.
-        let (kind, depth) = (eax & 31, eax >> 5 & 7);
-        if kind == 0 {
-            break;
-        }
-        if !matches!(kind, 1 | 3) {
-            continue;
-        }
+fn described(subleaf: impl FnMut(u32) -> [u32; 4]) -> Caches {
+    let described = (0..MOST).map(subleaf).take_while(|[eax, ..]| eax & 31 != 0);
+    // 1: data, 2: instructions, 3: both.
+    let data = described.filter(|[eax, ..]| matches!(eax & 31, 1 | 3));
+    Caches::of_levels(data.map(|[eax, ebx, ecx, _]| {
         let (ways, parts, line) =
             (u64::from(ebx >> 22) + 1, u64::from(ebx >> 12 & 0x3ff) + 1, u64::from(ebx & 0xfff) + 1);
-        let level = CacheLevel { sets: (u64::from(ecx) + 1) * parts, ways, line };
-        match depth {
-            1 => found.l1d = level,
-            2 => found.l2 = level,
-            _ => {}
-        }
-        if depth >= 2 && depth > last {
-            (found.llc, last) = (level, depth);
-        }
-    }
-    found
+        (eax >> 5 & 7, CacheLevel { sets: (u64::from(ecx) + 1) * parts, ways, line })
+    }))
 }
 
 #[cfg(test)]

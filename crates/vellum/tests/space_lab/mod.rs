@@ -6,12 +6,14 @@ pub mod flat;
 pub mod state;
 
 use flat::{Flat, Meta, X86_RULES};
-use vellum::addr::{Pfn, Va};
+use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, Thp};
 use vellum::entry::{Codec, X86_64};
 use vellum::error::FaultError;
-use vellum::machine::{Machine, Topology};
+use vellum::frame::Want;
+use vellum::machine::{Machine, Topology, Use};
 use vellum::space::{Access, Attrs, Page, Placement, Rights, Space};
+use vellum::stats::Counter;
 use vellum::vm::Vm;
 
 pub const KIB4: u64 = 4096;
@@ -42,6 +44,17 @@ pub fn never() -> Config {
 }
 
 impl<C: Codec> Lab<C> {
+    pub fn count(&self, counter: Counter) -> i64 {
+        self.vm.stats().get(counter)
+    }
+    /// Takes every block of an order that is to be had, as an embedder may.
+    pub fn hog(&self, order: Order) -> Vec<Pfn> {
+        let want = Want::kernel(Use::Slab);
+        std::iter::from_fn(|| self.vm.frames().alloc(self.vm.machine(), order, &want).ok()).collect()
+    }
+    pub fn give_back(&self, frames: Vec<Pfn>, order: Order) {
+        frames.into_iter().for_each(|pfn| self.vm.frames().free(self.vm.machine(), pfn, order));
+    }
     pub fn free(&self, spaces: &[&Space]) -> u64 {
         let audit = self.vm.validate(spaces).expect("a valid state");
         assert_eq!(audit.other_frames, 0, "frames lost");
