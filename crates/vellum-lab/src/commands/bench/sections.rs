@@ -27,7 +27,7 @@ pub const SECTIONS: &[Section] = &[
         compares: "The frame allocator beside two crates of the registry, each behind the cheapest lock there is, and beside a \
                    floor that is no allocator at all: per CPU an array of numbers behind one swap and one store. \
                    Nanoseconds per operation, 4 GiB of frames.",
-        seconds: 35,
+        seconds: 30,
     },
     Section {
         name: "fault",
