@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::repro::EXPERIMENTS;
+
 const ABOUT: &str = "What would another memory system do for your program?";
 
 const EXAMPLES: &str = "\
@@ -60,10 +62,6 @@ Examples:
   vellum bench fault growth --json";
 
 const REPRO_EXAMPLES: &str = "\
-Experiments:
-  clear         large pages cleared in extents, the neighbourhood of the fault last
-  colour        several shared zero pages, so that zeros spread over cache sets
-
 Each gives one page: what was asked, what was run, published figures beside ours with their ratios,
 what it means, and where it does not help. Marks: p predicted, f fitted, g rests on a guess.
 
@@ -72,6 +70,12 @@ Examples:
   vellum repro colour --machine milan
   vellum repro colour --on host
   vellum repro --json";
+
+/// What there is to run again, as the experiments themselves say it.
+fn repro_help() -> String {
+    let lines = EXPERIMENTS.iter().map(|e| format!("  {:<13} {}\n", e.name, e.about));
+    format!("Experiments:\n{}\n{REPRO_EXAMPLES}", lines.collect::<String>())
+}
 
 /// The whole command line.
 #[derive(Parser, Debug)]
@@ -100,7 +104,7 @@ pub enum Command {
         row: usize,
     },
     /// Run published experiments again and set our figures beside theirs
-    #[command(after_help = REPRO_EXAMPLES)]
+    #[command(after_help = repro_help())]
     Repro(ReproArgs),
     /// List the machines that can be simulated
     Machines(MachinesArgs),

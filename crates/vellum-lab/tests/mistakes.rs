@@ -167,9 +167,22 @@ fn a_program_that_cannot_be_recorded() {
 
 #[test]
 fn help_is_help_and_not_an_error() {
-    for args in [&["--help"][..], &["run", "--help"], &["record", "--help"], &["trace", "--help"], &["--version"]] {
+    let about: [&[&str]; 7] = [
+        &["--help"],
+        &["run", "--help"],
+        &["record", "--help"],
+        &["trace", "--help"],
+        &["bench", "--help"],
+        &["repro", "--help"],
+        &["--version"],
+    ];
+    for args in about {
         let said = vellum(args);
         assert_eq!(said.code, Some(0), "{args:?}");
         assert!(said.err.is_empty() && said.out.lines().all(|l| l.chars().count() <= 100), "{args:?}: {}", said.out);
+    }
+    let repro = vellum(&["repro", "--help"]).out;
+    for name in ["clear", "colour", "hugezero"] {
+        assert!(repro.lines().any(|l| l.trim_start().starts_with(name)), "{name}: {repro}");
     }
 }

@@ -12,7 +12,7 @@ use super::Entry;
 /// The experiment.
 pub const ENTRY: Entry = Entry {
     name: "clear",
-    about: "a large page is cleared as a few long runs, the neighbourhood of the fault last",
+    about: "large pages cleared in a few long runs, the neighbourhood of the fault last",
     how: include_str!("how.md"),
     machines: &["milan", "icelake-x"],
     sim: sim::run,

@@ -18,7 +18,7 @@ use super::Entry;
 /// The experiment.
 pub const ENTRY: Entry = Entry {
     name: "colour",
-    about: "several shared zero pages, so that reads of untouched memory spread over cache sets",
+    about: "several shared zero pages, so that zeros spread over cache sets",
     how: "",
     machines: &["thunderx2"],
     sim: sim::run,

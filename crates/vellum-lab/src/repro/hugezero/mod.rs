@@ -16,7 +16,7 @@ use super::Entry;
 /// The experiment.
 pub const ENTRY: Entry = Entry {
     name: "hugezero",
-    about: "reads of untouched huge memory share one page of 2 MiB of zeros, or one table of small ones",
+    about: "huge memory that is only read: one 2 MiB page of zeros, or one table of small ones",
     how: include_str!("how.md"),
     machines: &["westmere-ex"],
     sim: sim::run,
