@@ -8,9 +8,11 @@ mod experiment;
 use std::sync::OnceLock;
 
 use experiment::{holds_document, is_readable, machine, ours, pages};
+use serde_json::json;
 use vellum_lab::repro::hugezero::loops::{PAGES, glance};
 use vellum_lab::repro::hugezero::rss::{self, ALWAYS, Load, NEVER};
 use vellum_lab::repro::hugezero::{ENTRY, loops};
+use vellum_lab::repro::json::document;
 use vellum_lab::repro::page::Page;
 
 /// The experiment as it is by default, run once for all tests.
@@ -39,10 +41,18 @@ fn d_11_benchmark_2_misses_what_was_published_and_takes_its_multiple_of_time() {
 }
 
 #[test]
-fn d_11_benchmark_1_is_faster_by_tables_by_3_to_10_percent() {
+fn d_11_benchmark_1_is_faster_by_tables_by_3_to_10_percent_and_judged_as_a_statement() {
     let [page_cycles, private] = ours(page(), "Benchmark 1", "cycles");
     let saved = 1.0 - private / page_cycles;
     assert!(within(saved, 0.03, 0.10), "published 0.062: {saved}");
+    let document = document("sim", Some(1), std::iter::once(page()));
+    let statements = document["statements"].as_array().expect("statements");
+    let stated = statements.iter().find(|s| s["id"] == "D-11-benchmark-1").expect("the statement");
+    assert!((stated["value"].as_f64().unwrap() / 100.0 - saved).abs() < 1e-9, "{stated}");
+    assert_eq!(
+        (&stated["band"], &stated["basis"], &stated["ok"]),
+        (&json!([3.0, 10.0]), &json!("guess"), &json!(true))
+    );
     assert!(page().out.iter().any(|s| s.contains("inside of the 3 to 10 %")), "{:?}", page().out);
 }
 

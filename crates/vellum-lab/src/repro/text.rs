@@ -160,7 +160,7 @@ fn other_guesses(out: &mut String, t: &Table) {
 fn statement(out: &mut String, s: &Statement) {
     let verdict = if s.ok() { "holds" } else { "DOES NOT HOLD" };
     let head =
-        format!("   {:<5}{}: {} in [{}, {}]  ", s.id, s.what, figure(s.value), figure(s.band[0]), figure(s.band[1]));
+        format!("   {:<4} {}: {} in [{}, {}]  ", s.id, s.what, figure(s.value), figure(s.band[0]), figure(s.band[1]));
     let tail = format!("{}, {verdict}", s.rest.mark.word());
     let room = WIDTH.saturating_sub(head.chars().count());
     let _ = writeln!(out, "{head}{tail:>room$}");

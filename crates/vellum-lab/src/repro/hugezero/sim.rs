@@ -108,6 +108,13 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
             rest: two,
         },
         Statement {
+            id: "D-11-benchmark-1",
+            what: "cycles saved by tables, %".into(),
+            value: words::saved(lines, 1),
+            band: words::SAVES,
+            rest: one,
+        },
+        Statement {
             id: "D-16",
             what: "memory of a transform, zero.huge over never".into(),
             value: most as f64 / transform[0] as f64,
