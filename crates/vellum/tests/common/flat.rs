@@ -21,6 +21,55 @@ thread_local! {
     static PREEMPT_OFF: Cell<u32> = const { Cell::new(0) };
     static WEAVE: RefCell<VecDeque<Woven>> = const { RefCell::new(VecDeque::new()) };
     static WEAVING: Cell<bool> = const { Cell::new(false) };
+    static JITTER: Cell<u64> = const { Cell::new(0) };
+    static DURING: RefCell<Option<During>> = const { RefCell::new(None) };
+}
+
+/// An act of another CPU while a flush is under way.
+type During = Box<dyn FnMut(Scope)>;
+
+/// Runs `body`; each flush on its way runs `act` as if another CPU did it after the flush was asked for and before it is over.
+pub fn during_flushes<R>(act: impl FnMut(Scope) + 'static, body: impl FnOnce() -> R) -> R {
+    DURING.set(Some(Box::new(act)));
+    let result = body();
+    DURING.set(None);
+    result
+}
+
+fn flush_under_way(scope: Scope) {
+    if let Some(mut act) = DURING.take() {
+        as_another(|| act(scope));
+        DURING.set(Some(act));
+    }
+}
+
+/// What another CPU does while this one stands still. It must not wait.
+fn as_another(act: impl FnOnce()) {
+    let (cpu, preempt) = (CPU.get(), PREEMPT_OFF.replace(0));
+    WEAVING.set(true);
+    act();
+    WEAVING.set(false);
+    CPU.set(cpu);
+    PREEMPT_OFF.set(preempt);
+}
+
+/// From here this thread lets others run now and then before it touches a shared word, as `seed` has it: on few processors threads would
+/// else meet at the ends of their time slices only. 0 ends it.
+pub fn jitter(seed: u64) {
+    JITTER.set(seed);
+}
+
+fn jittered() {
+    let mut seed = JITTER.get();
+    if seed != 0 {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        JITTER.set(seed);
+        if seed >> 32 & 15 == 0 {
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// An act of another CPU, and how many shared words this thread touches before it.
@@ -53,12 +102,7 @@ fn shared_word_touched() {
         }
     });
     if let Some((_, act)) = due {
-        let (cpu, preempt) = (CPU.get(), PREEMPT_OFF.replace(0));
-        WEAVING.set(true);
-        act();
-        WEAVING.set(false);
-        CPU.set(cpu);
-        PREEMPT_OFF.set(preempt);
+        as_another(act);
     }
 }
 
@@ -237,11 +281,13 @@ impl<C: Codec> Machine for Flat<C> {
             self.asked.last_root.store(root.table.0, Ordering::Relaxed);
         }
     }
-    fn flush_local(&self, _scope: Scope) {
+    fn flush_local(&self, scope: Scope) {
         self.asked.local_flushes.fetch_add(1, Ordering::Relaxed);
+        flush_under_way(scope);
     }
-    fn flush_remote(&self, _cpus: &CpuMask, _scope: Scope) {
+    fn flush_remote(&self, _cpus: &CpuMask, scope: Scope) {
         self.asked.remote_flushes.fetch_add(1, Ordering::Relaxed);
+        flush_under_way(scope);
     }
     fn relax(&self) {
         if WEAVING.get() {
@@ -255,6 +301,7 @@ impl<C: Codec> Machine for Flat<C> {
     }
     fn hook(&self, event: Event) {
         if let Event::Shared { .. } = event {
+            jittered();
             shared_word_touched();
         }
         if let Event::Frame { first, order, to } = event {
