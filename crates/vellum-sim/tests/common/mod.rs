@@ -1,6 +1,7 @@
 //! A kernel of one screen: page tables written by hand, so that each test of the oracle is one interleaving in full view.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod beside;
 pub mod program;
 
 use std::cell::Cell;
