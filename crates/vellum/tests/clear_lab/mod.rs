@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use flat::{Flat, Meta, X86_RULES};
-use vellum::addr::{Order, PAGE_SIZE, Pfn, Va};
+use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
 use vellum::config::{Config, Preemption};
 use vellum::entry::X86_64;
 use vellum::machine::{
@@ -27,6 +27,17 @@ pub const KIB4: u64 = 4096;
 pub const MIB2: u64 = 2 << 20;
 pub const GIB: u64 = 1 << 30;
 pub const AT: Va = Va(0x4000_0000);
+
+/// How far a frame of data has come on its way to a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// The allocator, or a pool, gave it out.
+    Taken,
+    /// It was cleared, or copied to, as a whole.
+    Filled,
+    /// An entry of a page table names it, or of a table that is linked somewhere.
+    Mapped,
+}
 
 /// What was done, in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +77,8 @@ pub struct Probe {
     per_us: AtomicU64,
     /// Use of each frame that was ever given to someone.
     given: Mutex<BTreeMap<u64, Use>>,
+    /// The stage of each frame of data, once somebody wants to know.
+    stages: Mutex<Option<BTreeMap<u64, Stage>>>,
 }
 
 /// Colours of the caches that alias: two, as on a first level of twice the page size a way.
@@ -94,6 +107,56 @@ impl Probe {
             clock: AtomicU64::new(0),
             per_us: AtomicU64::new(0),
             given: Mutex::new(BTreeMap::new()),
+            stages: Mutex::new(None),
+        }
+    }
+    /// From here frames of data are followed: it is a panic if one is mapped before it was filled, or filled while it is mapped.
+    pub fn follow(&self) {
+        *self.stages.lock().unwrap() = Some(BTreeMap::new());
+    }
+    /// Whether a frame was never taken, or was given back, since [`follow`](Probe::follow); frames of pools were.
+    pub fn is_idle(&self, pfn: Pfn) -> bool {
+        let used = self.given.lock().unwrap().get(&pfn.0).copied();
+        matches!(used, None | Some(Use::Data)) && self.stages.lock().unwrap().iter().all(|s| !s.contains_key(&pfn.0))
+    }
+    /// How many frames are mapped now of those that were taken since [`follow`](Probe::follow).
+    pub fn followed(&self) -> usize {
+        let stages = self.stages.lock().unwrap();
+        stages.iter().flat_map(|s| s.values()).filter(|&&stage| stage == Stage::Mapped).count()
+    }
+    fn filled(&self, first: Pfn, frames: u64) {
+        if let Some(stages) = &mut *self.stages.lock().unwrap() {
+            for pfn in first.0..first.0 + frames {
+                let Some(stage) = stages.get_mut(&pfn) else { continue };
+                assert_ne!(*stage, Stage::Mapped, "a frame of {frames} from {first:?} is filled while it is mapped");
+                *stage = Stage::Filled;
+            }
+        }
+    }
+    /// An entry is about to be seen, and with it all below. Whether it is a table is known by what its frame is used for.
+    fn seen(&self, raw: u64) {
+        const PRESENT: u64 = 1;
+        const SIZE: u64 = 1 << 7;
+        let first = raw >> 12 & ((1 << 40) - 1);
+        let used = self.given.lock().unwrap().get(&first).copied();
+        if raw & PRESENT == 0 || self.stages.lock().unwrap().is_none() {
+            return;
+        }
+        match used {
+            Some(Use::Table) => {
+                (0..ENTRIES).for_each(|slot| self.seen(self.flat.entry_load(Pfn(first), slot)));
+            }
+            Some(Use::Data) => {
+                let frames = if raw & SIZE == 0 { 1 } else { Order::HUGE.frames() };
+                if let Some(stages) = &mut *self.stages.lock().unwrap() {
+                    for pfn in first..first + frames {
+                        let Some(stage) = stages.get_mut(&pfn) else { continue };
+                        assert_ne!(*stage, Stage::Taken, "frame {pfn:#x} is mapped before it was filled");
+                        *stage = Stage::Mapped;
+                    }
+                }
+            }
+            _ => {}
         }
     }
     /// What was done since this was last asked.
@@ -186,9 +249,11 @@ impl Machine for Probe {
         self.flat.entry_load(table, slot)
     }
     fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+        self.seen(raw);
         self.flat.entry_store(table, slot, raw);
     }
     fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        self.seen(new);
         self.flat.entry_cas(table, slot, old, new)
     }
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {
@@ -199,11 +264,13 @@ impl Machine for Probe {
         for i in 0..frames {
             self.stale.lock().unwrap().remove(&(first.0 + i, 0));
         }
+        self.filled(first, frames);
         self.flat.clear(first, frames);
     }
     fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, at: Va) {
         assert!(self.flat.preempt_depth() == 0 || frames == 1, "a long clear with preemption off");
         self.acts.lock().unwrap().push(Act::Run(first, frames, stores));
+        self.filled(first, frames);
         if self.aliases() {
             for i in 0..frames {
                 let colour = (at.page() + i) % COLOURS;
@@ -216,10 +283,12 @@ impl Machine for Probe {
         self.ran(frames);
     }
     fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+        self.filled(to, frames);
         self.flat.copy(to, from, frames);
     }
     fn copy_run(&self, to: Pfn, from: Pfn, frames: u64, stores: Stores, _at: Va) {
         self.acts.lock().unwrap().push(Act::Copy(to, frames, stores));
+        self.filled(to, frames);
         self.flat.copy(to, from, frames);
         self.ran(frames);
     }
@@ -253,6 +322,7 @@ impl Machine for Probe {
     fn sched_point(&self) {
         assert_eq!(self.flat.preempt_depth(), 0, "a scheduling point with a lock held");
         self.acts.lock().unwrap().push(Act::Point);
+        flat::at_point();
         let left = self.stop_after.load(Ordering::Relaxed);
         if left != u64::MAX {
             self.stop_after.store(left.saturating_sub(1), Ordering::Relaxed);
@@ -274,6 +344,13 @@ impl Machine for Probe {
         self.aliases.load(Ordering::Relaxed)
     }
     fn hook(&self, event: Event) {
+        if let (Event::Frame { first, order, to }, Some(stages)) = (event, &mut *self.stages.lock().unwrap()) {
+            let frames = first.0..first.0 + order.frames();
+            match to {
+                Use::Data => stages.extend(frames.map(|pfn| (pfn, Stage::Taken))),
+                _ => frames.for_each(|pfn| _ = stages.remove(&pfn)),
+            }
+        }
         match event {
             Event::Fill { first, frames } => self.acts.lock().unwrap().push(Act::Range(first, frames)),
             Event::Frame { first, order, to } if to != Use::Free && to != Use::Pending => {

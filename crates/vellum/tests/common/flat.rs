@@ -23,6 +23,24 @@ thread_local! {
     static WEAVING: Cell<bool> = const { Cell::new(false) };
     static JITTER: Cell<u64> = const { Cell::new(0) };
     static DURING: RefCell<Option<During>> = const { RefCell::new(None) };
+    static POINT: RefCell<Option<Woven>> = const { RefCell::new(None) };
+}
+
+/// Runs `body`; the scheduling point after `points` others runs `act` as if this CPU, or another, ran another task there to its end. Says
+/// whether there was such a point.
+pub fn rescheduled(points: u64, act: Box<dyn FnOnce()>, body: impl FnOnce()) -> bool {
+    POINT.set(Some((points, act)));
+    body();
+    POINT.take().is_none()
+}
+
+/// For machines that have scheduling points.
+pub fn at_point() {
+    match POINT.take() {
+        Some((0, act)) => as_another(act),
+        Some((points, act)) => POINT.set(Some((points - 1, act))),
+        None => {}
+    }
 }
 
 /// An act of another CPU while a flush is under way.
