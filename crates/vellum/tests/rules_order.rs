@@ -379,7 +379,7 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
                 let all: Vec<Pfn> = all.collect();
                 assert!(!all.contains(&block));
                 all.into_iter().for_each(|pfn| lab.vm.frames().free(lab.m(), pfn, Order::HUGE));
-                drop(others.replace(Some(other)));
+                others.replace(Some(other));
             }
         };
         during_flushes(during, || lab.vm.unmap(&space, AT, MIB2).unwrap());
