@@ -12,6 +12,7 @@ use vellum::space::{Access, Attrs, Placement, Rights, Space};
 use vellum::stats::Counter;
 use vellum::vm::Vm;
 use vellum::zero::auto::{ZeroChoice, ZeroForm, ZeroWhy};
+use vellum::zero::decided::{ZeroDecision, ZeroReason};
 use vellum_sim::format::X86;
 use vellum_sim::schedule::Rng;
 use vellum_sim::{Cpu, Meta, Options, Program, SimMachine, file};
@@ -55,8 +56,19 @@ impl Hand<'_> {
 /// A load: one round of it.
 type Load = fn(&mut Hand<'_>, &mut Rng);
 
-/// Cycles of each round, faults included; what was chosen, and how often it was reconsidered.
-fn rounds(preset: &str, bytes: u64, form: &str, load: Load, rounds: usize) -> (Vec<u64>, ZeroChoice, i64) {
+/// What came of a load.
+struct Ran {
+    /// Cycles of each round, faults included.
+    taken: Vec<u64>,
+    /// What was chosen in the end.
+    choice: ZeroChoice,
+    /// How often it was reconsidered.
+    again: i64,
+    /// What was decided on the way.
+    decisions: Vec<ZeroDecision>,
+}
+
+fn rounds(preset: &str, bytes: u64, form: &str, load: Load, rounds: usize) -> Ran {
     let machine = file::preset(preset).expect("a preset");
     let sim = SimMachine::<X86>::new(&machine, Options::default()).expect("it can be built");
     let meta = Meta::new(Vm::<SimMachine<X86>>::layout(sim.topology())).expect("address space");
@@ -77,6 +89,7 @@ fn rounds(preset: &str, bytes: u64, form: &str, load: Load, rounds: usize) -> (V
         // The page of zeros is the machine's: whoever read first has paid for it.
         vm.keep_zeros().expect("memory");
         let mut taken = Vec::new();
+        let mut decisions = Vec::new();
         for _ in 0..rounds {
             let before = cpu.now();
             load(
@@ -95,9 +108,11 @@ fn rounds(preset: &str, bytes: u64, form: &str, load: Load, rounds: usize) -> (V
                 &mut rng,
             );
             taken.push(cpu.now() - before);
+            decisions.extend(std::iter::from_fn(|| vm.take_zero_decision()));
         }
         vm.validate(&[&space]).expect("everything adds up");
-        (taken, vm.zero_choice(&space), vm.stats().get(Counter::ZeroAutoForget))
+        assert!(decisions.iter().all(|d: &ZeroDecision| d.is_of(&space) && d.lost == 0));
+        Ran { taken, choice: vm.zero_choice(&space), again: vm.stats().get(Counter::ZeroAutoForget), decisions }
     })
     .expect("no stop")
 }
@@ -105,8 +120,8 @@ fn rounds(preset: &str, bytes: u64, form: &str, load: Load, rounds: usize) -> (V
 /// Total cycles of rounds `from` to the end by page, table and auto; prints all and what was decided, and says auto's ratio to the better.
 fn ratio(preset: &str, bytes: u64, name: &str, load: Load, n: usize, from: usize) -> (f64, ZeroChoice) {
     let sum = |taken: &[u64]| taken[from..].iter().sum::<u64>() as f64;
-    let [page, table] = ["page", "table"].map(|form| sum(&rounds(preset, bytes, form, load, n).0));
-    let (taken, choice, again) = rounds(preset, bytes, "auto", load, n);
+    let [page, table] = ["page", "table"].map(|form| sum(&rounds(preset, bytes, form, load, n).taken));
+    let Ran { taken, choice, again, .. } = rounds(preset, bytes, "auto", load, n);
     let auto = sum(&taken);
     let better = page.min(table);
     println!(
@@ -248,4 +263,34 @@ fn alternating_phases_on_the_same_memory_are_within_1_15_of_the_better_form() {
         let (ratio, _) = ratio("westmere-ex", 2 * HALF, name, load, n, 0);
         assert!(ratio < 1.15, "{name}: {ratio}");
     }
+}
+
+#[test]
+fn decisions_say_when_where_and_by_which_figures_in_the_order_they_were_made() {
+    let within = |d: &ZeroDecision| d.region.0.0 >= AT && d.region.1.0 <= AT + 2 * HALF;
+    // In order, a byte of each 4 KiB: one comparison, and its figures are those of the choice.
+    let ran = rounds("westmere-ex", 200 * MIB, "auto", |hand, _| hand.walk(200 * MIB, 4 * KIB), 1);
+    let [one] = ran.decisions[..] else { panic!("{:?}", ran.decisions) };
+    assert_eq!(one.why, ZeroReason::Dwell { page: ran.choice.page, table: ran.choice.table });
+    assert_eq!((one.to, ran.choice.form), (ZeroForm::Page, ZeroForm::Page));
+    assert!(within(&one) && one.at > 0 && one.exchanged > 0, "{one:?}");
+
+    // All over 8 GiB: scattered, then by whole GiB, then looked at again once it paid.
+    let load: Load = |hand, rng| {
+        for n in 0..200_000u64 {
+            (hand.load)(rng.below(GIB) * 8, false);
+            (hand.retire)(7);
+            if n.is_multiple_of(1024) {
+                (hand.tick)();
+            }
+        }
+    };
+    let ran = rounds("westmere-ex", 2 * HALF, "auto", load, 1);
+    let [first, second, third, ..] = ran.decisions[..] else { panic!("{:?}", ran.decisions) };
+    assert!(matches!(first.why, ZeroReason::Scattered { near: 0..=2 }) && first.exchanged > 0, "{first:?}");
+    assert_eq!((first.from, first.to), (ZeroForm::Page, ZeroForm::Table));
+    assert_eq!((second.why, second.to), (ZeroReason::Sure { eights: 2 }, ZeroForm::Table));
+    let ZeroReason::Again { cost, ran: time } = third.why else { panic!("{third:?}") };
+    assert!(cost > 0 && cost * 64 <= time, "{third:?}");
+    assert!(ran.decisions.is_sorted_by_key(|d| d.at) && ran.decisions[..2].iter().all(within));
 }

@@ -23,7 +23,7 @@ use crate::zero::auto::Watch;
 use crate::zero::clear::pace::Pace;
 use crate::zero::colour::{ByColour, Zeros};
 use crate::zero::pool::Pools;
-use crate::zero::{HugeZero, ZeroTables};
+use crate::zero::{Decided, HugeZero, ZeroTables};
 
 /// What a CPU runs: its own line.
 #[repr(C, align(64))]
@@ -53,6 +53,8 @@ pub struct Vm<M: Machine> {
     pub(crate) pools: Pools,
     pub(crate) huge_zero: HugeZero,
     pub(crate) zero_tables: ZeroTables,
+    /// What `zero.huge=auto` decided last.
+    pub(crate) decided: Decided,
     pub(crate) spaces: Slab,
     pub(crate) regions: Slab,
     pub(crate) lists: [Slab; 3],
@@ -149,6 +151,7 @@ impl<M: Machine> Vm<M> {
             pools: Pools::new(),
             huge_zero: HugeZero::new(),
             zero_tables: ZeroTables::new(),
+            decided: Decided::new(),
             spaces: Slab::new(size_of::<SpaceRecord>()),
             regions: Slab::new(64),
             lists: LIST_PAIRS.map(|pairs| Slab::new(pairs * 8)),

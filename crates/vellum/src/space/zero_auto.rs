@@ -22,6 +22,7 @@ use crate::sync::{EpochGuard, Token, Top, touch};
 use crate::tlb::Receipt;
 use crate::vm::Vm;
 use crate::zero::auto::{Verdict, Watch, ZeroChoice, ZeroForm, ZeroWhy};
+use crate::zero::decided::{ZeroDecision, ZeroReason};
 
 /// Reconsidering may take that part of the time: beside a 32nd, which a decision must win, it is half.
 const PART: u64 = 64;
@@ -60,13 +61,14 @@ impl<M: Machine> Vm<M> {
         }
         self.verb(Verb::Advise, || {
             let began = m.now();
-            let mut top = Token::top();
-            if let Ok(all) = VaRange::new(Va(0), self.user_end().0, self.user_end()) {
-                self.exchange_zeros(record, all, Into::Promise, false, &mut top);
-            }
+            let was = watch.peek();
+            let (cost, ran) = was.bill(began, trap);
+            let all = (Va(0), self.user_end());
+            let exchanged = self.exchange_zeros(record, all, Into::Promise, false);
             touch(m, watch.word(), true);
             watch.with(|trial| trial.forget(began, m.now()));
             self.count(Counter::ZeroAutoForget, 1);
+            self.decided(record, all, (was.form(), ZeroForm::Page), ZeroReason::Again { cost, ran }, exchanged);
         });
         true
     }
@@ -110,23 +112,36 @@ impl<M: Machine> Vm<M> {
                 _ => Verdict::Go,
             }
         });
-        let exchange = match verdict {
+        let (to, fold, why) = match verdict {
             None | Some(Verdict::Go) => return step,
-            Some(Verdict::Fold) => (ZeroForm::Table, true),
-            Some(Verdict::Decided(form, sure)) => {
+            Some(Verdict::Fold(why)) => (Some(ZeroForm::Table), true, why),
+            Some(Verdict::Anew(why)) => (None, false, why),
+            Some(Verdict::Decided(form, sure, why)) => {
                 self.count_choice(form, watch.peek().choice().why);
-                (form, sure && form == ZeroForm::Table)
+                (Some(form), sure && form == ZeroForm::Table, why)
             }
         };
-        let mut top = Token::top();
-        let (first, end) = watch.peek().slots();
-        let bytes = (end - first) << Level::TWO.shift();
-        if let Ok(range) = VaRange::new(Va(first << Level::TWO.shift()), bytes, self.user_end()) {
-            self.exchange_zeros(space, range, Into::Form(exchange.0), exchange.1, &mut top);
-        }
+        let now = watch.peek();
+        let (first, end) = now.slots();
+        let region = (Va(first << Level::TWO.shift()), Va(end << Level::TWO.shift()));
+        let exchanged = to.map_or(0, |form| self.exchange_zeros(space, region, Into::Form(form), fold));
+        self.decided(space, region, (trial.form(), now.form()), why, exchanged);
         touch(m, watch.word(), true);
         watch.with(|trial| trial.ends(m.now(), m.now()));
         step
+    }
+
+    /// Keeps a decision for whoever asks.
+    fn decided(
+        &self,
+        space: &SpaceRecord,
+        region: (Va, Va),
+        (from, to): (ZeroForm, ZeroForm),
+        why: ZeroReason,
+        exchanged: u64,
+    ) {
+        let (at, space) = (self.machine.now(), space.name.load(Ordering::Relaxed));
+        self.keep_zero_decision(&ZeroDecision { at, space, region, from, to, why, exchanged, lost: 0 });
     }
 
     fn count_choice(&self, form: ZeroForm, why: ZeroWhy) {
@@ -164,33 +179,37 @@ impl<M: Machine> Vm<M> {
         self.watch_of(space).map_or(Ok(()), |watch| watch.peek().validate())
     }
 
-    /// Exchanges every mapping of huge zeros in a range, then folds if asked to. Where that needs memory and there is none, nothing
-    /// is. No lock is held.
-    fn exchange_zeros(&self, space: &SpaceRecord, range: VaRange, into: Into, fold: bool, top: &mut Token<Top>) {
+    /// Exchanges every mapping of huge zeros between two addresses, then folds if asked to; says how many mappings of 2 MiB that were. Where
+    /// it needs memory and there is none, nothing is. No lock is held.
+    fn exchange_zeros(&self, space: &SpaceRecord, (start, end): (Va, Va), into: Into, fold: bool) -> u64 {
+        let Ok(range) = VaRange::new(start, end.0.saturating_sub(start.0), self.user_end()) else { return 0 };
+        let mut top = Token::top();
         let mut trash = Trash::default();
-        {
-            let mut layout = space.layout().lock(&self.machine, top, space.name.load(Ordering::Relaxed));
-            self.exchange_all(space, range, into);
+        let moved = {
+            let mut layout = space.layout().lock(&self.machine, &mut top, space.name.load(Ordering::Relaxed));
+            let moved = self.exchange_all(space, range, into);
             if fold {
                 self.fold_zeros(space, range, layout.token(), &mut trash);
             }
-        }
-        self.empty_trash(trash, top);
+            moved
+        };
+        self.empty_trash(trash, &mut top);
+        moved
     }
 
     /// The exchange itself, under the layout lock.
-    fn exchange_all(&self, space: &SpaceRecord, range: VaRange, into: Into) {
+    fn exchange_all(&self, space: &SpaceRecord, range: VaRange, into: Into) -> u64 {
         let m = &self.machine;
         let new = match into {
             Into::Promise => Entry::Reserved,
             Into::Form(ZeroForm::Table) => match self.zero_table(Level::TWO) {
                 Ok(table) => Entry::ZeroTable(table),
-                Err(_) => return,
+                Err(_) => return 0,
             },
             // Whoever compared has used the page.
             Into::Form(ZeroForm::Page) => match self.huge_zero().filter(|_| self.uses_huge_zero(space)) {
                 Some(page) => Entry::Leaf(page, Flags { accessed: true, ..Flags::default() }),
-                None => return,
+                None => return 0,
             },
         };
         let mut receipt = Receipt::new();
@@ -222,11 +241,11 @@ impl<M: Machine> Vm<M> {
             }
             m.hook(Event::Work(Work::Entry, 1));
             receipt.span(va, level.entry_bytes());
-            moved += (level.entry_bytes() / Order::HUGE.bytes()) as i64;
+            moved += level.entry_bytes() / Order::HUGE.bytes();
             true
         });
         if receipt.is_empty() {
-            return;
+            return 0;
         }
         let _flushed = self.redeem(space, receipt);
         self.alter_large(space, range, &mut |node, level, slot, _, raw| {
@@ -236,6 +255,7 @@ impl<M: Machine> Vm<M> {
             }
             true
         });
-        self.count(Counter::ZeroAutoMoved, moved);
+        self.count(Counter::ZeroAutoMoved, moved as i64);
+        moved
     }
 }

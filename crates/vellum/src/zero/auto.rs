@@ -39,6 +39,7 @@
 
 use crate::error::Invalid;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::zero::decided::ZeroReason;
 
 /// First faults that are looked at together.
 const WINDOW: u64 = 8;
@@ -102,9 +103,11 @@ pub(crate) enum Verdict {
     /// Nothing.
     Go,
     /// It was decided: what is mapped otherwise is exchanged; whole GiB may give way, if so.
-    Decided(ZeroForm, bool),
+    Decided(ZeroForm, bool, ZeroReason),
     /// The table was chosen before, and is now so sure that whole GiB may give way.
-    Fold,
+    Fold(ZeroReason),
+    /// All is compared anew.
+    Anew(ZeroReason),
 }
 
 /// What a space keeps. Every word is a word of [`Watch`].
@@ -287,7 +290,7 @@ impl Trial {
         let (near, sum) = (self.near, self.sum.saturating_mul(HEADS as u64) / self.dwells.max(1));
         self.open();
         if near <= WINDOW / 4 {
-            self.wanders()
+            self.wanders(near)
         } else if near >= WINDOW - WINDOW / 4 {
             self.streams(sum)
         } else {
@@ -310,13 +313,17 @@ impl Trial {
         self.sum > self.spans[0].saturating_add(self.spans[0] / CLEAR)
     }
 
-    fn wanders(&mut self) -> Verdict {
+    fn wanders(&mut self, near: u64) -> Verdict {
         self.scattered += 1;
         if self.step == STEPS && self.form != 0 {
-            return if self.scattered == SURE { Verdict::Fold } else { Verdict::Go };
+            return if self.scattered == SURE {
+                Verdict::Fold(ZeroReason::Sure { eights: self.scattered })
+            } else {
+                Verdict::Go
+            };
         }
         (self.step, self.form, self.why) = (STEPS, ZeroForm::Table as u64, ZeroWhy::Scattered as u64);
-        Verdict::Decided(ZeroForm::Table, self.sure())
+        Verdict::Decided(ZeroForm::Table, self.sure(), ZeroReason::Scattered { near })
     }
 
     fn streams(&mut self, sum: u64) -> Verdict {
@@ -326,6 +333,8 @@ impl Trial {
             let same = sum <= was.saturating_mul(2) && sum >= was / 2;
             if self.why != ZeroWhy::Measured as u64 || !same {
                 self.step = 0;
+                let was = if self.why == ZeroWhy::Measured as u64 { was } else { 0 };
+                return Verdict::Anew(ZeroReason::Phase { was, is: sum });
             }
             return Verdict::Go;
         }
@@ -350,7 +359,7 @@ impl Trial {
         self.form = form as u64;
         // What the worse form took more than the better: twice what was timed, in the two windows that may have had it.
         self.cost = self.cost.saturating_add(page.abs_diff(table).saturating_mul(2 * 2));
-        Verdict::Decided(form, self.sure())
+        Verdict::Decided(form, self.sure(), ZeroReason::Dwell { page, table })
     }
 
     /// The faster time of four by the page.
@@ -363,15 +372,21 @@ impl Trial {
         self.spans[1].max(self.spans[3])
     }
 
-    /// Whether what faults and the comparison took since everything was last forgotten, each fault with a trap of `trap` cycles, is less than
-    /// one part in `part` of the time.
+    /// Cycles that faults and the comparison took, each fault with a trap of `trap` cycles, since everything was last forgotten, and the
+    /// time since.
+    pub fn bill(&self, now: u64, trap: u64) -> (u64, u64) {
+        let cost = self.cost.saturating_add(self.faults.saturating_mul(trap));
+        (cost, now.saturating_sub(self.since))
+    }
+
+    /// Whether that is less than one part in `part` of the time.
     pub fn is_paid(&self, now: u64, trap: u64, part: u64) -> bool {
         // In the middle of a comparison the answer is still owed.
         if self.step < STEPS && self.faults != 0 {
             return false;
         }
-        let cost = self.cost.saturating_add(self.faults.saturating_mul(trap));
-        cost.saturating_mul(part) <= now.saturating_sub(self.since)
+        let (cost, time) = self.bill(now, trap);
+        cost.saturating_mul(part) <= time
     }
 
     /// Starts over; forgetting took from `began` to `now`.

@@ -17,7 +17,7 @@ fn feed(
         now += 700;
         trial.ends(now - 700, now);
         trial.validate().unwrap();
-        if let Verdict::Decided(form, _) = trial.mapped(slot, true) {
+        if let Verdict::Decided(form, ..) = trial.mapped(slot, true) {
             return Some((form, n as u64 + 1));
         }
     }
@@ -95,7 +95,7 @@ fn one_interrupted_time_does_not_choose_the_table() {
         form = trial.form();
         trial.ends(now, now);
         n += 1;
-        if let Verdict::Decided(form, _) = trial.mapped(n, true) {
+        if let Verdict::Decided(form, ..) = trial.mapped(n, true) {
             assert_eq!(form, ZeroForm::Page);
             return;
         }
@@ -120,7 +120,7 @@ fn scattered_faults_choose_the_table_at_once_and_a_stream_after_them_is_measured
     assert_eq!(feed(&mut trial, (0..).map(|i| i * 37), |_, _| 10), Some((ZeroForm::Table, 8)));
     assert!(!trial.sure());
     assert_eq!(feed(&mut trial, (0..7).map(|i| 5000 + i * 37), |_, _| 10), None);
-    assert_eq!(trial.mapped(7000, true), Verdict::Fold);
+    assert_eq!(trial.mapped(7000, true), Verdict::Fold(ZeroReason::Sure { eights: 2 }));
     assert!(trial.sure());
     assert_eq!(feed(&mut trial, (0..24).map(|i| 9000 + i * 37), |_, _| 10), None, "nothing new");
     let sparse = |form, _| if form == ZeroForm::Page { 900 } else { 1200 };

@@ -7,17 +7,19 @@
 //! its own, of another use, as a zero frame's contents must stay zero and a table's need not.
 //!
 //! Where a huge page would be used, `huge` keeps one page of zeros of that size, and `tables` tables that map base zeros for everybody;
-//! [`auto`] says which a space should read.
+//! [`auto`] says which a space should read, [`decided`] what it decided and why.
 //!
 //! Clearing is in [`clear`], blocks kept aside for large leaves in `pool`.
 
 pub mod auto;
 pub mod clear;
 pub mod colour;
+pub mod decided;
 mod forbid;
 mod huge;
 pub(crate) mod pool;
 mod tables;
 
+pub(crate) use decided::Decided;
 pub(crate) use huge::HugeZero;
 pub(crate) use tables::ZeroTables;
