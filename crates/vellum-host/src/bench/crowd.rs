@@ -9,6 +9,7 @@
 //! scales.
 
 use std::io;
+use std::time::Instant;
 
 use vellum::machine::Machine;
 use vellum::space::{Access, Space};
@@ -25,20 +26,30 @@ pub const PAIRS: usize = 10;
 /// Pairs tried where too many are interrupted.
 pub const TRIES: usize = 60;
 
-/// A run: nanoseconds per page of each thread, and whether a thread lost its core on the way.
+/// A run: nanoseconds per page of each thread, and whether something came between: a thread lost its core on the way, or the threads did not run side by
+/// side, because one of them had no core when the other began.
 #[derive(Clone, Debug)]
-struct Run {
-    each: Vec<f64>,
-    interrupted: bool,
+pub(super) struct Run {
+    pub(super) each: Vec<f64>,
+    pub(super) interrupted: bool,
+}
+
+/// A thread's part of a run.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    each: f64,
+    interruptions: u64,
+    began: Instant,
+    ended: Instant,
 }
 
 impl Run {
-    fn of(threads: Vec<(f64, u64)>) -> Run {
-        let interrupted = threads.iter().any(|t| t.1 != 0);
-        Run { each: threads.into_iter().map(|t| t.0).collect(), interrupted }
+    fn of(parts: Vec<Part>) -> Run {
+        let interrupted = parts.iter().any(|p| p.interruptions != 0) || !side_by_side(&parts);
+        Run { each: parts.into_iter().map(|p| p.each).collect(), interrupted }
     }
     /// Threads that each did as much, over the time it took the slowest: pages a nanosecond.
-    fn rate(&self) -> f64 {
+    pub(super) fn rate(&self) -> f64 {
         self.each.len() as f64 / self.each.iter().copied().fold(0.0, f64::max)
     }
 }
@@ -80,18 +91,29 @@ impl Pairs {
     }
 }
 
-/// [`wall`], with what the thread lost its core for.
-fn clocked(pages: u64, f: impl FnOnce()) -> (f64, u64) {
-    let before = interruptions();
-    let each = wall(pages, f);
-    (each, interruptions() - before)
+/// Whether all ran at once for four fifths of the time that the shortest of them took.
+fn side_by_side(parts: &[Part]) -> bool {
+    let (Some(began), Some(ended)) = (parts.iter().map(|p| p.began).max(), parts.iter().map(|p| p.ended).min()) else {
+        return true;
+    };
+    let shortest = parts.iter().map(|p| p.ended - p.began).min().unwrap_or_default();
+    ended.saturating_duration_since(began) * 5 >= shortest * 4
 }
 
-fn ours(host: &Ground, space: &Space, n: usize, bytes: u64, huge: bool) -> Run {
-    let vm = &host.vm;
+/// [`wall`], with when it was and what the thread lost its core for.
+fn clocked(pages: u64, f: impl FnOnce()) -> Part {
+    let (before, began) = (interruptions(), Instant::now());
+    let each = wall(pages, f);
+    Part { each, ended: Instant::now(), interruptions: interruptions() - before, began }
+}
+
+/// `on`: where the threads fault, all of them at one place or each at its own.
+fn ours(on: &[(&Ground, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
     let start = Start::new(n);
     let step = if huge { HUGE } else { PAGE };
     Run::of(threads(n, |cpu| {
+        let (host, space) = on[cpu % on.len()];
+        let vm = &host.vm;
         let _seat = vm.machine().sit(cpu);
         vm.activate(space);
         let at = area(cpu);
@@ -107,11 +129,12 @@ fn ours(host: &Ground, space: &Space, n: usize, bytes: u64, huge: bool) -> Run {
 
 /// Threads that do about what a fault does and share nothing at all: a swap and a store on a lock of one's own, a line written, some
 /// arithmetic.
-fn nothing_shared(n: usize, pages: u64) -> Run {
+pub(super) fn nothing_shared(n: usize, pages: u64) -> Run {
     let start = Start::new(n);
     Run::of(threads(n, |_| {
         let own = SwapLock::new(0u64);
-        let mut lines = vec![[0u64; 8]; pages as usize];
+        // Written once, or the kernel's own faults would be part of it.
+        let mut lines = vec![[1u64; 8]; pages as usize];
         start.meet();
         let took = clocked(pages, || {
             for line in &mut lines {
@@ -131,14 +154,14 @@ fn nothing_shared(n: usize, pages: u64) -> Run {
 }
 
 /// A run directly after one that does not count: two cores have twice the cache of one, and would otherwise be paid for that.
-fn warm(host: &Ground, space: &Space, n: usize, bytes: u64, huge: bool) -> Run {
-    ours(host, space, n, bytes, huge);
-    ours(host, space, n, bytes, huge)
+pub(super) fn warm(on: &[(&Ground, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
+    ours(on, n, bytes, huge);
+    ours(on, n, bytes, huge)
 }
 
 fn theirs(n: usize, bytes: u64) -> io::Result<Run> {
     let start = Start::new(n);
-    let each = threads(n, |_| -> io::Result<(f64, u64)> {
+    let each = threads(n, |_| -> io::Result<Part> {
         let area = linux::Area::new(bytes, false);
         area.iter().for_each(|a| a.advise(false));
         start.meet();
@@ -147,26 +170,6 @@ fn theirs(n: usize, bytes: u64) -> io::Result<Run> {
         area.map(|_| took)
     });
     Ok(Run::of(each.into_iter().collect::<io::Result<_>>()?))
-}
-
-/// What a second thread that faults in the same space is worth at best, without clearing, and what one that shares nothing: for a test.
-///
-/// # Errors
-/// The machine could not be built.
-pub fn worth() -> io::Result<(f64, f64)> {
-    let host = built(2, 512 << 20, false)?;
-    let space = {
-        let _cpu = host.vm.machine().sit(0);
-        host.vm.create().map_err(io::Error::other)?
-    };
-    let (mut pairs, mut control) = (Pairs::default(), Pairs::default());
-    while !pairs.is_enough() {
-        pairs.add([1, 2].map(|n| warm(&host, &space, n, 64 << 20, false)));
-        control.add([1, 2].map(|n| nothing_shared(n, 16 << 10)));
-    }
-    let _cpu = host.vm.machine().sit(0);
-    host.vm.exit(space);
-    Ok((pairs.best(), control.best()))
 }
 
 /// What the second thread is worth, with clearing, without it, and with huge pages. No rows on a computer of one core.
@@ -197,7 +200,7 @@ pub fn run(effort: Effort) -> io::Result<Report> {
         }
         for (&(_, at, huge), (own, linux)) in rows.iter().zip(&mut found) {
             if !own.is_enough() {
-                own.add([1, 2].map(|n| warm(&hosts[at], &spaces[at], n, bytes, huge)));
+                own.add([1, 2].map(|n| warm(&[(&hosts[at], &spaces[at])], n, bytes, huge)));
             }
             if at == 0 && !huge && !linux.is_enough() {
                 linux.add([theirs(1, bytes)?, theirs(2, bytes)?]);
@@ -242,6 +245,22 @@ mod tests {
         assert_eq!(rate(&[10.0]), 0.1);
         assert_eq!(rate(&[10.0, 20.0]) / rate(&[10.0]), 1.0, "a second thread that takes twice as long adds nothing");
         assert_eq!(rate(&[10.0, 10.0]) / rate(&[10.0]), 2.0);
+    }
+
+    #[test]
+    fn threads_that_took_turns_did_not_run_side_by_side() {
+        use std::time::Duration;
+        let zero = Instant::now();
+        let part = |from, to| Part {
+            each: 1.0,
+            interruptions: 0,
+            began: zero + Duration::from_micros(from),
+            ended: zero + Duration::from_micros(to),
+        };
+        assert!(!Run::of(vec![part(0, 700)]).interrupted);
+        assert!(!Run::of(vec![part(0, 700), part(100, 800)]).interrupted);
+        assert!(Run::of(vec![part(0, 700), part(3000, 3700)]).interrupted, "one after the other");
+        assert!(Run::of(vec![part(0, 700), part(300, 1000)]).interrupted);
     }
 
     #[test]

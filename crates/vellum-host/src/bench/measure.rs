@@ -189,9 +189,14 @@ impl Samples {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    fn quantile(&self, q: f64) -> f64 {
+    /// From the lowest to the highest.
+    pub fn sorted(&self) -> Vec<f64> {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
+        sorted
+    }
+    fn quantile(&self, q: f64) -> f64 {
+        let sorted = self.sorted();
         match sorted.len() {
             0 => f64::NAN,
             n => sorted[((n - 1) as f64 * q).round() as usize],

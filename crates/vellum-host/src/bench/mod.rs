@@ -13,9 +13,10 @@
 //! | [`space`] | whole verbs on mappings of several sizes |
 //! | [`growth`] | the same acts with ten and a hundred times as much of everything |
 //! | [`crowd`] | one thread against two in one space |
+//! | [`worth`] | the same as a verdict, for a test |
 //! | [`instructions`] | instructions of the hot paths, counted exactly |
 //!
-//! [`measure`] has the clock, the pinning and the statistics, [`conditions`] what the computer was like meanwhile; [`contest`] is what a
+//! [`measure`] has the clock, the pinning and the statistics, [`ratio`] what pairs say, [`conditions`] what the computer was like meanwhile; [`contest`] is what a
 //! frame allocator must do to take part, [`linux`] the kernel under us as a peer; [`bars`] says what the figures should be.
 
 pub mod bars;
@@ -30,11 +31,13 @@ pub mod growth;
 pub mod instructions;
 pub mod linux;
 pub mod measure;
+pub mod ratio;
 pub mod scenes;
 pub mod sets;
 pub mod space;
 pub mod table;
 pub mod work;
+pub mod worth;
 pub mod zeros;
 
 use std::collections::BTreeMap;
