@@ -231,7 +231,7 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
             let hogged = r.lab.hog(Order::BASE);
             let _ = r.lab.vm.remap(&r.space, page(9), MIB2, MIB2, Placement::At(Va(4 * GIB + KIB4)));
             r.lab.give_back(hogged, Order::BASE);
-            pages().filter(|&n| n < 9 || n > 600).for_each(|n| assert_eq!(r.read(&r.space, n), 0));
+            pages().filter(|n| !(9..=600).contains(n)).for_each(|n| assert_eq!(r.read(&r.space, n), 0));
         }),
         ("map over", false, |r| {
             r.lab.vm.map(&r.space, Placement::Replace(page(500)), 20 * KIB4, Attrs::anonymous(Rights::READ)).unwrap();
