@@ -96,7 +96,7 @@ fn a_01_populating_fills_the_holes_of_a_range_and_leaves_what_is_there() {
 }
 
 #[test]
-fn when_memory_runs_out_in_a_batch_the_frames_there_were_are_used_and_none_is_lost() {
+fn a_01_when_memory_runs_out_in_a_batch_the_frames_there_were_are_used_and_none_is_lost() {
     let mut short = 0;
     for left in (0..90u64).chain([128, 200]) {
         let lab = old_lab(2048, &[("thp", "never"), ("clear.batch", "20K")]);
@@ -152,7 +152,7 @@ fn a_stop_between_two_portions_of_a_batch_gives_its_frames_back() {
 }
 
 #[test]
-fn what_the_kernel_writes_into_fresh_memory_is_there_with_zeros_around_it() {
+fn a_01_what_the_kernel_writes_into_fresh_memory_is_there_with_zeros_around_it() {
     let lab = old_lab(4096, &[("thp", "never")]);
     let space = lab.vm.create().unwrap();
     lab.map(&space, AT, 700 * KIB4, Order::BASE);
@@ -176,7 +176,7 @@ fn what_the_kernel_writes_into_fresh_memory_is_there_with_zeros_around_it() {
 }
 
 #[test]
-fn a_shared_huge_page_is_copied_in_portions_with_the_written_page_last() {
+fn a_02_a_04_a_shared_huge_page_is_copied_in_portions_with_the_written_page_last() {
     let lab = old_lab(4096, &[("clear.batch", "512K")]);
     let parent = lab.vm.create().unwrap();
     let block = lab.huge_fault(&parent, AT, 3);

@@ -121,8 +121,7 @@ fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
             }
             at += 1;
             if waited.get() {
-                // What the half-done act holds cannot be taken apart; the rig is given up.
-                std::mem::forget(rig);
+                // What the half-done act holds cannot be taken apart; the rig's memory goes as a whole.
                 continue;
             }
             rig.feed(taken);
