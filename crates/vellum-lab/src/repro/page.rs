@@ -29,6 +29,12 @@ impl Row {
             _ => None,
         }
     }
+    /// How far ratios of several seeds lie apart: the largest less the smallest, as a share of the middle one.
+    pub fn spread(mut ratios: Vec<f64>) -> Option<f64> {
+        ratios.sort_by(f64::total_cmp);
+        let middle = ratios.get(ratios.len() / 2)?;
+        (middle.is_finite() && *middle != 0.0).then(|| (ratios[ratios.len() - 1] - ratios[0]) / middle)
+    }
     /// Its mark; `None` for rows measured on this computer.
     pub fn mark(&self) -> Option<Mark> {
         self.rest.as_ref().map(|rest| rest.mark)

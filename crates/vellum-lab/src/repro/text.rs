@@ -114,7 +114,7 @@ fn line(row: &Row, measured: bool) -> String {
         let [before, after] = pair.map(|v| v.map_or("-".to_owned(), figure));
         if pair == [None, None] { format!("{:>25}", "") } else { format!("{before:>9}{after:>9}{:>7}", ratio(pair)) }
     };
-    let spread = row.spread.map_or(String::new(), |s| format!("{:.0} %", s * 100.0));
+    let spread = row.spread.map_or(String::new(), percent);
     let mark = row.mark().map_or("", Mark::letter);
     if measured {
         return format!("{name:<w$}{}{spread:>8} {mark}", cells(row.ours), w = WIDTH - 35);
@@ -164,6 +164,12 @@ fn statement(out: &mut String, s: &Statement) {
     let tail = format!("{}, {verdict}", s.rest.mark.word());
     let room = WIDTH.saturating_sub(head.chars().count());
     let _ = writeln!(out, "{head}{tail:>room$}");
+}
+
+/// A share in hundredths, with a digit behind the point where it would say nothing without.
+fn percent(share: f64) -> String {
+    let digits = if share != 0.0 && share < 0.0095 { 2 } else { 0 };
+    format!("{:.digits$} %", share * 100.0)
 }
 
 /// A figure with the digits that matter.

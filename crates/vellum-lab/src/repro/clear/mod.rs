@@ -1,11 +1,12 @@
 //! Clearing in extents: the first touch of 64 GiB in pages of 2 MiB and 1 GiB, page by page and in extents.
 
 mod cases;
+mod drawn;
 mod host;
 mod sim;
 mod touch;
 
-pub use touch::{FOOTPRINT, touch};
+pub use touch::{Byte, FOOTPRINT, touch};
 
 use super::Entry;
 

@@ -98,19 +98,13 @@ impl Sweep {
             let [before, after] = [0, 1].map(|i| over.of(set[i].iter().map(figure)));
             if before == 0.0 { f64::NAN } else { after / before }
         };
-        spread(self.of(policy, reading).map(ratio).collect())
+        Row::spread(self.of(policy, reading).map(ratio).collect())
     }
 
     /// Hits the oracle compared.
     fn checked(&self) -> u64 {
         self.0.iter().flat_map(|s| s.3.iter().flatten()).map(|c| c.checked).sum()
     }
-}
-
-fn spread(mut ratios: Vec<f64>) -> Option<f64> {
-    ratios.sort_by(f64::total_cmp);
-    let middle = ratios.get(ratios.len() / 2)?;
-    (middle.is_finite() && *middle != 0.0).then(|| (ratios[ratios.len() - 1] - ratios[0]) / middle)
 }
 
 fn some(pair: [f64; 2]) -> Pair {
@@ -203,7 +197,7 @@ impl Rows<'_> {
                 published: words::TEST_ONE_MISSES[i],
                 ours: some(pairs[0]),
                 // N frames fit and hardly miss at all, so what varies is the figure after.
-                spread: spread(pairs.iter().map(|pair| pair[1]).collect()),
+                spread: Row::spread(pairs.iter().map(|pair| pair[1]).collect()),
                 rest: Some(sets.clone()),
             });
         }

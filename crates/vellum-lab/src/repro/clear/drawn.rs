@@ -1,0 +1,52 @@
+//! The same workload with its byte drawn for each page, by several seeds.
+//!
+//! Where a page is touched decides what is cleared last and so how long the runs beside it are: of a page of 1 GiB one side may be too
+//! short for elision; the old way goes down or up to the fault and turns, and pages in ascending order are cheaper. An eighth of
+//! the footprint, since three seeds of all of it would take longer than the rest of the page. Old and new are given the same draws.
+
+use super::cases::{BEFORE, Case};
+use super::touch::{Byte, FOOTPRINT, touch};
+use crate::error::LabError;
+use crate::repro::page::{Row, Table};
+use crate::repro::{Ask, basis, side};
+
+/// Seeds that are run: the one asked for and those after it.
+const SEEDS: u64 = 3;
+/// Bytes touched.
+const PART: u64 = FOOTPRINT / 8;
+
+/// A row for each case that a statement judges.
+pub fn table(ask: &Ask<'_>, cases: &[Case]) -> Result<Table, LabError> {
+    let judged = || cases.iter().filter(|c| c.stated.is_some());
+    // The old way is run once for each leaf size.
+    let mut runs: Vec<_> = judged().map(|c| (c.leaf, c.after)).collect();
+    for case in judged() {
+        if !runs.contains(&(case.leaf, BEFORE)) {
+            runs.push((case.leaf, BEFORE));
+        }
+    }
+    let asked: Vec<_> = (0..SEEDS).flat_map(|n| runs.iter().map(move |&run| (ask.seed.wrapping_add(n), run))).collect();
+    let figures = side::by_side(&asked, |&(seed, (leaf, switches))| {
+        Ok(touch(ask.machine, leaf, switches, PART, Byte::Drawn(seed))?.gib_per_s)
+    })?;
+    let figure = |seed: usize, run| {
+        let nth = runs.iter().position(|r| *r == run).unwrap_or(0);
+        figures[seed * runs.len() + nth]
+    };
+    let rows = judged().map(|case| {
+        let pair = |seed| [figure(seed, (case.leaf, BEFORE)), figure(seed, (case.leaf, case.after))];
+        let ratios = (0..SEEDS as usize).map(|seed| pair(seed)[1] / pair(seed)[0]).collect();
+        Ok(Row {
+            name: case.name.into(),
+            published: [None, None],
+            ours: pair(0).map(Some),
+            spread: Row::spread(ratios),
+            rest: Some(basis::rest(ask.machine, case.rests)?),
+        })
+    });
+    Ok(Table {
+        title: format!("Touched at a byte drawn for each page, {} GiB, three seeds", PART >> 30),
+        columns: ["page by page".to_owned(), "extents".to_owned()],
+        rows: rows.collect::<Result<_, LabError>>()?,
+    })
+}
