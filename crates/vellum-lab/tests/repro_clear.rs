@@ -11,7 +11,7 @@ use experiment::{holds_document, is_readable, machine, pages};
 use vellum::addr::Order;
 use vellum_lab::repro::Ask;
 use vellum_lab::repro::clear::{self, Byte, ENTRY};
-use vellum_lab::repro::page::{Page, Row};
+use vellum_lab::repro::page::{Page, Row, Statement};
 use vellum_sim::file::Machine;
 
 /// The experiment on both machines, run once for all tests.
@@ -30,7 +30,14 @@ fn a_07_a_08_milan_gains_at_2_mib_not_at_1_gib_in_8_mib_batches_and_doubles_with
     for statement in [whole, batches, long] {
         assert!(statement.ok(), "{statement:?}");
     }
-    assert_eq!(whole.rest.mark.word(), "predicted");
+    // What a huge fault takes beside zeroing, and where elision begins on this processor, are guesses.
+    assert!(page.statements.iter().all(|s| s.rest.mark.word() == "guess"), "{:?}", page.statements);
+    let swung = |s: &Statement, key: &str| s.rest.swings.iter().find(|w| w.key == key).expect("a guess").clone();
+    let elision = swung(long, "costs.elision_threshold");
+    assert!(elision.doubled.is_some_and(|r| r < 1.05), "batches of 32 MiB are too short then: {elision:?}");
+    assert!(swung(preemptible, "costs.elision_threshold").moves(preemptible.value) < 0.01);
+    let fault = swung(whole, "costs.work.large");
+    assert!(fault.halved > Some(whole.value) && fault.doubled < Some(whole.value), "{fault:?}");
     // Published 2.47, band 2.20 to 2.60; the bare string stores published for this machine carry it to just below.
     assert!(!preemptible.ok() && (2.1..2.2).contains(&preemptible.value), "{preemptible:?}");
     let [before, after] = page.tables[1].rows[2].ours.map(|v| v.expect("measured"));

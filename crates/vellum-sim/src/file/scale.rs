@@ -6,10 +6,15 @@ use super::error::MachineError;
 use super::spec::Machine;
 
 impl Machine {
-    /// The machine with one constant (`"core.walkers"`, `"nodes.0.memory"`) multiplied by `times / by`; a matrix is scaled whole.
+    /// The machine with one constant (`"core.walkers"`, `"nodes.0.memory"`) multiplied by `times / by`; a matrix is scaled whole,
+    /// and `"llc"` as the size of the last level, for which it stands.
     /// Errors: no such constant, one that is no number, or a machine that cannot be.
     pub fn scaled(&self, key: &str, times: u32, by: u32) -> Result<Machine, MachineError> {
-        self.changed(key, |value| scale(value, times.max(1), by.max(1)))
+        let last_level = i64::try_from(self.llc.size.0).ok().map(Value::Integer);
+        self.changed(key, |value| {
+            let number = if value.as_str() == Some("llc") { last_level.as_ref()? } else { value };
+            scale(number, times.max(1), by.max(1))
+        })
     }
 
     /// The machine with one constant replaced, written as in the file (`"64 KiB"` with its quotes, or `8`).

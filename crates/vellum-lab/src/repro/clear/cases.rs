@@ -28,7 +28,7 @@ const LONG: Switches = &[("clear.batch", "32M"), ("clear.stores", "cached")];
 const AROUND: Switches = &[("clear.stores", "bypass")];
 
 const HUGE: &[&str] = &["costs.clear_page_line", "costs.clear_extent_line", "costs.work.large"];
-const GIANT: &[&str] = &["costs.clear_next_line", "costs.clear_extent_line"];
+const GIANT: &[&str] = &["costs.clear_next_line", "costs.clear_extent_line", "costs.elision_threshold"];
 const ELIDED: &[&str] = &["costs.clear_next_line", "costs.clear_elided_line", "costs.elision_threshold", "llc.size"];
 const PASSED: &[&str] = &["costs.clear_page_line", "costs.clear_elided_line", "costs.work.large"];
 
