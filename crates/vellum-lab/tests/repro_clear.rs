@@ -55,6 +55,16 @@ fn a_14_ice_lake_gains_less_than_published_by_figures_of_its_successor_and_says_
     assert!(Row::ratio(page.tables[0].rows[2].ours) > Some(2.0));
 }
 
+#[test]
+fn each_statement_has_an_id_of_its_own_and_the_plain_number_is_the_ratio_at_2_mib() {
+    let ids: Vec<_> = both().iter().flat_map(|page| &page.statements).map(|s| s.id).collect();
+    assert_eq!(ids, ["A-7", "A-7-8m", "A-7-preemptible", "A-8", "A-14", "A-14-1g"]);
+    for (page, id) in both().iter().zip(["A-7", "A-14"]) {
+        let stated = page.statements.iter().find(|s| s.id == id).expect("stated");
+        assert_eq!(Some(stated.value), Row::ratio(page.tables[0].rows[0].ours), "{id}");
+    }
+}
+
 fn cycles(machine: &Machine, leaf: Order, switches: &[(&str, &str)], bytes: u64) -> f64 {
     clear::touch(machine, leaf, switches, bytes, Byte::First).expect("it runs").cycles_per_line
 }

@@ -33,7 +33,8 @@ pub fn page(page: &Page) -> String {
     }
     if !page.statements.is_empty() {
         out.push_str("Statements\n");
-        page.statements.iter().for_each(|s| statement(&mut out, s));
+        let ids = page.statements.iter().map(|s| s.id.len()).max().unwrap_or(0);
+        page.statements.iter().for_each(|s| statement(&mut out, s, ids));
         out.push('\n');
     }
     paragraphs(&mut out, "Came out", &page.out);
@@ -157,10 +158,16 @@ fn other_guesses(out: &mut String, t: &Table) {
     }
 }
 
-fn statement(out: &mut String, s: &Statement) {
+fn statement(out: &mut String, s: &Statement, ids: usize) {
     let verdict = if s.ok() { "holds" } else { "DOES NOT HOLD" };
-    let head =
-        format!("   {:<4} {}: {} in [{}, {}]  ", s.id, s.what, figure(s.value), figure(s.band[0]), figure(s.band[1]));
+    let head = format!(
+        "   {:<ids$} {}: {} in [{}, {}]  ",
+        s.id,
+        s.what,
+        figure(s.value),
+        figure(s.band[0]),
+        figure(s.band[1])
+    );
     let tail = format!("{}, {verdict}", s.rest.mark.word());
     let room = WIDTH.saturating_sub(head.chars().count());
     let _ = writeln!(out, "{head}{tail:>room$}");

@@ -44,10 +44,14 @@ pub(super) const MILAN: &[Case] = &[
     Case { published: [Some(11.82), Some(16.48)], stated: Some(("A-7", "2 MiB", [1.30, 1.45])), ..SMALL },
     Case {
         published: [Some(17.14), Some(17.42)],
-        stated: Some(("A-7", "1 GiB in batches of 8 MiB", [0.94, 1.06])),
+        stated: Some(("A-7-8m", "1 GiB in batches of 8 MiB", [0.94, 1.06])),
         ..alone("1 GiB, asks, 8 MiB, GiB/s", Order::GIANT, BATCHES, GIANT)
     },
-    Case { published: [Some(17.51), Some(43.23)], stated: Some(("A-7", "1 GiB, preemptible", [2.20, 2.60])), ..LARGE },
+    Case {
+        published: [Some(17.51), Some(43.23)],
+        stated: Some(("A-7-preemptible", "1 GiB, preemptible", [2.20, 2.60])),
+        ..LARGE
+    },
     Case {
         stated: Some(("A-8", "1 GiB in batches of 32 MiB", [1.50, 4.0])),
         ..alone("1 GiB, asks, 32 MiB, GiB/s", Order::GIANT, LONG, ELIDED)
@@ -57,6 +61,6 @@ pub(super) const MILAN: &[Case] = &[
 
 pub(super) const ICELAKE: &[Case] = &[
     Case { stated: Some(("A-14", "2 MiB; published: about 1.35", [1.25, 1.45])), ..SMALL },
-    Case { stated: Some(("A-14", "1 GiB; published: about 1.35", [1.25, 1.45])), rests: GIANT, ..LARGE },
+    Case { stated: Some(("A-14-1g", "1 GiB; published: about 1.35", [1.25, 1.45])), rests: GIANT, ..LARGE },
     BYPASSING,
 ];
