@@ -113,10 +113,14 @@ fn a_04_cooperative_kernels_get_a_scheduling_point_before_each_portion_and_preem
                 let far = ranges(&acts, block).into_iter().rev().skip(1);
                 let expected: u64 = far.map(|(a, b)| (b - a + 1).div_ceil(batch)).sum::<u64>() + 1;
                 assert_eq!(points(&acts) as u64, if asks { expected } else { 0 }, "{model:?} batch {batch}");
-                for pair in acts.windows(2).filter(|_| asks) {
-                    // Each portion away from the fault follows its point, never another portion.
-                    if let (Act::Run(_, n, _), Act::Run(_, m, _)) = (pair[0], pair[1]) {
-                        assert!(n <= 2 && m <= 4, "two portions without a point between: {pair:?}");
+                // Each portion has its own point right before it; the neighbourhood's pieces have one together.
+                let near = acts.iter().rposition(|a| matches!(a, Act::Range(..))).expect("a range");
+                let mut point = false;
+                for (i, act) in acts.iter().enumerate().filter(|_| asks) {
+                    match act {
+                        Act::Point => assert!(!std::mem::replace(&mut point, true), "two points for one portion"),
+                        Act::Run(..) => assert!(std::mem::replace(&mut point, i > near), "no point before a portion"),
+                        _ => {}
                     }
                 }
                 let longest = acts.iter().map(|a| if let Act::Run(_, n, _) = *a { n } else { 0 }).max();

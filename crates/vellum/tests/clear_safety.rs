@@ -53,6 +53,32 @@ fn a_01_a_06_a_huge_fault_reads_zero_for_every_batch_and_edge_and_its_guards_kee
 }
 
 #[test]
+fn a_01_a_06_every_page_of_a_huge_page_may_be_the_one_that_faults_under_every_batch() {
+    for batch in [1u64, 2, 3, 5, 7, 8, 511, 512, 2048, 8192] {
+        let bytes = (batch * KIB4).to_string();
+        let lab = old_lab(512 * 4, &[("clear.batch", &bytes)]);
+        let space = lab.vm.create().unwrap();
+        let block = lab.huge_fault(&space, AT, 0);
+        let guards = [Pfn(block.0 - 1), block.add(512)];
+        for fault in 0..512 {
+            lab.soil(block, 512, 0x77);
+            lab.vm.advise(&space, AT, MIB2, Advice::DontNeed).unwrap();
+            assert_eq!(lab.vm.fault(&space, Va(AT.0 + fault * KIB4), Access::Write), Ok(Fault::Huge));
+            assert_eq!(lab.block(&space, AT), block, "the same block again");
+            assert!(lab.is_zero(block, 512), "batch {batch}, page {fault}");
+            for guard in guards.iter().filter(|&&guard| !lab.m().was_given(guard)) {
+                assert_eq!(lab.m().uniform(*guard), Some(OLD), "batch {batch}, page {fault}: guard {guard:?}");
+            }
+            lab.m().acts();
+        }
+        guards_hold(&lab);
+        assert!(guards.iter().any(|&guard| !lab.m().was_given(guard)), "a guard that is nobody's");
+        lab.vm.exit(space);
+        lab.check(&[]);
+    }
+}
+
+#[test]
 fn a_s2_tails_that_a_batch_does_not_divide_are_cleared_where_they_are_and_nowhere_else() {
     for frames in [2u64, 4, 5, 8, 16, 512] {
         for batch in [3u64, 5, 7, 511] {
@@ -139,6 +165,18 @@ fn a_12_on_caches_that_alias_a_program_reads_zeros_by_its_own_address() {
                 let Page::Mapped { pfn, .. } = lab.vm.query(&space, va) else { panic!("mapped") };
                 let pfn = if leaf == Order::HUGE { pfn.add(page) } else { pfn };
                 assert_eq!(lab.m().user_load(pfn, va), 0, "page {page}, {leaf:?}, alloc.zero={zeroing}");
+            }
+            // Pages made many at a time, of either colour.
+            let more = Va(AT.0 + 2 * MIB2 + KIB4);
+            lab.map(&space, more, 101 * KIB4, Order::BASE);
+            lab.vm.advise(&space, more, 101 * KIB4, Advice::Populate { write: true }).unwrap();
+            for page in 0..101 {
+                let va = Va(more.0 + page * KIB4);
+                assert_eq!(
+                    lab.m().user_load(lab.block(&space, va), va),
+                    0,
+                    "populated page {page}, alloc.zero={zeroing}"
+                );
             }
             lab.vm.exit(space);
         }

@@ -109,14 +109,21 @@ fn everywhere<C: Codec + 'static>(
 }
 
 fn d_04<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge) {
+    // What one thread alone takes: its tables, and no more, whoever else tries.
+    let tables = {
+        let rig = rig::<C>(rules, form);
+        rig.fault(0, GIB, Access::Read);
+        (rig.lab.vm.usage(&rig.spaces.borrow()[0]).table_nodes, rig.lab.count(Counter::TablePages))
+    };
     let places = everywhere::<C>(
         || rig(rules, form),
         |rig| rig.fault(0, GIB, Access::Read),
         |rig| rig.fault(0, GIB + 8192, Access::Read),
-        |rig| {
+        move |rig| {
             rig.all();
             assert!(rig.zero_at(0, GIB), "one mapping");
             let usage = rig.lab.vm.usage(&rig.spaces.borrow()[0]);
+            assert_eq!((usage.table_nodes, rig.lab.count(Counter::TablePages)), tables, "{form:?}: tables left over");
             if matches!(form, ZeroHuge::Page | ZeroHuge::Auto) {
                 assert_eq!((usage.zero_huge_leaves, rig.lab.vm.huge_zero_references()), (1, 2));
             }
