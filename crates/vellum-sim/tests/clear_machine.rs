@@ -110,7 +110,7 @@ fn a_09_near_lines_are_in_the_caches_after_the_fault_and_with_the_order_reversed
 #[test]
 fn a_11_an_interrupt_at_any_moment_of_a_clear_is_served_inside_it_and_no_page_is_lost_or_done_twice() {
     let parts = parts(Habits::X86);
-    for moment in (0..260_000).step_by(6_500) {
+    for moment in (0..1_040_000).step_by(1_301) {
         with_vm(&parts, Options { check: Check::Walk, ..Options::default() }, &[("preempt", "full")], |vm| {
             let space = vm.create().expect("memory");
             let at = anonymous(vm, &space, 2 * MIB, Some(Order::HUGE));

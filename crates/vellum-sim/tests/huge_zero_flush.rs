@@ -1,4 +1,5 @@
-//! Statement D-7 without deferral, on TLBs: the huge page of zeros is not freed while a CPU may still translate to it.
+//! Statement D-7 without deferral and rule F-12, on TLBs: the huge page of zeros is not freed while a CPU may still translate to it, and a
+//! fork does not return while a CPU may still write.
 //!
 //! One CPU reads through the page and goes on reading while another takes the mapping away, or has just left the space while another
 //! ends it; a third lets the shrinker loose all the while. Scheduling is hunted by seed, MMUs speculate, and the oracle, which stops the run where a
@@ -9,7 +10,7 @@ mod common;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use common::{Habits, hunting, parts, program, seeds};
+use common::{Habits, hunting, options, parts, program, seeds};
 use vellum::addr::Va;
 use vellum::config::{Config, ZeroHuge};
 use vellum::machine::Use;
@@ -17,7 +18,7 @@ use vellum::space::{Access, Attrs, Fault, Placement, Rights};
 use vellum::stats::Counter;
 use vellum::vm::Vm;
 use vellum_sim::format::{Arm, Format, X86};
-use vellum_sim::{Bug, Kind, Meta, Rule, SimMachine, Stop};
+use vellum_sim::{Bug, Check, Kind, Meta, Rule, SimMachine, Stop};
 
 const AT: u64 = 0x4000_0000;
 const SLOT: u64 = 2 << 20;
@@ -136,6 +137,55 @@ fn d_07_with_flushes_that_reach_nobody_the_oracle_says_so() {
             let why = format!("{scene:?} seed {seed}: {stopped:?}");
             let seen = [Rule::OpenObligation, Rule::Stale, Rule::FreedTable, Rule::FrameState];
             assert!(stopped.is_err_and(|rule| seen.contains(&rule)), "{why}");
+        }
+    }
+}
+
+/// F-12: what a fork makes read-only no CPU writes to through what it had before, from the moment the fork returns.
+fn forks<F: Format>(habits: Habits, bug: Option<Bug>) -> Result<(), Stop> {
+    let sim = SimMachine::<F>::build(&parts(habits), options(Check::Walk)).expect("tiny can be built");
+    let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
+    let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
+    // SAFETY: zero memory of the layout asked for; it outlives the Vm.
+    let vm = unsafe { Vm::new(sim, config, meta.start()) }.expect("a Vm");
+    vm.machine().solo(0, |cpu| {
+        let space = vm.create().expect("memory");
+        // Zeros, a huge page, and base pages.
+        vm.map(&space, Placement::At(Va(AT)), 2 * SLOT + 3 * 4096, RW).expect("a hole");
+        let written = [AT + SLOT, AT + 2 * SLOT, AT + 2 * SLOT + 8192];
+        cpu.script(1, |cpu| {
+            vm.activate(&space);
+            assert_eq!(program::access(&vm, cpu, &space, AT, Kind::Load), Ok(1));
+            written.iter().for_each(|&va| assert!(program::access(&vm, cpu, &space, va, Kind::Store).is_ok()));
+            assert!(cpu.access(written[0], 8, Kind::Store, false).is_ok(), "it may write by what it has");
+        });
+        let before = cpu.script(1, |cpu| written.map(|va| cpu.access(va, 8, Kind::Load, false).expect("mapped").0));
+        vm.machine().plant(bug);
+        let child = vm.fork(&space).expect("memory");
+        vm.machine().plant(None);
+        cpu.script(1, |cpu| {
+            written.iter().for_each(|&va| assert!(cpu.access(va, 8, Kind::Store, false).is_err(), "{va:#x}"));
+            written.iter().for_each(|&va| assert!(program::access(&vm, cpu, &space, va, Kind::Store).is_ok()));
+        });
+        vm.activate(&child);
+        let seen = written.map(|va| program::access(&vm, cpu, &child, va, Kind::Load).expect("memory"));
+        assert_eq!(seen, before, "the child has what was there when it was made");
+        vm.validate(&[&space, &child]).expect("everything adds up");
+        cpu.script(1, |_| vm.idle());
+        vm.idle();
+        vm.exit(space);
+        vm.exit(child);
+    })
+}
+
+#[test]
+fn f_12_when_a_fork_returns_no_cpu_can_write_to_what_is_shared() {
+    for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
+        let run = |bug| if habits == Habits::Arm { forks::<Arm>(habits, bug) } else { forks::<X86>(habits, bug) };
+        run(None).unwrap_or_else(|stop| panic!("{habits:?}: {stop}"));
+        if habits != Habits::Arm {
+            let stopped = run(Some(Bug::SkippedRemoteFlush)).map_err(|stop| stop.rule);
+            assert_eq!(stopped, Err(Rule::OpenObligation), "{habits:?}: a fork that tells nobody");
         }
     }
 }

@@ -7,7 +7,7 @@ use space_lab::flat::{ARM_RULES, Flat, X86_RULES};
 use space_lab::state::difference;
 use space_lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
-use vellum::config::{Config, ZeroHuge};
+use vellum::config::{Config, Thp, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::error::{FaultError, SpaceError};
 use vellum::machine::{Machine, MmuRules, Topology, Use};
@@ -487,18 +487,24 @@ fn d_10_a_forced_write_copies_what_others_share_and_respects_what_has_no_rights(
 #[test]
 fn d_10_touching_a_read_mapping_by_software_marks_sets_accessed_and_never_dirty() {
     let rules = MmuRules { hardware_ad: false, ..ARM_RULES };
-    let lab = lab_on::<Aarch64>(Flat::new(Topology::flat(2, Pfn(512), 4096), rules), page());
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, Va(GIB), MIB2, RW);
-    lab.peek(&space, Va(GIB)).unwrap();
-    for access in [Access::Read, Access::Read] {
-        assert_eq!(lab.vm.fault(&space, Va(GIB), access), Ok(Fault::Spurious));
-        assert!(matches!(
-            lab.vm.query(&space, Va(GIB)),
-            Page::Mapped { flags, zero: true, .. } if flags.accessed && !flags.dirty && !flags.write
-        ));
+    for form in [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate, ZeroHuge::Auto] {
+        let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
+        let config = Config { zero_huge: form, thp, ..Config::default() };
+        let lab = lab_on::<Aarch64>(Flat::new(Topology::flat(2, Pfn(512), 4096), rules), config);
+        let space = lab.vm.create().unwrap();
+        lab.map(&space, Va(GIB), MIB2, Attrs::anonymous(Rights::READ));
+        lab.peek(&space, Va(GIB)).unwrap();
+        for access in [Access::Read, Access::Write, Access::Read] {
+            let expect = if access == Access::Write { Err(FaultError::Rights) } else { Ok(Fault::Spurious) };
+            assert_eq!(lab.vm.fault(&space, Va(GIB), access), expect, "{form:?}");
+            assert!(matches!(
+                lab.vm.query(&space, Va(GIB)),
+                Page::Mapped { flags, zero: true, .. } if flags.accessed && !flags.dirty && !flags.write
+            ));
+        }
+        lab.check(&[&space]);
+        lab.vm.exit(space);
     }
-    lab.vm.exit(space);
 }
 
 #[test]
