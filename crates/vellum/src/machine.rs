@@ -452,6 +452,12 @@ pub trait Machine {
         let _ = (stores, at);
         self.clear(first, frames);
     }
+    /// As [`clear_run`](Machine::clear_run) for base frames that lie anywhere, each with the address it will have. Separate, since memory takes
+    /// the stores of several pages in turn faster than those of one page after the other.
+    #[inline(always)]
+    fn clear_pages(&self, pages: &[(Pfn, Va)], stores: Stores) {
+        pages.iter().for_each(|&(pfn, at)| self.clear_run(pfn, 1, stores, at));
+    }
     /// As [`copy`](Machine::copy), otherwise as [`clear_run`](Machine::clear_run).
     #[inline(always)]
     fn copy_run(&self, to: Pfn, from: Pfn, frames: u64, stores: Stores, at: Va) {

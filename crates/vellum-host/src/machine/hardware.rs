@@ -194,6 +194,17 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         // SAFETY: the run is inside the mapping and the library owns it while it clears. The plan's methods exist: `Host::new` looked.
         unsafe { method.clear(at.as_ptr(), frames as usize * PAGE_SIZE) }
     }
+    fn clear_pages(&self, pages: &[(Pfn, Va)], stores: Stores) {
+        let (fours, rest) = pages.as_chunks();
+        let fours = if stores == Stores::Bypass && self.plan.moves_bytes { fours } else { &[] };
+        for four in fours {
+            self.poll();
+            // SAFETY: frames of the mapping, all different, which the library owns while it clears; `Host::new` saw that the method exists.
+            unsafe { self.plan.clears.around.clear_four(four.map(|(pfn, _)| self.frame(pfn).as_ptr())) }
+        }
+        let rest = if fours.is_empty() { pages } else { rest };
+        rest.iter().for_each(|&(pfn, at)| self.clear_run(pfn, 1, stores, at));
+    }
     #[inline]
     fn settle(&self) {
         fence();

@@ -25,7 +25,7 @@ impl Choice {
     /// the second-level cache does not hold.
     pub fn by_features() -> Choice {
         let first = |wanted: &[Method]| wanted.iter().copied().find(|m| m.exists()).unwrap_or(Method::Memset);
-        let around = first(&[Method::Around64, Method::Around32, Method::Around16, Method::Lines]);
+        let around = first(&[Method::Four64, Method::FourLines, Method::Around32, Method::Around16, Method::Lines]);
         Choice {
             page: first(&[Method::Ahead, Method::Vector64, Method::Vector32, Method::Lines]),
             run: first(&[Method::Strings, Method::Lines]),

@@ -8,9 +8,22 @@
 //! Loops are in assembly: the compiler would turn some of them into calls of `memset`, and the width of the stores is what is
 //! being chosen. Each can be interrupted anywhere: what is left to do is in registers.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 pub mod choice;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod elsewhere;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
 
 pub use choice::Choice;
+
+#[cfg(target_arch = "aarch64")]
+use aarch64 as arch;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+use elsewhere as arch;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as arch;
 
 /// A way to fill memory with zeros.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,11 +47,16 @@ pub enum Method {
     Around64,
     /// An instruction that zeroes a line: `clzero`, or `dc zva`.
     Lines,
+    /// [`Around64`](Method::Around64), four pages at a time, a line of each in turn: pages lie in other banks of the memory, and their translations
+    /// are looked up together. Half again as fast on scattered pages, a fifth on long runs.
+    Four64,
+    /// The same with `clzero`.
+    FourLines,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Method; 9] = [
+    pub const ALL: [Method; 11] = [
         Method::Strings,
         Method::Memset,
         Method::Vector32,
@@ -48,6 +66,8 @@ impl Method {
         Method::Around32,
         Method::Around64,
         Method::Lines,
+        Method::Four64,
+        Method::FourLines,
     ];
 
     /// How reports call it.
@@ -62,14 +82,16 @@ impl Method {
             Method::Around32 => "32-byte nt",
             Method::Around64 => "64-byte nt",
             Method::Lines => "zero line",
+            Method::Four64 => "64-byte nt, four pages at a time",
+            Method::FourLines => "zero line, four pages at a time",
         }
     }
 
     /// Whether it goes around the caches, so that a [`fence`] must follow before others may look. `clzero` does; `dc zva` leaves the
     /// line in the cache.
     pub const fn goes_around(self) -> bool {
-        let line = cfg!(target_arch = "x86_64") && matches!(self, Method::Lines);
-        line || matches!(self, Method::Around16 | Method::Around32 | Method::Around64)
+        let line = cfg!(target_arch = "x86_64") && matches!(self, Method::Lines | Method::FourLines);
+        line || matches!(self, Method::Around16 | Method::Around32 | Method::Around64 | Method::Four64)
     }
 
     /// Whether this processor has it.
@@ -91,187 +113,25 @@ impl Method {
         // SAFETY: as promised by the caller.
         unsafe { arch::clear(self, at, bytes) }
     }
+
+    /// Zeroes four pages that lie anywhere.
+    ///
+    /// # Safety
+    /// As [`clear`](Method::clear), for each of them; they are different pages.
+    #[inline]
+    pub unsafe fn clear_four(self, pages: [*mut u8; PAGES]) {
+        // SAFETY: as promised by the caller.
+        unsafe { arch::clear_four(self, pages) }
+    }
 }
+
+/// Pages that [`Method::clear_four`] zeroes.
+pub const PAGES: usize = 4;
 
 /// Orders stores around the caches before later stores.
 #[inline]
 pub fn fence() {
     arch::fence();
-}
-
-#[cfg(target_arch = "x86_64")]
-mod arch {
-    use super::Method;
-    use core::arch::asm;
-    use core::arch::x86_64::{__cpuid, _mm_sfence, CpuidResult};
-    use std::sync::OnceLock;
-
-    pub fn exists(method: Method) -> bool {
-        match method {
-            Method::Strings | Method::Memset | Method::Around16 => true,
-            Method::Vector32 | Method::Around32 => std::arch::is_x86_feature_detected!("avx2"),
-            Method::Vector64 | Method::Around64 => std::arch::is_x86_feature_detected!("avx512f"),
-            Method::Ahead => {
-                static PREFETCHW: OnceLock<bool> = OnceLock::new();
-                let asks = *PREFETCHW.get_or_init(|| extended(0x8000_0001).is_some_and(|r| r.ecx & 1 << 8 != 0));
-                asks && exists(Method::Vector32)
-            }
-            Method::Lines => {
-                static CLZERO: OnceLock<bool> = OnceLock::new();
-                *CLZERO.get_or_init(|| extended(0x8000_0008).is_some_and(|r| r.ebx & 1 != 0))
-            }
-        }
-    }
-
-    /// An extended leaf, if there is one.
-    fn extended(leaf: u32) -> Option<CpuidResult> {
-        (__cpuid(0x8000_0000).eax >= leaf).then(|| __cpuid(leaf))
-    }
-
-    /// Lines that [`Method::Ahead`] asks for. More are no better, and cost a page that is in the caches.
-    const AHEAD: usize = 16;
-
-    /// A loop of four stores of `$width` bytes.
-    macro_rules! stores {
-        ($store:literal, $register:literal, $width:literal, $zero:literal, $after:literal, $at:ident, $bytes:ident) => {
-            asm!(
-                $zero,
-                "2:",
-                concat!($store, " [{at}], ", $register),
-                concat!($store, " [{at} + ", $width, "], ", $register),
-                concat!($store, " [{at} + 2*", $width, "], ", $register),
-                concat!($store, " [{at} + 3*", $width, "], ", $register),
-                concat!("add {at}, 4*", $width),
-                concat!("sub {bytes}, 4*", $width),
-                "jnz 2b",
-                $after,
-                at = inout(reg) $at => _,
-                bytes = inout(reg) $bytes => _,
-                out("xmm0") _,
-                options(nostack),
-            )
-        };
-    }
-
-    /// # Safety
-    /// As [`Method::clear`].
-    #[inline]
-    pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
-        if bytes == 0 {
-            return;
-        }
-        // SAFETY: the caller owns `bytes` bytes at `at`, a multiple of every loop's step; the instructions exist by contract. Registers that
-        // are written are named; stores of memory are what asm is assumed to do.
-        unsafe {
-            match method {
-                Method::Strings => {
-                    asm!("rep stosb", inout("rcx") bytes => _, inout("rdi") at => _, in("al") 0u8, options(nostack, preserves_flags))
-                }
-                Method::Memset => at.write_bytes(0, bytes),
-                Method::Vector32 => {
-                    stores!("vmovdqa", "ymm0", "32", "vpxor xmm0, xmm0, xmm0", "vzeroupper", at, bytes)
-                }
-                Method::Vector64 => {
-                    stores!("vmovdqa64", "zmm0", "64", "vpxor xmm0, xmm0, xmm0", "vzeroupper", at, bytes)
-                }
-                Method::Ahead => {
-                    for line in 0..AHEAD {
-                        asm!("prefetchw [{}]", in(reg) at.add(line * 64), options(nostack, preserves_flags));
-                    }
-                    let widest = if exists(Method::Vector64) { Method::Vector64 } else { Method::Vector32 };
-                    clear(widest, at, bytes)
-                }
-                Method::Around16 => stores!("movntdq", "xmm0", "16", "pxor xmm0, xmm0", "", at, bytes),
-                Method::Around32 => {
-                    stores!("vmovntdq", "ymm0", "32", "vpxor xmm0, xmm0, xmm0", "vzeroupper", at, bytes)
-                }
-                Method::Around64 => {
-                    stores!("vmovntdq", "zmm0", "64", "vpxor xmm0, xmm0, xmm0", "vzeroupper", at, bytes)
-                }
-                Method::Lines => asm!(
-                    "2:",
-                    "clzero",
-                    "add rax, 64",
-                    "sub {bytes}, 64",
-                    "jnz 2b",
-                    inout("rax") at => _,
-                    bytes = inout(reg) bytes => _,
-                    options(nostack),
-                ),
-            }
-        }
-    }
-
-    #[inline]
-    pub fn fence() {
-        // SAFETY: every x86_64 has it, and a fence touches nothing.
-        unsafe { _mm_sfence() };
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-mod arch {
-    use super::Method;
-    use core::arch::asm;
-
-    /// Bytes that `dc zva` zeroes, 0 where it is forbidden.
-    fn zva() -> usize {
-        let id: u64;
-        // SAFETY: the register can be read by programs and reading it changes nothing.
-        unsafe { asm!("mrs {}, dczid_el0", out(reg) id, options(nomem, nostack, preserves_flags)) };
-        if id & 16 != 0 { 0 } else { 4 << (id & 15) }
-    }
-
-    pub fn exists(method: Method) -> bool {
-        match method {
-            Method::Memset => true,
-            Method::Lines => (16..=4096).contains(&zva()),
-            _ => false,
-        }
-    }
-
-    /// # Safety
-    /// As [`Method::clear`].
-    #[inline]
-    pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
-        if method == Method::Lines {
-            let step = zva();
-            for offset in (0..bytes).step_by(step) {
-                // SAFETY: inside the caller's memory, aligned to the step, which divides 4096.
-                unsafe { asm!("dc zva, {}", in(reg) at.add(offset), options(nostack, preserves_flags)) };
-            }
-        } else {
-            // SAFETY: the caller's memory.
-            unsafe { at.write_bytes(0, bytes) };
-        }
-    }
-
-    #[inline]
-    pub fn fence() {
-        // SAFETY: a barrier touches nothing.
-        unsafe { asm!("dmb ishst", options(nostack, preserves_flags)) };
-    }
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod arch {
-    use super::Method;
-
-    pub fn exists(method: Method) -> bool {
-        method == Method::Memset
-    }
-
-    /// # Safety
-    /// As [`Method::clear`].
-    #[inline]
-    pub unsafe fn clear(_method: Method, at: *mut u8, bytes: usize) {
-        // SAFETY: the caller's memory.
-        unsafe { at.write_bytes(0, bytes) };
-    }
-
-    pub fn fence() {
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-    }
 }
 
 #[cfg(test)]
@@ -296,6 +156,25 @@ mod tests {
                 // SAFETY: nothing to clear.
                 unsafe { method.clear(bytes.as_mut_ptr(), 0) };
                 assert_eq!(bytes[0], 0xa5);
+            }
+        }
+    }
+
+    #[test]
+    fn every_method_zeroes_four_scattered_pages_and_not_a_byte_beside() {
+        let memory = Memory::new(1 << 20, false).expect("memory");
+        for method in Method::here() {
+            // SAFETY: inside the mapping, which is this test's alone.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(memory.base().as_ptr(), 1 << 20) };
+            bytes.fill(0xa5);
+            let chosen = [9usize, 2, 3, 100];
+            let first = bytes.as_mut_ptr();
+            // SAFETY: four pages of the mapping.
+            unsafe { method.clear_four(chosen.map(|page| first.add(page * 4096))) };
+            fence();
+            for (page, bytes) in bytes.chunks(4096).enumerate() {
+                let expected = if chosen.contains(&page) { 0 } else { 0xa5 };
+                assert!(bytes.iter().all(|&b| b == expected), "{method:?}: page {page}");
             }
         }
     }

@@ -15,6 +15,7 @@ use std::{fmt, io};
 use vellum::addr::PAGE_SIZE;
 
 use super::measure::{Effort, alone};
+use super::ratio::Ratios;
 use super::{Report, Row};
 use crate::stores::{Choice, Method};
 use choose::choose;
@@ -52,7 +53,7 @@ const fn kind(method: Method) -> Option<&'static str> {
         Method::Ahead => return None,
         Method::Strings => "strings",
         Method::Memset | Method::Vector32 | Method::Vector64 => "plain",
-        Method::Around16 | Method::Around32 | Method::Around64 => "around",
+        Method::Around16 | Method::Around32 | Method::Around64 | Method::Four64 | Method::FourLines => "around",
         Method::Lines if method.goes_around() => "around",
         Method::Lines => "line",
     })
@@ -106,7 +107,41 @@ pub fn calibrate(effort: Effort) -> io::Result<Calibration> {
 /// # Errors
 /// Memory the system refuses.
 pub fn beside(effort: Effort, choice: Choice) -> io::Result<Report> {
-    alone(|| Ok(report(&sample(&Ground::new(effort, choice)?, effort, true), choice)))
+    alone(|| {
+        let ground = Ground::new(effort, choice)?;
+        let all = sample(&ground, effort, true);
+        let mut report = report(&all, choice);
+        let pairs = |scene, peer| ground::beside(&ground, effort, scene, peer);
+        report.benchmarks.push(paired(OVER_STRINGS, &pairs(Scene::Scattered, Method::Strings)));
+        if let Some(plain) = plainest(&all) {
+            report.benchmarks.push(paired(OVER_PLAIN, &pairs(Scene::Read, plain)));
+        }
+        Ok(report)
+    })
+}
+
+/// The row of the library beside strings on scattered pages: how many times as fast, pair by pair.
+const OVER_STRINGS: &str = "clear/scattered-over-strings";
+/// The row of the library beside the fastest plain stores, on pages that are read at once.
+const OVER_PLAIN: &str = "clear/read-over-plain";
+
+/// The plain stores after which a page is read soonest.
+fn plainest(all: &Measured) -> Option<Method> {
+    let timed = all.get(&Scene::Read)?.iter().filter_map(|(m, s)| m.map(|m| (m, s.median())));
+    timed.filter(|t| kind(t.0) == Some("plain")).min_by(|a, b| a.1.total_cmp(&b.1)).map(|t| t.0)
+}
+
+/// A row of ratios; its spread is by how much their median may be wrong.
+fn paired(name: &str, ratios: &Ratios) -> Row {
+    Row {
+        name: name.to_owned(),
+        threads: 1,
+        unit: "x",
+        ours: ratios.median(),
+        floor: None,
+        peers: BTreeMap::new(),
+        spread: ratios.uncertainty(),
+    }
 }
 
 /// Calibrates, then measures the library with what was found.
@@ -137,15 +172,18 @@ pub fn explain(report: &Report) -> Vec<String> {
         said.push(format!("{what}: {:.1} ns a page, {peer} {theirs:.1} ns: {times:.2} times as fast.", row.ours));
     };
     say("clear/page-hot", "One page over and over, beside the fastest way", None);
-    say("clear/page-then-read", "A page cleared and then read, beside plain stores", Some(Method::Memset));
-    say(
-        "clear/page-scattered",
-        "Scattered pages with one fence a batch, beside strings page by page",
-        Some(Method::Strings),
-    );
     say("clear/used-2M", "2 MiB of which half is read, and what was in use before, beside the fastest way", None);
     say("clear/run-2M", "2 MiB, beside the fastest way", None);
     say("clear/run-1G", "1 GiB, beside the fastest way", None);
+    let pairs = [
+        (OVER_PLAIN, "A page cleared and then read, beside the fastest plain stores, pair by pair"),
+        (OVER_STRINGS, "Scattered pages, a fence a batch, beside strings page by page, pair by pair"),
+    ];
+    for (name, what) in pairs {
+        if let Some(row) = row(name) {
+            said.push(format!("{what}: {:.3} times as fast, give or take {:.1} %.", row.ours, row.spread * 100.0));
+        }
+    }
     said
 }
 
@@ -159,7 +197,9 @@ mod tests {
         let found = calibrate(effort).expect("memory");
         assert!([found.choice.page, found.choice.run, found.choice.around].into_iter().all(Method::exists));
         assert!(!found.choice.page.goes_around() && !found.choice.run.goes_around());
-        let rows = beside(effort, found.choice).expect("memory").benchmarks;
+        let report = beside(effort, found.choice).expect("memory");
+        assert_eq!(explain(&report).len(), 5, "no GiB in a quick run, but pairs");
+        let rows = report.benchmarks;
         assert!(
             rows.len() >= 9 && rows.len() < found.report.benchmarks.len(),
             "one of the runs for somebody: {}",
@@ -167,9 +207,10 @@ mod tests {
         );
         for row in rows {
             let kinds: std::collections::BTreeSet<_> = Method::here().filter_map(kind).collect();
-            assert!(row.ours > 0.0 && row.peers.len() == kinds.len(), "{row:?}");
+            let expected = if row.unit == "x" { 0 } else { kinds.len() };
+            assert!(row.ours > 0.0 && row.peers.len() == expected, "{row:?}");
         }
         assert!(found.to_string().lines().count() >= 2);
-        assert_eq!(explain(&found.report).len(), 5, "no GiB in a quick run");
+        assert_eq!(explain(&found.report).len(), 3, "nor pairs");
     }
 }

@@ -116,7 +116,7 @@ impl<M: Machine> Vm<M> {
             let portion = if asks { self.batch(node).min(rest.len() as u64) as usize } else { rest.len() };
             self.pause(asks)?;
             let (now, later) = rest.split_at(portion);
-            now.iter().for_each(|&(pfn, at)| m.clear_run(pfn, 1, stores, at));
+            m.clear_pages(now, stores);
             if stores == Stores::Bypass {
                 m.settle();
             }
