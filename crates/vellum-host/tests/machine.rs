@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
 use vellum::entry::{Aarch64, Codec, Entry, Flags, X86_64};
-use vellum::machine::{ContextId, CpuMask, Event, Machine, Root, Scope, Use};
+use vellum::machine::{ContextId, CpuMask, Event, Machine, Root, Scope, Stores, Use};
 use vellum_host::machine::{ARM, Host, Plan, Seat, X86_PCID};
 use vellum_host::mmu::{Access, PageFault};
 
@@ -373,6 +373,29 @@ fn bytes_at_any_offset_go_in_and_come_out() {
             let mut copied = vec![0; len];
             m.read(Pfn(801), offset, &mut copied);
             assert_eq!(copied, bytes);
+        }
+    }
+}
+
+#[test]
+fn scattered_pages_are_cleared_however_many_and_nothing_beside_them() {
+    let m = machine(Plan::new(1, 64 << 20));
+    let _cpu = m.sit(0);
+    let word = |pfn| {
+        let mut bytes = [0; 8];
+        m.read(pfn, 4088, &mut bytes);
+        u64::from_ne_bytes(bytes)
+    };
+    for stores in [Stores::Cached, Stores::Bypass] {
+        for pages in 0..10u64 {
+            (0..40).for_each(|i| m.write(Pfn(600 + i), 4088, &1u64.to_ne_bytes()));
+            let batch: Vec<_> = (0..pages).map(|i| (Pfn(600 + 3 * i + 1), page(i))).collect();
+            m.clear_pages(&batch, stores);
+            m.settle();
+            for i in 0..40 {
+                let cleared = i % 3 == 1 && i / 3 < pages;
+                assert_eq!(word(Pfn(600 + i)), u64::from(!cleared), "{stores:?}, {pages} pages: frame {i}");
+            }
         }
     }
 }

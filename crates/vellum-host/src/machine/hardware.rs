@@ -15,7 +15,7 @@ use vellum::machine::{
 };
 
 use super::{Host, MISSED, PARKED, PREEMPT_OFF};
-use crate::stores::fence;
+use crate::stores::{copies, fence};
 
 /// Pages of a run that is cleared as single pages are: what lies near a fault.
 const SHORT: u64 = 5;
@@ -216,13 +216,23 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         clock_rate()
     }
     fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+        self.copy_run(to, from, frames, Stores::Cached, Va(0));
+    }
+    #[inline]
+    fn copy_run(&self, to: Pfn, from: Pfn, frames: u64, stores: Stores, _at: Va) {
         self.poll();
-        let (to, from) = (self.frames(to, frames), self.frames(from, frames));
+        let (to, from) = (self.frames(to, frames).as_ptr(), self.frames(from, frames).as_ptr());
         if !self.plan.moves_bytes {
             return;
         }
+        let bytes = frames as usize * PAGE_SIZE;
         // SAFETY: both runs are inside the mapping and do not overlap, by contract; nobody may write the source meanwhile.
-        unsafe { to.copy_from_nonoverlapping(from, frames as usize * PAGE_SIZE) }
+        unsafe {
+            match stores {
+                Stores::Cached => copies::through(to, from, bytes),
+                Stores::Bypass => copies::around(to, from, bytes),
+            }
+        }
     }
     fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         self.poll();

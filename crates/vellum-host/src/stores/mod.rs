@@ -11,6 +11,7 @@
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 pub mod choice;
+pub mod copies;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod elsewhere;
 #[cfg(target_arch = "x86_64")]

@@ -3,12 +3,16 @@
 //! The frame comes first. Then the table is cut off like one that is unmapped: its slot says `Detached`, it is dead, faults
 //! wait; every CPU drops its translations and walk caches; the pages are copied, in peace, since nobody can reach them any more; and
 //! the huge leaf appears. Whatever the table mapped is released, shared pages included: the copy is this space's own.
+//!
+//! The copy has no scheduling points and is not stopped half-done: the layout is locked, faults wait for the slot, and the table cannot come back.
 
-use crate::addr::{ENTRIES, Level, Order, Va, VaRange};
+use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
+use crate::config::ClearUnit;
 use crate::entry::{Entry, Flags};
 use crate::error::NoMemory;
 use crate::frame::{Data, Want};
-use crate::machine::{Event, Machine, Use, Work};
+use crate::machine::{Event, Machine, Stores, Use, Work};
+use crate::space::node::Node;
 use crate::space::{HugeAdvice, LeafSize, SpaceRecord, Trash};
 use crate::stats::Counter;
 use crate::sync::Token;
@@ -56,13 +60,7 @@ impl<M: Machine> Vm<M> {
         let mut receipt = Receipt::new();
         receipt.table(va, Va(va.0 + level.entry_bytes()));
         let flushed = self.redeem(space, receipt);
-        for i in 0..ENTRIES {
-            let to = new.add(i as u64);
-            match self.load(child.pfn, i, Level::ONE) {
-                Entry::Leaf(from, _) | Entry::Parked(from) if !self.is_zero(from) => m.copy(to, from, 1),
-                _ => self.clear_page(to, Va(va.0 + ((i as u64) << Level::ONE.shift()))),
-            }
-        }
+        self.gather(child, new, va);
         Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);
         let rights = attrs.rights;
         let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write };
@@ -79,5 +77,22 @@ impl<M: Machine> Vm<M> {
         self.count_pages(Order::HUGE, 1);
         self.count(Counter::ThpCollapse, 1);
         Ok(true)
+    }
+
+    /// Fills a huge frame with the pages of a table that nobody reaches any more, stored as a run of 2 MiB is; with `clear.unit=page` through the
+    /// caches. Page by page all the same: the layout is locked, and between two pages an interrupt is served.
+    fn gather(&self, child: Node<'_>, new: Pfn, va: Va) {
+        let extents = self.config.clear_unit == ClearUnit::Extent;
+        let stores = if extents { self.stores(Order::HUGE.frames()) } else { Stores::Cached };
+        for i in 0..ENTRIES {
+            let from = match self.load(child.pfn, i, Level::ONE) {
+                Entry::Leaf(from, _) | Entry::Parked(from) if !self.is_zero(from) => Some(from),
+                _ => None,
+            };
+            self.fill_run(from, new.add(i as u64), 1, stores, Va(va.0 + ((i as u64) << Level::ONE.shift())));
+        }
+        if stores == Stores::Bypass {
+            self.machine.settle();
+        }
     }
 }

@@ -8,8 +8,8 @@
 //! A base page is copied under the node's lock, a few hundred cycles in which the source cannot change its use. A larger one is
 //! copied as fresh blocks are cleared, in portions with scheduling points between and the page that is written as the last, so with
 //! nothing held: no lock, no epoch, and no entry set aside either, for whom others would wait who may be what is scheduled. What keeps the
-//! source is one mapping counted that is none. If no huge frame is to be had it is split instead, and the one
-//! base page copied in the same fault, so that a failure at any step leaves the leaf whole.
+//! source is one mapping counted that is none. If no huge frame is to be had it is split instead, and a piece copied in the same way in the same
+//! fault, so that a failure at any step leaves the leaf whole.
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
@@ -246,7 +246,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// As [`copy_large`](Vm::copy_large) where no block of the leaf's size is to be had: the leaf is cut, but for the piece that is written, in whose
-    /// place the largest copy comes that memory gives.
+    /// place the largest copy comes that memory gives. The copy is made first, with nothing held and the leaf as it was, for the same reason.
     #[cold]
     #[inline(never)]
     fn copy_piece(
@@ -258,33 +258,77 @@ impl<M: Machine> Vm<M> {
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
         let (spot, va) = (&seen.spot, seen.va);
-        let at = (spot.node, spot.level, spot.slot);
-        let Entry::Leaf(_, flags) = M::Codec::decode(spot.raw, spot.level) else { return Ok(Step::Again) };
-        let (size, new, chain) = self.piece_for(seen, at, smaller(order))?;
-        if !self.take_aside(seen, true) {
-            self.free_chain(Some(chain));
-            self.frames.free(m, new, size);
+        if seen.space.keeps_leaves() {
             return Ok(Step::Wait);
         }
-        let index = seen.index(size);
+        let (size, new, chain) = self.piece_for(seen, (spot.node, spot.level, spot.slot), smaller(order))?;
+        let held = self.hold(seen, old, order);
+        let (space, level, at) = (seen.space, spot.level, (spot.node.pfn, spot.slot));
+        let (attrs, index) = (seen.attrs, seen.index(size));
+        drop(epoch);
+        if !held {
+            self.free_chain(Some(chain));
+            self.frames.free(m, new, size);
+            return Ok(Step::Again);
+        }
+        let base = va.align_down(order.bytes());
+        let mut receipt = Receipt::new();
+        receipt.leaf(base, level);
+        let flushed = self.redeem(space, receipt);
+        let extent = Extent::of_leaf(new, size, va);
+        let from = old.add((extent.at.0 - base.0) >> Level::ONE.shift());
+        let zeroed = if self.config.alloc_zero { self.clear_extent(&extent) } else { Ok(()) };
+        let copied = zeroed.and_then(|()| self.copy_extent(from, &extent));
+        if copied.is_ok() && self.cut_in(space, va, &chain, at, (old, order, attrs), (new, size, index)) {
+            self.release(&flushed, old, order);
+            return Ok(Step::Done(Fault::Copied(chain.level)));
+        }
+        self.release(&flushed, old, order);
+        self.free_chain(Some(chain));
+        self.frames.free(m, new, size);
+        copied.map(|()| Step::Wait).map_err(FaultError::from)
+    }
+
+    /// Puts the pieces of a block and the finished copy of one of them where the block still is mapped read-only by the same region, by the
+    /// entry `at` for which the chain was made.
+    fn cut_in(
+        &self,
+        space: &SpaceRecord,
+        va: Va,
+        chain: &Chain<'_>,
+        at: (Pfn, usize),
+        (old, order, attrs): (Pfn, Order, Packed),
+        (new, size, index): (Pfn, Order, u64),
+    ) -> bool {
+        let epoch = self.epochs.enter(&self.machine);
+        let edits = space.edits();
+        let spot = self.descend(space, va);
+        let Some(region) = spot.region.map(|name| self.region(name)) else { return false };
+        let seen = Seen { space, va, edits, spot, region, attrs: region.packed() };
+        let spot = &seen.spot;
+        let Entry::Leaf(pfn, flags) = M::Codec::decode(spot.raw, spot.level) else { return false };
+        if pfn != old
+            || flags.write
+            || spot.level.leaf_order() != Some(order)
+            || (spot.node.pfn, spot.slot) != at
+            || seen.attrs != attrs
+            || seen.index(size) != index
+            || !self.take_aside(&seen, true)
+        {
+            return false;
+        }
         // From here the transit mark keeps the node, and this mapping keeps the old block.
         drop(epoch);
         let mut receipt = Receipt::new();
         receipt.leaf(va.align_down(order.bytes()), spot.level);
-        let flushed = self.redeem(seen.space, receipt);
-        let piece = self.cut_around(&chain, (old, order), flags, va);
-        match size {
-            Order::BASE => self.clear_page(new, va),
-            _ if self.config.alloc_zero => m.clear(new, size.frames()),
-            _ => {}
-        }
-        m.copy(new, piece, size.frames());
-        Data::init(self.frames.record(new), size, seen.space.owner(), index);
-        self.write_last(&chain, va, Entry::Leaf(new, Self::own_flags(seen)));
+        let flushed = self.redeem(space, receipt);
+        let piece = self.cut_around(chain, (old, order), flags, va);
+        Data::init(self.frames.record(new), size, space.owner(), index);
+        self.write_last(chain, va, Entry::Leaf(new, Self::own_flags(&seen)));
         self.put_back(spot.node, spot.level, spot.slot, Entry::Table(chain.first.pfn), -1);
         self.release(&flushed, piece, size);
         self.count(Counter::CowCopies, 1);
-        Ok(Step::Done(Fault::Copied(chain.level)))
+        true
     }
 
     /// A block for the piece of a large leaf that is written, of `size` or less, with the tables above it.

@@ -75,11 +75,11 @@ impl Scene {
 
 /// The memory and the order in which pages of it are visited.
 pub(super) struct Ground {
-    host: HostVm<X86_64, false>,
-    pages: usize,
+    pub(super) host: HostVm<X86_64, false>,
+    pub(super) pages: usize,
     order: Vec<(Pfn, Va)>,
     /// Pages of somebody's working set: half of the second level.
-    working: usize,
+    pub(super) working: usize,
     /// Pages that fill all caches.
     forget: usize,
     /// Where the next pages and the next runs for somebody start.
@@ -106,7 +106,7 @@ impl Ground {
         Ok(Ground { host, pages, order, working, forget, next: Cell::new(0) })
     }
 
-    fn at(&self, pfn: Pfn) -> *mut u8 {
+    pub(super) fn at(&self, pfn: Pfn) -> *mut u8 {
         let base = self.host.vm.machine().memory().base().as_ptr();
         // SAFETY: every frame of the benchmark lies in the mapping.
         unsafe { base.add((pfn.0 - FIRST.0) as usize * PAGE_SIZE) }
@@ -118,14 +118,14 @@ impl Ground {
     }
 
     /// Reads every line of some frames.
-    fn read(&self, pfn: Pfn, pages: usize) -> u64 {
+    pub(super) fn read(&self, pfn: Pfn, pages: usize) -> u64 {
         let at = self.at(pfn).cast::<u64>();
         // SAFETY: words of frames that nobody writes meanwhile.
         (0..pages * 512).step_by(8).map(|i| unsafe { at.add(i).read_volatile() }).sum::<u64>()
     }
 
     /// The last frames of memory.
-    fn last(&self, pages: usize) -> Pfn {
+    pub(super) fn last(&self, pages: usize) -> Pfn {
         FIRST.add((self.pages - pages) as u64)
     }
 

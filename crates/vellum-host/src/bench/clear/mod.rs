@@ -7,6 +7,7 @@
 //! [`calibrate`] measures and chooses, [`beside`] measures again with the library on a machine that clears so, [`run`] does both.
 
 mod choose;
+mod copying;
 mod ground;
 
 use std::collections::BTreeMap;
@@ -116,10 +117,16 @@ pub fn beside(effort: Effort, choice: Choice) -> io::Result<Report> {
         if let Some(plain) = plainest(&all) {
             report.benchmarks.push(paired(OVER_PLAIN, &pairs(Scene::Read, plain)));
         }
+        report.benchmarks.push(paired(COPY, &copying::beside(&ground, effort, false)));
+        report.benchmarks.push(paired(COPY_USED, &copying::beside(&ground, effort, true)));
         Ok(report)
     })
 }
 
+/// The row of the library's copies of 2 MiB beside those through the caches.
+const COPY: &str = "clear/copy-2M-over-cached";
+/// The same for somebody who reads half of the copy.
+const COPY_USED: &str = "clear/copy-2M-used-over-cached";
 /// The row of the library beside strings on scattered pages: how many times as fast, pair by pair.
 const OVER_STRINGS: &str = "clear/scattered-over-strings";
 /// The row of the library beside the fastest plain stores, on pages that are read at once.
@@ -178,6 +185,8 @@ pub fn explain(report: &Report) -> Vec<String> {
     let pairs = [
         (OVER_PLAIN, "A page cleared and then read, beside the fastest plain stores, pair by pair"),
         (OVER_STRINGS, "Scattered pages, a fence a batch, beside strings page by page, pair by pair"),
+        (COPY, "2 MiB copied, beside a copy through the caches, pair by pair"),
+        (COPY_USED, "2 MiB copied and half of it read, and what was in use before, pair by pair"),
     ];
     for (name, what) in pairs {
         if let Some(row) = row(name) {
@@ -198,7 +207,7 @@ mod tests {
         assert!([found.choice.page, found.choice.run, found.choice.around].into_iter().all(Method::exists));
         assert!(!found.choice.page.goes_around() && !found.choice.run.goes_around());
         let report = beside(effort, found.choice).expect("memory");
-        assert_eq!(explain(&report).len(), 5, "no GiB in a quick run, but pairs");
+        assert_eq!(explain(&report).len(), 7, "no GiB in a quick run, but pairs");
         let rows = report.benchmarks;
         assert!(
             rows.len() >= 9 && rows.len() < found.report.benchmarks.len(),

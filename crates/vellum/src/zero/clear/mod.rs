@@ -237,11 +237,19 @@ impl<M: Machine> Vm<M> {
     }
 
     fn run(&self, job: &Job<'_>, pages: Range<u64>, stores: Stores) {
-        let (m, at) = (&self.machine, job.extent.va(pages.start));
         let (first, frames) = (job.extent.first.add(pages.start), pages.end - pages.start);
-        match job.fill {
-            Fill::Zeros => m.clear_run(first, frames, stores, at),
-            Fill::Copy(from) => m.copy_run(first, from.add(pages.start), frames, stores, at),
+        let from = match job.fill {
+            Fill::Zeros => None,
+            Fill::Copy(from) => Some(from.add(pages.start)),
+        };
+        self.fill_run(from, first, frames, stores, job.extent.va(pages.start));
+    }
+
+    /// One call of the machine: frames filled from others, or with zeros.
+    pub(crate) fn fill_run(&self, from: Option<Pfn>, first: Pfn, frames: u64, stores: Stores, at: Va) {
+        match from {
+            None => self.machine.clear_run(first, frames, stores, at),
+            Some(from) => self.machine.copy_run(first, from, frames, stores, at),
         }
     }
 }
