@@ -64,6 +64,36 @@ fn every_constant_of_every_preset_has_a_basis_and_a_source() {
 
 #[test]
 fn the_presets_are_the_machines_of_the_postings() {
+    let milan = file::preset("milan").expect("valid");
+    assert_eq!(milan.costs().clear_extent_line, Ticks(2122), "8.29 cycles a line");
+    assert_eq!(milan.costs().clear_page_line, Ticks(2724), "10.64 cycles a line");
+    let tiered = file::preset("tiered").expect("valid");
+    assert_eq!(tiered.nodes.iter().map(|n| n.cpus.0.len()).collect::<Vec<_>>(), [16, 0]);
+    assert_eq!(tiered.frames(), 100 << 18);
+    let westmere = file::preset("westmere-ex").expect("valid");
+    assert_eq!(westmere.hierarchy(0).llc.sets, 20480);
+    let far = westmere.numa().latency[0][1];
+    assert_eq!(far, Ticks::from_picoseconds(198_000, 2_371_000_000));
+    let thunder = file::preset("thunderx2").expect("valid");
+    assert_eq!(thunder.mmu.invalidation.value, file::Invalidation::Broadcast);
+    assert!(thunder.mmu.break_before_make.value);
+    let tiny = file::preset("tiny").expect("valid");
+    assert_eq!(Tlb::new(&tiny.tlb.l1d.shape()).capacity(), 5);
+}
+
+#[test]
+fn a_guess_can_be_halved_and_doubled() {
+    let machine = file::preset("milan").expect("valid");
+    for row in machine.constants().iter().filter(|r| r.basis == Basis::Guess && r.key.starts_with("costs.")) {
+        let (half, twice) =
+            (machine.scaled(&row.key, 1, 2).expect("valid"), machine.scaled(&row.key, 2, 1).expect("valid"));
+        let _ = (half.costs(), twice.costs());
+        assert_ne!(half.costs(), twice.costs(), "{}", row.key);
+    }
+    let twice = machine.scaled("memory.latency", 2, 1).expect("valid");
+    assert_eq!(twice.numa().latency[0][0], Ticks::from_picoseconds(240_000, 2_420_000_000));
+    let half = machine.scaled("costs.clear_extent_line", 1, 2).expect("valid");
+    assert_eq!(half.costs().clear_extent_line, Ticks(1061));
     let elides =
         |times, by| machine.scaled("costs.elision_threshold", times, by).expect("valid").costs().elision_threshold;
     assert_eq!([elides(1, 2), elides(2, 1)], [16 << 20, 64 << 20], "half and twice the last level");
