@@ -9,6 +9,7 @@
 use vellum::machine::{CpuMask, Scope, Use};
 
 use super::Rule;
+use super::tables::TableNote;
 use crate::format::{Format, Rights};
 use crate::machine::State;
 
@@ -208,10 +209,12 @@ impl<F: Format> State<F> {
         missed
     }
 
-    /// CPUs whose walk caches may still reach a table that was cut off.
-    pub(crate) fn reaches(&self, cut: u64, va: u64) -> Option<CpuMask> {
+    /// CPUs whose walk caches may still reach a table that was cut off. A tree that no CPU can reach any more is taken apart under the number
+    /// of the last cut, which may be another tree's at the same address.
+    pub(crate) fn reaches(&self, table: &TableNote) -> Option<CpuMask> {
         let all = self.oracle.parts.iter().flatten();
-        let mut of_table = all.filter(|p| p.cut == cut && (p.start..p.end).contains(&(va >> 12)));
+        let mut of_table = all
+            .filter(|p| p.cut == table.cut && p.root + 1 == table.root && (p.start..p.end).contains(&(table.va >> 12)));
         of_table.next().map(|p| CpuMask(core::array::from_fn(|n| p.open.0[n] | p.asleep.0[n])))
     }
 

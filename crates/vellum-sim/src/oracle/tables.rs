@@ -142,7 +142,7 @@ impl<F: Format> State<F> {
                 why = Some(format!("CPU {n} holds it in its walk cache"));
             }
         }
-        if let Some(cpus) = self.reaches(note.cut, note.va).filter(|_| note.cut != 0) {
+        if let Some(cpus) = self.reaches(&note).filter(|_| note.cut != 0) {
             why = Some(format!("no covering flush ran on CPUs {cpus:?} since it was cut off"));
         }
         if self.in_flight.iter().any(|w| w.table >> 12 == pfn) {
