@@ -273,9 +273,9 @@ pub(super) fn sample(ground: &Ground, effort: Effort, library: bool) -> Measured
     all
 }
 
-/// How many times as fast as `peer` the library is at scattered pages or those read at once. A pair is some hundred microseconds in which the two take
+/// How many times as fast as `peer` a way is (`None`: the library's) at scattered pages or those read at once. A pair is some hundred microseconds in which the two take
 /// turns, each as often first as the other.
-pub(super) fn beside(ground: &Ground, effort: Effort, scene: Scene, peer: Method) -> Ratios {
+pub(super) fn beside(ground: &Ground, effort: Effort, scene: Scene, (way, peer): (Option<Method>, Method)) -> Ratios {
     let _seat = ground.host.vm.machine().sit(0);
     let pairs = (40 * effort.repetitions as u64 / effort.shrink).max(6);
     let mut ratios = Ratios::default();
@@ -286,7 +286,7 @@ pub(super) fn beside(ground: &Ground, effort: Effort, scene: Scene, peer: Method
         ground.forget();
         let (mut ours, mut theirs) = (0.0, 0.0);
         for turn in 0..TURNS {
-            let mut us = || ours += ground.measure_pages(scene, None, PAIRED);
+            let mut us = || ours += ground.measure_pages(scene, way, PAIRED);
             let mut them = || theirs += ground.measure_pages(scene, Some(peer), PAIRED);
             if turn % 2 == 0 {
                 (us(), them())
