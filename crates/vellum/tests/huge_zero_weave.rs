@@ -29,12 +29,16 @@ struct Rig<C: Codec> {
 type Act<C> = fn(&Rig<C>);
 
 fn rig<C: Codec>(rules: MmuRules, form: ZeroHuge) -> Rc<Rig<C>> {
+    rig_of(rules, form, 2 * MIB2)
+}
+
+fn rig_of<C: Codec>(rules: MmuRules, form: ZeroHuge, bytes: u64) -> Rc<Rig<C>> {
     let config = Config { zero_huge: form, ..Config::default() };
     let lab = lab_on::<C>(Flat::new(Topology::flat(3, Pfn(512), 8192), rules), config);
     let spaces = (0..2)
         .map(|_| {
             let space = lab.vm.create().unwrap();
-            lab.map(&space, Va(GIB), 2 * MIB2, RW);
+            lab.map(&space, Va(GIB), bytes, RW);
             space
         })
         .collect();
@@ -108,15 +112,15 @@ fn everywhere<C: Codec + 'static>(
     unreachable!()
 }
 
-fn d_04<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge) {
+fn d_04<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, bytes: u64) {
     // What one thread alone takes: its tables, and no more, whoever else tries.
     let tables = {
-        let rig = rig::<C>(rules, form);
+        let rig = rig_of::<C>(rules, form, bytes);
         rig.fault(0, GIB, Access::Read);
         (rig.lab.vm.usage(&rig.spaces.borrow()[0]).table_nodes, rig.lab.count(Counter::TablePages))
     };
     let places = everywhere::<C>(
-        || rig(rules, form),
+        || rig_of(rules, form, bytes),
         |rig| rig.fault(0, GIB, Access::Read),
         |rig| rig.fault(0, GIB + 8192, Access::Read),
         move |rig| {
@@ -135,8 +139,11 @@ fn d_04<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge) {
 #[test]
 fn d_04_two_threads_read_one_place_at_once_and_there_is_one_mapping_and_one_reference() {
     for form in FORMS {
-        d_04::<X86_64>(X86_RULES, form);
-        d_04::<Aarch64>(ARM_RULES, form);
+        // With the tables above them there, and with those to be made as well.
+        for bytes in [2 * MIB2, GIB] {
+            d_04::<X86_64>(X86_RULES, form, bytes);
+            d_04::<Aarch64>(ARM_RULES, form, bytes);
+        }
     }
 }
 
