@@ -43,15 +43,20 @@ fn a_07_a_08_milan_gains_at_2_mib_not_at_1_gib_in_8_mib_batches_and_doubles_with
     let [before, after] = page.tables[1].rows[2].ours.map(|v| v.expect("measured"));
     assert!(before > 0.99 && after < 0.05, "misses a line: {before} > {after}");
     assert!(page.out[0].starts_with("1 of 4 statements did not"), "{:?}", page.out);
+    assert!(page.limits.iter().any(|s| s.contains("it is slower by a seventh at what both do")), "{:?}", page.limits);
 }
 
 #[test]
-fn a_14_ice_lake_gains_less_than_published_by_figures_of_its_successor_and_says_so() {
+fn a_14_ice_lake_gains_a_third_or_more_and_a_figure_beside_its_band_is_explained() {
     let page = &both()[1];
-    for missed in &page.statements {
-        assert!(!missed.ok() && (1.2..1.25).contains(&missed.value), "{missed:?}");
-    }
-    assert_eq!(page.statements.len(), 2);
+    let ours = |row: usize| page.tables[0].rows[row].ours.map(|v| v.expect("measured"));
+    assert!((ours(0)[0] / 7.95 - 1.0).abs() < 0.01, "the old row is the published one: {:?}", ours(0));
+    assert!((ours(1)[0] / 8.01 - 1.0).abs() < 0.01, "{:?}", ours(1));
+    let [huge, giant] = &page.statements[..] else { panic!("{:?}", page.statements) };
+    assert!(huge.ok(), "{huge:?}");
+    // Published 1.41; stores in user space carry it past the band.
+    assert!(!giant.ok() && (1.45..1.55).contains(&giant.value), "{giant:?}");
+    assert!(page.limits.iter().any(|s| s.contains("In the posting's kernel the same stores came to 11.3")));
     assert!(Row::ratio(page.tables[0].rows[2].ours) > Some(2.0));
 }
 

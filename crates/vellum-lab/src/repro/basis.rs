@@ -69,6 +69,8 @@ pub struct Rest {
     pub constants: Vec<ConstantRow>,
     /// The guesses among them that are numbers, halved and doubled.
     pub swings: Vec<Swing>,
+    /// Whether that was asked for.
+    pub swung: bool,
 }
 
 /// The constants of some groups, and the mark that follows.
@@ -82,7 +84,7 @@ pub fn rest(machine: &Machine, groups: &[&str]) -> Result<Rest, LabError> {
     let constants: Vec<ConstantRow> =
         all.into_iter().filter(|row| groups.iter().any(|group| within(&row.key, group))).collect();
     let mark = constants.iter().map(|row| mark_of(row.basis)).max().unwrap_or(Mark::Predicted);
-    Ok(Rest { mark, constants, swings: Vec::new() })
+    Ok(Rest { mark, constants, swings: Vec::new(), swung: false })
 }
 
 fn within(key: &str, group: &str) -> bool {
@@ -130,7 +132,7 @@ pub fn rests_swung<const N: usize>(
             halved: pair[0].map(|figures| figures[nth]),
             doubled: pair[1].map(|figures| figures[nth]),
         };
-        Rest { swings: numbers.iter().zip(swung.chunks(2)).map(swing).collect(), ..rest.clone() }
+        Rest { swings: numbers.iter().zip(swung.chunks(2)).map(swing).collect(), swung: true, ..rest.clone() }
     }))
 }
 

@@ -134,22 +134,30 @@ fn swings(out: &mut String, row: &Row, rest: &Rest) {
     }
 }
 
-/// The guesses of a table that do nothing to any of its ratios, and those that are words and cannot be halved.
+/// The guesses of a table that do nothing to any of its ratios, those that are words and cannot be halved, and those nobody varied.
 fn other_guesses(out: &mut String, t: &Table) {
     let rests = || t.rows.iter().filter_map(|row| Some((Row::ratio(row.ours)?, row.rest.as_ref()?)));
-    let (mut still, mut words) = (Vec::new(), Vec::new());
+    let (mut still, mut words, mut left) = (Vec::new(), Vec::new(), Vec::new());
     for (_, rest) in rests() {
         for guess in rest.constants.iter().filter(|c| c.basis == Basis::Guess) {
             let swings = || rests().flat_map(|(ratio, rest)| rest.swings.iter().map(move |s| (ratio, s)));
             let mut mine = swings().filter(|(_, s)| s.key == guess.key).peekable();
-            if mine.peek().is_none() {
+            let has = |rest: &Rest| rest.constants.iter().any(|c| c.key == guess.key);
+            if mine.peek().is_none() && !rests().any(|(_, rest)| rest.swung && has(rest)) {
+                left.push(guess.key.clone());
+            } else if mine.peek().is_none() {
                 words.push(format!("{} = {}", guess.key, guess.value));
             } else if mine.all(|(ratio, s)| s.moves(ratio) <= MOVES) {
                 still.push(guess.key.clone());
             }
         }
     }
-    for (what, mut names) in [("guesses that move no ratio here by 1 %", still), ("guesses that are words", words)] {
+    let groups = [
+        ("guesses that move no ratio here by 1 %", still),
+        ("guesses that are words", words),
+        ("guesses not varied in this table", left),
+    ];
+    for (what, mut names) in groups {
         names.sort();
         names.dedup();
         if !names.is_empty() {
