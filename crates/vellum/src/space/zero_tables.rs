@@ -164,6 +164,7 @@ impl<M: Machine> Vm<M> {
         self.count_pages(order, 1);
         self.count_here(Counter::ZeroTableUnshare, chain.map_or(0, |chain| chain.nodes as i64));
         if order == Order::HUGE {
+            m.hook(Event::Work(Work::Large, 1));
             self.count_here(Counter::ThpFaultAlloc, 1);
             return Ok(Step::Done(Fault::Huge));
         }
@@ -315,6 +316,7 @@ impl<M: Machine> Vm<M> {
             self.untake_block(new, Order::HUGE);
             return Ok(Step::Again);
         }
+        m.hook(Event::Work(Work::Large, 1));
         self.count_pages(Order::HUGE, 1);
         self.count(Counter::ThpFaultAlloc, 1);
         Ok(Step::Done(Fault::Huge))

@@ -187,6 +187,7 @@ impl<M: Machine> Vm<M> {
         if absent {
             self.put_back(node, level, slot, entry, 1);
         }
+        m.hook(Event::Work(Work::Large, 1));
         self.count_pages(Order::HUGE, 1);
         self.count_here(Counter::ThpFaultAlloc, 1);
         true
