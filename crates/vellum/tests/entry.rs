@@ -144,3 +144,24 @@ fn leaves_of_equal_flags_differ_in_their_frames_bits_alone() {
     frame_bits::<X86_64>();
     frame_bits::<Aarch64>();
 }
+
+#[test]
+fn the_accessed_bit_is_cleared_and_seen_where_entries_have_one_and_nothing_else_changes() {
+    let leaf = |accessed| Entry::Leaf(Pfn(0x200), Flags { accessed, ..RO });
+    let set = |raw, bit: u32| raw | 1u64 << bit;
+    for level in [Level::TWO, Level::THREE] {
+        let shared = Entry::ZeroTable(Pfn(9));
+        let raw = X86_64::encode(shared, level);
+        let cleared = X86_64::unaccessed(raw, level);
+        assert!(X86_64::is_accessed(raw, level) && !X86_64::is_accessed(cleared, level));
+        assert_eq!((X86_64::decode(cleared, level), set(cleared, 5)), (shared, raw), "bit 5, as walks set it");
+        // Descriptors of tables have none: nothing to clear, and used as far as anybody knows.
+        let raw = Aarch64::encode(shared, level);
+        assert!(Aarch64::is_accessed(raw, level) && Aarch64::unaccessed(raw, level) == raw);
+    }
+    let cleared = X86_64::unaccessed(X86_64::encode(leaf(true), Level::TWO), Level::TWO);
+    assert_eq!((cleared, set(cleared, 5)), [false, true].map(|a| X86_64::encode(leaf(a), Level::TWO)).into());
+    let cleared = Aarch64::unaccessed(Aarch64::encode(leaf(true), Level::TWO), Level::TWO);
+    assert_eq!((cleared, set(cleared, 10)), [false, true].map(|a| Aarch64::encode(leaf(a), Level::TWO)).into());
+    assert!(!Aarch64::is_accessed(cleared, Level::TWO) && Aarch64::is_accessed(set(cleared, 10), Level::TWO));
+}

@@ -61,6 +61,7 @@ fn reason(why: ZeroReason) -> (&'static str, Value) {
         ZeroReason::Scattered { near } => ("scattered", json!({ "near": near })),
         ZeroReason::Sure { eights } => ("sure", json!({ "eights": eights })),
         ZeroReason::Phase { was, is } => ("phase", json!({ "was": was, "is": is })),
+        ZeroReason::Visits { page, table, of } => ("visits", json!({ "page": page, "table": table, "of": of })),
         ZeroReason::Again { cost, ran } => ("again", json!({ "cost": cost, "ran": ran })),
     }
 }
@@ -85,6 +86,12 @@ fn line(d: &ZeroDecision, clock_hz: u64) -> String {
         ZeroReason::Phase { was, is } => {
             format!("compare again: first reads are {} cycles apart and were {}", n(is / 4), n(was / 4))
         }
+        ZeroReason::Visits { page, table, of } => format!(
+            "{to}: in the same time the program came by {} of {} times 2 MiB by the page, {} by the table",
+            n(page),
+            n(of),
+            n(table)
+        ),
         ZeroReason::Again { cost, ran } => {
             format!("look again: {} cycles of faults and comparing were paid for by {} cycles since", n(cost), n(ran))
         }

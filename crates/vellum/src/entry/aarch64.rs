@@ -38,8 +38,15 @@ const GONE: u64 = 5 << 1;
 #[derive(Clone, Copy, Debug)]
 pub struct Aarch64;
 
+/// Whether a present entry names a table: bit 10 is the table's then, not an access flag.
+#[inline]
+const fn is_table(raw: u64, level: Level) -> bool {
+    level.0 > 1 && raw & TABLE != 0
+}
+
 impl Codec for Aarch64 {
     const FRAME: u64 = ADDR;
+    const TABLES_ACCESSED: bool = false;
 
     #[inline(always)]
     fn encode(entry: Entry, level: Level) -> u64 {
@@ -97,6 +104,16 @@ impl Codec for Aarch64 {
             GONE => Entry::Gone(raw >> 12),
             _ => Entry::Empty,
         }
+    }
+
+    #[inline]
+    fn is_accessed(raw: u64, level: Level) -> bool {
+        raw & ACCESS_FLAG != 0 || is_table(raw, level)
+    }
+
+    #[inline]
+    fn unaccessed(raw: u64, level: Level) -> u64 {
+        if is_table(raw, level) { raw } else { raw & !ACCESS_FLAG }
     }
 
     fn user_end(_levels: u8) -> Va {

@@ -38,6 +38,7 @@ const fn inverted(pfn: Pfn) -> u64 {
 
 impl Codec for X86_64 {
     const FRAME: u64 = ADDR;
+    const TABLES_ACCESSED: bool = true;
 
     #[inline(always)]
     fn encode(entry: Entry, level: Level) -> u64 {
@@ -94,6 +95,16 @@ impl Codec for X86_64 {
             GONE => Entry::Gone(raw >> 12),
             _ => Entry::Empty,
         }
+    }
+
+    #[inline]
+    fn is_accessed(raw: u64, _: Level) -> bool {
+        raw & ACCESSED != 0
+    }
+
+    #[inline]
+    fn unaccessed(raw: u64, _: Level) -> u64 {
+        raw & !ACCESSED
     }
 
     fn user_end(levels: u8) -> Va {

@@ -27,7 +27,7 @@
 //! | `displace` | where pages are seen away from their home |
 //! | `create`, `exit`, `fork` | whole spaces |
 //! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `relocate`, `freeze`, `remap_near`, `advise`, `collapse` | ranges |
-//! | `fault`, `promise`, `cow`, `zeros`, `zero_tables`, `zero_auto`, `zero_fold`, `copy`, `forced` | pages |
+//! | `fault`, `promise`, `cow`, `zeros`, `zero_tables`, `zero_auto`, `zero_look`, `zero_fold`, `copy`, `forced` | pages |
 //! | `query`, `usage`, `validate` | questions |
 
 mod advise;
@@ -73,6 +73,7 @@ mod validate;
 mod walk;
 mod zero_auto;
 mod zero_fold;
+mod zero_look;
 mod zero_tables;
 mod zeros;
 

@@ -21,7 +21,7 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{EpochGuard, Token, Top, touch};
 use crate::tlb::Receipt;
 use crate::vm::Vm;
-use crate::zero::auto::{Verdict, Watch, ZeroChoice, ZeroForm, ZeroWhy};
+use crate::zero::auto::{Turn, Verdict, Watch, ZeroChoice, ZeroForm, ZeroWhy};
 use crate::zero::decided::{ZeroDecision, ZeroReason};
 
 /// Reconsidering may take that part of the time: beside a 32nd, which a decision must win, it is half.
@@ -31,8 +31,10 @@ const TRAP: u64 = 4096;
 
 /// What mappings of huge zeros are exchanged for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Into {
+pub(super) enum Into {
     Form(ZeroForm),
+    /// The same, of 2 MiB, their accessed bits clear.
+    Look(ZeroForm),
     /// The promise they stood for.
     Promise,
 }
@@ -44,8 +46,9 @@ impl<M: Machine> Vm<M> {
         self.watch_of(space.record()).map_or(ZeroChoice::default(), |watch| watch.peek().choice())
     }
 
-    /// Lets a space's memory be read anew with `zero.huge=auto`: huge zeros go back to the promise they stood for, and first faults show
-    /// whether the program is still what it was. For a kernel to call now and then, as from a timer's slow path; it does
+    /// Lets a space's memory be looked at again with `zero.huge=auto`: huge zeros go back to the promise they stood for, and first faults show
+    /// whether the program is still what it was; or, where reads are scattered, accessed bits are compared, over this call and the
+    /// next ones. For a kernel to call every millisecond or so, as from a timer's slow path, and to go on calling; it does
     /// nothing, and says `false`, until what it cost the last time, faults included, is less than a 64th of the time that went by.
     /// Takes the layout lock if it does something.
     pub fn reconsider_zeros(&self, space: &Space) -> bool {
@@ -56,21 +59,28 @@ impl<M: Machine> Vm<M> {
             0 => TRAP,
             cycles => cycles,
         };
-        if watch.with(|trial| trial.is_paid(m.now(), trap, PART)) != Some(true) {
+        let able = M::Codec::TABLES_ACCESSED && self.rules.hardware_ad;
+        let turn = watch.with(|trial| trial.turn(m.now(), trap, PART, able)).unwrap_or(Turn::Wait);
+        if turn == Turn::Wait {
             return false;
         }
-        self.verb(Verb::Advise, || {
-            let began = m.now();
-            let was = watch.peek();
-            let (cost, ran) = was.bill(began, trap);
-            let all = (Va(0), self.user_end());
-            let exchanged = self.exchange_zeros(record, all, Into::Promise, false);
-            touch(m, watch.word(), true);
-            watch.with(|trial| trial.forget(began, m.now()));
-            self.count(Counter::ZeroAutoForget, 1);
-            self.decided(record, all, (was.form(), ZeroForm::Page), ZeroReason::Again { cost, ran }, exchanged);
+        self.verb(Verb::Advise, || match turn {
+            Turn::Forget => self.forget_zeros(record, watch, trap),
+            _ => self.look_at_zeros(record, watch, turn),
         });
         true
+    }
+
+    fn forget_zeros(&self, space: &SpaceRecord, watch: &Watch, trap: u64) {
+        let m = &self.machine;
+        let began = m.now();
+        let was = watch.peek();
+        let (cost, ran) = was.bill(began, trap);
+        let all = (Va(0), self.user_end());
+        let exchanged = self.exchange_zeros(space, all, Into::Promise, false);
+        watch.wait(m, |trial| trial.forget(began, m.now()));
+        self.count(Counter::ZeroAutoForget, 1);
+        self.decided(space, all, (was.form(), ZeroForm::Page), ZeroReason::Again { cost, ran }, exchanged);
     }
 
     /// Serves a read of huge zeros as the space's trial has it; `program` is not set where a verb wants the page, which says nothing.
@@ -132,7 +142,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Keeps a decision for whoever asks.
-    fn decided(
+    pub(super) fn decided(
         &self,
         space: &SpaceRecord,
         region: (Va, Va),
@@ -144,7 +154,7 @@ impl<M: Machine> Vm<M> {
         self.keep_zero_decision(&ZeroDecision { at, space, region, from, to, why, exchanged, lost: 0 });
     }
 
-    fn count_choice(&self, form: ZeroForm, why: ZeroWhy) {
+    pub(super) fn count_choice(&self, form: ZeroForm, why: ZeroWhy) {
         let counter = if form == ZeroForm::Table { Counter::ZeroAutoTable } else { Counter::ZeroAutoPage };
         self.count(counter, 1);
         self.count(Counter::ZeroAutoScattered, i64::from(why == ZeroWhy::Scattered));
@@ -181,7 +191,7 @@ impl<M: Machine> Vm<M> {
 
     /// Exchanges every mapping of huge zeros between two addresses, then folds if asked to; says how many mappings of 2 MiB that were. Where
     /// it needs memory and there is none, nothing is. No lock is held.
-    fn exchange_zeros(&self, space: &SpaceRecord, (start, end): (Va, Va), into: Into, fold: bool) -> u64 {
+    pub(super) fn exchange_zeros(&self, space: &SpaceRecord, (start, end): (Va, Va), into: Into, fold: bool) -> u64 {
         let Ok(range) = VaRange::new(start, end.0.saturating_sub(start.0), self.user_end()) else { return 0 };
         let mut top = Token::top();
         let mut trash = Trash::default();
@@ -202,15 +212,21 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         let new = match into {
             Into::Promise => Entry::Reserved,
-            Into::Form(ZeroForm::Table) => match self.zero_table(Level::TWO) {
+            Into::Form(ZeroForm::Table) | Into::Look(ZeroForm::Table) => match self.zero_table(Level::TWO) {
                 Ok(table) => Entry::ZeroTable(table),
                 Err(_) => return 0,
             },
             // Whoever compared has used the page.
-            Into::Form(ZeroForm::Page) => match self.huge_zero().filter(|_| self.uses_huge_zero(space)) {
-                Some(page) => Entry::Leaf(page, Flags { accessed: true, ..Flags::default() }),
-                None => return 0,
-            },
+            Into::Form(ZeroForm::Page) | Into::Look(ZeroForm::Page) => {
+                match self.huge_zero().filter(|_| self.uses_huge_zero(space)) {
+                    Some(page) => Entry::Leaf(page, Flags { accessed: true, ..Flags::default() }),
+                    None => return 0,
+                }
+            }
+        };
+        let word = |level| match into {
+            Into::Look(_) => M::Codec::unaccessed(M::Codec::encode(new, level), level),
+            _ => M::Codec::encode(new, level),
         };
         let mut receipt = Receipt::new();
         let mut moved = 0;
@@ -221,11 +237,12 @@ impl<M: Machine> Vm<M> {
                     Entry::Leaf(pfn, flags) if self.is_zero_leaf(pfn, level) => match into {
                         Into::Form(ZeroForm::Table) => !flags.exec,
                         Into::Form(ZeroForm::Page) => false,
+                        Into::Look(_) => !flags.exec,
                         Into::Promise => true,
                     },
                     Entry::ZeroTable(_) => match into {
                         Into::Form(ZeroForm::Table) => false,
-                        Into::Form(ZeroForm::Page) => level == Level::TWO,
+                        Into::Form(ZeroForm::Page) | Into::Look(_) => level == Level::TWO,
                         Into::Promise => true,
                     },
                     Entry::Moving(_) | Entry::Detached(_) => return false,
@@ -250,7 +267,7 @@ impl<M: Machine> Vm<M> {
         let _flushed = self.redeem(space, receipt);
         self.alter_large(space, range, &mut |node, level, slot, _, raw| {
             if raw == M::Codec::encode(Entry::Moving(node.pfn), level) {
-                self.store(node.pfn, slot, level, new);
+                m.entry_store(node.pfn, slot, word(level));
                 m.hook(Event::Work(Work::Entry, 1));
             }
             true

@@ -10,7 +10,8 @@
 //!             first four are not counted: caches are cold, and what was read before was mapped by the other form. The table is given
 //!             up as soon as fewer of its dwells have taken longer; it is chosen only if its slower eight were faster than the page's
 //!             faster eight, by a 32nd.
-//! scattered   six of eight are nobody's neighbour: the dwell between neighbours lasts until the program comes by again. The table.
+//! scattered   six of eight are nobody's neighbour: the dwell between neighbours lasts until the program comes by again. The table, or what
+//!             the last look at accessed bits found better.
 //! mixed       says nothing; the next eight are looked at.
 //! ```
 //! Why scattered reads are not measured: first faults come faster than what follows them, and say nothing of it. An access by the page takes a
@@ -31,15 +32,18 @@
 //! counts once each. Adding up what lay between faults instead had three streams, of which one takes the time, count one round in one eight and two
 //! in the next, and choose the worse form.
 //!
-//! What it does not see: how much faster scattered reads would be by the page, where walks are slow and do not wait for each other; and that a
-//! table of a whole GiB saves 511 faults, which matters to memory that is read a few times.
+//! How much faster scattered reads would be by the page, where walks are slow and do not wait for each other, is what accessed bits show,
+//! later: `look`. What neither shows: that a table of a whole GiB saves 511 faults, which matters to memory that is read a few times.
 //!
 //! Rejected: a threshold on dwell from the cost of 512 walks and 32,768 lines, which the library cannot measure and which differed by ten
 //! between two machine files; trying the table in every other 2 MiB, which says nothing where reads are scattered.
 
 use crate::error::Invalid;
+use crate::machine::Machine;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::touch;
 use crate::zero::decided::ZeroReason;
+use crate::zero::look::{self, Look, Side, Visits};
 
 /// First faults that are looked at together.
 const WINDOW: u64 = 8;
@@ -80,6 +84,8 @@ pub enum ZeroWhy {
     Measured,
     /// First faults were scattered.
     Scattered,
+    /// They were, and the accessed bits by both forms were compared.
+    Visited,
 }
 
 /// What `zero.huge=auto` has chosen in a space.
@@ -108,6 +114,21 @@ pub(crate) enum Verdict {
     Fold(ZeroReason),
     /// All is compared anew.
     Anew(ZeroReason),
+}
+
+/// What is to be done when a space is reconsidered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// Nothing.
+    Wait,
+    /// Everything goes back to its promise.
+    Forget,
+    /// A look begins, with the table's side.
+    Begin,
+    /// The table's side is over.
+    Table,
+    /// The page's side is over.
+    Page,
 }
 
 /// What a space keeps. Every word is a word of [`Watch`].
@@ -142,13 +163,15 @@ pub(crate) struct Trial {
     /// Where they were, in units of 2 MiB: the lowest + 1, and the highest + 1.
     low: u64,
     high: u64,
+    look: Look,
 }
 
-const WORDS: usize = 17 + 4 + 2 * HEADS;
+const WORDS: usize = LOOK + look::WORDS;
+const LOOK: usize = 17 + 4 + 2 * HEADS;
 
 impl Trial {
     fn words(&self) -> [u64; WORDS] {
-        let (s, h, g) = (self.spans, self.heads, self.gaps);
+        let (s, h, g, l) = (self.spans, self.heads, self.gaps, self.look.words());
         [
             self.form,
             self.why,
@@ -179,6 +202,15 @@ impl Trial {
             g[1],
             g[2],
             g[3],
+            l[0],
+            l[1],
+            l[2],
+            l[3],
+            l[4],
+            l[5],
+            l[6],
+            l[7],
+            l[8],
         ]
     }
 
@@ -204,18 +236,27 @@ impl Trial {
             high: w[23],
             dwells: w[24],
             gaps: [w[25], w[26], w[27], w[28]],
+            look: Look::of(core::array::from_fn(|i| w[LOOK + i])),
         }
     }
 
     /// What a read of 2 MiB maps now.
     pub fn form(&self) -> ZeroForm {
-        let by_table = if self.step < STEPS { !self.step.is_multiple_of(2) } else { self.form != 0 };
+        let by_table = match self.look.side {
+            Side::Table => true,
+            Side::Page => false,
+            _ if self.step < STEPS => !self.step.is_multiple_of(2),
+            _ => self.form != 0,
+        };
         if by_table { ZeroForm::Table } else { ZeroForm::Page }
     }
 
     /// Whether a whole GiB may be mapped at once, where nothing more will be seen of it.
     pub fn sure(&self) -> bool {
-        self.step == STEPS && self.form != 0 && (self.why == ZeroWhy::Measured as u64 || self.scattered >= SURE)
+        self.look.side == Side::None
+            && self.step == STEPS
+            && self.form != 0
+            && (self.why == ZeroWhy::Measured as u64 || self.scattered >= SURE)
     }
 
     /// A fault of a CPU begins; whether it is timed.
@@ -266,7 +307,8 @@ impl Trial {
         self.heads.rotate_right(1);
         self.gaps.rotate_right(1);
         (self.heads[0], self.gaps[0]) = (slot + 1, gap);
-        if !alone {
+        // In a look bits count, and what faults map is the side's.
+        if !alone || self.look.side != Side::None {
             return Verdict::Go;
         }
         self.seen += 1;
@@ -322,8 +364,15 @@ impl Trial {
                 Verdict::Go
             };
         }
-        (self.step, self.form, self.why) = (STEPS, ZeroForm::Table as u64, ZeroWhy::Scattered as u64);
-        Verdict::Decided(ZeroForm::Table, self.sure(), ZeroReason::Scattered { near })
+        if self.step == STEPS && self.why == ZeroWhy::Visited as u64 {
+            return Verdict::Go;
+        }
+        let (form, why) = match self.look.page {
+            true => (ZeroForm::Page, ZeroWhy::Visited),
+            false => (ZeroForm::Table, ZeroWhy::Scattered),
+        };
+        (self.step, self.form, self.why) = (STEPS, form as u64, why as u64);
+        Verdict::Decided(form, self.sure(), ZeroReason::Scattered { near })
     }
 
     fn streams(&mut self, sum: u64) -> Verdict {
@@ -389,9 +438,53 @@ impl Trial {
         cost.saturating_mul(part) <= time
     }
 
-    /// Starts over; forgetting took from `began` to `now`.
+    /// What is to be done when the space is reconsidered at `now`; the rest as for [`is_paid`](Trial::is_paid). `able` says that accessed bits
+    /// can be compared.
+    pub fn turn(&mut self, now: u64, trap: u64, part: u64, able: bool) -> Turn {
+        let turn = match self.look.side {
+            Side::Between => return Turn::Wait,
+            Side::Table if self.look.is_due(now) => Turn::Table,
+            Side::Page if self.look.is_due(now) => Turn::Page,
+            Side::None if !self.is_paid(now, trap, part) => return Turn::Wait,
+            Side::None if able && self.step == STEPS && self.why != ZeroWhy::Measured as u64 && !self.look.over => {
+                Turn::Begin
+            }
+            Side::None => return Turn::Forget,
+            _ => return Turn::Wait,
+        };
+        self.look.side = Side::Between;
+        turn
+    }
+
+    /// A side of a look begins, after an exchange from `began` to `now`.
+    pub fn looks(&mut self, side: Side, began: u64, now: u64) {
+        self.look.begins(side, began, now);
+    }
+
+    /// What was visited by the table, whose side ended at `now`.
+    pub fn table_was(&mut self, visits: Visits, now: u64) {
+        self.look.table_was(visits, now);
+    }
+
+    /// What was visited by the page, whose side ended at `now`: what stays, and why; `None` if the page has its side
+    /// once more.
+    pub fn judge(&mut self, visits: Visits, now: u64) -> Option<(ZeroForm, ZeroReason)> {
+        let (form, table, cost) = self.look.judge(visits, now)?;
+        (self.form, self.why, self.scattered) = (form as u64, ZeroWhy::Visited as u64, SURE);
+        (self.cost, self.since, self.faults) = (cost, now, 0);
+        self.open();
+        Some((form, ZeroReason::Visits { page: visits.visited, table, of: visits.of }))
+    }
+
+    /// A look was not to be had: no memory.
+    pub fn looks_away(&mut self) {
+        (self.look.side, self.look.over) = (Side::None, true);
+    }
+
+    /// Starts over; forgetting took from `began` to `now`. What the last look gave to scattered reads they keep.
     pub fn forget(&mut self, began: u64, now: u64) {
-        *self = Trial { since: now, cost: now.saturating_sub(began), ..Trial::default() };
+        let look = self.look.forgotten();
+        *self = Trial { since: now, cost: now.saturating_sub(began), look, ..Trial::default() };
     }
 
     pub fn choice(&self) -> ZeroChoice {
@@ -402,7 +495,8 @@ impl Trial {
             why: match self.why {
                 _ if !decided => ZeroWhy::Start,
                 1 => ZeroWhy::Measured,
-                _ => ZeroWhy::Scattered,
+                2 => ZeroWhy::Scattered,
+                _ => ZeroWhy::Visited,
             },
             page: if measured { self.page() } else { 0 },
             table: if measured { self.table() } else { 0 },
@@ -412,7 +506,7 @@ impl Trial {
 
     pub fn validate(&self) -> Result<(), Invalid> {
         let bounds =
-            [(self.step, STEPS), (self.seen, WINDOW - 1), (self.near, self.seen), (self.form, 1), (self.why, 2)];
+            [(self.step, STEPS), (self.seen, WINDOW - 1), (self.near, self.seen), (self.form, 1), (self.why, 3)];
         match bounds.iter().find(|(value, most)| value > most) {
             Some(&(value, most)) => Err(Invalid::new("what is kept of a space's zeros is in bounds", 0, most, value)),
             None => Ok(()),
@@ -443,6 +537,17 @@ impl Watch {
         }
         self.busy.store(0, Ordering::Release);
         Some(result)
+    }
+
+    /// Lets `body` at the trial, after whoever is.
+    pub fn wait<M: Machine, R>(&self, m: &M, mut body: impl FnMut(&mut Trial) -> R) -> R {
+        loop {
+            touch(m, &self.busy, true);
+            if let Some(result) = self.with(&mut body) {
+                return result;
+            }
+            m.relax();
+        }
     }
 
     /// The trial as it may be in the middle of a change: each word was true once.

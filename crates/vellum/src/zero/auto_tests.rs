@@ -160,7 +160,9 @@ fn everything_is_forgotten_only_after_it_paid() {
 #[test]
 fn a_watch_keeps_every_word() {
     let watch = Watch { busy: AtomicU32::new(0), words: [const { AtomicU64::new(0) }; WORDS] };
-    let words: [u64; WORDS] = core::array::from_fn(|i| i as u64 + 1);
+    let mut words: [u64; WORDS] = core::array::from_fn(|i| i as u64 + 1);
+    // These are a side and two answers.
+    (words[LOOK], words[LOOK + 6], words[LOOK + 7]) = (3, 1, 1);
     watch.with(|trial| *trial = Trial::of(words)).unwrap();
     assert_eq!(watch.peek().words(), words);
     let nested = watch.with(|_| watch.with(|_| ()));

@@ -17,7 +17,7 @@ use crate::zero::auto::ZeroForm;
 
 /// Decisions kept.
 pub const KEPT: usize = 32;
-const WORDS: usize = 10;
+const WORDS: usize = 11;
 
 /// Why reads of untouched memory map another form from here on, with the figures it was decided by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +46,15 @@ pub enum ZeroReason {
         was: u64,
         /// Cycles now.
         is: u64,
+    },
+    /// First faults were scattered, and accessed bits were compared: so many of the mappings of 2 MiB were visited in the same time.
+    Visits {
+        /// By the page.
+        page: u64,
+        /// By the table.
+        table: u64,
+        /// Of how many.
+        of: u64,
     },
     /// What faults and comparing cost was paid for, so first faults are to show anew what the program does.
     Again {
@@ -78,23 +87,25 @@ pub struct ZeroDecision {
 }
 
 impl ZeroReason {
-    fn words(self) -> [u64; 3] {
+    fn words(self) -> [u64; 4] {
         match self {
-            ZeroReason::Dwell { page, table } => [0, page, table],
-            ZeroReason::Scattered { near } => [1, near, 0],
-            ZeroReason::Sure { eights } => [2, eights, 0],
-            ZeroReason::Phase { was, is } => [3, was, is],
-            ZeroReason::Again { cost, ran } => [4, cost, ran],
+            ZeroReason::Dwell { page, table } => [0, page, table, 0],
+            ZeroReason::Scattered { near } => [1, near, 0, 0],
+            ZeroReason::Sure { eights } => [2, eights, 0, 0],
+            ZeroReason::Phase { was, is } => [3, was, is, 0],
+            ZeroReason::Again { cost, ran } => [4, cost, ran, 0],
+            ZeroReason::Visits { page, table, of } => [5, page, table, of],
         }
     }
 
-    fn of([kind, a, b]: [u64; 3]) -> ZeroReason {
+    fn of([kind, a, b, c]: [u64; 4]) -> ZeroReason {
         match kind {
             0 => ZeroReason::Dwell { page: a, table: b },
             1 => ZeroReason::Scattered { near: a },
             2 => ZeroReason::Sure { eights: a },
             3 => ZeroReason::Phase { was: a, is: b },
-            _ => ZeroReason::Again { cost: a, ran: b },
+            4 => ZeroReason::Again { cost: a, ran: b },
+            _ => ZeroReason::Visits { page: a, table: b, of: c },
         }
     }
 }
@@ -122,9 +133,9 @@ impl Decided {
 
     fn put(&self, d: &ZeroDecision) {
         let made = self.made.load(Relaxed);
-        let [kind, a, b] = d.why.words();
+        let [kind, a, b, c] = d.why.words();
         let form = |form: ZeroForm| form as u64;
-        let words = [d.at, d.space, d.region.0.0, d.region.1.0, form(d.from), form(d.to), kind, a, b, d.exchanged];
+        let words = [d.at, d.space, d.region.0.0, d.region.1.0, form(d.from), form(d.to), kind, a, b, c, d.exchanged];
         for (to, word) in self.words[made as usize % KEPT].iter().zip(words) {
             to.store(word, Relaxed);
         }
@@ -150,8 +161,8 @@ impl Decided {
             region: (Va(w[2]), Va(w[3])),
             from: form(w[4]),
             to: form(w[5]),
-            why: ZeroReason::of([w[6], w[7], w[8]]),
-            exchanged: w[9],
+            why: ZeroReason::of([w[6], w[7], w[8], w[9]]),
+            exchanged: w[10],
             lost: self.lost.swap(0, Relaxed),
         })
     }
@@ -236,6 +247,7 @@ mod tests {
             ZeroReason::Sure { eights: 3 },
             ZeroReason::Phase { was: 4, is: 5 },
             ZeroReason::Again { cost: 6, ran: 7 },
+            ZeroReason::Visits { page: 8, table: 9, of: 10 },
         ];
         all.iter().for_each(|&why| assert_eq!(ZeroReason::of(why.words()), why));
     }

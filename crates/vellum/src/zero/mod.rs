@@ -17,6 +17,7 @@ pub mod colour;
 pub mod decided;
 mod forbid;
 mod huge;
+pub(crate) mod look;
 pub(crate) mod pool;
 mod tables;
 
