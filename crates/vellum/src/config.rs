@@ -249,7 +249,7 @@ pub const SWITCHES: &[Switch] = &[
     },
     Switch {
         name: "clear.batch",
-        values: "auto|BYTES",
+        values: "auto|BYTES, whole pages",
         default: "auto",
         trades: "longer runs between scheduling points, for latency of others; 8M and 32M are the published choices",
         set: |c, v| {
@@ -265,7 +265,7 @@ pub const SWITCHES: &[Switch] = &[
     },
     Switch {
         name: "clear.target",
-        values: "MICROSECONDS",
+        values: "MICROSECONDS, 1 to 1000000",
         default: "1000",
         trades: "what clear.batch=auto aims at: the time a CPU may be kept from scheduling",
         set: |c, v| match v.parse() {
@@ -321,9 +321,9 @@ pub const SWITCHES: &[Switch] = &[
     },
     Switch {
         name: "zero.colours",
-        values: "auto|l2|N",
+        values: "auto|l2|N, a power of two to 128",
         default: "auto",
-        trades: "zero pages spread over the sets of a cache (auto: the first level; N: 1 to 128, a power of two), for the cache that more zeros fill",
+        trades: "zero pages spread over the sets of a cache (auto: the first level), for the cache that more zeros fill",
         set: |c, v| {
             c.zero_colours = match v {
                 "auto" => Colours::L1d,
