@@ -12,7 +12,7 @@ use crate::repro::bench::{Counted, Hand, REAL, Setting, ZERO, count};
 pub const PUBLISHED_TURNS: [u64; 2] = [1_000_000, 8_000_000];
 /// Turns counted here, after a quarter as many that are not.
 pub const TURNS: u64 = 8_000;
-/// Pages of the zero-backed area: more than any level here has colours.
+/// Pages of the zero-backed area, unless L2 has more colours: then as many, so that a round of it reads each.
 const AREA: u64 = 64;
 
 /// The replacement policies gone through, with their names.
@@ -75,11 +75,12 @@ pub fn in_a_row(
 pub fn beside_zeros(machine: &Machine, shape: &Shape, scene: &Scene) -> Result<Counted, LabError> {
     let Scene { align, dependent, .. } = *scene;
     let (ways, stride) = (shape.l2_ways, shape.stride);
-    let setting = setting(scene.colours, AREA, scene.turns, scene.seed);
+    let area = AREA.max(shape.colours[1]);
+    let setting = setting(scene.colours, area, scene.turns, scene.seed);
     count(&parts(machine, scene.policy, scene.seed), &setting, &|hand: &mut dyn Hand, turn| {
         (0..ways).for_each(|n| hand.read(REAL + align * 4096 + n * stride, dependent));
         match scene.reading {
-            Reading::Advancing => hand.read(ZERO + turn % AREA * 4096, dependent),
+            Reading::Advancing => hand.read(ZERO + turn % area * 4096, dependent),
             Reading::Whole => (0..ways).for_each(|n| hand.read(ZERO + n * 4096, dependent)),
         }
     })

@@ -34,9 +34,13 @@ impl Shape {
         };
         if colours[1] < 2 || !shape.stride.is_power_of_two() || shape.stride * shape.l2_ways > 2 << 20 {
             return Err(LabError::usage(format_args!(
-                "the second level of `{}` has {} colours and {} ways of {} bytes: this experiment wants two colours or more, ways that are \
+                "the second level of `{}` has {} colour{} and {} ways of {} bytes: this experiment wants two colours or more, ways that are \
                  a power of two, and 2 MiB at most; take thunderx2, milan or icelake-x",
-                machine.name, colours[1], shape.l2_ways, shape.stride
+                machine.name,
+                colours[1],
+                if colours[1] == 1 { "" } else { "s" },
+                shape.l2_ways,
+                shape.stride
             )));
         }
         Ok(shape)

@@ -320,7 +320,7 @@ impl Rows<'_> {
             Ok(many?.llc / one?.llc)
         };
         Ok(Table {
-            title: "The price: zeros read in bulk beside real data that just fits".to_owned(),
+            title: "The price: zeros read in bulk beside real data".to_owned(),
             columns: self.columns(),
             rows: vec![
                 row(

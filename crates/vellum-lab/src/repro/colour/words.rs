@@ -25,6 +25,8 @@ pub fn page(ask: &Ask<'_>, shape: &Shape, sweep: &Sweep, tables: &[&Table; 4], (
     let (i_mean, i_worst) = (l2(0, 0, Over::Mean), l2(0, 0, Over::Worst));
     let (ii_mean, ii_worst) = (l2(0, 1, Over::Mean), l2(0, 1, Over::Worst));
     let change = |[before, after]: [f64; 2]| match after / before {
+        _ if before == after => "stays what it was".to_owned(),
+        _ if before == 0.0 => "comes up".to_owned(),
         r if (r - 1.0).abs() < 0.01 => "stays what it was".to_owned(),
         r if r < 1.0 => format!("falls to {:.0} %", r * 100.0),
         r => format!("rises {r:.1} times"),
@@ -97,16 +99,25 @@ pub fn page(ask: &Ask<'_>, shape: &Shape, sweep: &Sweep, tables: &[&Table; 4], (
                 }
             ),
             format!(
-                "With random victims the mean of {} L2 misses a turn {} in (i): there one line in rotation hardly ever loses its place.",
+                "With random victims the mean of {} L2 misses a turn {} in (i){}.",
                 between(l2(2, 0, Over::Mean)),
-                change(l2(2, 0, Over::Mean))
+                change(l2(2, 0, Over::Mean)),
+                if i_mean[0] > 0.0 { ": there one line in rotation hardly ever loses its place" } else { "" }
             ),
-            format!(
-                "Test 1 with a strict cycle over one line too many misses always under tree-PLRU too, once it has settled, from \
-                 whatever state it starts; random victims miss {} of the time at N = {}. Version 1 of the series published 0.52.",
-                tables[0].rows.get(2).and_then(|r| r.ours[1]).map_or("-".to_owned(), figure),
-                l1_ways + 1
-            ),
+            if l1_colours == 1 {
+                format!(
+                    "Test 1 with a strict cycle over one line too many misses always under tree-PLRU too, once it has settled, from \
+                     whatever state it starts; random victims miss {} of the time at N = {}. Version 1 of the series published 0.52.",
+                    tables[0].rows.get(2).and_then(|r| r.ours[1]).map_or("-".to_owned(), figure),
+                    l1_ways + 1
+                )
+            } else {
+                format!(
+                    "Test 1 wants a first level of which a way is a page. Here a way is {l1_colours} pages, so that {} frames in a row lie \
+                     in {l1_colours} sets and fit.",
+                    l1_ways + 1
+                )
+            },
         ],
         means: vec![
             if i_worst[1] < i_worst[0] * 0.99 && (i_mean[1] / i_mean[0] - 1.0).abs() < 0.02 {
@@ -124,11 +135,12 @@ pub fn page(ask: &Ask<'_>, shape: &Shape, sweep: &Sweep, tables: &[&Table; 4], (
         limits: vec![
             format!(
                 "Programs that read many zeros a turn lose: reading (ii) {} L2 misses. Zeros read in bulk take {colours} pages of cache \
-                 instead of one: beside data of 3/4 of L1, misses go {} a turn; beside data as large as a 32 MiB last-level cache, {} a \
-                 pass.",
+                 instead of one: beside data of 3/4 of L1, misses go {} a turn; beside {} MiB of data, {} LLC misses a pass{}.",
                 between(ii_mean),
                 between(price(0)),
-                between(price(1))
+                super::costs::LARGE >> 20,
+                between(price(1)),
+                if price(1)[0] * 2.0 > (super::costs::LARGE / 64) as f64 { ", since so much does not fit anyway" } else { "" }
             ),
             "Nobody has shown a program that is held up by reading memory it never wrote; the posting's own kernel build took the same \
              time with and without."
