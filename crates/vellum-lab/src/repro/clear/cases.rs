@@ -32,7 +32,14 @@ const AROUND: Switches = &[("clear.stores", "bypass")];
 
 const HUGE: &[&str] = &["costs.clear_page_line", "costs.clear_extent_line", "costs.work.large"];
 const GIANT: &[&str] = &["costs.clear_next_line", "costs.clear_extent_line", "costs.elision_threshold"];
-const ELIDED: &[&str] = &["costs.clear_next_line", "costs.clear_elided_line", "costs.elision_threshold", "llc.size"];
+/// Where no length elides, a line of an extent is all there is.
+const ELIDED: &[&str] = &[
+    "costs.clear_next_line",
+    "costs.clear_extent_line",
+    "costs.clear_elided_line",
+    "costs.elision_threshold",
+    "llc.size",
+];
 const PASSED: &[&str] = &["costs.clear_page_line", "costs.clear_elided_line", "costs.work.large"];
 
 /// A case without published figures and without a statement.
