@@ -229,9 +229,9 @@ pub struct ReproArgs {
     /// Where to run
     #[arg(long, value_enum, default_value_t)]
     pub on: On,
-    /// Seed of everything that is random in the machine
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
+    /// Seed of everything that is random in the machine [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
     /// Print JSON instead of a page (docs/json.md)
     #[arg(long)]
     pub json: bool,

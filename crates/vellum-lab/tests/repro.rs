@@ -132,6 +132,8 @@ fn other_machines_are_run_or_refused_in_one_line() {
         (vec!["repro", "colour", "--machine", "tiny"], "the second level of `tiny` has 1 colours"),
         (vec!["repro", "color"], "did you mean `colour`"),
         (vec!["repro", "colour", "--on", "host", "--machine", "milan"], "leave it out with --on host"),
+        (vec!["repro", "colour", "--on", "host", "--seed", "5"], "leave it out with --on host"),
+        (vec!["repro", "colour", "--markdown", "--machine", "milan"], "leave out --machine, --on host and --seed"),
         (vec!["repro", "colour", "--machine", "nowhere"], "there is no machine `nowhere`"),
     ] {
         let said = vellum(&args);

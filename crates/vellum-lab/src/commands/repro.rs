@@ -10,25 +10,42 @@ use crate::{interrupt, text as words};
 /// Runs the experiments asked for and prints their pages.
 pub fn run(args: &ReproArgs) -> Result<(), LabError> {
     let chosen = chosen(&args.experiments)?;
+    agree(args)?;
     interrupt::install();
     let pages: Vec<(&Entry, Page)> = match args.on {
         On::Sim => simulated(&chosen, args)?,
-        On::Host if args.machine.is_some() => {
-            return Err(LabError::usage("--machine names a simulated machine; leave it out with --on host"));
-        }
         // One after the other: they measure time.
         On::Host => chosen.iter().map(|&entry| Ok((entry, (entry.host)()?))).collect::<Result<Vec<_>, LabError>>()?,
     };
     let of =
         |entry: &Entry| pages.iter().filter(|(e, _)| e.name == entry.name).map(|(_, page)| page).collect::<Vec<_>>();
     if args.json {
-        let (on, seed) = if args.on == On::Sim { ("sim", Some(args.seed)) } else { ("host", None) };
+        let (on, seed) = if args.on == On::Sim { ("sim", Some(seed(args))) } else { ("host", None) };
         return print_json(&json::document(on, seed, pages.iter().map(|(_, page)| page)));
     }
     if args.markdown {
         return print(&chosen.iter().map(|&entry| text::markdown(entry, &of(entry))).collect::<String>());
     }
     print(&pages.iter().map(|(_, page)| text::page(page)).collect::<Vec<_>>().join("\n"))
+}
+
+/// Options that say nothing together are refused, so that none is ignored.
+fn agree(args: &ReproArgs) -> Result<(), LabError> {
+    let host = args.on == On::Host;
+    if host && args.machine.is_some() {
+        return Err(LabError::usage("--machine names a simulated machine; leave it out with --on host"));
+    }
+    if host && args.seed.is_some() {
+        return Err(LabError::usage("--seed is of a simulated machine; leave it out with --on host"));
+    }
+    if args.markdown && (host || args.machine.is_some() || args.seed.is_some()) {
+        return Err(LabError::usage("--markdown prints the page in docs/; leave out --machine, --on host and --seed"));
+    }
+    Ok(())
+}
+
+fn seed(args: &ReproArgs) -> u64 {
+    args.seed.unwrap_or(1)
 }
 
 fn simulated(chosen: &[&'static Entry], args: &ReproArgs) -> Result<Vec<(&'static Entry, Page)>, LabError> {
@@ -43,7 +60,7 @@ fn simulated(chosen: &[&'static Entry], args: &ReproArgs) -> Result<Vec<(&'stati
             }
         }
     }
-    side::by_side(&asked, |(entry, machine)| Ok((*entry, (entry.sim)(&Ask { machine, seed: args.seed })?)))
+    side::by_side(&asked, |(entry, machine)| Ok((*entry, (entry.sim)(&Ask { machine, seed: seed(args) })?)))
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Entry>, LabError> {

@@ -116,7 +116,7 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
         },
         Statement {
             id: "D-16",
-            what: "memory of a transform, zero.huge over never".into(),
+            what: "memory of a transform, zeros over never".into(),
             value: most as f64 / transform[0] as f64,
             band: [0.0, 1.1],
             rest: basis::rest(machine, &[])?,
