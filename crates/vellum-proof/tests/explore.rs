@@ -37,7 +37,7 @@ fn a_question_and_an_unmap_that_frees_the_table_which_becomes_another_spaces() {
 #[test]
 fn a_store_that_went_through_outlives_verbs_that_keep_contents() {
     type Verb = fn(&Lab);
-    let verbs: [(&str, Verb); 5] = [
+    let verbs: [(&str, Verb); 6] = [
         ("protect", |l| {
             let _ = l.vm.protect(l.space(), AT, 2 * 4096, Rights::READ);
             let _ = l.vm.protect(l.space(), AT, 2 * 4096, Rights::READ_WRITE);
@@ -53,6 +53,10 @@ fn a_store_that_went_through_outlives_verbs_that_keep_contents() {
         }),
         ("populate", |l| {
             let _ = l.vm.advise(l.space(), AT, 4 * 4096, Advice::Populate { write: true });
+        }),
+        ("poison", |l| {
+            let _ = l.vm.poison(l.space(), AT);
+            let _ = l.vm.poison(l.space(), NEXT);
         }),
     ];
     for (name, verb) in verbs {

@@ -104,6 +104,38 @@ fn frames_mapped_while_free_stops() {
     );
 }
 
+/// A script in which one frame becomes all of these in turn.
+macro_rules! becomes {
+    ($($to:ident),*) => {
+        script!(k, _cpu, { $(k.becomes(Pfn(3000), Use::$to);)* })
+    };
+}
+
+#[test]
+fn frames_poisoned_while_they_are_no_data_or_mapped_stop() {
+    stops(Rule::FrameState, &becomes!(Poisoned));
+    stops(Rule::FrameState, &becomes!(Table, Poisoned));
+    stops(Rule::FrameState, &becomes!(Zero, Poisoned));
+    stops(Rule::FrameState, &becomes!(Data, Pending, Poisoned));
+    stops(
+        Rule::FrameState,
+        &script!(k, _cpu, {
+            let pfn = k.map(A, RW);
+            k.becomes(pfn, Use::Poisoned);
+        }),
+    );
+}
+
+#[test]
+fn frames_that_come_back_after_they_were_poisoned_stop() {
+    passes(&becomes!(Data, Poisoned));
+    stops(Rule::FrameState, &becomes!(Data, Poisoned, Free));
+    stops(Rule::FrameState, &becomes!(Data, Poisoned, Pending));
+    stops(Rule::FrameState, &becomes!(Data, Poisoned, Data));
+    stops(Rule::FrameState, &becomes!(Data, Poisoned, Table));
+    stops(Rule::FrameState, &becomes!(Data, Poisoned, Poisoned));
+}
+
 #[test]
 fn frames_past_the_end_of_memory_stop() {
     stops(

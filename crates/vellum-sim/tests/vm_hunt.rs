@@ -2,7 +2,7 @@
 //!
 //! Every page is written by one CPU only, its owner, which therefore knows what each line must hold whatever the others do to
 //! the mapping meanwhile: they read, protect and unprotect, fork and exit, collapse and split, while owners drop pages, unmap and map
-//! again, and move them. Oracle by full walk; contents by version.
+//! again, and move them. Some hunts take frames out of use besides. Oracle by full walk; contents by version.
 
 mod common;
 
@@ -39,6 +39,9 @@ struct Player<'r, 'a, F: Format> {
     /// Where its own run is now: 0 or 1.
     place: u64,
     checked: u64,
+    /// Whether it takes frames out of use, and how many it took.
+    poisons: bool,
+    poisoned: u64,
 }
 
 impl<F: Format> Player<'_, '_, F> {
@@ -71,7 +74,7 @@ impl<F: Format> Player<'_, '_, F> {
 
     fn step(&mut self) {
         let (vm, space) = (self.vm, self.space);
-        match self.rng.below(24) {
+        match self.rng.below(24 + 2 * u64::from(self.poisons)) {
             0 => {
                 let va = self.owned() & !(PAGE - 1);
                 vm.advise(space, Va(va), PAGE, Advice::DontNeed).expect("it is mapped");
@@ -121,6 +124,12 @@ impl<F: Format> Player<'_, '_, F> {
                     + self.rng.below(OWN_PAGES) * PAGE;
                 let _ = self.access(space, other, Kind::Load);
             }
+            24.. => {
+                // Anybody's: whoever owns it goes on with a copy, and loses no store.
+                let page = Va(SHARED + self.rng.below(72) * PAGE);
+                let va = if self.rng.one_in(3) { Va(self.own(self.place)) } else { page };
+                self.poisoned += u64::from(vm.poison(space, va).is_ok());
+            }
             _ => {
                 let va = self.owned();
                 // Refused while somebody holds the page read-only: then nothing was stored.
@@ -152,7 +161,8 @@ impl<F: Format> Player<'_, '_, F> {
     }
 }
 
-fn hunt<F: Format>(habits: Habits, seed: u64, thp: &str) -> Result<u64, Stop> {
+/// Checks that were made, and frames that were taken out of use.
+fn hunt<F: Format>(habits: Habits, seed: u64, thp: &str, poisons: bool) -> Result<(u64, u64), Stop> {
     let sim = SimMachine::<F>::build(&parts(habits), hunting(seed)).expect("tiny can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     let mut config = Config::default();
@@ -166,20 +176,22 @@ fn hunt<F: Format>(habits: Habits, seed: u64, thp: &str) -> Result<u64, Stop> {
         vm.map(&space, Placement::At(Va(SHARED)), SHARED_PAGES * PAGE, attrs).expect("a hole");
         space
     })?;
-    let checked = Cell::new(0);
+    let (checked, poisoned) = (Cell::new(0), Cell::new(0));
     sim.run(|run| {
         for id in 0..CPUS {
-            let (vm, space, checked) = (&vm, &space, &checked);
+            let (vm, space, checked, poisoned) = (&vm, &space, &checked, &poisoned);
             run.spawn(id, move |cpu: &Cpu<'_, F>| {
                 vm.activate(space);
                 let rng = Rng::new(seed << 8 | id as u64);
-                let mut player = Player { vm, cpu, space, rng, lines: BTreeMap::new(), place: 0, checked: 0 };
+                let lines = BTreeMap::new();
+                let mut player = Player { vm, cpu, space, rng, lines, place: 0, checked: 0, poisons, poisoned: 0 };
                 player.map_own();
                 for _ in 0..120 {
                     player.step();
                 }
                 vm.idle();
                 checked.set(checked.get() + player.checked);
+                poisoned.set(poisoned.get() + player.poisoned);
             });
         }
     })?;
@@ -190,13 +202,29 @@ fn hunt<F: Format>(habits: Habits, seed: u64, thp: &str) -> Result<u64, Stop> {
     sim.audit(Some(0))?;
     vm.validate(&[]).expect("everything adds up");
     assert_eq!((sim.frames_in(Use::Data), sim.frames_in(Use::Table), sim.frames_in(Use::Pending)), (0, 0, 0));
-    Ok(checked.get())
+    assert_eq!(sim.frames_in(Use::Poisoned), poisoned.get());
+    Ok((checked.get(), poisoned.get()))
 }
 
 /// The same for any habits.
+fn hunted_by(habits: Habits, seed: u64, thp: &str, poisons: bool) -> (u64, u64) {
+    let hunt = if habits == Habits::Arm { hunt::<Arm> } else { hunt::<X86> };
+    hunt(habits, seed, thp, poisons).unwrap_or_else(|stop| panic!("{habits:?} seed {seed} thp={thp}\n{stop}"))
+}
+
 fn hunted(habits: Habits, seed: u64, thp: &str) -> u64 {
-    let r = if habits == Habits::Arm { hunt::<Arm>(habits, seed, thp) } else { hunt::<X86>(habits, seed, thp) };
-    r.unwrap_or_else(|stop| panic!("{habits:?} seed {seed} thp={thp}\n{stop}"))
+    hunted_by(habits, seed, thp, false).0
+}
+
+#[test]
+fn races_with_frames_that_go_out_of_use_under_their_writers_leave_no_lie() {
+    for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
+        for thp in ["never", "always"] {
+            let sums = seeds(8).map(|seed| hunted_by(habits, seed, thp, true));
+            let (checked, poisoned) = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            assert!(checked > 100 && poisoned > 20, "{habits:?} thp={thp}: {checked} checks, {poisoned} frames");
+        }
+    }
 }
 
 #[test]

@@ -55,6 +55,19 @@ pub enum FaultError {
     Stopped,
 }
 
+/// Why a page was not taken out of use. Nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PoisonError {
+    /// No page of memory is behind the address: it lies in no region, or nothing was made there yet.
+    NotMapped,
+    /// The shared zeros are, in one of their forms.
+    Zero,
+    /// Another entry maps the page too, or a write fault is just copying it: whoever else has it could not be told.
+    Shared,
+    /// There is no frame for the copy, or for the tables below a large leaf.
+    NoMemory,
+}
+
 /// A long clear or copy was broken off, because the task is to end. The frames hold old bytes and new ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stopped;
@@ -139,6 +152,12 @@ impl From<NoMemory> for FaultError {
     }
 }
 
+impl From<NoMemory> for PoisonError {
+    fn from(_: NoMemory) -> Self {
+        PoisonError::NoMemory
+    }
+}
+
 impl fmt::Display for RangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -189,6 +208,17 @@ impl fmt::Display for FaultError {
     }
 }
 
+impl fmt::Display for PoisonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PoisonError::NotMapped => f.write_str("no page is mapped at the address"),
+            PoisonError::Zero => f.write_str("the page is the shared zeros"),
+            PoisonError::Shared => f.write_str("the page is mapped elsewhere too"),
+            PoisonError::NoMemory => NoMemory.fmt(f),
+        }
+    }
+}
+
 impl fmt::Display for InitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -220,3 +250,4 @@ impl core::error::Error for NoMemory {}
 impl core::error::Error for Stopped {}
 impl core::error::Error for SpaceError {}
 impl core::error::Error for FaultError {}
+impl core::error::Error for PoisonError {}

@@ -301,7 +301,12 @@ pub enum Use {
     Zero,
     /// A page table of shared zeros: written before the first entry names it, and never again.
     ZeroTable,
+    /// Suspected bad and taken out of use, by `Vm::poison`: nobody's, and never free again.
+    Poisoned,
 }
+
+/// Number of [`Use`] kinds.
+pub const USES: usize = Use::Poisoned as usize + 1;
 
 /// The verbs, for machines that account by verb.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -327,6 +332,8 @@ pub enum Verb {
     Copy,
     /// `Vm::forbid_zeros`
     Forbid,
+    /// `Vm::poison`
+    Poison,
 }
 
 /// What the library tells a machine that wants to know. Only simulators do; metal leaves [`Machine::hook`] empty and the

@@ -91,6 +91,10 @@ counters! {
     TablePages = "nr_page_table_pages",
     /// Gauge: frames that are slab memory.
     SlabPages = "nr_slab",
+    /// Gauge: base frames taken out of use because they are suspected bad.
+    FramesPoisoned = "frames_poisoned",
+    /// Times that was asked of shared zeros, in whatever form, and refused.
+    PoisonSkippedZero = "poison_skipped_zero",
 }
 
 /// Number of counters.

@@ -15,6 +15,7 @@ use space_lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Colours, Config, Thp, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, X86_64};
+use vellum::error::PoisonError;
 use vellum::machine::{Machine, MmuRules, Topology};
 use vellum::space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
 use vellum::stats::Counter;
@@ -242,6 +243,16 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
             assert_eq!(r.lab.vm.shrink_zeros(), 0);
             assert!(!r.lab.vm.reconsider_zeros(&r.space));
             r.is_of_form(&r.space);
+        }),
+        ("poison", false, |r| {
+            let asked = pages().map(|n| assert_eq!(r.lab.vm.poison(&r.space, page(n)), Err(PoisonError::Zero))).count();
+            assert_eq!(r.lab.count(Counter::PoisonSkippedZero), asked as i64);
+            r.is_of_form(&r.space);
+        }),
+        ("poison of a page among zeros", true, |r| {
+            r.lab.vm.copy_in(&r.space, page(9), &[7]).unwrap();
+            r.lab.vm.poison(&r.space, page(9)).unwrap();
+            assert_eq!((r.read(&r.space, 9), r.read(&r.space, 10)), (7, 0));
         }),
         ("run and leave", false, |r| {
             r.lab.vm.activate(&r.space);

@@ -31,20 +31,22 @@ impl Watch {
             n if n == Use::Data as u8 => Use::Data,
             n if n == Use::Zero as u8 => Use::Zero,
             n if n == Use::ZeroTable as u8 => Use::ZeroTable,
+            n if n == Use::Poisoned as u8 => Use::Poisoned,
             _ => Use::Free,
         }
     }
     /// A block changes its use.
     ///
     /// # Panics
-    /// If a frame of it was free and becomes free, or is in use and is given out again.
+    /// If a frame of it was free and becomes free, or is in use and is given out again, or was taken out of use for good.
     pub fn set(&self, first: Pfn, order: Order, to: Use) {
         for i in 0..order.frames() {
             let pfn = first.add(i);
             let was = self.get(pfn);
             let legal = match to {
-                Use::Free => was != Use::Free,
-                Use::Pending => was != Use::Free && was != Use::Pending,
+                Use::Free => !matches!(was, Use::Free | Use::Poisoned),
+                Use::Pending => !matches!(was, Use::Free | Use::Pending | Use::Poisoned),
+                Use::Poisoned => was == Use::Data,
                 _ => was == Use::Free,
             };
             assert!(legal, "{pfn:?} of the block {first:?} of order {} was {was:?} and becomes {to:?}", order.get());
@@ -75,5 +77,18 @@ mod tests {
         assert!(refused(Pfn(1030), Use::Free), "freed twice");
         w.set(Pfn(1030), Order::BASE, Use::Zero);
         assert_eq!(w.get(Pfn(1030)), Use::Zero);
+    }
+
+    #[test]
+    fn a_frame_is_poisoned_out_of_data_and_for_good() {
+        let w = Watch::new(Pfn(512), 1024);
+        let refused = |pfn, to| catch_unwind(AssertUnwindSafe(|| w.set(pfn, Order::BASE, to))).is_err();
+        assert!(refused(Pfn(600), Use::Poisoned), "poisoned while it is free");
+        w.set(Pfn(600), Order::BASE, Use::Data);
+        w.set(Pfn(600), Order::BASE, Use::Poisoned);
+        for to in [Use::Free, Use::Pending, Use::Data, Use::Table, Use::Poisoned] {
+            assert!(refused(Pfn(600), to), "and becomes {to:?}");
+        }
+        assert_eq!((w.get(Pfn(600)), w.count(Use::Poisoned)), (Use::Poisoned, 1));
     }
 }

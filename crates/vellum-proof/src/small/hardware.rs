@@ -62,9 +62,11 @@ impl<C: Codec> Small<C> {
         for (n, is) in self.uses[at..at + order.frames() as usize].iter().enumerate() {
             let was = is.get();
             let (free, pending) = (was == Use::Free as u8, was == Use::Pending as u8);
+            let poisoned = was == Use::Poisoned as u8;
             let legal = match to {
-                Use::Free => !free,
-                Use::Pending => !free && !pending,
+                Use::Free => !free && !poisoned,
+                Use::Pending => !free && !pending && !poisoned,
+                Use::Poisoned => was == Use::Data as u8,
                 _ => free,
             };
             assert!(legal, "frame {n} of {first:?}, order {}, was {was} and becomes {to:?}", order.get());

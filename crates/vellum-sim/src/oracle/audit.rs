@@ -1,9 +1,9 @@
 //! Does everything add up? The whole machine, looked at while nothing runs.
 
-use vellum::machine::Use;
+use vellum::machine::{USES, Use};
 
 use super::frames::use_of;
-use super::{Rule, Stop, USES};
+use super::{Rule, Stop};
 use crate::format::{Format, Meaning};
 use crate::machine::State;
 use crate::mmu::fresh::{self, Fresh};

@@ -33,7 +33,7 @@ unsafe impl Plain for FrameNote {}
 
 /// `Use` from its number.
 pub(crate) fn use_of(n: u8) -> Use {
-    [Use::Free, Use::Pending, Use::Table, Use::Slab, Use::Data, Use::Zero, Use::ZeroTable][n as usize]
+    [Use::Free, Use::Pending, Use::Table, Use::Slab, Use::Data, Use::Zero, Use::ZeroTable, Use::Poisoned][n as usize]
 }
 
 impl<F: Format> State<F> {
@@ -53,9 +53,10 @@ impl<F: Format> State<F> {
         for pfn in first..first + count {
             let from = use_of(self.oracle.uses[pfn as usize]);
             let legal = match to {
-                Use::Free => from != Use::Free,
+                Use::Free => !matches!(from, Use::Free | Use::Poisoned),
                 Use::Pending => matches!(from, Use::Data | Use::Table | Use::Slab),
                 Use::Table | Use::Slab | Use::Data | Use::Zero | Use::ZeroTable => from == Use::Free,
+                Use::Poisoned => from == Use::Data,
             };
             if !legal {
                 let why = if from == to { "twice" } else { "out of turn" };

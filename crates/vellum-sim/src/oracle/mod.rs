@@ -28,16 +28,13 @@ pub use plant::Bug;
 pub(crate) use stop::Note;
 pub use stop::{Rule, Stop};
 
-use vellum::machine::Use;
+use vellum::machine::{USES, Use};
 
 use crate::machine::lazy::Lazy;
 use frames::FrameNote;
 use obligations::{Extra, Part};
 use stop::Ring;
 use tables::{RootNote, TableNote};
-
-/// Number of [`vellum::machine::Use`]s.
-pub(crate) const USES: usize = 7;
 
 /// All the oracle remembers.
 pub(crate) struct Oracle {
@@ -64,6 +61,8 @@ pub(crate) struct Oracle {
 impl Oracle {
     pub(crate) fn new(frames: u64, cpus: usize) -> Option<Oracle> {
         let n = usize::try_from(frames).ok()?;
+        let mut only_free = [0; USES];
+        only_free[Use::Free as usize] = frames;
         Some(Oracle {
             uses: Lazy::new(n, true)?,
             frames: Lazy::new(n, true)?,
@@ -74,8 +73,8 @@ impl Oracle {
             next: 1,
             next_cut: 1,
             extra: Vec::new(),
-            in_use: [frames, 0, 0, 0, 0, 0, 0],
-            peak: [frames, 0, 0, 0, 0, 0, 0],
+            in_use: only_free,
+            peak: only_free,
             ring: Ring::default(),
         })
     }

@@ -49,6 +49,7 @@ impl Record {
             4 => Use::Data,
             5 => Use::Zero,
             6 => Use::ZeroTable,
+            7 => Use::Poisoned,
             _ => Use::Free,
         }
     }
@@ -108,7 +109,9 @@ mod tests {
     fn use_order_and_flags_do_not_disturb_each_other() {
         // SAFETY: a record is made of integers.
         let record: Record = unsafe { core::mem::zeroed() };
-        for use_ in [Use::Free, Use::Pending, Use::Table, Use::Slab, Use::Data, Use::Zero, Use::ZeroTable] {
+        for use_ in
+            [Use::Free, Use::Pending, Use::Table, Use::Slab, Use::Data, Use::Zero, Use::ZeroTable, Use::Poisoned]
+        {
             record.init(use_, Order::GIANT);
             record.set_flags(0x8001);
             assert_eq!((record.use_(), record.order(), record.flags()), (use_, Order::GIANT, 0x8001));

@@ -97,6 +97,8 @@ pub struct Audit {
     pub zero_frames: u64,
     /// Frames of blocks in pools.
     pub pool_frames: u64,
+    /// Frames taken out of use because they are suspected bad.
+    pub poisoned_frames: u64,
     /// Frames nobody uses, magazines included.
     pub free_frames: u64,
     /// Frames in use that nothing above accounts for: those of spaces that were not given, and of embedders that allocate for

@@ -75,7 +75,8 @@ impl<M: Machine> Vm<M> {
         Ok(spare)
     }
 
-    fn put_spare(&self, spare: &mut Spare, frame: Pfn) {
+    /// Puts a frame back that was not needed after all.
+    pub(crate) fn put_spare(&self, spare: &mut Spare, frame: Pfn) {
         // SAFETY: the frame was allocated for a table and is linked nowhere, so its words are ours alone.
         unsafe { self.machine.direct(frame).cast::<u64>().write(spare.first) };
         spare.first = frame.0 + 1;

@@ -10,6 +10,7 @@ use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use};
 use crate::space::node::{Node, full_run};
 use crate::space::{Audit, Space, SpaceRecord};
+use crate::stats::Counter;
 use crate::sync::atomic::Ordering;
 use crate::vm::Vm;
 
@@ -66,7 +67,9 @@ impl<M: Machine> Vm<M> {
         let frames = self.frames.validate(m)?;
         audit.free_frames = frames.free + frames.cached;
         audit.pool_frames = self.pooled_frames().ok_or(Invalid::new("a pool's chain and its count differ", 0, 0, 0))?;
-        let known = audit.data_frames + audit.table_frames + audit.slab_frames + audit.zero_frames + audit.pool_frames;
+        audit.poisoned_frames = self.stats().get(Counter::FramesPoisoned) as u64;
+        let kernels = audit.table_frames + audit.slab_frames + audit.zero_frames + audit.pool_frames;
+        let known = audit.data_frames + kernels + audit.poisoned_frames;
         if frames.used < known {
             return Err(Invalid::new("frames in use and not allocated", 0, known, frames.used));
         }

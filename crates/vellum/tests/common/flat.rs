@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn};
 use vellum::entry::{Codec, X86_64};
-use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology};
+use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, USES};
 
 thread_local! {
     static CPU: Cell<CpuId> = const { Cell::new(0) };
@@ -136,7 +136,7 @@ pub struct Asked {
     pub copied_frames: AtomicU64,
     pub relaxed: AtomicU64,
     /// Base frames given out by use (index: `Use as usize`), as the frame events tell it.
-    pub became: [AtomicU64; 7],
+    pub became: [AtomicU64; USES],
 }
 
 /// The machine.
