@@ -129,7 +129,7 @@ fn other_machines_are_run_or_refused_in_one_line() {
     let milan = json(&["colour", "--machine", "milan"]);
     assert_eq!(milan["statements"][1]["ok"], true, "{}", milan["statements"][1]);
     for (args, words) in [
-        (vec!["repro", "colour", "--machine", "tiny"], "the second level of `tiny` has 1 colours"),
+        (vec!["repro", "colour", "--machine", "tiny"], "the second level of `tiny` has 1 colour and 4 ways"),
         (vec!["repro", "color"], "did you mean `colour`"),
         (vec!["repro", "colour", "--on", "host", "--machine", "milan"], "leave it out with --on host"),
         (vec!["repro", "colour", "--on", "host", "--seed", "5"], "leave it out with --on host"),
