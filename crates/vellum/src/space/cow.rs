@@ -207,6 +207,14 @@ impl<M: Machine> Vm<M> {
         holds
     }
 
+    /// What lies at `va` of a region by now, after nothing was held. Within an epoch.
+    fn seen<'s>(&'s self, space: &'s SpaceRecord, va: Va) -> Option<Seen<'s>> {
+        let edits = space.edits();
+        let spot = self.descend(space, va);
+        let region = spot.region.map(|name| self.region(name))?;
+        Some(Seen { space, va, edits, spot, region, attrs: region.packed() })
+    }
+
     /// Puts a finished copy where the old block still is mapped read-only, by the same region.
     fn replace(
         &self,
@@ -216,10 +224,7 @@ impl<M: Machine> Vm<M> {
         (new, order): (Pfn, Order),
     ) -> bool {
         let epoch = self.epochs.enter(&self.machine);
-        let edits = space.edits();
-        let spot = self.descend(space, va);
-        let Some(region) = spot.region.map(|name| self.region(name)) else { return false };
-        let seen = Seen { space, va, edits, spot, region, attrs: region.packed() };
+        let Some(seen) = self.seen(space, va) else { return false };
         let spot = &seen.spot;
         let same = match M::Codec::decode(spot.raw, spot.level) {
             Entry::Leaf(pfn, flags) => pfn == old && !flags.write,
@@ -301,10 +306,7 @@ impl<M: Machine> Vm<M> {
         (new, size, index): (Pfn, Order, u64),
     ) -> bool {
         let epoch = self.epochs.enter(&self.machine);
-        let edits = space.edits();
-        let spot = self.descend(space, va);
-        let Some(region) = spot.region.map(|name| self.region(name)) else { return false };
-        let seen = Seen { space, va, edits, spot, region, attrs: region.packed() };
+        let Some(seen) = self.seen(space, va) else { return false };
         let spot = &seen.spot;
         let Entry::Leaf(pfn, flags) = M::Codec::decode(spot.raw, spot.level) else { return false };
         if pfn != old
