@@ -57,9 +57,10 @@ impl Metal {
             cleared_around: AtomicU64::new(0),
         };
         for slot in 0..ENTRIES / 2 {
-            metal.entry_store(metal.kernel_root, slot, 0);
+            metal.entry(metal.kernel_root, slot).store(0, Ordering::Release);
         }
-        metal.load_root(None);
+        // SAFETY: the kernel's own root, whose user half is empty.
+        unsafe { metal.load_root(None) };
         metal
     }
 
@@ -70,7 +71,7 @@ impl Metal {
 
     fn frame(&self, pfn: Pfn) -> *mut u8 {
         debug_assert!(self.topology.node_of(pfn).is_some(), "{pfn:?} is not managed memory");
-        (PHYSMAP + pfn.addr()) as *mut u8
+        PHYSMAP.wrapping_add(pfn.addr()) as *mut u8
     }
 
     fn entry(&self, table: Pfn, slot: usize) -> &AtomicU64 {
@@ -96,7 +97,9 @@ fn bump(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
 
-impl Machine for Metal {
+// SAFETY: one CPU, so nothing runs beside anything; frames lie in the physmap, which `new` was promised; entries are atomics, and the
+// flushes are the processor's own instructions.
+unsafe impl Machine for Metal {
     type Codec = X86_64;
 
     fn topology(&self) -> &Topology {
@@ -114,30 +117,30 @@ impl Machine for Metal {
     fn preempt_off(&self) {
         bump(&self.preempt_depth, 1);
     }
-    fn preempt_on(&self) {
+    unsafe fn preempt_on(&self) {
         self.preempt_depth.store(self.preempt_depth() - 1, Ordering::Relaxed);
     }
-    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+    unsafe fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
         self.entry(table, slot).load(Ordering::Acquire)
     }
-    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+    unsafe fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
         self.entry(table, slot).store(raw, Ordering::Release);
     }
-    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+    unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
         self.entry(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
     }
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {
-        // SAFETY: the physmap starts far above address 0.
-        unsafe { NonNull::new_unchecked(self.frame(pfn)) }
+        NonNull::new(self.frame(pfn)).expect("the physmap is not at 0")
     }
-    fn clear(&self, first: Pfn, frames: u64) {
+    unsafe fn clear(&self, first: Pfn, frames: u64) {
         self.frame(first.add(frames - 1));
         // SAFETY: the library clears only frames that are its own to give.
         unsafe { cpu::zero(self.frame(first).cast(), frames as usize * WORDS) }
     }
-    fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, _at: Va) {
+    unsafe fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, _at: Va) {
         if stores == Stores::Cached {
-            return self.clear(first, frames);
+            // SAFETY: the caller promises it.
+            return unsafe { self.clear(first, frames) };
         }
         self.frame(first.add(frames - 1));
         bump(&self.cleared_around, frames);
@@ -150,22 +153,22 @@ impl Machine for Metal {
     fn bypass_from(&self) -> u64 {
         0
     }
-    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+    unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
         self.frame(to.add(frames - 1));
         // SAFETY: two runs of managed memory that do not overlap, by the trait's contract.
         unsafe { self.frame(to).copy_from_nonoverlapping(self.frame(from), frames as usize * PAGE_SIZE) }
     }
-    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+    unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         assert!(offset + bytes.len() <= PAGE_SIZE);
         // SAFETY: inside one frame; what programs do to it meanwhile is theirs.
         unsafe { self.frame(pfn).add(offset).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) }
     }
-    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+    unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= PAGE_SIZE);
         // SAFETY: as in `read`.
         unsafe { self.frame(pfn).add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
-    fn load_root(&self, root: Option<Root>) {
+    unsafe fn load_root(&self, root: Option<Root>) {
         let table = root.map_or(self.kernel_root, |r| r.table);
         // SAFETY: the kernel's own root, or one whose upper half `prepare_root` copied from it.
         unsafe { cpu::set_root(table.addr()) }
@@ -195,9 +198,10 @@ impl Machine for Metal {
     fn now(&self) -> u64 {
         cpu::cycles()
     }
-    fn prepare_root(&self, root: Pfn) {
+    unsafe fn prepare_root(&self, root: Pfn) {
         for slot in ENTRIES / 2..ENTRIES {
-            self.entry_store(root, slot, self.entry_load(self.kernel_root, slot));
+            let kernels = self.entry(self.kernel_root, slot).load(Ordering::Acquire);
+            self.entry(root, slot).store(kernels, Ordering::Release);
         }
     }
 }

@@ -62,9 +62,9 @@ fn vm(metal: Metal, memory: &boot::Memory) -> Result<Vm<Metal>, InitError> {
     let meta = metal.direct(Pfn(start / page));
     // SAFETY: behind the image, inside memory, nobody's.
     unsafe { cpu::zero(meta.cast().as_ptr(), layout.size().div_ceil(8)) };
-    // SAFETY: zeroed memory of that layout that stays the library's for ever.
-    let vm = unsafe { Vm::new(metal, Config::default(), meta) }?;
-    vm.reserve(memory.first, taken);
+    // SAFETY: zeroed memory of that layout that stays the library's for ever, and is reserved before anything is allocated.
+    let mut vm = unsafe { Vm::new(metal, Config::default(), meta) }?;
+    vm.reserve(memory.first, taken).expect("nothing is allocated yet");
     Ok(vm)
 }
 

@@ -94,7 +94,8 @@ fn one(vm: &Vm<Metal>, test: Test) -> Outcome {
 
 /// Free frames, after everything was recounted. The one page of zeros, made at the first use and kept, counts as free.
 fn recount(vm: &Vm<Metal>, spaces: &[&Space]) -> Result<u64, Failed> {
-    match vm.validate(spaces) {
+    // SAFETY: one CPU, and no other call under way.
+    match unsafe { vm.validate(spaces) } {
         Ok(audit) => Ok(audit.free_frames + audit.zero_frames),
         Err(why) => {
             println!("# {why}");
@@ -124,7 +125,8 @@ fn walk(vm: &Vm<Metal>, at: u64) -> (Pfn, usize, Level, Entry) {
     let (mut table, mut level) = (Pfn(cpu::root() / PAGE), Level(4));
     loop {
         let slot = level.slot(Va(at));
-        match X86_64::decode(vm.machine().entry_load(table, slot), level) {
+        // SAFETY: tables that the root in force leads to.
+        match X86_64::decode(unsafe { vm.machine().entry_load(table, slot) }, level) {
             Entry::Table(next) => (table, level) = (next, level.child()),
             entry => return (table, slot, level, entry),
         }
@@ -198,7 +200,8 @@ fn marks(vm: &Vm<Metal>, space: &Space) -> Outcome {
     ensure!(store(AT, 1).is_ok());
     let (table, slot, level, Entry::Leaf(pfn, old)) = walk(vm, AT) else { return Err(Failed(line!(), "a leaf")) };
     let clean = X86_64::encode(Entry::Leaf(pfn, Flags { accessed: false, dirty: false, ..old }), level);
-    vm.machine().entry_store(table, slot, clean);
+    // SAFETY: the same leaf without its marks.
+    unsafe { vm.machine().entry_store(table, slot, clean) };
     vm.machine().flush_local(Scope::Page(ContextId(0), Va(AT)));
     ensure!(!flags(vm, space, AT).accessed && !flags(vm, space, AT).dirty);
     ensure!(faults(|| load(AT)) == (0, Ok(1)));
@@ -352,9 +355,12 @@ fn flushes(vm: &Vm<Metal>, space: &Space) -> Outcome {
     // Two pages change places behind the library's back; only a flush makes the processor look again.
     let (a, b) = (walk(vm, AT), walk(vm, AT + PAGE));
     let swap = || {
-        let (raw_a, raw_b) = (metal.entry_load(a.0, a.1), metal.entry_load(b.0, b.1));
-        metal.entry_store(a.0, a.1, raw_b);
-        metal.entry_store(b.0, b.1, raw_a);
+        // SAFETY: two leaves of the test's own space, exchanged twice.
+        unsafe {
+            let (raw_a, raw_b) = (metal.entry_load(a.0, a.1), metal.entry_load(b.0, b.1));
+            metal.entry_store(a.0, a.1, raw_b);
+            metal.entry_store(b.0, b.1, raw_a);
+        }
     };
     let context = ContextId(0);
     let Ok(both) = VaRange::new(Va(AT), 2 * PAGE, Va(AT + GIB)) else { return Err(Failed(line!(), "a range")) };

@@ -1,5 +1,9 @@
 //! What the host machine promises, tried with page tables written by hand.
 
+#[path = "../../vellum/tests/common/hands.rs"]
+mod hands;
+
+use hands::MachineHands;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,18 +33,18 @@ fn build<C: Codec>(m: &Host<C>) {
         become_(m, t, Use::Table);
         if i > 0 {
             let level = Level(i as u8 + 1);
-            m.entry_store(t, level.slot(VA), C::encode(Entry::Table(TABLES[i - 1]), level));
+            m.set_entry(t, level.slot(VA), C::encode(Entry::Table(TABLES[i - 1]), level));
         }
     }
     for i in 0..16 {
         become_(m, Pfn(600 + i), Use::Data);
-        m.write(Pfn(600 + i), 0, &(1000 + i).to_ne_bytes());
+        m.poke(Pfn(600 + i), 0, &(1000 + i).to_ne_bytes());
     }
 }
 
 fn set<C: Codec>(m: &Host<C>, page: u64, entry: Entry) {
     let va = Va(VA.0 + page * 4096);
-    m.entry_store(TABLES[0], Level::ONE.slot(va), C::encode(entry, Level::ONE));
+    m.set_entry(TABLES[0], Level::ONE.slot(va), C::encode(entry, Level::ONE));
 }
 
 fn page(n: u64) -> Va {
@@ -58,13 +62,13 @@ fn a_store_is_read_back_and_sets_the_bits_in_the_real_entry() {
     build(&m);
     set(&m, 0, Entry::Leaf(Pfn(600), RW));
     assert_eq!(cpu.load(VA), Err(PageFault { va: VA, access: Access::Read, present: false }), "no root is loaded");
-    m.load_root(root(0, false));
+    m.enter_root(root(0, false));
     assert_eq!(cpu.load(VA), Ok(1000));
     assert_eq!(cpu.store(Va(VA.0 + 4088), 7), Ok(()));
-    let raw = m.entry_load(TABLES[0], Level::ONE.slot(VA));
+    let raw = m.entry(TABLES[0], Level::ONE.slot(VA));
     assert_eq!(X86_64::decode(raw, Level::ONE), Entry::Leaf(Pfn(600), Flags { accessed: true, dirty: true, ..RW }));
     let mut bytes = [0; 8];
-    m.read(Pfn(600), 4088, &mut bytes);
+    m.peek(Pfn(600), 4088, &mut bytes);
     assert_eq!(u64::from_ne_bytes(bytes), 7);
 }
 
@@ -73,7 +77,7 @@ fn a_forgotten_flush_shows_as_the_old_page() {
     let m = machine(Plan::new(1, 64 << 20));
     let cpu = m.sit(0);
     build(&m);
-    m.load_root(root(0, false));
+    m.enter_root(root(0, false));
     set(&m, 0, Entry::Leaf(Pfn(600), RW));
     assert_eq!(cpu.load(VA), Ok(1000));
     set(&m, 0, Entry::Leaf(Pfn(601), RW));
@@ -87,7 +91,7 @@ fn a_stale_translation_to_a_freed_frame_stops_the_machine() {
     let m = machine(Plan::new(1, 64 << 20));
     let cpu = m.sit(0);
     build(&m);
-    m.load_root(root(0, false));
+    m.enter_root(root(0, false));
     set(&m, 0, Entry::Leaf(Pfn(600), RW));
     cpu.load(VA).unwrap();
     set(&m, 0, Entry::Empty);
@@ -102,10 +106,10 @@ fn a_walk_through_a_freed_table_stops_the_machine() {
     let m = machine(Plan::new(1, 64 << 20));
     let cpu = m.sit(0);
     build(&m);
-    m.load_root(root(0, false));
+    m.enter_root(root(0, false));
     set(&m, 0, Entry::Leaf(Pfn(600), RW));
     cpu.load(VA).unwrap();
-    m.entry_store(TABLES[1], Level::TWO.slot(VA), 0);
+    m.set_entry(TABLES[1], Level::TWO.slot(VA), 0);
     become_(&m, TABLES[0], Use::Free);
     assert!(catch_unwind(AssertUnwindSafe(|| cpu.load(page(1)))).is_err());
 }
@@ -116,7 +120,7 @@ fn a_write_to_the_shared_zeros_stops_the_machine() {
     let cpu = m.sit(0);
     build(&m);
     become_(&m, Pfn(700), Use::Zero);
-    m.load_root(root(0, false));
+    m.enter_root(root(0, false));
     set(&m, 0, Entry::Leaf(Pfn(700), RW));
     assert_eq!(cpu.load(VA), Ok(0));
     assert!(catch_unwind(AssertUnwindSafe(|| cpu.store(VA, 1))).is_err());
@@ -130,12 +134,12 @@ fn loading_a_root_drops_translations_unless_contexts_keep_them() {
         let cpu = m.sit(0);
         build(m);
         set(m, 0, Entry::Leaf(Pfn(600), RW));
-        m.load_root(root(1, false));
+        m.enter_root(root(1, false));
         cpu.load(VA).unwrap();
-        m.load_root(root(2, false));
-        m.load_root(root(1, false));
+        m.enter_root(root(2, false));
+        m.enter_root(root(1, false));
         assert_eq!(cpu.held().len(), keeps as usize);
-        m.load_root(root(1, true));
+        m.enter_root(root(1, true));
         assert_eq!(cpu.held().len(), 0);
     }
 }
@@ -144,7 +148,7 @@ fn loading_a_root_drops_translations_unless_contexts_keep_them() {
 fn an_upgrade_needs_a_local_flush_only_where_faults_do_not_invalidate() {
     fn try_it<C: Codec>(m: &Host<C>, cpu: &Seat<'_, C, true>) -> bool {
         build(m);
-        m.load_root(root(1, false));
+        m.enter_root(root(1, false));
         set(m, 0, Entry::Leaf(Pfn(600), Flags { write: false, ..RW }));
         cpu.load(VA).unwrap();
         set(m, 0, Entry::Leaf(Pfn(600), RW));
@@ -172,7 +176,7 @@ fn a_live_address_change_is_refused_under_break_before_make() {
     set(&arm, 0, Entry::Leaf(Pfn(601), RW));
     let to_block = Aarch64::encode(Entry::Leaf(Pfn(512), RW), Level::TWO);
     let slot = Level::TWO.slot(VA);
-    assert!(catch_unwind(AssertUnwindSafe(|| arm.entry_store(TABLES[1], slot, to_block))).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| arm.set_entry(TABLES[1], slot, to_block))).is_err());
 }
 
 #[test]
@@ -209,7 +213,7 @@ fn a_remote_flush_is_done_on_a_running_cpu_when_it_returns() {
         s.spawn(move || {
             let cpu = m.sit(1);
             cpu.park(|| start.wait());
-            m.load_root(root(0, false));
+            m.enter_root(root(0, false));
             while !done.load(Ordering::Acquire) {
                 let before = generation.load(Ordering::Acquire);
                 let value = cpu.load(VA).unwrap();
@@ -234,7 +238,7 @@ fn a_parked_cpu_is_not_waited_for_and_drops_everything_when_it_wakes() {
             let cpu = m.sit(1);
             build(m);
             set(m, 0, Entry::Leaf(Pfn(600), RW));
-            m.load_root(root(0, false));
+            m.enter_root(root(0, false));
             assert_eq!(cpu.load(VA), Ok(1000));
             cpu.park(|| {
                 asleep.wait();
@@ -263,7 +267,7 @@ fn a_broadcast_reaches_cpus_that_were_not_named() {
             let cpu = m.sit(1);
             build(m);
             set(m, 0, Entry::Leaf(Pfn(600), RW));
-            m.load_root(root(1, false));
+            m.enter_root(root(1, false));
             cpu.load(VA).unwrap();
             cpu.park(|| {
                 asleep.wait();
@@ -292,7 +296,7 @@ fn more_cpus_than_cores_flush_each_other_without_waiting_for_ever() {
             let m = &m;
             s.spawn(move || {
                 let cpu = m.sit(n);
-                m.load_root(root(0, false));
+                m.enter_root(root(0, false));
                 for i in 0..300 {
                     assert_eq!(cpu.load(VA), Ok(1000));
                     if i % 3 == 0 {
@@ -360,18 +364,18 @@ fn bytes_at_any_offset_go_in_and_come_out() {
     for offset in 0..20 {
         for len in 0..20usize {
             let bytes: Vec<u8> = (1..=len as u8).collect();
-            m.clear(Pfn(800), 1);
-            m.write(Pfn(800), offset, &bytes);
+            m.zero_out(Pfn(800), 1);
+            m.poke(Pfn(800), offset, &bytes);
             let mut back = vec![0xff; 64];
-            m.read(Pfn(800), 0, &mut back);
+            m.peek(Pfn(800), 0, &mut back);
             assert!(
                 back.iter()
                     .enumerate()
                     .all(|(i, &b)| b == if i >= offset && i < offset + len { (i - offset + 1) as u8 } else { 0 })
             );
-            m.copy(Pfn(801), Pfn(800), 1);
+            m.copy_to(Pfn(801), Pfn(800));
             let mut copied = vec![0; len];
-            m.read(Pfn(801), offset, &mut copied);
+            m.peek(Pfn(801), offset, &mut copied);
             assert_eq!(copied, bytes);
         }
     }
@@ -383,14 +387,15 @@ fn scattered_pages_are_cleared_however_many_and_nothing_beside_them() {
     let _cpu = m.sit(0);
     let word = |pfn| {
         let mut bytes = [0; 8];
-        m.read(pfn, 4088, &mut bytes);
+        m.peek(pfn, 4088, &mut bytes);
         u64::from_ne_bytes(bytes)
     };
     for stores in [Stores::Cached, Stores::Bypass] {
         for pages in 0..10u64 {
-            (0..40).for_each(|i| m.write(Pfn(600 + i), 4088, &1u64.to_ne_bytes()));
+            (0..40).for_each(|i| m.poke(Pfn(600 + i), 4088, &1u64.to_ne_bytes()));
             let batch: Vec<_> = (0..pages).map(|i| (Pfn(600 + 3 * i + 1), page(i))).collect();
-            m.clear_pages(&batch, stores);
+            // SAFETY: frames of the test, all different.
+            unsafe { m.clear_pages(&batch, stores) };
             m.settle();
             for i in 0..40 {
                 let cleared = i % 3 == 1 && i / 3 < pages;

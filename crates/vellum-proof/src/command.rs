@@ -18,6 +18,8 @@ pub const SIDES: usize = 3;
 const AREAS: [u64; 3] = [(1 << 18) - 512, (1 << 27) - 512, 64 << 18];
 /// Pages of such a part.
 pub const AREA: u64 = 1024;
+/// Pages at the low end of the address space that are used.
+const LOW: u64 = 32;
 /// Pages in 1 GiB.
 pub const GIANT: u64 = 1 << 18;
 
@@ -79,6 +81,8 @@ pub enum Act {
     Again(u8, Access),
     /// `Vm::copy_in` of so many bytes, from a byte of a page on.
     CopyIn(Spot, u16, u16),
+    /// `Vm::write_forced` likewise.
+    Force(Spot, u16, u16),
     /// `Vm::copy_out` likewise.
     CopyOut(Spot, u16, u16),
     /// `Vm::query`.
@@ -95,6 +99,12 @@ pub enum Act {
     Give(u8),
     /// `Frames::drain` of this CPU.
     Drain,
+    /// `Vm::poison`.
+    Poison(Spot),
+    /// `Vm::forbid_zeros`.
+    Forbid,
+    /// `Vm::shrink_zeros`.
+    Shrink,
 }
 
 /// A command: who, on what, and what.
@@ -150,6 +160,7 @@ fn act<S: Source>(op: Op, from: &mut S) -> Act {
         Op::Fetch => Act::Access(spot(from), near(from), Access::Exec, from.below(4) as u8),
         Op::CopyIn => copy(Act::CopyIn, from),
         Op::CopyOut => copy(Act::CopyOut, from),
+        Op::Force => copy(Act::Force, from),
         Op::Query => Act::Query(spot(from)),
         Op::Fork => Act::Fork,
         Op::Exit => Act::Exit(from.once_in(16)),
@@ -160,6 +171,9 @@ fn act<S: Source>(op: Op, from: &mut S) -> Act {
             _ => Act::Give(from.below(256) as u8),
         },
         Op::Rest => Act::Drain,
+        Op::Poison => Act::Poison(spot(from)),
+        Op::Forbid => Act::Forbid,
+        Op::Shrink => Act::Shrink,
     }
 }
 
@@ -199,7 +213,11 @@ fn spot<S: Source>(from: &mut S) -> Spot {
         0..8 => Spot::Page(AREAS[0] + within(from)),
         8..11 => Spot::Page(AREAS[1] + within(from)),
         11..14 => Spot::Page(AREAS[2] + within(from)),
-        14 => Spot::End(from.below(AREA)),
+        14 => match from.below(AREA) {
+            n if n < AREA - LOW => Spot::End(n),
+            // What may be mapped begins in the middle of these.
+            n => Spot::Page(n - (AREA - LOW)),
+        },
         _ => Spot::Stray(from.below(4) as u8, from.below(AREA)),
     }
 }

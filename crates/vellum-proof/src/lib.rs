@@ -7,6 +7,7 @@
 
 pub mod command;
 pub mod explore;
+pub mod matrix;
 pub mod model;
 pub mod play;
 pub mod replay;

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use vellum_host::rng::Rng;
 use vellum_host::stress::variants::VARIANTS;
+use vellum_proof::explore::search::Schedule;
+use vellum_proof::explore::tale;
+use vellum_proof::matrix::{self, Care as MatrixCare, Depth, Scenario};
 use vellum_proof::play::Outcome;
 use vellum_proof::replay::{Care, explain, of_bytes, of_seed, quietly, run};
 use vellum_proof::setting::Setting;
@@ -50,6 +53,39 @@ enum Part {
         #[arg(long, default_value_t = 2048)]
         bytes: usize,
     },
+    /// Every pair of verbs on the same pages, in every interleaving of few preemptions.
+    Matrix {
+        /// Preemptions at most.
+        #[arg(long, default_value_t = 2)]
+        most: usize,
+        /// Schedules of a scenario at most.
+        #[arg(long, default_value_t = 1500)]
+        limit: u64,
+        /// Stops of all schedules of a scenario at most.
+        #[arg(long, default_value_t = 400_000)]
+        stops: u64,
+        /// One in so many of all scenarios, spread over everything; 1 for all. Without it, those that `./test` runs.
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+        of: Option<u64>,
+        /// Which of these parts.
+        #[arg(long, default_value_t = 0)]
+        part: u64,
+        /// This scenario alone, as a failure names it; several, if it is said several times.
+        #[arg(long)]
+        scenario: Vec<Scenario>,
+        /// This schedule of it alone.
+        #[arg(long, requires = "scenario")]
+        schedule: Option<Schedule>,
+        /// Ends when so many scenarios have failed.
+        #[arg(long, default_value_t = 1)]
+        failures: usize,
+        /// Threads; 0 for one each core.
+        #[arg(long, default_value_t = 0)]
+        threads: usize,
+        /// Tells of every scenario.
+        #[arg(long)]
+        tell: bool,
+    },
     /// Several threads at once on the host machine.
     Stress {
         /// The first seed; each round of all variants takes the next.
@@ -67,6 +103,17 @@ fn main() -> ExitCode {
         Part::Bytes { files } => bytes(&files),
         Part::Grow { folder, files, bytes } => grow(&folder, files, bytes),
         Part::Stress { seed, operations } => stress(seed, operations),
+        Part::Matrix { most, limit, stops, of, part, scenario, schedule, failures, threads, tell } => {
+            let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+            let threads = if threads == 0 { cores } else { threads };
+            let care = MatrixCare { depth: Depth { most, limit: (limit, stops) }, threads, failures, tell };
+            match (&scenario[..], schedule) {
+                ([one], Some(schedule)) => one_schedule(one, &schedule),
+                (_, Some(_)) => Err("a schedule is one scenario's".to_string()),
+                ([], None) => scenarios(&of.map_or_else(matrix::usual, |of| matrix::slice(part, of)), care),
+                (some, None) => scenarios(some, care),
+            }
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -145,6 +192,40 @@ fn grow(folder: &Path, files: u64, bytes: usize) -> Result<(), String> {
         std::fs::write(folder.join(format!("seed-{seed}")), text).map_err(told)?;
     }
     Ok(())
+}
+
+/// Failures that are made short and shown as a time line.
+const EXPLAINED: usize = 3;
+
+fn scenarios(list: &[Scenario], care: MatrixCare) -> Result<(), String> {
+    let (start, depth) = (Instant::now(), care.depth);
+    let sum = matrix::run_all(list, care);
+    for (scenario, found) in sum.failed.iter().take(EXPLAINED) {
+        eprintln!("{}", matrix::explain(scenario, found, depth));
+    }
+    println!(
+        "matrix: {} scenarios, {} schedules of at most {} preemptions, {} of them alike, {} stops, {} scenarios cut off at {} \
+         schedules or {} stops; {:.1} s",
+        sum.scenarios,
+        sum.schedules,
+        depth.most,
+        sum.known,
+        sum.stops,
+        sum.cut,
+        depth.limit.0,
+        depth.limit.1,
+        start.elapsed().as_secs_f64()
+    );
+    let names: Vec<String> = sum.failed.iter().map(|(scenario, _)| scenario.to_string()).collect();
+    if names.is_empty() { Ok(()) } else { Err(format!("{} scenarios failed: {}", names.len(), names.join(" "))) }
+}
+
+fn one_schedule(scenario: &Scenario, schedule: &Schedule) -> Result<(), String> {
+    let setting = scenario.setting();
+    tale::begin();
+    let done = quietly(|| matrix::replay(&setting, schedule));
+    println!("{}", tale::end(setting.lines.len()));
+    done
 }
 
 fn stress(first: u64, operations: u64) -> Result<(), String> {

@@ -4,10 +4,11 @@ mod explorer;
 
 use explorer::{NEXT, base, check, few, huge, script};
 use vellum::addr::Va;
-use vellum::config::Config;
+use vellum::config::{Config, ZeroHuge};
 use vellum::error::FaultError;
 use vellum::machine::MmuRules;
-use vellum::space::Rights;
+use vellum::space::{Page, Rights};
+use vellum::stats::Counter;
 use vellum_proof::explore::Script;
 use vellum_proof::explore::worlds::{AT, Lab, MIB2, RULES};
 
@@ -142,4 +143,133 @@ fn huge_pages_that_change_in_one_verb_are_all_flushed() {
     });
     let load = script(|l| assert_eq!(l.load(AT), Ok(3)));
     check("protect of two, load", &two, &[protect, load], 1);
+}
+
+/// A few pages that both CPUs have written and hold translations of.
+fn held() -> Lab {
+    let lab = few(2)();
+    for cpu in [1, 0] {
+        lab.enter(cpu);
+        pages().for_each(|at| lab.store(at, 3).expect("memory"));
+    }
+    lab
+}
+
+fn pages() -> impl Iterator<Item = Va> {
+    (0..4).map(|page| Va(AT.0 + page * 4096))
+}
+
+#[test]
+fn every_page_that_a_verb_changes_is_flushed_on_every_cpu() {
+    let protect = script(|l| {
+        assert_eq!(l.vm.protect(l.space(), AT, 4 * 4096, Rights::READ), Ok(()));
+        l.told.set(true);
+    });
+    let refused = script(|l| {
+        let late = l.told.get();
+        pages().for_each(|at| assert!(l.store(at, 9).is_err() || !late, "{at:?} was written after protect returned"));
+    });
+    check("protect, stores", &held, &[protect, refused], 1);
+    let fork = script(|l| {
+        l.vm.fork(l.space()).into_iter().for_each(|child| l.keep(child));
+        l.told.set(true);
+    });
+    let store = script(|l| {
+        let late = l.told.get();
+        for at in pages() {
+            assert_eq!(l.store(at, 9), Ok(()));
+            let mut seen = [0; 4];
+            assert!(!late || l.vm.copy_out(&l.last(), at, &mut seen).is_ok());
+            assert!(!late || seen == [3, 0, 0, 0], "{at:?} of the child was written after fork returned");
+        }
+    });
+    check("fork, stores", &held, &[fork, store], 1);
+    for zeros in [false, true] {
+        // A page inside its region, which goes by the short way.
+        let make = move || {
+            let lab = if zeros { few(2)() } else { held() };
+            for cpu in [1, 0] {
+                lab.enter(cpu);
+                assert_eq!(lab.load(NEXT), Ok(if zeros { 0 } else { 3 }));
+            }
+            lab
+        };
+        let unmap = script(|l| {
+            assert_eq!(l.vm.unmap(l.space(), NEXT, 4096), Ok(()));
+            l.told.set(true);
+        });
+        let load = script(|l| {
+            let late = l.told.get();
+            assert!(l.load(NEXT).is_err() || !late, "a page was read after unmap returned");
+        });
+        check("unmap of a page inside, load", &make, &[unmap, load], 1);
+    }
+}
+
+/// Marks are set by faults, which drop no translation.
+const SOFTWARE_MARKS: MmuRules = MmuRules { hardware_ad: false, fault_invalidates: false, ..RULES };
+
+#[test]
+fn a_mark_is_set_in_the_entry_that_was_seen_and_in_no_other() {
+    let clean = || {
+        let lab = Lab::with_rules(2, 4, base(), SOFTWARE_MARKS);
+        lab.store(NEXT, 1).expect("memory");
+        for rights in [Rights::READ, Rights::READ_WRITE] {
+            assert_eq!(lab.vm.protect(lab.space(), NEXT, 4096, rights), Ok(()));
+        }
+        lab
+    };
+    let protect = script(|l| {
+        assert_eq!(l.vm.protect(l.space(), NEXT, 4096, Rights::READ), Ok(()));
+        l.read_only.set(Some(NEXT));
+    });
+    let store = script(|l| {
+        let done = l.store(NEXT, 7);
+        assert!(matches!(done, Ok(()) | Err(FaultError::Rights)), "{done:?}");
+    });
+    check("store to a clean page, protect", &clean, &[store, protect], 2);
+}
+
+#[test]
+fn a_fault_that_makes_a_page_writable_is_the_only_one_where_faults_drop_no_translation() {
+    let lab = Lab::with_rules(1, 4, base(), SOFTWARE_MARKS);
+    let child = lab.vm.fork(lab.space()).expect("memory");
+    lab.vm.exit(child);
+    assert_eq!(lab.load(AT), Ok(1));
+    let spurious = || lab.vm.stats().get(Counter::FaultsSpurious);
+    let before = spurious();
+    assert_eq!(lab.store(AT, 2), Ok(()));
+    assert_eq!(spurious() - before, 0, "the store faulted again by the old translation");
+}
+
+#[test]
+fn a_list_of_regions_that_goes_is_read_by_nobody() {
+    // Two tables, each with a list of sixteen pairs that is full to its last word.
+    let lists = || {
+        let lab = Lab::with_space(2, 1024, base());
+        for page in (0..2).flat_map(|table| (1..16).step_by(2).map(move |slot| table * 512 + slot)) {
+            let at = Va(AT.0 + page * 4096);
+            assert_eq!(lab.vm.protect(lab.space(), at, 4096, Rights::READ), Ok(()));
+        }
+        lab
+    };
+    for page in [500, 1012] {
+        let load = script(move |l| {
+            let done = l.load(Va(AT.0 + page * 4096));
+            assert!(matches!(done, Ok(0) | Err(FaultError::Unmapped)), "{done:?}");
+        });
+        check("load, regions of two tables go", &lists, &[load, unmap(2 * MIB2)], 1);
+    }
+}
+
+#[test]
+fn a_childs_table_of_zeros_gives_way_to_a_huge_page_too() {
+    let lab = Lab::with_space(1, 1024, Config { zero_huge: ZeroHuge::TablePrivate, ..Config::default() });
+    let at = Va(AT.0 + MIB2);
+    assert_eq!(lab.load(at), Ok(0));
+    let child = lab.vm.fork(lab.space()).expect("memory");
+    assert_eq!(lab.vm.copy_in(&child, at, &[7]), Ok(()));
+    let page = lab.vm.query(&child, at);
+    assert!(matches!(page, Page::Mapped { level, zero: false, .. } if level.0 == 2), "{page:?}");
+    lab.vm.exit(child);
 }

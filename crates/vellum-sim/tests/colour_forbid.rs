@@ -1,6 +1,7 @@
 //! B-10: a space that forbids shared zeros has none from the moment the verb returns, whatever faults are under way.
 
 mod common;
+use common::hands::VmHands;
 use std::cell::Cell;
 
 use common::{Habits, hunting, options, parts, seeds};
@@ -34,7 +35,7 @@ fn on<W: Work>(habits: Habits, options: Options, work: &W) -> Result<(), Stop> {
         let vm = unsafe { Vm::new(sim, config, meta.start()) }.expect("a Vm");
         work.run(&vm, options.seed)?;
         vm.machine().audit(Some(0))?;
-        assert_eq!(vm.validate(&[]).expect("everything adds up").other_frames, 0);
+        assert_eq!(vm.audit(&[]).expect("everything adds up").other_frames, 0);
         Ok(())
     }
     if habits == Habits::Arm { go::<Arm, W>(habits, options, work) } else { go::<X86, W>(habits, options, work) }
@@ -93,7 +94,7 @@ impl Work for Serially {
                 assert_eq!(vm.fault(space, Va(1 << 40), Access::Read), Ok(Fault::Base));
                 assert_eq!(vm.usage(space).zero_leaves, 0);
             }
-            vm.validate(&[&space, &child]).expect("sound");
+            vm.audit(&[&space, &child]).expect("sound");
             // Others keep theirs.
             let other = vm.create().expect("memory");
             vm.map(&other, Placement::At(Va(AT)), 4096, RW).expect("a hole");
@@ -171,7 +172,7 @@ impl Work for Racing {
         })?;
         vm.machine().solo(0, |_| {
             assert_eq!(vm.usage(&space).zero_leaves, 0);
-            vm.validate(&[&space]).expect("sound");
+            vm.audit(&[&space]).expect("sound");
             vm.exit(space);
         })
     }

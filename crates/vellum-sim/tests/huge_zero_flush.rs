@@ -7,6 +7,7 @@
 
 mod common;
 
+use common::hands::VmHands;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -109,7 +110,7 @@ fn play<F: Format>(habits: Habits, seed: u64, scene: Scene, bug: Option<Bug>) ->
     assert_eq!((released.get(), vm.stats().get(Counter::ThpZeroAlloc)), (512, 2));
     vm.machine().solo(0, |_| assert_eq!(vm.shrink_zeros(), 512))?;
     vm.machine().audit(Some(0))?;
-    vm.validate(&[]).expect("everything adds up");
+    vm.audit(&[]).expect("everything adds up");
     assert_eq!(vm.machine().frames_in(Use::Zero), 1);
     Ok(())
 }
@@ -135,7 +136,7 @@ fn d_07_with_flushes_that_reach_nobody_the_oracle_says_so() {
         for seed in 0..8 {
             let stopped = on(Habits::Pcid, seed, scene, Some(Bug::SkippedRemoteFlush)).map_err(|stop| stop.rule);
             let why = format!("{scene:?} seed {seed}: {stopped:?}");
-            let seen = [Rule::OpenObligation, Rule::Stale, Rule::FreedTable, Rule::FrameState];
+            let seen = [Rule::OpenObligation, Rule::TwoPages, Rule::Stale, Rule::FreedTable, Rule::FrameState];
             assert!(stopped.is_err_and(|rule| seen.contains(&rule)), "{why}");
         }
     }
@@ -170,7 +171,7 @@ fn forks<F: Format>(habits: Habits, bug: Option<Bug>) -> Result<(), Stop> {
         vm.activate(&child);
         let seen = written.map(|va| program::access(&vm, cpu, &child, va, Kind::Load).expect("memory"));
         assert_eq!(seen, before, "the child has what was there when it was made");
-        vm.validate(&[&space, &child]).expect("everything adds up");
+        vm.audit(&[&space, &child]).expect("everything adds up");
         cpu.script(1, |_| vm.idle());
         vm.idle();
         vm.exit(space);

@@ -6,6 +6,7 @@
 
 mod common;
 
+use common::hands::{FrameHands, VmHands};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -153,7 +154,7 @@ impl<F: Format> Player<'_, '_, F> {
             let va = self.slot() + self.line();
             self.check(self.space, va, "in a famine");
         }
-        taken.into_iter().for_each(|pfn| vm.frames().free(m, pfn, Order::HUGE));
+        taken.into_iter().for_each(|pfn| vm.frames().put(m, pfn, Order::HUGE));
     }
 
     fn map_own(&self) {
@@ -212,14 +213,14 @@ fn hunt<F: Format>(habits: Habits, seed: u64, form: &str) -> Result<(u64, i64, u
         }
     })?;
     sim.solo(0, |_| {
-        vm.validate(&[&space]).expect("everything adds up");
+        vm.audit(&[&space]).expect("everything adds up");
     })?;
     sim.solo(0, |_| {
         vm.exit(space);
         vm.shrink_zeros();
     })?;
     sim.audit(Some(0))?;
-    vm.validate(&[]).expect("everything adds up");
+    vm.audit(&[]).expect("everything adds up");
     assert_eq!((sim.frames_in(Use::Data), sim.frames_in(Use::Table), sim.frames_in(Use::Pending)), (0, 0, 0));
     assert_eq!(sim.frames_in(Use::Zero), 1, "the huge page of zeros went");
     let looks = std::iter::from_fn(|| vm.take_zero_decision()).filter(|d| matches!(d.why, ZeroReason::Visits { .. }));

@@ -11,6 +11,7 @@
 mod common;
 mod watch;
 
+use common::hands::VmHands;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
@@ -121,7 +122,7 @@ fn reads(readers: usize, kept: bool) -> Vec<(Read, bool)> {
             let holders = vm.huge_zero_references();
             assert_eq!(holders, if kept { 1 } else { readers as u64 + 1 });
             (0..readers).for_each(|id| cpu.script(id, |_| vm.idle()));
-            vm.validate(&spaces.iter().collect::<Vec<_>>()).expect("sound");
+            vm.audit(&spaces.iter().collect::<Vec<_>>()).expect("sound");
             spaces.into_iter().for_each(|space| vm.exit(space));
             assert_eq!(vm.shrink_zeros(), if kept { 0 } else { 512 }, "kept for good, or not");
             assert_eq!(vm.stats().get(Counter::ThpZeroAlloc), 1);
@@ -241,7 +242,7 @@ fn at_once(readers: usize) -> f64 {
     done.unwrap_or_else(|stop| panic!("{readers} readers: {stop}"));
     assert_eq!((vm.stats().get(Counter::ThpZeroAlloc), vm.huge_zero_references()), (1, 1));
     sim.solo(0, |_| {
-        vm.validate(&spaces.iter().collect::<Vec<_>>()).expect("sound");
+        vm.audit(&spaces.iter().collect::<Vec<_>>()).expect("sound");
         spaces.into_iter().for_each(|space| vm.exit(space));
         assert_eq!(vm.shrink_zeros(), 0);
     })

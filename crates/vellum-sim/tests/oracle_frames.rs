@@ -2,6 +2,7 @@
 //! zero, shared pages that nobody can write. And the planted bugs, each with a run that passes without it.
 
 mod common;
+use common::hands::MachineHands;
 use common::*;
 use vellum::addr::{Order, Pfn};
 use vellum::entry::Entry;
@@ -41,7 +42,7 @@ fn frames_a_life_in_order_is_legal() {
             k.set(A, Entry::Empty);
         });
         k.becomes(pfn, Use::Data);
-        k.sim.clear(pfn, 1);
+        k.sim.zero_out(pfn, 1);
         k.set(A, Entry::Leaf(pfn, RW));
         assert!(load(cpu, A));
         assert_eq!(k.sim.frames_in(Use::Data), 1);
@@ -147,7 +148,7 @@ fn frames_past_the_end_of_memory_stop() {
     stops(
         Rule::Contract,
         &script!(k, _cpu, {
-            k.sim.clear(Pfn(1 << 40), 1);
+            k.sim.zero_out(Pfn(1 << 40), 1);
         }),
     );
 }
@@ -169,7 +170,7 @@ fn contents_one_dirty_frame_in_a_huge_page_stops() {
         Rule::Dirty,
         &script!(k, _cpu, {
             let huge = k.block(Order::HUGE, Use::Data);
-            k.sim.clear(huge, 511);
+            k.sim.zero_out(huge, 511);
             k.set_at(A, 2, Entry::Leaf(huge, RW));
         }),
     );
@@ -181,13 +182,13 @@ fn contents_a_copy_of_foreign_bytes_stops_and_a_copy_of_own_bytes_does_not() {
         Rule::Dirty,
         &script!(k, _cpu, {
             let (from, to) = (k.frame(Use::Data), k.frame(Use::Data));
-            k.sim.copy(to, from, 1);
+            k.sim.copy_to(to, from);
             k.set(A, Entry::Leaf(to, RO));
         }),
     );
     passes(&script!(k, _cpu, {
         let (from, to) = (k.data(), k.frame(Use::Data));
-        k.sim.copy(to, from, 1);
+        k.sim.copy_to(to, from);
         k.set(A, Entry::Leaf(to, RO));
     }));
 }
@@ -212,15 +213,15 @@ fn contents_a_load_sees_the_version_of_the_last_store() {
 fn contents_bytes_written_are_read_back_and_cleared_and_copied() {
     passes(&script!(k, _cpu, {
         let (a, b) = (k.data(), k.data());
-        k.sim.write(a, 100, b"bytes");
+        k.sim.poke(a, 100, b"bytes");
         let mut got = [0; 5];
-        k.sim.read(a, 100, &mut got);
+        k.sim.peek(a, 100, &mut got);
         assert_eq!(&got, b"bytes");
-        k.sim.copy(b, a, 1);
-        k.sim.clear(a, 1);
-        k.sim.read(b, 100, &mut got);
+        k.sim.copy_to(b, a);
+        k.sim.zero_out(a, 1);
+        k.sim.peek(b, 100, &mut got);
         assert_eq!(&got, b"bytes");
-        k.sim.read(a, 100, &mut got);
+        k.sim.peek(a, 100, &mut got);
         assert_eq!(got, [0; 5]);
     }));
 }
@@ -229,7 +230,7 @@ fn contents_bytes_written_are_read_back_and_cleared_and_copied() {
 fn zeros_are_mapped_read_only_by_many() {
     passes(&script!(k, cpu, {
         let zero = k.frame(Use::Zero);
-        k.sim.clear(zero, 1);
+        k.sim.zero_out(zero, 1);
         k.set(A, Entry::Leaf(zero, RO));
         k.set(B, Entry::Leaf(zero, RO));
         assert!(load(cpu, A) && load(cpu, B) && !store(cpu, A));
@@ -242,7 +243,7 @@ fn zeros_mapped_writable_stop() {
         Rule::Zero,
         &script!(k, _cpu, {
             let zero = k.frame(Use::Zero);
-            k.sim.clear(zero, 1);
+            k.sim.zero_out(zero, 1);
             k.set(A, Entry::Leaf(zero, RW));
         }),
     );
@@ -265,8 +266,8 @@ fn zeros_written_by_the_kernel_stop() {
         Rule::Zero,
         &script!(k, _cpu, {
             let zero = k.frame(Use::Zero);
-            k.sim.clear(zero, 1);
-            k.sim.write(zero, 0, &[0]);
+            k.sim.zero_out(zero, 1);
+            k.sim.poke(zero, 0, &[0]);
         }),
     );
 }
@@ -312,7 +313,7 @@ impl Script for Life {
         cpu.script(1, |c| assert!(load(c, A)));
         let copy = k.verb(Verb::Fault, || {
             let copy = k.frame(Use::Data);
-            k.sim.copy(copy, pfn, 1);
+            k.sim.copy_to(copy, pfn);
             k.set(A, Entry::Moving(pfn));
             k.flush(&[0, 1], k.page(A));
             k.set(A, Entry::Leaf(copy, RW));
@@ -329,7 +330,7 @@ impl Script for Life {
             k.becomes(copy, Use::Free);
         });
         k.becomes(pfn, Use::Data);
-        k.sim.clear(pfn, 1);
+        k.sim.zero_out(pfn, 1);
         k.set(A, Entry::Leaf(pfn, RW));
         assert!(load(cpu, A));
         if let Err(stop) = k.sim.audit(Some(0)) {

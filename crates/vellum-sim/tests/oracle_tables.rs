@@ -1,10 +1,11 @@
 //! The law of `docs/oracle.md`, lines 4 to 6 and what follows them: deferral, page sizes, table frames, break-before-make.
 
 mod common;
+use common::hands::MachineHands;
 use common::*;
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
 use vellum::entry::{Codec, Entry};
-use vellum::machine::{Machine, Root, Scope, Use, Verb};
+use vellum::machine::{Root, Scope, Use, Verb};
 use vellum_sim::{Bug, Rule};
 
 const ALL: [Habits; 3] = [Habits::X86, Habits::Pcid, Habits::Arm];
@@ -34,7 +35,7 @@ fn stops<S: Script>(habits: &[Habits], rule: Rule, s: &S) {
 /// A page migrates: its copy is mapped instead, the old frame waits for a flush that is put off.
 fn migrate<F: vellum_sim::format::Format>(k: &Kernel<'_, F>, old: Pfn) -> Pfn {
     let new = k.frame(Use::Data);
-    k.sim.copy(new, old, 1);
+    k.sim.copy_to(new, old);
     k.set(A, Entry::Leaf(new, RO));
     k.becomes(old, Use::Pending);
     new
@@ -59,12 +60,15 @@ fn oracle_4_the_flush_of_a_read_only_clean_page_may_be_deferred_while_its_copy_r
 #[test]
 fn oracle_4_a_writable_page_may_not_be_deferred() {
     stops(
-        &INTEL,
+        &ALL,
         Rule::OpenObligation,
         &script!(k, cpu, {
             let old = k.map(A, RW);
             cpu.script(1, |c| assert!(load(c, A)));
-            k.verb(Verb::Advise, || migrate(k, old));
+            k.verb(Verb::Unmap, || {
+                k.set(A, Entry::Empty);
+                k.becomes(old, Use::Pending);
+            });
         }),
     );
 }
@@ -79,7 +83,7 @@ fn oracle_4_a_deferral_that_does_not_keep_the_frame_pending_stops_at_the_return(
             cpu.script(1, |c| assert!(load(c, A)));
             k.verb(Verb::Advise, || {
                 let new = k.frame(Use::Data);
-                k.sim.copy(new, old, 1);
+                k.sim.copy_to(new, old);
                 k.set(A, Entry::Leaf(new, RO));
             });
         }),
@@ -109,7 +113,7 @@ fn oracle_4_a_write_to_the_new_frame_ends_the_deferral() {
             let old = k.map(A, RO);
             cpu.script(1, |c| assert!(load(c, A)));
             let new = k.verb(Verb::Advise, || migrate(k, old));
-            k.sim.write(new, 0, &[1]);
+            k.sim.poke(new, 0, &[1]);
             cpu.script(1, |c| load(c, A));
         }),
     );
@@ -136,29 +140,53 @@ fn oracle_4_a_hit_where_nothing_readable_is_mapped_is_a_lie() {
 fn oracle_4_a_copy_with_other_bytes_is_no_excuse() {
     stops(
         &INTEL,
-        Rule::Deferral,
+        Rule::TwoPages,
         &script!(k, cpu, {
             let old = k.map(A, RO);
             cpu.script(1, |c| assert!(load(c, A)));
             k.verb(Verb::Advise, || {
                 let new = k.data();
-                k.sim.write(new, 64, &[7]);
+                k.sim.poke(new, 64, &[7]);
                 k.set(A, Entry::Leaf(new, RO));
                 k.becomes(old, Use::Pending);
             });
-            cpu.script(1, |c| load(c, A));
         }),
     );
+}
+
+#[test]
+fn oracle_4_a_deferral_goes_on_when_the_copy_can_be_written_and_ends_when_it_is() {
+    let upgrade = |stored: bool| {
+        struct It(bool);
+        impl Script for It {
+            fn play<F: vellum_sim::format::Format>(&self, k: &Kernel<'_, F>, cpu: &vellum_sim::Cpu<'_, F>) {
+                let old = k.map(A, RO);
+                cpu.script(1, |c| assert!(load(c, A)));
+                let new = k.verb(Verb::Advise, || {
+                    let new = migrate(k, old);
+                    k.flush_here(A);
+                    new
+                });
+                k.verb(Verb::Protect, || k.set(A, Entry::Leaf(new, RW)));
+                cpu.script(1, |c| assert!(load(c, A), "both frames read the same"));
+                assert!(!self.0 || store(cpu, A));
+                cpu.script(1, |c| load(c, A));
+            }
+        }
+        It(stored)
+    };
+    passes(&ALL, &upgrade(false));
+    stops(&ALL, Rule::Deferral, &upgrade(true));
 }
 
 /// A huge page at `A` and the table of 512 pages that maps the same frames.
 fn huge_and_table<F: vellum_sim::format::Format>(k: &Kernel<'_, F>) -> (Pfn, Pfn) {
     let huge = k.block(Order::HUGE, Use::Data);
-    k.sim.clear(huge, 512);
+    k.sim.zero_out(huge, 512);
     k.set_at(A, 2, Entry::Leaf(huge, RW));
     let table = k.table();
     for slot in 0..512 {
-        k.sim.entry_store(table, slot, F::Codec::encode(Entry::Leaf(huge.add(slot as u64), RW), Level(1)));
+        k.sim.set_entry(table, slot, F::Codec::encode(Entry::Leaf(huge.add(slot as u64), RW), Level(1)));
     }
     (huge, table)
 }
@@ -269,14 +297,14 @@ fn oracle_6_an_inactive_context_may_be_stale_until_it_is_used() {
             k.map(A, RW);
             cpu.script(1, |c| {
                 assert!(load(c, A));
-                k.sim.load_root(None);
+                k.sim.enter_root(None);
             });
             k.verb(Verb::Unmap, || {
                 k.set(A, Entry::Empty);
                 k.flush_here(A);
             });
             cpu.script(1, |c| {
-                k.sim.load_root(Some(Root { table: k.root, context: k.context, flush: true }));
+                k.sim.enter_root(Some(Root { table: k.root, context: k.context, flush: true }));
                 assert!(!load(c, A));
             });
         }),
@@ -292,7 +320,7 @@ fn oracle_6_using_an_inactive_context_that_missed_a_flush_stops() {
             k.map(A, RW);
             cpu.script(1, |c| {
                 assert!(load(c, A));
-                k.sim.load_root(None);
+                k.sim.enter_root(None);
             });
             k.verb(Verb::Unmap, || {
                 k.set(A, Entry::Empty);
@@ -331,7 +359,7 @@ fn oracle_6_without_contexts_a_root_load_flushes() {
             k.map(A, RW);
             cpu.script(1, |c| {
                 assert!(load(c, A));
-                k.sim.load_root(None);
+                k.sim.enter_root(None);
             });
             k.verb(Verb::Unmap, || {
                 k.set(A, Entry::Empty);
@@ -394,7 +422,7 @@ fn oracle_6_an_inactive_context_keeps_a_cut_table_from_being_freed() {
         Rule::FreedTable,
         &script!(k, cpu, {
             k.map(A, RW);
-            cpu.script(1, |_| k.sim.load_root(None));
+            cpu.script(1, |_| k.sim.enter_root(None));
             k.verb(Verb::Unmap, || {
                 let table = cut(k);
                 k.flush_here(A);
@@ -406,7 +434,7 @@ fn oracle_6_an_inactive_context_keeps_a_cut_table_from_being_freed() {
         &CONTEXTS,
         &script!(k, cpu, {
             k.map(A, RW);
-            cpu.script(1, |_| k.sim.load_root(None));
+            cpu.script(1, |_| k.sim.enter_root(None));
             k.verb(Verb::Unmap, || {
                 let table = cut(k);
                 k.flush(&[0, 1], Scope::Space(k.context));
@@ -460,6 +488,8 @@ fn oracle_6_a_cut_with_live_leaves_needs_their_flush_too() {
 #[test]
 fn break_before_make_a_live_change_of_address_stops_on_aarch64_and_not_on_x86() {
     let change = script!(k, cpu, {
+        // SAFETY: memory of the simulator; who may touch it is what is tested.
+        cpu.script(1, |_| unsafe { vellum::machine::Machine::load_root(k.sim, None) });
         k.map(A, RW);
         assert!(store(cpu, A));
         k.verb(Verb::Fault, || {
@@ -482,7 +512,7 @@ fn break_before_make_read_only_to_an_equal_read_only_frame_is_legal_on_aarch64()
             assert!(load(cpu, A));
             k.verb(Verb::Advise, || {
                 let new = k.frame(Use::Data);
-                k.sim.copy(new, old, 1);
+                k.sim.copy_to(new, old);
                 k.set(A, Entry::Leaf(new, RO));
                 k.flush(&[0, 1], k.page(A));
             });
@@ -515,7 +545,7 @@ fn a_reserved_bit_in_an_entry_stops() {
         Rule::Malformed,
         &script!(k, _cpu, {
             let table = k.node(A, 2);
-            k.sim.entry_store(table, 7, 0x20_1000 | 1 << 13 | 0x87);
+            k.sim.set_entry(table, 7, 0x20_1000 | 1 << 13 | 0x87);
         }),
     );
 }

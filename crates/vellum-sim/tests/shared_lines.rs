@@ -9,6 +9,7 @@
 mod common;
 mod watch;
 
+use common::hands::VmHands;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 
@@ -180,7 +181,7 @@ fn faults<F: Format>(parts: &Parts, way: Way, rounds: u64) -> Seen {
         }
         (0..cpus).for_each(|id| cpu.script(id, |_| vm.idle()));
         let spaces: Vec<&Space> = [&space].into_iter().chain(&child).collect();
-        vm.validate(&spaces).expect("sound");
+        vm.audit(&spaces).expect("sound");
         child.into_iter().for_each(|child| vm.exit(child));
         vm.exit(space);
     });

@@ -2,6 +2,7 @@
 //! their clocks.
 
 mod common;
+use common::hands::MachineHands;
 use common::*;
 use std::cell::{Cell, RefCell};
 use vellum::entry::Entry;
@@ -242,9 +243,9 @@ fn bytes_the_kernel_moves_go_through_its_cpus_caches_and_take_time() {
         let k = Kernel::new(&sim, &next, 0);
         let pfn = k.data();
         let before = sim.counters(0);
-        k.verb(Verb::Copy, || sim.write(pfn, 60, &[7; 72]));
+        k.verb(Verb::Copy, || sim.poke(pfn, 60, &[7; 72]));
         let mut got = [0; 72];
-        k.verb(Verb::Copy, || sim.read(pfn, 60, &mut got));
+        k.verb(Verb::Copy, || sim.peek(pfn, 60, &mut got));
         assert_eq!(got, [7; 72]);
         let d = sim.counters(0).since(&before);
         assert_eq!(d.get("l1d_kernel_access"), Some(6), "three lines, twice");

@@ -6,6 +6,7 @@
 
 mod common;
 
+use common::hands::VmHands;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -196,11 +197,11 @@ fn hunt<F: Format>(habits: Habits, seed: u64, thp: &str, poisons: bool) -> Resul
         }
     })?;
     sim.solo(0, |_| {
-        vm.validate(&[&space]).expect("everything adds up");
+        vm.audit(&[&space]).expect("everything adds up");
     })?;
     sim.solo(0, |_| vm.exit(space))?;
     sim.audit(Some(0))?;
-    vm.validate(&[]).expect("everything adds up");
+    vm.audit(&[]).expect("everything adds up");
     assert_eq!((sim.frames_in(Use::Data), sim.frames_in(Use::Table), sim.frames_in(Use::Pending)), (0, 0, 0));
     assert_eq!(sim.frames_in(Use::Poisoned), poisoned.get());
     Ok((checked.get(), poisoned.get()))

@@ -6,6 +6,7 @@
 
 mod common;
 
+use common::hands::VmHands;
 use std::collections::BTreeMap;
 
 use common::{Habits, options, parts, seeds};
@@ -277,7 +278,7 @@ fn game<F: Format>(habits: Habits, seed: u64, thp: &str) -> Result<u64, Stop> {
             g.step();
             if n % 64 == 63 {
                 let all: Vec<&Space> = g.sides.iter().map(|s| &s.space).collect();
-                vm.validate(&all).expect("everything adds up");
+                vm.audit(&all).expect("everything adds up");
                 for side in &g.sides {
                     let usage = vm.usage(&side.space);
                     assert!(usage.rss_pages <= side.pages.len() as u64, "more resident than mapped");
@@ -290,7 +291,7 @@ fn game<F: Format>(habits: Habits, seed: u64, thp: &str) -> Result<u64, Stop> {
         g.done
     })?;
     vm.machine().audit(Some(0))?;
-    vm.validate(&[]).expect("everything adds up");
+    vm.audit(&[]).expect("everything adds up");
     assert_eq!(vm.machine().frames_in(Use::Data), 0);
     assert_eq!(vm.machine().frames_in(Use::Table), 0);
     Ok(done)

@@ -1,6 +1,7 @@
 //! The library on the machine: whole workloads under the oracle, on the three sets of habits.
 
 mod common;
+use common::hands::VmHands;
 use common::{Habits, hunting, options, parts, seeds};
 use vellum::addr::Va;
 use vellum::config::Config;
@@ -31,7 +32,7 @@ fn on_parts<W: Work>(parts: &Parts, options: Options, switches: &[(&str, &str)],
         let free = vm.machine().frames_in(Use::Free);
         work.run(&vm)?;
         vm.machine().audit(Some(0))?;
-        let left = vm.validate(&[]).expect("everything adds up");
+        let left = vm.audit(&[]).expect("everything adds up");
         assert_eq!((left.data_frames, left.table_frames), (0, 0), "{left:?}");
         let zeros = vm.machine().frames_in(Use::Zero) + vm.machine().frames_in(Use::Slab);
         assert_eq!(vm.machine().frames_in(Use::Free) + zeros, free, "frames came back");
@@ -76,7 +77,7 @@ impl Work for TouchAndUnmap {
                 p.store(at + n * 4096 + n % 64 * 64, 8, false).expect("mapped");
                 p.load(at + (n * 7919 % (n + 1)) * 4096, 8, true).expect("mapped");
             }
-            vm.validate(&[&space]).expect("sound");
+            vm.audit(&[&space]).expect("sound");
             vm.unmap(&space, Va(at + 0x10000), 3 * 4096).expect("mapped");
             vm.unmap(&space, Va(at), 4 * MIB).expect("mapped");
             assert!(p.load(at, 8, false).is_err());
@@ -116,7 +117,7 @@ impl Work for ForkAndWrite {
                     c.store(at + n * 4096, 8, false).expect("mapped");
                 }
             }
-            vm.validate(&[&parent, &child]).expect("sound");
+            vm.audit(&[&parent, &child]).expect("sound");
             vm.activate(&parent);
             for n in 0..700 {
                 assert_eq!(p.load(at + n * 4096, 8, false).expect("mapped"), before[n as usize], "page {n}");

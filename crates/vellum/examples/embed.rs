@@ -11,7 +11,7 @@ use vellum::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va};
 use vellum::config::Config;
 use vellum::entry::X86_64;
 use vellum::machine::{CpuId, CpuMask, Invalidation, Machine, MmuRules, Root, Scope, Topology};
-use vellum::space::{Access, Advice, Attrs, Fault, Page, Placement, Rights};
+use vellum::space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
 use vellum::stats::Counter;
 use vellum::vm::Vm;
 
@@ -44,7 +44,8 @@ fn zeroed(bytes: usize, align: usize) -> NonNull<u8> {
     NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory of the host")
 }
 
-impl Machine for Flat {
+// SAFETY: one thread and no hardware, so nothing runs beside anything and there is nothing to flush.
+unsafe impl Machine for Flat {
     type Codec = X86_64;
     fn topology(&self) -> &Topology {
         &self.topology
@@ -64,36 +65,36 @@ impl Machine for Flat {
         0
     }
     fn preempt_off(&self) {}
-    fn preempt_on(&self) {}
-    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+    unsafe fn preempt_on(&self) {}
+    unsafe fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
         self.entry(table, slot).load(Ordering::Acquire)
     }
-    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+    unsafe fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
         self.entry(table, slot).store(raw, Ordering::Release);
     }
-    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+    unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
         self.entry(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {
         NonNull::new(self.at(pfn, 0)).expect("memory is not at 0")
     }
-    fn clear(&self, first: Pfn, frames: u64) {
+    unsafe fn clear(&self, first: Pfn, frames: u64) {
         // SAFETY: the library owns the frames while it clears them.
         unsafe { self.at(first, 0).write_bytes(0, frames as usize * PAGE_SIZE) }
     }
-    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+    unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
         // SAFETY: as in `clear`; the runs do not overlap.
         unsafe { self.at(to, 0).copy_from_nonoverlapping(self.at(from, 0), frames as usize * PAGE_SIZE) }
     }
-    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+    unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         // SAFETY: inside one frame, as the contract says.
         unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(self.at(pfn, offset), bytes.len()) }
     }
-    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+    unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
         // SAFETY: as in `read`.
         unsafe { self.at(pfn, offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
-    fn load_root(&self, _root: Option<Root>) {}
+    unsafe fn load_root(&self, _root: Option<Root>) {}
     fn flush_local(&self, _scope: Scope) {}
     fn flush_remote(&self, _cpus: &CpuMask, _scope: Scope) {}
     fn relax(&self) {
@@ -109,8 +110,10 @@ fn main() {
     let layout = Vm::<Flat>::layout(machine.topology());
     // SAFETY: zeroed memory of that layout, never given back.
     let vm = unsafe { Vm::new(machine, Config::default(), zeroed(layout.size(), layout.align())) }.expect("a machine");
+    // SAFETY: one thread, so no other call runs meanwhile.
+    let validate = |spaces: &[&Space]| unsafe { vm.validate(spaces) }.expect("a valid state");
     vm.exit(vm.create().expect("the first space makes the shared zeros"));
-    let before = vm.validate(&[]).expect("a valid state");
+    let before = validate(&[]);
 
     let space = vm.create().expect("memory");
     vm.activate(&space);
@@ -133,12 +136,12 @@ fn main() {
     vm.advise(&space, heap, 64 << 20, Advice::DontNeed).expect("mapped memory");
     vm.unmap(&space, heap, 1 << 20).expect("memory to cut a promise of 2 MiB");
     assert_eq!(vm.query(&space, heap), Page::Unmapped);
-    let audit = vm.validate(&[&space, &child]).expect("a valid state");
+    let audit = validate(&[&space, &child]);
     println!("while two spaces share pages: {audit:?}");
     vm.exit(child);
     vm.exit(space);
 
-    let after = vm.validate(&[]).expect("a valid state");
+    let after = validate(&[]);
     assert_eq!((after.free_frames, after.other_frames), (before.free_frames, 0));
     let per_gib = layout.size() as u64 * (1 << 30) / (FRAMES * PAGE_SIZE as u64);
     println!("page faults served: {}", vm.stats().get(Counter::Faults));

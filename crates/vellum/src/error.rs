@@ -12,8 +12,10 @@ pub enum RangeError {
     Unaligned,
     /// The length is zero.
     Empty,
-    /// The range wraps, or ends past the user half.
+    /// The range wraps, or ends past [what programs may map](crate::vm::Vm::user_end).
     OutOfSpace,
+    /// A mapping may not begin below 64 KiB: null pointers lead there.
+    TooLow,
 }
 
 /// There is no frame, or no table node, to be had. The state is as it was before the verb.
@@ -99,6 +101,15 @@ pub enum InitError {
     NoMemory,
 }
 
+/// Why frames cannot be [reserved](crate::vm::Vm::reserve). Nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReserveError {
+    /// Something was allocated already: the frames may belong to somebody.
+    InUse,
+    /// Some of the frames are reserved already.
+    Twice,
+}
+
 /// What a `validate` found wrong. It stops at the first thing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Invalid {
@@ -163,7 +174,8 @@ impl fmt::Display for RangeError {
         f.write_str(match self {
             RangeError::Unaligned => "start and length must be multiples of 4096",
             RangeError::Empty => "the length is zero",
-            RangeError::OutOfSpace => "the range ends past the user half of the address space",
+            RangeError::OutOfSpace => "the range ends past what programs may map of the address space",
+            RangeError::TooLow => "the range begins below 64 KiB, where nothing is mapped",
         })
     }
 }
@@ -237,6 +249,17 @@ impl fmt::Display for InitError {
     }
 }
 
+impl fmt::Display for ReserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReserveError::InUse => {
+                "frames are reserved before the first allocation, and something was allocated already"
+            }
+            ReserveError::Twice => "some of the frames are reserved already",
+        })
+    }
+}
+
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: at {:#x}, {} kept, {} found", self.what, self.at, self.expected, self.found)
@@ -244,6 +267,7 @@ impl fmt::Display for Invalid {
 }
 
 impl core::error::Error for InitError {}
+impl core::error::Error for ReserveError {}
 impl core::error::Error for Invalid {}
 impl core::error::Error for RangeError {}
 impl core::error::Error for NoMemory {}

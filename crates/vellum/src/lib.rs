@@ -5,7 +5,11 @@
 //! panics because memory ran out.
 //!
 //! Start at [`machine`] for what you provide, [`config`] for what can be switched, [`space`] for the verbs.
-#![no_std]
+#![cfg_attr(not(test), no_std)]
+
+// The machine of the tests is written for users of the crate.
+#[cfg(test)]
+extern crate self as vellum;
 
 pub mod addr;
 pub mod config;
@@ -13,6 +17,12 @@ pub mod entry;
 pub mod error;
 pub mod frame;
 pub mod machine;
+#[cfg(doctest)]
+mod misuse;
+// Here and not in `frame`, whose files loom compiles without this crate's machine of the tests.
+#[cfg(test)]
+#[path = "frame/slab_tests.rs"]
+mod slab_tests;
 pub mod space;
 pub mod stats;
 pub mod sync;

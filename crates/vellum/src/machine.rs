@@ -5,10 +5,16 @@
 //! Hardware that differs in kind (entry format) is an associated type, so that it costs nothing on metal; hardware that
 //! differs in habit ([`MmuRules`]) is a value, so that one simulator can be any of them.
 //!
+//! The trait is `unsafe` to implement: what the library promises about memory rests on what is said there. Its methods that write
+//! memory, or tables, are `unsafe` to call, since [`Vm::machine`](crate::vm::Vm::machine) hands the machine to everybody.
+//!
 //! Rejected: traits without `self` (one machine a program), and a trait per topic (an embedder then writes eight impls that
 //! share all their state).
 
+mod act;
 pub mod cpuid;
+
+pub(crate) use act::Act;
 
 use core::ptr::NonNull;
 
@@ -372,7 +378,54 @@ pub enum Event {
 }
 
 /// The machine below. Methods marked *local* act on the calling CPU only.
-pub trait Machine {
+///
+/// # Safety
+/// Whoever implements it promises all of this; the library writes page tables and hands out frames by it.
+///
+/// **Constants.** [`topology`](Machine::topology), [`rules`](Machine::rules) and [`Codec`](Machine::Codec) are the truth about the
+/// hardware, and say the same at every call. The frames of the topology are memory that only the library and those it gives
+/// frames to use, but for those that were reserved.
+///
+/// **CPUs and preemption.** [`cpu`](Machine::cpu) is below `topology().cpus`. From [`preempt_off`](Machine::preempt_off) to
+/// its counterpart it says the same, and nothing else that calls the library runs on this CPU: no other task, and no
+/// interrupt handler but the one that serves flushes. Both nest. A spin lock of the library is held like that.
+///
+/// **Memory.** Every frame is ordinary write-back memory, shareable by all CPUs and by the table walkers. Whoever maps
+/// it a second time (the kernel's direct map, a program's page) does so with the same attributes, or there is one alias
+/// only. [`direct`](Machine::direct) may be called for any frame number; the pointer for a frame of the topology stays valid for
+/// reads and writes as long as the machine lives, also when the machine is moved.
+///
+/// **Entries.** A load of an entry is an acquire, a store a release, an exchange both, each of 64 bits at once and coherent with the
+/// walkers. What a CPU stored through [`direct`](Machine::direct) before it stored an entry that leads there, every CPU and walker
+/// sees that finds the entry. Where the architecture wants a barrier before walkers see a store (`dsb ishst` on
+/// Arm), the flush that follows has it, and a store over an absent entry may go without: the fault it causes is spurious.
+///
+/// **Flushes.** [`flush_local`](Machine::flush_local) and [`flush_remote`](Machine::flush_remote) are *done when they return*: on
+/// each of the CPUs no later access of a program, and none that began before and still runs, uses a translation of the scope,
+/// nor an entry of a walk cache for one of its addresses, that was read before the call. They are ordered after the caller's earlier
+/// stores to entries and before its later ones. So on Arm `dsb ishst` stands before the `TLBI` instructions and `dsb ish`
+/// and `isb` after them; on x86 another CPU acknowledges after its `INVLPG`. A scope names a context, not a root: its
+/// translations go also on CPUs that have another root loaded, or none. With contexts the library counts on it: it asks only CPUs
+/// that may hold some.
+///
+/// **Interrupts.** A CPU that is asked by [`flush_remote`](Machine::flush_remote) serves the request whenever interrupts are on, and
+/// always inside [`relax`](Machine::relax) and `flush_remote`, whatever locks of the library it holds; the handler takes none.
+///
+/// **What runs beside [`copy`](Machine::copy), [`clear`](Machine::clear), [`read`](Machine::read) and [`write`](Machine::write).** The
+/// target of a clear or a copy is the caller's alone. The source of a copy is not: other CPUs load from it, by a program's
+/// translations and as the source of another copy. Nobody stores to it: the flush of every translation that allowed it is done.
+/// Programs load and store the page that `read` and `write` are about. An implementation keeps that from being undefined
+/// behaviour: programs outside the Rust machine, as on metal, are no concern of its; threads of the same process need atomics.
+/// Stores by these methods are seen by every CPU before what the calling CPU stores later, with `Stores::Bypass` after
+/// [`settle`](Machine::settle).
+///
+/// **Roots.** After [`load_root`](Machine::load_root) this CPU walks that root and no other user root, not even speculatively.
+/// [`prepare_root`](Machine::prepare_root) leaves the user half empty.
+///
+/// **The rest.** [`now`](Machine::now) and what else returns numbers decide pace and order, never what may be freed. No method calls a
+/// verb of the same `Vm`, but for [`sched_point`](Machine::sched_point), which may run other tasks. No method unwinds, but to
+/// end a test.
+pub unsafe trait Machine {
     /// The entry format of this MMU.
     type Codec: Codec;
 
@@ -392,31 +445,62 @@ pub trait Machine {
     /// *Local.* From here the caller stays on this CPU and is not preempted. Nests.
     fn preempt_off(&self);
     /// *Local.* Undoes one `preempt_off`.
-    fn preempt_on(&self);
+    ///
+    /// # Safety
+    /// The caller made that `preempt_off`, on this CPU, and has not undone it yet.
+    unsafe fn preempt_on(&self);
 
     /// Reads an entry of a table node, with acquire order.
-    fn entry_load(&self, table: Pfn, slot: usize) -> u64;
+    ///
+    /// # Safety
+    /// `table` is a frame of the topology that is used as a table, and stays one meanwhile; `slot` is below 512. So for all methods
+    /// that touch an entry.
+    unsafe fn entry_load(&self, table: Pfn, slot: usize) -> u64;
     /// Writes an entry of a table node, with release order. Nothing is flushed.
-    fn entry_store(&self, table: Pfn, slot: usize, raw: u64);
+    ///
+    /// # Safety
+    /// As for [`entry_load`](Machine::entry_load). The caller owns the entry, and whoever walks to what it says may do there what
+    /// it says.
+    unsafe fn entry_store(&self, table: Pfn, slot: usize, raw: u64);
     /// Exchanges an entry if it still is `old`, with acquire-release order; otherwise says what it is. The walker's own
     /// updates of accessed and dirty bits make it fail, never get lost.
-    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64>;
+    ///
+    /// # Safety
+    /// As for [`entry_store`](Machine::entry_store).
+    unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64>;
 
     /// A pointer to a frame whose use is [`Use::Table`], [`Use::Slab`], [`Use::ZeroTable`], or which is about to become one of them. Valid for 4096
-    /// bytes, aligned to 4096, the same for the machine's life.
+    /// bytes, aligned to 4096, the same for the machine's life. Of a frame that the topology has not it says anything aligned, or panics.
     fn direct(&self, pfn: Pfn) -> NonNull<u8>;
     /// Fills data frames with zeros, through the caches.
-    fn clear(&self, first: Pfn, frames: u64);
-    /// Copies data frames. The runs do not overlap.
-    fn copy(&self, to: Pfn, from: Pfn, frames: u64);
-    /// Reads bytes of one data frame; `offset + bytes.len()` is at most 4096.
-    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]);
-    /// Writes bytes of one data frame; `offset + bytes.len()` is at most 4096.
-    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]);
+    ///
+    /// # Safety
+    /// The frames are of the topology, at least one, and the caller's alone.
+    unsafe fn clear(&self, first: Pfn, frames: u64);
+    /// Copies data frames.
+    ///
+    /// # Safety
+    /// The frames of both runs are of the topology, at least one, and the runs do not overlap. Those copied to are the caller's
+    /// alone; the others are data that nobody stores to meanwhile, and that does not become anything else.
+    unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64);
+    /// Reads bytes of one data frame.
+    ///
+    /// # Safety
+    /// The frame is of the topology, and data that does not become anything else meanwhile; `offset + bytes.len()` is at most 4096.
+    unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]);
+    /// Writes bytes of one data frame.
+    ///
+    /// # Safety
+    /// As for [`read`](Machine::read), and whoever owns the frame asked for it. It is none of the shared zeros.
+    unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]);
 
     /// *Local.* Runs on `root` from here, or on no user root at all. Where [`MmuRules::contexts`] is 0 it drops every user
     /// translation of this CPU; elsewhere only if [`Root::flush`] says so.
-    fn load_root(&self, root: Option<Root>);
+    ///
+    /// # Safety
+    /// The root is a table that [`prepare_root`](Machine::prepare_root) prepared, and it and all below it stay what they are until this
+    /// CPU has loaded another and dropped what it holds for the context. Nobody else decides what runs on this CPU.
+    unsafe fn load_root(&self, root: Option<Root>);
     /// *Local.* Drops translations of this CPU; done when it returns.
     fn flush_local(&self, scope: Scope);
     /// Drops translations on `cpus` (the caller's own CPU, if in the set, included); done on all of them when it returns. Waits by
@@ -454,30 +538,45 @@ pub trait Machine {
     }
     /// As [`clear`](Machine::clear), for memory that programs will see at `at` (which only a machine whose caches alias must heed) and with
     /// the kind of stores that suits the run. A machine that serves interrupts inside loses no part of the run by one.
+    ///
+    /// # Safety
+    /// As for `clear`.
     #[inline(always)]
-    fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, at: Va) {
+    unsafe fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, at: Va) {
         let _ = (stores, at);
-        self.clear(first, frames);
+        // SAFETY: the caller promises what `clear` asks.
+        unsafe { self.clear(first, frames) }
     }
     /// As [`clear_run`](Machine::clear_run) for base frames that lie anywhere, each with the address it will have. Separate, since memory takes
     /// the stores of several pages in turn faster than those of one page after the other.
+    ///
+    /// # Safety
+    /// As for `clear`, for each frame; none is named twice.
     #[inline(always)]
-    fn clear_pages(&self, pages: &[(Pfn, Va)], stores: Stores) {
-        pages.iter().for_each(|&(pfn, at)| self.clear_run(pfn, 1, stores, at));
+    unsafe fn clear_pages(&self, pages: &[(Pfn, Va)], stores: Stores) {
+        // SAFETY: the caller promises for each frame what `clear_run` asks.
+        pages.iter().for_each(|&(pfn, at)| unsafe { self.clear_run(pfn, 1, stores, at) });
     }
     /// As [`copy`](Machine::copy), otherwise as [`clear_run`](Machine::clear_run).
+    ///
+    /// # Safety
+    /// As for `copy`.
     #[inline(always)]
-    fn copy_run(&self, to: Pfn, from: Pfn, frames: u64, stores: Stores, at: Va) {
+    unsafe fn copy_run(&self, to: Pfn, from: Pfn, frames: u64, stores: Stores, at: Va) {
         let _ = (stores, at);
-        self.copy(to, from, frames);
+        // SAFETY: the caller promises what `copy` asks.
+        unsafe { self.copy(to, from, frames) }
     }
     /// *Local.* Orders this CPU's stores around the caches before its later stores.
     fn settle(&self) {}
     /// Prepares a new root node before its first load: a kernel copies its own half here.
-    fn prepare_root(&self, root: Pfn) {
+    ///
+    /// # Safety
+    /// `root` is a table of the top level, the caller's alone, and no CPU has loaded it.
+    unsafe fn prepare_root(&self, root: Pfn) {
         let _ = root;
     }
-    /// What simulators watch.
+    /// What simulators watch. The library tells the truth; whoever else has the machine may call it with anything.
     #[inline(always)]
     fn hook(&self, event: Event) {
         let _ = event;

@@ -11,9 +11,9 @@ use core::ptr::NonNull;
 use crate::addr::{Order, Pfn, Va};
 use crate::config::Config;
 use crate::entry::{Codec, Entry};
-use crate::error::InitError;
+use crate::error::{InitError, ReserveError};
 use crate::frame::{Frames, Slab};
-use crate::machine::{Event, MAX_CPUS, Machine, MmuRules, Topology, Verb, Work};
+use crate::machine::{Act, Event, MAX_CPUS, Machine, MmuRules, Topology, Verb, Work};
 use crate::space::{LIST_PAIRS, SpaceRecord};
 use crate::stats::{Counter, CpuCounters, Stats};
 use crate::sync::Epochs;
@@ -36,8 +36,10 @@ pub struct Vm<M: Machine> {
     pub(crate) rules: MmuRules,
     /// Levels of every table.
     pub(crate) levels: u8,
-    /// First address past the user half.
+    /// First address past what programs may map.
     end: Va,
+    /// Where the metadata lies, which no other living `Vm` has: what spaces say whose they are.
+    pub(crate) id: usize,
     pub(crate) cpus: usize,
     pub(crate) frames: Frames,
     pub(crate) epochs: Epochs,
@@ -102,15 +104,21 @@ impl<M: Machine> Vm<M> {
     }
 
     /// A `Vm` that manages every frame of the machine's topology. Frames that are not for it, this very memory included if it
-    /// lies in them, are to be [`reserve`](Vm::reserve)d before anything else.
+    /// lies in them, are to be [`reserve`](Vm::reserve)d before anything is allocated.
     ///
     /// # Errors
     /// What is wrong with the topology or the switches. [`InitError::Levels`]: the switch `levels` names a depth that the machine
     /// does not walk.
     ///
     /// # Safety
-    /// `meta` is memory of [`Vm::layout`]`(machine.topology())`, all zero, nobody else's while the value lives. The machine keeps the
-    /// contracts of [`Machine`].
+    /// - `meta` is memory of [`Vm::layout`]`(machine.topology())`, all zero, nobody else's while the value lives.
+    /// - It is not handed to another `Vm` while a [`Space`](crate::space::Space) of this one still exists: by its address spaces
+    ///   say whose they are.
+    /// - The frames of the topology are nobody else's while the value lives, but for those that the caller reserves before anything is
+    ///   allocated. If `meta` lies in them the caller reserves it.
+    /// - The value is dropped only after every CPU has left its spaces, by [`idle`](Vm::idle) or `exit`; or else neither the
+    ///   frames nor `meta` are used for anything until every CPU has loaded another root and dropped its translations. Dropping
+    ///   touches no CPU: one that still runs a space goes on walking its tables.
     pub unsafe fn new(machine: M, config: Config, meta: NonNull<u8>) -> Result<Vm<M>, InitError> {
         let parts = Parts::of(machine.topology())?;
         if !meta.cast::<u8>().as_ptr().addr().is_multiple_of(parts.whole.align()) {
@@ -139,6 +147,7 @@ impl<M: Machine> Vm<M> {
             rules,
             levels,
             end: M::Codec::user_end(levels),
+            id: meta.addr().get(),
             cpus,
             frames,
             epochs,
@@ -160,9 +169,12 @@ impl<M: Machine> Vm<M> {
         })
     }
 
-    /// Keeps frames out of the allocator for good. Before the first space is made; frames of no node are left alone.
-    pub fn reserve(&self, first: Pfn, frames: u64) {
-        self.frames.reserve(first, frames);
+    /// Keeps frames out of the allocator for good; frames of no node are left alone.
+    ///
+    /// # Errors
+    /// [`ReserveError::InUse`] once anything was allocated, as by the first space; [`ReserveError::Twice`]. Nothing changed.
+    pub fn reserve(&mut self, first: Pfn, frames: u64) -> Result<(), ReserveError> {
+        self.frames.reserve(first, frames)
     }
 
     /// The machine below.
@@ -180,7 +192,7 @@ impl<M: Machine> Vm<M> {
         &self.frames
     }
 
-    /// First address past the user half.
+    /// First address past what programs may map: the user half, without its last page where the processor demands it (x86).
     #[inline]
     pub fn user_end(&self) -> Va {
         self.end
@@ -241,7 +253,7 @@ impl<M: Machine> Vm<M> {
     pub(crate) fn count(&self, counter: Counter, n: i64) {
         self.machine.preempt_off();
         self.count_here(counter, n);
-        self.machine.preempt_on();
+        self.machine.allow_preemption();
     }
 
     /// Counts base pages (or 2 MiB pages) that a space maps, or maps no longer.
@@ -266,11 +278,11 @@ impl<M: Machine> Vm<M> {
 
     #[inline]
     pub(crate) fn load(&self, table: Pfn, slot: usize, level: crate::addr::Level) -> Entry {
-        M::Codec::decode(self.machine.entry_load(table, slot), level)
+        M::Codec::decode(self.machine.entry(table, slot), level)
     }
 
     #[inline]
     pub(crate) fn store(&self, table: Pfn, slot: usize, level: crate::addr::Level, entry: Entry) {
-        self.machine.entry_store(table, slot, M::Codec::encode(entry, level));
+        self.machine.set_entry(table, slot, M::Codec::encode(entry, level));
     }
 }

@@ -2,6 +2,7 @@
 
 mod clear_lab;
 
+use clear_lab::flat::VmHands;
 use clear_lab::*;
 use vellum::addr::{Pfn, Va};
 use vellum::zero::clear::Extent;
@@ -13,7 +14,7 @@ const PAGE: u64 = 1024;
 /// Pages of each portion away from the fault.
 fn portions(lab: &Lab, extent: &Extent) -> Vec<u64> {
     lab.m().acts();
-    lab.vm.clear_extent(extent).unwrap();
+    lab.vm.cleared(extent).unwrap();
     let runs = lab.m().acts().into_iter().filter_map(|a| if let Act::Run(_, n, _) = a { Some(n) } else { None });
     let mut all: Vec<u64> = runs.collect();
     // The neighbourhood of page 0 is two pieces.

@@ -2,6 +2,7 @@
 
 mod clear_lab;
 
+use clear_lab::flat::VmHands;
 use clear_lab::*;
 use vellum::addr::{Pfn, Va};
 use vellum::config::Preemption;
@@ -60,7 +61,7 @@ fn a_03_for_every_size_and_edge_each_page_is_cleared_once_and_up_to_three_pages_
                 for order in ["near-last", "ascending"] {
                     let lab = lab(1024, &[("clear.unit", unit), ("clear.order", order)]);
                     let first = Pfn(512);
-                    lab.vm.clear_extent(&Extent { first, frames, at: AT, fault }).unwrap();
+                    lab.vm.cleared(&Extent { first, frames, at: AT, fault }).unwrap();
                     let acts = lab.m().acts();
                     let mut all = pages(&acts, first);
                     if order == "near-last" {
@@ -82,7 +83,7 @@ fn a_03_a_block_of_262144_pages_is_cleared_once_each_for_every_edge() {
     let lab = lab_on(machine, &[("preempt", "full")]);
     let (first, frames) = (Pfn(512), 1u64 << 18);
     for fault in [0, 1, 2, 3, 100_000, frames - 4, frames - 3, frames - 2, frames - 1] {
-        lab.vm.clear_extent(&Extent { first, frames, at: Va(0), fault }).unwrap();
+        lab.vm.cleared(&Extent { first, frames, at: Va(0), fault }).unwrap();
         let acts = lab.m().acts();
         let sum: u64 = ranges(&acts, first).iter().map(|(a, b)| b - a + 1).sum();
         assert_eq!(sum, frames, "page {fault}");
@@ -211,7 +212,7 @@ fn scattered_frames_are_cleared_with_one_fence_a_batch() {
     let lab = lab(4096, &[("clear.stores", "bypass"), ("clear.batch", "32K")]);
     let frames: Vec<_> = (0..20).map(|i| (Pfn(1000 + i * 7), Va(AT.0 + i * KIB4))).collect();
     frames.iter().for_each(|f| lab.soil(f.0, 1, 9));
-    lab.vm.clear_frames(&frames).unwrap();
+    lab.vm.cleared_singles(&frames).unwrap();
     let acts = lab.m().acts();
     let count = |act| acts.iter().filter(|a| **a == act).count();
     assert_eq!((count(Act::Settle), count(Act::Point)), (3, 3), "8, 8 and 4 frames");
@@ -219,14 +220,14 @@ fn scattered_frames_are_cleared_with_one_fence_a_batch() {
     assert_eq!(lab.m().uniform(Pfn(1001)), Some(0), "never touched");
     lab.m().stop_after(2);
     frames.iter().for_each(|f| lab.soil(f.0, 1, 9));
-    assert!(lab.vm.clear_frames(&frames).is_err());
+    assert!(lab.vm.cleared_singles(&frames).is_err());
     assert!(lab.is_zero(frames[7].0, 1) && !lab.is_zero(frames[8].0, 1));
-    lab.vm.clear_frames(&[]).expect("nothing to do");
+    lab.vm.cleared_singles(&[]).expect("nothing to do");
     for (bypass, settled) in [(u64::MAX, 0), (1 << 40, 1)] {
         let machine = Probe::new(4096);
         machine.set_caches(1 << 20, bypass);
         let lab = lab_on(machine, &[]);
-        lab.vm.clear_frames(&frames[..1]).unwrap();
+        lab.vm.cleared_singles(&frames[..1]).unwrap();
         let acts = lab.m().acts();
         assert_eq!(
             acts.iter().filter(|a| **a == Act::Settle).count(),
@@ -244,7 +245,7 @@ fn the_same_engine_copies_in_the_same_order_and_portions() {
         lab.soil(from.add(i), 1, i as u8 + 1);
     }
     lab.soil(to, 66, 0xee);
-    lab.vm.copy_extent(from, &Extent { first: to.add(1), frames: 64, at: AT, fault: 30 }).unwrap();
+    lab.vm.copied(from, &Extent { first: to.add(1), frames: 64, at: AT, fault: 30 }).unwrap();
     let acts = lab.m().acts();
     assert_eq!(ranges(&acts, to.add(1)), [(33, 63), (0, 27), (28, 32)]);
     assert_eq!(pages(&acts, to.add(1)).last(), Some(&30));

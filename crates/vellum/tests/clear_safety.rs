@@ -2,6 +2,7 @@
 
 mod clear_lab;
 
+use clear_lab::flat::{MachineHands, VmHands};
 use clear_lab::*;
 use vellum::addr::{Order, PAGE_SIZE, Pfn, Va};
 use vellum::config::Preemption;
@@ -86,7 +87,7 @@ fn a_s2_tails_that_a_batch_does_not_divide_are_cleared_where_they_are_and_nowher
                 let bytes = (batch * KIB4).to_string();
                 let lab = old_lab(frames + 64, &[("clear.batch", &bytes)]);
                 let first = Pfn(512 + 32);
-                lab.vm.clear_extent(&Extent { first, frames, at: AT, fault }).unwrap();
+                lab.vm.cleared(&Extent { first, frames, at: AT, fault }).unwrap();
                 assert!(lab.is_zero(first, frames), "{frames} pages, batch {batch}, page {fault}");
                 let guards = (1..=32).map(|i| Pfn(first.0 - i)).chain((0..32).map(|i| first.add(frames + i)));
                 guards.for_each(|g| assert_eq!(lab.m().uniform(g), Some(OLD), "guard {g:?}"));
@@ -112,7 +113,7 @@ fn a_10_blocks_of_a_pool_are_cleared_whatever_the_allocator_does_and_fresh_ones_
         assert!(lab.is_zero(pooled, 512));
         lab.soil(pooled, 512, 0x5c);
         lab.vm.unmap(&space, Va(AT.0 + MIB2), MIB2).unwrap();
-        assert_eq!(lab.vm.validate(&[&space]).unwrap().pool_frames, 1024);
+        assert_eq!(lab.vm.audit(&[&space]).unwrap().pool_frames, 1024);
         let before = cleared();
         let again = lab.huge_fault(&space, Va(AT.0 + MIB2), 500);
         assert_eq!(again, pooled, "the pool gives back what it got last");
@@ -129,12 +130,12 @@ fn a_pool_that_cannot_be_filled_says_so_keeps_what_it_got_and_serves_exact_mappi
     let lab = old_lab(512 * 4, &[]);
     assert!(lab.vm.pool(Order::HUGE, 100).is_err());
     assert!(lab.vm.pool(Order::BASE, 1).is_err() && lab.vm.pool(Order::GIANT, 1).is_err());
-    let held = lab.vm.validate(&[]).unwrap().pool_frames;
+    let held = lab.vm.audit(&[]).unwrap().pool_frames;
     assert!(held >= 512 && held.is_multiple_of(512), "{held}");
     lab.vm.pool(Order::HUGE, 1).unwrap();
-    assert_eq!(lab.vm.validate(&[]).unwrap().pool_frames, 512);
+    assert_eq!(lab.vm.audit(&[]).unwrap().pool_frames, 512);
     let space = lab.vm.create().unwrap();
-    let count = |lab: &Lab| lab.vm.validate(&[&space]).unwrap().pool_frames;
+    let count = |lab: &Lab| lab.vm.audit(&[&space]).unwrap().pool_frames;
     let policy = vellum::space::Attrs::anonymous(vellum::space::Rights::READ_WRITE);
     lab.vm.map(&space, vellum::space::Placement::At(Va(0x1_0000_0000)), MIB2, policy).unwrap();
     assert_eq!(lab.vm.fault(&space, Va(0x1_0000_0000), Access::Write), Ok(Fault::Huge));
@@ -189,7 +190,7 @@ fn a_12_the_aliasing_machine_shows_old_bytes_to_whoever_clears_by_the_wrong_addr
     machine.alias();
     let (pfn, va) = (Pfn(600), Va(AT.0 + KIB4));
     machine.user_store(pfn, va, OLD);
-    machine.clear(pfn, 1);
+    machine.zero_out(pfn, 1);
     assert_eq!(machine.user_load(pfn, va), OLD, "the machine can tell");
 }
 
@@ -247,7 +248,7 @@ fn with_memory_short_every_failing_allocation_leaves_all_as_it_was() {
         let space = lab.vm.create().unwrap();
         lab.map(&space, AT, 8 * MIB2, Order::HUGE);
         let _ = lab.vm.pool(Order::HUGE, hold);
-        let spare = lab.vm.validate(&[&space]).unwrap().pool_frames;
+        let spare = lab.vm.audit(&[&space]).unwrap().pool_frames;
         let mut got = Vec::new();
         for n in 0..8 {
             let va = Va(AT.0 + n * MIB2 + n * 70 * KIB4);
@@ -278,7 +279,7 @@ fn with_zeroing_in_the_allocator_copies_and_collapses_are_right_too() {
     let lab = old_lab(8192, &[("alloc.zero", "on"), ("thp", "always")]);
     let parent = lab.vm.create().unwrap();
     let block = lab.huge_fault(&parent, AT, 1);
-    lab.m().write(block.add(7), 100, &[42]);
+    lab.m().poke(block.add(7), 100, &[42]);
     lab.map(&parent, Va(AT.0 + 4 * MIB2), MIB2, Order::BASE);
     lab.vm.fault(&parent, Va(AT.0 + 4 * MIB2), Access::Write).unwrap();
     let child = lab.vm.fork(&parent).unwrap();

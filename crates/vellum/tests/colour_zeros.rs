@@ -6,6 +6,7 @@
 #[path = "common/cached.rs"]
 mod cached;
 
+use cached::flat::{FrameHands, MachineHands, VmHands};
 use cached::{Cached, Lab, RW, at, lab, machine, way};
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Colours, Config, NumaPolicy, Thp};
@@ -52,7 +53,7 @@ fn sum_of_zeros(lab: &Lab) -> u64 {
         let (first, frames) = lab.vm.zeros(node);
         for i in 0..frames {
             let mut bytes = [0xff; 4096];
-            lab.vm.machine().read(first.add(i), 0, &mut bytes);
+            lab.vm.machine().peek(first.add(i), 0, &mut bytes);
             sum = bytes.iter().fold(sum, |sum: u64, &b| sum.rotate_left(5) ^ u64::from(b));
         }
     }
@@ -149,7 +150,7 @@ fn fragmented(run: u64) -> (Lab, Vec<Pfn>) {
         all.push(pfn);
     }
     let keep = |pfn: &Pfn| run == 0 || pfn.0 & run != 0;
-    all.iter().filter(|pfn| !keep(pfn)).for_each(|&pfn| frames.free(m, pfn, Order::BASE));
+    all.iter().filter(|pfn| !keep(pfn)).for_each(|&pfn| frames.put(m, pfn, Order::BASE));
     all.retain(keep);
     (lab, all)
 }
@@ -166,7 +167,7 @@ fn b_03_where_long_runs_are_not_to_be_had_a_shorter_one_does_and_the_system_work
         }
         assert!(lab.vm.fault(&space, at(3), Access::Write).is_ok());
         assert_eq!(sum_of_zeros(&lab), 0);
-        taken.iter().for_each(|&pfn| lab.vm.frames().free(lab.vm.machine(), pfn, Order::BASE));
+        taken.iter().for_each(|&pfn| lab.vm.frames().put(lab.vm.machine(), pfn, Order::BASE));
         lab.check(&[&space]);
         lab.vm.exit(space);
     }
@@ -178,7 +179,7 @@ fn b_03_without_a_single_frame_there_is_no_space_and_nothing_is_lost() {
     assert_eq!(lab.vm.create().map(|space| lab.vm.exit(space)), Err(NoMemory));
     assert_eq!(lab.vm.create().map(|space| lab.vm.exit(space)), Err(NoMemory), "and again");
     assert_eq!(lab.vm.zeros(0).1, 0);
-    taken.iter().for_each(|&pfn| lab.vm.frames().free(lab.vm.machine(), pfn, Order::BASE));
+    taken.iter().for_each(|&pfn| lab.vm.frames().put(lab.vm.machine(), pfn, Order::BASE));
     let space = mapped(&lab, 8);
     assert_eq!(lab.vm.zeros(0).1, 8, "with memory there are as many as wanted");
     lab.check(&[&space]);
@@ -264,8 +265,7 @@ fn b_11_a_million_uses_of_a_zero_frame_leave_its_record_as_it_was() {
     let space = mapped(&lab, 8);
     let words = |pfn: Pfn| {
         let record = lab.vm.frames().record(pfn);
-        let words = (1..8).map(|i| record.word(i).load(std::sync::atomic::Ordering::Relaxed));
-        (record.use_(), record.flags(), words.collect::<Vec<_>>())
+        (record.use_(), record.flags(), record.words())
     };
     let (first, frames) = lab.vm.zeros(0);
     let before: Vec<_> = (0..frames).map(|i| words(first.add(i))).collect();
@@ -326,7 +326,7 @@ fn a_node_without_room_borrows_one_frame_of_another() {
     m.run_on(1);
     assert!((0..16).all(|page| read(&lab, &space, at(page)) == lab.vm.zeros(1).0));
     m.run_on(0);
-    taken.iter().for_each(|&pfn| lab.vm.frames().free(m, pfn, Order::BASE));
+    taken.iter().for_each(|&pfn| lab.vm.frames().put(m, pfn, Order::BASE));
     lab.check(&[&space]);
     lab.vm.exit(space);
 }
@@ -351,7 +351,7 @@ fn an_empty_top_level_table_is_not_a_zero_page() {
     for i in 0..frames {
         assert_eq!(lab.vm.frames().record(first.add(i)).use_(), Use::Zero);
     }
-    let audit = lab.vm.validate(&spaces.iter().collect::<Vec<_>>()).unwrap();
+    let audit = lab.vm.audit(&spaces.iter().collect::<Vec<_>>()).unwrap();
     assert_eq!((audit.zero_frames, audit.table_frames), (8, 20), "each root is a frame of its own");
     spaces.into_iter().for_each(|space| lab.vm.exit(space));
 }
@@ -375,7 +375,7 @@ fn two_cpus_that_make_the_first_space_at_once_make_the_zeros_once() {
             let both = [0, 1].map(|cpu| scope.spawn(one(cpu)));
             both.into_iter().map(|thread| thread.join().expect("no panic")).collect()
         });
-        let audit = lab.vm.validate(&spaces.iter().collect::<Vec<_>>()).expect("sound");
+        let audit = lab.vm.audit(&spaces.iter().collect::<Vec<_>>()).expect("sound");
         assert_eq!((audit.zero_frames, audit.other_frames), (8, 0), "no second block is left over");
         spaces.into_iter().for_each(|space| lab.vm.exit(space));
     }

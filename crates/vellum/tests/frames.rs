@@ -3,7 +3,7 @@
 #[path = "common/flat.rs"]
 mod flat;
 
-use flat::{Flat, Meta, X86_RULES, flat};
+use flat::{Flat, FrameHands, Meta, X86_RULES, flat};
 use vellum::addr::{Order, Pfn};
 use vellum::config::NumaPolicy;
 use vellum::error::{InitError, NoMemory};
@@ -56,10 +56,10 @@ impl Rig {
         self.frames.alloc(&self.m, order(o), &TABLE)
     }
     fn free(&self, pfn: Pfn, o: u8) {
-        self.frames.free(&self.m, pfn, order(o));
+        self.frames.put(&self.m, pfn, order(o));
     }
     fn used(&self) -> u64 {
-        self.frames.validate(&self.m).unwrap().used
+        self.frames.audit(&self.m).unwrap().used
     }
     fn stat(&self, counter: Counter) -> i64 {
         let mut stats = Stats::sum(&[]);
@@ -138,7 +138,7 @@ fn frames_in_another_cpus_magazine_are_not_out_of_reach() {
         for pfn in all {
             r.free(pfn, 0);
         }
-        assert!(r.frames.validate(&r.m).unwrap().cached > 0);
+        assert!(r.frames.audit(&r.m).unwrap().cached > 0);
     }
     r.m.run_on(0);
 }
@@ -178,7 +178,7 @@ fn a_split_block_comes_back_in_pieces_of_any_order() {
     for from in 9..=18u8 {
         for to in 0..from {
             let pfn = r.alloc(from).unwrap();
-            r.frames.split(&r.m, pfn, order(from), order(to));
+            r.frames.cut(&r.m, pfn, order(from), order(to));
             assert_eq!(r.used(), 1 << from);
             for i in 0..1u64 << (from - to) {
                 r.free(pfn.add(i << to), to);
@@ -196,9 +196,9 @@ fn a_split_block_comes_back_in_pieces_of_any_order() {
 fn one_block_of_a_giant_can_be_shattered_alone() {
     let r = rig(1, 3 << 18);
     let giant = r.alloc(18).unwrap();
-    r.frames.split(&r.m, giant, Order::GIANT, Order::HUGE);
+    r.frames.cut(&r.m, giant, Order::GIANT, Order::HUGE);
     let block = giant.add(512 * 7);
-    r.frames.split(&r.m, block, Order::HUGE, Order::BASE);
+    r.frames.cut(&r.m, block, Order::HUGE, Order::BASE);
     for i in 0..512 {
         r.free(block.add(i), 0);
     }
@@ -211,12 +211,12 @@ fn one_block_of_a_giant_can_be_shattered_alone() {
 
 #[test]
 fn reserved_frames_are_never_given_out() {
-    let r = rig(1, 4096);
+    let mut r = rig(1, 4096);
     // An edge in the middle of a word, whole blocks, and a range that reaches past the node.
-    r.frames.reserve(Pfn(600), 30);
-    r.frames.reserve(Pfn(1024), 1100);
-    r.frames.reserve(Pfn(4600), 1 << 40);
-    let counts = r.frames.validate(&r.m).unwrap();
+    for (first, frames) in [(600, 30), (1024, 1100), (4600, 1 << 40)] {
+        assert_eq!(r.frames.reserve(Pfn(first), frames), Ok(()));
+    }
+    let counts = r.frames.audit(&r.m).unwrap();
     assert_eq!((counts.reserved, counts.free), (30 + 1100 + 8, 4096 - 1138));
     let mut got = 0;
     while let Ok(pfn) = r.alloc(0) {
@@ -313,20 +313,20 @@ fn pending_frames_are_nobodys_until_their_generation_completes() {
     let mut top = Token::top();
     let huge = r.alloc(9).unwrap();
     let base: Vec<Pfn> = (0..512).map(|_| r.alloc(0).unwrap()).collect();
-    r.frames.retire(&r.m, &mut top, huge, Order::HUGE, 5);
+    r.frames.retire_at(&r.m, &mut top, (huge, Order::HUGE), 5);
     for (i, &pfn) in base.iter().enumerate() {
-        r.frames.retire(&r.m, &mut top, pfn, Order::BASE, 6 + i as u64 / 256);
+        r.frames.retire_at(&r.m, &mut top, (pfn, Order::BASE), 6 + i as u64 / 256);
     }
     assert_eq!(r.alloc(0), Err(NoMemory));
-    let counts = r.frames.validate(&r.m).unwrap();
+    let counts = r.frames.audit(&r.m).unwrap();
     assert_eq!((counts.pending, counts.used, counts.free), (1024, 0, 0));
-    assert_eq!(r.frames.complete(&r.m, &mut top, 4), 0);
-    assert_eq!(r.frames.complete(&r.m, &mut top, 5), 512);
+    assert_eq!(r.frames.completed(&r.m, &mut top, 4), 0);
+    assert_eq!(r.frames.completed(&r.m, &mut top, 5), 512);
     assert_eq!(r.alloc(9), Ok(huge));
-    assert_eq!(r.frames.complete(&r.m, &mut top, 6), 256);
+    assert_eq!(r.frames.completed(&r.m, &mut top, 6), 256);
     assert_eq!(r.frames.pending_frames(0), 256);
-    assert_eq!(r.frames.complete(&r.m, &mut top, u64::MAX), 256);
-    assert_eq!(r.frames.complete(&r.m, &mut top, u64::MAX), 0);
+    assert_eq!(r.frames.completed(&r.m, &mut top, u64::MAX), 256);
+    assert_eq!(r.frames.completed(&r.m, &mut top, u64::MAX), 0);
     assert_eq!(r.used(), 512);
 }
 
@@ -335,10 +335,10 @@ fn a_later_generation_ahead_in_the_queue_delays_and_never_hastens() {
     let r = rig(1, 512);
     let mut top = Token::top();
     let (a, b) = (r.alloc(0).unwrap(), r.alloc(0).unwrap());
-    r.frames.retire(&r.m, &mut top, a, Order::BASE, 9);
-    r.frames.retire(&r.m, &mut top, b, Order::BASE, 3);
-    assert_eq!(r.frames.complete(&r.m, &mut top, 8), 0);
-    assert_eq!(r.frames.complete(&r.m, &mut top, 9), 2);
+    r.frames.retire_at(&r.m, &mut top, (a, Order::BASE), 9);
+    r.frames.retire_at(&r.m, &mut top, (b, Order::BASE), 3);
+    assert_eq!(r.frames.completed(&r.m, &mut top, 8), 0);
+    assert_eq!(r.frames.completed(&r.m, &mut top, 9), 2);
     assert_eq!(r.used(), 0);
 }
 
@@ -349,9 +349,9 @@ fn the_machine_is_told_of_every_frame_that_changes_hands() {
     let mut top = Token::top();
     let a = r.frames.alloc(&r.m, Order::HUGE, &DATA).unwrap();
     let b = r.alloc(0).unwrap();
-    r.frames.retire(&r.m, &mut top, a, Order::HUGE, 1);
-    r.frames.complete(&r.m, &mut top, 1);
-    r.frames.retire_done(&r.m, b, Order::BASE);
+    r.frames.retire_at(&r.m, &mut top, (a, Order::HUGE), 1);
+    r.frames.completed(&r.m, &mut top, 1);
+    r.frames.put(&r.m, b, Order::BASE);
     let became = [Use::Free, Use::Pending, Use::Table, Use::Slab, Use::Data, Use::Zero]
         .map(|u| r.m.asked.became[u as usize].load(Relaxed));
     assert_eq!(became, [513, 512, 1, 0, 512, 0]);
@@ -383,7 +383,7 @@ fn a_frame_that_is_in_the_magazine_twice_is_found_by_validate() {
     let pfn = (0..100).map(|_| r.alloc(0).unwrap()).last().unwrap();
     r.free(pfn, 0);
     r.free(pfn, 0);
-    let found = r.frames.validate(&r.m).unwrap_err();
+    let found = r.frames.audit(&r.m).unwrap_err();
     assert_eq!((found.what, found.at), ("a frame is free twice, or pending and free", pfn.0));
 }
 

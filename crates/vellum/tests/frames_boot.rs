@@ -5,7 +5,7 @@
 #[path = "common/flat.rs"]
 mod flat;
 
-use flat::{Flat, Meta, X86_RULES};
+use flat::{Flat, FrameHands, Meta, X86_RULES};
 use vellum::addr::{Order, Pfn};
 use vellum::config::NumaPolicy;
 use vellum::frame::{Frames, Want};
@@ -40,7 +40,7 @@ fn a_hundred_gibibytes_boot_and_serve_in_less_than_a_mebibyte() {
             }
             for _ in 0..3 {
                 let pfn = frames.alloc(&m, order, &want(node)).unwrap();
-                frames.free(&m, pfn, order);
+                frames.put(&m, pfn, order);
             }
         }
     }

@@ -3,7 +3,7 @@
 #[path = "common/flat.rs"]
 mod flat;
 
-use flat::{Flat, Meta, X86_RULES};
+use flat::{Flat, FrameHands, Meta, X86_RULES};
 use proptest::prelude::*;
 use vellum::addr::{Order, Pfn};
 use vellum::error::NoMemory;
@@ -41,7 +41,7 @@ impl Rig {
         self.frames.alloc(&self.m, order(o), &Want::kernel(Use::Table))
     }
     fn free(&self, pfn: Pfn, o: u8) {
-        self.frames.free(&self.m, pfn, order(o));
+        self.frames.put(&self.m, pfn, order(o));
     }
 }
 
@@ -128,7 +128,7 @@ proptest! {
                     let (pfn, o) = model.held.swap_remove(pick % model.held.len());
                     let piece = piece.min(o);
                     if o >= 9 {
-                        r.frames.split(&r.m, pfn, order(o), order(piece));
+                        r.frames.cut(&r.m, pfn, order(o), order(piece));
                     }
                     for i in 0..1u64 << (o - piece) {
                         r.free(pfn.add(i << piece), piece);
@@ -137,7 +137,7 @@ proptest! {
                 }
                 Step::Retire { pick, generation } if !model.held.is_empty() => {
                     let (pfn, o) = model.held.swap_remove(pick % model.held.len());
-                    r.frames.retire(&r.m, &mut top, pfn, order(o), generation);
+                    r.frames.retire_at(&r.m, &mut top, (pfn, order(o)), generation);
                     model.pending.push((pfn, o, generation));
                 }
                 Step::Complete { generation } => {
@@ -158,12 +158,12 @@ proptest! {
                         }
                         model.pending = keep;
                     }
-                    prop_assert_eq!(r.frames.complete(&r.m, &mut top, generation), freed);
+                    prop_assert_eq!(r.frames.completed(&r.m, &mut top, generation), freed);
                 }
                 Step::Drain => r.frames.drain(&r.m),
                 _ => {}
             }
-            let counts = r.frames.validate(&r.m).unwrap();
+            let counts = r.frames.audit(&r.m).unwrap();
             let used: u64 = model.held.iter().map(|&(_, o)| 1 << o).sum();
             let pending: u64 = model.pending.iter().map(|&(_, o, _)| 1 << o).sum();
             prop_assert_eq!((counts.total, counts.used, counts.pending), (7400, used, pending));

@@ -6,7 +6,7 @@ mod flat;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
-use flat::{Flat, Meta, X86_RULES, flat};
+use flat::{Flat, FrameHands, Meta, X86_RULES, flat};
 use vellum::addr::{Order, Pfn};
 use vellum::config::NumaPolicy;
 use vellum::frame::{Frames, Want};
@@ -81,15 +81,15 @@ fn churn(r: &Rig, first: u64, frames: u64, steps: u64, cpu_of: fn(usize) -> usiz
                         give(pfn, o);
                         match random.below(8) {
                             0 if o >= 9 => {
-                                r.frames.split(&r.m, pfn, order(o), Order::BASE);
-                                (0..1 << o).for_each(|i| r.frames.free(&r.m, pfn.add(i), Order::BASE));
+                                r.frames.cut(&r.m, pfn, order(o), Order::BASE);
+                                (0..1 << o).for_each(|i| r.frames.put(&r.m, pfn.add(i), Order::BASE));
                             }
-                            1 => r.frames.retire(&r.m, &mut top, pfn, order(o), step),
-                            _ => r.frames.free(&r.m, pfn, order(o)),
+                            1 => r.frames.retire_at(&r.m, &mut top, (pfn, order(o)), step),
+                            _ => r.frames.put(&r.m, pfn, order(o)),
                         }
                     }
                     if step % 64 == 0 {
-                        r.frames.complete(&r.m, &mut top, step);
+                        r.frames.completed(&r.m, &mut top, step);
                     }
                     if step % 997 == 0 {
                         r.frames.drain(&r.m);
@@ -97,17 +97,17 @@ fn churn(r: &Rig, first: u64, frames: u64, steps: u64, cpu_of: fn(usize) -> usiz
                 }
                 for (pfn, o) in held {
                     give(pfn, o);
-                    r.frames.free(&r.m, pfn, order(o));
+                    r.frames.put(&r.m, pfn, order(o));
                 }
-                r.frames.complete(&r.m, &mut top, u64::MAX);
+                r.frames.completed(&r.m, &mut top, u64::MAX);
             });
         }
     });
-    r.frames.complete(&r.m, &mut Token::top(), u64::MAX);
-    let counts = r.frames.validate(&r.m).unwrap();
+    r.frames.completed(&r.m, &mut Token::top(), u64::MAX);
+    let counts = r.frames.audit(&r.m).unwrap();
     assert_eq!((counts.used, counts.pending), (0, 0));
     r.frames.drain(&r.m);
-    let counts = r.frames.validate(&r.m).unwrap();
+    let counts = r.frames.audit(&r.m).unwrap();
     assert_eq!(counts.free, counts.total);
 }
 
@@ -272,6 +272,24 @@ fn nothing_is_freed_while_someone_inside_an_epoch_may_look_at_it() {
         }
         stop.store(true, Ordering::Release);
     });
+}
+
+/// Who waits for epochs may move to another CPU at any time. Whether it is inside itself is asked of one CPU's line, where the task of the
+/// CPU that it left may be inside by then.
+#[test]
+fn a_task_that_may_move_is_not_taken_for_another_that_is_inside() {
+    let m = flat(2, 512);
+    let meta = Meta::new(Epochs::layout(2));
+    // SAFETY: zeroed memory of that layout, kept beside the value.
+    let epochs = unsafe { Epochs::new(2, meta.base()) };
+    let inside = epochs.enter(&m);
+    m.run_on(1);
+    assert!(!epochs.is_inside(&m));
+    m.run_on(0);
+    assert!(epochs.is_inside(&m));
+    drop(inside);
+    epochs.synchronize(&m, &mut Token::top());
+    assert_eq!(m.asked.loose_cpus.load(Ordering::Relaxed), 0, "a number that may be another task's by its use");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use flat::{Flat, Meta, Waits, Woven, flat, weave};
+use flat::{Flat, FrameHands, Meta, Waits, Woven, flat, weave};
 use vellum::addr::{Order, Pfn};
 use vellum::frame::{Frames, Want};
 use vellum::machine::{Machine, Use};
@@ -61,7 +61,7 @@ impl Rig {
     fn act(&self, cpu: usize, act: Act) {
         self.m.run_on(cpu);
         let mine = &self.held[cpu];
-        let free = |(pfn, o): (Pfn, u8)| self.frames.free(&self.m, pfn, order(o));
+        let free = |(pfn, o): (Pfn, u8)| self.frames.put(&self.m, pfn, order(o));
         match act {
             Act::Alloc(o) => {
                 if let Ok(pfn) = self.frames.alloc(&self.m, order(o), &Want::kernel(Use::Table)) {
@@ -80,7 +80,7 @@ impl Rig {
                         mine.borrow_mut().push((pfn, o));
                         continue;
                     }
-                    self.frames.split(&self.m, pfn, order(o), Order::BASE);
+                    self.frames.cut(&self.m, pfn, order(o), Order::BASE);
                     for i in 0..1 << o {
                         mine.borrow_mut().push((pfn.add(i), 0));
                     }
@@ -103,9 +103,9 @@ impl Rig {
             Act::Retire => {
                 let mut top = Token::top();
                 for (i, (pfn, o)) in mine.take().into_iter().enumerate() {
-                    self.frames.retire(&self.m, &mut top, pfn, order(o), i as u64);
+                    self.frames.retire_at(&self.m, &mut top, (pfn, order(o)), i as u64);
                 }
-                self.frames.complete(&self.m, &mut top, u64::MAX);
+                self.frames.completed(&self.m, &mut top, u64::MAX);
             }
             Act::GrabWhole | Act::GrabAndShatter => {
                 self.act(cpu, Act::GiveBack);
@@ -128,13 +128,13 @@ impl Rig {
                 (0..1 << o).for_each(|i| assert!(taken.insert(pfn.add(i)), "{:?} had twice: {what}", pfn.add(i)));
             }
         }
-        let counts = self.frames.validate(&self.m).unwrap_or_else(|e| panic!("{e}: {what}"));
+        let counts = self.frames.audit(&self.m).unwrap_or_else(|e| panic!("{e}: {what}"));
         assert_eq!((counts.used, counts.pending), (used, 0), "{what}");
         for cpu in 0..2 {
             self.act(cpu, Act::FreeAll);
         }
         self.frames.drain(&self.m);
-        let counts = self.frames.validate(&self.m).unwrap_or_else(|e| panic!("{e}, all freed: {what}"));
+        let counts = self.frames.audit(&self.m).unwrap_or_else(|e| panic!("{e}, all freed: {what}"));
         assert_eq!(counts.free, counts.total, "all freed: {what}");
     }
 }

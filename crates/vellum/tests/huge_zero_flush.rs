@@ -9,12 +9,12 @@ mod space_lab;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use space_lab::flat::{ARM_RULES, Flat, X86_RULES, during_flushes};
+use space_lab::flat::{ARM_RULES, Flat, MachineHands, X86_RULES, during_flushes};
 use space_lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, X86_64};
-use vellum::machine::{Machine, MmuRules, Topology, Use};
+use vellum::machine::{MmuRules, Topology, Use};
 use vellum::space::{Access, Advice, Fault, Placement, Rights, Space};
 use vellum::stats::Counter;
 
@@ -106,7 +106,7 @@ fn held<C: Codec + 'static>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
             assert_eq!(vm.huge_zero(), Some(page));
             assert_eq!(vm.frames().record(page).use_(), Use::Zero);
             let mut bytes = [1; 4096];
-            vm.machine().read(page.add(511), 0, &mut bytes);
+            vm.machine().peek(page.add(511), 0, &mut bytes);
             assert_eq!(bytes, [0; 4096]);
         }
     };

@@ -3,14 +3,14 @@
 
 mod space_lab;
 
-use space_lab::flat::{ARM_RULES, Flat, X86_RULES};
+use space_lab::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES};
 use space_lab::state::difference;
 use space_lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, Thp, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::error::{FaultError, SpaceError};
-use vellum::machine::{Machine, MmuRules, Topology, Use};
+use vellum::machine::{MmuRules, Topology, Use};
 use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Page, Placement, Rights, Space, Usage};
 use vellum::stats::Counter;
 
@@ -40,7 +40,7 @@ fn checksum<C: Codec>(lab: &Lab<C>) -> u64 {
     let first = lab.vm.huge_zero().expect("there is one");
     let mut bytes = [0; 4096];
     (0..HUGE).fold(0, |sum, i| {
-        lab.vm.machine().read(first.add(i), 0, &mut bytes);
+        lab.vm.machine().peek(first.add(i), 0, &mut bytes);
         sum + bytes.iter().map(|&b| u64::from(b)).sum::<u64>()
     })
 }
@@ -265,7 +265,7 @@ fn d_06_100000_iterations_of_churn_leak_nothing() {
     kept.into_iter().for_each(|space| lab.vm.exit(space));
     lab.vm.shrink_zeros();
     assert_eq!(lab.count(Counter::ThpZeroAlloc), lab.count(Counter::ThpZeroRelease));
-    assert_eq!(lab.vm.validate(&[]).unwrap().zero_frames, 1);
+    assert_eq!(lab.vm.audit(&[]).unwrap().zero_frames, 1);
     lab.check(&[]);
 }
 

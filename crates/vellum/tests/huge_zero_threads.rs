@@ -10,12 +10,12 @@ mod space_lab;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
-use space_lab::flat::{ARM_RULES, Flat, X86_RULES, jitter};
+use space_lab::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES, jitter};
 use space_lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, X86_64};
-use vellum::machine::{Machine, MmuRules, Topology};
+use vellum::machine::{MmuRules, Topology};
 use vellum::space::{Access, Fault, Page, Space};
 use vellum::stats::Counter;
 
@@ -76,7 +76,7 @@ impl<C: Codec> Player<'_, C> {
             assert_eq!(vm.huge_zero(), Some(pfn));
             assert!(vm.is_zero(pfn.add(511)) && vm.huge_zero_references() >= 2);
             let mut bytes = [0xff; 4096];
-            vm.machine().read(pfn.add(at / 4096 % 512), 0, &mut bytes);
+            vm.machine().peek(pfn.add(at / 4096 % 512), 0, &mut bytes);
             assert!(bytes.iter().all(|&byte| byte == 0), "zeros at {at:#x} that are none");
         }
     }
@@ -206,7 +206,7 @@ fn churn<C: Codec>(rules: MmuRules, iterations: u64) {
         (0, 0, 0)
     );
     // Every frame but the base zeros is free again: none was lost, none is in two places.
-    let audit = lab.vm.validate(&[]).expect("a valid state");
+    let audit = lab.vm.audit(&[]).expect("a valid state");
     assert_eq!((audit.zero_frames, audit.data_frames, audit.table_frames, audit.other_frames), (1, 0, 0, 0));
     assert_eq!(lab.hog(Order::HUGE).len() as u64, 31, "and whole");
 }

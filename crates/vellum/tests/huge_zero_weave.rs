@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use space_lab::flat::{ARM_RULES, Flat, Waits, X86_RULES, weave};
+use space_lab::flat::{ARM_RULES, Flat, VmHands, Waits, X86_RULES, weave};
 use space_lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
@@ -340,7 +340,7 @@ fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) 
             if ran.get() {
                 places += 1;
                 let spaces = rig.spaces.borrow();
-                rig.lab.vm.validate(&spaces.iter().collect::<Vec<_>>()).expect("everything adds up");
+                rig.lab.vm.audit(&spaces.iter().collect::<Vec<_>>()).expect("everything adds up");
             }
             // Where the act waited it holds what it held: the rig's memory goes as a whole.
         }

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use clear_lab::flat::{during_flushes, rescheduled};
+use clear_lab::flat::{FrameHands, MachineHands, VmHands, during_flushes, rescheduled};
 use clear_lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::frame::Want;
@@ -145,14 +145,14 @@ impl Scene {
     }
 
     fn check(&self) {
-        let audit = self.lab.vm.validate(&self.spaces.borrow().iter().collect::<Vec<_>>()).expect("a valid state");
+        let audit = self.lab.vm.audit(&self.spaces.borrow().iter().collect::<Vec<_>>()).expect("a valid state");
         assert_eq!(audit.other_frames, 512 * self.hogged.borrow().len() as u64, "frames lost");
     }
 
     fn end(self: Rc<Self>) {
         let scene = Rc::into_inner(self).expect("no other task has it");
         let vm = &scene.lab.vm;
-        scene.hogged.take().into_iter().for_each(|pfn| vm.frames().free(scene.lab.m(), pfn, Order::HUGE));
+        scene.hogged.take().into_iter().for_each(|pfn| vm.frames().put(scene.lab.m(), pfn, Order::HUGE));
         scene.check();
         scene.spaces.take().into_iter().for_each(|space| vm.exit(space));
         vm.shrink_zeros();
@@ -221,7 +221,7 @@ fn f_01_the_machine_that_follows_frames_notices_one_that_nobody_filled() {
     let want = Want::kernel(Use::Data);
     let page = lab.vm.frames().alloc(lab.m(), Order::BASE, &want).expect("memory");
     // Any table will do.
-    lab.m().entry_store(page, 0, page.addr() | 1);
+    lab.m().set_entry(page, 0, page.addr() | 1);
 }
 
 /// What another task does to the space meanwhile.
@@ -362,7 +362,7 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
     for round in 0..3 {
         let block = lab.huge_fault(&space, AT, 9);
         assert!(lab.is_zero(block, 512) && last.is_none_or(|last| last == block), "round {round}");
-        assert_eq!(lab.vm.validate(&[&space]).unwrap().pool_frames, 0);
+        assert_eq!(lab.vm.audit(&[&space]).unwrap().pool_frames, 0);
         // Its bytes are a program's while it waits in the pool, and nobody has cleared it.
         lab.soil(block, 512, 0x77);
         let flushes = Rc::new(Cell::new(0));
@@ -378,7 +378,7 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
                 let all = std::iter::from_fn(|| lab.vm.frames().alloc(lab.m(), Order::HUGE, &want).ok());
                 let all: Vec<Pfn> = all.collect();
                 assert!(!all.contains(&block));
-                all.into_iter().for_each(|pfn| lab.vm.frames().free(lab.m(), pfn, Order::HUGE));
+                all.into_iter().for_each(|pfn| lab.vm.frames().put(lab.m(), pfn, Order::HUGE));
                 others.replace(Some(other));
             }
         };
@@ -386,7 +386,7 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
         assert!(flushes.get() >= 1);
         // The pool holds one block; what comes back once it is full is free memory.
         others.take().into_iter().for_each(|other| lab.vm.exit(other));
-        let audit = lab.vm.validate(&[&space]).unwrap();
+        let audit = lab.vm.audit(&[&space]).unwrap();
         assert_eq!(audit.pool_frames, 512);
         assert_eq!(lab.m().flat.asked.became[Use::Pending as usize].load(Ordering::Relaxed), 0, "and nothing pends");
         assert_eq!(lab.m().uniform(block), Some(0x77), "clearing is for whoever takes it out");

@@ -8,15 +8,14 @@ mod space_lab;
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
-use space_lab::flat::{ARM_RULES, Flat, X86_RULES, during_flushes};
+use space_lab::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES, during_flushes};
 use space_lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Colours, Config, Thp, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::error::PoisonError;
-use vellum::machine::{Machine, MmuRules, Topology};
+use vellum::machine::{MmuRules, Topology};
 use vellum::space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
 use vellum::stats::Counter;
 
@@ -104,7 +103,7 @@ impl<C: Codec> Rig<C> {
         all.extend(vm.huge_zero().into_iter().flat_map(|first| (0..512).map(move |i| first.add(i))));
         let words = |pfn: Pfn| {
             let record = vm.frames().record(pfn);
-            (1..8).map(|i| record.word(i).load(Ordering::Relaxed)).chain([record.use_() as u64]).collect()
+            record.words().into_iter().chain([record.use_() as u64]).collect()
         };
         all.into_iter().map(|pfn| (pfn, words(pfn))).collect()
     }
@@ -112,7 +111,7 @@ impl<C: Codec> Rig<C> {
     fn all_zero(&self, zeros: &[(Pfn, Vec<u64>)]) {
         let mut bytes = [1; 4096];
         for (pfn, _) in zeros {
-            self.lab.vm.machine().read(*pfn, 0, &mut bytes);
+            self.lab.vm.machine().peek(*pfn, 0, &mut bytes);
             assert!(bytes.iter().all(|&b| b == 0) && self.lab.vm.is_zero(*pfn), "{pfn:?} is not zeros any more");
         }
     }
@@ -266,12 +265,12 @@ fn every_walker<C: Codec>(rules: MmuRules) {
         for (name, owns, walk) in walkers::<C>() {
             let rig = rig::<C>(rules, form);
             let zeros = rig.zeros();
-            let tables = rig.lab.vm.validate(&[&rig.space, &rig.other]).unwrap().zero_frames;
+            let tables = rig.lab.vm.audit(&[&rig.space, &rig.other]).unwrap().zero_frames;
             walk(&rig);
             let what = format!("{name} over {form:?}");
             assert!(rig.zeros() == zeros, "{what}: the records of zeros changed");
             rig.all_zero(&zeros);
-            let audit = rig.lab.vm.validate(&[&rig.space, &rig.other]).unwrap_or_else(|e| panic!("{what}: {e:?}"));
+            let audit = rig.lab.vm.audit(&[&rig.space, &rig.other]).unwrap_or_else(|e| panic!("{what}: {e:?}"));
             assert_eq!((audit.zero_frames, audit.other_frames), (tables, 0), "{what}");
             let rss = rig.lab.vm.usage(&rig.space).rss_pages;
             assert_eq!(rss != 0, owns, "{what}: {rss} pages");

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use space_lab::flat::{Waits, weave};
+use space_lab::flat::{FrameHands, Waits, weave};
 use space_lab::state::{State, difference};
 use space_lab::*;
 use vellum::addr::{Order, Pfn, Va};
@@ -57,12 +57,12 @@ impl Rig {
         let mut taken: Vec<Pfn> = all.collect();
         for _ in 0..room {
             let pfn = taken.swap_remove(taken.len() * 7 / 11);
-            frames.free(self.lab.vm.machine(), pfn, Order::BASE);
+            frames.put(self.lab.vm.machine(), pfn, Order::BASE);
         }
         taken
     }
     fn feed(&self, taken: Vec<Pfn>) {
-        taken.into_iter().for_each(|pfn| self.lab.vm.frames().free(self.lab.vm.machine(), pfn, Order::BASE));
+        taken.into_iter().for_each(|pfn| self.lab.vm.frames().put(self.lab.vm.machine(), pfn, Order::BASE));
     }
     fn end(self) {
         self.spaces.into_iter().for_each(|space| self.lab.vm.exit(space));

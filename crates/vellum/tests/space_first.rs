@@ -50,8 +50,10 @@ fn a_page_is_zero_then_what_was_written_and_gone_after_unmap() {
     lab.check(&[]);
 }
 
-/// The address past the user half of a four-level x86_64 table.
-const END: u64 = 1 << 47;
+/// The address past what programs may map in a four-level x86_64 table.
+const END: u64 = (1 << 47) - KIB4;
+/// Nothing is mapped below.
+const LOWEST: u64 = 64 << 10;
 
 #[test]
 fn ranges_that_are_none_are_refused_by_every_verb_and_change_nothing() {
@@ -99,7 +101,7 @@ fn first_and_last_page<C: Codec>(rules: MmuRules) {
     let lab: Lab<C> = lab_on(Flat::new(Topology::flat(1, Pfn(512), 4096), rules), Config::default());
     let space = lab.vm.create().unwrap();
     let end = lab.vm.user_end();
-    for va in [Va(0), Va(end.0 - KIB4)] {
+    for va in [Va(LOWEST), Va(end.0 - KIB4)] {
         lab.map(&space, va, KIB4, RW);
         lab.poke(&space, Va(va.0 + 4088), 3).unwrap();
         assert_eq!(lab.peek(&space, Va(va.0 + 4088)), Ok(3));
@@ -107,17 +109,19 @@ fn first_and_last_page<C: Codec>(rules: MmuRules) {
     }
     lab.vm.protect(&space, Va(end.0 - KIB4), KIB4, Rights::READ).unwrap();
     let bytes = [9; 2];
-    assert_eq!(lab.vm.copy_in(&space, Va(KIB4 - 2), &bytes), Ok(()));
-    assert_eq!(lab.vm.copy_in(&space, Va(KIB4 - 1), &bytes), Err(FaultError::Unmapped));
+    assert_eq!(lab.vm.copy_in(&space, Va(LOWEST + KIB4 - 2), &bytes), Ok(()));
+    assert_eq!(lab.vm.copy_in(&space, Va(LOWEST + KIB4 - 1), &bytes), Err(FaultError::Unmapped));
     assert_eq!(lab.vm.copy_in(&space, Va(end.0 - 2), &bytes), Err(FaultError::Rights));
     // All of the user half at once.
     lab.vm.unmap(&space, Va(0), end.0).unwrap();
     assert_eq!(lab.vm.usage(&space).table_nodes, 1);
-    lab.map(&space, Va(0), end.0, RW);
-    assert_eq!(lab.vm.usage(&space).table_nodes, 1);
+    lab.map(&space, Va(LOWEST), end.0 - LOWEST, RW);
+    // A way down to the first page, and where the last slot is not whole one to the last.
+    let ways = 1 + u64::from(!end.is_aligned(GIB << 9));
+    assert_eq!(lab.vm.usage(&space).table_nodes, 1 + ways * (u64::from(rules.levels) - 1));
     lab.poke(&space, Va(end.0 / 2), 5).unwrap();
     lab.check(&[&space]);
-    lab.vm.advise(&space, Va(0), end.0, Advice::DontNeed).unwrap();
+    lab.vm.advise(&space, Va(LOWEST), end.0 - LOWEST, Advice::DontNeed).unwrap();
     assert_eq!(lab.peek(&space, Va(end.0 / 2)), Ok(0));
     lab.vm.unmap(&space, Va(0), end.0).unwrap();
     lab.check(&[&space]);
@@ -127,7 +131,7 @@ fn first_and_last_page<C: Codec>(rules: MmuRules) {
 }
 
 #[test]
-fn the_first_and_the_last_page_of_the_user_half_are_pages_like_others() {
+fn the_first_and_the_last_page_that_may_be_mapped_are_pages_like_others() {
     first_and_last_page::<X86_64>(X86_RULES);
     first_and_last_page::<X86_64>(MmuRules { levels: 5, ..X86_RULES });
     first_and_last_page::<Aarch64>(ARM_RULES);
@@ -183,7 +187,7 @@ fn placement_takes_the_highest_hole_aligned_when_long_and_reuses_what_is_freed()
     assert_eq!(any(KIB4), END - KIB4);
     assert_eq!(any(2 * KIB4), END - 3 * KIB4);
     let long = any(MIB2 + KIB4);
-    assert_eq!(long, END - 2 * MIB2);
+    assert_eq!(long, (1 << 47) - 2 * MIB2);
     // The gap the alignment left is filled by the next small one.
     assert_eq!(any(KIB4), END - 4 * KIB4);
     lab.vm.unmap(&space, Va(END - 3 * KIB4), 2 * KIB4).unwrap();
@@ -196,13 +200,24 @@ fn placement_takes_the_highest_hole_aligned_when_long_and_reuses_what_is_freed()
 }
 
 #[test]
-fn the_lowest_64_kib_are_mapped_only_by_address() {
+fn the_lowest_64_kib_are_not_mapped() {
     let lab = lab(4096, never());
     let space = lab.vm.create().unwrap();
     lab.map(&space, Va(0x11000), END - 0x11000, RW);
     assert_eq!(lab.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(0x10000)));
     assert_eq!(lab.vm.map(&space, Placement::Anywhere, KIB4, RW), Err(SpaceError::NoHole));
-    lab.map(&space, Va(0), KIB4, RW);
+    let low = SpaceError::Range(RangeError::TooLow);
+    assert_eq!(low.to_string(), "the range begins below 64 KiB, where nothing is mapped");
+    for (start, bytes) in [(0, KIB4), (0xf000, KIB4), (0xf000, GIB), (0, 1 << 40)] {
+        for to in [Placement::At(Va(start)), Placement::Replace(Va(start))] {
+            assert_eq!(lab.vm.map(&space, to, bytes, RW), Err(low), "{start:#x}");
+            assert_eq!(lab.vm.remap(&space, AT, KIB4, bytes, to), Err(low), "{start:#x}");
+        }
+    }
+    // Verbs that make no mapping may be told of it.
+    assert_eq!(lab.vm.unmap(&space, Va(0), KIB4), Ok(()));
+    assert_eq!(lab.vm.protect(&space, Va(0), KIB4, Rights::NONE), Err(SpaceError::Unmapped));
+    assert_eq!(lab.vm.remap(&space, AT, KIB4, KIB4, Placement::Replace(Va(LOWEST))), Ok(Va(LOWEST)));
     lab.vm.exit(space);
 }
 

@@ -3,13 +3,14 @@
 
 mod space_lab;
 
+use space_lab::flat::{FrameHands, MachineHands};
 use space_lab::state::difference;
 use space_lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Colours, Config, NumaPolicy, ZeroHuge};
 use vellum::error::{FaultError, NoMemory, SpaceError};
 use vellum::frame::Want;
-use vellum::machine::{Machine, Use};
+use vellum::machine::Use;
 use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Page, Placement, Rights, Space};
 
 /// What a program could read around the places the tests use.
@@ -47,7 +48,7 @@ fn take_all(lab: &Lab) -> Vec<Pfn> {
 }
 
 fn give(lab: &Lab, frames: impl IntoIterator<Item = Pfn>) {
-    frames.into_iter().for_each(|pfn| lab.vm.frames().free(lab.vm.machine(), pfn, Order::BASE));
+    frames.into_iter().for_each(|pfn| lab.vm.frames().put(lab.vm.machine(), pfn, Order::BASE));
 }
 
 /// The switches that decide what a fault makes: base pages, huge pages, several colours of zeros, each form of huge zeros.
@@ -366,7 +367,7 @@ fn a_copy_that_runs_out_has_done_whole_pages_and_no_more() {
                 let ends = [0, KIB4 as usize - 8].map(|offset| match lab.vm.query(&space, Va(start.0 + n * KIB4)) {
                     Page::Mapped { pfn, .. } => {
                         let mut bytes = [0; 8];
-                        lab.vm.machine().read(pfn, offset, &mut bytes);
+                        lab.vm.machine().peek(pfn, offset, &mut bytes);
                         bytes
                     }
                     other => {

@@ -2,6 +2,7 @@
 
 mod space_lab;
 
+use space_lab::flat::VmHands;
 use space_lab::*;
 use vellum::addr::{Level, Order, Va};
 use vellum::config::{Config, Thp};
@@ -17,7 +18,7 @@ fn fork_shares_until_written_and_the_last_one_reuses() {
     lab.poke(&parent, AT, 1).unwrap();
     lab.peek(&parent, Va(AT.0 + KIB4)).unwrap();
     let child = lab.vm.fork(&parent).unwrap();
-    assert_eq!(lab.vm.validate(&[&parent, &child]).unwrap().data_frames, 1);
+    assert_eq!(lab.vm.audit(&[&parent, &child]).unwrap().data_frames, 1);
     let frame = |space| match lab.vm.query(space, AT) {
         Page::Mapped { pfn, flags, .. } => (pfn, flags.write),
         page => panic!("{page:?}"),

@@ -5,7 +5,7 @@ mod space_lab;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use space_lab::flat::{ARM_RULES, Flat, X86_RULES, during_flushes};
+use space_lab::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES, during_flushes};
 use space_lab::state::difference;
 use space_lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
@@ -50,7 +50,7 @@ fn ends_without<C: Codec>(lab: &Lab<C>, space: Space, poisoned: &[Pfn]) {
     lab.vm.exit(space);
     lab.vm.shrink_zeros();
     lab.check(&[]);
-    let free = lab.vm.validate(&[]).unwrap().free_frames;
+    let free = lab.vm.audit(&[]).unwrap().free_frames;
     let mut hogged = Vec::new();
     for cpu in [1, 0] {
         lab.vm.machine().run_on(cpu);
@@ -62,7 +62,7 @@ fn ends_without<C: Codec>(lab: &Lab<C>, space: Space, poisoned: &[Pfn]) {
         assert_eq!(lab.vm.frames().record(*pfn).use_(), Use::Poisoned);
     }
     lab.give_back(hogged, Order::BASE);
-    assert_eq!(lab.vm.validate(&[]).unwrap().poisoned_frames, poisoned.len() as u64);
+    assert_eq!(lab.vm.audit(&[]).unwrap().poisoned_frames, poisoned.len() as u64);
     assert_eq!(lab.count(Counter::FramesPoisoned), poisoned.len() as i64);
 }
 
@@ -251,9 +251,9 @@ fn writers_are_kept_out<C: Codec + 'static>(rules: MmuRules) {
             move |_| {
                 assert_eq!(lab.vm.machine().asked.copied_frames.load(Ordering::Relaxed), copied, "copied too early");
                 let entry = entry_at(&lab, PAGE);
-                assert!(matches!(entry, Entry::Moving(_)), "{entry:?}");
+                assert!(matches!(entry, Entry::Busy(_)), "{entry:?}");
                 // A store that was under way when the entry went, through a translation not flushed yet.
-                lab.vm.machine().write(old, 8, &[42]);
+                lab.vm.machine().poke(old, 8, &[42]);
             }
         };
         during_flushes(during, || lab.vm.poison(&space, PAGE).unwrap());
@@ -272,7 +272,7 @@ fn entry_at<C: Codec>(lab: &Lab<C>, va: Va) -> Entry {
     let m = lab.vm.machine();
     let (mut table, mut level) = (Pfn(m.asked.last_root.load(Ordering::Relaxed)), Level(m.rules().levels));
     loop {
-        match C::decode(m.entry_load(table, level.slot(va)), level) {
+        match C::decode(m.entry(table, level.slot(va)), level) {
             Entry::Table(below) => (table, level) = (below, Level(level.0 - 1)),
             entry => return entry,
         }

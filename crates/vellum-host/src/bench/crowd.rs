@@ -7,7 +7,11 @@
 //!
 //! The floor is two threads that do about as much and share nothing: the cores of a virtual machine may be two halves of one, and then nothing
 //! scales.
+//!
+//! Last, two threads in one space are held against two that do the very same on a machine each, in pairs. Whatever the computer does
+//! to both cancels in that ratio, so that it tells a lock, which makes it a half or less, from cores that are no two cores.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
 
@@ -17,6 +21,7 @@ use vellum::space::{Access, Space};
 use super::conditions::{cores, interruptions};
 use super::contest::SwapLock;
 use super::measure::{Effort, Samples, Start, threads, wall};
+use super::ratio::Ratios;
 use super::work::{Ground, HUGE, PAGE, area, built, fault_all, ground, map, unmap};
 use super::{Report, Row, linux};
 
@@ -29,9 +34,9 @@ pub const TRIES: usize = 60;
 /// A run: nanoseconds per page of each thread, and whether something came between: a thread lost its core on the way, or the threads did not run side by
 /// side, because one of them had no core when the other began.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
-    pub(super) each: Vec<f64>,
-    pub(super) interrupted: bool,
+struct Run {
+    each: Vec<f64>,
+    interrupted: bool,
 }
 
 /// A thread's part of a run.
@@ -49,7 +54,7 @@ impl Run {
         Run { each: parts.into_iter().map(|p| p.each).collect(), interrupted }
     }
     /// Threads that each did as much, over the time it took the slowest: pages a nanosecond.
-    pub(super) fn rate(&self) -> f64 {
+    fn rate(&self) -> f64 {
         self.each.len() as f64 / self.each.iter().copied().fold(0.0, f64::max)
     }
 }
@@ -129,7 +134,7 @@ fn ours(on: &[(&Ground, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
 
 /// Threads that do about what a fault does and share nothing at all: a swap and a store on a lock of one's own, a line written, some
 /// arithmetic.
-pub(super) fn nothing_shared(n: usize, pages: u64) -> Run {
+fn nothing_shared(n: usize, pages: u64) -> Run {
     let start = Start::new(n);
     Run::of(threads(n, |_| {
         let own = SwapLock::new(0u64);
@@ -154,7 +159,7 @@ pub(super) fn nothing_shared(n: usize, pages: u64) -> Run {
 }
 
 /// A run directly after one that does not count: two cores have twice the cache of one, and would otherwise be paid for that.
-pub(super) fn warm(on: &[(&Ground, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
+fn warm(on: &[(&Ground, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
     ours(on, n, bytes, huge);
     ours(on, n, bytes, huge)
 }
@@ -181,22 +186,30 @@ pub fn run(effort: Effort) -> io::Result<Report> {
         return Ok(Report { notes: vec!["skipped: it takes two cores".to_owned()], ..Report::default() });
     }
     let bytes = (64 << 20) / effort.shrink.min(16);
-    let hosts = [built(2, 512 << 20, true)?, built(2, 512 << 20, false)?];
+    let hosts = [built(2, 512 << 20, true)?, built(2, 512 << 20, false)?, built(2, 512 << 20, false)?];
     let space = |host: &Ground| {
         let _cpu = host.vm.machine().sit(0);
         host.vm.create().map_err(io::Error::other)
     };
-    let spaces = [space(&hosts[0])?, space(&hosts[1])?];
+    let spaces = [space(&hosts[0])?, space(&hosts[1])?, space(&hosts[2])?];
+    let bare = [(&hosts[1], &spaces[1]), (&hosts[2], &spaces[2])];
     let rows = [("4k", 0, false), ("4k/bare", 1, false), ("2m", 0, true)];
     let mut found: [(Pairs, Pairs); 3] = Default::default();
     let tries = if effort.shrink > 1 { PAIRS } else { TRIES };
     let mut control = Pairs::default();
+    let mut shared = Ratios::default();
     for pair in 0..tries {
         if pair > 1 && (effort.stop)() {
             break;
         }
         if !control.is_enough() {
             control.add([1, 2].map(|n| nothing_shared(n, bytes / PAGE)));
+        }
+        if shared.len() < PAIRS {
+            let [one, two] = [&bare[..1], &bare].map(|on| warm(on, 2, bytes, false));
+            if !one.interrupted && !two.interrupted {
+                shared.add(one.rate() / two.rate());
+            }
         }
         for (&(_, at, huge), (own, linux)) in rows.iter().zip(&mut found) {
             if !own.is_enough() {
@@ -220,6 +233,17 @@ pub fn run(effort: Effort) -> io::Result<Report> {
                 spread: own.ratios.spread(),
             });
         }
+    }
+    if !shared.is_empty() {
+        report.benchmarks.push(Row {
+            name: "threads/one-space-over-two-machines".to_owned(),
+            threads: 2,
+            unit: "x",
+            ours: shared.median(),
+            floor: None,
+            peers: BTreeMap::new(),
+            spread: shared.uncertainty(),
+        });
     }
     let counts = found.iter().map(|(own, _)| format!("{} of {}", own.quiet, own.tried)).collect::<Vec<_>>();
     report.notes =

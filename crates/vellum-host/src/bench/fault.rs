@@ -99,10 +99,17 @@ fn floors(vm: &Vm<Bare>, effort: Effort, table: &mut Table) {
     let all: Vec<Pfn> = (0..blocks.max(2 * pages.div_ceil(512))).map(take).collect();
     let (to, from) = all.split_at(all.len() / 2);
     let page = |list: &[Pfn], i: u64| list[i as usize / 512].add(i % 512);
-    table.floor("fault/2m-write", 1, time(blocks, || all[..blocks as usize].iter().for_each(|&b| m.clear(b, 512))));
-    table.floor("fault/4k-write", 1, time(pages, || (0..pages).for_each(|i| m.clear(page(to, i), 1))));
-    table.floor("fault/4k-copy", 1, time(pages, || (0..pages).for_each(|i| m.copy(page(to, i), page(from, i), 1))));
-    all.into_iter().for_each(|block| frames.free(m, block, Order::HUGE));
+    // SAFETY: every frame is one of `all`, and those copied to are others than those copied from.
+    let clear = |first, frames| unsafe { m.clear(first, frames) };
+    // SAFETY: as above.
+    let copy = |i| unsafe { m.copy(page(to, i), page(from, i), 1) };
+    table.floor("fault/2m-write", 1, time(blocks, || all[..blocks as usize].iter().for_each(|&b| clear(b, 512))));
+    table.floor("fault/4k-write", 1, time(pages, || (0..pages).for_each(|i| clear(page(to, i), 1))));
+    table.floor("fault/4k-copy", 1, time(pages, || (0..pages).for_each(copy)));
+    for block in all {
+        // SAFETY: had above, and mapped by nobody.
+        unsafe { frames.free(m, block, Order::HUGE) };
+    }
 }
 
 /// One machine, one crowd: all repetitions.

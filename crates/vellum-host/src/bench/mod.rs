@@ -13,7 +13,6 @@
 //! | [`space`] | whole verbs on mappings of several sizes |
 //! | [`growth`] | the same acts with ten and a hundred times as much of everything |
 //! | [`crowd`] | one thread against two in one space |
-//! | [`worth`] | the same as a verdict, for a test |
 //! | [`instructions`] | instructions of the hot paths, counted exactly |
 //!
 //! [`measure`] has the clock, the pinning and the statistics, [`ratio`] what pairs say, [`conditions`] what the computer was like meanwhile; [`contest`] is what a
@@ -37,7 +36,6 @@ pub mod sets;
 pub mod space;
 pub mod table;
 pub mod work;
-pub mod worth;
 pub mod zeros;
 
 use std::collections::BTreeMap;

@@ -115,7 +115,9 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     }
 }
 
-impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
+// SAFETY: CPUs are threads that stay where they sit; entries and programs' words are atomics in memory that the machine owns, other
+// bytes are moved by instructions; a flush returns when each CPU's thread has dropped what it holds, or will before it goes on.
+unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     type Codec = C;
 
     #[inline]
@@ -140,7 +142,7 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         }
     }
     #[inline]
-    fn preempt_on(&self) {
+    unsafe fn preempt_on(&self) {
         if WATCH {
             let depth = PREEMPT_OFF.get().checked_sub(1);
             PREEMPT_OFF.set(depth.expect("preempt_on without preempt_off"));
@@ -148,12 +150,12 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     }
 
     #[inline]
-    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+    unsafe fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
         self.poll();
         self.word(table, slot).load(Ordering::Acquire)
     }
     #[inline]
-    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+    unsafe fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
         self.poll();
         let word = self.word(table, slot);
         if WATCH && self.plan.rules.break_before_make {
@@ -162,7 +164,7 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         word.store(raw, Ordering::Release);
     }
     #[inline]
-    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+    unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
         self.poll();
         self.word(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)?;
         if WATCH && self.plan.rules.break_before_make {
@@ -175,11 +177,12 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {
         self.frame(pfn)
     }
-    fn clear(&self, first: Pfn, frames: u64) {
-        self.clear_run(first, frames, Stores::Cached, Va(0));
+    unsafe fn clear(&self, first: Pfn, frames: u64) {
+        // SAFETY: the caller promises it.
+        unsafe { self.clear_run(first, frames, Stores::Cached, Va(0)) }
     }
     #[inline]
-    fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, _at: Va) {
+    unsafe fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, _at: Va) {
         self.poll();
         let at = self.frames(first, frames);
         if !self.plan.moves_bytes {
@@ -194,7 +197,7 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         // SAFETY: the run is inside the mapping and the library owns it while it clears. The plan's methods exist: `Host::new` looked.
         unsafe { method.clear(at.as_ptr(), frames as usize * PAGE_SIZE) }
     }
-    fn clear_pages(&self, pages: &[(Pfn, Va)], stores: Stores) {
+    unsafe fn clear_pages(&self, pages: &[(Pfn, Va)], stores: Stores) {
         let (fours, rest) = pages.as_chunks();
         let fours = if stores == Stores::Bypass && self.plan.moves_bytes { fours } else { &[] };
         for four in fours {
@@ -203,7 +206,8 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
             unsafe { self.plan.clears.around.clear_four(four.map(|(pfn, _)| self.frame(pfn).as_ptr())) }
         }
         let rest = if fours.is_empty() { pages } else { rest };
-        rest.iter().for_each(|&(pfn, at)| self.clear_run(pfn, 1, stores, at));
+        // SAFETY: the caller promises it.
+        rest.iter().for_each(|&(pfn, at)| unsafe { self.clear_run(pfn, 1, stores, at) });
     }
     #[inline]
     fn settle(&self) {
@@ -215,18 +219,19 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     fn cycles_per_us(&self) -> u64 {
         clock_rate()
     }
-    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
-        self.copy_run(to, from, frames, Stores::Cached, Va(0));
+    unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+        // SAFETY: the caller promises it.
+        unsafe { self.copy_run(to, from, frames, Stores::Cached, Va(0)) }
     }
     #[inline]
-    fn copy_run(&self, to: Pfn, from: Pfn, frames: u64, stores: Stores, _at: Va) {
+    unsafe fn copy_run(&self, to: Pfn, from: Pfn, frames: u64, stores: Stores, _at: Va) {
         self.poll();
         let (to, from) = (self.frames(to, frames).as_ptr(), self.frames(from, frames).as_ptr());
         if !self.plan.moves_bytes {
             return;
         }
         let bytes = frames as usize * PAGE_SIZE;
-        // SAFETY: both runs are inside the mapping and do not overlap, by contract; nobody may write the source meanwhile.
+        // SAFETY: both runs are inside the mapping and do not overlap, and nobody writes the source meanwhile, by contract.
         unsafe {
             match stores {
                 Stores::Cached => copies::through(to, from, bytes),
@@ -234,7 +239,7 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
             }
         }
     }
-    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+    unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         self.poll();
         assert!(offset + bytes.len() <= PAGE_SIZE);
         each(offset, bytes.len(), |at, whole| {
@@ -247,7 +252,7 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
             }
         });
     }
-    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+    unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
         self.poll();
         assert!(offset + bytes.len() <= PAGE_SIZE);
         each(offset, bytes.len(), |at, whole| {
@@ -262,7 +267,7 @@ impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         });
     }
 
-    fn load_root(&self, root: Option<Root>) {
+    unsafe fn load_root(&self, root: Option<Root>) {
         self.poll();
         let contexts = self.plan.rules.contexts != 0;
         self.local(|l| {

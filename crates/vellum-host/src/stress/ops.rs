@@ -36,6 +36,8 @@ pub enum Op {
     CopyIn,
     /// The kernel reads program memory.
     CopyOut,
+    /// The kernel writes program memory whatever its rights.
+    Force,
     /// Ask what lies at an address.
     Query,
     /// Fork the space.
@@ -50,6 +52,12 @@ pub enum Op {
     Frame,
     /// Let another CPU have the core.
     Rest,
+    /// Take the frame behind a page out of use.
+    Poison,
+    /// Forbid shared zeros in a space.
+    Forbid,
+    /// Give back the huge page of zeros.
+    Shrink,
 }
 
 /// Every operation and its weight.
@@ -68,6 +76,7 @@ pub const TABLE: &[(Op, u32)] = &[
     (Op::Fetch, 15),
     (Op::CopyIn, 40),
     (Op::CopyOut, 40),
+    (Op::Force, 10),
     (Op::Query, 20),
     (Op::Fork, 6),
     (Op::Exit, 6),
@@ -75,6 +84,9 @@ pub const TABLE: &[(Op, u32)] = &[
     (Op::Peek, 160),
     (Op::Frame, 12),
     (Op::Rest, 20),
+    (Op::Poison, 4),
+    (Op::Forbid, 1),
+    (Op::Shrink, 4),
 ];
 
 const fn total() -> u32 {

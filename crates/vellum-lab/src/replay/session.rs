@@ -237,7 +237,8 @@ fn on<F: Format>(
     let counters = counters::collect(&vm, &space, &tally, outcome.cycles);
     let checked = vm.machine().checked();
     vm.machine()
-        .solo(0, |_| vm.validate(&[&space]))
+        // SAFETY: the replay is over, no CPU's program runs.
+        .solo(0, |_| unsafe { vm.validate(&[&space]) })
         .map_err(oracle_stop)?
         .map_err(|e| LabError::failed(format_args!("the library's own check failed after the replay: {e}")))?;
     vm.machine().solo(0, |_| vm.exit(space)).map_err(oracle_stop)?;

@@ -9,22 +9,39 @@
 //! of `sync` and the stress on real cores are for that). Rejected: threads handing a baton on (ten times slower), and random schedules
 //! (the simulator draws those).
 
+pub mod footprint;
+pub mod search;
+pub mod tale;
 pub mod worlds;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
+pub use footprint::Touch;
+
+/// A run under way.
+struct Run {
+    stops: Vec<Stopped>,
+    /// The number of the stop at which another CPU goes on, 0 for none.
+    due: usize,
+    /// Who runs, and who else could.
+    cpu: u8,
+    others: u8,
+}
+
 /// Why a CPU stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// It is about to touch what others may.
+    /// It is about to touch what others may, and the schedule lets another go on here.
     Point,
     /// It waits for another.
     Wait,
+    /// Its script lets the others go on.
+    Yield,
 }
 
 type Pause = Yielder<(), Stop>;
@@ -32,8 +49,29 @@ type Pause = Yielder<(), Stop>;
 thread_local! {
     /// Of the coroutine that runs.
     static RUNNING: Cell<*const Pause> = const { Cell::new(std::ptr::null()) };
+    /// The run so far.
+    static RUN: RefCell<Run> = const { RefCell::new(Run { stops: Vec::new(), due: 0, cpu: 0, others: 0 }) };
     /// Spare stacks.
     static STACKS: Cell<Vec<DefaultStack>> = const { Cell::new(Vec::new()) };
+}
+
+/// The CPU that runs is about to touch something: it stops if the schedule says so.
+///
+/// # Panics
+/// If the run does not end.
+pub fn touch(touch: Touch) {
+    if !is_explored() {
+        return;
+    }
+    footprint::note(touch);
+    let due = RUN.with_borrow_mut(|run| {
+        run.stops.push(Stopped { cpu: run.cpu, others: run.others, touch });
+        assert!(run.stops.len() < ENDLESS, "no end after {ENDLESS} stops");
+        run.stops.len() == run.due
+    });
+    if due {
+        pause(Stop::Point);
+    }
 }
 
 /// Where the machine calls: the CPU that runs stops here, if it is explored at all.
@@ -74,6 +112,8 @@ pub struct Explored {
     pub stops: u64,
     /// Schedules in which a CPU waited.
     pub waited: u64,
+    /// Schedules that ended as another did.
+    pub known: u64,
     /// Whether the limit on schedules ended it.
     pub cut: bool,
 }
@@ -81,12 +121,25 @@ pub struct Explored {
 /// Stops of a run before it is taken for endless.
 const ENDLESS: usize = 200_000;
 /// Waits in a row without any other stop between before that is a deadlock.
-const DEADLOCK: usize = 1000;
+const DEADLOCK: usize = 200;
 
-/// One schedule's run: at each stop, who ran and who else could have.
+/// A stop of a run.
+#[derive(Clone, Copy, Debug)]
+struct Stopped {
+    /// Who ran.
+    cpu: u8,
+    /// Who else could have, a bit each.
+    others: u8,
+    /// What was about to be touched.
+    touch: Touch,
+}
+
+/// One schedule's run: every stop where a CPU touched something.
 struct Trace {
-    stops: Vec<(usize, u32)>,
+    stops: Vec<Stopped>,
     waited: bool,
+    /// It ended as an earlier one did, and was not looked at.
+    known: bool,
 }
 
 fn body<W: World>(world: Rc<W>, script: Script<W>) -> Coroutine<(), Stop, ()> {
@@ -99,42 +152,54 @@ fn body<W: World>(world: Rc<W>, script: Script<W>) -> Coroutine<(), Stop, ()> {
     })
 }
 
-/// Runs one schedule to its end.
-fn run<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], schedule: &[Preemption]) -> Result<Trace, String> {
+/// Runs one schedule to its end, `first` being the CPU that starts.
+fn run<W: World>(
+    make: &dyn Fn() -> W,
+    scripts: &[Script<W>],
+    first: usize,
+    schedule: &[Preemption],
+) -> Result<Trace, String> {
     let world = Rc::new(make());
+    footprint::begin(Rc::as_ptr(&world) as usize, size_of::<W>());
     let mut cpus: Vec<_> = scripts.iter().map(|script| Some(body(world.clone(), script.clone()))).collect();
-    let mut depth = vec![0; cpus.len()];
-    let mut trace = Trace { stops: Vec::new(), waited: false };
-    let (mut now, mut next, mut waits) = (0, schedule.iter().peekable(), 0);
+    let (mut depth, mut is_done) = (vec![0; cpus.len()], vec![false; cpus.len()]);
+    let mut trace = Trace { stops: Vec::new(), waited: false, known: false };
+    RUN.with_borrow_mut(|run| run.stops.clear());
+    let (mut now, mut next, mut waits, mut came) = (first, schedule.iter().peekable(), 0, 0);
     let tried = catch_unwind(AssertUnwindSafe(|| {
         while let Some(cpu) = cpus[now].as_mut() {
             world.run_on(now, depth[now]);
-            let stopped = cpu.resume(());
-            RUNNING.set(std::ptr::null());
-            depth[now] = world.run_on(now, 0);
-            let others = (0..cpus.len()).filter(|&n| n != now && cpus[n].is_some());
+            footprint::runs(now);
+            let others = (0..scripts.len()).filter(|&n| n != now && !is_done[n]);
             let mask = others.clone().fold(0, |mask, n| mask | 1 << n);
             // The next one round the circle.
             let other = others.clone().find(|&n| n > now).or(others.clone().next());
+            RUN.with_borrow_mut(|run| {
+                (run.cpu, run.others) = (now as u8, mask);
+                run.due = next.peek().map_or(0, |&&(at, _)| at + 1);
+            });
+            let stopped = cpu.resume(());
+            RUNNING.set(std::ptr::null());
+            depth[now] = world.run_on(now, 0);
             match stopped {
                 CoroutineResult::Yield(Stop::Point) => {
-                    waits = 0;
-                    trace.stops.push((now, mask));
-                    assert!(trace.stops.len() < ENDLESS, "no end after {ENDLESS} stops");
-                    if let Some(&(_, to)) = next.next_if(|&&(at, _)| at + 1 == trace.stops.len()) {
-                        assert!(mask >> to & 1 != 0, "the schedule lets a CPU go on that is done");
-                        now = to;
-                    }
+                    let to = next.next().map_or(now, |&(_, to)| to);
+                    assert!(mask >> to & 1 != 0, "the schedule lets a CPU go on that is done");
+                    now = to;
                 }
                 CoroutineResult::Yield(Stop::Wait) => {
                     trace.waited = true;
-                    waits += 1;
+                    let stops = RUN.with_borrow(|run| run.stops.len());
+                    waits = if stops == came { waits + 1 } else { 0 };
+                    came = stops;
                     assert!(waits < DEADLOCK, "every CPU waits for another");
                     now = other.unwrap_or(now);
                 }
+                CoroutineResult::Yield(Stop::Yield) => now = other.unwrap_or(now),
                 CoroutineResult::Return(()) => {
                     assert!(depth[now] == 0, "CPU {now} ends with preemption off");
                     let done = cpus[now].take().map(Coroutine::into_stack);
+                    is_done[now] = true;
                     let mut stacks = STACKS.take();
                     stacks.extend(done);
                     STACKS.set(stacks);
@@ -144,13 +209,19 @@ fn run<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], schedule: &[Preemp
         }
         world.run_on(0, 0);
     }));
+    trace.stops = RUN.with_borrow_mut(|run| run.stops.clone());
     RUNNING.set(std::ptr::null());
     // A CPU that stands in the middle of a verb cannot be unwound: it holds locks. It is left where it is.
     cpus.into_iter().flatten().for_each(std::mem::forget);
     tried
         .and_then(|()| {
             catch_unwind(AssertUnwindSafe(|| {
-                Rc::into_inner(world).expect("all CPUs are done").check();
+                let world = Rc::into_inner(world).expect("all CPUs are done");
+                if footprint::is_known() {
+                    trace.known = true;
+                } else {
+                    world.check();
+                }
             }))
         })
         .map(|()| trace)
@@ -178,7 +249,7 @@ pub fn explore<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], most: usiz
             }
             let hook = std::panic::take_hook();
             std::panic::set_hook(Box::new(|_| ()));
-            let ran = run(make, scripts, schedule);
+            let ran = run(make, scripts, 0, schedule);
             std::panic::set_hook(hook);
             let trace = ran.unwrap_or_else(|what| {
                 let text: Vec<String> = schedule.iter().map(|(at, to)| format!("{at}:{to}")).collect();
@@ -195,8 +266,8 @@ pub fn explore<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], most: usiz
                 continue;
             }
             let first = schedule.last().map_or(0, |&(at, _)| at + 1);
-            for (at, &(_, mask)) in trace.stops.iter().enumerate().skip(first) {
-                deeper.extend((0..scripts.len()).filter(|to| mask >> to & 1 != 0).map(|to| {
+            for (at, stop) in trace.stops.iter().enumerate().skip(first) {
+                deeper.extend((0..scripts.len()).filter(|to| stop.others >> to & 1 != 0).map(|to| {
                     let mut longer = schedule.clone();
                     longer.push((at, to));
                     longer

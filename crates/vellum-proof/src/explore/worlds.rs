@@ -184,7 +184,8 @@ impl Lab {
             (n < held.len()).then(|| held.remove(n))
         };
         if let Some((pfn, order)) = block {
-            self.vm.frames().free(self.vm.machine(), pfn, order);
+            // SAFETY: taken by `take`, and mapped nowhere.
+            unsafe { self.vm.frames().free(self.vm.machine(), pfn, order) };
         }
     }
 }
@@ -214,15 +215,19 @@ impl World for Lab {
         }
         let spaces: Vec<Space> = self.space.take().into_iter().chain(self.more.take()).collect();
         let m = self.vm.machine();
-        let audit = self.vm.validate(&spaces.iter().collect::<Vec<_>>()).unwrap_or_else(|e| panic!("validate: {e}"));
+        // SAFETY: every CPU's script is at its end.
+        let audit =
+            unsafe { self.vm.validate(&spaces.iter().collect::<Vec<_>>()) }.unwrap_or_else(|e| panic!("validate: {e}"));
         assert_eq!(audit.other_frames, all.len() as u64, "frames in use that nobody has");
         for cpu in 0..m.topology().cpus {
             m.run_on(cpu);
             self.vm.idle();
         }
-        held.into_iter().for_each(|(pfn, order)| self.vm.frames().free(m, pfn, order));
+        // SAFETY: taken by `take`, and mapped nowhere.
+        held.into_iter().for_each(|(pfn, order)| unsafe { self.vm.frames().free(m, pfn, order) });
         spaces.into_iter().for_each(|space| self.vm.exit(space));
-        let audit = self.vm.validate(&[]).unwrap_or_else(|e| panic!("validate at the end: {e}"));
+        // SAFETY: as above.
+        let audit = unsafe { self.vm.validate(&[]) }.unwrap_or_else(|e| panic!("validate at the end: {e}"));
         assert_eq!(audit.other_frames, 0, "frames in use that nobody has, at the end");
         for left in [Use::Data, Use::Table, Use::Pending] {
             assert_eq!(m.count(left), 0, "{left:?} frames remain when every space is gone");

@@ -96,33 +96,36 @@ impl<C: Codec> Play<'_, C> {
         (Va((first << 12) + start as u64), parts)
     }
 
-    pub(super) fn copy_in(&mut self, n: usize, spot: Spot, start: u16, bytes: u16) {
+    /// The kernel writes, `forced` whatever the rights, as long as there are any.
+    pub(super) fn copy_in(&mut self, n: usize, spot: Spot, start: u16, bytes: u16, forced: bool) {
+        let (access, name) = if forced { (Access::Read, "by write_forced") } else { (Access::Write, "by copy_in") };
         let (va, parts) = self.parts(n, spot, start, bytes);
         let stamp = self.stamp();
         let buffer: Vec<u8> = (0..bytes as usize).map(|i| stamp[i % 4] ^ i as u8).collect();
-        let got = self.vm.copy_in(&self.sides[n].space, va, &buffer);
+        let space = &self.sides[n].space;
+        let got = if forced { self.vm.write_forced(space, va, &buffer) } else { self.vm.copy_in(space, va, &buffer) };
         for &(page, at, len, before) in &parts {
             let cell = self.sides[n].pages.get(page);
-            let Some(mut new) = cell.filter(|cell| cell.rights.write) else {
+            let Some(mut new) = cell.filter(|cell| cell.rights.allows(access)) else {
                 let error = got.expect_err("the kernel wrote where the program may not");
                 if error == FaultError::NoMemory && before > 0 {
                     break;
                 }
-                return self.refused(cell, Access::Write, error, "by copy_in");
+                return self.refused(cell, access, error, name);
             };
             samples(at, len).for_each(|(i, n)| new.bytes[i] = buffer[before + n]);
             // Out of memory at some page, and nobody says which: pages before it are written, it and those after are not.
             if let Err(error) = got
                 && self.is_unwritten(n, page, new.bytes)
             {
-                assert_eq!(error, FaultError::NoMemory, "copy_in was refused at page {page:#x}, {cell:?}");
-                return self.refused(cell, Access::Write, error, "by copy_in");
+                assert_eq!(error, FaultError::NoMemory, "{name}: refused at page {page:#x}, {cell:?}");
+                return self.refused(cell, access, error, name);
             }
             self.sides[n].pages.set(page, Some(new));
         }
         if got.is_err() {
             // Every part may be written and no byte of the failing page exist: then the failure has to be one for want of memory.
-            assert_eq!(got, Err(FaultError::NoMemory), "copy_in failed where nothing is wrong");
+            assert_eq!(got, Err(FaultError::NoMemory), "{name}: failed where nothing is wrong");
             self.no_memory_or_exact(n, &parts);
         }
     }

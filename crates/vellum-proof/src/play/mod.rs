@@ -123,7 +123,8 @@ impl<'v, C: Codec> Play<'v, C> {
             Act::Advise(range, advice) => self.advise(n, range, advice),
             Act::Access(spot, near, access, sample) => self.access(cpu, n, spot, near, access, sample as usize),
             Act::Again(ago, access) => self.again(cpu, ago as usize, access),
-            Act::CopyIn(spot, start, bytes) => self.copy_in(n, spot, start, bytes),
+            Act::CopyIn(spot, start, bytes) => self.copy_in(n, spot, start, bytes, false),
+            Act::Force(spot, start, bytes) => self.copy_in(n, spot, start, bytes, true),
             Act::CopyOut(spot, start, bytes) => self.copy_out(n, spot, start, bytes),
             Act::Query(spot) => self.query(n, spot),
             Act::Fork => self.fork(n),
@@ -131,6 +132,11 @@ impl<'v, C: Codec> Play<'v, C> {
             Act::Switch(into) => self.switch(cpu, into.then_some(n)),
             Act::Take(order) => self.take(order),
             Act::Give(which) => self.give(which as usize),
+            Act::Poison(spot) => self.poison(n, spot),
+            Act::Forbid => self.vm.forbid_zeros(&self.sides[n].space),
+            Act::Shrink => {
+                self.vm.shrink_zeros();
+            }
             Act::Drain => {
                 self.vm.frames().drain(self.vm.machine());
                 // What a kernel does at leisure, too: no entry may say anything else for it.
@@ -150,7 +156,8 @@ impl<'v, C: Codec> Play<'v, C> {
     /// If that is not so.
     pub fn recount(&mut self) {
         let spaces: Vec<&Space> = self.sides.iter().map(|side| &side.space).collect();
-        let audit = self.vm.validate(&spaces).unwrap_or_else(|e| panic!("validate: {e}"));
+        // SAFETY: one thread, between two operations.
+        let audit = unsafe { self.vm.validate(&spaces) }.unwrap_or_else(|e| panic!("validate: {e}"));
         let taken: u64 = self.blocks.iter().map(|(_, order)| order.frames()).sum();
         assert_eq!(audit.other_frames, taken, "frames in use that nobody has");
         let mapped: u64 = self.sides.iter().map(|side| side.pages.len()).sum();
@@ -221,7 +228,8 @@ impl<'v, C: Codec> Play<'v, C> {
         self.compare();
         self.recount();
         while let Some((first, order)) = self.blocks.pop() {
-            self.vm.frames().free(self.vm.machine(), first, order);
+            // SAFETY: taken by `take`, and mapped nowhere.
+            unsafe { self.vm.frames().free(self.vm.machine(), first, order) };
         }
         for cpu in 0..CPUS {
             self.vm.machine().run_on(cpu);
@@ -286,6 +294,12 @@ impl<'v, C: Codec> Play<'v, C> {
             () if start.0 + bytes > self.vm.user_end().0 => Some(RangeError::OutOfSpace),
             () => None,
         }
+    }
+
+    /// The same for a range that something is to be mapped to.
+    fn bad_target(&self, start: Va, bytes: u64) -> Option<RangeError> {
+        let low = (start.0 < 64 << 10).then_some(RangeError::TooLow);
+        self.bad_range(start, bytes).or(low)
     }
 
     fn is_mapped(&self, n: usize, range: &Range<u64>) -> bool {

@@ -42,8 +42,9 @@ impl<C: Codec> Play<'_, C> {
         };
         let got = self.vm.map(&self.sides[n].space, placement, bytes, attrs);
         let anywhere = placement == Placement::Anywhere;
-        let start = if anywhere { Va(0) } else { start };
-        if let Some(why) = self.bad_range(start, bytes) {
+        let (start, bad) =
+            if anywhere { (Va(0), self.bad_range(Va(0), bytes)) } else { (start, self.bad_target(start, bytes)) };
+        if let Some(why) = bad {
             // Which of two errors is told is the library's choice.
             assert!(is_range(&got, why) || exactly && got == Err(SpaceError::LeafSize), "map gave {got:?}");
             return;
@@ -162,13 +163,13 @@ impl<C: Codec> Play<'_, C> {
         let last = model.get(old.end - 1).expect("it is mapped");
         let overlap = target < old.end && old.start < new.end;
         let in_hole = |range: std::ops::Range<u64>| model.count(range) == 0;
-        let past_end = new.end > self.end_page();
+        let no_target = self.bad_target(Va(target << 12), new_pages << 12);
         match got {
             Err(SpaceError::LeafSize) => {
                 let odd = |page: u64| !page.is_multiple_of(512);
                 assert!(last.exactly && (odd(new_pages) || odd(target) && placement != Placement::Anywhere));
             }
-            Err(SpaceError::Range(_)) => assert!(past_end, "remap gave {got:?}"),
+            Err(SpaceError::Range(why)) => assert_eq!(Some(why), no_target, "remap gave {got:?}"),
             Err(SpaceError::Occupied) if stays => assert!(!in_hole(old.end..new.end), "nothing is in its way"),
             Err(SpaceError::Occupied) => {
                 let taken = matches!(placement, Placement::At(_)) && !in_hole(new);
@@ -178,6 +179,7 @@ impl<C: Codec> Play<'_, C> {
             Err(error) => panic!("remap of what is mapped gave {error:?}"),
             Ok(at) => {
                 assert!(placement == Placement::Anywhere || at.page() == target, "it went to {at:?}");
+                assert_eq!(self.bad_target(at, new_pages << 12), None, "it went to {at:?}");
                 let new = at.page()..at.page() + new_pages;
                 if new.start != old.start {
                     assert!(new.end <= old.start || old.end <= new.start, "it went to {at:?}, over itself");

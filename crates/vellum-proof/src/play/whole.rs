@@ -1,14 +1,14 @@
 //! What is done to whole spaces, and to frames.
 
-use vellum::addr::Order;
+use vellum::addr::{Order, Va};
 use vellum::entry::Codec;
-use vellum::error::NoMemory;
+use vellum::error::{NoMemory, PoisonError};
 use vellum::frame::Want;
 use vellum::machine::{Machine, Use};
 use vellum::space::Space;
 
 use super::{Play, Side};
-use crate::command::{CPUS, SIDES};
+use crate::command::{CPUS, SIDES, Spot};
 use crate::model::Pages;
 
 /// Blocks of frames held at once, at most.
@@ -18,6 +18,17 @@ impl<C: Codec> Play<'_, C> {
     pub(super) fn add_side(&mut self, space: Space, pages: Pages, strays: Vec<(u64, u64)>) {
         self.made += 1;
         self.sides.push(Side { space, pages, strays, name: self.made });
+    }
+
+    /// A page keeps what it holds; that it does the next looks tell.
+    pub(super) fn poison(&mut self, n: usize, spot: Spot) {
+        let page = self.near(n, spot, true);
+        let there = self.sides[n].pages.get(page).is_some();
+        match self.vm.poison(&self.sides[n].space, Va(page << 12)) {
+            Ok(()) => assert!(there, "a frame behind page {page:#x}, where nothing is mapped, was poisoned"),
+            Err(PoisonError::NoMemory) => self.no_memory(),
+            Err(_) => {}
+        }
     }
 
     pub(super) fn fork(&mut self, n: usize) {
@@ -84,7 +95,8 @@ impl<C: Codec> Play<'_, C> {
     pub(super) fn give(&mut self, which: usize) {
         if !self.blocks.is_empty() {
             let (first, order) = self.blocks.swap_remove(which % self.blocks.len());
-            self.vm.frames().free(self.vm.machine(), first, order);
+            // SAFETY: taken by `take`, and mapped nowhere.
+            unsafe { self.vm.frames().free(self.vm.machine(), first, order) };
         }
     }
 }

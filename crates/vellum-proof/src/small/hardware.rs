@@ -8,7 +8,8 @@ use vellum::entry::{Codec, Entry};
 use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use};
 use vellum_host::mmu::walk::Tables;
 
-use crate::explore::{Stop, is_explored, pause};
+use crate::explore::footprint::{Touch, note};
+use crate::explore::{Stop, is_explored, pause, tale, touch};
 
 use super::{BYTES, Small, samples};
 
@@ -21,12 +22,16 @@ impl<C: Codec> Small<C> {
     }
 
     /// The library's access.
-    fn entry(&self, table: Pfn, slot: usize) -> &AtomicU64 {
-        pause(Stop::Point);
+    #[inline]
+    fn entry(&self, table: Pfn, slot: usize, write: bool) -> &AtomicU64 {
+        if is_explored() {
+            touch(Touch::entry(table.0, slot, write));
+        }
         self.walked(table, slot)
     }
 
     /// The walker's, which with the access it is for is one act.
+    #[inline]
     fn walked(&self, table: Pfn, slot: usize) -> &AtomicU64 {
         let i = self.index(table);
         let is = self.uses[i].get();
@@ -77,6 +82,11 @@ impl<C: Codec> Small<C> {
         }
     }
 
+    /// Tells of an entry that is written. Its level is not known here: a leaf of 4 KiB reads as a table above.
+    fn tell_entry(&self, table: Pfn, slot: usize, raw: u64) {
+        tale::tell(self.cpu.get(), || format!("[{:x}:{slot}] = {:x?}", table.0, C::decode(raw, Level::ONE)));
+    }
+
     /// Frames of one use.
     pub fn count(&self, of: Use) -> u64 {
         self.uses.iter().filter(|is| is.get() == of as u8).count() as u64
@@ -85,14 +95,17 @@ impl<C: Codec> Small<C> {
 
 impl<C: Codec> Tables for Small<C> {
     fn load(&self, table: Pfn, slot: usize) -> u64 {
+        note(Touch::entry(table.0, slot, false));
         self.walked(table, slot).load(Ordering::Relaxed)
     }
     fn exchange(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        note(Touch::entry(table.0, slot, true));
         self.walked(table, slot).compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).map(|_| ())
     }
 }
 
-impl<C: Codec> Machine for Small<C> {
+// SAFETY: one thread runs all CPUs in turns; entries lie in memory that the machine owns, pages and translations are its own data.
+unsafe impl<C: Codec> Machine for Small<C> {
     type Codec = C;
 
     fn topology(&self) -> &Topology {
@@ -107,21 +120,23 @@ impl<C: Codec> Machine for Small<C> {
     fn preempt_off(&self) {
         self.preempt_off.set(self.preempt_off.get() + 1);
     }
-    fn preempt_on(&self) {
+    unsafe fn preempt_on(&self) {
         let depth = self.preempt_off.get().checked_sub(1);
         self.preempt_off.set(depth.expect("preempt_on without preempt_off"));
     }
-    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
-        self.entry(table, slot).load(Ordering::Relaxed)
+    unsafe fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+        self.entry(table, slot, false).load(Ordering::Relaxed)
     }
-    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
-        let word = self.entry(table, slot);
+    unsafe fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+        let word = self.entry(table, slot, true);
         self.check_break(word.load(Ordering::Relaxed), raw);
+        self.tell_entry(table, slot, raw);
         word.store(raw, Ordering::Relaxed);
     }
-    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
-        self.entry(table, slot).compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)?;
+    unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        self.entry(table, slot, true).compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)?;
         self.check_break(old, new);
+        self.tell_entry(table, slot, new);
         Ok(())
     }
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {
@@ -130,28 +145,34 @@ impl<C: Codec> Machine for Small<C> {
         // SAFETY: a frame of this machine.
         unsafe { self.ground.base().add(i * PAGE_SIZE) }
     }
-    fn clear(&self, first: Pfn, frames: u64) {
+    unsafe fn clear(&self, first: Pfn, frames: u64) {
+        note(Touch::page(first.0, true));
         let (from, to) = (self.index(first), self.index(first.add(frames - 1)) + 1);
         self.data[from..to].iter().for_each(|page| page.set([0; BYTES]));
         self.wash(from, to);
     }
-    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+    unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+        touch(Touch::page(from.0, false));
+        tale::tell(self.cpu.get(), || format!("copy {:x} to {:x}", from.0, to.0));
+        (1..frames).for_each(|i| note(Touch::page(from.0 + i, false)));
         self.index(to.add(frames - 1));
         let (to, from) = (self.index(to), self.index(from));
         (0..frames as usize).for_each(|i| self.data[to + i].set(self.data[from + i].get()));
     }
-    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+    unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         assert!(offset + bytes.len() <= PAGE_SIZE);
+        note(Touch::page(pfn.0, false));
         let page = self.contents(pfn);
         samples(offset, bytes.len()).for_each(|(i, at)| bytes[at] = page[i]);
     }
-    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+    unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= PAGE_SIZE);
+        note(Touch::page(pfn.0, true));
         let mut page = self.contents(pfn);
         samples(offset, bytes.len()).for_each(|(i, at)| page[i] = bytes[at]);
         self.data[self.index(pfn)].set(page);
     }
-    fn load_root(&self, root: Option<Root>) {
+    unsafe fn load_root(&self, root: Option<Root>) {
         let contexts = self.plan.rules.contexts != 0;
         let scope = match root {
             _ if !contexts => Some(Scope::All),
@@ -164,11 +185,16 @@ impl<C: Codec> Machine for Small<C> {
         self.cores[self.cpu.get()].borrow_mut().root = root;
     }
     fn flush_local(&self, scope: Scope) {
+        tale::tell(self.cpu.get(), || format!("flush here: {scope:x?}"));
         self.drop_on(self.cpu.get(), scope);
     }
     fn flush_remote(&self, cpus: &CpuMask, scope: Scope) {
         let broadcast = self.plan.rules.invalidation == Invalidation::Broadcast;
-        (0..self.plan.cpus).filter(|&cpu| broadcast || cpus.contains(cpu)).for_each(|cpu| self.drop_on(cpu, scope));
+        for cpu in (0..self.plan.cpus).filter(|&cpu| broadcast || cpus.contains(cpu)) {
+            touch(Touch::tlb(cpu, true));
+            tale::tell(self.cpu.get(), || format!("flush CPU {cpu}: {scope:x?}"));
+            self.drop_on(cpu, scope);
+        }
     }
     fn relax(&self) {
         assert!(is_explored(), "a wait, and there is nobody to wait for");
@@ -181,7 +207,7 @@ impl<C: Codec> Machine for Small<C> {
     fn hook(&self, event: Event) {
         match event {
             Event::Frame { first, order, to } => self.becomes(first, order, to),
-            Event::Shared { .. } => pause(Stop::Point),
+            Event::Shared { line, write } if is_explored() => touch(Touch::word(line, write)),
             _ => {}
         }
     }

@@ -10,6 +10,7 @@
 //! needs none of them.
 
 mod hardware;
+pub mod pool;
 mod program;
 
 use std::cell::{Cell, RefCell};
@@ -19,9 +20,10 @@ use std::marker::PhantomData;
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn};
 use vellum::entry::Codec;
 use vellum::machine::{CpuId, MmuRules, NodeInfo, Root, Topology};
-use vellum_host::memory::Memory;
 use vellum_host::mmu::buffer::{Buffer, Shape};
 use vellum_host::mmu::walk::WalkCache;
+
+use pool::Lent;
 
 /// The first frame's number, so that frame 0 is nobody's.
 pub const FIRST: Pfn = Pfn(512);
@@ -79,7 +81,7 @@ pub struct Small<C: Codec> {
     plan: Plan,
     topology: Topology,
     /// The words of tables and slabs; a frame of data has none.
-    ground: Memory,
+    ground: Lent,
     /// Frames whose words are not zero, a bit each.
     soiled: Box<[Cell<u64>]>,
     data: Box<[Cell<Contents>]>,
@@ -106,7 +108,7 @@ impl<C: Codec> Small<C> {
         Ok(Small {
             plan,
             topology: plan.topology(),
-            ground: Memory::new(frames * PAGE_SIZE, false)?,
+            ground: Lent::new(frames * PAGE_SIZE)?,
             soiled: vec![Cell::new(0); frames.div_ceil(64)].into(),
             data: vec![Cell::new([0; BYTES]); frames].into(),
             uses: vec![Cell::new(0); frames].into(),
@@ -116,6 +118,11 @@ impl<C: Codec> Small<C> {
             clock: Cell::new(0),
             codec: PhantomData,
         })
+    }
+
+    /// Where the words of tables and slabs lie, and how many bytes that are.
+    pub fn ground(&self) -> (usize, usize) {
+        (self.ground.base().as_ptr() as usize, self.data.len() * PAGE_SIZE)
     }
 
     /// From here the thread is that CPU. Between verbs only.
@@ -136,6 +143,7 @@ impl<C: Codec> Small<C> {
         self.data[self.index(pfn)].get()
     }
 
+    #[inline]
     fn index(&self, pfn: Pfn) -> usize {
         let i = pfn.0.wrapping_sub(FIRST.0) as usize;
         assert!(i < self.data.len(), "{pfn:?} is no memory of this machine");
@@ -146,6 +154,7 @@ impl<C: Codec> Small<C> {
         self.soiled[i / 64].get() >> (i % 64) & 1 != 0
     }
 
+    #[inline]
     fn soil(&self, i: usize) {
         let word = &self.soiled[i / 64];
         word.set(word.get() | 1 << (i % 64));
@@ -178,6 +187,12 @@ impl<C: Codec> Small<C> {
                 (0..ENTRIES).for_each(|slot| self.word(i, slot).store(JUNK, std::sync::atomic::Ordering::Relaxed));
             }
         }
+    }
+}
+
+impl<C: Codec> Drop for Small<C> {
+    fn drop(&mut self) {
+        self.wash(0, self.data.len());
     }
 }
 

@@ -6,7 +6,8 @@ use vellum::machine::{ContextId, Root, Scope, Use};
 use vellum_host::mmu::walk::walk;
 use vellum_host::mmu::{Access, PageFault, Translation};
 
-use crate::explore::{Stop, pause};
+use crate::explore::footprint::{Touch, note};
+use crate::explore::{tale, touch};
 
 use super::{Small, samples};
 
@@ -46,7 +47,8 @@ impl<C: Codec> Small<C> {
     }
 
     fn translate(&self, va: Va, access: Access) -> Result<Pfn, PageFault> {
-        pause(Stop::Point);
+        touch(Touch::program());
+        note(Touch::tlb(self.cpu.get(), false));
         let rules = &self.plan.rules;
         let mut core = self.cores[self.cpu.get()].borrow_mut();
         let core = &mut *core;
@@ -69,6 +71,8 @@ impl<C: Codec> Small<C> {
             }
         })?;
         let pfn = found.frame(va);
+        note(Touch::page(pfn.0, access == Access::Write));
+        tale::tell(self.cpu.get(), || format!("{access:?} {:x} in {:x}", va.0, pfn.0));
         let is = self.uses[self.index(pfn)].get();
         let legal = is == Use::Data as u8 || is == Use::Zero as u8 && access != Access::Write;
         assert!(legal, "CPU {}: {access:?} at {va:?} reached {pfn:?}, of use {is}, by {found:?}", self.cpu.get());

@@ -40,7 +40,9 @@ impl<F: Format> SimMachine<F> {
     }
 }
 
-impl<F: Format> Machine for SimMachine<F> {
+// SAFETY: one thread runs all CPUs in turns; memory, walkers and translations are the simulator's own data, and the oracle compares
+// what they do with what the contract says.
+unsafe impl<F: Format> Machine for SimMachine<F> {
     type Codec = F::Codec;
 
     fn topology(&self) -> &Topology {
@@ -77,7 +79,7 @@ impl<F: Format> Machine for SimMachine<F> {
         self.state.with(|s| s.cpus[self.current.get()].preempt_off += 1);
     }
 
-    fn preempt_on(&self) {
+    unsafe fn preempt_on(&self) {
         self.act(|s, c| match s.cpus[c].preempt_off.checked_sub(1) {
             Some(n) => s.cpus[c].preempt_off = n,
             None => s.fail(c, Rule::Contract, None, None, "preempt_on without preempt_off".into()),
@@ -85,19 +87,19 @@ impl<F: Format> Machine for SimMachine<F> {
     }
 
     #[inline]
-    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+    unsafe fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
         self.point();
         debug_assert!(slot < 512);
         self.state.with(|s| s.ram.load(table.addr() | (slot as u64) << 3))
     }
 
-    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+    unsafe fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
         self.point();
         self.act(|s, c| {
             let address = table.addr() | (slot as u64) << 3;
             let old = s.ram.load(address);
             s.idle_rounds = 0;
-            if s.keeps_writable(old, raw, table.0) {
+            if s.loses_store(old, raw, table.0) {
                 return;
             }
             s.ram.store(address, raw);
@@ -106,7 +108,7 @@ impl<F: Format> Machine for SimMachine<F> {
         });
     }
 
-    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+    unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
         self.point();
         self.act(|s, c| {
             let address = table.addr() | (slot as u64) << 3;
@@ -115,7 +117,7 @@ impl<F: Format> Machine for SimMachine<F> {
                 return Err(seen);
             }
             s.idle_rounds = 0;
-            if s.keeps_writable(old, new, table.0) {
+            if s.loses_store(old, new, table.0) {
                 return Ok(());
             }
             s.ram.store(address, new);
@@ -129,11 +131,12 @@ impl<F: Format> Machine for SimMachine<F> {
         self.state.with(|s| s.ram.page(pfn.0))
     }
 
-    fn clear(&self, first: Pfn, frames: u64) {
-        self.clear_run(first, frames, Stores::Cached, Va(0));
+    unsafe fn clear(&self, first: Pfn, frames: u64) {
+        // SAFETY: the caller promises it.
+        unsafe { self.clear_run(first, frames, Stores::Cached, Va(0)) }
     }
 
-    fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, _at: Va) {
+    unsafe fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, _at: Va) {
         self.point();
         if !self.in_memory(first, frames, "a clear") {
             return;
@@ -176,14 +179,14 @@ impl<F: Format> Machine for SimMachine<F> {
         0
     }
 
-    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+    unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
         self.point();
         if self.in_memory(to, frames, "a copy") && self.in_memory(from, frames, "a copy") {
             self.act(|s, c| s.copy(c, to.0, from.0, frames));
         }
     }
 
-    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+    unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         self.point();
         self.act(|s, c| {
             s.ram.read(pfn.0, offset, bytes);
@@ -191,7 +194,7 @@ impl<F: Format> Machine for SimMachine<F> {
         });
     }
 
-    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+    unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
         self.point();
         self.act(|s, c| {
             if s.oracle.uses[pfn.0 as usize] == Use::Zero as u8 {
@@ -204,7 +207,7 @@ impl<F: Format> Machine for SimMachine<F> {
         });
     }
 
-    fn load_root(&self, root: Option<Root>) {
+    unsafe fn load_root(&self, root: Option<Root>) {
         self.point();
         self.act(|s, c| s.load_root(c, root));
     }

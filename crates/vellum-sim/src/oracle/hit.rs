@@ -105,21 +105,26 @@ impl<F: Format> State<F> {
         let here = e.translate(va) >> 12;
         let what = format!("the entry now names frame {:#x}", there >> 12);
         let Some(p) = self.excuse(c, root, va >> 12) else { return self.need_excuse(c, root, e, va, what) };
-        if !p.deferred {
-            return Verdict::Excused;
-        }
+        let deferred = p.deferred;
         let broken = if e.flags.contains(Flags::WRITE) || e.flags.contains(Flags::DIRTY) {
             "the old translation may write"
-        } else if !flags.contains(Flags::USER) {
+        } else if !deferred && flags.contains(Flags::WRITE) {
+            "the new page can be written"
+        } else if deferred && !flags.contains(Flags::USER) {
             "the new page cannot be read"
-        } else if self.oracle.uses[here as usize] != Use::Pending as u8 {
+        } else if deferred && self.oracle.uses[here as usize] != Use::Pending as u8 {
             "the old frame is no longer pending"
         } else if !self.contents.equal(here, there >> 12) {
             "the two frames do not hold equal bytes"
         } else {
             return Verdict::Excused;
         };
-        self.fail(c, Rule::Deferral, Some(va), Some(here), format!("its flush was deferred and {what}, but {broken}"));
+        let (rule, state) = if deferred {
+            (Rule::Deferral, "its flush was deferred")
+        } else {
+            (Rule::TwoPages, "its flush is on the way")
+        };
+        self.fail(c, rule, Some(va), Some(here), format!("{state} and {what}, but {broken}"));
         Verdict::Illegal
     }
 }

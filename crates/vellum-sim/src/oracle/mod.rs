@@ -8,6 +8,7 @@
 //! - `zeros`: are shared tables of zeros what they say, and what goes when one gives way?
 //! - `store`: what does this entry store take away, and from whom?
 //! - `obligations`: who still may hold what was taken away?
+//! - `two_pages`: can CPUs see two pages at one address?
 //! - `hit`: is this hit legal?
 //! - `audit`: does everything add up?
 //!
@@ -22,6 +23,7 @@ pub(crate) mod plant;
 mod stop;
 mod store;
 pub(crate) mod tables;
+mod two_pages;
 mod zeros;
 
 pub use plant::Bug;

@@ -31,6 +31,8 @@ pub(crate) struct Part {
     pub harmless: bool,
     /// First frame of the old entry, for harmless parts.
     pub frame: u64,
+    /// The old pages were those of a shared table of zeros.
+    pub zeros: bool,
     /// Kept past the verb's return by declared deferral.
     pub deferred: bool,
     /// The verb has returned; kept because a table waits for CPUs that are asleep.
@@ -84,6 +86,7 @@ impl<F: Format> State<F> {
             cut: 0,
             harmless: !old.write,
             frame: frame >> 12,
+            zeros: false,
             deferred: false,
             returned: false,
             open,
@@ -124,6 +127,7 @@ impl<F: Format> State<F> {
             cut,
             harmless: false,
             frame: 0,
+            zeros: false,
             deferred: false,
             returned: false,
             open,
@@ -141,6 +145,7 @@ impl<F: Format> State<F> {
                 && part.cut == 0
                 && !last.harmless
                 && !part.harmless
+                && last.zeros == part.zeros
                 && last.open == part.open
                 && last.asleep == part.asleep;
             if alike && last.end == part.start && last.last + 1 == part.first {
@@ -160,6 +165,16 @@ impl<F: Format> State<F> {
     fn open_part(&self, owner: u32, obligation: u32, page: u64) -> Option<&Part> {
         let parts = &self.oracle.parts[owner as usize];
         parts.iter().find(|p| (p.first..=p.last).contains(&obligation) && (p.start..p.end).contains(&page))
+    }
+
+    /// Whether a part took this frame away from that page.
+    pub(crate) fn took(&self, p: &Part, page: u64, pfn: u64) -> bool {
+        if p.harmless {
+            return p.frame + (page - p.start) == pfn;
+        }
+        let by = |obligation: u32, at: u64| at == page && (p.first..=p.last).contains(&obligation);
+        let note = self.oracle.frames[pfn as usize];
+        by(note.obligation, note.page) || self.oracle.extra.iter().any(|e| e.pfn == pfn && by(e.obligation, e.page))
     }
 
     /// CPUs that may still translate to a frame through what was taken away, if any.
@@ -195,6 +210,7 @@ impl<F: Format> State<F> {
 
     /// A CPU loads a tree whose context it kept. True if it missed an invalidation that nobody owes it any more.
     pub(crate) fn wakes(&mut self, cpu: usize, root: u32) -> bool {
+        let mut woken = false;
         let mut missed = self.cpus[cpu].roots.iter().any(|r| r.root == root && r.missed);
         for p in self.oracle.parts.iter_mut().flatten() {
             if p.root == root && p.asleep.contains(cpu) {
@@ -203,8 +219,12 @@ impl<F: Format> State<F> {
                 } else {
                     p.asleep.remove(cpu);
                     p.open.insert(cpu);
+                    woken = true;
                 }
             }
+        }
+        if woken {
+            self.shown_again(cpu, root);
         }
         missed
     }

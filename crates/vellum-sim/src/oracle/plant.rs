@@ -30,17 +30,22 @@ pub enum Bug {
     SkippedCopy,
     /// Walks begun before an invalidation fill the TLB after it.
     LateFill,
+    /// An entry that is to be absent for a while stays as it was.
+    SkippedAbsent,
 }
 
 impl<F: Format> State<F> {
-    /// [`Bug::WritableShared`]: a store that takes the right to write away is lost.
-    pub(crate) fn keeps_writable(&mut self, old: u64, new: u64, table: u64) -> bool {
-        if self.bug != Some(Bug::WritableShared) {
+    /// [`Bug::WritableShared`], [`Bug::SkippedAbsent`]: a store that takes the right to write or the whole page away is lost.
+    pub(crate) fn loses_store(&mut self, old: u64, new: u64, table: u64) -> bool {
+        if !matches!(self.bug, Some(Bug::WritableShared | Bug::SkippedAbsent)) {
             return false;
         }
         let level = self.oracle.tables[table as usize].level.max(1);
         let lost = match (F::meaning(old, level), F::meaning(new, level)) {
-            (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) => a == b && ra.write && !rb.write,
+            (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) => {
+                self.bug == Some(Bug::WritableShared) && a == b && ra.write && !rb.write
+            }
+            (Meaning::Leaf(..), Meaning::Absent) => self.bug == Some(Bug::SkippedAbsent),
             _ => false,
         };
         self.planted += u64::from(lost);

@@ -16,6 +16,8 @@ pub enum Rule {
     Stale,
     /// A verb returned, or a frame was reused, while some CPU may still hold what was taken away (line 3).
     OpenObligation,
+    /// CPUs may use two frames at one address, and not both read-only with equal bytes (line 3).
+    TwoPages,
     /// A deferred translation that is not read-only, clean, pending and equal (line 4).
     Deferral,
     /// Page sizes: overlapping entries, or a size change without break-before-make (line 5).
@@ -52,6 +54,7 @@ impl Rule {
             Rule::Marks => "oracle 2: a dirty mark is cached that the entry no longer has",
             Rule::Stale => "oracle 3: a stale translation was used and no open obligation excuses it",
             Rule::OpenObligation => "oracle 3: an old translation may still be held where it must be gone",
+            Rule::TwoPages => "oracle 3: CPUs see two pages at one address",
             Rule::Deferral => {
                 "oracle 4: a deferred translation must be read-only, clean, of a pending frame, and read equal bytes"
             }

@@ -9,6 +9,7 @@ use vellum::machine::Use;
 use super::Rule;
 use super::frames::FrameNote;
 use super::stop::Note;
+use super::two_pages::Shown;
 use crate::format::{Format, Meaning, Rights};
 use crate::machine::State;
 
@@ -122,6 +123,7 @@ impl<F: Format> State<F> {
             self.count_writers(frame, level, if new.write { 1 } else { u32::MAX });
             if new.write {
                 self.writable(c, frame, level, va);
+                self.shows(c, root, va, level, Shown::Frame(frame >> 12, true));
             }
         }
         let fewer = old.write && !new.write || old.exec && !new.exec || old.user && !new.user;
@@ -146,10 +148,7 @@ impl<F: Format> State<F> {
             .flatten()
             .find(|p| p.root == root && p.start < end && start < p.end && !p.deferred && !p.open.is_empty());
         let Some(old) = old else { return };
-        let same = frame != u64::MAX && old.level == level && old.cut == 0 && {
-            let note = &self.oracle.frames[(frame >> 12) as usize];
-            (old.first..=old.last).contains(&note.obligation) && note.page == start
-        };
+        let same = frame != u64::MAX && old.level == level && old.cut == 0 && { self.took(old, start, frame >> 12) };
         if !same {
             let why = format!("a new translation is made while CPUs {:?} may still hold the old one", old.open);
             self.fail(c, Rule::BreakBeforeMake, Some(va), None, why);
@@ -163,7 +162,6 @@ impl<F: Format> State<F> {
         if first + pages > self.ram.frames() {
             return self.malformed(c, frame, level, va);
         }
-        let _ = root;
         for pfn in first..first + pages {
             let used = self.oracle.uses[pfn as usize];
             if used == Use::Zero as u8 {
@@ -204,6 +202,7 @@ impl<F: Format> State<F> {
             note.writers += u32::from(rights.write);
         }
         self.writable(c, frame, level, va);
+        self.shows(c, root, va, level, Shown::Frame(first, rights.write));
     }
 
     /// Hardware no longer finds a leaf.

@@ -7,6 +7,7 @@
 use vellum::machine::{CpuMask, Use};
 
 use super::Rule;
+use super::two_pages::Shown;
 use crate::format::{Format, Meaning};
 use crate::machine::State;
 use crate::machine::lazy::Plain;
@@ -54,6 +55,7 @@ impl<F: Format> State<F> {
     /// A node, with all below it, becomes part of a tree.
     pub(crate) fn link(&mut self, c: usize, table: u64, level: u8, va: u64, root: u32) {
         if table < self.ram.frames() && self.oracle.is_zero_table(table) {
+            self.shows(c, root, va, level + 1, Shown::Zeros);
             return self.zeros_come(c, table, level, va);
         }
         if table >= self.ram.frames() || self.oracle.uses[table as usize] != Use::Table as u8 {

@@ -101,6 +101,7 @@ impl<F: Format> State<F> {
                 cut: 0,
                 harmless: false,
                 frame: 0,
+                zeros: true,
                 deferred: false,
                 returned: false,
                 open,

@@ -1,6 +1,7 @@
 //! What the tests of clearing share: the library on a simulated machine, and a program that touches memory.
 #![allow(dead_code)] // Each test file uses its part.
 
+use crate::common::hands::VmHands;
 use vellum::addr::{Order, Va};
 use vellum::config::Config;
 use vellum::space::{Access, Attrs, LeafSize, Placement, Rights, Space};
@@ -30,7 +31,7 @@ pub fn with_vm<R>(
     let vm = unsafe { Vm::new(sim, config(switches), meta.start()) }.expect("a Vm");
     let result = work(&vm);
     vm.machine().audit(Some(0)).unwrap_or_else(|stop| panic!("{stop}"));
-    let left = vm.validate(&[]).expect("everything adds up");
+    let left = vm.audit(&[]).expect("everything adds up");
     assert_eq!((left.data_frames, left.table_frames), (0, 0), "{left:?}");
     result
 }

@@ -21,7 +21,8 @@ pub struct Beside<'s, F: Format> {
     pub notes: &'s Notes,
 }
 
-impl<F: Format> Machine for Beside<'_, F> {
+// SAFETY: the simulated machine does the work.
+unsafe impl<F: Format> Machine for Beside<'_, F> {
     type Codec = F::Codec;
     fn topology(&self) -> &Topology {
         self.sim.topology()
@@ -35,35 +36,44 @@ impl<F: Format> Machine for Beside<'_, F> {
     fn preempt_off(&self) {
         self.sim.preempt_off()
     }
-    fn preempt_on(&self) {
-        self.sim.preempt_on()
+    unsafe fn preempt_on(&self) {
+        // SAFETY: the caller promises it.
+        unsafe { self.sim.preempt_on() }
     }
-    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
-        self.sim.entry_load(table, slot)
+    unsafe fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+        // SAFETY: the caller promises it.
+        unsafe { self.sim.entry_load(table, slot) }
     }
-    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
-        self.sim.entry_store(table, slot, raw)
+    unsafe fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+        // SAFETY: the caller promises it.
+        unsafe { self.sim.entry_store(table, slot, raw) }
     }
-    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
-        self.sim.entry_cas(table, slot, old, new)
+    unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        // SAFETY: the caller promises it.
+        unsafe { self.sim.entry_cas(table, slot, old, new) }
     }
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {
         self.sim.direct(pfn)
     }
-    fn clear(&self, first: Pfn, frames: u64) {
-        self.sim.clear(first, frames)
+    unsafe fn clear(&self, first: Pfn, frames: u64) {
+        // SAFETY: the caller promises it.
+        unsafe { self.sim.clear(first, frames) }
     }
-    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
-        self.sim.copy(to, from, frames)
+    unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+        // SAFETY: the caller promises it.
+        unsafe { self.sim.copy(to, from, frames) }
     }
-    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
-        self.sim.read(pfn, offset, bytes)
+    unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+        // SAFETY: the caller promises it.
+        unsafe { self.sim.read(pfn, offset, bytes) }
     }
-    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
-        self.sim.write(pfn, offset, bytes)
+    unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+        // SAFETY: the caller promises it.
+        unsafe { self.sim.write(pfn, offset, bytes) }
     }
-    fn load_root(&self, root: Option<Root>) {
-        self.sim.load_root(root)
+    unsafe fn load_root(&self, root: Option<Root>) {
+        // SAFETY: the caller promises it.
+        unsafe { self.sim.load_root(root) }
     }
     fn flush_local(&self, scope: Scope) {
         self.sim.flush_local(scope)

@@ -2,8 +2,11 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 pub mod beside;
+#[path = "../../../vellum/tests/common/hands.rs"]
+pub mod hands;
 pub mod program;
 
+use hands::MachineHands;
 use std::cell::Cell;
 
 use vellum::addr::{Level, Order, Pfn, Va};
@@ -82,7 +85,7 @@ impl<'a, F: Format> Kernel<'a, F> {
 
     pub fn data(&self) -> Pfn {
         let pfn = self.frame(Use::Data);
-        self.sim.clear(pfn, 1);
+        self.sim.zero_out(pfn, 1);
         pfn
     }
 
@@ -92,11 +95,11 @@ impl<'a, F: Format> Kernel<'a, F> {
         let mut at = Level(self.sim.rules().levels);
         while at.0 > level {
             let slot = at.slot(Va(va));
-            table = match F::Codec::decode(self.sim.entry_load(table, slot), at) {
+            table = match F::Codec::decode(self.sim.entry(table, slot), at) {
                 Entry::Table(next) => next,
                 _ => {
                     let next = self.table();
-                    self.sim.entry_store(table, slot, F::Codec::encode(Entry::Table(next), at));
+                    self.sim.set_entry(table, slot, F::Codec::encode(Entry::Table(next), at));
                     next
                 }
             };
@@ -107,7 +110,7 @@ impl<'a, F: Format> Kernel<'a, F> {
 
     pub fn set_at(&self, va: u64, level: u8, entry: Entry) {
         let table = self.node(va, level);
-        self.sim.entry_store(table, Level(level).slot(Va(va)), F::Codec::encode(entry, Level(level)));
+        self.sim.set_entry(table, Level(level).slot(Va(va)), F::Codec::encode(entry, Level(level)));
     }
 
     pub fn set(&self, va: u64, entry: Entry) {
@@ -116,7 +119,7 @@ impl<'a, F: Format> Kernel<'a, F> {
 
     pub fn get(&self, va: u64) -> Entry {
         let table = self.node(va, 1);
-        F::Codec::decode(self.sim.entry_load(table, Level(1).slot(Va(va))), Level(1))
+        F::Codec::decode(self.sim.entry(table, Level(1).slot(Va(va))), Level(1))
     }
 
     /// Maps a fresh cleared page.
@@ -127,7 +130,7 @@ impl<'a, F: Format> Kernel<'a, F> {
     }
 
     pub fn load(&self) {
-        self.sim.load_root(Some(Root { table: self.root, context: self.context, flush: false }));
+        self.sim.enter_root(Some(Root { table: self.root, context: self.context, flush: false }));
     }
 
     pub fn load_on(&self, cpu: &Cpu<'_, F>, id: usize) {

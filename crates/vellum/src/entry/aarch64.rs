@@ -33,6 +33,7 @@ const PARKED: u64 = 2 << 1;
 const MOVING: u64 = 3 << 1;
 const DETACHED: u64 = 4 << 1;
 const GONE: u64 = 5 << 1;
+const BUSY: u64 = 6 << 1;
 
 /// The aarch64 format.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +72,7 @@ impl Codec for Aarch64 {
             }
             Entry::Parked(p) => PARKED | p.addr(),
             Entry::Moving(p) => MOVING | p.addr(),
+            Entry::Busy(p) => BUSY | p.addr(),
             Entry::Detached(p) => DETACHED | p.addr(),
             Entry::Gone(g) => GONE | g << 12,
         }
@@ -100,6 +102,7 @@ impl Codec for Aarch64 {
             RESERVED => Entry::Reserved,
             PARKED => Entry::Parked(pfn),
             MOVING => Entry::Moving(pfn),
+            BUSY => Entry::Busy(pfn),
             DETACHED => Entry::Detached(pfn),
             GONE => Entry::Gone(raw >> 12),
             _ => Entry::Empty,

@@ -43,8 +43,14 @@ pub enum Entry {
     Leaf(Pfn, Flags),
     /// A resident frame nobody may access through this entry (`PROT_NONE`).
     Parked(Pfn),
-    /// In transit: its old translation is being invalidated, or it is about to appear elsewhere. Whoever meets it waits.
+    /// In transit: its old translation is being invalidated, or it is about to appear elsewhere. Only the
+    /// holder of the space's layout lock writes and ends it, so whoever holds that lock knows it for its
+    /// own. Whoever else meets it waits.
     Moving(Pfn),
+    /// Set aside by a CPU that comes back to it; the node's transit count is up meanwhile. Only that CPU
+    /// ends it. Whoever else meets it waits, the holder of the layout lock included. It names the frame it
+    /// keeps mapped, or where that is zeros, which are nobody's, the node.
+    Busy(Pfn),
     /// A node cut off from the tree, its invalidation under way. Whoever meets it waits.
     Detached(Pfn),
     /// Nothing here, but translations of what was may live until this flush generation completes. Not in a region.
@@ -63,7 +69,8 @@ pub trait Codec: Copy + 'static {
     fn encode(entry: Entry, level: Level) -> u64;
     /// Reads it back.
     fn decode(raw: u64, level: Level) -> Entry;
-    /// First address past the user half, for a table of `levels` levels.
+    /// First address past what programs may map, for a table of `levels` levels: the user half, but for what must stay empty at
+    /// its end.
     fn user_end(levels: u8) -> Va;
     /// The bits of a leaf that name its frame, by its physical address. All others follow from its flags and level, so leaves that
     /// agree in them are changed alike: by one exclusive or.

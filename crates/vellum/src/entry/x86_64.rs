@@ -7,7 +7,7 @@
 //! *inverted*: the processor may speculate past the present bit (L1TF), and an inverted address points above any memory.
 
 use super::{Codec, Entry, Flags};
-use crate::addr::{Level, Pfn, Va};
+use crate::addr::{Level, PAGE_SIZE, Pfn, Va};
 
 const PRESENT: u64 = 1 << 0;
 const WRITE: u64 = 1 << 1;
@@ -26,6 +26,7 @@ const PARKED: u64 = 2 << 1;
 const MOVING: u64 = 3 << 1;
 const DETACHED: u64 = 4 << 1;
 const GONE: u64 = 5 << 1;
+const BUSY: u64 = 6 << 1;
 
 /// The x86_64 format.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,7 @@ impl Codec for X86_64 {
             }
             Entry::Parked(p) => PARKED | inverted(p),
             Entry::Moving(p) => MOVING | inverted(p),
+            Entry::Busy(p) => BUSY | inverted(p),
             Entry::Detached(p) => DETACHED | inverted(p),
             Entry::Gone(g) => GONE | g << 12,
         }
@@ -91,6 +93,7 @@ impl Codec for X86_64 {
             RESERVED => Entry::Reserved,
             PARKED => Entry::Parked(pfn),
             MOVING => Entry::Moving(pfn),
+            BUSY => Entry::Busy(pfn),
             DETACHED => Entry::Detached(pfn),
             GONE => Entry::Gone(raw >> 12),
             _ => Entry::Empty,
@@ -107,7 +110,9 @@ impl Codec for X86_64 {
         raw & !ACCESSED
     }
 
+    /// The last page of the user half stays empty. A system call in its last bytes would return to the first address past it, which
+    /// is not canonical; `sysret` then faults on the user's stack with the kernel's rights (CVE-2012-0217).
     fn user_end(levels: u8) -> Va {
-        Va(1 << if levels == 5 { 56 } else { 47 })
+        Va((1 << if levels == 5 { 56 } else { 47 }) - PAGE_SIZE as u64)
     }
 }

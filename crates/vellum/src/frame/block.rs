@@ -61,10 +61,15 @@ pub(super) const LOCKED: u32 = 1 << 4;
 pub(super) const DIRTY: u32 = 1 << 5;
 /// The order of a large block; of an open one, the rows it may have room for: at least those it has, unless it is dirty.
 const ORDER_SHIFT: u32 = 8;
-/// Frames that came back and are not counted yet, ten bits.
+/// Frames that came back and are not counted yet, up to the top of the word.
 const UNCOUNTED_SHIFT: u32 = 18;
 const ONE_UNCOUNTED: u32 = 1 << UNCOUNTED_SHIFT;
+/// Their greatest number: every frame of the block, once. Whoever takes frames of a block counts first what came back to it
+/// ([`Locked::count_back`]), so no frame comes back twice in between.
+pub(super) const MOST_UNCOUNTED: u32 = 1 << BLOCK;
 const ALL_ROWS: u32 = (1 << ROWS) - 1;
+
+const _: () = assert!(ORDER_SHIFT + ROWS as u32 <= UNCOUNTED_SHIFT && MOST_UNCOUNTED <= u32::MAX >> UNCOUNTED_SHIFT);
 
 #[inline]
 pub(super) const fn large(order: Order) -> u32 {
@@ -171,22 +176,32 @@ impl Node {
 
     /// Takes the whole block out of the allocator, or the part of it between two frames of the node, before first use.
     pub(super) fn exclude(&self, block: usize, from: Pfn, to: Pfn) {
-        let start = self.base + ((block as u64) << BLOCK);
-        let (from, to) = (from.0.max(start) - start, to.0.min(start + (1 << BLOCK)) - start);
+        let (from, to) = self.within(block, from, to);
         self.hint(block).fetch_or(Node::hint_bit(block), Relaxed);
         if from == 0 && to == 1 << BLOCK {
-            debug_assert_eq!(self.state(block).load(Relaxed), FREE, "reserved twice, or after first use");
             self.state(block).store(HOLE, Relaxed);
             return;
         }
         for at in from..to {
             let word = &self.words(block)[at as usize / 64];
-            debug_assert_eq!(word.load(Relaxed) >> (at % 64) & 1, 0, "reserved twice, or after first use");
             word.fetch_or(1 << (at % 64), Relaxed);
         }
         // Whoever sweeps it sees what is left.
         self.state(block).store(OPEN | DIRTY, Relaxed);
         self.note_at_boot(block, DIRTY_ROW);
+    }
+
+    /// Whether none of the frames of a block was excluded, nothing being allocated yet.
+    pub(super) fn is_whole_yet(&self, block: usize, from: Pfn, to: Pfn) -> bool {
+        let (from, to) = self.within(block, from, to);
+        let is_free = |at: u64| self.words(block)[at as usize / 64].load(Relaxed) >> (at % 64) & 1 == 0;
+        self.state(block).load(Relaxed) & KIND != HOLE && (from..to).all(is_free)
+    }
+
+    /// Frames of a block, counted from its first.
+    fn within(&self, block: usize, from: Pfn, to: Pfn) -> (u64, u64) {
+        let start = self.base + ((block as u64) << BLOCK);
+        (from.0.max(start) - start, to.0.min(start + (1 << BLOCK)) - start)
     }
 }
 
@@ -252,6 +267,7 @@ impl<'a> Locked<'a> {
             return true;
         }
         word.store(now, Relaxed);
+        debug_assert!(uncounted(self.state) < MOST_UNCOUNTED, "block {}: frames taken, none counted", self.block);
         self.state += ONE_UNCOUNTED;
         self.state & DIRTY != 0 && now != 0
     }
@@ -265,12 +281,18 @@ impl<'a> Locked<'a> {
         !self.is_claimed() && self.is_empty()
     }
 
-    /// What came back uncounted, which from here on counts as counted; the block is swept.
-    pub(super) fn take_uncounted(&mut self) -> u32 {
+    /// Counts what came back uncounted. To be called before any frame is taken: see [`MOST_UNCOUNTED`].
+    #[inline]
+    pub(super) fn count_back(&mut self, held: Option<&Held>) {
         let n = uncounted(self.state);
         self.state &= ONE_UNCOUNTED - 1;
+        self.node.count_late(held, n as u64);
+    }
+
+    /// Nothing is left to be noted or counted.
+    pub(super) fn swept(&mut self, held: Option<&Held>) {
+        self.count_back(held);
         self.state &= !DIRTY;
-        n
     }
 
     fn is_empty(&self) -> bool {
@@ -292,8 +314,7 @@ impl<'a> Locked<'a> {
 
     /// Makes an empty block that nobody claims free.
     pub(super) fn close<M: Machine>(mut self, m: &M, held: Option<&Held>) {
-        let n = self.take_uncounted();
-        self.node.count_late(held, n as u64);
+        self.count_back(held);
         touch(m, self.word, true);
         self.word.store(FREE, Release);
         self.node.clear_hint(m, self.block, Node::hint_bit(self.block));

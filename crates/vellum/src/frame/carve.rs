@@ -13,8 +13,9 @@ use super::node::{Bits, GROUP, Node, Shared, Waiting};
 use super::record::Record;
 use super::rooms::{ALL, SUMMARIES};
 use crate::addr::{Order, Pfn};
-use crate::error::InitError;
+use crate::error::{InitError, ReserveError};
 use crate::machine::{MAX_CPUS, MAX_NODES, Topology};
+use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Most frames a node may have: indices fit 32 bits with the 1 GiB below its start.
@@ -104,7 +105,7 @@ impl Frames {
     ///
     /// # Safety
     /// `memory` is all zero, of the size and alignment [`layout`](Frames::layout) says, and nobody else's as long as the value
-    /// or a reference it gave lives. If it lies in the machine's own frames those are to be reserved.
+    /// or a reference it gave lives. If it lies in the machine's own frames those are to be reserved before the first allocation.
     pub unsafe fn new(topology: &Topology, memory: NonNull<u8>) -> Result<Frames, InitError> {
         let layout = Frames::layout(topology)?;
         if !memory.addr().get().is_multiple_of(layout.align()) {
@@ -139,18 +140,33 @@ impl Frames {
         Ok(frames)
     }
 
-    /// Takes frames out of the allocator for good: the embedder's image, this library's metadata, broken memory. To be called
-    /// before the first allocation, at most once for each frame; frames of no node are passed over.
-    pub fn reserve(&self, first: Pfn, count: u64) {
-        for node in &self.node[..self.nodes] {
-            let from = first.0.max(node.first);
-            let to = (first.0.saturating_add(count)).min(node.first + node.frames);
-            if from < to {
-                node.exclude_all(from, to);
-                node.shared().free.fetch_sub((to - from) as i64, Ordering::Relaxed);
-                node.shared().reserved.fetch_add(to - from, Ordering::Relaxed);
-            }
+    /// Takes frames out of the allocator for good: the embedder's image, this library's metadata, broken memory. Frames of no node
+    /// are passed over.
+    ///
+    /// # Errors
+    /// A frame may belong to somebody as soon as anything was allocated, and a frame reserved twice would be counted twice: both are
+    /// refused, and nothing changed.
+    pub fn reserve(&mut self, first: Pfn, count: u64) -> Result<(), ReserveError> {
+        let mut stats = Stats::sum(&[]);
+        self.stats(&mut stats);
+        if stats.get(Counter::Alloc) != 0 {
+            return Err(ReserveError::InUse);
         }
+        let part = |node: &Node| {
+            let to = first.0.saturating_add(count).min(node.first + node.frames);
+            (first.0.max(node.first), to)
+        };
+        let nodes =
+            || self.node[..self.nodes].iter().map(|node| (node, part(node))).filter(|(_, (from, to))| from < to);
+        if nodes().any(|(node, (from, to))| !node.is_untouched(from, to)) {
+            return Err(ReserveError::Twice);
+        }
+        for (node, (from, to)) in nodes() {
+            node.exclude_all(from, to);
+            node.shared().free.fetch_sub((to - from) as i64, Ordering::Relaxed);
+            node.shared().reserved.fetch_add(to - from, Ordering::Relaxed);
+        }
+        Ok(())
     }
 }
 
@@ -167,13 +183,25 @@ impl Node {
     }
 
     fn exclude_all(&self, from: u64, to: u64) {
-        let mut at = from;
-        while at < to {
-            let next = (Pfn(at).align_down(Order::HUGE).0 + Order::HUGE.frames()).min(to);
-            self.exclude(((at - self.base) >> super::node::BLOCK) as usize, Pfn(at), Pfn(next));
-            at = next;
-        }
+        each_block(from, to).for_each(|(at, next)| self.exclude(self.block_of(at), Pfn(at), Pfn(next)));
     }
+
+    /// Whether none of the frames was reserved. Nothing was allocated yet.
+    fn is_untouched(&self, from: u64, to: u64) -> bool {
+        each_block(from, to).all(|(at, next)| self.is_whole_yet(self.block_of(at), Pfn(at), Pfn(next)))
+    }
+
+    fn block_of(&self, pfn: u64) -> usize {
+        ((pfn - self.base) >> super::node::BLOCK) as usize
+    }
+}
+
+/// A range of frames, cut at the ends of blocks.
+fn each_block(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end = move |at| (Pfn(at).align_down(Order::HUGE).0 + Order::HUGE.frames()).min(to);
+    core::iter::successors(Some(from), move |&at| Some(end(at)))
+        .take_while(move |&at| at < to)
+        .map(move |at| (at, end(at)))
 }
 
 fn by_distance(t: &Topology) -> [[u8; MAX_NODES]; MAX_NODES] {

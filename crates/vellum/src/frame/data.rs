@@ -2,14 +2,13 @@
 //!
 //! A private page lives in page tables alone; its record says how many entries map it, whose it is, and at which index. The
 //! index is fixed for life (a remap changes where an index is seen, not the index), so together with the owner's list of
-//! displacements it finds every mapping. A block of 2 MiB and up is *whole*, one record counting for all of it, or
-//! *shattered*, every 4 KiB frame counting for itself; that changes once, in one direction, under the busy lock.
+//! displacements it finds every mapping. A block of 2 MiB and up is *whole*, one record counting for all of it, or cut into
+//! units that count for themselves (`space::share`); that goes in one direction, under the busy lock.
 //!
 //! | word | meaning | changed by |
 //! |---|---|---|
 //! | lock | busy | |
-//! | flags | 1: shattered | busy lock held |
-//! | 1 | map count in the low half, pins in the high half | anyone, atomically |
+//! | 1 | map count in the low half; in the highest byte into what units the block was cut | anyone, atomically |
 //! | 2 | owner: tag in the two low bits, id above | node lock of the only mapping, or busy lock |
 //! | 3 | index in base pages | nobody |
 //! | 4 | generation of the last flush this frame's old translations wait for | node lock of the mapping |
@@ -20,8 +19,7 @@ use crate::machine::Use;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Busy, Lock};
 
-const SHATTERED: u16 = 1;
-const PIN: u64 = 1 << 32;
+const COUNT_BITS: u64 = (1 << 32) - 1;
 const COUNT: usize = 1;
 const OWNER: usize = 2;
 const INDEX: usize = 3;
@@ -29,7 +27,7 @@ const GENERATION: usize = 4;
 
 /// Whose a data frame is. Ids are below 2^62.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Owner {
+pub(crate) enum Owner {
     /// Nobody's yet.
     None,
     /// Mapped by one space only.
@@ -64,10 +62,10 @@ impl Owner {
 
 /// A record seen as that of a data frame.
 #[derive(Clone, Copy)]
-pub struct Data<'a>(&'a Record);
+pub(crate) struct Data<'a>(&'a Record);
 
 impl<'a> Data<'a> {
-    /// Starts a data frame's life: mapped once, whole, not pinned. The caller has the frame to itself.
+    /// Starts a data frame's life: mapped once, whole. The caller has the frame to itself.
     #[inline]
     pub fn init(record: &'a Record, order: Order, owner: Owner, index: u64) -> Data<'a> {
         record.word(COUNT).store(1, Ordering::Relaxed);
@@ -91,27 +89,11 @@ impl<'a> Data<'a> {
         self.0.word(COUNT).load(Ordering::Acquire) as u32
     }
 
-    /// Counts one more mapping; gives the new count.
-    #[inline]
-    pub fn map(self) -> u32 {
-        let old = self.0.word(COUNT).fetch_add(1, Ordering::AcqRel) as u32;
-        debug_assert_ne!(old, u32::MAX, "the map count ran over");
-        old.wrapping_add(1)
-    }
-
-    /// Counts one mapping less; gives the new count, 0 for the last.
-    #[inline]
-    pub fn unmap(self) -> u32 {
-        let old = self.0.word(COUNT).fetch_sub(1, Ordering::AcqRel) as u32;
-        debug_assert_ne!(old, 0, "unmapped more often than mapped");
-        old.wrapping_sub(1)
-    }
-
     /// Sets the count, where the caller knows that nobody else counts: a block being shattered.
     #[inline]
     pub fn set_map_count(self, count: u32) {
         let word = self.0.word(COUNT);
-        word.store(word.load(Ordering::Relaxed) & !(PIN - 1) | count as u64, Ordering::Release);
+        word.store(word.load(Ordering::Relaxed) & !COUNT_BITS | count as u64, Ordering::Release);
     }
 
     /// Whose it is.
@@ -130,38 +112,6 @@ impl<'a> Data<'a> {
     #[inline]
     pub fn index(self) -> u64 {
         self.0.word(INDEX).load(Ordering::Acquire)
-    }
-
-    /// Holders who forbid moving, evicting and sharing it.
-    #[inline]
-    pub fn pins(self) -> u32 {
-        // The highest byte is `space::share`'s: into what units a block was cut.
-        (self.0.word(COUNT).load(Ordering::Acquire) / PIN) as u32 & 0xff_ffff
-    }
-
-    /// One more such holder.
-    #[inline]
-    pub fn pin(self) {
-        self.0.word(COUNT).fetch_add(PIN, Ordering::AcqRel);
-    }
-
-    /// One less.
-    #[inline]
-    pub fn unpin(self) {
-        let old = self.0.word(COUNT).fetch_sub(PIN, Ordering::AcqRel);
-        debug_assert!(old >= PIN, "unpinned more often than pinned");
-    }
-
-    /// Whether each base frame of the block counts for itself.
-    #[inline]
-    pub fn is_shattered(self) -> bool {
-        self.0.flags() & SHATTERED != 0
-    }
-
-    /// From here each base frame counts for itself. There is no way back.
-    #[inline]
-    pub fn set_shattered(self) {
-        self.0.set_flags(SHATTERED);
     }
 
     /// The lock that keeps the frame where and whose it is.
@@ -188,24 +138,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_pins_owner_and_index_are_kept_apart() {
+    fn count_owner_and_index_are_kept_apart() {
         // SAFETY: a record is made of integers.
         let record: Record = unsafe { core::mem::zeroed() };
         let data = Data::init(&record, Order::HUGE, Owner::Space(7), 1 << 40);
-        assert_eq!((data.map_count(), data.pins(), data.index()), (1, 0, 1 << 40));
-        data.pin();
-        assert_eq!((data.map(), data.pins()), (2, 1));
+        assert_eq!((data.map_count(), data.index()), (1, 1 << 40));
+        record.word(COUNT).fetch_or(1 << 56, Ordering::Relaxed);
         data.set_map_count(9);
-        assert_eq!((data.map_count(), data.pins()), (9, 1));
-        assert_eq!(data.unmap(), 8);
-        data.unpin();
+        assert_eq!((data.map_count(), record.word(COUNT).load(Ordering::Relaxed)), (9, 1 << 56 | 9));
         for owner in [Owner::None, Owner::Space(1), Owner::Family((1 << 62) - 1), Owner::Object(3)] {
             data.set_owner(owner);
             assert_eq!(data.owner(), owner);
         }
-        assert!(!data.is_shattered());
-        data.set_shattered();
-        assert!(data.is_shattered());
-        assert_eq!((record.use_(), record.order(), data.pins()), (Use::Data, Order::HUGE, 0));
+        assert_eq!((record.use_(), record.order()), (Use::Data, Order::HUGE));
     }
 }

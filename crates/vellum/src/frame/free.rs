@@ -17,9 +17,20 @@ use crate::sync::atomic::Ordering;
 impl Frames {
     /// Gives a block back. What was had as 2 MiB and more comes back as it was had, or as [`Frames::split`] made it; what
     /// was had smaller may come back in any naturally aligned pieces. The record is left as it is. Any CPU, any lock held; never
-    /// waits. No translation to the block may be left anywhere: frames whose flush is not complete go to [`Frames::retire`].
+    /// waits.
+    ///
+    /// # Safety
+    /// The caller has the block by [`Frames::alloc`], with every piece of what is named here, and gives it up: nobody uses its memory
+    /// from here on, and no translation to it is left on any CPU. Frames whose flush is not complete go to [`Frames::retire`].
     #[inline(always)]
-    pub fn free<M: Machine>(&self, m: &M, pfn: Pfn, order: Order) {
+    pub unsafe fn free<M: Machine>(&self, m: &M, pfn: Pfn, order: Order) {
+        self.give_back(m, pfn, order);
+    }
+
+    /// [`Frames::free`] for the library itself, whose receipts keep the contract: it frees what it has just allocated and shown to
+    /// nobody, or what a [`Flushed`](crate::tlb::Flushed) speaks of.
+    #[inline(always)]
+    pub(crate) fn give_back<M: Machine>(&self, m: &M, pfn: Pfn, order: Order) {
         // Most machines have one node, and of the first one everything lies at a known place.
         if self.node[0].has(pfn) {
             return self.free_at(m, 0, pfn, order);
@@ -124,8 +135,11 @@ impl Frames {
     }
 
     /// Lets a block that was had as `from`, 2 MiB or more, be freed in pieces of `to`; or, `to` being below 2 MiB, of any order below.
-    /// The caller has the whole block. Needs no memory, never waits.
-    pub fn split<M: Machine>(&self, m: &M, pfn: Pfn, from: Order, to: Order) {
+    /// Needs no memory, never waits.
+    ///
+    /// # Safety
+    /// The caller has the whole block, and nobody frees any of it meanwhile.
+    pub unsafe fn split<M: Machine>(&self, m: &M, pfn: Pfn, from: Order, to: Order) {
         let Some(at) = self.node_of(pfn) else {
             debug_assert!(false, "{pfn:?} split, which is a frame of no node");
             return;

@@ -32,7 +32,7 @@ mod node;
 mod pending;
 mod record;
 mod rooms;
-mod slab;
+pub(crate) mod slab;
 mod small;
 mod stats;
 mod sweep;
@@ -42,11 +42,12 @@ mod validate;
 use core::ptr::NonNull;
 
 pub use alloc::Want;
-pub use data::{Data, Owner};
 pub use node::{Mark, Watermarks};
 pub use record::Record;
-pub use slab::{Slab, SlabCounts, SlabRef};
 pub use validate::FrameCounts;
+
+pub(crate) use data::{Data, Owner};
+pub(crate) use slab::{Slab, SlabRef};
 
 use crate::addr::Pfn;
 use crate::machine::{MAX_CPUS, MAX_NODES};

@@ -5,7 +5,7 @@
 //! later generation holds back those behind it, which delays a free and never does one too soon. Pending frames are in no
 //! magazine and in no free block, so nothing can merge, split or hand them out.
 //!
-//! A caller whose flush is done already uses [`Frames::retire_done`]: the same door, without the queue.
+//! A caller whose flush is done already uses [`Frames::free`].
 
 use super::Frames;
 use crate::addr::{Order, Pfn};
@@ -18,7 +18,10 @@ const GENERATION: usize = 2;
 
 impl Frames {
     /// Puts a block in its node's queue until generation `generation` completes. Its record is overwritten.
-    pub fn retire<M: Machine, H: Above<Queue>>(
+    ///
+    /// # Safety
+    /// As for [`Frames::free`], but for translations: those that are left are gone when `generation` completes.
+    pub unsafe fn retire<M: Machine, H: Above<Queue>>(
         &self,
         m: &M,
         above: &mut Token<H>,
@@ -47,7 +50,10 @@ impl Frames {
     }
 
     /// Frees what waits, as far as generation `done`; says how many base frames.
-    pub fn complete<M: Machine, H: Above<Queue>>(&self, m: &M, above: &mut Token<H>, done: u64) -> u64 {
+    ///
+    /// # Safety
+    /// The flushes of every generation up to `done` are complete.
+    pub unsafe fn complete<M: Machine, H: Above<Queue>>(&self, m: &M, above: &mut Token<H>, done: u64) -> u64 {
         (0..self.nodes).map(|at| self.complete_node(m, above, at, done)).sum()
     }
 
@@ -85,14 +91,8 @@ impl Frames {
         while let Some(pfn) = next.checked_sub(1) {
             let record = node.record(Pfn(pfn));
             next = record.word(NEXT).load(Ordering::Relaxed);
-            self.free(m, Pfn(pfn), record.order());
+            self.give_back(m, Pfn(pfn), record.order());
         }
         frames
-    }
-
-    /// Retires a block whose flush is done: what [`retire`](Frames::retire) and [`complete`](Frames::complete) come to at once.
-    #[inline]
-    pub fn retire_done<M: Machine>(&self, m: &M, pfn: Pfn, order: Order) {
-        self.free(m, pfn, order);
     }
 }

@@ -26,7 +26,7 @@ impl Record {
     /// Starts a new life of the frame: use and order as given, flags and all words zero, the lock word kept. The caller has the
     /// frame to itself.
     #[inline]
-    pub fn init(&self, use_: Use, order: Order) {
+    pub(crate) fn init(&self, use_: Use, order: Order) {
         for word in &self.words {
             word.store(0, Ordering::Relaxed);
         }
@@ -35,7 +35,7 @@ impl Record {
 
     /// Sets use and order, and clears the flags.
     #[inline]
-    pub fn set_head(&self, use_: Use, order: Order) {
+    pub(crate) fn set_head(&self, use_: Use, order: Order) {
         self.head.store(use_ as u32 | (order.get() as u32) << 8, Ordering::Release);
     }
 
@@ -68,20 +68,19 @@ impl Record {
 
     /// Sets flags. Anyone may, at any time; what the flag means says who does.
     #[inline]
-    pub fn set_flags(&self, flags: u16) {
+    pub(crate) fn set_flags(&self, flags: u16) {
         self.head.fetch_or((flags as u32) << 16, Ordering::AcqRel);
-    }
-
-    /// Clears flags.
-    #[inline]
-    pub fn clear_flags(&self, flags: u16) {
-        self.head.fetch_and(!((flags as u32) << 16), Ordering::AcqRel);
     }
 
     /// 32 bits for a [`Lock`](crate::sync::Lock).
     #[inline]
-    pub fn lock_word(&self) -> &AtomicU32 {
+    pub(crate) fn lock_word(&self) -> &AtomicU32 {
         &self.lock
+    }
+
+    /// A reading of the use's words, for tools and tests.
+    pub fn words(&self) -> [u64; 7] {
+        core::array::from_fn(|i| self.words[i].load(Ordering::Relaxed))
     }
 
     /// One of the use's words, 1 to 7.
@@ -89,7 +88,7 @@ impl Record {
     /// # Panics
     /// If `word` is not in that range.
     #[inline]
-    pub fn word(&self, word: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, word: usize) -> &AtomicU64 {
         &self.words[word - 1]
     }
 }
@@ -115,8 +114,6 @@ mod tests {
             record.init(use_, Order::GIANT);
             record.set_flags(0x8001);
             assert_eq!((record.use_(), record.order(), record.flags()), (use_, Order::GIANT, 0x8001));
-            record.clear_flags(1);
-            assert_eq!((record.use_(), record.order(), record.flags()), (use_, Order::GIANT, 0x8000));
         }
     }
 }

@@ -77,9 +77,9 @@ impl Node {
         sum.fetch_or(bit, Relaxed);
     }
 
-    /// Whether a block's bit is set in a row.
+    /// Whether who searches a row finds a block: its bit is set, and that of its word.
     pub(super) fn has_room(&self, block: usize, row: usize) -> bool {
-        self.row(row, block / 64).load(Relaxed) >> (block % 64) & 1 == 1
+        self.next_room(row, block, block + 1).is_some()
     }
 
     /// Clears the bit of a block that the caller has locked.

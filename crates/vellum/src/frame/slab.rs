@@ -34,7 +34,7 @@ const UNIT: usize = 64;
 /// An object of a slab: its physical address + 1, below 2^49.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(transparent)]
-pub struct SlabRef(NonZeroU64);
+pub(crate) struct SlabRef(NonZeroU64);
 
 impl SlabRef {
     #[inline]
@@ -70,7 +70,7 @@ impl SlabRef {
 
 /// What a slab holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SlabCounts {
+pub(crate) struct SlabCounts {
     /// Frames.
     pub pages: u64,
     /// Objects taken.
@@ -78,8 +78,8 @@ pub struct SlabCounts {
 }
 
 /// A slab.
-pub struct Slab {
-    size: usize,
+pub(crate) struct Slab {
+    pub(crate) size: usize,
     lock: Lock<Queue>,
     /// First page of the ring: frame number + 1, 0 for none. Guarded by `lock`, as the counts are.
     head: AtomicU64,
@@ -101,11 +101,6 @@ impl Slab {
             pages: AtomicU64::new(0),
             objects: AtomicU64::new(0),
         }
-    }
-
-    /// Bytes of an object, rounded up.
-    pub const fn size(&self) -> usize {
-        self.size
     }
 
     /// Frames in use.
@@ -206,7 +201,7 @@ impl Slab {
             empty
         };
         if empty {
-            frames.free(m, pfn, Order::BASE);
+            frames.give_back(m, pfn, Order::BASE);
         }
     }
 

@@ -64,7 +64,7 @@ impl Node {
         row: usize,
         max: u32,
     ) -> Option<u32> {
-        let (n, which) = from.take_many(by.m, max, row);
+        let (n, which) = from.take_many(by.m, onto, max, row);
         let base = (from.block << BLOCK) as u32;
         for (word, &mask) in which.iter().enumerate().rev() {
             onto.fill(base + word as u32 * 64, mask);
@@ -102,7 +102,7 @@ impl Node {
     pub(super) fn run<M: Machine>(&self, by: &Seeker<M>, rows: Range<usize>, anywhere: bool) -> Option<(u32, u32)> {
         self.search(by, rows, anywhere, |block, row| {
             let base = (block.block << BLOCK) as u32;
-            block.take(by.m, row as u32, row).map(|at| (base + at, row as u32))
+            block.take(by.m, by.held, row as u32, row).map(|at| (base + at, row as u32))
         })
     }
 
@@ -110,7 +110,7 @@ impl Node {
     pub(super) fn piece<M: Machine>(&self, by: &Seeker<M>, order: u32) -> Option<u32> {
         self.search(by, order as usize..ROWS, true, |block, row| {
             let base = (block.block << BLOCK) as u32;
-            block.take(by.m, order, row).map(|at| base + at)
+            block.take(by.m, by.held, order, row).map(|at| base + at)
         })
     }
 
@@ -123,7 +123,7 @@ impl Node {
     pub(super) fn piece_of<M: Machine>(&self, by: &Seeker<M>, block: usize, order: u32) -> Option<u32> {
         self.attempt_claimed(by, block, order as usize..ROWS, |block, row| {
             let base = (block.block << BLOCK) as u32;
-            block.take(by.m, order, row).map(|at| base + at)
+            block.take(by.m, by.held, order, row).map(|at| base + at)
         })
     }
 

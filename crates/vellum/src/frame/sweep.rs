@@ -70,7 +70,6 @@ impl Locked<'_> {
             }
         }
         self.note_rows(m);
-        let n = self.take_uncounted();
-        self.node.count_late(held, n as u64);
+        self.swept(held);
     }
 }

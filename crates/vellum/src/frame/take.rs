@@ -6,6 +6,7 @@
 
 use super::bits;
 use super::block::Locked;
+use super::magazine::Held;
 use super::node::{Node, WORDS};
 use super::rooms::ROWS;
 use crate::machine::Machine;
@@ -19,7 +20,8 @@ pub(super) type Singles = [u64; WORDS];
 impl Locked<'_> {
     /// Takes 2^order frames out of a run of exactly 2^row; gives the offset in the block. If there is none it says so to those who
     /// look for one.
-    pub(super) fn take<M: Machine>(&mut self, m: &M, order: u32, row: usize) -> Option<u32> {
+    pub(super) fn take<M: Machine>(&mut self, m: &M, held: Option<&Held>, order: u32, row: usize) -> Option<u32> {
+        self.count_back(held);
         let words = self.words();
         let Some((at, more)) = find(words, row) else {
             self.forget(m, row);
@@ -45,7 +47,8 @@ impl Locked<'_> {
     }
 
     /// Takes up to `max` single frames out of runs of at most 2^row, whichever come first. Says how many, and which.
-    pub(super) fn take_many<M: Machine>(&mut self, m: &M, max: u32, row: usize) -> (u32, Singles) {
+    pub(super) fn take_many<M: Machine>(&mut self, m: &M, held: &Held, max: u32, row: usize) -> (u32, Singles) {
+        self.count_back(Some(held));
         let (mut got, mut which, mut all) = (0, [0; WORDS], true);
         for (i, (word, which)) in self.words().iter().zip(&mut which).enumerate() {
             let free = !word.load(Relaxed);

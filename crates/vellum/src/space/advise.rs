@@ -39,13 +39,13 @@ impl<M: Machine> Vm<M> {
         self.verb(Verb::Advise, || {
             let range = VaRange::new(start, bytes, self.user_end())?;
             if let Advice::Populate { write } = advice {
-                return self.populate(space.record(), range, write, noted);
+                return self.populate(self.record_of(space), range, write, noted);
             }
             let mut top = Token::top();
             let mut trash = Trash::default();
             let done = {
-                let mut layout = space.record().layout().lock(&self.machine, &mut top, space.id());
-                self.follow(space.record(), range, advice, noted, layout.token(), &mut trash)
+                let mut layout = self.record_of(space).layout().lock(&self.machine, &mut top, space.id());
+                self.follow(self.record_of(space), range, advice, noted, layout.token(), &mut trash)
             };
             self.empty_trash(trash, &mut top);
             done

@@ -8,7 +8,7 @@ use crate::addr::{Order, Va};
 use crate::config::NumaPolicy;
 
 /// What a program may do with a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Rights {
     /// Loads.
     pub read: bool,

@@ -6,7 +6,7 @@
 
 use crate::addr::{Level, Pfn, VaRange};
 use crate::entry::{Codec, Entry};
-use crate::machine::{Event, Machine, Use, Work};
+use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::space::Trash;
 use crate::space::node::Node;
 use crate::space::walk::part;
@@ -106,7 +106,7 @@ impl<M: Machine> Vm<M> {
                     }
                 }
             }
-            m.entry_store(node.pfn, slot, 0);
+            m.set_entry(node.pfn, slot, 0);
             left -= 1;
         }
         m.hook(Event::Work(Work::Scan, (next - p.first) as u64));
@@ -123,7 +123,7 @@ impl<M: Machine> Vm<M> {
         let zeros = self.zero_span();
         let (mut left, mut slot, mut pages) = (node.state().count(), first, 0);
         while left != 0 && slot < end {
-            let raw = m.entry_load(node.pfn, slot);
+            let raw = m.entry(node.pfn, slot);
             if raw != 0 {
                 let page = match M::Codec::decode(raw, Level::ONE) {
                     Entry::Leaf(pfn, _) if pfn.0.wrapping_sub(zeros.0.0) >= zeros.1 => Some(pfn),
@@ -133,7 +133,7 @@ impl<M: Machine> Vm<M> {
                     self.release_base(flushed, pfn);
                     pages += 1;
                 }
-                m.entry_store(node.pfn, slot, 0);
+                m.set_entry(node.pfn, slot, 0);
                 left -= 1;
             }
             slot += 1;

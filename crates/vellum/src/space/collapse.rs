@@ -11,7 +11,7 @@ use crate::config::ClearUnit;
 use crate::entry::{Entry, Flags};
 use crate::error::NoMemory;
 use crate::frame::{Data, Want};
-use crate::machine::{Event, Machine, Stores, Use, Work};
+use crate::machine::{Act, Event, Machine, Stores, Use, Work};
 use crate::space::node::Node;
 use crate::space::{HugeAdvice, LeafSize, SpaceRecord, Trash};
 use crate::stats::Counter;
@@ -49,7 +49,7 @@ impl<M: Machine> Vm<M> {
         let want = Want { policy: attrs.numa.unwrap_or(self.config.numa), index, use_: Use::Data };
         let new = self.frames.alloc(m, Order::HUGE, &want)?;
         if self.config.alloc_zero {
-            m.clear(new, Order::HUGE.frames());
+            m.clear_frames(new, Order::HUGE.frames());
         }
         {
             let mut top = Token::top();

@@ -7,7 +7,7 @@
 use crate::addr::{PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
-use crate::machine::{Machine, Stores, Verb};
+use crate::machine::{Act, Machine, Stores, Verb};
 use crate::space::{Access, Space, SpaceRecord};
 use crate::sync::Token;
 use crate::vm::Vm;
@@ -33,7 +33,7 @@ impl<M: Machine> Vm<M> {
         self.verb(Verb::Copy, || {
             let last = Va(to.0.saturating_add(bytes.len() as u64));
             self.chunks(to, bytes.len(), |va, from, end| {
-                self.touch(space.record(), va, Bytes::In(&bytes[from..end]), last)
+                self.touch(self.record_of(space), va, Bytes::In(&bytes[from..end]), last)
             })
         })
     }
@@ -52,7 +52,7 @@ impl<M: Machine> Vm<M> {
     pub fn copy_out_part(&self, space: &Space, from: Va, bytes: &mut [u8]) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
             self.chunks(from, bytes.len(), |va, from, end| {
-                self.touch(space.record(), va, Bytes::Out(&mut bytes[from..end]), va)
+                self.touch(self.record_of(space), va, Bytes::Out(&mut bytes[from..end]), va)
             })
         })
     }
@@ -112,7 +112,7 @@ impl<M: Machine> Vm<M> {
         if let (Entry::ZeroTable(table), Bytes::Out(bytes)) = (entry, &mut *bytes)
             && let Some(pfn) = self.zeros_below(table, spot.level.child(), va)
         {
-            m.read(pfn, va.offset(), bytes);
+            m.read_bytes(pfn, va.offset(), bytes);
             return true;
         }
         let (Entry::Leaf(first, flags), Some(order)) = (entry, spot.level.leaf_order()) else { return false };
@@ -121,9 +121,11 @@ impl<M: Machine> Vm<M> {
         }
         let pfn = first.add(va.page() & (order.frames() - 1));
         match bytes {
-            Bytes::Out(bytes) => m.read(pfn, va.offset(), bytes),
+            Bytes::Out(bytes) => m.read_bytes(pfn, va.offset(), bytes),
+            // A fork may be under way. Where the leaf gives writes it has yet to come by, and the frame will be
+            // the child's, too, with these bytes; where it has been it gives none, and a fault waits for it.
             Bytes::In(bytes) => {
-                m.write(pfn, va.offset(), bytes);
+                m.write_bytes(pfn, va.offset(), bytes);
                 // The page is as dirty as if the program had written it.
                 self.exchange(spot.node, spot.level, spot.slot, |entry| match entry {
                     Entry::Leaf(pfn, flags) if !flags.dirty => {

@@ -76,15 +76,11 @@ impl<M: Machine> Vm<M> {
         token: &mut Token<Layout>,
         trash: &mut Trash,
     ) {
-        let mut changed = false;
         let done = self.edges(space, range, &mut |node, first, end, _| {
-            changed |= self.interval_assign(node, (first, end), Some(region), token, trash);
+            self.interval_assign(space, node, (first, end), Some(region), token, trash);
             Ok(())
         });
         debug_assert!(done.is_ok());
-        if changed {
-            space.edited();
-        }
     }
 
     /// Calls `each` with the run of whole slots in every node there is where the range has one and no ancestor's slot holds it.
@@ -186,12 +182,11 @@ impl<M: Machine> Vm<M> {
                 self.region(new).share();
                 Some(new)
             };
-            self.interval_rename(node, slots, edge, name, token, trash);
+            self.interval_rename((space, node), slots, edge, name, token, trash);
             Ok(())
         });
         debug_assert!(done.is_ok());
         self.drop_fresh(fresh, trash);
-        space.edited();
     }
 
     fn find_fresh(&self, fresh: &mut Fresh, old: SlabRef) -> Option<SlabRef> {

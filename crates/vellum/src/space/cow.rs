@@ -1,21 +1,23 @@
 //! A write to a page that is shared, or was.
 //!
 //! The zeros give way to a fresh page. A page nobody else maps any more becomes writable where it is: under the node's lock a
-//! count of one cannot rise, since a second mapping could only be copied from this one. Anything else is copied. The old
-//! translation is flushed before the call returns; if another CPU runs the space (or the MMU insists) the entry is absent
-//! until then, so that no two CPUs read the old page and write the new one at the same time.
+//! count of one cannot rise, since a second mapping could only be copied from this one. Anything else is copied. The entry
+//! is absent until the old translation is flushed, so that no two CPUs read the old page and write the new
+//! one at the same time (`transit.rs`).
 //!
-//! A base page is copied under the node's lock, a few hundred cycles in which the source cannot change its use. A larger one is
+//! A base page is copied while the entry is absent; its mapping, still counted, keeps the source what it is. A larger one is
 //! copied as fresh blocks are cleared, in portions with scheduling points between and the page that is written as the last, so with
 //! nothing held: no lock, no epoch, and no entry set aside either, for whom others would wait who may be what is scheduled. What keeps the
-//! source is one mapping counted that is none. If no huge frame is to be had it is split instead, and a piece copied in the same way in the same
+//! source is one mapping counted that is none. Nobody writes to it meanwhile: only a fork leaves translations
+//! that may write a page that is shared, and while it does no fault gets here (`fork.rs`); and while the
+//! mapping is counted the page is nobody's alone. If no huge frame is to be had it is split instead, and a piece copied in the same way in the same
 //! fault, so that a failure at any step leaves the leaf whole.
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
 use crate::frame::Data;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Act, Event, Machine, Work};
 use crate::space::attrs::Packed;
 use crate::space::chain::{Chain, leaf_level};
 use crate::space::fault::{Seen, Step};
@@ -85,8 +87,10 @@ impl<M: Machine> Vm<M> {
         let mut top = Token::top();
         {
             let _guard = spot.node.lock(m, &mut top);
-            // Asked again under the lock: before it, a fork could have made a second mapping from this one.
-            if !self.still(seen) || !self.is_mine(pfn, order) {
+            // Asked again under the lock: before it, a fork could have made a second mapping from this one, and
+            // a huge page could have been freed, become the zeros, and been mapped here as such.
+            let zeros = order > Order::BASE && self.is_huge_zero(pfn);
+            if !self.still(seen) || zeros || !self.is_mine(pfn, order) {
                 return Step::Again;
             }
             self.own(pfn, order, seen.space.owner());
@@ -102,61 +106,33 @@ impl<M: Machine> Vm<M> {
         Step::Done(Fault::Reused(spot.level))
     }
 
-    /// Whether this CPU alone can have translations of the space in use, so that it cannot race with itself.
-    pub(crate) fn runs_here_only(&self, space: &SpaceRecord) -> bool {
-        let me = self.machine.cpu();
-        (0..crate::space::CpuWords::words(self.cpus)).all(|i| {
-            let mine = if me / 64 == i { 1 << (me % 64) } else { 0 };
-            space.active.word(i) & !mine == 0
-        })
-    }
-
     fn copy_base(&self, seen: &Seen<'_>, old: Pfn, zero: bool) -> Result<Step, FaultError> {
         let m = &self.machine;
-        let spot = &seen.spot;
-        let (node, slot, level) = (spot.node, spot.slot, spot.level);
         let new = self.frames.alloc(m, Order::BASE, &self.want(seen))?;
         if zero || self.config.alloc_zero {
             self.clear_page(new, seen.va);
         }
         Data::init(self.frames.record(new), Order::BASE, seen.space.owner(), seen.index(Order::BASE));
         let entry = Entry::Leaf(new, Self::own_flags(seen));
-        // A mapping of zeros was no resident page.
-        let resident = u64::from(zero);
-        let absent = self.rules.break_before_make || !self.runs_here_only(seen.space);
-        let mut top = Token::top();
-        {
-            let _guard = node.lock(m, &mut top);
-            if !self.still(seen) {
-                drop(_guard);
-                self.frames.free(m, new, Order::BASE);
-                return Ok(Step::Again);
-            }
-            if !zero {
-                m.copy(new, old, 1);
-            }
-            if absent {
-                self.store(node.pfn, slot, level, Entry::Moving(old));
-                node.add_transit();
-            } else {
-                self.store(node.pfn, slot, level, entry);
-                node.add_resident(resident);
-            }
-            m.hook(Event::Work(Work::Entry, 1));
-        }
         let mut receipt = Receipt::new();
-        receipt.leaf(seen.va, level);
-        let flushed = self.redeem(seen.space, receipt);
-        if absent {
-            self.put_back(node, level, slot, entry, resident as i64);
-        }
+        receipt.leaf(seen.va, Level::ONE);
+        let copy = || {
+            if !zero {
+                m.copy_frame(new, old);
+            }
+        };
+        // A mapping of zeros was no resident page.
+        let Some(flushed) = self.exchange_seen(seen, zero, receipt, (entry, u64::from(zero)), copy) else {
+            self.frames.give_back(m, new, Order::BASE);
+            return Ok(Step::Again);
+        };
         if zero {
             self.count_here(Counter::AnonPages, 1);
         } else {
             self.release(&flushed, old, Order::BASE);
         }
         self.count_here(Counter::CowCopies, 1);
-        Ok(Step::Done(Fault::Copied(level)))
+        Ok(Step::Done(Fault::Copied(Level::ONE)))
     }
 
     #[cold]
@@ -169,30 +145,25 @@ impl<M: Machine> Vm<M> {
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
         let level = seen.spot.level;
-        let base = Va(seen.va.0 & !(order.bytes() - 1));
         let Ok(new) = self.frames.alloc(m, order, &self.want(seen)) else {
             return self.copy_piece(seen, epoch, old, order);
         };
         // Counted as one mapping more, the old block stays what it is, whoever else gives it up meanwhile: nobody may reuse it.
         if !self.hold(seen, old, order) {
-            self.frames.free(m, new, order);
+            self.frames.give_back(m, new, order);
             return Ok(Step::Again);
         }
         let (space, va, attrs, index) = (seen.space, seen.va, seen.attrs, seen.index(order));
         drop(epoch);
-        // A fork that made the leaf read-only may not have flushed yet: others might still write where this reads.
-        let mut receipt = Receipt::new();
-        receipt.leaf(base, level);
-        let flushed = self.redeem(space, receipt);
         let extent = Extent::of_leaf(new, order, va);
-        let zeroed = if self.config.alloc_zero { self.clear_extent(&extent) } else { Ok(()) };
-        let copied = zeroed.and_then(|()| self.copy_extent(old, &extent));
+        let zeroed = if self.config.alloc_zero { self.clear_block(&extent) } else { Ok(()) };
+        let copied = zeroed.and_then(|()| self.copy_block(old, &extent));
         let done = copied.is_ok() && self.replace(space, va, (old, attrs, index), (new, order));
-        self.release(&flushed, old, order);
+        self.let_go(space, old, order);
         if done {
             return Ok(Step::Done(Fault::Copied(level)));
         }
-        self.frames.free(m, new, order);
+        self.frames.give_back(m, new, order);
         copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 
@@ -200,19 +171,18 @@ impl<M: Machine> Vm<M> {
     fn hold(&self, seen: &Seen<'_>, pfn: Pfn, order: Order) -> bool {
         let mut top = Token::top();
         let _guard = seen.spot.node.lock(&self.machine, &mut top);
-        let holds = self.still(seen) && !self.is_mine(pfn, order);
+        // Since it was seen it can have become the zeros, which nobody counts.
+        let holds = self.still(seen) && !self.is_huge_zero(pfn) && !self.is_mine(pfn, order);
         if holds {
             self.share(pfn, order, Data::of(self.frames.record(pfn)).owner());
         }
         holds
     }
 
-    /// What lies at `va` of a region by now, after nothing was held. Within an epoch.
-    fn seen<'s>(&'s self, space: &'s SpaceRecord, va: Va) -> Option<Seen<'s>> {
-        let edits = space.edits();
-        let spot = self.descend(space, va);
-        let region = spot.region.map(|name| self.region(name))?;
-        Some(Seen { space, va, edits, spot, region, attrs: region.packed() })
+    /// Takes back what [`hold`](Vm::hold) counted, which no CPU has a translation of.
+    fn let_go(&self, space: &SpaceRecord, pfn: Pfn, order: Order) {
+        let none = self.redeem(space, Receipt::new());
+        self.release(&none, pfn, order);
     }
 
     /// Puts a finished copy where the old block still is mapped read-only, by the same region.
@@ -223,28 +193,21 @@ impl<M: Machine> Vm<M> {
         (old, attrs, index): (Pfn, Packed, u64),
         (new, order): (Pfn, Order),
     ) -> bool {
-        let epoch = self.epochs.enter(&self.machine);
+        let _epoch = self.epochs.enter(&self.machine);
         let Some(seen) = self.seen(space, va) else { return false };
         let spot = &seen.spot;
         let same = match M::Codec::decode(spot.raw, spot.level) {
             Entry::Leaf(pfn, flags) => pfn == old && !flags.write,
             _ => false,
         };
-        if !same
-            || spot.level.leaf_order() != Some(order)
-            || seen.attrs != attrs
-            || seen.index(order) != index
-            || !self.take_aside(&seen, false)
-        {
+        if !same || spot.level.leaf_order() != Some(order) || seen.attrs != attrs || seen.index(order) != index {
             return false;
         }
-        // From here the transit mark keeps the node.
-        drop(epoch);
-        let mut receipt = Receipt::new();
-        receipt.leaf(va.align_down(order.bytes()), spot.level);
-        let flushed = self.redeem(space, receipt);
         Data::init(self.frames.record(new), order, space.owner(), index);
-        self.put_back(spot.node, spot.level, spot.slot, Entry::Leaf(new, Self::own_flags(&seen)), 0);
+        let entry = Entry::Leaf(new, Self::own_flags(&seen));
+        let mut receipt = Receipt::new();
+        receipt.leaf(va, spot.level);
+        let Some(flushed) = self.exchange_seen(&seen, false, receipt, (entry, 0), || {}) else { return false };
         self.release(&flushed, old, order);
         self.count(Counter::CowCopies, 1);
         true
@@ -263,35 +226,28 @@ impl<M: Machine> Vm<M> {
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
         let (spot, va) = (&seen.spot, seen.va);
-        if seen.space.keeps_leaves() {
-            return Ok(Step::Wait);
-        }
         let (size, new, chain) = self.piece_for(seen, (spot.node, spot.level, spot.slot), smaller(order))?;
         let held = self.hold(seen, old, order);
-        let (space, level, at) = (seen.space, spot.level, (spot.node.pfn, spot.slot));
+        let (space, at) = (seen.space, (spot.node.pfn, spot.slot));
         let (attrs, index) = (seen.attrs, seen.index(size));
         drop(epoch);
         if !held {
             self.free_chain(Some(chain));
-            self.frames.free(m, new, size);
+            self.frames.give_back(m, new, size);
             return Ok(Step::Again);
         }
-        let base = va.align_down(order.bytes());
-        let mut receipt = Receipt::new();
-        receipt.leaf(base, level);
-        let flushed = self.redeem(space, receipt);
         let extent = Extent::of_leaf(new, size, va);
-        let from = old.add((extent.at.0 - base.0) >> Level::ONE.shift());
-        let zeroed = if self.config.alloc_zero { self.clear_extent(&extent) } else { Ok(()) };
-        let copied = zeroed.and_then(|()| self.copy_extent(from, &extent));
+        let from = old.add((extent.at.0 - va.align_down(order.bytes()).0) >> Level::ONE.shift());
+        let zeroed = if self.config.alloc_zero { self.clear_block(&extent) } else { Ok(()) };
+        let copied = zeroed.and_then(|()| self.copy_block(from, &extent));
         if copied.is_ok() && self.cut_in(space, va, &chain, at, (old, order, attrs), (new, size, index)) {
-            self.release(&flushed, old, order);
+            self.let_go(space, old, order);
             return Ok(Step::Done(Fault::Copied(chain.level)));
         }
-        self.release(&flushed, old, order);
+        self.let_go(space, old, order);
         self.free_chain(Some(chain));
-        self.frames.free(m, new, size);
-        copied.map(|()| Step::Wait).map_err(FaultError::from)
+        self.frames.give_back(m, new, size);
+        copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 
     /// Puts the pieces of a block and the finished copy of one of them where the block still is mapped read-only by the same region, by the
@@ -315,7 +271,7 @@ impl<M: Machine> Vm<M> {
             || (spot.node.pfn, spot.slot) != at
             || seen.attrs != attrs
             || seen.index(size) != index
-            || !self.take_aside(&seen, true)
+            || !self.set_seen_aside(&seen, false)
         {
             return false;
         }
@@ -343,7 +299,7 @@ impl<M: Machine> Vm<M> {
         loop {
             let tried = self.frames.alloc(&self.machine, size, &self.want(seen)).and_then(|new| {
                 let chain = self.chain(at, seen.va, leaf_level(size)).and_then(|chain| chain.ok_or(NoMemory));
-                chain.map(|chain| (size, new, chain)).inspect_err(|_| self.frames.free(&self.machine, new, size))
+                chain.map(|chain| (size, new, chain)).inspect_err(|_| self.frames.give_back(&self.machine, new, size))
             });
             match tried {
                 Err(NoMemory) if size > Order::BASE => size = smaller(size),
@@ -378,21 +334,5 @@ impl<M: Machine> Vm<M> {
             node.set_state(node.state().with_resident(ENTRIES as u64 - 1));
             (node, level) = (self.node(below), level.child());
         }
-    }
-
-    /// Sets the seen entry aside, if everything seen still holds. `cut`: it comes back as a table, which a fork may not want now.
-    pub(crate) fn take_aside(&self, seen: &Seen<'_>, cut: bool) -> bool {
-        let spot = &seen.spot;
-        let mut top = Token::top();
-        let _guard = spot.node.lock(&self.machine, &mut top);
-        if !self.still(seen) || cut && seen.space.keeps_leaves() {
-            return false;
-        }
-        let Some(pfn) = super::transit::frame_of(M::Codec::decode(spot.raw, spot.level)) else {
-            return false;
-        };
-        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Moving(pfn));
-        spot.node.add_transit();
-        true
     }
 }

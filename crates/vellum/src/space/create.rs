@@ -1,8 +1,8 @@
 //! Making a space: a record, a root, an identifier for the TLBs.
 
 use crate::error::NoMemory;
-use crate::machine::Machine;
-use crate::space::{Space, SpaceRecord};
+use crate::machine::{Act, Machine};
+use crate::space::Space;
 use crate::sync::Token;
 use crate::sync::atomic::Ordering;
 use crate::vm::Vm;
@@ -29,10 +29,9 @@ impl<M: Machine> Vm<M> {
             self.spaces.free(m, &self.frames, &mut top, name);
             return Err(error);
         }
-        m.prepare_root(root.pfn);
-        let record = name.ptr(m).cast::<SpaceRecord>();
-        let space = Space { name, record };
-        let record = space.record();
+        m.adopt_root(root.pfn);
+        let space = self.handle(name);
+        let record = self.record_of(&space);
         record.root.store(root.pfn.0, Ordering::Relaxed);
         record.name.store(name.raw(), Ordering::Relaxed);
         record.context.store(self.take_context().0 as u64, Ordering::Release);

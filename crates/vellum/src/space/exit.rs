@@ -5,7 +5,7 @@
 
 use crate::addr::{Va, VaRange};
 use crate::frame::SlabRef;
-use crate::machine::{Machine, Verb};
+use crate::machine::{Act, Machine, Verb};
 use crate::space::{Space, SpaceRecord, Trash};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Token, Top};
@@ -17,12 +17,12 @@ impl<M: Machine> Vm<M> {
     pub fn exit(&self, space: Space) {
         self.verb(Verb::Exit, || {
             let m = &self.machine;
+            let record = self.record_of(&space);
             m.preempt_off();
             if self.current(m.cpu()).load(Ordering::Relaxed) == space.name.raw() {
                 self.idle();
             }
-            m.preempt_on();
-            let record = space.record();
+            m.allow_preemption();
             while (0..self.cpus).any(|cpu| record.active.contains(cpu)) {
                 m.relax();
             }

@@ -11,6 +11,9 @@
 //! what it finds. If the count changed, the fault descends once more and compares the region's name, which cannot have been
 //! reused: the epoch keeps it.
 //!
+//! While a fork is copying no fault changes an entry (`fork.rs` says why): it finds the count changed, and
+//! waits for the fork's end with nothing held. A fault that finds what it wants goes on.
+//!
 //! Tables that are missing are made with the page and linked with it (`chain.rs`), so a fault that finds no memory changed nothing.
 //!
 //! For blocks of 2 MiB and up the epoch is left while the block is cleared, since others may wait for the epoch, and the
@@ -21,12 +24,12 @@ use crate::config::{NumaPolicy, Thp};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::frame::{Data, SlabRef, Want};
-use crate::machine::{Event, Machine, Use, Verb, Work};
+use crate::machine::{Act, Event, Machine, Use, Verb, Work};
 use crate::space::attrs::Packed;
 use crate::space::chain::leaf_level;
 use crate::space::region::Region;
 use crate::space::walk::Spot;
-use crate::space::{Access, Fault, HugeAdvice, LeafSize, Space, SpaceRecord};
+use crate::space::{Access, Edits, Fault, HugeAdvice, LeafSize, Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 use crate::vm::Vm;
@@ -67,7 +70,8 @@ pub(crate) enum By {
 
 impl<M: Machine> Vm<M> {
     /// Serves a fault of a program in `space` at `va`. On return the access may be tried again, and will get on. Waits for nobody but
-    /// other changes of the same entry, and for CPUs that must drop a translation when a shared page is replaced.
+    /// other changes of the same entry, for CPUs that must drop a translation when a shared page is
+    /// replaced, and for a fork of the space that is under way.
     ///
     /// # Errors
     /// [`FaultError`]; nothing changed.
@@ -75,7 +79,7 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         m.hook(Event::Begin(Verb::Fault));
         m.hook(Event::Work(Work::Fault, 1));
-        let served = self.serve_for(space.record(), Ask { va, access, by: By::Program });
+        let served = self.serve_for(self.record_of(space), Ask { va, access, by: By::Program });
         // A fresh base page is counted where it is installed.
         if served != Ok(Fault::Base) {
             self.count(if served.is_ok() { Counter::Faults } else { Counter::FaultsRefused }, 1);
@@ -89,9 +93,13 @@ impl<M: Machine> Vm<M> {
         if ask.va >= self.user_end() {
             return Err(FaultError::Unmapped);
         }
-        match self.attempt(space, ask, true)? {
-            Step::Done(fault) => Ok(fault),
-            step => self.serve_on(space, ask, step),
+        match self.attempt(space, ask, true) {
+            Ok(Step::Done(fault)) => Ok(fault),
+            Ok(step) => self.serve_on(space, ask, step),
+            Err(error) => {
+                self.confirm_refusal(space, ask.va, ask.access, error)?;
+                self.serve_on(space, ask, Step::Again)
+            }
         }
     }
 
@@ -115,7 +123,7 @@ impl<M: Machine> Vm<M> {
         loop {
             match step {
                 Step::Done(fault) => return Ok(fault),
-                Step::Again => {}
+                Step::Again => self.wait_for_fork(space),
                 Step::Wait => self.machine.relax(),
                 Step::Smaller => huge = false,
                 Step::GiveWay => match self.give_way(space, ask.va, ask.access)? {
@@ -126,7 +134,48 @@ impl<M: Machine> Vm<M> {
                     }
                 },
             }
-            step = self.attempt(space, ask, huge)?;
+            step = match self.attempt(space, ask, huge) {
+                Ok(step) => step,
+                Err(error) => {
+                    self.confirm_refusal(space, ask.va, ask.access, error)?;
+                    Step::Again
+                }
+            };
+        }
+    }
+
+    /// Decides under the layout lock whether an access that was about to be refused really is: `Ok` if it has to look again.
+    ///
+    /// A descent without a lock can meet the middle of a verb: the hole before what a map puts in its place, a table that a
+    /// collapse has emptied, a right that is taken while another CPU still uses it. A program may be told of none of them.
+    /// Under the lock no verb is under way, and what the last one promised holds on every CPU.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn confirm_refusal(
+        &self,
+        space: &SpaceRecord,
+        va: Va,
+        access: Access,
+        error: FaultError,
+    ) -> Result<(), FaultError> {
+        if matches!(error, FaultError::NoMemory | FaultError::Stopped) {
+            return Err(error);
+        }
+        let mut top = Token::top();
+        let key = space.name.load(crate::sync::atomic::Ordering::Relaxed);
+        let _layout = space.layout().lock(&self.machine, &mut top, key);
+        let spot = self.descend(space, va);
+        match (M::Codec::decode(spot.raw, spot.level), spot.region) {
+            (Entry::Empty | Entry::Gone(_), _) | (_, None) => Err(FaultError::Unmapped),
+            (_, Some(name)) if !self.region(name).packed().allows(access) => Err(FaultError::Rights),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until no fork of the space is copying. The caller holds no lock and no entry, and is in no epoch.
+    pub(crate) fn wait_for_fork(&self, space: &SpaceRecord) {
+        while space.is_forking() {
+            self.machine.relax();
         }
     }
 
@@ -167,14 +216,14 @@ impl<M: Machine> Vm<M> {
         space: &SpaceRecord,
         (ask, huge): (Ask, bool),
         epoch: EpochGuard<'_, M>,
-        edits: u64,
+        edits: Edits,
         spot: Spot<'_>,
     ) -> Result<Step, FaultError> {
         let Ask { va, access, .. } = ask;
         let entry = M::Codec::decode(spot.raw, spot.level);
         match entry {
             Entry::Empty | Entry::Gone(_) => return Err(FaultError::Unmapped),
-            Entry::Moving(_) | Entry::Detached(_) => return Ok(Step::Wait),
+            Entry::Moving(_) | Entry::Busy(_) | Entry::Detached(_) => return Ok(Step::Wait),
             _ => {}
         }
         // Intervals are read after the entry: what was unmapped between shows an entry whose region is gone.
@@ -266,15 +315,23 @@ impl<M: Machine> Vm<M> {
     pub(crate) fn still(&self, seen: &Seen<'_>) -> bool {
         let spot = &seen.spot;
         !spot.node.state().dead()
-            && self.machine.entry_load(spot.node.pfn, spot.slot) == spot.raw
-            && (seen.space.edits() == seen.edits
+            && self.machine.entry(spot.node.pfn, spot.slot) == spot.raw
+            && (seen.space.is_unedited(seen.edits)
                 || self.still_region(seen.space, seen.va, (spot.node.pfn, spot.region)))
     }
 
     #[cold]
     fn still_region(&self, space: &SpaceRecord, va: Va, seen: (Pfn, Option<SlabRef>)) -> bool {
         let now = self.descend(space, va);
-        (now.node.pfn, now.region) == seen
+        !space.is_forking() && (now.node.pfn, now.region) == seen
+    }
+
+    /// What lies at `va`, if a region says what may be done there. Within an epoch, or under the layout lock.
+    pub(crate) fn seen<'s>(&'s self, space: &'s SpaceRecord, va: Va) -> Option<Seen<'s>> {
+        let edits = space.edits();
+        let spot = self.descend(space, va);
+        let region = spot.region.map(|name| self.region(name))?;
+        Some(Seen { space, va, edits, spot, region, attrs: region.packed() })
     }
 
     /// Maps the shared zeros, read-only.
@@ -331,7 +388,7 @@ impl<M: Machine> Vm<M> {
             counters.add(Counter::Faults, i64::from(ask.by == By::Program));
             return Ok(Step::Done(Fault::Base));
         }
-        self.frames.free(m, pfn, Order::BASE);
+        self.frames.give_back(m, pfn, Order::BASE);
         Ok(Step::Again)
     }
 
@@ -357,23 +414,19 @@ impl<M: Machine> Vm<M> {
         };
         // What the allocator cleared, it cleared by another address than the program's.
         if (bytes == Bytes::Old || m.aliases())
-            && let Err(stopped) = self.clear_extent(&Extent::of_leaf(pfn, order, va))
+            && let Err(stopped) = self.clear_block(&Extent::of_leaf(pfn, order, va))
         {
             self.untake_block(pfn, order);
             return Err(stopped.into());
         }
         let epoch = self.epochs.enter(m);
-        let edits = space.edits();
-        let spot = self.descend(space, va);
-        let region = spot.region.map(|name| self.region(name));
         let leaf = leaf_level(order);
-        if let Some(region) = region
-            && spot.level >= leaf
-            && spot.raw == M::Codec::encode(Entry::Reserved, spot.level)
-            && region.packed() == attrs
+        if let Some(seen) = self.seen(space, va)
+            && seen.spot.level >= leaf
+            && seen.spot.raw == M::Codec::encode(Entry::Reserved, seen.spot.level)
+            && seen.attrs == attrs
         {
-            let seen = Seen { space, va, edits, spot, region, attrs };
-            let done = if spot.level == leaf {
+            let done = if seen.spot.level == leaf {
                 self.install(&seen, pfn, order, access, &epoch)
             } else {
                 match self.plant_large(&seen, pfn, order, access) {
@@ -451,8 +504,8 @@ impl<M: Machine> Vm<M> {
 pub(crate) struct Seen<'a> {
     pub space: &'a SpaceRecord,
     pub va: Va,
-    /// The space's edit count before the descent.
-    pub edits: u64,
+    /// The space's edits before the descent.
+    pub edits: Edits,
     pub spot: Spot<'a>,
     pub region: &'a Region,
     pub attrs: Packed,

@@ -8,7 +8,7 @@
 use crate::addr::Va;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
-use crate::machine::{Machine, Verb};
+use crate::machine::{Act, Machine, Verb};
 use crate::space::fault::{Seen, Step};
 use crate::space::{Access, Fault, Space, SpaceRecord};
 use crate::sync::Token;
@@ -35,11 +35,13 @@ impl<M: Machine> Vm<M> {
                 }
                 let mut huge = true;
                 loop {
-                    match self.force(space.record(), va, &bytes[from..end], huge)? {
-                        Step::Done(_) => return Ok(()),
-                        Step::Wait => self.machine.relax(),
-                        Step::Smaller => huge = false,
-                        _ => {}
+                    match self.force(self.record_of(space), va, &bytes[from..end], huge) {
+                        Ok(Step::Done(_)) => return Ok(()),
+                        Ok(Step::Wait) => self.machine.relax(),
+                        Ok(Step::Smaller) => huge = false,
+                        Ok(_) => self.wait_for_fork(self.record_of(space)),
+                        // It asks for no more than that there are any rights.
+                        Err(error) => self.confirm_refusal(self.record_of(space), va, Access::Read, error)?,
                     }
                 }
             })
@@ -75,7 +77,7 @@ impl<M: Machine> Vm<M> {
                 if !self.still(&seen) || self.is_zero(pfn) || !self.is_mine(pfn, order) {
                     return Ok(Step::Again);
                 }
-                m.write(pfn.add(va.page() & (order.frames() - 1)), va.offset(), bytes);
+                m.write_bytes(pfn.add(va.page() & (order.frames() - 1)), va.offset(), bytes);
                 self.exchange(spot.node, spot.level, spot.slot, |entry| match entry {
                     Entry::Leaf(pfn, flags) if flags.write && !flags.dirty => {
                         let flags = Flags { accessed: true, dirty: true, ..flags };
@@ -85,7 +87,7 @@ impl<M: Machine> Vm<M> {
                 });
                 Ok(Step::Done(Fault::Spurious))
             }
-            (Entry::Moving(_) | Entry::Detached(_) | Entry::Parked(_), _) => Ok(Step::Wait),
+            (Entry::Moving(_) | Entry::Busy(_) | Entry::Detached(_) | Entry::Parked(_), _) => Ok(Step::Wait),
             (Entry::ZeroTable(_), _) => self.write_zero_table(&seen, epoch, huge).map(|step| match step {
                 Step::Done(_) => Step::Again,
                 step => step,

@@ -5,17 +5,25 @@
 //! it. Frames that two spaces share belong to the *family*, a list of all spaces that come from one by forks; the child joins it
 //! before its first entry is copied, so whoever looks for a frame's mappings cannot miss it.
 //!
+//! The child's memory is the parent's at one instant: when the flush ends. From before the first node is
+//! copied until then no fault of the parent changes an entry; those that would wait (`SpaceRecord::edits`).
+//! So nothing private appears meanwhile: what is stored before the flush has reached its CPU goes into
+//! frames that both sides will map, and what is not stored by then waits until the instant is over.
+//! A fault that holds a node's lock before the fork has it there changes what the fork then finds, and one that
+//! holds it after knows of the fork. Entries that are set aside the fork waits for. Rejected: letting faults
+//! copy meanwhile (a store that went to a private copy is not in the child, a later one to a page that was
+//! yet to be copied is: a program that forks to get a snapshot sees an effect without its cause; and a
+//! copy that is made before the flush misses the stores that old translations let through).
+//!
 //! Every table of the child is made, linked and given its intervals before the first leaf is looked at, so a fork that runs out of
-//! memory leaves the parent as it was, to the bit. Tables that faults of the parent make meanwhile redeem promises: the child keeps
-//! the promise, as if it had been copied a moment earlier, which no program can tell. Only a leaf must not become a table then: a
-//! write that would cut a large leaf waits. Rejected: tables and leaves in one pass (a failure leaves read-only leaves in the parent, and to
+//! memory leaves the parent as it was, to the bit. Rejected: tables and leaves in one pass (a failure leaves read-only leaves in the parent, and to
 //! give each its rights back somebody would have had to write down which had them).
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::NoMemory;
 use crate::frame::{Owner, SlabRef};
-use crate::machine::{Event, Machine, Verb, Work};
+use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::space::node::Node;
 use crate::space::{Space, SpaceRecord, Trash};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -70,23 +78,24 @@ impl<M: Machine> Vm<M> {
         unsafe { name.ptr(&self.machine).cast::<SpaceRecord>().as_ref() }
     }
 
-    /// A copy of `space`: the same regions and contents, private to each side from here on. When it returns no CPU can write to
-    /// a shared page. Takes the space's layout lock.
+    /// A copy of `space`: the same regions, and the contents of all its memory at one instant of the call,
+    /// private to each side from then on. When it returns no CPU can write to a shared page. Takes the
+    /// space's layout lock; faults of the space that change an entry wait meanwhile.
     ///
     /// # Errors
     /// [`NoMemory`]; there is no child, and nothing changed.
     pub fn fork(&self, space: &Space) -> Result<Space, NoMemory> {
         self.verb(Verb::Fork, || {
+            let record = self.record_of(space);
             let child = self.create()?;
             let mut top = Token::top();
             let mut trash = Trash::default();
             let done = {
-                let record = space.record();
                 let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
                 self.copy_space(space, &child, layout.token(), &mut trash)
             };
             if done.is_err() {
-                self.take_apart(child.record(), &mut top);
+                self.take_apart(self.record_of(&child), &mut top);
                 self.spaces.free(&self.machine, &self.frames, &mut top, child.name);
             }
             self.empty_trash(trash, &mut top);
@@ -101,21 +110,23 @@ impl<M: Machine> Vm<M> {
         token: &mut Token<sync::Layout>,
         trash: &mut Trash,
     ) -> Result<(), NoMemory> {
-        let (from, to) = (space.record(), child.record());
+        let (from, to) = (self.record_of(space), self.record_of(child));
         if !from.takes_zeros() {
             to.forbid_zeros();
         }
         let (family, made) = self.join_family(space, child, token)?;
+        from.fork_begins();
         let done = self.copy_tables(space, child, token, trash);
         if done.is_err() {
+            from.fork_ends();
             self.part(space, child, (family, made), token);
             return done;
         }
         let mut copying = Copying { receipt: Receipt::new(), family: family.raw() };
         self.copy_node(&mut copying, self.node(from.root()), self.node(to.root()), self.top(), 0);
-        from.keep_leaves(false);
         self.share_huge_zero(from, to);
         let _flushed = self.redeem(from, copying.receipt);
+        from.fork_ends();
         Ok(())
     }
 
@@ -127,14 +138,9 @@ impl<M: Machine> Vm<M> {
         token: &mut Token<sync::Layout>,
         trash: &mut Trash,
     ) -> Result<(), NoMemory> {
-        let (from, to) = (space.record(), child.record());
+        let (from, to) = (self.record_of(space), self.record_of(child));
         self.copy_displacements(from, to, token)?;
-        from.keep_leaves(true);
-        let done = self.copy_table((self.node(from.root()), self.node(to.root())), self.top(), token, trash);
-        if done.is_err() {
-            from.keep_leaves(false);
-        }
-        done
+        self.copy_table((self.node(from.root()), self.node(to.root())), self.top(), token, trash)
     }
 
     fn copy_table(
@@ -149,14 +155,14 @@ impl<M: Machine> Vm<M> {
         if level == Level::ONE {
             return Ok(());
         }
-        // Whoever cuts a leaf here has set it aside already, or sees that it must stay.
+        // A fault that was about to make a table here has made it, or knows of the fork.
         drop(from.lock(m, token));
         let words = m.direct(to.pfn).cast::<u64>();
         let (mut left, mut slot, mut tables) = (from.state().count(), 0, 0);
         let mut done = Ok(());
         while left != 0 && slot < self.slots(level) && done.is_ok() {
             match self.load(from.pfn, slot, level) {
-                Entry::Moving(_) | Entry::Detached(_) => {
+                Entry::Busy(_) => {
                     m.relax();
                     continue;
                 }
@@ -174,7 +180,7 @@ impl<M: Machine> Vm<M> {
                 },
                 _ => {}
             }
-            left -= u64::from(m.entry_load(from.pfn, slot) != 0);
+            left -= u64::from(m.entry(from.pfn, slot) != 0);
             slot += 1;
         }
         m.hook(Event::Work(Work::Scan, slot as u64));
@@ -192,7 +198,7 @@ impl<M: Machine> Vm<M> {
                 && let Entry::Table(below) = self.load(from.pfn, slot, level)
             {
                 let va = base + ((slot as u64) << level.shift());
-                self.copy_below(copying, self.node(below), (to, slot), level, va);
+                self.copy_below(copying, self.node(below), self.load(to.pfn, slot, level), level, va);
                 run.left -= 1;
                 run.slot += 1;
                 continue;
@@ -203,8 +209,7 @@ impl<M: Machine> Vm<M> {
             } else {
                 self.copy_run(copying, &mut run, level, base);
             }
-            if run.goes_on() && matches!(self.load(from.pfn, run.slot, level), Entry::Moving(_) | Entry::Detached(_)) {
-                // A fault has set the entry aside.
+            if run.goes_on() && matches!(self.load(from.pfn, run.slot, level), Entry::Busy(_)) {
                 m.relax();
             }
         }
@@ -219,17 +224,12 @@ impl<M: Machine> Vm<M> {
         to.set_state(to.state().with_count(count).with_resident(run.pages).with_run(state.run()));
     }
 
-    /// Copies what is below a table's entry.
+    /// Copies what is below a table's entry to where the child's entry `to` leads.
     #[inline(never)]
-    fn copy_below(&self, copying: &mut Copying, below: Node<'_>, (to, slot): (Node<'_>, usize), level: Level, va: u64) {
-        match self.load(to.pfn, slot, level) {
-            Entry::Table(child) => self.copy_node(copying, below, self.node(child), level.child(), va),
-            _ => {
-                // A fault has redeemed a promise since.
-                let words = self.machine.direct(to.pfn).cast::<u64>();
-                // SAFETY: nobody walks the child's table yet, and `to` is one of its nodes.
-                unsafe { words.add(slot).write(M::Codec::encode(Entry::Reserved, level)) };
-            }
+    fn copy_below(&self, copying: &mut Copying, below: Node<'_>, to: Entry, level: Level, va: u64) {
+        debug_assert!(matches!(to, Entry::Table(_)), "a fault has made a table since: {to:?}");
+        if let Entry::Table(child) = to {
+            self.copy_node(copying, below, self.node(child), level.child(), va);
         }
     }
 
@@ -247,12 +247,12 @@ impl<M: Machine> Vm<M> {
         let _guard = run.from.lock(m, &mut top);
         while run.goes_on() {
             let slot = run.slot;
-            let raw = m.entry_load(run.from.pfn, slot);
+            let raw = m.entry(run.from.pfn, slot);
             let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
             if level == Level::ONE
                 && raw & !M::Codec::FRAME == alike
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
-                && m.entry_cas(run.from.pfn, slot, raw, raw ^ change).is_ok()
+                && m.swap_entry(run.from.pfn, slot, raw, raw ^ change).is_ok()
             {
                 m.hook(Event::Work(Work::Entry, 1));
                 high = slot;
@@ -269,7 +269,7 @@ impl<M: Machine> Vm<M> {
                     let read_only = Flags { write: false, dirty: false, ..flags };
                     let shared = M::Codec::encode(Entry::Leaf(pfn, read_only), level);
                     if flags.write {
-                        if m.entry_cas(run.from.pfn, slot, raw, shared).is_err() {
+                        if m.swap_entry(run.from.pfn, slot, raw, shared).is_err() {
                             // Hardware has set a mark.
                             continue;
                         }
@@ -297,7 +297,7 @@ impl<M: Machine> Vm<M> {
                     run.slot += 1;
                     continue;
                 }
-                Entry::Table(_) | Entry::Moving(_) | Entry::Detached(_) => break,
+                Entry::Table(_) | Entry::Moving(_) | Entry::Busy(_) | Entry::Detached(_) => break,
             };
             // SAFETY: as in `copy_table`.
             unsafe { words.add(slot).write(copy) };
@@ -326,7 +326,7 @@ impl<M: Machine> Vm<M> {
         H: Above<Guarded> + Above<sync::Queue>,
     {
         let m = &self.machine;
-        let record = parent.record();
+        let record = self.record_of(parent);
         let known = SlabRef::from_raw(record.family.load(Ordering::Relaxed));
         let name = match known {
             Some(name) => name,
@@ -341,7 +341,7 @@ impl<M: Machine> Vm<M> {
         };
         let family = self.family(name);
         let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, token, name.raw());
-        let other = child.record();
+        let other = self.record_of(child);
         other.family.store(name.raw(), Ordering::Relaxed);
         other.sibling.store(family.first.load(Ordering::Relaxed), Ordering::Relaxed);
         family.first.store(child.name.raw(), Ordering::Release);
@@ -352,10 +352,10 @@ impl<M: Machine> Vm<M> {
     /// The opposite of [`join_family`](Vm::join_family), for a child that shares nothing yet.
     fn part(&self, parent: &Space, child: &Space, (name, made): (SlabRef, bool), token: &mut Token<sync::Layout>) {
         self.leave_family(child, token);
-        child.record().family.store(0, Ordering::Relaxed);
+        self.record_of(child).family.store(0, Ordering::Relaxed);
         if made {
             // No page was shared, so none names the family as its owner.
-            parent.record().family.store(0, Ordering::Relaxed);
+            self.record_of(parent).family.store(0, Ordering::Relaxed);
             self.small.free(&self.machine, &self.frames, token, name);
         }
     }
@@ -366,12 +366,12 @@ impl<M: Machine> Vm<M> {
         H: Above<Guarded> + Above<sync::Queue>,
     {
         let m = &self.machine;
-        let Some(name) = SlabRef::from_raw(space.record().family.load(Ordering::Relaxed)) else { return };
+        let Some(name) = SlabRef::from_raw(self.record_of(space).family.load(Ordering::Relaxed)) else { return };
         let family = self.family(name);
         let last = {
             let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, top, name.raw());
             let mine = space.name.raw();
-            let next = space.record().sibling.load(Ordering::Relaxed);
+            let next = self.record_of(space).sibling.load(Ordering::Relaxed);
             if family.first.load(Ordering::Relaxed) == mine {
                 family.first.store(next, Ordering::Relaxed);
             } else {

@@ -13,7 +13,7 @@
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Act, Event, Machine, Work};
 use crate::space::SpaceRecord;
 use crate::space::node::Node;
 use crate::space::open::Spare;
@@ -52,7 +52,7 @@ impl<M: Machine> Vm<M> {
             let known = level == Level::ONE && raw & !M::Codec::FRAME == alike;
             if known
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
-                && m.entry_cas(node.pfn, slot, raw, M::Codec::encode(Entry::Moving(pfn), level) | noted).is_ok()
+                && m.swap_entry(node.pfn, slot, raw, M::Codec::encode(Entry::Moving(pfn), level) | noted).is_ok()
             {
                 m.hook(Event::Work(Work::Entry, 1));
                 receipt.leaf(va, level);
@@ -127,7 +127,7 @@ impl<M: Machine> Vm<M> {
         let (mut node, mut level) = (self.node(space.root()), self.top());
         while !va.is_aligned(level.entry_bytes()) {
             let slot = level.slot(va);
-            let raw = self.machine.entry_load(node.pfn, slot);
+            let raw = self.machine.entry(node.pfn, slot);
             if let Entry::Table(child) = M::Codec::decode(raw, level) {
                 (node, level) = (self.node(child), level.child());
                 continue;

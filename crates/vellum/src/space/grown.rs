@@ -57,6 +57,7 @@ impl<M: Machine> Vm<M> {
             let mut goes = (was[0], was[1], listed);
             if !stay {
                 let _guard = node.lock(&self.machine, token);
+                // They say what they said in the larger list.
                 let _write = node.sequence().write(&self.machine);
                 let is = [0, 1].map(|i| node.interval_word(i).load(Ordering::Relaxed));
                 goes = (is[0], is[1], node.state().listed());

@@ -8,6 +8,12 @@
 //! Changed under the layout lock and the node's lock, read without any under the node's sequence count. A reader checks the
 //! count once more before it follows a list's address: words read across a change are not an address.
 //!
+//! Every change of what a node's intervals say raises the space's edit count (`Change`), also one that
+//! only drops what nothing is mapped by any more: a mapping that comes there afterwards may find that its
+//! neighbours say what it wants and change nothing, and a fault that read the dropped interval must find
+//! out all the same. Rejected: the verbs raise the count (unmapping did not, and a fault installed a
+//! writable page in the read-only mapping that came after).
+//!
 //! Each pair with a region holds one of the region's names. Room is made first ([`Vm::interval_room`], which may fail);
 //! the changes themselves cannot.
 
@@ -16,11 +22,11 @@ use crate::entry::Entry;
 use crate::error::NoMemory;
 use crate::frame::SlabRef;
 use crate::machine::{Event, Machine, Work};
-use crate::space::Trash;
 use crate::space::grown::Grown;
 use crate::space::node::{IN_LIST, Node};
+use crate::space::{SpaceRecord, Trash};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{self, Above, Token};
+use crate::sync::{self, Above, SeqWrite, Token};
 use crate::vm::Vm;
 
 /// Pairs in a list object of each class.
@@ -119,6 +125,19 @@ impl Pairs<'_> {
     }
 }
 
+/// A change of what a node's intervals say. Before readers get on, faults that read them before learn of it.
+struct Change<'a, M: Machine> {
+    space: &'a SpaceRecord,
+    _write: SeqWrite<'a, M>,
+}
+
+impl<M: Machine> Drop for Change<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        self.space.edited();
+    }
+}
+
 /// What giving some slots to a region does to a node's pairs: those in `[from, to)` go, and up to two come.
 ///
 /// The decision is made twice, when room is made and when it is used, and comes out the same: in between, what was mapped can
@@ -140,6 +159,12 @@ impl Plan {
 }
 
 impl<M: Machine> Vm<M> {
+    /// Starts a change, which ends when the guard is dropped. Under the layout lock and the node's.
+    #[inline]
+    fn change<'a>(&'a self, space: &'a SpaceRecord, node: Node<'a>) -> Change<'a, M> {
+        Change { space, _write: node.sequence().write(&self.machine) }
+    }
+
     pub(super) fn list_words(&self, list: SlabRef, class: u64) -> &[AtomicU64] {
         let words = list.ptr(&self.machine).cast::<AtomicU64>();
         // SAFETY: list objects of a class are that many zero-initialised words, live while a node names them or an epoch lasts.
@@ -243,7 +268,8 @@ impl<M: Machine> Vm<M> {
         Ok(())
     }
 
-    /// Moves a node's pairs to an empty list of that class, which has room for them. Under the node's lock.
+    /// Moves a node's pairs to an empty list of that class, which has room for them; they say what they said.
+    /// Under the node's lock.
     pub(crate) fn interval_move(&self, node: Node<'_>, list: SlabRef, class: usize, grown: &mut Grown) {
         let pairs = self.pairs(node);
         let words = self.list_words(list, class as u64);
@@ -310,55 +336,58 @@ impl<M: Machine> Vm<M> {
         growth > 0 && pairs.len + growth as usize > pairs.capacity()
     }
 
-    /// Gives slots to a region, or to what the nodes above say, and says whether that changed any pair; a pair takes a name of its
-    /// own. What is mapped in other slots keeps what it has. Room was made.
+    /// Gives slots to a region, or to what the nodes above say; a pair takes a name of its own. What is
+    /// mapped in other slots keeps what it has. Room was made.
     pub(crate) fn interval_assign<H: Above<sync::Node>>(
         &self,
+        space: &SpaceRecord,
         node: Node<'_>,
         slots: (usize, usize),
         region: Option<SlabRef>,
         token: &mut Token<H>,
         trash: &mut Trash,
-    ) -> bool {
+    ) {
         let plan = self.plan(&self.pairs(node), slots, region, false);
-        self.carry_out(node, &plan, slots, region, token, trash)
+        self.carry_out((space, node), &plan, slots, region, token, trash);
     }
 
     /// Both at once, for those who have nothing to do in between.
     pub(crate) fn interval_set<H: Above<sync::Node>>(
         &self,
+        space: &SpaceRecord,
         node: Node<'_>,
         slots: (usize, usize),
         region: Option<SlabRef>,
         token: &mut Token<H>,
         trash: &mut Trash,
-    ) -> Result<bool, NoMemory> {
+    ) -> Result<(), NoMemory> {
         let pairs = self.pairs(node);
         let plan = self.plan(&pairs, slots, region, false);
         let growth = plan.growth();
         if growth > 0 && pairs.len + growth as usize > pairs.capacity() {
             self.interval_grow(node, growth as usize, token, trash)?;
         }
-        Ok(self.carry_out(node, &plan, slots, region, token, trash))
+        self.carry_out((space, node), &plan, slots, region, token, trash);
+        Ok(())
     }
 
     fn carry_out<H: Above<sync::Node>>(
         &self,
-        node: Node<'_>,
+        (space, node): (&SpaceRecord, Node<'_>),
         plan: &Plan,
         slots: (usize, usize),
         region: Option<SlabRef>,
         token: &mut Token<H>,
         trash: &mut Trash,
-    ) -> bool {
+    ) {
         let m = &self.machine;
         m.hook(Event::Work(Work::Region, 1));
         if plan.growth() == 0 && plan.from == plan.to {
-            return false;
+            return;
         }
         let mut pairs = self.pairs(node);
         let _guard = node.lock(m, token);
-        let _write = node.sequence().write(m);
+        let _change = self.change(space, node);
         // New names first: a region that goes in one pair may come in another.
         for come in [region.filter(|_| plan.open), plan.close.flatten()].into_iter().flatten() {
             self.region(come).share();
@@ -377,7 +406,6 @@ impl<M: Machine> Vm<M> {
             pairs.insert(plan.from, Pair::new(slots.0, region));
         }
         pairs.publish();
-        true
     }
 
     /// Exchanges what every interval in the slots `[first, end)` says for what `new` makes of it, which hands over one name for
@@ -385,7 +413,7 @@ impl<M: Machine> Vm<M> {
     /// node.
     pub(crate) fn interval_rename<H: Above<sync::Node>>(
         &self,
-        node: Node<'_>,
+        (space, node): (&SpaceRecord, Node<'_>),
         (first, end): (usize, usize),
         cut: bool,
         mut new: impl FnMut(Option<SlabRef>) -> Option<SlabRef>,
@@ -396,7 +424,7 @@ impl<M: Machine> Vm<M> {
         m.hook(Event::Work(Work::Region, 1));
         let _guard = node.lock(m, token);
         let mut pairs = self.pairs(node);
-        let _write = node.sequence().write(m);
+        let _change = self.change(space, node);
         if cut {
             for slot in [first, end] {
                 if slot < ENTRIES && !pairs.begins(slot) {
@@ -425,16 +453,16 @@ impl<M: Machine> Vm<M> {
     /// Drops pairs that speak only for slots in `[first, end)`, which are empty now. Needs no memory.
     pub(crate) fn interval_forget<H: Above<sync::Node>>(
         &self,
+        space: &SpaceRecord,
         node: Node<'_>,
         (first, end): (usize, usize),
         token: &mut Token<H>,
         trash: &mut Trash,
     ) {
-        let m = &self.machine;
         if node.state().listed() == 0 {
             return;
         }
-        let _guard = node.lock(m, token);
+        let _guard = node.lock(&self.machine, token);
         let mut pairs = self.pairs(node);
         let from = pairs.below(first);
         // The last pair that begins inside may reach past the end; it stays.
@@ -445,7 +473,7 @@ impl<M: Machine> Vm<M> {
         if from >= to {
             return;
         }
-        let _write = node.sequence().write(m);
+        let _change = self.change(space, node);
         for _ in from..to {
             if let Some(old) = pairs.get(from).region() {
                 self.drop_region(old, trash);
@@ -456,7 +484,7 @@ impl<M: Machine> Vm<M> {
         pairs.publish();
     }
 
-    /// Takes every interval of a node that is dead, or linked nowhere.
+    /// Takes every interval of a node that is dead, or linked nowhere: no fault installs by what they said.
     pub(crate) fn interval_clear(&self, node: Node<'_>, trash: &mut Trash) {
         if node.state().listed() == 0 {
             return;

@@ -4,8 +4,9 @@ use crate::addr::{Level, Order, Pfn, Va, VaRange};
 use crate::entry::Entry;
 use crate::error::{NoMemory, RangeError, SpaceError};
 use crate::frame::SlabRef;
-use crate::machine::{Event, Machine, Verb, Work};
+use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::space::grown::Grown;
+use crate::space::place::LOWEST;
 use crate::space::unmap::Leave;
 use crate::space::walk::part;
 use crate::space::{Attrs, LeafSize, Placement, Space, SpaceRecord, Trash};
@@ -17,7 +18,7 @@ impl<M: Machine> Vm<M> {
     /// Maps `bytes` bytes of private zero memory and says where. No page is made before it is touched. Takes the layout lock.
     ///
     /// # Errors
-    /// [`SpaceError::Range`], [`SpaceError::LeafSize`], [`SpaceError::Occupied`] for [`Placement::At`], [`SpaceError::NoHole`] for
+    /// [`SpaceError::Range`], also for what begins below 64 KiB; [`SpaceError::LeafSize`], [`SpaceError::Occupied`] for [`Placement::At`], [`SpaceError::NoHole`] for
     /// [`Placement::Anywhere`], [`SpaceError::NoMemory`]. Nothing changed, not even what was to be replaced.
     pub fn map(&self, space: &Space, at: Placement, bytes: u64, attrs: Attrs) -> Result<Va, SpaceError> {
         self.verb(Verb::Map, || {
@@ -25,7 +26,7 @@ impl<M: Machine> Vm<M> {
             if bytes & (align - 1) != 0 && bytes & 0xfff == 0 {
                 return Err(SpaceError::LeafSize);
             }
-            let record = space.record();
+            let record = self.record_of(space);
             let mut top = Token::top();
             let mut trash = Trash::default();
             let done = {
@@ -81,6 +82,9 @@ impl<M: Machine> Vm<M> {
             }
         };
         let range = VaRange::new(start, bytes, end)?;
+        if start.0 < LOWEST {
+            return Err(SpaceError::Range(RangeError::TooLow));
+        }
         if !start.is_aligned(align) {
             return Err(SpaceError::LeafSize);
         }
@@ -156,7 +160,7 @@ impl<M: Machine> Vm<M> {
             let _guard = node.lock(m, &mut top);
             let mut count = node.state().count();
             for slot in p.whole_first..p.whole_end {
-                if m.entry_load(table, slot) == 0 {
+                if m.entry(table, slot) == 0 {
                     self.store(table, slot, level, entry);
                     count += 1;
                 } else {

@@ -12,7 +12,7 @@
 //! - Every *other* verb holds the space's layout lock, prepares everything that may fail, and only then changes things; it locks
 //!   a node for as long as it changes that node's entries. Entries it removes become `Moving` or `Detached`, which make
 //!   faults wait, until the flush is over; so the table itself is the list of what is to be freed and no verb needs memory to
-//!   give memory back.
+//!   give memory back. Entries that a fault has set aside are `Busy`, and every verb waits for them.
 //!
 //! | file | what |
 //! |---|---|
@@ -83,5 +83,5 @@ pub use attrs::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
 pub use record::Space;
 
 pub(crate) use interval::LIST_PAIRS;
-pub(crate) use record::{CpuWords, SpaceRecord};
+pub(crate) use record::{CpuWords, Edits, SpaceRecord};
 pub(crate) use trash::Trash;

@@ -9,7 +9,7 @@ use crate::addr::{Level, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::{NoMemory, SpaceError};
 use crate::frame::SlabRef;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Act, Event, Machine, Work};
 use crate::space::node::Node;
 use crate::space::{Attrs, SpaceRecord, Trash};
 use crate::sync::atomic::Ordering;
@@ -59,15 +59,13 @@ impl<M: Machine> Vm<M> {
     ) -> Result<bool, NoMemory> {
         let m = &self.machine;
         let Some(Near { node, slots, .. }) = self.near(space, range) else { return Ok(false) };
-        if (slots.0..slots.1).any(|slot| m.entry_load(node.pfn, slot) != 0) {
+        if (slots.0..slots.1).any(|slot| m.entry(node.pfn, slot) != 0) {
             return Ok(false);
         }
-        if self.interval_set(node, slots, Some(region), token, trash)? {
-            space.edited();
-        }
+        self.interval_set(space, node, slots, Some(region), token, trash)?;
         let promise = M::Codec::encode(Entry::Reserved, Level::ONE);
         let _guard = node.lock(m, token);
-        (slots.0..slots.1).for_each(|slot| m.entry_store(node.pfn, slot, promise));
+        (slots.0..slots.1).for_each(|slot| m.set_entry(node.pfn, slot, promise));
         m.hook(Event::Work(Work::Entry, range.pages()));
         node.set_state(node.state().with_count(node.state().count() + range.pages()));
         Ok(true)
@@ -109,13 +107,11 @@ impl<M: Machine> Vm<M> {
             let (new, made) = self.region_near(space, left, (attrs, shift), token)?;
             (Some(new), made)
         };
-        let set = self.interval_set(node, slots, new, token, trash);
+        let set = self.interval_set(space, node, slots, new, token, trash);
         if made && let Some(new) = new {
             self.keep_region(&space.changed, new, set.is_ok(), trash);
         }
-        if set? {
-            space.edited();
-        }
+        set?;
         Ok(true)
     }
 

@@ -158,7 +158,7 @@ impl<'a> Node<'a> {
         };
         self.record.word(2).store(word, Ordering::Relaxed);
     }
-    /// Entries a fault has set aside as `Moving` and comes back to: the node cannot die before. Under the node's lock.
+    /// Entries that a CPU has set aside as `Busy` and comes back to: the node cannot die before. Under the node's lock.
     #[inline]
     pub fn transit(self) -> u64 {
         self.record.word(2).load(Ordering::Relaxed) / TRANSIT
@@ -267,7 +267,7 @@ impl<M: Machine> Vm<M> {
 
     /// Gives a node back that no entry names and no reader can reach. Its intervals are gone already.
     pub(crate) fn free_node(&self, pfn: Pfn) {
-        self.frames.retire_done(&self.machine, pfn, crate::addr::Order::BASE);
+        self.frames.give_back(&self.machine, pfn, crate::addr::Order::BASE);
         self.machine.hook(Event::Work(Work::Table, 1));
         self.count(Counter::TablePages, -1);
     }

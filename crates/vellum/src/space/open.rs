@@ -9,7 +9,7 @@ use crate::addr::{Level, Order, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::NoMemory;
 use crate::frame::Want;
-use crate::machine::{Event, Machine, Use, Work};
+use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::space::SpaceRecord;
 use crate::space::node::Node;
 use crate::sync::Token;
@@ -95,7 +95,7 @@ impl<M: Machine> Vm<M> {
         while spare.first != 0
             && let Ok(frame) = self.take_spare(&mut spare)
         {
-            self.frames.free(&self.machine, frame, Order::BASE);
+            self.frames.give_back(&self.machine, frame, Order::BASE);
         }
     }
 
@@ -132,7 +132,7 @@ impl<M: Machine> Vm<M> {
         while !va.is_aligned(level.entry_bytes()) {
             m.hook(Event::Work(Work::Descend, 1));
             let slot = level.slot(va);
-            let raw = m.entry_load(node.pfn, slot);
+            let raw = m.entry(node.pfn, slot);
             let entry = M::Codec::decode(raw, level);
             match entry {
                 Entry::Table(child) => {
@@ -141,7 +141,7 @@ impl<M: Machine> Vm<M> {
                     continue;
                 }
                 Entry::Empty | Entry::Gone(_) if !create => return Ok(()),
-                Entry::Moving(_) | Entry::Detached(_) => {
+                Entry::Busy(_) => {
                     m.relax();
                     continue;
                 }
@@ -172,7 +172,7 @@ impl<M: Machine> Vm<M> {
         let child = self.dress_node(frame, below, Some((node.pfn, slot)), fill);
         let mut top = Token::top();
         let _guard = node.lock(m, &mut top);
-        if node.state().dead() || m.entry_load(node.pfn, slot) != raw {
+        if node.state().dead() || m.entry(node.pfn, slot) != raw {
             drop(_guard);
             self.undress_node(child);
             return false;

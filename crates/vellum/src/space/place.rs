@@ -17,7 +17,8 @@ use crate::sync::Token;
 use crate::sync::atomic::Ordering;
 use crate::vm::Vm;
 
-/// Below this nothing is placed: 64 KiB, as Linux's `mmap_min_addr` is usually set.
+/// Below this nothing is mapped: 64 KiB, as Linux's `mmap_min_addr` is usually set. A kernel that follows a null pointer, or an index
+/// beside one, finds nothing there that a program put.
 pub(crate) const LOWEST: u64 = 0x10000;
 
 struct Search {

@@ -7,7 +7,7 @@
 //! the others could not be told, and it is refused; so are zeros, in whatever form, which everybody maps. Rejected: copying for the one space
 //! and leaving the frame to the others (a frame that is bad and in use is what the verb promises there will not be).
 //!
-//! Writers are kept out by the entry: it is absent (`Moving`) and flushed on every CPU before the first byte is read, and names the copy when it
+//! Writers are kept out by the entry: it is absent (`Busy`) and flushed on every CPU before the first byte is read, and names the copy when it
 //! is there again. The layout lock is held throughout, so no fork can count a second mapping meanwhile, and large leaves come apart only here. All
 //! memory is taken before the first leaf is cut.
 
@@ -15,7 +15,7 @@ use crate::addr::{Level, Order, PAGE_SIZE, Pfn, Va};
 use crate::entry::{Codec, Entry};
 use crate::error::PoisonError;
 use crate::frame::Data;
-use crate::machine::{Event, Machine, Use, Verb};
+use crate::machine::{Act, Event, Machine, Use, Verb};
 use crate::space::fault::Seen;
 use crate::space::open::Spare;
 use crate::space::share::smaller;
@@ -39,7 +39,7 @@ impl<M: Machine> Vm<M> {
                 return Err(PoisonError::NotMapped);
             }
             let va = va.align_down(PAGE_SIZE as u64);
-            let record = space.record();
+            let record = self.record_of(space);
             let mut top = Token::top();
             let _layout = record.layout().lock(&self.machine, &mut top, space.id());
             let done = self.poison_page(record, va);
@@ -60,7 +60,7 @@ impl<M: Machine> Vm<M> {
             self.free_spare(spare);
             done
         });
-        done.inspect_err(|_| self.frames.free(m, new, Order::BASE))
+        done.inspect_err(|_| self.frames.give_back(m, new, Order::BASE))
     }
 
     /// What lies at `va`, if it is a page that this entry alone maps. Faults can come in between two looks, and copy what is shared. Under the
@@ -123,7 +123,7 @@ impl<M: Machine> Vm<M> {
             if self.config.alloc_zero {
                 self.clear_page(new, va);
             }
-            m.copy(new, old, 1);
+            m.copy_frame(new, old);
             Data::init(self.frames.record(new), Order::BASE, space.owner(), seen.index(Order::BASE));
             let entry = match taken {
                 Entry::Leaf(_, flags) => Entry::Leaf(new, flags),

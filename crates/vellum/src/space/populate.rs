@@ -16,7 +16,7 @@ use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, SpaceError};
 use crate::frame::{Data, Want};
-use crate::machine::{Event, Machine, Stores, Work};
+use crate::machine::{Act, Event, Machine, Stores, Work};
 use crate::space::fault::Seen;
 use crate::space::{Access, SpaceRecord};
 use crate::stats::Counter;
@@ -107,7 +107,7 @@ impl<M: Machine> Vm<M> {
         }
         let frames = &frames[..taken];
         if let Err(stopped) = self.clear_each(frames, stores) {
-            frames.iter().for_each(|f| self.frames.free(m, f.0, Order::BASE));
+            frames.iter().for_each(|f| self.frames.give_back(m, f.0, Order::BASE));
             return Err(stopped.into());
         }
         let installed = {
@@ -128,7 +128,7 @@ impl<M: Machine> Vm<M> {
         };
         for (i, f) in frames.iter().enumerate() {
             if installed & 1 << i == 0 {
-                self.frames.free(m, f.0, Order::BASE);
+                self.frames.give_back(m, f.0, Order::BASE);
             }
         }
         if installed != 0 {
@@ -141,35 +141,33 @@ impl<M: Machine> Vm<M> {
     /// access: at least two. Inside an epoch.
     fn promised<'a>(&'a self, space: &'a SpaceRecord, va: Va, end: Va, access: Access) -> Option<(Seen<'a>, usize)> {
         let m = &self.machine;
-        let edits = space.edits();
-        let spot = self.descend(space, va);
+        let seen = self.seen(space, va)?;
+        let spot = &seen.spot;
         let reserved = M::Codec::encode(Entry::Reserved, Level::ONE);
         // The shared zeros are one store; there is nothing to make.
         let zeros = access != Access::Write && self.config.zero_page && space.takes_zeros();
         if spot.level != Level::ONE || spot.raw != reserved || zeros {
             return None;
         }
-        let region = self.region(spot.region?);
-        let attrs = region.packed();
-        if !attrs.allows(access) {
+        if !seen.attrs.allows(access) {
             return None;
         }
         let most = (ENTRIES - spot.slot).min(BATCH).min((end.0.saturating_sub(va.0) / PAGE_SIZE as u64) as usize);
         // A table that lists no regions is of one that an ancestor lists.
         let one = spot.node.state().listed() == 0;
         let alike = |slot: &usize| {
-            m.entry_load(spot.node.pfn, *slot) == reserved && (one || self.region_of(spot.node, *slot) == spot.region)
+            m.entry(spot.node.pfn, *slot) == reserved && (one || self.region_of(spot.node, *slot) == spot.region)
         };
         let pages = 1 + (spot.slot + 1..spot.slot + most).take_while(alike).count();
         m.hook(Event::Work(Work::Scan, pages as u64));
-        (most > 1 && pages > 1).then_some((Seen { space, va, edits, spot, region, attrs }, pages))
+        (most > 1 && pages > 1).then_some((seen, pages))
     }
 
     /// Puts frames where promises still are, under the node's lock. Says which, by bits.
     fn install_pages(&self, seen: &Seen<'_>, frames: &[(Pfn, Va)], access: Access) -> u64 {
         let m = &self.machine;
         let spot = &seen.spot;
-        if spot.node.state().dead() || seen.space.edits() != seen.edits {
+        if spot.node.state().dead() || !seen.space.is_unedited(seen.edits) {
             return 0;
         }
         let rights = seen.attrs.rights();
@@ -178,7 +176,7 @@ impl<M: Machine> Vm<M> {
         let mut installed = 0u64;
         for (i, f) in frames.iter().enumerate() {
             let slot = spot.slot + i;
-            if m.entry_load(spot.node.pfn, slot) == spot.raw {
+            if m.entry(spot.node.pfn, slot) == spot.raw {
                 self.store(spot.node.pfn, slot, Level::ONE, Entry::Leaf(f.0, flags));
                 installed |= 1 << i;
             }

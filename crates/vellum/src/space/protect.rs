@@ -5,12 +5,12 @@
 //! returns; rights given need no flush, a stale translation only faults once more.
 //!
 //! Pages of a region without rights stay resident as *parked* entries, which hardware does not see. Mappings of the shared zeros
-//! go back to the promise they stood for.
+//! go back to the promise they stood for; shared tables of them after the flush, as `forbid_zeros` does it.
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::SpaceError;
-use crate::machine::{Event, Machine, Verb, Work};
+use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::space::grown::Grown;
 use crate::space::near::Near;
 use crate::space::node::Node;
@@ -29,15 +29,20 @@ impl<M: Machine> Vm<M> {
     pub fn protect(&self, space: &Space, start: Va, bytes: u64, rights: Rights) -> Result<(), SpaceError> {
         self.verb(Verb::Protect, || {
             let range = VaRange::new(start, bytes, self.user_end())?;
-            let record = space.record();
+            let record = self.record_of(space);
             let mut top = Token::top();
             let mut trash = Trash::default();
             let done = {
                 let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
                 let change = |attrs| Attrs { rights, ..attrs };
                 self.change_regions(record, range, &change, layout.token(), &mut trash).map(|near| {
+                    // Tables of zeros stand above lowest nodes.
+                    let hides = near.is_none() && self.has_zero_tables();
                     let receipt = self.change_leaves(record, range, near, rights);
                     let _flushed = self.redeem(record, receipt);
+                    if hides {
+                        self.promise_hidden(record, range);
+                    }
                 })
             };
             self.empty_trash(trash, &mut top);
@@ -117,7 +122,7 @@ impl<M: Machine> Vm<M> {
                 && level == Level::ONE
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
                 && (!last.gains || self.is_mine(pfn, Order::BASE))
-                && (last.change == 0 || m.entry_cas(node.pfn, slot, raw, raw ^ last.change).is_ok())
+                && (last.change == 0 || m.swap_entry(node.pfn, slot, raw, raw ^ last.change).is_ok())
             {
                 m.hook(Event::Work(Work::Entry, u64::from(last.change != 0)));
                 if last.stale {
@@ -157,14 +162,15 @@ impl<M: Machine> Vm<M> {
                 Entry::Leaf(pfn, flags) if self.is_zero(pfn) => Entry::Leaf(pfn, Flags { exec: rights.exec, ..flags }),
                 Entry::Leaf(pfn, flags) => self.page_entry(rights, pfn, level, Some(flags)),
                 Entry::Parked(pfn) => self.page_entry(rights, pfn, level, None),
-                // The shared tables give no more and no less than to read.
-                Entry::ZeroTable(_) if rights.is_none() || rights.exec => Entry::Reserved,
-                Entry::Moving(_) | Entry::Detached(_) => return false,
+                // The shared tables give no more and no less than to read. Absent until the flush, or a fault made a page
+                // here while other CPUs still read the zeros.
+                Entry::ZeroTable(_) if rights.is_none() || rights.exec => Entry::Moving(space.root()),
+                Entry::Busy(_) => return false,
                 _ => return true,
             };
             let raw = M::Codec::encode(new, level);
             if raw != seen {
-                if let Err(now) = m.entry_cas(node.pfn, slot, seen, raw) {
+                if let Err(now) = m.swap_entry(node.pfn, slot, seen, raw) {
                     seen = now;
                     continue;
                 }

@@ -2,12 +2,14 @@
 
 use crate::addr::{Level, Va};
 use crate::entry::{Codec, Entry, Flags};
+use crate::error::FaultError;
 use crate::machine::Machine;
-use crate::space::{Page, Rights, Space};
+use crate::space::{Access, Page, Rights, Space};
 use crate::vm::Vm;
 
 impl<M: Machine> Vm<M> {
-    /// What lies at `va`, at some instant of the call. Takes no lock; waits while the entry is in transit.
+    /// What lies at `va`, at some instant of the call. Waits while the entry is in transit; takes the layout lock only to say
+    /// that nothing is mapped there.
     pub fn query(&self, space: &Space, va: Va) -> Page {
         if va >= self.user_end() {
             return Page::Unmapped;
@@ -16,14 +18,14 @@ impl<M: Machine> Vm<M> {
         loop {
             {
                 let _epoch = self.epochs.enter(m);
-                let spot = self.descend(space.record(), va);
+                let spot = self.descend(self.record_of(space), va);
                 let rights = spot.region.map_or(Rights::NONE, |name| self.region(name).attrs().rights);
                 match M::Codec::decode(spot.raw, spot.level) {
-                    Entry::Empty | Entry::Gone(_) => return Page::Unmapped,
+                    Entry::Empty | Entry::Gone(_) => {}
                     Entry::Reserved => return Page::Reserved { rights },
                     Entry::Leaf(pfn, flags) => {
                         // A space that has never used the huge page of zeros does not map it, whatever that is by now.
-                        let zero = if spot.level == Level::ONE || self.uses_huge_zero(space.record()) {
+                        let zero = if spot.level == Level::ONE || self.uses_huge_zero(self.record_of(space)) {
                             self.is_zero(pfn)
                         } else {
                             false
@@ -37,8 +39,12 @@ impl<M: Machine> Vm<M> {
                         }
                     }
                     Entry::Parked(pfn) => return Page::Parked { pfn, level: spot.level },
-                    Entry::Table(_) | Entry::Moving(_) | Entry::Detached(_) => {}
+                    Entry::Table(_) | Entry::Moving(_) | Entry::Busy(_) | Entry::Detached(_) => {}
                 }
+            }
+            let unmapped = FaultError::Unmapped;
+            if self.confirm_refusal(self.record_of(space), va, Access::Read, unmapped) == Err(unmapped) {
+                return Page::Unmapped;
             }
             m.relax();
         }

@@ -4,33 +4,60 @@ use core::ptr::NonNull;
 
 use crate::addr::Pfn;
 use crate::frame::{Owner, SlabRef};
-use crate::machine::{ContextId, MAX_CPUS};
+use crate::machine::{ContextId, MAX_CPUS, Machine};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Lock};
+use crate::vm::Vm;
 
 const WORDS: usize = MAX_CPUS / 64;
 
 /// An address space. Verbs take it by reference, [`Vm::exit`](crate::vm::Vm::exit) by value; a space that is dropped instead
 /// keeps its memory for ever.
+///
+/// A space belongs to the `Vm` that made it: every verb of another one panics before it looks at it. The handle may outlive its
+/// `Vm`; nothing can be done with it then, and its own methods read nothing but the handle.
 #[must_use = "a space that is dropped without `exit` keeps its memory for ever"]
 #[derive(Debug)]
 pub struct Space {
     pub(crate) name: SlabRef,
-    pub(crate) record: NonNull<SpaceRecord>,
+    /// Whose it is: [`Vm::id`].
+    vm: usize,
+    record: NonNull<SpaceRecord>,
 }
 
-// SAFETY: the record is made of atomics and locks, and lives until `exit` takes the handle.
+// SAFETY: the record is made of atomics and locks, and only the space's own `Vm` looks at it, which is `Sync` if that may be anywhere.
 unsafe impl Send for Space {}
 // SAFETY: as above.
 unsafe impl Sync for Space {}
 
-impl Space {
-    #[inline]
-    pub(crate) fn record(&self) -> &SpaceRecord {
-        // SAFETY: the slab object lives until `exit` consumes the handle; zero bytes are a valid record.
-        unsafe { self.record.as_ref() }
+impl<M: Machine> Vm<M> {
+    /// The handle of a record that was just made.
+    pub(crate) fn handle(&self, name: SlabRef) -> Space {
+        Space { name, vm: self.id, record: name.ptr(&self.machine).cast() }
     }
 
+    /// A space's record. There is no other way from the handle to it.
+    ///
+    /// # Panics
+    /// If the space is another `Vm`'s.
+    #[inline(always)]
+    pub(crate) fn record_of<'s>(&'s self, space: &'s Space) -> &'s SpaceRecord {
+        if space.vm != self.id {
+            foreign();
+        }
+        // SAFETY: this `Vm` made the space, and is still there, for no living one has the same metadata. The slab object
+        // lives until `exit` consumes the handle; zero bytes are a valid record.
+        unsafe { space.record.as_ref() }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn foreign() -> ! {
+    panic!("the space belongs to another Vm")
+}
+
+impl Space {
     /// A number no other living space of the same `Vm` has.
     pub fn id(&self) -> u64 {
         self.name.raw()
@@ -41,9 +68,10 @@ impl Space {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct SpaceRecord {
-    /// Raises by one after the intervals of any node were changed, before any entry below them is. A fault that installs by a
-    /// region it read earlier compares it. Written under L.
-    pub edits: AtomicU64,
+    /// Bit 0: a fork is copying. The rest raises after the intervals of any node were changed, before any
+    /// entry below them is, and at the end of a fork. A fault compares all of it with what it read
+    /// earlier before it changes an entry. Written under L.
+    edits: AtomicU64,
     /// The root's frame. Never changes.
     pub root: AtomicU64,
     /// The identifier in the TLBs, 0 for none. Never changes.
@@ -64,15 +92,13 @@ pub(crate) struct SpaceRecord {
     pub sought: AtomicU64,
     pub sought_below: AtomicU64,
     layout: AtomicU32,
-    /// Not 0 once the space holds its reference to the huge page of zeros; then never 0 again. Anyone, by exchange.
-    pub zeros: AtomicU64,
     /// Not 0 where shared zeros are forbidden. Set under L, never taken back.
     no_zeros: AtomicU32,
-    /// Not 0 while a fork counts on large leaves: no fault makes a table of one. Written under L, read under the lock of the leaf's node.
-    keeps_leaves: AtomicU32,
+    /// Not 0 once the space holds its reference to the huge page of zeros; then never 0 again. Anyone, by exchange.
+    pub zeros: AtomicU64,
     /// The object in which `zero.huge=auto` watches first faults, 0 for none yet. Anyone, by exchange; once.
     pub watch: AtomicU64,
-    spare: [u64; 1],
+    spare: [u64; 2],
     /// CPUs whose root is this space's.
     pub active: CpuWords,
     /// CPUs that may hold translations under the context.
@@ -111,23 +137,46 @@ impl SpaceRecord {
     pub fn forbid_zeros(&self) {
         self.no_zeros.store(1, Ordering::Relaxed);
     }
-    /// Whether faults must leave large leaves whole just now. To be asked under the lock of the leaf's node.
-    pub fn keeps_leaves(&self) -> bool {
-        self.keeps_leaves.load(Ordering::Relaxed) != 0
+    /// What there is to compare later. While a fork is copying nothing will compare equal.
+    #[inline(always)]
+    pub fn edits(&self) -> Edits {
+        Edits(self.edits.load(Ordering::Acquire) & !FORKING)
     }
-    /// From here on they must, or need no longer; whoever takes a node's lock after this knows.
-    pub fn keep_leaves(&self, keep: bool) {
-        self.keeps_leaves.store(u32::from(keep), Ordering::Relaxed);
-    }
-    #[inline]
-    pub fn edits(&self) -> u64 {
-        self.edits.load(Ordering::Acquire)
+    /// Whether no region was edited since, and no fork is copying. To be asked under the lock of a node for
+    /// its entries: a fork that has been there, or an edit that has, is seen then.
+    #[inline(always)]
+    pub fn is_unedited(&self, since: Edits) -> bool {
+        self.edits.load(Ordering::Acquire) == since.0
     }
     /// The intervals have changed, the entries will.
     pub fn edited(&self) {
-        self.edits.store(self.edits.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.edits.store(self.edits.load(Ordering::Relaxed) + EDIT, Ordering::Release);
+    }
+    /// Whether a fork is copying.
+    #[inline]
+    pub fn is_forking(&self) -> bool {
+        self.edits.load(Ordering::Acquire) & FORKING != 0
+    }
+    /// From here on no fault changes an entry; whoever takes a node's lock after the fork had it knows.
+    pub fn fork_begins(&self) {
+        debug_assert!(!self.is_forking(), "two forks of a space at once");
+        self.edits.store(self.edits.load(Ordering::Relaxed) | FORKING, Ordering::Release);
+    }
+    /// They may again; what they saw before is to be looked at again.
+    pub fn fork_ends(&self) {
+        debug_assert!(self.is_forking(), "a fork ends that has not begun");
+        self.edits.store((self.edits.load(Ordering::Relaxed) & !FORKING) + EDIT, Ordering::Release);
     }
 }
+
+/// The bit of `SpaceRecord::edits` that says that a fork is copying.
+const FORKING: u64 = 1;
+/// An edit.
+const EDIT: u64 = 2;
+
+/// What a space's edits were when a fault looked.
+#[derive(Clone, Copy)]
+pub(crate) struct Edits(u64);
 
 /// A set of CPUs that many change at once.
 #[derive(Debug)]

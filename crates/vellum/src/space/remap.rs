@@ -11,7 +11,7 @@ use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{NoMemory, SpaceError};
 use crate::frame::SlabRef;
-use crate::machine::{Machine, Verb};
+use crate::machine::{Act, Machine, Verb};
 use crate::space::node::Node;
 use crate::space::open::Spare;
 use crate::space::relocate::Route;
@@ -36,7 +36,7 @@ impl<M: Machine> Vm<M> {
     /// move it there. What is longer is of the last page's region; what is shorter unmaps the tail. Takes the layout lock.
     ///
     /// # Errors
-    /// [`SpaceError::Range`] for either range; [`SpaceError::Unmapped`] if part of the old one lies in no region;
+    /// [`SpaceError::Range`] for either range, and for a new one below 64 KiB; [`SpaceError::Unmapped`] if part of the old one lies in no region;
     /// [`SpaceError::Occupied`] if there is something where it should go or grow and it is not to be replaced, or if the two ranges
     /// overlap; [`SpaceError::LeafSize`], [`SpaceError::NoHole`], [`SpaceError::NoMemory`]. Nothing changed, not even what was to be replaced or
     /// cut off as a tail.
@@ -52,7 +52,7 @@ impl<M: Machine> Vm<M> {
             let end = self.user_end();
             let range = VaRange::new(old, old_bytes, end)?;
             VaRange::new(Va(0), new_bytes, end)?;
-            let record = space.record();
+            let record = self.record_of(space);
             let mut top = Token::top();
             let mut trash = Trash::default();
             let done = {
@@ -282,7 +282,7 @@ impl<M: Machine> Vm<M> {
             && va.0.wrapping_sub(landing.first) < landing.bytes
         {
             let entry = if self.is_mine(pfn, order) { landing.mine } else { landing.shared };
-            self.machine.entry_store(node.pfn, level.slot(va), entry | pfn.addr());
+            self.machine.set_entry(node.pfn, level.slot(va), entry | pfn.addr());
             landing.arrived += 1;
             return;
         }

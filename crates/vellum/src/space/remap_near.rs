@@ -6,7 +6,7 @@
 use crate::addr::{Level, VaRange};
 use crate::entry::Entry;
 use crate::error::NoMemory;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Act, Event, Machine, Work};
 use crate::space::node::Node;
 use crate::space::unmap::raised;
 use crate::space::{SpaceRecord, Trash};
@@ -34,7 +34,7 @@ impl<M: Machine> Vm<M> {
         let (until, own) = self.interval_from(from.node, from.slots.0);
         if from.node.state().count() <= pages
             || until < from.slots.1
-            || (to.slots.0..to.slots.1).any(|slot| m.entry_load(to.node.pfn, slot) != 0)
+            || (to.slots.0..to.slots.1).any(|slot| m.entry(to.node.pfn, slot) != 0)
         {
             return Ok(false);
         }
@@ -48,14 +48,12 @@ impl<M: Machine> Vm<M> {
             Ok(found) => found,
             Err(error) => return self.not_moved(space, displaced.then_some(shift), error, token),
         };
-        let set = self.interval_set(to.node, to.slots, Some(moved), token, trash);
+        let set = self.interval_set(space, to.node, to.slots, Some(moved), token, trash);
         if made {
             self.keep_region(&space.changed, moved, set.is_ok(), trash);
         }
-        match set {
-            Ok(true) => space.edited(),
-            Ok(false) => {}
-            Err(error) => return self.not_moved(space, displaced.then_some(shift), error, token),
+        if let Err(error) = set {
+            return self.not_moved(space, displaced.then_some(shift), error, token);
         }
         let mut receipt = Receipt::new();
         let zeros = self.zero_span();
@@ -88,7 +86,7 @@ impl<M: Machine> Vm<M> {
             from.node.set_state(raised(from.node.state().without(pages, resident), pages));
         }
         m.hook(Event::Work(Work::Entry, 2 * pages));
-        self.interval_forget(from.node, from.slots, token, trash);
+        self.interval_forget(space, from.node, from.slots, token, trash);
         self.raise_above(from.node, pages);
         Ok(true)
     }

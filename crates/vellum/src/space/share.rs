@@ -14,10 +14,10 @@
 
 use crate::addr::{Order, Pfn};
 use crate::frame::{Data, Owner};
-use crate::machine::{Event, Machine, Work};
-use crate::sync::Token;
+use crate::machine::{Event, Machine, Use, Work};
 use crate::sync::Top;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Token, touch};
 use crate::tlb::Flushed;
 use crate::vm::Vm;
 
@@ -69,6 +69,7 @@ impl<M: Machine> Vm<M> {
     pub(crate) fn share(&self, pfn: Pfn, order: Order, owner: Owner) {
         let record = self.frames.record(pfn);
         Data::of(record).set_owner(owner);
+        touch(&self.machine, record.word(1), true);
         let old = record.word(1).fetch_add(1, Ordering::AcqRel);
         if order > Order::BASE {
             self.share_siblings(pfn, order, owner, old);
@@ -85,6 +86,7 @@ impl<M: Machine> Vm<M> {
         if order == Order::BASE {
             return self.release_base(flushed, pfn);
         }
+        self.assert_data(pfn);
         let old = self.count_less(self.count_word(pfn));
         let unit = self.unit(pfn, old);
         if old as u32 == 1 {
@@ -98,15 +100,24 @@ impl<M: Machine> Vm<M> {
     /// The same for a leaf of 4 KiB.
     #[inline(always)]
     pub(crate) fn release_base(&self, flushed: &Flushed, pfn: Pfn) {
+        self.assert_data(pfn);
         if self.count_less(self.count_word(pfn)) as u32 == 1 {
             flushed.free(self, pfn, Order::BASE);
         }
+    }
+
+    /// The shared zeros, tables and what is free have records, too, which count no mappings. To be asked of
+    /// frames that the caller keeps mapped.
+    #[inline(always)]
+    fn assert_data(&self, pfn: Pfn) {
+        debug_assert_eq!(self.frames.record(pfn).use_(), Use::Data, "{pfn:?} is mapped once less, and is no data");
     }
 
     /// One mapping less; what was counted before. Of a last mapping nothing is written: nobody can count one more beside it, since
     /// that could only be copied from it, and the count of a frame that goes means nothing.
     #[inline(always)]
     fn count_less(&self, word: &AtomicU64) -> u64 {
+        touch(&self.machine, word, true);
         let seen = word.load(Ordering::Acquire);
         if seen as u32 == 1 { seen } else { word.fetch_sub(1, Ordering::AcqRel) }
     }
@@ -115,6 +126,7 @@ impl<M: Machine> Vm<M> {
     /// stays true: a second mapping could only come from this one.
     #[inline]
     pub(crate) fn is_mine(&self, pfn: Pfn, order: Order) -> bool {
+        touch(&self.machine, self.count_word(pfn), false);
         let word = self.count_word(pfn).load(Ordering::Acquire);
         if word as u32 != 1 {
             return false;
@@ -153,7 +165,8 @@ impl<M: Machine> Vm<M> {
         if self.unit(pfn, seen) < order {
             return;
         }
-        self.frames.split(m, pfn, order, size);
+        // SAFETY: the block is mapped, and its pieces are freed only by who finds it cut, which the exchange below says.
+        unsafe { self.frames.split(m, pfn, order, size) };
         m.hook(Event::Work(Work::Scan, 512));
         loop {
             let (owner, index) = (data.owner(), data.index());

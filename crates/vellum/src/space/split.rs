@@ -1,6 +1,6 @@
 //! Cutting a large leaf into a table of smaller ones.
 //!
-//! The entry goes absent (`Moving`), the old translation is flushed everywhere, and only then the table appears: at no moment
+//! The entry goes absent (`Busy`), the old translation is flushed everywhere, and only then the table appears: at no moment
 //! two sizes translate one address. The frame for the table is allocated first, so a split that cannot be had changes nothing; no
 //! tables are kept in reserve for the day a leaf is split. The frames stay where they are; from here they count one by one.
 

@@ -5,12 +5,16 @@
 //! them. The flush follows. The second (`reap`) finds the marks in the table itself, frees the frames and writes what shall stand there from
 //! now on. Dead nodes go into the trash, which is emptied after a wait for lock-free readers.
 //!
+//! Both marks are written under the layout lock alone, so every one that is met is this verb's own. Where
+//! promises stay, faults go on between the passes: what they map, make or set aside (`Busy`) came after
+//! the first pass, and the second leaves it alone.
+//!
 //! Only cutting a large leaf or a promise at the range's ragged ends can fail, and that comes before everything.
 
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::SpaceError;
-use crate::machine::{Event, Machine, Verb, Work};
+use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::space::near::Near;
 use crate::space::node::{Node, State, full_run};
 use crate::space::walk::part;
@@ -55,7 +59,7 @@ impl<M: Machine> Vm<M> {
     pub fn unmap(&self, space: &Space, start: Va, bytes: u64) -> Result<(), SpaceError> {
         self.verb(Verb::Unmap, || {
             let range = VaRange::new(start, bytes, self.user_end())?;
-            let record = space.record();
+            let record = self.record_of(space);
             let mut top = Token::top();
             let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
             if range.pages() == 1 && self.take_out_page(record, start, layout.token()) {
@@ -87,7 +91,7 @@ impl<M: Machine> Vm<M> {
         let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
         self.cut_node(&mut cut, space.root(), self.top(), 0);
         let flushed = self.redeem(space, cut.receipt);
-        let mut reap = Reap { hold: space.root(), range, leave, flushed, token, trash };
+        let mut reap = Reap { space, range, leave, flushed, token, trash };
         self.reap_node(&mut reap, space.root(), self.top(), 0);
     }
 
@@ -111,7 +115,7 @@ impl<M: Machine> Vm<M> {
         let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
         self.cut_leaves(&mut cut, node, base, slots.0, slots.1);
         let flushed = self.redeem(space, cut.receipt);
-        let mut reap = Reap { hold: space.root(), range, leave, flushed, token, trash };
+        let mut reap = Reap { space, range, leave, flushed, token, trash };
         self.reap_leaves(&mut reap, node, slots);
         if leave != Leave::Promise {
             self.raise_above(node, range.pages());
@@ -157,7 +161,7 @@ impl<M: Machine> Vm<M> {
     fn cut_slot(&self, cut: &mut Cut<'_>, node: Node<'_>, level: Level, slot: usize, va: u64, whole: bool) -> bool {
         let m = &self.machine;
         loop {
-            let raw = m.entry_load(node.pfn, slot);
+            let raw = m.entry(node.pfn, slot);
             match M::Codec::decode(raw, level) {
                 Entry::Empty | Entry::Gone(_) => return false,
                 Entry::Reserved if cut.leave == Leave::Promise => return false,
@@ -188,8 +192,8 @@ impl<M: Machine> Vm<M> {
                     return true;
                 }
                 // Marked by this very verb: a remap took away what it stood for.
-                Entry::Moving(pfn) if pfn == cut.space.root() => return true,
-                Entry::Moving(_) | Entry::Detached(_) => m.relax(),
+                Entry::Moving(_) | Entry::Detached(_) => return true,
+                Entry::Busy(_) => m.relax(),
                 entry => {
                     let mut top = Token::top();
                     let _guard = node.lock(m, &mut top);
@@ -235,7 +239,7 @@ impl<M: Machine> Vm<M> {
             let _guard = node.lock(m, &mut top);
             let mut dropped = 0;
             while slot < end {
-                let raw = m.entry_load(node.pfn, slot);
+                let raw = m.entry(node.pfn, slot);
                 match M::Codec::decode(raw, level) {
                     Entry::Reserved if !promise => {
                         self.store(node.pfn, slot, level, Entry::Empty);
@@ -245,7 +249,7 @@ impl<M: Machine> Vm<M> {
                         // A mapping of zeros has no frame to free; the mark only keeps faults away until the flush.
                         let mark = if self.is_zero(pfn) { hold } else { pfn };
                         let mark = M::Codec::encode(Entry::Moving(mark), level);
-                        if m.entry_cas(node.pfn, slot, raw, mark).is_err() {
+                        if m.swap_entry(node.pfn, slot, raw, mark).is_err() {
                             continue;
                         }
                         m.hook(Event::Work(Work::Entry, 1));
@@ -255,8 +259,9 @@ impl<M: Machine> Vm<M> {
                         going += u64::from(!promise);
                     }
                     // Marked by this very verb: a remap took away what it stood for.
-                    Entry::Moving(pfn) if pfn == hold => going += u64::from(!promise),
-                    Entry::Moving(_) => break,
+                    Entry::Moving(_) => going += u64::from(!promise),
+                    // A fault has set it aside.
+                    Entry::Busy(_) => break,
                     _ => {}
                 }
                 slot += 1;
@@ -266,7 +271,6 @@ impl<M: Machine> Vm<M> {
             }
             drop(_guard);
             if slot < end {
-                // A fault has set this entry aside.
                 m.relax();
             }
         }
@@ -307,7 +311,7 @@ impl<M: Machine> Vm<M> {
                     continue;
                 }
                 Entry::Moving(pfn) => {
-                    if pfn != reap.hold
+                    if pfn != reap.space.root()
                         && let Some(order) = order
                     {
                         self.release(&reap.flushed, pfn, order);
@@ -326,7 +330,7 @@ impl<M: Machine> Vm<M> {
             gone += 1;
         }
         if reap.leave != Leave::Promise {
-            self.interval_forget(node, (p.whole_first, p.whole_end), reap.token, reap.trash);
+            self.interval_forget(reap.space, node, (p.whole_first, p.whole_end), reap.token, reap.trash);
         }
         if let Some(order) = order
             && pages != 0
@@ -344,7 +348,7 @@ impl<M: Machine> Vm<M> {
         let (mut gone, mut pages) = (0, 0);
         for slot in slots.0..slots.1 {
             let Entry::Moving(pfn) = self.load(node.pfn, slot, level) else { continue };
-            if pfn != reap.hold {
+            if pfn != reap.space.root() {
                 self.release_base(&reap.flushed, pfn);
                 pages += 1;
             }
@@ -353,7 +357,7 @@ impl<M: Machine> Vm<M> {
             gone += 1;
         }
         if reap.leave != Leave::Promise && node.state().listed() != 0 {
-            self.interval_forget(node, slots, reap.token, reap.trash);
+            self.interval_forget(reap.space, node, slots, reap.token, reap.trash);
         }
         if pages != 0 {
             self.count(Counter::AnonPages, -(pages as i64));
@@ -383,8 +387,8 @@ pub(crate) fn raised(state: State, freed: u64) -> State {
 
 /// The second pass in progress.
 struct Reap<'r> {
-    /// What `Moving` names where zeros were mapped: no frame to free.
-    hold: Pfn,
+    /// Whose root `Moving` names where zeros were mapped: no frame to free.
+    space: &'r SpaceRecord,
     range: VaRange,
     leave: Leave,
     flushed: Flushed,

@@ -6,7 +6,7 @@
 
 use crate::addr::{Level, PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry};
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Act, Event, Machine, Work};
 use crate::space::SpaceRecord;
 use crate::space::unmap::raised;
 use crate::stats::Counter;
@@ -27,13 +27,13 @@ impl<M: Machine> Vm<M> {
         }
         let level = Level::ONE;
         let Entry::Leaf(pfn, _) = M::Codec::decode(raw, level) else { return false };
-        if self.is_zero(pfn) {
+        if self.is_base_zero(pfn) {
             return false;
         }
         {
             let _guard = node.lock(m, token);
             // In vain if hardware or a fault was quicker.
-            if m.entry_cas(node.pfn, slot, raw, M::Codec::encode(Entry::Moving(pfn), level)).is_err() {
+            if m.swap_entry(node.pfn, slot, raw, M::Codec::encode(Entry::Moving(pfn), level)).is_err() {
                 return false;
             }
         }

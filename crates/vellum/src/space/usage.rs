@@ -10,7 +10,7 @@ use crate::vm::Vm;
 impl<M: Machine> Vm<M> {
     /// Walks the whole table and counts. Takes the layout lock; pages that faults bring in meanwhile may be counted or not.
     pub fn usage(&self, space: &Space) -> Usage {
-        let record = space.record();
+        let record = self.record_of(space);
         let mut top = Token::top();
         let _layout = record.layout().lock(&self.machine, &mut top, space.id());
         let mut usage = Usage::default();
@@ -38,7 +38,7 @@ impl<M: Machine> Vm<M> {
                     usage.parked_pages += if matches!(entry, Entry::Parked(_)) { pages } else { 0 };
                 }
                 Entry::ZeroTable(_) => usage.zero_tables += 1,
-                Entry::Reserved | Entry::Moving(_) => {}
+                Entry::Reserved | Entry::Moving(_) | Entry::Busy(_) => {}
             }
             usage.mapped_pages += pages;
         }

@@ -31,18 +31,22 @@ enum Pass {
 }
 
 impl<M: Machine> Vm<M> {
-    /// Recounts everything that is kept of `spaces`, which nobody may be using meanwhile, and of the frames. If they are all the
-    /// spaces there are, map counts and regions' names must agree exactly; otherwise none may be too low.
+    /// Recounts everything that is kept of `spaces` and of the frames. If they are all the spaces there are, map counts and regions'
+    /// names must agree exactly; otherwise none may be too low.
     ///
     /// # Errors
     /// The first sentence that does not hold.
-    pub fn validate(&self, spaces: &[&Space]) -> Result<Audit, Invalid> {
+    ///
+    /// # Safety
+    /// No other call on this `Vm` runs meanwhile, on any CPU: tables are walked without locks, and frames looked for by clearing their
+    /// bits. Programs may run.
+    pub unsafe fn validate(&self, spaces: &[&Space]) -> Result<Audit, Invalid> {
         let m = &self.machine;
         let all = self.spaces.objects() == spaces.len() as u64;
         let mut audit = Audit::default();
         for pass in [Pass::Count, Pass::Compare] {
             for space in spaces {
-                let record = space.record();
+                let record = self.record_of(space);
                 if pass == Pass::Count {
                     if !self.remembers_right(record) {
                         return Err(Invalid::new("no hole above what was sought", space.id(), 1, 0));
@@ -64,7 +68,8 @@ impl<M: Machine> Vm<M> {
         audit.zero_frames = self.check_zeros()?;
         audit.zero_frames += self.huge_zero().map_or(0, |_| Order::HUGE.frames()) + self.check_zero_tables()?;
         self.check_huge_zero(spaces, all)?;
-        let frames = self.frames.validate(m)?;
+        // SAFETY: no other call on this `Vm` runs, by the caller's promise.
+        let frames = unsafe { self.frames.validate(m)? };
         audit.free_frames = frames.free + frames.cached;
         audit.pool_frames = self.pooled_frames().ok_or(Invalid::new("a pool's chain and its count differ", 0, 0, 0))?;
         audit.poisoned_frames = self.stats().get(Counter::FramesPoisoned) as u64;
@@ -80,7 +85,7 @@ impl<M: Machine> Vm<M> {
     /// The references to the huge page of zeros are the shrinker's and one of each space that used it.
     fn check_huge_zero(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
         let Some(page) = self.huge_zero() else { return Ok(()) };
-        let found = 1 + spaces.iter().filter(|space| self.holds_huge_zero(space.record())).count() as u64;
+        let found = 1 + spaces.iter().filter(|space| self.holds_huge_zero(self.record_of(space))).count() as u64;
         let kept = self.huge_zero_references();
         if found > kept || all && found != kept {
             return Err(Invalid::new("references to the huge page of zeros", page.0, kept, found));
@@ -138,19 +143,18 @@ impl<M: Machine> Vm<M> {
         });
         named?;
         check("intervals in order", 1, ordered as u64)?;
-        let pages = level.entry_bytes() >> PAGE_SHIFT;
         let (mut count, mut resident) = (0, 0);
         let mut holes = Holes { low: 0, high: 0, longest: 0 };
         // Pages seen so far are all free.
         let mut untouched = true;
-        let slots = (self.user_end().0.min(base + (level.entry_bytes() << 9)) - base) >> level.shift();
         for slot in 0..ENTRIES {
             let va = base + ((slot as u64) << level.shift());
-            let entry = self.load(node.pfn, slot, level);
-            if slot as u64 >= slots {
-                // The kernel's half.
-                continue;
+            if va >= self.user_end().0 {
+                // The kernel's half, or what stays empty before it.
+                break;
             }
+            let entry = self.load(node.pfn, slot, level);
+            let pages = (self.user_end().0 - va).min(level.entry_bytes()) >> PAGE_SHIFT;
             count += u64::from(entry != Entry::Empty);
             resident += u64::from(self.is_page(entry));
             let inner = match entry {

@@ -6,7 +6,7 @@
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::frame::SlabRef;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Act, Event, Machine, Work};
 use crate::space::SpaceRecord;
 use crate::space::node::Node;
 use crate::sync::Token;
@@ -68,7 +68,8 @@ impl<M: Machine> Vm<M> {
     /// Slots of a node that are the library's: all of them, but in a root that the machine prepared only the user half.
     #[inline]
     pub(crate) fn slots(&self, level: Level) -> usize {
-        (self.user_end().0 >> level.shift()).min(ENTRIES as u64) as usize
+        // The last one may reach past the end.
+        ((self.user_end().0 + level.entry_bytes() - 1) >> level.shift()).min(ENTRIES as u64) as usize
     }
 
     /// Goes down to the entry that decides about `va`, which lies in the user half. Inside an epoch, or under the layout lock.
@@ -94,17 +95,17 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         let mut table = space.root();
         if self.top() > Level(4) {
-            let Entry::Table(next) = M::Codec::decode(m.entry_load(table, Level(5).slot(va)), Level(5)) else {
+            let Entry::Table(next) = M::Codec::decode(m.entry(table, Level(5).slot(va)), Level(5)) else {
                 return None;
             };
             table = next;
         }
         // Constants: shifts and level tests are known in each copy.
         for level in [Level(4), Level(3), Level::TWO] {
-            let Entry::Table(next) = M::Codec::decode(m.entry_load(table, level.slot(va)), level) else { return None };
+            let Entry::Table(next) = M::Codec::decode(m.entry(table, level.slot(va)), level) else { return None };
             table = next;
         }
-        Some((table, m.entry_load(table, Level::ONE.slot(va))))
+        Some((table, m.entry(table, Level::ONE.slot(va))))
     }
 
     /// Down to wherever the way ends.
@@ -112,7 +113,7 @@ impl<M: Machine> Vm<M> {
     fn descend_part(&self, space: &SpaceRecord, va: Va) -> (Node<'_>, Level, usize, u64) {
         let (mut table, mut level) = (space.root(), self.top());
         loop {
-            let raw = self.machine.entry_load(table, level.slot(va));
+            let raw = self.machine.entry(table, level.slot(va));
             match M::Codec::decode(raw, level) {
                 Entry::Table(next) if level > Level::ONE => (table, level) = (next, level.child()),
                 _ => return self.found(table, level, va, raw),
@@ -253,7 +254,7 @@ impl<M: Machine> Vm<M> {
         let mut top = Token::top();
         let guard = node.lock(m, &mut top);
         while slot < end {
-            let raw = m.entry_load(node.pfn, slot);
+            let raw = m.entry(node.pfn, slot);
             if raw != 0 {
                 if level > Level::ONE && matches!(M::Codec::decode(raw, level), Entry::Table(_)) {
                     return slot;

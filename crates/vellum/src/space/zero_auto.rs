@@ -5,15 +5,15 @@
 //!
 //! A decision exchanges what the space has mapped otherwise, since what was read first is often what is read most. That is done by the
 //! fault that decided, after it has served itself, under the layout lock: one visit to the nodes above the lowest to make the entries
-//! absent, one flush, one visit to put the others in. Meanwhile entries name the node they are in (`Moving`), which no other
-//! verb or fault writes. Rejected: exchanging each when it faults again, which it never does.
+//! absent, one flush, one visit to put the others in. Meanwhile entries are `Moving`, which nobody writes who does not hold that
+//! lock. Rejected: exchanging each when it faults again, which it never does.
 
 use crate::addr::{Level, Order, Va, VaRange};
 use crate::config::ZeroHuge;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, Invalid};
 use crate::frame::SlabRef;
-use crate::machine::{Event, Machine, Verb, Work};
+use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::space::fault::{Seen, Step};
 use crate::space::{Fault, Space, SpaceRecord, Trash};
 use crate::stats::Counter;
@@ -43,7 +43,7 @@ impl<M: Machine> Vm<M> {
     /// What `zero.huge=auto` maps where untouched memory of a space is read, and why. Any lock may be held; with other
     /// settings of the switch it says nothing.
     pub fn zero_choice(&self, space: &Space) -> ZeroChoice {
-        self.watch_of(space.record()).map_or(ZeroChoice::default(), |watch| watch.peek().choice())
+        self.watch_of(self.record_of(space)).map_or(ZeroChoice::default(), |watch| watch.peek().choice())
     }
 
     /// Lets a space's memory be looked at again with `zero.huge=auto`: huge zeros go back to the promise they stood for, and first faults show
@@ -52,7 +52,7 @@ impl<M: Machine> Vm<M> {
     /// nothing, and says `false`, until what it cost the last time, faults included, is less than a 64th of the time that went by.
     /// Takes the layout lock if it does something.
     pub fn reconsider_zeros(&self, space: &Space) -> bool {
-        let record = space.record();
+        let record = self.record_of(space);
         let Some(watch) = self.watch_of(record) else { return false };
         let m = &self.machine;
         let trap = match m.cycles_per_us() {
@@ -245,13 +245,13 @@ impl<M: Machine> Vm<M> {
                         Into::Form(ZeroForm::Page) | Into::Look(_) => level == Level::TWO,
                         Into::Promise => true,
                     },
-                    Entry::Moving(_) | Entry::Detached(_) => return false,
+                    Entry::Busy(_) => return false,
                     _ => return true,
                 };
                 if !old {
                     return true;
                 }
-                match m.entry_cas(node.pfn, slot, raw, M::Codec::encode(Entry::Moving(node.pfn), level)) {
+                match m.swap_entry(node.pfn, slot, raw, M::Codec::encode(Entry::Moving(node.pfn), level)) {
                     Ok(()) => break,
                     Err(now) => raw = now,
                 }
@@ -267,7 +267,7 @@ impl<M: Machine> Vm<M> {
         let _flushed = self.redeem(space, receipt);
         self.alter_large(space, range, &mut |node, level, slot, _, raw| {
             if raw == M::Codec::encode(Entry::Moving(node.pfn), level) {
-                m.entry_store(node.pfn, slot, word(level));
+                m.set_entry(node.pfn, slot, word(level));
                 m.hook(Event::Work(Work::Entry, 1));
             }
             true

@@ -2,7 +2,7 @@
 //!
 //! A *shared* table of zeros is a value in an entry, like a leaf: whoever needs another entry for a part of it puts a copy in its place,
 //! private to the space and equal but for what is to differ, one for each level that is shared there. The entry names one table
-//! before and another after, and both translate alike, so hardware may use either; but what is about to differ is absent (`Moving`) in the
+//! before and another after, and both translate alike, so hardware may use either; but what is about to differ is absent (`Busy`) in the
 //! copy until every CPU has dropped its translation of that page, and with it the walk caches that lead to the shared table. Where the
 //! MMU wants break-before-make, the entry itself is absent meanwhile, and all it translated is flushed.
 //!
@@ -14,7 +14,7 @@ use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
 use crate::frame::{Data, Want};
-use crate::machine::{Event, Machine, Use, Work};
+use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::space::chain::Chain;
 use crate::space::fault::{Seen, Step};
 use crate::space::node::Node;
@@ -89,13 +89,10 @@ impl<M: Machine> Vm<M> {
             new = self.huge_page(&want, va)?;
         }
         let _epoch = epoch.unwrap_or_else(|| self.epochs.enter(m));
-        let edits = space.edits();
-        let spot = self.descend(space, va);
-        if let Some(region) = spot.region.map(|name| self.region(name))
-            && matches!(M::Codec::decode(spot.raw, spot.level), Entry::ZeroTable(_))
-            && region.packed() == attrs
+        if let Some(seen) = self.seen(space, va)
+            && matches!(M::Codec::decode(seen.spot.raw, seen.spot.level), Entry::ZeroTable(_))
+            && seen.attrs == attrs
         {
-            let seen = Seen { space, va, edits, spot, region, attrs };
             if let Some(new) = new {
                 return self.unshare_zeros(&seen, new, Order::HUGE);
             }
@@ -117,7 +114,7 @@ impl<M: Machine> Vm<M> {
         let chain = match self.private_zeros(seen.spot.raw, (node, level, slot), seen.va, leaf) {
             Ok(chain) => chain,
             Err(NoMemory) => {
-                self.frames.free(m, new, order);
+                self.frames.give_back(m, new, order);
                 // With the huge page given back there may be enough for a base page and its tables.
                 return if order == Order::BASE { Err(NoMemory.into()) } else { Ok(Step::Smaller) };
             }
@@ -126,40 +123,21 @@ impl<M: Machine> Vm<M> {
         let page = Entry::Leaf(new, Self::own_flags(seen));
         let mut receipt = Receipt::new();
         receipt.span(seen.va.align_down(order.bytes()), order.bytes());
-        let moving = Entry::Moving(seen.space.root());
         let live = !self.rules.break_before_make;
-        if let Some(chain) = &chain {
-            self.write_last(chain, seen.va, if live { moving } else { page });
-            if live {
-                chain.last.add_transit();
-            } else {
+        let done = match &chain {
+            None => self.exchange_seen(seen, false, receipt, (page, 1), || {}).is_some(),
+            Some(chain) if live => self.link_zeros(seen, chain, receipt, page),
+            Some(chain) => {
+                self.write_last(chain, seen.va, page);
                 chain.last.set_state(chain.last.state().with_resident(1));
                 receipt.span(seen.va.align_down(level.entry_bytes()), level.entry_bytes());
+                self.exchange_seen(seen, false, receipt, (Entry::Table(chain.first.pfn), 0), || {}).is_some()
             }
-        }
-        let mut top = Token::top();
-        {
-            let _guard = node.lock(m, &mut top);
-            if !self.still(seen) {
-                drop(_guard);
-                self.free_chain(chain);
-                self.frames.free(m, new, order);
-                return Ok(Step::Again);
-            }
-            match &chain {
-                Some(chain) if live => self.store(node.pfn, slot, level, Entry::Table(chain.first.pfn)),
-                _ => {
-                    self.store(node.pfn, slot, level, moving);
-                    node.add_transit();
-                }
-            }
-            m.hook(Event::Work(Work::Entry, 1));
-        }
-        let _flushed = self.redeem(seen.space, receipt);
-        match &chain {
-            Some(chain) if live => self.put_back(chain.last, chain.level, leaf.slot(seen.va), page, 1),
-            Some(chain) => self.put_back(node, level, slot, Entry::Table(chain.first.pfn), 0),
-            None => self.put_back(node, level, slot, page, 1),
+        };
+        if !done {
+            self.free_chain(chain);
+            self.frames.give_back(m, new, order);
+            return Ok(Step::Again);
         }
         self.count_pages(order, 1);
         self.count_here(Counter::ZeroTableUnshare, chain.map_or(0, |chain| chain.nodes as i64));
@@ -170,6 +148,27 @@ impl<M: Machine> Vm<M> {
         }
         self.count_here(Counter::CowCopies, 1);
         Ok(Step::Done(Fault::Copied(leaf)))
+    }
+
+    /// Puts private copies of the tables in the place of the shared one that was seen, live, with a page where it is written:
+    /// absent until no CPU uses the zeros there. `false` if the shared one is not there any more.
+    fn link_zeros(&self, seen: &Seen<'_>, chain: &Chain<'_>, receipt: Receipt, page: Entry) -> bool {
+        let m = &self.machine;
+        let spot = &seen.spot;
+        self.write_last(chain, seen.va, Entry::Busy(chain.last.pfn));
+        chain.last.add_transit();
+        {
+            let mut top = Token::top();
+            let _guard = spot.node.lock(m, &mut top);
+            if !self.still(seen) {
+                return false;
+            }
+            self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(chain.first.pfn));
+            m.hook(Event::Work(Work::Entry, 1));
+        }
+        let _flushed = self.redeem(seen.space, receipt);
+        self.put_back(chain.last, chain.level, chain.level.slot(seen.va), page, 1);
+        true
     }
 
     /// Private copies of the tables of zeros from below the entry `raw` down to the node with entries of `leaf`. `None` if the
@@ -195,7 +194,7 @@ impl<M: Machine> Vm<M> {
             };
             let copy = self.copy_zero_table(shared, level, parent, frame);
             let slot = level.slot(va);
-            raw = self.machine.entry_load(shared, slot);
+            raw = self.machine.entry(shared, slot);
             chain = Some(self.lengthen(chain, copy, level, va));
             parent = (copy.pfn, slot);
         }
@@ -229,7 +228,7 @@ impl<M: Machine> Vm<M> {
         let mut top = Token::top();
         {
             let _guard = node.lock(m, &mut top);
-            if node.state().dead() || m.entry_load(node.pfn, slot) != raw {
+            if node.state().dead() || m.entry(node.pfn, slot) != raw {
                 drop(_guard);
                 self.undress_node(child);
                 return false;
@@ -237,7 +236,7 @@ impl<M: Machine> Vm<M> {
             if live {
                 self.store(node.pfn, slot, level, Entry::Table(child.pfn));
             } else {
-                self.store(node.pfn, slot, level, Entry::Moving(space.root()));
+                self.store(node.pfn, slot, level, Entry::Busy(node.pfn));
                 node.add_transit();
             }
             m.hook(Event::Work(Work::Entry, 1));
@@ -332,7 +331,7 @@ impl<M: Machine> Vm<M> {
         still
     }
 
-    /// Puts an entry, of so many resident pages, where a dead table of zeros was.
+    /// Puts an entry, of so many resident pages, where a dead table of zeros was, which had no intervals.
     pub(crate) fn exchange_table(
         &self,
         space: &SpaceRecord,
@@ -343,6 +342,7 @@ impl<M: Machine> Vm<M> {
         trash: &mut Trash,
     ) {
         let m = &self.machine;
+        debug_assert_eq!(child.state().listed(), 0, "what is mapped by the table's intervals is exchanged");
         {
             let mut top = Token::top();
             let _guard = parent.lock(m, &mut top);

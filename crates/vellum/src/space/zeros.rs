@@ -5,8 +5,8 @@
 //! the same fault, one flush, and a failure at any step leaves the mapping as it was. Rejected: splitting first and then copying
 //! on write as usual (two flushes, and a split that stays behind when the second step finds no memory).
 //!
-//! Zeros are nobody's memory: mappings of them are in no node's count of resident pages, and what `Moving` names in their place
-//! is the root's frame, so that no verb takes them for a page.
+//! Zeros are nobody's memory: mappings of them are in no node's count of resident pages, and the mark in
+//! their place (`Busy`) names the node, so that nobody takes them for a page.
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::config::ZeroHuge;
@@ -19,7 +19,7 @@ use crate::space::fault::{Seen, Step};
 use crate::space::node::Node;
 use crate::space::{Fault, LeafSize};
 use crate::stats::Counter;
-use crate::sync::{EpochGuard, Token};
+use crate::sync::EpochGuard;
 use crate::tlb::Receipt;
 use crate::vm::Vm;
 use crate::zero::clear::Extent;
@@ -85,11 +85,9 @@ impl<M: Machine> Vm<M> {
             return Ok(Step::Smaller);
         }
         let _epoch = self.epochs.enter(&self.machine);
-        let edits = space.edits();
-        let spot = self.descend(space, va);
-        match spot.region.map(|name| self.region(name)) {
-            Some(region) if region.packed() == attrs && (spot.node.pfn, spot.level, spot.raw) == was => {
-                Ok(self.map_huge_zeros(&Seen { space, va, edits, spot, region, attrs }, chain))
+        match self.seen(space, va) {
+            Some(seen) if seen.attrs == attrs && (seen.spot.node.pfn, seen.spot.level, seen.spot.raw) == was => {
+                Ok(self.map_huge_zeros(&seen, chain))
             }
             _ => {
                 self.free_chain(chain);
@@ -123,7 +121,7 @@ impl<M: Machine> Vm<M> {
             }
         };
         if (bytes == Bytes::Old || self.machine.aliases())
-            && let Err(stopped) = self.clear_extent(&Extent::of_leaf(new, Order::HUGE, va))
+            && let Err(stopped) = self.clear_block(&Extent::of_leaf(new, Order::HUGE, va))
         {
             self.untake_block(new, Order::HUGE);
             return Err(stopped.into());
@@ -138,15 +136,12 @@ impl<M: Machine> Vm<M> {
         drop(epoch);
         let new = self.huge_page(&want, va)?;
         let _epoch = self.epochs.enter(&self.machine);
-        let edits = space.edits();
-        let spot = self.descend(space, va);
-        if let Some(region) = spot.region.map(|name| self.region(name))
-            && spot.level == Level::TWO
-            && region.packed() == attrs
-            && let Entry::Leaf(pfn, _) = M::Codec::decode(spot.raw, spot.level)
-            && self.is_zero_leaf(pfn, spot.level)
+        if let Some(seen) = self.seen(space, va)
+            && seen.spot.level == Level::TWO
+            && seen.attrs == attrs
+            && let Entry::Leaf(pfn, _) = M::Codec::decode(seen.spot.raw, Level::TWO)
+            && self.is_huge_zero(pfn)
         {
-            let seen = Seen { space, va, edits, spot, region, attrs };
             match new {
                 None => return self.shatter_zeros(&seen),
                 Some(new) if self.replace_zeros(&seen, new) => return Ok(Step::Done(Fault::Huge)),
@@ -161,33 +156,14 @@ impl<M: Machine> Vm<M> {
 
     /// Puts a cleared huge page where zeros of that size were seen; `false` if they are not there any more.
     fn replace_zeros(&self, seen: &Seen<'_>, new: Pfn) -> bool {
-        let m = &self.machine;
-        let (node, slot, level) = (seen.spot.node, seen.spot.slot, seen.spot.level);
         Data::init(self.frames.record(new), Order::HUGE, seen.space.owner(), seen.index(Order::HUGE));
         let entry = Entry::Leaf(new, Self::own_flags(seen));
-        let absent = self.rules.break_before_make || !self.runs_here_only(seen.space);
-        let mut top = Token::top();
-        {
-            let _guard = node.lock(m, &mut top);
-            if !self.still(seen) {
-                return false;
-            }
-            if absent {
-                self.store(node.pfn, slot, level, Entry::Moving(seen.space.root()));
-                node.add_transit();
-            } else {
-                self.store(node.pfn, slot, level, entry);
-                node.add_resident(1);
-            }
-            m.hook(Event::Work(Work::Entry, 1));
-        }
         let mut receipt = Receipt::new();
-        receipt.leaf(seen.va, level);
-        let _flushed = self.redeem(seen.space, receipt);
-        if absent {
-            self.put_back(node, level, slot, entry, 1);
+        receipt.leaf(seen.va, seen.spot.level);
+        if self.exchange_seen(seen, true, receipt, (entry, 1), || {}).is_none() {
+            return false;
         }
-        m.hook(Event::Work(Work::Large, 1));
+        self.machine.hook(Event::Work(Work::Large, 1));
         self.count_pages(Order::HUGE, 1);
         self.count_here(Counter::ThpFaultAlloc, 1);
         true
@@ -205,7 +181,7 @@ impl<M: Machine> Vm<M> {
         let child = match self.make_node(below, Some((node.pfn, slot)), M::Codec::encode(Entry::Reserved, below)) {
             Ok(child) => child,
             Err(error) => {
-                self.frames.free(m, page, Order::BASE);
+                self.frames.give_back(m, page, Order::BASE);
                 return Err(error.into());
             }
         };
@@ -214,15 +190,13 @@ impl<M: Machine> Vm<M> {
         // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
         unsafe { m.direct(child.pfn).cast::<u64>().add(below.slot(seen.va)).write(own) };
         child.set_state(child.state().with_resident(1));
-        if !self.take_aside(seen, false) {
-            self.free_node(child.pfn);
-            self.frames.free(m, page, Order::BASE);
-            return Ok(Step::Again);
-        }
         let mut receipt = Receipt::new();
         receipt.leaf(seen.va, level);
-        let _flushed = self.redeem(seen.space, receipt);
-        self.put_back(node, level, slot, Entry::Table(child.pfn), 0);
+        if self.exchange_seen(seen, true, receipt, (Entry::Table(child.pfn), 0), || {}).is_none() {
+            self.free_node(child.pfn);
+            self.frames.give_back(m, page, Order::BASE);
+            return Ok(Step::Again);
+        }
         self.count_here(Counter::AnonPages, 1);
         self.count_here(Counter::ThpZeroSplit, 1);
         Ok(Step::Done(Fault::Copied(below)))

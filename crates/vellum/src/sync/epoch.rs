@@ -79,10 +79,15 @@ impl Epochs {
         EpochGuard { word, m, local: PhantomData }
     }
 
-    /// Whether this CPU is inside. Preemption should be off for the answer to mean something.
+    /// Whether this task is inside. While it is, it stays on its CPU, and no other task runs there.
     #[inline]
     pub fn is_inside<M: Machine>(&self, m: &M) -> bool {
-        self.line(m.cpu()).load(Ordering::Relaxed) & DEPTH != 0
+        // A task that moves between the number and the look at the line would see whoever is inside on the CPU it left.
+        m.preempt_off();
+        let inside = self.line(m.cpu()).load(Ordering::Relaxed) & DEPTH != 0;
+        // SAFETY: undoes the `preempt_off` above.
+        unsafe { m.preempt_on() };
+        inside
     }
 
     /// Waits until every CPU that is inside now has been outside. The caller is outside, and holds no lock that a reader
@@ -132,6 +137,7 @@ impl<M: Machine> Drop for EpochGuard<'_, M> {
         let left = seen - 1;
         let next = if left & DEPTH == 0 { left.wrapping_add(OUTSIDE) } else { left };
         self.word.store(next, Ordering::Release);
-        self.m.preempt_on();
+        // SAFETY: undoes the `preempt_off` of `enter`.
+        unsafe { self.m.preempt_on() }
     }
 }

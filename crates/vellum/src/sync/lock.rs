@@ -88,7 +88,8 @@ impl<L> Lock<L> {
         m.preempt_off();
         let taken = self.acquire(m);
         if !taken {
-            m.preempt_on();
+            // SAFETY: undoes the `preempt_off` above.
+            unsafe { m.preempt_on() }
         }
         taken
     }
@@ -100,7 +101,8 @@ impl<L> Lock<L> {
     #[inline]
     pub unsafe fn unlock_raw<M: Machine>(&self, m: &M) {
         self.release(m);
-        m.preempt_on();
+        // SAFETY: undoes the `preempt_off` of `lock_raw` or `try_lock_raw`, by the caller's promise.
+        unsafe { m.preempt_on() }
     }
 
     #[inline]
@@ -182,7 +184,8 @@ impl<L: Level, M: Machine, const INSIDE: bool> Drop for Guard<'_, L, M, INSIDE> 
         // A guard exists only while its lock is held, and tokens keep it on its thread.
         self.lock.release(self.m);
         if !INSIDE {
-            self.m.preempt_on();
+            // SAFETY: undoes the `preempt_off` of the call that made the guard.
+            unsafe { self.m.preempt_on() }
         }
     }
 }

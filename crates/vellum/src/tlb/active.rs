@@ -1,7 +1,7 @@
 //! Which space a CPU runs in.
 
 use crate::frame::SlabRef;
-use crate::machine::{Machine, Root};
+use crate::machine::{Act, Machine, Root};
 use crate::space::{Space, SpaceRecord};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::touch;
@@ -12,12 +12,12 @@ impl<M: Machine> Vm<M> {
     /// outside of every other call of the library on this CPU.
     pub fn activate(&self, space: &Space) {
         let m = &self.machine;
+        let record = self.record_of(space);
         m.preempt_off();
         let cpu = m.cpu();
         let here = self.current(cpu);
         let before = here.load(Ordering::Relaxed);
         if before != space.name.raw() {
-            let record = space.record();
             let contexts = self.rules.contexts != 0;
             if contexts && !record.cached.contains(cpu) {
                 record.cached.insert(cpu);
@@ -28,11 +28,11 @@ impl<M: Machine> Vm<M> {
             let context = record.context();
             touch(m, &record.stale, true);
             let stale = contexts && record.stale.contains(cpu) && record.stale.remove(cpu);
-            m.load_root(Some(Root { table: record.root(), context, flush: stale || contexts && context.0 == 0 }));
+            m.run_on(Some(Root { table: record.root(), context, flush: stale || contexts && context.0 == 0 }));
             here.store(space.name.raw(), Ordering::Relaxed);
             self.leave(before, cpu);
         }
-        m.preempt_on();
+        m.allow_preemption();
     }
 
     /// Runs in no space on this CPU from here. Where translations are not kept apart by context the CPU drops all of the user
@@ -44,11 +44,11 @@ impl<M: Machine> Vm<M> {
         let here = self.current(cpu);
         let before = here.load(Ordering::Relaxed);
         if before != 0 {
-            m.load_root(None);
+            m.run_on(None);
             here.store(0, Ordering::Relaxed);
             self.leave(before, cpu);
         }
-        m.preempt_on();
+        m.allow_preemption();
     }
 
     /// The root of the space `before` is not loaded here any more.

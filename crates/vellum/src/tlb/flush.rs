@@ -4,7 +4,7 @@
 //! parts of a space would all write its line.
 
 use crate::addr::{Va, VaRange};
-use crate::machine::{CpuMask, Machine, Scope};
+use crate::machine::{Act, CpuMask, Machine, Scope};
 use crate::space::{CpuWords, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::atomic::{Ordering, fence};
@@ -16,17 +16,25 @@ use crate::vm::Vm;
 /// which its authors measured on Ivy Bridge.
 const SINGLE_LEAVES: u64 = 33;
 
+/// A flush that is due: who may use the old translations, and which they are. Whoever comes to the space
+/// later finds the entries as they were when it was made.
+#[must_use = "translations stay stale"]
+pub(crate) struct Due {
+    cpus: CpuMask,
+    scope: Scope,
+}
+
 impl<M: Machine> Vm<M> {
     /// Drops the translations a receipt speaks of on every CPU that may use them, and says so. No lock is held that a CPU
     /// could wait for without relaxing. Emptying an empty receipt flushes nothing.
     pub(crate) fn redeem(&self, space: &SpaceRecord, receipt: Receipt) -> Flushed {
-        if receipt.is_empty() {
-            return Flushed(());
-        }
+        if receipt.is_empty() { Flushed(()) } else { self.flush(&self.due(space, &receipt)) }
+    }
+
+    /// Who has to drop what a receipt speaks of, which is not empty. Entries that are stored from here on are no part of it.
+    #[inline(always)]
+    pub(crate) fn due(&self, space: &SpaceRecord, receipt: &Receipt) -> Due {
         let cpus = self.reach(space, receipt.tables);
-        if cpus.is_empty() {
-            return Flushed(());
-        }
         let context = space.context();
         let leaves = (receipt.end - receipt.start) >> receipt.level.shift();
         let scope = if leaves <= 1 {
@@ -39,8 +47,7 @@ impl<M: Machine> Vm<M> {
         } else {
             Scope::Space(context)
         };
-        self.flush(&cpus, scope);
-        Flushed(())
+        Due { cpus, scope }
     }
 
     /// Drops the translations of one address on this CPU only: what a fault handler owes where the hardware's fault does not.
@@ -52,31 +59,45 @@ impl<M: Machine> Vm<M> {
     /// The proof for a space whose translations nobody can hold: no CPU runs it, and those that did have dropped all.
     pub(crate) fn flush_out(&self, space: &SpaceRecord) -> Flushed {
         let cpus = self.reach(space, true);
-        if !cpus.is_empty() {
-            self.flush(&cpus, Scope::Space(space.context()));
-        }
-        Flushed(())
+        self.flush(&Due { cpus, scope: Scope::Space(space.context()) })
     }
 
+    /// Carries a flush out, wherever it is due. As [`redeem`](Vm::redeem).
     #[inline(always)]
-    fn flush(&self, cpus: &CpuMask, scope: Scope) {
+    pub(crate) fn flush(&self, due: &Due) -> Flushed {
         let m = &self.machine;
         m.preempt_off();
-        let me = m.cpu();
-        let mut others = *cpus;
-        others.remove(me);
-        let kind = if matches!(scope, Scope::Page(..)) { Counter::FlushLocalOne } else { Counter::FlushLocalAll };
-        if others.is_empty() {
-            m.flush_local(scope);
-            self.count_here(kind, 1);
-        } else {
-            m.flush_remote(cpus, scope);
-            self.count_here(Counter::FlushRemote, 1);
-            if cpus.contains(me) {
-                self.count_here(kind, 1);
+        let flushed = match self.flush_local(due) {
+            Some(flushed) => flushed,
+            None => {
+                m.flush_remote(&due.cpus, due.scope);
+                self.count_here(Counter::FlushRemote, 1);
+                if due.cpus.contains(m.cpu()) {
+                    self.count_here(kind(due.scope), 1);
+                }
+                Flushed(())
             }
+        };
+        m.allow_preemption();
+        flushed
+    }
+
+    /// Carries a flush out if it is due on no other CPU than this one, and waits for nobody. Preemption is off.
+    #[inline(always)]
+    pub(crate) fn flush_local(&self, due: &Due) -> Option<Flushed> {
+        let m = &self.machine;
+        let me = m.cpu();
+        let mut others = due.cpus;
+        others.remove(me);
+        if !others.is_empty() {
+            return None;
         }
-        m.preempt_on();
+        // Due nowhere at all: whoever comes finds the entries as they are now.
+        if due.cpus.contains(me) {
+            m.flush_local(due.scope);
+            self.count_here(kind(due.scope), 1);
+        }
+        Some(Flushed(()))
     }
 
     /// The CPUs a flush has to reach now; the others are told to flush before they come back. See the table in `tlb`.
@@ -103,4 +124,9 @@ impl<M: Machine> Vm<M> {
         }
         cpus
     }
+}
+
+/// What counts a local flush of that.
+fn kind(scope: Scope) -> Counter {
+    if matches!(scope, Scope::Page(..)) { Counter::FlushLocalOne } else { Counter::FlushLocalAll }
 }

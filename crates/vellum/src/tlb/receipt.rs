@@ -66,6 +66,6 @@ impl Flushed {
         if order >= Order::HUGE && vm.give_to_pool(pfn, order) {
             return;
         }
-        vm.frames.retire_done(&vm.machine, pfn, order);
+        vm.frames.give_back(&vm.machine, pfn, order);
     }
 }

@@ -22,7 +22,7 @@ use crate::addr::{Order, Pfn, Va};
 use crate::config::{Colours, NumaPolicy};
 use crate::error::{Invalid, NoMemory};
 use crate::frame::Want;
-use crate::machine::{CacheLevel, Caches, MAX_NODES, Machine, Use};
+use crate::machine::{Act, CacheLevel, Caches, MAX_NODES, Machine, Use};
 use crate::sync;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use crate::vm::Vm;
@@ -273,7 +273,7 @@ impl<M: Machine> Vm<M> {
                         taken
                             .into_iter()
                             .flatten()
-                            .for_each(|(first, order)| self.frames.free(&self.machine, first, order));
+                            .for_each(|(first, order)| self.frames.give_back(&self.machine, first, order));
                         return Err(error);
                     }
                 };
@@ -311,7 +311,7 @@ impl<M: Machine> Vm<M> {
     fn show_zeros(&self, slot: usize, (first, order): (Pfn, Order)) {
         let m = &self.machine;
         // Half a megabyte at most, once, before there is anyone to wait: no portions, no scheduling points.
-        m.clear(first, order.frames());
+        m.clear_frames(first, order.frames());
         for i in 0..order.frames() {
             self.frames.record(first.add(i)).init(Use::Zero, Order::BASE);
         }

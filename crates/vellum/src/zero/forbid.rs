@@ -14,7 +14,7 @@
 
 use crate::addr::{Va, VaRange};
 use crate::entry::{Codec, Entry};
-use crate::machine::{Event, Machine, Verb, Work};
+use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::space::{Space, SpaceRecord};
 use crate::sync::Token;
 use crate::tlb::Receipt;
@@ -25,7 +25,7 @@ impl<M: Machine> Vm<M> {
     /// Takes the layout lock; waits for faults that are under way in the entries it changes.
     pub fn forbid_zeros(&self, space: &Space) {
         self.verb(Verb::Forbid, || {
-            let record = space.record();
+            let record = self.record_of(space);
             let mut top = Token::top();
             let _layout = record.layout().lock(&self.machine, &mut top, space.id());
             record.forbid_zeros();
@@ -50,10 +50,10 @@ impl<M: Machine> Vm<M> {
                 match M::Codec::decode(seen, level) {
                     Entry::Leaf(pfn, _) if self.is_zero_leaf(pfn, level) => {}
                     Entry::ZeroTable(_) => {}
-                    Entry::Moving(_) | Entry::Detached(_) => return false,
+                    Entry::Busy(_) => return false,
                     _ => return true,
                 }
-                let Err(now) = m.entry_cas(node.pfn, slot, seen, M::Codec::encode(hidden, level)) else { break };
+                let Err(now) = m.swap_entry(node.pfn, slot, seen, M::Codec::encode(hidden, level)) else { break };
                 seen = now;
             }
             m.hook(Event::Work(Work::Entry, 1));
@@ -64,7 +64,8 @@ impl<M: Machine> Vm<M> {
         receipt
     }
 
-    fn promise_hidden(&self, space: &SpaceRecord, range: VaRange) {
+    /// What was hidden becomes a promise. The flush is over.
+    pub(crate) fn promise_hidden(&self, space: &SpaceRecord, range: VaRange) {
         let hidden = Entry::Moving(space.root());
         self.alter(space, range, &mut |node, level, slot, _, seen| {
             if seen == M::Codec::encode(hidden, level) {

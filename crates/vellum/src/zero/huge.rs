@@ -120,7 +120,7 @@ impl<M: Machine> Vm<M> {
                     self.count(Counter::ThpZeroAlloc, 1);
                     break HOLDS;
                 }
-                self.frames.free(m, page, Order::HUGE);
+                self.frames.give_back(m, page, Order::HUGE);
                 continue;
             }
             if seen.count() == COUNT {
@@ -141,9 +141,9 @@ impl<M: Machine> Vm<M> {
     fn make_huge_zero(&self) -> Result<Pfn, NoMemory> {
         let page = self.frames.alloc(&self.machine, Order::HUGE, &Want::kernel(Use::Zero))?;
         let extent = Extent { first: page, frames: Order::HUGE.frames(), at: Va(page.addr()), fault: 0 };
-        if self.clear_extent(&extent).is_err() {
+        if self.clear_block(&extent).is_err() {
             // The caller is about to be stopped: it gets no page, and needs none.
-            self.frames.free(&self.machine, page, Order::HUGE);
+            self.frames.give_back(&self.machine, page, Order::HUGE);
             return Err(NoMemory);
         }
         self.frames.record(page).set_head(Use::Zero, Order::HUGE);
@@ -192,7 +192,7 @@ impl<M: Machine> Vm<M> {
         if seen.kept() || seen.count() != 1 || !self.huge_zero.exchange(m, seen, State(0)) {
             return 0;
         }
-        self.frames.free(m, page, Order::HUGE);
+        self.frames.give_back(m, page, Order::HUGE);
         self.count(Counter::ThpZeroRelease, 1);
         Order::HUGE.frames()
     }
@@ -220,7 +220,7 @@ impl<M: Machine> Vm<M> {
                 self.count(Counter::ThpZeroAlloc, 1);
                 return Ok(());
             }
-            self.frames.free(m, page, Order::HUGE);
+            self.frames.give_back(m, page, Order::HUGE);
         }
     }
 

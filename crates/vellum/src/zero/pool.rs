@@ -67,12 +67,12 @@ impl<M: Machine> Vm<M> {
         stack.wanted.store(blocks, Ordering::Relaxed);
         while stack.kept.load(Ordering::Relaxed) > blocks {
             let Some(pfn) = self.take_from_pool(order) else { break };
-            self.frames.free(&self.machine, pfn, order);
+            self.frames.give_back(&self.machine, pfn, order);
         }
         while stack.kept.load(Ordering::Relaxed) < blocks {
             let pfn = self.frames.alloc(&self.machine, order, &Want::kernel(Use::Data))?;
             if !self.give_to_pool(pfn, order) {
-                self.frames.free(&self.machine, pfn, order);
+                self.frames.give_back(&self.machine, pfn, order);
                 break;
             }
         }
@@ -131,10 +131,10 @@ impl<M: Machine> Vm<M> {
             return Ok((pfn, Bytes::Old));
         }
         let extent = Extent { first: pfn, frames: order.frames(), at: Va(pfn.addr()), fault: 0 };
-        match self.clear_extent(&extent) {
+        match self.clear_block(&extent) {
             Ok(()) => Ok((pfn, Bytes::Zeros)),
             Err(Stopped) => {
-                self.frames.free(&self.machine, pfn, order);
+                self.frames.give_back(&self.machine, pfn, order);
                 Err(Short::Stopped)
             }
         }
@@ -143,7 +143,7 @@ impl<M: Machine> Vm<M> {
     /// Gives back a block that [`take_block`](Vm::take_block) gave and nobody saw.
     pub(crate) fn untake_block(&self, pfn: Pfn, order: Order) {
         if !self.give_to_pool(pfn, order) {
-            self.frames.free(&self.machine, pfn, order);
+            self.frames.give_back(&self.machine, pfn, order);
         }
     }
 

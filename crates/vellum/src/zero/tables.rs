@@ -41,7 +41,7 @@ impl<M: Machine> Vm<M> {
         // The lower table last: it is everybody's as soon as it is made.
         let lower = match below {
             Level::ONE => None,
-            _ => Some(self.zero_table(below).inspect_err(|_| self.frames.free(m, pfn, Order::BASE))?),
+            _ => Some(self.zero_table(below).inspect_err(|_| self.frames.give_back(m, pfn, Order::BASE))?),
         };
         let words = m.direct(pfn).cast::<u64>();
         for slot in 0..ENTRIES {
@@ -56,7 +56,7 @@ impl<M: Machine> Vm<M> {
         match cell.compare_exchange(0, pfn.0 + 1, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(pfn),
             Err(other) => {
-                self.frames.free(m, pfn, Order::BASE);
+                self.frames.give_back(m, pfn, Order::BASE);
                 Ok(Pfn(other - 1))
             }
         }
@@ -70,6 +70,11 @@ impl<M: Machine> Vm<M> {
     pub(crate) fn zero_table_in(&self, node: usize, level: Level) -> Option<Pfn> {
         let cell = &self.zero_tables.0[node % MAX_NODES][(level.0 as usize - 2) & 1];
         cell.load(Ordering::Acquire).checked_sub(1).map(Pfn)
+    }
+
+    /// Whether any space may map a shared table.
+    pub(crate) fn has_zero_tables(&self) -> bool {
+        self.each_zero_table().next().is_some()
     }
 
     /// The zeros that a shared table maps at an address; its entries are of `level`.

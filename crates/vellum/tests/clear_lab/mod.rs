@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use flat::{Flat, Meta, X86_RULES};
+use flat::{Flat, MachineHands, Meta, VmHands, X86_RULES};
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
 use vellum::config::{Config, Preemption};
 use vellum::entry::X86_64;
@@ -144,7 +144,7 @@ impl Probe {
         }
         match used {
             Some(Use::Table) => {
-                (0..ENTRIES).for_each(|slot| self.seen(self.flat.entry_load(Pfn(first), slot)));
+                (0..ENTRIES).for_each(|slot| self.seen(self.flat.entry(Pfn(first), slot)));
             }
             Some(Use::Data) => {
                 let frames = if raw & SIZE == 0 { 1 } else { Order::HUGE.frames() };
@@ -196,7 +196,7 @@ impl Probe {
     pub fn fill_all(&self, byte: u8) {
         let node = self.flat.topology().node[0];
         let page = vec![byte; PAGE_SIZE];
-        (0..node.frames).for_each(|i| self.flat.write(node.first.add(i), 0, &page));
+        (0..node.frames).for_each(|i| self.flat.poke(node.first.add(i), 0, &page));
     }
     /// Whether a frame was ever anything but free.
     pub fn was_given(&self, pfn: Pfn) -> bool {
@@ -205,7 +205,7 @@ impl Probe {
     /// The bytes of a frame, all equal or not.
     pub fn uniform(&self, pfn: Pfn) -> Option<u8> {
         let mut bytes = [0; PAGE_SIZE];
-        self.flat.read(pfn, 0, &mut bytes);
+        self.flat.peek(pfn, 0, &mut bytes);
         bytes.iter().all(|&b| b == bytes[0]).then_some(bytes[0])
     }
     /// A program stores by an address: the page stays in the cache under its colour.
@@ -216,7 +216,7 @@ impl Probe {
     pub fn user_load(&self, pfn: Pfn, va: Va) -> u8 {
         let cached = self.stale.lock().unwrap().get(&(pfn.0, va.page() % COLOURS)).copied();
         let mut byte = [0];
-        self.flat.read(pfn, va.offset(), &mut byte);
+        self.flat.peek(pfn, va.offset(), &mut byte);
         cached.unwrap_or(byte[0])
     }
     fn ran(&self, frames: u64) {
@@ -228,7 +228,8 @@ impl Probe {
     }
 }
 
-impl Machine for Probe {
+// SAFETY: `Flat` does the work.
+unsafe impl Machine for Probe {
     type Codec = X86_64;
     fn topology(&self) -> &Topology {
         self.flat.topology()
@@ -242,32 +243,37 @@ impl Machine for Probe {
     fn preempt_off(&self) {
         self.flat.preempt_off();
     }
-    fn preempt_on(&self) {
-        self.flat.preempt_on();
+    unsafe fn preempt_on(&self) {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.preempt_on() }
     }
-    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
-        self.flat.entry_load(table, slot)
+    unsafe fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.entry_load(table, slot) }
     }
-    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+    unsafe fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
         self.seen(raw);
-        self.flat.entry_store(table, slot, raw);
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.entry_store(table, slot, raw) }
     }
-    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+    unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
         self.seen(new);
-        self.flat.entry_cas(table, slot, old, new)
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.entry_cas(table, slot, old, new) }
     }
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {
         self.flat.direct(pfn)
     }
-    fn clear(&self, first: Pfn, frames: u64) {
+    unsafe fn clear(&self, first: Pfn, frames: u64) {
         // Through the kernel's own addresses, which have colour 0 here.
         for i in 0..frames {
             self.stale.lock().unwrap().remove(&(first.0 + i, 0));
         }
         self.filled(first, frames);
-        self.flat.clear(first, frames);
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.clear(first, frames) }
     }
-    fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, at: Va) {
+    unsafe fn clear_run(&self, first: Pfn, frames: u64, stores: Stores, at: Va) {
         assert!(self.flat.preempt_depth() == 0 || frames == 1, "a long clear with preemption off");
         self.acts.lock().unwrap().push(Act::Run(first, frames, stores));
         self.filled(first, frames);
@@ -278,31 +284,37 @@ impl Machine for Probe {
             }
         }
         if !self.hollow {
-            self.flat.clear(first, frames);
+            // SAFETY: the caller promises it.
+            unsafe { self.flat.clear(first, frames) }
         }
         self.ran(frames);
     }
-    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+    unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
         self.filled(to, frames);
-        self.flat.copy(to, from, frames);
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.copy(to, from, frames) }
     }
-    fn copy_run(&self, to: Pfn, from: Pfn, frames: u64, stores: Stores, _at: Va) {
+    unsafe fn copy_run(&self, to: Pfn, from: Pfn, frames: u64, stores: Stores, _at: Va) {
         self.acts.lock().unwrap().push(Act::Copy(to, frames, stores));
         self.filled(to, frames);
-        self.flat.copy(to, from, frames);
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.copy(to, from, frames) }
         self.ran(frames);
     }
     fn settle(&self) {
         self.acts.lock().unwrap().push(Act::Settle);
     }
-    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
-        self.flat.read(pfn, offset, bytes);
+    unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.read(pfn, offset, bytes) }
     }
-    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
-        self.flat.write(pfn, offset, bytes);
+    unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.write(pfn, offset, bytes) }
     }
-    fn load_root(&self, root: Option<Root>) {
-        self.flat.load_root(root);
+    unsafe fn load_root(&self, root: Option<Root>) {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.load_root(root) }
     }
     fn flush_local(&self, scope: Scope) {
         self.flat.flush_local(scope);
@@ -417,10 +429,10 @@ impl Lab {
     /// Writes a byte all over a block.
     pub fn soil(&self, first: Pfn, frames: u64, byte: u8) {
         let page = vec![byte; PAGE_SIZE];
-        (0..frames).for_each(|i| self.m().flat.write(first.add(i), 0, &page));
+        (0..frames).for_each(|i| self.m().flat.poke(first.add(i), 0, &page));
     }
     pub fn check(&self, spaces: &[&Space]) -> u64 {
-        let audit = self.vm.validate(spaces).expect("a valid state");
+        let audit = self.vm.audit(spaces).expect("a valid state");
         assert_eq!(audit.other_frames, 0, "frames lost");
         audit.free_frames
     }

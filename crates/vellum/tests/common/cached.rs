@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 #[path = "flat.rs"]
 pub mod flat;
 
-use flat::{Flat, Meta, X86_RULES};
+use flat::{Flat, Meta, VmHands, X86_RULES};
 use vellum::addr::{Pfn, Va};
 use vellum::config::Config;
 use vellum::entry::X86_64;
@@ -67,13 +67,14 @@ pub fn lab(machine: Cached, config: Config) -> Lab {
 impl Lab {
     /// Everything adds up; the frames nobody uses.
     pub fn check(&self, spaces: &[&Space]) -> u64 {
-        let audit = self.vm.validate(spaces).expect("a valid state");
+        let audit = self.vm.audit(spaces).expect("a valid state");
         assert_eq!(audit.other_frames, 0, "frames lost");
         audit.free_frames
     }
 }
 
-impl Machine for Cached {
+// SAFETY: `Flat` does the work.
+unsafe impl Machine for Cached {
     type Codec = X86_64;
     fn topology(&self) -> &Topology {
         self.flat.topology()
@@ -90,35 +91,44 @@ impl Machine for Cached {
     fn preempt_off(&self) {
         self.flat.preempt_off();
     }
-    fn preempt_on(&self) {
-        self.flat.preempt_on();
+    unsafe fn preempt_on(&self) {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.preempt_on() }
     }
-    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
-        self.flat.entry_load(table, slot)
+    unsafe fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.entry_load(table, slot) }
     }
-    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
-        self.flat.entry_store(table, slot, raw);
+    unsafe fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.entry_store(table, slot, raw) }
     }
-    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
-        self.flat.entry_cas(table, slot, old, new)
+    unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.entry_cas(table, slot, old, new) }
     }
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {
         self.flat.direct(pfn)
     }
-    fn clear(&self, first: Pfn, frames: u64) {
-        self.flat.clear(first, frames);
+    unsafe fn clear(&self, first: Pfn, frames: u64) {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.clear(first, frames) }
     }
-    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
-        self.flat.copy(to, from, frames);
+    unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.copy(to, from, frames) }
     }
-    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
-        self.flat.read(pfn, offset, bytes);
+    unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.read(pfn, offset, bytes) }
     }
-    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
-        self.flat.write(pfn, offset, bytes);
+    unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.write(pfn, offset, bytes) }
     }
-    fn load_root(&self, root: Option<Root>) {
-        self.flat.load_root(root);
+    unsafe fn load_root(&self, root: Option<Root>) {
+        // SAFETY: the caller promises it.
+        unsafe { self.flat.load_root(root) }
     }
     fn flush_local(&self, scope: Scope) {
         self.flat.flush_local(scope);

@@ -3,7 +3,11 @@
 //! It does what the trait promises and nothing more, so a test that passes here says nothing about stale translations (the
 //! simulator's oracle does) but can run on real threads, where the memory model is the host's. A thread is CPU 0 until it calls
 //! [`Flat::run_on`]; two threads must not be the same CPU at once unless the test is about that.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
+
+mod hands;
+
+pub use hands::{FrameHands, MachineHands, VmHands};
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
@@ -135,6 +139,8 @@ pub struct Asked {
     pub cleared_frames: AtomicU64,
     pub copied_frames: AtomicU64,
     pub relaxed: AtomicU64,
+    /// CPU numbers asked for where the next instruction may run on another.
+    pub loose_cpus: AtomicU64,
     /// Base frames given out by use (index: `Use as usize`), as the frame events tell it.
     pub became: [AtomicU64; USES],
 }
@@ -238,7 +244,9 @@ impl<C: Codec> Flat<C> {
     }
 }
 
-impl<C: Codec> Machine for Flat<C> {
+// SAFETY: CPUs are threads that stay on theirs; entries are atomics in memory that the machine owns; no hardware walks them, so
+// there are no translations to flush.
+unsafe impl<C: Codec> Machine for Flat<C> {
     type Codec = C;
 
     fn topology(&self) -> &Topology {
@@ -248,52 +256,55 @@ impl<C: Codec> Machine for Flat<C> {
         self.rules
     }
     fn cpu(&self) -> CpuId {
+        if PREEMPT_OFF.get() == 0 {
+            self.asked.loose_cpus.fetch_add(1, Ordering::Relaxed);
+        }
         CPU.get()
     }
     fn preempt_off(&self) {
         PREEMPT_OFF.set(PREEMPT_OFF.get() + 1);
     }
-    fn preempt_on(&self) {
+    unsafe fn preempt_on(&self) {
         let depth = PREEMPT_OFF.get();
         assert!(depth > 0, "preempt_on without preempt_off");
         PREEMPT_OFF.set(depth - 1);
     }
-    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+    unsafe fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
         self.entry(table, slot).load(Ordering::Acquire)
     }
-    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+    unsafe fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
         self.entry(table, slot).store(raw, Ordering::Release);
     }
-    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+    unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
         self.entry(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
     }
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {
         self.frame(pfn)
     }
-    fn clear(&self, first: Pfn, frames: u64) {
+    unsafe fn clear(&self, first: Pfn, frames: u64) {
         self.frame(first.add(frames - 1));
         self.asked.cleared_frames.fetch_add(frames, Ordering::Relaxed);
         // SAFETY: all of the run lies in the machine's memory; the library owns it while it clears.
         unsafe { self.frame(first).write_bytes(0, frames as usize * PAGE_SIZE) }
     }
-    fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
+    unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
         self.frame(to.add(frames - 1));
         self.frame(from.add(frames - 1));
         self.asked.copied_frames.fetch_add(frames, Ordering::Relaxed);
         // SAFETY: both runs lie in the machine's memory and do not overlap, by contract.
         unsafe { self.frame(to).copy_from_nonoverlapping(self.frame(from), frames as usize * PAGE_SIZE) }
     }
-    fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
+    unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         assert!(offset + bytes.len() <= PAGE_SIZE);
         // SAFETY: inside one frame; `bytes` is ours and cannot overlap machine memory.
         unsafe { self.frame(pfn).add(offset).as_ptr().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) }
     }
-    fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
+    unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= PAGE_SIZE);
         // SAFETY: as in `read`.
         unsafe { self.frame(pfn).add(offset).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
     }
-    fn load_root(&self, root: Option<Root>) {
+    unsafe fn load_root(&self, root: Option<Root>) {
         self.asked.root_loads.fetch_add(1, Ordering::Relaxed);
         if let Some(root) = root {
             self.asked.last_root.store(root.table.0, Ordering::Relaxed);

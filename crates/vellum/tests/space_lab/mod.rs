@@ -5,7 +5,7 @@
 pub mod flat;
 pub mod state;
 
-use flat::{Flat, Meta, X86_RULES};
+use flat::{Flat, FrameHands, MachineHands, Meta, VmHands, X86_RULES};
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, Thp};
 use vellum::entry::{Codec, X86_64};
@@ -53,10 +53,10 @@ impl<C: Codec> Lab<C> {
         std::iter::from_fn(|| self.vm.frames().alloc(self.vm.machine(), order, &want).ok()).collect()
     }
     pub fn give_back(&self, frames: Vec<Pfn>, order: Order) {
-        frames.into_iter().for_each(|pfn| self.vm.frames().free(self.vm.machine(), pfn, order));
+        frames.into_iter().for_each(|pfn| self.vm.frames().put(self.vm.machine(), pfn, order));
     }
     pub fn free(&self, spaces: &[&Space]) -> u64 {
-        let audit = self.vm.validate(spaces).expect("a valid state");
+        let audit = self.vm.audit(spaces).expect("a valid state");
         assert_eq!(audit.other_frames, 0, "frames lost");
         audit.free_frames
     }
@@ -73,7 +73,7 @@ impl<C: Codec> Lab<C> {
                 && flags.write
             {
                 let pfn = pfn.add(va.page() & ((1 << (level.shift() - 12)) - 1));
-                self.vm.machine().write(pfn, va.offset(), &value.to_le_bytes());
+                self.vm.machine().poke(pfn, va.offset(), &value.to_le_bytes());
                 return Ok(());
             }
             self.vm.fault(space, va, Access::Write)?;
@@ -85,7 +85,7 @@ impl<C: Codec> Lab<C> {
             if let Page::Mapped { pfn, level, .. } = self.vm.query(space, va) {
                 let pfn = pfn.add(va.page() & ((1 << (level.shift() - 12)) - 1));
                 let mut bytes = [0; 8];
-                self.vm.machine().read(pfn, va.offset(), &mut bytes);
+                self.vm.machine().peek(pfn, va.offset(), &mut bytes);
                 return Ok(u64::from_le_bytes(bytes));
             }
             self.vm.fault(space, va, Access::Read)?;

@@ -1,5 +1,6 @@
 //! Everything there is to see of some spaces, to the bit: for tests of verbs that fail.
 
+use super::flat::{MachineHands, VmHands};
 use std::sync::atomic::Ordering;
 
 use vellum::addr::{ENTRIES, Level, Pfn};
@@ -31,7 +32,7 @@ impl<C: Codec> Lab<C> {
         State {
             tables: spaces.iter().map(|space| self.entries(space)).collect(),
             usage: spaces.iter().map(|space| self.vm.usage(space)).collect(),
-            audit: self.vm.validate(spaces).expect("a valid state"),
+            audit: self.vm.audit(spaces).expect("a valid state"),
             gauges: GAUGES.iter().map(|&counter| stats.get(counter)).collect(),
         }
     }
@@ -48,7 +49,7 @@ impl<C: Codec> Lab<C> {
 
     fn entries_below(&self, table: Pfn, level: Level, base: u64, seen: &mut Vec<Raw>) {
         for slot in 0..ENTRIES {
-            let raw = self.vm.machine().entry_load(table, slot);
+            let raw = self.vm.machine().entry(table, slot);
             if raw == 0 {
                 continue;
             }

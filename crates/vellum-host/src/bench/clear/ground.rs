@@ -19,6 +19,7 @@ use std::io;
 use vellum::addr::{PAGE_SIZE, Pfn, Va};
 use vellum::config::Config;
 use vellum::entry::X86_64;
+use vellum::machine::{Machine, Stores};
 use vellum::zero::clear::Extent;
 
 use super::super::measure::{Effort, Samples, time};
@@ -90,10 +91,10 @@ impl Ground {
     pub(super) fn new(effort: Effort, choice: Choice) -> io::Result<Ground> {
         let pages = ((1 << 18) / effort.shrink as usize).max(2048);
         let plan = Plan { clears: choice, ..Plan::new(1, (pages * PAGE_SIZE) as u64) };
-        let host = HostVm::new(plan, Config::default())?;
+        let mut host = HostVm::new(plan, Config::default())?;
         host.vm.machine().memory().warm();
         // All of it is this benchmark's.
-        host.vm.reserve(FIRST, pages as u64);
+        host.vm.reserve(FIRST, pages as u64).map_err(io::Error::other)?;
         let mut rng = Rng::new(0x5ca1ab1e);
         let mut all: Vec<u64> = (0..pages as u64).collect();
         shuffle(&mut all, &mut rng);
@@ -140,7 +141,8 @@ impl Ground {
     fn run(&self, method: Option<Method>, first: Pfn, pages: usize) {
         let Some(m) = method else {
             let extent = Extent { first, frames: pages as u64, at: Va(0), fault: 0 };
-            self.host.vm.clear_extent(&extent).expect("nobody asks to stop");
+            // SAFETY: the frames are this benchmark's, reserved in `new`.
+            unsafe { self.host.vm.clear_extent(&extent) }.expect("nobody asks to stop");
             return;
         };
         self.clear(m, first, pages);
@@ -165,7 +167,8 @@ impl Ground {
     fn measure_pages(&self, scene: Scene, method: Option<Method>, pages: usize) -> f64 {
         let around = method.is_some_and(Method::goes_around);
         let single = |pfn: Pfn, va: Va| match method {
-            None => self.host.vm.clear_page(pfn, va),
+            // SAFETY: as in `run`; the library clears a page for a fault like that.
+            None => unsafe { self.host.vm.machine().clear_run(pfn, 1, Stores::Cached, va) },
             Some(m) => {
                 self.clear(m, pfn, 1);
                 if around {
@@ -189,7 +192,8 @@ impl Ground {
                 time(order.len() as u64, || {
                     for batch in order.chunks(BATCH) {
                         match method {
-                            None => self.host.vm.clear_frames(batch).expect("nobody asks to stop"),
+                            // SAFETY: as in `run`; no frame comes twice in the order.
+                            None => unsafe { self.host.vm.clear_frames(batch) }.expect("nobody asks to stop"),
                             Some(m) => {
                                 let (fours, rest) = batch.as_chunks();
                                 for four in fours {

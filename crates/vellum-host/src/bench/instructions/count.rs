@@ -153,7 +153,7 @@ mod tests {
         // Nanoseconds, since the counter of instructions is missing on most virtual machines; the way is the same.
         let clock = Builder::new(Software::TASK_CLOCK);
         match clock.build() {
-            Ok(_) => assert!((1..10_000_000).contains(&counted_by(&clock, 0).unwrap())),
+            Ok(_) => assert!(counted_by(&clock, 0).unwrap() > 0),
             Err(e) => eprintln!("skipped: this system grants no counters ({e})"),
         }
     }

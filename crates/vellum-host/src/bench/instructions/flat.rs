@@ -54,7 +54,9 @@ impl Flat {
     }
 }
 
-impl Machine for Flat {
+// SAFETY: one thread, no programs and so no translations; entries are atomics in memory that the machine owns, and the bytes of
+// pages are nobody's.
+unsafe impl Machine for Flat {
     type Codec = X86_64;
     #[inline]
     fn topology(&self) -> &Topology {
@@ -81,19 +83,19 @@ impl Machine for Flat {
         Flat::add(&self.preempt, 1);
     }
     #[inline]
-    fn preempt_on(&self) {
+    unsafe fn preempt_on(&self) {
         Flat::add(&self.preempt, u64::MAX);
     }
     #[inline]
-    fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
+    unsafe fn entry_load(&self, table: Pfn, slot: usize) -> u64 {
         self.entry(table, slot).load(Ordering::Acquire)
     }
     #[inline]
-    fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
+    unsafe fn entry_store(&self, table: Pfn, slot: usize, raw: u64) {
         self.entry(table, slot).store(raw, Ordering::Release);
     }
     #[inline]
-    fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+    unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
         self.entry(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
     #[inline]
@@ -102,15 +104,15 @@ impl Machine for Flat {
         unsafe { self.base.add(pfn.0 as usize * PAGE_SIZE) }
     }
     #[inline]
-    fn clear(&self, _first: Pfn, _frames: u64) {}
+    unsafe fn clear(&self, _first: Pfn, _frames: u64) {}
     #[inline]
-    fn copy(&self, _to: Pfn, _from: Pfn, _frames: u64) {}
+    unsafe fn copy(&self, _to: Pfn, _from: Pfn, _frames: u64) {}
     #[inline]
-    fn read(&self, _pfn: Pfn, _offset: usize, _bytes: &mut [u8]) {}
+    unsafe fn read(&self, _pfn: Pfn, _offset: usize, _bytes: &mut [u8]) {}
     #[inline]
-    fn write(&self, _pfn: Pfn, _offset: usize, _bytes: &[u8]) {}
+    unsafe fn write(&self, _pfn: Pfn, _offset: usize, _bytes: &[u8]) {}
     #[inline]
-    fn load_root(&self, _root: Option<Root>) {}
+    unsafe fn load_root(&self, _root: Option<Root>) {}
     #[inline]
     fn flush_local(&self, _scope: Scope) {
         Flat::add(&self.flushes, 1);

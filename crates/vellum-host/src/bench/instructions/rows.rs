@@ -178,7 +178,7 @@ pub const ROWS: &[Counted] = &[
         });
         BYTES / PAGE
     }),
-    row("unmap-1-page", Some(500), |vm| {
+    row("unmap-1-page", Some(510), |vm| {
         let space = resident(vm);
         measured(&mut || {
             for va in pages(BYTES) {

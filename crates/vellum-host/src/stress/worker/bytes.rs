@@ -65,13 +65,16 @@ impl<C: Codec> Worker<'_, C> {
         (Va(start), bytes, verdict(first))
     }
 
-    pub(super) fn copy_in(&mut self, mut on: On<'_>) {
-        let (va, bytes, wanted) = self.span(on.lane, Access::Write);
+    /// The kernel writes, `forced` whatever the rights, as long as there are any.
+    pub(super) fn copy_in(&mut self, mut on: On<'_>, forced: bool) {
+        let (va, bytes, wanted) = self.span(on.lane, if forced { Access::Read } else { Access::Write });
         let run = Run { first: va.page(), pages: ((va.0 + bytes - 1) >> 12) - va.page() + 1 };
         on.begin(&[run]);
         let stamp = on.lane.stamp();
         let buffer: Vec<u8> = stamp.to_ne_bytes().repeat(bytes as usize / 8);
-        match (self.shared.vm.copy_in(on.space, va, &buffer), wanted) {
+        let vm = self.shared.vm;
+        let done = if forced { vm.write_forced(on.space, va, &buffer) } else { vm.copy_in(on.space, va, &buffer) };
+        match (done, wanted) {
             (Ok(()), Ok(())) => {
                 for page in run.numbers() {
                     for (i, at) in SAMPLES.into_iter().enumerate() {
@@ -88,7 +91,10 @@ impl<C: Codec> Worker<'_, C> {
             }
             (Err(e), Err(w)) if e == w => {}
             (got, wanted) => {
-                panic!("copy_in at {va:?} of {bytes} gave {got:?}, wanted {wanted:?}; {}", self.place(&on))
+                panic!(
+                    "copy_in, forced {forced}, at {va:?} of {bytes} gave {got:?}, wanted {wanted:?}; {}",
+                    self.place(&on)
+                )
             }
         }
         on.settled(&[run]);

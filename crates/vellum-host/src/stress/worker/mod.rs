@@ -125,7 +125,8 @@ impl<'a, C: Codec> Worker<'a, C> {
     /// Gives back the frames taken for themselves, which no space can account for.
     pub fn give_blocks(&mut self) {
         for (first, order) in std::mem::take(&mut self.blocks) {
-            self.shared.vm.frames().free(self.shared.vm.machine(), first, order);
+            // SAFETY: the worker had the block, and mapped it nowhere.
+            unsafe { self.shared.vm.frames().free(self.shared.vm.machine(), first, order) };
         }
     }
 
@@ -151,6 +152,10 @@ impl<'a, C: Codec> Worker<'a, C> {
                 return;
             }
             Op::Peek => return self.peek(children),
+            Op::Shrink => {
+                self.shared.vm.shrink_zeros();
+                return;
+            }
             _ => {}
         }
         if self.at.is_none() {
@@ -168,9 +173,13 @@ impl<'a, C: Codec> Worker<'a, C> {
             Op::Touch => w.touch(on, Access::Read),
             Op::Fetch => w.touch(on, Access::Exec),
             Op::Write => w.write(on),
-            Op::CopyIn => w.copy_in(on),
+            Op::CopyIn => w.copy_in(on, false),
+            Op::Force => w.copy_in(on, true),
             Op::CopyOut => w.copy_out(on),
             Op::Query => w.query(on),
+            Op::Poison => w.poison(on),
+            // For good, so only of spaces that end before the run does.
+            Op::Forbid if on.board.is_none() => w.shared.vm.forbid_zeros(on.space),
             _ => {}
         });
     }
@@ -337,6 +346,14 @@ impl<'a, C: Codec> Worker<'a, C> {
         }
     }
 
+    /// Each takes a frame away for good, so few pages are.
+    fn poison(&mut self, on: On<'_>) {
+        if self.rng.once_in(64) {
+            // What it says depends on what faults made; that no contents change later looks will tell.
+            let _ = self.shared.vm.poison(on.space, Va(self.some_page(on.lane) << 12));
+        }
+    }
+
     fn query(&mut self, on: On<'_>) {
         let page = self.some_page(on.lane);
         let known = on.lane.pages.get(&page).map(|p| p.rights);
@@ -356,7 +373,8 @@ impl<'a, C: Codec> Worker<'a, C> {
         if self.blocks.len() > 12 || !self.blocks.is_empty() && self.rng.once_in(2) {
             let n = self.rng.below(self.blocks.len() as u64) as usize;
             let (first, order) = self.blocks.swap_remove(n);
-            return frames.free(m, first, order);
+            // SAFETY: the worker had the block, and mapped it nowhere.
+            return unsafe { frames.free(m, first, order) };
         }
         let order = Order::new(self.rng.below(10) as u8).unwrap_or(Order::BASE);
         match frames.alloc(m, order, &Want::kernel(Use::Slab)) {

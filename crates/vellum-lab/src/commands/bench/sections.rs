@@ -72,8 +72,9 @@ pub const SECTIONS: &[Section] = &[
         title: "Threads: what a second one is worth",
         compares: "One thread faults in a space, then two side by side in parts of the same space; the ratio of their throughputs. \
                    2 is the most there can be. The floor is two threads that share nothing: what the cores allow. Of pairs \
-                   of runs in turn the best shows the design, the median what this computer made of it.",
-        seconds: 3,
+                   of runs in turn the best shows the design, the median what this computer made of it. The last row is two \
+                   threads in one space against two on a machine each: a lock around what they share makes it a half.",
+        seconds: 4,
     },
     Section {
         name: "instructions",

@@ -24,7 +24,7 @@ use core::ops::Range;
 use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
 use crate::config::{ClearOrder, ClearStores, ClearUnit, Preemption};
 use crate::error::Stopped;
-use crate::machine::{Event, Machine, Stores};
+use crate::machine::{Act, Event, Machine, Stores};
 use crate::vm::Vm;
 
 /// A run of frames that is the caller's alone, and where it will be seen.
@@ -75,19 +75,35 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Panics
     /// If the extent has no frames, or its `fault` lies outside.
-    pub fn clear_extent(&self, extent: &Extent) -> Result<(), Stopped> {
-        self.fill(Fill::Zeros, extent)
+    ///
+    /// # Safety
+    /// The caller has every frame of the extent by [`Frames::alloc`](crate::frame::Frames::alloc), or reserved it, and nobody else
+    /// uses its memory meanwhile.
+    pub unsafe fn clear_extent(&self, extent: &Extent) -> Result<(), Stopped> {
+        self.clear_block(extent)
     }
 
-    /// Copies frames that nobody changes meanwhile to frames that are the caller's alone, otherwise as [`clear_extent`](Vm::clear_extent). The
-    /// runs do not overlap.
+    /// Copies frames that nobody changes meanwhile to frames that are the caller's alone, otherwise as [`clear_extent`](Vm::clear_extent).
     ///
     /// # Errors
     /// [`Stopped`]; some frames hold old bytes.
     ///
     /// # Panics
     /// As `clear_extent`.
-    pub fn copy_extent(&self, from: Pfn, extent: &Extent) -> Result<(), Stopped> {
+    ///
+    /// # Safety
+    /// As for `clear_extent`. As many frames from `from` on are frames of the machine that nobody stores to, and the runs do not overlap.
+    pub unsafe fn copy_extent(&self, from: Pfn, extent: &Extent) -> Result<(), Stopped> {
+        self.copy_block(from, extent)
+    }
+
+    /// [`Vm::clear_extent`] of a block that the library has just allocated.
+    pub(crate) fn clear_block(&self, extent: &Extent) -> Result<(), Stopped> {
+        self.fill(Fill::Zeros, extent)
+    }
+
+    /// [`Vm::copy_extent`] to a block that the library has just allocated, from one that cannot go meanwhile.
+    pub(crate) fn copy_block(&self, from: Pfn, extent: &Extent) -> Result<(), Stopped> {
         self.fill(Fill::Copy(from), extent)
     }
 
@@ -97,7 +113,10 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Errors
     /// [`Stopped`]; some frames hold old bytes.
-    pub fn clear_frames(&self, frames: &[(Pfn, Va)]) -> Result<(), Stopped> {
+    ///
+    /// # Safety
+    /// As for [`clear_extent`](Vm::clear_extent), for each of the frames; none is named twice.
+    pub unsafe fn clear_frames(&self, frames: &[(Pfn, Va)]) -> Result<(), Stopped> {
         let around = match self.config.clear_stores {
             ClearStores::Cached => false,
             ClearStores::Bypass => true,
@@ -116,7 +135,7 @@ impl<M: Machine> Vm<M> {
             let portion = if asks { self.batch(node).min(rest.len() as u64) as usize } else { rest.len() };
             self.pause(asks)?;
             let (now, later) = rest.split_at(portion);
-            m.clear_pages(now, stores);
+            m.clear_singles(now, stores);
             if stores == Stores::Bypass {
                 m.settle();
             }
@@ -127,8 +146,8 @@ impl<M: Machine> Vm<M> {
 
     /// Clears one base frame that is the caller's alone and is used at once, as that of a fault. Never reschedules: locks may be held.
     #[inline(always)]
-    pub fn clear_page(&self, pfn: Pfn, at: Va) {
-        self.machine.clear_run(pfn, 1, Stores::Cached, at);
+    pub(crate) fn clear_page(&self, pfn: Pfn, at: Va) {
+        self.machine.clear_span(pfn, 1, Stores::Cached, at);
     }
 
     /// Not inlined, so that counts of instructions can tell it from the fault around it.
@@ -248,8 +267,8 @@ impl<M: Machine> Vm<M> {
     /// One call of the machine: frames filled from others, or with zeros.
     pub(crate) fn fill_run(&self, from: Option<Pfn>, first: Pfn, frames: u64, stores: Stores, at: Va) {
         match from {
-            None => self.machine.clear_run(first, frames, stores, at),
-            Some(from) => self.machine.copy_run(first, from, frames, stores, at),
+            None => self.machine.clear_span(first, frames, stores, at),
+            Some(from) => self.machine.copy_span(first, from, frames, stores, at),
         }
     }
 }

@@ -1,17 +1,19 @@
 //! Slabs: objects are zero, nobody else's, and their pages come back.
 
-#[path = "common/flat.rs"]
+#[path = "../../tests/common/flat.rs"]
 mod flat;
 
 use std::collections::BTreeMap;
 
-use flat::{Flat, Meta, flat};
+use flat::{Flat, FrameHands, Meta, flat};
 use proptest::prelude::*;
-use vellum::addr::{Order, PAGE_SIZE, Pfn};
-use vellum::error::NoMemory;
-use vellum::frame::{Frames, Slab, SlabCounts, SlabRef, Want};
-use vellum::machine::{Machine, Use};
-use vellum::sync::Token;
+
+use crate::addr::{Order, PAGE_SIZE, Pfn};
+use crate::error::NoMemory;
+use crate::frame::slab::SlabCounts;
+use crate::frame::{Frames, Slab, SlabRef, Want};
+use crate::machine::{Machine, Use};
+use crate::sync::Token;
 
 struct Rig {
     frames: Frames,
@@ -36,11 +38,11 @@ impl Rig {
     }
     fn holds_only(&self, slab: &Slab, object: SlabRef, byte: u8) -> bool {
         // SAFETY: the test holds the object, and nobody writes to it while it looks.
-        unsafe { std::slice::from_raw_parts(object.ptr(&self.m).as_ptr(), slab.size()) }.iter().all(|&b| b == byte)
+        unsafe { std::slice::from_raw_parts(object.ptr(&self.m).as_ptr(), slab.size) }.iter().all(|&b| b == byte)
     }
     fn fill(&self, slab: &Slab, object: SlabRef, byte: u8) {
         // SAFETY: the test holds the object.
-        unsafe { object.ptr(&self.m).write_bytes(byte, slab.size()) }
+        unsafe { object.ptr(&self.m).write_bytes(byte, slab.size) }
     }
 }
 
@@ -49,7 +51,7 @@ fn objects_of_every_size_are_zero_aligned_and_apart() {
     for size in [1, 64, 65, 128, 192, 576, 1024, 1400, 2048, 4096] {
         let r = rig(1, 512);
         let slab = Slab::new(size);
-        assert!(slab.size() >= size && slab.size().is_multiple_of(64));
+        assert!(slab.size >= size && slab.size.is_multiple_of(64));
         let objects: Vec<SlabRef> = (0..100).map(|_| r.alloc(&slab).unwrap()).collect();
         for (i, &o) in objects.iter().enumerate() {
             assert!(r.holds_only(&slab, o, 0), "size {size}, object {i} is not zero, or not its own");
@@ -59,13 +61,13 @@ fn objects_of_every_size_are_zero_aligned_and_apart() {
         }
         let counts = slab.validate(&r.frames).unwrap();
         assert_eq!(counts.objects, 100);
-        assert_eq!(counts.pages, 100_usize.div_ceil(PAGE_SIZE / slab.size()) as u64);
-        assert_eq!(r.frames.validate(&r.m).unwrap().used, counts.pages);
+        assert_eq!(counts.pages, 100_usize.div_ceil(PAGE_SIZE / slab.size) as u64);
+        assert_eq!(r.frames.audit(&r.m).unwrap().used, counts.pages);
         for o in objects {
             r.free(&slab, o);
         }
         assert_eq!(slab.validate(&r.frames), Ok(SlabCounts::default()));
-        assert_eq!(r.frames.validate(&r.m).unwrap().used, 0);
+        assert_eq!(r.frames.audit(&r.m).unwrap().used, 0);
     }
 }
 
@@ -77,7 +79,7 @@ fn a_slab_without_memory_says_so_and_goes_on_when_there_is_some() {
         std::iter::from_fn(|| r.frames.alloc(&r.m, Order::BASE, &Want::kernel(Use::Table)).ok()).collect();
     assert_eq!(r.alloc(&slab), Err(NoMemory));
     assert_eq!(slab.validate(&r.frames), Ok(SlabCounts::default()));
-    r.frames.free(&r.m, held[0], Order::BASE);
+    r.frames.put(&r.m, held[0], Order::BASE);
     let four: Vec<_> = (0..4).map(|_| r.alloc(&slab).unwrap()).collect();
     assert_eq!(r.alloc(&slab), Err(NoMemory));
     r.free(&slab, four[2]);
@@ -139,7 +141,7 @@ fn many_cpus_share_a_slab() {
         }
     });
     assert_eq!(slab.validate(&r.frames), Ok(SlabCounts::default()));
-    assert_eq!(r.frames.validate(&r.m).unwrap().used, 0);
+    assert_eq!(r.frames.audit(&r.m).unwrap().used, 0);
 }
 
 proptest! {

@@ -1,0 +1,139 @@
+//! Flushes: while one CPU takes a page away, another activates the space, leaves it or runs in it.
+//! It must not read the page once the frame has another owner.
+
+use crate::addr::{Level, Pfn};
+use crate::atomic::contents;
+use crate::entry::Entry;
+use crate::machine::Machine;
+use crate::machines::{BYTES, Metal, PAGE};
+use crate::scene::{Memory, model, on, race};
+use crate::space::{Access, Attrs, Page, Placement, Rights, Space};
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+
+/// A machine and two spaces, the first of which maps a page.
+struct Lab {
+    vm: Vm<Metal>,
+    space: Space,
+    other: Space,
+    pfn: Pfn,
+}
+
+impl Lab {
+    fn new(memory: &mut Memory, contexts: bool) -> Lab {
+        let vm = Metal::vm(memory, 1024, contexts);
+        let (space, other) = (vm.create().expect("memory"), vm.create().expect("memory"));
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        vm.map(&space, Placement::At(PAGE), BYTES, attrs).expect("a hole");
+        vm.fault(&space, PAGE, Access::Write).expect("memory");
+        let Page::Mapped { pfn, .. } = vm.query(&space, PAGE) else { panic!("no page") };
+        Lab { vm, space, other, pfn }
+    }
+
+    /// The second CPU has run in the space. If the machine has contexts, it still has a
+    /// translation.
+    fn ran(memory: &mut Memory, contexts: bool) -> Lab {
+        let lab = Lab::running(memory, contexts);
+        on(1, || lab.vm.idle());
+        lab
+    }
+
+    /// The second CPU runs in the space and has a translation.
+    fn running(memory: &mut Memory, contexts: bool) -> Lab {
+        let lab = Lab::new(memory, contexts);
+        on(1, || {
+            lab.vm.activate(&lab.space);
+            assert_eq!(lab.vm.machine().touch(), Some(lab.pfn));
+        });
+        lab
+    }
+
+    /// Removes the entry, flushes, and writes the frame as its next owner does.
+    fn take_away(&self) {
+        let (mut table, m) = (self.vm.record_of(&self.space).root(), self.vm.machine());
+        for level in (2..=4).rev().map(Level) {
+            table = match self.vm.load(table, level.slot(PAGE), level) {
+                Entry::Table(next) => next,
+                other => panic!("no table but {other:?}"),
+            };
+        }
+        // SAFETY: the entry of this scene, in a table of its own.
+        unsafe { m.entry_store(table, Level::ONE.slot(PAGE), 0) };
+        let mut receipt = Receipt::new();
+        receipt.leaf(PAGE, Level::ONE);
+        let _flushed = self.vm.redeem(self.vm.record_of(&self.space), receipt);
+        contents(self.pfn.0, true);
+    }
+
+    fn come(&self) {
+        self.vm.activate(&self.space);
+        self.vm.machine().touch();
+    }
+}
+
+#[test]
+fn a_cpu_that_comes_is_flushed_or_sees_the_new_entry() {
+    model(
+        3,
+        |memory| Lab::new(memory, false),
+        |lab| {
+            race(|| lab.take_away(), || lab.come());
+        },
+    );
+}
+
+#[test]
+fn a_cpu_that_comes_again_is_flushed_or_told_to_flush() {
+    model(
+        3,
+        |memory| Lab::ran(memory, true),
+        |lab| {
+            race(|| lab.take_away(), || lab.come());
+        },
+    );
+}
+
+#[test]
+fn a_cpu_that_goes_has_dropped_what_it_held() {
+    model(
+        3,
+        |memory| Lab::running(memory, false),
+        |lab| {
+            let go = || {
+                lab.vm.machine().touch();
+                lab.vm.idle();
+            };
+            race(|| lab.take_away(), go);
+        },
+    );
+}
+
+#[test]
+fn a_cpu_that_goes_to_another_space_and_back() {
+    model(
+        2,
+        |memory| Lab::running(memory, true),
+        |lab| {
+            let go = || {
+                lab.vm.activate(&lab.other);
+                lab.vm.machine().touch();
+                lab.come();
+            };
+            race(|| lab.take_away(), go);
+        },
+    );
+}
+
+#[test]
+fn a_page_is_unmapped_while_a_cpu_comes() {
+    for contexts in [false, true] {
+        model(
+            2,
+            |memory| Lab::ran(memory, contexts),
+            |lab| {
+                let unmap = || lab.vm.unmap(&lab.space, PAGE, BYTES).expect("memory");
+                race(unmap, || lab.come());
+            },
+        );
+    }
+}

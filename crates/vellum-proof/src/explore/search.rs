@@ -1,0 +1,133 @@
+//! Every interleaving of few preemptions that can come out differently.
+//!
+//! As [`explore`](super::explore), but a CPU is preempted only where it is about to touch what another CPU is known to touch
+//! ([`footprint`]), and the schedules start on each CPU once. What is known grows with every run: when all
+//! schedules are done, those that were left out by what was known too late are made up for, until nothing is new.
+//!
+//! A preemption elsewhere could be moved to the CPU's next conflicting access without any access seeing another value, and
+//! what that makes of the times of calls is only stricter: a verb then returns earlier or begins later than it needed to.
+
+use std::collections::HashSet;
+
+use super::{Explored, Preemption, Script, Trace, World, footprint, run};
+
+/// A schedule: who starts, and the preemptions.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Schedule {
+    /// The CPU that starts.
+    pub first: usize,
+    /// Stops of the run, and the CPUs that go on there.
+    pub preemptions: Vec<Preemption>,
+}
+
+impl std::fmt::Display for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.first)?;
+        self.preemptions.iter().try_for_each(|(at, to)| write!(f, ",{at}:{to}"))
+    }
+}
+
+impl std::str::FromStr for Schedule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Schedule, String> {
+        let bad = || format!("`{text}` is no schedule: `first,stop:cpu,stop:cpu,...` is wanted");
+        let mut parts = text.split(',');
+        let first = parts.next().and_then(|p| p.trim().parse().ok()).ok_or_else(bad)?;
+        let one = |p: &str| {
+            let (at, to) = p.split_once(':')?;
+            Some((at.trim().parse().ok()?, to.trim().parse().ok()?))
+        };
+        let preemptions = parts.map(one).collect::<Option<_>>().ok_or_else(bad)?;
+        Ok(Schedule { first, preemptions })
+    }
+}
+
+/// A schedule that does not hold, and what was said.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The schedule.
+    pub schedule: Schedule,
+    /// What does not hold.
+    pub what: String,
+}
+
+/// What is to be run.
+pub struct Plan<'p, W> {
+    /// Makes the world anew for each schedule.
+    pub make: &'p dyn Fn() -> W,
+    /// What each CPU does.
+    pub scripts: &'p [Script<W>],
+    /// Preemptions at most.
+    pub most: usize,
+    /// Schedules at most, and stops of all of them together.
+    pub limit: (u64, u64),
+}
+
+/// Runs one schedule.
+///
+/// # Errors
+/// What does not hold.
+pub fn replay<W: World>(plan: &Plan<'_, W>, schedule: &Schedule) -> Result<(), String> {
+    run(plan.make, plan.scripts, schedule.first, &schedule.preemptions).map(drop)
+}
+
+/// Runs the schedules of a plan, those of fewest preemptions first.
+///
+/// # Errors
+/// The first that does not hold.
+pub fn search<W: World>(plan: &Plan<'_, W>) -> Result<Explored, Box<Found>> {
+    footprint::collect(true);
+    let done = search_all(plan);
+    footprint::collect(false);
+    done
+}
+
+fn search_all<W: World>(plan: &Plan<'_, W>) -> Result<Explored, Box<Found>> {
+    let mut sum = Explored::default();
+    let starts = (0..plan.scripts.len()).map(|first| Schedule { first, preemptions: Vec::new() });
+    let mut todo: Vec<Schedule> = starts.collect();
+    let mut listed: HashSet<Schedule> = todo.iter().cloned().collect();
+    // Runs that a preemption more may be added to.
+    let mut ran: Vec<(Schedule, Trace)> = Vec::new();
+    loop {
+        for schedule in std::mem::take(&mut todo) {
+            if sum.schedules >= plan.limit.0 || sum.stops >= plan.limit.1 {
+                return Ok(Explored { cut: true, ..sum });
+            }
+            let trace = run(plan.make, plan.scripts, schedule.first, &schedule.preemptions)
+                .map_err(|what| Box::new(Found { schedule: schedule.clone(), what }))?;
+            sum.schedules += 1;
+            sum.stops += trace.stops.len() as u64;
+            sum.waited += trace.waited as u64;
+            sum.known += trace.known as u64;
+            // What follows on one that ended as another did, follows on that other likewise.
+            if schedule.preemptions.len() < plan.most && !trace.known {
+                ran.push((schedule, trace));
+            }
+        }
+        for (schedule, trace) in &ran {
+            todo.extend(longer(schedule, trace).filter(|s| !listed.contains(s)));
+        }
+        // Fewest preemptions first: what fails is then as simple as can be.
+        todo.sort_by_key(|s| s.preemptions.len());
+        if todo.is_empty() {
+            return Ok(sum);
+        }
+        listed.extend(todo.iter().cloned());
+    }
+}
+
+/// The schedules with one preemption more, behind those there are.
+fn longer<'t>(schedule: &'t Schedule, trace: &'t Trace) -> impl Iterator<Item = Schedule> + 't {
+    let from = schedule.preemptions.last().map_or(0, |&(at, _)| at + 1);
+    let stops = trace.stops.iter().enumerate().skip(from);
+    let worth = stops.filter(|(_, stop)| stop.others != 0 && footprint::conflicts(stop.cpu, stop.touch));
+    worth.flat_map(move |(at, stop)| {
+        (0..8).filter(|to| stop.others >> to & 1 != 0).map(move |to| {
+            let mut longer = schedule.clone();
+            longer.preemptions.push((at, to));
+            longer
+        })
+    })
+}

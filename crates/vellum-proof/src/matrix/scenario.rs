@@ -1,0 +1,129 @@
+//! Scenarios: their names, all of them, and the slice that is run every time.
+
+use std::str::FromStr;
+
+use vellum_host::rng::spread;
+
+use super::acts::{Act, At, Line, Step, scripts};
+use super::stage::Setting;
+use super::states::{Mmu, STATES, State, Third};
+
+/// A scenario.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scenario {
+    state: State,
+    mmu: Mmu,
+    third: Third,
+    first: Line,
+    second: Line,
+}
+
+impl std::fmt::Display for Scenario {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Scenario { state, mmu, third, first, second } = self;
+        write!(f, "{}/{}/{}/{}/{}", state.name, mmu.name(), third.name(), first.name, second.name)
+    }
+}
+
+impl FromStr for Scenario {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Scenario, String> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let [state, mmu, third, first, second] = parts[..] else {
+            return Err(format!("`{text}` is no scenario: state/mmu/third/script/script is wanted"));
+        };
+        let line = |name: &str| {
+            let found = scripts().into_iter().find(|line| line.name == name);
+            found.ok_or_else(|| format!("`{name}` is no script"))
+        };
+        Ok(Scenario {
+            state: *STATES.iter().find(|s| s.name == state).ok_or_else(|| format!("`{state}` is no state"))?,
+            mmu: Mmu::ALL.into_iter().find(|m| m.name() == mmu).ok_or_else(|| format!("`{mmu}` is no MMU"))?,
+            third: Third::ALL
+                .into_iter()
+                .find(|t| t.name() == third)
+                .ok_or_else(|| format!("`{third}` is no third CPU"))?,
+            first: line(first)?,
+            second: line(second)?,
+        })
+    }
+}
+
+impl Scenario {
+    /// What is built and played.
+    pub fn setting(&self) -> Setting {
+        let Scenario { state, mmu, third, first, second } = self.clone();
+        let act = |act| Step { act, side: 0 };
+        let arrives = |mut line: Line| {
+            if third.comes() {
+                line.steps.insert(0, act(Act::Activate));
+            }
+            line
+        };
+        let mut lines = vec![first, arrives(second)];
+        let loads = vec![act(Act::Load(At::Page, 0)), act(Act::Yield), act(Act::Load(At::Page, 0))];
+        let other = match third {
+            Third::None => None,
+            Third::HeldStore | Third::ComeStore => Some(vec![act(Act::Store(At::Page, 1))]),
+            Third::HeldLoad | Third::ComeLoad => Some(loads),
+        };
+        lines.extend(other.map(|steps| arrives(Line { name: "third".to_string(), steps })));
+        Setting { state, mmu, third, lines }
+    }
+}
+
+/// Every pair of scripts that can meet in a state.
+fn pairs(state: &State) -> Vec<(Line, Line)> {
+    let lines: Vec<Line> = scripts().into_iter().filter(|line| state.has_child() || !line.wants_child()).collect();
+    let exits = |line: &Line| line.steps.iter().any(|s| s.act == Act::Exit);
+    let mut pairs = Vec::new();
+    for (n, first) in lines.iter().enumerate() {
+        for second in &lines[n..] {
+            // A space ends when nobody is in it.
+            if !(exits(first) && second.wants_child() || exits(second) && first.wants_child()) {
+                pairs.push((first.clone(), second.clone()));
+            }
+        }
+    }
+    pairs
+}
+
+/// Every scenario. Where the others arrive at a space that the first CPU runs, either script may be the first.
+pub fn all() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    for state in STATES {
+        for (first, second) in pairs(state) {
+            for mmu in Mmu::ALL {
+                for third in Third::ALL {
+                    let one = Scenario { state: *state, mmu, third, first: first.clone(), second: second.clone() };
+                    if third.comes() && first != second {
+                        let turned = Scenario { first: second.clone(), second: first.clone(), ..one.clone() };
+                        all.push(turned);
+                    }
+                    all.push(one);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// What is run every time: each pair of scripts in each state on one of the MMUs in turn, by two CPUs; and one in so many of
+/// the scenarios with a third.
+pub fn usual() -> Vec<Scenario> {
+    let (pairs, triples): (Vec<_>, Vec<_>) = all().into_iter().partition(|one| one.third == Third::None);
+    let mut usual: Vec<Scenario> =
+        pairs.chunks(Mmu::ALL.len()).enumerate().map(|(n, mmus)| mmus[n % mmus.len()].clone()).collect();
+    let chosen = |n: &usize| spread(*n as u64).is_multiple_of(TRIPLES);
+    usual.extend(triples.into_iter().enumerate().filter(|(n, _)| chosen(n)).map(|(_, one)| one));
+    usual
+}
+
+/// One in so many scenarios with a third CPU is run every time.
+const TRIPLES: u64 = 512;
+
+/// One in `of` of all scenarios, spread over everything, the `n`-th such part.
+pub fn slice(n: u64, of: u64) -> Vec<Scenario> {
+    all().into_iter().enumerate().filter(|(i, _)| spread(*i as u64) % of == n % of).map(|(_, one)| one).collect()
+}

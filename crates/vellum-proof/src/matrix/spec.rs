@@ -1,0 +1,307 @@
+//! What a program can tell: the promises of the verbs to all threads, and whether what was seen can be explained by them.
+//!
+//! A history is explained if its calls and accesses can be put in one order that respects each thread's own order, and what
+//! had returned before what was called, in which every one of them has the outcome it had. Words, not pages, are the unit. An
+//! access is one instant. A verb on a range takes effect page by page, in any order, between its call and its return;
+//! verbs that change what is mapped do so one after the other. `fork` is one instant: the child is a snapshot. `remap` moves a
+//! page in one instant.
+//!
+//! The model is as naive as it can be: extents with rights and two words. Outcomes are sets: where memory is short a verb may say
+//! so, and has then done nothing.
+
+use std::collections::HashSet;
+
+use vellum::space::Rights;
+
+use super::acts::{Act, Step};
+use super::states::{EXTENTS, Places};
+
+/// Words of a page that are looked at.
+pub const WORDS: usize = 2;
+/// Spaces there can be: the parent, the child that was there before, and one of each CPU's own making.
+pub const SIDES: usize = 5;
+
+/// Why something was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Why {
+    /// Nothing is mapped there.
+    Unmapped,
+    /// The rights do not allow it.
+    Rights,
+    /// There is no memory.
+    NoMemory,
+    /// Something is mapped there.
+    Occupied,
+    /// Another reason, which the matrix never gives.
+    Other,
+}
+
+/// How a call or an access ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Outcome {
+    /// It did what it says.
+    Done,
+    /// It read this.
+    Value(u32),
+    /// It was refused.
+    Refused(Why),
+}
+
+/// A call or an access: when it began and ended, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Event {
+    /// Who.
+    pub cpu: usize,
+    /// What, and in which space.
+    pub step: Step,
+    /// What a store writes.
+    pub value: u32,
+    /// Instants of the run.
+    pub began: usize,
+    /// The same.
+    pub ended: usize,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// An extent of pages that are alike.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Cell {
+    read: bool,
+    write: bool,
+    exec: bool,
+    /// Its words.
+    pub words: [u32; WORDS],
+}
+
+impl Cell {
+    /// Zeros.
+    pub fn zero(rights: Rights) -> Cell {
+        Cell { read: !rights.is_none(), write: rights.write, exec: rights.exec, words: [0; WORDS] }
+    }
+    /// The same words with other rights.
+    pub fn with(self, rights: Rights) -> Cell {
+        Cell { words: self.words, ..Cell::zero(rights) }
+    }
+}
+
+type Pages = [Option<Cell>; EXTENTS];
+
+/// What every space shows.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Model {
+    /// Each space's extents; none of a space that is not there.
+    pub sides: [Option<Pages>; SIDES],
+}
+
+/// What an accessed word gives, or why not.
+fn look(pages: &Pages, extent: usize, allows: impl Fn(&Cell) -> bool) -> Result<Cell, Why> {
+    let cell = pages[extent].ok_or(Why::Unmapped)?;
+    if allows(&cell) { Ok(cell) } else { Err(Why::Rights) }
+}
+
+/// What a verb that changes mappings has yet to do to an extent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Effect {
+    Put(usize, Option<Cell>),
+    Rights(usize, Rights),
+    Forget(usize),
+    Move(usize, usize),
+}
+
+impl Effect {
+    fn apply(self, pages: &mut Pages) {
+        match self {
+            Effect::Put(n, cell) => pages[n] = cell,
+            Effect::Rights(n, rights) => pages[n] = pages[n].map(|cell| cell.with(rights)),
+            Effect::Forget(n) => pages[n] = pages[n].map(|cell| Cell { words: [0; WORDS], ..cell }),
+            Effect::Move(from, to) => pages[to] = pages[from].take(),
+        }
+    }
+}
+
+/// What is explained: a history and what was looked at when it was over.
+pub struct Spec<'s> {
+    /// Where pages lie.
+    pub places: &'s Places,
+    /// Whether memory may be short.
+    pub scarce: bool,
+    /// The history.
+    pub events: &'s [Event],
+    /// What was seen afterwards, one after the other.
+    pub after: &'s [Event],
+}
+
+/// How far an event is.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Phase {
+    Waits,
+    Begun(Vec<Effect>),
+    Over,
+}
+
+impl Spec<'_> {
+    /// Whether the history can be explained from where it began.
+    pub fn is_explained(&self, start: &Model) -> bool {
+        let mut seen = HashSet::new();
+        self.explain(start.clone(), vec![Phase::Waits; self.events.len()], &mut seen)
+    }
+
+    fn explain(&self, model: Model, phases: Vec<Phase>, seen: &mut HashSet<(Model, Vec<Phase>)>) -> bool {
+        if phases.iter().all(|p| *p == Phase::Over) {
+            return self.holds_after(model);
+        }
+        if !seen.insert((model.clone(), phases.clone())) {
+            return false;
+        }
+        // Nothing happens before what had returned when it was called.
+        let open = (0..phases.len()).filter(|&n| phases[n] != Phase::Over);
+        let earliest = open.map(|n| self.events[n].ended).min().unwrap_or(usize::MAX);
+        (0..phases.len()).any(|n| {
+            let event = &self.events[n];
+            if phases[n] == Phase::Over || earliest < event.began {
+                return false;
+            }
+            match &phases[n] {
+                Phase::Begun(effects) => (0..effects.len()).any(|i| {
+                    let (mut model, mut phases, mut left) = (model.clone(), phases.clone(), effects.clone());
+                    if let Some(pages) = &mut model.sides[event.step.side] {
+                        left.remove(i).apply(pages);
+                    }
+                    phases[n] = if left.is_empty() { Phase::Over } else { Phase::Begun(left) };
+                    self.explain(model, phases, seen)
+                }),
+                _ => {
+                    let under_way =
+                        |m: usize| matches!(phases[m], Phase::Begun(_)) && self.events[m].step.side == event.step.side;
+                    let changes = changes_mappings(event.step.act);
+                    if changes && (0..phases.len()).any(under_way) {
+                        return false;
+                    }
+                    let mut model = model.clone();
+                    let Some(effects) = self.step(&mut model, event, self.scarce) else { return false };
+                    let mut phases = phases.clone();
+                    phases[n] = if effects.is_empty() { Phase::Over } else { Phase::Begun(effects) };
+                    self.explain(model, phases, seen)
+                }
+            }
+        })
+    }
+
+    /// What was seen in the end.
+    fn holds_after(&self, mut model: Model) -> bool {
+        self.after.iter().all(|event| self.step(&mut model, event, false).is_some_and(|effects| effects.is_empty()))
+    }
+
+    /// Lets an event begin in a model, if it can end there as it did; says what is left to do.
+    fn step(&self, model: &mut Model, event: &Event, scarce: bool) -> Option<Vec<Effect>> {
+        let Event { step: Step { act, side }, outcome, value, cpu, .. } = *event;
+        if outcome == Outcome::Refused(Why::NoMemory) {
+            return scarce.then(Vec::new);
+        }
+        let pages = model.sides[side].as_mut()?;
+        let at = |place| self.places.extent(place);
+        let none = Some(Vec::new());
+        match act {
+            Act::Load(place, word) | Act::CopyOut(place, word) => {
+                let seen = look(pages, at(place), |cell| cell.read).map(|cell| cell.words[word]);
+                if seen.map_or_else(Outcome::Refused, Outcome::Value) == outcome { none } else { None }
+            }
+            Act::Fetch(place) => is(look(pages, at(place), |cell| cell.exec).map(drop), outcome),
+            Act::Store(place, word) | Act::CopyIn(place, word) => {
+                let found = look(pages, at(place), |cell| cell.write);
+                is(store(pages, at(place), word, value, found), outcome)
+            }
+            Act::Force(place, word) => {
+                let found = look(pages, at(place), |cell| cell.read);
+                is(store(pages, at(place), word, value, found), outcome)
+            }
+            Act::Populate(span, write) => {
+                // Page by page, of which each has its own instant; what it meets is told apart no further.
+                let gives = |n: usize| look(pages, n, |cell| if write { cell.write } else { cell.read }).err();
+                let met: Vec<_> = self.within(span).map(gives).collect();
+                let fits = match outcome {
+                    Outcome::Refused(why) => met.contains(&Some(why)),
+                    _ => true,
+                };
+                if fits { none } else { None }
+            }
+            Act::Query(_) | Act::Shrink | Act::Take(_) | Act::Drain | Act::Activate | Act::Idle | Act::Yield => none,
+            Act::Anywhere | Act::Forbid => is(Ok(()), outcome),
+            Act::Poison(place) => {
+                let there = pages[at(place)].is_some();
+                if there || outcome == Outcome::Refused(Why::Unmapped) { none } else { None }
+            }
+            Act::Exit => {
+                model.sides[1] = None;
+                none
+            }
+            Act::Fork => {
+                let copy = *pages;
+                model.sides[2 + cpu] = Some(copy);
+                is(Ok(()), outcome)
+            }
+            _ => self.verb(pages, act, outcome),
+        }
+    }
+
+    fn within(&self, span: super::acts::Span) -> impl Iterator<Item = usize> + '_ {
+        self.places.within(self.places.span(span))
+    }
+
+    /// The verbs that change what is mapped in a range.
+    fn verb(&self, pages: &Pages, act: Act, outcome: Outcome) -> Option<Vec<Effect>> {
+        let mapped = |span| self.within(span).all(|n| pages[n].is_some());
+        let hole = |span| self.within(span).all(|n| pages[n].is_none());
+        let refused = |why| if outcome == Outcome::Refused(why) { Some(Vec::new()) } else { None };
+        let effects: Vec<Effect> = match act {
+            Act::Map(span, _) if !hole(span) => return refused(Why::Occupied),
+            Act::Map(span, rights) | Act::Replace(span, rights) => {
+                self.within(span).map(|n| Effect::Put(n, Some(Cell::zero(rights)))).collect()
+            }
+            Act::Unmap(span) => self.within(span).map(|n| Effect::Put(n, None)).collect(),
+            Act::Protect(span, _) | Act::DontNeed(span) | Act::Remap(span, _) if !mapped(span) => {
+                return refused(Why::Unmapped);
+            }
+            Act::Collapse | Act::Huge(_) if !mapped(super::acts::Span::Both) => return refused(Why::Unmapped),
+            Act::Protect(span, rights) => self.within(span).map(|n| Effect::Rights(n, rights)).collect(),
+            Act::DontNeed(span) => self.within(span).map(Effect::Forget).collect(),
+            Act::Remap(_, to) if !hole(to) => return refused(Why::Occupied),
+            Act::Remap(from, to) => self.within(from).zip(self.within(to)).map(|(a, b)| Effect::Move(a, b)).collect(),
+            _ => Vec::new(),
+        };
+        (outcome == Outcome::Done).then_some(effects)
+    }
+}
+
+fn is(done: Result<(), Why>, outcome: Outcome) -> Option<Vec<Effect>> {
+    (done.map_or_else(Outcome::Refused, |()| Outcome::Done) == outcome).then(Vec::new)
+}
+
+fn store(pages: &mut Pages, extent: usize, word: usize, value: u32, found: Result<Cell, Why>) -> Result<(), Why> {
+    let cell = found?;
+    let mut words = cell.words;
+    words[word] = value;
+    pages[extent] = Some(Cell { words, ..cell });
+    Ok(())
+}
+
+/// Whether a verb excludes others like it in the same space.
+fn changes_mappings(act: Act) -> bool {
+    use Act::*;
+    matches!(
+        act,
+        Map(..)
+            | Replace(..)
+            | Unmap(_)
+            | Protect(..)
+            | Remap(..)
+            | DontNeed(_)
+            | Collapse
+            | Huge(_)
+            | Fork
+            | Exit
+            | Forbid
+            | Poison(_)
+    )
+}

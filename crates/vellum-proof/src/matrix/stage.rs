@@ -1,0 +1,515 @@
+//! The world of a scenario: spaces in a given state, scripts that are carried out and noted, and what is looked at in the end.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use vellum::addr::{Order, Pfn, Va};
+use vellum::entry::Codec;
+use vellum::error::{FaultError, PoisonError, SpaceError};
+use vellum::frame::Want;
+use vellum::machine::{Machine, Use};
+use vellum::space::{Access, Advice, Attrs, Page as Answer, Placement, Rights, Space};
+use vellum::vm::Vm;
+use vellum_host::mmu::buffer::Shape;
+
+use crate::explore::{Stop, World, footprint, pause, tale};
+use crate::small::pool::Lent;
+use crate::small::{Plan, SAMPLES, Small};
+
+use super::acts::{Act, At, Line, Step};
+use super::spec::{Cell as Page, Event, Model, Outcome, SIDES, Spec, WORDS, Why};
+use super::states::{EXTENTS, Kind, Mmu, NAMED, Places, State, Third};
+
+/// What a stage is built for.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The pages' state.
+    pub state: State,
+    /// The MMU.
+    pub mmu: Mmu,
+    /// Who runs the space.
+    pub third: Third,
+    /// What each CPU does.
+    pub lines: Vec<Line>,
+}
+
+thread_local! {
+    /// Histories of the scenario that runs which were explained.
+    static EXPLAINED: RefCell<HashSet<u64>> = RefCell::default();
+}
+
+/// A new scenario begins.
+pub fn forget_histories() {
+    EXPLAINED.with_borrow_mut(HashSet::clear);
+}
+
+/// The world.
+pub struct Stage<C: Codec> {
+    vm: Vm<Small<C>>,
+    meta: Meta,
+    state: State,
+    places: Places,
+    start: Model,
+    sides: [RefCell<Option<Space>>; SIDES],
+    held: RefCell<Vec<(Pfn, Order)>>,
+    events: RefCell<Vec<Event>>,
+    clock: Cell<usize>,
+    cpus: usize,
+}
+
+/// The library's memory for its metadata, cleaned when it is dropped.
+struct Meta(Lent, usize);
+
+impl Drop for Meta {
+    fn drop(&mut self) {
+        // SAFETY: lent to this value, that long, and the `Vm` that lived in it is gone.
+        unsafe { self.0.base().write_bytes(0, self.1) };
+    }
+}
+
+fn word_of(extent: usize, word: usize) -> u32 {
+    0x1000_0000 | (extent as u32) << 8 | word as u32
+}
+
+impl<C: Codec> Stage<C> {
+    /// The world of a setting.
+    ///
+    /// # Panics
+    /// If the library refuses what makes the state.
+    pub fn new(setting: &Setting) -> Stage<C> {
+        let Setting { state, mmu, third, lines } = setting;
+        let cpus = lines.len();
+        let frames = if state.huge { 4096 } else { 1024 };
+        let tlb = Shape { base: 16, huge: 4, giant: 1, nodes: 2 };
+        footprint::forget_memory();
+        let machine = Small::<C>::new(Plan { cpus, nodes: 1, frames, rules: mmu.rules(), tlb }).expect("memory");
+        let (ground, bytes) = machine.ground();
+        footprint::lend(ground, bytes);
+        let size = Vm::<Small<C>>::layout(machine.topology()).size();
+        let meta = Meta(Lent::new(size).expect("memory"), size);
+        footprint::lend(meta.0.base().as_ptr() as usize, size);
+        // SAFETY: zeroed memory of that layout and alignment, kept as long as the value.
+        let vm = unsafe { Vm::new(machine, state.config(), meta.0.base()) }.expect("a machine that fits");
+        let mut stage = Stage {
+            vm,
+            meta,
+            state: *state,
+            places: Places::new(state.huge),
+            start: Model::default(),
+            sides: Default::default(),
+            held: RefCell::default(),
+            events: RefCell::default(),
+            clock: Cell::new(0),
+            cpus,
+        };
+        stage.build();
+        for cpu in (0..cpus).rev() {
+            stage.enter(cpu);
+            if cpu == 0 || !third.comes() {
+                stage.vm.activate(&stage.side(0));
+            }
+        }
+        if cpus == 3 && !third.comes() {
+            stage.enter(2);
+            stage.hold();
+        }
+        stage.enter(0);
+        stage
+    }
+
+    /// Makes the state.
+    fn build(&mut self) {
+        self.enter(0);
+        let space = self.vm.create().expect("memory");
+        let mut pages = [None; EXTENTS];
+        for (range, rights) in self.places.mapped(self.state.island) {
+            let at = Placement::Replace(range.start());
+            self.vm.map(&space, at, range.bytes(), Attrs::anonymous(rights)).expect("a hole");
+            for extent in self.places.within((range.start(), range.bytes())) {
+                pages[extent] = Some(Page::zero(rights));
+            }
+        }
+        self.sides[0].replace(Some(space));
+        self.vm.activate(&self.side(0));
+        let kind = self.state.kind;
+        for (extent, page) in pages.iter_mut().enumerate() {
+            let Some(page) = page else { continue };
+            let va = self.places.va(extent);
+            let write = !self.state.island || !matches!(extent, 1 | 7);
+            for word in 0..WORDS {
+                let act = match kind {
+                    Kind::Reserved => continue,
+                    _ if kind == Kind::Read || !write => Act::Load(At::Extent(extent), word),
+                    _ => Act::Store(At::Extent(extent), word),
+                };
+                let wanted = match act {
+                    Act::Store(..) => {
+                        page.words[word] = word_of(extent, word);
+                        Outcome::Done
+                    }
+                    _ => Outcome::Value(0),
+                };
+                assert_eq!(self.access(0, act, word_of(extent, word)), wanted, "the state is made at {va:?}");
+            }
+        }
+        let (start, bytes) = self.places.span(super::acts::Span::Both);
+        let protect = |rights: Rights, pages: &mut [Option<Page>; EXTENTS]| {
+            self.vm.protect(&self.side(0), start, bytes, rights).expect("memory");
+            for extent in self.places.within((start, bytes)) {
+                pages[extent] = pages[extent].map(|page| page.with(rights));
+            }
+        };
+        match kind {
+            Kind::Inaccessible => protect(Rights::NONE, &mut pages),
+            Kind::ReadOnly => protect(Rights::READ, &mut pages),
+            _ => {}
+        }
+        self.start.sides[0] = Some(pages);
+        if kind == Kind::Shared {
+            let child = self.vm.fork(&self.side(0)).expect("memory");
+            self.sides[1].replace(Some(child));
+            self.start.sides[1] = Some(pages);
+        }
+        if let Some(left) = self.state.frames_left {
+            self.exhaust(left);
+        }
+    }
+
+    /// Takes all memory but that many single frames.
+    fn exhaust(&self, left: u8) {
+        let (m, frames) = (self.vm.machine(), self.vm.frames());
+        frames.drain(m);
+        let take = |order: Order| frames.alloc(m, order, &Want::kernel(Use::Slab)).ok();
+        let spare: Vec<Pfn> = (0..left).map_while(|_| take(Order::BASE)).collect();
+        for order in (0..10).rev().filter_map(Order::new) {
+            while let Some(pfn) = take(order) {
+                self.held.borrow_mut().push((pfn, order));
+            }
+        }
+        // SAFETY: taken just now, and nobody else has them.
+        spare.into_iter().for_each(|pfn| unsafe { frames.free(m, pfn, Order::BASE) });
+        (0..self.cpus).for_each(|cpu| {
+            self.enter(cpu);
+            frames.drain(m);
+        });
+        self.enter(0);
+    }
+
+    /// Fills this CPU's TLB with what it can have of the page, without a fault.
+    fn hold(&self) {
+        let va = self.places.va(0);
+        let m = self.vm.machine();
+        if let Ok(bytes) = m.load(Va(va.0 + SAMPLES[1] as u64)) {
+            let _ = m.store(Va(va.0 + SAMPLES[1] as u64), bytes);
+        }
+    }
+
+    fn enter(&self, cpu: usize) {
+        self.vm.machine().run_on(cpu);
+    }
+
+    fn side(&self, n: usize) -> Ref<'_, Space> {
+        Ref::map(self.sides[n].borrow(), |side| side.as_ref().expect("a space that is there"))
+    }
+
+    fn tick(&self) -> usize {
+        self.clock.set(self.clock.get() + 1);
+        self.clock.get()
+    }
+
+    /// Carries a CPU's script out, and notes it.
+    pub fn play(&self, cpu: usize, line: &Line) {
+        for (n, &step) in line.steps.iter().enumerate() {
+            let value = 0x2000_0000 | (cpu as u32) << 8 | n as u32;
+            self.note(cpu, step, value, |event| self.events.borrow_mut().push(event));
+        }
+    }
+
+    fn note(&self, cpu: usize, step: Step, value: u32, keep: impl FnOnce(Event)) {
+        let began = self.tick();
+        tale::tell(cpu, || format!("> {:?}{}", step.act, side_name(step.side)));
+        let outcome = self.act(cpu, step, value);
+        tale::tell(cpu, || format!("< {:?} {outcome:x?}", step.act));
+        keep(Event { cpu, step, value, began, ended: self.tick(), outcome });
+    }
+
+    /// The address of a word.
+    fn word(&self, at: At, word: usize) -> Va {
+        Va(self.places.va(self.places.extent(at)).0 + SAMPLES[word] as u64)
+    }
+
+    /// A program's access, with the faults it takes.
+    fn access(&self, side: usize, act: Act, value: u32) -> Outcome {
+        let m = self.vm.machine();
+        let (va, access) = match act {
+            Act::Load(at, word) => (self.word(at, word), Access::Read),
+            Act::Store(at, word) => (self.word(at, word), Access::Write),
+            Act::Fetch(at) => (self.word(at, 0), Access::Exec),
+            other => panic!("{other:?} is no access"),
+        };
+        for _ in 0..60 {
+            let tried = match access {
+                Access::Read => m.load(va).map(|bytes| Outcome::Value(u32::from_le_bytes(bytes))),
+                Access::Write => m.store(va, value.to_le_bytes()).map(|()| Outcome::Done),
+                Access::Exec => m.fetch(va).map(|_| Outcome::Done),
+            };
+            if let Ok(outcome) = tried {
+                return outcome;
+            }
+            if let Err(error) = self.vm.fault(&self.side(side), va, access) {
+                return Outcome::Refused(of_fault(error));
+            }
+        }
+        panic!("{access:?} at {va:?} faults for ever");
+    }
+
+    fn act(&self, cpu: usize, Step { act, side }: Step, value: u32) -> Outcome {
+        let vm = &self.vm;
+        let of_space = |done: Result<(), SpaceError>| done.map_or_else(refused, |()| Outcome::Done);
+        let advise = |span, advice| {
+            let (start, bytes) = self.places.span(span);
+            of_space(vm.advise(&self.side(side), start, bytes, advice))
+        };
+        let map = |at: fn(Va) -> Placement, span, rights| {
+            let (start, bytes) = self.places.span(span);
+            of_space(vm.map(&self.side(side), at(start), bytes, Attrs::anonymous(rights)).map(drop))
+        };
+        match act {
+            Act::Load(..) | Act::Store(..) | Act::Fetch(_) => self.access(side, act, value),
+            Act::CopyIn(at, word) => {
+                of_copy(vm.copy_in(&self.side(side), self.word(at, word), &value.to_le_bytes()), Outcome::Done)
+            }
+            Act::Force(at, word) => {
+                of_copy(vm.write_forced(&self.side(side), self.word(at, word), &value.to_le_bytes()), Outcome::Done)
+            }
+            Act::CopyOut(at, word) => {
+                let mut bytes = [0; 4];
+                let done = vm.copy_out(&self.side(side), self.word(at, word), &mut bytes);
+                of_copy(done, Outcome::Value(u32::from_le_bytes(bytes)))
+            }
+            Act::Query(at) => {
+                let _ = vm.query(&self.side(side), self.word(at, 0));
+                Outcome::Done
+            }
+            Act::Populate(span, write) => advise(span, Advice::Populate { write }),
+            Act::DontNeed(span) => advise(span, Advice::DontNeed),
+            Act::Collapse => advise(super::acts::Span::Both, Advice::Collapse),
+            Act::Huge(wanted) => advise(super::acts::Span::Both, if wanted { Advice::Huge } else { Advice::NoHuge }),
+            Act::Map(span, rights) => map(Placement::At, span, rights),
+            Act::Replace(span, rights) => map(Placement::Replace, span, rights),
+            Act::Anywhere => {
+                let attrs = Attrs::anonymous(Rights::READ_WRITE);
+                of_space(vm.map(&self.side(side), Placement::Anywhere, 4096, attrs).map(drop))
+            }
+            Act::Unmap(span) => {
+                let (start, bytes) = self.places.span(span);
+                of_space(vm.unmap(&self.side(side), start, bytes))
+            }
+            Act::Protect(span, rights) => {
+                let (start, bytes) = self.places.span(span);
+                of_space(vm.protect(&self.side(side), start, bytes, rights))
+            }
+            Act::Remap(from, to) => {
+                let ((old, bytes), (new, _)) = (self.places.span(from), self.places.span(to));
+                of_space(vm.remap(&self.side(side), old, bytes, bytes, Placement::At(new)).map(drop))
+            }
+            Act::Fork => match vm.fork(&self.side(side)) {
+                Ok(child) => {
+                    self.sides[2 + cpu].replace(Some(child));
+                    Outcome::Done
+                }
+                Err(_) => Outcome::Refused(Why::NoMemory),
+            },
+            Act::Exit => {
+                let child = self.sides[1].borrow_mut().take();
+                child.into_iter().for_each(|child| vm.exit(child));
+                Outcome::Done
+            }
+            Act::Activate => {
+                vm.activate(&self.side(side));
+                Outcome::Done
+            }
+            Act::Idle => {
+                vm.idle();
+                Outcome::Done
+            }
+            Act::Poison(at) => match vm.poison(&self.side(side), self.word(at, 0).align_down(4096)) {
+                Ok(()) => Outcome::Done,
+                Err(PoisonError::NoMemory) => Outcome::Refused(Why::NoMemory),
+                Err(PoisonError::NotMapped) => Outcome::Refused(Why::Unmapped),
+                Err(_) => Outcome::Refused(Why::Other),
+            },
+            Act::Forbid => {
+                vm.forbid_zeros(&self.side(side));
+                Outcome::Done
+            }
+            Act::Shrink => {
+                vm.shrink_zeros();
+                Outcome::Done
+            }
+            Act::Take(order) => {
+                let order = Order::new(order).unwrap_or(Order::BASE);
+                if let Ok(pfn) = vm.frames().alloc(vm.machine(), order, &Want::kernel(Use::Slab)) {
+                    self.held.borrow_mut().push((pfn, order));
+                }
+                Outcome::Done
+            }
+            Act::Drain => {
+                vm.frames().drain(vm.machine());
+                Outcome::Done
+            }
+            Act::Yield => {
+                pause(Stop::Yield);
+                Outcome::Done
+            }
+        }
+    }
+
+    /// Looks at everything from every CPU, and lets every CPU try what it may not.
+    fn look(&self) -> Vec<Event> {
+        let mut seen = Vec::new();
+        let mut note = |cpu: usize, act: Act, side: usize, value: u32| {
+            self.note(cpu, Step { act, side }, value, |event| seen.push(event));
+        };
+        let loads = |n: usize| (0..WORDS).map(move |word| Act::Load(At::Extent(n), word));
+        for cpu in 0..self.cpus {
+            self.enter(cpu);
+            self.vm.activate(&self.side(0));
+            let extents = if cpu == 0 { EXTENTS } else { NAMED };
+            (0..extents).flat_map(loads).for_each(|act| note(cpu, act, 0, 0));
+        }
+        for cpu in 0..self.cpus {
+            self.enter(cpu);
+            for extent in 0..NAMED {
+                let value = 0x3000_0000 | (cpu as u32) << 8 | extent as u32;
+                note(cpu, Act::Fetch(At::Extent(extent)), 0, 0);
+                note(cpu, Act::Store(At::Extent(extent), 1), 0, value);
+                note(cpu, Act::CopyOut(At::Extent(extent), 1), 0, 0);
+            }
+        }
+        self.enter(0);
+        for side in (1..SIDES).filter(|&side| self.sides[side].borrow().is_some()) {
+            self.vm.activate(&self.side(side));
+            (0..EXTENTS).flat_map(loads).for_each(|act| note(0, act, side, 0));
+        }
+        seen
+    }
+
+    /// Where zeros were forbidden none are mapped, nor in what was forked after that.
+    fn look_for_zeros(&self) {
+        let events = self.events.borrow();
+        let Some(forbidden) = events.iter().find(|e| e.step.act == Act::Forbid) else { return };
+        let later = events.iter().filter(|e| e.step.act == Act::Fork && e.began > forbidden.ended);
+        for side in later.map(|e| 2 + e.cpu).chain([0]).filter(|&side| self.sides[side].borrow().is_some()) {
+            for va in (0..EXTENTS).map(|extent| self.places.va(extent)) {
+                let page = self.vm.query(&self.side(side), va);
+                let zero = matches!(page, Answer::Mapped { zero: true, .. });
+                assert!(!zero, "zeros are mapped at {va:?}{}, where they were forbidden", side_name(side));
+            }
+        }
+    }
+
+    /// Whether what was seen can be explained; once for each history.
+    fn explain(&self, after: &[Event]) {
+        let events = self.events.borrow();
+        let mut hasher = DefaultHasher::new();
+        (&*events, after).hash(&mut hasher);
+        let history = hasher.finish();
+        if EXPLAINED.with_borrow(|known| known.contains(&history)) {
+            return;
+        }
+        let scarce = self.state.is_scarce();
+        let spec = Spec { places: &self.places, scarce, events: &events, after };
+        if !spec.is_explained(&self.start) {
+            let list = |events: &[Event]| events.iter().map(|e| format!("\n  {e}")).collect::<String>();
+            // What was seen in the end is told if it is that which does not fit.
+            let alone = Spec { after: &[], ..spec }.is_explained(&self.start);
+            let last = if alone { format!("\nand in the end{}", list(after)) } else { String::new() };
+            panic!("no order of the calls explains what was seen:{}{last}", list(&events));
+        }
+        EXPLAINED.with_borrow_mut(|known| known.insert(history));
+    }
+}
+
+fn side_name(side: usize) -> String {
+    match side {
+        0 => String::new(),
+        1 => " in the child".to_string(),
+        n => format!(" in the child of CPU {}", n - 2),
+    }
+}
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Event { cpu, step, value, began, ended, outcome } = self;
+        write!(f, "CPU {cpu} {began:3}-{ended:3} {:?}{}", step.act, side_name(step.side))?;
+        if matches!(step.act, Act::Store(..) | Act::CopyIn(..) | Act::Force(..)) {
+            write!(f, " of {value:x}")?;
+        }
+        write!(f, ": {outcome:x?}")
+    }
+}
+
+fn of_fault(error: FaultError) -> Why {
+    match error {
+        FaultError::Unmapped => Why::Unmapped,
+        FaultError::Rights => Why::Rights,
+        FaultError::NoMemory => Why::NoMemory,
+        FaultError::Stopped => Why::Other,
+    }
+}
+
+fn of_copy(done: Result<(), FaultError>, outcome: Outcome) -> Outcome {
+    done.map_or_else(|error| Outcome::Refused(of_fault(error)), |()| outcome)
+}
+
+fn refused(error: SpaceError) -> Outcome {
+    Outcome::Refused(match error {
+        SpaceError::Unmapped => Why::Unmapped,
+        SpaceError::Rights => Why::Rights,
+        SpaceError::NoMemory => Why::NoMemory,
+        SpaceError::Occupied => Why::Occupied,
+        _ => Why::Other,
+    })
+}
+
+impl<C: Codec> World for Stage<C> {
+    fn run_on(&self, cpu: usize, preempt_off: u32) -> u32 {
+        self.vm.machine().change_to(cpu, preempt_off)
+    }
+
+    fn check(self) {
+        let (m, frames) = (self.vm.machine(), self.vm.frames());
+        let held = self.held.take();
+        let mut all = HashSet::new();
+        for (pfn, order) in held {
+            (0..order.frames()).for_each(|i| assert!(all.insert(pfn.add(i)), "{:?} is had twice", pfn.add(i)));
+            // SAFETY: taken by `exhaust` or by a script, each once.
+            unsafe { frames.free(m, pfn, order) };
+        }
+        tale::tell(0, || "all is over".to_string());
+        tale::stop();
+        let after = self.look();
+        self.explain(&after);
+        self.look_for_zeros();
+        let spaces: Vec<Space> = self.sides.iter().filter_map(RefCell::take).collect();
+        let all: Vec<&Space> = spaces.iter().collect();
+        // SAFETY: every CPU is done with its script.
+        let audit = unsafe { self.vm.validate(&all) }.unwrap_or_else(|e| panic!("validate: {e}"));
+        assert_eq!(audit.other_frames, 0, "frames in use that nobody has");
+        for cpu in 0..self.cpus {
+            m.run_on(cpu);
+            self.vm.idle();
+        }
+        spaces.into_iter().for_each(|space| self.vm.exit(space));
+        // SAFETY: as above.
+        let audit = unsafe { self.vm.validate(&[]) }.unwrap_or_else(|e| panic!("validate at the end: {e}"));
+        assert_eq!(audit.other_frames, 0, "frames in use that nobody has, at the end");
+        for left in [Use::Data, Use::Table, Use::Pending] {
+            assert_eq!(m.count(left), 0, "{left:?} frames remain when every space is gone");
+        }
+        drop(self.vm);
+        drop(self.meta);
+    }
+}

@@ -1,0 +1,292 @@
+//! In which state the pages are when a scenario begins, where they lie, and on what machine.
+
+use vellum::addr::{Order, Va, VaRange};
+use vellum::config::{Config, Thp, ZeroHuge};
+use vellum::machine::{Invalidation, MmuRules};
+use vellum::space::Rights;
+
+use super::acts::{At, Span};
+
+/// What was done to the pages before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// Mapped and never touched.
+    Reserved,
+    /// Read.
+    Read,
+    /// Written.
+    Private,
+    /// Written, then the space forked; the child is there.
+    Shared,
+    /// Written, then made inaccessible.
+    Inaccessible,
+    /// Written, then made read-only.
+    ReadOnly,
+}
+
+/// A state of the pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct State {
+    /// Its name, part of a scenario's.
+    pub name: &'static str,
+    /// What was done to the pages.
+    pub kind: Kind,
+    /// Huge pages, or places for them.
+    pub huge: bool,
+    /// All the same the pages are base pages, in a table that can be made a huge page.
+    pub small: bool,
+    /// What a read of untouched memory maps.
+    pub zeros: ZeroHuge,
+    /// The page's neighbours are read-only.
+    pub island: bool,
+    /// That many single frames are left, and no huge block.
+    pub frames_left: Option<u8>,
+}
+
+impl State {
+    /// Whether a space that came of a fork is there.
+    pub fn has_child(&self) -> bool {
+        self.kind == Kind::Shared
+    }
+    /// Whether a verb may say that there is no memory.
+    pub fn is_scarce(&self) -> bool {
+        self.frames_left.is_some()
+    }
+    /// The switches.
+    pub fn config(&self) -> Config {
+        let thp = if self.huge && !self.small { Thp::Always } else { Thp::Never };
+        Config { thp, zero_huge: self.zeros, ..Config::default() }
+    }
+}
+
+const fn state(name: &'static str, kind: Kind, huge: bool, zeros: ZeroHuge) -> State {
+    State { name, kind, huge, small: false, zeros, island: false, frames_left: None }
+}
+const fn island(name: &'static str, kind: Kind) -> State {
+    State { name, kind, huge: false, small: false, zeros: ZeroHuge::Off, island: true, frames_left: None }
+}
+const fn short(name: &'static str, kind: Kind, huge: bool, zeros: ZeroHuge, left: u8) -> State {
+    State { name, kind, huge, small: false, zeros, island: false, frames_left: Some(left) }
+}
+const fn table(name: &'static str, kind: Kind) -> State {
+    State { small: true, ..state(name, kind, true, ZeroHuge::Off) }
+}
+
+/// Every state.
+pub const STATES: &[State] = &[
+    state("reserved", Kind::Reserved, false, ZeroHuge::Off),
+    state("zero", Kind::Read, false, ZeroHuge::Off),
+    state("private", Kind::Private, false, ZeroHuge::Off),
+    state("shared", Kind::Shared, false, ZeroHuge::Off),
+    state("inaccessible", Kind::Inaccessible, false, ZeroHuge::Off),
+    state("readonly", Kind::ReadOnly, false, ZeroHuge::Off),
+    island("island-reserved", Kind::Reserved),
+    island("island-shared", Kind::Shared),
+    table("table-private", Kind::Private),
+    state("huge-reserved", Kind::Reserved, true, ZeroHuge::Page),
+    state("huge-private", Kind::Private, true, ZeroHuge::Off),
+    state("huge-shared", Kind::Shared, true, ZeroHuge::Off),
+    state("huge-inaccessible", Kind::Inaccessible, true, ZeroHuge::Off),
+    state("huge-zero", Kind::Read, true, ZeroHuge::Page),
+    state("zero-table", Kind::Read, true, ZeroHuge::Table),
+    state("private-zero-table", Kind::Read, true, ZeroHuge::TablePrivate),
+    short("no-huge-reserved", Kind::Reserved, true, ZeroHuge::Page, 16),
+    short("no-huge-shared", Kind::Shared, true, ZeroHuge::Off, 16),
+    short("no-huge-zero", Kind::Read, true, ZeroHuge::Page, 16),
+    short("no-huge-table", Kind::Read, true, ZeroHuge::Table, 16),
+    short("none-reserved", Kind::Reserved, false, ZeroHuge::Off, 0),
+    short("none-shared", Kind::Shared, false, ZeroHuge::Off, 0),
+    short("none-huge-shared", Kind::Shared, true, ZeroHuge::Off, 0),
+    short("one-shared", Kind::Shared, false, ZeroHuge::Off, 1),
+    short("one-huge-private", Kind::Private, true, ZeroHuge::Off, 1),
+    short("one-huge-zero", Kind::Read, true, ZeroHuge::Page, 1),
+    short("two-huge-shared", Kind::Shared, true, ZeroHuge::Off, 2),
+    short("two-zero-table", Kind::Read, true, ZeroHuge::Table, 2),
+    short("three-private", Kind::Private, false, ZeroHuge::Off, 3),
+];
+
+/// An MMU.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mmu {
+    /// x86_64 without identifiers of contexts.
+    X86,
+    /// x86_64 with them.
+    X86Contexts,
+    /// aarch64, marks set by faults.
+    Arm,
+}
+
+impl Mmu {
+    /// All three.
+    pub const ALL: [Mmu; 3] = [Mmu::X86, Mmu::X86Contexts, Mmu::Arm];
+
+    /// Its name, part of a scenario's.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mmu::X86 => "x86",
+            Mmu::X86Contexts => "x86-pcid",
+            Mmu::Arm => "arm",
+        }
+    }
+
+    /// Its rules.
+    pub fn rules(self) -> MmuRules {
+        let arm = self == Mmu::Arm;
+        MmuRules {
+            levels: 4,
+            max_leaf: Order::GIANT,
+            hardware_ad: !arm,
+            fault_invalidates: !arm,
+            break_before_make: arm,
+            contexts: if self == Mmu::X86 { 0 } else { 8 },
+            invalidation: if arm { Invalidation::Broadcast } else { Invalidation::Interrupt },
+        }
+    }
+}
+
+/// Which CPUs run the space, and what a third one does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Third {
+    /// There is none.
+    None,
+    /// It has used the page before, and stores.
+    HeldStore,
+    /// It has used the page before, and loads twice.
+    HeldLoad,
+    /// Only the first CPU runs the space; the others come meanwhile, the third loads twice.
+    ComeLoad,
+    /// Likewise; the third stores.
+    ComeStore,
+}
+
+impl Third {
+    /// All of them.
+    pub const ALL: [Third; 5] = [Third::None, Third::HeldStore, Third::HeldLoad, Third::ComeLoad, Third::ComeStore];
+
+    /// Its name, part of a scenario's.
+    pub fn name(self) -> &'static str {
+        match self {
+            Third::None => "two",
+            Third::HeldStore => "held-store",
+            Third::HeldLoad => "held-load",
+            Third::ComeLoad => "come-load",
+            Third::ComeStore => "come-store",
+        }
+    }
+    /// Whether the CPUs but the first run the space only when they come.
+    pub fn comes(self) -> bool {
+        matches!(self, Third::ComeLoad | Third::ComeStore)
+    }
+}
+
+const AT: u64 = 0x4000_0000;
+/// Base pages lie inside a table, with neighbours on either side.
+const INSIDE: u64 = 16 * PAGE;
+const PAGE: u64 = 4096;
+const MIB2: u64 = 2 << 20;
+
+/// Pages that are alike whatever happens, as the model keeps them: one of them has words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// First address.
+    pub start: u64,
+    /// Length.
+    pub bytes: u64,
+}
+
+/// Extents there are at most.
+pub const EXTENTS: usize = 9;
+/// Extents that a name of [`At`] stands for: the first ones.
+pub const NAMED: usize = 3;
+
+/// Where pages lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    huge: bool,
+    /// The extents that count; those of `At` first.
+    pub extents: [Extent; EXTENTS],
+}
+
+impl Places {
+    /// For base or for huge pages.
+    pub fn new(huge: bool) -> Places {
+        let first = if huge { AT } else { AT + INSIDE };
+        let at = |start: u64, bytes: u64| Extent { start: first + start, bytes };
+        let extents = if huge {
+            let rest = MIB2 - 2 * PAGE;
+            [
+                at(0, PAGE),
+                at(PAGE, PAGE),
+                at(MIB2, MIB2),
+                at(2 * PAGE, rest),
+                at(16 * MIB2, PAGE),
+                at(32 * MIB2, PAGE),
+                at(32 * MIB2 + PAGE, PAGE),
+                at(32 * MIB2 + 2 * PAGE, rest),
+                at(64 * MIB2, PAGE),
+            ]
+        } else {
+            [
+                at(0, PAGE),
+                at(PAGE, PAGE),
+                at(MIB2 + 3 * PAGE, PAGE),
+                at(8 * PAGE, PAGE),
+                at(9 * PAGE, PAGE),
+                at(8 * MIB2, PAGE),
+                at(8 * MIB2 + PAGE, PAGE),
+                // The neighbour below, which only islands have.
+                Extent { start: first - PAGE, bytes: PAGE },
+                at(64 * MIB2, PAGE),
+            ]
+        };
+        Places { huge, extents }
+    }
+
+    /// The extent of a page.
+    pub fn extent(&self, at: At) -> usize {
+        match at {
+            At::Page => 0,
+            At::Next => 1,
+            At::Other => 2,
+            At::Extent(n) => n,
+        }
+    }
+    /// Its address.
+    pub fn va(&self, extent: usize) -> Va {
+        Va(self.extents[extent].start)
+    }
+    /// A range's first address and length.
+    pub fn span(&self, span: Span) -> (Va, u64) {
+        let both = if self.huge { MIB2 } else { 2 * PAGE };
+        let first = self.extents[0].start;
+        let (start, bytes) = match span {
+            Span::Page => (first, PAGE),
+            Span::Next => (first + PAGE, PAGE),
+            Span::Pair => (first, 2 * PAGE),
+            Span::Both => (first, both),
+            Span::Whole => (AT, 2 * MIB2),
+            Span::Hole => (self.extents[if self.huge { 4 } else { 3 }].start, PAGE),
+            Span::Far => (self.extents[5].start, both),
+        };
+        (Va(start), bytes)
+    }
+    /// The extents of a range.
+    pub fn within(&self, (start, bytes): (Va, u64)) -> impl Iterator<Item = usize> + '_ {
+        let inside = move |e: &Extent| start.0 <= e.start && e.start + e.bytes <= start.0 + bytes;
+        (0..EXTENTS).filter(move |&n| inside(&self.extents[n]))
+    }
+    /// What is mapped in the beginning: ranges with their rights.
+    pub fn mapped(&self, island: bool) -> Vec<(VaRange, Rights)> {
+        let range =
+            |start: u64, bytes: u64| VaRange::new(Va(start), bytes, Va(1 << 47)).expect("a range in the user half");
+        let (rw, r) = (Rights::READ_WRITE, Rights::READ);
+        if self.huge {
+            vec![(range(AT, 2 * MIB2), rw)]
+        } else if island {
+            let (first, other) = (self.extents[0].start, self.extents[2].start);
+            vec![(range(first - PAGE, 3 * PAGE), r), (range(first, PAGE), rw), (range(other, PAGE), rw)]
+        } else {
+            vec![(range(self.extents[0].start, 2 * PAGE), rw), (range(self.extents[2].start, PAGE), rw)]
+        }
+    }
+}

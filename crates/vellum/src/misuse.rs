@@ -1,0 +1,112 @@
+//! What does not compile. Each rule has a twin that keeps it and compiles, so that the other fails for the rule and for nothing else.
+//!
+//! Giving a frame back is a promise:
+//! ```
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, pfn: vellum::addr::Pfn) {
+//! unsafe { vm.frames().free(vm.machine(), pfn, vellum::addr::Order::BASE) };
+//! # }
+//! ```
+//! ```compile_fail,E0133
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, pfn: vellum::addr::Pfn) {
+//! vm.frames().free(vm.machine(), pfn, vellum::addr::Order::BASE);
+//! # }
+//! ```
+//! So is clearing one:
+//! ```
+//! # use vellum::zero::clear::Extent;
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, extent: &Extent) {
+//! _ = unsafe { vm.clear_extent(extent) };
+//! # }
+//! ```
+//! ```compile_fail,E0133
+//! # use vellum::zero::clear::Extent;
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, extent: &Extent) {
+//! _ = vm.clear_extent(extent);
+//! # }
+//! ```
+//! And an audit, which must be alone:
+//! ```
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>) {
+//! _ = unsafe { vm.validate(&[]) };
+//! # }
+//! ```
+//! ```compile_fail,E0133
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>) {
+//! _ = vm.validate(&[]);
+//! # }
+//! ```
+//! Page tables are written by promise:
+//! ```
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, table: vellum::addr::Pfn) {
+//! # use vellum::machine::Machine;
+//! unsafe { vm.machine().entry_store(table, 0, 0) };
+//! # }
+//! ```
+//! ```compile_fail,E0133
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, table: vellum::addr::Pfn) {
+//! # use vellum::machine::Machine;
+//! vm.machine().entry_store(table, 0, 0);
+//! # }
+//! ```
+//! What the library itself does with a machine is not to be had:
+//! ```compile_fail,E0603
+//! # fn f<M: vellum::machine::Machine>(m: &M) {
+//! # use vellum::machine::Act;
+//! # }
+//! ```
+//! A frame's record is read, and written by the library alone:
+//! ```
+//! # fn f(record: &vellum::frame::Record) {
+//! _ = record.words()[1];
+//! # }
+//! ```
+//! ```compile_fail,E0624
+//! # fn f(record: &vellum::frame::Record) {
+//! record.word(1).store(0, vellum::sync::atomic::Ordering::Relaxed);
+//! # }
+//! ```
+//! Frames are reserved while nobody else has the value:
+//! ```
+//! # fn f<M: vellum::machine::Machine>(vm: &mut vellum::vm::Vm<M>) {
+//! _ = vm.reserve(vellum::addr::Pfn(1), 1);
+//! # }
+//! ```
+//! ```compile_fail,E0596
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>) {
+//! _ = vm.reserve(vellum::addr::Pfn(1), 1);
+//! # }
+//! ```
+//! A space ends once, and is one:
+//! ```
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, space: vellum::space::Space) {
+//! vm.activate(&space);
+//! vm.exit(space);
+//! # }
+//! ```
+//! ```compile_fail,E0382
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, space: vellum::space::Space) {
+//! vm.exit(space);
+//! vm.activate(&space);
+//! # }
+//! ```
+//! ```compile_fail,E0599
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, space: vellum::space::Space) {
+//! vm.exit(space.clone());
+//! vm.exit(space);
+//! # }
+//! ```
+//! Whoever implements the machine promises its contract:
+//! ```
+//! # use vellum::addr::*; use vellum::machine::*;
+//! # struct Mine;
+//! unsafe impl Machine for Mine {
+#![doc = include_str!("misuse_machine.txt")]
+//! }
+//! ```
+//! ```compile_fail,E0200
+//! # use vellum::addr::*; use vellum::machine::*;
+//! # struct Mine;
+//! impl Machine for Mine {
+#![doc = include_str!("misuse_machine.txt")]
+//! }
+//! ```
