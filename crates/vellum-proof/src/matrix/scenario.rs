@@ -37,7 +37,7 @@ impl FromStr for Scenario {
             let found = scripts().into_iter().find(|line| line.name == name);
             found.ok_or_else(|| format!("`{name}` is no script"))
         };
-        Ok(Scenario {
+        let one = Scenario {
             state: *STATES.iter().find(|s| s.name == state).ok_or_else(|| format!("`{state}` is no state"))?,
             mmu: Mmu::ALL.into_iter().find(|m| m.name() == mmu).ok_or_else(|| format!("`{mmu}` is no MMU"))?,
             third: Third::ALL
@@ -46,11 +46,20 @@ impl FromStr for Scenario {
                 .ok_or_else(|| format!("`{third}` is no third CPU"))?,
             first: line(first)?,
             second: line(second)?,
-        })
+        };
+        if !one.can_be() {
+            return Err(format!("`{text}` cannot be: the state has no child, or one ends that is run"));
+        }
+        Ok(one)
     }
 }
 
 impl Scenario {
+    fn can_be(&self) -> bool {
+        let Scenario { state, first, second, .. } = self;
+        fits(state, first) && fits(state, second) && meet(first, second)
+    }
+
     /// What is built and played.
     pub fn setting(&self) -> Setting {
         let Scenario { state, mmu, third, first, second } = self.clone();
@@ -73,18 +82,24 @@ impl Scenario {
     }
 }
 
+/// Whether a script can be played in a state.
+fn fits(state: &State, line: &Line) -> bool {
+    state.has_child() || !line.wants_child()
+}
+
+/// Whether two scripts can meet: a space ends when nobody is in it.
+fn meet(first: &Line, second: &Line) -> bool {
+    let exits = |line: &Line| line.steps.iter().any(|s| s.act == Act::Exit);
+    !(exits(first) && second.wants_child() || exits(second) && first.wants_child())
+}
+
 /// Every pair of scripts that can meet in a state.
 fn pairs(state: &State) -> Vec<(Line, Line)> {
-    let lines: Vec<Line> = scripts().into_iter().filter(|line| state.has_child() || !line.wants_child()).collect();
-    let exits = |line: &Line| line.steps.iter().any(|s| s.act == Act::Exit);
+    let lines: Vec<Line> = scripts().into_iter().filter(|line| fits(state, line)).collect();
     let mut pairs = Vec::new();
     for (n, first) in lines.iter().enumerate() {
-        for second in &lines[n..] {
-            // A space ends when nobody is in it.
-            if !(exits(first) && second.wants_child() || exits(second) && first.wants_child()) {
-                pairs.push((first.clone(), second.clone()));
-            }
-        }
+        let seconds = lines[n..].iter().filter(|second| meet(first, second));
+        pairs.extend(seconds.map(|second| (first.clone(), second.clone())));
     }
     pairs
 }
