@@ -31,6 +31,10 @@ fn order(n: u8) -> Order {
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Alloc(u8),
+    /// The same, which must not be refused.
+    Surely(u8),
+    /// All that there is, in single frames.
+    TakeAll,
     /// The oldest thing the CPU has.
     FreeOne,
     FreeAll,
@@ -66,6 +70,18 @@ impl Rig {
             Act::Alloc(o) => {
                 if let Ok(pfn) = self.frames.alloc(&self.m, order(o), &Want::kernel(Use::Table)) {
                     mine.borrow_mut().push((pfn, o));
+                }
+            }
+            Act::Surely(o) => {
+                let before = mine.borrow().len();
+                self.act(cpu, Act::Alloc(o));
+                assert!(mine.borrow().len() > before, "free memory of order {o} refused");
+            }
+            Act::TakeAll => {
+                let mut before = usize::MAX;
+                while before != mine.borrow().len() {
+                    before = mine.borrow().len();
+                    self.act(cpu, Act::Alloc(0));
                 }
             }
             Act::FreeOne => {
@@ -306,6 +322,18 @@ fn an_allocation_gives_others_time_before_it_is_refused_what_they_are_at() {
         }
     }
     assert!(waits > 0, "no schedule had it wait");
+}
+
+#[test]
+fn an_allocation_waits_for_a_magazine_that_has_all_that_is_free() {
+    // Two frames are free, in the magazine of CPU 0 or on their way out of it.
+    let before = [(0, Act::TakeAll), (0, Act::FreeOne), (0, Act::FreeOne)];
+    let mut sum = (0, 0);
+    for operation in [Act::Drain, Act::FreeOne, Act::Alloc(0), Act::Alloc(3)] {
+        let (schedules, waits) = every_step(1024, &before, operation, &[(0, Act::Surely(0))]);
+        sum = (sum.0 + schedules, sum.1 + waits);
+    }
+    assert!(sum.0 > 10 && sum.1 > 0, "{} schedules, {} waits", sum.0, sum.1);
 }
 
 #[test]

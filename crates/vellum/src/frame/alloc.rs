@@ -8,21 +8,20 @@
 //! Data allocations leave each node its minimum, which table nodes and slabs may take: a verb that has to split a large page to
 //! give memory back must not fail for want of a table. What lies in magazines is not part of that reserve.
 
-use core::cell::Cell;
-
 use super::Frames;
 use super::magazine::{BATCH, Held, bump};
 use super::node::{BLOCK, Node};
 use super::rooms::ROWS;
-use super::small::Seeker;
+use super::small::{Others, Seeker};
 use crate::addr::{Order, Pfn};
 use crate::config::NumaPolicy;
 use crate::error::NoMemory;
-use crate::machine::{Event, Machine, Use, Work};
+use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::sync::atomic::Ordering;
 
-/// How often an allocation lets others go on before it is refused what they are at.
-const PATIENCE: u32 = 64;
+/// How often an allocation is tried again, waiting for whoever is at what is left, before it is refused. Once is enough
+/// unless others give back just then.
+const ROUNDS: u32 = 64;
 
 /// What an allocation is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,27 +42,31 @@ impl Want {
 }
 
 impl Frames {
-    /// Takes a naturally aligned block. Its contents and its record are whatever its last user left. Any CPU, any lock held. Never
-    /// waits; but before a block below 2 MiB is refused because others had their hands on what is left, they are given a few
-    /// [`Machine::relax`]es to take them off.
+    /// Takes a naturally aligned block. Its contents and its record are whatever its last user left. Any CPU, any lock held. It
+    /// waits for nobody while it finds something else; before a block below 2 MiB is refused it waits, by [`Machine::relax`], for
+    /// the CPUs that are at what is left. They do so with preemption off and wait for nothing meanwhile.
     ///
     /// # Errors
     /// [`NoMemory`] if no node the policy allows has such a block, magazines included. Data allocations of 2 MiB and up, for which
     /// their callers have another way, may fail without the magazines having been emptied.
     #[inline]
     pub fn alloc<M: Machine>(&self, m: &M, order: Order, want: &Want) -> Result<Pfn, NoMemory> {
+        m.preempt_off();
         let cpu = m.cpu();
         let node = self.wanted(cpu, want);
-        if order == Order::BASE
+        let got = if order == Order::BASE
             && node < self.nodes
             && let Some(index) = self.magazine(cpu, node).pop(m)
         {
             m.hook(Event::Work(Work::Magazine, 1));
             let pfn = self.node(node).pfn(index);
             m.hook(Event::Frame { first: pfn, order, to: want.use_ });
-            return Ok(pfn);
-        }
-        self.alloc_past(m, cpu, node, order, *want)
+            Ok(pfn)
+        } else {
+            self.alloc_past(m, cpu, node, order, *want)
+        };
+        m.allow_preemption();
+        got
     }
 
     #[inline]
@@ -83,11 +86,11 @@ impl Frames {
         if at >= self.nodes {
             return Err(NoMemory);
         }
-        let (held, passed) = (self.magazine(cpu, at).hold(m), Cell::new(false));
-        let pfn = self.alloc_at(m, held.as_ref(), cpu, at, order, want.use_, false, &passed);
+        let (held, others) = (self.magazine(cpu, at).hold(m), Others::default());
+        let pfn = self.alloc_at(m, held.as_ref(), cpu, at, order, want.use_, false, &others);
         drop(held);
         let Some(pfn) = pfn else {
-            return self.alloc_slowly(m, cpu, at, order, want, passed);
+            return self.alloc_slowly(m, cpu, at, order, want, others);
         };
         m.hook(Event::Frame { first: pfn, order, to: want.use_ });
         Ok(pfn)
@@ -105,7 +108,7 @@ impl Frames {
         order: Order,
         use_: Use,
         missed: bool,
-        passed: &Cell<bool>,
+        others: &Others,
     ) -> Option<Pfn> {
         if let Some(held) = held
             && let Some(index) = self.keeps(held, cpu, at, order.get() as u32)
@@ -115,7 +118,7 @@ impl Frames {
             m.hook(Event::Work(Work::Block, 1));
             return Some(node.pfn(index));
         }
-        self.alloc_from(m, held, cpu, at, order, use_, missed, passed)
+        self.alloc_from(m, held, cpu, at, order, use_, missed, others)
     }
 
     /// A larger block that this CPU keeps, or part of one if nothing fits better.
@@ -144,19 +147,19 @@ impl Frames {
         wanted: usize,
         order: Order,
         want: Want,
-        passed: Cell<bool>,
+        others: Others,
     ) -> Result<Pfn, NoMemory> {
         let nodes = match want.policy {
             NumaPolicy::Bind(_) => &self.order[wanted][..1],
             _ => &self.order[wanted][..self.nodes],
         };
-        let (mut asked, mut emptied, mut patience) = (1, false, PATIENCE);
+        let (mut asked, mut emptied, mut rounds) = (1, false, 0);
         loop {
             for &node in &nodes[asked..] {
                 let node = node as usize;
                 let held = self.magazine(cpu, node).hold(m);
                 let missed = node != wanted;
-                if let Some(pfn) = self.alloc_at(m, held.as_ref(), cpu, node, order, want.use_, missed, &passed) {
+                if let Some(pfn) = self.alloc_at(m, held.as_ref(), cpu, node, order, want.use_, missed, &others) {
                     if emptied {
                         self.node(node).shared().defer_shift.store(0, Ordering::Relaxed);
                     }
@@ -165,11 +168,12 @@ impl Frames {
                 }
             }
             asked = 0;
-            if !emptied && self.empty_magazines(m, nodes, order, want.use_, &passed) {
+            if !emptied && self.empty_magazines(m, nodes, order, want.use_, &others) {
                 emptied = true;
-            } else if passed.take() && order < Order::HUGE && patience > 0 {
-                patience -= 1;
-                m.relax();
+            } else if others.passed.take() && order < Order::HUGE && rounds < ROUNDS {
+                // Others had their hands on what is left: once more, and now they are waited for.
+                (emptied, rounds) = (false, rounds + 1);
+                others.wait.set(true);
             } else {
                 return Err(NoMemory);
             }
@@ -188,10 +192,10 @@ impl Frames {
         order: Order,
         use_: Use,
         missed: bool,
-        passed: &Cell<bool>,
+        others: &Others,
     ) -> Option<Pfn> {
         let node = self.node(at);
-        let by = Seeker { m, held, area: node.area(cpu), passed };
+        let by = Seeker { m, held, area: node.area(cpu), others };
         if let (Some(held), Order::BASE) = (held, order) {
             let magazine = held.magazine;
             if magazine.len() == 0 && !self.refill(&by, held, at, use_) && magazine.free_frames() != 0 {
@@ -344,31 +348,32 @@ impl Frames {
     }
 
     /// Empties the magazines of some nodes if that may help an allocation that just failed.
-    fn empty_magazines<M: Machine>(&self, m: &M, nodes: &[u8], order: Order, use_: Use, passed: &Cell<bool>) -> bool {
+    fn empty_magazines<M: Machine>(&self, m: &M, nodes: &[u8], order: Order, use_: Use, others: &Others) -> bool {
         let mut any = false;
         for &at in nodes {
             if order >= Order::HUGE && use_ == Use::Data && self.node(at as usize).defers() {
                 continue;
             }
-            any |= self.drain_node(m, at as usize, passed);
+            any |= self.drain_node(m, at as usize, others);
         }
         any
     }
 
     /// Empties every CPU's magazine of a node; whether there was anything in them.
-    fn drain_node<M: Machine>(&self, m: &M, at: usize, passed: &Cell<bool>) -> bool {
+    fn drain_node<M: Machine>(&self, m: &M, at: usize, others: &Others) -> bool {
         let mut any = false;
         for cpu in 0..self.cpus {
             let magazine = self.magazine(cpu, at);
-            if !magazine.keeps_anything() {
+            if !magazine.keeps_anything() && !magazine.is_held() {
                 continue;
             }
-            match magazine.hold(m) {
+            let held = if others.wait.get() { Some(magazine.hold_waiting(m)) } else { magazine.hold(m) };
+            match held {
                 Some(held) => {
                     held.empty(m, self.node(at));
                     any = true;
                 }
-                None => passed.set(true),
+                None => others.passed.set(true),
             }
         }
         if any {
@@ -380,11 +385,13 @@ impl Frames {
     /// Gives back to the blocks what CPUs keep for themselves, so that it can be had as large blocks, or counted. A magazine in
     /// use at that moment is left alone.
     pub fn drain<M: Machine>(&self, m: &M) {
+        m.preempt_off();
         for at in 0..self.nodes {
-            self.drain_node(m, at, &Cell::new(false));
+            self.drain_node(m, at, &Others::default());
             let node = self.node(at);
-            node.sweep(m, None, node.lead..node.blocks, usize::MAX);
+            node.sweep(m, None, node.lead..node.blocks, usize::MAX, false);
         }
+        m.allow_preemption();
     }
 }
 

@@ -117,6 +117,23 @@ impl Node {
         Some(Locked { node: self, block, state, word, words })
     }
 
+    /// Locks a block if it is open, waiting for who has it. Who has one waits for nothing, and is not preempted.
+    #[cold]
+    pub(super) fn lock_waiting<M: Machine>(&self, m: &M, block: usize) -> Option<Locked<'_>> {
+        loop {
+            if let Some(locked) = self.lock(m, block) {
+                return Some(locked);
+            }
+            let state = self.state(block).load(Relaxed);
+            if state & KIND != OPEN {
+                return None;
+            }
+            if state & LOCKED != 0 {
+                m.relax();
+            }
+        }
+    }
+
     /// Opens a free block whose busy bit the caller took.
     pub(super) fn open<M: Machine>(&self, m: &M, block: usize, claimed: bool) -> Locked<'_> {
         let (word, words) = (self.state(block), self.words(block));

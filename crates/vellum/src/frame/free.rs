@@ -11,7 +11,7 @@ use super::block::{KIND, Locked, OPEN};
 use super::magazine::Held;
 use super::node::{BLOCK, Node, WORDS};
 use crate::addr::{Order, Pfn};
-use crate::machine::{Event, Machine, Use, Work};
+use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::sync::atomic::Ordering;
 
 impl Frames {
@@ -31,14 +31,17 @@ impl Frames {
     /// nobody, or what a [`Flushed`](crate::tlb::Flushed) speaks of.
     #[inline(always)]
     pub(crate) fn give_back<M: Machine>(&self, m: &M, pfn: Pfn, order: Order) {
+        m.preempt_off();
         // Most machines have one node, and of the first one everything lies at a known place.
         if self.node[0].has(pfn) {
-            return self.free_at(m, 0, pfn, order);
+            self.free_at(m, 0, pfn, order);
+        } else {
+            match self.node_of(pfn) {
+                Some(at) => self.free_beyond(m, at, pfn, order),
+                None => debug_assert!(false, "{pfn:?} freed, which is a frame of no node"),
+            }
         }
-        match self.node_of(pfn) {
-            Some(at) => self.free_beyond(m, at, pfn, order),
-            None => debug_assert!(false, "{pfn:?} freed, which is a frame of no node"),
-        }
+        m.allow_preemption();
     }
 
     #[inline(never)]

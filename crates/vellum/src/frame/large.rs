@@ -25,7 +25,7 @@ impl Node {
         let (blocks, m, held, area) = (order.get() as u32 - BLOCK, by.m, by.held, &by.area);
         let first = self.take_run(m, held, area.clone(), blocks).or_else(|| {
             // Blocks may have emptied out that nobody looked at since.
-            self.sweep(m, held, self.lead..self.blocks, usize::MAX);
+            self.sweep(m, held, self.lead..self.blocks, usize::MAX, false);
             let parts = [area.clone(), area.end..self.blocks, self.lead..area.start, self.lead..self.blocks];
             parts.into_iter().find_map(|part| self.take_run(m, held, part, blocks))
         })?;

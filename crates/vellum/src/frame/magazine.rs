@@ -2,9 +2,9 @@
 //!
 //! Taking a frame from it or giving one back is an exchange to lock, an index, and a store to unlock. Lock, length and the
 //! count of what was given back are one word: the exchange that locks has read the length, the store that unlocks writes it, and
-//! counting is part of an addition that is due anyway. Nobody waits for the lock: a CPU that finds it taken (another CPU is emptying it
-//! because memory ran out; an interrupt came in between) goes to the blocks instead, and an emptier that finds it taken
-//! leaves it alone. So preemption may stay on, and nothing here can block.
+//! counting is part of an addition that is due anyway. Who has it is not preempted. A CPU that finds its own taken (another is emptying it
+//! because memory ran out) goes to the blocks instead. An emptier that finds one taken leaves it alone, until nothing is left
+//! but to refuse: then it waits.
 //!
 //! An empty magazine takes 128 frames at once that lie together, mostly in two words. Freed ones go on top, newest first out, but only
 //! while there are less than 64: further ones go to their blocks one by one, which costs no more (`block`). What lies in a
@@ -98,6 +98,19 @@ impl Magazine {
         Some(Held { magazine: self, word: Cell::new(word - counted) })
     }
 
+    /// Takes the magazine, waiting for who has it. Who has one waits for blocks at most, and is not preempted.
+    #[cold]
+    pub(super) fn hold_waiting<M: Machine>(&self, m: &M) -> Held<'_> {
+        loop {
+            if let Some(held) = self.hold(m) {
+                return held;
+            }
+            if self.is_held() {
+                m.relax();
+            }
+        }
+    }
+
     #[inline]
     fn lock(&self, word: u64) -> bool {
         self.word.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -160,6 +173,11 @@ impl Magazine {
     #[inline]
     pub(super) fn current(&self) -> Option<usize> {
         (self.current.load(Ordering::Relaxed) as usize).checked_sub(1)
+    }
+
+    /// Whether somebody is at it.
+    pub(super) fn is_held(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & LOCKED != 0
     }
 
     /// Whether emptying it would give the node anything.

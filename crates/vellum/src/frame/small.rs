@@ -21,14 +21,22 @@ const SCRAPS: usize = 1;
 /// How often some dirty blocks are swept before something larger is broken.
 const ROUNDS: usize = 4;
 
+/// What an allocation knows of others that it meets.
+#[derive(Default)]
+pub(super) struct Others {
+    /// Something was passed over because another was at it.
+    pub(super) passed: Cell<bool>,
+    /// They are waited for.
+    pub(super) wait: Cell<bool>,
+}
+
 /// Whoever looks for room, and what came in between.
 pub(super) struct Seeker<'a, M: Machine> {
     pub(super) m: &'a M,
     pub(super) held: Option<&'a Held<'a>>,
     /// Its CPU's area of the node.
     pub(super) area: Range<usize>,
-    /// Something was passed over because another was at it.
-    pub(super) passed: &'a Cell<bool>,
+    pub(super) others: &'a Others,
 }
 
 impl<M: Machine> Seeker<'_, M> {
@@ -36,6 +44,16 @@ impl<M: Machine> Seeker<'_, M> {
     #[inline]
     fn own(&self) -> Option<usize> {
         self.held.and_then(|held| held.current())
+    }
+
+    /// Locks an open block, or notes that another has it.
+    #[inline]
+    fn lock<'n>(&self, node: &'n Node, block: usize) -> Option<Locked<'n>> {
+        let locked = if self.others.wait.get() { node.lock_waiting(self.m, block) } else { node.lock(self.m, block) };
+        if locked.is_none() {
+            self.others.passed.set(true);
+        }
+        locked
     }
 }
 
@@ -134,10 +152,7 @@ impl Node {
         rows: Range<usize>,
         mut attempt: impl FnMut(&mut Locked, usize) -> Option<R>,
     ) -> Option<R> {
-        let Some(mut locked) = self.lock(by.m, block) else {
-            by.passed.set(true);
-            return None;
-        };
+        let mut locked = by.lock(self, block)?;
         locked.sweep(by.m, by.held);
         let found = rows.into_iter().find_map(|row| if locked.says(row) { attempt(&mut locked, row) } else { None });
         locked.leave(by.m, by.held);
@@ -160,7 +175,7 @@ impl Node {
             if let Some(found) = self.search_rooms(by, exact.clone(), area.clone(), &mut attempt) {
                 return Some(found);
             }
-            if self.sweep(by.m, by.held, area.clone(), SOME) == 0 {
+            if self.sweep(by.m, by.held, area.clone(), SOME, false) == 0 {
                 break;
             }
         }
@@ -174,9 +189,9 @@ impl Node {
             return Some(found);
         }
         // Little is left: what is dirty may have it.
-        self.sweep(by.m, by.held, self.lead..self.blocks, usize::MAX);
+        self.sweep(by.m, by.held, self.lead..self.blocks, usize::MAX, by.others.wait.get());
         if self.next_room(DIRTY_ROW, self.lead, self.blocks).is_some() {
-            by.passed.set(true);
+            by.others.passed.set(true);
         }
         for part in [area.clone(), area.end..self.blocks, self.lead..area.start] {
             if let Some(found) = self.search_rooms(by, rows.clone(), part.clone(), &mut attempt) {
@@ -240,8 +255,7 @@ impl Node {
                 } else if state & CLAIMED != 0 && own != Some(block) {
                     continue;
                 }
-                let Some(mut locked) = self.lock(by.m, block) else {
-                    by.passed.set(true);
+                let Some(mut locked) = by.lock(self, block) else {
                     continue;
                 };
                 let found = attempt(&mut locked, row);

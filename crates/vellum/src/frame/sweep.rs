@@ -22,15 +22,22 @@ use crate::sync::touch;
 pub(super) const SOME: usize = 8;
 
 impl Node {
-    /// Looks at up to `most` dirty blocks of a range, sweeping those nobody has locked; says how many.
-    pub(super) fn sweep<M: Machine>(&self, m: &M, held: Option<&Held>, range: Range<usize>, most: usize) -> usize {
+    /// Looks at up to `most` dirty blocks of a range, sweeping those nobody has locked, or all if it is to `wait`; says how many.
+    pub(super) fn sweep<M: Machine>(
+        &self,
+        m: &M,
+        held: Option<&Held>,
+        range: Range<usize>,
+        most: usize,
+        wait: bool,
+    ) -> usize {
         let (mut from, mut swept) = (range.start, 0);
         for _ in 0..most {
             let Some(block) = self.next_room(DIRTY_ROW, from, range.end) else {
                 break;
             };
             from = block + 1;
-            match self.lock(m, block) {
+            match if wait { self.lock_waiting(m, block) } else { self.lock(m, block) } {
                 Some(mut locked) => {
                     locked.sweep(m, held);
                     locked.leave(m, held);
