@@ -2,11 +2,15 @@
 
 mod space_lab;
 
-use space_lab::flat::VmHands;
+use std::sync::atomic::Ordering;
+
+use space_lab::flat::{ARM_RULES, Flat, VmHands, X86_RULES};
 use space_lab::*;
-use vellum::addr::{Level, Order, Va};
+use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, Thp};
+use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::error::FaultError;
+use vellum::machine::{MmuRules, Topology};
 use vellum::space::{Access, Advice, Attrs, Fault, HugeAdvice, LeafSize, Page, Placement, Rights};
 use vellum::stats::Counter;
 
@@ -40,6 +44,27 @@ fn fork_shares_until_written_and_the_last_one_reuses() {
     lab.check(&[&child]);
     lab.vm.exit(child);
     lab.check(&[]);
+}
+
+fn reuses<C: Codec>(rules: MmuRules) {
+    let lab = lab_on(Flat::<C>::new(Topology::flat(1, Pfn(512), 4096), rules), never());
+    let parent = lab.vm.create().unwrap();
+    lab.map(&parent, AT, KIB4, RW);
+    lab.poke(&parent, AT, 1).unwrap();
+    let child = lab.vm.fork(&parent).unwrap();
+    lab.vm.exit(child);
+    let flushed = || lab.vm.machine().asked.local_flushes.load(Ordering::Relaxed);
+    let before = flushed();
+    assert_eq!(lab.vm.fault(&parent, AT, Access::Write), Ok(Fault::Reused(Level::ONE)));
+    // Where the fault itself drops the translation nobody else need, and where it does not the handler does.
+    assert_eq!(flushed() - before, u64::from(!rules.fault_invalidates));
+    lab.vm.exit(parent);
+}
+
+#[test]
+fn a_page_that_is_reused_faults_once_under_every_mmu() {
+    reuses::<X86_64>(X86_RULES);
+    reuses::<Aarch64>(ARM_RULES);
 }
 
 #[test]

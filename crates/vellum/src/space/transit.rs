@@ -102,15 +102,17 @@ impl<M: Machine> Vm<M> {
         marked
     }
 
-    /// The first half of both, under the node's lock. What is large may have become zeros since it was seen, or may have been.
+    /// The first half of both, under the node's lock. Who saw zeros has a hold on them, and who saw data on the block: neither can have
+    /// become the other.
     #[inline(always)]
     fn mark_seen(&self, seen: &Seen<'_>, zeros: bool) -> bool {
         let spot = &seen.spot;
         let entry = M::Codec::decode(spot.raw, spot.level);
-        let is_zeros = |pfn| if spot.level == Level::ONE { zeros } else { self.is_huge_zero(pfn) };
-        if !self.still(seen) || frame_of(entry).is_some_and(is_zeros) != zeros {
+        if !self.still(seen) {
             return false;
         }
+        let is_zeros = |pfn| self.is_zero_leaf(pfn, spot.level);
+        debug_assert_eq!(frame_of(entry).is_some_and(is_zeros), zeros, "{entry:?} is not what it was");
         self.store(spot.node.pfn, spot.slot, spot.level, Self::busy(spot.node, entry, zeros));
         self.machine.hook(Event::Work(Work::Entry, 1));
         true
