@@ -46,7 +46,7 @@ pub use node::{Mark, Watermarks};
 pub use record::Record;
 pub use validate::FrameCounts;
 
-pub(crate) use data::{Data, Owner};
+pub(crate) use data::{CUT, CUT_SHIFT, Data, Owner};
 pub(crate) use slab::{Slab, SlabRef};
 
 use crate::addr::Pfn;
