@@ -86,7 +86,7 @@ pub(super) const fn large_order(state: u32) -> u32 {
 /// Whether a state has no bit that its kind gives no meaning, and no order that a large block cannot have.
 pub(super) const fn is_in_bounds(state: u32) -> bool {
     match state & KIND {
-        OPEN => state & SPARE == 0 && uncounted(state) <= MOST_UNCOUNTED,
+        OPEN => state & SPARE == 0,
         LARGE => {
             let order = large_order(state);
             state == LARGE | order << ORDER_SHIFT && order >= BLOCK && order <= Order::GIANT.get() as u32

@@ -34,7 +34,7 @@ const NIBBLE: u32 = 4;
 #[repr(C)]
 pub(super) struct Kept {
     /// How many there are of each order, a nibble each from order 1 on: at most [`KEPT`].
-    lens: AtomicU64,
+    pub(super) lens: AtomicU64,
     index: [[AtomicU32; MOST]; KEPT.len()],
 }
 

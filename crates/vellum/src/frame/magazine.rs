@@ -63,7 +63,7 @@ pub(super) struct Magazine {
     /// Allocations that wanted another node.
     pub(super) missed: AtomicU64,
     /// The claimed block, + 1.
-    current: AtomicU32,
+    pub(super) current: AtomicU32,
     /// Rows of the CPU's area that may have something; those left out had nothing when last looked at. What other CPUs give back there it does not
     /// know of until something is next wanted that is not kept.
     pub(super) rows: AtomicU32,
@@ -71,7 +71,7 @@ pub(super) struct Magazine {
     pub(super) whole_cursor: AtomicU32,
     pub(super) kept: Kept,
     /// Frames, as indices of the node.
-    stack: [AtomicU32; BATCH],
+    pub(super) stack: [AtomicU32; BATCH],
 }
 
 /// A locked magazine.

@@ -115,6 +115,12 @@ impl Slab {
         self.objects.load(Relaxed)
     }
 
+    /// The count of objects, for tests that make it wrong.
+    #[cfg(test)]
+    pub fn objects_door(&self) -> &AtomicU64 {
+        &self.objects
+    }
+
     const fn per_page(&self) -> u32 {
         (PAGE_SIZE / self.size) as u32
     }

@@ -34,7 +34,7 @@ const BLOCK_SHIFT: u32 = 33;
 /// Uses are refused from here on, and take base pages. What is left is for forks, which do not ask: their children map the page
 /// already, and each space holds one reference at most. A thread that comes second to its space's first use holds one more
 /// for a moment.
-const MOST_USES: u64 = COUNT - MAX_SPACES;
+pub(crate) const MOST_USES: u64 = COUNT - MAX_SPACES;
 
 const _: () = {
     assert!(MOST_USES > MAX_SPACES, "every space may hold one, and the shrinker");
@@ -72,6 +72,11 @@ impl State {
 impl HugeZero {
     pub const fn new() -> HugeZero {
         HugeZero(AtomicU64::new(0))
+    }
+    /// The word, for tests that make it wrong.
+    #[cfg(test)]
+    pub fn door(&self) -> &AtomicU64 {
+        &self.0
     }
     #[inline]
     fn load(&self) -> State {
