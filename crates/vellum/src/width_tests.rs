@@ -1,5 +1,5 @@
-//! Packed fields at their limits, and `validate` on fields that were made wrong: each complaint here is one that no other check
-//! would make.
+//! Packed fields at their limits, and `validate` on fields that were made wrong: each complaint
+//! here is one that no other check would make.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -323,7 +323,8 @@ fn members_of_families_are_recounted() {
     let spaces = [&parent, &child];
     let (old, new) = (r.vm.record_of(&parent), r.vm.record_of(&child));
     let name = SlabRef::from_raw(old.family.load(Relaxed)).unwrap();
-    // SAFETY: a family begins with its lock and its count of members, and lives while the spaces do.
+    // SAFETY: a family begins with its lock and its count of members, and lives while the spaces
+    // do.
     let members = unsafe { name.ptr(r.vm.machine()).cast::<AtomicU32>().add(1).as_ref() };
     assert_eq!(members.load(Relaxed), 2);
     r.vm.audit(&spaces).unwrap();

@@ -83,7 +83,8 @@ pub(super) const fn large_order(state: u32) -> u32 {
     state >> ORDER_SHIFT
 }
 
-/// Whether a state has no bit that its kind gives no meaning, and no order that a large block cannot have.
+/// Whether a state has no bit that its kind gives no meaning, and no order that a large block
+/// cannot have.
 pub(super) const fn is_in_bounds(state: u32) -> bool {
     match state & KIND {
         OPEN => state & SPARE == 0,

@@ -21,7 +21,8 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Most frames a node may have: indices fit 32 bits with the 1 GiB below its start.
 pub(super) const MAX_FRAMES: u64 = 1 << 31;
 
-// Magazines keep frames in 32 bits, as indices from the 1 GiB boundary below the node's first, and blocks as a number + 1.
+// Magazines keep frames in 32 bits, as indices from the 1 GiB boundary below the node's first, and
+// blocks as a number + 1.
 const _: () = assert!(MAX_FRAMES + Order::GIANT.frames() <= 1 << 32);
 
 /// Offsets of a node's arrays in the memory handed in.

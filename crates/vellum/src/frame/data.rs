@@ -21,11 +21,12 @@ use crate::space::MAX_SPACES;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Busy, Lock};
 
-/// The map count, at most [`MOST_MAPPINGS`]. Who counts looks at the low half alone; the bits between it and the highest byte
-/// stay clear.
+/// The map count, at most [`MOST_MAPPINGS`]. Who counts looks at the low half alone; the bits
+/// between it and the highest byte stay clear.
 const COUNT_BITS: u64 = (1 << 32) - 1;
-/// The greatest map count: a frame has one index, so each space maps it once at most; and each fault that copies a large page
-/// counts it once more, with a fresh block of 2 MiB or more in its hand.
+/// The greatest map count: a frame has one index, so each space maps it once at most; and each
+/// fault that copies a large page counts it once more, with a fresh block of 2 MiB or more in its
+/// hand.
 pub(crate) const MOST_MAPPINGS: u64 = MAX_SPACES + MAX_NODES as u64 * (MAX_FRAMES >> Order::HUGE.get());
 /// Into what a block was cut: 1 + the order of the pieces, 0 while it is whole.
 pub(crate) const CUT_SHIFT: u32 = 56;
@@ -119,7 +120,8 @@ impl<'a> Data<'a> {
         Owner::unpack(self.0.word(OWNER).load(Ordering::Acquire))
     }
 
-    /// Whether every bit of the count's word is one that has a meaning, and the pieces of a cut block are smaller than it.
+    /// Whether every bit of the count's word is one that has a meaning, and the pieces of a cut
+    /// block are smaller than it.
     pub fn is_in_bounds(self) -> bool {
         let word = self.0.word(COUNT).load(Ordering::Relaxed);
         let cut = (word & CUT) >> CUT_SHIFT;

@@ -47,14 +47,16 @@ const ONE_PUSHED: u64 = (1 << PUSHED_SHIFT) + 1;
 /// What one CPU keeps of one node. All fields but `word` are written by its holder only; sums over CPUs are read by anyone.
 #[repr(C, align(64))]
 pub(super) struct Magazine {
-    /// Lock, frames given back (less than 2^54 + 1: then whoever locks it next takes them out) and length ([`BATCH`] at most).
+    /// Lock, frames given back (less than 2^54 + 1: then whoever locks it next takes them out) and
+    /// length ([`BATCH`] at most).
     pub(super) word: AtomicU64,
     /// Base frames given back that the word no longer counts.
     pushed: AtomicU64,
     /// Base frames that came from blocks, and that went back to them when it was emptied.
     pub(super) filled: AtomicU64,
     pub(super) emptied: AtomicU64,
-    /// Base frames by which the node's count is off: to be added to it. At most the node's slack, either way.
+    /// Base frames by which the node's count is off: to be added to it. At most the node's slack,
+    /// either way.
     pub(super) delta: AtomicI64,
     /// Allocations of other orders, the base frames in them, and base frames freed past the stack.
     pub(super) blocks: AtomicU64,

@@ -70,8 +70,9 @@ pub(super) struct Shared {
     pub(super) free: AtomicI64,
     /// Base frames taken out before first use.
     pub(super) reserved: AtomicU64,
-    /// Huge allocations that may fail without emptying the magazines first, and log2 of how many the next time: at most
-    /// [`MOST_DEFER_SHIFT`], and the others less than 2 to the power of that.
+    /// Huge allocations that may fail without emptying the magazines first, and log2 of how many
+    /// the next time: at most [`MOST_DEFER_SHIFT`], and the others less than 2 to the power of
+    /// that.
     pub(super) defer: AtomicU32,
     pub(super) defer_shift: AtomicU32,
     pub(super) bypass: Bypass,

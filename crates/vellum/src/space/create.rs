@@ -16,7 +16,8 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         let mut top = Token::top();
         let name = self.spaces.alloc(m, &self.frames, &mut top)?;
-        // Asked when this one is counted: of those that come at once, no more go on than there is room for.
+        // Asked when this one is counted: of those that come at once, no more go on than there is
+        // room for.
         if self.spaces.objects() > MAX_SPACES {
             self.spaces.free(m, &self.frames, &mut top, name);
             return Err(NoMemory);

@@ -85,7 +85,8 @@ impl<M: Machine> Vm<M> {
     /// space's layout lock; faults of the space that change an entry wait meanwhile.
     ///
     /// # Errors
-    /// [`NoMemory`], also where there are [`MAX_SPACES`] spaces; there is no child, and nothing changed.
+    /// [`NoMemory`], also where there are [`MAX_SPACES`] spaces; there is no child, and nothing
+    /// changed.
     pub fn fork(&self, space: &Space) -> Result<Space, NoMemory> {
         self.verb(Verb::Fork, || {
             let record = self.record_of(space);
@@ -362,8 +363,8 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Whether every family has as many members on its list as it says, and every space that names it is one. If they are all the
-    /// spaces there are, they are all found.
+    /// Whether every family has as many members on its list as it says, and every space that names
+    /// it is one. If they are all the spaces there are, they are all found.
     pub(crate) fn check_families(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
         let (mut named, mut listed) = (0, 0);
         for space in spaces {

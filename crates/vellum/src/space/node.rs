@@ -33,8 +33,9 @@ const RESIDENT_SHIFT: u32 = 17;
 const RUN_SHIFT: u32 = 27;
 /// Two fields of ten bits: slots that are not empty, and resident pages. At most all slots.
 const TEN: u64 = 0x3ff;
-/// The greatest run, where the field ends. A level-4 node covers 2^36 pages; a root of 5 levels covers more and says this,
-/// and nobody asks a root: a search goes down from there whatever it says.
+/// The greatest run, where the field ends. A level-4 node covers 2^36 pages; a root of 5 levels
+/// covers more and says this, and nobody asks a root: a search goes down from there whatever it
+/// says.
 const RUN_MAX: u64 = (1 << 37) - 1;
 
 /// The value of `State::listed` that says the intervals are in a list: the greatest.
@@ -127,7 +128,8 @@ pub(crate) struct Node<'a> {
 /// Flag of the head: the node was made to map zeros.
 const OF_ZEROS: u16 = 1;
 
-/// Word 2: the parent's frame, the slot there, a bit for a root, which has none, and how many entries are in transit.
+/// Word 2: the parent's frame, the slot there, a bit for a root, which has none, and how many
+/// entries are in transit.
 const PARENT_PFN: u64 = PFN_END - 1;
 const PARENT_SLOT_SHIFT: u32 = 36;
 /// A bit of its own: every frame number that fits is a frame that a machine may have.

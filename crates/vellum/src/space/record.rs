@@ -11,9 +11,10 @@ use crate::vm::Vm;
 
 const WORDS: usize = MAX_CPUS / 64;
 
-/// Spaces that a `Vm` may have at once; the next [`create`](Vm::create) or [`fork`](Vm::fork) gets `NoMemory`. A page is mapped
-/// once by each space at most, so this is what keeps map counts, the references to the huge page of zeros and the members
-/// of a fork family inside their 32 bits: memory alone does not, since a machine may have frames for the tables of 2^33 spaces.
+/// Spaces that a `Vm` may have at once; the next [`create`](Vm::create) or [`fork`](Vm::fork) gets
+/// `NoMemory`. A page is mapped once by each space at most, so this is what keeps map counts, the
+/// references to the huge page of zeros and the members of a fork family inside their 32 bits:
+/// memory alone does not, since a machine may have frames for the tables of 2^33 spaces.
 pub const MAX_SPACES: u64 = 1 << 30;
 
 /// An address space. Verbs take it by reference, [`Vm::exit`](crate::vm::Vm::exit) by value; a space that is dropped instead
@@ -176,8 +177,8 @@ impl SpaceRecord {
 
 /// The bit of `SpaceRecord::edits` that says that a fork is copying.
 const FORKING: u64 = 1;
-/// An edit. There is room for 2^63 of them: one each nanosecond for 292 years. So none comes back to what a fault has read, and
-/// only the other bit can be recounted.
+/// An edit. There is room for 2^63 of them: one each nanosecond for 292 years. So none comes back
+/// to what a fault has read, and only the other bit can be recounted.
 const EDIT: u64 = 2;
 
 /// What a space's edits were when a fault looked.

@@ -1,8 +1,9 @@
 //! Epochs: who frees memory that others may be reading waits until all of them have looked away.
 //!
-//! A line per CPU, written by that CPU alone: the low 30 bits count nesting, the rest how often the CPU was outside. A reader
-//! enters by one exchange of its own line; there is no global epoch to read, so readers share nothing. A freer notes every CPU
-//! that is inside and waits until each of them was outside once.
+//! A line per CPU, written by that CPU alone: the low 30 bits count nesting, the rest how often the
+//! CPU was outside. A reader enters by one exchange of its own line; there is no global epoch to
+//! read, so readers share nothing. A freer notes every CPU that is inside and waits until each of
+//! them was outside once.
 //!
 //! ```text
 //!   reader                                  freer
@@ -25,11 +26,12 @@ use super::level::{Above, Node, Token};
 use super::touch;
 use crate::machine::{MAX_CPUS, Machine};
 
-/// How deep a CPU's readers are nested, and the greatest depth. Each is a guard, which keeps preemption off, and what counts
-/// that is no wider. With 8 bits the 256th guard of a caller made all of them outside.
+/// How deep a CPU's readers are nested, and the greatest depth. Each is a guard of 16 bytes that
+/// somebody holds with preemption off, 16 GiB of them for one CPU. With 8 bits the 256th guard of a
+/// caller made all of them outside.
 const DEPTH: u64 = (1 << 30) - 1;
-/// Added when the CPU leaves. The 34 bits wrap, which is harmless: who waits compares for another value, and one that comes
-/// back to the same between two looks is waited for once more.
+/// Added when the CPU leaves. The 34 bits wrap, which is harmless: who waits compares for another
+/// value, and one that comes back to the same between two looks is waited for once more.
 const OUTSIDE: u64 = DEPTH + 1;
 
 const _: () = assert!(DEPTH & OUTSIDE == 0 && OUTSIDE <= i32::MAX as u64, "an operand of one instruction");
@@ -70,8 +72,9 @@ impl Epochs {
         unsafe { &self.lines.add(cpu).as_ref().0 }
     }
 
-    /// Enters: what is reachable from here on stays until the guard is dropped. Preemption is off until then; nests up to 2^30 - 1
-    /// deep; must not wait for anything that waits in [`synchronize`](Epochs::synchronize).
+    /// Enters: what is reachable from here on stays until the guard is dropped. Preemption is off
+    /// until then; nests up to 2^30 - 1 deep; must not wait for anything that waits in
+    /// [`synchronize`](Epochs::synchronize).
     #[inline]
     pub fn enter<'a, M: Machine>(&'a self, m: &'a M) -> EpochGuard<'a, M> {
         m.preempt_off();

@@ -41,7 +41,8 @@ impl<M: Machine> Vm<M> {
         ContextId(0)
     }
 
-    /// Whether each identifier is one space's, and taken. If they are all the spaces there are, no other is taken.
+    /// Whether each identifier is one space's, and taken. If they are all the spaces there are, no
+    /// other is taken.
     pub(crate) fn check_contexts(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
         let mut found = [0u64; CONTEXT_WORDS];
         for space in spaces {

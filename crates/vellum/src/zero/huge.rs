@@ -31,9 +31,9 @@ use crate::zero::clear::Extent;
 const KEPT: u64 = 1 << 32;
 const COUNT: u64 = KEPT - 1;
 const BLOCK_SHIFT: u32 = 33;
-/// Uses are refused from here on, and take base pages. What is left is for forks, which do not ask: their children map the page
-/// already, and each space holds one reference at most. A thread that comes second to its space's first use holds one more
-/// for a moment.
+/// Uses are refused from here on, and take base pages. What is left is for forks, which do not ask:
+/// their children map the page already, and each space holds one reference at most. A thread that
+/// comes second to its space's first use holds one more for a moment.
 pub(crate) const MOST_USES: u64 = COUNT - MAX_SPACES;
 
 const _: () = {
