@@ -15,6 +15,10 @@ pub const ENTRIES: usize = 512;
 /// log2 of [`ENTRIES`].
 pub const ENTRY_SHIFT: u32 = 9;
 
+/// Frame numbers are below this: 48 address bits, what entries of both formats and the library's
+/// own words have room for.
+pub(crate) const PFN_END: u64 = 1 << 36;
+
 /// The number of a 4 KiB physical frame (physical address / 4096).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]

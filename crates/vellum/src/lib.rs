@@ -28,4 +28,6 @@ pub mod stats;
 pub mod sync;
 pub mod tlb;
 pub mod vm;
+#[cfg(test)]
+mod width_tests;
 pub mod zero;

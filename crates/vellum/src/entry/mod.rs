@@ -82,5 +82,5 @@ pub trait Codec: Copy + 'static {
     /// A present entry with its accessed bit clear, if entries of its kind have one.
     fn unaccessed(raw: u64, level: Level) -> u64;
     /// Frame numbers at or above this do not fit an entry.
-    const PFN_END: u64 = 1 << 36;
+    const PFN_END: u64 = crate::addr::PFN_END;
 }

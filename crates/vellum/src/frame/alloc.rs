@@ -10,7 +10,7 @@
 
 use super::Frames;
 use super::magazine::{BATCH, Held, bump};
-use super::node::{BLOCK, Node};
+use super::node::{BLOCK, MOST_DEFER_SHIFT, Node};
 use super::rooms::ROWS;
 use super::small::{Others, Seeker};
 use crate::addr::{Order, Pfn};
@@ -423,7 +423,7 @@ impl Node {
             return true;
         }
         let shift = shared.defer_shift.load(Ordering::Relaxed);
-        shared.defer_shift.store((shift + 1).min(6), Ordering::Relaxed);
+        shared.defer_shift.store((shift + 1).min(MOST_DEFER_SHIFT), Ordering::Relaxed);
         shared.defer.store((1 << shift) - 1, Ordering::Relaxed);
         false
     }

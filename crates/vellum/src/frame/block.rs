@@ -68,6 +68,8 @@ const ONE_UNCOUNTED: u32 = 1 << UNCOUNTED_SHIFT;
 /// ([`Locked::count_back`]), so no frame comes back twice in between.
 pub(super) const MOST_UNCOUNTED: u32 = 1 << BLOCK;
 const ALL_ROWS: u32 = (1 << ROWS) - 1;
+/// Bits of an open state without a meaning.
+const SPARE: u32 = !(KIND | CLAIMED | LOCKED | DIRTY | ALL_ROWS << ORDER_SHIFT | !0 << UNCOUNTED_SHIFT);
 
 const _: () = assert!(ORDER_SHIFT + ROWS as u32 <= UNCOUNTED_SHIFT && MOST_UNCOUNTED <= u32::MAX >> UNCOUNTED_SHIFT);
 
@@ -79,6 +81,19 @@ pub(super) const fn large(order: Order) -> u32 {
 #[inline]
 pub(super) const fn large_order(state: u32) -> u32 {
     state >> ORDER_SHIFT
+}
+
+/// Whether a state has no bit that its kind gives no meaning, and no order that a large block
+/// cannot have.
+pub(super) const fn is_in_bounds(state: u32) -> bool {
+    match state & KIND {
+        OPEN => state & SPARE == 0,
+        LARGE => {
+            let order = large_order(state);
+            state == LARGE | order << ORDER_SHIFT && order >= BLOCK && order <= Order::GIANT.get() as u32
+        }
+        kind => state == kind && kind <= HOLE,
+    }
 }
 
 /// Rows an open block says it has.

@@ -12,16 +12,18 @@ use super::magazine::Magazine;
 use super::node::{Bits, GROUP, Node, Shared, Waiting};
 use super::record::Record;
 use super::rooms::{ALL, SUMMARIES};
-use crate::addr::{Order, Pfn};
+use crate::addr::{Order, PFN_END, Pfn};
 use crate::error::{InitError, ReserveError};
 use crate::machine::{MAX_CPUS, MAX_NODES, Topology};
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Most frames a node may have: indices fit 32 bits with the 1 GiB below its start.
-const MAX_FRAMES: u64 = 1 << 31;
-/// Frame numbers are below this: 48 address bits.
-const PFN_END: u64 = 1 << 36;
+pub(super) const MAX_FRAMES: u64 = 1 << 31;
+
+// Magazines keep frames in 32 bits, as indices from the 1 GiB boundary below the node's first, and
+// blocks as a number + 1.
+const _: () = assert!(MAX_FRAMES + Order::GIANT.frames() <= 1 << 32);
 
 /// Offsets of a node's arrays in the memory handed in.
 struct Places {

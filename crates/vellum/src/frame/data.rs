@@ -14,12 +14,30 @@
 //! | 4 | generation of the last flush this frame's old translations wait for | node lock of the mapping |
 
 use super::Record;
-use crate::addr::Order;
-use crate::machine::Use;
+use super::carve::MAX_FRAMES;
+use crate::addr::{Order, PAGE_SIZE, PFN_END};
+use crate::machine::{MAX_NODES, Use};
+use crate::space::MAX_SPACES;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Busy, Lock};
 
+/// The map count, at most [`MOST_MAPPINGS`]. Who counts looks at the low half alone; the bits
+/// between it and the highest byte stay clear.
 const COUNT_BITS: u64 = (1 << 32) - 1;
+/// The greatest map count: a frame has one index, so each space maps it once at most; and each
+/// fault that copies a large page counts it once more, with a fresh block of 2 MiB or more in its
+/// hand.
+pub(crate) const MOST_MAPPINGS: u64 = MAX_SPACES + MAX_NODES as u64 * (MAX_FRAMES >> Order::HUGE.get());
+/// Into what a block was cut: 1 + the order of the pieces, 0 while it is whole.
+pub(crate) const CUT_SHIFT: u32 = 56;
+pub(crate) const CUT: u64 = 0x1f << CUT_SHIFT;
+
+const _: () = {
+    assert!(MOST_MAPPINGS <= COUNT_BITS && COUNT_BITS >> CUT_SHIFT == 0);
+    assert!((Order::GIANT.get() as u64) < CUT >> CUT_SHIFT);
+    // An owner's id is the name of an object, which is below 2^49.
+    assert!(2 * PFN_END * PAGE_SIZE as u64 <= 1 << 62);
+};
 const COUNT: usize = 1;
 const OWNER: usize = 2;
 const INDEX: usize = 3;
@@ -100,6 +118,15 @@ impl<'a> Data<'a> {
     #[inline]
     pub fn owner(self) -> Owner {
         Owner::unpack(self.0.word(OWNER).load(Ordering::Acquire))
+    }
+
+    /// Whether every bit of the count's word is one that has a meaning, and the pieces of a cut
+    /// block are smaller than it.
+    pub fn is_in_bounds(self) -> bool {
+        let word = self.0.word(COUNT).load(Ordering::Relaxed);
+        let cut = (word & CUT) >> CUT_SHIFT;
+        let pieces = [0, 1 + Order::BASE.get() as u64, 1 + Order::HUGE.get() as u64];
+        word & !(COUNT_BITS | CUT) == 0 && pieces.contains(&cut) && cut <= self.0.order().get() as u64
     }
 
     /// Changes whose it is.

@@ -33,8 +33,8 @@ const NIBBLE: u32 = 4;
 /// The blocks, as indices of the node. Written by the holder of the magazine.
 #[repr(C)]
 pub(super) struct Kept {
-    /// How many there are of each order, a nibble each from order 1 on.
-    lens: AtomicU64,
+    /// How many there are of each order, a nibble each from order 1 on: at most [`KEPT`].
+    pub(super) lens: AtomicU64,
     index: [[AtomicU32; MOST]; KEPT.len()],
 }
 
@@ -50,6 +50,12 @@ impl Kept {
         orders.flat_map(|(order, index)| {
             index[..self.len(order.get() as u32) as usize].iter().map(move |i| (i.load(Relaxed), order))
         })
+    }
+
+    /// Whether no more are said to be kept of any order than are kept at most; `whole` of 2 MiB.
+    pub(super) fn is_in_bounds(&self, whole: u32) -> bool {
+        let most = |order: u32| if order == BLOCK { whole } else { KEPT[order as usize - 1] };
+        self.lens.load(Relaxed) >> (BLOCK * NIBBLE) == 0 && (1..=BLOCK).all(|order| self.len(order) <= most(order))
     }
 
     /// Base frames in them.
@@ -150,4 +156,4 @@ impl Held<'_> {
 }
 
 // What is kept of every order is taken and split in halves, so there is room for one at least.
-const _: () = assert!(KEPT.len() * NIBBLE as usize <= 64 && WHOLE < 1 << NIBBLE);
+const _: () = assert!(KEPT.len() * NIBBLE as usize <= 64 && MOST < 1 << NIBBLE && WHOLE <= MOST as u32);

@@ -21,7 +21,9 @@ use core::cell::Cell;
 use super::block::CLAIMED;
 use super::kept::Kept;
 use super::node::{GROUP, Node, WORDS};
+use super::rooms::ALL;
 use crate::addr::Order;
+use crate::error::Invalid;
 use crate::machine::Machine;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::touch;
@@ -45,13 +47,16 @@ const ONE_PUSHED: u64 = (1 << PUSHED_SHIFT) + 1;
 /// What one CPU keeps of one node. All fields but `word` are written by its holder only; sums over CPUs are read by anyone.
 #[repr(C, align(64))]
 pub(super) struct Magazine {
-    word: AtomicU64,
+    /// Lock, frames given back (less than 2^54 + 1: then whoever locks it next takes them out) and
+    /// length ([`BATCH`] at most).
+    pub(super) word: AtomicU64,
     /// Base frames given back that the word no longer counts.
     pushed: AtomicU64,
     /// Base frames that came from blocks, and that went back to them when it was emptied.
     pub(super) filled: AtomicU64,
     pub(super) emptied: AtomicU64,
-    /// Base frames by which the node's count is off: to be added to it.
+    /// Base frames by which the node's count is off: to be added to it. At most the node's slack,
+    /// either way.
     pub(super) delta: AtomicI64,
     /// Allocations of other orders, the base frames in them, and base frames freed past the stack.
     pub(super) blocks: AtomicU64,
@@ -60,7 +65,7 @@ pub(super) struct Magazine {
     /// Allocations that wanted another node.
     pub(super) missed: AtomicU64,
     /// The claimed block, + 1.
-    current: AtomicU32,
+    pub(super) current: AtomicU32,
     /// Rows of the CPU's area that may have something; those left out had nothing when last looked at. What other CPUs give back there it does not
     /// know of until something is next wanted that is not kept.
     pub(super) rows: AtomicU32,
@@ -68,7 +73,7 @@ pub(super) struct Magazine {
     pub(super) whole_cursor: AtomicU32,
     pub(super) kept: Kept,
     /// Frames, as indices of the node.
-    stack: [AtomicU32; BATCH],
+    pub(super) stack: [AtomicU32; BATCH],
 }
 
 /// A locked magazine.
@@ -167,6 +172,31 @@ impl Magazine {
     pub(super) fn peek(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
         let singles = self.stack[..self.len()].iter().map(|i| (i.load(Ordering::Relaxed), Order::BASE));
         singles.chain(self.kept.each())
+    }
+
+    /// Whether nobody has it, and every field is one that it can have; nobody is at work.
+    pub(super) fn check(&self, node: &Node, at: u64) -> Result<(), Invalid> {
+        let word = self.word.load(Ordering::Relaxed);
+        let no_more = |what, most: u64, found: u64| {
+            if found <= most { Ok(()) } else { Err(Invalid::new(what, at, most, found)) }
+        };
+        no_more("a magazine is locked by nobody", 0, word >> 63)?;
+        no_more("frames in a magazine", BATCH as u64, word & LEN)?;
+        if !self.kept.is_in_bounds(node.keep) {
+            return Err(Invalid::new("blocks that a magazine keeps", at, node.keep as u64, self.kept.frames()));
+        }
+        let delta = self.delta.load(Ordering::Relaxed);
+        no_more("frames that a magazine keeps uncounted", node.slack as u64, delta.unsigned_abs())?;
+        let current = self.current.load(Ordering::Relaxed) as u64;
+        no_more("the block that a magazine claims", node.blocks as u64, current)?;
+        let cursor = self.whole_cursor.load(Ordering::Relaxed) as u64;
+        no_more("where a magazine searches", node.groups() as u64, cursor)?;
+        let rows = self.rows.load(Ordering::Relaxed);
+        no_more("rows that a magazine knows", 0, if rows == !0 { 0 } else { rows as u64 >> ALL })?;
+        match self.peek().find(|&(index, order)| !node.has_block(node.pfn(index), order)) {
+            Some((index, _)) => Err(Invalid::new("a frame in a magazine is one of its node", at, 0, index as u64)),
+            None => Ok(()),
+        }
     }
 
     /// The block this CPU claims.

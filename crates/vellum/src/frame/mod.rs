@@ -24,6 +24,8 @@ mod bits;
 mod block;
 mod carve;
 mod data;
+#[cfg(test)]
+mod doors;
 mod free;
 mod kept;
 mod large;
@@ -46,7 +48,9 @@ pub use node::{Mark, Watermarks};
 pub use record::Record;
 pub use validate::FrameCounts;
 
-pub(crate) use data::{Data, Owner};
+pub(crate) use data::{CUT, CUT_SHIFT, Data, Owner};
+#[cfg(test)]
+pub(crate) use doors::Doors;
 pub(crate) use slab::{Slab, SlabRef};
 
 use crate::addr::Pfn;

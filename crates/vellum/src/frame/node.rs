@@ -60,6 +60,9 @@ impl Watermarks {
     }
 }
 
+/// See [`Shared::defer`].
+pub(super) const MOST_DEFER_SHIFT: u32 = 6;
+
 /// What all CPUs write of a node. All of it is written in batches only.
 #[repr(C, align(64))]
 pub(super) struct Shared {
@@ -67,7 +70,9 @@ pub(super) struct Shared {
     pub(super) free: AtomicI64,
     /// Base frames taken out before first use.
     pub(super) reserved: AtomicU64,
-    /// Huge allocations that may fail without emptying the magazines first, and log2 of how many the next time.
+    /// Huge allocations that may fail without emptying the magazines first, and log2 of how many
+    /// the next time: at most [`MOST_DEFER_SHIFT`], and the others less than 2 to the power of
+    /// that.
     pub(super) defer: AtomicU32,
     pub(super) defer_shift: AtomicU32,
     pub(super) bypass: Bypass,

@@ -8,19 +8,19 @@
 //! record of a free frame is therefore whatever was left there, and zero if the frame was never used.
 
 use crate::addr::Order;
-use crate::machine::Use;
+use crate::machine::{USES, Use};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A frame's 64 bytes. All zero: free, never used.
 #[repr(C, align(64))]
 pub struct Record {
-    /// Bits 0..8 use, 8..16 order, 16..32 flags of the use.
+    /// Bits 0..8 use, 8..16 order (18 at most), 16..32 flags of the use.
     head: AtomicU32,
     lock: AtomicU32,
     words: [AtomicU64; 7],
 }
 
-const _: () = assert!(size_of::<Record>() == 64);
+const _: () = assert!(size_of::<Record>() == 64 && USES <= 1 << 8);
 
 impl Record {
     /// Starts a new life of the frame: use and order as given, flags and all words zero, the lock word kept. The caller has the

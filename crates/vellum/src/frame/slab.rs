@@ -17,7 +17,7 @@ use core::num::NonZeroU64;
 use core::ptr::NonNull;
 
 use super::{Frames, Want};
-use crate::addr::{Order, PAGE_SIZE, Pfn};
+use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn};
 use crate::error::{Invalid, NoMemory};
 use crate::machine::{Machine, Use};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,6 +30,8 @@ const SIZE: usize = 4;
 
 /// The smallest object, and what sizes are rounded up to: 64 of them make a page.
 const UNIT: usize = 64;
+
+const _: () = assert!(PFN_END * PAGE_SIZE as u64 == 1 << 48 && PAGE_SIZE / UNIT <= 64);
 
 /// An object of a slab: its physical address + 1, below 2^49.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -111,6 +113,12 @@ impl Slab {
     /// Objects taken.
     pub fn objects(&self) -> u64 {
         self.objects.load(Relaxed)
+    }
+
+    /// The count of objects, for tests that make it wrong.
+    #[cfg(test)]
+    pub fn objects_door(&self) -> &AtomicU64 {
+        &self.objects
     }
 
     const fn per_page(&self) -> u32 {

@@ -1,7 +1,7 @@
 //! Slabs: objects are zero, nobody else's, and their pages come back.
 
 #[path = "../../tests/common/flat.rs"]
-mod flat;
+pub(crate) mod flat;
 
 use std::collections::BTreeMap;
 

@@ -58,6 +58,11 @@ impl Node {
 impl Frames {
     /// Adds `pgalloc`, `pgfree`, `numa_hit` and `numa_miss`.
     pub fn stats(&self, stats: &mut Stats) {
+        (0..self.nodes).for_each(|at| self.node_stats(at, stats));
+    }
+
+    /// Those of one node.
+    pub(super) fn node_stats(&self, at: usize, stats: &mut Stats) {
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed) as i64;
         let mut add = |popped: i64, pushed: i64, blocks: i64, frames: i64, freed: i64, missed: i64| {
             stats.add(Counter::Alloc, popped + frames);
@@ -65,15 +70,13 @@ impl Frames {
             stats.add(Counter::NumaHit, popped + blocks - missed);
             stats.add(Counter::NumaMiss, missed);
         };
-        for at in 0..self.nodes {
-            let b = &self.node(at).shared().bypass;
-            let uncounted = self.node(at).uncounted() as i64;
-            add(0, uncounted, read(&b.blocks), read(&b.block_frames), read(&b.block_freed), read(&b.missed));
-            for cpu in 0..self.cpus {
-                let m: &Magazine = self.magazine(cpu, at);
-                let (popped, pushed) = m.passed();
-                add(popped, pushed, read(&m.blocks), read(&m.block_frames), read(&m.block_freed), read(&m.missed));
-            }
+        let b = &self.node(at).shared().bypass;
+        let uncounted = self.node(at).uncounted() as i64;
+        add(0, uncounted, read(&b.blocks), read(&b.block_frames), read(&b.block_freed), read(&b.missed));
+        for cpu in 0..self.cpus {
+            let m: &Magazine = self.magazine(cpu, at);
+            let (popped, pushed) = m.passed();
+            add(popped, pushed, read(&m.blocks), read(&m.block_frames), read(&m.block_freed), read(&m.missed));
         }
     }
 

@@ -5,12 +5,13 @@
 //! the time of the audit: a frame met twice, in two magazines or in a magazine and the queue, is found clear the second time.
 
 use super::Frames;
-use super::block::{CLAIMED, DIRTY, FREE, HOLE, KIND, LARGE, LOCKED, OPEN, TAIL, large_order, rows, uncounted};
-use super::node::{BLOCK, Node, WORDS};
+use super::block::{CLAIMED, DIRTY, FREE, KIND, LARGE, LOCKED, OPEN, TAIL, is_in_bounds, large_order, rows, uncounted};
+use super::node::{BLOCK, MOST_DEFER_SHIFT, Node, WORDS};
 use super::rooms::{DIRTY_ROW, ROWS};
 use crate::addr::{Order, Pfn};
 use crate::error::Invalid;
 use crate::machine::{Machine, Use};
+use crate::stats::{Counter, Stats};
 use crate::sync::atomic::Ordering::Relaxed;
 
 /// Where the frames of a machine are, in base frames.
@@ -43,6 +44,7 @@ impl Frames {
         let mut sum = FrameCounts::default();
         for at in 0..self.nodes {
             let node = self.node(at);
+            self.audit_counters(at)?;
             let free = node.audit_blocks(|block| self.claims(at, block))?;
             let kept = self.block_free(at);
             if kept != free as i64 {
@@ -72,6 +74,19 @@ impl Frames {
                 node.frames,
                 reserved + free + cached + pending,
             ))?;
+            // What was ever taken, less what ever came back.
+            let mut stats = Stats::sum(&[]);
+            self.node_stats(at, &mut stats);
+            let had = stats.get(Counter::Alloc) - stats.get(Counter::Free);
+            if had != (used + pending) as i64 {
+                let at = at as u64;
+                return Err(Invalid::new(
+                    "frames taken of a node less those that came back",
+                    at,
+                    had as u64,
+                    used + pending,
+                ));
+            }
             sum.total += node.frames;
             sum.reserved += reserved;
             sum.free += free;
@@ -80,6 +95,20 @@ impl Frames {
             sum.used += used;
         }
         Ok(sum)
+    }
+
+    /// Every counter of a node and its magazines is one that it can be.
+    fn audit_counters(&self, at: usize) -> Result<(), Invalid> {
+        let node = self.node(at);
+        for cpu in 0..self.cpus {
+            self.magazine(cpu, at).check(node, at as u64)?;
+        }
+        let (left, shift) = (node.shared().defer.load(Relaxed), node.shared().defer_shift.load(Relaxed));
+        if shift > MOST_DEFER_SHIFT || left >= 1 << MOST_DEFER_SHIFT {
+            let most = MOST_DEFER_SHIFT as u64;
+            return Err(Invalid::new("huge allocations that fail at once", at as u64, most, left.max(shift) as u64));
+        }
+        Ok(())
     }
 
     fn claims(&self, at: usize, block: usize) -> u64 {
@@ -168,6 +197,9 @@ impl Node {
             let taken: u64 = self.words(block).iter().map(|w| w.load(Relaxed).count_ones() as u64).sum();
             let is_busy = (self.hint(block).load(Relaxed) & Node::hint_bit(block) != 0) as u64;
             let kind = state & KIND;
+            if !is_in_bounds(state) {
+                return Err(Invalid::new("a block's state", pfn, kind as u64, state as u64));
+            }
             if (block < tail_until) != (kind == TAIL) {
                 return Err(Invalid::new("a large block's length", pfn, tail_until as u64, block as u64));
             }
@@ -181,9 +213,19 @@ impl Node {
             match kind {
                 FREE => free += 1 << BLOCK,
                 OPEN => free += (1 << BLOCK) - taken + aside,
-                LARGE => tail_until = block + (1 << (large_order(state) - BLOCK)),
-                TAIL | HOLE => {}
-                _ => return Err(Invalid::new("a block's state", pfn, FREE as u64, kind as u64)),
+                LARGE => {
+                    let n = 1 << (large_order(state) - BLOCK);
+                    tail_until = block + n;
+                    if !block.is_multiple_of(n) || tail_until > self.blocks {
+                        return Err(Invalid::new(
+                            "where a large block lies",
+                            pfn,
+                            self.blocks as u64,
+                            tail_until as u64,
+                        ));
+                    }
+                }
+                _ => {}
             }
             if kind != OPEN && taken != 0 {
                 return Err(Invalid::new("a block that is not open has frames taken", pfn, 0, taken));

@@ -97,7 +97,9 @@ impl Attrs {
         Attrs { rights, thp: None, numa: None, leaf: LeafSize::Policy }
     }
 
-    /// All of it in one word; 0 is no value of it.
+    /// All of it in one word; 0 is no value of it. From bit 0 on: 3 bits of rights; 4: a word on
+    /// huge pages, 2 at most; 8: leaf size, 1 + its order; 16: kind of policy, 4 at most; 24 to 31:
+    /// the policy's node, any `u8`; 63: always set.
     pub(crate) fn pack(self) -> Packed {
         let rights = self.rights.read as u64 | (self.rights.write as u64) << 1 | (self.rights.exec as u64) << 2;
         let thp = match self.thp {
@@ -119,6 +121,8 @@ impl Attrs {
         Packed(1 << 63 | rights | thp << 4 | leaf << 8 | kind << 16 | node << 24)
     }
 }
+
+const _: () = assert!((1 + Order::GIANT.get() as u64) < 1 << 8);
 
 /// Attributes in one word; a fault takes out what it asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]

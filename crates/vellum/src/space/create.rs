@@ -2,7 +2,7 @@
 
 use crate::error::NoMemory;
 use crate::machine::{Act, Machine};
-use crate::space::Space;
+use crate::space::{MAX_SPACES, Space};
 use crate::sync::Token;
 use crate::sync::atomic::Ordering;
 use crate::vm::Vm;
@@ -11,11 +11,17 @@ impl<M: Machine> Vm<M> {
     /// A space with nothing in it. Takes no lock of another space.
     ///
     /// # Errors
-    /// [`NoMemory`]; nothing changed.
+    /// [`NoMemory`], also where there are [`MAX_SPACES`] spaces; nothing changed.
     pub fn create(&self) -> Result<Space, NoMemory> {
         let m = &self.machine;
         let mut top = Token::top();
         let name = self.spaces.alloc(m, &self.frames, &mut top)?;
+        // Asked when this one is counted: of those that come at once, no more go on than there is
+        // room for.
+        if self.spaces.objects() > MAX_SPACES {
+            self.spaces.free(m, &self.frames, &mut top, name);
+            return Err(NoMemory);
+        }
         let root = match self.make_node(self.top(), None, 0) {
             Ok(root) => root,
             Err(error) => {

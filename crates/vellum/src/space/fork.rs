@@ -21,11 +21,11 @@
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
-use crate::error::NoMemory;
+use crate::error::{Invalid, NoMemory};
 use crate::frame::{Owner, SlabRef};
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::space::node::Node;
-use crate::space::{Space, SpaceRecord, Trash};
+use crate::space::{MAX_SPACES, Space, SpaceRecord, Trash};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Above, Guarded, Lock, Token};
 use crate::tlb::Receipt;
@@ -35,11 +35,13 @@ use crate::vm::Vm;
 #[repr(C)]
 pub(crate) struct Family {
     lock: AtomicU32,
-    /// Spaces on the list.
+    /// Spaces on the list: all there are, at most.
     members: AtomicU32,
     /// The first space's name; the others follow by `SpaceRecord::sibling`.
     first: AtomicU64,
 }
+
+const _: () = assert!(MAX_SPACES <= u32::MAX as u64);
 
 /// What copying carries down the tree.
 struct Copying {
@@ -83,7 +85,8 @@ impl<M: Machine> Vm<M> {
     /// space's layout lock; faults of the space that change an entry wait meanwhile.
     ///
     /// # Errors
-    /// [`NoMemory`]; there is no child, and nothing changed.
+    /// [`NoMemory`], also where there are [`MAX_SPACES`] spaces; there is no child, and nothing
+    /// changed.
     pub fn fork(&self, space: &Space) -> Result<Space, NoMemory> {
         self.verb(Verb::Fork, || {
             let record = self.record_of(space);
@@ -358,6 +361,42 @@ impl<M: Machine> Vm<M> {
             self.record_of(parent).family.store(0, Ordering::Relaxed);
             self.small.free(&self.machine, &self.frames, token, name);
         }
+    }
+
+    /// Whether every family has as many members on its list as it says, and every space that names
+    /// it is one. If they are all the spaces there are, they are all found.
+    pub(crate) fn check_families(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
+        let (mut named, mut listed) = (0, 0);
+        for space in spaces {
+            let record = self.record_of(space);
+            let Some(name) = SlabRef::from_raw(record.family.load(Ordering::Relaxed)) else { continue };
+            named += 1;
+            let family = self.family(name);
+            // Each family once: by the member its list begins with.
+            if family.first.load(Ordering::Relaxed) != space.name.raw() {
+                continue;
+            }
+            let members = family.members.load(Ordering::Relaxed) as u64;
+            let (mut at, mut found) = (Some(space.name), 0);
+            while let Some(other) = at
+                && found <= members
+            {
+                let other = self.space_record(other);
+                if other.family.load(Ordering::Relaxed) != name.raw() {
+                    return Err(Invalid::new("a member of a fork family", name.raw(), name.raw(), found));
+                }
+                found += 1;
+                at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
+            }
+            if found != members {
+                return Err(Invalid::new("members of a fork family", name.raw(), members, found));
+            }
+            listed += found;
+        }
+        if all && named != listed {
+            return Err(Invalid::new("spaces of fork families", 0, named, listed));
+        }
+        Ok(())
     }
 
     /// Takes a space off its family's list; the last one takes the family along.

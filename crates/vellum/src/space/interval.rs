@@ -17,7 +17,7 @@
 //! Each pair with a region holds one of the region's names. Room is made first ([`Vm::interval_room`], which may fail);
 //! the changes themselves cannot.
 
-use crate::addr::ENTRIES;
+use crate::addr::{ENTRIES, PAGE_SIZE, PFN_END};
 use crate::entry::Entry;
 use crate::error::NoMemory;
 use crate::frame::SlabRef;
@@ -32,6 +32,14 @@ use crate::vm::Vm;
 /// Pairs in a list object of each class.
 pub(crate) const LIST_PAIRS: [usize; 3] = [16, 128, ENTRIES];
 const INLINE: usize = 3;
+
+// A pair: the slot in the low nine bits, above it the region's name, which is below 2^49. A list's
+// second word: how many pairs there are, one for each slot at most, in the low 16 bits, above it
+// the class.
+const _: () = {
+    assert!(ENTRIES == 1 << 9 && 2 * PFN_END * PAGE_SIZE as u64 <= 1 << (64 - 9));
+    assert!(INLINE < IN_LIST as usize && ENTRIES < 1 << 16);
+};
 
 /// A pair: the first slot it speaks for, and the region or the ancestors' word.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -569,6 +577,12 @@ impl<M: Machine> Vm<M> {
 
     /// Whether a node's pairs are in order, and the names it holds, for `validate`.
     pub(crate) fn interval_check(&self, node: Node<'_>, mut name: impl FnMut(SlabRef)) -> bool {
+        let (listed, about) = (node.state().listed(), node.interval_word(1).load(Ordering::Relaxed));
+        let fits = |&most: &usize| about & 0xffff <= most as u64;
+        let in_list = |class| LIST_PAIRS.get(class as usize).is_some_and(fits);
+        if listed > IN_LIST || listed == IN_LIST && !in_list(about >> 16) {
+            return false;
+        }
         let pairs = self.pairs(node);
         let mut last = None;
         for i in 0..pairs.len {
@@ -581,6 +595,6 @@ impl<M: Machine> Vm<M> {
                 name(region);
             }
         }
-        pairs.len <= pairs.capacity()
+        true
     }
 }

@@ -80,7 +80,7 @@ mod zeros;
 
 pub use answer::{Audit, Fault, Page, Usage};
 pub use attrs::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
-pub use record::Space;
+pub use record::{MAX_SPACES, Space};
 
 pub(crate) use interval::LIST_PAIRS;
 pub(crate) use record::{CpuWords, Edits, SpaceRecord};

@@ -15,7 +15,7 @@
 //! `count` and whether a slot is `Empty` change only under L (faults turn `Reserved` into something else that is not empty),
 //! so verbs that hold L may read them without N. `resident` changes under N alone.
 
-use crate::addr::{ENTRIES, Level, Pfn};
+use crate::addr::{ENTRIES, Level, PFN_END, Pfn};
 use crate::error::NoMemory;
 use crate::frame::Record;
 use crate::machine::{Event, Machine, Use, Work};
@@ -24,17 +24,28 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{self, Above, EpochGuard, Guard, Lock, SeqCount, Token};
 use crate::vm::Vm;
 
+/// The root's level is 4 or 5.
 const LEVEL: u64 = 7;
 const DEAD: u64 = 1 << 3;
 const LISTED_SHIFT: u32 = 4;
 const COUNT_SHIFT: u32 = 7;
 const RESIDENT_SHIFT: u32 = 17;
 const RUN_SHIFT: u32 = 27;
+/// Two fields of ten bits: slots that are not empty, and resident pages. At most all slots.
 const TEN: u64 = 0x3ff;
+/// The greatest run, where the field ends. A level-4 node covers 2^36 pages; a root of 5 levels
+/// covers more and says this, and nobody asks a root: a search goes down from there whatever it
+/// says.
 const RUN_MAX: u64 = (1 << 37) - 1;
 
-/// The value of `State::listed` that says the intervals are in a list.
+/// The value of `State::listed` that says the intervals are in a list: the greatest.
 pub(crate) const IN_LIST: u64 = 4;
+
+const _: () = {
+    assert!(IN_LIST <= 7 && LISTED_SHIFT + 3 == COUNT_SHIFT);
+    assert!(ENTRIES as u64 <= TEN && COUNT_SHIFT + 10 == RESIDENT_SHIFT && RESIDENT_SHIFT + 10 == RUN_SHIFT);
+    assert!(RUN_MAX << RUN_SHIFT >> RUN_SHIFT == RUN_MAX && full_run(Level(4)) < RUN_MAX);
+};
 
 /// Word 1.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,8 +113,9 @@ impl State {
 
 /// Pages a whole node of that level covers.
 #[inline]
-pub(crate) fn full_run(level: Level) -> u64 {
-    (1u64 << (9 * level.0 as u32)).min(RUN_MAX)
+pub(crate) const fn full_run(level: Level) -> u64 {
+    let pages = 1u64 << (9 * level.0 as u32);
+    if pages < RUN_MAX { pages } else { RUN_MAX }
 }
 
 /// A table node: its frame and its record.
@@ -116,9 +128,22 @@ pub(crate) struct Node<'a> {
 /// Flag of the head: the node was made to map zeros.
 const OF_ZEROS: u16 = 1;
 
-const PARENT_PFN: u64 = (1 << 36) - 1;
+/// Word 2: the parent's frame, the slot there, a bit for a root, which has none, and how many
+/// entries are in transit.
+const PARENT_PFN: u64 = PFN_END - 1;
 const PARENT_SLOT_SHIFT: u32 = 36;
+/// A bit of its own: every frame number that fits is a frame that a machine may have.
+const ROOT: u64 = 1 << 45;
+/// The bits between, always clear.
+const SPARE: u64 = 3 << 46;
 const TRANSIT: u64 = 1 << 48;
+/// The greatest number of entries in transit: each of the slots once.
+const MOST_TRANSIT: u64 = ENTRIES as u64;
+
+const _: () = {
+    assert!(PFN_END == 1 << PARENT_SLOT_SHIFT && (ENTRIES as u64) << PARENT_SLOT_SHIFT == ROOT);
+    assert!(ROOT < SPARE && SPARE < TRANSIT && MOST_TRANSIT <= u64::MAX / TRANSIT);
+};
 
 impl<'a> Node<'a> {
     #[inline]
@@ -148,13 +173,12 @@ impl<'a> Node<'a> {
     #[inline]
     pub fn parent(self) -> Option<(Pfn, usize)> {
         let word = self.record.word(2).load(Ordering::Relaxed);
-        let pfn = word & PARENT_PFN;
-        (pfn != PARENT_PFN).then_some((Pfn(pfn), (word >> PARENT_SLOT_SHIFT & 0x1ff) as usize))
+        (word & ROOT == 0).then_some((Pfn(word & PARENT_PFN), (word >> PARENT_SLOT_SHIFT & 0x1ff) as usize))
     }
     pub fn set_parent(self, parent: Option<(Pfn, usize)>) {
         let word = match parent {
             Some((pfn, slot)) => pfn.0 | (slot as u64) << PARENT_SLOT_SHIFT,
-            None => PARENT_PFN,
+            None => ROOT,
         };
         self.record.word(2).store(word, Ordering::Relaxed);
     }
@@ -163,8 +187,13 @@ impl<'a> Node<'a> {
     pub fn transit(self) -> u64 {
         self.record.word(2).load(Ordering::Relaxed) / TRANSIT
     }
+    /// The bits of the word that mean nothing, for audits.
+    pub fn spare(self) -> u64 {
+        self.record.word(2).load(Ordering::Relaxed) & SPARE
+    }
     pub fn add_transit(self) {
         let word = self.record.word(2);
+        debug_assert!(self.transit() < MOST_TRANSIT, "more entries in transit than there are");
         word.store(word.load(Ordering::Relaxed) + TRANSIT, Ordering::Relaxed);
     }
     pub fn sub_transit(self) {

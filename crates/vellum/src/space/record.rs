@@ -11,6 +11,12 @@ use crate::vm::Vm;
 
 const WORDS: usize = MAX_CPUS / 64;
 
+/// Spaces that a `Vm` may have at once; the next [`create`](Vm::create) or [`fork`](Vm::fork) gets
+/// `NoMemory`. A page is mapped once by each space at most, so this is what keeps map counts, the
+/// references to the huge page of zeros and the members of a fork family inside their 32 bits:
+/// memory alone does not, since a machine may have frames for the tables of 2^33 spaces.
+pub const MAX_SPACES: u64 = 1 << 30;
+
 /// An address space. Verbs take it by reference, [`Vm::exit`](crate::vm::Vm::exit) by value; a space that is dropped instead
 /// keeps its memory for ever.
 ///
@@ -74,7 +80,7 @@ pub(crate) struct SpaceRecord {
     edits: AtomicU64,
     /// The root's frame. Never changes.
     pub root: AtomicU64,
-    /// The identifier in the TLBs, 0 for none. Never changes.
+    /// The identifier in the TLBs, below 4096 (`tlb::CONTEXT_WORDS`), 0 for none. Never changes.
     pub context: AtomicU64,
     /// This object's own name: what owners of frames say. Never changes.
     pub name: AtomicU64,
@@ -171,7 +177,8 @@ impl SpaceRecord {
 
 /// The bit of `SpaceRecord::edits` that says that a fork is copying.
 const FORKING: u64 = 1;
-/// An edit.
+/// An edit. There is room for 2^63 of them: one each nanosecond for 292 years. So none comes back
+/// to what a fault has read, and only the other bit can be recounted.
 const EDIT: u64 = 2;
 
 /// What a space's edits were when a fault looked.
@@ -183,6 +190,18 @@ pub(crate) struct Edits(u64);
 pub(crate) struct CpuWords([AtomicU64; WORDS]);
 
 impl CpuWords {
+    /// Words of a set.
+    pub const WORDS: usize = WORDS;
+
+    /// The bits of word `i` that stand for one of so many CPUs.
+    pub fn in_word(cpus: usize, i: usize) -> u64 {
+        match cpus.saturating_sub(i * 64) {
+            0 => 0,
+            n @ 1..64 => (1 << n) - 1,
+            _ => !0,
+        }
+    }
+
     #[inline]
     pub fn insert(&self, cpu: usize) {
         self.0[cpu / 64].fetch_or(1 << (cpu % 64), Ordering::SeqCst);

@@ -13,16 +13,13 @@
 //! into, 0 while it is whole.
 
 use crate::addr::{Order, Pfn};
-use crate::frame::{Data, Owner};
+use crate::frame::{CUT, CUT_SHIFT, Data, Owner};
 use crate::machine::{Event, Machine, Use, Work};
 use crate::sync::Top;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Token, touch};
 use crate::tlb::Flushed;
 use crate::vm::Vm;
-
-const CUT_SHIFT: u32 = 56;
-const CUT: u64 = 0x1f << CUT_SHIFT;
 
 /// The next smaller size a leaf can have.
 pub(crate) fn smaller(order: Order) -> Order {

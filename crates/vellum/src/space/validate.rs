@@ -9,7 +9,7 @@ use crate::error::Invalid;
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use};
 use crate::space::node::{Node, full_run};
-use crate::space::{Audit, Space, SpaceRecord};
+use crate::space::{Audit, MAX_SPACES, Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::atomic::Ordering;
 use crate::vm::Vm;
@@ -44,6 +44,9 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         let all = self.spaces.objects() == spaces.len() as u64;
         let mut audit = Audit::default();
+        if self.spaces.objects() > MAX_SPACES {
+            return Err(Invalid::new("spaces there are", 0, MAX_SPACES, self.spaces.objects()));
+        }
         for pass in [Pass::Count, Pass::Compare] {
             for space in spaces {
                 let record = self.record_of(space);
@@ -52,6 +55,10 @@ impl<M: Machine> Vm<M> {
                         return Err(Invalid::new("no hole above what was sought", space.id(), 1, 0));
                     }
                     self.check_watch(record)?;
+                    if record.is_forking() {
+                        return Err(Invalid::new("a fork is under way at rest", space.id(), 0, 1));
+                    }
+                    self.check_active(space)?;
                     self.usage_of(record.root(), self.top(), &mut audit.usage);
                 }
                 for kept in [&record.latest, &record.changed] {
@@ -68,6 +75,11 @@ impl<M: Machine> Vm<M> {
         audit.zero_frames = self.check_zeros()?;
         audit.zero_frames += self.huge_zero().map_or(0, |_| Order::HUGE.frames()) + self.check_zero_tables()?;
         self.check_huge_zero(spaces, all)?;
+        self.check_contexts(spaces, all)?;
+        self.check_families(spaces, all)?;
+        if let Some(cpu) = (0..self.cpus).find(|&cpu| self.epochs.depth(cpu) != 0) {
+            return Err(Invalid::new("readers inside an epoch at rest", cpu as u64, 0, self.epochs.depth(cpu)));
+        }
         // SAFETY: no other call on this `Vm` runs, by the caller's promise.
         let frames = unsafe { self.frames.validate(m)? };
         audit.free_frames = frames.free + frames.cached;
@@ -102,6 +114,10 @@ impl<M: Machine> Vm<M> {
         let Some(name) = name else { return Ok(()) };
         let region = self.region(name);
         if pass == Pass::Count {
+            let (kept, packed) = (region.packed().0, region.attrs().pack().0);
+            if kept != packed {
+                return Err(Invalid::new("attributes of a region", name.raw(), kept, packed));
+            }
             region.stand_for(if region.counting() { region.stands_for() + 1 } else { COUNTING + 1 });
             return Ok(());
         }
@@ -134,6 +150,7 @@ impl<M: Machine> Vm<M> {
         check("dead tables in a tree", 0, state.dead() as u64)?;
         check("entries in transit at rest", 0, node.transit())?;
         let number = |p: Option<(Pfn, usize)>| p.map_or(u64::MAX, |(pfn, slot)| pfn.0 << 9 | slot as u64);
+        check("spare bits of a table's record", 0, node.spare())?;
         check("a table's parent", number(node.parent()), number(parent))?;
         let mut named = Ok(());
         let ordered = self.interval_check(node, |name| {
@@ -142,7 +159,7 @@ impl<M: Machine> Vm<M> {
             }
         });
         named?;
-        check("intervals in order", 1, ordered as u64)?;
+        check("intervals in order, and no more than fit", 1, ordered as u64)?;
         let (mut count, mut resident) = (0, 0);
         let mut holes = Holes { low: 0, high: 0, longest: 0 };
         // Pages seen so far are all free.
@@ -252,7 +269,18 @@ impl<M: Machine> Vm<M> {
                 return Err(Invalid::new("a mapped frame's use", at.0, Use::Data as u64, record.use_() as u64));
             }
             let data = Data::of(record);
-            let unit = self.unit_of(at).min(order);
+            if !data.is_in_bounds() {
+                return Err(Invalid::new("a frame's map count, and what it was cut into", at.0, 0, record.words()[0]));
+            }
+            let unit = self.unit_of(at);
+            if unit > order {
+                return Err(Invalid::new(
+                    "a block mapped in pieces is cut",
+                    at.0,
+                    order.get() as u64,
+                    unit.get() as u64,
+                ));
+            }
             if walk.pass == Pass::Count {
                 data.set_generation(data.generation() + 1);
                 if data.index() != index.wrapping_add(first) {

@@ -1,16 +1,17 @@
 //! Epochs: who frees memory that others may be reading waits until all of them have looked away.
 //!
-//! A line per CPU, written by that CPU alone: the low byte counts nesting, the rest how often the CPU was outside. A reader
-//! enters by one exchange of its own line; there is no global epoch to read, so readers share nothing. A freer notes every CPU
-//! that is inside and waits until each of them was outside once.
+//! A line per CPU, written by that CPU alone: the low 30 bits count nesting, the rest how often the
+//! CPU was outside. A reader enters by one exchange of its own line; there is no global epoch to
+//! read, so readers share nothing. A freer notes every CPU that is inside and waits until each of
+//! them was outside once.
 //!
 //! ```text
 //!   reader                                  freer
-//!   enter: own word 0x00 -> 0x01            unlink the node
+//!   enter: own word 0 -> 1                  unlink the node
 //!   full fence (the exchange)               full fence
 //!   read the link                           read every word
-//!   use the node                            0x01: wait until the word is another
-//!   leave: own word -> 0x100 (release)      free the node
+//!   use the node                            1: wait until the word is another
+//!   leave: own word -> 1 << 30 (release)    free the node
 //! ```
 //! Either the reader's exchange comes before the freer's reading, which then waits, or after it, and then the reader finds the
 //! link gone. Rejected: two or three global epochs (a shared line for every reader, and frees that wait for the second-next
@@ -25,8 +26,15 @@ use super::level::{Above, Node, Token};
 use super::touch;
 use crate::machine::{MAX_CPUS, Machine};
 
-const DEPTH: u64 = 0xff;
-const OUTSIDE: u64 = 0x100;
+/// How deep a CPU's readers are nested, and the greatest depth. Each is a guard of 16 bytes that
+/// somebody holds with preemption off, 16 GiB of them for one CPU. With 8 bits the 256th guard of a
+/// caller made all of them outside.
+const DEPTH: u64 = (1 << 30) - 1;
+/// Added when the CPU leaves. The 34 bits wrap, which is harmless: who waits compares for another
+/// value, and one that comes back to the same between two looks is waited for once more.
+const OUTSIDE: u64 = DEPTH + 1;
+
+const _: () = assert!(DEPTH & OUTSIDE == 0 && OUTSIDE <= i32::MAX as u64, "an operand of one instruction");
 
 #[repr(C, align(64))]
 struct Line(AtomicU64);
@@ -64,19 +72,25 @@ impl Epochs {
         unsafe { &self.lines.add(cpu).as_ref().0 }
     }
 
-    /// Enters: what is reachable from here on stays until the guard is dropped. Preemption is off until then; nests up to 255
-    /// deep; must not wait for anything that waits in [`synchronize`](Epochs::synchronize).
+    /// Enters: what is reachable from here on stays until the guard is dropped. Preemption is off
+    /// until then; nests up to 2^30 - 1 deep; must not wait for anything that waits in
+    /// [`synchronize`](Epochs::synchronize).
     #[inline]
     pub fn enter<'a, M: Machine>(&'a self, m: &'a M) -> EpochGuard<'a, M> {
         m.preempt_off();
         let word = self.line(m.cpu());
         touch(m, word, true);
         let seen = word.load(Ordering::Relaxed);
-        debug_assert!(seen & DEPTH != DEPTH, "epochs nested 255 deep");
+        debug_assert!(seen & DEPTH != DEPTH, "epochs nested 2^30 - 1 deep");
         // The only place a reader pays a full fence.
         word.swap(seen + 1, Ordering::SeqCst);
         fence_after_exchange();
         EpochGuard { word, m, local: PhantomData }
+    }
+
+    /// How deep a CPU is inside, for audits.
+    pub(crate) fn depth(&self, cpu: usize) -> u64 {
+        self.line(cpu).load(Ordering::Relaxed) & DEPTH
     }
 
     /// Whether this task is inside. While it is, it stays on its CPU, and no other task runs there.

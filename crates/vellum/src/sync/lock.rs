@@ -13,9 +13,11 @@ use super::atomic::{AtomicU32, Ordering};
 use super::epoch::EpochGuard;
 use super::level::{Above, Level, Token};
 use super::touch;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Event, MAX_CPUS, Machine, Work};
 
 const LOCKED: u32 = 1;
+
+const _: () = assert!(MAX_CPUS < u32::MAX as usize >> 1, "a lock's word has 31 bits for the last holder's number + 1");
 
 /// A lock of level `L`.
 #[repr(transparent)]

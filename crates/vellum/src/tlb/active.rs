@@ -1,8 +1,9 @@
 //! Which space a CPU runs in.
 
+use crate::error::Invalid;
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Root};
-use crate::space::{Space, SpaceRecord};
+use crate::space::{CpuWords, Space, SpaceRecord};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::touch;
 use crate::vm::Vm;
@@ -49,6 +50,29 @@ impl<M: Machine> Vm<M> {
             self.leave(before, cpu);
         }
         m.allow_preemption();
+    }
+
+    /// Whether the sets of CPUs are as every CPU says what it runs, which also holds translations.
+    pub(crate) fn check_active(&self, space: &Space) -> Result<(), Invalid> {
+        let record = self.record_of(space);
+        for i in 0..CpuWords::WORDS {
+            let runs = |cpu: &usize| self.current(*cpu).load(Ordering::Relaxed) == space.name.raw();
+            let here = (i * 64..self.cpus.min(i * 64 + 64)).filter(runs).fold(0, |set, cpu| set | 1 << (cpu % 64));
+            let (active, cached, stale) = (record.active.word(i), record.cached.word(i), record.stale.word(i));
+            if active != here {
+                return Err(Invalid::new("CPUs that run a space", space.id(), active, here));
+            }
+            let there = CpuWords::in_word(self.cpus, i);
+            if self.rules.contexts != 0 && active & !cached != 0 || stale & !cached != 0 || cached & !there != 0 {
+                return Err(Invalid::new(
+                    "CPUs that may hold translations of a space",
+                    space.id(),
+                    cached,
+                    active | stale,
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The root of the space `before` is not loaded here any more.

@@ -4,12 +4,16 @@
 //! they run out a space gets identifier 0, which is flushed at each load: slower and right. Rejected: generations with
 //! rollover, which share identifiers without bound but make every switch look at a global word.
 
+use crate::error::Invalid;
 use crate::machine::{ContextId, Machine};
+use crate::space::Space;
 use crate::sync::atomic::Ordering;
 use crate::vm::Vm;
 
 /// Words of the bitmap: 4096 identifiers, all that x86_64 has. aarch64 can have more; the first 4096 do.
 pub(crate) const CONTEXT_WORDS: usize = 64;
+
+const _: () = assert!(CONTEXT_WORDS * 64 - 1 <= u16::MAX as usize);
 
 impl<M: Machine> Vm<M> {
     fn contexts(&self) -> usize {
@@ -35,6 +39,31 @@ impl<M: Machine> Vm<M> {
             }
         }
         ContextId(0)
+    }
+
+    /// Whether each identifier is one space's, and taken. If they are all the spaces there are, no
+    /// other is taken.
+    pub(crate) fn check_contexts(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
+        let mut found = [0u64; CONTEXT_WORDS];
+        for space in spaces {
+            let id = self.record_of(space).context.load(Ordering::Relaxed);
+            if id == 0 {
+                continue;
+            }
+            let (word, bit) = (id as usize / 64, 1 << (id % 64));
+            if id >= self.contexts() as u64 || found[word] & bit != 0 {
+                return Err(Invalid::new("a space's identifier in the TLBs", space.id(), self.contexts() as u64, id));
+            }
+            found[word] |= bit;
+        }
+        for (i, (word, &found)) in self.context_words().iter().zip(&found).enumerate() {
+            // Identifier 0 counts as taken from the first one on.
+            let kept = word.load(Ordering::Relaxed) & if i == 0 { !1 } else { !0 };
+            if found & !kept != 0 || all && found != kept {
+                return Err(Invalid::new("identifiers in the TLBs that are taken", i as u64, kept, found));
+            }
+        }
+        Ok(())
     }
 
     /// Gives an identifier back; no CPU holds translations under it.

@@ -16,11 +16,11 @@
 //! had 72 readers spend half of their time on one cache line. So the page stays until the last space that read it ends;
 //! [`Vm::keep_zeros`] keeps it for ever and counts nothing at all.
 
-use crate::addr::{Level, Order, Pfn, Va};
+use crate::addr::{Level, Order, PFN_END, Pfn, Va};
 use crate::error::NoMemory;
 use crate::frame::Want;
 use crate::machine::{Machine, Use};
-use crate::space::SpaceRecord;
+use crate::space::{MAX_SPACES, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::touch;
@@ -31,6 +31,15 @@ use crate::zero::clear::Extent;
 const KEPT: u64 = 1 << 32;
 const COUNT: u64 = KEPT - 1;
 const BLOCK_SHIFT: u32 = 33;
+/// Uses are refused from here on, and take base pages. What is left is for forks, which do not ask:
+/// their children map the page already, and each space holds one reference at most. A thread that
+/// comes second to its space's first use holds one more for a moment.
+pub(crate) const MOST_USES: u64 = COUNT - MAX_SPACES;
+
+const _: () = {
+    assert!(MOST_USES > MAX_SPACES, "every space may hold one, and the shrinker");
+    assert!(PFN_END >> Order::HUGE.get() <= u64::MAX >> BLOCK_SHIFT, "room for every block's number + 1");
+};
 
 /// What a space's word says: it holds a reference, or it has used a page that is not counted.
 const HOLDS: u64 = 1;
@@ -63,6 +72,11 @@ impl State {
 impl HugeZero {
     pub const fn new() -> HugeZero {
         HugeZero(AtomicU64::new(0))
+    }
+    /// The word, for tests that make it wrong.
+    #[cfg(test)]
+    pub fn door(&self) -> &AtomicU64 {
+        &self.0
     }
     #[inline]
     fn load(&self) -> State {
@@ -123,7 +137,7 @@ impl<M: Machine> Vm<M> {
                 self.frames.give_back(m, page, Order::HUGE);
                 continue;
             }
-            if seen.count() == COUNT {
+            if seen.count() >= MOST_USES {
                 return Err(NoHugeZero);
             }
             if self.huge_zero.exchange(m, seen, State(seen.0 + 1)) {

@@ -23,4 +23,6 @@ mod tables;
 
 pub(crate) use decided::Decided;
 pub(crate) use huge::HugeZero;
+#[cfg(test)]
+pub(crate) use huge::MOST_USES;
 pub(crate) use tables::ZeroTables;

@@ -1,0 +1,404 @@
+//! Packed fields at their limits, and `validate` on fields that were made wrong: each complaint
+//! here is one that no other check would make.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn, Va};
+use crate::config::{Config, Thp, ZeroHuge};
+use crate::error::NoMemory;
+use crate::frame::{CUT_SHIFT, Frames, SlabRef, Want};
+use crate::machine::{Machine, MmuRules, Topology, Use};
+use crate::slab_tests::flat::{Flat, FrameHands, Meta, VmHands, X86_RULES, flat};
+use crate::space::{Access, Attrs, Fault, MAX_SPACES, Placement, Rights, Space};
+use crate::stats::{Counter, Stats};
+use crate::sync::atomic::{AtomicU32, AtomicU64};
+use crate::vm::Vm;
+use crate::zero::MOST_USES;
+
+struct Rig {
+    vm: Vm<Flat>,
+    _meta: Meta,
+}
+
+const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);
+const AT: Va = Va(1 << 30);
+const MIB2: u64 = 2 << 20;
+
+fn rig_on(first: u64, frames: u64, rules: MmuRules, config: Config) -> Rig {
+    let machine = Flat::new(Topology::flat(2, Pfn(first), frames), rules);
+    let meta = Meta::new(Vm::<Flat>::layout(machine.topology()));
+    // SAFETY: zeroed memory of that layout, kept beside the value.
+    let vm = unsafe { Vm::new(machine, config, meta.base()) }.unwrap();
+    Rig { vm, _meta: meta }
+}
+
+fn rig() -> Rig {
+    rig_on(512, 4096, MmuRules { contexts: 256, ..X86_RULES }, Config { thp: Thp::Never, ..Config::default() })
+}
+
+impl Rig {
+    fn space(&self) -> Space {
+        let space = self.vm.create().unwrap();
+        self.vm.map(&space, Placement::At(AT), MIB2, RW).unwrap();
+        space
+    }
+    fn complaint(&self, spaces: &[&Space]) -> &'static str {
+        self.vm.audit(spaces).expect_err("it is valid").what
+    }
+    fn write(&self, space: &Space) -> Pfn {
+        self.vm.fault(space, AT, Access::Write).unwrap();
+        match self.vm.query(space, AT) {
+            crate::space::Page::Mapped { pfn, .. } => pfn,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// What `validate` says of frames that `wrong` had in its hands.
+fn frames_complain(wrong: impl FnOnce(&Frames, &Flat)) -> &'static str {
+    let m = flat(1, 2048);
+    let meta = Meta::new(Frames::layout(m.topology()).unwrap());
+    // SAFETY: zeroed memory of that layout, kept as long as the value.
+    let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
+    frames.audit(&m).unwrap();
+    wrong(&frames, &m);
+    frames.audit(&m).expect_err("it is valid").what
+}
+
+fn take(frames: &Frames, m: &Flat, order: u8) -> Pfn {
+    frames.alloc(m, Order::new(order).unwrap(), &Want::kernel(Use::Table)).unwrap()
+}
+
+type Doors<'a> = crate::frame::Doors<'a>;
+
+#[test]
+fn a_state_with_bits_that_its_kind_does_not_have_is_found() {
+    let state = "a block's state";
+    assert_eq!(frames_complain(|f, _| f.doors(0, 0).state(3).store(1 << 8, Relaxed)), state);
+    assert_eq!(frames_complain(|f, _| f.doors(0, 0).state(3).store(7, Relaxed)), state);
+    for spare in [6, 7, 17] {
+        let open = |f: &Frames, m: &Flat| {
+            take(f, m, 0);
+            f.doors(0, 0).state(1).fetch_or(1 << spare, Relaxed);
+        };
+        assert_eq!(frames_complain(open), state, "bit {spare}");
+    }
+    for wrong in [Doors::large(0), Doors::large(18) + (1 << 8), Doors::large(9) | 1 << 5] {
+        let large = |f: &Frames, m: &Flat| {
+            take(f, m, 9);
+            f.doors(0, 0).state(1).store(wrong, Relaxed);
+        };
+        assert_eq!(frames_complain(large), state, "{wrong:#x}");
+    }
+}
+
+#[test]
+fn a_large_block_that_is_not_aligned_or_reaches_past_its_node_is_found() {
+    // Blocks 1 to 4 are there.
+    let at = |first: usize, more: &'static [usize]| {
+        frames_complain(move |f, m| {
+            (0..4).for_each(|_| _ = take(f, m, 9));
+            f.doors(0, 0).state(first).store(Doors::large(10), Relaxed);
+            more.iter().for_each(|&block| f.doors(0, 0).state(block).store(3, Relaxed));
+        })
+    };
+    assert_eq!(at(1, &[2]), "where a large block lies");
+    assert_eq!(at(4, &[]), "where a large block lies");
+}
+
+#[test]
+fn every_counter_of_a_magazine_is_held_to_its_bound() {
+    let wrong = |wrong: fn(&Doors<'_>)| frames_complain(|f, _| wrong(&f.doors(0, 0)));
+    assert_eq!(wrong(|d| d.word.store(1 << 63, Relaxed)), "a magazine is locked by nobody");
+    assert_eq!(wrong(|d| d.word.store(129, Relaxed)), "frames in a magazine");
+    assert_eq!(wrong(|d| d.kept.store(5, Relaxed)), "blocks that a magazine keeps");
+    assert_eq!(wrong(|d| d.kept.store(1 << 40, Relaxed)), "blocks that a magazine keeps");
+    let uncounted = |d: &Doors<'_>| {
+        d.delta.fetch_add(d.slack() + 1, Relaxed);
+        d.free.fetch_sub(d.slack() + 1, Relaxed);
+    };
+    assert_eq!(wrong(uncounted), "frames that a magazine keeps uncounted");
+    assert_eq!(wrong(|d| d.current.store(6, Relaxed)), "the block that a magazine claims");
+    assert_eq!(wrong(|d| d.cursor.store(2, Relaxed)), "where a magazine searches");
+    assert_eq!(wrong(|d| d.rows.store(1 << 10, Relaxed)), "rows that a magazine knows");
+    let foreign = |d: &Doors<'_>| {
+        d.word.store(1, Relaxed);
+        d.lowest.store(5, Relaxed);
+    };
+    assert_eq!(wrong(foreign), "a frame in a magazine is one of its node");
+    assert_eq!(wrong(|d| d.defer.store(64, Relaxed)), "huge allocations that fail at once");
+    assert_eq!(wrong(|d| d.defer_shift.store(7, Relaxed)), "huge allocations that fail at once");
+}
+
+#[test]
+fn frames_taken_less_those_that_came_back_are_those_in_use() {
+    let what = "frames taken of a node less those that came back";
+    for wrong in [0, 1] {
+        let miscounted = |f: &Frames, m: &Flat| {
+            take(f, m, 0);
+            let doors = f.doors(0, 0);
+            [doors.filled, doors.block_freed][wrong].fetch_add(1, Relaxed);
+        };
+        assert_eq!(frames_complain(miscounted), what);
+    }
+}
+
+#[test]
+fn the_count_of_frames_given_back_leaves_the_word_before_it_reaches_the_lock() {
+    const MOST: u64 = 1 << 54;
+    let m = flat(1, 2048);
+    let meta = Meta::new(Frames::layout(m.topology()).unwrap());
+    // SAFETY: zeroed memory of that layout, kept as long as the value.
+    let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
+    let had: Vec<Pfn> = (0..100).map(|_| take(&frames, &m, 0)).collect();
+    // Before the word counts nothing: as if so many had come and gone.
+    frames.doors(0, 0).word.fetch_add((MOST - 1) << 8, Relaxed);
+    let freed = |frames: &Frames| {
+        let mut stats = Stats::sum(&[]);
+        frames.stats(&mut stats);
+        stats.get(Counter::Free) as u64
+    };
+    for (i, &pfn) in had.iter().enumerate() {
+        frames.put(&m, pfn, Order::BASE);
+        assert_eq!(freed(&frames), MOST + i as u64);
+        frames.audit(&m).unwrap();
+    }
+    // Emptied, filled, and in use as before.
+    let again: Vec<Pfn> = (0..300).map(|_| take(&frames, &m, 0)).collect();
+    again.iter().for_each(|&pfn| frames.put(&m, pfn, Order::BASE));
+    assert_eq!(freed(&frames), MOST + 399);
+    assert_eq!(frames.audit(&m).unwrap().used, 0);
+    assert!(frames.doors(0, 0).word.load(Relaxed) < MOST, "it counts from the beginning");
+}
+
+#[test]
+fn readers_three_hundred_deep_are_inside() {
+    let r = rig();
+    let (vm, m) = (&r.vm, r.vm.machine());
+    let guards: Vec<_> = (0..300).map(|_| vm.epochs.enter(m)).collect();
+    assert!(vm.epochs.is_inside(m));
+    assert_eq!(vm.epochs.depth(0), 300);
+    assert_eq!(r.complaint(&[]), "readers inside an epoch at rest");
+    drop(guards);
+    assert!(!vm.epochs.is_inside(m));
+    r.vm.audit(&[]).unwrap();
+}
+
+#[test]
+fn the_last_frame_that_fits_can_be_a_root() {
+    let config = Config { thp: Thp::Never, ..Config::default() };
+    let r = rig_on(PFN_END - 1024, 1024, X86_RULES, config);
+    let (vm, m) = (&r.vm, r.vm.machine());
+    let first = r.space();
+    let want = Want::kernel(Use::Table);
+    let all: Vec<Pfn> = std::iter::from_fn(|| vm.frames().alloc(m, Order::BASE, &want).ok()).collect();
+    let (last, rest): (Vec<Pfn>, Vec<Pfn>) = all.into_iter().partition(|&pfn| pfn == Pfn(PFN_END - 1));
+    vm.frames().put(m, last[0], Order::BASE);
+    let second = vm.create().unwrap();
+    assert_eq!(vm.record_of(&second).root(), Pfn(PFN_END - 1));
+    rest.into_iter().for_each(|pfn| vm.frames().put(m, pfn, Order::BASE));
+    vm.map(&second, Placement::At(AT), MIB2, RW).unwrap();
+    r.write(&second);
+    assert_eq!(vm.audit(&[&first, &second]).map(|audit| audit.other_frames), Ok(0));
+    vm.exit(first);
+    vm.exit(second);
+}
+
+#[test]
+fn more_spaces_than_there_may_be_are_refused() {
+    let r = rig();
+    let space = r.space();
+    r.write(&space);
+    let before = r.vm.audit(&[&space]).unwrap();
+    let objects = r.vm.spaces.objects_door();
+    objects.store(MAX_SPACES, Relaxed);
+    assert_eq!(r.vm.create().err(), Some(NoMemory));
+    assert_eq!(r.vm.fork(&space).err(), Some(NoMemory));
+    assert_eq!(objects.load(Relaxed), MAX_SPACES);
+    objects.store(1, Relaxed);
+    assert_eq!(r.vm.audit(&[&space]), Ok(before), "nothing changed");
+    objects.store(MAX_SPACES - 1, Relaxed);
+    let child = r.vm.fork(&space).expect("there is room for one more");
+    assert_eq!(r.vm.create().err(), Some(NoMemory));
+    objects.store(MAX_SPACES + 1, Relaxed);
+    assert_eq!(r.complaint(&[&space, &child]), "spaces there are");
+    objects.store(2, Relaxed);
+    r.vm.audit(&[&space, &child]).unwrap();
+}
+
+#[test]
+fn references_to_the_huge_page_of_zeros_leave_room_for_a_fork_of_every_space() {
+    let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
+    let r = rig_on(512, 4096, X86_RULES, config);
+    let vm = &r.vm;
+    let [a, b, c] = [(); 3].map(|()| r.space());
+    let read = |space: &Space| vm.fault(space, AT, Access::Read).unwrap();
+    assert_eq!(read(&a), Fault::ZeroHuge);
+    let page = vm.huge_zero();
+    let word = vm.huge_zero.door();
+    // As if all others but two had used it.
+    let others = MOST_USES - 1 - vm.huge_zero_references();
+    word.fetch_add(others, Relaxed);
+    assert_eq!(read(&b), Fault::ZeroHuge);
+    assert_eq!(vm.huge_zero_references(), MOST_USES);
+    assert_eq!(read(&c), Fault::Zero, "no more uses");
+    // As if every space had forked.
+    word.fetch_add(MAX_SPACES - 1, Relaxed);
+    let child = vm.fork(&a).unwrap();
+    assert_eq!((vm.huge_zero(), vm.huge_zero_references()), (page, MOST_USES + MAX_SPACES));
+    assert_eq!(vm.shrinkable_zeros(), 0);
+    word.fetch_sub(others + MAX_SPACES - 1, Relaxed);
+    vm.audit(&[&a, &b, &c, &child]).unwrap();
+    [a, b, c, child].into_iter().for_each(|space| vm.exit(space));
+    assert_eq!(vm.huge_zero_references(), 1, "it is not kept");
+}
+
+#[test]
+fn a_fork_that_never_ends_is_found() {
+    let r = rig();
+    let space = r.space();
+    r.vm.record_of(&space).fork_begins();
+    assert_eq!(r.complaint(&[&space]), "a fork is under way at rest");
+    r.vm.record_of(&space).fork_ends();
+    r.vm.audit(&[&space]).unwrap();
+}
+
+#[test]
+fn identifiers_in_the_tlbs_are_recounted() {
+    let r = rig();
+    let (a, b) = (r.space(), r.space());
+    let (word, spaces) = (&r.vm.context_words()[0], [&a, &b]);
+    let (of_a, of_b) = (&r.vm.record_of(&a).context, &r.vm.record_of(&b).context);
+    let is = of_b.load(Relaxed);
+    assert!(is != 0 && of_a.load(Relaxed) != is);
+    let taken = "identifiers in the TLBs that are taken";
+    word.fetch_or(1 << 9, Relaxed);
+    assert_eq!(r.complaint(&spaces), taken, "one that is nobody's");
+    word.fetch_and(!(1 << 9 | 1 << is), Relaxed);
+    assert_eq!(r.complaint(&spaces), taken, "one that is free");
+    assert_eq!(r.complaint(&[&b]), taken, "also if there are others");
+    word.fetch_or(1 << is, Relaxed);
+    r.vm.audit(&[&a]).expect("b may have the other");
+    let one = "a space's identifier in the TLBs";
+    of_b.store(of_a.load(Relaxed), Relaxed);
+    assert_eq!(r.complaint(&spaces), one, "one for two");
+    of_b.store(256, Relaxed);
+    r.vm.context_words()[4].fetch_or(1, Relaxed);
+    assert_eq!(r.complaint(&[&b]), one, "one that the machine has not");
+}
+
+#[test]
+fn sets_of_cpus_are_recounted() {
+    let r = rig();
+    let (space, m) = (r.space(), r.vm.machine());
+    let record = r.vm.record_of(&space);
+    r.vm.activate(&space);
+    r.vm.audit(&[&space]).unwrap();
+    record.active.insert(1);
+    assert_eq!(r.complaint(&[&space]), "CPUs that run a space");
+    record.active.remove(1);
+    record.active.remove(0);
+    assert_eq!(r.complaint(&[&space]), "CPUs that run a space");
+    record.active.insert(0);
+    let cached = "CPUs that may hold translations of a space";
+    record.cached.remove(0);
+    assert_eq!(r.complaint(&[&space]), cached);
+    record.cached.insert(0);
+    record.stale.insert_word(0, 2);
+    assert_eq!(r.complaint(&[&space]), cached);
+    record.stale.remove(1);
+    record.cached.insert(2);
+    assert_eq!(r.complaint(&[&space]), cached, "there are two CPUs");
+    record.cached.remove(2);
+    r.vm.audit(&[&space]).unwrap();
+    m.run_on(0);
+    r.vm.exit(space);
+}
+
+#[test]
+fn members_of_families_are_recounted() {
+    let r = rig();
+    let parent = r.space();
+    let child = r.vm.fork(&parent).unwrap();
+    let spaces = [&parent, &child];
+    let (old, new) = (r.vm.record_of(&parent), r.vm.record_of(&child));
+    let name = SlabRef::from_raw(old.family.load(Relaxed)).unwrap();
+    // SAFETY: a family begins with its lock and its count of members, and lives while the spaces
+    // do.
+    let members = unsafe { name.ptr(r.vm.machine()).cast::<AtomicU32>().add(1).as_ref() };
+    assert_eq!(members.load(Relaxed), 2);
+    r.vm.audit(&spaces).unwrap();
+    for wrong in [1, 3] {
+        members.store(wrong, Relaxed);
+        assert_eq!(r.complaint(&spaces), "members of a fork family");
+    }
+    members.store(2, Relaxed);
+    // The child came last and stands first.
+    old.sibling.store(child.id(), Relaxed);
+    assert_eq!(r.complaint(&spaces), "members of a fork family", "a ring");
+    old.sibling.store(0, Relaxed);
+    old.family.store(0, Relaxed);
+    assert_eq!(r.complaint(&spaces), "a member of a fork family");
+    old.family.store(name.raw(), Relaxed);
+    let next = new.sibling.swap(0, Relaxed);
+    members.store(1, Relaxed);
+    assert_eq!(r.complaint(&spaces), "spaces of fork families", "one that is on no list");
+    new.sibling.store(next, Relaxed);
+    members.store(2, Relaxed);
+    r.vm.audit(&spaces).unwrap();
+}
+
+#[test]
+fn bits_beside_a_map_count_are_found() {
+    let r = rig();
+    let space = r.space();
+    let record = r.vm.frames().record(r.write(&space));
+    let count = record.word(1);
+    let what = "a frame's map count, and what it was cut into";
+    for wrong in [1 << 32, 1 << 55, 1 << 61, 1 << CUT_SHIFT, 3 << CUT_SHIFT] {
+        count.fetch_or(wrong, Relaxed);
+        assert_eq!(r.complaint(&[&space]), what, "{wrong:#x}");
+        count.fetch_and(!wrong, Relaxed);
+        // What stopped in the middle left its own counts behind.
+        record.word(4).store(0, Relaxed);
+        clear_counts(&r, &space);
+    }
+    record.set_head(Use::Data, Order::HUGE);
+    assert_eq!(r.complaint(&[&space]), "a block mapped in pieces is cut");
+}
+
+/// Clears what a `validate` that stopped early counted in the region of [`AT`].
+fn clear_counts(r: &Rig, space: &Space) {
+    let region = r.vm.descend(r.vm.record_of(space), AT).region.unwrap();
+    r.vm.region(region).stand_for(0);
+}
+
+#[test]
+fn bits_of_tables_and_regions_that_mean_nothing_are_found() {
+    let r = rig();
+    let space = r.space();
+    let root = r.vm.frames().record(r.vm.record_of(&space).root());
+    for bit in [46, 47] {
+        root.word(2).fetch_xor(1 << bit, Relaxed);
+        assert_eq!(r.complaint(&[&space]), "spare bits of a table's record");
+        root.word(2).fetch_xor(1 << bit, Relaxed);
+    }
+    let (state, about) = (root.word(1), root.word(5));
+    let (was, was_about) = (state.load(Relaxed), about.load(Relaxed));
+    for (listed, list) in [(5, 0), (7, 0), (4, 3 << 16), (4, 17), (4, 129 | 1 << 16), (4, 513 | 2 << 16)] {
+        state.store(was & !(7 << 4) | listed << 4, Relaxed);
+        about.store(list, Relaxed);
+        let what = "intervals in order, and no more than fit";
+        assert_eq!(r.complaint(&[&space]), what, "{listed} {list:#x}");
+    }
+    state.store(was, Relaxed);
+    about.store(was_about, Relaxed);
+    clear_counts(&r, &space);
+    r.vm.audit(&[&space]).unwrap();
+    let region = r.vm.descend(r.vm.record_of(&space), AT).region.unwrap();
+    // SAFETY: a region's second word is its attributes, and the space names it.
+    let attrs = unsafe { region.ptr(r.vm.machine()).cast::<AtomicU64>().add(1).as_ref() };
+    attrs.fetch_or(1 << 40, Relaxed);
+    assert_eq!(r.complaint(&[&space]), "attributes of a region");
+    assert_eq!(PAGE_SIZE as u64 * PFN_END, 1 << 48);
+}
