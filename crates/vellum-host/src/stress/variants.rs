@@ -89,6 +89,8 @@ impl Variant {
     pub fn run_shared(&self, seed: u64, operations: u64) -> io::Result<(shared::Outcome, Stats)> {
         let mut stress = Stress::short(seed);
         stress.machine.cpus = 4;
+        // Threads that meet on every page stir each other; what yields on a busy host waits for long.
+        stress.machine.stir = 5000;
         // Usually as many run as there are cores, now and then all of them: flushes then wait for the host.
         stress.machine.running = seed.is_multiple_of(4).then_some(shared::MOST);
         (self.change)(&mut stress);
