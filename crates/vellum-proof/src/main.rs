@@ -95,6 +95,24 @@ enum Part {
         #[arg(long, default_value_t = 5_000_000)]
         operations: u64,
     },
+    /// Several threads at once on the host machine, all of them on the same pages of one space.
+    StressShared {
+        /// The first seed; each round of all settings takes the next.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Ends after so many seconds; without it, after so many operations.
+        #[arg(long)]
+        seconds: Option<u64>,
+        /// Operations in all.
+        #[arg(long, default_value_t = 2_000_000)]
+        operations: u64,
+        /// Operations of a run.
+        #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+        each: u64,
+        /// Only the settings whose name has this in it; several, if it is said several times.
+        #[arg(long)]
+        settings: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -103,6 +121,10 @@ fn main() -> ExitCode {
         Part::Bytes { files } => bytes(&files),
         Part::Grow { folder, files, bytes } => grow(&folder, files, bytes),
         Part::Stress { seed, operations } => stress(seed, operations),
+        Part::StressShared { seed, seconds, operations, each, settings } => {
+            let enough = seconds.map_or(Enough::Operations(operations), |n| Enough::Time(Duration::from_secs(n)));
+            stress_shared(seed, enough, each, &settings)
+        }
         Part::Matrix { most, limit, stops, of, part, scenario, schedule, failures, threads, tell } => {
             let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
             let threads = if threads == 0 { cores } else { threads };
@@ -245,6 +267,52 @@ fn stress(first: u64, operations: u64) -> Result<(), String> {
         seed - 1,
         VARIANTS.len(),
         rate(done, start.elapsed())
+    );
+    Ok(())
+}
+
+/// When a long run ends.
+#[derive(Clone, Copy)]
+enum Enough {
+    Operations(u64),
+    Time(Duration),
+}
+
+fn stress_shared(first: u64, enough: Enough, each: u64, settings: &[String]) -> Result<(), String> {
+    let wanted = |name: &str| settings.is_empty() || settings.iter().any(|part| name.contains(part.as_str()));
+    let variants: Vec<_> = VARIANTS.iter().filter(|variant| wanted(variant.name)).collect();
+    if variants.is_empty() {
+        let names: Vec<_> = VARIANTS.iter().map(|variant| variant.name).collect();
+        return Err(format!("no such settings; there are: {}", names.join("; ")));
+    }
+    let (start, mut seed, mut runs) = (Instant::now(), first, 0);
+    let mut sum = vellum_host::stress::shared::Outcome::default();
+    'enough: loop {
+        for variant in &variants {
+            let over = match enough {
+                Enough::Operations(n) => sum.operations >= n,
+                Enough::Time(time) => start.elapsed() >= time,
+            };
+            if over {
+                break 'enough;
+            }
+            // The threads of a run say themselves what was wrong.
+            let outcome = std::panic::catch_unwind(|| variant.run_shared(seed, each)).map_err(|_| {
+                format!(
+                    "{}, after {:.1} s\nreplay: vellum-proof stress-shared --settings '{0}' --seed {seed} --each {each}",
+                    variant.name,
+                    start.elapsed().as_secs_f64()
+                )
+            })?;
+            sum.add(outcome.map_err(|e| format!("{}: {e}", variant.name))?.0);
+            runs += 1;
+        }
+        seed += 1;
+    }
+    println!(
+        "stress of shared pages: seeds {first} to {seed}, {} settings, {runs} runs: {sum}; {}",
+        variants.len(),
+        rate(sum.operations, start.elapsed())
     );
     Ok(())
 }

@@ -11,6 +11,7 @@
 pub mod board;
 pub mod lane;
 pub mod ops;
+pub mod shared;
 pub mod variants;
 pub mod worker;
 
@@ -183,14 +184,14 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
         boards: spaces.iter().map(|_| Board::new(Window { lanes: lanes as u64 })).collect(),
         spaces,
         children: (0..lanes).map(|_| Mutex::new(Vec::new())).collect(),
-        meeting: Meeting { threads: lanes, arrived: Mutex::new(0), moved: Condvar::new() },
+        meeting: Meeting::of(lanes),
         moved: AtomicU64::new(0),
     };
     let over = AtomicBool::new(false);
     let mut outcome = Outcome::default();
     let failed = std::thread::scope(|s| {
         let (shared, over) = (&shared, &over);
-        s.spawn(move || watchdog(shared, over));
+        s.spawn(move || watchdog(shared.vm, &shared.moved, over));
         let threads: Vec<_> = (0..lanes).map(|lane| s.spawn(move || thread(shared, lane))).collect();
         let mut failed = None;
         for t in threads {
@@ -242,7 +243,7 @@ fn thread<C: Codec>(shared: &Shared<'_, C>, lane: usize) -> Outcome {
             }
             worker.give_blocks();
         }
-        seat.park(|| meet(shared));
+        seat.park(|| meet(&shared.meeting, shared.vm));
         if lane == 0 {
             let children: Vec<_> = shared.children.iter().map(lock).collect();
             let all: Vec<&Space> =
@@ -252,7 +253,7 @@ fn thread<C: Codec>(shared: &Shared<'_, C>, lane: usize) -> Outcome {
                 panic!("validate at a quiescent point: {e}; seed {}", plan.seed);
             }
         }
-        seat.park(|| meet(shared));
+        seat.park(|| meet(&shared.meeting, shared.vm));
     }
     let mut children = lock(&shared.children[lane]);
     worker.finish(&mut children);
@@ -271,8 +272,13 @@ struct Meeting {
     moved: Condvar,
 }
 
-fn meet<C: Codec>(shared: &Shared<'_, C>) {
-    let meeting = &shared.meeting;
+impl Meeting {
+    fn of(threads: usize) -> Meeting {
+        Meeting { threads, arrived: Mutex::new(0), moved: Condvar::new() }
+    }
+}
+
+fn meet<C: Codec>(meeting: &Meeting, vm: &Vm<Host<C, true>>) {
     let mut arrived = lock(&meeting.arrived);
     *arrived += 1;
     let all = arrived.next_multiple_of(meeting.threads);
@@ -280,19 +286,19 @@ fn meet<C: Codec>(shared: &Shared<'_, C>) {
     while *arrived < all {
         let waited = meeting.moved.wait_timeout(arrived, Duration::from_millis(20));
         arrived = waited.unwrap_or_else(PoisonError::into_inner).0;
-        assert!(!shared.vm.machine().is_poisoned(), "another thread failed, so there is nobody to meet");
+        assert!(!vm.machine().is_poisoned(), "another thread failed, so there is nobody to meet");
     }
 }
 
 /// If nothing moves for five minutes, something waits for ever: the waits are told to give up, which names the place.
-fn watchdog<C: Codec>(shared: &Shared<'_, C>, over: &AtomicBool) {
+fn watchdog<C: Codec>(vm: &Vm<Host<C, true>>, moved: &AtomicU64, over: &AtomicBool) {
     let mut last = (0, 0);
     while !over.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(20));
-        let now = shared.moved.load(Ordering::Relaxed);
+        let now = moved.load(Ordering::Relaxed);
         last = if now == last.0 { (now, last.1 + 1) } else { (now, 0) };
         if last.1 > 15_000 {
-            shared.vm.machine().poison();
+            vm.machine().poison();
         }
     }
 }

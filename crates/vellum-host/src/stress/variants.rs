@@ -6,7 +6,7 @@ use vellum::config::{Config, NumaPolicy, Thp, ZeroHuge};
 use vellum::entry::{Aarch64, X86_64};
 use vellum::stats::Stats;
 
-use super::{Outcome, Stress, run};
+use super::{Outcome, Stress, run, shared};
 use crate::machine::{ARM, Plan, X86_PCID};
 use crate::mmu::buffer::Shape;
 
@@ -77,5 +77,26 @@ impl Variant {
             stress.rounds = (operations / 50_000).max(stress.rounds);
         }
         if self.arm { run::<Aarch64>(stress) } else { run::<X86_64>(stress) }
+    }
+
+    /// Runs the stress of shared pages on it.
+    ///
+    /// # Errors
+    /// The machine could not be built.
+    ///
+    /// # Panics
+    /// With the seed, if anything is wrong.
+    pub fn run_shared(&self, seed: u64, operations: u64) -> io::Result<(shared::Outcome, Stats)> {
+        let mut stress = Stress::short(seed);
+        stress.machine.cpus = 4;
+        // Threads that meet on every page stir each other; what yields on a busy host waits for long.
+        stress.machine.stir = 5000;
+        // Usually as many run as there are cores, now and then all of them: flushes then wait for the host.
+        stress.machine.running = seed.is_multiple_of(4).then_some(shared::MOST);
+        (self.change)(&mut stress);
+        // Ranges of huge pages, and forks of them, take more than lanes.
+        stress.machine.bytes = stress.machine.bytes.max(32 << 20);
+        (stress.operations, stress.rounds) = (operations, (operations / 8000).max(2));
+        if self.arm { shared::run::<Aarch64>(stress) } else { shared::run::<X86_64>(stress) }
     }
 }

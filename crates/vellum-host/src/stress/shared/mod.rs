@@ -1,0 +1,247 @@
+//! The stress of shared pages: every thread does everything to the same few ranges of one space.
+//!
+//! In the stress above each thread has a place of its own, so it knows what must be there. Here nobody has: [`arena`] is the few
+//! ranges, [`word`] the values, each of which says whose store it is and the how many-th, [`board`] what threads say outside the space, and the
+//! rules that follow from it, [`history`] the order of the stores, [`snapshot`] what a forked space must be,
+//! [`worker`] a thread. Which verbs there are, [`ops`](super::ops) says.
+//!
+//! After each round the threads meet and everything is recounted; then the ranges become fresh memory again, so that
+//! first touches go on happening.
+//!
+//! The seed gives each thread's choices; how they fall together is the host's business, as above.
+
+pub mod arena;
+pub mod board;
+pub mod history;
+pub mod snapshot;
+pub mod word;
+pub mod worker;
+
+use std::fmt;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use vellum::entry::Codec;
+use vellum::machine::Use;
+use vellum::space::{Advice, Placement, Rights, Space};
+use vellum::stats::Stats;
+use vellum::vm::Vm;
+
+use super::{HostVm, Meeting, Stress, free_and_kept, lock, meet, watchdog};
+use crate::machine::Host;
+use crate::rng::Rng;
+use arena::{Arena, Kind};
+use board::Board;
+use snapshot::Child;
+use worker::Worker;
+
+/// Threads at most: each has an eighth of a page.
+pub const MOST: usize = 8;
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Operations done.
+    pub operations: u64,
+    /// Stores that were made.
+    pub stores: u64,
+    /// Words read and held against the rules.
+    pub looks: u64,
+    /// Accesses refused by the rights, or because nothing was mapped.
+    pub denied: u64,
+    /// Faults handed to the library.
+    pub faults: u64,
+    /// Wipes.
+    pub wipes: u64,
+    /// Forks.
+    pub forks: u64,
+    /// Stores beside a fork that its child was checked for.
+    pub beside: u64,
+    /// What the library refused for want of memory.
+    pub refused: u64,
+}
+
+impl Outcome {
+    /// Both together.
+    pub fn add(&mut self, other: Outcome) {
+        self.operations += other.operations;
+        self.stores += other.stores;
+        self.looks += other.looks;
+        self.denied += other.denied;
+        self.faults += other.faults;
+        self.wipes += other.wipes;
+        self.forks += other.forks;
+        self.beside += other.beside;
+        self.refused += other.refused;
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} operations, {} stores, {} words looked at, {} accesses denied, {} faults, {} wipes, {} forks beside \
+             {} stores, {} refused for memory",
+            self.operations,
+            self.stores,
+            self.looks,
+            self.denied,
+            self.faults,
+            self.wipes,
+            self.forks,
+            self.beside,
+            self.refused
+        )
+    }
+}
+
+/// What the threads share.
+pub struct Shared<'a, C: Codec> {
+    /// The subsystem.
+    pub vm: &'a Vm<Host<C, true>>,
+    /// The run.
+    pub plan: Stress,
+    /// The space everybody works in.
+    pub space: Space,
+    /// Its ranges.
+    pub arena: Arena,
+    /// What is known of them.
+    pub board: Board,
+    /// Forked spaces that nobody holds.
+    pub children: Mutex<Vec<Child>>,
+    meeting: Meeting,
+    moved: AtomicU64,
+}
+
+/// Runs it; what it did, and the library's counters at the end. Of the plan's spaces there is one.
+///
+/// # Errors
+/// The machine could not be built.
+///
+/// # Panics
+/// With the seed, if anything is wrong.
+pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
+    let threads = plan.machine.cpus;
+    assert!(threads <= MOST, "at most {MOST} threads");
+    let host = HostVm::<C, true>::new(plan.machine, plan.config)?;
+    let (vm, arena) = (&host.vm, Arena::new());
+    let (before, space) = {
+        let _cpu = vm.machine().sit(0);
+        let before = free_and_kept(vm, &[]);
+        let space = vm.create().map_err(io::Error::other)?;
+        for extent in &arena.extents {
+            let at = Placement::At(extent.run.start());
+            let done = vm.map(&space, at, extent.run.bytes(), extent.attrs(Rights::READ_WRITE));
+            done.map_err(|e| io::Error::other(e.to_string()))?;
+        }
+        (before, space)
+    };
+    let shared = Shared {
+        vm,
+        plan,
+        space,
+        board: Board::new(&arena, threads),
+        arena,
+        children: Mutex::new(Vec::new()),
+        meeting: Meeting::of(threads),
+        moved: AtomicU64::new(0),
+    };
+    let over = AtomicBool::new(false);
+    let mut outcome = Outcome::default();
+    let failed = std::thread::scope(|s| {
+        let (shared, over) = (&shared, &over);
+        s.spawn(move || watchdog(shared.vm, &shared.moved, over));
+        let threads: Vec<_> = (0..threads).map(|me| s.spawn(move || thread(shared, me))).collect();
+        let mut failed = None;
+        for t in threads {
+            match t.join() {
+                Ok(part) => outcome.add(part),
+                Err(panic) => failed = failed.or(Some(panic)),
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        failed
+    });
+    if let Some(panic) = failed {
+        eprintln!("stress of shared pages failed; seed {}", plan.seed);
+        std::panic::resume_unwind(panic);
+    }
+    let _cpu = vm.machine().sit(0);
+    lock(&shared.children).drain(..).for_each(|child| vm.exit(child.space));
+    vm.exit(shared.space);
+    let after = free_and_kept(vm, &[]);
+    assert_eq!(before, after, "frames were lost or made up; seed {}", plan.seed);
+    let watch = vm.machine().watch();
+    for left in [Use::Data, Use::Table, Use::Pending] {
+        assert_eq!(watch.count(left), 0, "{left:?} frames remain when every space is gone; seed {}", plan.seed);
+    }
+    Ok((outcome, vm.stats()))
+}
+
+fn thread<C: Codec>(shared: &Shared<'_, C>, me: usize) -> Outcome {
+    let seat = shared.vm.machine().sit(me);
+    let plan = &shared.plan;
+    let rng = Rng::new(plan.seed ^ (me as u64 + 1) << 40);
+    let mut worker = Worker::new(shared, &seat, me, rng);
+    let rounds = plan.rounds.max(1);
+    for round in 0..rounds {
+        for _ in 0..plan.operations / rounds / plan.machine.cpus as u64 {
+            worker.step(round + 1 == rounds);
+            shared.moved.fetch_add(1, Ordering::Relaxed);
+        }
+        seat.park(|| meet(&shared.meeting, shared.vm));
+        if me == 0 {
+            quiet(shared, round);
+        }
+        seat.park(|| meet(&shared.meeting, shared.vm));
+        worker.look_at_all();
+        seat.park(|| meet(&shared.meeting, shared.vm));
+        if me == 0 {
+            freshen(shared, round);
+        }
+        seat.park(|| meet(&shared.meeting, shared.vm));
+    }
+    shared.vm.idle();
+    worker.outcome()
+}
+
+/// Recounts everything while nobody works.
+fn quiet<C: Codec>(shared: &Shared<'_, C>, round: u64) {
+    let children = lock(&shared.children);
+    let all: Vec<&Space> = std::iter::once(&shared.space).chain(children.iter().map(|child| &child.space)).collect();
+    // SAFETY: the other threads wait at the meeting.
+    if let Err(e) = unsafe { shared.vm.validate(&all) } {
+        panic!("validate after round {round}: {e}; seed {}", shared.plan.seed);
+    }
+}
+
+/// Gives every second round fresh memory, while nobody works: never touched, readable and writable.
+fn freshen<C: Codec>(shared: &Shared<'_, C>, round: u64) {
+    for (n, extent) in shared.arena.extents.iter().enumerate() {
+        if (round + n as u64) % 3 == 2 {
+            continue;
+        }
+        let first = if shared.board.is_away(n) { extent.other } else { extent.run.first };
+        let run = super::lane::Run { first, ..extent.run };
+        let slots = || extent.slots();
+        let grants: Vec<_> = slots().map(|slot| shared.board.grant(slot, Rights::READ_WRITE)).collect();
+        let wipes: Vec<_> = slots().map(|slot| shared.board.wipe(slot)).collect();
+        let forget = round.is_multiple_of(2) && extent.kind != Kind::Wiped;
+        let done = if forget {
+            let rights = shared.vm.protect(&shared.space, run.start(), run.bytes(), Rights::READ_WRITE);
+            rights.and_then(|()| shared.vm.advise(&shared.space, run.start(), run.bytes(), Advice::DontNeed))
+        } else {
+            let at = Placement::Replace(run.start());
+            shared.vm.map(&shared.space, at, run.bytes(), extent.attrs(Rights::READ_WRITE)).map(|_| ())
+        };
+        let done = done.is_ok();
+        for ((slot, grant), wipe) in slots().zip(grants).zip(wipes) {
+            shared.board.granted(slot, grant, done);
+            shared.board.wipe_over(slot, wipe, done);
+            if done && extent.keeps() {
+                shared.board.drop_slot(slot);
+            }
+        }
+    }
+}
