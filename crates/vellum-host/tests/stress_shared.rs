@@ -16,6 +16,6 @@ fn threads_that_share_pages_see_what_all_of_them_stored() {
         let (outcome, _) = variant.run_shared(seed, number("VELLUM_STRESS_OPS", 10_000)).expect("a machine");
         println!("{}: seed {seed}: {outcome}", variant.name);
         let each = [outcome.stores, outcome.looks, outcome.denied, outcome.wipes, outcome.forks, outcome.beside];
-        assert!(each.iter().all(|&n| n > 10), "a run without some of it proves nothing: {outcome}");
+        assert!(each.iter().all(|&n| n > 0), "a run without some of it proves nothing: {outcome}");
     }
 }
