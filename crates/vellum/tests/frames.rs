@@ -404,6 +404,12 @@ fn a_wrong_order_or_a_foreign_frame_is_noticed() {
     assert!(bad(|r, p| r.free(p.add(1), 9)));
     assert!(bad(|r, _| r.free(Pfn(3), 0)));
     assert!(bad(|r, _| r.free(Pfn(1 << 40), 0)));
+    // What was had as one block comes back as one.
+    assert!(bad(|r, p| {
+        r.free(p, 9);
+        let larger = r.alloc(10).unwrap();
+        r.free(larger, 9);
+    }));
     assert!(!bad(|r, p| r.free(p, 9)));
 }
 

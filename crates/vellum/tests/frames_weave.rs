@@ -337,6 +337,13 @@ fn an_allocation_waits_for_a_magazine_that_has_all_that_is_free() {
 }
 
 #[test]
+fn a_run_of_groups_that_another_takes_from_is_put_back() {
+    // 128 MiB are a group. The first two of them are had; of the next two CPU 1 takes from the second.
+    let (schedules, _) = every_step(6 << 15, &[(0, Act::Alloc(16))], Act::Alloc(16), &[(0, Act::Alloc(9))]);
+    assert!(schedules > 2, "{schedules} schedules");
+}
+
+#[test]
 fn frames_that_cpus_hand_to_each_other_can_come_back_anywhere() {
     // Each CPU has frames of the other's block, more than go on its stack: some find that block locked.
     let mut before = [(0, Act::Alloc(0)), (1, Act::Alloc(0))].repeat(70);

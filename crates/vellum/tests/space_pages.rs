@@ -2,7 +2,8 @@
 
 mod space_lab;
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 use space_lab::flat::{ARM_RULES, Flat, VmHands, X86_RULES};
 use space_lab::*;
@@ -43,6 +44,53 @@ fn fork_shares_until_written_and_the_last_one_reuses() {
     assert_eq!(lab.peek(&child, AT), Ok(2));
     lab.check(&[&child]);
     lab.vm.exit(child);
+    lab.check(&[]);
+}
+
+#[test]
+fn a_page_that_the_kernel_writes_is_dirty() {
+    let lab = lab(4096, Config { zero_page: false, ..never() });
+    let space = lab.vm.create().unwrap();
+    lab.map(&space, AT, KIB4, RW);
+    assert_eq!(lab.vm.fault(&space, AT, Access::Read), Ok(Fault::Base));
+    let marks = || match lab.vm.query(&space, AT) {
+        Page::Mapped { flags, .. } => (flags.write, flags.dirty),
+        page => panic!("{page:?}"),
+    };
+    assert_eq!(marks(), (true, false));
+    lab.vm.copy_in(&space, AT, &[1]).unwrap();
+    assert_eq!(marks(), (true, true));
+    lab.vm.exit(space);
+}
+
+#[test]
+fn a_space_ends_when_the_last_cpu_has_left_it() {
+    let lab = lab_on(Flat::<X86_64>::new(Topology::flat(2, Pfn(512), 4096), X86_RULES), never());
+    let space = Arc::new(lab.vm.create().unwrap());
+    lab.map(&space, AT, KIB4, RW);
+    let (left, ended, running) = (AtomicBool::new(false), AtomicBool::new(false), Barrier::new(2));
+    std::thread::scope(|threads| {
+        let other = Arc::clone(&space);
+        let (lab, left, ended, running) = (&lab, &left, &ended, &running);
+        threads.spawn(move || {
+            lab.vm.machine().run_on(1);
+            lab.vm.activate(&other);
+            drop(other);
+            running.wait();
+            // Until the end of the space waits, or does not.
+            let waits = || lab.vm.machine().asked.relaxed.load(Ordering::SeqCst) != 0;
+            while !waits() && !ended.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            left.store(true, Ordering::SeqCst);
+            lab.vm.idle();
+        });
+        running.wait();
+        lab.vm.exit(Arc::into_inner(space).expect("the other thread has given its own up"));
+        let had_left = left.load(Ordering::SeqCst);
+        ended.store(true, Ordering::SeqCst);
+        assert!(had_left, "a space ended that a CPU was running");
+    });
     lab.check(&[]);
 }
 

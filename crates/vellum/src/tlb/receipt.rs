@@ -69,3 +69,22 @@ impl Flushed {
         vm.frames.give_back(&vm.machine, pfn, order);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receipt_takes_in_every_page_that_is_noted() {
+        let page = |n: u64| Va(n * Level::ONE.entry_bytes());
+        let mut receipt = Receipt::new();
+        for n in [5, 3, 4] {
+            receipt.leaf(page(n), Level::ONE);
+        }
+        assert_eq!((receipt.start, receipt.end, receipt.level), (page(3).0, page(6).0, Level::ONE));
+        receipt.leaf(page(600), Level::TWO);
+        assert_eq!((receipt.start, receipt.end, receipt.level), (page(3).0, page(1024).0, Level::ONE));
+        receipt.leaf(page(2), Level::ONE);
+        assert_eq!((receipt.start, receipt.end), (page(2).0, page(1024).0));
+    }
+}
