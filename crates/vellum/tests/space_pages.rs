@@ -2,16 +2,18 @@
 
 mod space_lab;
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use space_lab::flat::{ARM_RULES, Flat, VmHands, X86_RULES};
+use space_lab::flat::{ARM_RULES, Flat, VmHands, X86_RULES, during_flushes};
 use space_lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, Thp};
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::error::FaultError;
-use vellum::machine::{MmuRules, Topology};
+use vellum::machine::{MmuRules, Scope, Topology};
 use vellum::space::{Access, Advice, Attrs, Fault, HugeAdvice, LeafSize, Page, Placement, Rights};
 use vellum::stats::Counter;
 
@@ -45,6 +47,31 @@ fn fork_shares_until_written_and_the_last_one_reuses() {
     lab.check(&[&child]);
     lab.vm.exit(child);
     lab.check(&[]);
+}
+
+#[test]
+fn a_fork_flushes_up_to_the_last_page_that_it_shares() {
+    let lab = lab(4096, never());
+    let parent = lab.vm.create().unwrap();
+    lab.vm.activate(&parent);
+    // The second page differs in its frame alone, and nothing is shared behind it.
+    lab.map(&parent, AT, 2 * KIB4, RW);
+    for page in [AT, Va(AT.0 + KIB4)] {
+        lab.poke(&parent, page, 1).unwrap();
+    }
+    let flushed = Rc::new(RefCell::new(Vec::new()));
+    let asked = Rc::clone(&flushed);
+    let child = during_flushes(move |scope| asked.borrow_mut().push(scope), || lab.vm.fork(&parent).unwrap());
+    let takes_in = |va: u64| {
+        flushed.borrow().iter().any(|scope| match *scope {
+            Scope::Page(_, at) => at.0 == va,
+            Scope::Range(_, range, _) => (range.start().0..range.end().0).contains(&va),
+            Scope::Space(_) | Scope::All => true,
+        })
+    };
+    assert!(takes_in(AT.0) && takes_in(AT.0 + KIB4), "{:?}", flushed.borrow());
+    lab.vm.exit(child);
+    lab.vm.exit(parent);
 }
 
 #[test]
