@@ -64,3 +64,19 @@ fn a_reader_inside_twice_is_waited_for_until_it_is_outside() {
         race(|| l.free(&OneCpu(0)), nested);
     });
 }
+
+#[test]
+fn a_reader_that_goes_deeper_has_not_been_outside() {
+    model(3, linked, |l| {
+        let deeper = || {
+            let m = OneCpu(1);
+            let _outer = l.epochs.enter(&m);
+            let found = l.link.load(Ordering::Acquire) == 1;
+            let _inner = l.epochs.enter(&m);
+            if found {
+                contents(NODE, false);
+            }
+        };
+        race(|| l.free(&OneCpu(0)), deeper);
+    });
+}

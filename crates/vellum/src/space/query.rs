@@ -15,17 +15,25 @@ impl<M: Machine> Vm<M> {
             return Page::Unmapped;
         }
         let m = &self.machine;
+        let record = self.record_of(space);
         loop {
             {
                 let _epoch = self.epochs.enter(m);
-                let spot = self.descend(self.record_of(space), va);
+                let edits = record.edits();
+                let spot = self.descend(record, va);
                 let rights = spot.region.map_or(Rights::NONE, |name| self.region(name).attrs().rights);
+                // The region was read after the entry: what was mapped anew in between shows the old entry with the new rights.
+                if record.edits() != edits {
+                    continue;
+                }
                 match M::Codec::decode(spot.raw, spot.level) {
                     Entry::Empty | Entry::Gone(_) => {}
+                    // The middle of a verb that takes the region away, or brings it.
+                    _ if spot.region.is_none() => {}
                     Entry::Reserved => return Page::Reserved { rights },
                     Entry::Leaf(pfn, flags) => {
                         // A space that has never used the huge page of zeros does not map it, whatever that is by now.
-                        let zero = if spot.level == Level::ONE || self.uses_huge_zero(self.record_of(space)) {
+                        let zero = if spot.level == Level::ONE || self.uses_huge_zero(record) {
                             self.is_zero(pfn)
                         } else {
                             false
@@ -43,7 +51,7 @@ impl<M: Machine> Vm<M> {
                 }
             }
             let unmapped = FaultError::Unmapped;
-            if self.confirm_refusal(self.record_of(space), va, Access::Read, unmapped) == Err(unmapped) {
+            if self.confirm_refusal(record, va, Access::Read, unmapped) == Err(unmapped) {
                 return Page::Unmapped;
             }
             m.relax();

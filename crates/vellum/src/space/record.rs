@@ -182,7 +182,7 @@ const FORKING: u64 = 1;
 const EDIT: u64 = 2;
 
 /// What a space's edits were when a fault looked.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Edits(u64);
 
 /// A set of CPUs that many change at once.
