@@ -16,11 +16,14 @@
 //!
 //! Tables that are missing are made with the page and linked with it (`chain.rs`), so a fault that finds no memory changed nothing.
 //!
+//! A fault that was sent back 16 times looks again under the layout lock, so that a thread which edits the space in a loop cannot
+//! keep it for ever.
+//!
 //! For blocks of 2 MiB and up the epoch is left while the block is cleared, since others may wait for the epoch, and the
 //! descent is repeated.
 
 use crate::addr::{Level, Order, Pfn, Va};
-use crate::config::{NumaPolicy, Thp};
+use crate::config::{NumaPolicy, Thp, ZeroHuge};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::frame::{Data, SlabRef, Want};
@@ -31,10 +34,15 @@ use crate::space::region::Region;
 use crate::space::walk::Spot;
 use crate::space::{Access, Edits, Fault, HugeAdvice, LeafSize, Space, SpaceRecord};
 use crate::stats::Counter;
+use crate::sync::atomic::Ordering;
 use crate::sync::{EpochGuard, Token};
 use crate::vm::Vm;
 use crate::zero::clear::Extent;
 use crate::zero::pool::{Bytes, Short};
+
+/// How often a fault, or a query, looks again before it takes the layout lock. Each time another CPU got on, which no program does at will:
+/// 16 in a row mean that one edits the space in a loop. Basis: a guess; the count decides only when the lock is worth its price.
+const PATIENCE: u32 = 16;
 
 /// How an attempt ended that did not fail.
 pub(crate) enum Step {
@@ -119,11 +127,14 @@ impl<M: Machine> Vm<M> {
     /// The attempts after the first, and all of those that are not a program's.
     #[inline(never)]
     fn serve_on(&self, space: &SpaceRecord, ask: Ask, first: Step) -> Result<Fault, FaultError> {
-        let (mut step, mut huge) = (first, true);
+        let (mut step, mut huge, mut restarts) = (first, true, 0);
         loop {
             match step {
                 Step::Done(fault) => return Ok(fault),
-                Step::Again => self.wait_for_fork(space),
+                Step::Again => {
+                    restarts += 1;
+                    self.wait_for_fork(space);
+                }
                 Step::Wait => self.machine.relax(),
                 Step::Smaller => huge = false,
                 Step::GiveWay => match self.give_way(space, ask.va, ask.access)? {
@@ -134,7 +145,10 @@ impl<M: Machine> Vm<M> {
                     }
                 },
             }
-            step = match self.attempt(space, ask, huge) {
+            // What `zero.huge=auto` does on a read may take the lock itself.
+            let locks = self.config.zero_huge == ZeroHuge::Auto;
+            let before = if locks { 0 } else { restarts };
+            step = match self.patiently(space, before, || self.attempt(space, ask, huge)) {
                 Ok(step) => step,
                 Err(error) => {
                     self.confirm_refusal(space, ask.va, ask.access, error)?;
@@ -142,6 +156,18 @@ impl<M: Machine> Vm<M> {
                 }
             };
         }
+    }
+
+    /// Makes an attempt that edits of the space may send back. After so many that were, it is made under the layout lock, where
+    /// no verb can edit anything.
+    #[inline]
+    pub(crate) fn patiently<R>(&self, space: &SpaceRecord, restarts: u32, attempt: impl FnOnce() -> R) -> R {
+        let mut top = Token::top();
+        let _layout = (restarts >= PATIENCE).then(|| {
+            let key = space.name.load(Ordering::Relaxed);
+            space.layout().lock(&self.machine, &mut top, key)
+        });
+        attempt()
     }
 
     /// Decides under the layout lock whether an access that was about to be refused really is: `Ok` if it has to look again.
@@ -162,7 +188,7 @@ impl<M: Machine> Vm<M> {
             return Err(error);
         }
         let mut top = Token::top();
-        let key = space.name.load(crate::sync::atomic::Ordering::Relaxed);
+        let key = space.name.load(Ordering::Relaxed);
         let _layout = space.layout().lock(&self.machine, &mut top, key);
         let spot = self.descend(space, va);
         match (M::Codec::decode(spot.raw, spot.level), spot.region) {

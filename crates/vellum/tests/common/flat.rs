@@ -27,6 +27,7 @@ thread_local! {
     static WEAVING: Cell<bool> = const { Cell::new(false) };
     static JITTER: Cell<u64> = const { Cell::new(0) };
     static DURING: RefCell<Option<During>> = const { RefCell::new(None) };
+    static EACH: RefCell<Option<Each>> = const { RefCell::new(None) };
     static POINT: RefCell<Option<Woven>> = const { RefCell::new(None) };
 }
 
@@ -125,6 +126,21 @@ fn shared_word_touched() {
     });
     if let Some((_, act)) = due {
         as_another(act);
+    }
+}
+
+/// What to do at each step of a thread; told whether the thread waits.
+type Each = Box<dyn FnMut(bool)>;
+
+/// From here `act` runs whenever this thread is about to touch a shared word or waits for another CPU. It may wait for other threads.
+pub fn at_each_step(act: impl FnMut(bool) + 'static) {
+    EACH.set(Some(Box::new(act)));
+}
+
+fn step(waits: bool) {
+    if let Some(mut act) = EACH.take() {
+        act(waits);
+        EACH.set(Some(act));
     }
 }
 
@@ -323,6 +339,7 @@ unsafe impl<C: Codec> Machine for Flat<C> {
             std::panic::panic_any(Waits);
         }
         self.asked.relaxed.fetch_add(1, Ordering::Relaxed);
+        step(true);
         std::thread::yield_now();
     }
     fn now(&self) -> u64 {
@@ -331,6 +348,7 @@ unsafe impl<C: Codec> Machine for Flat<C> {
     fn hook(&self, event: Event) {
         if let Event::Shared { .. } = event {
             jittered();
+            step(false);
             shared_word_touched();
         }
         if let Event::Frame { first, order, to } = event {
