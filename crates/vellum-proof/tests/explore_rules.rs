@@ -5,9 +5,9 @@ mod explorer;
 use explorer::{NEXT, base, check, few, huge, script};
 use vellum::addr::Va;
 use vellum::config::{Config, ZeroHuge};
-use vellum::error::FaultError;
+use vellum::error::{FaultError, SpaceError};
 use vellum::machine::MmuRules;
-use vellum::space::{Page, Rights};
+use vellum::space::{Access, Attrs, Page, Placement, Rights};
 use vellum::stats::Counter;
 use vellum_proof::explore::Script;
 use vellum_proof::explore::worlds::{AT, Lab, MIB2, RULES};
@@ -272,4 +272,98 @@ fn a_childs_table_of_zeros_gives_way_to_a_huge_page_too() {
     let page = lab.vm.query(&child, at);
     assert!(matches!(page, Page::Mapped { level, zero: false, .. } if level.0 == 2), "{page:?}");
     lab.vm.exit(child);
+}
+
+#[test]
+fn a_region_is_read_whole_while_a_node_of_one_pair_gets_a_list() {
+    let page = |n: u64| Va(AT.0 + n * 4096);
+    let one = few(2);
+    let several = script(move |l| {
+        for n in [1, 3] {
+            assert_eq!(l.vm.protect(l.space(), page(n), 4096, Rights::READ), Ok(()));
+        }
+    });
+    check("store, protects", &one, &[script(move |l| l.store_to_stay(page(2), 9)), several], 2);
+}
+
+#[test]
+fn a_list_that_is_put_back_is_not_followed() {
+    let page = |n: u64| Va(AT.0 + n * 4096);
+    let tight = || {
+        let lab = few(2)();
+        let only_read = Attrs::anonymous(Rights::READ);
+        // Somewhere else a list is used, so that its slab has room when memory has none.
+        lab.vm.map(lab.space(), Placement::At(Va(GIB * 3)), 8 * 4096, only_read).expect("memory");
+        for n in [1, 3, 5] {
+            lab.vm.protect(lab.space(), Va(GIB * 3 + n * 4096), 4096, Rights::NONE).expect("memory");
+        }
+        lab.vm.protect(lab.space(), Va(AT.0 + 4096), 4096, Rights::READ).expect("memory");
+        let mut left = usize::MAX;
+        while left != lab.held.borrow().len() {
+            left = lab.held.borrow().len();
+            lab.take(0);
+        }
+        lab
+    };
+    let refused = script(|l| {
+        let at = Placement::At(Va(AT.0 + MIB2 - 4096));
+        let only_read = Attrs::anonymous(Rights::READ);
+        assert_eq!(l.vm.map(l.space(), at, 2 * 4096, only_read), Err(SpaceError::NoMemory));
+    });
+    let again = script(move |l| assert!(l.vm.fault(l.space(), page(0), Access::Write).is_ok()));
+    check("fault, list put back", &tight, &[again, refused], 2);
+}
+
+#[test]
+fn a_block_is_cut_beside_a_fork_and_every_mapping_is_counted() {
+    let shared = || {
+        let lab = huge(2)();
+        let child = lab.vm.fork(lab.space()).expect("memory");
+        lab.keep(child);
+        lab
+    };
+    let fork = script(|l| {
+        let child = l.vm.fork(&l.last()).expect("memory");
+        l.keep(child);
+    });
+    check("unmap of a page, fork of the child", &shared, &[unmap(4096), fork], 2);
+}
+
+#[test]
+fn what_a_table_of_zeros_translated_is_flushed_when_zeros_are_forbidden() {
+    let far = Va(2 * GIB + 5 * 4096);
+    let zeros = move || {
+        let lab = Lab::with_space(2, 4, Config { zero_huge: ZeroHuge::Table, ..Config::default() });
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        lab.vm.map(lab.space(), Placement::At(Va(2 * GIB)), MIB2, attrs).expect("memory");
+        lab.enter(1);
+        assert_eq!(lab.load(far), Ok(0));
+        lab.enter(0);
+        lab
+    };
+    let forbid = script(move |l| {
+        l.vm.forbid_zeros(l.space());
+        l.store_to_stay(far, 9);
+        l.told.set(true);
+    });
+    let load = script(move |l| {
+        let late = l.told.get();
+        let seen = l.load(far);
+        assert!(seen == Ok(9) || !late && seen == Ok(0), "{seen:?} was read, late: {late}");
+    });
+    check("forbid and store, load", &zeros, &[forbid, load], 1);
+}
+
+#[test]
+fn a_query_tells_of_one_instant() {
+    let query = script(|l| match l.vm.query(l.space(), AT) {
+        Page::Mapped { rights, .. } => assert_eq!(rights, Rights::READ_WRITE),
+        Page::Reserved { rights } => assert_eq!(rights, Rights::READ),
+        other => panic!("{other:?} where a page was, and a promise is"),
+    });
+    let replace = script(|l| {
+        let read = Attrs::anonymous(Rights::READ);
+        assert_eq!(l.vm.map(l.space(), Placement::Replace(AT), 4 * 4096, read), Ok(AT));
+    });
+    check("query, map over", &few(2), &[query, replace], 2);
 }

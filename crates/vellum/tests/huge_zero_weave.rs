@@ -357,3 +357,32 @@ fn a_write_meets_any_other_change_at_any_step_and_everything_adds_up() {
         }
     }
 }
+
+/// Zeros mapped in a second table, so that there is something to take away, and another lock to wait for.
+fn rig_of_two<C: Codec>(rules: MmuRules, form: ZeroHuge) -> Rc<Rig<C>> {
+    let rig = rig::<C>(rules, form);
+    rig.lab.map(&rig.spaces.borrow()[0], Va(2 * GIB), MIB2, RW);
+    rig.fault(0, 2 * GIB, Access::Read);
+    rig
+}
+
+fn forbidden<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge) {
+    let read = |rig: &Rig<C>| rig.fault(0, GIB, Access::Read);
+    let forbid = |rig: &Rig<C>| rig.lab.vm.forbid_zeros(&rig.spaces.borrow()[0]);
+    let none = |rig: &Rig<C>| {
+        rig.all();
+        assert!(!rig.zero_at(0, GIB) && !rig.zero_at(0, 2 * GIB), "{form:?}: zeros where they are forbidden");
+    };
+    for (body, act) in [(read as Act<C>, forbid as Act<C>), (forbid, read)] {
+        let places = everywhere::<C>(|| rig_of_two(rules, form), body, act, none);
+        assert!(places > 3, "{form:?}: {places} places");
+    }
+}
+
+#[test]
+fn no_zeros_are_mapped_once_they_are_forbidden_whatever_a_fault_does_meanwhile() {
+    for form in FORMS {
+        forbidden::<X86_64>(X86_RULES, form);
+        forbidden::<Aarch64>(ARM_RULES, form);
+    }
+}

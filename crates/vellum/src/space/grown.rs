@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::space::Trash;
 use crate::space::node::{IN_LIST, Node};
 use crate::sync::atomic::Ordering;
-use crate::sync::{self, Above, Token};
+use crate::sync::{self, Above, Token, touch};
 use crate::vm::Vm;
 
 /// Two edges in each of the levels there can be.
@@ -59,6 +59,7 @@ impl<M: Machine> Vm<M> {
                 let _guard = node.lock(&self.machine, token);
                 // They say what they said in the larger list.
                 let _write = node.sequence().write(&self.machine);
+                touch(&self.machine, node.interval_word(0), true);
                 let is = [0, 1].map(|i| node.interval_word(i).load(Ordering::Relaxed));
                 goes = (is[0], is[1], node.state().listed());
                 (0..2).for_each(|i| node.interval_word(i).store(was[i], Ordering::Relaxed));

@@ -26,7 +26,7 @@ use crate::space::grown::Grown;
 use crate::space::node::{IN_LIST, Node};
 use crate::space::{SpaceRecord, Trash};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{self, Above, SeqWrite, Token};
+use crate::sync::{self, Above, SeqWrite, Token, touch};
 use crate::vm::Vm;
 
 /// Pairs in a list object of each class.
@@ -170,7 +170,9 @@ impl<M: Machine> Vm<M> {
     /// Starts a change, which ends when the guard is dropped. Under the layout lock and the node's.
     #[inline]
     fn change<'a>(&'a self, space: &'a SpaceRecord, node: Node<'a>) -> Change<'a, M> {
-        Change { space, _write: node.sequence().write(&self.machine) }
+        let change = Change { space, _write: node.sequence().write(&self.machine) };
+        touch(&self.machine, node.interval_word(0), true);
+        change
     }
 
     pub(super) fn list_words(&self, list: SlabRef, class: u64) -> &[AtomicU64] {
@@ -199,6 +201,7 @@ impl<M: Machine> Vm<M> {
         let seen = node.sequence().begin(m);
         // The commonest node has one pair.
         if node.state().listed() == 1 {
+            touch(m, node.interval_word(0), false);
             let pair = Pair(node.interval_word(0).load(Ordering::Relaxed));
             if !node.sequence().changed(m, seen) {
                 return if pair.slot() <= slot { pair.region() } else { None };
@@ -213,6 +216,7 @@ impl<M: Machine> Vm<M> {
         loop {
             let seen = node.sequence().begin(m);
             let listed = node.state().listed();
+            touch(m, node.interval_word(0), false);
             if listed < IN_LIST {
                 let mut found = Pair(0);
                 for i in 0..listed as usize {
@@ -228,6 +232,7 @@ impl<M: Machine> Vm<M> {
                 continue;
             }
             let about = node.interval_word(1).load(Ordering::Relaxed);
+            touch(m, node.interval_word(0), false);
             let list = SlabRef::from_raw(node.interval_word(0).load(Ordering::Relaxed));
             if node.sequence().changed(m, seen) {
                 continue;
@@ -287,6 +292,7 @@ impl<M: Machine> Vm<M> {
         let was = [0, 1].map(|i| node.interval_word(i).load(Ordering::Relaxed));
         grown.note(node.pfn, was, node.state().listed());
         let _write = node.sequence().write(&self.machine);
+        touch(&self.machine, node.interval_word(0), true);
         node.interval_word(0).store(list.raw(), Ordering::Relaxed);
         Pairs { node, list: Some((words, class as u64)), len: pairs.len }.publish();
     }

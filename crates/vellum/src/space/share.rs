@@ -173,6 +173,7 @@ impl<M: Machine> Vm<M> {
                 piece.set_map_count(seen as u32);
             }
             let cut = seen & !CUT | (size.get() as u64 + 1) << CUT_SHIFT;
+            touch(m, word, true);
             match word.compare_exchange(seen, cut, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(now) => seen = now,
