@@ -450,19 +450,20 @@ fn an_exit_takes_no_memory() {
 
 #[test]
 fn what_is_unmapped_keeps_no_region() {
-    let lab = lab(2048, Config::default());
-    let space = lab.vm.create().unwrap();
-    let at = |n: u64| Va(GIB + n * MIB2);
-    lab.map(&space, at(0), MIB2, RW);
-    // 513 regions, since no neighbours are alike.
-    let rights = [Rights::READ, Rights::READ_WRITE];
-    (1..514).for_each(|n| lab.map(&space, at(n), MIB2, Attrs::anonymous(rights[n as usize % 2])));
-    let slabs = || lab.vm.audit(&[&space]).expect("a valid state").slab_frames;
-    let many = slabs();
-    // In two tables, so that it is not done in one of them alone.
-    lab.vm.unmap(&space, at(1), 512 * MIB2).expect("mapped");
-    let few = slabs();
-    assert!(few + 4 < many, "{many} frames for 512 regions, {few} for what is left of them");
-    lab.vm.exit(space);
-    lab.check(&[]);
+    for bytes in [KIB4, MIB2] {
+        let lab = lab(2048, Config::default());
+        let space = lab.vm.create().unwrap();
+        let at = |n: u64| Va(GIB + n * bytes);
+        // 514 regions, since no neighbours are alike.
+        let rights = [Rights::READ, Rights::READ_WRITE];
+        (0..514).for_each(|n| lab.map(&space, at(n), bytes, Attrs::anonymous(rights[n as usize % 2])));
+        let slabs = || lab.vm.audit(&[&space]).expect("a valid state").slab_frames;
+        let many = slabs();
+        // In two tables, of which both keep something.
+        lab.vm.unmap(&space, at(1), 512 * bytes).expect("mapped");
+        let few = slabs();
+        assert!(few + 4 < many, "{many} frames for 514 regions, {few} for two of them");
+        lab.vm.exit(space);
+        lab.check(&[]);
+    }
 }
