@@ -69,9 +69,10 @@ fn beside_protect<C: Codec + 'static>(lab: &Lab<C>, space: &Space, verb: Verb<C>
 }
 
 fn progress<C: Codec + 'static>(rules: MmuRules, config: Config) {
-    let verbs: [(&str, Verb<C>); 3] = [
+    let verbs: [(&str, Verb<C>); 4] = [
         ("read", |lab, space| assert!(lab.vm.fault(space, Va(GIB), Access::Read).is_ok())),
         ("write", |lab, space| assert!(lab.vm.fault(space, Va(GIB), Access::Write).is_ok())),
+        ("forced write", |lab, space| assert_eq!(lab.vm.write_forced(space, Va(GIB), &[7]), Ok(()))),
         ("query", |lab, space| assert_ne!(lab.vm.query(space, Va(GIB)), Page::Unmapped)),
     ];
     for (name, verb) in verbs {

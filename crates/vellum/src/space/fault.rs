@@ -40,7 +40,7 @@ use crate::vm::Vm;
 use crate::zero::clear::Extent;
 use crate::zero::pool::{Bytes, Short};
 
-/// How often a fault, or a query, looks again before it takes the layout lock. Each time another CPU got on, which no program does at will:
+/// How often a fault, a forced write or a query looks again before it takes the layout lock. Each time another CPU got on, which no program does at will:
 /// 16 in a row mean that one edits the space in a loop. Basis: a guess; the count decides only when the lock is worth its price.
 const PATIENCE: u32 = 16;
 

@@ -33,22 +33,39 @@ impl<M: Machine> Vm<M> {
                 if va >= self.user_end() {
                     return Err(FaultError::Unmapped);
                 }
-                let mut huge = true;
+                let space = self.record_of(space);
+                let (mut huge, mut restarts) = (true, 0);
                 loop {
-                    match self.force(self.record_of(space), va, &bytes[from..end], huge) {
+                    let mut lacks = None;
+                    let ask = (va, &bytes[from..end], huge);
+                    let tried = self.patiently(space, restarts, || self.force(space, ask, &mut lacks));
+                    let step = match lacks {
+                        Some(access) => self.serve_own(space, va, access).map(|_| Step::Again),
+                        None => tried,
+                    };
+                    match step {
                         Ok(Step::Done(_)) => return Ok(()),
                         Ok(Step::Wait) => self.machine.relax(),
                         Ok(Step::Smaller) => huge = false,
-                        Ok(_) => self.wait_for_fork(self.record_of(space)),
+                        Ok(_) => {
+                            restarts += 1;
+                            self.wait_for_fork(space);
+                        }
                         // It asks for no more than that there are any rights.
-                        Err(error) => self.confirm_refusal(self.record_of(space), va, Access::Read, error)?,
+                        Err(error) => self.confirm_refusal(space, va, Access::Read, error)?,
                     }
                 }
             })
         })
     }
 
-    fn force(&self, space: &SpaceRecord, va: Va, bytes: &[u8], huge: bool) -> Result<Step, FaultError> {
+    /// Writes if the page is there and the space's own, or goes a step on the way. `lacks`: a fault for that access comes first.
+    fn force(
+        &self,
+        space: &SpaceRecord,
+        (va, bytes, huge): (Va, &[u8], bool),
+        lacks: &mut Option<Access>,
+    ) -> Result<Step, FaultError> {
         let m = &self.machine;
         let epoch = self.epochs.enter(m);
         let edits = space.edits();
@@ -93,9 +110,7 @@ impl<M: Machine> Vm<M> {
                 step => step,
             }),
             _ => {
-                drop(epoch);
-                let access = if attrs.allows(Access::Write) { Access::Write } else { Access::Read };
-                self.serve_own(space, va, access)?;
+                *lacks = Some(if attrs.allows(Access::Write) { Access::Write } else { Access::Read });
                 Ok(Step::Again)
             }
         }
