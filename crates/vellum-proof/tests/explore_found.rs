@@ -6,12 +6,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use explorer::{NEXT, base, check, few, huge, script, small};
-use vellum::addr::Va;
+use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
 use vellum::error::FaultError;
-use vellum::machine::Machine;
-use vellum::space::{Access, Advice, Attrs, Page, Placement, Rights};
-use vellum_proof::explore::worlds::{AT, Lab, MIB2};
+use vellum::frame::Want;
+use vellum::machine::{Machine, Use};
+use vellum::space::{Access, Advice, Attrs, LeafSize, Page, Placement, Rights};
+use vellum_proof::explore::worlds::{AT, Lab, MIB2, RULES};
 use vellum_proof::explore::{Script, explore};
 
 /// Another word of the first page.
@@ -375,4 +376,107 @@ fn no_access_is_refused_where_one_mapping_takes_the_place_of_another() {
         lab
     };
     check("store to a page, remap over", &two, &[write(), moved()], 1);
+}
+
+#[test]
+fn free_memory_is_not_refused_while_another_cpu_opens_it() {
+    let take = |l: &Lab| {
+        let m = l.vm.machine();
+        let got = l.vm.frames().alloc(m, Order::BASE, &Want::kernel(Use::Slab));
+        let pfn = got.expect("one frame of 512 that are free");
+        l.held.borrow_mut().push((pfn, Order::BASE));
+    };
+    // CPU 1 claims a block that is full, and keeps another whole, which is all that is free.
+    let make = || {
+        let lab = Lab::new(2, 1024, Config::default(), RULES);
+        lab.enter(1);
+        lab.take(9);
+        (0..512).for_each(|_| lab.take(0));
+        assert_eq!(lab.held.borrow().len(), 513);
+        lab.take(0);
+        assert_eq!(lab.held.borrow().len(), 513, "all is had");
+        lab.give(0);
+        lab.enter(0);
+        lab
+    };
+    check("alloc, alloc", &make, &[script(take), script(take)], 2);
+}
+
+#[test]
+fn free_memory_is_not_refused_while_another_cpu_drains() {
+    let take = |l: &Lab| {
+        let m = l.vm.machine();
+        let got = l.vm.frames().alloc(m, Order::BASE, &Want::kernel(Use::Slab));
+        let pfn = got.expect("one frame of 10 that are free");
+        l.held.borrow_mut().push((pfn, Order::BASE));
+    };
+    // 74 frames come back by CPU 1, of which 64 go on its stack and are had again: 10 are free, in their block.
+    let make = || {
+        let lab = Lab::new(2, 1024, Config::default(), RULES);
+        lab.enter(1);
+        let mut left = usize::MAX;
+        while left != lab.held.borrow().len() {
+            left = lab.held.borrow().len();
+            lab.take(0);
+        }
+        (0..74).for_each(|_| lab.give(left - 74));
+        (0..64).for_each(|_| lab.take(0));
+        assert_eq!(lab.held.borrow().len(), left - 10);
+        lab.enter(0);
+        lab
+    };
+    let drain = script(|l| l.vm.frames().drain(l.vm.machine()));
+    check("alloc, drain", &make, &[script(take), drain], 2);
+}
+
+#[test]
+fn a_query_does_not_tell_of_zeros_that_may_be_written() {
+    let make = || {
+        let lab = Lab::with_space(2, 512, Config { zero_huge: ZeroHuge::Page, ..Config::default() });
+        (0..4).for_each(|_| lab.take(9));
+        lab
+    };
+    let query = script(|l| {
+        let page = l.vm.query(l.space(), NEXT);
+        if let Page::Mapped { flags, zero: true, .. } = page {
+            assert!(!flags.write && !flags.dirty, "{page:?}: shared zeros that may be written and have been");
+        }
+    });
+    let again = script(|l| {
+        assert_eq!(l.vm.advise(l.space(), AT, MIB2, Advice::DontNeed), Ok(()));
+        assert!(l.load(AT).is_ok());
+    });
+    check("query, dontneed and load", &make, &[query, again], 1);
+}
+
+#[test]
+fn a_fault_for_exactly_2_mib_is_served_when_2_mib_are_free() {
+    let lab = Lab::new(1, 2048, Config::default(), RULES);
+    let space = lab.vm.create().expect("memory");
+    let attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..Attrs::anonymous(Rights::READ_WRITE) };
+    lab.vm.map(&space, Placement::At(AT), 2 * MIB2, attrs).expect("memory");
+    // A table for them, which comes with the first.
+    assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
+    let mut left = usize::MAX;
+    while left != lab.held.borrow().len() {
+        left = lab.held.borrow().len();
+        lab.take(0);
+    }
+    for _ in 0..4 {
+        assert!(lab.vm.fault(&space, Va(AT.0 + MIB2), Access::Write).is_err());
+    }
+    // All of one aligned block comes back, frame by frame.
+    let first = {
+        let held = lab.held.borrow();
+        let has = |pfn: Pfn| held.iter().any(|h| h.0 == pfn);
+        let whole = |first: &Pfn| first.0.is_multiple_of(512) && (0..512).all(|i| has(first.add(i)));
+        held.iter().map(|h| h.0).find(whole).expect("a block that was had whole")
+    };
+    for i in 0..512 {
+        let n = lab.held.borrow().iter().position(|h| h.0 == first.add(i)).expect("held");
+        lab.give(n);
+    }
+    let done = lab.vm.fault(&space, Va(AT.0 + MIB2), Access::Write);
+    assert!(done.is_ok(), "{done:?} with 512 frames of a block free");
+    lab.vm.exit(space);
 }

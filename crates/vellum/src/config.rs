@@ -41,7 +41,7 @@ pub enum Colours {
     L1d,
     /// Colours of the second level.
     L2,
-    /// That many, from 1 to [`MAX_COLOURS`].
+    /// That many; [`MAX_COLOURS`] where it says more.
     Exactly(Order),
 }
 

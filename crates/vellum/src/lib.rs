@@ -4,7 +4,7 @@
 //! protect, remap, advise, fork, fault, query, copy in and out. The library allocates nothing by itself, keeps no globals, and never
 //! panics because memory ran out.
 //!
-//! Start at [`machine`] for what you provide, [`config`] for what can be switched, [`space`] for the verbs.
+//! Start at [`machine`] for what you provide, [`config`] for what can be switched, [`vm::Vm`] for the verbs.
 #![cfg_attr(not(test), no_std)]
 
 // The machine of the tests is written for users of the crate.

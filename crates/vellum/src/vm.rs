@@ -17,7 +17,7 @@ use crate::machine::{Act, Event, MAX_CPUS, Machine, MmuRules, Topology, Verb, Wo
 use crate::space::{LIST_PAIRS, SpaceRecord};
 use crate::stats::{Counter, CpuCounters, Stats};
 use crate::sync::Epochs;
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::tlb::CONTEXT_WORDS;
 use crate::zero::auto::Watch;
 use crate::zero::clear::pace::Pace;
@@ -51,6 +51,8 @@ pub struct Vm<M: Machine> {
     by_colour: NonNull<ByColour>,
     /// How fast clearing has been, by memory node.
     pub(crate) pace: Pace,
+    /// Attempts under way that hold a layout lock: while there are any, clearing and copying have no scheduling points.
+    pub(crate) holding: AtomicU32,
     /// Large blocks kept aside.
     pub(crate) pools: Pools,
     pub(crate) huge_zero: HugeZero,
@@ -98,7 +100,7 @@ impl Parts {
 
 impl<M: Machine> Vm<M> {
     /// The memory [`Vm::new`] wants for a machine of that topology; one page's worth for a topology `new` refuses. About 64 bytes
-    /// a frame (1.6 %), plus 1.5 KiB per CPU.
+    /// a frame (1.6 %), plus 1.5 KiB per CPU and 752 bytes per CPU and node.
     pub fn layout(topology: &Topology) -> Layout {
         Parts::of(topology).map_or(Layout::new::<[u64; 512]>(), |parts| parts.whole)
     }
@@ -157,6 +159,7 @@ impl<M: Machine> Vm<M> {
             zeros: Zeros::new(),
             by_colour,
             pace: Pace::new(),
+            holding: AtomicU32::new(0),
             pools: Pools::new(),
             huge_zero: HugeZero::new(),
             zero_tables: ZeroTables::new(),

@@ -8,11 +8,11 @@ use std::sync::mpsc::channel;
 
 use space_lab::flat::{ARM_RULES, Flat, X86_RULES, at_each_step};
 use space_lab::*;
-use vellum::addr::{Pfn, Va};
+use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::machine::{MmuRules, Topology};
-use vellum::space::{Access, Page, Rights, Space};
+use vellum::space::{Access, Attrs, LeafSize, Page, Rights, Space};
 
 /// Steps that a verb may take. One that another thread sends back each time never comes to an end.
 const ENOUGH: u32 = 1000;
@@ -68,35 +68,48 @@ fn beside_protect<C: Codec + 'static>(lab: &Lab<C>, space: &Space, verb: Verb<C>
     })
 }
 
-fn progress<C: Codec + 'static>(rules: MmuRules, config: Config) {
-    let verbs: [(&str, Verb<C>); 4] = [
+fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, verbs: usize) {
+    let all: [(&str, Verb<C>); 5] = [
         ("read", |lab, space| assert!(lab.vm.fault(space, Va(GIB), Access::Read).is_ok())),
         ("write", |lab, space| assert!(lab.vm.fault(space, Va(GIB), Access::Write).is_ok())),
+        ("read and write", |lab, space| {
+            assert!(lab.vm.fault(space, Va(GIB), Access::Read).is_ok());
+            assert!(lab.vm.fault(space, Va(GIB), Access::Write).is_ok());
+        }),
         ("forced write", |lab, space| assert_eq!(lab.vm.write_forced(space, Va(GIB), &[7]), Ok(()))),
         ("query", |lab, space| assert_ne!(lab.vm.query(space, Va(GIB)), Page::Unmapped)),
     ];
-    for (name, verb) in verbs {
+    for (name, verb) in all.into_iter().take(verbs) {
         let mut most = 0;
         for (period, phase) in (1..16).flat_map(|period| (0..period).map(move |phase| (period, phase))) {
             let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config);
             let space = lab.vm.create().expect("memory");
-            lab.map(&space, Va(GIB), 4 * MIB2, RW);
+            lab.map(&space, Va(GIB), 4 * MIB2, attrs);
             most = most.max(beside_protect(&lab, &space, verb, (period, phase)));
             lab.check(&[&space]);
             lab.vm.exit(space);
             lab.vm.shrink_zeros();
             lab.check(&[]);
         }
-        assert!(most <= ENOUGH, "{name}, {:?}, zero.huge={:?}: it never ends", config.thp, config.zero_huge);
-        println!("{name}, {:?}, zero.huge={:?}: {most} steps at most", config.thp, config.zero_huge);
+        assert!(
+            most <= ENOUGH,
+            "{name}, {:?}, {:?}, zero.huge={:?}: it never ends",
+            attrs.leaf,
+            config.thp,
+            config.zero_huge
+        );
+        println!("{name}, {:?}, {:?}, zero.huge={:?}: {most} steps at most", attrs.leaf, config.thp, config.zero_huge);
     }
 }
 
 #[test]
 fn a_verb_ends_though_its_region_changes_at_every_step() {
     for zero_huge in [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate] {
-        progress::<X86_64>(X86_RULES, Config { zero_huge, ..Config::default() });
+        progress::<X86_64>(X86_RULES, Config { zero_huge, ..Config::default() }, RW, 3);
     }
-    progress::<X86_64>(X86_RULES, never());
-    progress::<Aarch64>(ARM_RULES, Config::default());
+    progress::<X86_64>(X86_RULES, never(), RW, 3);
+    progress::<Aarch64>(ARM_RULES, Config::default(), RW, 5);
+    // A page of that size comes or none: it is cleared under the lock.
+    let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
+    progress::<X86_64>(X86_RULES, Config::default(), exactly, 2);
 }

@@ -17,7 +17,8 @@ use crate::addr::{Order, Pfn};
 use crate::config::NumaPolicy;
 use crate::error::NoMemory;
 use crate::machine::{Act, Event, Machine, Use, Work};
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::touch;
 
 /// How often an allocation is tried again, waiting for whoever is at what is left, before it is refused. Once is enough
 /// unless others give back just then.
@@ -153,7 +154,7 @@ impl Frames {
             NumaPolicy::Bind(_) => &self.order[wanted][..1],
             _ => &self.order[wanted][..self.nodes],
         };
-        let (mut asked, mut emptied, mut rounds) = (1, false, 0);
+        let (mut asked, mut emptied, mut alone, mut rounds) = (1, false, false, 0);
         loop {
             for &node in &nodes[asked..] {
                 let node = node as usize;
@@ -168,15 +169,21 @@ impl Frames {
                 }
             }
             asked = 0;
-            if !emptied && self.empty_magazines(m, nodes, order, want.use_, &others) {
+            if order >= Order::HUGE {
+                if emptied || !self.empty_magazines(m, nodes, order, want.use_, &others) {
+                    return Err(NoMemory);
+                }
                 emptied = true;
-            } else if others.passed.take() && order < Order::HUGE && rounds < ROUNDS {
-                // Others had their hands on what is left: once more, and now they are waited for.
-                (emptied, rounds) = (false, rounds + 1);
-                others.wait.set(true);
-            } else {
+                continue;
+            }
+            // Refused is what was not found while nobody else was at what is left: neither before the look nor after it.
+            let found = self.empty_magazines(m, nodes, order, want.use_, &others) | others.passed.take();
+            if alone && !found || rounds == ROUNDS {
                 return Err(NoMemory);
             }
+            (emptied, alone, rounds) = (emptied || found, !found, rounds + 1);
+            // From here on others are waited for.
+            others.wait.set(true);
         }
     }
 
@@ -359,9 +366,27 @@ impl Frames {
         any
     }
 
-    /// Empties every CPU's magazine of a node; whether there was anything in them.
+    /// Tells others that this CPU sweeps the blocks with no magazine in its hands, until the guard is dropped. Preemption is off, and
+    /// it waits for nobody but who has locked a block.
+    #[cold]
+    fn goes_out<'a, M: Machine>(&'a self, m: &'a M) -> Out<'a, M> {
+        touch(m, &self.out, true);
+        self.out.fetch_add(1, Ordering::AcqRel);
+        Out { out: &self.out, m }
+    }
+
+    /// Empties every CPU's magazine of a node; whether there was anything in them, or anybody was waited for.
     fn drain_node<M: Machine>(&self, m: &M, at: usize, others: &Others) -> bool {
         let mut any = false;
+        touch(m, &self.out, false);
+        while self.out.load(Ordering::Acquire) != 0 {
+            if !others.wait.get() {
+                others.passed.set(true);
+                break;
+            }
+            any = true;
+            m.relax();
+        }
         for cpu in 0..self.cpus {
             let magazine = self.magazine(cpu, at);
             if !magazine.keeps_anything() && !magazine.is_held() {
@@ -388,10 +413,24 @@ impl Frames {
         m.preempt_off();
         for at in 0..self.nodes {
             self.drain_node(m, at, &Others::default());
+            let _out = self.goes_out(m);
             let node = self.node(at);
             node.sweep(m, None, node.lead..node.blocks, usize::MAX, false);
         }
         m.allow_preemption();
+    }
+}
+
+/// A CPU sweeps the blocks with no magazine in its hands.
+struct Out<'a, M: Machine> {
+    out: &'a AtomicU32,
+    m: &'a M,
+}
+
+impl<M: Machine> Drop for Out<'_, M> {
+    fn drop(&mut self) {
+        touch(self.m, self.out, true);
+        self.out.fetch_sub(1, Ordering::Release);
     }
 }
 

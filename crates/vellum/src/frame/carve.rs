@@ -123,6 +123,7 @@ impl Frames {
             home: topology.cpu_node,
             order: by_distance(topology),
             magazines: at(carver.take::<Magazine>(topology.cpus * topology.nodes)?).cast(),
+            out: AtomicU32::new(0),
         };
         for (slot, n) in frames.node.iter_mut().zip(&topology.node[..topology.nodes]) {
             let mut node = Node::measure(n.first.0, n.frames, topology.cpus);

@@ -55,6 +55,7 @@ pub(crate) use slab::{Slab, SlabRef};
 
 use crate::addr::Pfn;
 use crate::machine::{MAX_CPUS, MAX_NODES};
+use crate::sync::atomic::AtomicU32;
 use magazine::Magazine;
 use node::Node;
 
@@ -68,6 +69,8 @@ pub struct Frames {
     /// For each node, all nodes by distance, itself first.
     order: [[u8; MAX_NODES]; MAX_NODES],
     magazines: NonNull<Magazine>,
+    /// CPUs that sweep the blocks with no magazine in their hands, by which others would see it.
+    out: AtomicU32,
 }
 
 // SAFETY: what is behind the pointers is made of atomics, and belongs to this value by the contract of `new`.

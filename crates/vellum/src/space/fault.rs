@@ -138,13 +138,15 @@ impl<M: Machine> Vm<M> {
                 Step::Wait => self.machine.relax(),
                 Step::Smaller => huge = false,
                 Step::GiveWay => match self.give_way(space, ask.va, ask.access)? {
-                    Step::Again => {}
+                    Step::Again => restarts += 1,
                     next => {
                         step = next;
                         continue;
                     }
                 },
             }
+            // A page of 4 KiB comes fastest, and needs no table to give way.
+            huge &= restarts < PATIENCE;
             // What `zero.huge=auto` does on a read may take the lock itself.
             let locks = self.config.zero_huge == ZeroHuge::Auto;
             let before = if locks { 0 } else { restarts };
@@ -159,15 +161,21 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Makes an attempt that edits of the space may send back. After so many that were, it is made under the layout lock, where
-    /// no verb can edit anything.
+    /// no verb can edit anything. What it clears or copies then has no scheduling points.
     #[inline]
     pub(crate) fn patiently<R>(&self, space: &SpaceRecord, restarts: u32, attempt: impl FnOnce() -> R) -> R {
         let mut top = Token::top();
         let _layout = (restarts >= PATIENCE).then(|| {
             let key = space.name.load(Ordering::Relaxed);
-            space.layout().lock(&self.machine, &mut top, key)
+            let guard = space.layout().lock(&self.machine, &mut top, key);
+            self.holding.fetch_add(1, Ordering::Relaxed);
+            guard
         });
-        attempt()
+        let done = attempt();
+        if restarts >= PATIENCE {
+            self.holding.fetch_sub(1, Ordering::Relaxed);
+        }
+        done
     }
 
     /// Decides under the layout lock whether an access that was about to be refused really is: `Ok` if it has to look again.

@@ -3,7 +3,7 @@
 use crate::addr::{Level, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
-use crate::machine::Machine;
+use crate::machine::{Act, Machine};
 use crate::space::{Access, Page, Space, SpaceRecord};
 use crate::vm::Vm;
 
@@ -35,7 +35,8 @@ impl<M: Machine> Vm<M> {
         let edits = space.edits();
         let spot = self.descend(space, va);
         let rights = self.region(spot.region?).attrs().rights;
-        // The region was read after the entry: what was mapped anew in between shows the old entry with the new rights.
+        // The region was read after the entry: what was mapped anew in between shows the old entry with the new rights, even where the
+        // entry has come to say the same again.
         if space.edits() != edits {
             return None;
         }
@@ -43,7 +44,12 @@ impl<M: Machine> Vm<M> {
             Entry::Reserved => Some(Page::Reserved { rights }),
             Entry::Leaf(pfn, flags) => {
                 // A space that has never used the huge page of zeros does not map it, whatever that is by now.
-                let zero = (spot.level == Level::ONE || self.uses_huge_zero(space)) && self.is_zero(pfn);
+                let zero =
+                    self.is_zero_leaf(pfn, spot.level) && (spot.level == Level::ONE || self.uses_huge_zero(space));
+                // The frame may have been freed since, and have become the zeros.
+                if self.machine.entry(spot.node.pfn, spot.slot) != spot.raw {
+                    return None;
+                }
                 Some(Page::Mapped { pfn, level: spot.level, flags, rights, zero })
             }
             Entry::ZeroTable(table) => {

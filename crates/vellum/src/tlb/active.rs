@@ -10,7 +10,7 @@ use crate::vm::Vm;
 
 impl<M: Machine> Vm<M> {
     /// Runs in `space` on this CPU from here: loads its root. Cheap if it is loaded already. To be called by a scheduler,
-    /// outside of every other call of the library on this CPU.
+    /// outside of every other call of the library on this CPU but [`Machine::sched_point`].
     pub fn activate(&self, space: &Space) {
         let m = &self.machine;
         let record = self.record_of(space);

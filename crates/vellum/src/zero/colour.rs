@@ -42,7 +42,7 @@ pub(crate) fn wanted(colours: Colours, caches: &Caches, frames: u64) -> Order {
     let order = match colours {
         Colours::L1d => colours_of(caches.l1d),
         Colours::L2 => colours_of(caches.l2),
-        Colours::Exactly(order) => return order,
+        Colours::Exactly(order) => return order.min(Order::new(MAX_COLOURS.ilog2() as u8).unwrap_or(Order::BASE)),
     };
     let mut order = order.get();
     while order > 2 && frames >> 10 < 1 << order {

@@ -126,7 +126,16 @@ impl<M: Machine> Vm<M> {
         if exact && let Some(pfn) = self.take_from_pool(order) {
             return Ok((pfn, Bytes::Old));
         }
-        let pfn = self.frames.alloc(&self.machine, order, want).map_err(|NoMemory| Short::Memory)?;
+        let m = &self.machine;
+        let pfn = self.frames.alloc(m, order, want).or_else(|none| {
+            if !exact {
+                return Err(none);
+            }
+            // Nothing else will do, so what CPUs keep is given back, however often that was in vain (`Node::defers`).
+            self.frames.drain(m);
+            self.frames.alloc(m, order, want)
+        });
+        let pfn = pfn.map_err(|NoMemory| Short::Memory)?;
         if !self.config.alloc_zero {
             return Ok((pfn, Bytes::Old));
         }

@@ -132,7 +132,8 @@ fn shared_word_touched() {
 /// What to do at each step of a thread; told whether the thread waits.
 type Each = Box<dyn FnMut(bool)>;
 
-/// From here `act` runs whenever this thread is about to touch a shared word or waits for another CPU. It may wait for other threads.
+/// From here `act` runs whenever this thread is about to touch a shared word or to fill a portion of a block, or waits for another CPU.
+/// It may wait for other threads.
 pub fn at_each_step(act: impl FnMut(bool) + 'static) {
     EACH.set(Some(Box::new(act)));
 }
@@ -344,6 +345,13 @@ unsafe impl<C: Codec> Machine for Flat<C> {
     }
     fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+    fn sched_point(&self) {
+        assert_eq!(PREEMPT_OFF.get(), 0, "a scheduling point with a lock held");
+    }
+    fn stop_pending(&self) -> bool {
+        step(false);
+        false
     }
     fn hook(&self, event: Event) {
         if let Event::Shared { .. } = event {

@@ -11,7 +11,9 @@
 //! Through the caches or around them is decided by range, not by portion: by its length and the machine's caches. The
 //! neighbourhood of the fault always goes through them, for it is about to be used.
 //!
-//! No lock is held here, no epoch entered; what is filled is the caller's alone. Addresses of pages are computed from the block's start
+//! No epoch is entered here; what is filled is the caller's alone. No lock is held either, but by a fault that was sent back time and
+//! again (`patiently`): while there is one nobody's clearing has scheduling points, which is the simplest rule that keeps a task from
+//! being rescheduled with the lock. Addresses of pages are computed from the block's start
 //! each time, so no portion can inherit a wrong one.
 //!
 //! Copying is the same with another machine call (`Fill`). Rejected: a copy of this file for it.
@@ -25,6 +27,7 @@ use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
 use crate::config::{ClearOrder, ClearStores, ClearUnit, Preemption};
 use crate::error::Stopped;
 use crate::machine::{Act, Event, Machine, Stores};
+use crate::sync::atomic::Ordering;
 use crate::vm::Vm;
 
 /// A run of frames that is the caller's alone, and where it will be seen.
@@ -221,7 +224,7 @@ impl<M: Machine> Vm<M> {
     /// What precedes every portion: the scheduling point of kernels that ask, then the question whether the task still needs it.
     #[inline]
     fn pause(&self, asks: bool) -> Result<(), Stopped> {
-        if asks {
+        if asks && self.holding.load(Ordering::Relaxed) == 0 {
             self.machine.sched_point();
         }
         if self.machine.stop_pending() { Err(Stopped) } else { Ok(()) }
