@@ -241,10 +241,12 @@ impl<M: Machine> Vm<M> {
             }
             m.hook(Event::Work(Work::Entry, 1));
         }
-        // Both tables say the same, and the shared one stays. Walk caches may lead to it until an entry of the private one
-        // changes: the flush of that address drops them.
-        if !live {
-            let mut receipt = Receipt::new();
+        let mut receipt = Receipt::new();
+        if live {
+            // Both tables say the same; what must go are walk caches that lead to the shared one.
+            receipt.leaf(va, Level::ONE);
+            let _flushed = self.redeem(space, receipt);
+        } else {
             receipt.span(va.align_down(level.entry_bytes()), level.entry_bytes());
             let _flushed = self.redeem(space, receipt);
             self.put_back(node, level, slot, Entry::Table(child.pfn), 0);
