@@ -378,14 +378,16 @@ fn no_access_is_refused_where_one_mapping_takes_the_place_of_another() {
     check("store to a page, remap over", &two, &[write(), moved()], 1);
 }
 
+/// Takes a frame where some are free.
+fn take_one() -> Script<Lab> {
+    script(|l| {
+        let got = l.vm.frames().alloc(l.vm.machine(), Order::BASE, &Want::kernel(Use::Slab));
+        l.held.borrow_mut().push((got.expect("a frame is free"), Order::BASE));
+    })
+}
+
 #[test]
 fn free_memory_is_not_refused_while_another_cpu_opens_it() {
-    let take = |l: &Lab| {
-        let m = l.vm.machine();
-        let got = l.vm.frames().alloc(m, Order::BASE, &Want::kernel(Use::Slab));
-        let pfn = got.expect("one frame of 512 that are free");
-        l.held.borrow_mut().push((pfn, Order::BASE));
-    };
     // CPU 1 claims a block that is full, and keeps another whole, which is all that is free.
     let make = || {
         let lab = Lab::new(2, 1024, Config::default(), RULES);
@@ -399,17 +401,11 @@ fn free_memory_is_not_refused_while_another_cpu_opens_it() {
         lab.enter(0);
         lab
     };
-    check("alloc, alloc", &make, &[script(take), script(take)], 2);
+    check("alloc, alloc", &make, &[take_one(), take_one()], 2);
 }
 
 #[test]
 fn free_memory_is_not_refused_while_another_cpu_drains() {
-    let take = |l: &Lab| {
-        let m = l.vm.machine();
-        let got = l.vm.frames().alloc(m, Order::BASE, &Want::kernel(Use::Slab));
-        let pfn = got.expect("one frame of 10 that are free");
-        l.held.borrow_mut().push((pfn, Order::BASE));
-    };
     // 74 frames come back by CPU 1, of which 64 go on its stack and are had again: 10 are free, in their block.
     let make = || {
         let lab = Lab::new(2, 1024, Config::default(), RULES);
@@ -426,7 +422,7 @@ fn free_memory_is_not_refused_while_another_cpu_drains() {
         lab
     };
     let drain = script(|l| l.vm.frames().drain(l.vm.machine()));
-    check("alloc, drain", &make, &[script(take), drain], 2);
+    check("alloc, drain", &make, &[take_one(), drain], 2);
 }
 
 #[test]

@@ -152,11 +152,11 @@ pub struct MmuRules {
     pub levels: u8,
     /// Largest leaf: 1 GiB or 2 MiB.
     pub max_leaf: Order,
-    /// The walker sets the accessed and dirty bits itself. If not, a missing one is a fault, of which [`Vm::fault`](crate::vm::Vm::fault)
-    /// sets it.
+    /// The walker sets the accessed and dirty bits itself. If not, a missing one is a fault, of which
+    /// [`Vm::fault`](crate::vm::Vm::fault) sets it.
     pub hardware_ad: bool,
-    /// A fault drops the faulting address's translation on its CPU (x86). If not, [`Vm::fault`](crate::vm::Vm::fault) does before it
-    /// returns.
+    /// A fault drops the faulting address's translation on its CPU (x86). If not,
+    /// [`Vm::fault`](crate::vm::Vm::fault) does before it returns.
     pub fault_invalidates: bool,
     /// Changing address, size or table under a live entry must go through "absent, flush" first.
     pub break_before_make: bool,

@@ -15,6 +15,7 @@
 //! ```
 //! # use vellum::zero::clear::Extent;
 //! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, extent: &Extent) {
+//! // SAFETY: the caller's alone, by the promise that `f` would make.
 //! _ = unsafe { vm.clear_extent(extent) };
 //! # }
 //! ```
@@ -27,6 +28,7 @@
 //! And an audit, which must be alone:
 //! ```
 //! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>) {
+//! // SAFETY: nobody else is at work, by the promise that `f` would make.
 //! _ = unsafe { vm.validate(&[]) };
 //! # }
 //! ```

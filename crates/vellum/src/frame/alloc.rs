@@ -176,7 +176,8 @@ impl Frames {
                 emptied = true;
                 continue;
             }
-            // Refused is what was not found while nobody else was at what is left: neither before the look nor after it.
+            // Refused is what was not found while nobody else was at what is left: neither before the
+            // look nor after it.
             let found = self.empty_magazines(m, nodes, order, want.use_, &others) | others.passed.take();
             if alone && !found || rounds == ROUNDS {
                 return Err(NoMemory);
@@ -366,8 +367,8 @@ impl Frames {
         any
     }
 
-    /// Tells others that this CPU sweeps the blocks with no magazine in its hands, until the guard is dropped. Preemption is off, and
-    /// it waits for nobody but who has locked a block.
+    /// Tells others that this CPU sweeps the blocks with no magazine in its hands, until the guard is
+    /// dropped. Preemption is off, and it waits for nobody but who has locked a block.
     #[cold]
     fn goes_out<'a, M: Machine>(&'a self, m: &'a M) -> Out<'a, M> {
         touch(m, &self.out, true);

@@ -7,8 +7,8 @@ use crate::space::Rights;
 /// How a fault was served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The entry gave the access already: another CPU was faster, a translation was older than the entry, or a mark was missing that
-    /// this MMU does not set.
+    /// The entry gave the access already: another CPU was faster, a translation was older than the
+    /// entry, or a mark was missing that this MMU does not set.
     Spurious,
     /// The shared zeros were mapped.
     Zero,
@@ -46,7 +46,8 @@ pub enum Page {
         level: Level,
         /// The leaf's rights and marks.
         flags: Flags,
-        /// What the region gives: more than the leaf does while the page is shared, less while a `protect` that takes rights is under way.
+        /// What the region gives: more than the leaf does while the page is shared, less while a
+        /// `protect` that takes rights is under way.
         rights: Rights,
         /// Whether it is the shared zeros.
         zero: bool,

@@ -16,8 +16,8 @@
 //!
 //! Tables that are missing are made with the page and linked with it (`chain.rs`), so a fault that finds no memory changed nothing.
 //!
-//! A fault that was sent back 16 times looks again under the layout lock, so that a thread which edits the space in a loop cannot
-//! keep it for ever.
+//! A fault that was sent back 16 times looks again under the layout lock, so that a thread which
+//! edits the space in a loop cannot keep it for ever.
 //!
 //! For blocks of 2 MiB and up the epoch is left while the block is cleared, since others may wait for the epoch, and the
 //! descent is repeated.
@@ -40,8 +40,9 @@ use crate::vm::Vm;
 use crate::zero::clear::Extent;
 use crate::zero::pool::{Bytes, Short};
 
-/// How often a fault, a forced write or a query looks again before it takes the layout lock. Each time another CPU got on, which no program does at will:
-/// 16 in a row mean that one edits the space in a loop. Basis: a guess; the count decides only when the lock is worth its price.
+/// How often a fault, a forced write or a query looks again before it takes the layout lock. Each
+/// time another CPU got on, so 16 in a row mean that one edits the space in a loop. Basis: a guess;
+/// the count decides only when the lock is worth its price.
 const PATIENCE: u32 = 16;
 
 /// How an attempt ended that did not fail.
@@ -148,9 +149,8 @@ impl<M: Machine> Vm<M> {
             // A page of 4 KiB comes fastest, and needs no table to give way.
             huge &= restarts < PATIENCE;
             // What `zero.huge=auto` does on a read may take the lock itself.
-            let locks = self.config.zero_huge == ZeroHuge::Auto;
-            let before = if locks { 0 } else { restarts };
-            step = match self.patiently(space, before, || self.attempt(space, ask, huge)) {
+            let counted = if self.config.zero_huge == ZeroHuge::Auto { 0 } else { restarts };
+            step = match self.patiently(space, counted, || self.attempt(space, ask, huge)) {
                 Ok(step) => step,
                 Err(error) => {
                     self.confirm_refusal(space, ask.va, ask.access, error)?;
@@ -160,8 +160,9 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Makes an attempt that edits of the space may send back. After so many that were, it is made under the layout lock, where
-    /// no verb can edit anything. What it clears or copies then has no scheduling points.
+    /// Makes an attempt that edits of the space may send back. After so many that were, it is made
+    /// under the layout lock, where no verb can edit anything. What it clears or copies then has no
+    /// scheduling points.
     #[inline]
     pub(crate) fn patiently<R>(&self, space: &SpaceRecord, restarts: u32, attempt: impl FnOnce() -> R) -> R {
         let mut top = Token::top();

@@ -32,8 +32,8 @@ impl<M: Machine> Vm<M> {
     /// the translation. No CPU writes to the frame, or reads it, when the verb returns.
     ///
     /// # Errors
-    /// [`PoisonError`]; nothing changed that a program can tell. A large leaf may have been split where another thread copied it meanwhile,
-    /// and zeros are counted (`poison_skipped_zero`).
+    /// [`PoisonError`]; nothing changed that a program can tell. A large leaf may have been split where
+    /// another thread copied it meanwhile, and zeros are counted (`poison_skipped_zero`).
     pub fn poison(&self, space: &Space, va: Va) -> Result<(), PoisonError> {
         self.verb(Verb::Poison, || {
             if va >= self.user_end() {
@@ -101,8 +101,9 @@ impl<M: Machine> Vm<M> {
         self.is_mine(piece, size)
     }
 
-    /// Cuts the leaf down to the page, with tables that were taken for it, and puts a copy in `new` in the page's place. It fails
-    /// after a cut only if a copy of the whole leaf began in between (`hold`), which shares every page of it.
+    /// Cuts the leaf down to the page, with tables that were taken for it, and puts a copy in `new` in
+    /// the page's place. It fails after a cut only if a copy of the whole leaf began in between
+    /// (`hold`), which shares every page of it.
     fn exchange_page(&self, space: &SpaceRecord, va: Va, new: Pfn, spare: &mut Spare) -> Result<(), PoisonError> {
         let m = &self.machine;
         loop {

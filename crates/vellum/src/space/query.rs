@@ -35,8 +35,8 @@ impl<M: Machine> Vm<M> {
         let edits = space.edits();
         let spot = self.descend(space, va);
         let rights = self.region(spot.region?).attrs().rights;
-        // The region was read after the entry: what was mapped anew in between shows the old entry with the new rights, even where the
-        // entry has come to say the same again.
+        // The region was read after the entry: what was mapped anew in between shows the old entry with
+        // the new rights, even where the entry has come to say the same again.
         if space.edits() != edits {
             return None;
         }

@@ -20,7 +20,8 @@ pub const MAX_SPACES: u64 = 1 << 30;
 /// An address space. Verbs take it by reference, [`Vm::exit`](crate::vm::Vm::exit) by value; a space that is dropped instead
 /// keeps its memory for ever.
 ///
-/// A space belongs to the `Vm` that made it: a verb of another one that has anything to do panics before it looks at it. The handle may outlive its
+/// A space belongs to the `Vm` that made it: a verb of another one that has
+/// anything to do panics before it looks at it. The handle may outlive its
 /// `Vm`; nothing can be done with it then, and its own methods read nothing but the handle.
 #[must_use = "a space that is dropped without `exit` keeps its memory for ever"]
 #[derive(Debug)]

@@ -132,8 +132,8 @@ fn shared_word_touched() {
 /// What to do at each step of a thread; told whether the thread waits.
 type Each = Box<dyn FnMut(bool)>;
 
-/// From here `act` runs whenever this thread is about to touch a shared word or to fill a portion of a block, or waits for another CPU.
-/// It may wait for other threads.
+/// From here `act` runs whenever this thread is about to touch a shared word or to fill a portion of a
+/// block, or waits for another CPU. It may wait for other threads.
 pub fn at_each_step(act: impl FnMut(bool) + 'static) {
     EACH.set(Some(Box::new(act)));
 }

@@ -11,10 +11,11 @@
 //! Through the caches or around them is decided by range, not by portion: by its length and the machine's caches. The
 //! neighbourhood of the fault always goes through them, for it is about to be used.
 //!
-//! No epoch is entered here; what is filled is the caller's alone. No lock is held either, but by a fault that was sent back time and
-//! again (`patiently`): while there is one nobody's clearing has scheduling points, which is the simplest rule that keeps a task from
-//! being rescheduled with the lock. Addresses of pages are computed from the block's start
-//! each time, so no portion can inherit a wrong one.
+//! No epoch is entered here; what is filled is the caller's alone. No lock is held either, but by a
+//! fault that was sent back time and again (`patiently`): while there is one nobody's clearing has
+//! scheduling points, which is the simplest rule that keeps a task from being rescheduled with the
+//! lock. Addresses of pages are computed from the block's start each time, so no portion can inherit
+//! a wrong one.
 //!
 //! Copying is the same with another machine call (`Fill`). Rejected: a copy of this file for it.
 
