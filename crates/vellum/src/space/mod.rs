@@ -17,7 +17,7 @@
 //! | file | what |
 //! |---|---|
 //! | `attrs`, `answer` | what callers ask, what they are told |
-//! | `record`, `node`, `region`, `interval` | what is kept of a space, a table node, a region, a node's regions |
+//! | `record`, `node`, `region`, `interval`, `pairs` | what is kept of a space, a table node, a region, a node's regions |
 //! | `walk`, `open`, `cover`, `place` | going down and along; boundaries where a range ends; giving it to a region; finding a hole |
 //! | `near` | a part of one lowest node, without the way there |
 //! | `grown` | lists of intervals that a failure puts back |
@@ -52,6 +52,7 @@ mod map;
 mod near;
 mod node;
 mod open;
+mod pairs;
 mod place;
 mod poison;
 mod populate;
@@ -82,6 +83,6 @@ pub use answer::{Audit, Fault, Page, Usage};
 pub use attrs::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
 pub use record::{MAX_SPACES, Space};
 
-pub(crate) use interval::LIST_PAIRS;
+pub(crate) use pairs::LIST_PAIRS;
 pub(crate) use record::{CpuWords, Edits, SpaceRecord};
 pub(crate) use trash::Trash;

@@ -53,7 +53,7 @@ impl Trash {
 fn last_word<M: Machine>(vm: &Vm<M>, list: SlabRef, class: usize) -> &AtomicU64 {
     let words = list.ptr(&vm.machine).cast::<AtomicU64>();
     // SAFETY: list objects of a class have that many words; the object is live until the trash frees it.
-    unsafe { words.add(super::interval::LIST_PAIRS[class] - 1).as_ref() }
+    unsafe { words.add(super::pairs::LIST_PAIRS[class] - 1).as_ref() }
 }
 
 impl<M: Machine> Vm<M> {
