@@ -193,6 +193,33 @@ pub fn broken(result: Result<(), Stop>) -> Option<Rule> {
     result.err().map(|stop| stop.rule)
 }
 
+/// Every set of habits.
+pub const ALL: [Habits; 3] = [Habits::X86, Habits::Pcid, Habits::Arm];
+/// Where a live entry may change its frame at all.
+pub const INTEL: [Habits; 2] = [Habits::X86, Habits::Pcid];
+
+/// Plays a script that is legal.
+pub fn passes<S: Script>(habits: &[Habits], s: &S) {
+    for &h in habits {
+        for o in both() {
+            if let Err(stop) = play(h, o, s) {
+                panic!("{h:?} {:?}: {stop}", o.check);
+            }
+        }
+    }
+}
+
+/// Plays a script that breaks a rule.
+pub fn stops<S: Script>(habits: &[Habits], rule: Rule, s: &S) {
+    for &h in habits {
+        for o in both() {
+            let r = play(h, o, s);
+            let text = r.as_ref().err().map(ToString::to_string);
+            assert_eq!(broken(r), Some(rule), "{h:?} {:?}: {text:?}", o.check);
+        }
+    }
+}
+
 /// Writes a script as a block: `script!(k, cpu, { .. })`.
 #[macro_export]
 macro_rules! script {

@@ -4,10 +4,7 @@
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-#[path = "flat.rs"]
-pub mod flat;
-
-use flat::{Flat, Meta, VmHands, X86_RULES};
+use crate::flat::{Flat, Meta, VmHands, X86_RULES};
 use vellum::addr::{Pfn, Va};
 use vellum::config::Config;
 use vellum::entry::X86_64;

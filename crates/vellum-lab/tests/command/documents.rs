@@ -1,0 +1,87 @@
+//! The pages in `docs/` say what the command does.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::common::{Script, counters, vellum};
+
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+#[test]
+fn the_page_of_switches_is_what_the_command_prints() {
+    assert_eq!(
+        page("switches.md"),
+        vellum(&["switches", "--markdown"]).out,
+        "run `./run switches --markdown > docs/switches.md`"
+    );
+}
+
+#[test]
+fn the_page_of_counters_names_exactly_the_counters_there_are() {
+    let text = page("json.md");
+    let part = &text
+        [text.find("## Counters of the library").expect("a heading")..text.find("## `native`").expect("a heading")];
+    let documented: BTreeSet<String> = part
+        .lines()
+        .filter_map(|l| l.strip_prefix("| `"))
+        .flat_map(|l| l.split('|').next().unwrap_or("").split(", ").collect::<Vec<_>>())
+        .map(|n| n.trim_matches(|c| c == '`' || c == ' ').to_owned())
+        .collect();
+    let mut s = Script::new();
+    let m = s.anon(4);
+    s.touch(m, 0..4);
+    let counted: BTreeSet<String> =
+        counters(&s.file("documented.vt"), &["--machine", "tiny"]).remove(0).keys().cloned().collect();
+    assert_eq!(documented, counted);
+}
+
+#[test]
+fn every_row_of_the_table_is_a_counter() {
+    let mut s = Script::new();
+    let m = s.anon(4);
+    s.touch(m, 0..4);
+    let counted = counters(&s.file("rows.vt"), &["--machine", "tiny"]).remove(0);
+    let rows = vellum_lab::report::GROUPS.iter().flat_map(|g| g.rows).chain(vellum_lab::report::SCREEN);
+    for row in rows {
+        assert!(counted.contains_key(row.counter), "{}", row.counter);
+        assert!(row.and.is_none_or(|n| counted.contains_key(n)), "{:?}", row.and);
+        assert!(row.label.chars().count() <= 25, "{}", row.label);
+    }
+}
+
+#[test]
+fn every_machine_runs_and_is_listed() {
+    let list = vellum(&["machines"]).out;
+    let mut s = Script::new();
+    let m = s.anon(600);
+    s.touch(m, 0..600);
+    let file = s.file("every.vt");
+    for name in vellum_sim::file::presets() {
+        assert!(list.contains(name));
+        for c in counters(&file, &["--machine", name, "--vs", "thp=always"]) {
+            assert_eq!(crate::common::count(&c, "frames_lost"), 0, "{name}");
+        }
+        assert_eq!(vellum(&["machines", name]).code, Some(0));
+    }
+}
+
+#[test]
+fn a_table_fits_the_page_and_says_what_was_checked() {
+    let mut s = Script::new();
+    let m = s.anon(600);
+    s.touch(m, 0..600);
+    s.native = Some(vellum_trace::NativeRun { minor_faults: 1200, thp_off: true, ..Default::default() });
+    let file = s.file("table.vt");
+    let vs = ["--vs", "thp=always", "--vs", "thp=always,tlb.batch=off,zero.page=off", "--vs", "numa=interleave"];
+    let args: Vec<&str> =
+        ["run", "--trace", file.path(), "--machine", "tiny", "--set", "thp=never"].iter().chain(&vs).copied().collect();
+    let said = vellum(&args);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert!(said.out.lines().all(|l| l.chars().count() <= 100), "{}", said.out);
+    for words in ["modelled cycles", "0 stale", "0 frames lost", "accesses/s", "more than 5 % off"] {
+        assert!(said.out.contains(words), "`{words}` in:\n{}", said.out);
+    }
+}

@@ -1,0 +1,12 @@
+//! The command, as it is called.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bench;
+mod documents;
+mod mistakes;
+mod record;
+mod replay;
+mod threads;
+mod zeros;

@@ -1,0 +1,58 @@
+//! From a program to a table: recorded here and now, replayed on every machine. Needs `cc` and `qemu-x86_64`; `./test` names these
+//! tests as skipped where the latter is missing.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::common::{Temporary, count, counters};
+
+/// The plugin, which cargo built because it is one of our dependencies for tests.
+fn plugin() -> PathBuf {
+    let exe = std::env::current_exe().expect("a test binary");
+    let found = exe.ancestors().skip(1).take(2).map(|d| d.join("libvellum_record.so")).find(|p| p.is_file());
+    found.expect("the plugin is built with these tests")
+}
+
+#[test]
+fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively() {
+    let program = Temporary::new("team");
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/programs/team.c");
+    let built = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .arg(&program.0)
+        .arg(source)
+        .status()
+        .expect("the compiler `cc`");
+    assert!(built.success());
+    let trace = Temporary::new("team.vt");
+    let recorded = Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(["record", "-o", trace.path(), "--", program.path()])
+        .env("VELLUM_RECORDER", plugin())
+        .output()
+        .expect("the command");
+    let said = String::from_utf8_lossy(&recorded.stderr);
+    assert!(recorded.status.success(), "{said}");
+    // Once natively, its output thrown away, and once under the recorder.
+    assert_eq!(recorded.stdout, b"done\n", "the program's own output");
+
+    let header = vellum_trace::TraceReader::open(&trace.0).expect("a trace").header().clone();
+    let native = header.native.expect("native figures").minor_faults as i64;
+    for machine in vellum_sim::file::presets().into_iter().filter(|m| *m != "tiny") {
+        let columns = counters(&trace, &["--machine", machine, "--vs", "thp=always"]);
+        for c in &columns {
+            assert_eq!(
+                [count(c, "accesses_refused"), count(c, "calls_refused"), count(c, "frames_lost")],
+                [0; 3],
+                "{machine}"
+            );
+            let kinds = ["program", "walk", "fault", "clear", "flush", "calls"];
+            let sum: i64 = kinds.iter().map(|k| count(c, &format!("cycles_{k}"))).sum();
+            assert_eq!(sum, count(c, "cycles_total"), "{machine}");
+        }
+        let [never, always] = &columns[..] else { panic!("two columns") };
+        let off = (count(never, "minor_faults") - native).abs();
+        assert!(off * 20 <= native, "{machine}: {} faults simulated, {native} natively", count(never, "minor_faults"));
+        assert!(count(always, "tlb_walks") * 4 < count(never, "tlb_walks"), "{machine}: walks fall with huge pages");
+        assert!(count(always, "pgfault") * 4 < count(never, "pgfault"), "{machine}: faults fall with huge pages");
+    }
+}

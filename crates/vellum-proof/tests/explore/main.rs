@@ -1,0 +1,7 @@
+//! Small scripts in every interleaving of few preemptions.
+
+mod explorer;
+
+mod found;
+mod rules;
+mod verbs;

@@ -1,0 +1,255 @@
+//! Time: every tick of a CPU's clock on one account, interrupts that cost what the machine says, CPUs that take turns by
+//! their clocks.
+
+use crate::common::hands::MachineHands;
+use crate::common::*;
+use crate::script;
+use std::cell::{Cell, RefCell};
+use vellum::entry::Entry;
+use vellum::machine::{CpuMask, Event, Machine, Scope, Verb, Work};
+use vellum_sim::format::{Arm, X86};
+use vellum_sim::{Check, Cpu, Kind, Options, Rule, SimMachine};
+
+fn cycles(sim: &SimMachine<X86>, cpu: usize, name: &str) -> u64 {
+    sim.counters(cpu).get(name).expect("a counter")
+}
+
+fn tiny() -> SimMachine<X86> {
+    SimMachine::build(&parts(Habits::X86), Options::default()).expect("tiny can be built")
+}
+
+#[test]
+fn every_cycle_is_on_one_account_and_they_add_up_to_the_clock() {
+    for check in [Check::Incremental, Check::Walk] {
+        for h in [Habits::X86, Habits::Pcid, Habits::Arm] {
+            play(
+                h,
+                options(check),
+                &script!(k, cpu, {
+                    for n in 0..40 {
+                        k.verb(Verb::Fault, || k.map(A + n * 4096, RW));
+                        store(cpu, A + n * 4096);
+                        cpu.script(1, |c| load(c, A + n * 4096));
+                    }
+                    k.verb(Verb::Unmap, || {
+                        k.set(A, Entry::Empty);
+                        k.flush(&[0, 1], k.page(A));
+                    });
+                    cpu.retire(1001);
+                    cpu.syscall();
+                    for id in 0..2 {
+                        let c = k.sim.counters(id);
+                        let get = |n| c.get(n).expect("a counter");
+                        let parts: u64 = c.iter().filter(|(n, _)| n.starts_with("cycles_")).map(|(_, v)| v).sum();
+                        assert_eq!((parts, get("cycles")), (k.sim.clock(id), k.sim.clock(id)));
+                    }
+                    let c = k.sim.counters(0);
+                    for name in ["cycles_program", "cycles_fault", "cycles_clear", "cycles_flush", "cycles_call"] {
+                        assert!(c.get(name) > Some(0), "{name}");
+                    }
+                }),
+            )
+            .unwrap_or_else(|stop| panic!("{stop}"));
+        }
+    }
+}
+
+#[test]
+fn work_costs_what_the_machine_file_says_on_the_account_of_the_verb() {
+    let sim = tiny();
+    let cost = parts(Habits::X86).costs.work[Work::Descend as usize];
+    sim.solo(0, |_| {
+        sim.hook(Event::Begin(Verb::Fault));
+        sim.hook(Event::Work(Work::Descend, 1000));
+        sim.hook(Event::End(Verb::Fault));
+    })
+    .expect("no stop");
+    assert_eq!(cycles(&sim, 0, "cycles_fault"), (cost * 1000).cycles());
+    assert_eq!(cycles(&sim, 0, "cycles"), (cost * 1000).cycles());
+}
+
+#[test]
+fn an_interrupt_costs_the_sender_the_way_there_the_handler_and_the_acknowledgement() {
+    let sim = tiny();
+    let c = parts(Habits::X86).costs;
+    let mut mask = CpuMask::EMPTY;
+    mask.insert(1);
+    sim.solo(0, |_| sim.flush_remote(&mask, Scope::All)).expect("no stop");
+    let expect = c.interrupt_send + c.interrupt_deliver + c.interrupt_handle + c.flush_full + c.interrupt_ack;
+    assert_eq!(cycles(&sim, 0, "cycles_flush"), expect.cycles());
+    assert_eq!(cycles(&sim, 1, "cycles_flush"), (c.interrupt_handle + c.flush_full).cycles());
+    assert_eq!((cycles(&sim, 0, "ipi_sent"), cycles(&sim, 1, "ipi_received")), (1, 1));
+}
+
+#[test]
+fn a_busy_cpu_serves_an_interrupt_between_two_accesses_and_loses_its_time() {
+    let sim = tiny();
+    let c = parts(Habits::X86).costs;
+    let mut mask = CpuMask::EMPTY;
+    mask.insert(1);
+    sim.run(|run| {
+        run.spawn(0, |cpu: &Cpu<'_, X86>| {
+            cpu.retire(10_000);
+            cpu.machine().flush_remote(&mask, Scope::All);
+        });
+        run.spawn(1, |cpu: &Cpu<'_, X86>| (0..40_000).for_each(|_| cpu.retire(1)));
+    })
+    .expect("no stop");
+    assert_eq!(cycles(&sim, 1, "ipi_received"), 1);
+    assert_eq!(cycles(&sim, 1, "cycles_flush"), (c.interrupt_handle + c.flush_full).cycles());
+    assert_eq!(cycles(&sim, 1, "cycles_program"), 20_000, "40,000 instructions at two a cycle");
+    let waited = cycles(&sim, 0, "cycles_flush");
+    let least = c.interrupt_send + c.interrupt_deliver + c.interrupt_handle + c.flush_full + c.interrupt_ack;
+    // The busy CPU may be ahead by the quantum when it is asked.
+    let most = least.cycles() + Options::default().quantum + 50;
+    assert!((least.cycles()..most).contains(&waited), "{waited}");
+}
+
+#[test]
+fn a_broadcast_interrupts_nobody() {
+    let sim = SimMachine::<Arm>::build(&parts(Habits::Arm), Options::default()).expect("tiny can be built");
+    let mut mask = CpuMask::EMPTY;
+    mask.insert(3);
+    sim.solo(0, |_| sim.flush_remote(&mask, Scope::All)).expect("no stop");
+    let total = sim.total();
+    assert_eq!((total.get("broadcasts"), total.get("ipi_received")), (Some(1), Some(0)));
+    assert_eq!(sim.clock(3), 0, "the other CPU lost no time");
+    assert!(sim.clock(0) > 0);
+}
+
+#[test]
+fn the_cpu_that_is_behind_runs() {
+    let sim = tiny();
+    let order = RefCell::new(Vec::new());
+    sim.run(|run| {
+        for id in 0..3usize {
+            let order = &order;
+            run.spawn(id, move |cpu: &Cpu<'_, X86>| {
+                for _ in 0..30 {
+                    cpu.retire(1000 * (id as u64 + 1));
+                    order.borrow_mut().push((cpu.now(), id));
+                }
+            });
+        }
+    })
+    .expect("no stop");
+    let order = order.borrow();
+    let quantum = Options::default().quantum;
+    for pair in order.windows(2) {
+        assert!(pair[1].0 + quantum + 1500 >= pair[0].0, "{pair:?}: one CPU ran far ahead of another");
+    }
+    let early: Vec<_> = order.iter().take(12).map(|o| o.1).collect();
+    assert!(early.contains(&0) && early.contains(&1) && early.contains(&2), "{early:?}");
+}
+
+#[test]
+fn a_cpu_that_waits_for_another_skips_to_its_time() {
+    let sim = tiny();
+    let flag = Cell::new(false);
+    sim.run(|run| {
+        run.spawn(0, |cpu: &Cpu<'_, X86>| cpu.wait_until(|| flag.get()));
+        run.spawn(1, |cpu: &Cpu<'_, X86>| {
+            (0..1000).for_each(|_| cpu.retire(1000));
+            flag.set(true);
+        });
+    })
+    .expect("no stop");
+    assert!(sim.clock(0) >= 499_000, "{}", sim.clock(0));
+    assert!(cycles(&sim, 0, "cycles_idle") >= 499_000);
+}
+
+#[test]
+fn waiting_for_what_nobody_will_do_stops() {
+    let sim = tiny();
+    let stop = sim.solo(0, |cpu| cpu.wait_until(|| false)).expect_err("nothing can end it");
+    assert_eq!(stop.rule, Rule::Livelock);
+}
+
+#[test]
+fn a_panic_in_a_program_reaches_the_caller_and_leaves_the_machine_usable() {
+    let sim = tiny();
+    let r = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        sim.solo(0, |_| assert_eq!(1, 2, "a test's own failure"))
+    }));
+    assert!(r.is_err());
+    assert_eq!(sim.solo(1, |cpu| cpu.id()).expect("no stop"), 1);
+}
+
+#[test]
+fn independent_loads_overlap_and_dependent_ones_do_not() {
+    play(
+        Habits::X86,
+        options(Check::Incremental),
+        &script!(k, cpu, {
+            let pages = 64;
+            (0..pages).for_each(|n| assert!(k.map(A + n * 4096, RW).0 > 0));
+            let time = |dependent| {
+                let start = cpu.now();
+                for n in 0..pages * 64 {
+                    cpu.access(A + n * 64, 8, Kind::Load, dependent).expect("mapped");
+                }
+                cpu.now() - start
+            };
+            let (independent, dependent) = (time(false), time(true));
+            assert!(dependent > 2 * independent, "{dependent} against {independent}");
+        }),
+    )
+    .unwrap_or_else(|stop| panic!("{stop}"));
+}
+
+#[test]
+fn an_access_over_a_line_and_a_page_boundary_is_two() {
+    play(
+        Habits::X86,
+        options(Check::Incremental),
+        &script!(k, cpu, {
+            k.map(A, RW);
+            assert!(cpu.access(A + 4092, 8, Kind::Load, false).is_err_and(|f| f.va == A + 4096));
+            k.map(A + 4096, RW);
+            let before = k.sim.counters(0);
+            assert!(cpu.access(A + 4092, 8, Kind::Load, false).is_ok());
+            assert_eq!(k.sim.counters(0).since(&before).get("loads"), Some(2));
+        }),
+    )
+    .unwrap_or_else(|stop| panic!("{stop}"));
+}
+
+#[test]
+fn walks_that_hold_up_dependent_loads_are_on_their_account() {
+    play(
+        Habits::X86,
+        options(Check::Incremental),
+        &script!(k, cpu, {
+            (0..64).for_each(|n| assert!(k.map(A + n * 4096, RW).0 > 0));
+            let before = k.sim.counters(0);
+            for n in 0..640 {
+                cpu.access(A + n * 7 % 64 * 4096, 8, Kind::Load, true).expect("mapped");
+            }
+            let c = k.sim.counters(0).since(&before);
+            let get = |n| c.get(n).expect("a counter");
+            assert!(get("walks_data") > 600, "tiny's TLBs hold next to nothing");
+            let (held_up, walking) = (get("cycles_walk"), get("walk_cycles"));
+            assert!(held_up > walking / 2 && held_up <= walking + 640 * 10, "{held_up} of {walking}");
+        }),
+    )
+    .unwrap_or_else(|stop| panic!("{stop}"));
+}
+
+#[test]
+fn bytes_the_kernel_moves_go_through_its_cpus_caches_and_take_time() {
+    let sim = tiny();
+    let next = Cell::new(16);
+    sim.solo(0, |_| {
+        let k = Kernel::new(&sim, &next, 0);
+        let pfn = k.data();
+        let before = sim.counters(0);
+        k.verb(Verb::Copy, || sim.poke(pfn, 60, &[7; 72]));
+        let mut got = [0; 72];
+        k.verb(Verb::Copy, || sim.peek(pfn, 60, &mut got));
+        assert_eq!(got, [7; 72]);
+        let d = sim.counters(0).since(&before);
+        assert_eq!(d.get("l1d_kernel_access"), Some(6), "three lines, twice");
+        assert!(d.get("cycles_call") > Some(0));
+    })
+    .expect("no stop");
+}

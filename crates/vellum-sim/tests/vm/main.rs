@@ -1,0 +1,19 @@
+//! The library on the simulated machine, under its oracle.
+
+mod clear_lab;
+#[path = "../common/mod.rs"]
+mod common;
+
+mod clear_machine;
+mod clear_snapshot;
+mod colour_forbid;
+mod colour_off;
+mod colour_sets;
+mod determinism;
+mod huge_zero_auto;
+mod huge_zero_flush;
+mod huge_zero_hunt;
+mod hunt;
+mod model;
+mod runs;
+mod two_pages_hunt;

@@ -1,0 +1,16 @@
+//! The verbs of a space.
+
+#[path = "../common/flat.rs"]
+mod flat;
+mod lab;
+
+mod edges;
+mod exact_weave;
+mod first;
+mod memory;
+mod misuse;
+mod pages;
+mod place;
+mod poison;
+mod progress;
+mod threads;

@@ -1,0 +1,285 @@
+//! A frame that is suspected bad goes out of use for good, and the program goes on with a copy; what cannot be exchanged is refused whole.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use crate::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES, during_flushes};
+use crate::lab::state::difference;
+use crate::lab::*;
+use vellum::addr::{Level, Order, Pfn, Va};
+use vellum::config::{Config, Thp, ZeroHuge};
+use vellum::entry::{Aarch64, Codec, Entry, X86_64};
+use vellum::error::PoisonError;
+use vellum::machine::{Machine, MmuRules, Topology, Use};
+use vellum::space::{Access, Attrs, LeafSize, Page, Rights, Space};
+use vellum::stats::Counter;
+
+const PAGE: Va = Va(AT.0 + 5 * KIB4);
+
+/// A space with `bytes` written all over: each page says its address.
+fn written<C: Codec>(rules: MmuRules, config: Config, (bytes, attrs): (u64, Attrs)) -> (Lab<C>, Space) {
+    let frames = 4096 + bytes / KIB4 * 2;
+    let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), frames), rules), config);
+    let space = lab.vm.create().unwrap();
+    lab.map(&space, AT, bytes, attrs);
+    for va in places(bytes) {
+        lab.poke(&space, va, va.0).unwrap();
+    }
+    (lab, space)
+}
+
+/// The pages that are looked at: all of the first 2 MiB, and one of each further.
+fn places(bytes: u64) -> impl Iterator<Item = Va> {
+    let rest = (MIB2..bytes).step_by(MIB2 as usize).map(|at| at + 77 * KIB4);
+    (0..bytes.min(MIB2)).step_by(KIB4 as usize).chain(rest).map(|at| Va(AT.0 + at))
+}
+
+fn frame<C: Codec>(lab: &Lab<C>, space: &Space, va: Va) -> Pfn {
+    match lab.vm.query(space, va) {
+        Page::Mapped { pfn, level, .. } | Page::Parked { pfn, level } => {
+            pfn.add(va.page() & ((1 << (level.shift() - 12)) - 1))
+        }
+        page => panic!("{va:?} is {page:?}"),
+    }
+}
+
+/// Ends the space and looks that of all memory just the poisoned frames do not come back.
+fn ends_without<C: Codec>(lab: &Lab<C>, space: Space, poisoned: &[Pfn]) {
+    lab.vm.exit(space);
+    lab.vm.shrink_zeros();
+    lab.check(&[]);
+    let free = lab.vm.audit(&[]).unwrap().free_frames;
+    let mut hogged = Vec::new();
+    for cpu in [1, 0] {
+        lab.vm.machine().run_on(cpu);
+        hogged.extend(lab.hog(Order::BASE));
+    }
+    assert_eq!(hogged.len() as u64, free, "all that is free was taken");
+    for pfn in poisoned {
+        assert!(!hogged.contains(pfn), "{pfn:?} was given out again");
+        assert_eq!(lab.vm.frames().record(*pfn).use_(), Use::Poisoned);
+    }
+    lab.give_back(hogged, Order::BASE);
+    assert_eq!(lab.vm.audit(&[]).unwrap().poisoned_frames, poisoned.len() as u64);
+    assert_eq!(lab.count(Counter::FramesPoisoned), poisoned.len() as i64);
+}
+
+/// Sizes of leaf: what they are called, how many bytes, with what attributes and switches.
+fn sizes() -> [(&'static str, u64, Attrs, Config); 3] {
+    let giant = Attrs { leaf: LeafSize::Exactly(Order::GIANT), ..RW };
+    [("base", MIB2, RW, never()), ("huge", 2 * MIB2, RW, Config::default()), ("giant", GIB, giant, Config::default())]
+}
+
+fn on_both(test: fn(bool)) {
+    [false, true].into_iter().for_each(test);
+}
+
+fn contents_stay<C: Codec>(rules: MmuRules) {
+    for alloc_zero in [false, true] {
+        // What is taken zeroed is the page and no table, so 1 GiB need not be cleared once more for it.
+        for (name, bytes, attrs, config) in sizes().into_iter().take(if alloc_zero { 2 } else { 3 }) {
+            let (lab, space) = written::<C>(rules, Config { alloc_zero, ..config }, (bytes, attrs));
+            let (old, usage) = (frame(&lab, &space, PAGE), lab.vm.usage(&space));
+            assert_eq!(lab.vm.poison(&space, Va(PAGE.0 + 123)), Ok(()), "{name}");
+            let new = frame(&lab, &space, PAGE);
+            assert_ne!(old, new, "{name}");
+            let Page::Mapped { level, flags, .. } = lab.vm.query(&space, PAGE) else { panic!("{name}: gone") };
+            assert_eq!((level, flags.write), (Level::ONE, true), "{name}");
+            places(bytes).for_each(|va| assert_eq!(lab.peek(&space, va), Ok(va.0), "{name} {va:?}"));
+            // One page went, and only that one; a large leaf came apart no further than it had to.
+            assert_eq!(frame(&lab, &space, Va(PAGE.0 + KIB4)), old.add(1), "{name}");
+            let after = lab.vm.usage(&space);
+            assert_eq!(after.rss_pages, usage.rss_pages, "{name}");
+            let leaves = (after.huge_leaves, after.giant_leaves);
+            let expect = match name {
+                "base" => (0, 0),
+                "huge" => (1, 0),
+                _ => (511, 0),
+            };
+            assert_eq!(leaves, expect, "{name}");
+            // The copy is suspected next, like any page.
+            lab.poke(&space, PAGE, 99).unwrap();
+            assert_eq!(lab.vm.poison(&space, PAGE), Ok(()));
+            assert_eq!(lab.peek(&space, PAGE), Ok(99));
+            lab.check(&[&space]);
+            ends_without(&lab, space, &[old, new]);
+        }
+    }
+}
+
+#[test]
+fn a_poisoned_page_keeps_its_contents_and_its_frame_never_comes_back_on_x86_64() {
+    contents_stay::<X86_64>(X86_RULES);
+}
+
+#[test]
+fn a_poisoned_page_keeps_its_contents_and_its_frame_never_comes_back_on_aarch64() {
+    contents_stay::<Aarch64>(ARM_RULES);
+}
+
+/// The verb is refused, and nothing is another but what counts zeros.
+fn refused<C: Codec>(lab: &Lab<C>, space: &Space, (va, why): (Va, PoisonError), others: &[&Space]) {
+    let all: Vec<&Space> = [space].into_iter().chain(others.iter().copied()).collect();
+    let (before, skipped) = (lab.state(&all), lab.count(Counter::PoisonSkippedZero));
+    assert_eq!(lab.vm.poison(space, va), Err(why), "{va:?}");
+    let after = lab.state(&all);
+    assert!(before == after, "{va:?}, {why:?}: {}", difference(&before, &after));
+    let more = i64::from(why == PoisonError::Zero);
+    assert_eq!(lab.count(Counter::PoisonSkippedZero), skipped + more);
+}
+
+fn zeros_and_holes<C: Codec>(rules: MmuRules) {
+    let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::TablePrivate, ZeroHuge::Table];
+    for (form, bytes) in forms.map(|form| (form, MIB2)).into_iter().chain([(ZeroHuge::Table, GIB)]) {
+        let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
+        let config = Config { zero_huge: form, thp, ..Config::default() };
+        let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config);
+        let space = lab.vm.create().unwrap();
+        for va in [Va(0), AT, Va((1 << 47) - KIB4), Va(1 << 47), Va(u64::MAX)] {
+            refused(&lab, &space, (va, PoisonError::NotMapped), &[]);
+        }
+        lab.map(&space, AT, bytes, RW);
+        refused(&lab, &space, (AT, PoisonError::NotMapped), &[]);
+        (0..3).for_each(|n| assert_eq!(lab.kernel_peek(&space, Va(AT.0 + n * KIB4)), Ok(0)));
+        for n in 0..3 {
+            refused(&lab, &space, (Va(AT.0 + n * KIB4), PoisonError::Zero), &[]);
+        }
+        assert_eq!(lab.count(Counter::PoisonSkippedZero), 3, "{form:?}");
+        ends_without(&lab, space, &[]);
+    }
+}
+
+#[test]
+fn d_14_zeros_of_every_form_and_what_is_not_there_are_refused_and_counted() {
+    on_both(|arm| if arm { zeros_and_holes::<Aarch64>(ARM_RULES) } else { zeros_and_holes::<X86_64>(X86_RULES) });
+}
+
+fn shared<C: Codec>(rules: MmuRules) {
+    for (name, bytes, attrs, config) in sizes() {
+        let (lab, space) = written::<C>(rules, config, (bytes, attrs));
+        let old = frame(&lab, &space, PAGE);
+        let child = lab.vm.fork(&space).unwrap();
+        refused(&lab, &space, (PAGE, PoisonError::Shared), &[&child]);
+        refused(&lab, &child, (PAGE, PoisonError::Shared), &[&space]);
+        // Where the child let a page go, that page is the parent's alone; its neighbour is not.
+        lab.vm.unmap(&child, PAGE, KIB4).unwrap();
+        refused(&lab, &space, (Va(PAGE.0 + KIB4), PoisonError::Shared), &[&child]);
+        assert_eq!(lab.vm.poison(&space, PAGE), Ok(()), "{name}");
+        assert_eq!((lab.peek(&space, PAGE), lab.peek(&child, Va(PAGE.0 + KIB4))), (Ok(PAGE.0), Ok(PAGE.0 + KIB4)));
+        lab.check(&[&space, &child]);
+        lab.vm.exit(child);
+        // Alone again it is as before the fork, but read-only until it is written.
+        let next = Va(PAGE.0 + KIB4);
+        assert_eq!(frame(&lab, &space, next), old.add(1), "{name}");
+        assert_eq!(lab.vm.poison(&space, next), Ok(()));
+        assert!(matches!(lab.vm.query(&space, next), Page::Mapped { flags, .. } if !flags.write));
+        lab.poke(&space, next, 3).unwrap();
+        assert_eq!(lab.peek(&space, next), Ok(3));
+        ends_without(&lab, space, &[old, old.add(1)]);
+    }
+}
+
+#[test]
+fn a_page_that_others_map_too_is_refused_until_they_let_it_go() {
+    on_both(|arm| if arm { shared::<Aarch64>(ARM_RULES) } else { shared::<X86_64>(X86_RULES) });
+}
+
+#[test]
+fn a_page_without_access_is_exchanged_too_and_is_there_when_access_comes_back() {
+    for (name, bytes, attrs, config) in sizes() {
+        let (lab, space) = written::<X86_64>(X86_RULES, config, (bytes, attrs));
+        lab.vm.protect(&space, AT, bytes, Rights::NONE).unwrap();
+        let old = frame(&lab, &space, PAGE);
+        assert_eq!(lab.vm.poison(&space, PAGE), Ok(()), "{name}");
+        assert!(matches!(lab.vm.query(&space, PAGE), Page::Parked { level: Level::ONE, .. }));
+        assert!(lab.vm.fault(&space, PAGE, Access::Read).is_err());
+        lab.vm.protect(&space, AT, bytes, Rights::READ).unwrap();
+        places(bytes).for_each(|va| assert_eq!(lab.peek(&space, va), Ok(va.0), "{name}"));
+        ends_without(&lab, space, &[old]);
+    }
+}
+
+#[test]
+fn each_allocation_that_fails_leaves_all_as_it_was_to_the_bit() {
+    for ((name, bytes, attrs, config), needs) in sizes().into_iter().zip([1, 2, 3]) {
+        for arm in [false, true] {
+            let takes = if arm {
+                starve::<Aarch64>(ARM_RULES, config, (bytes, attrs))
+            } else {
+                starve::<X86_64>(X86_RULES, config, (bytes, attrs))
+            };
+            assert_eq!(takes, needs, "{name}: the page, and a table for each level it is cut down");
+        }
+    }
+}
+
+/// With room for 0, 1, 2, ... frames, until it is enough.
+fn starve<C: Codec>(rules: MmuRules, config: Config, size: (u64, Attrs)) -> usize {
+    let (lab, space) = written::<C>(rules, config, size);
+    for room in 0..8 {
+        let before = lab.state(&[&space]);
+        let old = frame(&lab, &space, PAGE);
+        let mut hogged = lab.hog(Order::BASE);
+        lab.give_back(hogged.split_off(hogged.len() - room), Order::BASE);
+        let done = lab.vm.poison(&space, PAGE);
+        lab.give_back(hogged, Order::BASE);
+        assert_eq!(lab.peek(&space, PAGE), Ok(PAGE.0));
+        if done.is_ok() {
+            ends_without(&lab, space, &[old]);
+            return room;
+        }
+        assert_eq!(done, Err(PoisonError::NoMemory));
+        let after = lab.state(&[&space]);
+        assert!(before == after, "failed with {room} frames: {}", difference(&before, &after));
+    }
+    panic!("8 frames were not enough");
+}
+
+/// While any flush is under way the page is out of everyone's reach: no entry lets another CPU write what the copy would miss.
+fn writers_are_kept_out<C: Codec + 'static>(rules: MmuRules) {
+    for (name, bytes, attrs, config) in sizes() {
+        let (lab, space) = written::<C>(rules, config, (bytes, attrs));
+        let lab = Rc::new(lab);
+        lab.vm.machine().run_on(1);
+        lab.vm.activate(&space);
+        lab.vm.machine().run_on(0);
+        let (old, copied) = (frame(&lab, &space, PAGE), lab.vm.machine().asked.copied_frames.load(Ordering::Relaxed));
+        let during = {
+            let lab = Rc::clone(&lab);
+            move |_| {
+                assert_eq!(lab.vm.machine().asked.copied_frames.load(Ordering::Relaxed), copied, "copied too early");
+                let entry = entry_at(&lab, PAGE);
+                assert!(matches!(entry, Entry::Busy(_)), "{entry:?}");
+                // A store that was under way when the entry went, through a translation not flushed yet.
+                lab.vm.machine().poke(old, 8, &[42]);
+            }
+        };
+        during_flushes(during, || lab.vm.poison(&space, PAGE).unwrap());
+        let lab = Rc::into_inner(lab).unwrap();
+        assert_eq!(lab.peek(&space, Va(PAGE.0 + 8)), Ok(42), "{name}: a store is lost");
+        assert_eq!(lab.peek(&space, PAGE), Ok(PAGE.0));
+        lab.vm.machine().run_on(1);
+        lab.vm.idle();
+        lab.vm.machine().run_on(0);
+        ends_without(&lab, space, &[old]);
+    }
+}
+
+/// The entry that decides about an address now, in the space whose root was loaded last.
+fn entry_at<C: Codec>(lab: &Lab<C>, va: Va) -> Entry {
+    let m = lab.vm.machine();
+    let (mut table, mut level) = (Pfn(m.asked.last_root.load(Ordering::Relaxed)), Level(m.rules().levels));
+    loop {
+        match C::decode(m.entry(table, level.slot(va)), level) {
+            Entry::Table(below) => (table, level) = (below, Level(level.0 - 1)),
+            entry => return entry,
+        }
+    }
+}
+
+#[test]
+fn a_store_through_a_translation_that_is_not_flushed_yet_is_in_the_copy() {
+    on_both(
+        |arm| if arm { writers_are_kept_out::<Aarch64>(ARM_RULES) } else { writers_are_kept_out::<X86_64>(X86_RULES) },
+    );
+}

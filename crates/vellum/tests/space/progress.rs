@@ -1,0 +1,113 @@
+//! Faults and queries get on whatever another thread does to their region, and however often.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::mpsc::channel;
+
+use crate::flat::{ARM_RULES, Flat, X86_RULES, at_each_step};
+use crate::lab::*;
+use vellum::addr::{Order, Pfn, Va};
+use vellum::config::{Config, ZeroHuge};
+use vellum::entry::{Aarch64, Codec, X86_64};
+use vellum::machine::{MmuRules, Topology};
+use vellum::space::{Access, Attrs, LeafSize, Page, Rights, Space};
+
+/// Steps that a verb may take. One that another thread sends back each time never comes to an end.
+const ENOUGH: u32 = 1000;
+
+type Verb<C> = fn(&Lab<C>, &Space);
+
+/// Runs a verb while another CPU changes the region's rights, beginning at each step whose number has the remainder `phase` by
+/// `period`. At any step of the verb it goes on until it waits, or is done. Every access is allowed at any time. How many steps the
+/// verb took.
+fn beside_protect<C: Codec + 'static>(lab: &Lab<C>, space: &Space, verb: Verb<C>, (period, phase): (u32, u32)) -> u32 {
+    let (go, gone) = channel::<bool>();
+    let (done, is_done) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            lab.vm.machine().run_on(1);
+            let gone = Rc::new(gone);
+            let waits = (Rc::clone(&gone), done.clone());
+            at_each_step(move |wait| {
+                // The verb may be over, and nobody listen.
+                if wait && waits.1.send(()).is_ok() {
+                    let _over = waits.0.recv();
+                }
+            });
+            for rights in [Rights::ALL, Rights::READ_WRITE].into_iter().cycle() {
+                loop {
+                    match gone.recv() {
+                        Ok(true) => break,
+                        Ok(false) => done.send(()).expect("the verb"),
+                        Err(_) => return,
+                    }
+                }
+                lab.vm.protect(space, Va(GIB), 2 * MIB2, rights).expect("memory");
+                let _over = done.send(());
+            }
+        });
+        let verb = scope.spawn(move || {
+            lab.vm.machine().run_on(0);
+            let steps = Rc::new(Cell::new(0));
+            let count = Rc::clone(&steps);
+            at_each_step(move |_| {
+                count.set(count.get() + 1);
+                // It is left in peace to end.
+                if count.get() > ENOUGH {
+                    return;
+                }
+                go.send(count.get() % period == phase).expect("the other thread");
+                is_done.recv().expect("the other thread");
+            });
+            verb(lab, space);
+            steps.get()
+        });
+        verb.join().expect("a verb that is served")
+    })
+}
+
+fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, verbs: usize) {
+    let all: [(&str, Verb<C>); 5] = [
+        ("read", |lab, space| assert!(lab.vm.fault(space, Va(GIB), Access::Read).is_ok())),
+        ("write", |lab, space| assert!(lab.vm.fault(space, Va(GIB), Access::Write).is_ok())),
+        ("read and write", |lab, space| {
+            assert!(lab.vm.fault(space, Va(GIB), Access::Read).is_ok());
+            assert!(lab.vm.fault(space, Va(GIB), Access::Write).is_ok());
+        }),
+        ("forced write", |lab, space| assert_eq!(lab.vm.write_forced(space, Va(GIB), &[7]), Ok(()))),
+        ("query", |lab, space| assert_ne!(lab.vm.query(space, Va(GIB)), Page::Unmapped)),
+    ];
+    for (name, verb) in all.into_iter().take(verbs) {
+        let mut most = 0;
+        for (period, phase) in (1..16).flat_map(|period| (0..period).map(move |phase| (period, phase))) {
+            let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config);
+            let space = lab.vm.create().expect("memory");
+            lab.map(&space, Va(GIB), 4 * MIB2, attrs);
+            most = most.max(beside_protect(&lab, &space, verb, (period, phase)));
+            lab.check(&[&space]);
+            lab.vm.exit(space);
+            lab.vm.shrink_zeros();
+            lab.check(&[]);
+        }
+        assert!(
+            most <= ENOUGH,
+            "{name}, {:?}, {:?}, zero.huge={:?}: it never ends",
+            attrs.leaf,
+            config.thp,
+            config.zero_huge
+        );
+        println!("{name}, {:?}, {:?}, zero.huge={:?}: {most} steps at most", attrs.leaf, config.thp, config.zero_huge);
+    }
+}
+
+#[test]
+fn a_verb_ends_though_its_region_changes_at_every_step() {
+    for zero_huge in [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate] {
+        progress::<X86_64>(X86_RULES, Config { zero_huge, ..Config::default() }, RW, 3);
+    }
+    progress::<X86_64>(X86_RULES, never(), RW, 3);
+    progress::<Aarch64>(ARM_RULES, Config::default(), RW, 5);
+    // A page of that size comes or none: it is cleared under the lock.
+    let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
+    progress::<X86_64>(X86_RULES, Config::default(), exactly, 2);
+}

@@ -1,0 +1,154 @@
+//! Statement D-7 without deferral: while a flush that covers a mapping of the huge page of zeros is on its way, the page stays.
+//!
+//! Another CPU has used the space and may hold a translation until the flush is over. The moment in between is
+//! played here, once for each flush of each verb that takes a mapping away: a third CPU asks the shrinker for the page, and reads it.
+//! With real TLBs, seeds and an oracle the same is in the simulator's tests of the same name. What deferred flushes add comes with them.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use crate::flat::{ARM_RULES, Flat, MachineHands, X86_RULES, during_flushes};
+use crate::lab::*;
+use vellum::addr::{Order, Pfn, Va};
+use vellum::config::{Config, ZeroHuge};
+use vellum::entry::{Aarch64, Codec, X86_64};
+use vellum::machine::{MmuRules, Topology, Use};
+use vellum::space::{Access, Advice, Fault, Placement, Rights, Space};
+use vellum::stats::Counter;
+
+/// A verb that takes the mapping at 1 GiB away, or a part of it; the space is gone after the last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verb {
+    Unmap,
+    UnmapPart,
+    Forget,
+    Protect,
+    Remap,
+    MapOver,
+    Write,
+    WriteShort,
+    Force,
+    Forbid,
+    Exit,
+}
+
+const VERBS: [Verb; 11] = [
+    Verb::Unmap,
+    Verb::UnmapPart,
+    Verb::Forget,
+    Verb::Protect,
+    Verb::Remap,
+    Verb::MapOver,
+    Verb::Write,
+    Verb::WriteShort,
+    Verb::Force,
+    Verb::Forbid,
+    Verb::Exit,
+];
+
+struct Rig<C: Codec> {
+    lab: Lab<C>,
+    space: RefCell<Option<Space>>,
+}
+
+impl<C: Codec> Rig<C> {
+    fn act(&self, verb: Verb) {
+        let vm = &self.lab.vm;
+        let at = Va(GIB);
+        let Some(space) = self.space.take() else { return };
+        match verb {
+            Verb::Unmap => vm.unmap(&space, at, MIB2).expect("mapped"),
+            Verb::UnmapPart => vm.unmap(&space, Va(GIB + 9 * KIB4), KIB4).expect("mapped"),
+            Verb::Forget => vm.advise(&space, at, MIB2, Advice::DontNeed).expect("mapped"),
+            Verb::Protect => vm.protect(&space, at, MIB2, Rights::NONE).expect("mapped"),
+            Verb::Remap => drop(vm.remap(&space, at, MIB2, MIB2, Placement::At(Va(3 * GIB))).expect("mapped")),
+            Verb::MapOver => drop(vm.map(&space, Placement::Replace(at), MIB2, RW).expect("memory")),
+            Verb::Write => assert_eq!(vm.fault(&space, at, Access::Write), Ok(Fault::Huge)),
+            Verb::WriteShort => {
+                let hogged = self.lab.hog(Order::HUGE);
+                assert!(matches!(vm.fault(&space, at, Access::Write), Ok(Fault::Copied(_))));
+                self.lab.give_back(hogged, Order::HUGE);
+            }
+            Verb::Force => vm.write_forced(&space, at, &[7]).expect("memory"),
+            Verb::Forbid => vm.forbid_zeros(&space),
+            Verb::Exit => return vm.exit(space),
+        }
+        self.space.replace(Some(space));
+    }
+}
+
+/// One verb, with CPU 1 in the space or, if `gone`, away from it with its translations kept by context. How many flushes it took.
+fn held<C: Codec + 'static>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
+    let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
+    let lab = lab_on::<C>(Flat::new(Topology::flat(3, Pfn(512), 8192), rules), config);
+    let space = lab.vm.create().expect("memory");
+    lab.map(&space, Va(GIB), MIB2, RW);
+    lab.vm.machine().run_on(1);
+    lab.vm.activate(&space);
+    assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
+    if gone {
+        lab.vm.idle();
+    }
+    lab.vm.machine().run_on(0);
+    let page = lab.vm.huge_zero().expect("it is mapped");
+    let rig = Rc::new(Rig { lab, space: RefCell::new(Some(space)) });
+    let flushes = Rc::new(Cell::new(0));
+    let during = {
+        let (rig, flushes) = (Rc::clone(&rig), Rc::clone(&flushes));
+        move |_| {
+            let vm = &rig.lab.vm;
+            vm.machine().run_on(2);
+            flushes.set(flushes.get() + 1);
+            // CPU 1 may read through the page yet.
+            assert_eq!((vm.shrink_zeros(), vm.shrinkable_zeros()), (0, 0), "{verb:?}: freed before its flush was over");
+            assert_eq!(vm.huge_zero(), Some(page));
+            assert_eq!(vm.frames().record(page).use_(), Use::Zero);
+            let mut bytes = [1; 4096];
+            vm.machine().peek(page.add(511), 0, &mut bytes);
+            assert_eq!(bytes, [0; 4096]);
+        }
+    };
+    during_flushes(during, || rig.act(verb));
+    let rig = Rc::into_inner(rig).expect("no flush is under way");
+    let (lab, space) = (rig.lab, rig.space.into_inner());
+    if let Some(space) = space {
+        lab.check(&[&space]);
+        assert_eq!(lab.vm.shrink_zeros(), 0, "{verb:?}: a space that used it holds it to its end");
+        lab.vm.machine().run_on(1);
+        lab.vm.idle();
+        lab.vm.exit(space);
+    }
+    // Once that is over it goes, and the next reader has a new one.
+    assert_eq!((lab.vm.shrinkable_zeros(), lab.vm.shrink_zeros()), (512, 512), "{verb:?}");
+    assert_eq!((lab.vm.huge_zero(), lab.count(Counter::ThpZeroRelease)), (None, 1));
+    lab.check(&[]);
+    let space = lab.vm.create().expect("memory");
+    lab.map(&space, Va(GIB), MIB2, RW);
+    assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
+    assert_eq!(lab.count(Counter::ThpZeroAlloc), 2);
+    lab.check(&[&space]);
+    lab.vm.exit(space);
+    flushes.get()
+}
+
+#[test]
+fn d_07_the_page_of_zeros_stays_while_a_flush_that_covers_it_is_under_way_whatever_verb_took_the_mapping() {
+    let contexts = MmuRules { contexts: 64, ..X86_RULES };
+    for verb in VERBS.into_iter().filter(|&verb| verb != Verb::Exit) {
+        for flushes in [
+            held::<X86_64>(X86_RULES, verb, false),
+            held::<X86_64>(contexts, verb, false),
+            held::<Aarch64>(ARM_RULES, verb, false),
+        ] {
+            assert!(flushes >= 1, "{verb:?}: CPU 1 runs in the space, and nobody told it");
+        }
+    }
+}
+
+#[test]
+fn d_07_the_page_of_zeros_stays_while_the_last_flush_of_a_space_reaches_cpus_that_left_it() {
+    // Where translations are kept by context the last CPU to have left may hold them until the space's end; where they are not, none does.
+    assert_eq!(held::<X86_64>(X86_RULES, Verb::Exit, true), 0);
+    assert!(held::<X86_64>(MmuRules { contexts: 64, ..X86_RULES }, Verb::Exit, true) >= 1);
+    assert!(held::<Aarch64>(ARM_RULES, Verb::Exit, true) >= 1);
+}

@@ -1,0 +1,438 @@
+//! Rules F-6, F-7 and F-12: zeros of every form keep their colours, every walker knows them, and a fork's flush is over when it returns.
+//!
+//! Zeros come as base frames of a colour, as the huge page, and as tables of base zeros, shared or private. A walker that took one of them
+//! for a page would count it, share it, free it, own it or write to it; so each goes over each form, and afterwards every frame of zeros
+//! is what it was to the word, nobody has more memory than was written, and another space still reads its zeros.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES, during_flushes};
+use crate::lab::*;
+use vellum::addr::{Level, Order, Pfn, Va};
+use vellum::config::{Colours, Config, Thp, ZeroHuge};
+use vellum::entry::{Aarch64, Codec, X86_64};
+use vellum::error::PoisonError;
+use vellum::machine::{MmuRules, Topology};
+use vellum::space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
+use vellum::stats::Counter;
+
+/// How zeros are mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Base,
+    Page,
+    Private,
+    /// A shared table for 2 MiB.
+    Table,
+    /// A shared table for 1 GiB.
+    Middle,
+}
+
+const FORMS: [Form; 5] = [Form::Base, Form::Page, Form::Private, Form::Table, Form::Middle];
+
+impl Form {
+    fn config(self) -> Config {
+        let zero_huge = match self {
+            Form::Base => ZeroHuge::Off,
+            Form::Page => ZeroHuge::Page,
+            Form::Private => ZeroHuge::TablePrivate,
+            Form::Table | Form::Middle => ZeroHuge::Table,
+        };
+        let thp = if self == Form::Base { Thp::Never } else { Thp::Always };
+        Config { zero_huge, thp, zero_colours: Colours::Exactly(Order::new(3).unwrap()), ..Config::default() }
+    }
+    fn bytes(self) -> u64 {
+        if self == Form::Middle { GIB } else { 2 * MIB2 }
+    }
+}
+
+/// A lab with two spaces that read zeros of a form at 1 GiB, and nothing else.
+struct Rig<C: Codec> {
+    lab: Lab<C>,
+    form: Form,
+    space: Space,
+    other: Space,
+}
+
+/// Pages of a rig that are looked at: some of each colour, in each 2 MiB.
+fn pages() -> impl Iterator<Item = u64> {
+    (0..10).chain(250..260).chain(505..520).chain(1010..1024)
+}
+
+fn page(n: u64) -> Va {
+    Va(GIB + n * KIB4)
+}
+
+fn rig<C: Codec>(rules: MmuRules, form: Form) -> Rig<C> {
+    let lab = lab_on::<C>(Flat::new(Topology::flat(3, Pfn(512), 512 * 12), rules), form.config());
+    let [space, other] = [(); 2].map(|()| {
+        let space = lab.vm.create().expect("memory");
+        lab.map(&space, Va(GIB), form.bytes(), RW);
+        for n in 0..1024 {
+            assert_eq!(lab.kernel_peek(&space, page(n)), Ok(0));
+        }
+        space
+    });
+    let rig = Rig { lab, form, space, other };
+    rig.is_of_form(&rig.space);
+    rig
+}
+
+impl<C: Codec> Rig<C> {
+    /// The space maps zeros as the form says, and nothing else.
+    fn is_of_form(&self, space: &Space) {
+        let usage = self.lab.vm.usage(space);
+        let seen = (usage.zero_leaves, usage.zero_huge_leaves, usage.zero_tables, usage.rss_pages);
+        let expect = match self.form {
+            Form::Base | Form::Private => (1024, 0, 0, 0),
+            Form::Page => (0, 2, 0, 0),
+            Form::Table => (0, 0, 2, 0),
+            Form::Middle => (0, 0, 1, 0),
+        };
+        assert_eq!(seen, expect, "{:?}", self.form);
+    }
+
+    /// Every frame of zeros with its record's words, none of which may change.
+    fn zeros(&self) -> Vec<(Pfn, Vec<u64>)> {
+        let vm = &self.lab.vm;
+        let (first, frames) = vm.zeros(0);
+        let mut all: Vec<Pfn> = (0..frames).map(|i| first.add(i)).collect();
+        all.extend(vm.huge_zero().into_iter().flat_map(|first| (0..512).map(move |i| first.add(i))));
+        let words = |pfn: Pfn| {
+            let record = vm.frames().record(pfn);
+            record.words().into_iter().chain([record.use_() as u64]).collect()
+        };
+        all.into_iter().map(|pfn| (pfn, words(pfn))).collect()
+    }
+
+    fn all_zero(&self, zeros: &[(Pfn, Vec<u64>)]) {
+        let mut bytes = [1; 4096];
+        for (pfn, _) in zeros {
+            self.lab.vm.machine().peek(*pfn, 0, &mut bytes);
+            assert!(bytes.iter().all(|&b| b == 0) && self.lab.vm.is_zero(*pfn), "{pfn:?} is not zeros any more");
+        }
+    }
+
+    fn read(&self, space: &Space, n: u64) -> u64 {
+        self.lab.kernel_peek(space, page(n)).expect("mapped")
+    }
+}
+
+/// A walker over the table: what it is called, whether it makes pages of the space's own, and what it does.
+type Walker<C> = (&'static str, bool, fn(&Rig<C>));
+
+fn walkers<C: Codec>() -> Vec<Walker<C>> {
+    vec![
+        ("query", false, |r| {
+            for n in pages() {
+                let Page::Mapped { zero, flags, pfn, level, .. } = r.lab.vm.query(&r.space, page(n)) else {
+                    panic!("page {n} is not mapped")
+                };
+                assert!(zero && !flags.write && !flags.dirty && r.lab.vm.is_zero(pfn), "page {n}");
+                assert_eq!(level == Level::TWO, r.form == Form::Page);
+            }
+        }),
+        ("usage", false, |r| r.is_of_form(&r.space)),
+        ("copy out", false, |r| pages().for_each(|n| assert_eq!(r.read(&r.space, n), 0))),
+        ("populate for reading", false, |r| {
+            r.lab.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: false }).unwrap();
+            r.is_of_form(&r.space);
+        }),
+        ("populate for writing", true, |r| {
+            r.lab.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: true }).unwrap();
+        }),
+        ("write fault", true, |r| _ = r.lab.vm.fault(&r.space, page(9), Access::Write).unwrap()),
+        ("write fault without huge pages", true, |r| {
+            let hogged = r.lab.hog(Order::HUGE);
+            r.lab.vm.fault(&r.space, page(9), Access::Write).unwrap();
+            r.lab.give_back(hogged, Order::HUGE);
+        }),
+        ("copy in", true, |r| r.lab.vm.copy_in(&r.space, page(9), &[7; 9000]).unwrap()),
+        ("forced write", true, |r| r.lab.vm.write_forced(&r.space, page(9), &[7; 9000]).unwrap()),
+        ("forced write where nothing may be written", true, |r| {
+            r.lab.vm.protect(&r.space, Va(GIB), r.form.bytes(), Rights::READ).unwrap();
+            r.lab.vm.write_forced(&r.space, page(9), &[7; 9]).unwrap();
+            assert!(r.lab.vm.fault(&r.space, page(10), Access::Write).is_err());
+        }),
+        ("fork", false, |r| {
+            let child = r.lab.vm.fork(&r.space).unwrap();
+            r.is_of_form(&child);
+            r.is_of_form(&r.space);
+            r.lab.check(&[&r.space, &r.other, &child]);
+            r.lab.vm.exit(child);
+        }),
+        ("fork, and both write", true, |r| {
+            let child = r.lab.vm.fork(&r.space).unwrap();
+            r.lab.vm.copy_in(&child, page(9), &[1]).unwrap();
+            assert_eq!((r.read(&r.space, 9), r.read(&child, 9)), (0, 1));
+            r.is_of_form(&r.space);
+            r.lab.vm.copy_in(&r.space, page(9), &[2]).unwrap();
+            assert_eq!((r.read(&r.space, 9), r.read(&child, 9)), (2, 1));
+            r.lab.check(&[&r.space, &r.other, &child]);
+            r.lab.vm.exit(child);
+        }),
+        ("collapse of zeros alone", false, |r| {
+            let _ = r.lab.vm.advise(&r.space, Va(GIB), MIB2, Advice::Huge);
+            let _ = r.lab.vm.advise(&r.space, Va(GIB), MIB2, Advice::Collapse);
+            pages().for_each(|n| assert_eq!(r.read(&r.space, n), 0));
+        }),
+        ("collapse of a page among zeros", true, |r| {
+            let hogged = r.lab.hog(Order::HUGE);
+            r.lab.vm.copy_in(&r.space, page(9), &[7]).unwrap();
+            r.lab.give_back(hogged, Order::HUGE);
+            r.lab.vm.advise(&r.space, Va(GIB), MIB2, Advice::Huge).unwrap();
+            r.lab.vm.advise(&r.space, Va(GIB), MIB2, Advice::Collapse).unwrap();
+            assert_eq!(r.lab.vm.usage(&r.space).huge_leaves, 1, "{:?}", r.form);
+            (0..512).for_each(|n| assert_eq!(r.read(&r.space, n), if n == 9 { 7 } else { 0 }));
+        }),
+        ("unmap", false, |r| r.lab.vm.unmap(&r.space, Va(GIB), r.form.bytes()).unwrap()),
+        ("unmap of a page", false, |r| r.lab.vm.unmap(&r.space, page(9), KIB4).unwrap()),
+        ("unmap of what spans two tables", false, |r| r.lab.vm.unmap(&r.space, page(500), 20 * KIB4).unwrap()),
+        ("unmap without memory", false, |r| {
+            let hogged = r.lab.hog(Order::BASE);
+            let _ = r.lab.vm.unmap(&r.space, page(500), 20 * KIB4);
+            r.lab.give_back(hogged, Order::BASE);
+        }),
+        ("forget", false, |r| r.lab.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::DontNeed).unwrap()),
+        ("forget a page", false, |r| r.lab.vm.advise(&r.space, page(9), KIB4, Advice::DontNeed).unwrap()),
+        ("protect", false, |r| {
+            for rights in [Rights::READ, Rights::READ_WRITE, Rights::READ_EXEC, Rights::NONE, Rights::READ_WRITE] {
+                r.lab.vm.protect(&r.space, Va(GIB), r.form.bytes(), rights).unwrap();
+                r.lab.check(&[&r.space, &r.other]);
+                assert!(!matches!(r.lab.vm.query(&r.space, page(9)), Page::Mapped { flags, .. } if flags.write));
+            }
+        }),
+        ("protect a page", false, |r| {
+            for (n, rights) in
+                [(9, Rights::READ), (300, Rights::NONE), (700, Rights::READ_EXEC), (9, Rights::READ_WRITE)]
+            {
+                r.lab.vm.protect(&r.space, page(n), KIB4, rights).unwrap();
+                r.lab.check(&[&r.space, &r.other]);
+            }
+        }),
+        ("remap", false, |r| {
+            let mut from = GIB;
+            for to in [4 * GIB, 8 * GIB + 5 * KIB4, 12 * GIB + MIB2] {
+                r.lab.vm.remap(&r.space, Va(from), r.form.bytes(), r.form.bytes(), Placement::At(Va(to))).unwrap();
+                r.lab.check(&[&r.space, &r.other]);
+                pages().for_each(|n| assert_eq!(r.lab.kernel_peek(&r.space, Va(to + n * KIB4)), Ok(0)));
+                r.lab.check(&[&r.space, &r.other]);
+                from = to;
+            }
+        }),
+        ("remap of a few pages, and to fewer", false, |r| {
+            r.lab.vm.remap(&r.space, page(9), 4 * KIB4, 4 * KIB4, Placement::At(Va(4 * GIB))).unwrap();
+            r.lab.vm.remap(&r.space, page(600), 40 * KIB4, 7 * KIB4, Placement::Anywhere).unwrap();
+        }),
+        ("remap without memory", false, |r| {
+            let hogged = r.lab.hog(Order::BASE);
+            let _ = r.lab.vm.remap(&r.space, page(9), MIB2, MIB2, Placement::At(Va(4 * GIB + KIB4)));
+            r.lab.give_back(hogged, Order::BASE);
+            pages().filter(|n| !(9..=600).contains(n)).for_each(|n| assert_eq!(r.read(&r.space, n), 0));
+        }),
+        ("map over", false, |r| {
+            r.lab.vm.map(&r.space, Placement::Replace(page(500)), 20 * KIB4, Attrs::anonymous(Rights::READ)).unwrap();
+            r.lab.vm.map(&r.space, Placement::Replace(Va(GIB)), MIB2, RW).unwrap();
+        }),
+        ("forbid", false, |r| r.lab.vm.forbid_zeros(&r.space)),
+        ("shrink, keep and reconsider", false, |r| {
+            assert_eq!(r.lab.vm.shrink_zeros(), 0);
+            assert!(!r.lab.vm.reconsider_zeros(&r.space));
+            r.is_of_form(&r.space);
+        }),
+        ("poison", false, |r| {
+            let asked = pages().map(|n| assert_eq!(r.lab.vm.poison(&r.space, page(n)), Err(PoisonError::Zero))).count();
+            assert_eq!(r.lab.count(Counter::PoisonSkippedZero), asked as i64);
+            r.is_of_form(&r.space);
+        }),
+        ("poison of a page among zeros", true, |r| {
+            r.lab.vm.copy_in(&r.space, page(9), &[7]).unwrap();
+            r.lab.vm.poison(&r.space, page(9)).unwrap();
+            assert_eq!((r.read(&r.space, 9), r.read(&r.space, 10)), (7, 0));
+        }),
+        ("run and leave", false, |r| {
+            r.lab.vm.activate(&r.space);
+            r.lab.vm.idle();
+        }),
+    ]
+}
+
+fn every_walker<C: Codec>(rules: MmuRules) {
+    for form in FORMS {
+        for (name, owns, walk) in walkers::<C>() {
+            let rig = rig::<C>(rules, form);
+            let zeros = rig.zeros();
+            let tables = rig.lab.vm.audit(&[&rig.space, &rig.other]).unwrap().zero_frames;
+            walk(&rig);
+            let what = format!("{name} over {form:?}");
+            assert!(rig.zeros() == zeros, "{what}: the records of zeros changed");
+            rig.all_zero(&zeros);
+            let audit = rig.lab.vm.audit(&[&rig.space, &rig.other]).unwrap_or_else(|e| panic!("{what}: {e:?}"));
+            assert_eq!((audit.zero_frames, audit.other_frames), (tables, 0), "{what}");
+            let rss = rig.lab.vm.usage(&rig.space).rss_pages;
+            assert_eq!(rss != 0, owns, "{what}: {rss} pages");
+            let counted = rig.lab.count(Counter::AnonPages) + 512 * rig.lab.count(Counter::AnonHuge);
+            assert_eq!((audit.data_frames, counted), (rss, rss as i64), "{what}");
+            rig.is_of_form(&rig.other);
+            pages().for_each(|n| assert_eq!(rig.read(&rig.other, n), 0, "{what}"));
+            let Rig { lab, space, other, .. } = rig;
+            lab.vm.exit(space);
+            lab.check(&[&other]);
+            pages().for_each(|n| assert_eq!(lab.kernel_peek(&other, page(n)), Ok(0), "{what}, at the other's end"));
+            lab.vm.exit(other);
+            lab.vm.shrink_zeros();
+            lab.check(&[]);
+            assert_eq!((lab.count(Counter::AnonPages), lab.count(Counter::TablePages)), (0, 0), "{what}");
+        }
+    }
+}
+
+#[test]
+fn f_07_every_walker_over_every_form_of_zeros_leaves_them_nobodys_on_x86_64() {
+    every_walker::<X86_64>(X86_RULES);
+}
+
+#[test]
+fn f_07_every_walker_over_every_form_of_zeros_leaves_them_nobodys_on_aarch64() {
+    every_walker::<Aarch64>(ARM_RULES);
+}
+
+/// Sources that read leaves and ask nobody whether they are zeros, and why they need not.
+const NEED_NOT_ASK: [(&str, &str); 2] = [
+    ("copy.rs", "reads any leaf, and writes where the leaf gives writes, which zeros never do"),
+    ("transit.rs", "says which frame an entry names, whatever it is; who calls it has asked"),
+];
+
+#[test]
+fn f_07_every_source_of_the_space_that_takes_leaves_apart_asks_the_one_predicate() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/space");
+    let asks = ["is_zero", "is_base_zero", "is_huge_zero", "zero_span", "is_page(", "page_of(", "takes_zeros"];
+    let mut readers = 0;
+    for entry in std::fs::read_dir(dir).expect("the sources").flatten() {
+        let name = entry.file_name().into_string().expect("a name");
+        let text = std::fs::read_to_string(entry.path()).expect("a source");
+        let code: String = text.lines().filter(|l| !l.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+        // A pattern that gives a name to a leaf's frame.
+        let reads = ["Entry::Leaf(pfn", "Entry::Leaf(from", "Entry::Leaf(first", "Entry::Leaf(old", "Entry::Leaf(page"];
+        let patterns = |l: &str| {
+            reads.iter().any(|r| l.contains(r)) && (l.contains("=>") || l.contains("let ") || l.contains("if "))
+        };
+        if code.lines().any(patterns) {
+            readers += 1;
+            let excused = NEED_NOT_ASK.iter().any(|(file, _)| *file == name);
+            assert!(
+                excused || asks.iter().any(|ask| code.contains(ask)),
+                "{name} reads leaves and does not ask for zeros"
+            );
+        }
+    }
+    assert!(readers > 10, "{readers} files");
+}
+
+/// Every page of 2 MiB has the colour it had, at an address of any.
+fn colours_stay<C: Codec>(rules: MmuRules, colours: u8, form: Form, moved: u64) {
+    let config = Config { zero_colours: Colours::Exactly(Order::new(colours).unwrap()), ..form.config() };
+    let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 512 * 8), rules), config);
+    let space = lab.vm.create().unwrap();
+    let (start, mask) = (GIB + moved * MIB2, (1u64 << colours) - 1);
+    let bytes = if form == Form::Middle { GIB } else { MIB2 };
+    lab.map(&space, Va(start), bytes, RW);
+    let at = |n: u64| Va(start + n * KIB4);
+    (0..512).for_each(|n| assert_eq!(lab.kernel_peek(&space, at(n)), Ok(0)));
+    // The cache set of a page of zeros is that of its frame; sub-pages of the huge page count from its first.
+    let colour = |n: u64| match lab.vm.query(&space, at(n)) {
+        Page::Mapped { pfn, level, zero: true, .. } => {
+            let pfn = if level == Level::TWO { pfn.add(n) } else { pfn };
+            assert!(lab.vm.is_zero(pfn) && (level == Level::TWO || lab.vm.zero_frame(at(n)) == Some(pfn)));
+            Some(pfn.0 & mask)
+        }
+        _ => None,
+    };
+    let of_address = |n: u64| Some(at(n).page() & mask);
+    let all = |hole: u64| {
+        (0..512).for_each(|n| assert_eq!(colour(n), of_address(n).filter(|_| n != hole), "{form:?}, page {n}"))
+    };
+    all(512);
+    // Cut by unmap and by protect.
+    lab.vm.unmap(&space, at(77), KIB4).unwrap();
+    all(77);
+    lab.vm.protect(&space, at(80), KIB4, Rights::READ).unwrap();
+    all(77);
+    // And made base pages by a write that finds no huge page, in a place that is whole.
+    lab.vm.map(&space, Placement::Replace(Va(start)), bytes, RW).unwrap();
+    (0..512).for_each(|n| assert_eq!(lab.kernel_peek(&space, at(n)), Ok(0)));
+    all(512);
+    let hogged = lab.hog(Order::HUGE);
+    assert!(matches!(lab.vm.fault(&space, at(300), Access::Write), Ok(Fault::Copied(Level::ONE))));
+    lab.give_back(hogged, Order::HUGE);
+    assert_eq!(lab.vm.usage(&space).rss_pages, 1);
+    all(300);
+    lab.check(&[&space]);
+    lab.vm.exit(space);
+    lab.vm.shrink_zeros();
+    lab.check(&[]);
+}
+
+#[test]
+fn f_06_zeros_of_every_form_have_the_colour_of_their_address_and_keep_it_when_they_are_cut() {
+    for colours in [0, 3, 5, 7] {
+        for form in FORMS {
+            for moved in [0, 1, 5] {
+                if form != Form::Middle || moved == 0 {
+                    colours_stay::<X86_64>(X86_RULES, colours, form, moved);
+                    colours_stay::<Aarch64>(ARM_RULES, colours, form, moved);
+                }
+            }
+        }
+    }
+}
+
+/// A space with pages that are written, of one size, and zeros beside them; CPU 1 runs in it.
+fn fork_is_flushed<C: Codec + 'static>(rules: MmuRules, form: Form, huge: bool) {
+    let config = Config { thp: if huge { Thp::Always } else { Thp::Never }, ..form.config() };
+    let lab = Rc::new(lab_on::<C>(Flat::new(Topology::flat(3, Pfn(512), 512 * 12), rules), config));
+    let space = Rc::new(lab.vm.create().unwrap());
+    lab.map(&space, Va(GIB), 4 * MIB2, RW);
+    let written = [0, 3 * MIB2].map(|at| Va(GIB + at));
+    written.iter().for_each(|&va| lab.poke(&space, va, 5).unwrap());
+    (0..4).for_each(|n| assert!(lab.kernel_peek(&space, Va(GIB + n * MIB2 + 8)).is_ok()));
+    lab.vm.machine().run_on(1);
+    lab.vm.activate(&space);
+    lab.vm.machine().run_on(0);
+    let flushes = Rc::new(Cell::new(0));
+    let during = {
+        let (lab, space, flushes) = (Rc::clone(&lab), Rc::clone(&space), Rc::clone(&flushes));
+        move |_| {
+            // Before CPU 1 is told, no entry gives writes any more: what it loads from now on cannot be stale.
+            for va in written {
+                let page = lab.vm.query(&space, va);
+                assert!(matches!(page, Page::Mapped { flags, .. } if !flags.write), "{page:?}");
+            }
+            flushes.set(flushes.get() + 1);
+        }
+    };
+    let child = during_flushes(during, || lab.vm.fork(&space).unwrap());
+    assert!(flushes.get() >= 1, "{form:?}: CPU 1 could still write to what is shared now");
+    let (lab, space) = (Rc::into_inner(lab).unwrap(), Rc::into_inner(space).unwrap());
+    lab.poke(&space, written[0], 6).unwrap();
+    assert_eq!((lab.peek(&child, written[0]), lab.peek(&child, written[1])), (Ok(5), Ok(5)));
+    lab.check(&[&space, &child]);
+    lab.vm.machine().run_on(1);
+    lab.vm.idle();
+    lab.vm.exit(space);
+    lab.vm.exit(child);
+    lab.vm.shrink_zeros();
+    lab.check(&[]);
+}
+
+#[test]
+fn f_12_a_fork_makes_every_page_read_only_flushes_that_and_returns_only_then() {
+    for form in FORMS {
+        for huge in [false, true] {
+            fork_is_flushed::<X86_64>(X86_RULES, form, huge);
+            fork_is_flushed::<X86_64>(MmuRules { contexts: 64, ..X86_RULES }, form, huge);
+            fork_is_flushed::<Aarch64>(ARM_RULES, form, huge);
+        }
+    }
+}
