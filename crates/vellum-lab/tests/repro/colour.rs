@@ -1,4 +1,5 @@
-//! The published figures of colours: a page that fits, its marks and statements, and what must be able to move them.
+//! The published figures of colours: a page that fits, its marks and statements, and what must be
+//! able to move them.
 
 use std::sync::OnceLock;
 

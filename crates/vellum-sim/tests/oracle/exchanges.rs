@@ -1,4 +1,5 @@
-//! The law of `docs/oracle.md`, line 3, where an entry comes to name another page: which CPUs may still use the old one.
+//! The law of `docs/oracle.md`, line 3, where an entry comes to name another page: which CPUs may
+//! still use the old one.
 
 use crate::common::*;
 use crate::script;

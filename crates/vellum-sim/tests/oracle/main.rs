@@ -1,4 +1,5 @@
-//! The law of `docs/oracle.md`, line by line: each legal case passes, its illegal neighbour stops the run.
+//! The law of `docs/oracle.md`, line by line: each legal case passes, its illegal neighbour stops
+//! the run.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,5 +1,5 @@
-//! The words of intervals: pairs of (first slot, region), in a node's record or in a list object, and what a change does to them.
-//! Who may read and write them when: [`interval`](super::interval).
+//! The words of intervals: pairs of (first slot, region), in a node's record or in a list object,
+//! and what a change does to them. Who may read and write them when: [`interval`](super::interval).
 
 use crate::addr::{ENTRIES, PAGE_SIZE, PFN_END};
 use crate::frame::SlabRef;
@@ -110,11 +110,13 @@ impl Pairs<'_> {
     }
 }
 
-/// What giving some slots to a region does to a node's pairs: those in `[from, to)` go, and up to two come.
+/// What giving some slots to a region does to a node's pairs: those in `[from, to)` go, and up to
+/// two come.
 ///
-/// The decision is made twice, when room is made and when it is used, and comes out the same: in between, what was mapped can
-/// only have become less. A pair that closes the run is left out if nothing is mapped behind it, but that is looked for only
-/// where the pair would not fit, since looking is up to 512 entries and a pair is eight bytes that are there anyway.
+/// The decision is made twice, when room is made and when it is used, and comes out the same: in
+/// between, what was mapped can only have become less. A pair that closes the run is left out if
+/// nothing is mapped behind it, but that is looked for only where the pair would not fit, since
+/// looking is up to 512 entries and a pair is eight bytes that are there anyway.
 pub(super) struct Plan {
     pub(super) from: usize,
     pub(super) to: usize,

@@ -2,7 +2,8 @@
 //!
 //! Another CPU has used the space and may hold a translation until the flush is over. The moment in between is
 //! played here, once for each flush of each verb that takes a mapping away: a third CPU asks the shrinker for the page, and reads it.
-//! With real TLBs, seeds and an oracle the same is in the simulator's tests of the same name. What deferred flushes add comes with them.
+//! With real TLBs, seeds and an oracle the same is in the simulator's `huge_zero_flush.rs`. What
+//! deferred flushes add comes with them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
