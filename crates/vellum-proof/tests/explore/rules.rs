@@ -7,8 +7,8 @@ use vellum::error::{FaultError, SpaceError};
 use vellum::machine::MmuRules;
 use vellum::space::{Access, Attrs, Page, Placement, Rights};
 use vellum::stats::Counter;
-use vellum_proof::explore::Script;
 use vellum_proof::explore::worlds::{AT, Lab, MIB2, RULES};
+use vellum_proof::explore::{Script, explore};
 
 const GIB: u64 = 1 << 30;
 
@@ -364,4 +364,26 @@ fn a_query_tells_of_one_instant() {
         assert_eq!(l.vm.map(l.space(), Placement::Replace(AT), 4 * 4096, read), Ok(AT));
     });
     check("query, map over", &few(2), &[query, replace], 2);
+}
+
+#[test]
+fn a_query_in_a_table_that_goes_asks_nobody_above_it() {
+    // In the middle of a table, two pages that may only be read; nothing was stored there yet. The region
+    // around them goes on in the next table, so it is the table above that knows it.
+    const ISLAND: Va = Va(AT.0 + 8 * 4096);
+    let world = || {
+        let lab = Lab::with_space(2, 1024, base());
+        let read = Attrs::anonymous(Rights::READ);
+        assert_eq!(lab.vm.map(lab.space(), Placement::Replace(ISLAND), 2 * 4096, read), Ok(ISLAND));
+        lab
+    };
+    let query = script(|l| match l.vm.query(l.space(), ISLAND) {
+        Page::Reserved { rights } => assert_eq!(rights, Rights::READ),
+        other => assert_eq!(other, Page::Unmapped),
+    });
+    let unmap = script(|l| assert_eq!(l.vm.unmap(l.space(), AT, MIB2), Ok(())));
+    // Half of a table's entries away: more schedules than the other tests need.
+    let done = explore(&world, &[query, unmap], 2, 60_000);
+    println!("query, unmap of the table: {done:?}");
+    assert!(!done.cut, "{done:?}");
 }
