@@ -387,3 +387,29 @@ fn a_query_in_a_table_that_goes_asks_nobody_above_it() {
     println!("query, unmap of the table: {done:?}");
     assert!(!done.cut, "{done:?}");
 }
+
+#[test]
+fn a_query_tells_of_one_instant_though_the_entry_says_the_same_again() {
+    // No frame is free, so that the page can only come back in the one that it had.
+    let world = || {
+        let lab = few(4)();
+        (0..2048).for_each(|_| lab.take(0));
+        lab
+    };
+    let replace = |rights| {
+        let attrs = Attrs::anonymous(rights);
+        script(move |l| assert_eq!(l.vm.map(l.space(), Placement::Replace(AT), 4 * 4096, attrs), Ok(AT)))
+    };
+    let query = script(|l| match l.vm.query(l.space(), AT) {
+        Page::Mapped { rights, .. } => assert_eq!(rights, Rights::READ_WRITE),
+        Page::Reserved { .. } => {}
+        other => panic!("{other:?} where a page was, and a promise is"),
+    });
+    let (forbid, allow) = (replace(Rights::READ), replace(Rights::READ_WRITE));
+    let store = script(|l| assert!(matches!(l.store(AT, 1), Ok(()) | Err(FaultError::Rights))));
+    // A verb waits for the query at its end, and the next CPU of these goes on: after `forbid` the
+    // query, after `allow` the store.
+    let done = explore(&world, &[query, allow, store, forbid], 2, 60_000);
+    println!("query, map over and back: {done:?}");
+    assert!(!done.cut, "{done:?}");
+}
