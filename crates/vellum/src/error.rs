@@ -19,6 +19,10 @@ pub enum RangeError {
 }
 
 /// There is no frame, or no table node, to be had. The state is as it was before the verb.
+///
+/// Frames that another CPU's verb has in hand count as used until it is over, also those that it will
+/// give back and the one for the very page that was asked for. So who would end a program for want of
+/// memory asks once more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMemory;
 
@@ -27,7 +31,7 @@ pub struct NoMemory;
 pub enum SpaceError {
     /// The range is none.
     Range(RangeError),
-    /// No frame or table node could be had.
+    /// No frame or table node could be had: see [`NoMemory`].
     NoMemory,
     /// A page of the range lies in no region.
     Unmapped,
@@ -50,7 +54,7 @@ pub enum FaultError {
     Unmapped,
     /// The region does not give the right asked for (`SIGSEGV`, `SEGV_ACCERR`).
     Rights,
-    /// No frame or table node could be had.
+    /// No frame or table node could be had: see [`NoMemory`].
     NoMemory,
     /// The task is to end ([`Machine::stop_pending`](crate::machine::Machine::stop_pending)) and the page was not cleared to its end. Nothing was
     /// mapped and the frame went back.

@@ -443,21 +443,24 @@ fn a_query_does_not_tell_of_zeros_that_may_be_written() {
     check("query, dontneed and load", &make, &[query, again], 1);
 }
 
-#[test]
-fn a_fault_for_exactly_2_mib_is_served_when_2_mib_are_free() {
-    let lab = Lab::new(1, 2048, Config::default(), RULES);
+/// The base frames of one 2 MiB block are free, some of them kept by the last CPU, and nothing else.
+/// The second 2 MiB of a space, kept by the world, want a page of exactly that size.
+fn exactly(cpus: usize) -> Lab {
+    let lab = Lab::new(cpus, 2048, Config::default(), RULES);
+    lab.enter(0);
     let space = lab.vm.create().expect("memory");
     let attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..Attrs::anonymous(Rights::READ_WRITE) };
     lab.vm.map(&space, Placement::At(AT), 2 * MIB2, attrs).expect("memory");
     // A table for them, which comes with the first.
     assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
+    lab.keep(space);
     let mut left = usize::MAX;
     while left != lab.held.borrow().len() {
         left = lab.held.borrow().len();
         lab.take(0);
     }
     for _ in 0..4 {
-        assert!(lab.vm.fault(&space, Va(AT.0 + MIB2), Access::Write).is_err());
+        assert!(lab.vm.fault(&lab.last(), Va(AT.0 + MIB2), Access::Write).is_err());
     }
     // All of one aligned block comes back, frame by frame.
     let first = {
@@ -466,11 +469,29 @@ fn a_fault_for_exactly_2_mib_is_served_when_2_mib_are_free() {
         let whole = |first: &Pfn| first.0.is_multiple_of(512) && (0..512).all(|i| has(first.add(i)));
         held.iter().map(|h| h.0).find(whole).expect("a block that was had whole")
     };
+    lab.enter(cpus - 1);
     for i in 0..512 {
         let n = lab.held.borrow().iter().position(|h| h.0 == first.add(i)).expect("held");
         lab.give(n);
     }
-    let done = lab.vm.fault(&space, Va(AT.0 + MIB2), Access::Write);
+    lab.enter(0);
+    lab
+}
+
+fn fault_for_exactly(l: &Lab) {
+    let done = l.vm.fault(&l.last(), Va(AT.0 + MIB2), Access::Write);
     assert!(done.is_ok(), "{done:?} with 512 frames of a block free");
-    lab.vm.exit(space);
+}
+
+#[test]
+fn a_fault_for_exactly_2_mib_is_served_when_2_mib_are_free() {
+    let lab = exactly(1);
+    fault_for_exactly(&lab);
+    lab.end_last();
+}
+
+#[test]
+fn a_fault_for_exactly_2_mib_is_served_while_another_cpu_drains() {
+    let drain = script(|l| l.vm.frames().drain(l.vm.machine()));
+    check("drain, fault for exactly 2 MiB", &|| exactly(2), &[drain, script(fault_for_exactly)], 2);
 }

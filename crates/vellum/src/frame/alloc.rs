@@ -411,12 +411,19 @@ impl Frames {
     /// Gives back to the blocks what CPUs keep for themselves, so that it can be had as large blocks, or counted. A magazine in
     /// use at that moment is left alone.
     pub fn drain<M: Machine>(&self, m: &M) {
+        self.drain_all(m, false);
+    }
+
+    /// The same; if it is to `wait`, for whoever has a magazine or a block just now.
+    pub(crate) fn drain_all<M: Machine>(&self, m: &M, wait: bool) {
+        let others = Others::default();
+        others.wait.set(wait);
         m.preempt_off();
         for at in 0..self.nodes {
-            self.drain_node(m, at, &Others::default());
+            self.drain_node(m, at, &others);
             let _out = self.goes_out(m);
             let node = self.node(at);
-            node.sweep(m, None, node.lead..node.blocks, usize::MAX, false);
+            node.sweep(m, None, node.lead..node.blocks, usize::MAX, wait);
         }
         m.allow_preemption();
     }

@@ -131,8 +131,9 @@ impl<M: Machine> Vm<M> {
             if !exact {
                 return Err(none);
             }
-            // Nothing else will do, so what CPUs keep is given back, however often that was in vain (`Node::defers`).
-            self.frames.drain(m);
+            // Nothing else will do, so what CPUs keep is given back, however often that was in vain
+            // (`Node::defers`), and who is just doing the same is waited for.
+            self.frames.drain_all(m, true);
             self.frames.alloc(m, order, want)
         });
         let pfn = pfn.map_err(|NoMemory| Short::Memory)?;
