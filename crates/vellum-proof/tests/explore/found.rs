@@ -443,8 +443,8 @@ fn a_query_does_not_tell_of_zeros_that_may_be_written() {
     check("query, dontneed and load", &make, &[query, again], 1);
 }
 
-/// The base frames of one 2 MiB block are free, some of them kept by the last CPU, and nothing else.
-/// The second 2 MiB of a space, kept by the world, want a page of exactly that size.
+/// The base frames of one 2 MiB block are free, some of them kept by the last CPU, and nothing
+/// else. The second 2 MiB of a space, kept by the world, want a page of exactly that size.
 fn exactly(cpus: usize) -> Lab {
     let lab = Lab::new(cpus, 2048, Config::default(), RULES);
     lab.enter(0);

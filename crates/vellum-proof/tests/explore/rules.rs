@@ -368,8 +368,8 @@ fn a_query_tells_of_one_instant() {
 
 #[test]
 fn a_query_in_a_table_that_goes_asks_nobody_above_it() {
-    // In the middle of a table, two pages that may only be read; nothing was stored there yet. The region
-    // around them goes on in the next table, so it is the table above that knows it.
+    // In the middle of a table, two pages that may only be read; nothing was stored there yet. The
+    // region around them goes on in the next table, so it is the table above that knows it.
     const ISLAND: Va = Va(AT.0 + 8 * 4096);
     let world = || {
         let lab = Lab::with_space(2, 1024, base());
@@ -398,7 +398,8 @@ fn a_query_tells_of_one_instant_though_the_entry_says_the_same_again() {
     };
     let replace = |rights| {
         let attrs = Attrs::anonymous(rights);
-        script(move |l| assert_eq!(l.vm.map(l.space(), Placement::Replace(AT), 4 * 4096, attrs), Ok(AT)))
+        let over = Placement::Replace(AT);
+        script(move |l| assert_eq!(l.vm.map(l.space(), over, 4 * 4096, attrs), Ok(AT)))
     };
     let query = script(|l| match l.vm.query(l.space(), AT) {
         Page::Mapped { rights, .. } => assert_eq!(rights, Rights::READ_WRITE),

@@ -97,7 +97,8 @@ fn oracle_3_a_cpu_that_does_not_flush_itself_because_the_verb_is_another_cpus_co
     );
 }
 
-/// A read-only page is exchanged for a read-only copy while CPU 1 holds the old one; `then` comes before the flush, or after it.
+/// A read-only page is exchanged for a read-only copy while CPU 1 holds the old one; `then` comes
+/// before the flush, or after it.
 struct Exchange(fn(&Exchanged), bool);
 
 /// What a script may do to an exchanged page.
@@ -207,7 +208,8 @@ fn oracle_3_the_same_page_may_come_back_with_other_rights_before_the_flush() {
     );
 }
 
-/// CPU 1 comes back to a context it kept while a page is being exchanged there: absent still or not, with a flush or without.
+/// CPU 1 comes back to a context it kept while a page is being exchanged there: absent still or
+/// not, with a flush or without.
 struct Woken {
     made: bool,
     flush: bool,

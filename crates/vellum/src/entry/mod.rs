@@ -24,8 +24,9 @@ pub struct Flags {
     pub exec: bool,
     /// Was used since the bit was last cleared.
     pub accessed: bool,
-    /// Was written since the bit was last cleared. Never set on a leaf that is not writable: `protect` and `fork` drop the
-    /// mark of a page that becomes read-only. The library decides nothing by it.
+    /// Was written since the bit was last cleared. Never set on a leaf that is not writable:
+    /// `protect` and `fork` drop the mark of a page that becomes read-only. The library decides
+    /// nothing by it.
     pub dirty: bool,
 }
 

@@ -128,6 +128,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn growth(&self) -> isize {
-        self.from as isize - self.to as isize + isize::from(self.open) + isize::from(self.close.is_some())
+        let (open, close) = (isize::from(self.open), isize::from(self.close.is_some()));
+        self.from as isize - self.to as isize + open + close
     }
 }

@@ -79,7 +79,8 @@ fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, v
     ];
     for (name, verb) in all.into_iter().take(verbs) {
         let mut most = 0;
-        for (period, phase) in (1..12).flat_map(|period| (0..period).map(move |phase| (period, phase))) {
+        let each = (1..12).flat_map(|period| (0..period).map(move |phase| (period, phase)));
+        for (period, phase) in each {
             let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config);
             let space = lab.vm.create().expect("memory");
             lab.map(&space, Va(GIB), 4 * MIB2, attrs);

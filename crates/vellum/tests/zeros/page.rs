@@ -1,5 +1,6 @@
 //! The huge page of zeros through real verbs: statements D-1 to D-3, D-6, D-8 to D-10 and D-13 of part D, on a machine without TLBs.
-//! What needs other CPUs in between is in `weave.rs`, what needs TLBs in the simulator's `huge_zero_hunt.rs`.
+//! What needs other CPUs in between is in `weave.rs`, what needs TLBs in the simulator's
+//! `huge_zero_hunt.rs`.
 
 use crate::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES};
 use crate::lab::state::difference;

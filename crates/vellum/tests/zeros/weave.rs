@@ -16,7 +16,8 @@ use vellum::machine::{MmuRules, Topology};
 use vellum::space::{Access, Page, Space};
 use vellum::stats::Counter;
 
-/// Every setting that reads huge zeros; `auto` begins with the page, and keeps a trial beside it. What it exchanges is in `fold.rs`.
+/// Every setting that reads huge zeros; `auto` begins with the page, and keeps a trial beside it.
+/// What it exchanges is in `fold.rs`.
 const FORMS: [ZeroHuge; 4] = [ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate, ZeroHuge::Auto];
 
 struct Rig<C: Codec> {
