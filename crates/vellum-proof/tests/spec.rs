@@ -108,3 +108,19 @@ fn names_of_scenarios_are_read_back_and_every_time_more_than_twenty_thousand_are
         assert!(bad.parse::<Scenario>().is_err_and(|why| why.contains('`')));
     }
 }
+
+#[test]
+fn a_scenario_that_is_none_is_refused_with_the_names_that_there_are() {
+    let refused = |text: &str| text.parse::<Scenario>().expect_err("a name that is none");
+    for (text, what, known) in [
+        ("nowhere/x86/two/fork/store", "`nowhere` is no state; there are: ", "reserved"),
+        ("shared/mips/two/fork/store", "`mips` is no MMU; there are: ", "x86-pcid"),
+        ("shared/x86/six/fork/store", "`six` is no third CPU; there are: ", "held-load"),
+        ("shared/x86/two/fork-unmap/store", "`fork-unmap` is no script; there are: ", "unmap-map"),
+    ] {
+        let said = refused(text);
+        let names: Vec<&str> = said.strip_prefix(what).unwrap_or_else(|| panic!("{said}")).split(", ").collect();
+        assert!(names.contains(&known) && said.lines().count() == 1, "{said}");
+    }
+    assert!("shared/x86/two/fork/store".parse::<Scenario>().is_ok());
+}

@@ -25,6 +25,23 @@ impl std::fmt::Display for Scenario {
     }
 }
 
+/// The one of that name, or which names there are.
+fn named<T>(
+    what: &str,
+    name: &str,
+    all: impl IntoIterator<Item = T>,
+    name_of: impl Fn(&T) -> String,
+) -> Result<T, String> {
+    let mut known = Vec::new();
+    for one in all {
+        if name_of(&one) == name {
+            return Ok(one);
+        }
+        known.push(name_of(&one));
+    }
+    Err(format!("`{name}` is no {what}; there are: {}", known.join(", ")))
+}
+
 impl FromStr for Scenario {
     type Err = String;
 
@@ -33,17 +50,11 @@ impl FromStr for Scenario {
         let [state, mmu, third, first, second] = parts[..] else {
             return Err(format!("`{text}` is no scenario: state/mmu/third/script/script is wanted"));
         };
-        let line = |name: &str| {
-            let found = scripts().into_iter().find(|line| line.name == name);
-            found.ok_or_else(|| format!("`{name}` is no script"))
-        };
+        let line = |name| named("script", name, scripts(), |line| line.name.clone());
         let one = Scenario {
-            state: *STATES.iter().find(|s| s.name == state).ok_or_else(|| format!("`{state}` is no state"))?,
-            mmu: Mmu::ALL.into_iter().find(|m| m.name() == mmu).ok_or_else(|| format!("`{mmu}` is no MMU"))?,
-            third: Third::ALL
-                .into_iter()
-                .find(|t| t.name() == third)
-                .ok_or_else(|| format!("`{third}` is no third CPU"))?,
+            state: named("state", state, STATES.iter().copied(), |s| s.name.into())?,
+            mmu: named("MMU", mmu, Mmu::ALL, |m| m.name().into())?,
+            third: named("third CPU", third, Third::ALL, |t| t.name().into())?,
             first: line(first)?,
             second: line(second)?,
         };
