@@ -13,7 +13,7 @@
 //! relaxed one.
 //!
 //! `LOOM_WEAKEN=frame/block.rs:109:52` makes the access, or fence, at that place of the library
-//! relaxed; `LOOM_PLACES=1` prints the places that races met. `scripts/orderings` uses both.
+//! relaxed; `LOOM_PLACES=1` prints the places that races met.
 //!
 //! Rejected: `cfg(loom)` in the library. Zeroed memory is no valid loom atomic, so every structure
 //! that lies in such memory would need a second way to be made.

@@ -16,6 +16,7 @@ mod atomic;
 mod epochs;
 mod flushes;
 mod frames;
+mod hands;
 mod locks;
 mod machines;
 mod scene;
@@ -41,12 +42,14 @@ mod library {
     /// Stands for `sync/mod.rs`.
     pub mod sync {
         mod epoch;
+        mod hands;
         mod level;
         mod lock;
         mod seq;
 
         pub(crate) use crate::atomic;
         pub use epoch::{EpochGuard, Epochs};
+        pub(crate) use hands::Hands;
         pub use level::{Above, Busy, Guarded, Inner, Layout, Level, Node, Queue, Token, Top};
         pub use lock::{Guard, Lock};
         pub use seq::{SeqCount, SeqWrite};

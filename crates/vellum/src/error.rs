@@ -20,9 +20,9 @@ pub enum RangeError {
 
 /// There is no frame, or no table node, to be had. The state is as it was before the verb.
 ///
-/// Frames that another CPU's verb has in hand count as used until it is over, also those that it
-/// will give back and the one for the very page that was asked for. So who would end a program for
-/// want of memory asks once more.
+/// Before a fault or a verb of spaces is refused for want of memory it waits, with nothing held, until
+/// others have put to use or given back what they had in hand at that moment, and looks again. Memory in
+/// [pools](crate::vm::Vm::pool) is not looked for, but by pages of exactly that size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMemory;
 

@@ -16,8 +16,8 @@ use crate::frame::{Frames, Slab};
 use crate::machine::{Act, Event, MAX_CPUS, Machine, MmuRules, Topology, Verb, Work};
 use crate::space::{LIST_PAIRS, SpaceRecord};
 use crate::stats::{Counter, CpuCounters, Stats};
-use crate::sync::Epochs;
 use crate::sync::atomic::{AtomicU32, AtomicU64};
+use crate::sync::{Epochs, Hands};
 use crate::tlb::CONTEXT_WORDS;
 use crate::zero::auto::Watch;
 use crate::zero::clear::pace::Pace;
@@ -43,6 +43,8 @@ pub struct Vm<M: Machine> {
     pub(crate) cpus: usize,
     pub(crate) frames: Frames,
     pub(crate) epochs: Epochs,
+    /// Who has memory in hand that may come back, but for faults inside an epoch.
+    pub(crate) hands: Hands,
     counters: NonNull<CpuCounters>,
     current: NonNull<Current>,
     contexts: NonNull<AtomicU64>,
@@ -77,6 +79,7 @@ unsafe impl<M: Machine + Sync> Sync for Vm<M> {}
 struct Parts {
     whole: Layout,
     epochs: usize,
+    hands: usize,
     counters: usize,
     current: usize,
     contexts: usize,
@@ -90,17 +93,18 @@ impl Parts {
         let too_large = |_| InitError::TooLarge;
         let array = |one: Layout, n: usize| Layout::from_size_align(one.size() * n, one.align()).map_err(too_large);
         let (whole, epochs) = frames.extend(Epochs::layout(cpus)).map_err(too_large)?;
+        let (whole, hands) = whole.extend(Hands::layout(cpus)).map_err(too_large)?;
         let (whole, counters) = whole.extend(array(Layout::new::<CpuCounters>(), cpus)?).map_err(too_large)?;
         let (whole, current) = whole.extend(array(Layout::new::<Current>(), cpus)?).map_err(too_large)?;
         let (whole, contexts) = whole.extend(array(Layout::new::<AtomicU64>(), CONTEXT_WORDS)?).map_err(too_large)?;
         let (whole, by_colour) = whole.extend(array(Layout::new::<ByColour>(), cpus)?).map_err(too_large)?;
-        Ok(Parts { whole: whole.pad_to_align(), epochs, counters, current, contexts, by_colour })
+        Ok(Parts { whole: whole.pad_to_align(), epochs, hands, counters, current, contexts, by_colour })
     }
 }
 
 impl<M: Machine> Vm<M> {
     /// The memory [`Vm::new`] wants for a machine of that topology; one page's worth for a topology `new` refuses. About 64 bytes
-    /// a frame (1.6 %), plus 1.5 KiB per CPU and 752 bytes per CPU and node.
+    /// a frame (1.6 %), plus 1.6 KiB per CPU and 752 bytes per CPU and node.
     pub fn layout(topology: &Topology) -> Layout {
         Parts::of(topology).map_or(Layout::new::<[u64; 512]>(), |parts| parts.whole)
     }
@@ -133,10 +137,11 @@ impl<M: Machine> Vm<M> {
         }
         let cpus = machine.topology().cpus;
         // SAFETY: the memory is zero, aligned and as long as the caller promises; the parts do not overlap.
-        let (frames, epochs, counters, current, contexts, by_colour) = unsafe {
+        let (frames, epochs, hands, counters, current, contexts, by_colour) = unsafe {
             (
                 Frames::new(machine.topology(), meta)?,
                 Epochs::new(cpus, meta.add(parts.epochs)),
+                Hands::new(cpus, meta.add(parts.hands)),
                 meta.add(parts.counters).cast(),
                 meta.add(parts.current).cast(),
                 meta.add(parts.contexts).cast(),
@@ -153,6 +158,7 @@ impl<M: Machine> Vm<M> {
             cpus,
             frames,
             epochs,
+            hands,
             counters,
             current,
             contexts,

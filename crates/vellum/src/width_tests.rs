@@ -1,6 +1,7 @@
 //! Packed fields at their limits, and `validate` on fields that were made wrong: each complaint
 //! here is one that no other check would make.
 
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn, Va};
@@ -9,6 +10,7 @@ use crate::error::NoMemory;
 use crate::frame::{CUT_SHIFT, Frames, SlabRef, Want};
 use crate::machine::{Machine, MmuRules, Topology, Use};
 use crate::slab_tests::flat::{Flat, FrameHands, Meta, VmHands, X86_RULES, flat};
+use crate::space::scarce::Refusal;
 use crate::space::{Access, Attrs, Fault, MAX_SPACES, Placement, Rights, Space};
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
@@ -70,6 +72,40 @@ fn take(frames: &Frames, m: &Flat, order: u8) -> Pfn {
 }
 
 type Doors<'a> = crate::frame::Doors<'a>;
+
+#[test]
+fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
+    let r = rig();
+    let looks = |comes_back: bool| {
+        let mut refusal = Refusal::default();
+        let look = |_| {
+            if comes_back {
+                let pfn = r.vm.frames.alloc(r.vm.machine(), Order::BASE, &Want::kernel(Use::Data)).unwrap();
+                r.vm.untake(pfn, Order::BASE);
+            }
+            r.vm.look_again(&mut refusal)
+        };
+        (0..10).map(look).take_while(|again| *again).count()
+    };
+    assert_eq!((looks(false), looks(true)), (1, 3));
+}
+
+#[test]
+fn hands_are_waited_for_but_not_those_that_come_later() {
+    let r = rig();
+    let m = r.vm.machine();
+    let (first, later, turns) = (RefCell::new(Some(r.vm.hands.begin(m))), RefCell::new(None), Cell::new(0));
+    assert_eq!(r.complaint(&[]), "memory in hand at rest");
+    r.vm.hands.wait(m, || {
+        turns.set(turns.get() + 1);
+        assert!(turns.get() < 3, "waited for whoever came later");
+        first.take();
+        later.replace(Some(r.vm.hands.begin(m)));
+    });
+    assert_eq!((turns.get(), r.vm.hands.at_work()), (1, 1));
+    later.take();
+    r.vm.audit(&[]).unwrap();
+}
 
 #[test]
 fn a_state_with_bits_that_its_kind_does_not_have_is_found() {

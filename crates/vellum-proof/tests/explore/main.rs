@@ -4,4 +4,5 @@ mod explorer;
 
 mod found;
 mod rules;
+mod scarce;
 mod verbs;

@@ -35,17 +35,18 @@ impl<M: Machine> Vm<M> {
         advice: Advice,
         done: &mut u64,
     ) -> Result<(), SpaceError> {
-        let noted = done;
-        self.verb(Verb::Advise, || {
-            let range = VaRange::new(start, bytes, self.user_end())?;
-            if let Advice::Populate { write } = advice {
-                return self.populate(self.record_of(space), range, write, noted);
-            }
+        let (noted, record) = (done, self.record_of(space));
+        let range = || VaRange::new(start, bytes, self.user_end());
+        if let Advice::Populate { write } = advice {
+            return self.verb(Verb::Advise, || self.populate(record, range()?, write, noted));
+        }
+        self.verb_with_memory(Verb::Advise, || {
+            let range = range()?;
             let mut top = Token::top();
             let mut trash = Trash::default();
             let done = {
-                let mut layout = self.record_of(space).layout().lock(&self.machine, &mut top, space.id());
-                self.follow(self.record_of(space), range, advice, noted, layout.token(), &mut trash)
+                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                self.follow(record, range, advice, noted, layout.token(), &mut trash)
             };
             self.empty_trash(trash, &mut top);
             done

@@ -90,6 +90,7 @@ impl<M: Machine> Vm<M> {
             node = self.node(above);
         }
         self.free_node(node.pfn);
+        self.hands.gave_back(&self.machine);
     }
 
     /// Puts an entry where a promise was seen, below the tables of the chain if there are any; `false`, and the chain is freed, if the promise

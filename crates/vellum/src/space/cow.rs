@@ -123,7 +123,7 @@ impl<M: Machine> Vm<M> {
         };
         // A mapping of zeros was no resident page.
         let Some(flushed) = self.exchange_seen(seen, zero, receipt, (entry, u64::from(zero)), copy) else {
-            self.frames.give_back(m, new, Order::BASE);
+            self.untake(new, Order::BASE);
             return Ok(Step::Again);
         };
         if zero {
@@ -144,13 +144,14 @@ impl<M: Machine> Vm<M> {
         order: Order,
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
+        let _in_hand = self.hands.begin(m);
         let level = seen.spot.level;
         let Ok(new) = self.frames.alloc(m, order, &self.want(seen)) else {
             return self.copy_piece(seen, epoch, old, order);
         };
         // Counted as one mapping more, the old block stays what it is, whoever else gives it up meanwhile: nobody may reuse it.
         if !self.hold(seen, old, order) {
-            self.frames.give_back(m, new, order);
+            self.untake(new, order);
             return Ok(Step::Again);
         }
         let (space, va, attrs, index) = (seen.space, seen.va, seen.attrs, seen.index(order));
@@ -163,7 +164,7 @@ impl<M: Machine> Vm<M> {
         if done {
             return Ok(Step::Done(Fault::Copied(level)));
         }
-        self.frames.give_back(m, new, order);
+        self.untake(new, order);
         copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 
@@ -224,7 +225,6 @@ impl<M: Machine> Vm<M> {
         old: Pfn,
         order: Order,
     ) -> Result<Step, FaultError> {
-        let m = &self.machine;
         let (spot, va) = (&seen.spot, seen.va);
         let (size, new, chain) = self.piece_for(seen, (spot.node, spot.level, spot.slot), smaller(order))?;
         let held = self.hold(seen, old, order);
@@ -233,7 +233,7 @@ impl<M: Machine> Vm<M> {
         drop(epoch);
         if !held {
             self.free_chain(Some(chain));
-            self.frames.give_back(m, new, size);
+            self.untake(new, size);
             return Ok(Step::Again);
         }
         let extent = Extent::of_leaf(new, size, va);
@@ -246,7 +246,7 @@ impl<M: Machine> Vm<M> {
         }
         self.let_go(space, old, order);
         self.free_chain(Some(chain));
-        self.frames.give_back(m, new, size);
+        self.untake(new, size);
         copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 
@@ -299,7 +299,7 @@ impl<M: Machine> Vm<M> {
         loop {
             let tried = self.frames.alloc(&self.machine, size, &self.want(seen)).and_then(|new| {
                 let chain = self.chain(at, seen.va, leaf_level(size)).and_then(|chain| chain.ok_or(NoMemory));
-                chain.map(|chain| (size, new, chain)).inspect_err(|_| self.frames.give_back(&self.machine, new, size))
+                chain.map(|chain| (size, new, chain)).inspect_err(|_| self.untake(new, size))
             });
             match tried {
                 Err(NoMemory) if size > Order::BASE => size = smaller(size),

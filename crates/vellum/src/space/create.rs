@@ -13,6 +13,10 @@ impl<M: Machine> Vm<M> {
     /// # Errors
     /// [`NoMemory`], also where there are [`MAX_SPACES`] spaces; nothing changed.
     pub fn create(&self) -> Result<Space, NoMemory> {
+        self.with_memory(|| self.in_hand(|| self.make_space()))
+    }
+
+    pub(crate) fn make_space(&self) -> Result<Space, NoMemory> {
         let m = &self.machine;
         let mut top = Token::top();
         let name = self.spaces.alloc(m, &self.frames, &mut top)?;

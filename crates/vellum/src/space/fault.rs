@@ -31,6 +31,7 @@ use crate::machine::{Act, Event, Machine, Use, Verb, Work};
 use crate::space::attrs::Packed;
 use crate::space::chain::leaf_level;
 use crate::space::region::Region;
+use crate::space::scarce::Refusal;
 use crate::space::walk::Spot;
 use crate::space::{Access, Edits, Fault, HugeAdvice, LeafSize, Space, SpaceRecord};
 use crate::stats::Counter;
@@ -80,7 +81,8 @@ pub(crate) enum By {
 impl<M: Machine> Vm<M> {
     /// Serves a fault of a program in `space` at `va`. On return the access may be tried again, and will get on. Waits for nobody but
     /// other changes of the same entry, for CPUs that must drop a translation when a shared page is
-    /// replaced, and for a fork of the space that is under way.
+    /// replaced, for a fork of the space that is under way, and, before it finds that there is no memory,
+    /// for calls under way on other CPUs that may give some back.
     ///
     /// # Errors
     /// [`FaultError`]; nothing changed.
@@ -104,11 +106,7 @@ impl<M: Machine> Vm<M> {
         }
         match self.attempt(space, ask, true) {
             Ok(Step::Done(fault)) => Ok(fault),
-            Ok(step) => self.serve_on(space, ask, step),
-            Err(error) => {
-                self.confirm_refusal(space, ask.va, ask.access, error)?;
-                self.serve_on(space, ask, Step::Again)
-            }
+            tried => self.serve_on(space, ask, tried),
         }
     }
 
@@ -117,46 +115,49 @@ impl<M: Machine> Vm<M> {
         if va >= self.user_end() {
             return Err(FaultError::Unmapped);
         }
-        self.serve_on(space, Ask { va, access, by: By::Verb }, Step::Again)
+        self.serve_on(space, Ask { va, access, by: By::Verb }, Ok(Step::Again))
     }
 
     /// The same where the page is to be the space's own, whatever the access.
     pub(crate) fn serve_own(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<Fault, FaultError> {
-        self.serve_on(space, Ask { va, access, by: By::Owner }, Step::Again)
+        self.serve_on(space, Ask { va, access, by: By::Owner }, Ok(Step::Again))
     }
 
     /// The attempts after the first, and all of those that are not a program's.
     #[inline(never)]
-    fn serve_on(&self, space: &SpaceRecord, ask: Ask, first: Step) -> Result<Fault, FaultError> {
-        let (mut step, mut huge, mut restarts) = (first, true, 0);
+    fn serve_on(
+        &self,
+        space: &SpaceRecord,
+        ask: Ask,
+        mut tried: Result<Step, FaultError>,
+    ) -> Result<Fault, FaultError> {
+        let (mut huge, mut restarts, mut refusal) = (true, 0, Refusal::default());
         loop {
-            match step {
-                Step::Done(fault) => return Ok(fault),
-                Step::Again => {
+            match tried {
+                Ok(Step::Done(fault)) => return Ok(fault),
+                Ok(Step::Again) => {
                     restarts += 1;
                     self.wait_for_fork(space);
                 }
-                Step::Wait => self.machine.relax(),
-                Step::Smaller => huge = false,
-                Step::GiveWay => match self.give_way(space, ask.va, ask.access)? {
+                Ok(Step::Wait) => self.machine.relax(),
+                Ok(Step::Smaller) => huge = false,
+                Ok(Step::GiveWay) => match self.give_way(space, ask.va, ask.access)? {
                     Step::Again => restarts += 1,
                     next => {
-                        step = next;
+                        tried = Ok(next);
                         continue;
                     }
                 },
+                Err(error) => {
+                    self.confirm((space, ask.va, ask.access), error, &mut refusal)?;
+                    restarts += 1;
+                }
             }
             // A page of 4 KiB comes fastest, and needs no table to give way.
             huge &= restarts < PATIENCE;
             // What `zero.huge=auto` does on a read may take the lock itself.
             let counted = if self.config.zero_huge == ZeroHuge::Auto { 0 } else { restarts };
-            step = match self.patiently(space, counted, || self.attempt(space, ask, huge)) {
-                Ok(step) => step,
-                Err(error) => {
-                    self.confirm_refusal(space, ask.va, ask.access, error)?;
-                    Step::Again
-                }
-            };
+            tried = self.patiently(space, counted, || self.attempt(space, ask, huge));
         }
     }
 
@@ -179,23 +180,27 @@ impl<M: Machine> Vm<M> {
         done
     }
 
+    /// What a refusal needs to be one: `Ok` if the access has to look again. The caller holds nothing.
+    #[cold]
+    pub(crate) fn confirm(
+        &self,
+        (space, va, access): (&SpaceRecord, Va, Access),
+        error: FaultError,
+        refusal: &mut Refusal,
+    ) -> Result<(), FaultError> {
+        match error {
+            FaultError::NoMemory if self.look_again(refusal) => Ok(()),
+            FaultError::NoMemory | FaultError::Stopped => Err(error),
+            FaultError::Unmapped | FaultError::Rights => self.confirm_refusal(space, va, access),
+        }
+    }
+
     /// Decides under the layout lock whether an access that was about to be refused really is: `Ok` if it has to look again.
     ///
     /// A descent without a lock can meet the middle of a verb: the hole before what a map puts in its place, a table that a
     /// collapse has emptied, a right that is taken while another CPU still uses it. A program may be told of none of them.
     /// Under the lock no verb is under way, and what the last one promised holds on every CPU.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn confirm_refusal(
-        &self,
-        space: &SpaceRecord,
-        va: Va,
-        access: Access,
-        error: FaultError,
-    ) -> Result<(), FaultError> {
-        if matches!(error, FaultError::NoMemory | FaultError::Stopped) {
-            return Err(error);
-        }
+    pub(crate) fn confirm_refusal(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<(), FaultError> {
         let mut top = Token::top();
         let key = space.name.load(Ordering::Relaxed);
         let _layout = space.layout().lock(&self.machine, &mut top, key);
@@ -423,7 +428,7 @@ impl<M: Machine> Vm<M> {
             counters.add(Counter::Faults, i64::from(ask.by == By::Program));
             return Ok(Step::Done(Fault::Base));
         }
-        self.frames.give_back(m, pfn, Order::BASE);
+        self.untake(pfn, Order::BASE);
         Ok(Step::Again)
     }
 
@@ -438,6 +443,7 @@ impl<M: Machine> Vm<M> {
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
         let exact = attrs.leaf() != LeafSize::Policy;
+        let _in_hand = self.hands.begin(m);
         let (pfn, bytes) = match self.take_block(order, &want, exact) {
             Ok(taken) => taken,
             Err(Short::Stopped) => return Err(FaultError::Stopped),

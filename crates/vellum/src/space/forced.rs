@@ -10,6 +10,7 @@ use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::machine::{Act, Machine, Verb};
 use crate::space::fault::{Seen, Step};
+use crate::space::scarce::Refusal;
 use crate::space::{Access, Fault, Space, SpaceRecord};
 use crate::sync::Token;
 use crate::vm::Vm;
@@ -34,7 +35,7 @@ impl<M: Machine> Vm<M> {
                     return Err(FaultError::Unmapped);
                 }
                 let space = self.record_of(space);
-                let (mut huge, mut restarts) = (true, 0);
+                let (mut huge, mut restarts, mut refusal) = (true, 0, Refusal::default());
                 loop {
                     let mut lacks = None;
                     let ask = (va, &bytes[from..end], huge);
@@ -52,7 +53,7 @@ impl<M: Machine> Vm<M> {
                             self.wait_for_fork(space);
                         }
                         // It asks for no more than that there are any rights.
-                        Err(error) => self.confirm_refusal(space, va, Access::Read, error)?,
+                        Err(error) => self.confirm((space, va, Access::Read), error, &mut refusal)?,
                     }
                 }
             })

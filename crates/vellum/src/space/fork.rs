@@ -88,9 +88,9 @@ impl<M: Machine> Vm<M> {
     /// [`NoMemory`], also where there are [`MAX_SPACES`] spaces; there is no child, and nothing
     /// changed.
     pub fn fork(&self, space: &Space) -> Result<Space, NoMemory> {
-        self.verb(Verb::Fork, || {
+        self.verb_with_memory(Verb::Fork, || {
             let record = self.record_of(space);
-            let child = self.create()?;
+            let child = self.make_space()?;
             let mut top = Token::top();
             let mut trash = Trash::default();
             let done = {

@@ -21,7 +21,7 @@ impl<M: Machine> Vm<M> {
     /// [`SpaceError::Range`], also for what begins below 64 KiB; [`SpaceError::LeafSize`], [`SpaceError::Occupied`] for [`Placement::At`], [`SpaceError::NoHole`] for
     /// [`Placement::Anywhere`], [`SpaceError::NoMemory`]. Nothing changed, not even what was to be replaced.
     pub fn map(&self, space: &Space, at: Placement, bytes: u64, attrs: Attrs) -> Result<Va, SpaceError> {
-        self.verb(Verb::Map, || {
+        self.verb_with_memory(Verb::Map, || {
             let align = self.leaf_align(attrs.leaf)?;
             if bytes & (align - 1) != 0 && bytes & 0xfff == 0 {
                 return Err(SpaceError::LeafSize);

@@ -64,6 +64,7 @@ mod region;
 mod relocate;
 mod remap;
 mod remap_near;
+pub(crate) mod scarce;
 mod share;
 mod split;
 mod transit;

@@ -35,7 +35,7 @@ impl<M: Machine> Vm<M> {
     /// [`PoisonError`]; nothing changed that a program can tell. A large leaf may have been split where
     /// another thread copied it meanwhile, and zeros are counted (`poison_skipped_zero`).
     pub fn poison(&self, space: &Space, va: Va) -> Result<(), PoisonError> {
-        self.verb(Verb::Poison, || {
+        self.verb_with_memory(Verb::Poison, || {
             if va >= self.user_end() {
                 return Err(PoisonError::NotMapped);
             }

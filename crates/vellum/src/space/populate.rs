@@ -98,6 +98,7 @@ impl<M: Machine> Vm<M> {
             let Some((seen, pages)) = self.promised(space, va, end, access) else { return Ok(0) };
             (seen.attrs, self.want(&seen), seen.index(Order::BASE), pages)
         };
+        let _in_hand = self.hands.begin(m);
         let mut taken = 0;
         for (i, frame) in frames[..pages].iter_mut().enumerate() {
             let want = Want { index: index.wrapping_add(i as u64), ..want };
@@ -107,7 +108,7 @@ impl<M: Machine> Vm<M> {
         }
         let frames = &frames[..taken];
         if let Err(stopped) = self.clear_each(frames, stores) {
-            frames.iter().for_each(|f| self.frames.give_back(m, f.0, Order::BASE));
+            frames.iter().for_each(|f| self.untake(f.0, Order::BASE));
             return Err(stopped.into());
         }
         let installed = {
@@ -128,7 +129,7 @@ impl<M: Machine> Vm<M> {
         };
         for (i, f) in frames.iter().enumerate() {
             if installed & 1 << i == 0 {
-                self.frames.give_back(m, f.0, Order::BASE);
+                self.untake(f.0, Order::BASE);
             }
         }
         if installed != 0 {

@@ -53,7 +53,7 @@ impl<M: Machine> Vm<M> {
         };
         self.clear_page(pfn, ask.va);
         if !self.plant_page(seen, chain, (pfn, Order::BASE), ask.access) {
-            self.frames.give_back(m, pfn, Order::BASE);
+            self.untake(pfn, Order::BASE);
             return Ok(Step::Again);
         }
         self.count_here(Counter::AnonPages, 1);

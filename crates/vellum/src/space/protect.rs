@@ -27,7 +27,7 @@ impl<M: Machine> Vm<M> {
     /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region, [`SpaceError::NoMemory`]. Nothing
     /// changed.
     pub fn protect(&self, space: &Space, start: Va, bytes: u64, rights: Rights) -> Result<(), SpaceError> {
-        self.verb(Verb::Protect, || {
+        self.verb_with_memory(Verb::Protect, || {
             let range = VaRange::new(start, bytes, self.user_end())?;
             let record = self.record_of(space);
             let mut top = Token::top();

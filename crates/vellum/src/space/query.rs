@@ -20,8 +20,7 @@ impl<M: Machine> Vm<M> {
             if let Some(page) = self.patiently(record, restarts, || self.look(record, va)) {
                 return page;
             }
-            let unmapped = FaultError::Unmapped;
-            if self.confirm_refusal(record, va, Access::Read, unmapped) == Err(unmapped) {
+            if self.confirm_refusal(record, va, Access::Read) == Err(FaultError::Unmapped) {
                 break;
             }
             m.relax();

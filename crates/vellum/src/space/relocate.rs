@@ -16,7 +16,7 @@ use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::space::SpaceRecord;
 use crate::space::grown::Grown;
-use crate::space::open::{Lack, Spare, tables};
+use crate::space::open::{Lack, Spare};
 use crate::space::pairs::list_class;
 use crate::space::remap::Work;
 use crate::space::unmap::Leave;
@@ -57,6 +57,8 @@ struct Ready {
 /// Counts the tables a new place lacks, by ascending addresses.
 struct Need {
     new: VaRange,
+    /// Where the old place will have been cut before.
+    cuts: [(Va, Option<Lack>); 3],
     /// Where the table counted last begins, by level.
     last: [u64; 6],
     tables: usize,
@@ -64,7 +66,14 @@ struct Need {
 
 impl Need {
     fn new(new: VaRange) -> Need {
-        Need { new, last: [u64::MAX; 6], tables: 0 }
+        Need { new, cuts: [(Va(0), None); 3], last: [u64::MAX; 6], tables: 0 }
+    }
+    /// Whether the old place's ends make the table with entries of `level` that covers the address.
+    fn is_cut(&self, va: Va, level: Level) -> bool {
+        let base = |va: Va| va.align_down(level.entry_bytes() << 9);
+        self.cuts.iter().any(|(at, lack)| {
+            lack.is_some_and(|lack| lack.last <= level && level <= lack.below) && base(*at) == base(va)
+        })
     }
     /// The table with entries of `level` that covers the address, if it was not seen before: its first address and whether it lies
     /// in the new place as a whole.
@@ -201,18 +210,23 @@ impl<M: Machine> Vm<M> {
     /// The tables that the frozen old place's ends and the new place take, at most.
     fn count_tables(&self, space: &SpaceRecord, route: &Route) -> Result<usize, NoMemory> {
         let Route { all, moved, new, .. } = *route;
-        let lack = |va| (va, self.lack(space, va, false));
-        let tail = if moved == all { 0 } else { tables(lack(moved.end()), lack(moved.end())) };
+        let cuts = [all.start(), moved.end(), all.end()].map(|va| (va, self.lack(space, va, false)));
+        let mut cut = Need::new(new);
+        for (va, lack) in cuts {
+            let Some(Lack { below, last }) = lack else { continue };
+            cut.tables += (last.0..=below.0).filter(|&level| cut.table(va, Level(level)).is_some()).count();
+        }
         let mut need = Need::new(new);
+        need.cuts = cuts;
         self.need_boundary(space, &mut need, new.start());
         self.pieces(space, route, &mut |piece, _| {
             self.need_boundary(space, &mut need, piece.end());
             Ok(())
         })?;
-        // Tables that the range's ends cut are counted; what else pages take lies in the new place as a whole.
+        // What else pages take lies in the new place as a whole.
         let mut pages = Need::new(new);
         self.need_pages(space, &mut pages, route, (space.root(), self.top(), 0));
-        Ok(tables(lack(all.start()), lack(all.end())) + tail + need.tables + pages.tables)
+        Ok(cut.tables + need.tables + pages.tables)
     }
 
     /// Counts what is missing for an address to be a boundary.
@@ -225,7 +239,7 @@ impl<M: Machine> Vm<M> {
             && let Some(whole) = need.table(va, level)
         {
             // In a new place that is emptied no table stays but those that reach beyond it.
-            if !whole && self.has_table(space, va, level) {
+            if !whole && (need.is_cut(va, level) || self.has_table(space, va, level)) {
                 break;
             }
             need.tables += 1;

@@ -48,7 +48,7 @@ impl<M: Machine> Vm<M> {
         new_bytes: u64,
         to: Placement,
     ) -> Result<Va, SpaceError> {
-        self.verb(Verb::Remap, || {
+        self.verb_with_memory(Verb::Remap, || {
             let end = self.user_end();
             let range = VaRange::new(old, old_bytes, end)?;
             VaRange::new(Va(0), new_bytes, end)?;

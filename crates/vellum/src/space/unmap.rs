@@ -58,21 +58,23 @@ impl<M: Machine> Vm<M> {
     /// which takes a table node to cut. Nothing was unmapped.
     pub fn unmap(&self, space: &Space, start: Va, bytes: u64) -> Result<(), SpaceError> {
         self.verb(Verb::Unmap, || {
-            let range = VaRange::new(start, bytes, self.user_end())?;
-            let record = self.record_of(space);
-            let mut top = Token::top();
-            let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
-            if range.pages() == 1 && self.take_out_page(record, start, layout.token()) {
-                return Ok(());
-            }
-            let mut trash = Trash::default();
-            if !self.take_out_near(record, range, Leave::Nothing, layout.token(), &mut trash) {
-                self.open(record, range, false)?;
-                self.take_out(record, range, Leave::Nothing, layout.token(), &mut trash);
-            }
-            drop(layout);
-            self.empty_trash(trash, &mut top);
-            Ok(())
+            self.with_memory(|| {
+                let range = VaRange::new(start, bytes, self.user_end())?;
+                let record = self.record_of(space);
+                let mut top = Token::top();
+                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                if range.pages() == 1 && self.take_out_page(record, start, layout.token()) {
+                    return Ok(());
+                }
+                let mut trash = Trash::default();
+                if !self.take_out_near(record, range, Leave::Nothing, layout.token(), &mut trash) {
+                    self.in_hand(|| self.open(record, range, false))?;
+                    self.take_out(record, range, Leave::Nothing, layout.token(), &mut trash);
+                }
+                drop(layout);
+                self.empty_trash(trash, &mut top);
+                Ok(())
+            })
         })
     }
 

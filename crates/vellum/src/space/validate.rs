@@ -80,6 +80,9 @@ impl<M: Machine> Vm<M> {
         if let Some(cpu) = (0..self.cpus).find(|&cpu| self.epochs.depth(cpu) != 0) {
             return Err(Invalid::new("readers inside an epoch at rest", cpu as u64, 0, self.epochs.depth(cpu)));
         }
+        if self.hands.at_work() != 0 {
+            return Err(Invalid::new("memory in hand at rest", 0, 0, self.hands.at_work()));
+        }
         // SAFETY: no other call on this `Vm` runs, by the caller's promise.
         let frames = unsafe { self.frames.validate(m)? };
         audit.free_frames = frames.free + frames.cached;

@@ -82,10 +82,11 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         let (space, va, attrs) = (seen.space, seen.va, seen.attrs);
         let mut epoch = Some(epoch);
-        let mut new = None;
+        let (mut new, mut _in_hand) = (None, None);
         if self.large_order(attrs, Order::HUGE, huge).is_some() {
             let want = self.want(seen);
             drop(epoch.take());
+            _in_hand = Some(self.hands.begin(m));
             new = self.huge_page(&want, va)?;
         }
         let _epoch = epoch.unwrap_or_else(|| self.epochs.enter(m));
@@ -114,7 +115,7 @@ impl<M: Machine> Vm<M> {
         let chain = match self.private_zeros(seen.spot.raw, (node, level, slot), seen.va, leaf) {
             Ok(chain) => chain,
             Err(NoMemory) => {
-                self.frames.give_back(m, new, order);
+                self.untake(new, order);
                 // With the huge page given back there may be enough for a base page and its tables.
                 return if order == Order::BASE { Err(NoMemory.into()) } else { Ok(Step::Smaller) };
             }
@@ -136,7 +137,7 @@ impl<M: Machine> Vm<M> {
         };
         if !done {
             self.free_chain(chain);
-            self.frames.give_back(m, new, order);
+            self.untake(new, order);
             return Ok(Step::Again);
         }
         self.count_pages(order, 1);
@@ -286,6 +287,7 @@ impl<M: Machine> Vm<M> {
         let base = va.align_down(Order::HUGE.bytes());
         let index = base.page().wrapping_add(shift);
         let want = Want { policy: attrs.numa().unwrap_or(self.config.numa), index, use_: Use::Data };
+        let _in_hand = self.hands.begin(m);
         let Some(new) = self.huge_page(&want, va)? else { return Ok(Step::Smaller) };
         let mut top = Token::top();
         let mut trash = Trash::default();

@@ -134,6 +134,7 @@ impl<M: Machine> Vm<M> {
     pub(crate) fn write_huge_zeros(&self, seen: &Seen<'_>, epoch: EpochGuard<'_, M>) -> Result<Step, FaultError> {
         let (space, va, attrs, want) = (seen.space, seen.va, seen.attrs, self.want(seen));
         drop(epoch);
+        let _in_hand = self.hands.begin(&self.machine);
         let new = self.huge_page(&want, va)?;
         let _epoch = self.epochs.enter(&self.machine);
         if let Some(seen) = self.seen(space, va)
@@ -181,7 +182,7 @@ impl<M: Machine> Vm<M> {
         let child = match self.make_node(below, Some((node.pfn, slot)), M::Codec::encode(Entry::Reserved, below)) {
             Ok(child) => child,
             Err(error) => {
-                self.frames.give_back(m, page, Order::BASE);
+                self.untake(page, Order::BASE);
                 return Err(error.into());
             }
         };
@@ -194,7 +195,7 @@ impl<M: Machine> Vm<M> {
         receipt.leaf(seen.va, level);
         if self.exchange_seen(seen, true, receipt, (Entry::Table(child.pfn), 0), || {}).is_none() {
             self.free_node(child.pfn);
-            self.frames.give_back(m, page, Order::BASE);
+            self.untake(page, Order::BASE);
             return Ok(Step::Again);
         }
         self.count_here(Counter::AnonPages, 1);

@@ -7,6 +7,7 @@
 //! Atomics are taken from [`atomic`] and from nowhere else: one place to exchange them for a model checker's.
 
 mod epoch;
+mod hands;
 mod level;
 mod lock;
 mod seq;
@@ -25,6 +26,7 @@ pub mod atomic {
 }
 
 pub use epoch::{EpochGuard, Epochs};
+pub(crate) use hands::Hands;
 pub use level::{Above, Busy, Guarded, Inner, Layout, Level, Node, Queue, Token, Top};
 pub use lock::{Guard, Lock};
 pub use seq::{SeqCount, SeqWrite};

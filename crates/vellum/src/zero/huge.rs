@@ -119,6 +119,7 @@ impl<M: Machine> Vm<M> {
     /// The page for a space that may map it from here on; allocates and clears it if need be. No epoch, no lock.
     pub(crate) fn use_huge_zero(&self, space: &SpaceRecord) -> Result<(), NoHugeZero> {
         let m = &self.machine;
+        let _in_hand = self.hands.begin(m);
         let holds = loop {
             touch(m, &self.huge_zero.0, false);
             let seen = self.huge_zero.load();
@@ -134,7 +135,7 @@ impl<M: Machine> Vm<M> {
                     self.count(Counter::ThpZeroAlloc, 1);
                     break HOLDS;
                 }
-                self.frames.give_back(m, page, Order::HUGE);
+                self.untake(page, Order::HUGE);
                 continue;
             }
             if seen.count() >= MOST_USES {
@@ -157,7 +158,7 @@ impl<M: Machine> Vm<M> {
         let extent = Extent { first: page, frames: Order::HUGE.frames(), at: Va(page.addr()), fault: 0 };
         if self.clear_block(&extent).is_err() {
             // The caller is about to be stopped: it gets no page, and needs none.
-            self.frames.give_back(&self.machine, page, Order::HUGE);
+            self.untake(page, Order::HUGE);
             return Err(NoMemory);
         }
         self.frames.record(page).set_head(Use::Zero, Order::HUGE);

@@ -144,7 +144,7 @@ impl<M: Machine> Vm<M> {
         match self.clear_block(&extent) {
             Ok(()) => Ok((pfn, Bytes::Zeros)),
             Err(Stopped) => {
-                self.frames.give_back(&self.machine, pfn, order);
+                self.untake(pfn, order);
                 Err(Short::Stopped)
             }
         }
@@ -152,8 +152,10 @@ impl<M: Machine> Vm<M> {
 
     /// Gives back a block that [`take_block`](Vm::take_block) gave and nobody saw.
     pub(crate) fn untake_block(&self, pfn: Pfn, order: Order) {
-        if !self.give_to_pool(pfn, order) {
-            self.frames.give_back(&self.machine, pfn, order);
+        if self.give_to_pool(pfn, order) {
+            self.hands.gave_back(&self.machine);
+        } else {
+            self.untake(pfn, order);
         }
     }
 

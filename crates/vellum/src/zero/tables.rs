@@ -41,7 +41,7 @@ impl<M: Machine> Vm<M> {
         // The lower table last: it is everybody's as soon as it is made.
         let lower = match below {
             Level::ONE => None,
-            _ => Some(self.zero_table(below).inspect_err(|_| self.frames.give_back(m, pfn, Order::BASE))?),
+            _ => Some(self.zero_table(below).inspect_err(|_| self.untake(pfn, Order::BASE))?),
         };
         let words = m.direct(pfn).cast::<u64>();
         for slot in 0..ENTRIES {
@@ -56,7 +56,7 @@ impl<M: Machine> Vm<M> {
         match cell.compare_exchange(0, pfn.0 + 1, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(pfn),
             Err(other) => {
-                self.frames.give_back(m, pfn, Order::BASE);
+                self.untake(pfn, Order::BASE);
                 Ok(Pfn(other - 1))
             }
         }

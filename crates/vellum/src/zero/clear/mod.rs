@@ -225,10 +225,25 @@ impl<M: Machine> Vm<M> {
     /// What precedes every portion: the scheduling point of kernels that ask, then the question whether the task still needs it.
     #[inline]
     fn pause(&self, asks: bool) -> Result<(), Stopped> {
-        if asks && self.holding.load(Ordering::Relaxed) == 0 {
-            self.machine.sched_point();
+        if asks {
+            self.give_turn();
         }
         if self.machine.stop_pending() { Err(Stopped) } else { Ok(()) }
+    }
+
+    /// A scheduling point, unless an attempt under a layout lock is under way.
+    #[inline]
+    fn give_turn(&self) {
+        if self.holding.load(Ordering::Relaxed) == 0 {
+            self.machine.sched_point();
+        }
+    }
+
+    /// What a wait for other tasks does that may stand on this very CPU.
+    pub(crate) fn let_others_run(&self) {
+        if self.asks() {
+            self.give_turn();
+        }
     }
 
     /// Whether kernel code is rescheduled only where it asks, at this moment.

@@ -1,0 +1,277 @@
+//! Free memory is not refused: of two acts those succeed in every interleaving that do so one after
+//! the other.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use crate::explorer::{NEXT, base, few, script};
+use vellum::addr::{Order, Va};
+use vellum::config::{Config, Preemption, Thp};
+use vellum::error::SpaceError;
+use vellum::space::{Access, Advice, Attrs, LeafSize, Placement, Rights};
+use vellum::stats::Counter;
+use vellum_proof::explore::worlds::{AT, Lab, MIB2, RULES};
+use vellum_proof::explore::{Script, World, explore};
+
+/// Whether memory was enough.
+type Act = fn(&Lab) -> bool;
+type Acts = [(&'static str, Act)];
+
+/// A GiB in which nothing is mapped but one promise.
+const FAR: Va = Va(0x1_0000_0000);
+const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);
+
+fn store(l: &Lab, at: Va) -> bool {
+    l.store(at, 7).is_ok()
+}
+
+fn fork(l: &Lab) -> bool {
+    l.vm.fork(l.space()).map(|child| l.keep(child)).is_ok()
+}
+
+/// What is refused for another reason was not refused for memory.
+fn enough<T>(done: Result<T, SpaceError>) -> bool {
+    !matches!(done, Err(SpaceError::NoMemory))
+}
+
+/// Takes every frame and gives `free` back.
+fn starve(l: &Lab, free: usize) {
+    let mut had = usize::MAX;
+    while had != l.held.borrow().len() {
+        had = l.held.borrow().len();
+        l.take(0);
+    }
+    (0..free).for_each(|_| l.give(0));
+}
+
+fn room(make: &dyn Fn() -> Lab, free: usize) -> Lab {
+    let lab = make();
+    starve(&lab, free);
+    lab.enter(0);
+    lab
+}
+
+/// Which succeed of acts that are done one after the other, each on its CPU.
+fn in_turn<const N: usize>(make: &dyn Fn() -> Lab, free: usize, acts: [(usize, Act); N]) -> [bool; N] {
+    let lab = room(make, free);
+    let done = acts.map(|(cpu, act)| {
+        lab.enter(cpu);
+        act(&lab)
+    });
+    lab.enter(0);
+    lab.check();
+    done
+}
+
+/// The fewest frames with which that is so.
+fn fewest(what: &str, suffice: impl Fn(usize) -> bool) -> usize {
+    (0..64).find(|&free| suffice(free)).unwrap_or_else(|| panic!("{what}: 64 frames are not enough"))
+}
+
+/// Every pair of acts, with as many frames as each needs alone and as both need in either order:
+/// both succeed, or what one of the orders makes of it.
+fn pairs(name: &str, make: &dyn Fn() -> Lab, acts: &Acts) {
+    let (mut pairs, mut schedules, mut waited) = (0, 0, 0);
+    let alone: Vec<usize> =
+        acts.iter().map(|&(what, act)| fewest(what, |free| in_turn(make, free, [(0, act)]) == [true])).collect();
+    for (i, &(first, a)) in acts.iter().enumerate() {
+        for (j, &(second, b)) in acts.iter().enumerate().skip(i) {
+            let orders = |free| {
+                let [of_b, of_a] = in_turn(make, free, [(1, b), (0, a)]);
+                [in_turn(make, free, [(0, a), (1, b)]), [of_a, of_b]]
+            };
+            let both = fewest(second, |free| orders(free) == [[true; 2]; 2]);
+            let frames: BTreeSet<usize> = [alone[i], alone[j], both].into();
+            for free in frames {
+                let (orders, came) = (orders(free), Rc::new(Cell::new([None; 2])));
+                let script_of = |n: usize, act: Act| -> Script<Lab> {
+                    let came = came.clone();
+                    script(move |l: &Lab| {
+                        let done = act(l);
+                        let mut all = came.get();
+                        all[n] = Some(done);
+                        came.set(all);
+                        let [Some(of_a), Some(of_b)] = all else { return };
+                        came.set([None; 2]);
+                        let all = [of_a, of_b];
+                        assert!(all == [true; 2] || orders.contains(&all), "{first}, {second}, {free} frames: {all:?}");
+                    })
+                };
+                let (a, b) = (script_of(0, a), script_of(1, b));
+                for scripts in [[a.clone(), b.clone()], [b, a]] {
+                    let done = explore(&|| room(make, free), &scripts, 1, u64::MAX);
+                    schedules += done.schedules;
+                    waited += done.waited;
+                }
+            }
+            pairs += 1;
+        }
+    }
+    println!("{name}: {pairs} pairs, {schedules} schedules, in {waited} of them a CPU waited");
+    assert!(schedules > 2 * pairs, "nothing was interleaved");
+}
+
+/// Three pages in one table, of which the first has a word in it, and a promise that has no tables
+/// yet.
+fn three() -> Lab {
+    let lab = few(2)();
+    lab.vm.map(lab.space(), Placement::At(FAR), 4 * MIB2, RW).expect("memory");
+    lab
+}
+
+#[test]
+fn faults_are_not_refused_what_another_cpu_gives_back() {
+    let acts: &Acts = &[
+        ("store", |l| store(l, NEXT)),
+        ("store to another word", |l| store(l, Va(NEXT.0 + 8))),
+        ("store to the next page", |l| store(l, Va(NEXT.0 + 4096))),
+        ("store where a table is missing", |l| store(l, FAR)),
+        ("store where the same table is missing", |l| store(l, Va(FAR.0 + 4096))),
+        ("copy in", |l| l.vm.copy_in(l.space(), NEXT, &[1; 8192]).is_ok()),
+        ("forced write", |l| l.vm.write_forced(l.space(), NEXT, &[1]).is_ok()),
+        ("populate", |l| l.vm.advise(l.space(), AT, 4 * 4096, Advice::Populate { write: true }).is_ok()),
+    ];
+    pairs("promises", &three, acts);
+}
+
+#[test]
+fn copies_are_not_refused_what_another_cpu_gives_back() {
+    let make = || {
+        let lab = three();
+        store(&lab, NEXT);
+        lab.enter(0);
+        lab.keep(lab.vm.fork(lab.space()).expect("memory"));
+        lab
+    };
+    let acts: &Acts = &[
+        ("store", |l| store(l, AT)),
+        ("store to another word", |l| store(l, Va(AT.0 + 8))),
+        ("store to the next page", |l| store(l, NEXT)),
+        ("store in the child", |l| l.vm.copy_in(&l.last(), AT, &[1]).is_ok()),
+        ("forced write", |l| l.vm.write_forced(l.space(), AT, &[1]).is_ok()),
+        ("populate", |l| l.vm.advise(l.space(), AT, 2 * 4096, Advice::Populate { write: true }).is_ok()),
+    ];
+    pairs("copies", &make, acts);
+}
+
+#[test]
+fn verbs_are_not_refused_what_another_cpu_gives_back() {
+    let acts: &Acts = &[
+        // A store is a fault and another try, between which a fork shares the page.
+        ("fault", |l| l.vm.fault(l.space(), NEXT, Access::Write).is_ok()),
+        ("fork", fork),
+        ("create", |l| l.vm.create().map(|space| l.keep(space)).is_ok()),
+        ("map", |l| enough(l.vm.map(l.space(), Placement::At(Va(FAR.0 * 2)), 4096, RW))),
+        ("unmap a part of a promise", |l| enough(l.vm.unmap(l.space(), Va(FAR.0 + 4096), 4096))),
+        ("protect", |l| enough(l.vm.protect(l.space(), Va(FAR.0 + 4096), 4096, Rights::READ))),
+        ("remap", |l| enough(l.vm.remap(l.space(), AT, 4096, 4096, Placement::At(Va(FAR.0 * 3))))),
+        ("advise", |l| enough(l.vm.advise(l.space(), Va(FAR.0 + 4096), 4096, Advice::NoHuge))),
+    ];
+    pairs("verbs", &three, acts);
+}
+
+#[test]
+fn objects_are_not_refused_while_another_cpu_adds_a_page_of_them() {
+    // One space more takes another page for its record.
+    let make = || {
+        let lab = Lab::new(2, 2048, base(), RULES);
+        lab.enter(0);
+        let pages = || lab.vm.stats().get(Counter::SlabPages);
+        lab.keep(lab.vm.create().expect("memory"));
+        let first = pages();
+        while pages() == first {
+            lab.keep(lab.vm.create().expect("memory"));
+        }
+        lab.end_last();
+        lab
+    };
+    pairs("create", &make, &[("create", |l| l.vm.create().map(|space| l.keep(space)).is_ok())]);
+}
+
+/// One block of 2 MiB is free. Another CPU may go on at each scheduling point of its clearing.
+fn one_block(leaf: LeafSize) -> impl Fn() -> Lab {
+    move || {
+        let config = Config { thp: Thp::Always, preempt: Preemption::None, ..Config::default() };
+        let lab = Lab::new(2, 2048, config, RULES);
+        lab.enter(0);
+        let space = lab.vm.create().expect("memory");
+        lab.vm.map(&space, Placement::At(AT), 2 * MIB2, Attrs { leaf, ..RW }).expect("memory");
+        // The table for it comes with the first.
+        assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
+        lab.keep(space);
+        lab.take(Order::HUGE.get());
+        starve(&lab, 0);
+        let n = lab.held.borrow().iter().position(|held| held.1 == Order::HUGE);
+        lab.give(n.expect("a block"));
+        lab
+    }
+}
+
+#[test]
+fn large_pages_are_not_refused_while_another_cpu_clears_the_block() {
+    let fault = |access| {
+        script(move |l: &Lab| {
+            let done = l.vm.fault(&l.last(), Va(AT.0 + MIB2 + 5 * 4096), access);
+            assert!(done.is_ok(), "{done:?} with a block for the page that both want");
+        })
+    };
+    for leaf in [LeafSize::Exactly(Order::HUGE), LeafSize::Policy] {
+        let done = explore(&one_block(leaf), &[fault(Access::Write), fault(Access::Write)], 2, 20_000);
+        println!("{leaf:?}: {done:?}");
+        assert!(done.schedules > 2 && (done.waited > 0 || leaf == LeafSize::Policy));
+    }
+}
+
+#[test]
+fn a_large_page_is_not_refused_while_another_cpu_copies_it() {
+    // The space and its child share a huge page, and there is one block for a copy of it.
+    let make = || {
+        let lab = Lab::new(2, 2048, Config { thp: Thp::Always, preempt: Preemption::None, ..Config::default() }, RULES);
+        lab.enter(0);
+        let space = lab.vm.create().expect("memory");
+        lab.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
+        assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
+        let child = lab.vm.fork(&space).expect("memory");
+        lab.keep(space);
+        lab.keep(child);
+        lab.take(Order::HUGE.get());
+        starve(&lab, 0);
+        let n = lab.held.borrow().iter().position(|held| held.1 == Order::HUGE);
+        lab.give(n.expect("a block"));
+        lab
+    };
+    let fault = |at: Va| {
+        script(move |l: &Lab| {
+            let done = l.vm.fault(&l.last(), at, Access::Write);
+            assert!(done.is_ok(), "{done:?} with a block for the page that both want");
+        })
+    };
+    let done = explore(&make, &[fault(AT), fault(NEXT)], 2, 20_000);
+    println!("{done:?}");
+    assert!(done.waited > 0);
+}
+
+#[test]
+fn who_is_refused_was_refused_twice_and_has_nothing_in_hand() {
+    let lab = room(&three, 0);
+    assert!(!store(&lab, NEXT) && !fork(&lab) && lab.vm.create().is_err());
+    // One frame is enough for what takes one.
+    lab.give(0);
+    assert!(store(&lab, NEXT));
+    lab.check();
+}
+
+#[test]
+fn a_remap_inside_one_promise_takes_each_table_once() {
+    // The first cut of the promise takes a table of each of two levels, in which the new place lies
+    // as well.
+    for (old, new) in [(4096, 4096), (4096, 3 * 4096), (3 * 4096, 4096)] {
+        let remap = |l: &Lab| l.vm.remap(l.space(), FAR, old, new, Placement::Replace(Va(FAR.0 + 8 * 4096)));
+        for (free, enough_for_it) in [(1, false), (2, true)] {
+            let lab = room(&three, free);
+            assert_eq!(remap(&lab).is_ok(), enough_for_it, "{old} bytes to {new} with {free} frames");
+            lab.check();
+        }
+    }
+}

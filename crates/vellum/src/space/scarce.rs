@@ -1,0 +1,93 @@
+//! A refusal for want of memory, and what is in hand meanwhile.
+//!
+//! Who finds no memory gives back what it took, waits until all who had memory in hand are at their
+//! end, and looks again: the page it wants may be there now, or a frame that was taken for nothing.
+//! It is refused if twice in a row there was none and nobody gave any back in between. So of two
+//! that race for the last frame one is refused only if both need one.
+
+use crate::addr::{Order, Pfn};
+use crate::error::NoMemory;
+use crate::machine::{Machine, Verb};
+use crate::sync::Token;
+use crate::vm::Vm;
+
+/// How often memory is looked for, at most. Each time but the first another gave some back, which a
+/// third took. Basis: a guess; who lives at the end of memory is not kept there.
+const LOOKS: u32 = 4;
+
+/// What a fault or a verb remembers between its looks for memory.
+#[derive(Default)]
+pub(crate) struct Refusal {
+    /// How often memory had come back, all told, at the last refusal.
+    returned: Option<u64>,
+    looks: u32,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Gives back a block that was taken and nobody saw. The caller is in an epoch, or its memory
+    /// is in hand.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn untake(&self, pfn: Pfn, order: Order) {
+        self.frames.give_back(&self.machine, pfn, order);
+        self.hands.gave_back(&self.machine);
+    }
+
+    /// After no memory was found: whether to look again, when nobody has in hand any more what
+    /// might come back. The caller has nothing in hand itself, holds no lock and is in no epoch.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn look_again(&self, refusal: &mut Refusal) -> bool {
+        let m = &self.machine;
+        // In this order: what is taken inside an epoch may be kept past its end.
+        self.epochs.synchronize(m, &mut Token::top());
+        self.hands.wait(m, || self.let_others_run());
+        let returned = self.hands.returned(m);
+        refusal.looks += 1;
+        refusal.looks < LOOKS && refusal.returned.replace(returned) != Some(returned)
+    }
+
+    /// Does what takes memory and gives it back if there is too little.
+    #[inline(always)]
+    pub(crate) fn in_hand<R>(&self, take: impl FnOnce() -> R) -> R {
+        let _in_hand = self.hands.begin(&self.machine);
+        take()
+    }
+
+    /// As [`verb`](Vm::verb), for one that takes memory.
+    #[inline(always)]
+    pub(crate) fn verb_with_memory<R, E: From<NoMemory> + PartialEq>(
+        &self,
+        verb: Verb,
+        mut body: impl FnMut() -> Result<R, E>,
+    ) -> Result<R, E> {
+        self.verb(verb, || self.with_memory(|| self.in_hand(&mut body)))
+    }
+
+    /// Does what takes memory [`in_hand`](Vm::in_hand), and again while that may help. Whatever was
+    /// refused changed nothing.
+    #[inline(always)]
+    pub(crate) fn with_memory<R, E: From<NoMemory> + PartialEq>(
+        &self,
+        mut verb: impl FnMut() -> Result<R, E>,
+    ) -> Result<R, E> {
+        match verb() {
+            Err(error) if error == E::from(NoMemory) => self.verb_again(&mut verb),
+            done => done,
+        }
+    }
+
+    /// The attempts after the first.
+    #[cold]
+    #[inline(never)]
+    fn verb_again<R, E: From<NoMemory> + PartialEq>(&self, verb: &mut dyn FnMut() -> Result<R, E>) -> Result<R, E> {
+        let mut refusal = Refusal::default();
+        while self.look_again(&mut refusal) {
+            match verb() {
+                Err(error) if error == E::from(NoMemory) => {}
+                done => return done,
+            }
+        }
+        Err(E::from(NoMemory))
+    }
+}
