@@ -17,7 +17,8 @@
 //! Tables that are missing are made with the page and linked with it (`chain.rs`), so a fault that finds no memory changed nothing.
 //!
 //! A fault that was sent back 16 times looks again under the layout lock, so that a thread which
-//! edits the space in a loop cannot keep it for ever.
+//! edits the space in a loop cannot keep it for ever. What is not counted is a wait for an entry in
+//! transit: each ends, and the fault gets on unless the next has begun whenever it looks.
 //!
 //! For blocks of 2 MiB and up the epoch is left while the block is cleared, since others may wait for the epoch, and the
 //! descent is repeated.
