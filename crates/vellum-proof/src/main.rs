@@ -62,7 +62,7 @@ enum Part {
         #[arg(long, default_value_t = 1000)]
         limit: u64,
         /// Stops of all schedules of a scenario at most.
-        #[arg(long, default_value_t = 100_000)]
+        #[arg(long, default_value_t = 200_000)]
         stops: u64,
         /// One in so many of all scenarios, spread over everything; 1 for all. Without it, those that `./test` runs.
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
