@@ -44,6 +44,7 @@ mod library {
         mod epoch;
         mod hands;
         mod level;
+        mod lines;
         mod lock;
         mod seq;
 

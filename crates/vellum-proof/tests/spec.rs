@@ -119,7 +119,8 @@ fn a_scenario_that_is_none_is_refused_with_the_names_that_there_are() {
         ("shared/x86/two/fork-unmap/store", "`fork-unmap` is no script; there are: ", "unmap-map"),
     ] {
         let said = refused(text);
-        let names: Vec<&str> = said.strip_prefix(what).unwrap_or_else(|| panic!("{said}")).split(", ").collect();
+        let names = said.strip_prefix(what).unwrap_or_else(|| panic!("{said}"));
+        let names: Vec<&str> = names.split(", ").collect();
         assert!(names.contains(&known) && said.lines().count() == 1, "{said}");
     }
     assert!("shared/x86/two/fork/store".parse::<Scenario>().is_ok());

@@ -20,9 +20,10 @@ pub enum RangeError {
 
 /// There is no frame, or no table node, to be had. The state is as it was before the verb.
 ///
-/// Before a fault or a verb of spaces is refused for want of memory it waits, with nothing held, until
-/// others have put to use or given back what they had in hand at that moment, and looks again. Memory in
-/// [pools](crate::vm::Vm::pool) is not looked for, but by pages of exactly that size.
+/// Before a fault or a verb of spaces is refused for want of memory it waits, with nothing held,
+/// until others have put to use or given back what they had in hand at that moment, and looks
+/// again. Memory in [pools](crate::vm::Vm::pool) is not looked for, but by pages of exactly that
+/// size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMemory;
 

@@ -518,8 +518,8 @@ pub unsafe trait Machine {
     fn preemption(&self) -> Option<Preemption> {
         None
     }
-    /// A place where the caller may be rescheduled: between portions of a long clear, and while it waits for memory that
-    /// another task has in hand. Called with no lock held.
+    /// A place where the caller may be rescheduled: between portions of a long clear, and while it
+    /// waits for memory that another task has in hand. Called with no lock held.
     fn sched_point(&self) {}
     /// *Local.* Whether the task that runs here is to end whatever it returns with: long work stops half-done and gives back what it took.
     fn stop_pending(&self) -> bool {

@@ -98,7 +98,8 @@ impl Parts {
         let (whole, current) = whole.extend(array(Layout::new::<Current>(), cpus)?).map_err(too_large)?;
         let (whole, contexts) = whole.extend(array(Layout::new::<AtomicU64>(), CONTEXT_WORDS)?).map_err(too_large)?;
         let (whole, by_colour) = whole.extend(array(Layout::new::<ByColour>(), cpus)?).map_err(too_large)?;
-        Ok(Parts { whole: whole.pad_to_align(), epochs, hands, counters, current, contexts, by_colour })
+        let whole = whole.pad_to_align();
+        Ok(Parts { whole, epochs, hands, counters, current, contexts, by_colour })
     }
 }
 

@@ -2,14 +2,16 @@
 //! here is one that no other check would make.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::{array, iter};
 
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn, Va};
 use crate::config::{Config, Thp, ZeroHuge};
 use crate::error::NoMemory;
 use crate::frame::{CUT_SHIFT, Frames, SlabRef, Want};
 use crate::machine::{Machine, MmuRules, Topology, Use};
-use crate::slab_tests::flat::{Flat, FrameHands, Meta, VmHands, X86_RULES, flat};
+use crate::slab_tests::flat::{Flat, FrameHands, Meta, VmHands, X86_RULES, at_each_step, flat};
 use crate::space::scarce::Refusal;
 use crate::space::{Access, Attrs, Fault, MAX_SPACES, Placement, Rights, Space};
 use crate::stats::{Counter, Stats};
@@ -80,7 +82,8 @@ fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
         let mut refusal = Refusal::default();
         let look = |_| {
             if comes_back {
-                let pfn = r.vm.frames.alloc(r.vm.machine(), Order::BASE, &Want::kernel(Use::Data)).unwrap();
+                let want = Want::kernel(Use::Data);
+                let pfn = r.vm.frames.alloc(r.vm.machine(), Order::BASE, &want).unwrap();
                 r.vm.untake(pfn, Order::BASE);
             }
             r.vm.look_again(&mut refusal)
@@ -91,19 +94,71 @@ fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
 }
 
 #[test]
+fn who_drains_and_waits_sweeps_the_block_that_another_has() {
+    let m = flat(1, 2048);
+    let meta = Meta::new(Frames::layout(m.topology()).unwrap());
+    // SAFETY: zeroed memory of that layout, kept as long as the value.
+    let frames = Rc::new(unsafe { Frames::new(m.topology(), meta.base()) }.unwrap());
+    let want = Want::kernel(Use::Data);
+    let one = || frames.alloc(&m, Order::BASE, &want).ok();
+    let had: Vec<Pfn> = iter::from_fn(one).collect();
+
+    // All of a block comes back while another CPU, which has no magazine, is at it.
+    let block = 2; // of 1 to 4
+    let state = frames.doors(0, 0).state(block);
+    state.fetch_or(Doors::LOCKED, Relaxed);
+    let of_block = |pfn: &&Pfn| pfn.0 / 512 == block as u64;
+    had.iter().filter(of_block).for_each(|&pfn| frames.put(&m, pfn, Order::BASE));
+    let theirs = frames.clone();
+    at_each_step(move |waits| {
+        if waits {
+            theirs.doors(0, 0).state(block).fetch_and(!Doors::LOCKED, Relaxed);
+        }
+    });
+    frames.drain_all(&m, true);
+    assert_eq!(state.load(Relaxed) & Doors::LOCKED, 0, "nobody waited");
+    assert!(frames.alloc(&m, Order::HUGE, &want).is_ok());
+}
+
+#[test]
 fn hands_are_waited_for_but_not_those_that_come_later() {
     let r = rig();
-    let m = r.vm.machine();
-    let (first, later, turns) = (RefCell::new(Some(r.vm.hands.begin(m))), RefCell::new(None), Cell::new(0));
+    let (m, hands) = (r.vm.machine(), &r.vm.hands);
+    let hand: [_; 4] = array::from_fn(|_| RefCell::new(None));
+    let begin = |n: usize| _ = hand[n].replace(Some(hands.begin(m)));
+    let end = |n: usize| drop(hand[n].take().expect("it began"));
+    let turns = Cell::new(0);
+    let turn = || turns.replace(turns.get() + 1);
+
+    begin(0);
     assert_eq!(r.complaint(&[]), "memory in hand at rest");
-    r.vm.hands.wait(m, || {
-        turns.set(turns.get() + 1);
-        assert!(turns.get() < 3, "waited for whoever came later");
-        first.take();
-        later.replace(Some(r.vm.hands.begin(m)));
+    // At no time is nobody at work.
+    hands.wait(m, || match turn() {
+        0 => begin(1),
+        1 => end(0),
+        _ => panic!("waited for whoever came later"),
     });
-    assert_eq!((turns.get(), r.vm.hands.at_work()), (1, 1));
-    later.take();
+    assert_eq!((turns.take(), hands.at_work()), (2, 1));
+
+    // Two wait: the second for all who were there when it came, whichever ends first.
+    hands.wait(m, || {
+        begin(2);
+        hands.wait(m, || match turn() {
+            0 => end(1),
+            1 => begin(3),
+            2 => end(2),
+            _ => panic!("waited for whoever came later"),
+        });
+    });
+    assert_eq!((turns.take(), hands.at_work()), (3, 1));
+    hands.wait(m, || {
+        begin(0);
+        hands.wait(m, || match turn() {
+            0 => end(0),
+            _ => end(3),
+        });
+    });
+    assert_eq!((turns.get(), hands.at_work()), (2, 0));
     r.vm.audit(&[]).unwrap();
 }
 

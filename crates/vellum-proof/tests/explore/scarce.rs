@@ -10,7 +10,7 @@ use crate::explorer::{NEXT, base, few, script};
 use vellum::addr::{Order, Va};
 use vellum::config::{Config, Preemption, Thp};
 use vellum::error::SpaceError;
-use vellum::space::{Access, Advice, Attrs, LeafSize, Placement, Rights};
+use vellum::space::{Access, Advice, Attrs, LeafSize, Placement, Rights, Space};
 use vellum::stats::Counter;
 use vellum_proof::explore::worlds::{AT, Lab, MIB2, RULES};
 use vellum_proof::explore::{Script, World, explore};
@@ -25,6 +25,14 @@ const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);
 
 fn store(l: &Lab, at: Va) -> bool {
     l.store(at, 7).is_ok()
+}
+
+fn populate(l: &Lab, bytes: u64) -> bool {
+    l.vm.advise(l.space(), AT, bytes, Advice::Populate { write: true }).is_ok()
+}
+
+fn create(l: &Lab) -> bool {
+    l.vm.create().map(|space| l.keep(space)).is_ok()
 }
 
 fn fork(l: &Lab) -> bool {
@@ -53,8 +61,10 @@ fn room(make: &dyn Fn() -> Lab, free: usize) -> Lab {
     lab
 }
 
+type Make<'a> = &'a dyn Fn() -> Lab;
+
 /// Which succeed of acts that are done one after the other, each on its CPU.
-fn in_turn<const N: usize>(make: &dyn Fn() -> Lab, free: usize, acts: [(usize, Act); N]) -> [bool; N] {
+fn in_turn<const N: usize>(make: Make<'_>, free: usize, acts: [(usize, Act); N]) -> [bool; N] {
     let lab = room(make, free);
     let done = acts.map(|(cpu, act)| {
         lab.enter(cpu);
@@ -67,15 +77,16 @@ fn in_turn<const N: usize>(make: &dyn Fn() -> Lab, free: usize, acts: [(usize, A
 
 /// The fewest frames with which that is so.
 fn fewest(what: &str, suffice: impl Fn(usize) -> bool) -> usize {
-    (0..64).find(|&free| suffice(free)).unwrap_or_else(|| panic!("{what}: 64 frames are not enough"))
+    let found = (0..64).find(|&free| suffice(free));
+    found.unwrap_or_else(|| panic!("{what}: 64 frames are not enough"))
 }
 
-/// Every pair of acts, one of them of those rows, with as many frames as each needs alone and as both need in either order:
-/// both succeed, or what one of the orders makes of it.
-fn pairs(name: &str, make: &dyn Fn() -> Lab, acts: &Acts, rows: Range<usize>) {
+/// Every pair of acts, one of them of those rows, with as many frames as each needs alone and as
+/// both need in either order: both succeed, or what one of the orders makes of it.
+fn pairs(name: &str, make: Make<'_>, acts: &Acts, rows: Range<usize>) {
     let (mut pairs, mut schedules, mut waited) = (0, 0, 0);
-    let alone: Vec<usize> =
-        acts.iter().map(|&(what, act)| fewest(what, |free| in_turn(make, free, [(0, act)]) == [true])).collect();
+    let alone = |&(what, act): &_| fewest(what, |free| in_turn(make, free, [(0, act)]) == [true]);
+    let alone: Vec<usize> = acts.iter().map(alone).collect();
     for (i, &(first, a)) in acts.iter().enumerate().take(rows.end).skip(rows.start) {
         for (j, &(second, b)) in acts.iter().enumerate().skip(i) {
             let orders = |free| {
@@ -95,8 +106,8 @@ fn pairs(name: &str, make: &dyn Fn() -> Lab, acts: &Acts, rows: Range<usize>) {
                         came.set(all);
                         let [Some(of_a), Some(of_b)] = all else { return };
                         came.set([None; 2]);
-                        let all = [of_a, of_b];
-                        assert!(all == [true; 2] || orders.contains(&all), "{first}, {second}, {free} frames: {all:?}");
+                        let right = of_a && of_b || orders.contains(&[of_a, of_b]);
+                        assert!(right, "{first}, {second}, {free} frames: {of_a}, {of_b}");
                     })
                 };
                 let (a, b) = (script_of(0, a), script_of(1, b));
@@ -131,7 +142,7 @@ fn faults_are_not_refused_what_another_cpu_gives_back() {
         ("store where the same table is missing", |l| store(l, Va(FAR.0 + 4096))),
         ("copy in", |l| l.vm.copy_in(l.space(), NEXT, &[1; 8192]).is_ok()),
         ("forced write", |l| l.vm.write_forced(l.space(), NEXT, &[1]).is_ok()),
-        ("populate", |l| l.vm.advise(l.space(), AT, 4 * 4096, Advice::Populate { write: true }).is_ok()),
+        ("populate", |l| populate(l, 4 * 4096)),
     ];
     pairs("promises", &three, acts, 0..acts.len());
 }
@@ -151,7 +162,7 @@ fn copies_are_not_refused_what_another_cpu_gives_back() {
         ("store to the next page", |l| store(l, NEXT)),
         ("store in the child", |l| l.vm.copy_in(&l.last(), AT, &[1]).is_ok()),
         ("forced write", |l| l.vm.write_forced(l.space(), AT, &[1]).is_ok()),
-        ("populate", |l| l.vm.advise(l.space(), AT, 2 * 4096, Advice::Populate { write: true }).is_ok()),
+        ("populate", |l| populate(l, 2 * 4096)),
     ];
     pairs("copies", &make, acts, 0..acts.len());
 }
@@ -160,7 +171,7 @@ const VERBS: &Acts = &[
     ("fork", fork),
     // A store is a fault and another try, between which a fork shares the page.
     ("fault", |l| l.vm.fault(l.space(), NEXT, Access::Write).is_ok()),
-    ("create", |l| l.vm.create().map(|space| l.keep(space)).is_ok()),
+    ("create", create),
     ("map", |l| enough(l.vm.map(l.space(), Placement::At(Va(FAR.0 * 2)), 4096, RW))),
     ("unmap a part of a promise", |l| enough(l.vm.unmap(l.space(), Va(FAR.0 + 4096), 4096))),
     ("protect", |l| enough(l.vm.protect(l.space(), Va(FAR.0 + 4096), 4096, Rights::READ))),
@@ -193,38 +204,50 @@ fn objects_are_not_refused_while_another_cpu_adds_a_page_of_them() {
         lab.end_last();
         lab
     };
-    pairs("create", &make, &[("create", |l| l.vm.create().map(|space| l.keep(space)).is_ok())], 0..1);
+    pairs("create", &make, &[("create", create)], 0..1);
 }
 
-/// One block of 2 MiB is free. Another CPU may go on at each scheduling point of its clearing.
-fn one_block(leaf: LeafSize) -> impl Fn() -> Lab {
-    move || {
-        let config = Config { thp: Thp::Always, preempt: Preemption::None, ..Config::default() };
-        let lab = Lab::new(2, 2048, config, RULES);
-        lab.enter(0);
-        let space = lab.vm.create().expect("memory");
-        lab.vm.map(&space, Placement::At(AT), 2 * MIB2, Attrs { leaf, ..RW }).expect("memory");
-        // The table for it comes with the first.
-        assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
-        lab.keep(space);
-        lab.take(Order::HUGE.get());
-        starve(&lab, 0);
-        let n = lab.held.borrow().iter().position(|held| held.1 == Order::HUGE);
-        lab.give(n.expect("a block"));
-        lab
-    }
+/// A machine whose every page may be huge, before anything is mapped.
+fn huge() -> (Lab, Space) {
+    let config = Config { thp: Thp::Always, preempt: Preemption::None, ..Config::default() };
+    let lab = Lab::new(2, 2048, config, RULES);
+    lab.enter(0);
+    let space = lab.vm.create().expect("memory");
+    (lab, space)
+}
+
+/// Takes all memory but one block of 2 MiB.
+fn leave_one_block(l: &Lab) {
+    l.take(Order::HUGE.get());
+    starve(l, 0);
+    let n = l.held.borrow().iter().position(|held| held.1 == Order::HUGE);
+    l.give(n.expect("a block"));
+}
+
+/// A store to the space that was kept last.
+fn large(at: Va) -> Script<Lab> {
+    script(move |l: &Lab| {
+        let done = l.vm.fault(&l.last(), at, Access::Write);
+        assert!(done.is_ok(), "{done:?} with a block for the page that both want");
+    })
 }
 
 #[test]
 fn large_pages_are_not_refused_while_another_cpu_clears_the_block() {
-    let fault = |access| {
-        script(move |l: &Lab| {
-            let done = l.vm.fault(&l.last(), Va(AT.0 + MIB2 + 5 * 4096), access);
-            assert!(done.is_ok(), "{done:?} with a block for the page that both want");
-        })
-    };
     for leaf in [LeafSize::Exactly(Order::HUGE), LeafSize::Policy] {
-        let done = explore(&one_block(leaf), &[fault(Access::Write), fault(Access::Write)], 2, 20_000);
+        // Another CPU may go on at each scheduling point of the clearing.
+        let make = || {
+            let (lab, space) = huge();
+            let attrs = Attrs { leaf, ..RW };
+            lab.vm.map(&space, Placement::At(AT), 2 * MIB2, attrs).expect("memory");
+            // The table for it comes with the first.
+            assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
+            lab.keep(space);
+            leave_one_block(&lab);
+            lab
+        };
+        let at = Va(AT.0 + MIB2 + 5 * 4096);
+        let done = explore(&make, &[large(at), large(at)], 2, 20_000);
         println!("{leaf:?}: {done:?}");
         assert!(done.schedules > 2 && (done.waited > 0 || leaf == LeafSize::Policy));
     }
@@ -234,27 +257,16 @@ fn large_pages_are_not_refused_while_another_cpu_clears_the_block() {
 fn a_large_page_is_not_refused_while_another_cpu_copies_it() {
     // The space and its child share a huge page, and there is one block for a copy of it.
     let make = || {
-        let lab = Lab::new(2, 2048, Config { thp: Thp::Always, preempt: Preemption::None, ..Config::default() }, RULES);
-        lab.enter(0);
-        let space = lab.vm.create().expect("memory");
+        let (lab, space) = huge();
         lab.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
         assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
         let child = lab.vm.fork(&space).expect("memory");
         lab.keep(space);
         lab.keep(child);
-        lab.take(Order::HUGE.get());
-        starve(&lab, 0);
-        let n = lab.held.borrow().iter().position(|held| held.1 == Order::HUGE);
-        lab.give(n.expect("a block"));
+        leave_one_block(&lab);
         lab
     };
-    let fault = |at: Va| {
-        script(move |l: &Lab| {
-            let done = l.vm.fault(&l.last(), at, Access::Write);
-            assert!(done.is_ok(), "{done:?} with a block for the page that both want");
-        })
-    };
-    let done = explore(&make, &[fault(AT), fault(NEXT)], 2, 20_000);
+    let done = explore(&make, &[large(AT), large(NEXT)], 2, 20_000);
     println!("{done:?}");
     assert!(done.waited > 0);
 }
@@ -274,10 +286,11 @@ fn a_remap_inside_one_promise_takes_each_table_once() {
     // The first cut of the promise takes a table of each of two levels, in which the new place lies
     // as well.
     for (old, new) in [(4096, 4096), (4096, 3 * 4096), (3 * 4096, 4096)] {
-        let remap = |l: &Lab| l.vm.remap(l.space(), FAR, old, new, Placement::Replace(Va(FAR.0 + 8 * 4096)));
         for (free, enough_for_it) in [(1, false), (2, true)] {
             let lab = room(&three, free);
-            assert_eq!(remap(&lab).is_ok(), enough_for_it, "{old} bytes to {new} with {free} frames");
+            let place = Placement::Replace(Va(FAR.0 + 8 * 4096));
+            let done = lab.vm.remap(lab.space(), FAR, old, new, place);
+            assert_eq!(done.is_ok(), enough_for_it, "{old} bytes to {new}, {free} frames");
             lab.check();
         }
     }

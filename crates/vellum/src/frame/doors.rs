@@ -1,7 +1,7 @@
 //! Packed words and counters, for tests that make them wrong on purpose.
 
 use super::Frames;
-use super::block::large;
+use super::block::{self, large};
 use super::node::Node;
 use crate::addr::Order;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
@@ -25,6 +25,9 @@ pub(crate) struct Doors<'a> {
 }
 
 impl<'a> Doors<'a> {
+    /// In the state of a block that somebody has.
+    pub const LOCKED: u32 = block::LOCKED;
+
     /// The state of a block.
     pub fn state(&self, block: usize) -> &'a AtomicU32 {
         self.node.state(block)

@@ -80,10 +80,11 @@ pub(crate) enum By {
 }
 
 impl<M: Machine> Vm<M> {
-    /// Serves a fault of a program in `space` at `va`. On return the access may be tried again, and will get on. Waits for nobody but
-    /// other changes of the same entry, for CPUs that must drop a translation when a shared page is
-    /// replaced, for a fork of the space that is under way, and, before it finds that there is no memory,
-    /// for calls under way on other CPUs that may give some back.
+    /// Serves a fault of a program in `space` at `va`. On return the access may be tried again, and
+    /// will get on. Waits for nobody but other changes of the same entry, for CPUs that must drop a
+    /// translation when a shared page is replaced, for a fork of the space that is under way, and,
+    /// before it finds that there is no memory, for calls under way on other CPUs that may give
+    /// some back.
     ///
     /// # Errors
     /// [`FaultError`]; nothing changed.
@@ -181,7 +182,8 @@ impl<M: Machine> Vm<M> {
         done
     }
 
-    /// What a refusal needs to be one: `Ok` if the access has to look again. The caller holds nothing.
+    /// What a refusal needs to be one: `Ok` if the access has to look again. The caller holds
+    /// nothing.
     #[cold]
     pub(crate) fn confirm(
         &self,
@@ -196,11 +198,13 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Decides under the layout lock whether an access that was about to be refused really is: `Ok` if it has to look again.
+    /// Decides under the layout lock whether an access that was about to be refused really is: `Ok`
+    /// if it has to look again.
     ///
-    /// A descent without a lock can meet the middle of a verb: the hole before what a map puts in its place, a table that a
-    /// collapse has emptied, a right that is taken while another CPU still uses it. A program may be told of none of them.
-    /// Under the lock no verb is under way, and what the last one promised holds on every CPU.
+    /// A descent without a lock can meet the middle of a verb: the hole before what a map puts in
+    /// its place, a table that a collapse has emptied, a right that is taken while another CPU
+    /// still uses it. A program may be told of none of them. Under the lock no verb is under way,
+    /// and what the last one promised holds on every CPU.
     pub(crate) fn confirm_refusal(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<(), FaultError> {
         let mut top = Token::top();
         let key = space.name.load(Ordering::Relaxed);

@@ -71,8 +71,9 @@ impl Need {
     /// Whether the old place's ends make the table with entries of `level` that covers the address.
     fn is_cut(&self, va: Va, level: Level) -> bool {
         let base = |va: Va| va.align_down(level.entry_bytes() << 9);
-        self.cuts.iter().any(|(at, lack)| {
-            lack.is_some_and(|lack| lack.last <= level && level <= lack.below) && base(*at) == base(va)
+        self.cuts.iter().any(|&(at, lack)| {
+            let made = lack.is_some_and(|lack| lack.last <= level && level <= lack.below);
+            made && base(at) == base(va)
         })
     }
     /// The table with entries of `level` that covers the address, if it was not seen before: its first address and whether it lies
@@ -210,11 +211,13 @@ impl<M: Machine> Vm<M> {
     /// The tables that the frozen old place's ends and the new place take, at most.
     fn count_tables(&self, space: &SpaceRecord, route: &Route) -> Result<usize, NoMemory> {
         let Route { all, moved, new, .. } = *route;
-        let cuts = [all.start(), moved.end(), all.end()].map(|va| (va, self.lack(space, va, false)));
+        let ends = [all.start(), moved.end(), all.end()];
+        let cuts = ends.map(|va| (va, self.lack(space, va, false)));
         let mut cut = Need::new(new);
         for (va, lack) in cuts {
             let Some(Lack { below, last }) = lack else { continue };
-            cut.tables += (last.0..=below.0).filter(|&level| cut.table(va, Level(level)).is_some()).count();
+            let levels = last.0..=below.0;
+            cut.tables += levels.filter(|&level| cut.table(va, Level(level)).is_some()).count();
         }
         let mut need = Need::new(new);
         need.cuts = cuts;

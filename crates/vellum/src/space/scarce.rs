@@ -80,7 +80,10 @@ impl<M: Machine> Vm<M> {
     /// The attempts after the first.
     #[cold]
     #[inline(never)]
-    fn verb_again<R, E: From<NoMemory> + PartialEq>(&self, verb: &mut dyn FnMut() -> Result<R, E>) -> Result<R, E> {
+    fn verb_again<R, E>(&self, verb: &mut dyn FnMut() -> Result<R, E>) -> Result<R, E>
+    where
+        E: From<NoMemory> + PartialEq,
+    {
         let mut refusal = Refusal::default();
         while self.look_again(&mut refusal) {
             match verb() {

@@ -81,15 +81,14 @@ impl<M: Machine> Vm<M> {
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
         let (space, va, attrs) = (seen.space, seen.va, seen.attrs);
-        let mut epoch = Some(epoch);
-        let (mut new, mut _in_hand) = (None, None);
-        if self.large_order(attrs, Order::HUGE, huge).is_some() {
+        let _in_hand = self.hands.begin(m);
+        let (new, _epoch) = if self.large_order(attrs, Order::HUGE, huge).is_some() {
             let want = self.want(seen);
-            drop(epoch.take());
-            _in_hand = Some(self.hands.begin(m));
-            new = self.huge_page(&want, va)?;
-        }
-        let _epoch = epoch.unwrap_or_else(|| self.epochs.enter(m));
+            drop(epoch);
+            (self.huge_page(&want, va)?, self.epochs.enter(m))
+        } else {
+            (None, epoch)
+        };
         if let Some(seen) = self.seen(space, va)
             && matches!(M::Codec::decode(seen.spot.raw, seen.spot.level), Entry::ZeroTable(_))
             && seen.attrs == attrs

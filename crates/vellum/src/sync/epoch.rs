@@ -23,8 +23,9 @@ use core::ptr::NonNull;
 
 use super::atomic::{AtomicU64, Ordering, fence, fence_after_exchange};
 use super::level::{Above, Node, Token};
+use super::lines::Lines;
 use super::touch;
-use crate::machine::{MAX_CPUS, Machine};
+use crate::machine::Machine;
 
 /// How deep a CPU's readers are nested, and the greatest depth. Each is a guard of 16 bytes that
 /// somebody holds with preemption off, 16 GiB of them for one CPU. With 8 bits the 256th guard of a
@@ -36,40 +37,25 @@ const OUTSIDE: u64 = DEPTH + 1;
 
 const _: () = assert!(DEPTH & OUTSIDE == 0 && OUTSIDE <= i32::MAX as u64, "an operand of one instruction");
 
-#[repr(C, align(64))]
-struct Line(AtomicU64);
-
 /// The epoch words of every CPU.
 pub struct Epochs {
-    lines: NonNull<Line>,
-    cpus: usize,
+    lines: Lines,
 }
-
-// SAFETY: the lines are atomics, and `new` made their memory this value's.
-unsafe impl Send for Epochs {}
-// SAFETY: as above.
-unsafe impl Sync for Epochs {}
 
 impl Epochs {
     /// The memory `cpus` CPUs need: a cache line each.
     pub fn layout(cpus: usize) -> Layout {
-        // The bound on CPUs keeps this far from overflow.
-        Layout::array::<Line>(cpus.clamp(1, MAX_CPUS)).unwrap_or(Layout::new::<Line>())
+        Lines::layout(cpus)
     }
 
     /// Epochs in the memory handed in.
     ///
     /// # Safety
-    /// `memory` is zero, laid out as [`layout`](Epochs::layout) says, and nobody else's while the value lives.
+    /// `memory` is zero, laid out as [`layout`](Epochs::layout) says, and nobody else's while the
+    /// value lives.
     pub unsafe fn new(cpus: usize, memory: NonNull<u8>) -> Epochs {
-        Epochs { lines: memory.cast(), cpus }
-    }
-
-    #[inline]
-    fn line(&self, cpu: usize) -> &AtomicU64 {
-        assert!(cpu < self.cpus);
-        // SAFETY: below `cpus`, so inside the memory of `new`.
-        unsafe { &self.lines.add(cpu).as_ref().0 }
+        // SAFETY: as the caller promises.
+        Epochs { lines: unsafe { Lines::new(cpus, memory) } }
     }
 
     /// Enters: what is reachable from here on stays until the guard is dropped. Preemption is off
@@ -78,7 +64,7 @@ impl Epochs {
     #[inline]
     pub fn enter<'a, M: Machine>(&'a self, m: &'a M) -> EpochGuard<'a, M> {
         m.preempt_off();
-        let word = self.line(m.cpu());
+        let word = self.lines.of(m.cpu());
         touch(m, word, true);
         let seen = word.load(Ordering::Relaxed);
         debug_assert!(seen & DEPTH != DEPTH, "epochs nested 2^30 - 1 deep");
@@ -90,7 +76,7 @@ impl Epochs {
 
     /// How deep a CPU is inside, for audits.
     pub(crate) fn depth(&self, cpu: usize) -> u64 {
-        self.line(cpu).load(Ordering::Relaxed) & DEPTH
+        self.lines.of(cpu).load(Ordering::Relaxed) & DEPTH
     }
 
     /// Whether this task is inside. While it is, it stays on its CPU, and no other task runs there.
@@ -98,7 +84,7 @@ impl Epochs {
     pub fn is_inside<M: Machine>(&self, m: &M) -> bool {
         // A task that moves between the number and the look at the line would see whoever is inside on the CPU it left.
         m.preempt_off();
-        let inside = self.line(m.cpu()).load(Ordering::Relaxed) & DEPTH != 0;
+        let inside = self.lines.of(m.cpu()).load(Ordering::Relaxed) & DEPTH != 0;
         // SAFETY: undoes the `preempt_off` above.
         unsafe { m.preempt_on() };
         inside
@@ -110,8 +96,7 @@ impl Epochs {
         let _ = above;
         debug_assert!(!self.is_inside(m), "waiting for epochs from inside one would never end");
         fence(Ordering::SeqCst);
-        for cpu in 0..self.cpus {
-            let word = self.line(cpu);
+        for word in self.lines.iter() {
             touch(m, word, false);
             let seen = word.load(Ordering::SeqCst);
             if seen & DEPTH == 0 {

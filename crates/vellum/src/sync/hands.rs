@@ -4,58 +4,69 @@
 //! Whoever finds no memory meanwhile may not say that there is none. So it waits until all who had
 //! memory in hand are at their end, and looks again if any gave some back.
 //!
-//! A line per CPU counts who began there: the low 32 bits how many are at work, the rest how often
-//! none was. Unlike a reader of an [epoch](super::Epochs), who has memory in hand may be preempted,
-//! move, and wait.
+//! A line per CPU counts who began there and is at work. Unlike a reader of an
+//! [epoch](super::Epochs), who has memory in hand may be preempted, move, and wait, so that others
+//! may begin on that CPU at any time before it ends. There are two counts, therefore: whoever waits
+//! lets those who come later begin in the other one, and the first one empties.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::atomic::{AtomicU64, Ordering, fence, fence_after_exchange};
+use super::lines::Lines;
 use super::touch;
-use crate::machine::{MAX_CPUS, Machine};
+use crate::machine::Machine;
 
-/// How many are at work, at most: tasks that began on one CPU.
-const AT_WORK: u64 = u32::MAX as u64;
-/// Added when the last of them ends. The upper half wraps, which is harmless: who waits compares
-/// for another value.
-const NONE: u64 = AT_WORK + 1;
+/// Bits of each of the two counts: tasks that began on one CPU and are not at their end. Each has a
+/// stack; 2^24 of 4 KiB are 64 GiB for one CPU.
+const BITS: u32 = 24;
+const COUNT: u64 = (1 << BITS) - 1;
+/// Added when the two change places. These 16 bits wrap, which is harmless: where they come back to
+/// the same between two looks, the line is waited for once more.
+const CHANGE: u64 = 1 << (2 * BITS);
 
-#[repr(C, align(64))]
-struct Line(AtomicU64);
+/// What a line says.
+#[derive(Clone, Copy)]
+struct Word(u64);
+
+impl Word {
+    /// How often the counts changed places, in units of [`CHANGE`].
+    fn changes(self) -> u64 {
+        self.0 & CHANGE.wrapping_neg()
+    }
+
+    /// What one more in the count that is begun in adds.
+    fn one(self) -> u64 {
+        if self.0 & CHANGE == 0 { 1 } else { 1 << BITS }
+    }
+
+    /// How many are at work in the count that is begun in, and in the other.
+    fn counts(self) -> (u64, u64) {
+        let (low, high) = (self.0 & COUNT, self.0 >> BITS & COUNT);
+        if self.0 & CHANGE == 0 { (low, high) } else { (high, low) }
+    }
+}
 
 /// Who has memory in hand.
 pub(crate) struct Hands {
-    lines: NonNull<Line>,
-    cpus: usize,
+    lines: Lines,
     /// How often memory was given back that nobody had used.
     returned: AtomicU64,
 }
 
-// SAFETY: the lines are atomics, and `new` made their memory this value's.
-unsafe impl Send for Hands {}
-// SAFETY: as above.
-unsafe impl Sync for Hands {}
-
 impl Hands {
     /// The memory `cpus` CPUs need: a cache line each.
     pub fn layout(cpus: usize) -> Layout {
-        // The bound on CPUs keeps this far from overflow.
-        Layout::array::<Line>(cpus.clamp(1, MAX_CPUS)).unwrap_or(Layout::new::<Line>())
+        Lines::layout(cpus)
     }
 
     /// Nobody has anything yet.
     ///
     /// # Safety
-    /// `memory` is zero, laid out as [`layout`](Hands::layout) says, and nobody else's while the value lives.
+    /// As for [`Epochs::new`](super::Epochs::new).
     pub unsafe fn new(cpus: usize, memory: NonNull<u8>) -> Hands {
-        Hands { lines: memory.cast(), cpus, returned: AtomicU64::new(0) }
-    }
-
-    fn line(&self, cpu: usize) -> &AtomicU64 {
-        assert!(cpu < self.cpus);
-        // SAFETY: below `cpus`, so inside the memory of `new`.
-        unsafe { &self.lines.add(cpu).as_ref().0 }
+        // SAFETY: as the caller promises.
+        Hands { lines: unsafe { Lines::new(cpus, memory) }, returned: AtomicU64::new(0) }
     }
 
     /// From here until the guard is dropped the caller may have memory in hand. It asks for none
@@ -64,13 +75,21 @@ impl Hands {
     pub fn begin<'a, M: Machine>(&'a self, m: &'a M) -> InHand<'a, M> {
         // Any line will do; this CPU's is near.
         m.preempt_off();
-        let word = self.line(m.cpu());
+        let word = self.lines.of(m.cpu());
         // SAFETY: undoes the `preempt_off` above.
         unsafe { m.preempt_on() };
         touch(m, word, true);
-        word.fetch_add(1, Ordering::SeqCst);
+        let mut seen = Word(word.load(Ordering::Relaxed));
+        loop {
+            debug_assert!(seen.counts().0 < COUNT, "2^24 - 1 tasks have memory in hand");
+            let next = seen.0 + seen.one();
+            match word.compare_exchange_weak(seen.0, next, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = Word(now),
+            }
+        }
         fence_after_exchange();
-        InHand { word, m }
+        InHand { word, one: seen.one(), m }
     }
 
     /// Memory that nobody has used was given back. The caller is still in hand, or in an epoch,
@@ -87,24 +106,48 @@ impl Hands {
         self.returned.load(Ordering::Relaxed)
     }
 
-    /// Waits until all who have memory in hand now are at their end; calls `turn` before each look.
-    /// The caller has none, holds no lock and is in no epoch.
+    /// Waits until all who have memory in hand now are at their end. Who begins later is waited for
+    /// only if he begins before the counts of his line change places, which is at once unless
+    /// another waits there already. Calls `turn` before each look but the first. The caller has
+    /// none, holds no lock and is in no epoch.
     pub fn wait<M: Machine>(&self, m: &M, turn: impl Fn()) {
         fence(Ordering::SeqCst);
-        for cpu in 0..self.cpus {
-            let word = self.line(cpu);
-            touch(m, word, false);
-            let seen = word.load(Ordering::Acquire);
-            while seen & AT_WORK != 0 && word.load(Ordering::Acquire) & !AT_WORK == seen & !AT_WORK {
-                turn();
-                m.relax();
-            }
-        }
+        self.lines.iter().for_each(|word| empty(word, m, &turn));
     }
 
     /// How many are at work, for audits.
     pub fn at_work(&self) -> u64 {
-        (0..self.cpus).map(|cpu| self.line(cpu).load(Ordering::Relaxed) & AT_WORK).sum()
+        let all = |word: &AtomicU64| {
+            let (now, before) = Word(word.load(Ordering::Relaxed)).counts();
+            now + before
+        };
+        self.lines.iter().map(all).sum()
+    }
+}
+
+/// Waits until all whom a line counts now are at their end.
+fn empty<M: Machine>(word: &AtomicU64, m: &M, turn: impl Fn()) {
+    touch(m, word, true);
+    let mut seen = Word(word.load(Ordering::Acquire));
+    let first = seen.changes();
+    loop {
+        let (now, before) = seen.counts();
+        match seen.changes().wrapping_sub(first) {
+            0 if before == 0 && now == 0 => return,
+            // They change places only when the other is empty, so it has nobody who came later.
+            0 if before == 0 => {
+                let next = seen.0.wrapping_add(CHANGE);
+                let _ = word.compare_exchange(seen.0, next, Ordering::Relaxed, Ordering::Relaxed);
+            }
+            CHANGE if before == 0 => return,
+            0 | CHANGE => {
+                turn();
+                m.relax();
+            }
+            // Each was empty once.
+            _ => return,
+        }
+        seen = Word(word.load(Ordering::Acquire));
     }
 }
 
@@ -112,6 +155,7 @@ impl Hands {
 #[must_use = "it is over at once"]
 pub(crate) struct InHand<'a, M: Machine> {
     word: &'a AtomicU64,
+    one: u64,
     m: &'a M,
 }
 
@@ -119,15 +163,7 @@ impl<M: Machine> Drop for InHand<'_, M> {
     #[inline]
     fn drop(&mut self) {
         touch(self.m, self.word, true);
-        let mut seen = self.word.load(Ordering::Relaxed);
-        loop {
-            debug_assert!(seen & AT_WORK != 0, "memory in hand ends twice");
-            let left = seen - 1;
-            let next = if left & AT_WORK == 0 { left.wrapping_add(NONE) } else { left };
-            match self.word.compare_exchange_weak(seen, next, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
-        }
+        let seen = self.word.fetch_sub(self.one, Ordering::Release);
+        debug_assert!(seen & (self.one * COUNT) != 0, "memory in hand ends twice");
     }
 }

@@ -9,6 +9,7 @@
 mod epoch;
 mod hands;
 mod level;
+mod lines;
 mod lock;
 mod seq;
 
