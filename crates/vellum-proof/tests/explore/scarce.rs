@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use crate::explorer::{NEXT, base, few, script};
 use vellum::addr::{Order, Va};
-use vellum::config::{Config, Preemption, Thp};
+use vellum::config::{Config, Preemption, Thp, ZeroHuge};
 use vellum::error::SpaceError;
 use vellum::space::{Access, Advice, Attrs, LeafSize, Placement, Rights, Space};
 use vellum::stats::Counter;
@@ -208,8 +208,9 @@ fn objects_are_not_refused_while_another_cpu_adds_a_page_of_them() {
 }
 
 /// A machine whose every page may be huge, before anything is mapped.
-fn huge() -> (Lab, Space) {
-    let config = Config { thp: Thp::Always, preempt: Preemption::None, ..Config::default() };
+fn huge(zero_huge: ZeroHuge) -> (Lab, Space) {
+    let preempt = Preemption::None;
+    let config = Config { thp: Thp::Always, preempt, zero_huge, ..Config::default() };
     let lab = Lab::new(2, 2048, config, RULES);
     lab.enter(0);
     let space = lab.vm.create().expect("memory");
@@ -237,7 +238,7 @@ fn large_pages_are_not_refused_while_another_cpu_clears_the_block() {
     for leaf in [LeafSize::Exactly(Order::HUGE), LeafSize::Policy] {
         // Another CPU may go on at each scheduling point of the clearing.
         let make = || {
-            let (lab, space) = huge();
+            let (lab, space) = huge(ZeroHuge::Off);
             let attrs = Attrs { leaf, ..RW };
             lab.vm.map(&space, Placement::At(AT), 2 * MIB2, attrs).expect("memory");
             // The table for it comes with the first.
@@ -257,7 +258,7 @@ fn large_pages_are_not_refused_while_another_cpu_clears_the_block() {
 fn a_large_page_is_not_refused_while_another_cpu_copies_it() {
     // The space and its child share a huge page, and there is one block for a copy of it.
     let make = || {
-        let (lab, space) = huge();
+        let (lab, space) = huge(ZeroHuge::Off);
         lab.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
         assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
         let child = lab.vm.fork(&space).expect("memory");
@@ -269,6 +270,68 @@ fn a_large_page_is_not_refused_while_another_cpu_copies_it() {
     let done = explore(&make, &[large(AT), large(NEXT)], 2, 20_000);
     println!("{done:?}");
     assert!(done.waited > 0);
+}
+
+/// 2 MiB of zeros were read, in one of those forms.
+fn zeros(form: ZeroHuge) -> Lab {
+    let (lab, space) = huge(form);
+    lab.vm.map(&space, Placement::At(AT), 2 * MIB2, RW).expect("memory");
+    assert!(lab.vm.fault(&space, AT, Access::Read).is_ok());
+    lab.keep(space);
+    lab
+}
+
+const FORMS: [ZeroHuge; 3] = [ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
+
+#[test]
+fn stores_over_zeros_are_not_refused_what_another_cpu_gives_back() {
+    let acts: &Acts = &[
+        ("store", |l| l.vm.fault(&l.last(), AT, Access::Write).is_ok()),
+        ("store to the next page", |l| l.vm.fault(&l.last(), NEXT, Access::Write).is_ok()),
+        ("store beyond", |l| l.vm.fault(&l.last(), Va(AT.0 + MIB2), Access::Write).is_ok()),
+        ("load beyond", |l| l.vm.fault(&l.last(), Va(AT.0 + MIB2), Access::Read).is_ok()),
+    ];
+    for form in FORMS {
+        pairs(&format!("zeros, {form:?}"), &|| zeros(form), acts, 0..acts.len());
+    }
+}
+
+#[test]
+fn zeros_become_a_large_page_while_another_cpu_clears_the_block() {
+    for form in FORMS {
+        let make = || {
+            let lab = zeros(form);
+            leave_one_block(&lab);
+            lab
+        };
+        let done = explore(&make, &[large(AT), large(NEXT)], 2, 2000);
+        println!("{form:?}: {done:?}");
+        assert!(done.waited > 0);
+    }
+}
+
+#[test]
+fn of_three_cpus_none_is_refused_the_page_that_all_want() {
+    let make = |free| {
+        move || {
+            let lab = few(3)();
+            starve(&lab, free);
+            lab.enter(0);
+            lab
+        }
+    };
+    let store = |at| {
+        script(move |l: &Lab| {
+            let done = l.vm.fault(l.space(), at, Access::Write);
+            assert!(done.is_ok(), "{done:?}");
+        })
+    };
+    let beside = Va(NEXT.0 + 4096);
+    for (free, at) in [(1, [NEXT; 3]), (2, [NEXT, NEXT, beside])] {
+        let done = explore(&make(free), &at.map(store), 2, u64::MAX);
+        println!("{done:?}");
+        assert!(done.waited > 0);
+    }
 }
 
 #[test]
