@@ -84,21 +84,23 @@ struct Line {
 #[derive(Default)]
 struct Seen {
     collects: bool,
-    lines: HashMap<u64, Line, BuildHasherDefault<Mixer>>,
+    lines: HashMap<u64, Line, Mixing>,
     run: u64,
     /// What came before each CPU's next access, as a number.
     past: [u64; CPUS],
     /// The pasts of runs that ended.
-    ended: HashSet<u64>,
+    ended: HashSet<u64, Mixing>,
 }
 
 fn mix(a: u64, b: u64) -> u64 {
     (a.rotate_left(23) ^ b).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Hashes one number.
+/// Hashes a few numbers. Who chooses them means no harm.
 #[derive(Default)]
-struct Mixer(u64);
+pub(super) struct Mixer(u64);
+
+pub(super) type Mixing = BuildHasherDefault<Mixer>;
 
 impl Hasher for Mixer {
     fn finish(&self) -> u64 {
@@ -109,6 +111,9 @@ impl Hasher for Mixer {
     }
     fn write_u64(&mut self, n: u64) {
         self.0 = mix(self.0, n);
+    }
+    fn write_usize(&mut self, n: usize) {
+        self.write_u64(n as u64);
     }
 }
 
@@ -144,6 +149,7 @@ pub(super) fn runs(cpu: usize) {
 }
 
 /// Notes an access of the CPU that runs.
+#[inline]
 pub fn note(touch: Touch) {
     SEEN.with_borrow_mut(|seen| {
         if seen.collects && super::is_explored() {

@@ -59,6 +59,7 @@ thread_local! {
 ///
 /// # Panics
 /// If the run does not end.
+#[inline]
 pub fn touch(touch: Touch) {
     if !is_explored() {
         return;
@@ -85,6 +86,7 @@ pub fn pause(stop: Stop) {
 }
 
 /// Whether the CPU that runs is explored.
+#[inline]
 pub fn is_explored() -> bool {
     !RUNNING.get().is_null()
 }

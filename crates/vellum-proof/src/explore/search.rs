@@ -9,6 +9,7 @@
 
 use std::collections::HashSet;
 
+use super::footprint::Mixing;
 use super::{Explored, Preemption, Script, Trace, World, footprint, run};
 
 /// A schedule: who starts, and the preemptions.
@@ -87,7 +88,7 @@ fn search_all<W: World>(plan: &Plan<'_, W>) -> Result<Explored, Box<Found>> {
     let mut sum = Explored::default();
     let starts = (0..plan.scripts.len()).map(|first| Schedule { first, preemptions: Vec::new() });
     let mut todo: Vec<Schedule> = starts.collect();
-    let mut listed: HashSet<Schedule> = todo.iter().cloned().collect();
+    let mut listed: HashSet<Schedule, Mixing> = todo.iter().cloned().collect();
     // Runs that a preemption more may be added to.
     let mut ran: Vec<(Schedule, Trace)> = Vec::new();
     loop {
@@ -106,11 +107,15 @@ fn search_all<W: World>(plan: &Plan<'_, W>) -> Result<Explored, Box<Found>> {
                 ran.push((schedule, trace));
             }
         }
-        for (schedule, trace) in &ran {
-            todo.extend(longer(schedule, trace).filter(|s| !listed.contains(s)));
-        }
+        // One more than may be run shows that there are more.
+        let left = plan.limit.0 - sum.schedules;
+        let most = usize::try_from(left).map_or(usize::MAX, |n| n.saturating_add(1));
         // Fewest preemptions first: what fails is then as simple as can be.
-        todo.sort_by_key(|s| s.preemptions.len());
+        for preemptions in 0..plan.most {
+            let shorter = ran.iter().filter(|(s, _)| s.preemptions.len() == preemptions);
+            let new = shorter.flat_map(|(schedule, trace)| longer(schedule, trace));
+            todo.extend(new.filter(|s| !listed.contains(s)).take(most - todo.len()));
+        }
         if todo.is_empty() {
             return Ok(sum);
         }

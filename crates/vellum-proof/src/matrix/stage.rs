@@ -3,6 +3,7 @@
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem::replace;
 
 use vellum::addr::{Order, Pfn, Va};
 use vellum::entry::Codec;
@@ -482,9 +483,11 @@ impl<C: Codec> World for Stage<C> {
     fn check(self) {
         let (m, frames) = (self.vm.machine(), self.vm.frames());
         let held = self.held.take();
-        let mut all = HashSet::new();
+        let mut is_had = vec![false; m.topology().frames_end() as usize];
+        for frame in held.iter().flat_map(|&(pfn, order)| pfn.0..pfn.0 + order.frames()) {
+            assert!(!replace(&mut is_had[frame as usize], true), "frame {frame:x} is had twice");
+        }
         for (pfn, order) in held {
-            (0..order.frames()).for_each(|i| assert!(all.insert(pfn.add(i)), "{:?} is had twice", pfn.add(i)));
             // SAFETY: taken by `exhaust` or by a script, each once.
             unsafe { frames.free(m, pfn, order) };
         }

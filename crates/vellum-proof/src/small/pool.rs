@@ -11,7 +11,11 @@ thread_local! {
 }
 
 /// Zeroed memory, which goes back to this thread's pool. Whoever has it cleans up what it wrote before it drops it.
-pub struct Lent(Option<Memory>);
+pub struct Lent {
+    /// Until it is dropped.
+    memory: Option<Memory>,
+    base: NonNull<u8>,
+}
 
 impl Lent {
     /// At least that many zeroed bytes, aligned to 2 MiB.
@@ -25,15 +29,14 @@ impl Lent {
             // From the back, so that a world gets what the one before it had.
             pool.iter().rposition(fits).map(|n| pool.remove(n))
         });
-        found.map_or_else(|| Memory::new(bytes, false), Ok).map(|memory| Lent(Some(memory)))
+        let memory = found.map_or_else(|| Memory::new(bytes, false), Ok)?;
+        Ok(Lent { base: memory.base(), memory: Some(memory) })
     }
 
     /// The first byte.
-    ///
-    /// # Panics
-    /// Never: the memory is there until it is dropped.
+    #[inline]
     pub fn base(&self) -> NonNull<u8> {
-        self.0.as_ref().expect("memory that is lent").base()
+        self.base
     }
 }
 
@@ -41,7 +44,7 @@ impl Drop for Lent {
     fn drop(&mut self) {
         // What a run left behind that failed may not be clean.
         if !std::thread::panicking() {
-            POOL.with_borrow_mut(|pool| pool.extend(self.0.take()));
+            POOL.with_borrow_mut(|pool| pool.extend(self.memory.take()));
         }
     }
 }
