@@ -207,22 +207,45 @@ fn objects_are_not_refused_while_another_cpu_adds_a_page_of_them() {
     pairs("create", &make, &[("create", create)], 0..1);
 }
 
+#[test]
+fn a_fault_is_not_refused_what_a_verb_has_that_is_refused() {
+    let map: Act = |l| l.vm.map(l.space(), Placement::At(Va(FAR.0 * 2)), 4096, RW).is_ok();
+    for (what, verb) in [("map", map), ("fork", fork)] {
+        assert!(!verb(&room(&three, 1)), "one frame is enough");
+        let verb = script(move |l: &Lab| _ = verb(l));
+        let fault = script(|l: &Lab| {
+            let done = l.vm.fault(l.space(), NEXT, Access::Write);
+            assert!(done.is_ok(), "{done:?} with a frame that nobody has");
+        });
+        let done = explore(&|| room(&three, 1), &[verb, fault], 2, u64::MAX);
+        println!("{what}: {done:?}");
+        assert!(done.waited > 0);
+    }
+}
+
 /// A machine whose every page may be huge, before anything is mapped.
 fn huge(zero_huge: ZeroHuge) -> (Lab, Space) {
+    huge_of(2048, zero_huge)
+}
+
+fn huge_of(frames: u64, zero_huge: ZeroHuge) -> (Lab, Space) {
     let preempt = Preemption::None;
     let config = Config { thp: Thp::Always, preempt, zero_huge, ..Config::default() };
-    let lab = Lab::new(2, 2048, config, RULES);
+    let lab = Lab::new(2, frames, config, RULES);
     lab.enter(0);
     let space = lab.vm.create().expect("memory");
     (lab, space)
 }
 
-/// Takes all memory but one block of 2 MiB.
-fn leave_one_block(l: &Lab) {
-    l.take(Order::HUGE.get());
+/// Takes all memory but so many blocks of 2 MiB.
+fn leave_blocks(l: &Lab, blocks: usize) {
+    (0..blocks).for_each(|_| l.take(Order::HUGE.get()));
     starve(l, 0);
-    let n = l.held.borrow().iter().position(|held| held.1 == Order::HUGE);
-    l.give(n.expect("a block"));
+    for _ in 0..blocks {
+        let n = l.held.borrow().iter().position(|held| held.1 == Order::HUGE);
+        l.give(n.expect("a block"));
+    }
+    l.enter(0);
 }
 
 /// A store to the space that was kept last.
@@ -244,7 +267,7 @@ fn large_pages_are_not_refused_while_another_cpu_clears_the_block() {
             // The table for it comes with the first.
             assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
             lab.keep(space);
-            leave_one_block(&lab);
+            leave_blocks(&lab, 1);
             lab
         };
         let at = Va(AT.0 + MIB2 + 5 * 4096);
@@ -264,7 +287,7 @@ fn a_large_page_is_not_refused_while_another_cpu_copies_it() {
         let child = lab.vm.fork(&space).expect("memory");
         lab.keep(space);
         lab.keep(child);
-        leave_one_block(&lab);
+        leave_blocks(&lab, 1);
         lab
     };
     let done = explore(&make, &[large(AT), large(NEXT)], 2, 20_000);
@@ -301,13 +324,122 @@ fn zeros_become_a_large_page_while_another_cpu_clears_the_block() {
     for form in FORMS {
         let make = || {
             let lab = zeros(form);
-            leave_one_block(&lab);
+            leave_blocks(&lab, 1);
             lab
         };
         let done = explore(&make, &[large(AT), large(NEXT)], 2, 2000);
         println!("{form:?}: {done:?}");
         assert!(done.waited > 0);
     }
+}
+
+#[test]
+fn two_reads_of_a_huge_page_of_zeros_are_not_refused_their_tables() {
+    let make = || {
+        let (lab, space) = huge(ZeroHuge::Page);
+        lab.vm.map(&space, Placement::At(FAR), 1 << 30, RW).expect("memory");
+        lab.keep(space);
+        starve(&lab, 2);
+        lab.enter(0);
+        lab
+    };
+    let read = script(|l: &Lab| {
+        let done = l.vm.fault(&l.last(), FAR, Access::Read);
+        assert!(done.is_ok(), "{done:?} with the tables that both want");
+    });
+    let done = explore(&make, &[read.clone(), read], 1, u64::MAX);
+    println!("{done:?}");
+    assert!(done.waited > 0);
+}
+
+#[test]
+fn who_keeps_the_zeros_has_2_mib_in_hand_and_finds_the_page_of_another() {
+    let exact = Va(AT.0 + 2 * MIB2);
+    let make = || {
+        let (lab, space) = huge_of(3072, ZeroHuge::Page);
+        let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
+        lab.vm.map(&space, Placement::At(AT), 2 * MIB2, RW).expect("memory");
+        lab.vm.map(&space, Placement::At(exact), 2 * MIB2, exactly).expect("memory");
+        assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
+        lab.keep(space);
+        leave_blocks(&lab, 2);
+        lab
+    };
+    let keep = script(|l: &Lab| {
+        let done = l.vm.keep_zeros();
+        assert!(done.is_ok(), "{done:?} with the page {:?}", l.vm.huge_zero());
+    });
+    let read_and_write = script(move |l: &Lab| {
+        let read = l.vm.fault(&l.last(), Va(AT.0 + MIB2), Access::Read);
+        let write = l.vm.fault(&l.last(), exact, Access::Write);
+        assert!(read.is_ok() && write.is_ok(), "{read:?}, {write:?} with a block for each");
+    });
+    for scripts in [[keep.clone(), read_and_write.clone()], [read_and_write, keep]] {
+        let done = explore(&make, &scripts, 1, u64::MAX);
+        println!("{done:?}");
+        assert!(done.schedules > 2);
+    }
+}
+
+#[test]
+fn who_looks_for_memory_again_looks_for_the_least_that_will_do() {
+    // A read that finds no frame for a table of zeros tries for a page, which takes more tables. In
+    // the end the table of zeros is there, or what it takes is.
+    let make = |free| {
+        move || {
+            let (lab, space) = huge(ZeroHuge::Table);
+            lab.vm.map(&space, Placement::At(FAR), 1 << 30, RW).expect("memory");
+            lab.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
+            assert!(lab.vm.fault(&space, AT, Access::Read).is_ok());
+            lab.keep(space);
+            starve(&lab, free);
+            lab.enter(0);
+            lab
+        }
+    };
+    let reads = |l: &Lab| l.vm.fault(&l.last(), Va(FAR.0 + MIB2), Access::Read);
+    for (free, beside) in [(3, Va(FAR.0 + 4096)), (1, AT)] {
+        let writes = move |l: &Lab| _ = l.vm.fault(&l.last(), beside, Access::Write);
+        let lab = make(free)();
+        writes(&lab);
+        assert!(reads(&lab).is_ok());
+        let read = script(move |l: &Lab| {
+            let done = reads(l);
+            assert!(done.is_ok(), "{done:?}");
+        });
+        for scripts in [[read.clone(), script(writes)], [script(writes), read]] {
+            let done = explore(&make(free), &scripts, 1, u64::MAX);
+            println!("{done:?}");
+            assert!(done.schedules > 2);
+        }
+    }
+}
+
+#[test]
+fn a_collapse_takes_a_block_that_came_back_page_by_page() {
+    let lab = Lab::new(2, 4096, base(), RULES);
+    lab.enter(0);
+    let space = lab.vm.create().expect("memory");
+    lab.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
+    assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
+    lab.take(Order::HUGE.get());
+    let block = lab.held.borrow()[0].0;
+    lab.give(0);
+    starve(&lab, 0);
+    let collapse = || lab.vm.advise(&space, AT, MIB2, Advice::Collapse);
+    // So often that the allocator no longer empties what CPUs keep.
+    for _ in 0..4 {
+        assert_eq!(collapse(), Err(SpaceError::NoMemory));
+    }
+    lab.enter(1);
+    let of_block = || lab.held.borrow().iter().position(|h| h.0.0.wrapping_sub(block.0) < 512);
+    while let Some(n) = of_block() {
+        lab.give(n);
+    }
+    lab.enter(0);
+    assert_eq!(collapse(), Ok(()));
+    lab.vm.exit(space);
+    lab.check();
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl<M: Machine> Vm<M> {
         }
         let index = va.page().wrapping_add(region.shift());
         let want = Want { policy: attrs.numa.unwrap_or(self.config.numa), index, use_: Use::Data };
-        let new = self.frames.alloc(m, Order::HUGE, &want)?;
+        let new = self.alloc_exactly(Order::HUGE, &want)?;
         if self.config.alloc_zero {
             m.clear_frames(new, Order::HUGE.frames());
         }

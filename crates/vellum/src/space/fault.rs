@@ -153,6 +153,8 @@ impl<M: Machine> Vm<M> {
                 Err(error) => {
                     self.confirm((space, ask.va, ask.access), error, &mut refusal)?;
                     restarts += 1;
+                    // What there was no memory for before may want less than a base page now.
+                    huge = true;
                 }
             }
             // A page of 4 KiB comes fastest, and needs no table to give way.

@@ -53,7 +53,10 @@ impl<M: Machine> Vm<M> {
                             self.wait_for_fork(space);
                         }
                         // It asks for no more than that there are any rights.
-                        Err(error) => self.confirm((space, va, Access::Read), error, &mut refusal)?,
+                        Err(error) => {
+                            self.confirm((space, va, Access::Read), error, &mut refusal)?;
+                            restarts += 1;
+                        }
                     }
                 }
             })

@@ -61,7 +61,7 @@ impl<M: Machine> Vm<M> {
             self.free_spare(spare);
             done
         });
-        done.inspect_err(|_| self.frames.give_back(m, new, Order::BASE))
+        done.inspect_err(|_| self.untake(new, Order::BASE))
     }
 
     /// What lies at `va`, if it is a page that this entry alone maps. Faults can come in between two looks, and copy what is shared. Under the

@@ -2,8 +2,9 @@
 //!
 //! Who finds no memory gives back what it took, waits until all who had memory in hand are at their
 //! end, and looks again: the page it wants may be there now, or a frame that was taken for nothing.
-//! It is refused if twice in a row there was none and nobody gave any back in between. So of two
-//! that race for the last frame one is refused only if both need one.
+//! It is refused if twice in a row there was none and nobody gave any back in between, where a
+//! verb that was refused counts as one that did. So of two that race for the last frame one is
+//! refused only if both need one.
 
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
@@ -49,9 +50,17 @@ impl<M: Machine> Vm<M> {
 
     /// Does what takes memory and gives it back if there is too little.
     #[inline(always)]
-    pub(crate) fn in_hand<R>(&self, take: impl FnOnce() -> R) -> R {
+    pub(crate) fn in_hand<R, E: From<NoMemory> + PartialEq>(
+        &self,
+        take: impl FnOnce() -> Result<R, E>,
+    ) -> Result<R, E> {
         let _in_hand = self.hands.begin(&self.machine);
-        take()
+        let done = take();
+        if done.as_ref().is_err_and(|error| *error == E::from(NoMemory)) {
+            // It may have had some of what it needed.
+            self.hands.gave_back(&self.machine);
+        }
+        done
     }
 
     /// As [`verb`](Vm::verb), for one that takes memory.

@@ -58,6 +58,7 @@ impl<M: Machine> Vm<M> {
         let step = self.zero_table_mapped(seen, above, Entry::Table(child.pfn), level);
         if !matches!(step, Step::Done(_)) {
             self.free_node(child.pfn);
+            self.hands.gave_back(&self.machine);
         }
         Ok(step)
     }

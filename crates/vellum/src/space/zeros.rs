@@ -75,7 +75,9 @@ impl<M: Machine> Vm<M> {
             let chain = self.chain(at, seen.va, Level::TWO)?;
             return Ok(self.map_huge_zeros(seen, chain));
         }
-        // The tables first: the space's reference to the page cannot be given back.
+        // The tables first: the space's reference to the page cannot be given back. They are in
+        // hand when the epoch is over.
+        let _in_hand = self.hands.begin(&self.machine);
         let chain = self.chain(at, seen.va, Level::TWO)?;
         let (space, va, attrs, was) = (seen.space, seen.va, seen.attrs, (spot.node.pfn, spot.level, spot.raw));
         drop(epoch);

@@ -127,7 +127,8 @@ impl<M: Machine> Vm<M> {
                 break UNCOUNTED;
             }
             if seen.first().is_none() {
-                let page = self.make_huge_zero().map_err(|NoMemory| {
+                let page = self.frames.alloc(m, Order::HUGE, &Want::kernel(Use::Zero));
+                let page = page.and_then(|page| self.make_huge_zero(page)).map_err(|NoMemory| {
                     self.count(Counter::ThpZeroAllocFailed, 1);
                     NoHugeZero
                 })?;
@@ -153,8 +154,7 @@ impl<M: Machine> Vm<M> {
         Ok(())
     }
 
-    fn make_huge_zero(&self) -> Result<Pfn, NoMemory> {
-        let page = self.frames.alloc(&self.machine, Order::HUGE, &Want::kernel(Use::Zero))?;
+    fn make_huge_zero(&self, page: Pfn) -> Result<Pfn, NoMemory> {
         let extent = Extent { first: page, frames: Order::HUGE.frames(), at: Va(page.addr()), fault: 0 };
         if self.clear_block(&extent).is_err() {
             // The caller is about to be stopped: it gets no page, and needs none.
@@ -213,12 +213,19 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Makes the huge page of zeros now and keeps it for ever: no use of it is counted from here on.
+    /// The caller holds no lock; it may be rescheduled while the page is cleared.
     ///
     /// # Errors
-    /// [`NoMemory`]; nothing changed.
+    /// [`NoMemory`], after it looked as a fault does; nothing changed.
     pub fn keep_zeros(&self) -> Result<(), NoMemory> {
+        let kept = self.with_memory(|| self.in_hand(|| self.try_to_keep_zeros()));
+        kept.inspect_err(|_| self.count(Counter::ThpZeroAllocFailed, 1))
+    }
+
+    fn try_to_keep_zeros(&self) -> Result<(), NoMemory> {
         let m = &self.machine;
         loop {
+            touch(m, &self.huge_zero.0, false);
             let seen = self.huge_zero.load();
             if seen.kept() {
                 return Ok(());
@@ -230,12 +237,13 @@ impl<M: Machine> Vm<M> {
                 }
                 continue;
             }
-            let page = self.make_huge_zero().inspect_err(|_| self.count(Counter::ThpZeroAllocFailed, 1))?;
+            let page = self.alloc_exactly(Order::HUGE, &Want::kernel(Use::Zero))?;
+            let page = self.make_huge_zero(page)?;
             if self.huge_zero.exchange(m, seen, State(State::of(page, 1).0 | KEPT)) {
                 self.count(Counter::ThpZeroAlloc, 1);
                 return Ok(());
             }
-            self.frames.give_back(m, page, Order::HUGE);
+            self.untake(page, Order::HUGE);
         }
     }
 

@@ -70,7 +70,7 @@ impl<M: Machine> Vm<M> {
             self.frames.give_back(&self.machine, pfn, order);
         }
         while stack.kept.load(Ordering::Relaxed) < blocks {
-            let pfn = self.frames.alloc(&self.machine, order, &Want::kernel(Use::Data))?;
+            let pfn = self.alloc_exactly(order, &Want::kernel(Use::Data))?;
             if !self.give_to_pool(pfn, order) {
                 self.frames.give_back(&self.machine, pfn, order);
                 break;
@@ -121,21 +121,25 @@ impl<M: Machine> Vm<M> {
         top
     }
 
+    /// A block where nothing smaller will do. What CPUs keep is given back for it, however often
+    /// that was in vain (`Node::defers`), and who is just doing the same is waited for.
+    pub(crate) fn alloc_exactly(&self, order: Order, want: &Want) -> Result<Pfn, NoMemory> {
+        let m = &self.machine;
+        self.frames.alloc(m, order, want).or_else(|NoMemory| {
+            self.frames.drain_all(m, true);
+            self.frames.alloc(m, order, want)
+        })
+    }
+
     /// A block for a leaf of `order`, from the pool if the mapping wants exactly that size.
     pub(crate) fn take_block(&self, order: Order, want: &Want, exact: bool) -> Result<(Pfn, Bytes), Short> {
         if exact && let Some(pfn) = self.take_from_pool(order) {
             return Ok((pfn, Bytes::Old));
         }
-        let m = &self.machine;
-        let pfn = self.frames.alloc(m, order, want).or_else(|none| {
-            if !exact {
-                return Err(none);
-            }
-            // Nothing else will do, so what CPUs keep is given back, however often that was in vain
-            // (`Node::defers`), and who is just doing the same is waited for.
-            self.frames.drain_all(m, true);
-            self.frames.alloc(m, order, want)
-        });
+        let pfn = match exact {
+            true => self.alloc_exactly(order, want),
+            false => self.frames.alloc(&self.machine, order, want),
+        };
         let pfn = pfn.map_err(|NoMemory| Short::Memory)?;
         if !self.config.alloc_zero {
             return Ok((pfn, Bytes::Old));
