@@ -58,12 +58,17 @@ impl Rig {
     }
 }
 
+fn frames_of(m: &Flat) -> (Frames, Meta) {
+    let meta = Meta::new(Frames::layout(m.topology()).unwrap());
+    // SAFETY: zeroed memory of that layout, which the caller keeps as long as the value.
+    let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
+    (frames, meta)
+}
+
 /// What `validate` says of frames that `wrong` had in its hands.
 fn frames_complain(wrong: impl FnOnce(&Frames, &Flat)) -> &'static str {
     let m = flat(1, 2048);
-    let meta = Meta::new(Frames::layout(m.topology()).unwrap());
-    // SAFETY: zeroed memory of that layout, kept as long as the value.
-    let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
+    let (frames, _meta) = frames_of(&m);
     frames.audit(&m).unwrap();
     wrong(&frames, &m);
     frames.audit(&m).expect_err("it is valid").what
@@ -94,11 +99,24 @@ fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
 }
 
 #[test]
+fn a_refused_verb_does_not_take_its_own_refusal_for_memory_that_came_back() {
+    let r = rig();
+    let (m, want) = (r.vm.machine(), Want::kernel(Use::Data));
+    while r.vm.frames.alloc(m, Order::BASE, &want).is_ok() {}
+    // Each attempt that was refused counts once.
+    let attempts = || {
+        let before = r.vm.hands.returned(m);
+        assert!(r.vm.create().is_err());
+        r.vm.hands.returned(m) - before
+    };
+    assert_eq!(attempts(), 2);
+}
+
+#[test]
 fn who_drains_and_waits_sweeps_the_block_that_another_has() {
     let m = flat(1, 2048);
-    let meta = Meta::new(Frames::layout(m.topology()).unwrap());
-    // SAFETY: zeroed memory of that layout, kept as long as the value.
-    let frames = Rc::new(unsafe { Frames::new(m.topology(), meta.base()) }.unwrap());
+    let (frames, _meta) = frames_of(&m);
+    let frames = Rc::new(frames);
     let want = Want::kernel(Use::Data);
     let one = || frames.alloc(&m, Order::BASE, &want).ok();
     let had: Vec<Pfn> = iter::from_fn(one).collect();

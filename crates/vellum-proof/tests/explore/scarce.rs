@@ -54,14 +54,14 @@ fn starve(l: &Lab, free: usize) {
     (0..free).for_each(|_| l.give(0));
 }
 
-fn room(make: &dyn Fn() -> Lab, free: usize) -> Lab {
+type Make<'a> = &'a dyn Fn() -> Lab;
+
+fn room(make: Make<'_>, free: usize) -> Lab {
     let lab = make();
     starve(&lab, free);
     lab.enter(0);
     lab
 }
-
-type Make<'a> = &'a dyn Fn() -> Lab;
 
 /// Which succeed of acts that are done one after the other, each on its CPU.
 fn in_turn<const N: usize>(make: Make<'_>, free: usize, acts: [(usize, Act); N]) -> [bool; N] {
@@ -224,11 +224,7 @@ fn a_fault_is_not_refused_what_a_verb_has_that_is_refused() {
 }
 
 /// A machine whose every page may be huge, before anything is mapped.
-fn huge(zero_huge: ZeroHuge) -> (Lab, Space) {
-    huge_of(2048, zero_huge)
-}
-
-fn huge_of(frames: u64, zero_huge: ZeroHuge) -> (Lab, Space) {
+fn huge(frames: u64, zero_huge: ZeroHuge) -> (Lab, Space) {
     let preempt = Preemption::None;
     let config = Config { thp: Thp::Always, preempt, zero_huge, ..Config::default() };
     let lab = Lab::new(2, frames, config, RULES);
@@ -261,7 +257,7 @@ fn large_pages_are_not_refused_while_another_cpu_clears_the_block() {
     for leaf in [LeafSize::Exactly(Order::HUGE), LeafSize::Policy] {
         // Another CPU may go on at each scheduling point of the clearing.
         let make = || {
-            let (lab, space) = huge(ZeroHuge::Off);
+            let (lab, space) = huge(2048, ZeroHuge::Off);
             let attrs = Attrs { leaf, ..RW };
             lab.vm.map(&space, Placement::At(AT), 2 * MIB2, attrs).expect("memory");
             // The table for it comes with the first.
@@ -281,7 +277,7 @@ fn large_pages_are_not_refused_while_another_cpu_clears_the_block() {
 fn a_large_page_is_not_refused_while_another_cpu_copies_it() {
     // The space and its child share a huge page, and there is one block for a copy of it.
     let make = || {
-        let (lab, space) = huge(ZeroHuge::Off);
+        let (lab, space) = huge(2048, ZeroHuge::Off);
         lab.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
         assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
         let child = lab.vm.fork(&space).expect("memory");
@@ -297,7 +293,7 @@ fn a_large_page_is_not_refused_while_another_cpu_copies_it() {
 
 /// 2 MiB of zeros were read, in one of those forms.
 fn zeros(form: ZeroHuge) -> Lab {
-    let (lab, space) = huge(form);
+    let (lab, space) = huge(2048, form);
     lab.vm.map(&space, Placement::At(AT), 2 * MIB2, RW).expect("memory");
     assert!(lab.vm.fault(&space, AT, Access::Read).is_ok());
     lab.keep(space);
@@ -336,18 +332,16 @@ fn zeros_become_a_large_page_while_another_cpu_clears_the_block() {
 #[test]
 fn two_reads_of_a_huge_page_of_zeros_are_not_refused_their_tables() {
     let make = || {
-        let (lab, space) = huge(ZeroHuge::Page);
+        let (lab, space) = huge(2048, ZeroHuge::Page);
         lab.vm.map(&space, Placement::At(FAR), 1 << 30, RW).expect("memory");
         lab.keep(space);
-        starve(&lab, 2);
-        lab.enter(0);
         lab
     };
     let read = script(|l: &Lab| {
         let done = l.vm.fault(&l.last(), FAR, Access::Read);
         assert!(done.is_ok(), "{done:?} with the tables that both want");
     });
-    let done = explore(&make, &[read.clone(), read], 1, u64::MAX);
+    let done = explore(&|| room(&make, 2), &[read.clone(), read], 1, u64::MAX);
     println!("{done:?}");
     assert!(done.waited > 0);
 }
@@ -356,7 +350,7 @@ fn two_reads_of_a_huge_page_of_zeros_are_not_refused_their_tables() {
 fn who_keeps_the_zeros_has_2_mib_in_hand_and_finds_the_page_of_another() {
     let exact = Va(AT.0 + 2 * MIB2);
     let make = || {
-        let (lab, space) = huge_of(3072, ZeroHuge::Page);
+        let (lab, space) = huge(3072, ZeroHuge::Page);
         let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
         lab.vm.map(&space, Placement::At(AT), 2 * MIB2, RW).expect("memory");
         lab.vm.map(&space, Placement::At(exact), 2 * MIB2, exactly).expect("memory");
@@ -385,22 +379,18 @@ fn who_keeps_the_zeros_has_2_mib_in_hand_and_finds_the_page_of_another() {
 fn who_looks_for_memory_again_looks_for_the_least_that_will_do() {
     // A read that finds no frame for a table of zeros tries for a page, which takes more tables. In
     // the end the table of zeros is there, or what it takes is.
-    let make = |free| {
-        move || {
-            let (lab, space) = huge(ZeroHuge::Table);
-            lab.vm.map(&space, Placement::At(FAR), 1 << 30, RW).expect("memory");
-            lab.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
-            assert!(lab.vm.fault(&space, AT, Access::Read).is_ok());
-            lab.keep(space);
-            starve(&lab, free);
-            lab.enter(0);
-            lab
-        }
+    let make = || {
+        let (lab, space) = huge(2048, ZeroHuge::Table);
+        lab.vm.map(&space, Placement::At(FAR), 1 << 30, RW).expect("memory");
+        lab.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
+        assert!(lab.vm.fault(&space, AT, Access::Read).is_ok());
+        lab.keep(space);
+        lab
     };
     let reads = |l: &Lab| l.vm.fault(&l.last(), Va(FAR.0 + MIB2), Access::Read);
     for (free, beside) in [(3, Va(FAR.0 + 4096)), (1, AT)] {
         let writes = move |l: &Lab| _ = l.vm.fault(&l.last(), beside, Access::Write);
-        let lab = make(free)();
+        let lab = room(&make, free);
         writes(&lab);
         assert!(reads(&lab).is_ok());
         let read = script(move |l: &Lab| {
@@ -408,7 +398,7 @@ fn who_looks_for_memory_again_looks_for_the_least_that_will_do() {
             assert!(done.is_ok(), "{done:?}");
         });
         for scripts in [[read.clone(), script(writes)], [script(writes), read]] {
-            let done = explore(&make(free), &scripts, 1, u64::MAX);
+            let done = explore(&|| room(&make, free), &scripts, 1, u64::MAX);
             println!("{done:?}");
             assert!(done.schedules > 2);
         }
@@ -444,14 +434,6 @@ fn a_collapse_takes_a_block_that_came_back_page_by_page() {
 
 #[test]
 fn of_three_cpus_none_is_refused_the_page_that_all_want() {
-    let make = |free| {
-        move || {
-            let lab = few(3)();
-            starve(&lab, free);
-            lab.enter(0);
-            lab
-        }
-    };
     let store = |at| {
         script(move |l: &Lab| {
             let done = l.vm.fault(l.space(), at, Access::Write);
@@ -460,14 +442,14 @@ fn of_three_cpus_none_is_refused_the_page_that_all_want() {
     };
     let beside = Va(NEXT.0 + 4096);
     for (free, at) in [(1, [NEXT; 3]), (2, [NEXT, NEXT, beside])] {
-        let done = explore(&make(free), &at.map(store), 2, u64::MAX);
+        let done = explore(&|| room(&few(3), free), &at.map(store), 2, u64::MAX);
         println!("{done:?}");
         assert!(done.waited > 0);
     }
 }
 
 #[test]
-fn who_is_refused_was_refused_twice_and_has_nothing_in_hand() {
+fn who_is_refused_has_nothing_in_hand() {
     let lab = room(&three, 0);
     assert!(!store(&lab, NEXT) && !fork(&lab) && lab.vm.create().is_err());
     // One frame is enough for what takes one.

@@ -12,15 +12,17 @@ use crate::machine::{Machine, Verb};
 use crate::sync::Token;
 use crate::vm::Vm;
 
-/// How often memory is looked for, at most. Each time but the first another gave some back, which a
-/// third took. Basis: a guess; who lives at the end of memory is not kept there.
+/// How often memory is looked for, at most. Each time but the first others gave some back, which
+/// was not enough or a third took. Basis: a guess; who lives at the end of memory is not kept there.
 const LOOKS: u32 = 4;
 
 /// What a fault or a verb remembers between its looks for memory.
 #[derive(Default)]
 pub(crate) struct Refusal {
-    /// How often memory had come back, all told, at the last refusal.
+    /// How often memory had come back from others, all told, at the last refusal.
     returned: Option<u64>,
+    /// How often this verb was refused, and counted as others are.
+    own: u64,
     looks: u32,
 }
 
@@ -43,7 +45,7 @@ impl<M: Machine> Vm<M> {
         // In this order: what is taken inside an epoch may be kept past its end.
         self.epochs.synchronize(m, &mut Token::top());
         self.hands.wait(m, || self.let_others_run());
-        let returned = self.hands.returned(m);
+        let returned = self.hands.returned(m).wrapping_sub(refusal.own);
         refusal.looks += 1;
         refusal.looks < LOOKS && refusal.returned.replace(returned) != Some(returned)
     }
@@ -93,10 +95,10 @@ impl<M: Machine> Vm<M> {
     where
         E: From<NoMemory> + PartialEq,
     {
-        let mut refusal = Refusal::default();
+        let mut refusal = Refusal { own: 1, ..Refusal::default() };
         while self.look_again(&mut refusal) {
             match verb() {
-                Err(error) if error == E::from(NoMemory) => {}
+                Err(error) if error == E::from(NoMemory) => refusal.own += 1,
                 done => return done,
             }
         }

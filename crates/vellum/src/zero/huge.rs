@@ -27,6 +27,7 @@ use crate::sync::touch;
 use crate::tlb::Flushed;
 use crate::vm::Vm;
 use crate::zero::clear::Extent;
+use crate::zero::pool::Short;
 
 const KEPT: u64 = 1 << 32;
 const COUNT: u64 = KEPT - 1;
@@ -116,10 +117,10 @@ impl<M: Machine> Vm<M> {
         self.huge_zero.load().count()
     }
 
-    /// The page for a space that may map it from here on; allocates and clears it if need be. No epoch, no lock.
+    /// The page for a space that may map it from here on; allocates and clears it if need be. No
+    /// epoch, no lock; the caller has memory in hand.
     pub(crate) fn use_huge_zero(&self, space: &SpaceRecord) -> Result<(), NoHugeZero> {
         let m = &self.machine;
-        let _in_hand = self.hands.begin(m);
         let holds = loop {
             touch(m, &self.huge_zero.0, false);
             let seen = self.huge_zero.load();
@@ -128,7 +129,8 @@ impl<M: Machine> Vm<M> {
             }
             if seen.first().is_none() {
                 let page = self.frames.alloc(m, Order::HUGE, &Want::kernel(Use::Zero));
-                let page = page.and_then(|page| self.make_huge_zero(page)).map_err(|NoMemory| {
+                let page = page.map_err(Short::from).and_then(|page| self.clear_huge_zero(page));
+                let page = page.map_err(|_| {
                     self.count(Counter::ThpZeroAllocFailed, 1);
                     NoHugeZero
                 })?;
@@ -154,12 +156,12 @@ impl<M: Machine> Vm<M> {
         Ok(())
     }
 
-    fn make_huge_zero(&self, page: Pfn) -> Result<Pfn, NoMemory> {
+    /// Makes the page of zeros out of a block, or gives the block back.
+    fn clear_huge_zero(&self, page: Pfn) -> Result<Pfn, Short> {
         let extent = Extent { first: page, frames: Order::HUGE.frames(), at: Va(page.addr()), fault: 0 };
         if self.clear_block(&extent).is_err() {
-            // The caller is about to be stopped: it gets no page, and needs none.
             self.untake(page, Order::HUGE);
-            return Err(NoMemory);
+            return Err(Short::Stopped);
         }
         self.frames.record(page).set_head(Use::Zero, Order::HUGE);
         Ok(page)
@@ -216,13 +218,16 @@ impl<M: Machine> Vm<M> {
     /// The caller holds no lock; it may be rescheduled while the page is cleared.
     ///
     /// # Errors
-    /// [`NoMemory`], after it looked as a fault does; nothing changed.
+    /// [`NoMemory`], after it looked as a fault does, or at once if the task is to end; nothing
+    /// changed.
     pub fn keep_zeros(&self) -> Result<(), NoMemory> {
-        let kept = self.with_memory(|| self.in_hand(|| self.try_to_keep_zeros()));
-        kept.inspect_err(|_| self.count(Counter::ThpZeroAllocFailed, 1))
+        self.with_memory(|| self.in_hand(|| self.try_to_keep_zeros())).map_err(|_| {
+            self.count(Counter::ThpZeroAllocFailed, 1);
+            NoMemory
+        })
     }
 
-    fn try_to_keep_zeros(&self) -> Result<(), NoMemory> {
+    fn try_to_keep_zeros(&self) -> Result<(), Short> {
         let m = &self.machine;
         loop {
             touch(m, &self.huge_zero.0, false);
@@ -238,7 +243,7 @@ impl<M: Machine> Vm<M> {
                 continue;
             }
             let page = self.alloc_exactly(Order::HUGE, &Want::kernel(Use::Zero))?;
-            let page = self.make_huge_zero(page)?;
+            let page = self.clear_huge_zero(page)?;
             if self.huge_zero.exchange(m, seen, State(State::of(page, 1).0 | KEPT)) {
                 self.count(Counter::ThpZeroAlloc, 1);
                 return Ok(());

@@ -139,8 +139,7 @@ impl<M: Machine> Vm<M> {
         let pfn = match exact {
             true => self.alloc_exactly(order, want),
             false => self.frames.alloc(&self.machine, order, want),
-        };
-        let pfn = pfn.map_err(|NoMemory| Short::Memory)?;
+        }?;
         if !self.config.alloc_zero {
             return Ok((pfn, Bytes::Old));
         }
@@ -182,7 +181,14 @@ impl<M: Machine> Vm<M> {
 }
 
 /// Why there is no block.
+#[derive(PartialEq)]
 pub(crate) enum Short {
     Memory,
     Stopped,
+}
+
+impl From<NoMemory> for Short {
+    fn from(NoMemory: NoMemory) -> Short {
+        Short::Memory
+    }
 }
