@@ -42,9 +42,9 @@ use crate::vm::Vm;
 use crate::zero::clear::Extent;
 use crate::zero::pool::{Bytes, Short};
 
-/// How often a fault, a forced write or a query looks again before it takes the layout lock. Each
-/// time another CPU got on, so 16 in a row mean that one edits the space in a loop. Basis: a guess;
-/// the count decides only when the lock is worth its price.
+/// How often a fault or a forced write looks again before it takes the layout lock. Each time
+/// another CPU got on, so 16 in a row mean that one edits the space in a loop. Basis: a guess; the
+/// count decides only when the lock is worth its price.
 const PATIENCE: u32 = 16;
 
 /// How an attempt ended that did not fail.
@@ -54,6 +54,9 @@ pub(crate) enum Step {
     Again,
     /// Someone else is at this entry: give way, then look again.
     Wait,
+    /// A verb is about to change this entry, which its region no longer describes: the same, but
+    /// not for ever, since the verb after it may do so again.
+    Behind,
     /// No huge block was to be had: look again, for a base page.
     Smaller,
     /// A private table of zeros is to give way to a huge page, which takes the layout lock.
@@ -120,9 +123,10 @@ impl<M: Machine> Vm<M> {
         self.serve_on(space, Ask { va, access, by: By::Verb }, Ok(Step::Again))
     }
 
-    /// The same where the page is to be the space's own, whatever the access.
-    pub(crate) fn serve_own(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<Fault, FaultError> {
-        self.serve_on(space, Ask { va, access, by: By::Owner }, Ok(Step::Again))
+    /// Makes the page at `va` the space's own, if the region there has any rights at all.
+    pub(crate) fn serve_own(&self, space: &SpaceRecord, va: Va) -> Result<Fault, FaultError> {
+        // Any of them gives a read.
+        self.serve_on(space, Ask { va, access: Access::Read, by: By::Owner }, Ok(Step::Again))
     }
 
     /// The attempts after the first, and all of those that are not a program's.
@@ -133,7 +137,8 @@ impl<M: Machine> Vm<M> {
         ask: Ask,
         mut tried: Result<Step, FaultError>,
     ) -> Result<Fault, FaultError> {
-        let (mut huge, mut restarts, mut refusal) = (true, 0, Refusal::default());
+        let (mut huge, mut restarts, mut behind, mut sent_back) = (true, 0, 0, 0);
+        let mut refusal = Refusal::default();
         loop {
             match tried {
                 Ok(Step::Done(fault)) => return Ok(fault),
@@ -142,6 +147,10 @@ impl<M: Machine> Vm<M> {
                     self.wait_for_fork(space);
                 }
                 Ok(Step::Wait) => self.machine.relax(),
+                Ok(Step::Behind) => {
+                    behind += 1;
+                    self.machine.relax();
+                }
                 Ok(Step::Smaller) => huge = false,
                 Ok(Step::GiveWay) => match self.give_way(space, ask.va, ask.access)? {
                     Step::Again => restarts += 1,
@@ -151,7 +160,7 @@ impl<M: Machine> Vm<M> {
                     }
                 },
                 Err(error) => {
-                    self.confirm((space, ask.va, ask.access), error, &mut refusal)?;
+                    self.confirm((space, ask.va, ask.access), error, sent_back, &mut refusal)?;
                     restarts += 1;
                     // What there was no memory for before may want less than a base page now.
                     huge = true;
@@ -160,8 +169,8 @@ impl<M: Machine> Vm<M> {
             // A page of 4 KiB comes fastest, and needs no table to give way.
             huge &= restarts < PATIENCE;
             // What `zero.huge=auto` does on a read may take the lock itself.
-            let counted = if self.config.zero_huge == ZeroHuge::Auto { 0 } else { restarts };
-            tried = self.patiently(space, counted, || self.attempt(space, ask, huge));
+            sent_back = if self.config.zero_huge == ZeroHuge::Auto { 0 } else { restarts + behind };
+            tried = self.patiently(space, sent_back, || self.attempt(space, ask, huge));
         }
     }
 
@@ -184,39 +193,46 @@ impl<M: Machine> Vm<M> {
         done
     }
 
-    /// What a refusal needs to be one: `Ok` if the access has to look again. The caller holds
-    /// nothing.
+    /// What a refusal needs to be one: `Ok` if the access has to look again. `restarts` are those
+    /// of the attempt that was refused; the caller holds nothing.
     #[cold]
     pub(crate) fn confirm(
         &self,
         (space, va, access): (&SpaceRecord, Va, Access),
         error: FaultError,
+        restarts: u32,
         refusal: &mut Refusal,
     ) -> Result<(), FaultError> {
         match error {
             FaultError::NoMemory if self.look_again(refusal) => Ok(()),
             FaultError::NoMemory | FaultError::Stopped => Err(error),
-            FaultError::Unmapped | FaultError::Rights => self.confirm_refusal(space, va, access),
+            // It was made under the layout lock.
+            _ if restarts >= PATIENCE => Err(error),
+            _ => self.with_layout(space, || self.refusal(space, va, access)),
         }
     }
 
-    /// Decides under the layout lock whether an access that was about to be refused really is: `Ok`
-    /// if it has to look again.
+    /// Whether an access is refused: `Ok` if it has to look again. Under the layout lock.
     ///
-    /// A descent without a lock can meet the middle of a verb: the hole before what a map puts in
+    /// A descent without that lock can meet the middle of a verb: the hole before what a map puts in
     /// its place, a table that a collapse has emptied, a right that is taken while another CPU
     /// still uses it. A program may be told of none of them. Under the lock no verb is under way,
     /// and what the last one promised holds on every CPU.
-    pub(crate) fn confirm_refusal(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<(), FaultError> {
-        let mut top = Token::top();
-        let key = space.name.load(Ordering::Relaxed);
-        let _layout = space.layout().lock(&self.machine, &mut top, key);
+    pub(crate) fn refusal(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<(), FaultError> {
         let spot = self.descend(space, va);
         match (M::Codec::decode(spot.raw, spot.level), spot.region) {
             (Entry::Empty | Entry::Gone(_), _) | (_, None) => Err(FaultError::Unmapped),
             (_, Some(name)) if !self.region(name).packed().allows(access) => Err(FaultError::Rights),
             _ => Ok(()),
         }
+    }
+
+    /// Does what no edit of the space is to meet. The caller holds no lock.
+    pub(crate) fn with_layout<R>(&self, space: &SpaceRecord, body: impl FnOnce() -> R) -> R {
+        let mut top = Token::top();
+        let key = space.name.load(Ordering::Relaxed);
+        let _layout = space.layout().lock(&self.machine, &mut top, key);
+        body()
     }
 
     /// Waits until no fork of the space is copying. The caller holds no lock and no entry, and is in no epoch.
@@ -274,7 +290,7 @@ impl<M: Machine> Vm<M> {
             _ => {}
         }
         // Intervals are read after the entry: what was unmapped between shows an entry whose region is gone.
-        let Some(name) = spot.region else { return Ok(Step::Wait) };
+        let Some(name) = spot.region else { return Ok(Step::Behind) };
         let region = self.region(name);
         let attrs = region.packed();
         if !attrs.allows(access) {
@@ -307,16 +323,16 @@ impl<M: Machine> Vm<M> {
                     self.unshare(&seen, epoch, huge, (pfn, flags))
                 } else {
                     // The region gives what the leaf does not: `protect` is on its way here.
-                    Ok(Step::Wait)
+                    Ok(Step::Behind)
                 }
             }
             Entry::ZeroTable(_) => match access {
                 Access::Read => Ok(self.touch_leaf(&seen, access, Flags { accessed: true, ..Flags::default() })),
                 Access::Write => self.write_zero_table(&seen, epoch, huge),
-                Access::Exec => Ok(Step::Wait),
+                Access::Exec => Ok(Step::Behind),
             },
             // As above: the page is about to be a leaf again.
-            _ => Ok(Step::Wait),
+            _ => Ok(Step::Behind),
         }
     }
 

@@ -11,9 +11,18 @@ use crate::error::FaultError;
 use crate::machine::{Act, Machine, Verb};
 use crate::space::fault::{Seen, Step};
 use crate::space::scarce::Refusal;
-use crate::space::{Access, Fault, Space, SpaceRecord};
+use crate::space::{Access, Space, SpaceRecord};
 use crate::sync::Token;
 use crate::vm::Vm;
+
+/// How an attempt ended that did not fail.
+enum Forced {
+    Written,
+    /// The space has no page there.
+    Missing,
+    /// A step was done on the way, or waits for others: look again.
+    Look(Step),
+}
 
 impl<M: Machine> Vm<M> {
     /// Writes `bytes` at `to` in `space`, to pages the program may only read as well. Shared pages are copied first; rights and other
@@ -37,24 +46,26 @@ impl<M: Machine> Vm<M> {
                 let space = self.record_of(space);
                 let (mut huge, mut restarts, mut refusal) = (true, 0, Refusal::default());
                 loop {
-                    let mut lacks = None;
                     let ask = (va, &bytes[from..end], huge);
-                    let tried = self.patiently(space, restarts, || self.force(space, ask, &mut lacks));
-                    let step = match lacks {
-                        Some(access) => self.serve_own(space, va, access).map(|_| Step::Again),
-                        None => tried,
-                    };
-                    match step {
-                        Ok(Step::Done(_)) => return Ok(()),
-                        Ok(Step::Wait) => self.machine.relax(),
-                        Ok(Step::Smaller) => huge = false,
-                        Ok(_) => {
+                    match self.patiently(space, restarts, || self.force(space, ask)) {
+                        Ok(Forced::Written) => return Ok(()),
+                        Ok(Forced::Look(Step::Wait)) => self.machine.relax(),
+                        Ok(Forced::Look(Step::Smaller)) => huge = false,
+                        Ok(Forced::Look(Step::Behind)) => {
+                            restarts += 1;
+                            self.machine.relax();
+                        }
+                        Ok(Forced::Look(_)) => {
                             restarts += 1;
                             self.wait_for_fork(space);
                         }
+                        Ok(Forced::Missing) => {
+                            restarts += 1;
+                            self.serve_own(space, va)?;
+                        }
                         // It asks for no more than that there are any rights.
                         Err(error) => {
-                            self.confirm((space, va, Access::Read), error, &mut refusal)?;
+                            self.confirm((space, va, Access::Read), error, restarts, &mut refusal)?;
                             restarts += 1;
                         }
                     }
@@ -63,13 +74,8 @@ impl<M: Machine> Vm<M> {
         })
     }
 
-    /// Writes if the page is there and the space's own, or goes a step on the way. `lacks`: a fault for that access comes first.
-    fn force(
-        &self,
-        space: &SpaceRecord,
-        (va, bytes, huge): (Va, &[u8], bool),
-        lacks: &mut Option<Access>,
-    ) -> Result<Step, FaultError> {
+    /// Writes if the page is there and the space's own, or goes a step on the way.
+    fn force(&self, space: &SpaceRecord, (va, bytes, huge): (Va, &[u8], bool)) -> Result<Forced, FaultError> {
         let m = &self.machine;
         let epoch = self.epochs.enter(m);
         let edits = space.edits();
@@ -78,7 +84,9 @@ impl<M: Machine> Vm<M> {
         if matches!(entry, Entry::Empty | Entry::Gone(_)) {
             return Err(FaultError::Unmapped);
         }
-        let Some(region) = spot.region.map(|name| self.region(name)) else { return Ok(Step::Wait) };
+        let Some(region) = spot.region.map(|name| self.region(name)) else {
+            return Ok(Forced::Look(Step::Behind));
+        };
         let attrs = region.packed();
         if attrs.rights().is_none() {
             return Err(FaultError::Rights);
@@ -88,15 +96,12 @@ impl<M: Machine> Vm<M> {
             (Entry::Leaf(pfn, flags), Some(order)) => {
                 if self.is_zero(pfn) || !self.is_mine(pfn, order) {
                     // Without a huge page in mind: private tables of zeros stay what they are.
-                    return self.unshare(&seen, epoch, false, (pfn, flags)).map(|step| match step {
-                        Step::Done(_) => Step::Again,
-                        step => step,
-                    });
+                    return self.unshare(&seen, epoch, false, (pfn, flags)).map(Forced::Look);
                 }
                 let mut top = Token::top();
                 let _guard = spot.node.lock(m, &mut top);
                 if !self.still(&seen) || self.is_zero(pfn) || !self.is_mine(pfn, order) {
-                    return Ok(Step::Again);
+                    return Ok(Forced::Look(Step::Again));
                 }
                 m.write_bytes(pfn.add(va.page() & (order.frames() - 1)), va.offset(), bytes);
                 self.exchange(spot.node, spot.level, spot.slot, |entry| match entry {
@@ -106,17 +111,12 @@ impl<M: Machine> Vm<M> {
                     }
                     _ => None,
                 });
-                Ok(Step::Done(Fault::Spurious))
+                Ok(Forced::Written)
             }
-            (Entry::Moving(_) | Entry::Busy(_) | Entry::Detached(_) | Entry::Parked(_), _) => Ok(Step::Wait),
-            (Entry::ZeroTable(_), _) => self.write_zero_table(&seen, epoch, huge).map(|step| match step {
-                Step::Done(_) => Step::Again,
-                step => step,
-            }),
-            _ => {
-                *lacks = Some(if attrs.allows(Access::Write) { Access::Write } else { Access::Read });
-                Ok(Step::Again)
-            }
+            (Entry::Moving(_) | Entry::Busy(_) | Entry::Detached(_), _) => Ok(Forced::Look(Step::Wait)),
+            (Entry::Parked(_), _) => Ok(Forced::Look(Step::Behind)),
+            (Entry::ZeroTable(_), _) => self.write_zero_table(&seen, epoch, huge).map(Forced::Look),
+            _ => Ok(Forced::Missing),
         }
     }
 }

@@ -16,16 +16,20 @@ impl<M: Machine> Vm<M> {
         }
         let m = &self.machine;
         let record = self.record_of(space);
-        for restarts in 0.. {
-            if let Some(page) = self.patiently(record, restarts, || self.look(record, va)) {
+        loop {
+            if let Some(page) = self.look(record, va) {
                 return page;
             }
-            if self.confirm_refusal(record, va, Access::Read) == Err(FaultError::Unmapped) {
-                break;
+            // Nothing, or the middle of a verb. Under the lock no verb is under way.
+            let page = self.with_layout(record, || match self.refusal(record, va, Access::Read) {
+                Err(FaultError::Unmapped) => Some(Page::Unmapped),
+                _ => self.look(record, va),
+            });
+            if let Some(page) = page {
+                return page;
             }
             m.relax();
         }
-        Page::Unmapped
     }
 
     /// What lies there, if that was one thing all the while.

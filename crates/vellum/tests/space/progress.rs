@@ -10,17 +10,22 @@ use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::machine::{MmuRules, Topology};
-use vellum::space::{Access, Attrs, LeafSize, Page, Rights, Space};
+use vellum::space::{Access, Attrs, LeafSize, Page, Placement, Rights, Space};
 
 /// Steps that a verb may take. One that another thread sends back each time never comes to an end.
 const ENOUGH: u32 = 1000;
 
 type Verb<C> = fn(&Lab<C>, &Space);
 
-/// Runs a verb while another CPU changes the region's rights, beginning at each step whose number has the remainder `phase` by
-/// `period`. At any step of the verb it goes on until it waits, or is done. Every access is allowed at any time. How many steps the
-/// verb took.
-fn beside_protect<C: Codec + 'static>(lab: &Lab<C>, space: &Space, verb: Verb<C>, (period, phase): (u32, u32)) -> u32 {
+/// Runs a verb while another CPU edits its region in two ways by turns, beginning at each step
+/// whose number has the remainder `phase` by `period`. At any step of the verb it goes on until it
+/// waits, or is done. How many steps the verb took.
+fn beside<C: Codec + 'static>(
+    (lab, space): (&Lab<C>, &Space),
+    verb: Verb<C>,
+    edits: [Verb<C>; 2],
+    (period, phase): (u32, u32),
+) -> u32 {
     let (go, gone) = channel::<bool>();
     let (done, is_done) = channel::<()>();
     std::thread::scope(|scope| {
@@ -34,7 +39,7 @@ fn beside_protect<C: Codec + 'static>(lab: &Lab<C>, space: &Space, verb: Verb<C>
                     let _over = waits.0.recv();
                 }
             });
-            for rights in [Rights::ALL, Rights::READ_WRITE].into_iter().cycle() {
+            for edit in edits.into_iter().cycle() {
                 loop {
                     match gone.recv() {
                         Ok(true) => break,
@@ -42,7 +47,7 @@ fn beside_protect<C: Codec + 'static>(lab: &Lab<C>, space: &Space, verb: Verb<C>
                         Err(_) => return,
                     }
                 }
-                lab.vm.protect(space, Va(GIB), 2 * MIB2, rights).expect("memory");
+                edit(lab, space);
                 let _over = done.send(());
             }
         });
@@ -66,6 +71,15 @@ fn beside_protect<C: Codec + 'static>(lab: &Lab<C>, space: &Space, verb: Verb<C>
     })
 }
 
+fn rights<C: Codec + 'static>(lab: &Lab<C>, space: &Space, rights: Rights) {
+    lab.vm.protect(space, Va(GIB), 2 * MIB2, rights).expect("memory");
+}
+
+/// At which of a verb's steps the other CPU begins.
+fn steps() -> impl Iterator<Item = (u32, u32)> {
+    (1..12).flat_map(|period| (0..period).map(move |phase| (period, phase)))
+}
+
 fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, verbs: usize) {
     let all: [(&str, Verb<C>); 5] = [
         ("read", |lab, space| assert!(lab.vm.fault(space, Va(GIB), Access::Read).is_ok())),
@@ -79,12 +93,13 @@ fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, v
     ];
     for (name, verb) in all.into_iter().take(verbs) {
         let mut most = 0;
-        let each = (1..12).flat_map(|period| (0..period).map(move |phase| (period, phase)));
-        for (period, phase) in each {
+        for at in steps() {
             let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config);
             let space = lab.vm.create().expect("memory");
             lab.map(&space, Va(GIB), 4 * MIB2, attrs);
-            most = most.max(beside_protect(&lab, &space, verb, (period, phase)));
+            // Every access is allowed at any time.
+            let edits: [Verb<C>; 2] = [|l, s| rights(l, s, Rights::ALL), |l, s| rights(l, s, Rights::READ_WRITE)];
+            most = most.max(beside((&lab, &space), verb, edits, at));
             lab.check(&[&space]);
             lab.vm.exit(space);
             lab.vm.shrink_zeros();
@@ -140,4 +155,59 @@ fn a_verb_ends_where_the_size_is_asked_for() {
     // A page of that size comes or none: it is cleared under the lock.
     let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
     progress::<X86_64>(X86_RULES, Config::default(), exactly, 2);
+}
+
+/// The other CPU undoes what it did, so that any look of a verb can meet either: the verb ends all
+/// the same, served or refused.
+fn beside_what_comes_and_goes(what: &str, edits: [Verb<X86_64>; 2]) {
+    let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
+    let large = forms.map(|zero_huge| Config { zero_huge, ..Config::default() });
+    for config in large.into_iter().chain([never()]) {
+        verbs_beside(what, config, edits);
+    }
+}
+
+fn verbs_beside(what: &str, config: Config, edits: [Verb<X86_64>; 2]) {
+    let verbs: [(&str, Verb<X86_64>); 5] = [
+        ("read", |lab, space| _ = lab.vm.fault(space, Va(GIB), Access::Read)),
+        ("write", |lab, space| _ = lab.vm.fault(space, Va(GIB), Access::Write)),
+        ("execute", |lab, space| _ = lab.vm.fault(space, Va(GIB), Access::Exec)),
+        ("forced write", |lab, space| _ = lab.vm.write_forced(space, Va(GIB), &[7])),
+        ("query", |lab, space| _ = lab.vm.query(space, Va(GIB))),
+    ];
+    for (name, verb) in verbs {
+        for touched in [false, true] {
+            let mut most = 0;
+            for (at, first) in steps().flat_map(|at| [(at, 0), (at, 1)]) {
+                let lab = lab_on::<X86_64>(Flat::new(Topology::flat(2, Pfn(512), 8192), X86_RULES), config);
+                let space = lab.vm.create().expect("memory");
+                lab.map(&space, Va(GIB), 4 * MIB2, RW);
+                if touched {
+                    assert!(lab.vm.fault(&space, Va(GIB), Access::Write).is_ok());
+                }
+                most = most.max(beside((&lab, &space), verb, [edits[first], edits[1 - first]], at));
+                lab.check(&[&space]);
+                lab.vm.exit(space);
+                lab.vm.shrink_zeros();
+                lab.check(&[]);
+            }
+            assert!(most <= ENOUGH, "{name} beside {what}, touched {touched}: it never ends");
+            println!("{name} beside {what}, touched {touched}: {most} steps at most");
+        }
+    }
+}
+
+#[test]
+fn a_verb_ends_though_rights_come_and_go() {
+    let edits: [Verb<X86_64>; 2] = [|l, s| rights(l, s, Rights::NONE), |l, s| rights(l, s, Rights::ALL)];
+    beside_what_comes_and_goes("protect", edits);
+}
+
+#[test]
+fn a_verb_ends_though_its_region_comes_and_goes() {
+    let unmap: Verb<X86_64> = |l, s| l.vm.unmap(s, Va(GIB), 4 * MIB2).expect("memory");
+    let map: Verb<X86_64> = |l, s| {
+        l.vm.map(s, Placement::Replace(Va(GIB)), 4 * MIB2, RW).expect("memory");
+    };
+    beside_what_comes_and_goes("unmap", [unmap, map]);
 }
