@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::explorer::{NEXT, base, few, script};
-use vellum::addr::{Order, Va};
+use vellum::addr::{Level, Order, Va};
 use vellum::config::{Config, Preemption, Thp, ZeroHuge};
 use vellum::error::SpaceError;
-use vellum::space::{Access, Advice, Attrs, LeafSize, Placement, Rights, Space};
+use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Placement, Rights, Space};
 use vellum::stats::Counter;
 use vellum_proof::explore::worlds::{AT, Lab, MIB2, RULES};
 use vellum_proof::explore::{Script, World, explore};
@@ -351,9 +351,8 @@ fn who_keeps_the_zeros_has_2_mib_in_hand_and_finds_the_page_of_another() {
     let exact = Va(AT.0 + 2 * MIB2);
     let make = || {
         let (lab, space) = huge(3072, ZeroHuge::Page);
-        let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
         lab.vm.map(&space, Placement::At(AT), 2 * MIB2, RW).expect("memory");
-        lab.vm.map(&space, Placement::At(exact), 2 * MIB2, exactly).expect("memory");
+        lab.vm.map(&space, Placement::At(exact), 2 * MIB2, EXACT).expect("memory");
         assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
         lab.keep(space);
         leave_blocks(&lab, 2);
@@ -403,6 +402,101 @@ fn who_looks_for_memory_again_looks_for_the_least_that_will_do() {
             assert!(done.schedules > 2);
         }
     }
+}
+
+/// A page of exactly 2 MiB and a promise of another, and one block that is free.
+fn exact() -> Lab {
+    let (lab, space) = huge(2048, ZeroHuge::Off);
+    lab.vm.map(&space, Placement::At(AT), 2 * MIB2, EXACT).expect("memory");
+    assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
+    lab.keep(space);
+    leave_blocks(&lab, 1);
+    lab
+}
+
+const EXACT: Attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
+
+/// Explores both scripts on either CPU.
+fn both(make: Make<'_>, a: impl Fn(&Lab) + 'static, b: impl Fn(&Lab) + 'static) {
+    let (a, b) = (script(a), script(b));
+    for scripts in [[a.clone(), b.clone()], [b, a]] {
+        let done = explore(make, &scripts, 1, u64::MAX);
+        println!("{done:?}");
+        assert!(done.schedules > 2);
+    }
+}
+
+#[test]
+fn a_page_of_exactly_2_mib_is_not_refused_the_block_that_a_pool_takes_or_gives() {
+    let pooled = || {
+        let lab = exact();
+        assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(1));
+        lab
+    };
+    let fault = |l: &Lab| {
+        let done = l.vm.fault(&l.last(), Va(AT.0 + MIB2), Access::Write);
+        assert!(done.is_ok(), "{done:?} with a block free, or in the pool");
+    };
+    both(&exact, |l| _ = l.vm.pool(Order::HUGE, 1), fault);
+    both(&pooled, |l| _ = l.vm.pool(Order::HUGE, 0), fault);
+}
+
+#[test]
+fn a_pool_is_not_refused_the_block_of_a_fault_that_is_refused() {
+    // There is no table for the page.
+    let make = || {
+        let (lab, space) = huge(2048, ZeroHuge::Off);
+        lab.vm.map(&space, Placement::At(FAR), 1 << 30, EXACT).expect("memory");
+        lab.keep(space);
+        leave_blocks(&lab, 1);
+        lab
+    };
+    both(
+        &make,
+        |l| assert!(l.vm.fault(&l.last(), FAR, Access::Write).is_err()),
+        |l| assert_eq!(l.vm.pool(Order::HUGE, 1), Ok(1)),
+    );
+}
+
+#[test]
+fn a_copy_of_a_page_of_exactly_2_mib_takes_the_block_of_the_pool() {
+    // With no other frame, and with enough for a copy of a piece.
+    for free in [0, 8] {
+        let (lab, space) = huge(4096, ZeroHuge::Off);
+        lab.vm.map(&space, Placement::At(AT), MIB2, EXACT).expect("memory");
+        assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
+        assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(1));
+        lab.keep(lab.vm.fork(&space).expect("memory"));
+        starve(&lab, free);
+        lab.enter(0);
+        let done = lab.vm.fault(&space, AT, Access::Write);
+        assert_eq!(done, Ok(Fault::Copied(Level::TWO)), "{free} frames");
+        lab.keep(space);
+        lab.check();
+    }
+}
+
+#[test]
+fn the_page_of_zeros_is_there_or_its_block_is_free() {
+    // No space holds the page.
+    let make = || {
+        let (lab, space) = huge(2048, ZeroHuge::Page);
+        lab.vm.map(&space, Placement::At(AT), 2 * MIB2, RW).expect("memory");
+        assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
+        let other = lab.vm.create().expect("memory");
+        lab.vm.map(&other, Placement::At(AT), 2 * MIB2, RW).expect("memory");
+        assert!(lab.vm.fault(&other, AT, Access::Read).is_ok());
+        lab.vm.exit(other);
+        assert_eq!(lab.vm.shrinkable_zeros(), Order::HUGE.frames());
+        lab.keep(space);
+        lab
+    };
+    let shrink = |l: &Lab| _ = l.vm.shrink_zeros();
+    both(&|| room(&make, 0), shrink, |l| assert_eq!(l.vm.keep_zeros(), Ok(())));
+    both(&|| room(&make, 0), shrink, |l| {
+        let done = l.vm.fault(&l.last(), Va(AT.0 + MIB2), Access::Read);
+        assert!(done.is_ok(), "{done:?}");
+    });
 }
 
 #[test]

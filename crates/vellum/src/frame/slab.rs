@@ -82,7 +82,7 @@ pub(crate) struct SlabCounts {
 /// A slab.
 pub(crate) struct Slab {
     pub(crate) size: usize,
-    lock: Lock<Queue>,
+    pub(crate) lock: Lock<Queue>,
     /// First page of the ring: frame number + 1, 0 for none. Guarded by `lock`, as the counts are.
     head: AtomicU64,
     pages: AtomicU64,
@@ -187,29 +187,24 @@ impl Slab {
             && record.word(SIZE).load(Relaxed) == self.size as u64
             && object.offset().is_multiple_of(self.size);
         debug_assert!(known, "{object:?} is no object of this slab");
-        let empty = {
-            let _guard = self.lock.lock(m, above, 0);
-            let taken = record.word(TAKEN);
-            let old = taken.load(Relaxed);
-            let bit = 1 << at;
-            debug_assert!(old & bit != 0, "{object:?} freed twice");
-            if !known || old & bit == 0 {
-                return;
-            }
-            taken.store(old & !bit, Relaxed);
-            self.objects.store(self.objects() - 1, Relaxed);
-            let empty = old == bit;
-            if empty {
-                self.unlink(frames, pfn);
-                self.pages.store(self.pages() - 1, Relaxed);
-            } else if old == self.full() {
-                self.unlink(frames, pfn);
-                self.link(frames, pfn, true);
-            }
-            empty
-        };
-        if empty {
+        let _guard = self.lock.lock(m, above, 0);
+        let taken = record.word(TAKEN);
+        let old = taken.load(Relaxed);
+        let bit = 1 << at;
+        debug_assert!(old & bit != 0, "{object:?} freed twice");
+        if !known || old & bit == 0 {
+            return;
+        }
+        taken.store(old & !bit, Relaxed);
+        self.objects.store(self.objects() - 1, Relaxed);
+        if old == bit {
+            self.unlink(frames, pfn);
+            self.pages.store(self.pages() - 1, Relaxed);
+            // Under the lock: whoever finds no page in the ring finds a frame for another.
             frames.give_back(m, pfn, Order::BASE);
+        } else if old == self.full() {
+            self.unlink(frames, pfn);
+            self.link(frames, pfn, true);
         }
     }
 

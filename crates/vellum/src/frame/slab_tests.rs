@@ -3,9 +3,11 @@
 #[path = "../../tests/common/flat.rs"]
 pub(crate) mod flat;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use flat::{Flat, FrameHands, Meta, flat};
+use flat::{Flat, FrameHands, Meta, at_each_step, flat};
 use proptest::prelude::*;
 
 use crate::addr::{Order, PAGE_SIZE, Pfn};
@@ -44,6 +46,23 @@ impl Rig {
         // SAFETY: the test holds the object.
         unsafe { object.ptr(&self.m).write_bytes(byte, slab.size) }
     }
+}
+
+#[test]
+fn whoever_finds_no_room_in_a_slab_finds_the_frame_of_its_last_page() {
+    let r = Rc::new(rig(1, 512));
+    let slab = Rc::new(Slab::new(64));
+    let object = r.alloc(&slab).unwrap();
+    let free = r.frames.free_frames(0);
+    let steps = Rc::new(Cell::new(0));
+    let (all, of) = (Rc::clone(&steps), (Rc::clone(&r), Rc::clone(&slab)));
+    at_each_step(move |_| {
+        all.set(all.get() + 1);
+        let (r, slab) = &of;
+        assert!(slab.lock.is_locked() || slab.pages() != 0 || r.frames.free_frames(0) == free + 1);
+    });
+    r.free(&slab, object);
+    assert!(steps.get() > 1);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::addr::{PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::machine::{Act, Machine, Stores, Verb};
+use crate::space::fault::{Ask, By};
 use crate::space::{Access, Space, SpaceRecord};
 use crate::sync::Token;
 use crate::vm::Vm;
@@ -85,7 +86,12 @@ impl<M: Machine> Vm<M> {
         if va >= self.user_end() {
             return Err(FaultError::Unmapped);
         }
-        while !self.touch_present(space, va, access, &mut bytes) {
+        for restarts in 0.. {
+            let ask = Ask { va, access, by: By::Verb };
+            let touch = || self.touch_present(space, va, access, &mut bytes).then_some(());
+            if self.with_page(space, ask, restarts, touch)?.is_some() {
+                break;
+            }
             if access == Access::Read || !self.write_ahead(space, va, end)? {
                 self.serve(space, va, access)?;
             }

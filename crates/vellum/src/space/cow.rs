@@ -23,7 +23,7 @@ use crate::space::chain::{Chain, leaf_level};
 use crate::space::fault::{Seen, Step};
 use crate::space::node::Node;
 use crate::space::share::smaller;
-use crate::space::{Access, Fault, SpaceRecord};
+use crate::space::{Access, Fault, LeafSize, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
@@ -146,12 +146,13 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         let _in_hand = self.hands.begin(m);
         let level = seen.spot.level;
-        let Ok(new) = self.frames.alloc(m, order, &self.want(seen)) else {
+        let exactly = seen.attrs.leaf() != LeafSize::Policy;
+        let Ok(new) = self.alloc_block(order, &self.want(seen), exactly) else {
             return self.copy_piece(seen, epoch, old, order);
         };
         // Counted as one mapping more, the old block stays what it is, whoever else gives it up meanwhile: nobody may reuse it.
         if !self.hold(seen, old, order) {
-            self.untake(new, order);
+            self.untake_block(new, order);
             return Ok(Step::Again);
         }
         let (space, va, attrs, index) = (seen.space, seen.va, seen.attrs, seen.index(order));
@@ -164,7 +165,7 @@ impl<M: Machine> Vm<M> {
         if done {
             return Ok(Step::Done(Fault::Copied(level)));
         }
-        self.untake(new, order);
+        self.untake_block(new, order);
         copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 

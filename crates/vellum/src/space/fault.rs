@@ -71,6 +71,13 @@ pub(crate) struct Ask {
     pub by: By,
 }
 
+impl Ask {
+    /// For a page of the space's own, which any rights at all give: each of them gives a read.
+    pub fn own(va: Va) -> Self {
+        Self { va, access: Access::Read, by: By::Owner }
+    }
+}
+
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
@@ -125,8 +132,7 @@ impl<M: Machine> Vm<M> {
 
     /// Makes the page at `va` the space's own, if the region there has any rights at all.
     pub(crate) fn serve_own(&self, space: &SpaceRecord, va: Va) -> Result<Fault, FaultError> {
-        // Any of them gives a read.
-        self.serve_on(space, Ask { va, access: Access::Read, by: By::Owner }, Ok(Step::Again))
+        self.serve_on(space, Ask::own(va), Ok(Step::Again))
     }
 
     /// The attempts after the first, and all of those that are not a program's.
@@ -191,6 +197,41 @@ impl<M: Machine> Vm<M> {
             self.holding.fetch_sub(1, Ordering::Relaxed);
         }
         done
+    }
+
+    /// Does `then` with the page at `va`, `None` if it is not there: to be served, and tried again.
+    /// After so many restarts the page is made under the layout lock, where no verb can undo that
+    /// before `then` comes by.
+    #[inline]
+    pub(crate) fn with_page<R>(
+        &self,
+        space: &SpaceRecord,
+        ask: Ask,
+        restarts: u32,
+        mut then: impl FnMut() -> Option<R>,
+    ) -> Result<Option<R>, FaultError> {
+        // As for a fault.
+        let makes = restarts >= PATIENCE && self.config.zero_huge != ZeroHuge::Auto;
+        self.patiently(space, restarts, || {
+            loop {
+                let done = then();
+                if done.is_some() || !makes {
+                    return Ok(done);
+                }
+                match self.attempt_under_lock(space, ask) {
+                    Ok(Step::Done(_) | Step::Again) => {}
+                    // Somebody is at the entry, or gives memory back.
+                    Ok(_) | Err(FaultError::NoMemory) => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+            }
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn attempt_under_lock(&self, space: &SpaceRecord, ask: Ask) -> Result<Step, FaultError> {
+        self.attempt(space, ask, false)
     }
 
     /// What a refusal needs to be one: `Ok` if the access has to look again. `restarts` are those

@@ -9,7 +9,7 @@ use crate::addr::Va;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::machine::{Act, Machine, Verb};
-use crate::space::fault::{Seen, Step};
+use crate::space::fault::{Ask, Seen, Step};
 use crate::space::scarce::Refusal;
 use crate::space::{Access, Space, SpaceRecord};
 use crate::sync::Token;
@@ -18,9 +18,7 @@ use crate::vm::Vm;
 /// How an attempt ended that did not fail.
 enum Forced {
     Written,
-    /// The space has no page there.
-    Missing,
-    /// A step was done on the way, or waits for others: look again.
+    /// A step was done on the way: look again.
     Look(Step),
 }
 
@@ -47,19 +45,15 @@ impl<M: Machine> Vm<M> {
                 let (mut huge, mut restarts, mut refusal) = (true, 0, Refusal::default());
                 loop {
                     let ask = (va, &bytes[from..end], huge);
-                    match self.patiently(space, restarts, || self.force(space, ask)) {
-                        Ok(Forced::Written) => return Ok(()),
-                        Ok(Forced::Look(Step::Wait)) => self.machine.relax(),
-                        Ok(Forced::Look(Step::Smaller)) => huge = false,
-                        Ok(Forced::Look(Step::Behind)) => {
-                            restarts += 1;
-                            self.machine.relax();
-                        }
-                        Ok(Forced::Look(_)) => {
+                    let tried = self.with_page(space, Ask::own(va), restarts, || self.force(space, ask));
+                    match tried?.transpose() {
+                        Ok(Some(Forced::Written)) => return Ok(()),
+                        Ok(Some(Forced::Look(Step::Smaller))) => huge = false,
+                        Ok(Some(Forced::Look(_))) => {
                             restarts += 1;
                             self.wait_for_fork(space);
                         }
-                        Ok(Forced::Missing) => {
+                        Ok(None) => {
                             restarts += 1;
                             self.serve_own(space, va)?;
                         }
@@ -74,34 +68,33 @@ impl<M: Machine> Vm<M> {
         })
     }
 
-    /// Writes if the page is there and the space's own, or goes a step on the way.
-    fn force(&self, space: &SpaceRecord, (va, bytes, huge): (Va, &[u8], bool)) -> Result<Forced, FaultError> {
+    /// Writes if the page is there and the space's own, or goes a step on the way; `None` if the
+    /// space has no page there, or somebody is at the entry.
+    fn force(&self, space: &SpaceRecord, (va, bytes, huge): (Va, &[u8], bool)) -> Option<Result<Forced, FaultError>> {
         let m = &self.machine;
         let epoch = self.epochs.enter(m);
         let edits = space.edits();
         let spot = self.descend(space, va);
         let entry = M::Codec::decode(spot.raw, spot.level);
         if matches!(entry, Entry::Empty | Entry::Gone(_)) {
-            return Err(FaultError::Unmapped);
+            return Some(Err(FaultError::Unmapped));
         }
-        let Some(region) = spot.region.map(|name| self.region(name)) else {
-            return Ok(Forced::Look(Step::Behind));
-        };
+        let region = self.region(spot.region?);
         let attrs = region.packed();
         if attrs.rights().is_none() {
-            return Err(FaultError::Rights);
+            return Some(Err(FaultError::Rights));
         }
         let seen = Seen { space, va, edits, spot, region, attrs };
         match (entry, spot.level.leaf_order()) {
             (Entry::Leaf(pfn, flags), Some(order)) => {
                 if self.is_zero(pfn) || !self.is_mine(pfn, order) {
                     // Without a huge page in mind: private tables of zeros stay what they are.
-                    return self.unshare(&seen, epoch, false, (pfn, flags)).map(Forced::Look);
+                    return Some(self.unshare(&seen, epoch, false, (pfn, flags)).map(Forced::Look));
                 }
                 let mut top = Token::top();
                 let _guard = spot.node.lock(m, &mut top);
                 if !self.still(&seen) || self.is_zero(pfn) || !self.is_mine(pfn, order) {
-                    return Ok(Forced::Look(Step::Again));
+                    return Some(Ok(Forced::Look(Step::Again)));
                 }
                 m.write_bytes(pfn.add(va.page() & (order.frames() - 1)), va.offset(), bytes);
                 self.exchange(spot.node, spot.level, spot.slot, |entry| match entry {
@@ -111,12 +104,10 @@ impl<M: Machine> Vm<M> {
                     }
                     _ => None,
                 });
-                Ok(Forced::Written)
+                Some(Ok(Forced::Written))
             }
-            (Entry::Moving(_) | Entry::Busy(_) | Entry::Detached(_), _) => Ok(Forced::Look(Step::Wait)),
-            (Entry::Parked(_), _) => Ok(Forced::Look(Step::Behind)),
-            (Entry::ZeroTable(_), _) => self.write_zero_table(&seen, epoch, huge).map(Forced::Look),
-            _ => Ok(Forced::Missing),
+            (Entry::ZeroTable(_), _) => Some(self.write_zero_table(&seen, epoch, huge).map(Forced::Look)),
+            _ => None,
         }
     }
 }

@@ -61,20 +61,18 @@ impl<M: Machine> Vm<M> {
             *done = va.0 - range.start().0;
             let made =
                 if level == Level::ONE { self.make_pages(space, va, range.end(), (access, stores)) } else { Ok(0) };
-            match made {
-                Ok(0) => self.serve(space, va, access).map(drop),
-                Ok(pages) => {
-                    va = Va(va.0 + pages * PAGE_SIZE as u64);
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            }
-            .map_err(|error| match error {
+            let pages = match made {
+                Ok(0) => self.serve(space, va, access).map(|_| 1),
+                made => made,
+            };
+            // It was there, whatever other threads do to it.
+            let pages = pages.map_err(|error| match error {
                 FaultError::Unmapped => SpaceError::Unmapped,
                 FaultError::Rights => SpaceError::Rights,
                 FaultError::NoMemory => SpaceError::NoMemory,
                 FaultError::Stopped => SpaceError::Stopped,
             })?;
+            va = Va(va.0 + pages * PAGE_SIZE as u64);
         }
         Ok(())
     }

@@ -202,6 +202,7 @@ impl<M: Machine> Vm<M> {
     /// makes a new one. Any CPU, any lock held; never waits.
     pub fn shrink_zeros(&self) -> u64 {
         let m = &self.machine;
+        let _in_hand = self.hands.begin(m);
         touch(m, &self.huge_zero.0, false);
         let seen = self.huge_zero.load();
         let Some(page) = seen.first() else { return 0 };
@@ -209,7 +210,7 @@ impl<M: Machine> Vm<M> {
         if seen.kept() || seen.count() != 1 || !self.huge_zero.exchange(m, seen, State(0)) {
             return 0;
         }
-        self.frames.give_back(m, page, Order::HUGE);
+        self.untake(page, Order::HUGE);
         self.count(Counter::ThpZeroRelease, 1);
         Order::HUGE.frames()
     }

@@ -60,19 +60,23 @@ impl<M: Machine> Vm<M> {
     /// many it holds.
     ///
     /// # Errors
-    /// [`NoMemory`] if the allocator has not enough blocks of that size; those it had are kept, and freed ones will follow. Always for
-    /// sizes other than 2 MiB and 1 GiB.
+    /// [`NoMemory`] if the allocator has not enough blocks of that size, after it looked as a fault does; those it had are kept, and freed ones will follow. Always for
+    /// sizes other than 2 MiB and 1 GiB. The caller holds no lock.
     pub fn pool(&self, order: Order, blocks: u64) -> Result<u64, NoMemory> {
         let stack = self.pools.of(order).ok_or(NoMemory)?;
         stack.wanted.store(blocks, Ordering::Relaxed);
+        self.with_memory(|| self.in_hand(|| self.fill_pool(stack, order, blocks)))
+    }
+
+    fn fill_pool(&self, stack: &Stack, order: Order, blocks: u64) -> Result<u64, NoMemory> {
         while stack.kept.load(Ordering::Relaxed) > blocks {
             let Some(pfn) = self.take_from_pool(order) else { break };
-            self.frames.give_back(&self.machine, pfn, order);
+            self.untake(pfn, order);
         }
         while stack.kept.load(Ordering::Relaxed) < blocks {
             let pfn = self.alloc_exactly(order, &Want::kernel(Use::Data))?;
             if !self.give_to_pool(pfn, order) {
-                self.frames.give_back(&self.machine, pfn, order);
+                self.untake(pfn, order);
                 break;
             }
         }
@@ -131,15 +135,17 @@ impl<M: Machine> Vm<M> {
         })
     }
 
-    /// A block for a leaf of `order`, from the pool if the mapping wants exactly that size.
-    pub(crate) fn take_block(&self, order: Order, want: &Want, exact: bool) -> Result<(Pfn, Bytes), Short> {
-        if exact && let Some(pfn) = self.take_from_pool(order) {
-            return Ok((pfn, Bytes::Old));
+    /// A block for a leaf of `order`, from the pool if the mapping wants `exactly` that size.
+    pub(crate) fn alloc_block(&self, order: Order, want: &Want, exactly: bool) -> Result<Pfn, NoMemory> {
+        if !exactly {
+            return self.frames.alloc(&self.machine, order, want);
         }
-        let pfn = match exact {
-            true => self.alloc_exactly(order, want),
-            false => self.frames.alloc(&self.machine, order, want),
-        }?;
+        self.take_from_pool(order).map_or_else(|| self.alloc_exactly(order, want), Ok)
+    }
+
+    /// The same, cleared if the allocator is to do that.
+    pub(crate) fn take_block(&self, order: Order, want: &Want, exact: bool) -> Result<(Pfn, Bytes), Short> {
+        let pfn = self.alloc_block(order, want, exact)?;
         if !self.config.alloc_zero {
             return Ok((pfn, Bytes::Old));
         }

@@ -10,10 +10,10 @@ use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::machine::{MmuRules, Topology};
-use vellum::space::{Access, Attrs, LeafSize, Page, Placement, Rights, Space};
+use vellum::space::{Access, Advice, Attrs, LeafSize, Page, Placement, Rights, Space};
 
 /// Steps that a verb may take. One that another thread sends back each time never comes to an end.
-const ENOUGH: u32 = 1000;
+const ENOUGH: u32 = 10_000;
 
 type Verb<C> = fn(&Lab<C>, &Space);
 
@@ -75,9 +75,9 @@ fn rights<C: Codec + 'static>(lab: &Lab<C>, space: &Space, rights: Rights) {
     lab.vm.protect(space, Va(GIB), 2 * MIB2, rights).expect("memory");
 }
 
-/// At which of a verb's steps the other CPU begins.
-fn steps() -> impl Iterator<Item = (u32, u32)> {
-    (1..12).flat_map(|period| (0..period).map(move |phase| (period, phase)))
+/// At which of a verb's steps the other CPU begins: every so many, up to `periods`, from each.
+fn steps(periods: u32) -> impl Iterator<Item = (u32, u32)> {
+    (1..=periods).flat_map(|period| (0..period).map(move |phase| (period, phase)))
 }
 
 fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, verbs: usize) {
@@ -93,7 +93,7 @@ fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, v
     ];
     for (name, verb) in all.into_iter().take(verbs) {
         let mut most = 0;
-        for at in steps() {
+        for at in steps(11) {
             let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config);
             let space = lab.vm.create().expect("memory");
             lab.map(&space, Va(GIB), 4 * MIB2, attrs);
@@ -168,17 +168,22 @@ fn beside_what_comes_and_goes(what: &str, edits: [Verb<X86_64>; 2]) {
 }
 
 fn verbs_beside(what: &str, config: Config, edits: [Verb<X86_64>; 2]) {
-    let verbs: [(&str, Verb<X86_64>); 5] = [
+    let verbs: [(&str, Verb<X86_64>); 8] = [
         ("read", |lab, space| _ = lab.vm.fault(space, Va(GIB), Access::Read)),
         ("write", |lab, space| _ = lab.vm.fault(space, Va(GIB), Access::Write)),
         ("execute", |lab, space| _ = lab.vm.fault(space, Va(GIB), Access::Exec)),
         ("forced write", |lab, space| _ = lab.vm.write_forced(space, Va(GIB), &[7])),
         ("query", |lab, space| _ = lab.vm.query(space, Va(GIB))),
+        ("copy in", |lab, space| _ = lab.vm.copy_in(space, Va(GIB), &[7])),
+        ("copy out", |lab, space| _ = lab.vm.copy_out(space, Va(GIB), &mut [0])),
+        ("populate", |lab, space| {
+            _ = lab.vm.advise(space, Va(GIB), 4096, Advice::Populate { write: true });
+        }),
     ];
     for (name, verb) in verbs {
         for touched in [false, true] {
             let mut most = 0;
-            for (at, first) in steps().flat_map(|at| [(at, 0), (at, 1)]) {
+            for (at, first) in steps(8).flat_map(|at| [(at, 0), (at, 1)]) {
                 let lab = lab_on::<X86_64>(Flat::new(Topology::flat(2, Pfn(512), 8192), X86_RULES), config);
                 let space = lab.vm.create().expect("memory");
                 lab.map(&space, Va(GIB), 4 * MIB2, RW);
@@ -210,4 +215,12 @@ fn a_verb_ends_though_its_region_comes_and_goes() {
         l.vm.map(s, Placement::Replace(Va(GIB)), 4 * MIB2, RW).expect("memory");
     };
     beside_what_comes_and_goes("unmap", [unmap, map]);
+}
+
+#[test]
+fn a_verb_ends_though_its_page_goes_again_and_again() {
+    let forget: Verb<X86_64> = |l, s| {
+        l.vm.advise(s, Va(GIB), 4 * MIB2, Advice::DontNeed).expect("memory");
+    };
+    beside_what_comes_and_goes("advise", [forget, forget]);
 }
