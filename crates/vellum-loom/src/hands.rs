@@ -27,7 +27,7 @@ impl Frame {
         let _in_hand = self.hands.begin(m);
         if self.take() {
             self.free.store(1, Ordering::Relaxed);
-            self.hands.gave_back(m);
+            self.hands.untook(m, 1);
         }
     }
 
@@ -35,8 +35,7 @@ impl Frame {
     fn want(&self, m: &OneCpu) {
         if !self.take() {
             self.hands.wait(m, || ());
-            let returned = self.hands.returned(m);
-            assert!(returned > 0, "nothing was given back");
+            assert!(self.hands.untaken().0 > 0, "nothing was given back");
             assert!(self.take(), "what was given back is not found");
         }
         self.free.store(1, Ordering::Relaxed);

@@ -22,7 +22,7 @@ pub enum RangeError {
 ///
 /// Before a fault or a verb of spaces is refused for want of memory it waits, with nothing held,
 /// until others have put to use or given back what they had in hand at that moment, and looks
-/// again. Memory in [pools](crate::vm::Vm::pool) is not looked for, but by pages of exactly that
+/// again: as long as others use or free memory between two looks, at most 64 times. Memory in [pools](crate::vm::Vm::pool) is not looked for, but by pages of exactly that
 /// size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMemory;

@@ -83,19 +83,27 @@ type Doors<'a> = crate::frame::Doors<'a>;
 #[test]
 fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
     let r = rig();
-    let looks = |comes_back: bool| {
+    let m = r.vm.machine();
+    let looks = |meanwhile: &dyn Fn()| {
         let mut refusal = Refusal::default();
         let look = |_| {
-            if comes_back {
-                let want = Want::kernel(Use::Data);
-                let pfn = r.vm.frames.alloc(r.vm.machine(), Order::BASE, &want).unwrap();
-                r.vm.untake(pfn, Order::BASE);
-            }
+            meanwhile();
             r.vm.look_again(&mut refusal)
         };
-        (0..10).map(look).take_while(|again| *again).count()
+        (0..100).map(look).take_while(|again| *again).count()
     };
-    assert_eq!((looks(false), looks(true)), (1, 3));
+    let one = || r.vm.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).unwrap();
+    let on_another = |act: &dyn Fn()| {
+        m.run_on(1);
+        act();
+        m.run_on(0);
+    };
+    let never = looks(&|| ());
+    let its_own = looks(&|| r.vm.untake(one(), Order::BASE));
+    let used = looks(&|| on_another(&|| _ = one()));
+    let freed = looks(&|| on_another(&|| r.vm.frames.give_back(m, one(), Order::BASE)));
+    let untaken = looks(&|| on_another(&|| r.vm.untake(one(), Order::BASE)));
+    assert_eq!([never, its_own, used, freed, untaken], [1, 1, 63, 63, 3]);
 }
 
 #[test]
@@ -105,9 +113,9 @@ fn a_refused_verb_does_not_take_its_own_refusal_for_memory_that_came_back() {
     while r.vm.frames.alloc(m, Order::BASE, &want).is_ok() {}
     // Each attempt that was refused counts once.
     let attempts = || {
-        let before = r.vm.hands.returned(m);
+        let before = r.vm.hands.untaken().0;
         assert!(r.vm.create().is_err());
-        r.vm.hands.returned(m) - before
+        (r.vm.hands.untaken().0 - before) >> 40
     };
     assert_eq!(attempts(), 2);
 }

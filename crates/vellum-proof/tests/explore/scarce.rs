@@ -527,6 +527,26 @@ fn a_collapse_takes_a_block_that_came_back_page_by_page() {
 }
 
 #[test]
+fn a_page_that_comes_and_goes_is_not_refused() {
+    // Nobody else wants the frame.
+    let fault = |l: &Lab| {
+        let done = l.vm.fault(l.space(), NEXT, Access::Write);
+        assert!(done.is_ok(), "{done:?}");
+    };
+    let comes_and_goes = move |l: &Lab| {
+        for _ in 0..2 {
+            l.vm.advise(l.space(), NEXT, 4096, Advice::DontNeed).expect("memory");
+            fault(l);
+        }
+    };
+    for scripts in [[script(fault), script(comes_and_goes)], [script(comes_and_goes), script(fault)]] {
+        let done = explore(&|| room(&three, 1), &scripts, 3, 30_000);
+        println!("{done:?}");
+        assert!(done.waited > 0);
+    }
+}
+
+#[test]
 fn of_three_cpus_none_is_refused_the_page_that_all_want() {
     let store = |at| {
         script(move |l: &Lab| {

@@ -80,6 +80,23 @@ impl Frames {
         }
     }
 
+    /// Base frames ever taken and ever given back, in one sum over CPUs.
+    pub(crate) fn turnover(&self) -> u64 {
+        let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let of_node = |at| {
+            let of_cpu = |cpu| {
+                let m: &Magazine = self.magazine(cpu, at);
+                let (popped, pushed) = m.passed();
+                (popped + pushed) as u64 + read(&m.block_frames) + read(&m.block_freed)
+            };
+            let node = self.node(at);
+            let bypass = &node.shared().bypass;
+            let by_cpus: u64 = (0..self.cpus).map(of_cpu).sum();
+            by_cpus + read(&bypass.block_frames) + read(&bypass.block_freed) + node.uncounted()
+        };
+        (0..self.nodes).map(of_node).sum()
+    }
+
     /// Base frames of a node nobody has, those in magazines included and pending ones not. A sum over CPUs: exact when none of
     /// them is at work.
     ///

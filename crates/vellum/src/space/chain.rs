@@ -86,11 +86,10 @@ impl<M: Machine> Vm<M> {
         while node.pfn != first.pfn
             && let Some((above, _)) = node.parent()
         {
-            self.free_node(node.pfn);
+            self.untake_node(node.pfn);
             node = self.node(above);
         }
-        self.free_node(node.pfn);
-        self.hands.gave_back(&self.machine);
+        self.untake_node(node.pfn);
     }
 
     /// Puts an entry where a promise was seen, below the tables of the chain if there are any; `false`, and the chain is freed, if the promise

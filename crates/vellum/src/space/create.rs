@@ -35,7 +35,7 @@ impl<M: Machine> Vm<M> {
         };
         // The first space of all makes them; last, since they are everybody's once they are there.
         if let Err(error) = self.make_zeros() {
-            self.free_node(root.pfn);
+            self.untake_node(root.pfn);
             self.spaces.free(m, &self.frames, &mut top, name);
             return Err(error);
         }

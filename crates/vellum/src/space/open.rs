@@ -95,7 +95,7 @@ impl<M: Machine> Vm<M> {
         while spare.first != 0
             && let Ok(frame) = self.take_spare(&mut spare)
         {
-            self.frames.give_back(&self.machine, frame, Order::BASE);
+            self.untake(frame, Order::BASE);
         }
     }
 

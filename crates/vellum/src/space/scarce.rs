@@ -2,9 +2,9 @@
 //!
 //! Who finds no memory gives back what it took, waits until all who had memory in hand are at their
 //! end, and looks again: the page it wants may be there now, or a frame that was taken for nothing.
-//! It is refused if twice in a row there was none and nobody gave any back in between, where a
-//! verb that was refused counts as one that did. So of two that race for the last frame one is
-//! refused only if both need one.
+//! It is refused if twice in a row there was none, and nobody else put any to use or gave any back
+//! from before the first wait until after the second. So of two that race for the last frame one is
+//! refused only if both need one. Memory that goes round is followed so many times.
 
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
@@ -12,18 +12,27 @@ use crate::machine::{Machine, Verb};
 use crate::sync::Token;
 use crate::vm::Vm;
 
-/// How often memory is looked for, at most. Each time but the first others gave some back, which
-/// was not enough or a third took. Basis: a guess; who lives at the end of memory is not kept there.
-const LOOKS: u32 = 4;
+/// How often memory is looked for, at most. Each time but the first others used or freed some: the
+/// page may be there, or a third took the frame. Basis: before; of the looks of two threads for one frame, which one of
+/// them frees in a loop, one in four was in vain. Where all memory is in use and changes hands all
+/// the time a refusal comes after so many waits.
+const LOOKS: u32 = 64;
+/// The same of looks between which others only gave back what they had taken in vain. Basis: a
+/// guess; two that do so by turns would otherwise keep each other from being refused.
+const VAIN_LOOKS: u32 = 4;
 
 /// What a fault or a verb remembers between its looks for memory.
 #[derive(Default)]
 pub(crate) struct Refusal {
-    /// How often memory had come back from others, all told, at the last refusal.
-    returned: Option<u64>,
-    /// How often this verb was refused, and counted as others are.
+    /// How much memory others had put to use or freed, and how much they had given back in vain,
+    /// when the last look began.
+    last: Option<(u64, u64)>,
+    /// What this fault or verb gave back in vain itself.
     own: u64,
+    /// The CPU of the attempt that is under way, and what was given back there before.
+    before: Option<(usize, u64)>,
     looks: u32,
+    vain: u32,
 }
 
 impl<M: Machine> Vm<M> {
@@ -33,7 +42,15 @@ impl<M: Machine> Vm<M> {
     #[inline(never)]
     pub(crate) fn untake(&self, pfn: Pfn, order: Order) {
         self.frames.give_back(&self.machine, pfn, order);
-        self.hands.gave_back(&self.machine);
+        self.hands.untook(&self.machine, order.frames());
+    }
+
+    /// As [`untake`](Vm::untake), of a table that is linked nowhere.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn untake_node(&self, pfn: Pfn) {
+        self.free_node(pfn);
+        self.hands.untook(&self.machine, 1);
     }
 
     /// After no memory was found: whether to look again, when nobody has in hand any more what
@@ -42,12 +59,33 @@ impl<M: Machine> Vm<M> {
     #[inline(never)]
     pub(crate) fn look_again(&self, refusal: &mut Refusal) -> bool {
         let m = &self.machine;
+        // A task that moved to another CPU takes what it gave back for another's, and looks again.
+        let (cpu, untaken) = self.hands.untaken_here(m);
+        if let Some((there, before)) = refusal.before
+            && there == cpu
+        {
+            refusal.own = refusal.own.wrapping_add(untaken.wrapping_sub(before));
+        }
+        let now = || (self.turnover(), self.hands.untaken().0.wrapping_sub(refusal.own));
+        let before = now();
         // In this order: what is taken inside an epoch may be kept past its end.
         self.epochs.synchronize(m, &mut Token::top());
         self.hands.wait(m, || self.let_others_run());
-        let returned = self.hands.returned(m).wrapping_sub(refusal.own);
+        // Who had memory when the look before this one began was at his end before the attempt that
+        // was in vain now. Who frees some that was of use when that was made is at his end, too.
+        let now = now();
+        let last = refusal.last.replace(before);
+        refusal.before = Some(self.hands.untaken_here(m));
         refusal.looks += 1;
-        refusal.looks < LOOKS && refusal.returned.replace(returned) != Some(returned)
+        if last.is_none_or(|last| last.0 == now.0) {
+            refusal.vain += 1;
+        }
+        last != Some(now) && refusal.looks < LOOKS && refusal.vain < VAIN_LOOKS
+    }
+
+    /// How often frames were ever put to use or freed, as a number that grows by each.
+    fn turnover(&self) -> u64 {
+        self.frames.turnover().wrapping_sub(2 * self.hands.untaken().1)
     }
 
     /// Does what takes memory and gives it back if there is too little.
@@ -95,12 +133,15 @@ impl<M: Machine> Vm<M> {
     where
         E: From<NoMemory> + PartialEq,
     {
-        let mut refusal = Refusal { own: 1, ..Refusal::default() };
+        let mut refusal = Refusal::default();
         while self.look_again(&mut refusal) {
+            let before = self.turnover();
             match verb() {
-                Err(error) if error == E::from(NoMemory) => refusal.own += 1,
+                Err(error) if error == E::from(NoMemory) => {}
                 done => return done,
             }
+            // What a fork takes apart again was of no use.
+            self.hands.untook(&self.machine, self.turnover().saturating_sub(before) / 2);
         }
         Err(E::from(NoMemory))
     }

@@ -57,8 +57,7 @@ impl<M: Machine> Vm<M> {
         child.set_of_zeros();
         let step = self.zero_table_mapped(seen, above, Entry::Table(child.pfn), level);
         if !matches!(step, Step::Done(_)) {
-            self.free_node(child.pfn);
-            self.hands.gave_back(&self.machine);
+            self.untake_node(child.pfn);
         }
         Ok(step)
     }

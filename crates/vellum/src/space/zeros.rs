@@ -196,7 +196,7 @@ impl<M: Machine> Vm<M> {
         let mut receipt = Receipt::new();
         receipt.leaf(seen.va, level);
         if self.exchange_seen(seen, true, receipt, (Entry::Table(child.pfn), 0), || {}).is_none() {
-            self.free_node(child.pfn);
+            self.untake_node(child.pfn);
             self.untake(page, Order::BASE);
             return Ok(Step::Again);
         }

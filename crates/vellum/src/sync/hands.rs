@@ -25,6 +25,10 @@ const COUNT: u64 = (1 << BITS) - 1;
 /// the same between two looks, the line is waited for once more.
 const CHANGE: u64 = 1 << (2 * BITS);
 
+/// Added to what a CPU gave back in vain for what is no frame of the allocator; frames are below. An
+/// overflow after 2^40 of them makes somebody look once more.
+const OTHER: u64 = 1 << 40;
+
 /// What a line says.
 #[derive(Clone, Copy)]
 struct Word(u64);
@@ -49,9 +53,8 @@ impl Word {
 
 /// Who has memory in hand.
 pub(crate) struct Hands {
+    /// Of a CPU: who is at work, and what was given back in vain.
     lines: Lines,
-    /// How often memory was given back that nobody had used.
-    returned: AtomicU64,
 }
 
 impl Hands {
@@ -66,7 +69,7 @@ impl Hands {
     /// As for [`Epochs::new`](super::Epochs::new).
     pub unsafe fn new(cpus: usize, memory: NonNull<u8>) -> Hands {
         // SAFETY: as the caller promises.
-        Hands { lines: unsafe { Lines::new(cpus, memory) }, returned: AtomicU64::new(0) }
+        Hands { lines: unsafe { Lines::new(cpus, memory) } }
     }
 
     /// From here until the guard is dropped the caller may have memory in hand. It asks for none
@@ -92,18 +95,40 @@ impl Hands {
         InHand { word, one: seen.one(), m }
     }
 
-    /// Memory that nobody has used was given back. The caller is still in hand, or in an epoch,
-    /// whose end shows it.
-    #[inline]
-    pub fn gave_back<M: Machine>(&self, m: &M) {
-        touch(m, &self.returned, true);
-        self.returned.fetch_add(1, Ordering::Relaxed);
+    /// The caller gave back so many frames of the allocator that it had taken in vain. It is still
+    /// in hand, or in an epoch, whose end shows it.
+    pub fn untook<M: Machine>(&self, m: &M, frames: u64) {
+        self.count(m, frames);
     }
 
-    /// How often that was, before now.
-    pub fn returned<M: Machine>(&self, m: &M) -> u64 {
-        touch(m, &self.returned, false);
-        self.returned.load(Ordering::Relaxed)
+    /// The same of what is no frame of the allocator: objects of slabs, a block of a pool.
+    pub fn gave_back<M: Machine>(&self, m: &M) {
+        self.count(m, OTHER);
+    }
+
+    fn count<M: Machine>(&self, m: &M, what: u64) {
+        m.preempt_off();
+        let untaken = self.lines.second_of(m.cpu());
+        touch(m, untaken, true);
+        untaken.fetch_add(what, Ordering::Relaxed);
+        // SAFETY: undoes the `preempt_off` above.
+        unsafe { m.preempt_on() };
+    }
+
+    /// How often anything was given back in vain, and how many frames of the allocator, before now.
+    pub fn untaken(&self) -> (u64, u64) {
+        let second = |cpu| self.lines.second_of(cpu).load(Ordering::Relaxed);
+        let all = (0..self.lines.cpus()).map(second).fold(0, u64::wrapping_add);
+        (all, all & (OTHER - 1))
+    }
+
+    /// This CPU, and its part of the first of those.
+    pub fn untaken_here<M: Machine>(&self, m: &M) -> (usize, u64) {
+        m.preempt_off();
+        let cpu = m.cpu();
+        // SAFETY: undoes the `preempt_off` above.
+        unsafe { m.preempt_on() };
+        (cpu, self.lines.second_of(cpu).load(Ordering::Relaxed))
     }
 
     /// Waits until all who have memory in hand now are at their end. Who begins later is waited for

@@ -1,4 +1,4 @@
-//! A word for each CPU, in a cache line of its own.
+//! Two words for each CPU, in a cache line of its own.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -7,7 +7,7 @@ use super::atomic::AtomicU64;
 use crate::machine::MAX_CPUS;
 
 #[repr(C, align(64))]
-struct Line(AtomicU64);
+struct Line(AtomicU64, AtomicU64);
 
 /// The words of all CPUs, in memory that the embedder gave.
 pub(super) struct Lines {
@@ -41,6 +41,18 @@ impl Lines {
         assert!(cpu < self.cpus);
         // SAFETY: below `cpus`, so inside the memory of `new`.
         unsafe { &self.lines.add(cpu).as_ref().0 }
+    }
+
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    /// The second word, which [`iter`](Lines::iter) does not go by.
+    #[inline]
+    pub fn second_of(&self, cpu: usize) -> &AtomicU64 {
+        assert!(cpu < self.cpus);
+        // SAFETY: as above.
+        unsafe { &self.lines.add(cpu).as_ref().1 }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &AtomicU64> {
