@@ -35,7 +35,7 @@ impl Frame {
     fn want(&self, m: &OneCpu) {
         if !self.take() {
             self.hands.wait(m, || ());
-            assert!(self.hands.untaken().0 > 0, "nothing was given back");
+            assert!(self.hands.untaken(m).0 > 0, "nothing was given back");
             assert!(self.take(), "what was given back is not found");
         }
         self.free.store(1, Ordering::Relaxed);

@@ -113,11 +113,95 @@ fn a_refused_verb_does_not_take_its_own_refusal_for_memory_that_came_back() {
     while r.vm.frames.alloc(m, Order::BASE, &want).is_ok() {}
     // Each attempt that was refused counts once.
     let attempts = || {
-        let before = r.vm.hands.untaken().0;
+        let before = r.vm.hands.untaken(m).0;
         assert!(r.vm.create().is_err());
-        (r.vm.hands.untaken().0 - before) >> 40
+        (r.vm.hands.untaken(m).0 - before) >> 40
     };
     assert_eq!(attempts(), 2);
+}
+
+#[test]
+fn a_refusal_sees_what_came_back_while_it_read_the_counts() {
+    let mut first = 1;
+    loop {
+        let r = Rc::new(rig());
+        let m = r.vm.machine();
+        let one = |r: &Rig| r.vm.frames.alloc(r.vm.machine(), Order::BASE, &Want::kernel(Use::Data)).unwrap();
+        m.run_on(1);
+        let in_vain = one(&r);
+        m.run_on(0);
+        // The first look goes by while another CPU gives back what it had taken in vain.
+        let (steps, theirs) = (Rc::new(Cell::new(0)), r.clone());
+        let counted = steps.clone();
+        at_each_step(move |_| {
+            counted.set(counted.get() + 1);
+            if counted.get() == first {
+                theirs.vm.machine().run_on(1);
+                theirs.vm.untake(in_vain, Order::BASE);
+                theirs.vm.machine().run_on(0);
+            }
+        });
+        let mut refusal = Refusal::default();
+        assert!(r.vm.look_again(&mut refusal));
+        let ended = steps.replace(first) < first;
+        at_each_step(|_| ());
+        if ended {
+            break;
+        }
+        // It takes it once more, for use now, before the page is looked for again.
+        m.run_on(1);
+        one(&r);
+        m.run_on(0);
+        assert!(r.vm.look_again(&mut refusal), "refused after step {first}");
+        first += 1;
+    }
+    assert!(first > 4, "the counts were read in {first} steps");
+}
+
+#[test]
+fn counts_of_what_came_and_went_are_of_one_moment() {
+    let m = flat(1, 2048);
+    let (frames, _meta) = frames_of(&m);
+    let frames = Rc::new(frames);
+    let had = take(&frames, &m, 0);
+    let (word, filled) = (frames.doors(0, 0).word, frames.doors(0, 0).filled);
+    let before = frames.turnover(&m);
+    assert!(before.is_some());
+
+    // Another CPU, half-way through a refill, ends it when it is waited for.
+    let locked = 1 << 63;
+    word.fetch_or(locked, Relaxed);
+    filled.fetch_add(1, Relaxed);
+    let theirs = frames.clone();
+    at_each_step(move |waits| {
+        if waits {
+            theirs.doors(0, 0).word.fetch_add(1, Relaxed);
+            theirs.doors(0, 0).word.fetch_and(!locked, Relaxed);
+        }
+    });
+    assert_eq!(frames.turnover(&m), before);
+    assert_eq!(word.load(Relaxed) & locked, 0, "nobody waited");
+
+    // The same of one that has a block in which a frame is not counted yet.
+    let block = had.0 as usize / 512;
+    word.fetch_or(locked, Relaxed);
+    frames.put(&m, had, Order::BASE);
+    word.fetch_and(!locked, Relaxed);
+    assert_eq!(frames.turnover(&m), before.map(|n| n + 1));
+    frames.doors(0, 0).state(block).fetch_or(Doors::LOCKED, Relaxed);
+    let theirs = frames.clone();
+    at_each_step(move |waits| {
+        if waits {
+            theirs.doors(0, 0).state(block).fetch_and(!Doors::LOCKED, Relaxed);
+        }
+    });
+    assert_eq!(frames.turnover(&m), before.map(|n| n + 1));
+    assert_eq!(frames.doors(0, 0).state(block).load(Relaxed) & Doors::LOCKED, 0, "nobody waited");
+
+    // Who never ends is not waited for for ever.
+    at_each_step(|_| ());
+    word.fetch_or(locked, Relaxed);
+    assert_eq!(frames.turnover(&m), None);
 }
 
 #[test]

@@ -352,7 +352,7 @@ impl Frames {
     pub(super) fn block_free(&self, at: usize) -> i64 {
         let kept: i64 = (0..self.cpus).map(|cpu| self.magazine(cpu, at).delta.load(Ordering::Relaxed)).sum();
         let node = self.node(at);
-        node.shared().free.load(Ordering::Relaxed) + kept + node.uncounted() as i64
+        node.shared().free.load(Ordering::Relaxed) + kept + node.uncounted(|| {}) as i64
     }
 
     /// Empties the magazines of some nodes if that may help an allocation that just failed.

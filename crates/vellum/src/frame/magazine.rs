@@ -154,13 +154,18 @@ impl Magazine {
         (self.word.load(Ordering::Relaxed) & LEN) as usize
     }
 
+    /// Base frames ever given back through the stack, those in it, and whether nobody is at it.
+    pub(super) fn stacked(&self) -> (u64, u64, bool) {
+        let word = self.word.load(Ordering::Acquire);
+        let pushed = ((word & !LOCKED) >> PUSHED_SHIFT) + self.pushed.load(Ordering::Acquire);
+        (pushed, word & LEN, word & LOCKED == 0)
+    }
+
     /// Base frames ever allocated and freed through the stack.
     pub(super) fn passed(&self) -> (i64, i64) {
-        let word = self.word.load(Ordering::Relaxed);
-        let len = (word & LEN) as i64;
-        let pushed = ((word & !LOCKED) >> PUSHED_SHIFT) as i64 + self.pushed.load(Ordering::Relaxed) as i64;
+        let (pushed, stacked, _) = self.stacked();
         let from_blocks = self.filled.load(Ordering::Relaxed) as i64 - self.emptied.load(Ordering::Relaxed) as i64;
-        (pushed + from_blocks - len, pushed)
+        (pushed as i64 + from_blocks - stacked as i64, pushed as i64)
     }
 
     /// Base frames in the stack and in kept blocks.

@@ -4,6 +4,7 @@
 use super::magazine::{Held, bump};
 use super::node::{Mark, Node, Watermarks};
 use super::{Frames, Magazine};
+use crate::machine::Machine;
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,6 +15,51 @@ pub(super) struct Bypass {
     pub(super) block_frames: AtomicU64,
     pub(super) block_freed: AtomicU64,
     pub(super) missed: AtomicU64,
+}
+
+/// How often the counts are read to find them the same twice. Basis: a guess; who finds frames come
+/// and go so often has his answer.
+const READS: u32 = 64;
+
+/// Sums of what the counts of frames are made of. All but the last two only grow. So where two
+/// readings agree, each count was the same from the first to the second.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Passage {
+    pushed: u64,
+    filled: u64,
+    emptied: u64,
+    blocks: u64,
+    stacked: u64,
+    uncounted: u64,
+}
+
+impl Passage {
+    /// Adds a magazine; `false` if somebody is at it, whose counts are not of one moment.
+    fn add_magazine(&mut self, magazine: &Magazine) -> bool {
+        let read = |n: &AtomicU64| n.load(Ordering::Acquire);
+        let (pushed, stacked, still) = magazine.stacked();
+        self.pushed += pushed;
+        self.stacked += stacked;
+        self.filled += read(&magazine.filled);
+        self.emptied += read(&magazine.emptied);
+        self.blocks += read(&magazine.block_frames) + read(&magazine.block_freed);
+        still
+    }
+
+    /// Adds what passed a node's magazines by; `false` if somebody is at a block it is counted in.
+    fn add_past(&mut self, node: &Node) -> bool {
+        let (mut still, bypass) = (true, &node.shared().bypass);
+        let read = |n: &AtomicU64| n.load(Ordering::Acquire);
+        self.blocks += read(&bypass.block_frames) + read(&bypass.block_freed);
+        self.uncounted += node.uncounted(|| still = false);
+        still
+    }
+
+    /// Frames taken and frames given back.
+    fn sum(self) -> u64 {
+        let popped = (self.pushed + self.filled).wrapping_sub(self.emptied + self.stacked);
+        popped.wrapping_add(self.pushed + self.blocks + self.uncounted)
+    }
 }
 
 impl Node {
@@ -71,7 +117,7 @@ impl Frames {
             stats.add(Counter::NumaMiss, missed);
         };
         let b = &self.node(at).shared().bypass;
-        let uncounted = self.node(at).uncounted() as i64;
+        let uncounted = self.node(at).uncounted(|| {}) as i64;
         add(0, uncounted, read(&b.blocks), read(&b.block_frames), read(&b.block_freed), read(&b.missed));
         for cpu in 0..self.cpus {
             let m: &Magazine = self.magazine(cpu, at);
@@ -80,21 +126,43 @@ impl Frames {
         }
     }
 
-    /// Base frames ever taken and ever given back, in one sum over CPUs.
-    pub(crate) fn turnover(&self) -> u64 {
-        let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        let of_node = |at| {
-            let of_cpu = |cpu| {
-                let m: &Magazine = self.magazine(cpu, at);
-                let (popped, pushed) = m.passed();
-                (popped + pushed) as u64 + read(&m.block_frames) + read(&m.block_freed)
-            };
-            let node = self.node(at);
-            let bypass = &node.shared().bypass;
-            let by_cpus: u64 = (0..self.cpus).map(of_cpu).sum();
-            by_cpus + read(&bypass.block_frames) + read(&bypass.block_freed) + node.uncounted()
-        };
-        (0..self.nodes).map(of_node).sum()
+    /// Base frames ever taken and ever given back, in one sum over CPUs, as it was at one moment of
+    /// this call: who is at a magazine or a block is waited for. `None` if frames came and went
+    /// whenever it was read.
+    pub(crate) fn turnover<M: Machine>(&self, m: &M) -> Option<u64> {
+        let mut before = None;
+        for _ in 0..READS {
+            let now = self.passage();
+            if now.is_some() && now == before {
+                return now.map(Passage::sum);
+            }
+            before = now;
+            if before.is_none() {
+                m.relax();
+            }
+        }
+        None
+    }
+
+    /// The same of one CPU, and of what any other took or gave back while its own magazine was not
+    /// to be had.
+    pub(crate) fn turnover_of(&self, cpu: usize) -> u64 {
+        let mut here = Passage::default();
+        for at in 0..self.nodes {
+            here.add_magazine(self.magazine(cpu, at));
+            here.add_past(self.node(at));
+        }
+        here.sum()
+    }
+
+    /// What came and went, if nobody is at what it is read from.
+    fn passage(&self) -> Option<Passage> {
+        let (mut all, mut still) = (Passage::default(), true);
+        for at in 0..self.nodes {
+            (0..self.cpus).for_each(|cpu| still &= all.add_magazine(self.magazine(cpu, at)));
+            still &= all.add_past(self.node(at));
+        }
+        still.then_some(all)
     }
 
     /// Base frames of a node nobody has, those in magazines included and pending ones not. A sum over CPUs: exact when none of

@@ -15,7 +15,7 @@ use super::magazine::Held;
 use super::node::Node;
 use super::rooms::DIRTY_ROW;
 use crate::machine::Machine;
-use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::sync::touch;
 
 /// Blocks swept before a search.
@@ -50,11 +50,15 @@ impl Node {
         swept
     }
 
-    /// Base frames that came back to blocks and are not counted yet.
-    pub(super) fn uncounted(&self) -> u64 {
+    /// Base frames that came back to blocks and are not counted yet. Calls `busy` for each block
+    /// that somebody is at.
+    pub(super) fn uncounted(&self, mut busy: impl FnMut()) -> u64 {
         let (mut sum, mut from) = (0, self.lead);
         while let Some(block) = self.next_room(DIRTY_ROW, from, self.blocks) {
-            let state = self.state(block).load(Relaxed);
+            let state = self.state(block).load(Acquire);
+            if state & LOCKED != 0 {
+                busy();
+            }
             if state & KIND == OPEN {
                 sum += uncounted(state) as u64;
             }

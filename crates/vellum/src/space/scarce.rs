@@ -9,7 +9,7 @@
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
 use crate::machine::{Machine, Verb};
-use crate::sync::Token;
+use crate::sync::{Hands, Token};
 use crate::vm::Vm;
 
 /// How often memory is looked for, at most. Each time but the first others used or freed some: the
@@ -26,7 +26,7 @@ const VAIN_LOOKS: u32 = 4;
 pub(crate) struct Refusal {
     /// How much memory others had put to use or freed, and how much they had given back in vain,
     /// when the last look began.
-    last: Option<(u64, u64)>,
+    last: Option<(Option<u64>, u64)>,
     /// What this fault or verb gave back in vain itself.
     own: u64,
     /// The CPU of the attempt that is under way, and what was given back there before.
@@ -66,7 +66,10 @@ impl<M: Machine> Vm<M> {
         {
             refusal.own = refusal.own.wrapping_add(untaken.wrapping_sub(before));
         }
-        let now = || (self.turnover(), self.hands.untaken().0.wrapping_sub(refusal.own));
+        let now = || {
+            let (turnover, untaken) = self.turnover();
+            (turnover, untaken.wrapping_sub(refusal.own))
+        };
         let before = now();
         // In this order: what is taken inside an epoch may be kept past its end.
         self.epochs.synchronize(m, &mut Token::top());
@@ -77,15 +80,26 @@ impl<M: Machine> Vm<M> {
         let last = refusal.last.replace(before);
         refusal.before = Some(self.hands.untaken_here(m));
         refusal.looks += 1;
-        if last.is_none_or(|last| last.0 == now.0) {
+        if last.is_none_or(|last| last.0.is_some() && last.0 == now.0) {
             refusal.vain += 1;
         }
-        last != Some(now) && refusal.looks < LOOKS && refusal.vain < VAIN_LOOKS
+        (last != Some(now) || now.0.is_none()) && refusal.looks < LOOKS && refusal.vain < VAIN_LOOKS
     }
 
-    /// How often frames were ever put to use or freed, as a number that grows by each.
-    fn turnover(&self) -> u64 {
-        self.frames.turnover().wrapping_sub(2 * self.hands.untaken().1)
+    /// How often frames were ever put to use or freed, as a number that grows by each, or `None`
+    /// if they come and go so fast that it cannot be read; and what was given back in vain.
+    fn turnover(&self) -> (Option<u64>, u64) {
+        // First: where it is the same in two readings, nothing was given back in vain from the
+        // first on until the second, and both leave out the same.
+        let (untaken, frames) = self.hands.untaken(&self.machine);
+        let all = self.frames.turnover(&self.machine);
+        (all.map(|all| all.wrapping_sub(2 * frames)), untaken)
+    }
+
+    /// The CPU, and how often frames were put to use or freed on it.
+    fn turnover_here(&self) -> (usize, u64) {
+        let (cpu, untaken) = self.hands.untaken_here(&self.machine);
+        (cpu, self.frames.turnover_of(cpu).wrapping_sub(2 * Hands::frames(untaken)))
     }
 
     /// Does what takes memory and gives it back if there is too little.
@@ -135,13 +149,16 @@ impl<M: Machine> Vm<M> {
     {
         let mut refusal = Refusal::default();
         while self.look_again(&mut refusal) {
-            let before = self.turnover();
+            let before = self.turnover_here();
             match verb() {
                 Err(error) if error == E::from(NoMemory) => {}
                 done => return done,
             }
             // What a fork takes apart again was of no use.
-            self.hands.untook(&self.machine, self.turnover().saturating_sub(before) / 2);
+            let after = self.turnover_here();
+            if after.0 == before.0 {
+                self.hands.untook(&self.machine, after.1.saturating_sub(before.1) / 2);
+            }
         }
         Err(E::from(NoMemory))
     }

@@ -110,16 +110,25 @@ impl Hands {
         m.preempt_off();
         let untaken = self.lines.second_of(m.cpu());
         touch(m, untaken, true);
-        untaken.fetch_add(what, Ordering::Relaxed);
+        untaken.fetch_add(what, Ordering::Release);
         // SAFETY: undoes the `preempt_off` above.
         unsafe { m.preempt_on() };
     }
 
     /// How often anything was given back in vain, and how many frames of the allocator, before now.
-    pub fn untaken(&self) -> (u64, u64) {
-        let second = |cpu| self.lines.second_of(cpu).load(Ordering::Relaxed);
+    pub fn untaken<M: Machine>(&self, m: &M) -> (u64, u64) {
+        let second = |cpu| {
+            let untaken = self.lines.second_of(cpu);
+            touch(m, untaken, false);
+            untaken.load(Ordering::Acquire)
+        };
         let all = (0..self.lines.cpus()).map(second).fold(0, u64::wrapping_add);
-        (all, all & (OTHER - 1))
+        (all, Self::frames(all))
+    }
+
+    /// Of what was given back in vain the frames of the allocator.
+    pub fn frames(untaken: u64) -> u64 {
+        untaken & (OTHER - 1)
     }
 
     /// This CPU, and its part of the first of those.
