@@ -22,8 +22,8 @@ pub enum RangeError {
 ///
 /// Before a fault or a verb of spaces is refused for want of memory it waits, with nothing held,
 /// until others have put to use or given back what they had in hand at that moment, and looks
-/// again: as long as others use or free memory between two looks, at most 64 times. Memory in [pools](crate::vm::Vm::pool) is not looked for, but by pages of exactly that
-/// size.
+/// again: as long as others use or free memory between two looks, at most 64 times. Only pages of
+/// exactly its size look for memory in a [pool](crate::vm::Vm::pool).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMemory;
 

@@ -27,7 +27,7 @@
 //! | `displace` | where pages are seen away from their home |
 //! | `create`, `exit`, `fork` | whole spaces |
 //! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `relocate`, `freeze`, `remap_near`, `advise`, `collapse` | ranges |
-//! | `fault`, `promise`, `cow`, `zeros`, `zero_tables`, `zero_auto`, `zero_look`, `zero_fold`, `copy`, `forced`, `poison` | pages |
+//! | `fault`, `patience`, `promise`, `cow`, `zeros`, `zero_tables`, `zero_auto`, `zero_look`, `zero_fold`, `copy`, `forced`, `poison` | pages |
 //! | `query`, `usage`, `validate` | questions |
 
 mod advise;
@@ -53,6 +53,7 @@ mod near;
 mod node;
 mod open;
 mod pairs;
+mod patience;
 mod place;
 mod poison;
 mod populate;

@@ -13,9 +13,9 @@ use crate::sync::{Hands, Token};
 use crate::vm::Vm;
 
 /// How often memory is looked for, at most. Each time but the first others used or freed some: the
-/// page may be there, or a third took the frame. Basis: before; of the looks of two threads for one frame, which one of
-/// them frees in a loop, one in four was in vain. Where all memory is in use and changes hands all
-/// the time a refusal comes after so many waits.
+/// page may be there, or a third took the frame. Basis: before; of the looks of two threads for
+/// one frame, which one of them frees in a loop, one in four was in vain. Where all memory is in
+/// use and changes hands all the time a refusal comes after so many waits.
 const LOOKS: u32 = 64;
 /// The same of looks between which others only gave back what they had taken in vain. Basis: a
 /// guess; two that do so by turns would otherwise keep each other from being refused.

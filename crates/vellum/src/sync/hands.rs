@@ -25,8 +25,8 @@ const COUNT: u64 = (1 << BITS) - 1;
 /// the same between two looks, the line is waited for once more.
 const CHANGE: u64 = 1 << (2 * BITS);
 
-/// Added to what a CPU gave back in vain for what is no frame of the allocator; frames are below. An
-/// overflow after 2^40 of them makes somebody look once more.
+/// Added to what a CPU gave back in vain for what is no frame of the allocator; frames are below.
+/// An overflow after 2^40 of them makes somebody look once more.
 const OTHER: u64 = 1 << 40;
 
 /// What a line says.

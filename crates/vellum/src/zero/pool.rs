@@ -60,8 +60,9 @@ impl<M: Machine> Vm<M> {
     /// many it holds.
     ///
     /// # Errors
-    /// [`NoMemory`] if the allocator has not enough blocks of that size, after it looked as a fault does; those it had are kept, and freed ones will follow. Always for
-    /// sizes other than 2 MiB and 1 GiB. The caller holds no lock.
+    /// [`NoMemory`] if the allocator has not enough blocks of that size, after it looked as a fault
+    /// does; those it had are kept, and freed ones will follow. Always for sizes other than 2 MiB
+    /// and 1 GiB. The caller holds no lock.
     pub fn pool(&self, order: Order, blocks: u64) -> Result<u64, NoMemory> {
         let stack = self.pools.of(order).ok_or(NoMemory)?;
         stack.wanted.store(blocks, Ordering::Relaxed);
