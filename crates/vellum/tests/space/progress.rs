@@ -26,8 +26,9 @@ fn beside<C: Codec + 'static>(
     edits: [Verb<C>; 2],
     (period, phase): (u32, u32),
 ) -> u32 {
-    let (go, gone) = channel::<bool>();
-    let (done, is_done) = channel::<()>();
+    let (go, gone) = channel::<()>();
+    // Whether the edit that was begun is done.
+    let (done, is_done) = channel::<bool>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             lab.vm.machine().run_on(1);
@@ -35,34 +36,33 @@ fn beside<C: Codec + 'static>(
             let waits = (Rc::clone(&gone), done.clone());
             at_each_step(move |wait| {
                 // The verb may be over, and nobody listen.
-                if wait && waits.1.send(()).is_ok() {
+                if wait && waits.1.send(false).is_ok() {
                     let _over = waits.0.recv();
                 }
             });
             for edit in edits.into_iter().cycle() {
-                loop {
-                    match gone.recv() {
-                        Ok(true) => break,
-                        Ok(false) => done.send(()).expect("the verb"),
-                        Err(_) => return,
-                    }
+                if gone.recv().is_err() {
+                    return;
                 }
                 edit(lab, space);
-                let _over = done.send(());
+                let _over = done.send(true);
             }
         });
         let verb = scope.spawn(move || {
             lab.vm.machine().run_on(0);
             let steps = Rc::new(Cell::new(0));
             let count = Rc::clone(&steps);
+            let mut idle = true;
             at_each_step(move |_| {
                 count.set(count.get() + 1);
                 // It is left in peace to end.
                 if count.get() > ENOUGH {
                     return;
                 }
-                go.send(count.get() % period == phase).expect("the other thread");
-                is_done.recv().expect("the other thread");
+                if !idle || count.get() % period == phase {
+                    go.send(()).expect("the other thread");
+                    idle = is_done.recv().expect("the other thread");
+                }
             });
             verb(lab, space);
             steps.get()
@@ -93,8 +93,8 @@ fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, v
     ];
     for (name, verb) in all.into_iter().take(verbs) {
         let mut most = 0;
+        let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config);
         for at in steps(11) {
-            let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config);
             let space = lab.vm.create().expect("memory");
             lab.map(&space, Va(GIB), 4 * MIB2, attrs);
             // Every access is allowed at any time.
@@ -159,15 +159,15 @@ fn a_verb_ends_where_the_size_is_asked_for() {
 
 /// The other CPU undoes what it did, so that any look of a verb can meet either: the verb ends all
 /// the same, served or refused.
-fn beside_what_comes_and_goes(what: &str, edits: [Verb<X86_64>; 2]) {
+fn beside_what_comes_and_goes(what: &str, orders: &[[Verb<X86_64>; 2]]) {
     let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
     let large = forms.map(|zero_huge| Config { zero_huge, ..Config::default() });
     for config in large.into_iter().chain([never()]) {
-        verbs_beside(what, config, edits);
+        verbs_beside(what, config, orders);
     }
 }
 
-fn verbs_beside(what: &str, config: Config, edits: [Verb<X86_64>; 2]) {
+fn verbs_beside(what: &str, config: Config, orders: &[[Verb<X86_64>; 2]]) {
     let verbs: [(&str, Verb<X86_64>); 8] = [
         ("read", |lab, space| _ = lab.vm.fault(space, Va(GIB), Access::Read)),
         ("write", |lab, space| _ = lab.vm.fault(space, Va(GIB), Access::Write)),
@@ -183,14 +183,14 @@ fn verbs_beside(what: &str, config: Config, edits: [Verb<X86_64>; 2]) {
     for (name, verb) in verbs {
         for touched in [false, true] {
             let mut most = 0;
-            for (at, first) in steps(8).flat_map(|at| [(at, 0), (at, 1)]) {
-                let lab = lab_on::<X86_64>(Flat::new(Topology::flat(2, Pfn(512), 8192), X86_RULES), config);
+            let lab = lab_on::<X86_64>(Flat::new(Topology::flat(2, Pfn(512), 8192), X86_RULES), config);
+            for (at, edits) in steps(8).flat_map(|at| orders.iter().map(move |edits| (at, *edits))) {
                 let space = lab.vm.create().expect("memory");
                 lab.map(&space, Va(GIB), 4 * MIB2, RW);
                 if touched {
                     assert!(lab.vm.fault(&space, Va(GIB), Access::Write).is_ok());
                 }
-                most = most.max(beside((&lab, &space), verb, [edits[first], edits[1 - first]], at));
+                most = most.max(beside((&lab, &space), verb, edits, at));
                 lab.check(&[&space]);
                 lab.vm.exit(space);
                 lab.vm.shrink_zeros();
@@ -204,8 +204,9 @@ fn verbs_beside(what: &str, config: Config, edits: [Verb<X86_64>; 2]) {
 
 #[test]
 fn a_verb_ends_though_rights_come_and_go() {
-    let edits: [Verb<X86_64>; 2] = [|l, s| rights(l, s, Rights::NONE), |l, s| rights(l, s, Rights::ALL)];
-    beside_what_comes_and_goes("protect", edits);
+    let none: Verb<X86_64> = |l, s| rights(l, s, Rights::NONE);
+    let all: Verb<X86_64> = |l, s| rights(l, s, Rights::ALL);
+    beside_what_comes_and_goes("protect", &[[none, all], [all, none]]);
 }
 
 #[test]
@@ -214,7 +215,7 @@ fn a_verb_ends_though_its_region_comes_and_goes() {
     let map: Verb<X86_64> = |l, s| {
         l.vm.map(s, Placement::Replace(Va(GIB)), 4 * MIB2, RW).expect("memory");
     };
-    beside_what_comes_and_goes("unmap", [unmap, map]);
+    beside_what_comes_and_goes("unmap", &[[unmap, map], [map, unmap]]);
 }
 
 #[test]
@@ -222,5 +223,5 @@ fn a_verb_ends_though_its_page_goes_again_and_again() {
     let forget: Verb<X86_64> = |l, s| {
         l.vm.advise(s, Va(GIB), 4 * MIB2, Advice::DontNeed).expect("memory");
     };
-    beside_what_comes_and_goes("advise", [forget, forget]);
+    beside_what_comes_and_goes("advise", &[[forget, forget]]);
 }
