@@ -16,6 +16,8 @@ pub mod config;
 pub mod entry;
 pub mod error;
 pub mod frame;
+#[cfg(test)]
+mod hand_tests;
 pub mod machine;
 #[cfg(doctest)]
 mod misuse;

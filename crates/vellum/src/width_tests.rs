@@ -1,26 +1,22 @@
 //! Packed fields at their limits, and `validate` on fields that were made wrong: each complaint
 //! here is one that no other check would make.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::{array, iter};
 
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn, Va};
 use crate::config::{Config, Thp, ZeroHuge};
 use crate::error::NoMemory;
 use crate::frame::{CUT_SHIFT, Frames, SlabRef, Want};
 use crate::machine::{Machine, MmuRules, Topology, Use};
-use crate::slab_tests::flat::{Flat, FrameHands, Meta, VmHands, X86_RULES, at_each_step, flat};
-use crate::space::scarce::Refusal;
+use crate::slab_tests::flat::{Flat, FrameHands, Meta, VmHands, X86_RULES, flat};
 use crate::space::{Access, Attrs, Fault, MAX_SPACES, Placement, Rights, Space};
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::vm::Vm;
 use crate::zero::MOST_USES;
 
-struct Rig {
-    vm: Vm<Flat>,
+pub(crate) struct Rig {
+    pub vm: Vm<Flat>,
     _meta: Meta,
 }
 
@@ -36,7 +32,7 @@ fn rig_on(first: u64, frames: u64, rules: MmuRules, config: Config) -> Rig {
     Rig { vm, _meta: meta }
 }
 
-fn rig() -> Rig {
+pub(crate) fn rig() -> Rig {
     rig_on(512, 4096, MmuRules { contexts: 256, ..X86_RULES }, Config { thp: Thp::Never, ..Config::default() })
 }
 
@@ -46,7 +42,7 @@ impl Rig {
         self.vm.map(&space, Placement::At(AT), MIB2, RW).unwrap();
         space
     }
-    fn complaint(&self, spaces: &[&Space]) -> &'static str {
+    pub fn complaint(&self, spaces: &[&Space]) -> &'static str {
         self.vm.audit(spaces).expect_err("it is valid").what
     }
     fn write(&self, space: &Space) -> Pfn {
@@ -58,7 +54,7 @@ impl Rig {
     }
 }
 
-fn frames_of(m: &Flat) -> (Frames, Meta) {
+pub(crate) fn frames_of(m: &Flat) -> (Frames, Meta) {
     let meta = Meta::new(Frames::layout(m.topology()).unwrap());
     // SAFETY: zeroed memory of that layout, which the caller keeps as long as the value.
     let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
@@ -74,203 +70,11 @@ fn frames_complain(wrong: impl FnOnce(&Frames, &Flat)) -> &'static str {
     frames.audit(&m).expect_err("it is valid").what
 }
 
-fn take(frames: &Frames, m: &Flat, order: u8) -> Pfn {
+pub(crate) fn take(frames: &Frames, m: &Flat, order: u8) -> Pfn {
     frames.alloc(m, Order::new(order).unwrap(), &Want::kernel(Use::Table)).unwrap()
 }
 
-type Doors<'a> = crate::frame::Doors<'a>;
-
-#[test]
-fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
-    let r = rig();
-    let m = r.vm.machine();
-    let looks = |meanwhile: &dyn Fn()| {
-        let mut refusal = Refusal::default();
-        let look = |_| {
-            meanwhile();
-            r.vm.look_again(&mut refusal)
-        };
-        (0..100).map(look).take_while(|again| *again).count()
-    };
-    let one = || r.vm.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).unwrap();
-    let on_another = |act: &dyn Fn()| {
-        m.run_on(1);
-        act();
-        m.run_on(0);
-    };
-    let never = looks(&|| ());
-    let its_own = looks(&|| r.vm.untake(one(), Order::BASE));
-    let used = looks(&|| on_another(&|| _ = one()));
-    let freed = looks(&|| on_another(&|| r.vm.frames.give_back(m, one(), Order::BASE)));
-    let untaken = looks(&|| on_another(&|| r.vm.untake(one(), Order::BASE)));
-    assert_eq!([never, its_own, used, freed, untaken], [1, 1, 63, 63, 3]);
-}
-
-#[test]
-fn a_refused_verb_does_not_take_its_own_refusal_for_memory_that_came_back() {
-    let r = rig();
-    let (m, want) = (r.vm.machine(), Want::kernel(Use::Data));
-    while r.vm.frames.alloc(m, Order::BASE, &want).is_ok() {}
-    // Each attempt that was refused counts once.
-    let attempts = || {
-        let before = r.vm.hands.untaken(m).0;
-        assert!(r.vm.create().is_err());
-        (r.vm.hands.untaken(m).0 - before) >> 40
-    };
-    assert_eq!(attempts(), 2);
-}
-
-#[test]
-fn a_refusal_sees_what_came_back_while_it_read_the_counts() {
-    let mut first = 1;
-    loop {
-        let r = Rc::new(rig());
-        let m = r.vm.machine();
-        let one = |r: &Rig| r.vm.frames.alloc(r.vm.machine(), Order::BASE, &Want::kernel(Use::Data)).unwrap();
-        m.run_on(1);
-        let in_vain = one(&r);
-        m.run_on(0);
-        // The first look goes by while another CPU gives back what it had taken in vain.
-        let (steps, theirs) = (Rc::new(Cell::new(0)), r.clone());
-        let counted = steps.clone();
-        at_each_step(move |_| {
-            counted.set(counted.get() + 1);
-            if counted.get() == first {
-                theirs.vm.machine().run_on(1);
-                theirs.vm.untake(in_vain, Order::BASE);
-                theirs.vm.machine().run_on(0);
-            }
-        });
-        let mut refusal = Refusal::default();
-        assert!(r.vm.look_again(&mut refusal));
-        let ended = steps.replace(first) < first;
-        at_each_step(|_| ());
-        if ended {
-            break;
-        }
-        // It takes it once more, for use now, before the page is looked for again.
-        m.run_on(1);
-        one(&r);
-        m.run_on(0);
-        assert!(r.vm.look_again(&mut refusal), "refused after step {first}");
-        first += 1;
-    }
-    assert!(first > 4, "the counts were read in {first} steps");
-}
-
-#[test]
-fn counts_of_what_came_and_went_are_of_one_moment() {
-    let m = flat(1, 2048);
-    let (frames, _meta) = frames_of(&m);
-    let frames = Rc::new(frames);
-    let had = take(&frames, &m, 0);
-    let (word, filled) = (frames.doors(0, 0).word, frames.doors(0, 0).filled);
-    let before = frames.turnover(&m);
-    assert!(before.is_some());
-
-    // Another CPU, half-way through a refill, ends it when it is waited for.
-    let locked = 1 << 63;
-    word.fetch_or(locked, Relaxed);
-    filled.fetch_add(1, Relaxed);
-    let theirs = frames.clone();
-    at_each_step(move |waits| {
-        if waits {
-            theirs.doors(0, 0).word.fetch_add(1, Relaxed);
-            theirs.doors(0, 0).word.fetch_and(!locked, Relaxed);
-        }
-    });
-    assert_eq!(frames.turnover(&m), before);
-    assert_eq!(word.load(Relaxed) & locked, 0, "nobody waited");
-
-    // The same of one that has a block in which a frame is not counted yet.
-    let block = had.0 as usize / 512;
-    word.fetch_or(locked, Relaxed);
-    frames.put(&m, had, Order::BASE);
-    word.fetch_and(!locked, Relaxed);
-    assert_eq!(frames.turnover(&m), before.map(|n| n + 1));
-    frames.doors(0, 0).state(block).fetch_or(Doors::LOCKED, Relaxed);
-    let theirs = frames.clone();
-    at_each_step(move |waits| {
-        if waits {
-            theirs.doors(0, 0).state(block).fetch_and(!Doors::LOCKED, Relaxed);
-        }
-    });
-    assert_eq!(frames.turnover(&m), before.map(|n| n + 1));
-    assert_eq!(frames.doors(0, 0).state(block).load(Relaxed) & Doors::LOCKED, 0, "nobody waited");
-
-    // Who never ends is not waited for for ever.
-    at_each_step(|_| ());
-    word.fetch_or(locked, Relaxed);
-    assert_eq!(frames.turnover(&m), None);
-}
-
-#[test]
-fn who_drains_and_waits_sweeps_the_block_that_another_has() {
-    let m = flat(1, 2048);
-    let (frames, _meta) = frames_of(&m);
-    let frames = Rc::new(frames);
-    let want = Want::kernel(Use::Data);
-    let one = || frames.alloc(&m, Order::BASE, &want).ok();
-    let had: Vec<Pfn> = iter::from_fn(one).collect();
-
-    // All of a block comes back while another CPU, which has no magazine, is at it.
-    let block = 2; // of 1 to 4
-    let state = frames.doors(0, 0).state(block);
-    state.fetch_or(Doors::LOCKED, Relaxed);
-    let of_block = |pfn: &&Pfn| pfn.0 / 512 == block as u64;
-    had.iter().filter(of_block).for_each(|&pfn| frames.put(&m, pfn, Order::BASE));
-    let theirs = frames.clone();
-    at_each_step(move |waits| {
-        if waits {
-            theirs.doors(0, 0).state(block).fetch_and(!Doors::LOCKED, Relaxed);
-        }
-    });
-    frames.drain_all(&m, true);
-    assert_eq!(state.load(Relaxed) & Doors::LOCKED, 0, "nobody waited");
-    assert!(frames.alloc(&m, Order::HUGE, &want).is_ok());
-}
-
-#[test]
-fn hands_are_waited_for_but_not_those_that_come_later() {
-    let r = rig();
-    let (m, hands) = (r.vm.machine(), &r.vm.hands);
-    let hand: [_; 4] = array::from_fn(|_| RefCell::new(None));
-    let begin = |n: usize| _ = hand[n].replace(Some(hands.begin(m)));
-    let end = |n: usize| drop(hand[n].take().expect("it began"));
-    let turns = Cell::new(0);
-    let turn = || turns.replace(turns.get() + 1);
-
-    begin(0);
-    assert_eq!(r.complaint(&[]), "memory in hand at rest");
-    // At no time is nobody at work.
-    hands.wait(m, || match turn() {
-        0 => begin(1),
-        1 => end(0),
-        _ => panic!("waited for whoever came later"),
-    });
-    assert_eq!((turns.take(), hands.at_work()), (2, 1));
-
-    // Two wait: the second for all who were there when it came, whichever ends first.
-    hands.wait(m, || {
-        begin(2);
-        hands.wait(m, || match turn() {
-            0 => end(1),
-            1 => begin(3),
-            2 => end(2),
-            _ => panic!("waited for whoever came later"),
-        });
-    });
-    assert_eq!((turns.take(), hands.at_work()), (3, 1));
-    hands.wait(m, || {
-        begin(0);
-        hands.wait(m, || match turn() {
-            0 => end(0),
-            _ => end(3),
-        });
-    });
-    assert_eq!((turns.get(), hands.at_work()), (2, 0));
-    r.vm.audit(&[]).unwrap();
-}
+pub(crate) type Doors<'a> = crate::frame::Doors<'a>;
 
 #[test]
 fn a_state_with_bits_that_its_kind_does_not_have_is_found() {

@@ -539,7 +539,8 @@ fn a_page_that_comes_and_goes_is_not_refused() {
             fault(l);
         }
     };
-    for scripts in [[script(fault), script(comes_and_goes)], [script(comes_and_goes), script(fault)]] {
+    let (fault, comes_and_goes) = (script(fault), script(comes_and_goes));
+    for scripts in [[fault.clone(), comes_and_goes.clone()], [comes_and_goes, fault]] {
         let done = explore(&|| room(&three, 1), &scripts, 3, 30_000);
         println!("{done:?}");
         assert!(done.waited > 0);

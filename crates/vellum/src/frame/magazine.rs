@@ -161,13 +161,6 @@ impl Magazine {
         (pushed, word & LEN, word & LOCKED == 0)
     }
 
-    /// Base frames ever allocated and freed through the stack.
-    pub(super) fn passed(&self) -> (i64, i64) {
-        let (pushed, stacked, _) = self.stacked();
-        let from_blocks = self.filled.load(Ordering::Relaxed) as i64 - self.emptied.load(Ordering::Relaxed) as i64;
-        (pushed as i64 + from_blocks - stacked as i64, pushed as i64)
-    }
-
     /// Base frames in the stack and in kept blocks.
     pub(super) fn free_frames(&self) -> u64 {
         self.len() as u64 + self.kept.frames()

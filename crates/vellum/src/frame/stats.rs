@@ -18,11 +18,12 @@ pub(super) struct Bypass {
 }
 
 /// How often the counts are read to find them the same twice. Basis: a guess; who finds frames come
-/// and go so often has his answer.
-const READS: u32 = 64;
+/// and go so often has his answer, and a reading goes by all CPUs.
+const READS: u32 = 8;
 
-/// Sums of what the counts of frames are made of. All but the last two only grow. So where two
-/// readings agree, each count was the same from the first to the second.
+/// Sums of what the counts of frames are made of. The first four only grow; `stacked` grows only
+/// with `pushed` or `filled`, and `uncounted` falls only where `blocks` grows. So where two readings
+/// agree, the counts of each CPU and block were the same from the first to the second.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct Passage {
     pushed: u64,
@@ -55,10 +56,14 @@ impl Passage {
         still
     }
 
+    /// Frames taken from stacks.
+    fn popped(self) -> u64 {
+        (self.pushed + self.filled).wrapping_sub(self.emptied + self.stacked)
+    }
+
     /// Frames taken and frames given back.
     fn sum(self) -> u64 {
-        let popped = (self.pushed + self.filled).wrapping_sub(self.emptied + self.stacked);
-        popped.wrapping_add(self.pushed + self.blocks + self.uncounted)
+        self.popped().wrapping_add(self.pushed + self.blocks + self.uncounted)
     }
 }
 
@@ -121,7 +126,9 @@ impl Frames {
         add(0, uncounted, read(&b.blocks), read(&b.block_frames), read(&b.block_freed), read(&b.missed));
         for cpu in 0..self.cpus {
             let m: &Magazine = self.magazine(cpu, at);
-            let (popped, pushed) = m.passed();
+            let mut passed = Passage::default();
+            passed.add_magazine(m);
+            let (popped, pushed) = (passed.popped() as i64, passed.pushed as i64);
             add(popped, pushed, read(&m.blocks), read(&m.block_frames), read(&m.block_freed), read(&m.missed));
         }
     }

@@ -27,7 +27,8 @@
 //! | `displace` | where pages are seen away from their home |
 //! | `create`, `exit`, `fork` | whole spaces |
 //! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `relocate`, `freeze`, `remap_near`, `advise`, `collapse` | ranges |
-//! | `fault`, `patience`, `promise`, `cow`, `zeros`, `zero_tables`, `zero_auto`, `zero_look`, `zero_fold`, `copy`, `forced`, `poison` | pages |
+//! | `fault`, `patience`, `promise`, `cow`, `copy`, `forced`, `poison` | pages |
+//! | `zeros`, `zero_tables`, `zero_auto`, `zero_look`, `zero_fold` | shared zeros |
 //! | `query`, `usage`, `validate` | questions |
 
 mod advise;

@@ -71,6 +71,10 @@ fn beside<C: Codec + 'static>(
     })
 }
 
+fn lab_of_two<C: Codec + 'static>(rules: MmuRules, config: Config) -> Lab<C> {
+    lab_on(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config)
+}
+
 fn rights<C: Codec + 'static>(lab: &Lab<C>, space: &Space, rights: Rights) {
     lab.vm.protect(space, Va(GIB), 2 * MIB2, rights).expect("memory");
 }
@@ -93,7 +97,7 @@ fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, v
     ];
     for (name, verb) in all.into_iter().take(verbs) {
         let mut most = 0;
-        let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config);
+        let lab = lab_of_two::<C>(rules, config);
         for at in steps(11) {
             let space = lab.vm.create().expect("memory");
             lab.map(&space, Va(GIB), 4 * MIB2, attrs);
@@ -183,8 +187,9 @@ fn verbs_beside(what: &str, config: Config, orders: &[[Verb<X86_64>; 2]]) {
     for (name, verb) in verbs {
         for touched in [false, true] {
             let mut most = 0;
-            let lab = lab_on::<X86_64>(Flat::new(Topology::flat(2, Pfn(512), 8192), X86_RULES), config);
-            for (at, edits) in steps(8).flat_map(|at| orders.iter().map(move |edits| (at, *edits))) {
+            let lab = lab_of_two::<X86_64>(X86_RULES, config);
+            let all = steps(8).flat_map(|at| orders.iter().map(move |edits| (at, *edits)));
+            for (at, edits) in all {
                 let space = lab.vm.create().expect("memory");
                 lab.map(&space, Va(GIB), 4 * MIB2, RW);
                 if touched {

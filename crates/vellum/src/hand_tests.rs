@@ -1,0 +1,232 @@
+//! Memory in hand: who is refused, who is waited for, and the counts that tell.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::{array, iter};
+
+use crate::addr::{Order, Pfn};
+use crate::frame::Want;
+use crate::machine::Use;
+use crate::slab_tests::flat::{FrameHands, VmHands, at_each_step, flat};
+use crate::space::scarce::Refusal;
+use crate::width_tests::{Doors, frames_of, rig, take};
+
+#[test]
+fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
+    let r = rig();
+    let m = r.vm.machine();
+    let looks = |meanwhile: &dyn Fn()| {
+        let mut refusal = Refusal::default();
+        let look = |_| {
+            meanwhile();
+            r.vm.look_again(&mut refusal)
+        };
+        (0..100).map(look).take_while(|again| *again).count()
+    };
+    let one = || r.vm.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).unwrap();
+    let on_another = |act: &dyn Fn()| {
+        m.run_on(1);
+        act();
+        m.run_on(0);
+    };
+    let never = looks(&|| ());
+    let its_own = looks(&|| r.vm.untake(one(), Order::BASE));
+    let used = looks(&|| on_another(&|| _ = one()));
+    let freed = looks(&|| on_another(&|| r.vm.frames.give_back(m, one(), Order::BASE)));
+    let untaken = looks(&|| on_another(&|| r.vm.untake(one(), Order::BASE)));
+    assert_eq!([never, its_own, used, freed, untaken], [1, 1, 63, 63, 3]);
+}
+
+#[test]
+fn a_refused_verb_does_not_take_its_own_refusal_for_memory_that_came_back() {
+    let r = rig();
+    let (m, want) = (r.vm.machine(), Want::kernel(Use::Data));
+    while r.vm.frames.alloc(m, Order::BASE, &want).is_ok() {}
+    // Each attempt that was refused counts once.
+    let attempts = || {
+        let before = r.vm.hands.untaken(m).0;
+        assert!(r.vm.create().is_err());
+        (r.vm.hands.untaken(m).0 - before) >> 40
+    };
+    assert_eq!(attempts(), 2);
+}
+
+#[test]
+fn a_refused_verb_does_not_take_the_use_of_others_for_its_own() {
+    let r = Rc::new(rig());
+    let m = r.vm.machine();
+    let mut last = None;
+    while let Ok(pfn) = r.vm.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)) {
+        last = Some(pfn);
+    }
+    // Once in each attempt another CPU frees its page and takes it again.
+    let (theirs, attempts) = (r.clone(), Rc::new(Cell::new(0)));
+    let (mut page, counted, mut begun) = (last.expect("a page"), attempts.clone(), false);
+    at_each_step(move |_| {
+        let (vm, tried) = (&theirs.vm, theirs.vm.hands.at_work() > 0);
+        if tried && !begun {
+            counted.set(counted.get() + 1);
+            vm.machine().run_on(1);
+            vm.frames.put(vm.machine(), page, Order::BASE);
+            page = take(&vm.frames, vm.machine(), 0);
+            vm.machine().run_on(0);
+        }
+        begun = tried;
+    });
+    assert!(r.vm.create().is_err());
+    at_each_step(|_| ());
+    assert_eq!(attempts.get(), 64, "refused though memory was used and freed");
+}
+
+#[test]
+fn a_refusal_sees_what_came_back_while_it_read_the_counts() {
+    let mut first = 1;
+    loop {
+        let r = Rc::new(rig());
+        let m = r.vm.machine();
+        let one = || take(&r.vm.frames, m, 0);
+        m.run_on(1);
+        let in_vain = one();
+        m.run_on(0);
+        // The first look goes by while another CPU gives back what it had taken in vain.
+        let (steps, theirs) = (Rc::new(Cell::new(0)), r.clone());
+        let counted = steps.clone();
+        at_each_step(move |_| {
+            counted.set(counted.get() + 1);
+            if counted.get() == first {
+                theirs.vm.machine().run_on(1);
+                theirs.vm.untake(in_vain, Order::BASE);
+                theirs.vm.machine().run_on(0);
+            }
+        });
+        let mut refusal = Refusal::default();
+        assert!(r.vm.look_again(&mut refusal));
+        let ended = steps.replace(first) < first;
+        at_each_step(|_| ());
+        if ended {
+            break;
+        }
+        // It takes it once more, for use now, before the page is looked for again.
+        m.run_on(1);
+        one();
+        m.run_on(0);
+        assert!(r.vm.look_again(&mut refusal), "refused after step {first}");
+        first += 1;
+    }
+    assert!(first > 4, "the counts were read in {first} steps");
+}
+
+#[test]
+fn counts_of_what_came_and_went_are_of_one_moment() {
+    let m = flat(1, 2048);
+    let (frames, _meta) = frames_of(&m);
+    let frames = Rc::new(frames);
+    let had = take(&frames, &m, 0);
+    let (word, filled) = (frames.doors(0, 0).word, frames.doors(0, 0).filled);
+    let before = frames.turnover(&m);
+    assert!(before.is_some());
+
+    // Another CPU, half-way through a refill, ends it when it is waited for.
+    let locked = 1 << 63;
+    word.fetch_or(locked, Relaxed);
+    filled.fetch_add(1, Relaxed);
+    let theirs = frames.clone();
+    at_each_step(move |waits| {
+        if waits {
+            theirs.doors(0, 0).word.fetch_add(1, Relaxed);
+            theirs.doors(0, 0).word.fetch_and(!locked, Relaxed);
+        }
+    });
+    assert_eq!(frames.turnover(&m), before);
+    assert_eq!(word.load(Relaxed) & locked, 0, "nobody waited");
+
+    // The same of one that has a block in which a frame is not counted yet.
+    let block = had.0 as usize / 512;
+    word.fetch_or(locked, Relaxed);
+    frames.put(&m, had, Order::BASE);
+    word.fetch_and(!locked, Relaxed);
+    assert_eq!(frames.turnover(&m), before.map(|n| n + 1));
+    frames.doors(0, 0).state(block).fetch_or(Doors::LOCKED, Relaxed);
+    let theirs = frames.clone();
+    at_each_step(move |waits| {
+        if waits {
+            theirs.doors(0, 0).state(block).fetch_and(!Doors::LOCKED, Relaxed);
+        }
+    });
+    assert_eq!(frames.turnover(&m), before.map(|n| n + 1));
+    assert_eq!(frames.doors(0, 0).state(block).load(Relaxed) & Doors::LOCKED, 0, "nobody waited");
+
+    // Who never ends is not waited for for ever.
+    at_each_step(|_| ());
+    word.fetch_or(locked, Relaxed);
+    assert_eq!(frames.turnover(&m), None);
+}
+
+#[test]
+fn who_drains_and_waits_sweeps_the_block_that_another_has() {
+    let m = flat(1, 2048);
+    let (frames, _meta) = frames_of(&m);
+    let frames = Rc::new(frames);
+    let want = Want::kernel(Use::Data);
+    let one = || frames.alloc(&m, Order::BASE, &want).ok();
+    let had: Vec<Pfn> = iter::from_fn(one).collect();
+
+    // All of a block comes back while another CPU, which has no magazine, is at it.
+    let block = 2; // of 1 to 4
+    let state = frames.doors(0, 0).state(block);
+    state.fetch_or(Doors::LOCKED, Relaxed);
+    let of_block = |pfn: &&Pfn| pfn.0 / 512 == block as u64;
+    had.iter().filter(of_block).for_each(|&pfn| frames.put(&m, pfn, Order::BASE));
+    let theirs = frames.clone();
+    at_each_step(move |waits| {
+        if waits {
+            theirs.doors(0, 0).state(block).fetch_and(!Doors::LOCKED, Relaxed);
+        }
+    });
+    frames.drain_all(&m, true);
+    assert_eq!(state.load(Relaxed) & Doors::LOCKED, 0, "nobody waited");
+    assert!(frames.alloc(&m, Order::HUGE, &want).is_ok());
+}
+
+#[test]
+fn hands_are_waited_for_but_not_those_that_come_later() {
+    let r = rig();
+    let (m, hands) = (r.vm.machine(), &r.vm.hands);
+    let hand: [_; 4] = array::from_fn(|_| RefCell::new(None));
+    let begin = |n: usize| _ = hand[n].replace(Some(hands.begin(m)));
+    let end = |n: usize| drop(hand[n].take().expect("it began"));
+    let turns = Cell::new(0);
+    let turn = || turns.replace(turns.get() + 1);
+
+    begin(0);
+    assert_eq!(r.complaint(&[]), "memory in hand at rest");
+    // At no time is nobody at work.
+    hands.wait(m, || match turn() {
+        0 => begin(1),
+        1 => end(0),
+        _ => panic!("waited for whoever came later"),
+    });
+    assert_eq!((turns.take(), hands.at_work()), (2, 1));
+
+    // Two wait: the second for all who were there when it came, whichever ends first.
+    hands.wait(m, || {
+        begin(2);
+        hands.wait(m, || match turn() {
+            0 => end(1),
+            1 => begin(3),
+            2 => end(2),
+            _ => panic!("waited for whoever came later"),
+        });
+    });
+    assert_eq!((turns.take(), hands.at_work()), (3, 1));
+    hands.wait(m, || {
+        begin(0);
+        hands.wait(m, || match turn() {
+            0 => end(0),
+            _ => end(3),
+        });
+    });
+    assert_eq!((turns.get(), hands.at_work()), (2, 0));
+    r.vm.audit(&[]).unwrap();
+}
