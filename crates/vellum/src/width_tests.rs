@@ -16,7 +16,7 @@ use crate::vm::Vm;
 use crate::zero::MOST_USES;
 
 pub(crate) struct Rig {
-    pub vm: Vm<Flat>,
+    pub(crate) vm: Vm<Flat>,
     _meta: Meta,
 }
 
@@ -42,7 +42,7 @@ impl Rig {
         self.vm.map(&space, Placement::At(AT), MIB2, RW).unwrap();
         space
     }
-    pub fn complaint(&self, spaces: &[&Space]) -> &'static str {
+    pub(crate) fn complaint(&self, spaces: &[&Space]) -> &'static str {
         self.vm.audit(spaces).expect_err("it is valid").what
     }
     fn write(&self, space: &Space) -> Pfn {
