@@ -279,11 +279,21 @@ impl<M: Machine> Vm<M> {
     /// Runs a verb between the machine's two events.
     #[inline(always)]
     pub(crate) fn verb<R>(&self, verb: Verb, body: impl FnOnce() -> R) -> R {
+        self.begins(verb);
+        let result = body();
+        self.ends(verb);
+        result
+    }
+
+    #[inline(always)]
+    pub(crate) fn begins(&self, verb: Verb) {
         self.machine.hook(Event::Begin(verb));
         self.machine.hook(Event::Work(if verb == Verb::Fault { Work::Fault } else { Work::Call }, 1));
-        let result = body();
+    }
+
+    #[inline(always)]
+    pub(crate) fn ends(&self, verb: Verb) {
         self.machine.hook(Event::End(verb));
-        result
     }
 
     #[inline]

@@ -37,7 +37,7 @@ pub(crate) fn rig() -> Rig {
 }
 
 impl Rig {
-    fn space(&self) -> Space {
+    pub(crate) fn space(&self) -> Space {
         let space = self.vm.create().unwrap();
         self.vm.map(&space, Placement::At(AT), MIB2, RW).unwrap();
         space
@@ -45,7 +45,7 @@ impl Rig {
     pub(crate) fn complaint(&self, spaces: &[&Space]) -> &'static str {
         self.vm.audit(spaces).expect_err("it is valid").what
     }
-    fn write(&self, space: &Space) -> Pfn {
+    pub(crate) fn write(&self, space: &Space) -> Pfn {
         self.vm.fault(space, AT, Access::Write).unwrap();
         match self.vm.query(space, AT) {
             crate::space::Page::Mapped { pfn, .. } => pfn,
