@@ -262,9 +262,9 @@ fn references_to_the_huge_page_of_zeros_leave_room_for_a_fork_of_every_space() {
 fn a_fork_that_never_ends_is_found() {
     let r = rig();
     let space = r.space();
-    r.vm.record_of(&space).fork_begins();
-    assert_eq!(r.complaint(&[&space]), "a fork is under way at rest");
-    r.vm.record_of(&space).fork_ends();
+    r.vm.record_of(&space).stop_faults();
+    assert_eq!(r.complaint(&[&space]), "faults are stopped at rest");
+    r.vm.record_of(&space).let_faults_go();
     r.vm.audit(&[&space]).unwrap();
 }
 

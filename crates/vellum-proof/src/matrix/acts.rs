@@ -157,6 +157,7 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
             Line::new("protect-none", &[Protect(Span::Both, Rights::NONE)]),
             Line::new("protect-twice", &[Protect(Span::Page, Rights::NONE), Protect(Span::Page, RW)]),
             Line::new("protect-exec", &[Protect(Span::Both, Rights::ALL), Protect(Span::Page, RW)]),
+            Line::new("protect-flip", &[Protect(Span::Page, Rights::READ_EXEC), Protect(Span::Page, RW)]),
         ],
         Op::Remap => vec![
             Line::new("remap", &[Remap(Span::Page, Span::Hole)]),
@@ -178,11 +179,16 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
             Line::new("store-back", &[Store(Other, 1), Store(Page, 1)]),
             Line::new("load-store", &[Load(Page, 1), Store(Page, 1)]),
         ],
-        Op::Fetch => vec![Line::new("fetch", &[Fetch(Page)])],
+        Op::Fetch => {
+            vec![Line::new("fetch", &[Fetch(Page)]), Line::new("store-fetch", &[Store(Page, 0), Fetch(Page)])]
+        }
         Op::CopyIn => vec![Line::new("copy-in", &[CopyIn(Page, 1)])],
         Op::CopyOut => vec![Line::new("copy-out", &[CopyOut(Page, 0)])],
         Op::Force => vec![Line::new("force", &[Force(Page, 1)])],
-        Op::Query => vec![Line::new("query", &[Query(Page), Load(Page, 0)])],
+        Op::Query => vec![
+            Line::new("query", &[Query(Page), Load(Page, 0)]),
+            Line::new("query-store", &[Query(Page), Store(Page, 1)]),
+        ],
         Op::Fork => vec![Line::new("fork", &[Fork])],
         Op::Exit => vec![Line::new("exit", &[Exit])],
         Op::Switch => vec![Line::new("switch", &[Idle, Activate, Store(Page, 0)])],

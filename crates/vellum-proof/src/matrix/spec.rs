@@ -43,6 +43,8 @@ pub enum Outcome {
     Done,
     /// It read this.
     Value(u32),
+    /// It told of these rights, or that nothing is mapped.
+    Told(Option<Rights>),
     /// It was refused.
     Refused(Why),
 }
@@ -78,6 +80,10 @@ impl Cell {
     /// Zeros.
     pub fn zero(rights: Rights) -> Cell {
         Cell { read: !rights.is_none(), write: rights.write, exec: rights.exec, words: [0; WORDS] }
+    }
+    /// Its rights.
+    pub fn rights(self) -> Rights {
+        Rights { read: self.read, write: self.write, exec: self.exec }
     }
     /// The same words with other rights.
     pub fn with(self, rights: Rights) -> Cell {
@@ -226,7 +232,11 @@ impl Spec<'_> {
                 };
                 if fits { none } else { None }
             }
-            Act::Query(_) | Act::Shrink | Act::Take(_) | Act::Drain | Act::Activate | Act::Idle | Act::Yield => none,
+            Act::Query(place) => {
+                let told = pages[at(place)].map(Cell::rights);
+                if outcome == Outcome::Told(told) { none } else { None }
+            }
+            Act::Shrink | Act::Take(_) | Act::Drain | Act::Activate | Act::Idle | Act::Yield => none,
             Act::Anywhere | Act::Forbid => is(Ok(()), outcome),
             Act::Poison(place) => {
                 let there = pages[at(place)].is_some();

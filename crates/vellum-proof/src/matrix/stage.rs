@@ -289,10 +289,11 @@ impl<C: Codec> Stage<C> {
                 let done = vm.copy_out(&self.side(side), self.word(at, word), &mut bytes);
                 of_copy(done, Outcome::Value(u32::from_le_bytes(bytes)))
             }
-            Act::Query(at) => {
-                let _ = vm.query(&self.side(side), self.word(at, 0));
-                Outcome::Done
-            }
+            Act::Query(at) => Outcome::Told(match vm.query(&self.side(side), self.word(at, 0)) {
+                Answer::Mapped { rights, .. } | Answer::Reserved { rights } => Some(rights),
+                Answer::Parked { .. } => Some(Rights::NONE),
+                Answer::Unmapped => None,
+            }),
             Act::Populate(span, write) => advise(span, Advice::Populate { write }),
             Act::DontNeed(span) => advise(span, Advice::DontNeed),
             Act::Collapse => advise(super::acts::Span::Both, Advice::Collapse),

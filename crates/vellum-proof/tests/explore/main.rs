@@ -3,6 +3,8 @@
 mod explorer;
 
 mod found;
+mod given;
+mod moments;
 mod rules;
 mod scarce;
 mod verbs;

@@ -20,8 +20,8 @@ type Act = fn(&Lab) -> bool;
 type Acts = [(&'static str, Act)];
 
 /// A GiB in which nothing is mapped but one promise.
-const FAR: Va = Va(0x1_0000_0000);
-const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);
+pub const FAR: Va = Va(0x1_0000_0000);
+pub const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);
 
 fn store(l: &Lab, at: Va) -> bool {
     l.store(at, 7).is_ok()
@@ -45,7 +45,7 @@ fn enough<T>(done: Result<T, SpaceError>) -> bool {
 }
 
 /// Takes every frame and gives `free` back.
-fn starve(l: &Lab, free: usize) {
+pub fn starve(l: &Lab, free: usize) {
     let mut had = usize::MAX;
     while had != l.held.borrow().len() {
         had = l.held.borrow().len();
@@ -54,7 +54,7 @@ fn starve(l: &Lab, free: usize) {
     (0..free).for_each(|_| l.give(0));
 }
 
-type Make<'a> = &'a dyn Fn() -> Lab;
+pub type Make<'a> = &'a dyn Fn() -> Lab;
 
 fn room(make: Make<'_>, free: usize) -> Lab {
     let lab = make();
@@ -224,7 +224,7 @@ fn a_fault_is_not_refused_what_a_verb_has_that_is_refused() {
 }
 
 /// A machine whose every page may be huge, before anything is mapped.
-fn huge(frames: u64, zero_huge: ZeroHuge) -> (Lab, Space) {
+pub fn huge(frames: u64, zero_huge: ZeroHuge) -> (Lab, Space) {
     let preempt = Preemption::None;
     let config = Config { thp: Thp::Always, preempt, zero_huge, ..Config::default() };
     let lab = Lab::new(2, frames, config, RULES);
@@ -414,10 +414,10 @@ fn exact() -> Lab {
     lab
 }
 
-const EXACT: Attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
+pub const EXACT: Attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
 
 /// Explores both scripts on either CPU.
-fn both(make: Make<'_>, a: impl Fn(&Lab) + 'static, b: impl Fn(&Lab) + 'static) {
+pub fn both(make: Make<'_>, a: impl Fn(&Lab) + 'static, b: impl Fn(&Lab) + 'static) {
     let (a, b) = (script(a), script(b));
     for scripts in [[a.clone(), b.clone()], [b, a]] {
         let done = explore(make, &scripts, 1, u64::MAX);
@@ -430,7 +430,7 @@ fn both(make: Make<'_>, a: impl Fn(&Lab) + 'static, b: impl Fn(&Lab) + 'static) 
 fn a_page_of_exactly_2_mib_is_not_refused_the_block_that_a_pool_takes_or_gives() {
     let pooled = || {
         let lab = exact();
-        assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(1));
+        assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(()));
         lab
     };
     let fault = |l: &Lab| {
@@ -454,7 +454,7 @@ fn a_pool_is_not_refused_the_block_of_a_fault_that_is_refused() {
     both(
         &make,
         |l| assert!(l.vm.fault(&l.last(), FAR, Access::Write).is_err()),
-        |l| assert_eq!(l.vm.pool(Order::HUGE, 1), Ok(1)),
+        |l| assert_eq!(l.vm.pool(Order::HUGE, 1), Ok(())),
     );
 }
 
@@ -465,7 +465,7 @@ fn a_copy_of_a_page_of_exactly_2_mib_takes_the_block_of_the_pool() {
         let (lab, space) = huge(4096, ZeroHuge::Off);
         lab.vm.map(&space, Placement::At(AT), MIB2, EXACT).expect("memory");
         assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
-        assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(1));
+        assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(()));
         lab.keep(lab.vm.fork(&space).expect("memory"));
         starve(&lab, free);
         lab.enter(0);

@@ -64,6 +64,8 @@ pub(super) struct Magazine {
     pub(super) block_freed: AtomicU64,
     /// Allocations that wanted another node.
     pub(super) missed: AtomicU64,
+    /// Objects and blocks that slabs and pools gave and took. In the magazine of node 0.
+    pub(super) passed_by: AtomicU64,
     /// The claimed block, + 1.
     pub(super) current: AtomicU32,
     /// Rows of the CPU's area that may have something; those left out had nothing when last looked at. What other CPUs give back there it does not

@@ -139,7 +139,7 @@ impl Slab {
         let object = loop {
             {
                 let _guard = self.lock.lock(m, above, 0);
-                if let Some(object) = self.take(frames) {
+                if let Some(object) = self.take(m, frames) {
                     break object;
                 }
             }
@@ -151,7 +151,7 @@ impl Slab {
             let _guard = self.lock.lock(m, above, 0);
             self.link(frames, pfn, true);
             self.pages.store(self.pages() + 1, Relaxed);
-            if let Some(object) = self.take(frames) {
+            if let Some(object) = self.take(m, frames) {
                 break object;
             }
         };
@@ -160,7 +160,7 @@ impl Slab {
         Ok(object)
     }
 
-    fn take(&self, frames: &Frames) -> Option<SlabRef> {
+    fn take<M: Machine>(&self, m: &M, frames: &Frames) -> Option<SlabRef> {
         let pfn = Pfn(self.head.load(Relaxed).checked_sub(1)?);
         let taken = frames.record(pfn).word(TAKEN);
         let old = taken.load(Relaxed);
@@ -171,6 +171,7 @@ impl Slab {
         let new = old | 1 << at;
         taken.store(new, Relaxed);
         self.objects.store(self.objects() + 1, Relaxed);
+        frames.passed_by(m);
         if new == self.full() {
             // Full pages go to the end, so that one look at the first page says whether there is room.
             self.unlink(frames, pfn);
@@ -197,6 +198,7 @@ impl Slab {
         }
         taken.store(old & !bit, Relaxed);
         self.objects.store(self.objects() - 1, Relaxed);
+        frames.passed_by(m);
         if old == bit {
             self.unlink(frames, pfn);
             self.pages.store(self.pages() - 1, Relaxed);

@@ -43,6 +43,7 @@ impl Passage {
         self.stacked += stacked;
         self.filled += read(&magazine.filled);
         self.emptied += read(&magazine.emptied);
+        self.blocks += read(&magazine.passed_by);
         self.blocks += read(&magazine.block_frames) + read(&magazine.block_freed);
         still
     }
@@ -133,8 +134,14 @@ impl Frames {
         }
     }
 
-    /// Base frames ever taken and ever given back, in one sum over CPUs, as it was at one moment of
-    /// this call: who is at a magazine or a block is waited for. `None` if frames came and went
+    /// A slab gave or took an object, or a pool a block. The caller is not preempted.
+    #[inline]
+    pub(crate) fn passed_by<M: Machine>(&self, m: &M) {
+        bump(&self.magazine(m.cpu(), 0).passed_by, 1);
+    }
+
+    /// Base frames ever taken and ever given back, and what passed them by, in one sum over CPUs, as
+    /// it was at one moment of this call: who is at a magazine or a block is waited for. `None` if frames came and went
     /// whenever it was read.
     pub(crate) fn turnover<M: Machine>(&self, m: &M) -> Option<u64> {
         let mut before = None;

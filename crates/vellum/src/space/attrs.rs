@@ -133,6 +133,12 @@ impl Packed {
     pub fn rights(self) -> Rights {
         Rights { read: self.0 & 1 != 0, write: self.0 & 2 != 0, exec: self.0 & 4 != 0 }
     }
+    /// The rights, a bit each, that `then` lacks, and those that it has in addition.
+    #[inline(always)]
+    pub fn taken_and_given(self, then: Packed) -> (u64, u64) {
+        let (had, has) = (self.0 & 7, then.0 & 7);
+        (had & !has, has & !had)
+    }
     /// As [`Rights::allows`].
     #[inline]
     pub fn allows(self, access: Access) -> bool {

@@ -160,6 +160,20 @@ impl<M: Machine> Vm<M> {
         }
     }
 
+    /// Whether some of the prepared regions have less rights than what they stand for, and some have more.
+    pub(crate) fn takes_and_gives(&self, fresh: &Fresh) -> bool {
+        let (mut takes, mut gives, mut next) = (0, 0, fresh.first);
+        while let Some(name) = next {
+            let region = self.region(name);
+            if let Some(old) = SlabRef::from_raw(region.stands_for()) {
+                let (taken, given) = self.region(old).packed().taken_and_given(region.packed());
+                (takes, gives) = (takes | taken, gives | given);
+            }
+            next = SlabRef::from_raw(region.next.load(Ordering::Relaxed));
+        }
+        takes != 0 && gives != 0
+    }
+
     /// Exchanges the regions of the range, which is open, for the prepared ones.
     pub(crate) fn commit_change(
         &self,

@@ -276,8 +276,8 @@ impl<M: Machine> Vm<M> {
         {
             return false;
         }
-        // From here the transit mark keeps the node, and this mapping keeps the old block.
-        drop(epoch);
+        // The epoch, in which nobody is preempted, lasts: who waits for the entry may hold the layout lock.
+        let _epoch = epoch;
         let mut receipt = Receipt::new();
         receipt.leaf(va.align_down(order.bytes()), spot.level);
         let flushed = self.redeem(space, receipt);

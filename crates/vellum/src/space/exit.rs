@@ -26,6 +26,8 @@ impl<M: Machine> Vm<M> {
             while (0..self.cpus).any(|cpu| record.active.contains(cpu)) {
                 m.relax();
             }
+            // Not before: a CPU that runs in it may wait for those who have memory in hand.
+            let _in_hand = self.hands.begin(m);
             let mut top = Token::top();
             self.leave_family(&space, &mut top);
             self.take_apart(record, &mut top);

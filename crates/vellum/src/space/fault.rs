@@ -11,8 +11,9 @@
 //! what it finds. If the count changed, the fault descends once more and compares the region's name, which cannot have been
 //! reused: the epoch keeps it.
 //!
-//! While a fork is copying no fault changes an entry (`fork.rs` says why): it finds the count changed, and
-//! waits for the fork's end with nothing held. A fault that finds what it wants goes on.
+//! While a fork is copying, or `protect` takes rights and gives others, no fault changes an entry (both
+//! say why): it finds the count changed, and waits for the end with nothing held. A fault that finds
+//! what it wants goes on.
 //!
 //! Tables that are missing are made with the page and linked with it (`chain.rs`), so a fault that finds no memory changed nothing.
 //!
@@ -145,7 +146,7 @@ impl<M: Machine> Vm<M> {
                 Ok(Step::Done(fault)) => return Ok(fault),
                 Ok(Step::Again) => {
                     restarts += 1;
-                    self.wait_for_fork(space);
+                    self.wait_while_stopped(space);
                 }
                 Ok(Step::Wait) => self.machine.relax(),
                 Ok(Step::Behind) => {
@@ -319,7 +320,7 @@ impl<M: Machine> Vm<M> {
     #[cold]
     fn still_region(&self, space: &SpaceRecord, va: Va, seen: (Pfn, Option<SlabRef>)) -> bool {
         let now = self.descend(space, va);
-        !space.is_forking() && (now.node.pfn, now.region) == seen
+        !space.faults_stopped() && (now.node.pfn, now.region) == seen
     }
 
     /// What lies at `va`, if a region says what may be done there. Within an epoch, or under the layout lock.

@@ -51,7 +51,7 @@ impl<M: Machine> Vm<M> {
                         Ok(Some(Forced::Look(Step::Smaller))) => huge = false,
                         Ok(Some(Forced::Look(_))) => {
                             restarts += 1;
-                            self.wait_for_fork(space);
+                            self.wait_while_stopped(space);
                         }
                         Ok(None) => {
                             restarts += 1;

@@ -118,10 +118,10 @@ impl<M: Machine> Vm<M> {
             to.forbid_zeros();
         }
         let (family, made) = self.join_family(space, child, token)?;
-        from.fork_begins();
+        from.stop_faults();
         let done = self.copy_tables(space, child, token, trash);
         if done.is_err() {
-            from.fork_ends();
+            from.let_faults_go();
             self.part(space, child, (family, made), token);
             return done;
         }
@@ -129,7 +129,7 @@ impl<M: Machine> Vm<M> {
         self.copy_node(&mut copying, self.node(from.root()), self.node(to.root()), self.top(), 0);
         self.share_huge_zero(from, to);
         let _flushed = self.redeem(from, copying.receipt);
-        from.fork_ends();
+        from.let_faults_go();
         Ok(())
     }
 

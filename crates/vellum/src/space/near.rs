@@ -95,6 +95,9 @@ impl<M: Machine> Vm<M> {
         if packed == self.region(old).packed() {
             return Ok(true);
         }
+        if let (1.., 1..) = self.region(old).packed().taken_and_given(packed) {
+            space.stop_faults();
+        }
         let shift = self.region(old).shift();
         let says = |name: &SlabRef| self.region(*name).packed() == packed && self.region(*name).shift() == shift;
         let left = self.left_of(node, slots.0);

@@ -114,10 +114,10 @@ impl<M: Machine> Vm<M> {
         body()
     }
 
-    /// Waits until no fork of the space is copying. The caller holds no lock and no entry, and is in
+    /// Waits until no verb stops the space's faults. The caller holds no lock and no entry, and is in
     /// no epoch.
-    pub(crate) fn wait_for_fork(&self, space: &SpaceRecord) {
-        while space.is_forking() {
+    pub(crate) fn wait_while_stopped(&self, space: &SpaceRecord) {
+        while space.faults_stopped() {
             self.machine.relax();
         }
     }

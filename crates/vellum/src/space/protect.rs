@@ -4,6 +4,9 @@
 //! comes by, and is set right, or after, and sees that regions were edited. Rights taken away are flushed before the call
 //! returns; rights given need no flush, a stale translation only faults once more.
 //!
+//! Where some are taken and others given, faults wait meanwhile, and what is taken goes first: nothing is given before that is
+//! flushed. So nobody finds a page that may be written and executed where each came without the other.
+//!
 //! Pages of a region without rights stay resident as *parked* entries, which hardware does not see. Mappings of the shared zeros
 //! go back to the promise they stood for; shared tables of them after the flush, as `forbid_zeros` does it.
 
@@ -35,7 +38,10 @@ impl<M: Machine> Vm<M> {
             let done = {
                 let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
                 let change = |attrs| Attrs { rights, ..attrs };
-                self.change_regions(record, range, &change, layout.token(), &mut trash).map(|near| {
+                let done = self.change_regions(record, range, &change, layout.token(), &mut trash).map(|near| {
+                    if record.faults_stopped() {
+                        self.take_rights(record, range, rights);
+                    }
                     // Tables of zeros stand above lowest nodes.
                     let hides = near.is_none() && self.has_zero_tables();
                     let receipt = self.change_leaves(record, range, near, rights);
@@ -43,7 +49,11 @@ impl<M: Machine> Vm<M> {
                     if hides {
                         self.promise_hidden(record, range);
                     }
-                })
+                });
+                if record.faults_stopped() {
+                    record.let_faults_go();
+                }
+                done
             };
             self.empty_trash(trash, &mut top);
             done
@@ -51,6 +61,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Changes the attributes of every region in a range that has no hole. Says which node the range is a part of, if it was done there.
+    /// Where rights are taken and others given, the space's faults are stopped, also if it fails.
     pub(crate) fn change_regions<'v>(
         &'v self,
         space: &SpaceRecord,
@@ -92,8 +103,34 @@ impl<M: Machine> Vm<M> {
         });
         self.settle_lists(grown, ready.is_ok(), token, trash);
         let fresh = ready?;
+        if self.takes_and_gives(&fresh) {
+            space.stop_faults();
+        }
         self.commit_change(space, range, fresh, token, trash);
         Ok(())
+    }
+
+    /// Takes the rights from the leaves of a range that are not among `rights`, and gives none.
+    #[cold]
+    #[inline(never)]
+    fn take_rights(&self, space: &SpaceRecord, range: VaRange, rights: Rights) {
+        let mut receipt = Receipt::new();
+        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
+            let less = |entry| match entry {
+                Entry::Leaf(pfn, flags) => {
+                    let less = Flags { write: flags.write && rights.write, exec: flags.exec && rights.exec, ..flags };
+                    Some(M::Codec::encode(Entry::Leaf(pfn, less), level))
+                }
+                _ => None,
+            };
+            if let Some(Entry::Leaf(_, flags)) = self.exchange(node, level, slot, less)
+                && (flags.write && !rights.write || flags.exec && !rights.exec)
+            {
+                receipt.leaf(va, level);
+            }
+            !matches!(M::Codec::decode(raw, level), Entry::Busy(_))
+        });
+        let _flushed = self.redeem(space, receipt);
     }
 
     /// What a resident page's entry is in a region with those rights. `flags` are the leaf's so far, if it was one.

@@ -8,8 +8,8 @@ use crate::space::{Access, Page, Space, SpaceRecord};
 use crate::vm::Vm;
 
 impl<M: Machine> Vm<M> {
-    /// What lies at `va`, at some instant of the call. Waits while the entry is in transit; takes the layout lock only to say
-    /// that nothing is mapped there.
+    /// What lies at `va`, at some instant of the call. Takes the layout lock, and waits while a fault
+    /// has the entry in transit.
     pub fn query(&self, space: &Space, va: Va) -> Page {
         if va >= self.user_end() {
             return Page::Unmapped;
@@ -17,10 +17,8 @@ impl<M: Machine> Vm<M> {
         let m = &self.machine;
         let record = self.record_of(space);
         loop {
-            if let Some(page) = self.look(record, va) {
-                return page;
-            }
-            // Nothing, or the middle of a verb. Under the lock no verb is under way.
+            // Under the lock no verb is under way: what it has written already is not yet true on
+            // every CPU.
             let page = self.with_layout(record, || match self.refusal(record, va, Access::Read) {
                 Err(FaultError::Unmapped) => Some(Page::Unmapped),
                 _ => self.look(record, va),

@@ -75,9 +75,9 @@ impl Space {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct SpaceRecord {
-    /// Bit 0: a fork is copying. The rest raises after the intervals of any node were changed, before any
-    /// entry below them is, and at the end of a fork. A fault compares all of it with what it read
-    /// earlier before it changes an entry. Written under L.
+    /// Bit 0: faults are stopped. The rest raises after the intervals of any node were changed, before
+    /// any entry below them is, and when faults may go on. A fault compares all of it with what it
+    /// read earlier before it changes an entry. Written under L.
     edits: AtomicU64,
     /// The root's frame. Never changes.
     pub root: AtomicU64,
@@ -144,13 +144,13 @@ impl SpaceRecord {
     pub fn forbid_zeros(&self) {
         self.no_zeros.store(1, Ordering::Relaxed);
     }
-    /// What there is to compare later. While a fork is copying nothing will compare equal.
+    /// What there is to compare later. While faults are stopped nothing will compare equal.
     #[inline(always)]
     pub fn edits(&self) -> Edits {
-        Edits(self.edits.load(Ordering::Acquire) & !FORKING)
+        Edits(self.edits.load(Ordering::Acquire) & !STOPPED)
     }
-    /// Whether no region was edited since, and no fork is copying. To be asked under the lock of a node for
-    /// its entries: a fork that has been there, or an edit that has, is seen then.
+    /// Whether no region was edited since, and faults are not stopped. To be asked under the lock of a
+    /// node for its entries: who stopped them and has been there, or an edit that has, is seen then.
     #[inline(always)]
     pub fn is_unedited(&self, since: Edits) -> bool {
         self.edits.load(Ordering::Acquire) == since.0
@@ -159,25 +159,26 @@ impl SpaceRecord {
     pub fn edited(&self) {
         self.edits.store(self.edits.load(Ordering::Relaxed) + EDIT, Ordering::Release);
     }
-    /// Whether a fork is copying.
+    /// Whether a fork is copying, or a verb takes rights and gives others.
     #[inline]
-    pub fn is_forking(&self) -> bool {
-        self.edits.load(Ordering::Acquire) & FORKING != 0
+    pub fn faults_stopped(&self) -> bool {
+        self.edits.load(Ordering::Acquire) & STOPPED != 0
     }
-    /// From here on no fault changes an entry; whoever takes a node's lock after the fork had it knows.
-    pub fn fork_begins(&self) {
-        debug_assert!(!self.is_forking(), "two forks of a space at once");
-        self.edits.store(self.edits.load(Ordering::Relaxed) | FORKING, Ordering::Release);
+    /// From here on no fault changes an entry; whoever takes a node's lock after the caller had it
+    /// knows. Under the layout lock.
+    pub fn stop_faults(&self) {
+        debug_assert!(!self.faults_stopped(), "two verbs stop faults at once");
+        self.edits.store(self.edits.load(Ordering::Relaxed) | STOPPED, Ordering::Release);
     }
     /// They may again; what they saw before is to be looked at again.
-    pub fn fork_ends(&self) {
-        debug_assert!(self.is_forking(), "a fork ends that has not begun");
-        self.edits.store((self.edits.load(Ordering::Relaxed) & !FORKING) + EDIT, Ordering::Release);
+    pub fn let_faults_go(&self) {
+        debug_assert!(self.faults_stopped(), "faults go that were not stopped");
+        self.edits.store((self.edits.load(Ordering::Relaxed) & !STOPPED) + EDIT, Ordering::Release);
     }
 }
 
-/// The bit of `SpaceRecord::edits` that says that a fork is copying.
-const FORKING: u64 = 1;
+/// The bit of `SpaceRecord::edits` that says that faults are stopped.
+const STOPPED: u64 = 1;
 /// An edit. There is room for 2^63 of them: one each nanosecond for 292 years. So none comes back
 /// to what a fault has read, and only the other bit can be recounted.
 const EDIT: u64 = 2;

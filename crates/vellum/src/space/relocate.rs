@@ -349,9 +349,7 @@ impl<M: Machine> Vm<M> {
         self.transfer(space, moved, route.delta());
         // What still stands for a promise becomes one, in the place where the mapping is now.
         self.thaw(space, new);
-        if let Ok(tail) = VaRange::new(moved.end(), all.end().0 - moved.end().0, self.user_end()) {
-            self.unfreeze(space, tail);
-        }
+        // A tail goes from the mark to nothing: nobody finds it who has found the rest at the new place.
         self.take_out(space, all, Leave::Nothing, work.token, work.trash);
     }
 

@@ -17,9 +17,10 @@ use crate::vm::Vm;
 /// one frame, which one of them frees in a loop, one in four was in vain. Where all memory is in
 /// use and changes hands all the time a refusal comes after so many waits.
 const LOOKS: u32 = 64;
-/// The same of looks between which others only gave back what they had taken in vain. Basis: a
-/// guess; two that do so by turns would otherwise keep each other from being refused.
-const VAIN_LOOKS: u32 = 4;
+/// The same of looks between which others only gave back what they had taken in vain; two that do
+/// so by turns would otherwise keep each other from being refused for longer. Basis: before; with 4
+/// one store in 4,000 was refused beside forks that cannot succeed.
+const VAIN_LOOKS: u32 = 16;
 
 /// What a fault or a verb remembers between its looks for memory.
 #[derive(Default)]

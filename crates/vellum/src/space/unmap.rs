@@ -6,14 +6,14 @@
 //! now on. Dead nodes go into the trash, which is emptied after a wait for lock-free readers.
 //!
 //! Both marks are written under the layout lock alone, so every one that is met is this verb's own. Where
-//! promises stay, faults go on between the passes: what they map, make or set aside (`Busy`) came after
-//! the first pass, and the second leaves it alone.
+//! promises stay they are marked like the rest (`Moving` of the root): a page that a fault makes there
+//! before the flush would be new while others still read the old one beside it.
 //!
 //! Only cutting a large leaf or a promise at the range's ragged ends can fail, and that comes before everything.
 
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
-use crate::error::SpaceError;
+use crate::error::{NoMemory, SpaceError};
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::space::near::Near;
 use crate::space::node::{Node, State, full_run};
@@ -66,16 +66,30 @@ impl<M: Machine> Vm<M> {
                 if range.pages() == 1 && self.take_out_page(record, start, layout.token()) {
                     return Ok(());
                 }
-                let mut trash = Trash::default();
-                if !self.take_out_near(record, range, Leave::Nothing, layout.token(), &mut trash) {
-                    self.in_hand(|| self.open(record, range, false))?;
-                    self.take_out(record, range, Leave::Nothing, layout.token(), &mut trash);
-                }
+                // What goes is in hand until the trash is empty.
+                let _in_hand = self.hands.begin(&self.machine);
+                let trash = self.take_out_range(record, range, layout.token())?;
                 drop(layout);
                 self.empty_trash(trash, &mut top);
                 Ok(())
             })
         })
+    }
+
+    /// More than a page, or a page that takes its table along.
+    #[inline(never)]
+    fn take_out_range(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        token: &mut Token<Layout>,
+    ) -> Result<Trash, NoMemory> {
+        let mut trash = Trash::default();
+        if !self.take_out_near(space, range, Leave::Nothing, token, &mut trash) {
+            self.in_hand(|| self.open(space, range, false))?;
+            self.take_out(space, range, Leave::Nothing, token, &mut trash);
+        }
+        Ok(trash)
     }
 
     /// Both passes and the flush. The range is open; the caller holds the layout lock.
@@ -166,7 +180,6 @@ impl<M: Machine> Vm<M> {
             let raw = m.entry(node.pfn, slot);
             match M::Codec::decode(raw, level) {
                 Entry::Empty | Entry::Gone(_) => return false,
-                Entry::Reserved if cut.leave == Leave::Promise => return false,
                 // Tables stay where they are while the layout lock is held, so this needs no lock yet.
                 Entry::Table(child) => {
                     let detach = if whole && self.may_detach(cut.leave, child) {
@@ -196,32 +209,30 @@ impl<M: Machine> Vm<M> {
                 // Marked by this very verb: a remap took away what it stood for.
                 Entry::Moving(_) | Entry::Detached(_) => return true,
                 Entry::Busy(_) => m.relax(),
-                entry => {
+                _ => {
                     let mut top = Token::top();
                     let _guard = node.lock(m, &mut top);
-                    let promise = entry == Entry::Reserved;
-                    let hold = cut.space.root();
+                    let (stays, hold) = (cut.leave == Leave::Promise, cut.space.root());
                     let new = move |now: Entry| match now {
                         // Zeros have no frame to free.
-                        Entry::Leaf(pfn, _) if self.is_zero_leaf(pfn, level) => {
-                            Some(M::Codec::encode(Entry::Moving(hold), level))
-                        }
-                        Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(M::Codec::encode(Entry::Moving(pfn), level)),
-                        Entry::ZeroTable(_) => Some(M::Codec::encode(Entry::Moving(hold), level)),
-                        Entry::Reserved if promise => Some(0),
+                        Entry::Leaf(pfn, _) if self.is_zero_leaf(pfn, level) => Some(Entry::Moving(hold)),
+                        Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
+                        Entry::Reserved if !stays => Some(Entry::Empty),
+                        Entry::ZeroTable(_) | Entry::Reserved => Some(Entry::Moving(hold)),
                         _ => None,
                     };
+                    let new = |now| new(now).map(|entry| M::Codec::encode(entry, level));
                     let Some(taken) = self.exchange(node, level, slot, new) else { continue };
-                    if taken == Entry::Reserved {
-                        node.set_state(node.state().with_count(node.state().count() - 1));
-                        return false;
-                    }
                     match taken {
+                        Entry::Reserved if !stays => {
+                            node.set_state(node.state().with_count(node.state().count() - 1));
+                            return false;
+                        }
                         Entry::Leaf(..) => cut.receipt.leaf(Va(va), level),
                         Entry::ZeroTable(_) => cut.receipt.span(Va(va), level.entry_bytes()),
                         _ => {}
                     }
-                    return cut.leave != Leave::Promise;
+                    return !stays;
                 }
             }
         }
@@ -243,7 +254,10 @@ impl<M: Machine> Vm<M> {
             while slot < end {
                 let raw = m.entry(node.pfn, slot);
                 match M::Codec::decode(raw, level) {
-                    Entry::Reserved if !promise => {
+                    Entry::Reserved if promise => {
+                        self.store(node.pfn, slot, level, Entry::Moving(hold));
+                    }
+                    Entry::Reserved => {
                         self.store(node.pfn, slot, level, Entry::Empty);
                         dropped += 1;
                     }

@@ -55,8 +55,8 @@ impl<M: Machine> Vm<M> {
                         return Err(Invalid::new("no hole above what was sought", space.id(), 1, 0));
                     }
                     self.check_watch(record)?;
-                    if record.is_forking() {
-                        return Err(Invalid::new("a fork is under way at rest", space.id(), 0, 1));
+                    if record.faults_stopped() {
+                        return Err(Invalid::new("faults are stopped at rest", space.id(), 0, 1));
                     }
                     self.check_active(space)?;
                     self.usage_of(record.root(), self.top(), &mut audit.usage);

@@ -56,32 +56,31 @@ impl Pools {
 }
 
 impl<M: Machine> Vm<M> {
-    /// Has the pool of `order` hold up to `blocks` blocks: takes what is missing from the allocator, gives back what is too much. Says how
-    /// many it holds.
+    /// Has the pool of `order` hold `blocks` blocks: takes what is missing from the allocator, gives back what is too much.
+    /// Of two calls at once the one has the last word that came last.
     ///
     /// # Errors
     /// [`NoMemory`] if the allocator has not enough blocks of that size, after it looked as a fault
     /// does; those it had are kept, and freed ones will follow. Always for sizes other than 2 MiB
     /// and 1 GiB. The caller holds no lock.
-    pub fn pool(&self, order: Order, blocks: u64) -> Result<u64, NoMemory> {
+    pub fn pool(&self, order: Order, blocks: u64) -> Result<(), NoMemory> {
         let stack = self.pools.of(order).ok_or(NoMemory)?;
         stack.wanted.store(blocks, Ordering::Relaxed);
         self.with_memory(|| self.in_hand(|| self.fill_pool(stack, order, blocks)))
     }
 
-    fn fill_pool(&self, stack: &Stack, order: Order, blocks: u64) -> Result<u64, NoMemory> {
-        while stack.kept.load(Ordering::Relaxed) > blocks {
-            let Some(pfn) = self.take_from_pool(order) else { break };
-            self.untake(pfn, order);
+    fn fill_pool(&self, stack: &Stack, order: Order, blocks: u64) -> Result<(), NoMemory> {
+        // Under the lock, so that who keeps a block for what was wanted before has kept it.
+        while let Some(pfn) = self.pop(stack, order, true) {
+            self.frames.give_back(&self.machine, pfn, order);
         }
-        while stack.kept.load(Ordering::Relaxed) < blocks {
+        while stack.kept.load(Ordering::Relaxed) < stack.wanted.load(Ordering::Relaxed).min(blocks) {
             let pfn = self.alloc_exactly(order, &Want::kernel(Use::Data))?;
             if !self.give_to_pool(pfn, order) {
                 self.untake(pfn, order);
-                break;
             }
         }
-        Ok(stack.kept.load(Ordering::Relaxed))
+        Ok(())
     }
 
     /// Keeps a block nobody uses any more, its flush over; `false` if the pool wants none.
@@ -101,11 +100,17 @@ impl<M: Machine> Vm<M> {
             m.hook(Event::Frame { first: pfn, order, to: Use::Free });
             self.frames.record(pfn).word(NEXT).store(stack.top.load(Ordering::Relaxed), Ordering::Relaxed);
             stack.top.store(pfn.0 + 1, Ordering::Relaxed);
-            stack.kept.store(kept + 1, Ordering::Relaxed);
+            self.holds(stack, kept + 1);
         }
         // SAFETY: taken above, on this CPU; the chain is whole.
         unsafe { stack.lock.unlock_raw(m) };
         wants
+    }
+
+    /// Under the pool's lock.
+    fn holds(&self, stack: &Stack, blocks: u64) {
+        stack.kept.store(blocks, Ordering::Relaxed);
+        self.frames.passed_by(&self.machine);
     }
 
     fn take_from_pool(&self, order: Order) -> Option<Pfn> {
@@ -113,12 +118,19 @@ impl<M: Machine> Vm<M> {
         if stack.kept.load(Ordering::Relaxed) == 0 {
             return None;
         }
+        self.pop(stack, order, false)
+    }
+
+    /// The uppermost block; with `surplus` only if there are more than the pool is to hold.
+    fn pop(&self, stack: &Stack, order: Order, surplus: bool) -> Option<Pfn> {
         let m = &self.machine;
         stack.lock.lock_raw(m);
-        let top = stack.top.load(Ordering::Relaxed).checked_sub(1).map(Pfn);
+        let kept = stack.kept.load(Ordering::Relaxed);
+        let least = if surplus { stack.wanted.load(Ordering::Relaxed) } else { 0 };
+        let top = if kept > least { stack.top.load(Ordering::Relaxed).checked_sub(1).map(Pfn) } else { None };
         if let Some(pfn) = top {
             stack.top.store(self.frames.record(pfn).word(NEXT).load(Ordering::Relaxed), Ordering::Relaxed);
-            stack.kept.store(stack.kept.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+            self.holds(stack, kept - 1);
             m.hook(Event::Frame { first: pfn, order, to: Use::Data });
         }
         // SAFETY: taken above, on this CPU; the chain is whole.

@@ -88,7 +88,7 @@ impl Scene {
         let mut spaces = Vec::new();
         match exit {
             FaultPool => {
-                assert_eq!(vm.pool(Order::HUGE, 1), Ok(1));
+                assert_eq!(vm.pool(Order::HUGE, 1), Ok(()));
                 lab.map(&space, AT, MIB2, Order::HUGE);
             }
             _ => assert_eq!(vm.map(&space, Placement::At(AT), MIB2, RW), Ok(AT)),
@@ -350,7 +350,7 @@ fn f_08_a_write_to_huge_zeros_clears_2_mib_around_the_written_address_last() {
 #[test]
 fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared() {
     let lab = Rc::new(followed(&[]));
-    assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(1));
+    assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(()));
     let space = lab.vm.create().unwrap();
     lab.m().flat.run_on(1);
     lab.vm.activate(&space);

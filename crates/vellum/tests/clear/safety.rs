@@ -105,8 +105,8 @@ fn a_10_blocks_of_a_pool_are_cleared_whatever_the_allocator_does_and_fresh_ones_
         assert!(lab.is_zero(fresh, 512));
         assert_eq!(cleared() - before, 512, "fresh, alloc.zero={zeroing}");
         // The pool takes the next block freed, old bytes and all.
-        assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(1));
-        assert_eq!(lab.vm.pool(Order::HUGE, 2), Ok(2));
+        assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(()));
+        assert_eq!(lab.vm.pool(Order::HUGE, 2), Ok(()));
         let pooled = lab.huge_fault(&space, Va(AT.0 + MIB2), 3);
         assert!(lab.is_zero(pooled, 512));
         lab.soil(pooled, 512, 0x5c);
@@ -118,7 +118,7 @@ fn a_10_blocks_of_a_pool_are_cleared_whatever_the_allocator_does_and_fresh_ones_
         assert!(lab.is_zero(again, 512), "recycled, alloc.zero={zeroing}");
         assert_eq!(cleared() - before, 512);
         lab.vm.exit(space);
-        assert_eq!(lab.vm.pool(Order::HUGE, 0), Ok(0));
+        assert_eq!(lab.vm.pool(Order::HUGE, 0), Ok(()));
         lab.check(&[]);
     }
 }

@@ -360,6 +360,8 @@ unsafe impl<C: Codec> Machine for Flat<C> {
             shared_word_touched();
         }
         if let Event::Frame { first, order, to } = event {
+            step(false);
+            shared_word_touched();
             assert!(self.topology.node_of(first).is_some(), "{first:?} is no memory of this machine");
             self.asked.became[to as usize].fetch_add(order.frames(), Ordering::Relaxed);
         }

@@ -12,5 +12,7 @@ mod misuse;
 mod pages;
 mod place;
 mod poison;
+mod pool;
+mod preempted;
 mod progress;
 mod threads;

@@ -10,7 +10,7 @@ use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, Thp, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, Entry, X86_64};
 use vellum::error::PoisonError;
-use vellum::machine::{Machine, MmuRules, Topology, Use};
+use vellum::machine::{MmuRules, Topology, Use};
 use vellum::space::{Access, Attrs, LeafSize, Page, Rights, Space};
 use vellum::stats::Counter;
 
@@ -248,7 +248,7 @@ fn writers_are_kept_out<C: Codec + 'static>(rules: MmuRules) {
             let lab = Rc::clone(&lab);
             move |_| {
                 assert_eq!(lab.vm.machine().asked.copied_frames.load(Ordering::Relaxed), copied, "copied too early");
-                let entry = entry_at(&lab, PAGE);
+                let entry = lab.entry_at(PAGE);
                 assert!(matches!(entry, Entry::Busy(_)), "{entry:?}");
                 // A store that was under way when the entry went, through a translation not flushed yet.
                 lab.vm.machine().poke(old, 8, &[42]);
@@ -262,18 +262,6 @@ fn writers_are_kept_out<C: Codec + 'static>(rules: MmuRules) {
         lab.vm.idle();
         lab.vm.machine().run_on(0);
         ends_without(&lab, space, &[old]);
-    }
-}
-
-/// The entry that decides about an address now, in the space whose root was loaded last.
-fn entry_at<C: Codec>(lab: &Lab<C>, va: Va) -> Entry {
-    let m = lab.vm.machine();
-    let (mut table, mut level) = (Pfn(m.asked.last_root.load(Ordering::Relaxed)), Level(m.rules().levels));
-    loop {
-        match C::decode(m.entry(table, level.slot(va)), level) {
-            Entry::Table(below) => (table, level) = (below, Level(level.0 - 1)),
-            entry => return entry,
-        }
     }
 }
 

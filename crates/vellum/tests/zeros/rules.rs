@@ -11,7 +11,7 @@ use crate::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES, during_flus
 use crate::lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Colours, Config, Thp, ZeroHuge};
-use vellum::entry::{Aarch64, Codec, X86_64};
+use vellum::entry::{Aarch64, Codec, Entry, X86_64};
 use vellum::error::PoisonError;
 use vellum::machine::{MmuRules, Topology};
 use vellum::space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
@@ -402,12 +402,12 @@ fn fork_is_flushed<C: Codec + 'static>(rules: MmuRules, form: Form, huge: bool) 
     lab.vm.machine().run_on(0);
     let flushes = Rc::new(Cell::new(0));
     let during = {
-        let (lab, space, flushes) = (Rc::clone(&lab), Rc::clone(&space), Rc::clone(&flushes));
+        let (lab, flushes) = (Rc::clone(&lab), Rc::clone(&flushes));
         move |_| {
             // Before CPU 1 is told, no entry gives writes any more: what it loads from now on cannot be stale.
             for va in written {
-                let page = lab.vm.query(&space, va);
-                assert!(matches!(page, Page::Mapped { flags, .. } if !flags.write), "{page:?}");
+                let entry = lab.entry_at(va);
+                assert!(matches!(entry, Entry::Leaf(_, flags) if !flags.write), "{entry:?}");
             }
             flushes.set(flushes.get() + 1);
         }

@@ -3,7 +3,7 @@
 use crate::flat::{MachineHands, VmHands};
 use std::sync::atomic::Ordering;
 
-use vellum::addr::{ENTRIES, Level, Pfn};
+use vellum::addr::{ENTRIES, Level, Pfn, Va};
 use vellum::entry::{Codec, Entry};
 use vellum::machine::Machine;
 use vellum::space::{Audit, Space, Usage};
@@ -57,6 +57,18 @@ impl<C: Codec> Lab<C> {
             seen.push((level.0, va, raw));
             if let Entry::Table(below) = C::decode(raw, level) {
                 self.entries_below(below, Level(level.0 - 1), va, seen);
+            }
+        }
+    }
+
+    /// The entry that decides about an address now, in the space whose root was loaded last.
+    pub fn entry_at(&self, va: Va) -> Entry {
+        let m = self.vm.machine();
+        let (mut table, mut level) = (Pfn(m.asked.last_root.load(Ordering::Relaxed)), Level(m.rules().levels));
+        loop {
+            match C::decode(m.entry(table, level.slot(va)), level) {
+                Entry::Table(below) => (table, level) = (below, Level(level.0 - 1)),
+                entry => return entry,
             }
         }
     }

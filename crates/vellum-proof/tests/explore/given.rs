@@ -1,0 +1,221 @@
+//! Memory that was given back is there for who knows of it; what slabs and pools keep is memory, too.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::explorer::{NEXT, few, script};
+use crate::scarce::{EXACT, FAR, RW, both, huge, starve};
+use vellum::addr::{Order, Va};
+use vellum::config::ZeroHuge;
+use vellum::error::{FaultError, SpaceError};
+use vellum::frame::Want;
+use vellum::machine::Use;
+use vellum::space::{Access, Advice, Fault, Placement, Rights};
+use vellum_proof::explore::explore;
+use vellum_proof::explore::worlds::{AT, Lab, MIB2};
+
+const PAGE: u64 = 4096;
+/// A promised page in three tables of its own.
+const LONE: Va = Va(0x2_0000_0000);
+
+fn lone() -> Lab {
+    let lab = few(2)();
+    lab.vm.map(lab.space(), Placement::At(FAR), 4 * MIB2, RW).expect("memory");
+    lab.vm.map(lab.space(), Placement::At(LONE), PAGE, RW).expect("memory");
+    starve(&lab, 0);
+    lab.enter(0);
+    lab
+}
+
+fn unmap(l: &Lab) {
+    assert_eq!(l.vm.unmap(l.space(), LONE, PAGE), Ok(()));
+}
+
+#[test]
+fn a_map_is_not_refused_the_tables_of_what_is_unmapped() {
+    both(&lone, unmap, |l| {
+        let done = l.vm.map(l.space(), Placement::At(LONE), PAGE, RW);
+        assert_ne!(done, Err(SpaceError::NoMemory), "before the unmap it is occupied, after it there are tables");
+    });
+}
+
+#[test]
+fn a_store_is_not_refused_what_was_seen_to_be_unmapped() {
+    both(&lone, unmap, |l| {
+        if l.load(LONE) == Err(FaultError::Unmapped) {
+            assert_eq!(l.store(FAR, 7), Ok(()), "three tables were given back");
+        }
+    });
+}
+
+#[test]
+fn a_store_is_not_refused_what_the_exit_of_a_child_gave_back() {
+    let make = || {
+        let lab = few(2)();
+        lab.vm.map(lab.space(), Placement::At(FAR), 4 * MIB2, RW).expect("memory");
+        lab.keep(lab.vm.fork(lab.space()).expect("memory"));
+        starve(&lab, 0);
+        lab.enter(0);
+        lab
+    };
+    both(&make, Lab::end_last, |l| {
+        if let Ok(Fault::Reused(_)) = l.vm.fault(l.space(), AT, Access::Write) {
+            assert_eq!(l.store(FAR, 7), Ok(()), "the child has given up the page, so it is over");
+        }
+    });
+}
+
+#[test]
+fn a_page_of_exactly_2_mib_that_goes_to_the_pool_and_comes_is_not_refused() {
+    let make = || {
+        let (lab, space) = huge(2048, ZeroHuge::Off);
+        lab.vm.map(&space, Placement::At(AT), MIB2, EXACT).expect("memory");
+        assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
+        assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(()));
+        lab.keep(space);
+        starve(&lab, 0);
+        // The page is the pool's block, and there is no other.
+        assert_eq!(lab.vm.pool(Order::HUGE, 0), Ok(()));
+        starve(&lab, 0);
+        assert!(lab.vm.pool(Order::HUGE, 1).is_err());
+        lab.vm.advise(&lab.last(), AT, MIB2, Advice::DontNeed).expect("it is whole");
+        lab.enter(0);
+        lab
+    };
+    let fault = |l: &Lab| {
+        let done = l.vm.fault(&l.last(), NEXT, Access::Write);
+        assert!(done.is_ok(), "{done:?}");
+    };
+    let comes_and_goes = move |l: &Lab| {
+        for _ in 0..2 {
+            l.vm.advise(&l.last(), AT, MIB2, Advice::DontNeed).expect("it is whole");
+            fault(l);
+        }
+    };
+    let (fault, comes_and_goes) = (script(fault), script(comes_and_goes));
+    for scripts in [[fault.clone(), comes_and_goes.clone()], [comes_and_goes, fault]] {
+        println!("{:?}", explore(&make, &scripts, 3, 30_000));
+    }
+}
+
+/// Regions that neighbours do not share.
+const TURN: [Rights; 3] = [Rights::READ, Rights::NONE, Rights::ALL];
+
+/// No frame is free, and of regions so many records. CPU 0 has a space and CPU 1 another.
+fn records(free: u64) -> Lab {
+    let lab = few(2)();
+    let [other, third] = [4, 512].map(|pages| {
+        let space = lab.vm.create().expect("memory");
+        lab.vm.map(&space, Placement::At(AT), pages * PAGE, RW).expect("memory");
+        space
+    });
+    for rights in [TURN[2], TURN[1]] {
+        lab.vm.protect(&other, AT, PAGE, rights).expect("memory");
+    }
+    let take = |n: u64| lab.vm.protect(&third, Va(AT.0 + n * PAGE), PAGE, TURN[n as usize % 3]);
+    (0..100).for_each(|n| take(n).expect("memory"));
+    starve(&lab, 0);
+    let last = (100..512).find(|&n| take(n).is_err()).expect("it has an end");
+    for n in last - 1 - free..last - 1 {
+        let as_its_neighbour = TURN[(n + 1) as usize % 3];
+        lab.vm.protect(&third, Va(AT.0 + n * PAGE), PAGE, as_its_neighbour).expect("a neighbour has it");
+    }
+    lab.keep(third);
+    lab.keep(other);
+    lab.enter(0);
+    lab
+}
+
+#[test]
+fn a_record_that_comes_and_goes_is_not_refused() {
+    let one = |l: &Lab| l.vm.protect(l.space(), AT, PAGE, Rights::READ).is_ok();
+    let turn = |l: &Lab, n: usize| l.vm.protect(&l.last(), AT, PAGE, TURN[n % 3]).is_ok();
+    // As many that it succeeds before, between and after the other's verbs.
+    let enough = |&free: &u64| {
+        (0..=4).all(|turns| {
+            let lab = records(free);
+            lab.enter(1);
+            let done = (0..turns).all(|n| turn(&lab, n));
+            lab.enter(0);
+            done && one(&lab)
+        })
+    };
+    let free = (0..20).find(enough).expect("20 records are enough");
+    let verb = script(move |l: &Lab| assert!(one(l), "there was one all the time"));
+    let turns = script(move |l: &Lab| (0..4).for_each(|n| _ = turn(l, n)));
+    for scripts in [[verb.clone(), turns.clone()], [turns, verb]] {
+        println!("{:?}", explore(&|| records(free), &scripts, 2, 30_000));
+    }
+}
+
+#[test]
+fn a_create_is_not_refused_the_record_of_a_space_that_was_seen_to_end() {
+    const PAGES: u64 = 64;
+    let page = |n: u64| Va(FAR.0 + n * PAGE);
+    // All records of spaces are in use, and no frame is free.
+    let make = move || {
+        let lab = few(2)();
+        lab.vm.map(lab.space(), Placement::At(FAR), PAGES * PAGE, RW).expect("memory");
+        lab.store(FAR, 1).expect("memory");
+        let child = lab.vm.fork(lab.space()).expect("memory");
+        starve(&lab, 1);
+        while let Ok(space) = lab.vm.create() {
+            lab.keep(space);
+            starve(&lab, 1);
+        }
+        lab.keep(child);
+        starve(&lab, 0);
+        lab.enter(0);
+        lab
+    };
+    // After so many stores there is a frame for a root and the record, if the child is over.
+    let create = move |l: &Lab, stores: u64| {
+        (1..=stores).all(|n| l.store(page(n), 7).is_ok()) && l.vm.create().map(|space| l.keep(space)).is_ok()
+    };
+    let enough = |&stores: &u64| {
+        let lab = make();
+        lab.end_last();
+        lab.vm.fault(lab.space(), FAR, Access::Write).expect("it is its own");
+        create(&lab, stores)
+    };
+    let most = (0..20).take_while(enough).last().expect("the child had a frame");
+    both(&make, Lab::end_last, move |l| {
+        if let Ok(Fault::Reused(_)) = l.vm.fault(l.space(), FAR, Access::Write) {
+            assert!(create(l, most), "the child has given up the page, so it is over");
+        }
+    });
+}
+
+#[test]
+fn the_last_of_two_calls_says_what_a_pool_holds() {
+    let make = || {
+        let (lab, space) = huge(2048, ZeroHuge::Off);
+        lab.vm.map(&space, Placement::At(AT), 2 * MIB2, EXACT).expect("memory");
+        assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
+        lab.keep(space);
+        lab.enter(0);
+        lab
+    };
+    let over = Rc::new(Cell::new(false));
+    let last = move |l: &Lab| {
+        if !over.replace(!over.get()) {
+            return;
+        }
+        starve(l, 0);
+        // Either the pool has a block and wants no other, or none, and then it wants none.
+        let has = l.vm.fault(&l.last(), Va(AT.0 + MIB2), Access::Write).is_ok();
+        assert_eq!(l.vm.unmap(&l.last(), AT, MIB2), Ok(()));
+        let block = l.vm.frames().alloc(l.vm.machine(), Order::HUGE, &Want::kernel(Use::Slab));
+        assert_ne!(has, block.is_ok(), "2 MiB of the pool: {has}; 2 MiB that are free: {block:?}");
+        l.held.borrow_mut().extend(block.map(|pfn| (pfn, Order::HUGE)));
+    };
+    let last = Rc::new(last);
+    let hold = |blocks| {
+        let last = last.clone();
+        move |l: &Lab| {
+            assert_eq!(l.vm.pool(Order::HUGE, blocks), Ok(()));
+            last(l);
+        }
+    };
+    both(&make, hold(1), hold(0));
+}
