@@ -136,6 +136,7 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
     use At::{Next, Other, Page};
     const R: Rights = Rights::READ;
     const RW: Rights = Rights::READ_WRITE;
+    const RX: Rights = Rights::READ_EXEC;
     match op {
         Op::Map => vec![
             Line::new("map", &[Map(Span::Hole, RW)]),
@@ -157,7 +158,7 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
             Line::new("protect-none", &[Protect(Span::Both, Rights::NONE)]),
             Line::new("protect-twice", &[Protect(Span::Page, Rights::NONE), Protect(Span::Page, RW)]),
             Line::new("protect-exec", &[Protect(Span::Both, Rights::ALL), Protect(Span::Page, RW)]),
-            Line::new("protect-flip", &[Protect(Span::Page, Rights::READ_EXEC), Protect(Span::Page, RW)]),
+            Line::new("protect-flip", &[Protect(Span::Page, RX), Protect(Span::Page, RW)]),
         ],
         Op::Remap => vec![
             Line::new("remap", &[Remap(Span::Page, Span::Hole)]),
@@ -180,7 +181,8 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
             Line::new("load-store", &[Load(Page, 1), Store(Page, 1)]),
         ],
         Op::Fetch => {
-            vec![Line::new("fetch", &[Fetch(Page)]), Line::new("store-fetch", &[Store(Page, 0), Fetch(Page)])]
+            let after_a_store = Line::new("store-fetch", &[Store(Page, 0), Fetch(Page)]);
+            vec![Line::new("fetch", &[Fetch(Page)]), after_a_store]
         }
         Op::CopyIn => vec![Line::new("copy-in", &[CopyIn(Page, 1)])],
         Op::CopyOut => vec![Line::new("copy-out", &[CopyOut(Page, 0)])],

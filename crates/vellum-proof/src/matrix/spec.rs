@@ -236,7 +236,8 @@ impl Spec<'_> {
                 let told = pages[at(place)].map(Cell::rights);
                 if outcome == Outcome::Told(told) { none } else { None }
             }
-            Act::Shrink | Act::Take(_) | Act::Drain | Act::Activate | Act::Idle | Act::Yield => none,
+            Act::Shrink | Act::Take(_) | Act::Drain => none,
+            Act::Activate | Act::Idle | Act::Yield => none,
             Act::Anywhere | Act::Forbid => is(Ok(()), outcome),
             Act::Poison(place) => {
                 let there = pages[at(place)].is_some();

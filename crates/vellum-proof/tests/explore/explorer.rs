@@ -30,6 +30,16 @@ pub fn script(act: impl Fn(&Lab) + 'static) -> Script<Lab> {
     Rc::new(act)
 }
 
+/// Every schedule of one preemption of both scripts, each on either CPU.
+pub fn both(make: &dyn Fn() -> Lab, a: impl Fn(&Lab) + 'static, b: impl Fn(&Lab) + 'static) {
+    let (a, b) = (script(a), script(b));
+    for scripts in [[a.clone(), b.clone()], [b, a]] {
+        let done = explore(make, &scripts, 1, u64::MAX);
+        println!("{done:?}");
+        assert!(done.schedules > 2);
+    }
+}
+
 pub fn base() -> Config {
     Config { thp: Thp::Never, ..Config::default() }
 }

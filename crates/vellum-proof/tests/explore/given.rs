@@ -1,10 +1,11 @@
-//! Memory that was given back is there for who knows of it; what slabs and pools keep is memory, too.
+//! Memory that was given back is there for who knows of it; what slabs and pools keep is memory,
+//! too.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::explorer::{NEXT, few, script};
-use crate::scarce::{EXACT, FAR, RW, both, huge, starve};
+use crate::explorer::{NEXT, both, few, script};
+use crate::scarce::{EXACT, FAR, RW, huge, starve};
 use vellum::addr::{Order, Va};
 use vellum::config::ZeroHuge;
 use vellum::error::{FaultError, SpaceError};
@@ -35,7 +36,8 @@ fn unmap(l: &Lab) {
 fn a_map_is_not_refused_the_tables_of_what_is_unmapped() {
     both(&lone, unmap, |l| {
         let done = l.vm.map(l.space(), Placement::At(LONE), PAGE, RW);
-        assert_ne!(done, Err(SpaceError::NoMemory), "before the unmap it is occupied, after it there are tables");
+        // Before the unmap it is occupied, after it there are tables.
+        assert_ne!(done, Err(SpaceError::NoMemory));
     });
 }
 
@@ -117,8 +119,9 @@ fn records(free: u64) -> Lab {
     starve(&lab, 0);
     let last = (100..512).find(|&n| take(n).is_err()).expect("it has an end");
     for n in last - 1 - free..last - 1 {
-        let as_its_neighbour = TURN[(n + 1) as usize % 3];
-        lab.vm.protect(&third, Va(AT.0 + n * PAGE), PAGE, as_its_neighbour).expect("a neighbour has it");
+        // As its neighbour.
+        let rights = TURN[(n + 1) as usize % 3];
+        lab.vm.protect(&third, Va(AT.0 + n * PAGE), PAGE, rights).expect("a neighbour has it");
     }
     lab.keep(third);
     lab.keep(other);
@@ -170,7 +173,8 @@ fn a_create_is_not_refused_the_record_of_a_space_that_was_seen_to_end() {
     };
     // After so many stores there is a frame for a root and the record, if the child is over.
     let create = move |l: &Lab, stores: u64| {
-        (1..=stores).all(|n| l.store(page(n), 7).is_ok()) && l.vm.create().map(|space| l.keep(space)).is_ok()
+        let stored = (1..=stores).all(|n| l.store(page(n), 7).is_ok());
+        stored && l.vm.create().map(|space| l.keep(space)).is_ok()
     };
     let enough = |&stores: &u64| {
         let lab = make();
@@ -218,4 +222,24 @@ fn the_last_of_two_calls_says_what_a_pool_holds() {
         }
     };
     both(&make, hold(1), hold(0));
+}
+
+#[test]
+fn an_exit_has_nothing_in_hand_while_it_waits_for_who_runs_in_the_space() {
+    let make = || {
+        let lab = few(2)();
+        lab.keep(lab.vm.fork(lab.space()).expect("memory"));
+        starve(&lab, 0);
+        lab.enter(1);
+        lab.vm.activate(&lab.last());
+        lab.enter(0);
+        lab
+    };
+    // Who is refused memory waits for all who have some in hand, and leaves the space after that.
+    both(&make, Lab::end_last, |l| {
+        if let Ok(space) = l.vm.create() {
+            l.keep(space);
+        }
+        l.vm.idle();
+    });
 }

@@ -5,17 +5,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use crate::explorer::{NEXT, few, script};
+use crate::explorer::{NEXT, both, few, script};
+use crate::scarce::{FAR, RW};
 use vellum::addr::Va;
 use vellum::error::FaultError;
-use vellum::space::{Access, Advice, Attrs, Page, Placement, Rights};
+use vellum::space::{Access, Advice, Page, Placement, Rights};
 use vellum_proof::explore::worlds::{AT, Lab, MIB2};
 use vellum_proof::explore::{Script, explore};
 
 const PAGE: u64 = 4096;
-const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);
-/// A GiB in which nothing is mapped.
-const FAR: Va = Va(0x1_0000_0000);
 
 /// An instruction fetch of a program, with the faults it takes.
 fn fetch(l: &Lab, at: Va) -> Result<(), FaultError> {
@@ -30,13 +28,6 @@ fn fetch(l: &Lab, at: Va) -> Result<(), FaultError> {
 
 fn protect(at: Va, rights: Rights) -> Script<Lab> {
     script(move |l: &Lab| assert_eq!(l.vm.protect(l.space(), at, PAGE, rights), Ok(())))
-}
-
-/// Both threads may be the one that is interrupted.
-fn beside(make: &dyn Fn() -> Lab, verb: Script<Lab>, look: Script<Lab>) {
-    for scripts in [[verb.clone(), look.clone()], [look, verb]] {
-        println!("{:?}", explore(make, &scripts, 1, u64::MAX));
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -81,10 +72,12 @@ impl Look {
     }
 }
 
-/// Every change of rights of a page beside two looks, by a CPU that has all translations there can be.
+/// Every change of rights of a page beside two looks, by a CPU that has all translations there can
+/// be.
 fn rights_change_at_one_moment(shared: bool, looks: &[Look]) {
     let all = [Rights::NONE, Rights::READ, Rights::READ_WRITE, Rights::READ_EXEC, Rights::ALL];
-    let changes = all.into_iter().flat_map(|from| all.map(|to| (from, to))).filter(|(from, to)| from != to);
+    let pairs = all.into_iter().flat_map(|from| all.map(|to| (from, to)));
+    let changes = pairs.filter(|(from, to)| from != to);
     let bad = Rc::new(RefCell::new(BTreeSet::new()));
     for (from, to) in changes {
         let make = move || {
@@ -145,7 +138,8 @@ fn a_page_is_not_written_by_who_could_after_another_has_executed_it() {
             assert_eq!(l.store(AT, 7), Err(FaultError::Rights), "another CPU has executed it");
         }
     });
-    println!("{:?}", explore(&make, &[protect(AT, Rights::READ_EXEC), executes, writes], 2, 200_000));
+    let scripts = [protect(AT, Rights::READ_EXEC), executes, writes];
+    println!("{:?}", explore(&make, &scripts, 2, 200_000));
 }
 
 #[test]
@@ -158,13 +152,14 @@ fn what_one_page_gets_and_another_loses_changes_at_one_moment() {
         lab.enter(0);
         lab
     };
-    let both = script(|l: &Lab| assert_eq!(l.vm.protect(l.space(), AT, 2 * PAGE, Rights::READ), Ok(())));
-    let look = script(|l: &Lab| {
+    let protect = |l: &Lab| {
+        assert_eq!(l.vm.protect(l.space(), AT, 2 * PAGE, Rights::READ), Ok(()));
+    };
+    both(&make, protect, |l| {
         if l.load(NEXT).is_ok() {
-            assert_eq!(l.store(AT, 7), Err(FaultError::Rights), "the other page may be read already");
+            assert_eq!(l.store(AT, 7), Err(FaultError::Rights), "the other page may be read");
         }
     });
-    beside(&make, both, look);
 }
 
 #[test]
@@ -175,15 +170,15 @@ fn a_tail_that_a_remap_cuts_off_is_gone_when_the_rest_has_moved() {
         lab.store(LAST, 5).expect("memory");
         lab
     };
-    let remap = script(|l: &Lab| {
-        assert_eq!(l.vm.remap(l.space(), AT, 4 * PAGE, 2 * PAGE, Placement::At(FAR)), Ok(FAR));
-    });
-    let look = script(|l: &Lab| {
+    let remap = |l: &Lab| {
+        let to = Placement::At(FAR);
+        assert_eq!(l.vm.remap(l.space(), AT, 4 * PAGE, 2 * PAGE, to), Ok(FAR));
+    };
+    both(&make, remap, |l| {
         if l.load(FAR).is_ok() {
             assert_eq!(l.load(LAST), Err(FaultError::Unmapped), "the rest has moved");
         }
     });
-    beside(&make, remap, look);
 }
 
 /// DONTNEED of a page that CPU 1 has a translation of, and of a promise to which it stores.
@@ -204,21 +199,20 @@ fn dontneed_is_at_one_moment(promise: Va, bytes: u64) {
             over.set((over.get() + 1) % 2);
             if over.get() == 0 && l.load(promise) == Ok(1) {
                 // The store came after it, so the load did.
-                assert_ne!(read.get(), Ok(5), "stored to one page after it, then loaded another from before it");
+                assert_ne!(read.get(), Ok(5), "the store came after it, the load before it");
             }
         })
     };
     let also = last.clone();
-    let forget = script(move |l: &Lab| {
+    let forget = move |l: &Lab| {
         assert_eq!(l.vm.advise(l.space(), AT, bytes, Advice::DontNeed), Ok(()));
         also(l);
-    });
-    let look = script(move |l: &Lab| {
+    };
+    both(&make, forget, move |l| {
         assert_eq!(l.store(promise, 1), Ok(()));
         read.set(l.load(AT));
         last(l);
     });
-    beside(&make, forget, look);
 }
 
 #[test]

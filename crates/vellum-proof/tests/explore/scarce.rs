@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::explorer::{NEXT, base, few, script};
+use crate::explorer::{NEXT, base, both, few, script};
 use vellum::addr::{Level, Order, Va};
 use vellum::config::{Config, Preemption, Thp, ZeroHuge};
 use vellum::error::SpaceError;
@@ -54,7 +54,7 @@ pub fn starve(l: &Lab, free: usize) {
     (0..free).for_each(|_| l.give(0));
 }
 
-pub type Make<'a> = &'a dyn Fn() -> Lab;
+type Make<'a> = &'a dyn Fn() -> Lab;
 
 fn room(make: Make<'_>, free: usize) -> Lab {
     let lab = make();
@@ -415,16 +415,6 @@ fn exact() -> Lab {
 }
 
 pub const EXACT: Attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
-
-/// Explores both scripts on either CPU.
-pub fn both(make: Make<'_>, a: impl Fn(&Lab) + 'static, b: impl Fn(&Lab) + 'static) {
-    let (a, b) = (script(a), script(b));
-    for scripts in [[a.clone(), b.clone()], [b, a]] {
-        let done = explore(make, &scripts, 1, u64::MAX);
-        println!("{done:?}");
-        assert!(done.schedules > 2);
-    }
-}
 
 #[test]
 fn a_page_of_exactly_2_mib_is_not_refused_the_block_that_a_pool_takes_or_gives() {

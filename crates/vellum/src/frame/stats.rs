@@ -22,8 +22,8 @@ pub(super) struct Bypass {
 const READS: u32 = 8;
 
 /// Sums of what the counts of frames are made of. The first four only grow; `stacked` grows only
-/// with `pushed` or `filled`, and `uncounted` falls only where `blocks` grows. So where two readings
-/// agree, the counts of each CPU and block were the same from the first to the second.
+/// with `pushed` or `filled`, and `uncounted` falls only where `blocks` grows. So where two
+/// readings agree, the counts of each CPU and block were the same from the first to the second.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct Passage {
     pushed: u64,
@@ -140,9 +140,9 @@ impl Frames {
         bump(&self.magazine(m.cpu(), 0).passed_by, 1);
     }
 
-    /// Base frames ever taken and ever given back, and what passed them by, in one sum over CPUs, as
-    /// it was at one moment of this call: who is at a magazine or a block is waited for. `None` if frames came and went
-    /// whenever it was read.
+    /// Base frames ever taken and ever given back, and what passed them by, in one sum over CPUs,
+    /// as it was at one moment of this call: who is at a magazine or a block is waited for. `None`
+    /// if frames came and went whenever it was read.
     pub(crate) fn turnover<M: Machine>(&self, m: &M) -> Option<u64> {
         let mut before = None;
         for _ in 0..READS {

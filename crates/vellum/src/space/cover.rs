@@ -160,7 +160,8 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Whether some of the prepared regions have less rights than what they stand for, and some have more.
+    /// Whether some of the prepared regions have less rights than what they stand for, and some
+    /// have more.
     pub(crate) fn takes_and_gives(&self, fresh: &Fresh) -> bool {
         let (mut takes, mut gives, mut next) = (0, 0, fresh.first);
         while let Some(name) = next {

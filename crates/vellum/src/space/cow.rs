@@ -276,7 +276,8 @@ impl<M: Machine> Vm<M> {
         {
             return false;
         }
-        // The epoch, in which nobody is preempted, lasts: who waits for the entry may hold the layout lock.
+        // The epoch, in which nobody is preempted, lasts: who waits for the entry may hold the
+        // layout lock.
         let _epoch = epoch;
         let mut receipt = Receipt::new();
         receipt.leaf(va.align_down(order.bytes()), spot.level);

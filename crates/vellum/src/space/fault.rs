@@ -11,9 +11,9 @@
 //! what it finds. If the count changed, the fault descends once more and compares the region's name, which cannot have been
 //! reused: the epoch keeps it.
 //!
-//! While a fork is copying, or `protect` takes rights and gives others, no fault changes an entry (both
-//! say why): it finds the count changed, and waits for the end with nothing held. A fault that finds
-//! what it wants goes on.
+//! While a fork is copying, or `protect` takes rights and gives others, no fault changes an entry
+//! (both say why): it finds the count changed, and waits for the end with nothing held. A fault
+//! that finds what it wants goes on.
 //!
 //! Tables that are missing are made with the page and linked with it (`chain.rs`), so a fault that finds no memory changed nothing.
 //!

@@ -114,8 +114,8 @@ impl<M: Machine> Vm<M> {
         body()
     }
 
-    /// Waits until no verb stops the space's faults. The caller holds no lock and no entry, and is in
-    /// no epoch.
+    /// Waits until no verb stops the space's faults. The caller holds no lock and no entry, and is
+    /// in no epoch.
     pub(crate) fn wait_while_stopped(&self, space: &SpaceRecord) {
         while space.faults_stopped() {
             self.machine.relax();

@@ -4,8 +4,9 @@
 //! comes by, and is set right, or after, and sees that regions were edited. Rights taken away are flushed before the call
 //! returns; rights given need no flush, a stale translation only faults once more.
 //!
-//! Where some are taken and others given, faults wait meanwhile, and what is taken goes first: nothing is given before that is
-//! flushed. So nobody finds a page that may be written and executed where each came without the other.
+//! Where some are taken and others given, faults wait meanwhile, and what is taken goes first:
+//! nothing is given before that is flushed. So nobody finds a page that may be written and executed
+//! where each came without the other.
 //!
 //! Pages of a region without rights stay resident as *parked* entries, which hardware does not see. Mappings of the shared zeros
 //! go back to the promise they stood for; shared tables of them after the flush, as `forbid_zeros` does it.
@@ -38,7 +39,8 @@ impl<M: Machine> Vm<M> {
             let done = {
                 let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
                 let change = |attrs| Attrs { rights, ..attrs };
-                let done = self.change_regions(record, range, &change, layout.token(), &mut trash).map(|near| {
+                let near = self.change_regions(record, range, &change, layout.token(), &mut trash);
+                let done = near.map(|near| {
                     if record.faults_stopped() {
                         self.take_rights(record, range, rights);
                     }
@@ -118,7 +120,8 @@ impl<M: Machine> Vm<M> {
         self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
             let less = |entry| match entry {
                 Entry::Leaf(pfn, flags) => {
-                    let less = Flags { write: flags.write && rights.write, exec: flags.exec && rights.exec, ..flags };
+                    let (write, exec) = (flags.write && rights.write, flags.exec && rights.exec);
+                    let less = Flags { write, exec, ..flags };
                     Some(M::Codec::encode(Entry::Leaf(pfn, less), level))
                 }
                 _ => None,

@@ -75,9 +75,9 @@ impl Space {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct SpaceRecord {
-    /// Bit 0: faults are stopped. The rest raises after the intervals of any node were changed, before
-    /// any entry below them is, and when faults may go on. A fault compares all of it with what it
-    /// read earlier before it changes an entry. Written under L.
+    /// Bit 0: faults are stopped. The rest raises after the intervals of any node were changed,
+    /// before any entry below them is, and when faults may go on. A fault compares all of it with
+    /// what it read earlier before it changes an entry. Written under L.
     edits: AtomicU64,
     /// The root's frame. Never changes.
     pub root: AtomicU64,
@@ -149,8 +149,9 @@ impl SpaceRecord {
     pub fn edits(&self) -> Edits {
         Edits(self.edits.load(Ordering::Acquire) & !STOPPED)
     }
-    /// Whether no region was edited since, and faults are not stopped. To be asked under the lock of a
-    /// node for its entries: who stopped them and has been there, or an edit that has, is seen then.
+    /// Whether no region was edited since, and faults are not stopped. To be asked under the lock
+    /// of a node for its entries: who stopped them and has been there, or an edit that has, is seen
+    /// then.
     #[inline(always)]
     pub fn is_unedited(&self, since: Edits) -> bool {
         self.edits.load(Ordering::Acquire) == since.0

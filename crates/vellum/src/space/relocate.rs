@@ -349,7 +349,8 @@ impl<M: Machine> Vm<M> {
         self.transfer(space, moved, route.delta());
         // What still stands for a promise becomes one, in the place where the mapping is now.
         self.thaw(space, new);
-        // A tail goes from the mark to nothing: nobody finds it who has found the rest at the new place.
+        // A tail goes from the mark to nothing: nobody finds it who has found the rest at the new
+        // place.
         self.take_out(space, all, Leave::Nothing, work.token, work.trash);
     }
 

@@ -6,8 +6,8 @@
 //! now on. Dead nodes go into the trash, which is emptied after a wait for lock-free readers.
 //!
 //! Both marks are written under the layout lock alone, so every one that is met is this verb's own. Where
-//! promises stay they are marked like the rest (`Moving` of the root): a page that a fault makes there
-//! before the flush would be new while others still read the old one beside it.
+//! promises stay they are marked like the rest (`Moving` of the root): a page that a fault makes
+//! there before the flush would be new while others still read the old one beside it.
 //!
 //! Only cutting a large leaf or a promise at the range's ragged ends can fail, and that comes before everything.
 
@@ -86,7 +86,7 @@ impl<M: Machine> Vm<M> {
     ) -> Result<Trash, NoMemory> {
         let mut trash = Trash::default();
         if !self.take_out_near(space, range, Leave::Nothing, token, &mut trash) {
-            self.in_hand(|| self.open(space, range, false))?;
+            self.open(space, range, false).inspect_err(|_| self.hands.gave_back(&self.machine))?;
             self.take_out(space, range, Leave::Nothing, token, &mut trash);
         }
         Ok(trash)
@@ -213,9 +213,10 @@ impl<M: Machine> Vm<M> {
                     let mut top = Token::top();
                     let _guard = node.lock(m, &mut top);
                     let (stays, hold) = (cut.leave == Leave::Promise, cut.space.root());
-                    let new = move |now: Entry| match now {
+                    let zeros = |pfn| self.is_zero_leaf(pfn, level);
+                    let new = |now: Entry| match now {
                         // Zeros have no frame to free.
-                        Entry::Leaf(pfn, _) if self.is_zero_leaf(pfn, level) => Some(Entry::Moving(hold)),
+                        Entry::Leaf(pfn, _) if zeros(pfn) => Some(Entry::Moving(hold)),
                         Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
                         Entry::Reserved if !stays => Some(Entry::Empty),
                         Entry::ZeroTable(_) | Entry::Reserved => Some(Entry::Moving(hold)),

@@ -56,8 +56,8 @@ impl Pools {
 }
 
 impl<M: Machine> Vm<M> {
-    /// Has the pool of `order` hold `blocks` blocks: takes what is missing from the allocator, gives back what is too much.
-    /// Of two calls at once the one has the last word that came last.
+    /// Has the pool of `order` hold `blocks` blocks: takes what is missing from the allocator,
+    /// gives back what is too much. Of two calls at once the one has the last word that came last.
     ///
     /// # Errors
     /// [`NoMemory`] if the allocator has not enough blocks of that size, after it looked as a fault
@@ -74,7 +74,8 @@ impl<M: Machine> Vm<M> {
         while let Some(pfn) = self.pop(stack, order, true) {
             self.frames.give_back(&self.machine, pfn, order);
         }
-        while stack.kept.load(Ordering::Relaxed) < stack.wanted.load(Ordering::Relaxed).min(blocks) {
+        let wanted = || stack.wanted.load(Ordering::Relaxed).min(blocks);
+        while stack.kept.load(Ordering::Relaxed) < wanted() {
             let pfn = self.alloc_exactly(order, &Want::kernel(Use::Data))?;
             if !self.give_to_pool(pfn, order) {
                 self.untake(pfn, order);
@@ -127,7 +128,8 @@ impl<M: Machine> Vm<M> {
         stack.lock.lock_raw(m);
         let kept = stack.kept.load(Ordering::Relaxed);
         let least = if surplus { stack.wanted.load(Ordering::Relaxed) } else { 0 };
-        let top = if kept > least { stack.top.load(Ordering::Relaxed).checked_sub(1).map(Pfn) } else { None };
+        let top = stack.top.load(Ordering::Relaxed).checked_sub(1).map(Pfn);
+        let top = top.filter(|_| kept > least);
         if let Some(pfn) = top {
             stack.top.store(self.frames.record(pfn).word(NEXT).load(Ordering::Relaxed), Ordering::Relaxed);
             self.holds(stack, kept - 1);

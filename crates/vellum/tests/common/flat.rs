@@ -101,6 +101,16 @@ pub type Woven = (u64, Box<dyn FnOnce()>);
 /// What a woven act panics with when it waits: the CPU it would wait for is this thread, and stands still.
 pub struct Waits;
 
+/// What an act comes to, or nothing if it waits.
+#[allow(dead_code)]
+pub fn unless_it_waits<R>(act: impl FnOnce() -> R) -> Option<R> {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)) {
+        Ok(done) => Some(done),
+        Err(why) if why.is::<Waits>() => None,
+        Err(why) => std::panic::resume_unwind(why),
+    }
+}
+
 /// Runs `body`. When it has touched as many shared words as the first act says, and is about to touch another, the act runs to
 /// its end, as if another CPU did it all in that moment; then the count for the next act starts. Says how many acts ran.
 pub fn weave(acts: Vec<Woven>, body: impl FnOnce()) -> usize {

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use crate::flat::{FrameHands, Waits, weave};
+use crate::flat::{FrameHands, unless_it_waits, weave};
 use crate::lab::state::{State, difference};
 use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
@@ -100,10 +100,9 @@ fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
                 let (rig, acted, waited) = (Rc::clone(&rig), Rc::clone(&acted), Rc::clone(&waited));
                 Box::new(move || {
                     rig.lab.vm.machine().run_on(1);
-                    match catch_unwind(AssertUnwindSafe(|| act(&rig))) {
-                        Ok(done) => acted.set(done),
-                        Err(why) if why.is::<Waits>() => waited.set(true),
-                        Err(why) => resume_unwind(why),
+                    match unless_it_waits(|| act(&rig)) {
+                        Some(done) => acted.set(done),
+                        None => waited.set(true),
                     }
                 })
             };

@@ -2,10 +2,9 @@
 //! aside, or a lock, is not preempted: who comes then would wait for it for ever.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use crate::flat::{ARM_RULES, Flat, Waits, X86_RULES, at_each_step, weave};
+use crate::flat::{ARM_RULES, Flat, X86_RULES, at_each_step, unless_it_waits, weave};
 use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, Thp, ZeroHuge};
@@ -21,12 +20,11 @@ enum Page {
     Shared,
 }
 
-/// What a fault of one task does and an unmap or a map of another, which comes at any step where the
-/// first may be preempted. Says at how many steps it came.
-fn not_waited_for<C: Codec + 'static>(rules: MmuRules, config: Config, page: Page, blocks: bool) -> usize {
+/// What a fault of one task does and an unmap or a map of another, which comes at any step where
+/// the first may be preempted. Says at how many steps it came.
+fn not_waited_for<C: Codec + 'static>(rules: MmuRules, (config, page, blocks): (Config, Page, bool)) -> usize {
     let mut came = 0;
-    let step = Rc::new(Cell::new(0));
-    loop {
+    for at in 0.. {
         let lab = Rc::new(lab_on::<C>(Flat::new(Topology::flat(1, Pfn(512), 2048), rules), config));
         let space = Rc::new(lab.vm.create().expect("memory"));
         lab.map(&space, Va(GIB), MIB2, RW);
@@ -48,7 +46,7 @@ fn not_waited_for<C: Codec + 'static>(rules: MmuRules, config: Config, page: Pag
         let (depth, ran) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
         let (theirs, seen) = (lab.clone(), depth.clone());
         at_each_step(move |_| seen.set(theirs.vm.machine().preempt_depth()));
-        let (theirs, of_both, here, at) = (lab.clone(), space.clone(), ran.clone(), step.get());
+        let (theirs, of_both, here) = (lab.clone(), space.clone(), ran.clone());
         let act = move || {
             if depth.get() != 0 {
                 return;
@@ -58,34 +56,32 @@ fn not_waited_for<C: Codec + 'static>(rules: MmuRules, config: Config, page: Pag
                 theirs.vm.unmap(&of_both, Va(GIB), MIB2).expect("it is whole");
                 theirs.vm.map(&of_both, Placement::At(Va(GIB)), MIB2, RW)
             };
-            match catch_unwind(AssertUnwindSafe(both)) {
-                Ok(_) => {}
-                Err(e) if e.is::<Waits>() => {
-                    panic!("{page:?}, {config:?}: waits for the task that it preempted at {at}")
-                }
-                Err(e) => resume_unwind(e),
-            }
+            let waits = unless_it_waits(both).is_none();
+            assert!(!waits, "{page:?}, {config:?}: waits for the task that it preempted at {at}");
         };
-        let left = weave(vec![(at, Box::new(act))], || _ = lab.vm.fault(&space, Va(GIB + 5 * KIB4), Access::Write));
+        let fault = || _ = lab.vm.fault(&space, Va(GIB + 5 * KIB4), Access::Write);
+        let left = weave(vec![(at, Box::new(act))], fault);
         at_each_step(|_| ());
         came += usize::from(ran.get());
         if left == 0 {
-            return came;
+            break;
         }
-        step.set(at + 1);
     }
+    came
 }
 
 #[test]
 fn who_may_be_preempted_has_no_entry_aside() {
     let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
     let mut came = 0;
-    for (zero_huge, thp) in forms.into_iter().flat_map(|form| [Thp::Never, Thp::Always].map(|thp| (form, thp))) {
+    let settings = |form| [Thp::Never, Thp::Always].map(|thp| (form, thp));
+    for (zero_huge, thp) in forms.into_iter().flat_map(settings) {
         let config = Config { zero_huge, thp, ..Config::default() };
         for page in [Page::Promise, Page::Zeros, Page::Shared] {
             for blocks in [true, false] {
-                came += not_waited_for::<X86_64>(X86_RULES, config, page, blocks);
-                came += not_waited_for::<Aarch64>(ARM_RULES, config, page, blocks);
+                let setting = (config, page, blocks);
+                came += not_waited_for::<X86_64>(X86_RULES, setting);
+                came += not_waited_for::<Aarch64>(ARM_RULES, setting);
             }
         }
     }

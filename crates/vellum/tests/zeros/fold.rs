@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use crate::flat::{ARM_RULES, Flat, Waits, X86_RULES, weave};
+use crate::flat::{ARM_RULES, Flat, X86_RULES, unless_it_waits, weave};
 use crate::lab::state::Raw;
 use crate::lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
@@ -258,11 +258,7 @@ fn meets<C: Codec + 'static>(rules: MmuRules, reads: u64) {
                 let (rig, ran) = (Rc::clone(&rig), Rc::clone(&ran));
                 Box::new(move || {
                     rig.lab.vm.machine().run_on(1);
-                    match catch_unwind(AssertUnwindSafe(|| act(&rig))) {
-                        Ok(()) => ran.set(true),
-                        Err(why) if why.is::<Waits>() => {}
-                        Err(why) => resume_unwind(why),
-                    }
+                    ran.set(unless_it_waits(|| act(&rig)).is_some())
                 })
             };
             rig.lab.vm.machine().run_on(0);

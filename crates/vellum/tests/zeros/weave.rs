@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use crate::flat::{ARM_RULES, Flat, VmHands, Waits, X86_RULES, weave};
+use crate::flat::{ARM_RULES, Flat, VmHands, X86_RULES, unless_it_waits, weave};
 use crate::lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
@@ -74,11 +74,8 @@ fn everywhere<C: Codec + 'static>(
             let (rig, ran, waited) = (Rc::clone(&rig), Rc::clone(&ran), Rc::clone(&waited));
             Box::new(move || {
                 rig.lab.vm.machine().run_on(1);
-                match catch_unwind(AssertUnwindSafe(|| act(&rig))) {
-                    Ok(()) => ran.set(true),
-                    Err(why) if why.is::<Waits>() => waited.set(true),
-                    Err(why) => resume_unwind(why),
-                }
+                ran.set(unless_it_waits(|| act(&rig)).is_some());
+                waited.set(!ran.get());
             })
         };
         rig.lab.vm.machine().run_on(0);
@@ -322,11 +319,7 @@ fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) 
                 let (rig, ran) = (Rc::clone(&rig), Rc::clone(&ran));
                 Box::new(move || {
                     rig.lab.vm.machine().run_on(1);
-                    match catch_unwind(AssertUnwindSafe(|| act(&rig))) {
-                        Ok(()) => ran.set(true),
-                        Err(why) if why.is::<Waits>() => {}
-                        Err(why) => resume_unwind(why),
-                    }
+                    ran.set(unless_it_waits(|| act(&rig)).is_some())
                 })
             };
             rig.lab.vm.machine().run_on(0);

@@ -64,7 +64,8 @@ impl<C: Codec> Lab<C> {
     /// The entry that decides about an address now, in the space whose root was loaded last.
     pub fn entry_at(&self, va: Va) -> Entry {
         let m = self.vm.machine();
-        let (mut table, mut level) = (Pfn(m.asked.last_root.load(Ordering::Relaxed)), Level(m.rules().levels));
+        let root = m.asked.last_root.load(Ordering::Relaxed);
+        let (mut table, mut level) = (Pfn(root), Level(m.rules().levels));
         loop {
             match C::decode(m.entry(table, level.slot(va)), level) {
                 Entry::Table(below) => (table, level) = (below, Level(level.0 - 1)),
