@@ -1,6 +1,7 @@
-//! Memory in hand: who found none waits for whoever may give some back, and finds it.
+//! Memory in hand: who found none waits for whoever may give some back, and finds it. One at a time
+//! has its turn.
 
-use crate::atomic::{AtomicU64, Ordering};
+use crate::atomic::{AtomicU64, Ordering, contents};
 use crate::machines::OneCpu;
 use crate::scene::{Memory, model, race};
 use crate::sync::Hands;
@@ -57,5 +58,22 @@ fn two_in_one_line_are_both_waited_for() {
             f.lose(&OneCpu(1));
         };
         race(|| f.want(&OneCpu(0)), twice);
+    });
+}
+
+/// What a turn guards.
+const LOOKED_FOR: u64 = 1;
+
+#[test]
+fn a_turn_keeps_others_out_and_hands_on_what_was_written() {
+    model(3, frame, |f| {
+        let look = |cpu| {
+            move || {
+                let m = OneCpu(cpu);
+                let _turn = f.hands.turn(&m, || ());
+                contents(LOOKED_FOR, true);
+            }
+        };
+        race(look(0), look(1));
     });
 }

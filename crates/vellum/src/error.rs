@@ -21,9 +21,10 @@ pub enum RangeError {
 /// There is no frame, or no table node, to be had. The state is as it was before the verb.
 ///
 /// Before a fault or a verb of spaces is refused for want of memory it waits, with nothing held,
-/// until others have put to use or given back what they had in hand at that moment, and looks
-/// again: as long as others use or free memory between two looks, at most 64 times. Only pages of
-/// exactly its size look for memory in a [pool](crate::vm::Vm::pool).
+/// for its turn and until others have put to use or given back what they had in hand at that
+/// moment, and looks again: as long as others use or free memory between two looks, at most 64
+/// times. One looks at a time, in the order of arrival. Only pages of exactly its size look for
+/// memory in a [pool](crate::vm::Vm::pool).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMemory;
 

@@ -67,7 +67,9 @@ pub fn touch(touch: Touch) {
     footprint::note(touch);
     let due = RUN.with_borrow_mut(|run| {
         run.stops.push(Stopped { cpu: run.cpu, others: run.others, touch });
-        assert!(run.stops.len() < ENDLESS, "no end after {ENDLESS} stops");
+        // Who is unwound already goes on to where it ends.
+        let ends = run.stops.len() < ENDLESS || std::thread::panicking();
+        assert!(ends, "no end after {ENDLESS} stops");
         run.stops.len() == run.due
     });
     if due {
@@ -104,6 +106,15 @@ pub type Script<W> = Rc<dyn Fn(&W)>;
 
 /// A preemption: at that stop of the whole run, that CPU goes on.
 pub type Preemption = (usize, usize);
+
+/// Who goes on where nobody waits.
+#[derive(Clone, Copy)]
+enum Order<'s> {
+    /// The same CPU but for these preemptions.
+    List(&'s [Preemption]),
+    /// Each CPU for so many stops, then the next one round the circle.
+    Turns(&'s [usize]),
+}
 
 /// What was explored.
 #[derive(Clone, Copy, Debug, Default)]
@@ -155,19 +166,19 @@ fn body<W: World>(world: Rc<W>, script: Script<W>) -> Coroutine<(), Stop, ()> {
 }
 
 /// Runs one schedule to its end, `first` being the CPU that starts.
-fn run<W: World>(
-    make: &dyn Fn() -> W,
-    scripts: &[Script<W>],
-    first: usize,
-    schedule: &[Preemption],
-) -> Result<Trace, String> {
+fn run<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], first: usize, order: Order<'_>) -> Result<Trace, String> {
     let world = Rc::new(make());
     footprint::begin(Rc::as_ptr(&world) as usize, size_of::<W>());
     let mut cpus: Vec<_> = scripts.iter().map(|script| Some(body(world.clone(), script.clone()))).collect();
     let (mut depth, mut is_done) = (vec![0; cpus.len()], vec![false; cpus.len()]);
     let mut trace = Trace { stops: Vec::new(), waited: false, known: false };
     RUN.with_borrow_mut(|run| run.stops.clear());
-    let (mut now, mut next, mut waits, mut came) = (first, schedule.iter().peekable(), 0, 0);
+    let mut next = match order {
+        Order::List(schedule) => schedule.iter(),
+        Order::Turns(_) => [].iter(),
+    }
+    .peekable();
+    let (mut now, mut waits, mut came) = (first, 0, 0);
     let tried = catch_unwind(AssertUnwindSafe(|| {
         while let Some(cpu) = cpus[now].as_mut() {
             world.run_on(now, depth[now]);
@@ -178,16 +189,24 @@ fn run<W: World>(
             let other = others.clone().find(|&n| n > now).or(others.clone().next());
             RUN.with_borrow_mut(|run| {
                 (run.cpu, run.others) = (now as u8, mask);
-                run.due = next.peek().map_or(0, |&&(at, _)| at + 1);
+                run.due = match order {
+                    Order::List(_) => next.peek().map_or(0, |&&(at, _)| at + 1),
+                    Order::Turns(stops) => run.stops.len() + stops[now],
+                };
             });
             let stopped = cpu.resume(());
             RUNNING.set(std::ptr::null());
             depth[now] = world.run_on(now, 0);
             match stopped {
                 CoroutineResult::Yield(Stop::Point) => {
-                    let to = next.next().map_or(now, |&(_, to)| to);
-                    assert!(mask >> to & 1 != 0, "the schedule lets a CPU go on that is done");
-                    now = to;
+                    now = match order {
+                        Order::List(_) => {
+                            let to = next.next().map_or(now, |&(_, to)| to);
+                            assert!(mask >> to & 1 != 0, "the schedule lets a CPU go on that is done");
+                            to
+                        }
+                        Order::Turns(_) => other.unwrap_or(now),
+                    };
                 }
                 CoroutineResult::Yield(Stop::Wait) => {
                     trace.waited = true;
@@ -251,7 +270,7 @@ pub fn explore<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], most: usiz
             }
             let hook = std::panic::take_hook();
             std::panic::set_hook(Box::new(|_| ()));
-            let ran = run(make, scripts, 0, schedule);
+            let ran = run(make, scripts, 0, Order::List(schedule));
             std::panic::set_hook(hook);
             let trace = ran.unwrap_or_else(|what| {
                 let text: Vec<String> = schedule.iter().map(|(at, to)| format!("{at}:{to}")).collect();
@@ -277,6 +296,38 @@ pub fn explore<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], most: usiz
             }
         }
         level = deeper;
+    }
+    sum
+}
+
+/// Runs every schedule in which the CPUs go on by turns, each for a number of stops of its own, 1 to
+/// `most`. So an act is run beside a loop whose turns keep in step with it, which takes more
+/// preemptions than [`explore`] can add. `VELLUM_TURNS` (as a failure prints it) runs that one alone.
+///
+/// # Panics
+/// As [`explore`].
+pub fn by_turns<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], most: usize) -> Explored {
+    let given = std::env::var("VELLUM_TURNS").ok().map(|text| {
+        let turns: Option<Vec<usize>> = text.split(',').map(|n| n.trim().parse().ok()).collect();
+        turns.unwrap_or_else(|| panic!("VELLUM_TURNS={text}: a number of stops for each CPU is wanted"))
+    });
+    let all = (0..most.pow(scripts.len() as u32)).map(|n| {
+        let digit = |cpu| n / most.pow(cpu as u32) % most + 1;
+        (0..scripts.len()).map(digit).collect::<Vec<usize>>()
+    });
+    let mut sum = Explored::default();
+    for turns in all.filter(|turns| given.as_ref().is_none_or(|given| given == turns)) {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| ()));
+        let ran = run(make, scripts, 0, Order::Turns(&turns));
+        std::panic::set_hook(hook);
+        let trace = ran.unwrap_or_else(|what| {
+            let text: Vec<String> = turns.iter().map(usize::to_string).collect();
+            panic!("{what}\nreplay: VELLUM_TURNS={} and the test's name", text.join(","))
+        });
+        sum.schedules += 1;
+        sum.stops += trace.stops.len() as u64;
+        sum.waited += trace.waited as u64;
     }
     sum
 }

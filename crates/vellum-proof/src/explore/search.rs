@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 
 use super::footprint::Mixing;
-use super::{Explored, Preemption, Script, Trace, World, footprint, run};
+use super::{Explored, Order, Preemption, Script, Trace, World, footprint, run};
 
 /// A schedule: who starts, and the preemptions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -70,7 +70,7 @@ pub struct Plan<'p, W> {
 /// # Errors
 /// What does not hold.
 pub fn replay<W: World>(plan: &Plan<'_, W>, schedule: &Schedule) -> Result<(), String> {
-    run(plan.make, plan.scripts, schedule.first, &schedule.preemptions).map(drop)
+    run(plan.make, plan.scripts, schedule.first, Order::List(&schedule.preemptions)).map(drop)
 }
 
 /// Runs the schedules of a plan, those of fewest preemptions first.
@@ -96,7 +96,7 @@ fn search_all<W: World>(plan: &Plan<'_, W>) -> Result<Explored, Box<Found>> {
             if sum.schedules >= plan.limit.0 || sum.stops >= plan.limit.1 {
                 return Ok(Explored { cut: true, ..sum });
             }
-            let trace = run(plan.make, plan.scripts, schedule.first, &schedule.preemptions)
+            let trace = run(plan.make, plan.scripts, schedule.first, Order::List(&schedule.preemptions))
                 .map_err(|what| Box::new(Found { schedule: schedule.clone(), what }))?;
             sum.schedules += 1;
             sum.stops += trace.stops.len() as u64;

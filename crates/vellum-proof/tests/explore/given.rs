@@ -12,8 +12,8 @@ use vellum::error::{FaultError, SpaceError};
 use vellum::frame::Want;
 use vellum::machine::Use;
 use vellum::space::{Access, Advice, Fault, Placement, Rights};
-use vellum_proof::explore::explore;
 use vellum_proof::explore::worlds::{AT, Lab, MIB2};
+use vellum_proof::explore::{by_turns, explore};
 
 const PAGE: u64 = 4096;
 /// A promised page in three tables of its own.
@@ -241,5 +241,62 @@ fn an_exit_has_nothing_in_hand_while_it_waits_for_who_runs_in_the_space() {
             l.keep(space);
         }
         l.vm.idle();
+    });
+}
+
+/// Stores, each to a page of its own, in a loop beside forks that cannot succeed, by turns.
+fn stores_beside_forks(stores: u64, forks: usize, free: usize, most: usize) {
+    let cpus = stores as usize + forks;
+    let make = move || {
+        let lab = few(cpus)();
+        starve(&lab, free);
+        lab
+    };
+    let over = Rc::new(Cell::new(0));
+    let store = |n: u64| {
+        let (at, over) = (Va(NEXT.0 + n * PAGE), over.clone());
+        script(move |l: &Lab| {
+            for _ in 0..10 {
+                assert_eq!(l.store(at, 7), Ok(()), "there is a frame for each");
+                assert_eq!(l.vm.advise(l.space(), at, PAGE, Advice::DontNeed), Ok(()));
+            }
+            over.set((over.get() + 1) % cpus);
+        })
+    };
+    let fork = || {
+        let over = over.clone();
+        script(move |l: &Lab| {
+            while over.get() < stores as usize {
+                assert!(l.vm.fork(l.space()).is_err(), "a fork needs more");
+            }
+            over.set((over.get() + 1) % cpus);
+        })
+    };
+    let scripts: Vec<_> = (0..stores).map(store).chain((0..forks).map(|_| fork())).collect();
+    println!("{:?}", by_turns(&make, &scripts, most));
+}
+
+#[test]
+fn stores_are_not_refused_beside_forks_that_cannot_succeed() {
+    stores_beside_forks(1, 1, 1, 80);
+    stores_beside_forks(1, 1, 2, 80);
+    stores_beside_forks(2, 1, 2, 12);
+    stores_beside_forks(1, 2, 2, 12);
+}
+
+#[test]
+fn a_forced_write_that_was_refused_a_copy_is_refused_a_page() {
+    let make = || {
+        let lab = few(2)();
+        lab.keep(lab.vm.fork(lab.space()).expect("memory"));
+        starve(&lab, 0);
+        lab
+    };
+    let forced = |l: &Lab| {
+        assert_eq!(l.vm.write_forced(l.space(), AT, &[7]), Err(FaultError::NoMemory));
+    };
+    // The child has the frame still.
+    both(&make, forced, |l| {
+        assert_eq!(l.vm.advise(l.space(), AT, PAGE, Advice::DontNeed), Ok(()));
     });
 }

@@ -140,7 +140,7 @@ impl<M: Machine> Vm<M> {
         mut tried: Result<Step, FaultError>,
     ) -> Result<Fault, FaultError> {
         let (mut huge, mut restarts, mut behind, mut sent_back) = (true, 0, 0, 0);
-        let mut refusal = Refusal::default();
+        let mut refusal = Refusal::<M>::default();
         loop {
             match tried {
                 Ok(Step::Done(fault)) => return Ok(fault),

@@ -42,7 +42,7 @@ impl<M: Machine> Vm<M> {
                     return Err(FaultError::Unmapped);
                 }
                 let space = self.record_of(space);
-                let (mut huge, mut restarts, mut refusal) = (true, 0, Refusal::default());
+                let (mut huge, mut restarts, mut refusal) = (true, 0, Refusal::<M>::default());
                 loop {
                     let ask = (va, &bytes[from..end], huge);
                     let tried = self.with_page(space, Ask::own(va), restarts, || self.force(space, ask));
@@ -55,6 +55,7 @@ impl<M: Machine> Vm<M> {
                         }
                         Ok(None) => {
                             restarts += 1;
+                            refusal = Refusal::default();
                             self.serve_own(space, va)?;
                         }
                         // It asks for no more than that there are any rights.

@@ -75,12 +75,12 @@ impl<M: Machine> Vm<M> {
     /// What a refusal needs to be one: `Ok` if the access has to look again. `restarts` are those
     /// of the attempt that was refused; the caller holds nothing.
     #[cold]
-    pub(crate) fn confirm(
-        &self,
+    pub(crate) fn confirm<'a>(
+        &'a self,
         (space, va, access): (&SpaceRecord, Va, Access),
         error: FaultError,
         restarts: u32,
-        refusal: &mut Refusal,
+        refusal: &mut Refusal<'a, M>,
     ) -> Result<(), FaultError> {
         match error {
             FaultError::NoMemory if self.look_again(refusal) => Ok(()),

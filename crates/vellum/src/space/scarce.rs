@@ -1,7 +1,8 @@
 //! A refusal for want of memory, and what is in hand meanwhile.
 //!
-//! Who finds no memory gives back what it took, waits until all who had memory in hand are at their
-//! end, and looks again: the page it wants may be there now, or a frame that was taken for nothing.
+//! Who finds no memory gives back what it took and waits for its turn, so that nobody else looks
+//! again meanwhile. Then it waits until all who had memory in hand are at their end, and looks
+//! again: the page it wants may be there now, or a frame that was taken for nothing.
 //! It is refused if twice in a row there was none, and nobody else put any to use or gave any back
 //! from before the first wait until after the second. So of two that race for the last frame one is
 //! refused only if both need one. Memory that goes round is followed so many times.
@@ -9,7 +10,7 @@
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
 use crate::machine::{Machine, Verb};
-use crate::sync::{Hands, Token};
+use crate::sync::{Hands, Token, Turn};
 use crate::vm::Vm;
 
 /// How often memory is looked for, at most. Each time but the first others used or freed some: the
@@ -17,14 +18,11 @@ use crate::vm::Vm;
 /// one frame, which one of them frees in a loop, one in four was in vain. Where all memory is in
 /// use and changes hands all the time a refusal comes after so many waits.
 const LOOKS: u32 = 64;
-/// The same of looks between which others only gave back what they had taken in vain; two that do
-/// so by turns would otherwise keep each other from being refused for longer. Basis: before; with 4
-/// one store in 4,000 was refused beside forks that cannot succeed.
-const VAIN_LOOKS: u32 = 16;
 
 /// What a fault or a verb remembers between its looks for memory.
-#[derive(Default)]
-pub(crate) struct Refusal {
+pub(crate) struct Refusal<'a, M: Machine> {
+    /// From the first look again on: nobody else looks again.
+    turn: Option<Turn<'a, M>>,
     /// How much memory others had put to use or freed, and how much they had given back in vain,
     /// when the last look began.
     last: Option<(Option<u64>, u64)>,
@@ -33,7 +31,12 @@ pub(crate) struct Refusal {
     /// The CPU of the attempt that is under way, and what was given back there before.
     before: Option<(usize, u64)>,
     looks: u32,
-    vain: u32,
+}
+
+impl<M: Machine> Default for Refusal<'_, M> {
+    fn default() -> Self {
+        Refusal { turn: None, last: None, own: 0, before: None, looks: 0 }
+    }
 }
 
 impl<M: Machine> Vm<M> {
@@ -55,10 +58,11 @@ impl<M: Machine> Vm<M> {
     }
 
     /// After no memory was found: whether to look again, when nobody has in hand any more what
-    /// might come back. The caller has nothing in hand itself, holds no lock and is in no epoch.
+    /// might come back. The caller has nothing in hand itself, holds no lock and is in no epoch; no
+    /// other refusal of its own is under way.
     #[cold]
     #[inline(never)]
-    pub(crate) fn look_again(&self, refusal: &mut Refusal) -> bool {
+    pub(crate) fn look_again<'a>(&'a self, refusal: &mut Refusal<'a, M>) -> bool {
         let m = &self.machine;
         // A task that moved to another CPU takes what it gave back for another's, and looks again.
         let (cpu, untaken) = self.hands.untaken_here(m);
@@ -71,6 +75,7 @@ impl<M: Machine> Vm<M> {
             let (turnover, untaken) = self.turnover();
             (turnover, untaken.wrapping_sub(refusal.own))
         };
+        refusal.turn.get_or_insert_with(|| self.hands.turn(m, || self.let_others_run()));
         let before = now();
         // In this order: what is taken inside an epoch may be kept past its end.
         self.epochs.synchronize(m, &mut Token::top());
@@ -81,10 +86,7 @@ impl<M: Machine> Vm<M> {
         let last = refusal.last.replace(before);
         refusal.before = Some(self.hands.untaken_here(m));
         refusal.looks += 1;
-        if last.is_none_or(|last| last.0.is_some() && last.0 == now.0) {
-            refusal.vain += 1;
-        }
-        (last != Some(now) || now.0.is_none()) && refusal.looks < LOOKS && refusal.vain < VAIN_LOOKS
+        (last != Some(now) || now.0.is_none()) && refusal.looks < LOOKS
     }
 
     /// How often frames were ever put to use or freed, as a number that grows by each, or `None`
@@ -152,7 +154,7 @@ impl<M: Machine> Vm<M> {
     where
         E: From<NoMemory> + PartialEq,
     {
-        let mut refusal = Refusal::default();
+        let mut refusal = Refusal::<M>::default();
         while self.look_again(&mut refusal) {
             let before = self.turnover_here();
             match verb() {

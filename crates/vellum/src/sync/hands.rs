@@ -8,6 +8,11 @@
 //! [epoch](super::Epochs), who has memory in hand may be preempted, move, and wait, so that others
 //! may begin on that CPU at any time before it ends. There are two counts, therefore: whoever waits
 //! lets those who come later begin in the other one, and the first one empties.
+//!
+//! Who was refused looks again alone, in the order of arrival ([`Turn`]). Everybody else can take
+//! memory in vain once while somebody looks, and waits for his own turn then. Rejected: all look at
+//! once, so many times. Two of them in step kept each other from a frame that either could have had,
+//! however often they looked.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -55,6 +60,9 @@ impl Word {
 pub(crate) struct Hands {
     /// Of a CPU: who is at work, and what was given back in vain.
     lines: Lines,
+    /// Turns that were asked for, and those that are over. 64 bits do not wrap.
+    asked: AtomicU64,
+    over: AtomicU64,
 }
 
 impl Hands {
@@ -69,7 +77,25 @@ impl Hands {
     /// As for [`Epochs::new`](super::Epochs::new).
     pub unsafe fn new(cpus: usize, memory: NonNull<u8>) -> Hands {
         // SAFETY: as the caller promises.
-        Hands { lines: unsafe { Lines::new(cpus, memory) } }
+        let lines = unsafe { Lines::new(cpus, memory) };
+        Hands { lines, asked: AtomicU64::new(0), over: AtomicU64::new(0) }
+    }
+
+    /// Waits until all who asked before have had their turn. Calls `give_way` before each look but
+    /// the first. The caller has no memory in hand and no turn, holds no lock and is in no epoch.
+    pub fn turn<'a, M: Machine>(&'a self, m: &'a M, give_way: impl Fn()) -> Turn<'a, M> {
+        touch(m, &self.asked, true);
+        let mine = self.asked.fetch_add(1, Ordering::Relaxed);
+        let turn = Turn { over: &self.over, m };
+        loop {
+            touch(m, &self.over, false);
+            // More of them where one that waited was unwound.
+            if self.over.load(Ordering::Acquire) >= mine {
+                return turn;
+            }
+            give_way();
+            m.relax();
+        }
     }
 
     /// From here until the guard is dropped the caller may have memory in hand. It asks for none
@@ -182,6 +208,20 @@ fn empty<M: Machine>(word: &AtomicU64, m: &M, turn: impl Fn()) {
             _ => return,
         }
         seen = Word(word.load(Ordering::Acquire));
+    }
+}
+
+/// Looking for memory again while nobody else does; over when dropped, on whatever CPU.
+#[must_use = "it is over at once"]
+pub(crate) struct Turn<'a, M: Machine> {
+    over: &'a AtomicU64,
+    m: &'a M,
+}
+
+impl<M: Machine> Drop for Turn<'_, M> {
+    fn drop(&mut self) {
+        touch(self.m, self.over, true);
+        self.over.fetch_add(1, Ordering::Release);
     }
 }
 

@@ -24,12 +24,16 @@ thread_local! {
     static CPU: Cell<CpuId> = const { Cell::new(0) };
     static PREEMPT_OFF: Cell<u32> = const { Cell::new(0) };
     static WEAVE: RefCell<VecDeque<Woven>> = const { RefCell::new(VecDeque::new()) };
-    static WEAVING: Cell<bool> = const { Cell::new(false) };
+    /// In an act of another CPU: how many shared words it may touch yet.
+    static WEAVING: Cell<Option<u32>> = const { Cell::new(None) };
     static JITTER: Cell<u64> = const { Cell::new(0) };
     static DURING: RefCell<Option<During>> = const { RefCell::new(None) };
     static EACH: RefCell<Option<Each>> = const { RefCell::new(None) };
     static POINT: RefCell<Option<Woven>> = const { RefCell::new(None) };
 }
+
+/// Shared words that an act of another CPU touches at most; what ends touches some thousands.
+const MOST_WORDS: u32 = 10_000_000;
 
 /// Runs `body`; the scheduling point after `points` others runs `act` as if this CPU, or another, ran another task there to its end. Says
 /// whether there was such a point.
@@ -66,12 +70,12 @@ fn flush_under_way(scope: Scope) {
     }
 }
 
-/// What another CPU does while this one stands still. It must not wait.
+/// What another CPU does while this one stands still. It must not wait, and has an end.
 fn as_another(act: impl FnOnce()) {
     let (cpu, preempt) = (CPU.get(), PREEMPT_OFF.replace(0));
-    WEAVING.set(true);
+    WEAVING.set(Some(MOST_WORDS));
     act();
-    WEAVING.set(false);
+    WEAVING.set(None);
     CPU.set(cpu);
     PREEMPT_OFF.set(preempt);
 }
@@ -121,7 +125,9 @@ pub fn weave(acts: Vec<Woven>, body: impl FnOnce()) -> usize {
 }
 
 fn shared_word_touched() {
-    if WEAVING.get() {
+    if let Some(left) = WEAVING.get() {
+        assert!(left > 0, "the act of another CPU has no end");
+        WEAVING.set(Some(left - 1));
         return;
     }
     let due = WEAVE.with_borrow_mut(|acts| {
@@ -346,7 +352,7 @@ unsafe impl<C: Codec> Machine for Flat<C> {
         flush_under_way(scope);
     }
     fn relax(&self) {
-        if WEAVING.get() {
+        if WEAVING.get().is_some() {
             std::panic::panic_any(Waits);
         }
         self.asked.relaxed.fetch_add(1, Ordering::Relaxed);
