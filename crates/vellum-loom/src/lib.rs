@@ -50,7 +50,7 @@ mod library {
 
         pub(crate) use crate::atomic;
         pub use epoch::{EpochGuard, Epochs};
-        pub(crate) use hands::{Hands, Turn};
+        pub(crate) use hands::{Hands, Stay, Turn};
         pub use level::{Above, Busy, Guarded, Inner, Layout, Level, Node, Queue, Token, Top};
         pub use lock::{Guard, Lock};
         pub use seq::{SeqCount, SeqWrite};

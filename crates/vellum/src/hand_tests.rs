@@ -7,8 +7,8 @@ use std::{array, iter};
 
 use crate::addr::{Order, Pfn};
 use crate::frame::Want;
-use crate::machine::Use;
-use crate::slab_tests::flat::{FrameHands, VmHands, at_each_step, flat};
+use crate::machine::{Machine, Use};
+use crate::slab_tests::flat::{FrameHands, VmHands, at_each_step, flat, switch_tasks};
 use crate::space::scarce::Refusal;
 use crate::width_tests::{Doors, Rig, frames_of, rig, take};
 
@@ -86,6 +86,60 @@ fn a_refused_verb_does_not_take_the_use_of_others_for_its_own() {
     assert!(r.vm.create().is_err());
     at_each_step(|_| ());
     assert_eq!(attempts.get(), 64, "refused though memory was used and freed");
+}
+
+#[test]
+fn a_refused_task_does_not_take_for_its_own_what_another_gave_back_on_its_cpu() {
+    let r: &'static _ = Box::leak(Box::new(rig()));
+    let (m, frames, hands) = (r.vm.machine(), &r.vm.frames, &r.vm.hands);
+    let one = || frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).ok();
+    let _first = r.space();
+    let mut all: Vec<_> = iter::from_fn(one).collect();
+    all.drain(..2).for_each(|pfn| frames.put(m, pfn, Order::BASE));
+
+    // The new space takes one. The other task takes both frames in vain, twice: it has the CPU from one point to the next.
+    let create = |points: [usize; 4]| {
+        let (mut hand, count) = (None, Rc::new(Cell::new(0)));
+        let seen = count.clone();
+        at_each_step(move |waits| {
+            if m.preempt_depth() != 0 {
+                return;
+            }
+            seen.set(seen.get() + 1);
+            if points.contains(&seen.get()) || waits {
+                hand = match hand.take() {
+                    Some((in_hand, had)) => {
+                        let had: Vec<Pfn> = had;
+                        had.into_iter().for_each(|pfn| r.vm.untake(pfn, Order::BASE));
+                        drop(in_hand);
+                        None
+                    }
+                    None if waits => None,
+                    None => Some((hands.begin(m), iter::from_fn(one).collect())),
+                };
+                switch_tasks();
+            }
+        });
+        let done = r.vm.create();
+        // It gives back what it may still have.
+        m.relax();
+        at_each_step(|_| ());
+        let space = done.unwrap_or_else(|_| panic!("refused beside a task that ran at {points:?}"));
+        r.vm.exit(space);
+        assert_eq!(hands.at_work(), 0);
+        count.get()
+    };
+    // A create that is refused twice has no more points.
+    const POINTS: usize = 36;
+    let mut most = 0;
+    for a in 1..POINTS {
+        for b in a + 1..POINTS {
+            for c in b + 1..POINTS {
+                most = (c + 1..POINTS).map(|d| create([a, b, c, d])).fold(most, usize::max);
+            }
+        }
+    }
+    println!("up to {most} points");
 }
 
 #[test]

@@ -521,6 +521,12 @@ pub unsafe trait Machine {
     /// A place where the caller may be rescheduled: between portions of a long clear, and while it
     /// waits for memory that another task has in hand. Called with no lock held.
     fn sched_point(&self) {}
+    /// *Local.* How often this CPU has gone from one task to another. Who was refused memory tells
+    /// by it whether what was given back here meanwhile was all its own. The default is for kernels
+    /// in which no other task runs on a CPU before a call of the library is over.
+    fn switches(&self) -> u64 {
+        0
+    }
     /// *Local.* Whether the task that runs here is to end whatever it returns with: long work stops half-done and gives back what it took.
     fn stop_pending(&self) -> bool {
         false

@@ -9,7 +9,8 @@ use crate::sync::{Layout, Token};
 use crate::vm::Vm;
 
 impl<M: Machine> Vm<M> {
-    /// Follows a piece of advice about a range. All but `Populate` take the layout lock.
+    /// Follows a piece of advice about a range. All but `Populate` take the layout lock; `Collapse`
+    /// takes it anew for each huge page.
     ///
     /// # Errors
     /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region, [`SpaceError::NoMemory`]; nothing changed.
@@ -33,24 +34,47 @@ impl<M: Machine> Vm<M> {
         space: &Space,
         (start, bytes): (Va, u64),
         advice: Advice,
-        done: &mut u64,
+        noted: &mut u64,
     ) -> Result<(), SpaceError> {
-        let (noted, record) = (done, self.record_of(space));
+        let record = self.record_of(space);
         let range = || VaRange::new(start, bytes, self.user_end());
-        if let Advice::Populate { write } = advice {
-            return self.verb(Verb::Advise, || self.populate(record, range()?, write, noted));
+        match advice {
+            Advice::Populate { write } => self.verb(Verb::Advise, || self.populate(record, range()?, write, noted)),
+            Advice::Collapse => self.verb(Verb::Advise, || self.collapse_each(record, range()?, noted)),
+            _ => self.verb_with_memory(Verb::Advise, || {
+                let range = range()?;
+                let mut top = Token::top();
+                let mut trash = Trash::default();
+                let done = {
+                    let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                    self.follow(record, range, advice, layout.token(), &mut trash)
+                };
+                self.empty_trash(trash, &mut top);
+                done
+            }),
         }
-        self.verb_with_memory(Verb::Advise, || {
-            let range = range()?;
-            let mut top = Token::top();
-            let mut trash = Trash::default();
-            let done = {
-                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
-                self.follow(record, range, advice, noted, layout.token(), &mut trash)
-            };
-            self.empty_trash(trash, &mut top);
-            done
-        })
+    }
+
+    /// Collapses each 2 MiB of the range. What one gives back is there for the next.
+    fn collapse_each(&self, space: &SpaceRecord, range: VaRange, done: &mut u64) -> Result<(), SpaceError> {
+        if !self.with_layout(space, || self.is_mapped(space, range)) {
+            return Err(SpaceError::Unmapped);
+        }
+        let huge = Order::HUGE.bytes();
+        let mut va = range.start().0.next_multiple_of(huge);
+        while va + huge <= range.end().0 {
+            *done = va - range.start().0;
+            self.with_memory(|| {
+                self.in_hand(|| {
+                    let mut trash = Trash::default();
+                    let collapsed = self.with_layout(space, || self.collapse(space, Va(va), &mut trash));
+                    self.empty_trash(trash, &mut Token::top());
+                    collapsed
+                })
+            })?;
+            va += huge;
+        }
+        Ok(())
     }
 
     fn follow(
@@ -58,7 +82,6 @@ impl<M: Machine> Vm<M> {
         space: &SpaceRecord,
         range: VaRange,
         advice: Advice,
-        done: &mut u64,
         token: &mut Token<Layout>,
         trash: &mut Trash,
     ) -> Result<(), SpaceError> {
@@ -76,20 +99,7 @@ impl<M: Machine> Vm<M> {
                 }
                 Ok(())
             }
-            Advice::Collapse => {
-                if !self.is_mapped(space, range) {
-                    return Err(SpaceError::Unmapped);
-                }
-                let huge = Order::HUGE.bytes();
-                let mut va = range.start().0.next_multiple_of(huge);
-                while va + huge <= range.end().0 {
-                    *done = va - range.start().0;
-                    self.collapse(space, Va(va), trash)?;
-                    va += huge;
-                }
-                Ok(())
-            }
-            Advice::Populate { .. } => Ok(()),
+            Advice::Collapse | Advice::Populate { .. } => Ok(()),
         }
     }
 }

@@ -10,7 +10,7 @@
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
 use crate::machine::{Machine, Verb};
-use crate::sync::{Hands, Token, Turn};
+use crate::sync::{Hands, Stay, Token, Turn};
 use crate::vm::Vm;
 
 /// How often memory is looked for, at most. Each time but the first others used or freed some: the
@@ -28,8 +28,8 @@ pub(crate) struct Refusal<'a, M: Machine> {
     last: Option<(Option<u64>, u64)>,
     /// What this fault or verb gave back in vain itself.
     own: u64,
-    /// The CPU of the attempt that is under way, and what was given back there before.
-    before: Option<(usize, u64)>,
+    /// Where the attempt that is under way began, and what was given back there before.
+    before: Option<(Stay, u64)>,
     looks: u32,
 }
 
@@ -64,10 +64,10 @@ impl<M: Machine> Vm<M> {
     #[inline(never)]
     pub(crate) fn look_again<'a>(&'a self, refusal: &mut Refusal<'a, M>) -> bool {
         let m = &self.machine;
-        // A task that moved to another CPU takes what it gave back for another's, and looks again.
-        let (cpu, untaken) = self.hands.untaken_here(m);
+        // A task that was preempted takes what it gave back for another's, and looks again.
+        let (here, untaken) = self.hands.untaken_here(m);
         if let Some((there, before)) = refusal.before
-            && there == cpu
+            && there == here
         {
             refusal.own = refusal.own.wrapping_add(untaken.wrapping_sub(before));
         }
@@ -99,10 +99,15 @@ impl<M: Machine> Vm<M> {
         (all.map(|all| all.wrapping_sub(2 * frames)), untaken)
     }
 
-    /// The CPU, and how often frames were put to use or freed on it.
-    fn turnover_here(&self) -> (usize, u64) {
-        let (cpu, untaken) = self.hands.untaken_here(&self.machine);
-        (cpu, self.frames.turnover_of(cpu).wrapping_sub(2 * Hands::frames(untaken)))
+    /// This stay of the task on its CPU, and how often frames were put to use or freed there.
+    fn turnover_here(&self) -> (Stay, u64) {
+        let m = &self.machine;
+        m.preempt_off();
+        let (here, untaken) = self.hands.untaken_here(m);
+        let all = self.frames.turnover_of(here.cpu).wrapping_sub(2 * Hands::frames(untaken));
+        // SAFETY: undoes the `preempt_off` above.
+        unsafe { m.preempt_on() };
+        (here, all)
     }
 
     /// Does what takes memory and gives it back if there is too little.

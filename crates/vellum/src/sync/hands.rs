@@ -20,7 +20,7 @@ use core::ptr::NonNull;
 use super::atomic::{AtomicU64, Ordering, fence, fence_after_exchange};
 use super::lines::Lines;
 use super::touch;
-use crate::machine::Machine;
+use crate::machine::{CpuId, Machine};
 
 /// Bits of each of the two counts: tasks that began on one CPU and are not at their end. Each has a
 /// stack; 2^24 of 4 KiB are 64 GiB for one CPU.
@@ -54,6 +54,13 @@ impl Word {
         let (low, high) = (self.0 & COUNT, self.0 >> BITS & COUNT);
         if self.0 & CHANGE == 0 { (low, high) } else { (high, low) }
     }
+}
+
+/// A time in which no other task ran on a CPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stay {
+    pub cpu: CpuId,
+    switches: u64,
 }
 
 /// Who has memory in hand.
@@ -157,13 +164,14 @@ impl Hands {
         untaken & (OTHER - 1)
     }
 
-    /// This CPU, and its part of the first of those.
-    pub fn untaken_here<M: Machine>(&self, m: &M) -> (usize, u64) {
+    /// This stay of the task on its CPU, and that CPU's part of the first of those.
+    pub fn untaken_here<M: Machine>(&self, m: &M) -> (Stay, u64) {
         m.preempt_off();
-        let cpu = m.cpu();
+        let stay = Stay { cpu: m.cpu(), switches: m.switches() };
+        let untaken = self.lines.second_of(stay.cpu).load(Ordering::Relaxed);
         // SAFETY: undoes the `preempt_off` above.
         unsafe { m.preempt_on() };
-        (cpu, self.lines.second_of(cpu).load(Ordering::Relaxed))
+        (stay, untaken)
     }
 
     /// Waits until all who have memory in hand now are at their end. Who begins later is waited for

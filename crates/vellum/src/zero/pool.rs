@@ -177,7 +177,8 @@ impl<M: Machine> Vm<M> {
     /// Gives back a block that [`take_block`](Vm::take_block) gave and nobody saw.
     pub(crate) fn untake_block(&self, pfn: Pfn, order: Order) {
         if self.give_to_pool(pfn, order) {
-            self.hands.gave_back(&self.machine);
+            // Out of its pool and back, which is what one frame adds.
+            self.hands.untook(&self.machine, 1);
         } else {
             self.untake(pfn, order);
         }

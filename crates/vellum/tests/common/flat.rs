@@ -26,10 +26,17 @@ thread_local! {
     static WEAVE: RefCell<VecDeque<Woven>> = const { RefCell::new(VecDeque::new()) };
     /// In an act of another CPU: how many shared words it may touch yet.
     static WEAVING: Cell<Option<u32>> = const { Cell::new(None) };
+    static SWITCHES: Cell<u64> = const { Cell::new(0) };
     static JITTER: Cell<u64> = const { Cell::new(0) };
     static DURING: RefCell<Option<During>> = const { RefCell::new(None) };
     static EACH: RefCell<Option<Each>> = const { RefCell::new(None) };
     static POINT: RefCell<Option<Woven>> = const { RefCell::new(None) };
+}
+
+/// Another task runs on this CPU from here.
+#[allow(dead_code)]
+pub fn switch_tasks() {
+    SWITCHES.set(SWITCHES.get() + 1);
 }
 
 /// Shared words that an act of another CPU touches at most; what ends touches some thousands.
@@ -358,6 +365,9 @@ unsafe impl<C: Codec> Machine for Flat<C> {
         self.asked.relaxed.fetch_add(1, Ordering::Relaxed);
         step(true);
         std::thread::yield_now();
+    }
+    fn switches(&self) -> u64 {
+        SWITCHES.get()
     }
     fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)

@@ -465,3 +465,35 @@ fn what_is_unmapped_keeps_no_region() {
         lab.check(&[]);
     }
 }
+
+#[test]
+fn what_one_collapse_gives_back_is_there_for_the_next() {
+    for pieces in 1..=5 {
+        let lab = lab(8192, never());
+        let space = lab.vm.create().unwrap();
+        lab.map(&space, Va(GIB), 8 * MIB2, RW);
+        let mut held = lab.hog(Order::BASE);
+        let mut free_a_block = || {
+            let whole = |block: &u64| held.iter().filter(|pfn| pfn.0 / 512 == *block).count() == 512;
+            let block = (1..20).find(whole).expect("a block of which all is held");
+            let (free, rest) = held.iter().partition(|pfn| pfn.0 / 512 == block);
+            lab.give_back(free, Order::BASE);
+            held = rest;
+        };
+        // Each table and 511 pages in it are all of a block.
+        for piece in 0..pieces {
+            free_a_block();
+            for page in 0..511 {
+                lab.poke(&space, Va(GIB + piece * MIB2 + page * KIB4), page).expect("memory");
+            }
+        }
+        // One block for the first.
+        free_a_block();
+        let done = lab.vm.advise_part(&space, Va(GIB), pieces * MIB2, Advice::Collapse);
+        assert_eq!(done, (pieces * MIB2, Ok(())), "{pieces} pieces");
+        lab.give_back(held, Order::BASE);
+        lab.check(&[&space]);
+        lab.vm.exit(space);
+        lab.check(&[]);
+    }
+}

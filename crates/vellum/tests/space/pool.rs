@@ -2,12 +2,14 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use crate::flat::{Flat, X86_RULES, unless_it_waits, weave};
 use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::Config;
 use vellum::entry::X86_64;
+use vellum::error::FaultError;
 use vellum::machine::Topology;
 use vellum::space::{Access, Attrs, LeafSize};
 
@@ -52,5 +54,30 @@ fn a_pool_of_none_keeps_no_block() {
             lab.vm.exit(space);
             lab.check(&[]);
         }
+    }
+}
+
+#[test]
+fn a_fault_that_is_refused_a_table_looks_twice_whether_its_block_is_of_a_pool_or_not() {
+    for pooled in [0, 1] {
+        let lab = lab(4096, never());
+        let space = lab.vm.create().expect("memory");
+        // A promise one level above, so that the page takes a table.
+        lab.map(&space, Va(GIB), GIB, EXACT);
+        lab.vm.pool(Order::HUGE, pooled).expect("memory");
+        let mut blocks = lab.hog(Order::HUGE);
+        let frames = lab.hog(Order::BASE);
+        if pooled == 0 {
+            lab.give_back(blocks.split_off(blocks.len() - 1), Order::HUGE);
+        }
+        let cleared = || lab.vm.machine().asked.cleared_frames.load(Ordering::Relaxed);
+        let before = cleared();
+        assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Write), Err(FaultError::NoMemory));
+        assert_eq!((cleared() - before) / 512, 2, "{pooled} in the pool");
+        lab.give_back(frames, Order::BASE);
+        lab.give_back(blocks, Order::HUGE);
+        lab.vm.pool(Order::HUGE, 0).expect("it is given back");
+        lab.vm.exit(space);
+        lab.check(&[]);
     }
 }
