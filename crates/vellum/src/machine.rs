@@ -391,6 +391,8 @@ pub enum Event {
 /// **CPUs and preemption.** [`cpu`](Machine::cpu) is below `topology().cpus`. From [`preempt_off`](Machine::preempt_off) to
 /// its counterpart it says the same, and nothing else that calls the library runs on this CPU: no other task, and no
 /// interrupt handler but the one that serves flushes. Both nest. A spin lock of the library is held like that.
+/// A kernel that runs another task elsewhere in a call of the library counts that in
+/// [`switches`](Machine::switches): without it memory may be refused that is free.
 ///
 /// **Memory.** Every frame is ordinary write-back memory, shareable by all CPUs and by the table walkers. Whoever maps
 /// it a second time (the kernel's direct map, a program's page) does so with the same attributes, or there is one alias
