@@ -97,7 +97,8 @@ fn a_refused_task_does_not_take_for_its_own_what_another_gave_back_on_its_cpu() 
     let mut all: Vec<_> = iter::from_fn(one).collect();
     all.drain(..2).for_each(|pfn| frames.put(m, pfn, Order::BASE));
 
-    // The new space takes one. The other task takes both frames in vain, twice: it has the CPU from one point to the next.
+    // The new space takes one. The other task takes both frames in vain, twice: it has the CPU from
+    // one point to the next.
     let create = |points: [usize; 4]| {
         let (mut hand, count) = (None, Rc::new(Cell::new(0)));
         let seen = count.clone();

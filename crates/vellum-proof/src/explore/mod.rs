@@ -147,6 +147,9 @@ struct Stopped {
     touch: Touch,
 }
 
+/// A schedule's run, or what does not hold.
+type Ran = Result<Trace, String>;
+
 /// One schedule's run: every stop where a CPU touched something.
 struct Trace {
     stops: Vec<Stopped>,
@@ -166,7 +169,10 @@ fn body<W: World>(world: Rc<W>, script: Script<W>) -> Coroutine<(), Stop, ()> {
 }
 
 /// Runs one schedule to its end, `first` being the CPU that starts.
-fn run<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], first: usize, order: Order<'_>) -> Result<Trace, String> {
+fn run<W>(make: &dyn Fn() -> W, scripts: &[Script<W>], first: usize, order: Order<'_>) -> Ran
+where
+    W: World,
+{
     let world = Rc::new(make());
     footprint::begin(Rc::as_ptr(&world) as usize, size_of::<W>());
     let mut cpus: Vec<_> = scripts.iter().map(|script| Some(body(world.clone(), script.clone()))).collect();
@@ -202,7 +208,7 @@ fn run<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], first: usize, orde
                     now = match order {
                         Order::List(_) => {
                             let to = next.next().map_or(now, |&(_, to)| to);
-                            assert!(mask >> to & 1 != 0, "the schedule lets a CPU go on that is done");
+                            assert!(mask >> to & 1 != 0, "a CPU is to go on that is done");
                             to
                         }
                         Order::Turns(_) => other.unwrap_or(now),
@@ -300,16 +306,17 @@ pub fn explore<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], most: usiz
     sum
 }
 
-/// Runs every schedule in which the CPUs go on by turns, each for a number of stops of its own, 1 to
-/// `most`. So an act is run beside a loop whose turns keep in step with it, which takes more
-/// preemptions than [`explore`] can add. `VELLUM_TURNS` (as a failure prints it) runs that one alone.
+/// Runs every schedule in which the CPUs go on by turns, each for a number of stops of its own, 1
+/// to `most`. So an act is run beside a loop whose turns keep in step with it, which takes more
+/// preemptions than [`explore`] can add. `VELLUM_TURNS` (as a failure prints it) runs that one
+/// alone.
 ///
 /// # Panics
 /// As [`explore`].
 pub fn by_turns<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], most: usize) -> Explored {
     let given = std::env::var("VELLUM_TURNS").ok().map(|text| {
         let turns: Option<Vec<usize>> = text.split(',').map(|n| n.trim().parse().ok()).collect();
-        turns.unwrap_or_else(|| panic!("VELLUM_TURNS={text}: a number of stops for each CPU is wanted"))
+        turns.unwrap_or_else(|| panic!("VELLUM_TURNS={text}: a number for each CPU is wanted"))
     });
     let all = (0..most.pow(scripts.len() as u32)).map(|n| {
         let digit = |cpu| n / most.pow(cpu as u32) % most + 1;

@@ -96,7 +96,8 @@ fn search_all<W: World>(plan: &Plan<'_, W>) -> Result<Explored, Box<Found>> {
             if sum.schedules >= plan.limit.0 || sum.stops >= plan.limit.1 {
                 return Ok(Explored { cut: true, ..sum });
             }
-            let trace = run(plan.make, plan.scripts, schedule.first, Order::List(&schedule.preemptions))
+            let order = Order::List(&schedule.preemptions);
+            let trace = run(plan.make, plan.scripts, schedule.first, order)
                 .map_err(|what| Box::new(Found { schedule: schedule.clone(), what }))?;
             sum.schedules += 1;
             sum.stops += trace.stops.len() as u64;

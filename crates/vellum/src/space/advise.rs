@@ -38,25 +38,59 @@ impl<M: Machine> Vm<M> {
     ) -> Result<(), SpaceError> {
         let record = self.record_of(space);
         let range = || VaRange::new(start, bytes, self.user_end());
-        match advice {
-            Advice::Populate { write } => self.verb(Verb::Advise, || self.populate(record, range()?, write, noted)),
-            Advice::Collapse => self.verb(Verb::Advise, || self.collapse_each(record, range()?, noted)),
-            _ => self.verb_with_memory(Verb::Advise, || {
-                let range = range()?;
-                let mut top = Token::top();
-                let mut trash = Trash::default();
-                let done = {
-                    let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
-                    self.follow(record, range, advice, layout.token(), &mut trash)
-                };
-                self.empty_trash(trash, &mut top);
-                done
-            }),
+        let thp = match advice {
+            Advice::Populate { write } => {
+                let populate = || self.populate(record, range()?, write, noted);
+                return self.verb(Verb::Advise, populate);
+            }
+            Advice::Collapse => {
+                return self.verb(Verb::Advise, || self.collapse_all(space, range()?, noted));
+            }
+            Advice::Huge => Some(HugeAdvice::Huge),
+            Advice::NoHuge => Some(HugeAdvice::NoHuge),
+            Advice::DontNeed => None,
+        };
+        self.verb_with_memory(Verb::Advise, || {
+            let range = range()?;
+            let mut top = Token::top();
+            let mut trash = Trash::default();
+            let done = {
+                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                let token = layout.token();
+                match thp {
+                    Some(_) => {
+                        let change = |attrs| Attrs { thp, ..attrs };
+                        self.change_regions(record, range, &change, token, &mut trash).map(drop)
+                    }
+                    None => self.forget(record, range, token, &mut trash),
+                }
+            };
+            self.empty_trash(trash, &mut top);
+            done
+        })
+    }
+
+    /// What was there becomes a promise again.
+    fn forget(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), SpaceError> {
+        if !self.is_mapped(space, range) {
+            return Err(SpaceError::Unmapped);
         }
+        if !self.take_out_near(space, range, Leave::Promise, token, trash) {
+            self.open(space, range, false)?;
+            self.take_out(space, range, Leave::Promise, token, trash);
+        }
+        Ok(())
     }
 
     /// Collapses each 2 MiB of the range. What one gives back is there for the next.
-    fn collapse_each(&self, space: &SpaceRecord, range: VaRange, done: &mut u64) -> Result<(), SpaceError> {
+    fn collapse_all(&self, space: &Space, range: VaRange, done: &mut u64) -> Result<(), SpaceError> {
+        let space = self.record_of(space);
         if !self.with_layout(space, || self.is_mapped(space, range)) {
             return Err(SpaceError::Unmapped);
         }
@@ -67,7 +101,8 @@ impl<M: Machine> Vm<M> {
             self.with_memory(|| {
                 self.in_hand(|| {
                     let mut trash = Trash::default();
-                    let collapsed = self.with_layout(space, || self.collapse(space, Va(va), &mut trash));
+                    let collapse = || self.collapse(space, Va(va), &mut trash);
+                    let collapsed = self.with_layout(space, collapse);
                     self.empty_trash(trash, &mut Token::top());
                     collapsed
                 })
@@ -75,31 +110,5 @@ impl<M: Machine> Vm<M> {
             va += huge;
         }
         Ok(())
-    }
-
-    fn follow(
-        &self,
-        space: &SpaceRecord,
-        range: VaRange,
-        advice: Advice,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
-    ) -> Result<(), SpaceError> {
-        let thp = |thp| move |attrs| Attrs { thp: Some(thp), ..attrs };
-        match advice {
-            Advice::Huge => self.change_regions(space, range, &thp(HugeAdvice::Huge), token, trash).map(drop),
-            Advice::NoHuge => self.change_regions(space, range, &thp(HugeAdvice::NoHuge), token, trash).map(drop),
-            Advice::DontNeed => {
-                if !self.is_mapped(space, range) {
-                    return Err(SpaceError::Unmapped);
-                }
-                if !self.take_out_near(space, range, Leave::Promise, token, trash) {
-                    self.open(space, range, false)?;
-                    self.take_out(space, range, Leave::Promise, token, trash);
-                }
-                Ok(())
-            }
-            Advice::Collapse | Advice::Populate { .. } => Ok(()),
-        }
     }
 }

@@ -70,8 +70,8 @@ pub enum HugeAdvice {
 /// How large the leaves of a region are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LeafSize {
-    /// As the switch `thp` and the region's advice decide. A fault that finds no free block of 2 MiB
-    /// maps 4 KiB; it does not wait for a block that another CPU is about to give back.
+    /// As the switch `thp` and the region's advice decide. A fault that finds no free block of 2
+    /// MiB maps 4 KiB; it does not wait for a block that another CPU is about to give back.
     #[default]
     Policy,
     /// This size and no other: 4 KiB, 2 MiB or 1 GiB. Start and length must be multiples of it. A fault that finds no block of that

@@ -9,10 +9,10 @@
 //! may begin on that CPU at any time before it ends. There are two counts, therefore: whoever waits
 //! lets those who come later begin in the other one, and the first one empties.
 //!
-//! Who was refused looks again alone, in the order of arrival ([`Turn`]). Everybody else can take
-//! memory in vain once while somebody looks, and waits for his own turn then. Rejected: all look at
-//! once, so many times. Two of them in step kept each other from a frame that either could have had,
-//! however often they looked.
+//! Who was refused looks again alone, in the order of arrival ([`Turn`]). Whoever is refused
+//! meanwhile took memory in vain once, and waits for his own turn. Rejected: all look at once, so
+//! many times. Two of them in step kept each other from a frame that either could have had, however
+//! often they looked.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;

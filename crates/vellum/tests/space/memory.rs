@@ -474,7 +474,8 @@ fn what_one_collapse_gives_back_is_there_for_the_next() {
         lab.map(&space, Va(GIB), 8 * MIB2, RW);
         let mut held = lab.hog(Order::BASE);
         let mut free_a_block = || {
-            let whole = |block: &u64| held.iter().filter(|pfn| pfn.0 / 512 == *block).count() == 512;
+            let of = |block: u64| held.iter().filter(move |pfn| pfn.0 / 512 == block);
+            let whole = |block: &u64| of(*block).count() == 512;
             let block = (1..20).find(whole).expect("a block of which all is held");
             let (free, rest) = held.iter().partition(|pfn| pfn.0 / 512 == block);
             lab.give_back(free, Order::BASE);

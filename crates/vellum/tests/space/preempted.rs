@@ -22,7 +22,10 @@ enum Page {
 
 /// What a fault of one task does and an unmap or a map of another, which comes at any step where
 /// the first may be preempted. Says at how many steps it came.
-fn not_waited_for<C: Codec + 'static>(rules: MmuRules, (config, page, blocks): (Config, Page, bool)) -> usize {
+fn not_waited_for<C>(rules: MmuRules, (config, page, blocks): (Config, Page, bool)) -> usize
+where
+    C: Codec + 'static,
+{
     let mut came = 0;
     for at in 0.. {
         let lab = Rc::new(lab_on::<C>(Flat::new(Topology::flat(1, Pfn(512), 2048), rules), config));
