@@ -49,7 +49,6 @@ pub const VARIANTS: &[Variant] = &[
         change: |s| (s.machine.rules, s.config.zero_huge) = (ARM, ZeroHuge::Table),
     },
     Variant { name: "zero.huge=table-private", arm: false, change: |s| s.config.zero_huge = ZeroHuge::TablePrivate },
-    Variant { name: "zero.huge=auto", arm: false, change: |s| s.config.zero_huge = ZeroHuge::Auto },
     Variant {
         name: "five levels, four nodes",
         arm: false,

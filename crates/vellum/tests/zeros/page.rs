@@ -486,7 +486,7 @@ fn d_10_a_forced_write_copies_what_others_share_and_respects_what_has_no_rights(
 #[test]
 fn d_10_touching_a_read_mapping_by_software_marks_sets_accessed_and_never_dirty() {
     let rules = MmuRules { hardware_ad: false, ..ARM_RULES };
-    for form in [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate, ZeroHuge::Auto] {
+    for form in [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate] {
         let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
         let config = Config { zero_huge: form, thp, ..Config::default() };
         let lab = lab_on::<Aarch64>(Flat::new(Topology::flat(2, Pfn(512), 4096), rules), config);
