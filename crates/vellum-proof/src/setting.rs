@@ -70,8 +70,8 @@ impl Setting {
             numa: numa[pick(3) as usize],
             ..Config::default()
         };
-        let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate, ZeroHuge::Page];
-        let config = Config { zero_huge: forms[pick(5) as usize], ..config };
+        let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
+        let config = Config { zero_huge: forms[pick(4) as usize], ..config };
         let plan =
             Plan { cpus: CPUS, nodes: nodes as usize, frames: frames / nodes, rules, tlb: tlb[pick(3) as usize] };
         let config = Config {

@@ -42,7 +42,7 @@ pub const VARIANTS: &[Variant] = &[
         arm: false,
         change: |s| s.config = Config { thp: Thp::Never, zero_page: false, tlb_batch: false, ..Config::default() },
     },
-    Variant { name: "zero.huge=page", arm: false, change: |s| s.config.zero_huge = ZeroHuge::Page },
+    Variant { name: "zero.huge=off", arm: false, change: |s| s.config.zero_huge = ZeroHuge::Off },
     Variant {
         name: "zero.huge=table",
         arm: true,

@@ -68,7 +68,7 @@ fn d_01_reading_200_mib_costs_no_page_one_huge_page_for_all_and_100_huge_mapping
 
 #[test]
 fn d_01_with_the_switch_off_the_same_reads_take_200_mib() {
-    let lab = lab((1 << 18) + 2048, Config::default());
+    let lab = lab((1 << 18) + 2048, Config { zero_huge: ZeroHuge::Off, ..Config::default() });
     let space = lab.vm.create().unwrap();
     lab.map(&space, Va(GIB), 200 * MIB, RW);
     for at in (0..200 * MIB).step_by(4096) {
