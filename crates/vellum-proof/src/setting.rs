@@ -70,8 +70,8 @@ impl Setting {
             numa: numa[pick(3) as usize],
             ..Config::default()
         };
-        let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate, ZeroHuge::Auto];
-        let config = Config { zero_huge: forms[pick(5) as usize], ..config };
+        let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
+        let config = Config { zero_huge: forms[pick(4) as usize], ..config };
         let plan =
             Plan { cpus: CPUS, nodes: nodes as usize, frames: frames / nodes, rules, tlb: tlb[pick(3) as usize] };
         let config = Config {
@@ -104,7 +104,7 @@ mod tests {
         assert!(both(|s| s.plan.rules.contexts == 0) && both(|s| s.plan.rules.contexts == 3));
         assert!(both(|s| s.config.thp == Thp::Never) && both(|s| s.config.thp == Thp::Advise));
         assert!(
-            [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate, ZeroHuge::Auto]
+            [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate]
                 .iter()
                 .all(|form| all.iter().any(|s| s.config.zero_huge == *form))
         );

@@ -105,16 +105,14 @@ pub enum NumaPolicy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ZeroHuge {
     /// A fresh huge page, cleared and counted.
-    #[default]
     Off,
     /// One 2 MiB page of zeros for everybody.
+    #[default]
     Page,
     /// One table of 512 zero entries for everybody, above it one table of such tables for a whole 1 GiB.
     Table,
     /// A table of 512 zero entries for each 2 MiB.
     TablePrivate,
-    /// The page or the table, by what the program takes with each.
-    Auto,
 }
 
 /// Every switch. Fields are read once per verb, never on the way.
@@ -340,16 +338,15 @@ pub const SWITCHES: &[Switch] = &[
     },
     Switch {
         name: "zero.huge",
-        values: "off|page|table|table-private|auto",
-        default: "off",
-        trades: "no memory for huge pages that are only read; page: wide TLB reach, 2 MiB of cache; table: one page of cache, a walk for each 4 KiB; auto: measures which",
+        values: "off|page|table|table-private",
+        default: "page",
+        trades: "no memory for huge pages that are only read; page: wide TLB reach, 2 MiB of cache; table: one page of cache, a walk for each 4 KiB",
         set: |c, v| {
             c.zero_huge = match v {
                 "off" => ZeroHuge::Off,
                 "page" => ZeroHuge::Page,
                 "table" => ZeroHuge::Table,
                 "table-private" => ZeroHuge::TablePrivate,
-                "auto" => ZeroHuge::Auto,
                 _ => return false,
             };
             true

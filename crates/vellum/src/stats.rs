@@ -39,16 +39,6 @@ counters! {
     FaultsZeroTable = "zero_table_fault",
     /// Private tables made because shared tables of zeros were written below, or cut.
     ZeroTableUnshare = "zero_table_unshare",
-    /// Times `zero.huge=auto` chose the table for a space's reads.
-    ZeroAutoTable = "zero_auto_table",
-    /// Of those, times that first faults were scattered and nothing was compared.
-    ZeroAutoScattered = "zero_auto_scattered",
-    /// Times it compared both and kept the page, or went back to it.
-    ZeroAutoPage = "zero_auto_page",
-    /// Mappings of 2 MiB that were exchanged for what was chosen, or promised again.
-    ZeroAutoMoved = "zero_auto_moved",
-    /// Times that it was all forgotten, to be measured again.
-    ZeroAutoForget = "zero_auto_forget",
     /// Write faults that copied a shared page.
     CowCopies = "cow_copy",
     /// Write faults that kept the page, its last user being the one who faulted.

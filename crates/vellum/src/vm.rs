@@ -19,11 +19,10 @@ use crate::stats::{Counter, CpuCounters, Stats};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::{Epochs, Hands};
 use crate::tlb::CONTEXT_WORDS;
-use crate::zero::auto::Watch;
 use crate::zero::clear::pace::Pace;
 use crate::zero::colour::{ByColour, Zeros};
 use crate::zero::pool::Pools;
-use crate::zero::{Decided, HugeZero, ZeroTables};
+use crate::zero::{HugeZero, ZeroTables};
 
 /// What a CPU runs: its own line.
 #[repr(C, align(64))]
@@ -59,13 +58,9 @@ pub struct Vm<M: Machine> {
     pub(crate) pools: Pools,
     pub(crate) huge_zero: HugeZero,
     pub(crate) zero_tables: ZeroTables,
-    /// What `zero.huge=auto` decided last.
-    pub(crate) decided: Decided,
     pub(crate) spaces: Slab,
     pub(crate) regions: Slab,
     pub(crate) lists: [Slab; 3],
-    /// What `zero.huge=auto` keeps of spaces.
-    pub(crate) watches: Slab,
     /// Fork families and pieces of displacement lists.
     pub(crate) small: Slab,
 }
@@ -170,11 +165,9 @@ impl<M: Machine> Vm<M> {
             pools: Pools::new(),
             huge_zero: HugeZero::new(),
             zero_tables: ZeroTables::new(),
-            decided: Decided::new(),
             spaces: Slab::new(size_of::<SpaceRecord>()),
             regions: Slab::new(64),
             lists: LIST_PAIRS.map(|pairs| Slab::new(pairs * 8)),
-            watches: Slab::new(size_of::<Watch>()),
             small: Slab::new(64),
         })
     }
@@ -217,9 +210,9 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Every slab.
-    pub(crate) fn slabs(&self) -> [&Slab; 7] {
+    pub(crate) fn slabs(&self) -> [&Slab; 6] {
         let [a, b, c] = &self.lists;
-        [&self.spaces, &self.regions, &self.small, &self.watches, a, b, c]
+        [&self.spaces, &self.regions, &self.small, a, b, c]
     }
 
     fn counters(&self) -> &[CpuCounters] {

@@ -42,14 +42,13 @@ pub const VARIANTS: &[Variant] = &[
         arm: false,
         change: |s| s.config = Config { thp: Thp::Never, zero_page: false, tlb_batch: false, ..Config::default() },
     },
-    Variant { name: "zero.huge=page", arm: false, change: |s| s.config.zero_huge = ZeroHuge::Page },
+    Variant { name: "zero.huge=off", arm: false, change: |s| s.config.zero_huge = ZeroHuge::Off },
     Variant {
         name: "zero.huge=table",
         arm: true,
         change: |s| (s.machine.rules, s.config.zero_huge) = (ARM, ZeroHuge::Table),
     },
     Variant { name: "zero.huge=table-private", arm: false, change: |s| s.config.zero_huge = ZeroHuge::TablePrivate },
-    Variant { name: "zero.huge=auto", arm: false, change: |s| s.config.zero_huge = ZeroHuge::Auto },
     Variant {
         name: "five levels, four nodes",
         arm: false,

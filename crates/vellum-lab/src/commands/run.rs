@@ -1,7 +1,6 @@
 //! `vellum run`: one trace on one machine, a column per variant.
 
 use serde_json::json;
-use vellum::config::ZeroHuge;
 
 use super::{machines, print, print_json};
 use crate::cli::RunArgs;
@@ -9,7 +8,7 @@ use crate::error::LabError;
 use crate::experiment::{Column, Effort, Experiment, Trace, cpus};
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::report::{GROUPS, json, number, table, zeros};
+use crate::report::{GROUPS, json, number, table};
 use crate::switches;
 
 /// A difference in faults beyond this deserves a flag: 5 %.
@@ -42,12 +41,7 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     if args.json {
         let shown: Vec<json::Column<'_>> = results
             .iter()
-            .map(|c| json::Column {
-                variant: c.variant,
-                counters: &c.finished.counters,
-                decisions: (c.variant.config.zero_huge == ZeroHuge::Auto).then_some(&c.finished.decisions),
-                complete: c.finished.complete,
-            })
+            .map(|c| json::Column { variant: c.variant, counters: &c.finished.counters, complete: c.finished.complete })
             .collect();
         let mut doc = json::document(&machine.name, args.seed, &shown, trace.native().as_ref());
         if args.timing {
@@ -72,10 +66,6 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     );
     out.push_str(&table::full(GROUPS, &table_columns(&results)));
     out.push('\n');
-    for line in decided(&results, *machine.clock_hz) {
-        out.push_str(&line);
-        out.push('\n');
-    }
     for line in notes(&trace, &results) {
         out.push_str(&line);
         out.push('\n');
@@ -91,18 +81,6 @@ pub fn table_columns<'a>(results: &'a [Column<'_>]) -> Vec<table::Column<'a>> {
         .iter()
         .map(|c| table::Column { name: &c.variant.name, counters: &c.finished.counters, complete: c.finished.complete })
         .collect()
-}
-
-/// What `zero.huge=auto` decided in each column that has it.
-fn decided(results: &[Column<'_>], clock_hz: u64) -> Vec<String> {
-    let mut out = Vec::new();
-    for column in results.iter().filter(|c| c.variant.config.zero_huge == ZeroHuge::Auto) {
-        let lines = zeros::lines(&column.finished.decisions, clock_hz);
-        let what = if lines.is_empty() { "nothing: too few first reads of huge memory" } else { "this" };
-        out.push(format!("{}: for zeros it decided {what}", column.variant.name));
-        out.extend(lines.into_iter().map(|line| format!("   {line}")));
-    }
-    out
 }
 
 /// What a reader has to know beside the figures: the native run, and what was left out.

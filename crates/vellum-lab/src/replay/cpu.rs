@@ -80,9 +80,7 @@ fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<
             cpu.syscall();
         }
         waits[(thread - cpu.id()) / step] = Wait::No;
-        let left = turn_of(session, cpu, &mut player, thread)?;
-        session.tick();
-        match left {
+        match turn_of(session, cpu, &mut player, thread)? {
             Left::Turn => {}
             Left::Blocked(wait) => waits[(thread - cpu.id()) / step] = wait,
             Left::Stop => return Ok(()),

@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use vellum::config::{Config, ZeroHuge};
+use vellum::config::Config;
 use vellum::space::Space;
 use vellum::vm::Vm;
-use vellum::zero::decided::ZeroDecision;
 use vellum_sim::file::Codec;
 use vellum_sim::format::{Arm, Format, X86};
 use vellum_sim::{Check, Mode, SimMachine};
@@ -47,8 +46,6 @@ pub struct Options {
 pub struct Finished {
     /// What was counted.
     pub counters: Counters,
-    /// What `zero.huge=auto` decided.
-    pub decisions: Vec<ZeroDecision>,
     /// Whether the whole trace was replayed.
     pub complete: bool,
     /// Program and kernel accesses simulated.
@@ -75,7 +72,6 @@ pub struct Session<'v, 's, F: Format> {
     pub(super) quantum: u64,
     pub(super) layout: Layout,
     tally: RefCell<Tally>,
-    decisions: RefCell<Vec<ZeroDecision>>,
     progress: &'s Progress,
     machine: &'s str,
     failure: RefCell<Option<LabError>>,
@@ -102,15 +98,6 @@ impl<F: Format> Session<'_, '_, F> {
     pub(super) fn over(&self, cpu: usize) -> bool {
         let feed = self.feed.borrow();
         feed.is_read() && (cpu..feed.threads()).step_by(self.cpus).all(|t| feed.is_over(t))
-    }
-    /// What a kernel's timer does, on a CPU that is between two turns: lets `zero.huge=auto` look again, and keeps what it has decided.
-    pub(super) fn tick(&self) {
-        if self.vm.config().zero_huge == ZeroHuge::Auto {
-            self.vm.reconsider_zeros(self.space);
-            while let Some(decision) = self.vm.take_zero_decision() {
-                self.decisions.borrow_mut().push(decision);
-            }
-        }
     }
     /// `n` more accesses are done.
     pub(super) fn tally(&self, n: u64) {
@@ -212,7 +199,6 @@ fn on<F: Format>(
         quantum: *machine.clock_hz / SLICES_PER_SECOND,
         layout: options.layout,
         tally: RefCell::new(Tally::default()),
-        decisions: RefCell::default(),
         progress,
         machine: &machine.name,
         failure: RefCell::new(None),
@@ -230,7 +216,6 @@ fn on<F: Format>(
     }
     let outcome = outcome.map_err(oracle_stop)?;
     let tally = session.tally.borrow().clone();
-    let decisions = session.decisions.take();
     let complete = !session.interrupted.get();
     drop(session);
 
@@ -245,14 +230,7 @@ fn on<F: Format>(
     vm.machine().audit(Some(0)).map_err(oracle_stop)?;
     let counters = counters::with_lost(counters, &vm);
     consistent(&tally)?;
-    Ok(Finished {
-        counters,
-        decisions,
-        complete,
-        accesses: tally.accesses,
-        checked,
-        took: cpu_time().saturating_sub(began),
-    })
+    Ok(Finished { counters, complete, accesses: tally.accesses, checked, took: cpu_time().saturating_sub(began) })
 }
 
 /// CPU time of this OS thread: what a replay costs does not depend on who else keeps the host busy.

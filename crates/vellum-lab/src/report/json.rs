@@ -5,10 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use vellum::zero::decided::ZeroDecision;
-
 use super::counters::Counters;
-use super::zeros;
 use crate::switches::Variant;
 
 /// A finished column.
@@ -18,8 +15,6 @@ pub struct Column<'a> {
     pub variant: &'a Variant,
     /// What it counted.
     pub counters: &'a Counters,
-    /// What `zero.huge=auto` decided; `None` where another form is set.
-    pub decisions: Option<&'a [ZeroDecision]>,
     /// Whether the replay reached the end of the trace.
     pub complete: bool,
 }
@@ -36,16 +31,12 @@ pub fn document(machine: &str, seed: u64, columns: &[Column<'_>], native_run: Op
         .map(|c| {
             let switches: Map<String, Value> =
                 c.variant.values.iter().map(|(n, v)| ((*n).to_owned(), Value::from(v.as_str()))).collect();
-            let mut variant = json!({
+            json!({
                 "name": c.variant.name,
                 "switches": switches,
                 "complete": c.complete,
                 "counters": native(c.counters),
-            });
-            if let Some(decisions) = c.decisions {
-                variant["zero_decisions"] = zeros::json(decisions);
-            }
-            variant
+            })
         })
         .collect();
     let mut doc = Map::new();
@@ -67,12 +58,8 @@ mod tests {
         let variant = Variant::defaults();
         let mut counters = Counters::new();
         counters.put("pgfault", 7);
-        let doc = document(
-            "milan",
-            1,
-            &[Column { variant: &variant, counters: &counters, decisions: None, complete: true }],
-            Some(&counters),
-        );
+        let doc =
+            document("milan", 1, &[Column { variant: &variant, counters: &counters, complete: true }], Some(&counters));
         let text = serde_json::to_string(&doc).unwrap();
         assert!(
             text.starts_with(r#"{"machine":"milan","seed":1,"variants":[{"name":"defaults","switches":{"thp":"#),

@@ -9,7 +9,6 @@ pub mod json;
 pub mod number;
 mod rows;
 pub mod table;
-pub mod zeros;
 
 pub use counters::Counters;
 pub use rows::{GROUPS, Group, Row, SCREEN, Unit};

@@ -9,4 +9,3 @@ mod mistakes;
 mod record;
 mod replay;
 mod threads;
-mod zeros;

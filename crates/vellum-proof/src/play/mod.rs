@@ -139,8 +139,6 @@ impl<'v, C: Codec> Play<'v, C> {
             }
             Act::Drain => {
                 self.vm.frames().drain(self.vm.machine());
-                // What a kernel does at leisure, too: no entry may say anything else for it.
-                self.vm.reconsider_zeros(&self.sides[n].space);
             }
         }
     }

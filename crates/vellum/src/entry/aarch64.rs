@@ -47,7 +47,6 @@ const fn is_table(raw: u64, level: Level) -> bool {
 
 impl Codec for Aarch64 {
     const FRAME: u64 = ADDR;
-    const TABLES_ACCESSED: bool = false;
 
     #[inline(always)]
     fn encode(entry: Entry, level: Level) -> u64 {

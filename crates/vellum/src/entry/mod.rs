@@ -77,8 +77,6 @@ pub trait Codec: Copy + 'static {
     /// The bits of a leaf that name its frame, by its physical address. All others follow from its flags and level, so leaves that
     /// agree in them are changed alike: by one exclusive or.
     const FRAME: u64;
-    /// Whether walks mark entries that name tables as they do leaves.
-    const TABLES_ACCESSED: bool;
     /// Whether a present entry's accessed bit is set; `true` where entries of its kind have none.
     fn is_accessed(raw: u64, level: Level) -> bool;
     /// A present entry with its accessed bit clear, if entries of its kind have one.

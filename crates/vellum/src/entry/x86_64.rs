@@ -39,7 +39,6 @@ const fn inverted(pfn: Pfn) -> u64 {
 
 impl Codec for X86_64 {
     const FRAME: u64 = ADDR;
-    const TABLES_ACCESSED: bool = true;
 
     #[inline(always)]
     fn encode(entry: Entry, level: Level) -> u64 {

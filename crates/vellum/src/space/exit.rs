@@ -31,7 +31,6 @@ impl<M: Machine> Vm<M> {
             let mut top = Token::top();
             self.leave_family(&space, &mut top);
             self.take_apart(record, &mut top);
-            self.drop_watch(record, &mut top);
             self.spaces.free(m, &self.frames, &mut top, space.name);
         });
     }

@@ -25,7 +25,7 @@
 //! descent is repeated.
 
 use crate::addr::{Level, Order, Pfn, Va};
-use crate::config::{NumaPolicy, Thp, ZeroHuge};
+use crate::config::{NumaPolicy, Thp};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::frame::{Data, SlabRef, Want};
@@ -170,8 +170,7 @@ impl<M: Machine> Vm<M> {
             }
             // A page of 4 KiB comes fastest, and needs no table to give way.
             huge &= restarts < PATIENCE;
-            // What `zero.huge=auto` does on a read may take the lock itself.
-            sent_back = if self.config.zero_huge == ZeroHuge::Auto { 0 } else { restarts + behind };
+            sent_back = restarts + behind;
             tried = self.patiently(space, sent_back, || self.attempt(space, ask, huge));
         }
     }
@@ -233,7 +232,7 @@ impl<M: Machine> Vm<M> {
         let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
             Entry::Reserved if access != Access::Write && ask.by != By::Owner && self.reads_huge_zeros(&seen, huge) => {
-                self.read_huge_zeros(&seen, epoch, ask.by == By::Program)
+                self.read_huge_zeros(&seen, epoch)
             }
             Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
                 None => self.redeem_below(&seen, (ask, huge), epoch),

@@ -28,7 +28,7 @@
 //! | `create`, `exit`, `fork` | whole spaces |
 //! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `relocate`, `freeze`, `remap_near`, `advise`, `collapse` | ranges |
 //! | `fault`, `patience`, `promise`, `cow`, `copy`, `forced`, `poison` | pages |
-//! | `zeros`, `zero_tables`, `zero_auto`, `zero_look`, `zero_fold` | shared zeros |
+//! | `zeros`, `zero_tables` | shared zeros |
 //! | `query`, `usage`, `validate` | questions |
 
 mod advise;
@@ -76,9 +76,6 @@ mod unmap_page;
 mod usage;
 mod validate;
 mod walk;
-mod zero_auto;
-mod zero_fold;
-mod zero_look;
 mod zero_tables;
 mod zeros;
 

@@ -5,7 +5,6 @@
 //! memory when others have none in hand (`scarce.rs`).
 
 use crate::addr::Va;
-use crate::config::ZeroHuge;
 use crate::entry::{Codec, Entry};
 use crate::error::FaultError;
 use crate::machine::Machine;
@@ -48,8 +47,7 @@ impl<M: Machine> Vm<M> {
         restarts: u32,
         mut then: impl FnMut() -> Option<R>,
     ) -> Result<Option<R>, FaultError> {
-        // As for a fault.
-        let makes = restarts >= PATIENCE && self.config.zero_huge != ZeroHuge::Auto;
+        let makes = restarts >= PATIENCE;
         self.patiently(space, restarts, || {
             loop {
                 let done = then();

@@ -103,9 +103,7 @@ pub(crate) struct SpaceRecord {
     no_zeros: AtomicU32,
     /// Not 0 once the space holds its reference to the huge page of zeros; then never 0 again. Anyone, by exchange.
     pub zeros: AtomicU64,
-    /// The object in which `zero.huge=auto` watches first faults, 0 for none yet. Anyone, by exchange; once.
-    pub watch: AtomicU64,
-    spare: [u64; 2],
+    spare: [u64; 3],
     /// CPUs whose root is this space's.
     pub active: CpuWords,
     /// CPUs that may hold translations under the context.

@@ -54,7 +54,6 @@ impl<M: Machine> Vm<M> {
                     if !self.remembers_right(record) {
                         return Err(Invalid::new("no hole above what was sought", space.id(), 1, 0));
                     }
-                    self.check_watch(record)?;
                     if record.faults_stopped() {
                         return Err(Invalid::new("faults are stopped at rest", space.id(), 0, 1));
                     }

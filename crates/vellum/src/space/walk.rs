@@ -189,18 +189,10 @@ impl<M: Machine> Vm<M> {
     where
         F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
     {
-        self.alter_node((space.root(), self.top()), 0, range, Level::ONE, change);
+        self.alter_node((space.root(), self.top()), 0, range, change);
     }
 
-    /// As [`alter`](Vm::alter), without looking into lowest nodes.
-    pub(crate) fn alter_large<F>(&self, space: &SpaceRecord, range: VaRange, change: &mut F)
-    where
-        F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
-    {
-        self.alter_node((space.root(), self.top()), 0, range, Level::TWO, change);
-    }
-
-    fn alter_node<F>(&self, (table, level): (Pfn, Level), base: u64, range: VaRange, lowest: Level, change: &mut F)
+    fn alter_node<F>(&self, (table, level): (Pfn, Level), base: u64, range: VaRange, change: &mut F)
     where
         F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
     {
@@ -213,10 +205,8 @@ impl<M: Machine> Vm<M> {
         let mut slot = p.first;
         while slot < p.end {
             if let Entry::Table(child) = self.load(table, slot, level) {
-                if level > lowest {
-                    let base = base + ((slot as u64) << level.shift());
-                    self.alter_node((child, level.child()), base, range, lowest, change);
-                }
+                let base = base + ((slot as u64) << level.shift());
+                self.alter_node((child, level.child()), base, range, change);
                 slot += 1;
             } else {
                 slot = self.alter_run(node, level, base, (slot, p.end), change);

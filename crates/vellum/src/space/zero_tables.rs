@@ -263,7 +263,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Whether nothing but zeros, promises and tables is in a node, all of it of one region.
-    pub(crate) fn holds_only_zeros(&self, node: Node<'_>) -> bool {
+    fn holds_only_zeros(&self, node: Node<'_>) -> bool {
         let state = node.state();
         state.count() == ENTRIES as u64
             && state.resident() == 0
@@ -304,8 +304,7 @@ impl<M: Machine> Vm<M> {
                     let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write };
                     Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);
                     let entry = Entry::Leaf(new, flags);
-                    let place = (self.node(parent), Level::TWO, slot);
-                    self.exchange_table(space, place, spot.node, base, (entry, 1), &mut trash);
+                    self.exchange_table(space, (self.node(parent), slot), spot.node, base, entry, &mut trash);
                     true
                 }
                 _ => false,
@@ -332,17 +331,18 @@ impl<M: Machine> Vm<M> {
         still
     }
 
-    /// Puts an entry, of so many resident pages, where a dead table of zeros was, which had no intervals.
-    pub(crate) fn exchange_table(
+    /// Puts a huge page where a dead table of zeros was, which had no intervals.
+    fn exchange_table(
         &self,
         space: &SpaceRecord,
-        (parent, level, slot): (Node<'_>, Level, usize),
+        (parent, slot): (Node<'_>, usize),
         child: Node<'_>,
         base: Va,
-        (entry, resident): (Entry, u64),
+        page: Entry,
         trash: &mut Trash,
     ) {
         let m = &self.machine;
+        let level = Level::TWO;
         debug_assert_eq!(child.state().listed(), 0, "what is mapped by the table's intervals is exchanged");
         {
             let mut top = Token::top();
@@ -355,8 +355,8 @@ impl<M: Machine> Vm<M> {
         {
             let mut top = Token::top();
             let _guard = parent.lock(m, &mut top);
-            self.store(parent.pfn, slot, level, entry);
-            parent.add_resident(resident);
+            self.store(parent.pfn, slot, level, page);
+            parent.add_resident(1);
         }
         m.hook(Event::Work(Work::Entry, 2));
         if let Ok(range) = VaRange::new(base, level.entry_bytes(), self.user_end()) {

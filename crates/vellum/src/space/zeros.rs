@@ -39,28 +39,10 @@ impl<M: Machine> Vm<M> {
 
     /// Serves such a read, of a program or of a verb that wants the page.
     #[cold]
-    pub(crate) fn read_huge_zeros(
-        &self,
-        seen: &Seen<'_>,
-        epoch: EpochGuard<'_, M>,
-        program: bool,
-    ) -> Result<Step, FaultError> {
-        match self.config.zero_huge {
-            ZeroHuge::Auto => self.read_zeros_auto(seen, epoch, program),
-            form => self.read_zeros_as(form, seen, epoch),
-        }
-    }
-
-    /// Serves it by one form.
-    pub(crate) fn read_zeros_as(
-        &self,
-        form: ZeroHuge,
-        seen: &Seen<'_>,
-        epoch: EpochGuard<'_, M>,
-    ) -> Result<Step, FaultError> {
+    pub(crate) fn read_huge_zeros(&self, seen: &Seen<'_>, epoch: EpochGuard<'_, M>) -> Result<Step, FaultError> {
         let spot = &seen.spot;
         // The shared tables let nobody execute.
-        let form = match form {
+        let form = match self.config.zero_huge {
             ZeroHuge::Table if seen.attrs.rights().exec => ZeroHuge::TablePrivate,
             form => form,
         };

@@ -6,22 +6,17 @@
 //! address maps, is told in `colour`; a space may have none at all, by `forbid`. An empty table is none of them: it is a frame of
 //! its own, of another use, as a zero frame's contents must stay zero and a table's need not.
 //!
-//! Where a huge page would be used, `huge` keeps one page of zeros of that size, and `tables` tables that map base zeros for everybody;
-//! [`auto`] says which a space should read, [`decided`] what it decided and why.
+//! Where a huge page would be used, `huge` keeps one page of zeros of that size, and `tables` tables that map base zeros for everybody.
 //!
 //! Clearing is in [`clear`], blocks kept aside for large leaves in `pool`.
 
-pub mod auto;
 pub mod clear;
 pub mod colour;
-pub mod decided;
 mod forbid;
 mod huge;
-pub(crate) mod look;
 pub(crate) mod pool;
 mod tables;
 
-pub(crate) use decided::Decided;
 pub(crate) use huge::HugeZero;
 #[cfg(test)]
 pub(crate) use huge::MOST_USES;

@@ -162,7 +162,7 @@ impl Scene {
 /// The settings each exit is gone through with. Base pages know one form of zeros only.
 fn settings() -> Vec<Vec<(&'static str, &'static str)>> {
     let mut all = Vec::new();
-    for form in ["off", "page", "table", "table-private", "auto"] {
+    for form in ["off", "page", "table", "table-private"] {
         for zeroing in ["off", "on"] {
             all.push(vec![("zero.huge", form), ("alloc.zero", zeroing), ("clear.batch", "256K")]);
         }
@@ -300,7 +300,7 @@ fn f_08_a_write_to_huge_zeros_clears_2_mib_around_the_written_address_last() {
         (2, &[(5, 511), (0, 4)]),
         (509, &[(0, 506), (507, 511)]),
     ];
-    for form in ["page", "table", "table-private", "auto"] {
+    for form in ["page", "table", "table-private"] {
         for (written, expected) in cases {
             for by in ["program", "kernel", "debugger"] {
                 // What was read, elsewhere, must not matter.

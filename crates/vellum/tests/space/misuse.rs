@@ -14,7 +14,7 @@ use vellum::space::{Access, Advice, Fault, Placement, Rights, Space};
 /// A verb that takes a space, by its name.
 type Verb = (&'static str, fn(&Lab, Space));
 
-const VERBS: [Verb; 23] = [
+const VERBS: [Verb; 21] = [
     ("activate", |l, s| l.vm.activate(&s)),
     ("exit", |l, s| l.vm.exit(s)),
     ("fork", |l, s| _ = l.vm.fork(&s)),
@@ -35,8 +35,6 @@ const VERBS: [Verb; 23] = [
     ("write_forced_part", |l, s| _ = l.vm.write_forced_part(&s, AT, &[1])),
     ("poison", |l, s| _ = l.vm.poison(&s, AT)),
     ("forbid_zeros", |l, s| l.vm.forbid_zeros(&s)),
-    ("zero_choice", |l, s| _ = l.vm.zero_choice(&s)),
-    ("reconsider_zeros", |l, s| _ = l.vm.reconsider_zeros(&s)),
     ("validate", |l, s| _ = l.vm.audit(&[&s])),
 ];
 

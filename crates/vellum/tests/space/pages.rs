@@ -281,6 +281,7 @@ fn dont_need_forgets_the_contents_and_gives_the_frames_back() {
     lab.vm.advise(&space, Va(GIB), 2 * MIB2, Advice::DontNeed).unwrap();
     assert_eq!(lab.free(&[&space]), before);
     assert_eq!(lab.peek(&space, Va(GIB)), Ok(0));
+    lab.poke(&space, Va(GIB), 1).unwrap();
     lab.vm.advise(&space, Va(GIB + KIB4), KIB4, Advice::DontNeed).unwrap();
     assert_eq!(lab.vm.usage(&space).rss_pages, 511);
     // The rest goes, the table with it, and the next fault may be huge again.

@@ -9,7 +9,6 @@ mod lab;
 
 mod colours;
 mod flush;
-mod fold;
 mod page;
 mod rules;
 mod table;

@@ -68,7 +68,7 @@ fn d_01_reading_200_mib_costs_no_page_one_huge_page_for_all_and_100_huge_mapping
 
 #[test]
 fn d_01_with_the_switch_off_the_same_reads_take_200_mib() {
-    let lab = lab((1 << 18) + 2048, Config::default());
+    let lab = lab((1 << 18) + 2048, Config { zero_huge: ZeroHuge::Off, ..Config::default() });
     let space = lab.vm.create().unwrap();
     lab.map(&space, Va(GIB), 200 * MIB, RW);
     for at in (0..200 * MIB).step_by(4096) {
@@ -486,7 +486,7 @@ fn d_10_a_forced_write_copies_what_others_share_and_respects_what_has_no_rights(
 #[test]
 fn d_10_touching_a_read_mapping_by_software_marks_sets_accessed_and_never_dirty() {
     let rules = MmuRules { hardware_ad: false, ..ARM_RULES };
-    for form in [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate, ZeroHuge::Auto] {
+    for form in [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate] {
         let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
         let config = Config { zero_huge: form, thp, ..Config::default() };
         let lab = lab_on::<Aarch64>(Flat::new(Topology::flat(2, Pfn(512), 4096), rules), config);

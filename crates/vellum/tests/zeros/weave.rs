@@ -16,9 +16,8 @@ use vellum::machine::{MmuRules, Topology};
 use vellum::space::{Access, Page, Space};
 use vellum::stats::Counter;
 
-/// Every setting that reads huge zeros; `auto` begins with the page, and keeps a trial beside it.
-/// What it exchanges is in `fold.rs`.
-const FORMS: [ZeroHuge; 4] = [ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate, ZeroHuge::Auto];
+/// Every setting that reads huge zeros.
+const FORMS: [ZeroHuge; 3] = [ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
 
 struct Rig<C: Codec> {
     lab: Lab<C>,
@@ -124,7 +123,7 @@ fn d_04<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, bytes: u64) {
             assert!(rig.zero_at(0, GIB), "one mapping");
             let usage = rig.lab.vm.usage(&rig.spaces.borrow()[0]);
             assert_eq!((usage.table_nodes, rig.lab.count(Counter::TablePages)), tables, "{form:?}: tables left over");
-            if matches!(form, ZeroHuge::Page | ZeroHuge::Auto) {
+            if form == ZeroHuge::Page {
                 assert_eq!((usage.zero_huge_leaves, rig.lab.vm.huge_zero_references()), (1, 2));
             }
         },
@@ -306,9 +305,6 @@ fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) 
         },
         |rig| {
             let _ = rig.lab.vm.advise(&rig.spaces.borrow()[0], Va(GIB), MIB2, vellum::space::Advice::DontNeed);
-        },
-        |rig| {
-            rig.lab.vm.reconsider_zeros(&rig.spaces.borrow()[0]);
         },
     ] {
         let mut places = 0;

@@ -135,12 +135,7 @@ impl<'a, C: Codec> Worker<'a, C> {
         let op = Op::draw(&mut self.rng);
         self.outcome.operations += 1;
         match op {
-            Op::Rest => {
-                if let Some(Where::Shared(n)) = self.at {
-                    self.shared.vm.reconsider_zeros(&self.shared.spaces[n]);
-                }
-                return self.seat.rest();
-            }
+            Op::Rest => return self.seat.rest(),
             Op::Switch => return self.switch(children),
             Op::Frame => return self.frame(),
             Op::Fork => return self.fork(children),

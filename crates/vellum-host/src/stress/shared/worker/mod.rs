@@ -146,7 +146,6 @@ impl<'a, C: Codec> Worker<'a, C> {
     }
 
     fn rest(&mut self) {
-        self.shared.vm.reconsider_zeros(&self.shared.space);
         self.seat.rest();
     }
 
