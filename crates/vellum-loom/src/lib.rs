@@ -28,15 +28,22 @@ mod zeros;
 #[path = "../../vellum/src"]
 mod library {
     pub mod addr;
+    pub mod clear;
     pub mod config;
     pub mod entry;
     pub mod error;
+    pub mod fault;
     pub mod frame;
     pub mod machine;
+    pub mod memory;
+    pub mod ops;
+    pub mod pagetable;
+    pub mod rmap;
     pub mod space;
     pub mod stats;
     pub mod tlb;
     pub mod vm;
+    pub mod vma;
     pub mod zero;
 
     /// Stands for `sync/mod.rs`.
@@ -63,4 +70,7 @@ mod library {
 
 // The library's files name each other from the crate's root.
 #[allow(unused_imports)]
-use library::{addr, config, entry, error, frame, machine, space, stats, sync, tlb, vm, zero};
+use library::{
+    addr, clear, config, entry, error, fault, frame, machine, memory, ops, pagetable, rmap, space, stats, sync, tlb,
+    vm, vma, zero,
+};

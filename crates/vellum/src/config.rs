@@ -5,7 +5,7 @@
 
 use crate::addr::Order;
 use crate::error::ConfigError;
-use crate::zero::colour::MAX_COLOURS;
+use crate::zero::page::MAX_COLOURS;
 
 /// When huge pages are used for private anonymous memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

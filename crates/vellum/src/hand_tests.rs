@@ -8,8 +8,8 @@ use std::{array, iter};
 use crate::addr::{Order, Pfn};
 use crate::frame::Want;
 use crate::machine::{Machine, Use};
+use crate::memory::retry::Refusal;
 use crate::slab_tests::flat::{FrameHands, VmHands, at_each_step, flat, switch_tasks};
-use crate::space::scarce::Refusal;
 use crate::width_tests::{Doors, Rig, frames_of, rig, take};
 
 /// Of a magazine's word.

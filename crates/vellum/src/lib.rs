@@ -22,6 +22,12 @@ pub mod machine;
 #[cfg(doctest)]
 mod misuse;
 // Here and not in `frame`, whose files loom compiles without this crate's machine of the tests.
+pub mod clear;
+pub(crate) mod fault;
+pub(crate) mod memory;
+pub(crate) mod ops;
+pub(crate) mod pagetable;
+pub(crate) mod rmap;
 #[cfg(test)]
 #[path = "frame/slab_tests.rs"]
 mod slab_tests;
@@ -30,6 +36,7 @@ pub mod stats;
 pub mod sync;
 pub mod tlb;
 pub mod vm;
+pub(crate) mod vma;
 #[cfg(test)]
 mod width_tests;
 pub mod zero;

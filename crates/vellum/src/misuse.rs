@@ -13,14 +13,14 @@
 //! ```
 //! So is clearing one:
 //! ```
-//! # use vellum::zero::clear::Extent;
+//! # use vellum::clear::Extent;
 //! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, extent: &Extent) {
 //! // SAFETY: the caller's alone, by the promise that `f` would make.
 //! _ = unsafe { vm.clear_extent(extent) };
 //! # }
 //! ```
 //! ```compile_fail,E0133
-//! # use vellum::zero::clear::Extent;
+//! # use vellum::clear::Extent;
 //! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, extent: &Extent) {
 //! _ = vm.clear_extent(extent);
 //! # }

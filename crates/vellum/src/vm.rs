@@ -9,19 +9,20 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use crate::addr::{Order, Pfn, Va};
+use crate::clear::pace::Pace;
 use crate::config::Config;
 use crate::entry::{Codec, Entry};
 use crate::error::{InitError, ReserveError};
 use crate::frame::{Frames, Slab};
 use crate::machine::{Act, Event, MAX_CPUS, Machine, MmuRules, Topology, Verb, Work};
-use crate::space::{LIST_PAIRS, SpaceRecord};
+use crate::memory::pool::Pools;
+use crate::space::SpaceRecord;
 use crate::stats::{Counter, CpuCounters, Stats};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::{Epochs, Hands};
 use crate::tlb::CONTEXT_WORDS;
-use crate::zero::clear::pace::Pace;
-use crate::zero::colour::{ByColour, Zeros};
-use crate::zero::pool::Pools;
+use crate::vma::pairs::LIST_PAIRS;
+use crate::zero::page::{ByColour, Zeros};
 use crate::zero::{HugeZero, ZeroTables};
 
 /// What a CPU runs: its own line.

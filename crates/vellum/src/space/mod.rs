@@ -31,58 +31,12 @@
 //! | `zeros`, `zero_tables` | shared zeros |
 //! | `query`, `usage`, `validate` | questions |
 
-mod advise;
 mod answer;
-mod attrs;
-mod bury;
-mod chain;
-mod collapse;
-mod copy;
-mod cover;
-mod cow;
-mod create;
-mod displace;
-mod exit;
-mod fault;
-mod forced;
-mod fork;
-mod freeze;
-mod grown;
-mod interval;
-mod map;
-mod near;
-mod node;
-mod open;
-mod pairs;
-mod patience;
-mod place;
-mod poison;
-mod populate;
-mod promise;
-mod protect;
-mod query;
+pub(crate) mod attrs;
 mod record;
-mod region;
-mod relocate;
-mod remap;
-mod remap_near;
-pub(crate) mod scarce;
-mod share;
-mod split;
-mod transit;
-mod trash;
-mod unmap;
-mod unmap_page;
-mod usage;
-mod validate;
-mod walk;
-mod zero_tables;
-mod zeros;
 
 pub use answer::{Audit, Fault, Page, Usage};
 pub use attrs::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
 pub use record::{MAX_SPACES, Space};
 
-pub(crate) use pairs::LIST_PAIRS;
 pub(crate) use record::{CpuWords, Edits, SpaceRecord};
-pub(crate) use trash::Trash;

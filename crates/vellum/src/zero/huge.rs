@@ -17,17 +17,17 @@
 //! [`Vm::keep_zeros`] keeps it for ever and counts nothing at all.
 
 use crate::addr::{Level, Order, PFN_END, Pfn, Va};
+use crate::clear::Extent;
 use crate::error::NoMemory;
 use crate::frame::Want;
 use crate::machine::{Machine, Use};
+use crate::memory::pool::Short;
 use crate::space::{MAX_SPACES, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::touch;
 use crate::tlb::Flushed;
 use crate::vm::Vm;
-use crate::zero::clear::Extent;
-use crate::zero::pool::Short;
 
 const KEPT: u64 = 1 << 32;
 const COUNT: u64 = KEPT - 1;

@@ -10,11 +10,8 @@
 //!
 //! Clearing is in [`clear`], blocks kept aside for large leaves in `pool`.
 
-pub mod clear;
-pub mod colour;
-mod forbid;
 mod huge;
-pub(crate) mod pool;
+pub mod page;
 mod tables;
 
 pub(crate) use huge::HugeZero;

@@ -12,7 +12,7 @@ use vellum::frame::Want;
 use vellum::machine::{CacheLevel, Caches, Machine, NodeInfo, Topology, Use};
 use vellum::space::{Access, Advice, Fault, Page, Placement, Rights, Space};
 use vellum::stats::Counter;
-use vellum::zero::colour::MAX_COLOURS;
+use vellum::zero::page::MAX_COLOURS;
 
 const KIB: u64 = 1024;
 

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use vellum::addr::{PAGE_SIZE, Va};
-use vellum::zero::clear::Extent;
+use vellum::clear::Extent;
 
 use super::super::measure::{Effort, time};
 use super::super::ratio::Ratios;

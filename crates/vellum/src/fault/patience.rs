@@ -1,0 +1,122 @@
+//! What a fault does that other verbs send back, again and again.
+//!
+//! It looks again, 16 times without a lock. After that its attempts are made under the layout lock,
+//! where no verb edits anything. A refusal is final where it is found under that lock, or for
+//! memory when others have none in hand (`scarce.rs`).
+
+use crate::addr::Va;
+use crate::entry::{Codec, Entry};
+use crate::error::FaultError;
+use crate::fault::{Ask, Step};
+use crate::machine::Machine;
+use crate::memory::retry::Refusal;
+use crate::space::{Access, SpaceRecord};
+use crate::sync::Token;
+use crate::sync::atomic::Ordering;
+use crate::vm::Vm;
+
+/// How often a fault, a copy or a forced write looks again before it takes the layout lock. Each
+/// time another CPU got on, so 16 in a row mean that one edits the space in a loop. Basis: a guess;
+/// the count decides only when the lock is worth its price.
+pub(crate) const PATIENCE: u32 = 16;
+
+impl<M: Machine> Vm<M> {
+    /// Makes an attempt that edits of the space may send back. After so many that were, it is made
+    /// under the layout lock. What it clears or copies then has no scheduling points.
+    #[inline]
+    pub(crate) fn patiently<R>(&self, space: &SpaceRecord, restarts: u32, attempt: impl FnOnce() -> R) -> R {
+        if restarts < PATIENCE {
+            return attempt();
+        }
+        self.with_layout(space, || {
+            self.holding.fetch_add(1, Ordering::Relaxed);
+            let done = attempt();
+            self.holding.fetch_sub(1, Ordering::Relaxed);
+            done
+        })
+    }
+
+    /// Does `then` with the page at `va`, `None` if it is not there: to be served, and tried again.
+    /// After so many restarts the page is made under the layout lock, where no verb can undo that
+    /// before `then` comes by.
+    #[inline]
+    pub(crate) fn with_page<R>(
+        &self,
+        space: &SpaceRecord,
+        ask: Ask,
+        restarts: u32,
+        mut then: impl FnMut() -> Option<R>,
+    ) -> Result<Option<R>, FaultError> {
+        let makes = restarts >= PATIENCE;
+        self.patiently(space, restarts, || {
+            loop {
+                let done = then();
+                if done.is_some() || !makes {
+                    return Ok(done);
+                }
+                match self.attempt_under_lock(space, ask) {
+                    Ok(Step::Done(_) | Step::Again) => {}
+                    // Somebody is at the entry, or gives memory back.
+                    Ok(_) | Err(FaultError::NoMemory) => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+            }
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn attempt_under_lock(&self, space: &SpaceRecord, ask: Ask) -> Result<Step, FaultError> {
+        self.attempt(space, ask, false)
+    }
+
+    /// What a refusal needs to be one: `Ok` if the access has to look again. `restarts` are those
+    /// of the attempt that was refused; the caller holds nothing.
+    #[cold]
+    pub(crate) fn confirm<'a>(
+        &'a self,
+        (space, va, access): (&SpaceRecord, Va, Access),
+        error: FaultError,
+        restarts: u32,
+        refusal: &mut Refusal<'a, M>,
+    ) -> Result<(), FaultError> {
+        match error {
+            FaultError::NoMemory if self.look_again(refusal) => Ok(()),
+            FaultError::NoMemory | FaultError::Stopped => Err(error),
+            // It was made under the layout lock.
+            _ if restarts >= PATIENCE => Err(error),
+            _ => self.with_layout(space, || self.refusal(space, va, access)),
+        }
+    }
+
+    /// Whether an access is refused: `Ok` if it has to look again. Under the layout lock.
+    ///
+    /// A descent without that lock can meet the middle of a verb: the hole before what a map puts
+    /// in its place, a table that a collapse has emptied, a right that is taken while another CPU
+    /// still uses it. A program may be told of none of them. Under the lock no verb is under way,
+    /// and what the last one promised holds on every CPU.
+    pub(crate) fn refusal(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<(), FaultError> {
+        let spot = self.descend(space, va);
+        match (M::Codec::decode(spot.raw, spot.level), spot.region) {
+            (Entry::Empty | Entry::Gone(_), _) | (_, None) => Err(FaultError::Unmapped),
+            (_, Some(name)) if !self.region(name).packed().allows(access) => Err(FaultError::Rights),
+            _ => Ok(()),
+        }
+    }
+
+    /// Does what no edit of the space is to meet. The caller holds no lock.
+    pub(crate) fn with_layout<R>(&self, space: &SpaceRecord, body: impl FnOnce() -> R) -> R {
+        let mut top = Token::top();
+        let key = space.name.load(Ordering::Relaxed);
+        let _layout = space.layout().lock(&self.machine, &mut top, key);
+        body()
+    }
+
+    /// Waits until no verb stops the space's faults. The caller holds no lock and no entry, and is
+    /// in no epoch.
+    pub(crate) fn wait_while_stopped(&self, space: &SpaceRecord) {
+        while space.faults_stopped() {
+            self.machine.relax();
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Faults and cuts where a table of zeros stands for what was read.
+//!
+//! A *shared* table of zeros is a value in an entry, like a leaf: whoever needs another entry for a part of it puts a copy in its place,
+//! private to the space and equal but for what is to differ, one for each level that is shared there. The entry names one table
+//! before and another after, and both translate alike, so hardware may use either; but what is about to differ is absent (`Busy`) in the
+//! copy until every CPU has dropped its translation of that page, and with it the walk caches that lead to the shared table. Where the
+//! MMU wants break-before-make, the entry itself is absent meanwhile, and all it translated is flushed.
+//!
+//! A *private* table of zeros is an ordinary node that remembers what it was made for: while nothing but zeros is in it, a write lets the
+//! whole table give way to a huge page. That takes the node out of the tree, which is for holders of the layout lock alone; it is the
+//! one fault that takes it. Rejected: base pages in such tables from the first write on (no lock, and no huge page ever again).
+
+use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::{FaultError, NoMemory};
+use crate::fault::{Seen, Step};
+use crate::frame::{Data, Want};
+use crate::machine::{Act, Event, Machine, Use, Work};
+use crate::pagetable::node::Node;
+use crate::pagetable::unlinked::Chain;
+use crate::space::{Access, Fault, SpaceRecord};
+use crate::stats::Counter;
+use crate::sync::{EpochGuard, Token};
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+use crate::vma::deferred_free::Trash;
+
+impl<M: Machine> Vm<M> {
+    /// Serves a read by the shared table, from 1 GiB down.
+    pub(crate) fn map_zero_table(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
+        let spot = &seen.spot;
+        let level = spot.level.min(Level::THREE);
+        let chain = self.chain((spot.node, spot.level, spot.slot), seen.va, level)?;
+        let Ok(table) = self.zero_table(level) else {
+            self.free_chain(chain);
+            self.count_here(Counter::ThpZeroAllocFailed, 1);
+            return Ok(Step::Smaller);
+        };
+        Ok(self.zero_table_mapped(seen, chain, Entry::ZeroTable(table), level))
+    }
+
+    /// Serves a read of 2 MiB by a table of its own.
+    pub(crate) fn map_private_zeros(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
+        let spot = &seen.spot;
+        let level = Level::TWO;
+        let above = self.chain((spot.node, spot.level, spot.slot), seen.va, level)?;
+        let parent = above.as_ref().map_or((spot.node.pfn, spot.slot), |chain| (chain.last.pfn, level.slot(seen.va)));
+        let fill = M::Codec::encode(Entry::Reserved, Level::ONE);
+        let child = match self.make_node(Level::ONE, Some(parent), fill) {
+            Ok(child) => child,
+            Err(error) => {
+                self.free_chain(above);
+                return Err(error.into());
+            }
+        };
+        let flags = Flags { exec: seen.attrs.rights().exec, ..Flags::default() };
+        self.fill_zeros(child, seen.va.align_down(level.entry_bytes()), flags);
+        child.set_of_zeros();
+        let step = self.zero_table_mapped(seen, above, Entry::Table(child.pfn), level);
+        if !matches!(step, Step::Done(_)) {
+            self.untake_node(child.pfn);
+        }
+        Ok(step)
+    }
+
+    fn zero_table_mapped(&self, seen: &Seen<'_>, chain: Option<Chain<'_>>, table: Entry, level: Level) -> Step {
+        if !self.plant(seen, chain, table, false) {
+            return Step::Again;
+        }
+        self.count_here(Counter::FaultsZero, 1);
+        self.count_here(Counter::FaultsZeroTable, 1);
+        Step::Done(Fault::ZeroTable(level))
+    }
+
+    /// Serves a write where a shared table of zeros is.
+    #[cold]
+    pub(crate) fn write_zero_table(
+        &self,
+        seen: &Seen<'_>,
+        epoch: EpochGuard<'_, M>,
+        huge: bool,
+    ) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let (space, va, attrs) = (seen.space, seen.va, seen.attrs);
+        let _in_hand = self.hands.begin(m);
+        let (new, _epoch) = if self.large_order(attrs, Order::HUGE, huge).is_some() {
+            let want = self.want(seen);
+            drop(epoch);
+            (self.huge_page(&want, va)?, self.epochs.enter(m))
+        } else {
+            (None, epoch)
+        };
+        if let Some(seen) = self.seen(space, va)
+            && matches!(M::Codec::decode(seen.spot.raw, seen.spot.level), Entry::ZeroTable(_))
+            && seen.attrs == attrs
+        {
+            if let Some(new) = new {
+                return self.unshare_zeros(&seen, new, Order::HUGE);
+            }
+            let new = self.frames.alloc(m, Order::BASE, &self.want(&seen))?;
+            self.clear_page(new, va);
+            return self.unshare_zeros(&seen, new, Order::BASE);
+        }
+        if let Some(new) = new {
+            self.untake_block(new, Order::HUGE);
+        }
+        Ok(Step::Again)
+    }
+
+    /// Puts a cleared page where a shared table of zeros was seen, with private tables above it. The page is freed if it cannot be.
+    fn unshare_zeros(&self, seen: &Seen<'_>, new: Pfn, order: Order) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let (node, slot, level) = (seen.spot.node, seen.spot.slot, seen.spot.level);
+        let leaf = if order == Order::BASE { Level::ONE } else { Level::TWO };
+        let chain = match self.private_zeros(seen.spot.raw, (node, level, slot), seen.va, leaf) {
+            Ok(chain) => chain,
+            Err(NoMemory) => {
+                self.untake(new, order);
+                // With the huge page given back there may be enough for a base page and its tables.
+                return if order == Order::BASE { Err(NoMemory.into()) } else { Ok(Step::Smaller) };
+            }
+        };
+        Data::init(self.frames.record(new), order, seen.space.owner(), seen.index(order));
+        let page = Entry::Leaf(new, Self::own_flags(seen));
+        let mut receipt = Receipt::new();
+        receipt.span(seen.va.align_down(order.bytes()), order.bytes());
+        let live = !self.rules.break_before_make;
+        let done = match &chain {
+            None => self.exchange_seen(seen, false, receipt, (page, 1), || {}).is_some(),
+            Some(chain) if live => self.link_zeros(seen, chain, receipt, page),
+            Some(chain) => {
+                self.write_last(chain, seen.va, page);
+                chain.last.set_state(chain.last.state().with_resident(1));
+                receipt.span(seen.va.align_down(level.entry_bytes()), level.entry_bytes());
+                self.exchange_seen(seen, false, receipt, (Entry::Table(chain.first.pfn), 0), || {}).is_some()
+            }
+        };
+        if !done {
+            self.free_chain(chain);
+            self.untake(new, order);
+            return Ok(Step::Again);
+        }
+        self.count_pages(order, 1);
+        self.count_here(Counter::ZeroTableUnshare, chain.map_or(0, |chain| chain.nodes as i64));
+        if order == Order::HUGE {
+            m.hook(Event::Work(Work::Large, 1));
+            self.count_here(Counter::ThpFaultAlloc, 1);
+            return Ok(Step::Done(Fault::Huge));
+        }
+        self.count_here(Counter::CowCopies, 1);
+        Ok(Step::Done(Fault::Copied(leaf)))
+    }
+
+    /// Puts private copies of the tables in the place of the shared one that was seen, live, with a page where it is written:
+    /// absent until no CPU uses the zeros there. `false` if the shared one is not there any more.
+    fn link_zeros(&self, seen: &Seen<'_>, chain: &Chain<'_>, receipt: Receipt, page: Entry) -> bool {
+        let m = &self.machine;
+        let spot = &seen.spot;
+        self.write_last(chain, seen.va, Entry::Busy(chain.last.pfn));
+        chain.last.add_transit();
+        {
+            let mut top = Token::top();
+            let _guard = spot.node.lock(m, &mut top);
+            if !self.still(seen) {
+                return false;
+            }
+            self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(chain.first.pfn));
+            m.hook(Event::Work(Work::Entry, 1));
+        }
+        let _flushed = self.redeem(seen.space, receipt);
+        self.put_back(chain.last, chain.level, chain.level.slot(seen.va), page, 1);
+        true
+    }
+
+    /// Private copies of the tables of zeros from below the entry `raw` down to the node with entries of `leaf`. `None` if the
+    /// entry itself is of that level.
+    fn private_zeros(
+        &self,
+        raw: u64,
+        (node, mut level, slot): (Node<'_>, Level, usize),
+        va: Va,
+        leaf: Level,
+    ) -> Result<Option<Chain<'_>>, NoMemory> {
+        let mut chain: Option<Chain<'_>> = None;
+        let (mut raw, mut parent) = (raw, (node.pfn, slot));
+        while level > leaf {
+            let Entry::ZeroTable(shared) = M::Codec::decode(raw, level) else { break };
+            level = level.child();
+            let frame = match self.table_frame() {
+                Ok(frame) => frame,
+                Err(error) => {
+                    self.free_chain(chain);
+                    return Err(error);
+                }
+            };
+            let copy = self.copy_zero_table(shared, level, parent, frame);
+            let slot = level.slot(va);
+            raw = self.machine.entry(shared, slot);
+            chain = Some(self.lengthen(chain, copy, level, va));
+            parent = (copy.pfn, slot);
+        }
+        Ok(chain)
+    }
+
+    /// A private node that says what a shared table of zeros with entries of `level` says.
+    fn copy_zero_table(&self, shared: Pfn, level: Level, parent: (Pfn, usize), frame: Pfn) -> Node<'_> {
+        let m = &self.machine;
+        let copy = self.dress_node(frame, level, Some(parent), M::Codec::encode(Entry::Reserved, level));
+        // SAFETY: shared tables of zeros never change, the node is linked nowhere yet, and they are two frames.
+        unsafe { m.direct(copy.pfn).copy_from_nonoverlapping(m.direct(shared), PAGE_SIZE) };
+        m.hook(Event::Work(Work::Entry, ENTRIES as u64));
+        copy
+    }
+
+    /// Puts a private table in `frame` where a shared one of zeros was seen, so that a range can end inside. If the entry is another by
+    /// now nothing happens, the frame is still the caller's, and it looks again.
+    pub(crate) fn open_zeros(
+        &self,
+        space: &SpaceRecord,
+        (node, level, slot): (Node<'_>, Level, usize),
+        raw: u64,
+        va: Va,
+        frame: Pfn,
+    ) -> bool {
+        let m = &self.machine;
+        let Entry::ZeroTable(shared) = M::Codec::decode(raw, level) else { return false };
+        let child = self.copy_zero_table(shared, level.child(), (node.pfn, slot), frame);
+        let live = !self.rules.break_before_make;
+        let mut top = Token::top();
+        {
+            let _guard = node.lock(m, &mut top);
+            if node.state().dead() || m.entry(node.pfn, slot) != raw {
+                drop(_guard);
+                self.undress_node(child);
+                return false;
+            }
+            if live {
+                self.store(node.pfn, slot, level, Entry::Table(child.pfn));
+            } else {
+                self.store(node.pfn, slot, level, Entry::Busy(node.pfn));
+                node.add_transit();
+            }
+            m.hook(Event::Work(Work::Entry, 1));
+        }
+        let mut receipt = Receipt::new();
+        if live {
+            // Both tables say the same; what must go are walk caches that lead to the shared one.
+            receipt.leaf(va, Level::ONE);
+            let _flushed = self.redeem(space, receipt);
+        } else {
+            receipt.span(va.align_down(level.entry_bytes()), level.entry_bytes());
+            let _flushed = self.redeem(space, receipt);
+            self.put_back(node, level, slot, Entry::Table(child.pfn), 0);
+        }
+        self.count(Counter::ZeroTableUnshare, 1);
+        true
+    }
+
+    /// Whether a write should let a private table of zeros give way to a huge page, as far as can be seen without its lock.
+    #[inline]
+    pub(crate) fn may_give_way(&self, seen: &Seen<'_>, huge: bool) -> bool {
+        let node = seen.spot.node;
+        node.is_of_zeros() && self.holds_only_zeros(node) && self.large_order(seen.attrs, Order::HUGE, huge).is_some()
+    }
+
+    /// Whether nothing but zeros, promises and tables is in a node, all of it of one region.
+    fn holds_only_zeros(&self, node: Node<'_>) -> bool {
+        let state = node.state();
+        state.count() == ENTRIES as u64
+            && state.resident() == 0
+            && state.listed() == 0
+            && node.transit() == 0
+            && !state.dead()
+    }
+
+    /// Lets the private table of zeros at `va` give way to a huge page for a write. No epoch and no lock is held.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn give_way(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let found = {
+            let _epoch = self.epochs.enter(m);
+            let spot = self.descend(space, va);
+            spot.region.map(|name| self.region(name)).map(|region| (region.packed(), region.shift()))
+        };
+        let Some((attrs, shift)) = found else { return Ok(Step::Again) };
+        let base = va.align_down(Order::HUGE.bytes());
+        let index = base.page().wrapping_add(shift);
+        let want = Want { policy: attrs.numa().unwrap_or(self.config.numa), index, use_: Use::Data };
+        let _in_hand = self.hands.begin(m);
+        let Some(new) = self.huge_page(&want, va)? else { return Ok(Step::Smaller) };
+        let mut top = Token::top();
+        let mut trash = Trash::default();
+        let done = {
+            let mut layout = space.layout().lock(m, &mut top, space.name.load(crate::sync::atomic::Ordering::Relaxed));
+            let spot = self.descend(space, va);
+            let same = spot.region.is_some_and(|name| {
+                let region = self.region(name);
+                region.packed() == attrs && region.shift() == shift && attrs.allows(access)
+            });
+            let parent = spot.node.parent().filter(|_| same && spot.level == Level::ONE && spot.node.is_of_zeros());
+            match parent {
+                Some((parent, slot)) if self.kill_zeros(spot.node, layout.token()) => {
+                    let rights = attrs.rights();
+                    let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write };
+                    Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);
+                    let entry = Entry::Leaf(new, flags);
+                    self.exchange_table(space, (self.node(parent), slot), spot.node, base, entry, &mut trash);
+                    true
+                }
+                _ => false,
+            }
+        };
+        self.empty_trash(trash, &mut top);
+        if !done {
+            self.untake_block(new, Order::HUGE);
+            return Ok(Step::Again);
+        }
+        m.hook(Event::Work(Work::Large, 1));
+        self.count_pages(Order::HUGE, 1);
+        self.count(Counter::ThpFaultAlloc, 1);
+        Ok(Step::Done(Fault::Huge))
+    }
+
+    /// Marks a private table dead if there still is nothing but zeros in it; from then on faults below it wait.
+    fn kill_zeros(&self, node: Node<'_>, token: &mut Token<crate::sync::Layout>) -> bool {
+        let _guard = node.lock(&self.machine, token);
+        let still = self.holds_only_zeros(node);
+        if still {
+            node.set_state(node.state().with_dead());
+        }
+        still
+    }
+
+    /// Puts a huge page where a dead table of zeros was, which had no intervals.
+    fn exchange_table(
+        &self,
+        space: &SpaceRecord,
+        (parent, slot): (Node<'_>, usize),
+        child: Node<'_>,
+        base: Va,
+        page: Entry,
+        trash: &mut Trash,
+    ) {
+        let m = &self.machine;
+        let level = Level::TWO;
+        debug_assert_eq!(child.state().listed(), 0, "what is mapped by the table's intervals is exchanged");
+        {
+            let mut top = Token::top();
+            let _guard = parent.lock(m, &mut top);
+            self.store(parent.pfn, slot, level, Entry::Detached(child.pfn));
+        }
+        let mut receipt = Receipt::new();
+        receipt.table(base, Va(base.0 + level.entry_bytes()));
+        let flushed = self.redeem(space, receipt);
+        {
+            let mut top = Token::top();
+            let _guard = parent.lock(m, &mut top);
+            self.store(parent.pfn, slot, level, page);
+            parent.add_resident(1);
+        }
+        m.hook(Event::Work(Work::Entry, 2));
+        if let Ok(range) = VaRange::new(base, level.entry_bytes(), self.user_end()) {
+            self.free_tree(&flushed, (child.pfn, level.child(), base.0), range, trash);
+        }
+    }
+}

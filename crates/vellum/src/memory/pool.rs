@@ -1,0 +1,216 @@
+//! Blocks kept aside for mappings that want one size of leaf and no other.
+//!
+//! Memory fragments; whoever needs 1 GiB pages reserves them early and keeps them. A pool holds up to the number of blocks asked for.
+//! Mappings of that exact leaf size take from it first, and what is freed of that size refills it. The blocks come back as
+//! their last owner left them: nothing that leaves a pool is known to be zero, whatever the allocator does (`alloc.zero`).
+//!
+//! A stack a size, linked through a word of the blocks' own records, under a lock: a block of 2 MiB is taken some thousand times a second at
+//! most. Rejected: a list without locks (nothing to win at that rate), and clearing on the way in (whoever frees would pay for it).
+
+use crate::addr::{Order, Pfn, Va};
+use crate::clear::Extent;
+use crate::error::{NoMemory, Stopped};
+use crate::frame::Want;
+use crate::machine::{Event, Machine, Use};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Inner, Lock};
+use crate::vm::Vm;
+
+/// The word of a block's record that names the next block + 1.
+const NEXT: usize = 7;
+
+/// Both sizes' stacks.
+pub(crate) struct Pools([Stack; 2]);
+
+struct Stack {
+    lock: Lock<Inner>,
+    /// Blocks to hold at most.
+    wanted: AtomicU64,
+    /// Blocks held. Changed under the lock.
+    kept: AtomicU64,
+    /// First frame of the uppermost block + 1. Under the lock.
+    top: AtomicU64,
+}
+
+/// What is known of a block's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Bytes {
+    /// Anything.
+    Old,
+    /// Zeros, stored through an address that is not the program's.
+    Zeros,
+}
+
+impl Pools {
+    pub const fn new() -> Pools {
+        Pools(
+            [const {
+                Stack { lock: Lock::new(), wanted: AtomicU64::new(0), kept: AtomicU64::new(0), top: AtomicU64::new(0) }
+            }; 2],
+        )
+    }
+
+    fn of(&self, order: Order) -> Option<&Stack> {
+        [Order::HUGE, Order::GIANT].iter().position(|&o| o == order).map(|i| &self.0[i])
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    /// Has the pool of `order` hold `blocks` blocks: takes what is missing from the allocator,
+    /// gives back what is too much. Of two calls at once the one has the last word that came last.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if the allocator has not enough blocks of that size, after it looked as a fault
+    /// does; those it had are kept, and freed ones will follow. Always for sizes other than 2 MiB
+    /// and 1 GiB. The caller holds no lock.
+    pub fn pool(&self, order: Order, blocks: u64) -> Result<(), NoMemory> {
+        let stack = self.pools.of(order).ok_or(NoMemory)?;
+        stack.wanted.store(blocks, Ordering::Relaxed);
+        self.with_memory(|| self.in_hand(|| self.fill_pool(stack, order, blocks)))
+    }
+
+    fn fill_pool(&self, stack: &Stack, order: Order, blocks: u64) -> Result<(), NoMemory> {
+        // Under the lock, so that who keeps a block for what was wanted before has kept it.
+        while let Some(pfn) = self.pop(stack, order, true) {
+            self.frames.give_back(&self.machine, pfn, order);
+        }
+        let wanted = || stack.wanted.load(Ordering::Relaxed).min(blocks);
+        while stack.kept.load(Ordering::Relaxed) < wanted() {
+            let pfn = self.alloc_exactly(order, &Want::kernel(Use::Data))?;
+            if !self.give_to_pool(pfn, order) {
+                self.untake(pfn, order);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a block nobody uses any more, its flush over; `false` if the pool wants none.
+    #[inline]
+    pub(crate) fn give_to_pool(&self, pfn: Pfn, order: Order) -> bool {
+        let Some(stack) = self.pools.of(order) else { return false };
+        stack.wanted.load(Ordering::Relaxed) != 0 && self.keep(stack, pfn, order)
+    }
+
+    #[cold]
+    fn keep(&self, stack: &Stack, pfn: Pfn, order: Order) -> bool {
+        let m = &self.machine;
+        stack.lock.lock_raw(m);
+        let kept = stack.kept.load(Ordering::Relaxed);
+        let wants = kept < stack.wanted.load(Ordering::Relaxed);
+        if wants {
+            m.hook(Event::Frame { first: pfn, order, to: Use::Free });
+            self.frames.record(pfn).word(NEXT).store(stack.top.load(Ordering::Relaxed), Ordering::Relaxed);
+            stack.top.store(pfn.0 + 1, Ordering::Relaxed);
+            self.holds(stack, kept + 1);
+        }
+        // SAFETY: taken above, on this CPU; the chain is whole.
+        unsafe { stack.lock.unlock_raw(m) };
+        wants
+    }
+
+    /// Under the pool's lock.
+    fn holds(&self, stack: &Stack, blocks: u64) {
+        stack.kept.store(blocks, Ordering::Relaxed);
+        self.frames.passed_by(&self.machine);
+    }
+
+    fn take_from_pool(&self, order: Order) -> Option<Pfn> {
+        let stack = self.pools.of(order)?;
+        if stack.kept.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.pop(stack, order, false)
+    }
+
+    /// The uppermost block; with `surplus` only if there are more than the pool is to hold.
+    fn pop(&self, stack: &Stack, order: Order, surplus: bool) -> Option<Pfn> {
+        let m = &self.machine;
+        stack.lock.lock_raw(m);
+        let kept = stack.kept.load(Ordering::Relaxed);
+        let least = if surplus { stack.wanted.load(Ordering::Relaxed) } else { 0 };
+        let top = stack.top.load(Ordering::Relaxed).checked_sub(1).map(Pfn);
+        let top = top.filter(|_| kept > least);
+        if let Some(pfn) = top {
+            stack.top.store(self.frames.record(pfn).word(NEXT).load(Ordering::Relaxed), Ordering::Relaxed);
+            self.holds(stack, kept - 1);
+            m.hook(Event::Frame { first: pfn, order, to: Use::Data });
+        }
+        // SAFETY: taken above, on this CPU; the chain is whole.
+        unsafe { stack.lock.unlock_raw(m) };
+        top
+    }
+
+    /// A block where nothing smaller will do. What CPUs keep is given back for it, however often
+    /// that was in vain (`Node::defers`), and who is just doing the same is waited for.
+    pub(crate) fn alloc_exactly(&self, order: Order, want: &Want) -> Result<Pfn, NoMemory> {
+        let m = &self.machine;
+        self.frames.alloc(m, order, want).or_else(|NoMemory| {
+            self.frames.drain_all(m, true);
+            self.frames.alloc(m, order, want)
+        })
+    }
+
+    /// A block for a leaf of `order`, from the pool if the mapping wants `exactly` that size.
+    pub(crate) fn alloc_block(&self, order: Order, want: &Want, exactly: bool) -> Result<Pfn, NoMemory> {
+        if !exactly {
+            return self.frames.alloc(&self.machine, order, want);
+        }
+        self.take_from_pool(order).map_or_else(|| self.alloc_exactly(order, want), Ok)
+    }
+
+    /// The same, cleared if the allocator is to do that.
+    pub(crate) fn take_block(&self, order: Order, want: &Want, exact: bool) -> Result<(Pfn, Bytes), Short> {
+        let pfn = self.alloc_block(order, want, exact)?;
+        if !self.config.alloc_zero {
+            return Ok((pfn, Bytes::Old));
+        }
+        let extent = Extent { first: pfn, frames: order.frames(), at: Va(pfn.addr()), fault: 0 };
+        match self.clear_block(&extent) {
+            Ok(()) => Ok((pfn, Bytes::Zeros)),
+            Err(Stopped) => {
+                self.untake(pfn, order);
+                Err(Short::Stopped)
+            }
+        }
+    }
+
+    /// Gives back a block that [`take_block`](Vm::take_block) gave and nobody saw.
+    pub(crate) fn untake_block(&self, pfn: Pfn, order: Order) {
+        if self.give_to_pool(pfn, order) {
+            // Out of its pool and back, which is what one frame adds.
+            self.hands.untook(&self.machine, 1);
+        } else {
+            self.untake(pfn, order);
+        }
+    }
+
+    /// Base frames in pools, recounted; `None` if a chain is not as long as it should be.
+    pub(crate) fn pooled_frames(&self) -> Option<u64> {
+        let mut frames = 0;
+        for (stack, order) in self.pools.0.iter().zip([Order::HUGE, Order::GIANT]) {
+            let (mut top, kept) = (stack.top.load(Ordering::Relaxed), stack.kept.load(Ordering::Relaxed));
+            for _ in 0..kept {
+                let pfn = Pfn(top.checked_sub(1)?);
+                frames += order.frames();
+                top = self.frames.record(pfn).word(NEXT).load(Ordering::Relaxed);
+            }
+            if top != 0 {
+                return None;
+            }
+        }
+        Some(frames)
+    }
+}
+
+/// Why there is no block.
+#[derive(PartialEq)]
+pub(crate) enum Short {
+    Memory,
+    Stopped,
+}
+
+impl From<NoMemory> for Short {
+    fn from(NoMemory: NoMemory) -> Short {
+        Short::Memory
+    }
+}

@@ -1,0 +1,99 @@
+//! Making one huge page of a table of base pages.
+//!
+//! The frame comes first. Then the table is cut off like one that is unmapped: its slot says `Detached`, it is dead, faults
+//! wait; every CPU drops its translations and walk caches; the pages are copied, in peace, since nobody can reach them any more; and
+//! the huge leaf appears. Whatever the table mapped is released, shared pages included: the copy is this space's own.
+//!
+//! The copy has no scheduling points and is not stopped half-done: the layout is locked, faults wait for the slot, and the table cannot come back.
+
+use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
+use crate::config::ClearUnit;
+use crate::entry::{Entry, Flags};
+use crate::error::NoMemory;
+use crate::frame::{Data, Want};
+use crate::machine::{Act, Event, Machine, Stores, Use, Work};
+use crate::pagetable::node::Node;
+use crate::space::{HugeAdvice, LeafSize, SpaceRecord};
+use crate::stats::Counter;
+use crate::sync::Token;
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+use crate::vma::deferred_free::Trash;
+
+impl<M: Machine> Vm<M> {
+    /// Collapses the 2 MiB at `va`, if there is a table whose pages are of one region that may have huge pages and at least one
+    /// page is resident. `false` if there is not. Under the layout lock.
+    pub(crate) fn collapse(&self, space: &SpaceRecord, va: Va, trash: &mut Trash) -> Result<bool, NoMemory> {
+        let m = &self.machine;
+        let level = Level::TWO;
+        let spot = self.descend(space, va);
+        // The lowest table is one of these two: the one the descent ended in, or none.
+        if spot.level != Level::ONE {
+            return Ok(false);
+        }
+        let child = spot.node;
+        let state = child.state();
+        let Some((parent, slot)) = child.parent() else { return Ok(false) };
+        let parent = self.node(parent);
+        let Some(region) = spot.region.map(|name| self.region(name)) else { return Ok(false) };
+        let attrs = region.attrs();
+        if state.listed() != 0
+            || state.count() != ENTRIES as u64
+            || state.resident() == 0
+            || attrs.rights.is_none()
+            || attrs.thp == Some(HugeAdvice::NoHuge)
+            || attrs.leaf == LeafSize::Exactly(Order::BASE)
+        {
+            return Ok(false);
+        }
+        let index = va.page().wrapping_add(region.shift());
+        let want = Want { policy: attrs.numa.unwrap_or(self.config.numa), index, use_: Use::Data };
+        let new = self.alloc_exactly(Order::HUGE, &want)?;
+        if self.config.alloc_zero {
+            m.clear_frames(new, Order::HUGE.frames());
+        }
+        {
+            let mut top = Token::top();
+            let _guard = parent.lock(m, &mut top);
+            self.store(parent.pfn, slot, level, Entry::Detached(child.pfn));
+        }
+        self.bury(child.pfn, Level::ONE);
+        let mut receipt = Receipt::new();
+        receipt.table(va, Va(va.0 + level.entry_bytes()));
+        let flushed = self.redeem(space, receipt);
+        self.gather(child, new, va);
+        Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);
+        let rights = attrs.rights;
+        let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write };
+        {
+            let mut top = Token::top();
+            let _guard = parent.lock(m, &mut top);
+            self.store(parent.pfn, slot, level, Entry::Leaf(new, flags));
+            parent.add_resident(1);
+        }
+        m.hook(Event::Work(Work::Entry, 1));
+        if let Ok(range) = VaRange::new(va, level.entry_bytes(), self.user_end()) {
+            self.free_tree(&flushed, (child.pfn, Level::ONE, va.0), range, trash);
+        }
+        self.count_pages(Order::HUGE, 1);
+        self.count(Counter::ThpCollapse, 1);
+        Ok(true)
+    }
+
+    /// Fills a huge frame with the pages of a table that nobody reaches any more, stored as a run of 2 MiB is; with `clear.unit=page` through the
+    /// caches. Page by page all the same: the layout is locked, and between two pages an interrupt is served.
+    fn gather(&self, child: Node<'_>, new: Pfn, va: Va) {
+        let extents = self.config.clear_unit == ClearUnit::Extent;
+        let stores = if extents { self.stores(Order::HUGE.frames()) } else { Stores::Cached };
+        for i in 0..ENTRIES {
+            let from = match self.load(child.pfn, i, Level::ONE) {
+                Entry::Leaf(from, _) | Entry::Parked(from) if !self.is_zero(from) => Some(from),
+                _ => None,
+            };
+            self.fill_run(from, new.add(i as u64), 1, stores, Va(va.0 + ((i as u64) << Level::ONE.shift())));
+        }
+        if stores == Stores::Bypass {
+            self.machine.settle();
+        }
+    }
+}

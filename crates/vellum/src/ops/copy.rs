@@ -1,0 +1,147 @@
+//! The kernel reads and writes a program's memory.
+//!
+//! Page by page: the leaf is looked up and its node locked, so that the frame cannot go while its bytes are touched; where the leaf
+//! does not give the access, a fault is served first, exactly as the program's own would be, or, where many pages are to be written that
+//! were never touched, a batch of them is made. The machine's own translation is not used, so it does not matter whether this CPU runs the space.
+
+use crate::addr::{PAGE_SIZE, Va};
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::FaultError;
+use crate::fault::{Ask, By};
+use crate::machine::{Act, Machine, Stores, Verb};
+use crate::space::{Access, Space, SpaceRecord};
+use crate::sync::Token;
+use crate::vm::Vm;
+
+/// Which way the bytes go.
+enum Bytes<'b> {
+    In(&'b [u8]),
+    Out(&'b mut [u8]),
+}
+
+impl<M: Machine> Vm<M> {
+    /// Writes `bytes` at `to` in `space`.
+    ///
+    /// # Errors
+    /// [`FaultError`], where a program's store would get it. Whole pages below that address have been written; nothing changed at
+    /// the page that failed or above it. [`copy_in_part`](Vm::copy_in_part) says how many bytes that were.
+    pub fn copy_in(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
+        self.copy_in_part(space, to, bytes).1
+    }
+
+    /// As [`copy_in`](Vm::copy_in); says how many bytes were written, which are all of them unless it failed.
+    pub fn copy_in_part(&self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
+        self.verb(Verb::Copy, || {
+            let last = Va(to.0.saturating_add(bytes.len() as u64));
+            self.chunks(to, bytes.len(), |va, from, end| {
+                self.touch(self.record_of(space), va, Bytes::In(&bytes[from..end]), last)
+            })
+        })
+    }
+
+    /// Reads `bytes` at `from` in `space`.
+    ///
+    /// # Errors
+    /// [`FaultError`], where a program's load would get it. The bytes below that address have been read, and their pages are present as if
+    /// the program had read them; nothing changed at the page that failed or above it. [`copy_out_part`](Vm::copy_out_part) says how many
+    /// bytes that were.
+    pub fn copy_out(&self, space: &Space, from: Va, bytes: &mut [u8]) -> Result<(), FaultError> {
+        self.copy_out_part(space, from, bytes).1
+    }
+
+    /// As [`copy_out`](Vm::copy_out); says how many bytes were read, which are all of them unless it failed.
+    pub fn copy_out_part(&self, space: &Space, from: Va, bytes: &mut [u8]) -> (usize, Result<(), FaultError>) {
+        self.verb(Verb::Copy, || {
+            self.chunks(from, bytes.len(), |va, from, end| {
+                self.touch(self.record_of(space), va, Bytes::Out(&mut bytes[from..end]), va)
+            })
+        })
+    }
+
+    /// Cuts a range of bytes at page boundaries, and says how many went well.
+    pub(crate) fn chunks(
+        &self,
+        start: Va,
+        len: usize,
+        mut each: impl FnMut(Va, usize, usize) -> Result<(), FaultError>,
+    ) -> (usize, Result<(), FaultError>) {
+        let mut done = 0;
+        while done < len {
+            let va = start.0.checked_add(done as u64).map(Va).ok_or(FaultError::Unmapped);
+            let one = va.and_then(|va| {
+                let end = len.min(done + PAGE_SIZE - va.offset());
+                each(va, done, end).map(|()| end)
+            });
+            match one {
+                Ok(end) => done = end,
+                Err(error) => return (done, Err(error)),
+            }
+        }
+        (done, Ok(()))
+    }
+
+    /// Touches the bytes at `va`, of which more follow up to `end`.
+    fn touch(&self, space: &SpaceRecord, va: Va, mut bytes: Bytes<'_>, end: Va) -> Result<(), FaultError> {
+        let access = if matches!(bytes, Bytes::In(_)) { Access::Write } else { Access::Read };
+        if va >= self.user_end() {
+            return Err(FaultError::Unmapped);
+        }
+        for restarts in 0.. {
+            let ask = Ask { va, access, by: By::Verb };
+            let touch = || self.touch_present(space, va, access, &mut bytes).then_some(());
+            if self.with_page(space, ask, restarts, touch)?.is_some() {
+                break;
+            }
+            if access == Access::Read || !self.write_ahead(space, va, end)? {
+                self.serve(space, va, access)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the pages that will be written from `va`, which is not there, up to `end`, as many as go into a batch. They are cleared
+    /// through the caches, for they are written at once. `false` if there are not several, or another case is at hand.
+    fn write_ahead(&self, space: &SpaceRecord, va: Va, end: Va) -> Result<bool, FaultError> {
+        let (va, end) = (va.align_down(PAGE_SIZE as u64), end.0.checked_next_multiple_of(PAGE_SIZE as u64));
+        let end = Va(end.unwrap_or(u64::MAX).min(self.user_end().0));
+        Ok(end.0 - va.0 > PAGE_SIZE as u64 && self.make_pages(space, va, end, (Access::Write, Stores::Cached))? != 0)
+    }
+
+    /// `false` if no leaf there gives the access.
+    fn touch_present(&self, space: &SpaceRecord, va: Va, access: Access, bytes: &mut Bytes<'_>) -> bool {
+        let m = &self.machine;
+        let _epoch = self.epochs.enter(m);
+        let spot = self.descend(space, va);
+        let mut top = Token::top();
+        let _guard = spot.node.lock(m, &mut top);
+        let entry = self.load(spot.node.pfn, spot.slot, spot.level);
+        if let (Entry::ZeroTable(table), Bytes::Out(bytes)) = (entry, &mut *bytes)
+            && let Some(pfn) = self.zeros_below(table, spot.level.child(), va)
+        {
+            m.read_bytes(pfn, va.offset(), bytes);
+            return true;
+        }
+        let (Entry::Leaf(first, flags), Some(order)) = (entry, spot.level.leaf_order()) else { return false };
+        if spot.node.state().dead() || access == Access::Write && !flags.write {
+            return false;
+        }
+        let pfn = first.add(va.page() & (order.frames() - 1));
+        match bytes {
+            Bytes::Out(bytes) => m.read_bytes(pfn, va.offset(), bytes),
+            // A fork may be under way. Where the leaf gives writes it has yet to come by, and the frame will be
+            // the child's, too, with these bytes; where it has been it gives none, and a fault waits for it.
+            Bytes::In(bytes) => {
+                m.write_bytes(pfn, va.offset(), bytes);
+                // The page is as dirty as if the program had written it.
+                self.exchange(spot.node, spot.level, spot.slot, |entry| match entry {
+                    Entry::Leaf(pfn, flags) if !flags.dirty => {
+                        let flags = Flags { accessed: true, dirty: true, ..flags };
+                        Some(M::Codec::encode(Entry::Leaf(pfn, flags), spot.level))
+                    }
+                    _ => None,
+                });
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,192 @@
+//! Promising pages to a range.
+
+use crate::addr::{Level, Order, Pfn, Va, VaRange};
+use crate::entry::Entry;
+use crate::error::{NoMemory, RangeError, SpaceError};
+use crate::frame::SlabRef;
+use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::ops::unmap::Leave;
+use crate::pagetable::walk::part;
+use crate::space::{Attrs, LeafSize, Placement, Space, SpaceRecord};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Layout, Token};
+use crate::vm::Vm;
+use crate::vma::deferred_free::Trash;
+use crate::vma::find_hole::LOWEST;
+use crate::vma::interval_undo::Grown;
+
+impl<M: Machine> Vm<M> {
+    /// Maps `bytes` bytes of private zero memory and says where. No page is made before it is touched. Takes the layout lock.
+    ///
+    /// # Errors
+    /// [`SpaceError::Range`], also for what begins below 64 KiB; [`SpaceError::LeafSize`], [`SpaceError::Occupied`] for [`Placement::At`], [`SpaceError::NoHole`] for
+    /// [`Placement::Anywhere`], [`SpaceError::NoMemory`]. Nothing changed, not even what was to be replaced.
+    pub fn map(&self, space: &Space, at: Placement, bytes: u64, attrs: Attrs) -> Result<Va, SpaceError> {
+        self.verb_with_memory(Verb::Map, || {
+            let align = self.leaf_align(attrs.leaf)?;
+            if bytes & (align - 1) != 0 && bytes & 0xfff == 0 {
+                return Err(SpaceError::LeafSize);
+            }
+            let record = self.record_of(space);
+            let mut top = Token::top();
+            let mut trash = Trash::default();
+            let done = {
+                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                self.place(record, at, bytes, align).and_then(|range| {
+                    let (region, made) = self.latest_region(record, attrs, layout.token())?;
+                    let mapped = self.map_range(record, range, region, at, layout.token(), &mut trash);
+                    if made {
+                        self.keep_region(&record.latest, region, mapped.is_ok(), &mut trash);
+                    }
+                    mapped?;
+                    if at == Placement::Anywhere && align == Order::BASE.bytes() && bytes < Order::HUGE.bytes() {
+                        record.found_hole(bytes, range.start());
+                    }
+                    Ok(range.start())
+                })
+            };
+            self.empty_trash(trash, &mut top);
+            done
+        })
+    }
+
+    /// What start and length of a mapping must be multiples of.
+    fn leaf_align(&self, leaf: LeafSize) -> Result<u64, SpaceError> {
+        match leaf {
+            LeafSize::Policy => Ok(Order::BASE.bytes()),
+            LeafSize::Exactly(order) if [Order::BASE, Order::HUGE, Order::GIANT].contains(&order) => {
+                if order <= self.rules.max_leaf { Ok(order.bytes()) } else { Err(SpaceError::LeafSize) }
+            }
+            LeafSize::Exactly(_) => Err(SpaceError::LeafSize),
+        }
+    }
+
+    /// The range a placement means. Under the layout lock.
+    pub(crate) fn place(
+        &self,
+        space: &SpaceRecord,
+        at: Placement,
+        bytes: u64,
+        align: u64,
+    ) -> Result<VaRange, SpaceError> {
+        let end = self.user_end();
+        let start = match at {
+            Placement::At(start) | Placement::Replace(start) => start,
+            Placement::Anywhere => {
+                // An impossible length is told before a hole for it is looked for.
+                VaRange::new(Va(0), bytes, end).map_err(|error| match error {
+                    RangeError::OutOfSpace => SpaceError::NoHole,
+                    error => SpaceError::Range(error),
+                })?;
+                let align = if bytes >= Order::HUGE.bytes() { align.max(Order::HUGE.bytes()) } else { align };
+                self.find_hole(space, bytes, align).ok_or(SpaceError::NoHole)?
+            }
+        };
+        let range = VaRange::new(start, bytes, end)?;
+        if start.0 < LOWEST {
+            return Err(SpaceError::Range(RangeError::TooLow));
+        }
+        if !start.is_aligned(align) {
+            return Err(SpaceError::LeafSize);
+        }
+        if matches!(at, Placement::At(_)) && !self.is_hole(space, range) {
+            return Err(SpaceError::Occupied);
+        }
+        Ok(range)
+    }
+
+    /// The region for new mappings with those attributes: the one made last, if it is alike, of which the space keeps a name and the
+    /// caller gets none; else a new one, and `true`.
+    #[inline]
+    fn latest_region(
+        &self,
+        space: &SpaceRecord,
+        attrs: Attrs,
+        token: &mut Token<Layout>,
+    ) -> Result<(SlabRef, bool), NoMemory> {
+        match SlabRef::from_raw(space.latest.load(Ordering::Relaxed)) {
+            Some(latest) if self.region(latest).is_plain(attrs) => Ok((latest, false)),
+            _ => self.make_region(attrs, 0, token).map(|made| (made, true)),
+        }
+    }
+
+    /// Gives a range, a hole unless it is to be replaced, to a region the caller keeps a name of.
+    pub(crate) fn map_range(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        region: SlabRef,
+        at: Placement,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
+        if self.map_near(space, range, region, token, trash)? {
+            return Ok(());
+        }
+        self.map_far(space, range, region, at, token, trash)
+    }
+
+    /// Anywhere.
+    #[inline(never)]
+    fn map_far(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        region: SlabRef,
+        at: Placement,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
+        let mut grown = Grown::new();
+        let room = self.make_room(space, range, region, token, &mut grown);
+        let ready = room.and_then(|()| self.open(space, range, true));
+        self.settle_lists(grown, ready.is_ok(), token, trash);
+        ready?;
+        if matches!(at, Placement::Replace(_)) {
+            self.take_out(space, range, Leave::Edges, token, trash);
+        }
+        self.assign(space, range, region, token, trash);
+        self.promise(space.root(), self.top(), 0, range, Entry::Reserved);
+        Ok(())
+    }
+
+    /// Writes a promise, or what shall become one, into every slot of an open range that has nothing.
+    pub(crate) fn promise(&self, table: Pfn, level: Level, base: u64, range: VaRange, entry: Entry) {
+        let m = &self.machine;
+        let node = self.node(table);
+        let p = part(level, base, range);
+        let mut tables = false;
+        if p.whole_first < p.whole_end {
+            let mut top = Token::top();
+            let _guard = node.lock(m, &mut top);
+            let mut count = node.state().count();
+            for slot in p.whole_first..p.whole_end {
+                if m.entry(table, slot) == 0 {
+                    self.store(table, slot, level, entry);
+                    count += 1;
+                } else {
+                    tables = true;
+                }
+            }
+            m.hook(Event::Work(Work::Entry, (p.whole_end - p.whole_first) as u64));
+            node.set_state(node.state().with_count(count));
+        }
+        let mut below = |slot: usize| {
+            if let Entry::Table(child) = self.load(table, slot, level) {
+                self.promise(child, level.child(), base + ((slot as u64) << level.shift()), range, entry);
+            }
+        };
+        // Tables under whole slots are those a remap opened where one region ends and the next begins.
+        if tables {
+            (p.whole_first..p.whole_end).for_each(&mut below);
+        }
+        for slot in [p.first, p.end - 1] {
+            if !p.covers(slot) && level > Level::ONE {
+                below(slot);
+            }
+            if p.end - p.first == 1 {
+                break;
+            }
+        }
+    }
+}

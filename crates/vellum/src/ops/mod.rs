@@ -1,0 +1,15 @@
+//! The verbs, one file each.
+
+pub(crate) mod advise;
+pub(crate) mod collapse;
+pub(crate) mod copy;
+pub(crate) mod forbid_zeros;
+pub(crate) mod inspect;
+pub(crate) mod map;
+pub(crate) mod poison;
+pub(crate) mod protect;
+pub(crate) mod remap;
+pub(crate) mod spaces;
+pub(crate) mod unmap;
+pub(crate) mod unmap_page;
+pub(crate) mod write_forced;

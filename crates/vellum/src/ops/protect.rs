@@ -1,0 +1,265 @@
+//! Changing rights.
+//!
+//! Regions first, then leaves under their nodes' locks: a fault that still reads the old region locks its node before this verb
+//! comes by, and is set right, or after, and sees that regions were edited. Rights taken away are flushed before the call
+//! returns; rights given need no flush, a stale translation only faults once more.
+//!
+//! Where some are taken and others given, faults wait meanwhile, and what is taken goes first:
+//! nothing is given before that is flushed. So nobody finds a page that may be written and executed
+//! where each came without the other.
+//!
+//! Pages of a region without rights stay resident as *parked* entries, which hardware does not see. Mappings of the shared zeros
+//! go back to the promise they stood for; shared tables of them after the flush, as `forbid_zeros` does it.
+
+use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::SpaceError;
+use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::pagetable::node::Node;
+use crate::pagetable::single_table::Near;
+use crate::space::{Attrs, Rights, Space, SpaceRecord};
+use crate::sync::Token;
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+use crate::vma::deferred_free::Trash;
+use crate::vma::interval_undo::Grown;
+
+impl<M: Machine> Vm<M> {
+    /// Gives every page of the range the rights `rights`. When it returns no CPU can use a right that was taken. Takes the layout
+    /// lock.
+    ///
+    /// # Errors
+    /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region, [`SpaceError::NoMemory`]. Nothing
+    /// changed.
+    pub fn protect(&self, space: &Space, start: Va, bytes: u64, rights: Rights) -> Result<(), SpaceError> {
+        self.verb_with_memory(Verb::Protect, || {
+            let range = VaRange::new(start, bytes, self.user_end())?;
+            let record = self.record_of(space);
+            let mut top = Token::top();
+            let mut trash = Trash::default();
+            let done = {
+                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                let change = |attrs| Attrs { rights, ..attrs };
+                let near = self.change_regions(record, range, &change, layout.token(), &mut trash);
+                let done = near.map(|near| {
+                    if record.faults_stopped() {
+                        self.take_rights(record, range, rights);
+                    }
+                    // Tables of zeros stand above lowest nodes.
+                    let hides = near.is_none() && self.has_zero_tables();
+                    let receipt = self.change_leaves(record, range, near, rights);
+                    let _flushed = self.redeem(record, receipt);
+                    if hides {
+                        self.promise_hidden(record, range);
+                    }
+                });
+                if record.faults_stopped() {
+                    record.let_faults_go();
+                }
+                done
+            };
+            self.empty_trash(trash, &mut top);
+            done
+        })
+    }
+
+    /// Changes the attributes of every region in a range that has no hole. Says which node the range is a part of, if it was done there.
+    /// Where rights are taken and others given, the space's faults are stopped, also if it fails.
+    pub(crate) fn change_regions<'v>(
+        &'v self,
+        space: &SpaceRecord,
+        range: VaRange,
+        change: &dyn Fn(Attrs) -> Attrs,
+        token: &mut Token<crate::sync::Layout>,
+        trash: &mut Trash,
+    ) -> Result<Option<Near<'v>>, SpaceError> {
+        if let Some(near) = self.near(space, range)
+            && self.change_near(space, near, change, token, trash)?
+        {
+            return Ok(Some(near));
+        }
+        self.change_far(space, range, change, token, trash).map(|()| None)
+    }
+
+    /// The same in any range.
+    #[inline(never)]
+    fn change_far(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        change: &dyn Fn(Attrs) -> Attrs,
+        token: &mut Token<crate::sync::Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), SpaceError> {
+        if !self.is_mapped(space, range) {
+            return Err(SpaceError::Unmapped);
+        }
+        let mut grown = Grown::new();
+        let ready = self.prepare_change(space, range, change, token, trash, &mut grown).and_then(|fresh| {
+            match self.open(space, range, false) {
+                Ok(()) => Ok(fresh),
+                Err(error) => {
+                    self.drop_fresh(fresh, trash);
+                    Err(error)
+                }
+            }
+        });
+        self.settle_lists(grown, ready.is_ok(), token, trash);
+        let fresh = ready?;
+        if self.takes_and_gives(&fresh) {
+            space.stop_faults();
+        }
+        self.commit_change(space, range, fresh, token, trash);
+        Ok(())
+    }
+
+    /// Takes the rights from the leaves of a range that are not among `rights`, and gives none.
+    #[cold]
+    #[inline(never)]
+    fn take_rights(&self, space: &SpaceRecord, range: VaRange, rights: Rights) {
+        let mut receipt = Receipt::new();
+        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
+            let less = |entry| match entry {
+                Entry::Leaf(pfn, flags) => {
+                    let (write, exec) = (flags.write && rights.write, flags.exec && rights.exec);
+                    let less = Flags { write, exec, ..flags };
+                    Some(M::Codec::encode(Entry::Leaf(pfn, less), level))
+                }
+                _ => None,
+            };
+            if let Some(Entry::Leaf(_, flags)) = self.exchange(node, level, slot, less)
+                && (flags.write && !rights.write || flags.exec && !rights.exec)
+            {
+                receipt.leaf(va, level);
+            }
+            !matches!(M::Codec::decode(raw, level), Entry::Busy(_))
+        });
+        let _flushed = self.redeem(space, receipt);
+    }
+
+    /// What a resident page's entry is in a region with those rights. `flags` are the leaf's so far, if it was one.
+    #[inline(always)]
+    pub(crate) fn page_entry(&self, rights: Rights, pfn: Pfn, level: Level, flags: Option<Flags>) -> Entry {
+        let Some(order) = level.leaf_order() else { return Entry::Empty };
+        if rights.is_none() {
+            return Entry::Parked(pfn);
+        }
+        let wrote = flags.is_some_and(|flags| flags.write);
+        let write = rights.write && (wrote || self.is_mine(pfn, order));
+        // Whether a parked or moved page was written is not kept; that it may have been is the safe side.
+        let dirty = write && flags.is_none_or(|flags| flags.dirty);
+        Entry::Leaf(pfn, Flags { write, exec: rights.exec, accessed: flags.is_none_or(|f| f.accessed), dirty })
+    }
+
+    fn change_leaves(&self, space: &SpaceRecord, range: VaRange, near: Option<Near<'_>>, rights: Rights) -> Receipt {
+        let m = &self.machine;
+        let (zeros, owner) = (self.zero_span(), space.owner());
+        let mut receipt = Receipt::new();
+        let mut last = Same::NONE;
+        let mut change = |node: Node<'_>, level: Level, slot: usize, va: Va, raw: u64| {
+            let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
+            // Most leaves of a range differ in nothing but their frame.
+            if raw & !M::Codec::FRAME == last.but_frame
+                && level == Level::ONE
+                && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
+                && (!last.gains || self.is_mine(pfn, Order::BASE))
+                && (last.change == 0 || m.swap_entry(node.pfn, slot, raw, raw ^ last.change).is_ok())
+            {
+                m.hook(Event::Work(Work::Entry, u64::from(last.change != 0)));
+                if last.stale {
+                    receipt.leaf(va, level);
+                }
+                if last.gains {
+                    self.own(pfn, Order::BASE, owner);
+                }
+                return true;
+            }
+            self.change_entry(space, rights, (node, level, slot, va), raw, &mut receipt, &mut last)
+        };
+        match near {
+            Some(Near { node, slots, base }) => self.alter_leaves(node, base, slots, &mut change),
+            None => self.alter(space, range, &mut change),
+        }
+        receipt
+    }
+
+    /// Any entry; `false` if a fault has set it aside.
+    #[inline(never)]
+    fn change_entry(
+        &self,
+        space: &SpaceRecord,
+        rights: Rights,
+        (node, level, slot, va): (Node<'_>, Level, usize, Va),
+        mut seen: u64,
+        receipt: &mut Receipt,
+        last: &mut Same,
+    ) -> bool {
+        let m = &self.machine;
+        // Once more for each mark hardware sets meanwhile.
+        loop {
+            let old = M::Codec::decode(seen, level);
+            let new = match old {
+                Entry::Leaf(pfn, _) if rights.is_none() && self.is_zero(pfn) => Entry::Reserved,
+                Entry::Leaf(pfn, flags) if self.is_zero(pfn) => Entry::Leaf(pfn, Flags { exec: rights.exec, ..flags }),
+                Entry::Leaf(pfn, flags) => self.page_entry(rights, pfn, level, Some(flags)),
+                Entry::Parked(pfn) => self.page_entry(rights, pfn, level, None),
+                // The shared tables give no more and no less than to read. Absent until the flush, or a fault made a page
+                // here while other CPUs still read the zeros.
+                Entry::ZeroTable(_) if rights.is_none() || rights.exec => Entry::Moving(space.root()),
+                Entry::Busy(_) => return false,
+                _ => return true,
+            };
+            let raw = M::Codec::encode(new, level);
+            if raw != seen {
+                if let Err(now) = m.swap_entry(node.pfn, slot, seen, raw) {
+                    seen = now;
+                    continue;
+                }
+                m.hook(Event::Work(Work::Entry, 1));
+            }
+            let (had, has) = (flags_of(old), flags_of(new));
+            let stale =
+                raw != seen && (had.write && !has.write || had.exec && !has.exec || !matches!(new, Entry::Leaf(..)));
+            let gains = has.write && !had.write;
+            if matches!(old, Entry::ZeroTable(_)) {
+                receipt.span(va, level.entry_bytes());
+            } else if stale {
+                receipt.leaf(va, level);
+            }
+            if let (Entry::Leaf(pfn, _), Entry::Leaf(..)) = (new, old) {
+                // A leaf that was not writable and stays so may be another's page: that says nothing of the next one.
+                let known = !self.is_zero(pfn) && level == Level::ONE && has.write == rights.write;
+                let but_frame = seen & !M::Codec::FRAME;
+                *last = if known { Same { but_frame, change: raw ^ seen, stale, gains } } else { Same::NONE };
+            }
+            if gains && let (Entry::Leaf(pfn, _), Some(order)) = (new, level.leaf_order()) {
+                self.own(pfn, order, space.owner());
+            }
+            return true;
+        }
+    }
+}
+
+/// What was done to the last leaf, for those that are alike.
+struct Same {
+    /// The leaf without its frame. All bits, frame included, is no leaf's.
+    but_frame: u64,
+    /// The bits that changed.
+    change: u64,
+    /// It gives less than translations of it may.
+    stale: bool,
+    /// It became writable, which only a page of this space's alone may.
+    gains: bool,
+}
+
+impl Same {
+    const NONE: Same = Same { but_frame: u64::MAX, change: 0, stale: false, gains: false };
+}
+
+/// What an entry gives the hardware.
+fn flags_of(entry: Entry) -> Flags {
+    match entry {
+        Entry::Leaf(_, flags) => flags,
+        _ => Flags::default(),
+    }
+}

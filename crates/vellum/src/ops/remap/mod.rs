@@ -1,0 +1,348 @@
+//! Moving a mapping, making it longer or shorter.
+//!
+//! Pages never move, entries do. Everything in the old range is frozen first (`freeze.rs`, one flush), so nothing can appear there that the
+//! new place has no table for; then the tables are counted and taken, and if they cannot be had the old range is what it was to the bit
+//! (`relocate.rs`). The new range holds the same mark until it is complete. A frame keeps its index; the distance goes into the new
+//! regions' shift and the space's list of displacements.
+//!
+//! A huge leaf stays one if its new place is aligned for it, else it arrives as base pages.
+
+mod relocate;
+mod single_table;
+mod stash;
+
+use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::{NoMemory, SpaceError};
+use crate::frame::SlabRef;
+use crate::machine::{Act, Machine, Verb};
+use crate::ops::remap::relocate::Route;
+use crate::ops::unmap::Leave;
+use crate::pagetable::boundary::Spare;
+use crate::pagetable::node::Node;
+use crate::pagetable::walk::part;
+use crate::rmap::map_count::smaller;
+use crate::space::{LeafSize, Placement, Rights, Space, SpaceRecord};
+use crate::sync::{Layout, Token};
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+use crate::vma::deferred_free::Trash;
+
+/// What a remap carries along.
+pub(crate) struct Work<'r> {
+    pub space: &'r SpaceRecord,
+    pub token: &'r mut Token<Layout>,
+    pub trash: &'r mut Trash,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Makes the mapping of `old_bytes` bytes at `old` one of `new_bytes`, and says where it is. [`Placement::At`]`(old)` keeps it in place or
+    /// refuses; [`Placement::Anywhere`] keeps it in place if it can and moves it otherwise; `At` or `Replace` with another address
+    /// move it there. What is longer is of the last page's region; what is shorter unmaps the tail. Takes the layout lock.
+    ///
+    /// # Errors
+    /// [`SpaceError::Range`] for either range, and for a new one below 64 KiB; [`SpaceError::Unmapped`] if part of the old one lies in no region;
+    /// [`SpaceError::Occupied`] if there is something where it should go or grow and it is not to be replaced, or if the two ranges
+    /// overlap; [`SpaceError::LeafSize`], [`SpaceError::NoHole`], [`SpaceError::NoMemory`]. Nothing changed, not even what was to be replaced or
+    /// cut off as a tail.
+    pub fn remap(
+        &self,
+        space: &Space,
+        old: Va,
+        old_bytes: u64,
+        new_bytes: u64,
+        to: Placement,
+    ) -> Result<Va, SpaceError> {
+        self.verb_with_memory(Verb::Remap, || {
+            let end = self.user_end();
+            let range = VaRange::new(old, old_bytes, end)?;
+            VaRange::new(Va(0), new_bytes, end)?;
+            let record = self.record_of(space);
+            let mut top = Token::top();
+            let mut trash = Trash::default();
+            let done = {
+                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                let mut work = Work { space: record, token: layout.token(), trash: &mut trash };
+                self.remap_range(&mut work, range, new_bytes, to)
+            };
+            self.empty_trash(trash, &mut top);
+            done
+        })
+    }
+
+    fn remap_range(&self, work: &mut Work<'_>, old: VaRange, new_bytes: u64, to: Placement) -> Result<Va, SpaceError> {
+        let end = self.user_end();
+        let space = work.space;
+        if !self.is_mapped(space, old) {
+            return Err(SpaceError::Unmapped);
+        }
+        let last = self.descend(space, Va(old.end().0 - 1)).region.ok_or(SpaceError::Unmapped)?;
+        let align = match self.region(last).attrs().leaf {
+            LeafSize::Exactly(order) => order.bytes(),
+            LeafSize::Policy => Order::BASE.bytes(),
+        };
+        if new_bytes & (align - 1) != 0 {
+            return Err(SpaceError::LeafSize);
+        }
+        let may_stay = matches!(to, Placement::Anywhere) || to == Placement::At(old.start());
+        if may_stay && new_bytes <= old.bytes() {
+            self.cut_tail(work, old, new_bytes)?;
+            return Ok(old.start());
+        }
+        if may_stay {
+            let tail = VaRange::new(old.end(), new_bytes - old.bytes(), end);
+            if let Ok(tail) = tail
+                && self.is_hole(space, tail)
+            {
+                self.map_range(space, tail, last, Placement::At(tail.start()), work.token, work.trash)?;
+                return Ok(old.start());
+            }
+            if matches!(to, Placement::At(_)) {
+                tail?;
+                return Err(SpaceError::Occupied);
+            }
+        }
+        let new = self.place(space, to, new_bytes, align)?;
+        if new.intersect(old).is_some() {
+            return Err(SpaceError::Occupied);
+        }
+        let moved = VaRange::new(old.start(), old.bytes().min(new_bytes), end)?;
+        self.relocate(work, &Route { all: old, moved, new, replace: matches!(to, Placement::Replace(_)) })?;
+        Ok(new.start())
+    }
+
+    /// Unmaps what is past the first `keep` bytes of a range.
+    fn cut_tail(&self, work: &mut Work<'_>, range: VaRange, keep: u64) -> Result<(), SpaceError> {
+        if keep < range.bytes() {
+            let tail = VaRange::new(Va(range.start().0 + keep), range.bytes() - keep, self.user_end())?;
+            self.open(work.space, tail, false)?;
+            self.take_out(work.space, tail, Leave::Nothing, work.token, work.trash);
+        }
+        Ok(())
+    }
+
+    /// Where the run of pages from `va` on ends, inside `range`, that are of one region, and the region.
+    pub(crate) fn same_region(&self, space: &SpaceRecord, va: Va, range: VaRange) -> Option<(Va, SlabRef)> {
+        let first = self.descend(space, va);
+        let mut end = va;
+        while end < range.end() {
+            let spot = self.descend(space, end);
+            if spot.region != first.region {
+                break;
+            }
+            // As far as this node's interval goes, if no table comes first.
+            let (last, _) = self.interval_from(spot.node, spot.slot);
+            let is_table = |slot: &usize| matches!(self.load(spot.node.pfn, *slot, spot.level), Entry::Table(_));
+            let stop = (spot.slot..last).find(is_table).unwrap_or(last);
+            let base = end.align_down(spot.level.entry_bytes() << 9).0;
+            end = Va(base + ((stop as u64) << spot.level.shift()));
+        }
+        first.region.map(|name| (end.min(range.end()), name))
+    }
+
+    /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock. Outside of the span `zeros` no base page is zeros.
+    #[inline(always)]
+    pub(crate) fn freeze_entry(
+        &self,
+        (node, level, slot, va): (Node<'_>, Level, usize, Va),
+        hold: Pfn,
+        zeros: (Pfn, u64),
+        receipt: &mut Receipt,
+    ) -> bool {
+        let new = |entry| match entry {
+            Entry::Leaf(pfn, _)
+                if (level > Level::ONE || pfn.0.wrapping_sub(zeros.0.0) < zeros.1) && self.is_zero_leaf(pfn, level) =>
+            {
+                Some(Entry::Moving(hold))
+            }
+            Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
+            Entry::Reserved | Entry::ZeroTable(_) => Some(Entry::Moving(hold)),
+            _ => None,
+        };
+        let old = self.exchange(node, level, slot, |e| new(e).map(|e| M::Codec::encode(e, level)));
+        match old {
+            Some(Entry::Leaf(..)) => receipt.leaf(va, level),
+            Some(Entry::ZeroTable(_)) => receipt.span(va, level.entry_bytes()),
+            _ => {}
+        }
+        old.is_some()
+    }
+
+    /// Held promises become promises.
+    pub(crate) fn thaw(&self, space: &SpaceRecord, range: VaRange) {
+        let hold = space.root();
+        self.alter(space, range, &mut |node: Node<'_>, level, slot, _, raw| {
+            if M::Codec::decode(raw, level) == Entry::Moving(hold) {
+                self.store(node.pfn, slot, level, Entry::Reserved);
+            }
+            true
+        });
+    }
+
+    /// Makes every table the frozen pages need at the new place.
+    pub(crate) fn make_tables(
+        &self,
+        space: &SpaceRecord,
+        old: VaRange,
+        delta: u64,
+        spare: &mut Spare,
+    ) -> Result<(), NoMemory> {
+        let hold = space.root();
+        let mut done = Ok(());
+        let mut have = u64::MAX;
+        self.scan(space, old, &mut |va, level, entry| {
+            if let Entry::Moving(pfn) = entry
+                && pfn != hold
+            {
+                let to = va.0.wrapping_add(delta);
+                if level == Level::ONE && to & !(Order::HUGE.bytes() - 1) == have {
+                    return true;
+                }
+                let fits = |level: Level| to & (level.entry_bytes() - 1) == 0;
+                let small = [level, Level::TWO].into_iter().find(|&small| fits(small)).unwrap_or(Level::ONE);
+                let mut at = to;
+                while at < to + level.entry_bytes() && done.is_ok() {
+                    // One table serves all pages of its span.
+                    let span = small.entry_bytes() << 9;
+                    if small != Level::ONE || at & !(span - 1) != have {
+                        done = self.make_way(space, Va(at), small, spare);
+                        have = if small == Level::ONE { at & !(span - 1) } else { u64::MAX };
+                    }
+                    at = (at & !(span - 1)) + span;
+                }
+            }
+            done.is_ok()
+        });
+        done
+    }
+
+    /// Makes the node of `level` that covers `va` in a frozen range, if there is none.
+    fn make_way(&self, space: &SpaceRecord, va: Va, level: Level, spare: &mut Spare) -> Result<(), NoMemory> {
+        let mut node = self.node(space.root());
+        let mut at = self.top();
+        loop {
+            let slot = at.slot(va);
+            match self.load(node.pfn, slot, at) {
+                Entry::Table(child) => {
+                    node = self.node(child);
+                    at = at.child();
+                }
+                _ if at == level => return Ok(()),
+                _ => {
+                    let below = at.child();
+                    let hold = M::Codec::encode(Entry::Moving(space.root()), below);
+                    let child = self.dress_node(self.take_spare(spare)?, below, Some((node.pfn, slot)), hold);
+                    let mut top = Token::top();
+                    let _guard = node.lock(&self.machine, &mut top);
+                    self.store(node.pfn, slot, at, Entry::Table(child.pfn));
+                }
+            }
+        }
+    }
+
+    /// Puts the frozen pages of the old range into the new one's tables, and leaves held promises behind. What is marked is
+    /// this verb's alone, so the entries need no lock; the nodes' counts do, once per node.
+    pub(crate) fn transfer(&self, space: &SpaceRecord, old: VaRange, delta: u64) {
+        let mut landing = Landing::default();
+        self.transfer_node(space, (space.root(), self.top(), 0), old, delta, &mut landing);
+        self.settle(&mut landing);
+    }
+
+    fn transfer_node<'v>(
+        &'v self,
+        space: &SpaceRecord,
+        (table, level, base): (Pfn, Level, u64),
+        old: VaRange,
+        delta: u64,
+        landing: &mut Landing<'v>,
+    ) {
+        let p = part(level, base, old);
+        let mut left = 0;
+        for slot in p.first..p.end {
+            let va = base + ((slot as u64) << level.shift());
+            match self.load(table, slot, level) {
+                Entry::Table(child) => self.transfer_node(space, (child, level.child(), va), old, delta, landing),
+                Entry::Moving(pfn) if pfn != space.root() => {
+                    self.arrive(space, Va(va.wrapping_add(delta)), level, pfn, landing);
+                    self.store(table, slot, level, Entry::Moving(space.root()));
+                    left += 1;
+                }
+                _ => {}
+            }
+        }
+        if left != 0 {
+            let node = self.node(table);
+            let mut top = Token::top();
+            let _guard = node.lock(&self.machine, &mut top);
+            node.sub_resident(left);
+        }
+    }
+
+    /// Puts one page, or its pieces, in place. The tables are there.
+    fn arrive<'v>(&'v self, space: &SpaceRecord, va: Va, level: Level, pfn: Pfn, landing: &mut Landing<'v>) {
+        let Some(order) = level.leaf_order() else { return };
+        // Most pages land in the node where the last one did, and nearly all of those in the same region.
+        if let Some(node) = landing.node
+            && level == Level::ONE
+            && va.0.wrapping_sub(landing.first) < landing.bytes
+        {
+            let entry = if self.is_mine(pfn, order) { landing.mine } else { landing.shared };
+            self.machine.set_entry(node.pfn, level.slot(va), entry | pfn.addr());
+            landing.arrived += 1;
+            return;
+        }
+        let spot = self.descend(space, va);
+        if landing.node.is_none_or(|node| node.pfn != spot.node.pfn) {
+            self.settle(landing);
+            landing.node = Some(spot.node);
+        }
+        let rights = spot.region.map_or(Rights::NONE, |name| self.region(name).attrs().rights);
+        if spot.level == level && va.is_aligned(level.entry_bytes()) {
+            let slot = level.slot(va);
+            self.store(spot.node.pfn, slot, level, self.page_entry(rights, pfn, level, None));
+            landing.arrived += 1;
+            // What the pages become that follow in this interval. Parked ones are written one by one.
+            let (end, _) = self.interval_from(spot.node, slot);
+            let alike = if level == Level::ONE && !rights.is_none() { end - slot } else { 0 };
+            (landing.first, landing.bytes) = (va.0, (alike as u64) << PAGE_SHIFT);
+            let leaf = |write| {
+                let flags = Flags { write, exec: rights.exec, accessed: true, dirty: write };
+                M::Codec::encode(Entry::Leaf(Pfn(0), flags), level)
+            };
+            (landing.mine, landing.shared) = (leaf(rights.write), leaf(false));
+            return;
+        }
+        self.cut_block(pfn, order);
+        let size = smaller(order);
+        self.count_pages(order, -1);
+        self.count_pages(size, ENTRIES as i64);
+        for i in 0..ENTRIES as u64 {
+            self.arrive(space, Va(va.0 + i * size.bytes()), level.child(), pfn.add(i * size.frames()), landing);
+        }
+    }
+
+    /// Counts what arrived in a node.
+    fn settle(&self, landing: &mut Landing<'_>) {
+        if let Some(node) = landing.node.take()
+            && landing.arrived != 0
+        {
+            let mut top = Token::top();
+            let _guard = node.lock(&self.machine, &mut top);
+            node.add_resident(landing.arrived);
+        }
+        (landing.arrived, landing.bytes) = (0, 0);
+    }
+}
+
+/// Where pages arrive.
+#[derive(Default)]
+struct Landing<'v> {
+    node: Option<Node<'v>>,
+    /// What the node's count has yet to learn.
+    arrived: u64,
+    /// Addresses whose pages become the same but for their frames: `mine` if they are this space's alone, `shared` otherwise.
+    first: u64,
+    bytes: u64,
+    mine: u64,
+    shared: u64,
+}

@@ -1,0 +1,195 @@
+//! Setting a range aside in a way that can be taken back to the bit.
+//!
+//! A remap has to know what lies in a range before it can say what memory it takes, and what lies there must not change any more once it
+//! has said so. So everything is made absent first (`Moving`, one flush), and each mark remembers in spare bits what it stands for: the flags of
+//! a leaf, which zeros, or nothing more than a promise. If memory runs out the entries come back exactly as they were, marks that
+//! hardware had set included; all that a program can notice is that a fault took longer.
+//!
+//! ```text
+//!   note, in bits 52 to 63 of a `Moving` entry:  | 0 | slot of the zeros (4) | kind (2) | dirty | accessed | exec | write |
+//!   kind 0: a parked page, or a promise if what it names is the root;  1: a page;  2: zeros;  3: a shared table of zeros
+//! ```
+//! Rejected: counting first and freezing afterwards (a fault in between needs one table more, and by then leaves are cut).
+
+use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
+use crate::entry::{Codec, Entry, Flags};
+use crate::machine::{Act, Event, Machine, Work};
+use crate::pagetable::boundary::Spare;
+use crate::pagetable::node::Node;
+use crate::rmap::map_count::smaller;
+use crate::space::SpaceRecord;
+use crate::stats::Counter;
+use crate::sync::Token;
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+
+const NOTE_SHIFT: u32 = 52;
+const PAGE: u64 = 1 << 4;
+const ZERO: u64 = 2 << 4;
+const TABLE: u64 = 3 << 4;
+const KIND: u64 = 3 << 4;
+const SLOT_SHIFT: u32 = 6;
+
+const _: () = assert!(crate::machine::MAX_NODES <= 16, "a note has four bits for the slot of the zeros");
+
+fn note(kind: u64, flags: Flags, slot: usize) -> u64 {
+    let marks =
+        flags.write as u64 | (flags.exec as u64) << 1 | (flags.accessed as u64) << 2 | (flags.dirty as u64) << 3;
+    (kind | marks | (slot as u64) << SLOT_SHIFT) << NOTE_SHIFT
+}
+
+impl<M: Machine> Vm<M> {
+    /// Makes everything in the range absent, promises too; entries that reach beyond the range as a whole. Waits for faults that have
+    /// set entries aside. Under the layout lock.
+    pub(crate) fn freeze(&self, space: &SpaceRecord, range: VaRange) -> Receipt {
+        let m = &self.machine;
+        let mut receipt = Receipt::new();
+        let (hold, zeros) = (space.root(), self.zero_span());
+        // A leaf without its frame (none yet: no leaf has all bits), and its note: most leaves of a range are alike.
+        let (mut alike, mut noted) = (u64::MAX, 0);
+        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
+            let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
+            let known = level == Level::ONE && raw & !M::Codec::FRAME == alike;
+            if known
+                && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
+                && m.swap_entry(node.pfn, slot, raw, M::Codec::encode(Entry::Moving(pfn), level) | noted).is_ok()
+            {
+                m.hook(Event::Work(Work::Entry, 1));
+                receipt.leaf(va, level);
+                return true;
+            }
+            let mark = |entry| self.mark(entry, level, hold);
+            match self.exchange(node, level, slot, mark) {
+                Some(Entry::Leaf(pfn, flags)) => {
+                    receipt.leaf(va, level);
+                    if level == Level::ONE && !self.is_base_zero(pfn) {
+                        let leaf = M::Codec::encode(Entry::Leaf(pfn, flags), level);
+                        (alike, noted) = (leaf & !M::Codec::FRAME, note(PAGE, flags, 0));
+                    }
+                    true
+                }
+                Some(entry) => {
+                    if matches!(entry, Entry::ZeroTable(_)) {
+                        receipt.span(va, level.entry_bytes());
+                    }
+                    true
+                }
+                None => false,
+            }
+        });
+        receipt
+    }
+
+    /// What stands for an entry while it is frozen; `None` if someone else has set it aside.
+    fn mark(&self, entry: Entry, level: Level, hold: Pfn) -> Option<u64> {
+        let moving = |pfn| M::Codec::encode(Entry::Moving(pfn), level);
+        Some(match entry {
+            Entry::Leaf(pfn, flags) if self.is_zero_leaf(pfn, level) => {
+                moving(hold) | note(ZERO, flags, self.zero_slot(pfn))
+            }
+            Entry::Leaf(pfn, flags) => moving(pfn) | note(PAGE, flags, 0),
+            Entry::Parked(pfn) => moving(pfn),
+            Entry::Reserved => moving(hold),
+            Entry::ZeroTable(table) => moving(hold) | note(TABLE, Flags::default(), self.zero_table_slot(table)),
+            _ => return None,
+        })
+    }
+
+    /// What a mark stands for.
+    fn unmark(&self, raw: u64, level: Level, va: Va, hold: Pfn) -> Option<Entry> {
+        let Entry::Moving(pfn) = M::Codec::decode(raw, level) else { return None };
+        let note = raw >> NOTE_SHIFT;
+        let flags = Flags { write: note & 1 != 0, exec: note & 2 != 0, accessed: note & 4 != 0, dirty: note & 8 != 0 };
+        let slot = (note >> SLOT_SHIFT) as usize;
+        match note & KIND {
+            PAGE => Some(Entry::Leaf(pfn, flags)),
+            ZERO if level == Level::ONE => Some(Entry::Leaf(self.zero_in(slot, va), flags)),
+            ZERO => self.huge_zero().map(|page| Entry::Leaf(page, flags)),
+            TABLE => self.zero_table_in(slot, level).map(Entry::ZeroTable),
+            _ if pfn == hold => Some(Entry::Reserved),
+            _ => Some(Entry::Parked(pfn)),
+        }
+    }
+
+    /// The opposite of [`freeze`](Vm::freeze).
+    pub(crate) fn unfreeze(&self, space: &SpaceRecord, range: VaRange) {
+        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
+            if let Some(entry) = self.unmark(raw, level, va, space.root()) {
+                self.store(node.pfn, slot, level, entry);
+                self.machine.hook(Event::Work(Work::Entry, 1));
+            }
+            true
+        });
+    }
+
+    /// Makes an address in a frozen range a boundary between slots, with frames that were counted for it.
+    pub(crate) fn open_frozen(&self, space: &SpaceRecord, va: Va, spare: &mut Spare) {
+        let (mut node, mut level) = (self.node(space.root()), self.top());
+        while !va.is_aligned(level.entry_bytes()) {
+            let slot = level.slot(va);
+            let raw = self.machine.entry(node.pfn, slot);
+            if let Entry::Table(child) = M::Codec::decode(raw, level) {
+                (node, level) = (self.node(child), level.child());
+                continue;
+            }
+            let base = va.align_down(level.entry_bytes());
+            let cut = self.unmark(raw, level, base, space.root()).zip(self.take_spare(spare).ok());
+            debug_assert!(cut.is_some(), "what is opened is frozen, and its tables were counted");
+            let Some((entry, frame)) = cut else { return };
+            self.cut_frozen(space, (node, level, slot), entry, base, frame);
+        }
+    }
+
+    /// Puts a table in `frame` where a frozen `entry` is, whose slots are frozen, too. No translation is left of it, so none is flushed.
+    fn cut_frozen(
+        &self,
+        space: &SpaceRecord,
+        (node, level, slot): (Node<'_>, Level, usize),
+        entry: Entry,
+        base: Va,
+        frame: Pfn,
+    ) {
+        let m = &self.machine;
+        let (below, hold) = (level.child(), space.root());
+        let promise = M::Codec::encode(Entry::Moving(hold), below);
+        let child = self.dress_node(frame, below, Some((node.pfn, slot)), promise);
+        let page = crate::pagetable::transit::frame_of(entry).filter(|&pfn| !self.is_zero_leaf(pfn, level));
+        if let (Some(pfn), Some(order)) = (page, level.leaf_order()) {
+            self.cut_block(pfn, order);
+            self.count_pages(order, -1);
+            self.count_pages(smaller(order), ENTRIES as i64);
+            if order == Order::HUGE {
+                self.count(Counter::ThpSplit, 1);
+            }
+        }
+        let words = m.direct(child.pfn).cast::<u64>();
+        for i in 0..ENTRIES {
+            let piece = |pfn: Pfn| pfn.add((i as u64) << (below.shift() - PAGE_SHIFT));
+            let below_it = match entry {
+                Entry::Leaf(_, flags) if page.is_none() => {
+                    let va = Va(base.0 + ((i as u64) << below.shift()));
+                    Entry::Leaf(self.zero_block_here().frame(va), Flags { accessed: true, ..flags })
+                }
+                Entry::Leaf(pfn, flags) => Entry::Leaf(piece(pfn), flags),
+                Entry::Parked(pfn) => Entry::Parked(piece(pfn)),
+                Entry::ZeroTable(table) => self.load(table, i, below),
+                _ => break,
+            };
+            let Some(mark) = self.mark(below_it, below, hold) else { continue };
+            // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
+            unsafe { words.add(i).write(mark) };
+        }
+        m.hook(Event::Work(Work::Entry, ENTRIES as u64));
+        let pages = u64::from(page.is_some());
+        child.set_state(child.state().with_resident(pages * ENTRIES as u64));
+        match entry {
+            Entry::ZeroTable(_) => self.count(Counter::ZeroTableUnshare, 1),
+            Entry::Leaf(..) if page.is_none() => self.count(Counter::ThpZeroSplit, 1),
+            _ => {}
+        }
+        let mut top = Token::top();
+        let _guard = node.lock(m, &mut top);
+        self.store(node.pfn, slot, level, Entry::Table(child.pfn));
+        node.sub_resident(pages);
+    }
+}

@@ -1,0 +1,57 @@
+//! The end of a space.
+//!
+//! Nobody runs in it and nobody holds it, so the table is taken apart in one pass after one flush: what remains of the space
+//! on CPUs are translations under its context and walk caches, never a loaded root.
+
+use crate::addr::{Va, VaRange};
+use crate::frame::SlabRef;
+use crate::machine::{Act, Machine, Verb};
+use crate::space::{Space, SpaceRecord};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Token, Top};
+use crate::vm::Vm;
+use crate::vma::deferred_free::Trash;
+
+impl<M: Machine> Vm<M> {
+    /// Gives everything of a space back. If this CPU runs in it, it [`idle`](Vm::idle)s first; other CPUs must have left or be about to:
+    /// the call waits for them.
+    pub fn exit(&self, space: Space) {
+        self.verb(Verb::Exit, || {
+            let m = &self.machine;
+            let record = self.record_of(&space);
+            m.preempt_off();
+            if self.current(m.cpu()).load(Ordering::Relaxed) == space.name.raw() {
+                self.idle();
+            }
+            m.allow_preemption();
+            while (0..self.cpus).any(|cpu| record.active.contains(cpu)) {
+                m.relax();
+            }
+            // Not before: a CPU that runs in it may wait for those who have memory in hand.
+            let _in_hand = self.hands.begin(m);
+            let mut top = Token::top();
+            self.leave_family(&space, &mut top);
+            self.take_apart(record, &mut top);
+            self.spaces.free(m, &self.frames, &mut top, space.name);
+        });
+    }
+
+    /// Frees what a space maps, its table and what hangs off its record. No CPU runs it and no other verb is in it.
+    pub(crate) fn take_apart(&self, record: &SpaceRecord, top: &mut Token<Top>) {
+        let mut trash = Trash::default();
+        let flushed = self.flush_out(record);
+        self.bury(record.root(), self.top());
+        if let Ok(all) = VaRange::new(Va(0), self.user_end().0, self.user_end()) {
+            self.free_tree(&flushed, (record.root(), self.top(), 0), all, &mut trash);
+        }
+        self.leave_huge_zero(record, &flushed);
+        for kept in [&record.latest, &record.changed] {
+            if let Some(kept) = SlabRef::from_raw(kept.load(Ordering::Relaxed)) {
+                self.drop_region(kept, &mut trash);
+            }
+        }
+        self.drop_displacements(record, top);
+        self.empty_trash(trash, top);
+        self.give_context(record.context());
+    }
+}

@@ -1,0 +1,436 @@
+//! Copying a space, pages shared until one side writes.
+//!
+//! Under the parent's layout lock every node is copied; under its node's lock every leaf becomes read-only on both sides and
+//! counts one mapping more. Nobody runs the child yet, so its table is filled without locks, and one flush for the parent ends
+//! it. Frames that two spaces share belong to the *family*, a list of all spaces that come from one by forks; the child joins it
+//! before its first entry is copied, so whoever looks for a frame's mappings cannot miss it.
+//!
+//! The child's memory is the parent's at one instant: when the flush ends. From before the first node is
+//! copied until then no fault of the parent changes an entry; those that would wait (`SpaceRecord::edits`).
+//! So nothing private appears meanwhile: what is stored before the flush has reached its CPU goes into
+//! frames that both sides will map, and what is not stored by then waits until the instant is over.
+//! A fault that holds a node's lock before the fork has it there changes what the fork then finds, and one that
+//! holds it after knows of the fork. Entries that are set aside the fork waits for. Rejected: letting faults
+//! copy meanwhile (a store that went to a private copy is not in the child, a later one to a page that was
+//! yet to be copied is: a program that forks to get a snapshot sees an effect without its cause; and a
+//! copy that is made before the flush misses the stores that old translations let through).
+//!
+//! Every table of the child is made, linked and given its intervals before the first leaf is looked at, so a fork that runs out of
+//! memory leaves the parent as it was, to the bit. Rejected: tables and leaves in one pass (a failure leaves read-only leaves in the parent, and to
+//! give each its rights back somebody would have had to write down which had them).
+
+use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::{Invalid, NoMemory};
+use crate::frame::{Owner, SlabRef};
+use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::pagetable::node::Node;
+use crate::space::{MAX_SPACES, Space, SpaceRecord};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{self, Above, Guarded, Lock, Token};
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+use crate::vma::deferred_free::Trash;
+
+/// The spaces that come from one by forks.
+#[repr(C)]
+pub(crate) struct Family {
+    lock: AtomicU32,
+    /// Spaces on the list: all there are, at most.
+    members: AtomicU32,
+    /// The first space's name; the others follow by `SpaceRecord::sibling`.
+    first: AtomicU64,
+}
+
+const _: () = assert!(MAX_SPACES <= u32::MAX as u64);
+
+/// What copying carries down the tree.
+struct Copying {
+    receipt: Receipt,
+    /// The family that owns shared pages.
+    family: u64,
+}
+
+/// The copying of one node's entries: how far it is.
+struct Run<'v> {
+    from: Node<'v>,
+    to: Node<'v>,
+    slot: usize,
+    slots: usize,
+    /// Entries not copied yet; nothing follows the last one.
+    left: u64,
+    /// Resident pages copied.
+    pages: u64,
+}
+
+impl Run<'_> {
+    #[inline(always)]
+    fn goes_on(&self) -> bool {
+        self.left != 0 && self.slot < self.slots
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    fn family(&self, name: SlabRef) -> &Family {
+        // SAFETY: families are slab objects of 64 bytes, zero at first, that live while a space names them.
+        unsafe { name.ptr(&self.machine).cast::<Family>().as_ref() }
+    }
+
+    fn space_record(&self, name: SlabRef) -> &SpaceRecord {
+        // SAFETY: spaces on a family's list live until they leave it under the family's lock, which the caller holds.
+        unsafe { name.ptr(&self.machine).cast::<SpaceRecord>().as_ref() }
+    }
+
+    /// A copy of `space`: the same regions, and the contents of all its memory at one instant of the call,
+    /// private to each side from then on. When it returns no CPU can write to a shared page. Takes the
+    /// space's layout lock; faults of the space that change an entry wait meanwhile.
+    ///
+    /// # Errors
+    /// [`NoMemory`], also where there are [`MAX_SPACES`] spaces; there is no child, and nothing
+    /// changed.
+    pub fn fork(&self, space: &Space) -> Result<Space, NoMemory> {
+        self.verb_with_memory(Verb::Fork, || {
+            let record = self.record_of(space);
+            let child = self.make_space()?;
+            let mut top = Token::top();
+            let mut trash = Trash::default();
+            let done = {
+                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                self.copy_space(space, &child, layout.token(), &mut trash)
+            };
+            if done.is_err() {
+                self.take_apart(self.record_of(&child), &mut top);
+                self.spaces.free(&self.machine, &self.frames, &mut top, child.name);
+            }
+            self.empty_trash(trash, &mut top);
+            done.map(|()| child)
+        })
+    }
+
+    fn copy_space(
+        &self,
+        space: &Space,
+        child: &Space,
+        token: &mut Token<sync::Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
+        let (from, to) = (self.record_of(space), self.record_of(child));
+        if !from.takes_zeros() {
+            to.forbid_zeros();
+        }
+        let (family, made) = self.join_family(space, child, token)?;
+        from.stop_faults();
+        let done = self.copy_tables(space, child, token, trash);
+        if done.is_err() {
+            from.let_faults_go();
+            self.part(space, child, (family, made), token);
+            return done;
+        }
+        let mut copying = Copying { receipt: Receipt::new(), family: family.raw() };
+        self.copy_node(&mut copying, self.node(from.root()), self.node(to.root()), self.top(), 0);
+        self.share_huge_zero(from, to);
+        let _flushed = self.redeem(from, copying.receipt);
+        from.let_faults_go();
+        Ok(())
+    }
+
+    /// What of a fork takes memory, after the family: the list of displacements, every table, every list of intervals.
+    fn copy_tables(
+        &self,
+        space: &Space,
+        child: &Space,
+        token: &mut Token<sync::Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
+        let (from, to) = (self.record_of(space), self.record_of(child));
+        self.copy_displacements(from, to, token)?;
+        self.copy_table((self.node(from.root()), self.node(to.root())), self.top(), token, trash)
+    }
+
+    fn copy_table(
+        &self,
+        (from, to): (Node<'_>, Node<'_>),
+        level: Level,
+        token: &mut Token<sync::Layout>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
+        let m = &self.machine;
+        self.interval_copy(from, to, token, trash)?;
+        if level == Level::ONE {
+            return Ok(());
+        }
+        // A fault that was about to make a table here has made it, or knows of the fork.
+        drop(from.lock(m, token));
+        let words = m.direct(to.pfn).cast::<u64>();
+        let (mut left, mut slot, mut tables) = (from.state().count(), 0, 0);
+        let mut done = Ok(());
+        while left != 0 && slot < self.slots(level) && done.is_ok() {
+            match self.load(from.pfn, slot, level) {
+                Entry::Busy(_) => {
+                    m.relax();
+                    continue;
+                }
+                Entry::Table(below) => match self.make_node(level.child(), Some((to.pfn, slot)), 0) {
+                    Ok(child) => {
+                        if self.node(below).is_of_zeros() {
+                            child.set_of_zeros();
+                        }
+                        // SAFETY: nobody walks the child's table yet, and `to` is one of its nodes.
+                        unsafe { words.add(slot).write(M::Codec::encode(Entry::Table(child.pfn), level)) };
+                        tables += 1;
+                        done = self.copy_table((self.node(below), child), level.child(), token, trash);
+                    }
+                    Err(error) => done = Err(error),
+                },
+                _ => {}
+            }
+            left -= u64::from(m.entry(from.pfn, slot) != 0);
+            slot += 1;
+        }
+        m.hook(Event::Work(Work::Scan, slot as u64));
+        to.set_state(to.state().with_count(tables));
+        done
+    }
+
+    fn copy_node(&self, copying: &mut Copying, from: Node<'_>, to: Node<'_>, level: Level, base: u64) {
+        let m = &self.machine;
+        let mut run = Run { from, to, slot: 0, slots: self.slots(level), left: from.state().count(), pages: 0 };
+        while run.goes_on() {
+            // Tables below are copied without this node's lock; leaves in one go under it.
+            let slot = run.slot;
+            if level > Level::ONE
+                && let Entry::Table(below) = self.load(from.pfn, slot, level)
+            {
+                let va = base + ((slot as u64) << level.shift());
+                self.copy_below(copying, self.node(below), self.load(to.pfn, slot, level), level, va);
+                run.left -= 1;
+                run.slot += 1;
+                continue;
+            }
+            if level == Level::ONE {
+                // The same, compiled for the level where nearly all entries are.
+                self.copy_run(copying, &mut run, Level::ONE, base);
+            } else {
+                self.copy_run(copying, &mut run, level, base);
+            }
+            if run.goes_on() && matches!(self.load(from.pfn, run.slot, level), Entry::Busy(_)) {
+                m.relax();
+            }
+        }
+        m.hook(Event::Work(Work::Scan, run.slot as u64));
+        if let Some(order) = level.leaf_order()
+            && run.pages != 0
+        {
+            self.count_pages(order, run.pages as i64);
+        }
+        // The child's holes are the parent's, so the parent's bound on the longest one holds for it.
+        let (count, state) = (from.state().count() - run.left, from.state());
+        to.set_state(to.state().with_count(count).with_resident(run.pages).with_run(state.run()));
+    }
+
+    /// Copies what is below a table's entry to where the child's entry `to` leads.
+    #[inline(never)]
+    fn copy_below(&self, copying: &mut Copying, below: Node<'_>, to: Entry, level: Level, va: u64) {
+        debug_assert!(matches!(to, Entry::Table(_)), "a fault has made a table since: {to:?}");
+        if let Entry::Table(child) = to {
+            self.copy_node(copying, below, self.node(child), level.child(), va);
+        }
+    }
+
+    /// Copies entries under the node's lock, up to one that is not to be copied here and now.
+    #[inline(always)]
+    fn copy_run(&self, copying: &mut Copying, run: &mut Run<'_>, level: Level, base: u64) {
+        let m = &self.machine;
+        let words = m.direct(run.to.pfn).cast::<u64>();
+        let (zeros, owner) = (self.zero_span(), Owner::Family(copying.family));
+        // First and last slot whose translation has changed.
+        let (mut low, mut high) = (usize::MAX, 0);
+        // A leaf without its frame (none yet: no leaf has all bits), and what changed in it: most leaves of a node are alike.
+        let (mut alike, mut change) = (u64::MAX, 0);
+        let mut top = Token::top();
+        let _guard = run.from.lock(m, &mut top);
+        while run.goes_on() {
+            let slot = run.slot;
+            let raw = m.entry(run.from.pfn, slot);
+            let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
+            if level == Level::ONE
+                && raw & !M::Codec::FRAME == alike
+                && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
+                && m.swap_entry(run.from.pfn, slot, raw, raw ^ change).is_ok()
+            {
+                m.hook(Event::Work(Work::Entry, 1));
+                high = slot;
+                self.share(pfn, Order::BASE, owner);
+                // SAFETY: as in `copy_table`.
+                unsafe { words.add(slot).write(raw ^ change) };
+                run.pages += 1;
+                run.left -= 1;
+                run.slot += 1;
+                continue;
+            }
+            let copy = match M::Codec::decode(raw, level) {
+                Entry::Leaf(pfn, flags) => {
+                    let read_only = Flags { write: false, dirty: false, ..flags };
+                    let shared = M::Codec::encode(Entry::Leaf(pfn, read_only), level);
+                    if flags.write {
+                        if m.swap_entry(run.from.pfn, slot, raw, shared).is_err() {
+                            // Hardware has set a mark.
+                            continue;
+                        }
+                        m.hook(Event::Work(Work::Entry, 1));
+                        (low, high) = (low.min(slot), slot);
+                        (alike, change) = (raw & !M::Codec::FRAME, raw ^ shared);
+                    }
+                    if !self.is_zero_leaf(pfn, level)
+                        && let Some(order) = level.leaf_order()
+                    {
+                        self.share(pfn, order, owner);
+                        run.pages += 1;
+                    }
+                    shared
+                }
+                Entry::Parked(pfn) => {
+                    if let Some(order) = level.leaf_order() {
+                        self.share(pfn, order, owner);
+                        run.pages += 1;
+                    }
+                    raw
+                }
+                Entry::Reserved | Entry::ZeroTable(_) => raw,
+                Entry::Gone(_) | Entry::Empty => {
+                    run.slot += 1;
+                    continue;
+                }
+                Entry::Table(_) | Entry::Moving(_) | Entry::Busy(_) | Entry::Detached(_) => break,
+            };
+            // SAFETY: as in `copy_table`.
+            unsafe { words.add(slot).write(copy) };
+            run.left -= 1;
+            run.slot += 1;
+        }
+        if low <= high {
+            for slot in [low, high] {
+                copying.receipt.leaf(Va(base + ((slot as u64) << level.shift())), level);
+            }
+        }
+    }
+
+    /// Whether an entry keeps a data frame resident.
+    pub(crate) fn is_page(&self, entry: Entry) -> bool {
+        match entry {
+            Entry::Leaf(pfn, _) => !self.is_zero(pfn),
+            Entry::Parked(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Puts the child on the parent's family list, making the family if there is none; says whether it did.
+    fn join_family<H>(&self, parent: &Space, child: &Space, token: &mut Token<H>) -> Result<(SlabRef, bool), NoMemory>
+    where
+        H: Above<Guarded> + Above<sync::Queue>,
+    {
+        let m = &self.machine;
+        let record = self.record_of(parent);
+        let known = SlabRef::from_raw(record.family.load(Ordering::Relaxed));
+        let name = match known {
+            Some(name) => name,
+            None => {
+                let name = self.small.alloc(m, &self.frames, token)?;
+                let family = self.family(name);
+                family.first.store(parent.name.raw(), Ordering::Relaxed);
+                family.members.store(1, Ordering::Relaxed);
+                record.family.store(name.raw(), Ordering::Release);
+                name
+            }
+        };
+        let family = self.family(name);
+        let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, token, name.raw());
+        let other = self.record_of(child);
+        other.family.store(name.raw(), Ordering::Relaxed);
+        other.sibling.store(family.first.load(Ordering::Relaxed), Ordering::Relaxed);
+        family.first.store(child.name.raw(), Ordering::Release);
+        family.members.store(family.members.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Ok((name, known.is_none()))
+    }
+
+    /// The opposite of [`join_family`](Vm::join_family), for a child that shares nothing yet.
+    fn part(&self, parent: &Space, child: &Space, (name, made): (SlabRef, bool), token: &mut Token<sync::Layout>) {
+        self.leave_family(child, token);
+        self.record_of(child).family.store(0, Ordering::Relaxed);
+        if made {
+            // No page was shared, so none names the family as its owner.
+            self.record_of(parent).family.store(0, Ordering::Relaxed);
+            self.small.free(&self.machine, &self.frames, token, name);
+        }
+    }
+
+    /// Whether every family has as many members on its list as it says, and every space that names
+    /// it is one. If they are all the spaces there are, they are all found.
+    pub(crate) fn check_families(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
+        let (mut named, mut listed) = (0, 0);
+        for space in spaces {
+            let record = self.record_of(space);
+            let Some(name) = SlabRef::from_raw(record.family.load(Ordering::Relaxed)) else { continue };
+            named += 1;
+            let family = self.family(name);
+            // Each family once: by the member its list begins with.
+            if family.first.load(Ordering::Relaxed) != space.name.raw() {
+                continue;
+            }
+            let members = family.members.load(Ordering::Relaxed) as u64;
+            let (mut at, mut found) = (Some(space.name), 0);
+            while let Some(other) = at
+                && found <= members
+            {
+                let other = self.space_record(other);
+                if other.family.load(Ordering::Relaxed) != name.raw() {
+                    return Err(Invalid::new("a member of a fork family", name.raw(), name.raw(), found));
+                }
+                found += 1;
+                at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
+            }
+            if found != members {
+                return Err(Invalid::new("members of a fork family", name.raw(), members, found));
+            }
+            listed += found;
+        }
+        if all && named != listed {
+            return Err(Invalid::new("spaces of fork families", 0, named, listed));
+        }
+        Ok(())
+    }
+
+    /// Takes a space off its family's list; the last one takes the family along.
+    pub(crate) fn leave_family<H>(&self, space: &Space, top: &mut Token<H>)
+    where
+        H: Above<Guarded> + Above<sync::Queue>,
+    {
+        let m = &self.machine;
+        let Some(name) = SlabRef::from_raw(self.record_of(space).family.load(Ordering::Relaxed)) else { return };
+        let family = self.family(name);
+        let last = {
+            let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, top, name.raw());
+            let mine = space.name.raw();
+            let next = self.record_of(space).sibling.load(Ordering::Relaxed);
+            if family.first.load(Ordering::Relaxed) == mine {
+                family.first.store(next, Ordering::Relaxed);
+            } else {
+                let mut at = SlabRef::from_raw(family.first.load(Ordering::Relaxed));
+                while let Some(other) = at {
+                    let other = self.space_record(other);
+                    if other.sibling.load(Ordering::Relaxed) == mine {
+                        other.sibling.store(next, Ordering::Relaxed);
+                        break;
+                    }
+                    at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
+                }
+            }
+            let members = family.members.load(Ordering::Relaxed) - 1;
+            family.members.store(members, Ordering::Relaxed);
+            members == 0
+        };
+        if last {
+            self.small.free(m, &self.frames, top, name);
+        }
+    }
+}

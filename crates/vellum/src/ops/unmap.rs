@@ -1,0 +1,415 @@
+//! Taking pages out of a range, without memory for it.
+//!
+//! Two passes with one flush between. The first (`cut`) makes what must go absent: leaves become `Moving`, whole subtrees
+//! `Detached` with every node in them dead, so no fault can add to what is going; a node whose last entries go is cut off with
+//! them. The flush follows. The second (`reap`) finds the marks in the table itself, frees the frames and writes what shall stand there from
+//! now on. Dead nodes go into the trash, which is emptied after a wait for lock-free readers.
+//!
+//! Both marks are written under the layout lock alone, so every one that is met is this verb's own. Where
+//! promises stay they are marked like the rest (`Moving` of the root): a page that a fault makes
+//! there before the flush would be new while others still read the old one beside it.
+//!
+//! Only cutting a large leaf or a promise at the range's ragged ends can fail, and that comes before everything.
+
+use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
+use crate::entry::{Codec, Entry};
+use crate::error::{NoMemory, SpaceError};
+use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::pagetable::node::{Node, State, full_run};
+use crate::pagetable::single_table::Near;
+use crate::pagetable::walk::part;
+use crate::space::{Space, SpaceRecord};
+use crate::stats::Counter;
+use crate::sync::{Layout, Token};
+use crate::tlb::{Flushed, Receipt};
+use crate::vm::Vm;
+use crate::vma::deferred_free::Trash;
+
+/// What stands in the range afterwards.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// Nothing: the addresses are unmapped, and table nodes without entries go.
+    Nothing,
+    /// Nothing, but nodes along the edges stay, for a mapping that comes at once.
+    Edges,
+    /// The promise of pages.
+    Promise,
+}
+
+impl Leave {
+    fn entry(self) -> Entry {
+        if self == Leave::Promise { Entry::Reserved } else { Entry::Empty }
+    }
+}
+
+/// One cut in progress.
+struct Cut<'c> {
+    space: &'c SpaceRecord,
+    range: VaRange,
+    leave: Leave,
+    receipt: Receipt,
+}
+
+impl<M: Machine> Vm<M> {
+    /// Unmaps `bytes` bytes at `start`, holes in them included. When it returns no CPU can reach the pages through this space.
+    /// Waits for CPUs that must drop translations, and for readers if table nodes go; takes the space's layout lock.
+    ///
+    /// # Errors
+    /// [`SpaceError::Range`]. [`SpaceError::NoMemory`] only if the range ends inside a large leaf or a promise above 4 KiB,
+    /// which takes a table node to cut. Nothing was unmapped.
+    pub fn unmap(&self, space: &Space, start: Va, bytes: u64) -> Result<(), SpaceError> {
+        self.verb(Verb::Unmap, || {
+            self.with_memory(|| {
+                let range = VaRange::new(start, bytes, self.user_end())?;
+                let record = self.record_of(space);
+                let mut top = Token::top();
+                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                if range.pages() == 1 && self.take_out_page(record, start, layout.token()) {
+                    return Ok(());
+                }
+                // What goes is in hand until the trash is empty.
+                let _in_hand = self.hands.begin(&self.machine);
+                let trash = self.take_out_range(record, range, layout.token())?;
+                drop(layout);
+                self.empty_trash(trash, &mut top);
+                Ok(())
+            })
+        })
+    }
+
+    /// More than a page, or a page that takes its table along.
+    #[inline(never)]
+    fn take_out_range(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        token: &mut Token<Layout>,
+    ) -> Result<Trash, NoMemory> {
+        let mut trash = Trash::default();
+        if !self.take_out_near(space, range, Leave::Nothing, token, &mut trash) {
+            self.open(space, range, false).inspect_err(|_| self.hands.gave_back(&self.machine))?;
+            self.take_out(space, range, Leave::Nothing, token, &mut trash);
+        }
+        Ok(trash)
+    }
+
+    /// Both passes and the flush. The range is open; the caller holds the layout lock.
+    pub(crate) fn take_out(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        leave: Leave,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) {
+        if leave != Leave::Promise {
+            space.opens_hole(range.end(), self.user_end());
+        }
+        let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
+        self.cut_node(&mut cut, space.root(), self.top(), 0);
+        let flushed = self.redeem(space, cut.receipt);
+        let mut reap = Reap { space, range, leave, flushed, token, trash };
+        self.reap_node(&mut reap, space.root(), self.top(), 0);
+    }
+
+    /// The same for a part of one lowest node that keeps other entries, which nothing has to be opened or cut off for: one
+    /// descent instead of three. `false` if the range is another, and nothing was done.
+    pub(crate) fn take_out_near(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        leave: Leave,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) -> bool {
+        let Some(Near { node, slots, base }) = self.near(space, range) else { return false };
+        if leave == Leave::Nothing && node.state().count() <= range.pages() {
+            return false;
+        }
+        if leave != Leave::Promise {
+            space.opens_hole(range.end(), self.user_end());
+        }
+        let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
+        self.cut_leaves(&mut cut, node, base, slots.0, slots.1);
+        let flushed = self.redeem(space, cut.receipt);
+        let mut reap = Reap { space, range, leave, flushed, token, trash };
+        self.reap_leaves(&mut reap, node, slots);
+        if leave != Leave::Promise {
+            self.raise_above(node, range.pages());
+        }
+        true
+    }
+
+    /// Tells the nodes above one in which `freed` pages became a hole.
+    #[inline]
+    pub(crate) fn raise_above(&self, node: Node<'_>, freed: u64) {
+        let mut at = node;
+        while let Some((parent, _)) = at.parent() {
+            at = self.node(parent);
+            let state = at.state();
+            if state.run() < full_run(state.level()) {
+                let mut top = Token::top();
+                let _guard = at.lock(&self.machine, &mut top);
+                at.set_state(raised(at.state(), freed));
+            }
+        }
+    }
+
+    /// First pass over a node that the range touches. `true` if nothing but what goes was in it.
+    fn cut_node(&self, cut: &mut Cut<'_>, table: Pfn, level: Level, base: u64) -> bool {
+        let m = &self.machine;
+        let node = self.node(table);
+        let p = part(level, base, cut.range);
+        m.hook(Event::Work(Work::Descend, 1));
+        let going = if level == Level::ONE {
+            self.cut_leaves(cut, node, base, p.first, p.end)
+        } else {
+            let mut going = 0;
+            for slot in p.first..p.end {
+                let va = base + ((slot as u64) << level.shift());
+                going += u64::from(self.cut_slot(cut, node, level, slot, va, p.covers(slot)));
+            }
+            going
+        };
+        cut.leave == Leave::Nothing && going == node.state().count()
+    }
+
+    /// `true` if the slot had something and will have nothing.
+    fn cut_slot(&self, cut: &mut Cut<'_>, node: Node<'_>, level: Level, slot: usize, va: u64, whole: bool) -> bool {
+        let m = &self.machine;
+        loop {
+            let raw = m.entry(node.pfn, slot);
+            match M::Codec::decode(raw, level) {
+                Entry::Empty | Entry::Gone(_) => return false,
+                // Tables stay where they are while the layout lock is held, so this needs no lock yet.
+                Entry::Table(child) => {
+                    let detach = if whole && self.may_detach(cut.leave, child) {
+                        true
+                    } else if self.cut_node(cut, child, level.child(), va) {
+                        // Its leaves are marked already, and nobody can add to them.
+                        false
+                    } else {
+                        return false;
+                    };
+                    let mut top = Token::top();
+                    {
+                        let _guard = node.lock(m, &mut top);
+                        self.store(node.pfn, slot, level, Entry::Detached(child));
+                    }
+                    m.hook(Event::Work(Work::Entry, 1));
+                    if detach {
+                        self.bury(child, level.child())
+                    } else {
+                        self.mark_dead(self.node(child))
+                    }
+                    let end = va + level.entry_bytes();
+                    cut.receipt.table(Va(va.max(cut.range.start().0)), Va(end.min(cut.range.end().0)));
+                    self.flush_early(cut);
+                    return true;
+                }
+                // Marked by this very verb: a remap took away what it stood for.
+                Entry::Moving(_) | Entry::Detached(_) => return true,
+                Entry::Busy(_) => m.relax(),
+                _ => {
+                    let mut top = Token::top();
+                    let _guard = node.lock(m, &mut top);
+                    let (stays, hold) = (cut.leave == Leave::Promise, cut.space.root());
+                    let zeros = |pfn| self.is_zero_leaf(pfn, level);
+                    let new = |now: Entry| match now {
+                        // Zeros have no frame to free.
+                        Entry::Leaf(pfn, _) if zeros(pfn) => Some(Entry::Moving(hold)),
+                        Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
+                        Entry::Reserved if !stays => Some(Entry::Empty),
+                        Entry::ZeroTable(_) | Entry::Reserved => Some(Entry::Moving(hold)),
+                        _ => None,
+                    };
+                    let new = |now| new(now).map(|entry| M::Codec::encode(entry, level));
+                    let Some(taken) = self.exchange(node, level, slot, new) else { continue };
+                    match taken {
+                        Entry::Reserved if !stays => {
+                            node.set_state(node.state().with_count(node.state().count() - 1));
+                            return false;
+                        }
+                        Entry::Leaf(..) => cut.receipt.leaf(Va(va), level),
+                        Entry::ZeroTable(_) => cut.receipt.span(Va(va), level.entry_bytes()),
+                        _ => {}
+                    }
+                    return !stays;
+                }
+            }
+        }
+    }
+
+    /// Marks the leaves of a lowest node; the number of slots that will be empty.
+    fn cut_leaves(&self, cut: &mut Cut<'_>, node: Node<'_>, base: u64, first: usize, end: usize) -> u64 {
+        let m = &self.machine;
+        let level = Level::ONE;
+        let hold = cut.space.root();
+        let promise = cut.leave == Leave::Promise;
+        let mut going = 0;
+        let mut slot = first;
+        m.hook(Event::Work(Work::Scan, (end - first) as u64));
+        while slot < end {
+            let mut top = Token::top();
+            let _guard = node.lock(m, &mut top);
+            let mut dropped = 0;
+            while slot < end {
+                let raw = m.entry(node.pfn, slot);
+                match M::Codec::decode(raw, level) {
+                    Entry::Reserved if promise => {
+                        self.store(node.pfn, slot, level, Entry::Moving(hold));
+                    }
+                    Entry::Reserved => {
+                        self.store(node.pfn, slot, level, Entry::Empty);
+                        dropped += 1;
+                    }
+                    entry @ (Entry::Leaf(pfn, _) | Entry::Parked(pfn)) => {
+                        // A mapping of zeros has no frame to free; the mark only keeps faults away until the flush.
+                        let mark = if self.is_zero(pfn) { hold } else { pfn };
+                        let mark = M::Codec::encode(Entry::Moving(mark), level);
+                        if m.swap_entry(node.pfn, slot, raw, mark).is_err() {
+                            continue;
+                        }
+                        m.hook(Event::Work(Work::Entry, 1));
+                        if matches!(entry, Entry::Leaf(..)) {
+                            cut.receipt.leaf(Va(base + ((slot as u64) << level.shift())), level);
+                        }
+                        going += u64::from(!promise);
+                    }
+                    // Marked by this very verb: a remap took away what it stood for.
+                    Entry::Moving(_) => going += u64::from(!promise),
+                    // A fault has set it aside.
+                    Entry::Busy(_) => break,
+                    _ => {}
+                }
+                slot += 1;
+            }
+            if dropped != 0 {
+                node.set_state(node.state().with_count(node.state().count() - dropped));
+            }
+            drop(_guard);
+            if slot < end {
+                m.relax();
+            }
+        }
+        self.flush_early(cut);
+        going
+    }
+
+    /// With `tlb.batch=off`, flushes what this node's change asks for at once.
+    fn flush_early(&self, cut: &mut Cut<'_>) {
+        if !self.config.tlb_batch {
+            let receipt = core::mem::replace(&mut cut.receipt, Receipt::new());
+            let _flushed = self.redeem(cut.space, receipt);
+        }
+    }
+
+    /// Whether a subtree that the range covers whole may go as a whole: if something is to remain there, only when the
+    /// slot above can say the same.
+    fn may_detach(&self, leave: Leave, child: Pfn) -> bool {
+        let state = self.node(child).state();
+        leave != Leave::Promise || state.level() == Level::ONE && state.listed() == 0 && state.count() == ENTRIES as u64
+    }
+
+    /// Second pass: the marks become what shall stand there.
+    fn reap_node(&self, reap: &mut Reap<'_>, table: Pfn, level: Level, base: u64) {
+        let m = &self.machine;
+        let node = self.node(table);
+        let p = part(level, base, reap.range);
+        if level == Level::ONE {
+            return self.reap_leaves(reap, node, (p.first, p.end));
+        }
+        let order = level.leaf_order();
+        m.hook(Event::Work(Work::Descend, 1));
+        let (mut gone, mut pages) = (0, 0);
+        for slot in p.first..p.end {
+            match self.load(table, slot, level) {
+                Entry::Table(child) => {
+                    self.reap_node(reap, child, level.child(), base + ((slot as u64) << level.shift()));
+                    continue;
+                }
+                Entry::Moving(pfn) => {
+                    if pfn != reap.space.root()
+                        && let Some(order) = order
+                    {
+                        self.release(&reap.flushed, pfn, order);
+                        pages += 1;
+                    }
+                }
+                Entry::Detached(child) => {
+                    let va = base + ((slot as u64) << level.shift());
+                    self.free_tree(&reap.flushed, (child, level.child(), va), reap.range, reap.trash);
+                }
+                _ => continue,
+            }
+            // Nobody but the holder of the layout lock touches a mark.
+            self.store(table, slot, level, reap.leave.entry());
+            m.hook(Event::Work(Work::Entry, 1));
+            gone += 1;
+        }
+        if reap.leave != Leave::Promise {
+            self.interval_forget(reap.space, node, (p.whole_first, p.whole_end), reap.token, reap.trash);
+        }
+        if let Some(order) = order
+            && pages != 0
+        {
+            self.count_pages(order, -(pages as i64));
+        }
+        self.close_slots(reap, node, gone, pages);
+    }
+
+    /// The second pass over slots of a lowest node.
+    fn reap_leaves(&self, reap: &mut Reap<'_>, node: Node<'_>, slots: (usize, usize)) {
+        let m = &self.machine;
+        let level = Level::ONE;
+        m.hook(Event::Work(Work::Descend, 1));
+        let (mut gone, mut pages) = (0, 0);
+        for slot in slots.0..slots.1 {
+            let Entry::Moving(pfn) = self.load(node.pfn, slot, level) else { continue };
+            if pfn != reap.space.root() {
+                self.release_base(&reap.flushed, pfn);
+                pages += 1;
+            }
+            self.store(node.pfn, slot, level, reap.leave.entry());
+            m.hook(Event::Work(Work::Entry, 1));
+            gone += 1;
+        }
+        if reap.leave != Leave::Promise && node.state().listed() != 0 {
+            self.interval_forget(reap.space, node, slots, reap.token, reap.trash);
+        }
+        if pages != 0 {
+            self.count(Counter::AnonPages, -(pages as i64));
+        }
+        self.close_slots(reap, node, gone, pages);
+    }
+
+    /// Writes down what the second pass did to a node: entries gone, and how many of them were pages.
+    #[inline]
+    fn close_slots(&self, reap: &mut Reap<'_>, node: Node<'_>, gone: u64, pages: u64) {
+        let promise = reap.leave == Leave::Promise;
+        if gone == 0 && promise {
+            return;
+        }
+        let _guard = node.lock(&self.machine, reap.token);
+        let state = node.state();
+        let pages_freed = reap.range.pages();
+        node.set_state(if promise { state.without(0, pages) } else { raised(state.without(gone, pages), pages_freed) });
+    }
+}
+
+/// The state of a node in which `freed` pages became a hole: the longest run can have grown by them and what lay free on both sides.
+#[inline]
+pub(crate) fn raised(state: State, freed: u64) -> State {
+    state.with_run((state.run() * 2 + freed).min(full_run(state.level())))
+}
+
+/// The second pass in progress.
+struct Reap<'r> {
+    /// Whose root `Moving` names where zeros were mapped: no frame to free.
+    space: &'r SpaceRecord,
+    range: VaRange,
+    leave: Leave,
+    flushed: Flushed,
+    token: &'r mut Token<Layout>,
+    trash: &'r mut Trash,
+}

@@ -1,0 +1,114 @@
+//! Writing to a program's memory whatever its rights say: what a debugger does to set a breakpoint.
+//!
+//! The page becomes the space's own first, exactly as a write fault would make it so, only that the entry gets no right the region
+//! does not give. Then the bytes go to the frame behind the entry, under the node's lock and after a second look: *this* frame, mapped
+//! by this entry alone, and not zeros. Rejected: asking a mark ("dirty, so it was copied already"), which others may have set; that is how
+//! Linux wrote into the huge page of zeros (CVE-2017-1000405).
+
+use crate::addr::Va;
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::FaultError;
+use crate::fault::{Ask, Seen, Step};
+use crate::machine::{Act, Machine, Verb};
+use crate::memory::retry::Refusal;
+use crate::space::{Access, Space, SpaceRecord};
+use crate::sync::Token;
+use crate::vm::Vm;
+
+/// How an attempt ended that did not fail.
+enum Forced {
+    Written,
+    /// A step was done on the way: look again.
+    Look(Step),
+}
+
+impl<M: Machine> Vm<M> {
+    /// Writes `bytes` at `to` in `space`, to pages the program may only read as well. Shared pages are copied first; rights and other
+    /// spaces' contents stay what they are.
+    ///
+    /// # Errors
+    /// [`FaultError::Unmapped`]; [`FaultError::Rights`] for regions that give no access at all; [`FaultError::NoMemory`]. Whole pages
+    /// below that address have been written; nothing changed at the page that failed or above it.
+    /// [`write_forced_part`](Vm::write_forced_part) says how many bytes that were.
+    pub fn write_forced(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
+        self.write_forced_part(space, to, bytes).1
+    }
+
+    /// As [`write_forced`](Vm::write_forced); says how many bytes were written, which are all of them unless it failed.
+    pub fn write_forced_part(&self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
+        self.verb(Verb::Copy, || {
+            self.chunks(to, bytes.len(), |va, from, end| {
+                if va >= self.user_end() {
+                    return Err(FaultError::Unmapped);
+                }
+                let space = self.record_of(space);
+                let (mut huge, mut restarts, mut refusal) = (true, 0, Refusal::<M>::default());
+                loop {
+                    let ask = (va, &bytes[from..end], huge);
+                    let tried = self.with_page(space, Ask::own(va), restarts, || self.force(space, ask));
+                    match tried?.transpose() {
+                        Ok(Some(Forced::Written)) => return Ok(()),
+                        Ok(Some(Forced::Look(Step::Smaller))) => huge = false,
+                        Ok(Some(Forced::Look(_))) => {
+                            restarts += 1;
+                            self.wait_while_stopped(space);
+                        }
+                        Ok(None) => {
+                            restarts += 1;
+                            refusal = Refusal::default();
+                            self.serve_own(space, va)?;
+                        }
+                        // It asks for no more than that there are any rights.
+                        Err(error) => {
+                            self.confirm((space, va, Access::Read), error, restarts, &mut refusal)?;
+                            restarts += 1;
+                        }
+                    }
+                }
+            })
+        })
+    }
+
+    /// Writes if the page is there and the space's own, or goes a step on the way; `None` if the
+    /// space has no page there, or somebody is at the entry.
+    fn force(&self, space: &SpaceRecord, (va, bytes, huge): (Va, &[u8], bool)) -> Option<Result<Forced, FaultError>> {
+        let m = &self.machine;
+        let epoch = self.epochs.enter(m);
+        let edits = space.edits();
+        let spot = self.descend(space, va);
+        let entry = M::Codec::decode(spot.raw, spot.level);
+        if matches!(entry, Entry::Empty | Entry::Gone(_)) {
+            return Some(Err(FaultError::Unmapped));
+        }
+        let region = self.region(spot.region?);
+        let attrs = region.packed();
+        if attrs.rights().is_none() {
+            return Some(Err(FaultError::Rights));
+        }
+        let seen = Seen { space, va, edits, spot, region, attrs };
+        match (entry, spot.level.leaf_order()) {
+            (Entry::Leaf(pfn, flags), Some(order)) => {
+                if self.is_zero(pfn) || !self.is_mine(pfn, order) {
+                    // Without a huge page in mind: private tables of zeros stay what they are.
+                    return Some(self.unshare(&seen, epoch, false, (pfn, flags)).map(Forced::Look));
+                }
+                let mut top = Token::top();
+                let _guard = spot.node.lock(m, &mut top);
+                if !self.still(&seen) || self.is_zero(pfn) || !self.is_mine(pfn, order) {
+                    return Some(Ok(Forced::Look(Step::Again)));
+                }
+                m.write_bytes(pfn.add(va.page() & (order.frames() - 1)), va.offset(), bytes);
+                self.exchange(spot.node, spot.level, spot.slot, |entry| match entry {
+                    Entry::Leaf(pfn, flags) if flags.write && !flags.dirty => {
+                        let flags = Flags { accessed: true, dirty: true, ..flags };
+                        Some(M::Codec::encode(Entry::Leaf(pfn, flags), spot.level))
+                    }
+                    _ => None,
+                });
+                Some(Ok(Forced::Written))
+            }
+            (Entry::ZeroTable(_), _) => Some(self.write_zero_table(&seen, epoch, huge).map(Forced::Look)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Cutting a large leaf into a table of smaller ones.
+//!
+//! The entry goes absent (`Busy`), the old translation is flushed everywhere, and only then the table appears: at no moment
+//! two sizes translate one address. The frame for the table is allocated first, so a split that cannot be had changes nothing; no
+//! tables are kept in reserve for the day a leaf is split. The frames stay where they are; from here they count one by one.
+
+use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
+use crate::entry::{Codec, Entry};
+use crate::machine::{Event, Machine, Work};
+use crate::pagetable::node::Node;
+use crate::pagetable::transit::frame_of;
+use crate::rmap::map_count::smaller;
+use crate::space::SpaceRecord;
+use crate::stats::Counter;
+use crate::tlb::Receipt;
+use crate::vm::Vm;
+
+impl<M: Machine> Vm<M> {
+    /// Splits the leaf (or parked leaf) at `va` in a slot of `node`, seen as `raw`, into a table in `frame`. If the entry maps something
+    /// else by now nothing happens, the frame is still the caller's, and it looks again. `node` is kept alive by an epoch or the
+    /// layout lock; no node lock is held.
+    pub(crate) fn split_leaf(
+        &self,
+        space: &SpaceRecord,
+        (node, level, slot): (Node<'_>, Level, usize),
+        raw: u64,
+        va: Va,
+        frame: Pfn,
+    ) -> bool {
+        let (Some(pfn), Some(order)) = (frame_of(M::Codec::decode(raw, level)), level.leaf_order()) else {
+            return false;
+        };
+        let below = level.child();
+        let child = self.dress_node(frame, below, Some((node.pfn, slot)), M::Codec::encode(Entry::Reserved, below));
+        let Some(taken) = self.set_aside(node, level, slot, raw) else {
+            self.undress_node(child);
+            return false;
+        };
+        let mut receipt = Receipt::new();
+        receipt.leaf(va, level);
+        let _flushed = self.redeem(space, receipt);
+        if let Entry::Leaf(_, flags) = taken
+            && self.is_zero_leaf(pfn, level)
+        {
+            self.fill_zeros(child, va.align_down(level.entry_bytes()), flags);
+            self.put_back(node, level, slot, Entry::Table(child.pfn), 0);
+            self.count(Counter::ThpZeroSplit, 1);
+            return true;
+        }
+        self.cut_block(pfn, order);
+        self.fill_pieces(child, below, pfn, |piece| match taken {
+            Entry::Leaf(_, flags) => Entry::Leaf(piece, flags),
+            _ => Entry::Parked(piece),
+        });
+        self.put_back(node, level, slot, Entry::Table(child.pfn), -1);
+        self.count_pages(order, -1);
+        self.count_pages(smaller(order), ENTRIES as i64);
+        if order == Order::HUGE {
+            self.count(Counter::ThpSplit, 1);
+        }
+        true
+    }
+
+    /// Writes the pieces of a block into every entry of a node that is linked nowhere yet; its entries are of `level`.
+    pub(crate) fn fill_pieces(&self, node: Node<'_>, level: Level, block: Pfn, entry: impl Fn(Pfn) -> Entry) {
+        let words = self.machine.direct(node.pfn).cast::<u64>();
+        let frames = level.entry_bytes() >> PAGE_SHIFT;
+        for i in 0..ENTRIES {
+            let raw = M::Codec::encode(entry(block.add(i as u64 * frames)), level);
+            // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
+            unsafe { words.add(i).write(raw) };
+        }
+        self.machine.hook(Event::Work(Work::Entry, ENTRIES as u64));
+        node.set_state(node.state().with_resident(ENTRIES as u64));
+    }
+}

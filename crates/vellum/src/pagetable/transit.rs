@@ -1,0 +1,161 @@
+//! Entries set aside by one CPU while it flushes, and works, without the node's lock.
+//!
+//! `Busy` in an entry makes every other fault and verb wait for it; the node's transit count keeps the
+//! node alive until the entry is put back, so neither an epoch nor a lock has to be held between. Also
+//! what break-before-make asks for: while it is set aside, the entry is absent.
+//!
+//! A fault may set an entry aside at any time, between the passes of a verb as well. So this mark is
+//! not the verbs' own (`Moving`): no verb ends a `Busy`. Rejected: one mark for both, told apart by the
+//! frame it names (a munmap took a fault's mark for its own, and the fault put its page back where no
+//! region was any more).
+
+use crate::addr::{Level, Pfn};
+use crate::entry::{Codec, Entry};
+use crate::fault::Seen;
+use crate::machine::{Act, Event, Machine, Work};
+use crate::pagetable::node::Node;
+use crate::sync::Token;
+use crate::tlb::{Flushed, Receipt};
+use crate::vm::Vm;
+
+/// The frame an entry keeps mapped, if it does.
+#[inline]
+pub(crate) fn frame_of(entry: Entry) -> Option<Pfn> {
+    match entry {
+        Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(pfn),
+        _ => None,
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    /// Sets an entry aside that maps the frame `raw` mapped when it was seen, and says what it was in the end (hardware may have set
+    /// its marks meanwhile). `None` if the node is dead or the entry maps something else; then nothing changed.
+    pub(crate) fn set_aside(&self, node: Node<'_>, level: Level, slot: usize, raw: u64) -> Option<Entry> {
+        let m = &self.machine;
+        let mut top = Token::top();
+        let entry = M::Codec::decode(raw, level);
+        let pfn = frame_of(entry)?;
+        let _guard = node.lock(m, &mut top);
+        if node.state().dead() {
+            return None;
+        }
+        let busy = M::Codec::encode(Self::busy(node, entry, self.is_zero_leaf(pfn, level)), level);
+        let taken = self.exchange(node, level, slot, |entry| (frame_of(entry) == Some(pfn)).then_some(busy))?;
+        node.add_transit();
+        Some(taken)
+    }
+
+    /// Exchanges the seen entry for `entry` if everything seen still holds, and shows that no CPU uses the old
+    /// translation any more, of which `receipt` speaks. `fill` runs in between, when nobody can reach either;
+    /// it takes no lock. What was seen is a leaf of `zeros` or is not, as the caller has found; `resident` is
+    /// added to the node's count of resident pages.
+    ///
+    /// The entry always goes absent first, and only then it is asked who could still use it: whoever comes to
+    /// the space later finds the mark, or the new entry. If that is this CPU alone, the lock is kept until the
+    /// new entry is there. Rejected: asking first, and exchanging the entry at once where nobody else runs the space (two CPUs
+    /// that come in between see two pages).
+    #[inline(always)]
+    pub(crate) fn exchange_seen(
+        &self,
+        seen: &Seen<'_>,
+        zeros: bool,
+        receipt: Receipt,
+        (entry, resident): (Entry, u64),
+        fill: impl FnOnce(),
+    ) -> Option<Flushed> {
+        let m = &self.machine;
+        let (node, level, slot) = (seen.spot.node, seen.spot.level, seen.spot.slot);
+        let mut top = Token::top();
+        let guard = node.lock(m, &mut top);
+        if !self.mark_seen(seen, zeros) {
+            return None;
+        }
+        let due = self.due(seen.space, &receipt);
+        let flushed = match self.flush_local(&due) {
+            Some(flushed) => {
+                fill();
+                self.store(node.pfn, slot, level, entry);
+                m.hook(Event::Work(Work::Entry, 1));
+                node.add_resident(resident);
+                flushed
+            }
+            None => {
+                node.add_transit();
+                drop(guard);
+                let flushed = self.flush(&due);
+                fill();
+                self.put_back(node, level, slot, entry, resident as i64);
+                flushed
+            }
+        };
+        Some(flushed)
+    }
+
+    /// Sets the seen entry aside if everything seen still holds, `zeros` as above.
+    pub(crate) fn set_seen_aside(&self, seen: &Seen<'_>, zeros: bool) -> bool {
+        let mut top = Token::top();
+        let _guard = seen.spot.node.lock(&self.machine, &mut top);
+        let marked = self.mark_seen(seen, zeros);
+        if marked {
+            seen.spot.node.add_transit();
+        }
+        marked
+    }
+
+    /// The first half of both, under the node's lock. Who saw zeros has a hold on them, and who saw data on the block: neither can have
+    /// become the other.
+    #[inline(always)]
+    fn mark_seen(&self, seen: &Seen<'_>, zeros: bool) -> bool {
+        let spot = &seen.spot;
+        let entry = M::Codec::decode(spot.raw, spot.level);
+        if !self.still(seen) {
+            return false;
+        }
+        let is_zeros = |pfn| self.is_zero_leaf(pfn, spot.level);
+        debug_assert_eq!(frame_of(entry).is_some_and(is_zeros), zeros, "{entry:?} is not what it was");
+        self.store(spot.node.pfn, spot.slot, spot.level, Self::busy(spot.node, entry, zeros));
+        self.machine.hook(Event::Work(Work::Entry, 1));
+        true
+    }
+
+    /// What stands for an entry while it is set aside.
+    #[inline(always)]
+    fn busy(node: Node<'_>, entry: Entry, zeros: bool) -> Entry {
+        Entry::Busy(frame_of(entry).filter(|_| !zeros).unwrap_or(node.pfn))
+    }
+
+    /// Puts an entry back that was set aside, or what takes its place. `resident` is added to the node's count of resident pages.
+    pub(crate) fn put_back(&self, node: Node<'_>, level: Level, slot: usize, entry: Entry, resident: i64) {
+        let m = &self.machine;
+        let mut top = Token::top();
+        let _guard = node.lock(m, &mut top);
+        self.store(node.pfn, slot, level, entry);
+        m.hook(Event::Work(Work::Entry, 1));
+        node.sub_transit();
+        node.add_resident(resident as u64);
+    }
+
+    /// Exchanges an entry for what `new` makes of it, again for each mark hardware sets meanwhile, and says what it took out.
+    /// `None` from `new` leaves the entry. Under the node's lock.
+    #[inline]
+    pub(crate) fn exchange(
+        &self,
+        node: Node<'_>,
+        level: Level,
+        slot: usize,
+        new: impl Fn(Entry) -> Option<u64>,
+    ) -> Option<Entry> {
+        let m = &self.machine;
+        let mut seen = m.entry(node.pfn, slot);
+        loop {
+            let entry = M::Codec::decode(seen, level);
+            match m.swap_entry(node.pfn, slot, seen, new(entry)?) {
+                Ok(()) => {
+                    m.hook(Event::Work(Work::Entry, 1));
+                    return Some(entry);
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Tables for one address, linked nowhere yet.
+//!
+//! A fault whose page lies more than one level below the entry it found makes every table on the way, puts the page into the lowest and
+//! links the uppermost, with one store. So it takes all it needs before anyone can see any of it: one that runs out of memory gives
+//! frames back that were never part of the tree, and there is nothing to undo. Rejected: linking each table as it is made and coming by
+//! again (a failure leaves tables behind that nobody asked for), and taking them out afterwards (which waits for other CPUs, and
+//! others may have begun to use them).
+
+use crate::addr::{Level, Order, Va};
+use crate::entry::{Codec, Entry};
+use crate::error::NoMemory;
+use crate::fault::Seen;
+use crate::machine::{Event, Machine, Work};
+use crate::pagetable::node::Node;
+use crate::sync::Token;
+use crate::vm::Vm;
+
+/// Tables, one below the other.
+pub(crate) struct Chain<'v> {
+    pub first: Node<'v>,
+    /// The lowest, and the level of its entries.
+    pub last: Node<'v>,
+    pub level: Level,
+    pub nodes: u64,
+}
+
+/// The level of leaves of that size.
+pub(crate) fn leaf_level(order: Order) -> Level {
+    match order {
+        Order::BASE => Level::ONE,
+        Order::HUGE => Level::TWO,
+        _ => Level::THREE,
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    /// Tables of promises from below a slot of `node`, whose entries are of `level`, down to the one with entries of `leaf`. `None` if
+    /// the slot is of that level itself.
+    pub(crate) fn chain(
+        &self,
+        (node, mut level, mut slot): (Node<'_>, Level, usize),
+        va: Va,
+        leaf: Level,
+    ) -> Result<Option<Chain<'_>>, NoMemory> {
+        let (mut chain, mut above) = (None, node.pfn);
+        while level > leaf {
+            level = level.child();
+            let promise = M::Codec::encode(Entry::Reserved, level);
+            match self.make_node(level, Some((above, slot)), promise) {
+                Ok(node) => {
+                    chain = Some(self.lengthen(chain, node, level, va));
+                    (above, slot) = (node.pfn, level.slot(va));
+                }
+                Err(error) => {
+                    self.free_chain(chain);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(chain)
+    }
+
+    /// A chain with one more node at its lower end.
+    pub(crate) fn lengthen<'v>(&self, chain: Option<Chain<'v>>, node: Node<'v>, level: Level, va: Va) -> Chain<'v> {
+        match chain {
+            None => Chain { first: node, last: node, level, nodes: 1 },
+            Some(above) => {
+                self.write_last(&above, va, Entry::Table(node.pfn));
+                Chain { last: node, level, nodes: above.nodes + 1, ..above }
+            }
+        }
+    }
+
+    /// Writes the entry for an address into the lowest node.
+    pub(crate) fn write_last(&self, chain: &Chain<'_>, va: Va, entry: Entry) {
+        let words = self.machine.direct(chain.last.pfn).cast::<u64>();
+        // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
+        unsafe { words.add(chain.level.slot(va)).write(M::Codec::encode(entry, chain.level)) };
+    }
+
+    /// Gives the tables back. They were linked nowhere, and what they map is the caller's.
+    pub(crate) fn free_chain(&self, chain: Option<Chain<'_>>) {
+        let Some(Chain { first, last, .. }) = chain else { return };
+        // From the lower end, which knows what is above it.
+        let mut node = last;
+        while node.pfn != first.pfn
+            && let Some((above, _)) = node.parent()
+        {
+            self.untake_node(node.pfn);
+            node = self.node(above);
+        }
+        self.untake_node(node.pfn);
+    }
+
+    /// Puts an entry where a promise was seen, below the tables of the chain if there are any; `false`, and the chain is freed, if the promise
+    /// is not there any more. What is no `page` is zeros, which the space must still take.
+    pub(crate) fn plant(&self, seen: &Seen<'_>, chain: Option<Chain<'_>>, entry: Entry, page: bool) -> bool {
+        let m = &self.machine;
+        let spot = &seen.spot;
+        let resident = u64::from(page);
+        if let Some(chain) = &chain {
+            self.write_last(chain, seen.va, entry);
+            chain.last.set_state(chain.last.state().with_resident(resident));
+        }
+        let mut top = Token::top();
+        let guard = spot.node.lock(m, &mut top);
+        if !self.still(seen) || !page && !seen.space.takes_zeros() {
+            drop(guard);
+            self.free_chain(chain);
+            return false;
+        }
+        match &chain {
+            Some(chain) => self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(chain.first.pfn)),
+            None => {
+                self.store(spot.node.pfn, spot.slot, spot.level, entry);
+                spot.node.add_resident(resident);
+            }
+        }
+        m.hook(Event::Work(Work::Entry, 1 + chain.map_or(0, |chain| chain.nodes)));
+        true
+    }
+}

@@ -1,0 +1,294 @@
+//! Giving a range of addresses to a region.
+//!
+//! A range is a run of whole slots in a few nodes: one where its two edges part, and the nodes down along each edge. Everything
+//! that can fail comes first, and what shows comes last of it: [`Vm::make_room`] makes room in interval lists,
+//! [`Vm::prepare_change`] that and the new regions, and then [`Vm::open`] makes the range's ends slot boundaries, all of it or
+//! nothing. Nodes that an opening makes need no room: an empty node has it. What then changes intervals cannot fail.
+
+use crate::addr::{ENTRIES, Level, Pfn, VaRange};
+use crate::entry::Entry;
+use crate::error::NoMemory;
+use crate::frame::SlabRef;
+use crate::machine::{Event, Machine, Work};
+use crate::pagetable::node::Node;
+use crate::pagetable::walk::part;
+use crate::space::{Attrs, SpaceRecord};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Layout, Token};
+use crate::vm::Vm;
+use crate::vma::deferred_free::Trash;
+use crate::vma::interval_undo::Grown;
+
+/// Regions made for a change of attributes, chained, each remembering which region it stands in for.
+pub(crate) struct Fresh {
+    first: Option<SlabRef>,
+    /// Where the last search ended; changes come in the order of preparation, so it nearly always is the answer.
+    cursor: Option<SlabRef>,
+}
+
+/// Slots of one node whose intervals decide about a range.
+struct Run<'v> {
+    node: Node<'v>,
+    slots: (usize, usize),
+    how: How,
+    /// What the nodes above say of the slots.
+    inherited: Option<SlabRef>,
+}
+
+/// How a range meets a run of slots.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// It covers the slots and ends inside the node's parent's slot, so both ends of the run become boundaries, and slots without a
+    /// region of their own are to change, too.
+    Edge,
+    /// It covers the whole node.
+    Whole,
+    /// It ends inside the slot, which is not open yet: what is to be a boundary lies in a node that is not there.
+    Inside,
+}
+
+/// What is done with a run of whole slots: node, first slot, end, whether the range ends inside the slot behind.
+type EachEdge<'e> = dyn FnMut(Node<'_>, usize, usize, bool) -> Result<(), NoMemory> + 'e;
+
+type EachRun<'e, 'v> = dyn FnMut(Run<'v>) -> Result<(), NoMemory> + 'e;
+
+impl<M: Machine> Vm<M> {
+    /// Makes room for the intervals that [`assign`](Vm::assign) will write once the range is open.
+    pub(crate) fn make_room(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        region: SlabRef,
+        token: &mut Token<Layout>,
+        grown: &mut Grown,
+    ) -> Result<(), NoMemory> {
+        self.edges(space, range, &mut |node, first, end, opens| {
+            self.interval_prepare(node, (first, end), Some(region), opens, token, grown)
+        })
+    }
+
+    /// Gives the range to a region; each interval takes one of its names. The range is open, there is room, and nothing is
+    /// mapped in it.
+    pub(crate) fn assign(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        region: SlabRef,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) {
+        let done = self.edges(space, range, &mut |node, first, end, _| {
+            self.interval_assign(space, node, (first, end), Some(region), token, trash);
+            Ok(())
+        });
+        debug_assert!(done.is_ok());
+    }
+
+    /// Calls `each` with the run of whole slots in every node there is where the range has one and no ancestor's slot holds it.
+    pub(crate) fn edges(&self, space: &SpaceRecord, range: VaRange, each: &mut EachEdge<'_>) -> Result<(), NoMemory> {
+        self.edges_of(space.root(), self.top(), 0, range, each)
+    }
+
+    fn edges_of(
+        &self,
+        table: Pfn,
+        level: Level,
+        base: u64,
+        range: VaRange,
+        each: &mut EachEdge<'_>,
+    ) -> Result<(), NoMemory> {
+        self.machine.hook(Event::Work(Work::Descend, 1));
+        let p = part(level, base, range);
+        if p.whole_first < p.whole_end {
+            each(self.node(table), p.whole_first, p.whole_end, p.whole_end < p.end)?;
+        }
+        for slot in [p.first, p.end - 1] {
+            if !p.covers(slot)
+                && let Entry::Table(child) = self.load(table, slot, level)
+            {
+                self.edges_of(child, level.child(), base + ((slot as u64) << level.shift()), range, each)?;
+            }
+            if p.end - p.first == 1 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes every region that changing the attributes of the (wholly mapped) range needs, and room for their intervals.
+    pub(crate) fn prepare_change(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        change: &dyn Fn(Attrs) -> Attrs,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+        grown: &mut Grown,
+    ) -> Result<Fresh, NoMemory> {
+        let mut fresh = Fresh { first: None, cursor: None };
+        let done = self.intervals(space, range, &mut |Run { node, slots: (first, end), how, inherited }| {
+            if how == How::Edge {
+                self.interval_room(node, 2, token, grown)?;
+            }
+            let mut slot = first;
+            while slot < end {
+                let (next, own) = self.interval_from(node, slot);
+                slot = next.min(end);
+                let Some(old) = own.or(if how == How::Whole { None } else { inherited }) else { continue };
+                let region = self.region(old);
+                let attrs = change(region.attrs());
+                let known = fresh.cursor.is_some_and(|last| self.region(last).stands_for() == old.raw());
+                if attrs == region.attrs() || known {
+                    continue;
+                }
+                let name = self.make_region(attrs, region.shift(), token)?;
+                self.region(name).stand_for(old.raw());
+                match fresh.cursor {
+                    Some(last) => self.region(last).next.store(name.raw(), Ordering::Relaxed),
+                    None => fresh.first = Some(name),
+                }
+                fresh.cursor = Some(name);
+            }
+            Ok(())
+        });
+        fresh.cursor = fresh.first;
+        match done {
+            Ok(()) => Ok(fresh),
+            Err(error) => {
+                self.drop_fresh(fresh, trash);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether some of the prepared regions have less rights than what they stand for, and some
+    /// have more.
+    pub(crate) fn takes_and_gives(&self, fresh: &Fresh) -> bool {
+        let (mut takes, mut gives, mut next) = (0, 0, fresh.first);
+        while let Some(name) = next {
+            let region = self.region(name);
+            if let Some(old) = SlabRef::from_raw(region.stands_for()) {
+                let (taken, given) = self.region(old).packed().taken_and_given(region.packed());
+                (takes, gives) = (takes | taken, gives | given);
+            }
+            next = SlabRef::from_raw(region.next.load(Ordering::Relaxed));
+        }
+        takes != 0 && gives != 0
+    }
+
+    /// Exchanges the regions of the range, which is open, for the prepared ones.
+    pub(crate) fn commit_change(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        mut fresh: Fresh,
+        token: &mut Token<Layout>,
+        trash: &mut Trash,
+    ) {
+        let done = self.intervals(space, range, &mut |Run { node, slots, how, inherited }| {
+            let edge = how == How::Edge;
+            debug_assert!(how != How::Inside, "the range is not open");
+            let name = |own: Option<SlabRef>| {
+                let old = if edge { own.or(inherited)? } else { own? };
+                let new = self.find_fresh(&mut fresh, old).unwrap_or(old);
+                // What the nodes above say anyway need not be said here.
+                if self.alike(Some(new), inherited) {
+                    return None;
+                }
+                self.region(new).share();
+                Some(new)
+            };
+            self.interval_rename((space, node), slots, edge, name, token, trash);
+            Ok(())
+        });
+        debug_assert!(done.is_ok());
+        self.drop_fresh(fresh, trash);
+    }
+
+    fn find_fresh(&self, fresh: &mut Fresh, old: SlabRef) -> Option<SlabRef> {
+        let start = fresh.cursor?;
+        let mut at = start;
+        loop {
+            let region = self.region(at);
+            if region.stands_for() == old.raw() {
+                fresh.cursor = Some(at);
+                return Some(at);
+            }
+            at = SlabRef::from_raw(region.next.load(Ordering::Relaxed)).or(fresh.first)?;
+            if at == start {
+                return None;
+            }
+        }
+    }
+
+    /// Gives up the chain's own names.
+    pub(crate) fn drop_fresh(&self, fresh: Fresh, trash: &mut Trash) {
+        let mut next = fresh.first;
+        while let Some(name) = next {
+            next = SlabRef::from_raw(self.region(name).next.load(Ordering::Relaxed));
+            self.drop_region(name, trash);
+        }
+    }
+
+    /// Calls `each` with every run of slots in the range whose intervals decide something.
+    fn intervals<'v>(
+        &'v self,
+        space: &SpaceRecord,
+        range: VaRange,
+        each: &mut EachRun<'_, 'v>,
+    ) -> Result<(), NoMemory> {
+        self.intervals_of(space.root(), (self.top(), 0), range, None, each)
+    }
+
+    fn intervals_of<'v>(
+        &'v self,
+        table: Pfn,
+        (level, base): (Level, u64),
+        range: VaRange,
+        inherited: Option<SlabRef>,
+        each: &mut EachRun<'_, 'v>,
+    ) -> Result<(), NoMemory> {
+        let node = self.node(table);
+        let p = part(level, base, range);
+        if p.whole_first < p.whole_end {
+            each(Run { node, slots: (p.whole_first, p.whole_end), how: How::Edge, inherited })?;
+        }
+        for slot in p.first..p.end {
+            if let Entry::Table(child) = self.load(table, slot, level) {
+                let here = self.interval_from(node, slot).1.or(inherited);
+                if p.covers(slot) {
+                    self.intervals_below(child, level.child(), here, each)?;
+                } else {
+                    let va = base + ((slot as u64) << level.shift());
+                    self.intervals_of(child, (level.child(), va), range, here, each)?;
+                }
+            } else if !p.covers(slot) {
+                each(Run { node, slots: (slot, slot + 1), how: How::Inside, inherited })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn intervals_below<'v>(
+        &'v self,
+        table: Pfn,
+        level: Level,
+        inherited: Option<SlabRef>,
+        each: &mut EachRun<'_, 'v>,
+    ) -> Result<(), NoMemory> {
+        let node = self.node(table);
+        if node.state().listed() != 0 {
+            each(Run { node, slots: (0, ENTRIES), how: How::Whole, inherited })?;
+        }
+        if level > Level::ONE {
+            self.machine.hook(Event::Work(Work::Scan, ENTRIES as u64));
+            for slot in 0..ENTRIES {
+                if let Entry::Table(child) = self.load(table, slot, level) {
+                    let here = self.interval_from(node, slot).1.or(inherited);
+                    self.intervals_below(child, level.child(), here, each)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

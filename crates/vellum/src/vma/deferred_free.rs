@@ -1,0 +1,97 @@
+//! What a verb took out of the tree and may free only when no lock-free reader can still be in it.
+//!
+//! Dead nodes, interval lists and regions, each chained through memory of their own that nobody needs any more. A verb fills its
+//! trash while it works and empties it once at its end, after one wait for the epochs: a verb that took nothing out waits
+//! for nobody. Rejected: a queue shared by verbs (memory held back without bound while nobody comes by), and a wait per object.
+
+use crate::addr::Pfn;
+use crate::frame::SlabRef;
+use crate::machine::Machine;
+use crate::pagetable::node::Node;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{self, Above, Token};
+use crate::tlb::Flushed;
+use crate::vm::Vm;
+
+/// The chains: 0 is the end of each.
+#[must_use = "trash is emptied by `Vm::empty_trash`"]
+#[derive(Default)]
+pub(crate) struct Trash {
+    nodes: u64,
+    lists: [u64; 3],
+    regions: u64,
+}
+
+impl Trash {
+    /// A dead node whose translations are flushed everywhere.
+    pub fn node(&mut self, node: Node<'_>, flushed: &Flushed) {
+        let _ = flushed;
+        node.chain().store(self.nodes, Ordering::Relaxed);
+        self.nodes = node.pfn.0 + 1;
+    }
+
+    /// An interval list no node names.
+    pub fn list<M: Machine>(&mut self, vm: &Vm<M>, list: SlabRef, class: usize) {
+        // A reader may be reading this very word as a pair. The list left its node inside the node's sequence count, so the
+        // reader will find the count changed and read again.
+        last_word(vm, list, class).store(self.lists[class], Ordering::Relaxed);
+        self.lists[class] = list.raw();
+    }
+
+    /// A region nobody names.
+    pub fn region<M: Machine>(&mut self, vm: &Vm<M>, region: SlabRef) {
+        vm.region(region).next.store(self.regions, Ordering::Relaxed);
+        self.regions = region.raw();
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.nodes == 0 && self.regions == 0 && self.lists == [0; 3]
+    }
+}
+
+fn last_word<M: Machine>(vm: &Vm<M>, list: SlabRef, class: usize) -> &AtomicU64 {
+    let words = list.ptr(&vm.machine).cast::<AtomicU64>();
+    // SAFETY: list objects of a class have that many words; the object is live until the trash frees it.
+    unsafe { words.add(super::pairs::LIST_PAIRS[class] - 1).as_ref() }
+}
+
+impl<M: Machine> Vm<M> {
+    /// Waits for the readers and frees everything. The caller is in no epoch and holds no node.
+    #[inline]
+    pub(crate) fn empty_trash<H>(&self, trash: Trash, token: &mut Token<H>)
+    where
+        H: Above<sync::Node> + Above<sync::Queue>,
+    {
+        if !trash.is_empty() {
+            self.empty_full_trash(trash, token);
+        }
+    }
+
+    #[cold]
+    fn empty_full_trash<H>(&self, trash: Trash, token: &mut Token<H>)
+    where
+        H: Above<sync::Node> + Above<sync::Queue>,
+    {
+        let m = &self.machine;
+        self.epochs.synchronize(m, token);
+        let mut next = trash.nodes;
+        while next != 0 {
+            let node = self.node(Pfn(next - 1));
+            next = node.chain().load(Ordering::Relaxed);
+            self.free_node(node.pfn);
+        }
+        for (class, &first) in trash.lists.iter().enumerate() {
+            let mut next = SlabRef::from_raw(first);
+            while let Some(list) = next {
+                next = SlabRef::from_raw(last_word(self, list, class).load(Ordering::Relaxed));
+                self.lists[class].free(m, &self.frames, token, list);
+            }
+        }
+        let mut next = SlabRef::from_raw(trash.regions);
+        while let Some(region) = next {
+            next = SlabRef::from_raw(self.region(region).next.load(Ordering::Relaxed));
+            self.regions.free(m, &self.frames, token, region);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Detached subtrees: marked dead before the flush, taken apart after it.
+//!
+//! A subtree that goes as a whole costs its parent one entry; what is in it is looked at once before the flush, to mark the nodes so
+//! that no fault adds to them, and once after, to let go of the pages. Nobody else touches it in between or after, so nothing here
+//! holds a lock for longer than a mark. Nodes leave empty of entries.
+
+use crate::addr::{Level, Pfn, VaRange};
+use crate::entry::{Codec, Entry};
+use crate::machine::{Act, Event, Machine, Use, Work};
+use crate::pagetable::node::Node;
+use crate::pagetable::walk::part;
+use crate::stats::Counter;
+use crate::sync::Token;
+use crate::tlb::Flushed;
+use crate::vm::Vm;
+use crate::vma::deferred_free::Trash;
+
+impl<M: Machine> Vm<M> {
+    /// Marks a node dead that nobody will add to: its own entries are marked already.
+    pub(crate) fn mark_dead(&self, node: Node<'_>) {
+        let mut top = Token::top();
+        let _guard = node.lock(&self.machine, &mut top);
+        debug_assert_eq!(node.transit(), 0, "a node dies while a fault holds an entry of it");
+        node.set_state(node.state().with_dead());
+    }
+
+    /// Marks every node of a detached subtree dead, each once no fault holds an entry of it.
+    pub(crate) fn bury(&self, table: Pfn, level: Level) {
+        let m = &self.machine;
+        let node = self.node(table);
+        loop {
+            let mut top = Token::top();
+            let _guard = node.lock(m, &mut top);
+            if node.transit() == 0 {
+                node.set_state(node.state().with_dead());
+                break;
+            }
+            drop(_guard);
+            m.relax();
+        }
+        if level > Level::ONE {
+            // The count says when nothing more can follow; it is fixed while the layout lock is held.
+            let (mut left, mut slot) = (node.state().count(), 0);
+            while left != 0 && slot < self.slots(level) {
+                match self.load(table, slot, level) {
+                    Entry::Empty => {}
+                    Entry::Table(child) => {
+                        self.bury(child, level.child());
+                        left -= 1;
+                    }
+                    _ => left -= 1,
+                }
+                slot += 1;
+            }
+            m.hook(Event::Work(Work::Scan, slot as u64));
+        }
+    }
+
+    /// Lets go of everything a dead, flushed subtree maps, empties its nodes and puts them in the trash.
+    /// Nothing is mapped in it outside of `range`.
+    pub(crate) fn free_tree(
+        &self,
+        flushed: &Flushed,
+        (table, level, base): (Pfn, Level, u64),
+        range: VaRange,
+        trash: &mut Trash,
+    ) {
+        let node = self.node(table);
+        let p = part(level, base, range);
+        if level == Level::ONE {
+            self.free_leaves(flushed, node, (p.first, p.end));
+        } else {
+            self.free_entries(flushed, node, (level, base), range, trash);
+        }
+        self.interval_clear(node, trash);
+        trash.node(node, flushed);
+    }
+
+    /// The entries of a dead node above the lowest.
+    fn free_entries(
+        &self,
+        flushed: &Flushed,
+        node: Node<'_>,
+        (level, base): (Level, u64),
+        range: VaRange,
+        trash: &mut Trash,
+    ) {
+        let m = &self.machine;
+        let p = part(level, base, range);
+        let (mut left, mut next, mut pages) = (node.state().count(), p.first, 0);
+        while left != 0 && next < p.end {
+            let slot = next;
+            next += 1;
+            match self.load(node.pfn, slot, level) {
+                Entry::Empty => continue,
+                Entry::Table(child) | Entry::Detached(child) => {
+                    let va = base + ((slot as u64) << level.shift());
+                    self.free_tree(flushed, (child, level.child(), va), range, trash);
+                }
+                entry => {
+                    if let Some(pfn) = self.page_of(entry)
+                        && let Some(order) = level.leaf_order()
+                    {
+                        self.release(flushed, pfn, order);
+                        pages += 1;
+                    }
+                }
+            }
+            m.set_entry(node.pfn, slot, 0);
+            left -= 1;
+        }
+        m.hook(Event::Work(Work::Scan, (next - p.first) as u64));
+        if let Some(order) = level.leaf_order()
+            && pages != 0
+        {
+            self.count_pages(order, -pages);
+        }
+    }
+
+    /// The entries of a dead lowest node.
+    fn free_leaves(&self, flushed: &Flushed, node: Node<'_>, (first, end): (usize, usize)) {
+        let m = &self.machine;
+        let zeros = self.zero_span();
+        let (mut left, mut slot, mut pages) = (node.state().count(), first, 0);
+        while left != 0 && slot < end {
+            let raw = m.entry(node.pfn, slot);
+            if raw != 0 {
+                let page = match M::Codec::decode(raw, Level::ONE) {
+                    Entry::Leaf(pfn, _) if pfn.0.wrapping_sub(zeros.0.0) >= zeros.1 => Some(pfn),
+                    entry => self.page_of(entry),
+                };
+                if let Some(pfn) = page {
+                    self.release_base(flushed, pfn);
+                    pages += 1;
+                }
+                m.set_entry(node.pfn, slot, 0);
+                left -= 1;
+            }
+            slot += 1;
+        }
+        m.hook(Event::Work(Work::Scan, (slot - first) as u64));
+        if pages != 0 {
+            self.count(Counter::AnonPages, -pages);
+        }
+    }
+
+    /// The data frame that an entry of a dead node keeps; none for zeros, nor for the mark that stands for them.
+    fn page_of(&self, entry: Entry) -> Option<Pfn> {
+        match entry {
+            Entry::Leaf(pfn, _) => (!self.is_zero(pfn)).then_some(pfn),
+            Entry::Parked(pfn) => Some(pfn),
+            Entry::Moving(pfn) => (self.frames.record(pfn).use_() != Use::Table).then_some(pfn),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Interval lists that a verb exchanged for larger ones before it knew whether it would get everything else.
+//!
+//! The old list is not thrown away before that is known, so a verb that fails puts it back and is as if it had never asked. A range has two
+//! edges and each is in one node a level, so ten notes are enough for five levels. Rejected: leaving the larger list where it is (nobody
+//! can tell, but memory is held that the caller was just told there is too little of).
+
+use crate::addr::Pfn;
+use crate::error::NoMemory;
+use crate::frame::SlabRef;
+use crate::machine::Machine;
+use crate::pagetable::node::{IN_LIST, Node};
+use crate::sync::atomic::Ordering;
+use crate::sync::{self, Above, Token, touch};
+use crate::vm::Vm;
+use crate::vma::deferred_free::Trash;
+
+/// Two edges in each of the levels there can be.
+const MOST: usize = 10;
+
+/// The notes: node, its first two interval words as they were, and where its intervals stood.
+#[must_use = "exchanges are ended by `Vm::settle_lists`"]
+pub(crate) struct Grown {
+    notes: [(Pfn, [u64; 2], u64); MOST],
+    len: usize,
+}
+
+impl Grown {
+    #[inline]
+    pub fn new() -> Grown {
+        Grown { notes: [(Pfn(0), [0; 2], 0); MOST], len: 0 }
+    }
+
+    /// Notes what a node had.
+    pub fn note(&mut self, node: Pfn, was: [u64; 2], listed: u64) {
+        self.notes[self.len] = (node, was, listed);
+        self.len += 1;
+    }
+
+    /// The notes, the last first.
+    pub fn backwards(&self) -> impl Iterator<Item = (Pfn, [u64; 2], u64)> + '_ {
+        self.notes[..self.len].iter().rev().copied()
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    /// Ends the exchanges of lists that a verb has made: they stay and the old lists go, or the other way round. Under the layout lock.
+    pub(crate) fn settle_lists<H: Above<sync::Node>>(
+        &self,
+        grown: Grown,
+        stay: bool,
+        token: &mut Token<H>,
+        trash: &mut Trash,
+    ) {
+        // The last exchange first, should a node have had two.
+        for (pfn, was, listed) in grown.backwards() {
+            let node = self.node(pfn);
+            let mut goes = (was[0], was[1], listed);
+            if !stay {
+                let _guard = node.lock(&self.machine, token);
+                // They say what they said in the larger list.
+                let _write = node.sequence().write(&self.machine);
+                touch(&self.machine, node.interval_word(0), true);
+                let is = [0, 1].map(|i| node.interval_word(i).load(Ordering::Relaxed));
+                goes = (is[0], is[1], node.state().listed());
+                (0..2).for_each(|i| node.interval_word(i).store(was[i], Ordering::Relaxed));
+                node.set_state(node.state().with_listed(listed));
+            }
+            if let (Some(list), IN_LIST) = (SlabRef::from_raw(goes.0), goes.2) {
+                trash.list(self, list, (goes.1 >> 16) as usize);
+            }
+        }
+    }
+
+    /// As [`interval_room`](Vm::interval_room) where nothing can fail afterwards.
+    #[cold]
+    pub(crate) fn interval_grow<H: Above<sync::Node>>(
+        &self,
+        node: Node<'_>,
+        extra: usize,
+        token: &mut Token<H>,
+        trash: &mut Trash,
+    ) -> Result<(), NoMemory> {
+        let mut grown = Grown::new();
+        self.interval_room(node, extra, token, &mut grown)?;
+        self.settle_lists(grown, true, token, trash);
+        Ok(())
+    }
+
+    /// Writes the name of another list into one that no node names.
+    pub(crate) fn chain_list(&self, list: SlabRef, next: Option<SlabRef>) {
+        self.list_words(list, 0)[0].store(next.map_or(0, SlabRef::raw), Ordering::Relaxed);
+    }
+
+    /// The name written there.
+    pub(crate) fn next_list(&self, list: SlabRef) -> Option<SlabRef> {
+        SlabRef::from_raw(self.list_words(list, 0)[0].load(Ordering::Relaxed))
+    }
+}

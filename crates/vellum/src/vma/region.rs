@@ -1,0 +1,116 @@
+//! A region: what may be done with some pages, and by which policy. Immutable once a table node names it.
+//!
+//! Many intervals, of many spaces after a fork, name one region, and none is counted per fault. To change attributes is to
+//! make another region and exchange the names. `refs` counts the names (and a space's memory of its latest region);
+//! the last one to go puts the region in the verb's trash, which is emptied when no lock-free reader can still hold it.
+
+use crate::frame::SlabRef;
+use crate::machine::Machine;
+use crate::space::Attrs;
+use crate::space::attrs::Packed;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Above, Queue, Token};
+use crate::vm::Vm;
+use crate::vma::deferred_free::Trash;
+
+use crate::error::NoMemory;
+
+/// A region as slabs keep it: 64 zero bytes at first.
+#[repr(C)]
+pub(crate) struct Region {
+    /// Names of it. Atomic: spaces with different layout locks share regions.
+    pub refs: AtomicU64,
+    /// [`Attrs::pack`]. Written before the region is named, never again.
+    attrs: AtomicU64,
+    /// Added to a page number to give the page's index (wrapping); not zero where pages were moved. As `attrs`.
+    shift: AtomicU64,
+    /// Chains regions nobody names: a verb's fresh ones, then its trash. Guarded by being the verb's own.
+    pub next: AtomicU64,
+    /// While fresh: the region this one will replace.
+    origin: AtomicU64,
+}
+
+impl Region {
+    #[inline]
+    pub fn attrs(&self) -> Attrs {
+        self.packed().attrs()
+    }
+    #[inline]
+    pub fn packed(&self) -> Packed {
+        Packed(self.attrs.load(Ordering::Relaxed))
+    }
+    /// Whether the other region means the same.
+    pub fn says_as(&self, other: &Region) -> bool {
+        self.packed() == other.packed() && self.shift() == other.shift()
+    }
+    /// Whether it is what those attributes would make, unmoved.
+    pub fn is_plain(&self, attrs: Attrs) -> bool {
+        self.packed() == attrs.pack() && self.shift() == 0
+    }
+    #[inline]
+    pub fn shift(&self) -> u64 {
+        self.shift.load(Ordering::Relaxed)
+    }
+    pub fn stands_for(&self) -> u64 {
+        self.origin.load(Ordering::Relaxed)
+    }
+    /// Whether `validate` counts in that word.
+    pub fn counting(&self) -> bool {
+        self.stands_for() & crate::ops::inspect::validate::COUNTING != 0
+    }
+    pub fn stand_for(&self, old: u64) {
+        self.origin.store(old, Ordering::Relaxed);
+    }
+    #[inline]
+    pub fn share(&self) {
+        self.refs.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<M: Machine> Vm<M> {
+    /// A region's record. The name must come from an interval the caller may read (inside an epoch, or under the layout lock).
+    #[inline]
+    pub(crate) fn region(&self, name: SlabRef) -> &Region {
+        // SAFETY: objects of the region slab are `Region`s (zero is one) of 64 bytes, and stay one while named or while an epoch
+        // that saw them named lasts.
+        unsafe { name.ptr(&self.machine).cast::<Region>().as_ref() }
+    }
+
+    /// A new region with one name, the caller's.
+    pub(crate) fn make_region<H: Above<Queue>>(
+        &self,
+        attrs: Attrs,
+        shift: u64,
+        token: &mut Token<H>,
+    ) -> Result<SlabRef, NoMemory> {
+        let name = self.regions.alloc(&self.machine, &self.frames, token)?;
+        let region = self.region(name);
+        region.attrs.store(attrs.pack().0, Ordering::Relaxed);
+        region.shift.store(shift, Ordering::Relaxed);
+        region.refs.store(1, Ordering::Release);
+        Ok(name)
+    }
+
+    /// Takes one name of a region away; the last one sends it to the trash.
+    pub(crate) fn drop_region(&self, name: SlabRef, trash: &mut Trash) {
+        if self.region(name).refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+            trash.region(self, name);
+        }
+    }
+
+    /// What becomes of the caller's name of a region it has made: the space keeps it in `cell` for the next verb that wants the same, instead of
+    /// the one there, or if the verb failed it goes.
+    #[cold]
+    pub(crate) fn keep_region(&self, cell: &AtomicU64, made: SlabRef, keep: bool, trash: &mut Trash) {
+        let goes = if keep {
+            let old = cell.load(Ordering::Relaxed);
+            cell.store(made.raw(), Ordering::Relaxed);
+            SlabRef::from_raw(old)
+        } else {
+            Some(made)
+        };
+        if let Some(goes) = goes {
+            self.drop_region(goes, trash);
+        }
+    }
+}
