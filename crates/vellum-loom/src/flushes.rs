@@ -50,9 +50,9 @@ impl Lab {
 
     /// Removes the entry, flushes, and writes the frame as its next owner does.
     fn take_away(&self) {
-        let (mut table, m) = (self.vm.record_of(&self.space).root(), self.vm.machine());
+        let (mut table, m) = (self.vm.layers.record_of(&self.space).root(), self.vm.machine());
         for level in (2..=4).rev().map(Level) {
-            table = match self.vm.load(table, level.slot(PAGE), level) {
+            table = match self.vm.layers.load(table, level.slot(PAGE), level) {
                 Entry::Table(next) => next,
                 other => panic!("no table but {other:?}"),
             };
@@ -61,7 +61,7 @@ impl Lab {
         unsafe { m.entry_store(table, Level::ONE.slot(PAGE), 0) };
         let mut receipt = Receipt::new();
         receipt.leaf(PAGE, Level::ONE);
-        let _flushed = self.vm.redeem(self.vm.record_of(&self.space), receipt);
+        let _flushed = self.vm.layers.redeem(self.vm.layers.record_of(&self.space), receipt);
         contents(self.pfn.0, true);
     }
 

@@ -38,6 +38,7 @@ mod library {
     pub mod memory;
     pub mod ops;
     pub mod pagetable;
+    pub mod platform;
     pub mod rmap;
     pub mod space;
     pub mod stats;
@@ -71,6 +72,6 @@ mod library {
 // The library's files name each other from the crate's root.
 #[allow(unused_imports)]
 use library::{
-    addr, clear, config, entry, error, fault, frame, machine, memory, ops, pagetable, rmap, space, stats, sync, tlb,
-    vm, vma, zero,
+    addr, clear, config, entry, error, fault, frame, machine, memory, ops, pagetable, platform, rmap, space, stats,
+    sync, tlb, vm, vma, zero,
 };

@@ -30,16 +30,16 @@ impl Lab {
 
     /// A space uses the huge page of zeros, and reads it.
     fn read(&self, space: usize) {
-        if self.vm.use_huge_zero(self.vm.record_of(&self.spaces[space])).is_ok() {
+        if self.vm.layers.use_huge_zero(self.vm.layers.record_of(&self.spaces[space])).is_ok() {
             contents(self.vm.huge_zero().expect("a page that is used").0, false);
         }
     }
 
     /// A space ends its use of the page.
     fn leave(&self, space: usize) {
-        let record = self.vm.record_of(&self.spaces[space]);
-        let flushed = self.vm.flush_out(record);
-        self.vm.leave_huge_zero(record, &flushed);
+        let record = self.vm.layers.record_of(&self.spaces[space]);
+        let flushed = self.vm.layers.flush_out(record);
+        self.vm.layers.leave_huge_zero(record, &flushed);
     }
 
     /// So many spaces use the page.
@@ -89,17 +89,17 @@ fn a_huge_page_of_zeros_that_a_space_uses_is_not_freed() {
 fn a_context_has_one_owner_after_the_other() {
     let all_taken = |memory: &mut Memory| {
         let lab = Lab::new(memory);
-        assert_eq!((lab.vm.take_context().0, lab.vm.take_context().0), (3, 0));
+        assert_eq!((lab.vm.layers.take_context().0, lab.vm.layers.take_context().0), (3, 0));
         lab
     };
     // An owner drops what TLBs hold under its context, and only then gives the context back.
     model(3, all_taken, |lab| {
         let give = || {
             contents(3, true);
-            lab.vm.give_context(ContextId(3));
+            lab.vm.layers.give_context(ContextId(3));
         };
         let take = || {
-            let got = lab.vm.take_context().0;
+            let got = lab.vm.layers.take_context().0;
             contents(got.into(), true);
             assert!(got == 0 || got == 3, "a context has two owners");
         };

@@ -23,21 +23,21 @@ fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
         let mut refusal = Refusal::default();
         let look = |_| {
             meanwhile();
-            r.vm.look_again(&mut refusal)
+            r.vm.layers.look_again(&mut refusal)
         };
         (0..100).map(look).take_while(|again| *again).count()
     };
-    let one = || r.vm.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).unwrap();
+    let one = || r.vm.layers.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).unwrap();
     let on_another = |act: &dyn Fn()| {
         m.run_on(1);
         act();
         m.run_on(0);
     };
     let never = looks(&|| ());
-    let its_own = looks(&|| r.vm.untake(one(), Order::BASE));
+    let its_own = looks(&|| r.vm.layers.untake(one(), Order::BASE));
     let used = looks(&|| on_another(&|| _ = one()));
-    let freed = looks(&|| on_another(&|| r.vm.frames.give_back(m, one(), Order::BASE)));
-    let untaken = looks(&|| on_another(&|| r.vm.untake(one(), Order::BASE)));
+    let freed = looks(&|| on_another(&|| r.vm.layers.frames.give_back(m, one(), Order::BASE)));
+    let untaken = looks(&|| on_another(&|| r.vm.layers.untake(one(), Order::BASE)));
     assert_eq!([never, its_own, used, freed, untaken], [1, 1, 63, 63, 63]);
 }
 
@@ -47,17 +47,17 @@ fn a_refused_verb_does_not_take_its_own_refusal_for_memory_that_came_back() {
     let m = r.vm.machine();
     let space = r.space();
     r.write(&space);
-    let one = || r.vm.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).ok();
+    let one = || r.vm.layers.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).ok();
     let mut all: Vec<_> = iter::from_fn(one).collect();
     // Each attempt that was refused counts once.
     let attempts = |verb: &dyn Fn() -> bool| {
-        let before = r.vm.hands.untaken(m).0;
+        let before = r.vm.layers.hands.untaken(m).0;
         assert!(verb());
-        (r.vm.hands.untaken(m).0 - before) >> 40
+        (r.vm.layers.hands.untaken(m).0 - before) >> 40
     };
     assert_eq!(attempts(&|| r.vm.create().is_err()), 2);
     // A fork has the first of its child's four tables, and takes them apart again.
-    all.drain(..2).for_each(|pfn| r.vm.frames.put(m, pfn, Order::BASE));
+    all.drain(..2).for_each(|pfn| r.vm.layers.frames.put(m, pfn, Order::BASE));
     assert_eq!(attempts(&|| r.vm.fork(&space).is_err()), 2);
 }
 
@@ -66,19 +66,19 @@ fn a_refused_verb_does_not_take_the_use_of_others_for_its_own() {
     let r = Rc::new(rig());
     let m = r.vm.machine();
     let mut last = None;
-    while let Ok(pfn) = r.vm.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)) {
+    while let Ok(pfn) = r.vm.layers.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)) {
         last = Some(pfn);
     }
     // Once in each attempt another CPU frees its page and takes it again.
     let (theirs, attempts) = (r.clone(), Rc::new(Cell::new(0)));
     let (mut page, counted, mut begun) = (last.expect("a page"), attempts.clone(), false);
     at_each_step(move |_| {
-        let (vm, tried) = (&theirs.vm, theirs.vm.hands.at_work() > 0);
+        let (vm, tried) = (&theirs.vm, theirs.vm.layers.hands.at_work() > 0);
         if tried && !begun {
             counted.set(counted.get() + 1);
             vm.machine().run_on(1);
-            vm.frames.put(vm.machine(), page, Order::BASE);
-            page = take(&vm.frames, vm.machine(), 0);
+            vm.layers.frames.put(vm.machine(), page, Order::BASE);
+            page = take(&vm.layers.frames, vm.machine(), 0);
             vm.machine().run_on(0);
         }
         begun = tried;
@@ -91,7 +91,7 @@ fn a_refused_verb_does_not_take_the_use_of_others_for_its_own() {
 #[test]
 fn a_refused_task_does_not_take_for_its_own_what_another_gave_back_on_its_cpu() {
     let r: &'static _ = Box::leak(Box::new(rig()));
-    let (m, frames, hands) = (r.vm.machine(), &r.vm.frames, &r.vm.hands);
+    let (m, frames, hands) = (r.vm.machine(), &r.vm.layers.frames, &r.vm.layers.hands);
     let one = || frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).ok();
     let _first = r.space();
     let mut all: Vec<_> = iter::from_fn(one).collect();
@@ -111,7 +111,7 @@ fn a_refused_task_does_not_take_for_its_own_what_another_gave_back_on_its_cpu() 
                 hand = match hand.take() {
                     Some((in_hand, had)) => {
                         let had: Vec<Pfn> = had;
-                        had.into_iter().for_each(|pfn| r.vm.untake(pfn, Order::BASE));
+                        had.into_iter().for_each(|pfn| r.vm.layers.untake(pfn, Order::BASE));
                         drop(in_hand);
                         None
                     }
@@ -149,7 +149,7 @@ fn a_refusal_sees_what_came_back_while_it_read_the_counts() {
     loop {
         let r = Rc::new(rig());
         let m = r.vm.machine();
-        let one = || take(&r.vm.frames, m, 0);
+        let one = || take(&r.vm.layers.frames, m, 0);
         m.run_on(1);
         let in_vain = one();
         m.run_on(0);
@@ -160,12 +160,12 @@ fn a_refusal_sees_what_came_back_while_it_read_the_counts() {
             counted.set(counted.get() + 1);
             if counted.get() == first {
                 theirs.vm.machine().run_on(1);
-                theirs.vm.untake(in_vain, Order::BASE);
+                theirs.vm.layers.untake(in_vain, Order::BASE);
                 theirs.vm.machine().run_on(0);
             }
         });
         let mut refusal = Refusal::default();
-        assert!(r.vm.look_again(&mut refusal));
+        assert!(r.vm.layers.look_again(&mut refusal));
         let ended = steps.replace(first) < first;
         at_each_step(|_| ());
         if ended {
@@ -175,7 +175,7 @@ fn a_refusal_sees_what_came_back_while_it_read_the_counts() {
         m.run_on(1);
         one();
         m.run_on(0);
-        assert!(r.vm.look_again(&mut refusal), "refused after step {first}");
+        assert!(r.vm.layers.look_again(&mut refusal), "refused after step {first}");
         first += 1;
     }
     assert!(first > 4, "the counts were read in {first} steps");
@@ -233,7 +233,7 @@ fn what_only_a_block_will_do_for_waits_for_the_parts_that_another_has() {
     const BLOCK: usize = 2;
     for magazine in [false, true] {
         let r = Rc::new(rig());
-        let (m, frames) = (r.vm.machine(), &r.vm.frames);
+        let (m, frames) = (r.vm.machine(), &r.vm.layers.frames);
         let want = Want::kernel(Use::Data);
         let had: Vec<Pfn> = iter::from_fn(|| frames.alloc(m, Order::BASE, &want).ok()).collect();
         let of_block: Vec<_> = had.iter().filter(|pfn| pfn.0 / 512 == BLOCK as u64).collect();
@@ -241,7 +241,7 @@ fn what_only_a_block_will_do_for_waits_for_the_parts_that_another_has() {
 
         // All of a block comes back while another CPU is at it, or has a magazine with its last.
         let set = move |r: &Rig, locked: bool| {
-            let doors = r.vm.frames.doors(0, 1);
+            let doors = r.vm.layers.frames.doors(0, 1);
             let state = doors.state(BLOCK);
             match (magazine, locked) {
                 (false, true) => _ = state.fetch_or(Doors::LOCKED, Relaxed),
@@ -262,7 +262,7 @@ fn what_only_a_block_will_do_for_waits_for_the_parts_that_another_has() {
                 set(&theirs, false);
             }
         });
-        assert!(r.vm.alloc_exactly(Order::HUGE, &want).is_ok(), "magazine: {magazine}");
+        assert!(r.vm.layers.alloc_exactly(Order::HUGE, &want).is_ok(), "magazine: {magazine}");
         at_each_step(|_| ());
         assert!(waited.get(), "nobody waited");
     }
@@ -271,7 +271,7 @@ fn what_only_a_block_will_do_for_waits_for_the_parts_that_another_has() {
 #[test]
 fn hands_are_waited_for_but_not_those_that_come_later() {
     let r = rig();
-    let (m, hands) = (r.vm.machine(), &r.vm.hands);
+    let (m, hands) = (r.vm.machine(), &r.vm.layers.hands);
     let hand: [_; 4] = array::from_fn(|_| RefCell::new(None));
     let begin = |n: usize| _ = hand[n].replace(Some(hands.begin(m)));
     let end = |n: usize| drop(hand[n].take().expect("it began"));

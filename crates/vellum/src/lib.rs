@@ -1,10 +1,10 @@
 //! Physical memory and address spaces, to put under a kernel, a unikernel or a hypervisor.
 //!
-//! You implement one trait, [`machine::Machine`], hand in memory for the metadata, and call the verbs of `Vm`: map, unmap,
+//! You implement one trait, [`Machine`], hand in memory for the metadata, and call the verbs of `Vm`: map, unmap,
 //! protect, remap, advise, fork, fault, query, copy in and out. The library allocates nothing by itself, keeps no globals, and never
 //! panics because memory ran out.
 //!
-//! Start at [`machine`] for what you provide, [`config`] for what can be switched, [`vm::Vm`] for the verbs.
+//! Start at [`machine`] for what you provide, [`config`] for what can be switched, [`Vm`] for the verbs.
 #![cfg_attr(not(test), no_std)]
 
 // The machine of the tests is written for users of the crate.
@@ -27,6 +27,7 @@ pub(crate) mod fault;
 pub(crate) mod memory;
 pub(crate) mod ops;
 pub(crate) mod pagetable;
+pub(crate) mod platform;
 pub(crate) mod rmap;
 #[cfg(test)]
 #[path = "frame/slab_tests.rs"]
@@ -40,3 +41,10 @@ pub(crate) mod vma;
 #[cfg(test)]
 mod width_tests;
 pub mod zero;
+
+pub use addr::{Level, Order, Pfn, Va, VaRange};
+pub use config::Config;
+pub use error::{FaultError, NoMemory, SpaceError};
+pub use machine::Machine;
+pub use space::{Access, Advice, Attrs, Fault, Placement, Rights, Space};
+pub use vm::Vm;

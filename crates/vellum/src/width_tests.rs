@@ -180,12 +180,12 @@ fn the_count_of_frames_given_back_leaves_the_word_before_it_reaches_the_lock() {
 fn readers_three_hundred_deep_are_inside() {
     let r = rig();
     let (vm, m) = (&r.vm, r.vm.machine());
-    let guards: Vec<_> = (0..300).map(|_| vm.epochs.enter(m)).collect();
-    assert!(vm.epochs.is_inside(m));
-    assert_eq!(vm.epochs.depth(0), 300);
+    let guards: Vec<_> = (0..300).map(|_| vm.layers.epochs.enter(m)).collect();
+    assert!(vm.layers.epochs.is_inside(m));
+    assert_eq!(vm.layers.epochs.depth(0), 300);
     assert_eq!(r.complaint(&[]), "readers inside an epoch at rest");
     drop(guards);
-    assert!(!vm.epochs.is_inside(m));
+    assert!(!vm.layers.epochs.is_inside(m));
     r.vm.audit(&[]).unwrap();
 }
 
@@ -200,7 +200,7 @@ fn the_last_frame_that_fits_can_be_a_root() {
     let (last, rest): (Vec<Pfn>, Vec<Pfn>) = all.into_iter().partition(|&pfn| pfn == Pfn(PFN_END - 1));
     vm.frames().put(m, last[0], Order::BASE);
     let second = vm.create().unwrap();
-    assert_eq!(vm.record_of(&second).root(), Pfn(PFN_END - 1));
+    assert_eq!(vm.layers.record_of(&second).root(), Pfn(PFN_END - 1));
     rest.into_iter().for_each(|pfn| vm.frames().put(m, pfn, Order::BASE));
     vm.map(&second, Placement::At(AT), MIB2, RW).unwrap();
     r.write(&second);
@@ -215,7 +215,7 @@ fn more_spaces_than_there_may_be_are_refused() {
     let space = r.space();
     r.write(&space);
     let before = r.vm.audit(&[&space]).unwrap();
-    let objects = r.vm.spaces.objects_door();
+    let objects = r.vm.layers.spaces.objects_door();
     objects.store(MAX_SPACES, Relaxed);
     assert_eq!(r.vm.create().err(), Some(NoMemory));
     assert_eq!(r.vm.fork(&space).err(), Some(NoMemory));
@@ -240,7 +240,7 @@ fn references_to_the_huge_page_of_zeros_leave_room_for_a_fork_of_every_space() {
     let read = |space: &Space| vm.fault(space, AT, Access::Read).unwrap();
     assert_eq!(read(&a), Fault::ZeroHuge);
     let page = vm.huge_zero();
-    let word = vm.huge_zero.door();
+    let word = vm.layers.huge_zero.door();
     // As if all others but two had used it.
     let others = MOST_USES - 1 - vm.huge_zero_references();
     word.fetch_add(others, Relaxed);
@@ -262,9 +262,9 @@ fn references_to_the_huge_page_of_zeros_leave_room_for_a_fork_of_every_space() {
 fn a_fork_that_never_ends_is_found() {
     let r = rig();
     let space = r.space();
-    r.vm.record_of(&space).stop_faults();
+    r.vm.layers.record_of(&space).stop_faults();
     assert_eq!(r.complaint(&[&space]), "faults are stopped at rest");
-    r.vm.record_of(&space).let_faults_go();
+    r.vm.layers.record_of(&space).let_faults_go();
     r.vm.audit(&[&space]).unwrap();
 }
 
@@ -272,8 +272,8 @@ fn a_fork_that_never_ends_is_found() {
 fn identifiers_in_the_tlbs_are_recounted() {
     let r = rig();
     let (a, b) = (r.space(), r.space());
-    let (word, spaces) = (&r.vm.context_words()[0], [&a, &b]);
-    let (of_a, of_b) = (&r.vm.record_of(&a).context, &r.vm.record_of(&b).context);
+    let (word, spaces) = (&r.vm.layers.context_words()[0], [&a, &b]);
+    let (of_a, of_b) = (&r.vm.layers.record_of(&a).context, &r.vm.layers.record_of(&b).context);
     let is = of_b.load(Relaxed);
     assert!(is != 0 && of_a.load(Relaxed) != is);
     let taken = "identifiers in the TLBs that are taken";
@@ -288,7 +288,7 @@ fn identifiers_in_the_tlbs_are_recounted() {
     of_b.store(of_a.load(Relaxed), Relaxed);
     assert_eq!(r.complaint(&spaces), one, "one for two");
     of_b.store(256, Relaxed);
-    r.vm.context_words()[4].fetch_or(1, Relaxed);
+    r.vm.layers.context_words()[4].fetch_or(1, Relaxed);
     assert_eq!(r.complaint(&[&b]), one, "one that the machine has not");
 }
 
@@ -296,7 +296,7 @@ fn identifiers_in_the_tlbs_are_recounted() {
 fn sets_of_cpus_are_recounted() {
     let r = rig();
     let (space, m) = (r.space(), r.vm.machine());
-    let record = r.vm.record_of(&space);
+    let record = r.vm.layers.record_of(&space);
     r.vm.activate(&space);
     r.vm.audit(&[&space]).unwrap();
     record.active.insert(1);
@@ -326,7 +326,7 @@ fn members_of_families_are_recounted() {
     let parent = r.space();
     let child = r.vm.fork(&parent).unwrap();
     let spaces = [&parent, &child];
-    let (old, new) = (r.vm.record_of(&parent), r.vm.record_of(&child));
+    let (old, new) = (r.vm.layers.record_of(&parent), r.vm.layers.record_of(&child));
     let name = SlabRef::from_raw(old.family.load(Relaxed)).unwrap();
     // SAFETY: a family begins with its lock and its count of members, and lives while the spaces
     // do.
@@ -374,15 +374,15 @@ fn bits_beside_a_map_count_are_found() {
 
 /// Clears what a `validate` that stopped early counted in the region of [`AT`].
 fn clear_counts(r: &Rig, space: &Space) {
-    let region = r.vm.descend(r.vm.record_of(space), AT).region.unwrap();
-    r.vm.region(region).stand_for(0);
+    let region = r.vm.layers.descend(r.vm.layers.record_of(space), AT).region.unwrap();
+    r.vm.layers.region(region).stand_for(0);
 }
 
 #[test]
 fn bits_of_tables_and_regions_that_mean_nothing_are_found() {
     let r = rig();
     let space = r.space();
-    let root = r.vm.frames().record(r.vm.record_of(&space).root());
+    let root = r.vm.frames().record(r.vm.layers.record_of(&space).root());
     for bit in [46, 47] {
         root.word(2).fetch_xor(1 << bit, Relaxed);
         assert_eq!(r.complaint(&[&space]), "spare bits of a table's record");
@@ -400,7 +400,7 @@ fn bits_of_tables_and_regions_that_mean_nothing_are_found() {
     about.store(was_about, Relaxed);
     clear_counts(&r, &space);
     r.vm.audit(&[&space]).unwrap();
-    let region = r.vm.descend(r.vm.record_of(&space), AT).region.unwrap();
+    let region = r.vm.layers.descend(r.vm.layers.record_of(&space), AT).region.unwrap();
     // SAFETY: a region's second word is its attributes, and the space names it.
     let attrs = unsafe { region.ptr(r.vm.machine()).cast::<AtomicU64>().add(1).as_ref() };
     attrs.fetch_or(1 << 40, Relaxed);

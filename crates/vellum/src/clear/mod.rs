@@ -19,17 +19,34 @@
 //!
 //! Copying is the same with another machine call (`Fill`). Rejected: a copy of this file for it.
 
+pub(crate) mod fresh_block;
 mod order;
 pub(crate) mod pace;
 
 use core::ops::Range;
 
 use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
-use crate::config::{ClearOrder, ClearStores, ClearUnit, Preemption};
+use crate::clear::pace::Pace;
+use crate::config::{ClearOrder, ClearStores, ClearUnit};
 use crate::error::Stopped;
 use crate::machine::{Act, Event, Machine, Stores};
-use crate::sync::atomic::Ordering;
-use crate::vm::Vm;
+use crate::platform::above;
+use crate::tlb::Tlb;
+
+/// The layer that fills frames.
+pub(crate) struct Clear<M: Machine> {
+    tlb: Tlb<M>,
+    /// How fast clearing has been, by memory node.
+    pub pace: Pace,
+}
+
+above!(Clear, tlb: Tlb);
+
+impl<M: Machine> Clear<M> {
+    pub fn new(tlb: Tlb<M>) -> Clear<M> {
+        Clear { tlb, pace: Pace::new() }
+    }
+}
 
 /// A run of frames that is the caller's alone, and where it will be seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,32 +88,19 @@ struct Job<'e> {
     node: usize,
 }
 
-impl<M: Machine> Vm<M> {
-    /// Clears frames that are the caller's alone. May be rescheduled: no lock may be held.
-    ///
-    /// # Errors
-    /// [`Stopped`]; some frames hold old bytes.
-    ///
-    /// # Panics
-    /// If the extent has no frames, or its `fault` lies outside.
+impl<M: Machine> Clear<M> {
+    /// `Vm::clear_extent`.
     ///
     /// # Safety
-    /// The caller has every frame of the extent by [`Frames::alloc`](crate::frame::Frames::alloc), or reserved it, and nobody else
-    /// uses its memory meanwhile.
+    /// As for `Vm::clear_extent`.
     pub unsafe fn clear_extent(&self, extent: &Extent) -> Result<(), Stopped> {
         self.clear_block(extent)
     }
 
-    /// Copies frames that nobody changes meanwhile to frames that are the caller's alone, otherwise as [`clear_extent`](Vm::clear_extent).
-    ///
-    /// # Errors
-    /// [`Stopped`]; some frames hold old bytes.
-    ///
-    /// # Panics
-    /// As `clear_extent`.
+    /// `Vm::copy_extent`.
     ///
     /// # Safety
-    /// As for `clear_extent`. As many frames from `from` on are frames of the machine that nobody stores to, and the runs do not overlap.
+    /// As for `Vm::copy_extent`.
     pub unsafe fn copy_extent(&self, from: Pfn, extent: &Extent) -> Result<(), Stopped> {
         self.copy_block(from, extent)
     }
@@ -111,15 +115,10 @@ impl<M: Machine> Vm<M> {
         self.fill(Fill::Copy(from), extent)
     }
 
-    /// Clears base frames that lie anywhere, are the caller's alone and are not used at once. Where the machine has stores around its
-    /// caches these are used, however few the frames: nobody misses them there. One fence a portion orders them; a fence for each frame
-    /// would cost half the bandwidth.
-    ///
-    /// # Errors
-    /// [`Stopped`]; some frames hold old bytes.
+    /// `Vm::clear_frames`.
     ///
     /// # Safety
-    /// As for [`clear_extent`](Vm::clear_extent), for each of the frames; none is named twice.
+    /// As for `Vm::clear_frames`.
     pub unsafe fn clear_frames(&self, frames: &[(Pfn, Va)]) -> Result<(), Stopped> {
         let around = match self.config.clear_stores {
             ClearStores::Cached => false,
@@ -229,28 +228,6 @@ impl<M: Machine> Vm<M> {
             self.give_turn();
         }
         if self.machine.stop_pending() { Err(Stopped) } else { Ok(()) }
-    }
-
-    /// A scheduling point, unless an attempt under a layout lock is under way.
-    #[inline]
-    fn give_turn(&self) {
-        if self.holding.load(Ordering::Relaxed) == 0 {
-            self.machine.sched_point();
-        }
-    }
-
-    /// What a wait for other tasks does that may stand on this very CPU.
-    pub(crate) fn let_others_run(&self) {
-        if self.asks() {
-            self.give_turn();
-        }
-    }
-
-    /// Whether kernel code is rescheduled only where it asks, at this moment.
-    #[inline]
-    fn asks(&self) -> bool {
-        let model = self.machine.preemption().unwrap_or(self.config.preempt);
-        matches!(model, Preemption::None | Preemption::Voluntary)
     }
 
     /// How a run of that many pages is stored, which may or may not be used soon.

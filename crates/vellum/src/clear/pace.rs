@@ -8,10 +8,10 @@
 //! quarter, since one portion that hit a cache says little. Before the first measurement batches are short. One word a node, read and
 //! written without order: an update that is lost is made good by the next portion.
 
+use crate::clear::Clear;
 use crate::config::ClearBatch;
 use crate::machine::{MAX_NODES, Machine};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::vm::Vm;
 
 /// Base pages of the first portion on a node nothing is known of: 256 KiB keep a CPU for 1 ms even at 0.27 GB/s.
 const FIRST: u64 = 64;
@@ -55,7 +55,7 @@ impl Pace {
     }
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Clear<M> {
     /// Base pages of the next portion on a node.
     pub(crate) fn batch(&self, node: usize) -> u64 {
         match self.config.clear_batch {
@@ -67,8 +67,7 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Bytes a second that the last clears on a memory node reached, by the measurements `clear.batch=auto` goes by; `None` before the first
-    /// one, or where the clock's rate is unknown.
+    /// `Vm::clear_bandwidth`.
     pub fn clear_bandwidth(&self, node: usize) -> Option<u64> {
         let pace = self.pace.0.get(node)?.load(Ordering::Relaxed);
         let rate = self.machine.cycles_per_us();

@@ -17,6 +17,7 @@ use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::clear::Extent;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
+use crate::fault::Faults;
 use crate::fault::{Seen, Step};
 use crate::frame::Data;
 use crate::machine::{Act, Event, Machine, Work};
@@ -28,9 +29,8 @@ use crate::space::{Access, Fault, LeafSize, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
-use crate::vm::Vm;
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Faults<M> {
     /// Makes the page behind a read-only leaf this space's own and writable; the region gives the right.
     #[inline(never)]
     pub(crate) fn unshare(

@@ -25,30 +25,40 @@
 //! descent is repeated.
 
 mod cow;
+mod exchange;
 mod patience;
-mod populate;
+mod plant;
+pub(crate) mod populate;
 mod reserved;
 mod zero_page;
 mod zero_table;
 
 use crate::addr::{Level, Order, Pfn, Va};
 use crate::clear::Extent;
+use crate::clear::fresh_block::{Bytes, Short};
 use crate::config::{NumaPolicy, Thp};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::fault::patience::PATIENCE;
 use crate::frame::{Data, SlabRef, Want};
 use crate::machine::{Act, Event, Machine, Use, Verb, Work};
-use crate::memory::pool::{Bytes, Short};
 use crate::memory::retry::Refusal;
 use crate::pagetable::unlinked::leaf_level;
-use crate::pagetable::walk::Spot;
+use crate::platform::above;
 use crate::space::attrs::Packed;
 use crate::space::{Access, Edits, Fault, HugeAdvice, LeafSize, Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
-use crate::vm::Vm;
+use crate::vma::Regions;
+use crate::vma::lookup::Spot;
 use crate::vma::region::Region;
+
+/// The layer that serves faults.
+pub(crate) struct Faults<M: Machine> {
+    regions: Regions<M>,
+}
+
+above!(Faults, regions: Regions);
 
 /// How an attempt ended that did not fail.
 pub(crate) enum Step {
@@ -92,15 +102,12 @@ pub(crate) enum By {
     Owner,
 }
 
-impl<M: Machine> Vm<M> {
-    /// Serves a fault of a program in `space` at `va`. On return the access may be tried again, and
-    /// will get on. Waits for nobody but other changes of the same entry, for CPUs that must drop a
-    /// translation when a shared page is replaced, for a fork of the space that is under way, and,
-    /// before it finds that there is no memory, for calls under way on other CPUs that may give
-    /// some back.
-    ///
-    /// # Errors
-    /// [`FaultError`]; nothing changed.
+impl<M: Machine> Faults<M> {
+    pub fn new(regions: Regions<M>) -> Faults<M> {
+        Faults { regions }
+    }
+
+    /// `Vm::fault`.
     pub fn fault(&self, space: &Space, va: Va, access: Access) -> Result<Fault, FaultError> {
         let m = &self.machine;
         m.hook(Event::Begin(Verb::Fault));

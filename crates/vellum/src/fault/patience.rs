@@ -7,20 +7,20 @@
 use crate::addr::Va;
 use crate::entry::{Codec, Entry};
 use crate::error::FaultError;
+use crate::fault::Faults;
 use crate::fault::{Ask, Step};
 use crate::machine::Machine;
 use crate::memory::retry::Refusal;
 use crate::space::{Access, SpaceRecord};
 use crate::sync::Token;
 use crate::sync::atomic::Ordering;
-use crate::vm::Vm;
 
 /// How often a fault, a copy or a forced write looks again before it takes the layout lock. Each
 /// time another CPU got on, so 16 in a row mean that one edits the space in a loop. Basis: a guess;
 /// the count decides only when the lock is worth its price.
 pub(crate) const PATIENCE: u32 = 16;
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Faults<M> {
     /// Makes an attempt that edits of the space may send back. After so many that were, it is made
     /// under the layout lock. What it clears or copies then has no scheduling points.
     #[inline]

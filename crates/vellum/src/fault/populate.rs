@@ -15,13 +15,14 @@
 use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, SpaceError};
+use crate::fault::Faults;
 use crate::fault::Seen;
 use crate::frame::{Data, Want};
 use crate::machine::{Act, Event, Machine, Stores, Work};
+use crate::ops::over_faults;
 use crate::space::{Access, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::Token;
-use crate::vm::Vm;
 
 /// Pages of a batch, at most: the bits of a word, and a KiB of the stack. A fence is long amortised by then.
 const BATCH: usize = 64;
@@ -29,10 +30,14 @@ const BATCH: usize = 64;
 /// A batch: frames, and where they will be.
 type Frames = [(Pfn, Va); BATCH];
 
-impl<M: Machine> Vm<M> {
+pub(crate) struct Populate<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Populate);
+
+impl<'v, M: Machine> Populate<'v, M> {
     /// Faults every page of the range in that is not there, or not as it is wanted. `done` is how many bytes from the start have been.
     pub(crate) fn populate(
-        &self,
+        self,
         space: &SpaceRecord,
         range: VaRange,
         write: bool,
@@ -83,7 +88,7 @@ impl<M: Machine> Vm<M> {
     /// # Errors
     /// [`FaultError::Stopped`]; nothing changed.
     pub(crate) fn make_pages(
-        &self,
+        self,
         space: &SpaceRecord,
         va: Va,
         end: Va,
@@ -138,9 +143,9 @@ impl<M: Machine> Vm<M> {
 
     /// What a descent to `va` finds, and how many base pages from there on are promised in the same table, by the same region, with that
     /// access: at least two. Inside an epoch.
-    fn promised<'a>(&'a self, space: &'a SpaceRecord, va: Va, end: Va, access: Access) -> Option<(Seen<'a>, usize)> {
+    fn promised(self, space: &'v SpaceRecord, va: Va, end: Va, access: Access) -> Option<(Seen<'v>, usize)> {
         let m = &self.machine;
-        let seen = self.seen(space, va)?;
+        let seen = self.0.seen(space, va)?;
         let spot = &seen.spot;
         let reserved = M::Codec::encode(Entry::Reserved, Level::ONE);
         // The shared zeros are one store; there is nothing to make.
@@ -163,7 +168,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Puts frames where promises still are, under the node's lock. Says which, by bits.
-    fn install_pages(&self, seen: &Seen<'_>, frames: &[(Pfn, Va)], access: Access) -> u64 {
+    fn install_pages(self, seen: &Seen<'_>, frames: &[(Pfn, Va)], access: Access) -> u64 {
         let m = &self.machine;
         let spot = &seen.spot;
         if spot.node.state().dead() || !seen.space.is_unedited(seen.edits) {

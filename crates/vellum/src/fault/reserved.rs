@@ -6,6 +6,7 @@
 use crate::addr::{Level, Order, Pfn};
 use crate::entry::{Entry, Flags};
 use crate::error::{FaultError, NoMemory};
+use crate::fault::Faults;
 use crate::fault::{Ask, By, Seen, Step};
 use crate::frame::Data;
 use crate::machine::Machine;
@@ -13,9 +14,8 @@ use crate::pagetable::unlinked::{Chain, leaf_level};
 use crate::space::{Access, Fault};
 use crate::stats::Counter;
 use crate::sync::EpochGuard;
-use crate::vm::Vm;
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Faults<M> {
     /// Serves a fault where a promise above the size of leaf was seen that redeems it.
     #[cold]
     #[inline(never)]

@@ -8,31 +8,31 @@
 //! Zeros are nobody's memory: mappings of them are in no node's count of resident pages, and the mark in
 //! their place (`Busy`) names the node, so that nobody takes them for a page.
 
-use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
+use crate::addr::{Level, Order, Pfn, Va};
 use crate::clear::Extent;
+use crate::clear::fresh_block::{Bytes, Short};
 use crate::config::ZeroHuge;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
+use crate::fault::Faults;
 use crate::fault::{Seen, Step};
 use crate::frame::{Data, Want};
 use crate::machine::{Event, Machine, Work};
-use crate::memory::pool::{Bytes, Short};
-use crate::pagetable::node::Node;
 use crate::pagetable::unlinked::Chain;
 use crate::space::{Fault, LeafSize};
 use crate::stats::Counter;
 use crate::sync::EpochGuard;
 use crate::tlb::Receipt;
-use crate::vm::Vm;
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Faults<M> {
     /// Whether a read of a promise at this level maps more than a base page of zeros.
     #[inline]
     pub(crate) fn reads_huge_zeros(&self, seen: &Seen<'_>, huge: bool) -> bool {
-        huge && self.config.zero_huge != ZeroHuge::Off
+        seen.spot.level > Level::ONE
+            && huge
+            && self.config.zero_huge != ZeroHuge::Off
             && self.config.zero_page
             && seen.space.takes_zeros()
-            && seen.spot.level > Level::ONE
             && seen.attrs.leaf() == LeafSize::Policy
             && self.large_order(seen.attrs, Order::HUGE, huge).is_some()
     }
@@ -185,19 +185,5 @@ impl<M: Machine> Vm<M> {
         self.count_here(Counter::AnonPages, 1);
         self.count_here(Counter::ThpZeroSplit, 1);
         Ok(Step::Done(Fault::Copied(below)))
-    }
-
-    /// Writes the zeros of each address into every entry of a lowest node that is linked nowhere yet. `va` is the node's first address.
-    pub(crate) fn fill_zeros(&self, node: Node<'_>, va: Va, flags: Flags) {
-        let m = &self.machine;
-        let flags = Flags { write: false, accessed: true, dirty: false, ..flags };
-        let words = m.direct(node.pfn).cast::<u64>();
-        let block = self.zero_block_here();
-        for i in 0..ENTRIES {
-            let zeros = block.frame(Va(va.0 + i as u64 * Level::ONE.entry_bytes()));
-            // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
-            unsafe { words.add(i).write(M::Codec::encode(Entry::Leaf(zeros, flags), Level::ONE)) };
-        }
-        m.hook(Event::Work(Work::Entry, ENTRIES as u64));
     }
 }

@@ -10,22 +10,22 @@
 //! whole table give way to a huge page. That takes the node out of the tree, which is for holders of the layout lock alone; it is the
 //! one fault that takes it. Rejected: base pages in such tables from the first write on (no lock, and no huge page ever again).
 
-use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
+use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
+use crate::fault::Faults;
 use crate::fault::{Seen, Step};
 use crate::frame::{Data, Want};
-use crate::machine::{Act, Event, Machine, Use, Work};
+use crate::machine::{Event, Machine, Use, Work};
 use crate::pagetable::node::Node;
 use crate::pagetable::unlinked::Chain;
 use crate::space::{Access, Fault, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
-use crate::vm::Vm;
 use crate::vma::deferred_free::Trash;
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Faults<M> {
     /// Serves a read by the shared table, from 1 GiB down.
     pub(crate) fn map_zero_table(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
         let spot = &seen.spot;
@@ -169,90 +169,6 @@ impl<M: Machine> Vm<M> {
         }
         let _flushed = self.redeem(seen.space, receipt);
         self.put_back(chain.last, chain.level, chain.level.slot(seen.va), page, 1);
-        true
-    }
-
-    /// Private copies of the tables of zeros from below the entry `raw` down to the node with entries of `leaf`. `None` if the
-    /// entry itself is of that level.
-    fn private_zeros(
-        &self,
-        raw: u64,
-        (node, mut level, slot): (Node<'_>, Level, usize),
-        va: Va,
-        leaf: Level,
-    ) -> Result<Option<Chain<'_>>, NoMemory> {
-        let mut chain: Option<Chain<'_>> = None;
-        let (mut raw, mut parent) = (raw, (node.pfn, slot));
-        while level > leaf {
-            let Entry::ZeroTable(shared) = M::Codec::decode(raw, level) else { break };
-            level = level.child();
-            let frame = match self.table_frame() {
-                Ok(frame) => frame,
-                Err(error) => {
-                    self.free_chain(chain);
-                    return Err(error);
-                }
-            };
-            let copy = self.copy_zero_table(shared, level, parent, frame);
-            let slot = level.slot(va);
-            raw = self.machine.entry(shared, slot);
-            chain = Some(self.lengthen(chain, copy, level, va));
-            parent = (copy.pfn, slot);
-        }
-        Ok(chain)
-    }
-
-    /// A private node that says what a shared table of zeros with entries of `level` says.
-    fn copy_zero_table(&self, shared: Pfn, level: Level, parent: (Pfn, usize), frame: Pfn) -> Node<'_> {
-        let m = &self.machine;
-        let copy = self.dress_node(frame, level, Some(parent), M::Codec::encode(Entry::Reserved, level));
-        // SAFETY: shared tables of zeros never change, the node is linked nowhere yet, and they are two frames.
-        unsafe { m.direct(copy.pfn).copy_from_nonoverlapping(m.direct(shared), PAGE_SIZE) };
-        m.hook(Event::Work(Work::Entry, ENTRIES as u64));
-        copy
-    }
-
-    /// Puts a private table in `frame` where a shared one of zeros was seen, so that a range can end inside. If the entry is another by
-    /// now nothing happens, the frame is still the caller's, and it looks again.
-    pub(crate) fn open_zeros(
-        &self,
-        space: &SpaceRecord,
-        (node, level, slot): (Node<'_>, Level, usize),
-        raw: u64,
-        va: Va,
-        frame: Pfn,
-    ) -> bool {
-        let m = &self.machine;
-        let Entry::ZeroTable(shared) = M::Codec::decode(raw, level) else { return false };
-        let child = self.copy_zero_table(shared, level.child(), (node.pfn, slot), frame);
-        let live = !self.rules.break_before_make;
-        let mut top = Token::top();
-        {
-            let _guard = node.lock(m, &mut top);
-            if node.state().dead() || m.entry(node.pfn, slot) != raw {
-                drop(_guard);
-                self.undress_node(child);
-                return false;
-            }
-            if live {
-                self.store(node.pfn, slot, level, Entry::Table(child.pfn));
-            } else {
-                self.store(node.pfn, slot, level, Entry::Busy(node.pfn));
-                node.add_transit();
-            }
-            m.hook(Event::Work(Work::Entry, 1));
-        }
-        let mut receipt = Receipt::new();
-        if live {
-            // Both tables say the same; what must go are walk caches that lead to the shared one.
-            receipt.leaf(va, Level::ONE);
-            let _flushed = self.redeem(space, receipt);
-        } else {
-            receipt.span(va.align_down(level.entry_bytes()), level.entry_bytes());
-            let _flushed = self.redeem(space, receipt);
-            self.put_back(node, level, slot, Entry::Table(child.pfn), 0);
-        }
-        self.count(Counter::ZeroTableUnshare, 1);
         true
     }
 

@@ -7,14 +7,13 @@
 //! A stack a size, linked through a word of the blocks' own records, under a lock: a block of 2 MiB is taken some thousand times a second at
 //! most. Rejected: a list without locks (nothing to win at that rate), and clearing on the way in (whoever frees would pay for it).
 
-use crate::addr::{Order, Pfn, Va};
-use crate::clear::Extent;
-use crate::error::{NoMemory, Stopped};
+use crate::addr::{Order, Pfn};
+use crate::error::NoMemory;
 use crate::frame::Want;
 use crate::machine::{Event, Machine, Use};
+use crate::memory::Memory;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Inner, Lock};
-use crate::vm::Vm;
 
 /// The word of a block's record that names the next block + 1.
 const NEXT: usize = 7;
@@ -32,15 +31,6 @@ struct Stack {
     top: AtomicU64,
 }
 
-/// What is known of a block's bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Bytes {
-    /// Anything.
-    Old,
-    /// Zeros, stored through an address that is not the program's.
-    Zeros,
-}
-
 impl Pools {
     pub const fn new() -> Pools {
         Pools(
@@ -55,14 +45,8 @@ impl Pools {
     }
 }
 
-impl<M: Machine> Vm<M> {
-    /// Has the pool of `order` hold `blocks` blocks: takes what is missing from the allocator,
-    /// gives back what is too much. Of two calls at once the one has the last word that came last.
-    ///
-    /// # Errors
-    /// [`NoMemory`] if the allocator has not enough blocks of that size, after it looked as a fault
-    /// does; those it had are kept, and freed ones will follow. Always for sizes other than 2 MiB
-    /// and 1 GiB. The caller holds no lock.
+impl<M: Machine> Memory<M> {
+    /// `Vm::pool`.
     pub fn pool(&self, order: Order, blocks: u64) -> Result<(), NoMemory> {
         let stack = self.pools.of(order).ok_or(NoMemory)?;
         stack.wanted.store(blocks, Ordering::Relaxed);
@@ -158,22 +142,6 @@ impl<M: Machine> Vm<M> {
         self.take_from_pool(order).map_or_else(|| self.alloc_exactly(order, want), Ok)
     }
 
-    /// The same, cleared if the allocator is to do that.
-    pub(crate) fn take_block(&self, order: Order, want: &Want, exact: bool) -> Result<(Pfn, Bytes), Short> {
-        let pfn = self.alloc_block(order, want, exact)?;
-        if !self.config.alloc_zero {
-            return Ok((pfn, Bytes::Old));
-        }
-        let extent = Extent { first: pfn, frames: order.frames(), at: Va(pfn.addr()), fault: 0 };
-        match self.clear_block(&extent) {
-            Ok(()) => Ok((pfn, Bytes::Zeros)),
-            Err(Stopped) => {
-                self.untake(pfn, order);
-                Err(Short::Stopped)
-            }
-        }
-    }
-
     /// Gives back a block that [`take_block`](Vm::take_block) gave and nobody saw.
     pub(crate) fn untake_block(&self, pfn: Pfn, order: Order) {
         if self.give_to_pool(pfn, order) {
@@ -199,18 +167,5 @@ impl<M: Machine> Vm<M> {
             }
         }
         Some(frames)
-    }
-}
-
-/// Why there is no block.
-#[derive(PartialEq)]
-pub(crate) enum Short {
-    Memory,
-    Stopped,
-}
-
-impl From<NoMemory> for Short {
-    fn from(NoMemory: NoMemory) -> Short {
-        Short::Memory
     }
 }

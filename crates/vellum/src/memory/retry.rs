@@ -7,11 +7,10 @@
 //! from before the first wait until after the second. So of two that race for the last frame one is
 //! refused only if both need one. Memory that goes round is followed so many times.
 
-use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
 use crate::machine::{Machine, Verb};
+use crate::memory::Memory;
 use crate::sync::{Hands, Stay, Token, Turn};
-use crate::vm::Vm;
 
 /// How often memory is looked for, at most. Each time but the first others used or freed some: the
 /// page may be there, or a third took the frame. Basis: before; of the looks of two threads for
@@ -39,24 +38,7 @@ impl<M: Machine> Default for Refusal<'_, M> {
     }
 }
 
-impl<M: Machine> Vm<M> {
-    /// Gives back a block that was taken and nobody saw. The caller is in an epoch, or its memory
-    /// is in hand.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn untake(&self, pfn: Pfn, order: Order) {
-        self.frames.give_back(&self.machine, pfn, order);
-        self.hands.untook(&self.machine, order.frames());
-    }
-
-    /// As [`untake`](Vm::untake), of a table that is linked nowhere.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn untake_node(&self, pfn: Pfn) {
-        self.free_node(pfn);
-        self.hands.untook(&self.machine, 1);
-    }
-
+impl<M: Machine> Memory<M> {
     /// After no memory was found: whether to look again, when nobody has in hand any more what
     /// might come back. The caller has nothing in hand itself, holds no lock and is in no epoch; no
     /// other refusal of its own is under way.

@@ -2,36 +2,37 @@
 
 use crate::addr::{Order, Va, VaRange};
 use crate::error::SpaceError;
+use crate::fault::Faults;
+use crate::fault::populate::Populate;
 use crate::machine::{Machine, Verb};
+use crate::ops::collapse::Collapse;
+use crate::ops::over_faults;
+use crate::ops::protect::Protect;
 use crate::ops::unmap::Leave;
+use crate::ops::unmap::Unmap;
 use crate::space::{Advice, Attrs, HugeAdvice, Space, SpaceRecord};
 use crate::sync::{Layout, Token};
-use crate::vm::Vm;
 use crate::vma::deferred_free::Trash;
 
-impl<M: Machine> Vm<M> {
-    /// Follows a piece of advice about a range. All but `Populate` take the layout lock; `Collapse`
-    /// takes it anew for each huge page.
-    ///
-    /// # Errors
-    /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region, [`SpaceError::NoMemory`]; nothing changed.
-    /// [`SpaceError::Rights`]: `Populate` wants an access that a region does not give. [`SpaceError::Stopped`]: `Populate` broke off
-    /// between two portions, because the task is to end. `Populate` goes page by page and `Collapse` huge page by huge page: they keep what they did
-    /// before one failed, nothing changed at that one or above it, and [`advise_part`](Vm::advise_part) says where it is.
-    pub fn advise(&self, space: &Space, start: Va, bytes: u64, advice: Advice) -> Result<(), SpaceError> {
+pub(crate) struct Advise<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Advise);
+
+impl<M: Machine> Advise<'_, M> {
+    /// `Vm::advise`.
+    pub fn advise(self, space: &Space, start: Va, bytes: u64, advice: Advice) -> Result<(), SpaceError> {
         self.advise_part(space, start, bytes, advice).1
     }
 
-    /// As [`advise`](Vm::advise); says for how many bytes of the range, from its start, the advice was followed: all of them unless it failed,
-    /// and none if one of those failed that do all or nothing.
-    pub fn advise_part(&self, space: &Space, start: Va, bytes: u64, advice: Advice) -> (u64, Result<(), SpaceError>) {
+    /// `Vm::advise_part`.
+    pub fn advise_part(self, space: &Space, start: Va, bytes: u64, advice: Advice) -> (u64, Result<(), SpaceError>) {
         let mut done = 0;
         let result = self.advise_noting(space, (start, bytes), advice, &mut done);
         (if result.is_ok() { bytes } else { done }, result)
     }
 
     fn advise_noting(
-        &self,
+        self,
         space: &Space,
         (start, bytes): (Va, u64),
         advice: Advice,
@@ -41,7 +42,7 @@ impl<M: Machine> Vm<M> {
         let range = || VaRange::new(start, bytes, self.user_end());
         let thp = match advice {
             Advice::Populate { write } => {
-                let populate = || self.populate(record, range()?, write, noted);
+                let populate = || Populate(self.0).populate(record, range()?, write, noted);
                 return self.verb(Verb::Advise, populate);
             }
             Advice::Collapse => {
@@ -61,7 +62,7 @@ impl<M: Machine> Vm<M> {
                 match thp {
                     Some(_) => {
                         let change = |attrs| Attrs { thp, ..attrs };
-                        self.change_regions(record, range, &change, token, &mut trash).map(drop)
+                        Protect(self.0).change_regions(record, range, &change, token, &mut trash).map(drop)
                     }
                     None => self.forget(record, range, token, &mut trash),
                 }
@@ -73,7 +74,7 @@ impl<M: Machine> Vm<M> {
 
     /// What was there becomes a promise again.
     fn forget(
-        &self,
+        self,
         space: &SpaceRecord,
         range: VaRange,
         token: &mut Token<Layout>,
@@ -82,15 +83,15 @@ impl<M: Machine> Vm<M> {
         if !self.is_mapped(space, range) {
             return Err(SpaceError::Unmapped);
         }
-        if !self.take_out_near(space, range, Leave::Promise, token, trash) {
+        if !Unmap(self.0).take_out_near(space, range, Leave::Promise, token, trash) {
             self.open(space, range, false)?;
-            self.take_out(space, range, Leave::Promise, token, trash);
+            Unmap(self.0).take_out(space, range, Leave::Promise, token, trash);
         }
         Ok(())
     }
 
     /// Collapses each 2 MiB of the range. What one gives back is there for the next.
-    fn collapse_all(&self, space: &Space, range: VaRange, done: &mut u64) -> Result<(), SpaceError> {
+    fn collapse_all(self, space: &Space, range: VaRange, done: &mut u64) -> Result<(), SpaceError> {
         let space = self.record_of(space);
         if !self.with_layout(space, || self.is_mapped(space, range)) {
             return Err(SpaceError::Unmapped);
@@ -102,7 +103,7 @@ impl<M: Machine> Vm<M> {
             self.with_memory(|| {
                 self.in_hand(|| {
                     let mut trash = Trash::default();
-                    let collapse = || self.collapse(space, Va(va), &mut trash);
+                    let collapse = || Collapse(self.0).collapse(space, Va(va), &mut trash);
                     let collapsed = self.with_layout(space, collapse);
                     self.empty_trash(trash, &mut Token::top());
                     collapsed

@@ -10,20 +10,25 @@ use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
 use crate::config::ClearUnit;
 use crate::entry::{Entry, Flags};
 use crate::error::NoMemory;
+use crate::fault::Faults;
 use crate::frame::{Data, Want};
 use crate::machine::{Act, Event, Machine, Stores, Use, Work};
+use crate::ops::over_faults;
 use crate::pagetable::node::Node;
 use crate::space::{HugeAdvice, LeafSize, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Receipt;
-use crate::vm::Vm;
 use crate::vma::deferred_free::Trash;
 
-impl<M: Machine> Vm<M> {
+pub(crate) struct Collapse<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Collapse);
+
+impl<M: Machine> Collapse<'_, M> {
     /// Collapses the 2 MiB at `va`, if there is a table whose pages are of one region that may have huge pages and at least one
     /// page is resident. `false` if there is not. Under the layout lock.
-    pub(crate) fn collapse(&self, space: &SpaceRecord, va: Va, trash: &mut Trash) -> Result<bool, NoMemory> {
+    pub(crate) fn collapse(self, space: &SpaceRecord, va: Va, trash: &mut Trash) -> Result<bool, NoMemory> {
         let m = &self.machine;
         let level = Level::TWO;
         let spot = self.descend(space, va);
@@ -82,7 +87,7 @@ impl<M: Machine> Vm<M> {
 
     /// Fills a huge frame with the pages of a table that nobody reaches any more, stored as a run of 2 MiB is; with `clear.unit=page` through the
     /// caches. Page by page all the same: the layout is locked, and between two pages an interrupt is served.
-    fn gather(&self, child: Node<'_>, new: Pfn, va: Va) {
+    fn gather(self, child: Node<'_>, new: Pfn, va: Va) {
         let extents = self.config.clear_unit == ClearUnit::Extent;
         let stores = if extents { self.stores(Order::HUGE.frames()) } else { Stores::Cached };
         for i in 0..ENTRIES {

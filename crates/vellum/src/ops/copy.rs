@@ -7,11 +7,13 @@
 use crate::addr::{PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
+use crate::fault::Faults;
+use crate::fault::populate::Populate;
 use crate::fault::{Ask, By};
 use crate::machine::{Act, Machine, Stores, Verb};
+use crate::ops::over_faults;
 use crate::space::{Access, Space, SpaceRecord};
 use crate::sync::Token;
-use crate::vm::Vm;
 
 /// Which way the bytes go.
 enum Bytes<'b> {
@@ -19,18 +21,18 @@ enum Bytes<'b> {
     Out(&'b mut [u8]),
 }
 
-impl<M: Machine> Vm<M> {
-    /// Writes `bytes` at `to` in `space`.
-    ///
-    /// # Errors
-    /// [`FaultError`], where a program's store would get it. Whole pages below that address have been written; nothing changed at
-    /// the page that failed or above it. [`copy_in_part`](Vm::copy_in_part) says how many bytes that were.
-    pub fn copy_in(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
+pub(crate) struct CopyBytes<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(CopyBytes);
+
+impl<M: Machine> CopyBytes<'_, M> {
+    /// `Vm::copy_in`.
+    pub fn copy_in(self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
         self.copy_in_part(space, to, bytes).1
     }
 
-    /// As [`copy_in`](Vm::copy_in); says how many bytes were written, which are all of them unless it failed.
-    pub fn copy_in_part(&self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
+    /// `Vm::copy_in_part`.
+    pub fn copy_in_part(self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
             let last = Va(to.0.saturating_add(bytes.len() as u64));
             self.chunks(to, bytes.len(), |va, from, end| {
@@ -39,18 +41,13 @@ impl<M: Machine> Vm<M> {
         })
     }
 
-    /// Reads `bytes` at `from` in `space`.
-    ///
-    /// # Errors
-    /// [`FaultError`], where a program's load would get it. The bytes below that address have been read, and their pages are present as if
-    /// the program had read them; nothing changed at the page that failed or above it. [`copy_out_part`](Vm::copy_out_part) says how many
-    /// bytes that were.
-    pub fn copy_out(&self, space: &Space, from: Va, bytes: &mut [u8]) -> Result<(), FaultError> {
+    /// `Vm::copy_out`.
+    pub fn copy_out(self, space: &Space, from: Va, bytes: &mut [u8]) -> Result<(), FaultError> {
         self.copy_out_part(space, from, bytes).1
     }
 
-    /// As [`copy_out`](Vm::copy_out); says how many bytes were read, which are all of them unless it failed.
-    pub fn copy_out_part(&self, space: &Space, from: Va, bytes: &mut [u8]) -> (usize, Result<(), FaultError>) {
+    /// `Vm::copy_out_part`.
+    pub fn copy_out_part(self, space: &Space, from: Va, bytes: &mut [u8]) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
             self.chunks(from, bytes.len(), |va, from, end| {
                 self.touch(self.record_of(space), va, Bytes::Out(&mut bytes[from..end]), va)
@@ -60,7 +57,7 @@ impl<M: Machine> Vm<M> {
 
     /// Cuts a range of bytes at page boundaries, and says how many went well.
     pub(crate) fn chunks(
-        &self,
+        self,
         start: Va,
         len: usize,
         mut each: impl FnMut(Va, usize, usize) -> Result<(), FaultError>,
@@ -81,7 +78,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Touches the bytes at `va`, of which more follow up to `end`.
-    fn touch(&self, space: &SpaceRecord, va: Va, mut bytes: Bytes<'_>, end: Va) -> Result<(), FaultError> {
+    fn touch(self, space: &SpaceRecord, va: Va, mut bytes: Bytes<'_>, end: Va) -> Result<(), FaultError> {
         let access = if matches!(bytes, Bytes::In(_)) { Access::Write } else { Access::Read };
         if va >= self.user_end() {
             return Err(FaultError::Unmapped);
@@ -101,14 +98,15 @@ impl<M: Machine> Vm<M> {
 
     /// Makes the pages that will be written from `va`, which is not there, up to `end`, as many as go into a batch. They are cleared
     /// through the caches, for they are written at once. `false` if there are not several, or another case is at hand.
-    fn write_ahead(&self, space: &SpaceRecord, va: Va, end: Va) -> Result<bool, FaultError> {
+    fn write_ahead(self, space: &SpaceRecord, va: Va, end: Va) -> Result<bool, FaultError> {
         let (va, end) = (va.align_down(PAGE_SIZE as u64), end.0.checked_next_multiple_of(PAGE_SIZE as u64));
         let end = Va(end.unwrap_or(u64::MAX).min(self.user_end().0));
-        Ok(end.0 - va.0 > PAGE_SIZE as u64 && self.make_pages(space, va, end, (Access::Write, Stores::Cached))? != 0)
+        Ok(end.0 - va.0 > PAGE_SIZE as u64
+            && Populate(self.0).make_pages(space, va, end, (Access::Write, Stores::Cached))? != 0)
     }
 
     /// `false` if no leaf there gives the access.
-    fn touch_present(&self, space: &SpaceRecord, va: Va, access: Access, bytes: &mut Bytes<'_>) -> bool {
+    fn touch_present(self, space: &SpaceRecord, va: Va, access: Access, bytes: &mut Bytes<'_>) -> bool {
         let m = &self.machine;
         let _epoch = self.epochs.enter(m);
         let spot = self.descend(space, va);

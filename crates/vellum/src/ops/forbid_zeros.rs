@@ -14,16 +14,20 @@
 
 use crate::addr::{Va, VaRange};
 use crate::entry::{Codec, Entry};
+use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::ops::over_faults;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::Token;
 use crate::tlb::Receipt;
-use crate::vm::Vm;
 
-impl<M: Machine> Vm<M> {
-    /// Forbids shared zeros in a space, for good: when it returns none are mapped there, on no CPU's TLB either, and none will be.
-    /// Takes the layout lock; waits for faults that are under way in the entries it changes.
-    pub fn forbid_zeros(&self, space: &Space) {
+pub(crate) struct ForbidZeros<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(ForbidZeros);
+
+impl<M: Machine> ForbidZeros<'_, M> {
+    /// `Vm::forbid_zeros`.
+    pub fn forbid_zeros(self, space: &Space) {
         self.verb(Verb::Forbid, || {
             let record = self.record_of(space);
             let mut top = Token::top();
@@ -40,7 +44,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Makes every mapping of zeros absent. What it says meanwhile is what a remap's promises say: no frame, do wait.
-    fn hide_zeros(&self, space: &SpaceRecord, range: VaRange) -> Receipt {
+    fn hide_zeros(self, space: &SpaceRecord, range: VaRange) -> Receipt {
         let m = &self.machine;
         let hidden = Entry::Moving(space.root());
         let mut receipt = Receipt::new();
@@ -65,7 +69,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// What was hidden becomes a promise. The flush is over.
-    pub(crate) fn promise_hidden(&self, space: &SpaceRecord, range: VaRange) {
+    pub(crate) fn promise_hidden(self, space: &SpaceRecord, range: VaRange) {
         let hidden = Entry::Moving(space.root());
         self.alter(space, range, &mut |node, level, slot, _, seen| {
             if seen == M::Codec::encode(hidden, level) {

@@ -3,25 +3,27 @@
 use crate::addr::{Level, Order, Pfn, Va, VaRange};
 use crate::entry::Entry;
 use crate::error::{NoMemory, RangeError, SpaceError};
+use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::ops::over_faults;
 use crate::ops::unmap::Leave;
+use crate::ops::unmap::Unmap;
 use crate::pagetable::walk::part;
 use crate::space::{Attrs, LeafSize, Placement, Space, SpaceRecord};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Layout, Token};
-use crate::vm::Vm;
 use crate::vma::deferred_free::Trash;
 use crate::vma::find_hole::LOWEST;
 use crate::vma::interval_undo::Grown;
 
-impl<M: Machine> Vm<M> {
-    /// Maps `bytes` bytes of private zero memory and says where. No page is made before it is touched. Takes the layout lock.
-    ///
-    /// # Errors
-    /// [`SpaceError::Range`], also for what begins below 64 KiB; [`SpaceError::LeafSize`], [`SpaceError::Occupied`] for [`Placement::At`], [`SpaceError::NoHole`] for
-    /// [`Placement::Anywhere`], [`SpaceError::NoMemory`]. Nothing changed, not even what was to be replaced.
-    pub fn map(&self, space: &Space, at: Placement, bytes: u64, attrs: Attrs) -> Result<Va, SpaceError> {
+pub(crate) struct Map<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Map);
+
+impl<M: Machine> Map<'_, M> {
+    /// `Vm::map`.
+    pub fn map(self, space: &Space, at: Placement, bytes: u64, attrs: Attrs) -> Result<Va, SpaceError> {
         self.verb_with_memory(Verb::Map, || {
             let align = self.leaf_align(attrs.leaf)?;
             if bytes & (align - 1) != 0 && bytes & 0xfff == 0 {
@@ -51,7 +53,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// What start and length of a mapping must be multiples of.
-    fn leaf_align(&self, leaf: LeafSize) -> Result<u64, SpaceError> {
+    fn leaf_align(self, leaf: LeafSize) -> Result<u64, SpaceError> {
         match leaf {
             LeafSize::Policy => Ok(Order::BASE.bytes()),
             LeafSize::Exactly(order) if [Order::BASE, Order::HUGE, Order::GIANT].contains(&order) => {
@@ -63,7 +65,7 @@ impl<M: Machine> Vm<M> {
 
     /// The range a placement means. Under the layout lock.
     pub(crate) fn place(
-        &self,
+        self,
         space: &SpaceRecord,
         at: Placement,
         bytes: u64,
@@ -99,7 +101,7 @@ impl<M: Machine> Vm<M> {
     /// caller gets none; else a new one, and `true`.
     #[inline]
     fn latest_region(
-        &self,
+        self,
         space: &SpaceRecord,
         attrs: Attrs,
         token: &mut Token<Layout>,
@@ -112,7 +114,7 @@ impl<M: Machine> Vm<M> {
 
     /// Gives a range, a hole unless it is to be replaced, to a region the caller keeps a name of.
     pub(crate) fn map_range(
-        &self,
+        self,
         space: &SpaceRecord,
         range: VaRange,
         region: SlabRef,
@@ -129,7 +131,7 @@ impl<M: Machine> Vm<M> {
     /// Anywhere.
     #[inline(never)]
     fn map_far(
-        &self,
+        self,
         space: &SpaceRecord,
         range: VaRange,
         region: SlabRef,
@@ -143,7 +145,7 @@ impl<M: Machine> Vm<M> {
         self.settle_lists(grown, ready.is_ok(), token, trash);
         ready?;
         if matches!(at, Placement::Replace(_)) {
-            self.take_out(space, range, Leave::Edges, token, trash);
+            Unmap(self.0).take_out(space, range, Leave::Edges, token, trash);
         }
         self.assign(space, range, region, token, trash);
         self.promise(space.root(), self.top(), 0, range, Entry::Reserved);
@@ -151,7 +153,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Writes a promise, or what shall become one, into every slot of an open range that has nothing.
-    pub(crate) fn promise(&self, table: Pfn, level: Level, base: u64, range: VaRange, entry: Entry) {
+    pub(crate) fn promise(self, table: Pfn, level: Level, base: u64, range: VaRange, entry: Entry) {
         let m = &self.machine;
         let node = self.node(table);
         let p = part(level, base, range);

@@ -14,9 +14,11 @@
 use crate::addr::{Level, Order, PAGE_SIZE, Pfn, Va};
 use crate::entry::{Codec, Entry};
 use crate::error::PoisonError;
+use crate::fault::Faults;
 use crate::fault::Seen;
 use crate::frame::Data;
 use crate::machine::{Act, Event, Machine, Use, Verb};
+use crate::ops::over_faults;
 use crate::pagetable::boundary::Spare;
 use crate::pagetable::transit::frame_of;
 use crate::rmap::map_count::smaller;
@@ -24,17 +26,14 @@ use crate::space::{Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::{Flushed, Receipt};
-use crate::vm::Vm;
 
-impl<M: Machine> Vm<M> {
-    /// Takes the frame behind `va` out of use for good; the program goes on with a copy of its 4096 bytes in another frame. Of a large leaf, which is
-    /// split, it is the one page that goes. Takes the layout lock; waits for faults under way in the entry and for CPUs that must drop
-    /// the translation. No CPU writes to the frame, or reads it, when the verb returns.
-    ///
-    /// # Errors
-    /// [`PoisonError`]; nothing changed that a program can tell. A large leaf may have been split where
-    /// another thread copied it meanwhile, and zeros are counted (`poison_skipped_zero`).
-    pub fn poison(&self, space: &Space, va: Va) -> Result<(), PoisonError> {
+pub(crate) struct Poison<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Poison);
+
+impl<'v, M: Machine> Poison<'v, M> {
+    /// `Vm::poison`.
+    pub fn poison(self, space: &Space, va: Va) -> Result<(), PoisonError> {
         self.verb_with_memory(Verb::Poison, || {
             if va >= self.user_end() {
                 return Err(PoisonError::NotMapped);
@@ -51,7 +50,7 @@ impl<M: Machine> Vm<M> {
         })
     }
 
-    fn poison_page(&self, space: &SpaceRecord, va: Va) -> Result<(), PoisonError> {
+    fn poison_page(self, space: &SpaceRecord, va: Va) -> Result<(), PoisonError> {
         let m = &self.machine;
         let seen = self.page_of_its_own(space, va)?;
         let new = self.frames.alloc(m, Order::BASE, &self.want(&seen))?;
@@ -66,10 +65,10 @@ impl<M: Machine> Vm<M> {
 
     /// What lies at `va`, if it is a page that this entry alone maps. Faults can come in between two looks, and copy what is shared. Under the
     /// layout lock.
-    fn page_of_its_own<'s>(&'s self, space: &'s SpaceRecord, va: Va) -> Result<Seen<'s>, PoisonError> {
+    fn page_of_its_own(self, space: &'v SpaceRecord, va: Va) -> Result<Seen<'v>, PoisonError> {
         loop {
             let edits = space.edits();
-            let spot = self.descend(space, va);
+            let spot = self.0.descend(space, va);
             let entry = M::Codec::decode(spot.raw, spot.level);
             match entry {
                 Entry::Empty | Entry::Gone(_) | Entry::Reserved => return Err(PoisonError::NotMapped),
@@ -83,7 +82,7 @@ impl<M: Machine> Vm<M> {
                 if !self.is_piece_mine(pfn, order, va) {
                     return Err(PoisonError::Shared);
                 }
-                let region = self.region(name);
+                let region = self.0.region(name);
                 return Ok(Seen { space, va, edits, spot, region, attrs: region.packed() });
             }
             // Set aside by a fault.
@@ -92,7 +91,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Whether nobody else maps the page at `va` of a leaf; of the leaf's other pages others may, where the block is cut.
-    fn is_piece_mine(&self, leaf: Pfn, order: Order, va: Va) -> bool {
+    fn is_piece_mine(self, leaf: Pfn, order: Order, va: Va) -> bool {
         let (mut piece, mut size) = (leaf, order);
         while self.unit_of(piece) < size {
             size = smaller(size);
@@ -104,7 +103,7 @@ impl<M: Machine> Vm<M> {
     /// Cuts the leaf down to the page, with tables that were taken for it, and puts a copy in `new` in
     /// the page's place. It fails after a cut only if a copy of the whole leaf began in between
     /// (`hold`), which shares every page of it.
-    fn exchange_page(&self, space: &SpaceRecord, va: Va, new: Pfn, spare: &mut Spare) -> Result<(), PoisonError> {
+    fn exchange_page(self, space: &SpaceRecord, va: Va, new: Pfn, spare: &mut Spare) -> Result<(), PoisonError> {
         let m = &self.machine;
         loop {
             let seen = self.page_of_its_own(space, va)?;
@@ -138,7 +137,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Leaves a frame allocated that no entry and no translation names any more.
-    fn keep_for_good(&self, _flushed: &Flushed, pfn: Pfn) {
+    fn keep_for_good(self, _flushed: &Flushed, pfn: Pfn) {
         self.frames.record(pfn).set_head(Use::Poisoned, Order::BASE);
         self.machine.hook(Event::Frame { first: pfn, order: Order::BASE, to: Use::Poisoned });
         self.count(Counter::FramesPoisoned, 1);

@@ -14,24 +14,25 @@
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::SpaceError;
+use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::ops::forbid_zeros::ForbidZeros;
+use crate::ops::over_faults;
 use crate::pagetable::node::Node;
 use crate::pagetable::single_table::Near;
 use crate::space::{Attrs, Rights, Space, SpaceRecord};
 use crate::sync::Token;
 use crate::tlb::Receipt;
-use crate::vm::Vm;
 use crate::vma::deferred_free::Trash;
 use crate::vma::interval_undo::Grown;
 
-impl<M: Machine> Vm<M> {
-    /// Gives every page of the range the rights `rights`. When it returns no CPU can use a right that was taken. Takes the layout
-    /// lock.
-    ///
-    /// # Errors
-    /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region, [`SpaceError::NoMemory`]. Nothing
-    /// changed.
-    pub fn protect(&self, space: &Space, start: Va, bytes: u64, rights: Rights) -> Result<(), SpaceError> {
+pub(crate) struct Protect<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Protect);
+
+impl<M: Machine> Protect<'_, M> {
+    /// `Vm::protect`.
+    pub fn protect(self, space: &Space, start: Va, bytes: u64, rights: Rights) -> Result<(), SpaceError> {
         self.verb_with_memory(Verb::Protect, || {
             let range = VaRange::new(start, bytes, self.user_end())?;
             let record = self.record_of(space);
@@ -50,7 +51,7 @@ impl<M: Machine> Vm<M> {
                     let receipt = self.change_leaves(record, range, near, rights);
                     let _flushed = self.redeem(record, receipt);
                     if hides {
-                        self.promise_hidden(record, range);
+                        ForbidZeros(self.0).promise_hidden(record, range);
                     }
                 });
                 if record.faults_stopped() {
@@ -84,7 +85,7 @@ impl<M: Machine> Vm<M> {
     /// The same in any range.
     #[inline(never)]
     fn change_far(
-        &self,
+        self,
         space: &SpaceRecord,
         range: VaRange,
         change: &dyn Fn(Attrs) -> Attrs,
@@ -116,7 +117,7 @@ impl<M: Machine> Vm<M> {
     /// Takes the rights from the leaves of a range that are not among `rights`, and gives none.
     #[cold]
     #[inline(never)]
-    fn take_rights(&self, space: &SpaceRecord, range: VaRange, rights: Rights) {
+    fn take_rights(self, space: &SpaceRecord, range: VaRange, rights: Rights) {
         let mut receipt = Receipt::new();
         self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
             let less = |entry| match entry {
@@ -139,7 +140,7 @@ impl<M: Machine> Vm<M> {
 
     /// What a resident page's entry is in a region with those rights. `flags` are the leaf's so far, if it was one.
     #[inline(always)]
-    pub(crate) fn page_entry(&self, rights: Rights, pfn: Pfn, level: Level, flags: Option<Flags>) -> Entry {
+    pub(crate) fn page_entry(self, rights: Rights, pfn: Pfn, level: Level, flags: Option<Flags>) -> Entry {
         let Some(order) = level.leaf_order() else { return Entry::Empty };
         if rights.is_none() {
             return Entry::Parked(pfn);
@@ -151,7 +152,7 @@ impl<M: Machine> Vm<M> {
         Entry::Leaf(pfn, Flags { write, exec: rights.exec, accessed: flags.is_none_or(|f| f.accessed), dirty })
     }
 
-    fn change_leaves(&self, space: &SpaceRecord, range: VaRange, near: Option<Near<'_>>, rights: Rights) -> Receipt {
+    fn change_leaves(self, space: &SpaceRecord, range: VaRange, near: Option<Near<'_>>, rights: Rights) -> Receipt {
         let m = &self.machine;
         let (zeros, owner) = (self.zero_span(), space.owner());
         let mut receipt = Receipt::new();
@@ -186,7 +187,7 @@ impl<M: Machine> Vm<M> {
     /// Any entry; `false` if a fault has set it aside.
     #[inline(never)]
     fn change_entry(
-        &self,
+        self,
         space: &SpaceRecord,
         rights: Rights,
         (node, level, slot, va): (Node<'_>, Level, usize, Va),

@@ -14,7 +14,10 @@
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::{NoMemory, SpaceError};
+use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::ops::over_faults;
+use crate::ops::unmap_page::UnmapPage;
 use crate::pagetable::node::{Node, State, full_run};
 use crate::pagetable::single_table::Near;
 use crate::pagetable::walk::part;
@@ -22,7 +25,6 @@ use crate::space::{Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{Layout, Token};
 use crate::tlb::{Flushed, Receipt};
-use crate::vm::Vm;
 use crate::vma::deferred_free::Trash;
 
 /// What stands in the range afterwards.
@@ -50,21 +52,20 @@ struct Cut<'c> {
     receipt: Receipt,
 }
 
-impl<M: Machine> Vm<M> {
-    /// Unmaps `bytes` bytes at `start`, holes in them included. When it returns no CPU can reach the pages through this space.
-    /// Waits for CPUs that must drop translations, and for readers if table nodes go; takes the space's layout lock.
-    ///
-    /// # Errors
-    /// [`SpaceError::Range`]. [`SpaceError::NoMemory`] only if the range ends inside a large leaf or a promise above 4 KiB,
-    /// which takes a table node to cut. Nothing was unmapped.
-    pub fn unmap(&self, space: &Space, start: Va, bytes: u64) -> Result<(), SpaceError> {
+pub(crate) struct Unmap<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Unmap);
+
+impl<M: Machine> Unmap<'_, M> {
+    /// `Vm::unmap`.
+    pub fn unmap(self, space: &Space, start: Va, bytes: u64) -> Result<(), SpaceError> {
         self.verb(Verb::Unmap, || {
             self.with_memory(|| {
                 let range = VaRange::new(start, bytes, self.user_end())?;
                 let record = self.record_of(space);
                 let mut top = Token::top();
                 let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
-                if range.pages() == 1 && self.take_out_page(record, start, layout.token()) {
+                if range.pages() == 1 && UnmapPage(self.0).take_out_page(record, start, layout.token()) {
                     return Ok(());
                 }
                 // What goes is in hand until the trash is empty.
@@ -79,12 +80,7 @@ impl<M: Machine> Vm<M> {
 
     /// More than a page, or a page that takes its table along.
     #[inline(never)]
-    fn take_out_range(
-        &self,
-        space: &SpaceRecord,
-        range: VaRange,
-        token: &mut Token<Layout>,
-    ) -> Result<Trash, NoMemory> {
+    fn take_out_range(self, space: &SpaceRecord, range: VaRange, token: &mut Token<Layout>) -> Result<Trash, NoMemory> {
         let mut trash = Trash::default();
         if !self.take_out_near(space, range, Leave::Nothing, token, &mut trash) {
             self.open(space, range, false).inspect_err(|_| self.hands.gave_back(&self.machine))?;
@@ -95,7 +91,7 @@ impl<M: Machine> Vm<M> {
 
     /// Both passes and the flush. The range is open; the caller holds the layout lock.
     pub(crate) fn take_out(
-        &self,
+        self,
         space: &SpaceRecord,
         range: VaRange,
         leave: Leave,
@@ -115,7 +111,7 @@ impl<M: Machine> Vm<M> {
     /// The same for a part of one lowest node that keeps other entries, which nothing has to be opened or cut off for: one
     /// descent instead of three. `false` if the range is another, and nothing was done.
     pub(crate) fn take_out_near(
-        &self,
+        self,
         space: &SpaceRecord,
         range: VaRange,
         leave: Leave,
@@ -142,7 +138,7 @@ impl<M: Machine> Vm<M> {
 
     /// Tells the nodes above one in which `freed` pages became a hole.
     #[inline]
-    pub(crate) fn raise_above(&self, node: Node<'_>, freed: u64) {
+    pub(crate) fn raise_above(self, node: Node<'_>, freed: u64) {
         let mut at = node;
         while let Some((parent, _)) = at.parent() {
             at = self.node(parent);
@@ -156,7 +152,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// First pass over a node that the range touches. `true` if nothing but what goes was in it.
-    fn cut_node(&self, cut: &mut Cut<'_>, table: Pfn, level: Level, base: u64) -> bool {
+    fn cut_node(self, cut: &mut Cut<'_>, table: Pfn, level: Level, base: u64) -> bool {
         let m = &self.machine;
         let node = self.node(table);
         let p = part(level, base, cut.range);
@@ -175,7 +171,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// `true` if the slot had something and will have nothing.
-    fn cut_slot(&self, cut: &mut Cut<'_>, node: Node<'_>, level: Level, slot: usize, va: u64, whole: bool) -> bool {
+    fn cut_slot(self, cut: &mut Cut<'_>, node: Node<'_>, level: Level, slot: usize, va: u64, whole: bool) -> bool {
         let m = &self.machine;
         loop {
             let raw = m.entry(node.pfn, slot);
@@ -241,7 +237,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Marks the leaves of a lowest node; the number of slots that will be empty.
-    fn cut_leaves(&self, cut: &mut Cut<'_>, node: Node<'_>, base: u64, first: usize, end: usize) -> u64 {
+    fn cut_leaves(self, cut: &mut Cut<'_>, node: Node<'_>, base: u64, first: usize, end: usize) -> u64 {
         let m = &self.machine;
         let level = Level::ONE;
         let hold = cut.space.root();
@@ -297,7 +293,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// With `tlb.batch=off`, flushes what this node's change asks for at once.
-    fn flush_early(&self, cut: &mut Cut<'_>) {
+    fn flush_early(self, cut: &mut Cut<'_>) {
         if !self.config.tlb_batch {
             let receipt = core::mem::replace(&mut cut.receipt, Receipt::new());
             let _flushed = self.redeem(cut.space, receipt);
@@ -306,13 +302,13 @@ impl<M: Machine> Vm<M> {
 
     /// Whether a subtree that the range covers whole may go as a whole: if something is to remain there, only when the
     /// slot above can say the same.
-    fn may_detach(&self, leave: Leave, child: Pfn) -> bool {
+    fn may_detach(self, leave: Leave, child: Pfn) -> bool {
         let state = self.node(child).state();
         leave != Leave::Promise || state.level() == Level::ONE && state.listed() == 0 && state.count() == ENTRIES as u64
     }
 
     /// Second pass: the marks become what shall stand there.
-    fn reap_node(&self, reap: &mut Reap<'_>, table: Pfn, level: Level, base: u64) {
+    fn reap_node(self, reap: &mut Reap<'_>, table: Pfn, level: Level, base: u64) {
         let m = &self.machine;
         let node = self.node(table);
         let p = part(level, base, reap.range);
@@ -359,7 +355,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// The second pass over slots of a lowest node.
-    fn reap_leaves(&self, reap: &mut Reap<'_>, node: Node<'_>, slots: (usize, usize)) {
+    fn reap_leaves(self, reap: &mut Reap<'_>, node: Node<'_>, slots: (usize, usize)) {
         let m = &self.machine;
         let level = Level::ONE;
         m.hook(Event::Work(Work::Descend, 1));
@@ -385,7 +381,7 @@ impl<M: Machine> Vm<M> {
 
     /// Writes down what the second pass did to a node: entries gone, and how many of them were pages.
     #[inline]
-    fn close_slots(&self, reap: &mut Reap<'_>, node: Node<'_>, gone: u64, pages: u64) {
+    fn close_slots(self, reap: &mut Reap<'_>, node: Node<'_>, gone: u64, pages: u64) {
         let promise = reap.leave == Leave::Promise;
         if gone == 0 && promise {
             return;

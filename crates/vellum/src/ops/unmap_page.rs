@@ -6,19 +6,25 @@
 
 use crate::addr::{Level, PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry};
+use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Work};
+use crate::ops::over_faults;
+use crate::ops::unmap::Unmap;
 use crate::ops::unmap::raised;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
 use crate::sync::{Layout, Token};
 use crate::tlb::Receipt;
-use crate::vm::Vm;
 
-impl<M: Machine> Vm<M> {
+pub(crate) struct UnmapPage<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(UnmapPage);
+
+impl<M: Machine> UnmapPage<'_, M> {
     /// Unmaps a resident base page in a lowest node that keeps other entries, and every interval it has. `false` if it is none, and
     /// nothing was done.
     #[inline]
-    pub(crate) fn take_out_page(&self, space: &SpaceRecord, va: Va, token: &mut Token<Layout>) -> bool {
+    pub(crate) fn take_out_page(self, space: &SpaceRecord, va: Va, token: &mut Token<Layout>) -> bool {
         let m = &self.machine;
         let (node, level, slot, raw) = self.descend_entry(space, va);
         let state = node.state();
@@ -52,7 +58,7 @@ impl<M: Machine> Vm<M> {
         }
         m.hook(Event::Work(Work::Descend, 1));
         m.hook(Event::Work(Work::Entry, 1));
-        self.raise_above(node, 1);
+        Unmap(self.0).raise_above(node, 1);
         true
     }
 }

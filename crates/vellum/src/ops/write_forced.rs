@@ -8,12 +8,14 @@
 use crate::addr::Va;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
+use crate::fault::Faults;
 use crate::fault::{Ask, Seen, Step};
 use crate::machine::{Act, Machine, Verb};
 use crate::memory::retry::Refusal;
+use crate::ops::copy::CopyBytes;
+use crate::ops::over_faults;
 use crate::space::{Access, Space, SpaceRecord};
 use crate::sync::Token;
-use crate::vm::Vm;
 
 /// How an attempt ended that did not fail.
 enum Forced {
@@ -22,22 +24,20 @@ enum Forced {
     Look(Step),
 }
 
-impl<M: Machine> Vm<M> {
-    /// Writes `bytes` at `to` in `space`, to pages the program may only read as well. Shared pages are copied first; rights and other
-    /// spaces' contents stay what they are.
-    ///
-    /// # Errors
-    /// [`FaultError::Unmapped`]; [`FaultError::Rights`] for regions that give no access at all; [`FaultError::NoMemory`]. Whole pages
-    /// below that address have been written; nothing changed at the page that failed or above it.
-    /// [`write_forced_part`](Vm::write_forced_part) says how many bytes that were.
-    pub fn write_forced(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
+pub(crate) struct WriteForced<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(WriteForced);
+
+impl<M: Machine> WriteForced<'_, M> {
+    /// `Vm::write_forced`.
+    pub fn write_forced(self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
         self.write_forced_part(space, to, bytes).1
     }
 
-    /// As [`write_forced`](Vm::write_forced); says how many bytes were written, which are all of them unless it failed.
-    pub fn write_forced_part(&self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
+    /// `Vm::write_forced_part`.
+    pub fn write_forced_part(self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
-            self.chunks(to, bytes.len(), |va, from, end| {
+            CopyBytes(self.0).chunks(to, bytes.len(), |va, from, end| {
                 if va >= self.user_end() {
                     return Err(FaultError::Unmapped);
                 }
@@ -71,7 +71,7 @@ impl<M: Machine> Vm<M> {
 
     /// Writes if the page is there and the space's own, or goes a step on the way; `None` if the
     /// space has no page there, or somebody is at the entry.
-    fn force(&self, space: &SpaceRecord, (va, bytes, huge): (Va, &[u8], bool)) -> Option<Result<Forced, FaultError>> {
+    fn force(self, space: &SpaceRecord, (va, bytes, huge): (Va, &[u8], bool)) -> Option<Result<Forced, FaultError>> {
         let m = &self.machine;
         let epoch = self.epochs.enter(m);
         let edits = space.edits();

@@ -10,10 +10,10 @@ use crate::entry::{Codec, Entry};
 use crate::error::NoMemory;
 use crate::frame::Want;
 use crate::machine::{Act, Event, Machine, Use, Work};
+use crate::pagetable::PageTables;
 use crate::pagetable::node::Node;
 use crate::space::SpaceRecord;
 use crate::sync::Token;
-use crate::vm::Vm;
 
 /// Frames for tables, chained through their own first words.
 #[must_use = "spare frames are freed by `Vm::free_spare`"]
@@ -30,7 +30,7 @@ pub(crate) struct Lack {
     pub last: Level,
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> PageTables<M> {
     /// Makes both ends of a range boundaries between slots. `create` makes tables where nothing is mapped, too. Under the layout lock;
     /// the caller is in no epoch.
     ///

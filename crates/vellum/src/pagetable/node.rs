@@ -19,10 +19,10 @@ use crate::addr::{ENTRIES, Level, PFN_END, Pfn};
 use crate::error::NoMemory;
 use crate::frame::Record;
 use crate::machine::{Event, Machine, Use, Work};
+use crate::pagetable::PageTables;
 use crate::stats::Counter;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{self, Above, EpochGuard, Guard, Lock, SeqCount, Token};
-use crate::vm::Vm;
 
 /// The root's level is 4 or 5.
 const LEVEL: u64 = 7;
@@ -251,7 +251,7 @@ impl<'a> Node<'a> {
     }
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> PageTables<M> {
     /// The node in frame `pfn`, which a table entry or a space names.
     #[inline]
     pub(crate) fn node(&self, pfn: Pfn) -> Node<'_> {
@@ -299,5 +299,13 @@ impl<M: Machine> Vm<M> {
         self.frames.give_back(&self.machine, pfn, crate::addr::Order::BASE);
         self.machine.hook(Event::Work(Work::Table, 1));
         self.count(Counter::TablePages, -1);
+    }
+
+    /// As [`untake`](crate::memory::Memory::untake), of a table that is linked nowhere.
+    #[cold]
+    #[inline(never)]
+    pub fn untake_node(&self, pfn: Pfn) {
+        self.free_node(pfn);
+        self.hands.untook(&self.machine, 1);
     }
 }

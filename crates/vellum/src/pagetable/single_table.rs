@@ -6,16 +6,11 @@
 //! across tables, several regions) is left to the general way, which is right for these ranges, too.
 
 use crate::addr::{Level, VaRange};
-use crate::entry::{Codec, Entry};
-use crate::error::{NoMemory, SpaceError};
-use crate::frame::SlabRef;
-use crate::machine::{Act, Event, Machine, Work};
+use crate::entry::Entry;
+use crate::machine::{Event, Machine, Work};
+use crate::pagetable::PageTables;
 use crate::pagetable::node::Node;
-use crate::space::{Attrs, SpaceRecord};
-use crate::sync::atomic::Ordering;
-use crate::sync::{Layout, Token};
-use crate::vm::Vm;
-use crate::vma::deferred_free::Trash;
+use crate::space::SpaceRecord;
 
 /// A range inside one lowest node.
 #[derive(Clone, Copy)]
@@ -27,7 +22,7 @@ pub(crate) struct Near<'a> {
     pub base: u64,
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> PageTables<M> {
     /// The lowest node that covers more than the range and all of it, if there is one. Under the layout lock.
     #[inline]
     pub(crate) fn near(&self, space: &SpaceRecord, range: VaRange) -> Option<Near<'_>> {
@@ -46,101 +41,5 @@ impl<M: Machine> Vm<M> {
         let (first, end) = near.slots;
         self.machine.hook(Event::Work(Work::Scan, (end - first) as u64));
         (first..end).all(|slot| sort(self.load(near.node.pfn, slot, Level::ONE)))
-    }
-
-    /// Gives slots in which nothing is to a region the caller keeps a name of, and promises pages there. `false` if the range is
-    /// no such one, and nothing was done.
-    pub(crate) fn map_near(
-        &self,
-        space: &SpaceRecord,
-        range: VaRange,
-        region: SlabRef,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
-    ) -> Result<bool, NoMemory> {
-        let m = &self.machine;
-        let Some(Near { node, slots, .. }) = self.near(space, range) else { return Ok(false) };
-        if (slots.0..slots.1).any(|slot| m.entry(node.pfn, slot) != 0) {
-            return Ok(false);
-        }
-        self.interval_set(space, node, slots, Some(region), token, trash)?;
-        let promise = M::Codec::encode(Entry::Reserved, Level::ONE);
-        let _guard = node.lock(m, token);
-        (slots.0..slots.1).for_each(|slot| m.set_entry(node.pfn, slot, promise));
-        m.hook(Event::Work(Work::Entry, range.pages()));
-        node.set_state(node.state().with_count(node.state().count() + range.pages()));
-        Ok(true)
-    }
-
-    /// Changes the attributes of slots that are all of one region. `false` if they are not, and nothing was done.
-    pub(crate) fn change_near(
-        &self,
-        space: &SpaceRecord,
-        near: Near<'_>,
-        change: &dyn Fn(Attrs) -> Attrs,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
-    ) -> Result<bool, SpaceError> {
-        let Near { node, slots, .. } = near;
-        if !self.all_near(&near, |entry| !matches!(entry, Entry::Empty | Entry::Gone(_))) {
-            return Err(SpaceError::Unmapped);
-        }
-        let (until, own) = self.interval_from(node, slots.0);
-        if until < slots.1 {
-            return Ok(false);
-        }
-        let above = || node.parent().and_then(|(above, slot)| self.region_of(self.node(above), slot));
-        let Some(old) = own.or_else(above) else { return Ok(false) };
-        let attrs = change(self.region(old).attrs());
-        let packed = attrs.pack();
-        if packed == self.region(old).packed() {
-            return Ok(true);
-        }
-        if let (1.., 1..) = self.region(old).packed().taken_and_given(packed) {
-            space.stop_faults();
-        }
-        let shift = self.region(old).shift();
-        let says = |name: &SlabRef| self.region(*name).packed() == packed && self.region(*name).shift() == shift;
-        let left = self.left_of(node, slots.0);
-        let (new, made) = if left.as_ref().is_some_and(says) {
-            (left, false)
-        } else if above().as_ref().is_some_and(says) {
-            // What the nodes above say need not be said here.
-            (None, false)
-        } else {
-            let (new, made) = self.region_near(space, left, (attrs, shift), token)?;
-            (Some(new), made)
-        };
-        let set = self.interval_set(space, node, slots, new, token, trash);
-        if made && let Some(new) = new {
-            self.keep_region(&space.changed, new, set.is_ok(), trash);
-        }
-        set?;
-        Ok(true)
-    }
-
-    /// The region of the slots left of one, as far as this node says.
-    #[inline]
-    pub(crate) fn left_of(&self, node: Node<'_>, slot: usize) -> Option<SlabRef> {
-        if slot == 0 { None } else { self.interval_from(node, slot - 1).1 }
-    }
-
-    /// A region that says something new of a slot: the left neighbour's or the one last made like this, if they say it, of which the caller gets
-    /// no name; else one that is made, and `true`: what becomes of that name [`keep_region`](Vm::keep_region) is told.
-    #[inline]
-    pub(crate) fn region_near(
-        &self,
-        space: &SpaceRecord,
-        left: Option<SlabRef>,
-        (attrs, shift): (Attrs, u64),
-        token: &mut Token<Layout>,
-    ) -> Result<(SlabRef, bool), NoMemory> {
-        let packed = attrs.pack();
-        let says = |name: &SlabRef| self.region(*name).packed() == packed && self.region(*name).shift() == shift;
-        let last = SlabRef::from_raw(space.changed.load(Ordering::Relaxed));
-        if let Some(known) = left.filter(says).or_else(|| last.filter(says)) {
-            return Ok((known, false));
-        }
-        self.make_region(attrs, shift, token).map(|made| (made, true))
     }
 }

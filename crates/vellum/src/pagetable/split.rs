@@ -7,15 +7,15 @@
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry};
 use crate::machine::{Event, Machine, Work};
+use crate::pagetable::PageTables;
 use crate::pagetable::node::Node;
 use crate::pagetable::transit::frame_of;
 use crate::rmap::map_count::smaller;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
 use crate::tlb::Receipt;
-use crate::vm::Vm;
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> PageTables<M> {
     /// Splits the leaf (or parked leaf) at `va` in a slot of `node`, seen as `raw`, into a table in `frame`. If the entry maps something
     /// else by now nothing happens, the frame is still the caller's, and it looks again. `node` is kept alive by an epoch or the
     /// layout lock; no node lock is held.

@@ -11,12 +11,10 @@
 
 use crate::addr::{Level, Pfn};
 use crate::entry::{Codec, Entry};
-use crate::fault::Seen;
 use crate::machine::{Act, Event, Machine, Work};
+use crate::pagetable::PageTables;
 use crate::pagetable::node::Node;
 use crate::sync::Token;
-use crate::tlb::{Flushed, Receipt};
-use crate::vm::Vm;
 
 /// The frame an entry keeps mapped, if it does.
 #[inline]
@@ -27,7 +25,7 @@ pub(crate) fn frame_of(entry: Entry) -> Option<Pfn> {
     }
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> PageTables<M> {
     /// Sets an entry aside that maps the frame `raw` mapped when it was seen, and says what it was in the end (hardware may have set
     /// its marks meanwhile). `None` if the node is dead or the entry maps something else; then nothing changed.
     pub(crate) fn set_aside(&self, node: Node<'_>, level: Level, slot: usize, raw: u64) -> Option<Entry> {
@@ -45,82 +43,9 @@ impl<M: Machine> Vm<M> {
         Some(taken)
     }
 
-    /// Exchanges the seen entry for `entry` if everything seen still holds, and shows that no CPU uses the old
-    /// translation any more, of which `receipt` speaks. `fill` runs in between, when nobody can reach either;
-    /// it takes no lock. What was seen is a leaf of `zeros` or is not, as the caller has found; `resident` is
-    /// added to the node's count of resident pages.
-    ///
-    /// The entry always goes absent first, and only then it is asked who could still use it: whoever comes to
-    /// the space later finds the mark, or the new entry. If that is this CPU alone, the lock is kept until the
-    /// new entry is there. Rejected: asking first, and exchanging the entry at once where nobody else runs the space (two CPUs
-    /// that come in between see two pages).
-    #[inline(always)]
-    pub(crate) fn exchange_seen(
-        &self,
-        seen: &Seen<'_>,
-        zeros: bool,
-        receipt: Receipt,
-        (entry, resident): (Entry, u64),
-        fill: impl FnOnce(),
-    ) -> Option<Flushed> {
-        let m = &self.machine;
-        let (node, level, slot) = (seen.spot.node, seen.spot.level, seen.spot.slot);
-        let mut top = Token::top();
-        let guard = node.lock(m, &mut top);
-        if !self.mark_seen(seen, zeros) {
-            return None;
-        }
-        let due = self.due(seen.space, &receipt);
-        let flushed = match self.flush_local(&due) {
-            Some(flushed) => {
-                fill();
-                self.store(node.pfn, slot, level, entry);
-                m.hook(Event::Work(Work::Entry, 1));
-                node.add_resident(resident);
-                flushed
-            }
-            None => {
-                node.add_transit();
-                drop(guard);
-                let flushed = self.flush(&due);
-                fill();
-                self.put_back(node, level, slot, entry, resident as i64);
-                flushed
-            }
-        };
-        Some(flushed)
-    }
-
-    /// Sets the seen entry aside if everything seen still holds, `zeros` as above.
-    pub(crate) fn set_seen_aside(&self, seen: &Seen<'_>, zeros: bool) -> bool {
-        let mut top = Token::top();
-        let _guard = seen.spot.node.lock(&self.machine, &mut top);
-        let marked = self.mark_seen(seen, zeros);
-        if marked {
-            seen.spot.node.add_transit();
-        }
-        marked
-    }
-
-    /// The first half of both, under the node's lock. Who saw zeros has a hold on them, and who saw data on the block: neither can have
-    /// become the other.
-    #[inline(always)]
-    fn mark_seen(&self, seen: &Seen<'_>, zeros: bool) -> bool {
-        let spot = &seen.spot;
-        let entry = M::Codec::decode(spot.raw, spot.level);
-        if !self.still(seen) {
-            return false;
-        }
-        let is_zeros = |pfn| self.is_zero_leaf(pfn, spot.level);
-        debug_assert_eq!(frame_of(entry).is_some_and(is_zeros), zeros, "{entry:?} is not what it was");
-        self.store(spot.node.pfn, spot.slot, spot.level, Self::busy(spot.node, entry, zeros));
-        self.machine.hook(Event::Work(Work::Entry, 1));
-        true
-    }
-
     /// What stands for an entry while it is set aside.
     #[inline(always)]
-    fn busy(node: Node<'_>, entry: Entry, zeros: bool) -> Entry {
+    pub fn busy(node: Node<'_>, entry: Entry, zeros: bool) -> Entry {
         Entry::Busy(frame_of(entry).filter(|_| !zeros).unwrap_or(node.pfn))
     }
 

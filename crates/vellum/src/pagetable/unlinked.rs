@@ -9,11 +9,9 @@
 use crate::addr::{Level, Order, Va};
 use crate::entry::{Codec, Entry};
 use crate::error::NoMemory;
-use crate::fault::Seen;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::Machine;
+use crate::pagetable::PageTables;
 use crate::pagetable::node::Node;
-use crate::sync::Token;
-use crate::vm::Vm;
 
 /// Tables, one below the other.
 pub(crate) struct Chain<'v> {
@@ -33,7 +31,7 @@ pub(crate) fn leaf_level(order: Order) -> Level {
     }
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> PageTables<M> {
     /// Tables of promises from below a slot of `node`, whose entries are of `level`, down to the one with entries of `leaf`. `None` if
     /// the slot is of that level itself.
     pub(crate) fn chain(
@@ -90,33 +88,5 @@ impl<M: Machine> Vm<M> {
             node = self.node(above);
         }
         self.untake_node(node.pfn);
-    }
-
-    /// Puts an entry where a promise was seen, below the tables of the chain if there are any; `false`, and the chain is freed, if the promise
-    /// is not there any more. What is no `page` is zeros, which the space must still take.
-    pub(crate) fn plant(&self, seen: &Seen<'_>, chain: Option<Chain<'_>>, entry: Entry, page: bool) -> bool {
-        let m = &self.machine;
-        let spot = &seen.spot;
-        let resident = u64::from(page);
-        if let Some(chain) = &chain {
-            self.write_last(chain, seen.va, entry);
-            chain.last.set_state(chain.last.state().with_resident(resident));
-        }
-        let mut top = Token::top();
-        let guard = spot.node.lock(m, &mut top);
-        if !self.still(seen) || !page && !seen.space.takes_zeros() {
-            drop(guard);
-            self.free_chain(chain);
-            return false;
-        }
-        match &chain {
-            Some(chain) => self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(chain.first.pfn)),
-            None => {
-                self.store(spot.node.pfn, spot.slot, spot.level, entry);
-                spot.node.add_resident(resident);
-            }
-        }
-        m.hook(Event::Work(Work::Entry, 1 + chain.map_or(0, |chain| chain.nodes)));
-        true
     }
 }

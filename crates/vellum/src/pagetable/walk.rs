@@ -5,24 +5,11 @@
 
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
-use crate::frame::SlabRef;
 use crate::machine::{Act, Event, Machine, Work};
+use crate::pagetable::PageTables;
 use crate::pagetable::node::Node;
 use crate::space::SpaceRecord;
 use crate::sync::Token;
-use crate::vm::Vm;
-
-/// Where a descent ended: an entry that is no table.
-#[derive(Clone, Copy)]
-pub(crate) struct Spot<'a> {
-    pub node: Node<'a>,
-    pub level: Level,
-    pub slot: usize,
-    /// The entry as it was seen.
-    pub raw: u64,
-    /// The nearest interval's region.
-    pub region: Option<SlabRef>,
-}
 
 /// The slots of a node that a range touches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,27 +45,7 @@ impl Part {
     }
 }
 
-impl<M: Machine> Vm<M> {
-    /// Level of the roots.
-    #[inline]
-    pub(crate) fn top(&self) -> Level {
-        Level(self.levels)
-    }
-
-    /// Slots of a node that are the library's: all of them, but in a root that the machine prepared only the user half.
-    #[inline]
-    pub(crate) fn slots(&self, level: Level) -> usize {
-        // The last one may reach past the end.
-        ((self.user_end().0 + level.entry_bytes() - 1) >> level.shift()).min(ENTRIES as u64) as usize
-    }
-
-    /// Goes down to the entry that decides about `va`, which lies in the user half. Inside an epoch, or under the layout lock.
-    /// Records are looked at only on the way back up to the nearest interval, which is rarely far.
-    pub(crate) fn descend(&self, space: &SpaceRecord, va: Va) -> Spot<'_> {
-        let (node, level, slot, raw) = self.descend_part(space, va);
-        Spot { node, level, slot, raw, region: self.region_of(node, slot) }
-    }
-
+impl<M: Machine> PageTables<M> {
     /// The first half of [`descend`](Vm::descend), for those who do not ask for the region or want no function in between: node,
     /// level, slot, entry.
     #[inline(always)]
@@ -110,7 +77,7 @@ impl<M: Machine> Vm<M> {
 
     /// Down to wherever the way ends.
     #[inline(never)]
-    fn descend_part(&self, space: &SpaceRecord, va: Va) -> (Node<'_>, Level, usize, u64) {
+    pub fn descend_part(&self, space: &SpaceRecord, va: Va) -> (Node<'_>, Level, usize, u64) {
         let (mut table, mut level) = (space.root(), self.top());
         loop {
             let raw = self.machine.entry(table, level.slot(va));
@@ -125,27 +92,6 @@ impl<M: Machine> Vm<M> {
     fn found(&self, table: Pfn, level: Level, va: Va, raw: u64) -> (Node<'_>, Level, usize, u64) {
         self.machine.hook(Event::Work(Work::Descend, (self.levels - level.0 + 1) as u64));
         (self.node(table), level, level.slot(va), raw)
-    }
-
-    /// The region that decides about a slot: that of the nearest interval. `None` also if a node on the way is dead, since its
-    /// intervals may have been taken already, and those above it speak of something else.
-    #[inline(always)]
-    pub(crate) fn region_of<'a>(&'a self, mut node: Node<'a>, mut slot: usize) -> Option<SlabRef> {
-        loop {
-            let mut state = node.state();
-            if state.listed() != 0 {
-                if let found @ Some(_) = self.region_at(node, slot) {
-                    return found;
-                }
-                state = node.state();
-            }
-            // Said by the same word as "no intervals".
-            if state.dead() {
-                return None;
-            }
-            let (parent, above) = node.parent()?;
-            (node, slot) = (self.node(parent), above);
-        }
     }
 
     /// Calls `see` with every run of the range that one entry or one run of equal absence decides: first address, length, level,

@@ -15,11 +15,11 @@
 use crate::addr::{Order, Pfn};
 use crate::frame::{CUT, CUT_SHIFT, Data, Owner};
 use crate::machine::{Event, Machine, Use, Work};
+use crate::rmap::Rmap;
 use crate::sync::Top;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Token, touch};
 use crate::tlb::Flushed;
-use crate::vm::Vm;
 
 /// The next smaller size a leaf can have.
 pub(crate) fn smaller(order: Order) -> Order {
@@ -31,7 +31,7 @@ fn larger(order: Order) -> Order {
     if order < Order::HUGE { Order::HUGE } else { Order::GIANT }
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Rmap<M> {
     #[inline]
     fn count_word(&self, pfn: Pfn) -> &AtomicU64 {
         self.frames.record(pfn).word(1)

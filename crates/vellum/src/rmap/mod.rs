@@ -1,4 +1,32 @@
 //! From a frame to the entries that map it: map counts, owners, index shifts, families of forks.
 
+pub(crate) mod family;
 pub(crate) mod map_count;
 pub(crate) mod shifts;
+
+use crate::frame::Slab;
+use crate::machine::Machine;
+use crate::platform::above;
+use crate::space::SpaceRecord;
+use crate::zero::Zero;
+
+/// The layer that knows which spaces map a frame.
+pub(crate) struct Rmap<M: Machine> {
+    zero: Zero<M>,
+    pub spaces: Slab,
+    /// Fork families and pieces of lists of index shifts.
+    small: Slab,
+}
+
+above!(Rmap, zero: Zero);
+
+impl<M: Machine> Rmap<M> {
+    pub fn new(zero: Zero<M>) -> Rmap<M> {
+        Rmap { zero, spaces: Slab::new(size_of::<SpaceRecord>()), small: Slab::new(64) }
+    }
+
+    /// Slabs of this layer.
+    pub fn rmap_slabs(&self) -> [&Slab; 2] {
+        [&self.spaces, &self.small]
+    }
+}

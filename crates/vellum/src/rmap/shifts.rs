@@ -9,10 +9,10 @@
 use crate::error::NoMemory;
 use crate::frame::SlabRef;
 use crate::machine::Machine;
+use crate::rmap::Rmap;
 use crate::space::SpaceRecord;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Above, Queue, Token};
-use crate::vm::Vm;
 
 /// Seven shifts, 0 for none (no shift is 0: that is identity).
 #[repr(C)]
@@ -21,7 +21,7 @@ pub(crate) struct Piece {
     shifts: [AtomicU64; 7],
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Rmap<M> {
     fn piece(&self, name: SlabRef) -> &Piece {
         // SAFETY: names on a space's list are objects of 64 bytes that were zero at first, and live as long as the space.
         unsafe { name.ptr(&self.machine).cast::<Piece>().as_ref() }

@@ -4,20 +4,19 @@ use core::ptr::NonNull;
 
 use crate::addr::Pfn;
 use crate::frame::{Owner, SlabRef};
-use crate::machine::{ContextId, MAX_CPUS, Machine};
+use crate::machine::{ContextId, MAX_CPUS};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Lock};
-use crate::vm::Vm;
 
 const WORDS: usize = MAX_CPUS / 64;
 
-/// Spaces that a `Vm` may have at once; the next [`create`](Vm::create) or [`fork`](Vm::fork) gets
+/// Spaces that a `Vm` may have at once; the next [`create`](crate::Vm::create) or [`fork`](crate::Vm::fork) gets
 /// `NoMemory`. A page is mapped once by each space at most, so this is what keeps map counts, the
 /// references to the huge page of zeros and the members of a fork family inside their 32 bits:
 /// memory alone does not, since a machine may have frames for the tables of 2^33 spaces.
 pub const MAX_SPACES: u64 = 1 << 30;
 
-/// An address space. Verbs take it by reference, [`Vm::exit`](crate::vm::Vm::exit) by value; a space that is dropped instead
+/// An address space. Verbs take it by reference, [`Vm::exit`](crate::Vm::exit) by value; a space that is dropped instead
 /// keeps its memory for ever.
 ///
 /// A space belongs to the `Vm` that made it: a verb of another one that has
@@ -27,7 +26,7 @@ pub const MAX_SPACES: u64 = 1 << 30;
 #[derive(Debug)]
 pub struct Space {
     pub(crate) name: SlabRef,
-    /// Whose it is: [`Vm::id`].
+    /// Whose it is: the id of its `Platform`.
     vm: usize,
     record: NonNull<SpaceRecord>,
 }
@@ -37,27 +36,6 @@ unsafe impl Send for Space {}
 // SAFETY: as above.
 unsafe impl Sync for Space {}
 
-impl<M: Machine> Vm<M> {
-    /// The handle of a record that was just made.
-    pub(crate) fn handle(&self, name: SlabRef) -> Space {
-        Space { name, vm: self.id, record: name.ptr(&self.machine).cast() }
-    }
-
-    /// A space's record. There is no other way from the handle to it.
-    ///
-    /// # Panics
-    /// If the space is another `Vm`'s.
-    #[inline(always)]
-    pub(crate) fn record_of<'s>(&'s self, space: &'s Space) -> &'s SpaceRecord {
-        if space.vm != self.id {
-            foreign();
-        }
-        // SAFETY: this `Vm` made the space, and is still there, for no living one has the same metadata. The slab object
-        // lives until `exit` consumes the handle; zero bytes are a valid record.
-        unsafe { space.record.as_ref() }
-    }
-}
-
 #[cold]
 #[inline(never)]
 fn foreign() -> ! {
@@ -65,6 +43,27 @@ fn foreign() -> ! {
 }
 
 impl Space {
+    pub(crate) fn new(name: SlabRef, vm: usize, record: NonNull<SpaceRecord>) -> Space {
+        Space { name, vm, record }
+    }
+
+    /// The record.
+    ///
+    /// # Safety
+    /// The `Vm` of that id still is.
+    ///
+    /// # Panics
+    /// If the space is another's.
+    #[inline(always)]
+    pub(crate) unsafe fn record(&self, vm: usize) -> &SpaceRecord {
+        if self.vm != vm {
+            foreign();
+        }
+        // SAFETY: the `Vm` that made the space is there, by the caller's promise. The slab object lives
+        // until `exit` consumes the handle; zero bytes are a valid record.
+        unsafe { self.record.as_ref() }
+    }
+
     /// A number no other living space of the same `Vm` has.
     pub fn id(&self) -> u64 {
         self.name.raw()

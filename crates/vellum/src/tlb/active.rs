@@ -6,11 +6,10 @@ use crate::machine::{Act, Machine, Root};
 use crate::space::{CpuWords, Space, SpaceRecord};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::touch;
-use crate::vm::Vm;
+use crate::tlb::Tlb;
 
-impl<M: Machine> Vm<M> {
-    /// Runs in `space` on this CPU from here: loads its root. Cheap if it is loaded already. To be called by a scheduler,
-    /// outside of every other call of the library on this CPU but [`Machine::sched_point`].
+impl<M: Machine> Tlb<M> {
+    /// `Vm::activate`.
     pub fn activate(&self, space: &Space) {
         let m = &self.machine;
         let record = self.record_of(space);
@@ -36,8 +35,7 @@ impl<M: Machine> Vm<M> {
         m.allow_preemption();
     }
 
-    /// Runs in no space on this CPU from here. Where translations are not kept apart by context the CPU drops all of the user
-    /// half, and is out of the reach of later flushes.
+    /// `Vm::idle`.
     pub fn idle(&self) {
         let m = &self.machine;
         m.preempt_off();

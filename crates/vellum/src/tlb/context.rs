@@ -8,14 +8,14 @@ use crate::error::Invalid;
 use crate::machine::{ContextId, Machine};
 use crate::space::Space;
 use crate::sync::atomic::Ordering;
-use crate::vm::Vm;
+use crate::tlb::Tlb;
 
 /// Words of the bitmap: 4096 identifiers, all that x86_64 has. aarch64 can have more; the first 4096 do.
 pub(crate) const CONTEXT_WORDS: usize = 64;
 
 const _: () = assert!(CONTEXT_WORDS * 64 - 1 <= u16::MAX as usize);
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Tlb<M> {
     fn contexts(&self) -> usize {
         (self.rules.contexts as usize).min(CONTEXT_WORDS * 64)
     }

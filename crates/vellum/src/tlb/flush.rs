@@ -9,8 +9,8 @@ use crate::space::{CpuWords, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::touch;
+use crate::tlb::Tlb;
 use crate::tlb::{Flushed, Receipt};
-use crate::vm::Vm;
 
 /// More leaves than this are dropped by dropping the whole space. Linux's x86 choice since 3.16 (`tlb_single_page_flush_ceiling`),
 /// which its authors measured on Ivy Bridge.
@@ -24,7 +24,7 @@ pub(crate) struct Due {
     scope: Scope,
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Tlb<M> {
     /// Drops the translations a receipt speaks of on every CPU that may use them, and says so. No lock is held that a CPU
     /// could wait for without relaxing. Emptying an empty receipt flushes nothing.
     pub(crate) fn redeem(&self, space: &SpaceRecord, receipt: Receipt) -> Flushed {

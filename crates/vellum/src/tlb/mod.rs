@@ -25,3 +25,43 @@ mod receipt;
 
 pub(crate) use context::CONTEXT_WORDS;
 pub(crate) use receipt::{Flushed, Receipt};
+
+use core::ptr::NonNull;
+
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::platform::above;
+use crate::sync::atomic::AtomicU64;
+
+/// What a CPU runs: its own line.
+#[repr(C, align(64))]
+pub(crate) struct Current(AtomicU64);
+
+/// The layer that knows what CPUs may hold in their TLBs.
+pub(crate) struct Tlb<M: Machine> {
+    memory: Memory<M>,
+    current: NonNull<Current>,
+    contexts: NonNull<AtomicU64>,
+}
+
+above!(Tlb, memory: Memory);
+
+impl<M: Machine> Tlb<M> {
+    /// # Safety
+    /// `current` names one per CPU, `contexts` [`CONTEXT_WORDS`] words, all zero and the value's alone.
+    pub unsafe fn new(memory: Memory<M>, current: NonNull<Current>, contexts: NonNull<AtomicU64>) -> Tlb<M> {
+        Tlb { memory, current, contexts }
+    }
+
+    /// The name of the space a CPU runs, 0 for none. Written by that CPU alone.
+    pub fn current(&self, cpu: usize) -> &AtomicU64 {
+        assert!(cpu < self.cpus);
+        // SAFETY: one per CPU, as `new` was promised.
+        unsafe { &self.current.add(cpu).as_ref().0 }
+    }
+
+    pub fn context_words(&self) -> &[AtomicU64] {
+        // SAFETY: that many words, as `new` was promised.
+        unsafe { core::slice::from_raw_parts(self.contexts.as_ptr(), CONTEXT_WORDS) }
+    }
+}

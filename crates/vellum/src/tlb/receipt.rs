@@ -2,7 +2,7 @@
 
 use crate::addr::{Level, Order, Pfn, Va};
 use crate::machine::Machine;
-use crate::vm::Vm;
+use crate::memory::Memory;
 
 /// What was changed in a space since its translations were last flushed: one span, whatever lies between included.
 #[must_use = "a receipt is redeemed by `Vm::redeem`, or translations stay stale"]
@@ -62,11 +62,11 @@ pub(crate) struct Flushed(pub(super) ());
 impl Flushed {
     /// Lets go of a block of data that no entry maps any more.
     #[inline]
-    pub fn free<M: Machine>(&self, vm: &Vm<M>, pfn: Pfn, order: Order) {
-        if order >= Order::HUGE && vm.give_to_pool(pfn, order) {
+    pub fn free<M: Machine>(&self, memory: &Memory<M>, pfn: Pfn, order: Order) {
+        if order >= Order::HUGE && memory.give_to_pool(pfn, order) {
             return;
         }
-        vm.frames.give_back(&vm.machine, pfn, order);
+        memory.frames.give_back(&memory.machine, pfn, order);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::pagetable::walk::part;
 use crate::space::{Attrs, SpaceRecord};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Layout, Token};
-use crate::vm::Vm;
+use crate::vma::Regions;
 use crate::vma::deferred_free::Trash;
 use crate::vma::interval_undo::Grown;
 
@@ -52,7 +52,7 @@ type EachEdge<'e> = dyn FnMut(Node<'_>, usize, usize, bool) -> Result<(), NoMemo
 
 type EachRun<'e, 'v> = dyn FnMut(Run<'v>) -> Result<(), NoMemory> + 'e;
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Regions<M> {
     /// Makes room for the intervals that [`assign`](Vm::assign) will write once the range is open.
     pub(crate) fn make_room(
         &self,

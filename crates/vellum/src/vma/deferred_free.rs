@@ -11,7 +11,7 @@ use crate::pagetable::node::Node;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{self, Above, Token};
 use crate::tlb::Flushed;
-use crate::vm::Vm;
+use crate::vma::Regions;
 
 /// The chains: 0 is the end of each.
 #[must_use = "trash is emptied by `Vm::empty_trash`"]
@@ -31,7 +31,7 @@ impl Trash {
     }
 
     /// An interval list no node names.
-    pub fn list<M: Machine>(&mut self, vm: &Vm<M>, list: SlabRef, class: usize) {
+    pub fn list<M: Machine>(&mut self, vm: &Regions<M>, list: SlabRef, class: usize) {
         // A reader may be reading this very word as a pair. The list left its node inside the node's sequence count, so the
         // reader will find the count changed and read again.
         last_word(vm, list, class).store(self.lists[class], Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl Trash {
     }
 
     /// A region nobody names.
-    pub fn region<M: Machine>(&mut self, vm: &Vm<M>, region: SlabRef) {
+    pub fn region<M: Machine>(&mut self, vm: &Regions<M>, region: SlabRef) {
         vm.region(region).next.store(self.regions, Ordering::Relaxed);
         self.regions = region.raw();
     }
@@ -50,13 +50,13 @@ impl Trash {
     }
 }
 
-fn last_word<M: Machine>(vm: &Vm<M>, list: SlabRef, class: usize) -> &AtomicU64 {
+fn last_word<M: Machine>(vm: &Regions<M>, list: SlabRef, class: usize) -> &AtomicU64 {
     let words = list.ptr(&vm.machine).cast::<AtomicU64>();
     // SAFETY: list objects of a class have that many words; the object is live until the trash frees it.
     unsafe { words.add(super::pairs::LIST_PAIRS[class] - 1).as_ref() }
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Regions<M> {
     /// Waits for the readers and frees everything. The caller is in no epoch and holds no node.
     #[inline]
     pub(crate) fn empty_trash<H>(&self, trash: Trash, token: &mut Token<H>)

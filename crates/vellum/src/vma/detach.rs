@@ -12,10 +12,10 @@ use crate::pagetable::walk::part;
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Flushed;
-use crate::vm::Vm;
+use crate::vma::Regions;
 use crate::vma::deferred_free::Trash;
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Regions<M> {
     /// Marks a node dead that nobody will add to: its own entries are marked already.
     pub(crate) fn mark_dead(&self, node: Node<'_>) {
         let mut top = Token::top();

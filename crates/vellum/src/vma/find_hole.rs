@@ -15,7 +15,7 @@ use crate::machine::{Event, Machine, Work};
 use crate::space::SpaceRecord;
 use crate::sync::Token;
 use crate::sync::atomic::Ordering;
-use crate::vm::Vm;
+use crate::vma::Regions;
 
 /// Below this nothing is mapped: 64 KiB, as Linux's `mmap_min_addr` is usually set. A kernel that follows a null pointer, or an index
 /// beside one, finds nothing there that a program put.
@@ -67,7 +67,7 @@ impl SpaceRecord {
     }
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Regions<M> {
     /// The highest hole of `bytes` bytes at a multiple of `align`. Under the layout lock.
     pub(crate) fn find_hole(&self, space: &SpaceRecord, bytes: u64, align: u64) -> Option<Va> {
         let sought = space.sought.load(Ordering::Relaxed);

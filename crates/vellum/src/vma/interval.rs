@@ -26,7 +26,7 @@ use crate::pagetable::node::{IN_LIST, Node};
 use crate::space::SpaceRecord;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{self, Above, SeqWrite, Token, touch};
-use crate::vm::Vm;
+use crate::vma::Regions;
 use crate::vma::deferred_free::Trash;
 use crate::vma::interval_undo::Grown;
 use crate::vma::pairs::{LIST_PAIRS, Pair, Pairs, Plan, list_class};
@@ -44,7 +44,7 @@ impl<M: Machine> Drop for Change<'_, M> {
     }
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Regions<M> {
     /// Starts a change, which ends when the guard is dropped. Under the layout lock and the node's.
     #[inline]
     fn change<'a>(&'a self, space: &'a SpaceRecord, node: Node<'a>) -> Change<'a, M> {

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::pagetable::node::{IN_LIST, Node};
 use crate::sync::atomic::Ordering;
 use crate::sync::{self, Above, Token, touch};
-use crate::vm::Vm;
+use crate::vma::Regions;
 use crate::vma::deferred_free::Trash;
 
 /// Two edges in each of the levels there can be.
@@ -42,7 +42,7 @@ impl Grown {
     }
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Regions<M> {
     /// Ends the exchanges of lists that a verb has made: they stay and the old lists go, or the other way round. Under the layout lock.
     pub(crate) fn settle_lists<H: Above<sync::Node>>(
         &self,

@@ -10,7 +10,7 @@ use crate::space::Attrs;
 use crate::space::attrs::Packed;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Above, Queue, Token};
-use crate::vm::Vm;
+use crate::vma::Regions;
 use crate::vma::deferred_free::Trash;
 
 use crate::error::NoMemory;
@@ -67,7 +67,7 @@ impl Region {
     }
 }
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Regions<M> {
     /// A region's record. The name must come from an interval the caller may read (inside an epoch, or under the layout lock).
     #[inline]
     pub(crate) fn region(&self, name: SlabRef) -> &Region {

@@ -18,16 +18,16 @@
 
 use crate::addr::{Level, Order, PFN_END, Pfn, Va};
 use crate::clear::Extent;
+use crate::clear::fresh_block::Short;
 use crate::error::NoMemory;
 use crate::frame::Want;
 use crate::machine::{Machine, Use};
-use crate::memory::pool::Short;
 use crate::space::{MAX_SPACES, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::touch;
 use crate::tlb::Flushed;
-use crate::vm::Vm;
+use crate::zero::Zero;
 
 const KEPT: u64 = 1 << 32;
 const COUNT: u64 = KEPT - 1;
@@ -92,14 +92,14 @@ impl HugeZero {
 /// Memory is short, or the count is full: base pages will do.
 pub(crate) struct NoHugeZero;
 
-impl<M: Machine> Vm<M> {
-    /// The first frame of the huge page of zeros, if there is one. For a space that maps it the answer is the same until it ends.
+impl<M: Machine> Zero<M> {
+    /// `Vm::huge_zero`.
     #[inline]
     pub fn huge_zero(&self) -> Option<Pfn> {
         self.huge_zero.load().first()
     }
 
-    /// Whether a frame is part of the huge page of zeros.
+    /// `Vm::is_huge_zero`.
     #[inline]
     pub fn is_huge_zero(&self, pfn: Pfn) -> bool {
         self.huge_zero().is_some_and(|first| pfn.0.wrapping_sub(first.0) < Order::HUGE.frames())
@@ -112,7 +112,7 @@ impl<M: Machine> Vm<M> {
         if level == Level::ONE { self.is_base_zero(pfn) } else { self.is_huge_zero(pfn) }
     }
 
-    /// Who holds the huge page of zeros: each space that was counted when it used it, and the shrinker; 0 if there is none.
+    /// `Vm::huge_zero_references`.
     pub fn huge_zero_references(&self) -> u64 {
         self.huge_zero.load().count()
     }
@@ -192,14 +192,13 @@ impl<M: Machine> Vm<M> {
         debug_assert!(old.count() > 1, "the last reference is the shrinker's");
     }
 
-    /// The number of base frames that [`shrink_zeros`](Vm::shrink_zeros) would give back now.
+    /// `Vm::shrinkable_zeros`.
     pub fn shrinkable_zeros(&self) -> u64 {
         let seen = self.huge_zero.load();
         if seen.count() == 1 && !seen.kept() { Order::HUGE.frames() } else { 0 }
     }
 
-    /// Gives the huge page of zeros back if no space holds it; says how many base frames that were. The next read that wants it
-    /// makes a new one. Any CPU, any lock held; never waits.
+    /// `Vm::shrink_zeros`.
     pub fn shrink_zeros(&self) -> u64 {
         let m = &self.machine;
         let _in_hand = self.hands.begin(m);
@@ -215,12 +214,7 @@ impl<M: Machine> Vm<M> {
         Order::HUGE.frames()
     }
 
-    /// Makes the huge page of zeros now and keeps it for ever: no use of it is counted from here on.
-    /// The caller holds no lock; it may be rescheduled while the page is cleared.
-    ///
-    /// # Errors
-    /// [`NoMemory`], after it looked as a fault does, or at once if the task is to end; nothing
-    /// changed.
+    /// `Vm::keep_zeros`.
     pub fn keep_zeros(&self) -> Result<(), NoMemory> {
         self.with_memory(|| self.in_hand(|| self.try_to_keep_zeros())).map_err(|_| {
             self.count(Counter::ThpZeroAllocFailed, 1);

@@ -8,7 +8,7 @@
 //!
 //! Where a huge page would be used, `huge` keeps one page of zeros of that size, and `tables` tables that map base zeros for everybody.
 //!
-//! Clearing is in [`clear`], blocks kept aside for large leaves in `pool`.
+//! Clearing is in [`clear`](crate::clear).
 
 mod huge;
 pub mod page;
@@ -18,3 +18,37 @@ pub(crate) use huge::HugeZero;
 #[cfg(test)]
 pub(crate) use huge::MOST_USES;
 pub(crate) use tables::ZeroTables;
+
+use core::ptr::NonNull;
+
+use crate::clear::Clear;
+use crate::machine::Machine;
+use crate::platform::above;
+use crate::zero::page::{ByColour, Zeros};
+
+/// The layer that has the shared zeros.
+pub(crate) struct Zero<M: Machine> {
+    clear: Clear<M>,
+    zeros: Zeros,
+    by_colour: NonNull<ByColour>,
+    pub huge_zero: HugeZero,
+    zero_tables: ZeroTables,
+}
+
+above!(Zero, clear: Clear);
+
+impl<M: Machine> Zero<M> {
+    /// # Safety
+    /// `by_colour` names one zero block per CPU that is the value's alone.
+    pub unsafe fn new(clear: Clear<M>, by_colour: NonNull<ByColour>) -> Zero<M> {
+        let (zeros, huge_zero, zero_tables) = (Zeros::new(), HugeZero::new(), ZeroTables::new());
+        Zero { clear, zeros, by_colour, huge_zero, zero_tables }
+    }
+
+    /// Zero faults by colour, by CPU.
+    #[inline]
+    fn by_colour(&self) -> &[ByColour] {
+        // SAFETY: one per CPU, as `new` was promised; zero is a valid block and they are atomics.
+        unsafe { core::slice::from_raw_parts(self.by_colour.as_ptr(), self.cpus) }
+    }
+}

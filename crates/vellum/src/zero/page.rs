@@ -25,7 +25,7 @@ use crate::frame::Want;
 use crate::machine::{Act, CacheLevel, Caches, MAX_NODES, Machine, Use};
 use crate::sync;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use crate::vm::Vm;
+use crate::zero::Zero;
 
 /// Most colours there are: those of s390 from z13 on, the most any kernel has used.
 pub const MAX_COLOURS: u64 = 128;
@@ -158,15 +158,14 @@ impl ByColour {
     }
 }
 
-impl<M: Machine> Vm<M> {
-    /// First frame and number of the shared zeros that CPUs of a node map; none before the first space, with `zero.page=off`, or for a
-    /// node without CPUs of its own colours. With one colour every node names the same frame.
+impl<M: Machine> Zero<M> {
+    /// `Vm::zeros`.
     pub fn zeros(&self, node: usize) -> (Pfn, u64) {
         let slot = if self.zeros.own() { node } else { 0 };
         if slot < MAX_NODES { self.zeros.block(slot).range() } else { Block::NONE.range() }
     }
 
-    /// Whether a frame is shared zeros, of any colour and node, or part of the huge page of zeros.
+    /// `Vm::is_zero`.
     #[inline]
     pub fn is_zero(&self, pfn: Pfn) -> bool {
         self.is_base_zero(pfn) || self.is_huge_zero(pfn)
@@ -185,7 +184,7 @@ impl<M: Machine> Vm<M> {
         (Pfn(self.zeros.low.load(Ordering::Relaxed)), self.zeros.span.load(Ordering::Relaxed))
     }
 
-    /// The zero frame that a read of untouched memory at `va` maps on the CPU that asks, if there are any zeros.
+    /// `Vm::zero_frame`.
     pub fn zero_frame(&self, va: Va) -> Option<Pfn> {
         let block = self.zero_block_here();
         (block != Block::NONE).then(|| block.frame(va))
@@ -215,7 +214,7 @@ impl<M: Machine> Vm<M> {
         self.zeros.blocks().any(|block| block.frame(va) == pfn)
     }
 
-    /// Zero faults served by frames of one colour so far, on all CPUs. 0 while there is one colour: `zero_page_fault` says it then.
+    /// `Vm::zero_faults`.
     pub fn zero_faults(&self, colour: usize) -> u64 {
         if colour >= MAX_COLOURS as usize {
             return 0;

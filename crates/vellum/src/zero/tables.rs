@@ -12,7 +12,7 @@ use crate::error::{Invalid, NoMemory};
 use crate::frame::Want;
 use crate::machine::{MAX_NODES, Machine, Use};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::vm::Vm;
+use crate::zero::Zero;
 
 /// The tables of each node: frame + 1, or 0.
 pub(crate) struct ZeroTables([[AtomicU64; 2]; MAX_NODES]);
@@ -26,7 +26,7 @@ impl ZeroTables {
 /// What a base page of shared zeros is mapped with.
 const READ: Flags = Flags { write: false, exec: false, accessed: true, dirty: false };
 
-impl<M: Machine> Vm<M> {
+impl<M: Machine> Zero<M> {
     /// The shared table of zeros that an entry of `level` (2 or 3) can name, near this CPU.
     pub(crate) fn zero_table(&self, level: Level) -> Result<Pfn, NoMemory> {
         let m = &self.machine;

@@ -2,14 +2,18 @@
 
 use crate::addr::{Level, Va};
 use crate::entry::{Codec, Entry, Flags};
+use crate::fault::Faults;
 use crate::machine::{Act, Machine};
+use crate::ops::over_faults;
 use crate::space::{Page, Space, SpaceRecord};
-use crate::vm::Vm;
 
-impl<M: Machine> Vm<M> {
-    /// What lies at `va`, at some instant of the call. Takes the layout lock, and waits while a
-    /// fault has the entry in transit.
-    pub fn query(&self, space: &Space, va: Va) -> Page {
+pub(crate) struct Query<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Query);
+
+impl<M: Machine> Query<'_, M> {
+    /// `Vm::query`.
+    pub fn query(self, space: &Space, va: Va) -> Page {
         if va >= self.user_end() {
             return Page::Unmapped;
         }
@@ -25,7 +29,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// What lies there, unless a fault has it in transit. Under the layout lock.
-    fn look(&self, space: &SpaceRecord, va: Va) -> Option<Page> {
+    fn look(self, space: &SpaceRecord, va: Va) -> Option<Page> {
         let _epoch = self.epochs.enter(&self.machine);
         let spot = self.descend(space, va);
         let Some(region) = spot.region else { return Some(Page::Unmapped) };

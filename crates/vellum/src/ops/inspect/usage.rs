@@ -2,14 +2,19 @@
 
 use crate::addr::{Level, Pfn};
 use crate::entry::Entry;
+use crate::fault::Faults;
 use crate::machine::Machine;
+use crate::ops::over_faults;
 use crate::space::{Space, Usage};
 use crate::sync::Token;
-use crate::vm::Vm;
 
-impl<M: Machine> Vm<M> {
-    /// Walks the whole table and counts. Takes the layout lock; pages that faults bring in meanwhile may be counted or not.
-    pub fn usage(&self, space: &Space) -> Usage {
+pub(crate) struct CountUsage<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(CountUsage);
+
+impl<M: Machine> CountUsage<'_, M> {
+    /// `Vm::usage`.
+    pub fn usage(self, space: &Space) -> Usage {
         let record = self.record_of(space);
         let mut top = Token::top();
         let _layout = record.layout().lock(&self.machine, &mut top, space.id());
@@ -18,7 +23,7 @@ impl<M: Machine> Vm<M> {
         usage
     }
 
-    pub(crate) fn usage_of(&self, table: Pfn, level: Level, usage: &mut Usage) {
+    pub(crate) fn usage_of(self, table: Pfn, level: Level, usage: &mut Usage) {
         usage.table_nodes += 1;
         let pages = level.entry_bytes() >> crate::addr::PAGE_SHIFT;
         for slot in 0..self.slots(level) {

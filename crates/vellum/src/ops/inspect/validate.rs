@@ -6,13 +6,16 @@
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn};
 use crate::entry::Entry;
 use crate::error::Invalid;
+use crate::fault::Faults;
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use};
+use crate::ops::inspect::usage::CountUsage;
+use crate::ops::over_faults;
+use crate::ops::spaces::fork::Fork;
 use crate::pagetable::node::{Node, full_run};
 use crate::space::{Audit, MAX_SPACES, Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::atomic::Ordering;
-use crate::vm::Vm;
 
 /// The free pages of a node's span: at its low end, at its high end, and the longest run.
 struct Holes {
@@ -30,17 +33,16 @@ enum Pass {
     Compare,
 }
 
-impl<M: Machine> Vm<M> {
-    /// Recounts everything that is kept of `spaces` and of the frames. If they are all the spaces there are, map counts and regions'
-    /// names must agree exactly; otherwise none may be too low.
-    ///
-    /// # Errors
-    /// The first sentence that does not hold.
+pub(crate) struct Validate<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Validate);
+
+impl<M: Machine> Validate<'_, M> {
+    /// `Vm::validate`.
     ///
     /// # Safety
-    /// No other call on this `Vm` runs meanwhile, on any CPU: tables are walked without locks, and frames looked for by clearing their
-    /// bits. Programs may run.
-    pub unsafe fn validate(&self, spaces: &[&Space]) -> Result<Audit, Invalid> {
+    /// As for `Vm::validate`.
+    pub unsafe fn validate(self, spaces: &[&Space]) -> Result<Audit, Invalid> {
         let m = &self.machine;
         let all = self.spaces.objects() == spaces.len() as u64;
         let mut audit = Audit::default();
@@ -58,7 +60,7 @@ impl<M: Machine> Vm<M> {
                         return Err(Invalid::new("faults are stopped at rest", space.id(), 0, 1));
                     }
                     self.check_active(space)?;
-                    self.usage_of(record.root(), self.top(), &mut audit.usage);
+                    CountUsage(self.0).usage_of(record.root(), self.top(), &mut audit.usage);
                 }
                 for kept in [&record.latest, &record.changed] {
                     self.name(SlabRef::from_raw(kept.load(Ordering::Relaxed)), pass, all)?;
@@ -75,7 +77,7 @@ impl<M: Machine> Vm<M> {
         audit.zero_frames += self.huge_zero().map_or(0, |_| Order::HUGE.frames()) + self.check_zero_tables()?;
         self.check_huge_zero(spaces, all)?;
         self.check_contexts(spaces, all)?;
-        self.check_families(spaces, all)?;
+        Fork(self.0).check_families(spaces, all)?;
         if let Some(cpu) = (0..self.cpus).find(|&cpu| self.epochs.depth(cpu) != 0) {
             return Err(Invalid::new("readers inside an epoch at rest", cpu as u64, 0, self.epochs.depth(cpu)));
         }
@@ -97,7 +99,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// The references to the huge page of zeros are the shrinker's and one of each space that used it.
-    fn check_huge_zero(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
+    fn check_huge_zero(self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
         let Some(page) = self.huge_zero() else { return Ok(()) };
         let found = 1 + spaces.iter().filter(|space| self.holds_huge_zero(self.record_of(space))).count() as u64;
         let kept = self.huge_zero_references();
@@ -112,7 +114,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Counts one name of a region, or compares.
-    fn name(&self, name: Option<SlabRef>, pass: Pass, all: bool) -> Result<(), Invalid> {
+    fn name(self, name: Option<SlabRef>, pass: Pass, all: bool) -> Result<(), Invalid> {
         let Some(name) = name else { return Ok(()) };
         let region = self.region(name);
         if pass == Pass::Count {
@@ -135,7 +137,7 @@ impl<M: Machine> Vm<M> {
     }
 
     fn check_node(
-        &self,
+        self,
         walk: &mut Walk<'_>,
         node: Node<'_>,
         level: Level,
@@ -175,7 +177,7 @@ impl<M: Machine> Vm<M> {
             let entry = self.load(node.pfn, slot, level);
             let pages = (self.user_end().0 - va).min(level.entry_bytes()) >> PAGE_SHIFT;
             count += u64::from(entry != Entry::Empty);
-            resident += u64::from(self.is_page(entry));
+            resident += u64::from(Fork(self.0).is_page(entry));
             let inner = match entry {
                 Entry::Empty => Holes { low: pages, high: pages, longest: pages },
                 Entry::Table(child) => {
@@ -206,7 +208,7 @@ impl<M: Machine> Vm<M> {
         Ok(holes)
     }
 
-    fn check_entry(&self, walk: &mut Walk<'_>, entry: Entry, level: Level, va: u64) -> Result<(), Invalid> {
+    fn check_entry(self, walk: &mut Walk<'_>, entry: Entry, level: Level, va: u64) -> Result<(), Invalid> {
         let region = self.descend(walk.record, crate::addr::Va(va)).region;
         let Some(region) = region else {
             return Err(Invalid::new("a region for what is mapped", va, 1, 0));
@@ -262,7 +264,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// One mapping of a block by a leaf of `order`, unit by unit.
-    fn check_block(&self, walk: &mut Walk<'_>, pfn: Pfn, order: Order, index: u64) -> Result<(), Invalid> {
+    fn check_block(self, walk: &mut Walk<'_>, pfn: Pfn, order: Order, index: u64) -> Result<(), Invalid> {
         let mut first = 0;
         while first < order.frames() {
             let at = pfn.add(first);

@@ -14,10 +14,16 @@ mod stash;
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{NoMemory, SpaceError};
+use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Verb};
+use crate::ops::map::Map;
+use crate::ops::over_faults;
+use crate::ops::protect::Protect;
+use crate::ops::remap::relocate::Relocate;
 use crate::ops::remap::relocate::Route;
 use crate::ops::unmap::Leave;
+use crate::ops::unmap::Unmap;
 use crate::pagetable::boundary::Spare;
 use crate::pagetable::node::Node;
 use crate::pagetable::walk::part;
@@ -25,7 +31,6 @@ use crate::rmap::map_count::smaller;
 use crate::space::{LeafSize, Placement, Rights, Space, SpaceRecord};
 use crate::sync::{Layout, Token};
 use crate::tlb::Receipt;
-use crate::vm::Vm;
 use crate::vma::deferred_free::Trash;
 
 /// What a remap carries along.
@@ -35,18 +40,14 @@ pub(crate) struct Work<'r> {
     pub trash: &'r mut Trash,
 }
 
-impl<M: Machine> Vm<M> {
-    /// Makes the mapping of `old_bytes` bytes at `old` one of `new_bytes`, and says where it is. [`Placement::At`]`(old)` keeps it in place or
-    /// refuses; [`Placement::Anywhere`] keeps it in place if it can and moves it otherwise; `At` or `Replace` with another address
-    /// move it there. What is longer is of the last page's region; what is shorter unmaps the tail. Takes the layout lock.
-    ///
-    /// # Errors
-    /// [`SpaceError::Range`] for either range, and for a new one below 64 KiB; [`SpaceError::Unmapped`] if part of the old one lies in no region;
-    /// [`SpaceError::Occupied`] if there is something where it should go or grow and it is not to be replaced, or if the two ranges
-    /// overlap; [`SpaceError::LeafSize`], [`SpaceError::NoHole`], [`SpaceError::NoMemory`]. Nothing changed, not even what was to be replaced or
-    /// cut off as a tail.
+pub(crate) struct Remap<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Remap);
+
+impl<'v, M: Machine> Remap<'v, M> {
+    /// `Vm::remap`.
     pub fn remap(
-        &self,
+        self,
         space: &Space,
         old: Va,
         old_bytes: u64,
@@ -70,7 +71,7 @@ impl<M: Machine> Vm<M> {
         })
     }
 
-    fn remap_range(&self, work: &mut Work<'_>, old: VaRange, new_bytes: u64, to: Placement) -> Result<Va, SpaceError> {
+    fn remap_range(self, work: &mut Work<'_>, old: VaRange, new_bytes: u64, to: Placement) -> Result<Va, SpaceError> {
         let end = self.user_end();
         let space = work.space;
         if !self.is_mapped(space, old) {
@@ -94,7 +95,7 @@ impl<M: Machine> Vm<M> {
             if let Ok(tail) = tail
                 && self.is_hole(space, tail)
             {
-                self.map_range(space, tail, last, Placement::At(tail.start()), work.token, work.trash)?;
+                Map(self.0).map_range(space, tail, last, Placement::At(tail.start()), work.token, work.trash)?;
                 return Ok(old.start());
             }
             if matches!(to, Placement::At(_)) {
@@ -102,27 +103,28 @@ impl<M: Machine> Vm<M> {
                 return Err(SpaceError::Occupied);
             }
         }
-        let new = self.place(space, to, new_bytes, align)?;
+        let new = Map(self.0).place(space, to, new_bytes, align)?;
         if new.intersect(old).is_some() {
             return Err(SpaceError::Occupied);
         }
         let moved = VaRange::new(old.start(), old.bytes().min(new_bytes), end)?;
-        self.relocate(work, &Route { all: old, moved, new, replace: matches!(to, Placement::Replace(_)) })?;
+        Relocate(self.0)
+            .relocate(work, &Route { all: old, moved, new, replace: matches!(to, Placement::Replace(_)) })?;
         Ok(new.start())
     }
 
     /// Unmaps what is past the first `keep` bytes of a range.
-    fn cut_tail(&self, work: &mut Work<'_>, range: VaRange, keep: u64) -> Result<(), SpaceError> {
+    fn cut_tail(self, work: &mut Work<'_>, range: VaRange, keep: u64) -> Result<(), SpaceError> {
         if keep < range.bytes() {
             let tail = VaRange::new(Va(range.start().0 + keep), range.bytes() - keep, self.user_end())?;
             self.open(work.space, tail, false)?;
-            self.take_out(work.space, tail, Leave::Nothing, work.token, work.trash);
+            Unmap(self.0).take_out(work.space, tail, Leave::Nothing, work.token, work.trash);
         }
         Ok(())
     }
 
     /// Where the run of pages from `va` on ends, inside `range`, that are of one region, and the region.
-    pub(crate) fn same_region(&self, space: &SpaceRecord, va: Va, range: VaRange) -> Option<(Va, SlabRef)> {
+    pub(crate) fn same_region(self, space: &SpaceRecord, va: Va, range: VaRange) -> Option<(Va, SlabRef)> {
         let first = self.descend(space, va);
         let mut end = va;
         while end < range.end() {
@@ -143,7 +145,7 @@ impl<M: Machine> Vm<M> {
     /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock. Outside of the span `zeros` no base page is zeros.
     #[inline(always)]
     pub(crate) fn freeze_entry(
-        &self,
+        self,
         (node, level, slot, va): (Node<'_>, Level, usize, Va),
         hold: Pfn,
         zeros: (Pfn, u64),
@@ -169,7 +171,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Held promises become promises.
-    pub(crate) fn thaw(&self, space: &SpaceRecord, range: VaRange) {
+    pub(crate) fn thaw(self, space: &SpaceRecord, range: VaRange) {
         let hold = space.root();
         self.alter(space, range, &mut |node: Node<'_>, level, slot, _, raw| {
             if M::Codec::decode(raw, level) == Entry::Moving(hold) {
@@ -181,7 +183,7 @@ impl<M: Machine> Vm<M> {
 
     /// Makes every table the frozen pages need at the new place.
     pub(crate) fn make_tables(
-        &self,
+        self,
         space: &SpaceRecord,
         old: VaRange,
         delta: u64,
@@ -217,7 +219,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Makes the node of `level` that covers `va` in a frozen range, if there is none.
-    fn make_way(&self, space: &SpaceRecord, va: Va, level: Level, spare: &mut Spare) -> Result<(), NoMemory> {
+    fn make_way(self, space: &SpaceRecord, va: Va, level: Level, spare: &mut Spare) -> Result<(), NoMemory> {
         let mut node = self.node(space.root());
         let mut at = self.top();
         loop {
@@ -242,13 +244,13 @@ impl<M: Machine> Vm<M> {
 
     /// Puts the frozen pages of the old range into the new one's tables, and leaves held promises behind. What is marked is
     /// this verb's alone, so the entries need no lock; the nodes' counts do, once per node.
-    pub(crate) fn transfer(&self, space: &SpaceRecord, old: VaRange, delta: u64) {
+    pub(crate) fn transfer(self, space: &SpaceRecord, old: VaRange, delta: u64) {
         let mut landing = Landing::default();
         self.transfer_node(space, (space.root(), self.top(), 0), old, delta, &mut landing);
         self.settle(&mut landing);
     }
 
-    fn transfer_node<'v>(
+    fn transfer_node(
         &'v self,
         space: &SpaceRecord,
         (table, level, base): (Pfn, Level, u64),
@@ -279,7 +281,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Puts one page, or its pieces, in place. The tables are there.
-    fn arrive<'v>(&'v self, space: &SpaceRecord, va: Va, level: Level, pfn: Pfn, landing: &mut Landing<'v>) {
+    fn arrive(self, space: &SpaceRecord, va: Va, level: Level, pfn: Pfn, landing: &mut Landing<'v>) {
         let Some(order) = level.leaf_order() else { return };
         // Most pages land in the node where the last one did, and nearly all of those in the same region.
         if let Some(node) = landing.node
@@ -291,7 +293,7 @@ impl<M: Machine> Vm<M> {
             landing.arrived += 1;
             return;
         }
-        let spot = self.descend(space, va);
+        let spot = self.0.descend(space, va);
         if landing.node.is_none_or(|node| node.pfn != spot.node.pfn) {
             self.settle(landing);
             landing.node = Some(spot.node);
@@ -299,7 +301,7 @@ impl<M: Machine> Vm<M> {
         let rights = spot.region.map_or(Rights::NONE, |name| self.region(name).attrs().rights);
         if spot.level == level && va.is_aligned(level.entry_bytes()) {
             let slot = level.slot(va);
-            self.store(spot.node.pfn, slot, level, self.page_entry(rights, pfn, level, None));
+            self.store(spot.node.pfn, slot, level, Protect(self.0).page_entry(rights, pfn, level, None));
             landing.arrived += 1;
             // What the pages become that follow in this interval. Parked ones are written one by one.
             let (end, _) = self.interval_from(spot.node, slot);
@@ -322,7 +324,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Counts what arrived in a node.
-    fn settle(&self, landing: &mut Landing<'_>) {
+    fn settle(self, landing: &mut Landing<'_>) {
         if let Some(node) = landing.node.take()
             && landing.arrived != 0
         {

@@ -12,15 +12,21 @@
 use crate::addr::{Level, Pfn, Va, VaRange};
 use crate::entry::Entry;
 use crate::error::NoMemory;
+use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::Machine;
+use crate::ops::map::Map;
+use crate::ops::over_faults;
+use crate::ops::remap::Remap;
 use crate::ops::remap::Work;
+use crate::ops::remap::single_table::RelocateInTable;
+use crate::ops::remap::stash::Stash;
 use crate::ops::unmap::Leave;
+use crate::ops::unmap::Unmap;
 use crate::pagetable::boundary::{Lack, Spare};
 use crate::pagetable::walk::part;
 use crate::space::SpaceRecord;
 use crate::sync::atomic::Ordering;
-use crate::vm::Vm;
 use crate::vma::interval_undo::Grown;
 use crate::vma::pairs::list_class;
 
@@ -86,31 +92,35 @@ impl Need {
     }
 }
 
-impl<M: Machine> Vm<M> {
+pub(crate) struct Relocate<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Relocate);
+
+impl<M: Machine> Relocate<'_, M> {
     /// Moves what is mapped.
     ///
     /// # Errors
     /// [`NoMemory`]; nothing changed.
-    pub(crate) fn relocate(&self, work: &mut Work<'_>, route: &Route) -> Result<(), NoMemory> {
+    pub(crate) fn relocate(self, work: &mut Work<'_>, route: &Route) -> Result<(), NoMemory> {
         let Route { all, moved, new, .. } = *route;
         let space = work.space;
-        if moved == all && self.relocate_near(space, moved, new, work.token, work.trash)? {
+        if moved == all && RelocateInTable(self.0).relocate_near(space, moved, new, work.token, work.trash)? {
             return Ok(());
         }
         self.relocate_far(work, route)
     }
 
     #[inline(never)]
-    fn relocate_far(&self, work: &mut Work<'_>, route: &Route) -> Result<(), NoMemory> {
+    fn relocate_far(self, work: &mut Work<'_>, route: &Route) -> Result<(), NoMemory> {
         let all = route.all;
         let space = work.space;
         let (mut grown, mut ready) = (Grown::new(), Ready::default());
         let made = self.make_ready(work, route, &mut ready, &mut grown);
         let spare = made.and_then(|()| {
-            let receipt = self.freeze(space, all);
+            let receipt = Stash(self.0).freeze(space, all);
             let _flushed = self.redeem(space, receipt);
             self.count_tables(space, route).and_then(|tables| self.spare(tables)).inspect_err(|_| {
-                self.unfreeze(space, all);
+                Stash(self.0).unfreeze(space, all);
             })
         });
         self.settle_lists(grown, spare.is_ok(), work.token, work.trash);
@@ -124,7 +134,7 @@ impl<M: Machine> Vm<M> {
 
     /// Makes the regions of the new place, and room for their intervals.
     fn make_ready(
-        &self,
+        self,
         work: &mut Work<'_>,
         route: &Route,
         ready: &mut Ready,
@@ -165,7 +175,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Gives back what of the preparations was not used, the regions' own names in any case; `undo`: displacements go, too.
-    fn drop_ready(&self, work: &mut Work<'_>, ready: Ready, undo: bool) {
+    fn drop_ready(self, work: &mut Work<'_>, ready: Ready, undo: bool) {
         let mut next = ready.first;
         while let Some(name) = next {
             let region = self.region(name);
@@ -187,7 +197,7 @@ impl<M: Machine> Vm<M> {
 
     /// Calls `each` with every piece of the new place that is of one region, and the old place's region.
     fn pieces(
-        &self,
+        self,
         space: &SpaceRecord,
         route: &Route,
         each: &mut dyn FnMut(VaRange, SlabRef) -> Result<(), NoMemory>,
@@ -196,7 +206,7 @@ impl<M: Machine> Vm<M> {
         let mut va = moved.start();
         while va < moved.end() {
             // The range was found mapped, so every page has one.
-            let Some((end, name)) = self.same_region(space, va, moved) else { break };
+            let Some((end, name)) = Remap(self.0).same_region(space, va, moved) else { break };
             let start = va.0.wrapping_add(route.delta());
             // What is longer belongs to the last page's region.
             let stop = if end == moved.end() { new.end().0 } else { end.0.wrapping_add(route.delta()) };
@@ -209,7 +219,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// The tables that the frozen old place's ends and the new place take, at most.
-    fn count_tables(&self, space: &SpaceRecord, route: &Route) -> Result<usize, NoMemory> {
+    fn count_tables(self, space: &SpaceRecord, route: &Route) -> Result<usize, NoMemory> {
         let Route { all, moved, new, .. } = *route;
         let ends = [all.start(), moved.end(), all.end()];
         let cuts = ends.map(|va| (va, self.lack(space, va, false)));
@@ -233,7 +243,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Counts what is missing for an address to be a boundary.
-    fn need_boundary(&self, space: &SpaceRecord, need: &mut Need, va: Va) {
+    fn need_boundary(self, space: &SpaceRecord, need: &mut Need, va: Va) {
         let mut level = Level::ONE;
         while level < self.top() && va.is_aligned(level.entry_bytes() << 9) {
             level = Level(level.0 + 1);
@@ -250,7 +260,7 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    fn has_table(&self, space: &SpaceRecord, va: Va, level: Level) -> bool {
+    fn has_table(self, space: &SpaceRecord, va: Va, level: Level) -> bool {
         let (mut table, mut at) = (space.root(), self.top());
         while at > level
             && let Entry::Table(child) = self.load(table, at.slot(va), at)
@@ -261,7 +271,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Counts the tables that frozen pages need. Of a lowest table, whose pages land in two at most, both are counted if it has any page.
-    fn need_pages(&self, space: &SpaceRecord, need: &mut Need, route: &Route, (table, level, base): (Pfn, Level, u64)) {
+    fn need_pages(self, space: &SpaceRecord, need: &mut Need, route: &Route, (table, level, base): (Pfn, Level, u64)) {
         let part = part(level, base, route.moved);
         if level == Level::ONE {
             if self.node(table).state().resident() != 0 {
@@ -282,7 +292,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Counts the tables above the part of a frozen leaf that moves.
-    fn need_page(&self, need: &mut Need, route: &Route, (va, level): (Va, Level)) {
+    fn need_page(self, need: &mut Need, route: &Route, (va, level): (Va, Level)) {
         let bytes = level.entry_bytes();
         let end = (va.0 + bytes).min(route.moved.end().0);
         let mut at = va.0.max(route.moved.start().0);
@@ -312,11 +322,11 @@ impl<M: Machine> Vm<M> {
     }
 
     /// What cannot fail.
-    fn carry(&self, work: &mut Work<'_>, route: &Route, ready: &mut Ready, spare: &mut Spare) {
+    fn carry(self, work: &mut Work<'_>, route: &Route, ready: &mut Ready, spare: &mut Spare) {
         let Route { all, moved, new, replace } = *route;
         let space = work.space;
         let cuts = [all.start(), all.end()].map(|va| (va, self.lack(space, va, false)));
-        [all.start(), moved.end(), all.end()].into_iter().for_each(|va| self.open_frozen(space, va, spare));
+        [all.start(), moved.end(), all.end()].into_iter().for_each(|va| Stash(self.0).open_frozen(space, va, spare));
         // What was frozen beyond the ends because it was one entry with what is inside.
         for (va, lack) in cuts {
             let Some(Lack { below, .. }) = lack else { continue };
@@ -329,7 +339,7 @@ impl<M: Machine> Vm<M> {
         }
         let mut done = self.open_with(space, new, true, spare);
         if replace {
-            self.take_out(space, new, Leave::Edges, work.token, work.trash);
+            Unmap(self.0).take_out(space, new, Leave::Edges, work.token, work.trash);
         }
         let mut region = ready.first;
         done = done.and_then(|()| {
@@ -343,32 +353,32 @@ impl<M: Machine> Vm<M> {
             })
         });
         let hold = Entry::Moving(space.root());
-        self.promise(space.root(), self.top(), 0, new, hold);
-        done = done.and_then(|()| self.make_tables(space, moved, route.delta(), spare));
+        Map(self.0).promise(space.root(), self.top(), 0, new, hold);
+        done = done.and_then(|()| Remap(self.0).make_tables(space, moved, route.delta(), spare));
         debug_assert!(done.is_ok(), "a remap takes no more than it counted");
-        self.transfer(space, moved, route.delta());
+        Remap(self.0).transfer(space, moved, route.delta());
         // What still stands for a promise becomes one, in the place where the mapping is now.
-        self.thaw(space, new);
+        Remap(self.0).thaw(space, new);
         // A tail goes from the mark to nothing: nobody finds it who has found the rest at the new
         // place.
-        self.take_out(space, all, Leave::Nothing, work.token, work.trash);
+        Unmap(self.0).take_out(space, all, Leave::Nothing, work.token, work.trash);
     }
 
     /// Unfreezes a range but for what of `all` lies in it.
-    fn unfreeze_outside(&self, space: &SpaceRecord, range: VaRange, all: VaRange) {
+    fn unfreeze_outside(self, space: &SpaceRecord, range: VaRange, all: VaRange) {
         let ends = [(range.start(), range.end().min(all.start())), (range.start().max(all.end()), range.end())];
         for (start, end) in ends {
             if start < end
                 && let Ok(part) = VaRange::new(start, end.0 - start.0, self.user_end())
             {
-                self.unfreeze(space, part);
+                Stash(self.0).unfreeze(space, part);
             }
         }
     }
 
     /// Makes room for a piece's intervals in nodes that are new, with the lists that were made for that.
     fn room_from(
-        &self,
+        self,
         work: &mut Work<'_>,
         piece: VaRange,
         region: SlabRef,

@@ -6,20 +6,28 @@
 use crate::addr::{Level, VaRange};
 use crate::entry::Entry;
 use crate::error::NoMemory;
+use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Work};
+use crate::ops::over_faults;
+use crate::ops::protect::Protect;
+use crate::ops::remap::Remap;
+use crate::ops::unmap::Unmap;
 use crate::ops::unmap::raised;
 use crate::pagetable::node::Node;
 use crate::space::SpaceRecord;
 use crate::sync::{Layout, Token};
 use crate::tlb::Receipt;
-use crate::vm::Vm;
 use crate::vma::deferred_free::Trash;
 
-impl<M: Machine> Vm<M> {
+pub(crate) struct RelocateInTable<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(RelocateInTable);
+
+impl<M: Machine> RelocateInTable<'_, M> {
     /// Moves what is mapped at `old`, all of it, to `new`. `false` if they are not as long as each other, inside one lowest node each, of
     /// one region, empty at the new place, or all the old node has; then nothing was done.
     pub(crate) fn relocate_near(
-        &self,
+        self,
         space: &SpaceRecord,
         old: VaRange,
         new: VaRange,
@@ -59,7 +67,7 @@ impl<M: Machine> Vm<M> {
         let mut receipt = Receipt::new();
         let zeros = self.zero_span();
         self.alter_leaves(from.node, from.base, from.slots, &mut |node: Node<'_>, level, slot, va, _| {
-            self.freeze_entry((node, level, slot, va), space.root(), zeros, &mut receipt)
+            Remap(self.0).freeze_entry((node, level, slot, va), space.root(), zeros, &mut receipt)
         });
         let _flushed = self.redeem(space, receipt);
         // Marked entries are this verb's alone, so they need no lock.
@@ -70,7 +78,7 @@ impl<M: Machine> Vm<M> {
                 let entry = match self.load(from.node.pfn, from_slot, Level::ONE) {
                     Entry::Moving(pfn) if pfn != space.root() => {
                         resident += 1;
-                        self.page_entry(attrs.rights, pfn, Level::ONE, None)
+                        Protect(self.0).page_entry(attrs.rights, pfn, Level::ONE, None)
                     }
                     _ => Entry::Reserved,
                 };
@@ -88,14 +96,14 @@ impl<M: Machine> Vm<M> {
         }
         m.hook(Event::Work(Work::Entry, 2 * pages));
         self.interval_forget(space, from.node, from.slots, token, trash);
-        self.raise_above(from.node, pages);
+        Unmap(self.0).raise_above(from.node, pages);
         Ok(true)
     }
 
     /// Takes the displacement back that was added for nothing.
     #[cold]
     fn not_moved(
-        &self,
+        self,
         space: &SpaceRecord,
         added: Option<u64>,
         error: NoMemory,

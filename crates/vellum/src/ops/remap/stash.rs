@@ -13,7 +13,9 @@
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
+use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Work};
+use crate::ops::over_faults;
 use crate::pagetable::boundary::Spare;
 use crate::pagetable::node::Node;
 use crate::rmap::map_count::smaller;
@@ -21,7 +23,6 @@ use crate::space::SpaceRecord;
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Receipt;
-use crate::vm::Vm;
 
 const NOTE_SHIFT: u32 = 52;
 const PAGE: u64 = 1 << 4;
@@ -38,10 +39,14 @@ fn note(kind: u64, flags: Flags, slot: usize) -> u64 {
     (kind | marks | (slot as u64) << SLOT_SHIFT) << NOTE_SHIFT
 }
 
-impl<M: Machine> Vm<M> {
+pub(crate) struct Stash<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Stash);
+
+impl<M: Machine> Stash<'_, M> {
     /// Makes everything in the range absent, promises too; entries that reach beyond the range as a whole. Waits for faults that have
     /// set entries aside. Under the layout lock.
-    pub(crate) fn freeze(&self, space: &SpaceRecord, range: VaRange) -> Receipt {
+    pub(crate) fn freeze(self, space: &SpaceRecord, range: VaRange) -> Receipt {
         let m = &self.machine;
         let mut receipt = Receipt::new();
         let (hold, zeros) = (space.root(), self.zero_span());
@@ -81,7 +86,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// What stands for an entry while it is frozen; `None` if someone else has set it aside.
-    fn mark(&self, entry: Entry, level: Level, hold: Pfn) -> Option<u64> {
+    fn mark(self, entry: Entry, level: Level, hold: Pfn) -> Option<u64> {
         let moving = |pfn| M::Codec::encode(Entry::Moving(pfn), level);
         Some(match entry {
             Entry::Leaf(pfn, flags) if self.is_zero_leaf(pfn, level) => {
@@ -96,7 +101,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// What a mark stands for.
-    fn unmark(&self, raw: u64, level: Level, va: Va, hold: Pfn) -> Option<Entry> {
+    fn unmark(self, raw: u64, level: Level, va: Va, hold: Pfn) -> Option<Entry> {
         let Entry::Moving(pfn) = M::Codec::decode(raw, level) else { return None };
         let note = raw >> NOTE_SHIFT;
         let flags = Flags { write: note & 1 != 0, exec: note & 2 != 0, accessed: note & 4 != 0, dirty: note & 8 != 0 };
@@ -112,7 +117,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// The opposite of [`freeze`](Vm::freeze).
-    pub(crate) fn unfreeze(&self, space: &SpaceRecord, range: VaRange) {
+    pub(crate) fn unfreeze(self, space: &SpaceRecord, range: VaRange) {
         self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
             if let Some(entry) = self.unmark(raw, level, va, space.root()) {
                 self.store(node.pfn, slot, level, entry);
@@ -123,7 +128,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Makes an address in a frozen range a boundary between slots, with frames that were counted for it.
-    pub(crate) fn open_frozen(&self, space: &SpaceRecord, va: Va, spare: &mut Spare) {
+    pub(crate) fn open_frozen(self, space: &SpaceRecord, va: Va, spare: &mut Spare) {
         let (mut node, mut level) = (self.node(space.root()), self.top());
         while !va.is_aligned(level.entry_bytes()) {
             let slot = level.slot(va);
@@ -142,7 +147,7 @@ impl<M: Machine> Vm<M> {
 
     /// Puts a table in `frame` where a frozen `entry` is, whose slots are frozen, too. No translation is left of it, so none is flushed.
     fn cut_frozen(
-        &self,
+        self,
         space: &SpaceRecord,
         (node, level, slot): (Node<'_>, Level, usize),
         entry: Entry,

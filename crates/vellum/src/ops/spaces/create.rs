@@ -1,22 +1,24 @@
 //! Making a space: a record, a root, an identifier for the TLBs.
 
 use crate::error::NoMemory;
+use crate::fault::Faults;
 use crate::machine::{Act, Machine};
+use crate::ops::over_faults;
 use crate::space::{MAX_SPACES, Space};
 use crate::sync::Token;
 use crate::sync::atomic::Ordering;
-use crate::vm::Vm;
 
-impl<M: Machine> Vm<M> {
-    /// A space with nothing in it. Takes no lock of another space.
-    ///
-    /// # Errors
-    /// [`NoMemory`], also where there are [`MAX_SPACES`] spaces; nothing changed.
-    pub fn create(&self) -> Result<Space, NoMemory> {
+pub(crate) struct Create<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Create);
+
+impl<M: Machine> Create<'_, M> {
+    /// `Vm::create`.
+    pub fn create(self) -> Result<Space, NoMemory> {
         self.with_memory(|| self.in_hand(|| self.make_space()))
     }
 
-    pub(crate) fn make_space(&self) -> Result<Space, NoMemory> {
+    pub(crate) fn make_space(self) -> Result<Space, NoMemory> {
         let m = &self.machine;
         let mut top = Token::top();
         let name = self.spaces.alloc(m, &self.frames, &mut top)?;

@@ -4,18 +4,23 @@
 //! on CPUs are translations under its context and walk caches, never a loaded root.
 
 use crate::addr::{Va, VaRange};
+use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Verb};
+use crate::ops::over_faults;
+use crate::ops::spaces::fork::Fork;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Token, Top};
-use crate::vm::Vm;
 use crate::vma::deferred_free::Trash;
 
-impl<M: Machine> Vm<M> {
-    /// Gives everything of a space back. If this CPU runs in it, it [`idle`](Vm::idle)s first; other CPUs must have left or be about to:
-    /// the call waits for them.
-    pub fn exit(&self, space: Space) {
+pub(crate) struct Exit<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Exit);
+
+impl<M: Machine> Exit<'_, M> {
+    /// `Vm::exit`.
+    pub fn exit(self, space: Space) {
         self.verb(Verb::Exit, || {
             let m = &self.machine;
             let record = self.record_of(&space);
@@ -30,14 +35,14 @@ impl<M: Machine> Vm<M> {
             // Not before: a CPU that runs in it may wait for those who have memory in hand.
             let _in_hand = self.hands.begin(m);
             let mut top = Token::top();
-            self.leave_family(&space, &mut top);
+            Fork(self.0).leave_family(&space, &mut top);
             self.take_apart(record, &mut top);
             self.spaces.free(m, &self.frames, &mut top, space.name);
         });
     }
 
     /// Frees what a space maps, its table and what hangs off its record. No CPU runs it and no other verb is in it.
-    pub(crate) fn take_apart(&self, record: &SpaceRecord, top: &mut Token<Top>) {
+    pub(crate) fn take_apart(self, record: &SpaceRecord, top: &mut Token<Top>) {
         let mut trash = Trash::default();
         let flushed = self.flush_out(record);
         self.bury(record.root(), self.top());

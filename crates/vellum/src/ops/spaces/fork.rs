@@ -21,28 +21,18 @@
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
-use crate::error::{Invalid, NoMemory};
-use crate::frame::{Owner, SlabRef};
+use crate::error::NoMemory;
+use crate::fault::Faults;
+use crate::frame::Owner;
 use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::ops::over_faults;
+use crate::ops::spaces::create::Create;
+use crate::ops::spaces::exit::Exit;
 use crate::pagetable::node::Node;
-use crate::space::{MAX_SPACES, Space, SpaceRecord};
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{self, Above, Guarded, Lock, Token};
+use crate::space::Space;
+use crate::sync::{self, Token};
 use crate::tlb::Receipt;
-use crate::vm::Vm;
 use crate::vma::deferred_free::Trash;
-
-/// The spaces that come from one by forks.
-#[repr(C)]
-pub(crate) struct Family {
-    lock: AtomicU32,
-    /// Spaces on the list: all there are, at most.
-    members: AtomicU32,
-    /// The first space's name; the others follow by `SpaceRecord::sibling`.
-    first: AtomicU64,
-}
-
-const _: () = assert!(MAX_SPACES <= u32::MAX as u64);
 
 /// What copying carries down the tree.
 struct Copying {
@@ -70,28 +60,16 @@ impl Run<'_> {
     }
 }
 
-impl<M: Machine> Vm<M> {
-    fn family(&self, name: SlabRef) -> &Family {
-        // SAFETY: families are slab objects of 64 bytes, zero at first, that live while a space names them.
-        unsafe { name.ptr(&self.machine).cast::<Family>().as_ref() }
-    }
+pub(crate) struct Fork<'v, M: Machine>(pub &'v Faults<M>);
 
-    fn space_record(&self, name: SlabRef) -> &SpaceRecord {
-        // SAFETY: spaces on a family's list live until they leave it under the family's lock, which the caller holds.
-        unsafe { name.ptr(&self.machine).cast::<SpaceRecord>().as_ref() }
-    }
+over_faults!(Fork);
 
-    /// A copy of `space`: the same regions, and the contents of all its memory at one instant of the call,
-    /// private to each side from then on. When it returns no CPU can write to a shared page. Takes the
-    /// space's layout lock; faults of the space that change an entry wait meanwhile.
-    ///
-    /// # Errors
-    /// [`NoMemory`], also where there are [`MAX_SPACES`] spaces; there is no child, and nothing
-    /// changed.
-    pub fn fork(&self, space: &Space) -> Result<Space, NoMemory> {
+impl<M: Machine> Fork<'_, M> {
+    /// `Vm::fork`.
+    pub fn fork(self, space: &Space) -> Result<Space, NoMemory> {
         self.verb_with_memory(Verb::Fork, || {
             let record = self.record_of(space);
-            let child = self.make_space()?;
+            let child = Create(self.0).make_space()?;
             let mut top = Token::top();
             let mut trash = Trash::default();
             let done = {
@@ -99,7 +77,7 @@ impl<M: Machine> Vm<M> {
                 self.copy_space(space, &child, layout.token(), &mut trash)
             };
             if done.is_err() {
-                self.take_apart(self.record_of(&child), &mut top);
+                Exit(self.0).take_apart(self.record_of(&child), &mut top);
                 self.spaces.free(&self.machine, &self.frames, &mut top, child.name);
             }
             self.empty_trash(trash, &mut top);
@@ -108,7 +86,7 @@ impl<M: Machine> Vm<M> {
     }
 
     fn copy_space(
-        &self,
+        self,
         space: &Space,
         child: &Space,
         token: &mut Token<sync::Layout>,
@@ -136,7 +114,7 @@ impl<M: Machine> Vm<M> {
 
     /// What of a fork takes memory, after the family: the list of displacements, every table, every list of intervals.
     fn copy_tables(
-        &self,
+        self,
         space: &Space,
         child: &Space,
         token: &mut Token<sync::Layout>,
@@ -148,7 +126,7 @@ impl<M: Machine> Vm<M> {
     }
 
     fn copy_table(
-        &self,
+        self,
         (from, to): (Node<'_>, Node<'_>),
         level: Level,
         token: &mut Token<sync::Layout>,
@@ -192,7 +170,7 @@ impl<M: Machine> Vm<M> {
         done
     }
 
-    fn copy_node(&self, copying: &mut Copying, from: Node<'_>, to: Node<'_>, level: Level, base: u64) {
+    fn copy_node(self, copying: &mut Copying, from: Node<'_>, to: Node<'_>, level: Level, base: u64) {
         let m = &self.machine;
         let mut run = Run { from, to, slot: 0, slots: self.slots(level), left: from.state().count(), pages: 0 };
         while run.goes_on() {
@@ -230,7 +208,7 @@ impl<M: Machine> Vm<M> {
 
     /// Copies what is below a table's entry to where the child's entry `to` leads.
     #[inline(never)]
-    fn copy_below(&self, copying: &mut Copying, below: Node<'_>, to: Entry, level: Level, va: u64) {
+    fn copy_below(self, copying: &mut Copying, below: Node<'_>, to: Entry, level: Level, va: u64) {
         debug_assert!(matches!(to, Entry::Table(_)), "a fault has made a table since: {to:?}");
         if let Entry::Table(child) = to {
             self.copy_node(copying, below, self.node(child), level.child(), va);
@@ -239,7 +217,7 @@ impl<M: Machine> Vm<M> {
 
     /// Copies entries under the node's lock, up to one that is not to be copied here and now.
     #[inline(always)]
-    fn copy_run(&self, copying: &mut Copying, run: &mut Run<'_>, level: Level, base: u64) {
+    fn copy_run(self, copying: &mut Copying, run: &mut Run<'_>, level: Level, base: u64) {
         let m = &self.machine;
         let words = m.direct(run.to.pfn).cast::<u64>();
         let (zeros, owner) = (self.zero_span(), Owner::Family(copying.family));
@@ -316,121 +294,11 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Whether an entry keeps a data frame resident.
-    pub(crate) fn is_page(&self, entry: Entry) -> bool {
+    pub(crate) fn is_page(self, entry: Entry) -> bool {
         match entry {
             Entry::Leaf(pfn, _) => !self.is_zero(pfn),
             Entry::Parked(_) => true,
             _ => false,
-        }
-    }
-
-    /// Puts the child on the parent's family list, making the family if there is none; says whether it did.
-    fn join_family<H>(&self, parent: &Space, child: &Space, token: &mut Token<H>) -> Result<(SlabRef, bool), NoMemory>
-    where
-        H: Above<Guarded> + Above<sync::Queue>,
-    {
-        let m = &self.machine;
-        let record = self.record_of(parent);
-        let known = SlabRef::from_raw(record.family.load(Ordering::Relaxed));
-        let name = match known {
-            Some(name) => name,
-            None => {
-                let name = self.small.alloc(m, &self.frames, token)?;
-                let family = self.family(name);
-                family.first.store(parent.name.raw(), Ordering::Relaxed);
-                family.members.store(1, Ordering::Relaxed);
-                record.family.store(name.raw(), Ordering::Release);
-                name
-            }
-        };
-        let family = self.family(name);
-        let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, token, name.raw());
-        let other = self.record_of(child);
-        other.family.store(name.raw(), Ordering::Relaxed);
-        other.sibling.store(family.first.load(Ordering::Relaxed), Ordering::Relaxed);
-        family.first.store(child.name.raw(), Ordering::Release);
-        family.members.store(family.members.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Ok((name, known.is_none()))
-    }
-
-    /// The opposite of [`join_family`](Vm::join_family), for a child that shares nothing yet.
-    fn part(&self, parent: &Space, child: &Space, (name, made): (SlabRef, bool), token: &mut Token<sync::Layout>) {
-        self.leave_family(child, token);
-        self.record_of(child).family.store(0, Ordering::Relaxed);
-        if made {
-            // No page was shared, so none names the family as its owner.
-            self.record_of(parent).family.store(0, Ordering::Relaxed);
-            self.small.free(&self.machine, &self.frames, token, name);
-        }
-    }
-
-    /// Whether every family has as many members on its list as it says, and every space that names
-    /// it is one. If they are all the spaces there are, they are all found.
-    pub(crate) fn check_families(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
-        let (mut named, mut listed) = (0, 0);
-        for space in spaces {
-            let record = self.record_of(space);
-            let Some(name) = SlabRef::from_raw(record.family.load(Ordering::Relaxed)) else { continue };
-            named += 1;
-            let family = self.family(name);
-            // Each family once: by the member its list begins with.
-            if family.first.load(Ordering::Relaxed) != space.name.raw() {
-                continue;
-            }
-            let members = family.members.load(Ordering::Relaxed) as u64;
-            let (mut at, mut found) = (Some(space.name), 0);
-            while let Some(other) = at
-                && found <= members
-            {
-                let other = self.space_record(other);
-                if other.family.load(Ordering::Relaxed) != name.raw() {
-                    return Err(Invalid::new("a member of a fork family", name.raw(), name.raw(), found));
-                }
-                found += 1;
-                at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
-            }
-            if found != members {
-                return Err(Invalid::new("members of a fork family", name.raw(), members, found));
-            }
-            listed += found;
-        }
-        if all && named != listed {
-            return Err(Invalid::new("spaces of fork families", 0, named, listed));
-        }
-        Ok(())
-    }
-
-    /// Takes a space off its family's list; the last one takes the family along.
-    pub(crate) fn leave_family<H>(&self, space: &Space, top: &mut Token<H>)
-    where
-        H: Above<Guarded> + Above<sync::Queue>,
-    {
-        let m = &self.machine;
-        let Some(name) = SlabRef::from_raw(self.record_of(space).family.load(Ordering::Relaxed)) else { return };
-        let family = self.family(name);
-        let last = {
-            let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, top, name.raw());
-            let mine = space.name.raw();
-            let next = self.record_of(space).sibling.load(Ordering::Relaxed);
-            if family.first.load(Ordering::Relaxed) == mine {
-                family.first.store(next, Ordering::Relaxed);
-            } else {
-                let mut at = SlabRef::from_raw(family.first.load(Ordering::Relaxed));
-                while let Some(other) = at {
-                    let other = self.space_record(other);
-                    if other.sibling.load(Ordering::Relaxed) == mine {
-                        other.sibling.store(next, Ordering::Relaxed);
-                        break;
-                    }
-                    at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
-                }
-            }
-            let members = family.members.load(Ordering::Relaxed) - 1;
-            family.members.store(members, Ordering::Relaxed);
-            members == 0
-        };
-        if last {
-            self.small.free(m, &self.frames, top, name);
         }
     }
 }

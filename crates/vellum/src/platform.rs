@@ -1,0 +1,190 @@
+//! The lowest layer: the machine below, the switches, and the counters of the CPUs.
+//!
+//! Each layer is a struct that owns the one below and dereferences to it; what a layer does are its
+//! methods. So a layer can call those below and cannot name one above. In order, from the top:
+//! `Vm`, the verbs (`ops`), `Faults`, `Regions` (`vma`), `PageTables`, `Rmap`, `Zero`, `Clear`, `Tlb`,
+//! `Memory`, `Platform`.
+
+use core::ptr::NonNull;
+
+use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
+use crate::config::{Config, Preemption};
+use crate::entry::{Codec, Entry};
+use crate::frame::SlabRef;
+use crate::machine::{Act, Event, Machine, MmuRules, Verb, Work};
+use crate::space::{Space, SpaceRecord};
+use crate::stats::{Counter, CpuCounters};
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// Lets a layer be used as the one below it.
+macro_rules! above {
+    ($layer:ident, $below:ident: $type:ident) => {
+        impl<M: crate::machine::Machine> core::ops::Deref for $layer<M> {
+            type Target = $type<M>;
+
+            #[inline(always)]
+            fn deref(&self) -> &$type<M> {
+                &self.$below
+            }
+        }
+
+        impl<M: crate::machine::Machine> core::ops::DerefMut for $layer<M> {
+            fn deref_mut(&mut self) -> &mut $type<M> {
+                &mut self.$below
+            }
+        }
+    };
+}
+pub(crate) use above;
+
+/// A machine with the switches in force.
+pub(crate) struct Platform<M: Machine> {
+    pub machine: M,
+    pub config: Config,
+    pub rules: MmuRules,
+    /// Levels of every table.
+    pub levels: u8,
+    /// First address past what programs may map.
+    end: Va,
+    /// Where the metadata lies, which no other living `Vm` has: what spaces say whose they are.
+    id: usize,
+    pub cpus: usize,
+    counters: NonNull<CpuCounters>,
+    /// Attempts under way that hold an mmap lock: while there are any, clearing and copying have
+    /// no scheduling points.
+    pub holding: AtomicU32,
+}
+
+impl<M: Machine> Platform<M> {
+    /// # Safety
+    /// `counters` names one zero block per CPU that is the value's alone.
+    pub unsafe fn new(machine: M, config: Config, id: usize, counters: NonNull<CpuCounters>) -> Platform<M> {
+        let rules = machine.rules();
+        let cpus = machine.topology().cpus;
+        let end = M::Codec::user_end(rules.levels);
+        let holding = AtomicU32::new(0);
+        Platform { machine, config, levels: rules.levels, rules, end, id, cpus, counters, holding }
+    }
+
+    /// First address past what programs may map.
+    #[inline]
+    pub fn user_end(&self) -> Va {
+        self.end
+    }
+
+    /// Level of the roots.
+    #[inline]
+    pub fn top(&self) -> Level {
+        Level(self.levels)
+    }
+
+    /// Slots of a node that are the library's: all of them, but in a root that the machine prepared
+    /// only the user half.
+    #[inline]
+    pub fn slots(&self, level: Level) -> usize {
+        // The last one may reach past the end.
+        ((self.user_end().0 + level.entry_bytes() - 1) >> level.shift()).min(ENTRIES as u64) as usize
+    }
+
+    /// The handle of a record that was just made.
+    pub fn handle(&self, name: SlabRef) -> Space {
+        Space::new(name, self.id, name.ptr(&self.machine).cast())
+    }
+
+    /// A space's record. There is no other way from the handle to it.
+    ///
+    /// # Panics
+    /// If the space is another `Vm`'s.
+    #[inline(always)]
+    pub fn record_of<'s>(&'s self, space: &'s Space) -> &'s SpaceRecord {
+        // SAFETY: this is the `Vm` of that id, and still there, for no living one has the same metadata.
+        unsafe { space.record(self.id) }
+    }
+
+    pub fn counters(&self) -> &[CpuCounters] {
+        // SAFETY: one per CPU, as `new` was promised; zero is a valid block and they are atomics.
+        unsafe { core::slice::from_raw_parts(self.counters.as_ptr(), self.cpus) }
+    }
+
+    /// This CPU's counters; preemption is off already.
+    #[inline]
+    pub fn counters_here(&self) -> &CpuCounters {
+        &self.counters()[self.machine.cpu()]
+    }
+
+    /// Adds to this CPU's counter; preemption is off already.
+    #[inline]
+    pub fn count_here(&self, counter: Counter, n: i64) {
+        self.counters_here().add(counter, n);
+    }
+
+    /// Adds to this CPU's counter.
+    #[inline]
+    pub fn count(&self, counter: Counter, n: i64) {
+        self.machine.preempt_off();
+        self.count_here(counter, n);
+        self.machine.allow_preemption();
+    }
+
+    /// Counts base pages (or 2 MiB pages) that a space maps, or maps no longer.
+    #[inline]
+    pub fn count_pages(&self, order: Order, n: i64) {
+        if order == Order::BASE {
+            self.count(Counter::AnonPages, n);
+        } else {
+            self.count(Counter::AnonHuge, n << (order.get() - Order::HUGE.get()));
+        }
+    }
+
+    /// Runs a verb between the machine's two events.
+    #[inline(always)]
+    pub fn verb<R>(&self, verb: Verb, body: impl FnOnce() -> R) -> R {
+        self.begins(verb);
+        let result = body();
+        self.ends(verb);
+        result
+    }
+
+    #[inline(always)]
+    pub fn begins(&self, verb: Verb) {
+        self.machine.hook(Event::Begin(verb));
+        self.machine.hook(Event::Work(if verb == Verb::Fault { Work::Fault } else { Work::Call }, 1));
+    }
+
+    #[inline(always)]
+    pub fn ends(&self, verb: Verb) {
+        self.machine.hook(Event::End(verb));
+    }
+
+    #[inline]
+    pub fn load(&self, table: Pfn, slot: usize, level: Level) -> Entry {
+        M::Codec::decode(self.machine.entry(table, slot), level)
+    }
+
+    #[inline]
+    pub fn store(&self, table: Pfn, slot: usize, level: Level, entry: Entry) {
+        self.machine.set_entry(table, slot, M::Codec::encode(entry, level));
+    }
+
+    /// A scheduling point, unless an attempt under an mmap lock is under way.
+    #[inline]
+    pub fn give_turn(&self) {
+        if self.holding.load(Ordering::Relaxed) == 0 {
+            self.machine.sched_point();
+        }
+    }
+
+    /// What a wait for other tasks does that may stand on this very CPU.
+    pub fn let_others_run(&self) {
+        if self.asks() {
+            self.give_turn();
+        }
+    }
+
+    /// Whether kernel code is rescheduled only where it asks, at this moment.
+    #[inline]
+    pub fn asks(&self) -> bool {
+        let model = self.machine.preemption().unwrap_or(self.config.preempt);
+        matches!(model, Preemption::None | Preemption::Voluntary)
+    }
+}

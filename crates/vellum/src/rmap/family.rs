@@ -1,0 +1,148 @@
+//! Families: the spaces that come from one by forks, and may share its frames.
+
+use crate::error::{Invalid, NoMemory};
+use crate::frame::SlabRef;
+use crate::machine::Machine;
+use crate::rmap::Rmap;
+use crate::space::{MAX_SPACES, Space, SpaceRecord};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{self, Above, Guarded, Lock, Token};
+
+/// The spaces that come from one by forks.
+#[repr(C)]
+pub(crate) struct Family {
+    lock: AtomicU32,
+    /// Spaces on the list: all there are, at most.
+    members: AtomicU32,
+    /// The first space's name; the others follow by `SpaceRecord::sibling`.
+    first: AtomicU64,
+}
+
+const _: () = assert!(MAX_SPACES <= u32::MAX as u64);
+
+impl<M: Machine> Rmap<M> {
+    fn family(&self, name: SlabRef) -> &Family {
+        // SAFETY: families are slab objects of 64 bytes, zero at first, that live while a space names them.
+        unsafe { name.ptr(&self.machine).cast::<Family>().as_ref() }
+    }
+
+    fn space_record(&self, name: SlabRef) -> &SpaceRecord {
+        // SAFETY: spaces on a family's list live until they leave it under the family's lock, which the caller holds.
+        unsafe { name.ptr(&self.machine).cast::<SpaceRecord>().as_ref() }
+    }
+
+    /// Puts the child on the parent's family list, making the family if there is none; says whether it did.
+    pub fn join_family<H>(
+        &self,
+        parent: &Space,
+        child: &Space,
+        token: &mut Token<H>,
+    ) -> Result<(SlabRef, bool), NoMemory>
+    where
+        H: Above<Guarded> + Above<sync::Queue>,
+    {
+        let m = &self.machine;
+        let record = self.record_of(parent);
+        let known = SlabRef::from_raw(record.family.load(Ordering::Relaxed));
+        let name = match known {
+            Some(name) => name,
+            None => {
+                let name = self.small.alloc(m, &self.frames, token)?;
+                let family = self.family(name);
+                family.first.store(parent.name.raw(), Ordering::Relaxed);
+                family.members.store(1, Ordering::Relaxed);
+                record.family.store(name.raw(), Ordering::Release);
+                name
+            }
+        };
+        let family = self.family(name);
+        let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, token, name.raw());
+        let other = self.record_of(child);
+        other.family.store(name.raw(), Ordering::Relaxed);
+        other.sibling.store(family.first.load(Ordering::Relaxed), Ordering::Relaxed);
+        family.first.store(child.name.raw(), Ordering::Release);
+        family.members.store(family.members.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Ok((name, known.is_none()))
+    }
+
+    /// The opposite of [`join_family`](Vm::join_family), for a child that shares nothing yet.
+    pub fn part(&self, parent: &Space, child: &Space, (name, made): (SlabRef, bool), token: &mut Token<sync::Layout>) {
+        self.leave_family(child, token);
+        self.record_of(child).family.store(0, Ordering::Relaxed);
+        if made {
+            // No page was shared, so none names the family as its owner.
+            self.record_of(parent).family.store(0, Ordering::Relaxed);
+            self.small.free(&self.machine, &self.frames, token, name);
+        }
+    }
+
+    /// Whether every family has as many members on its list as it says, and every space that names
+    /// it is one. If they are all the spaces there are, they are all found.
+    pub(crate) fn check_families(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
+        let (mut named, mut listed) = (0, 0);
+        for space in spaces {
+            let record = self.record_of(space);
+            let Some(name) = SlabRef::from_raw(record.family.load(Ordering::Relaxed)) else { continue };
+            named += 1;
+            let family = self.family(name);
+            // Each family once: by the member its list begins with.
+            if family.first.load(Ordering::Relaxed) != space.name.raw() {
+                continue;
+            }
+            let members = family.members.load(Ordering::Relaxed) as u64;
+            let (mut at, mut found) = (Some(space.name), 0);
+            while let Some(other) = at
+                && found <= members
+            {
+                let other = self.space_record(other);
+                if other.family.load(Ordering::Relaxed) != name.raw() {
+                    return Err(Invalid::new("a member of a fork family", name.raw(), name.raw(), found));
+                }
+                found += 1;
+                at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
+            }
+            if found != members {
+                return Err(Invalid::new("members of a fork family", name.raw(), members, found));
+            }
+            listed += found;
+        }
+        if all && named != listed {
+            return Err(Invalid::new("spaces of fork families", 0, named, listed));
+        }
+        Ok(())
+    }
+
+    /// Takes a space off its family's list; the last one takes the family along.
+    pub(crate) fn leave_family<H>(&self, space: &Space, top: &mut Token<H>)
+    where
+        H: Above<Guarded> + Above<sync::Queue>,
+    {
+        let m = &self.machine;
+        let Some(name) = SlabRef::from_raw(self.record_of(space).family.load(Ordering::Relaxed)) else { return };
+        let family = self.family(name);
+        let last = {
+            let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, top, name.raw());
+            let mine = space.name.raw();
+            let next = self.record_of(space).sibling.load(Ordering::Relaxed);
+            if family.first.load(Ordering::Relaxed) == mine {
+                family.first.store(next, Ordering::Relaxed);
+            } else {
+                let mut at = SlabRef::from_raw(family.first.load(Ordering::Relaxed));
+                while let Some(other) = at {
+                    let other = self.space_record(other);
+                    if other.sibling.load(Ordering::Relaxed) == mine {
+                        other.sibling.store(next, Ordering::Relaxed);
+                        break;
+                    }
+                    at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
+                }
+            }
+            let members = family.members.load(Ordering::Relaxed) - 1;
+            family.members.store(members, Ordering::Relaxed);
+            members == 0
+        };
+        if last {
+            self.small.free(m, &self.frames, top, name);
+        }
+    }
+}
