@@ -1,7 +1,9 @@
-//! The library under a machine of your own, in one file: what a kernel has to bring, and what it gets.
+//! The library under a machine of your own, in one file: what a kernel has to bring, and what it
+//! gets.
 //!
-//! The machine is a `Vec` of memory with one CPU and no TLB. On metal the same methods are an atomic load, `invlpg`, `rep stosb`, a
-//! write to CR3, and an interrupt to other CPUs. Run it with `cargo run --example embed`.
+//! The machine is a `Vec` of memory with one CPU and no TLB. On metal the same methods are an
+//! atomic load, `invlpg`, `rep stosb`, a write to CR3, and an interrupt to other CPUs. Run it with
+//! `cargo run --example embed`.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
@@ -24,7 +26,10 @@ struct Flat {
 
 impl Flat {
     fn new() -> Flat {
-        Flat { topology: Topology::flat(1, Pfn(0), FRAMES), memory: zeroed(FRAMES as usize * PAGE_SIZE, 2 << 20) }
+        Flat {
+            topology: Topology::flat(1, Pfn(0), FRAMES),
+            memory: zeroed(FRAMES as usize * PAGE_SIZE, 2 << 20),
+        }
     }
     fn at(&self, pfn: Pfn, offset: usize) -> *mut u8 {
         assert!(pfn.0 < FRAMES && offset < PAGE_SIZE);
@@ -44,7 +49,8 @@ fn zeroed(bytes: usize, align: usize) -> NonNull<u8> {
     NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory of the host")
 }
 
-// SAFETY: one thread and no hardware, so nothing runs beside anything and there is nothing to flush.
+// SAFETY: one thread and no hardware, so nothing runs beside anything and there is nothing to
+// flush.
 unsafe impl Machine for Flat {
     type Codec = X86_64;
     fn topology(&self) -> &Topology {
@@ -73,7 +79,9 @@ unsafe impl Machine for Flat {
         self.entry(table, slot).store(raw, Ordering::Release);
     }
     unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
-        self.entry(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
+        self.entry(table, slot)
+            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+            .map(drop)
     }
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {
         NonNull::new(self.at(pfn, 0)).expect("memory is not at 0")
@@ -84,7 +92,9 @@ unsafe impl Machine for Flat {
     }
     unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
         // SAFETY: as in `clear`; the runs do not overlap.
-        unsafe { self.at(to, 0).copy_from_nonoverlapping(self.at(from, 0), frames as usize * PAGE_SIZE) }
+        unsafe {
+            self.at(to, 0).copy_from_nonoverlapping(self.at(from, 0), frames as usize * PAGE_SIZE)
+        }
     }
     unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         // SAFETY: inside one frame, as the contract says.
@@ -109,7 +119,8 @@ fn main() {
     let machine = Flat::new();
     let layout = Vm::<Flat>::layout(machine.topology());
     // SAFETY: zeroed memory of that layout, never given back.
-    let vm = unsafe { Vm::new(machine, Config::default(), zeroed(layout.size(), layout.align())) }.expect("a machine");
+    let vm = unsafe { Vm::new(machine, Config::default(), zeroed(layout.size(), layout.align())) }
+        .expect("a machine");
     // SAFETY: one thread, so no other call runs meanwhile.
     let validate = |spaces: &[&Space]| unsafe { vm.validate(spaces) }.expect("a valid state");
     vm.exit(vm.create().expect("the first space makes the shared zeros"));
@@ -117,9 +128,12 @@ fn main() {
 
     let space = vm.create().expect("memory");
     vm.activate(&space);
-    let heap = vm.map(&space, Placement::Anywhere, 64 << 20, Attrs::anonymous(Rights::READ_WRITE)).expect("a hole");
+    let heap = vm
+        .map(&space, Placement::Anywhere, 64 << 20, Attrs::anonymous(Rights::READ_WRITE))
+        .expect("a hole");
     let small = Va(0x40_0000);
-    vm.map(&space, Placement::At(small), 16 * PAGE_SIZE as u64, Attrs::anonymous(Rights::ALL)).expect("a hole");
+    vm.map(&space, Placement::At(small), 16 * PAGE_SIZE as u64, Attrs::anonymous(Rights::ALL))
+        .expect("a hole");
     assert_eq!(vm.fault(&space, small, Access::Read), Ok(Fault::Zero));
     assert_eq!(vm.fault(&space, small, Access::Write), Ok(Fault::Copied(Level::ONE)));
     assert_eq!(vm.fault(&space, Va(small.0 + 4096), Access::Write), Ok(Fault::Base));
@@ -146,5 +160,9 @@ fn main() {
     let per_gib = layout.size() as u64 * (1 << 30) / (FRAMES * PAGE_SIZE as u64);
     println!("page faults served: {}", vm.stats().get(Counter::Faults));
     println!("free frames before and after: {}, {}", before.free_frames, after.free_frames);
-    println!("metadata: {} bytes per GiB managed ({:.2} %)", per_gib, per_gib as f64 / (1u64 << 30) as f64 * 100.0);
+    println!(
+        "metadata: {} bytes per GiB managed ({:.2} %)",
+        per_gib,
+        per_gib as f64 / (1u64 << 30) as f64 * 100.0
+    );
 }

@@ -1,8 +1,9 @@
 //! Addresses, page numbers and sizes.
 //!
-//! Physical frames, virtual addresses and page sizes are different things with the same machine representation, and every
-//! virtual-memory subsystem has had a bug that mixed two of them. Here each is a type; conversions exist only between
-//! neighbours (a frame number and the frames next to it, an address and the slot it has in a table).
+//! Physical frames, virtual addresses and page sizes are different things with the same machine
+//! representation, and every virtual-memory subsystem has had a bug that mixed two of them. Here
+//! each is a type; conversions exist only between neighbours (a frame number and the frames next to
+//! it, an address and the slot it has in a table).
 
 use core::fmt;
 
@@ -88,8 +89,8 @@ impl Order {
     }
 }
 
-/// A level of the page table, counted from the leaves: a level-1 node's entries map 4 KiB each, level 2 2 MiB, level 3
-/// 1 GiB. The root is level 4 or 5.
+/// A level of the page table, counted from the leaves: a level-1 node's entries map 4 KiB each,
+/// level 2 2 MiB, level 3 1 GiB. The root is level 4 or 5.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Level(pub u8);
@@ -134,7 +135,8 @@ impl Level {
     }
 }
 
-/// A virtual byte address in the user half. Any value can be held; the verbs check what they are given.
+/// A virtual byte address in the user half. Any value can be held; the verbs check what they are
+/// given.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Va(pub u64);
@@ -168,7 +170,8 @@ impl fmt::Debug for Va {
     }
 }
 
-/// A non-empty, page-aligned range of virtual addresses `[start, end)`. `end` may be the first address past the user half.
+/// A non-empty, page-aligned range of virtual addresses `[start, end)`. `end` may be the first
+/// address past the user half.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct VaRange {
     start: Va,
@@ -176,7 +179,8 @@ pub struct VaRange {
 }
 
 impl VaRange {
-    /// The range of `bytes` bytes at `start`, or the reason it is none: unaligned, empty, or past `top` (or wrapping).
+    /// The range of `bytes` bytes at `start`, or the reason it is none: unaligned, empty, or past
+    /// `top` (or wrapping).
     #[inline]
     pub const fn new(start: Va, bytes: u64, top: Va) -> Result<VaRange, crate::error::RangeError> {
         use crate::error::RangeError;

@@ -1,7 +1,8 @@
 //! One switch per mechanism: its name, its values, its default, and what it trades.
 //!
-//! The names are the same everywhere: `--set` of the command, a kernel's command line, the fields here, the docs. The table
-//! [`SWITCHES`] is the only list; parsing, printing and `vellum switches` all read it.
+//! The names are the same everywhere: `--set` of the command, a kernel's command line, the fields
+//! here, the docs. The table [`SWITCHES`] is the only list; parsing, printing and `vellum switches`
+//! all read it.
 
 use crate::addr::Order;
 use crate::error::ConfigError;
@@ -48,9 +49,11 @@ pub enum Colours {
 /// In what portions a block is cleared before it is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ClearUnit {
-    /// One 4 KiB page a call, a scheduling point before each where the kernel is only preempted where it asks.
+    /// One 4 KiB page a call, a scheduling point before each where the kernel is only preempted
+    /// where it asks.
     Page,
-    /// Whole runs where the kernel can be preempted anywhere, batches (`clear.batch`) where it asks.
+    /// Whole runs where the kernel can be preempted anywhere, batches (`clear.batch`) where it
+    /// asks.
     #[default]
     Extent,
 }
@@ -68,7 +71,8 @@ pub enum ClearOrder {
 /// How long a batch is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ClearBatch {
-    /// As long as can be cleared within the latency target, by the bandwidth of recent clears on that node.
+    /// As long as can be cleared within the latency target, by the bandwidth of recent clears on
+    /// that node.
     #[default]
     Auto,
     /// So many base pages, at least 1.
@@ -87,7 +91,8 @@ pub enum ClearStores {
     Bypass,
 }
 
-/// Which node a new frame should come from. Every policy falls back to other nodes by distance, except `Bind`.
+/// Which node a new frame should come from. Every policy falls back to other nodes by distance,
+/// except `Bind`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NumaPolicy {
     /// The node of the CPU that asks.
@@ -109,7 +114,8 @@ pub enum ZeroHuge {
     /// One 2 MiB page of zeros for everybody.
     #[default]
     Page,
-    /// One table of 512 zero entries for everybody, above it one table of such tables for a whole 1 GiB.
+    /// One table of 512 zero entries for everybody, above it one table of such tables for a whole 1
+    /// GiB.
     Table,
     /// A table of 512 zero entries for each 2 MiB.
     TablePrivate,
@@ -128,7 +134,8 @@ pub struct Config {
     pub clear_unit: ClearUnit,
     /// `clear.batch`: length of a portion.
     pub clear_batch: ClearBatch,
-    /// `clear.target`: with `clear.batch=auto`, the longest a CPU should be kept from scheduling, in microseconds.
+    /// `clear.target`: with `clear.batch=auto`, the longest a CPU should be kept from scheduling,
+    /// in microseconds.
     pub clear_target: u32,
     /// `clear.order`: which pages first.
     pub clear_order: ClearOrder,
@@ -140,7 +147,8 @@ pub struct Config {
     pub zero_page: bool,
     /// `zero.colours`: frames of shared zeros, so that they spread over the sets of a cache.
     pub zero_colours: Colours,
-    /// `zero.huge`: what such a read maps where a huge page would be used. Nothing of it without `zero.page`.
+    /// `zero.huge`: what such a read maps where a huge page would be used. Nothing of it without
+    /// `zero.page`.
     pub zero_huge: ZeroHuge,
     /// `tlb.batch`: one flush for a whole verb, or one per page table leaf.
     pub tlb_batch: bool,
@@ -189,7 +197,8 @@ pub const SWITCHES: &[Switch] = &[
         name: "thp",
         values: "never|advise|always",
         default: "always",
-        trades: "fewer faults, shorter walks and wider TLB reach, for memory that is given but never used",
+        trades: "fewer faults, shorter walks and wider TLB reach, for memory that is given but \
+                 never used",
         set: |c, v| {
             c.thp = match v {
                 "never" => Thp::Never,
@@ -204,7 +213,8 @@ pub const SWITCHES: &[Switch] = &[
         name: "levels",
         values: "machine|4|5",
         default: "machine",
-        trades: "a fifth level reaches 56 address bits in the user half, for one more step in every uncached walk",
+        trades: "a fifth level reaches 56 address bits in the user half, for one more step in \
+                 every uncached walk",
         set: |c, v| {
             c.levels = match v {
                 "machine" => None,
@@ -235,7 +245,8 @@ pub const SWITCHES: &[Switch] = &[
         name: "clear.unit",
         values: "page|extent",
         default: "extent",
-        trades: "stores that know how long they will run, for fewer places in between where others get the CPU",
+        trades: "stores that know how long they will run, for fewer places in between where \
+                 others get the CPU",
         set: |c, v| {
             c.clear_unit = match v {
                 "page" => ClearUnit::Page,
@@ -249,7 +260,8 @@ pub const SWITCHES: &[Switch] = &[
         name: "clear.batch",
         values: "auto|BYTES, whole pages",
         default: "auto",
-        trades: "longer runs between scheduling points, for latency of others; 8M and 32M are the published choices",
+        trades: "longer runs between scheduling points, for latency of others; 8M and 32M are \
+                 the published choices",
         set: |c, v| {
             c.clear_batch = match v {
                 "auto" => ClearBatch::Auto,
@@ -278,7 +290,8 @@ pub const SWITCHES: &[Switch] = &[
         name: "clear.order",
         values: "near-last|ascending",
         default: "near-last",
-        trades: "the page that faulted and its neighbours in the cache when the program goes on, for one long run cut in three",
+        trades: "the page that faulted and its neighbours in the cache when the program goes on, \
+                 for one long run cut in three",
         set: |c, v| {
             c.clear_order = match v {
                 "near-last" => ClearOrder::NearLast,
@@ -292,7 +305,8 @@ pub const SWITCHES: &[Switch] = &[
         name: "clear.stores",
         values: "auto|cached|bypass",
         default: "auto",
-        trades: "half the memory traffic and caches left alone, for pages that are not in the cache when they are used next",
+        trades: "half the memory traffic and caches left alone, for pages that are not in the \
+                 cache when they are used next",
         set: |c, v| {
             c.clear_stores = match v {
                 "auto" => ClearStores::Auto,
@@ -307,21 +321,24 @@ pub const SWITCHES: &[Switch] = &[
         name: "alloc.zero",
         values: "on|off",
         default: "off",
-        trades: "data frames hold no old bytes from the moment they are given out, for clearing twice what is copied into or aliases",
+        trades: "data frames hold no old bytes from the moment they are given out, for clearing \
+                 twice what is copied into or aliases",
         set: |c, v| on_off(v, &mut c.alloc_zero),
     },
     Switch {
         name: "zero.page",
         values: "on|off",
         default: "on",
-        trades: "no memory for pages that are only read, for a second fault on pages that are read before they are written",
+        trades: "no memory for pages that are only read, for a second fault on pages that are \
+                 read before they are written",
         set: |c, v| on_off(v, &mut c.zero_page),
     },
     Switch {
         name: "zero.colours",
         values: "auto|l2|N, a power of two to 128",
         default: "auto",
-        trades: "zero pages spread over the sets of a cache (auto: the first level), for the cache that more zeros fill",
+        trades: "zero pages spread over the sets of a cache (auto: the first level), for the \
+                 cache that more zeros fill",
         set: |c, v| {
             c.zero_colours = match v {
                 "auto" => Colours::L1d,
@@ -340,7 +357,8 @@ pub const SWITCHES: &[Switch] = &[
         name: "zero.huge",
         values: "off|page|table|table-private",
         default: "page",
-        trades: "no memory for huge pages that are only read; page: wide TLB reach, 2 MiB of cache; table: one page of cache, a walk for each 4 KiB",
+        trades: "no memory for huge pages that are only read; page: wide TLB reach, 2 MiB of \
+                 cache; table: one page of cache, a walk for each 4 KiB",
         set: |c, v| {
             c.zero_huge = match v {
                 "off" => ZeroHuge::Off,
@@ -370,7 +388,9 @@ pub const SWITCHES: &[Switch] = &[
                 None if v == "local" => NumaPolicy::Local,
                 None if v == "interleave" => NumaPolicy::Interleave,
                 Some(("bind", n)) if node(n).is_some() => NumaPolicy::Bind(node(n).unwrap_or(0)),
-                Some(("prefer", n)) if node(n).is_some() => NumaPolicy::Prefer(node(n).unwrap_or(0)),
+                Some(("prefer", n)) if node(n).is_some() => {
+                    NumaPolicy::Prefer(node(n).unwrap_or(0))
+                }
                 _ => return false,
             };
             true
@@ -434,11 +454,24 @@ mod tests {
                 };
                 assert_eq!(Config::default().set(s.name, &v), Ok(()), "{}={v}", s.name);
             }
-            assert_eq!(Config::default().set(s.name, "bogus"), Err(ConfigError::BadValue(s.values)));
+            assert_eq!(
+                Config::default().set(s.name, "bogus"),
+                Err(ConfigError::BadValue(s.values))
+            );
         }
-        for v in
-            ["0", "4095", "4097", "-4096", "+4096", "4096 ", "8MB", "M", "", "99999999999999999999", "17179869184G"]
-        {
+        for v in [
+            "0",
+            "4095",
+            "4097",
+            "-4096",
+            "+4096",
+            "4096 ",
+            "8MB",
+            "M",
+            "",
+            "99999999999999999999",
+            "17179869184G",
+        ] {
             assert!(Config::default().set("clear.batch", v).is_err(), "{v}");
         }
         for (v, pages) in [("4096", 1), ("20K", 5), ("8M", 2048), ("32M", 8192), ("1G", 262_144)] {

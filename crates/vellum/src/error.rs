@@ -1,7 +1,7 @@
 //! What can go wrong, as small enums.
 //!
-//! One enum per question a caller can ask next. Exhaustion is an ordinary answer: no verb panics on it, and every verb says
-//! in its doc what state a failure leaves behind.
+//! One enum per question a caller can ask next. Exhaustion is an ordinary answer: no verb panics on
+//! it, and every verb says in its doc what state a failure leaves behind.
 
 use core::fmt;
 
@@ -58,29 +58,33 @@ pub enum FaultError {
     Rights,
     /// No frame or table node could be had: see [`NoMemory`].
     NoMemory,
-    /// The task is to end ([`Machine::stop_pending`](crate::machine::Machine::stop_pending)) and the page was not cleared to its end. Nothing was
-    /// mapped and the frame went back.
+    /// The task is to end ([`Machine::stop_pending`](crate::machine::Machine::stop_pending)) and
+    /// the page was not cleared to its end. Nothing was mapped and the frame went back.
     Stopped,
 }
 
 /// Why a page was not taken out of use. Nothing changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PoisonError {
-    /// No page of memory is behind the address: it lies in no region, or nothing was made there yet.
+    /// No page of memory is behind the address: it lies in no region, or nothing was made there
+    /// yet.
     NotMapped,
     /// The shared zeros are, in one of their forms.
     Zero,
-    /// Another entry maps the page too, or a write fault is just copying it: whoever else has it could not be told.
+    /// Another entry maps the page too, or a write fault is just copying it: whoever else has it
+    /// could not be told.
     Shared,
     /// There is no frame for the copy, or for the tables below a large leaf.
     NoMemory,
 }
 
-/// A long clear or copy was broken off, because the task is to end. The frames hold old bytes and new ones.
+/// A long clear or copy was broken off, because the task is to end. The frames hold old bytes and
+/// new ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stopped;
 
-/// Why a library cannot be set up on a machine: what its topology, or the memory handed in, has wrong.
+/// Why a library cannot be set up on a machine: what its topology, or the memory handed in, has
+/// wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InitError {
     /// The topology has no CPU.
@@ -180,7 +184,9 @@ impl fmt::Display for RangeError {
         f.write_str(match self {
             RangeError::Unaligned => "start and length must be multiples of 4096",
             RangeError::Empty => "the length is zero",
-            RangeError::OutOfSpace => "the range ends past what programs may map of the address space",
+            RangeError::OutOfSpace => {
+                "the range ends past what programs may map of the address space"
+            }
             RangeError::TooLow => "the range begins below 64 KiB, where nothing is mapped",
         })
     }
@@ -208,9 +214,9 @@ impl fmt::Display for SpaceError {
             SpaceError::NoHole => f.write_str("no hole of that length"),
             SpaceError::Rights => f.write_str("the region does not allow those rights"),
             SpaceError::Stopped => Stopped.fmt(f),
-            SpaceError::LeafSize => {
-                f.write_str("the machine has no leaf of that size, or the range is no multiple of it")
-            }
+            SpaceError::LeafSize => f.write_str(
+                "the machine has no leaf of that size, or the range is no multiple of it",
+            ),
         }
     }
 }
@@ -259,7 +265,8 @@ impl fmt::Display for ReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ReserveError::InUse => {
-                "frames are reserved before the first allocation, and something was allocated already"
+                "frames are reserved before the first allocation, \
+                 and something was allocated already"
             }
             ReserveError::Twice => "some of the frames are reserved already",
         })

@@ -1,4 +1,5 @@
-//! What does not compile. Each rule has a twin that keeps it and compiles, so that the other fails for the rule and for nothing else.
+//! What does not compile. Each rule has a twin that keeps it and compiles, so that the other fails
+//! for the rule and for nothing else.
 //!
 //! Giving a frame back is a promise:
 //! ```

@@ -2,8 +2,8 @@
 //!
 //! Each layer is a struct that owns the one below and dereferences to it; what a layer does are its
 //! methods. So a layer can call those below and cannot name one above. In order, from the top:
-//! `Vm`, the verbs (`ops`), `Faults`, `Regions` (`vma`), `PageTables`, `Rmap`, `Zero`, `Clear`, `Tlb`,
-//! `Memory`, `Platform`.
+//! `Vm`, the verbs (`ops`), `Faults`, `Regions` (`vma`), `PageTables`, `Rmap`, `Zero`, `Clear`,
+//! `Tlb`, `Memory`, `Platform`.
 
 use core::ptr::NonNull;
 
@@ -58,7 +58,12 @@ pub(crate) struct Platform<M: Machine> {
 impl<M: Machine> Platform<M> {
     /// # Safety
     /// `counters` names one zero block per CPU that is the value's alone.
-    pub unsafe fn new(machine: M, config: Config, id: usize, counters: NonNull<CpuCounters>) -> Platform<M> {
+    pub unsafe fn new(
+        machine: M,
+        config: Config,
+        id: usize,
+        counters: NonNull<CpuCounters>,
+    ) -> Platform<M> {
         let rules = machine.rules();
         let cpus = machine.topology().cpus;
         let end = M::Codec::user_end(rules.levels);
@@ -83,7 +88,8 @@ impl<M: Machine> Platform<M> {
     #[inline]
     pub fn slots(&self, level: Level) -> usize {
         // The last one may reach past the end.
-        ((self.user_end().0 + level.entry_bytes() - 1) >> level.shift()).min(ENTRIES as u64) as usize
+        ((self.user_end().0 + level.entry_bytes() - 1) >> level.shift()).min(ENTRIES as u64)
+            as usize
     }
 
     /// The handle of a record that was just made.
@@ -97,7 +103,8 @@ impl<M: Machine> Platform<M> {
     /// If the space is another `Vm`'s.
     #[inline(always)]
     pub fn record_of<'s>(&'s self, space: &'s Space) -> &'s SpaceRecord {
-        // SAFETY: this is the `Vm` of that id, and still there, for no living one has the same metadata.
+        // SAFETY: this is the `Vm` of that id, and still there, for no living one has the same
+        // metadata.
         unsafe { space.record(self.id) }
     }
 
@@ -148,7 +155,8 @@ impl<M: Machine> Platform<M> {
     #[inline(always)]
     pub fn begins(&self, verb: Verb) {
         self.machine.hook(Event::Begin(verb));
-        self.machine.hook(Event::Work(if verb == Verb::Fault { Work::Fault } else { Work::Call }, 1));
+        self.machine
+            .hook(Event::Work(if verb == Verb::Fault { Work::Fault } else { Work::Call }, 1));
     }
 
     #[inline(always)]

@@ -1,8 +1,9 @@
 //! Counters, one block a CPU, read as a sum.
 //!
-//! Each CPU adds to its own block, so that counting never shares a written cache line; a reader sums the blocks and may see
-//! a sum that no instant had. Names are those of Linux's `/proc/vmstat` where it has one. Gauges (`nr_*` of pages) are
-//! kept the same way: a CPU's part may be negative, only the sum means something.
+//! Each CPU adds to its own block, so that counting never shares a written cache line; a reader
+//! sums the blocks and may see a sum that no instant had. Names are those of Linux's `/proc/vmstat`
+//! where it has one. Gauges (`nr_*` of pages) are kept the same way: a CPU's part may be negative,
+//! only the sum means something.
 
 use core::sync::atomic::{AtomicI64, Ordering};
 
@@ -35,7 +36,8 @@ counters! {
     FaultsZero = "zero_page_fault",
     /// Of those, faults served by the shared huge page of zeros.
     FaultsZeroHuge = "thp_zero_page_fault",
-    /// Of those, faults served by a table of zeros: a shared one, or one of 512 entries made for it.
+    /// Of those, faults served by a table of zeros: a shared one, or one of 512 entries made for
+    /// it.
     FaultsZeroTable = "zero_table_fault",
     /// Private tables made because shared tables of zeros were written below, or cut.
     ZeroTableUnshare = "zero_table_unshare",
@@ -95,7 +97,8 @@ pub const COUNTERS: usize = Counter::ALL.len();
 pub struct CpuCounters([AtomicI64; COUNTERS]);
 
 impl CpuCounters {
-    /// Adds to a counter. To be called by the CPU that owns the block, preemption off; a plain load and store.
+    /// Adds to a counter. To be called by the CPU that owns the block, preemption off; a plain load
+    /// and store.
     #[inline]
     pub fn add(&self, counter: Counter, n: i64) {
         let cell = &self.0[counter as usize];

@@ -33,7 +33,12 @@ fn rig_on(first: u64, frames: u64, rules: MmuRules, config: Config) -> Rig {
 }
 
 pub(crate) fn rig() -> Rig {
-    rig_on(512, 4096, MmuRules { contexts: 256, ..X86_RULES }, Config { thp: Thp::Never, ..Config::default() })
+    rig_on(
+        512,
+        4096,
+        MmuRules { contexts: 256, ..X86_RULES },
+        Config { thp: Thp::Never, ..Config::default() },
+    )
 }
 
 impl Rig {
@@ -196,8 +201,10 @@ fn the_last_frame_that_fits_can_be_a_root() {
     let (vm, m) = (&r.vm, r.vm.machine());
     let first = r.space();
     let want = Want::kernel(Use::Table);
-    let all: Vec<Pfn> = std::iter::from_fn(|| vm.frames().alloc(m, Order::BASE, &want).ok()).collect();
-    let (last, rest): (Vec<Pfn>, Vec<Pfn>) = all.into_iter().partition(|&pfn| pfn == Pfn(PFN_END - 1));
+    let all: Vec<Pfn> =
+        std::iter::from_fn(|| vm.frames().alloc(m, Order::BASE, &want).ok()).collect();
+    let (last, rest): (Vec<Pfn>, Vec<Pfn>) =
+        all.into_iter().partition(|&pfn| pfn == Pfn(PFN_END - 1));
     vm.frames().put(m, last[0], Order::BASE);
     let second = vm.create().unwrap();
     assert_eq!(vm.layers.record_of(&second).root(), Pfn(PFN_END - 1));
@@ -390,7 +397,9 @@ fn bits_of_tables_and_regions_that_mean_nothing_are_found() {
     }
     let (state, about) = (root.word(1), root.word(5));
     let (was, was_about) = (state.load(Relaxed), about.load(Relaxed));
-    for (listed, list) in [(5, 0), (7, 0), (4, 3 << 16), (4, 17), (4, 129 | 1 << 16), (4, 513 | 2 << 16)] {
+    for (listed, list) in
+        [(5, 0), (7, 0), (4, 3 << 16), (4, 17), (4, 129 | 1 << 16), (4, 513 | 2 << 16)]
+    {
         state.store(was & !(7 << 4) | listed << 4, Relaxed);
         about.store(list, Relaxed);
         let what = "intervals in order, and no more than fit";

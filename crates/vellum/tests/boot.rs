@@ -1,5 +1,5 @@
-//! Large machines cost nothing to boot: metadata that is never used is never touched. Alone in its file, since it watches the
-//! memory of the whole process.
+//! Large machines cost nothing to boot: metadata that is never used is never touched. Alone in its
+//! file, since it watches the memory of the whole process.
 #![cfg(target_os = "linux")]
 
 #[path = "common/flat.rs"]

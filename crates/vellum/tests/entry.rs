@@ -5,33 +5,39 @@ use vellum::addr::{Level, Pfn, Va};
 use vellum::entry::{Aarch64, Codec, Entry, Flags, MAX_GENERATION, X86_64};
 
 fn flags() -> impl Strategy<Value = Flags> {
-    (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(write, exec, accessed, dirty)| Flags {
-        write,
-        exec,
-        accessed,
-        // A clean leaf that is not writable is the only kind there is.
-        dirty: dirty && write,
-    })
+    (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(write, exec, accessed, dirty)| Flags {
+            write,
+            exec,
+            accessed,
+            // A clean leaf that is not writable is the only kind there is.
+            dirty: dirty && write,
+        },
+    )
 }
 
-/// Any entry that is legal in a node of some level: leaves up to 1 GiB, tables above level 1, blocks aligned to their size.
+/// Any entry that is legal in a node of some level: leaves up to 1 GiB, tables above level 1,
+/// blocks aligned to their size.
 fn entry() -> impl Strategy<Value = (Entry, Level)> {
-    (1u8..=5, 0u64..1 << 36, 0..=MAX_GENERATION, flags(), 0..=9).prop_map(|(level, frame, generation, flags, kind)| {
-        let leaf_level = Level(level.min(3));
-        let block = Pfn(frame).align_down(leaf_level.leaf_order().expect("levels 1 to 3 have leaves"));
-        match kind {
-            0 => (Entry::Empty, Level(level)),
-            1 => (Entry::Reserved, Level(level)),
-            2 => (Entry::Table(Pfn(frame)), Level(level.max(2))),
-            3 => (Entry::Leaf(block, flags), leaf_level),
-            4 => (Entry::Parked(block), leaf_level),
-            5 => (Entry::Moving(block), leaf_level),
-            8 => (Entry::Busy(block), leaf_level),
-            7 => (Entry::ZeroTable(Pfn(frame)), Level(level.clamp(2, 3))),
-            6 => (Entry::Detached(Pfn(frame)), Level(level.max(2))),
-            _ => (Entry::Gone(generation), Level(level)),
-        }
-    })
+    (1u8..=5, 0u64..1 << 36, 0..=MAX_GENERATION, flags(), 0..=9).prop_map(
+        |(level, frame, generation, flags, kind)| {
+            let leaf_level = Level(level.min(3));
+            let block =
+                Pfn(frame).align_down(leaf_level.leaf_order().expect("levels 1 to 3 have leaves"));
+            match kind {
+                0 => (Entry::Empty, Level(level)),
+                1 => (Entry::Reserved, Level(level)),
+                2 => (Entry::Table(Pfn(frame)), Level(level.max(2))),
+                3 => (Entry::Leaf(block, flags), leaf_level),
+                4 => (Entry::Parked(block), leaf_level),
+                5 => (Entry::Moving(block), leaf_level),
+                8 => (Entry::Busy(block), leaf_level),
+                7 => (Entry::ZeroTable(Pfn(frame)), Level(level.clamp(2, 3))),
+                6 => (Entry::Detached(Pfn(frame)), Level(level.max(2))),
+                _ => (Entry::Gone(generation), Level(level)),
+            }
+        },
+    )
 }
 
 fn laws<C: Codec>(entry: Entry, level: Level) {
@@ -39,7 +45,10 @@ fn laws<C: Codec>(entry: Entry, level: Level) {
     assert_eq!(C::decode(raw, level), entry, "{raw:#x} at {level:?}");
     assert_eq!(raw == 0, entry == Entry::Empty, "only an empty entry is all zeros");
     // Bit 0 is "present" to the walker of both formats.
-    assert_eq!(raw & 1 == 1, matches!(entry, Entry::Table(_) | Entry::ZeroTable(_) | Entry::Leaf(..)));
+    assert_eq!(
+        raw & 1 == 1,
+        matches!(entry, Entry::Table(_) | Entry::ZeroTable(_) | Entry::Leaf(..))
+    );
 }
 
 proptest! {
@@ -63,9 +72,11 @@ proptest! {
 
     #[test]
     fn x86_64_absent_frames_point_above_memory(frame in 0u64..1 << 30) {
-        // What a processor that speculates past "present" would read must lie above any machine's memory.
+        // What a processor that speculates past "present" would read must lie above any machine's
+        // memory.
         let frame = Pfn(frame);
-        for e in [Entry::Parked(frame), Entry::Moving(frame), Entry::Busy(frame), Entry::Detached(frame)] {
+        let absent = [Entry::Parked, Entry::Moving, Entry::Busy, Entry::Detached];
+        for e in absent.map(|kind| kind(frame)) {
             let speculated = X86_64::encode(e, Level::TWO) & 0x000f_ffff_ffff_f000;
             prop_assert!(speculated >= 1 << 51, "{speculated:#x}");
         }
@@ -86,7 +97,8 @@ fn x86_64_words_match_the_manual() {
         "bit 7 marks a 2 MiB leaf"
     );
     assert_eq!(X86_64::encode(Entry::Table(page), Level(4)), 0x0000_0123_4567_8027);
-    // No execute (63), one of the ignored bits (9), accessed (5), user (2), present (0); not writable.
+    // No execute (63), one of the ignored bits (9), accessed (5), user (2), present (0); not
+    // writable.
     assert_eq!(X86_64::encode(Entry::ZeroTable(page), Level(3)), 0x8000_0123_4567_8225);
     assert_eq!(
         X86_64::encode(Entry::Leaf(page, Flags { exec: true, ..RO }), Level::ONE) >> 63,
@@ -98,14 +110,23 @@ fn x86_64_words_match_the_manual() {
 #[test]
 fn aarch64_words_match_the_manual() {
     let page = Pfn(0x1234_5678);
-    // DBM (51), UXN (54), PXN (53), not global (11), access flag (10), inner shareable (9:8), user (6), page (1), valid (0).
+    // DBM (51), UXN (54), PXN (53), not global (11), access flag (10), inner shareable (9:8), user
+    // (6), page (1), valid (0).
     assert_eq!(Aarch64::encode(Entry::Leaf(page, RW), Level::ONE), 0x0068_0123_4567_8f43);
     // Writable and clean: AP[2] (bit 7) stays set until hardware clears it.
-    assert_eq!(Aarch64::encode(Entry::Leaf(page, Flags { dirty: false, ..RW }), Level::ONE), 0x0068_0123_4567_8fc3);
+    assert_eq!(
+        Aarch64::encode(Entry::Leaf(page, Flags { dirty: false, ..RW }), Level::ONE),
+        0x0068_0123_4567_8fc3
+    );
     assert_eq!(Aarch64::encode(Entry::Leaf(page, RO), Level::ONE), 0x0060_0123_4567_8fc3);
-    assert_eq!(Aarch64::encode(Entry::Leaf(Pfn(0x200), RW), Level::TWO) & 3, 1, "a block has bit 1 clear");
+    assert_eq!(
+        Aarch64::encode(Entry::Leaf(Pfn(0x200), RW), Level::TWO) & 3,
+        1,
+        "a block has bit 1 clear"
+    );
     assert_eq!(Aarch64::encode(Entry::Table(page), Level(4)), 0x0000_0123_4567_8003);
-    // APTable read-only (62), UXNTable (60), PXNTable (59), one of the bits left to software (55), table (1), valid (0).
+    // APTable read-only (62), UXNTable (60), PXNTable (59), one of the bits left to software (55),
+    // table (1), valid (0).
     assert_eq!(Aarch64::encode(Entry::ZeroTable(page), Level(3)), 0x5880_0123_4567_8003);
 }
 
@@ -129,13 +150,22 @@ fn frame_bits<C: Codec>() {
     for level in [Level::ONE, Level::TWO, Level(3)] {
         let leaf = |pfn: u64, n: u32| {
             let bit = |i: u32| n >> i & 1 == 1;
-            let flags = Flags { write: bit(0), exec: bit(1), accessed: bit(2), dirty: bit(0) && bit(3) };
+            let flags =
+                Flags { write: bit(0), exec: bit(1), accessed: bit(2), dirty: bit(0) && bit(3) };
             C::encode(Entry::Leaf(Pfn(pfn << 18), flags), level)
         };
         for n in 0..16 {
             for pfn in [0, 1, 5, (1 << 18) - 1] {
-                assert_eq!(leaf(pfn, n) & C::FRAME, pfn << 18 << 12, "the frame's bits say its address");
-                assert_eq!(leaf(pfn, n) & !C::FRAME, leaf(0, n) & !C::FRAME, "the others do not depend on it");
+                assert_eq!(
+                    leaf(pfn, n) & C::FRAME,
+                    pfn << 18 << 12,
+                    "the frame's bits say its address"
+                );
+                assert_eq!(
+                    leaf(pfn, n) & !C::FRAME,
+                    leaf(0, n) & !C::FRAME,
+                    "the others do not depend on it"
+                );
                 assert_ne!(leaf(pfn, n) & !C::FRAME, 0, "a leaf is not all frame");
             }
         }
@@ -157,14 +187,27 @@ fn the_accessed_bit_is_cleared_and_seen_where_entries_have_one_and_nothing_else_
         let raw = X86_64::encode(shared, level);
         let cleared = X86_64::unaccessed(raw, level);
         assert!(X86_64::is_accessed(raw, level) && !X86_64::is_accessed(cleared, level));
-        assert_eq!((X86_64::decode(cleared, level), set(cleared, 5)), (shared, raw), "bit 5, as walks set it");
+        assert_eq!(
+            (X86_64::decode(cleared, level), set(cleared, 5)),
+            (shared, raw),
+            "bit 5, as walks set it"
+        );
         // Descriptors of tables have none: nothing to clear, and used as far as anybody knows.
         let raw = Aarch64::encode(shared, level);
         assert!(Aarch64::is_accessed(raw, level) && Aarch64::unaccessed(raw, level) == raw);
     }
     let cleared = X86_64::unaccessed(X86_64::encode(leaf(true), Level::TWO), Level::TWO);
-    assert_eq!((cleared, set(cleared, 5)), [false, true].map(|a| X86_64::encode(leaf(a), Level::TWO)).into());
+    assert_eq!(
+        (cleared, set(cleared, 5)),
+        [false, true].map(|a| X86_64::encode(leaf(a), Level::TWO)).into()
+    );
     let cleared = Aarch64::unaccessed(Aarch64::encode(leaf(true), Level::TWO), Level::TWO);
-    assert_eq!((cleared, set(cleared, 10)), [false, true].map(|a| Aarch64::encode(leaf(a), Level::TWO)).into());
-    assert!(!Aarch64::is_accessed(cleared, Level::TWO) && Aarch64::is_accessed(set(cleared, 10), Level::TWO));
+    assert_eq!(
+        (cleared, set(cleared, 10)),
+        [false, true].map(|a| Aarch64::encode(leaf(a), Level::TWO)).into()
+    );
+    assert!(
+        !Aarch64::is_accessed(cleared, Level::TWO)
+            && Aarch64::is_accessed(set(cleared, 10), Level::TWO)
+    );
 }

@@ -17,7 +17,12 @@ pub(crate) enum Bytes {
 
 impl<M: Machine> Clear<M> {
     /// A block for a leaf of `order`, cleared if the allocator is to do that.
-    pub(crate) fn take_block(&self, order: Order, want: &Want, exact: bool) -> Result<(Pfn, Bytes), Short> {
+    pub(crate) fn take_block(
+        &self,
+        order: Order,
+        want: &Want,
+        exact: bool,
+    ) -> Result<(Pfn, Bytes), Short> {
         let pfn = self.alloc_block(order, want, exact)?;
         if !self.config.alloc_zero {
             return Ok((pfn, Bytes::Old));

@@ -1,21 +1,23 @@
 //! Clearing, and copying, of blocks nobody can see yet.
 //!
-//! Every frame that must be zero before anyone sees it passes through here. A block becomes up to three ranges
-//! (`order`), a range becomes portions, a portion is one call of the machine, which therefore knows how long it will store:
-//! fast strings and stores around the caches are worth more the longer they run. How long a portion may be depends on how the
-//! kernel is preempted. Where an interrupt may reschedule anywhere, a portion is the whole range; where the kernel must ask,
-//! it is a batch (`pace`) with a scheduling point before it, so that what piled up before the call is noticed first. The model is
-//! asked before every portion, for it may change while a block is being cleared. A task that is to end anyway is let go between two
-//! portions.
+//! Every frame that must be zero before anyone sees it passes through here. A block becomes up to
+//! three ranges (`order`), a range becomes portions, a portion is one call of the machine, which
+//! therefore knows how long it will store: fast strings and stores around the caches are worth more
+//! the longer they run. How long a portion may be depends on how the kernel is preempted. Where an
+//! interrupt may reschedule anywhere, a portion is the whole range; where the kernel must ask, it
+//! is a batch (`pace`) with a scheduling point before it, so that what piled up before the call is
+//! noticed first. The model is asked before every portion, for it may change while a block is being
+//! cleared. A task that is to end anyway is let go between two portions.
 //!
-//! Through the caches or around them is decided by range, not by portion: by its length and the machine's caches. The
-//! neighbourhood of the fault always goes through them, for it is about to be used.
+//! Through the caches or around them is decided by range, not by portion: by its length and the
+//! machine's caches. The neighbourhood of the fault always goes through them, for it is about to be
+//! used.
 //!
 //! No epoch is entered here; what is filled is the caller's alone. No lock is held either, but by a
 //! fault that was sent back time and again (`patiently`): while there is one nobody's clearing has
 //! scheduling points, which is the simplest rule that keeps a task from being rescheduled with the
-//! lock. Addresses of pages are computed from the block's start each time, so no portion can inherit
-//! a wrong one.
+//! lock. Addresses of pages are computed from the block's start each time, so no portion can
+//! inherit a wrong one.
 //!
 //! Copying is the same with another machine call (`Fill`). Rejected: a copy of this file for it.
 
@@ -110,7 +112,8 @@ impl<M: Machine> Clear<M> {
         self.fill(Fill::Zeros, extent)
     }
 
-    /// [`Vm::copy_extent`] to a block that the library has just allocated, from one that cannot go meanwhile.
+    /// [`Vm::copy_extent`] to a block that the library has just allocated, from one that cannot go
+    /// meanwhile.
     pub(crate) fn copy_block(&self, from: Pfn, extent: &Extent) -> Result<(), Stopped> {
         self.fill(Fill::Copy(from), extent)
     }
@@ -128,14 +131,16 @@ impl<M: Machine> Clear<M> {
         self.clear_each(frames, if around { Stores::Bypass } else { Stores::Cached })
     }
 
-    /// Clears base frames that lie anywhere, with a scheduling point before each portion and, if need be, a fence after it.
+    /// Clears base frames that lie anywhere, with a scheduling point before each portion and, if
+    /// need be, a fence after it.
     pub(crate) fn clear_each(&self, frames: &[(Pfn, Va)], stores: Stores) -> Result<(), Stopped> {
         let m = &self.machine;
         let mut rest = frames;
         while let Some(&(first, _)) = rest.first() {
             let asks = self.asks();
             let node = m.topology().node_of(first).unwrap_or(0);
-            let portion = if asks { self.batch(node).min(rest.len() as u64) as usize } else { rest.len() };
+            let portion =
+                if asks { self.batch(node).min(rest.len() as u64) as usize } else { rest.len() };
             self.pause(asks)?;
             let (now, later) = rest.split_at(portion);
             m.clear_singles(now, stores);
@@ -147,7 +152,8 @@ impl<M: Machine> Clear<M> {
         Ok(())
     }
 
-    /// Clears one base frame that is the caller's alone and is used at once, as that of a fault. Never reschedules: locks may be held.
+    /// Clears one base frame that is the caller's alone and is used at once, as that of a fault.
+    /// Never reschedules: locks may be held.
     #[inline(always)]
     pub(crate) fn clear_page(&self, pfn: Pfn, at: Va) {
         self.machine.clear_span(pfn, 1, Stores::Cached, at);
@@ -163,8 +169,12 @@ impl<M: Machine> Clear<M> {
         match (self.config.clear_unit, self.config.clear_order) {
             (ClearUnit::Page, ClearOrder::Ascending) => self.one_by_one(&job, 0..pages),
             // The order before extents was for huge pages; larger ones went from end to end.
-            (ClearUnit::Page, ClearOrder::NearLast) if pages > Order::HUGE.frames() => self.one_by_one(&job, 0..pages),
-            (ClearUnit::Page, ClearOrder::NearLast) => self.one_by_one(&job, order::converge(pages, fault)),
+            (ClearUnit::Page, ClearOrder::NearLast) if pages > Order::HUGE.frames() => {
+                self.one_by_one(&job, 0..pages)
+            }
+            (ClearUnit::Page, ClearOrder::NearLast) => {
+                self.one_by_one(&job, order::converge(pages, fault))
+            }
             (ClearUnit::Extent, ClearOrder::Ascending) => self.range(&job, 0..pages),
             (ClearUnit::Extent, ClearOrder::NearLast) => {
                 let ranges = order::ranges(pages, fault);
@@ -221,7 +231,8 @@ impl<M: Machine> Clear<M> {
         Ok(())
     }
 
-    /// What precedes every portion: the scheduling point of kernels that ask, then the question whether the task still needs it.
+    /// What precedes every portion: the scheduling point of kernels that ask, then the question
+    /// whether the task still needs it.
     #[inline]
     fn pause(&self, asks: bool) -> Result<(), Stopped> {
         if asks {
@@ -261,7 +272,14 @@ impl<M: Machine> Clear<M> {
     }
 
     /// One call of the machine: frames filled from others, or with zeros.
-    pub(crate) fn fill_run(&self, from: Option<Pfn>, first: Pfn, frames: u64, stores: Stores, at: Va) {
+    pub(crate) fn fill_run(
+        &self,
+        from: Option<Pfn>,
+        first: Pfn,
+        frames: u64,
+        stores: Stores,
+        at: Va,
+    ) {
         match from {
             None => self.machine.clear_span(first, frames, stores, at),
             Some(from) => self.machine.copy_span(first, from, frames, stores, at),

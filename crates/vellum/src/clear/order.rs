@@ -1,14 +1,17 @@
 //! Which pages of a block are cleared first.
 //!
-//! Whoever faulted touches its page next, and soon its neighbours; clearing a large block washes everything else out of the caches.
-//! So the neighbourhood goes last and the page itself as the very last. Everything else is two long runs, right and left of it:
-//! right first, since most blocks are entered at their first page, where only the right one exists.
+//! Whoever faulted touches its page next, and soon its neighbours; clearing a large block washes
+//! everything else out of the caches. So the neighbourhood goes last and the page itself as the
+//! very last. Everything else is two long runs, right and left of it: right first, since most
+//! blocks are entered at their first page, where only the right one exists.
 //!
-//! Sides are computed by differences that say "nothing" when there is nothing: clamping both ends of an empty side into the block
-//! would make up a page (a bug the published form had before it was merged).
+//! Sides are computed by differences that say "nothing" when there is nothing: clamping both ends
+//! of an empty side into the block would make up a page (a bug the published form had before it was
+//! merged).
 //!
-//! [`converge`] is the order before extents, kept for `clear.unit=page`: from the far end towards the page, then left and
-//! right in turn. Rejected: runs that shrink geometrically towards the page (more runs, and no cache that would notice).
+//! [`converge`] is the order before extents, kept for `clear.unit=page`: from the far end towards
+//! the page, then left and right in turn. Rejected: runs that shrink geometrically towards the page
+//! (more runs, and no cache that would notice).
 
 use core::ops::Range;
 
@@ -38,9 +41,11 @@ pub(crate) fn pieces(near: &Range<u64>, fault: u64) -> [Range<u64>; 3] {
     [near.start..fault, fault + 1..near.end, fault..fault + 1]
 }
 
-/// The pages of a block, one by one: the half that `fault` is not in from its far end, then from both sides towards `fault`.
+/// The pages of a block, one by one: the half that `fault` is not in from its far end, then from
+/// both sides towards `fault`.
 pub fn converge(pages: u64, fault: u64) -> impl Iterator<Item = u64> {
-    // The pages that lie symmetrically about the page, less one where the block has an even number of them.
+    // The pages that lie symmetrically about the page, less one where the block has an even number
+    // of them.
     let (far, base, around) = if 2 * fault < pages {
         (2 * fault + 1..pages, 0, 2 * fault + 1)
     } else {
@@ -50,7 +55,8 @@ pub fn converge(pages: u64, fault: u64) -> impl Iterator<Item = u64> {
     let down = 2 * fault < pages;
     let count = far.end - far.start;
     let outer = (0..count).map(move |i| if down { far.end - 1 - i } else { far.start + i });
-    let inner = (0..around).map(move |i| if i % 2 == 0 { base + i / 2 } else { base + around - 1 - i / 2 });
+    let inner =
+        (0..around).map(move |i| if i % 2 == 0 { base + i / 2 } else { base + around - 1 - i / 2 });
     outer.chain(inner)
 }
 
@@ -89,9 +95,18 @@ mod tests {
                 let r = ranges(pages, f);
                 let sum: u64 = [&r.right, &r.left, &r.near].iter().map(|r| r.end - r.start).sum();
                 assert_eq!(sum, pages, "{pages} pages, page {f}");
-                assert!(r.left.end == r.near.start && r.near.end == r.right.start && r.left.start == 0, "{r:?}");
-                assert!(r.near.contains(&f) && r.near.end - r.near.start <= 2 * RADIUS + 1, "{r:?}");
-                assert!(pages > RADIUS + 1 || r.near == (0..pages), "{pages} pages: only the neighbourhood, {r:?}");
+                assert!(
+                    r.left.end == r.near.start && r.near.end == r.right.start && r.left.start == 0,
+                    "{r:?}"
+                );
+                assert!(
+                    r.near.contains(&f) && r.near.end - r.near.start <= 2 * RADIUS + 1,
+                    "{r:?}"
+                );
+                assert!(
+                    pages > RADIUS + 1 || r.near == (0..pages),
+                    "{pages} pages: only the neighbourhood, {r:?}"
+                );
                 let pieces: Vec<u64> = pieces(&r.near, f).into_iter().flatten().collect();
                 assert_eq!(pieces.last(), Some(&f), "the page that faulted is the very last");
                 assert_eq!(pieces.len() as u64, r.near.end - r.near.start);

@@ -1,25 +1,30 @@
 //! How long a batch is.
 //!
-//! A kernel that is only preempted where it asks must ask often enough. The published choices are constants, 8 MiB and then
-//! 32 MiB, that assume 10 GB/s; with every CPU of a machine clearing at once bandwidth falls tenfold and the constant keeps others
-//! waiting tenfold. So with `clear.batch=auto` each clear is timed, by node, and the next batch is as long as fits the target.
+//! A kernel that is only preempted where it asks must ask often enough. The published choices are
+//! constants, 8 MiB and then 32 MiB, that assume 10 GB/s; with every CPU of a machine clearing at
+//! once bandwidth falls tenfold and the constant keeps others waiting tenfold. So with
+//! `clear.batch=auto` each clear is timed, by node, and the next batch is as long as fits the
+//! target.
 //!
-//! A slower portion than expected is believed at once: the portion after it is short enough. A faster one moves the estimate by a
-//! quarter, since one portion that hit a cache says little. Before the first measurement batches are short. One word a node, read and
-//! written without order: an update that is lost is made good by the next portion.
+//! A slower portion than expected is believed at once: the portion after it is short enough. A
+//! faster one moves the estimate by a quarter, since one portion that hit a cache says little.
+//! Before the first measurement batches are short. One word a node, read and written without order:
+//! an update that is lost is made good by the next portion.
 
 use crate::clear::Clear;
 use crate::config::ClearBatch;
 use crate::machine::{MAX_NODES, Machine};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Base pages of the first portion on a node nothing is known of: 256 KiB keep a CPU for 1 ms even at 0.27 GB/s.
+/// Base pages of the first portion on a node nothing is known of: 256 KiB keep a CPU for 1 ms even
+/// at 0.27 GB/s.
 const FIRST: u64 = 64;
 /// Base pages of a batch where the clock's rate is not known: 8 MiB, the published choice.
 const UNTIMED: u64 = 2048;
 /// No batch is longer than the largest block.
 const LONGEST: u64 = 1 << 18;
-/// The rest of a range is not timed if it is shorter than this: what it costs beside its stores would count too much.
+/// The rest of a range is not timed if it is shorter than this: what it costs beside its stores
+/// would count too much.
 const TIMED: u64 = 16;
 /// Parts of a cycle the estimate is kept in.
 const PARTS: u64 = 16;
@@ -32,8 +37,9 @@ impl Pace {
         Pace([const { AtomicU64::new(0) }; MAX_NODES])
     }
 
-    /// A portion took that long. Those that are as long as a batch may be are always timed, however short: an estimate that went wrong,
-    /// because an interrupt fell into a portion, has to come back.
+    /// A portion took that long. Those that are as long as a batch may be are always timed, however
+    /// short: an estimate that went wrong, because an interrupt fell into a portion, has to come
+    /// back.
     pub fn took(&self, node: usize, cycles: u64, pages: u64, batch: u64) {
         if pages < TIMED.min(batch) {
             return;
@@ -62,7 +68,9 @@ impl<M: Machine> Clear<M> {
             ClearBatch::Pages(pages) => pages.max(1),
             ClearBatch::Auto => match self.machine.cycles_per_us() {
                 0 => UNTIMED,
-                cycles => self.pace.pages_in(node, cycles.saturating_mul(self.config.clear_target.into())),
+                cycles => {
+                    self.pace.pages_in(node, cycles.saturating_mul(self.config.clear_target.into()))
+                }
             },
         }
     }
@@ -88,7 +96,11 @@ mod tests {
         pace.took(3, 1_000_000, 100, 100);
         assert_eq!(pace.pages_in(3, 1_000_000), 100);
         pace.took(3, 100_000, 100, 100);
-        assert_eq!(pace.pages_in(3, 1_000_000), 129, "10,000 cycles a page less a quarter of 9,000");
+        assert_eq!(
+            pace.pages_in(3, 1_000_000),
+            129,
+            "10,000 cycles a page less a quarter of 9,000"
+        );
         assert_eq!(pace.pages_in(2, 1_000_000), FIRST, "another node");
     }
 

@@ -1,12 +1,13 @@
 //! aarch64 stage-1 entries, 4 KiB granule, 4 levels (Arm ARM DDI 0487, chapter D8), TTBR0 half.
 //!
-//! Bits of a valid descriptor: 0 valid, 1 table or page (clear: block), 6 user (`AP[1]`), 7 read-only (`AP[2]`), 8..=9 inner
-//! shareable, 10 access flag, 11 not global, 12..=47 address, 51 dirty-bit modifier, 53 and 54 no-execute. With
-//! hardware-managed dirty state (FEAT_HAFDBS) a leaf with DBM set and `AP[2]` set is *writable-clean*: hardware clears `AP[2]` on the first
-//! write. So writable = DBM, dirty = DBM and not `AP[2]`; a read-only leaf has DBM clear and `AP[2]` set.
+//! Bits of a valid descriptor: 0 valid, 1 table or page (clear: block), 6 user (`AP[1]`), 7
+//! read-only (`AP[2]`), 8..=9 inner shareable, 10 access flag, 11 not global, 12..=47 address, 51
+//! dirty-bit modifier, 53 and 54 no-execute. With hardware-managed dirty state (FEAT_HAFDBS) a leaf
+//! with DBM set and `AP[2]` set is *writable-clean*: hardware clears `AP[2]` on the first write. So
+//! writable = DBM, dirty = DBM and not `AP[2]`; a read-only leaf has DBM clear and `AP[2]` set.
 //!
-//! Invalid descriptors: bit 0 clear, kind in bits 1..=4, payload in bits 12..=63. Not inverted: Arm does not speculate past an
-//! invalid descriptor.
+//! Invalid descriptors: bit 0 clear, kind in bits 1..=4, payload in bits 12..=63. Not inverted: Arm
+//! does not speculate past an invalid descriptor.
 
 use super::{Codec, Entry, Flags};
 use crate::addr::{Level, Pfn, Va};
@@ -55,7 +56,9 @@ impl Codec for Aarch64 {
             Entry::Reserved => RESERVED,
             Entry::Table(p) => VALID | TABLE | p.addr(),
             // Gives no right but to read, whatever the entries below say.
-            Entry::ZeroTable(p) => VALID | TABLE | ZEROS | TABLE_NO_EXEC | TABLE_READ_ONLY | p.addr(),
+            Entry::ZeroTable(p) => {
+                VALID | TABLE | ZEROS | TABLE_NO_EXEC | TABLE_READ_ONLY | p.addr()
+            }
             Entry::Leaf(p, f) => {
                 VALID
                     | USER

@@ -1,11 +1,13 @@
 //! What a page-table entry can mean, apart from how a machine writes it down.
 //!
-//! The page table is the only map of an address space, so an entry says more than hardware asks: whether a slot belongs to
-//! a region that has no page there yet, and, for absent pages, what became of them. Hardware ignores every bit of an entry
-//! that is not present, which gives the software kinds their room. A [`Codec`] writes these meanings in the format of one
-//! MMU; `x86_64` and `aarch64` are the two.
+//! The page table is the only map of an address space, so an entry says more than hardware asks:
+//! whether a slot belongs to a region that has no page there yet, and, for absent pages, what
+//! became of them. Hardware ignores every bit of an entry that is not present, which gives the
+//! software kinds their room. A [`Codec`] writes these meanings in the format of one MMU; `x86_64`
+//! and `aarch64` are the two.
 //!
-//! Leaves carry no software bits: whether a read-only leaf is copy-on-write follows from its region and its frame.
+//! Leaves carry no software bits: whether a read-only leaf is copy-on-write follows from its region
+//! and its frame.
 
 pub mod aarch64;
 pub mod x86_64;
@@ -39,43 +41,47 @@ pub enum Entry {
     Reserved,
     /// The node one level down.
     Table(Pfn),
-    /// A table of zeros that everybody shares, one level down. Everything below the slot reads as zeros. Not at level 1.
+    /// A table of zeros that everybody shares, one level down. Everything below the slot reads as
+    /// zeros. Not at level 1.
     ZeroTable(Pfn),
     /// A mapped block; its size is the level's.
     Leaf(Pfn, Flags),
     /// A resident frame nobody may access through this entry (`PROT_NONE`).
     Parked(Pfn),
-    /// In transit: its old translation is being invalidated, or it is about to appear elsewhere. Only the
-    /// holder of the space's layout lock writes and ends it, so whoever holds that lock knows it for its
-    /// own. Whoever else meets it waits.
+    /// In transit: its old translation is being invalidated, or it is about to appear elsewhere.
+    /// Only the holder of the space's layout lock writes and ends it, so whoever holds that lock
+    /// knows it for its own. Whoever else meets it waits.
     Moving(Pfn),
-    /// Set aside by a CPU that comes back to it; the node's transit count is up meanwhile. Only that CPU
-    /// ends it. Whoever else meets it waits, the holder of the layout lock included. It names the frame it
-    /// keeps mapped, or where that is zeros, which are nobody's, the node.
+    /// Set aside by a CPU that comes back to it; the node's transit count is up meanwhile. Only
+    /// that CPU ends it. Whoever else meets it waits, the holder of the layout lock included. It
+    /// names the frame it keeps mapped, or where that is zeros, which are nobody's, the node.
     Busy(Pfn),
     /// A node cut off from the tree, its invalidation under way. Whoever meets it waits.
     Detached(Pfn),
-    /// Nothing here, but translations of what was may live until this flush generation completes. Not in a region.
+    /// Nothing here, but translations of what was may live until this flush generation completes.
+    /// Not in a region.
     Gone(u64),
 }
 
-/// Highest generation a [`Entry::Gone`] can carry: 2^52 - 1, a flush every 100 ns for fourteen years.
+/// Highest generation a [`Entry::Gone`] can carry: 2^52 - 1, a flush every 100 ns for fourteen
+/// years.
 pub const MAX_GENERATION: u64 = (1 << 52) - 1;
 
 /// The format of one MMU.
 ///
-/// Laws, tested for every format: `decode(encode(e), level) == e` for every entry that is legal at the level; `Empty` is 0;
-/// an entry is present to hardware exactly when it is `Table`, `ZeroTable` or `Leaf`.
+/// Laws, tested for every format: `decode(encode(e), level) == e` for every entry that is legal at
+/// the level; `Empty` is 0; an entry is present to hardware exactly when it is `Table`, `ZeroTable`
+/// or `Leaf`.
 pub trait Codec: Copy + 'static {
     /// Writes a meaning down. `level` is that of the node the entry stands in.
     fn encode(entry: Entry, level: Level) -> u64;
     /// Reads it back.
     fn decode(raw: u64, level: Level) -> Entry;
-    /// First address past what programs may map, for a table of `levels` levels: the user half, but for what must stay empty at
-    /// its end.
+    /// First address past what programs may map, for a table of `levels` levels: the user half, but
+    /// for what must stay empty at its end.
     fn user_end(levels: u8) -> Va;
-    /// The bits of a leaf that name its frame, by its physical address. All others follow from its flags and level, so leaves that
-    /// agree in them are changed alike: by one exclusive or.
+    /// The bits of a leaf that name its frame, by its physical address. All others follow from its
+    /// flags and level, so leaves that agree in them are changed alike: by one exclusive or.
     const FRAME: u64;
     /// Whether a present entry's accessed bit is set; `true` where entries of its kind have none.
     fn is_accessed(raw: u64, level: Level) -> bool;

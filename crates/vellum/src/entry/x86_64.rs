@@ -1,10 +1,12 @@
 //! x86_64 entries (Intel SDM volume 3, chapter 4; AMD APM volume 2, chapter 5), 4 and 5 levels.
 //!
-//! Bits of a present entry: 0 present, 1 writable, 2 user, 5 accessed, 6 dirty, 7 page size (levels 2 and 3), 9 shared zeros (ours, in entries that name tables), 12..=51 frame
-//! address (bit 12 of a large leaf is PAT, kept 0), 63 no-execute. Tables give every right; leaves decide.
+//! Bits of a present entry: 0 present, 1 writable, 2 user, 5 accessed, 6 dirty, 7 page size (levels
+//! 2 and 3), 9 shared zeros (ours, in entries that name tables), 12..=51 frame address (bit 12 of a
+//! large leaf is PAT, kept 0), 63 no-execute. Tables give every right; leaves decide.
 //!
-//! Absent entries: bit 0 clear, kind in bits 1..=4, payload in bits 12..=63. Frame payloads are kept with their address bits
-//! *inverted*: the processor may speculate past the present bit (L1TF), and an inverted address points above any memory.
+//! Absent entries: bit 0 clear, kind in bits 1..=4, payload in bits 12..=63. Frame payloads are
+//! kept with their address bits *inverted*: the processor may speculate past the present bit
+//! (L1TF), and an inverted address points above any memory.
 
 use super::{Codec, Entry, Flags};
 use crate::addr::{Level, PAGE_SIZE, Pfn, Va};
@@ -109,8 +111,9 @@ impl Codec for X86_64 {
         raw & !ACCESSED
     }
 
-    /// The last page of the user half stays empty. A system call in its last bytes would return to the first address past it, which
-    /// is not canonical; `sysret` then faults on the user's stack with the kernel's rights (CVE-2012-0217).
+    /// The last page of the user half stays empty. A system call in its last bytes would return to
+    /// the first address past it, which is not canonical; `sysret` then faults on the user's stack
+    /// with the kernel's rights (CVE-2012-0217).
     fn user_end(levels: u8) -> Va {
         Va((1 << if levels == 5 { 56 } else { 47 }) - PAGE_SIZE as u64)
     }

@@ -1,17 +1,20 @@
 //! A write to a page that is shared, or was.
 //!
-//! The zeros give way to a fresh page. A page nobody else maps any more becomes writable where it is: under the node's lock a
-//! count of one cannot rise, since a second mapping could only be copied from this one. Anything else is copied. The entry
-//! is absent until the old translation is flushed, so that no two CPUs read the old page and write the new
-//! one at the same time (`transit.rs`).
+//! The zeros give way to a fresh page. A page nobody else maps any more becomes writable where it
+//! is: under the node's lock a count of one cannot rise, since a second mapping could only be
+//! copied from this one. Anything else is copied. The entry is absent until the old translation is
+//! flushed, so that no two CPUs read the old page and write the new one at the same time
+//! (`transit.rs`).
 //!
-//! A base page is copied while the entry is absent; its mapping, still counted, keeps the source what it is. A larger one is
-//! copied as fresh blocks are cleared, in portions with scheduling points between and the page that is written as the last, so with
-//! nothing held: no lock, no epoch, and no entry set aside either, for whom others would wait who may be what is scheduled. What keeps the
-//! source is one mapping counted that is none. Nobody writes to it meanwhile: only a fork leaves translations
-//! that may write a page that is shared, and while it does no fault gets here (`fork.rs`); and while the
-//! mapping is counted the page is nobody's alone. If no huge frame is to be had it is split instead, and a piece copied in the same way in the same
-//! fault, so that a failure at any step leaves the leaf whole.
+//! A base page is copied while the entry is absent; its mapping, still counted, keeps the source
+//! what it is. A larger one is copied as fresh blocks are cleared, in portions with scheduling
+//! points between and the page that is written as the last, so with nothing held: no lock, no
+//! epoch, and no entry set aside either, for whom others would wait who may be what is scheduled.
+//! What keeps the source is one mapping counted that is none. Nobody writes to it meanwhile: only a
+//! fork leaves translations that may write a page that is shared, and while it does no fault gets
+//! here (`fork.rs`); and while the mapping is counted the page is nobody's alone. If no huge frame
+//! is to be had it is split instead, and a piece copied in the same way in the same fault, so that
+//! a failure at any step leaves the leaf whole.
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::clear::Extent;
@@ -31,7 +34,8 @@ use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
 
 impl<M: Machine> Faults<M> {
-    /// Makes the page behind a read-only leaf this space's own and writable; the region gives the right.
+    /// Makes the page behind a read-only leaf this space's own and writable; the region gives the
+    /// right.
     #[inline(never)]
     pub(crate) fn unshare(
         &self,
@@ -43,9 +47,14 @@ impl<M: Machine> Faults<M> {
         if seen.spot.level != Level::ONE {
             return self.unshare_large(seen, epoch, pfn, flags);
         }
-        // What only huge zeros need is asked where zeros were found, so that a copy pays nothing for it.
+        // What only huge zeros need is asked where zeros were found, so that a copy pays nothing
+        // for it.
         if self.is_base_zero(pfn) {
-            return if self.may_give_way(seen, huge) { Ok(Step::GiveWay) } else { self.copy_base(seen, pfn, true) };
+            return if self.may_give_way(seen, huge) {
+                Ok(Step::GiveWay)
+            } else {
+                self.copy_base(seen, pfn, true)
+            };
         }
         if self.is_mine(pfn, Order::BASE) {
             return Ok(self.reuse(seen, pfn, Order::BASE, flags));
@@ -71,9 +80,9 @@ impl<M: Machine> Faults<M> {
         self.copy_large(seen, epoch, pfn, order)
     }
 
-    /// The flags of a page that was just made for the space. What `write_forced` makes in a region that gives no writes is
-    /// neither writable nor dirty: dirty without the right to write once let a program write into the shared zeros of all
-    /// (Linux, CVE-2017-1000405).
+    /// The flags of a page that was just made for the space. What `write_forced` makes in a region
+    /// that gives no writes is neither writable nor dirty: dirty without the right to write once
+    /// let a program write into the shared zeros of all (Linux, CVE-2017-1000405).
     pub(crate) fn own_flags(seen: &Seen<'_>) -> Flags {
         let rights = seen.attrs.rights();
         Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write }
@@ -87,8 +96,9 @@ impl<M: Machine> Faults<M> {
         let mut top = Token::top();
         {
             let _guard = spot.node.lock(m, &mut top);
-            // Asked again under the lock: before it, a fork could have made a second mapping from this one, and
-            // a huge page could have been freed, become the zeros, and been mapped here as such.
+            // Asked again under the lock: before it, a fork could have made a second mapping from
+            // this one, and a huge page could have been freed, become the zeros, and been mapped
+            // here as such.
             let zeros = order > Order::BASE && self.is_huge_zero(pfn);
             if !self.still(seen) || zeros || !self.is_mine(pfn, order) {
                 return Step::Again;
@@ -112,7 +122,12 @@ impl<M: Machine> Faults<M> {
         if zero || self.config.alloc_zero {
             self.clear_page(new, seen.va);
         }
-        Data::init(self.frames.record(new), Order::BASE, seen.space.owner(), seen.index(Order::BASE));
+        Data::init(
+            self.frames.record(new),
+            Order::BASE,
+            seen.space.owner(),
+            seen.index(Order::BASE),
+        );
         let entry = Entry::Leaf(new, Self::own_flags(seen));
         let mut receipt = Receipt::new();
         receipt.leaf(seen.va, Level::ONE);
@@ -122,7 +137,8 @@ impl<M: Machine> Faults<M> {
             }
         };
         // A mapping of zeros was no resident page.
-        let Some(flushed) = self.exchange_seen(seen, zero, receipt, (entry, u64::from(zero)), copy) else {
+        let Some(flushed) = self.exchange_seen(seen, zero, receipt, (entry, u64::from(zero)), copy)
+        else {
             self.untake(new, Order::BASE);
             return Ok(Step::Again);
         };
@@ -150,7 +166,8 @@ impl<M: Machine> Faults<M> {
         let Ok(new) = self.alloc_block(order, &self.want(seen), exactly) else {
             return self.copy_piece(seen, epoch, old, order);
         };
-        // Counted as one mapping more, the old block stays what it is, whoever else gives it up meanwhile: nobody may reuse it.
+        // Counted as one mapping more, the old block stays what it is, whoever else gives it up
+        // meanwhile: nobody may reuse it.
         if !self.hold(seen, old, order) {
             self.untake_block(new, order);
             return Ok(Step::Again);
@@ -169,7 +186,8 @@ impl<M: Machine> Faults<M> {
         copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 
-    /// Counts the block behind the seen leaf as mapped once more, if everything seen still holds and it is shared.
+    /// Counts the block behind the seen leaf as mapped once more, if everything seen still holds
+    /// and it is shared.
     fn hold(&self, seen: &Seen<'_>, pfn: Pfn, order: Order) -> bool {
         let mut top = Token::top();
         let _guard = seen.spot.node.lock(&self.machine, &mut top);
@@ -202,21 +220,29 @@ impl<M: Machine> Faults<M> {
             Entry::Leaf(pfn, flags) => pfn == old && !flags.write,
             _ => false,
         };
-        if !same || spot.level.leaf_order() != Some(order) || seen.attrs != attrs || seen.index(order) != index {
+        if !same
+            || spot.level.leaf_order() != Some(order)
+            || seen.attrs != attrs
+            || seen.index(order) != index
+        {
             return false;
         }
         Data::init(self.frames.record(new), order, space.owner(), index);
         let entry = Entry::Leaf(new, Self::own_flags(&seen));
         let mut receipt = Receipt::new();
         receipt.leaf(va, spot.level);
-        let Some(flushed) = self.exchange_seen(&seen, false, receipt, (entry, 0), || {}) else { return false };
+        let Some(flushed) = self.exchange_seen(&seen, false, receipt, (entry, 0), || {}) else {
+            return false;
+        };
         self.release(&flushed, old, order);
         self.count(Counter::CowCopies, 1);
         true
     }
 
-    /// As [`copy_large`](Vm::copy_large) where no block of the leaf's size is to be had: the leaf is cut, but for the piece that is written, in whose
-    /// place the largest copy comes that memory gives. The copy is made first, with nothing held and the leaf as it was, for the same reason.
+    /// As [`copy_large`](Vm::copy_large) where no block of the leaf's size is to be had: the leaf
+    /// is cut, but for the piece that is written, in whose place the largest copy comes that memory
+    /// gives. The copy is made first, with nothing held and the leaf as it was, for the same
+    /// reason.
     #[cold]
     #[inline(never)]
     fn copy_piece(
@@ -227,7 +253,8 @@ impl<M: Machine> Faults<M> {
         order: Order,
     ) -> Result<Step, FaultError> {
         let (spot, va) = (&seen.spot, seen.va);
-        let (size, new, chain) = self.piece_for(seen, (spot.node, spot.level, spot.slot), smaller(order))?;
+        let (size, new, chain) =
+            self.piece_for(seen, (spot.node, spot.level, spot.slot), smaller(order))?;
         let held = self.hold(seen, old, order);
         let (space, at) = (seen.space, (spot.node.pfn, spot.slot));
         let (attrs, index) = (seen.attrs, seen.index(size));
@@ -241,7 +268,9 @@ impl<M: Machine> Faults<M> {
         let from = old.add((extent.at.0 - va.align_down(order.bytes()).0) >> Level::ONE.shift());
         let zeroed = if self.config.alloc_zero { self.clear_block(&extent) } else { Ok(()) };
         let copied = zeroed.and_then(|()| self.copy_block(from, &extent));
-        if copied.is_ok() && self.cut_in(space, va, &chain, at, (old, order, attrs), (new, size, index)) {
+        if copied.is_ok()
+            && self.cut_in(space, va, &chain, at, (old, order, attrs), (new, size, index))
+        {
             self.let_go(space, old, order);
             return Ok(Step::Done(Fault::Copied(chain.level)));
         }
@@ -251,8 +280,8 @@ impl<M: Machine> Faults<M> {
         copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 
-    /// Puts the pieces of a block and the finished copy of one of them where the block still is mapped read-only by the same region, by the
-    /// entry `at` for which the chain was made.
+    /// Puts the pieces of a block and the finished copy of one of them where the block still is
+    /// mapped read-only by the same region, by the entry `at` for which the chain was made.
     fn cut_in(
         &self,
         space: &SpaceRecord,
@@ -291,7 +320,8 @@ impl<M: Machine> Faults<M> {
         true
     }
 
-    /// A block for the piece of a large leaf that is written, of `size` or less, with the tables above it.
+    /// A block for the piece of a large leaf that is written, of `size` or less, with the tables
+    /// above it.
     fn piece_for(
         &self,
         seen: &Seen<'_>,
@@ -300,7 +330,9 @@ impl<M: Machine> Faults<M> {
     ) -> Result<(Order, Pfn, Chain<'_>), NoMemory> {
         loop {
             let tried = self.frames.alloc(&self.machine, size, &self.want(seen)).and_then(|new| {
-                let chain = self.chain(at, seen.va, leaf_level(size)).and_then(|chain| chain.ok_or(NoMemory));
+                let chain = self
+                    .chain(at, seen.va, leaf_level(size))
+                    .and_then(|chain| chain.ok_or(NoMemory));
                 chain.map(|chain| (size, new, chain)).inspect_err(|_| self.untake(new, size))
             });
             match tried {
@@ -310,8 +342,15 @@ impl<M: Machine> Faults<M> {
         }
     }
 
-    /// Fills the tables of a chain with the pieces of a block that is set aside, and says which piece lies at `va` in the lowest.
-    fn cut_around(&self, chain: &Chain<'_>, (block, order): (Pfn, Order), flags: Flags, va: Va) -> Pfn {
+    /// Fills the tables of a chain with the pieces of a block that is set aside, and says which
+    /// piece lies at `va` in the lowest.
+    fn cut_around(
+        &self,
+        chain: &Chain<'_>,
+        (block, order): (Pfn, Order),
+        flags: Flags,
+        va: Va,
+    ) -> Pfn {
         let (mut node, mut level, mut pfn, mut order) =
             (chain.first, Level(chain.level.0 + chain.nodes as u8 - 1), block, order);
         loop {

@@ -9,15 +9,16 @@ use crate::sync::Token;
 use crate::tlb::{Flushed, Receipt};
 
 impl<M: Machine> Faults<M> {
-    /// Exchanges the seen entry for `entry` if everything seen still holds, and shows that no CPU uses the old
-    /// translation any more, of which `receipt` speaks. `fill` runs in between, when nobody can reach either;
-    /// it takes no lock. What was seen is a leaf of `zeros` or is not, as the caller has found; `resident` is
-    /// added to the node's count of resident pages.
+    /// Exchanges the seen entry for `entry` if everything seen still holds, and shows that no CPU
+    /// uses the old translation any more, of which `receipt` speaks. `fill` runs in between, when
+    /// nobody can reach either; it takes no lock. What was seen is a leaf of `zeros` or is not, as
+    /// the caller has found; `resident` is added to the node's count of resident pages.
     ///
-    /// The entry always goes absent first, and only then it is asked who could still use it: whoever comes to
-    /// the space later finds the mark, or the new entry. If that is this CPU alone, the lock is kept until the
-    /// new entry is there. Rejected: asking first, and exchanging the entry at once where nobody else runs the space (two CPUs
-    /// that come in between see two pages).
+    /// The entry always goes absent first, and only then it is asked who could still use it:
+    /// whoever comes to the space later finds the mark, or the new entry. If that is this CPU
+    /// alone, the lock is kept until the new entry is there. Rejected: asking first, and exchanging
+    /// the entry at once where nobody else runs the space (two CPUs that come in between see two
+    /// pages).
     #[inline(always)]
     pub(crate) fn exchange_seen(
         &self,
@@ -66,8 +67,8 @@ impl<M: Machine> Faults<M> {
         marked
     }
 
-    /// The first half of both, under the node's lock. Who saw zeros has a hold on them, and who saw data on the block: neither can have
-    /// become the other.
+    /// The first half of both, under the node's lock. Who saw zeros has a hold on them, and who saw
+    /// data on the block: neither can have become the other.
     #[inline(always)]
     fn mark_seen(&self, seen: &Seen<'_>, zeros: bool) -> bool {
         let spot = &seen.spot;
@@ -76,8 +77,17 @@ impl<M: Machine> Faults<M> {
             return false;
         }
         let is_zeros = |pfn| self.is_zero_leaf(pfn, spot.level);
-        debug_assert_eq!(frame_of(entry).is_some_and(is_zeros), zeros, "{entry:?} is not what it was");
-        self.store(spot.node.pfn, spot.slot, spot.level, PageTables::<M>::busy(spot.node, entry, zeros));
+        debug_assert_eq!(
+            frame_of(entry).is_some_and(is_zeros),
+            zeros,
+            "{entry:?} is not what it was"
+        );
+        self.store(
+            spot.node.pfn,
+            spot.slot,
+            spot.level,
+            PageTables::<M>::busy(spot.node, entry, zeros),
+        );
         self.machine.hook(Event::Work(Work::Entry, 1));
         true
     }

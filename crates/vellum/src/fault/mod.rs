@@ -1,28 +1,30 @@
 //! A page fault.
 //!
 //! ```text
-//! enter the epoch; remember the space's edit count; descend without locks to the entry and its region
-//! decide: refuse, wait, map zeros, a fresh page, a huge one, a copy, with the tables above it that are missing
+//! enter the epoch; remember the space's edit count; descend without locks to the entry
+//! decide: refuse, wait, map zeros, a fresh page, a huge one, a copy; which tables are missing
 //! allocate and clear, no lock held
-//! lock the one node; is it alive, is the entry the one seen, was no region edited? install, else start over
+//! lock the node; does it live, is the entry as seen, no region edited? install, else start over
 //! ```
-//! A verb that edits regions raises the edit count before it visits the nodes below, each under its lock. So a fault that finds the
-//! count unchanged under the node's lock installs by a region that is right, or the verb has yet to come by and will set right
-//! what it finds. If the count changed, the fault descends once more and compares the region's name, which cannot have been
-//! reused: the epoch keeps it.
+//! A verb that edits regions raises the edit count before it visits the nodes below, each under its
+//! lock. So a fault that finds the count unchanged under the node's lock installs by a region that
+//! is right, or the verb has yet to come by and will set right what it finds. If the count changed,
+//! the fault descends once more and compares the region's name, which cannot have been reused: the
+//! epoch keeps it.
 //!
 //! While a fork is copying, or `protect` takes rights and gives others, no fault changes an entry
 //! (both say why): it finds the count changed, and waits for the end with nothing held. A fault
 //! that finds what it wants goes on.
 //!
-//! Tables that are missing are made with the page and linked with it (`chain.rs`), so a fault that finds no memory changed nothing.
+//! Tables that are missing are made with the page and linked with it (`chain.rs`), so a fault that
+//! finds no memory changed nothing.
 //!
 //! A fault that was sent back 16 times looks again under the layout lock, so that a thread which
 //! edits the space in a loop cannot keep it for ever. What is not counted is a wait for an entry in
 //! transit: each ends, and the fault gets on unless the next has begun whenever it looks.
 //!
-//! For blocks of 2 MiB and up the epoch is left while the block is cleared, since others may wait for the epoch, and the
-//! descent is repeated.
+//! For blocks of 2 MiB and up the epoch is left while the block is cleared, since others may wait
+//! for the epoch, and the descent is repeated.
 
 mod cow;
 mod exchange;
@@ -98,7 +100,8 @@ pub(crate) enum By {
     Verb,
     /// A program, whose faults are counted.
     Program,
-    /// A verb that wants a page of the space's own: zeros will not do even where the access is none to write.
+    /// A verb that wants a page of the space's own: zeros will not do even where the access is none
+    /// to write.
     Owner,
 }
 
@@ -133,7 +136,12 @@ impl<M: Machine> Faults<M> {
     }
 
     /// Makes `va` accessible, without the events of a fault.
-    pub(crate) fn serve(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<Fault, FaultError> {
+    pub(crate) fn serve(
+        &self,
+        space: &SpaceRecord,
+        va: Va,
+        access: Access,
+    ) -> Result<Fault, FaultError> {
         if va >= self.user_end() {
             return Err(FaultError::Unmapped);
         }
@@ -189,10 +197,16 @@ impl<M: Machine> Faults<M> {
         }
     }
 
-    /// By far the commonest fault, a base page where one was promised and any node will do, is served here in as few instructions
-    /// as can be; everything else in [`attempt_other`](Vm::attempt_other), which is right for this one, too.
+    /// By far the commonest fault, a base page where one was promised and any node will do, is
+    /// served here in as few instructions as can be; everything else in
+    /// [`attempt_other`](Vm::attempt_other), which is right for this one, too.
     #[inline(always)]
-    pub(crate) fn attempt(&self, space: &SpaceRecord, ask: Ask, huge: bool) -> Result<Step, FaultError> {
+    pub(crate) fn attempt(
+        &self,
+        space: &SpaceRecord,
+        ask: Ask,
+        huge: bool,
+    ) -> Result<Step, FaultError> {
         let m = &self.machine;
         let epoch = self.epochs.enter(m);
         let edits = space.edits();
@@ -205,7 +219,10 @@ impl<M: Machine> Faults<M> {
         {
             let region = self.region(name);
             let attrs = region.packed();
-            if attrs.allows(ask.access) && attrs.numa().is_none() && self.config.numa == NumaPolicy::Local {
+            if attrs.allows(ask.access)
+                && attrs.numa().is_none()
+                && self.config.numa == NumaPolicy::Local
+            {
                 let spot = Spot { node, level: Level::ONE, slot, raw, region: Some(name) };
                 let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
                 return self.fresh_base(
@@ -216,7 +233,13 @@ impl<M: Machine> Faults<M> {
                 );
             }
         }
-        self.attempt_other(space, (ask, huge), epoch, edits, Spot { node, level, slot, raw, region: name })
+        self.attempt_other(
+            space,
+            (ask, huge),
+            epoch,
+            edits,
+            Spot { node, level, slot, raw, region: name },
+        )
     }
 
     /// What [`attempt`](Vm::attempt) does not do itself.
@@ -236,7 +259,8 @@ impl<M: Machine> Faults<M> {
             Entry::Moving(_) | Entry::Busy(_) | Entry::Detached(_) => return Ok(Step::Wait),
             _ => {}
         }
-        // Intervals are read after the entry: what was unmapped between shows an entry whose region is gone.
+        // Intervals are read after the entry: what was unmapped between shows an entry whose region
+        // is gone.
         let Some(name) = spot.region else { return Ok(Step::Behind) };
         let region = self.region(name);
         let attrs = region.packed();
@@ -245,7 +269,11 @@ impl<M: Machine> Faults<M> {
         }
         let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
-            Entry::Reserved if access != Access::Write && ask.by != By::Owner && self.reads_huge_zeros(&seen, huge) => {
+            Entry::Reserved
+                if access != Access::Write
+                    && ask.by != By::Owner
+                    && self.reads_huge_zeros(&seen, huge) =>
+            {
                 self.read_huge_zeros(&seen, epoch)
             }
             Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
@@ -274,7 +302,9 @@ impl<M: Machine> Faults<M> {
                 }
             }
             Entry::ZeroTable(_) => match access {
-                Access::Read => Ok(self.touch_leaf(&seen, access, Flags { accessed: true, ..Flags::default() })),
+                Access::Read => {
+                    Ok(self.touch_leaf(&seen, access, Flags { accessed: true, ..Flags::default() }))
+                }
                 Access::Write => self.write_zero_table(&seen, epoch, huge),
                 Access::Exec => Ok(Step::Behind),
             },
@@ -286,7 +316,10 @@ impl<M: Machine> Faults<M> {
     /// Whether a base page of shared zeros serves the access to a promise.
     #[inline]
     pub(crate) fn zeros_will_do(&self, seen: &Seen<'_>, ask: Ask) -> bool {
-        ask.access != Access::Write && self.config.zero_page && seen.space.takes_zeros() && ask.by != By::Owner
+        ask.access != Access::Write
+            && self.config.zero_page
+            && seen.space.takes_zeros()
+            && ask.by != By::Owner
     }
 
     /// The size of leaf a promise at `level` is redeemed with, `None` if that is below the slot's.
@@ -317,7 +350,11 @@ impl<M: Machine> Faults<M> {
     /// What the allocator is asked for a page at the address.
     #[inline]
     pub(crate) fn want(&self, seen: &Seen<'_>) -> Want {
-        Want { policy: seen.attrs.numa().unwrap_or(self.config.numa), index: seen.index(Order::BASE), use_: Use::Data }
+        Want {
+            policy: seen.attrs.numa().unwrap_or(self.config.numa),
+            index: seen.index(Order::BASE),
+            use_: Use::Data,
+        }
     }
 
     /// Whether what was seen still holds. Under the node's lock, inside the epoch of the descent.
@@ -336,7 +373,8 @@ impl<M: Machine> Faults<M> {
         !space.faults_stopped() && (now.node.pfn, now.region) == seen
     }
 
-    /// What lies at `va`, if a region says what may be done there. Within an epoch, or under the layout lock.
+    /// What lies at `va`, if a region says what may be done there. Within an epoch, or under the
+    /// layout lock.
     pub(crate) fn seen<'s>(&'s self, space: &'s SpaceRecord, va: Va) -> Option<Seen<'s>> {
         let edits = space.edits();
         let spot = self.descend(space, va);
@@ -367,10 +405,12 @@ impl<M: Machine> Faults<M> {
     fn map_zero_frame(&self, seen: &Seen<'_>, pfn: Pfn) -> Step {
         let m = &self.machine;
         let spot = &seen.spot;
-        let flags = Flags { write: false, exec: seen.attrs.rights().exec, accessed: true, dirty: false };
+        let flags =
+            Flags { write: false, exec: seen.attrs.rights().exec, accessed: true, dirty: false };
         let mut top = Token::top();
         let _guard = spot.node.lock(m, &mut top);
-        // Whether zeros are forbidden is asked again under the lock: whoever forbids them comes by here.
+        // Whether zeros are forbidden is asked again under the lock: whoever forbids them comes by
+        // here.
         if !self.still(seen) || !seen.space.takes_zeros() {
             return Step::Again;
         }
@@ -444,7 +484,8 @@ impl<M: Machine> Faults<M> {
                     Ok(done) => done,
                     Err(error) => {
                         self.untake_block(pfn, order);
-                        // With the block given back there may be enough for a base page and its tables.
+                        // With the block given back there may be enough for a base page and its
+                        // tables.
                         if exact {
                             return Err(error.into());
                         }
@@ -470,13 +511,25 @@ impl<M: Machine> Faults<M> {
 
     /// Puts a fresh, cleared block where the promise was seen; `false` if it is not there any more.
     #[inline(always)]
-    fn install(&self, seen: &Seen<'_>, pfn: Pfn, order: Order, access: Access, epoch: &EpochGuard<'_, M>) -> bool {
+    fn install(
+        &self,
+        seen: &Seen<'_>,
+        pfn: Pfn,
+        order: Order,
+        access: Access,
+        epoch: &EpochGuard<'_, M>,
+    ) -> bool {
         let m = &self.machine;
         let spot = &seen.spot;
         Data::init(self.frames.record(pfn), order, seen.space.owner(), seen.index(order));
         let rights = seen.attrs.rights();
         // The marks the retried access would set, so that the walker need not.
-        let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: access == Access::Write };
+        let flags = Flags {
+            write: rights.write,
+            exec: rights.exec,
+            accessed: true,
+            dirty: access == Access::Write,
+        };
         let mut top = Token::top();
         let _guard = spot.node.lock_inside(epoch, &mut top);
         if !self.still(seen) {
@@ -488,7 +541,8 @@ impl<M: Machine> Faults<M> {
         true
     }
 
-    /// The leaf gives the access: the translation that did not was older, or a mark is missing that hardware does not set.
+    /// The leaf gives the access: the translation that did not was older, or a mark is missing that
+    /// hardware does not set.
     fn touch_leaf(&self, seen: &Seen<'_>, access: Access, flags: Flags) -> Step {
         let dirty = flags.dirty || access == Access::Write;
         let marked = Flags { accessed: true, dirty, ..flags };
@@ -499,7 +553,9 @@ impl<M: Machine> Faults<M> {
             if !self.still(seen) {
                 return Step::Again;
             }
-            if let Some(pfn) = crate::pagetable::transit::frame_of(M::Codec::decode(spot.raw, spot.level)) {
+            if let Some(pfn) =
+                crate::pagetable::transit::frame_of(M::Codec::decode(spot.raw, spot.level))
+            {
                 self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, marked));
             }
         }

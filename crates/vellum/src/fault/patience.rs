@@ -24,7 +24,12 @@ impl<M: Machine> Faults<M> {
     /// Makes an attempt that edits of the space may send back. After so many that were, it is made
     /// under the layout lock. What it clears or copies then has no scheduling points.
     #[inline]
-    pub(crate) fn patiently<R>(&self, space: &SpaceRecord, restarts: u32, attempt: impl FnOnce() -> R) -> R {
+    pub(crate) fn patiently<R>(
+        &self,
+        space: &SpaceRecord,
+        restarts: u32,
+        attempt: impl FnOnce() -> R,
+    ) -> R {
         if restarts < PATIENCE {
             return attempt();
         }
@@ -95,11 +100,18 @@ impl<M: Machine> Faults<M> {
     /// in its place, a table that a collapse has emptied, a right that is taken while another CPU
     /// still uses it. A program may be told of none of them. Under the lock no verb is under way,
     /// and what the last one promised holds on every CPU.
-    pub(crate) fn refusal(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<(), FaultError> {
+    pub(crate) fn refusal(
+        &self,
+        space: &SpaceRecord,
+        va: Va,
+        access: Access,
+    ) -> Result<(), FaultError> {
         let spot = self.descend(space, va);
         match (M::Codec::decode(spot.raw, spot.level), spot.region) {
             (Entry::Empty | Entry::Gone(_), _) | (_, None) => Err(FaultError::Unmapped),
-            (_, Some(name)) if !self.region(name).packed().allows(access) => Err(FaultError::Rights),
+            (_, Some(name)) if !self.region(name).packed().allows(access) => {
+                Err(FaultError::Rights)
+            }
             _ => Ok(()),
         }
     }

@@ -7,9 +7,16 @@ use crate::pagetable::unlinked::Chain;
 use crate::sync::Token;
 
 impl<M: Machine> Faults<M> {
-    /// Puts an entry where a promise was seen, below the tables of the chain if there are any; `false`, and the chain is freed, if the promise
-    /// is not there any more. What is no `page` is zeros, which the space must still take.
-    pub(crate) fn plant(&self, seen: &Seen<'_>, chain: Option<Chain<'_>>, entry: Entry, page: bool) -> bool {
+    /// Puts an entry where a promise was seen, below the tables of the chain if there are any;
+    /// `false`, and the chain is freed, if the promise is not there any more. What is no `page` is
+    /// zeros, which the space must still take.
+    pub(crate) fn plant(
+        &self,
+        seen: &Seen<'_>,
+        chain: Option<Chain<'_>>,
+        entry: Entry,
+        page: bool,
+    ) -> bool {
         let m = &self.machine;
         let spot = &seen.spot;
         let resident = u64::from(page);
@@ -25,7 +32,9 @@ impl<M: Machine> Faults<M> {
             return false;
         }
         match &chain {
-            Some(chain) => self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(chain.first.pfn)),
+            Some(chain) => {
+                self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(chain.first.pfn))
+            }
             None => {
                 self.store(spot.node.pfn, spot.slot, spot.level, entry);
                 spot.node.add_resident(resident);

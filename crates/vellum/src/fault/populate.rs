@@ -1,16 +1,18 @@
 //! Many fresh pages at once.
 //!
-//! Who populates a range, or has the kernel write into one that was never touched, needs dozens of base pages in a row. Faulting them
-//! one by one clears each by itself: with stores through the caches, or with a fence for each page. Here the promises of one table that
-//! follow each other are counted, as many frames taken, cleared as one batch without lock or epoch, and installed under one lock: two
-//! descents and one fence for up to [`BATCH`] pages.
+//! Who populates a range, or has the kernel write into one that was never touched, needs dozens of
+//! base pages in a row. Faulting them one by one clears each by itself: with stores through the
+//! caches, or with a fence for each page. Here the promises of one table that follow each other are
+//! counted, as many frames taken, cleared as one batch without lock or epoch, and installed under
+//! one lock: two descents and one fence for up to [`BATCH`] pages.
 //!
-//! Between counting and installing anything may happen. The promises are therefore counted again, and under the node's lock each entry must
-//! still be one and no region may have been edited; a frame whose promise is gone goes back, and the caller's own fault, which knows
-//! all cases, serves what is left. So a batch is never more than a head start.
+//! Between counting and installing anything may happen. The promises are therefore counted again,
+//! and under the node's lock each entry must still be one and no region may have been edited; a
+//! frame whose promise is gone goes back, and the caller's own fault, which knows all cases, serves
+//! what is left. So a batch is never more than a head start.
 //!
-//! A page at a time is also what the ends of memory are reached with: a batch takes the frames there are, and the fault after it
-//! reports that there are none.
+//! A page at a time is also what the ends of memory are reached with: a batch takes the frames
+//! there are, and the fault after it reports that there are none.
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
@@ -24,7 +26,8 @@ use crate::space::{Access, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::Token;
 
-/// Pages of a batch, at most: the bits of a word, and a KiB of the stack. A fence is long amortised by then.
+/// Pages of a batch, at most: the bits of a word, and a KiB of the stack. A fence is long amortised
+/// by then.
 const BATCH: usize = 64;
 
 /// A batch: frames, and where they will be.
@@ -35,7 +38,8 @@ pub(crate) struct Populate<'v, M: Machine>(pub &'v Faults<M>);
 over_faults!(Populate);
 
 impl<'v, M: Machine> Populate<'v, M> {
-    /// Faults every page of the range in that is not there, or not as it is wanted. `done` is how many bytes from the start have been.
+    /// Faults every page of the range in that is not there, or not as it is wanted. `done` is how
+    /// many bytes from the start have been.
     pub(crate) fn populate(
         self,
         space: &SpaceRecord,
@@ -64,8 +68,11 @@ impl<'v, M: Machine> Populate<'v, M> {
                 continue;
             }
             *done = va.0 - range.start().0;
-            let made =
-                if level == Level::ONE { self.make_pages(space, va, range.end(), (access, stores)) } else { Ok(0) };
+            let made = if level == Level::ONE {
+                self.make_pages(space, va, range.end(), (access, stores))
+            } else {
+                Ok(0)
+            };
             let pages = match made {
                 Ok(0) => self.serve(space, va, access).map(|_| 1),
                 made => made,
@@ -82,8 +89,9 @@ impl<'v, M: Machine> Populate<'v, M> {
         Ok(())
     }
 
-    /// Makes fresh pages where base pages are promised from `va` on, below `end`, as many as one batch holds. Says how many of them follow
-    /// each other from `va` on: 0 where there is another case, or no memory, and a fault has to see to it. Called without lock or epoch.
+    /// Makes fresh pages where base pages are promised from `va` on, below `end`, as many as one
+    /// batch holds. Says how many of them follow each other from `va` on: 0 where there is another
+    /// case, or no memory, and a fault has to see to it. Called without lock or epoch.
     ///
     /// # Errors
     /// [`FaultError::Stopped`]; nothing changed.
@@ -141,9 +149,15 @@ impl<'v, M: Machine> Populate<'v, M> {
         Ok(u64::from(installed.trailing_ones()))
     }
 
-    /// What a descent to `va` finds, and how many base pages from there on are promised in the same table, by the same region, with that
-    /// access: at least two. Inside an epoch.
-    fn promised(self, space: &'v SpaceRecord, va: Va, end: Va, access: Access) -> Option<(Seen<'v>, usize)> {
+    /// What a descent to `va` finds, and how many base pages from there on are promised in the same
+    /// table, by the same region, with that access: at least two. Inside an epoch.
+    fn promised(
+        self,
+        space: &'v SpaceRecord,
+        va: Va,
+        end: Va,
+        access: Access,
+    ) -> Option<(Seen<'v>, usize)> {
         let m = &self.machine;
         let seen = self.0.seen(space, va)?;
         let spot = &seen.spot;
@@ -156,11 +170,14 @@ impl<'v, M: Machine> Populate<'v, M> {
         if !seen.attrs.allows(access) {
             return None;
         }
-        let most = (ENTRIES - spot.slot).min(BATCH).min((end.0.saturating_sub(va.0) / PAGE_SIZE as u64) as usize);
+        let most = (ENTRIES - spot.slot)
+            .min(BATCH)
+            .min((end.0.saturating_sub(va.0) / PAGE_SIZE as u64) as usize);
         // A table that lists no regions is of one that an ancestor lists.
         let one = spot.node.state().listed() == 0;
         let alike = |slot: &usize| {
-            m.entry(spot.node.pfn, *slot) == reserved && (one || self.region_of(spot.node, *slot) == spot.region)
+            m.entry(spot.node.pfn, *slot) == reserved
+                && (one || self.region_of(spot.node, *slot) == spot.region)
         };
         let pages = 1 + (spot.slot + 1..spot.slot + most).take_while(alike).count();
         m.hook(Event::Work(Work::Scan, pages as u64));
@@ -176,7 +193,12 @@ impl<'v, M: Machine> Populate<'v, M> {
         }
         let rights = seen.attrs.rights();
         // As a fault marks them.
-        let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: access == Access::Write };
+        let flags = Flags {
+            write: rights.write,
+            exec: rights.exec,
+            accessed: true,
+            dirty: access == Access::Write,
+        };
         let mut installed = 0u64;
         for (i, f) in frames.iter().enumerate() {
             let slot = spot.slot + i;

@@ -1,7 +1,7 @@
 //! Redeeming a promise that is larger than the page it is redeemed with.
 //!
-//! A mapping of 1 GiB is one entry until it is touched. The first page in it takes one or more tables, which are made together with the page
-//! and shown together with it.
+//! A mapping of 1 GiB is one entry until it is touched. The first page in it takes one or more
+//! tables, which are made together with the page and shown together with it.
 
 use crate::addr::{Level, Order, Pfn};
 use crate::entry::{Entry, Flags};
@@ -36,7 +36,12 @@ impl<M: Machine> Faults<M> {
         let chain = self.chain(at, ask.va, Level::ONE)?;
         if self.zeros_will_do(seen, ask) {
             let block = self.zero_block_here();
-            let flags = Flags { write: false, exec: seen.attrs.rights().exec, accessed: true, dirty: false };
+            let flags = Flags {
+                write: false,
+                exec: seen.attrs.rights().exec,
+                accessed: true,
+                dirty: false,
+            };
             if !self.plant(seen, chain, Entry::Leaf(block.frame(ask.va), flags), false) {
                 return Ok(Step::Again);
             }
@@ -72,8 +77,9 @@ impl<M: Machine> Faults<M> {
         }
     }
 
-    /// Puts a fresh, cleared block where a promise of a higher level was seen, with the tables above it; `Ok(false)` if the promise is not
-    /// there any more. The block stays the caller's unless the answer is `Ok(true)`.
+    /// Puts a fresh, cleared block where a promise of a higher level was seen, with the tables
+    /// above it; `Ok(false)` if the promise is not there any more. The block stays the caller's
+    /// unless the answer is `Ok(true)`.
     pub(crate) fn plant_large(
         &self,
         seen: &Seen<'_>,
@@ -95,7 +101,12 @@ impl<M: Machine> Faults<M> {
     ) -> bool {
         Data::init(self.frames.record(pfn), order, seen.space.owner(), seen.index(order));
         let rights = seen.attrs.rights();
-        let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: access == Access::Write };
+        let flags = Flags {
+            write: rights.write,
+            exec: rights.exec,
+            accessed: true,
+            dirty: access == Access::Write,
+        };
         self.plant(seen, chain, Entry::Leaf(pfn, flags), true)
     }
 }

@@ -1,12 +1,14 @@
 //! Faults where the huge page of zeros is mapped, or shall be.
 //!
-//! A read maps it, whole, read-only. A write puts a fresh huge page in its place, cleared before the node is locked, around the written
-//! address last. Where no huge page is to be had, the mapping becomes a table of 512 base zeros, but for the one page that is written:
-//! the same fault, one flush, and a failure at any step leaves the mapping as it was. Rejected: splitting first and then copying
-//! on write as usual (two flushes, and a split that stays behind when the second step finds no memory).
+//! A read maps it, whole, read-only. A write puts a fresh huge page in its place, cleared before
+//! the node is locked, around the written address last. Where no huge page is to be had, the
+//! mapping becomes a table of 512 base zeros, but for the one page that is written: the same fault,
+//! one flush, and a failure at any step leaves the mapping as it was. Rejected: splitting first and
+//! then copying on write as usual (two flushes, and a split that stays behind when the second step
+//! finds no memory).
 //!
-//! Zeros are nobody's memory: mappings of them are in no node's count of resident pages, and the mark in
-//! their place (`Busy`) names the node, so that nobody takes them for a page.
+//! Zeros are nobody's memory: mappings of them are in no node's count of resident pages, and the
+//! mark in their place (`Busy`) names the node, so that nobody takes them for a page.
 
 use crate::addr::{Level, Order, Pfn, Va};
 use crate::clear::Extent;
@@ -39,7 +41,11 @@ impl<M: Machine> Faults<M> {
 
     /// Serves such a read, of a program or of a verb that wants the page.
     #[cold]
-    pub(crate) fn read_huge_zeros(&self, seen: &Seen<'_>, epoch: EpochGuard<'_, M>) -> Result<Step, FaultError> {
+    pub(crate) fn read_huge_zeros(
+        &self,
+        seen: &Seen<'_>,
+        epoch: EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
         let spot = &seen.spot;
         // The shared tables let nobody execute.
         let form = match self.config.zero_huge {
@@ -61,7 +67,8 @@ impl<M: Machine> Faults<M> {
         // hand when the epoch is over.
         let _in_hand = self.hands.begin(&self.machine);
         let chain = self.chain(at, seen.va, Level::TWO)?;
-        let (space, va, attrs, was) = (seen.space, seen.va, seen.attrs, (spot.node.pfn, spot.level, spot.raw));
+        let (space, va, attrs, was) =
+            (seen.space, seen.va, seen.attrs, (spot.node.pfn, spot.level, spot.raw));
         drop(epoch);
         if self.use_huge_zero(space).is_err() {
             self.free_chain(chain);
@@ -70,7 +77,10 @@ impl<M: Machine> Faults<M> {
         }
         let _epoch = self.epochs.enter(&self.machine);
         match self.seen(space, va) {
-            Some(seen) if seen.attrs == attrs && (seen.spot.node.pfn, seen.spot.level, seen.spot.raw) == was => {
+            Some(seen)
+                if seen.attrs == attrs
+                    && (seen.spot.node.pfn, seen.spot.level, seen.spot.raw) == was =>
+            {
                 Ok(self.map_huge_zeros(&seen, chain))
             }
             _ => {
@@ -85,7 +95,8 @@ impl<M: Machine> Faults<M> {
             self.free_chain(chain);
             return Step::Again;
         };
-        let flags = Flags { write: false, exec: seen.attrs.rights().exec, accessed: true, dirty: false };
+        let flags =
+            Flags { write: false, exec: seen.attrs.rights().exec, accessed: true, dirty: false };
         if !self.plant(seen, chain, Entry::Leaf(page, flags), false) {
             return Step::Again;
         }
@@ -94,7 +105,8 @@ impl<M: Machine> Faults<M> {
         Step::Done(Fault::ZeroHuge)
     }
 
-    /// A cleared huge page for a write at `va`; none where memory is short. No epoch and no lock is held.
+    /// A cleared huge page for a write at `va`; none where memory is short. No epoch and no lock is
+    /// held.
     pub(crate) fn huge_page(&self, want: &Want, va: Va) -> Result<Option<Pfn>, FaultError> {
         let (new, bytes) = match self.take_block(Order::HUGE, want, false) {
             Ok(taken) => taken,
@@ -115,7 +127,11 @@ impl<M: Machine> Faults<M> {
 
     /// Serves a write where the huge page of zeros is mapped.
     #[cold]
-    pub(crate) fn write_huge_zeros(&self, seen: &Seen<'_>, epoch: EpochGuard<'_, M>) -> Result<Step, FaultError> {
+    pub(crate) fn write_huge_zeros(
+        &self,
+        seen: &Seen<'_>,
+        epoch: EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
         let (space, va, attrs, want) = (seen.space, seen.va, seen.attrs, self.want(seen));
         drop(epoch);
         let _in_hand = self.hands.begin(&self.machine);
@@ -139,9 +155,15 @@ impl<M: Machine> Faults<M> {
         Ok(Step::Again)
     }
 
-    /// Puts a cleared huge page where zeros of that size were seen; `false` if they are not there any more.
+    /// Puts a cleared huge page where zeros of that size were seen; `false` if they are not there
+    /// any more.
     fn replace_zeros(&self, seen: &Seen<'_>, new: Pfn) -> bool {
-        Data::init(self.frames.record(new), Order::HUGE, seen.space.owner(), seen.index(Order::HUGE));
+        Data::init(
+            self.frames.record(new),
+            Order::HUGE,
+            seen.space.owner(),
+            seen.index(Order::HUGE),
+        );
         let entry = Entry::Leaf(new, Self::own_flags(seen));
         let mut receipt = Receipt::new();
         receipt.leaf(seen.va, seen.spot.level);
@@ -154,16 +176,28 @@ impl<M: Machine> Faults<M> {
         true
     }
 
-    /// Puts a table of base zeros where the huge page of zeros was seen, with one page of its own where it is written.
+    /// Puts a table of base zeros where the huge page of zeros was seen, with one page of its own
+    /// where it is written.
     fn shatter_zeros(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
         let m = &self.machine;
         let (node, slot, level) = (seen.spot.node, seen.spot.slot, seen.spot.level);
-        let Entry::Leaf(_, flags) = M::Codec::decode(seen.spot.raw, level) else { return Ok(Step::Again) };
+        let Entry::Leaf(_, flags) = M::Codec::decode(seen.spot.raw, level) else {
+            return Ok(Step::Again);
+        };
         let page = self.frames.alloc(m, Order::BASE, &self.want(seen))?;
         self.clear_page(page, seen.va);
-        Data::init(self.frames.record(page), Order::BASE, seen.space.owner(), seen.index(Order::BASE));
+        Data::init(
+            self.frames.record(page),
+            Order::BASE,
+            seen.space.owner(),
+            seen.index(Order::BASE),
+        );
         let below = level.child();
-        let child = match self.make_node(below, Some((node.pfn, slot)), M::Codec::encode(Entry::Reserved, below)) {
+        let child = match self.make_node(
+            below,
+            Some((node.pfn, slot)),
+            M::Codec::encode(Entry::Reserved, below),
+        ) {
             Ok(child) => child,
             Err(error) => {
                 self.untake(page, Order::BASE);

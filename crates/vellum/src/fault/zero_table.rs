@@ -1,14 +1,18 @@
 //! Faults and cuts where a table of zeros stands for what was read.
 //!
-//! A *shared* table of zeros is a value in an entry, like a leaf: whoever needs another entry for a part of it puts a copy in its place,
-//! private to the space and equal but for what is to differ, one for each level that is shared there. The entry names one table
-//! before and another after, and both translate alike, so hardware may use either; but what is about to differ is absent (`Busy`) in the
-//! copy until every CPU has dropped its translation of that page, and with it the walk caches that lead to the shared table. Where the
-//! MMU wants break-before-make, the entry itself is absent meanwhile, and all it translated is flushed.
+//! A *shared* table of zeros is a value in an entry, like a leaf: whoever needs another entry for a
+//! part of it puts a copy in its place, private to the space and equal but for what is to differ,
+//! one for each level that is shared there. The entry names one table before and another after, and
+//! both translate alike, so hardware may use either; but what is about to differ is absent (`Busy`)
+//! in the copy until every CPU has dropped its translation of that page, and with it the walk
+//! caches that lead to the shared table. Where the MMU wants break-before-make, the entry itself is
+//! absent meanwhile, and all it translated is flushed.
 //!
-//! A *private* table of zeros is an ordinary node that remembers what it was made for: while nothing but zeros is in it, a write lets the
-//! whole table give way to a huge page. That takes the node out of the tree, which is for holders of the layout lock alone; it is the
-//! one fault that takes it. Rejected: base pages in such tables from the first write on (no lock, and no huge page ever again).
+//! A *private* table of zeros is an ordinary node that remembers what it was made for: while
+//! nothing but zeros is in it, a write lets the whole table give way to a huge page. That takes the
+//! node out of the tree, which is for holders of the layout lock alone; it is the one fault that
+//! takes it. Rejected: base pages in such tables from the first write on (no lock, and no huge page
+//! ever again).
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
@@ -44,7 +48,9 @@ impl<M: Machine> Faults<M> {
         let spot = &seen.spot;
         let level = Level::TWO;
         let above = self.chain((spot.node, spot.level, spot.slot), seen.va, level)?;
-        let parent = above.as_ref().map_or((spot.node.pfn, spot.slot), |chain| (chain.last.pfn, level.slot(seen.va)));
+        let parent = above
+            .as_ref()
+            .map_or((spot.node.pfn, spot.slot), |chain| (chain.last.pfn, level.slot(seen.va)));
         let fill = M::Codec::encode(Entry::Reserved, Level::ONE);
         let child = match self.make_node(Level::ONE, Some(parent), fill) {
             Ok(child) => child,
@@ -63,7 +69,13 @@ impl<M: Machine> Faults<M> {
         Ok(step)
     }
 
-    fn zero_table_mapped(&self, seen: &Seen<'_>, chain: Option<Chain<'_>>, table: Entry, level: Level) -> Step {
+    fn zero_table_mapped(
+        &self,
+        seen: &Seen<'_>,
+        chain: Option<Chain<'_>>,
+        table: Entry,
+        level: Level,
+    ) -> Step {
         if !self.plant(seen, chain, table, false) {
             return Step::Again;
         }
@@ -107,7 +119,8 @@ impl<M: Machine> Faults<M> {
         Ok(Step::Again)
     }
 
-    /// Puts a cleared page where a shared table of zeros was seen, with private tables above it. The page is freed if it cannot be.
+    /// Puts a cleared page where a shared table of zeros was seen, with private tables above it.
+    /// The page is freed if it cannot be.
     fn unshare_zeros(&self, seen: &Seen<'_>, new: Pfn, order: Order) -> Result<Step, FaultError> {
         let m = &self.machine;
         let (node, slot, level) = (seen.spot.node, seen.spot.slot, seen.spot.level);
@@ -132,7 +145,8 @@ impl<M: Machine> Faults<M> {
                 self.write_last(chain, seen.va, page);
                 chain.last.set_state(chain.last.state().with_resident(1));
                 receipt.span(seen.va.align_down(level.entry_bytes()), level.entry_bytes());
-                self.exchange_seen(seen, false, receipt, (Entry::Table(chain.first.pfn), 0), || {}).is_some()
+                self.exchange_seen(seen, false, receipt, (Entry::Table(chain.first.pfn), 0), || {})
+                    .is_some()
             }
         };
         if !done {
@@ -151,9 +165,16 @@ impl<M: Machine> Faults<M> {
         Ok(Step::Done(Fault::Copied(leaf)))
     }
 
-    /// Puts private copies of the tables in the place of the shared one that was seen, live, with a page where it is written:
-    /// absent until no CPU uses the zeros there. `false` if the shared one is not there any more.
-    fn link_zeros(&self, seen: &Seen<'_>, chain: &Chain<'_>, receipt: Receipt, page: Entry) -> bool {
+    /// Puts private copies of the tables in the place of the shared one that was seen, live, with a
+    /// page where it is written: absent until no CPU uses the zeros there. `false` if the shared
+    /// one is not there any more.
+    fn link_zeros(
+        &self,
+        seen: &Seen<'_>,
+        chain: &Chain<'_>,
+        receipt: Receipt,
+        page: Entry,
+    ) -> bool {
         let m = &self.machine;
         let spot = &seen.spot;
         self.write_last(chain, seen.va, Entry::Busy(chain.last.pfn));
@@ -172,11 +193,14 @@ impl<M: Machine> Faults<M> {
         true
     }
 
-    /// Whether a write should let a private table of zeros give way to a huge page, as far as can be seen without its lock.
+    /// Whether a write should let a private table of zeros give way to a huge page, as far as can
+    /// be seen without its lock.
     #[inline]
     pub(crate) fn may_give_way(&self, seen: &Seen<'_>, huge: bool) -> bool {
         let node = seen.spot.node;
-        node.is_of_zeros() && self.holds_only_zeros(node) && self.large_order(seen.attrs, Order::HUGE, huge).is_some()
+        node.is_of_zeros()
+            && self.holds_only_zeros(node)
+            && self.large_order(seen.attrs, Order::HUGE, huge).is_some()
     }
 
     /// Whether nothing but zeros, promises and tables is in a node, all of it of one region.
@@ -189,39 +213,67 @@ impl<M: Machine> Faults<M> {
             && !state.dead()
     }
 
-    /// Lets the private table of zeros at `va` give way to a huge page for a write. No epoch and no lock is held.
+    /// Lets the private table of zeros at `va` give way to a huge page for a write. No epoch and no
+    /// lock is held.
     #[cold]
     #[inline(never)]
-    pub(crate) fn give_way(&self, space: &SpaceRecord, va: Va, access: Access) -> Result<Step, FaultError> {
+    pub(crate) fn give_way(
+        &self,
+        space: &SpaceRecord,
+        va: Va,
+        access: Access,
+    ) -> Result<Step, FaultError> {
         let m = &self.machine;
         let found = {
             let _epoch = self.epochs.enter(m);
             let spot = self.descend(space, va);
-            spot.region.map(|name| self.region(name)).map(|region| (region.packed(), region.shift()))
+            spot.region
+                .map(|name| self.region(name))
+                .map(|region| (region.packed(), region.shift()))
         };
         let Some((attrs, shift)) = found else { return Ok(Step::Again) };
         let base = va.align_down(Order::HUGE.bytes());
         let index = base.page().wrapping_add(shift);
-        let want = Want { policy: attrs.numa().unwrap_or(self.config.numa), index, use_: Use::Data };
+        let want =
+            Want { policy: attrs.numa().unwrap_or(self.config.numa), index, use_: Use::Data };
         let _in_hand = self.hands.begin(m);
         let Some(new) = self.huge_page(&want, va)? else { return Ok(Step::Smaller) };
         let mut top = Token::top();
         let mut trash = Trash::default();
         let done = {
-            let mut layout = space.layout().lock(m, &mut top, space.name.load(crate::sync::atomic::Ordering::Relaxed));
+            let mut layout = space.layout().lock(
+                m,
+                &mut top,
+                space.name.load(crate::sync::atomic::Ordering::Relaxed),
+            );
             let spot = self.descend(space, va);
             let same = spot.region.is_some_and(|name| {
                 let region = self.region(name);
                 region.packed() == attrs && region.shift() == shift && attrs.allows(access)
             });
-            let parent = spot.node.parent().filter(|_| same && spot.level == Level::ONE && spot.node.is_of_zeros());
+            let parent = spot
+                .node
+                .parent()
+                .filter(|_| same && spot.level == Level::ONE && spot.node.is_of_zeros());
             match parent {
                 Some((parent, slot)) if self.kill_zeros(spot.node, layout.token()) => {
                     let rights = attrs.rights();
-                    let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write };
+                    let flags = Flags {
+                        write: rights.write,
+                        exec: rights.exec,
+                        accessed: true,
+                        dirty: rights.write,
+                    };
                     Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);
                     let entry = Entry::Leaf(new, flags);
-                    self.exchange_table(space, (self.node(parent), slot), spot.node, base, entry, &mut trash);
+                    self.exchange_table(
+                        space,
+                        (self.node(parent), slot),
+                        spot.node,
+                        base,
+                        entry,
+                        &mut trash,
+                    );
                     true
                 }
                 _ => false,
@@ -238,7 +290,8 @@ impl<M: Machine> Faults<M> {
         Ok(Step::Done(Fault::Huge))
     }
 
-    /// Marks a private table dead if there still is nothing but zeros in it; from then on faults below it wait.
+    /// Marks a private table dead if there still is nothing but zeros in it; from then on faults
+    /// below it wait.
     fn kill_zeros(&self, node: Node<'_>, token: &mut Token<crate::sync::Layout>) -> bool {
         let _guard = node.lock(&self.machine, token);
         let still = self.holds_only_zeros(node);
@@ -260,7 +313,11 @@ impl<M: Machine> Faults<M> {
     ) {
         let m = &self.machine;
         let level = Level::TWO;
-        debug_assert_eq!(child.state().listed(), 0, "what is mapped by the table's intervals is exchanged");
+        debug_assert_eq!(
+            child.state().listed(),
+            0,
+            "what is mapped by the table's intervals is exchanged"
+        );
         {
             let mut top = Token::top();
             let _guard = parent.lock(m, &mut top);

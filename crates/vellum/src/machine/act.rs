@@ -1,8 +1,10 @@
 //! What the library does with a machine.
 //!
-//! The methods of [`Machine`] that could corrupt memory are `unsafe`, since [`Vm::machine`](crate::vm::Vm::machine) hands the machine
-//! to everybody. The library keeps their contracts by its own invariants, which are the same at every call, so they are stated once,
-//! here, and the verbs call safe methods of other names. The trait is not visible outside the crate.
+//! The methods of [`Machine`] that could corrupt memory are `unsafe`, since
+//! [`Vm::machine`](crate::vm::Vm::machine) hands the machine to everybody. The library keeps their
+//! contracts by its own invariants, which are the same at every call, so they are stated once,
+//! here, and the verbs call safe methods of other names. The trait is not visible outside the
+//! crate.
 
 use crate::addr::{Pfn, Va};
 use crate::machine::{Machine, Root, Stores};
@@ -12,15 +14,17 @@ pub(crate) trait Act: Machine {
     /// [`Machine::entry_load`] of a table node of this `Vm`.
     #[inline(always)]
     fn entry(&self, table: Pfn, slot: usize) -> u64 {
-        // SAFETY: the library names only frames that it made table nodes (or tables of zeros) and that an epoch, a lock or the layout lock
-        // keeps, and slots that `Level::slot` or a count up to 512 gave.
+        // SAFETY: the library names only frames that it made table nodes (or tables of zeros) and
+        // that an epoch, a lock or the layout lock keeps, and slots that `Level::slot` or a count
+        // up to 512 gave.
         unsafe { self.entry_load(table, slot) }
     }
     /// [`Machine::entry_store`] to a table node of this `Vm`.
     #[inline(always)]
     fn set_entry(&self, table: Pfn, slot: usize, raw: u64) {
-        // SAFETY: as in `entry`; the caller holds the node's lock, or nobody else can find the node. What the entry names is a table, a
-        // frame the space owns or shares, or a shared zero without the right to write.
+        // SAFETY: as in `entry`; the caller holds the node's lock, or nobody else can find the
+        // node. What the entry names is a table, a frame the space owns or shares, or a shared zero
+        // without the right to write.
         unsafe { self.entry_store(table, slot, raw) }
     }
     /// [`Machine::entry_cas`] on a table node of this `Vm`.
@@ -32,7 +36,8 @@ pub(crate) trait Act: Machine {
     /// [`Machine::clear`] of frames that the caller has just allocated.
     #[inline(always)]
     fn clear_frames(&self, first: Pfn, frames: u64) {
-        // SAFETY: the allocator gave the run to the caller, no entry names it yet, and the flush of whoever had it before is done.
+        // SAFETY: the allocator gave the run to the caller, no entry names it yet, and the flush of
+        // whoever had it before is done.
         unsafe { self.clear(first, frames) }
     }
     /// [`Machine::clear_run`] of frames that the caller has just allocated.
@@ -50,8 +55,8 @@ pub(crate) trait Act: Machine {
     /// [`Machine::copy`] of one frame to one that the caller has just allocated.
     #[inline(always)]
     fn copy_frame(&self, to: Pfn, from: Pfn) {
-        // SAFETY: `to` as in `clear_frames`; `from` is mapped, stays so under the lock of the node that maps it, and has no
-        // translation any more that allows to store to it.
+        // SAFETY: `to` as in `clear_frames`; `from` is mapped, stays so under the lock of the node
+        // that maps it, and has no translation any more that allows to store to it.
         unsafe { self.copy(to, from, 1) }
     }
     /// [`Machine::copy_run`] to frames that the caller has just allocated.
@@ -63,7 +68,8 @@ pub(crate) trait Act: Machine {
     /// [`Machine::read`] of a mapped frame.
     #[inline(always)]
     fn read_bytes(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
-        // SAFETY: the frame is mapped and an epoch, or the lock of the node that maps it, keeps it; callers stay inside a page.
+        // SAFETY: the frame is mapped and an epoch, or the lock of the node that maps it, keeps it;
+        // callers stay inside a page.
         unsafe { self.read(pfn, offset, bytes) }
     }
     /// [`Machine::write`] to a mapped frame.
@@ -72,7 +78,8 @@ pub(crate) trait Act: Machine {
         // SAFETY: as in `read_bytes`; the frame is data of one space, never a shared zero.
         unsafe { self.write(pfn, offset, bytes) }
     }
-    /// [`Machine::load_root`] of a space that this CPU has entered in the space's set of active CPUs.
+    /// [`Machine::load_root`] of a space that this CPU has entered in the space's set of active
+    /// CPUs.
     #[inline(always)]
     fn run_on(&self, root: Option<Root>) {
         // SAFETY: the root lives as long as a CPU is in the set: `exit` waits for that.

@@ -1,10 +1,13 @@
 //! The caches of an x86_64 processor, as its identification registers describe them.
 //!
-//! For kernels that have nothing else: a boot on metal, a unikernel. The registers come in as numbers and the answer goes out as a value, so
-//! this is compiled and tested everywhere and asks no processor by itself. Two leaves describe caches in one format. AMD's is asked
-//! first where it is announced: hypervisors fill in the other one for AMD's processors too, with caches of some other processor.
+//! For kernels that have nothing else: a boot on metal, a unikernel. The registers come in as
+//! numbers and the answer goes out as a value, so this is compiled and tested everywhere and asks
+//! no processor by itself. Two leaves describe caches in one format. AMD's is asked first where it
+//! is announced: hypervisors fill in the other one for AMD's processors too, with caches of some
+//! other processor.
 //!
-//! Whatever does not look like a cache is left unknown. What does is believed, however large: who uses a geometry bounds it.
+//! Whatever does not look like a cache is left unknown. What does is believed, however large: who
+//! uses a geometry bounds it.
 
 use super::{CacheLevel, Caches};
 
@@ -13,11 +16,12 @@ const DETERMINISTIC: u32 = 4;
 /// AMD's, announced by a bit of leaf 0x80000001.
 const TOPOLOGY: u32 = 0x8000_001d;
 const TOPOLOGY_BIT: u32 = 1 << 22;
-/// No processor describes more caches than this; a hypervisor that never says "no more" is not listened to for longer.
+/// No processor describes more caches than this; a hypervisor that never says "no more" is not
+/// listened to for longer.
 const MOST: u32 = 16;
 
-/// The caches that `cpuid(leaf, subleaf)`, which gives `eax`, `ebx`, `ecx` and `edx`, describes. The last level is the outermost one
-/// beyond the second, or the second if there is no other.
+/// The caches that `cpuid(leaf, subleaf)`, which gives `eax`, `ebx`, `ecx` and `edx`, describes.
+/// The last level is the outermost one beyond the second, or the second if there is no other.
 ///
 /// ```
 /// # #[cfg(target_arch = "x86_64")] {
@@ -50,8 +54,11 @@ fn described(subleaf: impl FnMut(u32) -> [u32; 4]) -> Caches {
     // 1: data, 2: instructions, 3: both.
     let data = described.filter(|[eax, ..]| matches!(eax & 31, 1 | 3));
     Caches::of_levels(data.map(|[eax, ebx, ecx, _]| {
-        let (ways, parts, line) =
-            (u64::from(ebx >> 22) + 1, u64::from(ebx >> 12 & 0x3ff) + 1, u64::from(ebx & 0xfff) + 1);
+        let (ways, parts, line) = (
+            u64::from(ebx >> 22) + 1,
+            u64::from(ebx >> 12 & 0x3ff) + 1,
+            u64::from(ebx & 0xfff) + 1,
+        );
         (eax >> 5 & 7, CacheLevel { sets: (u64::from(ecx) + 1) * parts, ways, line })
     }))
 }
@@ -70,7 +77,12 @@ mod tests {
     }
 
     /// A processor with these caches in each of the leaves; `extended` are announced.
-    fn processor(plain: &[[u32; 4]], extended: Option<&[[u32; 4]]>, leaf: u32, subleaf: u32) -> [u32; 4] {
+    fn processor(
+        plain: &[[u32; 4]],
+        extended: Option<&[[u32; 4]]>,
+        leaf: u32,
+        subleaf: u32,
+    ) -> [u32; 4] {
         let at = |all: &[[u32; 4]]| all.get(subleaf as usize).copied().unwrap_or_default();
         match leaf {
             0 => [13, 0, 0, 0],
@@ -92,13 +104,17 @@ mod tests {
     #[test]
     fn a_processor_of_intel_describes_its_data_caches() {
         let found = caches(|l, s| processor(&ICE_LAKE, None, l, s));
-        assert_eq!(found, Caches { l1d: level(64, 12), l2: level(1024, 20), llc: level(65536, 12) });
+        assert_eq!(
+            found,
+            Caches { l1d: level(64, 12), l2: level(1024, 20), llc: level(65536, 12) }
+        );
         assert_eq!((found.l1d.bytes(), found.l2.bytes()), (48 << 10, 1280 << 10));
     }
 
     #[test]
     fn amds_own_description_goes_before_what_a_hypervisor_made_up() {
-        let zen = [cache(1, 1, 8, 64), cache(2, 1, 8, 64), cache(3, 2, 8, 1024), cache(3, 3, 16, 32768)];
+        let zen =
+            [cache(1, 1, 8, 64), cache(2, 1, 8, 64), cache(3, 2, 8, 1024), cache(3, 3, 16, 32768)];
         let found = caches(|l, s| processor(&ICE_LAKE, Some(&zen), l, s));
         assert_eq!(found, Caches { l1d: level(64, 8), l2: level(1024, 8), llc: level(32768, 16) });
         let silent = caches(|l, s| processor(&ICE_LAKE, Some(&[]), l, s));
@@ -115,7 +131,11 @@ mod tests {
     #[test]
     fn a_processor_that_describes_nothing_is_unknown() {
         assert_eq!(caches(|_, _| [0; 4]), Caches::UNKNOWN);
-        assert_eq!(caches(|l, _| [if l == 0 { 2 } else { 7 }, 0, 0, 0]), Caches::UNKNOWN, "too old for either leaf");
+        assert_eq!(
+            caches(|l, _| [if l == 0 { 2 } else { 7 }, 0, 0, 0]),
+            Caches::UNKNOWN,
+            "too old for either leaf"
+        );
         assert_eq!(caches(|l, s| processor(&[], None, l, s)), Caches::UNKNOWN);
     }
 

@@ -1,11 +1,13 @@
 //! Blocks kept aside for mappings that want one size of leaf and no other.
 //!
-//! Memory fragments; whoever needs 1 GiB pages reserves them early and keeps them. A pool holds up to the number of blocks asked for.
-//! Mappings of that exact leaf size take from it first, and what is freed of that size refills it. The blocks come back as
-//! their last owner left them: nothing that leaves a pool is known to be zero, whatever the allocator does (`alloc.zero`).
+//! Memory fragments; whoever needs 1 GiB pages reserves them early and keeps them. A pool holds up
+//! to the number of blocks asked for. Mappings of that exact leaf size take from it first, and what
+//! is freed of that size refills it. The blocks come back as their last owner left them: nothing
+//! that leaves a pool is known to be zero, whatever the allocator does (`alloc.zero`).
 //!
-//! A stack a size, linked through a word of the blocks' own records, under a lock: a block of 2 MiB is taken some thousand times a second at
-//! most. Rejected: a list without locks (nothing to win at that rate), and clearing on the way in (whoever frees would pay for it).
+//! A stack a size, linked through a word of the blocks' own records, under a lock: a block of 2 MiB
+//! is taken some thousand times a second at most. Rejected: a list without locks (nothing to win at
+//! that rate), and clearing on the way in (whoever frees would pay for it).
 
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
@@ -35,7 +37,12 @@ impl Pools {
     pub const fn new() -> Pools {
         Pools(
             [const {
-                Stack { lock: Lock::new(), wanted: AtomicU64::new(0), kept: AtomicU64::new(0), top: AtomicU64::new(0) }
+                Stack {
+                    lock: Lock::new(),
+                    wanted: AtomicU64::new(0),
+                    kept: AtomicU64::new(0),
+                    top: AtomicU64::new(0),
+                }
             }; 2],
         )
     }
@@ -83,7 +90,10 @@ impl<M: Machine> Memory<M> {
         let wants = kept < stack.wanted.load(Ordering::Relaxed);
         if wants {
             m.hook(Event::Frame { first: pfn, order, to: Use::Free });
-            self.frames.record(pfn).word(NEXT).store(stack.top.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.frames
+                .record(pfn)
+                .word(NEXT)
+                .store(stack.top.load(Ordering::Relaxed), Ordering::Relaxed);
             stack.top.store(pfn.0 + 1, Ordering::Relaxed);
             self.holds(stack, kept + 1);
         }
@@ -115,7 +125,10 @@ impl<M: Machine> Memory<M> {
         let top = stack.top.load(Ordering::Relaxed).checked_sub(1).map(Pfn);
         let top = top.filter(|_| kept > least);
         if let Some(pfn) = top {
-            stack.top.store(self.frames.record(pfn).word(NEXT).load(Ordering::Relaxed), Ordering::Relaxed);
+            stack.top.store(
+                self.frames.record(pfn).word(NEXT).load(Ordering::Relaxed),
+                Ordering::Relaxed,
+            );
             self.holds(stack, kept - 1);
             m.hook(Event::Frame { first: pfn, order, to: Use::Data });
         }
@@ -135,7 +148,12 @@ impl<M: Machine> Memory<M> {
     }
 
     /// A block for a leaf of `order`, from the pool if the mapping wants `exactly` that size.
-    pub(crate) fn alloc_block(&self, order: Order, want: &Want, exactly: bool) -> Result<Pfn, NoMemory> {
+    pub(crate) fn alloc_block(
+        &self,
+        order: Order,
+        want: &Want,
+        exactly: bool,
+    ) -> Result<Pfn, NoMemory> {
         if !exactly {
             return self.frames.alloc(&self.machine, order, want);
         }
@@ -156,7 +174,8 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn pooled_frames(&self) -> Option<u64> {
         let mut frames = 0;
         for (stack, order) in self.pools.0.iter().zip([Order::HUGE, Order::GIANT]) {
-            let (mut top, kept) = (stack.top.load(Ordering::Relaxed), stack.kept.load(Ordering::Relaxed));
+            let (mut top, kept) =
+                (stack.top.load(Ordering::Relaxed), stack.kept.load(Ordering::Relaxed));
             for _ in 0..kept {
                 let pfn = Pfn(top.checked_sub(1)?);
                 frames += order.frames();

@@ -20,12 +20,24 @@ over_faults!(Advise);
 
 impl<M: Machine> Advise<'_, M> {
     /// `Vm::advise`.
-    pub fn advise(self, space: &Space, start: Va, bytes: u64, advice: Advice) -> Result<(), SpaceError> {
+    pub fn advise(
+        self,
+        space: &Space,
+        start: Va,
+        bytes: u64,
+        advice: Advice,
+    ) -> Result<(), SpaceError> {
         self.advise_part(space, start, bytes, advice).1
     }
 
     /// `Vm::advise_part`.
-    pub fn advise_part(self, space: &Space, start: Va, bytes: u64, advice: Advice) -> (u64, Result<(), SpaceError>) {
+    pub fn advise_part(
+        self,
+        space: &Space,
+        start: Va,
+        bytes: u64,
+        advice: Advice,
+    ) -> (u64, Result<(), SpaceError>) {
         let mut done = 0;
         let result = self.advise_noting(space, (start, bytes), advice, &mut done);
         (if result.is_ok() { bytes } else { done }, result)
@@ -62,7 +74,9 @@ impl<M: Machine> Advise<'_, M> {
                 match thp {
                     Some(_) => {
                         let change = |attrs| Attrs { thp, ..attrs };
-                        Protect(self.0).change_regions(record, range, &change, token, &mut trash).map(drop)
+                        Protect(self.0)
+                            .change_regions(record, range, &change, token, &mut trash)
+                            .map(drop)
                     }
                     None => self.forget(record, range, token, &mut trash),
                 }

@@ -1,10 +1,12 @@
 //! Making one huge page of a table of base pages.
 //!
-//! The frame comes first. Then the table is cut off like one that is unmapped: its slot says `Detached`, it is dead, faults
-//! wait; every CPU drops its translations and walk caches; the pages are copied, in peace, since nobody can reach them any more; and
-//! the huge leaf appears. Whatever the table mapped is released, shared pages included: the copy is this space's own.
+//! The frame comes first. Then the table is cut off like one that is unmapped: its slot says
+//! `Detached`, it is dead, faults wait; every CPU drops its translations and walk caches; the pages
+//! are copied, in peace, since nobody can reach them any more; and the huge leaf appears. Whatever
+//! the table mapped is released, shared pages included: the copy is this space's own.
 //!
-//! The copy has no scheduling points and is not stopped half-done: the layout is locked, faults wait for the slot, and the table cannot come back.
+//! The copy has no scheduling points and is not stopped half-done: the layout is locked, faults
+//! wait for the slot, and the table cannot come back.
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
 use crate::config::ClearUnit;
@@ -26,9 +28,15 @@ pub(crate) struct Collapse<'v, M: Machine>(pub &'v Faults<M>);
 over_faults!(Collapse);
 
 impl<M: Machine> Collapse<'_, M> {
-    /// Collapses the 2 MiB at `va`, if there is a table whose pages are of one region that may have huge pages and at least one
-    /// page is resident. `false` if there is not. Under the layout lock.
-    pub(crate) fn collapse(self, space: &SpaceRecord, va: Va, trash: &mut Trash) -> Result<bool, NoMemory> {
+    /// Collapses the 2 MiB at `va`, if there is a table whose pages are of one region that may have
+    /// huge pages and at least one page is resident. `false` if there is not. Under the layout
+    /// lock.
+    pub(crate) fn collapse(
+        self,
+        space: &SpaceRecord,
+        va: Va,
+        trash: &mut Trash,
+    ) -> Result<bool, NoMemory> {
         let m = &self.machine;
         let level = Level::TWO;
         let spot = self.descend(space, va);
@@ -69,7 +77,8 @@ impl<M: Machine> Collapse<'_, M> {
         self.gather(child, new, va);
         Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);
         let rights = attrs.rights;
-        let flags = Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write };
+        let flags =
+            Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write };
         {
             let mut top = Token::top();
             let _guard = parent.lock(m, &mut top);
@@ -85,8 +94,9 @@ impl<M: Machine> Collapse<'_, M> {
         Ok(true)
     }
 
-    /// Fills a huge frame with the pages of a table that nobody reaches any more, stored as a run of 2 MiB is; with `clear.unit=page` through the
-    /// caches. Page by page all the same: the layout is locked, and between two pages an interrupt is served.
+    /// Fills a huge frame with the pages of a table that nobody reaches any more, stored as a run
+    /// of 2 MiB is; with `clear.unit=page` through the caches. Page by page all the same: the
+    /// layout is locked, and between two pages an interrupt is served.
     fn gather(self, child: Node<'_>, new: Pfn, va: Va) {
         let extents = self.config.clear_unit == ClearUnit::Extent;
         let stores = if extents { self.stores(Order::HUGE.frames()) } else { Stores::Cached };
@@ -95,7 +105,13 @@ impl<M: Machine> Collapse<'_, M> {
                 Entry::Leaf(from, _) | Entry::Parked(from) if !self.is_zero(from) => Some(from),
                 _ => None,
             };
-            self.fill_run(from, new.add(i as u64), 1, stores, Va(va.0 + ((i as u64) << Level::ONE.shift())));
+            self.fill_run(
+                from,
+                new.add(i as u64),
+                1,
+                stores,
+                Va(va.0 + ((i as u64) << Level::ONE.shift())),
+            );
         }
         if stores == Stores::Bypass {
             self.machine.settle();

@@ -1,8 +1,10 @@
 //! The kernel reads and writes a program's memory.
 //!
-//! Page by page: the leaf is looked up and its node locked, so that the frame cannot go while its bytes are touched; where the leaf
-//! does not give the access, a fault is served first, exactly as the program's own would be, or, where many pages are to be written that
-//! were never touched, a batch of them is made. The machine's own translation is not used, so it does not matter whether this CPU runs the space.
+//! Page by page: the leaf is looked up and its node locked, so that the frame cannot go while its
+//! bytes are touched; where the leaf does not give the access, a fault is served first, exactly as
+//! the program's own would be, or, where many pages are to be written that were never touched, a
+//! batch of them is made. The machine's own translation is not used, so it does not matter whether
+//! this CPU runs the space.
 
 use crate::addr::{PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry, Flags};
@@ -32,7 +34,12 @@ impl<M: Machine> CopyBytes<'_, M> {
     }
 
     /// `Vm::copy_in_part`.
-    pub fn copy_in_part(self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
+    pub fn copy_in_part(
+        self,
+        space: &Space,
+        to: Va,
+        bytes: &[u8],
+    ) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
             let last = Va(to.0.saturating_add(bytes.len() as u64));
             self.chunks(to, bytes.len(), |va, from, end| {
@@ -47,7 +54,12 @@ impl<M: Machine> CopyBytes<'_, M> {
     }
 
     /// `Vm::copy_out_part`.
-    pub fn copy_out_part(self, space: &Space, from: Va, bytes: &mut [u8]) -> (usize, Result<(), FaultError>) {
+    pub fn copy_out_part(
+        self,
+        space: &Space,
+        from: Va,
+        bytes: &mut [u8],
+    ) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
             self.chunks(from, bytes.len(), |va, from, end| {
                 self.touch(self.record_of(space), va, Bytes::Out(&mut bytes[from..end]), va)
@@ -78,7 +90,13 @@ impl<M: Machine> CopyBytes<'_, M> {
     }
 
     /// Touches the bytes at `va`, of which more follow up to `end`.
-    fn touch(self, space: &SpaceRecord, va: Va, mut bytes: Bytes<'_>, end: Va) -> Result<(), FaultError> {
+    fn touch(
+        self,
+        space: &SpaceRecord,
+        va: Va,
+        mut bytes: Bytes<'_>,
+        end: Va,
+    ) -> Result<(), FaultError> {
         let access = if matches!(bytes, Bytes::In(_)) { Access::Write } else { Access::Read };
         if va >= self.user_end() {
             return Err(FaultError::Unmapped);
@@ -96,17 +114,25 @@ impl<M: Machine> CopyBytes<'_, M> {
         Ok(())
     }
 
-    /// Makes the pages that will be written from `va`, which is not there, up to `end`, as many as go into a batch. They are cleared
-    /// through the caches, for they are written at once. `false` if there are not several, or another case is at hand.
+    /// Makes the pages that will be written from `va`, which is not there, up to `end`, as many as
+    /// go into a batch. They are cleared through the caches, for they are written at once. `false`
+    /// if there are not several, or another case is at hand.
     fn write_ahead(self, space: &SpaceRecord, va: Va, end: Va) -> Result<bool, FaultError> {
-        let (va, end) = (va.align_down(PAGE_SIZE as u64), end.0.checked_next_multiple_of(PAGE_SIZE as u64));
+        let (va, end) =
+            (va.align_down(PAGE_SIZE as u64), end.0.checked_next_multiple_of(PAGE_SIZE as u64));
         let end = Va(end.unwrap_or(u64::MAX).min(self.user_end().0));
         Ok(end.0 - va.0 > PAGE_SIZE as u64
             && Populate(self.0).make_pages(space, va, end, (Access::Write, Stores::Cached))? != 0)
     }
 
     /// `false` if no leaf there gives the access.
-    fn touch_present(self, space: &SpaceRecord, va: Va, access: Access, bytes: &mut Bytes<'_>) -> bool {
+    fn touch_present(
+        self,
+        space: &SpaceRecord,
+        va: Va,
+        access: Access,
+        bytes: &mut Bytes<'_>,
+    ) -> bool {
         let m = &self.machine;
         let _epoch = self.epochs.enter(m);
         let spot = self.descend(space, va);
@@ -119,15 +145,18 @@ impl<M: Machine> CopyBytes<'_, M> {
             m.read_bytes(pfn, va.offset(), bytes);
             return true;
         }
-        let (Entry::Leaf(first, flags), Some(order)) = (entry, spot.level.leaf_order()) else { return false };
+        let (Entry::Leaf(first, flags), Some(order)) = (entry, spot.level.leaf_order()) else {
+            return false;
+        };
         if spot.node.state().dead() || access == Access::Write && !flags.write {
             return false;
         }
         let pfn = first.add(va.page() & (order.frames() - 1));
         match bytes {
             Bytes::Out(bytes) => m.read_bytes(pfn, va.offset(), bytes),
-            // A fork may be under way. Where the leaf gives writes it has yet to come by, and the frame will be
-            // the child's, too, with these bytes; where it has been it gives none, and a fault waits for it.
+            // A fork may be under way. Where the leaf gives writes it has yet to come by, and the
+            // frame will be the child's, too, with these bytes; where it has been it gives none,
+            // and a fault waits for it.
             Bytes::In(bytes) => {
                 m.write_bytes(pfn, va.offset(), bytes);
                 // The page is as dirty as if the program had written it.

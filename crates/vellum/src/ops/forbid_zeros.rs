@@ -1,16 +1,18 @@
 //! Spaces without shared zeros.
 //!
-//! Some spaces must not share a frame with anyone, be it only zeros: guests whose memory carries keys or is encrypted. From the moment
-//! this verb returns no entry of the space maps zeros, and none ever will: reads of untouched memory get pages of their own.
-//! Children of the space inherit it. It cannot be taken back, since nobody has asked for that.
+//! Some spaces must not share a frame with anyone, be it only zeros: guests whose memory carries
+//! keys or is encrypted. From the moment this verb returns no entry of the space maps zeros, and
+//! none ever will: reads of untouched memory get pages of their own. Children of the space inherit
+//! it. It cannot be taken back, since nobody has asked for that.
 //!
-//! Mappings of zeros go back to the promise they stood for. So the verb needs no memory and cannot fail; who wants the pages there at once
-//! populates them afterwards. Rejected: a private page for each of them here, which would have to leave half of them behind when memory
-//! runs out.
+//! Mappings of zeros go back to the promise they stood for. So the verb needs no memory and cannot
+//! fail; who wants the pages there at once populates them afterwards. Rejected: a private page for
+//! each of them here, which would have to leave half of them behind when memory runs out.
 //!
-//! A fault that maps zeros asks under the lock of the node it writes to. The mark is set before the first node is visited, and each
-//! node is visited under its lock: the fault came before, and is found, or comes after, and sees the mark. While the old translation
-//! is being flushed the entry is absent (`Moving`), or another CPU could read old zeros beside a page already written here.
+//! A fault that maps zeros asks under the lock of the node it writes to. The mark is set before the
+//! first node is visited, and each node is visited under its lock: the fault came before, and is
+//! found, or comes after, and sees the mark. While the old translation is being flushed the entry
+//! is absent (`Moving`), or another CPU could read old zeros beside a page already written here.
 
 use crate::addr::{Va, VaRange};
 use crate::entry::{Codec, Entry};
@@ -43,7 +45,8 @@ impl<M: Machine> ForbidZeros<'_, M> {
         });
     }
 
-    /// Makes every mapping of zeros absent. What it says meanwhile is what a remap's promises say: no frame, do wait.
+    /// Makes every mapping of zeros absent. What it says meanwhile is what a remap's promises say:
+    /// no frame, do wait.
     fn hide_zeros(self, space: &SpaceRecord, range: VaRange) -> Receipt {
         let m = &self.machine;
         let hidden = Entry::Moving(space.root());
@@ -57,7 +60,10 @@ impl<M: Machine> ForbidZeros<'_, M> {
                     Entry::Busy(_) => return false,
                     _ => return true,
                 }
-                let Err(now) = m.swap_entry(node.pfn, slot, seen, M::Codec::encode(hidden, level)) else { break };
+                let Err(now) = m.swap_entry(node.pfn, slot, seen, M::Codec::encode(hidden, level))
+                else {
+                    break;
+                };
                 seen = now;
             }
             m.hook(Event::Work(Work::Entry, 1));

@@ -23,7 +23,13 @@ over_faults!(Map);
 
 impl<M: Machine> Map<'_, M> {
     /// `Vm::map`.
-    pub fn map(self, space: &Space, at: Placement, bytes: u64, attrs: Attrs) -> Result<Va, SpaceError> {
+    pub fn map(
+        self,
+        space: &Space,
+        at: Placement,
+        bytes: u64,
+        attrs: Attrs,
+    ) -> Result<Va, SpaceError> {
         self.verb_with_memory(Verb::Map, || {
             let align = self.leaf_align(attrs.leaf)?;
             if bytes & (align - 1) != 0 && bytes & 0xfff == 0 {
@@ -36,12 +42,16 @@ impl<M: Machine> Map<'_, M> {
                 let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
                 self.place(record, at, bytes, align).and_then(|range| {
                     let (region, made) = self.latest_region(record, attrs, layout.token())?;
-                    let mapped = self.map_range(record, range, region, at, layout.token(), &mut trash);
+                    let mapped =
+                        self.map_range(record, range, region, at, layout.token(), &mut trash);
                     if made {
                         self.keep_region(&record.latest, region, mapped.is_ok(), &mut trash);
                     }
                     mapped?;
-                    if at == Placement::Anywhere && align == Order::BASE.bytes() && bytes < Order::HUGE.bytes() {
+                    if at == Placement::Anywhere
+                        && align == Order::BASE.bytes()
+                        && bytes < Order::HUGE.bytes()
+                    {
                         record.found_hole(bytes, range.start());
                     }
                     Ok(range.start())
@@ -56,8 +66,14 @@ impl<M: Machine> Map<'_, M> {
     fn leaf_align(self, leaf: LeafSize) -> Result<u64, SpaceError> {
         match leaf {
             LeafSize::Policy => Ok(Order::BASE.bytes()),
-            LeafSize::Exactly(order) if [Order::BASE, Order::HUGE, Order::GIANT].contains(&order) => {
-                if order <= self.rules.max_leaf { Ok(order.bytes()) } else { Err(SpaceError::LeafSize) }
+            LeafSize::Exactly(order)
+                if [Order::BASE, Order::HUGE, Order::GIANT].contains(&order) =>
+            {
+                if order <= self.rules.max_leaf {
+                    Ok(order.bytes())
+                } else {
+                    Err(SpaceError::LeafSize)
+                }
             }
             LeafSize::Exactly(_) => Err(SpaceError::LeafSize),
         }
@@ -80,7 +96,11 @@ impl<M: Machine> Map<'_, M> {
                     RangeError::OutOfSpace => SpaceError::NoHole,
                     error => SpaceError::Range(error),
                 })?;
-                let align = if bytes >= Order::HUGE.bytes() { align.max(Order::HUGE.bytes()) } else { align };
+                let align = if bytes >= Order::HUGE.bytes() {
+                    align.max(Order::HUGE.bytes())
+                } else {
+                    align
+                };
                 self.find_hole(space, bytes, align).ok_or(SpaceError::NoHole)?
             }
         };
@@ -97,8 +117,8 @@ impl<M: Machine> Map<'_, M> {
         Ok(range)
     }
 
-    /// The region for new mappings with those attributes: the one made last, if it is alike, of which the space keeps a name and the
-    /// caller gets none; else a new one, and `true`.
+    /// The region for new mappings with those attributes: the one made last, if it is alike, of
+    /// which the space keeps a name and the caller gets none; else a new one, and `true`.
     #[inline]
     fn latest_region(
         self,
@@ -152,7 +172,8 @@ impl<M: Machine> Map<'_, M> {
         Ok(())
     }
 
-    /// Writes a promise, or what shall become one, into every slot of an open range that has nothing.
+    /// Writes a promise, or what shall become one, into every slot of an open range that has
+    /// nothing.
     pub(crate) fn promise(self, table: Pfn, level: Level, base: u64, range: VaRange, entry: Entry) {
         let m = &self.machine;
         let node = self.node(table);
@@ -175,10 +196,17 @@ impl<M: Machine> Map<'_, M> {
         }
         let mut below = |slot: usize| {
             if let Entry::Table(child) = self.load(table, slot, level) {
-                self.promise(child, level.child(), base + ((slot as u64) << level.shift()), range, entry);
+                self.promise(
+                    child,
+                    level.child(),
+                    base + ((slot as u64) << level.shift()),
+                    range,
+                    entry,
+                );
             }
         };
-        // Tables under whole slots are those a remap opened where one region ends and the next begins.
+        // Tables under whole slots are those a remap opened where one region ends and the next
+        // begins.
         if tables {
             (p.whole_first..p.whole_end).for_each(&mut below);
         }

@@ -1,15 +1,19 @@
 //! Taking a frame out of use that is suspected bad, and going on with a copy.
 //!
-//! What a kernel does when memory reports an error it could still correct, or a test asks for one. The frame goes for good: it stays allocated,
-//! of a use of its own, so that no way of freeing leads to it and no list of bad frames has to be asked when memory is given out.
+//! What a kernel does when memory reports an error it could still correct, or a test asks for one.
+//! The frame goes for good: it stays allocated, of a use of its own, so that no way of freeing
+//! leads to it and no list of bad frames has to be asked when memory is given out.
 //!
-//! Only a page that one entry maps can be exchanged. There is no map from frames to the entries that name them, so of a page that a fork shares
-//! the others could not be told, and it is refused; so are zeros, in whatever form, which everybody maps. Rejected: copying for the one space
-//! and leaving the frame to the others (a frame that is bad and in use is what the verb promises there will not be).
+//! Only a page that one entry maps can be exchanged. There is no map from frames to the entries
+//! that name them, so of a page that a fork shares the others could not be told, and it is refused;
+//! so are zeros, in whatever form, which everybody maps. Rejected: copying for the one space and
+//! leaving the frame to the others (a frame that is bad and in use is what the verb promises there
+//! will not be).
 //!
-//! Writers are kept out by the entry: it is absent (`Busy`) and flushed on every CPU before the first byte is read, and names the copy when it
-//! is there again. The layout lock is held throughout, so no fork can count a second mapping meanwhile, and large leaves come apart only here. All
-//! memory is taken before the first leaf is cut.
+//! Writers are kept out by the entry: it is absent (`Busy`) and flushed on every CPU before the
+//! first byte is read, and names the copy when it is there again. The layout lock is held
+//! throughout, so no fork can count a second mapping meanwhile, and large leaves come apart only
+//! here. All memory is taken before the first leaf is cut.
 
 use crate::addr::{Level, Order, PAGE_SIZE, Pfn, Va};
 use crate::entry::{Codec, Entry};
@@ -63,19 +67,23 @@ impl<'v, M: Machine> Poison<'v, M> {
         done.inspect_err(|_| self.untake(new, Order::BASE))
     }
 
-    /// What lies at `va`, if it is a page that this entry alone maps. Faults can come in between two looks, and copy what is shared. Under the
-    /// layout lock.
+    /// What lies at `va`, if it is a page that this entry alone maps. Faults can come in between
+    /// two looks, and copy what is shared. Under the layout lock.
     fn page_of_its_own(self, space: &'v SpaceRecord, va: Va) -> Result<Seen<'v>, PoisonError> {
         loop {
             let edits = space.edits();
             let spot = self.0.descend(space, va);
             let entry = M::Codec::decode(spot.raw, spot.level);
             match entry {
-                Entry::Empty | Entry::Gone(_) | Entry::Reserved => return Err(PoisonError::NotMapped),
+                Entry::Empty | Entry::Gone(_) | Entry::Reserved => {
+                    return Err(PoisonError::NotMapped);
+                }
                 Entry::ZeroTable(_) => return Err(PoisonError::Zero),
                 _ => {}
             }
-            if let (Some(pfn), Some(order), Some(name)) = (frame_of(entry), spot.level.leaf_order(), spot.region) {
+            if let (Some(pfn), Some(order), Some(name)) =
+                (frame_of(entry), spot.level.leaf_order(), spot.region)
+            {
                 if self.is_zero(pfn) {
                     return Err(PoisonError::Zero);
                 }
@@ -90,7 +98,8 @@ impl<'v, M: Machine> Poison<'v, M> {
         }
     }
 
-    /// Whether nobody else maps the page at `va` of a leaf; of the leaf's other pages others may, where the block is cut.
+    /// Whether nobody else maps the page at `va` of a leaf; of the leaf's other pages others may,
+    /// where the block is cut.
     fn is_piece_mine(self, leaf: Pfn, order: Order, va: Va) -> bool {
         let (mut piece, mut size) = (leaf, order);
         while self.unit_of(piece) < size {
@@ -100,10 +109,16 @@ impl<'v, M: Machine> Poison<'v, M> {
         self.is_mine(piece, size)
     }
 
-    /// Cuts the leaf down to the page, with tables that were taken for it, and puts a copy in `new` in
-    /// the page's place. It fails after a cut only if a copy of the whole leaf began in between
+    /// Cuts the leaf down to the page, with tables that were taken for it, and puts a copy in `new`
+    /// in the page's place. It fails after a cut only if a copy of the whole leaf began in between
     /// (`hold`), which shares every page of it.
-    fn exchange_page(self, space: &SpaceRecord, va: Va, new: Pfn, spare: &mut Spare) -> Result<(), PoisonError> {
+    fn exchange_page(
+        self,
+        space: &SpaceRecord,
+        va: Va,
+        new: Pfn,
+        spare: &mut Spare,
+    ) -> Result<(), PoisonError> {
         let m = &self.machine;
         loop {
             let seen = self.page_of_its_own(space, va)?;
@@ -125,7 +140,12 @@ impl<'v, M: Machine> Poison<'v, M> {
                 self.clear_page(new, va);
             }
             m.copy_frame(new, old);
-            Data::init(self.frames.record(new), Order::BASE, space.owner(), seen.index(Order::BASE));
+            Data::init(
+                self.frames.record(new),
+                Order::BASE,
+                space.owner(),
+                seen.index(Order::BASE),
+            );
             let entry = match taken {
                 Entry::Leaf(_, flags) => Entry::Leaf(new, flags),
                 _ => Entry::Parked(new),

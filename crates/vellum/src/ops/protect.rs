@@ -1,15 +1,17 @@
 //! Changing rights.
 //!
-//! Regions first, then leaves under their nodes' locks: a fault that still reads the old region locks its node before this verb
-//! comes by, and is set right, or after, and sees that regions were edited. Rights taken away are flushed before the call
-//! returns; rights given need no flush, a stale translation only faults once more.
+//! Regions first, then leaves under their nodes' locks: a fault that still reads the old region
+//! locks its node before this verb comes by, and is set right, or after, and sees that regions were
+//! edited. Rights taken away are flushed before the call returns; rights given need no flush, a
+//! stale translation only faults once more.
 //!
 //! Where some are taken and others given, faults wait meanwhile, and what is taken goes first:
 //! nothing is given before that is flushed. So nobody finds a page that may be written and executed
 //! where each came without the other.
 //!
-//! Pages of a region without rights stay resident as *parked* entries, which hardware does not see. Mappings of the shared zeros
-//! go back to the promise they stood for; shared tables of them after the flush, as `forbid_zeros` does it.
+//! Pages of a region without rights stay resident as *parked* entries, which hardware does not see.
+//! Mappings of the shared zeros go back to the promise they stood for; shared tables of them after
+//! the flush, as `forbid_zeros` does it.
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
@@ -32,7 +34,13 @@ over_faults!(Protect);
 
 impl<M: Machine> Protect<'_, M> {
     /// `Vm::protect`.
-    pub fn protect(self, space: &Space, start: Va, bytes: u64, rights: Rights) -> Result<(), SpaceError> {
+    pub fn protect(
+        self,
+        space: &Space,
+        start: Va,
+        bytes: u64,
+        rights: Rights,
+    ) -> Result<(), SpaceError> {
         self.verb_with_memory(Verb::Protect, || {
             let range = VaRange::new(start, bytes, self.user_end())?;
             let record = self.record_of(space);
@@ -64,8 +72,9 @@ impl<M: Machine> Protect<'_, M> {
         })
     }
 
-    /// Changes the attributes of every region in a range that has no hole. Says which node the range is a part of, if it was done there.
-    /// Where rights are taken and others given, the space's faults are stopped, also if it fails.
+    /// Changes the attributes of every region in a range that has no hole. Says which node the
+    /// range is a part of, if it was done there. Where rights are taken and others given, the
+    /// space's faults are stopped, also if it fails.
     pub(crate) fn change_regions<'v>(
         &'v self,
         space: &SpaceRecord,
@@ -96,15 +105,16 @@ impl<M: Machine> Protect<'_, M> {
             return Err(SpaceError::Unmapped);
         }
         let mut grown = Grown::new();
-        let ready = self.prepare_change(space, range, change, token, trash, &mut grown).and_then(|fresh| {
-            match self.open(space, range, false) {
-                Ok(()) => Ok(fresh),
-                Err(error) => {
-                    self.drop_fresh(fresh, trash);
-                    Err(error)
+        let ready =
+            self.prepare_change(space, range, change, token, trash, &mut grown).and_then(|fresh| {
+                match self.open(space, range, false) {
+                    Ok(()) => Ok(fresh),
+                    Err(error) => {
+                        self.drop_fresh(fresh, trash);
+                        Err(error)
+                    }
                 }
-            }
-        });
+            });
         self.settle_lists(grown, ready.is_ok(), token, trash);
         let fresh = ready?;
         if self.takes_and_gives(&fresh) {
@@ -138,21 +148,38 @@ impl<M: Machine> Protect<'_, M> {
         let _flushed = self.redeem(space, receipt);
     }
 
-    /// What a resident page's entry is in a region with those rights. `flags` are the leaf's so far, if it was one.
+    /// What a resident page's entry is in a region with those rights. `flags` are the leaf's so
+    /// far, if it was one.
     #[inline(always)]
-    pub(crate) fn page_entry(self, rights: Rights, pfn: Pfn, level: Level, flags: Option<Flags>) -> Entry {
+    pub(crate) fn page_entry(
+        self,
+        rights: Rights,
+        pfn: Pfn,
+        level: Level,
+        flags: Option<Flags>,
+    ) -> Entry {
         let Some(order) = level.leaf_order() else { return Entry::Empty };
         if rights.is_none() {
             return Entry::Parked(pfn);
         }
         let wrote = flags.is_some_and(|flags| flags.write);
         let write = rights.write && (wrote || self.is_mine(pfn, order));
-        // Whether a parked or moved page was written is not kept; that it may have been is the safe side.
+        // Whether a parked or moved page was written is not kept; that it may have been is the safe
+        // side.
         let dirty = write && flags.is_none_or(|flags| flags.dirty);
-        Entry::Leaf(pfn, Flags { write, exec: rights.exec, accessed: flags.is_none_or(|f| f.accessed), dirty })
+        Entry::Leaf(
+            pfn,
+            Flags { write, exec: rights.exec, accessed: flags.is_none_or(|f| f.accessed), dirty },
+        )
     }
 
-    fn change_leaves(self, space: &SpaceRecord, range: VaRange, near: Option<Near<'_>>, rights: Rights) -> Receipt {
+    fn change_leaves(
+        self,
+        space: &SpaceRecord,
+        range: VaRange,
+        near: Option<Near<'_>>,
+        rights: Rights,
+    ) -> Receipt {
         let m = &self.machine;
         let (zeros, owner) = (self.zero_span(), space.owner());
         let mut receipt = Receipt::new();
@@ -164,7 +191,8 @@ impl<M: Machine> Protect<'_, M> {
                 && level == Level::ONE
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
                 && (!last.gains || self.is_mine(pfn, Order::BASE))
-                && (last.change == 0 || m.swap_entry(node.pfn, slot, raw, raw ^ last.change).is_ok())
+                && (last.change == 0
+                    || m.swap_entry(node.pfn, slot, raw, raw ^ last.change).is_ok())
             {
                 m.hook(Event::Work(Work::Entry, u64::from(last.change != 0)));
                 if last.stale {
@@ -201,12 +229,16 @@ impl<M: Machine> Protect<'_, M> {
             let old = M::Codec::decode(seen, level);
             let new = match old {
                 Entry::Leaf(pfn, _) if rights.is_none() && self.is_zero(pfn) => Entry::Reserved,
-                Entry::Leaf(pfn, flags) if self.is_zero(pfn) => Entry::Leaf(pfn, Flags { exec: rights.exec, ..flags }),
+                Entry::Leaf(pfn, flags) if self.is_zero(pfn) => {
+                    Entry::Leaf(pfn, Flags { exec: rights.exec, ..flags })
+                }
                 Entry::Leaf(pfn, flags) => self.page_entry(rights, pfn, level, Some(flags)),
                 Entry::Parked(pfn) => self.page_entry(rights, pfn, level, None),
-                // The shared tables give no more and no less than to read. Absent until the flush, or a fault made a page
-                // here while other CPUs still read the zeros.
-                Entry::ZeroTable(_) if rights.is_none() || rights.exec => Entry::Moving(space.root()),
+                // The shared tables give no more and no less than to read. Absent until the flush,
+                // or a fault made a page here while other CPUs still read the zeros.
+                Entry::ZeroTable(_) if rights.is_none() || rights.exec => {
+                    Entry::Moving(space.root())
+                }
                 Entry::Busy(_) => return false,
                 _ => return true,
             };
@@ -219,8 +251,10 @@ impl<M: Machine> Protect<'_, M> {
                 m.hook(Event::Work(Work::Entry, 1));
             }
             let (had, has) = (flags_of(old), flags_of(new));
-            let stale =
-                raw != seen && (had.write && !has.write || had.exec && !has.exec || !matches!(new, Entry::Leaf(..)));
+            let stale = raw != seen
+                && (had.write && !has.write
+                    || had.exec && !has.exec
+                    || !matches!(new, Entry::Leaf(..)));
             let gains = has.write && !had.write;
             if matches!(old, Entry::ZeroTable(_)) {
                 receipt.span(va, level.entry_bytes());
@@ -228,10 +262,15 @@ impl<M: Machine> Protect<'_, M> {
                 receipt.leaf(va, level);
             }
             if let (Entry::Leaf(pfn, _), Entry::Leaf(..)) = (new, old) {
-                // A leaf that was not writable and stays so may be another's page: that says nothing of the next one.
+                // A leaf that was not writable and stays so may be another's page: that says
+                // nothing of the next one.
                 let known = !self.is_zero(pfn) && level == Level::ONE && has.write == rights.write;
                 let but_frame = seen & !M::Codec::FRAME;
-                *last = if known { Same { but_frame, change: raw ^ seen, stale, gains } } else { Same::NONE };
+                *last = if known {
+                    Same { but_frame, change: raw ^ seen, stale, gains }
+                } else {
+                    Same::NONE
+                };
             }
             if gains && let (Entry::Leaf(pfn, _), Some(order)) = (new, level.leaf_order()) {
                 self.own(pfn, order, space.owner());

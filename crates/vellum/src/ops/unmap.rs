@@ -1,15 +1,17 @@
 //! Taking pages out of a range, without memory for it.
 //!
-//! Two passes with one flush between. The first (`cut`) makes what must go absent: leaves become `Moving`, whole subtrees
-//! `Detached` with every node in them dead, so no fault can add to what is going; a node whose last entries go is cut off with
-//! them. The flush follows. The second (`reap`) finds the marks in the table itself, frees the frames and writes what shall stand there from
-//! now on. Dead nodes go into the trash, which is emptied after a wait for lock-free readers.
+//! Two passes with one flush between. The first (`cut`) makes what must go absent: leaves become
+//! `Moving`, whole subtrees `Detached` with every node in them dead, so no fault can add to what is
+//! going; a node whose last entries go is cut off with them. The flush follows. The second (`reap`)
+//! finds the marks in the table itself, frees the frames and writes what shall stand there from now
+//! on. Dead nodes go into the trash, which is emptied after a wait for lock-free readers.
 //!
-//! Both marks are written under the layout lock alone, so every one that is met is this verb's own. Where
-//! promises stay they are marked like the rest (`Moving` of the root): a page that a fault makes
-//! there before the flush would be new while others still read the old one beside it.
+//! Both marks are written under the layout lock alone, so every one that is met is this verb's own.
+//! Where promises stay they are marked like the rest (`Moving` of the root): a page that a fault
+//! makes there before the flush would be new while others still read the old one beside it.
 //!
-//! Only cutting a large leaf or a promise at the range's ragged ends can fail, and that comes before everything.
+//! Only cutting a large leaf or a promise at the range's ragged ends can fail, and that comes
+//! before everything.
 
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
@@ -65,7 +67,9 @@ impl<M: Machine> Unmap<'_, M> {
                 let record = self.record_of(space);
                 let mut top = Token::top();
                 let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
-                if range.pages() == 1 && UnmapPage(self.0).take_out_page(record, start, layout.token()) {
+                if range.pages() == 1
+                    && UnmapPage(self.0).take_out_page(record, start, layout.token())
+                {
                     return Ok(());
                 }
                 // What goes is in hand until the trash is empty.
@@ -80,7 +84,12 @@ impl<M: Machine> Unmap<'_, M> {
 
     /// More than a page, or a page that takes its table along.
     #[inline(never)]
-    fn take_out_range(self, space: &SpaceRecord, range: VaRange, token: &mut Token<Layout>) -> Result<Trash, NoMemory> {
+    fn take_out_range(
+        self,
+        space: &SpaceRecord,
+        range: VaRange,
+        token: &mut Token<Layout>,
+    ) -> Result<Trash, NoMemory> {
         let mut trash = Trash::default();
         if !self.take_out_near(space, range, Leave::Nothing, token, &mut trash) {
             self.open(space, range, false).inspect_err(|_| self.hands.gave_back(&self.machine))?;
@@ -108,8 +117,9 @@ impl<M: Machine> Unmap<'_, M> {
         self.reap_node(&mut reap, space.root(), self.top(), 0);
     }
 
-    /// The same for a part of one lowest node that keeps other entries, which nothing has to be opened or cut off for: one
-    /// descent instead of three. `false` if the range is another, and nothing was done.
+    /// The same for a part of one lowest node that keeps other entries, which nothing has to be
+    /// opened or cut off for: one descent instead of three. `false` if the range is another, and
+    /// nothing was done.
     pub(crate) fn take_out_near(
         self,
         space: &SpaceRecord,
@@ -171,13 +181,22 @@ impl<M: Machine> Unmap<'_, M> {
     }
 
     /// `true` if the slot had something and will have nothing.
-    fn cut_slot(self, cut: &mut Cut<'_>, node: Node<'_>, level: Level, slot: usize, va: u64, whole: bool) -> bool {
+    fn cut_slot(
+        self,
+        cut: &mut Cut<'_>,
+        node: Node<'_>,
+        level: Level,
+        slot: usize,
+        va: u64,
+        whole: bool,
+    ) -> bool {
         let m = &self.machine;
         loop {
             let raw = m.entry(node.pfn, slot);
             match M::Codec::decode(raw, level) {
                 Entry::Empty | Entry::Gone(_) => return false,
-                // Tables stay where they are while the layout lock is held, so this needs no lock yet.
+                // Tables stay where they are while the layout lock is held, so this needs no lock
+                // yet.
                 Entry::Table(child) => {
                     let detach = if whole && self.may_detach(cut.leave, child) {
                         true
@@ -199,7 +218,8 @@ impl<M: Machine> Unmap<'_, M> {
                         self.mark_dead(self.node(child))
                     }
                     let end = va + level.entry_bytes();
-                    cut.receipt.table(Va(va.max(cut.range.start().0)), Va(end.min(cut.range.end().0)));
+                    cut.receipt
+                        .table(Va(va.max(cut.range.start().0)), Va(end.min(cut.range.end().0)));
                     self.flush_early(cut);
                     return true;
                 }
@@ -237,7 +257,14 @@ impl<M: Machine> Unmap<'_, M> {
     }
 
     /// Marks the leaves of a lowest node; the number of slots that will be empty.
-    fn cut_leaves(self, cut: &mut Cut<'_>, node: Node<'_>, base: u64, first: usize, end: usize) -> u64 {
+    fn cut_leaves(
+        self,
+        cut: &mut Cut<'_>,
+        node: Node<'_>,
+        base: u64,
+        first: usize,
+        end: usize,
+    ) -> u64 {
         let m = &self.machine;
         let level = Level::ONE;
         let hold = cut.space.root();
@@ -260,7 +287,8 @@ impl<M: Machine> Unmap<'_, M> {
                         dropped += 1;
                     }
                     entry @ (Entry::Leaf(pfn, _) | Entry::Parked(pfn)) => {
-                        // A mapping of zeros has no frame to free; the mark only keeps faults away until the flush.
+                        // A mapping of zeros has no frame to free; the mark only keeps faults away
+                        // until the flush.
                         let mark = if self.is_zero(pfn) { hold } else { pfn };
                         let mark = M::Codec::encode(Entry::Moving(mark), level);
                         if m.swap_entry(node.pfn, slot, raw, mark).is_err() {
@@ -300,11 +328,12 @@ impl<M: Machine> Unmap<'_, M> {
         }
     }
 
-    /// Whether a subtree that the range covers whole may go as a whole: if something is to remain there, only when the
-    /// slot above can say the same.
+    /// Whether a subtree that the range covers whole may go as a whole: if something is to remain
+    /// there, only when the slot above can say the same.
     fn may_detach(self, leave: Leave, child: Pfn) -> bool {
         let state = self.node(child).state();
-        leave != Leave::Promise || state.level() == Level::ONE && state.listed() == 0 && state.count() == ENTRIES as u64
+        leave != Leave::Promise
+            || state.level() == Level::ONE && state.listed() == 0 && state.count() == ENTRIES as u64
     }
 
     /// Second pass: the marks become what shall stand there.
@@ -321,7 +350,12 @@ impl<M: Machine> Unmap<'_, M> {
         for slot in p.first..p.end {
             match self.load(table, slot, level) {
                 Entry::Table(child) => {
-                    self.reap_node(reap, child, level.child(), base + ((slot as u64) << level.shift()));
+                    self.reap_node(
+                        reap,
+                        child,
+                        level.child(),
+                        base + ((slot as u64) << level.shift()),
+                    );
                     continue;
                 }
                 Entry::Moving(pfn) => {
@@ -334,7 +368,12 @@ impl<M: Machine> Unmap<'_, M> {
                 }
                 Entry::Detached(child) => {
                     let va = base + ((slot as u64) << level.shift());
-                    self.free_tree(&reap.flushed, (child, level.child(), va), reap.range, reap.trash);
+                    self.free_tree(
+                        &reap.flushed,
+                        (child, level.child(), va),
+                        reap.range,
+                        reap.trash,
+                    );
                 }
                 _ => continue,
             }
@@ -344,7 +383,13 @@ impl<M: Machine> Unmap<'_, M> {
             gone += 1;
         }
         if reap.leave != Leave::Promise {
-            self.interval_forget(reap.space, node, (p.whole_first, p.whole_end), reap.token, reap.trash);
+            self.interval_forget(
+                reap.space,
+                node,
+                (p.whole_first, p.whole_end),
+                reap.token,
+                reap.trash,
+            );
         }
         if let Some(order) = order
             && pages != 0
@@ -379,7 +424,8 @@ impl<M: Machine> Unmap<'_, M> {
         self.close_slots(reap, node, gone, pages);
     }
 
-    /// Writes down what the second pass did to a node: entries gone, and how many of them were pages.
+    /// Writes down what the second pass did to a node: entries gone, and how many of them were
+    /// pages.
     #[inline]
     fn close_slots(self, reap: &mut Reap<'_>, node: Node<'_>, gone: u64, pages: u64) {
         let promise = reap.leave == Leave::Promise;
@@ -389,11 +435,16 @@ impl<M: Machine> Unmap<'_, M> {
         let _guard = node.lock(&self.machine, reap.token);
         let state = node.state();
         let pages_freed = reap.range.pages();
-        node.set_state(if promise { state.without(0, pages) } else { raised(state.without(gone, pages), pages_freed) });
+        node.set_state(if promise {
+            state.without(0, pages)
+        } else {
+            raised(state.without(gone, pages), pages_freed)
+        });
     }
 }
 
-/// The state of a node in which `freed` pages became a hole: the longest run can have grown by them and what lay free on both sides.
+/// The state of a node in which `freed` pages became a hole: the longest run can have grown by them
+/// and what lay free on both sides.
 #[inline]
 pub(crate) fn raised(state: State, freed: u64) -> State {
     state.with_run((state.run() * 2 + freed).min(full_run(state.level())))

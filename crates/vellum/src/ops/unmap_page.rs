@@ -1,8 +1,9 @@
 //! Unmapping one page by itself.
 //!
-//! What `unmap` does in two passes over a range is here one entry long: mark, flush, free, write down. Programs unmap single pages
-//! often enough (guard pages, allocators that give back what they can) for the loops, the ragged ends and the walk from the root a
-//! second time to be worth leaving out. Anything out of the ordinary is left to the passes, which are right for one page, too.
+//! What `unmap` does in two passes over a range is here one entry long: mark, flush, free, write
+//! down. Programs unmap single pages often enough (guard pages, allocators that give back what they
+//! can) for the loops, the ragged ends and the walk from the root a second time to be worth leaving
+//! out. Anything out of the ordinary is left to the passes, which are right for one page, too.
 
 use crate::addr::{Level, PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry};
@@ -21,14 +22,22 @@ pub(crate) struct UnmapPage<'v, M: Machine>(pub &'v Faults<M>);
 over_faults!(UnmapPage);
 
 impl<M: Machine> UnmapPage<'_, M> {
-    /// Unmaps a resident base page in a lowest node that keeps other entries, and every interval it has. `false` if it is none, and
-    /// nothing was done.
+    /// Unmaps a resident base page in a lowest node that keeps other entries, and every interval it
+    /// has. `false` if it is none, and nothing was done.
     #[inline]
-    pub(crate) fn take_out_page(self, space: &SpaceRecord, va: Va, token: &mut Token<Layout>) -> bool {
+    pub(crate) fn take_out_page(
+        self,
+        space: &SpaceRecord,
+        va: Va,
+        token: &mut Token<Layout>,
+    ) -> bool {
         let m = &self.machine;
         let (node, level, slot, raw) = self.descend_entry(space, va);
         let state = node.state();
-        if level != Level::ONE || state.count() <= 1 || state.listed() != 0 && self.interval_begins(node, slot) {
+        if level != Level::ONE
+            || state.count() <= 1
+            || state.listed() != 0 && self.interval_begins(node, slot)
+        {
             return false;
         }
         let level = Level::ONE;
@@ -39,7 +48,9 @@ impl<M: Machine> UnmapPage<'_, M> {
         {
             let _guard = node.lock(m, token);
             // In vain if hardware or a fault was quicker.
-            if m.swap_entry(node.pfn, slot, raw, M::Codec::encode(Entry::Moving(pfn), level)).is_err() {
+            if m.swap_entry(node.pfn, slot, raw, M::Codec::encode(Entry::Moving(pfn), level))
+                .is_err()
+            {
                 return false;
             }
         }

@@ -1,9 +1,10 @@
 //! Writing to a program's memory whatever its rights say: what a debugger does to set a breakpoint.
 //!
-//! The page becomes the space's own first, exactly as a write fault would make it so, only that the entry gets no right the region
-//! does not give. Then the bytes go to the frame behind the entry, under the node's lock and after a second look: *this* frame, mapped
-//! by this entry alone, and not zeros. Rejected: asking a mark ("dirty, so it was copied already"), which others may have set; that is how
-//! Linux wrote into the huge page of zeros (CVE-2017-1000405).
+//! The page becomes the space's own first, exactly as a write fault would make it so, only that the
+//! entry gets no right the region does not give. Then the bytes go to the frame behind the entry,
+//! under the node's lock and after a second look: *this* frame, mapped by this entry alone, and not
+//! zeros. Rejected: asking a mark ("dirty, so it was copied already"), which others may have set;
+//! that is how Linux wrote into the huge page of zeros (CVE-2017-1000405).
 
 use crate::addr::Va;
 use crate::entry::{Codec, Entry, Flags};
@@ -35,7 +36,12 @@ impl<M: Machine> WriteForced<'_, M> {
     }
 
     /// `Vm::write_forced_part`.
-    pub fn write_forced_part(self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
+    pub fn write_forced_part(
+        self,
+        space: &Space,
+        to: Va,
+        bytes: &[u8],
+    ) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
             CopyBytes(self.0).chunks(to, bytes.len(), |va, from, end| {
                 if va >= self.user_end() {
@@ -45,7 +51,8 @@ impl<M: Machine> WriteForced<'_, M> {
                 let (mut huge, mut restarts, mut refusal) = (true, 0, Refusal::<M>::default());
                 loop {
                     let ask = (va, &bytes[from..end], huge);
-                    let tried = self.with_page(space, Ask::own(va), restarts, || self.force(space, ask));
+                    let tried =
+                        self.with_page(space, Ask::own(va), restarts, || self.force(space, ask));
                     match tried?.transpose() {
                         Ok(Some(Forced::Written)) => return Ok(()),
                         Ok(Some(Forced::Look(Step::Smaller))) => huge = false,
@@ -71,7 +78,11 @@ impl<M: Machine> WriteForced<'_, M> {
 
     /// Writes if the page is there and the space's own, or goes a step on the way; `None` if the
     /// space has no page there, or somebody is at the entry.
-    fn force(self, space: &SpaceRecord, (va, bytes, huge): (Va, &[u8], bool)) -> Option<Result<Forced, FaultError>> {
+    fn force(
+        self,
+        space: &SpaceRecord,
+        (va, bytes, huge): (Va, &[u8], bool),
+    ) -> Option<Result<Forced, FaultError>> {
         let m = &self.machine;
         let epoch = self.epochs.enter(m);
         let edits = space.edits();
@@ -107,7 +118,9 @@ impl<M: Machine> WriteForced<'_, M> {
                 });
                 Some(Ok(Forced::Written))
             }
-            (Entry::ZeroTable(_), _) => Some(self.write_zero_table(&seen, epoch, huge).map(Forced::Look)),
+            (Entry::ZeroTable(_), _) => {
+                Some(self.write_zero_table(&seen, epoch, huge).map(Forced::Look))
+            }
             _ => None,
         }
     }

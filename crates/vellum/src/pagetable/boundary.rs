@@ -1,9 +1,11 @@
 //! Making the ends of a range boundaries between slots: all of it, or nothing.
 //!
-//! An end inside a large slot takes a table for each level below it: where nothing is mapped or a promise stands the table says
-//! the same in each slot, and a large leaf is split. The tables are counted and their frames taken before the first is linked, so
-//! a verb that does not get them leaves leaves whole and promises high. Faults that come in between can only make
-//! tables that are wanted here, too. Rejected: undoing what was opened (a split leaf stays split, its frames count one by one).
+//! An end inside a large slot takes a table for each level below it: where nothing is mapped or a
+//! promise stands the table says the same in each slot, and a large leaf is split. The tables are
+//! counted and their frames taken before the first is linked, so a verb that does not get them
+//! leaves leaves whole and promises high. Faults that come in between can only make tables that are
+//! wanted here, too. Rejected: undoing what was opened (a split leaf stays split, its frames count
+//! one by one).
 
 use crate::addr::{Level, Order, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
@@ -31,12 +33,17 @@ pub(crate) struct Lack {
 }
 
 impl<M: Machine> PageTables<M> {
-    /// Makes both ends of a range boundaries between slots. `create` makes tables where nothing is mapped, too. Under the layout lock;
-    /// the caller is in no epoch.
+    /// Makes both ends of a range boundaries between slots. `create` makes tables where nothing is
+    /// mapped, too. Under the layout lock; the caller is in no epoch.
     ///
     /// # Errors
     /// [`NoMemory`]; nothing changed.
-    pub(crate) fn open(&self, space: &SpaceRecord, range: VaRange, create: bool) -> Result<(), NoMemory> {
+    pub(crate) fn open(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        create: bool,
+    ) -> Result<(), NoMemory> {
         let (start, end) = (range.start(), range.end());
         let (low, high) = (self.lack(space, start, create), self.lack(space, end, create));
         if low.is_none() && high.is_none() {
@@ -77,7 +84,8 @@ impl<M: Machine> PageTables<M> {
 
     /// Puts a frame back that was not needed after all.
     pub(crate) fn put_spare(&self, spare: &mut Spare, frame: Pfn) {
-        // SAFETY: the frame was allocated for a table and is linked nowhere, so its words are ours alone.
+        // SAFETY: the frame was allocated for a table and is linked nowhere, so its words are ours
+        // alone.
         unsafe { self.machine.direct(frame).cast::<u64>().write(spare.first) };
         spare.first = frame.0 + 1;
     }
@@ -125,7 +133,13 @@ impl<M: Machine> PageTables<M> {
         None
     }
 
-    fn open_at(&self, space: &SpaceRecord, va: Va, create: bool, spare: &mut Spare) -> Result<(), NoMemory> {
+    fn open_at(
+        &self,
+        space: &SpaceRecord,
+        va: Va,
+        create: bool,
+        spare: &mut Spare,
+    ) -> Result<(), NoMemory> {
         let m = &self.machine;
         let mut node = self.node(space.root());
         let mut level = self.top();
@@ -149,7 +163,9 @@ impl<M: Machine> PageTables<M> {
             }
             let frame = self.take_spare(spare)?;
             let used = match entry {
-                Entry::Leaf(..) | Entry::Parked(_) => self.split_leaf(space, (node, level, slot), raw, va, frame),
+                Entry::Leaf(..) | Entry::Parked(_) => {
+                    self.split_leaf(space, (node, level, slot), raw, va, frame)
+                }
                 Entry::ZeroTable(_) => self.open_zeros(space, (node, level, slot), raw, va, frame),
                 _ => self.push_down(node, level, slot, raw, frame),
             };
@@ -160,9 +176,17 @@ impl<M: Machine> PageTables<M> {
         Ok(())
     }
 
-    /// Puts a table in `frame` below a slot that holds nothing or a promise, of which every slot then says the same. If the entry is
-    /// not `raw` any more nothing happens, the frame is still the caller's, and it looks again.
-    pub(crate) fn push_down(&self, node: Node<'_>, level: Level, slot: usize, raw: u64, frame: Pfn) -> bool {
+    /// Puts a table in `frame` below a slot that holds nothing or a promise, of which every slot
+    /// then says the same. If the entry is not `raw` any more nothing happens, the frame is still
+    /// the caller's, and it looks again.
+    pub(crate) fn push_down(
+        &self,
+        node: Node<'_>,
+        level: Level,
+        slot: usize,
+        raw: u64,
+        frame: Pfn,
+    ) -> bool {
         let m = &self.machine;
         let below = level.child();
         let fill = match M::Codec::decode(raw, level) {
@@ -188,7 +212,8 @@ impl<M: Machine> PageTables<M> {
 
 /// How many tables two ends take. Those that cover both are made once.
 pub(crate) fn tables((start, low): (Va, Option<Lack>), (end, high): (Va, Option<Lack>)) -> usize {
-    let count = |lack: Option<Lack>| lack.map_or(0, |lack| (lack.below.0 - lack.last.0 + 1) as usize);
+    let count =
+        |lack: Option<Lack>| lack.map_or(0, |lack| (lack.below.0 - lack.last.0 + 1) as usize);
     let mut shared = 0;
     if let (Some(low), Some(high)) = (low, high) {
         let mut level = low.below.min(high.below);

@@ -1,7 +1,8 @@
 //! A table node's own memory: what the record of a frame means while the frame is a table.
 //!
-//! The frame itself belongs to hardware, 512 entries and no room; what the subsystem knows of a node stands in the frame's
-//! record. Who guards what (L: the space's layout lock, N: this node's lock):
+//! The frame itself belongs to hardware, 512 entries and no room; what the subsystem knows of a
+//! node stands in the frame's record. Who guards what (L: the space's layout lock, N: this node's
+//! lock):
 //!
 //! | word | meaning | written under |
 //! |---|---|---|
@@ -12,8 +13,9 @@
 //! | 4 - 6 | intervals: up to three inline, or a list (`interval.rs`) | N and L, inside word 7 |
 //! | 7 | sequence count of the intervals, for readers without a lock | N and L |
 //!
-//! `count` and whether a slot is `Empty` change only under L (faults turn `Reserved` into something else that is not empty),
-//! so verbs that hold L may read them without N. `resident` changes under N alone.
+//! `count` and whether a slot is `Empty` change only under L (faults turn `Reserved` into something
+//! else that is not empty), so verbs that hold L may read them without N. `resident` changes under
+//! N alone.
 
 use crate::addr::{ENTRIES, Level, PFN_END, Pfn};
 use crate::error::NoMemory;
@@ -43,7 +45,11 @@ pub(crate) const IN_LIST: u64 = 4;
 
 const _: () = {
     assert!(IN_LIST <= 7 && LISTED_SHIFT + 3 == COUNT_SHIFT);
-    assert!(ENTRIES as u64 <= TEN && COUNT_SHIFT + 10 == RESIDENT_SHIFT && RESIDENT_SHIFT + 10 == RUN_SHIFT);
+    assert!(
+        ENTRIES as u64 <= TEN
+            && COUNT_SHIFT + 10 == RESIDENT_SHIFT
+            && RESIDENT_SHIFT + 10 == RUN_SHIFT
+    );
     assert!(RUN_MAX << RUN_SHIFT >> RUN_SHIFT == RUN_MAX && full_run(Level(4)) < RUN_MAX);
 };
 
@@ -74,13 +80,14 @@ impl State {
     pub fn count(self) -> u64 {
         self.0 >> COUNT_SHIFT & TEN
     }
-    /// Slots that hold a resident page: leaves of data, parked ones, both at this node's own leaf size.
+    /// Slots that hold a resident page: leaves of data, parked ones, both at this node's own leaf
+    /// size.
     #[inline]
     pub fn resident(self) -> u64 {
         self.0 >> RESIDENT_SHIFT & TEN
     }
-    /// No run of unmapped pages inside what the node covers is longer than this, in 4 KiB pages. Placement lowers it to the
-    /// truth when it looks, unmapping raises it; it is never too low.
+    /// No run of unmapped pages inside what the node covers is longer than this, in 4 KiB pages.
+    /// Placement lowers it to the truth when it looks, unmapping raises it; it is never too low.
     #[inline]
     pub fn run(self) -> u64 {
         self.0 >> RUN_SHIFT
@@ -173,7 +180,8 @@ impl<'a> Node<'a> {
     #[inline]
     pub fn parent(self) -> Option<(Pfn, usize)> {
         let word = self.record.word(2).load(Ordering::Relaxed);
-        (word & ROOT == 0).then_some((Pfn(word & PARENT_PFN), (word >> PARENT_SLOT_SHIFT & 0x1ff) as usize))
+        (word & ROOT == 0)
+            .then_some((Pfn(word & PARENT_PFN), (word >> PARENT_SLOT_SHIFT & 0x1ff) as usize))
     }
     pub fn set_parent(self, parent: Option<(Pfn, usize)>) {
         let word = match parent {
@@ -182,7 +190,8 @@ impl<'a> Node<'a> {
         };
         self.record.word(2).store(word, Ordering::Relaxed);
     }
-    /// Entries that a CPU has set aside as `Busy` and comes back to: the node cannot die before. Under the node's lock.
+    /// Entries that a CPU has set aside as `Busy` and comes back to: the node cannot die before.
+    /// Under the node's lock.
     #[inline]
     pub fn transit(self) -> u64 {
         self.record.word(2).load(Ordering::Relaxed) / TRANSIT
@@ -198,7 +207,10 @@ impl<'a> Node<'a> {
     }
     pub fn sub_transit(self) {
         let word = self.record.word(2);
-        debug_assert!(word.load(Ordering::Relaxed) >= TRANSIT, "an entry came out of transit twice");
+        debug_assert!(
+            word.load(Ordering::Relaxed) >= TRANSIT,
+            "an entry came out of transit twice"
+        );
         word.store(word.load(Ordering::Relaxed) - TRANSIT, Ordering::Relaxed);
     }
     /// Chains dead nodes; word 3 is free for it once the node is dead and flushed.
@@ -269,7 +281,13 @@ impl<M: Machine> PageTables<M> {
     }
 
     /// The same in a frame that was taken for it.
-    pub(crate) fn dress_node(&self, pfn: Pfn, level: Level, parent: Option<(Pfn, usize)>, fill: u64) -> Node<'_> {
+    pub(crate) fn dress_node(
+        &self,
+        pfn: Pfn,
+        level: Level,
+        parent: Option<(Pfn, usize)>,
+        fill: u64,
+    ) -> Node<'_> {
         let m = &self.machine;
         let words = m.direct(pfn).cast::<u64>();
         for slot in 0..ENTRIES {
@@ -282,19 +300,25 @@ impl<M: Machine> PageTables<M> {
         }
         node.record.set_head(Use::Table, crate::addr::Order::BASE);
         node.set_parent(parent);
-        node.set_state(if fill == 0 { State::empty(level) } else { State(level.0 as u64).with_count(ENTRIES as u64) });
+        node.set_state(if fill == 0 {
+            State::empty(level)
+        } else {
+            State(level.0 as u64).with_count(ENTRIES as u64)
+        });
         m.hook(Event::Work(Work::Table, 1));
         self.count(Counter::TablePages, 1);
         node
     }
 
-    /// Takes back what [`dress_node`](Vm::dress_node) counted; the frame, which was linked nowhere, is the caller's again.
+    /// Takes back what [`dress_node`](Vm::dress_node) counted; the frame, which was linked nowhere,
+    /// is the caller's again.
     pub(crate) fn undress_node(&self, node: Node<'_>) {
         let _ = node;
         self.count(Counter::TablePages, -1);
     }
 
-    /// Gives a node back that no entry names and no reader can reach. Its intervals are gone already.
+    /// Gives a node back that no entry names and no reader can reach. Its intervals are gone
+    /// already.
     pub(crate) fn free_node(&self, pfn: Pfn) {
         self.frames.give_back(&self.machine, pfn, crate::addr::Order::BASE);
         self.machine.hook(Event::Work(Work::Table, 1));

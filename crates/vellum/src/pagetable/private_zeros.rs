@@ -1,4 +1,5 @@
-//! Private tables of zeros: copies of the shared ones, and tables that map zeros address by address.
+//! Private tables of zeros: copies of the shared ones, and tables that map zeros address by
+//! address.
 
 use crate::addr::{ENTRIES, Level, PAGE_SIZE, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
@@ -13,8 +14,8 @@ use crate::sync::Token;
 use crate::tlb::Receipt;
 
 impl<M: Machine> PageTables<M> {
-    /// Private copies of the tables of zeros from below the entry `raw` down to the node with entries of `leaf`. `None` if the
-    /// entry itself is of that level.
+    /// Private copies of the tables of zeros from below the entry `raw` down to the node with
+    /// entries of `leaf`. `None` if the entry itself is of that level.
     pub fn private_zeros(
         &self,
         raw: u64,
@@ -44,17 +45,26 @@ impl<M: Machine> PageTables<M> {
     }
 
     /// A private node that says what a shared table of zeros with entries of `level` says.
-    fn copy_zero_table(&self, shared: Pfn, level: Level, parent: (Pfn, usize), frame: Pfn) -> Node<'_> {
+    fn copy_zero_table(
+        &self,
+        shared: Pfn,
+        level: Level,
+        parent: (Pfn, usize),
+        frame: Pfn,
+    ) -> Node<'_> {
         let m = &self.machine;
-        let copy = self.dress_node(frame, level, Some(parent), M::Codec::encode(Entry::Reserved, level));
-        // SAFETY: shared tables of zeros never change, the node is linked nowhere yet, and they are two frames.
+        let copy =
+            self.dress_node(frame, level, Some(parent), M::Codec::encode(Entry::Reserved, level));
+        // SAFETY: shared tables of zeros never change, the node is linked nowhere yet, and they are
+        // two frames.
         unsafe { m.direct(copy.pfn).copy_from_nonoverlapping(m.direct(shared), PAGE_SIZE) };
         m.hook(Event::Work(Work::Entry, ENTRIES as u64));
         copy
     }
 
-    /// Puts a private table in `frame` where a shared one of zeros was seen, so that a range can end inside. If the entry is another by
-    /// now nothing happens, the frame is still the caller's, and it looks again.
+    /// Puts a private table in `frame` where a shared one of zeros was seen, so that a range can
+    /// end inside. If the entry is another by now nothing happens, the frame is still the caller's,
+    /// and it looks again.
     pub(crate) fn open_zeros(
         &self,
         space: &SpaceRecord,
@@ -97,7 +107,8 @@ impl<M: Machine> PageTables<M> {
         true
     }
 
-    /// Writes the zeros of each address into every entry of a lowest node that is linked nowhere yet. `va` is the node's first address.
+    /// Writes the zeros of each address into every entry of a lowest node that is linked nowhere
+    /// yet. `va` is the node's first address.
     pub(crate) fn fill_zeros(&self, node: Node<'_>, va: Va, flags: Flags) {
         let m = &self.machine;
         let flags = Flags { write: false, accessed: true, dirty: false, ..flags };

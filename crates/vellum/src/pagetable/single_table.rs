@@ -1,9 +1,11 @@
 //! Verbs on a part of one lowest node: one descent instead of one for each step.
 //!
-//! Most calls that programs make are about a few pages, and most of their cost would be the way there: to see whether the range is
-//! mapped, to open either end, to make room, to assign, to write. Where the range lies inside one table of 4 KiB entries that is
-//! there already, nothing is to be opened and the node says it all. Anything else (large leaves, promises above 4 KiB, ranges
-//! across tables, several regions) is left to the general way, which is right for these ranges, too.
+//! Most calls that programs make are about a few pages, and most of their cost would be the way
+//! there: to see whether the range is mapped, to open either end, to make room, to assign, to
+//! write. Where the range lies inside one table of 4 KiB entries that is there already, nothing is
+//! to be opened and the node says it all. Anything else (large leaves, promises above 4 KiB, ranges
+//! across tables, several regions) is left to the general way, which is right for these ranges,
+//! too.
 
 use crate::addr::{Level, VaRange};
 use crate::entry::Entry;
@@ -23,7 +25,8 @@ pub(crate) struct Near<'a> {
 }
 
 impl<M: Machine> PageTables<M> {
-    /// The lowest node that covers more than the range and all of it, if there is one. Under the layout lock.
+    /// The lowest node that covers more than the range and all of it, if there is one. Under the
+    /// layout lock.
     #[inline]
     pub(crate) fn near(&self, space: &SpaceRecord, range: VaRange) -> Option<Near<'_>> {
         let span = Level::TWO.entry_bytes();
@@ -32,7 +35,11 @@ impl<M: Machine> PageTables<M> {
             return None;
         }
         let (node, level, slot, _) = self.descend_entry(space, range.start());
-        (level == Level::ONE).then_some(Near { node, slots: (slot, slot + range.pages() as usize), base })
+        (level == Level::ONE).then_some(Near {
+            node,
+            slots: (slot, slot + range.pages() as usize),
+            base,
+        })
     }
 
     /// Whether every entry of the slots is of a sort.

@@ -1,8 +1,9 @@
 //! Cutting a large leaf into a table of smaller ones.
 //!
-//! The entry goes absent (`Busy`), the old translation is flushed everywhere, and only then the table appears: at no moment
-//! two sizes translate one address. The frame for the table is allocated first, so a split that cannot be had changes nothing; no
-//! tables are kept in reserve for the day a leaf is split. The frames stay where they are; from here they count one by one.
+//! The entry goes absent (`Busy`), the old translation is flushed everywhere, and only then the
+//! table appears: at no moment two sizes translate one address. The frame for the table is
+//! allocated first, so a split that cannot be had changes nothing; no tables are kept in reserve
+//! for the day a leaf is split. The frames stay where they are; from here they count one by one.
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry};
@@ -16,9 +17,10 @@ use crate::stats::Counter;
 use crate::tlb::Receipt;
 
 impl<M: Machine> PageTables<M> {
-    /// Splits the leaf (or parked leaf) at `va` in a slot of `node`, seen as `raw`, into a table in `frame`. If the entry maps something
-    /// else by now nothing happens, the frame is still the caller's, and it looks again. `node` is kept alive by an epoch or the
-    /// layout lock; no node lock is held.
+    /// Splits the leaf (or parked leaf) at `va` in a slot of `node`, seen as `raw`, into a table in
+    /// `frame`. If the entry maps something else by now nothing happens, the frame is still the
+    /// caller's, and it looks again. `node` is kept alive by an epoch or the layout lock; no node
+    /// lock is held.
     pub(crate) fn split_leaf(
         &self,
         space: &SpaceRecord,
@@ -27,11 +29,17 @@ impl<M: Machine> PageTables<M> {
         va: Va,
         frame: Pfn,
     ) -> bool {
-        let (Some(pfn), Some(order)) = (frame_of(M::Codec::decode(raw, level)), level.leaf_order()) else {
+        let (Some(pfn), Some(order)) = (frame_of(M::Codec::decode(raw, level)), level.leaf_order())
+        else {
             return false;
         };
         let below = level.child();
-        let child = self.dress_node(frame, below, Some((node.pfn, slot)), M::Codec::encode(Entry::Reserved, below));
+        let child = self.dress_node(
+            frame,
+            below,
+            Some((node.pfn, slot)),
+            M::Codec::encode(Entry::Reserved, below),
+        );
         let Some(taken) = self.set_aside(node, level, slot, raw) else {
             self.undress_node(child);
             return false;
@@ -61,8 +69,15 @@ impl<M: Machine> PageTables<M> {
         true
     }
 
-    /// Writes the pieces of a block into every entry of a node that is linked nowhere yet; its entries are of `level`.
-    pub(crate) fn fill_pieces(&self, node: Node<'_>, level: Level, block: Pfn, entry: impl Fn(Pfn) -> Entry) {
+    /// Writes the pieces of a block into every entry of a node that is linked nowhere yet; its
+    /// entries are of `level`.
+    pub(crate) fn fill_pieces(
+        &self,
+        node: Node<'_>,
+        level: Level,
+        block: Pfn,
+        entry: impl Fn(Pfn) -> Entry,
+    ) {
         let words = self.machine.direct(node.pfn).cast::<u64>();
         let frames = level.entry_bytes() >> PAGE_SHIFT;
         for i in 0..ENTRIES {

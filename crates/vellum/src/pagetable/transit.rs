@@ -1,13 +1,13 @@
 //! Entries set aside by one CPU while it flushes, and works, without the node's lock.
 //!
-//! `Busy` in an entry makes every other fault and verb wait for it; the node's transit count keeps the
-//! node alive until the entry is put back, so neither an epoch nor a lock has to be held between. Also
-//! what break-before-make asks for: while it is set aside, the entry is absent.
+//! `Busy` in an entry makes every other fault and verb wait for it; the node's transit count keeps
+//! the node alive until the entry is put back, so neither an epoch nor a lock has to be held
+//! between. Also what break-before-make asks for: while it is set aside, the entry is absent.
 //!
-//! A fault may set an entry aside at any time, between the passes of a verb as well. So this mark is
-//! not the verbs' own (`Moving`): no verb ends a `Busy`. Rejected: one mark for both, told apart by the
-//! frame it names (a munmap took a fault's mark for its own, and the fault put its page back where no
-//! region was any more).
+//! A fault may set an entry aside at any time, between the passes of a verb as well. So this mark
+//! is not the verbs' own (`Moving`): no verb ends a `Busy`. Rejected: one mark for both, told apart
+//! by the frame it names (a munmap took a fault's mark for its own, and the fault put its page back
+//! where no region was any more).
 
 use crate::addr::{Level, Pfn};
 use crate::entry::{Codec, Entry};
@@ -26,9 +26,16 @@ pub(crate) fn frame_of(entry: Entry) -> Option<Pfn> {
 }
 
 impl<M: Machine> PageTables<M> {
-    /// Sets an entry aside that maps the frame `raw` mapped when it was seen, and says what it was in the end (hardware may have set
-    /// its marks meanwhile). `None` if the node is dead or the entry maps something else; then nothing changed.
-    pub(crate) fn set_aside(&self, node: Node<'_>, level: Level, slot: usize, raw: u64) -> Option<Entry> {
+    /// Sets an entry aside that maps the frame `raw` mapped when it was seen, and says what it was
+    /// in the end (hardware may have set its marks meanwhile). `None` if the node is dead or the
+    /// entry maps something else; then nothing changed.
+    pub(crate) fn set_aside(
+        &self,
+        node: Node<'_>,
+        level: Level,
+        slot: usize,
+        raw: u64,
+    ) -> Option<Entry> {
         let m = &self.machine;
         let mut top = Token::top();
         let entry = M::Codec::decode(raw, level);
@@ -38,7 +45,8 @@ impl<M: Machine> PageTables<M> {
             return None;
         }
         let busy = M::Codec::encode(Self::busy(node, entry, self.is_zero_leaf(pfn, level)), level);
-        let taken = self.exchange(node, level, slot, |entry| (frame_of(entry) == Some(pfn)).then_some(busy))?;
+        let taken = self
+            .exchange(node, level, slot, |entry| (frame_of(entry) == Some(pfn)).then_some(busy))?;
         node.add_transit();
         Some(taken)
     }
@@ -49,8 +57,16 @@ impl<M: Machine> PageTables<M> {
         Entry::Busy(frame_of(entry).filter(|_| !zeros).unwrap_or(node.pfn))
     }
 
-    /// Puts an entry back that was set aside, or what takes its place. `resident` is added to the node's count of resident pages.
-    pub(crate) fn put_back(&self, node: Node<'_>, level: Level, slot: usize, entry: Entry, resident: i64) {
+    /// Puts an entry back that was set aside, or what takes its place. `resident` is added to the
+    /// node's count of resident pages.
+    pub(crate) fn put_back(
+        &self,
+        node: Node<'_>,
+        level: Level,
+        slot: usize,
+        entry: Entry,
+        resident: i64,
+    ) {
         let m = &self.machine;
         let mut top = Token::top();
         let _guard = node.lock(m, &mut top);
@@ -60,8 +76,8 @@ impl<M: Machine> PageTables<M> {
         node.add_resident(resident as u64);
     }
 
-    /// Exchanges an entry for what `new` makes of it, again for each mark hardware sets meanwhile, and says what it took out.
-    /// `None` from `new` leaves the entry. Under the node's lock.
+    /// Exchanges an entry for what `new` makes of it, again for each mark hardware sets meanwhile,
+    /// and says what it took out. `None` from `new` leaves the entry. Under the node's lock.
     #[inline]
     pub(crate) fn exchange(
         &self,

@@ -1,10 +1,11 @@
 //! Tables for one address, linked nowhere yet.
 //!
-//! A fault whose page lies more than one level below the entry it found makes every table on the way, puts the page into the lowest and
-//! links the uppermost, with one store. So it takes all it needs before anyone can see any of it: one that runs out of memory gives
-//! frames back that were never part of the tree, and there is nothing to undo. Rejected: linking each table as it is made and coming by
-//! again (a failure leaves tables behind that nobody asked for), and taking them out afterwards (which waits for other CPUs, and
-//! others may have begun to use them).
+//! A fault whose page lies more than one level below the entry it found makes every table on the
+//! way, puts the page into the lowest and links the uppermost, with one store. So it takes all it
+//! needs before anyone can see any of it: one that runs out of memory gives frames back that were
+//! never part of the tree, and there is nothing to undo. Rejected: linking each table as it is made
+//! and coming by again (a failure leaves tables behind that nobody asked for), and taking them out
+//! afterwards (which waits for other CPUs, and others may have begun to use them).
 
 use crate::addr::{Level, Order, Va};
 use crate::entry::{Codec, Entry};
@@ -32,8 +33,8 @@ pub(crate) fn leaf_level(order: Order) -> Level {
 }
 
 impl<M: Machine> PageTables<M> {
-    /// Tables of promises from below a slot of `node`, whose entries are of `level`, down to the one with entries of `leaf`. `None` if
-    /// the slot is of that level itself.
+    /// Tables of promises from below a slot of `node`, whose entries are of `level`, down to the
+    /// one with entries of `leaf`. `None` if the slot is of that level itself.
     pub(crate) fn chain(
         &self,
         (node, mut level, mut slot): (Node<'_>, Level, usize),
@@ -59,7 +60,13 @@ impl<M: Machine> PageTables<M> {
     }
 
     /// A chain with one more node at its lower end.
-    pub(crate) fn lengthen<'v>(&self, chain: Option<Chain<'v>>, node: Node<'v>, level: Level, va: Va) -> Chain<'v> {
+    pub(crate) fn lengthen<'v>(
+        &self,
+        chain: Option<Chain<'v>>,
+        node: Node<'v>,
+        level: Level,
+        va: Va,
+    ) -> Chain<'v> {
         match chain {
             None => Chain { first: node, last: node, level, nodes: 1 },
             Some(above) => {

@@ -1,7 +1,8 @@
 //! Walking a table: down to one address, and along a range.
 //!
-//! A descent takes no lock; it says where it ended and which region is the nearest. A range is cut at each node into the part
-//! of the node's slots it touches; [`part`] says which of them it covers whole.
+//! A descent takes no lock; it says where it ended and which region is the nearest. A range is cut
+//! at each node into the part of the node's slots it touches; [`part`] says which of them it covers
+//! whole.
 
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
@@ -46,30 +47,38 @@ impl Part {
 }
 
 impl<M: Machine> PageTables<M> {
-    /// The first half of [`descend`](Vm::descend), for those who do not ask for the region or want no function in between: node,
-    /// level, slot, entry.
+    /// The first half of [`descend`](Vm::descend), for those who do not ask for the region or want
+    /// no function in between: node, level, slot, entry.
     #[inline(always)]
-    pub(crate) fn descend_entry(&self, space: &SpaceRecord, va: Va) -> (Node<'_>, Level, usize, u64) {
+    pub(crate) fn descend_entry(
+        &self,
+        space: &SpaceRecord,
+        va: Va,
+    ) -> (Node<'_>, Level, usize, u64) {
         match self.descend_straight(space, va) {
             Some((table, raw)) => self.found(table, Level::ONE, va, raw),
             None => self.descend_part(space, va),
         }
     }
 
-    /// All the way down to a lowest node, if there is one for the address. Nothing is kept of the way there.
+    /// All the way down to a lowest node, if there is one for the address. Nothing is kept of the
+    /// way there.
     #[inline(always)]
     fn descend_straight(&self, space: &SpaceRecord, va: Va) -> Option<(Pfn, u64)> {
         let m = &self.machine;
         let mut table = space.root();
         if self.top() > Level(4) {
-            let Entry::Table(next) = M::Codec::decode(m.entry(table, Level(5).slot(va)), Level(5)) else {
+            let Entry::Table(next) = M::Codec::decode(m.entry(table, Level(5).slot(va)), Level(5))
+            else {
                 return None;
             };
             table = next;
         }
         // Constants: shifts and level tests are known in each copy.
         for level in [Level(4), Level(3), Level::TWO] {
-            let Entry::Table(next) = M::Codec::decode(m.entry(table, level.slot(va)), level) else { return None };
+            let Entry::Table(next) = M::Codec::decode(m.entry(table, level.slot(va)), level) else {
+                return None;
+            };
             table = next;
         }
         Some((table, m.entry(table, Level::ONE.slot(va))))
@@ -94,8 +103,9 @@ impl<M: Machine> PageTables<M> {
         (self.node(table), level, level.slot(va), raw)
     }
 
-    /// Calls `see` with every run of the range that one entry or one run of equal absence decides: first address, length, level,
-    /// entry (never `Table`). Stops at the first `false`. Under the layout lock.
+    /// Calls `see` with every run of the range that one entry or one run of equal absence decides:
+    /// first address, length, level, entry (never `Table`). Stops at the first `false`. Under the
+    /// layout lock.
     pub(crate) fn scan(
         &self,
         space: &SpaceRecord,
@@ -128,9 +138,9 @@ impl<M: Machine> PageTables<M> {
         true
     }
 
-    /// Calls `change` with every entry of an open range that is neither empty nor a table (node, level, slot, address, raw entry), under its
-    /// node's lock. `false` says that the entry is set aside by a fault: the lock is dropped, and the entry looked at again. Under
-    /// the layout lock.
+    /// Calls `change` with every entry of an open range that is neither empty nor a table (node,
+    /// level, slot, address, raw entry), under its node's lock. `false` says that the entry is set
+    /// aside by a fault: the lock is dropped, and the entry looked at again. Under the layout lock.
     pub(crate) fn alter<F>(&self, space: &SpaceRecord, range: VaRange, change: &mut F)
     where
         F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
@@ -162,8 +172,13 @@ impl<M: Machine> PageTables<M> {
 
     /// The same for slots of one lowest node.
     #[inline(always)]
-    pub(crate) fn alter_leaves<F>(&self, node: Node<'_>, base: u64, slots: (usize, usize), change: &mut F)
-    where
+    pub(crate) fn alter_leaves<F>(
+        &self,
+        node: Node<'_>,
+        base: u64,
+        slots: (usize, usize),
+        change: &mut F,
+    ) where
         F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
     {
         self.machine.hook(Event::Work(Work::Scan, (slots.1 - slots.0) as u64));
@@ -173,7 +188,8 @@ impl<M: Machine> PageTables<M> {
         }
     }
 
-    /// One hold of a node's lock: up to a table, or an entry that is set aside. Says how far it came.
+    /// One hold of a node's lock: up to a table, or an entry that is set aside. Says how far it
+    /// came.
     #[inline(always)]
     fn alter_run<F>(
         &self,

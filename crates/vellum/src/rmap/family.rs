@@ -22,16 +22,19 @@ const _: () = assert!(MAX_SPACES <= u32::MAX as u64);
 
 impl<M: Machine> Rmap<M> {
     fn family(&self, name: SlabRef) -> &Family {
-        // SAFETY: families are slab objects of 64 bytes, zero at first, that live while a space names them.
+        // SAFETY: families are slab objects of 64 bytes, zero at first, that live while a space
+        // names them.
         unsafe { name.ptr(&self.machine).cast::<Family>().as_ref() }
     }
 
     fn space_record(&self, name: SlabRef) -> &SpaceRecord {
-        // SAFETY: spaces on a family's list live until they leave it under the family's lock, which the caller holds.
+        // SAFETY: spaces on a family's list live until they leave it under the family's lock, which
+        // the caller holds.
         unsafe { name.ptr(&self.machine).cast::<SpaceRecord>().as_ref() }
     }
 
-    /// Puts the child on the parent's family list, making the family if there is none; says whether it did.
+    /// Puts the child on the parent's family list, making the family if there is none; says whether
+    /// it did.
     pub fn join_family<H>(
         &self,
         parent: &Space,
@@ -66,7 +69,13 @@ impl<M: Machine> Rmap<M> {
     }
 
     /// The opposite of [`join_family`](Vm::join_family), for a child that shares nothing yet.
-    pub fn part(&self, parent: &Space, child: &Space, (name, made): (SlabRef, bool), token: &mut Token<sync::Layout>) {
+    pub fn part(
+        &self,
+        parent: &Space,
+        child: &Space,
+        (name, made): (SlabRef, bool),
+        token: &mut Token<sync::Layout>,
+    ) {
         self.leave_family(child, token);
         self.record_of(child).family.store(0, Ordering::Relaxed);
         if made {
@@ -82,7 +91,9 @@ impl<M: Machine> Rmap<M> {
         let (mut named, mut listed) = (0, 0);
         for space in spaces {
             let record = self.record_of(space);
-            let Some(name) = SlabRef::from_raw(record.family.load(Ordering::Relaxed)) else { continue };
+            let Some(name) = SlabRef::from_raw(record.family.load(Ordering::Relaxed)) else {
+                continue;
+            };
             named += 1;
             let family = self.family(name);
             // Each family once: by the member its list begins with.
@@ -96,7 +107,12 @@ impl<M: Machine> Rmap<M> {
             {
                 let other = self.space_record(other);
                 if other.family.load(Ordering::Relaxed) != name.raw() {
-                    return Err(Invalid::new("a member of a fork family", name.raw(), name.raw(), found));
+                    return Err(Invalid::new(
+                        "a member of a fork family",
+                        name.raw(),
+                        name.raw(),
+                        found,
+                    ));
                 }
                 found += 1;
                 at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
@@ -118,7 +134,10 @@ impl<M: Machine> Rmap<M> {
         H: Above<Guarded> + Above<sync::Queue>,
     {
         let m = &self.machine;
-        let Some(name) = SlabRef::from_raw(self.record_of(space).family.load(Ordering::Relaxed)) else { return };
+        let Some(name) = SlabRef::from_raw(self.record_of(space).family.load(Ordering::Relaxed))
+        else {
+            return;
+        };
         let family = self.family(name);
         let last = {
             let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, top, name.raw());

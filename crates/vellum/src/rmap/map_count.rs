@@ -1,16 +1,17 @@
 //! Map counts of data frames: one more mapping, one less, mine alone.
 //!
-//! A block is *whole* (one record counts the leaves that map all of it) or cut into smaller *units* that count each for
-//! themselves, which happens when some space splits its leaf while others keep theirs. A leaf's order may then be larger than the
-//! units under it, and counting walks the units.
+//! A block is *whole* (one record counts the leaves that map all of it) or cut into smaller *units*
+//! that count each for themselves, which happens when some space splits its leaf while others keep
+//! theirs. A leaf's order may then be larger than the units under it, and counting walks the units.
 //!
-//! The count and the unit's order live in one word, so that a cut and a count that race are ordered by one exchange: the
-//! cutter prepares the pieces' records with the count it saw, then exchanges "whole, c" for "cut, c"; if someone counted in
-//! between, the exchange fails and the pieces are prepared again. Nobody looks at the pieces before it succeeds.
-//! Rejected: counting large blocks under the busy lock, which stands above the node lock that callers hold.
+//! The count and the unit's order live in one word, so that a cut and a count that race are ordered
+//! by one exchange: the cutter prepares the pieces' records with the count it saw, then exchanges
+//! "whole, c" for "cut, c"; if someone counted in between, the exchange fails and the pieces are
+//! prepared again. Nobody looks at the pieces before it succeeds. Rejected: counting large blocks
+//! under the busy lock, which stands above the node lock that callers hold.
 //!
-//! Word 1 of a data frame's record, beside `frame::Data`'s use of it: bits 56 to 60 hold 1 + the order of the units the block was cut
-//! into, 0 while it is whole.
+//! Word 1 of a data frame's record, beside `frame::Data`'s use of it: bits 56 to 60 hold 1 + the
+//! order of the units the block was cut into, 0 while it is whole.
 
 use crate::addr::{Order, Pfn};
 use crate::frame::{CUT, CUT_SHIFT, Data, Owner};
@@ -50,7 +51,8 @@ impl<M: Machine> Rmap<M> {
         self.unit(pfn, self.count_word(pfn).load(Ordering::Acquire))
     }
 
-    /// The first frame of every piece beside the first, from units of `unit` up to a leaf of `order`, with its size.
+    /// The first frame of every piece beside the first, from units of `unit` up to a leaf of
+    /// `order`, with its size.
     fn siblings(pfn: Pfn, unit: Order, order: Order, mut each: impl FnMut(Pfn, Order)) {
         let mut size = unit;
         while size < order {
@@ -61,7 +63,8 @@ impl<M: Machine> Rmap<M> {
         }
     }
 
-    /// Counts one more leaf of `order` that maps the block, which the caller's own leaf keeps mapped, and makes its owner `owner`.
+    /// Counts one more leaf of `order` that maps the block, which the caller's own leaf keeps
+    /// mapped, and makes its owner `owner`.
     #[inline]
     pub(crate) fn share(&self, pfn: Pfn, order: Order, owner: Owner) {
         let record = self.frames.record(pfn);
@@ -75,10 +78,13 @@ impl<M: Machine> Rmap<M> {
 
     #[cold]
     fn share_siblings(&self, pfn: Pfn, order: Order, owner: Owner, word: u64) {
-        Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| self.share(piece, size, owner));
+        Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| {
+            self.share(piece, size, owner)
+        });
     }
 
-    /// Counts one leaf of `order` less; units nobody maps any more are freed. The flush of the leaf is over, as `flushed` shows.
+    /// Counts one leaf of `order` less; units nobody maps any more are freed. The flush of the leaf
+    /// is over, as `flushed` shows.
     pub(crate) fn release(&self, flushed: &Flushed, pfn: Pfn, order: Order) {
         if order == Order::BASE {
             return self.release_base(flushed, pfn);
@@ -103,15 +109,20 @@ impl<M: Machine> Rmap<M> {
         }
     }
 
-    /// The shared zeros, tables and what is free have records, too, which count no mappings. To be asked of
-    /// frames that the caller keeps mapped.
+    /// The shared zeros, tables and what is free have records, too, which count no mappings. To be
+    /// asked of frames that the caller keeps mapped.
     #[inline(always)]
     fn assert_data(&self, pfn: Pfn) {
-        debug_assert_eq!(self.frames.record(pfn).use_(), Use::Data, "{pfn:?} is mapped once less, and is no data");
+        debug_assert_eq!(
+            self.frames.record(pfn).use_(),
+            Use::Data,
+            "{pfn:?} is mapped once less, and is no data"
+        );
     }
 
-    /// One mapping less; what was counted before. Of a last mapping nothing is written: nobody can count one more beside it, since
-    /// that could only be copied from it, and the count of a frame that goes means nothing.
+    /// One mapping less; what was counted before. Of a last mapping nothing is written: nobody can
+    /// count one more beside it, since that could only be copied from it, and the count of a frame
+    /// that goes means nothing.
     #[inline(always)]
     fn count_less(&self, word: &AtomicU64) -> u64 {
         touch(&self.machine, word, true);
@@ -119,8 +130,8 @@ impl<M: Machine> Rmap<M> {
         if seen as u32 == 1 { seen } else { word.fetch_sub(1, Ordering::AcqRel) }
     }
 
-    /// Whether the caller's leaf is the only one that maps any part of the block. Under the lock of the leaf's node the answer
-    /// stays true: a second mapping could only come from this one.
+    /// Whether the caller's leaf is the only one that maps any part of the block. Under the lock of
+    /// the leaf's node the answer stays true: a second mapping could only come from this one.
     #[inline]
     pub(crate) fn is_mine(&self, pfn: Pfn, order: Order) -> bool {
         touch(&self.machine, self.count_word(pfn), false);
@@ -132,7 +143,9 @@ impl<M: Machine> Rmap<M> {
             return true;
         }
         let mut mine = true;
-        Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| mine &= self.is_mine(piece, size));
+        Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| {
+            mine &= self.is_mine(piece, size)
+        });
         mine
     }
 
@@ -144,12 +157,14 @@ impl<M: Machine> Rmap<M> {
         }
         if order > Order::BASE {
             let word = self.count_word(pfn).load(Ordering::Acquire);
-            Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| self.own(piece, size, owner));
+            Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| {
+                self.own(piece, size, owner)
+            });
         }
     }
 
-    /// Lets the pieces of a block of `order`, one leaf size smaller, count for themselves. The caller's leaf keeps the block
-    /// mapped, and no node lock is held.
+    /// Lets the pieces of a block of `order`, one leaf size smaller, count for themselves. The
+    /// caller's leaf keeps the block mapped, and no node lock is held.
     pub(crate) fn cut_block(&self, pfn: Pfn, order: Order) {
         let m = &self.machine;
         let record = self.frames.record(pfn);
@@ -162,14 +177,16 @@ impl<M: Machine> Rmap<M> {
         if self.unit(pfn, seen) < order {
             return;
         }
-        // SAFETY: the block is mapped, and its pieces are freed only by who finds it cut, which the exchange below says.
+        // SAFETY: the block is mapped, and its pieces are freed only by who finds it cut, which the
+        // exchange below says.
         unsafe { self.frames.split(m, pfn, order, size) };
         m.hook(Event::Work(Work::Scan, 512));
         loop {
             let (owner, index) = (data.owner(), data.index());
             for i in 1..512 {
                 let first = i * size.frames();
-                let piece = Data::init(self.frames.record(pfn.add(first)), size, owner, index + first);
+                let piece =
+                    Data::init(self.frames.record(pfn.add(first)), size, owner, index + first);
                 piece.set_map_count(seen as u32);
             }
             let cut = seen & !CUT | (size.get() as u64 + 1) << CUT_SHIFT;

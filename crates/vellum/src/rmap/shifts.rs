@@ -1,10 +1,12 @@
 //! Displacements: where a space sees pages away from their home.
 //!
-//! A frame's index is fixed for life: the page number at which it was first touched, plus its region's shift. An address
-//! shows an index by identity, or by one of the shifts on the space's list; whoever looks for a frame's mappings tries them
-//! all. One entry is made per distance a remap moves pages, and fork copies the list, so remap touches no record.
+//! A frame's index is fixed for life: the page number at which it was first touched, plus its
+//! region's shift. An address shows an index by identity, or by one of the shifts on the space's
+//! list; whoever looks for a frame's mappings tries them all. One entry is made per distance a
+//! remap moves pages, and fork copies the list, so remap touches no record.
 //!
-//! The list is a chain of 64-byte objects, seven shifts each; a shift is added once and stays as long as the space.
+//! The list is a chain of 64-byte objects, seven shifts each; a shift is added once and stays as
+//! long as the space.
 
 use crate::error::NoMemory;
 use crate::frame::SlabRef;
@@ -23,11 +25,13 @@ pub(crate) struct Piece {
 
 impl<M: Machine> Rmap<M> {
     fn piece(&self, name: SlabRef) -> &Piece {
-        // SAFETY: names on a space's list are objects of 64 bytes that were zero at first, and live as long as the space.
+        // SAFETY: names on a space's list are objects of 64 bytes that were zero at first, and live
+        // as long as the space.
         unsafe { name.ptr(&self.machine).cast::<Piece>().as_ref() }
     }
 
-    /// Calls `each` with every shift of the space but identity, until it says `false`. Under the layout lock.
+    /// Calls `each` with every shift of the space but identity, until it says `false`. Under the
+    /// layout lock.
     pub(crate) fn shifts(&self, space: &SpaceRecord, mut each: impl FnMut(u64) -> bool) {
         let mut next = SlabRef::from_raw(space.displaced.load(Ordering::Acquire));
         while let Some(name) = next {
@@ -59,7 +63,8 @@ impl<M: Machine> Rmap<M> {
         }
         let first = space.displaced.load(Ordering::Relaxed);
         if let Some(name) = SlabRef::from_raw(first)
-            && let Some(free) = self.piece(name).shifts.iter().find(|s| s.load(Ordering::Relaxed) == 0)
+            && let Some(free) =
+                self.piece(name).shifts.iter().find(|s| s.load(Ordering::Relaxed) == 0)
         {
             free.store(shift, Ordering::Release);
             return Ok(true);
@@ -72,8 +77,14 @@ impl<M: Machine> Rmap<M> {
         Ok(true)
     }
 
-    /// Takes a shift back that was added by a verb that failed before it moved anything. Under the layout lock.
-    pub(crate) fn undo_displace<H: Above<Queue>>(&self, space: &SpaceRecord, shift: u64, token: &mut Token<H>) {
+    /// Takes a shift back that was added by a verb that failed before it moved anything. Under the
+    /// layout lock.
+    pub(crate) fn undo_displace<H: Above<Queue>>(
+        &self,
+        space: &SpaceRecord,
+        shift: u64,
+        token: &mut Token<H>,
+    ) {
         let is = |wanted: u64| move |cell: &&AtomicU64| cell.load(Ordering::Relaxed) == wanted;
         let mut next = SlabRef::from_raw(space.displaced.load(Ordering::Relaxed));
         while let Some(name) = next {
@@ -108,7 +119,11 @@ impl<M: Machine> Rmap<M> {
     }
 
     /// Frees the list.
-    pub(crate) fn drop_displacements<H: Above<Queue>>(&self, space: &SpaceRecord, token: &mut Token<H>) {
+    pub(crate) fn drop_displacements<H: Above<Queue>>(
+        &self,
+        space: &SpaceRecord,
+        token: &mut Token<H>,
+    ) {
         let mut next = SlabRef::from_raw(space.displaced.swap(0, Ordering::AcqRel));
         while let Some(name) = next {
             next = SlabRef::from_raw(self.piece(name).next.load(Ordering::Relaxed));

@@ -64,7 +64,8 @@ pub enum Page {
 /// What a space takes, counted by walking it. Pages are of 4 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Pages mapped, those of large leaves and parked ones included, zeros not. A shared page counts in each space.
+    /// Pages mapped, those of large leaves and parked ones included, zeros not. A shared page
+    /// counts in each space.
     pub rss_pages: u64,
     /// 2 MiB leaves.
     pub huge_leaves: u64,
@@ -103,7 +104,8 @@ pub struct Audit {
     pub poisoned_frames: u64,
     /// Frames nobody uses, magazines included.
     pub free_frames: u64,
-    /// Frames in use that nothing above accounts for: those of spaces that were not given, and of embedders that allocate for
-    /// themselves. If there are none of these, any other number than 0 is a leak.
+    /// Frames in use that nothing above accounts for: those of spaces that were not given, and of
+    /// embedders that allocate for themselves. If there are none of these, any other number than 0
+    /// is a leak.
     pub other_frames: u64,
 }

@@ -1,8 +1,8 @@
 //! What callers ask for: rights, placement, policies, advice.
 //!
-//! Everything a region remembers fits one 64-bit word (`Packed`), so a fault reads a region's whole mind with one
-//! load and "the same attributes" is a comparison of two words. Rejected: a struct of separate fields in the region, which a
-//! reader without a lock would see half changed.
+//! Everything a region remembers fits one 64-bit word (`Packed`), so a fault reads a region's whole
+//! mind with one load and "the same attributes" is a comparison of two words. Rejected: a struct of
+//! separate fields in the region, which a reader without a lock would see half changed.
 
 use crate::addr::{Order, Va};
 use crate::config::NumaPolicy;
@@ -74,8 +74,9 @@ pub enum LeafSize {
     /// MiB maps 4 KiB; it does not wait for a block that another CPU is about to give back.
     #[default]
     Policy,
-    /// This size and no other: 4 KiB, 2 MiB or 1 GiB. Start and length must be multiples of it. A fault that finds no block of that
-    /// size says so. Later verbs may cut such a leaf; the pieces then are ordinary pages.
+    /// This size and no other: 4 KiB, 2 MiB or 1 GiB. Start and length must be multiples of it. A
+    /// fault that finds no block of that size says so. Later verbs may cut such a leaf; the pieces
+    /// then are ordinary pages.
     Exactly(Order),
 }
 
@@ -102,7 +103,9 @@ impl Attrs {
     /// huge pages, 2 at most; 8: leaf size, 1 + its order; 16: kind of policy, 4 at most; 24 to 31:
     /// the policy's node, any `u8`; 63: always set.
     pub(crate) fn pack(self) -> Packed {
-        let rights = self.rights.read as u64 | (self.rights.write as u64) << 1 | (self.rights.exec as u64) << 2;
+        let rights = self.rights.read as u64
+            | (self.rights.write as u64) << 1
+            | (self.rights.exec as u64) << 2;
         let thp = match self.thp {
             None => 0,
             Some(HugeAdvice::Huge) => 1,
@@ -192,8 +195,8 @@ pub enum Placement {
     At(Va),
     /// There; what was mapped in the range is unmapped first.
     Replace(Va),
-    /// In the highest hole that is long enough, aligned to 2 MiB when the mapping is that long. Never in the lowest 64 KiB, so that
-    /// a null pointer with an offset meets nothing.
+    /// In the highest hole that is long enough, aligned to 2 MiB when the mapping is that long.
+    /// Never in the lowest 64 KiB, so that a null pointer with an offset meets nothing.
     Anywhere,
 }
 
@@ -223,13 +226,22 @@ mod tests {
 
     #[test]
     fn attributes_survive_packing() {
-        let rights = [Rights::NONE, Rights::READ, Rights::READ_WRITE, Rights::READ_EXEC, Rights::ALL];
-        let numa = [None, Some(NumaPolicy::Local), Some(NumaPolicy::Interleave), Some(NumaPolicy::Bind(15))];
-        let leaf = [LeafSize::Policy, LeafSize::Exactly(Order::BASE), LeafSize::Exactly(Order::GIANT)];
+        let rights =
+            [Rights::NONE, Rights::READ, Rights::READ_WRITE, Rights::READ_EXEC, Rights::ALL];
+        let numa = [
+            None,
+            Some(NumaPolicy::Local),
+            Some(NumaPolicy::Interleave),
+            Some(NumaPolicy::Bind(15)),
+        ];
+        let leaf =
+            [LeafSize::Policy, LeafSize::Exactly(Order::BASE), LeafSize::Exactly(Order::GIANT)];
         let mut seen = std::collections::BTreeSet::new();
         for rights in rights {
             for thp in [None, Some(HugeAdvice::Huge), Some(HugeAdvice::NoHuge)] {
-                for numa in numa.into_iter().chain([Some(NumaPolicy::Prefer(3)), Some(NumaPolicy::Bind(0))]) {
+                for numa in
+                    numa.into_iter().chain([Some(NumaPolicy::Prefer(3)), Some(NumaPolicy::Bind(0))])
+                {
                     for leaf in leaf {
                         let attrs = Attrs { rights, thp, numa, leaf };
                         assert_eq!(attrs.pack().attrs(), attrs);
@@ -245,7 +257,14 @@ mod tests {
         let write_only = Rights { read: false, write: true, exec: false };
         assert!(write_only.allows(Access::Read) && !write_only.allows(Access::Exec));
         assert!(!Rights::NONE.allows(Access::Read) && !Rights::READ.allows(Access::Write));
-        for rights in [Rights::NONE, Rights::READ, Rights::READ_WRITE, Rights::READ_EXEC, Rights::ALL, write_only] {
+        for rights in [
+            Rights::NONE,
+            Rights::READ,
+            Rights::READ_WRITE,
+            Rights::READ_EXEC,
+            Rights::ALL,
+            write_only,
+        ] {
             let packed = Attrs::anonymous(rights).pack();
             for access in [Access::Read, Access::Write, Access::Exec] {
                 assert_eq!(packed.allows(access), rights.allows(access), "{rights:?} {access:?}");

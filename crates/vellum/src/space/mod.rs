@@ -1,35 +1,21 @@
 //! Address spaces: the page table is the map.
 //!
-//! There is no second tree of areas to keep in step with the page table. Entries say whether an address lies in a region
-//! ([`Entry::Reserved`](crate::entry::Entry::Reserved) is a promise without a page, and one of them can promise 1 GiB), and what a
-//! region allows hangs off table nodes as sorted intervals of slots. One walk answers both questions.
+//! There is no second tree of areas to keep in step with the page table. Entries say whether an
+//! address lies in a region ([`Entry::Reserved`](crate::entry::Entry::Reserved) is a promise
+//! without a page, and one of them can promise 1 GiB), and what a region allows hangs off table
+//! nodes as sorted intervals of slots. One walk answers both questions.
 //!
-//! The verbs are methods of [`Vm`](crate::vm::Vm), one file each. Two kinds of locks serve them:
+//! Two kinds of locks serve the verbs:
 //!
-//! - A *fault* descends without any lock inside an epoch, prepares what it needs, locks the one node it changes, and looks again
-//!   whether the node lives, the entry is the one seen, and no region was edited meanwhile; else it starts over. It takes no
-//!   lock of the space and writes no line that faults below other nodes write.
-//! - Every *other* verb holds the space's layout lock, prepares everything that may fail, and only then changes things; it locks
-//!   a node for as long as it changes that node's entries. Entries it removes become `Moving` or `Detached`, which make
-//!   faults wait, until the flush is over; so the table itself is the list of what is to be freed and no verb needs memory to
-//!   give memory back. Entries that a fault has set aside are `Busy`, and every verb waits for them.
-//!
-//! | file | what |
-//! |---|---|
-//! | `attrs`, `answer` | what callers ask, what they are told |
-//! | `record`, `node`, `region`, `interval`, `pairs` | what is kept of a space, a table node, a region, a node's regions |
-//! | `walk`, `open`, `cover`, `place` | going down and along; boundaries where a range ends; giving it to a region; finding a hole |
-//! | `near` | a part of one lowest node, without the way there |
-//! | `grown` | lists of intervals that a failure puts back |
-//! | `share`, `split`, `transit` | map counts; large leaves cut; entries set aside |
-//! | `chain` | tables that are linked all at once, or not at all |
-//! | `bury`, `trash` | subtrees that go as a whole; what waits for readers |
-//! | `displace` | where pages are seen away from their home |
-//! | `create`, `exit`, `fork` | whole spaces |
-//! | `map`, `unmap`, `unmap_page`, `protect`, `remap`, `relocate`, `freeze`, `remap_near`, `advise`, `collapse` | ranges |
-//! | `fault`, `patience`, `promise`, `cow`, `copy`, `forced`, `poison` | pages |
-//! | `zeros`, `zero_tables` | shared zeros |
-//! | `query`, `usage`, `validate` | questions |
+//! - A *fault* descends without any lock inside an epoch, prepares what it needs, locks the one
+//!   node it changes, and looks again whether the node lives, the entry is the one seen, and no
+//!   region was edited meanwhile; else it starts over. It takes no lock of the space and writes no
+//!   line that faults below other nodes write.
+//! - Every *other* verb holds the space's layout lock, prepares everything that may fail, and only
+//!   then changes things; it locks a node for as long as it changes that node's entries. Entries it
+//!   removes become `Moving` or `Detached`, which make faults wait, until the flush is over; so the
+//!   table itself is the list of what is to be freed and no verb needs memory to give memory back.
+//!   Entries that a fault has set aside are `Busy`, and every verb waits for them.
 
 mod answer;
 pub(crate) mod attrs;

@@ -10,14 +10,15 @@ use crate::sync::{self, Lock};
 
 const WORDS: usize = MAX_CPUS / 64;
 
-/// Spaces that a `Vm` may have at once; the next [`create`](crate::Vm::create) or [`fork`](crate::Vm::fork) gets
-/// `NoMemory`. A page is mapped once by each space at most, so this is what keeps map counts, the
-/// references to the huge page of zeros and the members of a fork family inside their 32 bits:
-/// memory alone does not, since a machine may have frames for the tables of 2^33 spaces.
+/// Spaces that a `Vm` may have at once; the next [`create`](crate::Vm::create) or
+/// [`fork`](crate::Vm::fork) gets `NoMemory`. A page is mapped once by each space at most, so this
+/// is what keeps map counts, the references to the huge page of zeros and the members of a fork
+/// family inside their 32 bits: memory alone does not, since a machine may have frames for the
+/// tables of 2^33 spaces.
 pub const MAX_SPACES: u64 = 1 << 30;
 
-/// An address space. Verbs take it by reference, [`Vm::exit`](crate::Vm::exit) by value; a space that is dropped instead
-/// keeps its memory for ever.
+/// An address space. Verbs take it by reference, [`Vm::exit`](crate::Vm::exit) by value; a space
+/// that is dropped instead keeps its memory for ever.
 ///
 /// A space belongs to the `Vm` that made it: a verb of another one that has
 /// anything to do panics before it looks at it. The handle may outlive its
@@ -31,7 +32,8 @@ pub struct Space {
     record: NonNull<SpaceRecord>,
 }
 
-// SAFETY: the record is made of atomics and locks, and only the space's own `Vm` looks at it, which is `Sync` if that may be anywhere.
+// SAFETY: the record is made of atomics and locks, and only the space's own `Vm` looks at it, which
+// is `Sync` if that may be anywhere.
 unsafe impl Send for Space {}
 // SAFETY: as above.
 unsafe impl Sync for Space {}
@@ -59,8 +61,8 @@ impl Space {
         if self.vm != vm {
             foreign();
         }
-        // SAFETY: the `Vm` that made the space is there, by the caller's promise. The slab object lives
-        // until `exit` consumes the handle; zero bytes are a valid record.
+        // SAFETY: the `Vm` that made the space is there, by the caller's promise. The slab object
+        // lives until `exit` consumes the handle; zero bytes are a valid record.
         unsafe { self.record.as_ref() }
     }
 
@@ -92,15 +94,18 @@ pub(crate) struct SpaceRecord {
     pub displaced: AtomicU64,
     /// The region made last, with a name of its own; equal attributes use it again. L.
     pub latest: AtomicU64,
-    /// The region a change of attributes made last, with a name of its own, for the next change to the same. L.
+    /// The region a change of attributes made last, with a name of its own, for the next change to
+    /// the same. L.
     pub changed: AtomicU64,
-    /// Above `sought_below` no hole is of `sought` bytes or more; 0 if nothing was sought (`place.rs`). L.
+    /// Above `sought_below` no hole is of `sought` bytes or more; 0 if nothing was sought
+    /// (`place.rs`). L.
     pub sought: AtomicU64,
     pub sought_below: AtomicU64,
     layout: AtomicU32,
     /// Not 0 where shared zeros are forbidden. Set under L, never taken back.
     no_zeros: AtomicU32,
-    /// Not 0 once the space holds its reference to the huge page of zeros; then never 0 again. Anyone, by exchange.
+    /// Not 0 once the space holds its reference to the huge page of zeros; then never 0 again.
+    /// Anyone, by exchange.
     pub zeros: AtomicU64,
     spare: [u64; 3],
     /// CPUs whose root is this space's.
@@ -132,7 +137,8 @@ impl SpaceRecord {
     pub fn owner(&self) -> Owner {
         Owner::Space(self.name.load(Ordering::Relaxed))
     }
-    /// Whether shared zeros may be mapped. An answer that is to hold is asked for under the lock of the node concerned.
+    /// Whether shared zeros may be mapped. An answer that is to hold is asked for under the lock of
+    /// the node concerned.
     #[inline]
     pub fn takes_zeros(&self) -> bool {
         self.no_zeros.load(Ordering::Relaxed) == 0

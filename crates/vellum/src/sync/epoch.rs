@@ -13,9 +13,10 @@
 //!   use the node                            1: wait until the word is another
 //!   leave: own word -> 1 << 30 (release)    free the node
 //! ```
-//! Either the reader's exchange comes before the freer's reading, which then waits, or after it, and then the reader finds the
-//! link gone. Rejected: two or three global epochs (a shared line for every reader, and frees that wait for the second-next
-//! epoch); hazard pointers (a fence per node of a descent, not per fault).
+//! Either the reader's exchange comes before the freer's reading, which then waits, or after it,
+//! and then the reader finds the link gone. Rejected: two or three global epochs (a shared line for
+//! every reader, and frees that wait for the second-next epoch); hazard pointers (a fence per node
+//! of a descent, not per fault).
 
 use core::alloc::Layout;
 use core::marker::PhantomData;
@@ -35,7 +36,8 @@ const DEPTH: u64 = (1 << 30) - 1;
 /// value, and one that comes back to the same between two looks is waited for once more.
 const OUTSIDE: u64 = DEPTH + 1;
 
-const _: () = assert!(DEPTH & OUTSIDE == 0 && OUTSIDE <= i32::MAX as u64, "an operand of one instruction");
+const _: () =
+    assert!(DEPTH & OUTSIDE == 0 && OUTSIDE <= i32::MAX as u64, "an operand of one instruction");
 
 /// The epoch words of every CPU.
 pub struct Epochs {
@@ -82,7 +84,8 @@ impl Epochs {
     /// Whether this task is inside. While it is, it stays on its CPU, and no other task runs there.
     #[inline]
     pub fn is_inside<M: Machine>(&self, m: &M) -> bool {
-        // A task that moves between the number and the look at the line would see whoever is inside on the CPU it left.
+        // A task that moves between the number and the look at the line would see whoever is inside
+        // on the CPU it left.
         m.preempt_off();
         let inside = self.lines.of(m.cpu()).load(Ordering::Relaxed) & DEPTH != 0;
         // SAFETY: undoes the `preempt_off` above.
@@ -90,8 +93,8 @@ impl Epochs {
         inside
     }
 
-    /// Waits until every CPU that is inside now has been outside. The caller is outside, and holds no lock that a reader
-    /// takes: the token shows that it holds no table node.
+    /// Waits until every CPU that is inside now has been outside. The caller is outside, and holds
+    /// no lock that a reader takes: the token shows that it holds no table node.
     pub fn synchronize<M: Machine, H: Above<Node>>(&self, m: &M, above: &mut Token<H>) {
         let _ = above;
         debug_assert!(!self.is_inside(m), "waiting for epochs from inside one would never end");

@@ -1,9 +1,10 @@
 //! The lock order, written once, as types.
 //!
-//! Rule 5: space layout, object guard, frame busy, table node, pending queue, allocator. A [`Token`] of a level says "the
-//! highest I may still take is below this"; taking a lock borrows a token of a level above and gives one of its own level, so
-//! while the guard lives nothing at or above it can be taken through that token: the wrong order does not compile. Two
-//! locks of one level are taken by their keys, ascending, which only debug builds check.
+//! Rule 5: space layout, object guard, frame busy, table node, pending queue, allocator. A
+//! [`Token`] of a level says "the highest I may still take is below this"; taking a lock borrows a
+//! token of a level above and gives one of its own level, so while the guard lives nothing at or
+//! above it can be taken through that token: the wrong order does not compile. Two locks of one
+//! level are taken by their keys, ascending, which only debug builds check.
 //!
 //! ```
 //! use vellum::sync::{Lock, Node, Queue, Token};
@@ -23,9 +24,10 @@
 //! # }
 //! ```
 //!
-//! A token can be had out of nothing by [`Token::top`]; that is the start of a verb and nowhere else, which review sees and
-//! types do not. Rejected: run-time lock ranks alone (they find a wrong order only when it runs), and one nested type per
-//! path (verbs then differ in type for no reason).
+//! A token can be had out of nothing by [`Token::top`]; that is the start of a verb and nowhere
+//! else, which review sees and types do not. Rejected: run-time lock ranks alone (they find a wrong
+//! order only when it runs), and one nested type per path (verbs then differ in type for no
+//! reason).
 
 use core::marker::PhantomData;
 
@@ -60,7 +62,8 @@ levels! {
     Guarded = "object guard",
     /// A frame's busy lock.
     Busy = "frame busy",
-    /// A table node. Within the level: space id, then ancestor before descendant, then lower address.
+    /// A table node. Within the level: space id, then ancestor before descendant, then lower
+    /// address.
     Node = "table node",
     /// A node's queue of pending frames, a slab.
     Queue = "pending queue",

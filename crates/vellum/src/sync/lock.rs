@@ -1,11 +1,13 @@
 //! A spin lock in one 32-bit word, to embed in a frame's record, a slab or a table node.
 //!
-//! Bit 0 is the lock; the rest keeps the last holder's number, so that a machine which charges for moved cache lines can be
-//! told ([`Work::Contended`]) when the lock last lived on another CPU. All zero is unlocked and never held, as zeroed
-//! metadata needs it. Preemption is off while a lock is held: a waiter spins, and the holder must be running.
+//! Bit 0 is the lock; the rest keeps the last holder's number, so that a machine which charges for
+//! moved cache lines can be told ([`Work::Contended`]) when the lock last lived on another CPU. All
+//! zero is unlocked and never held, as zeroed metadata needs it. Preemption is off while a lock is
+//! held: a waiter spins, and the holder must be running.
 //!
-//! Rejected: queue locks (a word per waiter and CPU, for critical sections of a few hundred instructions), and locks as
-//! wrappers around their data (a record's words change meaning with the frame's use).
+//! Rejected: queue locks (a word per waiter and CPU, for critical sections of a few hundred
+//! instructions), and locks as wrappers around their data (a record's words change meaning with the
+//! frame's use).
 
 use core::marker::PhantomData;
 
@@ -17,7 +19,10 @@ use crate::machine::{Event, MAX_CPUS, Machine, Work};
 
 const LOCKED: u32 = 1;
 
-const _: () = assert!(MAX_CPUS < u32::MAX as usize >> 1, "a lock's word has 31 bits for the last holder's number + 1");
+const _: () = assert!(
+    MAX_CPUS < u32::MAX as usize >> 1,
+    "a lock's word has 31 bits for the last holder's number + 1"
+);
 
 /// A lock of level `L`.
 #[repr(transparent)]
@@ -41,7 +46,8 @@ impl<L> Lock<L> {
     /// The lock that lives in `word`. All views of a word must be of one level.
     #[inline]
     pub fn from_word(word: &AtomicU32) -> &Lock<L> {
-        // SAFETY: `repr(transparent)` over the word, and the marker is a zero-sized type without alignment.
+        // SAFETY: `repr(transparent)` over the word, and the marker is a zero-sized type without
+        // alignment.
         unsafe { &*core::ptr::from_ref(word).cast::<Lock<L>>() }
     }
 
@@ -57,7 +63,10 @@ impl<L> Lock<L> {
         let old = self.word.load(Ordering::Relaxed);
         let mine = (m.cpu() as u32 + 1) << 1;
         if old & LOCKED != 0
-            || self.word.compare_exchange(old, mine | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err()
+            || self
+                .word
+                .compare_exchange(old, mine | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+                .is_err()
         {
             return false;
         }
@@ -67,8 +76,9 @@ impl<L> Lock<L> {
         true
     }
 
-    /// Takes the lock without tokens, for walks that hold locks of changing number. The caller answers for the order, and calls
-    /// [`unlock_raw`](Lock::unlock_raw) once. Preemption is off until then.
+    /// Takes the lock without tokens, for walks that hold locks of changing number. The caller
+    /// answers for the order, and calls [`unlock_raw`](Lock::unlock_raw) once. Preemption is off
+    /// until then.
     #[inline]
     pub fn lock_raw<M: Machine>(&self, m: &M) {
         m.preempt_off();
@@ -99,11 +109,13 @@ impl<L> Lock<L> {
     /// Gives the lock back.
     ///
     /// # Safety
-    /// The caller holds it by `lock_raw` or `try_lock_raw`, on this CPU, and what it guards is in order.
+    /// The caller holds it by `lock_raw` or `try_lock_raw`, on this CPU, and what it guards is in
+    /// order.
     #[inline]
     pub unsafe fn unlock_raw<M: Machine>(&self, m: &M) {
         self.release(m);
-        // SAFETY: undoes the `preempt_off` of `lock_raw` or `try_lock_raw`, by the caller's promise.
+        // SAFETY: undoes the `preempt_off` of `lock_raw` or `try_lock_raw`, by the caller's
+        // promise.
         unsafe { m.preempt_on() }
     }
 
@@ -116,10 +128,15 @@ impl<L> Lock<L> {
 }
 
 impl<L: Level> Lock<L> {
-    /// Takes the lock, waiting for it. `key` orders the locks of one level (debug builds check it in
-    /// [`lock_next`](Lock::lock_next)).
+    /// Takes the lock, waiting for it. `key` orders the locks of one level (debug builds check it
+    /// in [`lock_next`](Lock::lock_next)).
     #[inline]
-    pub fn lock<'a, M: Machine, H: Above<L>>(&'a self, m: &'a M, above: &'a mut Token<H>, key: u64) -> Guard<'a, L, M> {
+    pub fn lock<'a, M: Machine, H: Above<L>>(
+        &'a self,
+        m: &'a M,
+        above: &'a mut Token<H>,
+        key: u64,
+    ) -> Guard<'a, L, M> {
         let _ = above;
         self.lock_raw(m);
         Guard { lock: self, m, token: Token::new(key) }
@@ -155,7 +172,12 @@ impl<L: Level> Lock<L> {
 
     /// Takes a second lock of a level. `key` must be above the held one's.
     #[inline]
-    pub fn lock_next<'a, M: Machine>(&'a self, m: &'a M, held: &'a mut Token<L>, key: u64) -> Guard<'a, L, M> {
+    pub fn lock_next<'a, M: Machine>(
+        &'a self,
+        m: &'a M,
+        held: &'a mut Token<L>,
+        key: u64,
+    ) -> Guard<'a, L, M> {
         #[cfg(debug_assertions)]
         assert!(key > held.key, "{} {key:#x} taken while {:#x} is held", L::NAME, held.key);
         let _ = held;
@@ -164,7 +186,8 @@ impl<L: Level> Lock<L> {
     }
 }
 
-/// A held lock; gives it back when dropped. `INSIDE`: an epoch that outlives it keeps preemption off.
+/// A held lock; gives it back when dropped. `INSIDE`: an epoch that outlives it keeps preemption
+/// off.
 #[must_use = "the lock is given back at once"]
 pub struct Guard<'a, L: Level, M: Machine, const INSIDE: bool = false> {
     lock: &'a Lock<L>,

@@ -1,7 +1,9 @@
-//! A sequence count: readers go on without writing a shared line, and look again if a writer came by.
+//! A sequence count: readers go on without writing a shared line, and look again if a writer came
+//! by.
 //!
 //! Odd while a write is under way. What is read in between must be atomics, and may be torn until
-//! [`changed`](SeqCount::changed) says it was not; nothing may be concluded, and no pointer followed, before that.
+//! [`changed`](SeqCount::changed) says it was not; nothing may be concluded, and no pointer
+//! followed, before that.
 
 use super::atomic::{AtomicU64, Ordering, fence};
 use super::touch;
@@ -46,8 +48,8 @@ impl SeqCount {
         self.0.load(Ordering::Relaxed) != seen
     }
 
-    /// Starts a write, which ends when the guard is dropped. The caller holds the lock that makes it the only writer, with
-    /// preemption off.
+    /// Starts a write, which ends when the guard is dropped. The caller holds the lock that makes
+    /// it the only writer, with preemption off.
     #[inline]
     pub fn write<'a, M: Machine>(&'a self, m: &'a M) -> SeqWrite<'a, M> {
         touch(m, &self.0, true);

@@ -28,7 +28,11 @@ impl<M: Machine> Tlb<M> {
             let context = record.context();
             touch(m, &record.stale, true);
             let stale = contexts && record.stale.contains(cpu) && record.stale.remove(cpu);
-            m.run_on(Some(Root { table: record.root(), context, flush: stale || contexts && context.0 == 0 }));
+            m.run_on(Some(Root {
+                table: record.root(),
+                context,
+                flush: stale || contexts && context.0 == 0,
+            }));
             here.store(space.name.raw(), Ordering::Relaxed);
             self.leave(before, cpu);
         }
@@ -55,13 +59,19 @@ impl<M: Machine> Tlb<M> {
         let record = self.record_of(space);
         for i in 0..CpuWords::WORDS {
             let runs = |cpu: &usize| self.current(*cpu).load(Ordering::Relaxed) == space.name.raw();
-            let here = (i * 64..self.cpus.min(i * 64 + 64)).filter(runs).fold(0, |set, cpu| set | 1 << (cpu % 64));
-            let (active, cached, stale) = (record.active.word(i), record.cached.word(i), record.stale.word(i));
+            let here = (i * 64..self.cpus.min(i * 64 + 64))
+                .filter(runs)
+                .fold(0, |set, cpu| set | 1 << (cpu % 64));
+            let (active, cached, stale) =
+                (record.active.word(i), record.cached.word(i), record.stale.word(i));
             if active != here {
                 return Err(Invalid::new("CPUs that run a space", space.id(), active, here));
             }
             let there = CpuWords::in_word(self.cpus, i);
-            if self.rules.contexts != 0 && active & !cached != 0 || stale & !cached != 0 || cached & !there != 0 {
+            if self.rules.contexts != 0 && active & !cached != 0
+                || stale & !cached != 0
+                || cached & !there != 0
+            {
                 return Err(Invalid::new(
                     "CPUs that may hold translations of a space",
                     space.id(),

@@ -1,8 +1,9 @@
 //! Identifiers by which TLBs keep spaces apart.
 //!
-//! A bit each; taken when a space is made, given back when it is gone and every CPU has dropped what it held under it. When
-//! they run out a space gets identifier 0, which is flushed at each load: slower and right. Rejected: generations with
-//! rollover, which share identifiers without bound but make every switch look at a global word.
+//! A bit each; taken when a space is made, given back when it is gone and every CPU has dropped
+//! what it held under it. When they run out a space gets identifier 0, which is flushed at each
+//! load: slower and right. Rejected: generations with rollover, which share identifiers without
+//! bound but make every switch look at a global word.
 
 use crate::error::Invalid;
 use crate::machine::{ContextId, Machine};
@@ -10,7 +11,8 @@ use crate::space::Space;
 use crate::sync::atomic::Ordering;
 use crate::tlb::Tlb;
 
-/// Words of the bitmap: 4096 identifiers, all that x86_64 has. aarch64 can have more; the first 4096 do.
+/// Words of the bitmap: 4096 identifiers, all that x86_64 has. aarch64 can have more; the first
+/// 4096 do.
 pub(crate) const CONTEXT_WORDS: usize = 64;
 
 const _: () = assert!(CONTEXT_WORDS * 64 - 1 <= u16::MAX as usize);
@@ -32,7 +34,12 @@ impl<M: Machine> Tlb<M> {
                 if bit == 64 || i * 64 + bit >= end {
                     break;
                 }
-                match word.compare_exchange(seen, taken | 1 << bit, Ordering::AcqRel, Ordering::Relaxed) {
+                match word.compare_exchange(
+                    seen,
+                    taken | 1 << bit,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                ) {
                     Ok(_) => return ContextId((i * 64 + bit) as u16),
                     Err(now) => seen = now,
                 }
@@ -52,7 +59,12 @@ impl<M: Machine> Tlb<M> {
             }
             let (word, bit) = (id as usize / 64, 1 << (id % 64));
             if id >= self.contexts() as u64 || found[word] & bit != 0 {
-                return Err(Invalid::new("a space's identifier in the TLBs", space.id(), self.contexts() as u64, id));
+                return Err(Invalid::new(
+                    "a space's identifier in the TLBs",
+                    space.id(),
+                    self.contexts() as u64,
+                    id,
+                ));
             }
             found[word] |= bit;
         }
@@ -60,7 +72,12 @@ impl<M: Machine> Tlb<M> {
             // Identifier 0 counts as taken from the first one on.
             let kept = word.load(Ordering::Relaxed) & if i == 0 { !1 } else { !0 };
             if found & !kept != 0 || all && found != kept {
-                return Err(Invalid::new("identifiers in the TLBs that are taken", i as u64, kept, found));
+                return Err(Invalid::new(
+                    "identifiers in the TLBs that are taken",
+                    i as u64,
+                    kept,
+                    found,
+                ));
             }
         }
         Ok(())

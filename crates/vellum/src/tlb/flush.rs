@@ -1,7 +1,7 @@
 //! Redeeming receipts.
 //!
-//! A flush that is over when its verb returns draws no number: numbers come from one word, and CPUs that copy pages in different
-//! parts of a space would all write its line.
+//! A flush that is over when its verb returns draws no number: numbers come from one word, and CPUs
+//! that copy pages in different parts of a space would all write its line.
 
 use crate::addr::{Va, VaRange};
 use crate::machine::{Act, CpuMask, Machine, Scope};
@@ -12,12 +12,12 @@ use crate::sync::touch;
 use crate::tlb::Tlb;
 use crate::tlb::{Flushed, Receipt};
 
-/// More leaves than this are dropped by dropping the whole space. Linux's x86 choice since 3.16 (`tlb_single_page_flush_ceiling`),
-/// which its authors measured on Ivy Bridge.
+/// More leaves than this are dropped by dropping the whole space. Linux's x86 choice since 3.16
+/// (`tlb_single_page_flush_ceiling`), which its authors measured on Ivy Bridge.
 const SINGLE_LEAVES: u64 = 33;
 
-/// A flush that is due: who may use the old translations, and which they are. Whoever comes to the space
-/// later finds the entries as they were when it was made.
+/// A flush that is due: who may use the old translations, and which they are. Whoever comes to the
+/// space later finds the entries as they were when it was made.
 #[must_use = "translations stay stale"]
 pub(crate) struct Due {
     cpus: CpuMask,
@@ -25,13 +25,15 @@ pub(crate) struct Due {
 }
 
 impl<M: Machine> Tlb<M> {
-    /// Drops the translations a receipt speaks of on every CPU that may use them, and says so. No lock is held that a CPU
-    /// could wait for without relaxing. Emptying an empty receipt flushes nothing.
+    /// Drops the translations a receipt speaks of on every CPU that may use them, and says so. No
+    /// lock is held that a CPU could wait for without relaxing. Emptying an empty receipt flushes
+    /// nothing.
     pub(crate) fn redeem(&self, space: &SpaceRecord, receipt: Receipt) -> Flushed {
         if receipt.is_empty() { Flushed(()) } else { self.flush(&self.due(space, &receipt)) }
     }
 
-    /// Who has to drop what a receipt speaks of, which is not empty. Entries that are stored from here on are no part of it.
+    /// Who has to drop what a receipt speaks of, which is not empty. Entries that are stored from
+    /// here on are no part of it.
     #[inline(always)]
     pub(crate) fn due(&self, space: &SpaceRecord, receipt: &Receipt) -> Due {
         let cpus = self.reach(space, receipt.tables);
@@ -50,13 +52,15 @@ impl<M: Machine> Tlb<M> {
         Due { cpus, scope }
     }
 
-    /// Drops the translations of one address on this CPU only: what a fault handler owes where the hardware's fault does not.
+    /// Drops the translations of one address on this CPU only: what a fault handler owes where the
+    /// hardware's fault does not.
     pub(crate) fn flush_here(&self, space: &SpaceRecord, va: Va) {
         self.machine.flush_local(Scope::Page(space.context(), va));
         self.count(Counter::FlushLocalOne, 1);
     }
 
-    /// The proof for a space whose translations nobody can hold: no CPU runs it, and those that did have dropped all.
+    /// The proof for a space whose translations nobody can hold: no CPU runs it, and those that did
+    /// have dropped all.
     pub(crate) fn flush_out(&self, space: &SpaceRecord) -> Flushed {
         let cpus = self.reach(space, true);
         self.flush(&Due { cpus, scope: Scope::Space(space.context()) })
@@ -82,7 +86,8 @@ impl<M: Machine> Tlb<M> {
         flushed
     }
 
-    /// Carries a flush out if it is due on no other CPU than this one, and waits for nobody. Preemption is off.
+    /// Carries a flush out if it is due on no other CPU than this one, and waits for nobody.
+    /// Preemption is off.
     #[inline(always)]
     pub(crate) fn flush_local(&self, due: &Due) -> Option<Flushed> {
         let m = &self.machine;
@@ -100,7 +105,8 @@ impl<M: Machine> Tlb<M> {
         Some(Flushed(()))
     }
 
-    /// The CPUs a flush has to reach now; the others are told to flush before they come back. See the table in `tlb`.
+    /// The CPUs a flush has to reach now; the others are told to flush before they come back. See
+    /// the table in `tlb`.
     #[inline(always)]
     fn reach(&self, space: &SpaceRecord, tables: bool) -> CpuMask {
         let mut cpus = CpuMask::EMPTY;

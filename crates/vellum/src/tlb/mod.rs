@@ -1,11 +1,13 @@
 //! Stale translations: who may hold them, how they are dropped, and what may be freed afterwards.
 //!
-//! Verbs change entries and note it in a `Receipt`; only redeeming the receipt makes a `Flushed`, and only a `Flushed`
-//! frees frames and table nodes. Freeing before the flush therefore does not compile.
+//! Verbs change entries and note it in a `Receipt`; only redeeming the receipt makes a `Flushed`,
+//! and only a `Flushed` frees frames and table nodes. Freeing before the flush therefore does not
+//! compile.
 //!
-//! Each space knows two sets of CPUs: *active* ones have its root loaded, *cached* ones may hold translations under its context
-//! id from an earlier visit. A flush reaches the active ones; of the others it only notes that they must flush before they run
-//! here again, unless table nodes are about to be freed, whose walk caches must go everywhere.
+//! Each space knows two sets of CPUs: *active* ones have its root loaded, *cached* ones may hold
+//! translations under its context id from an earlier visit. A flush reaches the active ones; of the
+//! others it only notes that they must flush before they run here again, unless table nodes are
+//! about to be freed, whose walk caches must go everywhere.
 //!
 //! ```text
 //!   CPU that comes (activate)          CPU that changes entries (redeem)
@@ -15,8 +17,8 @@
 //!   stale had me? flush at load        fence; second := active
 //!   load root                          flush first + second
 //! ```
-//! Whichever fence comes first: either the comer is in `second` and is flushed, or it finds itself in `stale` (or loads
-//! its root after the entries were stored, and has nothing old).
+//! Whichever fence comes first: either the comer is in `second` and is flushed, or it finds itself
+//! in `stale` (or loads its root after the entries were stored, and has nothing old).
 
 mod active;
 mod context;
@@ -48,8 +50,13 @@ above!(Tlb, memory: Memory);
 
 impl<M: Machine> Tlb<M> {
     /// # Safety
-    /// `current` names one per CPU, `contexts` [`CONTEXT_WORDS`] words, all zero and the value's alone.
-    pub unsafe fn new(memory: Memory<M>, current: NonNull<Current>, contexts: NonNull<AtomicU64>) -> Tlb<M> {
+    /// `current` names one per CPU, `contexts` [`CONTEXT_WORDS`] words, all zero and the value's
+    /// alone.
+    pub unsafe fn new(
+        memory: Memory<M>,
+        current: NonNull<Current>,
+        contexts: NonNull<AtomicU64>,
+    ) -> Tlb<M> {
         Tlb { memory, current, contexts }
     }
 

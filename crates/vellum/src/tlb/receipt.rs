@@ -4,7 +4,8 @@ use crate::addr::{Level, Order, Pfn, Va};
 use crate::machine::Machine;
 use crate::memory::Memory;
 
-/// What was changed in a space since its translations were last flushed: one span, whatever lies between included.
+/// What was changed in a space since its translations were last flushed: one span, whatever lies
+/// between included.
 #[must_use = "a receipt is redeemed by `Vm::redeem`, or translations stay stale"]
 pub(crate) struct Receipt {
     pub(super) start: u64,
@@ -39,8 +40,9 @@ impl Receipt {
         self.level = Level::ONE;
     }
 
-    /// A table node that was walked for the addresses `[start, end)` went. One invalidated address inside is enough to drop
-    /// it from walk caches, so the span takes in the part of the node that the verb was about and not all of it.
+    /// A table node that was walked for the addresses `[start, end)` went. One invalidated address
+    /// inside is enough to drop it from walk caches, so the span takes in the part of the node that
+    /// the verb was about and not all of it.
     #[inline]
     pub fn table(&mut self, start: Va, end: Va) {
         self.start = self.start.min(start.0);
@@ -56,7 +58,8 @@ impl Receipt {
     }
 }
 
-/// Translations of what a receipt spoke of are gone on every CPU. Made by [`Vm::redeem`] and [`Vm::flush_out`] alone.
+/// Translations of what a receipt spoke of are gone on every CPU. Made by [`Vm::redeem`] and
+/// [`Vm::flush_out`] alone.
 pub(crate) struct Flushed(pub(super) ());
 
 impl Flushed {
@@ -83,7 +86,10 @@ mod tests {
         }
         assert_eq!((receipt.start, receipt.end, receipt.level), (page(3).0, page(6).0, Level::ONE));
         receipt.leaf(page(600), Level::TWO);
-        assert_eq!((receipt.start, receipt.end, receipt.level), (page(3).0, page(1024).0, Level::ONE));
+        assert_eq!(
+            (receipt.start, receipt.end, receipt.level),
+            (page(3).0, page(1024).0, Level::ONE)
+        );
         receipt.leaf(page(2), Level::ONE);
         assert_eq!((receipt.start, receipt.end), (page(2).0, page(1024).0));
     }

@@ -25,86 +25,108 @@ impl<M: Machine> Vm<M> {
     /// A space with nothing in it. Takes no lock of another space.
     ///
     /// # Errors
-    /// [`NoMemory`], also where there are [`MAX_SPACES`](crate::space::MAX_SPACES) spaces; nothing changed.
+    /// [`NoMemory`], also where there are [`MAX_SPACES`](crate::space::MAX_SPACES) spaces; nothing
+    /// changed.
     #[inline]
     pub fn create(&self) -> Result<Space, NoMemory> {
         Create(&self.layers).create()
     }
 
-    /// A copy of `space`: the same regions, and the contents of all its memory at one instant of the call,
-    /// private to each side from then on. When it returns no CPU can write to a shared page. Takes the
-    /// space's layout lock; faults of the space that change an entry wait meanwhile.
+    /// A copy of `space`: the same regions, and the contents of all its memory at one instant of
+    /// the call, private to each side from then on. When it returns no CPU can write to a shared
+    /// page. Takes the space's layout lock; faults of the space that change an entry wait
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`NoMemory`], also where there are [`MAX_SPACES`](crate::space::MAX_SPACES) spaces; there is no child, and nothing
-    /// changed.
+    /// [`NoMemory`], also where there are [`MAX_SPACES`](crate::space::MAX_SPACES) spaces; there is
+    /// no child, and nothing changed.
     #[inline]
     pub fn fork(&self, space: &Space) -> Result<Space, NoMemory> {
         Fork(&self.layers).fork(space)
     }
 
-    /// Gives everything of a space back. If this CPU runs in it, it [`idle`](Vm::idle)s first; other CPUs must have left or be about to:
-    /// the call waits for them.
+    /// Gives everything of a space back. If this CPU runs in it, it [`idle`](Vm::idle)s first;
+    /// other CPUs must have left or be about to: the call waits for them.
     #[inline]
     pub fn exit(&self, space: Space) {
         Exit(&self.layers).exit(space)
     }
 
-    /// Runs in `space` on this CPU from here: loads its root. Cheap if it is loaded already. To be called by a scheduler,
-    /// outside of every other call of the library on this CPU but [`Machine::sched_point`].
+    /// Runs in `space` on this CPU from here: loads its root. Cheap if it is loaded already. To be
+    /// called by a scheduler, outside of every other call of the library on this CPU but
+    /// [`Machine::sched_point`].
     #[inline]
     pub fn activate(&self, space: &Space) {
         self.layers.activate(space)
     }
 
-    /// Runs in no space on this CPU from here. Where translations are not kept apart by context the CPU drops all of the user
-    /// half, and is out of the reach of later flushes.
+    /// Runs in no space on this CPU from here. Where translations are not kept apart by context the
+    /// CPU drops all of the user half, and is out of the reach of later flushes.
     #[inline]
     pub fn idle(&self) {
         self.layers.idle()
     }
 
-    /// Maps `bytes` bytes of private zero memory and says where. No page is made before it is touched. Takes the layout lock.
+    /// Maps `bytes` bytes of private zero memory and says where. No page is made before it is
+    /// touched. Takes the layout lock.
     ///
     /// # Errors
-    /// [`SpaceError::Range`], also for what begins below 64 KiB; [`SpaceError::LeafSize`], [`SpaceError::Occupied`] for [`Placement::At`], [`SpaceError::NoHole`] for
-    /// [`Placement::Anywhere`], [`SpaceError::NoMemory`]. Nothing changed, not even what was to be replaced.
+    /// [`SpaceError::Range`], also for what begins below 64 KiB; [`SpaceError::LeafSize`],
+    /// [`SpaceError::Occupied`] for [`Placement::At`], [`SpaceError::NoHole`] for
+    /// [`Placement::Anywhere`], [`SpaceError::NoMemory`]. Nothing changed, not even what was to be
+    /// replaced.
     #[inline]
-    pub fn map(&self, space: &Space, at: Placement, bytes: u64, attrs: Attrs) -> Result<Va, SpaceError> {
+    pub fn map(
+        &self,
+        space: &Space,
+        at: Placement,
+        bytes: u64,
+        attrs: Attrs,
+    ) -> Result<Va, SpaceError> {
         Map(&self.layers).map(space, at, bytes, attrs)
     }
 
-    /// Unmaps `bytes` bytes at `start`, holes in them included. When it returns no CPU can reach the pages through this space.
-    /// Waits for CPUs that must drop translations, and for readers if table nodes go; takes the space's layout lock.
+    /// Unmaps `bytes` bytes at `start`, holes in them included. When it returns no CPU can reach
+    /// the pages through this space. Waits for CPUs that must drop translations, and for readers if
+    /// table nodes go; takes the space's layout lock.
     ///
     /// # Errors
-    /// [`SpaceError::Range`]. [`SpaceError::NoMemory`] only if the range ends inside a large leaf or a promise above 4 KiB,
-    /// which takes a table node to cut. Nothing was unmapped.
+    /// [`SpaceError::Range`]. [`SpaceError::NoMemory`] only if the range ends inside a large leaf
+    /// or a promise above 4 KiB, which takes a table node to cut. Nothing was unmapped.
     #[inline]
     pub fn unmap(&self, space: &Space, start: Va, bytes: u64) -> Result<(), SpaceError> {
         Unmap(&self.layers).unmap(space, start, bytes)
     }
 
-    /// Gives every page of the range the rights `rights`. When it returns no CPU can use a right that was taken. Takes the layout
-    /// lock.
+    /// Gives every page of the range the rights `rights`. When it returns no CPU can use a right
+    /// that was taken. Takes the layout lock.
     ///
     /// # Errors
-    /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region, [`SpaceError::NoMemory`]. Nothing
-    /// changed.
+    /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region,
+    /// [`SpaceError::NoMemory`]. Nothing changed.
     #[inline]
-    pub fn protect(&self, space: &Space, start: Va, bytes: u64, rights: Rights) -> Result<(), SpaceError> {
+    pub fn protect(
+        &self,
+        space: &Space,
+        start: Va,
+        bytes: u64,
+        rights: Rights,
+    ) -> Result<(), SpaceError> {
         Protect(&self.layers).protect(space, start, bytes, rights)
     }
 
-    /// Makes the mapping of `old_bytes` bytes at `old` one of `new_bytes`, and says where it is. [`Placement::At`]`(old)` keeps it in place or
-    /// refuses; [`Placement::Anywhere`] keeps it in place if it can and moves it otherwise; `At` or `Replace` with another address
-    /// move it there. What is longer is of the last page's region; what is shorter unmaps the tail. Takes the layout lock.
+    /// Makes the mapping of `old_bytes` bytes at `old` one of `new_bytes`, and says where it is.
+    /// [`Placement::At`]`(old)` keeps it in place or refuses; [`Placement::Anywhere`] keeps it in
+    /// place if it can and moves it otherwise; `At` or `Replace` with another address move it
+    /// there. What is longer is of the last page's region; what is shorter unmaps the tail. Takes
+    /// the layout lock.
     ///
     /// # Errors
-    /// [`SpaceError::Range`] for either range, and for a new one below 64 KiB; [`SpaceError::Unmapped`] if part of the old one lies in no region;
-    /// [`SpaceError::Occupied`] if there is something where it should go or grow and it is not to be replaced, or if the two ranges
-    /// overlap; [`SpaceError::LeafSize`], [`SpaceError::NoHole`], [`SpaceError::NoMemory`]. Nothing changed, not even what was to be replaced or
-    /// cut off as a tail.
+    /// [`SpaceError::Range`] for either range, and for a new one below 64 KiB;
+    /// [`SpaceError::Unmapped`] if part of the old one lies in no region; [`SpaceError::Occupied`]
+    /// if there is something where it should go or grow and it is not to be replaced, or if the two
+    /// ranges overlap; [`SpaceError::LeafSize`], [`SpaceError::NoHole`], [`SpaceError::NoMemory`].
+    /// Nothing changed, not even what was to be replaced or cut off as a tail.
     #[inline]
     pub fn remap(
         &self,
@@ -121,19 +143,35 @@ impl<M: Machine> Vm<M> {
     /// takes it anew for each huge page.
     ///
     /// # Errors
-    /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region, [`SpaceError::NoMemory`]; nothing changed.
-    /// [`SpaceError::Rights`]: `Populate` wants an access that a region does not give. [`SpaceError::Stopped`]: `Populate` broke off
-    /// between two portions, because the task is to end. `Populate` goes page by page and `Collapse` huge page by huge page: they keep what they did
-    /// before one failed, nothing changed at that one or above it, and [`advise_part`](Vm::advise_part) says where it is.
+    /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region,
+    /// [`SpaceError::NoMemory`]; nothing changed.
+    /// [`SpaceError::Rights`]: `Populate` wants an access that a region does not give.
+    /// [`SpaceError::Stopped`]: `Populate` broke off between two portions, because the task is to
+    /// end. `Populate` goes page by page and `Collapse` huge page by huge page: they keep what they
+    /// did before one failed, nothing changed at that one or above it, and
+    /// [`advise_part`](Vm::advise_part) says where it is.
     #[inline]
-    pub fn advise(&self, space: &Space, start: Va, bytes: u64, advice: Advice) -> Result<(), SpaceError> {
+    pub fn advise(
+        &self,
+        space: &Space,
+        start: Va,
+        bytes: u64,
+        advice: Advice,
+    ) -> Result<(), SpaceError> {
         Advise(&self.layers).advise(space, start, bytes, advice)
     }
 
-    /// As [`advise`](Vm::advise); says for how many bytes of the range, from its start, the advice was followed: all of them unless it failed,
-    /// and none if one of those failed that do all or nothing.
+    /// As [`advise`](Vm::advise); says for how many bytes of the range, from its start, the advice
+    /// was followed: all of them unless it failed, and none if one of those failed that do all or
+    /// nothing.
     #[inline]
-    pub fn advise_part(&self, space: &Space, start: Va, bytes: u64, advice: Advice) -> (u64, Result<(), SpaceError>) {
+    pub fn advise_part(
+        &self,
+        space: &Space,
+        start: Va,
+        bytes: u64,
+        advice: Advice,
+    ) -> (u64, Result<(), SpaceError>) {
         Advise(&self.layers).advise_part(space, start, bytes, advice)
     }
 
@@ -150,20 +188,22 @@ impl<M: Machine> Vm<M> {
         self.layers.fault(space, va, access)
     }
 
-    /// Takes the frame behind `va` out of use for good; the program goes on with a copy of its 4096 bytes in another frame. Of a large leaf, which is
-    /// split, it is the one page that goes. Takes the layout lock; waits for faults under way in the entry and for CPUs that must drop
-    /// the translation. No CPU writes to the frame, or reads it, when the verb returns.
+    /// Takes the frame behind `va` out of use for good; the program goes on with a copy of its 4096
+    /// bytes in another frame. Of a large leaf, which is split, it is the one page that goes. Takes
+    /// the layout lock; waits for faults under way in the entry and for CPUs that must drop the
+    /// translation. No CPU writes to the frame, or reads it, when the verb returns.
     ///
     /// # Errors
-    /// [`PoisonError`]; nothing changed that a program can tell. A large leaf may have been split where
-    /// another thread copied it meanwhile, and zeros are counted (`poison_skipped_zero`).
+    /// [`PoisonError`]; nothing changed that a program can tell. A large leaf may have been split
+    /// where another thread copied it meanwhile, and zeros are counted (`poison_skipped_zero`).
     #[inline]
     pub fn poison(&self, space: &Space, va: Va) -> Result<(), PoisonError> {
         Poison(&self.layers).poison(space, va)
     }
 
-    /// Forbids shared zeros in a space, for good: when it returns none are mapped there, on no CPU's TLB either, and none will be.
-    /// Takes the layout lock; waits for faults that are under way in the entries it changes.
+    /// Forbids shared zeros in a space, for good: when it returns none are mapped there, on no
+    /// CPU's TLB either, and none will be. Takes the layout lock; waits for faults that are under
+    /// way in the entries it changes.
     #[inline]
     pub fn forbid_zeros(&self, space: &Space) {
         ForbidZeros(&self.layers).forbid_zeros(space)
@@ -172,51 +212,72 @@ impl<M: Machine> Vm<M> {
     /// Writes `bytes` at `to` in `space`.
     ///
     /// # Errors
-    /// [`FaultError`], where a program's store would get it. Whole pages below that address have been written; nothing changed at
-    /// the page that failed or above it. [`copy_in_part`](Vm::copy_in_part) says how many bytes that were.
+    /// [`FaultError`], where a program's store would get it. Whole pages below that address have
+    /// been written; nothing changed at the page that failed or above it.
+    /// [`copy_in_part`](Vm::copy_in_part) says how many bytes that were.
     #[inline]
     pub fn copy_in(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
         CopyBytes(&self.layers).copy_in(space, to, bytes)
     }
 
-    /// As [`copy_in`](Vm::copy_in); says how many bytes were written, which are all of them unless it failed.
+    /// As [`copy_in`](Vm::copy_in); says how many bytes were written, which are all of them unless
+    /// it failed.
     #[inline]
-    pub fn copy_in_part(&self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
+    pub fn copy_in_part(
+        &self,
+        space: &Space,
+        to: Va,
+        bytes: &[u8],
+    ) -> (usize, Result<(), FaultError>) {
         CopyBytes(&self.layers).copy_in_part(space, to, bytes)
     }
 
     /// Reads `bytes` at `from` in `space`.
     ///
     /// # Errors
-    /// [`FaultError`], where a program's load would get it. The bytes below that address have been read, and their pages are present as if
-    /// the program had read them; nothing changed at the page that failed or above it. [`copy_out_part`](Vm::copy_out_part) says how many
-    /// bytes that were.
+    /// [`FaultError`], where a program's load would get it. The bytes below that address have been
+    /// read, and their pages are present as if the program had read them; nothing changed at the
+    /// page that failed or above it. [`copy_out_part`](Vm::copy_out_part) says how many bytes that
+    /// were.
     #[inline]
     pub fn copy_out(&self, space: &Space, from: Va, bytes: &mut [u8]) -> Result<(), FaultError> {
         CopyBytes(&self.layers).copy_out(space, from, bytes)
     }
 
-    /// As [`copy_out`](Vm::copy_out); says how many bytes were read, which are all of them unless it failed.
+    /// As [`copy_out`](Vm::copy_out); says how many bytes were read, which are all of them unless
+    /// it failed.
     #[inline]
-    pub fn copy_out_part(&self, space: &Space, from: Va, bytes: &mut [u8]) -> (usize, Result<(), FaultError>) {
+    pub fn copy_out_part(
+        &self,
+        space: &Space,
+        from: Va,
+        bytes: &mut [u8],
+    ) -> (usize, Result<(), FaultError>) {
         CopyBytes(&self.layers).copy_out_part(space, from, bytes)
     }
 
-    /// Writes `bytes` at `to` in `space`, to pages the program may only read as well. Shared pages are copied first; rights and other
-    /// spaces' contents stay what they are.
+    /// Writes `bytes` at `to` in `space`, to pages the program may only read as well. Shared pages
+    /// are copied first; rights and other spaces' contents stay what they are.
     ///
     /// # Errors
-    /// [`FaultError::Unmapped`]; [`FaultError::Rights`] for regions that give no access at all; [`FaultError::NoMemory`]. Whole pages
-    /// below that address have been written; nothing changed at the page that failed or above it.
-    /// [`write_forced_part`](Vm::write_forced_part) says how many bytes that were.
+    /// [`FaultError::Unmapped`]; [`FaultError::Rights`] for regions that give no access at all;
+    /// [`FaultError::NoMemory`]. Whole pages below that address have been written; nothing changed
+    /// at the page that failed or above it. [`write_forced_part`](Vm::write_forced_part) says how
+    /// many bytes that were.
     #[inline]
     pub fn write_forced(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
         WriteForced(&self.layers).write_forced(space, to, bytes)
     }
 
-    /// As [`write_forced`](Vm::write_forced); says how many bytes were written, which are all of them unless it failed.
+    /// As [`write_forced`](Vm::write_forced); says how many bytes were written, which are all of
+    /// them unless it failed.
     #[inline]
-    pub fn write_forced_part(&self, space: &Space, to: Va, bytes: &[u8]) -> (usize, Result<(), FaultError>) {
+    pub fn write_forced_part(
+        &self,
+        space: &Space,
+        to: Va,
+        bytes: &[u8],
+    ) -> (usize, Result<(), FaultError>) {
         WriteForced(&self.layers).write_forced_part(space, to, bytes)
     }
 
@@ -227,21 +288,22 @@ impl<M: Machine> Vm<M> {
         Query(&self.layers).query(space, va)
     }
 
-    /// Walks the whole table and counts. Takes the layout lock; pages that faults bring in meanwhile may be counted or not.
+    /// Walks the whole table and counts. Takes the layout lock; pages that faults bring in
+    /// meanwhile may be counted or not.
     #[inline]
     pub fn usage(&self, space: &Space) -> Usage {
         CountUsage(&self.layers).usage(space)
     }
 
-    /// Recounts everything that is kept of `spaces` and of the frames. If they are all the spaces there are, map counts and regions'
-    /// names must agree exactly; otherwise none may be too low.
+    /// Recounts everything that is kept of `spaces` and of the frames. If they are all the spaces
+    /// there are, map counts and regions' names must agree exactly; otherwise none may be too low.
     ///
     /// # Errors
     /// The first sentence that does not hold.
     ///
     /// # Safety
-    /// No other call on this `Vm` runs meanwhile, on any CPU: tables are walked without locks, and frames looked for by clearing their
-    /// bits. Programs may run.
+    /// No other call on this `Vm` runs meanwhile, on any CPU: tables are walked without locks, and
+    /// frames looked for by clearing their bits. Programs may run.
     #[inline]
     pub unsafe fn validate(&self, spaces: &[&Space]) -> Result<Audit, Invalid> {
         // SAFETY: the caller promises the same.

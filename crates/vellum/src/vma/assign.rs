@@ -1,9 +1,10 @@
 //! Giving a range of addresses to a region.
 //!
-//! A range is a run of whole slots in a few nodes: one where its two edges part, and the nodes down along each edge. Everything
-//! that can fail comes first, and what shows comes last of it: [`Vm::make_room`] makes room in interval lists,
-//! [`Vm::prepare_change`] that and the new regions, and then [`Vm::open`] makes the range's ends slot boundaries, all of it or
-//! nothing. Nodes that an opening makes need no room: an empty node has it. What then changes intervals cannot fail.
+//! A range is a run of whole slots in a few nodes: one where its two edges part, and the nodes down
+//! along each edge. Everything that can fail comes first, and what shows comes last of it:
+//! [`Vm::make_room`] makes room in interval lists, [`Vm::prepare_change`] that and the new regions,
+//! and then [`Vm::open`] makes the range's ends slot boundaries, all of it or nothing. Nodes that
+//! an opening makes need no room: an empty node has it. What then changes intervals cannot fail.
 
 use crate::addr::{ENTRIES, Level, Pfn, VaRange};
 use crate::entry::Entry;
@@ -19,10 +20,12 @@ use crate::vma::Regions;
 use crate::vma::deferred_free::Trash;
 use crate::vma::interval_undo::Grown;
 
-/// Regions made for a change of attributes, chained, each remembering which region it stands in for.
+/// Regions made for a change of attributes, chained, each remembering which region it stands in
+/// for.
 pub(crate) struct Fresh {
     first: Option<SlabRef>,
-    /// Where the last search ended; changes come in the order of preparation, so it nearly always is the answer.
+    /// Where the last search ended; changes come in the order of preparation, so it nearly always
+    /// is the answer.
     cursor: Option<SlabRef>,
 }
 
@@ -38,16 +41,18 @@ struct Run<'v> {
 /// How a range meets a run of slots.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// It covers the slots and ends inside the node's parent's slot, so both ends of the run become boundaries, and slots without a
-    /// region of their own are to change, too.
+    /// It covers the slots and ends inside the node's parent's slot, so both ends of the run become
+    /// boundaries, and slots without a region of their own are to change, too.
     Edge,
     /// It covers the whole node.
     Whole,
-    /// It ends inside the slot, which is not open yet: what is to be a boundary lies in a node that is not there.
+    /// It ends inside the slot, which is not open yet: what is to be a boundary lies in a node that
+    /// is not there.
     Inside,
 }
 
-/// What is done with a run of whole slots: node, first slot, end, whether the range ends inside the slot behind.
+/// What is done with a run of whole slots: node, first slot, end, whether the range ends inside the
+/// slot behind.
 type EachEdge<'e> = dyn FnMut(Node<'_>, usize, usize, bool) -> Result<(), NoMemory> + 'e;
 
 type EachRun<'e, 'v> = dyn FnMut(Run<'v>) -> Result<(), NoMemory> + 'e;
@@ -67,8 +72,8 @@ impl<M: Machine> Regions<M> {
         })
     }
 
-    /// Gives the range to a region; each interval takes one of its names. The range is open, there is room, and nothing is
-    /// mapped in it.
+    /// Gives the range to a region; each interval takes one of its names. The range is open, there
+    /// is room, and nothing is mapped in it.
     pub(crate) fn assign(
         &self,
         space: &SpaceRecord,
@@ -84,8 +89,14 @@ impl<M: Machine> Regions<M> {
         debug_assert!(done.is_ok());
     }
 
-    /// Calls `each` with the run of whole slots in every node there is where the range has one and no ancestor's slot holds it.
-    pub(crate) fn edges(&self, space: &SpaceRecord, range: VaRange, each: &mut EachEdge<'_>) -> Result<(), NoMemory> {
+    /// Calls `each` with the run of whole slots in every node there is where the range has one and
+    /// no ancestor's slot holds it.
+    pub(crate) fn edges(
+        &self,
+        space: &SpaceRecord,
+        range: VaRange,
+        each: &mut EachEdge<'_>,
+    ) -> Result<(), NoMemory> {
         self.edges_of(space.root(), self.top(), 0, range, each)
     }
 
@@ -106,7 +117,13 @@ impl<M: Machine> Regions<M> {
             if !p.covers(slot)
                 && let Entry::Table(child) = self.load(table, slot, level)
             {
-                self.edges_of(child, level.child(), base + ((slot as u64) << level.shift()), range, each)?;
+                self.edges_of(
+                    child,
+                    level.child(),
+                    base + ((slot as u64) << level.shift()),
+                    range,
+                    each,
+                )?;
             }
             if p.end - p.first == 1 {
                 break;
@@ -115,7 +132,8 @@ impl<M: Machine> Regions<M> {
         Ok(())
     }
 
-    /// Makes every region that changing the attributes of the (wholly mapped) range needs, and room for their intervals.
+    /// Makes every region that changing the attributes of the (wholly mapped) range needs, and room
+    /// for their intervals.
     pub(crate) fn prepare_change(
         &self,
         space: &SpaceRecord,
@@ -126,31 +144,41 @@ impl<M: Machine> Regions<M> {
         grown: &mut Grown,
     ) -> Result<Fresh, NoMemory> {
         let mut fresh = Fresh { first: None, cursor: None };
-        let done = self.intervals(space, range, &mut |Run { node, slots: (first, end), how, inherited }| {
-            if how == How::Edge {
-                self.interval_room(node, 2, token, grown)?;
-            }
-            let mut slot = first;
-            while slot < end {
-                let (next, own) = self.interval_from(node, slot);
-                slot = next.min(end);
-                let Some(old) = own.or(if how == How::Whole { None } else { inherited }) else { continue };
-                let region = self.region(old);
-                let attrs = change(region.attrs());
-                let known = fresh.cursor.is_some_and(|last| self.region(last).stands_for() == old.raw());
-                if attrs == region.attrs() || known {
-                    continue;
+        let done =
+            self.intervals(space, range, &mut |Run {
+                                                   node,
+                                                   slots: (first, end),
+                                                   how,
+                                                   inherited,
+                                               }| {
+                if how == How::Edge {
+                    self.interval_room(node, 2, token, grown)?;
                 }
-                let name = self.make_region(attrs, region.shift(), token)?;
-                self.region(name).stand_for(old.raw());
-                match fresh.cursor {
-                    Some(last) => self.region(last).next.store(name.raw(), Ordering::Relaxed),
-                    None => fresh.first = Some(name),
+                let mut slot = first;
+                while slot < end {
+                    let (next, own) = self.interval_from(node, slot);
+                    slot = next.min(end);
+                    let Some(old) = own.or(if how == How::Whole { None } else { inherited }) else {
+                        continue;
+                    };
+                    let region = self.region(old);
+                    let attrs = change(region.attrs());
+                    let known = fresh
+                        .cursor
+                        .is_some_and(|last| self.region(last).stands_for() == old.raw());
+                    if attrs == region.attrs() || known {
+                        continue;
+                    }
+                    let name = self.make_region(attrs, region.shift(), token)?;
+                    self.region(name).stand_for(old.raw());
+                    match fresh.cursor {
+                        Some(last) => self.region(last).next.store(name.raw(), Ordering::Relaxed),
+                        None => fresh.first = Some(name),
+                    }
+                    fresh.cursor = Some(name);
                 }
-                fresh.cursor = Some(name);
-            }
-            Ok(())
-        });
+                Ok(())
+            });
         fresh.cursor = fresh.first;
         match done {
             Ok(()) => Ok(fresh),

@@ -1,8 +1,9 @@
 //! What a verb took out of the tree and may free only when no lock-free reader can still be in it.
 //!
-//! Dead nodes, interval lists and regions, each chained through memory of their own that nobody needs any more. A verb fills its
-//! trash while it works and empties it once at its end, after one wait for the epochs: a verb that took nothing out waits
-//! for nobody. Rejected: a queue shared by verbs (memory held back without bound while nobody comes by), and a wait per object.
+//! Dead nodes, interval lists and regions, each chained through memory of their own that nobody
+//! needs any more. A verb fills its trash while it works and empties it once at its end, after one
+//! wait for the epochs: a verb that took nothing out waits for nobody. Rejected: a queue shared by
+//! verbs (memory held back without bound while nobody comes by), and a wait per object.
 
 use crate::addr::Pfn;
 use crate::frame::SlabRef;
@@ -32,8 +33,8 @@ impl Trash {
 
     /// An interval list no node names.
     pub fn list<M: Machine>(&mut self, vm: &Regions<M>, list: SlabRef, class: usize) {
-        // A reader may be reading this very word as a pair. The list left its node inside the node's sequence count, so the
-        // reader will find the count changed and read again.
+        // A reader may be reading this very word as a pair. The list left its node inside the
+        // node's sequence count, so the reader will find the count changed and read again.
         last_word(vm, list, class).store(self.lists[class], Ordering::Relaxed);
         self.lists[class] = list.raw();
     }
@@ -52,7 +53,8 @@ impl Trash {
 
 fn last_word<M: Machine>(vm: &Regions<M>, list: SlabRef, class: usize) -> &AtomicU64 {
     let words = list.ptr(&vm.machine).cast::<AtomicU64>();
-    // SAFETY: list objects of a class have that many words; the object is live until the trash frees it.
+    // SAFETY: list objects of a class have that many words; the object is live until the trash
+    // frees it.
     unsafe { words.add(super::pairs::LIST_PAIRS[class] - 1).as_ref() }
 }
 

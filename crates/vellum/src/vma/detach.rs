@@ -1,8 +1,9 @@
 //! Detached subtrees: marked dead before the flush, taken apart after it.
 //!
-//! A subtree that goes as a whole costs its parent one entry; what is in it is looked at once before the flush, to mark the nodes so
-//! that no fault adds to them, and once after, to let go of the pages. Nobody else touches it in between or after, so nothing here
-//! holds a lock for longer than a mark. Nodes leave empty of entries.
+//! A subtree that goes as a whole costs its parent one entry; what is in it is looked at once
+//! before the flush, to mark the nodes so that no fault adds to them, and once after, to let go of
+//! the pages. Nobody else touches it in between or after, so nothing here holds a lock for longer
+//! than a mark. Nodes leave empty of entries.
 
 use crate::addr::{Level, Pfn, VaRange};
 use crate::entry::{Codec, Entry};
@@ -39,7 +40,8 @@ impl<M: Machine> Regions<M> {
             m.relax();
         }
         if level > Level::ONE {
-            // The count says when nothing more can follow; it is fixed while the layout lock is held.
+            // The count says when nothing more can follow; it is fixed while the layout lock is
+            // held.
             let (mut left, mut slot) = (node.state().count(), 0);
             while left != 0 && slot < self.slots(level) {
                 match self.load(table, slot, level) {
@@ -56,8 +58,8 @@ impl<M: Machine> Regions<M> {
         }
     }
 
-    /// Lets go of everything a dead, flushed subtree maps, empties its nodes and puts them in the trash.
-    /// Nothing is mapped in it outside of `range`.
+    /// Lets go of everything a dead, flushed subtree maps, empties its nodes and puts them in the
+    /// trash. Nothing is mapped in it outside of `range`.
     pub(crate) fn free_tree(
         &self,
         flushed: &Flushed,
@@ -144,7 +146,8 @@ impl<M: Machine> Regions<M> {
         }
     }
 
-    /// The data frame that an entry of a dead node keeps; none for zeros, nor for the mark that stands for them.
+    /// The data frame that an entry of a dead node keeps; none for zeros, nor for the mark that
+    /// stands for them.
     fn page_of(&self, entry: Entry) -> Option<Pfn> {
         match entry {
             Entry::Leaf(pfn, _) => (!self.is_zero(pfn)).then_some(pfn),

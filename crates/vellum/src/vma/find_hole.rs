@@ -1,13 +1,15 @@
 //! Finding a hole for a mapping, highest first.
 //!
-//! The entries say what is free, so the search is a walk from the top of the user half downwards that joins neighbouring holes. Each
-//! node keeps a bound on the longest hole inside it; a node whose bound is too small is stepped over, with a look only at its
-//! lowest slots, where a hole may begin that goes on below. A search that looked into a node and found less than the bound said
+//! The entries say what is free, so the search is a walk from the top of the user half downwards
+//! that joins neighbouring holes. Each node keeps a bound on the longest hole inside it; a node
+//! whose bound is too small is stepped over, with a look only at its lowest slots, where a hole may
+//! begin that goes on below. A search that looked into a node and found less than the bound said
 //! writes the truth back, so the next search does not look again.
 //!
-//! A space also remembers what its searches found: above `sought_below` no hole is as long as `sought`. A search for that much or more
-//! starts there, so mapping one thing after the other looks at each slot once. Whoever unmaps something moves the mark up as far
-//! as the new hole can reach together with what was free above it, which was shorter than `sought`.
+//! A space also remembers what its searches found: above `sought_below` no hole is as long as
+//! `sought`. A search for that much or more starts there, so mapping one thing after the other
+//! looks at each slot once. Whoever unmaps something moves the mark up as far as the new hole can
+//! reach together with what was free above it, which was shorter than `sought`.
 
 use crate::addr::{ENTRIES, Level, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::Entry;
@@ -17,8 +19,8 @@ use crate::sync::Token;
 use crate::sync::atomic::Ordering;
 use crate::vma::Regions;
 
-/// Below this nothing is mapped: 64 KiB, as Linux's `mmap_min_addr` is usually set. A kernel that follows a null pointer, or an index
-/// beside one, finds nothing there that a program put.
+/// Below this nothing is mapped: 64 KiB, as Linux's `mmap_min_addr` is usually set. A kernel that
+/// follows a null pointer, or an index beside one, finds nothing there that a program put.
 pub(crate) const LOWEST: u64 = 0x10000;
 
 struct Search {
@@ -48,7 +50,8 @@ impl Search {
 }
 
 impl SpaceRecord {
-    /// A search for `bytes` bytes, at any page, found `at`, where they are mapped now. Under the layout lock.
+    /// A search for `bytes` bytes, at any page, found `at`, where they are mapped now. Under the
+    /// layout lock.
     pub fn found_hole(&self, bytes: u64, at: Va) {
         let sought = self.sought.load(Ordering::Relaxed);
         if sought == 0 || bytes <= sought {
@@ -72,7 +75,8 @@ impl<M: Machine> Regions<M> {
     pub(crate) fn find_hole(&self, space: &SpaceRecord, bytes: u64, align: u64) -> Option<Va> {
         let sought = space.sought.load(Ordering::Relaxed);
         let known = sought != 0 && sought <= bytes;
-        let below = if known { space.sought_below.load(Ordering::Relaxed) } else { self.user_end().0 };
+        let below =
+            if known { space.sought_below.load(Ordering::Relaxed) } else { self.user_end().0 };
         let mut search = Search { bytes, align, below, start: below, end: below };
         self.search_node(space.root(), self.top(), 0, &mut search).or_else(|| search.fit())
     }
@@ -119,7 +123,8 @@ impl<M: Machine> Regions<M> {
                 _ => search.cut(va),
             }
         }
-        // Every hole inside was seen, unless the search began below some; a hole that crosses the upper edge counts with its inner part.
+        // Every hole inside was seen, unless the search began below some; a hole that crosses the
+        // upper edge counts with its inner part.
         if search.below >= end && longest >> PAGE_SHIFT < node.state().run() {
             let mut token = Token::top();
             let _guard = node.lock(m, &mut token);
@@ -128,13 +133,15 @@ impl<M: Machine> Regions<M> {
         None
     }
 
-    /// Whether what the space remembers of its searches is true: the highest hole as long as was sought ends below the mark. Looks
-    /// at entries only.
+    /// Whether what the space remembers of its searches is true: the highest hole as long as was
+    /// sought ends below the mark. Looks at entries only.
     pub(crate) fn remembers_right(&self, space: &SpaceRecord) -> bool {
-        let (sought, below) = (space.sought.load(Ordering::Relaxed), space.sought_below.load(Ordering::Relaxed));
+        let (sought, below) =
+            (space.sought.load(Ordering::Relaxed), space.sought_below.load(Ordering::Relaxed));
         let Ok(all) = VaRange::new(Va(0), self.user_end().0, self.user_end()) else { return false };
         let (mut start, mut right) = (0, true);
-        let mut hole = |start: u64, end: u64| right &= sought == 0 || end - start < sought || end <= below;
+        let mut hole =
+            |start: u64, end: u64| right &= sought == 0 || end - start < sought || end <= below;
         self.scan(space, all, &mut |va, level, entry| {
             if !matches!(entry, Entry::Empty | Entry::Gone(_)) {
                 hole(start, va.0);

@@ -1,21 +1,23 @@
 //! Intervals: which region the slots of a table node belong to.
 //!
-//! A sorted list of (first slot, region); each holds up to the next one's first slot, and a slot before the first or under a
-//! pair without region asks the node above. An interval may be wider than the truth, never narrower: whether a slot is mapped at
-//! all its entry says, so unmapping needs no memory here. Up to three pairs stand in the node's record, more in a list
-//! object of 16, 128 or 512 pairs.
+//! A sorted list of (first slot, region); each holds up to the next one's first slot, and a slot
+//! before the first or under a pair without region asks the node above. An interval may be wider
+//! than the truth, never narrower: whether a slot is mapped at all its entry says, so unmapping
+//! needs no memory here. Up to three pairs stand in the node's record, more in a list object of 16,
+//! 128 or 512 pairs.
 //!
-//! Changed under the layout lock and the node's lock, read without any under the node's sequence count. A reader checks the
-//! count once more before it follows a list's address: words read across a change are not an address.
+//! Changed under the layout lock and the node's lock, read without any under the node's sequence
+//! count. A reader checks the count once more before it follows a list's address: words read across
+//! a change are not an address.
 //!
-//! Every change of what a node's intervals say raises the space's edit count (`Change`), also one that
-//! only drops what nothing is mapped by any more: a mapping that comes there afterwards may find that its
-//! neighbours say what it wants and change nothing, and a fault that read the dropped interval must find
-//! out all the same. Rejected: the verbs raise the count (unmapping did not, and a fault installed a
-//! writable page in the read-only mapping that came after).
+//! Every change of what a node's intervals say raises the space's edit count (`Change`), also one
+//! that only drops what nothing is mapped by any more: a mapping that comes there afterwards may
+//! find that its neighbours say what it wants and change nothing, and a fault that read the dropped
+//! interval must find out all the same. Rejected: the verbs raise the count (unmapping did not, and
+//! a fault installed a writable page in the read-only mapping that came after).
 //!
-//! Each pair with a region holds one of the region's names. Room is made first ([`Vm::interval_room`], which may fail);
-//! the changes themselves cannot.
+//! Each pair with a region holds one of the region's names. Room is made first
+//! ([`Vm::interval_room`], which may fail); the changes themselves cannot.
 
 use crate::addr::ENTRIES;
 use crate::entry::Entry;
@@ -31,7 +33,8 @@ use crate::vma::deferred_free::Trash;
 use crate::vma::interval_undo::Grown;
 use crate::vma::pairs::{LIST_PAIRS, Pair, Pairs, Plan, list_class};
 
-/// A change of what a node's intervals say. Before readers get on, faults that read them before learn of it.
+/// A change of what a node's intervals say. Before readers get on, faults that read them before
+/// learn of it.
 struct Change<'a, M: Machine> {
     space: &'a SpaceRecord,
     _write: SeqWrite<'a, M>,
@@ -55,7 +58,8 @@ impl<M: Machine> Regions<M> {
 
     pub(crate) fn list_words(&self, list: SlabRef, class: u64) -> &[AtomicU64] {
         let words = list.ptr(&self.machine).cast::<AtomicU64>();
-        // SAFETY: list objects of a class are that many zero-initialised words, live while a node names them or an epoch lasts.
+        // SAFETY: list objects of a class are that many zero-initialised words, live while a node
+        // names them or an epoch lasts.
         unsafe { core::slice::from_raw_parts(words.as_ptr(), LIST_PAIRS[class as usize]) }
     }
 
@@ -71,7 +75,8 @@ impl<M: Machine> Regions<M> {
         Pairs { node, list: Some((words, about >> 16)), len: (about & 0xffff) as usize }
     }
 
-    /// The region this node's own intervals give a slot, if any; by a reader inside an epoch, or under the layout lock.
+    /// The region this node's own intervals give a slot, if any; by a reader inside an epoch, or
+    /// under the layout lock.
     #[inline(always)]
     pub(crate) fn region_at(&self, node: Node<'_>, slot: usize) -> Option<SlabRef> {
         let m = &self.machine;
@@ -116,7 +121,8 @@ impl<M: Machine> Regions<M> {
                 continue;
             }
             let words = list.map_or(&[] as &[AtomicU64], |list| self.list_words(list, about >> 16));
-            let pairs = Pairs { node, list: Some((words, about >> 16)), len: (about & 0xffff) as usize };
+            let pairs =
+                Pairs { node, list: Some((words, about >> 16)), len: (about & 0xffff) as usize };
             let found = pairs.find(slot);
             if !node.sequence().changed(m, seen) {
                 return found;
@@ -124,7 +130,8 @@ impl<M: Machine> Regions<M> {
         }
     }
 
-    /// The slot after the last one that shares `slot`'s interval, and the interval's region. Under the layout lock.
+    /// The slot after the last one that shares `slot`'s interval, and the interval's region. Under
+    /// the layout lock.
     pub(crate) fn interval_from(&self, node: Node<'_>, slot: usize) -> (usize, Option<SlabRef>) {
         let pairs = self.pairs(node);
         let next = pairs.below(slot + 1);
@@ -132,13 +139,15 @@ impl<M: Machine> Regions<M> {
         (end, if next == 0 { None } else { pairs.get(next - 1).region() })
     }
 
-    /// Whether an interval begins at a slot of the node: only such a one can speak for that slot alone. Under the layout lock.
+    /// Whether an interval begins at a slot of the node: only such a one can speak for that slot
+    /// alone. Under the layout lock.
     #[inline(never)]
     pub(crate) fn interval_begins(&self, node: Node<'_>, slot: usize) -> bool {
         self.pairs(node).begins(slot)
     }
 
-    /// Makes sure that `extra` pairs more would fit; what it exchanged for that is noted. Under the layout lock.
+    /// Makes sure that `extra` pairs more would fit; what it exchanged for that is noted. Under the
+    /// layout lock.
     pub(crate) fn interval_room<H: Above<sync::Node>>(
         &self,
         node: Node<'_>,
@@ -159,9 +168,15 @@ impl<M: Machine> Regions<M> {
         Ok(())
     }
 
-    /// Moves a node's pairs to an empty list of that class, which has room for them; they say what they said.
-    /// Under the node's lock.
-    pub(crate) fn interval_move(&self, node: Node<'_>, list: SlabRef, class: usize, grown: &mut Grown) {
+    /// Moves a node's pairs to an empty list of that class, which has room for them; they say what
+    /// they said. Under the node's lock.
+    pub(crate) fn interval_move(
+        &self,
+        node: Node<'_>,
+        list: SlabRef,
+        class: usize,
+        grown: &mut Grown,
+    ) {
         let pairs = self.pairs(node);
         let words = self.list_words(list, class as u64);
         for (i, word) in words.iter().enumerate().take(pairs.len) {
@@ -175,8 +190,15 @@ impl<M: Machine> Regions<M> {
         Pairs { node, list: Some((words, class as u64)), len: pairs.len }.publish();
     }
 
-    /// What giving the slots `[first, end)` to `region` does to the pairs. `opens`: the slot behind is about to be opened.
-    fn plan(&self, pairs: &Pairs<'_>, (first, end): (usize, usize), region: Option<SlabRef>, opens: bool) -> Plan {
+    /// What giving the slots `[first, end)` to `region` does to the pairs. `opens`: the slot behind
+    /// is about to be opened.
+    fn plan(
+        &self,
+        pairs: &Pairs<'_>,
+        (first, end): (usize, usize),
+        region: Option<SlabRef>,
+        opens: bool,
+    ) -> Plan {
         let (from, mut to) = (pairs.below(first), pairs.below(end));
         let says = |i: usize| if i == 0 { None } else { pairs.get(i - 1).region() };
         let open = !self.alike(region, says(from));
@@ -188,7 +210,8 @@ impl<M: Machine> Regions<M> {
             let next = if to < pairs.len { pairs.get(to).slot() } else { ENTRIES };
             let count = pairs.node.state().count();
             let fits = pairs.len + usize::from(open) + from < pairs.capacity() + to;
-            close = (opens || count != 0 && (fits || self.any_mapped(pairs.node, end, next))).then_some(kept);
+            close = (opens || count != 0 && (fits || self.any_mapped(pairs.node, end, next)))
+                .then_some(kept);
         }
         Plan { from, to, open, close }
     }
@@ -198,10 +221,12 @@ impl<M: Machine> Regions<M> {
     fn any_mapped(&self, node: Node<'_>, slot: usize, end: usize) -> bool {
         self.machine.hook(Event::Work(Work::Scan, (end - slot) as u64));
         let level = node.state().level();
-        (slot..end).any(|slot| !matches!(self.load(node.pfn, slot, level), Entry::Empty | Entry::Gone(_)))
+        (slot..end)
+            .any(|slot| !matches!(self.load(node.pfn, slot, level), Entry::Empty | Entry::Gone(_)))
     }
 
-    /// Makes room for giving the slots to `region`; `opens`: the slot behind will have been opened by then. Under the layout lock.
+    /// Makes room for giving the slots to `region`; `opens`: the slot behind will have been opened
+    /// by then. Under the layout lock.
     pub(crate) fn interval_prepare<H: Above<sync::Node>>(
         &self,
         node: Node<'_>,
@@ -228,8 +253,8 @@ impl<M: Machine> Regions<M> {
         growth > 0 && pairs.len + growth as usize > pairs.capacity()
     }
 
-    /// Gives slots to a region, or to what the nodes above say; a pair takes a name of its own. What is
-    /// mapped in other slots keeps what it has. Room was made.
+    /// Gives slots to a region, or to what the nodes above say; a pair takes a name of its own.
+    /// What is mapped in other slots keeps what it has. Room was made.
     pub(crate) fn interval_assign<H: Above<sync::Node>>(
         &self,
         space: &SpaceRecord,
@@ -300,9 +325,9 @@ impl<M: Machine> Regions<M> {
         pairs.publish();
     }
 
-    /// Exchanges what every interval in the slots `[first, end)` says for what `new` makes of it, which hands over one name for
-    /// each region it answers. `cut`: both ends become boundaries, for which room was made; without it the range is the whole
-    /// node.
+    /// Exchanges what every interval in the slots `[first, end)` says for what `new` makes of it,
+    /// which hands over one name for each region it answers. `cut`: both ends become boundaries,
+    /// for which room was made; without it the range is the whole node.
     pub(crate) fn interval_rename<H: Above<sync::Node>>(
         &self,
         (space, node): (&SpaceRecord, Node<'_>),
@@ -342,7 +367,8 @@ impl<M: Machine> Regions<M> {
         pairs.publish();
     }
 
-    /// Drops pairs that speak only for slots in `[first, end)`, which are empty now. Needs no memory.
+    /// Drops pairs that speak only for slots in `[first, end)`, which are empty now. Needs no
+    /// memory.
     pub(crate) fn interval_forget<H: Above<sync::Node>>(
         &self,
         space: &SpaceRecord,
@@ -359,7 +385,9 @@ impl<M: Machine> Regions<M> {
         let from = pairs.below(first);
         // The last pair that begins inside may reach past the end; it stays.
         let mut to = pairs.below(end);
-        if to > from && to < pairs.len && pairs.get(to).slot() > end || to == pairs.len && end < ENTRIES {
+        if to > from && to < pairs.len && pairs.get(to).slot() > end
+            || to == pairs.len && end < ENTRIES
+        {
             to = to.saturating_sub(1);
         }
         if from >= to {
@@ -376,14 +404,16 @@ impl<M: Machine> Regions<M> {
         pairs.publish();
     }
 
-    /// Takes every interval of a node that is dead, or linked nowhere: no fault installs by what they said.
+    /// Takes every interval of a node that is dead, or linked nowhere: no fault installs by what
+    /// they said.
     pub(crate) fn interval_clear(&self, node: Node<'_>, trash: &mut Trash) {
         if node.state().listed() == 0 {
             return;
         }
         let pairs = self.pairs(node);
         let list = pairs.list.and_then(|(_, class)| {
-            SlabRef::from_raw(node.interval_word(0).load(Ordering::Relaxed)).map(|list| (list, class))
+            SlabRef::from_raw(node.interval_word(0).load(Ordering::Relaxed))
+                .map(|list| (list, class))
         });
         // Readers are sent away before anything they could read changes its meaning.
         {
@@ -434,7 +464,8 @@ impl<M: Machine> Regions<M> {
         }
     }
 
-    /// Joins neighbours of `[from, to)` that say the same, and drops a first pair that says nothing.
+    /// Joins neighbours of `[from, to)` that say the same, and drops a first pair that says
+    /// nothing.
     fn merge(&self, pairs: &mut Pairs<'_>, from: usize, to: usize, trash: &mut Trash) {
         let mut i = from;
         let mut to = to.min(pairs.len);
@@ -451,7 +482,10 @@ impl<M: Machine> Regions<M> {
                 i += 1;
             }
         }
-        if to < pairs.len && to > 0 && self.alike(pairs.get(to).region(), pairs.get(to - 1).region()) {
+        if to < pairs.len
+            && to > 0
+            && self.alike(pairs.get(to).region(), pairs.get(to - 1).region())
+        {
             if let Some(region) = pairs.get(to).region() {
                 self.drop_region(region, trash);
             }
@@ -461,7 +495,8 @@ impl<M: Machine> Regions<M> {
 
     /// Whether a node's pairs are in order, and the names it holds, for `validate`.
     pub(crate) fn interval_check(&self, node: Node<'_>, mut name: impl FnMut(SlabRef)) -> bool {
-        let (listed, about) = (node.state().listed(), node.interval_word(1).load(Ordering::Relaxed));
+        let (listed, about) =
+            (node.state().listed(), node.interval_word(1).load(Ordering::Relaxed));
         let fits = |&most: &usize| about & 0xffff <= most as u64;
         let in_list = |class| LIST_PAIRS.get(class as usize).is_some_and(fits);
         if listed > IN_LIST || listed == IN_LIST && !in_list(about >> 16) {

@@ -1,8 +1,10 @@
-//! Interval lists that a verb exchanged for larger ones before it knew whether it would get everything else.
+//! Interval lists that a verb exchanged for larger ones before it knew whether it would get
+//! everything else.
 //!
-//! The old list is not thrown away before that is known, so a verb that fails puts it back and is as if it had never asked. A range has two
-//! edges and each is in one node a level, so ten notes are enough for five levels. Rejected: leaving the larger list where it is (nobody
-//! can tell, but memory is held that the caller was just told there is too little of).
+//! The old list is not thrown away before that is known, so a verb that fails puts it back and is
+//! as if it had never asked. A range has two edges and each is in one node a level, so ten notes
+//! are enough for five levels. Rejected: leaving the larger list where it is (nobody can tell, but
+//! memory is held that the caller was just told there is too little of).
 
 use crate::addr::Pfn;
 use crate::error::NoMemory;
@@ -43,7 +45,8 @@ impl Grown {
 }
 
 impl<M: Machine> Regions<M> {
-    /// Ends the exchanges of lists that a verb has made: they stay and the old lists go, or the other way round. Under the layout lock.
+    /// Ends the exchanges of lists that a verb has made: they stay and the old lists go, or the
+    /// other way round. Under the layout lock.
     pub(crate) fn settle_lists<H: Above<sync::Node>>(
         &self,
         grown: Grown,

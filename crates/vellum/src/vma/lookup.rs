@@ -20,15 +20,17 @@ pub(crate) struct Spot<'a> {
 }
 
 impl<M: Machine> Regions<M> {
-    /// Goes down to the entry that decides about `va`, which lies in the user half. Inside an epoch, or under the layout lock.
-    /// Records are looked at only on the way back up to the nearest interval, which is rarely far.
+    /// Goes down to the entry that decides about `va`, which lies in the user half. Inside an
+    /// epoch, or under the layout lock. Records are looked at only on the way back up to the
+    /// nearest interval, which is rarely far.
     pub(crate) fn descend(&self, space: &SpaceRecord, va: Va) -> Spot<'_> {
         let (node, level, slot, raw) = self.descend_part(space, va);
         Spot { node, level, slot, raw, region: self.region_of(node, slot) }
     }
 
-    /// The region that decides about a slot: that of the nearest interval. `None` also if a node on the way is dead, since its
-    /// intervals may have been taken already, and those above it speak of something else.
+    /// The region that decides about a slot: that of the nearest interval. `None` also if a node on
+    /// the way is dead, since its intervals may have been taken already, and those above it speak
+    /// of something else.
     #[inline(always)]
     pub(crate) fn region_of<'a>(&'a self, mut node: Node<'a>, mut slot: usize) -> Option<SlabRef> {
         loop {

@@ -29,7 +29,11 @@ above!(Regions, tables: PageTables);
 
 impl<M: Machine> Regions<M> {
     pub fn new(tables: PageTables<M>) -> Regions<M> {
-        Regions { tables, regions: Slab::new(64), lists: LIST_PAIRS.map(|pairs| Slab::new(pairs * 8)) }
+        Regions {
+            tables,
+            regions: Slab::new(64),
+            lists: LIST_PAIRS.map(|pairs| Slab::new(pairs * 8)),
+        }
     }
 
     /// A reading of every counter, summed over the CPUs.

@@ -1,8 +1,10 @@
-//! A region: what may be done with some pages, and by which policy. Immutable once a table node names it.
+//! A region: what may be done with some pages, and by which policy. Immutable once a table node
+//! names it.
 //!
-//! Many intervals, of many spaces after a fork, name one region, and none is counted per fault. To change attributes is to
-//! make another region and exchange the names. `refs` counts the names (and a space's memory of its latest region);
-//! the last one to go puts the region in the verb's trash, which is emptied when no lock-free reader can still hold it.
+//! Many intervals, of many spaces after a fork, name one region, and none is counted per fault. To
+//! change attributes is to make another region and exchange the names. `refs` counts the names (and
+//! a space's memory of its latest region); the last one to go puts the region in the verb's trash,
+//! which is emptied when no lock-free reader can still hold it.
 
 use crate::frame::SlabRef;
 use crate::machine::Machine;
@@ -22,9 +24,11 @@ pub(crate) struct Region {
     pub refs: AtomicU64,
     /// [`Attrs::pack`]. Written before the region is named, never again.
     attrs: AtomicU64,
-    /// Added to a page number to give the page's index (wrapping); not zero where pages were moved. As `attrs`.
+    /// Added to a page number to give the page's index (wrapping); not zero where pages were moved.
+    /// As `attrs`.
     shift: AtomicU64,
-    /// Chains regions nobody names: a verb's fresh ones, then its trash. Guarded by being the verb's own.
+    /// Chains regions nobody names: a verb's fresh ones, then its trash. Guarded by being the
+    /// verb's own.
     pub next: AtomicU64,
     /// While fresh: the region this one will replace.
     origin: AtomicU64,
@@ -68,11 +72,12 @@ impl Region {
 }
 
 impl<M: Machine> Regions<M> {
-    /// A region's record. The name must come from an interval the caller may read (inside an epoch, or under the layout lock).
+    /// A region's record. The name must come from an interval the caller may read (inside an epoch,
+    /// or under the layout lock).
     #[inline]
     pub(crate) fn region(&self, name: SlabRef) -> &Region {
-        // SAFETY: objects of the region slab are `Region`s (zero is one) of 64 bytes, and stay one while named or while an epoch
-        // that saw them named lasts.
+        // SAFETY: objects of the region slab are `Region`s (zero is one) of 64 bytes, and stay one
+        // while named or while an epoch that saw them named lasts.
         unsafe { name.ptr(&self.machine).cast::<Region>().as_ref() }
     }
 
@@ -98,10 +103,16 @@ impl<M: Machine> Regions<M> {
         }
     }
 
-    /// What becomes of the caller's name of a region it has made: the space keeps it in `cell` for the next verb that wants the same, instead of
-    /// the one there, or if the verb failed it goes.
+    /// What becomes of the caller's name of a region it has made: the space keeps it in `cell` for
+    /// the next verb that wants the same, instead of the one there, or if the verb failed it goes.
     #[cold]
-    pub(crate) fn keep_region(&self, cell: &AtomicU64, made: SlabRef, keep: bool, trash: &mut Trash) {
+    pub(crate) fn keep_region(
+        &self,
+        cell: &AtomicU64,
+        made: SlabRef,
+        keep: bool,
+        trash: &mut Trash,
+    ) {
         let goes = if keep {
             let old = cell.load(Ordering::Relaxed);
             cell.store(made.raw(), Ordering::Relaxed);

@@ -14,8 +14,8 @@ use crate::vma::Regions;
 use crate::vma::deferred_free::Trash;
 
 impl<M: Machine> Regions<M> {
-    /// Gives slots in which nothing is to a region the caller keeps a name of, and promises pages there. `false` if the range is
-    /// no such one, and nothing was done.
+    /// Gives slots in which nothing is to a region the caller keeps a name of, and promises pages
+    /// there. `false` if the range is no such one, and nothing was done.
     pub(crate) fn map_near(
         &self,
         space: &SpaceRecord,
@@ -38,7 +38,8 @@ impl<M: Machine> Regions<M> {
         Ok(true)
     }
 
-    /// Changes the attributes of slots that are all of one region. `false` if they are not, and nothing was done.
+    /// Changes the attributes of slots that are all of one region. `false` if they are not, and
+    /// nothing was done.
     pub(crate) fn change_near(
         &self,
         space: &SpaceRecord,
@@ -55,7 +56,8 @@ impl<M: Machine> Regions<M> {
         if until < slots.1 {
             return Ok(false);
         }
-        let above = || node.parent().and_then(|(above, slot)| self.region_of(self.node(above), slot));
+        let above =
+            || node.parent().and_then(|(above, slot)| self.region_of(self.node(above), slot));
         let Some(old) = own.or_else(above) else { return Ok(false) };
         let attrs = change(self.region(old).attrs());
         let packed = attrs.pack();
@@ -66,7 +68,9 @@ impl<M: Machine> Regions<M> {
             space.stop_faults();
         }
         let shift = self.region(old).shift();
-        let says = |name: &SlabRef| self.region(*name).packed() == packed && self.region(*name).shift() == shift;
+        let says = |name: &SlabRef| {
+            self.region(*name).packed() == packed && self.region(*name).shift() == shift
+        };
         let left = self.left_of(node, slots.0);
         let (new, made) = if left.as_ref().is_some_and(says) {
             (left, false)
@@ -91,8 +95,9 @@ impl<M: Machine> Regions<M> {
         if slot == 0 { None } else { self.interval_from(node, slot - 1).1 }
     }
 
-    /// A region that says something new of a slot: the left neighbour's or the one last made like this, if they say it, of which the caller gets
-    /// no name; else one that is made, and `true`: what becomes of that name [`keep_region`](Vm::keep_region) is told.
+    /// A region that says something new of a slot: the left neighbour's or the one last made like
+    /// this, if they say it, of which the caller gets no name; else one that is made, and `true`:
+    /// what becomes of that name [`keep_region`](Vm::keep_region) is told.
     #[inline]
     pub(crate) fn region_near(
         &self,
@@ -102,7 +107,9 @@ impl<M: Machine> Regions<M> {
         token: &mut Token<Layout>,
     ) -> Result<(SlabRef, bool), NoMemory> {
         let packed = attrs.pack();
-        let says = |name: &SlabRef| self.region(*name).packed() == packed && self.region(*name).shift() == shift;
+        let says = |name: &SlabRef| {
+            self.region(*name).packed() == packed && self.region(*name).shift() == shift
+        };
         let last = SlabRef::from_raw(space.changed.load(Ordering::Relaxed));
         if let Some(known) = left.filter(says).or_else(|| last.filter(says)) {
             return Ok((known, false));

@@ -1,4 +1,5 @@
-//! The huge page of zeros: made at the first use, kept while any space has used it, given back when memory is short.
+//! The huge page of zeros: made at the first use, kept while any space has used it, given back when
+//! memory is short.
 //!
 //! ```text
 //!   word: | block number + 1 (0: there is none) | kept | references |
@@ -7,14 +8,17 @@
 //!   space ends  (block, n) -> (block, n - 1)     after the flush that covers its last mapping
 //!   shrink      (block, 1) -> 0                  then the frames are freed
 //! ```
-//! Frame and count are one word, so nobody ever sees a page whose count is not written yet, or a count whose page is gone, and
-//! "is this the huge page of zeros" reads that word once. Rejected: a pointer and a count apart, as Linux had it from 2012 on. That needs
-//! preemption off between publishing and counting (else others allocate and free 2 MiB for as long as the winner sleeps),
-//! and a cached frame number beside the pointer once was overwritten by a late shrinker, after which a live page was not recognised.
+//! Frame and count are one word, so nobody ever sees a page whose count is not written yet, or a
+//! count whose page is gone, and "is this the huge page of zeros" reads that word once. Rejected: a
+//! pointer and a count apart, as Linux had it from 2012 on. That needs preemption off between
+//! publishing and counting (else others allocate and free 2 MiB for as long as the winner sleeps),
+//! and a cached frame number beside the pointer once was overwritten by a late shrinker, after
+//! which a live page was not recognised.
 //!
-//! References are per *space*, as in Linux since 2016: one exchange at a space's first use and one at its end. One per mapping
-//! had 72 readers spend half of their time on one cache line. So the page stays until the last space that read it ends;
-//! [`Vm::keep_zeros`] keeps it for ever and counts nothing at all.
+//! References are per *space*, as in Linux since 2016: one exchange at a space's first use and one
+//! at its end. One per mapping had 72 readers spend half of their time on one cache line. So the
+//! page stays until the last space that read it ends; [`Vm::keep_zeros`] keeps it for ever and
+//! counts nothing at all.
 
 use crate::addr::{Level, Order, PFN_END, Pfn, Va};
 use crate::clear::Extent;
@@ -39,7 +43,10 @@ pub(crate) const MOST_USES: u64 = COUNT - MAX_SPACES;
 
 const _: () = {
     assert!(MOST_USES > MAX_SPACES, "every space may hold one, and the shrinker");
-    assert!(PFN_END >> Order::HUGE.get() <= u64::MAX >> BLOCK_SHIFT, "room for every block's number + 1");
+    assert!(
+        PFN_END >> Order::HUGE.get() <= u64::MAX >> BLOCK_SHIFT,
+        "room for every block's number + 1"
+    );
 };
 
 /// What a space's word says: it holds a reference, or it has used a page that is not counted.
@@ -105,8 +112,9 @@ impl<M: Machine> Zero<M> {
         self.huge_zero().is_some_and(|first| pfn.0.wrapping_sub(first.0) < Order::HUGE.frames())
     }
 
-    /// Whether what a leaf of that level maps is zeros: one question where the level is known. To be asked under the lock of the leaf's
-    /// node, or of an entry read before: a huge page can stop being the zeros and become data, but not while it is mapped as either.
+    /// Whether what a leaf of that level maps is zeros: one question where the level is known. To
+    /// be asked under the lock of the leaf's node, or of an entry read before: a huge page can stop
+    /// being the zeros and become data, but not while it is mapped as either.
     #[inline]
     pub(crate) fn is_zero_leaf(&self, pfn: Pfn, level: Level) -> bool {
         if level == Level::ONE { self.is_base_zero(pfn) } else { self.is_huge_zero(pfn) }
@@ -149,7 +157,9 @@ impl<M: Machine> Zero<M> {
             }
         };
         touch(m, &space.zeros, true);
-        if space.zeros.compare_exchange(0, holds, Ordering::AcqRel, Ordering::Acquire).is_err() && holds == HOLDS {
+        if space.zeros.compare_exchange(0, holds, Ordering::AcqRel, Ordering::Acquire).is_err()
+            && holds == HOLDS
+        {
             // Another thread of this space was faster; its reference is the space's.
             self.put_reference();
         }
@@ -158,7 +168,8 @@ impl<M: Machine> Zero<M> {
 
     /// Makes the page of zeros out of a block, or gives the block back.
     fn clear_huge_zero(&self, page: Pfn) -> Result<Pfn, Short> {
-        let extent = Extent { first: page, frames: Order::HUGE.frames(), at: Va(page.addr()), fault: 0 };
+        let extent =
+            Extent { first: page, frames: Order::HUGE.frames(), at: Va(page.addr()), fault: 0 };
         if self.clear_block(&extent).is_err() {
             self.untake(page, Order::HUGE);
             return Err(Short::Stopped);
@@ -167,13 +178,17 @@ impl<M: Machine> Zero<M> {
         Ok(page)
     }
 
-    /// Gives a child what its parent has, once every entry is copied: the parent's reference keeps the page until then.
+    /// Gives a child what its parent has, once every entry is copied: the parent's reference keeps
+    /// the page until then.
     pub(crate) fn share_huge_zero(&self, from: &SpaceRecord, to: &SpaceRecord) {
         let holds = from.zeros.load(Ordering::Acquire);
         if holds == HOLDS {
             touch(&self.machine, &self.huge_zero.0, true);
             let old = self.huge_zero.0.fetch_add(1, Ordering::AcqRel);
-            debug_assert!(State(old).count() > 1, "a space maps a huge page of zeros that it does not hold");
+            debug_assert!(
+                State(old).count() > 1,
+                "a space maps a huge page of zeros that it does not hold"
+            );
         }
         to.zeros.store(holds, Ordering::Release);
     }
@@ -205,7 +220,8 @@ impl<M: Machine> Zero<M> {
         touch(m, &self.huge_zero.0, false);
         let seen = self.huge_zero.load();
         let Some(page) = seen.first() else { return 0 };
-        // Every reference given back came with the proof of its flush, so at one no CPU has a translation.
+        // Every reference given back came with the proof of its flush, so at one no CPU has a
+        // translation.
         if seen.kept() || seen.count() != 1 || !self.huge_zero.exchange(m, seen, State(0)) {
             return 0;
         }
@@ -231,7 +247,8 @@ impl<M: Machine> Zero<M> {
                 return Ok(());
             }
             if seen.first().is_some() {
-                // Spaces that hold a reference give it back when they end; what is left of the count says nothing any more.
+                // Spaces that hold a reference give it back when they end; what is left of the
+                // count says nothing any more.
                 if self.huge_zero.exchange(m, seen, State(seen.0 | KEPT)) {
                     return Ok(());
                 }

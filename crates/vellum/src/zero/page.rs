@@ -1,22 +1,29 @@
 //! Shared zeros in several colours.
 //!
-//! A page that was read and never written maps a frame of zeros. With one such frame, all those pages' bytes at one offset compete
-//! for one cache set of each level with whatever else lies there. With as many frames as the level has *colours* (bytes of a way /
-//! bytes of a page), in one naturally aligned block, they spread over the way as any other contiguous memory would. Which frame
-//! an address gets is decided by the address alone, so all spaces agree and a page mapped again gets the same frame.
+//! A page that was read and never written maps a frame of zeros. With one such frame, all those
+//! pages' bytes at one offset compete for one cache set of each level with whatever else lies
+//! there. With as many frames as the level has *colours* (bytes of a way / bytes of a page), in one
+//! naturally aligned block, they spread over the way as any other contiguous memory would. Which
+//! frame an address gets is decided by the address alone, so all spaces agree and a page mapped
+//! again gets the same frame.
 //!
-//! Whether that is a gain is another matter (`docs/colour.md`): on average over where other data lies it is none, it only takes
-//! the worst case away, and it costs cache for zeros. So the default, [`Colours::L1d`], counts colours of the first level, which is one
-//! on every CPU whose way is a page. The usual formula, *size* of the level / page, is too high by the number of ways; rejected.
+//! Whether that is a gain is another matter (`docs/colour.md`): on average over where other data
+//! lies it is none, it only takes the worst case away, and it costs cache for zeros. So the
+//! default, [`Colours::L1d`], counts colours of the first level, which is one on every CPU whose
+//! way is a page. The usual formula, *size* of the level / page, is too high by the number of ways;
+//! rejected.
 //!
-//! Each node with CPUs has a block of its own, so that reading zeros is local; with one colour there is one frame for the whole
-//! machine, as if there were no colours. The block is made with the first space, as long as wanted or as memory gives, halved until it fits;
-//! a machine without a single frame makes no spaces. Small nodes give no more than 1 frame in 1024, but at least 4 if asked (the
-//! rule of s390, which has had colours longest).
+//! Each node with CPUs has a block of its own, so that reading zeros is local; with one colour
+//! there is one frame for the whole machine, as if there were no colours. The block is made with
+//! the first space, as long as wanted or as memory gives, halved until it fits; a machine without a
+//! single frame makes no spaces. Small nodes give no more than 1 frame in 1024, but at least 4 if
+//! asked (the rule of s390, which has had colours longest).
 //!
-//! "Is this a zero frame" is asked for every page that goes. So the span from the lowest zero frame to the highest is kept beside the blocks:
-//! outside it the answer takes three instructions for any number of colours and nodes, inside it a look at the nodes' blocks follows
-//! where there are several. Rejected: a mark in the frame's record, one cache miss for each page that `unmap` meets.
+//! "Is this a zero frame" is asked for every page that goes. So the span from the lowest zero frame
+//! to the highest is kept beside the blocks: outside it the answer takes three instructions for any
+//! number of colours and nodes, inside it a look at the nodes' blocks follows where there are
+//! several. Rejected: a mark in the frame's record, one cache miss for each page that `unmap`
+//! meets.
 
 use crate::addr::{Order, Pfn, Va};
 use crate::config::{Colours, NumaPolicy};
@@ -30,8 +37,8 @@ use crate::zero::Zero;
 /// Most colours there are: those of s390 from z13 on, the most any kernel has used.
 pub const MAX_COLOURS: u64 = 128;
 
-/// log2 of the colours of a cache level: pages in a way, rounded down to a power of two, from 1 to [`MAX_COLOURS`]. A level of which
-/// nothing is known has one.
+/// log2 of the colours of a cache level: pages in a way, rounded down to a power of two, from 1 to
+/// [`MAX_COLOURS`]. A level of which nothing is known has one.
 pub fn colours_of(level: CacheLevel) -> Order {
     let pages = (level.way_bytes() / Order::BASE.bytes()).clamp(1, MAX_COLOURS);
     Order::new(pages.ilog2() as u8).unwrap_or(Order::BASE)
@@ -42,7 +49,9 @@ pub(crate) fn wanted(colours: Colours, caches: &Caches, frames: u64) -> Order {
     let order = match colours {
         Colours::L1d => colours_of(caches.l1d),
         Colours::L2 => colours_of(caches.l2),
-        Colours::Exactly(order) => return order.min(Order::new(MAX_COLOURS.ilog2() as u8).unwrap_or(Order::BASE)),
+        Colours::Exactly(order) => {
+            return order.min(Order::new(MAX_COLOURS.ilog2() as u8).unwrap_or(Order::BASE));
+        }
     };
     let mut order = order.get();
     while order > 2 && frames >> 10 < 1 << order {
@@ -87,11 +96,12 @@ const SHARED: u64 = 2;
 /// Every node with CPUs has a block of its own.
 const OWN: u64 = 3;
 
-/// The blocks of all nodes. Written by whoever took `state` from `UNMADE` to `MAKING`, never again once it is more; so whoever has a space
-/// may read them without order.
+/// The blocks of all nodes. Written by whoever took `state` from `UNMADE` to `MAKING`, never again
+/// once it is more; so whoever has a space may read them without order.
 pub(crate) struct Zeros {
     state: AtomicU64,
-    /// The zero frame + 1 if there is one only, else 0: what most machines ask for on each zero fault.
+    /// The zero frame + 1 if there is one only, else 0: what most machines ask for on each zero
+    /// fault.
     only: AtomicU64,
     /// The lowest zero frame, and how far it is from there past the highest.
     low: AtomicU64,
@@ -113,7 +123,10 @@ impl Zeros {
     }
     #[inline]
     fn block(&self, slot: usize) -> Block {
-        Block { first: Pfn(self.first[slot].load(Ordering::Relaxed)), mask: self.mask[slot].load(Ordering::Relaxed) }
+        Block {
+            first: Pfn(self.first[slot].load(Ordering::Relaxed)),
+            mask: self.mask[slot].load(Ordering::Relaxed),
+        }
     }
     #[inline]
     fn own(&self) -> bool {
@@ -177,8 +190,9 @@ impl<M: Machine> Zero<M> {
         self.zeros.has(pfn)
     }
 
-    /// A span of frames outside of which none is zeros of base leaves: for loops that ask for each of many pages, and ask
-    /// [`is_zero`](Vm::is_zero) for those inside. While a space lives it does not change.
+    /// A span of frames outside of which none is zeros of base leaves: for loops that ask for each
+    /// of many pages, and ask [`is_zero`](Vm::is_zero) for those inside. While a space lives it
+    /// does not change.
     #[inline]
     pub(crate) fn zero_span(&self) -> (Pfn, u64) {
         (Pfn(self.zeros.low.load(Ordering::Relaxed)), self.zeros.span.load(Ordering::Relaxed))
@@ -269,10 +283,9 @@ impl<M: Machine> Zero<M> {
                 taken[node] = match self.take_zeros(node, order(node)) {
                     Ok(block) => Some(block),
                     Err(error) => {
-                        taken
-                            .into_iter()
-                            .flatten()
-                            .for_each(|(first, order)| self.frames.give_back(&self.machine, first, order));
+                        taken.into_iter().flatten().for_each(|(first, order)| {
+                            self.frames.give_back(&self.machine, first, order)
+                        });
                         return Err(error);
                     }
                 };
@@ -292,16 +305,26 @@ impl<M: Machine> Zero<M> {
         Ok(SHARED)
     }
 
-    /// A block for zeros from memory of `node`: as long as `order` says if there is a run that long, else half as long, down to one
-    /// frame, which may come from any node.
+    /// A block for zeros from memory of `node`: as long as `order` says if there is a run that
+    /// long, else half as long, down to one frame, which may come from any node.
     fn take_zeros(&self, node: usize, order: Order) -> Result<(Pfn, Order), NoMemory> {
         let mut order = order;
         loop {
             let near = node as u8;
-            let policy = if order == Order::BASE { NumaPolicy::Prefer(near) } else { NumaPolicy::Bind(near) };
-            match self.frames.alloc(&self.machine, order, &Want { policy, index: 0, use_: Use::Zero }) {
+            let policy = if order == Order::BASE {
+                NumaPolicy::Prefer(near)
+            } else {
+                NumaPolicy::Bind(near)
+            };
+            match self.frames.alloc(
+                &self.machine,
+                order,
+                &Want { policy, index: 0, use_: Use::Zero },
+            ) {
                 Ok(first) => return Ok((first, order)),
-                Err(error) => order = order.get().checked_sub(1).and_then(Order::new).ok_or(error)?,
+                Err(error) => {
+                    order = order.get().checked_sub(1).and_then(Order::new).ok_or(error)?
+                }
             }
         }
     }
@@ -309,7 +332,8 @@ impl<M: Machine> Zero<M> {
     /// Makes zeros of a block and puts it in `slot`.
     fn show_zeros(&self, slot: usize, (first, order): (Pfn, Order)) {
         let m = &self.machine;
-        // Half a megabyte at most, once, before there is anyone to wait: no portions, no scheduling points.
+        // Half a megabyte at most, once, before there is anyone to wait: no portions, no scheduling
+        // points.
         m.clear_frames(first, order.frames());
         for i in 0..order.frames() {
             self.frames.record(first.add(i)).init(Use::Zero, Order::BASE);
@@ -317,13 +341,19 @@ impl<M: Machine> Zero<M> {
         self.zeros.set(slot, Block { first, mask: order.frames() - 1 });
     }
 
-    /// Frames of shared zeros: blocks are aligned to their length and apart from each other, and every frame says that it is zeros.
+    /// Frames of shared zeros: blocks are aligned to their length and apart from each other, and
+    /// every frame says that it is zeros.
     pub(crate) fn check_zeros(&self) -> Result<u64, Invalid> {
         let mut sum = 0;
         for (i, block) in self.zeros.blocks().enumerate() {
             let (first, frames) = block.range();
             if !frames.is_power_of_two() || first.0 & block.mask != 0 {
-                return Err(Invalid::new("alignment of a block of zeros", first.0, frames, first.0 & block.mask));
+                return Err(Invalid::new(
+                    "alignment of a block of zeros",
+                    first.0,
+                    frames,
+                    first.0 & block.mask,
+                ));
             }
             for pfn in (0..frames).map(|i| first.add(i)) {
                 if self.frames.node_of(pfn).is_none() || !self.is_zero(pfn) {
@@ -331,7 +361,12 @@ impl<M: Machine> Zero<M> {
                 }
                 let used = self.frames.record(pfn).use_();
                 if used != Use::Zero {
-                    return Err(Invalid::new("a zero frame's use", pfn.0, Use::Zero as u64, used as u64));
+                    return Err(Invalid::new(
+                        "a zero frame's use",
+                        pfn.0,
+                        Use::Zero as u64,
+                        used as u64,
+                    ));
                 }
                 if self.zeros.blocks().take(i).any(|other| other.has(pfn)) {
                     return Err(Invalid::new("blocks of zeros apart", pfn.0, 1, 2));
@@ -359,7 +394,9 @@ mod tests {
 
     #[test]
     fn colours_are_pages_in_a_way_whatever_the_level_holds() {
-        for (sets, colours) in [(64, 1), (256, 4), (512, 8), (1024, 16), (2048, 32), (768, 8), (63, 1), (8192, 128)] {
+        for (sets, colours) in
+            [(64, 1), (256, 4), (512, 8), (1024, 16), (2048, 32), (768, 8), (63, 1), (8192, 128)]
+        {
             assert_eq!(colours_of(level(sets, 64)).frames(), colours, "{sets} sets");
         }
     }
@@ -369,7 +406,9 @@ mod tests {
         for unknown in [CacheLevel::UNKNOWN, level(0, 64), level(512, 0)] {
             assert_eq!(colours_of(unknown), Order::BASE, "{unknown:?}");
         }
-        for absurd in [level(u64::MAX, 64), level(u64::MAX, u64::MAX), level(1 << 40, 64), level(1, u64::MAX)] {
+        for absurd in
+            [level(u64::MAX, 64), level(u64::MAX, u64::MAX), level(1 << 40, 64), level(1, u64::MAX)]
+        {
             assert_eq!(colours_of(absurd).frames(), MAX_COLOURS, "{absurd:?}");
         }
     }
@@ -378,8 +417,15 @@ mod tests {
     fn small_nodes_give_one_frame_in_a_thousand_or_four() {
         let caches = Caches { l2: level(8192, 64), ..Caches::UNKNOWN };
         let on = |frames| wanted(Colours::L2, &caches, frames).frames();
-        assert_eq!([on(0), on(4096), on(8192), on(1 << 16), on(1 << 17), on(1 << 30)], [4, 4, 8, 64, 128, 128]);
-        assert_eq!(wanted(Colours::Exactly(Order::new(5).unwrap()), &caches, 64).frames(), 32, "said is said");
+        assert_eq!(
+            [on(0), on(4096), on(8192), on(1 << 16), on(1 << 17), on(1 << 30)],
+            [4, 4, 8, 64, 128, 128]
+        );
+        assert_eq!(
+            wanted(Colours::Exactly(Order::new(5).unwrap()), &caches, 64).frames(),
+            32,
+            "said is said"
+        );
         assert_eq!(wanted(Colours::L1d, &caches, 1 << 30), Order::BASE);
     }
 

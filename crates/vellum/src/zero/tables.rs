@@ -1,10 +1,12 @@
 //! Tables of zeros that everybody shares.
 //!
-//! A *leaf table* is 512 entries that map the base zeros, read-only; a *middle table* is 512 entries that name the leaf table. One of each per
-//! memory node, made at the first use and never given back: 8 KiB stand for any number of whole GiB that are read and not
-//! written. To a page table they are values, like leaves: they are written once, before anyone can see them, are never locked, have no
-//! counts, no parent and no region. Hardware must have nothing to write either: accessed bits are set from the start. They give no
-//! right but to read, so a region whose pages may be executed takes tables of its own.
+//! A *leaf table* is 512 entries that map the base zeros, read-only; a *middle table* is 512
+//! entries that name the leaf table. One of each per memory node, made at the first use and never
+//! given back: 8 KiB stand for any number of whole GiB that are read and not written. To a page
+//! table they are values, like leaves: they are written once, before anyone can see them, are never
+//! locked, have no counts, no parent and no region. Hardware must have nothing to write either:
+//! accessed bits are set from the start. They give no right but to read, so a region whose pages
+//! may be executed takes tables of its own.
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
@@ -62,7 +64,8 @@ impl<M: Machine> Zero<M> {
         }
     }
 
-    /// The memory node whose shared table that is, and the table of one that an entry of `level` can name.
+    /// The memory node whose shared table that is, and the table of one that an entry of `level`
+    /// can name.
     pub(crate) fn zero_table_slot(&self, table: Pfn) -> usize {
         let names = |cell: &AtomicU64| cell.load(Ordering::Acquire) == table.0 + 1;
         self.zero_tables.0.iter().position(|node| node.iter().any(names)).unwrap_or(0)
@@ -110,12 +113,21 @@ impl<M: Machine> Zero<M> {
             tables += 1;
             for slot in 0..ENTRIES {
                 let sound = match self.load(pfn, slot, level) {
-                    Entry::Leaf(frame, flags) => level == Level::ONE && flags == READ && self.is_base_zero(frame),
-                    Entry::ZeroTable(lower) => level == Level::TWO && self.is_zero_table(lower, Level::ONE),
+                    Entry::Leaf(frame, flags) => {
+                        level == Level::ONE && flags == READ && self.is_base_zero(frame)
+                    }
+                    Entry::ZeroTable(lower) => {
+                        level == Level::TWO && self.is_zero_table(lower, Level::ONE)
+                    }
                     _ => false,
                 };
                 if !sound {
-                    return Err(Invalid::new("zeros in a shared table of zeros", pfn.0, slot as u64, 0));
+                    return Err(Invalid::new(
+                        "zeros in a shared table of zeros",
+                        pfn.0,
+                        slot as u64,
+                        0,
+                    ));
                 }
             }
         }

@@ -1,8 +1,10 @@
-//! What the tests of clearing share: a machine that writes down what it is asked to do, and may have caches that alias.
+//! What the tests of clearing share: a machine that writes down what it is asked to do, and may
+//! have caches that alias.
 //!
-//! It stands over the flat machine and passes everything on. Its caches, where they alias, are one dirty page for each frame
-//! and colour: what a program stored by an address stays under that address's colour, and is what the next program that
-//! comes by an address of that colour reads, until the frame is cleared through it.
+//! It stands over the flat machine and passes everything on. Its caches, where they alias, are one
+//! dirty page for each frame and colour: what a program stored by an address stays under that
+//! address's colour, and is what the next program that comes by an address of that colour reads,
+//! until the frame is cleared through it.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -15,7 +17,8 @@ use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
 use vellum::config::{Config, Preemption};
 use vellum::entry::X86_64;
 use vellum::machine::{
-    CacheLevel, Caches, CpuId, CpuMask, Event, Machine, MmuRules, Root, Scope, Stores, Topology, Use,
+    CacheLevel, Caches, CpuId, CpuMask, Event, Machine, MmuRules, Root, Scope, Stores, Topology,
+    Use,
 };
 use vellum::space::{Access, Attrs, Fault, LeafSize, Page, Placement, Rights, Space};
 use vellum::vm::Vm;
@@ -107,14 +110,17 @@ impl Probe {
             stages: Mutex::new(None),
         }
     }
-    /// From here frames of data are followed: it is a panic if one is mapped before it was filled, or filled while it is mapped.
+    /// From here frames of data are followed: it is a panic if one is mapped before it was filled,
+    /// or filled while it is mapped.
     pub fn follow(&self) {
         *self.stages.lock().unwrap() = Some(BTreeMap::new());
     }
-    /// Whether a frame was never taken, or was given back, since [`follow`](Probe::follow); frames of pools were.
+    /// Whether a frame was never taken, or was given back, since [`follow`](Probe::follow); frames
+    /// of pools were.
     pub fn is_idle(&self, pfn: Pfn) -> bool {
         let used = self.given.lock().unwrap().get(&pfn.0).copied();
-        matches!(used, None | Some(Use::Data)) && self.stages.lock().unwrap().iter().all(|s| !s.contains_key(&pfn.0))
+        matches!(used, None | Some(Use::Data))
+            && self.stages.lock().unwrap().iter().all(|s| !s.contains_key(&pfn.0))
     }
     /// How many frames are mapped now of those that were taken since [`follow`](Probe::follow).
     pub fn followed(&self) -> usize {
@@ -125,12 +131,17 @@ impl Probe {
         if let Some(stages) = &mut *self.stages.lock().unwrap() {
             for pfn in first.0..first.0 + frames {
                 let Some(stage) = stages.get_mut(&pfn) else { continue };
-                assert_ne!(*stage, Stage::Mapped, "a frame of {frames} from {first:?} is filled while it is mapped");
+                assert_ne!(
+                    *stage,
+                    Stage::Mapped,
+                    "a frame of {frames} from {first:?} is filled while it is mapped"
+                );
                 *stage = Stage::Filled;
             }
         }
     }
-    /// An entry is about to be seen, and with it all below. Whether it is a table is known by what its frame is used for.
+    /// An entry is about to be seen, and with it all below. Whether it is a table is known by what
+    /// its frame is used for.
     fn seen(&self, raw: u64) {
         const PRESENT: u64 = 1;
         const SIZE: u64 = 1 << 7;
@@ -148,7 +159,11 @@ impl Probe {
                 if let Some(stages) = &mut *self.stages.lock().unwrap() {
                     for pfn in first..first + frames {
                         let Some(stage) = stages.get_mut(&pfn) else { continue };
-                        assert_ne!(*stage, Stage::Taken, "frame {pfn:#x} is mapped before it was filled");
+                        assert_ne!(
+                            *stage,
+                            Stage::Taken,
+                            "frame {pfn:#x} is mapped before it was filled"
+                        );
                         *stage = Stage::Mapped;
                     }
                 }
@@ -353,7 +368,9 @@ unsafe impl Machine for Probe {
         self.aliases.load(Ordering::Relaxed)
     }
     fn hook(&self, event: Event) {
-        if let (Event::Frame { first, order, to }, Some(stages)) = (event, &mut *self.stages.lock().unwrap()) {
+        if let (Event::Frame { first, order, to }, Some(stages)) =
+            (event, &mut *self.stages.lock().unwrap())
+        {
             let frames = first.0..first.0 + order.frames();
             match to {
                 Use::Data => stages.extend(frames.map(|pfn| (pfn, Stage::Taken))),
@@ -361,7 +378,9 @@ unsafe impl Machine for Probe {
             }
         }
         match event {
-            Event::Fill { first, frames } => self.acts.lock().unwrap().push(Act::Range(first, frames)),
+            Event::Fill { first, frames } => {
+                self.acts.lock().unwrap().push(Act::Range(first, frames))
+            }
             Event::Frame { first, order, to } if to != Use::Free && to != Use::Pending => {
                 let mut given = self.given.lock().unwrap();
                 given.extend((first.0..first.0 + order.frames()).map(|pfn| (pfn, to)));
@@ -388,7 +407,8 @@ pub fn config(switches: &[(&str, &str)]) -> Config {
 pub fn lab_on(machine: Probe, switches: &[(&str, &str)]) -> Lab {
     let meta = Meta::new(Vm::<Probe>::layout(machine.topology()));
     // SAFETY: zeroed memory of that layout, kept as long as the value.
-    let vm = unsafe { Vm::new(machine, config(switches), meta.base()) }.expect("a machine that fits");
+    let vm =
+        unsafe { Vm::new(machine, config(switches), meta.base()) }.expect("a machine that fits");
     Lab { vm, _meta: meta }
 }
 
@@ -409,7 +429,10 @@ impl Lab {
     pub fn huge_fault(&self, space: &Space, at: Va, page: u64) -> Pfn {
         self.map(space, at, MIB2, Order::HUGE);
         self.m().acts();
-        assert_eq!(self.vm.fault(space, Va(at.0 + page * KIB4 + 8), Access::Write), Ok(Fault::Huge));
+        assert_eq!(
+            self.vm.fault(space, Va(at.0 + page * KIB4 + 8), Access::Write),
+            Ok(Fault::Huge)
+        );
         self.block(space, at)
     }
     /// The block mapped at `at`.

@@ -1,4 +1,5 @@
-//! Verbs that make many zero pages at once, and the copy of a large page: batches, portions, stops and memory that runs out.
+//! Verbs that make many zero pages at once, and the copy of a large page: batches, portions, stops
+//! and memory that runs out.
 
 use crate::lab::*;
 use vellum::addr::{Order, PAGE_SIZE, Pfn, Va};
@@ -9,7 +10,8 @@ use vellum::stats::Counter;
 
 const OLD: u8 = 0xa5;
 
-/// A lab whose every frame held old bytes before the library came, and whose machine has stores around its caches.
+/// A lab whose every frame held old bytes before the library came, and whose machine has stores
+/// around its caches.
 fn old_lab(frames: u64, switches: &[(&str, &str)]) -> Lab {
     let machine = Probe::new(frames);
     machine.fill_all(OLD);
@@ -27,7 +29,9 @@ fn frames(lab: &Lab, space: &Space, pages: u64) -> Vec<Option<Pfn>> {
 }
 
 fn runs(acts: &[Act]) -> Vec<Stores> {
-    acts.iter().filter_map(|a| if let Act::Run(_, _, stores) = a { Some(*stores) } else { None }).collect()
+    acts.iter()
+        .filter_map(|a| if let Act::Run(_, _, stores) = a { Some(*stores) } else { None })
+        .collect()
 }
 
 fn count(acts: &[Act], act: Act) -> usize {
@@ -35,7 +39,7 @@ fn count(acts: &[Act], act: Act) -> usize {
 }
 
 #[test]
-fn a_01_populated_pages_are_zero_and_cleared_in_batches_with_one_fence_and_one_scheduling_point_each() {
+fn a_01_populated_pages_are_cleared_in_batches_with_one_fence_and_scheduling_point_each() {
     // 600 pages are 2.3 MiB, more than half of the second level; 100 are less.
     for (pages, stores, fences) in [(600u64, Stores::Bypass, true), (100, Stores::Cached, false)] {
         for zero_page in ["on", "off"] {
@@ -48,12 +52,22 @@ fn a_01_populated_pages_are_zero_and_cleared_in_batches_with_one_fence_and_one_s
             lab.vm.advise(&space, AT, pages * KIB4, Advice::Populate { write }).unwrap();
             let acts = lab.m().acts();
             let frames = frames(&lab, &space, 600);
-            assert!(frames[..pages as usize].iter().all(|f| f.is_some_and(|f| lab.is_zero(f, 1))), "{pages} pages");
+            assert!(
+                frames[..pages as usize].iter().all(|f| f.is_some_and(|f| lab.is_zero(f, 1))),
+                "{pages} pages"
+            );
             assert!(frames[pages as usize..].iter().all(Option::is_none), "and no more");
             assert_eq!(runs(&acts).len() as u64, pages, "each cleared once");
-            let (batches, others) = (pages / 64, runs(&acts).iter().filter(|&&s| s != stores).count());
-            assert!(count(&acts, Act::Point) as u64 >= batches && count(&acts, Act::Point) as u64 <= batches + 4);
-            assert_eq!(count(&acts, Act::Settle), if fences { count(&acts, Act::Point) } else { 0 });
+            let (batches, others) =
+                (pages / 64, runs(&acts).iter().filter(|&&s| s != stores).count());
+            assert!(
+                count(&acts, Act::Point) as u64 >= batches
+                    && count(&acts, Act::Point) as u64 <= batches + 4
+            );
+            assert_eq!(
+                count(&acts, Act::Settle),
+                if fences { count(&acts, Act::Point) } else { 0 }
+            );
             assert!(others <= 2, "the first page of a table may be a fault of its own: {others}");
             let after = lab.vm.stats();
             let grown = |counter| after.get(counter) - before.get(counter);
@@ -79,7 +93,9 @@ fn a_01_populating_fills_the_holes_of_a_range_and_leaves_what_is_there() {
     assert_eq!(all(), Err(SpaceError::Rights));
     let now = frames(&lab, &space, 300);
     assert!(now[..200].iter().all(Option::is_some) && now[200..210].iter().all(Option::is_none));
-    lab.vm.protect(&space, Va(AT.0 + 200 * KIB4), 10 * KIB4, vellum::space::Rights::READ_WRITE).unwrap();
+    lab.vm
+        .protect(&space, Va(AT.0 + 200 * KIB4), 10 * KIB4, vellum::space::Rights::READ_WRITE)
+        .unwrap();
     assert_eq!(all(), Ok(()));
     let now = frames(&lab, &space, 300);
     for (page, (was, now)) in was.iter().zip(&now).enumerate() {
@@ -103,7 +119,10 @@ fn a_01_when_memory_runs_out_in_a_batch_the_frames_there_were_are_used_and_none_
         let hog = lab.vm.create().unwrap();
         let far = Va(0x10_0000_0000);
         lab.map(&hog, far, 4096 * KIB4, Order::BASE);
-        assert_eq!(lab.vm.advise(&hog, far, 4096 * KIB4, Advice::Populate { write: true }), Err(SpaceError::NoMemory));
+        assert_eq!(
+            lab.vm.advise(&hog, far, 4096 * KIB4, Advice::Populate { write: true }),
+            Err(SpaceError::NoMemory)
+        );
         lab.vm.unmap(&hog, far, left * KIB4 + KIB4).unwrap();
         let populated = lab.vm.advise(&space, AT, 300 * KIB4, Advice::Populate { write: true });
         let frames = frames(&lab, &space, 300);
@@ -118,7 +137,10 @@ fn a_01_when_memory_runs_out_in_a_batch_the_frames_there_were_are_used_and_none_
         lab.check(&[&space, &hog]);
         // What the kernel writes gets as far.
         let text = vec![7; 300 * PAGE_SIZE];
-        assert_eq!(lab.vm.copy_in(&space, AT, &text), if got == 300 { Ok(()) } else { Err(FaultError::NoMemory) });
+        assert_eq!(
+            lab.vm.copy_in(&space, AT, &text),
+            if got == 300 { Ok(()) } else { Err(FaultError::NoMemory) }
+        );
         lab.check(&[&space, &hog]);
         lab.vm.exit(space);
         lab.vm.exit(hog);
@@ -162,7 +184,10 @@ fn a_01_what_the_kernel_writes_into_fresh_memory_is_there_with_zeros_around_it()
     assert!(count(&acts, Act::Point) <= 16, "{} portions", count(&acts, Act::Point));
     let mut all = vec![0xff; 601 * PAGE_SIZE];
     lab.vm.copy_out(&space, AT, &mut all).unwrap();
-    assert!(all[..100].iter().chain(&all[100 + bytes.len()..]).all(|&b| b == 0), "no old byte beside");
+    assert!(
+        all[..100].iter().chain(&all[100 + bytes.len()..]).all(|&b| b == 0),
+        "no old byte beside"
+    );
     assert!(all[100..100 + bytes.len()] == bytes[..]);
     assert_eq!(frames(&lab, &space, 700).iter().flatten().count(), 601);
     // To the last byte of the address space's user half, and beyond it.
@@ -186,7 +211,8 @@ fn a_02_a_04_a_shared_huge_page_is_copied_in_portions_with_the_written_page_last
     let acts = lab.m().acts();
     let copy = lab.block(&child, AT);
     assert!(copy != block && lab.block(&parent, AT) == block);
-    let copied = |a: &Act| if let Act::Copy(to, n, s) = *a { Some((to.0 - copy.0, n, s)) } else { None };
+    let copied =
+        |a: &Act| if let Act::Copy(to, n, s) = *a { Some((to.0 - copy.0, n, s)) } else { None };
     let runs: Vec<_> = acts.iter().filter_map(copied).collect();
     let (around, near) = (Stores::Bypass, Stores::Cached);
     let right = [(103, 128, around), (231, 128, around), (359, 128, around), (487, 25, around)];
@@ -215,7 +241,11 @@ fn a_stop_in_a_copy_leaves_the_page_shared_and_every_frame_counted() {
         let child = lab.vm.fork(&parent).unwrap();
         let free = lab.check(&[&parent, &child]);
         lab.m().stop_after(points);
-        assert_eq!(lab.vm.fault(&child, AT, Access::Write), Err(FaultError::Stopped), "{points} points");
+        assert_eq!(
+            lab.vm.fault(&child, AT, Access::Write),
+            Err(FaultError::Stopped),
+            "{points} points"
+        );
         assert_eq!(lab.check(&[&parent, &child]), free);
         assert_eq!(lab.block(&child, AT), block);
         lab.m().stop_after(u64::MAX);

@@ -19,7 +19,9 @@ fn ranges(acts: &[Act], first: Pfn) -> Vec<(u64, u64)> {
 /// Every page the machine was told to clear, in order.
 fn pages(acts: &[Act], first: Pfn) -> Vec<u64> {
     let of = |act: &Act| match *act {
-        Act::Run(at, frames, _) | Act::Copy(at, frames, _) => Some(at.0 - first.0..at.0 - first.0 + frames),
+        Act::Run(at, frames, _) | Act::Copy(at, frames, _) => {
+            Some(at.0 - first.0..at.0 - first.0 + frames)
+        }
         _ => None,
     };
     acts.iter().filter_map(of).flatten().collect()
@@ -52,7 +54,8 @@ fn a_02_a_huge_fault_clears_right_then_left_then_near_with_the_faulting_page_as_
 #[test]
 fn a_03_for_every_size_and_edge_each_page_is_cleared_once_and_up_to_three_pages_are_only_near() {
     for frames in [2u64, 3, 4, 5, 8, 16, 512] {
-        let mut faults: Vec<u64> = (0..4).chain((1..=4).filter_map(|b| frames.checked_sub(b))).collect();
+        let mut faults: Vec<u64> =
+            (0..4).chain((1..=4).filter_map(|b| frames.checked_sub(b))).collect();
         faults.retain(|&f| f < frames);
         for fault in faults {
             for unit in ["page", "extent"] {
@@ -67,7 +70,10 @@ fn a_03_for_every_size_and_edge_each_page_is_cleared_once_and_up_to_three_pages_
                         assert!(frames > 3 || unit == "page" || ranges(&acts, first).len() == 1);
                     }
                     all.sort_unstable();
-                    assert!(all.into_iter().eq(0..frames), "{frames} pages, page {fault}, {unit} {order}");
+                    assert!(
+                        all.into_iter().eq(0..frames),
+                        "{frames} pages, page {fault}, {unit} {order}"
+                    );
                 }
             }
         }
@@ -91,7 +97,9 @@ fn a_03_a_block_of_262144_pages_is_cleared_once_each_for_every_edge() {
             .collect();
         assert_eq!(runs.last(), Some(&(fault, 1)));
         runs.sort_unstable();
-        let end = runs.iter().fold(0, |end, &(at, n)| if at == end { end + n } else { panic!("{runs:?}") });
+        let end = runs
+            .iter()
+            .fold(0, |end, &(at, n)| if at == end { end + n } else { panic!("{runs:?}") });
         assert_eq!(end, frames);
         assert!(runs.len() <= 5 && points(&acts) == 0, "no explicit splits: {runs:?}");
     }
@@ -104,25 +112,39 @@ fn a_04_cooperative_kernels_get_a_scheduling_point_before_each_portion_and_preem
             let bytes = (batch * KIB4).to_string();
             let lab = lab(4096, &[("clear.batch", &bytes)]);
             let space = lab.vm.create().unwrap();
-            for model in [Preemption::None, Preemption::Voluntary, Preemption::Full, Preemption::Lazy] {
+            for model in
+                [Preemption::None, Preemption::Voluntary, Preemption::Full, Preemption::Lazy]
+            {
                 lab.m().set_model(Some(model));
                 let block = lab.huge_fault(&space, AT, fault);
                 let acts = lab.m().acts();
                 let asks = matches!(model, Preemption::None | Preemption::Voluntary);
                 let far = ranges(&acts, block).into_iter().rev().skip(1);
                 let expected: u64 = far.map(|(a, b)| (b - a + 1).div_ceil(batch)).sum::<u64>() + 1;
-                assert_eq!(points(&acts) as u64, if asks { expected } else { 0 }, "{model:?} batch {batch}");
-                // Each portion has its own point right before it; the neighbourhood's pieces have one together.
+                assert_eq!(
+                    points(&acts) as u64,
+                    if asks { expected } else { 0 },
+                    "{model:?} batch {batch}"
+                );
+                // Each portion has its own point right before it; the neighbourhood's pieces have
+                // one together.
                 let near = acts.iter().rposition(|a| matches!(a, Act::Range(..))).expect("a range");
                 let mut point = false;
                 for (i, act) in acts.iter().enumerate().filter(|_| asks) {
                     match act {
-                        Act::Point => assert!(!std::mem::replace(&mut point, true), "two points for one portion"),
-                        Act::Run(..) => assert!(std::mem::replace(&mut point, i > near), "no point before a portion"),
+                        Act::Point => assert!(
+                            !std::mem::replace(&mut point, true),
+                            "two points for one portion"
+                        ),
+                        Act::Run(..) => assert!(
+                            std::mem::replace(&mut point, i > near),
+                            "no point before a portion"
+                        ),
                         _ => {}
                     }
                 }
-                let longest = acts.iter().map(|a| if let Act::Run(_, n, _) = *a { n } else { 0 }).max();
+                let longest =
+                    acts.iter().map(|a| if let Act::Run(_, n, _) = *a { n } else { 0 }).max();
                 assert!(!asks || longest <= Some(batch.max(4)), "{longest:?}");
                 assert!(lab.is_zero(block, 512));
                 lab.vm.unmap(&space, AT, MIB2).unwrap();
@@ -147,7 +169,10 @@ fn a_l3_the_preemption_model_may_change_between_two_faults_and_in_the_middle_of_
     let third = lab.huge_fault(&space, Va(AT.0 + 2 * MIB2), 0);
     let acts = lab.m().acts();
     assert_eq!(points(&acts), 5);
-    assert!(acts.contains(&Act::Run(third.add(3 + 5 * 16), 509 - 5 * 16, Stores::Cached)), "{acts:?}");
+    assert!(
+        acts.contains(&Act::Run(third.add(3 + 5 * 16), 509 - 5 * 16, Stores::Cached)),
+        "{acts:?}"
+    );
     // And back: a range that began unsplit is, the next one is not.
     lab.m().change_model(1, Preemption::Voluntary);
     let fourth = lab.huge_fault(&space, Va(AT.0 + 3 * MIB2), 256);
@@ -180,8 +205,9 @@ fn long_runs_go_around_the_caches_by_geometry_and_the_neighbourhood_never_does()
         let space = lab.vm.create().unwrap();
         let block = lab.huge_fault(&space, AT, 200);
         let acts = lab.m().acts();
-        let runs =
-            acts.iter().filter_map(|a| if let Act::Run(at, n, s) = *a { Some((at.0 - block.0, n, s)) } else { None });
+        let runs = acts.iter().filter_map(|a| {
+            if let Act::Run(at, n, s) = *a { Some((at.0 - block.0, n, s)) } else { None }
+        });
         let bypassed: Vec<_> = runs.filter(|r| r.2 == Stores::Bypass).map(|r| (r.0, r.1)).collect();
         let settled = acts.iter().filter(|a| **a == Act::Settle).count();
         assert_eq!(settled, bypassed.len(), "one fence a portion");
@@ -198,7 +224,11 @@ fn long_runs_go_around_the_caches_by_geometry_and_the_neighbourhood_never_does()
         [(203, 309)],
         "1.2 MiB are more than half of the second level, 0.8 MiB less"
     );
-    assert_eq!(around(with(2 << 20, 64 << 10), "auto"), [(203, 309), (0, 198)], "what was measured wins over geometry");
+    assert_eq!(
+        around(with(2 << 20, 64 << 10), "auto"),
+        [(203, 309), (0, 198)],
+        "what was measured wins over geometry"
+    );
     assert_eq!(around(with(0, 0), "auto"), [], "stores, but nothing is known of the caches");
     assert_eq!(around(with(1 << 20, 0), "cached"), []);
     assert_eq!(around(with(8 << 20, 0), "bypass"), [(203, 309), (0, 198)]);
@@ -249,5 +279,9 @@ fn the_same_engine_copies_in_the_same_order_and_portions() {
     assert_eq!(pages(&acts, to.add(1)).last(), Some(&30));
     assert_eq!(points(&acts), 5 + 4 + 1);
     assert!((0..64).all(|i| lab.m().uniform(to.add(1 + i)) == Some(i as u8 + 1)));
-    assert_eq!((lab.m().uniform(to), lab.m().uniform(to.add(65))), (Some(0xee), Some(0xee)), "guards");
+    assert_eq!(
+        (lab.m().uniform(to), lab.m().uniform(to.add(65))),
+        (Some(0xee), Some(0xee)),
+        "guards"
+    );
 }

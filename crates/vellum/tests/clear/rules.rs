@@ -1,8 +1,10 @@
-//! Rules F-1, F-8, F-10 and F-11: where clearing, huge zeros and pools meet. No deferral exists yet; what it adds to F-1 and F-10 comes with it.
+//! Rules F-1, F-8, F-10 and F-11: where clearing, huge zeros and pools meet. No deferral exists
+//! yet; what it adds to F-1 and F-10 comes with it.
 //!
-//! The machine follows each frame of data from the moment it is taken: one that is mapped before it was filled, or filled while it is
-//! mapped, is a panic, at whatever exit of the allocator. At every scheduling point another task may do anything to the same space, and to its
-//! end: whatever was held there it would wait for, and it never waits.
+//! The machine follows each frame of data from the moment it is taken: one that is mapped before it
+//! was filled, or filled while it is mapped, is a panic, at whatever exit of the allocator. At
+//! every scheduling point another task may do anything to the same space, and to its end: whatever
+//! was held there it would wait for, and it never waits.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -79,7 +81,10 @@ fn at(page: u64) -> Va {
 impl Scene {
     fn new(exit: Exit, switches: &[(&str, &str)]) -> Rc<Scene> {
         use Exit::*;
-        let huge = matches!(exit, FaultHuge | PopulateHuge | CopyHuge | CopyPiece | ZeroHuge | ZeroShort | Force);
+        let huge = matches!(
+            exit,
+            FaultHuge | PopulateHuge | CopyHuge | CopyPiece | ZeroHuge | ZeroShort | Force
+        );
         let mut all = vec![("thp", if huge { "always" } else { "never" })];
         all.extend(switches);
         let lab = followed(&all);
@@ -105,7 +110,9 @@ impl Scene {
                 vm.copy_in(&space, at(TOUCHED), &[1]).expect("memory");
                 spaces.push(vm.fork(&space).expect("memory"));
             }
-            ZeroBase | ZeroHuge | ZeroShort => drop(vm.fault(&space, at(TOUCHED + 1), Access::Read).expect("memory")),
+            ZeroBase | ZeroHuge | ZeroShort => {
+                vm.fault(&space, at(TOUCHED + 1), Access::Read).expect("memory");
+            }
             Force => {
                 vm.protect(&space, AT, MIB2, Rights::READ).expect("mapped");
                 vm.fault(&space, at(TOUCHED + 1), Access::Read).expect("memory");
@@ -119,7 +126,9 @@ impl Scene {
         let scene = Scene { lab, exit, spaces: RefCell::new(spaces), hogged: RefCell::default() };
         if matches!(exit, CopyPiece | ZeroShort) {
             let want = Want::kernel(Use::Slab);
-            let hogged = std::iter::from_fn(|| scene.lab.vm.frames().alloc(scene.lab.m(), Order::HUGE, &want).ok());
+            let hogged = std::iter::from_fn(|| {
+                scene.lab.vm.frames().alloc(scene.lab.m(), Order::HUGE, &want).ok()
+            });
             scene.hogged.replace(hogged.collect());
         }
         Rc::new(scene)
@@ -132,9 +141,9 @@ impl Scene {
         let spaces = self.spaces.borrow();
         let space = &spaces[0];
         match self.exit {
-            Populate | PopulateHuge => {
-                vm.advise(space, AT, MIB2, Advice::Populate { write: true }).map_err(|e| e.to_string())
-            }
+            Populate | PopulateHuge => vm
+                .advise(space, AT, MIB2, Advice::Populate { write: true })
+                .map_err(|e| e.to_string()),
             CopyIn => vm.copy_in(space, at(TOUCHED), &[7; 40 * 4096]).map_err(|e| e.to_string()),
             Collapse => vm.advise(space, AT, MIB2, Advice::Collapse).map_err(|e| e.to_string()),
             Force => vm.write_forced(space, at(TOUCHED), b"x").map_err(|e| e.to_string()),
@@ -143,14 +152,22 @@ impl Scene {
     }
 
     fn check(&self) {
-        let audit = self.lab.vm.audit(&self.spaces.borrow().iter().collect::<Vec<_>>()).expect("a valid state");
+        let audit = self
+            .lab
+            .vm
+            .audit(&self.spaces.borrow().iter().collect::<Vec<_>>())
+            .expect("a valid state");
         assert_eq!(audit.other_frames, 512 * self.hogged.borrow().len() as u64, "frames lost");
     }
 
     fn end(self: Rc<Self>) {
         let scene = Rc::into_inner(self).expect("no other task has it");
         let vm = &scene.lab.vm;
-        scene.hogged.take().into_iter().for_each(|pfn| vm.frames().put(scene.lab.m(), pfn, Order::HUGE));
+        scene
+            .hogged
+            .take()
+            .into_iter()
+            .for_each(|pfn| vm.frames().put(scene.lab.m(), pfn, Order::HUGE));
         scene.check();
         scene.spaces.take().into_iter().for_each(|space| vm.exit(space));
         vm.shrink_zeros();
@@ -177,7 +194,10 @@ fn f_01_at_every_exit_of_the_allocator_a_frame_is_taken_then_filled_then_mapped(
             let scene = Scene::new(exit, &switches);
             // Whatever is free, or in a pool, holds old bytes.
             let node = scene.lab.m().topology().node[0];
-            for pfn in (0..node.frames).map(|i| node.first.add(i)).filter(|&pfn| scene.lab.m().is_idle(pfn)) {
+            for pfn in (0..node.frames)
+                .map(|i| node.first.add(i))
+                .filter(|&pfn| scene.lab.m().is_idle(pfn))
+            {
                 scene.lab.soil(pfn, 1, OLD);
             }
             let before = scene.lab.m().followed();
@@ -229,7 +249,12 @@ const OTHERS: [(&str, Other); 9] = [
     ("unmaps it", |s| may(s.lab.vm.unmap(&s.spaces.borrow()[0], AT, MIB2))),
     ("unmaps a page", |s| may(s.lab.vm.unmap(&s.spaces.borrow()[0], at(TOUCHED), KIB4))),
     ("maps over it", |s| {
-        may(s.lab.vm.map(&s.spaces.borrow()[0], Placement::Replace(AT), MIB2, Attrs::anonymous(Rights::READ)));
+        may(s.lab.vm.map(
+            &s.spaces.borrow()[0],
+            Placement::Replace(AT),
+            MIB2,
+            Attrs::anonymous(Rights::READ),
+        ));
     }),
     ("protects it", |s| may(s.lab.vm.protect(&s.spaces.borrow()[0], AT, MIB2, Rights::READ))),
     ("forgets it", |s| may(s.lab.vm.advise(&s.spaces.borrow()[0], AT, MIB2, Advice::DontNeed))),
@@ -238,7 +263,13 @@ const OTHERS: [(&str, Other); 9] = [
         may(s.lab.vm.copy_in(&s.spaces.borrow()[0], at(TOUCHED + 3), &[9]));
     }),
     ("remaps it", |s| {
-        may(s.lab.vm.remap(&s.spaces.borrow()[0], AT, MIB2, MIB2, Placement::At(Va(AT.0 + 8 * MIB2))));
+        may(s.lab.vm.remap(
+            &s.spaces.borrow()[0],
+            AT,
+            MIB2,
+            MIB2,
+            Placement::At(Va(AT.0 + 8 * MIB2)),
+        ));
     }),
     ("forks", |s| {
         // Its list of spaces is in use.
@@ -269,7 +300,8 @@ fn f_11_at_every_scheduling_point_of_a_clear_or_copy_any_verb_of_another_task_ru
                         let (scene, met) = (Rc::clone(&scene), Rc::clone(&met));
                         Box::new(move || {
                             scene.lab.m().flat.run_on(1);
-                            // Waiting for anything would be a panic: this CPU, which holds it, stands still.
+                            // Waiting for anything would be a panic: this CPU, which holds it,
+                            // stands still.
                             other(&scene);
                             met.set(true);
                         })
@@ -277,7 +309,11 @@ fn f_11_at_every_scheduling_point_of_a_clear_or_copy_any_verb_of_another_task_ru
                     scene.lab.m().flat.run_on(0);
                     let due = rescheduled(point, act, || may(scene.run()));
                     scene.lab.m().flat.run_on(0);
-                    assert_eq!(due, met.get(), "{exit:?}, zero.huge={form}: another task {name} at point {point}");
+                    assert_eq!(
+                        due,
+                        met.get(),
+                        "{exit:?}, zero.huge={form}: another task {name} at point {point}"
+                    );
                     scene.check();
                     scene.end();
                     if !due {
@@ -315,29 +351,44 @@ fn f_08_a_write_to_huge_zeros_clears_2_mib_around_the_written_address_last() {
                     lab.m().acts();
                     let va = Va(at(written).0 + 24);
                     match by {
-                        "program" => assert_eq!(lab.vm.fault(&space, va, Access::Write), Ok(Fault::Huge)),
+                        "program" => {
+                            assert_eq!(lab.vm.fault(&space, va, Access::Write), Ok(Fault::Huge))
+                        }
                         "kernel" => lab.vm.copy_in(&space, va, &[1]).unwrap(),
                         _ => lab.vm.write_forced(&space, va, &[1]).unwrap(),
                     }
                     let acts = lab.m().acts();
                     if by == "debugger" && form == "table-private" {
-                        // A debugger's breakpoint leaves a space's own table what it is, and takes one page.
+                        // A debugger's breakpoint leaves a space's own table what it is, and takes
+                        // one page.
                         assert_eq!(lab.vm.usage(&space).rss_pages, 1);
                         lab.vm.exit(space);
                         continue;
                     }
                     let block = lab.block(&space, AT);
                     let ranges = acts.iter().filter_map(|a| match *a {
-                        Act::Range(first, frames) => Some((first.0 - block.0, first.0 - block.0 + frames - 1)),
+                        Act::Range(first, frames) => {
+                            Some((first.0 - block.0, first.0 - block.0 + frames - 1))
+                        }
                         _ => None,
                     });
-                    assert_eq!(ranges.collect::<Vec<_>>(), expected, "{form}, page {written} by a {by}");
-                    let last = acts
-                        .iter()
-                        .rev()
-                        .find_map(|a| if let Act::Run(first, n, _) = *a { Some((first, n)) } else { None });
-                    assert_eq!(last, Some((block.add(written), 1)), "{form}, page {written} by a {by}");
-                    assert_eq!((lab.vm.usage(&space).rss_pages, lab.vm.usage(&space).huge_leaves), (512, 1));
+                    assert_eq!(
+                        ranges.collect::<Vec<_>>(),
+                        expected,
+                        "{form}, page {written} by a {by}"
+                    );
+                    let last = acts.iter().rev().find_map(|a| {
+                        if let Act::Run(first, n, _) = *a { Some((first, n)) } else { None }
+                    });
+                    assert_eq!(
+                        last,
+                        Some((block.add(written), 1)),
+                        "{form}, page {written} by a {by}"
+                    );
+                    assert_eq!(
+                        (lab.vm.usage(&space).rss_pages, lab.vm.usage(&space).huge_leaves),
+                        (512, 1)
+                    );
                     lab.vm.exit(space);
                     lab.vm.shrink_zeros();
                     lab.check(&[]);
@@ -368,12 +419,17 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
             let (lab, flushes, others) = (Rc::clone(&lab), Rc::clone(&flushes), Rc::clone(&others));
             move |_| {
                 flushes.set(flushes.get() + 1);
-                assert_eq!(lab.vm.frames().record(block).use_(), Use::Data, "CPU 1 may still write to it");
+                assert_eq!(
+                    lab.vm.frames().record(block).use_(),
+                    Use::Data,
+                    "CPU 1 may still write to it"
+                );
                 // Who wants such a block now gets another.
                 let other = lab.vm.create().unwrap();
                 assert_ne!(lab.huge_fault(&other, AT, 9), block);
                 let want = Want::kernel(Use::Slab);
-                let all = std::iter::from_fn(|| lab.vm.frames().alloc(lab.m(), Order::HUGE, &want).ok());
+                let all =
+                    std::iter::from_fn(|| lab.vm.frames().alloc(lab.m(), Order::HUGE, &want).ok());
                 let all: Vec<Pfn> = all.collect();
                 assert!(!all.contains(&block));
                 all.into_iter().for_each(|pfn| lab.vm.frames().put(lab.m(), pfn, Order::HUGE));
@@ -386,7 +442,11 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
         others.take().into_iter().for_each(|other| lab.vm.exit(other));
         let audit = lab.vm.audit(&[&space]).unwrap();
         assert_eq!(audit.pool_frames, 512);
-        assert_eq!(lab.m().flat.asked.became[Use::Pending as usize].load(Ordering::Relaxed), 0, "and nothing pends");
+        assert_eq!(
+            lab.m().flat.asked.became[Use::Pending as usize].load(Ordering::Relaxed),
+            0,
+            "and nothing pends"
+        );
         assert_eq!(lab.m().uniform(block), Some(0x77), "clearing is for whoever takes it out");
         last = Some(block);
     }

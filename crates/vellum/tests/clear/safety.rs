@@ -1,4 +1,5 @@
-//! No frame reaches a program with old bytes in it, and none beside a block is touched: under any batch, order, model, stop or failure.
+//! No frame reaches a program with old bytes in it, and none beside a block is touched: under any
+//! batch, order, model, stop or failure.
 
 use crate::flat::{MachineHands, VmHands};
 use crate::lab::*;
@@ -35,15 +36,24 @@ fn a_01_a_06_a_huge_fault_reads_zero_for_every_batch_and_edge_and_its_guards_kee
             let bytes = (batch * KIB4).to_string();
             let order = if i % 5 == 4 { "ascending" } else { "near-last" };
             let unit = if i % 7 == 6 { "page" } else { "extent" };
-            let lab = old_lab(2560, &[("clear.batch", &bytes), ("clear.order", order), ("clear.unit", unit)]);
+            let lab = old_lab(
+                2560,
+                &[("clear.batch", &bytes), ("clear.order", order), ("clear.unit", unit)],
+            );
             let space = lab.vm.create().unwrap();
             let block = lab.huge_fault(&space, AT, fault);
             assert!(lab.is_zero(block, 512), "batch {batch}, page {fault}, {order} {unit}");
             // Recycled: written all over, freed, faulted again.
             lab.soil(block, 512, 0x77);
             lab.vm.advise(&space, AT, MIB2, Advice::DontNeed).unwrap();
-            assert_eq!(lab.vm.fault(&space, Va(AT.0 + fault * KIB4), Access::Write), Ok(Fault::Huge));
-            assert!(lab.is_zero(lab.block(&space, AT), 512), "recycled, batch {batch}, page {fault}");
+            assert_eq!(
+                lab.vm.fault(&space, Va(AT.0 + fault * KIB4), Access::Write),
+                Ok(Fault::Huge)
+            );
+            assert!(
+                lab.is_zero(lab.block(&space, AT), 512),
+                "recycled, batch {batch}, page {fault}"
+            );
             guards_hold(&lab);
             lab.vm.exit(space);
             lab.check(&[]);
@@ -62,11 +72,18 @@ fn a_01_a_06_every_page_of_a_huge_page_may_be_the_one_that_faults_under_every_ba
         for fault in 0..512 {
             lab.soil(block, 512, 0x77);
             lab.vm.advise(&space, AT, MIB2, Advice::DontNeed).unwrap();
-            assert_eq!(lab.vm.fault(&space, Va(AT.0 + fault * KIB4), Access::Write), Ok(Fault::Huge));
+            assert_eq!(
+                lab.vm.fault(&space, Va(AT.0 + fault * KIB4), Access::Write),
+                Ok(Fault::Huge)
+            );
             assert_eq!(lab.block(&space, AT), block, "the same block again");
             assert!(lab.is_zero(block, 512), "batch {batch}, page {fault}");
             for guard in guards.iter().filter(|&&guard| !lab.m().was_given(guard)) {
-                assert_eq!(lab.m().uniform(*guard), Some(OLD), "batch {batch}, page {fault}: guard {guard:?}");
+                assert_eq!(
+                    lab.m().uniform(*guard),
+                    Some(OLD),
+                    "batch {batch}, page {fault}: guard {guard:?}"
+                );
             }
             lab.m().acts();
         }
@@ -81,13 +98,17 @@ fn a_01_a_06_every_page_of_a_huge_page_may_be_the_one_that_faults_under_every_ba
 fn a_s2_tails_that_a_batch_does_not_divide_are_cleared_where_they_are_and_nowhere_else() {
     for frames in [2u64, 4, 5, 8, 16, 512] {
         for batch in [3u64, 5, 7, 511] {
-            for fault in (0..4).chain((1..=4).filter_map(|b| frames.checked_sub(b))).filter(|&f| f < frames) {
+            for fault in
+                (0..4).chain((1..=4).filter_map(|b| frames.checked_sub(b))).filter(|&f| f < frames)
+            {
                 let bytes = (batch * KIB4).to_string();
                 let lab = old_lab(frames + 64, &[("clear.batch", &bytes)]);
                 let first = Pfn(512 + 32);
                 lab.vm.cleared(&Extent { first, frames, at: AT, fault }).unwrap();
                 assert!(lab.is_zero(first, frames), "{frames} pages, batch {batch}, page {fault}");
-                let guards = (1..=32).map(|i| Pfn(first.0 - i)).chain((0..32).map(|i| first.add(frames + i)));
+                let guards = (1..=32)
+                    .map(|i| Pfn(first.0 - i))
+                    .chain((0..32).map(|i| first.add(frames + i)));
                 guards.for_each(|g| assert_eq!(lab.m().uniform(g), Some(OLD), "guard {g:?}"));
             }
         }
@@ -98,7 +119,8 @@ fn a_s2_tails_that_a_batch_does_not_divide_are_cleared_where_they_are_and_nowher
 fn a_10_blocks_of_a_pool_are_cleared_whatever_the_allocator_does_and_fresh_ones_exactly_once() {
     for zeroing in ["off", "on"] {
         let lab = old_lab(8192, &[("alloc.zero", zeroing)]);
-        let cleared = || lab.m().flat.asked.cleared_frames.load(std::sync::atomic::Ordering::Relaxed);
+        let cleared =
+            || lab.m().flat.asked.cleared_frames.load(std::sync::atomic::Ordering::Relaxed);
         let space = lab.vm.create().unwrap();
         let before = cleared();
         let fresh = lab.huge_fault(&space, AT, 9);
@@ -163,7 +185,11 @@ fn a_12_on_caches_that_alias_a_program_reads_zeros_by_its_own_address() {
                 lab.vm.fault(&space, va, Access::Write).unwrap();
                 let Page::Mapped { pfn, .. } = lab.vm.query(&space, va) else { panic!("mapped") };
                 let pfn = if leaf == Order::HUGE { pfn.add(page) } else { pfn };
-                assert_eq!(lab.m().user_load(pfn, va), 0, "page {page}, {leaf:?}, alloc.zero={zeroing}");
+                assert_eq!(
+                    lab.m().user_load(pfn, va),
+                    0,
+                    "page {page}, {leaf:?}, alloc.zero={zeroing}"
+                );
             }
             // Pages made many at a time, of either colour.
             let more = Va(AT.0 + 2 * MIB2 + KIB4);
@@ -265,7 +291,11 @@ fn with_memory_short_every_failing_allocation_leaves_all_as_it_was() {
                 }
             }
         }
-        assert!(got.len() as u64 * 512 >= spare && got.len() < 8, "{} of 8, pool {spare}", got.len());
+        assert!(
+            got.len() as u64 * 512 >= spare && got.len() < 8,
+            "{} of 8, pool {spare}",
+            got.len()
+        );
         lab.vm.exit(space);
         lab.vm.pool(Order::HUGE, 0).unwrap();
         lab.check(&[]);

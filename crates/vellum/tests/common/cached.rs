@@ -1,4 +1,5 @@
-//! The flat machine with caches that a test describes: nothing is cached, the library is only told so.
+//! The flat machine with caches that a test describes: nothing is cached, the library is only told
+//! so.
 #![allow(dead_code)]
 
 use std::ops::Deref;
@@ -8,7 +9,9 @@ use crate::flat::{Flat, Meta, VmHands, X86_RULES};
 use vellum::addr::{Pfn, Va};
 use vellum::config::Config;
 use vellum::entry::X86_64;
-use vellum::machine::{CacheLevel, Caches, CpuId, CpuMask, Event, Machine, MmuRules, Root, Scope, Topology};
+use vellum::machine::{
+    CacheLevel, Caches, CpuId, CpuMask, Event, Machine, MmuRules, Root, Scope, Topology,
+};
 use vellum::space::{Attrs, Rights, Space};
 use vellum::vm::Vm;
 

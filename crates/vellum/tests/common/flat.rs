@@ -1,8 +1,10 @@
-//! A flat machine for tests: frames in one zeroed allocation, CPUs that are whatever thread says so, no TLB.
+//! A flat machine for tests: frames in one zeroed allocation, CPUs that are whatever thread says
+//! so, no TLB.
 //!
-//! It does what the trait promises and nothing more, so a test that passes here says nothing about stale translations (the
-//! simulator's oracle does) but can run on real threads, where the memory model is the host's. A thread is CPU 0 until it calls
-//! [`Flat::run_on`]; two threads must not be the same CPU at once unless the test is about that.
+//! It does what the trait promises and nothing more, so a test that passes here says nothing about
+//! stale translations (the simulator's oracle does) but can run on real threads, where the memory
+//! model is the host's. A thread is CPU 0 until it calls [`Flat::run_on`]; two threads must not be
+//! the same CPU at once unless the test is about that.
 #![allow(dead_code, unused_imports)]
 
 mod hands;
@@ -18,7 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn};
 use vellum::entry::{Codec, X86_64};
-use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, USES};
+use vellum::machine::{
+    CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, USES,
+};
 
 thread_local! {
     static CPU: Cell<CpuId> = const { Cell::new(0) };
@@ -42,8 +46,8 @@ pub fn switch_tasks() {
 /// Shared words that an act of another CPU touches at most; what ends touches some thousands.
 const MOST_WORDS: u32 = 10_000_000;
 
-/// Runs `body`; the scheduling point after `points` others runs `act` as if this CPU, or another, ran another task there to its end. Says
-/// whether there was such a point.
+/// Runs `body`; the scheduling point after `points` others runs `act` as if this CPU, or another,
+/// ran another task there to its end. Says whether there was such a point.
 pub fn rescheduled(points: u64, act: Box<dyn FnOnce()>, body: impl FnOnce()) -> bool {
     POINT.set(Some((points, act)));
     body();
@@ -62,7 +66,8 @@ pub fn at_point() {
 /// An act of another CPU while a flush is under way.
 type During = Box<dyn FnMut(Scope)>;
 
-/// Runs `body`; each flush on its way runs `act` as if another CPU did it after the flush was asked for and before it is over.
+/// Runs `body`; each flush on its way runs `act` as if another CPU did it after the flush was asked
+/// for and before it is over.
 pub fn during_flushes<R>(act: impl FnMut(Scope) + 'static, body: impl FnOnce() -> R) -> R {
     DURING.set(Some(Box::new(act)));
     let result = body();
@@ -87,8 +92,9 @@ fn as_another(act: impl FnOnce()) {
     PREEMPT_OFF.set(preempt);
 }
 
-/// From here this thread lets others run now and then before it touches a shared word, as `seed` has it: on few processors threads would
-/// else meet at the ends of their time slices only. 0 ends it.
+/// From here this thread lets others run now and then before it touches a shared word, as `seed`
+/// has it: on few processors threads would else meet at the ends of their time slices only. 0 ends
+/// it.
 pub fn jitter(seed: u64) {
     JITTER.set(seed);
 }
@@ -109,7 +115,8 @@ fn jittered() {
 /// An act of another CPU, and how many shared words this thread touches before it.
 pub type Woven = (u64, Box<dyn FnOnce()>);
 
-/// What a woven act panics with when it waits: the CPU it would wait for is this thread, and stands still.
+/// What a woven act panics with when it waits: the CPU it would wait for is this thread, and stands
+/// still.
 pub struct Waits;
 
 /// What an act comes to, or nothing if it waits.
@@ -122,8 +129,9 @@ pub fn unless_it_waits<R>(act: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
-/// Runs `body`. When it has touched as many shared words as the first act says, and is about to touch another, the act runs to
-/// its end, as if another CPU did it all in that moment; then the count for the next act starts. Says how many acts ran.
+/// Runs `body`. When it has touched as many shared words as the first act says, and is about to
+/// touch another, the act runs to its end, as if another CPU did it all in that moment; then the
+/// count for the next act starts. Says how many acts ran.
 pub fn weave(acts: Vec<Woven>, body: impl FnOnce()) -> usize {
     let all = acts.len();
     WEAVE.set(acts.into());
@@ -155,8 +163,8 @@ fn shared_word_touched() {
 /// What to do at each step of a thread; told whether the thread waits.
 type Each = Box<dyn FnMut(bool)>;
 
-/// From here `act` runs whenever this thread is about to touch a shared word or to fill a portion of a
-/// block, or waits for another CPU. It may wait for other threads.
+/// From here `act` runs whenever this thread is about to touch a shared word or to fill a portion
+/// of a block, or waits for another CPU. It may wait for other threads.
 pub fn at_each_step(act: impl FnMut(bool) + 'static) {
     EACH.set(Some(Box::new(act)));
 }
@@ -198,7 +206,8 @@ pub struct Flat<C: Codec = X86_64> {
     codec: PhantomData<C>,
 }
 
-// SAFETY: the memory behind `base` belongs to the value; who touches which bytes is the library's business, as on metal.
+// SAFETY: the memory behind `base` belongs to the value; who touches which bytes is the library's
+// business, as on metal.
 unsafe impl<C: Codec> Send for Flat<C> {}
 // SAFETY: as above.
 unsafe impl<C: Codec> Sync for Flat<C> {}
@@ -225,19 +234,22 @@ pub const ARM_RULES: MmuRules = MmuRules {
     invalidation: Invalidation::Broadcast,
 };
 
-/// A machine of one node with `cpus` CPUs and `frames` frames from frame 512 (so that frame 0 is nobody's).
+/// A machine of one node with `cpus` CPUs and `frames` frames from frame 512 (so that frame 0 is
+/// nobody's).
 pub fn flat(cpus: usize, frames: u64) -> Flat {
     Flat::new(Topology::flat(cpus, Pfn(512), frames), X86_RULES)
 }
 
 impl<C: Codec> Flat<C> {
-    /// A machine with that topology and those habits. Its memory is zero and costs nothing until touched.
+    /// A machine with that topology and those habits. Its memory is zero and costs nothing until
+    /// touched.
     pub fn new(topology: Topology, rules: MmuRules) -> Self {
         let frames = topology.frames_end() - topology.frames_start();
         Self::with_frames(topology, rules, frames)
     }
 
-    /// As [`new`](Flat::new), but with no memory behind its frames: for tests of the allocator on machines larger than the host.
+    /// As [`new`](Flat::new), but with no memory behind its frames: for tests of the allocator on
+    /// machines larger than the host.
     pub fn hollow(topology: Topology, rules: MmuRules) -> Self {
         Self::with_frames(topology, rules, 0)
     }
@@ -245,7 +257,8 @@ impl<C: Codec> Flat<C> {
     fn with_frames(topology: Topology, rules: MmuRules, frames: u64) -> Self {
         let first = topology.frames_start();
         let bytes = frames as usize * PAGE_SIZE;
-        let memory = Meta::new(Layout::from_size_align(bytes, PAGE_SIZE).expect("a size that fits"));
+        let memory =
+            Meta::new(Layout::from_size_align(bytes, PAGE_SIZE).expect("a size that fits"));
         Flat {
             topology,
             rules,
@@ -284,8 +297,8 @@ impl<C: Codec> Flat<C> {
     }
 }
 
-// SAFETY: CPUs are threads that stay on theirs; entries are atomics in memory that the machine owns; no hardware walks them, so
-// there are no translations to flush.
+// SAFETY: CPUs are threads that stay on theirs; entries are atomics in memory that the machine
+// owns; no hardware walks them, so there are no translations to flush.
 unsafe impl<C: Codec> Machine for Flat<C> {
     type Codec = C;
 
@@ -316,7 +329,9 @@ unsafe impl<C: Codec> Machine for Flat<C> {
         self.entry(table, slot).store(raw, Ordering::Release);
     }
     unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
-        self.entry(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+        self.entry(table, slot)
+            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| ())
     }
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {
         self.frame(pfn)
@@ -332,17 +347,29 @@ unsafe impl<C: Codec> Machine for Flat<C> {
         self.frame(from.add(frames - 1));
         self.asked.copied_frames.fetch_add(frames, Ordering::Relaxed);
         // SAFETY: both runs lie in the machine's memory and do not overlap, by contract.
-        unsafe { self.frame(to).copy_from_nonoverlapping(self.frame(from), frames as usize * PAGE_SIZE) }
+        unsafe {
+            self.frame(to).copy_from_nonoverlapping(self.frame(from), frames as usize * PAGE_SIZE)
+        }
     }
     unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         assert!(offset + bytes.len() <= PAGE_SIZE);
         // SAFETY: inside one frame; `bytes` is ours and cannot overlap machine memory.
-        unsafe { self.frame(pfn).add(offset).as_ptr().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) }
+        unsafe {
+            self.frame(pfn)
+                .add(offset)
+                .as_ptr()
+                .copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len())
+        }
     }
     unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= PAGE_SIZE);
         // SAFETY: as in `read`.
-        unsafe { self.frame(pfn).add(offset).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+        unsafe {
+            self.frame(pfn)
+                .add(offset)
+                .as_ptr()
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        }
     }
     unsafe fn load_root(&self, root: Option<Root>) {
         self.asked.root_loads.fetch_add(1, Ordering::Relaxed);
@@ -388,14 +415,18 @@ unsafe impl<C: Codec> Machine for Flat<C> {
         if let Event::Frame { first, order, to } = event {
             step(false);
             shared_word_touched();
-            assert!(self.topology.node_of(first).is_some(), "{first:?} is no memory of this machine");
+            assert!(
+                self.topology.node_of(first).is_some(),
+                "{first:?} is no memory of this machine"
+            );
             self.asked.became[to as usize].fetch_add(order.frames(), Ordering::Relaxed);
         }
     }
 }
 
-/// Zeroed memory handed to the library, freed when dropped (after what lives in it). The host's allocator clears lazily only
-/// at its own alignment, so this asks for more and aligns by itself: untouched parts of it cost nothing.
+/// Zeroed memory handed to the library, freed when dropped (after what lives in it). The host's
+/// allocator clears lazily only at its own alignment, so this asks for more and aligns by itself:
+/// untouched parts of it cost nothing.
 pub struct Meta {
     start: NonNull<u8>,
     base: NonNull<u8>,
@@ -405,7 +436,8 @@ pub struct Meta {
 impl Meta {
     /// Memory of that layout.
     pub fn new(layout: Layout) -> Meta {
-        let whole = Layout::from_size_align(layout.size() + layout.align(), 16).expect("a size that fits");
+        let whole =
+            Layout::from_size_align(layout.size() + layout.align(), 16).expect("a size that fits");
         // SAFETY: the layout is not empty.
         let start = NonNull::new(unsafe { alloc_zeroed(whole) }).expect("host memory");
         // SAFETY: less than `align` bytes further, and `align` more were asked for.

@@ -1,7 +1,8 @@
 //! What tests do with their own hands, by names that need no `unsafe` at each use.
 //!
-//! The library cannot know that a caller gives back what it has and that nothing else runs; a test does: it holds what it allocated, and
-//! audits when its threads are done. One that breaks this on purpose calls the library itself.
+//! The library cannot know that a caller gives back what it has and that nothing else runs; a test
+//! does: it holds what it allocated, and audits when its threads are done. One that breaks this on
+//! purpose calls the library itself.
 #![allow(dead_code)]
 
 use vellum::addr::{Order, Pfn, Va};
@@ -20,7 +21,8 @@ pub trait MachineHands: Machine {
         unsafe { self.entry_load(table, slot) }
     }
     fn set_entry(&self, table: Pfn, slot: usize, raw: u64) {
-        // SAFETY: as in `entry`; what the test says there is its own, or wrong on purpose on a machine that finds it.
+        // SAFETY: as in `entry`; what the test says there is its own, or wrong on purpose on a
+        // machine that finds it.
         unsafe { self.entry_store(table, slot, raw) }
     }
     fn zero_out(&self, first: Pfn, frames: u64) {
@@ -51,7 +53,13 @@ impl<M: Machine> MachineHands for M {}
 pub trait FrameHands {
     fn put<M: Machine>(&self, m: &M, pfn: Pfn, order: Order);
     fn cut<M: Machine>(&self, m: &M, pfn: Pfn, from: Order, to: Order);
-    fn retire_at<M: Machine, H: Above<Queue>>(&self, m: &M, top: &mut Token<H>, block: (Pfn, Order), generation: u64);
+    fn retire_at<M: Machine, H: Above<Queue>>(
+        &self,
+        m: &M,
+        top: &mut Token<H>,
+        block: (Pfn, Order),
+        generation: u64,
+    );
     fn completed<M: Machine, H: Above<Queue>>(&self, m: &M, top: &mut Token<H>, done: u64) -> u64;
     fn audit<M: Machine>(&self, m: &M) -> Result<FrameCounts, Invalid>;
 }
@@ -65,7 +73,13 @@ impl FrameHands for Frames {
         // SAFETY: the test has the block.
         unsafe { self.split(m, pfn, from, to) }
     }
-    fn retire_at<M: Machine, H: Above<Queue>>(&self, m: &M, top: &mut Token<H>, block: (Pfn, Order), generation: u64) {
+    fn retire_at<M: Machine, H: Above<Queue>>(
+        &self,
+        m: &M,
+        top: &mut Token<H>,
+        block: (Pfn, Order),
+        generation: u64,
+    ) {
         // SAFETY: the test had the block, and there are no translations.
         unsafe { self.retire(m, top, block.0, block.1, generation) }
     }

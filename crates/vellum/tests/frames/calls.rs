@@ -116,7 +116,8 @@ fn exhausted_by_each_order_the_rest_is_too_small_for_it_and_nothing_is_lost() {
         while let Ok(pfn) = r.alloc(o) {
             got.push(pfn);
         }
-        let aligned = (512..5512u64).step_by(1).filter(|f| f % (1 << o) == 0 && f + (1 << o) <= 5512).count();
+        let aligned =
+            (512..5512u64).step_by(1).filter(|f| f % (1 << o) == 0 && f + (1 << o) <= 5512).count();
         assert_eq!(got.len(), aligned, "order {o}");
         for &pfn in &got {
             r.free(pfn, o);
@@ -299,7 +300,11 @@ fn data_leaves_the_minimum_which_tables_may_take() {
     assert_eq!(r.frames.mark(0), Mark::Min);
     for _ in 0..min {
         r.alloc(0).unwrap();
-        assert_eq!(r.frames.alloc(&r.m, Order::BASE, &DATA), Err(NoMemory), "the reserve is not data's");
+        assert_eq!(
+            r.frames.alloc(&r.m, Order::BASE, &DATA),
+            Err(NoMemory),
+            "the reserve is not data's"
+        );
     }
     assert_eq!(r.alloc(0), Err(NoMemory));
 }

@@ -1,9 +1,10 @@
-//! Long runs of one kind: churn that never leaves one block, so that what the allocator counts there comes to more than its
-//! field could hold.
+//! Long runs of one kind: churn that never leaves one block, so that what the allocator counts
+//! there comes to more than its field could hold.
 //!
-//! Every second piece of a block is held, the rest of memory too: what is taken fits exactly, so no search ever has a reason to look
-//! at the block again, and what comes back is counted late or not at all. Every run ends with everything recounted, and the count of
-//! free frames is compared all the way.
+//! Every second piece of a block is held, the rest of memory too: what is taken fits exactly, so no
+//! search ever has a reason to look at the block again, and what comes back is counted late or not
+//! at all. Every run ends with everything recounted, and the count of free frames is compared all
+//! the way.
 
 use crate::flat::{Flat, Meta, X86_RULES};
 use vellum::addr::{Order, Pfn};
@@ -75,7 +76,8 @@ impl Checkerboard {
         let all: Vec<Pfn> = std::iter::from_fn(|| r.take(o)).collect();
         assert_eq!(all.len() as u64, (BLOCKS * BLOCK) >> o);
         let (block, rest): (Vec<Pfn>, Vec<Pfn>) = all.into_iter().partition(|pfn| pfn.0 < BLOCK);
-        let (held, free): (Vec<Pfn>, Vec<Pfn>) = block.into_iter().partition(|pfn| pfn.0 >> o & 1 == 1);
+        let (held, free): (Vec<Pfn>, Vec<Pfn>) =
+            block.into_iter().partition(|pfn| pfn.0 >> o & 1 == 1);
         free.into_iter().for_each(|pfn| r.give(pfn, o));
         r.frames.drain(&r.m);
         let rest = rest.into_iter().flat_map(|pfn| (0..1 << o).map(move |i| pfn.add(i))).collect();
@@ -118,7 +120,8 @@ enum Back {
     Singles,
 }
 
-/// Takes pieces of the free half of a block and gives them back, `most` at a time at most, until [`LONG`] frames came back.
+/// Takes pieces of the free half of a block and gives them back, `most` at a time at most, until
+/// [`LONG`] frames came back.
 fn churn(o: u8, cpus: usize, back: Back, most: u64) {
     println!("order {o}, {cpus} CPUs, back {back:?}, {most} at a time");
     let mut board = Checkerboard::new(cpus, o);
@@ -127,7 +130,8 @@ fn churn(o: u8, cpus: usize, back: Back, most: u64) {
     board.fill_stack();
     let (mut came_back, mut had, mut at_once) = (0, vec![], 0);
     while came_back < LONG {
-        // Another number each time, so that the steps fall into no rhythm with what is taken at once.
+        // Another number each time, so that the steps fall into no rhythm with what is taken at
+        // once.
         at_once = at_once * 5 % most + 1;
         board.r.m.run_on(0);
         had.extend((0..at_once).map_while(|_| board.r.take(o)));

@@ -83,7 +83,8 @@ fn step() -> impl Strategy<Value = Step> {
         7 => (0..3usize, any::<usize>()).prop_map(|(cpu, pick)| Step::Free { cpu, pick }),
         1 => (0..3usize, any::<usize>(), 0..9u8)
             .prop_map(|(cpu, pick, piece)| Step::FreeInPieces { cpu, pick, piece }),
-        2 => (any::<usize>(), 0..20u64).prop_map(|(pick, generation)| Step::Retire { pick, generation }),
+        2 => (any::<usize>(), 0..20u64)
+            .prop_map(|(pick, generation)| Step::Retire { pick, generation }),
         1 => (0..20u64).prop_map(|generation| Step::Complete { generation }),
         1 => Just(Step::Drain),
     ]
@@ -96,7 +97,8 @@ proptest! {
         // The nodes meet in the middle of a word of a block, and neither starts or ends on one.
         let ranges = [(600, 4500), (5100, 2900)];
         let r = rig(&ranges);
-        let mut model = Model { taken: vec![false; 8000], node: ranges.to_vec(), held: vec![], pending: vec![] };
+        let taken = vec![false; 8000];
+        let mut model = Model { taken, node: ranges.to_vec(), held: vec![], pending: vec![] };
         let mut top = Token::top();
         for step in steps {
             match step {

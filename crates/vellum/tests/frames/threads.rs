@@ -1,4 +1,5 @@
-//! The allocator and the locks under real threads: no frame is had twice, none is lost, nobody looks at freed memory.
+//! The allocator and the locks under real threads: no frame is had twice, none is lost, nobody
+//! looks at freed memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -37,11 +38,22 @@ impl Random {
 }
 
 /// Each thread takes and gives at random; a byte per frame says whether someone has it.
-fn churn(r: &Rig, first: u64, frames: u64, steps: u64, cpu_of: fn(usize) -> usize, orders: &'static [u8]) {
+fn churn(
+    r: &Rig,
+    first: u64,
+    frames: u64,
+    steps: u64,
+    cpu_of: fn(usize) -> usize,
+    orders: &'static [u8],
+) {
     let owned: Vec<AtomicU8> = (0..frames).map(|_| AtomicU8::new(0)).collect();
     let take = |pfn: Pfn, o: u8| {
         for f in pfn.0..pfn.0 + (1 << o) {
-            assert_eq!(owned[(f - first) as usize].swap(1, Ordering::AcqRel), 0, "frame {f} had twice");
+            assert_eq!(
+                owned[(f - first) as usize].swap(1, Ordering::AcqRel),
+                0,
+                "frame {f} had twice"
+            );
         }
     };
     let give = |pfn: Pfn, o: u8| {
@@ -68,8 +80,11 @@ fn churn(r: &Rig, first: u64, frames: u64, steps: u64, cpu_of: fn(usize) -> usiz
                             1 => NumaPolicy::Interleave,
                             _ => NumaPolicy::Prefer(1),
                         };
-                        if let Ok(pfn) = r.frames.alloc(&r.m, order(o), &Want { policy, index: step, use_: Use::Data })
-                        {
+                        if let Ok(pfn) = r.frames.alloc(
+                            &r.m,
+                            order(o),
+                            &Want { policy, index: step, use_: Use::Data },
+                        ) {
                             take(pfn, o);
                             held.push((pfn, o));
                         }
@@ -79,7 +94,8 @@ fn churn(r: &Rig, first: u64, frames: u64, steps: u64, cpu_of: fn(usize) -> usiz
                         match random.below(8) {
                             0 if o >= 9 => {
                                 r.frames.cut(&r.m, pfn, order(o), Order::BASE);
-                                (0..1 << o).for_each(|i| r.frames.put(&r.m, pfn.add(i), Order::BASE));
+                                (0..1 << o)
+                                    .for_each(|i| r.frames.put(&r.m, pfn.add(i), Order::BASE));
                             }
                             1 => r.frames.retire_at(&r.m, &mut top, (pfn, order(o)), step),
                             _ => r.frames.put(&r.m, pfn, order(o)),
@@ -129,7 +145,8 @@ fn all_orders_under_threads_are_never_had_twice() {
 
 #[test]
 fn blocks_that_open_and_close_all_the_time_lose_nothing() {
-    // Four blocks, all threads: a block is closed, had whole, split and opened while others are at its words.
+    // Four blocks, all threads: a block is closed, had whole, split and opened while others are at
+    // its words.
     let r = rig_on(flat(CPUS, 2048));
     churn(&r, 512, 2048, 40_000, |t| t, &[8, 7, 9, 0, 6]);
 }
@@ -152,8 +169,11 @@ fn a_lock_keeps_others_out() {
                 m.run_on(cpu);
                 let mut top = Token::top();
                 for i in 0..20_000 {
-                    let guard =
-                        if i % 3 == 0 { lock.try_lock(m, &mut top, 0) } else { Some(lock.lock(m, &mut top, 0)) };
+                    let guard = if i % 3 == 0 {
+                        lock.try_lock(m, &mut top, 0)
+                    } else {
+                        Some(lock.lock(m, &mut top, 0))
+                    };
                     if guard.is_some() {
                         assert_eq!(m.preempt_depth(), 1);
                         let seen = counter.load(Ordering::Relaxed);
@@ -229,14 +249,16 @@ fn nothing_is_freed_while_someone_inside_an_epoch_may_look_at_it() {
     let meta = Meta::new(Epochs::layout(CPUS));
     // SAFETY: zeroed memory of that layout, kept beside the value.
     let epochs = unsafe { Epochs::new(CPUS, meta.base()) };
-    // Two slots take turns: the one linked holds the number of its round, the other is wiped once nobody can be reading it.
+    // Two slots take turns: the one linked holds the number of its round, the other is wiped once
+    // nobody can be reading it.
     let slots = [AtomicU64::new(1), AtomicU64::new(0)];
     let linked = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let looked = AtomicU64::new(0);
     thread::scope(|s| {
         for cpu in 1..CPUS {
-            let (m, epochs, slots, linked, stop, looked) = (&m, &epochs, &slots, &linked, &stop, &looked);
+            let (m, epochs, slots, linked, stop, looked) =
+                (&m, &epochs, &slots, &linked, &stop, &looked);
             s.spawn(move || {
                 m.run_on(cpu);
                 while !stop.load(Ordering::Acquire) {
@@ -250,7 +272,11 @@ fn nothing_is_freed_while_someone_inside_an_epoch_may_look_at_it() {
                     for _ in 0..4 {
                         // The freer gets its turn while this one looks.
                         thread::yield_now();
-                        assert_eq!(slots[at].load(Ordering::Acquire), seen, "looked at what was freed");
+                        assert_eq!(
+                            slots[at].load(Ordering::Acquire),
+                            seen,
+                            "looked at what was freed"
+                        );
                     }
                     looked.fetch_add(1, Ordering::Relaxed);
                 }
@@ -271,8 +297,8 @@ fn nothing_is_freed_while_someone_inside_an_epoch_may_look_at_it() {
     });
 }
 
-/// Who waits for epochs may move to another CPU at any time. Whether it is inside itself is asked of one CPU's line, where the task of the
-/// CPU that it left may be inside by then.
+/// Who waits for epochs may move to another CPU at any time. Whether it is inside itself is asked
+/// of one CPU's line, where the task of the CPU that it left may be inside by then.
 #[test]
 fn a_task_that_may_move_is_not_taken_for_another_that_is_inside() {
     let m = flat(2, 512);
@@ -286,7 +312,11 @@ fn a_task_that_may_move_is_not_taken_for_another_that_is_inside() {
     assert!(epochs.is_inside(&m));
     drop(inside);
     epochs.synchronize(&m, &mut Token::top());
-    assert_eq!(m.asked.loose_cpus.load(Ordering::Relaxed), 0, "a number that may be another task's by its use");
+    assert_eq!(
+        m.asked.loose_cpus.load(Ordering::Relaxed),
+        0,
+        "a number that may be another task's by its use"
+    );
 }
 
 #[test]

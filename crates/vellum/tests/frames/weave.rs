@@ -1,7 +1,9 @@
-//! The allocator with another CPU's act put between any two steps of an operation: at every shared word it touches, in turn.
+//! The allocator with another CPU's act put between any two steps of an operation: at every shared
+//! word it touches, in turn.
 //!
-//! Threads find a race when the clock favours it; this finds every one that needs a single interruption, each time. The act that is
-//! put in runs to its end. If it waits, it waits for the operation that stands still, and the schedule does not exist.
+//! Threads find a race when the clock favours it; this finds every one that needs a single
+//! interruption, each time. The act that is put in runs to its end. If it waits, it waits for the
+//! operation that stands still, and the schedule does not exist.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -138,7 +140,9 @@ impl Rig {
         for cpu in 0..2 {
             for &(pfn, o) in self.held[cpu].borrow().iter() {
                 used += 1 << o;
-                (0..1 << o).for_each(|i| assert!(taken.insert(pfn.add(i)), "{:?} had twice: {what}", pfn.add(i)));
+                (0..1 << o).for_each(|i| {
+                    assert!(taken.insert(pfn.add(i)), "{:?} had twice: {what}", pfn.add(i))
+                });
             }
         }
         let counts = self.frames.audit(&self.m).unwrap_or_else(|e| panic!("{e}: {what}"));
@@ -147,14 +151,21 @@ impl Rig {
             self.act(cpu, Act::FreeAll);
         }
         self.frames.drain(&self.m);
-        let counts = self.frames.audit(&self.m).unwrap_or_else(|e| panic!("{e}, all freed: {what}"));
+        let counts =
+            self.frames.audit(&self.m).unwrap_or_else(|e| panic!("{e}, all freed: {what}"));
         assert_eq!(counts.free, counts.total, "all freed: {what}");
     }
 }
 
-/// Runs `operation` on CPU 0 after `before` (acts of each CPU), with the first of `acts` by CPU 1 at each of its steps in turn and the
-/// next ones as many steps later as they say. Says how many schedules there were, and how many of them had an act wait.
-fn every_step(frames: u64, before: &[(usize, Act)], operation: Act, acts: &[(u64, Act)]) -> (u64, u64) {
+/// Runs `operation` on CPU 0 after `before` (acts of each CPU), with the first of `acts` by CPU 1
+/// at each of its steps in turn and the next ones as many steps later as they say. Says how many
+/// schedules there were, and how many of them had an act wait.
+fn every_step(
+    frames: u64,
+    before: &[(usize, Act)],
+    operation: Act,
+    acts: &[(u64, Act)],
+) -> (u64, u64) {
     let mut waits = 0;
     for n in 0.. {
         let what = format!("{before:?}, then {operation:?} with {acts:?} at step {n}");
@@ -174,7 +185,8 @@ fn every_step(frames: u64, before: &[(usize, Act)], operation: Act, acts: &[(u64
             };
             (if i == 0 { n } else { later }, Box::new(run))
         });
-        // The later acts may find no step left to come before; the first one, none when all have been tried.
+        // The later acts may find no step left to come before; the first one, none when all have
+        // been tried.
         if weave(put_in.collect(), || r.act(0, operation)) == 0 {
             return (n, waits);
         }
@@ -253,7 +265,12 @@ fn a_block_that_a_cpu_keeps_whole_may_be_cut_up_while_another_acts() {
         assert!(schedules > 100, "{schedules} schedules");
         // Once cut up, its pieces are had by both, and come back to it from both.
         let mut before = before.to_vec();
-        before.extend([(0, Act::Alloc(3)), (0, Act::Alloc(6)), (1, Act::Alloc(5)), (0, Act::HandOver)]);
+        before.extend([
+            (0, Act::Alloc(3)),
+            (0, Act::Alloc(6)),
+            (1, Act::Alloc(5)),
+            (0, Act::HandOver),
+        ]);
         all(frames, &before);
     }
 }
@@ -277,8 +294,9 @@ fn a_block_that_gets_frames_back_while_it_is_noted_as_full_is_not_forgotten() {
     }
 }
 
-/// One block open for a class of orders and claimed by nobody, all others had whole by CPU 1: who takes from it for another class does
-/// so without a claim, and it may be emptied, closed, had whole and shattered before the taker looks again.
+/// One block open for a class of orders and claimed by nobody, all others had whole by CPU 1: who
+/// takes from it for another class does so without a claim, and it may be emptied, closed, had
+/// whole and shattered before the taker looks again.
 fn scarce() -> Vec<Vec<(usize, Act)>> {
     let pieces = [0, 3, 6, 8];
     let before = |piece| vec![(1, Act::Alloc(9)), (1, Act::Alloc(piece)), (0, Act::Drain)];
@@ -294,7 +312,8 @@ fn any_two_acts_on_scarce_memory_can_meet_anywhere() {
 
 #[test]
 fn who_splits_a_block_waits_for_nobody_who_came_too_late() {
-    // The taker knows the block to be open; it is emptied and had whole; the taker goes for it; it is split.
+    // The taker knows the block to be open; it is emptied and had whole; the taker goes for it; it
+    // is split.
     let mut waits = 0;
     for before in scarce() {
         for o in [0, 2, 6, 7, 8] {
@@ -323,7 +342,8 @@ fn an_allocation_gives_others_time_before_it_is_refused_what_they_are_at() {
 
 #[test]
 fn an_allocation_waits_for_a_magazine_that_has_all_that_is_free() {
-    // Two frames are free, in the magazine of CPU 0 or on their way out of it; then in blocks, or on their way into it.
+    // Two frames are free, in the magazine of CPU 0 or on their way out of it; then in blocks, or
+    // on their way into it.
     let mut before = vec![(0, Act::TakeAll), (0, Act::FreeOne), (0, Act::FreeOne)];
     for drained in [false, true] {
         let mut sum = (0, 0);
@@ -338,19 +358,29 @@ fn an_allocation_waits_for_a_magazine_that_has_all_that_is_free() {
 
 #[test]
 fn a_run_of_groups_that_another_takes_from_is_put_back() {
-    // 128 MiB are a group. The first two of them are had; of the next two CPU 1 takes from the second.
-    let (schedules, _) = every_step(6 << 15, &[(0, Act::Alloc(16))], Act::Alloc(16), &[(0, Act::Alloc(9))]);
+    // 128 MiB are a group. The first two of them are had; of the next two CPU 1 takes from the
+    // second.
+    let (schedules, _) =
+        every_step(6 << 15, &[(0, Act::Alloc(16))], Act::Alloc(16), &[(0, Act::Alloc(9))]);
     assert!(schedules > 2, "{schedules} schedules");
 }
 
 #[test]
 fn frames_that_cpus_hand_to_each_other_can_come_back_anywhere() {
-    // Each CPU has frames of the other's block, more than go on its stack: some find that block locked.
+    // Each CPU has frames of the other's block, more than go on its stack: some find that block
+    // locked.
     let mut before = [(0, Act::Alloc(0)), (1, Act::Alloc(0))].repeat(70);
     before.extend([(0, Act::HandOver), (1, Act::HandOver)]);
     for operation in [Act::FreeOne, Act::FreeAll, Act::Alloc(0), Act::Alloc(4), Act::Drain] {
-        for act in [Act::FreeOne, Act::FreeAll, Act::Alloc(0), Act::Alloc(4), Act::Drain, Act::GiveBack, Act::GrabWhole]
-        {
+        for act in [
+            Act::FreeOne,
+            Act::FreeAll,
+            Act::Alloc(0),
+            Act::Alloc(4),
+            Act::Drain,
+            Act::GiveBack,
+            Act::GrabWhole,
+        ] {
             every_step(2048, &before, operation, &[(0, act)]);
         }
     }

@@ -1,5 +1,6 @@
-//! The upper end of what programs may map. On x86_64 the last page of the user half stays empty: a system call in its last bytes would
-//! return to an address that is not canonical. So the last slot of a node on every level is reached by ranges and covered by none.
+//! The upper end of what programs may map. On x86_64 the last page of the user half stays empty: a
+//! system call in its last bytes would return to an address that is not canonical. So the last slot
+//! of a node on every level is reached by ranges and covered by none.
 
 use crate::flat::{ARM_RULES, Flat, VmHands, X86_RULES};
 use crate::lab::*;
@@ -35,7 +36,10 @@ fn the_last_page_of_the_user_half_is_never_mapped_on_x86() {
         let last = Va(half - KIB4);
         assert_eq!(lab.vm.user_end(), last);
         let past = SpaceError::Range(RangeError::OutOfSpace);
-        assert_eq!(past.to_string(), "the range ends past what programs may map of the address space");
+        assert_eq!(
+            past.to_string(),
+            "the range ends past what programs may map of the address space"
+        );
         let any = Attrs { rights: Rights::ALL, ..RW };
         lab.map(&space, AT, KIB4, any);
         for bytes in [KIB4, 2 * KIB4, MIB2] {
@@ -69,7 +73,11 @@ fn anywhere_fills_what_is_below_and_never_the_last_page() {
             let want = if bytes >= MIB2 { (below - bytes) & !(MIB2 - 1) } else { below - bytes };
             // What a large one leaves above itself, small ones take.
             below = if bytes >= MIB2 { below } else { want };
-            assert_eq!(lab.vm.map(&space, Placement::Anywhere, bytes, RW), Ok(Va(want)), "{pages} pages");
+            assert_eq!(
+                lab.vm.map(&space, Placement::Anywhere, bytes, RW),
+                Ok(Va(want)),
+                "{pages} pages"
+            );
             lab.poke(&space, Va(want + bytes - 8), pages).unwrap();
             lab.free(&[&space]);
             if bytes >= MIB2 {
@@ -80,7 +88,10 @@ fn anywhere_fills_what_is_below_and_never_the_last_page() {
         lab.vm.unmap(&space, Va(0), half - KIB4).unwrap();
         assert_eq!(lab.vm.map(&space, Placement::Anywhere, MIB2, HUGE), Ok(Va(half - 2 * MIB2)));
         assert_eq!(lab.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(half - 2 * KIB4)));
-        assert_eq!(lab.vm.map(&space, Placement::Anywhere, MIB2 - 2 * KIB4, RW), Ok(Va(half - MIB2)));
+        assert_eq!(
+            lab.vm.map(&space, Placement::Anywhere, MIB2 - 2 * KIB4, RW),
+            Ok(Va(half - MIB2))
+        );
         ends(&lab, space);
     }
 }
@@ -103,7 +114,11 @@ fn huge_pages_end_two_mib_before_the_half() {
         lab.vm.advise(&space, next, 2 * MIB2 - KIB4, Advice::Populate { write: true }).unwrap();
         assert_eq!(lab.vm.usage(&space).rss_pages, 1023);
         lab.vm.advise(&space, next, 2 * MIB2 - KIB4, Advice::Collapse).unwrap();
-        assert_eq!(lab.vm.usage(&space).huge_leaves, 1, "there is nothing to collapse in the other");
+        assert_eq!(
+            lab.vm.usage(&space).huge_leaves,
+            1,
+            "there is nothing to collapse in the other"
+        );
         let child = lab.vm.fork(&space).unwrap();
         lab.poke(&child, Va(half - KIB4 - 8), 7).unwrap();
         lab.poke(&child, next, 8).unwrap();

@@ -1,8 +1,9 @@
 //! Verbs that run out of memory, with another CPU's act put in between any two of their steps.
 //!
-//! For every number of frames that is too few, and at every shared word the verb touches: if the verb fails, the state is what the
-//! act alone makes of it, to the bit but for which frames it took, or what it was if the act failed, too. An act that waits for
-//! the verb, which stands still, is a schedule that does not exist.
+//! For every number of frames that is too few, and at every shared word the verb touches: if the
+//! verb fails, the state is what the act alone makes of it, to the bit but for which frames it
+//! took, or what it was if the act failed, too. An act that waits for the verb, which stands still,
+//! is a schedule that does not exist.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -51,7 +52,8 @@ impl Rig {
     fn starve(&self, room: usize) -> Vec<Pfn> {
         let take = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Table };
         let frames = self.lab.vm.frames();
-        let all = std::iter::from_fn(|| frames.alloc(self.lab.vm.machine(), Order::BASE, &take).ok());
+        let all =
+            std::iter::from_fn(|| frames.alloc(self.lab.vm.machine(), Order::BASE, &take).ok());
         let mut taken: Vec<Pfn> = all.collect();
         for _ in 0..room {
             let pfn = taken.swap_remove(taken.len() * 7 / 11);
@@ -60,7 +62,9 @@ impl Rig {
         taken
     }
     fn feed(&self, taken: Vec<Pfn>) {
-        taken.into_iter().for_each(|pfn| self.lab.vm.frames().put(self.lab.vm.machine(), pfn, Order::BASE));
+        taken
+            .into_iter()
+            .for_each(|pfn| self.lab.vm.frames().put(self.lab.vm.machine(), pfn, Order::BASE));
     }
     fn end(self) {
         self.spaces.into_iter().for_each(|space| self.lab.vm.exit(space));
@@ -107,31 +111,38 @@ fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
                 })
             };
             let mut done = true;
-            let began =
-                weave(vec![(at, woven as Box<dyn FnOnce()>)], || match catch_unwind(AssertUnwindSafe(|| verb(&rig))) {
+            let began = weave(vec![(at, woven as Box<dyn FnOnce()>)], || {
+                match catch_unwind(AssertUnwindSafe(|| verb(&rig))) {
                     Ok(did) => done = did,
                     Err(why) if !waited.get() => resume_unwind(why),
                     Err(_) => {}
-                });
+                }
+            });
             if began == 0 {
                 break;
             }
             at += 1;
             if waited.get() {
-                // What the half-done act holds cannot be taken apart; the rig's memory goes as a whole.
+                // What the half-done act holds cannot be taken apart; the rig's memory goes as a
+                // whole.
                 continue;
             }
             rig.feed(taken);
             let after = rig.shape();
             if !done {
                 let wanted = if acted.get() { &after_act } else { &before };
-                assert!(after == *wanted, "{room} frames, after {at} words: {}", difference(wanted, &after));
+                assert!(
+                    after == *wanted,
+                    "{room} frames, after {at} words: {}",
+                    difference(wanted, &after)
+                );
                 failures += u32::from(acted.get());
                 failed = true;
             }
             Rc::into_inner(rig).expect("the act is over").end();
         }
-        // With five there is enough for the act, which takes three, and not for every verb beside it.
+        // With five there is enough for the act, which takes three, and not for every verb beside
+        // it.
         if !failed && room >= 5 {
             return failures;
         }

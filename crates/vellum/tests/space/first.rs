@@ -71,7 +71,11 @@ fn ranges_that_are_none_are_refused_by_every_verb_and_change_nothing() {
     ];
     for (va, bytes, error) in bad {
         let refused = Err(SpaceError::Range(error));
-        assert_eq!(lab.vm.map(&space, Placement::At(va), bytes, RW).map(|_| ()), refused, "map {va:?} {bytes:#x}");
+        assert_eq!(
+            lab.vm.map(&space, Placement::At(va), bytes, RW).map(|_| ()),
+            refused,
+            "map {va:?} {bytes:#x}"
+        );
         assert_eq!(lab.vm.map(&space, Placement::Replace(va), bytes, RW).map(|_| ()), refused);
         assert_eq!(lab.vm.unmap(&space, va, bytes), refused);
         assert_eq!(lab.vm.protect(&space, va, bytes, Rights::READ), refused);
@@ -82,8 +86,14 @@ fn ranges_that_are_none_are_refused_by_every_verb_and_change_nothing() {
             assert!(lab.vm.remap(&space, AT, KIB4, bytes, Placement::At(va)).is_err());
         }
     }
-    assert_eq!(lab.vm.map(&space, Placement::Anywhere, 0, RW), Err(SpaceError::Range(RangeError::Empty)));
-    assert_eq!(lab.vm.map(&space, Placement::Anywhere, 5, RW), Err(SpaceError::Range(RangeError::Unaligned)));
+    assert_eq!(
+        lab.vm.map(&space, Placement::Anywhere, 0, RW),
+        Err(SpaceError::Range(RangeError::Empty))
+    );
+    assert_eq!(
+        lab.vm.map(&space, Placement::Anywhere, 5, RW),
+        Err(SpaceError::Range(RangeError::Unaligned))
+    );
     assert_eq!(lab.vm.map(&space, Placement::Anywhere, 1 << 60, RW), Err(SpaceError::NoHole));
     assert_eq!(lab.vm.map(&space, Placement::Anywhere, END, RW), Err(SpaceError::NoHole));
     assert_eq!(lab.vm.fault(&space, Va(END), Access::Read), Err(FaultError::Unmapped));
@@ -96,7 +106,8 @@ fn ranges_that_are_none_are_refused_by_every_verb_and_change_nothing() {
 }
 
 fn first_and_last_page<C: Codec>(rules: MmuRules) {
-    let lab: Lab<C> = lab_on(Flat::new(Topology::flat(1, Pfn(512), 4096), rules), Config::default());
+    let lab: Lab<C> =
+        lab_on(Flat::new(Topology::flat(1, Pfn(512), 4096), rules), Config::default());
     let space = lab.vm.create().unwrap();
     let end = lab.vm.user_end();
     for va in [Va(LOWEST), Va(end.0 - KIB4)] {
@@ -149,17 +160,29 @@ fn exactly_two_mib_or_one_gib_take_one_promise_and_one_leaf() {
     assert_eq!(lab.vm.fault(&space, Va(2 * GIB - 1), Access::Write), Ok(Fault::Huge));
     assert_eq!(lab.vm.fault(&space, Va(2 * GIB), Access::Write), Err(FaultError::Unmapped));
     let exactly = Attrs { leaf: LeafSize::Exactly(Order::GIANT), ..RW };
-    assert_eq!(lab.vm.map(&space, Placement::At(Va(GIB / 2)), GIB, exactly), Err(SpaceError::LeafSize));
-    assert_eq!(lab.vm.map(&space, Placement::At(Va(8 * GIB)), MIB2, exactly), Err(SpaceError::LeafSize));
+    assert_eq!(
+        lab.vm.map(&space, Placement::At(Va(GIB / 2)), GIB, exactly),
+        Err(SpaceError::LeafSize)
+    );
+    assert_eq!(
+        lab.vm.map(&space, Placement::At(Va(8 * GIB)), MIB2, exactly),
+        Err(SpaceError::LeafSize)
+    );
     lab.map(&space, Va(8 * GIB), GIB, exactly);
     assert_eq!(lab.vm.fault(&space, Va(8 * GIB + 5), Access::Read), Ok(Fault::Giant));
-    assert!(matches!(lab.vm.query(&space, Va(9 * GIB - 1)), Page::Mapped { level: Level::THREE, .. }));
+    assert!(matches!(
+        lab.vm.query(&space, Va(9 * GIB - 1)),
+        Page::Mapped { level: Level::THREE, .. }
+    ));
     assert_eq!(lab.vm.usage(&space).rss_pages, 512 * 512 + 2 * 512);
     lab.check(&[&space]);
     // Out of its middle: one table of 2 MiB leaves, one of base pages.
     lab.vm.unmap(&space, Va(8 * GIB + 3 * MIB2 + KIB4), KIB4).unwrap();
     let usage = lab.vm.usage(&space);
-    assert_eq!((usage.giant_leaves, usage.huge_leaves, usage.rss_pages), (0, 511 + 2, 512 * 512 - 1 + 2 * 512));
+    assert_eq!(
+        (usage.giant_leaves, usage.huge_leaves, usage.rss_pages),
+        (0, 511 + 2, 512 * 512 - 1 + 2 * 512)
+    );
     lab.check(&[&space]);
     lab.vm.exit(space);
     lab.check(&[]);
@@ -172,7 +195,10 @@ fn a_leaf_size_the_machine_has_not_is_refused() {
     let space = lab.vm.create().unwrap();
     for (order, bytes) in [(18, GIB), (3, 8 * KIB4), (10, 2 * MIB2)] {
         let exactly = Attrs { leaf: LeafSize::Exactly(Order::new(order).unwrap()), ..RW };
-        assert_eq!(lab.vm.map(&space, Placement::At(Va(GIB)), bytes, exactly), Err(SpaceError::LeafSize));
+        assert_eq!(
+            lab.vm.map(&space, Placement::At(Va(GIB)), bytes, exactly),
+            Err(SpaceError::LeafSize)
+        );
     }
     lab.vm.exit(space);
 }
@@ -215,7 +241,10 @@ fn the_lowest_64_kib_are_not_mapped() {
     // Verbs that make no mapping may be told of it.
     assert_eq!(lab.vm.unmap(&space, Va(0), KIB4), Ok(()));
     assert_eq!(lab.vm.protect(&space, Va(0), KIB4, Rights::NONE), Err(SpaceError::Unmapped));
-    assert_eq!(lab.vm.remap(&space, AT, KIB4, KIB4, Placement::Replace(Va(LOWEST))), Ok(Va(LOWEST)));
+    assert_eq!(
+        lab.vm.remap(&space, AT, KIB4, KIB4, Placement::Replace(Va(LOWEST))),
+        Ok(Va(LOWEST))
+    );
     lab.vm.exit(space);
 }
 
@@ -276,7 +305,10 @@ fn populate_brings_every_page_in_and_says_when_it_may_not() {
     lab.vm.protect(&space, AT, KIB4, Rights::READ).unwrap();
     let write = Advice::Populate { write: true };
     assert_eq!(lab.vm.advise(&space, AT, KIB4, write), Err(SpaceError::Rights));
-    assert_eq!(lab.vm.advise(&space, Va(AT.0 + 39 * KIB4), 2 * KIB4, write), Err(SpaceError::Unmapped));
+    assert_eq!(
+        lab.vm.advise(&space, Va(AT.0 + 39 * KIB4), 2 * KIB4, write),
+        Err(SpaceError::Unmapped)
+    );
     lab.vm.exit(space);
 }
 
@@ -317,7 +349,10 @@ fn remap_grows_in_place_when_it_can_and_moves_when_it_may() {
     assert_eq!(lab.vm.remap(&space, AT, 2 * KIB4, 4 * KIB4, Placement::At(AT)), Ok(AT));
     lab.map(&space, Va(AT.0 + 6 * KIB4), KIB4, RW);
     assert_eq!(lab.vm.remap(&space, AT, 4 * KIB4, 6 * KIB4, Placement::Anywhere), Ok(AT));
-    assert_eq!(lab.vm.remap(&space, AT, 6 * KIB4, 7 * KIB4, Placement::At(AT)), Err(SpaceError::Occupied));
+    assert_eq!(
+        lab.vm.remap(&space, AT, 6 * KIB4, 7 * KIB4, Placement::At(AT)),
+        Err(SpaceError::Occupied)
+    );
     let moved = lab.vm.remap(&space, AT, 6 * KIB4, 7 * KIB4, Placement::Anywhere).unwrap();
     assert_ne!(moved, AT);
     assert_eq!(lab.peek(&space, Va(moved.0 + KIB4)), Ok(8));
@@ -325,7 +360,10 @@ fn remap_grows_in_place_when_it_can_and_moves_when_it_may() {
     assert_eq!(lab.vm.remap(&space, moved, 7 * KIB4, KIB4, Placement::Anywhere), Ok(moved));
     assert_eq!(lab.vm.query(&space, Va(moved.0 + KIB4)), Page::Unmapped);
     let before = Va(moved.0 - KIB4);
-    assert_eq!(lab.vm.remap(&space, moved, KIB4, 2 * KIB4, Placement::Replace(before)), Err(SpaceError::Occupied));
+    assert_eq!(
+        lab.vm.remap(&space, moved, KIB4, 2 * KIB4, Placement::Replace(before)),
+        Err(SpaceError::Occupied)
+    );
     lab.check(&[&space]);
     lab.vm.exit(space);
     lab.check(&[]);
@@ -379,7 +417,11 @@ fn pages_come_from_the_node_the_mapping_names() {
             let va = Va(at.0 + page as u64 * KIB4);
             lab.poke(&space, va, 1).unwrap();
             let Page::Mapped { pfn, .. } = lab.vm.query(&space, va) else { panic!("no page") };
-            assert_eq!(lab.vm.machine().topology().node_of(pfn), Some(node), "{numa:?} page {page}");
+            assert_eq!(
+                lab.vm.machine().topology().node_of(pfn),
+                Some(node),
+                "{numa:?} page {page}"
+            );
         }
     }
     lab.vm.exit(space);
@@ -389,7 +431,8 @@ fn pages_come_from_the_node_the_mapping_names() {
 #[test]
 fn a_depth_the_machine_does_not_walk_is_refused() {
     for (machine, switch) in [(4, 5), (5, 4)] {
-        let machine: Flat = Flat::new(Topology::flat(1, Pfn(512), 512), MmuRules { levels: machine, ..X86_RULES });
+        let machine: Flat =
+            Flat::new(Topology::flat(1, Pfn(512), 512), MmuRules { levels: machine, ..X86_RULES });
         let meta = crate::flat::Meta::new(vellum::vm::Vm::<Flat>::layout(machine.topology()));
         let config = Config { levels: Some(switch), ..Config::default() };
         // SAFETY: zeroed memory of that layout, kept until after the value.

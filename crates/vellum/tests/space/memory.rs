@@ -1,5 +1,5 @@
-//! Every verb with room for no allocation, for one, for two, and so on until it succeeds: each failure leaves everything as it
-//! was, and the success is a success.
+//! Every verb with room for no allocation, for one, for two, and so on until it succeeds: each
+//! failure leaves everything as it was, and the success is a success.
 
 use crate::flat::VmHands;
 use crate::flat::{FrameHands, MachineHands};
@@ -15,10 +15,14 @@ use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Page, Placement, Rig
 /// What a program could read around the places the tests use.
 fn picture(lab: &Lab, space: &Space) -> Vec<(u64, u64)> {
     let mut seen = Vec::new();
-    for base in [GIB - 8 * KIB4, GIB, GIB + 510 * KIB4, 2 * GIB, 3 * GIB - 8 * KIB4, 6 * GIB, 1 << 39] {
+    for base in
+        [GIB - 8 * KIB4, GIB, GIB + 510 * KIB4, 2 * GIB, 3 * GIB - 8 * KIB4, 6 * GIB, 1 << 39]
+    {
         for va in (base..base + 20 * KIB4).step_by(KIB4 as usize) {
             match lab.vm.query(space, Va(va)) {
-                Page::Mapped { .. } => seen.push((va, lab.peek(space, Va(va)).expect("a page that is there"))),
+                Page::Mapped { .. } => {
+                    seen.push((va, lab.peek(space, Va(va)).expect("a page that is there")))
+                }
                 Page::Reserved { .. } => seen.push((va, 0)),
                 Page::Unmapped | Page::Parked { .. } => {}
             }
@@ -43,14 +47,16 @@ fn furnished(config: Config) -> (Lab, Space) {
 /// Every frame there is, taken one by one.
 fn take_all(lab: &Lab) -> Vec<Pfn> {
     let take = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Table };
-    std::iter::from_fn(|| lab.vm.frames().alloc(lab.vm.machine(), Order::BASE, &take).ok()).collect()
+    std::iter::from_fn(|| lab.vm.frames().alloc(lab.vm.machine(), Order::BASE, &take).ok())
+        .collect()
 }
 
 fn give(lab: &Lab, frames: impl IntoIterator<Item = Pfn>) {
     frames.into_iter().for_each(|pfn| lab.vm.frames().put(lab.vm.machine(), pfn, Order::BASE));
 }
 
-/// The switches that decide what a fault makes: base pages, huge pages, several colours of zeros, each form of huge zeros.
+/// The switches that decide what a fault makes: base pages, huge pages, several colours of zeros,
+/// each form of huge zeros.
 fn configs() -> Vec<Config> {
     let with = |zero_huge| Config { zero_huge, ..Config::default() };
     let colours = Order::new(2).map_or(Colours::L1d, Colours::Exactly);
@@ -59,13 +65,14 @@ fn configs() -> Vec<Config> {
     all
 }
 
-/// Runs a verb with room for 0, 1, 2, ... frames until it has enough; says how many it took. One that fails leaves every entry of every
-/// table, every frame in its use and every gauge as it was.
+/// Runs a verb with room for 0, 1, 2, ... frames until it has enough; says how many it took. One
+/// that fails leaves every entry of every table, every frame in its use and every gauge as it was.
 fn starve(config: Config, verb: impl Fn(&Lab, &Space) -> Result<(), NoMemory>) -> u64 {
     starve_after(config, |_, _| None, |lab, space, _| verb(lab, space))
 }
 
-/// The same after something that was done with all the memory there is, and may have made another space.
+/// The same after something that was done with all the memory there is, and may have made another
+/// space.
 fn starve_after(
     config: Config,
     first: impl Fn(&Lab, &Space) -> Option<Space>,
@@ -128,11 +135,28 @@ fn create_fails_and_succeeds_whole() {
 #[test]
 fn map_fails_and_succeeds_whole() {
     let odd = Attrs::anonymous(Rights::READ_EXEC);
-    each_thp(|lab, space| memory(lab.vm.map(space, Placement::At(Va((1 << 39) + KIB4)), MIB2, odd)), 3);
-    each_thp(|lab, space| memory(lab.vm.map(space, Placement::At(Va((1 << 39) - KIB4)), 2 * KIB4, odd)), 5);
-    each_thp(|lab, space| memory(lab.vm.map(space, Placement::Replace(Va(GIB + KIB4)), KIB4, odd)), 0);
-    each_thp(|lab, space| memory(lab.vm.map(space, Placement::Replace(Va(GIB - KIB4)), 3 * KIB4, odd)), 0);
-    each_thp(|lab, space| memory(lab.vm.map(space, Placement::Replace(Va(3 * GIB - KIB4)), 2 * KIB4, odd)), 2);
+    each_thp(
+        |lab, space| memory(lab.vm.map(space, Placement::At(Va((1 << 39) + KIB4)), MIB2, odd)),
+        3,
+    );
+    each_thp(
+        |lab, space| memory(lab.vm.map(space, Placement::At(Va((1 << 39) - KIB4)), 2 * KIB4, odd)),
+        5,
+    );
+    each_thp(
+        |lab, space| memory(lab.vm.map(space, Placement::Replace(Va(GIB + KIB4)), KIB4, odd)),
+        0,
+    );
+    each_thp(
+        |lab, space| memory(lab.vm.map(space, Placement::Replace(Va(GIB - KIB4)), 3 * KIB4, odd)),
+        0,
+    );
+    each_thp(
+        |lab, space| {
+            memory(lab.vm.map(space, Placement::Replace(Va(3 * GIB - KIB4)), 2 * KIB4, odd))
+        },
+        2,
+    );
     each_thp(|lab, space| memory(lab.vm.map(space, Placement::Anywhere, 9 * KIB4, odd)), 3);
 }
 
@@ -140,7 +164,10 @@ fn map_fails_and_succeeds_whole() {
 fn unmap_fails_and_succeeds_whole() {
     each_thp(|lab, space| memory(lab.vm.unmap(space, Va(2 * GIB + KIB4), KIB4)), 2);
     each_thp(|lab, space| memory(lab.vm.unmap(space, Va(2 * GIB + KIB4), GIB - 2 * KIB4)), 3);
-    assert_eq!(starve(Config::default(), |lab, space| memory(lab.vm.unmap(space, Va(GIB + KIB4), KIB4))), 1);
+    assert_eq!(
+        starve(Config::default(), |lab, space| memory(lab.vm.unmap(space, Va(GIB + KIB4), KIB4))),
+        1
+    );
     // From the middle of a huge page to the middle of a promise: tables at both ends, or none.
     each_thp(|lab, space| memory(lab.vm.unmap(space, Va(GIB + KIB4), GIB)), 2);
 }
@@ -148,7 +175,9 @@ fn unmap_fails_and_succeeds_whole() {
 #[test]
 fn unmap_of_whole_promises_and_pages_takes_no_memory() {
     for config in [never(), Config::default()] {
-        for (va, bytes) in [(GIB, MIB2), (2 * GIB, GIB), (GIB - 4 * KIB4, 4 * KIB4 + MIB2), (0, 1 << 40)] {
+        for (va, bytes) in
+            [(GIB, MIB2), (2 * GIB, GIB), (GIB - 4 * KIB4, 4 * KIB4 + MIB2), (0, 1 << 40)]
+        {
             assert_eq!(starve(config, |lab, space| memory(lab.vm.unmap(space, Va(va), bytes))), 0);
         }
     }
@@ -159,7 +188,10 @@ fn protect_fails_and_succeeds_whole() {
     for rights in [Rights::NONE, Rights::READ] {
         each_thp(|lab, space| memory(lab.vm.protect(space, Va(GIB + KIB4), KIB4, rights)), 0);
         each_thp(|lab, space| memory(lab.vm.protect(space, Va(GIB - KIB4), 2 * KIB4, rights)), 0);
-        each_thp(|lab, space| memory(lab.vm.protect(space, Va(2 * GIB + KIB4), GIB / 2, rights)), 3);
+        each_thp(
+            |lab, space| memory(lab.vm.protect(space, Va(2 * GIB + KIB4), GIB / 2, rights)),
+            3,
+        );
         each_thp(|lab, space| memory(lab.vm.protect(space, Va(GIB - KIB4), MIB2 / 2, rights)), 0);
     }
 }
@@ -171,7 +203,12 @@ fn advice_fails_and_succeeds_whole() {
         each_thp(|lab, space| memory(lab.vm.advise(space, Va(GIB), MIB2, advice)), 0);
     }
     for write in [false, true] {
-        each_thp(|lab, space| memory(lab.vm.advise(space, Va(2 * GIB), KIB4, Advice::Populate { write })), 0);
+        each_thp(
+            |lab, space| {
+                memory(lab.vm.advise(space, Va(2 * GIB), KIB4, Advice::Populate { write }))
+            },
+            0,
+        );
     }
 }
 
@@ -180,9 +217,24 @@ fn remap_fails_and_succeeds_whole() {
     let far = Va(6 * GIB + KIB4);
     each_thp(|lab, space| memory(lab.vm.remap(space, Va(GIB), MIB2, MIB2, Placement::At(far))), 4);
     each_thp(|lab, space| memory(lab.vm.remap(space, Va(GIB), MIB2, MIB2, Placement::Anywhere)), 0);
-    each_thp(|lab, space| memory(lab.vm.remap(space, Va(GIB - 4 * KIB4), MIB2, 2 * MIB2, Placement::At(far))), 4);
-    each_thp(|lab, space| memory(lab.vm.remap(space, Va(2 * GIB + KIB4), MIB2, MIB2, Placement::At(far))), 4);
-    each_thp(|lab, space| memory(lab.vm.remap(space, Va(GIB), MIB2, 2 * MIB2 + KIB4, Placement::At(Va(GIB)))), 0);
+    each_thp(
+        |lab, space| {
+            memory(lab.vm.remap(space, Va(GIB - 4 * KIB4), MIB2, 2 * MIB2, Placement::At(far)))
+        },
+        4,
+    );
+    each_thp(
+        |lab, space| {
+            memory(lab.vm.remap(space, Va(2 * GIB + KIB4), MIB2, MIB2, Placement::At(far)))
+        },
+        4,
+    );
+    each_thp(
+        |lab, space| {
+            memory(lab.vm.remap(space, Va(GIB), MIB2, 2 * MIB2 + KIB4, Placement::At(Va(GIB))))
+        },
+        0,
+    );
 }
 
 #[test]
@@ -192,7 +244,8 @@ fn fork_fails_and_succeeds_whole() {
 
 #[test]
 fn faults_fail_and_succeed_whole() {
-    let at = |va, access| move |lab: &Lab, space: &Space| fault(lab.vm.fault(space, Va(va), access));
+    let at =
+        |va, access| move |lab: &Lab, space: &Space| fault(lab.vm.fault(space, Va(va), access));
     each_thp(at(2 * GIB + 5 * KIB4, Access::Write), 3);
     each_thp(at(2 * GIB + 5 * KIB4, Access::Read), 1);
     each_thp(at(GIB - KIB4, Access::Exec), 0);
@@ -221,8 +274,11 @@ fn faults_far_from_every_table_fail_and_succeed_whole() {
 
 #[test]
 fn a_forced_write_fails_and_succeeds_whole() {
-    let write =
-        |va: u64| move |lab: &Lab, space: &Space, _: Option<&Space>| fault(lab.vm.write_forced(space, Va(va), &[7; 8]));
+    let write = |va: u64| {
+        move |lab: &Lab, space: &Space, _: Option<&Space>| {
+            fault(lab.vm.write_forced(space, Va(va), &[7; 8]))
+        }
+    };
     for config in configs() {
         for read_first in [false, true] {
             let first = |lab: &Lab, space: &Space| {
@@ -247,10 +303,20 @@ fn a_write_after_a_read_fails_and_succeeds_whole() {
         };
         starve_after(config, read, |lab, space, _| fault(lab.vm.fault(space, va, Access::Write)));
         starve_after(config, read, |lab, space, _| memory(lab.vm.unmap(space, va, KIB4)));
-        starve_after(config, read, |lab, space, _| memory(lab.vm.protect(space, va, KIB4, Rights::READ)));
-        starve_after(config, read, |lab, space, _| lab.vm.fork(space).map(|child| lab.vm.exit(child)));
         starve_after(config, read, |lab, space, _| {
-            memory(lab.vm.remap(space, Va(2 * GIB + KIB4), 2 * MIB2, 2 * MIB2, Placement::At(Va(6 * GIB))))
+            memory(lab.vm.protect(space, va, KIB4, Rights::READ))
+        });
+        starve_after(config, read, |lab, space, _| {
+            lab.vm.fork(space).map(|child| lab.vm.exit(child))
+        });
+        starve_after(config, read, |lab, space, _| {
+            memory(lab.vm.remap(
+                space,
+                Va(2 * GIB + KIB4),
+                2 * MIB2,
+                2 * MIB2,
+                Placement::At(Va(6 * GIB)),
+            ))
         });
     }
 }
@@ -261,8 +327,9 @@ fn forked(lab: &Lab, space: &Space) -> Option<Space> {
 
 #[test]
 fn writing_to_a_shared_huge_page_fails_and_succeeds_whole() {
-    let write =
-        |lab: &Lab, _: &Space, child: Option<&Space>| fault(lab.vm.copy_in(child.expect("a child"), Va(GIB), &[1; 8]));
+    let write = |lab: &Lab, _: &Space, child: Option<&Space>| {
+        fault(lab.vm.copy_in(child.expect("a child"), Va(GIB), &[1; 8]))
+    };
     // A table and a page for the piece that is written.
     assert_eq!(starve_after(Config::default(), forked, write), 2);
 }
@@ -270,7 +337,9 @@ fn writing_to_a_shared_huge_page_fails_and_succeeds_whole() {
 #[test]
 fn writing_to_a_shared_base_page_fails_and_succeeds_whole() {
     for va in [GIB, GIB + 511 * KIB4] {
-        let write = |lab: &Lab, space: &Space, _: Option<&Space>| fault(lab.vm.fault(space, Va(va), Access::Write));
+        let write = |lab: &Lab, space: &Space, _: Option<&Space>| {
+            fault(lab.vm.fault(space, Va(va), Access::Write))
+        };
         assert_eq!(starve_after(never(), forked, write), 1);
     }
 }
@@ -286,10 +355,14 @@ fn writing_to_a_shared_giant_page_fails_and_succeeds_whole() {
     let child = lab.vm.fork(&space).expect("memory");
     let before = [lab.entries(&space), lab.entries(&child)];
     let mut taken = take_all(&lab);
-    // A node this large keeps a reserve from data, so more frames come back than the three that are taken.
+    // A node this large keeps a reserve from data, so more frames come back than the three that are
+    // taken.
     let mut failed = 0;
     while fault(lab.vm.fault(&child, va, Access::Write)).is_err() {
-        assert!([lab.entries(&space), lab.entries(&child)] == before, "failed with {failed} frames");
+        assert!(
+            [lab.entries(&space), lab.entries(&child)] == before,
+            "failed with {failed} frames"
+        );
         let pfn = taken.swap_remove(taken.len() * 7 / 11);
         give(&lab, [pfn]);
         failed += 1;
@@ -333,8 +406,9 @@ fn collapse_fails_and_succeeds_whole() {
         let has = |block: u64| taken.iter().filter(|pfn| pfn.0 >> 9 == block).count() == 512;
         let block = (1..9).find(|&block| has(block)).expect("a block that was all taken");
         // One whole block comes back, or half of every one.
-        let (back, keep): (Vec<Pfn>, Vec<Pfn>) =
-            taken.into_iter().partition(|pfn| if whole { pfn.0 >> 9 == block } else { pfn.0 % 2 == 0 });
+        let (back, keep): (Vec<Pfn>, Vec<Pfn>) = taken
+            .into_iter()
+            .partition(|pfn| if whole { pfn.0 >> 9 == block } else { pfn.0 % 2 == 0 });
         give(&lab, back);
         let done = lab.vm.advise(&space, Va(GIB), MIB2, Advice::Collapse);
         assert_eq!(done, if whole { Ok(()) } else { Err(SpaceError::NoMemory) });
@@ -363,15 +437,17 @@ fn a_copy_that_runs_out_has_done_whole_pages_and_no_more() {
         let done = lab.vm.copy_in(&space, start, &[7; (PAGES * KIB4) as usize]);
         let written: Vec<bool> = (0..PAGES)
             .map(|n| {
-                let ends = [0, KIB4 as usize - 8].map(|offset| match lab.vm.query(&space, Va(start.0 + n * KIB4)) {
-                    Page::Mapped { pfn, .. } => {
-                        let mut bytes = [0; 8];
-                        lab.vm.machine().peek(pfn, offset, &mut bytes);
-                        bytes
-                    }
-                    other => {
-                        assert_eq!(other, Page::Reserved { rights: Rights::READ_WRITE });
-                        [0; 8]
+                let ends = [0, KIB4 as usize - 8].map(|offset| {
+                    match lab.vm.query(&space, Va(start.0 + n * KIB4)) {
+                        Page::Mapped { pfn, .. } => {
+                            let mut bytes = [0; 8];
+                            lab.vm.machine().peek(pfn, offset, &mut bytes);
+                            bytes
+                        }
+                        other => {
+                            assert_eq!(other, Page::Reserved { rights: Rights::READ_WRITE });
+                            [0; 8]
+                        }
                     }
                 });
                 assert!(ends == [[7; 8]; 2] || ends == [[0; 8]; 2], "half a page was written");
@@ -379,7 +455,8 @@ fn a_copy_that_runs_out_has_done_whole_pages_and_no_more() {
             })
             .collect();
         assert!(written.is_sorted_by(|a, b| a >= b), "{written:?}");
-        // Two pages lie in the first table of level 1; whatever was not written has no table of its own.
+        // Two pages lie in the first table of level 1; whatever was not written has no table of its
+        // own.
         let pages = written.iter().filter(|&&page| page).count();
         let tables = [0, 2, 2, 3, 3, 3][pages];
         assert_eq!(lab.vm.usage(&space).table_nodes, nodes + tables, "{pages} pages");
@@ -418,8 +495,12 @@ fn a_remap_of_many_regions_fails_and_succeeds_whole() {
             let stripes = |lab: &Lab, space: &Space| {
                 for page in 0..12 {
                     lab.poke(space, Va(2 * GIB + page * KIB4), page).expect("memory");
-                    let rights = [Rights::READ, Rights::READ_WRITE, Rights::NONE][page as usize % 3];
-                    assert_eq!(lab.vm.protect(space, Va(2 * GIB + page * KIB4), KIB4, rights), Ok(()));
+                    let rights =
+                        [Rights::READ, Rights::READ_WRITE, Rights::NONE][page as usize % 3];
+                    assert_eq!(
+                        lab.vm.protect(space, Va(2 * GIB + page * KIB4), KIB4, rights),
+                        Ok(())
+                    );
                 }
                 None
             };
@@ -454,7 +535,8 @@ fn what_is_unmapped_keeps_no_region() {
         let at = |n: u64| Va(GIB + n * bytes);
         // 514 regions, since no neighbours are alike.
         let rights = [Rights::READ, Rights::READ_WRITE];
-        (0..514).for_each(|n| lab.map(&space, at(n), bytes, Attrs::anonymous(rights[n as usize % 2])));
+        (0..514)
+            .for_each(|n| lab.map(&space, at(n), bytes, Attrs::anonymous(rights[n as usize % 2])));
         let slabs = || lab.vm.audit(&[&space]).expect("a valid state").slab_frames;
         let many = slabs();
         // In two tables, of which both keep something.

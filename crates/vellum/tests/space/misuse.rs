@@ -1,4 +1,5 @@
-//! What safe calls with the wrong things do: they are refused, and say why. What does not compile is in `src/misuse.rs`.
+//! What safe calls with the wrong things do: they are refused, and say why. What does not compile
+//! is in `src/misuse.rs`.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,10 +40,15 @@ const VERBS: [Verb; 21] = [
 ];
 
 fn said(panic: &(dyn Any + Send)) -> &str {
-    panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("")
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or(panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("")
 }
 
-/// A `Vm` whose first space maps and holds a page: whoever takes another space for it finds something.
+/// A `Vm` whose first space maps and holds a page: whoever takes another space for it finds
+/// something.
 fn used() -> (Lab, Space) {
     let lab = lab(4096, never());
     let space = lab.vm.create().unwrap();
@@ -65,7 +71,8 @@ fn every_verb_refuses_the_space_of_another_vm() {
     a.free(&[]);
 }
 
-/// The first spaces of two machines that are alike have one number, at which the current space of a CPU is told.
+/// The first spaces of two machines that are alike have one number, at which the current space of a
+/// CPU is told.
 #[test]
 fn a_space_that_runs_here_is_not_taken_for_its_namesake() {
     let ((a, mine), (b, other)) = (used(), used());
@@ -99,12 +106,16 @@ fn the_list_has_every_verb_that_takes_a_space() {
             }
             let source = std::fs::read_to_string(&entry).unwrap();
             for item in source.split("    pub ").skip(1) {
-                let Some(item) = item.strip_prefix("unsafe ").unwrap_or(item).strip_prefix("fn ") else { continue };
+                let Some(item) = item.strip_prefix("unsafe ").unwrap_or(item).strip_prefix("fn ")
+                else {
+                    continue;
+                };
                 let (name, rest) = item.split_once('(').unwrap();
                 let parameters = rest.split(')').next().unwrap();
                 let by = [": Space", ": &Space", ": &[&Space]"];
                 let of_a_vm = parameters.trim_start().starts_with("&self");
-                let takes = |kind: &str| parameters.split(',').any(|p| p.trim_end().ends_with(kind));
+                let takes =
+                    |kind: &str| parameters.split(',').any(|p| p.trim_end().ends_with(kind));
                 if of_a_vm && by.into_iter().any(takes) && name != "is_of" {
                     found.push(name.to_string());
                 }
@@ -123,7 +134,11 @@ fn frames_are_reserved_before_anything_is_allocated_and_once() {
     assert_eq!(lab.vm.reserve(Pfn(600), 700), Ok(()));
     // A part of it, what reaches into it from below, whole blocks of it, and all there is.
     for (first, frames) in [(1000, 1), (590, 11), (1024, 200), (512, 4096), (0, u64::MAX)] {
-        assert_eq!(lab.vm.reserve(Pfn(first), frames), Err(ReserveError::Twice), "{first}, {frames}");
+        assert_eq!(
+            lab.vm.reserve(Pfn(first), frames),
+            Err(ReserveError::Twice),
+            "{first}, {frames}"
+        );
     }
     assert_eq!(lab.vm.reserve(Pfn(590), 10), Ok(()), "refused before, and so not reserved");
     assert_eq!(lab.vm.reserve(Pfn(1300), 1024), Ok(()));

@@ -59,7 +59,10 @@ fn a_fork_flushes_up_to_the_last_page_that_it_shares() {
     }
     let flushed = Rc::new(RefCell::new(Vec::new()));
     let asked = Rc::clone(&flushed);
-    let child = during_flushes(move |scope| asked.borrow_mut().push(scope), || lab.vm.fork(&parent).unwrap());
+    let child = during_flushes(
+        move |scope| asked.borrow_mut().push(scope),
+        || lab.vm.fork(&parent).unwrap(),
+    );
     let takes_in = |va: u64| {
         flushed.borrow().iter().any(|scope| match *scope {
             Scope::Page(_, at) => at.0 == va,
@@ -129,7 +132,8 @@ fn reuses<C: Codec>(rules: MmuRules) {
     let flushed = || lab.vm.machine().asked.local_flushes.load(Ordering::Relaxed);
     let before = flushed();
     assert_eq!(lab.vm.fault(&parent, AT, Access::Write), Ok(Fault::Reused(Level::ONE)));
-    // Where the fault itself drops the translation nobody else need, and where it does not the handler does.
+    // Where the fault itself drops the translation nobody else need, and where it does not the
+    // handler does.
     assert_eq!(flushed() - before, u64::from(!rules.fault_invalidates));
     lab.vm.exit(parent);
 }
@@ -160,7 +164,11 @@ fn a_child_that_exits_leaves_the_parent_its_pages() {
     for page in 0..64 {
         lab.poke(&parent, Va(AT.0 + page * KIB4), page + 1).unwrap();
     }
-    assert_eq!(lab.vm.stats().get(Counter::CowCopies), copies, "a page was copied that nobody else had");
+    assert_eq!(
+        lab.vm.stats().get(Counter::CowCopies),
+        copies,
+        "a page was copied that nobody else had"
+    );
     lab.vm.exit(parent);
     lab.check(&[]);
 }
@@ -192,8 +200,12 @@ fn a_huge_page_shared_by_fork_is_copied_whole_or_split_when_memory_is_in_pieces(
     assert_eq!(lab.vm.usage(&child).huge_leaves, 0);
     assert_eq!(lab.vm.usage(&parent).huge_leaves, 1);
     lab.check(&[&parent, &child]);
-    // The parent's whole leaf over frames that count for themselves: still shared but for one, so not its own to write.
-    assert!(!matches!(lab.vm.fault(&parent, Va(GIB), Access::Write), Ok(Fault::Reused(Level::TWO))));
+    // The parent's whole leaf over frames that count for themselves: still shared but for one, so
+    // not its own to write.
+    assert!(!matches!(
+        lab.vm.fault(&parent, Va(GIB), Access::Write),
+        Ok(Fault::Reused(Level::TWO))
+    ));
     lab.check(&[&parent, &child]);
     lab.vm.exit(child);
     assert_eq!(lab.peek(&parent, Va(GIB + MIB2 - 8)), Ok(2));
@@ -214,7 +226,11 @@ fn cutting_into_a_huge_page_keeps_the_rest_of_its_contents() {
         assert_eq!(lab.vm.usage(&space).huge_leaves, 1);
         lab.vm.unmap(&space, Va(GIB + from * KIB4), pages * KIB4).unwrap();
         for page in 0..512 {
-            let want = if (from..from + pages).contains(&page) { Err(FaultError::Unmapped) } else { Ok(page + 1) };
+            let want = if (from..from + pages).contains(&page) {
+                Err(FaultError::Unmapped)
+            } else {
+                Ok(page + 1)
+            };
             assert_eq!(lab.peek(&space, Va(GIB + page * KIB4)), want);
         }
         assert_eq!(lab.vm.usage(&space).rss_pages, 512 - pages);
@@ -305,7 +321,10 @@ fn a_page_that_moved_is_still_shared_with_the_child_and_broken_right() {
     let again = lab.vm.fork(&child).unwrap();
     lab.poke(&again, to, 2).unwrap();
     lab.poke(&again, Va(to.0 + KIB4), 5).unwrap();
-    assert_eq!((lab.peek(&parent, AT), lab.peek(&child, to), lab.peek(&again, to)), (Ok(1), Ok(1), Ok(2)));
+    assert_eq!(
+        (lab.peek(&parent, AT), lab.peek(&child, to), lab.peek(&again, to)),
+        (Ok(1), Ok(1), Ok(2))
+    );
     lab.check(&[&parent, &child, &again]);
     for space in [parent, child, again] {
         lab.vm.exit(space);

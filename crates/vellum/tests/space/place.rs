@@ -1,7 +1,8 @@
-//! Where `Anywhere` puts a mapping: always the highest hole, whatever was mapped, unmapped and searched before.
+//! Where `Anywhere` puts a mapping: always the highest hole, whatever was mapped, unmapped and
+//! searched before.
 //!
-//! The model is a sorted list of what is mapped. A space remembers where its last search ended, so sequences matter: each step is
-//! compared, and `validate` recounts what is remembered.
+//! The model is a sorted list of what is mapped. A space remembers where its last search ended, so
+//! sequences matter: each step is compared, and `validate` recounts what is remembered.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,12 @@ impl Model {
     }
     fn cut(&mut self, at: u64, bytes: u64) {
         let (from, to) = (at, at + bytes);
-        let met: Vec<_> = self.mapped.range(..to).filter(|&(_, &end)| end > from).map(|(&s, &e)| (s, e)).collect();
+        let met: Vec<_> = self
+            .mapped
+            .range(..to)
+            .filter(|&(_, &end)| end > from)
+            .map(|(&s, &e)| (s, e))
+            .collect();
         for (start, end) in met {
             self.mapped.remove(&start);
             if start < from {
@@ -73,20 +79,28 @@ fn anywhere_is_the_highest_hole_after_any_sequence() {
             let ranges = model.mapped.len() as u64;
             if roll(3) != 0 || ranges == 0 {
                 let want = model.place(bytes).expect("a hole");
-                assert_eq!(lab.vm.map(&space, Placement::Anywhere, bytes, RW), Ok(Va(want)), "seed {seed} step {step}");
+                assert_eq!(
+                    lab.vm.map(&space, Placement::Anywhere, bytes, RW),
+                    Ok(Va(want)),
+                    "seed {seed} step {step}"
+                );
                 model.add(want, bytes);
                 if roll(4) == 0 {
                     lab.vm.fault(&space, Va(want), Access::Write).expect("a page");
                 }
             } else {
-                let (&start, &end) = model.mapped.iter().nth(roll(ranges) as usize).expect("one of them");
+                let (&start, &end) =
+                    model.mapped.iter().nth(roll(ranges) as usize).expect("one of them");
                 let from = start + roll((end - start) / KIB4) * KIB4;
                 let bytes = bytes.min(model.end - from);
                 if roll(5) == 0 && end - from > KIB4 {
                     // Moved away, to where the highest hole is.
                     let place = model.place(end - from).expect("a hole");
                     let to = Placement::At(Va(place));
-                    assert_eq!(lab.vm.remap(&space, Va(from), end - from, end - from, to), Ok(Va(place)));
+                    assert_eq!(
+                        lab.vm.remap(&space, Va(from), end - from, end - from, to),
+                        Ok(Va(place))
+                    );
                     model.cut(from, end - from);
                     model.add(place, end - from);
                 } else {
@@ -108,7 +122,10 @@ fn a_length_that_fits_nowhere_is_no_hole_and_forgets_nothing() {
     let lab = lab(4096, never());
     let space = lab.vm.create().expect("memory");
     let first = lab.vm.map(&space, Placement::Anywhere, KIB4, RW).expect("a hole");
-    assert_eq!(lab.vm.map(&space, Placement::Anywhere, lab.vm.user_end().0, RW), Err(SpaceError::NoHole));
+    assert_eq!(
+        lab.vm.map(&space, Placement::Anywhere, lab.vm.user_end().0, RW),
+        Err(SpaceError::NoHole)
+    );
     assert_eq!(lab.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(first.0 - KIB4)));
     lab.vm.unmap(&space, first, KIB4).expect("memory");
     assert_eq!(lab.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(first));

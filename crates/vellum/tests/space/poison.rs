@@ -1,4 +1,5 @@
-//! A frame that is suspected bad goes out of use for good, and the program goes on with a copy; what cannot be exchanged is refused whole.
+//! A frame that is suspected bad goes out of use for good, and the program goes on with a copy;
+//! what cannot be exchanged is refused whole.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -17,7 +18,11 @@ use vellum::stats::Counter;
 const PAGE: Va = Va(AT.0 + 5 * KIB4);
 
 /// A space with `bytes` written all over: each page says its address.
-fn written<C: Codec>(rules: MmuRules, config: Config, (bytes, attrs): (u64, Attrs)) -> (Lab<C>, Space) {
+fn written<C: Codec>(
+    rules: MmuRules,
+    config: Config,
+    (bytes, attrs): (u64, Attrs),
+) -> (Lab<C>, Space) {
     let frames = 4096 + bytes / KIB4 * 2;
     let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), frames), rules), config);
     let space = lab.vm.create().unwrap();
@@ -67,7 +72,11 @@ fn ends_without<C: Codec>(lab: &Lab<C>, space: Space, poisoned: &[Pfn]) {
 /// Sizes of leaf: what they are called, how many bytes, with what attributes and switches.
 fn sizes() -> [(&'static str, u64, Attrs, Config); 3] {
     let giant = Attrs { leaf: LeafSize::Exactly(Order::GIANT), ..RW };
-    [("base", MIB2, RW, never()), ("huge", 2 * MIB2, RW, Config::default()), ("giant", GIB, giant, Config::default())]
+    [
+        ("base", MIB2, RW, never()),
+        ("huge", 2 * MIB2, RW, Config::default()),
+        ("giant", GIB, giant, Config::default()),
+    ]
 }
 
 fn on_both(test: fn(bool)) {
@@ -76,16 +85,21 @@ fn on_both(test: fn(bool)) {
 
 fn contents_stay<C: Codec>(rules: MmuRules) {
     for alloc_zero in [false, true] {
-        // What is taken zeroed is the page and no table, so 1 GiB need not be cleared once more for it.
-        for (name, bytes, attrs, config) in sizes().into_iter().take(if alloc_zero { 2 } else { 3 }) {
+        // What is taken zeroed is the page and no table, so 1 GiB need not be cleared once more for
+        // it.
+        for (name, bytes, attrs, config) in sizes().into_iter().take(if alloc_zero { 2 } else { 3 })
+        {
             let (lab, space) = written::<C>(rules, Config { alloc_zero, ..config }, (bytes, attrs));
             let (old, usage) = (frame(&lab, &space, PAGE), lab.vm.usage(&space));
             assert_eq!(lab.vm.poison(&space, Va(PAGE.0 + 123)), Ok(()), "{name}");
             let new = frame(&lab, &space, PAGE);
             assert_ne!(old, new, "{name}");
-            let Page::Mapped { level, flags, .. } = lab.vm.query(&space, PAGE) else { panic!("{name}: gone") };
+            let Page::Mapped { level, flags, .. } = lab.vm.query(&space, PAGE) else {
+                panic!("{name}: gone")
+            };
             assert_eq!((level, flags.write), (Level::ONE, true), "{name}");
-            places(bytes).for_each(|va| assert_eq!(lab.peek(&space, va), Ok(va.0), "{name} {va:?}"));
+            places(bytes)
+                .for_each(|va| assert_eq!(lab.peek(&space, va), Ok(va.0), "{name} {va:?}"));
             // One page went, and only that one; a large leaf came apart no further than it had to.
             assert_eq!(frame(&lab, &space, Va(PAGE.0 + KIB4)), old.add(1), "{name}");
             let after = lab.vm.usage(&space);
@@ -130,7 +144,8 @@ fn refused<C: Codec>(lab: &Lab<C>, space: &Space, (va, why): (Va, PoisonError), 
 
 fn zeros_and_holes<C: Codec>(rules: MmuRules) {
     let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::TablePrivate, ZeroHuge::Table];
-    for (form, bytes) in forms.map(|form| (form, MIB2)).into_iter().chain([(ZeroHuge::Table, GIB)]) {
+    for (form, bytes) in forms.map(|form| (form, MIB2)).into_iter().chain([(ZeroHuge::Table, GIB)])
+    {
         let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
         let config = Config { zero_huge: form, thp, ..Config::default() };
         let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config);
@@ -151,7 +166,13 @@ fn zeros_and_holes<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_14_zeros_of_every_form_and_what_is_not_there_are_refused_and_counted() {
-    on_both(|arm| if arm { zeros_and_holes::<Aarch64>(ARM_RULES) } else { zeros_and_holes::<X86_64>(X86_RULES) });
+    on_both(|arm| {
+        if arm {
+            zeros_and_holes::<Aarch64>(ARM_RULES)
+        } else {
+            zeros_and_holes::<X86_64>(X86_RULES)
+        }
+    });
 }
 
 fn shared<C: Codec>(rules: MmuRules) {
@@ -165,7 +186,10 @@ fn shared<C: Codec>(rules: MmuRules) {
         lab.vm.unmap(&child, PAGE, KIB4).unwrap();
         refused(&lab, &space, (Va(PAGE.0 + KIB4), PoisonError::Shared), &[&child]);
         assert_eq!(lab.vm.poison(&space, PAGE), Ok(()), "{name}");
-        assert_eq!((lab.peek(&space, PAGE), lab.peek(&child, Va(PAGE.0 + KIB4))), (Ok(PAGE.0), Ok(PAGE.0 + KIB4)));
+        assert_eq!(
+            (lab.peek(&space, PAGE), lab.peek(&child, Va(PAGE.0 + KIB4))),
+            (Ok(PAGE.0), Ok(PAGE.0 + KIB4))
+        );
         lab.check(&[&space, &child]);
         lab.vm.exit(child);
         // Alone again it is as before the fork, but read-only until it is written.
@@ -235,7 +259,8 @@ fn starve<C: Codec>(rules: MmuRules, config: Config, size: (u64, Attrs)) -> usiz
     panic!("8 frames were not enough");
 }
 
-/// While any flush is under way the page is out of everyone's reach: no entry lets another CPU write what the copy would miss.
+/// While any flush is under way the page is out of everyone's reach: no entry lets another CPU
+/// write what the copy would miss.
 fn writers_are_kept_out<C: Codec + 'static>(rules: MmuRules) {
     for (name, bytes, attrs, config) in sizes() {
         let (lab, space) = written::<C>(rules, config, (bytes, attrs));
@@ -243,14 +268,22 @@ fn writers_are_kept_out<C: Codec + 'static>(rules: MmuRules) {
         lab.vm.machine().run_on(1);
         lab.vm.activate(&space);
         lab.vm.machine().run_on(0);
-        let (old, copied) = (frame(&lab, &space, PAGE), lab.vm.machine().asked.copied_frames.load(Ordering::Relaxed));
+        let (old, copied) = (
+            frame(&lab, &space, PAGE),
+            lab.vm.machine().asked.copied_frames.load(Ordering::Relaxed),
+        );
         let during = {
             let lab = Rc::clone(&lab);
             move |_| {
-                assert_eq!(lab.vm.machine().asked.copied_frames.load(Ordering::Relaxed), copied, "copied too early");
+                assert_eq!(
+                    lab.vm.machine().asked.copied_frames.load(Ordering::Relaxed),
+                    copied,
+                    "copied too early"
+                );
                 let entry = lab.entry_at(PAGE);
                 assert!(matches!(entry, Entry::Busy(_)), "{entry:?}");
-                // A store that was under way when the entry went, through a translation not flushed yet.
+                // A store that was under way when the entry went, through a translation not flushed
+                // yet.
                 lab.vm.machine().poke(old, 8, &[42]);
             }
         };
@@ -267,7 +300,11 @@ fn writers_are_kept_out<C: Codec + 'static>(rules: MmuRules) {
 
 #[test]
 fn a_store_through_a_translation_that_is_not_flushed_yet_is_in_the_copy() {
-    on_both(
-        |arm| if arm { writers_are_kept_out::<Aarch64>(ARM_RULES) } else { writers_are_kept_out::<X86_64>(X86_RULES) },
-    );
+    on_both(|arm| {
+        if arm {
+            writers_are_kept_out::<Aarch64>(ARM_RULES)
+        } else {
+            writers_are_kept_out::<X86_64>(X86_RULES)
+        }
+    });
 }

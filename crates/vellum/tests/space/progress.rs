@@ -92,7 +92,9 @@ fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, v
             assert!(lab.vm.fault(space, Va(GIB), Access::Read).is_ok());
             assert!(lab.vm.fault(space, Va(GIB), Access::Write).is_ok());
         }),
-        ("forced write", |lab, space| assert_eq!(lab.vm.write_forced(space, Va(GIB), &[7]), Ok(()))),
+        ("forced write", |lab, space| {
+            assert_eq!(lab.vm.write_forced(space, Va(GIB), &[7]), Ok(()))
+        }),
         ("query", |lab, space| assert_ne!(lab.vm.query(space, Va(GIB)), Page::Unmapped)),
     ];
     for (name, verb) in all.into_iter().take(verbs) {
@@ -102,7 +104,8 @@ fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, v
             let space = lab.vm.create().expect("memory");
             lab.map(&space, Va(GIB), 4 * MIB2, attrs);
             // Every access is allowed at any time.
-            let edits: [Verb<C>; 2] = [|l, s| rights(l, s, Rights::ALL), |l, s| rights(l, s, Rights::READ_WRITE)];
+            let edits: [Verb<C>; 2] =
+                [|l, s| rights(l, s, Rights::ALL), |l, s| rights(l, s, Rights::READ_WRITE)];
             most = most.max(beside((&lab, &space), verb, edits, at));
             lab.check(&[&space]);
             lab.vm.exit(space);
@@ -116,7 +119,10 @@ fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, v
             config.thp,
             config.zero_huge
         );
-        println!("{name}, {:?}, {:?}, zero.huge={:?}: {most} steps at most", attrs.leaf, config.thp, config.zero_huge);
+        println!(
+            "{name}, {:?}, {:?}, zero.huge={:?}: {most} steps at most",
+            attrs.leaf, config.thp, config.zero_huge
+        );
     }
 }
 

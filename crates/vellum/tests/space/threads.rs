@@ -1,7 +1,8 @@
-//! Real threads in one space and in spaces that fork: the host's memory model against the library's protocols.
+//! Real threads in one space and in spaces that fork: the host's memory model against the library's
+//! protocols.
 //!
-//! The flat machine has no TLB, so this says nothing about flushes; it does say whether pages are lost, shared by mistake, or
-//! seen with foreign contents, and whether anything hangs.
+//! The flat machine has no TLB, so this says nothing about flushes; it does say whether pages are
+//! lost, shared by mistake, or seen with foreign contents, and whether anything hangs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -30,7 +31,8 @@ fn dice(seed: &mut u64) -> u64 {
     *seed >> 11
 }
 
-/// Each thread has its own words in every page, so what it wrote is there until the page is dropped.
+/// Each thread has its own words in every page, so what it wrote is there until the page is
+/// dropped.
 fn faults_in_one_space<C: Codec>(rules: MmuRules, config: Config) {
     let lab = threads::<C>(rules, config, 1 << 15);
     let space = lab.vm.create().unwrap();
@@ -67,8 +69,8 @@ fn threads_that_fault_the_same_pages_agree_on_them() {
     faults_in_one_space::<Aarch64>(ARM_RULES, Config { zero_page: false, ..never() });
 }
 
-/// One thread changes the layout of a window while others fault in it; a page is zero or what was written, and a refused fault is refused
-/// for a reason that could be.
+/// One thread changes the layout of a window while others fault in it; a page is zero or what was
+/// written, and a refused fault is refused for a reason that could be.
 fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) {
     let lab = threads::<C>(rules, config, 1 << 15);
     let space = lab.vm.create().unwrap();
@@ -87,13 +89,18 @@ fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) 
                     let va = Va(page + 8 * cpu as u64);
                     match dice(&mut seed) % 3 {
                         0 => match lab.kernel_peek(space, va) {
-                            Ok(seen) => assert!(seen == 0 || seen == 0xabc0 + cpu as u64, "{seen:#x} at {va:?}"),
+                            Ok(seen) => assert!(
+                                seen == 0 || seen == 0xabc0 + cpu as u64,
+                                "{seen:#x} at {va:?}"
+                            ),
                             Err(error) => assert_ne!(error, FaultError::NoMemory),
                         },
-                        1 => match lab.vm.copy_in(space, va, &(0xabc0 + cpu as u64).to_le_bytes()) {
-                            Ok(()) => may(served.fetch_add(1, Ordering::Relaxed)),
-                            Err(error) => assert_ne!(error, FaultError::NoMemory),
-                        },
+                        1 => {
+                            match lab.vm.copy_in(space, va, &(0xabc0 + cpu as u64).to_le_bytes()) {
+                                Ok(()) => may(served.fetch_add(1, Ordering::Relaxed)),
+                                Err(error) => assert_ne!(error, FaultError::NoMemory),
+                            }
+                        }
                         _ => may(lab.vm.fault(space, va, Access::Write)),
                     }
                 }
@@ -203,7 +210,10 @@ fn spaces_that_fork_and_write_at_once_keep_their_own_contents() {
                         }
                         for page in 0..pages {
                             let want = if wrote.contains(&page) { mine + page } else { page };
-                            assert_eq!(lab.kernel_peek(&grandchild, Va(AT.0 + page * KIB4)), Ok(want));
+                            assert_eq!(
+                                lab.kernel_peek(&grandchild, Va(AT.0 + page * KIB4)),
+                                Ok(want)
+                            );
                         }
                         lab.vm.exit(grandchild);
                         lab.vm.idle();

@@ -1,7 +1,9 @@
-//! Coloured shared zeros, on the flat machine: statements B-1 to B-5, B-11 and what holds beside them.
+//! Coloured shared zeros, on the flat machine: statements B-1 to B-5, B-11 and what holds beside
+//! them.
 //!
-//! The flat machine knows no caches of its own, so the tests say what it has. B-6 to B-8 are about misses and live with the
-//! simulator; B-9 needs merging, which does not exist yet; B-12 compares counters and needs all of the simulator's.
+//! The flat machine knows no caches of its own, so the tests say what it has. B-6 to B-8 are about
+//! misses and live with the simulator; B-9 needs merging, which does not exist yet; B-12 compares
+//! counters and needs all of the simulator's.
 
 use crate::cached::{Cached, Lab, RW, at, lab, machine, way};
 use crate::flat::{FrameHands, MachineHands, VmHands};
@@ -59,7 +61,8 @@ fn sum_of_zeros(lab: &Lab) -> u64 {
 
 #[test]
 fn b_01_a_way_of_32_kib_gives_eight_frames_in_the_order_of_addresses() {
-    let lab = lab(machine(1 << 14, Caches { l2: way(32 * KIB), ..Caches::UNKNOWN }), config(Colours::L2));
+    let lab =
+        lab(machine(1 << 14, Caches { l2: way(32 * KIB), ..Caches::UNKNOWN }), config(Colours::L2));
     let space = mapped(&lab, 64);
     let (first, frames) = lab.vm.zeros(0);
     assert_eq!((frames, first.0 % 8), (8, 0), "aligned to its length");
@@ -117,7 +120,8 @@ fn b_02_exactly_the_eight_frames_are_zeros() {
     assert_eq!(frames, 8);
     let all: Vec<u64> = (0..1 << 15).filter(|&pfn| lab.vm.is_zero(Pfn(pfn))).collect();
     assert_eq!(all, (first.0..first.0 + 8).collect::<Vec<_>>());
-    for pfn in [0, first.0 - 1, first.0 + 8, u64::MAX, u64::MAX >> 1, (1 << 52) - 1, (1 << 36) - 1] {
+    for pfn in [0, first.0 - 1, first.0 + 8, u64::MAX, u64::MAX >> 1, (1 << 52) - 1, (1 << 36) - 1]
+    {
         assert!(!lab.vm.is_zero(Pfn(pfn)), "{pfn:#x}");
     }
     lab.vm.exit(space);
@@ -137,7 +141,8 @@ fn b_02_before_the_first_space_and_without_zero_pages_no_frame_is() {
     }
 }
 
-/// A machine on which no more than `run` frames in a row are to be had, and those as often as liked. Says what it took.
+/// A machine on which no more than `run` frames in a row are to be had, and those as often as
+/// liked. Says what it took.
 fn fragmented(run: u64) -> (Lab, Vec<Pfn>) {
     let lab = lab(machine(2048, Caches::UNKNOWN), eight());
     let (m, frames) = (lab.vm.machine(), lab.vm.frames());
@@ -225,7 +230,9 @@ fn b_05_zeros_are_read_only_uncounted_and_stay_zero_under_every_verb() {
     let before = lab.check(&[&space]);
     for page in 0..64 {
         read(&lab, &space, at(page));
-        let Page::Mapped { flags, zero, .. } = lab.vm.query(&space, at(page)) else { panic!("mapped") };
+        let Page::Mapped { flags, zero, .. } = lab.vm.query(&space, at(page)) else {
+            panic!("mapped")
+        };
         assert!(zero && !flags.write && !flags.dirty);
     }
     assert_eq!(lab.vm.usage(&space).rss_pages, 0);
@@ -234,7 +241,10 @@ fn b_05_zeros_are_read_only_uncounted_and_stay_zero_under_every_verb() {
     let child = lab.vm.fork(&space).unwrap();
     for (page, space) in (0..64).zip([&space, &child].into_iter().cycle()) {
         match page % 4 {
-            0 => assert!(matches!(lab.vm.fault(space, at(page), Access::Write), Ok(Fault::Copied(_)))),
+            0 => assert!(matches!(
+                lab.vm.fault(space, at(page), Access::Write),
+                Ok(Fault::Copied(_))
+            )),
             1 => lab.vm.copy_in(space, at(page), &[7; 100]).unwrap(),
             2 => {
                 lab.vm.protect(space, at(page), 4096, Rights::NONE).unwrap();
@@ -251,11 +261,16 @@ fn b_05_zeros_are_read_only_uncounted_and_stay_zero_under_every_verb() {
     lab.vm.exit(space);
     lab.vm.exit(child);
     lab.check(&[]);
-    assert_eq!((lab.vm.zeros(0).1, sum_of_zeros(&lab)), (8, 0), "zeros stay when the last space goes");
+    assert_eq!(
+        (lab.vm.zeros(0).1, sum_of_zeros(&lab)),
+        (8, 0),
+        "zeros stay when the last space goes"
+    );
 }
 
-/// There are no pins yet. What a pin of a zero frame must not do, no mapping, look, kernel read or fork does either: leave a trace in
-/// the frame's record. When pins come they belong into this loop.
+/// There are no pins yet. What a pin of a zero frame must not do, no mapping, look, kernel read or
+/// fork does either: leave a trace in the frame's record. When pins come they belong into this
+/// loop.
 #[test]
 fn b_11_a_million_uses_of_a_zero_frame_leave_its_record_as_it_was() {
     let lab = lab(machine(1 << 14, Caches::UNKNOWN), eight());
@@ -313,7 +328,8 @@ fn a_node_without_room_borrows_one_frame_of_another() {
     topology.node[1] = NodeInfo { first: Pfn(1 << 15), frames: 1024 };
     topology.cpu_node[1] = 1;
     let lab = lab(Cached::new(topology, Caches::UNKNOWN), eight());
-    let (m, want) = (lab.vm.machine(), Want { policy: NumaPolicy::Bind(1), index: 0, use_: Use::Zero });
+    let (m, want) =
+        (lab.vm.machine(), Want { policy: NumaPolicy::Bind(1), index: 0, use_: Use::Zero });
     let mut taken = Vec::new();
     while let Ok(pfn) = lab.vm.frames().alloc(m, Order::BASE, &want) {
         taken.push(pfn);
@@ -365,7 +381,9 @@ fn two_cpus_that_make_the_first_space_at_once_make_the_zeros_once() {
                     lab.vm.machine().run_on(cpu);
                     start.wait();
                     let space = mapped(lab, 8);
-                    (0..8).for_each(|page| assert_eq!(read(lab, &space, at(page)), lab.vm.zeros(0).0.add(page)));
+                    (0..8).for_each(|page| {
+                        assert_eq!(read(lab, &space, at(page)), lab.vm.zeros(0).0.add(page))
+                    });
                     space
                 }
             };

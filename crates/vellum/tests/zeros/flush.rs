@@ -1,9 +1,10 @@
-//! Statement D-7 without deferral: while a flush that covers a mapping of the huge page of zeros is on its way, the page stays.
+//! Statement D-7 without deferral: while a flush that covers a mapping of the huge page of zeros is
+//! on its way, the page stays.
 //!
-//! Another CPU has used the space and may hold a translation until the flush is over. The moment in between is
-//! played here, once for each flush of each verb that takes a mapping away: a third CPU asks the shrinker for the page, and reads it.
-//! With real TLBs, seeds and an oracle the same is in the simulator's `huge_zero_flush.rs`. What
-//! deferred flushes add comes with them.
+//! Another CPU has used the space and may hold a translation until the flush is over. The moment in
+//! between is played here, once for each flush of each verb that takes a mapping away: a third CPU
+//! asks the shrinker for the page, and reads it. With real TLBs, seeds and an oracle the same is in
+//! the simulator's `huge_zero_flush.rs`. What deferred flushes add comes with them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -62,8 +63,12 @@ impl<C: Codec> Rig<C> {
             Verb::UnmapPart => vm.unmap(&space, Va(GIB + 9 * KIB4), KIB4).expect("mapped"),
             Verb::Forget => vm.advise(&space, at, MIB2, Advice::DontNeed).expect("mapped"),
             Verb::Protect => vm.protect(&space, at, MIB2, Rights::NONE).expect("mapped"),
-            Verb::Remap => drop(vm.remap(&space, at, MIB2, MIB2, Placement::At(Va(3 * GIB))).expect("mapped")),
-            Verb::MapOver => drop(vm.map(&space, Placement::Replace(at), MIB2, RW).expect("memory")),
+            Verb::Remap => {
+                vm.remap(&space, at, MIB2, MIB2, Placement::At(Va(3 * GIB))).expect("mapped");
+            }
+            Verb::MapOver => {
+                vm.map(&space, Placement::Replace(at), MIB2, RW).expect("memory");
+            }
             Verb::Write => assert_eq!(vm.fault(&space, at, Access::Write), Ok(Fault::Huge)),
             Verb::WriteShort => {
                 let hogged = self.lab.hog(Order::HUGE);
@@ -78,7 +83,8 @@ impl<C: Codec> Rig<C> {
     }
 }
 
-/// One verb, with CPU 1 in the space or, if `gone`, away from it with its translations kept by context. How many flushes it took.
+/// One verb, with CPU 1 in the space or, if `gone`, away from it with its translations kept by
+/// context. How many flushes it took.
 fn held<C: Codec + 'static>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
     let lab = lab_on::<C>(Flat::new(Topology::flat(3, Pfn(512), 8192), rules), config);
@@ -101,7 +107,11 @@ fn held<C: Codec + 'static>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
             vm.machine().run_on(2);
             flushes.set(flushes.get() + 1);
             // CPU 1 may read through the page yet.
-            assert_eq!((vm.shrink_zeros(), vm.shrinkable_zeros()), (0, 0), "{verb:?}: freed before its flush was over");
+            assert_eq!(
+                (vm.shrink_zeros(), vm.shrinkable_zeros()),
+                (0, 0),
+                "{verb:?}: freed before its flush was over"
+            );
             assert_eq!(vm.huge_zero(), Some(page));
             assert_eq!(vm.frames().record(page).use_(), Use::Zero);
             let mut bytes = [1; 4096];
@@ -133,7 +143,7 @@ fn held<C: Codec + 'static>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
 }
 
 #[test]
-fn d_07_the_page_of_zeros_stays_while_a_flush_that_covers_it_is_under_way_whatever_verb_took_the_mapping() {
+fn d_07_the_page_of_zeros_stays_until_the_flush_that_covers_it_whatever_verb_unmapped_it() {
     let contexts = MmuRules { contexts: 64, ..X86_RULES };
     for verb in VERBS.into_iter().filter(|&verb| verb != Verb::Exit) {
         for flushes in [
@@ -148,7 +158,8 @@ fn d_07_the_page_of_zeros_stays_while_a_flush_that_covers_it_is_under_way_whatev
 
 #[test]
 fn d_07_the_page_of_zeros_stays_while_the_last_flush_of_a_space_reaches_cpus_that_left_it() {
-    // Where translations are kept by context the last CPU to have left may hold them until the space's end; where they are not, none does.
+    // Where translations are kept by context the last CPU to have left may hold them until the
+    // space's end; where they are not, none does.
     assert_eq!(held::<X86_64>(X86_RULES, Verb::Exit, true), 0);
     assert!(held::<X86_64>(MmuRules { contexts: 64, ..X86_RULES }, Verb::Exit, true) >= 1);
     assert!(held::<Aarch64>(ARM_RULES, Verb::Exit, true) >= 1);

@@ -1,6 +1,6 @@
-//! The huge page of zeros through real verbs: statements D-1 to D-3, D-6, D-8 to D-10 and D-13 of part D, on a machine without TLBs.
-//! What needs other CPUs in between is in `weave.rs`, what needs TLBs in the simulator's
-//! `huge_zero_hunt.rs`.
+//! The huge page of zeros through real verbs: statements D-1 to D-3, D-6, D-8 to D-10 and D-13 of
+//! part D, on a machine without TLBs. What needs other CPUs in between is in `weave.rs`, what needs
+//! TLBs in the simulator's `huge_zero_hunt.rs`.
 
 use crate::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES};
 use crate::lab::state::difference;
@@ -10,7 +10,9 @@ use vellum::config::{Config, Thp, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::error::{FaultError, SpaceError};
 use vellum::machine::{MmuRules, Topology, Use};
-use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Page, Placement, Rights, Space, Usage};
+use vellum::space::{
+    Access, Advice, Attrs, Fault, LeafSize, Page, Placement, Rights, Space, Usage,
+};
 use vellum::stats::Counter;
 
 fn page() -> Config {
@@ -58,7 +60,11 @@ fn d_01_reading_200_mib_costs_no_page_one_huge_page_for_all_and_100_huge_mapping
     assert_eq!((after.zero_huge_leaves, after.zero_leaves), (100, 0));
     assert_eq!(after.table_nodes, before.table_nodes, "no tables wait for splits");
     assert_eq!((lab.count(Counter::ThpZeroAlloc), lab.count(Counter::ThpFaultAlloc)), (1, 0));
-    assert_eq!(lab.vm.machine().asked.became[Use::Zero as usize].load(std::sync::atomic::Ordering::Relaxed), 1 + HUGE);
+    assert_eq!(
+        lab.vm.machine().asked.became[Use::Zero as usize]
+            .load(std::sync::atomic::Ordering::Relaxed),
+        1 + HUGE
+    );
     assert_eq!(lab.count(Counter::FaultsZeroHuge), 100);
     lab.check(&[&space]);
     lab.vm.exit(space);
@@ -132,7 +138,10 @@ fn falls_back<C: Codec>(rules: MmuRules) {
     assert_eq!((lab.count(Counter::AnonPages), lab.count(Counter::AnonHuge)), (1, 0));
     assert_eq!((lab.count(Counter::ThpFaultFallback), lab.count(Counter::ThpZeroSplit)), (1, 1));
     for page in 0..512 {
-        assert_eq!(lab.peek(&space, Va(GIB + page * KIB4 + 16)), Ok(if page == 77 { 9 } else { 0 }));
+        assert_eq!(
+            lab.peek(&space, Va(GIB + page * KIB4 + 16)),
+            Ok(if page == 77 { 9 } else { 0 })
+        );
     }
     lab.vm.idle();
     lab.vm.machine().run_on(1);
@@ -150,7 +159,8 @@ fn d_03_without_a_huge_page_the_write_makes_one_page_and_511_zeros_with_one_flus
 }
 
 fn refuses<C: Codec>(rules: MmuRules) {
-    // What a write needs without a huge page: the page, then the node. With 0 and 1 frames to be had it fails at one and the other.
+    // What a write needs without a huge page: the page, then the node. With 0 and 1 frames to be
+    // had it fails at one and the other.
     for left in 0..3 {
         let lab = on::<C>(rules, 4096);
         let space = lab.vm.create().unwrap();
@@ -307,7 +317,11 @@ fn forks_in_vain<C: Codec>(rules: MmuRules) {
         lab.give_back(hogged.split_off(hogged.len() - left), Order::BASE);
         let forked = lab.vm.fork(&parent);
         lab.give_back(hogged, Order::BASE);
-        assert_eq!(lab.vm.huge_zero_references(), if forked.is_ok() { 3 } else { 2 }, "{left} frames left");
+        assert_eq!(
+            lab.vm.huge_zero_references(),
+            if forked.is_ok() { 3 } else { 2 },
+            "{left} frames left"
+        );
         let all: Vec<&Space> = std::iter::once(&parent).chain(&forked).collect();
         lab.check(&all);
         if let Ok(child) = forked {
@@ -337,7 +351,10 @@ fn protects<C: Codec>(rules: MmuRules) {
         Page::Mapped { zero: true, level: Level::TWO, flags, .. } if !flags.write && !flags.dirty
     ));
     lab.vm.protect(&space, Va(GIB), MIB2, Rights::ALL).unwrap();
-    assert!(matches!(lab.vm.query(&space, Va(GIB)), Page::Mapped { flags, .. } if flags.exec && !flags.write));
+    assert!(matches!(
+        lab.vm.query(&space, Va(GIB)),
+        Page::Mapped { flags, .. } if flags.exec && !flags.write
+    ));
     lab.vm.protect(&space, Va(GIB), MIB2, Rights::NONE).unwrap();
     assert_eq!(lab.vm.query(&space, Va(GIB)), Page::Reserved { rights: Rights::NONE });
     assert_eq!(usage(&lab, &space).rss_pages, 0);
@@ -364,7 +381,10 @@ fn unmaps<C: Codec>(rules: MmuRules) {
         lab.peek(&space, Va(GIB)).unwrap();
         lab.vm.unmap(&space, Va(GIB + hole * KIB4), KIB4).unwrap();
         let now = usage(&lab, &space);
-        assert_eq!((now.zero_leaves, now.zero_huge_leaves, now.rss_pages, now.mapped_pages), (511, 0, 0, 511));
+        assert_eq!(
+            (now.zero_leaves, now.zero_huge_leaves, now.rss_pages, now.mapped_pages),
+            (511, 0, 0, 511)
+        );
         assert_eq!(lab.vm.query(&space, Va(GIB + hole * KIB4)), Page::Unmapped);
         lab.check(&[&space]);
         lab.vm.unmap(&space, Va(GIB), MIB2).unwrap();
@@ -389,7 +409,10 @@ fn cuts_in_vain<C: Codec>(rules: MmuRules) {
     let hogged = lab.hog(Order::BASE);
     let before = lab.state(&[&space]);
     assert_eq!(lab.vm.unmap(&space, Va(GIB + KIB4), KIB4), Err(SpaceError::NoMemory));
-    assert_eq!(lab.vm.protect(&space, Va(GIB + KIB4), KIB4, Rights::READ), Err(SpaceError::NoMemory));
+    assert_eq!(
+        lab.vm.protect(&space, Va(GIB + KIB4), KIB4, Rights::READ),
+        Err(SpaceError::NoMemory)
+    );
     let after = lab.state(&[&space]);
     assert!(after == before, "{}", difference(&before, &after));
     lab.give_back(hogged, Order::BASE);
@@ -445,7 +468,8 @@ fn forces<C: Codec>(rules: MmuRules) {
         assert_eq!((&bytes, lab.peek(&other, Va(GIB + 4096))), (b"breakpoint", Ok(0)));
         assert!(matches!(
             lab.vm.query(&space, Va(GIB)),
-            Page::Mapped { flags, zero: false, .. } if flags.write == rights.write && flags.dirty == rights.write
+            Page::Mapped { flags, zero: false, .. }
+                if flags.write == rights.write && flags.dirty == rights.write
         ));
         lab.check(&[&space, &other]);
         lab.vm.exit(space);
@@ -474,7 +498,10 @@ fn d_10_a_forced_write_copies_what_others_share_and_respects_what_has_no_rights(
     assert_eq!(lab.vm.fault(&child, AT, Access::Write), Err(FaultError::Rights));
     // Where nothing was yet.
     lab.vm.write_forced(&child, Va(AT.0 + KIB4), &3u64.to_le_bytes()).unwrap();
-    assert_eq!((lab.peek(&parent, Va(AT.0 + KIB4)), lab.peek(&child, Va(AT.0 + KIB4))), (Ok(0), Ok(3)));
+    assert_eq!(
+        (lab.peek(&parent, Va(AT.0 + KIB4)), lab.peek(&child, Va(AT.0 + KIB4))),
+        (Ok(0), Ok(3))
+    );
     assert_eq!(lab.vm.write_forced(&child, Va(AT.0 + 2 * KIB4), b"x"), Err(FaultError::Rights));
     assert_eq!(lab.vm.write_forced(&child, Va(AT.0 + 3 * KIB4), b"x"), Err(FaultError::Unmapped));
     lab.check(&[&parent, &child]);
@@ -494,11 +521,13 @@ fn d_10_touching_a_read_mapping_by_software_marks_sets_accessed_and_never_dirty(
         lab.map(&space, Va(GIB), MIB2, Attrs::anonymous(Rights::READ));
         lab.peek(&space, Va(GIB)).unwrap();
         for access in [Access::Read, Access::Write, Access::Read] {
-            let expect = if access == Access::Write { Err(FaultError::Rights) } else { Ok(Fault::Spurious) };
+            let expect =
+                if access == Access::Write { Err(FaultError::Rights) } else { Ok(Fault::Spurious) };
             assert_eq!(lab.vm.fault(&space, Va(GIB), access), expect, "{form:?}");
             assert!(matches!(
                 lab.vm.query(&space, Va(GIB)),
-                Page::Mapped { flags, zero: true, .. } if flags.accessed && !flags.dirty && !flags.write
+                Page::Mapped { flags, zero: true, .. }
+                    if flags.accessed && !flags.dirty && !flags.write
             ));
         }
         lab.check(&[&space]);
@@ -524,7 +553,10 @@ fn d_13_kept_zeros_are_never_counted_and_never_shrunk() {
     assert_eq!(lab.count(Counter::ThpZeroAlloc), 1);
     lab.check(&spaces.iter().collect::<Vec<_>>());
     spaces.into_iter().for_each(|space| lab.vm.exit(space));
-    assert_eq!((lab.vm.huge_zero_references(), lab.vm.shrink_zeros(), lab.vm.shrinkable_zeros()), (references, 0, 0));
+    assert_eq!(
+        (lab.vm.huge_zero_references(), lab.vm.shrink_zeros(), lab.vm.shrinkable_zeros()),
+        (references, 0, 0)
+    );
     lab.check(&[]);
 }
 

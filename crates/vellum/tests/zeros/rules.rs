@@ -1,8 +1,10 @@
-//! Rules F-6, F-7 and F-12: zeros of every form keep their colours, every walker knows them, and a fork's flush is over when it returns.
+//! Rules F-6, F-7 and F-12: zeros of every form keep their colours, every walker knows them, and a
+//! fork's flush is over when it returns.
 //!
-//! Zeros come as base frames of a colour, as the huge page, and as tables of base zeros, shared or private. A walker that took one of them
-//! for a page would count it, share it, free it, own it or write to it; so each goes over each form, and afterwards every frame of zeros
-//! is what it was to the word, nobody has more memory than was written, and another space still reads its zeros.
+//! Zeros come as base frames of a colour, as the huge page, and as tables of base zeros, shared or
+//! private. A walker that took one of them for a page would count it, share it, free it, own it or
+//! write to it; so each goes over each form, and afterwards every frame of zeros is what it was to
+//! the word, nobody has more memory than was written, and another space still reads its zeros.
 
 use std::path::Path;
 
@@ -42,7 +44,12 @@ impl Form {
             Form::Table | Form::Middle => ZeroHuge::Table,
         };
         let thp = if self == Form::Base { Thp::Never } else { Thp::Always };
-        Config { zero_huge, thp, zero_colours: Colours::Exactly(Order::new(3).unwrap()), ..Config::default() }
+        Config {
+            zero_huge,
+            thp,
+            zero_colours: Colours::Exactly(Order::new(3).unwrap()),
+            ..Config::default()
+        }
     }
     fn bytes(self) -> u64 {
         if self == Form::Middle { GIB } else { 2 * MIB2 }
@@ -100,7 +107,9 @@ impl<C: Codec> Rig<C> {
         let vm = &self.lab.vm;
         let (first, frames) = vm.zeros(0);
         let mut all: Vec<Pfn> = (0..frames).map(|i| first.add(i)).collect();
-        all.extend(vm.huge_zero().into_iter().flat_map(|first| (0..512).map(move |i| first.add(i))));
+        all.extend(
+            vm.huge_zero().into_iter().flat_map(|first| (0..512).map(move |i| first.add(i))),
+        );
         let words = |pfn: Pfn| {
             let record = vm.frames().record(pfn);
             record.words().into_iter().chain([record.use_() as u64]).collect()
@@ -112,7 +121,10 @@ impl<C: Codec> Rig<C> {
         let mut bytes = [1; 4096];
         for (pfn, _) in zeros {
             self.lab.vm.machine().peek(*pfn, 0, &mut bytes);
-            assert!(bytes.iter().all(|&b| b == 0) && self.lab.vm.is_zero(*pfn), "{pfn:?} is not zeros any more");
+            assert!(
+                bytes.iter().all(|&b| b == 0) && self.lab.vm.is_zero(*pfn),
+                "{pfn:?} is not zeros any more"
+            );
         }
     }
 
@@ -121,14 +133,17 @@ impl<C: Codec> Rig<C> {
     }
 }
 
-/// A walker over the table: what it is called, whether it makes pages of the space's own, and what it does.
+/// A walker over the table: what it is called, whether it makes pages of the space's own, and what
+/// it does.
 type Walker<C> = (&'static str, bool, fn(&Rig<C>));
 
 fn walkers<C: Codec>() -> Vec<Walker<C>> {
     vec![
         ("query", false, |r| {
             for n in pages() {
-                let Page::Mapped { zero, flags, pfn, level, .. } = r.lab.vm.query(&r.space, page(n)) else {
+                let Page::Mapped { zero, flags, pfn, level, .. } =
+                    r.lab.vm.query(&r.space, page(n))
+                else {
                     panic!("page {n} is not mapped")
                 };
                 assert!(zero && !flags.write && !flags.dirty && r.lab.vm.is_zero(pfn), "page {n}");
@@ -138,7 +153,10 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
         ("usage", false, |r| r.is_of_form(&r.space)),
         ("copy out", false, |r| pages().for_each(|n| assert_eq!(r.read(&r.space, n), 0))),
         ("populate for reading", false, |r| {
-            r.lab.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: false }).unwrap();
+            r.lab
+                .vm
+                .advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: false })
+                .unwrap();
             r.is_of_form(&r.space);
         }),
         ("populate for writing", true, |r| {
@@ -190,25 +208,43 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
         }),
         ("unmap", false, |r| r.lab.vm.unmap(&r.space, Va(GIB), r.form.bytes()).unwrap()),
         ("unmap of a page", false, |r| r.lab.vm.unmap(&r.space, page(9), KIB4).unwrap()),
-        ("unmap of what spans two tables", false, |r| r.lab.vm.unmap(&r.space, page(500), 20 * KIB4).unwrap()),
+        ("unmap of what spans two tables", false, |r| {
+            r.lab.vm.unmap(&r.space, page(500), 20 * KIB4).unwrap()
+        }),
         ("unmap without memory", false, |r| {
             let hogged = r.lab.hog(Order::BASE);
             let _ = r.lab.vm.unmap(&r.space, page(500), 20 * KIB4);
             r.lab.give_back(hogged, Order::BASE);
         }),
-        ("forget", false, |r| r.lab.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::DontNeed).unwrap()),
-        ("forget a page", false, |r| r.lab.vm.advise(&r.space, page(9), KIB4, Advice::DontNeed).unwrap()),
+        ("forget", false, |r| {
+            r.lab.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::DontNeed).unwrap()
+        }),
+        ("forget a page", false, |r| {
+            r.lab.vm.advise(&r.space, page(9), KIB4, Advice::DontNeed).unwrap()
+        }),
         ("protect", false, |r| {
-            for rights in [Rights::READ, Rights::READ_WRITE, Rights::READ_EXEC, Rights::NONE, Rights::READ_WRITE] {
+            for rights in [
+                Rights::READ,
+                Rights::READ_WRITE,
+                Rights::READ_EXEC,
+                Rights::NONE,
+                Rights::READ_WRITE,
+            ] {
                 r.lab.vm.protect(&r.space, Va(GIB), r.form.bytes(), rights).unwrap();
                 r.lab.check(&[&r.space, &r.other]);
-                assert!(!matches!(r.lab.vm.query(&r.space, page(9)), Page::Mapped { flags, .. } if flags.write));
+                assert!(!matches!(
+                    r.lab.vm.query(&r.space, page(9)),
+                    Page::Mapped { flags, .. } if flags.write
+                ));
             }
         }),
         ("protect a page", false, |r| {
-            for (n, rights) in
-                [(9, Rights::READ), (300, Rights::NONE), (700, Rights::READ_EXEC), (9, Rights::READ_WRITE)]
-            {
+            for (n, rights) in [
+                (9, Rights::READ),
+                (300, Rights::NONE),
+                (700, Rights::READ_EXEC),
+                (9, Rights::READ_WRITE),
+            ] {
                 r.lab.vm.protect(&r.space, page(n), KIB4, rights).unwrap();
                 r.lab.check(&[&r.space, &r.other]);
             }
@@ -216,25 +252,50 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
         ("remap", false, |r| {
             let mut from = GIB;
             for to in [4 * GIB, 8 * GIB + 5 * KIB4, 12 * GIB + MIB2] {
-                r.lab.vm.remap(&r.space, Va(from), r.form.bytes(), r.form.bytes(), Placement::At(Va(to))).unwrap();
+                r.lab
+                    .vm
+                    .remap(
+                        &r.space,
+                        Va(from),
+                        r.form.bytes(),
+                        r.form.bytes(),
+                        Placement::At(Va(to)),
+                    )
+                    .unwrap();
                 r.lab.check(&[&r.space, &r.other]);
-                pages().for_each(|n| assert_eq!(r.lab.kernel_peek(&r.space, Va(to + n * KIB4)), Ok(0)));
+                pages().for_each(|n| {
+                    assert_eq!(r.lab.kernel_peek(&r.space, Va(to + n * KIB4)), Ok(0))
+                });
                 r.lab.check(&[&r.space, &r.other]);
                 from = to;
             }
         }),
         ("remap of a few pages, and to fewer", false, |r| {
-            r.lab.vm.remap(&r.space, page(9), 4 * KIB4, 4 * KIB4, Placement::At(Va(4 * GIB))).unwrap();
+            r.lab
+                .vm
+                .remap(&r.space, page(9), 4 * KIB4, 4 * KIB4, Placement::At(Va(4 * GIB)))
+                .unwrap();
             r.lab.vm.remap(&r.space, page(600), 40 * KIB4, 7 * KIB4, Placement::Anywhere).unwrap();
         }),
         ("remap without memory", false, |r| {
             let hogged = r.lab.hog(Order::BASE);
-            let _ = r.lab.vm.remap(&r.space, page(9), MIB2, MIB2, Placement::At(Va(4 * GIB + KIB4)));
+            let _ =
+                r.lab.vm.remap(&r.space, page(9), MIB2, MIB2, Placement::At(Va(4 * GIB + KIB4)));
             r.lab.give_back(hogged, Order::BASE);
-            pages().filter(|n| !(9..=600).contains(n)).for_each(|n| assert_eq!(r.read(&r.space, n), 0));
+            pages()
+                .filter(|n| !(9..=600).contains(n))
+                .for_each(|n| assert_eq!(r.read(&r.space, n), 0));
         }),
         ("map over", false, |r| {
-            r.lab.vm.map(&r.space, Placement::Replace(page(500)), 20 * KIB4, Attrs::anonymous(Rights::READ)).unwrap();
+            r.lab
+                .vm
+                .map(
+                    &r.space,
+                    Placement::Replace(page(500)),
+                    20 * KIB4,
+                    Attrs::anonymous(Rights::READ),
+                )
+                .unwrap();
             r.lab.vm.map(&r.space, Placement::Replace(Va(GIB)), MIB2, RW).unwrap();
         }),
         ("forbid", false, |r| r.lab.vm.forbid_zeros(&r.space)),
@@ -243,7 +304,9 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
             r.is_of_form(&r.space);
         }),
         ("poison", false, |r| {
-            let asked = pages().map(|n| assert_eq!(r.lab.vm.poison(&r.space, page(n)), Err(PoisonError::Zero))).count();
+            let asked = pages()
+                .map(|n| assert_eq!(r.lab.vm.poison(&r.space, page(n)), Err(PoisonError::Zero)))
+                .count();
             assert_eq!(r.lab.count(Counter::PoisonSkippedZero), asked as i64);
             r.is_of_form(&r.space);
         }),
@@ -269,22 +332,33 @@ fn every_walker<C: Codec>(rules: MmuRules) {
             let what = format!("{name} over {form:?}");
             assert!(rig.zeros() == zeros, "{what}: the records of zeros changed");
             rig.all_zero(&zeros);
-            let audit = rig.lab.vm.audit(&[&rig.space, &rig.other]).unwrap_or_else(|e| panic!("{what}: {e:?}"));
+            let audit = rig
+                .lab
+                .vm
+                .audit(&[&rig.space, &rig.other])
+                .unwrap_or_else(|e| panic!("{what}: {e:?}"));
             assert_eq!((audit.zero_frames, audit.other_frames), (tables, 0), "{what}");
             let rss = rig.lab.vm.usage(&rig.space).rss_pages;
             assert_eq!(rss != 0, owns, "{what}: {rss} pages");
-            let counted = rig.lab.count(Counter::AnonPages) + 512 * rig.lab.count(Counter::AnonHuge);
+            let counted =
+                rig.lab.count(Counter::AnonPages) + 512 * rig.lab.count(Counter::AnonHuge);
             assert_eq!((audit.data_frames, counted), (rss, rss as i64), "{what}");
             rig.is_of_form(&rig.other);
             pages().for_each(|n| assert_eq!(rig.read(&rig.other, n), 0, "{what}"));
             let Rig { lab, space, other, .. } = rig;
             lab.vm.exit(space);
             lab.check(&[&other]);
-            pages().for_each(|n| assert_eq!(lab.kernel_peek(&other, page(n)), Ok(0), "{what}, at the other's end"));
+            pages().for_each(|n| {
+                assert_eq!(lab.kernel_peek(&other, page(n)), Ok(0), "{what}, at the other's end")
+            });
             lab.vm.exit(other);
             lab.vm.shrink_zeros();
             lab.check(&[]);
-            assert_eq!((lab.count(Counter::AnonPages), lab.count(Counter::TablePages)), (0, 0), "{what}");
+            assert_eq!(
+                (lab.count(Counter::AnonPages), lab.count(Counter::TablePages)),
+                (0, 0),
+                "{what}"
+            );
         }
     }
 }
@@ -302,7 +376,10 @@ fn f_07_every_walker_over_every_form_of_zeros_leaves_them_nobodys_on_aarch64() {
 /// Sources that read leaves and ask nobody whether they are zeros, and why they need not.
 const NEED_NOT_ASK: [(&str, &str); 2] = [
     ("ops/copy.rs", "reads any leaf, and writes where the leaf gives writes, which zeros never do"),
-    ("pagetable/transit.rs", "says which frame an entry names, whatever it is; who calls it has asked"),
+    (
+        "pagetable/transit.rs",
+        "says which frame an entry names, whatever it is; who calls it has asked",
+    ),
 ];
 
 /// Every source below `dir`, by its path from `root`.
@@ -321,14 +398,34 @@ fn sources(root: &Path, dir: &Path, take: &mut dyn FnMut(&str, &str)) {
 #[test]
 fn f_07_every_source_that_takes_leaves_apart_asks_the_one_predicate() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
-    let asks = ["is_zero", "is_base_zero", "is_huge_zero", "zero_span", "is_page(", "page_of(", "takes_zeros"];
+    let asks = [
+        "is_zero",
+        "is_base_zero",
+        "is_huge_zero",
+        "zero_span",
+        "is_page(",
+        "page_of(",
+        "takes_zeros",
+    ];
     let mut readers = Vec::new();
     sources(root, root, &mut |name, text| {
-        let code: String = text.lines().filter(|l| !l.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
-        // A pattern that gives a name to a leaf's frame. The formats of entries themselves know no zeros.
-        let reads = ["Entry::Leaf(pfn", "Entry::Leaf(from", "Entry::Leaf(first", "Entry::Leaf(old", "Entry::Leaf(page"];
+        let code: String = text
+            .lines()
+            .filter(|l| !l.trim_start().starts_with("//"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        // A pattern that gives a name to a leaf's frame. The formats of entries themselves know no
+        // zeros.
+        let reads = [
+            "Entry::Leaf(pfn",
+            "Entry::Leaf(from",
+            "Entry::Leaf(first",
+            "Entry::Leaf(old",
+            "Entry::Leaf(page",
+        ];
         let patterns = |l: &str| {
-            reads.iter().any(|r| l.contains(r)) && (l.contains("=>") || l.contains("let ") || l.contains("if "))
+            reads.iter().any(|r| l.contains(r))
+                && (l.contains("=>") || l.contains("let ") || l.contains("if "))
         };
         if !name.starts_with("entry/") && code.lines().any(patterns) {
             readers.push(name.to_string());
@@ -347,7 +444,8 @@ fn f_07_every_source_that_takes_leaves_apart_asks_the_one_predicate() {
 
 /// Every page of 2 MiB has the colour it had, at an address of any.
 fn colours_stay<C: Codec>(rules: MmuRules, colours: u8, form: Form, moved: u64) {
-    let config = Config { zero_colours: Colours::Exactly(Order::new(colours).unwrap()), ..form.config() };
+    let config =
+        Config { zero_colours: Colours::Exactly(Order::new(colours).unwrap()), ..form.config() };
     let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 512 * 8), rules), config);
     let space = lab.vm.create().unwrap();
     let (start, mask) = (GIB + moved * MIB2, (1u64 << colours) - 1);
@@ -355,18 +453,24 @@ fn colours_stay<C: Codec>(rules: MmuRules, colours: u8, form: Form, moved: u64) 
     lab.map(&space, Va(start), bytes, RW);
     let at = |n: u64| Va(start + n * KIB4);
     (0..512).for_each(|n| assert_eq!(lab.kernel_peek(&space, at(n)), Ok(0)));
-    // The cache set of a page of zeros is that of its frame; sub-pages of the huge page count from its first.
+    // The cache set of a page of zeros is that of its frame; sub-pages of the huge page count from
+    // its first.
     let colour = |n: u64| match lab.vm.query(&space, at(n)) {
         Page::Mapped { pfn, level, zero: true, .. } => {
             let pfn = if level == Level::TWO { pfn.add(n) } else { pfn };
-            assert!(lab.vm.is_zero(pfn) && (level == Level::TWO || lab.vm.zero_frame(at(n)) == Some(pfn)));
+            assert!(
+                lab.vm.is_zero(pfn)
+                    && (level == Level::TWO || lab.vm.zero_frame(at(n)) == Some(pfn))
+            );
             Some(pfn.0 & mask)
         }
         _ => None,
     };
     let of_address = |n: u64| Some(at(n).page() & mask);
     let all = |hole: u64| {
-        (0..512).for_each(|n| assert_eq!(colour(n), of_address(n).filter(|_| n != hole), "{form:?}, page {n}"))
+        (0..512).for_each(|n| {
+            assert_eq!(colour(n), of_address(n).filter(|_| n != hole), "{form:?}, page {n}")
+        })
     };
     all(512);
     // Cut by unmap and by protect.
@@ -419,7 +523,8 @@ fn fork_is_flushed<C: Codec + 'static>(rules: MmuRules, form: Form, huge: bool) 
     let during = {
         let (lab, flushes) = (Rc::clone(&lab), Rc::clone(&flushes));
         move |_| {
-            // Before CPU 1 is told, no entry gives writes any more: what it loads from now on cannot be stale.
+            // Before CPU 1 is told, no entry gives writes any more: what it loads from now on
+            // cannot be stale.
             for va in written {
                 let entry = lab.entry_at(va);
                 assert!(matches!(entry, Entry::Leaf(_, flags) if !flags.write), "{entry:?}");

@@ -1,4 +1,5 @@
-//! Tables of zeros through real verbs: statements D-1, D-2, D-3, D-9 and D-12 of part D for `zero.huge=table` and `table-private`.
+//! Tables of zeros through real verbs: statements D-1, D-2, D-3, D-9 and D-12 of part D for
+//! `zero.huge=table` and `table-private`.
 
 use crate::flat::{ARM_RULES, Flat, X86_RULES};
 use crate::lab::state::difference;
@@ -81,7 +82,8 @@ fn d_12<C: Codec>(rules: MmuRules) {
     lab.poke(&space, Va(17 * GIB + 7 * MIB2), 2).unwrap();
     assert_eq!(lab.count(Counter::ZeroTableUnshare), 1);
     lab.check(&[&space]);
-    // Without huge pages: two tables in a fresh GiB, one where the middle table is the space's own already.
+    // Without huge pages: two tables in a fresh GiB, one where the middle table is the space's own
+    // already.
     let hogged = lab.hog(Order::HUGE);
     lab.poke(&space, Va(20 * GIB + 3 * MIB2 + 8192), 3).unwrap();
     assert_eq!(lab.count(Counter::ZeroTableUnshare), 3);
@@ -175,8 +177,15 @@ fn d_03_without_a_huge_page_a_private_table_keeps_511_zeros_with_one_flush() {
         let hogged = lab.hog(Order::HUGE);
         let flushes = || lab.count(Counter::FlushLocalOne) + lab.count(Counter::FlushLocalAll);
         let before = (flushes(), lab.count(Counter::FlushLocalOne));
-        assert_eq!(lab.vm.fault(&space, Va(GIB + 77 * KIB4), Access::Write), Ok(Fault::Copied(Level::ONE)));
-        assert_eq!((flushes() - before.0, lab.count(Counter::FlushLocalOne) - before.1), (1, 1), "one page");
+        assert_eq!(
+            lab.vm.fault(&space, Va(GIB + 77 * KIB4), Access::Write),
+            Ok(Fault::Copied(Level::ONE))
+        );
+        assert_eq!(
+            (flushes() - before.0, lab.count(Counter::FlushLocalOne) - before.1),
+            (1, 1),
+            "one page"
+        );
         lab.poke(&space, Va(GIB + 77 * KIB4), 9).unwrap();
         let usage = lab.vm.usage(&space);
         assert_eq!((usage.rss_pages, usage.zero_leaves), (1, 511));
@@ -212,7 +221,11 @@ fn starves<C: Codec>(rules: MmuRules) {
             } else {
                 assert_eq!(got, Err(FaultError::NoMemory), "{form:?} {reached:#x} {left}");
                 let after = lab.state(&[&space]);
-                assert!(after == before, "{form:?} {reached:#x} {left}: {}", difference(&before, &after));
+                assert!(
+                    after == before,
+                    "{form:?} {reached:#x} {left}: {}",
+                    difference(&before, &after)
+                );
             }
             lab.give_back(hogged, Order::BASE);
             lab.check(&[&space]);
@@ -254,9 +267,13 @@ fn d_03_without_memory_for_the_shared_tables_a_read_maps_base_zeros() {
     let space = lab.vm.create().unwrap();
     lab.map(&space, Va(GIB), MIB2, RW);
     let mut hogged = lab.hog(Order::BASE);
-    // One frame: for the node below, not for the shared table as well... which comes first and takes it.
+    // One frame: for the node below, not for the shared table as well... which comes first and
+    // takes it.
     lab.give_back(hogged.split_off(hogged.len() - 1), Order::BASE);
-    assert!(matches!(lab.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroTable(Level::TWO))));
+    assert!(matches!(
+        lab.vm.fault(&space, Va(GIB), Access::Read),
+        Ok(Fault::ZeroTable(Level::TWO))
+    ));
     let other = lab.vm.create();
     assert!(other.is_err());
     lab.give_back(hogged, Order::BASE);
@@ -267,13 +284,20 @@ fn d_03_without_memory_for_the_shared_tables_a_read_maps_base_zeros() {
     let space = lab.vm.create().unwrap();
     lab.map(&space, Va(GIB), GIB, RW);
     let mut hogged = lab.hog(Order::BASE);
-    assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Read), Err(FaultError::NoMemory), "not even a node");
+    assert_eq!(
+        lab.vm.fault(&space, Va(GIB), Access::Read),
+        Err(FaultError::NoMemory),
+        "not even a node"
+    );
     lab.give_back(hogged.split_off(hogged.len() - 1), Order::BASE);
     // The leaf table was made; the middle one finds nothing, and neither do nodes.
     assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Read), Err(FaultError::NoMemory));
     assert!(lab.count(Counter::ThpZeroAllocFailed) >= 1);
     lab.give_back(hogged, Order::BASE);
-    assert!(matches!(lab.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroTable(Level::THREE))));
+    assert!(matches!(
+        lab.vm.fault(&space, Va(GIB), Access::Read),
+        Ok(Fault::ZeroTable(Level::THREE))
+    ));
     lab.check(&[&space]);
     lab.vm.exit(space);
     lab.check(&[]);
@@ -296,7 +320,10 @@ fn d_09_a_cut_into_a_shared_table_makes_private_ones_that_say_the_same() {
         // DontNeed of whole 2 MiB leaves promises; the next read maps the table again.
         lab.vm.advise(&space, Va(GIB + 4 * MIB2), 2 * MIB2, Advice::DontNeed).unwrap();
         assert!(matches!(lab.vm.query(&space, Va(GIB + 4 * MIB2)), Page::Reserved { .. }));
-        assert!(matches!(lab.vm.fault(&space, Va(GIB + 4 * MIB2), Access::Read), Ok(Fault::ZeroTable(Level::TWO))));
+        assert!(matches!(
+            lab.vm.fault(&space, Va(GIB + 4 * MIB2), Access::Read),
+            Ok(Fault::ZeroTable(Level::TWO))
+        ));
         lab.check(&[&space]);
         lab.vm.unmap(&space, Va(GIB), GIB).unwrap();
         assert_eq!(lab.vm.usage(&space), before);
@@ -335,10 +362,16 @@ fn d_09_protect_never_gives_more_than_to_read_and_execution_takes_tables_of_its_
     read_all(&lab, &space, GIB, KIB4);
     lab.vm.protect(&space, Va(GIB), GIB, Rights::READ_WRITE).unwrap();
     assert_eq!(lab.vm.usage(&space).zero_tables, 1);
-    assert!(matches!(lab.vm.query(&space, Va(GIB)), Page::Mapped { zero: true, flags, .. } if !flags.write));
+    assert!(matches!(
+        lab.vm.query(&space, Va(GIB)),
+        Page::Mapped { zero: true, flags, .. } if !flags.write
+    ));
     lab.vm.protect(&space, Va(GIB), GIB, Rights::READ_EXEC).unwrap();
     assert_eq!(lab.vm.usage(&space).zero_tables, 0);
-    assert!(matches!(lab.vm.fault(&space, Va(GIB), Access::Exec), Ok(Fault::ZeroTable(Level::TWO))));
+    assert!(matches!(
+        lab.vm.fault(&space, Va(GIB), Access::Exec),
+        Ok(Fault::ZeroTable(Level::TWO))
+    ));
     assert_eq!((lab.vm.usage(&space).zero_tables, lab.vm.usage(&space).zero_leaves), (0, 512));
     lab.check(&[&space]);
     lab.vm.protect(&space, Va(GIB), GIB, Rights::NONE).unwrap();

@@ -1,9 +1,11 @@
-//! The huge page of zeros under a shrinker and real threads: statement D-6, 100,000 iterations in all.
+//! The huge page of zeros under a shrinker and real threads: statement D-6, 100,000 iterations in
+//! all.
 //!
-//! Threads make spaces, read zeros, write over them, fork, end each other's children and a space they have in common, and let the
-//! shrinker loose, all at once. What they write is no zero, so a page of zeros that went back to the allocator under a user shows as
-//! what another thread left in its frames. The flat machine has no TLB: what outlives a flush is the business of
-//! `flush.rs` and of the simulator's hunts.
+//! Threads make spaces, read zeros, write over them, fork, end each other's children and a space
+//! they have in common, and let the shrinker loose, all at once. What they write is no zero, so a
+//! page of zeros that went back to the allocator under a user shows as what another thread left in
+//! its frames. The flat machine has no TLB: what outlives a flush is the business of `flush.rs` and
+//! of the simulator's hunts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
@@ -61,7 +63,8 @@ impl<C: Codec> Player<'_, C> {
         GIB + self.dice(BYTES / 8) * 8
     }
 
-    /// Looks at a word of a space nobody else writes to, and, where the huge page of zeros is mapped, at that.
+    /// Looks at a word of a space nobody else writes to, and, where the huge page of zeros is
+    /// mapped, at that.
     fn look(&self, space: &Space, at: u64, wrote: &[(u64, u64)]) {
         let vm = &self.ground.lab.vm;
         let expect = wrote.iter().rev().find(|w| w.0 == at).map_or(0, |w| w.1);
@@ -181,7 +184,8 @@ fn churn<C: Codec>(rules: MmuRules, iterations: u64) {
             scope.spawn(move || {
                 ground.lab.vm.machine().run_on(cpu);
                 jitter(1 + cpu as u64);
-                let mut player = Player { ground, cpu, seed: 77 + cpu as u64, own: None, wrote: Vec::new() };
+                let mut player =
+                    Player { ground, cpu, seed: 77 + cpu as u64, own: None, wrote: Vec::new() };
                 while ground.done.fetch_add(1, Ordering::Relaxed) < iterations {
                     player.step();
                 }
@@ -190,7 +194,8 @@ fn churn<C: Codec>(rules: MmuRules, iterations: u64) {
         }
     });
     let Ground { lab, common, orphans, renewed, .. } = ground;
-    let left: Vec<Space> = common.into_inner().unwrap().into_iter().chain(orphans.into_inner().unwrap()).collect();
+    let left: Vec<Space> =
+        common.into_inner().unwrap().into_iter().chain(orphans.into_inner().unwrap()).collect();
     lab.check(&left.iter().collect::<Vec<_>>());
     left.into_iter().for_each(|space| lab.vm.exit(space));
     lab.vm.shrink_zeros();
@@ -198,14 +203,24 @@ fn churn<C: Codec>(rules: MmuRules, iterations: u64) {
     assert_eq!(made, gone, "nobody is left to hold one");
     assert_eq!((lab.vm.huge_zero(), lab.vm.huge_zero_references()), (None, 0));
     let renewed = renewed.into_inner();
-    assert!(gone as u64 > iterations / 200 && renewed > iterations / 400, "it did go and come: {gone}, {renewed}");
+    assert!(
+        gone as u64 > iterations / 200 && renewed > iterations / 400,
+        "it did go and come: {gone}, {renewed}"
+    );
     assert_eq!(
-        (lab.count(Counter::AnonPages), lab.count(Counter::AnonHuge), lab.count(Counter::TablePages)),
+        (
+            lab.count(Counter::AnonPages),
+            lab.count(Counter::AnonHuge),
+            lab.count(Counter::TablePages)
+        ),
         (0, 0, 0)
     );
     // Every frame but the base zeros is free again: none was lost, none is in two places.
     let audit = lab.vm.audit(&[]).expect("a valid state");
-    assert_eq!((audit.zero_frames, audit.data_frames, audit.table_frames, audit.other_frames), (1, 0, 0, 0));
+    assert_eq!(
+        (audit.zero_frames, audit.data_frames, audit.table_frames, audit.other_frames),
+        (1, 0, 0, 0)
+    );
     assert_eq!(lab.hog(Order::HUGE).len() as u64, 31, "and whole");
 }
 

@@ -1,7 +1,9 @@
-//! The huge page of zeros with another CPU's act put between any two steps: at every shared word an operation touches, in turn.
+//! The huge page of zeros with another CPU's act put between any two steps: at every shared word an
+//! operation touches, in turn.
 //!
-//! The act that is put in runs to its end. If it waits, it waits for the operation that stands still, and that schedule does not
-//! exist. Statements D-4, D-5, D-15 and the fork of D-8, each for every place there is.
+//! The act that is put in runs to its end. If it waits, it waits for the operation that stands
+//! still, and that schedule does not exist. Statements D-4, D-5, D-15 and the fork of D-8, each for
+//! every place there is.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -53,12 +55,15 @@ impl<C: Codec> Rig<C> {
         self.lab.check(&spaces.iter().collect::<Vec<_>>());
     }
     fn zero_at(&self, space: usize, va: u64) -> bool {
-        matches!(self.lab.vm.query(&self.spaces.borrow()[space], Va(va)), Page::Mapped { zero: true, .. })
+        matches!(
+            self.lab.vm.query(&self.spaces.borrow()[space], Va(va)),
+            Page::Mapped { zero: true, .. }
+        )
     }
 }
 
-/// Runs `body` on CPU 0 with `act` on CPU 1 put in after `at` shared words, for every `at` there is; `check` looks at each outcome,
-/// told whether the act ran. Says in how many places it did.
+/// Runs `body` on CPU 0 with `act` on CPU 1 put in after `at` shared words, for every `at` there
+/// is; `check` looks at each outcome, told whether the act ran. Says in how many places it did.
 fn everywhere<C: Codec + 'static>(
     make: impl Fn() -> Rc<Rig<C>>,
     body: impl Fn(&Rig<C>),
@@ -79,7 +84,8 @@ fn everywhere<C: Codec + 'static>(
         };
         rig.lab.vm.machine().run_on(0);
         let began = weave(vec![(at, woven as Box<dyn FnOnce()>)], || {
-            // An act that was cut off while it waited may have left a lock taken: that schedule ends here.
+            // An act that was cut off while it waited may have left a lock taken: that schedule
+            // ends here.
             let done = catch_unwind(AssertUnwindSafe(|| body(&rig)));
             if let Err(why) = done
                 && !waited.get()
@@ -122,7 +128,11 @@ fn d_04<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, bytes: u64) {
             rig.all();
             assert!(rig.zero_at(0, GIB), "one mapping");
             let usage = rig.lab.vm.usage(&rig.spaces.borrow()[0]);
-            assert_eq!((usage.table_nodes, rig.lab.count(Counter::TablePages)), tables, "{form:?}: tables left over");
+            assert_eq!(
+                (usage.table_nodes, rig.lab.count(Counter::TablePages)),
+                tables,
+                "{form:?}: tables left over"
+            );
             if form == ZeroHuge::Page {
                 assert_eq!((usage.zero_huge_leaves, rig.lab.vm.huge_zero_references()), (1, 2));
             }
@@ -188,14 +198,17 @@ fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
         rig.all();
         let spaces = rig.spaces.borrow();
         for (at, space) in [(GIB, &spaces[0]), (GIB + MIB2, &spaces[1])] {
-            if let Page::Mapped { pfn, level: Level::TWO, zero, .. } = rig.lab.vm.query(space, Va(at)) {
+            if let Page::Mapped { pfn, level: Level::TWO, zero, .. } =
+                rig.lab.vm.query(space, Va(at))
+            {
                 assert!(zero && rig.lab.vm.is_zero(pfn) && rig.lab.vm.is_zero(pfn.add(511)));
                 assert!(!rig.lab.vm.is_zero(pfn.add(512)));
                 assert_eq!(rig.lab.vm.huge_zero(), Some(pfn));
             }
         }
     };
-    // The first use, interrupted by the shrinker; by another's whole life; the shrinker, interrupted by uses.
+    // The first use, interrupted by the shrinker; by another's whole life; the shrinker,
+    // interrupted by uses.
     let first = |rig: &Rig<X86_64>| rig.fault(0, GIB, Access::Read);
     assert!(
         everywhere(
@@ -235,7 +248,8 @@ fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
 
 #[test]
 fn d_15_a_huge_page_of_data_is_never_taken_for_the_zeros_it_was_before() {
-    // Fork and unmap of real huge pages, while the page of zeros becomes data and data the page of zeros.
+    // Fork and unmap of real huge pages, while the page of zeros becomes data and data the page of
+    // zeros.
     let with_data = || {
         let rig = rig::<X86_64>(X86_RULES, ZeroHuge::Page);
         let space = rig.lab.vm.create().unwrap();
@@ -251,7 +265,8 @@ fn d_15_a_huge_page_of_data_is_never_taken_for_the_zeros_it_was_before() {
         let _ = rig.lab.vm.fault(&rig.spaces.borrow()[0], Va(GIB + MIB2), Access::Write);
         rig.fault(1, GIB, Access::Read);
     };
-    let unmap = |rig: &Rig<X86_64>| rig.lab.vm.unmap(&rig.spaces.borrow()[0], Va(GIB), 2 * MIB2).unwrap();
+    let unmap =
+        |rig: &Rig<X86_64>| rig.lab.vm.unmap(&rig.spaces.borrow()[0], Va(GIB), 2 * MIB2).unwrap();
     assert!(everywhere(with_data, unmap, swap, |rig| rig.all()) > 5);
     let fork = |rig: &Rig<X86_64>| {
         let child = rig.lab.vm.fork(&rig.spaces.borrow()[0]).unwrap();
@@ -301,10 +316,20 @@ fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) 
             let _ = rig.lab.vm.unmap(&rig.spaces.borrow()[0], Va(GIB + 4096), 4096);
         },
         |rig| {
-            let _ = rig.lab.vm.protect(&rig.spaces.borrow()[0], Va(GIB), MIB2, vellum::space::Rights::READ);
+            let _ = rig.lab.vm.protect(
+                &rig.spaces.borrow()[0],
+                Va(GIB),
+                MIB2,
+                vellum::space::Rights::READ,
+            );
         },
         |rig| {
-            let _ = rig.lab.vm.advise(&rig.spaces.borrow()[0], Va(GIB), MIB2, vellum::space::Advice::DontNeed);
+            let _ = rig.lab.vm.advise(
+                &rig.spaces.borrow()[0],
+                Va(GIB),
+                MIB2,
+                vellum::space::Advice::DontNeed,
+            );
         },
     ] {
         let mut places = 0;
@@ -346,7 +371,8 @@ fn a_write_meets_any_other_change_at_any_step_and_everything_adds_up() {
     }
 }
 
-/// Zeros mapped in a second table, so that there is something to take away, and another lock to wait for.
+/// Zeros mapped in a second table, so that there is something to take away, and another lock to
+/// wait for.
 fn rig_of_two<C: Codec>(rules: MmuRules, form: ZeroHuge) -> Rc<Rig<C>> {
     let rig = rig::<C>(rules, form);
     rig.lab.map(&rig.spaces.borrow()[0], Va(2 * GIB), MIB2, RW);
@@ -359,7 +385,10 @@ fn forbidden<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge) {
     let forbid = |rig: &Rig<C>| rig.lab.vm.forbid_zeros(&rig.spaces.borrow()[0]);
     let none = |rig: &Rig<C>| {
         rig.all();
-        assert!(!rig.zero_at(0, GIB) && !rig.zero_at(0, 2 * GIB), "{form:?}: zeros where they are forbidden");
+        assert!(
+            !rig.zero_at(0, GIB) && !rig.zero_at(0, 2 * GIB),
+            "{form:?}: zeros where they are forbidden"
+        );
     };
     for (body, act) in [(read as Act<C>, forbid as Act<C>), (forbid, read)] {
         let places = everywhere::<C>(|| rig_of_two(rules, form), body, act, none);

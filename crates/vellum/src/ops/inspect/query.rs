@@ -37,9 +37,10 @@ impl<M: Machine> Query<'_, M> {
         match M::Codec::decode(spot.raw, spot.level) {
             Entry::Reserved => Some(Page::Reserved { rights }),
             Entry::Leaf(pfn, flags) => {
-                // A space that has never used the huge page of zeros does not map it, whatever that is by now.
-                let zero =
-                    self.is_zero_leaf(pfn, spot.level) && (spot.level == Level::ONE || self.uses_huge_zero(space));
+                // A space that has never used the huge page of zeros does not map it, whatever that
+                // is by now.
+                let zero = self.is_zero_leaf(pfn, spot.level)
+                    && (spot.level == Level::ONE || self.uses_huge_zero(space));
                 // The frame may have been freed since, and have become the zeros.
                 if self.machine.entry(spot.node.pfn, spot.slot) != spot.raw {
                     return None;

@@ -34,7 +34,9 @@ impl<M: Machine> CountUsage<'_, M> {
                     self.usage_of(child, level.child(), usage);
                     continue;
                 }
-                Entry::Leaf(pfn, _) if self.is_zero(pfn) && level == Level::ONE => usage.zero_leaves += 1,
+                Entry::Leaf(pfn, _) if self.is_zero(pfn) && level == Level::ONE => {
+                    usage.zero_leaves += 1
+                }
                 Entry::Leaf(pfn, _) if self.is_zero(pfn) => usage.zero_huge_leaves += 1,
                 Entry::Leaf(..) | Entry::Parked(_) => {
                     usage.rss_pages += pages;

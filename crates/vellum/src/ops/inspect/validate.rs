@@ -1,7 +1,8 @@
 //! Everything recounted.
 //!
-//! What is kept (counts, bounds, parents, intervals, names, map counts, owners) is compared with what a walk of every table
-//! finds. Counting needs a place per frame and per region; it uses words that mean nothing while the system is at rest.
+//! What is kept (counts, bounds, parents, intervals, names, map counts, owners) is compared with
+//! what a walk of every table finds. Counting needs a place per frame and per region; it uses words
+//! that mean nothing while the system is at rest.
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn};
 use crate::entry::Entry;
@@ -54,7 +55,12 @@ impl<M: Machine> Validate<'_, M> {
                 let record = self.record_of(space);
                 if pass == Pass::Count {
                     if !self.remembers_right(record) {
-                        return Err(Invalid::new("no hole above what was sought", space.id(), 1, 0));
+                        return Err(Invalid::new(
+                            "no hole above what was sought",
+                            space.id(),
+                            1,
+                            0,
+                        ));
                     }
                     if record.faults_stopped() {
                         return Err(Invalid::new("faults are stopped at rest", space.id(), 0, 1));
@@ -74,12 +80,18 @@ impl<M: Machine> Validate<'_, M> {
             audit.slab_frames += slab.validate(&self.frames)?.pages;
         }
         audit.zero_frames = self.check_zeros()?;
-        audit.zero_frames += self.huge_zero().map_or(0, |_| Order::HUGE.frames()) + self.check_zero_tables()?;
+        audit.zero_frames +=
+            self.huge_zero().map_or(0, |_| Order::HUGE.frames()) + self.check_zero_tables()?;
         self.check_huge_zero(spaces, all)?;
         self.check_contexts(spaces, all)?;
         Fork(self.0).check_families(spaces, all)?;
         if let Some(cpu) = (0..self.cpus).find(|&cpu| self.epochs.depth(cpu) != 0) {
-            return Err(Invalid::new("readers inside an epoch at rest", cpu as u64, 0, self.epochs.depth(cpu)));
+            return Err(Invalid::new(
+                "readers inside an epoch at rest",
+                cpu as u64,
+                0,
+                self.epochs.depth(cpu),
+            ));
         }
         if self.hands.at_work() != 0 {
             return Err(Invalid::new("memory in hand at rest", 0, 0, self.hands.at_work()));
@@ -87,9 +99,15 @@ impl<M: Machine> Validate<'_, M> {
         // SAFETY: no other call on this `Vm` runs, by the caller's promise.
         let frames = unsafe { self.frames.validate(m)? };
         audit.free_frames = frames.free + frames.cached;
-        audit.pool_frames = self.pooled_frames().ok_or(Invalid::new("a pool's chain and its count differ", 0, 0, 0))?;
+        audit.pool_frames = self.pooled_frames().ok_or(Invalid::new(
+            "a pool's chain and its count differ",
+            0,
+            0,
+            0,
+        ))?;
         audit.poisoned_frames = self.stats().get(Counter::FramesPoisoned) as u64;
-        let kernels = audit.table_frames + audit.slab_frames + audit.zero_frames + audit.pool_frames;
+        let kernels =
+            audit.table_frames + audit.slab_frames + audit.zero_frames + audit.pool_frames;
         let known = audit.data_frames + kernels + audit.poisoned_frames;
         if frames.used < known {
             return Err(Invalid::new("frames in use and not allocated", 0, known, frames.used));
@@ -98,17 +116,25 @@ impl<M: Machine> Validate<'_, M> {
         Ok(audit)
     }
 
-    /// The references to the huge page of zeros are the shrinker's and one of each space that used it.
+    /// The references to the huge page of zeros are the shrinker's and one of each space that used
+    /// it.
     fn check_huge_zero(self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
         let Some(page) = self.huge_zero() else { return Ok(()) };
-        let found = 1 + spaces.iter().filter(|space| self.holds_huge_zero(self.record_of(space))).count() as u64;
+        let found =
+            1 + spaces.iter().filter(|space| self.holds_huge_zero(self.record_of(space))).count()
+                as u64;
         let kept = self.huge_zero_references();
         if found > kept || all && found != kept {
             return Err(Invalid::new("references to the huge page of zeros", page.0, kept, found));
         }
         let record = self.frames.record(page);
         if (record.use_(), record.order()) != (Use::Zero, Order::HUGE) {
-            return Err(Invalid::new("the huge page of zeros' use", page.0, Use::Zero as u64, record.use_() as u64));
+            return Err(Invalid::new(
+                "the huge page of zeros' use",
+                page.0,
+                Use::Zero as u64,
+                record.use_() as u64,
+            ));
         }
         Ok(())
     }
@@ -122,7 +148,11 @@ impl<M: Machine> Validate<'_, M> {
             if kept != packed {
                 return Err(Invalid::new("attributes of a region", name.raw(), kept, packed));
             }
-            region.stand_for(if region.counting() { region.stands_for() + 1 } else { COUNTING + 1 });
+            region.stand_for(if region.counting() {
+                region.stands_for() + 1
+            } else {
+                COUNTING + 1
+            });
             return Ok(());
         }
         if region.counting() {
@@ -153,7 +183,8 @@ impl<M: Machine> Validate<'_, M> {
         check("a table's level", state.level().0 as u64, level.0 as u64)?;
         check("dead tables in a tree", 0, state.dead() as u64)?;
         check("entries in transit at rest", 0, node.transit())?;
-        let number = |p: Option<(Pfn, usize)>| p.map_or(u64::MAX, |(pfn, slot)| pfn.0 << 9 | slot as u64);
+        let number =
+            |p: Option<(Pfn, usize)>| p.map_or(u64::MAX, |(pfn, slot)| pfn.0 << 9 | slot as u64);
         check("spare bits of a table's record", 0, node.spare())?;
         check("a table's parent", number(node.parent()), number(parent))?;
         let mut named = Ok(());
@@ -182,9 +213,15 @@ impl<M: Machine> Validate<'_, M> {
                 Entry::Empty => Holes { low: pages, high: pages, longest: pages },
                 Entry::Table(child) => {
                     let child = self.node(child);
-                    let inner = self.check_node(walk, child, level.child(), Some((node.pfn, slot)), va)?;
+                    let inner =
+                        self.check_node(walk, child, level.child(), Some((node.pfn, slot)), va)?;
                     if child.state().count() == 0 {
-                        return Err(Invalid::new("entries of a table that is kept", child.pfn.0, 1, 0));
+                        return Err(Invalid::new(
+                            "entries of a table that is kept",
+                            child.pfn.0,
+                            1,
+                            0,
+                        ));
                     }
                     inner
                 }
@@ -208,7 +245,13 @@ impl<M: Machine> Validate<'_, M> {
         Ok(holes)
     }
 
-    fn check_entry(self, walk: &mut Walk<'_>, entry: Entry, level: Level, va: u64) -> Result<(), Invalid> {
+    fn check_entry(
+        self,
+        walk: &mut Walk<'_>,
+        entry: Entry,
+        level: Level,
+        va: u64,
+    ) -> Result<(), Invalid> {
         let region = self.descend(walk.record, crate::addr::Va(va)).region;
         let Some(region) = region else {
             return Err(Invalid::new("a region for what is mapped", va, 1, 0));
@@ -225,9 +268,15 @@ impl<M: Machine> Validate<'_, M> {
                 Ok(())
             }
             Entry::Leaf(pfn, flags) if self.is_zero(pfn) => {
-                let fits = self.is_zero_leaf(pfn, level) && (level == Level::ONE || self.huge_zero() == Some(pfn));
+                let fits = self.is_zero_leaf(pfn, level)
+                    && (level == Level::ONE || self.huge_zero() == Some(pfn));
                 if level == Level::TWO && !self.uses_huge_zero(walk.record) {
-                    return Err(Invalid::new("a space that maps the huge page of zeros holds it", va, 1, 0));
+                    return Err(Invalid::new(
+                        "a space that maps the huge page of zeros holds it",
+                        va,
+                        1,
+                        0,
+                    ));
                 }
                 if flags.write || flags.dirty || !fits || rights.is_none() {
                     return Err(Invalid::new("zeros nobody can write", va, 0, 1));
@@ -236,19 +285,34 @@ impl<M: Machine> Validate<'_, M> {
                     return Err(Invalid::new("zeros where they are forbidden", va, 0, 1));
                 }
                 if level == Level::ONE && !self.is_coloured(pfn, crate::addr::Va(va)) {
-                    return Err(Invalid::new("zeros of the address's colour", va, va >> PAGE_SHIFT, pfn.0));
+                    return Err(Invalid::new(
+                        "zeros of the address's colour",
+                        va,
+                        va >> PAGE_SHIFT,
+                        pfn.0,
+                    ));
                 }
                 Ok(())
             }
             Entry::Leaf(pfn, flags) => {
                 if rights.is_none() || flags.write && !rights.write || flags.exec != rights.exec {
-                    return Err(Invalid::new("rights of a leaf", va, rights.write as u64, flags.write as u64));
+                    return Err(Invalid::new(
+                        "rights of a leaf",
+                        va,
+                        rights.write as u64,
+                        flags.write as u64,
+                    ));
                 }
                 if let Some(order) = level.leaf_order() {
                     if flags.write && walk.pass == Pass::Count && !self.is_mine(pfn, order) {
                         return Err(Invalid::new("mappings of a writable page", va, 1, 2));
                     }
-                    self.check_block(walk, pfn, order, (va >> PAGE_SHIFT).wrapping_add(region.shift()))?;
+                    self.check_block(
+                        walk,
+                        pfn,
+                        order,
+                        (va >> PAGE_SHIFT).wrapping_add(region.shift()),
+                    )?;
                 }
                 Ok(())
             }
@@ -264,17 +328,33 @@ impl<M: Machine> Validate<'_, M> {
     }
 
     /// One mapping of a block by a leaf of `order`, unit by unit.
-    fn check_block(self, walk: &mut Walk<'_>, pfn: Pfn, order: Order, index: u64) -> Result<(), Invalid> {
+    fn check_block(
+        self,
+        walk: &mut Walk<'_>,
+        pfn: Pfn,
+        order: Order,
+        index: u64,
+    ) -> Result<(), Invalid> {
         let mut first = 0;
         while first < order.frames() {
             let at = pfn.add(first);
             let record = self.frames.record(at);
             if record.use_() != Use::Data {
-                return Err(Invalid::new("a mapped frame's use", at.0, Use::Data as u64, record.use_() as u64));
+                return Err(Invalid::new(
+                    "a mapped frame's use",
+                    at.0,
+                    Use::Data as u64,
+                    record.use_() as u64,
+                ));
             }
             let data = Data::of(record);
             if !data.is_in_bounds() {
-                return Err(Invalid::new("a frame's map count, and what it was cut into", at.0, 0, record.words()[0]));
+                return Err(Invalid::new(
+                    "a frame's map count, and what it was cut into",
+                    at.0,
+                    0,
+                    record.words()[0],
+                ));
             }
             let unit = self.unit_of(at);
             if unit > order {
@@ -288,7 +368,12 @@ impl<M: Machine> Validate<'_, M> {
             if walk.pass == Pass::Count {
                 data.set_generation(data.generation() + 1);
                 if data.index() != index.wrapping_add(first) {
-                    return Err(Invalid::new("a frame's index", at.0, data.index(), index.wrapping_add(first)));
+                    return Err(Invalid::new(
+                        "a frame's index",
+                        at.0,
+                        data.index(),
+                        index.wrapping_add(first),
+                    ));
                 }
                 let known = match data.owner() {
                     Owner::Space(space) => space == walk.record.name.load(Ordering::Relaxed),

@@ -1,9 +1,10 @@
 //! Moving a mapping, making it longer or shorter.
 //!
-//! Pages never move, entries do. Everything in the old range is frozen first (`freeze.rs`, one flush), so nothing can appear there that the
-//! new place has no table for; then the tables are counted and taken, and if they cannot be had the old range is what it was to the bit
-//! (`relocate.rs`). The new range holds the same mark until it is complete. A frame keeps its index; the distance goes into the new
-//! regions' shift and the space's list of displacements.
+//! Pages never move, entries do. Everything in the old range is frozen first (`freeze.rs`, one
+//! flush), so nothing can appear there that the new place has no table for; then the tables are
+//! counted and taken, and if they cannot be had the old range is what it was to the bit
+//! (`relocate.rs`). The new range holds the same mark until it is complete. A frame keeps its
+//! index; the distance goes into the new regions' shift and the space's list of displacements.
 //!
 //! A huge leaf stays one if its new place is aligned for it, else it arrives as base pages.
 
@@ -71,7 +72,13 @@ impl<'v, M: Machine> Remap<'v, M> {
         })
     }
 
-    fn remap_range(self, work: &mut Work<'_>, old: VaRange, new_bytes: u64, to: Placement) -> Result<Va, SpaceError> {
+    fn remap_range(
+        self,
+        work: &mut Work<'_>,
+        old: VaRange,
+        new_bytes: u64,
+        to: Placement,
+    ) -> Result<Va, SpaceError> {
         let end = self.user_end();
         let space = work.space;
         if !self.is_mapped(space, old) {
@@ -95,7 +102,14 @@ impl<'v, M: Machine> Remap<'v, M> {
             if let Ok(tail) = tail
                 && self.is_hole(space, tail)
             {
-                Map(self.0).map_range(space, tail, last, Placement::At(tail.start()), work.token, work.trash)?;
+                Map(self.0).map_range(
+                    space,
+                    tail,
+                    last,
+                    Placement::At(tail.start()),
+                    work.token,
+                    work.trash,
+                )?;
                 return Ok(old.start());
             }
             if matches!(to, Placement::At(_)) {
@@ -108,23 +122,32 @@ impl<'v, M: Machine> Remap<'v, M> {
             return Err(SpaceError::Occupied);
         }
         let moved = VaRange::new(old.start(), old.bytes().min(new_bytes), end)?;
-        Relocate(self.0)
-            .relocate(work, &Route { all: old, moved, new, replace: matches!(to, Placement::Replace(_)) })?;
+        Relocate(self.0).relocate(
+            work,
+            &Route { all: old, moved, new, replace: matches!(to, Placement::Replace(_)) },
+        )?;
         Ok(new.start())
     }
 
     /// Unmaps what is past the first `keep` bytes of a range.
     fn cut_tail(self, work: &mut Work<'_>, range: VaRange, keep: u64) -> Result<(), SpaceError> {
         if keep < range.bytes() {
-            let tail = VaRange::new(Va(range.start().0 + keep), range.bytes() - keep, self.user_end())?;
+            let tail =
+                VaRange::new(Va(range.start().0 + keep), range.bytes() - keep, self.user_end())?;
             self.open(work.space, tail, false)?;
             Unmap(self.0).take_out(work.space, tail, Leave::Nothing, work.token, work.trash);
         }
         Ok(())
     }
 
-    /// Where the run of pages from `va` on ends, inside `range`, that are of one region, and the region.
-    pub(crate) fn same_region(self, space: &SpaceRecord, va: Va, range: VaRange) -> Option<(Va, SlabRef)> {
+    /// Where the run of pages from `va` on ends, inside `range`, that are of one region, and the
+    /// region.
+    pub(crate) fn same_region(
+        self,
+        space: &SpaceRecord,
+        va: Va,
+        range: VaRange,
+    ) -> Option<(Va, SlabRef)> {
         let first = self.descend(space, va);
         let mut end = va;
         while end < range.end() {
@@ -134,7 +157,9 @@ impl<'v, M: Machine> Remap<'v, M> {
             }
             // As far as this node's interval goes, if no table comes first.
             let (last, _) = self.interval_from(spot.node, spot.slot);
-            let is_table = |slot: &usize| matches!(self.load(spot.node.pfn, *slot, spot.level), Entry::Table(_));
+            let is_table = |slot: &usize| {
+                matches!(self.load(spot.node.pfn, *slot, spot.level), Entry::Table(_))
+            };
             let stop = (spot.slot..last).find(is_table).unwrap_or(last);
             let base = end.align_down(spot.level.entry_bytes() << 9).0;
             end = Va(base + ((stop as u64) << spot.level.shift()));
@@ -142,7 +167,8 @@ impl<'v, M: Machine> Remap<'v, M> {
         first.region.map(|name| (end.min(range.end()), name))
     }
 
-    /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock. Outside of the span `zeros` no base page is zeros.
+    /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock. Outside
+    /// of the span `zeros` no base page is zeros.
     #[inline(always)]
     pub(crate) fn freeze_entry(
         self,
@@ -153,7 +179,8 @@ impl<'v, M: Machine> Remap<'v, M> {
     ) -> bool {
         let new = |entry| match entry {
             Entry::Leaf(pfn, _)
-                if (level > Level::ONE || pfn.0.wrapping_sub(zeros.0.0) < zeros.1) && self.is_zero_leaf(pfn, level) =>
+                if (level > Level::ONE || pfn.0.wrapping_sub(zeros.0.0) < zeros.1)
+                    && self.is_zero_leaf(pfn, level) =>
             {
                 Some(Entry::Moving(hold))
             }
@@ -201,7 +228,10 @@ impl<'v, M: Machine> Remap<'v, M> {
                     return true;
                 }
                 let fits = |level: Level| to & (level.entry_bytes() - 1) == 0;
-                let small = [level, Level::TWO].into_iter().find(|&small| fits(small)).unwrap_or(Level::ONE);
+                let small = [level, Level::TWO]
+                    .into_iter()
+                    .find(|&small| fits(small))
+                    .unwrap_or(Level::ONE);
                 let mut at = to;
                 while at < to + level.entry_bytes() && done.is_ok() {
                     // One table serves all pages of its span.
@@ -219,7 +249,13 @@ impl<'v, M: Machine> Remap<'v, M> {
     }
 
     /// Makes the node of `level` that covers `va` in a frozen range, if there is none.
-    fn make_way(self, space: &SpaceRecord, va: Va, level: Level, spare: &mut Spare) -> Result<(), NoMemory> {
+    fn make_way(
+        self,
+        space: &SpaceRecord,
+        va: Va,
+        level: Level,
+        spare: &mut Spare,
+    ) -> Result<(), NoMemory> {
         let mut node = self.node(space.root());
         let mut at = self.top();
         loop {
@@ -233,7 +269,12 @@ impl<'v, M: Machine> Remap<'v, M> {
                 _ => {
                     let below = at.child();
                     let hold = M::Codec::encode(Entry::Moving(space.root()), below);
-                    let child = self.dress_node(self.take_spare(spare)?, below, Some((node.pfn, slot)), hold);
+                    let child = self.dress_node(
+                        self.take_spare(spare)?,
+                        below,
+                        Some((node.pfn, slot)),
+                        hold,
+                    );
                     let mut top = Token::top();
                     let _guard = node.lock(&self.machine, &mut top);
                     self.store(node.pfn, slot, at, Entry::Table(child.pfn));
@@ -242,8 +283,9 @@ impl<'v, M: Machine> Remap<'v, M> {
         }
     }
 
-    /// Puts the frozen pages of the old range into the new one's tables, and leaves held promises behind. What is marked is
-    /// this verb's alone, so the entries need no lock; the nodes' counts do, once per node.
+    /// Puts the frozen pages of the old range into the new one's tables, and leaves held promises
+    /// behind. What is marked is this verb's alone, so the entries need no lock; the nodes' counts
+    /// do, once per node.
     pub(crate) fn transfer(self, space: &SpaceRecord, old: VaRange, delta: u64) {
         let mut landing = Landing::default();
         self.transfer_node(space, (space.root(), self.top(), 0), old, delta, &mut landing);
@@ -263,7 +305,9 @@ impl<'v, M: Machine> Remap<'v, M> {
         for slot in p.first..p.end {
             let va = base + ((slot as u64) << level.shift());
             match self.load(table, slot, level) {
-                Entry::Table(child) => self.transfer_node(space, (child, level.child(), va), old, delta, landing),
+                Entry::Table(child) => {
+                    self.transfer_node(space, (child, level.child(), va), old, delta, landing)
+                }
                 Entry::Moving(pfn) if pfn != space.root() => {
                     self.arrive(space, Va(va.wrapping_add(delta)), level, pfn, landing);
                     self.store(table, slot, level, Entry::Moving(space.root()));
@@ -281,9 +325,17 @@ impl<'v, M: Machine> Remap<'v, M> {
     }
 
     /// Puts one page, or its pieces, in place. The tables are there.
-    fn arrive(self, space: &SpaceRecord, va: Va, level: Level, pfn: Pfn, landing: &mut Landing<'v>) {
+    fn arrive(
+        self,
+        space: &SpaceRecord,
+        va: Va,
+        level: Level,
+        pfn: Pfn,
+        landing: &mut Landing<'v>,
+    ) {
         let Some(order) = level.leaf_order() else { return };
-        // Most pages land in the node where the last one did, and nearly all of those in the same region.
+        // Most pages land in the node where the last one did, and nearly all of those in the same
+        // region.
         if let Some(node) = landing.node
             && level == Level::ONE
             && va.0.wrapping_sub(landing.first) < landing.bytes
@@ -301,9 +353,15 @@ impl<'v, M: Machine> Remap<'v, M> {
         let rights = spot.region.map_or(Rights::NONE, |name| self.region(name).attrs().rights);
         if spot.level == level && va.is_aligned(level.entry_bytes()) {
             let slot = level.slot(va);
-            self.store(spot.node.pfn, slot, level, Protect(self.0).page_entry(rights, pfn, level, None));
+            self.store(
+                spot.node.pfn,
+                slot,
+                level,
+                Protect(self.0).page_entry(rights, pfn, level, None),
+            );
             landing.arrived += 1;
-            // What the pages become that follow in this interval. Parked ones are written one by one.
+            // What the pages become that follow in this interval. Parked ones are written one by
+            // one.
             let (end, _) = self.interval_from(spot.node, slot);
             let alike = if level == Level::ONE && !rights.is_none() { end - slot } else { 0 };
             (landing.first, landing.bytes) = (va.0, (alike as u64) << PAGE_SHIFT);
@@ -319,7 +377,13 @@ impl<'v, M: Machine> Remap<'v, M> {
         self.count_pages(order, -1);
         self.count_pages(size, ENTRIES as i64);
         for i in 0..ENTRIES as u64 {
-            self.arrive(space, Va(va.0 + i * size.bytes()), level.child(), pfn.add(i * size.frames()), landing);
+            self.arrive(
+                space,
+                Va(va.0 + i * size.bytes()),
+                level.child(),
+                pfn.add(i * size.frames()),
+                landing,
+            );
         }
     }
 
@@ -342,7 +406,8 @@ struct Landing<'v> {
     node: Option<Node<'v>>,
     /// What the node's count has yet to learn.
     arrived: u64,
-    /// Addresses whose pages become the same but for their frames: `mine` if they are this space's alone, `shared` otherwise.
+    /// Addresses whose pages become the same but for their frames: `mine` if they are this space's
+    /// alone, `shared` otherwise.
     first: u64,
     bytes: u64,
     mine: u64,

@@ -1,4 +1,5 @@
-//! Moving what is mapped in a range to another: everything that takes memory first, then what shows.
+//! Moving what is mapped in a range to another: everything that takes memory first, then what
+//! shows.
 //!
 //! ```text
 //! regions, displacements, lists of intervals    made or made room for
@@ -6,8 +7,9 @@
 //! count the tables, take their frames           the last that can fail
 //! cut the old range's ends, replace, assign, transfer
 //! ```
-//! The counts are of a frozen range, so nobody can make them wrong. Rejected: making the new place while the old one lives, which
-//! leaves tables, cut leaves and a hole where something was to be replaced if the last table cannot be had.
+//! The counts are of a frozen range, so nobody can make them wrong. Rejected: making the new place
+//! while the old one lives, which leaves tables, cut leaves and a hole where something was to be
+//! replaced if the last table cannot be had.
 
 use crate::addr::{Level, Pfn, Va, VaRange};
 use crate::entry::Entry;
@@ -51,7 +53,8 @@ impl Route {
 /// What was made for the new place and is not in it yet.
 #[derive(Default)]
 struct Ready {
-    /// Regions in the order of their addresses, chained; `stands_for` is 1 where its displacement is new, too.
+    /// Regions in the order of their addresses, chained; `stands_for` is 1 where its displacement
+    /// is new, too.
     first: Option<SlabRef>,
     last: Option<SlabRef>,
     pieces: usize,
@@ -82,8 +85,8 @@ impl Need {
             made && base(at) == base(va)
         })
     }
-    /// The table with entries of `level` that covers the address, if it was not seen before: its first address and whether it lies
-    /// in the new place as a whole.
+    /// The table with entries of `level` that covers the address, if it was not seen before: its
+    /// first address and whether it lies in the new place as a whole.
     fn table(&mut self, va: Va, level: Level) -> Option<bool> {
         let span = level.entry_bytes() << 9;
         let base = va.align_down(span).0;
@@ -104,7 +107,9 @@ impl<M: Machine> Relocate<'_, M> {
     pub(crate) fn relocate(self, work: &mut Work<'_>, route: &Route) -> Result<(), NoMemory> {
         let Route { all, moved, new, .. } = *route;
         let space = work.space;
-        if moved == all && RelocateInTable(self.0).relocate_near(space, moved, new, work.token, work.trash)? {
+        if moved == all
+            && RelocateInTable(self.0).relocate_near(space, moved, new, work.token, work.trash)?
+        {
             return Ok(());
         }
         self.relocate_far(work, route)
@@ -119,9 +124,11 @@ impl<M: Machine> Relocate<'_, M> {
         let spare = made.and_then(|()| {
             let receipt = Stash(self.0).freeze(space, all);
             let _flushed = self.redeem(space, receipt);
-            self.count_tables(space, route).and_then(|tables| self.spare(tables)).inspect_err(|_| {
-                Stash(self.0).unfreeze(space, all);
-            })
+            self.count_tables(space, route).and_then(|tables| self.spare(tables)).inspect_err(
+                |_| {
+                    Stash(self.0).unfreeze(space, all);
+                },
+            )
         });
         self.settle_lists(grown, spare.is_ok(), work.token, work.trash);
         let done = spare.map(|mut spare| {
@@ -161,9 +168,12 @@ impl<M: Machine> Relocate<'_, M> {
         if ready.pieces == 1 {
             return self.make_room(space, route.new, first, work.token, grown);
         }
-        // Two pairs at most for each end of a piece. A node that will be new has room for one boundary inside it.
+        // Two pairs at most for each end of a piece. A node that will be new has room for one
+        // boundary inside it.
         let pairs = 2 * ready.pieces + 2;
-        self.edges(space, route.new, &mut |node, _, _, _| self.interval_room(node, pairs, work.token, grown))?;
+        self.edges(space, route.new, &mut |node, _, _, _| {
+            self.interval_room(node, pairs, work.token, grown)
+        })?;
         ready.class = list_class(pairs);
         let lists = if ready.pieces > 2 { 2 * ready.pieces } else { 0 };
         for _ in 0..lists {
@@ -174,7 +184,8 @@ impl<M: Machine> Relocate<'_, M> {
         Ok(())
     }
 
-    /// Gives back what of the preparations was not used, the regions' own names in any case; `undo`: displacements go, too.
+    /// Gives back what of the preparations was not used, the regions' own names in any case;
+    /// `undo`: displacements go, too.
     fn drop_ready(self, work: &mut Work<'_>, ready: Ready, undo: bool) {
         let mut next = ready.first;
         while let Some(name) = next {
@@ -195,7 +206,8 @@ impl<M: Machine> Relocate<'_, M> {
         }
     }
 
-    /// Calls `each` with every piece of the new place that is of one region, and the old place's region.
+    /// Calls `each` with every piece of the new place that is of one region, and the old place's
+    /// region.
     fn pieces(
         self,
         space: &SpaceRecord,
@@ -209,7 +221,8 @@ impl<M: Machine> Relocate<'_, M> {
             let Some((end, name)) = Remap(self.0).same_region(space, va, moved) else { break };
             let start = va.0.wrapping_add(route.delta());
             // What is longer belongs to the last page's region.
-            let stop = if end == moved.end() { new.end().0 } else { end.0.wrapping_add(route.delta()) };
+            let stop =
+                if end == moved.end() { new.end().0 } else { end.0.wrapping_add(route.delta()) };
             if let Ok(piece) = VaRange::new(Va(start), stop - start, self.user_end()) {
                 each(piece, name)?;
             }
@@ -270,13 +283,24 @@ impl<M: Machine> Relocate<'_, M> {
         at == level
     }
 
-    /// Counts the tables that frozen pages need. Of a lowest table, whose pages land in two at most, both are counted if it has any page.
-    fn need_pages(self, space: &SpaceRecord, need: &mut Need, route: &Route, (table, level, base): (Pfn, Level, u64)) {
+    /// Counts the tables that frozen pages need. Of a lowest table, whose pages land in two at
+    /// most, both are counted if it has any page.
+    fn need_pages(
+        self,
+        space: &SpaceRecord,
+        need: &mut Need,
+        route: &Route,
+        (table, level, base): (Pfn, Level, u64),
+    ) {
         let part = part(level, base, route.moved);
         if level == Level::ONE {
             if self.node(table).state().resident() != 0 {
                 for slot in [part.first, part.end - 1] {
-                    self.need_page(need, route, (Va(base + ((slot as u64) << level.shift())), level));
+                    self.need_page(
+                        need,
+                        route,
+                        (Va(base + ((slot as u64) << level.shift())), level),
+                    );
                 }
             }
             return;
@@ -284,8 +308,12 @@ impl<M: Machine> Relocate<'_, M> {
         for slot in part.first..part.end {
             let va = base + ((slot as u64) << level.shift());
             match self.load(table, slot, level) {
-                Entry::Table(child) => self.need_pages(space, need, route, (child, level.child(), va)),
-                Entry::Moving(pfn) if pfn != space.root() => self.need_page(need, route, (Va(va), level)),
+                Entry::Table(child) => {
+                    self.need_pages(space, need, route, (child, level.child(), va))
+                }
+                Entry::Moving(pfn) if pfn != space.root() => {
+                    self.need_page(need, route, (Va(va), level))
+                }
                 _ => {}
             }
         }
@@ -326,13 +354,16 @@ impl<M: Machine> Relocate<'_, M> {
         let Route { all, moved, new, replace } = *route;
         let space = work.space;
         let cuts = [all.start(), all.end()].map(|va| (va, self.lack(space, va, false)));
-        [all.start(), moved.end(), all.end()].into_iter().for_each(|va| Stash(self.0).open_frozen(space, va, spare));
+        [all.start(), moved.end(), all.end()]
+            .into_iter()
+            .for_each(|va| Stash(self.0).open_frozen(space, va, spare));
         // What was frozen beyond the ends because it was one entry with what is inside.
         for (va, lack) in cuts {
             let Some(Lack { below, .. }) = lack else { continue };
             let span = below.entry_bytes() << 9;
             let first = va.align_down(span).0;
-            let beyond = if va == all.start() { (first, va.0 - first) } else { (va.0, first + span - va.0) };
+            let beyond =
+                if va == all.start() { (first, va.0 - first) } else { (va.0, first + span - va.0) };
             if let Ok(beyond) = VaRange::new(Va(beyond.0), beyond.1, self.user_end()) {
                 self.unfreeze_outside(space, beyond, all);
             }
@@ -366,7 +397,10 @@ impl<M: Machine> Relocate<'_, M> {
 
     /// Unfreezes a range but for what of `all` lies in it.
     fn unfreeze_outside(self, space: &SpaceRecord, range: VaRange, all: VaRange) {
-        let ends = [(range.start(), range.end().min(all.start())), (range.start().max(all.end()), range.end())];
+        let ends = [
+            (range.start(), range.end().min(all.start())),
+            (range.start().max(all.end()), range.end()),
+        ];
         for (start, end) in ends {
             if start < end
                 && let Ok(part) = VaRange::new(start, end.0 - start.0, self.user_end())
@@ -376,7 +410,8 @@ impl<M: Machine> Relocate<'_, M> {
         }
     }
 
-    /// Makes room for a piece's intervals in nodes that are new, with the lists that were made for that.
+    /// Makes room for a piece's intervals in nodes that are new, with the lists that were made for
+    /// that.
     fn room_from(
         self,
         work: &mut Work<'_>,

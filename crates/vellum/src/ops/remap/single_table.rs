@@ -1,7 +1,8 @@
 //! Moving a few pages between lowest nodes that are both there.
 //!
-//! No table has to be made at the new place, so nothing can fail once the pages are frozen, nothing has to be held at the new place
-//! meanwhile, and each node is visited once for each step instead of each step walking from the root.
+//! No table has to be made at the new place, so nothing can fail once the pages are frozen, nothing
+//! has to be held at the new place meanwhile, and each node is visited once for each step instead
+//! of each step walking from the root.
 
 use crate::addr::{Level, VaRange};
 use crate::entry::Entry;
@@ -24,8 +25,9 @@ pub(crate) struct RelocateInTable<'v, M: Machine>(pub &'v Faults<M>);
 over_faults!(RelocateInTable);
 
 impl<M: Machine> RelocateInTable<'_, M> {
-    /// Moves what is mapped at `old`, all of it, to `new`. `false` if they are not as long as each other, inside one lowest node each, of
-    /// one region, empty at the new place, or all the old node has; then nothing was done.
+    /// Moves what is mapped at `old`, all of it, to `new`. `false` if they are not as long as each
+    /// other, inside one lowest node each, of one region, empty at the new place, or all the old
+    /// node has; then nothing was done.
     pub(crate) fn relocate_near(
         self,
         space: &SpaceRecord,
@@ -38,7 +40,9 @@ impl<M: Machine> RelocateInTable<'_, M> {
         if old.bytes() != new.bytes() {
             return Ok(false);
         }
-        let (Some(from), Some(to)) = (self.near(space, old), self.near(space, new)) else { return Ok(false) };
+        let (Some(from), Some(to)) = (self.near(space, old), self.near(space, new)) else {
+            return Ok(false);
+        };
         let pages = old.pages();
         let (until, own) = self.interval_from(from.node, from.slots.0);
         if from.node.state().count() <= pages
@@ -47,7 +51,9 @@ impl<M: Machine> RelocateInTable<'_, M> {
         {
             return Ok(false);
         }
-        let Some(name) = own.or_else(|| self.region_of(from.node, from.slots.0)) else { return Ok(false) };
+        let Some(name) = own.or_else(|| self.region_of(from.node, from.slots.0)) else {
+            return Ok(false);
+        };
         let attrs = self.region(name).attrs();
         let delta = new.start().0.wrapping_sub(old.start().0);
         let shift = self.region(name).shift().wrapping_sub((delta as i64 >> 12) as u64);
@@ -66,9 +72,19 @@ impl<M: Machine> RelocateInTable<'_, M> {
         }
         let mut receipt = Receipt::new();
         let zeros = self.zero_span();
-        self.alter_leaves(from.node, from.base, from.slots, &mut |node: Node<'_>, level, slot, va, _| {
-            Remap(self.0).freeze_entry((node, level, slot, va), space.root(), zeros, &mut receipt)
-        });
+        self.alter_leaves(
+            from.node,
+            from.base,
+            from.slots,
+            &mut |node: Node<'_>, level, slot, va, _| {
+                Remap(self.0).freeze_entry(
+                    (node, level, slot, va),
+                    space.root(),
+                    zeros,
+                    &mut receipt,
+                )
+            },
+        );
         let _flushed = self.redeem(space, receipt);
         // Marked entries are this verb's alone, so they need no lock.
         let mut resident = 0;
@@ -91,7 +107,8 @@ impl<M: Machine> RelocateInTable<'_, M> {
         space.opens_hole(old.end(), self.user_end());
         {
             let _guard = from.node.lock(m, token);
-            (from.slots.0..from.slots.1).for_each(|slot| self.store(from.node.pfn, slot, Level::ONE, Entry::Empty));
+            (from.slots.0..from.slots.1)
+                .for_each(|slot| self.store(from.node.pfn, slot, Level::ONE, Entry::Empty));
             from.node.set_state(raised(from.node.state().without(pages, resident), pages));
         }
         m.hook(Event::Work(Work::Entry, 2 * pages));

@@ -1,15 +1,20 @@
 //! Setting a range aside in a way that can be taken back to the bit.
 //!
-//! A remap has to know what lies in a range before it can say what memory it takes, and what lies there must not change any more once it
-//! has said so. So everything is made absent first (`Moving`, one flush), and each mark remembers in spare bits what it stands for: the flags of
-//! a leaf, which zeros, or nothing more than a promise. If memory runs out the entries come back exactly as they were, marks that
-//! hardware had set included; all that a program can notice is that a fault took longer.
+//! A remap has to know what lies in a range before it can say what memory it takes, and what lies
+//! there must not change any more once it has said so. So everything is made absent first
+//! (`Moving`, one flush), and each mark remembers in spare bits what it stands for: the flags of a
+//! leaf, which zeros, or nothing more than a promise. If memory runs out the entries come back
+//! exactly as they were, marks that hardware had set included; all that a program can notice is
+//! that a fault took longer.
 //!
 //! ```text
-//!   note, in bits 52 to 63 of a `Moving` entry:  | 0 | slot of the zeros (4) | kind (2) | dirty | accessed | exec | write |
-//!   kind 0: a parked page, or a promise if what it names is the root;  1: a page;  2: zeros;  3: a shared table of zeros
+//!   note, in bits 52 to 63 of a `Moving` entry:
+//!     | 0 | slot of the zeros (4) | kind (2) | dirty | accessed | exec | write |
+//!   kind 0: a parked page, or a promise if what it names is the root
+//!        1: a page;  2: zeros;  3: a shared table of zeros
 //! ```
-//! Rejected: counting first and freezing afterwards (a fault in between needs one table more, and by then leaves are cut).
+//! Rejected: counting first and freezing afterwards (a fault in between needs one table more, and
+//! by then leaves are cut).
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
@@ -31,11 +36,14 @@ const TABLE: u64 = 3 << 4;
 const KIND: u64 = 3 << 4;
 const SLOT_SHIFT: u32 = 6;
 
-const _: () = assert!(crate::machine::MAX_NODES <= 16, "a note has four bits for the slot of the zeros");
+const _: () =
+    assert!(crate::machine::MAX_NODES <= 16, "a note has four bits for the slot of the zeros");
 
 fn note(kind: u64, flags: Flags, slot: usize) -> u64 {
-    let marks =
-        flags.write as u64 | (flags.exec as u64) << 1 | (flags.accessed as u64) << 2 | (flags.dirty as u64) << 3;
+    let marks = flags.write as u64
+        | (flags.exec as u64) << 1
+        | (flags.accessed as u64) << 2
+        | (flags.dirty as u64) << 3;
     (kind | marks | (slot as u64) << SLOT_SHIFT) << NOTE_SHIFT
 }
 
@@ -44,20 +52,27 @@ pub(crate) struct Stash<'v, M: Machine>(pub &'v Faults<M>);
 over_faults!(Stash);
 
 impl<M: Machine> Stash<'_, M> {
-    /// Makes everything in the range absent, promises too; entries that reach beyond the range as a whole. Waits for faults that have
-    /// set entries aside. Under the layout lock.
+    /// Makes everything in the range absent, promises too; entries that reach beyond the range as a
+    /// whole. Waits for faults that have set entries aside. Under the layout lock.
     pub(crate) fn freeze(self, space: &SpaceRecord, range: VaRange) -> Receipt {
         let m = &self.machine;
         let mut receipt = Receipt::new();
         let (hold, zeros) = (space.root(), self.zero_span());
-        // A leaf without its frame (none yet: no leaf has all bits), and its note: most leaves of a range are alike.
+        // A leaf without its frame (none yet: no leaf has all bits), and its note: most leaves of a
+        // range are alike.
         let (mut alike, mut noted) = (u64::MAX, 0);
         self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
             let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
             let known = level == Level::ONE && raw & !M::Codec::FRAME == alike;
             if known
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
-                && m.swap_entry(node.pfn, slot, raw, M::Codec::encode(Entry::Moving(pfn), level) | noted).is_ok()
+                && m.swap_entry(
+                    node.pfn,
+                    slot,
+                    raw,
+                    M::Codec::encode(Entry::Moving(pfn), level) | noted,
+                )
+                .is_ok()
             {
                 m.hook(Event::Work(Work::Entry, 1));
                 receipt.leaf(va, level);
@@ -95,7 +110,9 @@ impl<M: Machine> Stash<'_, M> {
             Entry::Leaf(pfn, flags) => moving(pfn) | note(PAGE, flags, 0),
             Entry::Parked(pfn) => moving(pfn),
             Entry::Reserved => moving(hold),
-            Entry::ZeroTable(table) => moving(hold) | note(TABLE, Flags::default(), self.zero_table_slot(table)),
+            Entry::ZeroTable(table) => {
+                moving(hold) | note(TABLE, Flags::default(), self.zero_table_slot(table))
+            }
             _ => return None,
         })
     }
@@ -104,7 +121,12 @@ impl<M: Machine> Stash<'_, M> {
     fn unmark(self, raw: u64, level: Level, va: Va, hold: Pfn) -> Option<Entry> {
         let Entry::Moving(pfn) = M::Codec::decode(raw, level) else { return None };
         let note = raw >> NOTE_SHIFT;
-        let flags = Flags { write: note & 1 != 0, exec: note & 2 != 0, accessed: note & 4 != 0, dirty: note & 8 != 0 };
+        let flags = Flags {
+            write: note & 1 != 0,
+            exec: note & 2 != 0,
+            accessed: note & 4 != 0,
+            dirty: note & 8 != 0,
+        };
         let slot = (note >> SLOT_SHIFT) as usize;
         match note & KIND {
             PAGE => Some(Entry::Leaf(pfn, flags)),
@@ -127,7 +149,8 @@ impl<M: Machine> Stash<'_, M> {
         });
     }
 
-    /// Makes an address in a frozen range a boundary between slots, with frames that were counted for it.
+    /// Makes an address in a frozen range a boundary between slots, with frames that were counted
+    /// for it.
     pub(crate) fn open_frozen(self, space: &SpaceRecord, va: Va, spare: &mut Spare) {
         let (mut node, mut level) = (self.node(space.root()), self.top());
         while !va.is_aligned(level.entry_bytes()) {
@@ -145,7 +168,8 @@ impl<M: Machine> Stash<'_, M> {
         }
     }
 
-    /// Puts a table in `frame` where a frozen `entry` is, whose slots are frozen, too. No translation is left of it, so none is flushed.
+    /// Puts a table in `frame` where a frozen `entry` is, whose slots are frozen, too. No
+    /// translation is left of it, so none is flushed.
     fn cut_frozen(
         self,
         space: &SpaceRecord,
@@ -158,7 +182,8 @@ impl<M: Machine> Stash<'_, M> {
         let (below, hold) = (level.child(), space.root());
         let promise = M::Codec::encode(Entry::Moving(hold), below);
         let child = self.dress_node(frame, below, Some((node.pfn, slot)), promise);
-        let page = crate::pagetable::transit::frame_of(entry).filter(|&pfn| !self.is_zero_leaf(pfn, level));
+        let page = crate::pagetable::transit::frame_of(entry)
+            .filter(|&pfn| !self.is_zero_leaf(pfn, level));
         if let (Some(pfn), Some(order)) = (page, level.leaf_order()) {
             self.cut_block(pfn, order);
             self.count_pages(order, -1);

@@ -1,7 +1,8 @@
 //! The end of a space.
 //!
-//! Nobody runs in it and nobody holds it, so the table is taken apart in one pass after one flush: what remains of the space
-//! on CPUs are translations under its context and walk caches, never a loaded root.
+//! Nobody runs in it and nobody holds it, so the table is taken apart in one pass after one flush:
+//! what remains of the space on CPUs are translations under its context and walk caches, never a
+//! loaded root.
 
 use crate::addr::{Va, VaRange};
 use crate::fault::Faults;
@@ -41,7 +42,8 @@ impl<M: Machine> Exit<'_, M> {
         });
     }
 
-    /// Frees what a space maps, its table and what hangs off its record. No CPU runs it and no other verb is in it.
+    /// Frees what a space maps, its table and what hangs off its record. No CPU runs it and no
+    /// other verb is in it.
     pub(crate) fn take_apart(self, record: &SpaceRecord, top: &mut Token<Top>) {
         let mut trash = Trash::default();
         let flushed = self.flush_out(record);

@@ -1,23 +1,26 @@
 //! Copying a space, pages shared until one side writes.
 //!
-//! Under the parent's layout lock every node is copied; under its node's lock every leaf becomes read-only on both sides and
-//! counts one mapping more. Nobody runs the child yet, so its table is filled without locks, and one flush for the parent ends
-//! it. Frames that two spaces share belong to the *family*, a list of all spaces that come from one by forks; the child joins it
-//! before its first entry is copied, so whoever looks for a frame's mappings cannot miss it.
+//! Under the parent's layout lock every node is copied; under its node's lock every leaf becomes
+//! read-only on both sides and counts one mapping more. Nobody runs the child yet, so its table is
+//! filled without locks, and one flush for the parent ends it. Frames that two spaces share belong
+//! to the *family*, a list of all spaces that come from one by forks; the child joins it before its
+//! first entry is copied, so whoever looks for a frame's mappings cannot miss it.
 //!
-//! The child's memory is the parent's at one instant: when the flush ends. From before the first node is
-//! copied until then no fault of the parent changes an entry; those that would wait (`SpaceRecord::edits`).
-//! So nothing private appears meanwhile: what is stored before the flush has reached its CPU goes into
-//! frames that both sides will map, and what is not stored by then waits until the instant is over.
-//! A fault that holds a node's lock before the fork has it there changes what the fork then finds, and one that
-//! holds it after knows of the fork. Entries that are set aside the fork waits for. Rejected: letting faults
-//! copy meanwhile (a store that went to a private copy is not in the child, a later one to a page that was
-//! yet to be copied is: a program that forks to get a snapshot sees an effect without its cause; and a
-//! copy that is made before the flush misses the stores that old translations let through).
+//! The child's memory is the parent's at one instant: when the flush ends. From before the first
+//! node is copied until then no fault of the parent changes an entry; those that would wait
+//! (`SpaceRecord::edits`). So nothing private appears meanwhile: what is stored before the flush
+//! has reached its CPU goes into frames that both sides will map, and what is not stored by then
+//! waits until the instant is over. A fault that holds a node's lock before the fork has it there
+//! changes what the fork then finds, and one that holds it after knows of the fork. Entries that
+//! are set aside the fork waits for. Rejected: letting faults copy meanwhile (a store that went to
+//! a private copy is not in the child, a later one to a page that was yet to be copied is: a
+//! program that forks to get a snapshot sees an effect without its cause; and a copy that is made
+//! before the flush misses the stores that old translations let through).
 //!
-//! Every table of the child is made, linked and given its intervals before the first leaf is looked at, so a fork that runs out of
-//! memory leaves the parent as it was, to the bit. Rejected: tables and leaves in one pass (a failure leaves read-only leaves in the parent, and to
-//! give each its rights back somebody would have had to write down which had them).
+//! Every table of the child is made, linked and given its intervals before the first leaf is looked
+//! at, so a fork that runs out of memory leaves the parent as it was, to the bit. Rejected: tables
+//! and leaves in one pass (a failure leaves read-only leaves in the parent, and to give each its
+//! rights back somebody would have had to write down which had them).
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
@@ -112,7 +115,8 @@ impl<M: Machine> Fork<'_, M> {
         Ok(())
     }
 
-    /// What of a fork takes memory, after the family: the list of displacements, every table, every list of intervals.
+    /// What of a fork takes memory, after the family: the list of displacements, every table, every
+    /// list of intervals.
     fn copy_tables(
         self,
         space: &Space,
@@ -148,15 +152,19 @@ impl<M: Machine> Fork<'_, M> {
                     m.relax();
                     continue;
                 }
-                Entry::Table(below) => match self.make_node(level.child(), Some((to.pfn, slot)), 0) {
+                Entry::Table(below) => match self.make_node(level.child(), Some((to.pfn, slot)), 0)
+                {
                     Ok(child) => {
                         if self.node(below).is_of_zeros() {
                             child.set_of_zeros();
                         }
                         // SAFETY: nobody walks the child's table yet, and `to` is one of its nodes.
-                        unsafe { words.add(slot).write(M::Codec::encode(Entry::Table(child.pfn), level)) };
+                        unsafe {
+                            words.add(slot).write(M::Codec::encode(Entry::Table(child.pfn), level))
+                        };
                         tables += 1;
-                        done = self.copy_table((self.node(below), child), level.child(), token, trash);
+                        done =
+                            self.copy_table((self.node(below), child), level.child(), token, trash);
                     }
                     Err(error) => done = Err(error),
                 },
@@ -170,9 +178,23 @@ impl<M: Machine> Fork<'_, M> {
         done
     }
 
-    fn copy_node(self, copying: &mut Copying, from: Node<'_>, to: Node<'_>, level: Level, base: u64) {
+    fn copy_node(
+        self,
+        copying: &mut Copying,
+        from: Node<'_>,
+        to: Node<'_>,
+        level: Level,
+        base: u64,
+    ) {
         let m = &self.machine;
-        let mut run = Run { from, to, slot: 0, slots: self.slots(level), left: from.state().count(), pages: 0 };
+        let mut run = Run {
+            from,
+            to,
+            slot: 0,
+            slots: self.slots(level),
+            left: from.state().count(),
+            pages: 0,
+        };
         while run.goes_on() {
             // Tables below are copied without this node's lock; leaves in one go under it.
             let slot = run.slot;
@@ -180,7 +202,13 @@ impl<M: Machine> Fork<'_, M> {
                 && let Entry::Table(below) = self.load(from.pfn, slot, level)
             {
                 let va = base + ((slot as u64) << level.shift());
-                self.copy_below(copying, self.node(below), self.load(to.pfn, slot, level), level, va);
+                self.copy_below(
+                    copying,
+                    self.node(below),
+                    self.load(to.pfn, slot, level),
+                    level,
+                    va,
+                );
                 run.left -= 1;
                 run.slot += 1;
                 continue;
@@ -201,7 +229,8 @@ impl<M: Machine> Fork<'_, M> {
         {
             self.count_pages(order, run.pages as i64);
         }
-        // The child's holes are the parent's, so the parent's bound on the longest one holds for it.
+        // The child's holes are the parent's, so the parent's bound on the longest one holds for
+        // it.
         let (count, state) = (from.state().count() - run.left, from.state());
         to.set_state(to.state().with_count(count).with_resident(run.pages).with_run(state.run()));
     }
@@ -223,7 +252,8 @@ impl<M: Machine> Fork<'_, M> {
         let (zeros, owner) = (self.zero_span(), Owner::Family(copying.family));
         // First and last slot whose translation has changed.
         let (mut low, mut high) = (usize::MAX, 0);
-        // A leaf without its frame (none yet: no leaf has all bits), and what changed in it: most leaves of a node are alike.
+        // A leaf without its frame (none yet: no leaf has all bits), and what changed in it: most
+        // leaves of a node are alike.
         let (mut alike, mut change) = (u64::MAX, 0);
         let mut top = Token::top();
         let _guard = run.from.lock(m, &mut top);

@@ -48,7 +48,8 @@ impl<C: Codec> Lab<C> {
     /// Takes every block of an order that is to be had, as an embedder may.
     pub fn hog(&self, order: Order) -> Vec<Pfn> {
         let want = Want::kernel(Use::Slab);
-        std::iter::from_fn(|| self.vm.frames().alloc(self.vm.machine(), order, &want).ok()).collect()
+        std::iter::from_fn(|| self.vm.frames().alloc(self.vm.machine(), order, &want).ok())
+            .collect()
     }
     pub fn give_back(&self, frames: Vec<Pfn>, order: Order) {
         frames.into_iter().for_each(|pfn| self.vm.frames().put(self.vm.machine(), pfn, order));

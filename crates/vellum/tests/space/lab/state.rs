@@ -14,7 +14,8 @@ use super::Lab;
 /// One entry that is not empty: level, first address, the entry as hardware sees it.
 pub type Raw = (u8, u64, u64);
 
-/// A state. Two are equal if no entry of any table differs, every use has as many frames, and every gauge says the same.
+/// A state. Two are equal if no entry of any table differs, every use has as many frames, and every
+/// gauge says the same.
 #[derive(Clone, PartialEq, Debug)]
 pub struct State {
     pub tables: Vec<Vec<Raw>>,
@@ -23,7 +24,8 @@ pub struct State {
     pub gauges: Vec<i64>,
 }
 
-const GAUGES: [Counter; 4] = [Counter::AnonPages, Counter::AnonHuge, Counter::TablePages, Counter::SlabPages];
+const GAUGES: [Counter; 4] =
+    [Counter::AnonPages, Counter::AnonHuge, Counter::TablePages, Counter::SlabPages];
 
 impl<C: Codec> Lab<C> {
     /// The state of everything; `spaces` are all there are, and nobody uses them meanwhile.
@@ -74,17 +76,22 @@ impl<C: Codec> Lab<C> {
         }
     }
 
-    /// Whether every lowest table in a range has something that is no promise: none was made for nothing.
+    /// Whether every lowest table in a range has something that is no promise: none was made for
+    /// nothing.
     pub fn is_lean(&self, space: &Space, range: std::ops::Range<u64>) -> bool {
         let seen = self.entries(space);
         let kind = |&(level, _, raw): &Raw| C::decode(raw, Level(level));
-        seen.iter().filter(|raw| range.contains(&raw.1) && raw.0 > 1 && matches!(kind(raw), Entry::Table(_))).all(
-            |table| {
+        seen.iter()
+            .filter(|raw| {
+                range.contains(&raw.1) && raw.0 > 1 && matches!(kind(raw), Entry::Table(_))
+            })
+            .all(|table| {
                 let span = table.1..table.1 + Level(table.0).entry_bytes();
                 let below = |raw: &&Raw| raw.0 < table.0 && span.contains(&raw.1);
-                seen.iter().filter(below).any(|raw| !matches!(kind(raw), Entry::Reserved | Entry::Table(_)))
-            },
-        )
+                seen.iter()
+                    .filter(below)
+                    .any(|raw| !matches!(kind(raw), Entry::Reserved | Entry::Table(_)))
+            })
     }
 }
 
