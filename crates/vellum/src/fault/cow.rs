@@ -19,12 +19,11 @@
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::clear::Extent;
 use crate::entry::{Codec, Entry, Flags};
-use crate::error::{FaultError, NoMemory};
+use crate::error::{FaultError, NoMemory, Stopped};
 use crate::fault::Faults;
 use crate::fault::{Seen, Step};
 use crate::frame::Data;
 use crate::machine::{Act, Event, Machine, Work};
-use crate::pagetable::node::Node;
 use crate::pagetable::unlinked::{Chain, leaf_level};
 use crate::rmap::map_count::smaller;
 use crate::space::attrs::Packed;
@@ -32,6 +31,29 @@ use crate::space::{Access, Fault, LeafSize, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
+
+/// A copy of a large leaf, or of a piece of it, that is made with nothing held, and what decided
+/// it.
+struct Copy<'s> {
+    space: &'s SpaceRecord,
+    va: Va,
+    attrs: Packed,
+    /// The block that the leaf maps, and its size.
+    old: Pfn,
+    order: Order,
+    /// The copy, its size, and the index of its first page.
+    new: Pfn,
+    size: Order,
+    index: u64,
+}
+
+impl<'s> Copy<'s> {
+    /// A copy of all of the leaf.
+    fn decided_by(seen: &Seen<'s>, old: Pfn, new: Pfn, size: Order) -> Copy<'s> {
+        let (space, va, attrs, index) = (seen.space, seen.va, seen.attrs, seen.index(size));
+        Copy { space, va, attrs, old, order: size, new, size, index }
+    }
+}
 
 impl<M: Machine> Faults<M> {
     /// Makes the page behind a read-only leaf this space's own and writable; the region gives the
@@ -172,13 +194,11 @@ impl<M: Machine> Faults<M> {
             self.untake_block(new, order);
             return Ok(Step::Again);
         }
-        let (space, va, attrs, index) = (seen.space, seen.va, seen.attrs, seen.index(order));
+        let copy = Copy::decided_by(seen, old, new, order);
         drop(epoch);
-        let extent = Extent::of_leaf(new, order, va);
-        let zeroed = if self.config.alloc_zero { self.clear_block(&extent) } else { Ok(()) };
-        let copied = zeroed.and_then(|()| self.copy_block(old, &extent));
-        let done = copied.is_ok() && self.replace(space, va, (old, attrs, index), (new, order));
-        self.let_go(space, old, order);
+        let copied = self.fill_copy(&copy);
+        let done = copied.is_ok() && self.replace(&copy);
+        self.let_go(copy.space, old, order);
         if done {
             return Ok(Step::Done(Fault::Copied(level)));
         }
@@ -199,6 +219,36 @@ impl<M: Machine> Faults<M> {
         holds
     }
 
+    /// Copies the bytes. Nothing is held.
+    fn fill_copy(&self, copy: &Copy<'_>) -> Result<(), Stopped> {
+        let extent = Extent::of_leaf(copy.new, copy.size, copy.va);
+        let first = copy.va.align_down(copy.order.bytes());
+        let from = copy.old.add((extent.at.0 - first.0) >> Level::ONE.shift());
+        if self.config.alloc_zero {
+            self.clear_block(&extent)?;
+        }
+        self.copy_block(from, &extent)
+    }
+
+    /// The leaf that was copied, if it is still there, read-only, and by the same region. Inside an
+    /// epoch.
+    fn still_copied<'s>(&'s self, copy: &Copy<'s>) -> Option<(Seen<'s>, Flags)> {
+        let seen = self.seen(copy.space, copy.va)?;
+        let spot = &seen.spot;
+        match M::Codec::decode(spot.raw, spot.level) {
+            Entry::Leaf(pfn, flags)
+                if pfn == copy.old
+                    && !flags.write
+                    && spot.level.leaf_order() == Some(copy.order)
+                    && seen.attrs == copy.attrs
+                    && seen.index(copy.size) == copy.index =>
+            {
+                Some((seen, flags))
+            }
+            _ => None,
+        }
+    }
+
     /// Takes back what [`hold`](Vm::hold) counted, which no CPU has a translation of.
     fn let_go(&self, space: &SpaceRecord, pfn: Pfn, order: Order) {
         let none = self.redeem(space, Receipt::new());
@@ -206,35 +256,17 @@ impl<M: Machine> Faults<M> {
     }
 
     /// Puts a finished copy where the old block still is mapped read-only, by the same region.
-    fn replace(
-        &self,
-        space: &SpaceRecord,
-        va: Va,
-        (old, attrs, index): (Pfn, Packed, u64),
-        (new, order): (Pfn, Order),
-    ) -> bool {
+    fn replace(&self, copy: &Copy<'_>) -> bool {
         let _epoch = self.epochs.enter(&self.machine);
-        let Some(seen) = self.seen(space, va) else { return false };
-        let spot = &seen.spot;
-        let same = match M::Codec::decode(spot.raw, spot.level) {
-            Entry::Leaf(pfn, flags) => pfn == old && !flags.write,
-            _ => false,
-        };
-        if !same
-            || spot.level.leaf_order() != Some(order)
-            || seen.attrs != attrs
-            || seen.index(order) != index
-        {
-            return false;
-        }
-        Data::init(self.frames.record(new), order, space.owner(), index);
-        let entry = Entry::Leaf(new, Self::own_flags(&seen));
+        let Some((seen, _)) = self.still_copied(copy) else { return false };
+        Data::init(self.frames.record(copy.new), copy.size, copy.space.owner(), copy.index);
+        let entry = Entry::Leaf(copy.new, Self::own_flags(&seen));
         let mut receipt = Receipt::new();
-        receipt.leaf(va, spot.level);
+        receipt.leaf(copy.va, seen.spot.level);
         let Some(flushed) = self.exchange_seen(&seen, false, receipt, (entry, 0), || {}) else {
             return false;
         };
-        self.release(&flushed, old, order);
+        self.release(&flushed, copy.old, copy.order);
         self.count(Counter::CowCopies, 1);
         true
     }
@@ -252,55 +284,34 @@ impl<M: Machine> Faults<M> {
         old: Pfn,
         order: Order,
     ) -> Result<Step, FaultError> {
-        let (spot, va) = (&seen.spot, seen.va);
-        let (size, new, chain) =
-            self.piece_for(seen, (spot.node, spot.level, spot.slot), smaller(order))?;
+        let (new, size, chain) = self.piece_for(seen, smaller(order))?;
         let held = self.hold(seen, old, order);
-        let (space, at) = (seen.space, (spot.node.pfn, spot.slot));
-        let (attrs, index) = (seen.attrs, seen.index(size));
+        let copy = Copy { order, ..Copy::decided_by(seen, old, new, size) };
         drop(epoch);
         if !held {
             self.free_chain(Some(chain));
             self.untake(new, size);
             return Ok(Step::Again);
         }
-        let extent = Extent::of_leaf(new, size, va);
-        let from = old.add((extent.at.0 - va.align_down(order.bytes()).0) >> Level::ONE.shift());
-        let zeroed = if self.config.alloc_zero { self.clear_block(&extent) } else { Ok(()) };
-        let copied = zeroed.and_then(|()| self.copy_block(from, &extent));
-        if copied.is_ok()
-            && self.cut_in(space, va, &chain, at, (old, order, attrs), (new, size, index))
-        {
-            self.let_go(space, old, order);
+        let copied = self.fill_copy(&copy);
+        let done = copied.is_ok() && self.cut_in(&copy, &chain);
+        self.let_go(copy.space, old, order);
+        if done {
             return Ok(Step::Done(Fault::Copied(chain.level)));
         }
-        self.let_go(space, old, order);
         self.free_chain(Some(chain));
         self.untake(new, size);
         copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 
     /// Puts the pieces of a block and the finished copy of one of them where the block still is
-    /// mapped read-only by the same region, by the entry `at` for which the chain was made.
-    fn cut_in(
-        &self,
-        space: &SpaceRecord,
-        va: Va,
-        chain: &Chain<'_>,
-        at: (Pfn, usize),
-        (old, order, attrs): (Pfn, Order, Packed),
-        (new, size, index): (Pfn, Order, u64),
-    ) -> bool {
+    /// mapped read-only by the same region, by the entry for which the chain was made.
+    fn cut_in(&self, copy: &Copy<'_>, chain: &Chain<'_>) -> bool {
         let epoch = self.epochs.enter(&self.machine);
-        let Some(seen) = self.seen(space, va) else { return false };
+        let (va, order) = (copy.va, copy.order);
+        let Some((seen, flags)) = self.still_copied(copy) else { return false };
         let spot = &seen.spot;
-        let Entry::Leaf(pfn, flags) = M::Codec::decode(spot.raw, spot.level) else { return false };
-        if pfn != old
-            || flags.write
-            || spot.level.leaf_order() != Some(order)
-            || (spot.node.pfn, spot.slot) != at
-            || seen.attrs != attrs
-            || seen.index(size) != index
+        if chain.first.parent() != Some((spot.node.pfn, spot.slot))
             || !self.set_seen_aside(&seen, false)
         {
             return false;
@@ -310,12 +321,12 @@ impl<M: Machine> Faults<M> {
         let _epoch = epoch;
         let mut receipt = Receipt::new();
         receipt.leaf(va.align_down(order.bytes()), spot.level);
-        let flushed = self.redeem(space, receipt);
-        let piece = self.cut_around(chain, (old, order), flags, va);
-        Data::init(self.frames.record(new), size, space.owner(), index);
-        self.write_last(chain, va, Entry::Leaf(new, Self::own_flags(&seen)));
-        self.put_back(spot.node, spot.level, spot.slot, Entry::Table(chain.first.pfn), -1);
-        self.release(&flushed, piece, size);
+        let flushed = self.redeem(copy.space, receipt);
+        let piece = self.cut_around(chain, (copy.old, order), flags, va);
+        Data::init(self.frames.record(copy.new), copy.size, copy.space.owner(), copy.index);
+        self.write_last(chain, va, Entry::Leaf(copy.new, Self::own_flags(&seen)));
+        self.put_back(spot.at, Entry::Table(chain.first.pfn), -1);
+        self.release(&flushed, piece, copy.size);
         self.count(Counter::CowCopies, 1);
         true
     }
@@ -325,15 +336,14 @@ impl<M: Machine> Faults<M> {
     fn piece_for(
         &self,
         seen: &Seen<'_>,
-        at: (Node<'_>, Level, usize),
         mut size: Order,
-    ) -> Result<(Order, Pfn, Chain<'_>), NoMemory> {
+    ) -> Result<(Pfn, Order, Chain<'_>), NoMemory> {
         loop {
             let tried = self.frames.alloc(&self.machine, size, &self.want(seen)).and_then(|new| {
                 let chain = self
-                    .chain(at, seen.va, leaf_level(size))
+                    .chain(seen.spot.at, seen.va, leaf_level(size))
                     .and_then(|chain| chain.ok_or(NoMemory));
-                chain.map(|chain| (size, new, chain)).inspect_err(|_| self.untake(new, size))
+                chain.map(|chain| (new, size, chain)).inspect_err(|_| self.untake(new, size))
             });
             match tried {
                 Err(NoMemory) if size > Order::BASE => size = smaller(size),

@@ -4,6 +4,7 @@ use crate::entry::{Codec, Entry};
 use crate::fault::{Faults, Seen};
 use crate::machine::{Event, Machine, Work};
 use crate::pagetable::PageTables;
+use crate::pagetable::cursor::Place;
 use crate::pagetable::transit::frame_of;
 use crate::sync::Token;
 use crate::tlb::{Flushed, Receipt};
@@ -29,7 +30,7 @@ impl<M: Machine> Faults<M> {
         fill: impl FnOnce(),
     ) -> Option<Flushed> {
         let m = &self.machine;
-        let (node, level, slot) = (seen.spot.node, seen.spot.level, seen.spot.slot);
+        let Place { node, level, slot, .. } = seen.spot.at;
         let mut top = Token::top();
         let guard = node.lock(m, &mut top);
         if !self.mark_seen(seen, zeros) {
@@ -49,7 +50,7 @@ impl<M: Machine> Faults<M> {
                 drop(guard);
                 let flushed = self.flush(&due);
                 fill();
-                self.put_back(node, level, slot, entry, resident as i64);
+                self.put_back(seen.spot.at, entry, resident as i64);
                 flushed
             }
         };

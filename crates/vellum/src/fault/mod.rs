@@ -45,6 +45,7 @@ use crate::fault::patience::PATIENCE;
 use crate::frame::{Data, SlabRef, Want};
 use crate::machine::{Act, Event, Machine, Use, Verb, Work};
 use crate::memory::retry::Refusal;
+use crate::pagetable::cursor::Place;
 use crate::pagetable::unlinked::leaf_level;
 use crate::platform::above;
 use crate::space::attrs::Packed;
@@ -184,7 +185,7 @@ impl<M: Machine> Faults<M> {
                     }
                 },
                 Err(error) => {
-                    self.confirm((space, ask.va, ask.access), error, sent_back, &mut refusal)?;
+                    self.confirm(space, ask, error, sent_back, &mut refusal)?;
                     restarts += 1;
                     // What there was no memory for before may want less than a base page now.
                     huge = true;
@@ -210,10 +211,10 @@ impl<M: Machine> Faults<M> {
         let m = &self.machine;
         let epoch = self.epochs.enter(m);
         let edits = space.edits();
-        let (node, level, slot, raw) = self.descend_entry(space, ask.va);
-        let name = self.region_of(node, slot);
-        if level == Level::ONE
-            && raw == M::Codec::encode(Entry::Reserved, Level::ONE)
+        let at = self.descend_entry(space, ask.va);
+        let name = self.region_of(at.node, at.slot);
+        if at.level == Level::ONE
+            && at.raw == M::Codec::encode(Entry::Reserved, Level::ONE)
             && (ask.access == Access::Write || !self.config.zero_page)
             && let Some(name) = name
         {
@@ -223,7 +224,7 @@ impl<M: Machine> Faults<M> {
                 && attrs.numa().is_none()
                 && self.config.numa == NumaPolicy::Local
             {
-                let spot = Spot { node, level: Level::ONE, slot, raw, region: Some(name) };
+                let spot = Spot { at: Place { level: Level::ONE, ..at }, region: Some(name) };
                 let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
                 return self.fresh_base(
                     &seen,
@@ -233,13 +234,7 @@ impl<M: Machine> Faults<M> {
                 );
             }
         }
-        self.attempt_other(
-            space,
-            (ask, huge),
-            epoch,
-            edits,
-            Spot { node, level, slot, raw, region: name },
-        )
+        self.attempt_other(space, (ask, huge), epoch, edits, Spot { at, region: name })
     }
 
     /// What [`attempt`](Vm::attempt) does not do itself.
@@ -283,7 +278,7 @@ impl<M: Machine> Faults<M> {
                 Some(order) => {
                     let want = self.want(&seen);
                     drop(epoch);
-                    self.fresh_large(space, va, access, (order, want, attrs))
+                    self.fresh_large(space, ask, order, &want, attrs)
                 }
             },
             Entry::Leaf(pfn, flags) => {
@@ -447,14 +442,16 @@ impl<M: Machine> Faults<M> {
     pub(crate) fn fresh_large(
         &self,
         space: &SpaceRecord,
-        va: Va,
-        access: Access,
-        (order, want, attrs): (Order, Want, Packed),
+        ask: Ask,
+        order: Order,
+        want: &Want,
+        attrs: Packed,
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
+        let Ask { va, access, .. } = ask;
         let exact = attrs.leaf() != LeafSize::Policy;
         let _in_hand = self.hands.begin(m);
-        let (pfn, bytes) = match self.take_block(order, &want, exact) {
+        let (pfn, bytes) = match self.take_block(order, want, exact) {
             Ok(taken) => taken,
             Err(Short::Stopped) => return Err(FaultError::Stopped),
             Err(Short::Memory) if exact => return Err(FaultError::NoMemory),

@@ -80,7 +80,8 @@ impl<M: Machine> Faults<M> {
     #[cold]
     pub(crate) fn confirm<'a>(
         &'a self,
-        (space, va, access): (&SpaceRecord, Va, Access),
+        space: &SpaceRecord,
+        ask: Ask,
         error: FaultError,
         restarts: u32,
         refusal: &mut Refusal<'a, M>,
@@ -90,7 +91,7 @@ impl<M: Machine> Faults<M> {
             FaultError::NoMemory | FaultError::Stopped => Err(error),
             // It was made under the layout lock.
             _ if restarts >= PATIENCE => Err(error),
-            _ => self.with_layout(space, || self.refusal(space, va, access)),
+            _ => self.with_layout(space, || self.refusal(space, ask.va, ask.access)),
         }
     }
 
@@ -119,8 +120,7 @@ impl<M: Machine> Faults<M> {
     /// Does what no edit of the space is to meet. The caller holds no lock.
     pub(crate) fn with_layout<R>(&self, space: &SpaceRecord, body: impl FnOnce() -> R) -> R {
         let mut top = Token::top();
-        let key = space.name.load(Ordering::Relaxed);
-        let _layout = space.layout().lock(&self.machine, &mut top, key);
+        let _layout = space.layout().lock(&self.machine, &mut top, space.id());
         body()
     }
 

@@ -30,10 +30,9 @@ impl<M: Machine> Faults<M> {
         if order > Order::BASE {
             let (space, attrs, want) = (seen.space, seen.attrs, self.want(seen));
             drop(epoch);
-            return self.fresh_large(space, ask.va, ask.access, (order, want, attrs));
+            return self.fresh_large(space, ask, order, &want, attrs);
         }
-        let at = (seen.spot.node, seen.spot.level, seen.spot.slot);
-        let chain = self.chain(at, ask.va, Level::ONE)?;
+        let chain = self.chain(seen.spot.at, ask.va, Level::ONE)?;
         if self.zeros_will_do(seen, ask) {
             let block = self.zero_block_here();
             let flags = Flags {
@@ -87,8 +86,7 @@ impl<M: Machine> Faults<M> {
         order: Order,
         access: Access,
     ) -> Result<bool, NoMemory> {
-        let spot = &seen.spot;
-        let chain = self.chain((spot.node, spot.level, spot.slot), seen.va, leaf_level(order))?;
+        let chain = self.chain(seen.spot.at, seen.va, leaf_level(order))?;
         Ok(self.plant_page(seen, chain, (pfn, order), access))
     }
 

@@ -58,7 +58,7 @@ impl<M: Machine> Faults<M> {
         if form == ZeroHuge::TablePrivate {
             return self.map_private_zeros(seen);
         }
-        let at = (spot.node, spot.level, spot.slot);
+        let at = spot.at;
         if self.uses_huge_zero(seen.space) {
             let chain = self.chain(at, seen.va, Level::TWO)?;
             return Ok(self.map_huge_zeros(seen, chain));

@@ -21,20 +21,21 @@ use crate::fault::Faults;
 use crate::fault::{Seen, Step};
 use crate::frame::{Data, Want};
 use crate::machine::{Event, Machine, Use, Work};
+use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
 use crate::pagetable::unlinked::Chain;
-use crate::space::{Access, Fault, SpaceRecord};
+use crate::space::{Access, Fault, Rights, SpaceRecord};
 use crate::stats::Counter;
-use crate::sync::{EpochGuard, Token};
+use crate::sync::{EpochGuard, Layout, Token};
 use crate::tlb::Receipt;
-use crate::vma::deferred_free::Trash;
+use crate::vma::edit::Edit;
 
 impl<M: Machine> Faults<M> {
     /// Serves a read by the shared table, from 1 GiB down.
     pub(crate) fn map_zero_table(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
         let spot = &seen.spot;
         let level = spot.level.min(Level::THREE);
-        let chain = self.chain((spot.node, spot.level, spot.slot), seen.va, level)?;
+        let chain = self.chain(spot.at, seen.va, level)?;
         let Ok(table) = self.zero_table(level) else {
             self.free_chain(chain);
             self.count_here(Counter::ThpZeroAllocFailed, 1);
@@ -47,7 +48,7 @@ impl<M: Machine> Faults<M> {
     pub(crate) fn map_private_zeros(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
         let spot = &seen.spot;
         let level = Level::TWO;
-        let above = self.chain((spot.node, spot.level, spot.slot), seen.va, level)?;
+        let above = self.chain(spot.at, seen.va, level)?;
         let parent = above
             .as_ref()
             .map_or((spot.node.pfn, spot.slot), |chain| (chain.last.pfn, level.slot(seen.va)));
@@ -123,9 +124,9 @@ impl<M: Machine> Faults<M> {
     /// The page is freed if it cannot be.
     fn unshare_zeros(&self, seen: &Seen<'_>, new: Pfn, order: Order) -> Result<Step, FaultError> {
         let m = &self.machine;
-        let (node, slot, level) = (seen.spot.node, seen.spot.slot, seen.spot.level);
+        let level = seen.spot.level;
         let leaf = if order == Order::BASE { Level::ONE } else { Level::TWO };
-        let chain = match self.private_zeros(seen.spot.raw, (node, level, slot), seen.va, leaf) {
+        let chain = match self.private_zeros(seen.spot.at, seen.va, leaf) {
             Ok(chain) => chain,
             Err(NoMemory) => {
                 self.untake(new, order);
@@ -189,7 +190,7 @@ impl<M: Machine> Faults<M> {
             m.hook(Event::Work(Work::Entry, 1));
         }
         let _flushed = self.redeem(seen.space, receipt);
-        self.put_back(chain.last, chain.level, chain.level.slot(seen.va), page, 1);
+        self.put_back(chain.last_place(seen.va), page, 1);
         true
     }
 
@@ -238,48 +239,24 @@ impl<M: Machine> Faults<M> {
             Want { policy: attrs.numa().unwrap_or(self.config.numa), index, use_: Use::Data };
         let _in_hand = self.hands.begin(m);
         let Some(new) = self.huge_page(&want, va)? else { return Ok(Step::Smaller) };
-        let mut top = Token::top();
-        let mut trash = Trash::default();
-        let done = {
-            let mut layout = space.layout().lock(
-                m,
-                &mut top,
-                space.name.load(crate::sync::atomic::Ordering::Relaxed),
-            );
+        let done = self.edit(space, |edit| {
             let spot = self.descend(space, va);
             let same = spot.region.is_some_and(|name| {
                 let region = self.region(name);
                 region.packed() == attrs && region.shift() == shift && attrs.allows(access)
             });
-            let parent = spot
-                .node
-                .parent()
-                .filter(|_| same && spot.level == Level::ONE && spot.node.is_of_zeros());
-            match parent {
-                Some((parent, slot)) if self.kill_zeros(spot.node, layout.token()) => {
-                    let rights = attrs.rights();
-                    let flags = Flags {
-                        write: rights.write,
-                        exec: rights.exec,
-                        accessed: true,
-                        dirty: rights.write,
-                    };
-                    Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);
-                    let entry = Entry::Leaf(new, flags);
-                    self.exchange_table(
-                        space,
-                        (self.node(parent), slot),
-                        spot.node,
-                        base,
-                        entry,
-                        &mut trash,
-                    );
-                    true
-                }
-                _ => false,
+            let gives_way = same
+                && spot.level == Level::ONE
+                && spot.node.is_of_zeros()
+                && self.kill_zeros(spot.node, edit.token);
+            if gives_way {
+                let Rights { write, exec, .. } = attrs.rights();
+                let flags = Flags { write, exec, accessed: true, dirty: write };
+                Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);
+                self.exchange_table(edit, spot.node, base, Entry::Leaf(new, flags));
             }
-        };
-        self.empty_trash(trash, &mut top);
+            gives_way
+        });
         if !done {
             self.untake_block(new, Order::HUGE);
             return Ok(Step::Again);
@@ -292,7 +269,7 @@ impl<M: Machine> Faults<M> {
 
     /// Marks a private table dead if there still is nothing but zeros in it; from then on faults
     /// below it wait.
-    fn kill_zeros(&self, node: Node<'_>, token: &mut Token<crate::sync::Layout>) -> bool {
+    fn kill_zeros(&self, node: Node<'_>, token: &mut Token<Layout>) -> bool {
         let _guard = node.lock(&self.machine, token);
         let still = self.holds_only_zeros(node);
         if still {
@@ -302,17 +279,10 @@ impl<M: Machine> Faults<M> {
     }
 
     /// Puts a huge page where a dead table of zeros was, which had no intervals.
-    fn exchange_table(
-        &self,
-        space: &SpaceRecord,
-        (parent, slot): (Node<'_>, usize),
-        child: Node<'_>,
-        base: Va,
-        page: Entry,
-        trash: &mut Trash,
-    ) {
+    fn exchange_table(&self, edit: &mut Edit<'_>, child: Node<'_>, base: Va, page: Entry) {
         let m = &self.machine;
-        let level = Level::TWO;
+        let Some((parent, slot)) = child.parent() else { return };
+        let (parent, level) = (self.node(parent), Level::TWO);
         debug_assert_eq!(
             child.state().listed(),
             0,
@@ -325,7 +295,7 @@ impl<M: Machine> Faults<M> {
         }
         let mut receipt = Receipt::new();
         receipt.table(base, Va(base.0 + level.entry_bytes()));
-        let flushed = self.redeem(space, receipt);
+        let flushed = self.redeem(edit.space, receipt);
         {
             let mut top = Token::top();
             let _guard = parent.lock(m, &mut top);
@@ -334,7 +304,8 @@ impl<M: Machine> Faults<M> {
         }
         m.hook(Event::Work(Work::Entry, 2));
         if let Ok(range) = VaRange::new(base, level.entry_bytes(), self.user_end()) {
-            self.free_tree(&flushed, (child.pfn, level.child(), base.0), range, trash);
+            let at = Cursor { node: child, level: level.child(), base: base.0 };
+            self.free_tree(&flushed, at, range, edit.trash);
         }
     }
 }

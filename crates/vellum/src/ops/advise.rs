@@ -10,9 +10,8 @@ use crate::ops::over_faults;
 use crate::ops::protect::Protect;
 use crate::ops::unmap::Leave;
 use crate::ops::unmap::Unmap;
-use crate::space::{Advice, Attrs, HugeAdvice, Space, SpaceRecord};
-use crate::sync::{Layout, Token};
-use crate::vma::deferred_free::Trash;
+use crate::space::{Advice, Attrs, HugeAdvice, Space};
+use crate::vma::edit::Edit;
 
 pub(crate) struct Advise<'v, M: Machine>(pub &'v Faults<M>);
 
@@ -66,40 +65,22 @@ impl<M: Machine> Advise<'_, M> {
         };
         self.verb_with_memory(Verb::Advise, || {
             let range = range()?;
-            let mut top = Token::top();
-            let mut trash = Trash::default();
-            let done = {
-                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
-                let token = layout.token();
-                match thp {
-                    Some(_) => {
-                        let change = |attrs| Attrs { thp, ..attrs };
-                        Protect(self.0)
-                            .change_regions(record, range, &change, token, &mut trash)
-                            .map(drop)
-                    }
-                    None => self.forget(record, range, token, &mut trash),
-                }
-            };
-            self.empty_trash(trash, &mut top);
-            done
+            let change = |attrs| Attrs { thp, ..attrs };
+            self.edit(record, |edit| match thp {
+                Some(_) => Protect(self.0).change_regions(edit, range, &change).map(drop),
+                None => self.forget(edit, range),
+            })
         })
     }
 
     /// What was there becomes a promise again.
-    fn forget(
-        self,
-        space: &SpaceRecord,
-        range: VaRange,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
-    ) -> Result<(), SpaceError> {
-        if !self.is_mapped(space, range) {
+    fn forget(self, edit: &mut Edit<'_>, range: VaRange) -> Result<(), SpaceError> {
+        if !self.is_mapped(edit.space, range) {
             return Err(SpaceError::Unmapped);
         }
-        if !Unmap(self.0).take_out_near(space, range, Leave::Promise, token, trash) {
-            self.open(space, range, false)?;
-            Unmap(self.0).take_out(space, range, Leave::Promise, token, trash);
+        if !Unmap(self.0).take_out_in_table(edit, range, Leave::Promise) {
+            self.open(edit.space, range, false)?;
+            Unmap(self.0).take_out(edit, range, Leave::Promise);
         }
         Ok(())
     }
@@ -115,13 +96,7 @@ impl<M: Machine> Advise<'_, M> {
         while va + huge <= range.end().0 {
             *done = va - range.start().0;
             self.with_memory(|| {
-                self.in_hand(|| {
-                    let mut trash = Trash::default();
-                    let collapse = || Collapse(self.0).collapse(space, Va(va), &mut trash);
-                    let collapsed = self.with_layout(space, collapse);
-                    self.empty_trash(trash, &mut Token::top());
-                    collapsed
-                })
+                self.in_hand(|| self.edit(space, |edit| Collapse(self.0).collapse(edit, Va(va))))
             })?;
             va += huge;
         }

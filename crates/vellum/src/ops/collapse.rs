@@ -16,12 +16,13 @@ use crate::fault::Faults;
 use crate::frame::{Data, Want};
 use crate::machine::{Act, Event, Machine, Stores, Use, Work};
 use crate::ops::over_faults;
+use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
-use crate::space::{HugeAdvice, LeafSize, SpaceRecord};
+use crate::space::{HugeAdvice, LeafSize};
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Receipt;
-use crate::vma::deferred_free::Trash;
+use crate::vma::edit::Edit;
 
 pub(crate) struct Collapse<'v, M: Machine>(pub &'v Faults<M>);
 
@@ -31,13 +32,9 @@ impl<M: Machine> Collapse<'_, M> {
     /// Collapses the 2 MiB at `va`, if there is a table whose pages are of one region that may have
     /// huge pages and at least one page is resident. `false` if there is not. Under the layout
     /// lock.
-    pub(crate) fn collapse(
-        self,
-        space: &SpaceRecord,
-        va: Va,
-        trash: &mut Trash,
-    ) -> Result<bool, NoMemory> {
+    pub(crate) fn collapse(self, edit: &mut Edit<'_>, va: Va) -> Result<bool, NoMemory> {
         let m = &self.machine;
+        let space = edit.space;
         let level = Level::TWO;
         let spot = self.descend(space, va);
         // The lowest table is one of these two: the one the descent ended in, or none.
@@ -87,7 +84,8 @@ impl<M: Machine> Collapse<'_, M> {
         }
         m.hook(Event::Work(Work::Entry, 1));
         if let Ok(range) = VaRange::new(va, level.entry_bytes(), self.user_end()) {
-            self.free_tree(&flushed, (child.pfn, Level::ONE, va.0), range, trash);
+            let at = Cursor { node: child, level: Level::ONE, base: va.0 };
+            self.free_tree(&flushed, at, range, edit.trash);
         }
         self.count_pages(Order::HUGE, 1);
         self.count(Counter::ThpCollapse, 1);

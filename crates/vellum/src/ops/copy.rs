@@ -160,7 +160,7 @@ impl<M: Machine> CopyBytes<'_, M> {
             Bytes::In(bytes) => {
                 m.write_bytes(pfn, va.offset(), bytes);
                 // The page is as dirty as if the program had written it.
-                self.exchange(spot.node, spot.level, spot.slot, |entry| match entry {
+                self.exchange(spot.at, |entry| match entry {
                     Entry::Leaf(pfn, flags) if !flags.dirty => {
                         let flags = Flags { accessed: true, dirty: true, ..flags };
                         Some(M::Codec::encode(Entry::Leaf(pfn, flags), spot.level))

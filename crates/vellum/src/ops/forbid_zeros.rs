@@ -19,6 +19,7 @@ use crate::entry::{Codec, Entry};
 use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::ops::over_faults;
+use crate::pagetable::cursor::Place;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::Token;
 use crate::tlb::Receipt;
@@ -51,7 +52,8 @@ impl<M: Machine> ForbidZeros<'_, M> {
         let m = &self.machine;
         let hidden = Entry::Moving(space.root());
         let mut receipt = Receipt::new();
-        self.alter(space, range, &mut |node, level, slot, va, mut seen| {
+        self.alter(space, range, &mut |at: Place<'_>, va| {
+            let Place { node, level, slot, raw: mut seen } = at;
             // Once more for each mark hardware sets meanwhile.
             loop {
                 match M::Codec::decode(seen, level) {
@@ -77,9 +79,9 @@ impl<M: Machine> ForbidZeros<'_, M> {
     /// What was hidden becomes a promise. The flush is over.
     pub(crate) fn promise_hidden(self, space: &SpaceRecord, range: VaRange) {
         let hidden = Entry::Moving(space.root());
-        self.alter(space, range, &mut |node, level, slot, _, seen| {
-            if seen == M::Codec::encode(hidden, level) {
-                self.store(node.pfn, slot, level, Entry::Reserved);
+        self.alter(space, range, &mut |at: Place<'_>, _| {
+            if at.raw == M::Codec::encode(hidden, at.level) {
+                self.store(at.node.pfn, at.slot, at.level, Entry::Reserved);
                 self.machine.hook(Event::Work(Work::Entry, 1));
             }
             true

@@ -1,6 +1,6 @@
 //! Promising pages to a range.
 
-use crate::addr::{Level, Order, Pfn, Va, VaRange};
+use crate::addr::{Level, Order, Va, VaRange};
 use crate::entry::Entry;
 use crate::error::{NoMemory, RangeError, SpaceError};
 use crate::fault::Faults;
@@ -9,13 +9,13 @@ use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::ops::over_faults;
 use crate::ops::unmap::Leave;
 use crate::ops::unmap::Unmap;
-use crate::pagetable::walk::part;
+use crate::pagetable::cursor::Cursor;
 use crate::space::{Attrs, LeafSize, Placement, Space, SpaceRecord};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Layout, Token};
-use crate::vma::deferred_free::Trash;
+use crate::vma::edit::Edit;
 use crate::vma::find_hole::LOWEST;
-use crate::vma::interval_undo::Grown;
+use crate::vma::interval::undo::Undo;
 
 pub(crate) struct Map<'v, M: Machine>(pub &'v Faults<M>);
 
@@ -36,29 +36,22 @@ impl<M: Machine> Map<'_, M> {
                 return Err(SpaceError::LeafSize);
             }
             let record = self.record_of(space);
-            let mut top = Token::top();
-            let mut trash = Trash::default();
-            let done = {
-                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
-                self.place(record, at, bytes, align).and_then(|range| {
-                    let (region, made) = self.latest_region(record, attrs, layout.token())?;
-                    let mapped =
-                        self.map_range(record, range, region, at, layout.token(), &mut trash);
-                    if made {
-                        self.keep_region(&record.latest, region, mapped.is_ok(), &mut trash);
-                    }
-                    mapped?;
-                    if at == Placement::Anywhere
-                        && align == Order::BASE.bytes()
-                        && bytes < Order::HUGE.bytes()
-                    {
-                        record.found_hole(bytes, range.start());
-                    }
-                    Ok(range.start())
-                })
-            };
-            self.empty_trash(trash, &mut top);
-            done
+            self.edit(record, |edit| {
+                let range = self.place(record, at, bytes, align)?;
+                let (region, made) = self.latest_region(record, attrs, edit.token)?;
+                let mapped = self.map_range(edit, range, region, at);
+                if made {
+                    self.keep_region(&record.latest, region, mapped.is_ok(), edit.trash);
+                }
+                mapped?;
+                if at == Placement::Anywhere
+                    && align == Order::BASE.bytes()
+                    && bytes < Order::HUGE.bytes()
+                {
+                    record.found_hole(bytes, range.start());
+                }
+                Ok(range.start())
+            })
         })
     }
 
@@ -135,57 +128,52 @@ impl<M: Machine> Map<'_, M> {
     /// Gives a range, a hole unless it is to be replaced, to a region the caller keeps a name of.
     pub(crate) fn map_range(
         self,
-        space: &SpaceRecord,
+        edit: &mut Edit<'_>,
         range: VaRange,
         region: SlabRef,
         at: Placement,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
     ) -> Result<(), NoMemory> {
-        if self.map_near(space, range, region, token, trash)? {
+        if self.map_in_table(edit, range, region)? {
             return Ok(());
         }
-        self.map_far(space, range, region, at, token, trash)
+        self.map_anywhere(edit, range, region, at)
     }
 
-    /// Anywhere.
     #[inline(never)]
-    fn map_far(
+    fn map_anywhere(
         self,
-        space: &SpaceRecord,
+        edit: &mut Edit<'_>,
         range: VaRange,
         region: SlabRef,
         at: Placement,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
     ) -> Result<(), NoMemory> {
-        let mut grown = Grown::new();
-        let room = self.make_room(space, range, region, token, &mut grown);
-        let ready = room.and_then(|()| self.open(space, range, true));
-        self.settle_lists(grown, ready.is_ok(), token, trash);
+        let mut undo = Undo::new();
+        let room = self.make_room(edit, range, region, &mut undo);
+        let ready = room.and_then(|()| self.open(edit.space, range, true));
+        self.settle_lists(undo, ready.is_ok(), edit);
         ready?;
         if matches!(at, Placement::Replace(_)) {
-            Unmap(self.0).take_out(space, range, Leave::Edges, token, trash);
+            Unmap(self.0).take_out(edit, range, Leave::Edges);
         }
-        self.assign(space, range, region, token, trash);
-        self.promise(space.root(), self.top(), 0, range, Entry::Reserved);
+        self.assign(edit, range, region);
+        self.promise(self.root(edit.space), range, Entry::Reserved);
         Ok(())
     }
 
     /// Writes a promise, or what shall become one, into every slot of an open range that has
     /// nothing.
-    pub(crate) fn promise(self, table: Pfn, level: Level, base: u64, range: VaRange, entry: Entry) {
+    pub(crate) fn promise(self, at: Cursor<'_>, range: VaRange, entry: Entry) {
         let m = &self.machine;
-        let node = self.node(table);
-        let p = part(level, base, range);
+        let (node, level) = (at.node, at.level);
+        let p = at.part(range);
         let mut tables = false;
         if p.whole_first < p.whole_end {
             let mut top = Token::top();
             let _guard = node.lock(m, &mut top);
             let mut count = node.state().count();
             for slot in p.whole_first..p.whole_end {
-                if m.entry(table, slot) == 0 {
-                    self.store(table, slot, level, entry);
+                if m.entry(node.pfn, slot) == 0 {
+                    self.store(node.pfn, slot, level, entry);
                     count += 1;
                 } else {
                     tables = true;
@@ -195,14 +183,8 @@ impl<M: Machine> Map<'_, M> {
             node.set_state(node.state().with_count(count));
         }
         let mut below = |slot: usize| {
-            if let Entry::Table(child) = self.load(table, slot, level) {
-                self.promise(
-                    child,
-                    level.child(),
-                    base + ((slot as u64) << level.shift()),
-                    range,
-                    entry,
-                );
+            if let Entry::Table(child) = self.load(node.pfn, slot, level) {
+                self.promise(at.below(slot, self.node(child)), range, entry);
             }
         };
         // Tables under whole slots are those a remap opened where one region ends and the next
@@ -210,12 +192,9 @@ impl<M: Machine> Map<'_, M> {
         if tables {
             (p.whole_first..p.whole_end).for_each(&mut below);
         }
-        for slot in [p.first, p.end - 1] {
+        for slot in p.ends() {
             if !p.covers(slot) && level > Level::ONE {
                 below(slot);
-            }
-            if p.end - p.first == 1 {
-                break;
             }
         }
     }

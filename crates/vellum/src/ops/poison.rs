@@ -123,15 +123,15 @@ impl<'v, M: Machine> Poison<'v, M> {
         loop {
             let seen = self.page_of_its_own(space, va)?;
             let spot = &seen.spot;
-            let (node, level, slot) = (spot.node, spot.level, spot.slot);
+            let level = spot.level;
             if level > Level::ONE {
                 let frame = self.take_spare(spare)?;
-                if !self.split_leaf(space, (node, level, slot), spot.raw, va, frame) {
+                if !self.split_leaf(space, spot.at, va, frame) {
                     self.put_spare(spare, frame);
                 }
                 continue;
             }
-            let Some(taken) = self.set_aside(node, level, slot, spot.raw) else { continue };
+            let Some(taken) = self.set_aside(spot.at) else { continue };
             let Some(old) = frame_of(taken) else { continue };
             let mut receipt = Receipt::new();
             receipt.leaf(va, level);
@@ -150,7 +150,7 @@ impl<'v, M: Machine> Poison<'v, M> {
                 Entry::Leaf(_, flags) => Entry::Leaf(new, flags),
                 _ => Entry::Parked(new),
             };
-            self.put_back(node, level, slot, entry, 0);
+            self.put_back(spot.at, entry, 0);
             self.keep_for_good(&flushed, old);
             return Ok(());
         }

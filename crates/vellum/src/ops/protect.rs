@@ -20,19 +20,18 @@ use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::ops::forbid_zeros::ForbidZeros;
 use crate::ops::over_faults;
-use crate::pagetable::node::Node;
-use crate::pagetable::single_table::Near;
+use crate::pagetable::cursor::Place;
+use crate::pagetable::single_table::InTable;
 use crate::space::{Attrs, Rights, Space, SpaceRecord};
-use crate::sync::Token;
 use crate::tlb::Receipt;
-use crate::vma::deferred_free::Trash;
-use crate::vma::interval_undo::Grown;
+use crate::vma::edit::Edit;
+use crate::vma::interval::undo::Undo;
 
 pub(crate) struct Protect<'v, M: Machine>(pub &'v Faults<M>);
 
 over_faults!(Protect);
 
-impl<M: Machine> Protect<'_, M> {
+impl<'v, M: Machine> Protect<'v, M> {
     /// `Vm::protect`.
     pub fn protect(
         self,
@@ -44,19 +43,15 @@ impl<M: Machine> Protect<'_, M> {
         self.verb_with_memory(Verb::Protect, || {
             let range = VaRange::new(start, bytes, self.user_end())?;
             let record = self.record_of(space);
-            let mut top = Token::top();
-            let mut trash = Trash::default();
-            let done = {
-                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+            self.edit(record, |edit| {
                 let change = |attrs| Attrs { rights, ..attrs };
-                let near = self.change_regions(record, range, &change, layout.token(), &mut trash);
-                let done = near.map(|near| {
+                let done = self.change_regions(edit, range, &change).map(|part| {
                     if record.faults_stopped() {
                         self.take_rights(record, range, rights);
                     }
                     // Tables of zeros stand above lowest nodes.
-                    let hides = near.is_none() && self.has_zero_tables();
-                    let receipt = self.change_leaves(record, range, near, rights);
+                    let hides = part.is_none() && self.has_zero_tables();
+                    let receipt = self.change_leaves(record, range, part, rights);
                     let _flushed = self.redeem(record, receipt);
                     if hides {
                         ForbidZeros(self.0).promise_hidden(record, range);
@@ -66,61 +61,56 @@ impl<M: Machine> Protect<'_, M> {
                     record.let_faults_go();
                 }
                 done
-            };
-            self.empty_trash(trash, &mut top);
-            done
+            })
         })
     }
 
     /// Changes the attributes of every region in a range that has no hole. Says which node the
     /// range is a part of, if it was done there. Where rights are taken and others given, the
     /// space's faults are stopped, also if it fails.
-    pub(crate) fn change_regions<'v>(
-        &'v self,
-        space: &SpaceRecord,
+    pub(crate) fn change_regions(
+        self,
+        edit: &mut Edit<'_>,
         range: VaRange,
         change: &dyn Fn(Attrs) -> Attrs,
-        token: &mut Token<crate::sync::Layout>,
-        trash: &mut Trash,
-    ) -> Result<Option<Near<'v>>, SpaceError> {
-        if let Some(near) = self.near(space, range)
-            && self.change_near(space, near, change, token, trash)?
+    ) -> Result<Option<InTable<'v>>, SpaceError> {
+        if let Some(part) = self.0.in_table(edit.space, range)
+            && self.change_in_table(edit, part, change)?
         {
-            return Ok(Some(near));
+            return Ok(Some(part));
         }
-        self.change_far(space, range, change, token, trash).map(|()| None)
+        self.change_anywhere(edit, range, change).map(|()| None)
     }
 
     /// The same in any range.
     #[inline(never)]
-    fn change_far(
+    fn change_anywhere(
         self,
-        space: &SpaceRecord,
+        edit: &mut Edit<'_>,
         range: VaRange,
         change: &dyn Fn(Attrs) -> Attrs,
-        token: &mut Token<crate::sync::Layout>,
-        trash: &mut Trash,
     ) -> Result<(), SpaceError> {
+        let space = edit.space;
         if !self.is_mapped(space, range) {
             return Err(SpaceError::Unmapped);
         }
-        let mut grown = Grown::new();
+        let mut undo = Undo::new();
         let ready =
-            self.prepare_change(space, range, change, token, trash, &mut grown).and_then(|fresh| {
+            self.prepare_change(edit, range, change, &mut undo).and_then(|fresh| {
                 match self.open(space, range, false) {
                     Ok(()) => Ok(fresh),
                     Err(error) => {
-                        self.drop_fresh(fresh, trash);
+                        self.drop_fresh(fresh, edit.trash);
                         Err(error)
                     }
                 }
             });
-        self.settle_lists(grown, ready.is_ok(), token, trash);
+        self.settle_lists(undo, ready.is_ok(), edit);
         let fresh = ready?;
         if self.takes_and_gives(&fresh) {
             space.stop_faults();
         }
-        self.commit_change(space, range, fresh, token, trash);
+        self.commit_change(edit, range, fresh);
         Ok(())
     }
 
@@ -129,21 +119,21 @@ impl<M: Machine> Protect<'_, M> {
     #[inline(never)]
     fn take_rights(self, space: &SpaceRecord, range: VaRange, rights: Rights) {
         let mut receipt = Receipt::new();
-        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
+        self.alter(space, range, &mut |at: Place<'_>, va| {
             let less = |entry| match entry {
                 Entry::Leaf(pfn, flags) => {
                     let (write, exec) = (flags.write && rights.write, flags.exec && rights.exec);
                     let less = Flags { write, exec, ..flags };
-                    Some(M::Codec::encode(Entry::Leaf(pfn, less), level))
+                    Some(M::Codec::encode(Entry::Leaf(pfn, less), at.level))
                 }
                 _ => None,
             };
-            if let Some(Entry::Leaf(_, flags)) = self.exchange(node, level, slot, less)
+            if let Some(Entry::Leaf(_, flags)) = self.exchange(at, less)
                 && (flags.write && !rights.write || flags.exec && !rights.exec)
             {
-                receipt.leaf(va, level);
+                receipt.leaf(va, at.level);
             }
-            !matches!(M::Codec::decode(raw, level), Entry::Busy(_))
+            !matches!(M::Codec::decode(at.raw, at.level), Entry::Busy(_))
         });
         let _flushed = self.redeem(space, receipt);
     }
@@ -177,14 +167,15 @@ impl<M: Machine> Protect<'_, M> {
         self,
         space: &SpaceRecord,
         range: VaRange,
-        near: Option<Near<'_>>,
+        part: Option<InTable<'_>>,
         rights: Rights,
     ) -> Receipt {
         let m = &self.machine;
         let (zeros, owner) = (self.zero_span(), space.owner());
-        let mut receipt = Receipt::new();
-        let mut last = Same::NONE;
-        let mut change = |node: Node<'_>, level: Level, slot: usize, va: Va, raw: u64| {
+        let mut change = Change { space, rights, receipt: Receipt::new(), last: Same::NONE };
+        let mut visit = |at: Place<'_>, va: Va| {
+            let Place { node, level, slot, raw } = at;
+            let last = &change.last;
             let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
             // Most leaves of a range differ in nothing but their frame.
             if raw & !M::Codec::FRAME == last.but_frame
@@ -196,34 +187,28 @@ impl<M: Machine> Protect<'_, M> {
             {
                 m.hook(Event::Work(Work::Entry, u64::from(last.change != 0)));
                 if last.stale {
-                    receipt.leaf(va, level);
+                    change.receipt.leaf(va, level);
                 }
-                if last.gains {
+                if change.last.gains {
                     self.own(pfn, Order::BASE, owner);
                 }
                 return true;
             }
-            self.change_entry(space, rights, (node, level, slot, va), raw, &mut receipt, &mut last)
+            self.change_entry(&mut change, at, va)
         };
-        match near {
-            Some(Near { node, slots, base }) => self.alter_leaves(node, base, slots, &mut change),
-            None => self.alter(space, range, &mut change),
+        match part {
+            Some(InTable { at, slots }) => self.alter_leaves(at, slots, &mut visit),
+            None => self.alter(space, range, &mut visit),
         }
-        receipt
+        change.receipt
     }
 
     /// Any entry; `false` if a fault has set it aside.
     #[inline(never)]
-    fn change_entry(
-        self,
-        space: &SpaceRecord,
-        rights: Rights,
-        (node, level, slot, va): (Node<'_>, Level, usize, Va),
-        mut seen: u64,
-        receipt: &mut Receipt,
-        last: &mut Same,
-    ) -> bool {
+    fn change_entry(self, change: &mut Change<'_>, at: Place<'_>, va: Va) -> bool {
         let m = &self.machine;
+        let rights = change.rights;
+        let Place { node, level, slot, raw: mut seen } = at;
         // Once more for each mark hardware sets meanwhile.
         loop {
             let old = M::Codec::decode(seen, level);
@@ -237,7 +222,7 @@ impl<M: Machine> Protect<'_, M> {
                 // The shared tables give no more and no less than to read. Absent until the flush,
                 // or a fault made a page here while other CPUs still read the zeros.
                 Entry::ZeroTable(_) if rights.is_none() || rights.exec => {
-                    Entry::Moving(space.root())
+                    Entry::Moving(change.space.root())
                 }
                 Entry::Busy(_) => return false,
                 _ => return true,
@@ -257,27 +242,35 @@ impl<M: Machine> Protect<'_, M> {
                     || !matches!(new, Entry::Leaf(..)));
             let gains = has.write && !had.write;
             if matches!(old, Entry::ZeroTable(_)) {
-                receipt.span(va, level.entry_bytes());
+                change.receipt.span(va, level.entry_bytes());
             } else if stale {
-                receipt.leaf(va, level);
+                change.receipt.leaf(va, level);
             }
             if let (Entry::Leaf(pfn, _), Entry::Leaf(..)) = (new, old) {
                 // A leaf that was not writable and stays so may be another's page: that says
                 // nothing of the next one.
                 let known = !self.is_zero(pfn) && level == Level::ONE && has.write == rights.write;
                 let but_frame = seen & !M::Codec::FRAME;
-                *last = if known {
+                change.last = if known {
                     Same { but_frame, change: raw ^ seen, stale, gains }
                 } else {
                     Same::NONE
                 };
             }
             if gains && let (Entry::Leaf(pfn, _), Some(order)) = (new, level.leaf_order()) {
-                self.own(pfn, order, space.owner());
+                self.own(pfn, order, change.space.owner());
             }
             return true;
         }
     }
+}
+
+/// A change of leaves under way.
+struct Change<'c> {
+    space: &'c SpaceRecord,
+    rights: Rights,
+    receipt: Receipt,
+    last: Same,
 }
 
 /// What was done to the last leaf, for those that are alike.

@@ -20,14 +20,15 @@ use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::ops::over_faults;
 use crate::ops::unmap_page::UnmapPage;
+use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::{Node, State, full_run};
-use crate::pagetable::single_table::Near;
-use crate::pagetable::walk::part;
+use crate::pagetable::single_table::InTable;
 use crate::space::{Space, SpaceRecord};
 use crate::stats::Counter;
-use crate::sync::{Layout, Token};
+use crate::sync::Token;
 use crate::tlb::{Flushed, Receipt};
 use crate::vma::deferred_free::Trash;
+use crate::vma::edit::Edit;
 
 /// What stands in the range afterwards.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +75,9 @@ impl<M: Machine> Unmap<'_, M> {
                 }
                 // What goes is in hand until the trash is empty.
                 let _in_hand = self.hands.begin(&self.machine);
-                let trash = self.take_out_range(record, range, layout.token())?;
+                let mut trash = Trash::default();
+                let token = layout.token();
+                self.take_out_range(&mut Edit { space: record, token, trash: &mut trash }, range)?;
                 drop(layout);
                 self.empty_trash(trash, &mut top);
                 Ok(())
@@ -84,51 +87,39 @@ impl<M: Machine> Unmap<'_, M> {
 
     /// More than a page, or a page that takes its table along.
     #[inline(never)]
-    fn take_out_range(
-        self,
-        space: &SpaceRecord,
-        range: VaRange,
-        token: &mut Token<Layout>,
-    ) -> Result<Trash, NoMemory> {
-        let mut trash = Trash::default();
-        if !self.take_out_near(space, range, Leave::Nothing, token, &mut trash) {
-            self.open(space, range, false).inspect_err(|_| self.hands.gave_back(&self.machine))?;
-            self.take_out(space, range, Leave::Nothing, token, &mut trash);
+    fn take_out_range(self, edit: &mut Edit<'_>, range: VaRange) -> Result<(), NoMemory> {
+        if !self.take_out_in_table(edit, range, Leave::Nothing) {
+            self.open(edit.space, range, false)
+                .inspect_err(|_| self.hands.gave_back(&self.machine))?;
+            self.take_out(edit, range, Leave::Nothing);
         }
-        Ok(trash)
+        Ok(())
     }
 
     /// Both passes and the flush. The range is open; the caller holds the layout lock.
-    pub(crate) fn take_out(
-        self,
-        space: &SpaceRecord,
-        range: VaRange,
-        leave: Leave,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
-    ) {
+    pub(crate) fn take_out(self, edit: &mut Edit<'_>, range: VaRange, leave: Leave) {
+        let space = edit.space;
         if leave != Leave::Promise {
             space.opens_hole(range.end(), self.user_end());
         }
         let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
-        self.cut_node(&mut cut, space.root(), self.top(), 0);
+        self.cut_node(&mut cut, self.root(space));
         let flushed = self.redeem(space, cut.receipt);
-        let mut reap = Reap { space, range, leave, flushed, token, trash };
-        self.reap_node(&mut reap, space.root(), self.top(), 0);
+        self.reap_node(&mut Reap { edit, range, leave, flushed }, self.root(space));
     }
 
     /// The same for a part of one lowest node that keeps other entries, which nothing has to be
     /// opened or cut off for: one descent instead of three. `false` if the range is another, and
     /// nothing was done.
-    pub(crate) fn take_out_near(
+    pub(crate) fn take_out_in_table(
         self,
-        space: &SpaceRecord,
+        edit: &mut Edit<'_>,
         range: VaRange,
         leave: Leave,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
     ) -> bool {
-        let Some(Near { node, slots, base }) = self.near(space, range) else { return false };
+        let space = edit.space;
+        let Some(InTable { at, slots }) = self.in_table(space, range) else { return false };
+        let node = at.node;
         if leave == Leave::Nothing && node.state().count() <= range.pages() {
             return false;
         }
@@ -136,10 +127,9 @@ impl<M: Machine> Unmap<'_, M> {
             space.opens_hole(range.end(), self.user_end());
         }
         let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
-        self.cut_leaves(&mut cut, node, base, slots.0, slots.1);
+        self.cut_leaves(&mut cut, at, slots);
         let flushed = self.redeem(space, cut.receipt);
-        let mut reap = Reap { space, range, leave, flushed, token, trash };
-        self.reap_leaves(&mut reap, node, slots);
+        self.reap_leaves(&mut Reap { edit, range, leave, flushed }, node, slots);
         if leave != Leave::Promise {
             self.raise_above(node, range.pages());
         }
@@ -162,35 +152,25 @@ impl<M: Machine> Unmap<'_, M> {
     }
 
     /// First pass over a node that the range touches. `true` if nothing but what goes was in it.
-    fn cut_node(self, cut: &mut Cut<'_>, table: Pfn, level: Level, base: u64) -> bool {
-        let m = &self.machine;
-        let node = self.node(table);
-        let p = part(level, base, cut.range);
-        m.hook(Event::Work(Work::Descend, 1));
-        let going = if level == Level::ONE {
-            self.cut_leaves(cut, node, base, p.first, p.end)
+    fn cut_node(self, cut: &mut Cut<'_>, at: Cursor<'_>) -> bool {
+        let p = at.part(cut.range);
+        self.machine.hook(Event::Work(Work::Descend, 1));
+        let going = if at.level == Level::ONE {
+            self.cut_leaves(cut, at, (p.first, p.end))
         } else {
             let mut going = 0;
             for slot in p.first..p.end {
-                let va = base + ((slot as u64) << level.shift());
-                going += u64::from(self.cut_slot(cut, node, level, slot, va, p.covers(slot)));
+                going += u64::from(self.cut_slot(cut, at, slot, p.covers(slot)));
             }
             going
         };
-        cut.leave == Leave::Nothing && going == node.state().count()
+        cut.leave == Leave::Nothing && going == at.node.state().count()
     }
 
     /// `true` if the slot had something and will have nothing.
-    fn cut_slot(
-        self,
-        cut: &mut Cut<'_>,
-        node: Node<'_>,
-        level: Level,
-        slot: usize,
-        va: u64,
-        whole: bool,
-    ) -> bool {
+    fn cut_slot(self, cut: &mut Cut<'_>, at: Cursor<'_>, slot: usize, whole: bool) -> bool {
         let m = &self.machine;
+        let (node, level, va) = (at.node, at.level, at.va(slot));
         loop {
             let raw = m.entry(node.pfn, slot);
             match M::Codec::decode(raw, level) {
@@ -200,7 +180,7 @@ impl<M: Machine> Unmap<'_, M> {
                 Entry::Table(child) => {
                     let detach = if whole && self.may_detach(cut.leave, child) {
                         true
-                    } else if self.cut_node(cut, child, level.child(), va) {
+                    } else if self.cut_node(cut, at.below(slot, self.node(child))) {
                         // Its leaves are marked already, and nobody can add to them.
                         false
                     } else {
@@ -240,7 +220,7 @@ impl<M: Machine> Unmap<'_, M> {
                         _ => None,
                     };
                     let new = |now| new(now).map(|entry| M::Codec::encode(entry, level));
-                    let Some(taken) = self.exchange(node, level, slot, new) else { continue };
+                    let Some(taken) = self.exchange(at.place(slot, raw), new) else { continue };
                     match taken {
                         Entry::Reserved if !stays => {
                             node.set_state(node.state().with_count(node.state().count() - 1));
@@ -257,16 +237,10 @@ impl<M: Machine> Unmap<'_, M> {
     }
 
     /// Marks the leaves of a lowest node; the number of slots that will be empty.
-    fn cut_leaves(
-        self,
-        cut: &mut Cut<'_>,
-        node: Node<'_>,
-        base: u64,
-        first: usize,
-        end: usize,
-    ) -> u64 {
+    fn cut_leaves(self, cut: &mut Cut<'_>, at: Cursor<'_>, (first, end): (usize, usize)) -> u64 {
         let m = &self.machine;
-        let level = Level::ONE;
+        let at = Cursor { level: Level::ONE, ..at };
+        let (node, level) = (at.node, at.level);
         let hold = cut.space.root();
         let promise = cut.leave == Leave::Promise;
         let mut going = 0;
@@ -296,7 +270,7 @@ impl<M: Machine> Unmap<'_, M> {
                         }
                         m.hook(Event::Work(Work::Entry, 1));
                         if matches!(entry, Entry::Leaf(..)) {
-                            cut.receipt.leaf(Va(base + ((slot as u64) << level.shift())), level);
+                            cut.receipt.leaf(Va(at.va(slot)), level);
                         }
                         going += u64::from(!promise);
                     }
@@ -337,10 +311,10 @@ impl<M: Machine> Unmap<'_, M> {
     }
 
     /// Second pass: the marks become what shall stand there.
-    fn reap_node(self, reap: &mut Reap<'_>, table: Pfn, level: Level, base: u64) {
+    fn reap_node(self, reap: &mut Reap<'_, '_>, at: Cursor<'_>) {
         let m = &self.machine;
-        let node = self.node(table);
-        let p = part(level, base, reap.range);
+        let (node, level) = (at.node, at.level);
+        let p = at.part(reap.range);
         if level == Level::ONE {
             return self.reap_leaves(reap, node, (p.first, p.end));
         }
@@ -348,18 +322,13 @@ impl<M: Machine> Unmap<'_, M> {
         m.hook(Event::Work(Work::Descend, 1));
         let (mut gone, mut pages) = (0, 0);
         for slot in p.first..p.end {
-            match self.load(table, slot, level) {
+            match self.load(node.pfn, slot, level) {
                 Entry::Table(child) => {
-                    self.reap_node(
-                        reap,
-                        child,
-                        level.child(),
-                        base + ((slot as u64) << level.shift()),
-                    );
+                    self.reap_node(reap, at.below(slot, self.node(child)));
                     continue;
                 }
                 Entry::Moving(pfn) => {
-                    if pfn != reap.space.root()
+                    if pfn != reap.edit.space.root()
                         && let Some(order) = order
                     {
                         self.release(&reap.flushed, pfn, order);
@@ -367,29 +336,18 @@ impl<M: Machine> Unmap<'_, M> {
                     }
                 }
                 Entry::Detached(child) => {
-                    let va = base + ((slot as u64) << level.shift());
-                    self.free_tree(
-                        &reap.flushed,
-                        (child, level.child(), va),
-                        reap.range,
-                        reap.trash,
-                    );
+                    let below = at.below(slot, self.node(child));
+                    self.free_tree(&reap.flushed, below, reap.range, reap.edit.trash);
                 }
                 _ => continue,
             }
             // Nobody but the holder of the layout lock touches a mark.
-            self.store(table, slot, level, reap.leave.entry());
+            self.store(node.pfn, slot, level, reap.leave.entry());
             m.hook(Event::Work(Work::Entry, 1));
             gone += 1;
         }
         if reap.leave != Leave::Promise {
-            self.interval_forget(
-                reap.space,
-                node,
-                (p.whole_first, p.whole_end),
-                reap.token,
-                reap.trash,
-            );
+            self.intervals(node).forget(reap.edit, (p.whole_first, p.whole_end));
         }
         if let Some(order) = order
             && pages != 0
@@ -400,14 +358,14 @@ impl<M: Machine> Unmap<'_, M> {
     }
 
     /// The second pass over slots of a lowest node.
-    fn reap_leaves(self, reap: &mut Reap<'_>, node: Node<'_>, slots: (usize, usize)) {
+    fn reap_leaves(self, reap: &mut Reap<'_, '_>, node: Node<'_>, slots: (usize, usize)) {
         let m = &self.machine;
         let level = Level::ONE;
         m.hook(Event::Work(Work::Descend, 1));
         let (mut gone, mut pages) = (0, 0);
         for slot in slots.0..slots.1 {
             let Entry::Moving(pfn) = self.load(node.pfn, slot, level) else { continue };
-            if pfn != reap.space.root() {
+            if pfn != reap.edit.space.root() {
                 self.release_base(&reap.flushed, pfn);
                 pages += 1;
             }
@@ -416,7 +374,7 @@ impl<M: Machine> Unmap<'_, M> {
             gone += 1;
         }
         if reap.leave != Leave::Promise && node.state().listed() != 0 {
-            self.interval_forget(reap.space, node, slots, reap.token, reap.trash);
+            self.intervals(node).forget(reap.edit, slots);
         }
         if pages != 0 {
             self.count(Counter::AnonPages, -(pages as i64));
@@ -427,12 +385,12 @@ impl<M: Machine> Unmap<'_, M> {
     /// Writes down what the second pass did to a node: entries gone, and how many of them were
     /// pages.
     #[inline]
-    fn close_slots(self, reap: &mut Reap<'_>, node: Node<'_>, gone: u64, pages: u64) {
+    fn close_slots(self, reap: &mut Reap<'_, '_>, node: Node<'_>, gone: u64, pages: u64) {
         let promise = reap.leave == Leave::Promise;
         if gone == 0 && promise {
             return;
         }
-        let _guard = node.lock(&self.machine, reap.token);
+        let _guard = node.lock(&self.machine, reap.edit.token);
         let state = node.state();
         let pages_freed = reap.range.pages();
         node.set_state(if promise {
@@ -451,12 +409,10 @@ pub(crate) fn raised(state: State, freed: u64) -> State {
 }
 
 /// The second pass in progress.
-struct Reap<'r> {
-    /// Whose root `Moving` names where zeros were mapped: no frame to free.
-    space: &'r SpaceRecord,
+struct Reap<'r, 'e> {
+    /// Of a space whose root `Moving` names where zeros were mapped: no frame to free.
+    edit: &'r mut Edit<'e>,
     range: VaRange,
     leave: Leave,
     flushed: Flushed,
-    token: &'r mut Token<Layout>,
-    trash: &'r mut Trash,
 }

@@ -12,6 +12,7 @@ use crate::machine::{Act, Event, Machine, Work};
 use crate::ops::over_faults;
 use crate::ops::unmap::Unmap;
 use crate::ops::unmap::raised;
+use crate::pagetable::cursor::Place;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
 use crate::sync::{Layout, Token};
@@ -32,11 +33,11 @@ impl<M: Machine> UnmapPage<'_, M> {
         token: &mut Token<Layout>,
     ) -> bool {
         let m = &self.machine;
-        let (node, level, slot, raw) = self.descend_entry(space, va);
+        let Place { node, level, slot, raw } = self.descend_entry(space, va);
         let state = node.state();
         if level != Level::ONE
             || state.count() <= 1
-            || state.listed() != 0 && self.interval_begins(node, slot)
+            || state.listed() != 0 && self.intervals(node).begins(slot)
         {
             return false;
         }

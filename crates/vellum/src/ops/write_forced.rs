@@ -15,7 +15,7 @@ use crate::machine::{Act, Machine, Verb};
 use crate::memory::retry::Refusal;
 use crate::ops::copy::CopyBytes;
 use crate::ops::over_faults;
-use crate::space::{Access, Space, SpaceRecord};
+use crate::space::{Space, SpaceRecord};
 use crate::sync::Token;
 
 /// How an attempt ended that did not fail.
@@ -67,7 +67,7 @@ impl<M: Machine> WriteForced<'_, M> {
                         }
                         // It asks for no more than that there are any rights.
                         Err(error) => {
-                            self.confirm((space, va, Access::Read), error, restarts, &mut refusal)?;
+                            self.confirm(space, Ask::own(va), error, restarts, &mut refusal)?;
                             restarts += 1;
                         }
                     }
@@ -109,7 +109,7 @@ impl<M: Machine> WriteForced<'_, M> {
                     return Some(Ok(Forced::Look(Step::Again)));
                 }
                 m.write_bytes(pfn.add(va.page() & (order.frames() - 1)), va.offset(), bytes);
-                self.exchange(spot.node, spot.level, spot.slot, |entry| match entry {
+                self.exchange(spot.at, |entry| match entry {
                     Entry::Leaf(pfn, flags) if flags.write && !flags.dirty => {
                         let flags = Flags { accessed: true, dirty: true, ..flags };
                         Some(M::Codec::encode(Entry::Leaf(pfn, flags), spot.level))

@@ -13,7 +13,7 @@ use crate::error::NoMemory;
 use crate::frame::Want;
 use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::pagetable::PageTables;
-use crate::pagetable::node::Node;
+use crate::pagetable::cursor::Place;
 use crate::space::SpaceRecord;
 use crate::sync::Token;
 
@@ -162,12 +162,11 @@ impl<M: Machine> PageTables<M> {
                 _ => {}
             }
             let frame = self.take_spare(spare)?;
+            let at = Place { node, level, slot, raw };
             let used = match entry {
-                Entry::Leaf(..) | Entry::Parked(_) => {
-                    self.split_leaf(space, (node, level, slot), raw, va, frame)
-                }
-                Entry::ZeroTable(_) => self.open_zeros(space, (node, level, slot), raw, va, frame),
-                _ => self.push_down(node, level, slot, raw, frame),
+                Entry::Leaf(..) | Entry::Parked(_) => self.split_leaf(space, at, va, frame),
+                Entry::ZeroTable(_) => self.open_zeros(space, at, va, frame),
+                _ => self.push_down(at, frame),
             };
             if !used {
                 self.put_spare(spare, frame);
@@ -177,14 +176,11 @@ impl<M: Machine> PageTables<M> {
     }
 
     /// Puts a table in `frame` below a slot that holds nothing or a promise, of which every slot
-    /// then says the same. If the entry is not `raw` any more nothing happens, the frame is still
+    /// then says the same. If the entry is not as it was seen any more nothing happens, the frame is still
     /// the caller's, and it looks again.
     pub(crate) fn push_down(
         &self,
-        node: Node<'_>,
-        level: Level,
-        slot: usize,
-        raw: u64,
+        Place { node, level, slot, raw }: Place<'_>,
         frame: Pfn,
     ) -> bool {
         let m = &self.machine;

@@ -1,6 +1,7 @@
 //! Page tables: nodes, walks, boundaries, splits, entries in transit.
 
 pub(crate) mod boundary;
+pub(crate) mod cursor;
 pub(crate) mod node;
 pub(crate) mod private_zeros;
 pub(crate) mod single_table;

@@ -22,6 +22,8 @@ use crate::error::NoMemory;
 use crate::frame::Record;
 use crate::machine::{Event, Machine, Use, Work};
 use crate::pagetable::PageTables;
+use crate::pagetable::cursor::Cursor;
+use crate::space::SpaceRecord;
 use crate::stats::Counter;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{self, Above, EpochGuard, Guard, Lock, SeqCount, Token};
@@ -268,6 +270,12 @@ impl<M: Machine> PageTables<M> {
     #[inline]
     pub(crate) fn node(&self, pfn: Pfn) -> Node<'_> {
         Node { pfn, record: self.frames.record(pfn) }
+    }
+
+    /// The root of a space.
+    #[inline(always)]
+    pub(crate) fn root(&self, space: &SpaceRecord) -> Cursor<'_> {
+        Cursor { node: self.node(space.root()), level: self.top(), base: 0 }
     }
 
     /// A new node, every entry `fill`, linked nowhere. `parent` is where it will be.

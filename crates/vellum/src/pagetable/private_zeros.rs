@@ -6,6 +6,7 @@ use crate::entry::{Codec, Entry, Flags};
 use crate::error::NoMemory;
 use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::PageTables;
+use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
 use crate::pagetable::unlinked::Chain;
 use crate::space::SpaceRecord;
@@ -14,17 +15,16 @@ use crate::sync::Token;
 use crate::tlb::Receipt;
 
 impl<M: Machine> PageTables<M> {
-    /// Private copies of the tables of zeros from below the entry `raw` down to the node with
+    /// Private copies of the tables of zeros from below the entry that was seen down to the node with
     /// entries of `leaf`. `None` if the entry itself is of that level.
     pub fn private_zeros(
         &self,
-        raw: u64,
-        (node, mut level, slot): (Node<'_>, Level, usize),
+        Place { node, mut level, slot, mut raw }: Place<'_>,
         va: Va,
         leaf: Level,
     ) -> Result<Option<Chain<'_>>, NoMemory> {
         let mut chain: Option<Chain<'_>> = None;
-        let (mut raw, mut parent) = (raw, (node.pfn, slot));
+        let mut parent = (node.pfn, slot);
         while level > leaf {
             let Entry::ZeroTable(shared) = M::Codec::decode(raw, level) else { break };
             level = level.child();
@@ -68,12 +68,12 @@ impl<M: Machine> PageTables<M> {
     pub(crate) fn open_zeros(
         &self,
         space: &SpaceRecord,
-        (node, level, slot): (Node<'_>, Level, usize),
-        raw: u64,
+        at: Place<'_>,
         va: Va,
         frame: Pfn,
     ) -> bool {
         let m = &self.machine;
+        let Place { node, level, slot, raw } = at;
         let Entry::ZeroTable(shared) = M::Codec::decode(raw, level) else { return false };
         let child = self.copy_zero_table(shared, level.child(), (node.pfn, slot), frame);
         let live = !self.rules.break_before_make;
@@ -101,7 +101,7 @@ impl<M: Machine> PageTables<M> {
         } else {
             receipt.span(va.align_down(level.entry_bytes()), level.entry_bytes());
             let _flushed = self.redeem(space, receipt);
-            self.put_back(node, level, slot, Entry::Table(child.pfn), 0);
+            self.put_back(at, Entry::Table(child.pfn), 0);
         }
         self.count(Counter::ZeroTableUnshare, 1);
         true

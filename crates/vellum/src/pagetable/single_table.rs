@@ -11,42 +11,47 @@ use crate::addr::{Level, VaRange};
 use crate::entry::Entry;
 use crate::machine::{Event, Machine, Work};
 use crate::pagetable::PageTables;
+use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::node::Node;
 use crate::space::SpaceRecord;
 
 /// A range inside one lowest node.
 #[derive(Clone, Copy)]
-pub(crate) struct Near<'a> {
-    pub node: Node<'a>,
+pub(crate) struct InTable<'a> {
+    pub at: Cursor<'a>,
     /// First slot and end.
     pub slots: (usize, usize),
-    /// Address of the node's first slot.
-    pub base: u64,
+}
+
+impl<'a> InTable<'a> {
+    #[inline(always)]
+    pub fn node(&self) -> Node<'a> {
+        self.at.node
+    }
 }
 
 impl<M: Machine> PageTables<M> {
     /// The lowest node that covers more than the range and all of it, if there is one. Under the
     /// layout lock.
     #[inline]
-    pub(crate) fn near(&self, space: &SpaceRecord, range: VaRange) -> Option<Near<'_>> {
+    pub(crate) fn in_table(&self, space: &SpaceRecord, range: VaRange) -> Option<InTable<'_>> {
         let span = Level::TWO.entry_bytes();
         let base = range.start().align_down(span).0;
         if range.end().0 - base > span || range.bytes() == span {
             return None;
         }
-        let (node, level, slot, _) = self.descend_entry(space, range.start());
-        (level == Level::ONE).then_some(Near {
-            node,
+        let Place { node, level, slot, .. } = self.descend_entry(space, range.start());
+        (level == Level::ONE).then_some(InTable {
+            at: Cursor { node, level: Level::ONE, base },
             slots: (slot, slot + range.pages() as usize),
-            base,
         })
     }
 
     /// Whether every entry of the slots is of a sort.
     #[inline]
-    pub(crate) fn all_near(&self, near: &Near<'_>, sort: impl Fn(Entry) -> bool) -> bool {
-        let (first, end) = near.slots;
+    pub(crate) fn all_in_table(&self, part: &InTable<'_>, sort: impl Fn(Entry) -> bool) -> bool {
+        let (first, end) = part.slots;
         self.machine.hook(Event::Work(Work::Scan, (end - first) as u64));
-        (first..end).all(|slot| sort(self.load(near.node.pfn, slot, Level::ONE)))
+        (first..end).all(|slot| sort(self.load(part.at.node.pfn, slot, Level::ONE)))
     }
 }

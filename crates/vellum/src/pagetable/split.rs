@@ -9,6 +9,7 @@ use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry};
 use crate::machine::{Event, Machine, Work};
 use crate::pagetable::PageTables;
+use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
 use crate::pagetable::transit::frame_of;
 use crate::rmap::map_count::smaller;
@@ -17,18 +18,18 @@ use crate::stats::Counter;
 use crate::tlb::Receipt;
 
 impl<M: Machine> PageTables<M> {
-    /// Splits the leaf (or parked leaf) at `va` in a slot of `node`, seen as `raw`, into a table in
+    /// Splits the leaf (or parked leaf) that was seen at `va` into a table in
     /// `frame`. If the entry maps something else by now nothing happens, the frame is still the
-    /// caller's, and it looks again. `node` is kept alive by an epoch or the layout lock; no node
+    /// caller's, and it looks again. The node is kept alive by an epoch or the layout lock; no node
     /// lock is held.
     pub(crate) fn split_leaf(
         &self,
         space: &SpaceRecord,
-        (node, level, slot): (Node<'_>, Level, usize),
-        raw: u64,
+        at: Place<'_>,
         va: Va,
         frame: Pfn,
     ) -> bool {
+        let Place { node, level, slot, raw } = at;
         let (Some(pfn), Some(order)) = (frame_of(M::Codec::decode(raw, level)), level.leaf_order())
         else {
             return false;
@@ -40,7 +41,7 @@ impl<M: Machine> PageTables<M> {
             Some((node.pfn, slot)),
             M::Codec::encode(Entry::Reserved, below),
         );
-        let Some(taken) = self.set_aside(node, level, slot, raw) else {
+        let Some(taken) = self.set_aside(at) else {
             self.undress_node(child);
             return false;
         };
@@ -51,7 +52,7 @@ impl<M: Machine> PageTables<M> {
             && self.is_zero_leaf(pfn, level)
         {
             self.fill_zeros(child, va.align_down(level.entry_bytes()), flags);
-            self.put_back(node, level, slot, Entry::Table(child.pfn), 0);
+            self.put_back(at, Entry::Table(child.pfn), 0);
             self.count(Counter::ThpZeroSplit, 1);
             return true;
         }
@@ -60,7 +61,7 @@ impl<M: Machine> PageTables<M> {
             Entry::Leaf(_, flags) => Entry::Leaf(piece, flags),
             _ => Entry::Parked(piece),
         });
-        self.put_back(node, level, slot, Entry::Table(child.pfn), -1);
+        self.put_back(at, Entry::Table(child.pfn), -1);
         self.count_pages(order, -1);
         self.count_pages(smaller(order), ENTRIES as i64);
         if order == Order::HUGE {

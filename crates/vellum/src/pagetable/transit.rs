@@ -9,10 +9,11 @@
 //! by the frame it names (a munmap took a fault's mark for its own, and the fault put its page back
 //! where no region was any more).
 
-use crate::addr::{Level, Pfn};
+use crate::addr::Pfn;
 use crate::entry::{Codec, Entry};
 use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::PageTables;
+use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
 use crate::sync::Token;
 
@@ -26,17 +27,12 @@ pub(crate) fn frame_of(entry: Entry) -> Option<Pfn> {
 }
 
 impl<M: Machine> PageTables<M> {
-    /// Sets an entry aside that maps the frame `raw` mapped when it was seen, and says what it was
+    /// Sets an entry aside that maps the frame it mapped when it was seen, and says what it was
     /// in the end (hardware may have set its marks meanwhile). `None` if the node is dead or the
     /// entry maps something else; then nothing changed.
-    pub(crate) fn set_aside(
-        &self,
-        node: Node<'_>,
-        level: Level,
-        slot: usize,
-        raw: u64,
-    ) -> Option<Entry> {
+    pub(crate) fn set_aside(&self, at: Place<'_>) -> Option<Entry> {
         let m = &self.machine;
+        let Place { node, level, raw, .. } = at;
         let mut top = Token::top();
         let entry = M::Codec::decode(raw, level);
         let pfn = frame_of(entry)?;
@@ -45,8 +41,7 @@ impl<M: Machine> PageTables<M> {
             return None;
         }
         let busy = M::Codec::encode(Self::busy(node, entry, self.is_zero_leaf(pfn, level)), level);
-        let taken = self
-            .exchange(node, level, slot, |entry| (frame_of(entry) == Some(pfn)).then_some(busy))?;
+        let taken = self.exchange(at, |entry| (frame_of(entry) == Some(pfn)).then_some(busy))?;
         node.add_transit();
         Some(taken)
     }
@@ -59,15 +54,9 @@ impl<M: Machine> PageTables<M> {
 
     /// Puts an entry back that was set aside, or what takes its place. `resident` is added to the
     /// node's count of resident pages.
-    pub(crate) fn put_back(
-        &self,
-        node: Node<'_>,
-        level: Level,
-        slot: usize,
-        entry: Entry,
-        resident: i64,
-    ) {
+    pub(crate) fn put_back(&self, at: Place<'_>, entry: Entry, resident: i64) {
         let m = &self.machine;
+        let Place { node, level, slot, .. } = at;
         let mut top = Token::top();
         let _guard = node.lock(m, &mut top);
         self.store(node.pfn, slot, level, entry);
@@ -81,9 +70,7 @@ impl<M: Machine> PageTables<M> {
     #[inline]
     pub(crate) fn exchange(
         &self,
-        node: Node<'_>,
-        level: Level,
-        slot: usize,
+        Place { node, level, slot, .. }: Place<'_>,
         new: impl Fn(Entry) -> Option<u64>,
     ) -> Option<Entry> {
         let m = &self.machine;

@@ -12,6 +12,7 @@ use crate::entry::{Codec, Entry};
 use crate::error::NoMemory;
 use crate::machine::Machine;
 use crate::pagetable::PageTables;
+use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
 
 /// Tables, one below the other.
@@ -21,6 +22,13 @@ pub(crate) struct Chain<'v> {
     pub last: Node<'v>,
     pub level: Level,
     pub nodes: u64,
+}
+
+impl<'v> Chain<'v> {
+    /// The entry for an address in the lowest node.
+    pub fn last_place(&self, va: Va) -> Place<'v> {
+        Place { node: self.last, level: self.level, slot: self.level.slot(va), raw: 0 }
+    }
 }
 
 /// The level of leaves of that size.
@@ -37,7 +45,7 @@ impl<M: Machine> PageTables<M> {
     /// one with entries of `leaf`. `None` if the slot is of that level itself.
     pub(crate) fn chain(
         &self,
-        (node, mut level, mut slot): (Node<'_>, Level, usize),
+        Place { node, mut level, mut slot, .. }: Place<'_>,
         va: Va,
         leaf: Level,
     ) -> Result<Option<Chain<'_>>, NoMemory> {

@@ -1,60 +1,21 @@
 //! Walking a table: down to one address, and along a range.
 //!
 //! A descent takes no lock; it says where it ended and which region is the nearest. A range is cut
-//! at each node into the part of the node's slots it touches; [`part`] says which of them it covers
+//! at each node into the part of the node's slots it touches, which says which of them it covers
 //! whole.
 
-use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
+use crate::addr::{Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::PageTables;
-use crate::pagetable::node::Node;
+use crate::pagetable::cursor::{Cursor, Place};
 use crate::space::SpaceRecord;
 use crate::sync::Token;
 
-/// The slots of a node that a range touches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
-    /// First and one past the last slot touched.
-    pub first: usize,
-    pub end: usize,
-    /// First and one past the last slot covered whole; `whole_first >= whole_end` if none is.
-    pub whole_first: usize,
-    pub whole_end: usize,
-}
-
-/// The part of `range` in the node of `level` whose first address is `base`. They meet.
-#[inline]
-pub(crate) fn part(level: Level, base: u64, range: VaRange) -> Part {
-    let shift = level.shift();
-    let bytes = level.entry_bytes();
-    let start = range.start().0.max(base) - base;
-    let end = (range.end().0 - base).min(bytes * ENTRIES as u64);
-    Part {
-        first: (start >> shift) as usize,
-        end: (end.div_ceil(bytes)) as usize,
-        whole_first: (start.div_ceil(bytes)) as usize,
-        whole_end: (end >> shift) as usize,
-    }
-}
-
-impl Part {
-    /// Whether the range covers the slot whole.
-    #[inline]
-    pub fn covers(&self, slot: usize) -> bool {
-        self.whole_first <= slot && slot < self.whole_end
-    }
-}
-
 impl<M: Machine> PageTables<M> {
-    /// The first half of [`descend`](Vm::descend), for those who do not ask for the region or want
-    /// no function in between: node, level, slot, entry.
+    /// Goes down to the entry that decides about `va`. Inside an epoch, or under the layout lock.
     #[inline(always)]
-    pub(crate) fn descend_entry(
-        &self,
-        space: &SpaceRecord,
-        va: Va,
-    ) -> (Node<'_>, Level, usize, u64) {
+    pub(crate) fn descend_entry(&self, space: &SpaceRecord, va: Va) -> Place<'_> {
         match self.descend_straight(space, va) {
             Some((table, raw)) => self.found(table, Level::ONE, va, raw),
             None => self.descend_part(space, va),
@@ -86,7 +47,7 @@ impl<M: Machine> PageTables<M> {
 
     /// Down to wherever the way ends.
     #[inline(never)]
-    pub fn descend_part(&self, space: &SpaceRecord, va: Va) -> (Node<'_>, Level, usize, u64) {
+    pub fn descend_part(&self, space: &SpaceRecord, va: Va) -> Place<'_> {
         let (mut table, mut level) = (space.root(), self.top());
         loop {
             let raw = self.machine.entry(table, level.slot(va));
@@ -98,9 +59,9 @@ impl<M: Machine> PageTables<M> {
     }
 
     #[inline(always)]
-    fn found(&self, table: Pfn, level: Level, va: Va, raw: u64) -> (Node<'_>, Level, usize, u64) {
+    fn found(&self, table: Pfn, level: Level, va: Va, raw: u64) -> Place<'_> {
         self.machine.hook(Event::Work(Work::Descend, (self.levels - level.0 + 1) as u64));
-        (self.node(table), level, level.slot(va), raw)
+        Place { node: self.node(table), level, slot: level.slot(va), raw }
     }
 
     /// Calls `see` with every run of the range that one entry or one run of equal absence decides:
@@ -112,24 +73,21 @@ impl<M: Machine> PageTables<M> {
         range: VaRange,
         see: &mut impl FnMut(Va, Level, Entry) -> bool,
     ) -> bool {
-        self.scan_node(space.root(), self.top(), 0, range, see)
+        self.scan_node(self.root(space), range, see)
     }
 
     fn scan_node(
         &self,
-        table: Pfn,
-        level: Level,
-        base: u64,
+        at: Cursor<'_>,
         range: VaRange,
         see: &mut impl FnMut(Va, Level, Entry) -> bool,
     ) -> bool {
-        let part = part(level, base, range);
+        let part = at.part(range);
         self.machine.hook(Event::Work(Work::Scan, (part.end - part.first) as u64));
         for slot in part.first..part.end {
-            let va = base + ((slot as u64) << level.shift());
-            let go = match self.load(table, slot, level) {
-                Entry::Table(child) => self.scan_node(child, level.child(), va, range, see),
-                entry => see(Va(va), level, entry),
+            let go = match self.load(at.node.pfn, slot, at.level) {
+                Entry::Table(child) => self.scan_node(at.below(slot, self.node(child)), range, see),
+                entry => see(Va(at.va(slot)), at.level, entry),
             };
             if !go {
                 return false;
@@ -138,80 +96,68 @@ impl<M: Machine> PageTables<M> {
         true
     }
 
-    /// Calls `change` with every entry of an open range that is neither empty nor a table (node,
-    /// level, slot, address, raw entry), under its node's lock. `false` says that the entry is set
-    /// aside by a fault: the lock is dropped, and the entry looked at again. Under the layout lock.
+    /// Calls `change` with every entry of an open range that is neither empty nor a table, and its
+    /// address, under its node's lock. `false` says that the entry is set aside by a fault: the
+    /// lock is dropped, and the entry looked at again. Under the layout lock.
     pub(crate) fn alter<F>(&self, space: &SpaceRecord, range: VaRange, change: &mut F)
     where
-        F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
+        F: FnMut(Place<'_>, Va) -> bool,
     {
-        self.alter_node((space.root(), self.top()), 0, range, change);
+        self.alter_node(self.root(space), range, change);
     }
 
-    fn alter_node<F>(&self, (table, level): (Pfn, Level), base: u64, range: VaRange, change: &mut F)
+    fn alter_node<F>(&self, at: Cursor<'_>, range: VaRange, change: &mut F)
     where
-        F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
+        F: FnMut(Place<'_>, Va) -> bool,
     {
-        let node = self.node(table);
-        let p = part(level, base, range);
-        if level == Level::ONE {
-            return self.alter_leaves(node, base, (p.first, p.end), change);
+        let p = at.part(range);
+        if at.level == Level::ONE {
+            return self.alter_leaves(at, (p.first, p.end), change);
         }
         self.machine.hook(Event::Work(Work::Scan, (p.end - p.first) as u64));
         let mut slot = p.first;
         while slot < p.end {
-            if let Entry::Table(child) = self.load(table, slot, level) {
-                let base = base + ((slot as u64) << level.shift());
-                self.alter_node((child, level.child()), base, range, change);
+            if let Entry::Table(child) = self.load(at.node.pfn, slot, at.level) {
+                self.alter_node(at.below(slot, self.node(child)), range, change);
                 slot += 1;
             } else {
-                slot = self.alter_run(node, level, base, (slot, p.end), change);
+                slot = self.alter_run(at, (slot, p.end), change);
             }
         }
     }
 
     /// The same for slots of one lowest node.
     #[inline(always)]
-    pub(crate) fn alter_leaves<F>(
-        &self,
-        node: Node<'_>,
-        base: u64,
-        slots: (usize, usize),
-        change: &mut F,
-    ) where
-        F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
+    pub(crate) fn alter_leaves<F>(&self, at: Cursor<'_>, slots: (usize, usize), change: &mut F)
+    where
+        F: FnMut(Place<'_>, Va) -> bool,
     {
+        let at = Cursor { level: Level::ONE, ..at };
         self.machine.hook(Event::Work(Work::Scan, (slots.1 - slots.0) as u64));
         let mut slot = slots.0;
         while slot < slots.1 {
-            slot = self.alter_run(node, Level::ONE, base, (slot, slots.1), change);
+            slot = self.alter_run(at, (slot, slots.1), change);
         }
     }
 
     /// One hold of a node's lock: up to a table, or an entry that is set aside. Says how far it
     /// came.
     #[inline(always)]
-    fn alter_run<F>(
-        &self,
-        node: Node<'_>,
-        level: Level,
-        base: u64,
-        (mut slot, end): (usize, usize),
-        change: &mut F,
-    ) -> usize
+    fn alter_run<F>(&self, at: Cursor<'_>, (mut slot, end): (usize, usize), change: &mut F) -> usize
     where
-        F: FnMut(Node<'_>, Level, usize, Va, u64) -> bool,
+        F: FnMut(Place<'_>, Va) -> bool,
     {
         let m = &self.machine;
+        let level = at.level;
         let mut top = Token::top();
-        let guard = node.lock(m, &mut top);
+        let guard = at.node.lock(m, &mut top);
         while slot < end {
-            let raw = m.entry(node.pfn, slot);
+            let raw = m.entry(at.node.pfn, slot);
             if raw != 0 {
                 if level > Level::ONE && matches!(M::Codec::decode(raw, level), Entry::Table(_)) {
                     return slot;
                 }
-                if !change(node, level, slot, Va(base + ((slot as u64) << level.shift())), raw) {
+                if !change(at.place(slot, raw), Va(at.va(slot))) {
                     drop(guard);
                     m.relax();
                     return slot;
@@ -224,42 +170,19 @@ impl<M: Machine> PageTables<M> {
 
     /// Whether all of the range lies in regions. Under the layout lock.
     pub(crate) fn is_mapped(&self, space: &SpaceRecord, range: VaRange) -> bool {
-        if let Some(near) = self.near(space, range) {
-            return self.all_near(&near, |entry| !matches!(entry, Entry::Empty | Entry::Gone(_)));
+        if let Some(part) = self.in_table(space, range) {
+            return self
+                .all_in_table(&part, |entry| !matches!(entry, Entry::Empty | Entry::Gone(_)));
         }
         self.scan(space, range, &mut |_, _, entry| !matches!(entry, Entry::Empty | Entry::Gone(_)))
     }
 
     /// Whether none of it does. Under the layout lock.
     pub(crate) fn is_hole(&self, space: &SpaceRecord, range: VaRange) -> bool {
-        if let Some(near) = self.near(space, range) {
-            return self.all_near(&near, |entry| matches!(entry, Entry::Empty | Entry::Gone(_)));
+        if let Some(part) = self.in_table(space, range) {
+            return self
+                .all_in_table(&part, |entry| matches!(entry, Entry::Empty | Entry::Gone(_)));
         }
         self.scan(space, range, &mut |_, _, entry| matches!(entry, Entry::Empty | Entry::Gone(_)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn range(start: u64, bytes: u64) -> VaRange {
-        VaRange::new(Va(start), bytes, Va(1 << 47)).unwrap()
-    }
-
-    #[test]
-    fn a_range_is_cut_into_whole_slots_and_ragged_ends() {
-        let two = Level::TWO;
-        let mib = 1 << 20;
-        let got = |start, bytes| {
-            let p = part(two, 1 << 30, range(start, bytes));
-            (p.first, p.end, p.whole_first, p.whole_end)
-        };
-        assert_eq!(got(1 << 30, 2 * mib), (0, 1, 0, 1));
-        assert_eq!(got((1 << 30) + mib, mib), (0, 1, 1, 1));
-        assert_eq!(got((1 << 30) + mib, 4 * mib), (0, 3, 1, 2));
-        assert_eq!(got((1 << 30) - mib, 2 * mib), (0, 1, 0, 0));
-        assert_eq!(got((2 << 30) - mib, 2 * mib), (511, 512, 512, 512));
-        assert_eq!(got(0, 1 << 40), (0, 512, 0, 512));
     }
 }

@@ -127,6 +127,11 @@ impl SpaceRecord {
     pub fn context(&self) -> ContextId {
         ContextId(self.context.load(Ordering::Relaxed) as u16)
     }
+    /// What the locks of this space are told apart by.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.name.load(Ordering::Relaxed)
+    }
     /// Serialises the verbs that change what is mapped where.
     #[inline]
     pub fn layout(&self) -> &Lock<sync::Layout> {
@@ -135,7 +140,7 @@ impl SpaceRecord {
     /// What frames that only this space maps say.
     #[inline]
     pub fn owner(&self) -> Owner {
-        Owner::Space(self.name.load(Ordering::Relaxed))
+        Owner::Space(self.id())
     }
     /// Whether shared zeros may be mapped. An answer that is to hold is asked for under the lock of
     /// the node concerned.

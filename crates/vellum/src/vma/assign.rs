@@ -6,19 +6,19 @@
 //! and then [`Vm::open`] makes the range's ends slot boundaries, all of it or nothing. Nodes that
 //! an opening makes need no room: an empty node has it. What then changes intervals cannot fail.
 
-use crate::addr::{ENTRIES, Level, Pfn, VaRange};
+use crate::addr::{ENTRIES, Level, VaRange};
 use crate::entry::Entry;
 use crate::error::NoMemory;
 use crate::frame::SlabRef;
 use crate::machine::{Event, Machine, Work};
+use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
-use crate::pagetable::walk::part;
 use crate::space::{Attrs, SpaceRecord};
 use crate::sync::atomic::Ordering;
-use crate::sync::{Layout, Token};
 use crate::vma::Regions;
 use crate::vma::deferred_free::Trash;
-use crate::vma::interval_undo::Grown;
+use crate::vma::edit::Edit;
+use crate::vma::interval::undo::Undo;
 
 /// Regions made for a change of attributes, chained, each remembering which region it stands in
 /// for.
@@ -51,9 +51,9 @@ enum How {
     Inside,
 }
 
-/// What is done with a run of whole slots: node, first slot, end, whether the range ends inside the
-/// slot behind.
-type EachEdge<'e> = dyn FnMut(Node<'_>, usize, usize, bool) -> Result<(), NoMemory> + 'e;
+/// What is done with a run of whole slots: node, first slot and end, whether the range ends inside
+/// the slot behind.
+type EachEdge<'e> = dyn FnMut(Node<'_>, (usize, usize), bool) -> Result<(), NoMemory> + 'e;
 
 type EachRun<'e, 'v> = dyn FnMut(Run<'v>) -> Result<(), NoMemory> + 'e;
 
@@ -61,29 +61,21 @@ impl<M: Machine> Regions<M> {
     /// Makes room for the intervals that [`assign`](Vm::assign) will write once the range is open.
     pub(crate) fn make_room(
         &self,
-        space: &SpaceRecord,
+        edit: &mut Edit<'_>,
         range: VaRange,
         region: SlabRef,
-        token: &mut Token<Layout>,
-        grown: &mut Grown,
+        undo: &mut Undo,
     ) -> Result<(), NoMemory> {
-        self.edges(space, range, &mut |node, first, end, opens| {
-            self.interval_prepare(node, (first, end), Some(region), opens, token, grown)
+        self.edges(edit.space, range, &mut |node, slots, opens| {
+            self.intervals(node).prepare(slots, Some(region), opens, edit.token, undo)
         })
     }
 
     /// Gives the range to a region; each interval takes one of its names. The range is open, there
     /// is room, and nothing is mapped in it.
-    pub(crate) fn assign(
-        &self,
-        space: &SpaceRecord,
-        range: VaRange,
-        region: SlabRef,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
-    ) {
-        let done = self.edges(space, range, &mut |node, first, end, _| {
-            self.interval_assign(space, node, (first, end), Some(region), token, trash);
+    pub(crate) fn assign(&self, edit: &mut Edit<'_>, range: VaRange, region: SlabRef) {
+        let done = self.edges(edit.space, range, &mut |node, slots, _| {
+            self.intervals(node).assign(edit, slots, Some(region));
             Ok(())
         });
         debug_assert!(done.is_ok());
@@ -97,36 +89,25 @@ impl<M: Machine> Regions<M> {
         range: VaRange,
         each: &mut EachEdge<'_>,
     ) -> Result<(), NoMemory> {
-        self.edges_of(space.root(), self.top(), 0, range, each)
+        self.edges_of(self.root(space), range, each)
     }
 
     fn edges_of(
         &self,
-        table: Pfn,
-        level: Level,
-        base: u64,
+        at: Cursor<'_>,
         range: VaRange,
         each: &mut EachEdge<'_>,
     ) -> Result<(), NoMemory> {
         self.machine.hook(Event::Work(Work::Descend, 1));
-        let p = part(level, base, range);
+        let p = at.part(range);
         if p.whole_first < p.whole_end {
-            each(self.node(table), p.whole_first, p.whole_end, p.whole_end < p.end)?;
+            each(at.node, (p.whole_first, p.whole_end), p.whole_end < p.end)?;
         }
-        for slot in [p.first, p.end - 1] {
+        for slot in p.ends() {
             if !p.covers(slot)
-                && let Entry::Table(child) = self.load(table, slot, level)
+                && let Entry::Table(child) = self.load(at.node.pfn, slot, at.level)
             {
-                self.edges_of(
-                    child,
-                    level.child(),
-                    base + ((slot as u64) << level.shift()),
-                    range,
-                    each,
-                )?;
-            }
-            if p.end - p.first == 1 {
-                break;
+                self.edges_of(at.below(slot, self.node(child)), range, each)?;
             }
         }
         Ok(())
@@ -136,54 +117,45 @@ impl<M: Machine> Regions<M> {
     /// for their intervals.
     pub(crate) fn prepare_change(
         &self,
-        space: &SpaceRecord,
+        edit: &mut Edit<'_>,
         range: VaRange,
         change: &dyn Fn(Attrs) -> Attrs,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
-        grown: &mut Grown,
+        undo: &mut Undo,
     ) -> Result<Fresh, NoMemory> {
         let mut fresh = Fresh { first: None, cursor: None };
-        let done =
-            self.intervals(space, range, &mut |Run {
-                                                   node,
-                                                   slots: (first, end),
-                                                   how,
-                                                   inherited,
-                                               }| {
-                if how == How::Edge {
-                    self.interval_room(node, 2, token, grown)?;
+        let done = self.each_run(edit.space, range, &mut |run| {
+            let intervals = self.intervals(run.node);
+            if run.how == How::Edge {
+                intervals.room(2, edit.token, undo)?;
+            }
+            let inherited = if run.how == How::Whole { None } else { run.inherited };
+            let (mut slot, end) = run.slots;
+            while slot < end {
+                let (next, own) = intervals.from(slot);
+                slot = next.min(end);
+                let Some(old) = own.or(inherited) else { continue };
+                let region = self.region(old);
+                let attrs = change(region.attrs());
+                let known =
+                    fresh.cursor.is_some_and(|last| self.region(last).stands_for() == old.raw());
+                if attrs == region.attrs() || known {
+                    continue;
                 }
-                let mut slot = first;
-                while slot < end {
-                    let (next, own) = self.interval_from(node, slot);
-                    slot = next.min(end);
-                    let Some(old) = own.or(if how == How::Whole { None } else { inherited }) else {
-                        continue;
-                    };
-                    let region = self.region(old);
-                    let attrs = change(region.attrs());
-                    let known = fresh
-                        .cursor
-                        .is_some_and(|last| self.region(last).stands_for() == old.raw());
-                    if attrs == region.attrs() || known {
-                        continue;
-                    }
-                    let name = self.make_region(attrs, region.shift(), token)?;
-                    self.region(name).stand_for(old.raw());
-                    match fresh.cursor {
-                        Some(last) => self.region(last).next.store(name.raw(), Ordering::Relaxed),
-                        None => fresh.first = Some(name),
-                    }
-                    fresh.cursor = Some(name);
+                let name = self.make_region(attrs, region.shift(), edit.token)?;
+                self.region(name).stand_for(old.raw());
+                match fresh.cursor {
+                    Some(last) => self.region(last).next.store(name.raw(), Ordering::Relaxed),
+                    None => fresh.first = Some(name),
                 }
-                Ok(())
-            });
+                fresh.cursor = Some(name);
+            }
+            Ok(())
+        });
         fresh.cursor = fresh.first;
         match done {
             Ok(()) => Ok(fresh),
             Err(error) => {
-                self.drop_fresh(fresh, trash);
+                self.drop_fresh(fresh, edit.trash);
                 Err(error)
             }
         }
@@ -205,15 +177,8 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Exchanges the regions of the range, which is open, for the prepared ones.
-    pub(crate) fn commit_change(
-        &self,
-        space: &SpaceRecord,
-        range: VaRange,
-        mut fresh: Fresh,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
-    ) {
-        let done = self.intervals(space, range, &mut |Run { node, slots, how, inherited }| {
+    pub(crate) fn commit_change(&self, edit: &mut Edit<'_>, range: VaRange, mut fresh: Fresh) {
+        let done = self.each_run(edit.space, range, &mut |Run { node, slots, how, inherited }| {
             let edge = how == How::Edge;
             debug_assert!(how != How::Inside, "the range is not open");
             let name = |own: Option<SlabRef>| {
@@ -226,11 +191,11 @@ impl<M: Machine> Regions<M> {
                 self.region(new).share();
                 Some(new)
             };
-            self.interval_rename((space, node), slots, edge, name, token, trash);
+            self.intervals(node).rename(edit, slots, edge, name);
             Ok(())
         });
         debug_assert!(done.is_ok());
-        self.drop_fresh(fresh, trash);
+        self.drop_fresh(fresh, edit.trash);
     }
 
     fn find_fresh(&self, fresh: &mut Fresh, old: SlabRef) -> Option<SlabRef> {
@@ -259,36 +224,35 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Calls `each` with every run of slots in the range whose intervals decide something.
-    fn intervals<'v>(
+    fn each_run<'v>(
         &'v self,
         space: &SpaceRecord,
         range: VaRange,
         each: &mut EachRun<'_, 'v>,
     ) -> Result<(), NoMemory> {
-        self.intervals_of(space.root(), (self.top(), 0), range, None, each)
+        self.runs_of(self.root(space), range, None, each)
     }
 
-    fn intervals_of<'v>(
+    fn runs_of<'v>(
         &'v self,
-        table: Pfn,
-        (level, base): (Level, u64),
+        at: Cursor<'v>,
         range: VaRange,
         inherited: Option<SlabRef>,
         each: &mut EachRun<'_, 'v>,
     ) -> Result<(), NoMemory> {
-        let node = self.node(table);
-        let p = part(level, base, range);
+        let (node, level) = (at.node, at.level);
+        let p = at.part(range);
         if p.whole_first < p.whole_end {
             each(Run { node, slots: (p.whole_first, p.whole_end), how: How::Edge, inherited })?;
         }
         for slot in p.first..p.end {
-            if let Entry::Table(child) = self.load(table, slot, level) {
-                let here = self.interval_from(node, slot).1.or(inherited);
+            if let Entry::Table(child) = self.load(node.pfn, slot, level) {
+                let here = self.intervals(node).from(slot).1.or(inherited);
+                let below = at.below(slot, self.node(child));
                 if p.covers(slot) {
-                    self.intervals_below(child, level.child(), here, each)?;
+                    self.runs_below(below.node, below.level, here, each)?;
                 } else {
-                    let va = base + ((slot as u64) << level.shift());
-                    self.intervals_of(child, (level.child(), va), range, here, each)?;
+                    self.runs_of(below, range, here, each)?;
                 }
             } else if !p.covers(slot) {
                 each(Run { node, slots: (slot, slot + 1), how: How::Inside, inherited })?;
@@ -297,23 +261,22 @@ impl<M: Machine> Regions<M> {
         Ok(())
     }
 
-    fn intervals_below<'v>(
+    fn runs_below<'v>(
         &'v self,
-        table: Pfn,
+        node: Node<'v>,
         level: Level,
         inherited: Option<SlabRef>,
         each: &mut EachRun<'_, 'v>,
     ) -> Result<(), NoMemory> {
-        let node = self.node(table);
         if node.state().listed() != 0 {
             each(Run { node, slots: (0, ENTRIES), how: How::Whole, inherited })?;
         }
         if level > Level::ONE {
             self.machine.hook(Event::Work(Work::Scan, ENTRIES as u64));
             for slot in 0..ENTRIES {
-                if let Entry::Table(child) = self.load(table, slot, level) {
-                    let here = self.interval_from(node, slot).1.or(inherited);
-                    self.intervals_below(child, level.child(), here, each)?;
+                if let Entry::Table(child) = self.load(node.pfn, slot, level) {
+                    let here = self.intervals(node).from(slot).1.or(inherited);
+                    self.runs_below(self.node(child), level.child(), here, each)?;
                 }
             }
         }

@@ -55,7 +55,7 @@ fn last_word<M: Machine>(vm: &Regions<M>, list: SlabRef, class: usize) -> &Atomi
     let words = list.ptr(&vm.machine).cast::<AtomicU64>();
     // SAFETY: list objects of a class have that many words; the object is live until the trash
     // frees it.
-    unsafe { words.add(super::pairs::LIST_PAIRS[class] - 1).as_ref() }
+    unsafe { words.add(crate::vma::interval::pairs::LIST_PAIRS[class] - 1).as_ref() }
 }
 
 impl<M: Machine> Regions<M> {

@@ -8,8 +8,8 @@
 use crate::addr::{Level, Pfn, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::machine::{Act, Event, Machine, Use, Work};
+use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
-use crate::pagetable::walk::part;
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Flushed;
@@ -63,32 +63,26 @@ impl<M: Machine> Regions<M> {
     pub(crate) fn free_tree(
         &self,
         flushed: &Flushed,
-        (table, level, base): (Pfn, Level, u64),
+        at: Cursor<'_>,
         range: VaRange,
         trash: &mut Trash,
     ) {
-        let node = self.node(table);
-        let p = part(level, base, range);
-        if level == Level::ONE {
+        let node = at.node;
+        if at.level == Level::ONE {
+            let p = at.part(range);
             self.free_leaves(flushed, node, (p.first, p.end));
         } else {
-            self.free_entries(flushed, node, (level, base), range, trash);
+            self.free_entries(flushed, at, range, trash);
         }
-        self.interval_clear(node, trash);
+        self.intervals(node).clear(trash);
         trash.node(node, flushed);
     }
 
     /// The entries of a dead node above the lowest.
-    fn free_entries(
-        &self,
-        flushed: &Flushed,
-        node: Node<'_>,
-        (level, base): (Level, u64),
-        range: VaRange,
-        trash: &mut Trash,
-    ) {
+    fn free_entries(&self, flushed: &Flushed, at: Cursor<'_>, range: VaRange, trash: &mut Trash) {
         let m = &self.machine;
-        let p = part(level, base, range);
+        let (node, level) = (at.node, at.level);
+        let p = at.part(range);
         let (mut left, mut next, mut pages) = (node.state().count(), p.first, 0);
         while left != 0 && next < p.end {
             let slot = next;
@@ -96,8 +90,7 @@ impl<M: Machine> Regions<M> {
             match self.load(node.pfn, slot, level) {
                 Entry::Empty => continue,
                 Entry::Table(child) | Entry::Detached(child) => {
-                    let va = base + ((slot as u64) << level.shift());
-                    self.free_tree(flushed, (child, level.child(), va), range, trash);
+                    self.free_tree(flushed, at.below(slot, self.node(child)), range, trash);
                 }
                 entry => {
                     if let Some(pfn) = self.page_of(entry)

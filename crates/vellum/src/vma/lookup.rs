@@ -1,8 +1,9 @@
 //! What lies at an address: the entry, and the region that says what is allowed there.
 
-use crate::addr::{Level, Va};
+use crate::addr::Va;
 use crate::frame::SlabRef;
 use crate::machine::Machine;
+use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
 use crate::space::SpaceRecord;
 use crate::vma::Regions;
@@ -10,13 +11,18 @@ use crate::vma::Regions;
 /// Where a descent ended: an entry that is no table.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot<'a> {
-    pub node: Node<'a>,
-    pub level: Level,
-    pub slot: usize,
-    /// The entry as it was seen.
-    pub raw: u64,
+    pub at: Place<'a>,
     /// The nearest interval's region.
     pub region: Option<SlabRef>,
+}
+
+impl<'a> core::ops::Deref for Spot<'a> {
+    type Target = Place<'a>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Place<'a> {
+        &self.at
+    }
 }
 
 impl<M: Machine> Regions<M> {
@@ -24,8 +30,8 @@ impl<M: Machine> Regions<M> {
     /// epoch, or under the layout lock. Records are looked at only on the way back up to the
     /// nearest interval, which is rarely far.
     pub(crate) fn descend(&self, space: &SpaceRecord, va: Va) -> Spot<'_> {
-        let (node, level, slot, raw) = self.descend_part(space, va);
-        Spot { node, level, slot, raw, region: self.region_of(node, slot) }
+        let at = self.descend_part(space, va);
+        Spot { at, region: self.region_of(at.node, at.slot) }
     }
 
     /// The region that decides about a slot: that of the nearest interval. `None` also if a node on
@@ -36,7 +42,7 @@ impl<M: Machine> Regions<M> {
         loop {
             let mut state = node.state();
             if state.listed() != 0 {
-                if let found @ Some(_) = self.region_at(node, slot) {
+                if let found @ Some(_) = self.intervals(node).region_at(slot) {
                     return found;
                 }
                 state = node.state();

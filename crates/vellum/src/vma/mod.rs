@@ -3,11 +3,10 @@
 pub(crate) mod assign;
 pub(crate) mod deferred_free;
 pub(crate) mod detach;
+pub(crate) mod edit;
 pub(crate) mod find_hole;
 pub(crate) mod interval;
-pub(crate) mod interval_undo;
 pub(crate) mod lookup;
-pub(crate) mod pairs;
 pub(crate) mod region;
 pub(crate) mod single_table;
 
@@ -16,7 +15,7 @@ use crate::machine::Machine;
 use crate::pagetable::PageTables;
 use crate::platform::above;
 use crate::stats::{Counter, Stats};
-use crate::vma::pairs::LIST_PAIRS;
+use crate::vma::interval::pairs::LIST_PAIRS;
 
 /// The layer that knows what ranges of addresses allow.
 pub(crate) struct Regions<M: Machine> {

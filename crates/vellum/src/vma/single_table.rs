@@ -6,32 +6,32 @@ use crate::error::{NoMemory, SpaceError};
 use crate::frame::SlabRef;
 use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::node::Node;
-use crate::pagetable::single_table::Near;
-use crate::space::{Attrs, SpaceRecord};
+use crate::pagetable::single_table::InTable;
+use crate::space::Attrs;
 use crate::sync::atomic::Ordering;
-use crate::sync::{Layout, Token};
 use crate::vma::Regions;
-use crate::vma::deferred_free::Trash;
+use crate::vma::edit::Edit;
 
 impl<M: Machine> Regions<M> {
     /// Gives slots in which nothing is to a region the caller keeps a name of, and promises pages
     /// there. `false` if the range is no such one, and nothing was done.
-    pub(crate) fn map_near(
+    pub(crate) fn map_in_table(
         &self,
-        space: &SpaceRecord,
+        edit: &mut Edit<'_>,
         range: VaRange,
         region: SlabRef,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
     ) -> Result<bool, NoMemory> {
         let m = &self.machine;
-        let Some(Near { node, slots, .. }) = self.near(space, range) else { return Ok(false) };
+        let Some(InTable { at, slots }) = self.in_table(edit.space, range) else {
+            return Ok(false);
+        };
+        let node = at.node;
         if (slots.0..slots.1).any(|slot| m.entry(node.pfn, slot) != 0) {
             return Ok(false);
         }
-        self.interval_set(space, node, slots, Some(region), token, trash)?;
+        self.intervals(node).set(edit, slots, Some(region))?;
         let promise = M::Codec::encode(Entry::Reserved, Level::ONE);
-        let _guard = node.lock(m, token);
+        let _guard = node.lock(m, edit.token);
         (slots.0..slots.1).for_each(|slot| m.set_entry(node.pfn, slot, promise));
         m.hook(Event::Work(Work::Entry, range.pages()));
         node.set_state(node.state().with_count(node.state().count() + range.pages()));
@@ -40,19 +40,17 @@ impl<M: Machine> Regions<M> {
 
     /// Changes the attributes of slots that are all of one region. `false` if they are not, and
     /// nothing was done.
-    pub(crate) fn change_near(
+    pub(crate) fn change_in_table(
         &self,
-        space: &SpaceRecord,
-        near: Near<'_>,
+        edit: &mut Edit<'_>,
+        part: InTable<'_>,
         change: &dyn Fn(Attrs) -> Attrs,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
     ) -> Result<bool, SpaceError> {
-        let Near { node, slots, .. } = near;
-        if !self.all_near(&near, |entry| !matches!(entry, Entry::Empty | Entry::Gone(_))) {
+        let (node, slots, space) = (part.node(), part.slots, edit.space);
+        if !self.all_in_table(&part, |entry| !matches!(entry, Entry::Empty | Entry::Gone(_))) {
             return Err(SpaceError::Unmapped);
         }
-        let (until, own) = self.interval_from(node, slots.0);
+        let (until, own) = self.intervals(node).from(slots.0);
         if until < slots.1 {
             return Ok(false);
         }
@@ -78,12 +76,12 @@ impl<M: Machine> Regions<M> {
             // What the nodes above say need not be said here.
             (None, false)
         } else {
-            let (new, made) = self.region_near(space, left, (attrs, shift), token)?;
+            let (new, made) = self.region_beside(edit, left, attrs, shift)?;
             (Some(new), made)
         };
-        let set = self.interval_set(space, node, slots, new, token, trash);
+        let set = self.intervals(node).set(edit, slots, new);
         if made && let Some(new) = new {
-            self.keep_region(&space.changed, new, set.is_ok(), trash);
+            self.keep_region(&space.changed, new, set.is_ok(), edit.trash);
         }
         set?;
         Ok(true)
@@ -92,28 +90,28 @@ impl<M: Machine> Regions<M> {
     /// The region of the slots left of one, as far as this node says.
     #[inline]
     pub(crate) fn left_of(&self, node: Node<'_>, slot: usize) -> Option<SlabRef> {
-        if slot == 0 { None } else { self.interval_from(node, slot - 1).1 }
+        if slot == 0 { None } else { self.intervals(node).from(slot - 1).1 }
     }
 
     /// A region that says something new of a slot: the left neighbour's or the one last made like
     /// this, if they say it, of which the caller gets no name; else one that is made, and `true`:
     /// what becomes of that name [`keep_region`](Vm::keep_region) is told.
     #[inline]
-    pub(crate) fn region_near(
+    pub(crate) fn region_beside(
         &self,
-        space: &SpaceRecord,
+        edit: &mut Edit<'_>,
         left: Option<SlabRef>,
-        (attrs, shift): (Attrs, u64),
-        token: &mut Token<Layout>,
+        attrs: Attrs,
+        shift: u64,
     ) -> Result<(SlabRef, bool), NoMemory> {
         let packed = attrs.pack();
         let says = |name: &SlabRef| {
             self.region(*name).packed() == packed && self.region(*name).shift() == shift
         };
-        let last = SlabRef::from_raw(space.changed.load(Ordering::Relaxed));
+        let last = SlabRef::from_raw(edit.space.changed.load(Ordering::Relaxed));
         if let Some(known) = left.filter(says).or_else(|| last.filter(says)) {
             return Ok((known, false));
         }
-        self.make_region(attrs, shift, token).map(|made| (made, true))
+        self.make_region(attrs, shift, edit.token).map(|made| (made, true))
     }
 }

@@ -188,7 +188,7 @@ impl<M: Machine> Validate<'_, M> {
         check("spare bits of a table's record", 0, node.spare())?;
         check("a table's parent", number(node.parent()), number(parent))?;
         let mut named = Ok(());
-        let ordered = self.interval_check(node, |name| {
+        let ordered = self.intervals(node).check(|name| {
             if named.is_ok() {
                 named = self.name(Some(name), walk.pass, walk.all);
             }
@@ -376,7 +376,7 @@ impl<M: Machine> Validate<'_, M> {
                     ));
                 }
                 let known = match data.owner() {
-                    Owner::Space(space) => space == walk.record.name.load(Ordering::Relaxed),
+                    Owner::Space(space) => space == walk.record.id(),
                     Owner::Family(family) => family == walk.record.family.load(Ordering::Relaxed),
                     _ => false,
                 };

@@ -21,25 +21,17 @@ use crate::machine::{Act, Machine, Verb};
 use crate::ops::map::Map;
 use crate::ops::over_faults;
 use crate::ops::protect::Protect;
-use crate::ops::remap::relocate::Relocate;
-use crate::ops::remap::relocate::Route;
+use crate::ops::remap::relocate::{Relocate, Route};
 use crate::ops::unmap::Leave;
 use crate::ops::unmap::Unmap;
 use crate::pagetable::boundary::Spare;
+use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::node::Node;
-use crate::pagetable::walk::part;
 use crate::rmap::map_count::smaller;
 use crate::space::{LeafSize, Placement, Rights, Space, SpaceRecord};
-use crate::sync::{Layout, Token};
+use crate::sync::Token;
 use crate::tlb::Receipt;
-use crate::vma::deferred_free::Trash;
-
-/// What a remap carries along.
-pub(crate) struct Work<'r> {
-    pub space: &'r SpaceRecord,
-    pub token: &'r mut Token<Layout>,
-    pub trash: &'r mut Trash,
-}
+use crate::vma::edit::Edit;
 
 pub(crate) struct Remap<'v, M: Machine>(pub &'v Faults<M>);
 
@@ -59,28 +51,19 @@ impl<'v, M: Machine> Remap<'v, M> {
             let end = self.user_end();
             let range = VaRange::new(old, old_bytes, end)?;
             VaRange::new(Va(0), new_bytes, end)?;
-            let record = self.record_of(space);
-            let mut top = Token::top();
-            let mut trash = Trash::default();
-            let done = {
-                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
-                let mut work = Work { space: record, token: layout.token(), trash: &mut trash };
-                self.remap_range(&mut work, range, new_bytes, to)
-            };
-            self.empty_trash(trash, &mut top);
-            done
+            self.edit(self.record_of(space), |edit| self.remap_range(edit, range, new_bytes, to))
         })
     }
 
     fn remap_range(
         self,
-        work: &mut Work<'_>,
+        edit: &mut Edit<'_>,
         old: VaRange,
         new_bytes: u64,
         to: Placement,
     ) -> Result<Va, SpaceError> {
         let end = self.user_end();
-        let space = work.space;
+        let space = edit.space;
         if !self.is_mapped(space, old) {
             return Err(SpaceError::Unmapped);
         }
@@ -94,7 +77,7 @@ impl<'v, M: Machine> Remap<'v, M> {
         }
         let may_stay = matches!(to, Placement::Anywhere) || to == Placement::At(old.start());
         if may_stay && new_bytes <= old.bytes() {
-            self.cut_tail(work, old, new_bytes)?;
+            self.cut_tail(edit, old, new_bytes)?;
             return Ok(old.start());
         }
         if may_stay {
@@ -102,14 +85,7 @@ impl<'v, M: Machine> Remap<'v, M> {
             if let Ok(tail) = tail
                 && self.is_hole(space, tail)
             {
-                Map(self.0).map_range(
-                    space,
-                    tail,
-                    last,
-                    Placement::At(tail.start()),
-                    work.token,
-                    work.trash,
-                )?;
+                Map(self.0).map_range(edit, tail, last, Placement::At(tail.start()))?;
                 return Ok(old.start());
             }
             if matches!(to, Placement::At(_)) {
@@ -123,19 +99,19 @@ impl<'v, M: Machine> Remap<'v, M> {
         }
         let moved = VaRange::new(old.start(), old.bytes().min(new_bytes), end)?;
         Relocate(self.0).relocate(
-            work,
+            edit,
             &Route { all: old, moved, new, replace: matches!(to, Placement::Replace(_)) },
         )?;
         Ok(new.start())
     }
 
     /// Unmaps what is past the first `keep` bytes of a range.
-    fn cut_tail(self, work: &mut Work<'_>, range: VaRange, keep: u64) -> Result<(), SpaceError> {
+    fn cut_tail(self, edit: &mut Edit<'_>, range: VaRange, keep: u64) -> Result<(), SpaceError> {
         if keep < range.bytes() {
             let tail =
                 VaRange::new(Va(range.start().0 + keep), range.bytes() - keep, self.user_end())?;
-            self.open(work.space, tail, false)?;
-            Unmap(self.0).take_out(work.space, tail, Leave::Nothing, work.token, work.trash);
+            self.open(edit.space, tail, false)?;
+            Unmap(self.0).take_out(edit, tail, Leave::Nothing);
         }
         Ok(())
     }
@@ -156,7 +132,7 @@ impl<'v, M: Machine> Remap<'v, M> {
                 break;
             }
             // As far as this node's interval goes, if no table comes first.
-            let (last, _) = self.interval_from(spot.node, spot.slot);
+            let (last, _) = self.intervals(spot.node).from(spot.slot);
             let is_table = |slot: &usize| {
                 matches!(self.load(spot.node.pfn, *slot, spot.level), Entry::Table(_))
             };
@@ -167,16 +143,16 @@ impl<'v, M: Machine> Remap<'v, M> {
         first.region.map(|name| (end.min(range.end()), name))
     }
 
-    /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock. Outside
-    /// of the span `zeros` no base page is zeros.
+    /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock.
     #[inline(always)]
     pub(crate) fn freeze_entry(
         self,
-        (node, level, slot, va): (Node<'_>, Level, usize, Va),
+        at: Place<'_>,
+        va: Va,
         hold: Pfn,
-        zeros: (Pfn, u64),
         receipt: &mut Receipt,
     ) -> bool {
+        let (level, zeros) = (at.level, self.zero_span());
         let new = |entry| match entry {
             Entry::Leaf(pfn, _)
                 if (level > Level::ONE || pfn.0.wrapping_sub(zeros.0.0) < zeros.1)
@@ -188,7 +164,7 @@ impl<'v, M: Machine> Remap<'v, M> {
             Entry::Reserved | Entry::ZeroTable(_) => Some(Entry::Moving(hold)),
             _ => None,
         };
-        let old = self.exchange(node, level, slot, |e| new(e).map(|e| M::Codec::encode(e, level)));
+        let old = self.exchange(at, |e| new(e).map(|e| M::Codec::encode(e, level)));
         match old {
             Some(Entry::Leaf(..)) => receipt.leaf(va, level),
             Some(Entry::ZeroTable(_)) => receipt.span(va, level.entry_bytes()),
@@ -200,9 +176,9 @@ impl<'v, M: Machine> Remap<'v, M> {
     /// Held promises become promises.
     pub(crate) fn thaw(self, space: &SpaceRecord, range: VaRange) {
         let hold = space.root();
-        self.alter(space, range, &mut |node: Node<'_>, level, slot, _, raw| {
-            if M::Codec::decode(raw, level) == Entry::Moving(hold) {
-                self.store(node.pfn, slot, level, Entry::Reserved);
+        self.alter(space, range, &mut |at: Place<'_>, _| {
+            if M::Codec::decode(at.raw, at.level) == Entry::Moving(hold) {
+                self.store(at.node.pfn, at.slot, at.level, Entry::Reserved);
             }
             true
         });
@@ -288,28 +264,30 @@ impl<'v, M: Machine> Remap<'v, M> {
     /// do, once per node.
     pub(crate) fn transfer(self, space: &SpaceRecord, old: VaRange, delta: u64) {
         let mut landing = Landing::default();
-        self.transfer_node(space, (space.root(), self.top(), 0), old, delta, &mut landing);
+        self.transfer_node(space, self.0.root(space), old, delta, &mut landing);
         self.settle(&mut landing);
     }
 
     fn transfer_node(
-        &'v self,
+        self,
         space: &SpaceRecord,
-        (table, level, base): (Pfn, Level, u64),
+        at: Cursor<'_>,
         old: VaRange,
         delta: u64,
         landing: &mut Landing<'v>,
     ) {
-        let p = part(level, base, old);
+        let (table, level) = (at.node.pfn, at.level);
+        let p = at.part(old);
         let mut left = 0;
         for slot in p.first..p.end {
-            let va = base + ((slot as u64) << level.shift());
             match self.load(table, slot, level) {
                 Entry::Table(child) => {
-                    self.transfer_node(space, (child, level.child(), va), old, delta, landing)
+                    let below = at.below(slot, self.node(child));
+                    self.transfer_node(space, below, old, delta, landing)
                 }
                 Entry::Moving(pfn) if pfn != space.root() => {
-                    self.arrive(space, Va(va.wrapping_add(delta)), level, pfn, landing);
+                    let to = Va(at.va(slot).wrapping_add(delta));
+                    self.arrive(space, to, level, pfn, landing);
                     self.store(table, slot, level, Entry::Moving(space.root()));
                     left += 1;
                 }
@@ -362,7 +340,7 @@ impl<'v, M: Machine> Remap<'v, M> {
             landing.arrived += 1;
             // What the pages become that follow in this interval. Parked ones are written one by
             // one.
-            let (end, _) = self.interval_from(spot.node, slot);
+            let (end, _) = self.intervals(spot.node).from(slot);
             let alike = if level == Level::ONE && !rights.is_none() { end - slot } else { 0 };
             (landing.first, landing.bytes) = (va.0, (alike as u64) << PAGE_SHIFT);
             let leaf = |write| {

@@ -11,7 +11,7 @@
 //! while the old one lives, which leaves tables, cut leaves and a hole where something was to be
 //! replaced if the last table cannot be had.
 
-use crate::addr::{Level, Pfn, Va, VaRange};
+use crate::addr::{Level, Va, VaRange};
 use crate::entry::Entry;
 use crate::error::NoMemory;
 use crate::fault::Faults;
@@ -20,17 +20,17 @@ use crate::machine::Machine;
 use crate::ops::map::Map;
 use crate::ops::over_faults;
 use crate::ops::remap::Remap;
-use crate::ops::remap::Work;
 use crate::ops::remap::single_table::RelocateInTable;
 use crate::ops::remap::stash::Stash;
 use crate::ops::unmap::Leave;
 use crate::ops::unmap::Unmap;
 use crate::pagetable::boundary::{Lack, Spare};
-use crate::pagetable::walk::part;
+use crate::pagetable::cursor::Cursor;
 use crate::space::SpaceRecord;
 use crate::sync::atomic::Ordering;
-use crate::vma::interval_undo::Grown;
-use crate::vma::pairs::list_class;
+use crate::vma::edit::Edit;
+use crate::vma::interval::pairs::list_class;
+use crate::vma::interval::undo::Undo;
 
 /// From where to where.
 #[derive(Clone, Copy)]
@@ -104,23 +104,20 @@ impl<M: Machine> Relocate<'_, M> {
     ///
     /// # Errors
     /// [`NoMemory`]; nothing changed.
-    pub(crate) fn relocate(self, work: &mut Work<'_>, route: &Route) -> Result<(), NoMemory> {
+    pub(crate) fn relocate(self, edit: &mut Edit<'_>, route: &Route) -> Result<(), NoMemory> {
         let Route { all, moved, new, .. } = *route;
-        let space = work.space;
-        if moved == all
-            && RelocateInTable(self.0).relocate_near(space, moved, new, work.token, work.trash)?
-        {
+        if moved == all && RelocateInTable(self.0).relocate_in_table(edit, moved, new)? {
             return Ok(());
         }
-        self.relocate_far(work, route)
+        self.relocate_anywhere(edit, route)
     }
 
     #[inline(never)]
-    fn relocate_far(self, work: &mut Work<'_>, route: &Route) -> Result<(), NoMemory> {
+    fn relocate_anywhere(self, edit: &mut Edit<'_>, route: &Route) -> Result<(), NoMemory> {
         let all = route.all;
-        let space = work.space;
-        let (mut grown, mut ready) = (Grown::new(), Ready::default());
-        let made = self.make_ready(work, route, &mut ready, &mut grown);
+        let space = edit.space;
+        let (mut undo, mut ready) = (Undo::new(), Ready::default());
+        let made = self.make_ready(edit, route, &mut ready, &mut undo);
         let spare = made.and_then(|()| {
             let receipt = Stash(self.0).freeze(space, all);
             let _flushed = self.redeem(space, receipt);
@@ -130,54 +127,54 @@ impl<M: Machine> Relocate<'_, M> {
                 },
             )
         });
-        self.settle_lists(grown, spare.is_ok(), work.token, work.trash);
+        self.settle_lists(undo, spare.is_ok(), edit);
         let done = spare.map(|mut spare| {
-            self.carry(work, route, &mut ready, &mut spare);
+            self.carry(edit, route, &mut ready, &mut spare);
             self.free_spare(spare);
         });
-        self.drop_ready(work, ready, done.is_err());
+        self.drop_ready(edit, ready, done.is_err());
         done
     }
 
     /// Makes the regions of the new place, and room for their intervals.
     fn make_ready(
         self,
-        work: &mut Work<'_>,
+        edit: &mut Edit<'_>,
         route: &Route,
         ready: &mut Ready,
-        grown: &mut Grown,
+        undo: &mut Undo,
     ) -> Result<(), NoMemory> {
-        let space = work.space;
+        let space = edit.space;
         let pages = (route.delta() as i64 >> 12) as u64;
         self.pieces(space, route, &mut |_, name| {
             let region = self.region(name);
             let shift = region.shift().wrapping_sub(pages);
-            let moved = self.make_region(region.attrs(), shift, work.token)?;
+            let moved = self.make_region(region.attrs(), shift, edit.token)?;
             match ready.last {
                 Some(last) => self.region(last).next.store(moved.raw(), Ordering::Relaxed),
                 None => ready.first = Some(moved),
             }
             ready.last = Some(moved);
             ready.pieces += 1;
-            if self.displace(space, shift, work.token)? {
+            if self.displace(space, shift, edit.token)? {
                 self.region(moved).stand_for(1);
             }
             Ok(())
         })?;
         let Some(first) = ready.first else { return Ok(()) };
         if ready.pieces == 1 {
-            return self.make_room(space, route.new, first, work.token, grown);
+            return self.make_room(edit, route.new, first, undo);
         }
         // Two pairs at most for each end of a piece. A node that will be new has room for one
         // boundary inside it.
         let pairs = 2 * ready.pieces + 2;
-        self.edges(space, route.new, &mut |node, _, _, _| {
-            self.interval_room(node, pairs, work.token, grown)
+        self.edges(space, route.new, &mut |node, _, _| {
+            self.intervals(node).room(pairs, edit.token, undo)
         })?;
         ready.class = list_class(pairs);
         let lists = if ready.pieces > 2 { 2 * ready.pieces } else { 0 };
         for _ in 0..lists {
-            let list = self.lists[ready.class].alloc(&self.machine, &self.frames, work.token)?;
+            let list = self.lists[ready.class].alloc(&self.machine, &self.frames, edit.token)?;
             self.chain_list(list, ready.lists);
             ready.lists = Some(list);
         }
@@ -186,7 +183,7 @@ impl<M: Machine> Relocate<'_, M> {
 
     /// Gives back what of the preparations was not used, the regions' own names in any case;
     /// `undo`: displacements go, too.
-    fn drop_ready(self, work: &mut Work<'_>, ready: Ready, undo: bool) {
+    fn drop_ready(self, edit: &mut Edit<'_>, ready: Ready, undo: bool) {
         let mut next = ready.first;
         while let Some(name) = next {
             let region = self.region(name);
@@ -194,15 +191,15 @@ impl<M: Machine> Relocate<'_, M> {
             if region.stands_for() == 1 {
                 region.stand_for(0);
                 if undo {
-                    self.undo_displace(work.space, region.shift(), work.token);
+                    self.undo_displace(edit.space, region.shift(), edit.token);
                 }
             }
-            self.drop_region(name, work.trash);
+            self.drop_region(name, edit.trash);
         }
         let mut next = ready.lists;
         while let Some(list) = next {
             next = self.next_list(list);
-            self.lists[ready.class].free(&self.machine, &self.frames, work.token, list);
+            self.lists[ready.class].free(&self.machine, &self.frames, edit.token, list);
         }
     }
 
@@ -251,7 +248,7 @@ impl<M: Machine> Relocate<'_, M> {
         })?;
         // What else pages take lies in the new place as a whole.
         let mut pages = Need::new(new);
-        self.need_pages(space, &mut pages, route, (space.root(), self.top(), 0));
+        self.need_pages(space, &mut pages, route, self.root(space));
         Ok(cut.tables + need.tables + pages.tables)
     }
 
@@ -285,34 +282,24 @@ impl<M: Machine> Relocate<'_, M> {
 
     /// Counts the tables that frozen pages need. Of a lowest table, whose pages land in two at
     /// most, both are counted if it has any page.
-    fn need_pages(
-        self,
-        space: &SpaceRecord,
-        need: &mut Need,
-        route: &Route,
-        (table, level, base): (Pfn, Level, u64),
-    ) {
-        let part = part(level, base, route.moved);
+    fn need_pages(self, space: &SpaceRecord, need: &mut Need, route: &Route, at: Cursor<'_>) {
+        let (node, level) = (at.node, at.level);
+        let part = at.part(route.moved);
         if level == Level::ONE {
-            if self.node(table).state().resident() != 0 {
+            if node.state().resident() != 0 {
                 for slot in [part.first, part.end - 1] {
-                    self.need_page(
-                        need,
-                        route,
-                        (Va(base + ((slot as u64) << level.shift())), level),
-                    );
+                    self.need_page(need, route, Va(at.va(slot)), level);
                 }
             }
             return;
         }
         for slot in part.first..part.end {
-            let va = base + ((slot as u64) << level.shift());
-            match self.load(table, slot, level) {
+            match self.load(node.pfn, slot, level) {
                 Entry::Table(child) => {
-                    self.need_pages(space, need, route, (child, level.child(), va))
+                    self.need_pages(space, need, route, at.below(slot, self.node(child)))
                 }
                 Entry::Moving(pfn) if pfn != space.root() => {
-                    self.need_page(need, route, (Va(va), level))
+                    self.need_page(need, route, Va(at.va(slot)), level)
                 }
                 _ => {}
             }
@@ -320,7 +307,7 @@ impl<M: Machine> Relocate<'_, M> {
     }
 
     /// Counts the tables above the part of a frozen leaf that moves.
-    fn need_page(self, need: &mut Need, route: &Route, (va, level): (Va, Level)) {
+    fn need_page(self, need: &mut Need, route: &Route, va: Va, level: Level) {
         let bytes = level.entry_bytes();
         let end = (va.0 + bytes).min(route.moved.end().0);
         let mut at = va.0.max(route.moved.start().0);
@@ -350,9 +337,9 @@ impl<M: Machine> Relocate<'_, M> {
     }
 
     /// What cannot fail.
-    fn carry(self, work: &mut Work<'_>, route: &Route, ready: &mut Ready, spare: &mut Spare) {
+    fn carry(self, edit: &mut Edit<'_>, route: &Route, ready: &mut Ready, spare: &mut Spare) {
         let Route { all, moved, new, replace } = *route;
-        let space = work.space;
+        let space = edit.space;
         let cuts = [all.start(), all.end()].map(|va| (va, self.lack(space, va, false)));
         [all.start(), moved.end(), all.end()]
             .into_iter()
@@ -370,7 +357,7 @@ impl<M: Machine> Relocate<'_, M> {
         }
         let mut done = self.open_with(space, new, true, spare);
         if replace {
-            Unmap(self.0).take_out(space, new, Leave::Edges, work.token, work.trash);
+            Unmap(self.0).take_out(edit, new, Leave::Edges);
         }
         let mut region = ready.first;
         done = done.and_then(|()| {
@@ -378,13 +365,13 @@ impl<M: Machine> Relocate<'_, M> {
                 let Some(name) = region else { return Ok(()) };
                 region = SlabRef::from_raw(self.region(name).next.load(Ordering::Relaxed));
                 self.open_with(space, piece, true, spare)?;
-                self.room_from(work, piece, name, ready)?;
-                self.assign(space, piece, name, work.token, work.trash);
+                self.room_from(edit, piece, name, ready)?;
+                self.assign(edit, piece, name);
                 Ok(())
             })
         });
         let hold = Entry::Moving(space.root());
-        Map(self.0).promise(space.root(), self.top(), 0, new, hold);
+        Map(self.0).promise(self.root(space), new, hold);
         done = done.and_then(|()| Remap(self.0).make_tables(space, moved, route.delta(), spare));
         debug_assert!(done.is_ok(), "a remap takes no more than it counted");
         Remap(self.0).transfer(space, moved, route.delta());
@@ -392,7 +379,7 @@ impl<M: Machine> Relocate<'_, M> {
         Remap(self.0).thaw(space, new);
         // A tail goes from the mark to nothing: nobody finds it who has found the rest at the new
         // place.
-        Unmap(self.0).take_out(space, all, Leave::Nothing, work.token, work.trash);
+        Unmap(self.0).take_out(edit, all, Leave::Nothing);
     }
 
     /// Unfreezes a range but for what of `all` lies in it.
@@ -414,24 +401,25 @@ impl<M: Machine> Relocate<'_, M> {
     /// that.
     fn room_from(
         self,
-        work: &mut Work<'_>,
+        edit: &mut Edit<'_>,
         piece: VaRange,
         region: SlabRef,
         ready: &mut Ready,
     ) -> Result<(), NoMemory> {
-        let mut grown = Grown::new();
-        let done = self.edges(work.space, piece, &mut |node, first, end, opens| {
-            if !self.interval_lacks(node, (first, end), Some(region), opens) {
+        let mut undo = Undo::new();
+        let done = self.edges(edit.space, piece, &mut |node, slots, opens| {
+            let intervals = self.intervals(node);
+            if !intervals.lacks(slots, Some(region), opens) {
                 return Ok(());
             }
             let Some(list) = ready.lists else { return Err(NoMemory) };
             ready.lists = self.next_list(list);
             self.chain_list(list, None);
-            let _guard = node.lock(&self.machine, work.token);
-            self.interval_move(node, list, ready.class, &mut grown);
+            let _guard = node.lock(&self.machine, edit.token);
+            intervals.move_to(list, ready.class, &mut undo);
             Ok(())
         });
-        self.settle_lists(grown, true, work.token, work.trash);
+        self.settle_lists(undo, true, edit);
         done
     }
 }

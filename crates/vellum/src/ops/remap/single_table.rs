@@ -14,11 +14,9 @@ use crate::ops::protect::Protect;
 use crate::ops::remap::Remap;
 use crate::ops::unmap::Unmap;
 use crate::ops::unmap::raised;
-use crate::pagetable::node::Node;
-use crate::space::SpaceRecord;
-use crate::sync::{Layout, Token};
+use crate::pagetable::cursor::Place;
 use crate::tlb::Receipt;
-use crate::vma::deferred_free::Trash;
+use crate::vma::edit::Edit;
 
 pub(crate) struct RelocateInTable<'v, M: Machine>(pub &'v Faults<M>);
 
@@ -28,92 +26,81 @@ impl<M: Machine> RelocateInTable<'_, M> {
     /// Moves what is mapped at `old`, all of it, to `new`. `false` if they are not as long as each
     /// other, inside one lowest node each, of one region, empty at the new place, or all the old
     /// node has; then nothing was done.
-    pub(crate) fn relocate_near(
+    pub(crate) fn relocate_in_table(
         self,
-        space: &SpaceRecord,
+        edit: &mut Edit<'_>,
         old: VaRange,
         new: VaRange,
-        token: &mut Token<Layout>,
-        trash: &mut Trash,
     ) -> Result<bool, NoMemory> {
         let m = &self.machine;
+        let space = edit.space;
         if old.bytes() != new.bytes() {
             return Ok(false);
         }
-        let (Some(from), Some(to)) = (self.near(space, old), self.near(space, new)) else {
+        let (Some(from), Some(to)) = (self.in_table(space, old), self.in_table(space, new)) else {
             return Ok(false);
         };
         let pages = old.pages();
-        let (until, own) = self.interval_from(from.node, from.slots.0);
-        if from.node.state().count() <= pages
+        let (from_node, to_node) = (from.node(), to.node());
+        let (until, own) = self.intervals(from_node).from(from.slots.0);
+        if from_node.state().count() <= pages
             || until < from.slots.1
-            || (to.slots.0..to.slots.1).any(|slot| m.entry(to.node.pfn, slot) != 0)
+            || (to.slots.0..to.slots.1).any(|slot| m.entry(to_node.pfn, slot) != 0)
         {
             return Ok(false);
         }
-        let Some(name) = own.or_else(|| self.region_of(from.node, from.slots.0)) else {
+        let Some(name) = own.or_else(|| self.region_of(from_node, from.slots.0)) else {
             return Ok(false);
         };
         let attrs = self.region(name).attrs();
         let delta = new.start().0.wrapping_sub(old.start().0);
         let shift = self.region(name).shift().wrapping_sub((delta as i64 >> 12) as u64);
-        let displaced = self.displace(space, shift, token)?;
-        let left = self.left_of(to.node, to.slots.0);
-        let (moved, made) = match self.region_near(space, left, (attrs, shift), token) {
+        let displaced = self.displace(space, shift, edit.token)?;
+        let left = self.left_of(to_node, to.slots.0);
+        let (moved, made) = match self.region_beside(edit, left, attrs, shift) {
             Ok(found) => found,
-            Err(error) => return self.not_moved(space, displaced.then_some(shift), error, token),
+            Err(error) => return self.not_moved(edit, displaced.then_some(shift), error),
         };
-        let set = self.interval_set(space, to.node, to.slots, Some(moved), token, trash);
+        let set = self.intervals(to_node).set(edit, to.slots, Some(moved));
         if made {
-            self.keep_region(&space.changed, moved, set.is_ok(), trash);
+            self.keep_region(&space.changed, moved, set.is_ok(), edit.trash);
         }
         if let Err(error) = set {
-            return self.not_moved(space, displaced.then_some(shift), error, token);
+            return self.not_moved(edit, displaced.then_some(shift), error);
         }
         let mut receipt = Receipt::new();
-        let zeros = self.zero_span();
-        self.alter_leaves(
-            from.node,
-            from.base,
-            from.slots,
-            &mut |node: Node<'_>, level, slot, va, _| {
-                Remap(self.0).freeze_entry(
-                    (node, level, slot, va),
-                    space.root(),
-                    zeros,
-                    &mut receipt,
-                )
-            },
-        );
+        self.alter_leaves(from.at, from.slots, &mut |at: Place<'_>, va| {
+            Remap(self.0).freeze_entry(at, va, space.root(), &mut receipt)
+        });
         let _flushed = self.redeem(space, receipt);
         // Marked entries are this verb's alone, so they need no lock.
         let mut resident = 0;
         {
-            let _guard = to.node.lock(m, token);
+            let _guard = to_node.lock(m, edit.token);
             for (from_slot, slot) in (from.slots.0..from.slots.1).zip(to.slots.0..) {
-                let entry = match self.load(from.node.pfn, from_slot, Level::ONE) {
+                let entry = match self.load(from_node.pfn, from_slot, Level::ONE) {
                     Entry::Moving(pfn) if pfn != space.root() => {
                         resident += 1;
                         Protect(self.0).page_entry(attrs.rights, pfn, Level::ONE, None)
                     }
                     _ => Entry::Reserved,
                 };
-                self.store(to.node.pfn, slot, Level::ONE, entry);
+                self.store(to_node.pfn, slot, Level::ONE, entry);
             }
-            let state = to.node.state();
+            let state = to_node.state();
             let (count, there) = (state.count() + pages, state.resident() + resident);
-            to.node.set_state(state.with_count(count).with_resident(there));
+            to_node.set_state(state.with_count(count).with_resident(there));
         }
         space.opens_hole(old.end(), self.user_end());
         {
-            let _guard = from.node.lock(m, token);
+            let _guard = from_node.lock(m, edit.token);
             (from.slots.0..from.slots.1)
-                .for_each(|slot| self.store(from.node.pfn, slot, Level::ONE, Entry::Empty));
-            from.node.set_state(raised(from.node.state().without(pages, resident), pages));
+                .for_each(|slot| self.store(from_node.pfn, slot, Level::ONE, Entry::Empty));
+            from_node.set_state(raised(from_node.state().without(pages, resident), pages));
         }
         m.hook(Event::Work(Work::Entry, 2 * pages));
-        self.interval_forget(space, from.node, from.slots, token, trash);
-        Unmap(self.0).raise_above(from.node, pages);
+        self.intervals(from_node).forget(edit, from.slots);
+        Unmap(self.0).raise_above(from_node, pages);
         Ok(true)
     }
 
@@ -121,13 +108,12 @@ impl<M: Machine> RelocateInTable<'_, M> {
     #[cold]
     fn not_moved(
         self,
-        space: &SpaceRecord,
+        edit: &mut Edit<'_>,
         added: Option<u64>,
         error: NoMemory,
-        token: &mut Token<Layout>,
     ) -> Result<bool, NoMemory> {
         if let Some(shift) = added {
-            self.undo_displace(space, shift, token);
+            self.undo_displace(edit.space, shift, edit.token);
         }
         Err(error)
     }

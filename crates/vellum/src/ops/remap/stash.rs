@@ -22,7 +22,7 @@ use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Work};
 use crate::ops::over_faults;
 use crate::pagetable::boundary::Spare;
-use crate::pagetable::node::Node;
+use crate::pagetable::cursor::Place;
 use crate::rmap::map_count::smaller;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
@@ -61,7 +61,8 @@ impl<M: Machine> Stash<'_, M> {
         // A leaf without its frame (none yet: no leaf has all bits), and its note: most leaves of a
         // range are alike.
         let (mut alike, mut noted) = (u64::MAX, 0);
-        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
+        self.alter(space, range, &mut |at: Place<'_>, va| {
+            let Place { node, level, slot, raw } = at;
             let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
             let known = level == Level::ONE && raw & !M::Codec::FRAME == alike;
             if known
@@ -79,7 +80,7 @@ impl<M: Machine> Stash<'_, M> {
                 return true;
             }
             let mark = |entry| self.mark(entry, level, hold);
-            match self.exchange(node, level, slot, mark) {
+            match self.exchange(at, mark) {
                 Some(Entry::Leaf(pfn, flags)) => {
                     receipt.leaf(va, level);
                     if level == Level::ONE && !self.is_base_zero(pfn) {
@@ -140,9 +141,9 @@ impl<M: Machine> Stash<'_, M> {
 
     /// The opposite of [`freeze`](Vm::freeze).
     pub(crate) fn unfreeze(self, space: &SpaceRecord, range: VaRange) {
-        self.alter(space, range, &mut |node: Node<'_>, level, slot, va, raw| {
-            if let Some(entry) = self.unmark(raw, level, va, space.root()) {
-                self.store(node.pfn, slot, level, entry);
+        self.alter(space, range, &mut |at: Place<'_>, va| {
+            if let Some(entry) = self.unmark(at.raw, at.level, va, space.root()) {
+                self.store(at.node.pfn, at.slot, at.level, entry);
                 self.machine.hook(Event::Work(Work::Entry, 1));
             }
             true
@@ -164,7 +165,7 @@ impl<M: Machine> Stash<'_, M> {
             let cut = self.unmark(raw, level, base, space.root()).zip(self.take_spare(spare).ok());
             debug_assert!(cut.is_some(), "what is opened is frozen, and its tables were counted");
             let Some((entry, frame)) = cut else { return };
-            self.cut_frozen(space, (node, level, slot), entry, base, frame);
+            self.cut_frozen(space, Place { node, level, slot, raw }, entry, base, frame);
         }
     }
 
@@ -173,7 +174,7 @@ impl<M: Machine> Stash<'_, M> {
     fn cut_frozen(
         self,
         space: &SpaceRecord,
-        (node, level, slot): (Node<'_>, Level, usize),
+        Place { node, level, slot, .. }: Place<'_>,
         entry: Entry,
         base: Va,
         frame: Pfn,

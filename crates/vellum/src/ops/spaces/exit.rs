@@ -49,7 +49,7 @@ impl<M: Machine> Exit<'_, M> {
         let flushed = self.flush_out(record);
         self.bury(record.root(), self.top());
         if let Ok(all) = VaRange::new(Va(0), self.user_end().0, self.user_end()) {
-            self.free_tree(&flushed, (record.root(), self.top(), 0), all, &mut trash);
+            self.free_tree(&flushed, self.root(record), all, &mut trash);
         }
         self.leave_huge_zero(record, &flushed);
         for kept in [&record.latest, &record.changed] {

@@ -31,11 +31,12 @@ use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::ops::over_faults;
 use crate::ops::spaces::create::Create;
 use crate::ops::spaces::exit::Exit;
+use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
-use crate::space::Space;
-use crate::sync::{self, Token};
+use crate::space::{Space, SpaceRecord};
+use crate::sync::Token;
 use crate::tlb::Receipt;
-use crate::vma::deferred_free::Trash;
+use crate::vma::edit::Edit;
 
 /// What copying carries down the tree.
 struct Copying {
@@ -46,7 +47,7 @@ struct Copying {
 
 /// The copying of one node's entries: how far it is.
 struct Run<'v> {
-    from: Node<'v>,
+    at: Cursor<'v>,
     to: Node<'v>,
     slot: usize,
     slots: usize,
@@ -73,42 +74,31 @@ impl<M: Machine> Fork<'_, M> {
         self.verb_with_memory(Verb::Fork, || {
             let record = self.record_of(space);
             let child = Create(self.0).make_space()?;
-            let mut top = Token::top();
-            let mut trash = Trash::default();
-            let done = {
-                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
-                self.copy_space(space, &child, layout.token(), &mut trash)
-            };
+            let done = self.edit(record, |edit| self.copy_space(edit, space, &child));
             if done.is_err() {
+                let mut top = Token::top();
                 Exit(self.0).take_apart(self.record_of(&child), &mut top);
                 self.spaces.free(&self.machine, &self.frames, &mut top, child.name);
             }
-            self.empty_trash(trash, &mut top);
             done.map(|()| child)
         })
     }
 
-    fn copy_space(
-        self,
-        space: &Space,
-        child: &Space,
-        token: &mut Token<sync::Layout>,
-        trash: &mut Trash,
-    ) -> Result<(), NoMemory> {
-        let (from, to) = (self.record_of(space), self.record_of(child));
+    fn copy_space(self, edit: &mut Edit<'_>, space: &Space, child: &Space) -> Result<(), NoMemory> {
+        let (from, to) = (edit.space, self.record_of(child));
         if !from.takes_zeros() {
             to.forbid_zeros();
         }
-        let (family, made) = self.join_family(space, child, token)?;
+        let (family, made) = self.join_family(space, child, edit.token)?;
         from.stop_faults();
-        let done = self.copy_tables(space, child, token, trash);
+        let done = self.copy_tables(edit, to);
         if done.is_err() {
             from.let_faults_go();
-            self.part(space, child, (family, made), token);
+            self.part(space, child, (family, made), edit.token);
             return done;
         }
         let mut copying = Copying { receipt: Receipt::new(), family: family.raw() };
-        self.copy_node(&mut copying, self.node(from.root()), self.node(to.root()), self.top(), 0);
+        self.copy_node(&mut copying, self.root(from), self.node(to.root()));
         self.share_huge_zero(from, to);
         let _flushed = self.redeem(from, copying.receipt);
         from.let_faults_go();
@@ -117,32 +107,26 @@ impl<M: Machine> Fork<'_, M> {
 
     /// What of a fork takes memory, after the family: the list of displacements, every table, every
     /// list of intervals.
-    fn copy_tables(
-        self,
-        space: &Space,
-        child: &Space,
-        token: &mut Token<sync::Layout>,
-        trash: &mut Trash,
-    ) -> Result<(), NoMemory> {
-        let (from, to) = (self.record_of(space), self.record_of(child));
-        self.copy_displacements(from, to, token)?;
-        self.copy_table((self.node(from.root()), self.node(to.root())), self.top(), token, trash)
+    fn copy_tables(self, edit: &mut Edit<'_>, to: &SpaceRecord) -> Result<(), NoMemory> {
+        let from = edit.space;
+        self.copy_displacements(from, to, edit.token)?;
+        self.copy_table(edit, self.node(from.root()), self.node(to.root()), self.top())
     }
 
     fn copy_table(
         self,
-        (from, to): (Node<'_>, Node<'_>),
+        edit: &mut Edit<'_>,
+        from: Node<'_>,
+        to: Node<'_>,
         level: Level,
-        token: &mut Token<sync::Layout>,
-        trash: &mut Trash,
     ) -> Result<(), NoMemory> {
         let m = &self.machine;
-        self.interval_copy(from, to, token, trash)?;
+        self.intervals(to).copy_from(from, edit)?;
         if level == Level::ONE {
             return Ok(());
         }
         // A fault that was about to make a table here has made it, or knows of the fork.
-        drop(from.lock(m, token));
+        drop(from.lock(m, edit.token));
         let words = m.direct(to.pfn).cast::<u64>();
         let (mut left, mut slot, mut tables) = (from.state().count(), 0, 0);
         let mut done = Ok(());
@@ -163,8 +147,7 @@ impl<M: Machine> Fork<'_, M> {
                             words.add(slot).write(M::Codec::encode(Entry::Table(child.pfn), level))
                         };
                         tables += 1;
-                        done =
-                            self.copy_table((self.node(below), child), level.child(), token, trash);
+                        done = self.copy_table(edit, self.node(below), child, level.child());
                     }
                     Err(error) => done = Err(error),
                 },
@@ -178,46 +161,28 @@ impl<M: Machine> Fork<'_, M> {
         done
     }
 
-    fn copy_node(
-        self,
-        copying: &mut Copying,
-        from: Node<'_>,
-        to: Node<'_>,
-        level: Level,
-        base: u64,
-    ) {
+    fn copy_node(self, copying: &mut Copying, at: Cursor<'_>, to: Node<'_>) {
         let m = &self.machine;
-        let mut run = Run {
-            from,
-            to,
-            slot: 0,
-            slots: self.slots(level),
-            left: from.state().count(),
-            pages: 0,
-        };
+        let (from, level) = (at.node, at.level);
+        let mut run =
+            Run { at, to, slot: 0, slots: self.slots(level), left: from.state().count(), pages: 0 };
         while run.goes_on() {
             // Tables below are copied without this node's lock; leaves in one go under it.
             let slot = run.slot;
             if level > Level::ONE
                 && let Entry::Table(below) = self.load(from.pfn, slot, level)
             {
-                let va = base + ((slot as u64) << level.shift());
-                self.copy_below(
-                    copying,
-                    self.node(below),
-                    self.load(to.pfn, slot, level),
-                    level,
-                    va,
-                );
+                let copy = self.load(to.pfn, slot, level);
+                self.copy_below(copying, at.below(slot, self.node(below)), copy);
                 run.left -= 1;
                 run.slot += 1;
                 continue;
             }
             if level == Level::ONE {
                 // The same, compiled for the level where nearly all entries are.
-                self.copy_run(copying, &mut run, Level::ONE, base);
+                self.copy_run(copying, &mut run, Level::ONE);
             } else {
-                self.copy_run(copying, &mut run, level, base);
+                self.copy_run(copying, &mut run, level);
             }
             if run.goes_on() && matches!(self.load(from.pfn, run.slot, level), Entry::Busy(_)) {
                 m.relax();
@@ -237,17 +202,18 @@ impl<M: Machine> Fork<'_, M> {
 
     /// Copies what is below a table's entry to where the child's entry `to` leads.
     #[inline(never)]
-    fn copy_below(self, copying: &mut Copying, below: Node<'_>, to: Entry, level: Level, va: u64) {
+    fn copy_below(self, copying: &mut Copying, at: Cursor<'_>, to: Entry) {
         debug_assert!(matches!(to, Entry::Table(_)), "a fault has made a table since: {to:?}");
         if let Entry::Table(child) = to {
-            self.copy_node(copying, below, self.node(child), level.child(), va);
+            self.copy_node(copying, at, self.node(child));
         }
     }
 
     /// Copies entries under the node's lock, up to one that is not to be copied here and now.
     #[inline(always)]
-    fn copy_run(self, copying: &mut Copying, run: &mut Run<'_>, level: Level, base: u64) {
+    fn copy_run(self, copying: &mut Copying, run: &mut Run<'_>, level: Level) {
         let m = &self.machine;
+        let (node, base) = (run.at.node, run.at.base);
         let words = m.direct(run.to.pfn).cast::<u64>();
         let (zeros, owner) = (self.zero_span(), Owner::Family(copying.family));
         // First and last slot whose translation has changed.
@@ -256,15 +222,15 @@ impl<M: Machine> Fork<'_, M> {
         // leaves of a node are alike.
         let (mut alike, mut change) = (u64::MAX, 0);
         let mut top = Token::top();
-        let _guard = run.from.lock(m, &mut top);
+        let _guard = node.lock(m, &mut top);
         while run.goes_on() {
             let slot = run.slot;
-            let raw = m.entry(run.from.pfn, slot);
+            let raw = m.entry(node.pfn, slot);
             let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
             if level == Level::ONE
                 && raw & !M::Codec::FRAME == alike
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
-                && m.swap_entry(run.from.pfn, slot, raw, raw ^ change).is_ok()
+                && m.swap_entry(node.pfn, slot, raw, raw ^ change).is_ok()
             {
                 m.hook(Event::Work(Work::Entry, 1));
                 high = slot;
@@ -281,7 +247,7 @@ impl<M: Machine> Fork<'_, M> {
                     let read_only = Flags { write: false, dirty: false, ..flags };
                     let shared = M::Codec::encode(Entry::Leaf(pfn, read_only), level);
                     if flags.write {
-                        if m.swap_entry(run.from.pfn, slot, raw, shared).is_err() {
+                        if m.swap_entry(node.pfn, slot, raw, shared).is_err() {
                             // Hardware has set a mark.
                             continue;
                         }

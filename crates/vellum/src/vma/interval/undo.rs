@@ -7,29 +7,28 @@
 //! memory is held that the caller was just told there is too little of).
 
 use crate::addr::Pfn;
-use crate::error::NoMemory;
 use crate::frame::SlabRef;
 use crate::machine::Machine;
-use crate::pagetable::node::{IN_LIST, Node};
+use crate::pagetable::node::IN_LIST;
 use crate::sync::atomic::Ordering;
-use crate::sync::{self, Above, Token, touch};
+use crate::sync::touch;
 use crate::vma::Regions;
-use crate::vma::deferred_free::Trash;
+use crate::vma::edit::Edit;
 
 /// Two edges in each of the levels there can be.
 const MOST: usize = 10;
 
 /// The notes: node, its first two interval words as they were, and where its intervals stood.
 #[must_use = "exchanges are ended by `Vm::settle_lists`"]
-pub(crate) struct Grown {
+pub(crate) struct Undo {
     notes: [(Pfn, [u64; 2], u64); MOST],
     len: usize,
 }
 
-impl Grown {
+impl Undo {
     #[inline]
-    pub fn new() -> Grown {
-        Grown { notes: [(Pfn(0), [0; 2], 0); MOST], len: 0 }
+    pub fn new() -> Undo {
+        Undo { notes: [(Pfn(0), [0; 2], 0); MOST], len: 0 }
     }
 
     /// Notes what a node had.
@@ -47,19 +46,13 @@ impl Grown {
 impl<M: Machine> Regions<M> {
     /// Ends the exchanges of lists that a verb has made: they stay and the old lists go, or the
     /// other way round. Under the layout lock.
-    pub(crate) fn settle_lists<H: Above<sync::Node>>(
-        &self,
-        grown: Grown,
-        stay: bool,
-        token: &mut Token<H>,
-        trash: &mut Trash,
-    ) {
+    pub(crate) fn settle_lists(&self, undo: Undo, stay: bool, edit: &mut Edit<'_>) {
         // The last exchange first, should a node have had two.
-        for (pfn, was, listed) in grown.backwards() {
+        for (pfn, was, listed) in undo.backwards() {
             let node = self.node(pfn);
             let mut goes = (was[0], was[1], listed);
             if !stay {
-                let _guard = node.lock(&self.machine, token);
+                let _guard = node.lock(&self.machine, edit.token);
                 // They say what they said in the larger list.
                 let _write = node.sequence().write(&self.machine);
                 touch(&self.machine, node.interval_word(0), true);
@@ -69,24 +62,9 @@ impl<M: Machine> Regions<M> {
                 node.set_state(node.state().with_listed(listed));
             }
             if let (Some(list), IN_LIST) = (SlabRef::from_raw(goes.0), goes.2) {
-                trash.list(self, list, (goes.1 >> 16) as usize);
+                edit.trash.list(self, list, (goes.1 >> 16) as usize);
             }
         }
-    }
-
-    /// As [`interval_room`](Vm::interval_room) where nothing can fail afterwards.
-    #[cold]
-    pub(crate) fn interval_grow<H: Above<sync::Node>>(
-        &self,
-        node: Node<'_>,
-        extra: usize,
-        token: &mut Token<H>,
-        trash: &mut Trash,
-    ) -> Result<(), NoMemory> {
-        let mut grown = Grown::new();
-        self.interval_room(node, extra, token, &mut grown)?;
-        self.settle_lists(grown, true, token, trash);
-        Ok(())
     }
 
     /// Writes the name of another list into one that no node names.
