@@ -25,7 +25,8 @@ pub const RIGHTS: u64 = 2;
 pub const NO_MEMORY: u64 = 3;
 pub const STOPPED: u64 = 4;
 
-/// Runs `body` in `space`: its root is loaded, faults of the user half are its. May be nested; the outer space runs on afterwards.
+/// Runs `body` in `space`: its root is loaded, faults of the user half are its. May be nested; the
+/// outer space runs on afterwards.
 pub fn run<T>(vm: &Vm<Metal>, space: &Space, body: impl FnOnce() -> T) -> T {
     let mut current = Current { vm, space };
     let outer = CURRENT.swap((&raw mut current).cast(), Ordering::Relaxed);
@@ -54,7 +55,9 @@ pub fn user_fault(address: u64, error: u64) -> Result<(), u64> {
         _ => Access::Read,
     };
     // SAFETY: set by `run` for as long as the value lives; the only CPU cannot be in two places.
-    let Some(current) = (unsafe { CURRENT.load(Ordering::Relaxed).as_ref() }) else { return Err(UNMAPPED) };
+    let Some(current) = (unsafe { CURRENT.load(Ordering::Relaxed).as_ref() }) else {
+        return Err(UNMAPPED);
+    };
     match current.vm.fault(current.space, Va(address), access) {
         Ok(_) => Ok(()),
         Err(FaultError::Unmapped) => Err(UNMAPPED),

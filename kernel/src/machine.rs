@@ -1,19 +1,23 @@
 //! [`Metal`]: the library's machine trait over this processor's own page tables.
 //!
-//! One CPU, interrupts off, no context identifiers: `preempt_off` has nothing to switch off and a remote flush is a local one.
-//! What is real is the rest: entries are written where the processor walks, translations live in its TLB, accessed and dirty
-//! bits are its own. It counts what it was asked to drop, for the tests to compare.
+//! One CPU, interrupts off, no context identifiers: `preempt_off` has nothing to switch off and a
+//! remote flush is a local one. What is real is the rest: entries are written where the processor
+//! walks, translations live in its TLB, accessed and dirty bits are its own. It counts what it was
+//! asked to drop, for the tests to compare.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
 use vellum::entry::X86_64;
-use vellum::machine::{Caches, CpuId, CpuMask, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology};
+use vellum::machine::{
+    Caches, CpuId, CpuMask, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology,
+};
 
 use crate::arch::{PHYSMAP, cpu};
 
-/// A range longer than this many leaves is dropped by dropping everything: an `invlpg` costs about as much as two reloads.
+/// A range longer than this many leaves is dropped by dropping everything: an `invlpg` costs about
+/// as much as two reloads.
 const SINGLY: u64 = 32;
 const WORDS: usize = PAGE_SIZE / 8;
 
@@ -33,10 +37,12 @@ pub struct Metal {
 }
 
 impl Metal {
-    /// The machine whose frames those are. Takes the root in force for the kernel's, and empties its user half.
+    /// The machine whose frames those are. Takes the root in force for the kernel's, and empties
+    /// its user half.
     ///
     /// # Safety
-    /// Nothing lives in the user half any more, and the frames are memory, seen through the physmap, that only the machine's owner uses.
+    /// Nothing lives in the user half any more, and the frames are memory, seen through the
+    /// physmap, that only the machine's owner uses.
     pub unsafe fn new(first: Pfn, frames: u64) -> Metal {
         let metal = Metal {
             topology: Topology::flat(1, first, frames),
@@ -76,7 +82,8 @@ impl Metal {
 
     fn entry(&self, table: Pfn, slot: usize) -> &AtomicU64 {
         assert!(slot < ENTRIES);
-        // SAFETY: table nodes (the kernel's root included) lie in the physmap, and entries are only touched as atomics.
+        // SAFETY: table nodes (the kernel's root included) lie in the physmap, and entries are only
+        // touched as atomics.
         unsafe { AtomicU64::from_ptr(((PHYSMAP + table.addr()) as *mut u64).add(slot)) }
     }
 
@@ -97,8 +104,8 @@ fn bump(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
 
-// SAFETY: one CPU, so nothing runs beside anything; frames lie in the physmap, which `new` was promised; entries are atomics, and the
-// flushes are the processor's own instructions.
+// SAFETY: one CPU, so nothing runs beside anything; frames lie in the physmap, which `new` was
+// promised; entries are atomics, and the flushes are the processor's own instructions.
 unsafe impl Machine for Metal {
     type Codec = X86_64;
 
@@ -127,7 +134,9 @@ unsafe impl Machine for Metal {
         self.entry(table, slot).store(raw, Ordering::Release);
     }
     unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
-        self.entry(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+        self.entry(table, slot)
+            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| ())
     }
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {
         NonNull::new(self.frame(pfn)).expect("the physmap is not at 0")
@@ -156,12 +165,16 @@ unsafe impl Machine for Metal {
     unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64) {
         self.frame(to.add(frames - 1));
         // SAFETY: two runs of managed memory that do not overlap, by the trait's contract.
-        unsafe { self.frame(to).copy_from_nonoverlapping(self.frame(from), frames as usize * PAGE_SIZE) }
+        unsafe {
+            self.frame(to).copy_from_nonoverlapping(self.frame(from), frames as usize * PAGE_SIZE)
+        }
     }
     unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         assert!(offset + bytes.len() <= PAGE_SIZE);
         // SAFETY: inside one frame; what programs do to it meanwhile is theirs.
-        unsafe { self.frame(pfn).add(offset).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) }
+        unsafe {
+            self.frame(pfn).add(offset).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len())
+        }
     }
     unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= PAGE_SIZE);
@@ -177,7 +190,8 @@ unsafe impl Machine for Metal {
         match scope {
             Scope::Page(_, at) => self.drop_page(at),
             Scope::Range(_, range, level) if range.bytes() / level.entry_bytes() <= SINGLY => {
-                // From the first leaf's own start: a range may begin inside a leaf, and the steps must meet each.
+                // From the first leaf's own start: a range may begin inside a leaf, and the steps
+                // must meet each.
                 let mut at = range.start().align_down(level.entry_bytes());
                 while at < range.end() {
                     self.drop_page(at);

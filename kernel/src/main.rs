@@ -1,7 +1,7 @@
 //! Vellum on bare x86_64.
 //!
-//! `boot/` is how we get here, `arch/` the processor, [`machine`] what the library asks of it, [`fault`] the way from a page
-//! fault to the library, [`tests`] the proof. Stable Rust only.
+//! `boot/` is how we get here, `arch/` the processor, [`machine`] what the library asks of it,
+//! [`fault`] the way from a page fault to the library, [`tests`] the proof. Stable Rust only.
 #![no_std]
 #![no_main]
 
@@ -35,9 +35,15 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         println!("not ok - the hypervisor says where memory is");
         cpu::exit(EXIT_FAILED)
     };
-    println!("# memory: {} MiB from {:?}, image {} KiB", memory.frames >> 8, memory.first, memory.image * 4);
+    println!(
+        "# memory: {} MiB from {:?}, image {} KiB",
+        memory.frames >> 8,
+        memory.first,
+        memory.image * 4
+    );
 
-    // SAFETY: what boot put in the user half is behind us; the frames are ours, the image's own excepted, which `reserve` takes out.
+    // SAFETY: what boot put in the user half is behind us; the frames are ours, the image's own
+    // excepted, which `reserve` takes out.
     let metal = unsafe { Metal::new(memory.first, memory.frames) };
     let vm = match vm(metal, &memory) {
         Ok(vm) => vm,
@@ -53,16 +59,22 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
 fn vm(metal: Metal, memory: &boot::Memory) -> Result<Vm<Metal>, InitError> {
     let layout = Vm::<Metal>::layout(metal.topology());
     let page = PAGE_SIZE as u64;
-    let start = (memory.first.add(memory.image).addr()).next_multiple_of(page.max(layout.align() as u64));
+    let start =
+        (memory.first.add(memory.image).addr()).next_multiple_of(page.max(layout.align() as u64));
     let taken = (start + layout.size() as u64).div_ceil(page) - memory.first.0;
     if taken >= memory.frames {
         return Err(InitError::NoMemory);
     }
-    println!("# metadata: {} KiB, {} bytes a frame", layout.size() >> 10, layout.size() as u64 / memory.frames);
+    println!(
+        "# metadata: {} KiB, {} bytes a frame",
+        layout.size() >> 10,
+        layout.size() as u64 / memory.frames
+    );
     let meta = metal.direct(Pfn(start / page));
     // SAFETY: behind the image, inside memory, nobody's.
     unsafe { cpu::zero(meta.cast().as_ptr(), layout.size().div_ceil(8)) };
-    // SAFETY: zeroed memory of that layout that stays the library's for ever, and is reserved before anything is allocated.
+    // SAFETY: zeroed memory of that layout that stays the library's for ever, and is reserved
+    // before anything is allocated.
     let mut vm = unsafe { Vm::new(metal, Config::default(), meta) }?;
     vm.reserve(memory.first, taken).expect("nothing is allocated yet");
     Ok(vm)

@@ -1,8 +1,10 @@
-//! The library on real page tables: every test is a claim about what the processor, not the library, sees.
+//! The library on real page tables: every test is a claim about what the processor, not the
+//! library, sees.
 //!
-//! Each test gets a new space and runs in it; afterwards the space exits, everything is recounted, and not one frame may be
-//! missing. A load or store here is an instruction that faults, is served through the trap handler, and is tried again. Lines are `ok - name`,
-//! `not ok - name: where`, and `# numbers`.
+//! Each test gets a new space and runs in it; afterwards the space exits, everything is recounted,
+//! and not one frame may be missing. A load or store here is an instruction that faults, is served
+//! through the trap handler, and is tried again. Lines are `ok - name`, `not ok - name: where`, and
+//! `# numbers`.
 
 use core::sync::atomic::Ordering;
 
@@ -45,7 +47,10 @@ const TESTS: &[(&str, Test)] = &[
     ("a store to untouched memory faults once a page, and the page was zeros", base_pages),
     ("a load maps the shared zeros, a store gives the page its own", zeros),
     ("a store to a huge range faults once for 2 MiB, and all of it was zeros", huge_pages),
-    ("a range populated at once is zeros and does not fault; a long one is cleared around the caches", populated),
+    (
+        "a range populated at once is zeros and does not fault; a long one is cleared around the caches",
+        populated,
+    ),
     ("the processor sets accessed and dirty where the library reads them", marks),
     ("read-only pages refuse stores, also those already in the TLB", protect),
     ("pages without rights keep their contents", no_rights),
@@ -92,7 +97,8 @@ fn one(vm: &Vm<Metal>, test: Test) -> Outcome {
     Ok(())
 }
 
-/// Free frames, after everything was recounted. The one page of zeros, made at the first use and kept, counts as free.
+/// Free frames, after everything was recounted. The one page of zeros, made at the first use and
+/// kept, counts as free.
 fn recount(vm: &Vm<Metal>, spaces: &[&Space]) -> Result<u64, Failed> {
     // SAFETY: one CPU, and no other call under way.
     match unsafe { vm.validate(spaces) } {
@@ -120,7 +126,8 @@ fn faults<T>(body: impl FnOnce() -> T) -> (u64, T) {
     (fault::taken() - before, value)
 }
 
-/// What the processor's own root says about an address: the node and slot of the entry that ends the walk.
+/// What the processor's own root says about an address: the node and slot of the entry that ends
+/// the walk.
 fn walk(vm: &Vm<Metal>, at: u64) -> (Pfn, usize, Level, Entry) {
     let (mut table, mut level) = (Pfn(cpu::root() / PAGE), Level(4));
     loop {
@@ -147,7 +154,8 @@ fn base_pages(vm: &Vm<Metal>, space: &Space) -> Outcome {
         ensure!(faults(|| store(at, i + 1)) == (1, Ok(())));
         ensure!(faults(|| load(at)) == (0, Ok(i + 1)));
         ensure!(faults(|| load(AT + i * PAGE + 4088)) == (0, Ok(0)));
-        let Page::Mapped { pfn, level: Level::ONE, zero: false, .. } = vm.query(space, Va(at)) else {
+        let Page::Mapped { pfn, level: Level::ONE, zero: false, .. } = vm.query(space, Va(at))
+        else {
             return Err(Failed(line!(), "query finds a base page"));
         };
         ensure!(matches!(walk(vm, at), (_, _, Level::ONE, Entry::Leaf(p, _)) if p == pfn));
@@ -171,7 +179,10 @@ fn huge_pages(vm: &Vm<Metal>, space: &Space) -> Outcome {
     map(vm, space, AT, 2 * HUGE, SWITCH)?;
     let (taken, stored) = faults(|| (0..2 * HUGE / PAGE).all(|i| store(AT + i * PAGE, !i).is_ok()));
     ensure!(stored && taken == 2);
-    ensure!((0..2 * HUGE / PAGE).all(|i| load(AT + i * PAGE) == Ok(!i) && load(AT + i * PAGE + 2048) == Ok(0)));
+    ensure!(
+        (0..2 * HUGE / PAGE)
+            .all(|i| load(AT + i * PAGE) == Ok(!i) && load(AT + i * PAGE + 2048) == Ok(0))
+    );
     ensure!(matches!(walk(vm, AT + HUGE), (_, _, Level::TWO, Entry::Leaf(..))));
     ensure!(vm.usage(space).huge_leaves == 2);
     Ok(())
@@ -185,11 +196,16 @@ fn populated(vm: &Vm<Metal>, space: &Space) -> Outcome {
     for _ in 0..2 {
         let before = around();
         ensure!(vm.advise(space, Va(AT), pages * PAGE, Advice::Populate { write: true }) == Ok(()));
-        let zero = || (0..pages).all(|i| [0, 8, 2048, 4088].iter().all(|at| load(AT + i * PAGE + at) == Ok(0)));
+        let zero = || {
+            (0..pages)
+                .all(|i| [0, 8, 2048, 4088].iter().all(|at| load(AT + i * PAGE + at) == Ok(0)))
+        };
         ensure!(faults(zero) == (0, true));
         // All of them but those that made a table.
         ensure!(around() - before >= pages - 8 || l2 == 0 || pages * PAGE < l2 / 2);
-        ensure!(faults(|| (0..pages * PAGE / 8).all(|i| store(AT + i * 8, !i).is_ok())) == (0, true));
+        ensure!(
+            faults(|| (0..pages * PAGE / 8).all(|i| store(AT + i * 8, !i).is_ok())) == (0, true)
+        );
         ensure!(vm.advise(space, Va(AT), pages * PAGE, Advice::DontNeed) == Ok(()));
     }
     Ok(())
@@ -198,8 +214,11 @@ fn populated(vm: &Vm<Metal>, space: &Space) -> Outcome {
 fn marks(vm: &Vm<Metal>, space: &Space) -> Outcome {
     map(vm, space, AT, PAGE, BASE)?;
     ensure!(store(AT, 1).is_ok());
-    let (table, slot, level, Entry::Leaf(pfn, old)) = walk(vm, AT) else { return Err(Failed(line!(), "a leaf")) };
-    let clean = X86_64::encode(Entry::Leaf(pfn, Flags { accessed: false, dirty: false, ..old }), level);
+    let (table, slot, level, Entry::Leaf(pfn, old)) = walk(vm, AT) else {
+        return Err(Failed(line!(), "a leaf"));
+    };
+    let clean =
+        X86_64::encode(Entry::Leaf(pfn, Flags { accessed: false, dirty: false, ..old }), level);
     // SAFETY: the same leaf without its marks.
     unsafe { vm.machine().entry_store(table, slot, clean) };
     vm.machine().flush_local(Scope::Page(ContextId(0), Va(AT)));
@@ -227,7 +246,9 @@ fn no_rights(vm: &Vm<Metal>, space: &Space) -> Outcome {
     map(vm, space, AT, 2 * PAGE, BASE)?;
     ensure!(store(AT, 3).is_ok());
     ensure!(vm.protect(space, Va(AT), 2 * PAGE, Rights::NONE) == Ok(()));
-    ensure!(load(AT) == Err(RIGHTS) && store(AT, 4) == Err(RIGHTS) && load(AT + PAGE) == Err(RIGHTS));
+    ensure!(
+        load(AT) == Err(RIGHTS) && store(AT, 4) == Err(RIGHTS) && load(AT + PAGE) == Err(RIGHTS)
+    );
     ensure!(vm.protect(space, Va(AT), 2 * PAGE, Rights::READ_WRITE) == Ok(()));
     ensure!(load(AT) == Ok(3) && load(AT + PAGE) == Ok(0));
     Ok(())
@@ -289,7 +310,9 @@ fn unmap_part_of_huge(vm: &Vm<Metal>, space: &Space) -> Outcome {
 
 fn forget(vm: &Vm<Metal>, space: &Space) -> Outcome {
     map(vm, space, AT, HUGE + 2 * PAGE, SWITCH)?;
-    ensure!(store(AT, 1).is_ok() && store(AT + HUGE, 2).is_ok() && store(AT + HUGE + PAGE, 3).is_ok());
+    ensure!(
+        store(AT, 1).is_ok() && store(AT + HUGE, 2).is_ok() && store(AT + HUGE + PAGE, 3).is_ok()
+    );
     ensure!(vm.advise(space, Va(AT), HUGE + PAGE, Advice::DontNeed) == Ok(()));
     ensure!(load(AT) == Ok(0) && load(AT + HUGE) == Ok(0) && load(AT + HUGE + PAGE) == Ok(3));
     Ok(())
@@ -329,7 +352,12 @@ fn forked(vm: &Vm<Metal>, space: &Space) -> Outcome {
     outcome = outcome.and_then(|()| {
         ensure!(seen == ([Ok(1), Ok(2), Ok(3), Ok(4), Ok(5)], Ok(()), Ok(())));
         audit?;
-        ensure!(load(AT) == Ok(11) && load(AT + PAGE) == Ok(2) && load(AT + GIB) == Ok(44) && load(LAST) == Ok(5));
+        ensure!(
+            load(AT) == Ok(11)
+                && load(AT + PAGE) == Ok(2)
+                && load(AT + GIB) == Ok(44)
+                && load(LAST) == Ok(5)
+        );
         Ok(())
     });
     outcome
@@ -352,7 +380,8 @@ fn flushes(vm: &Vm<Metal>, space: &Space) -> Outcome {
     map(vm, space, AT, PAGES * PAGE, BASE)?;
     ensure!((0..PAGES).all(|i| store(AT + i * PAGE, i).is_ok()));
     let metal = vm.machine();
-    // Two pages change places behind the library's back; only a flush makes the processor look again.
+    // Two pages change places behind the library's back; only a flush makes the processor look
+    // again.
     let (a, b) = (walk(vm, AT), walk(vm, AT + PAGE));
     let swap = || {
         // SAFETY: two leaves of the test's own space, exchanged twice.
@@ -363,7 +392,9 @@ fn flushes(vm: &Vm<Metal>, space: &Space) -> Outcome {
         }
     };
     let context = ContextId(0);
-    let Ok(both) = VaRange::new(Va(AT), 2 * PAGE, Va(AT + GIB)) else { return Err(Failed(line!(), "a range")) };
+    let Ok(both) = VaRange::new(Va(AT), 2 * PAGE, Va(AT + GIB)) else {
+        return Err(Failed(line!(), "a range"));
+    };
     let mut me = CpuMask::EMPTY;
     me.insert(metal.cpu());
     let ways: [&dyn Fn(); 5] = [
@@ -390,9 +421,14 @@ fn flushes(vm: &Vm<Metal>, space: &Space) -> Outcome {
     // How much this proves: on a processor that had forgotten by itself, nothing.
     println!("# before the flush the old translation answered {stale} times of {}", ways.len());
     // The library must ask for flushes by itself: few pages singly or all at once, many in one go.
-    let (pages, all) = (metal.dropped_pages.load(Ordering::Relaxed), metal.dropped_all.load(Ordering::Relaxed));
-    let dropped =
-        || (metal.dropped_pages.load(Ordering::Relaxed) - pages, metal.dropped_all.load(Ordering::Relaxed) - all);
+    let (pages, all) =
+        (metal.dropped_pages.load(Ordering::Relaxed), metal.dropped_all.load(Ordering::Relaxed));
+    let dropped = || {
+        (
+            metal.dropped_pages.load(Ordering::Relaxed) - pages,
+            metal.dropped_all.load(Ordering::Relaxed) - all,
+        )
+    };
     ensure!(vm.unmap(space, Va(AT), PAGE) == Ok(()));
     let (singly, whole) = dropped();
     ensure!(singly + whole == 1);
@@ -403,7 +439,8 @@ fn flushes(vm: &Vm<Metal>, space: &Space) -> Outcome {
 }
 
 fn giant_page(vm: &Vm<Metal>, space: &Space) -> Outcome {
-    let attrs = Attrs { leaf: LeafSize::Exactly(Order::GIANT), ..Attrs::anonymous(Rights::READ_WRITE) };
+    let attrs =
+        Attrs { leaf: LeafSize::Exactly(Order::GIANT), ..Attrs::anonymous(Rights::READ_WRITE) };
     let answer = vm.map(space, Placement::At(Va(AT)), GIB, attrs);
     if vm.machine().rules().max_leaf < Order::GIANT {
         println!("# 1 GiB pages: this processor has none");
@@ -419,7 +456,9 @@ fn giant_page(vm: &Vm<Metal>, space: &Space) -> Outcome {
     }
     ensure!(stored.is_ok() && matches!(walk(vm, AT), (_, _, Level::THREE, Entry::Leaf(..))));
     ensure!(
-        faults(|| (0..512).all(|i| load(AT + i * HUGE + 8) == Ok(0) && store(AT + i * HUGE, i).is_ok())) == (0, true)
+        faults(|| (0..512)
+            .all(|i| load(AT + i * HUGE + 8) == Ok(0) && store(AT + i * HUGE, i).is_ok()))
+            == (0, true)
     );
     ensure!((0..512).all(|i| load(AT + i * HUGE) == Ok(i)));
     println!("# 1 GiB pages: used");
@@ -438,7 +477,8 @@ fn exhaustion(vm: &Vm<Metal>, space: &Space) -> Outcome {
             other => break other,
         }
     };
-    // Twice the memory does not fit unless the last part came as base pages; then the rest of their 2 MiB does not.
+    // Twice the memory does not fit unless the last part came as base pages; then the rest of their
+    // 2 MiB does not.
     let end = end.and_then(|()| (0..bytes / PAGE).try_for_each(|i| store(AT + i * PAGE, 1)));
     ensure!(end == Err(NO_MEMORY));
     ensure!(load(AT) == Ok(AT) || load(AT) == Ok(1));
@@ -446,7 +486,8 @@ fn exhaustion(vm: &Vm<Metal>, space: &Space) -> Outcome {
     Ok(())
 }
 
-/// What things cost, in cycles of the counter; under QEMU's instruction count these are instructions.
+/// What things cost, in cycles of the counter; under QEMU's instruction count these are
+/// instructions.
 fn numbers(vm: &Vm<Metal>) {
     let Ok(space) = vm.create() else { return };
     // The best of 16: the first of them makes tables.
@@ -462,7 +503,8 @@ fn numbers(vm: &Vm<Metal>) {
         best
     };
     fault::run(vm, &space, || {
-        let base = map(vm, &space, AT, 16 * PAGE, BASE).is_ok() && map(vm, &space, AT + GIB, 16 * HUGE, SWITCH).is_ok();
+        let base = map(vm, &space, AT, 16 * PAGE, BASE).is_ok()
+            && map(vm, &space, AT + GIB, 16 * HUGE, SWITCH).is_ok();
         println!("# nothing                    {:>8}", cost(&mut |_| base));
         println!(
             "# 4 KiB write fault          {:>8}, 512 of them clearing",

@@ -1,8 +1,10 @@
-//! Real memory: one private anonymous mapping, aligned to 2 MiB, on huge pages where the system gives them.
+//! Real memory: one private anonymous mapping, aligned to 2 MiB, on huge pages where the system
+//! gives them.
 //!
-//! Nothing is reserved in advance and nothing costs memory before it is touched, so a machine of 64 GiB can be made on a laptop
-//! as long as its tests touch little. Rejected: the global allocator (it may hand out memory without huge pages and gives no say
-//! over it) and a memfd (frames need no second mapping here; the software MMU reads them where they are).
+//! Nothing is reserved in advance and nothing costs memory before it is touched, so a machine of 64
+//! GiB can be made on a laptop as long as its tests touch little. Rejected: the global allocator
+//! (it may hand out memory without huge pages and gives no say over it) and a memfd (frames need no
+//! second mapping here; the software MMU reads them where they are).
 
 use std::ffi::c_void;
 use std::io;
@@ -28,24 +30,33 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// At least `bytes` bytes of zeros at a multiple of [`ALIGN`]; huge pages are asked for if `huge`.
+    /// At least `bytes` bytes of zeros at a multiple of [`ALIGN`]; huge pages are asked for if
+    /// `huge`.
     pub fn new(bytes: usize, huge: bool) -> io::Result<Memory> {
         let too_much = || io::Error::new(io::ErrorKind::OutOfMemory, "more memory than addresses");
         let bytes = bytes.max(1).checked_next_multiple_of(ALIGN).ok_or_else(too_much)?;
         let mapped_bytes = bytes.checked_add(ALIGN).ok_or_else(too_much)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping at an address of the system's choice disturbs nothing.
-        let at = unsafe { mmap_anonymous(ptr::null_mut(), mapped_bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        let at = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                mapped_bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )?
+        };
         let mapped = NonNull::new(at.cast::<u8>()).ok_or_else(too_much)?;
         let skip = mapped.as_ptr().align_offset(ALIGN);
         // SAFETY: the mapping is ALIGN longer than asked for, and `skip` is less than ALIGN.
         let base = unsafe { mapped.add(skip) };
         let memory = Memory { mapped, mapped_bytes, base, bytes };
         let wish = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-        // SAFETY: the range is ours. A system without huge pages refuses, and base pages do as well.
+        // SAFETY: the range is ours. A system without huge pages refuses, and base pages do as
+        // well.
         let _ = unsafe { madvise(base.as_ptr().cast::<c_void>(), bytes, wish) };
-        // A child of this process has no business here, and forking for a comparison must not pay for our frames.
-        // SAFETY: as above; a system that knows no such advice ignores it.
+        // A child of this process has no business here, and forking for a comparison must not pay
+        // for our frames. SAFETY: as above; a system that knows no such advice ignores it.
         let _ = unsafe { madvise(base.as_ptr().cast::<c_void>(), bytes, Advice::LinuxDontFork) };
         Ok(memory)
     }
@@ -65,7 +76,8 @@ impl Memory {
     /// Touches every page, so that no later access pays for the host's fault.
     pub fn warm(&self) {
         for at in (0..self.bytes).step_by(4096) {
-            // SAFETY: inside the mapping. A volatile rewrite of what is there: nothing else runs on it while it is warmed.
+            // SAFETY: inside the mapping. A volatile rewrite of what is there: nothing else runs on
+            // it while it is warmed.
             unsafe {
                 let p = self.base.as_ptr().add(at);
                 p.write_volatile(p.read_volatile());

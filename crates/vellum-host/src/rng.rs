@@ -1,5 +1,6 @@
-//! Random numbers that are the same everywhere: xorshift64*, seeded through splitmix64 so that neighbouring seeds do not
-//! resemble each other. A crate for it was rejected: a seed printed today has to replay after that crate's next release.
+//! Random numbers that are the same everywhere: xorshift64*, seeded through splitmix64 so that
+//! neighbouring seeds do not resemble each other. A crate for it was rejected: a seed printed today
+//! has to replay after that crate's next release.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
@@ -44,7 +45,8 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_streams_and_neighbours_do_not() {
-        let take = |s| (0..4).map(|_| 0).scan(Rng::new(s), |r, _| Some(r.draw())).collect::<Vec<_>>();
+        let take =
+            |s| (0..4).map(|_| 0).scan(Rng::new(s), |r, _| Some(r.draw())).collect::<Vec<_>>();
         assert_eq!(take(7), take(7));
         assert_ne!(take(7), take(8));
     }

@@ -61,12 +61,19 @@ fn a_store_is_read_back_and_sets_the_bits_in_the_real_entry() {
     let cpu = m.sit(0);
     build(&m);
     set(&m, 0, Entry::Leaf(Pfn(600), RW));
-    assert_eq!(cpu.load(VA), Err(PageFault { va: VA, access: Access::Read, present: false }), "no root is loaded");
+    assert_eq!(
+        cpu.load(VA),
+        Err(PageFault { va: VA, access: Access::Read, present: false }),
+        "no root is loaded"
+    );
     m.enter_root(root(0, false));
     assert_eq!(cpu.load(VA), Ok(1000));
     assert_eq!(cpu.store(Va(VA.0 + 4088), 7), Ok(()));
     let raw = m.entry(TABLES[0], Level::ONE.slot(VA));
-    assert_eq!(X86_64::decode(raw, Level::ONE), Entry::Leaf(Pfn(600), Flags { accessed: true, dirty: true, ..RW }));
+    assert_eq!(
+        X86_64::decode(raw, Level::ONE),
+        Entry::Leaf(Pfn(600), Flags { accessed: true, dirty: true, ..RW })
+    );
     let mut bytes = [0; 8];
     m.peek(Pfn(600), 4088, &mut bytes);
     assert_eq!(u64::from_ne_bytes(bytes), 7);
@@ -219,7 +226,8 @@ fn a_remote_flush_is_done_on_a_running_cpu_when_it_returns() {
                 let before = generation.load(Ordering::Acquire);
                 let value = cpu.load(VA).unwrap();
                 let after = generation.load(Ordering::Acquire);
-                // The flush of `before` is over, the change after `after` may be under way: anything between is legal.
+                // The flush of `before` is over, the change after `after` may be under way:
+                // anything between is legal.
                 let legal = (before..=after + 1).any(|n| value == 1000 + n % 16);
                 assert!(legal, "{value} read between generations {before} and {after}");
                 reads.fetch_add((after - before < 14) as u64, Ordering::Relaxed);
@@ -260,7 +268,8 @@ fn a_parked_cpu_is_not_waited_for_and_drops_everything_when_it_wakes() {
 
 #[test]
 fn a_broadcast_reaches_cpus_that_were_not_named() {
-    let m = Host::<Aarch64>::new(Plan { rules: ARM, running: Some(2), ..Plan::new(2, 64 << 20) }).unwrap();
+    let m = Host::<Aarch64>::new(Plan { rules: ARM, running: Some(2), ..Plan::new(2, 64 << 20) })
+        .unwrap();
     let (asleep, flushed) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|s| {
         let (m, asleep, flushed) = (&m, &asleep, &flushed);
@@ -369,11 +378,8 @@ fn bytes_at_any_offset_go_in_and_come_out() {
             m.poke(Pfn(800), offset, &bytes);
             let mut back = vec![0xff; 64];
             m.peek(Pfn(800), 0, &mut back);
-            assert!(
-                back.iter()
-                    .enumerate()
-                    .all(|(i, &b)| b == if i >= offset && i < offset + len { (i - offset + 1) as u8 } else { 0 })
-            );
+            assert!(back.iter().enumerate().all(|(i, &b)| b
+                == if i >= offset && i < offset + len { (i - offset + 1) as u8 } else { 0 }));
             m.copy_to(Pfn(801), Pfn(800));
             let mut copied = vec![0; len];
             m.peek(Pfn(801), offset, &mut copied);
@@ -400,7 +406,11 @@ fn scattered_pages_are_cleared_however_many_and_nothing_beside_them() {
             m.settle();
             for i in 0..40 {
                 let cleared = i % 3 == 1 && i / 3 < pages;
-                assert_eq!(word(Pfn(600 + i)), u64::from(!cleared), "{stores:?}, {pages} pages: frame {i}");
+                assert_eq!(
+                    word(Pfn(600 + i)),
+                    u64::from(!cleared),
+                    "{stores:?}, {pages} pages: frame {i}"
+                );
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The concurrent stress under each family of rules. Short by default; `VELLUM_STRESS_OPS=5000000` makes each run that long,
-//! `VELLUM_STRESS_SEED=n` repeats one.
+//! The concurrent stress under each family of rules. Short by default; `VELLUM_STRESS_OPS=5000000`
+//! makes each run that long, `VELLUM_STRESS_SEED=n` repeats one.
 
 use vellum::stats::Counter;
 use vellum_host::stress::variants::VARIANTS;
@@ -16,8 +16,14 @@ fn play(name: &str) {
     let (outcome, stats) = variant.run(seed, number("VELLUM_STRESS_OPS")).expect("a machine");
     println!("{name}: {outcome}");
     let counted = Counter::ALL.iter().filter(|&&c| stats.get(c) != 0);
-    println!("  {}", counted.map(|&c| format!("{} {}", c.name(), stats.get(c))).collect::<Vec<_>>().join(", "));
-    assert!(outcome.compared > outcome.operations / 10, "a run that compares nothing proves nothing: {outcome}");
+    println!(
+        "  {}",
+        counted.map(|&c| format!("{} {}", c.name(), stats.get(c))).collect::<Vec<_>>().join(", ")
+    );
+    assert!(
+        outcome.compared > outcome.operations / 10,
+        "a run that compares nothing proves nothing: {outcome}"
+    );
 }
 
 #[test]

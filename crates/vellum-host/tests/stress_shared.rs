@@ -1,5 +1,6 @@
-//! The stress of shared pages under each family of rules, short. `VELLUM_STRESS_OPS=1000000` makes each run that long,
-//! `VELLUM_STRESS_SEED=n` gives another seed, `VELLUM_STRESS_SETTINGS=name` takes those settings alone.
+//! The stress of shared pages under each family of rules, short. `VELLUM_STRESS_OPS=1000000` makes
+//! each run that long, `VELLUM_STRESS_SEED=n` gives another seed, `VELLUM_STRESS_SETTINGS=name`
+//! takes those settings alone.
 
 use vellum_host::stress::variants::VARIANTS;
 
@@ -13,9 +14,17 @@ fn threads_that_share_pages_see_what_all_of_them_stored() {
     let seed = number("VELLUM_STRESS_SEED", 1);
     let only = std::env::var("VELLUM_STRESS_SETTINGS").unwrap_or_default();
     for variant in VARIANTS.iter().filter(|variant| variant.name.contains(&only)) {
-        let (outcome, _) = variant.run_shared(seed, number("VELLUM_STRESS_OPS", 10_000)).expect("a machine");
+        let (outcome, _) =
+            variant.run_shared(seed, number("VELLUM_STRESS_OPS", 10_000)).expect("a machine");
         println!("{}: seed {seed}: {outcome}", variant.name);
-        let each = [outcome.stores, outcome.looks, outcome.denied, outcome.wipes, outcome.forks, outcome.beside];
+        let each = [
+            outcome.stores,
+            outcome.looks,
+            outcome.denied,
+            outcome.wipes,
+            outcome.forks,
+            outcome.beside,
+        ];
         assert!(each.iter().all(|&n| n > 0), "a run without some of it proves nothing: {outcome}");
     }
 }

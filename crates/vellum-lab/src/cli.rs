@@ -1,7 +1,8 @@
 //! The command line, as clap sees it.
 //!
-//! Names are those of `docs/`; nothing here computes. Values that need the library to be judged (switches,
-//! machines, files) are taken as text and judged in `commands/`, so that every wrong value is answered in the same one-line form.
+//! Names are those of `docs/`; nothing here computes. Values that need the library to be judged
+//! (switches, machines, files) are taken as text and judged in `commands/`, so that every wrong
+//! value is answered in the same one-line form.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -121,7 +122,8 @@ pub struct RecordArgs {
     /// The trace to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Leave out SKIP accesses, then keep KEEP (of every PERIOD); suffixes k, M, G; first touches are always kept
+    /// Leave out SKIP accesses, then keep KEEP (of every PERIOD); suffixes k, M, G; first touches
+    /// are always kept
     #[arg(long, value_name = "SKIP,KEEP[,PERIOD]")]
     pub window: Option<String>,
     /// Skip the native run: the trace then has no native figures to compare with
@@ -167,7 +169,8 @@ pub struct RunArgs {
     /// Add a column: the base with these switches changed
     #[arg(long, value_name = "SWITCH=VALUE,...")]
     pub vs: Vec<String>,
-    /// CPUs of the simulated machine to use; thread t runs on CPU t modulo N [default: as many as threads, at most the machine's]
+    /// CPUs of the simulated machine to use; thread t runs on CPU t modulo N [default: as many as
+    /// threads, at most the machine's]
     #[arg(long, value_name = "N")]
     pub cpus: Option<usize>,
     /// Seed of everything that is random in the machine
@@ -223,7 +226,8 @@ pub struct ReproArgs {
     /// Which experiments [default: all]
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
-    /// A simulated machine by name or file [default: the one an experiment was published for, or the likeliest]
+    /// A simulated machine by name or file [default: the one an experiment was published for, or
+    /// the likeliest]
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub machine: Option<String>,
     /// Where to run

@@ -1,16 +1,18 @@
 //! What the command says when it cannot go on: one line, what is wrong and how to mend it.
 //!
-//! Two kinds, because scripts tell them apart: a mistake in the command line or in a file the user wrote (exit code 2), and a
-//! run that could not be done although it was asked for rightly (exit code 1). Library errors become one of the two where they
-//! are met, with the file or switch they concern in front; an error type with a variant per cause was rejected, since nobody
-//! above this crate matches on it: it is only ever printed.
+//! Two kinds, because scripts tell them apart: a mistake in the command line or in a file the user
+//! wrote (exit code 2), and a run that could not be done although it was asked for rightly (exit
+//! code 1). Library errors become one of the two where they are met, with the file or switch they
+//! concern in front; an error type with a variant per cause was rejected, since nobody above this
+//! crate matches on it: it is only ever printed.
 
 use std::fmt;
 
 /// Why the command stops.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LabError {
-    /// The command line, or a file written by hand, asks for something that does not exist. Exit code 2.
+    /// The command line, or a file written by hand, asks for something that does not exist. Exit
+    /// code 2.
     Usage(String),
     /// It was asked rightly and failed. Exit code 1.
     Failed(String),

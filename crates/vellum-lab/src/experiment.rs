@@ -1,8 +1,10 @@
 //! One trace, one machine, several columns: each column a replay of its own.
 //!
-//! Machines are values, so columns run side by side, two at a time: more would not be faster on the small hosts this is for, and each
-//! keeps a machine in memory. Which column runs where has no influence on what it counts (a test holds us to it), and results come back
-//! in the order of the columns. Each replay reads the trace for itself: decoding is cheap beside simulating, and nothing is shared.
+//! Machines are values, so columns run side by side, two at a time: more would not be faster on the
+//! small hosts this is for, and each keeps a machine in memory. Which column runs where has no
+//! influence on what it counts (a test holds us to it), and results come back in the order of the
+//! columns. Each replay reads the trace for itself: decoding is cheap beside simulating, and
+//! nothing is shared.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -157,9 +159,10 @@ pub fn cpus(wanted: Option<usize>, machine: &Machine, totals: &Totals) -> Result
     let has = *machine.cpus as usize;
     match wanted {
         Some(0) => Err(LabError::usage("--cpus takes a number from 1 on")),
-        Some(n) if n > has => {
-            Err(LabError::usage(format_args!("--cpus {n}: the machine `{}` has {has}; take fewer", machine.name)))
-        }
+        Some(n) if n > has => Err(LabError::usage(format_args!(
+            "--cpus {n}: the machine `{}` has {has}; take fewer",
+            machine.name
+        ))),
         Some(n) => Ok(n),
         None => Ok(usize::try_from(totals.threads).unwrap_or(usize::MAX).clamp(1, has)),
     }
@@ -187,8 +190,9 @@ impl<'a> Experiment<'a> {
                 }
             }
         };
-        let threads =
-            SIDE_BY_SIDE.min(self.columns.len()).min(std::thread::available_parallelism().map_or(1, usize::from));
+        let threads = SIDE_BY_SIDE
+            .min(self.columns.len())
+            .min(std::thread::available_parallelism().map_or(1, usize::from));
         std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(work);
@@ -204,11 +208,21 @@ impl<'a> Experiment<'a> {
         Ok(columns)
     }
 
-    fn column(&self, variant: &Variant, cpus: usize, progress: &Progress) -> Result<Finished, LabError> {
+    fn column(
+        &self,
+        variant: &Variant,
+        cpus: usize,
+        progress: &Progress,
+    ) -> Result<Finished, LabError> {
         let path = &self.trace.path;
         let mut reader = TraceReader::open(path).map_err(|e| at(path, e))?;
-        let options =
-            replay::Options { cpus, seed: self.seed, layout: self.layout, oracle: self.oracle, config: variant.config };
+        let options = replay::Options {
+            cpus,
+            seed: self.seed,
+            layout: self.layout,
+            oracle: self.oracle,
+            config: variant.config,
+        };
         replay::replay(&mut reader, self.machine, &options, progress).map_err(|e| match e {
             LabError::Failed(m) => at(path, m),
             e => e,

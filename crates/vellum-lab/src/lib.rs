@@ -1,4 +1,5 @@
-//! The command `vellum`: record a program once, replay the recording on simulated machines, read the difference in a table.
+//! The command `vellum`: record a program once, replay the recording on simulated machines, read
+//! the difference in a table.
 //!
 //! | room | what is in it |
 //! |---|---|
@@ -50,7 +51,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// Help and version go out as they are; a mistake becomes one line.
 fn usage(e: &clap::Error) -> ExitCode {
-    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    use clap::error::ErrorKind::{
+        DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
+    };
     if matches!(e.kind(), DisplayHelp | DisplayVersion) {
         return if e.print().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
@@ -61,8 +64,16 @@ fn usage(e: &clap::Error) -> ExitCode {
     // Clap's first paragraph says what is wrong; tips and the usage picture follow in others.
     let text = e.to_string();
     let paragraphs: Vec<&str> = text.split("\n\n").collect();
-    let what = paragraphs[0].trim_start_matches("error: ").lines().map(str::trim).collect::<Vec<_>>().join(" ");
-    let tip = paragraphs.iter().find_map(|p| p.trim().strip_prefix("tip: ")).map(|t| format!("; {}", t.trim()));
+    let what = paragraphs[0]
+        .trim_start_matches("error: ")
+        .lines()
+        .map(str::trim)
+        .collect::<Vec<_>>()
+        .join(" ");
+    let tip = paragraphs
+        .iter()
+        .find_map(|p| p.trim().strip_prefix("tip: "))
+        .map(|t| format!("; {}", t.trim()));
     eprintln!("vellum: {what}{}; `vellum --help` shows examples", tip.unwrap_or_default());
     ExitCode::from(2)
 }

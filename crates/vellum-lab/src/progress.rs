@@ -1,7 +1,7 @@
 //! A progress bar on a terminal, silence elsewhere.
 //!
-//! It is drawn on standard error, so that a table or JSON on standard output stays clean when piped. Several replays may run at once: they add
-//! to one bar.
+//! It is drawn on standard error, so that a table or JSON on standard output stays clean when
+//! piped. Several replays may run at once: they add to one bar.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,7 +19,9 @@ impl Progress {
     /// A bar over `total` accesses; hidden where standard error is no terminal.
     pub fn new(total: u64, what: &str) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(8));
-        if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:40}] {percent:>3} %, {eta} left") {
+        if let Ok(style) =
+            ProgressStyle::with_template("{msg} [{bar:40}] {percent:>3} %, {eta} left")
+        {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.set_message(what.to_owned());

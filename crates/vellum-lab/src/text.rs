@@ -1,10 +1,14 @@
 //! Words: the nearest name to a mistyped one, and lines no longer than asked.
 
-/// The candidate at the smallest edit distance from `word`, if that is at most a third of the word, and at least one edit is
-/// granted. Of several the first wins.
+/// The candidate at the smallest edit distance from `word`, if that is at most a third of the word,
+/// and at least one edit is granted. Of several the first wins.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (word.chars().count() / 3).max(2);
-    candidates.map(|c| (distance(word, c), c)).filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, c)| c)
+    candidates
+        .map(|c| (distance(word, c), c))
+        .filter(|(d, _)| *d <= limit)
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, c)| c)
 }
 
 /// Edits (insert, delete, replace, swap of neighbours) between two words.
@@ -28,7 +32,8 @@ fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// `text` in lines of at most `width` characters, broken at spaces; a longer word has a line to itself.
+/// `text` in lines of at most `width` characters, broken at spaces; a longer word has a line to
+/// itself.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -168,7 +168,8 @@ fn asked(order: Ordering) -> Ordering {
     PLACES.with_borrow_mut(|places| places.insert((place.file(), place.line(), place.column())));
     match &*WEAKENED {
         Some((file, line, column))
-            if (place.line(), place.column()) == (*line, *column) && place.file().ends_with(file) =>
+            if (place.line(), place.column()) == (*line, *column)
+                && place.file().ends_with(file) =>
         {
             Ordering::Relaxed
         }

@@ -72,6 +72,6 @@ mod library {
 // The library's files name each other from the crate's root.
 #[allow(unused_imports)]
 use library::{
-    addr, clear, config, entry, error, fault, frame, machine, memory, ops, pagetable, platform, rmap, space, stats,
-    sync, tlb, vm, vma, zero,
+    addr, clear, config, entry, error, fault, frame, machine, memory, ops, pagetable, platform,
+    rmap, space, stats, sync, tlb, vm, vma, zero,
 };

@@ -8,7 +8,9 @@ use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va};
 use crate::atomic::{AtomicU64, Ordering, contents};
 use crate::config::Config;
 use crate::entry::{Codec, Entry, X86_64};
-use crate::machine::{ContextId, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Work};
+use crate::machine::{
+    ContextId, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Work,
+};
 use crate::scene::{self, Memory};
 use crate::sync::{Inner, Lock};
 use crate::vm::Vm;
@@ -21,7 +23,8 @@ pub const BYTES: u64 = PAGE_SIZE as u64;
 /// One CPU's view of a machine that has nothing but CPUs. Each thread has its own.
 pub struct OneCpu(pub CpuId);
 
-// SAFETY: locks, epochs and the allocator ask for CPU numbers and tables of no page; each thread has a CPU of its own.
+// SAFETY: locks, epochs and the allocator ask for CPU numbers and tables of no page; each thread
+// has a CPU of its own.
 unsafe impl Machine for OneCpu {
     type Codec = X86_64;
 
@@ -210,7 +213,8 @@ impl Metal {
     }
 }
 
-// SAFETY: entries, frames and roots are words that loom watches; a flush drops what a CPU holds before it returns.
+// SAFETY: entries, frames and roots are words that loom watches; a flush drops what a CPU holds
+// before it returns.
 unsafe impl Machine for Metal {
     type Codec = X86_64;
 

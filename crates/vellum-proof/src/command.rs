@@ -1,7 +1,9 @@
-//! An operation with its arguments: everything a run needs to know, so that a list of commands is a run.
+//! An operation with its arguments: everything a run needs to know, so that a list of commands is a
+//! run.
 //!
-//! Commands name places by rule ("the next mapped page from here on, as far as it is mapped") and not by what the model held when they
-//! were drawn. So a list out of which commands were taken still means something, and that is what shrinking needs.
+//! Commands name places by rule ("the next mapped page from here on, as far as it is mapped") and
+//! not by what the model held when they were drawn. So a list out of which commands were taken
+//! still means something, and that is what shrinking needs.
 
 use vellum::addr::Order;
 use vellum::space::{Access, Advice, HugeAdvice, Rights};
@@ -13,8 +15,8 @@ use crate::source::Source;
 pub const CPUS: usize = 3;
 /// Spaces at once.
 pub const SIDES: usize = 3;
-/// First page of each part of the address space that is used: across a 1 GiB boundary, across a 512 GiB boundary, and at a 1 GiB boundary with
-/// room behind it.
+/// First page of each part of the address space that is used: across a 1 GiB boundary, across a 512
+/// GiB boundary, and at a 1 GiB boundary with room behind it.
 const AREAS: [u64; 3] = [(1 << 18) - 512, (1 << 27) - 512, 64 << 18];
 /// Pages of such a part.
 pub const AREA: u64 = 1024;
@@ -146,7 +148,8 @@ fn act<S: Source>(op: Op, from: &mut S) -> Act {
         }
         Op::DontNeed => Act::Advise(stretch(from, true), Advice::DontNeed),
         Op::Huge => {
-            let advice = from.pick(&[Advice::Collapse, Advice::Collapse, Advice::Huge, Advice::NoHuge]);
+            let advice =
+                from.pick(&[Advice::Collapse, Advice::Collapse, Advice::Huge, Advice::NoHuge]);
             let mut range = stretch(from, false);
             if let (Advice::Collapse, Spot::Page(page)) = (advice, &mut range.at) {
                 *page &= !511;
@@ -154,7 +157,9 @@ fn act<S: Source>(op: Op, from: &mut S) -> Act {
             }
             Act::Advise(range, advice)
         }
-        Op::Populate => Act::Advise(stretch(from, false), Advice::Populate { write: from.once_in(2) }),
+        Op::Populate => {
+            Act::Advise(stretch(from, false), Advice::Populate { write: from.once_in(2) })
+        }
         Op::Touch => Act::Access(spot(from), near(from), Access::Read, from.below(4) as u8),
         Op::Write => Act::Access(spot(from), near(from), Access::Write, from.below(4) as u8),
         Op::Fetch => Act::Access(spot(from), near(from), Access::Exec, from.below(4) as u8),
@@ -165,7 +170,9 @@ fn act<S: Source>(op: Op, from: &mut S) -> Act {
         Op::Fork => Act::Fork,
         Op::Exit => Act::Exit(from.once_in(16)),
         Op::Switch => Act::Switch(!from.once_in(5)),
-        Op::Peek => Act::Again(from.below(8) as u8, from.pick(&[Access::Read, Access::Read, Access::Write])),
+        Op::Peek => {
+            Act::Again(from.below(8) as u8, from.pick(&[Access::Read, Access::Read, Access::Write]))
+        }
         Op::Frame => match from.below(2) {
             0 => Act::Take(Order::new(from.below(10) as u8).unwrap_or(Order::BASE)),
             _ => Act::Give(from.below(256) as u8),
@@ -238,7 +245,13 @@ fn pages<S: Source>(from: &mut S, giant: bool) -> u64 {
 }
 
 fn stretch<S: Source>(from: &mut S, giant: bool) -> Stretch {
-    Stretch { at: spot(from), near: near(from), fit: near(from), pages: pages(from, giant), skew: skew(from) }
+    Stretch {
+        at: spot(from),
+        near: near(from),
+        fit: near(from),
+        pages: pages(from, giant),
+        skew: skew(from),
+    }
 }
 
 fn skew<S: Source>(from: &mut S) -> (u16, u16) {

@@ -14,7 +14,8 @@ use vellum_proof::play::Outcome;
 use vellum_proof::replay::{Care, explain, of_bytes, of_seed, quietly, run};
 use vellum_proof::setting::Setting;
 
-/// Vellum against a naive model, at length. Each part stops at the first difference and says how to replay it.
+/// Vellum against a naive model, at length. Each part stops at the first difference and says how to
+/// replay it.
 #[derive(Parser)]
 #[command(name = "vellum-proof")]
 struct Cli {
@@ -64,7 +65,8 @@ enum Part {
         /// Stops of all schedules of a scenario at most.
         #[arg(long, default_value_t = 200_000)]
         stops: u64,
-        /// One in so many of all scenarios, spread over everything; 1 for all. Without it, those that `./test` runs.
+        /// One in so many of all scenarios, spread over everything; 1 for all. Without it, those
+        /// that `./test` runs.
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
         of: Option<u64>,
         /// Which of these parts.
@@ -122,17 +124,36 @@ fn main() -> ExitCode {
         Part::Grow { folder, files, bytes } => grow(&folder, files, bytes),
         Part::Stress { seed, operations } => stress(seed, operations),
         Part::StressShared { seed, seconds, operations, each, settings } => {
-            let enough = seconds.map_or(Enough::Operations(operations), |n| Enough::Time(Duration::from_secs(n)));
+            let enough = seconds
+                .map_or(Enough::Operations(operations), |n| Enough::Time(Duration::from_secs(n)));
             stress_shared(seed, enough, each, &settings)
         }
-        Part::Matrix { most, limit, stops, of, part, scenario, schedule, failures, threads, tell } => {
+        Part::Matrix {
+            most,
+            limit,
+            stops,
+            of,
+            part,
+            scenario,
+            schedule,
+            failures,
+            threads,
+            tell,
+        } => {
             let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
             let threads = if threads == 0 { cores } else { threads };
-            let care = MatrixCare { depth: Depth { most, limit: (limit, stops) }, threads, failures, tell };
+            let care = MatrixCare {
+                depth: Depth { most, limit: (limit, stops) },
+                threads,
+                failures,
+                tell,
+            };
             match (&scenario[..], schedule) {
                 ([one], Some(schedule)) => one_schedule(one, &schedule),
                 (_, Some(_)) => Err("a schedule is one scenario's".to_string()),
-                ([], None) => scenarios(&of.map_or_else(matrix::usual, |of| matrix::slice(part, of)), care),
+                ([], None) => {
+                    scenarios(&of.map_or_else(matrix::usual, |of| matrix::slice(part, of)), care)
+                }
                 (some, None) => scenarios(some, care),
             }
         }
@@ -147,7 +168,11 @@ fn main() -> ExitCode {
 }
 
 fn rate(operations: u64, took: Duration) -> String {
-    format!("{:.1} s, {:.2} M operations/s", took.as_secs_f64(), operations as f64 / took.as_secs_f64() / 1e6)
+    format!(
+        "{:.1} s, {:.2} M operations/s",
+        took.as_secs_f64(),
+        operations as f64 / took.as_secs_f64() / 1e6
+    )
 }
 
 fn model(first: u64, operations: u64, commands: u64) -> Result<(), String> {
@@ -158,7 +183,10 @@ fn model(first: u64, operations: u64, commands: u64) -> Result<(), String> {
         match quietly(|| run(&setting, of_seed(seed, this as usize), Care::USUAL)) {
             Ok(outcome) => sum.add(outcome),
             Err(failure) => {
-                eprintln!("vellum-proof: seed {seed}: {}; looking for a short list of commands", failure.what);
+                eprintln!(
+                    "vellum-proof: seed {seed}: {}; looking for a short list of commands",
+                    failure.what
+                );
                 let list: Vec<_> = of_seed(seed, this as usize).collect();
                 return Err(format!(
                     "seed {seed}, {}\nreplay: scripts/soak model --seed {seed} --commands {this} --operations {this}",
@@ -168,7 +196,11 @@ fn model(first: u64, operations: u64, commands: u64) -> Result<(), String> {
         }
         seed += 1;
     }
-    println!("model: seeds {first} to {}: {sum}; {}", seed - 1, rate(sum.operations, start.elapsed()));
+    println!(
+        "model: seeds {first} to {}: {sum}; {}",
+        seed - 1,
+        rate(sum.operations, start.elapsed())
+    );
     Ok(())
 }
 
@@ -239,7 +271,11 @@ fn scenarios(list: &[Scenario], care: MatrixCare) -> Result<(), String> {
         start.elapsed().as_secs_f64()
     );
     let names: Vec<String> = sum.failed.iter().map(|(scenario, _)| scenario.to_string()).collect();
-    if names.is_empty() { Ok(()) } else { Err(format!("{} scenarios failed: {}", names.len(), names.join(" "))) }
+    if names.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{} scenarios failed: {}", names.len(), names.join(" ")))
+    }
 }
 
 fn one_schedule(scenario: &Scenario, schedule: &Schedule) -> Result<(), String> {
@@ -256,7 +292,8 @@ fn stress(first: u64, operations: u64) -> Result<(), String> {
     while done < operations {
         for variant in VARIANTS {
             // The threads of a run say themselves what was wrong, with the seed.
-            let (outcome, _) = variant.run(seed, None).map_err(|e| format!("{}: {e}", variant.name))?;
+            let (outcome, _) =
+                variant.run(seed, None).map_err(|e| format!("{}: {e}", variant.name))?;
             done += outcome.operations;
             sum.add(outcome);
         }
@@ -279,7 +316,9 @@ enum Enough {
 }
 
 fn stress_shared(first: u64, enough: Enough, each: u64, settings: &[String]) -> Result<(), String> {
-    let wanted = |name: &str| settings.is_empty() || settings.iter().any(|part| name.contains(part.as_str()));
+    let wanted = |name: &str| {
+        settings.is_empty() || settings.iter().any(|part| name.contains(part.as_str()))
+    };
     let variants: Vec<_> = VARIANTS.iter().filter(|variant| wanted(variant.name)).collect();
     if variants.is_empty() {
         let names: Vec<_> = VARIANTS.iter().map(|variant| variant.name).collect();

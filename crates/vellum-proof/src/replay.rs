@@ -44,11 +44,23 @@ pub struct Failure {
 ///
 /// # Errors
 /// The first difference.
-pub fn run(setting: &Setting, commands: impl Iterator<Item = Command>, care: Care) -> Result<Outcome, Failure> {
-    if setting.arm { on::<Aarch64>(setting, commands, care) } else { on::<X86_64>(setting, commands, care) }
+pub fn run(
+    setting: &Setting,
+    commands: impl Iterator<Item = Command>,
+    care: Care,
+) -> Result<Outcome, Failure> {
+    if setting.arm {
+        on::<Aarch64>(setting, commands, care)
+    } else {
+        on::<X86_64>(setting, commands, care)
+    }
 }
 
-fn on<C: Codec>(setting: &Setting, commands: impl Iterator<Item = Command>, care: Care) -> Result<Outcome, Failure> {
+fn on<C: Codec>(
+    setting: &Setting,
+    commands: impl Iterator<Item = Command>,
+    care: Care,
+) -> Result<Outcome, Failure> {
     let mut at = 0;
     let tried = catch_unwind(AssertUnwindSafe(|| {
         let machine = Small::<C>::new(setting.plan).expect("memory of the system");
@@ -56,7 +68,8 @@ fn on<C: Codec>(setting: &Setting, commands: impl Iterator<Item = Command>, care
         let meta = Memory::new(layout.size(), false).expect("memory of the system");
         assert!(layout.align() <= ALIGN);
         // SAFETY: zeroed, as long and as aligned as asked for, kept until the value is gone.
-        let vm = unsafe { Vm::new(machine, setting.config, meta.base()) }.expect("a machine that fits");
+        let vm =
+            unsafe { Vm::new(machine, setting.config, meta.base()) }.expect("a machine that fits");
         let mut play = Play::new(&vm, setting);
         for (n, command) in commands.enumerate() {
             at = n;
@@ -88,21 +101,28 @@ pub fn of_seed(seed: u64, commands: usize) -> impl Iterator<Item = Command> {
 pub fn of_bytes(bytes: &[u8]) -> (Setting, impl Iterator<Item = Command> + '_) {
     let (&number, rest) = bytes.split_first().unwrap_or((&0, &[]));
     let mut source = Bytes(rest);
-    let commands = std::iter::from_fn(move || (!source.is_dry()).then(|| Command::draw(&mut source)));
+    let commands =
+        std::iter::from_fn(move || (!source.is_dry()).then(|| Command::draw(&mut source)));
     (Setting::of(number as u64), commands)
 }
 
 /// How long a search for the shortest list goes on.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The shortest list found that still fails: halves, quarters, ... single commands are left out as long as that fails too.
+/// The shortest list found that still fails: halves, quarters, ... single commands are left out as
+/// long as that fails too.
 pub fn shrink(setting: &Setting, commands: &[Command]) -> Vec<Command> {
-    // Looking at everything after every command finds the place, and takes its time: only for lists that are short already.
+    // Looking at everything after every command finds the place, and takes its time: only for lists
+    // that are short already.
     let start = Instant::now();
     let fails = |list: &[Command]| {
         let often = 1 + list.len() as u64 / 64;
         let care = Care { recount: often, compare: often };
-        if start.elapsed() > PATIENCE { None } else { run(setting, list.iter().copied(), care).err() }
+        if start.elapsed() > PATIENCE {
+            None
+        } else {
+            run(setting, list.iter().copied(), care).err()
+        }
     };
     let cut = |list: Vec<Command>, at: usize| list[..list.len().min(at + 1)].to_vec();
     let mut best = commands.to_vec();
@@ -144,8 +164,11 @@ pub fn explain(setting: &Setting, commands: &[Command], failure: &Failure) -> St
         let again = run(setting, short.iter().copied(), Care::GREAT).err();
         (short, again)
     });
-    let lines: String = short.iter().rev().take(SHOWN).rev().map(|command| format!("  {command:x?}\n")).collect();
+    let lines: String =
+        short.iter().rev().take(SHOWN).rev().map(|command| format!("  {command:x?}\n")).collect();
     let (at, what, n) = (failure.at, &failure.what, short.len());
     let last = if n > SHOWN { format!(", the last {SHOWN} of them") } else { String::new() };
-    format!("command {at}: {what}\n{setting:?}\nshortest list found, {n} commands{last}:\n{lines}which says: {again:?}")
+    format!(
+        "command {at}: {what}\n{setting:?}\nshortest list found, {n} commands{last}:\n{lines}which says: {again:?}"
+    )
 }

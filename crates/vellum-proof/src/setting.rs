@@ -1,10 +1,13 @@
-//! What a run is played on: the machine's habits and the library's switches, one of each by the run's number.
+//! What a run is played on: the machine's habits and the library's switches, one of each by the
+//! run's number.
 //!
-//! Every combination is reached; neighbouring numbers differ in everything. Memory is plenty, so that no verb may refuse, or scarce.
+//! Every combination is reached; neighbouring numbers differ in everything. Memory is plenty, so
+//! that no verb may refuse, or scarce.
 
 use vellum::addr::Order;
 use vellum::config::{
-    ClearBatch, ClearOrder, ClearStores, ClearUnit, Colours, Config, NumaPolicy, Preemption, Thp, ZeroHuge,
+    ClearBatch, ClearOrder, ClearStores, ClearUnit, Colours, Config, NumaPolicy, Preemption, Thp,
+    ZeroHuge,
 };
 use vellum::machine::{Invalidation, MmuRules};
 use vellum_host::mmu::buffer::Shape;
@@ -46,7 +49,11 @@ impl Setting {
         let thp = [Thp::Always, Thp::Always, Thp::Advise, Thp::Never][pick(4) as usize];
         let scarce = pick(2) == 1;
         let nodes = 1 + pick(4) / 3;
-        let frames = if scarce { [100, 200, 400, 700, 1100, 1600, 2100, 3000][pick(8) as usize] } else { PLENTY };
+        let frames = if scarce {
+            [100, 200, 400, 700, 1100, 1600, 2100, 3000][pick(8) as usize]
+        } else {
+            PLENTY
+        };
         let tlb = [
             Shape::TINY,
             Shape { base: 2, huge: 1, giant: 1, nodes: 2 },
@@ -60,7 +67,11 @@ impl Setting {
             break_before_make: arm,
             // Two identifiers run out at once.
             contexts: [0, 3, 256][pick(3) as usize],
-            invalidation: if pick(2) == 0 { Invalidation::Interrupt } else { Invalidation::Broadcast },
+            invalidation: if pick(2) == 0 {
+                Invalidation::Interrupt
+            } else {
+                Invalidation::Broadcast
+            },
         };
         let numa = [NumaPolicy::Local, NumaPolicy::Interleave, NumaPolicy::Prefer(nodes as u8 - 1)];
         let config = Config {
@@ -72,17 +83,25 @@ impl Setting {
         };
         let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
         let config = Config { zero_huge: forms[pick(4) as usize], ..config };
-        let plan =
-            Plan { cpus: CPUS, nodes: nodes as usize, frames: frames / nodes, rules, tlb: tlb[pick(3) as usize] };
+        let plan = Plan {
+            cpus: CPUS,
+            nodes: nodes as usize,
+            frames: frames / nodes,
+            rules,
+            tlb: tlb[pick(3) as usize],
+        };
         let config = Config {
-            zero_colours: [Colours::L1d, Colours::Exactly(Order::BASE), colours(2), colours(4)][pick(4) as usize],
+            zero_colours: [Colours::L1d, Colours::Exactly(Order::BASE), colours(2), colours(4)]
+                [pick(4) as usize],
             clear_unit: [ClearUnit::Page, ClearUnit::Extent][pick(2) as usize],
             // Batches of three pages end everywhere.
             clear_batch: [ClearBatch::Auto, ClearBatch::Pages(3)][pick(2) as usize],
             clear_order: [ClearOrder::NearLast, ClearOrder::Ascending][pick(2) as usize],
-            clear_stores: [ClearStores::Auto, ClearStores::Cached, ClearStores::Bypass][pick(3) as usize],
+            clear_stores: [ClearStores::Auto, ClearStores::Cached, ClearStores::Bypass]
+                [pick(3) as usize],
             alloc_zero: pick(3) == 2,
-            preempt: [Preemption::Voluntary, Preemption::None, Preemption::Full, Preemption::Lazy][pick(4) as usize],
+            preempt: [Preemption::Voluntary, Preemption::None, Preemption::Full, Preemption::Lazy]
+                [pick(4) as usize],
             ..config
         };
         Setting { arm, plan, config, scarce }
@@ -97,9 +116,16 @@ mod tests {
     fn sixty_four_settings_have_every_value_of_everything() {
         let all: Vec<Setting> = (0..64).map(Setting::of).collect();
         let both = |is: fn(&Setting) -> bool| all.iter().any(is) && !all.iter().all(is);
-        assert!(both(|s| s.arm) && both(|s| s.scarce) && both(|s| s.config.zero_page) && both(|s| s.config.tlb_batch));
         assert!(
-            both(|s| s.plan.rules.levels == 5) && both(|s| s.plan.nodes == 2) && both(|s| s.plan.rules.hardware_ad)
+            both(|s| s.arm)
+                && both(|s| s.scarce)
+                && both(|s| s.config.zero_page)
+                && both(|s| s.config.tlb_batch)
+        );
+        assert!(
+            both(|s| s.plan.rules.levels == 5)
+                && both(|s| s.plan.nodes == 2)
+                && both(|s| s.plan.rules.hardware_ad)
         );
         assert!(both(|s| s.plan.rules.contexts == 0) && both(|s| s.plan.rules.contexts == 3));
         assert!(both(|s| s.config.thp == Thp::Never) && both(|s| s.config.thp == Thp::Advise));
@@ -108,7 +134,12 @@ mod tests {
                 .iter()
                 .all(|form| all.iter().any(|s| s.config.zero_huge == *form))
         );
-        assert!(both(|s| s.config.alloc_zero) && both(|s| s.config.clear_batch == ClearBatch::Pages(3)));
-        assert!(both(|s| s.config.numa == NumaPolicy::Interleave) && both(|s| s.plan.tlb == Shape::TINY));
+        assert!(
+            both(|s| s.config.alloc_zero) && both(|s| s.config.clear_batch == ClearBatch::Pages(3))
+        );
+        assert!(
+            both(|s| s.config.numa == NumaPolicy::Interleave)
+                && both(|s| s.plan.tlb == Shape::TINY)
+        );
     }
 }

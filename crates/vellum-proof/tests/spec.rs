@@ -1,4 +1,5 @@
-//! The specification of what a program can tell: what it must explain, and the neighbours that it must not.
+//! The specification of what a program can tell: what it must explain, and the neighbours that it
+//! must not.
 
 use vellum::space::Rights;
 use vellum_proof::matrix::acts::{Act, At, Span, Step};
@@ -9,7 +10,13 @@ use vellum_proof::matrix::states::{EXTENTS, Places};
 use Outcome::{Done, Refused, Value};
 
 /// An event of a CPU in the parent, from one instant to another.
-fn event(cpu: usize, (began, ended): (usize, usize), act: Act, value: u32, outcome: Outcome) -> Event {
+fn event(
+    cpu: usize,
+    (began, ended): (usize, usize),
+    act: Act,
+    value: u32,
+    outcome: Outcome,
+) -> Event {
     Event { cpu, step: Step { act, side: 0 }, value, began, ended, outcome }
 }
 
@@ -31,32 +38,50 @@ fn a_load_sees_a_store_that_returned_before_it_began() {
     assert!(is_explained(&[store, load((3, 4), 7)], &[], false));
     assert!(!is_explained(&[store, load((3, 4), 0)], &[], false), "a stale load");
     let slow = Event { ended: 5, ..store };
-    assert!(is_explained(&[slow, load((3, 4), 0)], &[], false), "a store under way may not be seen yet");
-    assert!(!is_explained(&[slow, load((2, 3), 7), load((4, 6), 0)], &[], false), "seen, and unseen again");
+    assert!(
+        is_explained(&[slow, load((3, 4), 0)], &[], false),
+        "a store under way may not be seen yet"
+    );
+    assert!(
+        !is_explained(&[slow, load((2, 3), 7), load((4, 6), 0)], &[], false),
+        "seen, and unseen again"
+    );
 }
 
 #[test]
 fn a_store_stays_until_something_takes_it_away() {
-    let stores = [event(0, (1, 4), Act::Store(PAGE, 0), 7, Done), event(1, (2, 3), Act::Store(PAGE, 1), 8, Done)];
+    let stores = [
+        event(0, (1, 4), Act::Store(PAGE, 0), 7, Done),
+        event(1, (2, 3), Act::Store(PAGE, 1), 8, Done),
+    ];
     let look = |word, seen| event(0, (9 + word, 10 + word), Act::Load(PAGE, word), 0, Value(seen));
     assert!(is_explained(&stores, &[look(0, 7), look(1, 8)], false));
-    assert!(!is_explained(&stores, &[look(0, 7), look(1, 0)], false), "a lost store to another word");
+    assert!(
+        !is_explained(&stores, &[look(0, 7), look(1, 0)], false),
+        "a lost store to another word"
+    );
     let forget = event(2, (3, 6), Act::DontNeed(Span::Page), 0, Done);
     let all = [stores[0], stores[1], forget];
     assert!(
-        is_explained(&all, &[look(0, 0), look(1, 0)], false) && is_explained(&all, &[look(0, 7), look(1, 0)], false)
+        is_explained(&all, &[look(0, 0), look(1, 0)], false)
+            && is_explained(&all, &[look(0, 7), look(1, 0)], false)
     );
 }
 
 #[test]
 fn a_fork_is_one_instant() {
     let fork = event(0, (1, 9), Act::Fork, 0, Done);
-    let stores = [event(1, (2, 3), Act::Store(PAGE, 0), 7, Done), event(1, (4, 5), Act::Store(At::Other, 0), 8, Done)];
+    let stores = [
+        event(1, (2, 3), Act::Store(PAGE, 0), 7, Done),
+        event(1, (4, 5), Act::Store(At::Other, 0), 8, Done),
+    ];
     let child = |at: At, seen| Event {
         step: Step { act: Act::Load(at, 0), side: 2 },
         ..event(0, (10, 11), Act::Fork, 0, Value(seen))
     };
-    let holds = |x, y| is_explained(&[fork, stores[0], stores[1]], &[child(PAGE, x), child(At::Other, y)], false);
+    let holds = |x, y| {
+        is_explained(&[fork, stores[0], stores[1]], &[child(PAGE, x), child(At::Other, y)], false)
+    };
     assert!(holds(0, 0) && holds(7, 0) && holds(7, 8));
     assert!(!holds(0, 8), "the effect without its cause");
 }
@@ -68,10 +93,16 @@ fn what_a_verb_promised_holds_when_it_has_returned_and_a_refusal_is_no_early_one
     assert!(is_explained(&[protect, store((3, 4), Done)], &[], false));
     assert!(is_explained(&[protect, store((3, 4), Refused(Why::Rights))], &[], false));
     assert!(!is_explained(&[protect, store((6, 7), Done)], &[], false), "a right that was taken");
-    assert!(!is_explained(&[store((0, 1), Refused(Why::Rights)), protect], &[], false), "refused before it was taken");
+    assert!(
+        !is_explained(&[store((0, 1), Refused(Why::Rights)), protect], &[], false),
+        "refused before it was taken"
+    );
     let other = Event { cpu: 2, ..store((4, 6), Done) };
     let early = [protect, store((3, 3), Refused(Why::Rights)), other];
-    assert!(!is_explained(&early, &[], false), "one CPU lost the right while another went on to use it");
+    assert!(
+        !is_explained(&early, &[], false),
+        "one CPU lost the right while another went on to use it"
+    );
 }
 
 #[test]
@@ -79,14 +110,20 @@ fn mappings_come_and_go_page_by_page_and_verbs_one_after_the_other() {
     let replace = event(0, (1, 6), Act::Replace(Span::Pair, Rights::READ_WRITE), 0, Done);
     let load = |outcome| event(1, (2, 3), Act::Load(PAGE, 0), 0, outcome);
     assert!(is_explained(&[replace, load(Value(0))], &[], false));
-    assert!(!is_explained(&[replace, load(Refused(Why::Unmapped))], &[], false), "a map over leaves no hole");
+    assert!(
+        !is_explained(&[replace, load(Refused(Why::Unmapped))], &[], false),
+        "a map over leaves no hole"
+    );
     let unmap = event(0, (1, 6), Act::Unmap(Span::Pair), 0, Done);
     let next = event(1, (4, 5), Act::Load(At::Next, 0), 0, Value(0));
     assert!(is_explained(&[unmap, load(Refused(Why::Unmapped)), next], &[], false));
     let map = event(1, (2, 5), Act::Map(Span::Page, Rights::READ), 0, Done);
     let look = |outcome| event(0, (9, 10), Act::Load(PAGE, 0), 0, outcome);
     assert!(is_explained(&[unmap, map], &[look(Value(0))], false));
-    assert!(!is_explained(&[unmap, map], &[look(Refused(Why::Unmapped))], false), "mapped after it was unmapped");
+    assert!(
+        !is_explained(&[unmap, map], &[look(Refused(Why::Unmapped))], false),
+        "mapped after it was unmapped"
+    );
 }
 
 #[test]

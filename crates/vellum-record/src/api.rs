@@ -1,8 +1,8 @@
 //! The functions of QEMU's plugin interface that we use.
 //!
 //! The header is not packaged with qemu-user, so they are declared here. All but one (see
-//! [`instruction_bytes`]) have kept their signatures from interface version 1 (QEMU 6, 7.2) to the newest. They are found in the QEMU executable
-//! when it loads the plugin.
+//! [`instruction_bytes`]) have kept their signatures from interface version 1 (QEMU 6, 7.2) to the
+//! newest. They are found in the QEMU executable when it loads the plugin.
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -51,8 +51,19 @@ unsafe extern "C" {
     pub fn qemu_plugin_register_vcpu_init_cb(id: PluginId, cb: OnVcpu);
     pub fn qemu_plugin_register_vcpu_exit_cb(id: PluginId, cb: OnVcpu);
     pub fn qemu_plugin_register_vcpu_tb_trans_cb(id: PluginId, cb: OnTb);
-    pub fn qemu_plugin_register_vcpu_insn_exec_cb(insn: *mut Insn, cb: OnExec, flags: c_int, udata: *mut c_void);
-    pub fn qemu_plugin_register_vcpu_mem_cb(insn: *mut Insn, cb: OnMem, flags: c_int, rw: c_int, udata: *mut c_void);
+    pub fn qemu_plugin_register_vcpu_insn_exec_cb(
+        insn: *mut Insn,
+        cb: OnExec,
+        flags: c_int,
+        udata: *mut c_void,
+    );
+    pub fn qemu_plugin_register_vcpu_mem_cb(
+        insn: *mut Insn,
+        cb: OnMem,
+        flags: c_int,
+        rw: c_int,
+        udata: *mut c_void,
+    );
     pub fn qemu_plugin_register_vcpu_syscall_cb(id: PluginId, cb: OnSyscall);
     pub fn qemu_plugin_register_vcpu_syscall_ret_cb(id: PluginId, cb: OnSyscallRet);
     pub fn qemu_plugin_register_atexit_cb(id: PluginId, cb: OnExit, udata: *mut c_void);
@@ -69,16 +80,17 @@ unsafe extern "C" {
 /// Longest instruction of the guest, bytes.
 pub const LONGEST: usize = 15;
 
-/// Copies an instruction's bytes. Up to interface version 2 the function took only the instruction and returned where
-/// its bytes are; from version 3 on it copies them and returns how many. Asked as the newer one wants it, both answer
-/// right (an argument more is not looked at), and no address is as small as a count.
+/// Copies an instruction's bytes. Up to interface version 2 the function took only the instruction
+/// and returned where its bytes are; from version 3 on it copies them and returns how many. Asked
+/// as the newer one wants it, both answer right (an argument more is not looked at), and no address
+/// is as small as a count.
 ///
 /// # Safety
 /// `insn` must belong to the block being translated.
 pub unsafe fn instruction_bytes(insn: *const Insn) -> ([u8; LONGEST], usize) {
     let mut bytes = [0; LONGEST];
-    // SAFETY: our caller's promise; the buffer is as long as said, and an instruction found at an address is as long
-    // as its size says.
+    // SAFETY: our caller's promise; the buffer is as long as said, and an instruction found at an
+    // address is as long as its size says.
     let len = unsafe {
         let len = qemu_plugin_insn_size(insn).min(LONGEST);
         let answer = qemu_plugin_insn_data(insn, bytes.as_mut_ptr(), len);
@@ -91,8 +103,8 @@ pub unsafe fn instruction_bytes(insn: *const Insn) -> ([u8; LONGEST], usize) {
     (bytes, len)
 }
 
-/// The interface version we ask for. QEMU 9 raised its oldest version to 2, QEMU 7.2 knows no more than 1;
-/// what we use is the same in both, so the constructor below picks the one that fits.
+/// The interface version we ask for. QEMU 9 raised its oldest version to 2, QEMU 7.2 knows no more
+/// than 1; what we use is the same in both, so the constructor below picks the one that fits.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(1);
@@ -107,6 +119,7 @@ extern "C" fn choose_version() {
 }
 
 #[used]
-// SAFETY: .init_array holds pointers to functions without arguments, run once by the dynamic loader.
+// SAFETY: .init_array holds pointers to functions without arguments, run once by the dynamic
+// loader.
 #[unsafe(link_section = ".init_array")]
 static CHOOSE_VERSION: extern "C" fn() = choose_version;

@@ -1,8 +1,9 @@
 //! System calls that shape the address space, from entry to return.
 //!
-//! Memory calls exclude each other between entry and return. Without that, a range that one thread has just
-//! unmapped could be handed to another whose `mmap` is written first. QEMU runs system calls outside its
-//! exclusive sections, so waiting here cannot stop a thread that the running call needs.
+//! Memory calls exclude each other between entry and return. Without that, a range that one thread
+//! has just unmapped could be handed to another whose `mmap` is written first. QEMU runs system
+//! calls outside its exclusive sections, so waiting here cannot stop a thread that the running call
+//! needs.
 use crate::order::{self, lock};
 use crate::ring::Pending;
 use crate::sink::{Message, RawCall};
@@ -82,7 +83,8 @@ pub extern "C" fn on_entry(
     *pending = Pending { num, args: [a1, a2, a3, a4, a5, a6], holds_calls: is_memory(num) };
     match num {
         _ if is_memory(num) => acquire(),
-        // What was done before a wait or a wake is written before what the other side does after it.
+        // What was done before a wait or a wake is written before what the other side does after
+        // it.
         FUTEX => lock().take_all(),
         EXIT | EXIT_GROUP => CODE.store(a1 as i32, Ordering::Relaxed),
         EXECVE if will_exec(a1) => end_here(vcpu),
@@ -100,7 +102,8 @@ fn will_exec(path: u64) -> bool {
     unsafe { libc::access(path.as_ptr(), libc::X_OK) == 0 }
 }
 
-/// Writes the trace to its end and waits until that is done, because a moment later this process is another.
+/// Writes the trace to its end and waits until that is done, because a moment later this process is
+/// another.
 fn end_here(vcpu: u32) {
     let (done, wait) = mpsc::channel();
     {
@@ -161,7 +164,13 @@ fn raw_call(p: &Pending, ret: i64) -> Option<RawCall> {
         }
         MUNMAP => RawCall::Unmap(a[0], a[1]),
         MPROTECT => RawCall::Protect(a[0], a[1], prot(a[2])),
-        MREMAP => RawCall::Remap { from: a[0], old_len: a[1], to: ret as u64, new_len: a[2], keep: a[3] & 4 != 0 },
+        MREMAP => RawCall::Remap {
+            from: a[0],
+            old_len: a[1],
+            to: ret as u64,
+            new_len: a[2],
+            keep: a[3] & 4 != 0,
+        },
         MADVISE => RawCall::Advise(a[0], a[1], Advice::from_raw(a[2] as u32)),
         BRK => RawCall::Brk(ret as u64),
         FORK | VFORK => RawCall::Fork,

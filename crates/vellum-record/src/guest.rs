@@ -1,7 +1,7 @@
 //! Where guest memory lies in this process, and reading small things from it.
 //!
-//! Guest addresses are host addresses minus a base that QEMU chooses at start and tells no one. A translated
-//! instruction has both addresses, so the first one gives the base away.
+//! Guest addresses are host addresses minus a base that QEMU chooses at start and tells no one. A
+//! translated instruction has both addresses, so the first one gives the base away.
 use crate::{order, sink};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 static BASE: AtomicU64 = AtomicU64::new(0);
 static KNOWN: AtomicBool = AtomicBool::new(false);
 
-/// Called for each translated block; does something for the first, before any guest instruction has run.
+/// Called for each translated block; does something for the first, before any guest instruction has
+/// run.
 pub fn learn(guest: u64, host: *mut c_void) {
     if KNOWN.load(Ordering::Relaxed) || host.is_null() || KNOWN.swap(true, Ordering::AcqRel) {
         return;
@@ -33,8 +34,8 @@ fn host(addr: u64) -> *const u8 {
 pub fn read(addr: u64, out: &mut [u8]) -> bool {
     let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
     let remote = libc::iovec { iov_base: host(addr).cast_mut().cast(), iov_len: out.len() };
-    // SAFETY: the kernel checks the remote range; the local one is a live buffer. Reading through the kernel
-    // rather than through the pointer turns a bad guest address into an error.
+    // SAFETY: the kernel checks the remote range; the local one is a live buffer. Reading through
+    // the kernel rather than through the pointer turns a bad guest address into an error.
     let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
     n == out.len() as isize
 }

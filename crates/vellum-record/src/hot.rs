@@ -1,9 +1,9 @@
 //! The callbacks that run for every block, line and access.
 use crate::api::{
-    Insn, MEM_RW, NO_REGS, PluginId, Tb, instruction_bytes, qemu_plugin_insn_haddr, qemu_plugin_insn_size,
-    qemu_plugin_insn_vaddr, qemu_plugin_mem_is_store, qemu_plugin_mem_size_shift,
-    qemu_plugin_register_vcpu_insn_exec_cb, qemu_plugin_register_vcpu_mem_cb, qemu_plugin_tb_get_insn,
-    qemu_plugin_tb_n_insns,
+    Insn, MEM_RW, NO_REGS, PluginId, Tb, instruction_bytes, qemu_plugin_insn_haddr,
+    qemu_plugin_insn_size, qemu_plugin_insn_vaddr, qemu_plugin_mem_is_store,
+    qemu_plugin_mem_size_shift, qemu_plugin_register_vcpu_insn_exec_cb,
+    qemu_plugin_register_vcpu_mem_cb, qemu_plugin_tb_get_insn, qemu_plugin_tb_n_insns,
 };
 use crate::flow::block::Follower;
 use crate::flow::{Effect, Uses};
@@ -20,8 +20,8 @@ struct Entry {
     effect: Effect,
 }
 
-/// Entries of all blocks. Generated code keeps pointing to them, so they live for ever; QEMU translates code again
-/// when its buffer is full, and then finds the same ones.
+/// Entries of all blocks. Generated code keeps pointing to them, so they live for ever; QEMU
+/// translates code again when its buffer is full, and then finds the same ones.
 static ENTRIES: Mutex<Option<HashSet<&'static Entry>>> = Mutex::new(None);
 
 fn entry(word: u64, effect: Effect) -> &'static Entry {
@@ -38,8 +38,9 @@ fn entry(word: u64, effect: Effect) -> &'static Entry {
     }
 }
 
-/// A block is being translated: count the instructions of each of its lines now, so that at run time a
-/// line costs one store of a ready-made word, and follow its registers, so that an access costs one look at a mask.
+/// A block is being translated: count the instructions of each of its lines now, so that at run
+/// time a line costs one store of a ready-made word, and follow its registers, so that an access
+/// costs one look at a mask.
 pub extern "C" fn on_translate(_: PluginId, tb: *mut Tb) {
     // A forked child records nothing, and must not wait for locks that its parent's threads held.
     if order::detached() {
@@ -67,7 +68,13 @@ pub extern "C" fn on_translate(_: PluginId, tb: *mut Tb) {
             line.2 = line.2.saturating_add(1);
             let (bytes, len) = instruction_bytes(insn);
             let tag = tag(i, flow.step(&bytes[..len]));
-            qemu_plugin_register_vcpu_mem_cb(insn, on_access, NO_REGS, MEM_RW, std::ptr::without_provenance_mut(tag));
+            qemu_plugin_register_vcpu_mem_cb(
+                insn,
+                on_access,
+                NO_REGS,
+                MEM_RW,
+                std::ptr::without_provenance_mut(tag),
+            );
             last = (insn, (at + qemu_plugin_insn_size(insn) as u64 - 1) / 64);
         }
         lines.push(line);
@@ -90,7 +97,12 @@ unsafe fn on_line(insn: *mut Insn, line: u64, insns: u8) {
     let word = ring::fetch(line * 64, insns) as usize;
     // SAFETY: passed on to our caller; the user data is a number in a pointer's clothes.
     unsafe {
-        qemu_plugin_register_vcpu_insn_exec_cb(insn, on_fetch, NO_REGS, std::ptr::without_provenance_mut(word));
+        qemu_plugin_register_vcpu_insn_exec_cb(
+            insn,
+            on_fetch,
+            NO_REGS,
+            std::ptr::without_provenance_mut(word),
+        );
     }
 }
 
@@ -99,16 +111,18 @@ const MODIFIES: usize = 1 << 9;
 /// And does so in one piece.
 const ATOMIC: usize = 1 << 10;
 
-/// What an access needs at run time, in a pointer's clothes: from bit 0 the instruction's place in its block (9
-/// bits), two marks, from bit 16 the registers of its load address, from bit 32 those of its store address.
+/// What an access needs at run time, in a pointer's clothes: from bit 0 the instruction's place in
+/// its block (9 bits), two marks, from bit 16 the registers of its load address, from bit 32 those
+/// of its store address.
 fn tag(place: usize, uses: Uses) -> usize {
     let marks = if uses.modifies { MODIFIES } else { 0 } | if uses.atomic { ATOMIC } else { 0 };
     place & 511 | marks | usize::from(uses.loads) << 16 | usize::from(uses.stores) << 32
 }
 
-/// Whether an access goes into the trace as a store. QEMU reports an instruction that modifies memory as a load and then a store, but a
-/// processor faults on it once, as a write: so the store goes first and the load after it. An atomic one may be reported as one
-/// store only, so both of its halves are stores.
+/// Whether an access goes into the trace as a store. QEMU reports an instruction that modifies
+/// memory as a load and then a store, but a processor faults on it once, as a write: so the store
+/// goes first and the load after it. An atomic one may be reported as one store only, so both of
+/// its halves are stores.
 #[inline(always)]
 fn recorded_as_store(store: bool, tag: usize) -> bool {
     if tag & MODIFIES == 0 { store } else { !store || tag & ATOMIC != 0 }
@@ -139,6 +153,10 @@ extern "C" fn on_access(vcpu: c_uint, info: u32, addr: u64, tag: *mut c_void) {
         let registers = (tag.addr() >> if store { 32 } else { 16 }) as u16;
         let dependent = ring.carry().depends(registers);
         let store = recorded_as_store(store, tag.addr());
-        order::push_into(vcpu, ring, ring::access(addr, shift, store, tag.addr() as u64, dependent));
+        order::push_into(
+            vcpu,
+            ring,
+            ring::access(addr, shift, store, tag.addr() as u64, dependent),
+        );
     }
 }

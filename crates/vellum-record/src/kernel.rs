@@ -1,7 +1,7 @@
 //! What the kernel reads and writes in the program's memory, by system call.
 //!
-//! The list holds the calls that move data, and the small fixed structures that programs ask for often. The rest
-//! touches a few bytes that the program itself touches just before or after.
+//! The list holds the calls that move data, and the small fixed structures that programs ask for
+//! often. The rest touches a few bytes that the program itself touches just before or after.
 use crate::ring::{self, Pending};
 use crate::{guest, order};
 
@@ -26,7 +26,8 @@ fn vectors(vcpu: u32, at: u64, count: u64, mut left: u64, write: bool) {
     }
     range(vcpu, at, count * 16, false);
     for i in 0..count {
-        let (Some(base), Some(len)) = (guest::word(at + i * 16), guest::word(at + i * 16 + 8)) else {
+        let (Some(base), Some(len)) = (guest::word(at + i * 16), guest::word(at + i * 16 + 8))
+        else {
             return;
         };
         let n = len.min(left);

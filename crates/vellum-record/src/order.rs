@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard};
 /// Virtual CPUs at once; QEMU reuses the numbers of those that ended.
 const MAX_VCPUS: usize = 1 << 15;
 
-static RINGS: [AtomicPtr<Ring>; MAX_VCPUS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_VCPUS];
+static RINGS: [AtomicPtr<Ring>; MAX_VCPUS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_VCPUS];
 static OWNER: AtomicI32 = AtomicI32::new(0);
 static ORDER: Mutex<Order> = Mutex::new(Order { to: None, live: Vec::new() });
 
@@ -25,8 +26,8 @@ pub fn begin(to: SyncSender<Message>) {
     lock().to = Some(to);
 }
 
-/// Is this a forked child, or did recording never begin? Then nothing may be locked, sent or written: the
-/// lock may have been held by a thread that does not exist here.
+/// Is this a forked child, or did recording never begin? Then nothing may be locked, sent or
+/// written: the lock may have been held by a thread that does not exist here.
 pub fn detached() -> bool {
     // SAFETY: getpid has no preconditions.
     OWNER.load(Ordering::Relaxed) != unsafe { libc::getpid() }

@@ -14,8 +14,8 @@ const ADDR: u64 = (1 << 48) - 1;
 /// An event as it travels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// Load or store: address, log2 of size, store?, which instruction of its block (modulo 512), and whether its
-    /// address was loaded a moment ago.
+    /// Load or store: address, log2 of size, store?, which instruction of its block (modulo 512),
+    /// and whether its address was loaded a moment ago.
     Access { addr: u64, shift: u8, store: bool, tag: u16, dependent: bool },
     /// An instruction line and the instructions that begin in it.
     Fetch { addr: u64, insns: u8 },
@@ -78,9 +78,9 @@ pub struct Ring {
     carry: UnsafeCell<Carry>,
 }
 
-// SAFETY: a slot is written only by the ring's CPU while it lies outside tail..head, and read only by the holder
-// of the order lock while it lies inside; head and tail hand it over with release and acquire. `pending`
-// and `carry` are touched only by the ring's CPU.
+// SAFETY: a slot is written only by the ring's CPU while it lies outside tail..head, and read only
+// by the holder of the order lock while it lies inside; head and tail hand it over with release and
+// acquire. `pending` and `carry` are touched only by the ring's CPU.
 unsafe impl Sync for Ring {}
 
 impl Ring {

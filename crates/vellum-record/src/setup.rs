@@ -39,7 +39,9 @@ fn options(args: &[String]) -> Result<Options, String> {
                 let text = value.replace(':', ",");
                 o.window = Some(text.parse().map_err(|e| format!("{value}: {e}"))?);
             }
-            "level" => o.level = value.parse().map_err(|_| format!("level {value} is not a number"))?,
+            "level" => {
+                o.level = value.parse().map_err(|_| format!("level {value} is not a number"))?
+            }
             _ => return Err(format!("unknown argument {key}; known are out, meta, window, level")),
         }
     }
@@ -96,7 +98,8 @@ fn start(id: PluginId, args: &[String]) -> Result<(), String> {
         let mut old: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut old);
-        let t = std::thread::Builder::new().name("vellum-record".into()).spawn(move || sink.run(&from));
+        let t =
+            std::thread::Builder::new().name("vellum-record".into()).spawn(move || sink.run(&from));
         libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
         t
     };

@@ -63,7 +63,9 @@ impl Sink {
                 && !self.failed
             {
                 self.failed = true;
-                eprintln!("vellum recorder: {e}; the program continues, the trace will be incomplete");
+                eprintln!(
+                    "vellum recorder: {e}; the program continues, the trace will be incomplete"
+                );
             }
             if let Some(done) = answer {
                 let _ = done.send(());
@@ -74,9 +76,15 @@ impl Sink {
         }
     }
 
-    fn take(&mut self, message: Message, answer: &mut Option<Sender<()>>) -> Result<(), TraceError> {
+    fn take(
+        &mut self,
+        message: Message,
+        answer: &mut Option<Sender<()>>,
+    ) -> Result<(), TraceError> {
         match &message {
-            Message::Checkpoint(done) | Message::Finish { done, .. } => *answer = Some(done.clone()),
+            Message::Checkpoint(done) | Message::Finish { done, .. } => {
+                *answer = Some(done.clone())
+            }
             _ => {}
         }
         if self.failed {
@@ -145,7 +153,13 @@ impl Sink {
                         && size < 64
                         && let Some(next) = words.get(i)
                         && unpack(*next)
-                            == (Word::Access { addr: addr + u64::from(size), shift, store, tag, dependent })
+                            == (Word::Access {
+                                addr: addr + u64::from(size),
+                                shift,
+                                store,
+                                tag,
+                                dependent,
+                            })
                     {
                         size += 8;
                         i += 1;
@@ -169,7 +183,9 @@ impl Sink {
             RawCall::Map(ref r) => b.mmap(r),
             RawCall::Unmap(addr, len) => b.munmap(addr, len),
             RawCall::Protect(addr, len, prot) => b.mprotect(addr, len, prot),
-            RawCall::Remap { from, old_len, to, new_len, keep } => b.mremap(from, old_len, to, new_len, keep),
+            RawCall::Remap { from, old_len, to, new_len, keep } => {
+                b.mremap(from, old_len, to, new_len, keep)
+            }
             RawCall::Advise(addr, len, advice) => b.madvise(addr, len, advice),
             RawCall::Brk(end) => b.brk(end),
             RawCall::Fork => b.fork(),

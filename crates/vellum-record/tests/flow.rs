@@ -1,4 +1,5 @@
-//! The data flow over machine code, without QEMU: the plugin cannot be linked outside it, its `flow` can.
+//! The data flow over machine code, without QEMU: the plugin cannot be linked outside it, its
+//! `flow` can.
 #[path = "../src/flow/mod.rs"]
 mod flow;
 
@@ -13,8 +14,8 @@ fn translate(code: &[&[u8]]) -> (Vec<Uses>, Effect) {
     (uses, f.effect())
 }
 
-/// Runs a block: for each instruction `L` if what it loads is dependent, `S` if what it stores is, `B` if both, else
-/// a dot.
+/// Runs a block: for each instruction `L` if what it loads is dependent, `S` if what it stores is,
+/// `B` if both, else a dot.
 fn run(carry: &mut Carry, code: &[&[u8]]) -> String {
     let (uses, effect) = translate(code);
     carry.enter(&effect);
@@ -59,7 +60,8 @@ fn a_pointer_chase_is_dependent_every_time_but_the_first() {
 #[test]
 fn a_stride_through_an_array_never_is() {
     // mov rdx,[rdi+rcx*8]; add rbx,rdx; add rcx,1; cmp rcx,rsi; jne
-    let code = [&b"\x48\x8b\x14\xcf"[..], b"\x48\x01\xd3", b"\x48\x83\xc1\x01", b"\x48\x39\xf1", JNE];
+    let code =
+        [&b"\x48\x8b\x14\xcf"[..], b"\x48\x01\xd3", b"\x48\x83\xc1\x01", b"\x48\x39\xf1", JNE];
     let mut c = Carry::new();
     for turn in 0..1000 {
         assert_eq!(run(&mut c, &code), ".....", "turn {turn}");
@@ -69,7 +71,8 @@ fn a_stride_through_an_array_never_is() {
 #[test]
 fn an_index_out_of_memory_makes_the_indexed_access_dependent_and_its_own_load_not() {
     // movsxd rax,dword [rsi+rcx*4]; add rbx,[rdi+rax*8]; inc rcx; cmp rcx,r8; jne
-    let code = [&b"\x48\x63\x04\x8e"[..], b"\x48\x03\x1c\xc7", b"\x48\xff\xc1", b"\x4c\x39\xc1", JNE];
+    let code =
+        [&b"\x48\x63\x04\x8e"[..], b"\x48\x03\x1c\xc7", b"\x48\xff\xc1", b"\x4c\x39\xc1", JNE];
     let mut c = Carry::new();
     for turn in 0..1000 {
         assert_eq!(run(&mut c, &code), ".L...", "turn {turn}");
@@ -90,11 +93,15 @@ fn a_base_loaded_before_a_loop_is_forgotten_after_a_reorder_window() {
     let mut c = Carry::new();
     // mov rdi,[rbx+8]
     run(&mut c, &[b"\x48\x8b\x7b\x08"]);
-    let code = [&b"\x48\x8b\x14\xcf"[..], b"\x48\x01\xd3", b"\x48\x83\xc1\x01", b"\x48\x39\xf1", JNE];
+    let code =
+        [&b"\x48\x8b\x14\xcf"[..], b"\x48\x01\xd3", b"\x48\x83\xc1\x01", b"\x48\x39\xf1", JNE];
     let turns: Vec<bool> = (0..200).map(|_| run(&mut c, &code) == "L....").collect();
     let dependent = turns.iter().take_while(|t| **t).count();
     // A turn is five instructions; the last one has to begin in time.
-    assert!((PERIOD as usize / 5..=2 * PERIOD as usize / 5 + 1).contains(&dependent), "{dependent} turns");
+    assert!(
+        (PERIOD as usize / 5..=2 * PERIOD as usize / 5 + 1).contains(&dependent),
+        "{dependent} turns"
+    );
     assert!(turns[dependent..].iter().all(|t| !t));
 }
 
@@ -134,7 +141,10 @@ fn values_from_fixed_places_are_not_loads_to_wait_for() {
 fn a_new_value_ends_the_dependence() {
     // xor eax,eax and mov eax,5 need nothing of what eax was
     for kill in [&b"\x31\xc0"[..], b"\xb8\x05\x00\x00\x00"] {
-        assert_eq!(once(&[MOV_RAX_FROM_RBX, MOV_RDX_FROM_RCX_RAX, kill, MOV_RDX_FROM_RCX_RAX]), ".L..");
+        assert_eq!(
+            once(&[MOV_RAX_FROM_RBX, MOV_RDX_FROM_RCX_RAX, kill, MOV_RDX_FROM_RCX_RAX]),
+            ".L.."
+        );
         let mut c = Carry::new();
         run(&mut c, &[MOV_RAX_FROM_RBX]);
         run(&mut c, &[kill]);
@@ -213,8 +223,16 @@ fn exchanges_and_atomic_additions_carry_what_they_load() {
 #[test]
 fn what_passes_through_a_vector_register_or_cannot_be_decoded_is_not_followed() {
     // vpgatherqq ymm0,[rdi+ymm1*8],ymm2; vmovq rax,xmm0; mov rdx,[rax]
-    assert_eq!(once(&[b"\xc4\xe2\xed\x91\x04\xcf", b"\xc4\xe1\xf9\x7e\xc0", MOV_RDX_FROM_RAX]), "...");
-    for bad in [&b"\x06"[..], b"\x48", b"", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
+    assert_eq!(
+        once(&[b"\xc4\xe2\xed\x91\x04\xcf", b"\xc4\xe1\xf9\x7e\xc0", MOV_RDX_FROM_RAX]),
+        "..."
+    );
+    for bad in [
+        &b"\x06"[..],
+        b"\x48",
+        b"",
+        b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+    ] {
         assert_eq!(once(&[MOV_RAX_FROM_RBX, bad, MOV_RDX_FROM_RAX]), "...");
     }
 }

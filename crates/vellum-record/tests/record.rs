@@ -23,11 +23,15 @@ fn threads_that_map_and_unmap_at_once_never_touch_unmapped_memory() {
     let (report, events) = run(Options::new(vec![program.into()], dir.join("t.vt")));
     assert_eq!((report.native_code, report.exit_code), (Some(7), 7));
     check(&events);
-    // Two generations of four, and the first thread; CPU numbers are reused, thread numbers are not.
+    // Two generations of four, and the first thread; CPU numbers are reused, thread numbers are
+    // not.
     assert_eq!(report.totals.threads, 9);
     let ended = events.iter().filter(|e| matches!(e, Event::ThreadEnd { .. })).count();
     assert!(ended >= 8, "{ended}");
-    let maps = changes(&events).into_iter().filter(|c| matches!(c, Change::Map(m) if m.len == 64 << 10)).count();
+    let maps = changes(&events)
+        .into_iter()
+        .filter(|c| matches!(c, Change::Map(m) if m.len == 64 << 10))
+        .count();
     assert_eq!(maps, 2 * 4 * 200);
     assert!(matches!(changes(&events).last(), Some(Change::Exit { code: 7 })));
     std::fs::remove_dir_all(dir).expect("removed");
@@ -41,7 +45,8 @@ fn every_memory_call_is_recorded_and_a_forked_child_is_not() {
     assert_eq!(report.exit_code, 0);
     check(&events);
     let all = changes(&events);
-    let has = |what: &str, f: &dyn Fn(&Change) -> bool| assert!(all.iter().any(|c| f(c)), "no {what}");
+    let has =
+        |what: &str, f: &dyn Fn(&Change) -> bool| assert!(all.iter().any(|c| f(c)), "no {what}");
     has(
         "fixed mapping inside",
         &|c| matches!(c, Change::Map(m) if m.len == 4 * 4096 && m.inside.is_some_and(|i| i.1 == 8 * 4096)),
@@ -50,7 +55,10 @@ fn every_memory_call_is_recorded_and_a_forked_child_is_not() {
     has("dontneed", &|c| matches!(c, Change::Advise { len, .. } if *len == 4 * 4096));
     has("remap", &|c| matches!(c, Change::Remap { len, .. } if *len == 8 * 4096));
     has("shrinking heap", &|c| matches!(c, Change::Brk { .. }));
-    has("private file", &|c| matches!(c, Change::Map(m) if m.kind == MapKind::FilePrivate && m.len == 2 * 4096));
+    has(
+        "private file",
+        &|c| matches!(c, Change::Map(m) if m.kind == MapKind::FilePrivate && m.len == 2 * 4096),
+    );
     has("stack", &|c| matches!(c, Change::Map(m) if m.kind == MapKind::Stack && m.synthetic));
     has("fork", &|c| matches!(c, Change::Fork));
     let child = all.iter().any(|c| matches!(c, Change::Map(m) if m.len == 1024 * 4096));
@@ -58,7 +66,9 @@ fn every_memory_call_is_recorded_and_a_forked_child_is_not() {
     let kernel: u64 = events
         .iter()
         .map(|e| match e {
-            Event::Access { flags, size, .. } if flags.kernel() && flags.write() => u64::from(*size),
+            Event::Access { flags, size, .. } if flags.kernel() && flags.write() => {
+                u64::from(*size)
+            }
             _ => 0,
         })
         .sum();
@@ -72,7 +82,8 @@ fn every_memory_call_is_recorded_and_a_forked_child_is_not() {
 fn exec_ends_the_recording_cleanly() {
     let dir = scratch("exec");
     let program = compile(&dir, "calls");
-    let (report, events) = run(Options::new(vec![program.into(), "hello".into()], dir.join("e.vt")));
+    let (report, events) =
+        run(Options::new(vec![program.into(), "hello".into()], dir.join("e.vt")));
     assert_eq!(report.exit_code, 0);
     check(&events);
     assert!(matches!(changes(&events).last(), Some(Change::Exec)));
@@ -110,18 +121,21 @@ fn windows_leave_out_accesses_but_no_first_touch() {
     check(&part.1);
     assert!(part.0.totals.skipped_accesses > part.0.totals.accesses());
     assert_eq!(changes(&whole.1).len(), changes(&part.1).len());
-    // The two runs differ in a few stack and libc pages (addresses of the environment, random bytes), not in
-    // the pages of the mappings that the program makes itself.
+    // The two runs differ in a few stack and libc pages (addresses of the environment, random
+    // bytes), not in the pages of the mappings that the program makes itself.
     let own: BTreeMap<u32, u64> = changes(&whole.1)
         .into_iter()
         .filter_map(|c| match c {
-            Change::Map(m) if m.kind == MapKind::Anon && m.len >= 16 * 4096 && m.inside.is_none() => {
+            Change::Map(m)
+                if m.kind == MapKind::Anon && m.len >= 16 * 4096 && m.inside.is_none() =>
+            {
                 Some((m.mapping, m.len))
             }
             _ => None,
         })
         .collect();
-    let only = |s: PageSet| -> PageSet { s.into_iter().filter(|(m, _)| own.contains_key(m)).collect() };
+    let only =
+        |s: PageSet| -> PageSet { s.into_iter().filter(|(m, _)| own.contains_key(m)).collect() };
     let (a, b) = (touched(&whole.1), touched(&part.1));
     assert_eq!(only(a.0), only(b.0));
     assert_eq!(only(a.1), only(b.1));
@@ -148,7 +162,9 @@ fn what_cannot_be_recorded_is_said_in_one_line_and_leaves_no_file() {
 /// How many accesses to a mapping there are in a part of a trace, and how many are dependent.
 fn dependent(events: &[Event], of: u32) -> (usize, usize) {
     let flags = events.iter().filter_map(|e| match e {
-        Event::Access { mapping, flags, .. } if *mapping == of && !flags.kernel() => Some(flags.dependent()),
+        Event::Access { mapping, flags, .. } if *mapping == of && !flags.kernel() => {
+            Some(flags.dependent())
+        }
         _ => None,
     });
     let all: Vec<bool> = flags.collect();
@@ -184,7 +200,9 @@ fn pointer_chases_and_indexed_accesses_are_dependent_and_strides_are_not() {
 
     // The stride is the last thing that reads the nodes before the first mark.
     let before: Vec<Event> = {
-        let touches = events[..one].iter().filter(|e| matches!(e, Event::Access { mapping, .. } if *mapping == nodes));
+        let touches = events[..one]
+            .iter()
+            .filter(|e| matches!(e, Event::Access { mapping, .. } if *mapping == nodes));
         touches.cloned().collect()
     };
     assert_eq!(dependent(&before[before.len() - NODES..], nodes), (NODES, 0), "stride");

@@ -1,4 +1,5 @@
-//! How fast the hardware models are on this host: nanoseconds for each kind of lookup the simulator makes.
+//! How fast the hardware models are on this host: nanoseconds for each kind of lookup the simulator
+//! makes.
 //!
 //! `cargo run --release -p vellum-sim --example hw_speed`
 
@@ -97,7 +98,10 @@ fn main() {
         stale: false,
     };
     let tlb = |entries, ways| {
-        Tlb::new(&TlbShape { banks: vec![BankShape { entries, ways, sizes: PageSize::ALL.to_vec() }], fracture: false })
+        Tlb::new(&TlbShape {
+            banks: vec![BankShape { entries, ways, sizes: PageSize::ALL.to_vec() }],
+            fracture: false,
+        })
     };
     for (entries, ways) in [(64, 64), (64, 4), (1536, 12), (2048, 8)] {
         let mut t = tlb(entries, ways);

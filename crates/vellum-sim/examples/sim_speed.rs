@@ -1,7 +1,9 @@
-//! Simulated accesses per second of host time, through the whole path: TLBs, three cache levels, oracle, library underneath.
+//! Simulated accesses per second of host time, through the whole path: TLBs, three cache levels,
+//! oracle, library underneath.
 //!
-//! Two figures. *Mix* stands for a real program: a loop over a few hot pages and a stream, with one access in 16 anywhere in
-//! 256 MiB. *Random* is uniform over 1 GiB. Both on `milan` with 4 KiB pages, oracle incremental, one host core.
+//! Two figures. *Mix* stands for a real program: a loop over a few hot pages and a stream, with one
+//! access in 16 anywhere in 256 MiB. *Random* is uniform over 1 GiB. Both on `milan` with 4 KiB
+//! pages, oracle incremental, one host core.
 //!
 //! `cargo run --release --example sim_speed`
 
@@ -23,10 +25,12 @@ const GIB: u64 = 1 << 30;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "milan".into());
-    let thp = if std::env::args().nth(2).as_deref() == Some("thp") { Thp::Always } else { Thp::Never };
+    let thp =
+        if std::env::args().nth(2).as_deref() == Some("thp") { Thp::Always } else { Thp::Never };
     let machine = file::preset(&name)?;
     let sim = SimMachine::<X86>::new(&machine, Options::default())?;
-    let meta = Meta::new(Vm::<SimMachine<X86>>::layout(sim.topology())).ok_or("no address space for metadata")?;
+    let meta = Meta::new(Vm::<SimMachine<X86>>::layout(sim.topology()))
+        .ok_or("no address space for metadata")?;
     let config = Config { thp, ..Config::default() };
     // SAFETY: zeroed memory of the layout asked for; declared before the Vm, so it outlives it.
     let vm = unsafe { Vm::new(sim, config, meta.start()) }.map_err(|e| format!("{e:?}"))?;
@@ -73,7 +77,13 @@ struct Bench<'a> {
 const AHEAD: usize = 16;
 
 impl Bench<'_> {
-    fn phase(&self, what: &str, accesses: u64, seed: u64, mut next: impl FnMut(u64, &mut Rng) -> (u64, Kind)) {
+    fn phase(
+        &self,
+        what: &str,
+        accesses: u64,
+        seed: u64,
+        mut next: impl FnMut(u64, &mut Rng) -> (u64, Kind),
+    ) {
         let sim = self.vm.machine();
         let (started, before) = (seconds(), sim.total());
         let stop = sim.solo(0, |cpu| {

@@ -1,5 +1,6 @@
-//! Minor faults that Linux would take for a trace with 4 KiB pages, by the rules of `docs/trace-format.md`, beside those
-//! that it took. The simulator does this properly; here it is forty lines, to see whether the rules are right.
+//! Minor faults that Linux would take for a trace with 4 KiB pages, by the rules of
+//! `docs/trace-format.md`, beside those that it took. The simulator does this properly; here it is
+//! forty lines, to see whether the rules are right.
 //!
 //! `cargo run --release -p vellum-trace --example faults FILE...`
 use std::collections::{HashMap, HashSet};
@@ -80,7 +81,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                             pages.touch(*mapping, page, flags.write());
                         }
                     }
-                    Event::Fetch { mapping, offset, .. } => pages.touch(*mapping, offset / 4096, false),
+                    Event::Fetch { mapping, offset, .. } => {
+                        pages.touch(*mapping, offset / 4096, false)
+                    }
                     Event::Call(c) => pages.call(&c.change),
                     _ => {}
                 }

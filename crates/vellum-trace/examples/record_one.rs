@@ -1,6 +1,7 @@
 //! Records a program and says what came out: `record` and `info` without the lab around them.
 //!
-//! `cargo run --release -p vellum-trace --example record_one FILE [window=SKIP,KEEP[,PERIOD]] [level=N] -- PROGRAM ARGS`
+//! `cargo run --release -p vellum-trace --example record_one FILE [window=SKIP,KEEP[,PERIOD]]
+//! [level=N] -- PROGRAM ARGS`
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;

@@ -62,9 +62,14 @@ impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TraceError::Io { doing, source } => write!(f, "{doing}: {source}"),
-            TraceError::NotAFile => write!(f, "not a regular file; give the name of a recorded trace"),
+            TraceError::NotAFile => {
+                write!(f, "not a regular file; give the name of a recorded trace")
+            }
             TraceError::NotATrace => {
-                write!(f, "not a vellum trace; record one with `vellum record -o FILE -- PROGRAM ARGS`")
+                write!(
+                    f,
+                    "not a vellum trace; record one with `vellum record -o FILE -- PROGRAM ARGS`"
+                )
             }
             TraceError::Version { found, supported } => write!(
                 f,
@@ -81,7 +86,10 @@ impl fmt::Display for TraceError {
                 write!(f, "an event that the trace format cannot hold: {what}")
             }
             TraceError::BadText { line, what } => {
-                write!(f, "line {line}: {what}; expected the output of `valgrind --tool=lackey --trace-mem=yes`")
+                write!(
+                    f,
+                    "line {line}: {what}; expected the output of `valgrind --tool=lackey --trace-mem=yes`"
+                )
             }
         }
     }

@@ -1,13 +1,13 @@
 //! What can happen in a trace.
 //!
-//! An [`Event`] is 16 bytes, so that a block of a quarter million of them stays in a second-level cache
-//! while a simulator eats it. The rare, large things (memory system calls) are boxed.
+//! An [`Event`] is 16 bytes, so that a block of a quarter million of them stays in a second-level
+//! cache while a simulator eats it. The rare, large things (memory system calls) are boxed.
 //!
-//! Order: events of one thread appear in program order. Events of different threads appear so that an
-//! access never precedes the call that made its memory, and a call that takes memory away never precedes
-//! an access which happened before it. Between such points the interleaving of threads is coarse (a few
-//! thousand events at a time) and a replay is free to run threads side by side; [`Call::order`] numbers
-//! the points at which they have to agree.
+//! Order: events of one thread appear in program order. Events of different threads appear so that
+//! an access never precedes the call that made its memory, and a call that takes memory away never
+//! precedes an access which happened before it. Between such points the interleaving of threads is
+//! coarse (a few thousand events at a time) and a replay is free to run threads side by side;
+//! [`Call::order`] numbers the points at which they have to agree.
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub enum Event {
     Fetch {
         /// Which mapping.
         mapping: u32,
-        /// Instructions that begin in this line and ran before the next `Fetch`; 0 when only the tail of
-        /// an instruction reaches into the line.
+        /// Instructions that begin in this line and ran before the next `Fetch`; 0 when only the
+        /// tail of an instruction reaches into the line.
         insns: u8,
         /// Byte offset of the line inside the mapping, a multiple of 64.
         offset: u64,
@@ -48,8 +48,8 @@ pub enum Event {
         /// Its number.
         thread: u32,
     },
-    /// Events of the current thread that the sampling windows left out here. First touches of pages are
-    /// never left out.
+    /// Events of the current thread that the sampling windows left out here. First touches of pages
+    /// are never left out.
     Skip {
         /// Loads and stores left out.
         accesses: u32,
@@ -71,9 +71,9 @@ impl Flags {
     pub const WRITE: Flags = Flags(1);
     /// The kernel does it for the program (`read`, `write`, ...).
     pub const KERNEL: Flags = Flags(2);
-    /// The address was computed from the value of an earlier load of the same thread that may still be on its way: no
-    /// more than about 250 instructions back. Found in the code, not in values; `docs/trace-format.md` says
-    /// what is seen and what is not.
+    /// The address was computed from the value of an earlier load of the same thread that may still
+    /// be on its way: no more than about 250 instructions back. Found in the code, not in values;
+    /// `docs/trace-format.md` says what is seen and what is not.
     pub const DEPENDENT: Flags = Flags(4);
 
     /// All bits in use.
@@ -242,7 +242,8 @@ pub enum Change {
         /// New length in bytes.
         len: u64,
     },
-    /// The program forked. The child is not recorded; the parent's private pages became copy-on-write.
+    /// The program forked. The child is not recorded; the parent's private pages became
+    /// copy-on-write.
     Fork,
     /// The program replaced itself; the recording ends here.
     Exec,
@@ -253,8 +254,8 @@ pub enum Change {
     },
 }
 
-/// A new mapping. Its number stands for this one reservation for the rest of the trace: a fixed mapping
-/// over a part of it gets a number of its own.
+/// A new mapping. Its number stands for this one reservation for the rest of the trace: a fixed
+/// mapping over a part of it gets a number of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Map {
     /// Number, counting from 0 in order of appearance.
@@ -270,8 +271,8 @@ pub struct Map {
     /// The mapping replaces a part of an older one, which has to keep its relative place: (mapping,
     /// byte offset). The older mapping's pages there are gone, as by unmap.
     pub inside: Option<(u32, u64)>,
-    /// Offset in the file in bytes; 0 for memory without one. Fault-around is aligned by address, but a
-    /// page cache is indexed by this.
+    /// Offset in the file in bytes; 0 for memory without one. Fault-around is aligned by address,
+    /// but a page cache is indexed by this.
     pub file_offset: u64,
     /// Present before the first instruction or inferred from a touch, not made by a recorded call.
     pub synthetic: bool,
@@ -281,7 +282,8 @@ pub struct Map {
     pub populate: bool,
 }
 
-/// `madvise` advice that means something for memory's contents or page sizes; the rest is kept by number.
+/// `madvise` advice that means something for memory's contents or page sizes; the rest is kept by
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Advice {
     /// The contents are dropped; the next touch faults (4).

@@ -1,8 +1,9 @@
 //! The outer shape of a file: header, blocks, trailer, footer; each with its own checksum.
 //!
-//! A hostile length can ask for at most 64 KiB (header), 300 KiB (block) or 4 KiB (trailer): lengths are
-//! compared with those limits before anything is allocated. Checksums cover the lengths too. The footer
-//! repeats the trailer's position, so that a seekable file gives up its totals in two reads.
+//! A hostile length can ask for at most 64 KiB (header), 300 KiB (block) or 4 KiB (trailer):
+//! lengths are compared with those limits before anything is allocated. Checksums cover the lengths
+//! too. The footer repeats the trailer's position, so that a seekable file gives up its totals in
+//! two reads.
 use crate::TraceError;
 use crate::header::{Header, MAX_HEADER};
 use crate::totals::Totals;
@@ -82,7 +83,8 @@ pub(crate) struct Frames<R> {
 
 /// What [`Frames::next`] found.
 pub(crate) enum Frame {
-    /// A block: its position, raw length and number of events; the compressed bytes are in the buffer.
+    /// A block: its position, raw length and number of events; the compressed bytes are in the
+    /// buffer.
     Block { at: u64, raw_len: usize, events: usize },
     /// The trailer; nothing follows.
     Trailer(Totals),
@@ -158,7 +160,9 @@ impl<R: Read> Frames<R> {
             TAG_BLOCK => {
                 let mut head = [0u8; 12];
                 self.exact(&mut head)?;
-                let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]) as usize;
+                let word = |i: usize| {
+                    u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]) as usize
+                };
                 let (raw_len, len, events) = (word(0), word(4), word(8));
                 if raw_len > MAX_RAW || len > MAX_PACKED || events > MAX_EVENTS {
                     return Err(corrupt("block length over the limit"));

@@ -1,8 +1,8 @@
 //! Who was recorded, how, and what the same program cost natively.
 //!
-//! The native run happens before the recorded one, so everything is known when the header is written and
-//! a reader has it after the first kilobyte, from a pipe too. Fields are tagged: a later writer may add
-//! tags that an older reader of the same version skips.
+//! The native run happens before the recorded one, so everything is known when the header is
+//! written and a reader has it after the first kilobyte, from a pipe too. Fields are tagged: a
+//! later writer may add tags that an older reader of the same version skips.
 use crate::varint::{Bytes, put};
 
 /// Which tool produced the events.
@@ -92,7 +92,8 @@ fn text(b: &[u8]) -> Option<String> {
 }
 
 impl Header {
-    /// The header as bytes. Texts that are very long are cut (an argument at 128 bytes, 256 arguments).
+    /// The header as bytes. Texts that are very long are cut (an argument at 128 bytes, 256
+    /// arguments).
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for arg in self.command.iter().take(MAX_ARGS) {
@@ -113,9 +114,15 @@ impl Header {
         field(&mut out, T_WINDOW, clip(&self.window, MAX_TEXT).as_bytes());
         if let Some(n) = self.native {
             let mut v = Vec::new();
-            for x in
-                [n.minor_faults, n.major_faults, n.peak_rss, n.user_us, n.system_us, n.wall_us, u64::from(n.thp_off)]
-            {
+            for x in [
+                n.minor_faults,
+                n.major_faults,
+                n.peak_rss,
+                n.user_us,
+                n.system_us,
+                n.wall_us,
+                u64::from(n.thp_off),
+            ] {
                 put(&mut v, x);
             }
             field(&mut out, T_NATIVE, &v);

@@ -1,10 +1,11 @@
 //! Import of valgrind's lackey (`valgrind --tool=lackey --trace-mem=yes`).
 //!
-//! Lackey prints a line for each access: `I  addr,size`, ` L addr,size`, ` S addr,size`, ` M addr,size` (a load and
-//! a store of the same bytes). Lines of valgrind itself begin with `==` and are skipped, as is what a program
-//! prints in between if it does not look like an access. Lackey serialises threads without naming them, and
-//! says nothing of memory calls: everything belongs to one thread, and mappings are 2 MiB neighbourhoods
-//! made at first touch. Consecutive instructions in one 64-byte line become one fetch.
+//! Lackey prints a line for each access: `I addr,size`, ` L addr,size`, ` S addr,size`, ` M
+//! addr,size` (a load and a store of the same bytes). Lines of valgrind itself begin with `==` and
+//! are skipped, as is what a program prints in between if it does not look like an access. Lackey
+//! serialises threads without naming them, and says nothing of memory calls: everything belongs to
+//! one thread, and mappings are 2 MiB neighbourhoods made at first touch. Consecutive instructions
+//! in one 64-byte line become one fetch.
 use crate::build::Builder;
 use crate::event::Flags;
 use crate::totals::Totals;
@@ -93,7 +94,12 @@ fn flush<W: Write>(b: &mut Builder<W>, run: &mut Run) -> Result<(), TraceError> 
     Ok(())
 }
 
-fn access<W: Write>(b: &mut Builder<W>, addr: u64, size: u64, flags: Flags) -> Result<(), TraceError> {
+fn access<W: Write>(
+    b: &mut Builder<W>,
+    addr: u64,
+    size: u64,
+    flags: Flags,
+) -> Result<(), TraceError> {
     // Block stores of more than 64 bytes (fxsave and the like) come as several accesses.
     let mut at = addr;
     let mut left = size;
@@ -112,9 +118,12 @@ fn access<W: Write>(b: &mut Builder<W>, addr: u64, size: u64, flags: Flags) -> R
 /// instruction's own accesses follow its line.
 ///
 /// # Errors
-/// [`TraceError::BadText`] for a line that is an access but cannot be read, or if there is none at all;
-/// [`TraceError::Io`].
-pub fn import<R: BufRead, W: Write>(mut from: R, writer: TraceWriter<W>) -> Result<(Totals, W), TraceError> {
+/// [`TraceError::BadText`] for a line that is an access but cannot be read, or if there is none at
+/// all; [`TraceError::Io`].
+pub fn import<R: BufRead, W: Write>(
+    mut from: R,
+    writer: TraceWriter<W>,
+) -> Result<(Totals, W), TraceError> {
     let mut b = Builder::new(writer, None);
     let thread = b.start_thread()?;
     b.switch(thread)?;
@@ -127,7 +136,10 @@ pub fn import<R: BufRead, W: Write>(mut from: R, writer: TraceWriter<W>) -> Resu
             Line::Access(kind, addr, size) => {
                 seen += 1;
                 if addr >= crate::build::MAX_USER {
-                    return Err(TraceError::BadText { line: number, what: "an address outside user memory" });
+                    return Err(TraceError::BadText {
+                        line: number,
+                        what: "an address outside user memory",
+                    });
                 }
                 match kind {
                     Kind::Fetch => {
@@ -149,7 +161,10 @@ pub fn import<R: BufRead, W: Write>(mut from: R, writer: TraceWriter<W>) -> Resu
                 }
             }
             Line::Other if seen == 0 && number >= PATIENCE => {
-                return Err(TraceError::BadText { line: number, what: "no access in 10,000 lines" });
+                return Err(TraceError::BadText {
+                    line: number,
+                    what: "no access in 10,000 lines",
+                });
             }
             Line::Other => {}
             Line::Bad(what) => return Err(TraceError::BadText { line: number, what }),

@@ -35,7 +35,8 @@ impl TraceReader<BufReader<File>> {
     }
 }
 
-/// Opens a regular file. Pipes and devices are refused: they may wait for ever or never end, and have no end to find the totals at.
+/// Opens a regular file. Pipes and devices are refused: they may wait for ever or never end, and
+/// have no end to find the totals at.
 fn open_file(path: &Path) -> Result<File, TraceError> {
     let meta = std::fs::metadata(path).map_err(TraceError::io("opening the trace"))?;
     if !meta.is_file() {
@@ -69,8 +70,8 @@ impl<R: Read> TraceReader<R> {
         &self.header
     }
 
-    /// Replaces the contents of `out` by the events of the next block. `false` means the trace has ended
-    /// and its totals were right; `out` is empty then.
+    /// Replaces the contents of `out` by the events of the next block. `false` means the trace has
+    /// ended and its totals were right; `out` is empty then.
     ///
     /// # Errors
     /// [`TraceError::Truncated`], [`TraceError::Corrupt`] or [`TraceError::Io`]; `out` is empty.
@@ -90,7 +91,10 @@ impl<R: Read> TraceReader<R> {
             }
             Frame::Trailer(totals) => {
                 if totals.countable() != self.sums {
-                    return Err(TraceError::Corrupt { at: 0, what: "the totals do not match the events" });
+                    return Err(TraceError::Corrupt {
+                        at: 0,
+                        what: "the totals do not match the events",
+                    });
                 }
                 self.end = Some(totals);
                 Ok(false)
@@ -98,7 +102,12 @@ impl<R: Read> TraceReader<R> {
         }
     }
 
-    fn decode(&mut self, raw_len: usize, events: usize, out: &mut Vec<Event>) -> Result<(), &'static str> {
+    fn decode(
+        &mut self,
+        raw_len: usize,
+        events: usize,
+        out: &mut Vec<Event>,
+    ) -> Result<(), &'static str> {
         self.raw.resize(raw_len, 0);
         match self.zstd.decompress_to_buffer(&self.packed, &mut self.raw[..]) {
             Ok(n) if n == raw_len => {}

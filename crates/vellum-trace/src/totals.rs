@@ -1,8 +1,8 @@
 //! Sums over a whole trace, kept in its trailer.
 //!
-//! They serve twice: a screen can say "61 M accesses, 311 MiB touched" after reading 200 bytes, and a
-//! reader that has decoded everything compares its own sums with them, so that a lost block is noticed
-//! even if every checksum holds.
+//! They serve twice: a screen can say "61 M accesses, 311 MiB touched" after reading 200 bytes, and
+//! a reader that has decoded everything compares its own sums with them, so that a lost block is
+//! noticed even if every checksum holds.
 use crate::varint::{Bytes, put};
 
 /// Sums over all events.
@@ -28,8 +28,8 @@ pub struct Totals {
     pub threads: u64,
     /// Mappings made.
     pub mappings: u64,
-    /// Distinct 4096-byte pages touched, where the same page of a mapping counts once; 0 if the writer
-    /// did not count.
+    /// Distinct 4096-byte pages touched, where the same page of a mapping counts once; 0 if the
+    /// writer did not count.
     pub touched_pages: u64,
     /// Child processes made; what they did is not in the trace.
     pub forks: u64,
@@ -104,7 +104,8 @@ impl Totals {
         })
     }
 
-    /// The sums an independent reader can check; it cannot know `touched_pages` without keeping a set.
+    /// The sums an independent reader can check; it cannot know `touched_pages` without keeping a
+    /// set.
     pub(crate) fn countable(mut self) -> Totals {
         self.touched_pages = 0;
         self

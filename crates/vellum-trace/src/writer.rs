@@ -45,7 +45,8 @@ impl<W: Write> TraceWriter<W> {
     /// Adds an event.
     ///
     /// # Errors
-    /// [`TraceError::BadEvent`] if it breaks a rule of the format (nothing is added), [`TraceError::Io`].
+    /// [`TraceError::BadEvent`] if it breaks a rule of the format (nothing is added),
+    /// [`TraceError::Io`].
     #[inline]
     pub fn push(&mut self, event: &Event) -> Result<(), TraceError> {
         if self.encoder.full(1) {
@@ -56,12 +57,18 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Adds what the kernel read or wrote for the current thread: `len` bytes in one mapping. It comes
-    /// back as one access a line.
+    /// Adds what the kernel read or wrote for the current thread: `len` bytes in one mapping. It
+    /// comes back as one access a line.
     ///
     /// # Errors
     /// As [`TraceWriter::push`].
-    pub fn kernel(&mut self, mapping: u32, offset: u64, len: u64, write: bool) -> Result<(), TraceError> {
+    pub fn kernel(
+        &mut self,
+        mapping: u32,
+        offset: u64,
+        len: u64,
+        write: bool,
+    ) -> Result<(), TraceError> {
         let mut at = offset;
         let mut left = len;
         while left > 0 {
@@ -71,7 +78,10 @@ impl<W: Write> TraceWriter<W> {
             if self.encoder.full(lines) {
                 self.flush_block()?;
             }
-            let n = self.encoder.kernel(mapping, at, part, write).map_err(|what| TraceError::BadEvent { what })?;
+            let n = self
+                .encoder
+                .kernel(mapping, at, part, write)
+                .map_err(|what| TraceError::BadEvent { what })?;
             self.totals.kernel += n as u64;
             at = at.wrapping_add(part);
             left -= part;
@@ -94,16 +104,17 @@ impl<W: Write> TraceWriter<W> {
         if events == 0 {
             return Ok(());
         }
-        let packed = self.zstd.compress(&self.raw).map_err(TraceError::io("compressing the trace"))?;
+        let packed =
+            self.zstd.compress(&self.raw).map_err(TraceError::io("compressing the trace"))?;
         let bytes = frame::block_bytes(self.raw.len(), events, &packed);
         self.to.write_all(&bytes).map_err(TraceError::io("writing the trace"))?;
         self.at += bytes.len() as u64;
         Ok(())
     }
 
-    /// Writes out what is pending and returns the trailer that would end the trace here, without writing
-    /// it. A recorder that may have to go on (an `exec` that can still fail) writes these bytes itself
-    /// and takes them back if it goes on.
+    /// Writes out what is pending and returns the trailer that would end the trace here, without
+    /// writing it. A recorder that may have to go on (an `exec` that can still fail) writes these
+    /// bytes itself and takes them back if it goes on.
     ///
     /// # Errors
     /// [`TraceError::Io`].
@@ -124,7 +135,10 @@ impl<W: Write> TraceWriter<W> {
     /// [`TraceError::Io`].
     pub fn finish(mut self) -> Result<(Totals, W), TraceError> {
         let trailer = self.checkpoint()?;
-        self.to.write_all(&trailer).and_then(|()| self.to.flush()).map_err(TraceError::io("writing the trace"))?;
+        self.to
+            .write_all(&trailer)
+            .and_then(|()| self.to.flush())
+            .map_err(TraceError::io("writing the trace"))?;
         Ok((self.totals, self.to))
     }
 }

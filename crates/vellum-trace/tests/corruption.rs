@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use vellum_trace::TraceError;
 
 fn small() -> (Vec<vellum_trace::Event>, Vec<u8>) {
-    let numbers: Vec<u64> = (0..300u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 7).collect();
+    let numbers: Vec<u64> =
+        (0..300u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 7).collect();
     let list = events(&numbers);
     let bytes = write(&list);
     (list, bytes)
@@ -63,7 +64,9 @@ fn another_version_is_named_as_such() {
 
 #[test]
 fn foreign_files_are_named_as_such() {
-    for foreign in [&b""[..], b"x", b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0", &[0; 4096], b"==1== Lackey"] {
+    for foreign in
+        [&b""[..], b"x", b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0", &[0; 4096], b"==1== Lackey"]
+    {
         assert!(matches!(read(foreign), Err(TraceError::NotATrace)));
     }
 }

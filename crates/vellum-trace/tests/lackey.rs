@@ -69,7 +69,10 @@ fn malformed_lines_are_named_with_their_number() {
 fn text_without_accesses_binary_and_endless_lines_are_refused() {
     assert!(matches!(import(b""), Err(TraceError::BadText { .. })));
     assert!(matches!(import(&[0xff; 5000]), Err(TraceError::BadText { .. })));
-    assert!(matches!(import("x\n".repeat(20_000).as_bytes()), Err(TraceError::BadText { line: 10_000, .. })));
+    assert!(matches!(
+        import("x\n".repeat(20_000).as_bytes()),
+        Err(TraceError::BadText { line: 10_000, .. })
+    ));
     let mut long = vec![b'I'; 1 << 20];
     long.extend_from_slice(b"\n L 1000,8\n");
     assert!(import(&long).is_ok(), "one long line of the program's own does no harm");
@@ -99,10 +102,16 @@ fn the_output_of_a_real_valgrind_is_understood() {
     let lines = |start: &str| text.lines().filter(|l| l.starts_with(start)).count();
     let writes = |e: &&Event| matches!(e, Event::Access { flags, .. } if flags.write());
     let stores = all.iter().filter(writes).count();
-    // Accesses over 64 bytes or across two neighbourhoods become several, so there may be a few more.
+    // Accesses over 64 bytes or across two neighbourhoods become several, so there may be a few
+    // more.
     let expected = lines(" S ") + lines(" M ");
-    assert!(expected > 1000 && stores >= expected && stores < expected + expected / 100 + 10, "{stores} {expected}");
-    let insns: usize =
-        all.iter().map(|e| if let Event::Fetch { insns, .. } = e { usize::from(*insns) } else { 0 }).sum();
+    assert!(
+        expected > 1000 && stores >= expected && stores < expected + expected / 100 + 10,
+        "{stores} {expected}"
+    );
+    let insns: usize = all
+        .iter()
+        .map(|e| if let Event::Fetch { insns, .. } = e { usize::from(*insns) } else { 0 })
+        .sum();
     assert_eq!(insns, lines("I  "));
 }

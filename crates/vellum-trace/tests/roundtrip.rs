@@ -86,7 +86,9 @@ fn several_blocks_come_back_and_the_totals_are_right() {
     }
     assert_eq!(at, list.len());
     assert!(blocks > 3, "only {blocks} blocks");
-    let stores = list.iter().filter(|e| matches!(e, Event::Access { flags, .. } if flags.write() && !flags.kernel()));
+    let stores = list
+        .iter()
+        .filter(|e| matches!(e, Event::Access { flags, .. } if flags.write() && !flags.kernel()));
     assert_eq!(r.totals().stores, stores.count() as u64);
 }
 

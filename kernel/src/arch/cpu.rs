@@ -1,4 +1,5 @@
-//! Instructions Rust has no word for. Each is safe to call in this kernel except where it says otherwise.
+//! Instructions Rust has no word for. Each is safe to call in this kernel except where it says
+//! otherwise.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _mm_sfence, _rdtsc};
@@ -7,13 +8,17 @@ use vellum::machine::{Caches, cpuid};
 
 pub fn outb(port: u16, value: u8) {
     // SAFETY: the ports written here (serial, debug exit) touch no memory.
-    unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) }
+    unsafe {
+        asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags))
+    }
 }
 
 pub fn inb(port: u16) -> u8 {
     let value;
     // SAFETY: as in `outb`.
-    unsafe { asm!("in al, dx", in("dx") port, out("al") value, options(nomem, nostack, preserves_flags)) }
+    unsafe {
+        asm!("in al, dx", in("dx") port, out("al") value, options(nomem, nostack, preserves_flags))
+    }
     value
 }
 
@@ -21,7 +26,8 @@ pub fn inb(port: u16) -> u8 {
 pub fn exit(value: u8) -> ! {
     outb(0xf4, value);
     loop {
-        // SAFETY: halting with interrupts off stops the CPU, which is what is left without the exit device.
+        // SAFETY: halting with interrupts off stops the CPU, which is what is left without the exit
+        // device.
         unsafe { asm!("cli", "hlt", options(nomem, nostack)) }
     }
 }
@@ -71,12 +77,13 @@ pub unsafe fn set_root(physical: u64) {
 
 /// Drops the translation of one address, and every cached step of walks.
 pub fn invlpg(address: u64) {
-    // SAFETY: forgetting a translation is always allowed. Not `nomem`: stores before it must not move behind it.
+    // SAFETY: forgetting a translation is always allowed. Not `nomem`: stores before it must not
+    // move behind it.
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) }
 }
 
-/// Zeroes `words` words of 8 bytes around the caches; [`fence`] orders them. By stores of general registers: those of vectors are the
-/// program's here, and write-combining makes lines of either.
+/// Zeroes `words` words of 8 bytes around the caches; [`fence`] orders them. By stores of general
+/// registers: those of vectors are the program's here, and write-combining makes lines of either.
 ///
 /// # Safety
 /// As [`zero`]; `words` is a multiple of 8.

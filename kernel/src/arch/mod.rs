@@ -1,4 +1,5 @@
-//! The processor: registers, ports, traps, and touching user memory. Nothing here knows of the library.
+//! The processor: registers, ports, traps, and touching user memory. Nothing here knows of the
+//! library.
 
 pub mod cpu;
 pub mod serial;

@@ -1,4 +1,5 @@
-//! The first serial port, polled: the only voice there is, and one that works from the first instruction.
+//! The first serial port, polled: the only voice there is, and one that works from the first
+//! instruction.
 
 use core::fmt;
 
@@ -8,7 +9,9 @@ const PORT: u16 = 0x3f8;
 
 /// 115200 baud, 8 bits, no parity, FIFO on.
 pub fn init() {
-    for (register, value) in [(1, 0x00), (3, 0x80), (0, 0x01), (1, 0x00), (3, 0x03), (2, 0xc7), (4, 0x03)] {
+    for (register, value) in
+        [(1, 0x00), (3, 0x80), (0, 0x01), (1, 0x00), (3, 0x03), (2, 0xc7), (4, 0x03)]
+    {
         outb(PORT + register, value);
     }
 }

@@ -1,7 +1,8 @@
 //! The interrupt descriptor table and the one Rust function all exceptions come to.
 //!
-//! Own entry code, because the compiler's interrupt calling convention is not stable. Page faults on user addresses go to
-//! [`crate::fault`]; anything else is a bug of ours: it is printed and ends the machine with its own status.
+//! Own entry code, because the compiler's interrupt calling convention is not stable. Page faults
+//! on user addresses go to [`crate::fault`]; anything else is a bug of ours: it is printed and ends
+//! the machine with its own status.
 
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
@@ -55,8 +56,10 @@ pub fn init() {
     unsafe extern "C" {
         fn trap_entries();
     }
-    let gate = |at: u64| [at & 0xffff | 8 << 16 | 0x8e00 << 32 | (at >> 16 & 0xffff) << 48, at >> 32];
-    let gates = core::array::from_fn(|vector| gate(trap_entries as *const () as u64 + 16 * vector as u64));
+    let gate =
+        |at: u64| [at & 0xffff | 8 << 16 | 0x8e00 << 32 | (at >> 16 & 0xffff) << 48, at >> 32];
+    let gates =
+        core::array::from_fn(|vector| gate(trap_entries as *const () as u64 + 16 * vector as u64));
     // SAFETY: nothing else refers to the table yet.
     unsafe { *TABLE.0.get() = gates };
     #[repr(C, packed(2))]
@@ -74,14 +77,15 @@ extern "C" fn trap(frame: &mut Frame) {
     let address = cpu::fault_address();
     if frame.vector == PAGE_FAULT && address < USER_END {
         let Err(why) = crate::fault::user_fault(address, frame.error) else { return };
-        // A refused access of ours resumes at its fixup with the reason in rax. A refused fetch was a call: the place that called
-        // is on the stack.
+        // A refused access of ours resumes at its fixup with the reason in rax. A refused fetch was
+        // a call: the place that called is on the stack.
         if let Some(fixup) = user::fixup(frame.rip) {
             (frame.rip, frame.rax) = (fixup, why);
             return;
         }
         if frame.error & FETCH != 0 {
-            // SAFETY: the kernel jumps into user memory only by a call, so its stack top is the return address.
+            // SAFETY: the kernel jumps into user memory only by a call, so its stack top is the
+            // return address.
             let back = unsafe { *(frame.rsp as *const u64) };
             if let Some(fixup) = user::fixup(back) {
                 (frame.rip, frame.rax, frame.rsp) = (fixup, why, frame.rsp + 8);
@@ -89,7 +93,10 @@ extern "C" fn trap(frame: &mut Frame) {
             }
         }
     }
-    println!("not ok - trap {} at {:#x}, error {:#x}, address {address:#x}", frame.vector, frame.rip, frame.error);
+    println!(
+        "not ok - trap {} at {:#x}, error {:#x}, address {address:#x}",
+        frame.vector, frame.rip, frame.error
+    );
     println!("# {frame:x?}");
     cpu::exit(EXIT_TRAP)
 }

@@ -1,7 +1,8 @@
 //! Touching user memory from the kernel: each access names where to go on if its fault is refused.
 //!
-//! The instruction and its fixup are listed in section `.fixup`; the trap handler looks the faulting instruction up there.
-//! Rejected: checking the page table first, which another CPU can prove wrong before the access.
+//! The instruction and its fixup are listed in section `.fixup`; the trap handler looks the
+//! faulting instruction up there. Rejected: checking the page table first, which another CPU can
+//! prove wrong before the access.
 
 use core::arch::asm;
 
@@ -31,7 +32,8 @@ fn result<T>(value: T, why: u64) -> Result<T, u64> {
 /// Loads 8 bytes; the error is what [`crate::fault`] gave as reason.
 pub fn load(address: u64) -> Result<u64, u64> {
     let (value, why): (u64, u64);
-    // SAFETY: a fault either makes the page present or resumes at the fixup; Rust knows of no object in the user half.
+    // SAFETY: a fault either makes the page present or resumes at the fixup; Rust knows of no
+    // object in the user half.
     unsafe {
         asm!(
             "2: mov {value}, [{address}]",
@@ -71,7 +73,8 @@ pub fn store(address: u64, value: u64) -> Result<(), u64> {
 /// Calls code there.
 ///
 /// # Safety
-/// If a page can be fetched from, it holds a function that keeps the C convention and leaves 0 in `rax`.
+/// If a page can be fetched from, it holds a function that keeps the C convention and leaves 0 in
+/// `rax`.
 pub unsafe fn call(address: u64) -> Result<(), u64> {
     let why: u64;
     // SAFETY: the caller's promise; a refused fetch returns to the fixup with the stack as it was.

@@ -1,7 +1,8 @@
 //! What the hypervisor tells at the start, and the memory we choose by it.
 //!
-//! PVH rather than multiboot (which refuses 64-bit images) or a boot loader (which wants a disk): one note in the image, one
-//! structure in memory. The layout of both is Xen's public `arch-x86/hvm/start_info.h`.
+//! PVH rather than multiboot (which refuses 64-bit images) or a boot loader (which wants a disk):
+//! one note in the image, one structure in memory. The layout of both is Xen's public
+//! `arch-x86/hvm/start_info.h`.
 
 use core::arch::global_asm;
 
@@ -42,7 +43,8 @@ struct MemoryMapEntry {
     reserved: u32,
 }
 
-/// Frames to manage: the largest run of memory under 4 GiB, and how many at its start the image takes.
+/// Frames to manage: the largest run of memory under 4 GiB, and how many at its start the image
+/// takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     pub first: Pfn,
@@ -54,13 +56,15 @@ fn physical<T>(address: u64) -> *const T {
     (PHYSMAP + address) as *const T
 }
 
-/// Reads the start info at that physical address. `None` if it is not one, or the image lies in no memory.
+/// Reads the start info at that physical address. `None` if it is not one, or the image lies in no
+/// memory.
 pub fn memory(start_info: u64) -> Option<Memory> {
     unsafe extern "C" {
         static image_end: u8;
     }
     let image_frames_end = (&raw const image_end as u64 - KERNEL_BASE).div_ceil(PAGE_SIZE as u64);
-    // SAFETY: the hypervisor put the structure below 4 GiB, where the physmap reaches, and nothing has been written yet.
+    // SAFETY: the hypervisor put the structure below 4 GiB, where the physmap reaches, and nothing
+    // has been written yet.
     let info = unsafe { &*physical::<StartInfo>(start_info) };
     if info.magic != MAGIC || info.version < 1 {
         return None;
@@ -72,7 +76,11 @@ pub fn memory(start_info: u64) -> Option<Memory> {
         let end = (e.address + e.size).min(MAPPED) / PAGE_SIZE as u64;
         let first = e.address.div_ceil(PAGE_SIZE as u64);
         if e.kind == RAM && first < end && best.is_none_or(|b| b.frames < end - first) {
-            let image = if (first..end).contains(&(image_frames_end - 1)) { image_frames_end - first } else { 0 };
+            let image = if (first..end).contains(&(image_frames_end - 1)) {
+                image_frames_end - first
+            } else {
+                0
+            };
             best = Some(Memory { first: Pfn(first), frames: end - first, image });
         }
     }

@@ -1,8 +1,9 @@
 //! What the figures should be, and whether they are.
 //!
-//! A bar is a limit somebody set before it was met: the project for most, what peers measured for the rest. Judging is not asserting: on a
-//! shared computer a ratio may miss its bar for reasons of the neighbours', so what misses is named, with the row's spread in mind, and
-//! the exit code stays as it is. Only instruction counts are asserted (`./test`), since they are the same everywhere.
+//! A bar is a limit somebody set before it was met: the project for most, what peers measured for
+//! the rest. Judging is not asserting: on a shared computer a ratio may miss its bar for reasons of
+//! the neighbours', so what misses is named, with the row's spread in mind, and the exit code stays
+//! as it is. Only instruction counts are asserted (`./test`), since they are the same everywhere.
 
 use super::instructions::{ceiling, rows::ROWS};
 use super::{Report, Row};
@@ -54,15 +55,39 @@ pub struct Bar {
 
 const GOAL: &str = "our goal";
 
-const fn bar(benchmark: &'static str, rows: &'static str, says: &'static str, figure: Figure, limit: Limit) -> Bar {
+const fn bar(
+    benchmark: &'static str,
+    rows: &'static str,
+    says: &'static str,
+    figure: Figure,
+    limit: Limit,
+) -> Bar {
     Bar { benchmark, rows, says, figure, limit, source: GOAL }
 }
 
 /// All bars but the ceilings of instructions, which stand beside their rows.
 pub const BARS: &[Bar] = &[
-    bar("frames", "frames/hot-pair", "hot pair at most 1.4x the floor", Figure::OverFloor, Limit::AtMost(1.4)),
-    bar("frames", "frames/bulk-alloc", "bulk alloc at most 1.6x the floor", Figure::OverFloor, Limit::AtMost(1.6)),
-    bar("frames", "frames/bulk-free", "bulk free at most 1.6x the floor", Figure::OverFloor, Limit::AtMost(1.6)),
+    bar(
+        "frames",
+        "frames/hot-pair",
+        "hot pair at most 1.4x the floor",
+        Figure::OverFloor,
+        Limit::AtMost(1.4),
+    ),
+    bar(
+        "frames",
+        "frames/bulk-alloc",
+        "bulk alloc at most 1.6x the floor",
+        Figure::OverFloor,
+        Limit::AtMost(1.6),
+    ),
+    bar(
+        "frames",
+        "frames/bulk-free",
+        "bulk free at most 1.6x the floor",
+        Figure::OverFloor,
+        Limit::AtMost(1.6),
+    ),
     bar(
         "frames",
         "frames/2m-pair",
@@ -70,9 +95,27 @@ pub const BARS: &[Bar] = &[
         Figure::OverFloorOf("frames/hot-pair"),
         Limit::AtMost(2.6),
     ),
-    bar("frames", "frames/mixed-*", "mixed orders no slower than buddy", Figure::OverPeer("buddy"), Limit::AtMost(1.0)),
-    bar("frames", "frames/*", "no row slower than the best registry peer", Figure::OverBestPeer, Limit::AtMost(1.0)),
-    bar("frames", "frames/*", "two threads at most 1.3x of one", Figure::OverOneThread, Limit::AtMost(1.3)),
+    bar(
+        "frames",
+        "frames/mixed-*",
+        "mixed orders no slower than buddy",
+        Figure::OverPeer("buddy"),
+        Limit::AtMost(1.0),
+    ),
+    bar(
+        "frames",
+        "frames/*",
+        "no row slower than the best registry peer",
+        Figure::OverBestPeer,
+        Limit::AtMost(1.0),
+    ),
+    bar(
+        "frames",
+        "frames/*",
+        "two threads at most 1.3x of one",
+        Figure::OverOneThread,
+        Limit::AtMost(1.3),
+    ),
     bar(
         "fragment",
         "frames/2m-left*",
@@ -80,7 +123,13 @@ pub const BARS: &[Bar] = &[
         Figure::OverBestPeer,
         Limit::AtLeast(1.0),
     ),
-    bar("clear", "clear/run-1G", "1 GiB within 5 % of the fastest way", Figure::OverBestPeer, Limit::AtMost(1.05)),
+    bar(
+        "clear",
+        "clear/run-1G",
+        "1 GiB within 5 % of the fastest way",
+        Figure::OverBestPeer,
+        Limit::AtMost(1.05),
+    ),
     bar(
         "clear",
         "clear/page-hot",
@@ -102,7 +151,13 @@ pub const BARS: &[Bar] = &[
         Figure::Ours,
         Limit::AtLeast(1.0),
     ),
-    bar("threads", "threads/fault-4k/bare", "the library alone: 1.7x expected", Figure::Ours, Limit::AtLeast(1.7)),
+    bar(
+        "threads",
+        "threads/fault-4k/bare",
+        "the library alone: 1.7x expected",
+        Figure::Ours,
+        Limit::AtLeast(1.7),
+    ),
     bar(
         "threads",
         "threads/one-space-over-two-machines",
@@ -110,10 +165,22 @@ pub const BARS: &[Bar] = &[
         Figure::Ours,
         Limit::AtLeast(0.65),
     ),
-    bar("threads", "threads/fault-4k", "with clearing: 1.7x expected", Figure::Ours, Limit::AtLeast(1.7)),
+    bar(
+        "threads",
+        "threads/fault-4k",
+        "with clearing: 1.7x expected",
+        Figure::Ours,
+        Limit::AtLeast(1.7),
+    ),
     Bar {
         source: "our goal, with an allowance for caches",
-        ..bar("growth", "growth/fault*", "no fault grows beyond 1.5x", Figure::OverSmallest, Limit::AtMost(1.5))
+        ..bar(
+            "growth",
+            "growth/fault*",
+            "no fault grows beyond 1.5x",
+            Figure::OverSmallest,
+            Limit::AtMost(1.5),
+        )
     },
 ];
 
@@ -172,7 +239,13 @@ fn verdict(limit: Limit, value: f64, row: &Row) -> Verdict {
         Limit::AtMost(most) => (value <= most, value / most - 1.0),
         Limit::AtLeast(least) => (value >= least, 1.0 - value / least),
     };
-    Verdict { row: row.name.clone(), threads: row.threads, value, met, close: !met && past <= row.spread }
+    Verdict {
+        row: row.name.clone(),
+        threads: row.threads,
+        value,
+        met,
+        close: !met && past <= row.spread,
+    }
 }
 
 /// Holds a benchmark's rows against its bars. Bars none of whose rows were measured are left out.
@@ -192,12 +265,17 @@ pub fn judge(benchmark: &str, report: &Report) -> Vec<Judged> {
         judged.push(Judged { says: bar.says.to_owned(), source: bar.source, verdicts });
     }
     if benchmark == "instructions" {
-        let find = |name: &str| all.iter().find(|r| r.name.strip_prefix("instructions/") == Some(name));
+        let find =
+            |name: &str| all.iter().find(|r| r.name.strip_prefix("instructions/") == Some(name));
         let first = find(ROWS[0].name).map(|r| r.ours);
         for counted in ROWS {
             if let (Some(row), Some(most)) = (find(counted.name), ceiling(counted, first)) {
                 let verdicts = vec![verdict(Limit::AtMost(most), row.ours, row)];
-                judged.push(Judged { says: format!("{} at most {most:.0}", counted.name), source: GOAL, verdicts });
+                judged.push(Judged {
+                    says: format!("{} at most {most:.0}", counted.name),
+                    source: GOAL,
+                    verdicts,
+                });
             }
         }
     }
@@ -209,7 +287,13 @@ pub fn judge(benchmark: &str, report: &Report) -> Vec<Judged> {
 mod tests {
     use super::*;
 
-    fn row(name: &str, threads: usize, ours: f64, floor: Option<f64>, peers: &[(&'static str, f64)]) -> Row {
+    fn row(
+        name: &str,
+        threads: usize,
+        ours: f64,
+        floor: Option<f64>,
+        peers: &[(&'static str, f64)],
+    ) -> Row {
         let peers = peers.iter().copied().collect();
         Row { name: name.to_owned(), threads, unit: "ns", ours, floor, peers, spread: 0.05 }
     }
@@ -242,11 +326,23 @@ mod tests {
 
     #[test]
     fn more_is_better_where_the_bar_says_at_least() {
-        let mut left = row("frames/2m-left-after-churn-at-50", 1, 97.0, None, &[("buddy", 96.0), ("bitmap", 98.0)]);
+        let mut left = row(
+            "frames/2m-left-after-churn-at-50",
+            1,
+            97.0,
+            None,
+            &[("buddy", 96.0), ("bitmap", 98.0)],
+        );
         left.unit = "%";
         let verdict = judged("fragment", vec![left], "as much free memory");
-        assert!(!verdict.is_met() && verdict.verdicts[0].close, "the best is the one with most: {verdict:?}");
-        assert!(judged("threads", vec![row("threads/fault-4k", 2, 1.8, None, &[])], "with clearing").is_met());
+        assert!(
+            !verdict.is_met() && verdict.verdicts[0].close,
+            "the best is the one with most: {verdict:?}"
+        );
+        assert!(
+            judged("threads", vec![row("threads/fault-4k", 2, 1.8, None, &[])], "with clearing")
+                .is_met()
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What the machine was like while it was measured.
 //!
-//! A figure of a shared machine means something only beside these: how many cores there were, how much else ran, whether memory lay on huge pages
-//! of the host, and how often the host's own kernel stepped in. They are read from where the system tells; a system that does not tell gives `None`,
+//! A figure of a shared machine means something only beside these: how many cores there were, how
+//! much else ran, whether memory lay on huge pages of the host, and how often the host's own kernel
+//! stepped in. They are read from where the system tells; a system that does not tell gives `None`,
 //! never a guess.
 
 use std::fs::read_to_string;
@@ -35,7 +36,8 @@ pub fn resident_bytes(range: Range<u64>) -> Option<u64> {
     bytes_in(&read_to_string("/proc/self/smaps").ok()?, range, "Rss:")
 }
 
-/// The sum of a field of such a text: mappings are listed by a line `from-to rights ...`, followed by their fields.
+/// The sum of a field of such a text: mappings are listed by a line `from-to rights ...`, followed
+/// by their fields.
 fn bytes_in(smaps: &str, range: Range<u64>, name: &str) -> Option<u64> {
     let mut inside = false;
     let mut sum = None;

@@ -1,9 +1,10 @@
 //! What a frame allocator must do to take part, and those that do besides ours.
 //!
-//! The crates from the registry are single-threaded values; to be shared they need a lock, and they get the cheapest there is: one
-//! swap to take it and one store to give it back, so that no cost of ours is booked to them. The floor is no allocator at all: a stack of frame
-//! numbers per CPU behind the same lock, which knows one order and never balances. Nothing that may be called from any CPU
-//! can be expected below it.
+//! The crates from the registry are single-threaded values; to be shared they need a lock, and they
+//! get the cheapest there is: one swap to take it and one store to give it back, so that no cost of
+//! ours is booked to them. The floor is no allocator at all: a stack of frame numbers per CPU
+//! behind the same lock, which knows one order and never balances. Nothing that may be called from
+//! any CPU can be expected below it.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -145,10 +146,14 @@ impl Floor {
     /// All frames, dealt evenly to `cpus` CPUs.
     pub fn new(cpus: usize) -> Floor {
         let each = FRAMES as u32 / cpus as u32;
-        let stack = |cpu: u32| Stack { length: each as usize, frames: (cpu * each..(cpu + 1) * each).rev().collect() };
+        let stack = |cpu: u32| Stack {
+            length: each as usize,
+            frames: (cpu * each..(cpu + 1) * each).rev().collect(),
+        };
         Floor((0..cpus as u32).map(|cpu| SwapLock::new(stack(cpu))).collect())
     }
-    /// Two swaps and two stores on a lock of one's own and nothing between: what a pair of locked acts costs at least.
+    /// Two swaps and two stores on a lock of one's own and nothing between: what a pair of locked
+    /// acts costs at least.
     pub fn bare_pair(&self, cpu: usize) {
         for _ in 0..2 {
             self.0[cpu].with(|s| {

@@ -1,15 +1,18 @@
 //! `vellum bench threads`: does a second thread help?
 //!
-//! One thread faults in a part of a space, then two fault side by side, each as much, in parts that share no table node below the third
-//! level; the ratio of their throughputs is what the second thread is worth, two being the most there can be. Such a ratio is easily spoilt by whatever
-//! else runs (a core that was busy elsewhere looks like a lock), so pairs of runs are taken in turn, and the best run of two threads is held
-//! against the best of one: what the design can do, where the median shows what this computer allowed. The kernel under us does the same beside.
+//! One thread faults in a part of a space, then two fault side by side, each as much, in parts that
+//! share no table node below the third level; the ratio of their throughputs is what the second
+//! thread is worth, two being the most there can be. Such a ratio is easily spoilt by whatever else
+//! runs (a core that was busy elsewhere looks like a lock), so pairs of runs are taken in turn, and
+//! the best run of two threads is held against the best of one: what the design can do, where the
+//! median shows what this computer allowed. The kernel under us does the same beside.
 //!
-//! The floor is two threads that do about as much and share nothing: the cores of a virtual machine may be two halves of one, and then nothing
-//! scales.
+//! The floor is two threads that do about as much and share nothing: the cores of a virtual machine
+//! may be two halves of one, and then nothing scales.
 //!
-//! Last, two threads in one space are held against two that do the very same on a machine each, in pairs. Whatever the computer does
-//! to both cancels in that ratio, so that it tells a lock, which makes it a half or less, from cores that are no two cores.
+//! Last, two threads in one space are held against two that do the very same on a machine each, in
+//! pairs. Whatever the computer does to both cancels in that ratio, so that it tells a lock, which
+//! makes it a half or less, from cores that are no two cores.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,8 +34,9 @@ pub const PAIRS: usize = 10;
 /// Pairs tried where too many are interrupted.
 pub const TRIES: usize = 60;
 
-/// A run: nanoseconds per page of each thread, and whether something came between: a thread lost its core on the way, or the threads did not run side by
-/// side, because one of them had no core when the other began.
+/// A run: nanoseconds per page of each thread, and whether something came between: a thread lost
+/// its core on the way, or the threads did not run side by side, because one of them had no core
+/// when the other began.
 #[derive(Clone, Debug)]
 struct Run {
     each: Vec<f64>,
@@ -59,7 +63,8 @@ impl Run {
     }
 }
 
-/// Pairs of runs, one thread's beside two threads'. Those that were interrupted count only as long as there are no others.
+/// Pairs of runs, one thread's beside two threads'. Those that were interrupted count only as long
+/// as there are no others.
 #[derive(Clone, Debug, Default)]
 struct Pairs {
     quiet: usize,
@@ -87,7 +92,8 @@ impl Pairs {
     fn is_enough(&self) -> bool {
         self.quiet >= PAIRS || self.tried >= TRIES
     }
-    /// The best of two threads over the best of one: a pair whose single thread was disturbed cannot make it look good.
+    /// The best of two threads over the best of one: a pair whose single thread was disturbed
+    /// cannot make it look good.
     fn best(&self) -> f64 {
         self.two.highest() / self.one.highest()
     }
@@ -98,7 +104,9 @@ impl Pairs {
 
 /// Whether all ran at once for four fifths of the time that the shortest of them took.
 fn side_by_side(parts: &[Part]) -> bool {
-    let (Some(began), Some(ended)) = (parts.iter().map(|p| p.began).max(), parts.iter().map(|p| p.ended).min()) else {
+    let (Some(began), Some(ended)) =
+        (parts.iter().map(|p| p.began).max(), parts.iter().map(|p| p.ended).min())
+    else {
         return true;
     };
     let shortest = parts.iter().map(|p| p.ended - p.began).min().unwrap_or_default();
@@ -132,8 +140,8 @@ fn ours(on: &[(&Ground, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
     }))
 }
 
-/// Threads that do about what a fault does and share nothing at all: a swap and a store on a lock of one's own, a line written, some
-/// arithmetic.
+/// Threads that do about what a fault does and share nothing at all: a swap and a store on a lock
+/// of one's own, a line written, some arithmetic.
 fn nothing_shared(n: usize, pages: u64) -> Run {
     let start = Start::new(n);
     Run::of(threads(n, |_| {
@@ -158,7 +166,8 @@ fn nothing_shared(n: usize, pages: u64) -> Run {
     }))
 }
 
-/// A run directly after one that does not count: two cores have twice the cache of one, and would otherwise be paid for that.
+/// A run directly after one that does not count: two cores have twice the cache of one, and would
+/// otherwise be paid for that.
 fn warm(on: &[(&Ground, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
     ours(on, n, bytes, huge);
     ours(on, n, bytes, huge)
@@ -177,16 +186,21 @@ fn theirs(n: usize, bytes: u64) -> io::Result<Run> {
     Ok(Run::of(each.into_iter().collect::<io::Result<_>>()?))
 }
 
-/// What the second thread is worth, with clearing, without it, and with huge pages. No rows on a computer of one core.
+/// What the second thread is worth, with clearing, without it, and with huge pages. No rows on a
+/// computer of one core.
 ///
 /// # Errors
 /// The machine could not be built.
 pub fn run(effort: Effort) -> io::Result<Report> {
     if cores() < 2 {
-        return Ok(Report { notes: vec!["skipped: it takes two cores".to_owned()], ..Report::default() });
+        return Ok(Report {
+            notes: vec!["skipped: it takes two cores".to_owned()],
+            ..Report::default()
+        });
     }
     let bytes = (64 << 20) / effort.shrink.min(16);
-    let hosts = [built(2, 512 << 20, true)?, built(2, 512 << 20, false)?, built(2, 512 << 20, false)?];
+    let hosts =
+        [built(2, 512 << 20, true)?, built(2, 512 << 20, false)?, built(2, 512 << 20, false)?];
     let space = |host: &Ground| {
         let _cpu = host.vm.machine().sit(0);
         host.vm.create().map_err(io::Error::other)
@@ -229,7 +243,10 @@ pub fn run(effort: Effort) -> io::Result<Report> {
                 unit: "x",
                 ours: of(own),
                 floor: Some(of(&control)),
-                peers: (!linux.ratios.is_empty()).then(|| (linux::NAME, of(linux))).into_iter().collect(),
+                peers: (!linux.ratios.is_empty())
+                    .then(|| (linux::NAME, of(linux)))
+                    .into_iter()
+                    .collect(),
                 spread: own.ratios.spread(),
             });
         }
@@ -245,9 +262,12 @@ pub fn run(effort: Effort) -> io::Result<Report> {
             spread: shared.uncertainty(),
         });
     }
-    let counts = found.iter().map(|(own, _)| format!("{} of {}", own.quiet, own.tried)).collect::<Vec<_>>();
-    report.notes =
-        vec![ground(&hosts[0]), format!("pairs in which no thread lost its core, of all tried: {}", counts.join(", "))];
+    let counts =
+        found.iter().map(|(own, _)| format!("{} of {}", own.quiet, own.tried)).collect::<Vec<_>>();
+    report.notes = vec![
+        ground(&hosts[0]),
+        format!("pairs in which no thread lost its core, of all tried: {}", counts.join(", ")),
+    ];
     for (host, space) in hosts.iter().zip(spaces) {
         let _cpu = host.vm.machine().sit(0);
         host.vm.exit(space);
@@ -267,7 +287,11 @@ mod tests {
     fn the_slower_thread_decides_the_rate() {
         let rate = |each: &[f64]| run(each, false).rate();
         assert_eq!(rate(&[10.0]), 0.1);
-        assert_eq!(rate(&[10.0, 20.0]) / rate(&[10.0]), 1.0, "a second thread that takes twice as long adds nothing");
+        assert_eq!(
+            rate(&[10.0, 20.0]) / rate(&[10.0]),
+            1.0,
+            "a second thread that takes twice as long adds nothing"
+        );
         assert_eq!(rate(&[10.0, 10.0]) / rate(&[10.0]), 2.0);
     }
 

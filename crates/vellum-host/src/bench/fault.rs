@@ -1,12 +1,13 @@
 //! `vellum bench fault`: faults, and the unmap, fork and exit that go with them.
 //!
-//! Faults are handed to the library as a trap handler would, so the trap itself is not in the numbers. Each row is measured twice,
-//! as it is and (`/bare`) on a machine that neither clears nor copies, since clearing is most of a fault and none of our doing. The floor
-//! of a fault is the clearing (or the copy) alone: of one page at a time for base pages, in one call for a huge one. The peer is the
-//! kernel under us, see [`linux`].
+//! Faults are handed to the library as a trap handler would, so the trap itself is not in the
+//! numbers. Each row is measured twice, as it is and (`/bare`) on a machine that neither clears nor
+//! copies, since clearing is most of a fault and none of our doing. The floor of a fault is the
+//! clearing (or the copy) alone: of one page at a time for base pages, in one call for a huge one.
+//! The peer is the kernel under us, see [`linux`].
 //!
-//! More than one thread works in one space (`/one-space`), in places that share no table node below the third level, or each in its own
-//! (`/own-spaces`).
+//! More than one thread works in one space (`/one-space`), in places that share no table node below
+//! the third level, or each in its own (`/own-spaces`).
 
 use std::io;
 
@@ -73,7 +74,9 @@ fn turn(
     phase("fault/4k-write", pages, &mut || fault_all(vm, space, at, small, PAGE, Access::Write));
     phase("unmap/4k-page", pages, &mut || unmap(vm, space, at, small));
     map(vm, space, at, large, true);
-    phase("fault/2m-write", large / HUGE, &mut || fault_all(vm, space, at, large, HUGE, Access::Write));
+    phase("fault/2m-write", large / HUGE, &mut || {
+        fault_all(vm, space, at, large, HUGE, Access::Write)
+    });
     phase("unmap/2m-page", large / HUGE, &mut || unmap(vm, space, at, large));
     if forks {
         map(vm, space, at, small, false);
@@ -87,15 +90,19 @@ fn turn(
     found
 }
 
-/// The cost of clearing and copying alone, over as many frames as the faults go through, so that they are as cold. Huge pages come first: what was
-/// just copied from is in the caches, and clearing past them would have to drive it out.
+/// The cost of clearing and copying alone, over as many frames as the faults go through, so that
+/// they are as cold. Huge pages come first: what was just copied from is in the caches, and
+/// clearing past them would have to drive it out.
 fn floors(vm: &Vm<Bare>, effort: Effort, table: &mut Table) {
     let (small, large) = sizes(effort);
     let (pages, blocks) = (small / PAGE, large / HUGE);
     let (m, frames) = (vm.machine(), vm.frames());
     let _cpu = m.sit(0);
-    let take =
-        |_| frames.alloc(m, Order::HUGE, &Want::kernel(Use::Data)).expect("all memory is free between repetitions");
+    let take = |_| {
+        frames
+            .alloc(m, Order::HUGE, &Want::kernel(Use::Data))
+            .expect("all memory is free between repetitions")
+    };
     let all: Vec<Pfn> = (0..blocks.max(2 * pages.div_ceil(512))).map(take).collect();
     let (to, from) = all.split_at(all.len() / 2);
     let page = |list: &[Pfn], i: u64| list[i as usize / 512].add(i % 512);
@@ -103,8 +110,16 @@ fn floors(vm: &Vm<Bare>, effort: Effort, table: &mut Table) {
     let clear = |first, frames| unsafe { m.clear(first, frames) };
     // SAFETY: as above.
     let copy = |i| unsafe { m.copy(page(to, i), page(from, i), 1) };
-    table.floor("fault/2m-write", 1, time(blocks, || all[..blocks as usize].iter().for_each(|&b| clear(b, 512))));
-    table.floor("fault/4k-write", 1, time(pages, || (0..pages).for_each(|i| clear(page(to, i), 1))));
+    table.floor(
+        "fault/2m-write",
+        1,
+        time(blocks, || all[..blocks as usize].iter().for_each(|&b| clear(b, 512))),
+    );
+    table.floor(
+        "fault/4k-write",
+        1,
+        time(pages, || (0..pages).for_each(|i| clear(page(to, i), 1))),
+    );
     table.floor("fault/4k-copy", 1, time(pages, || (0..pages).for_each(copy)));
     for block in all {
         // SAFETY: had above, and mapped by nobody.
@@ -167,10 +182,20 @@ fn play(
         for (i, &(name, _)) in ours[0].iter().enumerate() {
             let each = ours.iter().map(|f| f[i].1.each).sum::<f64>() / n as f64;
             let host_faults = ours.iter().map(|f| f[i].1.host_faults).sum();
-            table.add_timed(&format!("{name}{}{bare}", crowd.suffix()), n, "ns", Timed { each, host_faults });
+            table.add_timed(
+                &format!("{name}{}{bare}", crowd.suffix()),
+                n,
+                "ns",
+                Timed { each, host_faults },
+            );
         }
         for (i, &(name, _)) in linux.first().into_iter().flatten().enumerate() {
-            let found: Vec<f64> = linux.iter().filter_map(|f| f.get(i)).filter(|f| f.0 == name).map(|f| f.1).collect();
+            let found: Vec<f64> = linux
+                .iter()
+                .filter_map(|f| f.get(i))
+                .filter(|f| f.0 == name)
+                .map(|f| f.1)
+                .collect();
             let each = found.iter().sum::<f64>() / found.len() as f64;
             table.peer(&format!("{name}{}", crowd.suffix()), n, linux::NAME, each);
         }
@@ -183,7 +208,8 @@ fn play(
     Ok(())
 }
 
-/// Faults of 4 KiB and 2 MiB, zero-page reads, copy-on-write, and the unmap, fork and exit that go with them, for each number of threads.
+/// Faults of 4 KiB and 2 MiB, zero-page reads, copy-on-write, and the unmap, fork and exit that go
+/// with them, for each number of threads.
 ///
 /// # Errors
 /// The machine could not be built.
@@ -198,7 +224,10 @@ pub fn run(effort: Effort, counts: &[usize]) -> io::Result<Report> {
             }
         }
     }
-    notes.push(format!("{} first touches of the host inside what was measured", table.host_faults()));
+    notes.push(format!(
+        "{} first touches of the host inside what was measured",
+        table.host_faults()
+    ));
     Ok(Report { notes, ..table.report() })
 }
 
@@ -210,7 +239,12 @@ mod tests {
     fn every_fault_row_has_a_number_in_every_crowd() {
         let report = run(Effort::QUICK, &[1, 2]).unwrap();
         let names: Vec<&str> = report.benchmarks.iter().map(|r| r.name.as_str()).collect();
-        for wanted in ["fault/4k-write", "fault/2m-write/bare", "fault/4k-copy/own-spaces", "unmap/4k-page/one-space"] {
+        for wanted in [
+            "fault/4k-write",
+            "fault/2m-write/bare",
+            "fault/4k-copy/own-spaces",
+            "unmap/4k-page/one-space",
+        ] {
             assert!(names.contains(&wanted), "{wanted} is not among {names:?}");
         }
         assert!(report.benchmarks.iter().all(|r| r.ours > 0.0));

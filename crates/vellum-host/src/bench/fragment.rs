@@ -1,10 +1,11 @@
 //! `vellum bench fragment`: what is left of large pages after a long life.
 //!
-//! Memory is filled to a share, then blocks are given back and taken at random for millions of steps, orders 0 to 9, each half as often as
-//! the one below it, so that every order holds about as many frames as the next. Then as many 2 MiB blocks are taken as
-//! there are. Reported is their share of the free memory, in percent: higher is better, unlike in every other table. What is live at
-//! the end differs from seed to seed by more than good allocators from each other, so the number is the mean over a few seeds, the
-//! same for all.
+//! Memory is filled to a share, then blocks are given back and taken at random for millions of
+//! steps, orders 0 to 9, each half as often as the one below it, so that every order holds about as
+//! many frames as the next. Then as many 2 MiB blocks are taken as there are. Reported is their
+//! share of the free memory, in percent: higher is better, unlike in every other table. What is
+//! live at the end differs from seed to seed by more than good allocators from each other, so the
+//! number is the mean over a few seeds, the same for all.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,13 +30,15 @@ fn order(rng: &mut Rng) -> u8 {
     }
 }
 
-/// The share of free frames that come as 2 MiB blocks after churn at `live` percent. Everything is given back in the end.
+/// The share of free frames that come as 2 MiB blocks after churn at `live` percent. Everything is
+/// given back in the end.
 fn churn<C: Contestant>(on: &C, live: u64, steps: u64, seed: u64) -> f64 {
     let mut rng = Rng::new(seed);
     let wanted = FRAMES * live / 100;
     let (mut held, mut used): (Vec<(u32, u8)>, u64) = (Vec::new(), 0);
     for step in 0.. {
-        // Above the mark something goes, below it something comes: the level stays, the places change.
+        // Above the mark something goes, below it something comes: the level stays, the places
+        // change.
         if used >= wanted && !held.is_empty() {
             let n = rng.below(held.len() as u64) as usize;
             let (first, order) = held.swap_remove(n);
@@ -47,7 +50,10 @@ fn churn<C: Contestant>(on: &C, live: u64, steps: u64, seed: u64) -> f64 {
         } else {
             let order = order(&mut rng);
             // What cannot be had as one block is had smaller, as callers do.
-            let Some((first, order)) = (0..=order).rev().find_map(|o| Some((on.alloc(0, o)?, o))) else { break };
+            let Some((first, order)) = (0..=order).rev().find_map(|o| Some((on.alloc(0, o)?, o)))
+            else {
+                break;
+            };
             held.push((first, order));
             used += 1 << order;
         }
@@ -62,7 +68,8 @@ fn churn<C: Contestant>(on: &C, live: u64, steps: u64, seed: u64) -> f64 {
     share
 }
 
-/// One life of one contestant. The bitmap searches linearly for larger blocks; a tenth of the steps takes it as long as the others together.
+/// One life of one contestant. The bitmap searches linearly for larger blocks; a tenth of the steps
+/// takes it as long as the others together.
 fn life(contestant: usize, live: u64, steps: u64, seed: u64) -> io::Result<f64> {
     Ok(match contestant {
         0 => {
@@ -74,7 +81,8 @@ fn life(contestant: usize, live: u64, steps: u64, seed: u64) -> io::Result<f64> 
     })
 }
 
-/// Both rows, and the metadata of ours in bytes a frame. Nothing is timed here, so lives are lived side by side on all cores.
+/// Both rows, and the metadata of ours in bytes a frame. Nothing is timed here, so lives are lived
+/// side by side on all cores.
 ///
 /// # Errors
 /// The system has no memory for it.
@@ -83,7 +91,8 @@ pub fn run(effort: Effort) -> io::Result<Report> {
     let steps = 10_000_000 / effort.shrink;
     for live in [50, 90] {
         let seeds = &SEEDS[..effort.lives.clamp(1, SEEDS.len())];
-        let lives: Vec<(usize, u64)> = (0..3).flat_map(|c| seeds.iter().map(move |&seed| (c, seed))).collect();
+        let lives: Vec<(usize, u64)> =
+            (0..3).flat_map(|c| seeds.iter().map(move |&seed| (c, seed))).collect();
         let next = AtomicUsize::new(0);
         let lived = threads(cores(), |_| -> io::Result<Vec<(usize, f64)>> {
             let mut found = Vec::new();
@@ -96,7 +105,9 @@ pub fn run(effort: Effort) -> io::Result<Report> {
             Ok(found)
         });
         let mut samples: [Samples; 3] = Default::default();
-        for (contestant, share) in lived.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten() {
+        for (contestant, share) in
+            lived.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten()
+        {
             samples[contestant].add(share);
         }
         let [own, buddy, bitmap] = samples;
@@ -135,7 +146,11 @@ mod tests {
         let buddy = Buddy::new();
         let share = churn(&buddy, 50, 50_000, 1);
         assert!(share > 0.0 && share <= 100.0, "{share}");
-        assert_eq!(churn(&buddy, 0, 0, 1), 100.0, "an idle allocator gives all of its memory in 2 MiB");
+        assert_eq!(
+            churn(&buddy, 0, 0, 1),
+            100.0,
+            "an idle allocator gives all of its memory in 2 MiB"
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `vellum bench frames`: the frame allocator beside its peers.
 //!
-//! All contestants live through all repetitions, so that each is measured in the state its own past has left it in, and they take turns
-//! in a rotating order, so that a neighbour's noise meets all of them. The first repetition only warms.
+//! All contestants live through all repetitions, so that each is measured in the state its own past
+//! has left it in, and they take turns in a rotating order, so that a neighbour's noise meets all
+//! of them. The first repetition only warms.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,7 +34,8 @@ impl Ours {
     /// # Errors
     /// The system has no memory for it.
     pub fn new(cpus: usize) -> io::Result<Ours> {
-        // The frames themselves are never touched: allocation writes no frame, as it writes no record.
+        // The frames themselves are never touched: allocation writes no frame, as it writes no
+        // record.
         let machine = Host::new(Plan::new(cpus, FRAMES * 4096))?;
         let unfit = |e| io::Error::other(format!("a flat topology is refused: {e}"));
         let layout = Frames::layout(machine.topology()).map_err(unfit)?;
@@ -88,7 +90,8 @@ enum Scene {
     Mixed,
 }
 
-const SCENES: [Scene; 6] = [Scene::Bulk, Scene::Hot, Scene::Scattered, Scene::Holes, Scene::Huge, Scene::Mixed];
+const SCENES: [Scene; 6] =
+    [Scene::Bulk, Scene::Hot, Scene::Scattered, Scene::Holes, Scene::Huge, Scene::Mixed];
 
 impl Scene {
     fn has_orders(self) -> bool {
@@ -119,23 +122,29 @@ fn play<C: Contestant>(on: &C, scene: Scene, n: usize, effort: Effort, seed: u64
     (0..found[0].len()).map(|i| (found[0][i].0, mean(i))).collect()
 }
 
-/// Seconds after which a contestant repeats a scene no more, having been measured once at least. The bitmap is a thousand times slower
-/// than the rest at blocks of several frames, and more of it would say nothing more.
+/// Seconds after which a contestant repeats a scene no more, having been measured once at least.
+/// The bitmap is a thousand times slower than the rest at blocks of several frames, and more of it
+/// would say nothing more.
 const PATIENCE: f64 = 2.0;
 
-/// Measures every row at each number of threads. More threads than cores measure the system's scheduler; the caller decides.
+/// Measures every row at each number of threads. More threads than cores measure the system's
+/// scheduler; the caller decides.
 ///
 /// # Errors
 /// The system has no memory for it.
 pub fn run(effort: Effort, counts: &[usize]) -> io::Result<Report> {
     let mut report = Report::default();
     for &n in counts {
-        let (ours, buddy, bitmap, floor) = (Ours::new(n)?, Buddy::new(), Bitmap::new(), Floor::new(n));
+        let (ours, buddy, bitmap, floor) =
+            (Ours::new(n)?, Buddy::new(), Bitmap::new(), Floor::new(n));
         if report.notes.is_empty()
             && let Some(huge) = ours.metadata.huge_bytes()
         {
             let all = ours.metadata.bytes() >> 20;
-            report.notes.push(format!("{} of {all} MiB of our metadata on huge pages of the host", huge >> 20));
+            report.notes.push(format!(
+                "{} of {all} MiB of our metadata on huge pages of the host",
+                huge >> 20
+            ));
         }
         // (phase, contestant) to its samples; phases keep the order of their first appearance.
         let mut samples: BTreeMap<(&str, &str), Samples> = BTreeMap::new();
@@ -188,7 +197,8 @@ pub fn run(effort: Effort, counts: &[usize]) -> io::Result<Report> {
             });
         }
         // Beside the hot pair, where it is read.
-        let hot = report.benchmarks.iter().position(|r| r.threads == n && r.name == "frames/hot-pair");
+        let hot =
+            report.benchmarks.iter().position(|r| r.threads == n && r.name == "frames/hot-pair");
         let at = hot.map_or(report.benchmarks.len(), |at| at + 1);
         report.benchmarks.insert(at, bare(&floor, n, effort));
     }
@@ -199,7 +209,8 @@ pub fn run(effort: Effort, counts: &[usize]) -> io::Result<Report> {
 fn bare(floor: &Floor, n: usize, effort: Effort) -> Row {
     let mut samples = Samples::default();
     for _ in 0..effort.repetitions.max(1) {
-        let each = threads(n, |cpu| time_enough(effort, |k| (0..k).for_each(|_| floor.bare_pair(cpu))));
+        let each =
+            threads(n, |cpu| time_enough(effort, |k| (0..k).for_each(|_| floor.bare_pair(cpu))));
         samples.add(each.iter().sum::<f64>() / n as f64);
     }
     Row {

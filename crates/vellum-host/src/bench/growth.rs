@@ -1,11 +1,14 @@
 //! `vellum bench growth`: the same acts with ten and a hundred times as much of everything.
 //!
-//! Three things grow: the memory that is mapped (costs are per page, so they should stay), the number of mappings in a space (costs are per
-//! act on one of them) and the memory of the machine (10 MiB of faults on each). A cost that grows with any of them would be a design that does
-//! not scale; what remains is caches: a record is a cache line, and 100 MiB of 4 KiB pages have 1.6 MiB of them. The machine neither clears nor copies.
+//! Three things grow: the memory that is mapped (costs are per page, so they should stay), the
+//! number of mappings in a space (costs are per act on one of them) and the memory of the machine
+//! (10 MiB of faults on each). A cost that grows with any of them would be a design that does not
+//! scale; what remains is caches: a record is a cache line, and 100 MiB of 4 KiB pages have 1.6 MiB
+//! of them. The machine neither clears nor copies.
 //!
-//! Rows are named `growth/ACT/AXIS-SIZE`, the smallest size first. Sizes are measured one after the other, each directly after a turn that does
-//! not count, so that each finds its own part of memory in the caches as far as it fits, not what the size before left there.
+//! Rows are named `growth/ACT/AXIS-SIZE`, the smallest size first. Sizes are measured one after the
+//! other, each directly after a turn that does not count, so that each finds its own part of memory
+//! in the caches as far as it fits, not what the size before left there.
 
 use std::io;
 
@@ -26,12 +29,15 @@ fn memory(vm: &Vm<Bare>, bytes: u64, phase: &mut Phase<'_>) -> io::Result<()> {
     let space = vm.create().map_err(io::Error::other)?;
     vm.activate(&space);
     let (at, pages) = (area(0), bytes / PAGE);
-    // A single call is measured warm, or the size before would be in it by what it drove out of the caches.
+    // A single call is measured warm, or the size before would be in it by what it drove out of the
+    // caches.
     map(vm, &space, at, bytes, false);
     unmap(vm, &space, at, bytes);
     phase("map, a call", 1, &mut || map(vm, &space, at, bytes, false));
     phase("fault, a page", pages, &mut || fault_all(vm, &space, at, bytes, PAGE, Access::Write));
-    phase("protect, a page", pages, &mut || vm.protect(&space, at, bytes, Rights::READ).expect("a whole mapping"));
+    phase("protect, a page", pages, &mut || {
+        vm.protect(&space, at, bytes, Rights::READ).expect("a whole mapping")
+    });
     let mut child = None;
     phase("fork, a page", pages, &mut || child = vm.fork(&space).ok());
     phase("exit, a page", pages, &mut || child.take().into_iter().for_each(|c| vm.exit(c)));
@@ -41,7 +47,8 @@ fn memory(vm: &Vm<Bare>, bytes: u64, phase: &mut Phase<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of each of many mappings, and from one to the next: they touch nobody, so no two become one.
+/// Bytes of each of many mappings, and from one to the next: they touch nobody, so no two become
+/// one.
 const EACH: u64 = 4 * PAGE;
 const APART: u64 = 2 * EACH;
 /// Mappings that are acted upon, spread evenly over all.
@@ -61,7 +68,9 @@ fn mappings(vm: &Vm<Bare>, space: &Space, count: u64, phase: &mut Phase<'_>) {
         }
     });
     phase("unmap", SAMPLE, &mut || (0..SAMPLE).for_each(|i| unmap(vm, space, place(i), EACH)));
-    phase("map at a place", SAMPLE, &mut || (0..SAMPLE).for_each(|i| map(vm, space, place(i), EACH, false)));
+    phase("map at a place", SAMPLE, &mut || {
+        (0..SAMPLE).for_each(|i| map(vm, space, place(i), EACH, false))
+    });
     let mut placed = Vec::with_capacity(SAMPLE as usize);
     phase("map anywhere", SAMPLE, &mut || {
         for _ in 0..SAMPLE {
@@ -93,7 +102,12 @@ fn size(
 }
 
 /// Sizes of mappings up to what the machine takes.
-fn sizes(effort: Effort, table: &mut Table, host: &Ground, shown: &[(&str, u64)]) -> io::Result<()> {
+fn sizes(
+    effort: Effort,
+    table: &mut Table,
+    host: &Ground,
+    shown: &[(&str, u64)],
+) -> io::Result<()> {
     let _cpu = host.vm.machine().sit(0);
     for (name, bytes) in shown {
         size(effort, table, &format!("memory-{name}"), |phase| memory(&host.vm, *bytes, phase))?;
@@ -123,9 +137,12 @@ fn counts(effort: Effort, table: &mut Table, host: &Ground, shown: &[u64]) -> io
 fn machine(effort: Effort, table: &mut Table, host: &Ground, name: &str) -> io::Result<()> {
     let _cpu = host.vm.machine().sit(0);
     size(effort, table, &format!("machine-{name}"), |phase| {
-        // Without fork and exit: a child's tables are first touches of the host on a machine whose memory is not warm.
+        // Without fork and exit: a child's tables are first touches of the host on a machine whose
+        // memory is not warm.
         let shown = ["fault, a page", "protect, a page", "unmap, a page"];
-        memory(&host.vm, 10 << 20, &mut |act, n, f| if shown.contains(&act) { phase(act, n, f) } else { f() })
+        memory(&host.vm, 10 << 20, &mut |act, n, f| {
+            if shown.contains(&act) { phase(act, n, f) } else { f() }
+        })
     })
 }
 
@@ -149,14 +166,18 @@ pub fn run(effort: Effort) -> io::Result<Report> {
         counts(effort, &mut table, &host, &[100, 1_000, 10_000][..if all { 3 } else { 2 }])
     })?;
     drop(host);
-    notes.push(format!("{} first touches of the host inside what was measured", table.host_faults()));
+    notes.push(format!(
+        "{} first touches of the host inside what was measured",
+        table.host_faults()
+    ));
     if all {
         match large()? {
             Some(host) => alone(|| {
                 machine(effort, &mut table, &host, "12G")?;
                 sizes(effort, &mut table, &host, &[("10G", 10 << 30)])
             })?,
-            None => notes.push("10 GiB left out: that takes 2 GiB of free memory, for records".to_owned()),
+            None => notes
+                .push("10 GiB left out: that takes 2 GiB of free memory, for records".to_owned()),
         }
     }
     Ok(Report { notes, ..table.report() })

@@ -1,10 +1,14 @@
-//! The kernel under us as a peer: the same acts by `mmap`, first touches, `mprotect`, `mremap`, `munmap` and `fork`.
+//! The kernel under us as a peer: the same acts by `mmap`, first touches, `mprotect`, `mremap`,
+//! `munmap` and `fork`.
 //!
-//! It is no fair race and is not meant as one: a figure of Linux contains the trap or system call, real page tables and a real TLB, and it counts
-//! memory per control group, ages pages and keeps statistics that we do not. Ours is the call of the library alone. What the
-//! comparison shows is how much of a fault on this very machine is left for a subsystem to save, and that the order of magnitude is right.
+//! It is no fair race and is not meant as one: a figure of Linux contains the trap or system call,
+//! real page tables and a real TLB, and it counts memory per control group, ages pages and keeps
+//! statistics that we do not. Ours is the call of the library alone. What the comparison shows is
+//! how much of a fault on this very machine is left for a subsystem to save, and that the order of
+//! magnitude is right.
 //!
-//! `fork` is called from a process with threads, so the child does nothing but touch memory it was given and leave by `_exit`.
+//! `fork` is called from a process with threads, so the child does nothing but touch memory it was
+//! given and leave by `_exit`.
 
 use std::ffi::c_void;
 use std::io;
@@ -13,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mprotect, mremap_fixed, munmap,
+    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mprotect,
+    mremap_fixed, munmap,
 };
 
 use super::measure::Start;
@@ -38,7 +43,8 @@ impl Area {
     pub fn new(bytes: u64, huge: bool) -> io::Result<Area> {
         let bytes = bytes as usize;
         let mapped_bytes = if huge { bytes + HUGE as usize } else { bytes };
-        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        let (rights, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: a fresh mapping at an address of the system's choice disturbs nothing.
         let mapped = unsafe { mmap_anonymous(ptr::null_mut(), mapped_bytes, rights, flags)? };
         let skip = if huge { mapped.cast::<u8>().align_offset(HUGE as usize) } else { 0 };
@@ -71,7 +77,8 @@ impl Area {
     /// # Errors
     /// The system refuses.
     pub fn protect(&self, write: bool) -> io::Result<()> {
-        let rights = if write { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::READ };
+        let rights =
+            if write { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::READ };
         // SAFETY: the range is ours, and nobody touches it meanwhile.
         unsafe { mprotect(self.at.cast(), self.bytes, rights)? };
         Ok(())
@@ -83,7 +90,15 @@ impl Area {
     pub fn move_to(self, to: Area) -> io::Result<Area> {
         assert_eq!(self.bytes, to.bytes);
         // SAFETY: both ranges are ours, do not overlap, and nobody touches either meanwhile.
-        unsafe { mremap_fixed(self.at.cast(), self.bytes, self.bytes, MremapFlags::MAYMOVE, to.at.cast())? };
+        unsafe {
+            mremap_fixed(
+                self.at.cast(),
+                self.bytes,
+                self.bytes,
+                MremapFlags::MAYMOVE,
+                to.at.cast(),
+            )?
+        };
         Ok(to)
     }
 }
@@ -111,12 +126,18 @@ pub struct Forked {
 pub fn fork(area: Option<&Area>) -> io::Result<Forked> {
     // SAFETY: a fresh page, shared with the child, for its figure.
     let page = unsafe {
-        mmap_anonymous(ptr::null_mut(), PAGE as usize, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)?
+        mmap_anonymous(
+            ptr::null_mut(),
+            PAGE as usize,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+        )?
     };
     // SAFETY: the page is zero, aligned, and lives until the end of this function.
     let figure = unsafe { &*page.cast::<AtomicU64>() };
     let start = Instant::now();
-    // SAFETY: the child calls nothing but the clock and `_exit`, takes no lock and allocates nothing.
+    // SAFETY: the child calls nothing but the clock and `_exit`, takes no lock and allocates
+    // nothing.
     let child = unsafe { libc::fork() };
     if child == 0 {
         if let Some(area) = area {
@@ -143,12 +164,17 @@ pub fn fork(area: Option<&Area>) -> io::Result<Forked> {
     result
 }
 
-/// One thread's turn through the acts of [`super::fault`], in their order: name and nanoseconds per page. Acts that this system does not do the
-/// same way (no huge pages to be had) are left out.
+/// One thread's turn through the acts of [`super::fault`], in their order: name and nanoseconds per
+/// page. Acts that this system does not do the same way (no huge pages to be had) are left out.
 ///
 /// # Errors
 /// The system refuses memory.
-pub fn turn(small: u64, large: u64, start: &Start, forks: bool) -> io::Result<Vec<(&'static str, f64)>> {
+pub fn turn(
+    small: u64,
+    large: u64,
+    start: &Start,
+    forks: bool,
+) -> io::Result<Vec<(&'static str, f64)>> {
     let mut found = Vec::new();
     let mut phase = |name, n: u64, f: &mut dyn FnMut()| {
         start.meet();
@@ -222,7 +248,8 @@ mod tests {
     #[test]
     fn every_act_that_ends_has_a_figure() {
         let found = turn(64 * PAGE, HUGE, &Start::new(1), true).unwrap();
-        // Huge pages may not be had, and a fork that was disturbed is left out: whoever runs beside this test decides about those.
+        // Huge pages may not be had, and a fork that was disturbed is left out: whoever runs beside
+        // this test decides about those.
         for name in ["fault/4k-zero-read", "fault/4k-write", "unmap/4k-page", "fault/4k-copy"] {
             assert!(found.iter().any(|&(n, _)| n == name), "{name}: {found:?}");
         }

@@ -1,12 +1,14 @@
 //! The clock, the pinning, the statistics.
 //!
-//! A repetition runs its threads side by side: each is pinned to a core, they meet before every phase, and each times its own part of
-//! it. What counts is the mean over threads of the time per operation; a slower second thread therefore shows.
+//! A repetition runs its threads side by side: each is pinned to a core, they meet before every
+//! phase, and each times its own part of it. What counts is the mean over threads of the time per
+//! operation; a slower second thread therefore shows.
 //!
-//! A thread that works alone is timed by two clocks, the wall's and its own of CPU time, and the lesser counts. They agree to a microsecond on a quiet
-//! computer; on a busy one the first contains what others did with the core meanwhile, which is nobody's cost here. Threads
-//! that work side by side are timed by the wall alone: where the system lets them take turns on one core, CPU time would show
-//! threads that never met as threads that do not disturb each other.
+//! A thread that works alone is timed by two clocks, the wall's and its own of CPU time, and the
+//! lesser counts. They agree to a microsecond on a quiet computer; on a busy one the first contains
+//! what others did with the core meanwhile, which is nobody's cost here. Threads that work side by
+//! side are timed by the wall alone: where the system lets them take turns on one core, CPU time
+//! would show threads that never met as threads that do not disturb each other.
 
 use std::cell::Cell;
 use std::hint::spin_loop;
@@ -23,11 +25,13 @@ use super::conditions::host_faults;
 pub struct Effort {
     /// Repetitions that count, after one that does not.
     pub repetitions: usize,
-    /// Operations are divided by this: 1 for numbers worth printing, more for a test that only asks whether it runs.
+    /// Operations are divided by this: 1 for numbers worth printing, more for a test that only asks
+    /// whether it runs.
     pub shrink: u64,
     /// Lives that are averaged where one life differs from the next by more than what is compared.
     pub lives: usize,
-    /// Asked between repetitions: whoever waits may have seen enough. What was measured until then is reported.
+    /// Asked between repetitions: whoever waits may have seen enough. What was measured until then
+    /// is reported.
     pub stop: fn() -> bool,
 }
 
@@ -40,7 +44,8 @@ impl Effort {
     pub const QUICK: Effort = Effort { repetitions: 1, shrink: 64, lives: 1, ..Effort::FULL };
 }
 
-/// Where the threads of a repetition meet: a spinning barrier, since one that sleeps would let them start apart.
+/// Where the threads of a repetition meet: a spinning barrier, since one that sleeps would let them
+/// start apart.
 #[derive(Debug)]
 pub struct Start {
     threads: usize,
@@ -56,7 +61,8 @@ impl Start {
     pub fn meet(&self) {
         self.meet_with(|| ());
     }
-    /// Waits for the others and calls `relax` meanwhile: a thread that is a CPU of a machine has flushes to serve.
+    /// Waits for the others and calls `relax` meanwhile: a thread that is a CPU of a machine has
+    /// flushes to serve.
     pub fn meet_with(&self, relax: impl Fn()) {
         let mine = self.arrived.fetch_add(1, Ordering::AcqRel);
         let all = (mine / self.threads + 1) * self.threads;
@@ -72,7 +78,8 @@ impl Start {
     }
 }
 
-/// Pins this thread to the `nth` core it is allowed to run on. Where the system refuses, it runs where it may.
+/// Pins this thread to the `nth` core it is allowed to run on. Where the system refuses, it runs
+/// where it may.
 pub fn pin(nth: usize) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&c| allowed.is_set(c)).collect();
@@ -96,7 +103,10 @@ pub fn threads<R: Send>(n: usize, f: impl Fn(usize) -> R + Sync) -> Vec<R> {
                 })
             })
             .collect();
-        spawned.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        spawned
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
     })
 }
 
@@ -112,7 +122,8 @@ pub fn alone<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-/// Nanoseconds per operation by the wall's clock alone: for one thread that is to be compared with two.
+/// Nanoseconds per operation by the wall's clock alone: for one thread that is to be compared with
+/// two.
 #[inline]
 pub fn wall(operations: u64, f: impl FnOnce()) -> f64 {
     let start = Instant::now();
@@ -147,8 +158,8 @@ fn charged(by_wall: f64, own: Option<f64>) -> f64 {
 pub struct Timed {
     /// Nanoseconds per operation.
     pub each: f64,
-    /// First touches the host's own kernel served to this thread meanwhile. Anything but a few means that memory was not warm and
-    /// that the host was measured instead.
+    /// First touches the host's own kernel served to this thread meanwhile. Anything but a few
+    /// means that memory was not warm and that the host was measured instead.
     pub host_faults: u64,
 }
 
@@ -160,8 +171,8 @@ pub fn timed(operations: u64, f: impl FnOnce()) -> Timed {
     Timed { each, host_faults: host_faults() - before }
 }
 
-/// Calls `f` with more and more operations until they take 2 ms, then times as many once more. For acts whose cost differs a
-/// hundredfold from one contestant to the next.
+/// Calls `f` with more and more operations until they take 2 ms, then times as many once more. For
+/// acts whose cost differs a hundredfold from one contestant to the next.
 pub fn time_enough(effort: Effort, mut f: impl FnMut(u64)) -> f64 {
     let mut n = 256;
     let enough = 2_000_000.0 / effort.shrink as f64;
@@ -241,7 +252,11 @@ mod tests {
     #[test]
     fn a_thread_that_works_alone_is_not_charged_for_what_others_do_with_its_core() {
         assert_eq!(charged(30e6, Some(1e3)), 1e3, "sleeping is no work");
-        assert_eq!(charged(1e3, Some(2e3)), 1e3, "what reading its own clock takes is none, either");
+        assert_eq!(
+            charged(1e3, Some(2e3)),
+            1e3,
+            "what reading its own clock takes is none, either"
+        );
         assert_eq!(charged(30e6, None), 30e6, "side by side the wall counts");
         assert!(alone(|| ALONE.get()) && !threads(2, |_| ALONE.get()).contains(&true));
     }

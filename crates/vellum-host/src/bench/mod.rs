@@ -1,8 +1,8 @@
 //! Native benchmarks: one process, every row beside its peers.
 //!
-//! Absolute nanoseconds of a shared machine mean little, so everything that is compared runs in turn within one process, on
-//! pinned threads, on warm memory, repeated; rows carry the median of the repetitions, their spread, and the peers' medians of the same run.
-//! Read ratios.
+//! Absolute nanoseconds of a shared machine mean little, so everything that is compared runs in
+//! turn within one process, on pinned threads, on warm memory, repeated; rows carry the median of
+//! the repetitions, their spread, and the peers' medians of the same run. Read ratios.
 //!
 //! | benchmark | what it compares |
 //! |---|---|
@@ -15,8 +15,10 @@
 //! | [`crowd`] | one thread against two in one space |
 //! | [`instructions`] | instructions of the hot paths, counted exactly |
 //!
-//! [`measure`] has the clock, the pinning and the statistics, [`ratio`] what pairs say, [`conditions`] what the computer was like meanwhile; [`contest`] is what a
-//! frame allocator must do to take part, [`linux`] the kernel under us as a peer; [`bars`] says what the figures should be.
+//! [`measure`] has the clock, the pinning and the statistics, [`ratio`] what pairs say,
+//! [`conditions`] what the computer was like meanwhile; [`contest`] is what a frame allocator must
+//! do to take part, [`linux`] the kernel under us as a peer; [`bars`] says what the figures should
+//! be.
 
 pub mod bars;
 pub mod clear;
@@ -64,7 +66,8 @@ pub struct Row {
 impl Row {
     /// The best peer and its median: the highest share, or the lowest of anything else.
     pub fn best_peer(&self) -> Option<(&'static str, f64)> {
-        let best = |a: f64, b: f64| if self.unit == "%" { b.total_cmp(&a) } else { a.total_cmp(&b) };
+        let best =
+            |a: f64, b: f64| if self.unit == "%" { b.total_cmp(&a) } else { a.total_cmp(&b) };
         self.peers.iter().map(|(&n, &v)| (n, v)).min_by(|a, b| best(a.1, b.1))
     }
 }

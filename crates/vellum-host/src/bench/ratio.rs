@@ -1,12 +1,14 @@
 //! Two things measured at the same moment, again and again, and what their ratio is.
 //!
-//! What else runs on a computer changes from one second to the next and then hits both halves of a pair alike; so it is pairs that
-//! are divided, never one best or one median by another, which may come from different seconds. What is said of the ratios is their median and
-//! where it lies with 95 % certainty. That interval is read off the sorted ratios (how many of n fall below the median is a coin thrown n
-//! times), so it assumes nothing about how disturbances are distributed.
+//! What else runs on a computer changes from one second to the next and then hits both halves of a
+//! pair alike; so it is pairs that are divided, never one best or one median by another, which may
+//! come from different seconds. What is said of the ratios is their median and where it lies with
+//! 95 % certainty. That interval is read off the sorted ratios (how many of n fall below the median
+//! is a coin thrown n times), so it assumes nothing about how disturbances are distributed.
 //!
-//! A limit inside the interval is left open: more pairs may decide it, a verdict may not. Rejected: the mean and its deviation (one
-//! disturbed pair moves both), and quartiles (they say how pairs differ, not how well their middle is known).
+//! A limit inside the interval is left open: more pairs may decide it, a verdict may not. Rejected:
+//! the mean and its deviation (one disturbed pair moves both), and quartiles (they say how pairs
+//! differ, not how well their middle is known).
 
 use super::measure::Samples;
 
@@ -66,8 +68,8 @@ impl Ratios {
     }
 }
 
-/// How many of `n` sorted samples lie outside the interval on each side: as many as a coin thrown n times shows heads no more often
-/// than in 2.5 % of all cases.
+/// How many of `n` sorted samples lie outside the interval on each side: as many as a coin thrown n
+/// times shows heads no more often than in 2.5 % of all cases.
 fn outer(n: usize) -> Option<usize> {
     let mut exactly = 0.5f64.powi(n as i32);
     let mut at_most = exactly;
@@ -92,8 +94,12 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_tables_of_the_binomial_distribution() {
-        // Ranks counted from 1 in such tables: 6: 1 and 6; 10: 2 and 9; 20: 6 and 15; 50: 18 and 33; 100: 40 and 61.
-        assert_eq!([5, 6, 10, 20, 50, 100].map(outer), [None, Some(0), Some(1), Some(5), Some(17), Some(39)]);
+        // Ranks counted from 1 in such tables: 6: 1 and 6; 10: 2 and 9; 20: 6 and 15; 50: 18 and
+        // 33; 100: 40 and 61.
+        assert_eq!(
+            [5, 6, 10, 20, 50, 100].map(outer),
+            [None, Some(0), Some(1), Some(5), Some(17), Some(39)]
+        );
         assert_eq!(of((1..=10).map(f64::from)).interval(), (2.0, 9.0));
     }
 

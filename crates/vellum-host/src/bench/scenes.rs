@@ -1,7 +1,9 @@
-//! What is done to a frame allocator: the same acts for every contestant, generic, so that each is compiled for itself.
+//! What is done to a frame allocator: the same acts for every contestant, generic, so that each is
+//! compiled for itself.
 //!
-//! A scene starts and ends with all memory free. It reports phases by name; filling and shuffling between phases is not timed, and all
-//! lists are allocated and touched before the clock runs. Each thread keeps to its own list, as programs keep to their own pages.
+//! A scene starts and ends with all memory free. It reports phases by name; filling and shuffling
+//! between phases is not timed, and all lists are allocated and touched before the clock runs. Each
+//! thread keeps to its own list, as programs keep to their own pages.
 
 use super::contest::{Contestant, FRAMES};
 use super::measure::{Effort, Start, time, time_enough};
@@ -66,11 +68,13 @@ impl<C: Contestant> Part<'_, C> {
         each
     }
 
-    /// 256 Ki frames: all taken, given back in the same order, taken, given back at random, taken again.
+    /// 256 Ki frames: all taken, given back in the same order, taken, given back at random, taken
+    /// again.
     pub fn bulk(&self) -> Vec<Phase> {
         let n = ((256 << 10) / self.effort.shrink) as usize;
         let mut list = Vec::with_capacity(n);
-        let mut phases = vec![("bulk-alloc", self.fill(&mut list, n, 0)), ("bulk-free", self.empty(&list, 0))];
+        let mut phases =
+            vec![("bulk-alloc", self.fill(&mut list, n, 0)), ("bulk-free", self.empty(&list, 0))];
         self.fill(&mut list, n, 0);
         shuffle(&mut list, &mut self.rng());
         phases.push(("random-free", self.empty(&list, 0)));
@@ -84,8 +88,8 @@ impl<C: Contestant> Part<'_, C> {
         vec![("hot-pair", self.pairs(0))]
     }
 
-    /// The same with an eighth of memory used, a frame here and there. Of all memory each thread holds its share; the rest of
-    /// what was taken is given back in random order.
+    /// The same with an eighth of memory used, a frame here and there. Of all memory each thread
+    /// holds its share; the rest of what was taken is given back in random order.
     pub fn scattered(&self) -> Vec<Phase> {
         // A 32nd stays back, for contestants that keep frames aside per CPU.
         let n = (FRAMES / 32 * 31) as usize / self.threads;
@@ -123,8 +127,8 @@ impl<C: Contestant> Part<'_, C> {
         vec![("2m-alloc", take), ("2m-free", give), ("2m-pair", self.pairs(9))]
     }
 
-    /// Orders 0 to 9 alike often: half of memory filled, then a random block given back and another taken, over and over. A
-    /// step that finds no block of its order holds one less and goes on.
+    /// Orders 0 to 9 alike often: half of memory filled, then a random block given back and another
+    /// taken, over and over. A step that finds no block of its order holds one less and goes on.
     pub fn mixed(&self) -> Vec<Phase> {
         let mut rng = self.rng();
         let share = FRAMES / 2 / self.threads as u64 / self.effort.shrink.min(4);
@@ -141,9 +145,11 @@ impl<C: Contestant> Part<'_, C> {
                 *slot = (self.take(order), order);
             }
         });
-        // Two steps on the same place would wait for each other; the plan of all steps is drawn before the clock runs.
+        // Two steps on the same place would wait for each other; the plan of all steps is drawn
+        // before the clock runs.
         let n = (200_000 / self.effort.shrink) as usize;
-        let plan: Vec<(u32, u8)> = (0..n).map(|_| (rng.below(held.len() as u64) as u32, rng.below(10) as u8)).collect();
+        let plan: Vec<(u32, u8)> =
+            (0..n).map(|_| (rng.below(held.len() as u64) as u32, rng.below(10) as u8)).collect();
         self.start.meet();
         let step = time(n as u64, || {
             for &(at, order) in &plan {

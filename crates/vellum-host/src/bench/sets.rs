@@ -1,9 +1,11 @@
 //! What cache sets cost on this computer: the two tests behind coloured zero pages, natively.
 //!
-//! Frames that follow each other come from 2 MiB pages of the host; without them nobody knows which frames a program has, and nothing here
-//! means anything, so it is refused. Linux has one zero page and no colours, so frames of another large page stand for zero pages: one of
-//! them for all reads, or one for each colour in turn. In a guest whose memory the host backs with small pages even that is not what it
-//! seems: the second level's sets are then decided below us. The first level's are not, as long as a way is a page.
+//! Frames that follow each other come from 2 MiB pages of the host; without them nobody knows which
+//! frames a program has, and nothing here means anything, so it is refused. Linux has one zero page
+//! and no colours, so frames of another large page stand for zero pages: one of them for all reads,
+//! or one for each colour in turn. In a guest whose memory the host backs with small pages even
+//! that is not what it seems: the second level's sets are then decided below us. The first level's
+//! are not, as long as a way is a page.
 
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -53,7 +55,8 @@ pub struct Sets {
     pub l2: [u64; 2],
     /// For N frames in a row: ns a read, independent and dependent.
     pub in_a_row: Vec<(u64, [Figure; 2])>,
-    /// ns a turn of strided reads and one zero read: one frame of zeros or all colours, mean over alignments and worst.
+    /// ns a turn of strided reads and one zero read: one frame of zeros or all colours, mean over
+    /// alignments and worst.
     pub advancing: [[Figure; 2]; 2],
     /// The same with as many zero reads a turn as there are ways.
     pub whole: [[Figure; 2]; 2],
@@ -63,7 +66,8 @@ pub struct Sets {
 const REPETITIONS: usize = 9;
 const READS: u64 = 200_000;
 
-/// Measures, in a second or two, on one pinned core. `shrink` divides the reads, for a test that only asks whether it runs.
+/// Measures, in a second or two, on one pinned core. `shrink` divides the reads, for a test that
+/// only asks whether it runs.
 pub fn run(shrink: u64) -> Result<Sets, NoSets> {
     let reads = (READS / shrink.max(1)).max(1000);
     let CacheLevel { sets, ways, line } = geometry::here().l2;
@@ -80,7 +84,9 @@ pub fn run(shrink: u64) -> Result<Sets, NoSets> {
         let lab = Lab { memory: &memory, way: sets * line, ways, reads };
         Sets {
             l2: [sets, ways],
-            in_a_row: (4..=16).map(|n| (n, [lab.in_a_row(n, false), lab.in_a_row(n, true)])).collect(),
+            in_a_row: (4..=16)
+                .map(|n| (n, [lab.in_a_row(n, false), lab.in_a_row(n, true)]))
+                .collect(),
             advancing: [lab.beside(1, 1), lab.beside(lab.colours(), 1)],
             whole: [lab.beside(1, ways), lab.beside(lab.colours(), ways)],
         }
@@ -137,7 +143,8 @@ impl Lab<'_> {
         })
     }
 
-    /// A turn of strided reads, one in each way, and `zeros` reads of frames that stand for zero pages; mean and worst alignment.
+    /// A turn of strided reads, one in each way, and `zeros` reads of frames that stand for zero
+    /// pages; mean and worst alignment.
     fn beside(&self, colours: u64, zeros: u64) -> [Figure; 2] {
         // Real data in the lower large pages, zeros in the last.
         let zero = |n: u64| self.at(7 * ALIGN as u64 + n % colours * 4096);
@@ -147,8 +154,9 @@ impl Lab<'_> {
         for repetition in 0..=REPETITIONS {
             let each: Vec<f64> = (0..self.colours())
                 .map(|align| {
-                    let places: Vec<NonNull<u64>> =
-                        (0..self.ways).map(|n| self.at((n * self.way + align * 4096) % (6 * ALIGN as u64))).collect();
+                    let places: Vec<NonNull<u64>> = (0..self.ways)
+                        .map(|n| self.at((n * self.way + align * 4096) % (6 * ALIGN as u64)))
+                        .collect();
                     let turn = |n: u64| {
                         // SAFETY: inside the mapping, all of them.
                         places.iter().for_each(|place| _ = unsafe { place.read_volatile() });
@@ -189,7 +197,10 @@ mod tests {
                 assert_eq!(sets.in_a_row.len(), 13);
                 let rows = sets.in_a_row.iter().flat_map(|row| row.1);
                 let turns = [sets.advancing, sets.whole].into_iter().flatten().flatten();
-                assert!(rows.chain(turns).all(|f| f.median > 0.0 && f.median.is_finite()), "{sets:?}");
+                assert!(
+                    rows.chain(turns).all(|f| f.median > 0.0 && f.median.is_finite()),
+                    "{sets:?}"
+                );
             }
             Err(why) => assert!(!why.to_string().is_empty()),
         }

@@ -1,7 +1,9 @@
-//! `vellum bench space`: whole verbs on mappings of several sizes, every page touched: map, protect, remap, fork, exit, unmap.
+//! `vellum bench space`: whole verbs on mappings of several sizes, every page touched: map,
+//! protect, remap, fork, exit, unmap.
 //!
-//! The machine neither clears nor copies, so each row is the library's own work. Beside it the kernel under us does the same (see
-//! [`linux`]), where that can be told apart: its first touches clear and are in `fault`, its exits do much besides.
+//! The machine neither clears nor copies, so each row is the library's own work. Beside it the
+//! kernel under us does the same (see [`linux`]), where that can be told apart: its first touches
+//! clear and are in `fault`, its exits do much besides.
 
 use std::io;
 
@@ -16,10 +18,15 @@ use super::{Report, conditions, linux};
 /// A size: its name, bytes, and whether on huge pages.
 type Size = (&'static str, u64, bool);
 
-const SIZES: [Size; 3] = [("1M", 1 << 20, false), ("100M", 100 << 20, false), ("100M-huge", 100 << 20, true)];
+const SIZES: [Size; 3] =
+    [("1M", 1 << 20, false), ("100M", 100 << 20, false), ("100M-huge", 100 << 20, true)];
 
 /// Runs every verb once on ours; names and costs go to `row`.
-fn ours(vm: &Vm<Bare>, (size, bytes, huge): Size, mut row: impl FnMut(String, Timed)) -> io::Result<()> {
+fn ours(
+    vm: &Vm<Bare>,
+    (size, bytes, huge): Size,
+    mut row: impl FnMut(String, Timed),
+) -> io::Result<()> {
     let space = vm.create().map_err(io::Error::other)?;
     vm.activate(&space);
     let (at, elsewhere) = (area(0), area(2));
@@ -28,7 +35,9 @@ fn ours(vm: &Vm<Bare>, (size, bytes, huge): Size, mut row: impl FnMut(String, Ti
     row("map", &mut || map(vm, &space, at, bytes, huge));
     row("touch", &mut || fault_all(vm, &space, at, bytes, step, Access::Write));
     row("protect", &mut || vm.protect(&space, at, bytes, Rights::READ).expect("a whole mapping"));
-    row("protect-back", &mut || vm.protect(&space, at, bytes, Rights::READ_WRITE).expect("a whole mapping"));
+    row("protect-back", &mut || {
+        vm.protect(&space, at, bytes, Rights::READ_WRITE).expect("a whole mapping")
+    });
     row("remap", &mut || {
         vm.remap(&space, at, bytes, bytes, Placement::At(elsewhere)).expect("room");
     });
@@ -83,7 +92,8 @@ fn play(table: &mut Table, effort: Effort, host: &Ground, size: Size) -> io::Res
             break;
         }
         let counts = repetition > 0;
-        // Each directly after a turn of its own that does not count, so that neither finds the caches as the other left them.
+        // Each directly after a turn of its own that does not count, so that neither finds the
+        // caches as the other left them.
         ours(vm, size, |_, _| ())?;
         ours(vm, size, |name, t| {
             if counts {
@@ -115,12 +125,16 @@ pub fn run(effort: Effort) -> io::Result<Report> {
         for &size in SIZES.iter().take(if effort.shrink > 1 { 1 } else { SIZES.len() }) {
             alone(|| play(&mut table, effort, &host, size))?;
         }
-        notes.push(format!("{} first touches of the host inside what was measured", table.host_faults()));
+        notes.push(format!(
+            "{} first touches of the host inside what was measured",
+            table.host_faults()
+        ));
     }
     if effort.shrink == 1 {
         match large()? {
             Some(host) => alone(|| play(&mut table, effort, &host, ("10G-huge", 10 << 30, true)))?,
-            None => notes.push("10 GiB left out: that takes 2 GiB of free memory, for records".to_owned()),
+            None => notes
+                .push("10 GiB left out: that takes 2 GiB of free memory, for records".to_owned()),
         }
     }
     Ok(Report { notes, ..table.report() })
@@ -139,7 +153,10 @@ mod tests {
         for row in &report.benchmarks {
             let alone = ["touch", "exit"].iter().any(|v| row.name.starts_with(v));
             // Of a fork of 1 MiB noise may leave nothing.
-            assert!(row.peers.contains_key("linux") != alone || row.name.starts_with("fork"), "{row:?}");
+            assert!(
+                row.peers.contains_key("linux") != alone || row.name.starts_with("fork"),
+                "{row:?}"
+            );
         }
     }
 }

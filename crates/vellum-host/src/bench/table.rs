@@ -1,7 +1,8 @@
 //! Samples on their way to rows.
 //!
-//! A benchmark adds samples under a name as they come, ours, the floor's and the peers' in any order; rows come out in the order in which
-//! their names first appeared. What has no sample of ours is no row.
+//! A benchmark adds samples under a name as they come, ours, the floor's and the peers' in any
+//! order; rows come out in the order in which their names first appeared. What has no sample of
+//! ours is no row.
 
 use std::collections::BTreeMap;
 
@@ -90,7 +91,8 @@ mod tests {
         t.floor("c", 1, 9.0);
         t.floor("a", 1, 0.5);
         let report = t.report();
-        let names: Vec<(&str, usize)> = report.benchmarks.iter().map(|r| (r.name.as_str(), r.threads)).collect();
+        let names: Vec<(&str, usize)> =
+            report.benchmarks.iter().map(|r| (r.name.as_str(), r.threads)).collect();
         assert_eq!(names, [("b", 1), ("a", 1), ("a", 2)]);
         assert_eq!(report.benchmarks[0].peers["linux"], 4.0);
         assert_eq!((report.benchmarks[1].floor, report.benchmarks[2].floor), (Some(0.5), None));

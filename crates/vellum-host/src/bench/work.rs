@@ -1,4 +1,5 @@
-//! The pieces that every benchmark of spaces is made of: a machine with warm memory, mappings, faults one after the other.
+//! The pieces that every benchmark of spaces is made of: a machine with warm memory, mappings,
+//! faults one after the other.
 
 use std::io;
 
@@ -28,7 +29,8 @@ pub const HUGE: u64 = 2 << 20;
 /// The machine could not be built.
 pub fn built(cpus: usize, bytes: u64, moves_bytes: bool) -> io::Result<Ground> {
     let host = HostVm::new(Plan { moves_bytes, ..Plan::new(cpus, bytes) }, Config::default())?;
-    // Or the host's own first touches would be most of what is measured: 200 us for each 2 MiB of memory or records.
+    // Or the host's own first touches would be most of what is measured: 200 us for each 2 MiB of
+    // memory or records.
     host.warm();
     Ok(host)
 }
@@ -36,9 +38,10 @@ pub fn built(cpus: usize, bytes: u64, moves_bytes: bool) -> io::Result<Ground> {
 /// Memory of a machine on which 10 GiB can be mapped.
 pub const LARGE: u64 = 12 << 30;
 
-/// A machine of [`LARGE`] bytes that moves none of them, on a computer that need not have as many: data frames are never touched on it, so only
-/// its records are warm, and a table node costs a first touch of the host when it is used for the first time, once for 512 pages. `None`
-/// where even the records would be too much.
+/// A machine of [`LARGE`] bytes that moves none of them, on a computer that need not have as many:
+/// data frames are never touched on it, so only its records are warm, and a table node costs a
+/// first touch of the host when it is used for the first time, once for 512 pages. `None` where
+/// even the records would be too much.
 ///
 /// # Errors
 /// The machine could not be built.
@@ -58,9 +61,15 @@ pub fn ground(host: &Ground) -> String {
     let all = (memory.bytes() + metadata.bytes()) as u64;
     match memory.huge_bytes().zip(metadata.huge_bytes()) {
         Some((a, b)) => {
-            format!("{} of {} MiB of memory and records on huge pages of the host", (a + b) >> 20, all >> 20)
+            format!(
+                "{} of {} MiB of memory and records on huge pages of the host",
+                (a + b) >> 20,
+                all >> 20
+            )
         }
-        None => format!("the host does not tell whether {} MiB of memory are on huge pages", all >> 20),
+        None => {
+            format!("the host does not tell whether {} MiB of memory are on huge pages", all >> 20)
+        }
     }
 }
 

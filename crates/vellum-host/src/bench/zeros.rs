@@ -1,8 +1,9 @@
 //! Reads of memory that nobody wrote, on this computer: Linux's page of zeros, small or huge.
 //!
-//! The system maps either, by advice: without huge pages the small one, 4 KiB at a time; with them the huge one, if
-//! `transparent_hugepage/use_zero_page` allows it. Which it was cannot be asked without rights, but counted: 512 times fewer faults, and
-//! still nothing resident. Neither is assumed: if the counts say otherwise, there is no figure and a reason.
+//! The system maps either, by advice: without huge pages the small one, 4 KiB at a time; with them
+//! the huge one, if `transparent_hugepage/use_zero_page` allows it. Which it was cannot be asked
+//! without rights, but counted: 512 times fewer faults, and still nothing resident. Neither is
+//! assumed: if the counts say otherwise, there is no figure and a reason.
 
 use std::hint::black_box;
 
@@ -63,8 +64,12 @@ pub fn run(bytes: usize, repetitions: usize) -> Result<Zeros, String> {
     let huge = refused().map_or_else(|| reads(bytes, true, repetitions), Err);
     // Reads that take memory, or fault as small pages do, were not served by a huge page of zeros.
     let huge = huge.and_then(|r| match () {
-        () if r.kib > small.kib.map(|kib| kib + 4096) => Err("reads took real huge pages".to_owned()),
-        () if r.faults > small.faults / 64 => Err("the system mapped small pages of zeros all the same".to_owned()),
+        () if r.kib > small.kib.map(|kib| kib + 4096) => {
+            Err("reads took real huge pages".to_owned())
+        }
+        () if r.faults > small.faults / 64 => {
+            Err("the system mapped small pages of zeros all the same".to_owned())
+        }
         () => Ok(r),
     });
     Ok(Zeros { small, huge })
@@ -105,14 +110,21 @@ fn reads(bytes: usize, huge: bool, repetitions: usize) -> Result<Reads, String> 
         }
         let start = memory.base().as_ptr() as u64;
         let kib = resident_bytes(start..start + memory.bytes() as u64).map(|bytes| bytes >> 10);
-        Reads { first: (&first).into(), pages: (&pages).into(), lines: (&lines).into(), faults, kib }
+        Reads {
+            first: (&first).into(),
+            pages: (&pages).into(),
+            lines: (&lines).into(),
+            faults,
+            kib,
+        }
     }))
 }
 
 /// The mapping as it was before anyone read it.
 fn forget(memory: &Memory) {
     // SAFETY: the range is ours, and nobody holds a reference into it.
-    let _ = unsafe { madvise(memory.base().as_ptr().cast(), memory.bytes(), Advice::LinuxDontNeed) };
+    let _ =
+        unsafe { madvise(memory.base().as_ptr().cast(), memory.bytes(), Advice::LinuxDontNeed) };
 }
 
 fn word(memory: &Memory, at: usize) -> u64 {
@@ -147,7 +159,11 @@ mod tests {
         assert!(zeros.small.faults >= (64 << 20) / 4096 / 16, "{zeros:?}");
         match zeros.huge {
             Ok(reads) => {
-                assert!(reads.kib.is_none_or(|kib| kib < 4096) && reads.faults <= zeros.small.faults / 64, "{reads:?}")
+                assert!(
+                    reads.kib.is_none_or(|kib| kib < 4096)
+                        && reads.faults <= zeros.small.faults / 64,
+                    "{reads:?}"
+                )
             }
             Err(why) => assert!(!why.is_empty()),
         }

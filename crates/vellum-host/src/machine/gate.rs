@@ -1,9 +1,11 @@
 //! Who may run: no more threads than cores.
 //!
-//! A machine of 64 CPUs on two cores would spend its time switching between threads that wait for each other's acknowledgement.
-//! So a seated thread runs only with one of a few permits, and between operations it can hand its permit on; meanwhile its CPU is
-//! *parked*, which nobody has to wait for (see `mail`). Permits go round in order of arrival, so every CPU gets its turn.
-//! A plain semaphore was rejected: the thread that gives a permit back is running and would take it again first.
+//! A machine of 64 CPUs on two cores would spend its time switching between threads that wait for
+//! each other's acknowledgement. So a seated thread runs only with one of a few permits, and
+//! between operations it can hand its permit on; meanwhile its CPU is *parked*, which nobody has to
+//! wait for (see `mail`). Permits go round in order of arrival, so every CPU gets its turn. A plain
+//! semaphore was rejected: the thread that gives a permit back is running and would take it again
+//! first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -26,7 +28,11 @@ impl Gate {
     /// `running` permits, at least one.
     pub fn new(running: usize) -> Gate {
         let admitted = running.max(1) as u64;
-        Gate { queue: Mutex::new(Queue { next: 0, admitted }), moved: Condvar::new(), waiting: AtomicUsize::new(0) }
+        Gate {
+            queue: Mutex::new(Queue { next: 0, admitted }),
+            moved: Condvar::new(),
+            waiting: AtomicUsize::new(0),
+        }
     }
     /// Waits for a permit.
     pub fn enter(&self) {

@@ -1,11 +1,12 @@
 //! The data caches of the computer we run on.
 //!
-//! Linux tells them for every architecture (`/sys/devices/system/cpu/cpu0/cache`), from firmware tables where registers lie, so it is asked
-//! first; where there is no `/sys`, an x86_64 processor is asked itself. Elsewhere nothing is known, and the library then goes by
-//! nothing. Read once: a machine is made thousands of times in tests.
+//! Linux tells them for every architecture (`/sys/devices/system/cpu/cpu0/cache`), from firmware
+//! tables where registers lie, so it is asked first; where there is no `/sys`, an x86_64 processor
+//! is asked itself. Elsewhere nothing is known, and the library then goes by nothing. Read once: a
+//! machine is made thousands of times in tests.
 //!
-//! CPU 0 speaks for all. Where cores differ, the geometry of some is wrong; colours then spread less than they could and a run is stored around
-//! a cache that would have held it, but no byte is.
+//! CPU 0 speaks for all. Where cores differ, the geometry of some is wrong; colours then spread
+//! less than they could and a run is stored around a cache that would have held it, but no byte is.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -58,7 +59,9 @@ mod tests {
     fn write(dir: &Path, index: usize, facts: &[(&str, &str)]) {
         let dir = dir.join(format!("index{index}"));
         std::fs::create_dir_all(&dir).expect("a directory");
-        facts.iter().for_each(|(name, text)| std::fs::write(dir.join(name), format!("{text}\n")).expect("a file"));
+        facts.iter().for_each(|(name, text)| {
+            std::fs::write(dir.join(name), format!("{text}\n")).expect("a file")
+        });
     }
 
     fn level(
@@ -68,7 +71,13 @@ mod tests {
         ways: &'static str,
     ) -> [(&'static str, &'static str); 5] {
         let line = ("coherency_line_size", "64");
-        [("type", kind), ("level", depth), ("number_of_sets", sets), ("ways_of_associativity", ways), line]
+        [
+            ("type", kind),
+            ("level", depth),
+            ("number_of_sets", sets),
+            ("ways_of_associativity", ways),
+            line,
+        ]
     }
 
     #[test]
@@ -84,7 +93,10 @@ mod tests {
         assert_eq!(told(&dir), Caches { l1d: l(256, 4), l2: l(1024, 8), llc: l(32768, 16) });
         // A guest on Arm: no sets, no ways.
         std::fs::remove_file(dir.join("index2/number_of_sets")).expect("it was there");
-        assert_eq!(told(&dir), Caches { l1d: l(256, 4), l2: CacheLevel::UNKNOWN, llc: l(32768, 16) });
+        assert_eq!(
+            told(&dir),
+            Caches { l1d: l(256, 4), l2: CacheLevel::UNKNOWN, llc: l(32768, 16) }
+        );
         std::fs::remove_dir_all(&dir).expect("ours");
     }
 
@@ -92,7 +104,10 @@ mod tests {
     fn the_system_and_the_processor_agree_where_both_speak() {
         let (told, asked) = (told(Path::new("/sys/devices/system/cpu/cpu0/cache")), asked());
         for (a, b) in [(told.l1d, asked.l1d), (told.l2, asked.l2), (told.llc, asked.llc)] {
-            assert!(a == b || a == CacheLevel::UNKNOWN || b == CacheLevel::UNKNOWN, "{told:?}, {asked:?}");
+            assert!(
+                a == b || a == CacheLevel::UNKNOWN || b == CacheLevel::UNKNOWN,
+                "{told:?}, {asked:?}"
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The `Machine` trait on threads.
 //!
-//! Every method that touches shared state polls first: that is where an interrupt arrives. `cpu` and the preemption guard do not, since
-//! they are the only ones on the allocator's hot path and an interrupt that comes one call later is still an interrupt.
+//! Every method that touches shared state polls first: that is where an interrupt arrives. `cpu`
+//! and the preemption guard do not, since they are the only ones on the allocator's hot path and an
+//! interrupt that comes one call later is still an interrupt.
 
 use std::hint::spin_loop;
 use std::ptr::NonNull;
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 use vellum::addr::{ENTRIES, Level, PAGE_SIZE, Pfn, Va};
 use vellum::entry::{Codec, Entry};
 use vellum::machine::{
-    Caches, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology, Use,
+    Caches, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology,
+    Use,
 };
 
 use super::{Host, MISSED, PARKED, PREEMPT_OFF};
@@ -21,7 +23,8 @@ use crate::stores::{copies, fence};
 const SHORT: u64 = 5;
 /// Turns of a wait loop before the waiter yields to the system.
 const SPINS: u32 = 50;
-/// What freed memory holds when the plan scribbles: as a table entry, one that names a frame no machine here has.
+/// What freed memory holds when the plan scribbles: as a table entry, one that names a frame no
+/// machine here has.
 const JUNK: u64 = 0x000f_eeee_eeee_e023;
 
 impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
@@ -75,20 +78,25 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         }
     }
 
-    /// Where a thread is when another failed, or when nothing moved for too long, is part of the story.
+    /// Where a thread is when another failed, or when nothing moved for too long, is part of the
+    /// story.
     fn give_up_if_poisoned(&self) {
         if self.is_poisoned() && !std::thread::panicking() {
             panic!("another CPU of this machine panicked, or nothing moved for too long");
         }
     }
 
-    /// Waits until `cpu` served request `n` of this CPU, or is parked and will drop everything when it wakes.
+    /// Waits until `cpu` served request `n` of this CPU, or is parked and will drop everything when
+    /// it wakes.
     fn wait_for(&self, cpu: CpuId, me: CpuId, n: u64) {
         let target = &self.cpus[cpu];
         while !target.boxes[me].is_served(n) {
             let state = target.state.load(Ordering::Acquire);
             if state & PARKED != 0
-                && target.state.compare_exchange(state, state + MISSED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                && target
+                    .state
+                    .compare_exchange(state, state + MISSED, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
             {
                 return;
             }
@@ -96,8 +104,9 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         }
     }
 
-    /// A live entry may not turn into another live one where break-before-make is the rule. The node's level is not known here, so
-    /// both readings are compared where they agree: the frame, and whether a node above level 1 changed between table and leaf.
+    /// A live entry may not turn into another live one where break-before-make is the rule. The
+    /// node's level is not known here, so both readings are compared where they agree: the frame,
+    /// and whether a node above level 1 changed between table and leaf.
     fn check_break(&self, old: u64, new: u64) {
         let frame = |raw| match C::decode(raw, Level::TWO) {
             Entry::Table(p) | Entry::ZeroTable(p) => Some((p, true)),
@@ -115,8 +124,9 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     }
 }
 
-// SAFETY: CPUs are threads that stay where they sit; entries and programs' words are atomics in memory that the machine owns, other
-// bytes are moved by instructions; a flush returns when each CPU's thread has dropped what it holds, or will before it goes on.
+// SAFETY: CPUs are threads that stay where they sit; entries and programs' words are atomics in
+// memory that the machine owns, other bytes are moved by instructions; a flush returns when each
+// CPU's thread has dropped what it holds, or will before it goes on.
 unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     type Codec = C;
 
@@ -194,7 +204,8 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
             Stores::Cached if frames <= SHORT => clears.page,
             Stores::Cached => clears.run,
         };
-        // SAFETY: the run is inside the mapping and the library owns it while it clears. The plan's methods exist: `Host::new` looked.
+        // SAFETY: the run is inside the mapping and the library owns it while it clears. The plan's
+        // methods exist: `Host::new` looked.
         unsafe { method.clear(at.as_ptr(), frames as usize * PAGE_SIZE) }
     }
     unsafe fn clear_pages(&self, pages: &[(Pfn, Va)], stores: Stores) {
@@ -202,8 +213,11 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         let fours = if stores == Stores::Bypass && self.plan.moves_bytes { fours } else { &[] };
         for four in fours {
             self.poll();
-            // SAFETY: frames of the mapping, all different, which the library owns while it clears; `Host::new` saw that the method exists.
-            unsafe { self.plan.clears.around.clear_four(four.map(|(pfn, _)| self.frame(pfn).as_ptr())) }
+            // SAFETY: frames of the mapping, all different, which the library owns while it clears;
+            // `Host::new` saw that the method exists.
+            unsafe {
+                self.plan.clears.around.clear_four(four.map(|(pfn, _)| self.frame(pfn).as_ptr()))
+            }
         }
         let rest = if fours.is_empty() { pages } else { rest };
         // SAFETY: the caller promises it.
@@ -231,7 +245,8 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
             return;
         }
         let bytes = frames as usize * PAGE_SIZE;
-        // SAFETY: both runs are inside the mapping and do not overlap, and nobody writes the source meanwhile, by contract.
+        // SAFETY: both runs are inside the mapping and do not overlap, and nobody writes the source
+        // meanwhile, by contract.
         unsafe {
             match stores {
                 Stores::Cached => copies::through(to, from, bytes),
@@ -347,7 +362,8 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
 impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     fn byte(&self, pfn: Pfn, at: usize) -> &AtomicU8 {
         assert!(at < PAGE_SIZE);
-        // SAFETY: inside the frame; a byte needs no alignment. Programs' data is touched as atomics on this machine.
+        // SAFETY: inside the frame; a byte needs no alignment. Programs' data is touched as atomics
+        // on this machine.
         unsafe { self.frame(pfn).add(at).cast::<AtomicU8>().as_ref() }
     }
     /// Fills a frame with junk.

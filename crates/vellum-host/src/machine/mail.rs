@@ -10,10 +10,12 @@
 //!                                                                        drops everything before its first access
 //! ```
 //!
-//! A parked CPU translates nothing, so a flush that it will do before its next access is done as far as anyone can tell: it
-//! acknowledges by generation. The exchange fails if the target woke meanwhile; then it polls again. A request given up on because its
-//! target parked may still be read later, even while the box is being overwritten: the reader may see mixed words and then drops
-//! more than it was asked to, but it never acknowledges a sequence number whose words it did not see whole.
+//! A parked CPU translates nothing, so a flush that it will do before its next access is done as
+//! far as anyone can tell: it acknowledges by generation. The exchange fails if the target woke
+//! meanwhile; then it polls again. A request given up on because its target parked may still be
+//! read later, even while the box is being overwritten: the reader may see mixed words and then
+//! drops more than it was asked to, but it never acknowledges a sequence number whose words it did
+//! not see whole.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,10 +1,12 @@
 //! The machine: its plan, its memory, its CPUs.
 //!
-//! [`seat`] is a thread's hold on a CPU and how a program's loads and stores get in; [`hardware`] is the `Machine` trait;
-//! [`mail`], [`gate`] and [`watch`] are requests between CPUs, who may run, and what each frame is; [`geometry`] is this computer's caches.
+//! [`seat`] is a thread's hold on a CPU and how a program's loads and stores get in; [`hardware`]
+//! is the `Machine` trait; [`mail`], [`gate`] and [`watch`] are requests between CPUs, who may run,
+//! and what each frame is; [`geometry`] is this computer's caches.
 //!
-//! `WATCH` picks one of two machines at compile time. With it every frame's use is checked and schedules are stirred; without it
-//! (benchmarks) the hook is empty, as on metal. A flag in the value was rejected: its test would be in every measured path.
+//! `WATCH` picks one of two machines at compile time. With it every frame's use is checked and
+//! schedules are stirred; without it (benchmarks) the hook is empty, as on metal. A flag in the
+//! value was rejected: its test would be in every measured path.
 
 pub mod gate;
 pub mod geometry;
@@ -64,8 +66,8 @@ pub const ARM: MmuRules = MmuRules {
 pub struct Plan {
     /// CPUs, 1 to [`MAX_HOST_CPUS`].
     pub cpus: usize,
-    /// Memory nodes; memory is split evenly and CPUs go round them. The distance is 10 at home and 20 elsewhere: all of it is
-    /// the same memory here, only the policies are exercised.
+    /// Memory nodes; memory is split evenly and CPUs go round them. The distance is 10 at home and
+    /// 20 elsewhere: all of it is the same memory here, only the policies are exercised.
     pub nodes: usize,
     /// Memory in bytes, at least 2 MiB a node.
     pub bytes: u64,
@@ -75,17 +77,19 @@ pub struct Plan {
     pub tlb: Shape,
     /// Threads that may run at once; `None` is one a core.
     pub running: Option<usize>,
-    /// At about one machine call in this many a CPU pauses for a moment, to stir schedules; 0 never. Needs `WATCH`.
+    /// At about one machine call in this many a CPU pauses for a moment, to stir schedules; 0
+    /// never. Needs `WATCH`.
     pub stir: u64,
     /// Seed of the stirring.
     pub seed: u64,
     /// Ask the system for huge pages.
     pub huge: bool,
-    /// Fill the first and last frame of every freed block with junk, so that whoever still looks there, or counts on zeros
-    /// it did not make, stumbles. Needs `WATCH`.
+    /// Fill the first and last frame of every freed block with junk, so that whoever still looks
+    /// there, or counts on zeros it did not make, stumbles. Needs `WATCH`.
     pub scribble: bool,
-    /// Clear and copy frames when asked to. Without it every verb can be measured apart from what moving bytes costs; what
-    /// programs would read is then whatever was there, so nobody may run on it.
+    /// Clear and copy frames when asked to. Without it every verb can be measured apart from what
+    /// moving bytes costs; what programs would read is then whatever was there, so nobody may run
+    /// on it.
     pub moves_bytes: bool,
     /// How frames are cleared.
     pub clears: Choice,
@@ -179,8 +183,9 @@ pub struct Host<C: Codec = X86_64, const WATCH: bool = true> {
     codec: PhantomData<C>,
 }
 
-// SAFETY: everything shared is atomic or behind a lock, except `Cpu::local`, which only the seated thread reaches (`taken` admits
-// one), and memory, whose bytes belong to whom the library gives them.
+// SAFETY: everything shared is atomic or behind a lock, except `Cpu::local`, which only the seated
+// thread reaches (`taken` admits one), and memory, whose bytes belong to whom the library gives
+// them.
 unsafe impl<C: Codec, const WATCH: bool> Send for Host<C, WATCH> {}
 // SAFETY: as above.
 unsafe impl<C: Codec, const WATCH: bool> Sync for Host<C, WATCH> {}
@@ -202,7 +207,10 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         let topology = plan.topology()?;
         let Choice { page, run, around, .. } = plan.clears;
         if let Some(method) = [page, run, around].into_iter().find(|m| !m.exists()) {
-            let what = format!("this processor has no {} stores: choose other ways to clear", method.name());
+            let what = format!(
+                "this processor has no {} stores: choose other ways to clear",
+                method.name()
+            );
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
         let frames = topology.frames_end() - FIRST.0;
@@ -265,7 +273,8 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// The first byte of that many frames, all of which are this machine's.
     #[inline]
     fn frames(&self, first: Pfn, frames: u64) -> NonNull<u8> {
-        let (index, all) = (first.0.wrapping_sub(FIRST.0), (self.memory.bytes() / PAGE_SIZE) as u64);
+        let (index, all) =
+            (first.0.wrapping_sub(FIRST.0), (self.memory.bytes() / PAGE_SIZE) as u64);
         if index >= all || frames > all - index {
             nowhere(first, frames);
         }
@@ -276,8 +285,9 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     #[inline]
     fn word(&self, pfn: Pfn, index: usize) -> &AtomicU64 {
         assert!(index < ENTRIES);
-        // SAFETY: inside the frame and aligned. Words other CPUs may touch at the same time (entries, program data) are only
-        // ever touched as atomics; the rest is the library's to order.
+        // SAFETY: inside the frame and aligned. Words other CPUs may touch at the same time
+        // (entries, program data) are only ever touched as atomics; the rest is the library's to
+        // order.
         unsafe { self.frame(pfn).cast::<AtomicU64>().add(index).as_ref() }
     }
 
@@ -295,12 +305,14 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     #[inline]
     fn local<R>(&self, f: impl FnOnce(&mut Local) -> R) -> R {
         let cpu = self.seated();
-        // SAFETY: only the thread seated on a CPU gets here for it, one at a time, and no `f` in this crate calls back.
+        // SAFETY: only the thread seated on a CPU gets here for it, one at a time, and no `f` in
+        // this crate calls back.
         f(unsafe { &mut *self.cpus[cpu].local.get() })
     }
 }
 
-/// Apart, so that no caller has to lay down what would be printed: stores that wait behind those of a page being cleared.
+/// Apart, so that no caller has to lay down what would be printed: stores that wait behind those of
+/// a page being cleared.
 #[cold]
 #[inline(never)]
 fn nowhere(first: Pfn, frames: u64) -> ! {
@@ -326,6 +338,8 @@ impl<C: Codec, const WATCH: bool> Tables for Host<C, WATCH> {
         self.word(table, slot).load(Ordering::Acquire)
     }
     fn exchange(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
-        self.word(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+        self.word(table, slot)
+            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| ())
     }
 }

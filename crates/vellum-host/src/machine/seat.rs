@@ -1,8 +1,8 @@
 //! A thread's hold on a CPU, and how a program's loads and stores reach memory through it.
 //!
-//! A seat is a guard: while it lives, its thread is the CPU. [`Seat::rest`] lets others have the core, [`Seat::park`] does so for as long as
-//! something takes that does not poll (a barrier, a channel). Both may only be called between verbs: a parked CPU holds no
-//! lock of the library.
+//! A seat is a guard: while it lives, its thread is the CPU. [`Seat::rest`] lets others have the
+//! core, [`Seat::park`] does so for as long as something takes that does not poll (a barrier, a
+//! channel). Both may only be called between verbs: a parked CPU holds no lock of the library.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,10 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         assert!(cpu < self.plan.cpus, "this machine has no CPU {cpu}");
         let before = SEATED.get();
         assert!(before.0 != self.id, "this thread is CPU {} of this machine already", before.1);
-        assert!(!self.cpus[cpu].taken.swap(true, Ordering::AcqRel), "CPU {cpu} is taken by another thread");
+        assert!(
+            !self.cpus[cpu].taken.swap(true, Ordering::AcqRel),
+            "CPU {cpu} is taken by another thread"
+        );
         self.gate.enter();
         SEATED.set((self.id, cpu));
         let seat = Seat { host: self, cpu, before, stays: PhantomData };
@@ -115,8 +118,8 @@ impl<C: Codec, const WATCH: bool> Seat<'_, C, WATCH> {
         Ok(self.host.data(pfn, va.offset()).load(Ordering::Relaxed))
     }
 
-    /// Translates as hardware does. Between this and the access that follows nothing polls, so no flush is acknowledged and
-    /// the frame cannot go to another owner: the two are one instruction.
+    /// Translates as hardware does. Between this and the access that follows nothing polls, so no
+    /// flush is acknowledged and the frame cannot go to another owner: the two are one instruction.
     #[inline]
     fn translate(&self, va: Va, access: Access) -> Result<Pfn, PageFault> {
         let host = self.host;
@@ -148,7 +151,11 @@ impl<C: Codec, const WATCH: bool> Seat<'_, C, WATCH> {
                 Ok(t) => {
                     if WATCH && rules.break_before_make {
                         let other = l.buffer.conflict(&t);
-                        assert!(other.is_none(), "CPU {} holds {other:?} and fills {t:?}: two sizes at once", self.cpu);
+                        assert!(
+                            other.is_none(),
+                            "CPU {} holds {other:?} and fills {t:?}: two sizes at once",
+                            self.cpu
+                        );
                     }
                     l.buffer.fill(t);
                     Ok(t)
@@ -177,7 +184,11 @@ impl<C: Codec, const WATCH: bool> Seat<'_, C, WATCH> {
             Use::Zero => access != Access::Write,
             _ => false,
         };
-        assert!(legal, "CPU {}: {access:?} at {va:?} reached {pfn:?}, which is {is:?}, through {through:?}", self.cpu);
+        assert!(
+            legal,
+            "CPU {}: {access:?} at {va:?} reached {pfn:?}, which is {is:?}, through {through:?}",
+            self.cpu
+        );
     }
 
     /// Every translation this CPU holds now.

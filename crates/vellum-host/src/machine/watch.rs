@@ -1,9 +1,10 @@
 //! What every frame is, as the library tells it, and the stop when that cannot be.
 //!
-//! The library announces each change of use through the machine's hook. Kept here a byte a frame, it catches at once what a contents
-//! check sees much later or never: a frame given out twice or freed twice, a program that reads a free frame through a stale
-//! translation, a walker inside a freed table, a write to the shared zeros. A frame announced `Pending` may still be read, as long as
-//! the CPU has not served the flush: that is what pending means.
+//! The library announces each change of use through the machine's hook. Kept here a byte a frame,
+//! it catches at once what a contents check sees much later or never: a frame given out twice or
+//! freed twice, a program that reads a free frame through a stale translation, a walker inside a
+//! freed table, a write to the shared zeros. A frame announced `Pending` may still be read, as long
+//! as the CPU has not served the flush: that is what pending means.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -38,7 +39,8 @@ impl Watch {
     /// A block changes its use.
     ///
     /// # Panics
-    /// If a frame of it was free and becomes free, or is in use and is given out again, or was taken out of use for good.
+    /// If a frame of it was free and becomes free, or is in use and is given out again, or was
+    /// taken out of use for good.
     pub fn set(&self, first: Pfn, order: Order, to: Use) {
         for i in 0..order.frames() {
             let pfn = first.add(i);
@@ -49,7 +51,11 @@ impl Watch {
                 Use::Poisoned => was == Use::Data,
                 _ => was == Use::Free,
             };
-            assert!(legal, "{pfn:?} of the block {first:?} of order {} was {was:?} and becomes {to:?}", order.get());
+            assert!(
+                legal,
+                "{pfn:?} of the block {first:?} of order {} was {was:?} and becomes {to:?}",
+                order.get()
+            );
             self.uses[(pfn.0 - self.first.0) as usize].store(to as u8, Ordering::Relaxed);
         }
     }
@@ -67,7 +73,8 @@ mod tests {
     #[test]
     fn a_frame_goes_from_free_to_a_use_and_back_and_not_twice() {
         let w = Watch::new(Pfn(512), 1024);
-        let refused = |pfn, to| catch_unwind(AssertUnwindSafe(|| w.set(pfn, Order::BASE, to))).is_err();
+        let refused =
+            |pfn, to| catch_unwind(AssertUnwindSafe(|| w.set(pfn, Order::BASE, to))).is_err();
         w.set(Pfn(1024), Order::HUGE, Use::Data);
         assert_eq!((w.count(Use::Data), w.count(Use::Free)), (512, 512));
         assert!(refused(Pfn(1030), Use::Table), "given out twice");
@@ -82,7 +89,8 @@ mod tests {
     #[test]
     fn a_frame_is_poisoned_out_of_data_and_for_good() {
         let w = Watch::new(Pfn(512), 1024);
-        let refused = |pfn, to| catch_unwind(AssertUnwindSafe(|| w.set(pfn, Order::BASE, to))).is_err();
+        let refused =
+            |pfn, to| catch_unwind(AssertUnwindSafe(|| w.set(pfn, Order::BASE, to))).is_err();
         assert!(refused(Pfn(600), Use::Poisoned), "poisoned while it is free");
         w.set(Pfn(600), Order::BASE, Use::Data);
         w.set(Pfn(600), Order::BASE, Use::Poisoned);

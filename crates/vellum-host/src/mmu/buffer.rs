@@ -1,7 +1,8 @@
 //! One CPU's TLB: direct-mapped, an array per leaf size.
 //!
-//! Direct-mapped since a lookup is then one compare a size and replacement needs no state; which translation is evicted does not
-//! matter here, only that translations stay. Lengths are parameters: tests shrink them to two entries to reach evictions.
+//! Direct-mapped since a lookup is then one compare a size and replacement needs no state; which
+//! translation is evicted does not matter here, only that translations stay. Lengths are
+//! parameters: tests shrink them to two entries to reach evictions.
 
 use vellum::addr::{Level, Va};
 use vellum::machine::{ContextId, Scope};
@@ -57,16 +58,21 @@ impl Buffer {
             .find_map(|level| (*self.place(level, va)).filter(|t| t.covers(context, va)))
     }
 
-    /// Takes a translation in. What lay in its place goes; so does one of the same size for the same address.
+    /// Takes a translation in. What lay in its place goes; so does one of the same size for the
+    /// same address.
     pub fn fill(&mut self, t: Translation) {
         *self.place(t.level, t.start) = Some(t);
     }
 
-    /// A held translation of another size that overlaps `t` in the same space. On aarch64 two such at once are an error.
+    /// A held translation of another size that overlaps `t` in the same space. On aarch64 two such
+    /// at once are an error.
     pub fn conflict(&self, t: &Translation) -> Option<Translation> {
         let (start, end) = (t.start.0, t.start.0 + t.level.entry_bytes());
         self.held().find(|o| {
-            o.context == t.context && o.level != t.level && o.start.0 < end && start < o.start.0 + o.level.entry_bytes()
+            o.context == t.context
+                && o.level != t.level
+                && o.start.0 < end
+                && start < o.start.0 + o.level.entry_bytes()
         })
     }
 
@@ -132,7 +138,10 @@ mod tests {
             assert_eq!(b.find(ContextId(1), Va(start - 1)), None);
             assert_eq!(b.find(ContextId(1), Va(start + level.entry_bytes())), None);
             assert_eq!(b.find(ContextId(2), Va(start)), None);
-            assert_eq!(t.frame(Va(start + level.entry_bytes() - 1)), t.first.add(level.entry_bytes() / 4096 - 1));
+            assert_eq!(
+                t.frame(Va(start + level.entry_bytes() - 1)),
+                t.first.add(level.entry_bytes() / 4096 - 1)
+            );
         }
     }
 

@@ -1,8 +1,9 @@
 //! A software MMU: what stands between a program's address and a frame on this machine.
 //!
-//! [`buffer`] is one CPU's TLB, [`walk`] reads the real bytes of the table nodes on a miss and remembers nodes in a small walk
-//! cache. Both keep what they hold until they are told to drop it, as hardware does: a translation the library forgot to flush is
-//! used, and the contents check of a test sees it.
+//! [`buffer`] is one CPU's TLB, [`walk`] reads the real bytes of the table nodes on a miss and
+//! remembers nodes in a small walk cache. Both keep what they hold until they are told to drop it,
+//! as hardware does: a translation the library forgot to flush is used, and the contents check of a
+//! test sees it.
 
 pub mod buffer;
 pub mod walk;
@@ -54,9 +55,15 @@ impl Translation {
     }
 }
 
-/// Whether an invalidation reaches what is cached for the `bytes` bytes from `start` in `context`. Where the TLB keeps no contexts
-/// apart (`contexts` false) the identifier does not matter.
-pub(crate) fn reaches(scope: Scope, context: ContextId, start: Va, bytes: u64, contexts: bool) -> bool {
+/// Whether an invalidation reaches what is cached for the `bytes` bytes from `start` in `context`.
+/// Where the TLB keeps no contexts apart (`contexts` false) the identifier does not matter.
+pub(crate) fn reaches(
+    scope: Scope,
+    context: ContextId,
+    start: Va,
+    bytes: u64,
+    contexts: bool,
+) -> bool {
     let same = |c: ContextId| !contexts || c == context;
     let overlaps = |from: u64, to: u64| start.0 < to && from < start.0.saturating_add(bytes);
     match scope {
@@ -67,8 +74,8 @@ pub(crate) fn reaches(scope: Scope, context: ContextId, start: Va, bytes: u64, c
     }
 }
 
-/// Whether an invalidation drops a cached leaf. The smallest leaf a range names is taken at its word: smaller translations stay,
-/// as a level hint of `TLBI` may leave them.
+/// Whether an invalidation drops a cached leaf. The smallest leaf a range names is taken at its
+/// word: smaller translations stay, as a level hint of `TLBI` may leave them.
 pub(crate) fn drops_leaf(scope: Scope, t: &Translation, contexts: bool) -> bool {
     let small = matches!(scope, Scope::Range(_, _, smallest) if t.level < smallest);
     !small && reaches(scope, t.context, t.start, t.level.entry_bytes(), contexts)

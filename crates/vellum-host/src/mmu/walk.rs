@@ -1,8 +1,9 @@
-//! The walker: reads table nodes where they are, sets accessed and dirty bits by compare and exchange, and remembers nodes.
+//! The walker: reads table nodes where they are, sets accessed and dirty bits by compare and
+//! exchange, and remembers nodes.
 //!
-//! The walk cache maps (context, address prefix) to a node, for every level below the root, and is used before the root is.
-//! A table node freed without dropping it is therefore walked after it became something else, which is the bug this cache is here
-//! to show.
+//! The walk cache maps (context, address prefix) to a node, for every level below the root, and is
+//! used before the root is. A table node freed without dropping it is therefore walked after it
+//! became something else, which is the bug this cache is here to show.
 
 use vellum::addr::{Level, Pfn, Va};
 use vellum::entry::{Codec, Entry, Flags};
@@ -59,7 +60,8 @@ impl WalkCache {
         })
     }
     fn remember(&mut self, context: ContextId, level: Level, va: Va, node: Pfn) {
-        *self.place(level, va) = Some(Remembered { context, level, start: va.align_down(span(level)), node });
+        *self.place(level, va) =
+            Some(Remembered { context, level, start: va.align_down(span(level)), node });
     }
     /// Drops what an invalidation names.
     pub fn drop_scope(&mut self, scope: Scope) {
@@ -76,7 +78,8 @@ impl WalkCache {
     }
 }
 
-/// Translates `va` for `access` by the tables, sets the bits hardware sets, and fills the walk cache.
+/// Translates `va` for `access` by the tables, sets the bits hardware sets, and fills the walk
+/// cache.
 pub fn walk<C: Codec>(
     tables: &impl Tables,
     cache: &mut WalkCache,
@@ -89,7 +92,8 @@ pub fn walk<C: Codec>(
     if va >= C::user_end(rules.levels) {
         return Err(fault(false));
     }
-    let (mut level, mut node) = cache.lowest(root.context, va).unwrap_or((Level(rules.levels), root.table));
+    let (mut level, mut node) =
+        cache.lowest(root.context, va).unwrap_or((Level(rules.levels), root.table));
     loop {
         let slot = level.slot(va);
         let raw = tables.load(node, slot);
@@ -114,14 +118,26 @@ pub fn walk<C: Codec>(
                     if !rules.hardware_ad {
                         return Err(fault(true));
                     }
-                    // The update re-checks the entry by itself: if anything changed since it was read, read it again.
-                    if tables.exchange(node, slot, raw, C::encode(Entry::Leaf(first, wanted), level)).is_err() {
+                    // The update re-checks the entry by itself: if anything changed since it was
+                    // read, read it again.
+                    if tables
+                        .exchange(node, slot, raw, C::encode(Entry::Leaf(first, wanted), level))
+                        .is_err()
+                    {
                         continue;
                     }
                 }
                 let start = va.align_down(level.entry_bytes());
                 let (write, exec) = (flags.write, flags.exec);
-                return Ok(Translation { context: root.context, start, level, first, write, exec, dirty });
+                return Ok(Translation {
+                    context: root.context,
+                    start,
+                    level,
+                    first,
+                    write,
+                    exec,
+                    dirty,
+                });
             }
             _ => return Err(fault(false)),
         }
@@ -191,7 +207,10 @@ mod tests {
         assert_eq!(m.get::<C>(4, 1, VA), Entry::Leaf(Pfn(77), Flags { accessed: true, ..PLAIN }));
         let t = walk::<C>(&m, &mut cache, &RULES, ROOT, VA, Access::Write).unwrap();
         assert!(t.dirty);
-        assert_eq!(m.get::<C>(4, 1, VA), Entry::Leaf(Pfn(77), Flags { accessed: true, dirty: true, ..PLAIN }));
+        assert_eq!(
+            m.get::<C>(4, 1, VA),
+            Entry::Leaf(Pfn(77), Flags { accessed: true, dirty: true, ..PLAIN })
+        );
     }
 
     #[test]
@@ -232,7 +251,10 @@ mod tests {
         m.put::<X86_64>(3, 2, VA, Entry::Leaf(Pfn(512), PLAIN));
         let mut cache = WalkCache::new(2, 4, true);
         let t = walk::<X86_64>(&m, &mut cache, &RULES, ROOT, VA, Access::Read).unwrap();
-        assert_eq!((t.level, t.start, t.frame(VA)), (Level::TWO, VA.align_down(2 << 20), Pfn(512 + (VA.page() & 511))));
+        assert_eq!(
+            (t.level, t.start, t.frame(VA)),
+            (Level::TWO, VA.align_down(2 << 20), Pfn(512 + (VA.page() & 511)))
+        );
     }
 
     #[test]
@@ -243,7 +265,9 @@ mod tests {
         // The level-1 node is replaced by another; nobody told this CPU.
         m.put::<X86_64>(3, 2, VA, Entry::Table(Pfn(9)));
         m.put::<X86_64>(9, 1, VA, Entry::Leaf(Pfn(88), PLAIN));
-        let first = |cache: &mut WalkCache| walk::<X86_64>(&m, cache, &RULES, ROOT, VA, Access::Read).unwrap().first;
+        let first = |cache: &mut WalkCache| {
+            walk::<X86_64>(&m, cache, &RULES, ROOT, VA, Access::Read).unwrap().first
+        };
         assert_eq!(first(&mut cache), Pfn(77));
         cache.drop_scope(Scope::Page(ContextId(4), VA));
         assert_eq!(first(&mut cache), Pfn(77), "another context's flush");

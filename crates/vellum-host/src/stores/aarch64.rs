@@ -27,7 +27,9 @@ pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
         let step = zva();
         for offset in (0..bytes).step_by(step) {
             // SAFETY: inside the caller's memory, aligned to the step, which divides 4096.
-            unsafe { asm!("dc zva, {}", in(reg) at.add(offset), options(nostack, preserves_flags)) };
+            unsafe {
+                asm!("dc zva, {}", in(reg) at.add(offset), options(nostack, preserves_flags))
+            };
         }
     } else {
         // SAFETY: the caller's memory.

@@ -1,9 +1,10 @@
 //! Which way to clear, by what is to be cleared.
 //!
-//! Three questions are asked again and again, and each has an answer of its own: a single page that is used at once, a run that is not, and how
-//! long a run must be for stores around the caches to pay. [`Choice::by_features`] answers from what processors of that kind are
-//! usually good at; [`calibrate`](crate::bench::clear::calibrate) measures, and a machine built with its answer is as fast as this host
-//! allows.
+//! Three questions are asked again and again, and each has an answer of its own: a single page that
+//! is used at once, a run that is not, and how long a run must be for stores around the caches to
+//! pay. [`Choice::by_features`] answers from what processors of that kind are usually good at;
+//! [`calibrate`](crate::bench::clear::calibrate) measures, and a machine built with its answer is
+//! as fast as this host allows.
 
 use super::Method;
 
@@ -16,16 +17,25 @@ pub struct Choice {
     pub run: Method,
     /// Around the caches.
     pub around: Method,
-    /// Bytes from which going around pays; 0: from what the second-level cache holds; [`u64::MAX`]: never.
+    /// Bytes from which going around pays; 0: from what the second-level cache holds; [`u64::MAX`]:
+    /// never.
     pub from: u64,
 }
 
 impl Choice {
-    /// Without measuring: the widest vector stores, fetched ahead, for a page, strings for a run, the widest stores around the caches for runs that
-    /// the second-level cache does not hold.
+    /// Without measuring: the widest vector stores, fetched ahead, for a page, strings for a run,
+    /// the widest stores around the caches for runs that the second-level cache does not hold.
     pub fn by_features() -> Choice {
-        let first = |wanted: &[Method]| wanted.iter().copied().find(|m| m.exists()).unwrap_or(Method::Memset);
-        let around = first(&[Method::Four64, Method::FourLines, Method::Around32, Method::Around16, Method::Lines]);
+        let first = |wanted: &[Method]| {
+            wanted.iter().copied().find(|m| m.exists()).unwrap_or(Method::Memset)
+        };
+        let around = first(&[
+            Method::Four64,
+            Method::FourLines,
+            Method::Around32,
+            Method::Around16,
+            Method::Lines,
+        ]);
         Choice {
             page: first(&[Method::Ahead, Method::Vector64, Method::Vector32, Method::Lines]),
             run: first(&[Method::Strings, Method::Lines]),

@@ -1,21 +1,28 @@
 //! The ways to copy.
 //!
-//! Two: what the compiler's library does, through the caches, and stores around them, which do not read what they overwrite. The source is read
-//! through the caches either way: it belongs to somebody, who may have it there.
+//! Two: what the compiler's library does, through the caches, and stores around them, which do not
+//! read what they overwrite. The source is read through the caches either way: it belongs to
+//! somebody, who may have it there.
 //!
-//! Rejected: strings (`rep movsb`), which the compiler's library uses itself where they are good, and loads that announce they are not needed again:
-//! processors ignore that for ordinary memory.
+//! Rejected: strings (`rep movsb`), which the compiler's library uses itself where they are good,
+//! and loads that announce they are not needed again: processors ignore that for ordinary memory.
 
-/// Copies around the caches; a [`fence`](super::fence) must follow. As [`through`] where the processor has no such stores.
+/// Copies around the caches; a [`fence`](super::fence) must follow. As [`through`] where the
+/// processor has no such stores.
 ///
 /// # Safety
-/// The runs are the caller's to read and to write, do not overlap, and both are aligned to 4096; `bytes` is a multiple of 4096.
+/// The runs are the caller's to read and to write, do not overlap, and both are aligned to 4096;
+/// `bytes` is a multiple of 4096.
 #[inline]
 pub unsafe fn around(to: *mut u8, from: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as promised by the caller; the wider loop only where the processor has it.
     unsafe {
-        if std::arch::is_x86_feature_detected!("avx512f") { wide(to, from, bytes) } else { narrow(to, from, bytes) }
+        if std::arch::is_x86_feature_detected!("avx512f") {
+            wide(to, from, bytes)
+        } else {
+            narrow(to, from, bytes)
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: as promised by the caller.
@@ -74,7 +81,8 @@ unsafe fn wide(to: *mut u8, from: *const u8, bytes: usize) {
     if bytes == 0 {
         return;
     }
-    // SAFETY: `bytes` is a multiple of the step, the runs are the caller's, registers that are written are named.
+    // SAFETY: `bytes` is a multiple of the step, the runs are the caller's, registers that are
+    // written are named.
     unsafe { moves!("vmovdqa64", "vmovntdq", "zmm", "64", "vzeroupper", to, from, bytes) }
 }
 
@@ -107,7 +115,8 @@ mod tests {
         for (name, copy) in ways {
             for pages in [0usize, 1, 2, 3, 7, 100] {
                 // SAFETY: inside the mapping, which is this test's alone.
-                let bytes = unsafe { std::slice::from_raw_parts_mut(memory.base().as_ptr(), 2 << 20) };
+                let bytes =
+                    unsafe { std::slice::from_raw_parts_mut(memory.base().as_ptr(), 2 << 20) };
                 let (to, from) = bytes.split_at_mut(1 << 20);
                 to.fill(0xa5);
                 from.iter_mut().enumerate().for_each(|(i, b)| *b = (i / 8 % 251) as u8);
@@ -116,7 +125,10 @@ mod tests {
                 unsafe { copy(to.as_mut_ptr().add(start), from.as_ptr().add(start), end - start) };
                 super::super::fence();
                 assert_eq!(to[start..end], from[start..end], "{name} {pages}");
-                assert!(to[..start].iter().chain(&to[end..]).all(|&b| b == 0xa5), "{name} {pages}: guards");
+                assert!(
+                    to[..start].iter().chain(&to[end..]).all(|&b| b == 0xa5),
+                    "{name} {pages}: guards"
+                );
             }
         }
     }

@@ -1,12 +1,14 @@
 //! The ways this processor can fill memory with zeros.
 //!
-//! There is no best one. Strings of stores by microcode know how long they will run and start slowly; vector stores start at once and read each
-//! line before they overwrite it; stores around the caches read nothing and need a fence; AMD's and Arm's instructions zero a line by
-//! name. Which of them wins depends on the processor and the length, so all that exist here are offered, found at run time, and
-//! [`choice`] picks among them by features or by measurement.
+//! There is no best one. Strings of stores by microcode know how long they will run and start
+//! slowly; vector stores start at once and read each line before they overwrite it; stores around
+//! the caches read nothing and need a fence; AMD's and Arm's instructions zero a line by name.
+//! Which of them wins depends on the processor and the length, so all that exist here are offered,
+//! found at run time, and [`choice`] picks among them by features or by measurement.
 //!
-//! Loops are in assembly: the compiler would turn some of them into calls of `memset`, and the width of the stores is what is
-//! being chosen. Each can be interrupted anywhere: what is left to do is in registers.
+//! Loops are in assembly: the compiler would turn some of them into calls of `memset`, and the
+//! width of the stores is what is being chosen. Each can be interrupted anywhere: what is left to
+//! do is in registers.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -37,8 +39,9 @@ pub enum Method {
     Vector32,
     /// 64-byte vector stores.
     Vector64,
-    /// The widest vector stores there are, after the first lines have been asked for: a page that is not in the caches is ready 5 % sooner,
-    /// since lines asked for by name come in parallel from the start, those of stores in the order of the stores.
+    /// The widest vector stores there are, after the first lines have been asked for: a page that
+    /// is not in the caches is ready 5 % sooner, since lines asked for by name come in parallel
+    /// from the start, those of stores in the order of the stores.
     Ahead,
     /// 16-byte stores around the caches.
     Around16,
@@ -48,8 +51,9 @@ pub enum Method {
     Around64,
     /// An instruction that zeroes a line: `clzero`, or `dc zva`.
     Lines,
-    /// [`Around64`](Method::Around64), four pages at a time, a line of each in turn: pages lie in other banks of the memory, and their translations
-    /// are looked up together. Half again as fast on scattered pages, a fifth on long runs.
+    /// [`Around64`](Method::Around64), four pages at a time, a line of each in turn: pages lie in
+    /// other banks of the memory, and their translations are looked up together. Half again as fast
+    /// on scattered pages, a fifth on long runs.
     Four64,
     /// The same with `clzero`.
     FourLines,
@@ -88,11 +92,15 @@ impl Method {
         }
     }
 
-    /// Whether it goes around the caches, so that a [`fence`] must follow before others may look. `clzero` does; `dc zva` leaves the
-    /// line in the cache.
+    /// Whether it goes around the caches, so that a [`fence`] must follow before others may look.
+    /// `clzero` does; `dc zva` leaves the line in the cache.
     pub const fn goes_around(self) -> bool {
-        let line = cfg!(target_arch = "x86_64") && matches!(self, Method::Lines | Method::FourLines);
-        line || matches!(self, Method::Around16 | Method::Around32 | Method::Around64 | Method::Four64)
+        let line =
+            cfg!(target_arch = "x86_64") && matches!(self, Method::Lines | Method::FourLines);
+        line || matches!(
+            self,
+            Method::Around16 | Method::Around32 | Method::Around64 | Method::Four64
+        )
     }
 
     /// Whether this processor has it.
@@ -108,7 +116,8 @@ impl Method {
     /// Zeroes `bytes` bytes.
     ///
     /// # Safety
-    /// The memory is the caller's, writable, aligned to 4096, and `bytes` is a multiple of 4096. The method [`exists`](Method::exists) here.
+    /// The memory is the caller's, writable, aligned to 4096, and `bytes` is a multiple of 4096.
+    /// The method [`exists`](Method::exists) here.
     #[inline]
     pub unsafe fn clear(self, at: *mut u8, bytes: usize) {
         // SAFETY: as promised by the caller.
@@ -146,14 +155,18 @@ mod tests {
         for method in Method::here() {
             for pages in [1usize, 2, 3, 7, 16, 100] {
                 // SAFETY: inside the mapping, which is this test's alone.
-                let bytes = unsafe { std::slice::from_raw_parts_mut(memory.base().as_ptr(), 1 << 20) };
+                let bytes =
+                    unsafe { std::slice::from_raw_parts_mut(memory.base().as_ptr(), 1 << 20) };
                 bytes.fill(0xa5);
                 let (start, end) = (4096, 4096 * (1 + pages));
                 // SAFETY: as above; the start is aligned and the length a multiple of a page.
                 unsafe { method.clear(bytes.as_mut_ptr().add(start), end - start) };
                 fence();
                 assert!(bytes[start..end].iter().all(|&b| b == 0), "{method:?} {pages}");
-                assert!(bytes[..start].iter().chain(&bytes[end..]).all(|&b| b == 0xa5), "{method:?} {pages}: guards");
+                assert!(
+                    bytes[..start].iter().chain(&bytes[end..]).all(|&b| b == 0xa5),
+                    "{method:?} {pages}: guards"
+                );
                 // SAFETY: nothing to clear.
                 unsafe { method.clear(bytes.as_mut_ptr(), 0) };
                 assert_eq!(bytes[0], 0xa5);

@@ -9,10 +9,13 @@ pub fn exists(method: Method) -> bool {
     match method {
         Method::Strings | Method::Memset | Method::Around16 => true,
         Method::Vector32 | Method::Around32 => std::arch::is_x86_feature_detected!("avx2"),
-        Method::Vector64 | Method::Around64 | Method::Four64 => std::arch::is_x86_feature_detected!("avx512f"),
+        Method::Vector64 | Method::Around64 | Method::Four64 => {
+            std::arch::is_x86_feature_detected!("avx512f")
+        }
         Method::Ahead => {
             static PREFETCHW: OnceLock<bool> = OnceLock::new();
-            let asks = *PREFETCHW.get_or_init(|| extended(0x8000_0001).is_some_and(|r| r.ecx & 1 << 8 != 0));
+            let asks = *PREFETCHW
+                .get_or_init(|| extended(0x8000_0001).is_some_and(|r| r.ecx & 1 << 8 != 0));
             asks && exists(Method::Vector32)
         }
         Method::Lines | Method::FourLines => {
@@ -30,7 +33,8 @@ fn extended(leaf: u32) -> Option<CpuidResult> {
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
-/// Lines that [`Method::Ahead`] asks for. More are no better, and cost a page that is in the caches.
+/// Lines that [`Method::Ahead`] asks for. More are no better, and cost a page that is in the
+/// caches.
 const AHEAD: usize = 16;
 
 /// A loop of four stores of `$width` bytes.
@@ -62,8 +66,9 @@ pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
     if bytes == 0 {
         return;
     }
-    // SAFETY: the caller owns `bytes` bytes at `at`, a multiple of every loop's step; the instructions exist by contract. Registers that
-    // are written are named; stores of memory are what asm is assumed to do.
+    // SAFETY: the caller owns `bytes` bytes at `at`, a multiple of every loop's step; the
+    // instructions exist by contract. Registers that are written are named; stores of memory are
+    // what asm is assumed to do.
     unsafe {
         match method {
             Method::Strings => {
@@ -74,13 +79,22 @@ pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
                 stores!("vmovdqa", "ymm0", "32", "vpxor xmm0, xmm0, xmm0", "vzeroupper", at, bytes)
             }
             Method::Vector64 => {
-                stores!("vmovdqa64", "zmm0", "64", "vpxor xmm0, xmm0, xmm0", "vzeroupper", at, bytes)
+                stores!(
+                    "vmovdqa64",
+                    "zmm0",
+                    "64",
+                    "vpxor xmm0, xmm0, xmm0",
+                    "vzeroupper",
+                    at,
+                    bytes
+                )
             }
             Method::Ahead => {
                 for line in 0..AHEAD {
                     asm!("prefetchw [{}]", in(reg) at.add(line * 64), options(nostack, preserves_flags));
                 }
-                let widest = if exists(Method::Vector64) { Method::Vector64 } else { Method::Vector32 };
+                let widest =
+                    if exists(Method::Vector64) { Method::Vector64 } else { Method::Vector32 };
                 clear(widest, at, bytes)
             }
             Method::Around16 => stores!("movntdq", "xmm0", "16", "pxor xmm0, xmm0", "", at, bytes),
@@ -116,8 +130,8 @@ pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
 /// As [`Method::clear_four`].
 #[inline]
 pub unsafe fn clear_four(method: Method, [a, b, c, d]: [*mut u8; PAGES]) {
-    // SAFETY: the caller owns 4096 bytes at each, which is what the loops write, a line of each at a time; the instructions exist by contract.
-    // Registers that are written are named.
+    // SAFETY: the caller owns 4096 bytes at each, which is what the loops write, a line of each at
+    // a time; the instructions exist by contract. Registers that are written are named.
     unsafe {
         match method {
             Method::Four64 => asm!(

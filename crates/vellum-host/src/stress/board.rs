@@ -1,9 +1,11 @@
 //! What every page of a shared space holds right now, published by its owner for others to check.
 //!
-//! A lane knows its pages exactly, but its own CPU is the one least likely to hold a stale translation of them: its verbs flush there
-//! first. So the owner also publishes each page's state, one word a page, and takes it down while a verb or a store of it is
-//! under way. Another thread reads the word, looks at the page, and reads the word again: if it was up, and is the same, what it
-//! saw has to be exactly what was published. Every publication carries a fresh serial number, so the same word means the same time.
+//! A lane knows its pages exactly, but its own CPU is the one least likely to hold a stale
+//! translation of them: its verbs flush there first. So the owner also publishes each page's state,
+//! one word a page, and takes it down while a verb or a store of it is under way. Another thread
+//! reads the word, looks at the page, and reads the word again: if it was up, and is the same, what
+//! it saw has to be exactly what was published. Every publication carries a fresh serial number, so
+//! the same word means the same time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

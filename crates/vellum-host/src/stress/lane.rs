@@ -1,12 +1,14 @@
 //! What one thread owns of one space, and knows exactly.
 //!
-//! Threads share spaces, so that they meet in locks, table nodes and huge pages, but every page belongs to one thread, its *lane*: only
-//! that thread changes it, so it knows what must be there. Even chunks of 2 MiB are cut in one slice a thread (they share table
-//! nodes); odd chunks belong to one thread each (huge pages). The window lies across a 1 GiB boundary, so that larger ranges
+//! Threads share spaces, so that they meet in locks, table nodes and huge pages, but every page
+//! belongs to one thread, its *lane*: only that thread changes it, so it knows what must be there.
+//! Even chunks of 2 MiB are cut in one slice a thread (they share table nodes); odd chunks belong
+//! to one thread each (huge pages). The window lies across a 1 GiB boundary, so that larger ranges
 //! meet upper nodes too.
 //!
-//! A page's contents are sampled at three words, the first, one in the middle and the last. A word is 0 or a *stamp*: whose it is and a
-//! serial number. Another thread that reads it cannot know the number, but a stamp of somebody else is a leak.
+//! A page's contents are sampled at three words, the first, one in the middle and the last. A word
+//! is 0 or a *stamp*: whose it is and a serial number. Another thread that reads it cannot know the
+//! number, but a stamp of somebody else is a leak.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +109,8 @@ impl Window {
     }
     /// Any page of the window that belongs to another lane, and whose it is.
     pub fn foreign(self, lane: u64, rng: &mut Rng) -> Option<(u64, u64)> {
-        let other = (lane + 1 + rng.below(self.lanes.checked_sub(1).filter(|&n| n > 0)?)) % self.lanes;
+        let other =
+            (lane + 1 + rng.below(self.lanes.checked_sub(1).filter(|&n| n > 0)?)) % self.lanes;
         let runs = self.runs(other);
         let run = runs[rng.below(runs.len() as u64) as usize];
         Some((run.first + rng.below(run.pages), other))
@@ -144,7 +147,14 @@ pub struct Lane {
 impl Lane {
     /// Nothing mapped.
     pub fn new(window: Window, lineage: u64, lane: u64) -> Lane {
-        Lane { lineage, lane, runs: window.runs(lane), strays: Vec::new(), pages: BTreeMap::new(), serial: 0 }
+        Lane {
+            lineage,
+            lane,
+            runs: window.runs(lane),
+            strays: Vec::new(),
+            pages: BTreeMap::new(),
+            serial: 0,
+        }
     }
     /// How much of a run is mapped.
     pub fn cover(&self, run: Run) -> Cover {

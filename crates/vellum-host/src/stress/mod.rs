@@ -1,12 +1,15 @@
-//! The concurrent stress test: several threads, shared and private spaces, every operation, contents checked all the time.
+//! The concurrent stress test: several threads, shared and private spaces, every operation,
+//! contents checked all the time.
 //!
-//! [`ops`] says what is done and how often, [`lane`] what a thread owns and therefore knows exactly, [`board`] tells it to the others,
-//! [`worker`] does it and checks, [`variants`] are the machines it is run on. The sequential sister, which shrinks what fails, is `vellum-proof`.
-//! After each round all CPUs meet, parked, and one of them recounts everything with `Vm::validate`. At the end every space is gone and
-//! the free frames are what they were.
+//! [`ops`] says what is done and how often, [`lane`] what a thread owns and therefore knows
+//! exactly, [`board`] tells it to the others, [`worker`] does it and checks, [`variants`] are the
+//! machines it is run on. The sequential sister, which shrinks what fails, is `vellum-proof`. After
+//! each round all CPUs meet, parked, and one of them recounts everything with `Vm::validate`. At
+//! the end every space is gone and the free frames are what they were.
 //!
-//! A run is named by its seed: each thread's operations follow from it, the interleaving does not, since real cores do as they like;
-//! a seed that fails usually fails again within a few runs. Thread-exact replay is the simulator's business.
+//! A run is named by its seed: each thread's operations follow from it, the interleaving does not,
+//! since real cores do as they like; a seed that fails usually fails again within a few runs.
+//! Thread-exact replay is the simulator's business.
 
 pub mod board;
 pub mod lane;
@@ -65,7 +68,14 @@ impl Stress {
             scribble: true,
             ..Plan::new(3, 160 << 20)
         };
-        Stress { machine, config: Config::default(), spaces: 2, rounds: 4, operations: 120_000, seed }
+        Stress {
+            machine,
+            config: Config::default(),
+            spaces: 2,
+            rounds: 4,
+            operations: 120_000,
+            seed,
+        }
     }
 }
 
@@ -106,7 +116,13 @@ impl fmt::Display for Outcome {
         write!(
             f,
             "{} operations, {} words compared, {} of others looked at ({} exactly), {} faults, {} forks, {} refused for memory",
-            self.operations, self.compared, self.peeked, self.stood, self.faults, self.forks, self.refused
+            self.operations,
+            self.compared,
+            self.peeked,
+            self.stood,
+            self.faults,
+            self.forks,
+            self.refused
         )
     }
 }
@@ -123,7 +139,8 @@ impl<C: Codec, const WATCH: bool> HostVm<C, WATCH> {
     /// Builds the machine and the subsystem on it.
     ///
     /// # Errors
-    /// A plan that makes no machine, switches the machine cannot follow, or memory the system refuses.
+    /// A plan that makes no machine, switches the machine cannot follow, or memory the system
+    /// refuses.
     pub fn new(plan: Plan, config: Config) -> io::Result<Self> {
         let machine = Host::new(plan)?;
         // On huge pages, whatever the plan says of the frames: it is read all the time.
@@ -133,7 +150,8 @@ impl<C: Codec, const WATCH: bool> HostVm<C, WATCH> {
         let vm = vm.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
         Ok(HostVm { vm, metadata })
     }
-    /// Touches all memory and all metadata, so that nothing measured afterwards contains a fault of the host.
+    /// Touches all memory and all metadata, so that nothing measured afterwards contains a fault of
+    /// the host.
     pub fn warm(&self) {
         self.metadata.warm();
         self.vm.machine().memory().warm();
@@ -192,7 +210,8 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     let failed = std::thread::scope(|s| {
         let (shared, over) = (&shared, &over);
         s.spawn(move || watchdog(shared.vm, &shared.moved, over));
-        let threads: Vec<_> = (0..lanes).map(|lane| s.spawn(move || thread(shared, lane))).collect();
+        let threads: Vec<_> =
+            (0..lanes).map(|lane| s.spawn(move || thread(shared, lane))).collect();
         let mut failed = None;
         for t in threads {
             match t.join() {
@@ -204,7 +223,10 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
         failed
     });
     if let Some(panic) = failed {
-        eprintln!("stress failed; seed {}: set VELLUM_STRESS_SEED={} to run it again", plan.seed, plan.seed);
+        eprintln!(
+            "stress failed; seed {}: set VELLUM_STRESS_SEED={} to run it again",
+            plan.seed, plan.seed
+        );
         std::panic::resume_unwind(panic);
     }
     let _cpu = vm.machine().sit(0);
@@ -215,7 +237,12 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     assert_eq!(before, after, "frames were lost or made up; seed {}", plan.seed);
     let watch = vm.machine().watch();
     for left in [Use::Data, Use::Table, Use::Pending] {
-        assert_eq!(watch.count(left), 0, "{left:?} frames remain when every space is gone; seed {}", plan.seed);
+        assert_eq!(
+            watch.count(left),
+            0,
+            "{left:?} frames remain when every space is gone; seed {}",
+            plan.seed
+        );
     }
     Ok((outcome, vm.stats()))
 }
@@ -246,8 +273,11 @@ fn thread<C: Codec>(shared: &Shared<'_, C>, lane: usize) -> Outcome {
         seat.park(|| meet(&shared.meeting, shared.vm));
         if lane == 0 {
             let children: Vec<_> = shared.children.iter().map(lock).collect();
-            let all: Vec<&Space> =
-                shared.spaces.iter().chain(children.iter().flat_map(|c| c.iter().map(|c| &c.space))).collect();
+            let all: Vec<&Space> = shared
+                .spaces
+                .iter()
+                .chain(children.iter().flat_map(|c| c.iter().map(|c| &c.space)))
+                .collect();
             // SAFETY: the other workers wait at the meeting.
             if let Err(e) = unsafe { shared.vm.validate(&all) } {
                 panic!("validate at a quiescent point: {e}; seed {}", plan.seed);
@@ -290,7 +320,8 @@ fn meet<C: Codec>(meeting: &Meeting, vm: &Vm<Host<C, true>>) {
     }
 }
 
-/// If nothing moves for five minutes, something waits for ever: the waits are told to give up, which names the place.
+/// If nothing moves for five minutes, something waits for ever: the waits are told to give up,
+/// which names the place.
 fn watchdog<C: Codec>(vm: &Vm<Host<C, true>>, moved: &AtomicU64, over: &AtomicBool) {
     let mut last = (0, 0);
     while !over.load(Ordering::Relaxed) {

@@ -1,7 +1,8 @@
 //! The one table of operations, with how often each is drawn.
 //!
-//! An operation is a description without addresses: the runner that owns a model (here a lane) turns it into arguments. So a random
-//! run, a fuzzer's bytes and a simulator's script can all be read through [`Op::draw`] or [`Op::from_byte`] and mean the same acts.
+//! An operation is a description without addresses: the runner that owns a model (here a lane)
+//! turns it into arguments. So a random run, a fuzzer's bytes and a simulator's script can all be
+//! read through [`Op::draw`] or [`Op::from_byte`] and mean the same acts.
 
 use crate::rng::Rng;
 
@@ -131,7 +132,10 @@ mod tests {
         }
         for (&(op, weight), &seen) in TABLE.iter().zip(&count) {
             let wanted = n as f64 * weight as f64 / total() as f64;
-            assert!((seen as f64 - wanted).abs() < 6.0 * wanted.sqrt(), "{op:?}: {seen}, wanted {wanted}");
+            assert!(
+                (seen as f64 - wanted).abs() < 6.0 * wanted.sqrt(),
+                "{op:?}: {seen}, wanted {wanted}"
+            );
         }
     }
 

@@ -1,4 +1,5 @@
-//! The machines and switches that the concurrent stress runs on: one list for its tests and for long runs.
+//! The machines and switches that the concurrent stress runs on: one list for its tests and for
+//! long runs.
 
 use std::io;
 
@@ -40,7 +41,10 @@ pub const VARIANTS: &[Variant] = &[
     Variant {
         name: "thp=never zero.page=off tlb.batch=off",
         arm: false,
-        change: |s| s.config = Config { thp: Thp::Never, zero_page: false, tlb_batch: false, ..Config::default() },
+        change: |s| {
+            s.config =
+                Config { thp: Thp::Never, zero_page: false, tlb_batch: false, ..Config::default() }
+        },
     },
     Variant { name: "zero.huge=off", arm: false, change: |s| s.config.zero_huge = ZeroHuge::Off },
     Variant {
@@ -48,7 +52,11 @@ pub const VARIANTS: &[Variant] = &[
         arm: true,
         change: |s| (s.machine.rules, s.config.zero_huge) = (ARM, ZeroHuge::Table),
     },
-    Variant { name: "zero.huge=table-private", arm: false, change: |s| s.config.zero_huge = ZeroHuge::TablePrivate },
+    Variant {
+        name: "zero.huge=table-private",
+        arm: false,
+        change: |s| s.config.zero_huge = ZeroHuge::TablePrivate,
+    },
     Variant {
         name: "five levels, four nodes",
         arm: false,
@@ -88,9 +96,11 @@ impl Variant {
     pub fn run_shared(&self, seed: u64, operations: u64) -> io::Result<(shared::Outcome, Stats)> {
         let mut stress = Stress::short(seed);
         stress.machine.cpus = 4;
-        // Threads that meet on every page stir each other; what yields on a busy host waits for long.
+        // Threads that meet on every page stir each other; what yields on a busy host waits for
+        // long.
         stress.machine.stir = 5000;
-        // Usually as many run as there are cores, now and then all of them: flushes then wait for the host.
+        // Usually as many run as there are cores, now and then all of them: flushes then wait for
+        // the host.
         stress.machine.running = seed.is_multiple_of(4).then_some(shared::MOST);
         (self.change)(&mut stress);
         // Ranges of huge pages, and forks of them, take more than lanes.

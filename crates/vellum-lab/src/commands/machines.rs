@@ -21,8 +21,9 @@ pub fn run(args: &MachinesArgs) -> Result<(), LabError> {
     if args.json {
         return print_json(&machines.iter().map(summary_json).collect::<Vec<_>>());
     }
-    let mut out =
-        String::from("Machines, for --machine; a file of your own works as well (docs/machine-format.md).\n\n");
+    let mut out = String::from(
+        "Machines, for --machine; a file of your own works as well (docs/machine-format.md).\n\n",
+    );
     for m in &machines {
         let _ = writeln!(out, "  {:<13} {}", m.name, shape(m));
         for line in text::wrapped(&m.description, 82) {
@@ -50,7 +51,9 @@ pub fn find(name: &str) -> Result<Machine, LabError> {
         let known = presets.iter().copied().chain(["host"]);
         return Err(LabError::usage(format_args!(
             "there is no machine `{name}`{}; `vellum machines` lists them, and a machine file ends in .toml",
-            text::nearest(name, known).map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default()
+            text::nearest(name, known)
+                .map(|n| format!(" (did you mean `{n}`?)"))
+                .unwrap_or_default()
         )));
     }
     file::preset(name).map_err(LabError::failed)
@@ -77,7 +80,8 @@ fn one(m: &Machine) -> String {
     let mut out = format!("{}: {}\n{}\n\n", m.name, shape(m), m.description);
     let _ = writeln!(out, "{:<34} {:>22}  {:<8} source", "constant", "value", "basis");
     for row in m.constants() {
-        let _ = writeln!(out, "{:<34} {:>22}  {:<8} {}", row.key, row.value, basis(&row), row.source);
+        let _ =
+            writeln!(out, "{:<34} {:>22}  {:<8} {}", row.key, row.value, basis(&row), row.source);
     }
     out
 }

@@ -11,10 +11,15 @@ use crate::report::number;
 
 /// Records a program.
 pub fn run(args: &RecordArgs) -> Result<(), LabError> {
-    let window = args.window.as_deref().map(str::parse::<Window>).transpose().map_err(LabError::usage)?;
+    let window =
+        args.window.as_deref().map(str::parse::<Window>).transpose().map_err(LabError::usage)?;
     let stopped = crate::interrupt::requested;
-    let options =
-        Options { window, native: !args.no_native, stopped, ..Options::new(args.command.clone(), &args.output) };
+    let options = Options {
+        window,
+        native: !args.no_native,
+        stopped,
+        ..Options::new(args.command.clone(), &args.output)
+    };
     // Ctrl-C reaches the recorded program too and ends it; we live on to say so and to clear up.
     crate::interrupt::install();
     let report = record::record(&options).map_err(|e| match e {
@@ -50,7 +55,11 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
             n.system_us as f64 / 1e6,
         );
     }
-    let _ = write!(text, "\nnext: vellum run --trace {} --machine milan --vs thp=always", args.output.display());
+    let _ = write!(
+        text,
+        "\nnext: vellum run --trace {} --machine milan --vs thp=always",
+        args.output.display()
+    );
     // The recorded program owns standard output; what we have to say goes beside it.
     eprintln!("{text}");
     for line in other_programs(t) {
@@ -68,7 +77,8 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
     Ok(())
 }
 
-/// What ran besides the program that was recorded, and is therefore missing. The native figures contain it.
+/// What ran besides the program that was recorded, and is therefore missing. The native figures
+/// contain it.
 pub(crate) fn other_programs(t: &vellum_trace::Totals) -> Vec<String> {
     let mut lines = Vec::new();
     if t.forks > 0 {

@@ -15,16 +15,23 @@ pub fn run(args: &ReproArgs) -> Result<(), LabError> {
     let pages: Vec<(&Entry, Page)> = match args.on {
         On::Sim => simulated(&chosen, args)?,
         // One after the other: they measure time.
-        On::Host => chosen.iter().map(|&entry| Ok((entry, (entry.host)()?))).collect::<Result<Vec<_>, LabError>>()?,
+        On::Host => chosen
+            .iter()
+            .map(|&entry| Ok((entry, (entry.host)()?)))
+            .collect::<Result<Vec<_>, LabError>>()?,
     };
-    let of =
-        |entry: &Entry| pages.iter().filter(|(e, _)| e.name == entry.name).map(|(_, page)| page).collect::<Vec<_>>();
+    let of = |entry: &Entry| {
+        pages.iter().filter(|(e, _)| e.name == entry.name).map(|(_, page)| page).collect::<Vec<_>>()
+    };
     if args.json {
-        let (on, seed) = if args.on == On::Sim { ("sim", Some(seed(args))) } else { ("host", None) };
+        let (on, seed) =
+            if args.on == On::Sim { ("sim", Some(seed(args))) } else { ("host", None) };
         return print_json(&json::document(on, seed, pages.iter().map(|(_, page)| page)));
     }
     if args.markdown {
-        return print(&chosen.iter().map(|&entry| text::markdown(entry, &of(entry))).collect::<String>());
+        return print(
+            &chosen.iter().map(|&entry| text::markdown(entry, &of(entry))).collect::<String>(),
+        );
     }
     print(&pages.iter().map(|(_, page)| text::page(page)).collect::<Vec<_>>().join("\n"))
 }
@@ -33,13 +40,19 @@ pub fn run(args: &ReproArgs) -> Result<(), LabError> {
 fn agree(args: &ReproArgs) -> Result<(), LabError> {
     let host = args.on == On::Host;
     if host && args.machine.is_some() {
-        return Err(LabError::usage("--machine names a simulated machine; leave it out with --on host"));
+        return Err(LabError::usage(
+            "--machine names a simulated machine; leave it out with --on host",
+        ));
     }
     if host && args.seed.is_some() {
-        return Err(LabError::usage("--seed is of a simulated machine; leave it out with --on host"));
+        return Err(LabError::usage(
+            "--seed is of a simulated machine; leave it out with --on host",
+        ));
     }
     if args.markdown && (host || args.machine.is_some() || args.seed.is_some()) {
-        return Err(LabError::usage("--markdown prints the page in docs/; leave out --machine, --on host and --seed"));
+        return Err(LabError::usage(
+            "--markdown prints the page in docs/; leave out --machine, --on host and --seed",
+        ));
     }
     Ok(())
 }
@@ -48,7 +61,10 @@ fn seed(args: &ReproArgs) -> u64 {
     args.seed.unwrap_or(1)
 }
 
-fn simulated(chosen: &[&'static Entry], args: &ReproArgs) -> Result<Vec<(&'static Entry, Page)>, LabError> {
+fn simulated(
+    chosen: &[&'static Entry],
+    args: &ReproArgs,
+) -> Result<Vec<(&'static Entry, Page)>, LabError> {
     let mut asked = Vec::new();
     for &entry in chosen {
         match &args.machine {
@@ -60,7 +76,9 @@ fn simulated(chosen: &[&'static Entry], args: &ReproArgs) -> Result<Vec<(&'stati
             }
         }
     }
-    side::by_side(&asked, |(entry, machine)| Ok((*entry, (entry.sim)(&Ask { machine, seed: seed(args) })?)))
+    side::by_side(&asked, |(entry, machine)| {
+        Ok((*entry, (entry.sim)(&Ask { machine, seed: seed(args) })?))
+    })
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Entry>, LabError> {
@@ -70,7 +88,9 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Entry>, LabError> {
     let find = |name: &String| {
         let known = || EXPERIMENTS.iter().map(|e| e.name);
         EXPERIMENTS.iter().find(|e| e.name == name).ok_or_else(|| {
-            let near = words::nearest(name, known()).map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default();
+            let near = words::nearest(name, known())
+                .map(|n| format!(" (did you mean `{n}`?)"))
+                .unwrap_or_default();
             let all = known().collect::<Vec<_>>().join(", ");
             LabError::usage(format_args!("there is no experiment `{name}`{near}; there are: {all}"))
         })

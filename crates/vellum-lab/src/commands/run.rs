@@ -41,12 +41,19 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
     if args.json {
         let shown: Vec<json::Column<'_>> = results
             .iter()
-            .map(|c| json::Column { variant: c.variant, counters: &c.finished.counters, complete: c.finished.complete })
+            .map(|c| json::Column {
+                variant: c.variant,
+                counters: &c.finished.counters,
+                complete: c.finished.complete,
+            })
             .collect();
         let mut doc = json::document(&machine.name, args.seed, &shown, trace.native().as_ref());
         if args.timing {
             let seconds: Vec<f64> = results.iter().map(|c| c.finished.took.as_secs_f64()).collect();
-            doc.insert("timing".to_owned(), json!({ "cpu_seconds": seconds, "accesses": effort.accesses }));
+            doc.insert(
+                "timing".to_owned(),
+                json!({ "cpu_seconds": seconds, "accesses": effort.accesses }),
+            );
         }
         return print_json(&doc);
     }
@@ -79,7 +86,11 @@ pub fn run(args: &RunArgs) -> Result<(), LabError> {
 pub fn table_columns<'a>(results: &'a [Column<'_>]) -> Vec<table::Column<'a>> {
     results
         .iter()
-        .map(|c| table::Column { name: &c.variant.name, counters: &c.finished.counters, complete: c.finished.complete })
+        .map(|c| table::Column {
+            name: &c.variant.name,
+            counters: &c.finished.counters,
+            complete: c.finished.complete,
+        })
         .collect()
 }
 
@@ -88,7 +99,9 @@ pub fn notes(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(native(trace, results));
     notes.extend(super::record::other_programs(&trace.totals));
-    let sum = |name: &str| results.iter().map(|c| c.finished.counters.get(name).unwrap_or(0)).max().unwrap_or(0);
+    let sum = |name: &str| {
+        results.iter().map(|c| c.finished.counters.get(name).unwrap_or(0)).max().unwrap_or(0)
+    };
     if trace.totals.skipped_accesses > 0 {
         notes.push(format!(
             "note: {} of {} accesses kept; cycles of program and walks are estimated for the whole",
@@ -118,8 +131,9 @@ pub fn notes(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
 fn native(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
     let Some(native) = trace.header.native else { return Vec::new() };
     let faults = native.minor_faults as i64;
-    let base_pages =
-        |c: &&Column<'_>| c.finished.complete && c.variant.values.iter().any(|(n, v)| *n == "thp" && v == "never");
+    let base_pages = |c: &&Column<'_>| {
+        c.finished.complete && c.variant.values.iter().any(|(n, v)| *n == "thp" && v == "never")
+    };
     let Some(column) = results.iter().find(base_pages) else {
         let taken = number::grouped(faults);
         return vec![format!(

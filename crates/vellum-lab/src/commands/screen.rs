@@ -1,10 +1,12 @@
-//! `vellum` without a command: the shipped programs, each with one question, then the published experiments, on one screen.
+//! `vellum` without a command: the shipped programs, each with one question, then the published
+//! experiments, on one screen.
 //!
-//! Every figure is measured here and now. A section is a trace, a machine and two columns; sections run one after the other, columns
-//! side by side, and each is printed as soon as it is done, so that Ctrl-C keeps what there is. The screen promises to be done within a
-//! minute: a section that would not fit into what is left, going by the speed measured so far, is named with its command instead. Time is
-//! kept back for what follows them: a line or two of each experiment, published beside ours; short measures on this computer; and
-//! where these ideas did not help.
+//! Every figure is measured here and now. A section is a trace, a machine and two columns; sections
+//! run one after the other, columns side by side, and each is printed as soon as it is done, so
+//! that Ctrl-C keeps what there is. The screen promises to be done within a minute: a section that
+//! would not fit into what is left, going by the speed measured so far, is named with its command
+//! instead. Time is kept back for what follows them: a line or two of each experiment, published
+//! beside ours; short measures on this computer; and where these ideas did not help.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -37,8 +39,20 @@ struct Section {
 }
 
 const SECTIONS: &[Section] = &[
-    Section { trace: "sqlite-join.vt", title: "A real program", machine: "milan", set: "thp=never", vs: "thp=always" },
-    Section { trace: "sort.vt", title: "Threads", machine: "westmere-ex", set: "thp=never", vs: "thp=always" },
+    Section {
+        trace: "sqlite-join.vt",
+        title: "A real program",
+        machine: "milan",
+        set: "thp=never",
+        vs: "thp=always",
+    },
+    Section {
+        trace: "sort.vt",
+        title: "Threads",
+        machine: "westmere-ex",
+        set: "thp=never",
+        vs: "thp=always",
+    },
     Section {
         trace: "python-store.vt",
         title: "Slow memory, a node without CPUs",
@@ -107,7 +121,8 @@ pub fn run() -> Result<(), LabError> {
     print(&foot(&effort, &left_out))
 }
 
-/// Parts 2 to 4: published experiments run again, short measures on this computer, and where the ideas did not help.
+/// Parts 2 to 4: published experiments run again, short measures on this computer, and where the
+/// ideas did not help.
 fn experiments(first: usize) -> Result<(), LabError> {
     let start = Instant::now();
     let head = |nth: usize, title: &str, took: Duration| {
@@ -120,7 +135,11 @@ fn experiments(first: usize) -> Result<(), LabError> {
         let machine = machines::find(entry.machines[0])?;
         briefs.push((entry, (entry.brief)(&Ask { machine: &machine, seed: SEED })?));
     }
-    let mut out = head(0, "Published experiments, run again (vellum repro NAME has the page)", start.elapsed());
+    let mut out = head(
+        0,
+        "Published experiments, run again (vellum repro NAME has the page)",
+        start.elapsed(),
+    );
     out += &brief::heading("");
     for (entry, said) in &briefs {
         let _ = writeln!(out, "   {} ({})", said.title, entry.machines[0]);
@@ -137,13 +156,19 @@ fn experiments(first: usize) -> Result<(), LabError> {
         match (entry.here)() {
             Ok(rows) => rows.iter().for_each(|row| lines += &brief::native(row)),
             Err(why) => {
-                for line in wrapped(&format!("{}: not measured, {why}", entry.name), table::WIDTH - 3) {
+                for line in
+                    wrapped(&format!("{}: not measured, {why}", entry.name), table::WIDTH - 3)
+                {
                     let _ = writeln!(lines, "   {line}");
                 }
             }
         }
     }
-    print(&(head(1, "On this host, for real (vellum repro NAME --on host)", start.elapsed()) + &lines + "\n"))?;
+    print(
+        &(head(1, "On this host, for real (vellum repro NAME --on host)", start.elapsed())
+            + &lines
+            + "\n"),
+    )?;
 
     let mut out = format!("{}. Where these ideas did not help\n", first + 2) + &brief::heading("");
     briefs.iter().flat_map(|(_, said)| &said.losses).for_each(|row| out += &brief::line(row));
@@ -181,7 +206,10 @@ fn title(number: usize, section: &Section, trace: &Trace, took: Duration) -> Str
         number::bytes(trace.totals.touched_pages as i64 * 4096)
     );
     let right = format!("{}  {:>5.1} s", section.machine, took.as_secs_f64());
-    format!("{left}{right:>w$}\n", w = table::WIDTH.saturating_sub(left.chars().count()).max(right.len() + 2))
+    format!(
+        "{left}{right:>w$}\n",
+        w = table::WIDTH.saturating_sub(left.chars().count()).max(right.len() + 2)
+    )
 }
 
 fn foot(effort: &Effort, left_out: &[&Section]) -> String {
@@ -209,9 +237,13 @@ fn foot(effort: &Effort, left_out: &[&Section]) -> String {
 pub(super) fn host() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
-        text.lines().find(|l| l.starts_with(name)).and_then(|l| l.split_once(':')).map(|(_, v)| v.trim().to_owned())
+        text.lines()
+            .find(|l| l.starts_with(name))
+            .and_then(|l| l.split_once(':'))
+            .map(|(_, v)| v.trim().to_owned())
     };
-    let cpu = field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    let cpu = field(&read("/proc/cpuinfo"), "model name")
+        .unwrap_or_else(|| std::env::consts::ARCH.to_owned());
     let memory = field(&read("/proc/meminfo"), "MemTotal")
         .and_then(|v| v.split(' ').next().and_then(|n| n.parse::<i64>().ok()))
         .map_or(String::new(), |kib| format!(", {}", number::bytes(kib * 1024)));
@@ -241,7 +273,10 @@ mod tests {
     fn no_line_of_the_screen_is_wider_than_the_page() {
         let trace = Trace {
             path: PathBuf::new(),
-            header: vellum_trace::Header { command: vec!["a-program".to_owned()], ..Default::default() },
+            header: vellum_trace::Header {
+                command: vec!["a-program".to_owned()],
+                ..Default::default()
+            },
             totals: vellum_trace::Totals {
                 loads: 6_120_000_000,
                 skipped_accesses: 1_234_000_000_000,

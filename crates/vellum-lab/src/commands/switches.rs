@@ -1,4 +1,5 @@
-//! `vellum switches`: the library's table of switches, as text, JSON, or the page `docs/switches.md`.
+//! `vellum switches`: the library's table of switches, as text, JSON, or the page
+//! `docs/switches.md`.
 
 use std::fmt::Write as _;
 
@@ -26,7 +27,8 @@ pub fn run(args: &SwitchesArgs) -> Result<(), LabError> {
 }
 
 fn list() -> String {
-    let mut out = String::from("Switches, for --set and --vs. The default is the best known choice.\n\n");
+    let mut out =
+        String::from("Switches, for --set and --vs. The default is the best known choice.\n\n");
     for s in SWITCHES {
         let _ = writeln!(out, "  {:<12} {:<34} default {}", s.name, s.values, s.default);
         for line in text::wrapped(s.trades, 80) {

@@ -19,7 +19,8 @@ pub fn run(command: &TraceCommand) -> Result<(), LabError> {
     match command {
         TraceCommand::Info { file, json } => {
             let mut reader = TraceReader::open(file).map_err(|e| at(file, e))?;
-            let info = info::analyse(&mut reader, info::Geometry::default()).map_err(|e| at(file, e))?;
+            let info =
+                info::analyse(&mut reader, info::Geometry::default()).map_err(|e| at(file, e))?;
             if *json { print_json(&as_json(&info)) } else { print(&info.to_string()) }
         }
         TraceCommand::ImportLackey { input, output } => import(input, output),
@@ -32,7 +33,8 @@ fn import(input: &Path, output: &Path) -> Result<(), LabError> {
     } else {
         Box::new(BufReader::new(File::open(input).map_err(|e| at(input, e))?))
     };
-    // Written beside its name and renamed when complete: a broken import leaves nothing that looks like a trace.
+    // Written beside its name and renamed when complete: a broken import leaves nothing that looks
+    // like a trace.
     let mut partial = output.as_os_str().to_owned();
     partial.push(".partial");
     let result = convert(from, Path::new(&partial), input, output);
@@ -42,7 +44,12 @@ fn import(input: &Path, output: &Path) -> Result<(), LabError> {
     result
 }
 
-fn convert(from: Box<dyn BufRead>, partial: &Path, input: &Path, output: &Path) -> Result<(), LabError> {
+fn convert(
+    from: Box<dyn BufRead>,
+    partial: &Path,
+    input: &Path,
+    output: &Path,
+) -> Result<(), LabError> {
     let file = File::create(partial).map_err(|e| at(output, e))?;
     let header = Header {
         command: vec![input.display().to_string()],
@@ -51,8 +58,8 @@ fn convert(from: Box<dyn BufRead>, partial: &Path, input: &Path, output: &Path) 
         page_size: 4096,
         ..Header::default()
     };
-    let writer =
-        TraceWriter::new(BufWriter::new(file), &header, vellum_trace::LEVEL_FAST).map_err(|e| at(output, e))?;
+    let writer = TraceWriter::new(BufWriter::new(file), &header, vellum_trace::LEVEL_FAST)
+        .map_err(|e| at(output, e))?;
     let (totals, _) = lackey::import(from, writer).map_err(|e| at(input, e))?;
     std::fs::rename(partial, output).map_err(|e| at(output, e))?;
     print(&format!(
@@ -66,7 +73,8 @@ fn convert(from: Box<dyn BufRead>, partial: &Path, input: &Path, output: &Path) 
 fn as_json(info: &Info) -> Map<String, Value> {
     let t = &info.totals;
     let pressure = |p: &Pressure| json!({ "accesses": p.accesses, "first_misses": p.first_misses, "walks": p.walks });
-    let kinds: Map<String, Value> = info.by_kind.iter().map(|(k, n)| (format!("{k:?}"), (*n).into())).collect();
+    let kinds: Map<String, Value> =
+        info.by_kind.iter().map(|(k, n)| (format!("{k:?}"), (*n).into())).collect();
     let mut doc = Map::new();
     let mut put = |name: &str, value: Value| doc.insert(name.to_owned(), value);
     put("command", info.header.command.clone().into());

@@ -1,8 +1,9 @@
 //! The program's memory calls as verbs of the library.
 //!
-//! A call replays as it *took effect*, so a verb that refuses means that the trace left something out or that our placement differs from the
-//! recorded one; a new mapping that cannot be made ends the replay, anything else is counted and goes on (a run of an hour should not end at
-//! an `madvise` over a hole).
+//! A call replays as it *took effect*, so a verb that refuses means that the trace left something
+//! out or that our placement differs from the recorded one; a new mapping that cannot be made ends
+//! the replay, anything else is counted and goes on (a run of an hour should not end at an
+//! `madvise` over a hole).
 
 use vellum::addr::Va;
 use vellum::error::SpaceError;
@@ -14,8 +15,8 @@ use super::session::Session;
 use crate::cli::Layout;
 use crate::error::LabError;
 
-/// Where a heap begins if we place it: far below what is placed top-down, with room to grow. Its low bits are those of the recording, for they
-/// decide how much of it huge pages can cover.
+/// Where a heap begins if we place it: far below what is placed top-down, with room to grow. Its
+/// low bits are those of the recording, for they decide how much of it huge pages can cover.
 const HEAP: u64 = 0x1000_0000_0000;
 const HUGE: u64 = 2 << 20;
 
@@ -33,11 +34,15 @@ pub fn call<F: Format>(s: &Session<'_, '_, F>, change: &Change) -> Result<(), La
         Change::Protect { mapping, offset, len, prot } => {
             let rights = s.maps.borrow().get(*mapping).map(|p| rights(p.kind, *prot, p.made));
             s.maps.borrow_mut().give(*mapping, *prot);
-            on(s, *mapping, *offset, *len, |va, len| s.vm.protect(s.space, va, len, rights.unwrap_or(Rights::NONE)))
+            on(s, *mapping, *offset, *len, |va, len| {
+                s.vm.protect(s.space, va, len, rights.unwrap_or(Rights::NONE))
+            })
         }
         Change::Remap { old, offset, len, new } => remap(s, *old, *offset, *len, *new),
         Change::Advise { mapping, offset, len, advice } => match wish(*advice) {
-            Some(wish) => on(s, *mapping, *offset, *len, |va, len| s.vm.advise(s.space, va, len, wish)),
+            Some(wish) => {
+                on(s, *mapping, *offset, *len, |va, len| s.vm.advise(s.space, va, len, wish))
+            }
             None => Ok(()),
         },
         Change::Brk { mapping, len } => brk(s, *mapping, *len),
@@ -68,7 +73,10 @@ fn on<F: Format>(
 }
 
 /// What becomes of a verb's refusal.
-fn settle<F: Format>(s: &Session<'_, '_, F>, result: Result<(), SpaceError>) -> Result<(), LabError> {
+fn settle<F: Format>(
+    s: &Session<'_, '_, F>,
+    result: Result<(), SpaceError>,
+) -> Result<(), LabError> {
     match result {
         Ok(()) => Ok(()),
         Err(SpaceError::NoMemory) => Err(s.out_of_memory()),
@@ -89,9 +97,10 @@ fn map<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> Result<(), LabError> {
         (Some((old, offset)), Layout::Placed) => {
             let base = s.maps.borrow().get(old).map(|p| p.base);
             let Some(va) = base.and_then(|b| b.checked_add(offset)) else {
-                return Err(
-                    s.bad_trace(format_args!("mapping {} lies inside mapping {old}, which was never made", m.mapping))
-                );
+                return Err(s.bad_trace(format_args!(
+                    "mapping {} lies inside mapping {old}, which was never made",
+                    m.mapping
+                )));
             };
             Placement::Replace(Va(va))
         }
@@ -102,13 +111,20 @@ fn map<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> Result<(), LabError> {
     let attrs = attrs(m);
     let made = match s.vm.map(s.space, placement, len, attrs) {
         // Something the kernel keeps in its own half (the vsyscall page): anywhere will do.
-        Err(SpaceError::Range(_)) if s.layout == Layout::Recorded => s.vm.map(s.space, Placement::Anywhere, len, attrs),
+        Err(SpaceError::Range(_)) if s.layout == Layout::Recorded => {
+            s.vm.map(s.space, Placement::Anywhere, len, attrs)
+        }
         made => made,
     };
     let base = match made {
         Ok(va) => va.0,
         Err(SpaceError::NoMemory) => return Err(s.out_of_memory()),
-        Err(e) => return Err(s.bad_trace(format_args!("mapping {} of {len} bytes cannot be made: {e}", m.mapping))),
+        Err(e) => {
+            return Err(s.bad_trace(format_args!(
+                "mapping {} of {len} bytes cannot be made: {e}",
+                m.mapping
+            )));
+        }
     };
     s.maps.borrow_mut().place(m.mapping, base, len, m.prot);
     if m.populate {
@@ -119,19 +135,28 @@ fn map<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> Result<(), LabError> {
     Ok(())
 }
 
-fn remap<F: Format>(s: &Session<'_, '_, F>, old: u32, offset: u64, len: u64, new: u32) -> Result<(), LabError> {
+fn remap<F: Format>(
+    s: &Session<'_, '_, F>,
+    old: u32,
+    offset: u64,
+    len: u64,
+    new: u32,
+) -> Result<(), LabError> {
     let target = s.moving.borrow_mut().remove(&new);
     let from = s.maps.borrow().get(old).map(|p| p.base);
     let (Some(m), Some(base)) = (target, from) else {
-        return Err(
-            s.bad_trace(format_args!("mapping {new} is to be filled by a move that the trace does not announce"))
-        );
+        return Err(s.bad_trace(format_args!(
+            "mapping {new} is to be filled by a move that the trace does not announce"
+        )));
     };
-    let (from, len, new_len) = (base + offset, len.next_multiple_of(4096), m.len.next_multiple_of(4096));
+    let (from, len, new_len) =
+        (base + offset, len.next_multiple_of(4096), m.len.next_multiple_of(4096));
     let to = match s.layout {
         Layout::Recorded => Placement::Replace(Va(m.base)),
         Layout::Placed => match m.inside {
-            Some((over, at)) => Placement::Replace(Va(s.maps.borrow().get(over).map_or(0, |p| p.base) + at)),
+            Some((over, at)) => {
+                Placement::Replace(Va(s.maps.borrow().get(over).map_or(0, |p| p.base) + at))
+            }
             None => Placement::Anywhere,
         },
     };
@@ -174,21 +199,23 @@ fn heap_base<F: Format>(s: &Session<'_, '_, F>, m: &Map) -> u64 {
 
 fn attrs(m: &Map) -> Attrs {
     let mut attrs = Attrs::anonymous(rights(m.kind, m.prot, m.prot));
-    // Linux gives no huge pages to file mappings, and a stack is too short for one until it is deep.
+    // Linux gives no huge pages to file mappings, and a stack is too short for one until it is
+    // deep.
     if m.kind.is_file() || m.kind == MapKind::Stack {
         attrs.thp = Some(HugeAdvice::NoHuge);
     }
     attrs
 }
 
-/// Rights of a part whose mapping was made with `made`. A file mapping that was made without write is filled by us, as a file system would,
-/// so it gives write as long as it gives anything.
+/// Rights of a part whose mapping was made with `made`. A file mapping that was made without write
+/// is filled by us, as a file system would, so it gives write as long as it gives anything.
 fn rights(kind: MapKind, prot: Prot, made: Prot) -> Rights {
     let filled = kind.is_file() && !made.write() && (prot.read() || prot.exec());
     Rights { read: prot.read(), write: prot.write() || filled, exec: prot.exec() }
 }
 
-/// Linux's advice as ours; `None` where it changes neither contents nor page sizes. `MADV_FREE` drops pages only when memory runs short.
+/// Linux's advice as ours; `None` where it changes neither contents nor page sizes. `MADV_FREE`
+/// drops pages only when memory runs short.
 fn wish(advice: Advice) -> Option<Wish> {
     match advice {
         Advice::DontNeed => Some(Wish::DontNeed),

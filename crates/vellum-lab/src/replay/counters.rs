@@ -1,7 +1,8 @@
 //! Everything a replay counted, under the names of `docs/json.md`.
 //!
-//! Three sources, each with its own view: the machine (what its CPUs did and how long it took), the library (`vmstat`), and the replay
-//! itself (what the trace asked for). Names of the machine are translated here, once.
+//! Three sources, each with its own view: the machine (what its CPUs did and how long it took), the
+//! library (`vmstat`), and the replay itself (what the trace asked for). Names of the machine are
+//! translated here, once.
 
 use vellum::machine::Use;
 use vellum::space::Space;
@@ -50,7 +51,11 @@ impl Part {
     /// All that a CPU has done.
     pub fn of(counters: &vellum_sim::Counters) -> Part {
         let get = |name| counters.get(name).unwrap_or(0);
-        Part { instructions: get("instructions"), program: get("cycles_program"), walk: get("cycles_walk") }
+        Part {
+            instructions: get("instructions"),
+            program: get("cycles_program"),
+            walk: get("cycles_walk"),
+        }
     }
     /// What was done since `before`.
     pub fn since(&self, before: &Part) -> Part {
@@ -68,7 +73,8 @@ impl Part {
     }
 }
 
-/// What `cycles` of a window would be with the `skipped` instructions beside its own: in proportion.
+/// What `cycles` of a window would be with the `skipped` instructions beside its own: in
+/// proportion.
 fn scaled(cycles: u64, window: u64, skipped: u64) -> u64 {
     let all = u128::from(cycles) * (u128::from(window) + u128::from(skipped));
     all.checked_div(u128::from(window)).map_or(cycles, |n| u64::try_from(n).unwrap_or(u64::MAX))
@@ -118,7 +124,12 @@ const CYCLES: &[(&str, &str)] = &[
 ];
 
 /// All counters of a replay that has come to its end, its space still there.
-pub fn collect<F: Format>(vm: &Vm<SimMachine<F>>, space: &Space, tally: &Tally, elapsed: u64) -> Counters {
+pub fn collect<F: Format>(
+    vm: &Vm<SimMachine<F>>,
+    space: &Space,
+    tally: &Tally,
+    elapsed: u64,
+) -> Counters {
     let mut out = Counters::new();
     let stats = vm.stats();
     let total = vm.machine().total();
@@ -128,7 +139,8 @@ pub fn collect<F: Format>(vm: &Vm<SimMachine<F>>, space: &Space, tally: &Tally, 
     for c in Counter::ALL {
         out.put(c.name(), stats.get(*c));
     }
-    // A page of MAP_POPULATE is a minor fault in a native run's accounts, though the program never takes it.
+    // A page of MAP_POPULATE is a minor fault in a native run's accounts, though the program never
+    // takes it.
     out.put("minor_faults", stats.get(Counter::Faults) + tally.populated as i64);
     out.count("fault_around", tally.around);
     out.count("populated_pages", tally.populated);
@@ -155,9 +167,11 @@ pub fn collect<F: Format>(vm: &Vm<SimMachine<F>>, space: &Space, tally: &Tally, 
         out.count(name, sim(source));
     }
     out.count("cycles_total", sum);
-    // Time of the whole program, had everything been kept: windows stand for what was left out, faults and calls are complete anyway.
+    // Time of the whole program, had everything been kept: windows stand for what was left out,
+    // faults and calls are complete anyway.
     let (w, skipped) = (&tally.windows, tally.skipped_instructions);
-    let estimate = |all: u64, inside: u64| all - inside.min(all) + scaled(inside, w.instructions, skipped);
+    let estimate =
+        |all: u64, inside: u64| all - inside.min(all) + scaled(inside, w.instructions, skipped);
     let program = estimate(sim("cycles_program"), w.program);
     let walk = estimate(sim("cycles_walk"), w.walk);
     out.count("estimate_program", program);
@@ -168,12 +182,15 @@ pub fn collect<F: Format>(vm: &Vm<SimMachine<F>>, space: &Space, tally: &Tally, 
     out
 }
 
-/// Adds what is left over once the space is gone: frames still held as data or tables, which nobody can reach any more.
+/// Adds what is left over once the space is gone: frames still held as data or tables, which nobody
+/// can reach any more.
 pub fn with_lost<F: Format>(mut counters: Counters, vm: &Vm<SimMachine<F>>) -> Counters {
     let machine = vm.machine();
     counters.count(
         "frames_lost",
-        machine.frames_in(Use::Data) + machine.frames_in(Use::Table) + machine.frames_in(Use::Pending),
+        machine.frames_in(Use::Data)
+            + machine.frames_in(Use::Table)
+            + machine.frames_in(Use::Pending),
     );
     counters
 }

@@ -1,8 +1,9 @@
 //! One CPU's part of a replay: its threads in turn, event by event.
 //!
-//! A thread runs until its quantum of virtual time is over, its events are used up, or its next event has to wait. Then the CPU turns to its
-//! next thread that can run; when none can, it idles until one can. Everything a thread waits for is asked as a question about shared
-//! state ([`Wait`]), so that the machine can ask it again at any later time.
+//! A thread runs until its quantum of virtual time is over, its events are used up, or its next
+//! event has to wait. Then the CPU turns to its next thread that can run; when none can, it idles
+//! until one can. Everything a thread waits for is asked as a question about shared state
+//! ([`Wait`]), so that the machine can ask it again at any later time.
 
 use vellum_sim::Cpu;
 use vellum_sim::format::Format;
@@ -63,16 +64,25 @@ fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<
             if session.stopped() || session.over(cpu.id()) {
                 return Ok(());
             }
-            if session.feed.borrow_mut().read_on(&mut session.maps.borrow_mut()).map_err(|e| session.bad_trace(e))? {
+            if session
+                .feed
+                .borrow_mut()
+                .read_on(&mut session.maps.borrow_mut())
+                .map_err(|e| session.bad_trace(e))?
+            {
                 continue;
             }
             let known = waits.clone();
             cpu.wait_until(|| {
                 session.stopped()
                     || session.over(cpu.id())
-                    || (cpu.id()..session.feed.borrow().threads())
-                        .step_by(step)
-                        .any(|t| able(session, t, known.get((t - cpu.id()) / step).copied().unwrap_or(Wait::No)))
+                    || (cpu.id()..session.feed.borrow().threads()).step_by(step).any(|t| {
+                        able(
+                            session,
+                            t,
+                            known.get((t - cpu.id()) / step).copied().unwrap_or(Wait::No),
+                        )
+                    })
             });
             continue;
         };
@@ -111,7 +121,9 @@ fn turn_of<F: Format>(
     let until = cpu.now() + session.quantum;
     loop {
         let taken = session.feed.borrow_mut().take(thread, &mut session.maps.borrow_mut());
-        let Taken::Run(run) = taken.map_err(|e| session.bad_trace(e))? else { return Ok(Left::Turn) };
+        let Taken::Run(run) = taken.map_err(|e| session.bad_trace(e))? else {
+            return Ok(Left::Turn);
+        };
         let (done, left) = player.play(thread, &run, until)?;
         let rest = run.events.len() - done;
         session.feed.borrow_mut().finish(thread, run, rest);

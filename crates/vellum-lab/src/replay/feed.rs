@@ -1,8 +1,10 @@
-//! The trace as one queue of events per thread, read as far ahead as somebody needs it and no further than [`LIMIT`].
+//! The trace as one queue of events per thread, read as far ahead as somebody needs it and no
+//! further than [`LIMIT`].
 //!
-//! Every event has a number, its position in the file. A thread's queue is a list of runs of consecutive numbers, moved out of the decoded
-//! block without copying when the block belongs to one thread. While distributing, the feed looks at calls: a call not yet done closes
-//! its mappings to later accesses (rule 1 of the module).
+//! Every event has a number, its position in the file. A thread's queue is a list of runs of
+//! consecutive numbers, moved out of the decoded block without copying when the block belongs to
+//! one thread. While distributing, the feed looks at calls: a call not yet done closes its mappings
+//! to later accesses (rule 1 of the module).
 
 use std::collections::VecDeque;
 use std::mem;
@@ -16,7 +18,8 @@ use super::touches::Touches;
 /// Events read and not yet taken by a thread, beyond which nobody reads on; 16 bytes each.
 pub const LIMIT: usize = 1 << 20;
 
-/// Thread numbers count from 0 without gaps; a jump this large is damage, and would only cost memory.
+/// Thread numbers count from 0 without gaps; a jump this large is damage, and would only cost
+/// memory.
 const MOST_NEW_THREADS: usize = 1 << 16;
 
 /// Where events come from: a trace file, or a list made by a test.
@@ -228,8 +231,8 @@ impl<'s> Feed<'s> {
                     from = i + 1;
                     self.check_number(thread)?;
                     self.current = thread;
-                    // A thread nobody announced before (it announces itself, or never) may begin; at its own
-                    // announcement it waits for everything before it.
+                    // A thread nobody announced before (it announces itself, or never) may begin;
+                    // at its own announcement it waits for everything before it.
                     let t = self.thread(thread);
                     t.started |= !t.announced;
                 }
@@ -238,7 +241,9 @@ impl<'s> Feed<'s> {
                 }
                 Event::Call(call) => {
                     maps.announce(&call.change, self.next + i as u64);
-                    if let Change::Advise { mapping, offset, len, advice: Advice::DontNeed } = &call.change {
+                    if let Change::Advise { mapping, offset, len, advice: Advice::DontNeed } =
+                        &call.change
+                    {
                         self.touches.forget(*mapping, *offset, *len);
                     }
                 }
@@ -260,14 +265,23 @@ impl<'s> Feed<'s> {
         }
         self.next += length;
         let threads = &self.threads;
-        self.touches.prune(|thread, number| threads.get(thread as usize).is_none_or(|t| t.at > number));
+        self.touches
+            .prune(|thread, number| threads.get(thread as usize).is_none_or(|t| t.at > number));
         Ok(())
     }
 
-    /// The event that touches a page first, if it comes before event `number` of `thread`, is another thread's and not done.
-    pub fn touched_by(&self, mapping: u32, offset: u64, number: u64, thread: usize) -> Option<(usize, u64)> {
+    /// The event that touches a page first, if it comes before event `number` of `thread`, is
+    /// another thread's and not done.
+    pub fn touched_by(
+        &self,
+        mapping: u32,
+        offset: u64,
+        number: u64,
+        thread: usize,
+    ) -> Option<(usize, u64)> {
         let (first, at) = self.touches.before(mapping, offset, number)?;
-        (first as usize != thread && !self.is_done(first as usize, at)).then_some((first as usize, at))
+        (first as usize != thread && !self.is_done(first as usize, at))
+            .then_some((first as usize, at))
     }
 
     /// Whether a thread is past an event.
@@ -293,8 +307,8 @@ impl<'s> Feed<'s> {
     }
 }
 
-/// Whether a call takes something away, so that it has to wait for everything before it. Whether new rights are fewer only the table
-/// of mappings knows.
+/// Whether a call takes something away, so that it has to wait for everything before it. Whether
+/// new rights are fewer only the table of mappings knows.
 pub(super) fn takes(change: &Change, maps: &Maps) -> bool {
     match change {
         Change::Map(m) => m.inside.is_some(),

@@ -111,11 +111,15 @@ fn a_taking_call_sees_every_earlier_event_of_other_threads() {
     ];
     let mut source = List(events.into(), 99);
     let (mut feed, mut maps) = (Feed::new(&mut source), Maps::new());
-    let Taken::Run(run) = feed.take(0, &mut maps).unwrap() else { panic!("no events for thread 0") };
+    let Taken::Run(run) = feed.take(0, &mut maps).unwrap() else {
+        panic!("no events for thread 0")
+    };
     feed.finish(0, run, 0);
     feed.start(1);
     assert!(!feed.all_before(6, 0));
-    let Taken::Run(run) = feed.take(1, &mut maps).unwrap() else { panic!("no events for thread 1") };
+    let Taken::Run(run) = feed.take(1, &mut maps).unwrap() else {
+        panic!("no events for thread 1")
+    };
     feed.at(1, 4);
     assert!(!feed.all_before(6, 0), "the event being done counts as not done");
     feed.finish(1, run, 0);
@@ -129,9 +133,14 @@ fn nobody_reads_far_ahead_and_the_earliest_event_is_always_there() {
     events.resize_with(3 * LIMIT, || access(0));
     let mut source = List(events.into(), 1 << 18);
     let (mut feed, mut maps) = (Feed::new(&mut source), Maps::new());
-    let Taken::Run(run) = feed.take(0, &mut maps).unwrap() else { panic!("no events for thread 0") };
+    let Taken::Run(run) = feed.take(0, &mut maps).unwrap() else {
+        panic!("no events for thread 0")
+    };
     feed.finish(0, run, 0);
-    assert!(matches!(feed.take(0, &mut maps).unwrap(), Taken::Later), "thread 0 reads on until the feed is full");
+    assert!(
+        matches!(feed.take(0, &mut maps).unwrap(), Taken::Later),
+        "thread 0 reads on until the feed is full"
+    );
     assert!(feed.held <= LIMIT + (1 << 18));
     feed.start(1);
     let mut seen = 0;
@@ -155,7 +164,10 @@ fn what_a_thread_gives_back_it_gets_again() {
     let Taken::Run(run) = feed.take(0, &mut maps).unwrap() else { panic!("no events") };
     feed.finish(0, run, 7);
     assert!(!feed.all_before(4, 1) && feed.all_before(3, 1));
-    assert_eq!(drain(&mut feed, &mut maps, 0).first().map(|(n, e)| (*n, e.clone())), Some((3, access(192))));
+    assert_eq!(
+        drain(&mut feed, &mut maps, 0).first().map(|(n, e)| (*n, e.clone())),
+        Some((3, access(192)))
+    );
 }
 
 #[test]

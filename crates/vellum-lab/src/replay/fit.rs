@@ -7,7 +7,8 @@ use vellum_sim::file::Machine;
 
 use crate::error::LabError;
 
-/// The machine as `config` wants it. A machine of five levels can be set to walk four, as its hardware can; not the other way.
+/// The machine as `config` wants it. A machine of five levels can be set to walk four, as its
+/// hardware can; not the other way.
 pub fn fit<'m>(machine: &'m Machine, config: &Config) -> Result<Cow<'m, Machine>, LabError> {
     if let NumaPolicy::Bind(n) | NumaPolicy::Prefer(n) = config.numa
         && usize::from(n) >= machine.nodes.len()
@@ -43,7 +44,12 @@ mod tests {
         let deep = preset("icelake-x").unwrap();
         assert_eq!(*fit(&deep, &with(4)).unwrap().mmu.levels, 4);
         assert_eq!(*fit(&deep, &with(5)).unwrap().mmu.levels, 5);
-        assert!(fit(&preset("milan").unwrap(), &with(5)).unwrap_err().to_string().contains("walks 4 levels"));
+        assert!(
+            fit(&preset("milan").unwrap(), &with(5))
+                .unwrap_err()
+                .to_string()
+                .contains("walks 4 levels")
+        );
     }
 
     #[test]
@@ -51,6 +57,11 @@ mod tests {
         let tiered = preset("tiered").unwrap();
         let with = |numa| Config { numa, ..Config::default() };
         assert!(fit(&tiered, &with(NumaPolicy::Bind(1))).is_ok());
-        assert!(fit(&tiered, &with(NumaPolicy::Prefer(2))).unwrap_err().to_string().contains("nodes 0 to 1"));
+        assert!(
+            fit(&tiered, &with(NumaPolicy::Prefer(2)))
+                .unwrap_err()
+                .to_string()
+                .contains("nodes 0 to 1")
+        );
     }
 }

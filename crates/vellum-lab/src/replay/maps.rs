@@ -1,7 +1,8 @@
 //! Where each mapping of the trace lies in the replay, and which calls on it are still to come.
 //!
-//! A mapping's number is its index: the trace counts them from 0. One access costs one look here (base, length, gate), so an entry is
-//! small and flat; the set of calls behind a gate is kept apart.
+//! A mapping's number is its index: the trace counts them from 0. One access costs one look here
+//! (base, length, gate), so an entry is small and flat; the set of calls behind a gate is kept
+//! apart.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +72,8 @@ impl Maps {
         self.places.get(mapping as usize)
     }
 
-    /// Whether no call before `number` is due on a mapping. Unknown mappings are open: whoever asks will find that out.
+    /// Whether no call before `number` is due on a mapping. Unknown mappings are open: whoever asks
+    /// will find that out.
     pub fn is_open(&self, mapping: u32, number: u64) -> bool {
         self.get(mapping).is_none_or(|p| p.gate >= number)
     }
@@ -80,7 +82,14 @@ impl Maps {
     pub fn announce(&mut self, change: &Change, number: u64) {
         if let Change::Map(m) = change {
             while self.places.len() <= m.mapping as usize {
-                self.places.push(Place { base: 0, len: 0, gate: OPEN, kind: m.kind, given: Prot::NONE, made: m.prot });
+                self.places.push(Place {
+                    base: 0,
+                    len: 0,
+                    gate: OPEN,
+                    kind: m.kind,
+                    given: Prot::NONE,
+                    made: m.prot,
+                });
             }
         }
         for mapping in concerned(change) {
@@ -154,7 +163,8 @@ fn concerned(change: &Change) -> impl Iterator<Item = u32> + use<> {
     a.into_iter().chain(b)
 }
 
-/// A mapping of `change` on which a call before `number` is still due, if there is one: the call has to wait for it.
+/// A mapping of `change` on which a call before `number` is still due, if there is one: the call
+/// has to wait for it.
 pub fn closed(change: &Change, number: u64, maps: &Maps) -> Option<u32> {
     concerned(change).find(|&m| !maps.is_open(m, number))
 }

@@ -1,7 +1,8 @@
 //! Events of one thread, one after the other, as acts of a simulated CPU.
 //!
-//! This is the hot loop of the command: an access costs a look into the table of mappings and one call of the machine. Everything else (calls,
-//! what the kernel reads and writes, faults) is rare and lies in functions of its own.
+//! This is the hot loop of the command: an access costs a look into the table of mappings and one
+//! call of the machine. Everything else (calls, what the kernel reads and writes, faults) is rare
+//! and lies in functions of its own.
 
 use vellum::addr::Va;
 use vellum::error::FaultError;
@@ -23,12 +24,13 @@ const AROUND: u64 = 64 << 10;
 const PAGE: u64 = 4096;
 /// Faults at one address in a row that are believed to be other CPUs' doing.
 const PATIENCE: u32 = 10_000;
-/// Between two windows the trace holds first touches only, so that the next thing left out is never further than this; inside a window,
-/// nothing is left out for longer.
+/// Between two windows the trace holds first touches only, so that the next thing left out is never
+/// further than this; inside a window, nothing is left out for longer.
 const GAP: usize = 1000;
 /// Events between a hint and its use: about the time a miss of the host takes.
 const AHEAD: usize = 16;
-/// Every so many events others are told how far a thread is, and its time is looked at. Others may wait that much longer than they must.
+/// Every so many events others are told how far a thread is, and its time is looked at. Others may
+/// wait that much longer than they must.
 const TELL: u64 = 32;
 
 /// An access as the trace has it.
@@ -57,22 +59,40 @@ pub struct Player<'a, 'v, 's, F: Format> {
 impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     /// A player for the CPU that runs this.
     pub fn new(session: &'a Session<'v, 's, F>, cpu: &'a Cpu<'a, F>) -> Self {
-        Player { session, cpu, owed: 0, in_kernel: false, gaps: Vec::new(), booked: Part::default() }
+        Player {
+            session,
+            cpu,
+            owed: 0,
+            in_kernel: false,
+            gaps: Vec::new(),
+            booked: Part::default(),
+        }
     }
 
-    /// Tells the simulator what comes a little later, so that its own tables are in the host's caches by then. Changes no result.
+    /// Tells the simulator what comes a little later, so that its own tables are in the host's
+    /// caches by then. Changes no result.
     #[inline]
     fn foresee(&self, run: &Run, i: usize) {
         if let Some(&Event::Access { mapping, size, offset, .. }) = run.events.get(i + AHEAD)
-            && let Found::At(va) =
-                self.session.maps.borrow().find(mapping, offset, u64::from(size), run.first + i as u64)
+            && let Found::At(va) = self.session.maps.borrow().find(
+                mapping,
+                offset,
+                u64::from(size),
+                run.first + i as u64,
+            )
         {
             self.cpu.expect(va);
         }
     }
 
-    /// Plays a run of `thread` until it ends, `until` is past, or an event has to wait. Gives the number of events done.
-    pub fn play(&mut self, thread: usize, run: &Run, until: u64) -> Result<(usize, Left), LabError> {
+    /// Plays a run of `thread` until it ends, `until` is past, or an event has to wait. Gives the
+    /// number of events done.
+    pub fn play(
+        &mut self,
+        thread: usize,
+        run: &Run,
+        until: u64,
+    ) -> Result<(usize, Left), LabError> {
         let session = self.session;
         if self.gaps.len() <= thread {
             self.gaps.resize(thread + 1, false);
@@ -90,7 +110,12 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             }
             match *event {
                 Event::Access { mapping, size, flags, offset } => {
-                    let va = match session.maps.borrow().find(mapping, offset, u64::from(size), number) {
+                    let va = match session.maps.borrow().find(
+                        mapping,
+                        offset,
+                        u64::from(size),
+                        number,
+                    ) {
                         Found::At(va) => va,
                         Found::Wait => break Left::Blocked(Wait::Gate(mapping, number)),
                         lost => return Err(session.lost(mapping, offset, lost)),
@@ -110,7 +135,9 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     self.foresee(run, i);
                     self.owed = self.owed.saturating_sub(1);
                     let kind = if flags.write() { Kind::Store } else { Kind::Load };
-                    if let Err(wait) = self.touch(here, va, u32::from(size), kind, flags.dependent())? {
+                    if let Err(wait) =
+                        self.touch(here, va, u32::from(size), kind, flags.dependent())?
+                    {
                         break Left::Blocked(wait);
                     }
                     accesses += 1;
@@ -135,7 +162,9 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     if let Some(mapping) = maps::closed(change, number, &session.maps.borrow()) {
                         break Left::Blocked(Wait::Gate(mapping, number));
                     }
-                    if takes(change, &session.maps.borrow()) && !session.feed.borrow().all_before(number, thread) {
+                    if takes(change, &session.maps.borrow())
+                        && !session.feed.borrow().all_before(number, thread)
+                    {
                         break Left::Blocked(Wait::All(number));
                     }
                     self.in_kernel = false;
@@ -179,7 +208,14 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
 
     /// An access by the program: until it succeeds, with a fault in between if it needs one.
     #[inline(always)]
-    fn touch(&self, here: Here, va: u64, size: u32, kind: Kind, dependent: bool) -> Result<Result<(), Wait>, LabError> {
+    fn touch(
+        &self,
+        here: Here,
+        va: u64,
+        size: u32,
+        kind: Kind,
+        dependent: bool,
+    ) -> Result<Result<(), Wait>, LabError> {
         match self.cpu.access(va, size, kind, dependent) {
             Ok(_) => Ok(Ok(())),
             Err(fault) => self.faulting(here, va, size, kind, dependent, fault),
@@ -205,7 +241,8 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     ) -> Result<Result<(), Wait>, LabError> {
         let (mut fault, mut equal) = (first, 1);
         loop {
-            if let Some(wait) = self.first_toucher(here, here.offset + fault.va.saturating_sub(va)) {
+            if let Some(wait) = self.first_toucher(here, here.offset + fault.va.saturating_sub(va))
+            {
                 return Ok(Err(wait));
             }
             match self.serve(here.mapping, Va(fault.va), access(fault.kind)) {
@@ -235,24 +272,36 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     fn serve(&self, mapping: u32, va: Va, access: Access) -> Result<(), FaultError> {
         let s = self.session;
         let place = s.maps.borrow().get(mapping).copied();
-        let Some(place) = place.filter(|p| p.kind.is_file() && !(access == Access::Write && p.made.write())) else {
+        let Some(place) =
+            place.filter(|p| p.kind.is_file() && !(access == Access::Write && p.made.write()))
+        else {
             return s.vm.fault(s.space, va, access).map(drop);
         };
-        // What only the file can fill has frames of its own, so that code lies in the caches as code does; what the program may write is
-        // shown as zeros until it does, so that its first write faults as it would on a page of the page cache.
+        // What only the file can fill has frames of its own, so that code lies in the caches as
+        // code does; what the program may write is shown as zeros until it does, so that its first
+        // write faults as it would on a page of the page cache.
         let write = !place.made.write();
         s.vm.fault(s.space, va, if write { Access::Write } else { access })?;
         let start = (va.0 & !(AROUND - 1)).max(place.base);
-        let end = ((va.0 & !(AROUND - 1)) + AROUND).min(place.base + place.len.next_multiple_of(PAGE));
-        // Around is a favour: where a part of it is gone or another's, the page that faulted is there all the same.
+        let end =
+            ((va.0 & !(AROUND - 1)) + AROUND).min(place.base + place.len.next_multiple_of(PAGE));
+        // Around is a favour: where a part of it is gone or another's, the page that faulted is
+        // there all the same.
         let _ = s.vm.advise(s.space, Va(start), end - start, Advice::Populate { write });
         s.around((end - start) / PAGE);
         Ok(())
     }
 
-    /// What the kernel reads or writes for the program from event `i` on: neighbouring lines in one go. Gives the number of events.
+    /// What the kernel reads or writes for the program from event `i` on: neighbouring lines in one
+    /// go. Gives the number of events.
     #[cold]
-    fn kernel(&mut self, here: Here, va: u64, run: &Run, i: usize) -> Result<Result<usize, Wait>, LabError> {
+    fn kernel(
+        &mut self,
+        here: Here,
+        va: u64,
+        run: &Run,
+        i: usize,
+    ) -> Result<Result<usize, Wait>, LabError> {
         let mapping = here.mapping;
         let (mut length, mut events) = (0u64, 0usize);
         let mut write = false;
@@ -261,7 +310,12 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             let at = if k == 0 {
                 Found::At(va)
             } else {
-                self.session.maps.borrow().find(m, offset, u64::from(size), run.first + (i + k) as u64)
+                self.session.maps.borrow().find(
+                    m,
+                    offset,
+                    u64::from(size),
+                    run.first + (i + k) as u64,
+                )
             };
             let joins = flags.kernel()
                 && m == mapping
@@ -282,9 +336,15 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         Ok(self.copy(here, va, length, write)?.map(|()| events))
     }
 
-    /// Bytes of one page. The fault, if it takes one, is served here as the program's would be, so that it is counted as one and a file
-    /// brings in its neighbours.
-    fn copy(&self, here: Here, va: u64, length: u64, write: bool) -> Result<Result<(), Wait>, LabError> {
+    /// Bytes of one page. The fault, if it takes one, is served here as the program's would be, so
+    /// that it is counted as one and a file brings in its neighbours.
+    fn copy(
+        &self,
+        here: Here,
+        va: u64,
+        length: u64,
+        write: bool,
+    ) -> Result<Result<(), Wait>, LabError> {
         let s = self.session;
         let mut buffer = [0u8; PAGE as usize];
         let bytes = &mut buffer[..length as usize];
@@ -299,7 +359,11 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             if !there {
                 self.serve(here.mapping, Va(va), if write { Access::Write } else { Access::Read })?;
             }
-            if write { s.vm.copy_in(s.space, Va(va), bytes) } else { s.vm.copy_out(s.space, Va(va), bytes) }
+            if write {
+                s.vm.copy_in(s.space, Va(va), bytes)
+            } else {
+                s.vm.copy_out(s.space, Va(va), bytes)
+            }
         })();
         match result {
             Ok(()) => Ok(Ok(())),

@@ -1,7 +1,9 @@
-//! One replay from the machine's birth to its counters: builds the machine, runs the CPUs, checks everything at the end.
+//! One replay from the machine's birth to its counters: builds the machine, runs the CPUs, checks
+//! everything at the end.
 //!
-//! A session belongs to one OS thread: CPUs of the simulated machine are coroutines there, so what they share is in plain cells. No cell
-//! is borrowed across a machine call: another CPU may run in between.
+//! A session belongs to one OS thread: CPUs of the simulated machine are coroutines there, so what
+//! they share is in plain cells. No cell is borrowed across a machine call: another CPU may run in
+//! between.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -180,14 +182,23 @@ fn on<F: Format>(
         OracleMode::Incremental => Check::Incremental,
         OracleMode::Walk => Check::Walk,
     };
-    let sim_options =
-        vellum_sim::Options { seed: options.seed, mode: Mode::Timing, check, ..vellum_sim::Options::default() };
+    let sim_options = vellum_sim::Options {
+        seed: options.seed,
+        mode: Mode::Timing,
+        check,
+        ..vellum_sim::Options::default()
+    };
     let sim = SimMachine::<F>::new(machine, sim_options).map_err(LabError::usage)?;
-    let meta = vellum_sim::Meta::new(Vm::<SimMachine<F>>::layout(sim.topology()))
-        .ok_or_else(|| LabError::failed("the host has no address space for the metadata of that machine"))?;
-    // SAFETY: the memory is zero, of the layout asked for, and `meta` is dropped after `vm`, being declared before it.
+    let meta =
+        vellum_sim::Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).ok_or_else(|| {
+            LabError::failed("the host has no address space for the metadata of that machine")
+        })?;
+    // SAFETY: the memory is zero, of the layout asked for, and `meta` is dropped after `vm`, being
+    // declared before it.
     let vm = unsafe { Vm::new(sim, options.config, meta.start()) }.map_err(LabError::usage)?;
-    let space = vm.create().map_err(|_| LabError::failed("the machine has no memory for an address space"))?;
+    let space = vm
+        .create()
+        .map_err(|_| LabError::failed("the machine has no memory for an address space"))?;
 
     let session = Session {
         vm: &vm,
@@ -225,12 +236,20 @@ fn on<F: Format>(
         // SAFETY: the replay is over, no CPU's program runs.
         .solo(0, |_| unsafe { vm.validate(&[&space]) })
         .map_err(oracle_stop)?
-        .map_err(|e| LabError::failed(format_args!("the library's own check failed after the replay: {e}")))?;
+        .map_err(|e| {
+            LabError::failed(format_args!("the library's own check failed after the replay: {e}"))
+        })?;
     vm.machine().solo(0, |_| vm.exit(space)).map_err(oracle_stop)?;
     vm.machine().audit(Some(0)).map_err(oracle_stop)?;
     let counters = counters::with_lost(counters, &vm);
     consistent(&tally)?;
-    Ok(Finished { counters, complete, accesses: tally.accesses, checked, took: cpu_time().saturating_sub(began) })
+    Ok(Finished {
+        counters,
+        complete,
+        accesses: tally.accesses,
+        checked,
+        took: cpu_time().saturating_sub(began),
+    })
 }
 
 /// CPU time of this OS thread: what a replay costs does not depend on who else keeps the host busy.
@@ -243,7 +262,8 @@ fn oracle_stop(stop: vellum_sim::Stop) -> LabError {
     LabError::failed(format_args!("the oracle stopped the machine: {stop}"))
 }
 
-/// A few accesses that the library refused are a recorder's blind spot (memory mapped behind its back); many are a broken trace.
+/// A few accesses that the library refused are a recorder's blind spot (memory mapped behind its
+/// back); many are a broken trace.
 fn consistent(tally: &Tally) -> Result<(), LabError> {
     if tally.refused * 1000 > tally.accesses {
         return Err(LabError::failed(format_args!(

@@ -1,7 +1,8 @@
 //! Native benchmarks as text: a line a row, ours beside the floor and each peer, with ratios.
 //!
-//! Ratios are what to read, so each stands right of what it compares with, ours over theirs: below 1 is faster, except where more
-//! is better (`%`). Figures of growth are turned round: an act is a line and its sizes are columns.
+//! Ratios are what to read, so each stands right of what it compares with, ours over theirs: below
+//! 1 is faster, except where more is better (`%`). Figures of growth are turned round: an act is a
+//! line and its sizes are columns.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -45,7 +46,10 @@ pub fn table(report: &Report) -> String {
     let is_beside = |row: &&Row| {
         let owner = row.name.strip_suffix("/bare");
         owner.is_some_and(|n| {
-            report.benchmarks.iter().any(|r| r.name == n && r.threads == row.threads && r.unit == "ns")
+            report
+                .benchmarks
+                .iter()
+                .any(|r| r.name == n && r.threads == row.threads && r.unit == "ns")
         })
     };
     let rows: Vec<&Row> = report.benchmarks.iter().filter(|r| !is_beside(r)).collect();
@@ -67,8 +71,13 @@ pub fn table(report: &Report) -> String {
     }
     out.push('\n');
     for row in rows {
-        let mut line = format!("   {:<w$}{:>3}", &row.name[prefix.len()..], row.threads, w = label - 3);
-        let _ = write!(line, "{:>14}", format!("{} {}", number::figure(row.ours), unit(row.unit)).trim_end());
+        let mut line =
+            format!("   {:<w$}{:>3}", &row.name[prefix.len()..], row.threads, w = label - 3);
+        let _ = write!(
+            line,
+            "{:>14}",
+            format!("{} {}", number::figure(row.ours), unit(row.unit)).trim_end()
+        );
         let _ = write!(
             line,
             "{:>8}",
@@ -76,11 +85,13 @@ pub fn table(report: &Report) -> String {
         );
         if with_bare {
             let beside = bare(row).filter(|_| row.unit == "ns");
-            let _ = write!(line, "{:>13}", beside.map_or(String::new(), |r| number::figure(r.ours)));
+            let _ =
+                write!(line, "{:>13}", beside.map_or(String::new(), |r| number::figure(r.ours)));
         }
         let floor = with_floor.then_some(row.floor).into_iter();
         for other in floor.chain(peers.iter().map(|p| row.peers.get(p).copied())) {
-            let (figure, over) = other.map_or(Default::default(), |v| (number::figure(v), ratio(row.ours, v)));
+            let (figure, over) =
+                other.map_or(Default::default(), |v| (number::figure(v), ratio(row.ours, v)));
             let _ = write!(line, "{figure:>FIGURE$}{over:>RATIO$}");
         }
         out.push_str(line.trim_end());
@@ -94,15 +105,19 @@ fn unit(unit: &'static str) -> &'static str {
     if unit == "instructions" { "" } else { unit }
 }
 
-/// Figures of growth: `growth/ACT/AXIS-SIZE`, a block an axis, a line an act, a column a size; ratios to the smallest size.
+/// Figures of growth: `growth/ACT/AXIS-SIZE`, a block an axis, a line an act, a column a size;
+/// ratios to the smallest size.
 pub fn growth(report: &Report) -> String {
     let parts = |r: &Row| -> Option<(String, String, String)> {
         let mut words = r.name.split('/').skip(1);
         let (act, (axis, size)) = (words.next()?, words.next()?.split_once('-')?);
         Some((axis.to_owned(), act.to_owned(), size.to_owned()))
     };
-    let split: Vec<(String, String, String, f64)> =
-        report.benchmarks.iter().filter_map(|r| parts(r).map(|(a, b, c)| (a, b, c, r.ours))).collect();
+    let split: Vec<(String, String, String, f64)> = report
+        .benchmarks
+        .iter()
+        .filter_map(|r| parts(r).map(|(a, b, c)| (a, b, c, r.ours)))
+        .collect();
     let distinct = |of: &mut dyn Iterator<Item = &String>| {
         let mut seen: Vec<String> = Vec::new();
         of.for_each(|x| {
@@ -118,8 +133,12 @@ pub fn growth(report: &Report) -> String {
         let sizes = distinct(&mut here.iter().map(|s| &s.2));
         let _ = write!(out, "{:<20}", format!("{axis}, ns"));
         for (i, size) in sizes.iter().enumerate() {
-            let _ =
-                write!(out, "{size:>FIGURE$}{:>w$}", if i > 0 { "ratio" } else { "" }, w = if i > 0 { 6 } else { 0 });
+            let _ = write!(
+                out,
+                "{size:>FIGURE$}{:>w$}",
+                if i > 0 { "ratio" } else { "" },
+                w = if i > 0 { 6 } else { 0 }
+            );
         }
         out.push('\n');
         for act in distinct(&mut here.iter().map(|s| &s.1)) {
@@ -156,12 +175,17 @@ pub fn verdicts(judged: &[Judged]) -> String {
             .filter(|v| few || !v.met)
             .map(|v| {
                 let name = if same { String::new() } else { format!("{} ", short(&v.row)) };
-                let threads = if v.threads > 1 { format!(" by {} threads", v.threads) } else { String::new() };
+                let threads = if v.threads > 1 {
+                    format!(" by {} threads", v.threads)
+                } else {
+                    String::new()
+                };
                 let close = if v.close { " (within its spread)" } else { "" };
                 format!("{name}{}{threads}{close}", number::figure(v.value))
             })
             .collect();
-        let many = if few { String::new() } else { format!(" {met} of {} rows", bar.verdicts.len()) };
+        let many =
+            if few { String::new() } else { format!(" {met} of {} rows", bar.verdicts.len()) };
         let join = if many.is_empty() || shown.is_empty() { "" } else { "; not" };
         let line = format!("{} ({}):{many}{join} {}", bar.says, bar.source, shown.join(", "));
         for (i, part) in text::wrapped(line.trim_end(), WIDTH - 10).into_iter().enumerate() {
@@ -181,7 +205,13 @@ mod tests {
     use super::*;
     use vellum_host::bench::bars::judge;
 
-    fn row(name: &str, threads: usize, ours: f64, floor: Option<f64>, peers: &[(&'static str, f64)]) -> Row {
+    fn row(
+        name: &str,
+        threads: usize,
+        ours: f64,
+        floor: Option<f64>,
+        peers: &[(&'static str, f64)],
+    ) -> Row {
         let peers = peers.iter().copied().collect();
         Row { name: name.to_owned(), threads, unit: "ns", ours, floor, peers, spread: 0.05 }
     }
@@ -235,10 +265,15 @@ mod tests {
         ];
         let text = verdicts(&judge("frames", &Report { benchmarks, notes: vec![] }));
         assert!(
-            text.contains("missed hot pair at most 1.4x the floor (our goal): 1.20, 1.50 by 2 threads\n"),
+            text.contains(
+                "missed hot pair at most 1.4x the floor (our goal): 1.20, 1.50 by 2 threads\n"
+            ),
             "{text}"
         );
-        assert!(text.contains("met    bulk free at most 1.6x the floor (our goal): 1.20\n"), "{text}");
+        assert!(
+            text.contains("met    bulk free at most 1.6x the floor (our goal): 1.20\n"),
+            "{text}"
+        );
         assert!(text.contains("peer (our goal): 2 of 3 rows; not bulk-free 1.09\n"), "{text}");
     }
 }

@@ -1,7 +1,8 @@
-//! The stable JSON of `vellum run --json`; `docs/json.md` describes it, and a test holds the two together.
+//! The stable JSON of `vellum run --json`; `docs/json.md` describes it, and a test holds the two
+//! together.
 //!
-//! Same trace, same machine, same seed, same switches: same bytes. So nothing here depends on the clock or the host; wall-clock
-//! figures come under a key of their own, and only when asked for.
+//! Same trace, same machine, same seed, same switches: same bytes. So nothing here depends on the
+//! clock or the host; wall-clock figures come under a key of their own, and only when asked for.
 
 use serde_json::{Map, Value, json};
 
@@ -25,12 +26,21 @@ pub fn native(n: &Counters) -> Value {
 }
 
 /// The document.
-pub fn document(machine: &str, seed: u64, columns: &[Column<'_>], native_run: Option<&Counters>) -> Map<String, Value> {
+pub fn document(
+    machine: &str,
+    seed: u64,
+    columns: &[Column<'_>],
+    native_run: Option<&Counters>,
+) -> Map<String, Value> {
     let variants: Vec<Value> = columns
         .iter()
         .map(|c| {
-            let switches: Map<String, Value> =
-                c.variant.values.iter().map(|(n, v)| ((*n).to_owned(), Value::from(v.as_str()))).collect();
+            let switches: Map<String, Value> = c
+                .variant
+                .values
+                .iter()
+                .map(|(n, v)| ((*n).to_owned(), Value::from(v.as_str())))
+                .collect();
             json!({
                 "name": c.variant.name,
                 "switches": switches,
@@ -58,13 +68,22 @@ mod tests {
         let variant = Variant::defaults();
         let mut counters = Counters::new();
         counters.put("pgfault", 7);
-        let doc =
-            document("milan", 1, &[Column { variant: &variant, counters: &counters, complete: true }], Some(&counters));
+        let doc = document(
+            "milan",
+            1,
+            &[Column { variant: &variant, counters: &counters, complete: true }],
+            Some(&counters),
+        );
         let text = serde_json::to_string(&doc).unwrap();
         assert!(
-            text.starts_with(r#"{"machine":"milan","seed":1,"variants":[{"name":"defaults","switches":{"thp":"#),
+            text.starts_with(
+                r#"{"machine":"milan","seed":1,"variants":[{"name":"defaults","switches":{"thp":"#
+            ),
             "{text}"
         );
-        assert!(text.ends_with(r#""complete":true,"counters":{"pgfault":7}}],"native":{"pgfault":7}}"#), "{text}");
+        assert!(
+            text.ends_with(r#""complete":true,"counters":{"pgfault":7}}],"native":{"pgfault":7}}"#),
+            "{text}"
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! From counters to what people and scripts read.
 //!
-//! Everything printed is a function of [`Counters`]: a named list of integers in a fixed order. Tables and JSON read the same list, so a
-//! figure cannot be in one and differ in the other, and no figure is computed at printing except ratios and unit prefixes.
+//! Everything printed is a function of [`Counters`]: a named list of integers in a fixed order.
+//! Tables and JSON read the same list, so a figure cannot be in one and differ in the other, and no
+//! figure is computed at printing except ratios and unit prefixes.
 
 pub mod bench;
 mod counters;

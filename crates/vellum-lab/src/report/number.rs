@@ -19,7 +19,9 @@ pub fn grouped(n: i64) -> String {
 /// Three digits that matter and a decimal prefix: `2.91 G`, `61.2 M`, `812`.
 pub fn scaled(n: i64) -> String {
     let magnitude = n.unsigned_abs();
-    for (unit, name) in [(1_000_000_000_000u64, "T"), (1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")] {
+    for (unit, name) in
+        [(1_000_000_000_000u64, "T"), (1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")]
+    {
         if magnitude >= unit {
             let unit = if name == "k" { 1000 } else { unit };
             return format!("{} {name}", three_digits(n, unit));
@@ -68,7 +70,11 @@ pub fn ratio(of: i64, to: i64) -> String {
 
 /// A difference in percent of `to`, signed.
 pub fn percent_off(of: i64, to: i64) -> String {
-    if to == 0 { "no base".to_owned() } else { format!("{:+.2} %", (of - to) as f64 * 100.0 / to as f64) }
+    if to == 0 {
+        "no base".to_owned()
+    } else {
+        format!("{:+.2} %", (of - to) as f64 * 100.0 / to as f64)
+    }
 }
 
 /// A measured figure with three digits that matter: `7.42`, `27.5`, `5,631`.
@@ -99,24 +105,36 @@ mod tests {
 
     #[test]
     fn counts_are_grouped_by_thousands() {
-        assert_eq!([grouped(0), grouped(999), grouped(-1000), grouped(79_871)], ["0", "999", "-1,000", "79,871"]);
+        assert_eq!(
+            [grouped(0), grouped(999), grouped(-1000), grouped(79_871)],
+            ["0", "999", "-1,000", "79,871"]
+        );
     }
 
     #[test]
     fn large_numbers_keep_three_digits_and_a_prefix() {
-        assert_eq!([scaled(9_999), scaled(61_234_567), scaled(2_906_000_000)], ["9,999", "61.2 M", "2.91 G"]);
+        assert_eq!(
+            [scaled(9_999), scaled(61_234_567), scaled(2_906_000_000)],
+            ["9,999", "61.2 M", "2.91 G"]
+        );
         assert_eq!(scaled(12_345), "12.3 k");
     }
 
     #[test]
     fn cycles_of_one_table_share_a_unit() {
-        assert_eq!([cycles(12_345_678, 5_000_000_000), cycles(12_345_678, 20_000_000)], ["0.012 G", "12.346 M"]);
+        assert_eq!(
+            [cycles(12_345_678, 5_000_000_000), cycles(12_345_678, 20_000_000)],
+            ["0.012 G", "12.346 M"]
+        );
         assert_eq!(cycles(1_234, 5_678), "1,234");
     }
 
     #[test]
     fn bytes_are_in_powers_of_two() {
-        assert_eq!([bytes(4096), bytes(3 << 19), bytes(311 << 20)], ["4 KiB", "1.50 MiB", "311 MiB"]);
+        assert_eq!(
+            [bytes(4096), bytes(3 << 19), bytes(311 << 20)],
+            ["4 KiB", "1.50 MiB", "311 MiB"]
+        );
         assert_eq!(bytes(99 << 30), "99.0 GiB");
     }
 
@@ -128,7 +146,10 @@ mod tests {
 
     #[test]
     fn measured_figures_show_what_was_measured_and_no_more() {
-        assert_eq!([figure(7.416), figure(9.999), figure(27.53), figure(5630.6)], ["7.42", "10.0", "27.5", "5,631"]);
+        assert_eq!(
+            [figure(7.416), figure(9.999), figure(27.53), figure(5630.6)],
+            ["7.42", "10.0", "27.5", "5,631"]
+        );
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! Text tables: a label, one column per variant, and after each variant but the first its ratio to the first.
+//! Text tables: a label, one column per variant, and after each variant but the first its ratio to
+//! the first.
 //!
-//! At most [`WIDTH`] columns wide: more variants than fit go into further blocks, each with the base again, since a line that wraps is a
-//! table nobody reads. Remarks ("19 % less time") appear where there is one variant beside the base; with more there is no room.
+//! At most [`WIDTH`] columns wide: more variants than fit go into further blocks, each with the
+//! base again, since a line that wraps is a table nobody reads. Remarks ("19 % less time") appear
+//! where there is one variant beside the base; with more there is no room.
 
 use std::fmt::Write as _;
 
@@ -21,7 +23,8 @@ pub struct Column<'a> {
     pub name: &'a str,
     /// Its counters.
     pub counters: &'a Counters,
-    /// Whether it was replayed to the end. Ratios of parts of different length would say nothing and are left out.
+    /// Whether it was replayed to the end. Ratios of parts of different length would say nothing
+    /// and are left out.
     pub complete: bool,
 }
 
@@ -66,7 +69,10 @@ fn blocks<'a>(columns: &[Column<'a>]) -> Vec<Vec<Column<'a>>> {
     if others.is_empty() {
         return vec![vec![base]];
     }
-    others.chunks(fit).map(|chunk| std::iter::once(base).chain(chunk.iter().copied()).collect()).collect()
+    others
+        .chunks(fit)
+        .map(|chunk| std::iter::once(base).chain(chunk.iter().copied()).collect())
+        .collect()
 }
 
 /// A column is as wide as its name needs, within reason.
@@ -81,7 +87,8 @@ fn header(block: &[Column<'_>]) -> String {
     for i in 0..names.iter().map(Vec::len).max().unwrap_or(0) {
         let mut text = " ".repeat(LABEL);
         for (at, (lines, column)) in names.iter().zip(block).enumerate() {
-            let _ = write!(text, "{:>w$}", lines.get(i).map_or("", String::as_str), w = width(column));
+            let _ =
+                write!(text, "{:>w$}", lines.get(i).map_or("", String::as_str), w = width(column));
             if at > 0 {
                 let _ = write!(text, "{:>RATIO$}", if i == 0 { "ratio" } else { "" });
             }
@@ -122,7 +129,12 @@ fn line(row: &Row, block: &[Column<'_>]) -> String {
     let mut text = format!("   {:<w$}", row.label, w = LABEL - 3);
     let base = values[0];
     for (at, (value, column)) in values.iter().zip(block).enumerate() {
-        let _ = write!(text, "{:>w$}", value.map_or("-".to_owned(), |v| cell(row.unit, v, total)), w = width(column));
+        let _ = write!(
+            text,
+            "{:>w$}",
+            value.map_or("-".to_owned(), |v| cell(row.unit, v, total)),
+            w = width(column)
+        );
         if at > 0 {
             let ratio = match (row.unit, *value, base) {
                 (Unit::Permyriad, ..) => String::new(),
@@ -183,13 +195,25 @@ mod tests {
             )
         };
         assert!(text(true).contains("0.25") && text(true).contains("more memory"));
-        assert!(!text(false).contains("0.25") && !text(false).contains("more memory"), "{}", text(false));
+        assert!(
+            !text(false).contains("0.25") && !text(false).contains("more memory"),
+            "{}",
+            text(false)
+        );
     }
 
     #[test]
     fn two_columns_show_their_ratio_and_the_price() {
-        let a = counters(&[("pgfault", 79_871), ("estimate_total", 3_440_000_000), ("rss_peak_bytes", 312 << 20)]);
-        let b = counters(&[("pgfault", 214), ("estimate_total", 2_800_000_000), ("rss_peak_bytes", 361 << 20)]);
+        let a = counters(&[
+            ("pgfault", 79_871),
+            ("estimate_total", 3_440_000_000),
+            ("rss_peak_bytes", 312 << 20),
+        ]);
+        let b = counters(&[
+            ("pgfault", 214),
+            ("estimate_total", 2_800_000_000),
+            ("rss_peak_bytes", 361 << 20),
+        ]);
         let text = full(
             GROUPS,
             &[
@@ -222,6 +246,9 @@ mod tests {
     fn rows_that_nobody_counted_are_left_out() {
         let a = counters(&[("pgfault", 0), ("cow_copy", 0)]);
         let text = full(GROUPS, &[Column { name: "defaults", counters: &a, complete: true }]);
-        assert!(text.contains("page faults") && !text.contains("copied") && !text.contains("total"), "{text}");
+        assert!(
+            text.contains("page faults") && !text.contains("copied") && !text.contains("total"),
+            "{text}"
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! What a figure rests on, taken from the machine file.
 //!
-//! An experiment names constants, or groups of them (`l2` stands for all keys that begin with `l2.`). If any of them is fitted, so is
-//! the figure; else if any is a guess the figure is one, too, and is shown with that guess halved and doubled; else it is a prediction.
-//! What the experiment sets itself (a replacement policy it goes through, say) it does not rest on.
+//! An experiment names constants, or groups of them (`l2` stands for all keys that begin with
+//! `l2.`). If any of them is fitted, so is the figure; else if any is a guess the figure is one,
+//! too, and is shown with that guess halved and doubled; else it is a prediction. What the
+//! experiment sets itself (a replacement policy it goes through, say) it does not rest on.
 
 use vellum_sim::file::{Basis, ConstantRow, Machine};
 
@@ -78,7 +79,10 @@ pub fn rest(machine: &Machine, groups: &[&str]) -> Result<Rest, LabError> {
     let all = machine.constants();
     for group in groups {
         if !all.iter().any(|row| within(&row.key, group)) {
-            return Err(LabError::failed(format_args!("the machine `{}` has no constant `{group}`", machine.name)));
+            return Err(LabError::failed(format_args!(
+                "the machine `{}` has no constant `{group}`",
+                machine.name
+            )));
         }
     }
     let constants: Vec<ConstantRow> =
@@ -119,8 +123,10 @@ pub fn rests_swung<const N: usize>(
     let rest = rest(machine, groups)?;
     let guesses = rest.constants.iter().filter(|row| row.basis == Basis::Guess);
     // Words (a policy, an inclusion) cannot be halved.
-    let numbers: Vec<&ConstantRow> = guesses.filter(|row| machine.scaled(&row.key, 1, 1).is_ok()).collect();
-    let asked: Vec<(&ConstantRow, u32, u32)> = numbers.iter().flat_map(|&row| [(row, 1, 2), (row, 2, 1)]).collect();
+    let numbers: Vec<&ConstantRow> =
+        guesses.filter(|row| machine.scaled(&row.key, 1, 1).is_ok()).collect();
+    let asked: Vec<(&ConstantRow, u32, u32)> =
+        numbers.iter().flat_map(|&row| [(row, 1, 2), (row, 2, 1)]).collect();
     let swung = side::by_side(&asked, |&(row, times, by)| {
         // A machine that cannot be with it (nine ways in a set of eight sizes) has no figure.
         machine.scaled(&row.key, times, by).ok().map(|machine| figures(&machine)).transpose()
@@ -132,7 +138,11 @@ pub fn rests_swung<const N: usize>(
             halved: pair[0].map(|figures| figures[nth]),
             doubled: pair[1].map(|figures| figures[nth]),
         };
-        Rest { swings: numbers.iter().zip(swung.chunks(2)).map(swing).collect(), swung: true, ..rest.clone() }
+        Rest {
+            swings: numbers.iter().zip(swung.chunks(2)).map(swing).collect(),
+            swung: true,
+            ..rest.clone()
+        }
     }))
 }
 
@@ -153,8 +163,16 @@ mod tests {
         let from = "ways = { value = 8, basis = \"before\", source = \"B.3 [S]: 64 B x 64 sets x 8 ways\" }";
         let fitted = text.replacen(from, &from.replace("before", "fitted"), 1);
         assert_ne!(fitted, text);
-        assert_eq!(rest(&machine(&fitted), &["l1d"]).unwrap().mark, Mark::Fitted, "fitted is worse than guessed");
-        assert_eq!(rest(&machine(&fitted), &["l2.size"]).unwrap().mark, Mark::Predicted, "others are not concerned");
+        assert_eq!(
+            rest(&machine(&fitted), &["l1d"]).unwrap().mark,
+            Mark::Fitted,
+            "fitted is worse than guessed"
+        );
+        assert_eq!(
+            rest(&machine(&fitted), &["l2.size"]).unwrap().mark,
+            Mark::Predicted,
+            "others are not concerned"
+        );
     }
 
     #[test]
@@ -167,7 +185,8 @@ mod tests {
     #[test]
     fn guesses_are_halved_and_doubled_one_at_a_time() {
         let thunder = vellum_sim::file::preset("thunderx2").expect("a preset");
-        let figure = |m: &Machine| Ok(f64::from(*m.llc.ways) + m.llc.size.0 as f64 / (1u64 << 30) as f64);
+        let figure =
+            |m: &Machine| Ok(f64::from(*m.llc.ways) + m.llc.size.0 as f64 / (1u64 << 30) as f64);
         let rest = rest_swung(&thunder, &["llc"], &figure).unwrap();
         let ways = rest.swings.iter().find(|s| s.key == "llc.ways").expect("a guess");
         let base = figure(&thunder).unwrap();

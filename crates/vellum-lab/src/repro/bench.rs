@@ -1,8 +1,9 @@
 //! A small program on a simulated machine, with the library under it, counted.
 //!
-//! Published microbenchmarks are loops over a few mappings. Here the loop is a closure that makes accesses; it is run for some turns until
-//! caches and TLBs have settled, then for those that count. Everything is real: mappings, faults, zero frames and walks are the
-//! library's, under the oracle.
+//! Published microbenchmarks are loops over a few mappings. Here the loop is a closure that makes
+//! accesses; it is run for some turns until caches and TLBs have settled, then for those that
+//! count. Everything is real: mappings, faults, zero frames and walks are the library's, under the
+//! oracle.
 
 use vellum::addr::{Order, Va};
 use vellum::space::{Access, Attrs, LeafSize, Placement, Rights};
@@ -12,7 +13,8 @@ use vellum_sim::{Kind, Options, Parts, Program};
 use super::ground::{Ground, Work, stand};
 use crate::error::LabError;
 
-/// Where the program's real data lies: whole 2 MiB pages, written once, so that their frames follow each other.
+/// Where the program's real data lies: whole 2 MiB pages, written once, so that their frames follow
+/// each other.
 pub const REAL: u64 = 0x4000_0000;
 /// Where memory lies that is only read: base pages of zeros.
 pub const ZERO: u64 = 0x40_0000_0000;
@@ -92,10 +94,12 @@ impl Work for Loop<'_> {
         let Ground { vm, cpu, space } = *ground;
         let rw = Attrs::anonymous(Rights::READ_WRITE);
         let huge = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..rw };
-        let pages = [(REAL, setting.huge_pages, huge, 2 << 20), (ZERO, setting.zero_pages, rw, 4096)];
+        let pages =
+            [(REAL, setting.huge_pages, huge, 2 << 20), (ZERO, setting.zero_pages, rw, 4096)];
         for (at, pages, attrs, bytes) in pages {
             if pages > 0 {
-                vm.map(space, Placement::At(Va(at)), pages * bytes, attrs).map_err(LabError::failed)?;
+                vm.map(space, Placement::At(Va(at)), pages * bytes, attrs)
+                    .map_err(LabError::failed)?;
             }
         }
         for page in 0..setting.huge_pages {

@@ -1,7 +1,8 @@
 //! A line or two of each experiment, for the first screen.
 //!
-//! The same workloads as the pages', as much of them as a second or two allows, and the same marks; guesses are not halved and doubled here,
-//! the page does that. What did not help is kept apart from what did, because a screen that shows only gains is an advertisement.
+//! The same workloads as the pages', as much of them as a second or two allows, and the same marks;
+//! guesses are not halved and doubled here, the page does that. What did not help is kept apart
+//! from what did, because a screen that shows only gains is an advertisement.
 
 use super::page::{Pair, Row};
 use super::text::figure;
@@ -61,7 +62,9 @@ mod tests {
         };
         let said = line(&row);
         assert!(said.contains("11.8 > 16.5") && said.contains("123,456 > -"), "{said}");
-        let said = said + &heading("t") + &native(&Row { name: "n".repeat(63), ours: [Some(1.0), Some(0.5)], ..row });
+        let said = said
+            + &heading("t")
+            + &native(&Row { name: "n".repeat(63), ours: [Some(1.0), Some(0.5)], ..row });
         assert!(said.lines().all(|l| l.chars().count() <= crate::report::table::WIDTH), "{said}");
         assert!(said.contains("1.000 > 0.500") && said.contains("0.50 x"), "{said}");
     }

@@ -1,7 +1,8 @@
 //! The library, booted on a simulated machine for an experiment.
 //!
-//! What an experiment does there is a value with one generic function, since the machine's type depends on its entry format: whoever writes
-//! the experiment does not choose between formats. Metadata, switches, the first space and its end are here, once for all experiments.
+//! What an experiment does there is a value with one generic function, since the machine's type
+//! depends on its entry format: whoever writes the experiment does not choose between formats.
+//! Metadata, switches, the first space and its end are here, once for all experiments.
 
 use vellum::config::Config;
 use vellum::space::Space;
@@ -30,7 +31,12 @@ pub trait Work {
 }
 
 /// Boots the library on a machine with some switches set, and does the work.
-pub fn stand<W: Work>(parts: &Parts, options: Options, switches: &[(&str, &str)], work: W) -> Result<W::Out, LabError> {
+pub fn stand<W: Work>(
+    parts: &Parts,
+    options: Options,
+    switches: &[(&str, &str)],
+    work: W,
+) -> Result<W::Out, LabError> {
     if parts.format == Arm::NAME {
         boot::<Arm, W>(parts, options, switches, work)
     } else {
@@ -49,7 +55,9 @@ fn boot<F: Format, W: Work>(
         .ok_or_else(|| LabError::failed("the host has no memory for the library's metadata"))?;
     let mut config = Config::default();
     for (name, value) in switches {
-        config.set(name, value).map_err(|_| LabError::failed(format_args!("{name}={value} is no switch")))?;
+        config
+            .set(name, value)
+            .map_err(|_| LabError::failed(format_args!("{name}={value} is no switch")))?;
     }
     // SAFETY: the memory is zero, of the layout asked for, and outlives the Vm.
     let vm = unsafe { Vm::new(sim, config, meta.start()) }.map_err(LabError::failed)?;

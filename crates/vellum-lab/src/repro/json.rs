@@ -6,7 +6,11 @@ use super::basis::Rest;
 use super::page::{Page, Row, Statement, Table};
 
 /// The whole answer.
-pub fn document<'p>(on: &str, seed: Option<u64>, pages: impl Iterator<Item = &'p Page> + Clone) -> Value {
+pub fn document<'p>(
+    on: &str,
+    seed: Option<u64>,
+    pages: impl Iterator<Item = &'p Page> + Clone,
+) -> Value {
     let statements: Vec<Value> = pages.clone().flat_map(|p| &p.statements).map(statement).collect();
     json!({ "on": on, "seed": seed, "statements": statements, "experiments": pages.map(page).collect::<Vec<_>>() })
 }
@@ -39,8 +43,7 @@ fn row(r: &Row) -> Value {
 }
 
 fn rests_on(rest: &Rest) -> Vec<Value> {
-    let one =
-        |c: &vellum_sim::file::ConstantRow| json!({ "constant": c.key, "value": c.value, "basis": c.basis.name() });
+    let one = |c: &vellum_sim::file::ConstantRow| json!({ "constant": c.key, "value": c.value, "basis": c.basis.name() });
     rest.constants.iter().map(one).collect()
 }
 

@@ -2,7 +2,8 @@
 
 use super::basis::{Mark, Rest};
 
-/// A figure before and after: the published columns, or ours. `None`: not measured, or not published.
+/// A figure before and after: the published columns, or ours. `None`: not measured, or not
+/// published.
 pub type Pair = [Option<f64>; 2];
 
 /// One line of a table.
@@ -14,8 +15,8 @@ pub struct Row {
     pub published: Pair,
     /// Ours before and after.
     pub ours: Pair,
-    /// Simulated: largest minus smallest ratio over three seeds, as a share of the middle one. Measured: third minus first quartile
-    /// over the median. `None` where nothing can vary.
+    /// Simulated: largest minus smallest ratio over three seeds, as a share of the middle one.
+    /// Measured: third minus first quartile over the median. `None` where nothing can vary.
     pub spread: Option<f64>,
     /// What it rests on; `None` for rows measured on this computer.
     pub rest: Option<Rest>,
@@ -29,11 +30,13 @@ impl Row {
             _ => None,
         }
     }
-    /// How far ratios of several seeds lie apart: the largest less the smallest, as a share of the middle one.
+    /// How far ratios of several seeds lie apart: the largest less the smallest, as a share of the
+    /// middle one.
     pub fn spread(mut ratios: Vec<f64>) -> Option<f64> {
         ratios.sort_by(f64::total_cmp);
         let middle = ratios.get(ratios.len() / 2)?;
-        (middle.is_finite() && *middle != 0.0).then(|| (ratios[ratios.len() - 1] - ratios[0]) / middle)
+        (middle.is_finite() && *middle != 0.0)
+            .then(|| (ratios[ratios.len() - 1] - ratios[0]) / middle)
     }
     /// Its mark; `None` for rows measured on this computer.
     pub fn mark(&self) -> Option<Mark> {

@@ -1,7 +1,8 @@
 //! Work done two at a time.
 //!
-//! Machines are values and know nothing of each other, so what runs beside what has no influence on any figure; answers come back in the
-//! order of the questions. Two, because that is how many cores the small hosts have that this is for.
+//! Machines are values and know nothing of each other, so what runs beside what has no influence on
+//! any figure; answers come back in the order of the questions. Two, because that is how many cores
+//! the small hosts have that this is for.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,12 +19,17 @@ pub fn by_side<T: Sync, R: Send>(
     work: impl Fn(&T) -> Result<R, LabError> + Sync,
 ) -> Result<Vec<R>, LabError> {
     let next = AtomicUsize::new(0);
-    let answers: Vec<Mutex<Option<Result<R, LabError>>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let answers: Vec<Mutex<Option<Result<R, LabError>>>> =
+        items.iter().map(|_| Mutex::new(None)).collect();
     let one = || {
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(i) else { return };
-            let answer = if interrupt::requested() { Err(LabError::failed("stopped by Ctrl-C")) } else { work(item) };
+            let answer = if interrupt::requested() {
+                Err(LabError::failed("stopped by Ctrl-C"))
+            } else {
+                work(item)
+            };
             let failed = answer.is_err();
             if let Ok(mut slot) = answers[i].lock() {
                 *slot = Some(answer);
@@ -33,7 +39,9 @@ pub fn by_side<T: Sync, R: Send>(
             }
         }
     };
-    let threads = SIDE_BY_SIDE.min(items.len()).min(std::thread::available_parallelism().map_or(1, usize::from));
+    let threads = SIDE_BY_SIDE
+        .min(items.len())
+        .min(std::thread::available_parallelism().map_or(1, usize::from));
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(one);
@@ -58,8 +66,12 @@ mod tests {
     #[test]
     fn answers_come_in_the_order_of_the_questions_and_an_error_wins() {
         let items: Vec<u64> = (0..50).collect();
-        assert_eq!(by_side(&items, |n| Ok(n * n)).unwrap(), items.iter().map(|n| n * n).collect::<Vec<_>>());
-        let broken = by_side(&items, |&n| if n == 20 { Err(LabError::failed("twenty")) } else { Ok(n) });
+        assert_eq!(
+            by_side(&items, |n| Ok(n * n)).unwrap(),
+            items.iter().map(|n| n * n).collect::<Vec<_>>()
+        );
+        let broken =
+            by_side(&items, |&n| if n == 20 { Err(LabError::failed("twenty")) } else { Ok(n) });
         assert_eq!(broken, Err(LabError::failed("twenty")));
         assert_eq!(by_side(&[] as &[u64], |&n| Ok(n)), Ok(vec![]));
     }

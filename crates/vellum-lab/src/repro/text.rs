@@ -46,7 +46,8 @@ pub fn page(page: &Page) -> String {
     out
 }
 
-/// The page of an experiment in `docs/`: how the mechanism works, then the terminal's pages, with the command that made them.
+/// The page of an experiment in `docs/`: how the mechanism works, then the terminal's pages, with
+/// the command that made them.
 pub fn markdown(entry: &Entry, pages: &[&Page]) -> String {
     let mut out = format!(
         "# {}\n\nThis page is what `vellum repro {} --markdown > docs/{}.md` prints; a test holds its figures to a tenth. The mechanism: {}.\n",
@@ -89,7 +90,13 @@ fn table(out: &mut String, t: &Table) {
     let first = if short { String::new() } else { format!("before: {before}; after: {after}") };
     if measured {
         let first = format!("   {first}");
-        let _ = writeln!(out, "{first:<w$}{left:>9}{right:>9}{:>7}{:>8}", "ratio", "spread", w = WIDTH - 35);
+        let _ = writeln!(
+            out,
+            "{first:<w$}{left:>9}{right:>9}{:>7}{:>8}",
+            "ratio",
+            "spread",
+            w = WIDTH - 35
+        );
     } else {
         if !short {
             block(out, "   ", &first);
@@ -113,7 +120,11 @@ fn line(row: &Row, measured: bool) -> String {
     let ratio = |pair: Pair| Row::ratio(pair).map_or(String::new(), |r| format!("{r:.2}"));
     let cells = |pair: Pair| {
         let [before, after] = pair.map(|v| v.map_or("-".to_owned(), figure));
-        if pair == [None, None] { format!("{:>25}", "") } else { format!("{before:>9}{after:>9}{:>7}", ratio(pair)) }
+        if pair == [None, None] {
+            format!("{:>25}", "")
+        } else {
+            format!("{before:>9}{after:>9}{:>7}", ratio(pair))
+        }
     };
     let spread = row.spread.map_or(String::new(), percent);
     let mark = row.mark().map_or("", Mark::letter);
@@ -128,19 +139,27 @@ fn swings(out: &mut String, row: &Row, rest: &Rest) {
     let Some(ratio) = Row::ratio(row.ours) else { return };
     for s in rest.swings.iter().filter(|s| s.moves(ratio) > MOVES) {
         let say = |v: Option<f64>| v.map_or("no such machine".to_owned(), |v| format!("{v:.2}"));
-        let text =
-            format!("guess {} = {}: ratio {} with half, {} with twice", s.key, s.value, say(s.halved), say(s.doubled));
+        let text = format!(
+            "guess {} = {}: ratio {} with half, {} with twice",
+            s.key,
+            s.value,
+            say(s.halved),
+            say(s.doubled)
+        );
         block(out, "      ", &text);
     }
 }
 
-/// The guesses of a table that do nothing to any of its ratios, those that are words and cannot be halved, and those nobody varied.
+/// The guesses of a table that do nothing to any of its ratios, those that are words and cannot be
+/// halved, and those nobody varied.
 fn other_guesses(out: &mut String, t: &Table) {
-    let rests = || t.rows.iter().filter_map(|row| Some((Row::ratio(row.ours)?, row.rest.as_ref()?)));
+    let rests =
+        || t.rows.iter().filter_map(|row| Some((Row::ratio(row.ours)?, row.rest.as_ref()?)));
     let (mut still, mut words, mut left) = (Vec::new(), Vec::new(), Vec::new());
     for (_, rest) in rests() {
         for guess in rest.constants.iter().filter(|c| c.basis == Basis::Guess) {
-            let swings = || rests().flat_map(|(ratio, rest)| rest.swings.iter().map(move |s| (ratio, s)));
+            let swings =
+                || rests().flat_map(|(ratio, rest)| rest.swings.iter().map(move |s| (ratio, s)));
             let mut mine = swings().filter(|(_, s)| s.key == guess.key).peekable();
             let has = |rest: &Rest| rest.constants.iter().any(|c| c.key == guess.key);
             if mine.peek().is_none() && !rests().any(|(_, rest)| rest.swung && has(rest)) {

@@ -21,28 +21,49 @@ fn json_has_exactly_the_promised_keys_and_numbers_behind_them() {
     for row in &rows {
         let keys: Vec<&String> = row.as_object().expect("an object").keys().collect();
         assert_eq!(keys, ["name", "threads", "unit", "ours", "floor", "peers", "spread"]);
-        assert!(row["name"].as_str().is_some_and(|n| n.contains('/')) && row["unit"].is_string(), "{row}");
+        assert!(
+            row["name"].as_str().is_some_and(|n| n.contains('/')) && row["unit"].is_string(),
+            "{row}"
+        );
         assert!(row["ours"].as_f64().is_some_and(|v| v > 0.0), "{row}");
         assert!(row["floor"].is_null() || row["floor"].as_f64().is_some_and(|v| v > 0.0), "{row}");
-        assert!(row["peers"].as_object().is_some_and(|p| p.values().all(Value::is_number)), "{row}");
+        assert!(
+            row["peers"].as_object().is_some_and(|p| p.values().all(Value::is_number)),
+            "{row}"
+        );
         assert_eq!(row["threads"], 1);
     }
-    let find = |name: &str| rows.iter().find(|r| r["name"] == name).unwrap_or_else(|| panic!("no row {name}"));
+    let find = |name: &str| {
+        rows.iter().find(|r| r["name"] == name).unwrap_or_else(|| panic!("no row {name}"))
+    };
     let pair = find("frames/hot-pair");
-    assert!(pair["floor"].is_number() && pair["peers"]["buddy"].is_number() && pair["peers"]["bitmap"].is_number());
-    assert!(find("frames/two-swaps-two-stores")["peers"].as_object().is_some_and(serde_json::Map::is_empty));
+    assert!(
+        pair["floor"].is_number()
+            && pair["peers"]["buddy"].is_number()
+            && pair["peers"]["bitmap"].is_number()
+    );
+    assert!(
+        find("frames/two-swaps-two-stores")["peers"]
+            .as_object()
+            .is_some_and(serde_json::Map::is_empty)
+    );
     assert!(find("fault/4k-write")["peers"]["linux"].is_number());
     assert!(find("fault/4k-write/bare")["floor"].is_null());
 }
 
 #[test]
 fn every_section_opens_with_what_it_compares_and_fits_the_page() {
-    let said = vellum(&["bench", "space", "fragment", "growth", "threads", "instructions", "--quick"]);
+    let said =
+        vellum(&["bench", "space", "fragment", "growth", "threads", "instructions", "--quick"]);
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert!(said.out.lines().all(|l| l.chars().count() <= 100), "{}", said.out);
-    for words in
-        ["load average", "huge pages of the host", "Microseconds per call", "bars met by all their rows", "took"]
-    {
+    for words in [
+        "load average",
+        "huge pages of the host",
+        "Microseconds per call",
+        "bars met by all their rows",
+        "took",
+    ] {
         assert!(said.out.contains(words), "`{words}` in:\n{}", said.out);
     }
     let counted = said.out.contains("counted by") || said.out.contains("skipped: no valgrind");
@@ -53,7 +74,10 @@ fn every_section_opens_with_what_it_compares_and_fits_the_page() {
 fn a_benchmark_that_does_not_exist_or_threads_that_make_no_sense() {
     for (args, says) in [
         (&["bench", "frame"][..], "did you mean `frames`"),
-        (&["bench", "disks"], "there are frames, fault, clear, space, fragment, growth, threads, instructions, all"),
+        (
+            &["bench", "disks"],
+            "there are frames, fault, clear, space, fragment, growth, threads, instructions, all",
+        ),
         (&["bench", "--threads", "0"], "numbers from 1 on"),
         (&["bench", "--threads", "two"], "`two` is none"),
         (&["bench", "--threads", "100000"], "more threads would measure its scheduler"),
@@ -63,7 +87,11 @@ fn a_benchmark_that_does_not_exist_or_threads_that_make_no_sense() {
         let said = vellum(args);
         assert_eq!(said.code, Some(2), "{args:?}: {}", said.err);
         assert_eq!(said.err.trim_end().lines().count(), 1, "{args:?}: {}", said.err);
-        assert!(said.err.starts_with("vellum: ") && said.err.contains(says), "{args:?}: {}", said.err);
+        assert!(
+            said.err.starts_with("vellum: ") && said.err.contains(says),
+            "{args:?}: {}",
+            said.err
+        );
         assert!(said.out.is_empty(), "{args:?}: {}", said.out);
     }
 }
@@ -71,8 +99,12 @@ fn a_benchmark_that_does_not_exist_or_threads_that_make_no_sense() {
 #[test]
 fn a_closed_pipe_ends_it_without_a_word() {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_vellum"));
-    let mut bench =
-        bench.args(["bench", "space", "--quick"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut bench = bench
+        .args(["bench", "space", "--quick"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(bench.stdout.take());
     let mut err = String::new();
     bench.stderr.take().unwrap().read_to_string(&mut err).unwrap();

@@ -22,8 +22,8 @@ fn the_page_of_switches_is_what_the_command_prints() {
 #[test]
 fn the_page_of_counters_names_exactly_the_counters_there_are() {
     let text = page("json.md");
-    let part = &text
-        [text.find("## Counters of the library").expect("a heading")..text.find("## `native`").expect("a heading")];
+    let part = &text[text.find("## Counters of the library").expect("a heading")
+        ..text.find("## `native`").expect("a heading")];
     let documented: BTreeSet<String> = part
         .lines()
         .filter_map(|l| l.strip_prefix("| `"))
@@ -33,8 +33,11 @@ fn the_page_of_counters_names_exactly_the_counters_there_are() {
     let mut s = Script::new();
     let m = s.anon(4);
     s.touch(m, 0..4);
-    let counted: BTreeSet<String> =
-        counters(&s.file("documented.vt"), &["--machine", "tiny"]).remove(0).keys().cloned().collect();
+    let counted: BTreeSet<String> = counters(&s.file("documented.vt"), &["--machine", "tiny"])
+        .remove(0)
+        .keys()
+        .cloned()
+        .collect();
     assert_eq!(documented, counted);
 }
 
@@ -44,7 +47,8 @@ fn every_row_of_the_table_is_a_counter() {
     let m = s.anon(4);
     s.touch(m, 0..4);
     let counted = counters(&s.file("rows.vt"), &["--machine", "tiny"]).remove(0);
-    let rows = vellum_lab::report::GROUPS.iter().flat_map(|g| g.rows).chain(vellum_lab::report::SCREEN);
+    let rows =
+        vellum_lab::report::GROUPS.iter().flat_map(|g| g.rows).chain(vellum_lab::report::SCREEN);
     for row in rows {
         assert!(counted.contains_key(row.counter), "{}", row.counter);
         assert!(row.and.is_none_or(|n| counted.contains_key(n)), "{:?}", row.and);
@@ -73,15 +77,28 @@ fn a_table_fits_the_page_and_says_what_was_checked() {
     let mut s = Script::new();
     let m = s.anon(600);
     s.touch(m, 0..600);
-    s.native = Some(vellum_trace::NativeRun { minor_faults: 1200, thp_off: true, ..Default::default() });
+    s.native =
+        Some(vellum_trace::NativeRun { minor_faults: 1200, thp_off: true, ..Default::default() });
     let file = s.file("table.vt");
-    let vs = ["--vs", "thp=always", "--vs", "thp=always,tlb.batch=off,zero.page=off", "--vs", "numa=interleave"];
+    let vs = [
+        "--vs",
+        "thp=always",
+        "--vs",
+        "thp=always,tlb.batch=off,zero.page=off",
+        "--vs",
+        "numa=interleave",
+    ];
     let args: Vec<&str> =
-        ["run", "--trace", file.path(), "--machine", "tiny", "--set", "thp=never"].iter().chain(&vs).copied().collect();
+        ["run", "--trace", file.path(), "--machine", "tiny", "--set", "thp=never"]
+            .iter()
+            .chain(&vs)
+            .copied()
+            .collect();
     let said = vellum(&args);
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert!(said.out.lines().all(|l| l.chars().count() <= 100), "{}", said.out);
-    for words in ["modelled cycles", "0 stale", "0 frames lost", "accesses/s", "more than 5 % off"] {
+    for words in ["modelled cycles", "0 stale", "0 frames lost", "accesses/s", "more than 5 % off"]
+    {
         assert!(said.out.contains(words), "`{words}` in:\n{}", said.out);
     }
 }

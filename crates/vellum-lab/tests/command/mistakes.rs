@@ -1,4 +1,5 @@
-//! Whatever is wrong with a request is said in one line, with the way out, and a code that scripts can tell: never a panic.
+//! Whatever is wrong with a request is said in one line, with the way out, and a code that scripts
+//! can tell: never a panic.
 
 use crate::common::{R, Script, Temporary, vellum};
 use vellum_trace::event::{Change, MapKind};
@@ -33,7 +34,11 @@ fn a_machine_that_does_not_exist() {
     let t = small();
     refused(&["run", "--trace", t.path(), "--machine", "mlian"], 2, "did you mean `milan`");
     refused(&["run", "--trace", t.path(), "--machine", "pdp11"], 2, "`vellum machines` lists them");
-    refused(&["run", "--trace", t.path(), "--machine", "no-such-file.toml"], 2, "no-such-file.toml");
+    refused(
+        &["run", "--trace", t.path(), "--machine", "no-such-file.toml"],
+        2,
+        "no-such-file.toml",
+    );
     refused(&["machines", "mlian"], 2, "did you mean `milan`");
 }
 
@@ -51,17 +56,32 @@ fn a_machine_file_that_is_broken() {
 #[test]
 fn a_switch_or_value_that_does_not_exist() {
     let t = small();
-    let run =
-        |set: &str, says: &str| refused(&["run", "--trace", t.path(), "--machine", "tiny", "--set", set], 2, says);
+    let run = |set: &str, says: &str| {
+        refused(&["run", "--trace", t.path(), "--machine", "tiny", "--set", set], 2, says)
+    };
     run("tph=never", "did you mean `thp`");
     run("thp=sometimes", "it takes never|advise|always");
     run("thp", "is not SWITCH=VALUE");
     run("=never", "is not SWITCH=VALUE");
     run("numa=bind:9999", "local|interleave");
     refused(&["run", "--trace", t.path(), "--machine", "tiny", "--vs", "thp=alway"], 2, "it takes");
-    refused(&["run", "--trace", t.path(), "--machine", "tiny", "--vs", "thp=never,thp=always"], 2, "set twice");
     refused(
-        &["run", "--trace", t.path(), "--machine", "tiny", "--set", "thp=never", "--set", "thp=never"],
+        &["run", "--trace", t.path(), "--machine", "tiny", "--vs", "thp=never,thp=always"],
+        2,
+        "set twice",
+    );
+    refused(
+        &[
+            "run",
+            "--trace",
+            t.path(),
+            "--machine",
+            "tiny",
+            "--set",
+            "thp=never",
+            "--set",
+            "thp=never",
+        ],
         2,
         "set twice",
     );
@@ -70,8 +90,9 @@ fn a_switch_or_value_that_does_not_exist() {
 #[test]
 fn a_switch_that_asks_for_what_the_machine_has_not() {
     let t = small();
-    let run =
-        |set: &str, says: &str| refused(&["run", "--trace", t.path(), "--machine", "milan", "--set", set], 2, says);
+    let run = |set: &str, says: &str| {
+        refused(&["run", "--trace", t.path(), "--machine", "milan", "--set", set], 2, says)
+    };
     run("levels=5", "walks 4 levels");
     run("numa=bind:1", "nodes 0 to 0");
 }
@@ -87,7 +108,8 @@ fn numbers_that_make_no_sense() {
 #[test]
 fn a_trace_that_is_missing_or_none() {
     refused(&["run", "--trace", "no-such.vt", "--machine", "tiny"], 1, "no-such.vt");
-    let text = Temporary::with("text.vt", b"hello, this is not a trace at all, but a line of text\n");
+    let text =
+        Temporary::with("text.vt", b"hello, this is not a trace at all, but a line of text\n");
     refused(&["run", "--trace", text.path(), "--machine", "tiny"], 1, "not a vellum trace");
     refused(&["trace", "info", text.path()], 1, "not a vellum trace");
     let empty = Temporary::with("empty.vt", b"");
@@ -123,7 +145,11 @@ fn a_trace_that_touches_what_it_never_mapped() {
     let mut s = Script::new();
     let m = s.map(4, MapKind::Anon, R);
     s.store(m, 0);
-    refused(&["run", "--trace", s.file("rights.vt").path(), "--machine", "tiny"], 1, "contradicts itself");
+    refused(
+        &["run", "--trace", s.file("rights.vt").path(), "--machine", "tiny"],
+        1,
+        "contradicts itself",
+    );
 }
 
 #[test]
@@ -131,7 +157,11 @@ fn a_trace_larger_than_the_machine() {
     let mut s = Script::new();
     let m = s.anon(1 << 16);
     s.touch(m, 0..1 << 16);
-    refused(&["run", "--trace", s.file("large.vt").path(), "--machine", "tiny"], 1, "take a larger one");
+    refused(
+        &["run", "--trace", s.file("large.vt").path(), "--machine", "tiny"],
+        1,
+        "take a larger one",
+    );
 }
 
 #[test]
@@ -178,7 +208,11 @@ fn help_is_help_and_not_an_error() {
     for args in about {
         let said = vellum(args);
         assert_eq!(said.code, Some(0), "{args:?}");
-        assert!(said.err.is_empty() && said.out.lines().all(|l| l.chars().count() <= 100), "{args:?}: {}", said.out);
+        assert!(
+            said.err.is_empty() && said.out.lines().all(|l| l.chars().count() <= 100),
+            "{args:?}: {}",
+            said.out
+        );
     }
     let repro = vellum(&["repro", "--help"]).out;
     for name in ["clear", "colour", "hugezero"] {

@@ -1,5 +1,5 @@
-//! From a program to a table: recorded here and now, replayed on every machine. Needs `cc` and `qemu-x86_64`; `./test` names these
-//! tests as skipped where the latter is missing.
+//! From a program to a table: recorded here and now, replayed on every machine. Needs `cc` and
+//! `qemu-x86_64`; `./test` names these tests as skipped where the latter is missing.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,12 @@ use crate::common::{Temporary, count, counters};
 /// The plugin, which cargo built because it is one of our dependencies for tests.
 fn plugin() -> PathBuf {
     let exe = std::env::current_exe().expect("a test binary");
-    let found = exe.ancestors().skip(1).take(2).map(|d| d.join("libvellum_record.so")).find(|p| p.is_file());
+    let found = exe
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|d| d.join("libvellum_record.so"))
+        .find(|p| p.is_file());
     found.expect("the plugin is built with these tests")
 }
 
@@ -51,8 +56,18 @@ fn recorded_threads_run_on_every_machine_and_take_the_faults_they_take_natively(
         }
         let [never, always] = &columns[..] else { panic!("two columns") };
         let off = (count(never, "minor_faults") - native).abs();
-        assert!(off * 20 <= native, "{machine}: {} faults simulated, {native} natively", count(never, "minor_faults"));
-        assert!(count(always, "tlb_walks") * 4 < count(never, "tlb_walks"), "{machine}: walks fall with huge pages");
-        assert!(count(always, "pgfault") * 4 < count(never, "pgfault"), "{machine}: faults fall with huge pages");
+        assert!(
+            off * 20 <= native,
+            "{machine}: {} faults simulated, {native} natively",
+            count(never, "minor_faults")
+        );
+        assert!(
+            count(always, "tlb_walks") * 4 < count(never, "tlb_walks"),
+            "{machine}: walks fall with huge pages"
+        );
+        assert!(
+            count(always, "pgfault") * 4 < count(never, "pgfault"),
+            "{machine}: faults fall with huge pages"
+        );
     }
 }

@@ -15,18 +15,29 @@ fn each_page_touched_is_one_fault_and_one_page_of_rss() {
     let m = s.anon(100);
     s.touch(m, 10..60).touch(m, 10..60);
     let c = one(&s, "pages.vt", NEVER);
-    assert_eq!([count(&c, "pgfault"), count(&c, "minor_faults"), count(&c, "accesses")], [50, 50, 100]);
+    assert_eq!(
+        [count(&c, "pgfault"), count(&c, "minor_faults"), count(&c, "accesses")],
+        [50, 50, 100]
+    );
     assert_eq!([count(&c, "rss_peak_bytes"), count(&c, "rss_end_bytes")], [50 * 4096; 2]);
-    assert_eq!([count(&c, "frames_lost"), count(&c, "accesses_refused"), count(&c, "calls_refused")], [0; 3]);
+    assert_eq!(
+        [count(&c, "frames_lost"), count(&c, "accesses_refused"), count(&c, "calls_refused")],
+        [0; 3]
+    );
 }
 
 #[test]
 fn the_kinds_of_cycles_add_up_to_the_total() {
     let mut s = Script::new();
     let m = s.anon(300);
-    s.touch(m, 0..300).call(Change::Unmap { mapping: m, offset: 0, len: 100 * 4096 }).touch(m, 100..300);
+    s.touch(m, 0..300)
+        .call(Change::Unmap { mapping: m, offset: 0, len: 100 * 4096 })
+        .touch(m, 100..300);
     for machine in ["tiny", "milan", "thunderx2"] {
-        for c in counters(&s.file(&format!("sum-{machine}.vt")), &["--machine", machine, "--vs", "thp=always"]) {
+        for c in counters(
+            &s.file(&format!("sum-{machine}.vt")),
+            &["--machine", machine, "--vs", "thp=always"],
+        ) {
             let kinds = ["program", "walk", "fault", "clear", "flush", "calls"];
             let sum: i64 = kinds.iter().map(|k| count(&c, &format!("cycles_{k}"))).sum();
             assert_eq!(sum, count(&c, "cycles_total"), "{machine}");
@@ -56,7 +67,10 @@ fn a_read_and_then_a_write_of_a_page_are_two_faults_with_the_zero_page_and_one_w
         s.load(m, p * 4096);
     }
     s.touch(m, 0..8);
-    let c = counters(&s.file("zero.vt"), &["--machine", "tiny", "--set", "thp=never", "--vs", "zero.page=off"]);
+    let c = counters(
+        &s.file("zero.vt"),
+        &["--machine", "tiny", "--set", "thp=never", "--vs", "zero.page=off"],
+    );
     assert_eq!([count(&c[0], "pgfault"), count(&c[1], "pgfault")], [16, 8]);
 }
 
@@ -68,7 +82,10 @@ fn a_read_fault_on_a_file_brings_in_its_64_kib_and_a_write_fault_its_page() {
         s.push(Event::Fetch { mapping: text, insns: 1, offset: p * 4096 });
     }
     let c = one(&s, "text.vt", NEVER);
-    assert!([4, 5].contains(&count(&c, "pgfault")), "64 pages are 4 windows, or 5 if the start is not aligned");
+    assert!(
+        [4, 5].contains(&count(&c, "pgfault")),
+        "64 pages are 4 windows, or 5 if the start is not aligned"
+    );
     assert_eq!(count(&c, "fault_around"), count(&c, "pgfault"));
 
     let mut s = Script::new();
@@ -83,7 +100,10 @@ fn a_read_fault_on_a_file_brings_in_its_64_kib_and_a_write_fault_its_page() {
     }
     s.touch(data, 0..16);
     let faults = count(&one(&s, "read-data.vt", NEVER), "pgfault");
-    assert!([17, 18].contains(&faults), "a window or two, then each page by its first write: {faults}");
+    assert!(
+        [17, 18].contains(&faults),
+        "a window or two, then each page by its first write: {faults}"
+    );
 }
 
 #[test]
@@ -96,7 +116,11 @@ fn unmapped_pages_leave_and_come_back_as_new_ones() {
     s.call(Change::Unmap { mapping: m, offset: 0, len: 16 * 4096 });
     let c = one(&s, "dontneed.vt", NEVER);
     assert_eq!(
-        [count(&c, "pgfault"), count(&c, "rss_end_bytes") / 4096, count(&c, "rss_peak_bytes") / 4096],
+        [
+            count(&c, "pgfault"),
+            count(&c, "rss_end_bytes") / 4096,
+            count(&c, "rss_peak_bytes") / 4096
+        ],
         [96, 48, 64]
     );
 }
@@ -191,7 +215,10 @@ fn after_a_fork_each_page_written_again_is_one_more_fault() {
     let m = s.anon(32);
     s.touch(m, 0..32).call(Change::Fork).touch(m, 0..20);
     let c = one(&s, "fork.vt", NEVER);
-    assert_eq!([count(&c, "pgfault"), count(&c, "cow_reuse"), count(&c, "rss_end_bytes") / 4096], [52, 20, 32]);
+    assert_eq!(
+        [count(&c, "pgfault"), count(&c, "cow_reuse"), count(&c, "rss_end_bytes") / 4096],
+        [52, 20, 32]
+    );
 }
 
 #[test]
@@ -199,7 +226,12 @@ fn what_the_kernel_writes_for_the_program_faults_like_the_program() {
     let mut s = Script::new();
     let m = s.anon(8);
     for line in 0..2 * 64 {
-        s.push(Event::Access { mapping: m, size: 64, flags: Flags::WRITE.with(Flags::KERNEL), offset: line * 64 });
+        s.push(Event::Access {
+            mapping: m,
+            size: 64,
+            flags: Flags::WRITE.with(Flags::KERNEL),
+            offset: line * 64,
+        });
     }
     s.touch(m, 0..2);
     let c = one(&s, "kernel.vt", NEVER);
@@ -214,15 +246,18 @@ fn rights_taken_away_do_not_disturb_what_is_left() {
     for p in 0..8 {
         s.load(m, p * 4096);
     }
-    s.touch(m, 8..16).call(Change::Protect { mapping: m, offset: 0, len: 8 * 4096, prot: RW }).touch(m, 0..16);
+    s.touch(m, 8..16)
+        .call(Change::Protect { mapping: m, offset: 0, len: 8 * 4096, prot: RW })
+        .touch(m, 0..16);
     let c = one(&s, "protect.vt", NEVER);
     assert_eq!([count(&c, "accesses_refused"), count(&c, "rss_end_bytes") / 4096], [0, 16]);
 }
 
 #[test]
 fn both_ways_of_the_oracle_see_the_same_machine() {
-    // Shortcuts of the incremental way must be shortcuts in the simulator's time only, not in the simulated machine's: dependent
-    // loads, second-level TLB hits, caches small enough that the walker and an inclusive last level take lines away.
+    // Shortcuts of the incremental way must be shortcuts in the simulator's time only, not in the
+    // simulated machine's: dependent loads, second-level TLB hits, caches small enough that the
+    // walker and an inclusive last level take lines away.
     let mut s = Script::new();
     let code = s.map(4, MapKind::Anon, RX);
     let data = s.anon(700);
@@ -239,7 +274,11 @@ fn both_ways_of_the_oracle_see_the_same_machine() {
     for machine in ["tiny", "milan", "westmere-ex", "thunderx2"] {
         for thp in ["thp=never", "thp=always"] {
             let run = |way: &str| {
-                one(&s, &format!("{way}-{machine}.vt"), &["--machine", machine, "--set", thp, "--oracle", way])
+                one(
+                    &s,
+                    &format!("{way}-{machine}.vt"),
+                    &["--machine", machine, "--set", thp, "--oracle", way],
+                )
             };
             assert_eq!(run("incremental"), run("walk"), "{machine} {thp}");
         }

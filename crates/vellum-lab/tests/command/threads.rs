@@ -3,7 +3,8 @@
 use crate::common::{RW, Script, count, counters, vellum};
 use vellum_trace::event::{Change, Event, MapKind, Prot};
 
-/// `threads` threads, each with an arena that one thread reserves and another opens and closes, in rounds.
+/// `threads` threads, each with an arena that one thread reserves and another opens and closes, in
+/// rounds.
 fn crossing(threads: u32, rounds: u64) -> Script {
     let mut s = Script::new();
     let arenas: Vec<u32> = (0..threads).map(|_| s.map(64, MapKind::Anon, Prot::NONE)).collect();
@@ -36,14 +37,21 @@ fn threads_that_open_and_close_each_others_memory_never_meet_it_closed_and_never
         let s = crossing(threads, 12);
         for cpus in ["1", "2", "3", "4"] {
             let file = s.file(&format!("crossing-{threads}-{cpus}.vt"));
-            let c = counters(&file, &["--machine", "tiny", "--set", "thp=never", "--cpus", cpus, "--oracle=walk"]);
+            let c = counters(
+                &file,
+                &["--machine", "tiny", "--set", "thp=never", "--cpus", cpus, "--oracle=walk"],
+            );
             assert_eq!(
                 [count(&c[0], "accesses_refused"), count(&c[0], "calls_refused")],
                 [0, 0],
                 "{threads} on {cpus}"
             );
             let touched: i64 = (0..12).map(|r| 16 + r % 8).sum::<i64>() * i64::from(threads);
-            assert_eq!(count(&c[0], "pgfault"), touched, "{threads} on {cpus}: each round touches its pages anew");
+            assert_eq!(
+                count(&c[0], "pgfault"),
+                touched,
+                "{threads} on {cpus}: each round touches its pages anew"
+            );
         }
     }
 }
@@ -53,14 +61,18 @@ fn a_thread_may_use_what_another_maps_only_after_it_is_mapped() {
     let mut s = Script::new();
     s.push(Event::ThreadStart { thread: 1 });
     for _ in 0..200 {
-        // Thread 1's first use follows thread 0's call at once in the file; on the machine it would be there long before.
+        // Thread 1's first use follows thread 0's call at once in the file; on the machine it would
+        // be there long before.
         s.switch(0);
         let m = s.anon(4);
         s.switch(1).touch(m, 0..4);
         s.switch(0).call(Change::Unmap { mapping: m, offset: 0, len: 4 * 4096 });
     }
     let c = counters(&s.file("after.vt"), &["--machine", "tiny", "--set", "thp=never"]);
-    assert_eq!([count(&c[0], "accesses_refused"), count(&c[0], "pgfault"), count(&c[0], "rss_end_bytes")], [0, 800, 0]);
+    assert_eq!(
+        [count(&c[0], "accesses_refused"), count(&c[0], "pgfault"), count(&c[0], "rss_end_bytes")],
+        [0, 800, 0]
+    );
 }
 
 #[test]
@@ -68,15 +80,23 @@ fn a_run_repeated_gives_the_same_bytes_alone_and_beside_others() {
     let s = crossing(4, 8);
     let file = s.file("same.vt");
     let run = |more: &[&str]| {
-        let args: Vec<&str> =
-            ["run", "--trace", file.path(), "--machine", "tiny", "--json"].iter().chain(more).copied().collect();
+        let args: Vec<&str> = ["run", "--trace", file.path(), "--machine", "tiny", "--json"]
+            .iter()
+            .chain(more)
+            .copied()
+            .collect();
         let said = vellum(&args);
         assert_eq!(said.code, Some(0), "{}", said.err);
         said.out
     };
     let both = run(&["--set", "thp=never", "--vs", "tlb.batch=off", "--vs", "zero.page=off"]);
-    assert_eq!(both, run(&["--set", "thp=never", "--vs", "tlb.batch=off", "--vs", "zero.page=off"]));
-    let variants = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON")["variants"].clone();
+    assert_eq!(
+        both,
+        run(&["--set", "thp=never", "--vs", "tlb.batch=off", "--vs", "zero.page=off"])
+    );
+    let variants = |text: &str| {
+        serde_json::from_str::<serde_json::Value>(text).expect("JSON")["variants"].clone()
+    };
     let alone = run(&["--set", "thp=never", "--set", "tlb.batch=off"]);
     assert_eq!(variants(&both)[1]["counters"], variants(&alone)[0]["counters"]);
 }
@@ -111,7 +131,10 @@ fn the_order_of_switches_does_not_matter_to_threads_that_share_nothing() {
             s.switch(0).touch(a, from..(from + chunk).min(128));
             s.switch(1).touch(b, from..(from + chunk).min(128));
         }
-        let c = counters(&s.file(&format!("chunk-{chunk}.vt")), &["--machine", "tiny", "--set", "thp=never"]);
+        let c = counters(
+            &s.file(&format!("chunk-{chunk}.vt")),
+            &["--machine", "tiny", "--set", "thp=never"],
+        );
         [count(&c[0], "pgfault"), count(&c[0], "accesses"), count(&c[0], "rss_end_bytes")]
     };
     assert_eq!(faults(1), [256, 256, 256 * 4096]);
@@ -120,7 +143,8 @@ fn the_order_of_switches_does_not_matter_to_threads_that_share_nothing() {
 
 #[test]
 fn a_thread_with_millions_of_events_in_front_of_anothers_few_stops_nobody() {
-    // More than the reader keeps: thread 1 has to be replayed before thread 0's next event can even be read.
+    // More than the reader keeps: thread 1 has to be replayed before thread 0's next event can even
+    // be read.
     let mut s = Script::new();
     let (shared, own) = (s.anon(16), s.anon(16));
     s.push(Event::ThreadStart { thread: 1 });
@@ -128,13 +152,25 @@ fn a_thread_with_millions_of_events_in_front_of_anothers_few_stops_nobody() {
     for i in 0..2_200_000u64 {
         s.load(own, i * 64 % (16 * 4096));
     }
-    s.switch(0).touch(shared, 0..16).call(Change::Unmap { mapping: own, offset: 0, len: 16 * 4096 });
+    s.switch(0).touch(shared, 0..16).call(Change::Unmap {
+        mapping: own,
+        offset: 0,
+        len: 16 * 4096,
+    });
     s.switch(1).touch(shared, 0..16);
     let file = s.file("ahead.vt");
     for cpus in ["1", "2"] {
         let c = counters(&file, &["--machine", "tiny", "--set", "thp=never", "--cpus", cpus]);
-        assert_eq!([count(&c[0], "accesses"), count(&c[0], "accesses_refused")], [2_200_032, 0], "{cpus} CPUs");
-        assert_eq!(count(&c[0], "pgfault"), 32, "each page once: 16 read, 16 written by thread 0 first");
+        assert_eq!(
+            [count(&c[0], "accesses"), count(&c[0], "accesses_refused")],
+            [2_200_032, 0],
+            "{cpus} CPUs"
+        );
+        assert_eq!(
+            count(&c[0], "pgfault"),
+            32,
+            "each page once: 16 read, 16 written by thread 0 first"
+        );
     }
 }
 
@@ -143,7 +179,8 @@ fn a_page_is_faulted_by_the_thread_that_touches_it_first_in_the_recording() {
     let mut s = Script::new();
     let m = s.anon(400);
     s.push(Event::ThreadStart { thread: 1 });
-    // Thread 0 has work of its own to do before it fills the pages; thread 1 would be there long before.
+    // Thread 0 has work of its own to do before it fills the pages; thread 1 would be there long
+    // before.
     let own = s.anon(64);
     for _ in 0..20 {
         s.touch(own, 0..64);
@@ -152,6 +189,10 @@ fn a_page_is_faulted_by_the_thread_that_touches_it_first_in_the_recording() {
     for p in 0..400 {
         s.load(m, p * 4096);
     }
-    let c = counters(&s.file("first.vt"), &["--machine", "tiny", "--set", "thp=never", "--cpus", "2"]);
-    assert_eq!([count(&c[0], "pgfault"), count(&c[0], "zero_page_fault"), count(&c[0], "cow_copy")], [464, 0, 0]);
+    let c =
+        counters(&s.file("first.vt"), &["--machine", "tiny", "--set", "thp=never", "--cpus", "2"]);
+    assert_eq!(
+        [count(&c[0], "pgfault"), count(&c[0], "zero_page_fault"), count(&c[0], "cow_copy")],
+        [464, 0, 0]
+    );
 }

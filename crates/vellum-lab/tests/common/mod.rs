@@ -16,8 +16,10 @@ pub struct Said {
 
 /// Runs `vellum` with these arguments.
 pub fn vellum(args: &[&str]) -> Said {
-    let output: Output =
-        Command::new(env!("CARGO_BIN_EXE_vellum")).args(args).output().expect("the command is built beside its tests");
+    let output: Output = Command::new(env!("CARGO_BIN_EXE_vellum"))
+        .args(args)
+        .output()
+        .expect("the command is built beside its tests");
     Said {
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -124,7 +126,8 @@ impl Script {
             native: self.native,
             ..Header::default()
         };
-        let mut w = TraceWriter::new(Vec::new(), &header, LEVEL_FAST).expect("memory takes everything");
+        let mut w =
+            TraceWriter::new(Vec::new(), &header, LEVEL_FAST).expect("memory takes everything");
         for e in &self.events {
             w.push(e).expect("a rightful event");
         }
@@ -140,8 +143,12 @@ pub const R: Prot = Prot(1);
 pub const RX: Prot = Prot(5);
 
 /// A run's JSON: the counters of its columns.
-pub fn counters(trace: &Temporary, more: &[&str]) -> Vec<serde_json::Map<String, serde_json::Value>> {
-    let args: Vec<&str> = ["run", "--trace", trace.path(), "--json"].iter().chain(more).copied().collect();
+pub fn counters(
+    trace: &Temporary,
+    more: &[&str],
+) -> Vec<serde_json::Map<String, serde_json::Value>> {
+    let args: Vec<&str> =
+        ["run", "--trace", trace.path(), "--json"].iter().chain(more).copied().collect();
     let said = vellum(&args);
     assert_eq!(said.code, Some(0), "{}", said.err);
     let doc: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
@@ -155,5 +162,8 @@ pub fn counters(trace: &Temporary, more: &[&str]) -> Vec<serde_json::Map<String,
 
 /// One counter.
 pub fn count(counters: &serde_json::Map<String, serde_json::Value>, name: &str) -> i64 {
-    counters.get(name).and_then(serde_json::Value::as_i64).unwrap_or_else(|| panic!("no counter `{name}`"))
+    counters
+        .get(name)
+        .and_then(serde_json::Value::as_i64)
+        .unwrap_or_else(|| panic!("no counter `{name}`"))
 }

@@ -1,7 +1,7 @@
 //! The published figures of clearing in extents: 64 GiB touched on the machines of the posting.
 //!
-//! Statements that came out are asserted by their bands. Those that did not are asserted to be *shown* as such: a change of a constant that
-//! moves one into its band has to say by which source.
+//! Statements that came out are asserted by their bands. Those that did not are asserted to be
+//! *shown* as such: a change of a constant that moves one into its band has to say by which source.
 
 use std::sync::OnceLock;
 
@@ -22,39 +22,64 @@ fn both() -> &'static [Page] {
 fn a_07_a_08_milan_gains_at_2_mib_not_at_1_gib_in_8_mib_batches_and_doubles_with_32_mib() {
     let page = &both()[0];
     let ours = |row: usize| page.tables[0].rows[row].ours.map(|v| v.expect("measured"));
-    assert!((ours(0)[0] / 11.82 - 1.0).abs() < 0.01, "the old row is the published one: {:?}", ours(0));
+    assert!(
+        (ours(0)[0] / 11.82 - 1.0).abs() < 0.01,
+        "the old row is the published one: {:?}",
+        ours(0)
+    );
     assert!((ours(2)[0] / 17.51 - 1.0).abs() < 0.02, "{:?}", ours(2));
-    let [whole, batches, preemptible, long] = &page.statements[..] else { panic!("{:?}", page.statements) };
+    let [whole, batches, preemptible, long] = &page.statements[..] else {
+        panic!("{:?}", page.statements)
+    };
     for statement in [whole, batches, long] {
         assert!(statement.ok(), "{statement:?}");
     }
-    // What a huge fault takes beside zeroing, and where elision begins on this processor, are guesses.
+    // What a huge fault takes beside zeroing, and where elision begins on this processor, are
+    // guesses.
     assert!(page.statements.iter().all(|s| s.rest.mark.word() == "guess"), "{:?}", page.statements);
-    let swung = |s: &Statement, key: &str| s.rest.swings.iter().find(|w| w.key == key).expect("a guess").clone();
+    let swung = |s: &Statement, key: &str| {
+        s.rest.swings.iter().find(|w| w.key == key).expect("a guess").clone()
+    };
     let elision = swung(long, "costs.elision_threshold");
-    assert!(elision.doubled.is_some_and(|r| r < 1.05), "batches of 32 MiB are too short then: {elision:?}");
+    assert!(
+        elision.doubled.is_some_and(|r| r < 1.05),
+        "batches of 32 MiB are too short then: {elision:?}"
+    );
     assert!(swung(preemptible, "costs.elision_threshold").moves(preemptible.value) < 0.01);
     let fault = swung(whole, "costs.work.large");
     assert!(fault.halved > Some(whole.value) && fault.doubled < Some(whole.value), "{fault:?}");
-    // Published 2.47, band 2.20 to 2.60; the bare string stores published for this machine carry it to just below.
+    // Published 2.47, band 2.20 to 2.60; the bare string stores published for this machine carry it
+    // to just below.
     assert!(!preemptible.ok() && (2.1..2.2).contains(&preemptible.value), "{preemptible:?}");
     let [before, after] = page.tables[1].rows[2].ours.map(|v| v.expect("measured"));
     assert!(before > 0.99 && after < 0.05, "misses a line: {before} > {after}");
     assert!(page.out[0].starts_with("1 of 4 statements did not"), "{:?}", page.out);
-    assert!(page.limits.iter().any(|s| s.contains("it is slower by a seventh at what both do")), "{:?}", page.limits);
+    assert!(
+        page.limits.iter().any(|s| s.contains("it is slower by a seventh at what both do")),
+        "{:?}",
+        page.limits
+    );
 }
 
 #[test]
 fn a_14_ice_lake_gains_a_third_or_more_and_a_figure_beside_its_band_is_explained() {
     let page = &both()[1];
     let ours = |row: usize| page.tables[0].rows[row].ours.map(|v| v.expect("measured"));
-    assert!((ours(0)[0] / 7.95 - 1.0).abs() < 0.01, "the old row is the published one: {:?}", ours(0));
+    assert!(
+        (ours(0)[0] / 7.95 - 1.0).abs() < 0.01,
+        "the old row is the published one: {:?}",
+        ours(0)
+    );
     assert!((ours(1)[0] / 8.01 - 1.0).abs() < 0.01, "{:?}", ours(1));
     let [huge, giant] = &page.statements[..] else { panic!("{:?}", page.statements) };
     assert!(huge.ok(), "{huge:?}");
     // Published 1.41; stores in user space carry it past the band.
     assert!(!giant.ok() && (1.45..1.55).contains(&giant.value), "{giant:?}");
-    assert!(page.limits.iter().any(|s| s.contains("In the posting's kernel the same stores came to 11.3")));
+    assert!(
+        page.limits
+            .iter()
+            .any(|s| s.contains("In the posting's kernel the same stores came to 11.3"))
+    );
     assert!(Row::ratio(page.tables[0].rows[2].ours) > Some(2.0));
 }
 
@@ -87,7 +112,10 @@ fn another_last_level_moves_what_elides_from_its_size_on_and_nothing_else() {
     let batches = |machine: &Machine, size| {
         cycles(machine, Order::GIANT, &[("clear.batch", size), ("clear.stores", "cached")], 4 << 30)
     };
-    assert!(batches(&wide, "32M") > 1.5 * batches(&milan, "32M"), "batches of 32 MiB are too short then");
+    assert!(
+        batches(&wide, "32M") > 1.5 * batches(&milan, "32M"),
+        "batches of 32 MiB are too short then"
+    );
     assert_eq!(batches(&wide, "8M"), batches(&milan, "8M"), "they were before");
 }
 
@@ -96,16 +124,28 @@ fn another_seed_moves_what_is_drawn_and_no_verdict() {
     let milan = machine("milan");
     let other = (ENTRY.sim)(&Ask { machine: &milan, seed: 99 }).expect("it runs");
     let [first, other] = [&both()[0], &other];
-    let ours = |page: &Page, table: usize| page.tables[table].rows.iter().map(|r| r.ours).collect::<Vec<_>>();
+    let ours = |page: &Page, table: usize| {
+        page.tables[table].rows.iter().map(|r| r.ours).collect::<Vec<_>>()
+    };
     assert_eq!(ours(first, 0), ours(other, 0), "the published workload draws nothing");
-    let drawn = |page: &Page| page.tables[2].rows.iter().map(|r| Row::ratio(r.ours)).collect::<Vec<_>>();
-    assert_ne!(drawn(first)[0], drawn(other)[0], "how far the old way goes up to the fault is drawn");
+    let drawn =
+        |page: &Page| page.tables[2].rows.iter().map(|r| Row::ratio(r.ours)).collect::<Vec<_>>();
+    assert_ne!(
+        drawn(first)[0],
+        drawn(other)[0],
+        "how far the old way goes up to the fault is drawn"
+    );
     for (a, b) in drawn(first).iter().zip(drawn(other)) {
-        assert!((a.expect("measured") / b.expect("measured") - 1.0).abs() < 0.02, "{a:?} {b:?}: but not by much");
+        assert!(
+            (a.expect("measured") / b.expect("measured") - 1.0).abs() < 0.02,
+            "{a:?} {b:?}: but not by much"
+        );
     }
     assert!(first.tables[2].rows.iter().all(|r| r.spread.is_some_and(|s| s < 0.02)));
     assert!(first.tables[2].rows[0].spread > Some(0.0));
-    let verdicts = |page: &Page| page.statements.iter().map(|s| (s.id, s.value.to_bits(), s.ok())).collect::<Vec<_>>();
+    let verdicts = |page: &Page| {
+        page.statements.iter().map(|s| (s.id, s.value.to_bits(), s.ok())).collect::<Vec<_>>()
+    };
     assert_eq!(verdicts(first), verdicts(other));
 }
 

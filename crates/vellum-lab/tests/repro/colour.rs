@@ -32,7 +32,10 @@ fn json(args: &[&str]) -> Value {
 fn row<'v>(doc: &'v Value, table: &str, name: &str) -> &'v Value {
     let has = |v: &Value, key: &str, part: &str| v[key].as_str().is_some_and(|s| s.contains(part));
     let tables = doc["experiments"][0]["tables"].as_array().expect("tables");
-    let table = tables.iter().find(|t| has(t, "title", table)).unwrap_or_else(|| panic!("no table {table}"));
+    let table = tables
+        .iter()
+        .find(|t| has(t, "title", table))
+        .unwrap_or_else(|| panic!("no table {table}"));
     let rows = table["rows"].as_array().expect("rows");
     rows.iter().find(|r| has(r, "name", name)).unwrap_or_else(|| panic!("no row {name}"))
 }
@@ -45,9 +48,16 @@ fn pair(row: &Value, key: &str) -> [f64; 2] {
 fn colour_prints_a_page_that_fits_and_its_statements_hold_as_predicted() {
     let doc = plain();
     let statements = doc["statements"].as_array().expect("statements");
-    assert_eq!(statements.iter().map(|s| s["id"].as_str()).collect::<Vec<_>>(), [Some("B-6"), Some("B-7")]);
+    assert_eq!(
+        statements.iter().map(|s| s["id"].as_str()).collect::<Vec<_>>(),
+        [Some("B-6"), Some("B-7")]
+    );
     for s in statements {
-        assert_eq!((s["basis"].as_str(), s["ok"].as_bool()), (Some("predicted"), Some(true)), "{s}");
+        assert_eq!(
+            (s["basis"].as_str(), s["ok"].as_bool()),
+            (Some("predicted"), Some(true)),
+            "{s}"
+        );
         let (value, band) = (s["value"].as_f64().unwrap(), pair(s, "band"));
         assert!(band[0] <= value && value <= band[1] && band[0] < band[1], "{s}");
     }
@@ -67,7 +77,11 @@ fn colour_prints_a_page_that_fits_and_its_statements_hold_as_predicted() {
     let time = row(doc, "Test 2", "ns a turn, (i), worst");
     assert_eq!(time["mark"], "g");
     let guesses = time["guesses"].as_array().expect("guesses");
-    assert!(guesses.iter().any(|g| g["constant"] == "llc.latency" && g["ratio_halved"] != g["ratio_doubled"]));
+    assert!(
+        guesses
+            .iter()
+            .any(|g| g["constant"] == "llc.latency" && g["ratio_halved"] != g["ratio_doubled"])
+    );
 
     is_readable(&whole()[0]);
     let text = vellum_lab::repro::text::page(&whole()[0]);
@@ -107,13 +121,20 @@ fn another_last_level_moves_what_rests_on_it_and_a_fitted_constant_is_said_to_be
     let before = "value = \"256 KiB\", basis = \"before\"";
     let changed = changed(
         "changed.toml",
-        &[("value = \"32 MiB\"", "value = \"16 MiB\""), (before, "value = \"256 KiB\", basis = \"fitted\"")],
+        &[
+            ("value = \"32 MiB\"", "value = \"16 MiB\""),
+            (before, "value = \"256 KiB\", basis = \"fitted\""),
+        ],
     );
     let (plain, changed) = (plain(), json(&["colour", "--machine", changed.path()]));
     let llc = |doc: &Value| pair(row(doc, "price", "LLC misses a pass"), "ours");
     assert!(llc(&changed)[0] > 100.0 * llc(plain)[0], "{:?} {:?}", llc(&changed), llc(plain));
     let statement = |doc: &Value, i: usize| doc["statements"][i].clone();
-    assert_eq!(statement(&changed, 1)["value"], statement(plain, 1)["value"], "L2 misses do not move");
+    assert_eq!(
+        statement(&changed, 1)["value"],
+        statement(plain, 1)["value"],
+        "L2 misses do not move"
+    );
     // B-7 rests on the size of L2, B-6 does not.
     assert_eq!(statement(&changed, 1)["basis"], "fitted");
     assert_eq!(
@@ -127,11 +148,20 @@ fn other_machines_are_run_or_refused_in_one_line() {
     let milan = json(&["colour", "--machine", "milan"]);
     assert_eq!(milan["statements"][1]["ok"], true, "{}", milan["statements"][1]);
     for (args, words) in [
-        (vec!["repro", "colour", "--machine", "tiny"], "the second level of `tiny` has 1 colour and 4 ways"),
+        (
+            vec!["repro", "colour", "--machine", "tiny"],
+            "the second level of `tiny` has 1 colour and 4 ways",
+        ),
         (vec!["repro", "color"], "did you mean `colour`"),
-        (vec!["repro", "colour", "--on", "host", "--machine", "milan"], "leave it out with --on host"),
+        (
+            vec!["repro", "colour", "--on", "host", "--machine", "milan"],
+            "leave it out with --on host",
+        ),
         (vec!["repro", "colour", "--on", "host", "--seed", "5"], "leave it out with --on host"),
-        (vec!["repro", "colour", "--markdown", "--machine", "milan"], "leave out --machine, --on host and --seed"),
+        (
+            vec!["repro", "colour", "--markdown", "--machine", "milan"],
+            "leave out --machine, --on host and --seed",
+        ),
         (vec!["repro", "colour", "--machine", "nowhere"], "there is no machine `nowhere`"),
     ] {
         let said = vellum(&args);
@@ -148,9 +178,19 @@ fn on_this_computer_it_measures_or_says_why_not() {
     if skipped.is_empty() {
         let rows = page["tables"][0]["rows"].as_array().expect("rows");
         assert_eq!(rows.len(), 13);
-        assert!(rows.iter().all(|r| pair(r, "ours").iter().all(|&v| v > 0.0) && r["mark"].is_null()));
+        assert!(
+            rows.iter().all(|r| pair(r, "ours").iter().all(|&v| v > 0.0) && r["mark"].is_null())
+        );
     }
-    assert_eq!(doc["statements"].as_array().map(Vec::len), Some(0), "statements are about the model");
+    assert_eq!(
+        doc["statements"].as_array().map(Vec::len),
+        Some(0),
+        "statements are about the model"
+    );
     let said = vellum(&["repro", "colour", "--on", "host"]);
-    assert!(said.code == Some(0) && said.out.lines().all(|l| l.chars().count() <= 100), "{}", said.out);
+    assert!(
+        said.code == Some(0) && said.out.lines().all(|l| l.chars().count() <= 100),
+        "{}",
+        said.out
+    );
 }

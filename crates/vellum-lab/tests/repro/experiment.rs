@@ -20,7 +20,11 @@ pub fn machine(name: &str) -> Machine {
 
 /// A row by parts of its table's title and of its name.
 pub fn row<'p>(page: &'p Page, table: &str, name: &str) -> &'p Row {
-    let table = page.tables.iter().find(|t| t.title.contains(table)).unwrap_or_else(|| panic!("no table {table}"));
+    let table = page
+        .tables
+        .iter()
+        .find(|t| t.title.contains(table))
+        .unwrap_or_else(|| panic!("no table {table}"));
     table.rows.iter().find(|r| r.name.contains(name)).unwrap_or_else(|| panic!("no row {name}"))
 }
 
@@ -34,10 +38,12 @@ fn number(word: &str) -> Option<f64> {
     word.trim_matches(|c: char| !c.is_ascii_digit()).replace(',', "").parse().ok()
 }
 
-/// `docs/NAME.md` says what the command would say now: every word, figures to a tenth, since a change of the library's moves them a little.
+/// `docs/NAME.md` says what the command would say now: every word, figures to a tenth, since a
+/// change of the library's moves them a little.
 pub fn holds_document(entry: &Entry, pages: &[Page]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/{}.md", entry.name));
-    let written = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let written =
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let now = text::markdown(entry, &pages.iter().collect::<Vec<_>>());
     let again = format!("run `./run repro {} --markdown > docs/{}.md`", entry.name, entry.name);
     assert_eq!(written.split_whitespace().count(), now.split_whitespace().count(), "{again}");

@@ -1,7 +1,7 @@
 //! The published benchmarks of huge zeros, and the memory they save.
 //!
-//! Statements that came out are asserted by their bands; what did not is asserted to be *shown* as such: a change of a constant that moves it
-//! into its band has to say by which source.
+//! Statements that came out are asserted by their bands; what did not is asserted to be *shown* as
+//! such: a change of a constant that moves it into its band has to say by which source.
 
 use std::sync::OnceLock;
 
@@ -35,7 +35,10 @@ fn d_11_benchmark_2_misses_what_was_published_and_takes_its_multiple_of_time() {
     assert!(within(small, 0.98, 1.02) && within(private, 0.23, 0.27), "{small} {private}");
     assert!(within(two("reads of the LLC")[0], 0.98, 1.02));
     let statement = &page().statements[0];
-    assert!(statement.id == "D-11" && statement.ok() && statement.rest.mark.word() == "guess", "{statement:?}");
+    assert!(
+        statement.id == "D-11" && statement.ok() && statement.rest.mark.word() == "guess",
+        "{statement:?}"
+    );
 }
 
 #[test]
@@ -66,7 +69,8 @@ fn d_11_with_ten_fills_in_flight_lies_outside_of_its_band_and_the_page_says_so()
 
 #[test]
 fn d_11_doubling_the_loops_moves_no_ratio_by_more_than_2_percent() {
-    let said = page().run.iter().find(|s| s.contains("twice as many moves no ratio")).expect("a sentence");
+    let said =
+        page().run.iter().find(|s| s.contains("twice as many moves no ratio")).expect("a sentence");
     let tail = said.split("no ratio by more than").nth(1).expect("figures");
     let moved: Vec<f64> = tail.split_whitespace().take(4).filter_map(|w| w.parse().ok()).collect();
     assert!(moved.len() == 2 && moved.iter().all(|&m| m < 2.0), "{said}");
@@ -74,7 +78,9 @@ fn d_11_doubling_the_loops_moves_no_ratio_by_more_than_2_percent() {
 
 #[test]
 fn d_12_8_gib_read_cost_4096_private_tables_or_none() {
-    let tables = |form| loops::compare(&machine("westmere-ex"), 1, form, PAGES).expect("it runs").usage.table_nodes;
+    let tables = |form| {
+        loops::compare(&machine("westmere-ex"), 1, form, PAGES).expect("it runs").usage.table_nodes
+    };
     let shared = tables("table");
     assert!(shared <= 2 + 2, "root, one of 512 GiB, at most 8 KiB: {shared}");
     assert!(tables("table-private") >= 4096);
@@ -85,7 +91,12 @@ fn d_16_lazily_read_arrays_take_twice_the_memory_with_huge_pages_and_none_of_it_
     let [always, zeros] = ours(page(), "Memory", "1/8 of the planes");
     assert!(always >= 2.0, "{always}");
     assert!(within(zeros, 1.0, 1.1), "{zeros}");
-    assert!(page().statements.iter().any(|s| s.id == "D-16" && s.ok() && s.rest.mark.word() == "predicted"));
+    assert!(
+        page()
+            .statements
+            .iter()
+            .any(|s| s.id == "D-16" && s.ok() && s.rest.mark.word() == "predicted")
+    );
     // Where nothing is only read nothing is saved, and writes far apart still take 2 MiB each.
     assert_eq!(ours(page(), "Memory", "all planes"), [1.0, 1.0]);
     assert!(ours(page(), "Memory", "every 8th plane")[1] > 1.1);
@@ -113,7 +124,8 @@ fn a_smaller_last_level_moves_the_ratio_and_another_seed_does_not() {
     let westmere = machine("westmere-ex");
     let small = westmere.with("llc.size", "\"768 KiB\"").expect("a machine");
     let cycles = |machine, seed, form| glance(machine, seed, form).expect("it runs").pages;
-    let ratio = |machine, seed| cycles(machine, seed, "table-private") / cycles(machine, seed, "page");
+    let ratio =
+        |machine, seed| cycles(machine, seed, "table-private") / cycles(machine, seed, "page");
     let plain = ratio(&westmere, 1);
     assert!((ratio(&small, 1) / plain - 1.0).abs() > 0.05, "tables of 1 MiB no longer fit");
     assert_eq!(ratio(&westmere, 99), plain);

@@ -1,8 +1,8 @@
 //! What the CPUs of a world touch, in words that mean the same in every run of it.
 //!
-//! Two schedules that order the conflicting accesses of their CPUs alike end alike, so a preemption is worth trying only where
-//! a CPU is about to touch what another CPU touches too, one of them for writing. Which words those are is collected from
-//! every run; [`search`](super::search) asks here.
+//! Two schedules that order the conflicting accesses of their CPUs alike end alike, so a preemption
+//! is worth trying only where a CPU is about to touch what another CPU touches too, one of them for
+//! writing. Which words those are is collected from every run; [`search`](super::search) asks here.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -31,8 +31,13 @@ impl Touch {
         let line = match address.wrapping_sub(world) {
             offset if offset < bytes => WORLD | offset as u64,
             _ => LENT.with_borrow(|lent| {
-                let found = lent.iter().enumerate().find(|(_, (base, bytes))| address.wrapping_sub(*base) < *bytes);
-                found.map_or(address as u64, |(n, (base, _))| MEMORY | (n as u64) << 48 | (address - base) as u64)
+                let found = lent
+                    .iter()
+                    .enumerate()
+                    .find(|(_, (base, bytes))| address.wrapping_sub(*base) < *bytes);
+                found.map_or(address as u64, |(n, (base, _))| {
+                    MEMORY | (n as u64) << 48 | (address - base) as u64
+                })
             }),
         };
         Touch { line, write }
@@ -136,7 +141,8 @@ pub(super) fn begin(world: usize, bytes: usize) {
     });
 }
 
-/// Whether a run ordered its conflicting accesses as an earlier one did, which then ended alike. Asked once, when it ends.
+/// Whether a run ordered its conflicting accesses as an earlier one did, which then ended alike.
+/// Asked once, when it ends.
 pub(super) fn is_known() -> bool {
     SEEN.with_borrow_mut(|seen| {
         let past = seen.past.iter().fold(0, |all, &past| mix(all, past));
@@ -186,8 +192,8 @@ pub(super) fn conflicts(cpu: u8, touch: Touch) -> bool {
     touch.line == PROGRAM
         || SEEN.with_borrow(|seen| {
             let others = !(1 << cpu);
-            seen.lines
-                .get(&touch.line)
-                .is_some_and(|known| known.writers & others != 0 || touch.write && known.readers & others != 0)
+            seen.lines.get(&touch.line).is_some_and(|known| {
+                known.writers & others != 0 || touch.write && known.readers & others != 0
+            })
         })
 }

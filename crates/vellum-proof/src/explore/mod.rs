@@ -1,13 +1,16 @@
 //! Every interleaving of a few CPUs with at most so many preemptions.
 //!
-//! Each CPU is a coroutine that stops before every access to a shared word, an entry, or memory through its TLB: the library tells its machine of
-//! each. A schedule says at which stops another CPU goes on; where it says nothing the same CPU does, and a CPU that waits or is done
-//! gives way by itself. All schedules with none, one, two, ... preemptions are run, from the start each time, so that one is named by its list
-//! alone and replays by it. Most races need one or two preemptions, and two CPUs with sixty stops each have seven thousand schedules of two.
+//! Each CPU is a coroutine that stops before every access to a shared word, an entry, or memory
+//! through its TLB: the library tells its machine of each. A schedule says at which stops another
+//! CPU goes on; where it says nothing the same CPU does, and a CPU that waits or is done gives way
+//! by itself. All schedules with none, one, two, ... preemptions are run, from the start each time,
+//! so that one is named by its list alone and replays by it. Most races need one or two
+//! preemptions, and two CPUs with sixty stops each have seven thousand schedules of two.
 //!
-//! What is explored is the library's real code, one access at a time; what the memory model may reorder is not seen here (the loom tests
-//! of `sync` and the stress on real cores are for that). Rejected: threads handing a baton on (ten times slower), and random schedules
-//! (the simulator draws those).
+//! What is explored is the library's real code, one access at a time; what the memory model may
+//! reorder is not seen here (the loom tests of `sync` and the stress on real cores are for that).
+//! Rejected: threads handing a baton on (ten times slower), and random schedules (the simulator
+//! draws those).
 
 pub mod footprint;
 pub mod search;
@@ -81,7 +84,8 @@ pub fn touch(touch: Touch) {
 pub fn pause(stop: Stop) {
     let me = RUNNING.get();
     if !me.is_null() {
-        // SAFETY: set by the coroutine that runs, to its own yielder, which lives as long as its body; other coroutines set theirs.
+        // SAFETY: set by the coroutine that runs, to its own yielder, which lives as long as its
+        // body; other coroutines set theirs.
         unsafe { (*me).suspend(stop) };
         RUNNING.set(me);
     }
@@ -97,7 +101,8 @@ pub fn is_explored() -> bool {
 pub trait World: 'static {
     /// From here `cpu` runs, with that many `preempt_off`; says what the one before had.
     fn run_on(&self, cpu: usize, preempt_off: u32) -> u32;
-    /// Everything that must hold when all CPUs are done. Consumes it: frames are counted at the end.
+    /// Everything that must hold when all CPUs are done. Consumes it: frames are counted at the
+    /// end.
     fn check(self);
 }
 
@@ -160,7 +165,8 @@ struct Trace {
 
 fn body<W: World>(world: Rc<W>, script: Script<W>) -> Coroutine<(), Stop, ()> {
     let mut stacks = STACKS.take();
-    let mine = stacks.pop().unwrap_or_else(|| DefaultStack::new(256 << 10).expect("memory for a stack"));
+    let mine =
+        stacks.pop().unwrap_or_else(|| DefaultStack::new(256 << 10).expect("memory for a stack"));
     STACKS.set(stacks);
     Coroutine::with_stack(mine, move |pause: &Pause, ()| {
         RUNNING.set(pause);
@@ -175,7 +181,8 @@ where
 {
     let world = Rc::new(make());
     footprint::begin(Rc::as_ptr(&world) as usize, size_of::<W>());
-    let mut cpus: Vec<_> = scripts.iter().map(|script| Some(body(world.clone(), script.clone()))).collect();
+    let mut cpus: Vec<_> =
+        scripts.iter().map(|script| Some(body(world.clone(), script.clone()))).collect();
     let (mut depth, mut is_done) = (vec![0; cpus.len()], vec![false; cpus.len()]);
     let mut trace = Trace { stops: Vec::new(), waited: false, known: false };
     RUN.with_borrow_mut(|run| run.stops.clear());
@@ -238,7 +245,8 @@ where
     }));
     trace.stops = RUN.with_borrow_mut(|run| run.stops.clone());
     RUNNING.set(std::ptr::null());
-    // A CPU that stands in the middle of a verb cannot be unwound: it holds locks. It is left where it is.
+    // A CPU that stands in the middle of a verb cannot be unwound: it holds locks. It is left where
+    // it is.
     cpus.into_iter().flatten().for_each(std::mem::forget);
     tried
         .and_then(|()| {
@@ -258,12 +266,18 @@ where
         })
 }
 
-/// Runs every schedule with at most `most` preemptions, but no more than `limit` of them. `VELLUM_SCHEDULE` (as a failure prints it) runs that
-/// one alone.
+/// Runs every schedule with at most `most` preemptions, but no more than `limit` of them.
+/// `VELLUM_SCHEDULE` (as a failure prints it) runs that one alone.
 ///
 /// # Panics
-/// If a schedule ends in a panic, a deadlock, or a world that does not hold; the message has the schedule.
-pub fn explore<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], most: usize, limit: u64) -> Explored {
+/// If a schedule ends in a panic, a deadlock, or a world that does not hold; the message has the
+/// schedule.
+pub fn explore<W: World>(
+    make: &dyn Fn() -> W,
+    scripts: &[Script<W>],
+    most: usize,
+    limit: u64,
+) -> Explored {
     let mut sum = Explored::default();
     // Fewest preemptions first: what fails is then as simple as can be.
     let mut level = vec![given().unwrap_or_default()];
@@ -279,7 +293,8 @@ pub fn explore<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], most: usiz
             let ran = run(make, scripts, 0, Order::List(schedule));
             std::panic::set_hook(hook);
             let trace = ran.unwrap_or_else(|what| {
-                let text: Vec<String> = schedule.iter().map(|(at, to)| format!("{at}:{to}")).collect();
+                let text: Vec<String> =
+                    schedule.iter().map(|(at, to)| format!("{at}:{to}")).collect();
                 panic!(
                     "{what}\nschedule {}; replay: VELLUM_SCHEDULE={} and the test's name",
                     text.join(","),
@@ -294,11 +309,13 @@ pub fn explore<W: World>(make: &dyn Fn() -> W, scripts: &[Script<W>], most: usiz
             }
             let first = schedule.last().map_or(0, |&(at, _)| at + 1);
             for (at, stop) in trace.stops.iter().enumerate().skip(first) {
-                deeper.extend((0..scripts.len()).filter(|to| stop.others >> to & 1 != 0).map(|to| {
-                    let mut longer = schedule.clone();
-                    longer.push((at, to));
-                    longer
-                }));
+                deeper.extend((0..scripts.len()).filter(|to| stop.others >> to & 1 != 0).map(
+                    |to| {
+                        let mut longer = schedule.clone();
+                        longer.push((at, to));
+                        longer
+                    },
+                ));
             }
         }
         level = deeper;

@@ -1,11 +1,13 @@
 //! Every interleaving of few preemptions that can come out differently.
 //!
-//! As [`explore`](super::explore), but a CPU is preempted only where it is about to touch what another CPU is known to touch
-//! ([`footprint`]), and the schedules start on each CPU once. What is known grows with every run: when all
-//! schedules are done, those that were left out by what was known too late are made up for, until nothing is new.
+//! As [`explore`](super::explore), but a CPU is preempted only where it is about to touch what
+//! another CPU is known to touch ([`footprint`]), and the schedules start on each CPU once. What is
+//! known grows with every run: when all schedules are done, those that were left out by what was
+//! known too late are made up for, until nothing is new.
 //!
-//! A preemption elsewhere could be moved to the CPU's next conflicting access without any access seeing another value, and
-//! what that makes of the times of calls is only stricter: a verb then returns earlier or begins later than it needed to.
+//! A preemption elsewhere could be moved to the CPU's next conflicting access without any access
+//! seeing another value, and what that makes of the times of calls is only stricter: a verb then
+//! returns earlier or begins later than it needed to.
 
 use std::collections::HashSet;
 
@@ -128,7 +130,8 @@ fn search_all<W: World>(plan: &Plan<'_, W>) -> Result<Explored, Box<Found>> {
 fn longer<'t>(schedule: &'t Schedule, trace: &'t Trace) -> impl Iterator<Item = Schedule> + 't {
     let from = schedule.preemptions.last().map_or(0, |&(at, _)| at + 1);
     let stops = trace.stops.iter().enumerate().skip(from);
-    let worth = stops.filter(|(_, stop)| stop.others != 0 && footprint::conflicts(stop.cpu, stop.touch));
+    let worth =
+        stops.filter(|(_, stop)| stop.others != 0 && footprint::conflicts(stop.cpu, stop.touch));
     worth.flat_map(move |(at, stop)| {
         (0..8).filter(|to| stop.others >> to & 1 != 0).map(move |to| {
             let mut longer = schedule.clone();

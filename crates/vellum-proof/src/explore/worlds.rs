@@ -58,7 +58,8 @@ impl Lab {
     pub fn new(cpus: usize, frames: u64, config: Config, rules: MmuRules) -> Lab {
         let plan = Plan { cpus, nodes: 1, frames, rules, tlb: Shape::TINY };
         let machine = Small::new(plan).expect("memory of the system");
-        let meta = Memory::new(Vm::<Small<X86_64>>::layout(machine.topology()).size(), false).expect("memory");
+        let meta = Memory::new(Vm::<Small<X86_64>>::layout(machine.topology()).size(), false)
+            .expect("memory");
         // SAFETY: zeroed memory of that layout and alignment, kept as long as the value.
         let vm = unsafe { Vm::new(machine, config, meta.base()) }.expect("a machine that fits");
         Lab {
@@ -73,7 +74,8 @@ impl Lab {
         }
     }
 
-    /// One with a space in which `pages` pages at [`AT`] are mapped, and a word stored in the first.
+    /// One with a space in which `pages` pages at [`AT`] are mapped, and a word stored in the
+    /// first.
     ///
     /// # Panics
     /// If memory runs out.
@@ -136,7 +138,12 @@ impl Lab {
         value.to_le_bytes()
     }
 
-    fn served<T>(&self, va: Va, access: Access, tried: impl Fn() -> Option<T>) -> Result<T, FaultError> {
+    fn served<T>(
+        &self,
+        va: Va,
+        access: Access,
+        tried: impl Fn() -> Option<T>,
+    ) -> Result<T, FaultError> {
         for _ in 0..50 {
             if let Some(done) = tried() {
                 return Ok(done);
@@ -172,7 +179,8 @@ impl Lab {
     /// Takes a block, if there is one.
     pub fn take(&self, order: u8) {
         let order = Order::new(order).unwrap_or(Order::BASE);
-        if let Ok(pfn) = self.vm.frames().alloc(self.vm.machine(), order, &Want::kernel(Use::Slab)) {
+        if let Ok(pfn) = self.vm.frames().alloc(self.vm.machine(), order, &Want::kernel(Use::Slab))
+        {
             self.held.borrow_mut().push((pfn, order));
         }
     }
@@ -198,26 +206,33 @@ impl World for Lab {
     fn check(mut self) {
         if let Some((va, bytes)) = self.wanted.get() {
             let seen = self.load(va);
-            assert!(seen == Ok(u32::from_le_bytes(bytes)), "{va:?} holds {seen:x?}, wanted {bytes:x?}");
+            assert!(
+                seen == Ok(u32::from_le_bytes(bytes)),
+                "{va:?} holds {seen:x?}, wanted {bytes:x?}"
+            );
         }
         if let Some(va) = self.read_only.get() {
             for cpu in 0..self.vm.machine().topology().cpus {
                 self.enter(cpu);
                 self.vm.activate(self.space());
                 let stored = self.store(va, 0xbad);
-                assert!(stored == Err(FaultError::Rights), "CPU {cpu} stored at {va:?} with {stored:?}");
+                assert!(
+                    stored == Err(FaultError::Rights),
+                    "CPU {cpu} stored at {va:?} with {stored:?}"
+                );
             }
         }
         let held = self.held.take();
         let mut all = std::collections::BTreeSet::new();
         for &(pfn, order) in &held {
-            (0..order.frames()).for_each(|i| assert!(all.insert(pfn.add(i)), "{:?} is had twice", pfn.add(i)));
+            (0..order.frames())
+                .for_each(|i| assert!(all.insert(pfn.add(i)), "{:?} is had twice", pfn.add(i)));
         }
         let spaces: Vec<Space> = self.space.take().into_iter().chain(self.more.take()).collect();
         let m = self.vm.machine();
         // SAFETY: every CPU's script is at its end.
-        let audit =
-            unsafe { self.vm.validate(&spaces.iter().collect::<Vec<_>>()) }.unwrap_or_else(|e| panic!("validate: {e}"));
+        let audit = unsafe { self.vm.validate(&spaces.iter().collect::<Vec<_>>()) }
+            .unwrap_or_else(|e| panic!("validate: {e}"));
         assert_eq!(audit.other_frames, all.len() as u64, "frames in use that nobody has");
         for cpu in 0..m.topology().cpus {
             m.run_on(cpu);
@@ -227,7 +242,8 @@ impl World for Lab {
         held.into_iter().for_each(|(pfn, order)| unsafe { self.vm.frames().free(m, pfn, order) });
         spaces.into_iter().for_each(|space| self.vm.exit(space));
         // SAFETY: as above.
-        let audit = unsafe { self.vm.validate(&[]) }.unwrap_or_else(|e| panic!("validate at the end: {e}"));
+        let audit =
+            unsafe { self.vm.validate(&[]) }.unwrap_or_else(|e| panic!("validate at the end: {e}"));
         assert_eq!(audit.other_frames, 0, "frames in use that nobody has, at the end");
         for left in [Use::Data, Use::Table, Use::Pending] {
             assert_eq!(m.count(left), 0, "{left:?} frames remain when every space is gone");

@@ -1,7 +1,7 @@
 //! What a CPU does in a scenario, drawn from the one table of operations.
 //!
-//! [`scripts_of`] says for each operation of the table what stands for it here. A new operation does not compile before it is in
-//! the matrix.
+//! [`scripts_of`] says for each operation of the table what stands for it here. A new operation
+//! does not compile before it is in the matrix.
 
 use vellum::space::Rights;
 use vellum_host::stress::ops::{Op, TABLE};
@@ -117,7 +117,10 @@ pub struct Line {
 
 impl Line {
     fn new(name: &str, acts: &[Act]) -> Line {
-        Line { name: name.to_string(), steps: acts.iter().map(|&act| Step { act, side: 0 }).collect() }
+        Line {
+            name: name.to_string(),
+            steps: acts.iter().map(|&act| Step { act, side: 0 }).collect(),
+        }
     }
     fn of_child(name: &str, acts: &[Act]) -> Line {
         let here = Step { act: Act::Activate, side: 1 };
@@ -156,7 +159,10 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
         Op::Protect => vec![
             Line::new("protect", &[Protect(Span::Page, R)]),
             Line::new("protect-none", &[Protect(Span::Both, Rights::NONE)]),
-            Line::new("protect-twice", &[Protect(Span::Page, Rights::NONE), Protect(Span::Page, RW)]),
+            Line::new(
+                "protect-twice",
+                &[Protect(Span::Page, Rights::NONE), Protect(Span::Page, RW)],
+            ),
             Line::new("protect-exec", &[Protect(Span::Both, Rights::ALL), Protect(Span::Page, RW)]),
             Line::new("protect-flip", &[Protect(Span::Page, RX), Protect(Span::Page, RW)]),
         ],
@@ -165,14 +171,23 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
             Line::new("remap-both", &[Remap(Span::Both, Span::Far)]),
         ],
         Op::DontNeed => {
-            vec![Line::new("forget", &[DontNeed(Span::Page)]), Line::new("forget-both", &[DontNeed(Span::Both)])]
+            vec![
+                Line::new("forget", &[DontNeed(Span::Page)]),
+                Line::new("forget-both", &[DontNeed(Span::Both)]),
+            ]
         }
-        Op::Huge => vec![Line::new("collapse", &[Collapse]), Line::new("no-huge", &[Huge(false), Huge(true)])],
+        Op::Huge => vec![
+            Line::new("collapse", &[Collapse]),
+            Line::new("no-huge", &[Huge(false), Huge(true)]),
+        ],
         Op::Populate => vec![
             Line::new("populate", &[Populate(Span::Pair, true)]),
             Line::new("populate-read", &[Populate(Span::Pair, false)]),
         ],
-        Op::Touch => vec![Line::new("load", &[Load(Page, 0)]), Line::new("load-load", &[Load(Page, 1), Load(Page, 1)])],
+        Op::Touch => vec![
+            Line::new("load", &[Load(Page, 0)]),
+            Line::new("load-load", &[Load(Page, 1), Load(Page, 1)]),
+        ],
         Op::Write => vec![
             Line::new("store", &[Store(Page, 0)]),
             Line::new("store-next", &[Store(Next, 1)]),

@@ -30,7 +30,8 @@ fn shorten(setting: &Setting, found: Found, depth: Depth) -> (Setting, Found) {
                 shorter.push(without);
             }
         }
-        let mut still = shorter.into_iter().filter_map(|s| Some((s.clone(), run(&s, depth).err()?)));
+        let mut still =
+            shorter.into_iter().filter_map(|s| Some((s.clone(), run(&s, depth).err()?)));
         match still.next() {
             Some((setting, what)) => (best, found) = (setting, *what),
             None => return (best, found),
@@ -49,7 +50,11 @@ pub fn explain(scenario: &Scenario, found: &Found, depth: Depth) -> String {
     std::panic::set_hook(hook);
     let mut text = String::new();
     let _ = writeln!(text, "{scenario}: {}", found.what);
-    let _ = writeln!(text, "replay: vellum-proof matrix --scenario {scenario} --schedule {}", found.schedule);
+    let _ = writeln!(
+        text,
+        "replay: vellum-proof matrix --scenario {scenario} --schedule {}",
+        found.schedule
+    );
     let _ = writeln!(text, "\nthe shortest that fails, schedule {}:", short.schedule);
     for (cpu, line) in setting.lines.iter().enumerate() {
         let acts: Vec<String> = line.steps.iter().map(|s| format!("{:?}", s.act)).collect();

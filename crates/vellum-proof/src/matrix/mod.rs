@@ -1,10 +1,10 @@
-//! The matrix of pairs: every verb against every verb and every kind of access, in every state of the pages, in every
-//! interleaving of few preemptions.
+//! The matrix of pairs: every verb against every verb and every kind of access, in every state of
+//! the pages, in every interleaving of few preemptions.
 //!
-//! A scenario is a state, an MMU, who runs the space, and what each CPU does ([`scenario`]). Its schedules are those of
-//! [`search`]; after each of them what all CPUs saw must be explained by the [`spec`], everything the
-//! library keeps is recounted, and no frame may remain. A scenario that fails is made shorter and shown as a time line
-//! ([`fail`]).
+//! A scenario is a state, an MMU, who runs the space, and what each CPU does ([`scenario`]). Its
+//! schedules are those of [`search`]; after each of them what all CPUs saw must be explained by the
+//! [`spec`], everything the library keeps is recounted, and no frame may remain. A scenario that
+//! fails is made shorter and shown as a time line ([`fail`]).
 
 pub mod acts;
 pub mod fail;
@@ -51,14 +51,20 @@ pub struct Depth {
     pub limit: (u64, u64),
 }
 
-fn on<C: Codec, R>(setting: &Setting, depth: Depth, run: impl FnOnce(&Plan<'_, Stage<C>>) -> R) -> R {
+fn on<C: Codec, R>(
+    setting: &Setting,
+    depth: Depth,
+    run: impl FnOnce(&Plan<'_, Stage<C>>) -> R,
+) -> R {
     let make = || Stage::<C>::new(setting);
     let scripts: Vec<Script<Stage<C>>> = setting
         .lines
         .iter()
         .cloned()
         .enumerate()
-        .map(|(cpu, line)| -> Script<Stage<C>> { std::rc::Rc::new(move |stage| stage.play(cpu, &line)) })
+        .map(|(cpu, line)| -> Script<Stage<C>> {
+            std::rc::Rc::new(move |stage| stage.play(cpu, &line))
+        })
         .collect();
     stage::forget_histories();
     run(&Plan { make: &make, scripts: &scripts, most: depth.most, limit: depth.limit })

@@ -48,7 +48,9 @@ impl FromStr for Scenario {
     fn from_str(text: &str) -> Result<Scenario, String> {
         let parts: Vec<&str> = text.split('/').collect();
         let [state, mmu, third, first, second] = parts[..] else {
-            return Err(format!("`{text}` is no scenario: state/mmu/third/script/script is wanted"));
+            return Err(format!(
+                "`{text}` is no scenario: state/mmu/third/script/script is wanted"
+            ));
         };
         let line = |name| named("script", name, scripts(), |line| line.name.clone());
         let one = Scenario {
@@ -59,7 +61,9 @@ impl FromStr for Scenario {
             second: line(second)?,
         };
         if !one.can_be() {
-            return Err(format!("`{text}` cannot be: the state has no child, or one ends that is run"));
+            return Err(format!(
+                "`{text}` cannot be: the state has no child, or one ends that is run"
+            ));
         }
         Ok(one)
     }
@@ -115,16 +119,27 @@ fn pairs(state: &State) -> Vec<(Line, Line)> {
     pairs
 }
 
-/// Every scenario. Where the others arrive at a space that the first CPU runs, either script may be the first.
+/// Every scenario. Where the others arrive at a space that the first CPU runs, either script may be
+/// the first.
 pub fn all() -> Vec<Scenario> {
     let mut all = Vec::new();
     for state in STATES {
         for (first, second) in pairs(state) {
             for mmu in Mmu::ALL {
                 for third in Third::ALL {
-                    let one = Scenario { state: *state, mmu, third, first: first.clone(), second: second.clone() };
+                    let one = Scenario {
+                        state: *state,
+                        mmu,
+                        third,
+                        first: first.clone(),
+                        second: second.clone(),
+                    };
                     if third.comes() && first != second {
-                        let turned = Scenario { first: second.clone(), second: first.clone(), ..one.clone() };
+                        let turned = Scenario {
+                            first: second.clone(),
+                            second: first.clone(),
+                            ..one.clone()
+                        };
                         all.push(turned);
                     }
                     all.push(one);
@@ -135,12 +150,16 @@ pub fn all() -> Vec<Scenario> {
     all
 }
 
-/// What is run every time: each pair of scripts in each state on one of the MMUs in turn, by two CPUs; and one in so many of
-/// the scenarios with a third.
+/// What is run every time: each pair of scripts in each state on one of the MMUs in turn, by two
+/// CPUs; and one in so many of the scenarios with a third.
 pub fn usual() -> Vec<Scenario> {
-    let (pairs, triples): (Vec<_>, Vec<_>) = all().into_iter().partition(|one| one.third == Third::None);
-    let mut usual: Vec<Scenario> =
-        pairs.chunks(Mmu::ALL.len()).enumerate().map(|(n, mmus)| mmus[n % mmus.len()].clone()).collect();
+    let (pairs, triples): (Vec<_>, Vec<_>) =
+        all().into_iter().partition(|one| one.third == Third::None);
+    let mut usual: Vec<Scenario> = pairs
+        .chunks(Mmu::ALL.len())
+        .enumerate()
+        .map(|(n, mmus)| mmus[n % mmus.len()].clone())
+        .collect();
     let chosen = |n: &usize| spread(*n as u64).is_multiple_of(TRIPLES);
     usual.extend(triples.into_iter().enumerate().filter(|(n, _)| chosen(n)).map(|(_, one)| one));
     usual
@@ -151,5 +170,10 @@ const TRIPLES: u64 = 512;
 
 /// One in `of` of all scenarios, spread over everything, the `n`-th such part.
 pub fn slice(n: u64, of: u64) -> Vec<Scenario> {
-    all().into_iter().enumerate().filter(|(i, _)| spread(*i as u64) % of == n % of).map(|(_, one)| one).collect()
+    all()
+        .into_iter()
+        .enumerate()
+        .filter(|(i, _)| spread(*i as u64) % of == n % of)
+        .map(|(_, one)| one)
+        .collect()
 }

@@ -1,13 +1,15 @@
-//! What a program can tell: the promises of the verbs to all threads, and whether what was seen can be explained by them.
+//! What a program can tell: the promises of the verbs to all threads, and whether what was seen can
+//! be explained by them.
 //!
-//! A history is explained if its calls and accesses can be put in one order that respects each thread's own order, and what
-//! had returned before what was called, in which every one of them has the outcome it had. Words, not pages, are the unit. An
-//! access is one instant. A verb on a range takes effect page by page, in any order, between its call and its return;
-//! verbs that change what is mapped do so one after the other. `fork` is one instant: the child is a snapshot. `remap` moves a
-//! page in one instant.
+//! A history is explained if its calls and accesses can be put in one order that respects each
+//! thread's own order, and what had returned before what was called, in which every one of them has
+//! the outcome it had. Words, not pages, are the unit. An access is one instant. A verb on a range
+//! takes effect page by page, in any order, between its call and its return; verbs that change what
+//! is mapped do so one after the other. `fork` is one instant: the child is a snapshot. `remap`
+//! moves a page in one instant.
 //!
-//! The model is as naive as it can be: extents with rights and two words. Outcomes are sets: where memory is short a verb may say
-//! so, and has then done nothing.
+//! The model is as naive as it can be: extents with rights and two words. Outcomes are sets: where
+//! memory is short a verb may say so, and has then done nothing.
 
 use std::collections::HashSet;
 
@@ -18,7 +20,8 @@ use super::states::{EXTENTS, Places};
 
 /// Words of a page that are looked at.
 pub const WORDS: usize = 2;
-/// Spaces there can be: the parent, the child that was there before, and one of each CPU's own making.
+/// Spaces there can be: the parent, the child that was there before, and one of each CPU's own
+/// making.
 pub const SIDES: usize = 5;
 
 /// Why something was refused.
@@ -153,7 +156,12 @@ impl Spec<'_> {
         self.explain(start.clone(), vec![Phase::Waits; self.events.len()], &mut seen)
     }
 
-    fn explain(&self, model: Model, phases: Vec<Phase>, seen: &mut HashSet<(Model, Vec<Phase>)>) -> bool {
+    fn explain(
+        &self,
+        model: Model,
+        phases: Vec<Phase>,
+        seen: &mut HashSet<(Model, Vec<Phase>)>,
+    ) -> bool {
         if phases.iter().all(|p| *p == Phase::Over) {
             return self.holds_after(model);
         }
@@ -170,7 +178,8 @@ impl Spec<'_> {
             }
             match &phases[n] {
                 Phase::Begun(effects) => (0..effects.len()).any(|i| {
-                    let (mut model, mut phases, mut left) = (model.clone(), phases.clone(), effects.clone());
+                    let (mut model, mut phases, mut left) =
+                        (model.clone(), phases.clone(), effects.clone());
                     if let Some(pages) = &mut model.sides[event.step.side] {
                         left.remove(i).apply(pages);
                     }
@@ -178,16 +187,21 @@ impl Spec<'_> {
                     self.explain(model, phases, seen)
                 }),
                 _ => {
-                    let under_way =
-                        |m: usize| matches!(phases[m], Phase::Begun(_)) && self.events[m].step.side == event.step.side;
+                    let under_way = |m: usize| {
+                        matches!(phases[m], Phase::Begun(_))
+                            && self.events[m].step.side == event.step.side
+                    };
                     let changes = changes_mappings(event.step.act);
                     if changes && (0..phases.len()).any(under_way) {
                         return false;
                     }
                     let mut model = model.clone();
-                    let Some(effects) = self.step(&mut model, event, self.scarce) else { return false };
+                    let Some(effects) = self.step(&mut model, event, self.scarce) else {
+                        return false;
+                    };
                     let mut phases = phases.clone();
-                    phases[n] = if effects.is_empty() { Phase::Over } else { Phase::Begun(effects) };
+                    phases[n] =
+                        if effects.is_empty() { Phase::Over } else { Phase::Begun(effects) };
                     self.explain(model, phases, seen)
                 }
             }
@@ -196,7 +210,9 @@ impl Spec<'_> {
 
     /// What was seen in the end.
     fn holds_after(&self, mut model: Model) -> bool {
-        self.after.iter().all(|event| self.step(&mut model, event, false).is_some_and(|effects| effects.is_empty()))
+        self.after.iter().all(|event| {
+            self.step(&mut model, event, false).is_some_and(|effects| effects.is_empty())
+        })
     }
 
     /// Lets an event begin in a model, if it can end there as it did; says what is left to do.
@@ -211,7 +227,11 @@ impl Spec<'_> {
         match act {
             Act::Load(place, word) | Act::CopyOut(place, word) => {
                 let seen = look(pages, at(place), |cell| cell.read).map(|cell| cell.words[word]);
-                if seen.map_or_else(Outcome::Refused, Outcome::Value) == outcome { none } else { None }
+                if seen.map_or_else(Outcome::Refused, Outcome::Value) == outcome {
+                    none
+                } else {
+                    None
+                }
             }
             Act::Fetch(place) => is(look(pages, at(place), |cell| cell.exec).map(drop), outcome),
             Act::Store(place, word) | Act::CopyIn(place, word) => {
@@ -223,8 +243,11 @@ impl Spec<'_> {
                 is(store(pages, at(place), word, value, found), outcome)
             }
             Act::Populate(span, write) => {
-                // Page by page, of which each has its own instant; what it meets is told apart no further.
-                let gives = |n: usize| look(pages, n, |cell| if write { cell.write } else { cell.read }).err();
+                // Page by page, of which each has its own instant; what it meets is told apart no
+                // further.
+                let gives = |n: usize| {
+                    look(pages, n, |cell| if write { cell.write } else { cell.read }).err()
+                };
                 let met: Vec<_> = self.within(span).map(gives).collect();
                 let fits = match outcome {
                     Outcome::Refused(why) => met.contains(&Some(why)),
@@ -274,11 +297,17 @@ impl Spec<'_> {
             Act::Protect(span, _) | Act::DontNeed(span) | Act::Remap(span, _) if !mapped(span) => {
                 return refused(Why::Unmapped);
             }
-            Act::Collapse | Act::Huge(_) if !mapped(super::acts::Span::Both) => return refused(Why::Unmapped),
-            Act::Protect(span, rights) => self.within(span).map(|n| Effect::Rights(n, rights)).collect(),
+            Act::Collapse | Act::Huge(_) if !mapped(super::acts::Span::Both) => {
+                return refused(Why::Unmapped);
+            }
+            Act::Protect(span, rights) => {
+                self.within(span).map(|n| Effect::Rights(n, rights)).collect()
+            }
             Act::DontNeed(span) => self.within(span).map(Effect::Forget).collect(),
             Act::Remap(_, to) if !hole(to) => return refused(Why::Occupied),
-            Act::Remap(from, to) => self.within(from).zip(self.within(to)).map(|(a, b)| Effect::Move(a, b)).collect(),
+            Act::Remap(from, to) => {
+                self.within(from).zip(self.within(to)).map(|(a, b)| Effect::Move(a, b)).collect()
+            }
             _ => Vec::new(),
         };
         (outcome == Outcome::Done).then_some(effects)
@@ -289,7 +318,13 @@ fn is(done: Result<(), Why>, outcome: Outcome) -> Option<Vec<Effect>> {
     (done.map_or_else(Outcome::Refused, |()| Outcome::Done) == outcome).then(Vec::new)
 }
 
-fn store(pages: &mut Pages, extent: usize, word: usize, value: u32, found: Result<Cell, Why>) -> Result<(), Why> {
+fn store(
+    pages: &mut Pages,
+    extent: usize,
+    word: usize,
+    value: u32,
+    found: Result<Cell, Why>,
+) -> Result<(), Why> {
     let cell = found?;
     let mut words = cell.words;
     words[word] = value;

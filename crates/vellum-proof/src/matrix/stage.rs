@@ -1,4 +1,5 @@
-//! The world of a scenario: spaces in a given state, scripts that are carried out and noted, and what is looked at in the end.
+//! The world of a scenario: spaces in a given state, scripts that are carried out and noted, and
+//! what is looked at in the end.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashSet;
@@ -84,14 +85,16 @@ impl<C: Codec> Stage<C> {
         let frames = if state.huge { 4096 } else { 1024 };
         let tlb = Shape { base: 16, huge: 4, giant: 1, nodes: 2 };
         footprint::forget_memory();
-        let machine = Small::<C>::new(Plan { cpus, nodes: 1, frames, rules: mmu.rules(), tlb }).expect("memory");
+        let machine = Small::<C>::new(Plan { cpus, nodes: 1, frames, rules: mmu.rules(), tlb })
+            .expect("memory");
         let (ground, bytes) = machine.ground();
         footprint::lend(ground, bytes);
         let size = Vm::<Small<C>>::layout(machine.topology()).size();
         let meta = Meta(Lent::new(size).expect("memory"), size);
         footprint::lend(meta.0.base().as_ptr() as usize, size);
         // SAFETY: zeroed memory of that layout and alignment, kept as long as the value.
-        let vm = unsafe { Vm::new(machine, state.config(), meta.0.base()) }.expect("a machine that fits");
+        let vm = unsafe { Vm::new(machine, state.config(), meta.0.base()) }
+            .expect("a machine that fits");
         let mut stage = Stage {
             vm,
             meta,
@@ -151,7 +154,11 @@ impl<C: Codec> Stage<C> {
                     }
                     _ => Outcome::Value(0),
                 };
-                assert_eq!(self.access(0, act, word_of(extent, word)), wanted, "the state is made at {va:?}");
+                assert_eq!(
+                    self.access(0, act, word_of(extent, word)),
+                    wanted,
+                    "the state is made at {va:?}"
+                );
             }
         }
         let (start, bytes) = self.places.span(super::acts::Span::Both);
@@ -278,12 +285,14 @@ impl<C: Codec> Stage<C> {
         };
         match act {
             Act::Load(..) | Act::Store(..) | Act::Fetch(_) => self.access(side, act, value),
-            Act::CopyIn(at, word) => {
-                of_copy(vm.copy_in(&self.side(side), self.word(at, word), &value.to_le_bytes()), Outcome::Done)
-            }
-            Act::Force(at, word) => {
-                of_copy(vm.write_forced(&self.side(side), self.word(at, word), &value.to_le_bytes()), Outcome::Done)
-            }
+            Act::CopyIn(at, word) => of_copy(
+                vm.copy_in(&self.side(side), self.word(at, word), &value.to_le_bytes()),
+                Outcome::Done,
+            ),
+            Act::Force(at, word) => of_copy(
+                vm.write_forced(&self.side(side), self.word(at, word), &value.to_le_bytes()),
+                Outcome::Done,
+            ),
             Act::CopyOut(at, word) => {
                 let mut bytes = [0; 4];
                 let done = vm.copy_out(&self.side(side), self.word(at, word), &mut bytes);
@@ -297,7 +306,9 @@ impl<C: Codec> Stage<C> {
             Act::Populate(span, write) => advise(span, Advice::Populate { write }),
             Act::DontNeed(span) => advise(span, Advice::DontNeed),
             Act::Collapse => advise(super::acts::Span::Both, Advice::Collapse),
-            Act::Huge(wanted) => advise(super::acts::Span::Both, if wanted { Advice::Huge } else { Advice::NoHuge }),
+            Act::Huge(wanted) => {
+                advise(super::acts::Span::Both, if wanted { Advice::Huge } else { Advice::NoHuge })
+            }
             Act::Map(span, rights) => map(Placement::At, span, rights),
             Act::Replace(span, rights) => map(Placement::Replace, span, rights),
             Act::Anywhere => {
@@ -314,7 +325,9 @@ impl<C: Codec> Stage<C> {
             }
             Act::Remap(from, to) => {
                 let ((old, bytes), (new, _)) = (self.places.span(from), self.places.span(to));
-                of_space(vm.remap(&self.side(side), old, bytes, bytes, Placement::At(new)).map(drop))
+                of_space(
+                    vm.remap(&self.side(side), old, bytes, bytes, Placement::At(new)).map(drop),
+                )
             }
             Act::Fork => match vm.fork(&self.side(side)) {
                 Ok(child) => {
@@ -336,7 +349,8 @@ impl<C: Codec> Stage<C> {
                 vm.idle();
                 Outcome::Done
             }
-            Act::Poison(at) => match vm.poison(&self.side(side), self.word(at, 0).align_down(4096)) {
+            Act::Poison(at) => match vm.poison(&self.side(side), self.word(at, 0).align_down(4096))
+            {
                 Ok(()) => Outcome::Done,
                 Err(PoisonError::NoMemory) => Outcome::Refused(Why::NoMemory),
                 Err(PoisonError::NotMapped) => Outcome::Refused(Why::Unmapped),
@@ -403,11 +417,17 @@ impl<C: Codec> Stage<C> {
         let events = self.events.borrow();
         let Some(forbidden) = events.iter().find(|e| e.step.act == Act::Forbid) else { return };
         let later = events.iter().filter(|e| e.step.act == Act::Fork && e.began > forbidden.ended);
-        for side in later.map(|e| 2 + e.cpu).chain([0]).filter(|&side| self.sides[side].borrow().is_some()) {
+        for side in
+            later.map(|e| 2 + e.cpu).chain([0]).filter(|&side| self.sides[side].borrow().is_some())
+        {
             for va in (0..EXTENTS).map(|extent| self.places.va(extent)) {
                 let page = self.vm.query(&self.side(side), va);
                 let zero = matches!(page, Answer::Mapped { zero: true, .. });
-                assert!(!zero, "zeros are mapped at {va:?}{}, where they were forbidden", side_name(side));
+                assert!(
+                    !zero,
+                    "zeros are mapped at {va:?}{}, where they were forbidden",
+                    side_name(side)
+                );
             }
         }
     }
@@ -424,10 +444,12 @@ impl<C: Codec> Stage<C> {
         let scarce = self.state.is_scarce();
         let spec = Spec { places: &self.places, scarce, events: &events, after };
         if !spec.is_explained(&self.start) {
-            let list = |events: &[Event]| events.iter().map(|e| format!("\n  {e}")).collect::<String>();
+            let list =
+                |events: &[Event]| events.iter().map(|e| format!("\n  {e}")).collect::<String>();
             // What was seen in the end is told if it is that which does not fit.
             let alone = Spec { after: &[], ..spec }.is_explained(&self.start);
-            let last = if alone { format!("\nand in the end{}", list(after)) } else { String::new() };
+            let last =
+                if alone { format!("\nand in the end{}", list(after)) } else { String::new() };
             panic!("no order of the calls explains what was seen:{}{last}", list(&events));
         }
         EXPLAINED.with_borrow_mut(|known| known.insert(history));
@@ -508,7 +530,8 @@ impl<C: Codec> World for Stage<C> {
         }
         spaces.into_iter().for_each(|space| self.vm.exit(space));
         // SAFETY: as above.
-        let audit = unsafe { self.vm.validate(&[]) }.unwrap_or_else(|e| panic!("validate at the end: {e}"));
+        let audit =
+            unsafe { self.vm.validate(&[]) }.unwrap_or_else(|e| panic!("validate at the end: {e}"));
         assert_eq!(audit.other_frames, 0, "frames in use that nobody has, at the end");
         for left in [Use::Data, Use::Table, Use::Pending] {
             assert_eq!(m.count(left), 0, "{left:?} frames remain when every space is gone");

@@ -63,7 +63,15 @@ const fn state(name: &'static str, kind: Kind, huge: bool, zeros: ZeroHuge) -> S
     State { name, kind, huge, small: false, zeros, island: false, frames_left: None }
 }
 const fn island(name: &'static str, kind: Kind) -> State {
-    State { name, kind, huge: false, small: false, zeros: ZeroHuge::Off, island: true, frames_left: None }
+    State {
+        name,
+        kind,
+        huge: false,
+        small: false,
+        zeros: ZeroHuge::Off,
+        island: true,
+        frames_left: None,
+    }
 }
 const fn short(name: &'static str, kind: Kind, huge: bool, zeros: ZeroHuge, left: u8) -> State {
     State { name, kind, huge, small: false, zeros, island: false, frames_left: Some(left) }
@@ -161,7 +169,8 @@ pub enum Third {
 
 impl Third {
     /// All of them.
-    pub const ALL: [Third; 5] = [Third::None, Third::HeldStore, Third::HeldLoad, Third::ComeLoad, Third::ComeStore];
+    pub const ALL: [Third; 5] =
+        [Third::None, Third::HeldStore, Third::HeldLoad, Third::ComeLoad, Third::ComeStore];
 
     /// Its name, part of a scenario's.
     pub fn name(self) -> &'static str {
@@ -277,16 +286,24 @@ impl Places {
     }
     /// What is mapped in the beginning: ranges with their rights.
     pub fn mapped(&self, island: bool) -> Vec<(VaRange, Rights)> {
-        let range =
-            |start: u64, bytes: u64| VaRange::new(Va(start), bytes, Va(1 << 47)).expect("a range in the user half");
+        let range = |start: u64, bytes: u64| {
+            VaRange::new(Va(start), bytes, Va(1 << 47)).expect("a range in the user half")
+        };
         let (rw, r) = (Rights::READ_WRITE, Rights::READ);
         if self.huge {
             vec![(range(AT, 2 * MIB2), rw)]
         } else if island {
             let (first, other) = (self.extents[0].start, self.extents[2].start);
-            vec![(range(first - PAGE, 3 * PAGE), r), (range(first, PAGE), rw), (range(other, PAGE), rw)]
+            vec![
+                (range(first - PAGE, 3 * PAGE), r),
+                (range(first, PAGE), rw),
+                (range(other, PAGE), rw),
+            ]
         } else {
-            vec![(range(self.extents[0].start, 2 * PAGE), rw), (range(self.extents[2].start, PAGE), rw)]
+            vec![
+                (range(self.extents[0].start, 2 * PAGE), rw),
+                (range(self.extents[2].start, PAGE), rw),
+            ]
         }
     }
 }

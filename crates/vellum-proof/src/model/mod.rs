@@ -1,7 +1,8 @@
 //! What should be: a map from page to rights and bytes, and nothing else.
 //!
-//! It knows no tables, regions or frames, so whatever they do must come out as what it says. The one cleverness is that pages are kept by 2 MiB,
-//! as one cell where all are alike and shared between copies until one changes, since it must not be slower than what it checks.
+//! It knows no tables, regions or frames, so whatever they do must come out as what it says. The
+//! one cleverness is that pages are kept by 2 MiB, as one cell where all are alike and shared
+//! between copies until one changes, since it must not be slower than what it checks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -65,7 +66,8 @@ impl Pages {
     }
 
     fn cells(&mut self, n: u64) -> &mut Cells {
-        let chunk = self.chunks.entry(n).or_insert_with(|| Chunk::Mixed(Rc::new([None; CHUNK as usize])));
+        let chunk =
+            self.chunks.entry(n).or_insert_with(|| Chunk::Mixed(Rc::new([None; CHUNK as usize])));
         if let Chunk::Alike(cell) = *chunk {
             *chunk = Chunk::Mixed(Rc::new([Some(cell); CHUNK as usize]));
         }
@@ -79,7 +81,9 @@ impl Pages {
     pub fn fill(&mut self, range: Range<u64>, cell: Option<Cell>) {
         for (n, part) in parts(range) {
             match cell {
-                Some(cell) if part.len() as u64 == CHUNK => drop(self.chunks.insert(n, Chunk::Alike(cell))),
+                Some(cell) if part.len() as u64 == CHUNK => {
+                    drop(self.chunks.insert(n, Chunk::Alike(cell)))
+                }
                 None if part.len() as u64 == CHUNK => drop(self.chunks.remove(&n)),
                 None if !self.chunks.contains_key(&n) => {}
                 _ => self.cells(n)[part].fill(cell),
@@ -150,7 +154,9 @@ impl Pages {
             let here = match self.chunks.get(&n) {
                 None => 0,
                 Some(Chunk::Alike(_)) => part.len(),
-                Some(Chunk::Mixed(cells)) => cells[part.clone()].iter().take_while(|cell| cell.is_some()).count(),
+                Some(Chunk::Mixed(cells)) => {
+                    cells[part.clone()].iter().take_while(|cell| cell.is_some()).count()
+                }
             };
             run += here as u64;
             if here < part.len() {
@@ -162,9 +168,9 @@ impl Pages {
 
     /// Every mapped page, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Cell)> + '_ {
-        self.chunks
-            .keys()
-            .flat_map(move |&n| (n * CHUNK..(n + 1) * CHUNK).filter_map(|page| Some((page, self.get(page)?))))
+        self.chunks.keys().flat_map(move |&n| {
+            (n * CHUNK..(n + 1) * CHUNK).filter_map(|page| Some((page, self.get(page)?)))
+        })
     }
 
     /// The 2 MiB in which something is mapped, by their first pages.
@@ -188,7 +194,8 @@ mod tests {
             let count = if rng.once_in(3) { 512 } else { 1 + rng.below(700) };
             let first = if rng.once_in(3) { first & !511 } else { first };
             let range = first..first + count;
-            let cell = Cell::zero([Rights::READ, Rights::ALL][rng.below(2) as usize], rng.once_in(2));
+            let cell =
+                Cell::zero([Rights::READ, Rights::ALL][rng.below(2) as usize], rng.once_in(2));
             match rng.below(4) {
                 0 => {
                     pages.fill(range.clone(), Some(cell));
@@ -211,9 +218,18 @@ mod tests {
             }
             let range = first..first + count;
             assert_eq!(pages.count(range.clone()), map.range(range.clone()).count() as u64);
-            assert_eq!(pages.next(first, 900), map.range(first..first + 900).next().map(|(&p, _)| p));
-            assert_eq!(pages.run(range.clone()), range.clone().take_while(|p| map.contains_key(p)).count() as u64);
-            assert_eq!(pages.any(range.clone(), |c| c.exactly), map.range(range).any(|(_, c)| c.exactly));
+            assert_eq!(
+                pages.next(first, 900),
+                map.range(first..first + 900).next().map(|(&p, _)| p)
+            );
+            assert_eq!(
+                pages.run(range.clone()),
+                range.clone().take_while(|p| map.contains_key(p)).count() as u64
+            );
+            assert_eq!(
+                pages.any(range.clone(), |c| c.exactly),
+                map.range(range).any(|(_, c)| c.exactly)
+            );
         }
         assert!(pages.iter().eq(map.iter().map(|(&p, &c)| (p, c))));
         assert_eq!(pages.len(), map.len() as u64);

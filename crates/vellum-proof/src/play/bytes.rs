@@ -14,7 +14,15 @@ const LAST: usize = 8;
 
 impl<C: Codec> Play<'_, C> {
     /// A program's access in the space its CPU runs; a CPU that runs none is sent to one first.
-    pub(super) fn access(&mut self, cpu: usize, n: usize, spot: Spot, near: bool, access: Access, sample: usize) {
+    pub(super) fn access(
+        &mut self,
+        cpu: usize,
+        n: usize,
+        spot: Spot,
+        near: bool,
+        access: Access,
+        sample: usize,
+    ) {
         let running = self.sides.iter().position(|side| Some(side.name) == self.runs[cpu]);
         let n = running.unwrap_or_else(|| {
             self.switch(cpu, Some(n));
@@ -30,7 +38,8 @@ impl<C: Codec> Play<'_, C> {
         last.push((name, page));
     }
 
-    /// Another access to a page this CPU accessed before: if it may be in a TLB at all, it is in this one.
+    /// Another access to a page this CPU accessed before: if it may be in a TLB at all, it is in
+    /// this one.
     pub(super) fn again(&mut self, cpu: usize, ago: usize, access: Access) {
         let last = &self.last[cpu];
         let Some(&(name, page)) = last.get(last.len().wrapping_sub(1 + ago)) else { return };
@@ -46,7 +55,8 @@ impl<C: Codec> Play<'_, C> {
         let va = Va((page << 12) + SAMPLES[sample] as u64);
         let cell = self.sides[n].pages.get(page);
         let stamp = self.stamp();
-        // The first fault makes the page, a second one may make it writable or set marks; more is no progress.
+        // The first fault makes the page, a second one may make it writable or set marks; more is
+        // no progress.
         for _ in 0..5 {
             let m = self.vm.machine();
             let tried = match access {
@@ -64,13 +74,21 @@ impl<C: Codec> Play<'_, C> {
                     self.sides[n].pages.set(page, Some(cell));
                 } else {
                     self.outcome.compared += 1;
-                    assert!(*word == seen, "{access:?} of page {page:#x} saw {seen:x?}, wanted {cell:x?}");
+                    assert!(
+                        *word == seen,
+                        "{access:?} of page {page:#x} saw {seen:x?}, wanted {cell:x?}"
+                    );
                 }
                 return;
             }
             self.outcome.faults += 1;
             if let Err(error) = self.vm.fault(&self.sides[n].space, va, access) {
-                return self.refused(cell, access, error, &format_args!("of page {page:#x}").to_string());
+                return self.refused(
+                    cell,
+                    access,
+                    error,
+                    &format_args!("of page {page:#x}").to_string(),
+                );
             }
         }
         panic!("{access:?} of page {page:#x} faults for ever");
@@ -83,7 +101,13 @@ impl<C: Codec> Play<'_, C> {
     }
 
     /// Where a copy starts, and its parts: page, first byte of it, bytes, and how many were before.
-    fn parts(&self, n: usize, spot: Spot, start: u16, bytes: u16) -> (Va, Vec<(u64, usize, usize, usize)>) {
+    fn parts(
+        &self,
+        n: usize,
+        spot: Spot,
+        start: u16,
+        bytes: u16,
+    ) -> (Va, Vec<(u64, usize, usize, usize)>) {
         let first = self.near(n, spot, true);
         let start = start as usize % PAGE_SIZE;
         let (mut parts, mut done, bytes) = (Vec::new(), 0, bytes as usize);
@@ -98,12 +122,17 @@ impl<C: Codec> Play<'_, C> {
 
     /// The kernel writes, `forced` whatever the rights, as long as there are any.
     pub(super) fn copy_in(&mut self, n: usize, spot: Spot, start: u16, bytes: u16, forced: bool) {
-        let (access, name) = if forced { (Access::Read, "by write_forced") } else { (Access::Write, "by copy_in") };
+        let (access, name) =
+            if forced { (Access::Read, "by write_forced") } else { (Access::Write, "by copy_in") };
         let (va, parts) = self.parts(n, spot, start, bytes);
         let stamp = self.stamp();
         let buffer: Vec<u8> = (0..bytes as usize).map(|i| stamp[i % 4] ^ i as u8).collect();
         let space = &self.sides[n].space;
-        let got = if forced { self.vm.write_forced(space, va, &buffer) } else { self.vm.copy_in(space, va, &buffer) };
+        let got = if forced {
+            self.vm.write_forced(space, va, &buffer)
+        } else {
+            self.vm.copy_in(space, va, &buffer)
+        };
         for &(page, at, len, before) in &parts {
             let cell = self.sides[n].pages.get(page);
             let Some(mut new) = cell.filter(|cell| cell.rights.allows(access)) else {
@@ -114,24 +143,32 @@ impl<C: Codec> Play<'_, C> {
                 return self.refused(cell, access, error, name);
             };
             samples(at, len).for_each(|(i, n)| new.bytes[i] = buffer[before + n]);
-            // Out of memory at some page, and nobody says which: pages before it are written, it and those after are not.
+            // Out of memory at some page, and nobody says which: pages before it are written, it
+            // and those after are not.
             if let Err(error) = got
                 && self.is_unwritten(n, page, new.bytes)
             {
-                assert_eq!(error, FaultError::NoMemory, "{name}: refused at page {page:#x}, {cell:?}");
+                assert_eq!(
+                    error,
+                    FaultError::NoMemory,
+                    "{name}: refused at page {page:#x}, {cell:?}"
+                );
                 return self.refused(cell, access, error, name);
             }
             self.sides[n].pages.set(page, Some(new));
         }
         if got.is_err() {
-            // Every part may be written and no byte of the failing page exist: then the failure has to be one for want of memory.
+            // Every part may be written and no byte of the failing page exist: then the failure has
+            // to be one for want of memory.
             assert_eq!(got, Err(FaultError::NoMemory), "{name}: failed where nothing is wrong");
             self.no_memory_or_exact(n, &parts);
         }
     }
 
     fn no_memory_or_exact(&mut self, n: usize, parts: &[(u64, usize, usize, usize)]) {
-        let exact = parts.iter().any(|part| self.sides[n].pages.get(part.0).is_some_and(|cell| cell.exactly));
+        let exact = parts
+            .iter()
+            .any(|part| self.sides[n].pages.get(part.0).is_some_and(|cell| cell.exactly));
         if !exact {
             self.no_memory();
         }

@@ -1,8 +1,8 @@
 //! A run: the library on the small machine, the model beside it, and every answer compared.
 //!
-//! `verbs` change what is mapped where, `bytes` contents, `whole` are forks, exits and frames; here is what they share. What a verb may say and
-//! what it may have changed is what its doc promises and no more: an error leaves everything as it was, but for the few exceptions that
-//! docs name.
+//! `verbs` change what is mapped where, `bytes` contents, `whole` are forks, exits and frames; here
+//! is what they share. What a verb may say and what it may have changed is what its doc promises
+//! and no more: an error leaves everything as it was, but for the few exceptions that docs name.
 
 mod bytes;
 mod verbs;
@@ -116,12 +116,16 @@ impl<'v, C: Codec> Play<'v, C> {
         self.vm.machine().run_on(cpu);
         let n = command.side as usize % self.sides.len();
         match command.act {
-            Act::Map(to, range, rights, thp, exactly) => self.map(n, to, range, (rights, thp, exactly)),
+            Act::Map(to, range, rights, thp, exactly) => {
+                self.map(n, to, range, (rights, thp, exactly))
+            }
             Act::Unmap(range) => self.unmap(n, range),
             Act::Protect(range, rights) => self.protect(n, range, rights),
             Act::Remap(range, to, pages) => self.remap(n, range, to, pages),
             Act::Advise(range, advice) => self.advise(n, range, advice),
-            Act::Access(spot, near, access, sample) => self.access(cpu, n, spot, near, access, sample as usize),
+            Act::Access(spot, near, access, sample) => {
+                self.access(cpu, n, spot, near, access, sample as usize)
+            }
             Act::Again(ago, access) => self.again(cpu, ago as usize, access),
             Act::CopyIn(spot, start, bytes) => self.copy_in(n, spot, start, bytes, false),
             Act::Force(spot, start, bytes) => self.copy_in(n, spot, start, bytes, true),
@@ -148,14 +152,16 @@ impl<'v, C: Codec> Play<'v, C> {
         self.outcome
     }
 
-    /// The library recounts everything it keeps; what nobody accounts for are the blocks that were taken.
+    /// The library recounts everything it keeps; what nobody accounts for are the blocks that were
+    /// taken.
     ///
     /// # Panics
     /// If that is not so.
     pub fn recount(&mut self) {
         let spaces: Vec<&Space> = self.sides.iter().map(|side| &side.space).collect();
         // SAFETY: one thread, between two operations.
-        let audit = unsafe { self.vm.validate(&spaces) }.unwrap_or_else(|e| panic!("validate: {e}"));
+        let audit =
+            unsafe { self.vm.validate(&spaces) }.unwrap_or_else(|e| panic!("validate: {e}"));
         let taken: u64 = self.blocks.iter().map(|(_, order)| order.frames()).sum();
         assert_eq!(audit.other_frames, taken, "frames in use that nobody has");
         let mapped: u64 = self.sides.iter().map(|side| side.pages.len()).sum();
@@ -170,7 +176,10 @@ impl<'v, C: Codec> Play<'v, C> {
     pub fn compare(&mut self) {
         for side in &self.sides {
             for chunk in side.pages.chunks() {
-                if side.pages.count(chunk..chunk + 512) == 512 && chunk & 511 == 0 && self.is_one_promise(side, chunk) {
+                if side.pages.count(chunk..chunk + 512) == 512
+                    && chunk & 511 == 0
+                    && self.is_one_promise(side, chunk)
+                {
                     continue;
                 }
                 for page in chunk..chunk + 512 {
@@ -181,12 +190,15 @@ impl<'v, C: Codec> Play<'v, C> {
         }
     }
 
-    /// A whole untouched 2 MiB needs no look at each page: it is 512 zero pages of equal rights on both sides.
+    /// A whole untouched 2 MiB needs no look at each page: it is 512 zero pages of equal rights on
+    /// both sides.
     fn is_one_promise(&self, side: &Side, chunk: u64) -> bool {
         let Some(first) = side.pages.get(chunk) else { return false };
-        let plain = first.bytes == Contents::default() && !side.pages.any(chunk..chunk + 512, |cell| *cell != first);
-        let reserved =
-            |page: u64| self.vm.query(&side.space, Va(page << 12)) == Page::Reserved { rights: first.rights };
+        let plain = first.bytes == Contents::default()
+            && !side.pages.any(chunk..chunk + 512, |cell| *cell != first);
+        let reserved = |page: u64| {
+            self.vm.query(&side.space, Va(page << 12)) == Page::Reserved { rights: first.rights }
+        };
         plain && [0, 1, 255, 511].into_iter().all(|n| reserved(chunk + n))
     }
 
@@ -195,15 +207,23 @@ impl<'v, C: Codec> Play<'v, C> {
         let cell = side.pages.get(page);
         let fits = match (seen, cell) {
             (Page::Unmapped, None) => true,
-            (Page::Reserved { rights }, Some(cell)) => rights == cell.rights && cell.bytes == Contents::default(),
+            (Page::Reserved { rights }, Some(cell)) => {
+                rights == cell.rights && cell.bytes == Contents::default()
+            }
             (Page::Mapped { rights, flags, .. }, Some(cell)) => {
                 let allowed = !flags.write || cell.rights.write;
                 rights == cell.rights && allowed && self.contents(page, seen) == Some(cell.bytes)
             }
-            (Page::Parked { .. }, Some(cell)) => cell.rights.is_none() && self.contents(page, seen) == Some(cell.bytes),
+            (Page::Parked { .. }, Some(cell)) => {
+                cell.rights.is_none() && self.contents(page, seen) == Some(cell.bytes)
+            }
             _ => false,
         };
-        assert!(fits, "page {page:#x} is {seen:?} with {:?}, wanted {cell:?}", self.contents(page, seen));
+        assert!(
+            fits,
+            "page {page:#x} is {seen:?} with {:?}, wanted {cell:?}",
+            self.contents(page, seen)
+        );
     }
 
     /// What a present page holds, read behind everybody's back.
@@ -238,7 +258,11 @@ impl<'v, C: Codec> Play<'v, C> {
         }
         self.recount();
         for left in [Use::Data, Use::Table, Use::Pending] {
-            assert_eq!(self.vm.machine().count(left), 0, "{left:?} frames remain when every space is gone");
+            assert_eq!(
+                self.vm.machine().count(left),
+                0,
+                "{left:?} frames remain when every space is gone"
+            );
         }
         self.outcome
     }
@@ -287,7 +311,9 @@ impl<'v, C: Codec> Play<'v, C> {
     /// Why such a range is none, told without the library's help.
     fn bad_range(&self, start: Va, bytes: u64) -> Option<RangeError> {
         match () {
-            () if !start.is_aligned(4096) || !bytes.is_multiple_of(4096) => Some(RangeError::Unaligned),
+            () if !start.is_aligned(4096) || !bytes.is_multiple_of(4096) => {
+                Some(RangeError::Unaligned)
+            }
             () if bytes == 0 => Some(RangeError::Empty),
             () if start.0 + bytes > self.vm.user_end().0 => Some(RangeError::OutOfSpace),
             () => None,

@@ -42,11 +42,17 @@ impl<C: Codec> Play<'_, C> {
         };
         let got = self.vm.map(&self.sides[n].space, placement, bytes, attrs);
         let anywhere = placement == Placement::Anywhere;
-        let (start, bad) =
-            if anywhere { (Va(0), self.bad_range(Va(0), bytes)) } else { (start, self.bad_target(start, bytes)) };
+        let (start, bad) = if anywhere {
+            (Va(0), self.bad_range(Va(0), bytes))
+        } else {
+            (start, self.bad_target(start, bytes))
+        };
         if let Some(why) = bad {
             // Which of two errors is told is the library's choice.
-            assert!(is_range(&got, why) || exactly && got == Err(SpaceError::LeafSize), "map gave {got:?}");
+            assert!(
+                is_range(&got, why) || exactly && got == Err(SpaceError::LeafSize),
+                "map gave {got:?}"
+            );
             return;
         }
         if exactly && !start.is_aligned(Order::HUGE.bytes()) {
@@ -56,8 +62,15 @@ impl<C: Codec> Play<'_, C> {
         match got {
             Err(SpaceError::NoMemory) => return self.no_memory(),
             Ok(at) if anywhere => {
-                assert!(at.is_aligned(if bytes >= Order::HUGE.bytes() { Order::HUGE.bytes() } else { 4096 }));
-                assert!(at.0 >= 64 << 10 && at.0 + bytes <= self.vm.user_end().0, "placed at {at:?}");
+                assert!(at.is_aligned(if bytes >= Order::HUGE.bytes() {
+                    Order::HUGE.bytes()
+                } else {
+                    4096
+                }));
+                assert!(
+                    at.0 >= 64 << 10 && at.0 + bytes <= self.vm.user_end().0,
+                    "placed at {at:?}"
+                );
                 range = at.page()..at.page() + (range.end - range.start);
                 assert_eq!(pages.count(range.clone()), 0, "placed on top of something at {at:?}");
                 self.sides[n].strays.push((range.start, range.end - range.start));
@@ -114,14 +127,20 @@ impl<C: Codec> Play<'_, C> {
         let mapped = self.is_mapped(n, &range);
         let side = &mut self.sides[n];
         match (got, advice) {
-            (Err(SpaceError::NoMemory), Advice::Populate { .. }) if side.pages.any(range.clone(), |c| c.exactly) => {}
+            (Err(SpaceError::NoMemory), Advice::Populate { .. })
+                if side.pages.any(range.clone(), |c| c.exactly) => {}
             // A huge page may be missing where base pages are left.
             (Err(SpaceError::NoMemory), Advice::Collapse) => {}
             (Err(SpaceError::NoMemory), _) => self.no_memory(),
-            (Err(SpaceError::Unmapped), _) => assert!(!mapped, "{advice:?} finds a hole in {range:x?}"),
+            (Err(SpaceError::Unmapped), _) => {
+                assert!(!mapped, "{advice:?} finds a hole in {range:x?}")
+            }
             (Err(SpaceError::Rights), Advice::Populate { write }) => {
                 let access = if write { Access::Write } else { Access::Read };
-                assert!(side.pages.any(range, |cell| !cell.rights.allows(access)), "{advice:?} was refused");
+                assert!(
+                    side.pages.any(range, |cell| !cell.rights.allows(access)),
+                    "{advice:?} was refused"
+                );
             }
             (got, _) => {
                 assert_eq!(got, Ok(()), "{advice:?}");
@@ -167,10 +186,15 @@ impl<C: Codec> Play<'_, C> {
         match got {
             Err(SpaceError::LeafSize) => {
                 let odd = |page: u64| !page.is_multiple_of(512);
-                assert!(last.exactly && (odd(new_pages) || odd(target) && placement != Placement::Anywhere));
+                assert!(
+                    last.exactly
+                        && (odd(new_pages) || odd(target) && placement != Placement::Anywhere)
+                );
             }
             Err(SpaceError::Range(why)) => assert_eq!(Some(why), no_target, "remap gave {got:?}"),
-            Err(SpaceError::Occupied) if stays => assert!(!in_hole(old.end..new.end), "nothing is in its way"),
+            Err(SpaceError::Occupied) if stays => {
+                assert!(!in_hole(old.end..new.end), "nothing is in its way")
+            }
             Err(SpaceError::Occupied) => {
                 let taken = matches!(placement, Placement::At(_)) && !in_hole(new);
                 assert!(taken || overlap, "nothing is in its way");
@@ -178,16 +202,29 @@ impl<C: Codec> Play<'_, C> {
             Err(SpaceError::NoMemory) => self.no_memory(),
             Err(error) => panic!("remap of what is mapped gave {error:?}"),
             Ok(at) => {
-                assert!(placement == Placement::Anywhere || at.page() == target, "it went to {at:?}");
+                assert!(
+                    placement == Placement::Anywhere || at.page() == target,
+                    "it went to {at:?}"
+                );
                 assert_eq!(self.bad_target(at, new_pages << 12), None, "it went to {at:?}");
                 let new = at.page()..at.page() + new_pages;
                 if new.start != old.start {
-                    assert!(new.end <= old.start || old.end <= new.start, "it went to {at:?}, over itself");
-                    assert!(matches!(placement, Placement::Replace(_)) || in_hole(new.clone()), "{at:?} is taken");
+                    assert!(
+                        new.end <= old.start || old.end <= new.start,
+                        "it went to {at:?}, over itself"
+                    );
+                    assert!(
+                        matches!(placement, Placement::Replace(_)) || in_hole(new.clone()),
+                        "{at:?} is taken"
+                    );
                 } else {
-                    assert!(new_pages <= pages || in_hole(old.end..new.end), "it grew over something");
+                    assert!(
+                        new_pages <= pages || in_hole(old.end..new.end),
+                        "it grew over something"
+                    );
                 }
-                let cells: Vec<Option<Cell>> = old.clone().take(new_pages as usize).map(|p| model.get(p)).collect();
+                let cells: Vec<Option<Cell>> =
+                    old.clone().take(new_pages as usize).map(|p| model.get(p)).collect();
                 self.sides[n].pages.fill(old.clone(), None);
                 self.sides[n].pages.fill(new.clone(), Some(Cell::zero(last.rights, last.exactly)));
                 for (page, cell) in new.clone().zip(cells) {

@@ -25,7 +25,10 @@ impl<C: Codec> Play<'_, C> {
         let page = self.near(n, spot, true);
         let there = self.sides[n].pages.get(page).is_some();
         match self.vm.poison(&self.sides[n].space, Va(page << 12)) {
-            Ok(()) => assert!(there, "a frame behind page {page:#x}, where nothing is mapped, was poisoned"),
+            Ok(()) => assert!(
+                there,
+                "a frame behind page {page:#x}, where nothing is mapped, was poisoned"
+            ),
             Err(PoisonError::NoMemory) => self.no_memory(),
             Err(_) => {}
         }

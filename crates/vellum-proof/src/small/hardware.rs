@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn};
 use vellum::entry::{Codec, Entry};
-use vellum::machine::{CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use};
+use vellum::machine::{
+    CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use,
+};
 use vellum_host::mmu::walk::Tables;
 
 use crate::explore::footprint::{Touch, note};
@@ -16,8 +18,8 @@ use super::{BYTES, Small, samples};
 impl<C: Codec> Small<C> {
     pub(super) fn word(&self, frame: usize, slot: usize) -> &AtomicU64 {
         assert!(slot < ENTRIES);
-        // SAFETY: the frame is one of this machine's, the slot inside it, aligned; words are touched as atomics by this machine, and
-        // by one thread.
+        // SAFETY: the frame is one of this machine's, the slot inside it, aligned; words are
+        // touched as atomics by this machine, and by one thread.
         unsafe { self.ground.base().add(frame * PAGE_SIZE).cast::<AtomicU64>().add(slot).as_ref() }
     }
 
@@ -47,8 +49,8 @@ impl<C: Codec> Small<C> {
         core.cache.drop_scope(scope);
     }
 
-    /// A live entry may not turn into another live one where break-before-make is the rule. The level is not known here, so both readings
-    /// are compared where they agree.
+    /// A live entry may not turn into another live one where break-before-make is the rule. The
+    /// level is not known here, so both readings are compared where they agree.
     fn check_break(&self, old: u64, new: u64) {
         let frame = |raw| match C::decode(raw, Level::TWO) {
             Entry::Table(p) | Entry::ZeroTable(p) => Some((p, true)),
@@ -58,7 +60,10 @@ impl<C: Codec> Small<C> {
         if self.plan.rules.break_before_make
             && let (Some(was), Some(is)) = (frame(old), frame(new))
         {
-            assert!(was == is, "a live entry of {was:?} became one of {is:?} without being absent and flushed first");
+            assert!(
+                was == is,
+                "a live entry of {was:?} became one of {is:?} without being absent and flushed first"
+            );
         }
     }
 
@@ -74,7 +79,11 @@ impl<C: Codec> Small<C> {
                 Use::Poisoned => was == Use::Data as u8,
                 _ => free,
             };
-            assert!(legal, "frame {n} of {first:?}, order {}, was {was} and becomes {to:?}", order.get());
+            assert!(
+                legal,
+                "frame {n} of {first:?}, order {}, was {was} and becomes {to:?}",
+                order.get()
+            );
             is.set(to as u8);
         }
         if to == Use::Free {
@@ -82,9 +91,12 @@ impl<C: Codec> Small<C> {
         }
     }
 
-    /// Tells of an entry that is written. Its level is not known here: a leaf of 4 KiB reads as a table above.
+    /// Tells of an entry that is written. Its level is not known here: a leaf of 4 KiB reads as a
+    /// table above.
     fn tell_entry(&self, table: Pfn, slot: usize, raw: u64) {
-        tale::tell(self.cpu.get(), || format!("[{:x}:{slot}] = {:x?}", table.0, C::decode(raw, Level::ONE)));
+        tale::tell(self.cpu.get(), || {
+            format!("[{:x}:{slot}] = {:x?}", table.0, C::decode(raw, Level::ONE))
+        });
     }
 
     /// Frames of one use.
@@ -100,11 +112,14 @@ impl<C: Codec> Tables for Small<C> {
     }
     fn exchange(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
         note(Touch::entry(table.0, slot, true));
-        self.walked(table, slot).compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).map(|_| ())
+        self.walked(table, slot)
+            .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
+            .map(|_| ())
     }
 }
 
-// SAFETY: one thread runs all CPUs in turns; entries lie in memory that the machine owns, pages and translations are its own data.
+// SAFETY: one thread runs all CPUs in turns; entries lie in memory that the machine owns, pages and
+// translations are its own data.
 unsafe impl<C: Codec> Machine for Small<C> {
     type Codec = C;
 
@@ -134,7 +149,12 @@ unsafe impl<C: Codec> Machine for Small<C> {
         word.store(raw, Ordering::Relaxed);
     }
     unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
-        self.entry(table, slot, true).compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)?;
+        self.entry(table, slot, true).compare_exchange(
+            old,
+            new,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        )?;
         self.check_break(old, new);
         self.tell_entry(table, slot, new);
         Ok(())

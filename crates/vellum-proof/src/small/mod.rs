@@ -1,13 +1,16 @@
-//! A machine as small as a machine can be: one thread is every CPU in turn, and a page of data is sixteen bytes.
+//! A machine as small as a machine can be: one thread is every CPU in turn, and a page of data is
+//! sixteen bytes.
 //!
-//! The naive model is about what programs see, and sixteen well-chosen bytes of a page are seen as well as 4096: its first and last words, and two
-//! between. Clearing a huge page is then 8 KiB of work and not 2 MiB, and a core does about a million operations a second. Table nodes and slabs
+//! The naive model is about what programs see, and sixteen well-chosen bytes of a page are seen as
+//! well as 4096: its first and last words, and two between. Clearing a huge page is then 8 KiB of
+//! work and not 2 MiB, and a core does about a million operations a second. Table nodes and slabs
 //! are real memory, since the library works in them by pointers.
 //!
-//! Each CPU has a TLB and a walk cache of two entries or so, kept until the library says to drop them; whoever is run next uses what is
-//! stale. Every frame's use is watched: a program reaches data only, the library's entries lie in table nodes only, a frame is freed once. What is
-//! freed is filled with junk. The host machine was rejected for this: it pays for atomics, polling and whole pages, and one thread
-//! needs none of them.
+//! Each CPU has a TLB and a walk cache of two entries or so, kept until the library says to drop
+//! them; whoever is run next uses what is stale. Every frame's use is watched: a program reaches
+//! data only, the library's entries lie in table nodes only, a frame is freed once. What is freed
+//! is filled with junk. The host machine was rejected for this: it pays for atomics, polling and
+//! whole pages, and one thread needs none of them.
 
 mod hardware;
 pub mod pool;
@@ -36,9 +39,13 @@ pub type Contents = [u8; BYTES];
 /// What freed memory holds: as a table entry, one that names a frame no machine here has.
 const JUNK: u64 = 0x000f_eeee_eeee_e023;
 
-/// The bytes of `[start, start + len)` of a page that exist: position in [`Contents`], and position in the range.
+/// The bytes of `[start, start + len)` of a page that exist: position in [`Contents`], and position
+/// in the range.
 pub fn samples(start: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
-    let all = SAMPLES.into_iter().enumerate().flat_map(|(n, at)| (0..4).map(move |b| (4 * n + b, at + b)));
+    let all = SAMPLES
+        .into_iter()
+        .enumerate()
+        .flat_map(|(n, at)| (0..4).map(move |b| (4 * n + b, at + b)));
     all.filter(move |&(_, at)| start <= at && at < start + len).map(move |(i, at)| (i, at - start))
 }
 
@@ -132,7 +139,8 @@ impl<C: Codec> Small<C> {
         self.cpu.set(cpu);
     }
 
-    /// As [`run_on`](Small::run_on), in the middle of a verb: with that many `preempt_off`. Says how many the CPU before had.
+    /// As [`run_on`](Small::run_on), in the middle of a verb: with that many `preempt_off`. Says
+    /// how many the CPU before had.
     pub fn change_to(&self, cpu: CpuId, preempt_off: u32) -> u32 {
         self.cpu.set(cpu);
         self.preempt_off.replace(preempt_off)
@@ -183,9 +191,12 @@ impl<C: Codec> Small<C> {
         let frames = order.frames() as usize;
         self.data[first..first + frames].iter().for_each(|page| page.set([0xee; BYTES]));
         for i in [first, first + frames - 1] {
-            // Only memory that was words before: junk everywhere would make each huge page 2 MiB again.
+            // Only memory that was words before: junk everywhere would make each huge page 2 MiB
+            // again.
             if self.is_soiled(i) {
-                (0..ENTRIES).for_each(|slot| self.word(i, slot).store(JUNK, std::sync::atomic::Ordering::Relaxed));
+                (0..ENTRIES).for_each(|slot| {
+                    self.word(i, slot).store(JUNK, std::sync::atomic::Ordering::Relaxed)
+                });
             }
         }
     }

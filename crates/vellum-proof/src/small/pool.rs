@@ -10,7 +10,8 @@ thread_local! {
     static POOL: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Zeroed memory, which goes back to this thread's pool. Whoever has it cleans up what it wrote before it drops it.
+/// Zeroed memory, which goes back to this thread's pool. Whoever has it cleans up what it wrote
+/// before it drops it.
 pub struct Lent {
     /// Until it is dropped.
     memory: Option<Memory>,
@@ -24,8 +25,10 @@ impl Lent {
     /// The system has no memory for it.
     pub fn new(bytes: usize) -> io::Result<Lent> {
         let found = POOL.with_borrow_mut(|pool| {
-            let fits =
-                |m: &Memory| m.bytes() >= bytes && m.bytes() <= bytes.next_multiple_of(vellum_host::memory::ALIGN);
+            let fits = |m: &Memory| {
+                m.bytes() >= bytes
+                    && m.bytes() <= bytes.next_multiple_of(vellum_host::memory::ALIGN)
+            };
             // From the back, so that a world gets what the one before it had.
             pool.iter().rposition(fits).map(|n| pool.remove(n))
         });

@@ -57,12 +57,19 @@ impl<C: Codec> Small<C> {
         let found = match core.buffer.find(context, va) {
             Some(t) if gives(&t, access) => Ok(t),
             // The first write through a clean translation walks, to set the bit.
-            Some(t) if access != Access::Write || !t.write => Err(PageFault { va, access, present: true }),
-            _ => walk::<C>(self, &mut core.cache, rules, Root { context, ..root }, va, access).inspect(|t| {
-                let other = core.buffer.conflict(t).filter(|_| rules.break_before_make);
-                assert!(other.is_none(), "CPU {} holds {other:?} and fills {t:?}: two sizes at once", self.cpu.get());
-                core.buffer.fill(*t);
-            }),
+            Some(t) if access != Access::Write || !t.write => {
+                Err(PageFault { va, access, present: true })
+            }
+            _ => walk::<C>(self, &mut core.cache, rules, Root { context, ..root }, va, access)
+                .inspect(|t| {
+                    let other = core.buffer.conflict(t).filter(|_| rules.break_before_make);
+                    assert!(
+                        other.is_none(),
+                        "CPU {} holds {other:?} and fills {t:?}: two sizes at once",
+                        self.cpu.get()
+                    );
+                    core.buffer.fill(*t);
+                }),
         };
         let found = found.inspect_err(|_| {
             if rules.fault_invalidates {
@@ -75,7 +82,11 @@ impl<C: Codec> Small<C> {
         tale::tell(self.cpu.get(), || format!("{access:?} {:x} in {:x}", va.0, pfn.0));
         let is = self.uses[self.index(pfn)].get();
         let legal = is == Use::Data as u8 || is == Use::Zero as u8 && access != Access::Write;
-        assert!(legal, "CPU {}: {access:?} at {va:?} reached {pfn:?}, of use {is}, by {found:?}", self.cpu.get());
+        assert!(
+            legal,
+            "CPU {}: {access:?} at {va:?} reached {pfn:?}, of use {is}, by {found:?}",
+            self.cpu.get()
+        );
         Ok(pfn)
     }
 }

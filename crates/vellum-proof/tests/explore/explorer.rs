@@ -1,5 +1,5 @@
-//! What the tests of the explorer share. The limits keep a build machine's run short; `VELLUM_EXPLORE=deep` takes one preemption more and no
-//! limit.
+//! What the tests of the explorer share. The limits keep a build machine's run short;
+//! `VELLUM_EXPLORE=deep` takes one preemption more and no limit.
 #![allow(dead_code)]
 
 use std::rc::Rc;
@@ -23,7 +23,10 @@ pub fn check(name: &str, make: &dyn Fn() -> Lab, scripts: &[Script<Lab>], most: 
             done.schedules
         })
         .sum();
-    assert!(schedules > 2 || std::env::var("VELLUM_SCHEDULE").is_ok(), "nothing was interleaved: {schedules}");
+    assert!(
+        schedules > 2 || std::env::var("VELLUM_SCHEDULE").is_ok(),
+        "nothing was interleaved: {schedules}"
+    );
 }
 
 pub fn script(act: impl Fn(&Lab) + 'static) -> Script<Lab> {

@@ -49,7 +49,8 @@ fn child(l: &Lab, at: Va) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Whether a store, or its refusal, is one of those that can be explained beside an unmap and a protect.
+/// Whether a store, or its refusal, is one of those that can be explained beside an unmap and a
+/// protect.
 fn stored_or_refused(done: Result<(), FaultError>) {
     assert!(matches!(done, Ok(()) | Err(FaultError::Unmapped | FaultError::Rights)), "{done:?}");
 }
@@ -129,7 +130,12 @@ fn verbs_that_take_pages_out_leave_alone_what_a_fault_has_aside() {
         let unmap = script(|l| assert_eq!(l.vm.unmap(l.space(), AT, MIB2), Ok(())));
         check(&format!("write to zeros, unmap: {form:?}"), &zeros(2, form), &[write(), unmap], 2);
         let part = script(|l| assert_eq!(l.vm.unmap(l.space(), AT, 4 * 4096), Ok(())));
-        check(&format!("write to zeros, unmap of a part: {form:?}"), &zeros(2, form), &[write(), part], 2);
+        check(
+            &format!("write to zeros, unmap of a part: {form:?}"),
+            &zeros(2, form),
+            &[write(), part],
+            2,
+        );
         let over = script(|l| {
             let attrs = Attrs::anonymous(Rights::READ_WRITE);
             assert_eq!(l.vm.map(l.space(), Placement::Replace(AT), MIB2, attrs), Ok(AT));
@@ -146,7 +152,11 @@ fn dontneed_leaves_alone_what_a_fault_has_aside_that_came_behind_it() {
             assert_eq!(l.store(NEXT, 7), Ok(()));
         })
     };
-    let forget = |bytes| script(move |l: &Lab| assert_eq!(l.vm.advise(l.space(), AT, bytes, Advice::DontNeed), Ok(())));
+    let forget = |bytes| {
+        script(move |l: &Lab| {
+            assert_eq!(l.vm.advise(l.space(), AT, bytes, Advice::DontNeed), Ok(()))
+        })
+    };
     check("dontneed, load and store", &few(2), &[forget(4 * 4096), read_write()], 2);
     for form in FORMS {
         let promised = move || {
@@ -154,13 +164,23 @@ fn dontneed_leaves_alone_what_a_fault_has_aside_that_came_behind_it() {
             assert_eq!(lab.vm.advise(lab.space(), AT, MIB2, Advice::DontNeed), Ok(()));
             lab
         };
-        check(&format!("dontneed, load and store: {form:?}"), &promised, &[forget(MIB2), read_write()], 2);
+        check(
+            &format!("dontneed, load and store: {form:?}"),
+            &promised,
+            &[forget(MIB2), read_write()],
+            2,
+        );
         let tight = move || {
             let lab = promised();
             (0..4).for_each(|_| lab.take(9));
             lab
         };
-        check(&format!("dontneed, load and store without blocks: {form:?}"), &tight, &[forget(MIB2), read_write()], 2);
+        check(
+            &format!("dontneed, load and store without blocks: {form:?}"),
+            &tight,
+            &[forget(MIB2), read_write()],
+            2,
+        );
     }
 }
 
@@ -178,7 +198,10 @@ fn between(around: Rights, inside: Rights) -> impl Fn() -> Lab {
 fn another(rights: Rights) -> Script<Lab> {
     script(move |l| {
         assert_eq!(l.vm.unmap(l.space(), NEXT, 4096), Ok(()));
-        assert_eq!(l.vm.map(l.space(), Placement::At(NEXT), 4096, Attrs::anonymous(rights)), Ok(NEXT));
+        assert_eq!(
+            l.vm.map(l.space(), Placement::At(NEXT), 4096, Attrs::anonymous(rights)),
+            Ok(NEXT)
+        );
     })
 }
 
@@ -190,8 +213,14 @@ fn a_fault_does_not_install_by_a_region_whose_place_another_mapping_has_taken() 
             let refused = |access| l.vm.fault(l.space(), NEXT, access).is_err();
             for cpu in 0..2 {
                 l.enter(cpu);
-                assert!(rights.write || l.store(NEXT, 9) == Err(FaultError::Rights), "a store went through");
-                assert!(!rights.is_none() || l.load(NEXT) == Err(FaultError::Rights), "a load went through");
+                assert!(
+                    rights.write || l.store(NEXT, 9) == Err(FaultError::Rights),
+                    "a store went through"
+                );
+                assert!(
+                    !rights.is_none() || l.load(NEXT) == Err(FaultError::Rights),
+                    "a load went through"
+                );
                 assert!(rights.exec || refused(Access::Exec), "code may be fetched");
             }
         }
@@ -214,7 +243,10 @@ fn a_fault_does_not_install_by_a_region_whose_place_another_mapping_has_taken() 
     let make = between(Rights::READ_WRITE, Rights::ALL);
     let scripts = then(vec![write(), another(Rights::READ_WRITE)], |l| {
         let page = l.vm.query(l.space(), NEXT);
-        assert!(!format!("{page:?}").contains("exec: true"), "a page is executable by a region that is gone: {page:?}");
+        assert!(
+            !format!("{page:?}").contains("exec: true"),
+            "a page is executable by a region that is gone: {page:?}"
+        );
     });
     check("store to code, unmap and map", &make, &scripts, 1);
     // Several pages at once.
@@ -289,7 +321,8 @@ fn no_cpu_reads_the_old_page_when_another_has_written_the_new_one() {
 #[test]
 fn a_page_that_becomes_the_huge_zeros_under_a_fault_is_not_taken_for_the_programs_own() {
     let mine = || {
-        let lab = Lab::with_space(2, 512, Config { zero_huge: ZeroHuge::Page, ..Config::default() });
+        let lab =
+            Lab::with_space(2, 512, Config { zero_huge: ZeroHuge::Page, ..Config::default() });
         let child = lab.vm.fork(lab.space()).expect("memory");
         lab.vm.exit(child);
         (0..4).for_each(|_| lab.take(9));
@@ -325,7 +358,10 @@ fn no_access_is_refused_in_a_mapping_whose_table_goes() {
         ("copy_in", |l| assert_eq!(l.vm.copy_in(l.space(), NEXT, &[7]), Ok(()))),
         ("write_forced", |l| assert_eq!(l.vm.write_forced(l.space(), NEXT, &[7]), Ok(()))),
         ("populate", |l| {
-            assert_eq!(l.vm.advise(l.space(), NEXT, 2 * 4096, Advice::Populate { write: true }), Ok(()));
+            assert_eq!(
+                l.vm.advise(l.space(), NEXT, 2 * 4096, Advice::Populate { write: true }),
+                Ok(())
+            );
         }),
     ];
     for (verb, goes) in verbs {
@@ -370,7 +406,9 @@ fn no_access_is_refused_where_one_mapping_takes_the_place_of_another() {
     let two = move || {
         let lab = page();
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
-        lab.vm.map(lab.space(), Placement::At(Va(AT.0 + 3 * MIB2)), 4 * 4096, attrs).expect("a hole");
+        lab.vm
+            .map(lab.space(), Placement::At(Va(AT.0 + 3 * MIB2)), 4 * 4096, attrs)
+            .expect("a hole");
         lab
     };
     check("store to a page, remap over", &two, &[write(), moved()], 1);
@@ -404,7 +442,8 @@ fn free_memory_is_not_refused_while_another_cpu_opens_it() {
 
 #[test]
 fn free_memory_is_not_refused_while_another_cpu_drains() {
-    // 74 frames come back by CPU 1, of which 64 go on its stack and are had again: 10 are free, in their block.
+    // 74 frames come back by CPU 1, of which 64 go on its stack and are had again: 10 are free, in
+    // their block.
     let make = || {
         let lab = Lab::new(2, 1024, Config::default(), RULES);
         lab.enter(1);
@@ -453,7 +492,8 @@ fn exactly(cpus: usize) -> Lab {
     let lab = Lab::new(cpus, 2048, Config::default(), RULES);
     lab.enter(0);
     let space = lab.vm.create().expect("memory");
-    let attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..Attrs::anonymous(Rights::READ_WRITE) };
+    let attrs =
+        Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..Attrs::anonymous(Rights::READ_WRITE) };
     lab.vm.map(&space, Placement::At(AT), 2 * MIB2, attrs).expect("memory");
     // A table for them, which comes with the first.
     assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
@@ -470,7 +510,8 @@ fn exactly(cpus: usize) -> Lab {
     let first = {
         let held = lab.held.borrow();
         let has = |pfn: Pfn| held.iter().any(|h| h.0 == pfn);
-        let whole = |first: &Pfn| first.0.is_multiple_of(512) && (0..512).all(|i| has(first.add(i)));
+        let whole =
+            |first: &Pfn| first.0.is_multiple_of(512) && (0..512).all(|i| has(first.add(i)));
         held.iter().map(|h| h.0).find(whole).expect("a block that was had whole")
     };
     lab.enter(cpus - 1);

@@ -78,8 +78,18 @@ fn a_table_stays_while_a_fault_has_an_entry_of_it_aside() {
         }
     };
     check("copy on write, unmap", &shared(4, base()), &[store_or_unmapped(AT), unmap(MIB2)], 2);
-    check("copy on write, unmap of all", &shared(4, base()), &[store_or_unmapped(AT), unmap(4 * 4096)], 2);
-    check("huge copy on write, unmap", &shared(512, Config::default()), &[store_or_unmapped(AT), unmap(GIB)], 2);
+    check(
+        "copy on write, unmap of all",
+        &shared(4, base()),
+        &[store_or_unmapped(AT), unmap(4 * 4096)],
+        2,
+    );
+    check(
+        "huge copy on write, unmap",
+        &shared(512, Config::default()),
+        &[store_or_unmapped(AT), unmap(GIB)],
+        2,
+    );
     let zeros = || {
         let lab = few(2)();
         assert_eq!(lab.load(NEXT), Ok(0));
@@ -111,7 +121,8 @@ fn a_fault_reads_its_region_whole_while_its_neighbours_change() {
         lab
     };
     let store = || script(|l| l.store_to_stay(Va(AT.0 + 6 * 4096), 9));
-    let refused = || script(|l| assert_eq!(l.store(Va(AT.0 + 5 * 4096), 9), Err(FaultError::Rights)));
+    let refused =
+        || script(|l| assert_eq!(l.store(Va(AT.0 + 5 * 4096), 9), Err(FaultError::Rights)));
     let merge = || {
         script(|l| {
             assert_eq!(l.vm.protect(l.space(), Va(AT.0 + 4096), 4096, Rights::READ_WRITE), Ok(()));
@@ -165,7 +176,9 @@ fn every_page_that_a_verb_changes_is_flushed_on_every_cpu() {
     });
     let refused = script(|l| {
         let late = l.told.get();
-        pages().for_each(|at| assert!(l.store(at, 9).is_err() || !late, "{at:?} was written after protect returned"));
+        pages().for_each(|at| {
+            assert!(l.store(at, 9).is_err() || !late, "{at:?} was written after protect returned")
+        });
     });
     check("protect, stores", &held, &[protect, refused], 1);
     let fork = script(|l| {
@@ -178,7 +191,10 @@ fn every_page_that_a_verb_changes_is_flushed_on_every_cpu() {
             assert_eq!(l.store(at, 9), Ok(()));
             let mut seen = [0; 4];
             assert!(!late || l.vm.copy_out(&l.last(), at, &mut seen).is_ok());
-            assert!(!late || seen == [3, 0, 0, 0], "{at:?} of the child was written after fork returned");
+            assert!(
+                !late || seen == [3, 0, 0, 0],
+                "{at:?} of the child was written after fork returned"
+            );
         }
     });
     check("fork, stores", &held, &[fork, store], 1);
@@ -245,7 +261,8 @@ fn a_list_of_regions_that_goes_is_read_by_nobody() {
     // Two tables, each with a list of sixteen pairs that is full to its last word.
     let lists = || {
         let lab = Lab::with_space(2, 1024, base());
-        for page in (0..2).flat_map(|table| (1..16).step_by(2).map(move |slot| table * 512 + slot)) {
+        for page in (0..2).flat_map(|table| (1..16).step_by(2).map(move |slot| table * 512 + slot))
+        {
             let at = Va(AT.0 + page * 4096);
             assert_eq!(lab.vm.protect(lab.space(), at, 4096, Rights::READ), Ok(()));
         }
@@ -262,7 +279,8 @@ fn a_list_of_regions_that_goes_is_read_by_nobody() {
 
 #[test]
 fn a_childs_table_of_zeros_gives_way_to_a_huge_page_too() {
-    let lab = Lab::with_space(1, 1024, Config { zero_huge: ZeroHuge::TablePrivate, ..Config::default() });
+    let lab =
+        Lab::with_space(1, 1024, Config { zero_huge: ZeroHuge::TablePrivate, ..Config::default() });
     let at = Va(AT.0 + MIB2);
     assert_eq!(lab.load(at), Ok(0));
     let child = lab.vm.fork(lab.space()).expect("memory");
@@ -293,7 +311,9 @@ fn a_list_that_is_put_back_is_not_followed() {
         // Somewhere else a list is used, so that its slab has room when memory has none.
         lab.vm.map(lab.space(), Placement::At(Va(GIB * 3)), 8 * 4096, only_read).expect("memory");
         for n in [1, 3, 5] {
-            lab.vm.protect(lab.space(), Va(GIB * 3 + n * 4096), 4096, Rights::NONE).expect("memory");
+            lab.vm
+                .protect(lab.space(), Va(GIB * 3 + n * 4096), 4096, Rights::NONE)
+                .expect("memory");
         }
         lab.vm.protect(lab.space(), Va(AT.0 + 4096), 4096, Rights::READ).expect("memory");
         let mut left = usize::MAX;

@@ -111,13 +111,18 @@ fn contents_move_with_their_mapping_or_are_refused_but_never_lost() {
     let read = || {
         script(|l| {
             let seen = l.load(AT);
-            assert!(matches!(seen, Ok(1) | Err(_)), "saw {seen:?}; library says {:?}", l.vm.query(l.space(), AT));
+            assert!(
+                matches!(seen, Ok(1) | Err(_)),
+                "saw {seen:?}; library says {:?}",
+                l.vm.query(l.space(), AT)
+            );
         })
     };
     let map = || {
         script(|l| {
             let attrs = Attrs::anonymous(Rights::READ_WRITE);
-            let _ = l.vm.map(l.space(), Placement::At(Va(AT.0 + 8 * MIB2 + 16 * 4096)), 4096, attrs);
+            let _ =
+                l.vm.map(l.space(), Placement::At(Va(AT.0 + 8 * MIB2 + 16 * 4096)), 4096, attrs);
         })
     };
     check("remap, read", &few(2), &[moves(), read()], 2);
@@ -138,7 +143,8 @@ fn the_kernels_copy_and_an_unmap() {
             assert!(matches!(done, Ok(()) | Err(FaultError::Unmapped)), "{done:?}");
         })
     };
-    let forget = || script(|l| assert_eq!(l.vm.advise(l.space(), AT, 4 * 4096, Advice::DontNeed), Ok(())));
+    let forget =
+        || script(|l| assert_eq!(l.vm.advise(l.space(), AT, 4 * 4096, Advice::DontNeed), Ok(())));
     let unmap = || script(|l| assert_eq!(l.vm.unmap(l.space(), AT, 4096), Ok(())));
     for access in [Access::Read, Access::Write] {
         check("copy, dontneed", &few(2), &[copy(access), forget()], 2);
@@ -153,7 +159,10 @@ fn three_cpus_in_one_table() {
         let _ = l.store(NEXT, 5);
     });
     let forget = script(|l| {
-        assert!(matches!(l.vm.advise(l.space(), AT, 2 * 4096, Advice::DontNeed), Ok(()) | Err(SpaceError::Unmapped)))
+        assert!(matches!(
+            l.vm.advise(l.space(), AT, 2 * 4096, Advice::DontNeed),
+            Ok(()) | Err(SpaceError::Unmapped)
+        ))
     });
     let unmap = script(|l| assert_eq!(l.vm.unmap(l.space(), AT, MIB2), Ok(())));
     check("store, dontneed, unmap", &few(3), &[store, forget, unmap], 2);
@@ -194,7 +203,12 @@ fn give_all() -> Script<Lab> {
 fn two_cpus_take_blocks_of_every_two_sizes() {
     for first in [0, 3, 7, 9] {
         for second in [0, 6, 9] {
-            check(&format!("take {first}, take {second}"), &frames(2, 1024, &[0, 9]), &[take(first), take(second)], 2);
+            check(
+                &format!("take {first}, take {second}"),
+                &frames(2, 1024, &[0, 9]),
+                &[take(first), take(second)],
+                2,
+            );
         }
     }
 }
@@ -202,8 +216,18 @@ fn two_cpus_take_blocks_of_every_two_sizes() {
 #[test]
 fn a_block_is_emptied_while_another_cpu_takes_from_it() {
     for order in [0, 2, 6, 8, 9] {
-        check(&format!("take {order}, give all"), &frames(2, 512, &[0, 3, 7]), &[take(order), give_all()], 2);
-        check(&format!("give all, take {order}"), &frames(2, 1024, &[9, 8]), &[give_all(), take(order)], 2);
+        check(
+            &format!("take {order}, give all"),
+            &frames(2, 512, &[0, 3, 7]),
+            &[take(order), give_all()],
+            2,
+        );
+        check(
+            &format!("give all, take {order}"),
+            &frames(2, 1024, &[9, 8]),
+            &[give_all(), take(order)],
+            2,
+        );
     }
 }
 
@@ -215,7 +239,12 @@ fn magazines_are_emptied_by_who_needs_their_frames() {
         l.take(0);
     });
     check("pair, take whole", &frames(2, 512, &[]), &[busy.clone(), take(9)], 3);
-    check("pair, drain", &frames(2, 512, &[0]), &[busy, script(|l| l.vm.frames().drain(l.vm.machine()))], 2);
+    check(
+        "pair, drain",
+        &frames(2, 512, &[0]),
+        &[busy, script(|l| l.vm.frames().drain(l.vm.machine()))],
+        2,
+    );
 }
 
 #[test]

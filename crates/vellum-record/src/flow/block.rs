@@ -1,11 +1,12 @@
 //! A block's data flow, once, when it is translated.
 //!
-//! For every general register: which registers at the block's beginning its value was computed from, and
-//! whether a load of this block is among its inputs. An instruction's outputs all depend on all its inputs, which is
-//! exact for moves and arithmetic and too much only for exchanges.
+//! For every general register: which registers at the block's beginning its value was computed
+//! from, and whether a load of this block is among its inputs. An instruction's outputs all depend
+//! on all its inputs, which is exact for moves and arithmetic and too much only for exchanges.
 use super::{ALWAYS, Effect, Uses};
 use iced_x86::{
-    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
+    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+    Register, UsedMemory,
 };
 
 /// What a register's value is made of.
@@ -46,18 +47,24 @@ fn reads(a: OpAccess) -> bool {
 }
 
 fn writes(a: OpAccess) -> bool {
-    matches!(a, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+    matches!(
+        a,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
 }
 
-/// A place whose address is known long before: a slot of the stack frame, a global, a thread-local variable.
+/// A place whose address is known long before: a slot of the stack frame, a global, a thread-local
+/// variable.
 fn fixed(m: &UsedMemory) -> bool {
     let slot = m.base() == Register::RBP && (m.displacement() as i64) < 0;
     m.index() == Register::None
-        && (slot || matches!(m.base(), Register::None | Register::RSP | Register::RIP | Register::EIP))
+        && (slot
+            || matches!(m.base(), Register::None | Register::RSP | Register::RIP | Register::EIP))
 }
 
 fn names(i: &Instruction, r: Register) -> bool {
-    (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Register && i.op_register(n).full_register() == r)
+    (0..i.op_count())
+        .any(|n| i.op_kind(n) == OpKind::Register && i.op_register(n).full_register() == r)
 }
 
 impl Follower {
@@ -70,7 +77,8 @@ impl Follower {
         Follower { origins, instructions: 0, factory: InstructionInfoFactory::new() }
     }
 
-    /// The next instruction's bytes. What cannot be decoded depends on nothing, and nothing is known after it.
+    /// The next instruction's bytes. What cannot be decoded depends on nothing, and nothing is
+    /// known after it.
     pub fn step(&mut self, bytes: &[u8]) -> Uses {
         self.instructions += 1;
         let i = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
@@ -117,11 +125,13 @@ impl Follower {
         let string = i.is_string_instruction();
         for r in info.used_registers() {
             let Some(n) = number(r.register()).filter(|_| writes(r.access())) else { continue };
-            // String instructions step their addresses and counter; only LODS loads, into its accumulator.
+            // String instructions step their addresses and counter; only LODS loads, into its
+            // accumulator.
             if 1 << n == ALWAYS || string && (addresses >> n & 1 != 0 || n != 0) {
                 continue;
             }
-            let whole = r.register().size() >= 4 && matches!(r.access(), OpAccess::Write | OpAccess::ReadWrite);
+            let whole = r.register().size() >= 4
+                && matches!(r.access(), OpAccess::Write | OpAccess::ReadWrite);
             origins[n] = if whole { value } else { value.and(origins[n]) };
         }
         uses

@@ -1,12 +1,12 @@
 //! From block to block, at run time: a mask of registers that hold a loaded value.
 //!
-//! Age is kept in two generations. A load's result begins in the young one; every [`PERIOD`] instructions the young
-//! become old and the old are forgotten. So a value counts for one to two periods, and a block costs a
-//! handful of operations on one word.
+//! Age is kept in two generations. A load's result begins in the young one; every [`PERIOD`]
+//! instructions the young become old and the old are forgotten. So a value counts for one to two
+//! periods, and a block costs a handful of operations on one word.
 use super::{ALWAYS, Effect};
 
-/// Instructions in a generation. Two of them are the reorder buffer of a recent core (256 on Zen 3, 352 on Ice
-/// Lake), rounded down: a load further back has nearly always retired.
+/// Instructions in a generation. Two of them are the reorder buffer of a recent core (256 on Zen 3,
+/// 352 on Ice Lake), rounded down: a load further back has nearly always retired.
 pub const PERIOD: u32 = 128;
 
 /// The registers of one virtual CPU.

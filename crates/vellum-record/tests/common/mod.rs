@@ -15,10 +15,16 @@ pub fn scratch(name: &str) -> PathBuf {
 
 /// Compiles a program of `tests/programs`.
 pub fn compile(dir: &std::path::Path, name: &str) -> PathBuf {
-    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/programs")
+        .join(name)
+        .with_extension("c");
     let out = dir.join(name);
-    let status =
-        Command::new("cc").args(["-O1", "-pthread", "-o"]).args([&out, &source]).status().expect("the C compiler `cc`");
+    let status = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .args([&out, &source])
+        .status()
+        .expect("the C compiler `cc`");
     assert!(status.success());
     out
 }
@@ -26,7 +32,8 @@ pub fn compile(dir: &std::path::Path, name: &str) -> PathBuf {
 /// Records a command with the plugin that cargo built for this test.
 pub fn run(mut o: Options) -> (RecordReport, Vec<Event>) {
     let exe = std::env::current_exe().expect("a test binary");
-    let plugin = exe.ancestors().skip(1).map(|d| d.join("libvellum_record.so")).find(|p| p.is_file());
+    let plugin =
+        exe.ancestors().skip(1).map(|d| d.join("libvellum_record.so")).find(|p| p.is_file());
     o.plugin = Some(plugin.expect("the plugin, built by `cargo build -p vellum-record`"));
     let report = record(&o).unwrap_or_else(|e| panic!("{e}"));
     let mut reader = TraceReader::open(&o.out).expect("a trace");
@@ -76,7 +83,8 @@ impl Space {
                 self.fill(m.mapping, 0, m.len);
             }
             Change::Unmap { mapping, offset, len } => self.clear(*mapping, *offset, *len),
-            // The recorded layout has already given the old place to the new mapping if they overlap.
+            // The recorded layout has already given the old place to the new mapping if they
+            // overlap.
             Change::Remap { old, offset, len, new } => {
                 for p in offset / 4096..(offset + len) / 4096 {
                     let at = self.bases[*old as usize] / 4096 + p;

@@ -1,9 +1,10 @@
 //! Sizes of a set-associative structure, and the division of a line address into set and tag.
 //!
-//! Real last-level caches have set counts that are no power of two (30 MB in ten slices), so the index cannot always be a mask. A
-//! hardware division costs some 25 cycles on the path of every simulated access; a multiplication by the rounded-up
-//! reciprocal gives the same quotient in 4 as long as `line * sets < 2^64`, which [`Geometry::check`] guarantees. For powers
-//! of two a shift does, and the branch between them is the same for the life of a cache.
+//! Real last-level caches have set counts that are no power of two (30 MB in ten slices), so the
+//! index cannot always be a mask. A hardware division costs some 25 cycles on the path of every
+//! simulated access; a multiplication by the rounded-up reciprocal gives the same quotient in 4 as
+//! long as `line * sets < 2^64`, which [`Geometry::check`] guarantees. For powers of two a shift
+//! does, and the branch between them is the same for the life of a cache.
 
 /// How a full set chooses the line that leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
@@ -43,7 +44,9 @@ pub enum GeometryError {
     #[error("{0} ways: use 1 to {max}", max = MAX_WAYS)]
     Ways(u32),
     /// Memory is larger than the tags can tell apart.
-    #[error("{sets} sets can tell {reach} lines apart, memory has {lines}: use more sets or less memory")]
+    #[error(
+        "{sets} sets can tell {reach} lines apart, memory has {lines}: use more sets or less memory"
+    )]
     Reach {
         /// Sets of the cache.
         sets: u64,
@@ -60,7 +63,8 @@ pub const MAX_SETS: u64 = 1 << 22;
 pub const MAX_WAYS: u32 = 64;
 /// Line addresses are below this (2^42 lines of 64 bytes: 256 TiB), and below [`Geometry::reach`].
 pub const MAX_LINE: u64 = 1 << 42;
-/// Quotients are below this: a tag is 32 bits, one of which says "dirty", and one quotient stands for "no line".
+/// Quotients are below this: a tag is 32 bits, one of which says "dirty", and one quotient stands
+/// for "no line".
 pub(crate) const MAX_QUOTIENT: u64 = (1 << 31) - 1;
 
 impl Geometry {
@@ -131,13 +135,19 @@ mod tests {
 
     #[test]
     fn the_reciprocal_divides_exactly_at_every_edge() {
-        for sets in [1, 2, 3, 5, 7, 10, 48, 1000, 20480, 24576, 30720, 40960, MAX_SETS - 1, MAX_SETS] {
+        for sets in
+            [1, 2, 3, 5, 7, 10, 48, 1000, 20480, 24576, 30720, 40960, MAX_SETS - 1, MAX_SETS]
+        {
             let d = Divider::new(sets);
             let top = MAX_LINE / sets;
             for quotient in [0, 1, 2, 3, 1000, top / 2, top - 1] {
                 for rest in [0, 1, sets / 2, sets - 1] {
                     let line = quotient * sets + rest.min(sets - 1);
-                    assert_eq!(d.split(line), ((line % sets) as usize, line / sets), "{line} / {sets}");
+                    assert_eq!(
+                        d.split(line),
+                        ((line % sets) as usize, line / sets),
+                        "{line} / {sets}"
+                    );
                     let (s, q) = d.split(line);
                     assert_eq!(d.join(s, q), line);
                 }

@@ -1,15 +1,19 @@
-//! The caches of a whole machine: private L1I, L1D and L2 of each CPU, one last level for each group of CPUs.
+//! The caches of a whole machine: private L1I, L1D and L2 of each CPU, one last level for each
+//! group of CPUs.
 //!
-//! An L1 hit is one search and one addition; everything else is outlined. Which level serves an access is all a caller needs for
-//! time, so latencies are not added up here but looked up by the caller ([`Hierarchy::latency`]).
+//! An L1 hit is one search and one addition; everything else is outlined. Which level serves an
+//! access is all a caller needs for time, so latencies are not added up here but looked up by the
+//! caller ([`Hierarchy::latency`]).
 //!
-//! How the last level relates to the private ones differs between machines ([`Inclusion`]). Lines that leave the last level
-//! dirty are reported ([`Hierarchy::write_backs`]), because they take memory bandwidth.
+//! How the last level relates to the private ones differs between machines ([`Inclusion`]). Lines
+//! that leave the last level dirty are reported ([`Hierarchy::write_backs`]), because they take
+//! memory bandwidth.
 //!
-//! Rejected: coherence between private caches. A line may sit in two CPUs' caches at once and a write does not take it away from
-//! the other; sharing misses of the simulated program are therefore missing from the counters. A directory would cost as
-//! much as the last level itself on every store, and what this laboratory compares (page sizes, flushes, clearing) does
-//! not change who shares lines.
+//! Rejected: coherence between private caches. A line may sit in two CPUs' caches at once and a
+//! write does not take it away from the other; sharing misses of the simulated program are
+//! therefore missing from the counters. A directory would cost as much as the last level itself on
+//! every store, and what this laboratory compares (page sizes, flushes, clearing) does not change
+//! who shares lines.
 
 use super::geometry::{Geometry, GeometryError};
 use super::single::{Cache, Lookup, Victim};
@@ -100,7 +104,8 @@ pub struct Shape {
     pub llc: Geometry,
     /// What the last level holds.
     pub inclusion: Inclusion,
-    /// Load-to-use time of a hit in L1D, L2 and last level, and what a miss in the last level adds to memory's own latency.
+    /// Load-to-use time of a hit in L1D, L2 and last level, and what a miss in the last level adds
+    /// to memory's own latency.
     pub latency: [Ticks; 4],
     /// Lines of physical memory, from line address 0.
     pub lines: u64,
@@ -111,7 +116,8 @@ pub struct Shape {
 pub struct Served {
     /// Where the line was.
     pub level: Level,
-    /// Dirty lines that went to memory; which ones, [`Hierarchy::write_backs`] says until the next access.
+    /// Dirty lines that went to memory; which ones, [`Hierarchy::write_backs`] says until the next
+    /// access.
     pub write_backs: u8,
 }
 
@@ -147,7 +153,9 @@ impl CpuCounters {
             Structure::L2 => (0..3, 1),
             Structure::Llc => (0..3, 2),
         };
-        kinds.map(|kind| self.served[agent as usize][kind][first + beyond..].iter().sum::<u64>()).sum()
+        kinds
+            .map(|kind| self.served[agent as usize][kind][first + beyond..].iter().sum::<u64>())
+            .sum()
     }
 
     /// Adds another CPU's counts.
@@ -177,12 +185,14 @@ pub struct Hierarchy {
     pub(super) inclusion: Inclusion,
     latency: [Ticks; 4],
     pub(super) out: WriteBacks,
-    /// One past the highest CPU that ever made an access: inclusive last levels need look no further for copies.
+    /// One past the highest CPU that ever made an access: inclusive last levels need look no
+    /// further for copies.
     pub(super) used: usize,
     pub(super) recalled: bool,
 }
 
-/// Dirty lines the last access pushed out. An access moves at most one line out of each of four places.
+/// Dirty lines the last access pushed out. An access moves at most one line out of each of four
+/// places.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WriteBacks {
     lines: [u64; 6],
@@ -213,7 +223,11 @@ impl Hierarchy {
         for geometry in [&shape.l1i, &shape.l1d, &shape.l2, &shape.llc] {
             geometry.check()?;
             if shape.lines > geometry.reach() {
-                return Err(GeometryError::Reach { sets: geometry.sets, reach: geometry.reach(), lines: shape.lines });
+                return Err(GeometryError::Reach {
+                    sets: geometry.sets,
+                    reach: geometry.reach(),
+                    lines: shape.lines,
+                });
             }
         }
         let group = shape.cpus_per_llc.max(1);
@@ -246,13 +260,15 @@ impl Hierarchy {
         [self.cpus[0].l1d.geometry(), self.cpus[0].l2.geometry(), self.llcs[0].geometry()]
     }
 
-    /// Load-to-use time of a hit in a level; for [`Level::Memory`], what the lookups before it cost.
+    /// Load-to-use time of a hit in a level; for [`Level::Memory`], what the lookups before it
+    /// cost.
     #[inline]
     pub fn latency(&self, level: Level) -> Ticks {
         self.latency[level as usize]
     }
 
-    /// Tells the host that a CPU will access a line soon: the sets of the large levels are brought near. Changes nothing.
+    /// Tells the host that a CPU will access a line soon: the sets of the large levels are brought
+    /// near. Changes nothing.
     #[inline(always)]
     pub fn expect(&self, cpu: usize, line: u64) {
         let private = &self.cpus[cpu];
@@ -275,7 +291,14 @@ impl Hierarchy {
     }
 
     #[inline(never)]
-    fn beyond_l1(&mut self, cpu: usize, agent: Agent, line: u64, kind: Kind, victim: Option<Victim>) -> Served {
+    fn beyond_l1(
+        &mut self,
+        cpu: usize,
+        agent: Agent,
+        line: u64,
+        kind: Kind,
+        victim: Option<Victim>,
+    ) -> Served {
         self.out.clear();
         self.used = self.used.max(cpu + 1);
         let level = self.serve(cpu, line, victim);
@@ -352,8 +375,8 @@ impl Hierarchy {
         self.out.push(Some(victim));
     }
 
-    /// Whether, since this was last asked, an inclusive last level took a line from a private cache: whoever remembers
-    /// that a line is in one must forget it.
+    /// Whether, since this was last asked, an inclusive last level took a line from a private
+    /// cache: whoever remembers that a line is in one must forget it.
     #[inline]
     pub fn take_recalled(&mut self) -> bool {
         std::mem::take(&mut self.recalled)
@@ -364,7 +387,8 @@ impl Hierarchy {
         &self.out.lines[..usize::from(self.out.count)]
     }
 
-    /// Drops lines from every cache without writing them back (their contents are void: a freed or discarded run of frames).
+    /// Drops lines from every cache without writing them back (their contents are void: a freed or
+    /// discarded run of frames).
     pub fn discard(&mut self, first_line: u64, count: u64) {
         for line in first_line..first_line + count {
             for private in &mut self.cpus {
@@ -400,13 +424,17 @@ impl Hierarchy {
             llc.validate().map_err(|e| format!("LLC {n}: {e}"))?;
         }
         for (cpu, private) in self.cpus.iter().enumerate() {
-            for (name, cache) in [("L1D", &private.l1d), ("L1I", &private.l1i), ("L2", &private.l2)] {
+            for (name, cache) in [("L1D", &private.l1d), ("L1I", &private.l1i), ("L2", &private.l2)]
+            {
                 cache.validate().map_err(|e| format!("CPU {cpu} {name}: {e}"))?;
                 let llc = &self.llcs[private.group];
                 if self.inclusion == Inclusion::Inclusive
                     && let Some(lost) = cache.lines().find(|l| !llc.probe(l.line))
                 {
-                    return Err(format!("CPU {cpu} {name}: line {} is not in the inclusive last level", lost.line));
+                    return Err(format!(
+                        "CPU {cpu} {name}: line {} is not in the inclusive last level",
+                        lost.line
+                    ));
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Behaviours of the hierarchy, mostly on small machines where each line's place can be told by hand.
+//! Behaviours of the hierarchy, mostly on small machines where each line's place can be told by
+//! hand.
 
 use super::*;
 use crate::cache::Policy;

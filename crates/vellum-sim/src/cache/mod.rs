@@ -1,7 +1,8 @@
 //! Set-associative caches, and the hierarchy of them that a machine has.
 //!
-//! A cache here holds line addresses and nothing else: what the bytes are is the business of the simulated memory. One cache is
-//! [`Cache`]; the private and shared levels of all CPUs are a [`Hierarchy`].
+//! A cache here holds line addresses and nothing else: what the bytes are is the business of the
+//! simulated memory. One cache is [`Cache`]; the private and shared levels of all CPUs are a
+//! [`Hierarchy`].
 
 mod geometry;
 mod hierarchy;
@@ -12,6 +13,8 @@ mod tree;
 
 pub(crate) use geometry::Divider;
 pub use geometry::{Geometry, GeometryError, MAX_LINE, MAX_SETS, MAX_WAYS, Policy};
-pub use hierarchy::{Agent, CpuCounters, Hierarchy, Inclusion, Kind, Level, Served, Shape, Structure};
+pub use hierarchy::{
+    Agent, CpuCounters, Hierarchy, Inclusion, Kind, Level, Served, Shape, Structure,
+};
 pub use single::{Cache, Lookup, Victim};
 pub use stream::StreamCost;

@@ -1,9 +1,10 @@
 //! Searching and reordering one set, the two operations every simulated access pays for.
 //!
-//! A set is a run of 32-bit tags (quotient << 1 | dirty), 4 to a vector, so that 16 ways are one line of the host's memory. Under LRU
-//! the order of the tags *is* the order of use: a hit moves its tag to the front, a miss pushes one in at the front
-//! and the last falls out. Both are "shift positions 0..=at up by one", which in vectors is a shift and a blend without a branch.
-//! Rejected: time stamps (twice the memory, a scan to evict) and rank nibbles (24 ways do not fit a word).
+//! A set is a run of 32-bit tags (quotient << 1 | dirty), 4 to a vector, so that 16 ways are one
+//! line of the host's memory. Under LRU the order of the tags *is* the order of use: a hit moves
+//! its tag to the front, a miss pushes one in at the front and the last falls out. Both are "shift
+//! positions 0..=at up by one", which in vectors is a shift and a blend without a branch. Rejected:
+//! time stamps (twice the memory, a scan to evict) and rank nibbles (24 ways do not fit a word).
 //!
 //! SSE2 belongs to every x86_64; elsewhere the same functions are plain loops.
 
@@ -19,7 +20,8 @@ pub(crate) fn matches<const V: usize>(set: &[u32], key: u32) -> u64 {
     use std::arch::x86_64::*;
     assert!(set.len() == V * 4);
     let mut mask = 0;
-    // SAFETY: SSE2 is part of x86_64; each unaligned load of 4 tags is inside `set`, whose length was just checked.
+    // SAFETY: SSE2 is part of x86_64; each unaligned load of 4 tags is inside `set`, whose length
+    // was just checked.
     unsafe {
         let dirty = _mm_set1_epi32(DIRTY as i32);
         let key = _mm_set1_epi32((key | DIRTY) as i32);
@@ -32,13 +34,15 @@ pub(crate) fn matches<const V: usize>(set: &[u32], key: u32) -> u64 {
     mask
 }
 
-/// Moves the tags before `at` up by one and puts `first` in front; the tag at `at` is lost. `set` has `V * 4` tags.
+/// Moves the tags before `at` up by one and puts `first` in front; the tag at `at` is lost. `set`
+/// has `V * 4` tags.
 #[inline(always)]
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn push_front<const V: usize>(set: &mut [u32], at: usize, first: u32) {
     use std::arch::x86_64::*;
     assert!(set.len() == V * 4);
-    // SAFETY: SSE2 is part of x86_64; each unaligned access of 4 tags is inside `set`, whose length was just checked.
+    // SAFETY: SSE2 is part of x86_64; each unaligned access of 4 tags is inside `set`, whose length
+    // was just checked.
     unsafe {
         let mut carry = _mm_cvtsi32_si128(first as i32);
         let last = _mm_set1_epi32(at as i32);
@@ -64,7 +68,8 @@ pub(crate) fn matches<const V: usize>(set: &[u32], key: u32) -> u64 {
     set.iter().map(equal).enumerate().map(|(i, bit)| bit << i).sum()
 }
 
-/// Moves the tags before `at` up by one and puts `first` in front; the tag at `at` is lost. `set` has `V * 4` tags.
+/// Moves the tags before `at` up by one and puts `first` in front; the tag at `at` is lost. `set`
+/// has `V * 4` tags.
 #[inline(always)]
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn push_front<const V: usize>(set: &mut [u32], at: usize, first: u32) {
@@ -72,7 +77,8 @@ pub(crate) fn push_front<const V: usize>(set: &mut [u32], at: usize, first: u32)
     set[0] = first;
 }
 
-/// Runs `$body` with `$V` bound to the constant number of 4-tag vectors in a set: the search is unrolled for it.
+/// Runs `$body` with `$V` bound to the constant number of 4-tag vectors in a set: the search is
+/// unrolled for it.
 macro_rules! with_vectors {
     ($vectors:expr, $V:ident, $body:expr) => {
         match $vectors {
@@ -117,7 +123,8 @@ macro_rules! with_vectors {
 }
 pub(crate) use with_vectors;
 
-/// Tags a set of `ways` ways takes in memory: the vectors that [`with_vectors`] unrolls for, times 4.
+/// Tags a set of `ways` ways takes in memory: the vectors that [`with_vectors`] unrolls for, times
+/// 4.
 pub(crate) fn stride(ways: u32) -> usize {
     let vectors = match ways.div_ceil(4) {
         v @ 1..=6 => v,

@@ -1,7 +1,8 @@
 //! One set-associative cache.
 //!
-//! Tags of a set lie together (see `set.rs`); a miss allocates at once and reports who left, since every caller would otherwise
-//! search the set twice. The way a line sits in is not exposed: under LRU it changes with every hit.
+//! Tags of a set lie together (see `set.rs`); a miss allocates at once and reports who left, since
+//! every caller would otherwise search the set twice. The way a line sits in is not exposed: under
+//! LRU it changes with every hit.
 
 use super::geometry::{Divider, Geometry, GeometryError, Policy};
 use super::set::{DIRTY, INVALID, matches, push_front, stride, with_vectors};
@@ -41,8 +42,9 @@ pub struct Cache {
     bits: Vec<u64>,
     tree: Tree,
     random: u64,
-    /// The line accessed last, which is the most recent of its set under any policy, and the place of its tag; [`NO_LINE`] when
-    /// it has left. Programs touch a line several times in a row, and then nothing need be searched or reordered.
+    /// The line accessed last, which is the most recent of its set under any policy, and the place
+    /// of its tag; [`NO_LINE`] when it has left. Programs touch a line several times in a row, and
+    /// then nothing need be searched or reordered.
     last: u64,
     last_at: usize,
     /// Ways without a line, in all sets together: while 0, a miss need not look for one.
@@ -104,7 +106,13 @@ impl Cache {
     }
 
     #[inline]
-    fn access_in<const V: usize>(&mut self, set: usize, base: usize, key: u32, write: u32) -> Lookup {
+    fn access_in<const V: usize>(
+        &mut self,
+        set: usize,
+        base: usize,
+        key: u32,
+        write: u32,
+    ) -> Lookup {
         let tags = &mut self.tags[base..base + V * 4];
         let found = matches::<V>(tags, key);
         if found != 0 {
@@ -158,7 +166,8 @@ impl Cache {
     #[inline]
     fn choose<const V: usize>(&mut self, set: usize, base: usize) -> usize {
         if self.vacant > 0 {
-            let way = matches::<V>(&self.tags[base..base + V * 4], INVALID).trailing_zeros() as usize;
+            let way =
+                matches::<V>(&self.tags[base..base + V * 4], INVALID).trailing_zeros() as usize;
             if way < self.ways {
                 return way;
             }
@@ -174,7 +183,8 @@ impl Cache {
 
     #[inline]
     fn find(&self, base: usize, key: u32) -> Option<usize> {
-        let found = with_vectors!(self.stride / 4, V, matches::<V>(&self.tags[base..base + V * 4], key));
+        let found =
+            with_vectors!(self.stride / 4, V, matches::<V>(&self.tags[base..base + V * 4], key));
         (found != 0).then(|| base + found.trailing_zeros() as usize)
     }
 
@@ -222,7 +232,8 @@ impl Cache {
             self.last = NO_LINE;
         }
         if self.policy == Policy::Lru {
-            // The order of use of the others stays; the hole goes to the end, where the next victim is looked for.
+            // The order of use of the others stays; the hole goes to the end, where the next victim
+            // is looked for.
             self.tags.copy_within(at + 1..base + self.ways, at);
             self.tags[base + self.ways - 1] = INVALID;
         } else {
@@ -249,14 +260,16 @@ impl Cache {
 
     /// Line addresses held, set by set.
     pub fn lines(&self) -> impl Iterator<Item = Victim> + '_ {
-        self.tags.iter().enumerate().filter(|&(_, &t)| t | DIRTY != INVALID | DIRTY).map(|(i, &t)| Victim {
-            line: self.divider.join(i / self.stride, u64::from(t >> 1)),
-            dirty: t & DIRTY != 0,
-        })
+        self.tags.iter().enumerate().filter(|&(_, &t)| t | DIRTY != INVALID | DIRTY).map(
+            |(i, &t)| Victim {
+                line: self.divider.join(i / self.stride, u64::from(t >> 1)),
+                dirty: t & DIRTY != 0,
+            },
+        )
     }
 
-    /// Recounts everything: no line twice in a set, no line in a way that does not exist, holes last under LRU, the number of
-    /// vacant ways right, the line accessed last in its place.
+    /// Recounts everything: no line twice in a set, no line in a way that does not exist, holes
+    /// last under LRU, the number of vacant ways right, the line accessed last in its place.
     pub fn validate(&self) -> Result<(), String> {
         let mut vacant = 0;
         for (set, tags) in self.tags.chunks(self.stride).enumerate() {
@@ -270,7 +283,10 @@ impl Cache {
             }
             for (i, &t) in real.iter().enumerate().filter(|&(_, &t)| t != INVALID) {
                 if real[..i].iter().any(|&u| u | DIRTY == t | DIRTY) {
-                    return Err(format!("set {set}: line {} twice", self.divider.join(set, u64::from(t >> 1))));
+                    return Err(format!(
+                        "set {set}: line {} twice",
+                        self.divider.join(set, u64::from(t >> 1))
+                    ));
                 }
                 if self.policy == Policy::Lru && real[..i].contains(&INVALID) {
                     return Err(format!("set {set}: a hole before a line"));
@@ -279,7 +295,9 @@ impl Cache {
         }
         if self.last != NO_LINE {
             let (_, base, key) = self.locate(self.last);
-            if self.tags[self.last_at] | DIRTY != key | DIRTY || !(base..base + self.ways).contains(&self.last_at) {
+            if self.tags[self.last_at] | DIRTY != key | DIRTY
+                || !(base..base + self.ways).contains(&self.last_at)
+            {
                 return Err(format!("line {}, accessed last, is not where it was", self.last));
             }
         }

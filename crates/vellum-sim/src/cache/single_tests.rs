@@ -30,11 +30,13 @@ fn nine_lines_in_eight_ways_always_miss_under_lru() {
     assert_eq!(misses_per_round(&mut cache(64, 8, Policy::Lru), 9, 64, 1000), 1.0);
 }
 
-/// A tree of bits starts by keeping some of nine lines (4, then 6 misses a round) and then settles into an order in which the
-/// victim is always the line asked for next. The same sequence comes out of a separate model of tree-PLRU written for this test's
-/// numbers, from any initial state of the bits.
+/// A tree of bits starts by keeping some of nine lines (4, then 6 misses a round) and then settles
+/// into an order in which the victim is always the line asked for next. The same sequence comes out
+/// of a separate model of tree-PLRU written for this test's numbers, from any initial state of the
+/// bits.
 #[test]
-fn nine_lines_in_eight_ways_in_a_strict_cycle_miss_less_under_plru_at_first_and_always_in_the_end() {
+fn nine_lines_in_eight_ways_in_a_strict_cycle_miss_less_under_plru_at_first_and_always_in_the_end()
+{
     let mut c = cache(64, 8, Policy::Plru);
     let mut round = || (0..9).filter(|i| c.access(i * 64, false) != Lookup::Hit).count();
     assert_eq!([round(), round(), round(), round(), round()], [9, 4, 6, 9, 9]);
@@ -112,7 +114,8 @@ fn set_counts_that_are_no_power_of_two_map_each_line_to_one_set() {
 #[test]
 fn random_replacement_repeats_itself_exactly_with_the_same_seed() {
     let run = |seed| {
-        let mut c = Cache::new(Geometry { sets: 4, ways: 4, policy: Policy::Random, seed }).expect("valid");
+        let mut c =
+            Cache::new(Geometry { sets: 4, ways: 4, policy: Policy::Random, seed }).expect("valid");
         (0..1000u64).map(|i| c.access(i * i % 97, false) == Lookup::Hit).collect::<Vec<_>>()
     };
     assert_eq!(run(7), run(7));
@@ -121,7 +124,9 @@ fn random_replacement_repeats_itself_exactly_with_the_same_seed() {
 
 #[test]
 fn impossible_shapes_are_errors() {
-    let make = |sets, ways| Cache::new(Geometry { sets, ways, policy: Policy::Lru, seed: 0 }).map(|_| ()).unwrap_err();
+    let make = |sets, ways| {
+        Cache::new(Geometry { sets, ways, policy: Policy::Lru, seed: 0 }).map(|_| ()).unwrap_err()
+    };
     assert_eq!(make(0, 8), GeometryError::NoSets);
     assert_eq!(make(64, 0), GeometryError::Ways(0));
     assert_eq!(make(64, 65), GeometryError::Ways(65));
@@ -167,7 +172,11 @@ fn lru_agrees_with_a_naive_model_for_every_number_of_ways() {
                     assert_eq!(c.take(line), at.map(|at| set.remove(at).1));
                 } else {
                     let write = x & 64 != 0;
-                    assert_eq!(c.access(line, write), n.access(line, write), "{ways} ways, step {step}");
+                    assert_eq!(
+                        c.access(line, write),
+                        n.access(line, write),
+                        "{ways} ways, step {step}"
+                    );
                 }
             }
             c.validate().expect("consistent");

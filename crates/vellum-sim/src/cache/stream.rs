@@ -1,10 +1,12 @@
 //! Long runs of stores by the kernel: clearing and copying extents.
 //!
-//! A store that allocates goes the way of every store. A store that bypasses ("elided" write-allocate, or a non-temporal store)
-//! fetches nothing and leaves nothing behind; copies of the line that this CPU or any last level holds become void, and where an
-//! inclusive last level held the line, those of its CPUs, which it answers for. Other private caches of other CPUs are not
-//! searched: a frame that changes owner was last written through its last owner's caches, and a hit on such a void copy would
-//! need that CPU to be given the frame again, for which it is cleared again.
+//! A store that allocates goes the way of every store. A store that bypasses ("elided"
+//! write-allocate, or a non-temporal store) fetches nothing and leaves nothing behind; copies of
+//! the line that this CPU or any last level holds become void, and where an inclusive last level
+//! held the line, those of its CPUs, which it answers for. Other private caches of other CPUs are
+//! not searched: a frame that changes owner was last written through its last owner's caches, and a
+//! hit on such a void copy would need that CPU to be given the frame again, for which it is cleared
+//! again.
 
 use super::hierarchy::{Agent, Hierarchy, Inclusion, Kind, Level};
 use super::single::Lookup;
@@ -21,9 +23,16 @@ pub struct StreamCost {
 }
 
 impl Hierarchy {
-    /// Stores `count` whole lines in ascending order. With `elide`, without allocating them; bypassing stores are counted as no
-    /// cache access.
-    pub fn store_stream(&mut self, cpu: usize, agent: Agent, first_line: u64, count: u64, elide: bool) -> StreamCost {
+    /// Stores `count` whole lines in ascending order. With `elide`, without allocating them;
+    /// bypassing stores are counted as no cache access.
+    pub fn store_stream(
+        &mut self,
+        cpu: usize,
+        agent: Agent,
+        first_line: u64,
+        count: u64,
+        elide: bool,
+    ) -> StreamCost {
         self.used = self.used.max(cpu + 1);
         if elide {
             return self.store_around(cpu, first_line, count);
@@ -42,14 +51,16 @@ impl Hierarchy {
             };
             served[level as usize] += 1;
         }
-        for (level, lines) in [Level::L1, Level::L2, Level::Llc, Level::Memory].into_iter().zip(served) {
+        for (level, lines) in
+            [Level::L1, Level::L2, Level::Llc, Level::Memory].into_iter().zip(served)
+        {
             self.count(cpu, agent, Kind::Store, level, lines);
         }
         StreamCost { lines: count, fetched: served[Level::Memory as usize], written_back }
     }
 
-    /// As [`store_stream`](Hierarchy::store_stream) for lines that no cache holds, in a state in which every line stored drives one out:
-    /// counted, and not kept.
+    /// As [`store_stream`](Hierarchy::store_stream) for lines that no cache holds, in a state in
+    /// which every line stored drives one out: counted, and not kept.
     pub fn count_cold(&mut self, cpu: usize, agent: Agent, count: u64, elide: bool) -> StreamCost {
         self.used = self.used.max(cpu + 1);
         let fetched = if elide { 0 } else { count };

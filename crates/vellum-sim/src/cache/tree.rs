@@ -1,8 +1,10 @@
-//! Tree-PLRU: one bit for each inner node of a binary tree over the ways, pointing towards the next victim.
+//! Tree-PLRU: one bit for each inner node of a binary tree over the ways, pointing towards the next
+//! victim.
 //!
-//! Touching a way turns the bits on its path away from it. Which bits those are depends on the way alone, so they are kept as
-//! two masks a way and a touch is two operations on one word. With a number of ways that is no power of two the tree has
-//! leaves without a way; the descent to a victim goes left where the right half has none.
+//! Touching a way turns the bits on its path away from it. Which bits those are depends on the way
+//! alone, so they are kept as two masks a way and a touch is two operations on one word. With a
+//! number of ways that is no power of two the tree has leaves without a way; the descent to a
+//! victim goes left where the right half has none.
 
 /// The tree of one shape, shared by all sets.
 #[derive(Clone, Debug)]

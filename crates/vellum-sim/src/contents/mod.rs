@@ -1,13 +1,15 @@
 //! What is in data frames, without keeping their bytes.
 //!
-//! A simulated machine of 100 GiB cannot keep 100 GiB of bytes, and the questions asked of contents are only these: has this
-//! frame been made fit for its new owner, are these two frames equal, and (in correctness tests) which store does this load
-//! see. A *version* answers them: 0 is whatever the last owner left, 1 is zeros, and every other state gets a number of its
-//! own. A store only sets a bit (`WRITTEN`: differs from the version noted); numbers are given out when a frame is copied, so that
-//! the path of a store is one `or`. In walk mode each 64-byte line has a version as well, and every store makes a new one.
+//! A simulated machine of 100 GiB cannot keep 100 GiB of bytes, and the questions asked of contents
+//! are only these: has this frame been made fit for its new owner, are these two frames equal, and
+//! (in correctness tests) which store does this load see. A *version* answers them: 0 is whatever
+//! the last owner left, 1 is zeros, and every other state gets a number of its own. A store only
+//! sets a bit (`WRITTEN`: differs from the version noted); numbers are given out when a frame is
+//! copied, so that the path of a store is one `or`. In walk mode each 64-byte line has a version as
+//! well, and every store makes a new one.
 //!
-//! Rejected: hashing real bytes (memory, time), and a new version at every store in timing runs (a counter on the hot path
-//! that nothing reads).
+//! Rejected: hashing real bytes (memory, time), and a new version at every store in timing runs (a
+//! counter on the hot path that nothing reads).
 
 use crate::machine::lazy::Lazy;
 
@@ -35,7 +37,11 @@ pub(crate) struct Contents {
 impl Contents {
     /// All frames foreign. `by_line`: keep versions of lines too.
     pub(crate) fn new(frames: u64, by_line: bool) -> Option<Contents> {
-        let lines = if by_line { Some(Lazy::new(usize::try_from(frames * LINES).ok()?, false)?) } else { None };
+        let lines = if by_line {
+            Some(Lazy::new(usize::try_from(frames * LINES).ok()?, false)?)
+        } else {
+            None
+        };
         Some(Contents {
             frames: Lazy::new(usize::try_from(frames).ok()?, true)?,
             lines,
@@ -84,7 +90,8 @@ impl Contents {
     /// Whether two frames are known to be equal.
     pub(crate) fn equal(&self, a: u64, b: u64) -> bool {
         let (fa, fb) = (self.frames[a as usize], self.frames[b as usize]);
-        a == b || (fa | fb) & WRITTEN == 0 && fa & VERSION == fb & VERSION && fa & VERSION != FOREIGN
+        a == b
+            || (fa | fb) & WRITTEN == 0 && fa & VERSION == fb & VERSION && fa & VERSION != FOREIGN
     }
 
     /// Whether a frame's real bytes are in use.

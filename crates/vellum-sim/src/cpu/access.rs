@@ -1,7 +1,7 @@
 //! One access by a program: translation, cache line, time, contents.
 //!
-//! The first lines of [`State::access`] are the path of nearly every access of a real program: same page, same line, no
-//! interrupt due. Everything else is out of line.
+//! The first lines of [`State::access`] are the path of nearly every access of a real program: same
+//! page, same line, no interrupt due. Everything else is out of line.
 
 use crate::cache::{Agent, Level};
 use crate::cpu::Kind;
@@ -16,13 +16,14 @@ pub struct PageFault {
     pub va: u64,
     /// What the program wanted to do there.
     pub kind: Kind,
-    /// The table where the walk ended and its count of stores: together they say whether anything changed since.
+    /// The table where the walk ended and its count of stores: together they say whether anything
+    /// changed since.
     pub(crate) table: u64,
     pub(crate) stores: u32,
 }
 
-/// The version of a line's contents as an access saw it: 1 for zeros, a number of its own for each store. 0 outside walk
-/// checking, which does not keep versions.
+/// The version of a line's contents as an access saw it: 1 for zeros, a number of its own for each
+/// store. 0 outside walk checking, which does not keep versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen(pub u64);
 
@@ -35,7 +36,13 @@ pub(crate) enum Trap {
 impl<F: Format> State<F> {
     /// An access that lies within one line.
     #[inline]
-    pub(crate) fn access(&mut self, c: usize, va: u64, kind: Kind, dependent: bool) -> Result<Seen, Trap> {
+    pub(crate) fn access(
+        &mut self,
+        c: usize,
+        va: u64,
+        kind: Kind,
+        dependent: bool,
+    ) -> Result<Seen, Trap> {
         let cpu = &mut self.cpus[c];
         let recent = if kind == Kind::Fetch {
             cpu.counts.fetches += 1;

@@ -1,6 +1,7 @@
 //! Counters as users see them: names and numbers, in a fixed order.
 //!
-//! Time is kept in ticks and shown in cycles, rounded so that the cycles of the accounts still add up to the clock exactly.
+//! Time is kept in ticks and shown in cycles, rounded so that the cycles of the accounts still add
+//! up to the clock exactly.
 
 use super::{ACCOUNTS, Account, Counts};
 use crate::cache::{Agent, CpuCounters, Structure};
@@ -104,7 +105,11 @@ impl Counters {
 
     /// Adds another CPU's reading.
     pub fn add(&mut self, other: &Counters) {
-        let pairs = self.counts.iter_mut().zip(&other.counts).chain(self.caches.iter_mut().zip(&other.caches));
+        let pairs = self
+            .counts
+            .iter_mut()
+            .zip(&other.counts)
+            .chain(self.caches.iter_mut().zip(&other.caches));
         pairs.for_each(|(a, b)| *a += b);
         self.time.iter_mut().zip(&other.time).for_each(|(a, b)| *a += *b);
         self.walk_time += other.walk_time;
@@ -113,7 +118,11 @@ impl Counters {
     /// What was counted between an earlier reading and this one.
     pub fn since(&self, earlier: &Counters) -> Counters {
         let mut d = self.clone();
-        let pairs = d.counts.iter_mut().zip(&earlier.counts).chain(d.caches.iter_mut().zip(&earlier.caches));
+        let pairs = d
+            .counts
+            .iter_mut()
+            .zip(&earlier.counts)
+            .chain(d.caches.iter_mut().zip(&earlier.caches));
         pairs.for_each(|(a, b)| *a -= b);
         d.time.iter_mut().zip(&earlier.time).for_each(|(a, b)| *a -= *b);
         d.walk_time -= earlier.walk_time;
@@ -131,10 +140,9 @@ impl Counters {
         let clock = self.time.iter().copied().sum::<Ticks>().cycles();
         let counts = self.counts.iter().copied().chain(self.caches.iter().copied());
         let values = counts.chain(cycles).chain(core::iter::once(clock));
-        NAMES
-            .iter()
-            .zip(values)
-            .map(|(name, v)| (*name, if *name == "walk_cycles" { self.walk_time.cycles() } else { v }))
+        NAMES.iter().zip(values).map(|(name, v)| {
+            (*name, if *name == "walk_cycles" { self.walk_time.cycles() } else { v })
+        })
     }
 
     /// One value by its name.
@@ -179,7 +187,8 @@ fn caches(from: &CpuCounters, n: &Counts) -> [u64; CACHES] {
     for (i, structure) in structures.into_iter().enumerate() {
         for (j, agent) in Agent::ALL.into_iter().enumerate() {
             let at = i * 6 + j * 2;
-            (all[at], all[at + 1]) = (from.accesses(agent, structure), from.misses(agent, structure));
+            (all[at], all[at + 1]) =
+                (from.accesses(agent, structure), from.misses(agent, structure));
         }
     }
     // Accesses to the line used last never reached the caches: they are hits.

@@ -29,10 +29,12 @@ impl<'a, F: Format> Cpu<'a, F> {
         self.id
     }
 
-    /// Runs `script` as another CPU, on which no program runs: for tests that write down one interleaving.
+    /// Runs `script` as another CPU, on which no program runs: for tests that write down one
+    /// interleaving.
     pub fn script<T>(&self, id: usize, script: impl FnOnce(&Cpu<'a, F>) -> T) -> T {
         let before = self.sim.current.replace(id);
-        // While it stands aside, the CPU of this program serves flush requests at once, like one on which nothing runs.
+        // While it stands aside, the CPU of this program serves flush requests at once, like one on
+        // which nothing runs.
         self.sim.state.with(|s| s.cpus[before].aside = before != id);
         let result = script(&Cpu::new(self.sim, id));
         self.sim.state.with(|s| s.cpus[before].aside = false);
@@ -45,11 +47,17 @@ impl<'a, F: Format> Cpu<'a, F> {
         self.sim.clock(self.id)
     }
 
-    /// One access by the program, `size` bytes from `va`; split where it crosses lines. `dependent`: its address is the result of the load
-    /// before. Retires one instruction for each line (none for fetches). On a page fault nothing from the faulting line on has
-    /// happened.
+    /// One access by the program, `size` bytes from `va`; split where it crosses lines.
+    /// `dependent`: its address is the result of the load before. Retires one instruction for each
+    /// line (none for fetches). On a page fault nothing from the faulting line on has happened.
     #[inline]
-    pub fn access(&self, va: u64, size: u32, kind: Kind, dependent: bool) -> Result<Seen, PageFault> {
+    pub fn access(
+        &self,
+        va: u64,
+        size: u32,
+        kind: Kind,
+        dependent: bool,
+    ) -> Result<Seen, PageFault> {
         let first = va >> 6;
         let last = va.wrapping_add(u64::from(size.max(1)) - 1) >> 6;
         if first == last {
@@ -89,8 +97,9 @@ impl<'a, F: Format> Cpu<'a, F> {
         self.sim.breathe();
     }
 
-    /// Tells the host (not the simulation) that the program will access `va` in some ten accesses' time, so that its own cache
-    /// misses overlap. For callers that know what comes, such as a replay; leaving it out changes no result.
+    /// Tells the host (not the simulation) that the program will access `va` in some ten accesses'
+    /// time, so that its own cache misses overlap. For callers that know what comes, such as a
+    /// replay; leaving it out changes no result.
     #[inline]
     pub fn expect(&self, va: u64) {
         self.sim.state.with(|s| s.expect(self.id, va));
@@ -109,8 +118,8 @@ impl<'a, F: Format> Cpu<'a, F> {
         }
     }
 
-    /// Runs `n` more loads from the line that was loaded last. They are instructions and go through the load port; caches and counts of
-    /// accesses know nothing of them.
+    /// Runs `n` more loads from the line that was loaded last. They are instructions and go through
+    /// the load port; caches and counts of accesses know nothing of them.
     #[inline]
     pub fn reload(&self, n: u64) {
         self.sim.state.with(|s| s.cpus[self.id].core.issue(n));
@@ -142,7 +151,8 @@ impl<'a, F: Format> Cpu<'a, F> {
         }
     }
 
-    /// Stops the run if `fault` came back though nothing changed (oracle 1): for programs that call handlers themselves.
+    /// Stops the run if `fault` came back though nothing changed (oracle 1): for programs that call
+    /// handlers themselves.
     pub fn no_progress(&self, fault: &PageFault, times: u32) {
         self.sim.act(|s, c| {
             let why = format!("{:?} at {:#x} faulted {times} times; the handler returned each time and the entry was not written in between", fault.kind, fault.va);

@@ -1,8 +1,9 @@
 //! Where leaf entries were found last, for the host's prefetching only.
 //!
-//! A random access over a gigabyte costs the simulator four or five cache misses of the host one after the other; the first,
-//! the simulated leaf entry, can be started long before it is needed if its table is guessed. A wrong guess costs one useless
-//! prefetch: nothing simulated ever depends on these values.
+//! A random access over a gigabyte costs the simulator four or five cache misses of the host one
+//! after the other; the first, the simulated leaf entry, can be started long before it is needed if
+//! its table is guessed. A wrong guess costs one useless prefetch: nothing simulated ever depends
+//! on these values.
 
 /// Slots; 512 of them reach 1 GiB.
 const SLOTS: usize = 1024;
@@ -16,7 +17,8 @@ pub(crate) struct Hints {
     next: usize,
 }
 
-/// Announcements between bringing the leaf entry near and reading it to bring the data's places near.
+/// Announcements between bringing the leaf entry near and reading it to bring the data's places
+/// near.
 const LAG: usize = 8;
 
 impl Hints {
@@ -35,7 +37,8 @@ impl Hints {
         (region == va >> 21).then_some(table | (va >> 12 & 511) << 3)
     }
 
-    /// Announces an address and returns the one announced [`LAG`] times ago, whose leaf entry should be near by now.
+    /// Announces an address and returns the one announced [`LAG`] times ago, whose leaf entry
+    /// should be near by now.
     #[inline]
     pub(crate) fn announce(&mut self, va: u64) -> u64 {
         self.next = (self.next + 1) % LAG;

@@ -1,9 +1,11 @@
 //! One simulated CPU.
 //!
-//! Everything an access touches on its way stands in one struct, reached by one pointer: the shortcuts first (the last page
-//! and line of data and instructions), then the core's clock, the TLBs and the counts. The shortcuts are exact: the last page
-//! is the most recent entry of its TLB set and the last line the most recent of its cache set, so finding them again would
-//! change no state; whatever could change that (an invalidation, another agent's access, another CPU's turn) forgets them.
+//! Everything an access touches on its way stands in one struct, reached by one pointer: the
+//! shortcuts first (the last page and line of data and instructions), then the core's clock, the
+//! TLBs and the counts. The shortcuts are exact: the last page is the most recent entry of its TLB
+//! set and the last line the most recent of its cache set, so finding them again would change no
+//! state; whatever could change that (an invalidation, another agent's access, another CPU's turn)
+//! forgets them.
 
 pub(crate) mod access;
 mod counters;
@@ -116,7 +118,8 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    pub(crate) const NOTHING: Recent = Recent { page: NONE, base: 0, writable: false, line: NONE, dirty: false };
+    pub(crate) const NOTHING: Recent =
+        Recent { page: NONE, base: 0, writable: false, line: NONE, dirty: false };
 }
 
 /// A root this CPU may hold translations of.
@@ -124,7 +127,8 @@ impl Recent {
 pub(crate) struct CachedRoot {
     pub root: u32,
     pub ctx: u16,
-    /// A reduction under this root happened while it was not loaded here, and no flush has covered it since.
+    /// A reduction under this root happened while it was not loaded here, and no flush has covered
+    /// it since.
     pub missed: bool,
 }
 
@@ -245,7 +249,10 @@ impl CpuState {
 
     /// Drops what a scope names from TLBs and walk caches; `ctx` `None` means in every context.
     pub(crate) fn drop_pages(&mut self, ctx: u16, va: u64, bytes: u64) {
-        for tlb in [Some(&mut self.tlb_l1d), Some(&mut self.tlb_l1i), self.tlb_l2.as_mut()].into_iter().flatten() {
+        for tlb in [Some(&mut self.tlb_l1d), Some(&mut self.tlb_l1i), self.tlb_l2.as_mut()]
+            .into_iter()
+            .flatten()
+        {
             if bytes == 4096 {
                 tlb.invalidate_page(Some(ctx), va, false);
             } else {
@@ -282,6 +289,8 @@ impl CpuState {
 
     /// Every TLB of this CPU.
     pub(crate) fn tlbs(&mut self) -> impl Iterator<Item = &mut Tlb> {
-        [Some(&mut self.tlb_l1d), Some(&mut self.tlb_l1i), self.tlb_l2.as_mut()].into_iter().flatten()
+        [Some(&mut self.tlb_l1d), Some(&mut self.tlb_l1i), self.tlb_l2.as_mut()]
+            .into_iter()
+            .flatten()
     }
 }

@@ -4,7 +4,8 @@ use super::access::{PageFault, Seen};
 use super::{Cpu, Kind};
 use crate::format::Format;
 
-/// Equal faults in a row that are accepted as long as each time something was written in the table concerned.
+/// Equal faults in a row that are accepted as long as each time something was written in the table
+/// concerned.
 const PATIENCE: u32 = 10_000;
 
 /// A program on a CPU, with the handler of its page faults.
@@ -17,7 +18,8 @@ impl<'c, 'a, F: Format, H, E> Program<'c, 'a, F, H>
 where
     H: FnMut(u64, Kind) -> Result<(), E>,
 {
-    /// A program whose faults go to `handler`: `Ok` means try again, `Err` is what the access returns.
+    /// A program whose faults go to `handler`: `Ok` means try again, `Err` is what the access
+    /// returns.
     pub fn new(cpu: &'c Cpu<'a, F>, handler: H) -> Self {
         Program { cpu, handler }
     }
@@ -55,7 +57,14 @@ where
     }
 
     #[inline(never)]
-    fn faulted(&mut self, va: u64, size: u32, kind: Kind, dependent: bool, mut fault: PageFault) -> Result<Seen, E> {
+    fn faulted(
+        &mut self,
+        va: u64,
+        size: u32,
+        kind: Kind,
+        dependent: bool,
+        mut fault: PageFault,
+    ) -> Result<Seen, E> {
         let mut equal = 1;
         loop {
             (self.handler)(fault.va, fault.kind)?;

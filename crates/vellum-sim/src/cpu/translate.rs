@@ -1,7 +1,8 @@
 //! From a virtual address to a physical one: first-level TLB, second level, walk.
 //!
-//! The answer of the first level is taken at once if it has every right the access needs and no mark. Everything else (a
-//! mark, a missing right, a clean page to be written, walk checking) goes the long way through the oracle.
+//! The answer of the first level is taken at once if it has every right the access needs and no
+//! mark. Everything else (a mark, a missing right, a clean page to be written, walk checking) goes
+//! the long way through the oracle.
 
 use vellum::addr::Va;
 use vellum::machine::{ContextId, Scope};
@@ -37,7 +38,13 @@ fn needs(kind: Kind) -> Flags {
 impl<F: Format> State<F> {
     /// Translates `va` for an access by the program on CPU `c`.
     #[inline]
-    pub(crate) fn translate(&mut self, c: usize, va: u64, kind: Kind, dependent: bool) -> Result<Translated, Trap> {
+    pub(crate) fn translate(
+        &mut self,
+        c: usize,
+        va: u64,
+        kind: Kind,
+        dependent: bool,
+    ) -> Result<Translated, Trap> {
         let plain = !self.walk_check;
         let cpu = &mut self.cpus[c];
         let tlb = if kind == Kind::Fetch { &mut cpu.tlb_l1i } else { &mut cpu.tlb_l1d };
@@ -73,7 +80,13 @@ impl<F: Format> State<F> {
     }
 
     #[inline(never)]
-    fn beyond_first_level(&mut self, c: usize, va: u64, kind: Kind, dependent: bool) -> Result<Translated, Trap> {
+    fn beyond_first_level(
+        &mut self,
+        c: usize,
+        va: u64,
+        kind: Kind,
+        dependent: bool,
+    ) -> Result<Translated, Trap> {
         let stlb_time = self.costs.stlb_hit;
         let plain = !self.walk_check;
         let cpu = &mut self.cpus[c];
@@ -110,7 +123,8 @@ impl<F: Format> State<F> {
         self.walk_and_fill(c, va, kind, dependent)
     }
 
-    /// The program will soon access `va`: the host brings near what that will take. Changes nothing simulated.
+    /// The program will soon access `va`: the host brings near what that will take. Changes nothing
+    /// simulated.
     #[inline]
     pub(crate) fn expect(&mut self, c: usize, va: u64) {
         let cpu = &mut self.cpus[c];
@@ -173,7 +187,8 @@ impl<F: Format> State<F> {
             }
         }
         if !e.flags.contains(needs(kind) & Flags::RIGHTS) {
-            // The translation at hand forbids it. No walk is made; x86 drops the translation with the fault.
+            // The translation at hand forbids it. No walk is made; x86 drops the translation with
+            // the fault.
             let table = e.source >> 12;
             return self.fault(c, va, kind, table);
         }
@@ -194,10 +209,19 @@ impl<F: Format> State<F> {
         }
         let core = &self.cpus[c].core;
         let known = if dependent { core.last_load() } else { Ticks::ZERO };
-        Ok(Translated { address, late: (late > Ticks::ZERO).then_some(core.now().max(known) + late) })
+        Ok(Translated {
+            address,
+            late: (late > Ticks::ZERO).then_some(core.now().max(known) + late),
+        })
     }
 
-    fn walk_and_fill(&mut self, c: usize, va: u64, kind: Kind, dependent: bool) -> Result<Translated, Trap> {
+    fn walk_and_fill(
+        &mut self,
+        c: usize,
+        va: u64,
+        kind: Kind,
+        dependent: bool,
+    ) -> Result<Translated, Trap> {
         let Some(root) = self.cpus[c].root else { return self.no_root(c, va) };
         if va >= self.user_end {
             return self.fault(c, va, kind, self.oracle.roots[root as usize].table);
@@ -239,7 +263,8 @@ impl<F: Format> State<F> {
         if self.mmu.fault_invalidates {
             let ctx = cpu.ctx;
             cpu.drop_pages(ctx, va & !4095, 4096);
-            // Taking a fault serializes: walks for the address that began before it fill nothing after it.
+            // Taking a fault serializes: walks for the address that began before it fill nothing
+            // after it.
             self.end_walks(c, Some(Scope::Page(ContextId(ctx), Va(va))));
         }
         let stores = self.oracle.tables[table as usize].stores;

@@ -21,7 +21,8 @@ const NODE_GRAIN: u64 = 2 << 20;
 
 /// Most memory of a node: what line addresses reach.
 const MAX_NODE: u64 = MAX_LINE * LINE / MAX_NODES as u64;
-/// Longest time a constant may say, in cycles: sums of costs then stay far from the end of the clock.
+/// Longest time a constant may say, in cycles: sums of costs then stay far from the end of the
+/// clock.
 const MAX_CYCLES: u64 = 10_000_000_000;
 /// Most lines all caches together may hold: their tags take 4 bytes each in the simulator.
 const MAX_LINES: u64 = 1 << 26;
@@ -29,7 +30,11 @@ const MAX_LINES: u64 = 1 << 26;
 /// Key, what is wrong, how to mend it.
 type Wrong = (String, String, String);
 
-fn wrong<T>(key: impl Into<String>, wrong: impl Into<String>, mend: impl Into<String>) -> Result<T, Wrong> {
+fn wrong<T>(
+    key: impl Into<String>,
+    wrong: impl Into<String>,
+    mend: impl Into<String>,
+) -> Result<T, Wrong> {
     Err((key.into(), wrong.into(), mend.into()))
 }
 
@@ -43,7 +48,9 @@ impl Machine {
         let unreadable = |why: String| MachineError::Unreadable { file: file.clone(), why };
         let meta = std::fs::metadata(path).map_err(|e| unreadable(e.to_string()))?;
         if !meta.is_file() || meta.len() > MAX_FILE {
-            return Err(unreadable("no regular file of at most 1 MiB; give the path of a .toml machine file".into()));
+            return Err(unreadable(
+                "no regular file of at most 1 MiB; give the path of a .toml machine file".into(),
+            ));
         }
         let text = std::fs::read_to_string(path).map_err(|e| unreadable(e.to_string()))?;
         Machine::parse(&file, &text)
@@ -76,7 +83,9 @@ impl Machine {
         self.file = file.to_string();
         match self.check() {
             Ok(()) => Ok(self),
-            Err((key, wrong, mend)) => Err(MachineError::Value { file: file.to_string(), key, wrong, mend }),
+            Err((key, wrong, mend)) => {
+                Err(MachineError::Value { file: file.to_string(), key, wrong, mend })
+            }
         }
     }
 
@@ -91,7 +100,11 @@ impl Machine {
     fn check(&self) -> Result<(), Wrong> {
         for row in self.constants() {
             if row.source.trim().is_empty() {
-                return wrong(row.key, "source is empty", "say where the value was read, or how it was estimated");
+                return wrong(
+                    row.key,
+                    "source is empty",
+                    "say where the value was read, or how it was estimated",
+                );
             }
         }
         self.check_processor()?;
@@ -104,17 +117,31 @@ impl Machine {
 
     fn check_processor(&self) -> Result<(), Wrong> {
         if !(1_000_000..=100_000_000_000).contains(&self.clock_hz.value) {
-            return wrong("clock_hz", format!("{} Hz", self.clock_hz.value), "give hertz, such as 2_400_000_000");
+            return wrong(
+                "clock_hz",
+                format!("{} Hz", self.clock_hz.value),
+                "give hertz, such as 2_400_000_000",
+            );
         }
         if !(1..=MAX_CPUS).contains(&self.cpus.value) {
-            return wrong("cpus", format!("{} CPUs", self.cpus.value), format!("use 1 to {MAX_CPUS}"));
+            return wrong(
+                "cpus",
+                format!("{} CPUs", self.cpus.value),
+                format!("use 1 to {MAX_CPUS}"),
+            );
         }
         if !(1..=self.cpus.value).contains(&self.cpus_per_llc.value) {
             let mend = format!("use 1 to {}, the number of CPUs", self.cpus.value);
-            return wrong("cpus_per_llc", format!("{} CPUs share a last-level cache", self.cpus_per_llc.value), mend);
+            return wrong(
+                "cpus_per_llc",
+                format!("{} CPUs share a last-level cache", self.cpus_per_llc.value),
+                mend,
+            );
         }
         let core = &self.core;
-        for (key, value, max) in [("core.fill_buffers", &core.fill_buffers, 64), ("core.walkers", &core.walkers, 8)] {
+        for (key, value, max) in
+            [("core.fill_buffers", &core.fill_buffers, 64), ("core.walkers", &core.walkers, 8)]
+        {
             if !(1..=max).contains(&value.value) {
                 return wrong(key, value.value.to_string(), format!("use 1 to {max}"));
             }
@@ -123,7 +150,11 @@ impl Machine {
             return wrong("core.window", "0 instructions", "use 1 for a core that runs in order");
         }
         if self.ticks(&core.instruction) == Ticks::ZERO {
-            return wrong("core.instruction", "an instruction takes no time", "use at least 0.01 cycles");
+            return wrong(
+                "core.instruction",
+                "an instruction takes no time",
+                "use at least 0.01 cycles",
+            );
         }
         Ok(())
     }
@@ -160,8 +191,13 @@ impl Machine {
             ("llc.latency", Some(self.ticks(&self.llc.latency))),
             ("core.instruction", Some(self.ticks(&self.core.instruction))),
         ];
-        match others.into_iter().find(|(_, longest)| longest.is_some_and(|t| t.cycles() > MAX_CYCLES)) {
-            Some((key, _)) => wrong(key, "a time of seconds", format!("give at most {MAX_CYCLES} cycles")),
+        match others
+            .into_iter()
+            .find(|(_, longest)| longest.is_some_and(|t| t.cycles() > MAX_CYCLES))
+        {
+            Some((key, _)) => {
+                wrong(key, "a time of seconds", format!("give at most {MAX_CYCLES} cycles"))
+            }
             None => Ok(()),
         }
     }
@@ -175,16 +211,28 @@ impl Machine {
         for (n, node) in self.nodes.iter().enumerate() {
             if node.memory.0 == 0 || !node.memory.0.is_multiple_of(NODE_GRAIN) {
                 let mend = "each node needs memory in multiples of 2 MiB";
-                return wrong(format!("nodes.{n}.memory"), format!("{} bytes", node.memory.0), mend);
+                return wrong(
+                    format!("nodes.{n}.memory"),
+                    format!("{} bytes", node.memory.0),
+                    mend,
+                );
             }
             if node.memory.0 > MAX_NODE {
                 let mend = format!("use at most {} TiB", MAX_NODE >> 40);
-                return wrong(format!("nodes.{n}.memory"), format!("{} bytes", node.memory.0), mend);
+                return wrong(
+                    format!("nodes.{n}.memory"),
+                    format!("{} bytes", node.memory.0),
+                    mend,
+                );
             }
             let fastest = LINE * Ticks::PER_CYCLE * self.clock_hz.value;
             if node.bandwidth.0 < 1_000_000 || node.bandwidth.0 > fastest {
                 let mend = "give bytes a second, such as \"204.8 GB/s\"";
-                return wrong(format!("nodes.{n}.bandwidth"), format!("{} B/s", node.bandwidth.0), mend);
+                return wrong(
+                    format!("nodes.{n}.bandwidth"),
+                    format!("{} B/s", node.bandwidth.0),
+                    mend,
+                );
             }
             for &cpu in &node.cpus.0 {
                 let key = format!("nodes.{n}.cpus");
@@ -194,7 +242,11 @@ impl Machine {
                         return wrong(key, format!("CPU {cpu} does not exist"), mend);
                     }
                     Some(Some(other)) => {
-                        return wrong(key, format!("CPU {cpu} is in node {other} too"), "name each CPU once");
+                        return wrong(
+                            key,
+                            format!("CPU {cpu} is in node {other} too"),
+                            "name each CPU once",
+                        );
                     }
                     Some(slot) => *slot = Some(n),
                 }
@@ -212,10 +264,18 @@ impl Machine {
         if rows.len() != count || rows.iter().any(|r| r.len() != count) {
             let shape = rows.iter().map(|r| r.len().to_string()).collect::<Vec<_>>().join(", ");
             let mend = format!("with {count} nodes give {count} rows of {count} latencies");
-            return wrong("memory.latency", format!("{} rows of {shape} columns", rows.len()), mend);
+            return wrong(
+                "memory.latency",
+                format!("{} rows of {shape} columns", rows.len()),
+                mend,
+            );
         }
         if rows.iter().flatten().any(|d| self.ticks(d) == Ticks::ZERO) {
-            return wrong("memory.latency", "a latency of 0", "give the load-to-use time, such as \"100 ns\"");
+            return wrong(
+                "memory.latency",
+                "a latency of 0",
+                "give the load-to-use time, such as \"100 ns\"",
+            );
         }
         Ok(())
     }
@@ -243,7 +303,11 @@ impl Machine {
         let lines = private * u64::from(self.cpus.value) + shape.llc.lines() * u64::from(groups);
         if lines > MAX_LINES {
             let mend = format!("all caches together may hold {} GiB", (MAX_LINES * LINE) >> 30);
-            return wrong("cpus", format!("the caches of all CPUs hold {} GiB", (lines * LINE) >> 30), mend);
+            return wrong(
+                "cpus",
+                format!("the caches of all CPUs hold {} GiB", (lines * LINE) >> 30),
+                mend,
+            );
         }
         for pair in caches.windows(2).skip(1) {
             if self.ticks(&pair[0].1.latency) > self.ticks(&pair[1].1.latency) {
@@ -258,11 +322,24 @@ impl Machine {
         Ok(())
     }
 
-    fn check_cache(&self, name: &str, spec: &CacheSpec, geometry: &Geometry, lines: u64) -> Result<(), Wrong> {
+    fn check_cache(
+        &self,
+        name: &str,
+        spec: &CacheSpec,
+        geometry: &Geometry,
+        lines: u64,
+    ) -> Result<(), Wrong> {
         let (size, ways) = (spec.size.0, spec.ways.value);
         if ways > 0 && !size.is_multiple_of(u64::from(ways) * LINE) {
-            let mend = format!("use a multiple of {} ({ways} ways of {LINE} bytes)", u64::from(ways) * LINE);
-            return wrong(format!("{name}.size"), format!("{size} bytes do not divide into {ways} ways"), mend);
+            let mend = format!(
+                "use a multiple of {} ({ways} ways of {LINE} bytes)",
+                u64::from(ways) * LINE
+            );
+            return wrong(
+                format!("{name}.size"),
+                format!("{size} bytes do not divide into {ways} ways"),
+                mend,
+            );
         }
         match geometry.check() {
             Err(e @ GeometryError::Ways(_)) => {
@@ -274,17 +351,27 @@ impl Machine {
         if lines > geometry.reach() {
             let mend = "use more sets or less memory";
             let gib = (geometry.reach() * LINE) >> 30;
-            return wrong(format!("{name}.size"), format!("{} sets reach {gib} GiB of memory", geometry.sets), mend);
+            return wrong(
+                format!("{name}.size"),
+                format!("{} sets reach {gib} GiB of memory", geometry.sets),
+                mend,
+            );
         }
         if self.ticks(&spec.latency) == Ticks::ZERO {
-            return wrong(format!("{name}.latency"), "a hit takes no time", "give the load-to-use time in cycles");
+            return wrong(
+                format!("{name}.latency"),
+                "a hit takes no time",
+                "give the load-to-use time in cycles",
+            );
         }
         Ok(())
     }
 
     fn check_tlbs(&self) -> Result<(), Wrong> {
         let tlb = &self.tlb;
-        for (name, spec, first) in [("l1i", &tlb.l1i, true), ("l1d", &tlb.l1d, true), ("l2", &tlb.l2, false)] {
+        for (name, spec, first) in
+            [("l1i", &tlb.l1i, true), ("l1d", &tlb.l1d, true), ("l2", &tlb.l2, false)]
+        {
             check_tlb(&format!("tlb.{name}"), spec, first)?;
         }
         let walk = &tlb.walk;
@@ -303,10 +390,18 @@ impl Machine {
             return wrong("mmu.levels", format!("{} levels", mmu.levels.value), mend);
         }
         if mmu.contexts.value == GLOBAL_CONTEXT {
-            return wrong("mmu.contexts", format!("{GLOBAL_CONTEXT} contexts"), "use at most 65534");
+            return wrong(
+                "mmu.contexts",
+                format!("{GLOBAL_CONTEXT} contexts"),
+                "use at most 65534",
+            );
         }
         if mmu.max_leaf.value == PageSize::K4 {
-            return wrong("mmu.max_leaf", "4K", "use \"2M\" or \"1G\"; 4 KiB pages alone are the switch thp=never");
+            return wrong(
+                "mmu.max_leaf",
+                "4K",
+                "use \"2M\" or \"1G\"; 4 KiB pages alone are the switch thp=never",
+            );
         }
         Ok(())
     }
@@ -318,7 +413,11 @@ fn check_tlb(key: &str, spec: &TlbSpec, first_level: bool) -> Result<(), Wrong> 
         let key = format!("{key}.banks.{n}");
         check_bank(&key, bank.entries.value, bank.ways.value)?;
         if bank.sizes.is_empty() {
-            return wrong(format!("{key}.sizes"), "no page size", "name one or more of \"4K\", \"2M\", \"1G\"");
+            return wrong(
+                format!("{key}.sizes"),
+                "no page size",
+                "name one or more of \"4K\", \"2M\", \"1G\"",
+            );
         }
         for &size in &bank.sizes.value {
             if std::mem::replace(&mut seen[size as usize], true) {
@@ -331,18 +430,30 @@ fn check_tlb(key: &str, spec: &TlbSpec, first_level: bool) -> Result<(), Wrong> 
         }
     }
     if first_level && !seen[PageSize::K4 as usize] {
-        return wrong(format!("{key}.banks"), "no bank holds 4 KiB pages", "add one with sizes = [\"4K\"]");
+        return wrong(
+            format!("{key}.banks"),
+            "no bank holds 4 KiB pages",
+            "add one with sizes = [\"4K\"]",
+        );
     }
     Ok(())
 }
 
 fn check_bank(key: &str, entries: u32, ways: u32) -> Result<(), Wrong> {
     if !(1..=MAX_ENTRIES).contains(&entries) {
-        return wrong(format!("{key}.entries"), format!("{entries} entries"), format!("use 1 to {MAX_ENTRIES}"));
+        return wrong(
+            format!("{key}.entries"),
+            format!("{entries} entries"),
+            format!("use 1 to {MAX_ENTRIES}"),
+        );
     }
     if ways == 0 || !entries.is_multiple_of(ways) {
         let mend = format!("use a divisor of {entries}; {entries} for a fully associative bank");
-        return wrong(format!("{key}.ways"), format!("{ways} ways do not divide {entries} entries"), mend);
+        return wrong(
+            format!("{key}.ways"),
+            format!("{ways} ways do not divide {entries} entries"),
+            mend,
+        );
     }
     Ok(())
 }
@@ -367,7 +478,10 @@ fn collect(path: String, value: &Value, rows: &mut Vec<ConstantRow>) {
             table.iter().for_each(|(key, inner)| collect(join(&path, key), inner, rows));
         }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(n, inner)| collect(join(&path, &n.to_string()), inner, rows));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(n, inner)| collect(join(&path, &n.to_string()), inner, rows));
         }
         _ => {}
     }

@@ -12,7 +12,8 @@ pub enum Basis {
     Before,
     /// A source that never saw the mechanism.
     Outside,
-    /// It took a measurement of the state after the mechanism to get it: results that rest on it are not predictions.
+    /// It took a measurement of the state after the mechanism to get it: results that rest on it
+    /// are not predictions.
     Fitted,
     /// Estimated; results that rest on it are shown with the constant halved and doubled.
     Guess,

@@ -11,7 +11,8 @@ pub enum MachineError {
         /// The operating system's reason.
         why: String,
     },
-    /// The text is not a machine file: bad TOML, an unknown or a missing key, a value of the wrong type.
+    /// The text is not a machine file: bad TOML, an unknown or a missing key, a value of the wrong
+    /// type.
     #[error("{file}:{line}: {message}")]
     Syntax {
         /// The file.

@@ -1,10 +1,12 @@
 //! Machine files: what a simulated machine is made of, with the origin of every number.
 //!
-//! A file is TOML; each constant in it is a table `{ value, basis, source }` ([`Constant`]). Nothing has a default: a constant
-//! that is not in the file would be one whose origin nobody can see. `docs/machine-format.md` describes the keys.
+//! A file is TOML; each constant in it is a table `{ value, basis, source }` ([`Constant`]).
+//! Nothing has a default: a constant that is not in the file would be one whose origin nobody can
+//! see. `docs/machine-format.md` describes the keys.
 //!
-//! [`parse`](Machine::parse) reads and checks; the shapes that the models are built from ([`Machine::hierarchy`] and its
-//! neighbours) are derived in `shapes.rs` and cannot fail on a checked machine.
+//! [`parse`](Machine::parse) reads and checks; the shapes that the models are built from
+//! ([`Machine::hierarchy`] and its neighbours) are derived in `shapes.rs` and cannot fail on a
+//! checked machine.
 
 mod check;
 mod constant;
@@ -22,7 +24,7 @@ pub use host::{host, host_text};
 pub use presets::{find, preset, preset_text, presets};
 pub use shapes::{Costs, WORK_COSTS};
 pub use spec::{
-    CacheSpec, Codec, CoreSpec, CostSpec, Invalidation, LlcSpec, Machine, MemorySpec, MmuSpec, NodeSpec, TlbBank,
-    TlbSpec, TlbSpecs, WalkCacheSpec, WalkLevel, WorkCosts,
+    CacheSpec, Codec, CoreSpec, CostSpec, Invalidation, LlcSpec, Machine, MemorySpec, MmuSpec,
+    NodeSpec, TlbBank, TlbSpec, TlbSpecs, WalkCacheSpec, WalkLevel, WorkCosts,
 };
 pub use units::{Bandwidth, Bytes, CpuList, Duration, Threshold};

@@ -29,14 +29,22 @@ pub fn preset_text(name: &str) -> Option<&'static str> {
 pub fn preset(name: &str) -> Result<Machine, MachineError> {
     match preset_text(name) {
         Some(text) => Machine::parse(&format!("{name}.toml"), text),
-        None => Err(MachineError::Unknown { name: name.to_string(), known: format!("{}, host", presets().join(", ")) }),
+        None => Err(MachineError::Unknown {
+            name: name.to_string(),
+            known: format!("{}, host", presets().join(", ")),
+        }),
     }
 }
 
-/// What `--machine` takes: a preset, `host`, or the path of a machine file (anything that ends in `.toml` or has a `/`).
+/// What `--machine` takes: a preset, `host`, or the path of a machine file (anything that ends in
+/// `.toml` or has a `/`).
 pub fn find(name: &str) -> Result<Machine, MachineError> {
     if name == "host" {
         return super::host::host();
     }
-    if name.ends_with(".toml") || name.contains('/') { Machine::load(Path::new(name)) } else { preset(name) }
+    if name.ends_with(".toml") || name.contains('/') {
+        Machine::load(Path::new(name))
+    } else {
+        preset(name)
+    }
 }

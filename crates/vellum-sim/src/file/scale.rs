@@ -1,4 +1,5 @@
-//! Changing one constant: a result that rests on a guess is shown with the guess halved and doubled.
+//! Changing one constant: a result that rests on a guess is shown with the guess halved and
+//! doubled.
 
 use toml::Value;
 
@@ -6,9 +7,9 @@ use super::error::MachineError;
 use super::spec::Machine;
 
 impl Machine {
-    /// The machine with one constant (`"core.walkers"`, `"nodes.0.memory"`) multiplied by `times / by`; a matrix is scaled whole,
-    /// and `"llc"` as the size of the last level, for which it stands.
-    /// Errors: no such constant, one that is no number, or a machine that cannot be.
+    /// The machine with one constant (`"core.walkers"`, `"nodes.0.memory"`) multiplied by `times /
+    /// by`; a matrix is scaled whole, and `"llc"` as the size of the last level, for which it
+    /// stands. Errors: no such constant, one that is no number, or a machine that cannot be.
     pub fn scaled(&self, key: &str, times: u32, by: u32) -> Result<Machine, MachineError> {
         let last_level = i64::try_from(self.llc.size.0).ok().map(Value::Integer);
         self.changed(key, |value| {
@@ -17,13 +18,18 @@ impl Machine {
         })
     }
 
-    /// The machine with one constant replaced, written as in the file (`"64 KiB"` with its quotes, or `8`).
+    /// The machine with one constant replaced, written as in the file (`"64 KiB"` with its quotes,
+    /// or `8`).
     pub fn with(&self, key: &str, text: &str) -> Result<Machine, MachineError> {
         let parsed = text.parse::<Value>().unwrap_or_else(|_| Value::String(text.to_string()));
         self.changed(key, |_| Some(parsed))
     }
 
-    fn changed(&self, key: &str, change: impl FnOnce(&Value) -> Option<Value>) -> Result<Machine, MachineError> {
+    fn changed(
+        &self,
+        key: &str,
+        change: impl FnOnce(&Value) -> Option<Value>,
+    ) -> Result<Machine, MachineError> {
         let error = |wrong: &str, mend: &str| MachineError::Value {
             file: self.file.clone(),
             key: key.to_string(),
@@ -38,15 +44,19 @@ impl Machine {
                 Value::Array(items) => part.parse::<usize>().ok().and_then(|n| items.get_mut(n)),
                 _ => None,
             };
-            at =
-                next.ok_or_else(|| error("no such constant", "name it as the list of the machine's constants does"))?;
+            at = next.ok_or_else(|| {
+                error("no such constant", "name it as the list of the machine's constants does")
+            })?;
         }
         let constant = at.as_table_mut().filter(|t| t.contains_key("basis"));
         let Some(value) = constant.and_then(|t| t.get_mut("value")) else {
             return Err(error("not a constant", "name a key that has value, basis and source"));
         };
-        *value = change(value).ok_or_else(|| error("not a number", "only numbers, sizes and times can be scaled"))?;
-        let Value::Table(tree) = tree else { return Err(error("not a table", "give a machine file")) };
+        *value = change(value)
+            .ok_or_else(|| error("not a number", "only numbers, sizes and times can be scaled"))?;
+        let Value::Table(tree) = tree else {
+            return Err(error("not a table", "give a machine file"));
+        };
         Machine::from_tree(&self.file, tree)
     }
 }
@@ -60,17 +70,24 @@ fn scale(value: &Value, times: u32, by: u32) -> Option<Value> {
             Some(Value::Integer(i64::try_from(scaled).ok()?.max((*i).min(1))))
         }
         Value::Float(f) => Some(Value::Float(f * f64::from(times) / f64::from(by))),
-        Value::Array(items) => Some(Value::Array(items.iter().map(|v| scale(v, times, by)).collect::<Option<_>>()?)),
+        Value::Array(items) => {
+            Some(Value::Array(items.iter().map(|v| scale(v, times, by)).collect::<Option<_>>()?))
+        }
         Value::String(text) => {
             let split = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')?;
             let (number, unit) = text.split_at(split);
-            let known = ["B", "KiB", "MiB", "GiB", "TiB", "ps", "ns", "us", "ms", "cycles", "cycle"];
+            let known =
+                ["B", "KiB", "MiB", "GiB", "TiB", "ps", "ns", "us", "ms", "cycles", "cycle"];
             if !known.contains(&unit.trim()) && !unit.trim().ends_with("B/s") {
                 return None;
             }
             let number: f64 = number.replace('_', "").parse().ok()?;
             let scaled = format!("{:.6}", number * f64::from(times) / f64::from(by));
-            Some(Value::String(format!("{} {}", scaled.trim_end_matches('0').trim_end_matches('.'), unit.trim())))
+            Some(Value::String(format!(
+                "{} {}",
+                scaled.trim_end_matches('0').trim_end_matches('.'),
+                unit.trim()
+            )))
         }
         _ => None,
     }

@@ -37,7 +37,8 @@ pub struct Costs {
     /// Bytes; 0: write-allocate is never avoided.
     pub elision_threshold: u64,
     pub copy_line: Ticks,
-    /// Price of each kind of work, in the order of `WorkCosts`' fields, which is that of the library's `Work`.
+    /// Price of each kind of work, in the order of `WorkCosts`' fields, which is that of the
+    /// library's `Work`.
     pub work: [Ticks; WORK_COSTS],
 }
 
@@ -63,7 +64,8 @@ impl Machine {
 
     /// The caches; `seed` drives random replacement.
     pub fn hierarchy(&self, seed: u64) -> Shape {
-        let private = |c: &CacheSpec, n| self.geometry(c.size.0, c.ways.value, c.policy.value, seed ^ n);
+        let private =
+            |c: &CacheSpec, n| self.geometry(c.size.0, c.ways.value, c.policy.value, seed ^ n);
         let llc = &self.llc;
         Shape {
             cpus: self.cpus.value as usize,
@@ -87,7 +89,8 @@ impl Machine {
     /// The memory nodes.
     pub fn numa(&self) -> Numa {
         let line_time = |bandwidth: u64| {
-            let ticks = u128::from(LINE) * u128::from(self.clock_hz.value) * u128::from(Ticks::PER_CYCLE);
+            let ticks =
+                u128::from(LINE) * u128::from(self.clock_hz.value) * u128::from(Ticks::PER_CYCLE);
             Ticks(((ticks + u128::from(bandwidth) / 2) / u128::from(bandwidth.max(1))) as u64)
         };
         let row = |row: &Vec<Duration>| row.iter().map(|d| self.ticks(d)).collect();
@@ -114,7 +117,14 @@ impl Machine {
     pub fn walk_cache(&self) -> WalkCacheShape {
         let walk = &self.tlb.walk;
         let level = |l: &Option<WalkLevel>| l.as_ref().map(|l| (l.entries.value, l.ways.value));
-        WalkCacheShape { levels: [level(&walk.level2), level(&walk.level3), level(&walk.level4), level(&walk.level5)] }
+        WalkCacheShape {
+            levels: [
+                level(&walk.level2),
+                level(&walk.level3),
+                level(&walk.level4),
+                level(&walk.level5),
+            ],
+        }
     }
 
     /// The fixed costs.

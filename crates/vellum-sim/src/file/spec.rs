@@ -138,7 +138,8 @@ pub struct TlbBank {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WalkCacheSpec {
-    /// What a walk takes beside its reads: finding that it is needed, and bringing back what it found. Left out: nothing.
+    /// What a walk takes beside its reads: finding that it is needed, and bringing back what it
+    /// found. Left out: nothing.
     pub start: Option<Constant<Duration>>,
     /// Entries that cover 2 MiB (PDE on x86).
     pub level2: Option<WalkLevel>,
@@ -255,13 +256,16 @@ pub struct CostSpec {
     pub switch: Constant<Duration>,
     /// Clearing a line of a base page that does not follow the one cleared before.
     pub clear_page_line: Constant<Duration>,
-    /// Clearing a line of a base page that follows the one cleared just before: page by page from end to end.
+    /// Clearing a line of a base page that follows the one cleared just before: page by page from
+    /// end to end.
     pub clear_next_line: Constant<Duration>,
     /// Clearing a line as part of an extent, with write-allocate.
     pub clear_extent_line: Constant<Duration>,
-    /// Clearing a line without write-allocate: by stores around the caches, or as part of an extent long enough for the core to elide it.
+    /// Clearing a line without write-allocate: by stores around the caches, or as part of an extent
+    /// long enough for the core to elide it.
     pub clear_elided_line: Constant<Duration>,
-    /// The shortest extent for which stores through the caches elide write-allocate by themselves; 0: never.
+    /// The shortest extent for which stores through the caches elide write-allocate by themselves;
+    /// 0: never.
     pub elision_threshold: Constant<Threshold>,
     /// Copying a line.
     pub copy_line: Constant<Duration>,
@@ -269,7 +273,8 @@ pub struct CostSpec {
     pub work: WorkCosts,
 }
 
-/// `[costs.work]`: the price of each kind of kernel work the library reports, by the name it has there.
+/// `[costs.work]`: the price of each kind of kernel work the library reports, by the name it has
+/// there.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkCosts {

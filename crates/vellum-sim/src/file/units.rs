@@ -1,6 +1,8 @@
-//! Values with units, as people write them: `"32 KiB"`, `"135 ns"`, `"204.8 GB/s"`, `8.29` (cycles), `"0-15"` (CPUs).
+//! Values with units, as people write them: `"32 KiB"`, `"135 ns"`, `"204.8 GB/s"`, `8.29`
+//! (cycles), `"0-15"` (CPUs).
 //!
-//! A bare number is bytes, cycles or bytes a second. Decimal fractions are read exactly, as digits: no float enters the state.
+//! A bare number is bytes, cycles or bytes a second. Decimal fractions are read exactly, as digits:
+//! no float enters the state.
 
 use std::fmt;
 
@@ -53,7 +55,12 @@ pub struct CpuList(pub Vec<u32>);
 fn decimal(text: &str, scale: u128) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit() || b == b'_');
-    if whole.is_empty() || !digits(whole) || !digits(fraction) || text.ends_with('.') || fraction.len() > 12 {
+    if whole.is_empty()
+        || !digits(whole)
+        || !digits(fraction)
+        || text.ends_with('.')
+        || fraction.len() > 12
+    {
         return None;
     }
     let number: u128 = format!("{whole}{fraction}").replace('_', "").parse().ok()?;
@@ -77,12 +84,19 @@ fn scaled(text: &str, units: &[(&str, u128)]) -> Option<u64> {
 
 const BYTES: &[(&str, u128)] =
     &[("", 1), ("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
-const BANDWIDTH: &[(&str, u128)] =
-    &[("", 1), ("B/s", 1), ("MB/s", 1_000_000), ("GB/s", 1_000_000_000), ("MiB/s", 1 << 20), ("GiB/s", 1 << 30)];
+const BANDWIDTH: &[(&str, u128)] = &[
+    ("", 1),
+    ("B/s", 1),
+    ("MB/s", 1_000_000),
+    ("GB/s", 1_000_000_000),
+    ("MiB/s", 1 << 20),
+    ("GiB/s", 1 << 30),
+];
 const TIME: &[(&str, u128)] = &[("ps", 1), ("ns", 1_000), ("us", 1_000_000), ("ms", 1_000_000_000)];
 const CYCLES: &[(&str, u128)] = &[("", 256), ("cycle", 256), ("cycles", 256)];
 
-/// Accepts integers, floats (through their shortest decimal form, which is what was written) and strings.
+/// Accepts integers, floats (through their shortest decimal form, which is what was written) and
+/// strings.
 struct Text<T> {
     expecting: &'static str,
     parse: fn(&str) -> Option<T>,
@@ -97,13 +111,15 @@ impl<T> Visitor<'_> for Text<T> {
         (self.parse)(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
     }
     fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
-        (self.parse)(&number.to_string()).ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
+        (self.parse)(&number.to_string())
+            .ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
     }
     fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
         self.visit_str(&number.to_string())
     }
     fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
-        (self.parse)(&number.to_string()).ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))
+        (self.parse)(&number.to_string())
+            .ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))
     }
 }
 
@@ -149,7 +165,10 @@ impl<'de> Deserialize<'de> for Duration {
 
 impl<'de> Deserialize<'de> for CpuList {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<CpuList, D::Error> {
-        from.deserialize_any(Text { expecting: "CPU numbers such as \"0-7,16-23\", or \"\" for none", parse: cpu_list })
+        from.deserialize_any(Text {
+            expecting: "CPU numbers such as \"0-7,16-23\", or \"\" for none",
+            parse: cpu_list,
+        })
     }
 }
 
@@ -183,7 +202,18 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "KiB", "-1", "1e9", "1.", ".5", "3 KB", "12 parsecs", "1.2.3", "99999999999999999999999"] {
+        for text in [
+            "",
+            "KiB",
+            "-1",
+            "1e9",
+            "1.",
+            ".5",
+            "3 KB",
+            "12 parsecs",
+            "1.2.3",
+            "99999999999999999999999",
+        ] {
             assert_eq!(scaled(text, BYTES), None, "{text}");
         }
     }

@@ -24,7 +24,9 @@ pub enum BuildError {
     #[error("this machine's entries are {0}, and it is built as {1}: choose the other type")]
     Format(String, &'static str),
     /// Too many CPUs or nodes, or none.
-    #[error("{0} CPUs in {1} memory nodes: at most {MAX_CPUS} and {MAX_NODES}, at least 1 of each, can be simulated")]
+    #[error(
+        "{0} CPUs in {1} memory nodes: at most {MAX_CPUS} and {MAX_NODES}, at least 1 of each, can be simulated"
+    )]
     Size(usize, usize),
     /// The parts contradict each other.
     #[error("{0}")]
@@ -33,7 +35,9 @@ pub enum BuildError {
     #[error("{0}")]
     Cache(#[from] GeometryError),
     /// The host has no address space left for simulated memory.
-    #[error("the host has no address space for {0} MiB of simulated memory: make the machine's memory smaller")]
+    #[error(
+        "the host has no address space for {0} MiB of simulated memory: make the machine's memory smaller"
+    )]
     Host(u64),
 }
 
@@ -52,7 +56,9 @@ impl<F: Format> SimMachine<F> {
         if cpus == 0 || cpus > MAX_CPUS || memory.nodes() == 0 || memory.nodes() > MAX_NODES {
             return Err(BuildError::Size(cpus, memory.nodes()));
         }
-        if parts.cpu_node.len() != cpus || parts.cpu_node.iter().any(|&n| usize::from(n) >= memory.nodes()) {
+        if parts.cpu_node.len() != cpus
+            || parts.cpu_node.iter().any(|&n| usize::from(n) >= memory.nodes())
+        {
             return Err(BuildError::Parts("each CPU needs one memory node that exists"));
         }
         if !(4..=5).contains(&parts.mmu.levels) {
@@ -111,10 +117,12 @@ fn topology(parts: &Parts, memory: &Memory) -> Topology {
     for (cpu, &node) in parts.cpu_node.iter().enumerate() {
         t.cpu_node[cpu] = node;
     }
-    // SLIT distances: 10 for a node's own latency, others in proportion. A node without CPUs has no row of its own and takes
-    // the column of the nodes that see it.
+    // SLIT distances: 10 for a node's own latency, others in proportion. A node without CPUs has no
+    // row of its own and takes the column of the nodes that see it.
     let latency = &parts.numa.latency;
-    let at = |from: usize, to: usize| latency.get(from).and_then(|row| row.get(to)).map(|t| t.0).filter(|&t| t > 0);
+    let at = |from: usize, to: usize| {
+        latency.get(from).and_then(|row| row.get(to)).map(|t| t.0).filter(|&t| t > 0)
+    };
     for from in 0..t.nodes {
         for to in 0..t.nodes {
             let own = at(from, from).or_else(|| at(to, to)).unwrap_or(1);

@@ -41,7 +41,13 @@ impl<F: Format> State<F> {
         self.note(c, Note::End(verb));
         let cpu = &mut self.cpus[c];
         if cpu.depth == 0 {
-            return self.fail(c, crate::oracle::Rule::Contract, None, None, format!("{verb:?} ends and never began"));
+            return self.fail(
+                c,
+                crate::oracle::Rule::Contract,
+                None,
+                None,
+                format!("{verb:?} ends and never began"),
+            );
         }
         cpu.depth -= 1;
         if cpu.depth == 0 {
@@ -58,8 +64,15 @@ impl<F: Format> State<F> {
         self.cpus[c].core.advance(cost);
     }
 
-    /// How a run of that length is cleared, decided once for all of it; `None` if a planted bug leaves it out.
-    pub(crate) fn clear_way(&mut self, c: usize, first: u64, frames: u64, stores: Stores) -> Option<Way> {
+    /// How a run of that length is cleared, decided once for all of it; `None` if a planted bug
+    /// leaves it out.
+    pub(crate) fn clear_way(
+        &mut self,
+        c: usize,
+        first: u64,
+        frames: u64,
+        stores: Stores,
+    ) -> Option<Way> {
         if self.bug == Some(Bug::SkippedClear) {
             self.planted += 1;
             return None;
@@ -152,12 +165,21 @@ impl<F: Format> State<F> {
         self.forget_recalled();
     }
 
-    /// The kernel reads or writes bytes of a frame for a program: its lines go through the caches, on the account of the verb.
-    pub(crate) fn kernel_bytes(&mut self, c: usize, pfn: u64, offset: usize, length: usize, kind: Kind) {
+    /// The kernel reads or writes bytes of a frame for a program: its lines go through the caches,
+    /// on the account of the verb.
+    pub(crate) fn kernel_bytes(
+        &mut self,
+        c: usize,
+        pfn: u64,
+        offset: usize,
+        length: usize,
+        kind: Kind,
+    ) {
         if length == 0 {
             return;
         }
-        let lines = pfn * LINES + offset as u64 / 64..=pfn * LINES + (offset + length - 1) as u64 / 64;
+        let lines =
+            pfn * LINES + offset as u64 / 64..=pfn * LINES + (offset + length - 1) as u64 / 64;
         let mut time = Ticks::ZERO;
         for line in lines {
             let served = self.caches.access(c, Agent::Kernel, line, kind);
@@ -176,7 +198,8 @@ impl<F: Format> State<F> {
         self.forget_recalled();
     }
 
-    /// An inclusive last level may have taken lines from private caches: no CPU may go on believing that its last line is there.
+    /// An inclusive last level may have taken lines from private caches: no CPU may go on believing
+    /// that its last line is there.
     #[inline]
     pub(crate) fn forget_recalled(&mut self) {
         if self.caches.take_recalled() {
@@ -186,7 +209,8 @@ impl<F: Format> State<F> {
         }
     }
 
-    /// Contents changed state behind the programs' backs: the next store on each CPU must note itself again.
+    /// Contents changed state behind the programs' backs: the next store on each CPU must note
+    /// itself again.
     pub(crate) fn forget_written(&mut self) {
         for cpu in &mut self.cpus[..self.woken] {
             cpu.data.writable = false;

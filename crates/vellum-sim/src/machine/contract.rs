@@ -1,14 +1,16 @@
 //! The library's side: [`Machine`] for [`SimMachine`].
 //!
-//! Every call is a place where CPUs may change turns and where due flush requests are served, as an interrupt would be between
-//! any two instructions. The checks that cost nothing to make (table accesses only to tables, frames in range) are made here.
+//! Every call is a place where CPUs may change turns and where due flush requests are served, as an
+//! interrupt would be between any two instructions. The checks that cost nothing to make (table
+//! accesses only to tables, frames in range) are made here.
 
 use core::ptr::NonNull;
 
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::Preemption;
 use vellum::machine::{
-    CacheLevel, Caches, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology, Use,
+    CacheLevel, Caches, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope,
+    Stores, Topology, Use,
 };
 
 use super::SimMachine;
@@ -18,7 +20,8 @@ use crate::format::Format;
 use crate::oracle::{Bug, Rule};
 use crate::tlb::PageSize;
 
-/// Frames cleared between two moments at which an interrupt can arrive: some 20,000 bytes, a microsecond or two.
+/// Frames cleared between two moments at which an interrupt can arrive: some 20,000 bytes, a
+/// microsecond or two.
 const SLICE: u64 = 4;
 
 impl<F: Format> SimMachine<F> {
@@ -40,8 +43,8 @@ impl<F: Format> SimMachine<F> {
     }
 }
 
-// SAFETY: one thread runs all CPUs in turns; memory, walkers and translations are the simulator's own data, and the oracle compares
-// what they do with what the contract says.
+// SAFETY: one thread runs all CPUs in turns; memory, walkers and translations are the simulator's
+// own data, and the oracle compares what they do with what the contract says.
 unsafe impl<F: Format> Machine for SimMachine<F> {
     type Codec = F::Codec;
 
@@ -58,14 +61,21 @@ unsafe impl<F: Format> Machine for SimMachine<F> {
             fault_invalidates: mmu.fault_invalidates,
             break_before_make: mmu.break_before_make,
             contexts: mmu.contexts,
-            invalidation: if mmu.broadcast { Invalidation::Broadcast } else { Invalidation::Interrupt },
+            invalidation: if mmu.broadcast {
+                Invalidation::Broadcast
+            } else {
+                Invalidation::Interrupt
+            },
         }
     }
 
     fn caches(&self) -> Caches {
         self.state.with(|s| {
-            let [l1d, l2, llc] =
-                s.caches.geometry().map(|g| CacheLevel { sets: g.sets, ways: g.ways.into(), line: 64 });
+            let [l1d, l2, llc] = s.caches.geometry().map(|g| CacheLevel {
+                sets: g.sets,
+                ways: g.ways.into(),
+                line: 64,
+            });
             Caches { l1d, l2, llc }
         })
     }
@@ -198,7 +208,13 @@ unsafe impl<F: Format> Machine for SimMachine<F> {
         self.point();
         self.act(|s, c| {
             if s.oracle.uses[pfn.0 as usize] == Use::Zero as u8 {
-                return s.fail(c, Rule::Zero, None, Some(pfn.0), "the kernel writes into the shared zero frame".into());
+                return s.fail(
+                    c,
+                    Rule::Zero,
+                    None,
+                    Some(pfn.0),
+                    "the kernel writes into the shared zero frame".into(),
+                );
             }
             s.ram.write(pfn.0, offset, bytes);
             s.contents.write(pfn.0, offset, bytes.len());
@@ -248,7 +264,9 @@ unsafe impl<F: Format> Machine for SimMachine<F> {
     #[inline]
     fn hook(&self, event: Event) {
         match event {
-            Event::Work(work, count) => self.state.with(|s| s.work(self.current.get(), work, count)),
+            Event::Work(work, count) => {
+                self.state.with(|s| s.work(self.current.get(), work, count))
+            }
             Event::Shared { .. } => self.point_if_hunting(),
             Event::Frame { first, order, to } => self.act(|s, c| {
                 if s.bug == Some(Bug::Leak)
@@ -262,7 +280,9 @@ unsafe impl<F: Format> Machine for SimMachine<F> {
                 }
                 s.frame_event(c, first, order, to);
             }),
-            Event::Fill { first, frames } => self.act(|s, c| s.note_fill(c, FillNote::Range { first, frames })),
+            Event::Fill { first, frames } => {
+                self.act(|s, c| s.note_fill(c, FillNote::Range { first, frames }))
+            }
             Event::Begin(verb) => {
                 self.point();
                 self.act(|s, c| s.begin(c, verb));

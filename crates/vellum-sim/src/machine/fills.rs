@@ -1,7 +1,8 @@
-//! What long clears did, in order and by the clock: for tests and experiments about portions, order and latency.
+//! What long clears did, in order and by the clock: for tests and experiments about portions, order
+//! and latency.
 //!
-//! Kept apart from the oracle's ring, which holds the last few events of everything; this list holds all of one kind, and only
-//! where someone asked for it.
+//! Kept apart from the oracle's ring, which holds the last few events of everything; this list
+//! holds all of one kind, and only where someone asked for it.
 
 use vellum::addr::Pfn;
 use vellum::config::Preemption;
@@ -48,7 +49,8 @@ impl<F: Format> SimMachine<F> {
         self.state.with(|s| s.fills = Some(Vec::new()));
     }
 
-    /// What was noted since [`watch_fills`](SimMachine::watch_fills), each with the clock of its CPU in cycles.
+    /// What was noted since [`watch_fills`](SimMachine::watch_fills), each with the clock of its
+    /// CPU in cycles.
     pub fn fills(&self) -> Vec<(u64, FillNote)> {
         self.state.with(|s| s.fills.clone().unwrap_or_default())
     }
@@ -63,7 +65,8 @@ impl<F: Format> SimMachine<F> {
         self.state.with(|s| s.cpus[cpu].stop_pending = pending);
     }
 
-    /// From now on a memory node moves a line in `times` the time it had before, as when many others use it.
+    /// From now on a memory node moves a line in `times` the time it had before, as when many
+    /// others use it.
     pub fn slow_node(&self, node: usize, times: u64) {
         self.state.with(|s| s.memory.slow(node, times));
     }

@@ -1,8 +1,9 @@
 //! Invalidation: here, on other CPUs by interrupt, everywhere by broadcast.
 //!
-//! An invalidation is one act at one moment of its CPU's life: it drops what it names from TLBs and walk caches, ends covered
-//! walks, and closes obligations. Long ranges are dropped as their whole context, as Linux does past 33 pages, except under
-//! walk checking, where dropping more than was asked for would hide mistakes; what is *closed* is always only what was asked.
+//! An invalidation is one act at one moment of its CPU's life: it drops what it names from TLBs and
+//! walk caches, ends covered walks, and closes obligations. Long ranges are dropped as their whole
+//! context, as Linux does past 33 pages, except under walk checking, where dropping more than was
+//! asked for would hide mistakes; what is *closed* is always only what was asked.
 
 use vellum::machine::{CpuMask, Scope};
 
@@ -12,7 +13,8 @@ use crate::format::Format;
 use crate::memory::Ticks;
 use crate::oracle::{Bug, Note};
 
-/// Pages up to which a range is invalidated page by page: `tlb_single_page_flush_ceiling` of Linux on x86.
+/// Pages up to which a range is invalidated page by page: `tlb_single_page_flush_ceiling` of Linux
+/// on x86.
 const CEILING: u64 = 33;
 
 impl<F: Format> State<F> {
@@ -115,7 +117,8 @@ impl<F: Format> State<F> {
         }
         if self.mmu.broadcast && others > 0 {
             let before = self.cpus[c].switch(Account::Flush);
-            let cost = self.costs.broadcast_base + self.costs.broadcast_per_cpu * (self.cpus.len() as u64 - 1);
+            let cost = self.costs.broadcast_base
+                + self.costs.broadcast_per_cpu * (self.cpus.len() as u64 - 1);
             self.cpus[c].core.advance(cost);
             self.cpus[c].counts.broadcasts += 1;
             self.cpus[c].switch(before);

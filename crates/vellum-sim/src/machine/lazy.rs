@@ -1,9 +1,10 @@
 //! Arrays that cost only what is touched.
 //!
-//! A machine of 100 GiB has 26 million frames; their state must be indexable without a search on the path of each access,
-//! and must not take memory for frames nobody uses. An anonymous private mapping without reservation gives both: flat, and
-//! committed page by page as it is first written. Rejected: a hash map (order and cost), a two-level radix array (one
-//! dependent load more on every store, for memory the host's page table saves anyway).
+//! A machine of 100 GiB has 26 million frames; their state must be indexable without a search on
+//! the path of each access, and must not take memory for frames nobody uses. An anonymous private
+//! mapping without reservation gives both: flat, and committed page by page as it is first written.
+//! Rejected: a hash map (order and cost), a two-level radix array (one dependent load more on every
+//! store, for memory the host's page table saves anyway).
 
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
@@ -16,7 +17,9 @@ pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing the program can see; the address is that of a live value.
     unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(core::ptr::from_ref(value).cast());
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
+            core::ptr::from_ref(value).cast(),
+        );
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = value;
@@ -49,24 +52,31 @@ pub struct Lazy<T: Plain> {
 }
 
 impl<T: Plain> Lazy<T> {
-    /// An array of `len` zeros, or `None` if the host has no address space for it. `dense`: neighbours are used together, so
-    /// the host may back it with large pages.
+    /// An array of `len` zeros, or `None` if the host has no address space for it. `dense`:
+    /// neighbours are used together, so the host may back it with large pages.
     pub fn new(len: usize, dense: bool) -> Option<Lazy<T>> {
         let bytes = len.max(1).checked_mul(size_of::<T>())?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh anonymous mapping at an address the host chooses replaces nothing.
         let at = unsafe {
-            rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)
+            rustix::mm::mmap_anonymous(
+                core::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
         }
         .ok()?;
         if dense {
-            // SAFETY: the range is the mapping just made; the advice changes no contents. It is a hint: failure is fine.
+            // SAFETY: the range is the mapping just made; the advice changes no contents. It is a
+            // hint: failure is fine.
             let _ = unsafe { rustix::mm::madvise(at, bytes, Advice::LinuxHugepage) };
         }
         Some(Lazy { start: NonNull::new(at.cast())?, len, bytes })
     }
 
-    /// The address of the first element. Reads and writes through it must not overlap a live reference to the array.
+    /// The address of the first element. Reads and writes through it must not overlap a live
+    /// reference to the array.
     pub fn as_ptr(&self) -> NonNull<T> {
         self.start
     }
@@ -76,7 +86,8 @@ impl<T: Plain> Deref for Lazy<T> {
     type Target = [T];
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` elements of a mapping this value owns, zero-filled by the host, valid as T by `Plain`.
+        // SAFETY: `len` elements of a mapping this value owns, zero-filled by the host, valid as T
+        // by `Plain`.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -91,7 +102,8 @@ impl<T: Plain> DerefMut for Lazy<T> {
 
 impl<T: Plain> Drop for Lazy<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nobody can hold a reference to it any more. An error would leak it, no more.
+        // SAFETY: the mapping is ours and nobody can hold a reference to it any more. An error
+        // would leak it, no more.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,4 +1,5 @@
-//! Memory for the library's metadata: what `Vm::layout` asks for, zeroed, committed only where it is touched.
+//! Memory for the library's metadata: what `Vm::layout` asks for, zeroed, committed only where it
+//! is touched.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -9,8 +10,8 @@ use super::lazy::{Lazy, PageBytes};
 pub struct Meta(Lazy<PageBytes>);
 
 impl Meta {
-    /// Memory of at least `layout.size()` bytes, aligned to a page, or `None` if the host has no address space for it or the
-    /// alignment asked for is more than a page.
+    /// Memory of at least `layout.size()` bytes, aligned to a page, or `None` if the host has no
+    /// address space for it or the alignment asked for is more than a page.
     pub fn new(layout: Layout) -> Option<Meta> {
         if layout.align() > 4096 {
             return None;

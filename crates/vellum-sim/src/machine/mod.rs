@@ -1,9 +1,10 @@
 //! The simulated machine as a value.
 //!
-//! [`SimMachine`] is what the library sees; it holds nothing but the topology, the bytes of simulated memory and one
-//! `State`, reached through `own::Own`. All rules of time, hardware and law are methods of `State`, spread over the rooms of this
-//! crate by topic; they never call the library and never suspend. Suspending is done here and in
-//! [`schedule`](crate::schedule), between two visits of the state.
+//! [`SimMachine`] is what the library sees; it holds nothing but the topology, the bytes of
+//! simulated memory and one `State`, reached through `own::Own`. All rules of time, hardware and
+//! law are methods of `State`, spread over the rooms of this crate by topic; they never call the
+//! library and never suspend. Suspending is done here and in [`schedule`](crate::schedule), between
+//! two visits of the state.
 
 mod build;
 mod charge;
@@ -67,8 +68,9 @@ pub struct Options {
     pub mode: Mode,
     /// How hits are checked.
     pub check: Check,
-    /// Lines that the kernel clears are counted and charged as if no cache held them, but not put through the caches one by one: tens
-    /// of GiB in a second. What a clear drives out of the caches is then missing, so this is for footprints of that size alone.
+    /// Lines that the kernel clears are counted and charged as if no cache held them, but not put
+    /// through the caches one by one: tens of GiB in a second. What a clear drives out of the
+    /// caches is then missing, so this is for footprints of that size alone.
     pub count_clears: bool,
     /// Cycles by which a CPU may run ahead of the next one before it gives way, in timing mode.
     pub quantum: u64,
@@ -76,11 +78,18 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { seed: 1, mode: Mode::Timing, check: Check::Incremental, quantum: 500, count_clears: false }
+        Options {
+            seed: 1,
+            mode: Mode::Timing,
+            check: Check::Incremental,
+            quantum: 500,
+            count_clears: false,
+        }
     }
 }
 
-/// A machine made of numbers. One OS thread may use it; several machines in several threads know nothing of each other.
+/// A machine made of numbers. One OS thread may use it; several machines in several threads know
+/// nothing of each other.
 pub struct SimMachine<F: Format> {
     pub(crate) topology: Topology,
     pub(crate) state: Own<State<F>>,
@@ -110,7 +119,8 @@ pub(crate) struct State<F: Format> {
     /// Rounds of waiting since anything else happened.
     pub idle_rounds: u64,
     pub last_cpu: usize,
-    /// CPUs on which a coroutine is alive, in ascending order: large machines are mostly idle, and their CPUs far apart in memory.
+    /// CPUs on which a coroutine is alive, in ascending order: large machines are mostly idle, and
+    /// their CPUs far apart in memory.
     pub live: Vec<usize>,
     /// One past the highest CPU that ever loaded a root.
     pub woken: usize,
@@ -136,12 +146,28 @@ impl<F: Format> State<F> {
 
     /// Stops the run, unless it is stopped already.
     #[cold]
-    pub(crate) fn fail(&mut self, c: usize, rule: Rule, va: Option<u64>, pfn: Option<u64>, explanation: String) {
+    pub(crate) fn fail(
+        &mut self,
+        c: usize,
+        rule: Rule,
+        va: Option<u64>,
+        pfn: Option<u64>,
+        explanation: String,
+    ) {
         if self.stop.is_some() || self.dead {
             return;
         }
         let (clock, events) = (self.cpus[c].core.now().cycles(), self.oracle.ring.lines());
-        self.stop = Some(Box::new(Stop { rule, cpu: c, va, pfn, explanation, clock, seed: self.seed, events }));
+        self.stop = Some(Box::new(Stop {
+            rule,
+            cpu: c,
+            va,
+            pfn,
+            explanation,
+            clock,
+            seed: self.seed,
+            events,
+        }));
     }
 }
 
@@ -160,7 +186,8 @@ impl<F: Format> SimMachine<F> {
         r
     }
 
-    /// The running code goes no further: a coroutine is suspended for good, other code panics with the report.
+    /// The running code goes no further: a coroutine is suspended for good, other code panics with
+    /// the report.
     #[cold]
     pub(crate) fn halt(&self) {
         while !self.yielder.get().is_null() {
@@ -229,9 +256,10 @@ impl<F: Format> SimMachine<F> {
         self.state.with(|s| s.planted)
     }
 
-    /// Looks at the whole machine while nothing runs: frames in one state each and the sums right, map counts equal to the
-    /// entries found in every tree that was loaded, zero frames zero, every cached translation legal. `unmapped`: data frames that no
-    /// loaded tree may map (parked pages, spaces never loaded), `None` if unknown.
+    /// Looks at the whole machine while nothing runs: frames in one state each and the sums right,
+    /// map counts equal to the entries found in every tree that was loaded, zero frames zero, every
+    /// cached translation legal. `unmapped`: data frames that no loaded tree may map (parked pages,
+    /// spaces never loaded), `None` if unknown.
     pub fn audit(&self, unmapped: Option<u64>) -> Result<(), Stop> {
         self.state.with(|s| s.audit(unmapped.unwrap_or(u64::MAX)))
     }

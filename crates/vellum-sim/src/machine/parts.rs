@@ -1,7 +1,8 @@
 //! What a simulated machine is built from: every size and cost resolved to plain numbers.
 //!
-//! Machine files carry sources and units; the machine wants ticks and counts. Between the two stands this value, so that
-//! tests can build odd machines without writing files, and the hot path never converts units.
+//! Machine files carry sources and units; the machine wants ticks and counts. Between the two
+//! stands this value, so that tests can build odd machines without writing files, and the hot path
+//! never converts units.
 
 use vellum::machine::WORKS;
 
@@ -62,8 +63,8 @@ pub struct Costs {
     pub clear_line_next: Ticks,
     /// Clearing a line of a longer run.
     pub clear_line_extent: Ticks,
-    /// Clearing a line by stores around the caches, or of a run past `elision_threshold`, when the core stops reading lines it is about
-    /// to overwrite.
+    /// Clearing a line by stores around the caches, or of a run past `elision_threshold`, when the
+    /// core stops reading lines it is about to overwrite.
     pub clear_line_elided: Ticks,
     /// Length from which lines are elided, in bytes.
     pub elision_threshold: u64,
@@ -140,8 +141,9 @@ pub struct Parts {
     pub costs: Costs,
 }
 
-/// One round of a wait loop. A PAUSE takes 10 to 140 cycles, by model; in timing runs it only sets how finely a waiting CPU's clock
-/// follows the one it waits for, since a CPU that is behind all others skips to them.
+/// One round of a wait loop. A PAUSE takes 10 to 140 cycles, by model; in timing runs it only sets
+/// how finely a waiting CPU's clock follows the one it waits for, since a CPU that is behind all
+/// others skips to them.
 const PAUSE: Ticks = Ticks::from_cycles(40);
 
 impl Parts {
@@ -191,10 +193,19 @@ impl Parts {
                 clear_line_next: c.clear_next_line,
                 clear_line_extent: c.clear_extent_line,
                 clear_line_elided: c.clear_elided_line,
-                elision_threshold: if c.elision_threshold == 0 { u64::MAX } else { c.elision_threshold },
+                elision_threshold: if c.elision_threshold == 0 {
+                    u64::MAX
+                } else {
+                    c.elision_threshold
+                },
                 copy_line: c.copy_line,
                 stlb_hit: file.ticks(&file.tlb.l2.latency),
-                walk_start: file.tlb.walk.start.as_ref().map_or(Ticks::ZERO, |start| file.ticks(start)),
+                walk_start: file
+                    .tlb
+                    .walk
+                    .start
+                    .as_ref()
+                    .map_or(Ticks::ZERO, |start| file.ticks(start)),
                 sched_point: c.sched_point,
                 pause: PAUSE,
             },

@@ -1,11 +1,14 @@
 //! Simulated physical memory.
 //!
-//! Page tables and slabs are real bytes: the library writes them through pointers, and the simulated walker reads what the
-//! library wrote. Data frames have a place too but nothing touches it unless someone reads or writes their bytes
-//! ([`Machine::read`](vellum::machine::Machine::read)); what is in them is tracked as versions by `contents`.
+//! Page tables and slabs are real bytes: the library writes them through pointers, and the
+//! simulated walker reads what the library wrote. Data frames have a place too but nothing touches
+//! it unless someone reads or writes their bytes
+//! ([`Machine::read`](vellum::machine::Machine::read)); what is in them is tracked as versions by
+//! `contents`.
 //!
-//! All accesses go through raw pointers: the library holds its own pointers into the same pages (`direct`), so no Rust
-//! reference to a page may ever exist here. Entries are read and written as atomics, as the library does.
+//! All accesses go through raw pointers: the library holds its own pointers into the same pages
+//! (`direct`), so no Rust reference to a page may ever exist here. Entries are read and written as
+//! atomics, as the library does.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -40,8 +43,9 @@ impl Ram {
     #[inline(always)]
     fn entry(&self, address: u64) -> &AtomicU64 {
         let page = self.page(address >> 12);
-        // SAFETY: inside the page, 8-byte aligned since the low 3 bits are masked, and whoever else touches table entries
-        // (the library through `direct`, before a node is linked) does so on this same thread.
+        // SAFETY: inside the page, 8-byte aligned since the low 3 bits are masked, and whoever else
+        // touches table entries (the library through `direct`, before a node is linked) does so on
+        // this same thread.
         unsafe { &*page.as_ptr().add((address & 0xff8) as usize).cast::<AtomicU64>() }
     }
 
@@ -79,7 +83,12 @@ impl Ram {
     pub fn read(&self, pfn: u64, offset: usize, bytes: &mut [u8]) {
         assert!(offset + bytes.len() <= 4096);
         // SAFETY: the run lies in one frame; `bytes` is the caller's and not simulated memory.
-        unsafe { self.page(pfn).as_ptr().add(offset).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) }
+        unsafe {
+            self.page(pfn)
+                .as_ptr()
+                .add(offset)
+                .copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len())
+        }
     }
 
     /// Writes bytes of one frame; `offset + bytes.len()` must be at most 4096.
@@ -88,7 +97,8 @@ impl Ram {
         // SAFETY: as in `read`; the slice ends before the write.
         unsafe {
             let at = self.page(pfn).as_ptr().add(offset);
-            // What is there already is not written, so that zeros in an untouched frame take no memory of the host.
+            // What is there already is not written, so that zeros in an untouched frame take no
+            // memory of the host.
             if core::slice::from_raw_parts(at, bytes.len()) != bytes {
                 at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             }

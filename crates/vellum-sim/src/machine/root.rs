@@ -1,9 +1,11 @@
 //! Loading a root.
 //!
-//! Without contexts a load drops everything, so it is a flush of all. With contexts what the CPU holds for other contexts stays, unusable until
-//! one of them is loaded again. The oracle keeps, per CPU, the list of trees whose translations it may still hold, and
-//! notices two mistakes here: loading a context number that still belongs to another tree, and loading one that missed an
-//! invalidation, without flushing. The first marks what is held; the second is reported when a program runs on it.
+//! Without contexts a load drops everything, so it is a flush of all. With contexts what the CPU
+//! holds for other contexts stays, unusable until one of them is loaded again. The oracle keeps,
+//! per CPU, the list of trees whose translations it may still hold, and notices two mistakes here:
+//! loading a context number that still belongs to another tree, and loading one that missed an
+//! invalidation, without flushing. The first marks what is held; the second is reported when a
+//! program runs on it.
 
 use vellum::machine::{Root, Scope};
 

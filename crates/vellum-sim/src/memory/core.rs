@@ -1,18 +1,21 @@
 //! A core and its clock: what overlaps with a miss and what waits for it.
 //!
-//! An out-of-order core goes on past a miss until one of three things ends: its line-fill buffers (each miss holds one until its
-//! line is there), its window (instructions retire in order, so it runs at most a window's length ahead of the oldest
-//! unfinished load), or the data (a load whose address is the result of the load before starts when that one ends).
-//! Independent misses therefore cost `latency / buffers` each, dependent ones `latency`. Page walks have their own limit, the
-//! number of walkers, and delay the access they belong to.
+//! An out-of-order core goes on past a miss until one of three things ends: its line-fill buffers
+//! (each miss holds one until its line is there), its window (instructions retire in order, so it
+//! runs at most a window's length ahead of the oldest unfinished load), or the data (a load whose
+//! address is the result of the load before starts when that one ends). Independent misses
+//! therefore cost `latency / buffers` each, dependent ones `latency`. Page walks have their own
+//! limit, the number of walkers, and delay the access they belong to.
 //!
-//! The model keeps two short queues: loads in program order, which is the order they retire in, and fill buffers in the order they
-//! come free. Each operation looks at the head of one of them. Rejected: a cycle-by-cycle pipeline (a hundred times slower,
-//! and its constants are not published) and a fixed "memory parallelism" divisor (cannot tell a chain from a stride).
+//! The model keeps two short queues: loads in program order, which is the order they retire in, and
+//! fill buffers in the order they come free. Each operation looks at the head of one of them.
+//! Rejected: a cycle-by-cycle pipeline (a hundred times slower, and its constants are not
+//! published) and a fixed "memory parallelism" divisor (cannot tell a chain from a stride).
 
 use super::ticks::Ticks;
 
-/// Entries of each queue: loads that have not retired (a core's load queue is of this size), and fill buffers at most.
+/// Entries of each queue: loads that have not retired (a core's load queue is of this size), and
+/// fill buffers at most.
 pub const CAPACITY: usize = 64;
 
 /// The constants of a core.
@@ -28,7 +31,8 @@ pub struct Overlap {
     pub instruction: Ticks,
     /// Load-to-use time of a first-level hit.
     pub l1: Ticks,
-    /// Time a load keeps the port that all loads go through; zero where loads are not limited by it.
+    /// Time a load keeps the port that all loads go through; zero where loads are not limited by
+    /// it.
     pub load: Ticks,
 }
 
@@ -57,8 +61,11 @@ struct Queue {
 }
 
 impl Queue {
-    const EMPTY: Queue =
-        Queue { ring: [Pending { done: Ticks::ZERO, position: 0, translation: 0 }; CAPACITY], head: 0, len: 0 };
+    const EMPTY: Queue = Queue {
+        ring: [Pending { done: Ticks::ZERO, position: 0, translation: 0 }; CAPACITY],
+        head: 0,
+        len: 0,
+    };
 
     #[inline(always)]
     fn at(&self, n: usize) -> &Pending {
@@ -118,7 +125,10 @@ pub struct Core {
 impl Core {
     /// A core at time zero.
     pub fn new(overlap: Overlap) -> Core {
-        debug_assert!((1..=CAPACITY as u32).contains(&overlap.fill_buffers) && (1..=8).contains(&overlap.walkers));
+        debug_assert!(
+            (1..=CAPACITY as u32).contains(&overlap.fill_buffers)
+                && (1..=8).contains(&overlap.walkers)
+        );
         Core {
             now: Ticks::ZERO,
             position: 0,
@@ -145,8 +155,8 @@ impl Core {
         self.position
     }
 
-    /// Runs instructions that do not touch memory, or the non-memory part of ones that do. Returns the time lost because the
-    /// window was full, on top of the instructions' own.
+    /// Runs instructions that do not touch memory, or the non-memory part of ones that do. Returns
+    /// the time lost because the window was full, on top of the instructions' own.
     #[inline]
     pub fn retire(&mut self, instructions: u64) -> Ticks {
         self.now += self.overlap.instruction * instructions;
@@ -154,8 +164,9 @@ impl Core {
         if self.position < self.limit { Ticks::ZERO } else { self.window_full() }
     }
 
-    /// Loads go through the load port, wherever their data is. The core runs ahead of the port by a window of instructions, so that bursts cost
-    /// nothing as long as instructions between them take as long.
+    /// Loads go through the load port, wherever their data is. The core runs ahead of the port by a
+    /// window of instructions, so that bursts cost nothing as long as instructions between them
+    /// take as long.
     #[inline]
     pub fn issue(&mut self, loads: u64) {
         if self.overlap.load == Ticks::ZERO {
@@ -192,8 +203,8 @@ impl Core {
         self.translating += p.blame(wait);
     }
 
-    /// Time lost by waiting for translations (walks, second-level lookups) since this was last asked: of each wait for an access, the part
-    /// that its translation had in the access's time.
+    /// Time lost by waiting for translations (walks, second-level lookups) since this was last
+    /// asked: of each wait for an access, the part that its translation had in the access's time.
     #[inline]
     pub fn take_translating(&mut self) -> Ticks {
         std::mem::take(&mut self.translating)
@@ -204,10 +215,18 @@ impl Core {
         self.translating
     }
 
-    /// Starts an access that is not done at once; returns when it is. Its address is known at `known`, translated at `ready`.
-    /// `loads`: it retires only when it is done. `fills`: it holds a fill buffer until then.
+    /// Starts an access that is not done at once; returns when it is. Its address is known at
+    /// `known`, translated at `ready`. `loads`: it retires only when it is done. `fills`: it holds
+    /// a fill buffer until then.
     #[inline]
-    fn start(&mut self, known: Ticks, ready: Ticks, latency: Ticks, loads: bool, fills: bool) -> Ticks {
+    fn start(
+        &mut self,
+        known: Ticks,
+        ready: Ticks,
+        latency: Ticks,
+        loads: bool,
+        fills: bool,
+    ) -> Ticks {
         if fills && self.fills.len == self.overlap.fill_buffers as usize {
             let first = *self.fills.at(0);
             self.wait_for(first);
@@ -233,25 +252,28 @@ impl Core {
         done
     }
 
-    /// A load that hits the first level. Independent ones are hidden by the pipeline and cost nothing; one whose address is the
-    /// last load's result waits for that.
+    /// A load that hits the first level. Independent ones are hidden by the pipeline and cost
+    /// nothing; one whose address is the last load's result waits for that.
     #[inline]
     pub fn hit(&mut self, dependent: bool) -> Ticks {
         if dependent {
             return self.load_after(Ticks::ZERO, self.overlap.l1, true, false);
         }
-        // What depends next depends on this load, not on a miss before it: `a[b[i]]` waits for `b[i]`.
+        // What depends next depends on this load, not on a miss before it: `a[b[i]]` waits for
+        // `b[i]`.
         self.last = self.now + self.overlap.l1;
         Ticks::ZERO
     }
 
-    /// A load that misses the first level and whose data takes `latency`. Returns the time the core lost right now.
+    /// A load that misses the first level and whose data takes `latency`. Returns the time the core
+    /// lost right now.
     #[inline]
     pub fn load(&mut self, latency: Ticks, dependent: bool) -> Ticks {
         self.load_after(Ticks::ZERO, latency, dependent, true)
     }
 
-    /// A page walk that takes `latency`, on the first walker that is free. Returns when the translation is there.
+    /// A page walk that takes `latency`, on the first walker that is free. Returns when the
+    /// translation is there.
     #[inline]
     pub fn walk(&mut self, latency: Ticks) -> Ticks {
         self.walk_after(Ticks::ZERO, latency)
@@ -278,22 +300,31 @@ impl Core {
         self.last
     }
 
-    /// A load whose translation is there at `ready`; `fills` says that it misses the first level. Returns the time lost now.
+    /// A load whose translation is there at `ready`; `fills` says that it misses the first level.
+    /// Returns the time lost now.
     #[inline]
-    pub fn load_after(&mut self, ready: Ticks, latency: Ticks, dependent: bool, fills: bool) -> Ticks {
+    pub fn load_after(
+        &mut self,
+        ready: Ticks,
+        latency: Ticks,
+        dependent: bool,
+        fills: bool,
+    ) -> Ticks {
         let start = self.now;
         let known = if dependent { self.last } else { Ticks::ZERO };
         self.last = self.start(known, ready, latency, true, fills);
         self.now - start
     }
 
-    /// A store that misses the first level. It has retired, so that the window does not wait for it, but it needs a fill buffer.
+    /// A store that misses the first level. It has retired, so that the window does not wait for
+    /// it, but it needs a fill buffer.
     #[inline]
     pub fn store(&mut self, latency: Ticks) -> Ticks {
         self.store_after(Ticks::ZERO, latency, true)
     }
 
-    /// A store whose translation is there at `ready`. The walk holds the window: a store retires only when it cannot fault.
+    /// A store whose translation is there at `ready`. The walk holds the window: a store retires
+    /// only when it cannot fault.
     #[inline]
     pub fn store_after(&mut self, ready: Ticks, latency: Ticks, fills: bool) -> Ticks {
         let start = self.now;
@@ -334,14 +365,23 @@ impl Core {
     /// Unfinished accesses are counted right and within bounds.
     pub fn validate(&self) -> Result<(), String> {
         if self.fills.len > self.overlap.fill_buffers as usize {
-            return Err(format!("{} fill buffers in use of {}", self.fills.len, self.overlap.fill_buffers));
+            return Err(format!(
+                "{} fill buffers in use of {}",
+                self.fills.len, self.overlap.fill_buffers
+            ));
         }
-        if !self.fills.iter().is_sorted_by_key(|p| p.done) || !self.loads.iter().is_sorted_by_key(|p| p.position) {
+        if !self.fills.iter().is_sorted_by_key(|p| p.done)
+            || !self.loads.iter().is_sorted_by_key(|p| p.position)
+        {
             return Err("a queue is out of order".into());
         }
-        let oldest = self.loads.first().map_or(u64::MAX, |p| p.position + u64::from(self.overlap.window));
+        let oldest =
+            self.loads.first().map_or(u64::MAX, |p| p.position + u64::from(self.overlap.window));
         if self.limit != oldest {
-            return Err(format!("the window ends at {}, by the oldest load at {oldest}", self.limit));
+            return Err(format!(
+                "the window ends at {}, by the oldest load at {oldest}",
+                self.limit
+            ));
         }
         Ok(())
     }
@@ -489,7 +529,11 @@ mod tests {
         c.load_after(ready, Ticks::from_cycles(90), false, true);
         c.load(Ticks::from_cycles(10), false);
         let blamed = c.take_translating();
-        assert_eq!(c.now(), Ticks::from_cycles(120), "the second load waited for the only fill buffer");
+        assert_eq!(
+            c.now(),
+            Ticks::from_cycles(120),
+            "the second load waited for the only fill buffer"
+        );
         assert!(blamed.0.abs_diff(Ticks::from_cycles(30).0) < 256, "{blamed}: a quarter of 120");
         assert_eq!(c.take_translating(), Ticks::ZERO);
     }

@@ -1,12 +1,13 @@
 //! NUMA nodes: who holds a frame, how far it is, how many lines a node moves in a time.
 //!
-//! Physical memory starts at frame 0, one node after the other. A read's latency is the entry of the latency matrix plus the time
-//! it queues for the node's bandwidth.
+//! Physical memory starts at frame 0, one node after the other. A read's latency is the entry of
+//! the latency matrix plus the time it queues for the node's bandwidth.
 //!
-//! Simulated CPUs do not advance in step: one may ask for a line at a time that is earlier than what another has asked for
-//! already. A single "next free" time would then make the late asker queue behind the future. So each node keeps a ring
-//! of short windows of time with the transfers booked in each; a request takes the first window from its own time on that has
-//! room. Within a window order does not matter, which is exact to the window's length (64 cycles).
+//! Simulated CPUs do not advance in step: one may ask for a line at a time that is earlier than
+//! what another has asked for already. A single "next free" time would then make the late asker
+//! queue behind the future. So each node keeps a ring of short windows of time with the transfers
+//! booked in each; a request takes the first window from its own time on that has room. Within a
+//! window order does not matter, which is exact to the window's length (64 cycles).
 
 use super::ticks::Ticks;
 
@@ -78,8 +79,9 @@ impl Node {
         WINDOW * WINDOWS
     }
 
-    /// Books that many lines from `now` on, as as many calls of [`book`](Node::book) would; returns how long the last one waits. All begin
-    /// to look at `now`, so none finds room before the window that the line before it filled.
+    /// Books that many lines from `now` on, as as many calls of [`book`](Node::book) would; returns
+    /// how long the last one waits. All begin to look at `now`, so none finds room before the
+    /// window that the line before it filled.
     fn book_all(&mut self, now: Ticks, lines: u64) -> Ticks {
         let first = now.0 / WINDOW.0;
         let mut left = lines;
@@ -114,7 +116,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Idle memory. The matrix must be square with a row for each node (machine files are checked for that).
+    /// Idle memory. The matrix must be square with a row for each node (machine files are checked
+    /// for that).
     pub fn new(numa: &Numa) -> Memory {
         let mut first_frame = 0;
         let mut nodes = Vec::new();
@@ -183,8 +186,8 @@ impl Memory {
         node.traffic.lines_written += 1;
     }
 
-    /// A long run of stores starts at `now`: moves `lines_read` and `lines_written` lines of the node that holds `line` and
-    /// returns the least time its bandwidth needs for them.
+    /// A long run of stores starts at `now`: moves `lines_read` and `lines_written` lines of the
+    /// node that holds `line` and returns the least time its bandwidth needs for them.
     pub fn stream(&mut self, now: Ticks, line: u64, lines_read: u64, lines_written: u64) -> Ticks {
         let at = self.node_of_line(line);
         let node = &mut self.nodes[at];
@@ -217,7 +220,9 @@ mod tests {
         Memory::new(&Numa {
             frames: vec![256, 1024],
             line_time: vec![Ticks::from_cycles(2), Ticks::from_cycles(8)],
-            latency: [[100, 300], [320, 110]].map(|row| row.map(Ticks::from_cycles).to_vec()).to_vec(),
+            latency: [[100, 300], [320, 110]]
+                .map(|row| row.map(Ticks::from_cycles).to_vec())
+                .to_vec(),
         })
     }
 
@@ -245,7 +250,10 @@ mod tests {
         let mut m = two_nodes();
         let last = (0..1000).map(|i| m.read(Ticks::ZERO, 0, i)).last().expect("1000 reads");
         let queued = last - Ticks::from_cycles(100);
-        assert!(queued >= Ticks::from_cycles(2000 - 128) && queued <= Ticks::from_cycles(2000), "{queued}");
+        assert!(
+            queued >= Ticks::from_cycles(2000 - 128) && queued <= Ticks::from_cycles(2000),
+            "{queued}"
+        );
         assert_eq!(m.traffic(0).lines_read, 1000);
         assert!(m.traffic(0).queued > Ticks::ZERO);
         assert_eq!(m.traffic(1), Traffic::default());
@@ -275,7 +283,9 @@ mod tests {
         let (mut one, mut all) = (two_nodes(), two_nodes());
         let mut state = 1u64;
         for _ in 0..2000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let (now, lines) = (Ticks(state >> 40), (state >> 20) % 300);
             let node = usize::from(state & 1 << 13 != 0);
             let waits = (0..lines).map(|_| one.nodes[node].book(now)).max().unwrap_or_default();

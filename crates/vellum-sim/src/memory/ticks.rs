@@ -1,7 +1,8 @@
 //! Time: 1/256 of a cycle, as a type.
 //!
-//! Costs of a line or an instruction are fractions of a cycle (8.29, 0.25), and the state of a run must not hold floats: their
-//! sums depend on order. 64 bits of 1/256 cycles last 300 days of simulated time at 2.8 GHz.
+//! Costs of a line or an instruction are fractions of a cycle (8.29, 0.25), and the state of a run
+//! must not hold floats: their sums depend on order. 64 bits of 1/256 cycles last 300 days of
+//! simulated time at 2.8 GHz.
 
 use core::fmt;
 use core::iter::Sum;
@@ -34,7 +35,8 @@ impl Ticks {
     pub const fn saturating_sub(self, other: Ticks) -> Ticks {
         Ticks(self.0.saturating_sub(other.0))
     }
-    /// Picoseconds at a clock rate, rounded to the nearest tick; [`Ticks::MAX`] where that is too long to count.
+    /// Picoseconds at a clock rate, rounded to the nearest tick; [`Ticks::MAX`] where that is too
+    /// long to count.
     pub const fn from_picoseconds(ps: u64, clock_hz: u64) -> Ticks {
         let scaled = (ps as u128 * clock_hz as u128).saturating_mul(Self::PER_CYCLE as u128);
         let ticks = (scaled + 500_000_000_000) / 1_000_000_000_000;
@@ -106,7 +108,10 @@ mod tests {
     #[test]
     fn picoseconds_become_ticks_at_the_clock_rate() {
         assert_eq!(Ticks::from_picoseconds(135_000, 2_000_000_000), Ticks::from_cycles(270));
-        assert_eq!(Ticks::from_picoseconds(1_000_000_000_000, 3_500_000_000), Ticks::from_cycles(3_500_000_000));
+        assert_eq!(
+            Ticks::from_picoseconds(1_000_000_000_000, 3_500_000_000),
+            Ticks::from_cycles(3_500_000_000)
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A walk of the page table as it stands now: no caches, no time, no marks set. What the oracle compares with.
+//! A walk of the page table as it stands now: no caches, no time, no marks set. What the oracle
+//! compares with.
 
 use super::format::{Format, Meaning};
 use crate::machine::ram::Ram;
@@ -25,9 +26,14 @@ pub(crate) enum Fresh {
 /// The flags of a leaf under tables that left `limits`.
 #[inline(always)]
 pub(crate) fn flags_of(r: super::format::Rights, limits: Flags) -> Flags {
-    let rights =
-        Flags::NONE.with(Flags::WRITE, r.write).with(Flags::EXECUTE, r.exec).with(Flags::USER, r.user) & limits;
-    rights.with(Flags::DIRTY, r.dirty && rights.contains(Flags::WRITE)).with(Flags::ACCESSED, r.accessed)
+    let rights = Flags::NONE
+        .with(Flags::WRITE, r.write)
+        .with(Flags::EXECUTE, r.exec)
+        .with(Flags::USER, r.user)
+        & limits;
+    rights
+        .with(Flags::DIRTY, r.dirty && rights.contains(Flags::WRITE))
+        .with(Flags::ACCESSED, r.accessed)
 }
 
 /// Size of a leaf in a node of `level`, 1 to 3.
@@ -57,7 +63,12 @@ pub(crate) fn walk<F: Format>(ram: &Ram, root: u64, levels: u8, va: u64) -> Fres
             Meaning::Absent => return Fresh::Absent { table, raw },
             Meaning::Malformed => return Fresh::Malformed { raw, level },
             Meaning::Leaf(frame, r) => {
-                return Fresh::Leaf { frame, size: size_of_level(level), flags: flags_of(r, limits), source };
+                return Fresh::Leaf {
+                    frame,
+                    size: size_of_level(level),
+                    flags: flags_of(r, limits),
+                    source,
+                };
             }
             Meaning::Table(next, _) if next >> 12 >= ram.frames() || level == 1 => {
                 return Fresh::Malformed { raw, level };

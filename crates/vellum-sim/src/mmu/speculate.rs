@@ -1,8 +1,9 @@
 //! Speculative walks: what a processor may do with any loaded root, at any time.
 //!
-//! In hunting mode every point where CPUs may change turns is also a point where a walk may begin, advance by one entry, or end
-//! by filling TLB and walk caches. Stores by other CPUs fall between the steps, as on hardware. An invalidation ends the walks
-//! it covers on its CPU; a walk that read an entry which then changed may fill until that happens, and its fill is marked.
+//! In hunting mode every point where CPUs may change turns is also a point where a walk may begin,
+//! advance by one entry, or end by filling TLB and walk caches. Stores by other CPUs fall between
+//! the steps, as on hardware. An invalidation ends the walks it covers on its CPU; a walk that read
+//! an entry which then changed may fill until that happens, and its fill is marked.
 
 use vellum::machine::Scope;
 
@@ -20,7 +21,8 @@ pub(crate) struct InFlight {
     pub ctx: u16,
     /// First address below what was read so far.
     pub va: u64,
-    /// Physical address of the node to be read next, and its level; level 0: a leaf was read and only the fill is missing.
+    /// Physical address of the node to be read next, and its level; level 0: a leaf was read and
+    /// only the fill is missing.
     pub table: u64,
     pub level: u8,
     pub limits: Flags,
@@ -103,8 +105,16 @@ impl<F: Format> State<F> {
                 }
                 w.limits = w.limits & flags_of(r, Flags::RIGHTS);
                 let (va, level, flags) = (w.va, w.level, w.limits);
-                let entry =
-                    TableEntry { va, table: next, source, tag: w.root, ctx: w.ctx, level, flags, stale: w.stale };
+                let entry = TableEntry {
+                    va,
+                    table: next,
+                    source,
+                    tag: w.root,
+                    ctx: w.ctx,
+                    level,
+                    flags,
+                    stale: w.stale,
+                };
                 self.cpus[w.cpu].walk_cache.insert(entry);
                 (w.table, w.level) = (next, w.level - 1);
             }
@@ -150,7 +160,8 @@ impl<F: Format> State<F> {
             if w.cpu != c {
                 return true;
             }
-            // What the walk depends on: the span below the last entry it read, or all of the root's.
+            // What the walk depends on: the span below the last entry it read, or all of the
+            // root's.
             let span = if w.leaf.is_some() {
                 1u64 << (12 + 9 * (u32::from(w.level) - 1))
             } else {
@@ -161,7 +172,9 @@ impl<F: Format> State<F> {
                 None | Some(Scope::All) => false,
                 Some(Scope::Space(ctx)) => w.ctx != ctx.0,
                 Some(Scope::Page(ctx, va)) => w.ctx != ctx.0 || va.0 < start || va.0 >= end,
-                Some(Scope::Range(ctx, r, _)) => w.ctx != ctx.0 || r.end().0 <= start || r.start().0 >= end,
+                Some(Scope::Range(ctx, r, _)) => {
+                    w.ctx != ctx.0 || r.end().0 <= start || r.start().0 >= end
+                }
             }
         });
     }

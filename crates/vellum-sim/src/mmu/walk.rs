@@ -1,7 +1,9 @@
-//! A page walk on behalf of a program: through the walk caches, through the data caches, setting marks as it goes.
+//! A page walk on behalf of a program: through the walk caches, through the data caches, setting
+//! marks as it goes.
 //!
-//! A walk by a program is one step of its CPU (nothing overtakes it); walks that others overtake are those of
-//! [`speculate`](super::speculate). Reading a node that is no longer a table stops the run at once (line 6), whatever its bytes say.
+//! A walk by a program is one step of its CPU (nothing overtakes it); walks that others overtake
+//! are those of [`speculate`](super::speculate). Reading a node that is no longer a table stops the
+//! run at once (line 6), whatever its bytes say.
 
 use vellum::machine::Use;
 
@@ -50,7 +52,8 @@ impl<F: Format> State<F> {
         let mut limits = Flags::RIGHTS;
         let mut stale = false;
         if let Some(hit) = self.cpus[c].walk_cache.lookup(ctx, va, levels) {
-            (table, level, limits, stale) = (hit.table, hit.level - 1, hit.flags & Flags::RIGHTS, hit.stale);
+            (table, level, limits, stale) =
+                (hit.table, hit.level - 1, hit.flags & Flags::RIGHTS, hit.stale);
         }
         if stale && self.excuse(c, root, va >> 12).is_none_or(|p| p.deferred) {
             self.fail(
@@ -82,7 +85,8 @@ impl<F: Format> State<F> {
             steps += 1;
             if level == 1 {
                 self.cpus[c].hints.note(va, table);
-                // The host's misses on what the access will need next overlap with the walker's own lookups.
+                // The host's misses on what the access will need next overlap with the walker's own
+                // lookups.
                 if let Meaning::Leaf(frame, _) = F::meaning(raw, 1)
                     && frame >> 12 < self.ram.frames()
                 {
@@ -98,7 +102,16 @@ impl<F: Format> State<F> {
                         self.ram.store(source, F::accessed(raw));
                     }
                     limits = limits & flags_of(r, Flags::RIGHTS);
-                    let entry = TableEntry { va, table: next, source, tag: root, ctx, level, flags: limits, stale };
+                    let entry = TableEntry {
+                        va,
+                        table: next,
+                        source,
+                        tag: root,
+                        ctx,
+                        level,
+                        flags: limits,
+                        stale,
+                    };
                     self.cpus[c].walk_cache.insert(entry);
                     table = next;
                     level -= 1;
@@ -126,7 +139,17 @@ impl<F: Format> State<F> {
                         break Walked::Stopped;
                     }
                     let va = size.base(va);
-                    break Walked::Leaf(Entry { va, frame, source, tag: root, ctx, size, leaf: size, flags, stale });
+                    break Walked::Leaf(Entry {
+                        va,
+                        frame,
+                        source,
+                        tag: root,
+                        ctx,
+                        size,
+                        leaf: size,
+                        flags,
+                        stale,
+                    });
                 }
                 _ => {
                     self.malformed(c, raw, level, va);
@@ -139,10 +162,12 @@ impl<F: Format> State<F> {
         (end, time)
     }
 
-    /// Whether what a walk found may be cached: the frame is somebody's, and not with foreign contents.
+    /// Whether what a walk found may be cached: the frame is somebody's, and not with foreign
+    /// contents.
     pub(crate) fn leaf_is_sound(&mut self, c: usize, frame: u64, va: u64, bytes: u64) -> bool {
         let pfn = (frame + (va & (bytes - 1))) >> 12;
-        let used = if pfn < self.ram.frames() { self.oracle.uses[pfn as usize] } else { Use::Free as u8 };
+        let used =
+            if pfn < self.ram.frames() { self.oracle.uses[pfn as usize] } else { Use::Free as u8 };
         if used != Use::Data as u8 && used != Use::Zero as u8 {
             let used = crate::oracle::frames::use_of(used);
             self.fail(
@@ -183,7 +208,10 @@ impl<F: Format> State<F> {
                     .iter()
                     .find(|o| {
                         let base = o.leaf.base(o.va);
-                        o.ctx == entry.ctx && o.leaf != entry.leaf && base < end && start < base + o.leaf.bytes()
+                        o.ctx == entry.ctx
+                            && o.leaf != entry.leaf
+                            && base < end
+                            && start < base + o.leaf.bytes()
                     })
                     .copied());
             }

@@ -10,8 +10,9 @@ use crate::mmu::fresh::{self, Fresh};
 use crate::tlb::Flags;
 
 impl<F: Format> State<F> {
-    /// Frames are in one state each and the sums add up; map counts equal the entries found by walking every loaded tree; data
-    /// frames without a mapping are leaks when `expect_mapped`; zero frames are zero; every cached translation of a loaded root is legal.
+    /// Frames are in one state each and the sums add up; map counts equal the entries found by
+    /// walking every loaded tree; data frames without a mapping are leaks when `expect_mapped`;
+    /// zero frames are zero; every cached translation of a loaded root is legal.
     pub(crate) fn audit(&mut self, parked: u64) -> Result<(), Stop> {
         self.audit_frames(parked);
         self.audit_caches();
@@ -29,7 +30,8 @@ impl<F: Format> State<F> {
         let roots: Vec<u64> = self.oracle.roots.iter().map(|r| r.table).collect();
         for table in roots {
             let note = self.oracle.tables[table as usize];
-            if note.level == self.mmu.levels && self.oracle.uses[table as usize] == Use::Table as u8 {
+            if note.level == self.mmu.levels && self.oracle.uses[table as usize] == Use::Table as u8
+            {
                 self.count_leaves(table, self.mmu.levels, &mut found);
             }
         }
@@ -58,14 +60,27 @@ impl<F: Format> State<F> {
                 leak = Some(pfn);
             }
             if used == Use::Zero as u8
-                && !(self.contents.is_zero(pfn) && (!self.contents.has_bytes(pfn) || self.ram.is_zero(pfn)))
+                && !(self.contents.is_zero(pfn)
+                    && (!self.contents.has_bytes(pfn) || self.ram.is_zero(pfn)))
             {
-                return self.fail(0, Rule::Zero, None, Some(pfn), "a shared zero frame does not hold zeros".into());
+                return self.fail(
+                    0,
+                    Rule::Zero,
+                    None,
+                    Some(pfn),
+                    "a shared zero frame does not hold zeros".into(),
+                );
             }
         }
         if let Some((&pfn, _)) = found.first_key_value() {
             let used = use_of(self.oracle.uses[pfn as usize]);
-            return self.fail(0, Rule::FrameState, None, Some(pfn), format!("entries map a frame that is {used:?}"));
+            return self.fail(
+                0,
+                Rule::FrameState,
+                None,
+                Some(pfn),
+                format!("entries map a frame that is {used:?}"),
+            );
         }
         if sums != self.oracle.in_use {
             return self.fail(
@@ -82,7 +97,12 @@ impl<F: Format> State<F> {
         }
     }
 
-    fn count_leaves(&self, table: u64, level: u8, found: &mut std::collections::BTreeMap<u64, u32>) {
+    fn count_leaves(
+        &self,
+        table: u64,
+        level: u8,
+        found: &mut std::collections::BTreeMap<u64, u32>,
+    ) {
         for slot in 0..512u64 {
             match F::meaning(self.ram.load(table << 12 | slot << 3), level) {
                 Meaning::Leaf(frame, _) => {
@@ -92,7 +112,9 @@ impl<F: Format> State<F> {
                 }
                 // What a shared table of zeros maps is counted for nobody.
                 Meaning::Table(child, _) if self.oracle.is_zero_table(child >> 12) => {}
-                Meaning::Table(child, _) if level > 1 => self.count_leaves(child >> 12, level - 1, found),
+                Meaning::Table(child, _) if level > 1 => {
+                    self.count_leaves(child >> 12, level - 1, found)
+                }
                 _ => {}
             }
         }
@@ -111,7 +133,9 @@ impl<F: Format> State<F> {
                 self.judge(c, &e, e.va);
                 let table = self.oracle.roots[root as usize].table;
                 let w = fresh::walk::<F>(&self.ram, table << 12, self.mmu.levels, e.va);
-                if !e.stale && !matches!(w, Fresh::Leaf { flags, .. } if flags.contains(e.flags & Flags::RIGHTS)) {
+                if !e.stale
+                    && !matches!(w, Fresh::Leaf { flags, .. } if flags.contains(e.flags & Flags::RIGHTS))
+                {
                     self.fail(
                         c,
                         Rule::Incremental,

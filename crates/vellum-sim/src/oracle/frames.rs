@@ -1,8 +1,9 @@
 //! Every frame is in exactly one state, and only some changes of state are legal.
 //!
-//! The machine is told of each change ([`Event::Frame`](vellum::machine::Event::Frame)). Leaving `Data` needs that no entry maps
-//! the frame; leaving `Data` or `Pending` for good needs that every obligation on it is closed; leaving `Table` needs that no
-//! hardware can reach the node. Whoever gets a frame next finds its contents marked foreign until it clears or overwrites them.
+//! The machine is told of each change ([`Event::Frame`](vellum::machine::Event::Frame)). Leaving
+//! `Data` needs that no entry maps the frame; leaving `Data` or `Pending` for good needs that every
+//! obligation on it is closed; leaving `Table` needs that no hardware can reach the node. Whoever
+//! gets a frame next finds its contents marked foreign until it clears or overwrites them.
 
 use vellum::addr::{Order, Pfn};
 use vellum::machine::Use;
@@ -16,7 +17,8 @@ use crate::machine::lazy::Plain;
 /// What the oracle knows of one frame, apart from its use.
 #[derive(Clone, Copy)]
 pub(crate) struct FrameNote {
-    /// Leaf entries, in trees that were loaded, that map it; a large leaf counts on each of its frames.
+    /// Leaf entries, in trees that were loaded, that map it; a large leaf counts on each of its
+    /// frames.
     pub maps: u32,
     /// Those of them that are writable.
     pub writers: u32,
@@ -33,7 +35,16 @@ unsafe impl Plain for FrameNote {}
 
 /// `Use` from its number.
 pub(crate) fn use_of(n: u8) -> Use {
-    [Use::Free, Use::Pending, Use::Table, Use::Slab, Use::Data, Use::Zero, Use::ZeroTable, Use::Poisoned][n as usize]
+    [
+        Use::Free,
+        Use::Pending,
+        Use::Table,
+        Use::Slab,
+        Use::Data,
+        Use::Zero,
+        Use::ZeroTable,
+        Use::Poisoned,
+    ][n as usize]
 }
 
 impl<F: Format> State<F> {
@@ -55,7 +66,9 @@ impl<F: Format> State<F> {
             let legal = match to {
                 Use::Free => !matches!(from, Use::Free | Use::Poisoned),
                 Use::Pending => matches!(from, Use::Data | Use::Table | Use::Slab),
-                Use::Table | Use::Slab | Use::Data | Use::Zero | Use::ZeroTable => from == Use::Free,
+                Use::Table | Use::Slab | Use::Data | Use::Zero | Use::ZeroTable => {
+                    from == Use::Free
+                }
                 Use::Poisoned => from == Use::Data,
             };
             if !legal {

@@ -1,7 +1,8 @@
 //! Is this hit legal?
 //!
-//! *e* is the cached translation, *w* a fresh walk. The order of questions is that of the law: nothing there (only an open
-//! obligation excuses), another frame (an obligation, or a declared deferral with equal bytes), another size, more rights, marks.
+//! *e* is the cached translation, *w* a fresh walk. The order of questions is that of the law:
+//! nothing there (only an open obligation excuses), another frame (an obligation, or a declared
+//! deferral with equal bytes), another size, more rights, marks.
 
 use vellum::machine::Use;
 
@@ -31,7 +32,9 @@ impl<F: Format> State<F> {
         let page = va >> 12;
         let here = e.translate(va) & !4095;
         let (frame, size, flags) = match w {
-            Fresh::Absent { .. } => return self.need_excuse(c, root, e, va, "nothing is mapped there now".into()),
+            Fresh::Absent { .. } => {
+                return self.need_excuse(c, root, e, va, "nothing is mapped there now".into());
+            }
             Fresh::Malformed { raw, level } => {
                 self.malformed(c, raw, level, va);
                 return Verdict::Illegal;
@@ -69,7 +72,8 @@ impl<F: Format> State<F> {
                 Rule::Marks,
                 Some(va),
                 Some(here >> 12),
-                "it is cached as dirty and its entry is clean: stores through it leave no trace".into(),
+                "it is cached as dirty and its entry is clean: stores through it leave no trace"
+                    .into(),
             );
             return Verdict::Illegal;
         }
@@ -101,10 +105,20 @@ impl<F: Format> State<F> {
         }
     }
 
-    fn other_frame(&mut self, c: usize, root: u32, e: &Entry, va: u64, there: u64, flags: Flags) -> Verdict {
+    fn other_frame(
+        &mut self,
+        c: usize,
+        root: u32,
+        e: &Entry,
+        va: u64,
+        there: u64,
+        flags: Flags,
+    ) -> Verdict {
         let here = e.translate(va) >> 12;
         let what = format!("the entry now names frame {:#x}", there >> 12);
-        let Some(p) = self.excuse(c, root, va >> 12) else { return self.need_excuse(c, root, e, va, what) };
+        let Some(p) = self.excuse(c, root, va >> 12) else {
+            return self.need_excuse(c, root, e, va, what);
+        };
         let deferred = p.deferred;
         let broken = if e.flags.contains(Flags::WRITE) || e.flags.contains(Flags::DIRTY) {
             "the old translation may write"

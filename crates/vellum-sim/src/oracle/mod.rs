@@ -1,7 +1,7 @@
 //! The oracle: watches everything the machine is told and stops it at the first lie.
 //!
-//! The law is `docs/oracle.md`: which differences between a cached translation and a fresh walk are legal. The bookkeeping that makes
-//! checking cheap is here, one file for each question:
+//! The law is `docs/oracle.md`: which differences between a cached translation and a fresh walk are
+//! legal. The bookkeeping that makes checking cheap is here, one file for each question:
 //!
 //! - `frames`: in which one state is each frame, and may it change to the next?
 //! - `tables`: which table nodes hang in which tree, and what do their entries map?
@@ -12,8 +12,9 @@
 //! - `hit`: is this hit legal?
 //! - `audit`: does everything add up?
 //!
-//! *Incremental* checking marks cached entries when the entry they came from changes, so that a hit tests one bit; *walk*
-//! checking compares every hit with a fresh walk and reports also if the marks were wrong.
+//! *Incremental* checking marks cached entries when the entry they came from changes, so that a hit
+//! tests one bit; *walk* checking compares every hit with a fresh walk and reports also if the
+//! marks were wrong.
 
 mod audit;
 pub(crate) mod frames;
@@ -83,7 +84,8 @@ impl Oracle {
 }
 
 impl Oracle {
-    /// Whether a walker may read a frame: it is a node of somebody's, or a table of zeros of everybody's.
+    /// Whether a walker may read a frame: it is a node of somebody's, or a table of zeros of
+    /// everybody's.
     #[inline]
     pub(crate) fn is_table(&self, pfn: u64) -> bool {
         let used = self.uses[pfn as usize];

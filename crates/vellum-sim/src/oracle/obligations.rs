@@ -1,10 +1,12 @@
 //! Obligations: who may still hold a translation that was taken away.
 //!
-//! A store that reduces an entry opens an obligation for every CPU that has the tree loaded, whether or not it is known to
-//! hold the translation: it could have, by speculation. A CPU that holds the tree's context without having it loaded is only
-//! noted as *asleep*: it may stay stale until it is used (line 6), but a table that was cut off waits for it too. An invalidation closes, on the CPU where it
-//! runs, what it covers. Neighbouring pages opened alike are kept as one span, so that unmapping a gigabyte is one record; an invalidation that
-//! covers a part of a span splits it.
+//! A store that reduces an entry opens an obligation for every CPU that has the tree loaded,
+//! whether or not it is known to hold the translation: it could have, by speculation. A CPU that
+//! holds the tree's context without having it loaded is only noted as *asleep*: it may stay stale
+//! until it is used (line 6), but a table that was cut off waits for it too. An invalidation
+//! closes, on the CPU where it runs, what it covers. Neighbouring pages opened alike are kept as
+//! one span, so that unmapping a gigabyte is one record; an invalidation that covers a part of a
+//! span splits it.
 
 use vellum::machine::{CpuMask, Scope, Use};
 
@@ -25,7 +27,8 @@ pub(crate) struct Part {
     pub last: u32,
     /// Level of the entries that changed. For tables, of the entry that named them.
     pub level: u8,
-    /// The cut that took a table away, 0 for leaves: any invalidation that touches the span drops the walk-cache entry.
+    /// The cut that took a table away, 0 for leaves: any invalidation that touches the span drops
+    /// the walk-cache entry.
     pub cut: u64,
     /// The old entry was read-only and clean: its end may be deferred. Such parts are not merged.
     pub harmless: bool,
@@ -67,7 +70,15 @@ impl<F: Format> State<F> {
     }
 
     /// A leaf lost rights, its frame, or its presence.
-    pub(crate) fn open_leaf(&mut self, c: usize, root: u32, va: u64, level: u8, frame: u64, old: Rights) {
+    pub(crate) fn open_leaf(
+        &mut self,
+        c: usize,
+        root: u32,
+        va: u64,
+        level: u8,
+        frame: u64,
+        old: Rights,
+    ) {
         if !old.accessed {
             return; // Neither x86 nor aarch64 caches a translation before its accessed bit is set.
         }
@@ -164,7 +175,9 @@ impl<F: Format> State<F> {
 
     fn open_part(&self, owner: u32, obligation: u32, page: u64) -> Option<&Part> {
         let parts = &self.oracle.parts[owner as usize];
-        parts.iter().find(|p| (p.first..=p.last).contains(&obligation) && (p.start..p.end).contains(&page))
+        parts
+            .iter()
+            .find(|p| (p.first..=p.last).contains(&obligation) && (p.start..p.end).contains(&page))
     }
 
     /// Whether a part took this frame away from that page.
@@ -174,7 +187,8 @@ impl<F: Format> State<F> {
         }
         let by = |obligation: u32, at: u64| at == page && (p.first..=p.last).contains(&obligation);
         let note = self.oracle.frames[pfn as usize];
-        by(note.obligation, note.page) || self.oracle.extra.iter().any(|e| e.pfn == pfn && by(e.obligation, e.page))
+        by(note.obligation, note.page)
+            || self.oracle.extra.iter().any(|e| e.pfn == pfn && by(e.obligation, e.page))
     }
 
     /// CPUs that may still translate to a frame through what was taken away, if any.
@@ -188,17 +202,20 @@ impl<F: Format> State<F> {
         first.or_else(extra).map(|p| p.open).filter(|open| !open.is_empty())
     }
 
-    /// The open obligation that covers a page for a CPU; one that is not deferred if there is a choice.
+    /// The open obligation that covers a page for a CPU; one that is not deferred if there is a
+    /// choice.
     pub(crate) fn excuse(&self, cpu: usize, root: u32, page: u64) -> Option<&Part> {
         if self.oracle.open == 0 {
             return None;
         }
-        let covers = |p: &&Part| p.root == root && (p.start..p.end).contains(&page) && p.open.contains(cpu);
+        let covers =
+            |p: &&Part| p.root == root && (p.start..p.end).contains(&page) && p.open.contains(cpu);
         let all = || self.oracle.parts.iter().flatten().filter(covers);
         all().find(|p| !p.deferred).or_else(|| all().next())
     }
 
-    /// A CPU leaves a tree without dropping its context: what it still has to invalidate it now owes asleep.
+    /// A CPU leaves a tree without dropping its context: what it still has to invalidate it now
+    /// owes asleep.
     pub(crate) fn falls_asleep(&mut self, cpu: usize, root: u32) {
         for p in self.oracle.parts.iter_mut().flatten() {
             if p.root == root && p.open.contains(cpu) {
@@ -208,7 +225,8 @@ impl<F: Format> State<F> {
         }
     }
 
-    /// A CPU loads a tree whose context it kept. True if it missed an invalidation that nobody owes it any more.
+    /// A CPU loads a tree whose context it kept. True if it missed an invalidation that nobody owes
+    /// it any more.
     pub(crate) fn wakes(&mut self, cpu: usize, root: u32) -> bool {
         let mut woken = false;
         let mut missed = self.cpus[cpu].roots.iter().any(|r| r.root == root && r.missed);
@@ -229,12 +247,16 @@ impl<F: Format> State<F> {
         missed
     }
 
-    /// CPUs whose walk caches may still reach a table that was cut off. A tree that no CPU can reach any more is taken apart under the number
-    /// of the last cut, which may be another tree's at the same address.
+    /// CPUs whose walk caches may still reach a table that was cut off. A tree that no CPU can
+    /// reach any more is taken apart under the number of the last cut, which may be another tree's
+    /// at the same address.
     pub(crate) fn reaches(&self, table: &TableNote) -> Option<CpuMask> {
         let all = self.oracle.parts.iter().flatten();
-        let mut of_table = all
-            .filter(|p| p.cut == table.cut && p.root + 1 == table.root && (p.start..p.end).contains(&(table.va >> 12)));
+        let mut of_table = all.filter(|p| {
+            p.cut == table.cut
+                && p.root + 1 == table.root
+                && (p.start..p.end).contains(&(table.va >> 12))
+        });
         of_table.next().map(|p| CpuMask(core::array::from_fn(|n| p.open.0[n] | p.asleep.0[n])))
     }
 
@@ -242,7 +264,9 @@ impl<F: Format> State<F> {
     pub(crate) fn close(&mut self, cpu: usize, scope: Scope) {
         let (ctx, span, step) = match scope {
             Scope::Page(ctx, va) => (Some(ctx.0), Some((va.page(), va.page() + 1)), 1),
-            Scope::Range(ctx, range, level) => (Some(ctx.0), Some((range.start().page(), range.end().page())), level.0),
+            Scope::Range(ctx, range, level) => {
+                (Some(ctx.0), Some((range.start().page(), range.end().page())), level.0)
+            }
             Scope::Space(ctx) => (Some(ctx.0), None, 1),
             Scope::All => (None, None, 1),
         };
@@ -267,15 +291,19 @@ impl<F: Format> State<F> {
         if self.oracle.open == 0 {
             return;
         }
-        let held: Vec<u32> =
-            self.cpus[cpu].roots.iter().filter(|r| ctx.is_none_or(|ctx| r.ctx == ctx)).map(|r| r.root).collect();
+        let held: Vec<u32> = self.cpus[cpu]
+            .roots
+            .iter()
+            .filter(|r| ctx.is_none_or(|ctx| r.ctx == ctx))
+            .map(|r| r.root)
+            .collect();
         for parts in &mut self.oracle.parts {
             let mut n = 0;
             while n < parts.len() {
                 let p = &parts[n];
                 // A root that is no longer held here was dropped with everything it translated.
-                let concerned =
-                    held.contains(&p.root) || span.is_none() && !self.cpus[cpu].roots.iter().any(|r| r.root == p.root);
+                let concerned = held.contains(&p.root)
+                    || span.is_none() && !self.cpus[cpu].roots.iter().any(|r| r.root == p.root);
                 if !p.open.contains(cpu) && !p.asleep.contains(cpu) || !concerned {
                     n += 1;
                     continue;
@@ -292,7 +320,10 @@ impl<F: Format> State<F> {
                     Some(_) if p.level < step => (0, 0),
                     Some((start, end)) => {
                         let pages = 1u64 << (9 * (p.level - 1));
-                        (p.start.max(start & !(pages - 1)), p.end.min((end + pages - 1) & !(pages - 1)))
+                        (
+                            p.start.max(start & !(pages - 1)),
+                            p.end.min((end + pages - 1) & !(pages - 1)),
+                        )
                     }
                 };
                 if start >= end {
@@ -306,7 +337,8 @@ impl<F: Format> State<F> {
                 parts[n].frame += if whole.harmless { start - whole.start } else { 0 };
                 for (start, end) in [(whole.start, start), (end, whole.end)] {
                     if start < end {
-                        let frame = if whole.harmless { whole.frame + (start - whole.start) } else { 0 };
+                        let frame =
+                            if whole.harmless { whole.frame + (start - whole.start) } else { 0 };
                         parts.push(Part { start, end, frame, ..whole.clone() });
                         self.oracle.open += 1;
                     }
@@ -321,8 +353,9 @@ impl<F: Format> State<F> {
         }
     }
 
-    /// A verb returns: everything it opened must be closed on CPUs that have the tree loaded, or be deferred by declaration.
-    /// CPUs that are asleep are noted as having missed it: they must flush before a program runs there again.
+    /// A verb returns: everything it opened must be closed on CPUs that have the tree loaded, or be
+    /// deferred by declaration. CPUs that are asleep are noted as having missed it: they must flush
+    /// before a program runs there again.
     pub(crate) fn verb_returns(&mut self, c: usize) {
         let mut n = 0;
         while n < self.oracle.parts[c].len() {
@@ -336,7 +369,8 @@ impl<F: Format> State<F> {
                 p.cut != 0
             } else {
                 let mut frames = p.frame..p.frame + (p.end - p.start);
-                let mut pending = || frames.all(|f| self.oracle.uses[f as usize] == Use::Pending as u8);
+                let mut pending =
+                    || frames.all(|f| self.oracle.uses[f as usize] == Use::Pending as u8);
                 if !(p.deferred || p.harmless && pending()) {
                     return self.not_closed(c, &p);
                 }

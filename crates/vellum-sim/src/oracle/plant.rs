@@ -1,7 +1,7 @@
 //! Bugs to plant, so that tests can show the oracle finding them.
 //!
-//! A planted bug changes what the machine does or is told, never what the oracle knows of the law. Each stands for a mistake in
-//! a kernel or in hardware.
+//! A planted bug changes what the machine does or is told, never what the oracle knows of the law.
+//! Each stands for a mistake in a kernel or in hardware.
 
 use vellum::addr::{Order, Pfn};
 use vellum::machine::Use;
@@ -35,7 +35,8 @@ pub enum Bug {
 }
 
 impl<F: Format> State<F> {
-    /// [`Bug::WritableShared`], [`Bug::SkippedAbsent`]: a store that takes the right to write or the whole page away is lost.
+    /// [`Bug::WritableShared`], [`Bug::SkippedAbsent`]: a store that takes the right to write or
+    /// the whole page away is lost.
     pub(crate) fn loses_store(&mut self, old: u64, new: u64, table: u64) -> bool {
         if !matches!(self.bug, Some(Bug::WritableShared | Bug::SkippedAbsent)) {
             return false;

@@ -14,7 +14,8 @@ pub enum Rule {
     Marks,
     /// A stale translation was used with no open obligation to excuse it (line 3).
     Stale,
-    /// A verb returned, or a frame was reused, while some CPU may still hold what was taken away (line 3).
+    /// A verb returned, or a frame was reused, while some CPU may still hold what was taken away
+    /// (line 3).
     OpenObligation,
     /// CPUs may use two frames at one address, and not both read-only with equal bytes (line 3).
     TwoPages,
@@ -28,7 +29,8 @@ pub enum Rule {
     BreakBeforeMake,
     /// An entry that hardware cannot read.
     Malformed,
-    /// A frame was used out of turn: freed twice, given twice, mapped while free, freed while mapped.
+    /// A frame was used out of turn: freed twice, given twice, mapped while free, freed while
+    /// mapped.
     FrameState,
     /// A frame is in use and nobody knows it.
     Leak,
@@ -52,8 +54,12 @@ impl Rule {
         match self {
             Rule::NoProgress => "oracle 1: two equal faults in a row without progress",
             Rule::Marks => "oracle 2: a dirty mark is cached that the entry no longer has",
-            Rule::Stale => "oracle 3: a stale translation was used and no open obligation excuses it",
-            Rule::OpenObligation => "oracle 3: an old translation may still be held where it must be gone",
+            Rule::Stale => {
+                "oracle 3: a stale translation was used and no open obligation excuses it"
+            }
+            Rule::OpenObligation => {
+                "oracle 3: an old translation may still be held where it must be gone"
+            }
             Rule::TwoPages => "oracle 3: CPUs see two pages at one address",
             Rule::Deferral => {
                 "oracle 4: a deferred translation must be read-only, clean, of a pending frame, and read equal bytes"
@@ -155,9 +161,15 @@ impl Ring {
                         format!("store in table {table:#x} slot {slot}: {old:#x} -> {new:#x}")
                     }
                     Note::Flush(scope) => format!("flush {scope:?}"),
-                    Note::Ask { targets, scope } => format!("ask {targets} CPUs to flush {scope:?}"),
-                    Note::Frame { first, frames, to } => format!("frames {first:#x}+{frames} become {to:?}"),
-                    Note::Root(root) => root.map_or("load no root".into(), |r| format!("load root {r:#x}")),
+                    Note::Ask { targets, scope } => {
+                        format!("ask {targets} CPUs to flush {scope:?}")
+                    }
+                    Note::Frame { first, frames, to } => {
+                        format!("frames {first:#x}+{frames} become {to:?}")
+                    }
+                    Note::Root(root) => {
+                        root.map_or("load no root".into(), |r| format!("load root {r:#x}"))
+                    }
                     Note::Fault { va, kind } => format!("fault: {kind:?} at {va:#x}"),
                     Note::Begin(v) => format!("begin {v:?}"),
                     Note::End(v) => format!("end {v:?}"),

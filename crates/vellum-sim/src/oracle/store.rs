@@ -1,8 +1,9 @@
 //! What an entry store takes away, and from whom.
 //!
-//! Each store into a node of a known tree is classified by what hardware reads before and after it. What is only given
-//! (absent to present, more rights) can leave nothing stale, since neither format here caches absence. What is taken away marks the cached
-//! entries that depend on it, on every CPU that may hold the tree, and opens an obligation.
+//! Each store into a node of a known tree is classified by what hardware reads before and after it.
+//! What is only given (absent to present, more rights) can leave nothing stale, since neither
+//! format here caches absence. What is taken away marks the cached entries that depend on it, on
+//! every CPU that may hold the tree, and opens an obligation.
 
 use vellum::machine::Use;
 
@@ -45,8 +46,10 @@ impl<F: Format> State<F> {
                 self.rights_change(c, root, va, level, source, a, ra, rb)
             }
             (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) => {
-                let equal =
-                    || (0..1u64 << (9 * (level - 1))).all(|n| self.contents.equal((a >> 12) + n, (b >> 12) + n));
+                let equal = || {
+                    (0..1u64 << (9 * (level - 1)))
+                        .all(|n| self.contents.equal((a >> 12) + n, (b >> 12) + n))
+                };
                 if self.mmu.break_before_make && (ra.write || rb.write || !equal()) {
                     let why = format!(
                         "the entry goes from frame {:#x} to {:#x} while it is live, and not read-only with equal bytes",
@@ -91,14 +94,17 @@ impl<F: Format> State<F> {
                 self.oracle.next_cut += 1;
                 self.mark_below(root, va, level);
                 if self.oracle.is_zero_table(child >> 12) {
-                    let next = if let Meaning::Table(next, _) = after { Some(next >> 12) } else { None };
+                    let next =
+                        if let Meaning::Table(next, _) = after { Some(next >> 12) } else { None };
                     self.zeros_go(c, root, va, level, next);
                 } else {
                     self.open_table(c, root, va, level);
                     self.unlink(c, child >> 12);
                 }
                 match after {
-                    Meaning::Leaf(frame, rights) => self.leaf_comes(c, frame, level, rights, va, root),
+                    Meaning::Leaf(frame, rights) => {
+                        self.leaf_comes(c, frame, level, rights, va, root)
+                    }
                     Meaning::Table(next, _) => self.link(c, next >> 12, level - 1, va, root),
                     _ => {}
                 }
@@ -127,7 +133,8 @@ impl<F: Format> State<F> {
             }
         }
         let fewer = old.write && !new.write || old.exec && !new.exec || old.user && !new.user;
-        // Only a writable page has a dirty mark: what goes with the right to write is counted there.
+        // Only a writable page has a dirty mark: what goes with the right to write is counted
+        // there.
         let cleaned = old.write && new.write && old.dirty && !new.dirty;
         if fewer || cleaned {
             self.mark_leaf(root, va, level, source);
@@ -141,22 +148,32 @@ impl<F: Format> State<F> {
             return;
         }
         let (start, end) = (va >> 12, (va >> 12) + (1u64 << (9 * (u32::from(level) - 1))));
-        let old = self
-            .oracle
-            .parts
-            .iter()
-            .flatten()
-            .find(|p| p.root == root && p.start < end && start < p.end && !p.deferred && !p.open.is_empty());
+        let old = self.oracle.parts.iter().flatten().find(|p| {
+            p.root == root && p.start < end && start < p.end && !p.deferred && !p.open.is_empty()
+        });
         let Some(old) = old else { return };
-        let same = frame != u64::MAX && old.level == level && old.cut == 0 && { self.took(old, start, frame >> 12) };
+        let same = frame != u64::MAX && old.level == level && old.cut == 0 && {
+            self.took(old, start, frame >> 12)
+        };
         if !same {
-            let why = format!("a new translation is made while CPUs {:?} may still hold the old one", old.open);
+            let why = format!(
+                "a new translation is made while CPUs {:?} may still hold the old one",
+                old.open
+            );
             self.fail(c, Rule::BreakBeforeMake, Some(va), None, why);
         }
     }
 
     /// A leaf becomes visible to hardware.
-    pub(crate) fn leaf_comes(&mut self, c: usize, frame: u64, level: u8, rights: Rights, va: u64, root: u32) {
+    pub(crate) fn leaf_comes(
+        &mut self,
+        c: usize,
+        frame: u64,
+        level: u8,
+        rights: Rights,
+        va: u64,
+        root: u32,
+    ) {
         let pages = 1u64 << (9 * (level - 1));
         let first = frame >> 12;
         if first + pages > self.ram.frames() {
@@ -221,7 +238,8 @@ impl<F: Format> State<F> {
         }
     }
 
-    /// Stops the run if a frame that is mapped more than once can be written through one of its mappings.
+    /// Stops the run if a frame that is mapped more than once can be written through one of its
+    /// mappings.
     fn writable(&mut self, c: usize, frame: u64, level: u8, va: u64) {
         for pfn in frame >> 12..(frame >> 12) + (1u64 << (9 * (level - 1))) {
             let shared = |n: &FrameNote| n.maps > 1 && n.writers > 0;
@@ -230,7 +248,10 @@ impl<F: Format> State<F> {
             }
             let note = &self.oracle.frames[pfn as usize];
             if shared(note) {
-                let why = format!("{} entries map it and {} of them may write it", note.maps, note.writers);
+                let why = format!(
+                    "{} entries map it and {} of them may write it",
+                    note.maps, note.writers
+                );
                 return self.fail(c, Rule::Shared, Some(va), Some(pfn), why);
             }
         }
@@ -264,7 +285,9 @@ impl<F: Format> State<F> {
             for tlb in self.cpus[cpu].tlbs() {
                 tlb.mark_stale_range(va, bytes, |e| e.tag == root);
             }
-            self.cpus[cpu].walk_cache.mark_stale_range(va, bytes, |e| e.tag == root && e.level <= level);
+            self.cpus[cpu]
+                .walk_cache
+                .mark_stale_range(va, bytes, |e| e.tag == root && e.level <= level);
             self.cpus[cpu].forget();
         }
         for w in &mut self.in_flight {

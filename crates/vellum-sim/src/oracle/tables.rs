@@ -1,8 +1,9 @@
 //! Which table nodes hang in which tree.
 //!
-//! A root is known from its first load; from then on every node linked below it is known by the address it starts at, its
-//! level and its root, because links are made by entry stores. A node built before it is linked is scanned once, when it is. A
-//! node that is cut off is scanned again: whatever was present in it can still be cached, so each leaf opens an obligation.
+//! A root is known from its first load; from then on every node linked below it is known by the
+//! address it starts at, its level and its root, because links are made by entry stores. A node
+//! built before it is linked is scanned once, when it is. A node that is cut off is scanned again:
+//! whatever was present in it can still be cached, so each leaf opens an obligation.
 
 use vellum::machine::{CpuMask, Use};
 
@@ -69,7 +70,8 @@ impl<F: Format> State<F> {
         }
         let note = &mut self.oracle.tables[table as usize];
         if note.level != 0 {
-            let why = format!("the table is linked at {va:#x} while it is linked at {:#x}", note.va);
+            let why =
+                format!("the table is linked at {va:#x} while it is linked at {:#x}", note.va);
             return self.fail(c, Rule::FrameState, Some(va), Some(table), why);
         }
         *note = TableNote { va, cut: 0, root: root + 1, stores: note.stores, level };
@@ -82,7 +84,9 @@ impl<F: Format> State<F> {
             match F::meaning(raw, level) {
                 Meaning::Absent => {}
                 Meaning::Leaf(frame, rights) => self.leaf_comes(c, frame, level, rights, at, root),
-                Meaning::Table(child, _) if level > 1 => self.link(c, child >> 12, level - 1, at, root),
+                Meaning::Table(child, _) if level > 1 => {
+                    self.link(c, child >> 12, level - 1, at, root)
+                }
                 _ => return self.malformed(c, raw, level, at),
             }
             if self.stop.is_some() {
@@ -91,14 +95,16 @@ impl<F: Format> State<F> {
         }
     }
 
-    /// A node, with all below it, leaves its tree. What was present in it may be cached: obligations open.
+    /// A node, with all below it, leaves its tree. What was present in it may be cached:
+    /// obligations open.
     pub(crate) fn unlink(&mut self, c: usize, table: u64) {
         let note = self.oracle.tables[table as usize];
         if note.level == 0 || note.root == 0 {
             return;
         }
         let root = note.root - 1;
-        self.oracle.tables[table as usize] = TableNote { level: 0, cut: self.oracle.next_cut, ..note };
+        self.oracle.tables[table as usize] =
+            TableNote { level: 0, cut: self.oracle.next_cut, ..note };
         for slot in 0..512u64 {
             let source = table << 12 | slot << 3;
             let raw = self.ram.load(source);
@@ -132,7 +138,10 @@ impl<F: Format> State<F> {
             if root.cpus.is_empty() {
                 self.unlink(c, pfn); // A tree that no CPU can reach may be taken apart in any order.
             } else if root.table != pfn {
-                why = Some(format!("it is still linked in a tree that CPUs {:?} may walk", root.cpus));
+                why = Some(format!(
+                    "it is still linked in a tree that CPUs {:?} may walk",
+                    root.cpus
+                ));
             }
         }
         for (n, cpu) in self.cpus.iter().enumerate() {
@@ -140,7 +149,8 @@ impl<F: Format> State<F> {
                 why = Some(format!("CPU {n} has it loaded as its root"));
             }
             let held = cpu.roots.iter().any(|r| r.root + 1 == note.root);
-            if held && cpu.walk_cache.iter().any(|w| w.table >> 12 == pfn || w.source >> 12 == pfn) {
+            if held && cpu.walk_cache.iter().any(|w| w.table >> 12 == pfn || w.source >> 12 == pfn)
+            {
                 why = Some(format!("CPU {n} holds it in its walk cache"));
             }
         }
@@ -163,7 +173,9 @@ impl<F: Format> State<F> {
     pub(crate) fn forget_unreachable(&mut self, c: usize) {
         for n in 0..self.oracle.roots.len() {
             let table = self.oracle.roots[n].table;
-            if self.oracle.roots[n].cpus.is_empty() && self.oracle.tables[table as usize].root == n as u32 + 1 {
+            if self.oracle.roots[n].cpus.is_empty()
+                && self.oracle.tables[table as usize].root == n as u32 + 1
+            {
                 self.unlink(c, table);
             }
         }

@@ -1,14 +1,16 @@
 //! Can one CPU still use the page that was at an address while another finds a new one there?
 //!
-//! If so, one may go on reading what the other has overwritten long since. So a leaf of another frame becomes present, or
-//! writable, only when no CPU can still use the old one, unless both pages can only be read and hold equal bytes. Two cases
-//! are apart. The CPU whose own verb took the old page away cannot race with itself: it flushes before it returns to its
-//! program. And a declared deferral is judged at each of its hits, by line 4.
+//! If so, one may go on reading what the other has overwritten long since. So a leaf of another
+//! frame becomes present, or writable, only when no CPU can still use the old one, unless both
+//! pages can only be read and hold equal bytes. Two cases are apart. The CPU whose own verb took
+//! the old page away cannot race with itself: it flushes before it returns to its program. And a
+//! declared deferral is judged at each of its hits, by line 4.
 //!
-//! The question is asked where a leaf appears and where a CPU wakes in a tree whose context it kept; `hit` asks it once more
-//! when an old translation is used. It is asked of open obligations, of which there are none most of the time, and not of
-//! TLBs: a CPU that has the tree loaded may have walked there by speculation. Rejected: hits alone, for a run would have to
-//! meet the moment at which both pages are in use.
+//! The question is asked where a leaf appears and where a CPU wakes in a tree whose context it
+//! kept; `hit` asks it once more when an old translation is used. It is asked of open obligations,
+//! of which there are none most of the time, and not of TLBs: a CPU that has the tree loaded may
+//! have walked there by speculation. Rejected: hits alone, for a run would have to meet the moment
+//! at which both pages are in use.
 
 use vellum::machine::CpuMask;
 
@@ -70,18 +72,21 @@ impl<F: Format> State<F> {
         }
     }
 
-    /// A CPU runs again in a tree whose context it kept: what others put there meanwhile must not differ from what it may
-    /// hold.
+    /// A CPU runs again in a tree whose context it kept: what others put there meanwhile must not
+    /// differ from what it may hold.
     pub(crate) fn shown_again(&mut self, cpu: usize, root: u32) {
         let table = self.oracle.roots[root as usize].table << 12;
-        for p in self.oracle.parts.iter().flatten().filter(|p| p.root == root && p.open.contains(cpu)) {
-            let clash = |page: u64| match fresh::walk::<F>(&self.ram, table, self.mmu.levels, page << 12) {
-                Fresh::Leaf { frame, size, flags, .. } => {
-                    let first = Shown::Frame(frame >> 12, flags.contains(Flags::WRITE));
-                    self.clash(p, page, first.after(page & ((size.bytes() >> 12) - 1)))
-                }
-                _ => None,
-            };
+        for p in
+            self.oracle.parts.iter().flatten().filter(|p| p.root == root && p.open.contains(cpu))
+        {
+            let clash =
+                |page: u64| match fresh::walk::<F>(&self.ram, table, self.mmu.levels, page << 12) {
+                    Fresh::Leaf { frame, size, flags, .. } => {
+                        let first = Shown::Frame(frame >> 12, flags.contains(Flags::WRITE));
+                        self.clash(p, page, first.after(page & ((size.bytes() >> 12) - 1)))
+                    }
+                    _ => None,
+                };
             if let Some(clash) = (p.start..p.end).find_map(clash) {
                 let mut cpus = CpuMask::EMPTY;
                 cpus.insert(cpu);
@@ -90,14 +95,16 @@ impl<F: Format> State<F> {
         }
     }
 
-    /// Whether no CPU but `c` can hold anything of a tree, and no verb but its own has taken anything away.
+    /// Whether no CPU but `c` can hold anything of a tree, and no verb but its own has taken
+    /// anything away.
     fn races_with_none(&self, c: usize, root: u32) -> bool {
         let mut others = self.oracle.roots[root as usize].cpus;
         others.remove(c);
         others.is_empty() && self.oracle.parts[c].len() == self.oracle.open
     }
 
-    /// Whether a CPU that still uses what a part took away at a page may miss what `new` shows there.
+    /// Whether a CPU that still uses what a part took away at a page may miss what `new` shows
+    /// there.
     fn clash(&self, p: &Part, page: u64, new: Shown) -> Option<Clash> {
         if p.cut != 0 || p.deferred {
             return None; // The leaves below a table have parts of their own.

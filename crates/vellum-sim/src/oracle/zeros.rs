@@ -1,11 +1,13 @@
 //! Shared tables of zeros: many entries of many trees name one table, which never changes.
 //!
-//! When an entry first names such a table all of it is looked at: base entries must map frames of zeros, read-only, not executable, accessed
-//! already (hardware must have no reason to write to it); entries above must name such tables again. From then on a store to it stops
-//! the run, so nobody has to look again, and what it maps is counted for nobody.
+//! When an entry first names such a table all of it is looked at: base entries must map frames of
+//! zeros, read-only, not executable, accessed already (hardware must have no reason to write to
+//! it); entries above must name such tables again. From then on a store to it stops the run, so
+//! nobody has to look again, and what it maps is counted for nobody.
 //!
-//! When the entry gives way, what CPUs hold of the pages below is stale where the new tree differs, and only there: a private table that
-//! maps the same zeros leaves their translations true. Walk caches that lead to the shared table must go in any case.
+//! When the entry gives way, what CPUs hold of the pages below is stale where the new tree differs,
+//! and only there: a private table that maps the same zeros leaves their translations true. Walk
+//! caches that lead to the shared table must go in any case.
 
 use vellum::machine::Use;
 
@@ -38,7 +40,8 @@ impl<F: Format> State<F> {
                 }
                 Meaning::Table(child, r) if level > 1 => {
                     let pfn = child >> 12;
-                    let sound = r.accessed && pfn < self.ram.frames() && self.oracle.is_zero_table(pfn);
+                    let sound =
+                        r.accessed && pfn < self.ram.frames() && self.oracle.is_zero_table(pfn);
                     if sound {
                         self.zeros_come(c, pfn, level - 1, va);
                     }
@@ -49,13 +52,17 @@ impl<F: Format> State<F> {
             wrong = wrong.or((!sound).then_some(slot));
         }
         if let Some(slot) = wrong {
-            let why = format!("slot {slot} of a shared table of zeros does not map zeros, read-only and accessed");
+            let why = format!(
+                "slot {slot} of a shared table of zeros does not map zeros, read-only and accessed"
+            );
             return self.fail(c, Rule::Zero, Some(va), Some(table), why);
         }
-        self.oracle.tables[table as usize] = TableNote { va, cut: 0, root: 0, stores: note.stores, level };
+        self.oracle.tables[table as usize] =
+            TableNote { va, cut: 0, root: 0, stores: note.stores, level };
     }
 
-    /// An entry of `level` at `va` named a shared table; now it names the node `next`, or nothing below it stays as it was.
+    /// An entry of `level` at `va` named a shared table; now it names the node `next`, or nothing
+    /// below it stays as it was.
     pub(crate) fn zeros_go(&mut self, c: usize, root: u32, va: u64, level: u8, next: Option<u64>) {
         self.open_table(c, root, va, level);
         self.zeros_differ(c, root, va, level, next);
@@ -72,9 +79,13 @@ impl<F: Format> State<F> {
         for slot in 0..512u64 {
             let at = va + (slot << (12 + 9 * (u32::from(level) - 2)));
             match F::meaning(self.ram.load(next << 12 | slot << 3), level - 1) {
-                Meaning::Table(below, _) if level > 2 => self.zeros_differ(c, root, at, level - 1, Some(below >> 12)),
+                Meaning::Table(below, _) if level > 2 => {
+                    self.zeros_differ(c, root, at, level - 1, Some(below >> 12))
+                }
                 Meaning::Leaf(frame, r)
-                    if level == 2 && r.user && self.oracle.uses[(frame >> 12) as usize] == Use::Zero as u8 => {}
+                    if level == 2
+                        && r.user
+                        && self.oracle.uses[(frame >> 12) as usize] == Use::Zero as u8 => {}
                 _ => self.open_zeros(c, root, at, 1u64 << (9 * (u32::from(level) - 2))),
             }
         }

@@ -1,4 +1,5 @@
-//! The one source of chance: SplitMix64 (Steele, Lea, Flood, 2014), a counter and a mixing function.
+//! The one source of chance: SplitMix64 (Steele, Lea, Flood, 2014), a counter and a mixing
+//! function.
 
 /// A seeded generator.
 #[derive(Clone, Debug)]

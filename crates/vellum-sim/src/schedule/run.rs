@@ -1,8 +1,9 @@
 //! Running closures as CPUs.
 //!
-//! [`SimMachine::run`] starts one coroutine for each CPU it is given a closure for, and lets them take turns until all have returned or the
-//! oracle stops the run. A stopped run is not resumed and not unwound: the coroutines, with the library's locks held
-//! somewhere on their stacks, are leaked, since dropping a half-done protocol would only hide what happened.
+//! [`SimMachine::run`] starts one coroutine for each CPU it is given a closure for, and lets them
+//! take turns until all have returned or the oracle stops the run. A stopped run is not resumed and
+//! not unwound: the coroutines, with the library's locks held somewhere on their stacks, are
+//! leaked, since dropping a half-done protocol would only hide what happened.
 
 use core::mem::ManuallyDrop;
 
@@ -47,16 +48,16 @@ struct Started {
 impl Drop for Started {
     fn drop(&mut self) {
         if self.done {
-            // SAFETY: dropped once, here; a coroutine that returned has nothing left to unwind. One that has not is leaked with its
-            // stack, so nothing on the stack is ever reused.
+            // SAFETY: dropped once, here; a coroutine that returned has nothing left to unwind. One
+            // that has not is leaked with its stack, so nothing on the stack is ever reused.
             unsafe { ManuallyDrop::drop(&mut self.coroutine) }
         }
     }
 }
 
 impl<F: Format> SimMachine<F> {
-    /// Runs the closures that `setup` spawns, each on its CPU, until all have returned; or says why the run was stopped. A panic
-    /// in a closure goes through to the caller.
+    /// Runs the closures that `setup` spawns, each on its CPU, until all have returned; or says why
+    /// the run was stopped. A panic in a closure goes through to the caller.
     pub fn run<'env>(&'env self, setup: impl FnOnce(&mut Run<'env, F>)) -> Result<Outcome, Stop> {
         assert!(self.yielder.get().is_null(), "run is called from inside a run");
         let mut run = Run { tasks: Vec::new() };
@@ -114,8 +115,8 @@ impl<F: Format> SimMachine<F> {
             task(&Cpu::new(self, cpu));
         };
         let stack = DefaultStack::new(STACK).expect("address space for a coroutine's stack");
-        // SAFETY: the closure borrows for 'env, which outlives this call of `run`; a coroutine does not outlive `run` except leaked, and
-        // then it is never resumed.
+        // SAFETY: the closure borrows for 'env, which outlives this call of `run`; a coroutine does
+        // not outlive `run` except leaked, and then it is never resumed.
         let coroutine = unsafe { Coroutine::with_stack_unchecked(stack, body) };
         Started { cpu, coroutine: ManuallyDrop::new(coroutine), done: false }
     }

@@ -56,7 +56,8 @@ impl<F: Format> State<F> {
         self.serve(c, true);
         self.idle_rounds += 1;
         if self.idle_rounds > HOPELESS {
-            let why = format!("CPUs {:?} have waited {HOPELESS} rounds and nothing happened", self.live);
+            let why =
+                format!("CPUs {:?} have waited {HOPELESS} rounds and nothing happened", self.live);
             return self.fail(c, Rule::Livelock, None, None, why);
         }
         let pause = self.costs.pause.max(Ticks(1));
@@ -114,8 +115,9 @@ impl<F: Format> SimMachine<F> {
     /// Ends this coroutine's turn; comes back when it is chosen again.
     pub(crate) fn suspend(&self) {
         let (yielder, c) = (self.yielder.get(), self.current.get());
-        // SAFETY: not null, so set by the coroutine that runs now to its own yielder, which lives as long as the coroutine's
-        // stack; suspending from anywhere on that stack is what it is for.
+        // SAFETY: not null, so set by the coroutine that runs now to its own yielder, which lives
+        // as long as the coroutine's stack; suspending from anywhere on that stack is what it is
+        // for.
         unsafe { (*yielder).suspend(()) };
         self.yielder.set(yielder);
         self.current.set(c);

@@ -1,12 +1,13 @@
 //! One array of a TLB or walk cache: sets and ways under true LRU.
 //!
-//! A key is one word: valid, class (page size or level), context, page number. Up to 16 ways are searched by comparing every key of
-//! the set; fully associative arrays of 32 or 64 ways, common in first-level TLBs, are searched through a hash chain, or a miss
-//! would cost 64 comparisons. Set and chain depend on class and page number alone, so that "this page in any
-//! context" is found as fast as in one. The most recent way of a set is tried first and then needs no reordering.
+//! A key is one word: valid, class (page size or level), context, page number. Up to 16 ways are
+//! searched by comparing every key of the set; fully associative arrays of 32 or 64 ways, common in
+//! first-level TLBs, are searched through a hash chain, or a miss would cost 64 comparisons. Set
+//! and chain depend on class and page number alone, so that "this page in any context" is found as
+//! fast as in one. The most recent way of a set is tried first and then needs no reordering.
 //!
-//! The order of use is a doubly linked list a set. Rejected: moving entries as the caches do (they are 40 bytes here), and time
-//! stamps (a scan of all ways for each eviction).
+//! The order of use is a doubly linked list a set. Rejected: moving entries as the caches do (they
+//! are 40 bytes here), and time stamps (a scan of all ways for each eviction).
 
 use crate::cache::Divider;
 
@@ -103,7 +104,11 @@ struct Chains {
 impl Chains {
     fn new(entries: usize) -> Chains {
         let buckets = (entries * 4).next_power_of_two();
-        Chains { buckets: vec![NONE; buckets], next: vec![NONE; entries], shift: 64 - buckets.trailing_zeros() }
+        Chains {
+            buckets: vec![NONE; buckets],
+            next: vec![NONE; entries],
+            shift: 64 - buckets.trailing_zeros(),
+        }
     }
 
     #[inline(always)]
@@ -211,7 +216,8 @@ impl<T: Copy> Bank<T> {
         self.slot_of(self.set_of(key), key)
     }
 
-    /// The value in a slot that [`find`](Bank::find) gave for this key; the slot becomes the most recent of its set.
+    /// The value in a slot that [`find`](Bank::find) gave for this key; the slot becomes the most
+    /// recent of its set.
     #[inline(always)]
     pub(crate) fn touch(&mut self, key: u64, slot: usize) -> &mut T {
         let set = self.set_of(key);
@@ -224,7 +230,8 @@ impl<T: Copy> Bank<T> {
         &self.values[slot]
     }
 
-    /// Puts a value in, over the one with the same key or over the least recent of its set; returns what was there.
+    /// Puts a value in, over the one with the same key or over the least recent of its set; returns
+    /// what was there.
     #[inline]
     pub(crate) fn insert(&mut self, key: u64, value: T) -> Option<T> {
         let set = self.set_of(key);
@@ -262,7 +269,11 @@ impl<T: Copy> Bank<T> {
     }
 
     /// Removes each entry that `which` picks; tells `gone` about it.
-    pub(crate) fn remove_if(&mut self, mut which: impl FnMut(&T) -> bool, mut gone: impl FnMut(&T)) {
+    pub(crate) fn remove_if(
+        &mut self,
+        mut which: impl FnMut(&T) -> bool,
+        mut gone: impl FnMut(&T),
+    ) {
         if self.live == 0 {
             return;
         }
@@ -360,7 +371,10 @@ impl<T: Copy> Bank<T> {
         for set in 0..self.keys.len() / self.ways {
             let (mut at, mut before, mut count) = (self.order.newest[set], NONE, 0);
             while at != NONE {
-                if count == self.ways || at as usize / self.ways != set || self.order.newer[at as usize] != before {
+                if count == self.ways
+                    || at as usize / self.ways != set
+                    || self.order.newer[at as usize] != before
+                {
                     return Err(format!("set {set}: order of use is broken at slot {at}"));
                 }
                 (before, at, count) = (at, self.order.older[at as usize], count + 1);
@@ -383,7 +397,9 @@ mod tests {
     #[test]
     fn a_bank_agrees_with_a_naive_model_scanned_or_chained() {
         let mut x = 0x1234_5678_9abc_def1u64;
-        for (entries, ways) in [(1, 1), (2, 2), (16, 4), (24, 8), (48, 16), (32, 32), (64, 64), (96, 48)] {
+        for (entries, ways) in
+            [(1, 1), (2, 2), (16, 4), (24, 8), (48, 16), (32, 32), (64, 64), (96, 48)]
+        {
             let mut bank = Bank::new(entries, ways, 0u64);
             let sets = (entries / ways) as u64;
             let mut naive = Naive(vec![Vec::new(); sets as usize], ways as usize);
@@ -399,7 +415,8 @@ mod tests {
                     0 => {
                         let mut gone = Vec::new();
                         bank.remove_page((k >> 61 & 3) as u8, page, |_| true, |&v| gone.push(v));
-                        let mut expect: Vec<_> = set.iter().copied().filter(|&o| place(o) == place(k)).collect();
+                        let mut expect: Vec<_> =
+                            set.iter().copied().filter(|&o| place(o) == place(k)).collect();
                         set.retain(|&o| place(o) != place(k));
                         gone.sort_unstable();
                         expect.sort_unstable();
@@ -407,7 +424,11 @@ mod tests {
                     }
                     1..=4 => {
                         let found = bank.find(k);
-                        assert_eq!(found.map(|s| *bank.touch(k, s)), at.map(|_| k), "{entries}/{ways} step {step}");
+                        assert_eq!(
+                            found.map(|s| *bank.touch(k, s)),
+                            at.map(|_| k),
+                            "{entries}/{ways} step {step}"
+                        );
                         if let Some(at) = at {
                             set.remove(at);
                             set.insert(0, k);

@@ -1,8 +1,9 @@
 //! A TLB: banks for the page sizes it can hold.
 //!
-//! Sizes may share a bank (AMD's first level, Intel's second) or have their own. A lookup tries each size that has live entries,
-//! small ones first. A size without a bank is either not held at all (2 MiB pages in Westmere's second level) or held in
-//! pieces of the next smaller size (`fracture`), as some machines do with 1 GiB pages.
+//! Sizes may share a bank (AMD's first level, Intel's second) or have their own. A lookup tries
+//! each size that has live entries, small ones first. A size without a bank is either not held at
+//! all (2 MiB pages in Westmere's second level) or held in pieces of the next smaller size
+//! (`fracture`), as some machines do with 1 GiB pages.
 
 use super::bank::{Bank, key};
 use super::entry::{Entry, Flags, GLOBAL_CONTEXT, PageSize};
@@ -56,7 +57,8 @@ const BLANK: Entry = Entry {
 };
 
 impl Tlb {
-    /// An empty TLB. Shapes from machine files have been checked (entries divisible by ways, a size in at most one bank).
+    /// An empty TLB. Shapes from machine files have been checked (entries divisible by ways, a size
+    /// in at most one bank).
     pub fn new(shape: &TlbShape) -> Tlb {
         let mut bank_of = [NO_BANK; 3];
         for (n, bank) in shape.banks.iter().enumerate() {
@@ -85,10 +87,15 @@ impl Tlb {
         self.bank_of[size as usize] != NO_BANK
     }
 
-    /// The translation of an address in a context, if it is here; the entry becomes the most recent of its set.
+    /// The translation of an address in a context, if it is here; the entry becomes the most recent
+    /// of its set.
     #[inline]
     pub fn lookup(&mut self, ctx: u16, va: u64) -> Option<&mut Entry> {
-        let found = if self.globals == 0 { self.locate(ctx, va) } else { self.locate_with_globals(ctx, va) };
+        let found = if self.globals == 0 {
+            self.locate(ctx, va)
+        } else {
+            self.locate_with_globals(ctx, va)
+        };
         let (bank, key, slot) = found?;
         Some(self.banks[bank].touch(key, slot))
     }
@@ -119,7 +126,8 @@ impl Tlb {
         Some(self.banks[bank].value(slot))
     }
 
-    /// Keeps a translation; `va` is the address that missed. Returns false if this TLB does not hold pages of that size.
+    /// Keeps a translation; `va` is the address that missed. Returns false if this TLB does not
+    /// hold pages of that size.
     #[inline]
     pub fn insert(&mut self, mut entry: Entry, va: u64) -> bool {
         if !self.holds(entry.size) && !self.cut(&mut entry, va) {
@@ -175,30 +183,37 @@ impl Tlb {
         self.banks.iter().flat_map(Bank::iter)
     }
 
-    /// Visits live entries. Address, size, context and the global flag must stay as they are; the rest may change.
+    /// Visits live entries. Address, size, context and the global flag must stay as they are; the
+    /// rest may change.
     pub fn for_each_mut(&mut self, visit: impl FnMut(&mut Entry)) {
         self.banks.iter_mut().flat_map(Bank::iter_mut).for_each(visit);
     }
 
-    /// Recounts everything, and reports two entries of one context that translate one address as pages of different sizes.
+    /// Recounts everything, and reports two entries of one context that translate one address as
+    /// pages of different sizes.
     pub fn validate(&self) -> Result<(), String> {
         for bank in &self.banks {
             bank.validate(|e| key(e.size as u8, e.key_context(), e.va >> e.size.shift()))?;
         }
-        let count = |which: &dyn Fn(&Entry) -> bool| self.iter().filter(|e| which(e)).count() as u32;
+        let count =
+            |which: &dyn Fn(&Entry) -> bool| self.iter().filter(|e| which(e)).count() as u32;
         let live = PageSize::ALL.map(|size| count(&|e| e.size == size));
         let globals = count(&|e| e.flags.contains(Flags::GLOBAL));
         let pieces = count(&|e| e.size != e.leaf);
         if (live, globals, pieces) != (self.live, self.globals, self.pieces) {
-            return Err(format!("{live:?} entries by size, {globals} global, {pieces} pieces: counted otherwise"));
+            return Err(format!(
+                "{live:?} entries by size, {globals} global, {pieces} pieces: counted otherwise"
+            ));
         }
         let mut spans: Vec<_> = self.iter().map(|e| (e.key_context(), e.va, e.size)).collect();
         spans.sort_unstable_by_key(|&(ctx, va, size)| (ctx, va, std::cmp::Reverse(size)));
         let global_from = spans.partition_point(|s| s.0 != GLOBAL_CONTEXT);
         let (own, global) = spans.split_at(global_from);
-        let overlap =
-            |a: &(u16, u64, PageSize), b: &(u16, u64, PageSize)| a.1 < b.1 + b.2.bytes() && b.1 < a.1 + a.2.bytes();
-        // Sorted by start, larger first: an overlap of nested pages shows up between a page and the last one that is not inside another.
+        let overlap = |a: &(u16, u64, PageSize), b: &(u16, u64, PageSize)| {
+            a.1 < b.1 + b.2.bytes() && b.1 < a.1 + a.2.bytes()
+        };
+        // Sorted by start, larger first: an overlap of nested pages shows up between a page and the
+        // last one that is not inside another.
         let mut outer: Option<&(u16, u64, PageSize)> = None;
         for span in &spans {
             match outer {
@@ -213,7 +228,10 @@ impl Tlb {
         }
         for g in global {
             if let Some(o) = own.iter().find(|o| overlap(o, g) && o.2 != g.2) {
-                return Err(format!("{:#x} is held as {:?} globally and as {:?} in context {}", o.1, g.2, o.2, o.0));
+                return Err(format!(
+                    "{:#x} is held as {:?} globally and as {:?} in context {}",
+                    o.1, g.2, o.2, o.0
+                ));
             }
         }
         Ok(())

@@ -3,17 +3,33 @@
 use super::*;
 
 fn shape(banks: &[(u32, u32, &[PageSize])], fracture: bool) -> TlbShape {
-    let bank = |&(entries, ways, sizes): &(u32, u32, &[PageSize])| BankShape { entries, ways, sizes: sizes.to_vec() };
+    let bank = |&(entries, ways, sizes): &(u32, u32, &[PageSize])| BankShape {
+        entries,
+        ways,
+        sizes: sizes.to_vec(),
+    };
     TlbShape { banks: banks.iter().map(bank).collect(), fracture }
 }
 
 fn separate() -> Tlb {
-    Tlb::new(&shape(&[(8, 4, &[PageSize::K4]), (4, 4, &[PageSize::M2]), (2, 2, &[PageSize::G1])], false))
+    Tlb::new(&shape(
+        &[(8, 4, &[PageSize::K4]), (4, 4, &[PageSize::M2]), (2, 2, &[PageSize::G1])],
+        false,
+    ))
 }
 
 fn entry(va: u64, size: PageSize, ctx: u16) -> Entry {
     let va = size.base(va);
-    Entry { va, frame: va + (1 << 40), source: va >> 9, ctx, size, leaf: size, flags: Flags::USER, ..BLANK }
+    Entry {
+        va,
+        frame: va + (1 << 40),
+        source: va >> 9,
+        ctx,
+        size,
+        leaf: size,
+        flags: Flags::USER,
+        ..BLANK
+    }
 }
 
 fn put(tlb: &mut Tlb, va: u64, size: PageSize, ctx: u16) {
@@ -75,7 +91,10 @@ fn a_size_without_a_bank_is_not_held_unless_it_may_be_cut() {
     let va = (7 << 30) + (5 << 21) + 77;
     assert!(tlb.insert(entry(va, PageSize::G1, 1), va));
     let held = *tlb.lookup(1, va).expect("held");
-    assert_eq!((held.size, held.leaf, held.va), (PageSize::M2, PageSize::G1, (7 << 30) + (5 << 21)));
+    assert_eq!(
+        (held.size, held.leaf, held.va),
+        (PageSize::M2, PageSize::G1, (7 << 30) + (5 << 21))
+    );
     assert_eq!(held.translate(va), va + (1 << 40));
     assert!(tlb.lookup(1, va + (1 << 21)).is_none(), "only the piece that was used");
     tlb.validate().expect("consistent");
@@ -126,7 +145,8 @@ fn a_global_entry_matches_every_context_and_survives_what_spares_globals() {
 #[test]
 fn invalidation_reaches_exactly_the_page_range_or_context_asked_for() {
     let fill = || {
-        let mut tlb = Tlb::new(&shape(&[(256, 4, &[PageSize::K4]), (16, 4, &[PageSize::M2])], false));
+        let mut tlb =
+            Tlb::new(&shape(&[(256, 4, &[PageSize::K4]), (16, 4, &[PageSize::M2])], false));
         for page in 0..64 {
             put(&mut tlb, page << 12, PageSize::K4, 1 + (page & 1) as u16);
         }
@@ -158,7 +178,9 @@ fn a_change_of_a_leaf_marks_its_entries_in_every_context_and_no_others() {
     put(&mut tlb, 0x6000, PageSize::K4, 1);
     assert_eq!(tlb.mark_stale(0x5000, 0x5000 >> 9), 2);
     assert_eq!(tlb.mark_stale(0x5000, 0xdead), 0, "read from another entry");
-    assert!(tlb.lookup(1, 0x5000).expect("held").stale && tlb.lookup(2, 0x5000).expect("held").stale);
+    assert!(
+        tlb.lookup(1, 0x5000).expect("held").stale && tlb.lookup(2, 0x5000).expect("held").stale
+    );
     assert!(!tlb.lookup(1, 0x6000).expect("held").stale);
     assert_eq!(tlb.mark_stale_range(0, 1 << 21, |e| e.ctx == 1), 2);
 }

@@ -1,7 +1,8 @@
 //! Dropping translations, and marking those whose source changed.
 //!
-//! One page is found by its place in each bank, whatever its context. Ranges longer than [`BY_PAGE`] pages and anything that may
-//! concern pieces of larger pages walk all entries: a thousand comparisons, which is what such a flush costs in hardware too.
+//! One page is found by its place in each bank, whatever its context. Ranges longer than
+//! [`BY_PAGE`] pages and anything that may concern pieces of larger pages walk all entries: a
+//! thousand comparisons, which is what such a flush costs in hardware too.
 
 use super::buffer::Tlb;
 use super::entry::{Entry, Flags, PageSize};
@@ -10,12 +11,13 @@ use super::entry::{Entry, Flags, PageSize};
 const BY_PAGE: u64 = 32;
 
 impl Tlb {
-    /// Drops what translates `va` in a context (`None`: in every context), of whatever page size; global entries too if `globals`.
-    /// Returns how many entries went.
+    /// Drops what translates `va` in a context (`None`: in every context), of whatever page size;
+    /// global entries too if `globals`. Returns how many entries went.
     pub fn invalidate_page(&mut self, ctx: Option<u16>, va: u64, globals: bool) -> u32 {
         if self.pieces > 0 {
             // All pieces of the page go, wherever in it they are.
-            return self.drop_if(|e| covers(e, ctx, globals) && e.leaf.base(e.va) == e.leaf.base(va));
+            return self
+                .drop_if(|e| covers(e, ctx, globals) && e.leaf.base(e.va) == e.leaf.base(va));
         }
         let mut count = 0;
         for size in PageSize::ALL {
@@ -41,7 +43,13 @@ impl Tlb {
     }
 
     /// Drops what translates any address of a range.
-    pub fn invalidate_range(&mut self, ctx: Option<u16>, va: u64, bytes: u64, globals: bool) -> u32 {
+    pub fn invalidate_range(
+        &mut self,
+        ctx: Option<u16>,
+        va: u64,
+        bytes: u64,
+        globals: bool,
+    ) -> u32 {
         let Some(last) = bytes.checked_sub(1).map(|b| va.saturating_add(b)) else { return 0 };
         if self.pieces == 0 && (last >> 12) - (va >> 12) < BY_PAGE {
             let mut count = 0;
@@ -87,7 +95,8 @@ impl Tlb {
         count
     }
 
-    /// Marks entries of every context that translate `va` and were read from the leaf entry at `source`. Returns how many.
+    /// Marks entries of every context that translate `va` and were read from the leaf entry at
+    /// `source`. Returns how many.
     #[inline]
     pub fn mark_stale(&mut self, va: u64, source: u64) -> u32 {
         let mut count = 0;
@@ -112,7 +121,12 @@ impl Tlb {
     }
 
     /// Marks entries of a range that `which` picks: for changes above the leaves. Returns how many.
-    pub fn mark_stale_range(&mut self, va: u64, bytes: u64, mut which: impl FnMut(&Entry) -> bool) -> u32 {
+    pub fn mark_stale_range(
+        &mut self,
+        va: u64,
+        bytes: u64,
+        mut which: impl FnMut(&Entry) -> bool,
+    ) -> u32 {
         let Some(last) = bytes.checked_sub(1).map(|b| va.saturating_add(b)) else { return 0 };
         let mut count = 0;
         self.for_each_mut(|e| {

@@ -1,7 +1,7 @@
 //! Page-walk caches: entries that point to tables, so that a walk starts near the leaf.
 //!
-//! One bank a level. A lookup returns the deepest level it has, since that leaves the fewest reads. What a machine drops on
-//! which invalidation is a rule of the machine; here are the verbs.
+//! One bank a level. A lookup returns the deepest level it has, since that leaves the fewest reads.
+//! What a machine drops on which invalidation is a rule of the machine; here are the verbs.
 
 use super::bank::{Bank, key};
 use super::entry::{Flags, TableEntry};
@@ -19,8 +19,16 @@ pub struct WalkCache {
     banks: [Option<Bank<TableEntry>>; 4],
 }
 
-const BLANK: TableEntry =
-    TableEntry { va: 0, table: 0, source: 0, tag: 0, ctx: 0, level: 2, flags: Flags::NONE, stale: false };
+const BLANK: TableEntry = TableEntry {
+    va: 0,
+    table: 0,
+    source: 0,
+    tag: 0,
+    ctx: 0,
+    level: 2,
+    flags: Flags::NONE,
+    stale: false,
+};
 
 #[inline(always)]
 fn key_of(level: u8, ctx: u16, va: u64) -> u64 {
@@ -30,14 +38,17 @@ fn key_of(level: u8, ctx: u16, va: u64) -> u64 {
 impl WalkCache {
     /// Empty caches.
     pub fn new(shape: &WalkCacheShape) -> WalkCache {
-        WalkCache { banks: shape.levels.map(|l| l.map(|(entries, ways)| Bank::new(entries, ways, BLANK))) }
+        WalkCache {
+            banks: shape.levels.map(|l| l.map(|(entries, ways)| Bank::new(entries, ways, BLANK))),
+        }
     }
 
     fn banks(&mut self) -> impl Iterator<Item = &mut Bank<TableEntry>> {
         self.banks.iter_mut().flatten()
     }
 
-    /// The deepest cached entry on the way to `va`, below level `top` + 1; it becomes the most recent of its set.
+    /// The deepest cached entry on the way to `va`, below level `top` + 1; it becomes the most
+    /// recent of its set.
     #[inline]
     pub fn lookup(&mut self, ctx: u16, va: u64, top: u8) -> Option<&mut TableEntry> {
         let (level, key, slot) = (2..=top.min(5)).find_map(|level| {
@@ -48,7 +59,8 @@ impl WalkCache {
         Some(self.banks[usize::from(level) - 2].as_mut()?.touch(key, slot))
     }
 
-    /// Keeps an entry; `entry.va` may be any address below it. Returns false for levels that are not cached.
+    /// Keeps an entry; `entry.va` may be any address below it. Returns false for levels that are
+    /// not cached.
     #[inline]
     pub fn insert(&mut self, mut entry: TableEntry) -> bool {
         let Some(bank) = &mut self.banks[usize::from(entry.level) - 2] else { return false };
@@ -57,7 +69,8 @@ impl WalkCache {
         true
     }
 
-    /// Drops the entries on the way to `va`, at all levels; `ctx` `None` means in every context. Returns how many went.
+    /// Drops the entries on the way to `va`, at all levels; `ctx` `None` means in every context.
+    /// Returns how many went.
     pub fn invalidate_page(&mut self, ctx: Option<u16>, va: u64) -> u32 {
         let mut count = 0;
         for (n, bank) in self.banks.iter_mut().enumerate() {
@@ -111,7 +124,12 @@ impl WalkCache {
     }
 
     /// Marks entries of a range that `which` picks. Returns how many.
-    pub fn mark_stale_range(&mut self, va: u64, bytes: u64, mut which: impl FnMut(&TableEntry) -> bool) -> u32 {
+    pub fn mark_stale_range(
+        &mut self,
+        va: u64,
+        bytes: u64,
+        mut which: impl FnMut(&TableEntry) -> bool,
+    ) -> u32 {
         let Some(last) = bytes.checked_sub(1).map(|b| va.saturating_add(b)) else { return 0 };
         let mut count = 0;
         self.for_each_mut(|e| {
@@ -142,7 +160,8 @@ impl WalkCache {
     pub fn validate(&self) -> Result<(), String> {
         for (n, bank) in self.banks.iter().enumerate() {
             if let Some(bank) = bank {
-                bank.validate(|e| key_of(e.level, e.ctx, e.va)).map_err(|e| format!("level {}: {e}", n + 2))?;
+                bank.validate(|e| key_of(e.level, e.ctx, e.va))
+                    .map_err(|e| format!("level {}: {e}", n + 2))?;
                 if bank.iter().any(|e| usize::from(e.level) != n + 2) {
                     return Err(format!("level {}: an entry of another level", n + 2));
                 }

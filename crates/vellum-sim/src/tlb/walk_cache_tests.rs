@@ -7,7 +7,14 @@ fn caches() -> WalkCache {
 }
 
 fn entry(level: u8, va: u64, ctx: u16) -> TableEntry {
-    TableEntry { va, table: 0x1000 * u64::from(level), source: u64::from(level), ctx, level, ..BLANK }
+    TableEntry {
+        va,
+        table: 0x1000 * u64::from(level),
+        source: u64::from(level),
+        ctx,
+        level,
+        ..BLANK
+    }
 }
 
 #[test]
@@ -17,7 +24,10 @@ fn a_lookup_starts_the_walk_at_the_deepest_cached_level() {
     assert!(w.lookup(1, va, 4).is_none());
     for level in [4, 3, 2] {
         assert!(w.insert(entry(level, va, 1)));
-        assert_eq!(w.lookup(1, va, 4).map(|e| (e.level, e.table)), Some((level, 0x1000 * u64::from(level))));
+        assert_eq!(
+            w.lookup(1, va, 4).map(|e| (e.level, e.table)),
+            Some((level, 0x1000 * u64::from(level)))
+        );
     }
     let neighbour = va ^ 1 << 21;
     assert_eq!(w.lookup(1, neighbour, 4).map(|e| e.level), Some(3), "same 1 GiB, another 2 MiB");

@@ -1,4 +1,5 @@
-//! The simulated machine, apart from the `Vm` over it, so that the library's memory alone can be watched.
+//! The simulated machine, apart from the `Vm` over it, so that the library's memory alone can be
+//! watched.
 
 use std::cell::Cell;
 use std::ptr::NonNull;

@@ -1,4 +1,5 @@
-//! A kernel of one screen: page tables written by hand, so that each test of the oracle is one interleaving in full view.
+//! A kernel of one screen: page tables written by hand, so that each test of the oracle is one
+//! interleaving in full view.
 #![allow(dead_code)] // Each test file uses its part.
 
 pub mod beside;
@@ -186,7 +187,11 @@ pub fn play<S: Script>(habits: Habits, options: Options, script: &S) -> Result<(
         })
     }
     let parts = parts(habits);
-    if habits == Habits::Arm { on::<Arm, S>(&parts, options, script) } else { on::<X86, S>(&parts, options, script) }
+    if habits == Habits::Arm {
+        on::<Arm, S>(&parts, options, script)
+    } else {
+        on::<X86, S>(&parts, options, script)
+    }
 }
 
 pub fn broken(result: Result<(), Stop>) -> Option<Rule> {
@@ -244,7 +249,8 @@ pub fn elapsed(outcome: Result<Outcome, Stop>) -> u64 {
     outcome.expect("no stop").cycles
 }
 
-/// Seeds to try: `usual` of them, or as many as the environment variable VELLUM_SEEDS says (for a long search).
+/// Seeds to try: `usual` of them, or as many as the environment variable VELLUM_SEEDS says (for a
+/// long search).
 pub fn seeds(usual: u64) -> std::ops::Range<u64> {
     0..std::env::var("VELLUM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }

@@ -1,4 +1,5 @@
-//! A program under the library on a CPU of a hunt: what it touches faults, and what it reads it knows.
+//! A program under the library on a CPU of a hunt: what it touches faults, and what it reads it
+//! knows.
 
 use vellum::addr::Va;
 use vellum::error::FaultError;
@@ -22,7 +23,8 @@ pub fn access<F: Format>(
     p.access(va, 8, kind, false).map(|seen| seen.0)
 }
 
-/// Stops the run unless a line of which one CPU is the only writer holds what that CPU left. Says whether memory sufficed to look.
+/// Stops the run unless a line of which one CPU is the only writer holds what that CPU left. Says
+/// whether memory sufficed to look.
 pub fn sees<F: Format>(
     vm: &Vm<SimMachine<F>>,
     cpu: &Cpu<'_, F>,
@@ -33,7 +35,9 @@ pub fn sees<F: Format>(
     match access(vm, cpu, space, va, Kind::Load) {
         Ok(seen) => {
             if seen != expect {
-                cpu.stop(format!("{which}: a load at {va:#x} sees version {seen}, its only writer left {expect}"));
+                cpu.stop(format!(
+                    "{which}: a load at {va:#x} sees version {seen}, its only writer left {expect}"
+                ));
             }
             true
         }

@@ -1,11 +1,13 @@
-//! Statement D-13: with the zeros kept for good, 72 readers at once cause no counter traffic, the shrinker never frees, and a read costs
-//! what it costs a single reader.
+//! Statement D-13: with the zeros kept for good, 72 readers at once cause no counter traffic, the
+//! shrinker never frees, and a read costs what it costs a single reader.
 //!
-//! "Counter traffic" is what it is on hardware: a cache line that several CPUs write. Every store of the library is caught ([`watch`]), as
-//! in `shared.rs`. The simulator charges nothing for lines of the library's own memory that go from CPU to CPU, so its cycles
-//! alone would be linear whatever the library did. They are therefore taken twice: as they are, and with each write to a common line
-//! delayed until the line has come over, one CPU after the other, at the least it can cost: a hit in the last level.
-//! The control is the same readers without [`Vm::keep_zeros`], each of whose spaces is counted at its first read.
+//! "Counter traffic" is what it is on hardware: a cache line that several CPUs write. Every store
+//! of the library is caught ([`watch`]), as in `shared.rs`. The simulator charges nothing for lines
+//! of the library's own memory that go from CPU to CPU, so its cycles alone would be linear
+//! whatever the library did. They are therefore taken twice: as they are, and with each write to a
+//! common line delayed until the line has come over, one CPU after the other, at the least it can
+//! cost: a hit in the last level. The control is the same readers without [`Vm::keep_zeros`], each
+//! of whose spaces is counted at its first read.
 
 use crate::common::hands::VmHands;
 use std::cell::Cell;
@@ -45,16 +47,20 @@ fn machine(readers: usize) -> Parts {
 
 /// Runs `work` with a `Vm` and a watch over all of the library's memory.
 fn watched<R>(readers: usize, work: impl FnOnce(&V<'_>, &Watch) -> R) -> R {
-    let sim = SimMachine::<X86>::build(&machine(readers), options(Check::Incremental)).expect("a machine");
+    let sim = SimMachine::<X86>::build(&machine(readers), options(Check::Incremental))
+        .expect("a machine");
     let notes = Notes::default();
     let layout = V::layout(sim.topology());
     let meta = Meta::new(layout).expect("memory for metadata");
     let home = Meta::new(std::alloc::Layout::new::<V<'_>>()).expect("memory for the Vm");
     let place = home.start().cast::<V<'_>>();
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
-    // SAFETY: zeroed memory of that layout; it and the home outlive the Vm, which lies in pages of its own.
+    // SAFETY: zeroed memory of that layout; it and the home outlive the Vm, which lies in pages of
+    // its own.
     let vm = unsafe {
-        place.write(Vm::new(Beside { sim: &sim, notes: &notes }, config, meta.start()).expect("a Vm"));
+        place.write(
+            Vm::new(Beside { sim: &sim, notes: &notes }, config, meta.start()).expect("a Vm"),
+        );
         place.as_ref()
     };
     let area = |start: NonNull<u8>, bytes: usize| {
@@ -73,7 +79,8 @@ fn watched<R>(readers: usize, work: impl FnOnce(&V<'_>, &Watch) -> R) -> R {
     result
 }
 
-/// A space whose tables above the huge mappings are there, so that a read of zeros stores its entry and nothing for the allocator.
+/// A space whose tables above the huge mappings are there, so that a read of zeros stores its entry
+/// and nothing for the allocator.
 fn space(vm: &V<'_>) -> Space {
     let space = vm.create().expect("memory");
     vm.map(&space, Placement::At(Va(AT)), (SLOTS + 1) * SLOT, RW).expect("a hole");
@@ -106,12 +113,18 @@ fn reads(readers: usize, kept: bool) -> Vec<(Read, bool)> {
                     let stores = watch.stores(|| {
                         cpu.script(id, |cpu| {
                             let before = cpu.now();
-                            assert_eq!(vm.fault(space, Va(AT + slot * SLOT), Access::Read), Ok(Fault::ZeroHuge));
+                            assert_eq!(
+                                vm.fault(space, Va(AT + slot * SLOT), Access::Read),
+                                Ok(Fault::ZeroHuge)
+                            );
                             took = cpu.now() - before;
                         })
                     });
                     assert!(!stores.is_empty() && took > 0);
-                    all.push(((id, took, stores.into_iter().map(|at| at / 64).collect()), slot == 0));
+                    all.push((
+                        (id, took, stores.into_iter().map(|at| at / 64).collect()),
+                        slot == 0,
+                    ));
                 }
                 assert_eq!(cpu.script(readers, |_| vm.shrink_zeros()), 0, "somebody reads it");
             }
@@ -137,13 +150,16 @@ fn common_lines(reads: &[(Read, bool)]) -> BTreeSet<usize> {
     writers.into_iter().filter(|(_, cpus)| cpus.len() > 1).map(|(line, _)| line).collect()
 }
 
-/// Cycles until all CPUs have done their reads, beginning at once, where a write to a common line waits until it has come over.
+/// Cycles until all CPUs have done their reads, beginning at once, where a write to a common line
+/// waits until it has come over.
 fn makespan(reads: &[(Read, bool)], common: &BTreeSet<usize>, transfer: u64) -> u64 {
     let cpus = reads.iter().map(|r| r.0.0).max().expect("a read") + 1;
     let mut queues: Vec<Vec<&Read>> = vec![Vec::new(); cpus];
     reads.iter().rev().for_each(|(read, _)| queues[read.0].push(read));
     let (mut now, mut free) = (vec![0u64; cpus], BTreeMap::<usize, u64>::new());
-    while let Some(cpu) = (0..cpus).filter(|&cpu| !queues[cpu].is_empty()).min_by_key(|&cpu| now[cpu]) {
+    while let Some(cpu) =
+        (0..cpus).filter(|&cpu| !queues[cpu].is_empty()).min_by_key(|&cpu| now[cpu])
+    {
         let (_, cycles, lines) = queues[cpu].pop().expect("not empty");
         now[cpu] += cycles;
         for line in lines.intersection(common) {
@@ -156,15 +172,20 @@ fn makespan(reads: &[(Read, bool)], common: &BTreeSet<usize>, transfer: u64) -> 
 }
 
 #[test]
-fn d_13_72_readers_of_kept_zeros_write_no_common_line_and_without_keeping_them_each_space_writes_one_once() {
+fn d_13_72_readers_of_kept_zeros_write_no_common_line_and_without_keeping_them_each_space_writes_one_once()
+ {
     let tiny = file::preset("tiny").expect("a preset");
     let transfer = tiny.ticks(&tiny.llc.latency).cycles();
-    let first_reads = |reads: &[(Read, bool)]| reads.iter().filter(|r| r.1).cloned().collect::<Vec<_>>();
+    let first_reads =
+        |reads: &[(Read, bool)]| reads.iter().filter(|r| r.1).cloned().collect::<Vec<_>>();
     let kept = reads(72, true);
     assert_eq!(common_lines(&kept), BTreeSet::new(), "counter traffic");
     let one = makespan(&reads(1, true), &BTreeSet::new(), transfer);
     let all = makespan(&kept, &common_lines(&kept), transfer);
-    assert!(all.abs_diff(one) * 100 <= one, "one reader takes {one} cycles for its reads, 72 take {all}");
+    assert!(
+        all.abs_diff(one) * 100 <= one,
+        "one reader takes {one} cycles for its reads, 72 take {all}"
+    );
 
     let counted = reads(72, false);
     let common = common_lines(&counted);
@@ -174,14 +195,19 @@ fn d_13_72_readers_of_kept_zeros_write_no_common_line_and_without_keeping_them_e
         "at first reads and no others"
     );
     let (counted, kept) = (first_reads(&counted), first_reads(&kept));
-    let (slow, quick) = (makespan(&counted, &common, transfer), makespan(&kept, &BTreeSet::new(), transfer));
-    println!("first reads of 72 spaces at once: {quick} cycles with zeros kept, {slow} with each space counted");
+    let (slow, quick) =
+        (makespan(&counted, &common, transfer), makespan(&kept, &BTreeSet::new(), transfer));
+    println!(
+        "first reads of 72 spaces at once: {quick} cycles with zeros kept, {slow} with each space counted"
+    );
     assert!(slow > 2 * quick, "the control scales: {slow} and {quick} cycles");
 }
 
-/// Cycles a read, faults included, of readers that all run at once; one more CPU asks the shrinker all the while.
+/// Cycles a read, faults included, of readers that all run at once; one more CPU asks the shrinker
+/// all the while.
 fn at_once(readers: usize) -> f64 {
-    // Milan's caches and memory, which 72 readers of 2 MiB do not fill: what they have in common beyond them is the library.
+    // Milan's caches and memory, which 72 readers of 2 MiB do not fill: what they have in common
+    // beyond them is the library.
     let mut milan = Parts::of(&file::preset("milan").expect("a preset"), 1);
     milan.caches.cpus = readers + 1;
     milan.cpu_node = vec![0; readers + 1];
@@ -211,7 +237,8 @@ fn at_once(readers: usize) -> f64 {
             let (vm, taken, reading) = (&vm, &taken, &reading);
             run.spawn(id, move |cpu| {
                 vm.activate(space);
-                let mut p = Program::new(cpu, |va, _| vm.fault(space, Va(va), Access::Read).map(|_| ()));
+                let mut p =
+                    Program::new(cpu, |va, _| vm.fault(space, Va(va), Access::Read).map(|_| ()));
                 while cpu.now() < start {
                     cpu.retire(start - cpu.now());
                 }
@@ -251,6 +278,9 @@ fn d_13_a_read_of_kept_zeros_takes_as_many_cycles_beside_71_readers_as_alone() {
     let [one, eight, all] = [1, 8, 72].map(at_once);
     println!("cycles a read: {one:.2} alone, {eight:.2} of 8 readers, {all:.2} of 72");
     for many in [eight, all] {
-        assert!((many / one - 1.0).abs() < 0.05, "{one:.2} cycles a read alone, {many:.2} beside others");
+        assert!(
+            (many / one - 1.0).abs() < 0.05,
+            "{one:.2} cycles a read alone, {many:.2} beside others"
+        );
     }
 }

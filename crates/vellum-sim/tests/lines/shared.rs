@@ -1,9 +1,10 @@
 //! CPUs that fault in different table nodes of one space write no common cache line.
 //!
-//! Every store that a fault makes to the library's memory is caught by the host's page protection ([`watch`]): records, counters,
-//! magazines, epochs, the `Vm` itself, table nodes and slabs. A line that two CPUs wrote is common. Faults that went to the
-//! allocator's shared part (a magazine refilled, a large block) or that made a table (which write the node above, in which
-//! both CPUs then fault) are counted and printed apart; every other fault must have no common line at all.
+//! Every store that a fault makes to the library's memory is caught by the host's page protection
+//! ([`watch`]): records, counters, magazines, epochs, the `Vm` itself, table nodes and slabs. A
+//! line that two CPUs wrote is common. Faults that went to the allocator's shared part (a magazine
+//! refilled, a large block) or that made a table (which write the node above, in which both CPUs
+//! then fault) are counted and printed apart; every other fault must have no common line at all.
 
 use crate::common::hands::VmHands;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +24,8 @@ use vellum_sim::{Check, Meta, Parts, SimMachine};
 const PAGE: u64 = 4096;
 const NODE: u64 = 2 << 20;
 const AT: u64 = 0x4000_0000;
-/// Faults of each CPU: where the way to the allocator's shared part is to be seen, so many that each CPU goes it.
+/// Faults of each CPU: where the way to the allocator's shared part is to be seen, so many that
+/// each CPU goes it.
 const MANY: u64 = 150;
 const FEW: u64 = 12;
 
@@ -95,15 +97,21 @@ fn machine(habits: Habits, cpus: usize, way: Way) -> Parts {
 fn faults<F: Format>(parts: &Parts, way: Way, rounds: u64) -> Seen {
     let sim = SimMachine::<F>::build(parts, options(Check::Incremental)).expect("a machine");
     let notes = Notes::default();
-    let config = Config { thp: if way == Way::Huge { Thp::Always } else { Thp::Never }, ..Config::default() };
+    let config = Config {
+        thp: if way == Way::Huge { Thp::Always } else { Thp::Never },
+        ..Config::default()
+    };
     type V<'s, F> = Vm<Beside<'s, F>>;
     let layout = V::<F>::layout(sim.topology());
     let meta = Meta::new(layout).expect("memory for metadata");
     let home = Meta::new(std::alloc::Layout::new::<V<'_, F>>()).expect("memory for the Vm");
     let place = home.start().cast::<V<'_, F>>();
-    // SAFETY: zeroed memory of that layout; it and the home outlive the Vm, which lies in pages of its own.
+    // SAFETY: zeroed memory of that layout; it and the home outlive the Vm, which lies in pages of
+    // its own.
     let vm = unsafe {
-        place.write(Vm::new(Beside { sim: &sim, notes: &notes }, config, meta.start()).expect("a Vm"));
+        place.write(
+            Vm::new(Beside { sim: &sim, notes: &notes }, config, meta.start()).expect("a Vm"),
+        );
         place.as_ref()
     };
     let area = |start: NonNull<u8>, bytes: usize| {
@@ -122,7 +130,8 @@ fn faults<F: Format>(parts: &Parts, way: Way, rounds: u64) -> Seen {
         _ => NODE,
     };
     let step = if way == Way::Huge { Order::HUGE.bytes() } else { PAGE };
-    let mut seen = Seen { own: Tally::default(), allocator: Tally::default(), table: Tally::default() };
+    let mut seen =
+        Seen { own: Tally::default(), allocator: Tally::default(), table: Tally::default() };
     let result = sim.solo(0, |cpu| {
         let space = vm.create().expect("memory");
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
@@ -166,7 +175,11 @@ fn faults<F: Format>(parts: &Parts, way: Way, rounds: u64) -> Seen {
                         | (Way::Copied | Way::Unzero, Fault::Copied(_))
                         | (Way::Reused, Fault::Reused(_))
                 );
-                assert!(fits && !stores.is_empty(), "{way:?} ended as {fault:?} with {} stores", stores.len());
+                assert!(
+                    fits && !stores.is_empty(),
+                    "{way:?} ended as {fault:?} with {} stores",
+                    stores.len()
+                );
                 let tally = match (notes.table.get(), notes.allocator.get()) {
                     (true, _) => &mut seen.table,
                     (_, true) => &mut seen.allocator,
@@ -189,9 +202,11 @@ fn faults<F: Format>(parts: &Parts, way: Way, rounds: u64) -> Seen {
 }
 
 fn report(name: &str, cpus: usize, way: Way, seen: &Seen) {
-    for (what, tally) in
-        [("", &seen.own), (", through the allocator", &seen.allocator), (", a table made", &seen.table)]
-    {
+    for (what, tally) in [
+        ("", &seen.own),
+        (", through the allocator", &seen.allocator),
+        (", a table made", &seen.table),
+    ] {
         if tally.faults != 0 {
             let (shared, all) = tally.per_fault();
             println!(
@@ -205,14 +220,20 @@ fn report(name: &str, cpus: usize, way: Way, seen: &Seen) {
 /// Runs a way of faulting and holds what has to hold.
 fn holds(habits: Habits, cpus: usize, way: Way, rounds: u64) {
     let parts = machine(habits, cpus, way);
-    let seen =
-        if habits == Habits::Arm { faults::<Arm>(&parts, way, rounds) } else { faults::<X86>(&parts, way, rounds) };
+    let seen = if habits == Habits::Arm {
+        faults::<Arm>(&parts, way, rounds)
+    } else {
+        faults::<X86>(&parts, way, rounds)
+    };
     report(&format!("{habits:?}"), cpus, way, &seen);
     let all = rounds * cpus as u64;
     match way {
         Way::Tables => assert_eq!(seen.table.faults, all, "each of these faults makes a table"),
         Way::Huge => assert_eq!(seen.allocator.faults, all, "each of these faults takes a block"),
-        _ => assert!(seen.own.faults >= all * 9 / 10 && seen.table.faults == 0, "most faults stay with their own CPU"),
+        _ => assert!(
+            seen.own.faults >= all * 9 / 10 && seen.table.faults == 0,
+            "most faults stay with their own CPU"
+        ),
     }
     if rounds == MANY {
         assert!(seen.allocator.faults >= cpus as u64, "every CPU's magazine was filled");

@@ -1,12 +1,14 @@
 //! Every store of a piece of code to some memory, none left out.
 //!
-//! The memory is made read-only; each store to it faults, the handler writes the address down, opens the page, lets the CPU execute
-//! that one instruction with its trap flag set, and closes the page again. So plain stores, locked instructions and stores
-//! of what was there already are all seen, whoever makes them; nothing has to be announced. Rejected: believing the library's own
-//! `Event::Shared`, which tells of locks and not of counters, and comparing memory before and after, which does not see a
-//! lock taken and given back.
+//! The memory is made read-only; each store to it faults, the handler writes the address down,
+//! opens the page, lets the CPU execute that one instruction with its trap flag set, and closes the
+//! page again. So plain stores, locked instructions and stores of what was there already are all
+//! seen, whoever makes them; nothing has to be announced. Rejected: believing the library's own
+//! `Event::Shared`, which tells of locks and not of counters, and comparing memory before and
+//! after, which does not see a lock taken and given back.
 //!
-//! Linux on x86_64 only. One watch at a time in a process, others wait for it; it is for the thread that sets it up.
+//! Linux on x86_64 only. One watch at a time in a process, others wait for it; it is for the thread
+//! that sets it up.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +36,8 @@ static BOARD: Board = Board {
 static TAKEN: Mutex<()> = Mutex::new(());
 
 fn set(page: usize, bytes: usize, protection: i32) {
-    // SAFETY: only pages of the areas given to `Watch::new` are named, which their owner keeps mapped.
+    // SAFETY: only pages of the areas given to `Watch::new` are named, which their owner keeps
+    // mapped.
     let done = unsafe { libc::mprotect(page as *mut libc::c_void, bytes, protection) };
     if done != 0 {
         // In a handler there is nobody to tell.
@@ -44,8 +47,12 @@ fn set(page: usize, bytes: usize, protection: i32) {
 
 extern "C" fn on_store(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the system hands a handler with SA_SIGINFO both pointers.
-    let (at, context) = unsafe { ((*info).si_addr() as usize, &mut *context.cast::<libc::ucontext_t>()) };
-    let inside = BOARD.areas.iter().any(|a| (a[0].load(Ordering::Relaxed)..a[1].load(Ordering::Relaxed)).contains(&at));
+    let (at, context) =
+        unsafe { ((*info).si_addr() as usize, &mut *context.cast::<libc::ucontext_t>()) };
+    let inside = BOARD
+        .areas
+        .iter()
+        .any(|a| (a[0].load(Ordering::Relaxed)..a[1].load(Ordering::Relaxed)).contains(&at));
     let place = BOARD.open.iter().find(|page| page.load(Ordering::Relaxed) == 0);
     let len = BOARD.len.load(Ordering::Relaxed);
     let (true, Some(place), Some(line)) = (inside, place, BOARD.log.get(len)) else {

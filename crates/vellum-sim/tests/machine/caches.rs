@@ -7,7 +7,8 @@ use vellum_sim::{Options, SimMachine, file};
 #[test]
 fn the_library_learns_the_shape_of_each_data_cache_from_the_machine_file() {
     let file = file::preset("thunderx2").expect("a preset");
-    let caches = SimMachine::<Arm>::new(&file, Options::default()).expect("it can be built").caches();
+    let caches =
+        SimMachine::<Arm>::new(&file, Options::default()).expect("it can be built").caches();
     assert_eq!(caches.l1d, CacheLevel { sets: 64, ways: 8, line: 64 });
     assert_eq!((caches.l2.way_bytes(), caches.l2.bytes()), (32 << 10, 256 << 10));
     assert_eq!(caches.llc.bytes(), 32 << 20);

@@ -14,7 +14,8 @@ fn tiny() -> String {
 fn error(from: &str, to: &str) -> String {
     let text = tiny();
     assert!(text.contains(from), "the preset no longer has '{from}'");
-    let message = Machine::parse("my.toml", &text.replacen(from, to, 1)).expect_err("refused").to_string();
+    let message =
+        Machine::parse("my.toml", &text.replacen(from, to, 1)).expect_err("refused").to_string();
     assert!(!message.contains('\n'), "one line: {message}");
     assert!(message.starts_with("my.toml:"), "names the file: {message}");
     message
@@ -31,7 +32,8 @@ fn every_preset_parses_checks_and_builds() {
     for name in file::presets() {
         let machine = file::preset(name).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(machine.name, name);
-        let mut caches = Hierarchy::new(&machine.hierarchy(1)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let mut caches =
+            Hierarchy::new(&machine.hierarchy(1)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut memory = Memory::new(&machine.numa());
         assert_eq!(memory.frames(), machine.frames());
         let mut core = Core::new(machine.overlap());
@@ -57,7 +59,12 @@ fn every_constant_of_every_preset_has_a_basis_and_a_source() {
         assert!(rows.len() > 80, "{name}: {} constants", rows.len());
         for row in rows {
             assert!(!row.source.is_empty(), "{name}: {}", row.key);
-            assert_ne!(row.basis, Basis::Fitted, "{name}: {} could not be used for a prediction", row.key);
+            assert_ne!(
+                row.basis,
+                Basis::Fitted,
+                "{name}: {} could not be used for a prediction",
+                row.key
+            );
         }
     }
 }
@@ -84,9 +91,15 @@ fn the_presets_are_the_machines_of_the_postings() {
 #[test]
 fn a_guess_can_be_halved_and_doubled() {
     let machine = file::preset("milan").expect("valid");
-    for row in machine.constants().iter().filter(|r| r.basis == Basis::Guess && r.key.starts_with("costs.")) {
-        let (half, twice) =
-            (machine.scaled(&row.key, 1, 2).expect("valid"), machine.scaled(&row.key, 2, 1).expect("valid"));
+    for row in machine
+        .constants()
+        .iter()
+        .filter(|r| r.basis == Basis::Guess && r.key.starts_with("costs."))
+    {
+        let (half, twice) = (
+            machine.scaled(&row.key, 1, 2).expect("valid"),
+            machine.scaled(&row.key, 2, 1).expect("valid"),
+        );
         let _ = (half.costs(), twice.costs());
         assert_ne!(half.costs(), twice.costs(), "{}", row.key);
     }
@@ -94,8 +107,13 @@ fn a_guess_can_be_halved_and_doubled() {
     assert_eq!(twice.numa().latency[0][0], Ticks::from_picoseconds(240_000, 2_420_000_000));
     let half = machine.scaled("costs.clear_extent_line", 1, 2).expect("valid");
     assert_eq!(half.costs().clear_extent_line, Ticks(1061));
-    let elides =
-        |times, by| machine.scaled("costs.elision_threshold", times, by).expect("valid").costs().elision_threshold;
+    let elides = |times, by| {
+        machine
+            .scaled("costs.elision_threshold", times, by)
+            .expect("valid")
+            .costs()
+            .elision_threshold
+    };
     assert_eq!([elides(1, 2), elides(2, 1)], [16 << 20, 64 << 20], "half and twice the last level");
     assert!(machine.scaled("costs.nothing", 2, 1).is_err());
     assert!(machine.scaled("mmu.codec", 2, 1).is_err());
@@ -111,24 +129,33 @@ fn text_that_is_no_toml_is_refused_with_its_line() {
 #[test]
 fn an_unknown_key_is_refused_and_the_known_ones_are_named() {
     let message = error("fill_buffers", "fil_buffers");
-    assert!(message.contains("unknown field `fil_buffers`") && message.contains("`fill_buffers`"), "{message}");
+    assert!(
+        message.contains("unknown field `fil_buffers`") && message.contains("`fill_buffers`"),
+        "{message}"
+    );
 }
 
 #[test]
 fn a_missing_key_is_refused_by_name() {
-    let text: String = tiny().lines().filter(|l| !l.starts_with("window")).map(|l| format!("{l}\n")).collect();
+    let text: String =
+        tiny().lines().filter(|l| !l.starts_with("window")).map(|l| format!("{l}\n")).collect();
     let message = Machine::parse("my.toml", &text).expect_err("refused").to_string();
     assert!(message.contains("missing field `window`"), "{message}");
 }
 
 #[test]
 fn a_bare_number_without_its_basis_is_refused() {
-    let text: String =
-        tiny().lines().map(|l| if l.starts_with("cpus =") { "cpus = 4\n".into() } else { format!("{l}\n") }).collect();
+    let text: String = tiny()
+        .lines()
+        .map(|l| if l.starts_with("cpus =") { "cpus = 4\n".into() } else { format!("{l}\n") })
+        .collect();
     let message = Machine::parse("my.toml", &text).expect_err("refused").to_string();
     assert!(message.contains("invalid type: integer `4`"), "{message}");
     let message = error("basis = \"guess\"", "basis = \"hearsay\"");
-    assert!(message.contains("unknown variant `hearsay`") && message.contains("`outside`"), "{message}");
+    assert!(
+        message.contains("unknown variant `hearsay`") && message.contains("`outside`"),
+        "{message}"
+    );
     let message = error(", basis = \"guess\"", "");
     assert!(message.contains("missing field `basis`"), "{message}");
     let message = error("a choice, small so that tests meet evictions", "");
@@ -183,7 +210,11 @@ const IMPOSSIBLE: &[(&str, &str, &str)] = &[
     ("nodes.1.cpus", "\"1-3\"", "CPU 1 is in node 0 too; name each CPU once"),
     ("nodes.1.cpus", "\"2\"", "CPU 3 is in no node; add it"),
     ("nodes.1.cpus", "\"2-4\"", "CPU 4 does not exist"),
-    ("memory.latency", "[[60, 90]]", "1 rows of 2 columns; with 2 nodes give 2 rows of 2 latencies"),
+    (
+        "memory.latency",
+        "[[60, 90]]",
+        "1 rows of 2 columns; with 2 nodes give 2 rows of 2 latencies",
+    ),
     ("memory.latency", "[[60, 90], [90]]", "2 rows of 2, 1 columns"),
     ("memory.latency", "[[60, 0], [90, 60]]", "a latency of 0"),
     ("tlb.l1d.banks.0.entries", "0", "use 1 to 32768"),
@@ -219,13 +250,15 @@ fn an_aarch64_machine_has_four_levels() {
 #[test]
 fn a_first_level_tlb_without_small_pages_is_refused() {
     let machine = file::preset("tiny").expect("valid");
-    let message = machine.with("tlb.l1d.banks.0.sizes", "[\"2M\"]").expect_err("refused").to_string();
+    let message =
+        machine.with("tlb.l1d.banks.0.sizes", "[\"2M\"]").expect_err("refused").to_string();
     assert!(message.contains("2M") || message.contains("M2 has a bank already"), "{message}");
     let text = tiny();
     let start = text.find("[[tlb.l1i.banks]]").expect("a bank");
     let end = start + text[start + 5..].find("[[").expect("another bank") + 5;
-    let message =
-        Machine::parse("my.toml", &(text[..start].to_string() + &text[end..])).expect_err("refused").to_string();
+    let message = Machine::parse("my.toml", &(text[..start].to_string() + &text[end..]))
+        .expect_err("refused")
+        .to_string();
     assert!(message.contains("no bank holds 4 KiB pages"), "{message}");
 }
 
@@ -250,7 +283,9 @@ fn no_nodes_at_all_are_refused() {
 fn a_name_that_is_no_preset_and_a_file_that_is_not_there_are_refused() {
     let message = file::find("milano").expect_err("refused").to_string();
     assert!(
-        message.contains("'milano'") && message.contains("milan, icelake-x") && message.contains("host"),
+        message.contains("'milano'")
+            && message.contains("milan, icelake-x")
+            && message.contains("host"),
         "{message}"
     );
     let message = file::find("no/such.toml").expect_err("refused");
@@ -267,7 +302,8 @@ fn a_preset_written_to_a_file_is_the_same_machine() {
     assert_eq!(machine.hierarchy(1), file::preset("tiny").expect("valid").hierarchy(1));
 }
 
-/// Every line of a preset dropped, doubled or cut short is either still a machine or a one-line error.
+/// Every line of a preset dropped, doubled or cut short is either still a machine or a one-line
+/// error.
 #[test]
 fn damaged_files_never_panic() {
     for name in file::presets() {
@@ -296,7 +332,10 @@ fn this_host_is_a_machine_or_says_why_not() {
             assert_eq!(machine.name, "host");
             assert!(Hierarchy::new(&machine.hierarchy(1)).is_ok());
             assert!(
-                machine.constants().iter().any(|row| row.basis == Basis::Before && row.source.contains("measured"))
+                machine
+                    .constants()
+                    .iter()
+                    .any(|row| row.basis == Basis::Before && row.source.contains("measured"))
             );
             assert_eq!(file::host_text(), file::host_text());
         }

@@ -1,5 +1,5 @@
-//! Time: every tick of a CPU's clock on one account, interrupts that cost what the machine says, CPUs that take turns by
-//! their clocks.
+//! Time: every tick of a CPU's clock on one account, interrupts that cost what the machine says,
+//! CPUs that take turns by their clocks.
 
 use crate::common::hands::MachineHands;
 use crate::common::*;
@@ -40,11 +40,21 @@ fn every_cycle_is_on_one_account_and_they_add_up_to_the_clock() {
                     for id in 0..2 {
                         let c = k.sim.counters(id);
                         let get = |n| c.get(n).expect("a counter");
-                        let parts: u64 = c.iter().filter(|(n, _)| n.starts_with("cycles_")).map(|(_, v)| v).sum();
+                        let parts: u64 = c
+                            .iter()
+                            .filter(|(n, _)| n.starts_with("cycles_"))
+                            .map(|(_, v)| v)
+                            .sum();
                         assert_eq!((parts, get("cycles")), (k.sim.clock(id), k.sim.clock(id)));
                     }
                     let c = k.sim.counters(0);
-                    for name in ["cycles_program", "cycles_fault", "cycles_clear", "cycles_flush", "cycles_call"] {
+                    for name in [
+                        "cycles_program",
+                        "cycles_fault",
+                        "cycles_clear",
+                        "cycles_flush",
+                        "cycles_call",
+                    ] {
                         assert!(c.get(name) > Some(0), "{name}");
                     }
                 }),
@@ -75,7 +85,11 @@ fn an_interrupt_costs_the_sender_the_way_there_the_handler_and_the_acknowledgeme
     let mut mask = CpuMask::EMPTY;
     mask.insert(1);
     sim.solo(0, |_| sim.flush_remote(&mask, Scope::All)).expect("no stop");
-    let expect = c.interrupt_send + c.interrupt_deliver + c.interrupt_handle + c.flush_full + c.interrupt_ack;
+    let expect = c.interrupt_send
+        + c.interrupt_deliver
+        + c.interrupt_handle
+        + c.flush_full
+        + c.interrupt_ack;
     assert_eq!(cycles(&sim, 0, "cycles_flush"), expect.cycles());
     assert_eq!(cycles(&sim, 1, "cycles_flush"), (c.interrupt_handle + c.flush_full).cycles());
     assert_eq!((cycles(&sim, 0, "ipi_sent"), cycles(&sim, 1, "ipi_received")), (1, 1));
@@ -99,7 +113,11 @@ fn a_busy_cpu_serves_an_interrupt_between_two_accesses_and_loses_its_time() {
     assert_eq!(cycles(&sim, 1, "cycles_flush"), (c.interrupt_handle + c.flush_full).cycles());
     assert_eq!(cycles(&sim, 1, "cycles_program"), 20_000, "40,000 instructions at two a cycle");
     let waited = cycles(&sim, 0, "cycles_flush");
-    let least = c.interrupt_send + c.interrupt_deliver + c.interrupt_handle + c.flush_full + c.interrupt_ack;
+    let least = c.interrupt_send
+        + c.interrupt_deliver
+        + c.interrupt_handle
+        + c.flush_full
+        + c.interrupt_ack;
     // The busy CPU may be ahead by the quantum when it is asked.
     let most = least.cycles() + Options::default().quantum + 50;
     assert!((least.cycles()..most).contains(&waited), "{waited}");
@@ -107,7 +125,8 @@ fn a_busy_cpu_serves_an_interrupt_between_two_accesses_and_loses_its_time() {
 
 #[test]
 fn a_broadcast_interrupts_nobody() {
-    let sim = SimMachine::<Arm>::build(&parts(Habits::Arm), Options::default()).expect("tiny can be built");
+    let sim = SimMachine::<Arm>::build(&parts(Habits::Arm), Options::default())
+        .expect("tiny can be built");
     let mut mask = CpuMask::EMPTY;
     mask.insert(3);
     sim.solo(0, |_| sim.flush_remote(&mask, Scope::All)).expect("no stop");
@@ -136,7 +155,10 @@ fn the_cpu_that_is_behind_runs() {
     let order = order.borrow();
     let quantum = Options::default().quantum;
     for pair in order.windows(2) {
-        assert!(pair[1].0 + quantum + 1500 >= pair[0].0, "{pair:?}: one CPU ran far ahead of another");
+        assert!(
+            pair[1].0 + quantum + 1500 >= pair[0].0,
+            "{pair:?}: one CPU ran far ahead of another"
+        );
     }
     let early: Vec<_> = order.iter().take(12).map(|o| o.1).collect();
     assert!(early.contains(&0) && early.contains(&1) && early.contains(&2), "{early:?}");
@@ -229,7 +251,10 @@ fn walks_that_hold_up_dependent_loads_are_on_their_account() {
             let get = |n| c.get(n).expect("a counter");
             assert!(get("walks_data") > 600, "tiny's TLBs hold next to nothing");
             let (held_up, walking) = (get("cycles_walk"), get("walk_cycles"));
-            assert!(held_up > walking / 2 && held_up <= walking + 640 * 10, "{held_up} of {walking}");
+            assert!(
+                held_up > walking / 2 && held_up <= walking + 640 * 10,
+                "{held_up} of {walking}"
+            );
         }),
     )
     .unwrap_or_else(|stop| panic!("{stop}"));

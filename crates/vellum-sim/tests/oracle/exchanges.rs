@@ -173,7 +173,11 @@ fn oracle_3_a_page_with_other_bytes_before_the_old_one_is_flushed_stops() {
 fn oracle_3_a_copy_of_a_page_that_could_just_now_be_written_waits_for_the_flush() {
     struct It(bool);
     impl Script for It {
-        fn play<F: vellum_sim::format::Format>(&self, k: &Kernel<'_, F>, cpu: &vellum_sim::Cpu<'_, F>) {
+        fn play<F: vellum_sim::format::Format>(
+            &self,
+            k: &Kernel<'_, F>,
+            cpu: &vellum_sim::Cpu<'_, F>,
+        ) {
             let old = k.map(A, RW);
             cpu.script(1, |c| assert!(store(c, A)));
             k.verb(Verb::Fork, || {

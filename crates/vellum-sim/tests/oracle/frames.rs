@@ -1,5 +1,6 @@
-//! What the oracle checks beside translations: each frame in one state, no old contents for a new owner, zeros that stay
-//! zero, shared pages that nobody can write. And the planted bugs, each with a run that passes without it.
+//! What the oracle checks beside translations: each frame in one state, no old contents for a new
+//! owner, zeros that stay zero, shared pages that nobody can write. And the planted bugs, each with
+//! a run that passes without it.
 
 use crate::common::hands::MachineHands;
 use crate::common::*;
@@ -355,7 +356,11 @@ fn planted(bug: Bug, rules: &[Rule]) {
         for o in both() {
             play(h, o, &Life(None)).expect("without the bug the run passes");
             let r = broken(play(h, o, &Life(Some(bug))));
-            assert!(r.is_some_and(|r| rules.contains(&r)), "{bug:?} under {h:?} {:?}: {r:?}", o.check);
+            assert!(
+                r.is_some_and(|r| rules.contains(&r)),
+                "{bug:?} under {h:?} {:?}: {r:?}",
+                o.check
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The law of `docs/oracle.md`, lines 4 to 6 and what follows them: deferral, page sizes, table frames, break-before-make.
+//! The law of `docs/oracle.md`, lines 4 to 6 and what follows them: deferral, page sizes, table
+//! frames, break-before-make.
 
 use crate::common::hands::MachineHands;
 use crate::common::*;
@@ -137,7 +138,11 @@ fn oracle_4_a_deferral_goes_on_when_the_copy_can_be_written_and_ends_when_it_is(
     let upgrade = |stored: bool| {
         struct It(bool);
         impl Script for It {
-            fn play<F: vellum_sim::format::Format>(&self, k: &Kernel<'_, F>, cpu: &vellum_sim::Cpu<'_, F>) {
+            fn play<F: vellum_sim::format::Format>(
+                &self,
+                k: &Kernel<'_, F>,
+                cpu: &vellum_sim::Cpu<'_, F>,
+            ) {
                 let old = k.map(A, RO);
                 cpu.script(1, |c| assert!(load(c, A)));
                 let new = k.verb(Verb::Advise, || {
@@ -164,7 +169,11 @@ fn huge_and_table<F: vellum_sim::format::Format>(k: &Kernel<'_, F>) -> (Pfn, Pfn
     k.set_at(A, 2, Entry::Leaf(huge, RW));
     let table = k.table();
     for slot in 0..512 {
-        k.sim.set_entry(table, slot, F::Codec::encode(Entry::Leaf(huge.add(slot as u64), RW), Level(1)));
+        k.sim.set_entry(
+            table,
+            slot,
+            F::Codec::encode(Entry::Leaf(huge.add(slot as u64), RW), Level(1)),
+        );
     }
     (huge, table)
 }
@@ -181,7 +190,11 @@ fn oracle_5_the_old_size_may_be_used_on_x86_until_the_flush() {
                 cpu.script(1, |c| assert!(store(c, A + 0x5000)));
                 k.flush(
                     &[0, 1],
-                    Scope::Range(k.context, VaRange::new(Va(A), 2 << 20, Va(1 << 47)).expect("a range"), Level(1)),
+                    Scope::Range(
+                        k.context,
+                        VaRange::new(Va(A), 2 << 20, Va(1 << 47)).expect("a range"),
+                        Level(1),
+                    ),
                 );
             });
             cpu.script(1, |c| assert!(store(c, A + 0x5000)));
@@ -253,7 +266,8 @@ fn oracle_5_one_flush_of_any_address_in_a_huge_page_covers_all_of_it() {
 
 #[test]
 fn oracle_5_two_overlapping_sizes_in_one_tlb_stop() {
-    // A processor that changed its mind without a flush can come to hold both; speculation gets there for some seeds.
+    // A processor that changed its mind without a flush can come to hold both; speculation gets
+    // there for some seeds.
     let both_sizes = script!(k, cpu, {
         let (_, table) = huge_and_table(k);
         assert!(load(cpu, A));
@@ -262,8 +276,9 @@ fn oracle_5_two_overlapping_sizes_in_one_tlb_stop() {
             load(cpu, A + n % 512 * 4096);
         }
     });
-    let found =
-        (0..20).filter(|&seed| broken(play(Habits::X86, hunting(seed), &both_sizes)) == Some(Rule::Size)).count();
+    let found = (0..20)
+        .filter(|&seed| broken(play(Habits::X86, hunting(seed), &both_sizes)) == Some(Rule::Size))
+        .count();
     assert!(found > 0, "no seed of 20 made one TLB hold both sizes");
 }
 

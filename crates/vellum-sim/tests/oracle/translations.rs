@@ -1,5 +1,5 @@
-//! The law of `docs/oracle.md`, lines 1 to 3: each legal case passes and its illegal neighbour stops the run, under
-//! incremental and under walk checking.
+//! The law of `docs/oracle.md`, lines 1 to 3: each legal case passes and its illegal neighbour
+//! stops the run, under incremental and under walk checking.
 
 use crate::common::*;
 use crate::script;
@@ -176,7 +176,9 @@ fn oracle_2_a_store_through_a_clean_translation_rechecks_the_entry_and_may_fault
             cpu.script(1, |c| assert!(load(c, A)));
             k.verb(Verb::Protect, || {
                 k.set(A, Entry::Leaf(pfn, RO));
-                cpu.script(1, |c| assert!(!store(c, A), "the locked update finds the page read-only"));
+                cpu.script(1, |c| {
+                    assert!(!store(c, A), "the locked update finds the page read-only")
+                });
                 k.flush(&[0, 1], k.page(A));
             });
         }),
@@ -334,7 +336,11 @@ fn oracle_3_every_scope_that_covers_the_page_closes() {
     for n in 0..4 {
         struct It(u8);
         impl Script for It {
-            fn play<F: vellum_sim::format::Format>(&self, k: &Kernel<'_, F>, cpu: &vellum_sim::Cpu<'_, F>) {
+            fn play<F: vellum_sim::format::Format>(
+                &self,
+                k: &Kernel<'_, F>,
+                cpu: &vellum_sim::Cpu<'_, F>,
+            ) {
                 let end = Va(1 << 46);
                 let range = VaRange::new(Va(A - 4096), 3 * 4096, end).expect("a range");
                 let scope = match self.0 {
@@ -426,7 +432,8 @@ impl Script for ComeAndGo {
 fn oracle_3_a_walk_begun_before_the_store_may_fill_until_the_invalidation() {
     for h in ALL {
         for seed in seeds(20) {
-            play(h, hunting(seed), &ComeAndGo(None)).unwrap_or_else(|stop| panic!("{h:?} seed {seed}: {stop}"));
+            play(h, hunting(seed), &ComeAndGo(None))
+                .unwrap_or_else(|stop| panic!("{h:?} seed {seed}: {stop}"));
         }
     }
 }
@@ -434,7 +441,9 @@ fn oracle_3_a_walk_begun_before_the_store_may_fill_until_the_invalidation() {
 #[test]
 fn oracle_3_a_walk_begun_before_the_invalidation_that_fills_after_it_stops() {
     for h in ALL {
-        let found = |seed| broken(play(h, hunting(seed), &ComeAndGo(Some(Bug::LateFill)))) == Some(Rule::Stale);
+        let found = |seed| {
+            broken(play(h, hunting(seed), &ComeAndGo(Some(Bug::LateFill)))) == Some(Rule::Stale)
+        };
         assert!((0..20).any(found), "{h:?}: no seed of 20 let a late fill be used");
     }
 }

@@ -1,4 +1,5 @@
-//! The oracle on shared tables of zeros: each legal case, and beside it the illegal one that stops the run.
+//! The oracle on shared tables of zeros: each legal case, and beside it the illegal one that stops
+//! the run.
 
 use crate::common::hands::MachineHands;
 use crate::common::{A, Habits, Kernel, RO, RW, Script, broken, load, options, play};
@@ -16,8 +17,14 @@ fn zeros<F: Format>(k: &Kernel<'_, F>) -> Pfn {
     pfn
 }
 
-/// A table that is to be shared, each entry as given. Nothing names it yet, so its words are written directly.
-fn table_of<F: Format>(k: &Kernel<'_, F>, used: Use, level: u8, entry: impl Fn(usize) -> Entry) -> Pfn {
+/// A table that is to be shared, each entry as given. Nothing names it yet, so its words are
+/// written directly.
+fn table_of<F: Format>(
+    k: &Kernel<'_, F>,
+    used: Use,
+    level: u8,
+    entry: impl Fn(usize) -> Entry,
+) -> Pfn {
     let pfn = k.frame(used);
     let words = k.sim.direct(pfn).cast::<u64>();
     for slot in 0..512 {
@@ -39,7 +46,8 @@ fn all_of_it<F: Format>(k: &Kernel<'_, F>) -> Scope {
 }
 
 fn on_x86(script: &impl Script) -> Option<Rule> {
-    let results = [Check::Incremental, Check::Walk].map(|check| broken(play(Habits::X86, options(check), script)));
+    let results = [Check::Incremental, Check::Walk]
+        .map(|check| broken(play(Habits::X86, options(check), script)));
     assert_eq!(results[0], results[1], "both ways of checking agree");
     results[0]
 }
@@ -74,7 +82,9 @@ fn a_shared_table_is_read_through_by_many_entries_and_written_by_none() {
 fn a_shared_table_that_is_not_zeros_read_only_and_accessed_is_refused_when_it_is_first_named() {
     let data = script!(k, _cpu, {
         let (zero, page) = (zeros(k), k.data());
-        let table = table_of(k, Use::ZeroTable, 1, |slot| Entry::Leaf(if slot == 300 { page } else { zero }, RO));
+        let table = table_of(k, Use::ZeroTable, 1, |slot| {
+            Entry::Leaf(if slot == 300 { page } else { zero }, RO)
+        });
         k.set_at(A, 2, Entry::ZeroTable(table));
     });
     let writable = script!(k, _cpu, {
@@ -84,12 +94,14 @@ fn a_shared_table_that_is_not_zeros_read_only_and_accessed_is_refused_when_it_is
     });
     let to_be_marked = script!(k, _cpu, {
         let zero = zeros(k);
-        let table = table_of(k, Use::ZeroTable, 1, |_| Entry::Leaf(zero, Flags { accessed: false, ..RO }));
+        let table =
+            table_of(k, Use::ZeroTable, 1, |_| Entry::Leaf(zero, Flags { accessed: false, ..RO }));
         k.set_at(A, 2, Entry::ZeroTable(table));
     });
     let executable = script!(k, _cpu, {
         let zero = zeros(k);
-        let table = table_of(k, Use::ZeroTable, 1, |_| Entry::Leaf(zero, Flags { exec: true, ..RO }));
+        let table =
+            table_of(k, Use::ZeroTable, 1, |_| Entry::Leaf(zero, Flags { exec: true, ..RO }));
         k.set_at(A, 2, Entry::ZeroTable(table));
     });
     let holes = script!(k, _cpu, {
@@ -123,8 +135,8 @@ fn an_ordinary_table_still_hangs_in_one_place_only() {
     assert_eq!(on_x86(&twice), Some(Rule::FrameState));
 }
 
-/// A private table takes the shared one's place, 511 entries equal, that of `A + 5 pages` absent; then a flush, then a page there
-/// or none.
+/// A private table takes the shared one's place, 511 entries equal, that of `A + 5 pages` absent;
+/// then a flush, then a page there or none.
 struct Unshares(fn(&Scopes) -> Option<Scope>, bool);
 struct Scopes {
     page: Scope,
@@ -143,9 +155,16 @@ impl Script for Unshares {
         }
         k.verb(Verb::Fault, || {
             let moving = Entry::Moving(k.root);
-            let private = table_of(k, Use::Table, 1, |slot| if slot == 5 { moving } else { Entry::Leaf(zero, RO) });
+            let private =
+                table_of(
+                    k,
+                    Use::Table,
+                    1,
+                    |slot| if slot == 5 { moving } else { Entry::Leaf(zero, RO) },
+                );
             k.set_at(A, 2, Entry::Table(private));
-            let scopes = Scopes { page: k.page(at), other: k.page(A + (4 << 20)), all: all_of_it(k) };
+            let scopes =
+                Scopes { page: k.page(at), other: k.page(A + (4 << 20)), all: all_of_it(k) };
             if let Some(scope) = (self.0)(&scopes) {
                 k.flush(&[0, 1], scope);
             }
@@ -175,7 +194,10 @@ fn unsharing_for_one_page_flushes_that_page_and_the_walk_caches_with_it() {
             }
         }
         // Where break-before-make is the rule a live entry does not change its table at all.
-        assert_eq!(broken(play(Habits::Arm, options(check), &Unshares(|s| Some(s.all), true))), Some(Rule::Size));
+        assert_eq!(
+            broken(play(Habits::Arm, options(check), &Unshares(|s| Some(s.all), true))),
+            Some(Rule::Size)
+        );
     }
 }
 
@@ -190,7 +212,8 @@ impl Script for GivesWay {
         cpu.script(1, |c| load(c, A + 77 * 4096));
         k.verb(Verb::Fault, || {
             k.set_at(A, 2, Entry::Moving(k.root));
-            let scopes = Scopes { page: k.page(A), other: k.page(A + (4 << 20)), all: all_of_it(k) };
+            let scopes =
+                Scopes { page: k.page(A), other: k.page(A + (4 << 20)), all: all_of_it(k) };
             k.flush(&[0, 1], (self.0)(&scopes));
             let huge = k.block(Order::HUGE, Use::Data);
             k.sim.zero_out(huge, 512);
@@ -213,8 +236,9 @@ fn giving_way_to_a_huge_page_flushes_all_of_it() {
     }
 }
 
-/// Zeros take the place of zeros while the other CPU may use the old ones: a huge page of zeros, a private table of them (in
-/// which one page may be `data`), a shared table, that table again after it was absent, the huge page again.
+/// Zeros take the place of zeros while the other CPU may use the old ones: a huge page of zeros, a
+/// private table of them (in which one page may be `data`), a shared table, that table again after
+/// it was absent, the huge page again.
 struct OtherZeros(bool);
 
 impl Script for OtherZeros {

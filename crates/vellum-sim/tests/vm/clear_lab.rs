@@ -1,4 +1,5 @@
-//! What the tests of clearing share: the library on a simulated machine, and a program that touches memory.
+//! What the tests of clearing share: the library on a simulated machine, and a program that touches
+//! memory.
 #![allow(dead_code)] // Each test file uses its part.
 
 use crate::common::hands::VmHands;
@@ -26,7 +27,8 @@ pub fn with_vm<R>(
     work: impl FnOnce(&Vm<SimMachine<X86>>) -> R,
 ) -> R {
     let sim = SimMachine::<X86>::build(parts, options).expect("a machine that can be built");
-    let meta = Meta::new(Vm::<SimMachine<X86>>::layout(sim.topology())).expect("memory for metadata");
+    let meta =
+        Meta::new(Vm::<SimMachine<X86>>::layout(sim.topology())).expect("memory for metadata");
     // SAFETY: the memory is zero, of the layout asked for, and outlives the Vm.
     let vm = unsafe { Vm::new(sim, config(switches), meta.start()) }.expect("a Vm");
     let result = work(&vm);
@@ -52,7 +54,12 @@ pub fn handler<'v, F: Format>(
 }
 
 /// Maps private memory with leaves of one size; `None` leaves it to the switch `thp`.
-pub fn anonymous<F: Format>(vm: &Vm<SimMachine<F>>, space: &Space, bytes: u64, leaf: Option<Order>) -> u64 {
+pub fn anonymous<F: Format>(
+    vm: &Vm<SimMachine<F>>,
+    space: &Space,
+    bytes: u64,
+    leaf: Option<Order>,
+) -> u64 {
     let leaf = leaf.map_or(LeafSize::Policy, LeafSize::Exactly);
     let attrs = Attrs { leaf, ..Attrs::anonymous(Rights::READ_WRITE) };
     vm.map(space, Placement::Anywhere, bytes, attrs).expect("a hole").0

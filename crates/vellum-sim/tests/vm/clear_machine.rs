@@ -1,4 +1,5 @@
-//! Long clears on the simulated machine: time between scheduling points, what stays in the caches, interrupts inside, 1 GiB at once.
+//! Long clears on the simulated machine: time between scheduling points, what stays in the caches,
+//! interrupts inside, 1 GiB at once.
 
 use crate::clear_lab::{MIB, anonymous, handler, with_vm};
 use crate::common::{Habits, parts};
@@ -21,14 +22,16 @@ fn ten_gb() -> Parts {
     let mut parts = milan();
     let line = Ticks::from_picoseconds(6400, parts.clock_hz);
     let c = &mut parts.costs;
-    (c.clear_line, c.clear_line_next, c.clear_line_extent, c.clear_line_elided) = (line, line, line, line);
+    (c.clear_line, c.clear_line_next, c.clear_line_extent, c.clear_line_elided) =
+        (line, line, line, line);
     parts
 }
 
 /// Microseconds between one scheduling point and the next, or the end of the fault.
 fn gaps(vm: &vellum::vm::Vm<vellum_sim::SimMachine<vellum_sim::format::X86>>) -> Vec<u64> {
     let notes = vm.machine().fills();
-    let mut points: Vec<u64> = notes.iter().filter(|n| n.1 == FillNote::Point).map(|n| n.0).collect();
+    let mut points: Vec<u64> =
+        notes.iter().filter(|n| n.1 == FillNote::Point).map(|n| n.0).collect();
     points.push(vm.machine().clock(0));
     points.windows(2).map(|w| (w[1] - w[0]) * 1_000_000 / 2_420_000_000).collect()
 }
@@ -43,14 +46,18 @@ fn a_05_at_10_gb_a_second_8_mib_batches_leave_at_most_0_9_ms_between_points_and_
             vm.machine().watch_fills();
             assert_eq!(vm.fault(&space, Va(at + 12345), Access::Write), Ok(Fault::Giant));
             let longest = gaps(vm).into_iter().max();
-            assert!(longest <= Some(most) && longest >= Some(most * 8 / 10), "{batch}: {longest:?} us");
+            assert!(
+                longest <= Some(most) && longest >= Some(most * 8 / 10),
+                "{batch}: {longest:?} us"
+            );
             vm.exit(space);
         });
     }
 }
 
 #[test]
-fn a_05_with_auto_no_gap_exceeds_one_and_a_half_times_the_target_two_portions_after_memory_slowed_tenfold() {
+fn a_05_with_auto_no_gap_exceeds_one_and_a_half_times_the_target_two_portions_after_memory_slowed_tenfold()
+ {
     let switches = [("clear.stores", "cached"), ("preempt", "voluntary")];
     with_vm(&ten_gb(), Options { count_clears: true, ..Options::default() }, &switches, |vm| {
         let space = vm.create().expect("memory");
@@ -63,13 +70,18 @@ fn a_05_with_auto_no_gap_exceeds_one_and_a_half_times_the_target_two_portions_af
         let gaps = gaps(vm);
         assert!(gaps[0] > 5000, "the first portion could not know: {} us", gaps[0]);
         assert!(gaps[2..].iter().all(|&us| us <= 1500), "{:?}", &gaps[..6]);
-        assert!(gaps.len() > 800, "a GiB at 1 GB/s is a second, in portions of a millisecond: {}", gaps.len());
+        assert!(
+            gaps.len() > 800,
+            "a GiB at 1 GB/s is a second, in portions of a millisecond: {}",
+            gaps.len()
+        );
         vm.exit(space);
     });
 }
 
 #[test]
-fn a_09_near_lines_are_in_the_caches_after_the_fault_and_with_the_order_reversed_the_access_misses() {
+fn a_09_near_lines_are_in_the_caches_after_the_fault_and_with_the_order_reversed_the_access_misses()
+{
     let misses = |order: &str, page: u64| {
         let switches = [("clear.order", order), ("clear.stores", "cached"), ("thp", "always")];
         with_vm(&milan(), Options::default(), &switches, |vm| {
@@ -106,30 +118,46 @@ fn a_09_near_lines_are_in_the_caches_after_the_fault_and_with_the_order_reversed
 }
 
 #[test]
-fn a_11_an_interrupt_at_any_moment_of_a_clear_is_served_inside_it_and_no_page_is_lost_or_done_twice() {
+fn a_11_an_interrupt_at_any_moment_of_a_clear_is_served_inside_it_and_no_page_is_lost_or_done_twice()
+ {
     let parts = parts(Habits::X86);
     for moment in (0..1_040_000).step_by(1_301) {
-        with_vm(&parts, Options { check: Check::Walk, ..Options::default() }, &[("preempt", "full")], |vm| {
-            let space = vm.create().expect("memory");
-            let at = anonymous(vm, &space, 2 * MIB, Some(Order::HUGE));
-            let mut mask = CpuMask::EMPTY;
-            mask.insert(0);
-            let waited = std::cell::Cell::new(0);
-            let run = vm.machine().run(|run| {
-                run.spawn(0, |_: &Cpu<'_, _>| assert_eq!(vm.fault(&space, Va(at), Access::Write), Ok(Fault::Huge)));
-                run.spawn(1, |cpu: &Cpu<'_, _>| {
-                    cpu.retire(moment);
-                    let before = cpu.now();
-                    vm.machine().flush_remote(&mask, Scope::All);
-                    waited.set(cpu.now() - before);
+        with_vm(
+            &parts,
+            Options { check: Check::Walk, ..Options::default() },
+            &[("preempt", "full")],
+            |vm| {
+                let space = vm.create().expect("memory");
+                let at = anonymous(vm, &space, 2 * MIB, Some(Order::HUGE));
+                let mut mask = CpuMask::EMPTY;
+                mask.insert(0);
+                let waited = std::cell::Cell::new(0);
+                let run = vm.machine().run(|run| {
+                    run.spawn(0, |_: &Cpu<'_, _>| {
+                        assert_eq!(vm.fault(&space, Va(at), Access::Write), Ok(Fault::Huge))
+                    });
+                    run.spawn(1, |cpu: &Cpu<'_, _>| {
+                        cpu.retire(moment);
+                        let before = cpu.now();
+                        vm.machine().flush_remote(&mask, Scope::All);
+                        waited.set(cpu.now() - before);
+                    });
                 });
-            });
-            run.unwrap_or_else(|stop| panic!("moment {moment}: {stop}"));
-            let total = vm.machine().total();
-            assert_eq!(total.get("lines_cleared"), Some(513 * 64), "the block and the shared zeros, moment {moment}");
-            assert!(waited.get() < 20_000, "a clear of 500,000 cycles kept the sender for {}", waited.get());
-            vm.exit(space);
-        });
+                run.unwrap_or_else(|stop| panic!("moment {moment}: {stop}"));
+                let total = vm.machine().total();
+                assert_eq!(
+                    total.get("lines_cleared"),
+                    Some(513 * 64),
+                    "the block and the shared zeros, moment {moment}"
+                );
+                assert!(
+                    waited.get() < 20_000,
+                    "a clear of 500,000 cycles kept the sender for {}",
+                    waited.get()
+                );
+                vm.exit(space);
+            },
+        );
     }
 }
 
@@ -146,10 +174,9 @@ fn a_13_touching_at_random_offsets_moves_the_neighbourhood_and_never_changes_wha
                 let offset = offsets(n);
                 vm.fault(&space, Va(at + n * 2 * MIB + offset), Access::Write).expect("mapped");
                 let fills = vm.machine().fills();
-                let last = fills
-                    .iter()
-                    .rev()
-                    .find_map(|f| if let FillNote::Run { first, .. } = f.1 { Some(first) } else { None });
+                let last = fills.iter().rev().find_map(|f| {
+                    if let FillNote::Run { first, .. } = f.1 { Some(first) } else { None }
+                });
                 let first = last.expect("a run").0 % 512;
                 assert_eq!(first, offset / 4096, "the page touched is the very last");
                 near.push(first);
@@ -176,11 +203,18 @@ fn a_01_a_giant_page_is_all_zero_and_goes_back_when_its_task_is_stopped_whatever
                 vm.machine().set_stop_pending(0, true);
                 assert_eq!(vm.fault(&space, Va(at), Access::Write), Err(FaultError::Stopped));
                 vm.machine().set_stop_pending(0, false);
-                vm.machine().set_preemption(Some(if batch == "auto" { Preemption::Lazy } else { Preemption::None }));
+                vm.machine().set_preemption(Some(if batch == "auto" {
+                    Preemption::Lazy
+                } else {
+                    Preemption::None
+                }));
                 let mut p = Program::new(cpu, handler(vm, &space));
-                // The oracle stops the run at the first frame that is mapped and holds what its last owner left.
+                // The oracle stops the run at the first frame that is mapped and holds what its
+                // last owner left.
                 for round in 0..2 {
-                    (0..512).for_each(|n| assert!(p.store(at + n * 2 * MIB + n * 64, 8, false).is_ok()));
+                    (0..512).for_each(|n| {
+                        assert!(p.store(at + n * 2 * MIB + n * 64, 8, false).is_ok())
+                    });
                     if round == 0 {
                         vm.advise(&space, Va(at), GIB, Advice::DontNeed).expect("mapped");
                     }
@@ -200,10 +234,13 @@ fn clears_that_are_counted_cost_what_clears_through_the_caches_cost() {
         with_vm(&milan(), Options { count_clears, ..Options::default() }, &switches, |vm| {
             let space = vm.create().expect("memory");
             let at = anonymous(vm, &space, 128 * MIB, Some(Order::HUGE));
-            (0..64).for_each(|n| assert!(vm.fault(&space, Va(at + n * 2 * MIB), Access::Write).is_ok()));
+            (0..64).for_each(|n| {
+                assert!(vm.fault(&space, Va(at + n * 2 * MIB), Access::Write).is_ok())
+            });
             vm.exit(space);
             let total = vm.machine().total();
-            ["lines_cleared", "l1d_kernel_miss", "cycles_clear", "cycles"].map(|n| total.get(n).expect("a counter"))
+            ["lines_cleared", "l1d_kernel_miss", "cycles_clear", "cycles"]
+                .map(|n| total.get(n).expect("a counter"))
         })
     };
     for unit in ["page", "extent"] {
@@ -213,19 +250,27 @@ fn clears_that_are_counted_cost_what_clears_through_the_caches_cost() {
 
 #[test]
 fn stores_around_the_caches_leave_them_alone_and_wait_for_memory_once_a_portion() {
-    with_vm(&milan(), Options::default(), &[("clear.stores", "bypass"), ("preempt", "full")], |vm| {
-        let space = vm.create().expect("memory");
-        let at = anonymous(vm, &space, 2 * MIB, Some(Order::HUGE));
-        let before = vm.machine().total().get("l1d_kernel_miss").expect("a counter");
-        vm.machine().watch_fills();
-        vm.fault(&space, Va(at), Access::Write).expect("mapped");
-        let runs = vm.machine().fills();
-        let around = runs.iter().filter(|r| matches!(r.1, FillNote::Run { stores: Stores::Bypass, .. })).count();
-        assert_eq!(around, 1);
-        let after = vm.machine().total().get("l1d_kernel_miss").expect("a counter");
-        assert_eq!(after - before, 3 * 64, "the neighbourhood alone");
-        vm.exit(space);
-    });
+    with_vm(
+        &milan(),
+        Options::default(),
+        &[("clear.stores", "bypass"), ("preempt", "full")],
+        |vm| {
+            let space = vm.create().expect("memory");
+            let at = anonymous(vm, &space, 2 * MIB, Some(Order::HUGE));
+            let before = vm.machine().total().get("l1d_kernel_miss").expect("a counter");
+            vm.machine().watch_fills();
+            vm.fault(&space, Va(at), Access::Write).expect("mapped");
+            let runs = vm.machine().fills();
+            let around = runs
+                .iter()
+                .filter(|r| matches!(r.1, FillNote::Run { stores: Stores::Bypass, .. }))
+                .count();
+            assert_eq!(around, 1);
+            let after = vm.machine().total().get("l1d_kernel_miss").expect("a counter");
+            assert_eq!(after - before, 3 * 64, "the neighbourhood alone");
+            vm.exit(space);
+        },
+    );
 }
 
 #[test]
@@ -244,11 +289,14 @@ fn another_last_level_in_the_machine_file_moves_what_long_clears_and_reading_the
             vm.machine().total().get("cycles_clear").expect("a counter")
         })
     };
-    // The core stops reading lines it overwrites from runs of the last level's size on: 3.79 cycles a line instead of 8.29.
-    let (small, usual, large) = (clear("16 MiB", "32M"), clear("32 MiB", "32M"), clear("64 MiB", "32M"));
+    // The core stops reading lines it overwrites from runs of the last level's size on: 3.79 cycles
+    // a line instead of 8.29.
+    let (small, usual, large) =
+        (clear("16 MiB", "32M"), clear("32 MiB", "32M"), clear("64 MiB", "32M"));
     assert!(small <= usual && usual * 2 < large, "{small}, {usual}, {large}");
     assert!(clear("8 MiB", "8M") * 2 < clear("32 MiB", "8M"));
-    // 8 MiB of 2 MiB pages, each cleared through the caches as it is touched, then read: they are in the last level or they are not.
+    // 8 MiB of 2 MiB pages, each cleared through the caches as it is touched, then read: they are
+    // in the last level or they are not.
     let read_back = |llc: &str| {
         let switches = [("clear.stores", "cached"), ("thp", "always")];
         with_vm(&of(llc), Options::default(), &switches, |vm| {
@@ -270,5 +318,8 @@ fn another_last_level_in_the_machine_file_moves_what_long_clears_and_reading_the
         })
     };
     let (held, lost) = (read_back("32 MiB"), read_back("2 MiB"));
-    assert!(held * 4 < lost, "{held} misses with a last level that holds it, {lost} with one that does not");
+    assert!(
+        held * 4 < lost,
+        "{held} misses with a last level that holds it, {lost} with one that does not"
+    );
 }

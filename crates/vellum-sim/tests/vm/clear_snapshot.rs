@@ -1,7 +1,9 @@
-//! With clearing in extents off, what a run counts is what it counted before there was such a thing.
+//! With clearing in extents off, what a run counts is what it counted before there was such a
+//! thing.
 //!
-//! The numbers were written down at the last commit before clearing in extents, by this same workload. They are the counters that
-//! clearing decides; what the fault path and the allocator cost beside it may change without telling this file.
+//! The numbers were written down at the last commit before clearing in extents, by this same
+//! workload. They are the counters that clearing decides; what the fault path and the allocator
+//! cost beside it may change without telling this file.
 
 use crate::clear_lab::{MIB, anonymous, handler, with_vm};
 use crate::common::{Habits, parts};
@@ -10,14 +12,16 @@ use vellum::space::Advice;
 use vellum_sim::memory::Ticks;
 use vellum_sim::{Options, Program, file};
 
-/// Tiny, with memory quick enough that its bandwidth, which depends on when things happen, never decides.
+/// Tiny, with memory quick enough that its bandwidth, which depends on when things happen, never
+/// decides.
 fn tiny() -> vellum_sim::Parts {
     let mut parts = parts(Habits::Pcid);
     parts.numa.line_time.fill(Ticks(64));
     parts
 }
 
-/// Huge pages touched in an order of their own, base pages, zeros that are written, a fork and its copies.
+/// Huge pages touched in an order of their own, base pages, zeros that are written, a fork and its
+/// copies.
 fn counted(parts: &vellum_sim::Parts, switches: &[(&str, &str)]) -> String {
     with_vm(parts, Options::default(), switches, |vm| {
         vm.machine()
@@ -68,11 +72,13 @@ l2_kernel_miss 180416
 cycles_clear 1442944
 ";
 
-/// The same on a machine whose constants of clearing have been told apart since: then a line of any page took 12.20 cycles.
+/// The same on a machine whose constants of clearing have been told apart since: then a line of any
+/// page took 12.20 cycles.
 const MILAN_CYCLES: u64 = 2_200_269;
 
 #[test]
-fn with_pages_cleared_one_by_one_in_ascending_order_counters_equal_the_snapshot_from_before_extents() {
+fn with_pages_cleared_one_by_one_in_ascending_order_counters_equal_the_snapshot_from_before_extents()
+ {
     assert_eq!(counted(&tiny(), OFF), TINY);
 }
 
@@ -90,7 +96,9 @@ fn the_snapshot_differs_where_only_time_by_the_machine_file_may_and_by_exactly_t
 
 #[test]
 fn with_extents_on_the_same_lines_are_cleared_and_copied() {
-    let lines = |text: &str| text.lines().filter(|l| l.starts_with("lines_")).map(str::to_owned).collect::<Vec<_>>();
+    let lines = |text: &str| {
+        text.lines().filter(|l| l.starts_with("lines_")).map(str::to_owned).collect::<Vec<_>>()
+    };
     let on = counted(&tiny(), &[]);
     assert_eq!(lines(&on), lines(TINY));
     assert_ne!(on, TINY);

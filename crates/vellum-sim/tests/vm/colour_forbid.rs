@@ -1,4 +1,5 @@
-//! B-10: a space that forbids shared zeros has none from the moment the verb returns, whatever faults are under way.
+//! B-10: a space that forbids shared zeros has none from the moment the verb returns, whatever
+//! faults are under way.
 
 use crate::common::hands::VmHands;
 use std::cell::Cell;
@@ -27,9 +28,12 @@ trait Work {
 fn on<W: Work>(habits: Habits, options: Options, work: &W) -> Result<(), Stop> {
     fn go<F: Format, W: Work>(habits: Habits, options: Options, work: &W) -> Result<(), Stop> {
         let sim = SimMachine::<F>::build(&parts(habits), options).expect("tiny can be built");
-        let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory for metadata");
+        let meta =
+            Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory for metadata");
         let mut config = Config::default();
-        [("thp", "never"), ("zero.colours", "8")].iter().for_each(|(k, v)| config.set(k, v).expect("a switch"));
+        [("thp", "never"), ("zero.colours", "8")]
+            .iter()
+            .for_each(|(k, v)| config.set(k, v).expect("a switch"));
         // SAFETY: the memory is zero, of the layout asked for, and outlives the Vm.
         let vm = unsafe { Vm::new(sim, config, meta.start()) }.expect("a Vm");
         work.run(&vm, options.seed)?;
@@ -37,11 +41,17 @@ fn on<W: Work>(habits: Habits, options: Options, work: &W) -> Result<(), Stop> {
         assert_eq!(vm.audit(&[]).expect("everything adds up").other_frames, 0);
         Ok(())
     }
-    if habits == Habits::Arm { go::<Arm, W>(habits, options, work) } else { go::<X86, W>(habits, options, work) }
+    if habits == Habits::Arm {
+        go::<Arm, W>(habits, options, work)
+    } else {
+        go::<X86, W>(habits, options, work)
+    }
 }
 
 fn zeros_mapped<F: Format>(vm: &Vm<SimMachine<F>>, space: &Space) -> u64 {
-    (0..PAGES).filter(|&n| matches!(vm.query(space, Va(page(n))), Page::Mapped { zero: true, .. })).count() as u64
+    (0..PAGES)
+        .filter(|&n| matches!(vm.query(space, Va(page(n))), Page::Mapped { zero: true, .. }))
+        .count() as u64
 }
 
 struct Serially;
@@ -70,14 +80,17 @@ impl Work for Serially {
             assert_eq!((zeros_mapped(vm, &space), vm.usage(&space).zero_leaves), (0, 0));
             assert_eq!(vm.usage(&space).rss_pages, resident, "pages that were written are kept");
             cpu.script(1, |cpu| {
-                let hit = (0..PAGES).filter(|&n| cpu.access(page(n), 8, Kind::Load, false).is_ok()).count() as u64;
+                let hit = (0..PAGES)
+                    .filter(|&n| cpu.access(page(n), 8, Kind::Load, false).is_ok())
+                    .count() as u64;
                 assert_eq!(hit, PAGES / 4, "no CPU reads shared zeros any more");
                 vm.idle();
             });
 
             // Every producer.
             assert_eq!(vm.fault(&space, Va(page(1)), Access::Read), Ok(Fault::Base));
-            vm.advise(&space, Va(AT), PAGES * 4096, Advice::Populate { write: false }).expect("mapped");
+            vm.advise(&space, Va(AT), PAGES * 4096, Advice::Populate { write: false })
+                .expect("mapped");
             vm.advise(&space, Va(AT), PAGES * 4096, Advice::DontNeed).expect("mapped");
             let mut bytes = [1; 64];
             vm.copy_out(&space, Va(page(5)), &mut bytes).expect("mapped");
@@ -89,7 +102,11 @@ impl Work for Serially {
             for space in [&space, &child] {
                 vm.unmap(space, Va(page(7)), 4096).expect("mapped");
                 vm.map(space, Placement::At(Va(page(7))), 4096, RW).expect("a hole");
-                assert_eq!(vm.fault(space, Va(page(7)), Access::Read), Ok(Fault::Base), "children inherit it");
+                assert_eq!(
+                    vm.fault(space, Va(page(7)), Access::Read),
+                    Ok(Fault::Base),
+                    "children inherit it"
+                );
                 assert_eq!(vm.fault(space, Va(1 << 40), Access::Read), Ok(Fault::Base));
                 assert_eq!(vm.usage(space).zero_leaves, 0);
             }
@@ -107,7 +124,8 @@ impl Work for Serially {
 fn b_10_forbidding_zeros_replaces_those_there_are_and_no_producer_maps_one_afterwards() {
     for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
         for check in [Check::Incremental, Check::Walk] {
-            on(habits, options(check), &Serially).unwrap_or_else(|stop| panic!("{habits:?}: {stop}"));
+            on(habits, options(check), &Serially)
+                .unwrap_or_else(|stop| panic!("{habits:?}: {stop}"));
         }
     }
 }
@@ -135,8 +153,10 @@ impl Work for Racing {
                         let kind = if mine && rng.one_in(4) { Kind::Store } else { Kind::Load };
                         let mut p = Program::new(cpu, |va, kind| {
                             let before = forbidden.get();
-                            let access = if kind == Kind::Store { Access::Write } else { Access::Read };
-                            let fault = vm.fault(space, Va(va), access).map_err(|e| e.to_string())?;
+                            let access =
+                                if kind == Kind::Store { Access::Write } else { Access::Read };
+                            let fault =
+                                vm.fault(space, Va(va), access).map_err(|e| e.to_string())?;
                             if before && fault == Fault::Zero {
                                 cpu.stop(format!("zeros at {va:#x} after they were forbidden"));
                             }
@@ -144,14 +164,18 @@ impl Work for Racing {
                         });
                         let seen = p.access(page(n), 8, kind, false).expect("mapped").0;
                         if mine && kind == Kind::Load && seen != last[n as usize] {
-                            cpu.stop(format!("page {n}: version {seen}, its only writer left {}", last[n as usize]));
+                            cpu.stop(format!(
+                                "page {n}: version {seen}, its only writer left {}",
+                                last[n as usize]
+                            ));
                         }
                         if kind == Kind::Store {
                             last[n as usize] = seen;
                         }
                         if rng.one_in(16) {
                             let back = n & !1 | id as u64;
-                            vm.advise(space, Va(page(back)), 4096, Advice::DontNeed).expect("mapped");
+                            vm.advise(space, Va(page(back)), 4096, Advice::DontNeed)
+                                .expect("mapped");
                             last[back as usize] = 1;
                         }
                     }
@@ -181,7 +205,8 @@ impl Work for Racing {
 fn b_10_faults_under_way_while_zeros_are_forbidden_leave_none_behind() {
     for seed in seeds(40) {
         for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
-            on(habits, hunting(seed), &Racing).unwrap_or_else(|stop| panic!("{habits:?} seed {seed}: {stop}"));
+            on(habits, hunting(seed), &Racing)
+                .unwrap_or_else(|stop| panic!("{habits:?} seed {seed}: {stop}"));
         }
     }
 }

@@ -1,11 +1,12 @@
 //! B-12: with one colour every counter is what it was before there were colours.
 //!
-//! The snapshot was taken from commit 29d6db0, the last one with a single frame of zeros; this very file ran there.
-//! It is a list of every counter of the library and the machine, but for those that are time: they follow how
-//! much work the kernel does for a fault, which others change for other reasons (they were compared, too, when colours were
-//! added: no difference). Since then the zeros are made after the first space's own frames, so they lie elsewhere: one miss less.
-//! A change that moves a counter for a good reason replaces the file with what the failing test prints,
-//! and says why in its commit message.
+//! The snapshot was taken from commit 29d6db0, the last one with a single frame of zeros; this very
+//! file ran there. It is a list of every counter of the library and the machine, but for those that
+//! are time: they follow how much work the kernel does for a fault, which others change for other
+//! reasons (they were compared, too, when colours were added: no difference). Since then the zeros
+//! are made after the first space's own frames, so they lie elsewhere: one miss less. A change that
+//! moves a counter for a good reason replaces the file with what the failing test prints, and says
+//! why in its commit message.
 
 use std::fmt::Write as _;
 
@@ -52,13 +53,18 @@ fn work<F: Format>(vm: &Vm<SimMachine<F>>, cpu: usize) {
             vm.activate(&child);
             let mut c = Program::new(cpu, handler(vm, &child));
             for n in 0..700 {
-                assert!(c.access(page(n), 8, if n % 7 == 0 { Kind::Store } else { Kind::Load }, false).is_ok());
+                assert!(
+                    c.access(page(n), 8, if n % 7 == 0 { Kind::Store } else { Kind::Load }, false)
+                        .is_ok()
+                );
             }
             vm.protect(&child, Va(page(10)), 50 * 4096, Rights::NONE).expect("mapped");
             vm.protect(&child, Va(page(10)), 50 * 4096, Rights::READ).expect("mapped");
             vm.advise(&child, Va(page(100)), 60 * 4096, Advice::DontNeed).expect("mapped");
-            vm.advise(&child, Va(page(90)), 80 * 4096, Advice::Populate { write: false }).expect("mapped");
-            vm.remap(&child, Va(page(200)), 16 * 4096, 32 * 4096, Placement::Anywhere).expect("mapped");
+            vm.advise(&child, Va(page(90)), 80 * 4096, Advice::Populate { write: false })
+                .expect("mapped");
+            vm.remap(&child, Va(page(200)), 16 * 4096, 32 * 4096, Placement::Anywhere)
+                .expect("mapped");
             let _ = vm.advise(&child, Va(AT), 512 * 4096, Advice::Collapse);
             (0..200).for_each(|n| drop(c.load(page(n), 8, true)));
             drop(c);
@@ -89,11 +95,13 @@ fn counted<F: Format>(parts: &Parts) -> String {
             if name.contains("cycles") {
                 continue;
             }
-            // A counter that came later belongs to a mechanism that is off here: it has nothing to count.
+            // A counter that came later belongs to a mechanism that is off here: it has nothing to
+            // count.
             let later = !BEFORE.contains(&format!(" {name} "));
             assert!(!later || value == 0, "{name} counts {value} while its mechanism is off");
             if !later {
-                writeln!(out, "{} {} cpu={cpu} {name} {value}", parts.name, parts.format).expect("a string");
+                writeln!(out, "{} {} cpu={cpu} {name} {value}", parts.name, parts.format)
+                    .expect("a string");
             }
         }
     }
@@ -115,7 +123,8 @@ fn b_12_with_one_colour_every_counter_is_what_it_was_before_there_were_colours()
     now += &counted::<Arm>(&Parts::of(&file::preset("thunderx2").expect("a preset"), 1));
     let before = BEFORE;
     if now != before {
-        let differences: Vec<_> = before.lines().zip(now.lines()).filter(|(b, n)| b != n).take(8).collect();
+        let differences: Vec<_> =
+            before.lines().zip(now.lines()).filter(|(b, n)| b != n).take(8).collect();
         eprintln!("{now}");
         panic!(
             "{} lines before, {} now; the first that differ: {differences:#?}",

@@ -1,7 +1,9 @@
-//! B-6 to B-8: what colours do to the sets of a cache. Judged on data accesses of the program alone, walks counted apart.
+//! B-6 to B-8: what colours do to the sets of a cache. Judged on data accesses of the program
+//! alone, walks counted apart.
 //!
-//! Frame numbers are fixed: real data lies in one 2 MiB page, so its frames follow each other, and zeros in their block; which sets they
-//! share is decided by the offset the program chooses within the large page, and each test goes through all of them.
+//! Frame numbers are fixed: real data lies in one 2 MiB page, so its frames follow each other, and
+//! zeros in their block; which sets they share is decided by the offset the program chooses within
+//! the large page, and each test goes through all of them.
 
 use vellum::addr::{Order, Va};
 use vellum::config::Config;
@@ -35,9 +37,12 @@ fn machine(policy: Policy, l1d: (u64, u32)) -> Parts {
 /// Runs `turn` (given an access and the turn's number) 2000 times, and 4000 times more under count.
 fn count(parts: &Parts, colours: &str, turn: impl Fn(&mut dyn FnMut(u64), u64)) -> Misses {
     let sim = SimMachine::<Arm>::build(parts, Options::default()).expect("it can be built");
-    let meta = Meta::new(Vm::<SimMachine<Arm>>::layout(sim.topology())).expect("memory for metadata");
+    let meta =
+        Meta::new(Vm::<SimMachine<Arm>>::layout(sim.topology())).expect("memory for metadata");
     let mut config = Config::default();
-    [("thp", "never"), ("zero.colours", colours)].iter().for_each(|(k, v)| config.set(k, v).expect("a switch"));
+    [("thp", "never"), ("zero.colours", colours)]
+        .iter()
+        .for_each(|(k, v)| config.set(k, v).expect("a switch"));
     // SAFETY: the memory is zero, of the layout asked for, and outlives the Vm.
     let vm = unsafe { Vm::new(sim, config, meta.start()) }.expect("a Vm");
     let turns = 4000;
@@ -50,14 +55,16 @@ fn count(parts: &Parts, colours: &str, turn: impl Fn(&mut dyn FnMut(u64), u64)) 
             vm.map(&space, Placement::At(Va(REAL)), 2 << 20, huge).expect("a hole");
             vm.map(&space, Placement::At(Va(ZERO)), 64 * 4096, rw).expect("a hole");
             vm.fault(&space, Va(REAL), Access::Write).expect("a huge page");
-            let mut p = Program::new(cpu, |va, _| vm.fault(&space, Va(va), Access::Read).map(|_| ()));
+            let mut p =
+                Program::new(cpu, |va, _| vm.fault(&space, Va(va), Access::Read).map(|_| ()));
             let mut access = |va| assert!(p.access(va, 4, Kind::Load, false).is_ok());
             (0..2000).for_each(|n| turn(&mut access, n));
             let before = vm.machine().total();
             (2000..2000 + turns).for_each(|n| turn(&mut access, n));
             let counted = vm.machine().total().since(&before);
             let get = |name| counted.get(name).expect("a counter");
-            let (l1, l2, walks) = (get("l1d_demand_miss"), get("l2_demand_miss"), get("walks_data"));
+            let (l1, l2, walks) =
+                (get("l1d_demand_miss"), get("l2_demand_miss"), get("walks_data"));
             vm.exit(space);
             Misses { l1: l1 as f64 / turns as f64, l2: l2 as f64 / turns as f64, walks }
         })
@@ -68,7 +75,8 @@ const L1: (u64, u32) = (32 << 10, 8);
 
 /// Test 1: offset 0 of `n` frames that follow each other. Misses a read.
 fn frames_in_a_row(policy: Policy, n: u64) -> f64 {
-    let m = count(&machine(policy, L1), "1", |access, _| (0..n).for_each(|i| access(REAL + i * 4096)));
+    let m =
+        count(&machine(policy, L1), "1", |access, _| (0..n).for_each(|i| access(REAL + i * 4096)));
     assert_eq!(m.walks, 0);
     m.l1 / n as f64
 }
@@ -77,7 +85,8 @@ fn frames_in_a_row(policy: Policy, n: u64) -> f64 {
 fn b_06_eight_frames_in_a_row_fit_and_nine_miss_always_under_lru_and_often_under_others() {
     for policy in [Policy::Lru, Policy::Plru, Policy::Random] {
         let eight = frames_in_a_row(policy, 8);
-        // Random victims take some turns until all eight have found a way; the count begins long after.
+        // Random victims take some turns until all eight have found a way; the count begins long
+        // after.
         assert!(eight * 8.0 * 4000.0 <= 8.0, "{policy:?}: {eight} a read at N = 8");
     }
     assert!(frames_in_a_row(Policy::Lru, 9) > 0.99);
@@ -87,8 +96,8 @@ fn b_06_eight_frames_in_a_row_fit_and_nine_miss_always_under_lru_and_often_under
     }
 }
 
-/// Test 2: eight reads one way of L2 apart, `align` pages into the large page, then `zeros` reads of the zero-backed area. With one zero
-/// read a turn it is the next page's, else the first pages'.
+/// Test 2: eight reads one way of L2 apart, `align` pages into the large page, then `zeros` reads
+/// of the zero-backed area. With one zero read a turn it is the next page's, else the first pages'.
 fn beside_zeros(policy: Policy, colours: &str, align: u64, zeros: u64) -> Misses {
     count(&machine(policy, L1), colours, |access, turn| {
         (0..8).for_each(|i| access(REAL + align * 4096 + i * (32 << 10)));
@@ -106,15 +115,20 @@ fn b_07_one_zero_read_a_turn_colours_turn_one_bad_alignment_of_eight_into_an_eig
     assert_eq!(one.iter().filter(|m| (m.l2 - 9.0).abs() < 0.01).count(), 1, "{one:?}");
     assert_eq!(one.iter().filter(|m| m.l2 < 0.01).count(), 7, "{one:?}");
     assert!(eight.iter().all(|m| (m.l2 - 1.125).abs() < 0.01), "{eight:?}");
-    assert!(one.iter().chain(&eight).all(|m| (m.l1 - 9.0).abs() < 0.01), "L1 has one colour: {one:?} {eight:?}");
-    // The area has more pages than L1's TLB has entries beside the large page, so one walk a round may remain.
+    assert!(
+        one.iter().chain(&eight).all(|m| (m.l1 - 9.0).abs() < 0.01),
+        "L1 has one colour: {one:?} {eight:?}"
+    );
+    // The area has more pages than L1's TLB has entries beside the large page, so one walk a round
+    // may remain.
     assert!(one.iter().chain(&eight).all(|m| m.walks <= 4000 / 64 + 64), "{one:?} {eight:?}");
 }
 
 #[test]
 fn b_07_eight_zero_reads_a_turn_colours_lose_in_seven_alignments_of_eight() {
     for align in 0..8 {
-        let (one, eight) = (beside_zeros(Policy::Lru, "1", align, 8), beside_zeros(Policy::Lru, "8", align, 8));
+        let (one, eight) =
+            (beside_zeros(Policy::Lru, "1", align, 8), beside_zeros(Policy::Lru, "8", align, 8));
         assert!((eight.l2 - 9.0).abs() < 0.01, "alignment {align}: {eight:?}");
         assert!((one.l2 - 9.0).abs() < 0.01 || one.l2 < 0.01, "alignment {align}: {one:?}");
         assert!((one.l1 - 9.0).abs() < 0.01 && (eight.l1 - 16.0).abs() < 0.01, "{one:?} {eight:?}");

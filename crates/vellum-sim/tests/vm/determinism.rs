@@ -1,4 +1,5 @@
-//! Same seed, same bytes: run twice, and two machines of different geometry side by side in two threads.
+//! Same seed, same bytes: run twice, and two machines of different geometry side by side in two
+//! threads.
 
 use std::cell::Cell;
 
@@ -14,15 +15,19 @@ use vellum_sim::{Cpu, Kind, Meta, Mode, Options, Parts, Program, SimMachine, fil
 /// A workload on four CPUs; everything countable afterwards, as text.
 fn run<F: Format>(machine: &str, options: Options, thp: Thp) -> String {
     let file = file::preset(machine).expect("a preset");
-    let sim = SimMachine::<F>::build(&Parts::of(&file, options.seed), options).expect("it can be built");
+    let sim =
+        SimMachine::<F>::build(&Parts::of(&file, options.seed), options).expect("it can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     // SAFETY: zero memory of the layout asked for; it outlives the Vm.
-    let vm = unsafe { Vm::new(sim, Config { thp, ..Config::default() }, meta.start()) }.expect("a Vm");
+    let vm =
+        unsafe { Vm::new(sim, Config { thp, ..Config::default() }, meta.start()) }.expect("a Vm");
     let sim = vm.machine();
     let bytes = 6 << 20;
     let space = sim.solo(0, |_| vm.create().expect("memory")).expect("no stop");
     let attrs = Attrs::anonymous(Rights::READ_WRITE);
-    let at = sim.solo(0, |_| vm.map(&space, Placement::Anywhere, bytes, attrs).expect("a hole").0).expect("no stop");
+    let at = sim
+        .solo(0, |_| vm.map(&space, Placement::Anywhere, bytes, attrs).expect("a hole").0)
+        .expect("no stop");
     let cpus = sim.topology().cpus.min(4);
     let finished = Cell::new(0);
     let outcome = sim.run(|run| {
@@ -41,8 +46,13 @@ fn run<F: Format>(machine: &str, options: Options, thp: Thp) -> String {
                     p.access(va, 8, kind, rng.one_in(5)).expect("mapped");
                     cpu.retire(rng.below(20));
                     if n % 300 == 299 {
-                        vm.advise(space, Va(at + (rng.below(bytes) & !0x1f_ffff)), 64 << 12, Advice::DontNeed)
-                            .expect("mapped");
+                        vm.advise(
+                            space,
+                            Va(at + (rng.below(bytes) & !0x1f_ffff)),
+                            64 << 12,
+                            Advice::DontNeed,
+                        )
+                        .expect("mapped");
                     }
                 }
                 finished.set(finished.get() + 1);
@@ -76,14 +86,23 @@ fn hunting(seed: u64) -> Options {
 #[test]
 fn the_same_seed_gives_the_same_bytes_in_timing_and_in_hunting_mode() {
     for options in [Options::default(), hunting(1)] {
-        assert_eq!(run::<X86>("tiny", options, Thp::Always), run::<X86>("tiny", options, Thp::Always));
-        assert_eq!(run::<X86>("westmere-ex", options, Thp::Never), run::<X86>("westmere-ex", options, Thp::Never));
+        assert_eq!(
+            run::<X86>("tiny", options, Thp::Always),
+            run::<X86>("tiny", options, Thp::Always)
+        );
+        assert_eq!(
+            run::<X86>("westmere-ex", options, Thp::Never),
+            run::<X86>("westmere-ex", options, Thp::Never)
+        );
     }
 }
 
 #[test]
 fn another_seed_gives_another_order_when_hunting() {
-    assert_ne!(run::<X86>("tiny", hunting(1), Thp::Never), run::<X86>("tiny", hunting(2), Thp::Never));
+    assert_ne!(
+        run::<X86>("tiny", hunting(1), Thp::Never),
+        run::<X86>("tiny", hunting(2), Thp::Never)
+    );
 }
 
 #[test]
@@ -107,6 +126,7 @@ fn two_machines_interleaved_in_one_thread_do_not_know_of_each_other() {
     let alone = run::<X86>("tiny", Options::default(), Thp::Never);
     let file = file::preset("tiny").expect("a preset");
     let other = SimMachine::<X86>::new(&file, hunting(3)).expect("it can be built");
-    let inner = other.solo(2, |_| run::<X86>("tiny", Options::default(), Thp::Never)).expect("no stop");
+    let inner =
+        other.solo(2, |_| run::<X86>("tiny", Options::default(), Thp::Never)).expect("no stop");
     assert_eq!(alone, inner);
 }

@@ -1,9 +1,11 @@
-//! Statement D-7 without deferral and rule F-12, on TLBs: the huge page of zeros is not freed while a CPU may still translate to it, and a
-//! fork does not return while a CPU may still write.
+//! Statement D-7 without deferral and rule F-12, on TLBs: the huge page of zeros is not freed while
+//! a CPU may still translate to it, and a fork does not return while a CPU may still write.
 //!
-//! One CPU reads through the page and goes on reading while another takes the mapping away, or has just left the space while another
-//! ends it; a third lets the shrinker loose all the while. Scheduling is hunted by seed, MMUs speculate, and the oracle, which stops the run where a
-//! verb returns or a frame is freed with an obligation open, is shown to see it: with flushes that reach nobody it does stop.
+//! One CPU reads through the page and goes on reading while another takes the mapping away, or has
+//! just left the space while another ends it; a third lets the shrinker loose all the while.
+//! Scheduling is hunted by seed, MMUs speculate, and the oracle, which stops the run where a verb
+//! returns or a frame is freed with an obligation open, is shown to see it: with flushes that reach
+//! nobody it does stop.
 
 use crate::common::hands::VmHands;
 use std::cell::{Cell, RefCell};
@@ -47,16 +49,21 @@ fn play<F: Format>(habits: Habits, seed: u64, scene: Scene, bug: Option<Bug>) ->
     })?;
     let space = Rc::new(space);
     let (mine, theirs) = (RefCell::new(Some(Rc::clone(&space))), RefCell::new(Some(space)));
-    let (reads, left, over, released) = (Cell::new(0), Cell::new(false), Cell::new(false), Cell::new(0));
+    let (reads, left, over, released) =
+        (Cell::new(0), Cell::new(false), Cell::new(false), Cell::new(0));
     vm.machine().plant(bug);
     vm.machine().run(|run| {
-        let (vm, mine, theirs, reads, left, over, released) = (&vm, &mine, &theirs, &reads, &left, &over, &released);
+        let (vm, mine, theirs, reads, left, over, released) =
+            (&vm, &mine, &theirs, &reads, &left, &over, &released);
         run.spawn(1, move |cpu| {
             let space = theirs.take().expect("a space");
             vm.activate(&space);
             for n in 0..40 {
                 // Refused once it is unmapped.
-                let Ok(seen) = program::access(vm, cpu, &space, AT + n % 8 * 4096, Kind::Load) else { break };
+                let Ok(seen) = program::access(vm, cpu, &space, AT + n % 8 * 4096, Kind::Load)
+                else {
+                    break;
+                };
                 if seen != 1 && scene != Scene::Write {
                     cpu.stop(format!("version {seen} where there are zeros"));
                 }
@@ -71,7 +78,9 @@ fn play<F: Format>(habits: Habits, seed: u64, scene: Scene, bug: Option<Bug>) ->
             cpu.wait_until(|| reads.get() > 4 + seed % 20);
             match scene {
                 Scene::Unmap => vm.unmap(&space, Va(AT), SLOT).expect("mapped"),
-                Scene::Write => drop(vm.fault(&space, Va(AT + 4096), Access::Write).expect("memory")),
+                Scene::Write => {
+                    drop(vm.fault(&space, Va(AT + 4096), Access::Write).expect("memory"))
+                }
                 Scene::Exit => {}
             }
             if vm.huge_zero().is_none() {
@@ -114,7 +123,11 @@ fn play<F: Format>(habits: Habits, seed: u64, scene: Scene, bug: Option<Bug>) ->
 }
 
 fn on(habits: Habits, seed: u64, scene: Scene, bug: Option<Bug>) -> Result<(), Stop> {
-    if habits == Habits::Arm { play::<Arm>(habits, seed, scene, bug) } else { play::<X86>(habits, seed, scene, bug) }
+    if habits == Habits::Arm {
+        play::<Arm>(habits, seed, scene, bug)
+    } else {
+        play::<X86>(habits, seed, scene, bug)
+    }
 }
 
 #[test]
@@ -122,7 +135,8 @@ fn d_07_no_cpu_ever_translates_to_a_page_of_zeros_that_was_freed() {
     for seed in seeds(24) {
         for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
             for scene in [Scene::Unmap, Scene::Write, Scene::Exit] {
-                on(habits, seed, scene, None).unwrap_or_else(|stop| panic!("{habits:?} {scene:?} seed {seed}: {stop}"));
+                on(habits, seed, scene, None)
+                    .unwrap_or_else(|stop| panic!("{habits:?} {scene:?} seed {seed}: {stop}"));
             }
         }
     }
@@ -132,17 +146,26 @@ fn d_07_no_cpu_ever_translates_to_a_page_of_zeros_that_was_freed() {
 fn d_07_with_flushes_that_reach_nobody_the_oracle_says_so() {
     for scene in [Scene::Unmap, Scene::Write, Scene::Exit] {
         for seed in 0..8 {
-            let stopped = on(Habits::Pcid, seed, scene, Some(Bug::SkippedRemoteFlush)).map_err(|stop| stop.rule);
+            let stopped = on(Habits::Pcid, seed, scene, Some(Bug::SkippedRemoteFlush))
+                .map_err(|stop| stop.rule);
             let why = format!("{scene:?} seed {seed}: {stopped:?}");
-            let seen = [Rule::OpenObligation, Rule::TwoPages, Rule::Stale, Rule::FreedTable, Rule::FrameState];
+            let seen = [
+                Rule::OpenObligation,
+                Rule::TwoPages,
+                Rule::Stale,
+                Rule::FreedTable,
+                Rule::FrameState,
+            ];
             assert!(stopped.is_err_and(|rule| seen.contains(&rule)), "{why}");
         }
     }
 }
 
-/// F-12: what a fork makes read-only no CPU writes to through what it had before, from the moment the fork returns.
+/// F-12: what a fork makes read-only no CPU writes to through what it had before, from the moment
+/// the fork returns.
 fn forks<F: Format>(habits: Habits, bug: Option<Bug>) -> Result<(), Stop> {
-    let sim = SimMachine::<F>::build(&parts(habits), options(Check::Walk)).expect("tiny can be built");
+    let sim =
+        SimMachine::<F>::build(&parts(habits), options(Check::Walk)).expect("tiny can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
     // SAFETY: zero memory of the layout asked for; it outlives the Vm.
@@ -155,19 +178,31 @@ fn forks<F: Format>(habits: Habits, bug: Option<Bug>) -> Result<(), Stop> {
         cpu.script(1, |cpu| {
             vm.activate(&space);
             assert_eq!(program::access(&vm, cpu, &space, AT, Kind::Load), Ok(1));
-            written.iter().for_each(|&va| assert!(program::access(&vm, cpu, &space, va, Kind::Store).is_ok()));
-            assert!(cpu.access(written[0], 8, Kind::Store, false).is_ok(), "it may write by what it has");
+            written.iter().for_each(|&va| {
+                assert!(program::access(&vm, cpu, &space, va, Kind::Store).is_ok())
+            });
+            assert!(
+                cpu.access(written[0], 8, Kind::Store, false).is_ok(),
+                "it may write by what it has"
+            );
         });
-        let before = cpu.script(1, |cpu| written.map(|va| cpu.access(va, 8, Kind::Load, false).expect("mapped").0));
+        let before = cpu.script(1, |cpu| {
+            written.map(|va| cpu.access(va, 8, Kind::Load, false).expect("mapped").0)
+        });
         vm.machine().plant(bug);
         let child = vm.fork(&space).expect("memory");
         vm.machine().plant(None);
         cpu.script(1, |cpu| {
-            written.iter().for_each(|&va| assert!(cpu.access(va, 8, Kind::Store, false).is_err(), "{va:#x}"));
-            written.iter().for_each(|&va| assert!(program::access(&vm, cpu, &space, va, Kind::Store).is_ok()));
+            written
+                .iter()
+                .for_each(|&va| assert!(cpu.access(va, 8, Kind::Store, false).is_err(), "{va:#x}"));
+            written.iter().for_each(|&va| {
+                assert!(program::access(&vm, cpu, &space, va, Kind::Store).is_ok())
+            });
         });
         vm.activate(&child);
-        let seen = written.map(|va| program::access(&vm, cpu, &child, va, Kind::Load).expect("memory"));
+        let seen =
+            written.map(|va| program::access(&vm, cpu, &child, va, Kind::Load).expect("memory"));
         assert_eq!(seen, before, "the child has what was there when it was made");
         vm.audit(&[&space, &child]).expect("everything adds up");
         cpu.script(1, |_| vm.idle());
@@ -180,7 +215,13 @@ fn forks<F: Format>(habits: Habits, bug: Option<Bug>) -> Result<(), Stop> {
 #[test]
 fn f_12_when_a_fork_returns_no_cpu_can_write_to_what_is_shared() {
     for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
-        let run = |bug| if habits == Habits::Arm { forks::<Arm>(habits, bug) } else { forks::<X86>(habits, bug) };
+        let run = |bug| {
+            if habits == Habits::Arm {
+                forks::<Arm>(habits, bug)
+            } else {
+                forks::<X86>(habits, bug)
+            }
+        };
         run(None).unwrap_or_else(|stop| panic!("{habits:?}: {stop}"));
         if habits != Habits::Arm {
             let stopped = run(Some(Bug::SkippedRemoteFlush)).map_err(|stop| stop.rule);

@@ -1,5 +1,5 @@
-//! The forms of `zero.huge` beside one another: the cycles, memory, tables and faults of the simulated
-//! machines. Footprints are a part of the published ones.
+//! The forms of `zero.huge` beside one another: the cycles, memory, tables and faults of the
+//! simulated machines. Footprints are a part of the published ones.
 
 use vellum::addr::Va;
 use vellum::config::Config;
@@ -23,7 +23,8 @@ struct Hand<'h> {
 }
 
 impl Hand<'_> {
-    /// Two loads half the memory apart in each `step` of `bytes`, with the instructions of the published loops.
+    /// Two loads half the memory apart in each `step` of `bytes`, with the instructions of the
+    /// published loops.
     fn pairs(&mut self, bytes: u64, step: u64, beside: u64) {
         for at in (0..bytes).step_by(step as usize) {
             (self.access)(at, Kind::Load);
@@ -99,29 +100,43 @@ fn ran_on<F: Format>(machine: &file::Machine, bytes: u64, form: &str, load: Load
     .expect("no stop")
 }
 
-/// What the default of the switch is decided by: a part of each published load, and the one that huge zeros cannot help.
+/// What the default of the switch is decided by: a part of each published load, and the one that
+/// huge zeros cannot help.
 #[test]
 fn no_form_takes_more_memory_than_none_and_what_each_form_takes_is_printed() {
     let loads: [(&str, Load); 5] = [
         ("200 MiB read, a byte of each 4 KiB", |hand| hand.walk(200 * MIB, 4 * KIB, Kind::Load)),
-        ("benchmark 2, 64 MiB of each half, 4 loops", |hand| (0..4).for_each(|_| hand.pairs(64 * MIB, 4 * KIB, 7))),
+        ("benchmark 2, 64 MiB of each half, 4 loops", |hand| {
+            (0..4).for_each(|_| hand.pairs(64 * MIB, 4 * KIB, 7))
+        }),
         ("benchmark 1, 64 MiB of each half, 1 loop", |hand| hand.pairs(64 * MIB, 64, 18)),
-        ("64 MiB, a byte of each 4 KiB read, then written", |hand| hand.read_then_write(64 * MIB, 4 * KIB)),
-        ("64 MiB, a byte of each 2 MiB read, then written", |hand| hand.read_then_write(64 * MIB, 2 * MIB)),
+        ("64 MiB, a byte of each 4 KiB read, then written", |hand| {
+            hand.read_then_write(64 * MIB, 4 * KIB)
+        }),
+        ("64 MiB, a byte of each 2 MiB read, then written", |hand| {
+            hand.read_then_write(64 * MIB, 2 * MIB)
+        }),
     ];
     for (name, load) in loads {
         for preset in ["westmere-ex", "milan", "icelake-x", "thunderx2", "tiered"] {
-            let forms = ["off", "page", "table"].map(|form| (form, ran(preset, 2 * HALF, form, load)));
+            let forms =
+                ["off", "page", "table"].map(|form| (form, ran(preset, 2 * HALF, form, load)));
             let off = &forms[0].1;
             for (form, ran) in &forms {
                 let ratio = ran.cycles as f64 / off.cycles as f64;
                 let (kib, tables, faults) = (ran.kib, ran.tables_kib, ran.faults);
-                println!("| {name} | {preset} | {form} | {ratio:.3} | {} | {tables} | {faults} |", kib / 1024);
+                println!(
+                    "| {name} | {preset} | {form} | {ratio:.3} | {} | {tables} | {faults} |",
+                    kib / 1024
+                );
                 assert!(kib <= off.kib, "{name} {preset} {form}");
                 match name {
                     // One fault more for each 2 MiB, and what it takes is told.
                     name if name.ends_with("then written") => {
-                        assert!(kib == off.kib && faults <= 2 * off.faults, "{name} {preset} {form}");
+                        assert!(
+                            kib == off.kib && faults <= 2 * off.faults,
+                            "{name} {preset} {form}"
+                        );
                     }
                     _ if *form != "off" => assert_eq!(kib, 0, "{name} {preset} {form}"),
                     _ => {}

@@ -1,8 +1,11 @@
-//! Hunting for races around huge zeros: three CPUs, a space and its forks, on MMUs that speculate, for every form of `zero.huge`.
+//! Hunting for races around huge zeros: three CPUs, a space and its forks, on MMUs that speculate,
+//! for every form of `zero.huge`.
 //!
-//! CPUs read everywhere and write to 2 MiB slots of their own, which they also forget, protect, cut, unmap and map again; one forks, one
-//! lets the shrinker loose, memory is short at times. Each knows what its own lines must hold. The oracle sees whether a translation
-//! outlives what it translates (D-7 without deferral), whether zeros are ever writable or not zero, and whether anything is lost.
+//! CPUs read everywhere and write to 2 MiB slots of their own, which they also forget, protect,
+//! cut, unmap and map again; one forks, one lets the shrinker loose, memory is short at times. Each
+//! knows what its own lines must hold. The oracle sees whether a translation outlives what it
+//! translates (D-7 without deferral), whether zeros are ever writable or not zero, and whether
+//! anything is lost.
 
 use crate::common::hands::{FrameHands, VmHands};
 use std::cell::Cell;
@@ -115,7 +118,10 @@ impl<F: Format> Player<'_, '_, F> {
             15..=19 => {
                 let va = SHARED + SLOTS[self.rng.below(9) as usize] * SLOT + self.line();
                 let _ = self.access(space, va, Kind::Load);
-                let other = OWN + self.rng.below(CPUS as u64) * GIB + self.rng.below(3) * SLOT + self.line();
+                let other = OWN
+                    + self.rng.below(CPUS as u64) * GIB
+                    + self.rng.below(3) * SLOT
+                    + self.line();
                 let _ = self.access(space, other, Kind::Load);
             }
             _ => {
@@ -131,7 +137,8 @@ impl<F: Format> Player<'_, '_, F> {
     fn famine(&mut self) {
         let (vm, m) = (self.vm, self.vm.machine());
         let want = Want::kernel(Use::Slab);
-        let taken: Vec<_> = std::iter::from_fn(|| vm.frames().alloc(m, Order::HUGE, &want).ok()).collect();
+        let taken: Vec<_> =
+            std::iter::from_fn(|| vm.frames().alloc(m, Order::HUGE, &want).ok()).collect();
         for _ in 0..6 {
             let va = self.slot() + self.line();
             if let Ok(version) = self.access(self.space, va, Kind::Store) {
@@ -207,7 +214,10 @@ fn hunt<F: Format>(habits: Habits, seed: u64, form: &str) -> Result<u64, Stop> {
     })?;
     sim.audit(Some(0))?;
     vm.audit(&[]).expect("everything adds up");
-    assert_eq!((sim.frames_in(Use::Data), sim.frames_in(Use::Table), sim.frames_in(Use::Pending)), (0, 0, 0));
+    assert_eq!(
+        (sim.frames_in(Use::Data), sim.frames_in(Use::Table), sim.frames_in(Use::Pending)),
+        (0, 0, 0)
+    );
     assert_eq!(sim.frames_in(Use::Zero), 1, "the huge page of zeros went");
     Ok(checked.get())
 }
@@ -215,8 +225,13 @@ fn hunt<F: Format>(habits: Habits, seed: u64, form: &str) -> Result<u64, Stop> {
 fn hunted(habits: Habits, form: &str) {
     let mut checked = 0;
     for seed in seeds(4) {
-        let r = if habits == Habits::Arm { hunt::<Arm>(habits, seed, form) } else { hunt::<X86>(habits, seed, form) };
-        checked += r.unwrap_or_else(|stop| panic!("{habits:?} seed {seed} zero.huge={form}\n{stop}"));
+        let r = if habits == Habits::Arm {
+            hunt::<Arm>(habits, seed, form)
+        } else {
+            hunt::<X86>(habits, seed, form)
+        };
+        checked +=
+            r.unwrap_or_else(|stop| panic!("{habits:?} seed {seed} zero.huge={form}\n{stop}"));
     }
     assert!(checked > 100, "{checked} lines checked");
 }

@@ -1,8 +1,10 @@
-//! Hunting for races: three CPUs in one space, changing it under each other's feet, on MMUs that speculate.
+//! Hunting for races: three CPUs in one space, changing it under each other's feet, on MMUs that
+//! speculate.
 //!
-//! Every page is written by one CPU only, its owner, which therefore knows what each line must hold whatever the others do to
-//! the mapping meanwhile: they read, protect and unprotect, fork and exit, collapse and split, while owners drop pages, unmap and map
-//! again, and move them. Some hunts take frames out of use besides. Oracle by full walk; contents by version.
+//! Every page is written by one CPU only, its owner, which therefore knows what each line must hold
+//! whatever the others do to the mapping meanwhile: they read, protect and unprotect, fork and
+//! exit, collapse and split, while owners drop pages, unmap and map again, and move them. Some
+//! hunts take frames out of use besides. Oracle by full walk; contents by version.
 
 use crate::common::hands::VmHands;
 use std::cell::Cell;
@@ -108,7 +110,9 @@ impl<F: Format> Player<'_, '_, F> {
                     self.map_own();
                 }
             }
-            5 if self.rng.one_in(2) => drop(vm.advise(space, Va(SHARED), SHARED_PAGES * PAGE, Advice::Collapse)),
+            5 if self.rng.one_in(2) => {
+                drop(vm.advise(space, Va(SHARED), SHARED_PAGES * PAGE, Advice::Collapse))
+            }
             6..=10 => {
                 let va = self.owned();
                 self.check(space, va, "own page");
@@ -141,7 +145,11 @@ impl<F: Format> Player<'_, '_, F> {
 
     fn map_own(&self) {
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
-        while self.vm.map(self.space, Placement::At(Va(self.own(self.place))), OWN_PAGES * PAGE, attrs).is_err() {
+        while self
+            .vm
+            .map(self.space, Placement::At(Va(self.own(self.place))), OWN_PAGES * PAGE, attrs)
+            .is_err()
+        {
             self.cpu.relax();
         }
     }
@@ -161,7 +169,12 @@ impl<F: Format> Player<'_, '_, F> {
 }
 
 /// Checks that were made, and frames that were taken out of use.
-fn hunt<F: Format>(habits: Habits, seed: u64, thp: &str, poisons: bool) -> Result<(u64, u64), Stop> {
+fn hunt<F: Format>(
+    habits: Habits,
+    seed: u64,
+    thp: &str,
+    poisons: bool,
+) -> Result<(u64, u64), Stop> {
     let sim = SimMachine::<F>::build(&parts(habits), hunting(seed)).expect("tiny can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     let mut config = Config::default();
@@ -183,7 +196,17 @@ fn hunt<F: Format>(habits: Habits, seed: u64, thp: &str, poisons: bool) -> Resul
                 vm.activate(space);
                 let rng = Rng::new(seed << 8 | id as u64);
                 let lines = BTreeMap::new();
-                let mut player = Player { vm, cpu, space, rng, lines, place: 0, checked: 0, poisons, poisoned: 0 };
+                let mut player = Player {
+                    vm,
+                    cpu,
+                    space,
+                    rng,
+                    lines,
+                    place: 0,
+                    checked: 0,
+                    poisons,
+                    poisoned: 0,
+                };
                 player.map_own();
                 for _ in 0..120 {
                     player.step();
@@ -200,7 +223,10 @@ fn hunt<F: Format>(habits: Habits, seed: u64, thp: &str, poisons: bool) -> Resul
     sim.solo(0, |_| vm.exit(space))?;
     sim.audit(Some(0))?;
     vm.audit(&[]).expect("everything adds up");
-    assert_eq!((sim.frames_in(Use::Data), sim.frames_in(Use::Table), sim.frames_in(Use::Pending)), (0, 0, 0));
+    assert_eq!(
+        (sim.frames_in(Use::Data), sim.frames_in(Use::Table), sim.frames_in(Use::Pending)),
+        (0, 0, 0)
+    );
     assert_eq!(sim.frames_in(Use::Poisoned), poisoned.get());
     Ok((checked.get(), poisoned.get()))
 }
@@ -208,7 +234,8 @@ fn hunt<F: Format>(habits: Habits, seed: u64, thp: &str, poisons: bool) -> Resul
 /// The same for any habits.
 fn hunted_by(habits: Habits, seed: u64, thp: &str, poisons: bool) -> (u64, u64) {
     let hunt = if habits == Habits::Arm { hunt::<Arm> } else { hunt::<X86> };
-    hunt(habits, seed, thp, poisons).unwrap_or_else(|stop| panic!("{habits:?} seed {seed} thp={thp}\n{stop}"))
+    hunt(habits, seed, thp, poisons)
+        .unwrap_or_else(|stop| panic!("{habits:?} seed {seed} thp={thp}\n{stop}"))
 }
 
 fn hunted(habits: Habits, seed: u64, thp: &str) -> u64 {
@@ -221,7 +248,10 @@ fn races_with_frames_that_go_out_of_use_under_their_writers_leave_no_lie() {
         for thp in ["never", "always"] {
             let sums = seeds(8).map(|seed| hunted_by(habits, seed, thp, true));
             let (checked, poisoned) = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-            assert!(checked > 100 && poisoned > 20, "{habits:?} thp={thp}: {checked} checks, {poisoned} frames");
+            assert!(
+                checked > 100 && poisoned > 20,
+                "{habits:?} thp={thp}: {checked} checks, {poisoned} frames"
+            );
         }
     }
 }
@@ -229,7 +259,9 @@ fn races_with_frames_that_go_out_of_use_under_their_writers_leave_no_lie() {
 #[test]
 fn races_under_x86_rules_leave_no_lie() {
     assert!(
-        seeds(16).map(|seed| hunted(Habits::X86, seed, "never") + hunted(Habits::X86, seed, "always")).sum::<u64>()
+        seeds(16)
+            .map(|seed| hunted(Habits::X86, seed, "never") + hunted(Habits::X86, seed, "always"))
+            .sum::<u64>()
             > 500
     );
 }
@@ -237,7 +269,9 @@ fn races_under_x86_rules_leave_no_lie() {
 #[test]
 fn races_under_x86_rules_with_contexts_leave_no_lie() {
     assert!(
-        seeds(16).map(|seed| hunted(Habits::Pcid, seed, "never") + hunted(Habits::Pcid, seed, "always")).sum::<u64>()
+        seeds(16)
+            .map(|seed| hunted(Habits::Pcid, seed, "never") + hunted(Habits::Pcid, seed, "always"))
+            .sum::<u64>()
             > 500
     );
 }
@@ -245,7 +279,9 @@ fn races_under_x86_rules_with_contexts_leave_no_lie() {
 #[test]
 fn races_under_aarch64_rules_leave_no_lie() {
     assert!(
-        seeds(16).map(|seed| hunted(Habits::Arm, seed, "never") + hunted(Habits::Arm, seed, "always")).sum::<u64>()
+        seeds(16)
+            .map(|seed| hunted(Habits::Arm, seed, "never") + hunted(Habits::Arm, seed, "always"))
+            .sum::<u64>()
             > 500
     );
 }

@@ -1,8 +1,9 @@
 //! Random sequences of verbs and accesses on the tiny machine against a naive model of contents.
 //!
-//! The model is a map from page to rights and, for each line, the version that the last store left there. Four CPUs take part,
-//! one act at a time, each with its own TLBs: so every stale translation that a verb leaves behind is used sooner or later,
-//! and either the oracle stops or a load sees a version it must not. Everything is under walk checking.
+//! The model is a map from page to rights and, for each line, the version that the last store left
+//! there. Four CPUs take part, one act at a time, each with its own TLBs: so every stale
+//! translation that a verb leaves behind is used sooner or later, and either the oracle stops or a
+//! load sees a version it must not. Everything is under walk checking.
 
 use crate::common::hands::VmHands;
 use std::collections::BTreeMap;
@@ -45,8 +46,14 @@ struct Game<'r, 'a, F: Format> {
     done: u64,
 }
 
-const RIGHTS: [Rights; 6] =
-    [Rights::READ_WRITE, Rights::READ_WRITE, Rights::READ_WRITE, Rights::READ, Rights::READ_EXEC, Rights::NONE];
+const RIGHTS: [Rights; 6] = [
+    Rights::READ_WRITE,
+    Rights::READ_WRITE,
+    Rights::READ_WRITE,
+    Rights::READ,
+    Rights::READ_EXEC,
+    Rights::NONE,
+];
 
 impl<F: Format> Game<'_, '_, F> {
     fn range(&mut self) -> (u64, u64) {
@@ -178,7 +185,9 @@ impl<F: Format> Game<'_, '_, F> {
                 }
             }
             Err(SpaceError::Unmapped) => assert!(!whole),
-            Err(SpaceError::Rights) => assert!(!allowed && matches!(advice, Advice::Populate { .. })),
+            Err(SpaceError::Rights) => {
+                assert!(!allowed && matches!(advice, Advice::Populate { .. }))
+            }
             Err(SpaceError::NoMemory) => self.refused += 1,
             Err(e) => panic!("advise: {e}"),
         }
@@ -194,7 +203,13 @@ impl<F: Format> Game<'_, '_, F> {
             return;
         }
         let side = &mut self.sides[s];
-        match self.vm.remap(&side.space, Va(old * PAGE), count * PAGE, count * PAGE, Placement::At(Va(new * PAGE))) {
+        match self.vm.remap(
+            &side.space,
+            Va(old * PAGE),
+            count * PAGE,
+            count * PAGE,
+            Placement::At(Va(new * PAGE)),
+        ) {
             Ok(va) => {
                 assert!(hole && va.0 == new * PAGE, "moved over something");
                 for n in 0..count {
@@ -239,7 +254,8 @@ impl<F: Format> Game<'_, '_, F> {
         let (vm, side) = (self.vm, &mut self.sides[s]);
         let result = self.cpu.script(id, |cpu| {
             let access = if kind == Kind::Store { Access::Write } else { Access::Read };
-            let mut p = Program::new(cpu, |va, _| vm.fault(&side.space, Va(va), access).map(|_| ()));
+            let mut p =
+                Program::new(cpu, |va, _| vm.fault(&side.space, Va(va), access).map(|_| ()));
             p.access(page * PAGE + line * 64, 8, kind, false)
         });
         let allowed = side
@@ -252,7 +268,11 @@ impl<F: Format> Game<'_, '_, F> {
                 self.done += 1;
             }
             (Ok(seen), Some(page)) => {
-                assert_eq!(seen.0, page.lines.get(&line).copied().unwrap_or(1), "a load saw another store");
+                assert_eq!(
+                    seen.0,
+                    page.lines.get(&line).copied().unwrap_or(1),
+                    "a load saw another store"
+                );
                 self.done += 1;
             }
             (Err(vellum::error::FaultError::NoMemory), _) => self.refused += 1,
@@ -263,15 +283,23 @@ impl<F: Format> Game<'_, '_, F> {
 }
 
 fn game<F: Format>(habits: Habits, seed: u64, thp: &str) -> Result<u64, Stop> {
-    let sim = SimMachine::<F>::build(&parts(habits), options(Check::Walk)).expect("tiny can be built");
+    let sim =
+        SimMachine::<F>::build(&parts(habits), options(Check::Walk)).expect("tiny can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     let mut config = Config::default();
     config.set("thp", thp).expect("a value");
     // SAFETY: zero memory of the layout asked for; it outlives the Vm.
     let vm = unsafe { Vm::new(sim, config, meta.start()) }.expect("a Vm");
     let done = vm.machine().solo(0, |cpu| {
-        let mut g =
-            Game { vm: &vm, cpu, rng: Rng::new(seed), sides: Vec::new(), running: [None; 4], refused: 0, done: 0 };
+        let mut g = Game {
+            vm: &vm,
+            cpu,
+            rng: Rng::new(seed),
+            sides: Vec::new(),
+            running: [None; 4],
+            refused: 0,
+            done: 0,
+        };
         for n in 0..300 {
             g.step();
             if n % 64 == 63 {
@@ -279,7 +307,10 @@ fn game<F: Format>(habits: Habits, seed: u64, thp: &str) -> Result<u64, Stop> {
                 vm.audit(&all).expect("everything adds up");
                 for side in &g.sides {
                     let usage = vm.usage(&side.space);
-                    assert!(usage.rss_pages <= side.pages.len() as u64, "more resident than mapped");
+                    assert!(
+                        usage.rss_pages <= side.pages.len() as u64,
+                        "more resident than mapped"
+                    );
                 }
             }
         }
@@ -301,8 +332,11 @@ fn random_verbs_and_accesses_agree_with_a_naive_model_under_every_set_of_habits(
     for seed in seeds(10) {
         for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
             for thp in ["never", "advise", "always"] {
-                let r =
-                    if habits == Habits::Arm { game::<Arm>(habits, seed, thp) } else { game::<X86>(habits, seed, thp) };
+                let r = if habits == Habits::Arm {
+                    game::<Arm>(habits, seed, thp)
+                } else {
+                    game::<X86>(habits, seed, thp)
+                };
                 done += r.unwrap_or_else(|stop| panic!("{habits:?} seed {seed} thp={thp}\n{stop}"));
             }
         }

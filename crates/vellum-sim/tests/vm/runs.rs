@@ -17,14 +17,30 @@ trait Work {
     fn run<F: Format>(&self, vm: &Vm<SimMachine<F>>) -> Result<(), Stop>;
 }
 
-fn on<W: Work>(habits: Habits, options: Options, switches: &[(&str, &str)], work: &W) -> Result<(), Stop> {
+fn on<W: Work>(
+    habits: Habits,
+    options: Options,
+    switches: &[(&str, &str)],
+    work: &W,
+) -> Result<(), Stop> {
     on_parts(&parts(habits), options, switches, work)
 }
 
-fn on_parts<W: Work>(parts: &Parts, options: Options, switches: &[(&str, &str)], work: &W) -> Result<(), Stop> {
-    fn go<F: Format, W: Work>(parts: &Parts, options: Options, config: Config, work: &W) -> Result<(), Stop> {
+fn on_parts<W: Work>(
+    parts: &Parts,
+    options: Options,
+    switches: &[(&str, &str)],
+    work: &W,
+) -> Result<(), Stop> {
+    fn go<F: Format, W: Work>(
+        parts: &Parts,
+        options: Options,
+        config: Config,
+        work: &W,
+    ) -> Result<(), Stop> {
         let sim = SimMachine::<F>::build(parts, options).expect("tiny can be built");
-        let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory for metadata");
+        let meta =
+            Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory for metadata");
         // SAFETY: the memory is zero, of the layout asked for, and outlives the Vm.
         let vm = unsafe { Vm::new(sim, config, meta.start()) }.expect("a Vm");
         let free = vm.machine().frames_in(Use::Free);
@@ -60,7 +76,9 @@ fn handler<'v, F: Format>(
 }
 
 fn anonymous<F: Format>(vm: &Vm<SimMachine<F>>, space: &Space, bytes: u64) -> u64 {
-    vm.map(space, Placement::Anywhere, bytes, Attrs::anonymous(Rights::READ_WRITE)).expect("a hole").0
+    vm.map(space, Placement::Anywhere, bytes, Attrs::anonymous(Rights::READ_WRITE))
+        .expect("a hole")
+        .0
 }
 
 struct TouchAndUnmap;
@@ -105,12 +123,17 @@ impl Work for ForkAndWrite {
             vm.activate(&parent);
             let at = anonymous(vm, &parent, 3 * MIB);
             let mut p = Program::new(cpu, handler(vm, &parent));
-            let before: Vec<_> = (0..700).map(|n| p.store(at + n * 4096, 8, false).expect("mapped")).collect();
+            let before: Vec<_> =
+                (0..700).map(|n| p.store(at + n * 4096, 8, false).expect("mapped")).collect();
             let child = vm.fork(&parent).expect("memory");
             vm.activate(&child);
             let mut c = Program::new(cpu, handler(vm, &child));
             for n in 0..700 {
-                assert_eq!(c.load(at + n * 4096, 8, false).expect("mapped"), before[n as usize], "page {n}");
+                assert_eq!(
+                    c.load(at + n * 4096, 8, false).expect("mapped"),
+                    before[n as usize],
+                    "page {n}"
+                );
                 if n % 3 == 0 {
                     c.store(at + n * 4096, 8, false).expect("mapped");
                 }
@@ -118,7 +141,11 @@ impl Work for ForkAndWrite {
             vm.audit(&[&parent, &child]).expect("sound");
             vm.activate(&parent);
             for n in 0..700 {
-                assert_eq!(p.load(at + n * 4096, 8, false).expect("mapped"), before[n as usize], "page {n}");
+                assert_eq!(
+                    p.load(at + n * 4096, 8, false).expect("mapped"),
+                    before[n as usize],
+                    "page {n}"
+                );
                 p.store(at + n * 4096, 8, false).expect("mapped");
             }
             drop(c);
@@ -160,16 +187,21 @@ impl Work for Races {
                     for n in 0..60u64 {
                         let va = at + (n * 13 + id as u64 * 5) % 40 * 4096;
                         match (id, n % 6) {
-                            (0, 5) => vm.advise(space_ref, Va(va), 3 * 4096, Advice::DontNeed).expect("mapped"),
+                            (0, 5) => vm
+                                .advise(space_ref, Va(va), 3 * 4096, Advice::DontNeed)
+                                .expect("mapped"),
                             (1, 5) => {
-                                vm.protect(space_ref, Va(va), 2 * 4096, Rights::READ).expect("mapped");
-                                vm.protect(space_ref, Va(va), 2 * 4096, Rights::READ_WRITE).expect("mapped");
+                                vm.protect(space_ref, Va(va), 2 * 4096, Rights::READ)
+                                    .expect("mapped");
+                                vm.protect(space_ref, Va(va), 2 * 4096, Rights::READ_WRITE)
+                                    .expect("mapped");
                             }
                             (2, 5) if n % 12 == 5 => {
                                 let child = vm.fork(space_ref).expect("memory");
                                 vm.exit(child);
                             }
-                            // A page may be read-only for a moment: the program's store is refused, as it would be.
+                            // A page may be read-only for a moment: the program's store is refused,
+                            // as it would be.
                             (_, 0..=2) => drop(p.store(va, 8, false)),
                             _ => drop(p.load(va, 8, false).expect("readable")),
                         }
@@ -201,8 +233,10 @@ fn five_levels_work_as_four_do() {
     let mut parts = parts(Habits::Pcid);
     parts.mmu.levels = 5;
     for check in [Check::Incremental, Check::Walk] {
-        on_parts(&parts, options(check), &[("levels", "5")], &TouchAndUnmap).unwrap_or_else(|s| panic!("{s}"));
-        on_parts(&parts, options(check), &[("levels", "5")], &ForkAndWrite).unwrap_or_else(|s| panic!("{s}"));
+        on_parts(&parts, options(check), &[("levels", "5")], &TouchAndUnmap)
+            .unwrap_or_else(|s| panic!("{s}"));
+        on_parts(&parts, options(check), &[("levels", "5")], &ForkAndWrite)
+            .unwrap_or_else(|s| panic!("{s}"));
     }
 }
 
@@ -225,7 +259,8 @@ fn contexts_that_run_out_are_shared_by_flushing() {
     let mut parts = parts(Habits::Pcid);
     parts.mmu.contexts = 1;
     for seed in seeds(12) {
-        on_parts(&parts, hunting(seed), &[("thp", "never")], &Races).unwrap_or_else(|s| panic!("seed {seed}: {s}"));
+        on_parts(&parts, hunting(seed), &[("thp", "never")], &Races)
+            .unwrap_or_else(|s| panic!("seed {seed}: {s}"));
         on_parts(&parts, hunting(seed), &[("thp", "always")], &ForkAndWrite)
             .unwrap_or_else(|s| panic!("seed {seed}: {s}"));
     }
@@ -237,8 +272,10 @@ fn a_machine_whose_largest_leaf_is_2_mib_and_one_without_a_second_level_tlb_work
         let mut parts = parts(h);
         parts.mmu.max_leaf = vellum_sim::tlb::PageSize::M2;
         parts.tlb_l2 = None;
-        on_parts(&parts, options(Check::Walk), &[], &TouchAndUnmap).unwrap_or_else(|s| panic!("{h:?}: {s}"));
-        on_parts(&parts, options(Check::Walk), &[], &ForkAndWrite).unwrap_or_else(|s| panic!("{h:?}: {s}"));
+        on_parts(&parts, options(Check::Walk), &[], &TouchAndUnmap)
+            .unwrap_or_else(|s| panic!("{h:?}: {s}"));
+        on_parts(&parts, options(Check::Walk), &[], &ForkAndWrite)
+            .unwrap_or_else(|s| panic!("{h:?}: {s}"));
     }
 }
 
@@ -254,7 +291,8 @@ impl<W: Work> Work for With<W> {
     }
 }
 
-/// The workload stops with the bug, hunting for some seed; that it passes without is what the tests above show.
+/// The workload stops with the bug, hunting for some seed; that it passes without is what the tests
+/// above show.
 fn found<W: Work>(bug: Bug, hunt: bool, work: W) {
     let work = With(bug, work);
     for h in ALL {

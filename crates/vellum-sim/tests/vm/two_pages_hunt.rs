@@ -1,8 +1,10 @@
-//! Hunting for two pages at one address: CPUs come to a space and leave it while others exchange its pages.
+//! Hunting for two pages at one address: CPUs come to a space and leave it while others exchange
+//! its pages.
 //!
-//! A write to zeros, or to a page that a fork shares, puts another page in their place. The entry is absent until every CPU
-//! that may use the old page has dropped it, or nobody else can come to use it meanwhile. On an MMU without
-//! break-before-make nothing but the library's own rule says so; the oracle stops the run where the rule fails.
+//! A write to zeros, or to a page that a fork shares, puts another page in their place. The entry
+//! is absent until every CPU that may use the old page has dropped it, or nobody else can come to
+//! use it meanwhile. On an MMU without break-before-make nothing but the library's own rule says
+//! so; the oracle stops the run where the rule fails.
 
 use std::cell::Cell;
 
@@ -42,13 +44,24 @@ impl Scene {
     }
 
     /// Loads or stores at a place.
-    fn access<F: Format>(self, vm: &Vm<SimMachine<F>>, cpu: &Cpu<'_, F>, space: &Space, place: u64, kind: Kind) {
+    fn access<F: Format>(
+        self,
+        vm: &Vm<SimMachine<F>>,
+        cpu: &Cpu<'_, F>,
+        space: &Space,
+        place: u64,
+        kind: Kind,
+    ) {
         program::access(vm, cpu, space, AT + place * self.bytes(), kind).expect("memory");
     }
 
     /// How often a write has put another page in the place of one.
     fn exchanged<F: Format>(self, vm: &Vm<SimMachine<F>>) -> i64 {
-        vm.stats().get(if self == Scene::HugeZeros { Counter::ThpFaultAlloc } else { Counter::CowCopies })
+        vm.stats().get(if self == Scene::HugeZeros {
+            Counter::ThpFaultAlloc
+        } else {
+            Counter::CowCopies
+        })
     }
 }
 
@@ -68,7 +81,8 @@ fn world<F: Format>(
     let (space, child) = vm.machine().solo(0, |cpu| {
         let space = vm.create().expect("memory");
         let bytes = scene.places() * scene.bytes();
-        vm.map(&space, Placement::At(Va(AT)), bytes, Attrs::anonymous(Rights::READ_WRITE)).expect("a hole");
+        vm.map(&space, Placement::At(Va(AT)), bytes, Attrs::anonymous(Rights::READ_WRITE))
+            .expect("a hole");
         vm.activate(&space);
         let kind = if scene == Scene::Shared { Kind::Store } else { Kind::Load };
         (0..scene.places()).for_each(|place| scene.access(&vm, cpu, &space, place, kind));
@@ -124,17 +138,20 @@ fn oracle_3_without_the_step_through_an_absent_entry_a_write_beside_a_reader_sto
         for habits in [Habits::X86, Habits::Pcid] {
             let exchanged = beside::<X86>(habits, scene, None);
             assert_eq!(exchanged.map_err(|stop| stop.to_string()), Ok(1), "{habits:?} {scene:?}");
-            let stopped = beside::<X86>(habits, scene, Some(Bug::SkippedAbsent)).map_err(|stop| stop.rule);
+            let stopped =
+                beside::<X86>(habits, scene, Some(Bug::SkippedAbsent)).map_err(|stop| stop.rule);
             assert_eq!(stopped, Err(Rule::TwoPages), "{habits:?} {scene:?}");
         }
         let exchanged = beside::<Arm>(Habits::Arm, scene, None);
         assert_eq!(exchanged.map_err(|stop| stop.to_string()), Ok(1), "{scene:?}");
-        let stopped = beside::<Arm>(Habits::Arm, scene, Some(Bug::SkippedAbsent)).map_err(|stop| stop.rule);
+        let stopped =
+            beside::<Arm>(Habits::Arm, scene, Some(Bug::SkippedAbsent)).map_err(|stop| stop.rule);
         assert_eq!(stopped, Err(Rule::BreakBeforeMake), "{scene:?}");
     }
 }
 
-/// CPU 0 writes to one place after the other. CPUs 1 and 2 come at any time, look at a place, and go.
+/// CPU 0 writes to one place after the other. CPUs 1 and 2 come at any time, look at a place, and
+/// go.
 fn hunt<F: Format>(habits: Habits, scene: Scene, seed: u64) -> Result<(), Stop> {
     let exchanged = world::<F>(habits, scene, seed, |vm, space| {
         let done = Cell::new(false);
@@ -142,7 +159,8 @@ fn hunt<F: Format>(habits: Habits, scene: Scene, seed: u64) -> Result<(), Stop> 
             let done = &done;
             run.spawn(0, move |cpu| {
                 vm.activate(space);
-                (0..scene.places()).for_each(|place| scene.access(vm, cpu, space, place, Kind::Store));
+                (0..scene.places())
+                    .for_each(|place| scene.access(vm, cpu, space, place, Kind::Store));
                 vm.idle();
                 done.set(true);
             });
@@ -168,7 +186,8 @@ fn hunted(scene: Scene) {
     for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
         for seed in seeds(40) {
             let hunt = if habits == Habits::Arm { hunt::<Arm> } else { hunt::<X86> };
-            hunt(habits, scene, seed).unwrap_or_else(|stop| panic!("{habits:?} {scene:?} seed {seed}\n{stop}"));
+            hunt(habits, scene, seed)
+                .unwrap_or_else(|stop| panic!("{habits:?} {scene:?} seed {seed}\n{stop}"));
         }
     }
 }

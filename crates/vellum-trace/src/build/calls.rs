@@ -43,8 +43,8 @@ impl<W: Write> Builder<W> {
     /// `mmap` returned. What was there before is gone.
     ///
     /// # Errors
-    /// As [`crate::TraceWriter::push`], here and below. Ranges that are not whole pages of user memory are
-    /// ignored: the kernel refused them too.
+    /// As [`crate::TraceWriter::push`], here and below. Ranges that are not whole pages of user
+    /// memory are ignored: the kernel refused them too.
     pub fn mmap(&mut self, r: &MapRequest) -> Result<(), TraceError> {
         let Some((start, end)) = range(r.addr, r.len) else {
             return Ok(());
@@ -65,8 +65,9 @@ impl<W: Write> Builder<W> {
         })
     }
 
-    /// Makes room for a mapping. If the room was one reservation's throughout, says where in it, and the
-    /// new mapping's event implies that the old pages are gone; otherwise unmaps what is in the way.
+    /// Makes room for a mapping. If the room was one reservation's throughout, says where in it,
+    /// and the new mapping's event implies that the old pages are gone; otherwise unmaps what is in
+    /// the way.
     fn replace(&mut self, start: u64, end: u64) -> Result<Option<(u32, u64)>, TraceError> {
         let parts = self.layout.carve(start, end);
         self.invalidate();
@@ -76,7 +77,10 @@ impl<W: Write> Builder<W> {
         let root = first.piece.root;
         let covered: u64 = parts.iter().map(|p| p.len).sum();
         let heap = self.heap.as_ref().map(|h| h.mapping);
-        if covered == end - start && parts.iter().all(|p| p.piece.root == root) && heap != Some(root.0) {
+        if covered == end - start
+            && parts.iter().all(|p| p.piece.root == root)
+            && heap != Some(root.0)
+        {
             return Ok(Some((root.0, start - root.1)));
         }
         for p in &parts {
@@ -145,12 +149,21 @@ impl<W: Write> Builder<W> {
         Ok(())
     }
 
-    /// `mremap` returned `to`. With `keep` (`MREMAP_DONTUNMAP`) the old range stays mapped, but empty.
+    /// `mremap` returned `to`. With `keep` (`MREMAP_DONTUNMAP`) the old range stays mapped, but
+    /// empty.
     ///
     /// # Errors
     /// As [`Builder::mmap`].
-    pub fn mremap(&mut self, from: u64, old_len: u64, to: u64, new_len: u64, keep: bool) -> Result<(), TraceError> {
-        let (Some((start, end)), Some((to, to_end))) = (range(from, old_len), range(to, new_len)) else {
+    pub fn mremap(
+        &mut self,
+        from: u64,
+        old_len: u64,
+        to: u64,
+        new_len: u64,
+        keep: bool,
+    ) -> Result<(), TraceError> {
+        let (Some((start, end)), Some((to, to_end))) = (range(from, old_len), range(to, new_len))
+        else {
             return Ok(());
         };
         self.materialise(start, end)?;
@@ -243,7 +256,14 @@ impl<W: Write> Builder<W> {
             }
             self.layout.insert(
                 base + old,
-                super::Piece { end, mapping, base, root: (mapping, base), prot: Prot(3), kind: MapKind::Heap },
+                super::Piece {
+                    end,
+                    mapping,
+                    base,
+                    root: (mapping, base),
+                    prot: Prot(3),
+                    kind: MapKind::Heap,
+                },
             );
         } else {
             self.layout.carve(end, base + old);

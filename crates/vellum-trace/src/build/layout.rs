@@ -1,8 +1,8 @@
 //! Which mapping lies where: the recorded address space, followed call by call.
 //!
-//! Pieces are kept by address. A piece is the visible rest of a mapping; a mapping that was punched has
-//! several. Each knows its *root*, the reservation it was placed into by fixed mappings, so that a
-//! library's segments keep their distance in a replay.
+//! Pieces are kept by address. A piece is the visible rest of a mapping; a mapping that was punched
+//! has several. Each knows its *root*, the reservation it was placed into by fixed mappings, so
+//! that a library's segments keep their distance in a replay.
 use crate::event::{MapKind, Prot};
 use std::collections::BTreeMap;
 

@@ -5,9 +5,9 @@ use crate::event::{MapKind, Prot};
 /// Anonymous writable memory from this size on, present at the start, is taken for the stack.
 const STACK_AT_LEAST: u64 = 128 << 10;
 
-/// The mappings in a text of `/proc/PID/maps` form as regions at guest addresses (host address minus
-/// `guest_base`). Neighbouring parts of one file, and the anonymous part right behind them, form an image.
-/// Lines that cannot be understood are left out: the list only ever adds detail.
+/// The mappings in a text of `/proc/PID/maps` form as regions at guest addresses (host address
+/// minus `guest_base`). Neighbouring parts of one file, and the anonymous part right behind them,
+/// form an image. Lines that cannot be understood are left out: the list only ever adds detail.
 pub fn parse_maps(text: &str, guest_base: u64) -> Vec<Region> {
     let mut out: Vec<Region> = Vec::new();
     let mut groups = 0;
@@ -57,12 +57,13 @@ fn parse_line(line: &str, guest_base: u64) -> Option<(Region, &str)> {
     let kind = match path {
         "[stack]" => MapKind::Stack,
         _ if path.starts_with('/') => MapKind::Image,
-        // An emulator's list does not name the guest's stack. Beside it and the images a program finds no
-        // anonymous memory of size before its first instruction.
+        // An emulator's list does not name the guest's stack. Beside it and the images a program
+        // finds no anonymous memory of size before its first instruction.
         "" if prot == 3 && end - start >= STACK_AT_LEAST => MapKind::Stack,
         _ => MapKind::Unknown,
     };
-    // An emulator reads guest code and never executes it in place, so it maps it without the right to.
+    // An emulator reads guest code and never executes it in place, so it maps it without the right
+    // to.
     if kind == MapKind::Image && prot == 1 {
         prot |= 4;
     }

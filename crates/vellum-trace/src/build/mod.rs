@@ -1,9 +1,10 @@
 //! From addresses to events: what the recorder and the importers share.
 //!
-//! A [`Builder`] takes what a tool sees (addresses, system calls with their results) in an order that
-//! respects cause and effect, follows the address space, names mappings, applies sampling windows and
-//! writes the trace. It runs in the recorder's background thread, so a hit in its page cache has to be
-//! cheap: one probe of a 16,384-entry table answers "which mapping, which offset, is this a first touch".
+//! A [`Builder`] takes what a tool sees (addresses, system calls with their results) in an order
+//! that respects cause and effect, follows the address space, names mappings, applies sampling
+//! windows and writes the trace. It runs in the recorder's background thread, so a hit in its page
+//! cache has to be cheap: one probe of a 16,384-entry table answers "which mapping, which offset,
+//! is this a first touch".
 mod calls;
 mod layout;
 mod maps;
@@ -51,8 +52,9 @@ pub struct Builder<W: Write> {
     cache: Box<[Cached]>,
     generation: u32,
     window: Position,
-    /// The thread that calls are about, and the one the trace was last switched to: a switch is written
-    /// when something of the thread is, or windows would be full of switches between nothing.
+    /// The thread that calls are about, and the one the trace was last switched to: a switch is
+    /// written when something of the thread is, or windows would be full of switches between
+    /// nothing.
     thread: u32,
     written: Option<u32>,
     /// What the windows left out of the current thread's and no `Skip` has told yet.
@@ -89,8 +91,9 @@ impl<W: Write> Builder<W> {
         }
     }
 
-    /// Memory that may exist before the first instruction. A region becomes a mapping when it is first
-    /// touched or named by a call, so a list that also holds the tool's own memory does no harm.
+    /// Memory that may exist before the first instruction. A region becomes a mapping when it is
+    /// first touched or named by a call, so a list that also holds the tool's own memory does no
+    /// harm.
     pub fn set_regions(&mut self, regions: Vec<Region>) {
         self.regions = Regions::new(regions);
     }
@@ -175,8 +178,8 @@ impl<W: Write> Builder<W> {
         if self.skipped != (0, 0) { self.settle() } else { Ok(()) }
     }
 
-    /// Mapping, offset, bytes to the end of the piece (at most to the end of the page from the cache),
-    /// and whether this is a first touch.
+    /// Mapping, offset, bytes to the end of the piece (at most to the end of the page from the
+    /// cache), and whether this is a first touch.
     #[inline(always)]
     fn resolve(&mut self, addr: u64, write: bool) -> Result<(u32, u64, bool), TraceError> {
         let page = addr / PAGE;
@@ -197,8 +200,13 @@ impl<W: Write> Builder<W> {
         let offset = addr - piece.base;
         let (first, bits) = self.touches.touch(piece.mapping, offset, write);
         let page = addr / PAGE;
-        self.cache[page as usize % CACHE] =
-            Cached { page, base: piece.base, mapping: piece.mapping, generation: self.generation, bits };
+        self.cache[page as usize % CACHE] = Cached {
+            page,
+            base: piece.base,
+            mapping: piece.mapping,
+            generation: self.generation,
+            bits,
+        };
         Ok((piece.mapping, offset, first))
     }
 
@@ -211,8 +219,8 @@ impl<W: Write> Builder<W> {
         }
     }
 
-    /// A load or store by the program. One that crosses a page is two touches but stays one event unless
-    /// its parts lie in different mappings.
+    /// A load or store by the program. One that crosses a page is two touches but stays one event
+    /// unless its parts lie in different mappings.
     ///
     /// # Errors
     /// As [`TraceWriter::push`].
@@ -239,7 +247,13 @@ impl<W: Write> Builder<W> {
     }
 
     #[cold]
-    fn crossing(&mut self, addr: u64, size: u8, flags: Flags, open: bool) -> Result<(), TraceError> {
+    fn crossing(
+        &mut self,
+        addr: u64,
+        size: u8,
+        flags: Flags,
+        open: bool,
+    ) -> Result<(), TraceError> {
         let Some(end) = addr.checked_add(u64::from(size)).filter(|end| *end <= MAX_USER) else {
             return Ok(());
         };
@@ -332,7 +346,8 @@ impl<W: Write> Builder<W> {
         Ok(())
     }
 
-    /// An address nobody has mapped: a region known from the start, or a neighbourhood of unknown origin.
+    /// An address nobody has mapped: a region known from the start, or a neighbourhood of unknown
+    /// origin.
     fn discover(&mut self, addr: u64) -> Result<(u64, Piece), TraceError> {
         if !self.materialise(addr, addr + 1)? {
             let low = addr / NEIGHBOURHOOD * NEIGHBOURHOOD;
@@ -341,7 +356,9 @@ impl<W: Write> Builder<W> {
             let end = end.min(self.regions.start_above(addr));
             self.place(start, end - start, MapKind::Unknown, Prot(3), 0, None)?;
         }
-        self.layout.find(addr).ok_or(TraceError::BadEvent { what: "an address that cannot be mapped" })
+        self.layout
+            .find(addr)
+            .ok_or(TraceError::BadEvent { what: "an address that cannot be mapped" })
     }
 
     /// Makes a synthetic mapping in free space.
@@ -355,8 +372,18 @@ impl<W: Write> Builder<W> {
         inside: Option<(u32, u64)>,
     ) -> Result<(), TraceError> {
         let mapping = self.next_mapping;
-        let map =
-            Map { mapping, len, prot, kind, base, inside, file_offset, synthetic: true, moved: false, populate: false };
+        let map = Map {
+            mapping,
+            len,
+            prot,
+            kind,
+            base,
+            inside,
+            file_offset,
+            synthetic: true,
+            moved: false,
+            populate: false,
+        };
         self.add(map)
     }
 

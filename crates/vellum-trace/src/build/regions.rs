@@ -1,9 +1,9 @@
 //! Memory that was there before the first instruction: program image, interpreter, stack.
 //!
-//! The recorder reads it from the process's own list of mappings, which under user-mode emulation also
-//! holds the emulator. A region therefore only becomes a mapping when the program touches it. Images come
-//! as a group: neighbouring regions of one file and the anonymous tail behind them, so that a replay
-//! keeps their distances.
+//! The recorder reads it from the process's own list of mappings, which under user-mode emulation
+//! also holds the emulator. A region therefore only becomes a mapping when the program touches it.
+//! Images come as a group: neighbouring regions of one file and the anonymous tail behind them, so
+//! that a replay keeps their distances.
 use super::Builder;
 use crate::event::{MapKind, Prot};
 use crate::{PAGE, TraceError};
@@ -36,7 +36,10 @@ pub(crate) struct Regions {
 impl Regions {
     pub(crate) fn new(list: Vec<Region>) -> Regions {
         let ok = |r: &Region| {
-            r.start < r.end && r.end <= super::MAX_USER && r.start.is_multiple_of(PAGE) && r.end.is_multiple_of(PAGE)
+            r.start < r.end
+                && r.end <= super::MAX_USER
+                && r.start.is_multiple_of(PAGE)
+                && r.end.is_multiple_of(PAGE)
         };
         Regions { by_start: list.into_iter().filter(ok).map(|r| (r.start, r)).collect() }
     }
@@ -59,7 +62,8 @@ impl Regions {
     /// Takes out a region and the rest of its group.
     fn take_group(&mut self, of: &Region) -> Vec<Region> {
         let in_group = |r: &Region| r.start == of.start || (of.group != 0 && r.group == of.group);
-        let starts: Vec<u64> = self.by_start.values().filter(|r| in_group(r)).map(|r| r.start).collect();
+        let starts: Vec<u64> =
+            self.by_start.values().filter(|r| in_group(r)).map(|r| r.start).collect();
         starts.iter().filter_map(|s| self.by_start.remove(s)).collect()
     }
 }

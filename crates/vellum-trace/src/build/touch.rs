@@ -1,7 +1,8 @@
 //! Which pages have been read and written since they were last empty.
 //!
-//! A sampling window may leave out a billionth access to a page, but not the first read nor the first
-//! write of it: those fault, and faults and resident memory have to come out exactly. Three bits a page.
+//! A sampling window may leave out a billionth access to a page, but not the first read nor the
+//! first write of it: those fault, and faults and resident memory have to come out exactly. Three
+//! bits a page.
 use crate::PAGE;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -50,7 +51,10 @@ impl Touches {
     /// Notes a touch. Returns whether it is a first one of its kind, and the page's bits now.
     pub(crate) fn touch(&mut self, mapping: u32, offset: u64, write: bool) -> (bool, u8) {
         let page = offset / PAGE;
-        let chunk = self.chunks.entry((mapping, page / CHUNK)).or_insert_with(|| Box::new([0; CHUNK as usize]));
+        let chunk = self
+            .chunks
+            .entry((mapping, page / CHUNK))
+            .or_insert_with(|| Box::new([0; CHUNK as usize]));
         let bits = &mut chunk[(page % CHUNK) as usize];
         if *bits & EVER == 0 {
             self.distinct += 1;

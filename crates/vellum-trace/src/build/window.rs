@@ -2,15 +2,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Leave out `skip` accesses, then keep `keep`; with a period, keep `keep` again every `period` accesses
-/// from the end of the skipped part on.
+/// Leave out `skip` accesses, then keep `keep`; with a period, keep `keep` again every `period`
+/// accesses from the end of the skipped part on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// Accesses left out at the beginning.
     pub skip: u64,
     /// Accesses kept in each window.
     pub keep: u64,
-    /// Accesses from the beginning of one window to the beginning of the next; `None`: one window only.
+    /// Accesses from the beginning of one window to the beginning of the next; `None`: one window
+    /// only.
     pub period: Option<u64>,
 }
 
@@ -47,7 +48,9 @@ impl FromStr for Window {
         let parts: Vec<Option<u64>> = s.split(',').map(number).collect();
         let window = match parts[..] {
             [Some(skip), Some(keep)] => Window { skip, keep, period: None },
-            [Some(skip), Some(keep), Some(p)] if p >= keep => Window { skip, keep, period: Some(p) },
+            [Some(skip), Some(keep), Some(p)] if p >= keep => {
+                Window { skip, keep, period: Some(p) }
+            }
             _ => return Err(BadWindow),
         };
         if window.keep == 0 {

@@ -38,9 +38,12 @@ pub(super) fn encode(out: &mut Vec<u8>, change: &Change) {
             put(out, m.base);
             put(out, m.file_offset);
             let mut flags = 0;
-            for (bit, on) in
-                [(INSIDE, m.inside.is_some()), (SYNTHETIC, m.synthetic), (MOVED, m.moved), (POPULATE, m.populate)]
-            {
+            for (bit, on) in [
+                (INSIDE, m.inside.is_some()),
+                (SYNTHETIC, m.synthetic),
+                (MOVED, m.moved),
+                (POPULATE, m.populate),
+            ] {
                 if on {
                     flags |= bit;
                 }
@@ -97,7 +100,8 @@ pub(super) fn decode(b: &mut Bytes<'_>) -> Option<Change> {
             if flags & !(INSIDE | SYNTHETIC | MOVED | POPULATE) != 0 {
                 return None;
             }
-            let inside = if flags & INSIDE != 0 { Some((b.varint32()?, b.varint()?)) } else { None };
+            let inside =
+                if flags & INSIDE != 0 { Some((b.varint32()?, b.varint()?)) } else { None };
             Change::Map(Map {
                 mapping,
                 len,
@@ -112,10 +116,18 @@ pub(super) fn decode(b: &mut Bytes<'_>) -> Option<Change> {
             })
         }
         UNMAP => Change::Unmap { mapping: b.varint32()?, offset: b.varint()?, len: b.varint()? },
-        PROTECT => {
-            Change::Protect { mapping: b.varint32()?, offset: b.varint()?, len: b.varint()?, prot: Prot(b.byte()?) }
-        }
-        REMAP => Change::Remap { old: b.varint32()?, offset: b.varint()?, len: b.varint()?, new: b.varint32()? },
+        PROTECT => Change::Protect {
+            mapping: b.varint32()?,
+            offset: b.varint()?,
+            len: b.varint()?,
+            prot: Prot(b.byte()?),
+        },
+        REMAP => Change::Remap {
+            old: b.varint32()?,
+            offset: b.varint()?,
+            len: b.varint()?,
+            new: b.varint32()?,
+        },
         ADVISE => Change::Advise {
             mapping: b.varint32()?,
             offset: b.varint()?,

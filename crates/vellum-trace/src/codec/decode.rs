@@ -1,7 +1,7 @@
 //! Operation bytes and numbers back to events.
 //!
-//! Nothing in the bytes is trusted: operations, numbers, mappings, threads and the announced number of
-//! events are all checked, and the number of events bounds what one block can make us allocate.
+//! Nothing in the bytes is trusted: operations, numbers, mappings, threads and the announced number
+//! of events are all checked, and the number of events bounds what one block can make us allocate.
 use super::encode::range_lines;
 use super::{Line, MAX_RANGE_LINES, Model, call, op};
 use crate::LINE;
@@ -21,7 +21,12 @@ impl Decoder {
     }
 
     /// Decodes a raw block that must hold exactly `events` events, appending to `out`.
-    pub(crate) fn block(&mut self, raw: &[u8], events: usize, out: &mut Vec<Event>) -> Result<(), &'static str> {
+    pub(crate) fn block(
+        &mut self,
+        raw: &[u8],
+        events: usize,
+        out: &mut Vec<Event>,
+    ) -> Result<(), &'static str> {
         let mut b = Bytes::new(raw);
         let head = b.take(4).ok_or(SHORT)?;
         let n = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
@@ -149,7 +154,10 @@ impl Decoder {
         let mut at = b.varint().ok_or(SHORT)?;
         let len = b.varint().ok_or(SHORT)?;
         let lines = range_lines(at, len);
-        if len == 0 || lines > MAX_RANGE_LINES.min(room as u64) || !self.model.inside(mapping, at, len) {
+        if len == 0
+            || lines > MAX_RANGE_LINES.min(room as u64)
+            || !self.model.inside(mapping, at, len)
+        {
             return Err("a kernel range outside its mapping or its block");
         }
         let flags = if write { Flags::KERNEL.with(Flags::WRITE) } else { Flags::KERNEL };

@@ -32,7 +32,8 @@ impl Encoder {
         self.ops.len() + self.numbers.len() + SLACK > MAX_RAW || self.events + more > MAX_EVENTS
     }
 
-    /// The block collected so far as raw bytes and its number of events; the collection starts afresh.
+    /// The block collected so far as raw bytes and its number of events; the collection starts
+    /// afresh.
     pub(crate) fn take(&mut self, raw: &mut Vec<u8>) -> usize {
         raw.clear();
         raw.extend_from_slice(&(self.ops.len() as u32).to_le_bytes());
@@ -91,7 +92,13 @@ impl Encoder {
     }
 
     #[inline(always)]
-    fn access(&mut self, mapping: u32, offset: u64, size: u8, flags: Flags) -> Result<(), &'static str> {
+    fn access(
+        &mut self,
+        mapping: u32,
+        offset: u64,
+        size: u8,
+        flags: Flags,
+    ) -> Result<(), &'static str> {
         let m = &mut self.model;
         if m.current.is_none() {
             return Err("an access before any switch to a thread");
@@ -143,7 +150,9 @@ impl Encoder {
             return Err("a fetch before any switch to a thread");
         }
         if !offset.is_multiple_of(LINE) || insns > 64 || !m.inside(mapping, offset, LINE) {
-            return Err("a fetch that is not a line of its mapping, or of more than 64 instructions");
+            return Err(
+                "a fetch that is not a line of its mapping, or of more than 64 instructions",
+            );
         }
         let line = Line { offset, mapping, insns };
         let at = m.line_indices();
@@ -167,9 +176,15 @@ impl Encoder {
         Ok(())
     }
 
-    /// Adds what the kernel read or wrote: `len` bytes, at most [`MAX_RANGE_LINES`] lines. Returns how
-    /// many accesses it stands for.
-    pub(crate) fn kernel(&mut self, mapping: u32, offset: u64, len: u64, write: bool) -> Result<usize, &'static str> {
+    /// Adds what the kernel read or wrote: `len` bytes, at most [`MAX_RANGE_LINES`] lines. Returns
+    /// how many accesses it stands for.
+    pub(crate) fn kernel(
+        &mut self,
+        mapping: u32,
+        offset: u64,
+        len: u64,
+        write: bool,
+    ) -> Result<usize, &'static str> {
         self.current()?;
         let lines = range_lines(offset, len);
         if len == 0 || lines > MAX_RANGE_LINES || !self.model.inside(mapping, offset, len) {

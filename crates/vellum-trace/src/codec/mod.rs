@@ -1,21 +1,23 @@
 //! Events to bytes and back: what both directions must agree on.
 //!
-//! Programs repeat themselves. Both sides keep the same predictors, and an event that a predictor knows
-//! costs one operation byte, of which zstd then makes almost nothing:
+//! Programs repeat themselves. Both sides keep the same predictors, and an event that a predictor
+//! knows costs one operation byte, of which zstd then makes almost nothing:
 //!
-//! * *Which line runs next* is asked of a table under the last four lines, then of one under the last line.
-//! * *What an instruction touches* is asked of a slot under (thread, current line, how many accesses since the
-//!   line was entered): the same stride as last time, the same distance from the access just before (fields of a
-//!   node that itself moved at random), or the same address again.
+//! * *Which line runs next* is asked of a table under the last four lines, then of one under the
+//!   last line.
+//! * *What an instruction touches* is asked of a slot under (thread, current line, how many
+//!   accesses since the line was entered): the same stride as last time, the same distance from the
+//!   access just before (fields of a node that itself moved at random), or the same address again.
 //!
-//! What no predictor knows is written as a difference. Operation bytes and numbers go to separate halves
-//! of a block, because each compresses better without the other.
+//! What no predictor knows is written as a difference. Operation bytes and numbers go to separate
+//! halves of a block, because each compresses better without the other.
 //!
-//! Rejected: a table under instruction addresses (lackey and QEMU give lines cheaply, single addresses at the
-//! price of a callback each); a context-mixing coder (a quarter smaller, ten times slower than a
-//! simulator can wait for).
+//! Rejected: a table under instruction addresses (lackey and QEMU give lines cheaply, single
+//! addresses at the price of a callback each); a context-mixing coder (a quarter smaller, ten times
+//! slower than a simulator can wait for).
 //!
-//! The model also keeps what is needed to refuse nonsense on both sides: lengths of mappings, live threads.
+//! The model also keeps what is needed to refuse nonsense on both sides: lengths of mappings, live
+//! threads.
 mod call;
 pub(crate) mod decode;
 pub(crate) mod encode;
@@ -28,7 +30,8 @@ use std::collections::BTreeMap;
 const MAX_MAPPINGS: usize = 1 << 22;
 /// Most threads alive at once: about 100 bytes each of reader memory.
 const MAX_LIVE: usize = 1 << 16;
-/// User addresses have 47 bits on x86_64 (Intel SDM vol. 1, 3.3.7.1); 56 bits leave room for 5 levels.
+/// User addresses have 47 bits on x86_64 (Intel SDM vol. 1, 3.3.7.1); 56 bits leave room for 5
+/// levels.
 const MAX_ADDRESS: u64 = 1 << 56;
 /// Most lines that one kernel range operation may stand for.
 pub(crate) const MAX_RANGE_LINES: u64 = 4096;
@@ -135,8 +138,11 @@ impl Model {
     #[inline(always)]
     fn learn(&mut self, index: usize, mapping: u32, offset: u64, attr: u16) {
         let slot = &mut self.slots[index];
-        slot.stride =
-            if slot.mapping == mapping { fits(offset.wrapping_sub(slot.offset) as i64).unwrap_or(0) } else { 0 };
+        slot.stride = if slot.mapping == mapping {
+            fits(offset.wrapping_sub(slot.offset) as i64).unwrap_or(0)
+        } else {
+            0
+        };
         if self.lane.prev_mapping == mapping
             && let Some(d) = fits(offset.wrapping_sub(self.lane.prev_offset) as i64)
         {
@@ -163,7 +169,8 @@ impl Model {
     fn learn_line(&mut self, (long, short): (usize, usize), line: Line) {
         self.long[long] = line;
         self.short[short] = line;
-        let id = (line.offset ^ (u64::from(line.mapping) << 40) ^ u64::from(line.insns)).wrapping_mul(GOLD);
+        let id = (line.offset ^ (u64::from(line.mapping) << 40) ^ u64::from(line.insns))
+            .wrapping_mul(GOLD);
         self.lane.line = line;
         self.lane.line_key = id;
         self.lane.history = (self.lane.history << 16) ^ (id >> 48);
@@ -223,7 +230,11 @@ impl Model {
             return Err("calls must be numbered from 0 without gaps");
         }
         let part = |mapping: u32, offset: u64, len: u64| {
-            if self.inside(mapping, offset, len) { Ok(()) } else { Err("a call names a part outside its mapping") }
+            if self.inside(mapping, offset, len) {
+                Ok(())
+            } else {
+                Err("a call names a part outside its mapping")
+            }
         };
         match change {
             Change::Map(m) => {

@@ -1,8 +1,8 @@
 //! What is in a trace: footprint, reuse, pressure on a TLB.
 //!
-//! One pass, memory proportional to the pages touched (24 bytes each). The figures are meant for choosing
-//! traces and for knowing what to expect of a simulation, not for replacing one: the TLB is a plain model
-//! with true LRU, a private one for each thread, at the recorded addresses.
+//! One pass, memory proportional to the pages touched (24 bytes each). The figures are meant for
+//! choosing traces and for knowing what to expect of a simulation, not for replacing one: the TLB
+//! is a plain model with true LRU, a private one for each thread, at the recorded addresses.
 mod pages;
 mod show;
 mod tlb;
@@ -27,7 +27,8 @@ pub struct Info {
     pub header: Header,
     /// The trace's totals.
     pub totals: Totals,
-    /// Program loads whose address was loaded a moment before, see [`Flags::DEPENDENT`](crate::Flags::DEPENDENT).
+    /// Program loads whose address was loaded a moment before, see
+    /// [`Flags::DEPENDENT`](crate::Flags::DEPENDENT).
     pub dependent_loads: u64,
     /// Program stores of that kind.
     pub dependent_stores: u64,
@@ -65,7 +66,10 @@ struct Place {
 ///
 /// # Errors
 /// As [`TraceReader::next_block`].
-pub fn analyse<R: Read>(reader: &mut TraceReader<R>, geometry: Geometry) -> Result<Info, TraceError> {
+pub fn analyse<R: Read>(
+    reader: &mut TraceReader<R>,
+    geometry: Geometry,
+) -> Result<Info, TraceError> {
     let mut block = Vec::new();
     let mut places: Vec<Place> = Vec::new();
     let mut lanes: BTreeMap<u32, Lane> = BTreeMap::new();
@@ -80,7 +84,8 @@ pub fn analyse<R: Read>(reader: &mut TraceReader<R>, geometry: Geometry) -> Resu
         for event in &block {
             match event {
                 Event::Access { mapping, offset, flags, .. } => {
-                    let (Some(lane), Some(place)) = (&mut lane, places.get(*mapping as usize)) else {
+                    let (Some(lane), Some(place)) = (&mut lane, places.get(*mapping as usize))
+                    else {
                         continue;
                     };
                     now += 1;
@@ -108,7 +113,11 @@ pub fn analyse<R: Read>(reader: &mut TraceReader<R>, geometry: Geometry) -> Resu
                     lane = lanes.remove(thread);
                 }
                 Event::ThreadStart { thread } => {
-                    let new = Lane { small: Tlb::new(geometry), large: Tlb::new(geometry), last_page: u64::MAX };
+                    let new = Lane {
+                        small: Tlb::new(geometry),
+                        large: Tlb::new(geometry),
+                        last_page: u64::MAX,
+                    };
                     lanes.insert(*thread, new);
                     alive = alive.max(lanes.len() as u64 + u64::from(lane.is_some()));
                 }

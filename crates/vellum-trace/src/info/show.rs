@@ -30,7 +30,12 @@ impl fmt::Display for Grouped {
 
 fn pressure(f: &mut fmt::Formatter<'_>, name: &str, p: &Pressure) -> fmt::Result {
     let one_in = p.accesses.checked_div(p.walks).unwrap_or(0);
-    write!(f, "TLB, {name} pages: {} first-level misses, {} walks", Grouped(p.first_misses), Grouped(p.walks))?;
+    write!(
+        f,
+        "TLB, {name} pages: {} first-level misses, {} walks",
+        Grouped(p.first_misses),
+        Grouped(p.walks)
+    )?;
     if p.walks > 0 {
         write!(f, ", 1 in {} accesses", Grouped(one_in))?;
     }

@@ -13,7 +13,8 @@ pub struct Geometry {
 }
 
 impl Default for Geometry {
-    /// 64 entries before 2048 in 8 ways: AMD's Zen 2 and 3 (Software Optimization Guide for family 19h, 2.12).
+    /// 64 entries before 2048 in 8 ways: AMD's Zen 2 and 3 (Software Optimization Guide for family
+    /// 19h, 2.12).
     fn default() -> Geometry {
         Geometry { first: 64, second: 2048, ways: 8 }
     }
@@ -56,7 +57,12 @@ fn touch(list: &mut Vec<u64>, most: usize, key: u64) -> bool {
 impl Tlb {
     pub(super) fn new(g: Geometry) -> Tlb {
         let ways = g.ways.max(1);
-        Tlb { first: Vec::new(), first_len: g.first.max(1), sets: vec![Vec::new(); (g.second / ways).max(1)], ways }
+        Tlb {
+            first: Vec::new(),
+            first_len: g.first.max(1),
+            sets: vec![Vec::new(); (g.second / ways).max(1)],
+            ways,
+        }
     }
 
     /// One access to a page.

@@ -32,8 +32,8 @@ fn resolve(name: &OsStr) -> Result<PathBuf, RecordError> {
     }
 }
 
-/// The command as an ELF executable and its arguments: user-mode QEMU loads no scripts, so `#!` lines are
-/// followed here.
+/// The command as an ELF executable and its arguments: user-mode QEMU loads no scripts, so `#!`
+/// lines are followed here.
 pub(super) fn command(command: &[OsString]) -> Result<Vec<OsString>, RecordError> {
     let (name, args) = command.split_first().ok_or(RecordError::NoCommand)?;
     let mut program = resolve(name)?;
@@ -106,7 +106,10 @@ mod tests {
         let missing = command(&["no-such-program-anywhere".into()]);
         assert!(matches!(missing, Err(RecordError::NoProgram(_))));
         for there in ["/etc/passwd", "/tmp"] {
-            assert!(matches!(command(&[there.into()]), Err(RecordError::NotExecutable(_))), "{there}");
+            assert!(
+                matches!(command(&[there.into()]), Err(RecordError::NotExecutable(_))),
+                "{there}"
+            );
         }
     }
 }

@@ -19,7 +19,8 @@ impl Input {
         if stdin.is_terminal() {
             return Ok(Input::Inherited);
         }
-        let fd = stdin.as_fd().try_clone_to_owned().map_err(io_error("looking at standard input"))?;
+        let fd =
+            stdin.as_fd().try_clone_to_owned().map_err(io_error("looking at standard input"))?;
         let mut file = File::from(fd);
         let meta = file.metadata().map_err(io_error("looking at standard input"))?;
         if meta.is_file() {
@@ -32,8 +33,12 @@ impl Input {
         }
         let copying = "copying standard input for the second run";
         let name = std::env::temp_dir().join(format!("vellum-stdin-{}", std::process::id()));
-        let mut copy =
-            File::options().read(true).write(true).create_new(true).open(&name).map_err(io_error(copying))?;
+        let mut copy = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&name)
+            .map_err(io_error(copying))?;
         // Open but nameless: it goes away with us.
         std::fs::remove_file(&name).map_err(io_error(copying))?;
         std::io::copy(&mut file, &mut copy).map_err(io_error(copying))?;

@@ -1,12 +1,12 @@
 //! Recording a program: once natively for its figures, once under the recorder for its accesses.
 //!
-//! The native run comes first, with transparent huge pages off for the process, so that its count of minor
-//! faults is one of 4 KiB pages and can be held against a simulation of `thp=never`. Its output goes
-//! nowhere; a program with side effects has them twice. Standard input is given to both runs: a file is
-//! rewound, a pipe is copied to a temporary file first.
+//! The native run comes first, with transparent huge pages off for the process, so that its count
+//! of minor faults is one of 4 KiB pages and can be held against a simulation of `thp=never`. Its
+//! output goes nowhere; a program with side effects has them twice. Standard input is given to both
+//! runs: a file is rewound, a pipe is copied to a temporary file first.
 //!
-//! The trace is written beside its final name and renamed when it is complete, so an interrupted recording
-//! leaves no file that looks like a trace.
+//! The trace is written beside its final name and renamed when it is complete, so an interrupted
+//! recording leaves no file that looks like a trace.
 mod find;
 mod input;
 mod native;
@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The recorded program's processor: everything QEMU can do, except that copying and clearing with string
-/// instructions is not called fast. Libraries would choose it, and QEMU performs it byte by byte, an access
-/// and a line each, which no processor does.
+/// The recorded program's processor: everything QEMU can do, except that copying and clearing with
+/// string instructions is not called fast. Libraries would choose it, and QEMU performs it byte by
+/// byte, an access and a line each, which no processor does.
 const CPU: &str = "max,-erms,-fsrm";
 
 /// What to record and how.
@@ -123,13 +123,20 @@ impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RecordError::NoCommand => {
-                write!(f, "nothing to record; give a command after `--`, e.g. `vellum record -o ls.vt -- ls -R /usr`")
+                write!(
+                    f,
+                    "nothing to record; give a command after `--`, e.g. `vellum record -o ls.vt -- ls -R /usr`"
+                )
             }
             RecordError::NoProgram(p) => {
                 write!(f, "{}: no such program on the search path; give its full path", p.display())
             }
             RecordError::NotExecutable(p) => {
-                write!(f, "{}: not an executable file; make it one (chmod +x) or name the program itself", p.display())
+                write!(
+                    f,
+                    "{}: not an executable file; make it one (chmod +x) or name the program itself",
+                    p.display()
+                )
             }
             RecordError::Output { out, why } => write!(f, "{}: {why}", out.display()),
             RecordError::WrongProgram(p) => write!(
@@ -145,14 +152,19 @@ impl fmt::Display for RecordError {
                 "libvellum_record.so is not beside this program; build it with `cargo build --release -p vellum-record` or name it in VELLUM_RECORDER"
             ),
             RecordError::Io { doing, source } => write!(f, "{doing}: {source}"),
-            RecordError::Interrupted => write!(f, "interrupted before the recording began; nothing was written"),
+            RecordError::Interrupted => {
+                write!(f, "interrupted before the recording began; nothing was written")
+            }
             RecordError::Stopped { code, .. } if *code > 128 => write!(
                 f,
                 "signal {} ended the program under the recorder, and a trace is whole only when its program exits: nothing was kept; record a run that exits by itself",
                 code - 128
             ),
             RecordError::Stopped { code, trace: Some(e) } => {
-                write!(f, "the recorded program ended abruptly (code {code}) and left no whole trace: {e}")
+                write!(
+                    f,
+                    "the recorded program ended abruptly (code {code}) and left no whole trace: {e}"
+                )
             }
             RecordError::Stopped { code, trace: None } => write!(
                 f,
@@ -189,12 +201,15 @@ fn escaped(path: &Path) -> String {
     path.to_string_lossy().replace(',', ",,")
 }
 
-/// Whether a trace can get that name in the end. Asked before the program runs; a device or a directory is never replaced.
+/// Whether a trace can get that name in the end. Asked before the program runs; a device or a
+/// directory is never replaced.
 fn check_output(out: &Path) -> Result<(), RecordError> {
     let refuse = |why| Err(RecordError::Output { out: out.to_owned(), why });
     match std::fs::symlink_metadata(out) {
         Ok(m) if !m.is_file() => {
-            return refuse("there is something that is no regular file; give -o a name to write to");
+            return refuse(
+                "there is something that is no regular file; give -o a name to write to",
+            );
         }
         _ => {}
     }
@@ -213,10 +228,11 @@ fn host_text(path: &str) -> String {
     std::fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default()
 }
 
-/// Runs the command natively, then under the recorder, and leaves a complete trace in `options.out`.
+/// Runs the command natively, then under the recorder, and leaves a complete trace in
+/// `options.out`.
 ///
-/// The plugin is looked for at `options.plugin`, in `VELLUM_RECORDER`, beside the running executable and one
-/// directory up.
+/// The plugin is looked for at `options.plugin`, in `VELLUM_RECORDER`, beside the running
+/// executable and one directory up.
 ///
 /// # Errors
 /// [`RecordError`]; no file is left behind then.
@@ -250,8 +266,13 @@ pub fn record(options: &Options) -> Result<RecordReport, RecordError> {
     let meta = Temporary(beside(&options.out, ".meta"));
     std::fs::write(&meta.0, header.encode()).map_err(io_error("writing beside the trace"))?;
 
-    let mut arg =
-        format!("{},out={},meta={},level={}", escaped(&plugin), escaped(&partial.0), escaped(&meta.0), options.level);
+    let mut arg = format!(
+        "{},out={},meta={},level={}",
+        escaped(&plugin),
+        escaped(&partial.0),
+        escaped(&meta.0),
+        options.level
+    );
     if let Some(w) = options.window {
         arg += &format!(",window={}", w.to_string().replace(',', ":"));
     }
@@ -269,7 +290,8 @@ pub fn record(options: &Options) -> Result<RecordReport, RecordError> {
     if !partial.0.exists() {
         return Err(RecordError::Stopped { code: exit_code, trace: None });
     }
-    let totals = read_totals(&partial.0).map_err(|e| RecordError::Stopped { code: exit_code, trace: Some(e) })?;
+    let totals = read_totals(&partial.0)
+        .map_err(|e| RecordError::Stopped { code: exit_code, trace: Some(e) })?;
     let bytes = std::fs::metadata(&partial.0).map_err(io_error("looking at the trace"))?.len();
     std::fs::rename(&partial.0, &options.out).map_err(io_error("naming the trace"))?;
     Ok(RecordReport {

@@ -10,7 +10,8 @@ fn micros(t: libc::timeval) -> u64 {
     u64::try_from(t.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(t.tv_usec).unwrap_or(0)
 }
 
-/// Runs the command once, silently, with transparent huge pages off. Returns its figures and exit code.
+/// Runs the command once, silently, with transparent huge pages off. Returns its figures and exit
+/// code.
 pub(super) fn run(command: &[OsString], stdin: Stdio) -> Result<(NativeRun, i32), RecordError> {
     let mut c = Command::new(&command[0]);
     c.args(&command[1..]).stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());

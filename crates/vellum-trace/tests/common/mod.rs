@@ -1,6 +1,8 @@
 //! Traces made from lists of small random numbers: whatever the numbers, the events are legal.
 use vellum_trace::event::Change;
-use vellum_trace::{Advice, Call, Event, Flags, Header, Map, MapKind, Prot, Recorder, TraceReader, TraceWriter};
+use vellum_trace::{
+    Advice, Call, Event, Flags, Header, Map, MapKind, Prot, Recorder, TraceReader, TraceWriter,
+};
 
 /// What has been made so far, so that what comes next is legal.
 #[derive(Default)]
@@ -90,7 +92,11 @@ impl World {
             7..=12 => {
                 let mapping = (x >> 5) as usize % self.lens.len();
                 let lines = self.lens[mapping] / 64;
-                Event::Fetch { mapping: mapping as u32, insns: (x >> 40) as u8 % 65, offset: (x >> 11) % lines * 64 }
+                Event::Fetch {
+                    mapping: mapping as u32,
+                    insns: (x >> 40) as u8 % 65,
+                    offset: (x >> 11) % lines * 64,
+                }
             }
             _ => {
                 let size = (x >> 5) as u8 % 64 + 1;
@@ -120,7 +126,8 @@ pub fn events(numbers: &[u64]) -> Vec<Event> {
 
 /// The events as a file.
 pub fn write(events: &[Event]) -> Vec<u8> {
-    let header = Header { command: vec!["made".into()], recorder: Recorder::Made, ..Header::default() };
+    let header =
+        Header { command: vec!["made".into()], recorder: Recorder::Made, ..Header::default() };
     let mut w = TraceWriter::new(Vec::new(), &header, 1).expect("memory takes everything");
     for e in events {
         w.push(e).expect("a legal event");

@@ -1,12 +1,14 @@
 //! The door frames leave by.
 //!
-//! Every allocation passes [`Frames::alloc`], every frame told to the machine there. The short way is the magazine of this CPU for
-//! the node wanted. The long way tries the nodes in order of distance (or the one node of `bind`), filling the magazine on the
-//! way, and when all fail empties the magazines of every CPU and tries once more: no frame is out of reach because another
-//! CPU once freed it.
+//! Every allocation passes [`Frames::alloc`], every frame told to the machine there. The short way
+//! is the magazine of this CPU for the node wanted. The long way tries the nodes in order of
+//! distance (or the one node of `bind`), filling the magazine on the way, and when all fail empties
+//! the magazines of every CPU and tries once more: no frame is out of reach because another CPU
+//! once freed it.
 //!
-//! Data allocations leave each node its minimum, which table nodes and slabs may take: a verb that has to split a large page to
-//! give memory back must not fail for want of a table. What lies in magazines is not part of that reserve.
+//! Data allocations leave each node its minimum, which table nodes and slabs may take: a verb that
+//! has to split a large page to give memory back must not fail for want of a table. What lies in
+//! magazines is not part of that reserve.
 
 use super::Frames;
 use super::magazine::{BATCH, Held, bump};
@@ -20,14 +22,15 @@ use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::touch;
 
-/// How often an allocation is tried again, waiting for whoever is at what is left, before it is refused. Once is enough
-/// unless others give back just then.
+/// How often an allocation is tried again, waiting for whoever is at what is left, before it is
+/// refused. Once is enough unless others give back just then.
 const ROUNDS: u32 = 64;
 
 /// What an allocation is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Want {
-    /// Which node. [`NumaPolicy::Bind`] to a node that does not exist is never served, [`NumaPolicy::Prefer`] then means `Local`.
+    /// Which node. [`NumaPolicy::Bind`] to a node that does not exist is never served,
+    /// [`NumaPolicy::Prefer`] then means `Local`.
     pub policy: NumaPolicy,
     /// The page's index, by which [`NumaPolicy::Interleave`] takes turns.
     pub index: u64,
@@ -43,13 +46,15 @@ impl Want {
 }
 
 impl Frames {
-    /// Takes a naturally aligned block. Its contents and its record are whatever its last user left. Any CPU, any lock held. It
-    /// waits for nobody while it finds something else; before a block below 2 MiB is refused it waits, by [`Machine::relax`], for
-    /// the CPUs that are at what is left. They do so with preemption off and wait for nothing meanwhile.
+    /// Takes a naturally aligned block. Its contents and its record are whatever its last user
+    /// left. Any CPU, any lock held. It waits for nobody while it finds something else; before a
+    /// block below 2 MiB is refused it waits, by [`Machine::relax`], for the CPUs that are at what
+    /// is left. They do so with preemption off and wait for nothing meanwhile.
     ///
     /// # Errors
-    /// [`NoMemory`] if no node the policy allows has such a block, magazines included. Data allocations of 2 MiB and up, for which
-    /// their callers have another way, may fail without the magazines having been emptied.
+    /// [`NoMemory`] if no node the policy allows has such a block, magazines included. Data
+    /// allocations of 2 MiB and up, for which their callers have another way, may fail without the
+    /// magazines having been emptied.
     #[inline]
     pub fn alloc<M: Machine>(&self, m: &M, order: Order, want: &Want) -> Result<Pfn, NoMemory> {
         m.preempt_off();
@@ -83,7 +88,14 @@ impl Frames {
 
     /// Whatever is not on the stack: first what this CPU keeps, which is most of the rest.
     #[inline(never)]
-    fn alloc_past<M: Machine>(&self, m: &M, cpu: usize, at: usize, order: Order, want: Want) -> Result<Pfn, NoMemory> {
+    fn alloc_past<M: Machine>(
+        &self,
+        m: &M,
+        cpu: usize,
+        at: usize,
+        order: Order,
+        want: Want,
+    ) -> Result<Pfn, NoMemory> {
         if at >= self.nodes {
             return Err(NoMemory);
         }
@@ -160,7 +172,9 @@ impl Frames {
                 let node = node as usize;
                 let held = self.magazine(cpu, node).hold(m);
                 let missed = node != wanted;
-                if let Some(pfn) = self.alloc_at(m, held.as_ref(), cpu, node, order, want.use_, missed, &others) {
+                if let Some(pfn) =
+                    self.alloc_at(m, held.as_ref(), cpu, node, order, want.use_, missed, &others)
+                {
                     if emptied {
                         self.node(node).shared().defer_shift.store(0, Ordering::Relaxed);
                     }
@@ -176,9 +190,10 @@ impl Frames {
                 emptied = true;
                 continue;
             }
-            // Refused is what was not found while nobody else was at what is left: neither before the
-            // look nor after it.
-            let found = self.empty_magazines(m, nodes, order, want.use_, &others) | others.passed.take();
+            // Refused is what was not found while nobody else was at what is left: neither before
+            // the look nor after it.
+            let found =
+                self.empty_magazines(m, nodes, order, want.use_, &others) | others.passed.take();
             if alone && !found || rounds == ROUNDS {
                 return Err(NoMemory);
             }
@@ -206,7 +221,10 @@ impl Frames {
         let by = Seeker { m, held, area: node.area(cpu), others };
         if let (Some(held), Order::BASE) = (held, order) {
             let magazine = held.magazine;
-            if magazine.len() == 0 && !self.refill(&by, held, at, use_) && magazine.free_frames() != 0 {
+            if magazine.len() == 0
+                && !self.refill(&by, held, at, use_)
+                && magazine.free_frames() != 0
+            {
                 // Rather break up what this CPU keeps of larger blocks than go to another node.
                 held.empty(m, node);
                 self.refill(&by, held, at, use_);
@@ -288,7 +306,8 @@ impl Frames {
         Some(index)
     }
 
-    /// A run of an order from `order` on and below `end`, nothing of which is kept; what is left of it is.
+    /// A run of an order from `order` on and below `end`, nothing of which is kept; what is left of
+    /// it is.
     fn run<M: Machine>(
         &self,
         by: &Seeker<M>,
@@ -311,7 +330,8 @@ impl Frames {
         Some(index)
     }
 
-    /// Fills an empty magazine with a batch, or with what the node can spare; `false` if that is nothing.
+    /// Fills an empty magazine with a batch, or with what the node can spare; `false` if that is
+    /// nothing.
     fn refill<M: Machine>(&self, by: &Seeker<M>, held: &Held, at: usize, use_: Use) -> bool {
         let node = self.node(at);
         let mut max = self.room(at, BATCH as u64, Use::Data).min(BATCH as u64);
@@ -325,7 +345,10 @@ impl Frames {
         held.forget_rows();
         let mut got = node.singles(by, held, max as u32);
         if got == 0 {
-            got = self.claimed(at).find_map(|block| node.singles_of(by, held, block, max as u32)).unwrap_or(0);
+            got = self
+                .claimed(at)
+                .find_map(|block| node.singles_of(by, held, block, max as u32))
+                .unwrap_or(0);
         }
         node.count(Some(held), -(got as i64));
         by.m.hook(Event::Work(Work::Refill, 1));
@@ -337,11 +360,13 @@ impl Frames {
         (0..self.cpus).filter_map(move |cpu| self.magazine(cpu, at).current())
     }
 
-    /// Base frames of a node's blocks that an allocation may use. Exact when it is less than `enough`; otherwise at least that.
+    /// Base frames of a node's blocks that an allocation may use. Exact when it is less than
+    /// `enough`; otherwise at least that.
     fn room(&self, at: usize, enough: u64, use_: Use) -> u64 {
         let node = self.node(at);
         let keep = if use_ == Use::Data { node.marks.min as i64 } else { 0 };
-        let sure = node.shared().free.load(Ordering::Relaxed) - node.slack * self.cpus as i64 - keep;
+        let sure =
+            node.shared().free.load(Ordering::Relaxed) - node.slack * self.cpus as i64 - keep;
         if sure >= enough as i64 {
             return sure as u64;
         }
@@ -350,13 +375,21 @@ impl Frames {
 
     /// Base frames free in a node's blocks.
     pub(super) fn block_free(&self, at: usize) -> i64 {
-        let kept: i64 = (0..self.cpus).map(|cpu| self.magazine(cpu, at).delta.load(Ordering::Relaxed)).sum();
+        let kept: i64 =
+            (0..self.cpus).map(|cpu| self.magazine(cpu, at).delta.load(Ordering::Relaxed)).sum();
         let node = self.node(at);
         node.shared().free.load(Ordering::Relaxed) + kept + node.uncounted(|| {}) as i64
     }
 
     /// Empties the magazines of some nodes if that may help an allocation that just failed.
-    fn empty_magazines<M: Machine>(&self, m: &M, nodes: &[u8], order: Order, use_: Use, others: &Others) -> bool {
+    fn empty_magazines<M: Machine>(
+        &self,
+        m: &M,
+        nodes: &[u8],
+        order: Order,
+        use_: Use,
+        others: &Others,
+    ) -> bool {
         let mut any = false;
         for &at in nodes {
             if order >= Order::HUGE && use_ == Use::Data && self.node(at as usize).defers() {
@@ -367,8 +400,8 @@ impl Frames {
         any
     }
 
-    /// Tells others that this CPU sweeps the blocks with no magazine in its hands, until the guard is
-    /// dropped. Preemption is off, and it waits for nobody but who has locked a block.
+    /// Tells others that this CPU sweeps the blocks with no magazine in its hands, until the guard
+    /// is dropped. Preemption is off, and it waits for nobody but who has locked a block.
     #[cold]
     fn goes_out<'a, M: Machine>(&'a self, m: &'a M) -> Out<'a, M> {
         touch(m, &self.out, true);
@@ -376,7 +409,8 @@ impl Frames {
         Out { out: &self.out, m }
     }
 
-    /// Empties every CPU's magazine of a node; whether there was anything in them, or anybody was waited for.
+    /// Empties every CPU's magazine of a node; whether there was anything in them, or anybody was
+    /// waited for.
     fn drain_node<M: Machine>(&self, m: &M, at: usize, others: &Others) -> bool {
         let mut any = false;
         touch(m, &self.out, false);
@@ -393,7 +427,8 @@ impl Frames {
             if !magazine.keeps_anything() && !magazine.is_held() {
                 continue;
             }
-            let held = if others.wait.get() { Some(magazine.hold_waiting(m)) } else { magazine.hold(m) };
+            let held =
+                if others.wait.get() { Some(magazine.hold_waiting(m)) } else { magazine.hold(m) };
             match held {
                 Some(held) => {
                     held.empty(m, self.node(at));
@@ -408,8 +443,8 @@ impl Frames {
         any
     }
 
-    /// Gives back to the blocks what CPUs keep for themselves, so that it can be had as large blocks, or counted. A magazine in
-    /// use at that moment is left alone.
+    /// Gives back to the blocks what CPUs keep for themselves, so that it can be had as large
+    /// blocks, or counted. A magazine in use at that moment is left alone.
     pub fn drain<M: Machine>(&self, m: &M) {
         self.drain_all(m, false);
     }
@@ -443,7 +478,8 @@ impl<M: Machine> Drop for Out<'_, M> {
 }
 
 impl Node {
-    /// Changes the count of free base frames: in the magazine if it is held, and in the node when too much has gathered there.
+    /// Changes the count of free base frames: in the magazine if it is held, and in the node when
+    /// too much has gathered there.
     pub(super) fn count(&self, held: Option<&Held>, frames: i64) {
         let free = &self.shared().free;
         let Some(held) = held else {
@@ -460,8 +496,8 @@ impl Node {
         }
     }
 
-    /// Whether a huge allocation should fail at once, since emptying the magazines did not help the last ones: after each such
-    /// failure twice as many, up to 64, do without.
+    /// Whether a huge allocation should fail at once, since emptying the magazines did not help the
+    /// last ones: after each such failure twice as many, up to 64, do without.
     fn defers(&self) -> bool {
         let shared = self.shared();
         let left = shared.defer.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Finding aligned runs in a word.
 //!
-//! One word holds 64 frames of a block (set: taken) or, in a hint, 64 blocks; the same few shifts find in all of it at once
-//! where an aligned run of 2^n clear bits starts.
+//! One word holds 64 frames of a block (set: taken) or, in a hint, 64 blocks; the same few shifts
+//! find in all of it at once where an aligned run of 2^n clear bits starts.
 
 /// Bits whose position is a multiple of 2^order.
 const ALIGNED: [u64; 7] = [
@@ -32,7 +32,8 @@ pub const fn runs(free: u64, order: u32) -> u64 {
     starts & ALIGNED[order as usize]
 }
 
-/// Where aligned runs of exactly 2^order set bits start, those whose buddy is not all set; `order` is at most 5.
+/// Where aligned runs of exactly 2^order set bits start, those whose buddy is not all set; `order`
+/// is at most 5.
 #[inline]
 pub const fn exact(free: u64, order: u32) -> u64 {
     let starts = runs(free, order);
@@ -65,7 +66,8 @@ pub const fn within(free: u64, order: u32) -> u64 {
     all
 }
 
-/// The largest aligned run of set bits around one of order `from` that starts at a bit: its order and its bits.
+/// The largest aligned run of set bits around one of order `from` that starts at a bit: its order
+/// and its bits.
 #[inline]
 pub const fn grown(free: u64, at: u32, from: u32) -> (u32, u64) {
     let (mut order, mut run) = (from, mask(from) << at);
@@ -104,7 +106,11 @@ mod tests {
             seed ^= seed >> 7;
             seed ^= seed << 17;
             // Dense words, so that long runs occur.
-            let free = if round % 3 == 0 { seed } else { seed | seed.rotate_left(7) | seed.rotate_left(29) };
+            let free = if round % 3 == 0 {
+                seed
+            } else {
+                seed | seed.rotate_left(7) | seed.rotate_left(29)
+            };
             let free = if round % 5 == 0 { free | 0xffff_ffff } else { free };
             for order in 0..=6 {
                 let mut expected = 0u64;

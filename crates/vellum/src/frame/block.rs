@@ -1,8 +1,9 @@
 //! A 2 MiB block, and who may take what of it.
 //!
-//! Its state says which of two ways it is used. *Free* and *large* blocks are had whole: the busy bit of a free one is taken in
-//! its hint word (`large`), after which the state is its owner's to write, and their bits are all clear. An *open* block is had in pieces:
-//! there the bits are the truth, and they are changed with plain loads and stores by whoever has locked it.
+//! Its state says which of two ways it is used. *Free* and *large* blocks are had whole: the busy
+//! bit of a free one is taken in its hint word (`large`), after which the state is its owner's to
+//! write, and their bits are all clear. An *open* block is had in pieces: there the bits are the
+//! truth, and they are changed with plain loads and stores by whoever has locked it.
 //!
 //! ```text
 //!   Free --open--> Open, locked <---> Open --last frame came back--> Free
@@ -11,23 +12,27 @@
 //!   Large, Tail -----------split-------+
 //! ```
 //!
-//! The lock is a bit of the state, taken by one exchange and given back by a store of the state as it is then: so closing a block,
-//! noting what room it has and counting what came back cost a few instructions under a lock that is held anyway, and a refill takes
-//! 128 frames for one exchange.
+//! The lock is a bit of the state, taken by one exchange and given back by a store of the state as
+//! it is then: so closing a block, noting what room it has and counting what came back cost a few
+//! instructions under a lock that is held anyway, and a refill takes 128 frames for one exchange.
 //!
-//! **Nobody waits for it.** Whoever wants frames and finds it taken goes to another block; whoever brings frames back puts
-//! them *aside*, in a second set of bits that is changed by atomics only, and marks the block as dirty; who next sweeps it
-//! (`sweep`) clears those bits under the lock. A holder that is stopped for long, preempted say, thus keeps one block
-//! out of reach, as one that holds a magazine keeps that. While it is held the state has but one writer, and only open blocks
-//! are locked: who frees a frame of a block knows that it is open, since the frame's bit keeps it so.
+//! **Nobody waits for it.** Whoever wants frames and finds it taken goes to another block; whoever
+//! brings frames back puts them *aside*, in a second set of bits that is changed by atomics only,
+//! and marks the block as dirty; who next sweeps it (`sweep`) clears those bits under the lock. A
+//! holder that is stopped for long, preempted say, thus keeps one block out of reach, as one that
+//! holds a magazine keeps that. While it is held the state has but one writer, and only open blocks
+//! are locked: who frees a frame of a block knows that it is open, since the frame's bit keeps it
+//! so.
 //!
-//! A CPU *claims* the open block it takes small frames from: others keep off it as long as there is another, it is not
-//! closed when it is empty for a moment, and its rooms are noted in its state alone.
+//! A CPU *claims* the open block it takes small frames from: others keep off it as long as there is
+//! another, it is not closed when it is empty for a moment, and its rooms are noted in its state
+//! alone.
 //!
-//! Rejected: bits changed by atomics without a lock (a block is then closed in three states and eight exchanges, whoever takes looks
-//! at the state once more afterwards and undoes, hints have to be mended after each race, and every word of a batch costs an
-//! exchange); blocks that belong to a CPU and are guarded by its magazine's lock (one exchange less for a piece, but a CPU
-//! stopped at the wrong moment would keep all of its blocks out of reach).
+//! Rejected: bits changed by atomics without a lock (a block is then closed in three states and
+//! eight exchanges, whoever takes looks at the state once more afterwards and undoes, hints have to
+//! be mended after each race, and every word of a batch costs an exchange); blocks that belong to a
+//! CPU and are guarded by its magazine's lock (one exchange less for a piece, but a CPU stopped at
+//! the wrong moment would keep all of its blocks out of reach).
 
 use core::ops::Range;
 
@@ -59,19 +64,23 @@ pub(super) const CLAIMED: u32 = 1 << 3;
 pub(super) const LOCKED: u32 = 1 << 4;
 /// Frames came back of which neither the rooms nor the counts know.
 pub(super) const DIRTY: u32 = 1 << 5;
-/// The order of a large block; of an open one, the rows it may have room for: at least those it has, unless it is dirty.
+/// The order of a large block; of an open one, the rows it may have room for: at least those it
+/// has, unless it is dirty.
 const ORDER_SHIFT: u32 = 8;
 /// Frames that came back and are not counted yet, up to the top of the word.
 const UNCOUNTED_SHIFT: u32 = 18;
 const ONE_UNCOUNTED: u32 = 1 << UNCOUNTED_SHIFT;
-/// Their greatest number: every frame of the block, once. Whoever takes frames of a block counts first what came back to it
-/// ([`Locked::count_back`]), so no frame comes back twice in between.
+/// Their greatest number: every frame of the block, once. Whoever takes frames of a block counts
+/// first what came back to it ([`Locked::count_back`]), so no frame comes back twice in between.
 pub(super) const MOST_UNCOUNTED: u32 = 1 << BLOCK;
 const ALL_ROWS: u32 = (1 << ROWS) - 1;
 /// Bits of an open state without a meaning.
-const SPARE: u32 = !(KIND | CLAIMED | LOCKED | DIRTY | ALL_ROWS << ORDER_SHIFT | !0 << UNCOUNTED_SHIFT);
+const SPARE: u32 =
+    !(KIND | CLAIMED | LOCKED | DIRTY | ALL_ROWS << ORDER_SHIFT | !0 << UNCOUNTED_SHIFT);
 
-const _: () = assert!(ORDER_SHIFT + ROWS as u32 <= UNCOUNTED_SHIFT && MOST_UNCOUNTED <= u32::MAX >> UNCOUNTED_SHIFT);
+const _: () = assert!(
+    ORDER_SHIFT + ROWS as u32 <= UNCOUNTED_SHIFT && MOST_UNCOUNTED <= u32::MAX >> UNCOUNTED_SHIFT
+);
 
 #[inline]
 pub(super) const fn large(order: Order) -> u32 {
@@ -90,7 +99,9 @@ pub(super) const fn is_in_bounds(state: u32) -> bool {
         OPEN => state & SPARE == 0,
         LARGE => {
             let order = large_order(state);
-            state == LARGE | order << ORDER_SHIFT && order >= BLOCK && order <= Order::GIANT.get() as u32
+            state == LARGE | order << ORDER_SHIFT
+                && order >= BLOCK
+                && order <= Order::GIANT.get() as u32
         }
         kind => state == kind && kind <= HOLE,
     }
@@ -108,7 +119,8 @@ pub(super) const fn uncounted(state: u32) -> u32 {
     state >> UNCOUNTED_SHIFT
 }
 
-/// An open block whose lock is held. It ends by [`release`](Locked::release), [`leave`](Locked::leave) or [`close`](Locked::close).
+/// An open block whose lock is held. It ends by [`release`](Locked::release),
+/// [`leave`](Locked::leave) or [`close`](Locked::close).
 #[must_use = "the block stays locked"]
 pub(super) struct Locked<'a> {
     pub(super) node: &'a Node,
@@ -126,13 +138,16 @@ impl Node {
         let (word, words) = (self.state(block), self.words(block));
         touch(m, word, true);
         let state = word.load(Relaxed);
-        if state & (KIND | LOCKED) != OPEN || word.compare_exchange(state, state | LOCKED, Acquire, Relaxed).is_err() {
+        if state & (KIND | LOCKED) != OPEN
+            || word.compare_exchange(state, state | LOCKED, Acquire, Relaxed).is_err()
+        {
             return None;
         }
         Some(Locked { node: self, block, state, word, words })
     }
 
-    /// Locks a block if it is open, waiting for who has it. Who has one waits for nothing, and is not preempted.
+    /// Locks a block if it is open, waiting for who has it. Who has one waits for nothing, and is
+    /// not preempted.
     #[cold]
     pub(super) fn lock_waiting<M: Machine>(&self, m: &M, block: usize) -> Option<Locked<'_>> {
         loop {
@@ -152,7 +167,13 @@ impl Node {
     /// Opens a free block whose busy bit the caller took.
     pub(super) fn open<M: Machine>(&self, m: &M, block: usize, claimed: bool) -> Locked<'_> {
         let (word, words) = (self.state(block), self.words(block));
-        let mut opened = Locked { node: self, block, state: if claimed { OPEN | CLAIMED } else { OPEN }, word, words };
+        let mut opened = Locked {
+            node: self,
+            block,
+            state: if claimed { OPEN | CLAIMED } else { OPEN },
+            word,
+            words,
+        };
         touch(m, word, true);
         // Before any row is looked at: see `rooms`.
         word.store(opened.state | LOCKED, SeqCst);
@@ -180,7 +201,14 @@ impl Node {
     }
 
     /// Gives single frames of one word of a block back, without counting them.
-    pub(super) fn give_singles<M: Machine>(&self, m: &M, held: Option<&Held>, block: usize, word: usize, mask: u64) {
+    pub(super) fn give_singles<M: Machine>(
+        &self,
+        m: &M,
+        held: Option<&Held>,
+        block: usize,
+        word: usize,
+        mask: u64,
+    ) {
         let Some(mut locked) = self.lock(m, block) else {
             return self.put_aside(m, block, word..word + 1, mask);
         };
@@ -194,7 +222,12 @@ impl Node {
         for word in &self.aside(block)[words] {
             touch(m, word, true);
             let old = word.fetch_or(mask, SeqCst);
-            debug_assert_eq!(old & mask, 0, "freed twice: a frame of {:?}", self.pfn((block << BLOCK) as u32));
+            debug_assert_eq!(
+                old & mask,
+                0,
+                "freed twice: a frame of {:?}",
+                self.pfn((block << BLOCK) as u32)
+            );
         }
         self.set_room(m, block, DIRTY_ROW);
     }
@@ -206,7 +239,8 @@ impl Node {
         self.state(block).store(OPEN, SeqCst);
     }
 
-    /// Takes the whole block out of the allocator, or the part of it between two frames of the node, before first use.
+    /// Takes the whole block out of the allocator, or the part of it between two frames of the
+    /// node, before first use.
     pub(super) fn exclude(&self, block: usize, from: Pfn, to: Pfn) {
         let (from, to) = self.within(block, from, to);
         self.hint(block).fetch_or(Node::hint_bit(block), Relaxed);
@@ -226,7 +260,8 @@ impl Node {
     /// Whether none of the frames of a block was excluded, nothing being allocated yet.
     pub(super) fn is_whole_yet(&self, block: usize, from: Pfn, to: Pfn) -> bool {
         let (from, to) = self.within(block, from, to);
-        let is_free = |at: u64| self.words(block)[at as usize / 64].load(Relaxed) >> (at % 64) & 1 == 0;
+        let is_free =
+            |at: u64| self.words(block)[at as usize / 64].load(Relaxed) >> (at % 64) & 1 == 0;
         self.state(block).load(Relaxed) & KIND != HOLE && (from..to).all(is_free)
     }
 
@@ -282,12 +317,17 @@ impl<'a> Locked<'a> {
         let word = &self.words()[word];
         touch(m, word, true);
         let old = word.load(Relaxed);
-        debug_assert_eq!(old & mask, mask, "freed twice: a frame of {:?}", self.node.pfn((self.block << BLOCK) as u32));
+        debug_assert_eq!(
+            old & mask,
+            mask,
+            "freed twice: a frame of {:?}",
+            self.node.pfn((self.block << BLOCK) as u32)
+        );
         word.store(old & !mask, Relaxed);
     }
 
-    /// Gives one frame back, to be noted and counted by whoever sweeps the block. `false` if there is more to do:
-    /// [`note_one`](Locked::note_one).
+    /// Gives one frame back, to be noted and counted by whoever sweeps the block. `false` if there
+    /// is more to do: [`note_one`](Locked::note_one).
     #[inline]
     pub(super) fn put_back_one<M: Machine>(&mut self, m: &M, index: u32) -> bool {
         let word = &self.words[index as usize / 64 % WORDS];
@@ -299,7 +339,11 @@ impl<'a> Locked<'a> {
             return true;
         }
         word.store(now, Relaxed);
-        debug_assert!(uncounted(self.state) < MOST_UNCOUNTED, "block {}: frames taken, none counted", self.block);
+        debug_assert!(
+            uncounted(self.state) < MOST_UNCOUNTED,
+            "block {}: frames taken, none counted",
+            self.block
+        );
         self.state += ONE_UNCOUNTED;
         self.state & DIRTY != 0 && now != 0
     }
@@ -313,7 +357,8 @@ impl<'a> Locked<'a> {
         !self.is_claimed() && self.is_empty()
     }
 
-    /// Counts what came back uncounted. To be called before any frame is taken: see [`MOST_UNCOUNTED`].
+    /// Counts what came back uncounted. To be called before any frame is taken: see
+    /// [`MOST_UNCOUNTED`].
     #[inline]
     pub(super) fn count_back(&mut self, held: Option<&Held>) {
         let n = uncounted(self.state);

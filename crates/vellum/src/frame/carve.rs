@@ -1,8 +1,9 @@
 //! A topology becomes nodes over the memory handed in.
 //!
-//! The embedder asks for the size first, hands in zeroed memory, and may then reserve frames for itself (its image, this very
-//! memory). Nothing is written at start but a few words per node, and the blocks at its ends: all-zero metadata means free
-//! memory, so a hundred gigabytes cost as much to boot as one.
+//! The embedder asks for the size first, hands in zeroed memory, and may then reserve frames for
+//! itself (its image, this very memory). Nothing is written at start but a few words per node, and
+//! the blocks at its ends: all-zero metadata means free memory, so a hundred gigabytes cost as much
+//! to boot as one.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -71,7 +72,9 @@ fn check(t: &Topology) -> Result<(), InitError> {
         _ if t.cpus > MAX_CPUS => return Err(InitError::TooManyCpus),
         _ if t.nodes == 0 => return Err(InitError::NoNode),
         _ if t.nodes > MAX_NODES => return Err(InitError::TooManyNodes),
-        _ if t.cpu_node[..t.cpus].iter().any(|&n| n as usize >= t.nodes) => return Err(InitError::CpuNode),
+        _ if t.cpu_node[..t.cpus].iter().any(|&n| n as usize >= t.nodes) => {
+            return Err(InitError::CpuNode);
+        }
         _ => {}
     }
     for (i, a) in t.node[..t.nodes].iter().enumerate() {
@@ -91,8 +94,8 @@ fn check(t: &Topology) -> Result<(), InitError> {
 }
 
 impl Frames {
-    /// The memory the metadata needs: 64 bytes a frame for records, 2/7 of a byte for the allocator, 1.3 KiB for each pair of
-    /// CPU and node.
+    /// The memory the metadata needs: 64 bytes a frame for records, 2/7 of a byte for the
+    /// allocator, 1.3 KiB for each pair of CPU and node.
     pub fn layout(topology: &Topology) -> Result<Layout, InitError> {
         check(topology)?;
         let mut carver = Carver(Layout::new::<()>());
@@ -106,15 +109,17 @@ impl Frames {
     /// The frames of a machine, all free.
     ///
     /// # Safety
-    /// `memory` is all zero, of the size and alignment [`layout`](Frames::layout) says, and nobody else's as long as the value
-    /// or a reference it gave lives. If it lies in the machine's own frames those are to be reserved before the first allocation.
+    /// `memory` is all zero, of the size and alignment [`layout`](Frames::layout) says, and nobody
+    /// else's as long as the value or a reference it gave lives. If it lies in the machine's own
+    /// frames those are to be reserved before the first allocation.
     pub unsafe fn new(topology: &Topology, memory: NonNull<u8>) -> Result<Frames, InitError> {
         let layout = Frames::layout(topology)?;
         if !memory.addr().get().is_multiple_of(layout.align()) {
             return Err(InitError::Unaligned);
         }
         let mut carver = Carver(Layout::new::<()>());
-        // SAFETY: every offset comes from a carver that takes the same arrays as `layout` did, so it lies in the memory.
+        // SAFETY: every offset comes from a carver that takes the same arrays as `layout` did, so
+        // it lies in the memory.
         let at = |offset: usize| unsafe { memory.add(offset) };
         let mut frames = Frames {
             nodes: topology.nodes,
@@ -143,12 +148,12 @@ impl Frames {
         Ok(frames)
     }
 
-    /// Takes frames out of the allocator for good: the embedder's image, this library's metadata, broken memory. Frames of no node
-    /// are passed over.
+    /// Takes frames out of the allocator for good: the embedder's image, this library's metadata,
+    /// broken memory. Frames of no node are passed over.
     ///
     /// # Errors
-    /// A frame may belong to somebody as soon as anything was allocated, and a frame reserved twice would be counted twice: both are
-    /// refused, and nothing changed.
+    /// A frame may belong to somebody as soon as anything was allocated, and a frame reserved twice
+    /// would be counted twice: both are refused, and nothing changed.
     pub fn reserve(&mut self, first: Pfn, count: u64) -> Result<(), ReserveError> {
         let mut stats = Stats::sum(&[]);
         self.stats(&mut stats);
@@ -159,8 +164,12 @@ impl Frames {
             let to = first.0.saturating_add(count).min(node.first + node.frames);
             (first.0.max(node.first), to)
         };
-        let nodes =
-            || self.node[..self.nodes].iter().map(|node| (node, part(node))).filter(|(_, (from, to))| from < to);
+        let nodes = || {
+            self.node[..self.nodes]
+                .iter()
+                .map(|node| (node, part(node)))
+                .filter(|(_, (from, to))| from < to)
+        };
         if nodes().any(|(node, (from, to))| !node.is_untouched(from, to)) {
             return Err(ReserveError::Twice);
         }
@@ -186,12 +195,14 @@ impl Node {
     }
 
     fn exclude_all(&self, from: u64, to: u64) {
-        each_block(from, to).for_each(|(at, next)| self.exclude(self.block_of(at), Pfn(at), Pfn(next)));
+        each_block(from, to)
+            .for_each(|(at, next)| self.exclude(self.block_of(at), Pfn(at), Pfn(next)));
     }
 
     /// Whether none of the frames was reserved. Nothing was allocated yet.
     fn is_untouched(&self, from: u64, to: u64) -> bool {
-        each_block(from, to).all(|(at, next)| self.is_whole_yet(self.block_of(at), Pfn(at), Pfn(next)))
+        each_block(from, to)
+            .all(|(at, next)| self.is_whole_yet(self.block_of(at), Pfn(at), Pfn(next)))
     }
 
     fn block_of(&self, pfn: u64) -> usize {
@@ -214,7 +225,8 @@ fn by_distance(t: &Topology) -> [[u8; MAX_NODES]; MAX_NODES] {
             *slot = to;
         }
         // Ties go to the lower number; a node is nearest to itself whatever the table says.
-        row[..t.nodes].sort_unstable_by_key(|&to| (to as usize != from, t.distance[from][to as usize], to));
+        row[..t.nodes]
+            .sort_unstable_by_key(|&to| (to as usize != from, t.distance[from][to as usize], to));
     }
     order
 }

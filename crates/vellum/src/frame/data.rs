@@ -1,9 +1,10 @@
 //! A data frame's record.
 //!
-//! A private page lives in page tables alone; its record says how many entries map it, whose it is, and at which index. The
-//! index is fixed for life (a remap changes where an index is seen, not the index), so together with the owner's list of
-//! displacements it finds every mapping. A block of 2 MiB and up is *whole*, one record counting for all of it, or cut into
-//! units that count for themselves (`space::share`); that goes in one direction, under the busy lock.
+//! A private page lives in page tables alone; its record says how many entries map it, whose it is,
+//! and at which index. The index is fixed for life (a remap changes where an index is seen, not the
+//! index), so together with the owner's list of displacements it finds every mapping. A block of 2
+//! MiB and up is *whole*, one record counting for all of it, or cut into units that count for
+//! themselves (`space::share`); that goes in one direction, under the busy lock.
 //!
 //! | word | meaning | changed by |
 //! |---|---|---|
@@ -27,7 +28,8 @@ const COUNT_BITS: u64 = (1 << 32) - 1;
 /// The greatest map count: a frame has one index, so each space maps it once at most; and each
 /// fault that copies a large page counts it once more, with a fresh block of 2 MiB or more in its
 /// hand.
-pub(crate) const MOST_MAPPINGS: u64 = MAX_SPACES + MAX_NODES as u64 * (MAX_FRAMES >> Order::HUGE.get());
+pub(crate) const MOST_MAPPINGS: u64 =
+    MAX_SPACES + MAX_NODES as u64 * (MAX_FRAMES >> Order::HUGE.get());
 /// Into what a block was cut: 1 + the order of the pieces, 0 while it is whole.
 pub(crate) const CUT_SHIFT: u32 = 56;
 pub(crate) const CUT: u64 = 0x1f << CUT_SHIFT;
@@ -126,7 +128,9 @@ impl<'a> Data<'a> {
         let word = self.0.word(COUNT).load(Ordering::Relaxed);
         let cut = (word & CUT) >> CUT_SHIFT;
         let pieces = [0, 1 + Order::BASE.get() as u64, 1 + Order::HUGE.get() as u64];
-        word & !(COUNT_BITS | CUT) == 0 && pieces.contains(&cut) && cut <= self.0.order().get() as u64
+        word & !(COUNT_BITS | CUT) == 0
+            && pieces.contains(&cut)
+            && cut <= self.0.order().get() as u64
     }
 
     /// Changes whose it is.
@@ -172,8 +176,12 @@ mod tests {
         assert_eq!((data.map_count(), data.index()), (1, 1 << 40));
         record.word(COUNT).fetch_or(1 << 56, Ordering::Relaxed);
         data.set_map_count(9);
-        assert_eq!((data.map_count(), record.word(COUNT).load(Ordering::Relaxed)), (9, 1 << 56 | 9));
-        for owner in [Owner::None, Owner::Space(1), Owner::Family((1 << 62) - 1), Owner::Object(3)] {
+        assert_eq!(
+            (data.map_count(), record.word(COUNT).load(Ordering::Relaxed)),
+            (9, 1 << 56 | 9)
+        );
+        for owner in [Owner::None, Owner::Space(1), Owner::Family((1 << 62) - 1), Owner::Object(3)]
+        {
             data.set_owner(owner);
             assert_eq!(data.owner(), owner);
         }

@@ -1,10 +1,12 @@
 //! The door frames come back by.
 //!
-//! A single frame goes on this CPU's magazine for its node, or if that is full straight to its block, at the same price. Of larger
-//! blocks up to 2 MiB a few are kept (`kept`); everything else goes to its block at once.
+//! A single frame goes on this CPU's magazine for its node, or if that is full straight to its
+//! block, at the same price. Of larger blocks up to 2 MiB a few are kept (`kept`); everything else
+//! goes to its block at once.
 //!
-//! A frame freed twice, or by a wrong order, is a bug of the caller that no return value would mend. Debug builds stop where they
-//! see it; release builds refuse what would corrupt a large block, and [`Frames::validate`] finds the rest.
+//! A frame freed twice, or by a wrong order, is a bug of the caller that no return value would
+//! mend. Debug builds stop where they see it; release builds refuse what would corrupt a large
+//! block, and [`Frames::validate`] finds the rest.
 
 use super::Frames;
 use super::block::{KIND, Locked, OPEN};
@@ -15,20 +17,22 @@ use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::sync::atomic::Ordering;
 
 impl Frames {
-    /// Gives a block back. What was had as 2 MiB and more comes back as it was had, or as [`Frames::split`] made it; what
-    /// was had smaller may come back in any naturally aligned pieces. The record is left as it is. Any CPU, any lock held; never
-    /// waits.
+    /// Gives a block back. What was had as 2 MiB and more comes back as it was had, or as
+    /// [`Frames::split`] made it; what was had smaller may come back in any naturally aligned
+    /// pieces. The record is left as it is. Any CPU, any lock held; never waits.
     ///
     /// # Safety
-    /// The caller has the block by [`Frames::alloc`], with every piece of what is named here, and gives it up: nobody uses its memory
-    /// from here on, and no translation to it is left on any CPU. Frames whose flush is not complete go to [`Frames::retire`].
+    /// The caller has the block by [`Frames::alloc`], with every piece of what is named here, and
+    /// gives it up: nobody uses its memory from here on, and no translation to it is left on any
+    /// CPU. Frames whose flush is not complete go to [`Frames::retire`].
     #[inline(always)]
     pub unsafe fn free<M: Machine>(&self, m: &M, pfn: Pfn, order: Order) {
         self.give_back(m, pfn, order);
     }
 
-    /// [`Frames::free`] for the library itself, whose receipts keep the contract: it frees what it has just allocated and shown to
-    /// nobody, or what a [`Flushed`](crate::tlb::Flushed) speaks of.
+    /// [`Frames::free`] for the library itself, whose receipts keep the contract: it frees what it
+    /// has just allocated and shown to nobody, or what a [`Flushed`](crate::tlb::Flushed) speaks
+    /// of.
     #[inline(always)]
     pub(crate) fn give_back<M: Machine>(&self, m: &M, pfn: Pfn, order: Order) {
         m.preempt_off();
@@ -57,7 +61,10 @@ impl Frames {
             return self.free_block(m, at, pfn, order);
         }
         let index = node.index(pfn);
-        debug_assert!(node.looks_taken(index), "{pfn:?} freed, which is free, or part of a large block");
+        debug_assert!(
+            node.looks_taken(index),
+            "{pfn:?} freed, which is free, or part of a large block"
+        );
         m.hook(Event::Work(Work::Magazine, 1));
         if self.magazine(m.cpu(), at).push(m, index) {
             return;
@@ -89,7 +96,11 @@ impl Frames {
     #[inline(never)]
     fn free_aside<M: Machine>(&self, m: &M, node: &Node, index: u32) {
         if !node.looks_taken(index) {
-            debug_assert!(false, "{:?} freed, which is free, or part of a large block", node.pfn(index));
+            debug_assert!(
+                false,
+                "{:?} freed, which is free, or part of a large block",
+                node.pfn(index)
+            );
             return;
         }
         node.give_run(m, None, index, 0);
@@ -104,9 +115,16 @@ impl Frames {
             return;
         }
         let index = node.index(pfn);
-        let known = if order >= Order::HUGE { node.is_whole(index, order) } else { node.looks_taken(index) };
+        let known = if order >= Order::HUGE {
+            node.is_whole(index, order)
+        } else {
+            node.looks_taken(index)
+        };
         if !known {
-            debug_assert!(false, "{pfn:?} freed with {order:?}, which is free, or was not had like that");
+            debug_assert!(
+                false,
+                "{pfn:?} freed with {order:?}, which is free, or was not had like that"
+            );
             return;
         }
         m.hook(Event::Work(Work::Block, 1));
@@ -131,14 +149,18 @@ impl Frames {
         } else if !held.keep_whole(node, index) {
             // All that are kept go at once; the newest stays.
             let mut n = 0;
-            node.give_wholes(m, &held, core::iter::from_fn(|| held.take_kept(BLOCK)).inspect(|_| n += 1));
+            node.give_wholes(
+                m,
+                &held,
+                core::iter::from_fn(|| held.take_kept(BLOCK)).inspect(|_| n += 1),
+            );
             node.count(Some(&held), n << BLOCK);
             held.keep_whole(node, index);
         }
     }
 
-    /// Lets a block that was had as `from`, 2 MiB or more, be freed in pieces of `to`; or, `to` being below 2 MiB, of any order below.
-    /// Needs no memory, never waits.
+    /// Lets a block that was had as `from`, 2 MiB or more, be freed in pieces of `to`; or, `to`
+    /// being below 2 MiB, of any order below. Needs no memory, never waits.
     ///
     /// # Safety
     /// The caller has the whole block, and nobody frees any of it meanwhile.
@@ -152,7 +174,10 @@ impl Frames {
             debug_assert!(to <= from, "{pfn:?} split to something larger");
             return;
         }
-        if !pfn.is_aligned(from) || !node.has_block(pfn, from) || !node.is_whole(node.index(pfn), from) {
+        if !pfn.is_aligned(from)
+            || !node.has_block(pfn, from)
+            || !node.is_whole(node.index(pfn), from)
+        {
             debug_assert!(false, "{pfn:?} split from {from:?}, which is not how it was had");
             return;
         }
@@ -162,7 +187,13 @@ impl Frames {
 
 impl Node {
     /// Gives a block of any order back, without counting it.
-    pub(super) fn give_block<M: Machine>(&self, m: &M, held: Option<&Held>, index: u32, order: Order) {
+    pub(super) fn give_block<M: Machine>(
+        &self,
+        m: &M,
+        held: Option<&Held>,
+        index: u32,
+        order: Order,
+    ) {
         if order >= Order::HUGE {
             self.give_whole(m, held, index, order);
         } else {
@@ -170,11 +201,13 @@ impl Node {
         }
     }
 
-    /// Whether the buddy of a run below 2 MiB is free in their block. It may be wrong by the time it is told.
+    /// Whether the buddy of a run below 2 MiB is free in their block. It may be wrong by the time
+    /// it is told.
     #[inline]
     fn would_merge(&self, index: u32, order: u32) -> bool {
         let (buddy, words) = (index ^ 1 << order, self.words((index >> BLOCK) as usize));
-        let (first, n) = (buddy as usize / 64 % WORDS, if order > 6 { 1 << (order - 6) } else { 1 });
+        let (first, n) =
+            (buddy as usize / 64 % WORDS, if order > 6 { 1 << (order - 6) } else { 1 });
         let mask = super::bits::mask(order.min(6)) << (buddy % 64);
         words[first..first + n].iter().all(|w| w.load(Ordering::Relaxed) & mask == 0)
     }

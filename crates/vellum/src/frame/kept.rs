@@ -1,20 +1,26 @@
-//! A few larger blocks that a CPU keeps for itself: a small buddy allocator without anything shared.
+//! A few larger blocks that a CPU keeps for itself: a small buddy allocator without anything
+//! shared.
 //!
-//! What is freed is kept, since the next allocation of that order is likely to be this CPU's own. What is not there is split off a larger
-//! kept block, or a run is taken out of a block whole and its rest kept. Orders 1 to 9 only, at most [`KEPT`] blocks of each: 3.5 MiB for a
-//! CPU and node together, besides 2 MiB, or on nodes of 256 MiB a CPU and more 8 MiB, of whole blocks, which are taken and given back several
-//! at once. A kept block stays taken as far as its 2 MiB block knows, so it comes and goes without touching anything shared; it goes
-//! back with everything else the CPU keeps when memory, or a larger block, is wanted.
+//! What is freed is kept, since the next allocation of that order is likely to be this CPU's own.
+//! What is not there is split off a larger kept block, or a run is taken out of a block whole and
+//! its rest kept. Orders 1 to 9 only, at most [`KEPT`] blocks of each: 3.5 MiB for a CPU and node
+//! together, besides 2 MiB, or on nodes of 256 MiB a CPU and more 8 MiB, of whole blocks, which are
+//! taken and given back several at once. A kept block stays taken as far as its 2 MiB block knows,
+//! so it comes and goes without touching anything shared; it goes back with everything else the CPU
+//! keeps when memory, or a larger block, is wanted.
 //!
-//! Fit comes first all the same: something larger is split only after the blocks were asked for a run between, a 2 MiB block only
-//! if they have nothing at all, and what makes a larger run
-//! with its free buddy is not kept but given back (`free`): without that rule 69 % of free memory are whole after long churn at 90 % live, not 74 %.
+//! Fit comes first all the same: something larger is split only after the blocks were asked for a
+//! run between, a 2 MiB block only if they have nothing at all, and what makes a larger run with
+//! its free buddy is not kept but given back (`free`): without that rule 69 % of free memory are
+//! whole after long churn at 90 % live, not 74 %.
 //!
-//! How many: with 2 of each, every third allocation of mixed orders found none, and a step of them cost 61 ns; with 4 it costs 52, and
-//! after long churn just as much is whole (50 % live: 97.3 against 97.2; 90 %: 74.4 against 73.8); with 8, 49 ns, 97.2 and 74.2.
+//! How many: with 2 of each, every third allocation of mixed orders found none, and a step of them
+//! cost 61 ns; with 4 it costs 52, and after long churn just as much is whole (50 % live: 97.3
+//! against 97.2; 90 %: 74.4 against 73.8); with 8, 49 ns, 97.2 and 74.2.
 //!
-//! Rejected: merging a kept block with its kept buddy. It looks for the buddy at every free, for a larger run that the next
-//! allocations split again: 6 ns a step of mixed orders, and no more is whole after churn (97.4 and 74.0 without).
+//! Rejected: merging a kept block with its kept buddy. It looks for the buddy at every free, for a
+//! larger run that the next allocations split again: 6 ns a step of mixed orders, and no more is
+//! whole after churn (97.4 and 74.0 without).
 
 use super::magazine::Held;
 use super::node::{BLOCK, Node};
@@ -48,14 +54,17 @@ impl Kept {
     pub(super) fn each(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
         let orders = (1..).map_while(Order::new).zip(&self.index);
         orders.flat_map(|(order, index)| {
-            index[..self.len(order.get() as u32) as usize].iter().map(move |i| (i.load(Relaxed), order))
+            index[..self.len(order.get() as u32) as usize]
+                .iter()
+                .map(move |i| (i.load(Relaxed), order))
         })
     }
 
     /// Whether no more are said to be kept of any order than are kept at most; `whole` of 2 MiB.
     pub(super) fn is_in_bounds(&self, whole: u32) -> bool {
         let most = |order: u32| if order == BLOCK { whole } else { KEPT[order as usize - 1] };
-        self.lens.load(Relaxed) >> (BLOCK * NIBBLE) == 0 && (1..=BLOCK).all(|order| self.len(order) <= most(order))
+        self.lens.load(Relaxed) >> (BLOCK * NIBBLE) == 0
+            && (1..=BLOCK).all(|order| self.len(order) <= most(order))
     }
 
     /// Base frames in them.
@@ -97,7 +106,8 @@ impl Held<'_> {
         self.magazine.kept.pop(order)
     }
 
-    /// The smallest order above that one, which is 9 at most, and below 2 MiB, of which something is kept.
+    /// The smallest order above that one, which is 9 at most, and below 2 MiB, of which something
+    /// is kept.
     #[inline]
     pub(super) fn kept_above(&self, order: u32) -> Option<u32> {
         self.magazine.kept.above(order)
@@ -117,7 +127,8 @@ impl Held<'_> {
         Some(index)
     }
 
-    /// Keeps all of a block of order `from` but its first 2^to frames, nothing of the orders between being kept.
+    /// Keeps all of a block of order `from` but its first 2^to frames, nothing of the orders
+    /// between being kept.
     #[inline]
     pub(super) fn keep_rest(&self, index: u32, from: u32, to: u32) {
         let kept = &self.magazine.kept;
@@ -126,7 +137,11 @@ impl Held<'_> {
         }
         // One more of each of them.
         let ones = (1u64 << ((from - 1) * NIBBLE)) / 15 - (1u64 << ((to - 1) * NIBBLE)) / 15;
-        debug_assert_eq!(kept.lens.load(Relaxed) & (ones * 15), 0, "something was kept of the orders between");
+        debug_assert_eq!(
+            kept.lens.load(Relaxed) & (ones * 15),
+            0,
+            "something was kept of the orders between"
+        );
         kept.lens.store(kept.lens.load(Relaxed) + ones, Relaxed);
     }
 
@@ -134,7 +149,10 @@ impl Held<'_> {
     #[inline]
     pub(super) fn keep(&self, index: u32, order: u32) -> bool {
         let kept = &self.magazine.kept;
-        debug_assert!(kept.each().all(|(i, o)| (i, o.get() as u32) != (index, order)), "block {index:#x} freed twice");
+        debug_assert!(
+            kept.each().all(|(i, o)| (i, o.get() as u32) != (index, order)),
+            "block {index:#x} freed twice"
+        );
         kept.push(index, order, KEPT[order as usize - 1])
     }
 
@@ -142,7 +160,10 @@ impl Held<'_> {
     #[inline]
     pub(super) fn keep_whole(&self, node: &Node, index: u32) -> bool {
         let kept = &self.magazine.kept;
-        debug_assert!(kept.each().all(|(i, o)| (i, o) != (index, Order::HUGE)), "block {index:#x} freed twice");
+        debug_assert!(
+            kept.each().all(|(i, o)| (i, o) != (index, Order::HUGE)),
+            "block {index:#x} freed twice"
+        );
         kept.push(index, BLOCK, node.keep)
     }
 
@@ -156,4 +177,5 @@ impl Held<'_> {
 }
 
 // What is kept of every order is taken and split in halves, so there is room for one at least.
-const _: () = assert!(KEPT.len() * NIBBLE as usize <= 64 && MOST < 1 << NIBBLE && WHOLE <= MOST as u32);
+const _: () =
+    assert!(KEPT.len() * NIBBLE as usize <= 64 && MOST < 1 << NIBBLE && WHOLE <= MOST as u32);

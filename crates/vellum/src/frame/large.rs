@@ -1,8 +1,9 @@
 //! 2 MiB and larger: free blocks, and runs of them up to 1 GiB.
 //!
-//! The busy bits decide: who sets a block's bit has the block, and writes its state at leisure; whoever gives it back writes the
-//! state first. An aligned run inside a hint word, 128 MiB at most, is found by the same shifts as in a word of frames and had by one
-//! exchange; a longer one takes its words one by one, lowest first, and puts back what it has when one is not free.
+//! The busy bits decide: who sets a block's bit has the block, and writes its state at leisure;
+//! whoever gives it back writes the state first. An aligned run inside a hint word, 128 MiB at
+//! most, is found by the same shifts as in a word of frames and had by one exchange; a longer one
+//! takes its words one by one, lowest first, and puts back what it has when one is not free.
 
 use core::ops::Range;
 
@@ -26,7 +27,12 @@ impl Node {
         let first = self.take_run(m, held, area.clone(), blocks).or_else(|| {
             // Blocks may have emptied out that nobody looked at since.
             self.sweep(m, held, self.lead..self.blocks, usize::MAX, false);
-            let parts = [area.clone(), area.end..self.blocks, self.lead..area.start, self.lead..self.blocks];
+            let parts = [
+                area.clone(),
+                area.end..self.blocks,
+                self.lead..area.start,
+                self.lead..self.blocks,
+            ];
             parts.into_iter().find_map(|part| self.take_run(m, held, part, blocks))
         })?;
         for i in 1..1 << blocks {
@@ -37,8 +43,8 @@ impl Node {
         Some((first << BLOCK) as u32)
     }
 
-    /// Takes several free blocks of this CPU's area as blocks of 2 MiB, as many as are kept at once and there are in one group; keeps
-    /// all but the first. Says how many.
+    /// Takes several free blocks of this CPU's area as blocks of 2 MiB, as many as are kept at once
+    /// and there are in one group; keeps all but the first. Says how many.
     pub(super) fn wholes<M: Machine>(&self, by: &Seeker<M>, held: &Held) -> Option<(u32, u64)> {
         let m = by.m;
         let first = self.take_run(m, Some(held), by.area.clone(), 0)?;
@@ -49,7 +55,11 @@ impl Node {
         let near = ((1u64 << ahead) - 1) << (first % GROUP) & !seen;
         let n = 1 + near.count_ones();
         touch(m, hint, true);
-        if near == 0 || hint.compare_exchange(seen, seen | near, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        if near == 0
+            || hint
+                .compare_exchange(seen, seen | near, Ordering::SeqCst, Ordering::Relaxed)
+                .is_err()
+        {
             self.state(first).store(large(Order::HUGE), Ordering::Release);
             return Some(((first << BLOCK) as u32, 1));
         }
@@ -68,12 +78,23 @@ impl Node {
     }
 
     /// Takes a free block, which is then the caller's to open.
-    pub(super) fn take_free<M: Machine>(&self, m: &M, held: Option<&Held>, part: Range<usize>) -> Option<usize> {
+    pub(super) fn take_free<M: Machine>(
+        &self,
+        m: &M,
+        held: Option<&Held>,
+        part: Range<usize>,
+    ) -> Option<usize> {
         self.take_run(m, held, part, 0)
     }
 
     /// Takes the busy bits of an aligned run of 2^blocks blocks that lies in a range.
-    fn take_run<M: Machine>(&self, m: &M, held: Option<&Held>, part: Range<usize>, blocks: u32) -> Option<usize> {
+    fn take_run<M: Machine>(
+        &self,
+        m: &M,
+        held: Option<&Held>,
+        part: Range<usize>,
+        blocks: u32,
+    ) -> Option<usize> {
         if part.is_empty() {
             return None;
         }
@@ -87,7 +108,8 @@ impl Node {
         }
         let groups = part.start / GROUP..part.end.div_ceil(GROUP);
         // Below the cursor this CPU found nothing, and gave nothing back; others may have.
-        let cursor = held.map_or(0, |held| held.magazine.whole_cursor.load(Ordering::Relaxed) as usize);
+        let cursor =
+            held.map_or(0, |held| held.magazine.whole_cursor.load(Ordering::Relaxed) as usize);
         let start = if blocks == 0 && groups.contains(&cursor) { cursor } else { groups.start };
         for group in (start..groups.end).chain(groups.start..start) {
             let within = within(&part, group);
@@ -101,7 +123,12 @@ impl Node {
                 let at = starts.trailing_zeros();
                 let run = bits::mask(blocks) << at;
                 touch(m, hint, true);
-                match hint.compare_exchange_weak(seen, seen | run, Ordering::SeqCst, Ordering::Relaxed) {
+                match hint.compare_exchange_weak(
+                    seen,
+                    seen | run,
+                    Ordering::SeqCst,
+                    Ordering::Relaxed,
+                ) {
                     Err(now) => seen = now,
                     Ok(_) => {
                         if let Some(held) = held
@@ -140,7 +167,13 @@ impl Node {
     }
 
     /// Gives a run back.
-    pub(super) fn give_whole<M: Machine>(&self, m: &M, held: Option<&Held>, index: u32, order: Order) {
+    pub(super) fn give_whole<M: Machine>(
+        &self,
+        m: &M,
+        held: Option<&Held>,
+        index: u32,
+        order: Order,
+    ) {
         let (first, n) = ((index >> BLOCK) as usize, 1 << (order.get() as u32 - BLOCK));
         for block in first..first + n {
             self.state(block).store(FREE, Ordering::Relaxed);
@@ -155,7 +188,12 @@ impl Node {
     }
 
     /// Gives blocks of 2 MiB back, those of one group together.
-    pub(super) fn give_wholes<M: Machine>(&self, m: &M, held: &Held, indices: impl Iterator<Item = u32>) {
+    pub(super) fn give_wholes<M: Machine>(
+        &self,
+        m: &M,
+        held: &Held,
+        indices: impl Iterator<Item = u32>,
+    ) {
         let (mut group, mut mask) = (0, 0);
         for index in indices {
             let block = (index >> BLOCK) as usize;

@@ -1,20 +1,24 @@
 //! A CPU's own stack of free frames of one node, and its other notes about that node.
 //!
-//! Taking a frame from it or giving one back is an exchange to lock, an index, and a store to unlock. Lock, length and the
-//! count of what was given back are one word: the exchange that locks has read the length, the store that unlocks writes it, and
-//! counting is part of an addition that is due anyway. Who has it is not preempted. A CPU that finds its own taken (another is emptying it
-//! because memory ran out) goes to the blocks instead. An emptier that finds one taken leaves it alone, until nothing is left
-//! but to refuse: then it waits.
+//! Taking a frame from it or giving one back is an exchange to lock, an index, and a store to
+//! unlock. Lock, length and the count of what was given back are one word: the exchange that locks
+//! has read the length, the store that unlocks writes it, and counting is part of an addition that
+//! is due anyway. Who has it is not preempted. A CPU that finds its own taken (another is emptying
+//! it because memory ran out) goes to the blocks instead. An emptier that finds one taken leaves it
+//! alone, until nothing is left but to refuse: then it waits.
 //!
-//! An empty magazine takes 128 frames at once that lie together, mostly in two words. Freed ones go on top, newest first out, but only
-//! while there are less than 64: further ones go to their blocks one by one, which costs no more (`block`). What lies in a
-//! magazine pins the blocks it came from, each maybe another, for as long as newer frames lie above it; 256 KiB are enough to find a
-//! frame that is still in the cache. There is a magazine for each pair of CPU and node, since frames of a far node come
-//! back too, and a CPU whose own node is exhausted lives on another for good; a magazine never used is never touched.
+//! An empty magazine takes 128 frames at once that lie together, mostly in two words. Freed ones go
+//! on top, newest first out, but only while there are less than 64: further ones go to their blocks
+//! one by one, which costs no more (`block`). What lies in a magazine pins the blocks it came from,
+//! each maybe another, for as long as newer frames lie above it; 256 KiB are enough to find a frame
+//! that is still in the cache. There is a magazine for each pair of CPU and node, since frames of a
+//! far node come back too, and a CPU whose own node is exhausted lives on another for good; a
+//! magazine never used is never touched.
 //!
-//! Rejected: working without a locked instruction (one writer, preemption off). An emptier would have to stop the owner, by an
-//! interrupt or a barrier on the other CPU, which the machine does not offer; and a fault executes one such exchange, not thirty.
-//! Giving half of a full magazine back: 128 frames freed at random go to as many words, and the newest half is all that is won.
+//! Rejected: working without a locked instruction (one writer, preemption off). An emptier would
+//! have to stop the owner, by an interrupt or a barrier on the other CPU, which the machine does
+//! not offer; and a fault executes one such exchange, not thirty. Giving half of a full magazine
+//! back: 128 frames freed at random go to as many words, and the newest half is all that is won.
 
 use core::cell::Cell;
 
@@ -44,7 +48,8 @@ const LEN: u64 = (1 << PUSHED_SHIFT) - 1;
 const FULL: u64 = LEN & !(KEEP as u64 - 1);
 const ONE_PUSHED: u64 = (1 << PUSHED_SHIFT) + 1;
 
-/// What one CPU keeps of one node. All fields but `word` are written by its holder only; sums over CPUs are read by anyone.
+/// What one CPU keeps of one node. All fields but `word` are written by its holder only; sums over
+/// CPUs are read by anyone.
 #[repr(C, align(64))]
 pub(super) struct Magazine {
     /// Lock, frames given back (less than 2^54 + 1: then whoever locks it next takes them out) and
@@ -68,8 +73,9 @@ pub(super) struct Magazine {
     pub(super) passed_by: AtomicU64,
     /// The claimed block, + 1.
     pub(super) current: AtomicU32,
-    /// Rows of the CPU's area that may have something; those left out had nothing when last looked at. What other CPUs give back there it does not
-    /// know of until something is next wanted that is not kept.
+    /// Rows of the CPU's area that may have something; those left out had nothing when last looked
+    /// at. What other CPUs give back there it does not know of until something is next wanted that
+    /// is not kept.
     pub(super) rows: AtomicU32,
     /// The group where the search for free blocks begins.
     pub(super) whole_cursor: AtomicU32,
@@ -105,7 +111,8 @@ impl Magazine {
         Some(Held { magazine: self, word: Cell::new(word - counted) })
     }
 
-    /// Takes the magazine, waiting for who has it. Who has one waits for blocks at most, and is not preempted.
+    /// Takes the magazine, waiting for who has it. Who has one waits for blocks at most, and is not
+    /// preempted.
     #[cold]
     pub(super) fn hold_waiting<M: Machine>(&self, m: &M) -> Held<'_> {
         loop {
@@ -120,7 +127,9 @@ impl Magazine {
 
     #[inline]
     fn lock(&self, word: u64) -> bool {
-        self.word.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.word
+            .compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Takes the newest frame, if there is one and nobody has the magazine.
@@ -170,7 +179,8 @@ impl Magazine {
 
     /// What is kept, single frames first; for audits.
     pub(super) fn peek(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
-        let singles = self.stack[..self.len()].iter().map(|i| (i.load(Ordering::Relaxed), Order::BASE));
+        let singles =
+            self.stack[..self.len()].iter().map(|i| (i.load(Ordering::Relaxed), Order::BASE));
         singles.chain(self.kept.each())
     }
 
@@ -183,7 +193,12 @@ impl Magazine {
         no_more("a magazine is locked by nobody", 0, word >> 63)?;
         no_more("frames in a magazine", BATCH as u64, word & LEN)?;
         if !self.kept.is_in_bounds(node.keep) {
-            return Err(Invalid::new("blocks that a magazine keeps", at, node.keep as u64, self.kept.frames()));
+            return Err(Invalid::new(
+                "blocks that a magazine keeps",
+                at,
+                node.keep as u64,
+                self.kept.frames(),
+            ));
         }
         let delta = self.delta.load(Ordering::Relaxed);
         no_more("frames that a magazine keeps uncounted", node.slack as u64, delta.unsigned_abs())?;
@@ -194,7 +209,9 @@ impl Magazine {
         let rows = self.rows.load(Ordering::Relaxed);
         no_more("rows that a magazine knows", 0, if rows == !0 { 0 } else { rows as u64 >> ALL })?;
         match self.peek().find(|&(index, order)| !node.has_block(node.pfn(index), order)) {
-            Some((index, _)) => Err(Invalid::new("a frame in a magazine is one of its node", at, 0, index as u64)),
+            Some((index, _)) => {
+                Err(Invalid::new("a frame in a magazine is one of its node", at, 0, index as u64))
+            }
             None => Ok(()),
         }
     }
@@ -236,12 +253,16 @@ impl Held<'_> {
         Some(slot.load(Ordering::Relaxed))
     }
 
-    /// Puts frames that come from a block on the stack, which has room for them: bits of a word, the highest first.
+    /// Puts frames that come from a block on the stack, which has room for them: bits of a word,
+    /// the highest first.
     pub(super) fn fill(&self, base: u32, mask: u64) {
         let len = self.len();
         let mut slots = self.magazine.stack[len..].iter();
         if mask == !0 {
-            slots.by_ref().zip((base..base + 64).rev()).for_each(|(slot, index)| slot.store(index, Ordering::Relaxed));
+            slots
+                .by_ref()
+                .zip((base..base + 64).rev())
+                .for_each(|(slot, index)| slot.store(index, Ordering::Relaxed));
         } else {
             let mut left = mask;
             while left != 0
@@ -297,7 +318,10 @@ impl Held<'_> {
     /// Gives up the claim; `false` if that cannot be, since someone is at the block just now.
     pub(super) fn drop_current<M: Machine>(&self, m: &M, node: &Node) -> bool {
         if let Some(block) = self.current() {
-            debug_assert!(node.state(block).load(Ordering::Relaxed) & CLAIMED != 0, "a claim of nothing");
+            debug_assert!(
+                node.state(block).load(Ordering::Relaxed) & CLAIMED != 0,
+                "a claim of nothing"
+            );
             let Some(locked) = node.lock(m, block) else {
                 return false;
             };
@@ -321,4 +345,6 @@ impl Held<'_> {
     }
 }
 
-const _: () = assert!(KEEP.is_power_of_two() && BATCH.is_power_of_two() && KEEP < BATCH && BATCH <= LEN as usize);
+const _: () = assert!(
+    KEEP.is_power_of_two() && BATCH.is_power_of_two() && KEEP < BATCH && BATCH <= LEN as usize
+);

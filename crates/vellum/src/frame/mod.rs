@@ -1,9 +1,10 @@
 //! Physical memory: who has which frame.
 //!
-//! Two kinds of metadata, apart from each other. *Records* ([`Record`]) are 64 bytes a frame and belong to whoever has the frame;
-//! the allocator never looks at them. *Allocator state* is dense: two bits a frame, a word and eleven bits per 2 MiB block,
-//! a magazine per CPU and node. All of it is zero for memory that is free and was never used, so booting a large machine
-//! touches next to nothing.
+//! Two kinds of metadata, apart from each other. *Records* ([`Record`]) are 64 bytes a frame and
+//! belong to whoever has the frame; the allocator never looks at them. *Allocator state* is dense:
+//! two bits a frame, a word and eleven bits per 2 MiB block, a magazine per CPU and node. All of it
+//! is zero for memory that is free and was never used, so booting a large machine touches next to
+//! nothing.
 //!
 //! | file | what |
 //! |---|---|
@@ -59,8 +60,9 @@ use crate::sync::atomic::AtomicU32;
 use magazine::Magazine;
 use node::Node;
 
-/// The frames of a machine. Everything that changes lives in the memory handed to [`Frames::new`]; every method may be called
-/// from any CPU at any time unless it says otherwise, and none waits for another CPU (but see [`Frames::split`]).
+/// The frames of a machine. Everything that changes lives in the memory handed to [`Frames::new`];
+/// every method may be called from any CPU at any time unless it says otherwise, and none waits for
+/// another CPU (but see [`Frames::split`]).
 pub struct Frames {
     nodes: usize,
     cpus: usize,
@@ -73,7 +75,8 @@ pub struct Frames {
     out: AtomicU32,
 }
 
-// SAFETY: what is behind the pointers is made of atomics, and belongs to this value by the contract of `new`.
+// SAFETY: what is behind the pointers is made of atomics, and belongs to this value by the contract
+// of `new`.
 unsafe impl Send for Frames {}
 // SAFETY: as above.
 unsafe impl Sync for Frames {}

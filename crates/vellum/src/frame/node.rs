@@ -1,10 +1,12 @@
 //! A memory node: where its arrays are, and what is counted for all of it.
 //!
-//! Arrays are indexed by block (2 MiB), and block 0 starts at the 1 GiB boundary at or below the node's first frame, so that
-//! alignment of an index is alignment of the address. Blocks below the node's own have no memory behind them: the array
-//! pointers are biased, and hint bits keep everyone out.
+//! Arrays are indexed by block (2 MiB), and block 0 starts at the 1 GiB boundary at or below the
+//! node's first frame, so that alignment of an index is alignment of the address. Blocks below the
+//! node's own have no memory behind them: the array pointers are biased, and hint bits keep
+//! everyone out.
 //!
-//! A hint word covers 64 blocks, a bit each: *busy*, not to be had whole. These bits are no mere hints: whoever sets one has the block.
+//! A hint word covers 64 blocks, a bit each: *busy*, not to be had whole. These bits are no mere
+//! hints: whoever sets one has the block.
 
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -45,7 +47,8 @@ pub enum Mark {
 /// Marks of a node, in base frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watermarks {
-    /// Frames that data allocations leave: 1/512 of the node, at most 16 MiB, none in nodes below 64 MiB.
+    /// Frames that data allocations leave: 1/512 of the node, at most 16 MiB, none in nodes below
+    /// 64 MiB.
     pub min: u64,
     /// Twice that.
     pub low: u64,
@@ -106,7 +109,8 @@ pub(super) struct Node {
     pub(super) keep: u32,
     /// How far apart CPUs begin their searches, in blocks.
     pub(super) apart: usize,
-    /// See `rooms`: words from one row to the next, words left out before the first, and log2 of the words a summary covers.
+    /// See `rooms`: words from one row to the next, words left out before the first, and log2 of
+    /// the words a summary covers.
     pub(super) row_length: usize,
     pub(super) row_lead: usize,
     pub(super) span: u32,
@@ -154,8 +158,8 @@ impl Node {
     /// The numbers of a node, its arrays not yet placed.
     pub(super) fn measure(first: u64, frames: u64, cpus: usize) -> Node {
         let base = Pfn(first).align_down(Order::GIANT).0;
-        // Enough that batches of whole blocks seldom write the node's line: with 1024 each of them did, and two CPUs that took 2 MiB blocks
-        // paid for it twice the price of one.
+        // Enough that batches of whole blocks seldom write the node's line: with 1024 each of them
+        // did, and two CPUs that took 2 MiB blocks paid for it twice the price of one.
         let slack = (frames / (32 * cpus as u64)).min(1 << 14) as i64;
         let lead = ((first - base) >> BLOCK) as usize;
         let blocks = (first + frames - base).div_ceil(1 << BLOCK) as usize;
@@ -176,9 +180,9 @@ impl Node {
         .set_apart(cpus)
     }
 
-    /// Each CPU its part of the node, but at most 2 GiB: enough to keep CPUs off each other's blocks while memory is plenty, and
-    /// not so far that on large nodes small pieces of every CPU leave no run of 1 GiB. Where it is worth it parts meet between words of
-    /// 64 blocks.
+    /// Each CPU its part of the node, but at most 2 GiB: enough to keep CPUs off each other's
+    /// blocks while memory is plenty, and not so far that on large nodes small pieces of every CPU
+    /// leave no run of 1 GiB. Where it is worth it parts meet between words of 64 blocks.
     fn set_apart(mut self, cpus: usize) -> Node {
         let part = (self.blocks - self.lead) / cpus;
         self.apart = match part.min(1024) {

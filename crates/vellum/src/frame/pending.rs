@@ -1,9 +1,10 @@
 //! Frames whose flush is not complete: unmapped, and not free.
 //!
-//! Each node has a queue of them, in the order they came, linked through the frames' own records, which mean nothing else
-//! meanwhile. A generation's completion frees from the head on as long as generations allow; one that came early and carries a
-//! later generation holds back those behind it, which delays a free and never does one too soon. Pending frames are in no
-//! magazine and in no free block, so nothing can merge, split or hand them out.
+//! Each node has a queue of them, in the order they came, linked through the frames' own records,
+//! which mean nothing else meanwhile. A generation's completion frees from the head on as long as
+//! generations allow; one that came early and carries a later generation holds back those behind
+//! it, which delays a free and never does one too soon. Pending frames are in no magazine and in no
+//! free block, so nothing can merge, split or hand them out.
 //!
 //! A caller whose flush is done already uses [`Frames::free`].
 
@@ -17,10 +18,12 @@ const NEXT: usize = 1;
 const GENERATION: usize = 2;
 
 impl Frames {
-    /// Puts a block in its node's queue until generation `generation` completes. Its record is overwritten.
+    /// Puts a block in its node's queue until generation `generation` completes. Its record is
+    /// overwritten.
     ///
     /// # Safety
-    /// As for [`Frames::free`], but for translations: those that are left are gone when `generation` completes.
+    /// As for [`Frames::free`], but for translations: those that are left are gone when
+    /// `generation` completes.
     pub unsafe fn retire<M: Machine, H: Above<Queue>>(
         &self,
         m: &M,
@@ -53,11 +56,22 @@ impl Frames {
     ///
     /// # Safety
     /// The flushes of every generation up to `done` are complete.
-    pub unsafe fn complete<M: Machine, H: Above<Queue>>(&self, m: &M, above: &mut Token<H>, done: u64) -> u64 {
+    pub unsafe fn complete<M: Machine, H: Above<Queue>>(
+        &self,
+        m: &M,
+        above: &mut Token<H>,
+        done: u64,
+    ) -> u64 {
         (0..self.nodes).map(|at| self.complete_node(m, above, at, done)).sum()
     }
 
-    fn complete_node<M: Machine, H: Above<Queue>>(&self, m: &M, above: &mut Token<H>, at: usize, done: u64) -> u64 {
+    fn complete_node<M: Machine, H: Above<Queue>>(
+        &self,
+        m: &M,
+        above: &mut Token<H>,
+        at: usize,
+        done: u64,
+    ) -> u64 {
         let node = self.node(at);
         let waiting = node.waiting();
         if waiting.frames.load(Ordering::Relaxed) == 0 {
@@ -84,7 +98,9 @@ impl Frames {
             if next == 0 {
                 waiting.tail.store(0, Ordering::Relaxed);
             }
-            waiting.frames.store(waiting.frames.load(Ordering::Relaxed) - frames, Ordering::Relaxed);
+            waiting
+                .frames
+                .store(waiting.frames.load(Ordering::Relaxed) - frames, Ordering::Relaxed);
             (first, frames)
         };
         let mut next = first;

@@ -1,11 +1,13 @@
 //! A frame's record: 64 bytes, one cache line, eight words that mean what the frame's use says.
 //!
-//! The head word is the same for every use: what the frame is, how long a block it starts, flags, and 32 bits for a lock.
-//! The other seven belong to the use: [`Data`](super::Data) for data frames, a table node's counts and intervals, a slab's bitmap,
-//! the pending queue's link. There are no list links for everyone, since nearly every frame is on no list.
+//! The head word is the same for every use: what the frame is, how long a block it starts, flags,
+//! and 32 bits for a lock. The other seven belong to the use: [`Data`](super::Data) for data
+//! frames, a table node's counts and intervals, a slab's bitmap, the pending queue's link. There
+//! are no list links for everyone, since nearly every frame is on no list.
 //!
-//! Allocating and freeing touch no record: whoever takes a frame writes its record before anyone can find the frame. The
-//! record of a free frame is therefore whatever was left there, and zero if the frame was never used.
+//! Allocating and freeing touch no record: whoever takes a frame writes its record before anyone
+//! can find the frame. The record of a free frame is therefore whatever was left there, and zero if
+//! the frame was never used.
 
 use crate::addr::Order;
 use crate::machine::{USES, Use};
@@ -23,8 +25,8 @@ pub struct Record {
 const _: () = assert!(size_of::<Record>() == 64 && USES <= 1 << 8);
 
 impl Record {
-    /// Starts a new life of the frame: use and order as given, flags and all words zero, the lock word kept. The caller has the
-    /// frame to itself.
+    /// Starts a new life of the frame: use and order as given, flags and all words zero, the lock
+    /// word kept. The caller has the frame to itself.
     #[inline]
     pub(crate) fn init(&self, use_: Use, order: Order) {
         for word in &self.words {
@@ -39,7 +41,8 @@ impl Record {
         self.head.store(use_ as u32 | (order.get() as u32) << 8, Ordering::Release);
     }
 
-    /// What the frame is used for. Means something only for whoever knows that the frame is not free.
+    /// What the frame is used for. Means something only for whoever knows that the frame is not
+    /// free.
     #[inline]
     pub fn use_(&self) -> Use {
         match self.head.load(Ordering::Acquire) & 0xff {
@@ -108,12 +111,22 @@ mod tests {
     fn use_order_and_flags_do_not_disturb_each_other() {
         // SAFETY: a record is made of integers.
         let record: Record = unsafe { core::mem::zeroed() };
-        for use_ in
-            [Use::Free, Use::Pending, Use::Table, Use::Slab, Use::Data, Use::Zero, Use::ZeroTable, Use::Poisoned]
-        {
+        for use_ in [
+            Use::Free,
+            Use::Pending,
+            Use::Table,
+            Use::Slab,
+            Use::Data,
+            Use::Zero,
+            Use::ZeroTable,
+            Use::Poisoned,
+        ] {
             record.init(use_, Order::GIANT);
             record.set_flags(0x8001);
-            assert_eq!((record.use_(), record.order(), record.flags()), (use_, Order::GIANT, 0x8001));
+            assert_eq!(
+                (record.use_(), record.order(), record.flags()),
+                (use_, Order::GIANT, 0x8001)
+            );
         }
     }
 }

@@ -1,13 +1,15 @@
 //! Which open blocks have room of which size.
 //!
-//! A row for each order from 0 to 8, a bit a 2 MiB block: the block may have a free run of exactly that order, one whose buddy is not
-//! free. Whoever wants a piece asks the row of its order first, then the next larger, and takes the first block from where its CPU begins:
-//! best fit, then address order, as a buddy allocator with sorted lists does it. The two together keep memory whole: a
-//! hole is filled by what fits it, large runs are broken up last, and blocks far from the beginning empty out. One more row
-//! has the blocks that are dirty.
+//! A row for each order from 0 to 8, a bit a 2 MiB block: the block may have a free run of exactly
+//! that order, one whose buddy is not free. Whoever wants a piece asks the row of its order first,
+//! then the next larger, and takes the first block from where its CPU begins: best fit, then
+//! address order, as a buddy allocator with sorted lists does it. The two together keep memory
+//! whole: a hole is filled by what fits it, large runs are broken up last, and blocks far from the
+//! beginning empty out. One more row has the blocks that are dirty.
 //!
-//! A bit too many costs a look; a bit too few would lose memory. Bits of an open block are set and cleared under its lock, and it knows
-//! which of its own are set. What is left behind when it closes is cleared by whoever comes upon it, without a lock:
+//! A bit too many costs a look; a bit too few would lose memory. Bits of an open block are set and
+//! cleared under its lock, and it knows which of its own are set. What is left behind when it
+//! closes is cleared by whoever comes upon it, without a lock:
 //!
 //! ```text
 //!   clears, finding the block free        opens it, much later notes a room
@@ -17,15 +19,19 @@
 //!   reads busy bit, state: open;
 //!   sets the bit again
 //! ```
-//! All of these are sequentially consistent: who sees the old bit has made the block open before, and who cleared it sees that.
+//! All of these are sequentially consistent: who sees the old bit has made the block open before,
+//! and who cleared it sees that.
 //!
-//! A summary word covers up to 64 words of a row, and the summaries of all rows lie together, so that rows without anything cost
-//! one load each of the same two lines for every 8 GiB. They are written whenever a word of a row gets its first bit or loses its last, which
-//! low in memory, where everything goes first, is often; so none covers more than the area of one CPU, and no line of a row lies in
-//! two. With summaries of 8 GiB two CPUs that took mixed orders passed the same two lines to and fro.
+//! A summary word covers up to 64 words of a row, and the summaries of all rows lie together, so
+//! that rows without anything cost one load each of the same two lines for every 8 GiB. They are
+//! written whenever a word of a row gets its first bit or loses its last, which low in memory,
+//! where everything goes first, is often; so none covers more than the area of one CPU, and no line
+//! of a row lies in two. With summaries of 8 GiB two CPUs that took mixed orders passed the same
+//! two lines to and fro.
 //!
-//! Rejected: the fullest of 8 candidates (measured: keeps no more whole, takes longer); a beginning for each order (keeps less);
-//! blocks for classes of orders (each class keeps the room of its own worst moment: after long churn at 90 % nothing was whole).
+//! Rejected: the fullest of 8 candidates (measured: keeps no more whole, takes longer); a beginning
+//! for each order (keeps less); blocks for classes of orders (each class keeps the room of its own
+//! worst moment: after long churn at 90 % nothing was whole).
 
 use core::ops::Range;
 
@@ -104,8 +110,8 @@ impl Node {
         }
     }
 
-    /// Clears the bit of a block that is not open, and with it those of its neighbours that are not: blocks that empty out leave their
-    /// bits behind, and mostly not alone.
+    /// Clears the bit of a block that is not open, and with it those of its neighbours that are
+    /// not: blocks that empty out leave their bits behind, and mostly not alone.
     #[cold]
     pub(super) fn clear_stale<M: Machine>(&self, m: &M, block: usize, row: usize) {
         let (at, hint) = (block / 64, self.hint(block));
@@ -139,7 +145,8 @@ impl Node {
         let mut at = from;
         while at < to {
             let word = self.row_word(at / 64);
-            let sums = self.summary(word >> self.span)[row].load(Relaxed) >> (word % (1 << self.span));
+            let sums =
+                self.summary(word >> self.span)[row].load(Relaxed) >> (word % (1 << self.span));
             if sums == 0 {
                 at = (at / 64 + (1 << self.span) - word % (1 << self.span)) * 64;
                 continue;
@@ -187,7 +194,8 @@ impl Node {
         let span = self.span;
         core::iter::from_fn(move || {
             let next = (((at >> span) + 1) << span).min(end);
-            let found = (at < end).then(|| (at >> span, !0 >> (64 - (next - at)) << (at % (1 << span))));
+            let found =
+                (at < end).then(|| (at >> span, !0 >> (64 - (next - at)) << (at % (1 << span))));
             at = next;
             found
         })

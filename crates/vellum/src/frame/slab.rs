@@ -1,11 +1,13 @@
 //! Small objects of one size: regions, interval lists, spaces.
 //!
-//! A page holds at most 64 of them, so one word of the frame's record says which are taken; the page itself has no header and its
-//! objects are aligned as their size allows. Pages of a slab are a ring through their records, those with room in front.
-//! A page whose last object goes is given back at once.
+//! A page holds at most 64 of them, so one word of the frame's record says which are taken; the
+//! page itself has no header and its objects are aligned as their size allows. Pages of a slab are
+//! a ring through their records, those with room in front. A page whose last object goes is given
+//! back at once.
 //!
-//! Objects are named by physical address ([`SlabRef`]), never by pointer: references are kept in records and tables, which are the
-//! same on every host, and the name with a slot of a node fits one word.
+//! Objects are named by physical address ([`SlabRef`]), never by pointer: references are kept in
+//! records and tables, which are the same on every host, and the name with a slot of a node fits
+//! one word.
 //!
 //! | record word | meaning, guarded by the slab's lock |
 //! |---|---|
@@ -143,7 +145,8 @@ impl Slab {
                     break object;
                 }
             }
-            // Allocated with the lock dropped. Two CPUs may both come here; the second page is used next.
+            // Allocated with the lock dropped. Two CPUs may both come here; the second page is used
+            // next.
             let pfn = frames.alloc(m, Order::BASE, &Want::kernel(Use::Slab))?;
             let record = frames.record(pfn);
             record.init(Use::Slab, Order::BASE);
@@ -173,15 +176,23 @@ impl Slab {
         self.objects.store(self.objects() + 1, Relaxed);
         frames.passed_by(m);
         if new == self.full() {
-            // Full pages go to the end, so that one look at the first page says whether there is room.
+            // Full pages go to the end, so that one look at the first page says whether there is
+            // room.
             self.unlink(frames, pfn);
             self.link(frames, pfn, false);
         }
         Some(SlabRef::new(pfn, at as usize * self.size))
     }
 
-    /// Gives an object back. Nobody may look at it any more: readers without locks are waited for by an epoch first.
-    pub fn free<M: Machine, H: Above<Queue>>(&self, m: &M, frames: &Frames, above: &mut Token<H>, object: SlabRef) {
+    /// Gives an object back. Nobody may look at it any more: readers without locks are waited for
+    /// by an epoch first.
+    pub fn free<M: Machine, H: Above<Queue>>(
+        &self,
+        m: &M,
+        frames: &Frames,
+        above: &mut Token<H>,
+        object: SlabRef,
+    ) {
         let (pfn, at) = (object.pfn(), object.offset() / self.size);
         let record = frames.record(pfn);
         let known = record.use_() == Use::Slab
@@ -258,17 +269,33 @@ impl Slab {
             let record = frames.record(pfn);
             let (taken, size) = (record.word(TAKEN).load(Relaxed), record.word(SIZE).load(Relaxed));
             if record.use_() != Use::Slab || size != self.size as u64 {
-                return Err(Invalid::new("a slab's page is none of its own", pfn.0, self.size as u64, size));
+                return Err(Invalid::new(
+                    "a slab's page is none of its own",
+                    pfn.0,
+                    self.size as u64,
+                    size,
+                ));
             }
             if taken == 0 || taken & !self.full() != 0 {
-                return Err(Invalid::new("a slab's page is empty, or has more objects than room", pfn.0, 1, taken));
+                return Err(Invalid::new(
+                    "a slab's page is empty, or has more objects than room",
+                    pfn.0,
+                    1,
+                    taken,
+                ));
             }
             if seen_full && taken != self.full() {
-                return Err(Invalid::new("a slab's page with room comes after a full one", pfn.0, self.full(), taken));
+                return Err(Invalid::new(
+                    "a slab's page with room comes after a full one",
+                    pfn.0,
+                    self.full(),
+                    taken,
+                ));
             }
             seen_full |= taken == self.full();
             let next = record.word(NEXT).load(Relaxed);
-            let back = next.checked_sub(1).map_or(0, |n| frames.record(Pfn(n)).word(PREV).load(Relaxed));
+            let back =
+                next.checked_sub(1).map_or(0, |n| frames.record(Pfn(n)).word(PREV).load(Relaxed));
             if back != at {
                 return Err(Invalid::new("a slab's ring is broken", pfn.0, at, back));
             }

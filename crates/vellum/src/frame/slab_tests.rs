@@ -40,7 +40,9 @@ impl Rig {
     }
     fn holds_only(&self, slab: &Slab, object: SlabRef, byte: u8) -> bool {
         // SAFETY: the test holds the object, and nobody writes to it while it looks.
-        unsafe { std::slice::from_raw_parts(object.ptr(&self.m).as_ptr(), slab.size) }.iter().all(|&b| b == byte)
+        unsafe { std::slice::from_raw_parts(object.ptr(&self.m).as_ptr(), slab.size) }
+            .iter()
+            .all(|&b| b == byte)
     }
     fn fill(&self, slab: &Slab, object: SlabRef, byte: u8) {
         // SAFETY: the test holds the object.
@@ -73,7 +75,10 @@ fn objects_of_every_size_are_zero_aligned_and_apart() {
         assert!(slab.size >= size && slab.size.is_multiple_of(64));
         let objects: Vec<SlabRef> = (0..100).map(|_| r.alloc(&slab).unwrap()).collect();
         for (i, &o) in objects.iter().enumerate() {
-            assert!(r.holds_only(&slab, o, 0), "size {size}, object {i} is not zero, or not its own");
+            assert!(
+                r.holds_only(&slab, o, 0),
+                "size {size}, object {i} is not zero, or not its own"
+            );
             assert_eq!(o.ptr(&r.m).addr().get() % 64, 0);
             r.fill(&slab, o, 0xaa);
             assert_eq!(SlabRef::from_raw(o.raw()), Some(o));
@@ -95,7 +100,8 @@ fn a_slab_without_memory_says_so_and_goes_on_when_there_is_some() {
     let r = rig(1, 512);
     let slab = Slab::new(1024);
     let held: Vec<Pfn> =
-        std::iter::from_fn(|| r.frames.alloc(&r.m, Order::BASE, &Want::kernel(Use::Table)).ok()).collect();
+        std::iter::from_fn(|| r.frames.alloc(&r.m, Order::BASE, &Want::kernel(Use::Table)).ok())
+            .collect();
     assert_eq!(r.alloc(&slab), Err(NoMemory));
     assert_eq!(slab.validate(&r.frames), Ok(SlabCounts::default()));
     r.frames.put(&r.m, held[0], Order::BASE);

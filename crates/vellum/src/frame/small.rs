@@ -1,8 +1,10 @@
 //! Orders 0 to 8: finding an open block with room.
 //!
-//! Each CPU has an area of the node, and keeps to it while it can: there it takes what fits best (`rooms`), or opens a free block, which
-//! becomes its own; for larger pieces it rather cuts up a 2 MiB block that it keeps (`kept`). Only when its area has nothing does it look at all of memory, and then at blocks that others
-//! claim. So CPUs write no line that another writes until memory is scarce.
+//! Each CPU has an area of the node, and keeps to it while it can: there it takes what fits best
+//! (`rooms`), or opens a free block, which becomes its own; for larger pieces it rather cuts up a 2
+//! MiB block that it keeps (`kept`). Only when its area has nothing does it look at all of memory,
+//! and then at blocks that others claim. So CPUs write no line that another writes until memory is
+//! scarce.
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -49,7 +51,11 @@ impl<M: Machine> Seeker<'_, M> {
     /// Locks an open block, or notes that another has it.
     #[inline]
     fn lock<'n>(&self, node: &'n Node, block: usize) -> Option<Locked<'n>> {
-        let locked = if self.others.wait.get() { node.lock_waiting(self.m, block) } else { node.lock(self.m, block) };
+        let locked = if self.others.wait.get() {
+            node.lock_waiting(self.m, block)
+        } else {
+            node.lock(self.m, block)
+        };
         if locked.is_none() {
             self.others.passed.set(true);
         }
@@ -58,14 +64,15 @@ impl<M: Machine> Seeker<'_, M> {
 }
 
 impl Node {
-    /// Takes up to `max` single frames that lie as near together as may be, and puts them on the stack, the lowest on top. Says how
-    /// many, 0 only if the node's blocks have none.
+    /// Takes up to `max` single frames that lie as near together as may be, and puts them on the
+    /// stack, the lowest on top. Says how many, 0 only if the node's blocks have none.
     pub(super) fn singles<M: Machine>(&self, by: &Seeker<M>, onto: &Held, max: u32) -> u32 {
         let mut got = 0;
         while got < max {
             let most = if got == 0 { ROWS } else { SCRAPS };
-            let some =
-                self.search(by, 0..most, got == 0, |block, row| self.some_singles(by, onto, block, row, max - got));
+            let some = self.search(by, 0..most, got == 0, |block, row| {
+                self.some_singles(by, onto, block, row, max - got)
+            });
             match some {
                 Some(n) => got += n,
                 None => break,
@@ -94,7 +101,8 @@ impl Node {
     #[inline]
     pub(super) fn fits_better(&self, held: &Held, cpu: usize, rows: Range<usize>) -> bool {
         let wanted = among(&rows);
-        held.magazine.rows.load(Ordering::Relaxed) & wanted != 0 && self.look_at_rows(held, cpu) & wanted != 0
+        held.magazine.rows.load(Ordering::Relaxed) & wanted != 0
+            && self.look_at_rows(held, cpu) & wanted != 0
     }
 
     #[inline(never)]
@@ -115,9 +123,14 @@ impl Node {
         own.map_or(0, |own| super::block::rows(self.state(own).load(Ordering::Relaxed)))
     }
 
-    /// Takes a run of the first of `rows` that has one; gives its index and its order. `anywhere`: free blocks are opened, and
-    /// other CPUs' areas searched.
-    pub(super) fn run<M: Machine>(&self, by: &Seeker<M>, rows: Range<usize>, anywhere: bool) -> Option<(u32, u32)> {
+    /// Takes a run of the first of `rows` that has one; gives its index and its order. `anywhere`:
+    /// free blocks are opened, and other CPUs' areas searched.
+    pub(super) fn run<M: Machine>(
+        &self,
+        by: &Seeker<M>,
+        rows: Range<usize>,
+        anywhere: bool,
+    ) -> Option<(u32, u32)> {
         self.search(by, rows, anywhere, |block, row| {
             let base = (block.block << BLOCK) as u32;
             block.take(by.m, by.held, row as u32, row).map(|at| (base + at, row as u32))
@@ -133,12 +146,25 @@ impl Node {
     }
 
     /// As [`singles`](Node::singles), from a block that another CPU claims.
-    pub(super) fn singles_of<M: Machine>(&self, by: &Seeker<M>, onto: &Held, block: usize, max: u32) -> Option<u32> {
-        self.attempt_claimed(by, block, 0..ROWS, |block, row| self.some_singles(by, onto, block, row, max))
+    pub(super) fn singles_of<M: Machine>(
+        &self,
+        by: &Seeker<M>,
+        onto: &Held,
+        block: usize,
+        max: u32,
+    ) -> Option<u32> {
+        self.attempt_claimed(by, block, 0..ROWS, |block, row| {
+            self.some_singles(by, onto, block, row, max)
+        })
     }
 
     /// As [`piece`](Node::piece), from a block that another CPU claims.
-    pub(super) fn piece_of<M: Machine>(&self, by: &Seeker<M>, block: usize, order: u32) -> Option<u32> {
+    pub(super) fn piece_of<M: Machine>(
+        &self,
+        by: &Seeker<M>,
+        block: usize,
+        order: u32,
+    ) -> Option<u32> {
         self.attempt_claimed(by, block, order as usize..ROWS, |block, row| {
             let base = (block.block << BLOCK) as u32;
             block.take(by.m, by.held, order, row).map(|at| base + at)
@@ -154,7 +180,9 @@ impl Node {
     ) -> Option<R> {
         let mut locked = by.lock(self, block)?;
         locked.sweep(by.m, by.held);
-        let found = rows.into_iter().find_map(|row| if locked.says(row) { attempt(&mut locked, row) } else { None });
+        let found = rows
+            .into_iter()
+            .find_map(|row| if locked.says(row) { attempt(&mut locked, row) } else { None });
         locked.leave(by.m, by.held);
         found
     }
@@ -166,7 +194,8 @@ impl Node {
         anywhere: bool,
         mut attempt: impl FnMut(&mut Locked, usize) -> Option<R>,
     ) -> Option<R> {
-        // What fits exactly is taken as it comes. Before something larger is broken, what came back may fit.
+        // What fits exactly is taken as it comes. Before something larger is broken, what came back
+        // may fit.
         let (area, exact) = (&by.area, rows.start..rows.start + 1);
         for _ in 0..ROUNDS {
             if !self.any_room(DIRTY_ROW, area) {
@@ -204,7 +233,8 @@ impl Node {
         None
     }
 
-    /// Opens a free block, which is empty, and takes from it. The CPU claims it, unless it cannot let go of the one it has.
+    /// Opens a free block, which is empty, and takes from it. The CPU claims it, unless it cannot
+    /// let go of the one it has.
     fn open_for<M: Machine, R>(
         &self,
         by: &Seeker<M>,
@@ -235,7 +265,8 @@ impl Node {
         while left != 0 {
             let row = left.trailing_zeros() as usize;
             left &= left - 1;
-            // The one this CPU claims takes its turn by address, since its rows are noted in its state only.
+            // The one this CPU claims takes its turn by address, since its rows are noted in its
+            // state only.
             let mut turn = own.filter(|_| self.own_rows(own) >> row & 1 == 1);
             let mut from = part.start;
             loop {

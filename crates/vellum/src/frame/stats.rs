@@ -1,5 +1,5 @@
-//! What the allocator counts, in lines it writes anyway: each CPU in its magazine, and in the node's shared line what happened
-//! while the magazine was not to be had.
+//! What the allocator counts, in lines it writes anyway: each CPU in its magazine, and in the
+//! node's shared line what happened while the magazine was not to be had.
 
 use super::magazine::{Held, bump};
 use super::node::{Mark, Node, Watermarks};
@@ -116,21 +116,36 @@ impl Frames {
     /// Those of one node.
     pub(super) fn node_stats(&self, at: usize, stats: &mut Stats) {
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed) as i64;
-        let mut add = |popped: i64, pushed: i64, blocks: i64, frames: i64, freed: i64, missed: i64| {
-            stats.add(Counter::Alloc, popped + frames);
-            stats.add(Counter::Free, pushed + freed);
-            stats.add(Counter::NumaHit, popped + blocks - missed);
-            stats.add(Counter::NumaMiss, missed);
-        };
+        let mut add =
+            |popped: i64, pushed: i64, blocks: i64, frames: i64, freed: i64, missed: i64| {
+                stats.add(Counter::Alloc, popped + frames);
+                stats.add(Counter::Free, pushed + freed);
+                stats.add(Counter::NumaHit, popped + blocks - missed);
+                stats.add(Counter::NumaMiss, missed);
+            };
         let b = &self.node(at).shared().bypass;
         let uncounted = self.node(at).uncounted(|| {}) as i64;
-        add(0, uncounted, read(&b.blocks), read(&b.block_frames), read(&b.block_freed), read(&b.missed));
+        add(
+            0,
+            uncounted,
+            read(&b.blocks),
+            read(&b.block_frames),
+            read(&b.block_freed),
+            read(&b.missed),
+        );
         for cpu in 0..self.cpus {
             let m: &Magazine = self.magazine(cpu, at);
             let mut passed = Passage::default();
             passed.add_magazine(m);
             let (popped, pushed) = (passed.popped() as i64, passed.pushed as i64);
-            add(popped, pushed, read(&m.blocks), read(&m.block_frames), read(&m.block_freed), read(&m.missed));
+            add(
+                popped,
+                pushed,
+                read(&m.blocks),
+                read(&m.block_frames),
+                read(&m.block_freed),
+                read(&m.missed),
+            );
         }
     }
 
@@ -179,8 +194,8 @@ impl Frames {
         still.then_some(all)
     }
 
-    /// Base frames of a node nobody has, those in magazines included and pending ones not. A sum over CPUs: exact when none of
-    /// them is at work.
+    /// Base frames of a node nobody has, those in magazines included and pending ones not. A sum
+    /// over CPUs: exact when none of them is at work.
     ///
     /// # Panics
     /// If there is no such node; so do the others that take one.

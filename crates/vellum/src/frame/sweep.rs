@@ -1,12 +1,14 @@
 //! Finding out what came back to dirty blocks.
 //!
-//! A single frame that does not fit its CPU's magazine is given to its block by a few plain instructions (`block`), which say neither what
-//! run it has become part of nor that there is one more: the block remembers how many there were, and that it is dirty. What
-//! they come to is worked out once for all of them by the next who looks for room, a few blocks at a time before a search, all of
-//! them before a search fails. Frames put aside because the block was locked are found the same way.
+//! A single frame that does not fit its CPU's magazine is given to its block by a few plain
+//! instructions (`block`), which say neither what run it has become part of nor that there is one
+//! more: the block remembers how many there were, and that it is dirty. What they come to is worked
+//! out once for all of them by the next who looks for room, a few blocks at a time before a search,
+//! all of them before a search fails. Frames put aside because the block was locked are found the
+//! same way.
 //!
-//! A sweep costs one look at eight words. Each sweep is paid for by at least one frame that came back, and mostly by many: a
-//! process that exits leaves hundreds in each block, or closes it.
+//! A sweep costs one look at eight words. Each sweep is paid for by at least one frame that came
+//! back, and mostly by many: a process that exits leaves hundreds in each block, or closes it.
 
 use core::ops::Range;
 
@@ -22,7 +24,8 @@ use crate::sync::touch;
 pub(super) const SOME: usize = 8;
 
 impl Node {
-    /// Looks at up to `most` dirty blocks of a range, sweeping those nobody has locked, or all if it is to `wait`; says how many.
+    /// Looks at up to `most` dirty blocks of a range, sweeping those nobody has locked, or all if
+    /// it is to `wait`; says how many.
     pub(super) fn sweep<M: Machine>(
         &self,
         m: &M,

@@ -1,8 +1,9 @@
 //! Taking runs out of a locked block, and what that leaves.
 //!
-//! A run is *exactly* of an order if it is aligned to it, free, and its buddy is not. Pieces come out of the first run of exactly the
-//! row that was asked for, so that nothing larger is broken while that fits; what is left of it are runs of the orders between.
-//! Half a block that is all free counts as a run of its own: there is no row for whole ones.
+//! A run is *exactly* of an order if it is aligned to it, free, and its buddy is not. Pieces come
+//! out of the first run of exactly the row that was asked for, so that nothing larger is broken
+//! while that fits; what is left of it are runs of the orders between. Half a block that is all
+//! free counts as a run of its own: there is no row for whole ones.
 
 use super::bits;
 use super::block::Locked;
@@ -18,9 +19,15 @@ use crate::sync::touch;
 pub(super) type Singles = [u64; WORDS];
 
 impl Locked<'_> {
-    /// Takes 2^order frames out of a run of exactly 2^row; gives the offset in the block. If there is none it says so to those who
-    /// look for one.
-    pub(super) fn take<M: Machine>(&mut self, m: &M, held: Option<&Held>, order: u32, row: usize) -> Option<u32> {
+    /// Takes 2^order frames out of a run of exactly 2^row; gives the offset in the block. If there
+    /// is none it says so to those who look for one.
+    pub(super) fn take<M: Machine>(
+        &mut self,
+        m: &M,
+        held: Option<&Held>,
+        order: u32,
+        row: usize,
+    ) -> Option<u32> {
         self.count_back(held);
         let words = self.words();
         let Some((at, more)) = find(words, row) else {
@@ -30,7 +37,8 @@ impl Locked<'_> {
         let first = at as usize / 64;
         touch(m, &words[first], true);
         if order < 6 {
-            words[first].store(words[first].load(Relaxed) | bits::mask(order) << (at % 64), Relaxed);
+            words[first]
+                .store(words[first].load(Relaxed) | bits::mask(order) << (at % 64), Relaxed);
         } else {
             words[first..first + (1 << (order - 6))].iter().for_each(|w| w.store(!0, Relaxed));
         }
@@ -46,8 +54,15 @@ impl Locked<'_> {
         Some(at)
     }
 
-    /// Takes up to `max` single frames out of runs of at most 2^row, whichever come first. Says how many, and which.
-    pub(super) fn take_many<M: Machine>(&mut self, m: &M, held: &Held, max: u32, row: usize) -> (u32, Singles) {
+    /// Takes up to `max` single frames out of runs of at most 2^row, whichever come first. Says how
+    /// many, and which.
+    pub(super) fn take_many<M: Machine>(
+        &mut self,
+        m: &M,
+        held: &Held,
+        max: u32,
+        row: usize,
+    ) -> (u32, Singles) {
         self.count_back(Some(held));
         let (mut got, mut which, mut all) = (0, [0; WORDS], true);
         for (i, (word, which)) in self.words().iter().zip(&mut which).enumerate() {
@@ -133,7 +148,8 @@ fn find(words: &[AtomicU64; WORDS], row: usize) -> Option<(u32, bool)> {
         4 => find_in_words::<4>(words),
         5 => find_in_words::<5>(words),
         _ => {
-            let mut starts = (0..WORDS).step_by(1 << (row - 6)).filter(|&i| starts_exactly(words, i, row));
+            let mut starts =
+                (0..WORDS).step_by(1 << (row - 6)).filter(|&i| starts_exactly(words, i, row));
             starts.next().map(|i| (i as u32 * 64, starts.next().is_some()))
         }
     }

@@ -1,11 +1,16 @@
 //! Everything recounted from the bits up.
 //!
-//! Every frame is in exactly one state: reserved, free in a block, free in a magazine, pending, or had by someone; hints, counts and
-//! states must say the same. Magazines and queues hold frames whose bits say *taken*. Those are counted by clearing the bits for
-//! the time of the audit: a frame met twice, in two magazines or in a magazine and the queue, is found clear the second time.
+//! Every frame is in exactly one state: reserved, free in a block, free in a magazine, pending, or
+//! had by someone; hints, counts and states must say the same. Magazines and queues hold frames
+//! whose bits say *taken*. Those are counted by clearing the bits for the time of the audit: a
+//! frame met twice, in two magazines or in a magazine and the queue, is found clear the second
+//! time.
 
 use super::Frames;
-use super::block::{CLAIMED, DIRTY, FREE, KIND, LARGE, LOCKED, OPEN, TAIL, is_in_bounds, large_order, rows, uncounted};
+use super::block::{
+    CLAIMED, DIRTY, FREE, KIND, LARGE, LOCKED, OPEN, TAIL, is_in_bounds, large_order, rows,
+    uncounted,
+};
 use super::node::{BLOCK, MOST_DEFER_SHIFT, Node, WORDS};
 use super::rooms::{DIRTY_ROW, ROWS};
 use crate::addr::{Order, Pfn};
@@ -38,7 +43,8 @@ impl Frames {
     /// The first sentence that does not hold.
     ///
     /// # Safety
-    /// No other call on these frames runs meanwhile, on any CPU: it might be given a frame that somebody has.
+    /// No other call on these frames runs meanwhile, on any CPU: it might be given a frame that
+    /// somebody has.
     pub unsafe fn validate<M: Machine>(&self, m: &M) -> Result<FrameCounts, Invalid> {
         let _ = m;
         let mut sum = FrameCounts::default();
@@ -68,12 +74,13 @@ impl Frames {
                 return Err(Invalid::new("pending frames of a node", at as u64, waiting, pending));
             }
             let reserved = node.shared().reserved.load(Relaxed);
-            let used = node.frames.checked_sub(reserved + free + cached + pending).ok_or(Invalid::new(
-                "frames of a node in more than one state",
-                at as u64,
-                node.frames,
-                reserved + free + cached + pending,
-            ))?;
+            let used =
+                node.frames.checked_sub(reserved + free + cached + pending).ok_or(Invalid::new(
+                    "frames of a node in more than one state",
+                    at as u64,
+                    node.frames,
+                    reserved + free + cached + pending,
+                ))?;
             // What was ever taken, less what ever came back.
             let mut stats = Stats::sum(&[]);
             self.node_stats(at, &mut stats);
@@ -103,10 +110,16 @@ impl Frames {
         for cpu in 0..self.cpus {
             self.magazine(cpu, at).check(node, at as u64)?;
         }
-        let (left, shift) = (node.shared().defer.load(Relaxed), node.shared().defer_shift.load(Relaxed));
+        let (left, shift) =
+            (node.shared().defer.load(Relaxed), node.shared().defer_shift.load(Relaxed));
         if shift > MOST_DEFER_SHIFT || left >= 1 << MOST_DEFER_SHIFT {
             let most = MOST_DEFER_SHIFT as u64;
-            return Err(Invalid::new("huge allocations that fail at once", at as u64, most, left.max(shift) as u64));
+            return Err(Invalid::new(
+                "huge allocations that fail at once",
+                at as u64,
+                most,
+                left.max(shift) as u64,
+            ));
         }
         Ok(())
     }
@@ -115,14 +128,20 @@ impl Frames {
         (0..self.cpus).filter(|&cpu| self.magazine(cpu, at).current() == Some(block)).count() as u64
     }
 
-    /// Counts what is in magazines and in the queue, clearing bits; `met` says how many blocks were cleared.
+    /// Counts what is in magazines and in the queue, clearing bits; `met` says how many blocks were
+    /// cleared.
     fn audit_outside(&self, at: usize, met: &mut u64) -> Result<(u64, u64), Invalid> {
         let node = self.node(at);
         let (mut all, mut cached) = (0, 0);
         self.each_outside(at, &mut |index, order| {
             if !node.mark(index, order, false) {
                 let pfn = node.pfn(index);
-                return Err(Invalid::new("a frame is free twice, or pending and free", pfn.0, 1, 2));
+                return Err(Invalid::new(
+                    "a frame is free twice, or pending and free",
+                    pfn.0,
+                    1,
+                    2,
+                ));
             }
             *met += 1;
             all += order.frames();
@@ -135,7 +154,11 @@ impl Frames {
     }
 
     /// Every block in a magazine or the queue of a node.
-    fn each_outside(&self, at: usize, each: &mut dyn FnMut(u32, Order) -> Result<(), Invalid>) -> Result<(), Invalid> {
+    fn each_outside(
+        &self,
+        at: usize,
+        each: &mut dyn FnMut(u32, Order) -> Result<(), Invalid>,
+    ) -> Result<(), Invalid> {
         let node = self.node(at);
         for cpu in 0..self.cpus {
             for (index, order) in self.magazine(cpu, at).peek() {
@@ -161,14 +184,16 @@ impl Frames {
 }
 
 impl Node {
-    /// Sets or clears the bits of a block that is taken; `false`, and nothing changed, if they were not the other way. Large
-    /// blocks keep no bits: there the state is looked at, and the first bit, which is clear otherwise, set for "met".
+    /// Sets or clears the bits of a block that is taken; `false`, and nothing changed, if they were
+    /// not the other way. Large blocks keep no bits: there the state is looked at, and the first
+    /// bit, which is clear otherwise, set for "met".
     fn mark(&self, index: u32, order: Order, taken: bool) -> bool {
         let (block, word) = ((index >> BLOCK) as usize, index as usize / 64 % WORDS);
         if order >= Order::HUGE {
             let first = &self.words(block)[0];
             let (from, to) = if taken { (1, 0) } else { (0, 1) };
-            return self.is_whole(index, order) && first.compare_exchange(from, to, Relaxed, Relaxed).is_ok();
+            return self.is_whole(index, order)
+                && first.compare_exchange(from, to, Relaxed, Relaxed).is_ok();
         }
         if self.state(block).load(Relaxed) & KIND != OPEN {
             return false;
@@ -178,7 +203,9 @@ impl Node {
         let words = &self.words(block)[word..word + n];
         let want = if taken { 0 } else { mask };
         let aside = &self.aside(block)[word..word + n];
-        if words.iter().any(|w| w.load(Relaxed) & mask != want) || aside.iter().any(|w| w.load(Relaxed) & mask != 0) {
+        if words.iter().any(|w| w.load(Relaxed) & mask != want)
+            || aside.iter().any(|w| w.load(Relaxed) & mask != 0)
+        {
             return false;
         }
         for w in words {
@@ -194,22 +221,36 @@ impl Node {
         for block in self.lead..self.blocks {
             let pfn = self.pfn((block << BLOCK) as u32).0;
             let state = self.state(block).load(Relaxed);
-            let taken: u64 = self.words(block).iter().map(|w| w.load(Relaxed).count_ones() as u64).sum();
+            let taken: u64 =
+                self.words(block).iter().map(|w| w.load(Relaxed).count_ones() as u64).sum();
             let is_busy = (self.hint(block).load(Relaxed) & Node::hint_bit(block) != 0) as u64;
             let kind = state & KIND;
             if !is_in_bounds(state) {
                 return Err(Invalid::new("a block's state", pfn, kind as u64, state as u64));
             }
             if (block < tail_until) != (kind == TAIL) {
-                return Err(Invalid::new("a large block's length", pfn, tail_until as u64, block as u64));
+                return Err(Invalid::new(
+                    "a large block's length",
+                    pfn,
+                    tail_until as u64,
+                    block as u64,
+                ));
             }
-            let aside = self.words(block).iter().zip(self.aside(block)).try_fold(0, |sum, (word, aside)| {
-                let aside = aside.load(Relaxed);
-                if aside & !word.load(Relaxed) != 0 {
-                    return Err(Invalid::new("a frame put aside is free already", pfn, 0, aside));
-                }
-                Ok(sum + aside.count_ones() as u64)
-            })?;
+            let aside = self.words(block).iter().zip(self.aside(block)).try_fold(
+                0,
+                |sum, (word, aside)| {
+                    let aside = aside.load(Relaxed);
+                    if aside & !word.load(Relaxed) != 0 {
+                        return Err(Invalid::new(
+                            "a frame put aside is free already",
+                            pfn,
+                            0,
+                            aside,
+                        ));
+                    }
+                    Ok(sum + aside.count_ones() as u64)
+                },
+            )?;
             match kind {
                 FREE => free += 1 << BLOCK,
                 OPEN => free += (1 << BLOCK) - taken + aside,
@@ -228,10 +269,20 @@ impl Node {
                 _ => {}
             }
             if kind != OPEN && taken != 0 {
-                return Err(Invalid::new("a block that is not open has frames taken", pfn, 0, taken));
+                return Err(Invalid::new(
+                    "a block that is not open has frames taken",
+                    pfn,
+                    0,
+                    taken,
+                ));
             }
             if (kind == FREE) == (is_busy == 1) {
-                return Err(Invalid::new("a block's busy hint", pfn, (kind != FREE) as u64, is_busy));
+                return Err(Invalid::new(
+                    "a block's busy hint",
+                    pfn,
+                    (kind != FREE) as u64,
+                    is_busy,
+                ));
             }
             let claimed = (kind == OPEN && state & CLAIMED != 0) as u64;
             if claims(block) != claimed {
@@ -257,7 +308,12 @@ impl Node {
         let free = self.words(block).iter().map(|w| w.load(Relaxed).count_zeros()).sum();
         if uncounted(state) > free {
             let (kept, found) = (uncounted(state) as u64, free as u64);
-            return Err(Invalid::new("frames that came back uncounted and are taken", pfn, kept, found));
+            return Err(Invalid::new(
+                "frames that came back uncounted and are taken",
+                pfn,
+                kept,
+                found,
+            ));
         }
         let dirty = self.has_room(block, DIRTY_ROW);
         if !dirty && (aside != 0 || state & DIRTY != 0) {
@@ -273,12 +329,19 @@ impl Node {
                 ));
             }
             if !self.rows_are_known(block, rows(state)) {
-                return Err(Invalid::new("room of a block that its rows do not say", pfn, 0, rows(state) as u64));
+                return Err(Invalid::new(
+                    "room of a block that its rows do not say",
+                    pfn,
+                    0,
+                    rows(state) as u64,
+                ));
             }
         }
         let lost = (0..ROWS).find(|&row| rows(state) >> row & 1 == 1 && !self.has_room(block, row));
         match lost {
-            Some(row) if state & CLAIMED == 0 => Err(Invalid::new("a row that nobody would find", pfn, 1, row as u64)),
+            Some(row) if state & CLAIMED == 0 => {
+                Err(Invalid::new("a row that nobody would find", pfn, 1, row as u64))
+            }
             _ => Ok(()),
         }
     }

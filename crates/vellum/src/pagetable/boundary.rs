@@ -176,8 +176,8 @@ impl<M: Machine> PageTables<M> {
     }
 
     /// Puts a table in `frame` below a slot that holds nothing or a promise, of which every slot
-    /// then says the same. If the entry is not as it was seen any more nothing happens, the frame is still
-    /// the caller's, and it looks again.
+    /// then says the same. If the entry is not as it was seen any more nothing happens, the frame
+    /// is still the caller's, and it looks again.
     pub(crate) fn push_down(
         &self,
         Place { node, level, slot, raw }: Place<'_>,

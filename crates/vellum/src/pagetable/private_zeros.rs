@@ -15,8 +15,8 @@ use crate::sync::Token;
 use crate::tlb::Receipt;
 
 impl<M: Machine> PageTables<M> {
-    /// Private copies of the tables of zeros from below the entry that was seen down to the node with
-    /// entries of `leaf`. `None` if the entry itself is of that level.
+    /// Private copies of the tables of zeros from below the entry that was seen down to the node
+    /// with entries of `leaf`. `None` if the entry itself is of that level.
     pub fn private_zeros(
         &self,
         Place { node, mut level, slot, mut raw }: Place<'_>,

@@ -1,12 +1,14 @@
 //! From measurements to a choice.
 //!
-//! Ways that differ by less than [`TIE`] count as equal, since on a shared computer they are: of the ways that clear a hot page equally fast
-//! the one is taken after which the page is read soonest, and of the ways that clear the longest run equally fast around the caches the one that
+//! Ways that differ by less than [`TIE`] count as equal, since on a shared computer they are: of
+//! the ways that clear a hot page equally fast the one is taken after which the page is read
+//! soonest, and of the ways that clear the longest run equally fast around the caches the one that
 //! is fastest on scattered pages.
 //!
-//! The threshold is the shortest run from which, at every longer one measured, going around does not lose for somebody who reads half of the
-//! run and had a working set, provided it does not lose at the longest run when nothing is read. Rejected: the length from which it wins
-//! when nothing is read. That is 16 KiB on processors we have, and whoever reads a page then waits for memory.
+//! The threshold is the shortest run from which, at every longer one measured, going around does
+//! not lose for somebody who reads half of the run and had a working set, provided it does not lose
+//! at the longest run when nothing is read. Rejected: the length from which it wins when nothing is
+//! read. That is 16 KiB on processors we have, and whoever reads a page then waits for memory.
 
 use super::ground::{Measured, Scene, lengths};
 use crate::bench::measure::Samples;
@@ -18,8 +20,9 @@ const TIE: f64 = 1.05;
 /// Where it is to say "does not lose", this is what two measurements of the same differ by.
 const NO_SLOWER: f64 = 1.02;
 
-/// Pages of a block that always go through the caches, as its first page's neighbourhood. The library asks about the range beside them, so a block as long
-/// as the shortest that pays has a range that is shorter by these.
+/// Pages of a block that always go through the caches, as its first page's neighbourhood. The
+/// library asks about the range beside them, so a block as long as the shortest that pays has a
+/// range that is shorter by these.
 const NEAR: usize = 3;
 
 pub(super) fn choose(all: &Measured) -> Choice {
@@ -40,13 +43,17 @@ pub(super) fn choose(all: &Measured) -> Choice {
     };
 
     let page = of_fastest(Scene::Hot, Scene::Read, false).unwrap_or(Method::Memset);
-    let run = fastest(Scene::Used(512), false).or_else(|| fastest(Scene::Run(512), false)).map_or(page, |w| w.0);
-    let around = longest(Scene::Run).and_then(|s| Some((s, of_fastest(s, Scene::Scattered, true)?)));
+    let run = fastest(Scene::Used(512), false)
+        .or_else(|| fastest(Scene::Run(512), false))
+        .map_or(page, |w| w.0);
+    let around =
+        longest(Scene::Run).and_then(|s| Some((s, of_fastest(s, Scene::Scattered, true)?)));
     let Some((around, alone)) = around.and_then(|(s, m)| Some((m, at(s, m)?))) else {
         return Choice { page, run, around: run, from: u64::MAX };
     };
     let through = longest(Scene::Run).and_then(|s| at(s, run)).unwrap_or(0.0);
-    let holds = |&pages: &usize| match (at(Scene::Used(pages), around), at(Scene::Used(pages), run)) {
+    let holds = |&pages: &usize| match (at(Scene::Used(pages), around), at(Scene::Used(pages), run))
+    {
         (Some(around), Some(through)) => around <= through * NO_SLOWER,
         _ => false,
     };
@@ -78,9 +85,15 @@ mod tests {
     fn of_ways_equal_on_a_hot_page_the_one_that_is_read_sooner_is_taken() {
         let hot = [(Method::Strings, 28.0), (Method::Memset, 16.0), (Method::Around16, 5.0)];
         let read = [(Method::Strings, 100.0), (Method::Memset, 300.0)];
-        let one = |hot: &[(Method, f64)]| choose(&measured(&[(Scene::Hot, hot), (Scene::Read, &read)])).page;
+        let one = |hot: &[(Method, f64)]| {
+            choose(&measured(&[(Scene::Hot, hot), (Scene::Read, &read)])).page
+        };
         assert_eq!(one(&hot), Method::Memset, "strings are far slower");
-        assert_eq!(one(&[(Method::Strings, 16.5), (Method::Memset, 16.0)]), Method::Strings, "a tie");
+        assert_eq!(
+            one(&[(Method::Strings, 16.5), (Method::Memset, 16.0)]),
+            Method::Strings,
+            "a tie"
+        );
         let long = [(Method::Strings, 90.0), (Method::Around16, 45.0), (Method::Around32, 46.0)];
         let apart = [(Method::Around16, 120.0), (Method::Around32, 90.0)];
         let ways = choose(&measured(&[(Scene::Run(1 << 18), &long), (Scene::Scattered, &apart)]));

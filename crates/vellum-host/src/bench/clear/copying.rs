@@ -1,7 +1,9 @@
-//! Copying 2 MiB, as a write to a shared huge page does: the library's choice beside copies through the caches, pair by pair.
+//! Copying 2 MiB, as a write to a shared huge page does: the library's choice beside copies through
+//! the caches, pair by pair.
 //!
-//! Twice: where nobody looks at the copy, and for somebody who had a working set, reads half of the copy next and goes on with what it had. The
-//! source is not in the caches: other frames were read meanwhile, as between two faults of a program.
+//! Twice: where nobody looks at the copy, and for somebody who had a working set, reads half of the
+//! copy next and goes on with what it had. The source is not in the caches: other frames were read
+//! meanwhile, as between two faults of a program.
 
 use std::hint::black_box;
 
@@ -27,7 +29,8 @@ pub(super) fn beside(ground: &Ground, effort: Effort, used: bool) -> Ratios {
     let mut next = 0;
     let mut one = |library: bool| {
         next = (next + 1) % room;
-        let (to, from) = (FIRST.add((next * PAGES) as u64), FIRST.add(((room + next) * PAGES) as u64));
+        let (to, from) =
+            (FIRST.add((next * PAGES) as u64), FIRST.add(((room + next) * PAGES) as u64));
         (0..2).for_each(|_| _ = black_box(ground.read(set, ground.working)));
         time(1, || {
             if library {

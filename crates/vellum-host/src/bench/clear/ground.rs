@@ -1,15 +1,17 @@
 //! The memory that is cleared, and the scenes it is cleared in.
 //!
-//! Single pages come three ways, for they differ most: one page over and over (hot), pages cleared and then read line by line (what a
-//! fault does), and pages scattered over all of memory with one fence for a batch of them. Runs are cleared from end to end, and
-//! once more for somebody: who had a working set before, reads half of the run next and goes on with what it had. Half, because
-//! nobody knows how much of a large page is read at once: with nothing read, stores around the caches win from a few pages on; with
-//! everything read, those through them win up to the size of the last level.
+//! Single pages come three ways, for they differ most: one page over and over (hot), pages cleared
+//! and then read line by line (what a fault does), and pages scattered over all of memory with one
+//! fence for a batch of them. Runs are cleared from end to end, and once more for somebody: who had
+//! a working set before, reads half of the run next and goes on with what it had. Half, because
+//! nobody knows how much of a large page is read at once: with nothing read, stores around the
+//! caches win from a few pages on; with everything read, those through them win up to the size of
+//! the last level.
 //!
-//! Every way finds the caches as the one before it left them, and that is worth tens of nanoseconds a page: dirty lines have to be
-//! written out first. So no way clears the frames that the one before cleared (memory is many times the caches), pages that are read find the
-//! caches full of clean lines of something else, and
-//! the order of the ways is drawn anew for each.
+//! Every way finds the caches as the one before it left them, and that is worth tens of nanoseconds
+//! a page: dirty lines have to be written out first. So no way clears the frames that the one
+//! before cleared (memory is many times the caches), pages that are read find the caches full of
+//! clean lines of something else, and the order of the ways is drawn anew for each.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -30,11 +32,27 @@ use crate::stores::{Choice, Method, fence};
 use crate::stress::HostVm;
 
 /// Pages of the runs measured: 16 KiB to 1 GiB.
-const RUNS: [(usize, &str); 7] =
-    [(4, "16K"), (16, "64K"), (64, "256K"), (512, "2M"), (2048, "8M"), (8192, "32M"), (1 << 18, "1G")];
-/// Pages of the runs that are cleared for somebody. Beyond these nothing of what is read was left anyway.
-const USED: [(usize, &str); 8] =
-    [(16, "64K"), (32, "128K"), (64, "256K"), (128, "512K"), (256, "1M"), (512, "2M"), (1024, "4M"), (2048, "8M")];
+const RUNS: [(usize, &str); 7] = [
+    (4, "16K"),
+    (16, "64K"),
+    (64, "256K"),
+    (512, "2M"),
+    (2048, "8M"),
+    (8192, "32M"),
+    (1 << 18, "1G"),
+];
+/// Pages of the runs that are cleared for somebody. Beyond these nothing of what is read was left
+/// anyway.
+const USED: [(usize, &str); 8] = [
+    (16, "64K"),
+    (32, "128K"),
+    (64, "256K"),
+    (128, "512K"),
+    (256, "1M"),
+    (512, "2M"),
+    (1024, "4M"),
+    (2048, "8M"),
+];
 /// The one of them that reports show: a large page.
 const SHOWN: usize = 512;
 /// Runs for somebody in one repetition, at most.
@@ -63,7 +81,9 @@ pub(super) enum Scene {
 
 impl Scene {
     pub(super) fn name(self) -> String {
-        let of = |runs: &[(usize, &'static str)], pages| runs.iter().find(|r| r.0 == pages).map_or("", |r| r.1);
+        let of = |runs: &[(usize, &'static str)], pages| {
+            runs.iter().find(|r| r.0 == pages).map_or("", |r| r.1)
+        };
         match self {
             Scene::Hot => "clear/page-hot".into(),
             Scene::Read => "clear/page-then-read".into(),
@@ -101,7 +121,8 @@ impl Ground {
         let order = all.iter().map(|&i| (FIRST.add(i), Va(i * PAGE_SIZE as u64))).collect();
         let caches = geometry::here();
         // What most processors have, where nobody says.
-        let known = |bytes: u64, usual: u64| (if bytes == 0 { usual } else { bytes }) as usize / PAGE_SIZE;
+        let known =
+            |bytes: u64, usual: u64| (if bytes == 0 { usual } else { bytes }) as usize / PAGE_SIZE;
         let working = (known(caches.l2.bytes(), 1 << 20) / 2).clamp(1, pages / 8);
         let forget = (2 * known(caches.llc.bytes(), 32 << 20)).min(pages / 4);
         Ok(Ground { host, pages, order, working, forget, next: Cell::new(0) })
@@ -193,7 +214,8 @@ impl Ground {
                     for batch in order.chunks(BATCH) {
                         match method {
                             // SAFETY: as in `run`; no frame comes twice in the order.
-                            None => unsafe { self.host.vm.clear_frames(batch) }.expect("nobody asks to stop"),
+                            None => unsafe { self.host.vm.clear_frames(batch) }
+                                .expect("nobody asks to stop"),
                             Some(m) => {
                                 let (fours, rest) = batch.as_chunks();
                                 for four in fours {
@@ -240,7 +262,8 @@ impl Ground {
 
     fn scenes(&self, used: fn(usize) -> bool) -> Vec<Scene> {
         let runs = RUNS.iter().filter(|r| r.0 <= self.pages).map(|r| Scene::Run(r.0));
-        let used = USED.iter().filter(|r| r.0 < self.pages / 2 && used(r.0)).map(|r| Scene::Used(r.0));
+        let used =
+            USED.iter().filter(|r| r.0 < self.pages / 2 && used(r.0)).map(|r| Scene::Used(r.0));
         [Scene::Hot, Scene::Read, Scene::Scattered].into_iter().chain(runs).chain(used).collect()
     }
 }
@@ -252,10 +275,12 @@ fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
 /// What every way took at every scene; the library's way is `None`.
 pub(super) type Measured = BTreeMap<Scene, BTreeMap<Option<Method>, Samples>>;
 
-/// Every way at every scene, in turn, repeated; with the library if asked for, and then of the runs for somebody only the one that is shown.
+/// Every way at every scene, in turn, repeated; with the library if asked for, and then of the runs
+/// for somebody only the one that is shown.
 pub(super) fn sample(ground: &Ground, effort: Effort, library: bool) -> Measured {
     let mut all = Measured::new();
-    let mut ways: Vec<Option<Method>> = Method::here().map(Some).chain(library.then_some(None)).collect();
+    let mut ways: Vec<Option<Method>> =
+        Method::here().map(Some).chain(library.then_some(None)).collect();
     let used: fn(usize) -> bool = if library { |pages| pages == SHOWN } else { |_| true };
     let mut rng = Rng::new(0xc1ea);
     let _seat = ground.host.vm.machine().sit(0);
@@ -277,9 +302,15 @@ pub(super) fn sample(ground: &Ground, effort: Effort, library: bool) -> Measured
     all
 }
 
-/// How many times as fast as `peer` a way is (`None`: the library's) at scattered pages or those read at once. A pair is some hundred microseconds in which the two take
-/// turns, each as often first as the other.
-pub(super) fn beside(ground: &Ground, effort: Effort, scene: Scene, (way, peer): (Option<Method>, Method)) -> Ratios {
+/// How many times as fast as `peer` a way is (`None`: the library's) at scattered pages or those
+/// read at once. A pair is some hundred microseconds in which the two take turns, each as often
+/// first as the other.
+pub(super) fn beside(
+    ground: &Ground,
+    effort: Effort,
+    scene: Scene,
+    (way, peer): (Option<Method>, Method),
+) -> Ratios {
     let _seat = ground.host.vm.machine().sit(0);
     let pairs = (40 * effort.repetitions as u64 / effort.shrink).max(6);
     let mut ratios = Ratios::default();

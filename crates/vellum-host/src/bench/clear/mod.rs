@@ -1,10 +1,13 @@
-//! Clearing: every way this processor has, by length, beside the library's own choice; and the choice itself.
+//! Clearing: every way this processor has, by length, beside the library's own choice; and the
+//! choice itself.
 //!
-//! A row is nanoseconds for a 4 KiB page, the best repetition: on a shared machine disturbances only add, and a GiB takes longer than
-//! another task lets it be. Its peers are the ways of [`Method`]. The memory is one mapping of which every page was touched.
-//! `ground` has what is measured, `choose` what follows from it.
+//! A row is nanoseconds for a 4 KiB page, the best repetition: on a shared machine disturbances
+//! only add, and a GiB takes longer than another task lets it be. Its peers are the ways of
+//! [`Method`]. The memory is one mapping of which every page was touched. `ground` has what is
+//! measured, `choose` what follows from it.
 //!
-//! [`calibrate`] measures and chooses, [`beside`] measures again with the library on a machine that clears so, [`run`] does both.
+//! [`calibrate`] measures and chooses, [`beside`] measures again with the library on a machine that
+//! clears so, [`run`] does both.
 
 mod choose;
 mod copying;
@@ -34,9 +37,18 @@ pub struct Calibration {
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Choice { page, run, around, from } = self.choice;
-        writeln!(f, "A page that is used at once: {}. Runs through the caches: {}.", page.name(), run.name())?;
+        writeln!(
+            f,
+            "A page that is used at once: {}. Runs through the caches: {}.",
+            page.name(),
+            run.name()
+        )?;
         if from == u64::MAX {
-            return writeln!(f, "Going around the caches ({}) wins at no length here.", around.name());
+            return writeln!(
+                f,
+                "Going around the caches ({}) wins at no length here.",
+                around.name()
+            );
         }
         writeln!(
             f,
@@ -48,13 +60,18 @@ impl fmt::Display for Calibration {
     }
 }
 
-/// What a way is called where only the fastest of its kind is shown; `None` is the library's own and no peer.
+/// What a way is called where only the fastest of its kind is shown; `None` is the library's own
+/// and no peer.
 const fn kind(method: Method) -> Option<&'static str> {
     Some(match method {
         Method::Ahead => return None,
         Method::Strings => "strings",
         Method::Memset | Method::Vector32 | Method::Vector64 => "plain",
-        Method::Around16 | Method::Around32 | Method::Around64 | Method::Four64 | Method::FourLines => "around",
+        Method::Around16
+        | Method::Around32
+        | Method::Around64
+        | Method::Four64
+        | Method::FourLines => "around",
         Method::Lines if method.goes_around() => "around",
         Method::Lines => "line",
     })
@@ -67,7 +84,9 @@ fn report(all: &Measured, choice: Choice) -> Report {
             Scene::Hot | Scene::Read => choice.page,
             Scene::Scattered if choice.from != u64::MAX => choice.around,
             Scene::Scattered => choice.page,
-            Scene::Run(pages) | Scene::Used(pages) if (pages * PAGE_SIZE) as u64 >= choice.from => choice.around,
+            Scene::Run(pages) | Scene::Used(pages) if (pages * PAGE_SIZE) as u64 >= choice.from => {
+                choice.around
+            }
             Scene::Run(_) | Scene::Used(_) => choice.run,
         };
         let ours = ways.get(&None).or(ways.get(&Some(chosen)));
@@ -91,7 +110,8 @@ fn report(all: &Measured, choice: Choice) -> Report {
     report
 }
 
-/// Measures every way there is and chooses. Takes some seconds and a GiB of memory with [`Effort::FULL`].
+/// Measures every way there is and chooses. Takes some seconds and a GiB of memory with
+/// [`Effort::FULL`].
 ///
 /// # Errors
 /// Memory the system refuses.
@@ -100,7 +120,8 @@ pub fn calibrate(effort: Effort) -> io::Result<Calibration> {
         let ground = Ground::new(effort, Choice::by_features())?;
         let all = sample(&ground, effort, false);
         let mut choice = choose(&all);
-        // A few repetitions do not tell ways that differ by a twentieth. Who is not seen to gain over plain stores does not replace them.
+        // A few repetitions do not tell ways that differ by a twentieth. Who is not seen to gain
+        // over plain stores does not replace them.
         if let Some(plain) = plainest(&all).filter(|&plain| plain != choice.page) {
             let pairs = ground::beside(&ground, effort, Scene::Read, (Some(choice.page), plain));
             if pairs.side(1.0) != Side::Above {
@@ -184,21 +205,35 @@ pub fn explain(report: &Report) -> Vec<String> {
             None => row.best_peer().unwrap_or(("nothing", f64::NAN)),
         };
         let times = theirs / row.ours;
-        said.push(format!("{what}: {:.1} ns a page, {peer} {theirs:.1} ns: {times:.2} times as fast.", row.ours));
+        said.push(format!(
+            "{what}: {:.1} ns a page, {peer} {theirs:.1} ns: {times:.2} times as fast.",
+            row.ours
+        ));
     };
     say("clear/page-hot", "One page over and over, beside the fastest way", None);
-    say("clear/used-2M", "2 MiB of which half is read, and what was in use before, beside the fastest way", None);
+    say(
+        "clear/used-2M",
+        "2 MiB of which half is read, and what was in use before, beside the fastest way",
+        None,
+    );
     say("clear/run-2M", "2 MiB, beside the fastest way", None);
     say("clear/run-1G", "1 GiB, beside the fastest way", None);
     let pairs = [
         (OVER_PLAIN, "A page cleared and then read, beside the fastest plain stores, pair by pair"),
-        (OVER_STRINGS, "Scattered pages, a fence a batch, beside strings page by page, pair by pair"),
+        (
+            OVER_STRINGS,
+            "Scattered pages, a fence a batch, beside strings page by page, pair by pair",
+        ),
         (COPY, "2 MiB copied, beside a copy through the caches, pair by pair"),
         (COPY_USED, "2 MiB copied and half of it read, and what was in use before, pair by pair"),
     ];
     for (name, what) in pairs {
         if let Some(row) = row(name) {
-            said.push(format!("{what}: {:.3} times as fast, give or take {:.1} %.", row.ours, row.spread * 100.0));
+            said.push(format!(
+                "{what}: {:.3} times as fast, give or take {:.1} %.",
+                row.ours,
+                row.spread * 100.0
+            ));
         }
     }
     said
@@ -212,7 +247,11 @@ mod tests {
     fn calibration_chooses_among_what_exists_and_the_library_clears_by_it() {
         let effort = Effort { shrink: 128, ..Effort::QUICK };
         let found = calibrate(effort).expect("memory");
-        assert!([found.choice.page, found.choice.run, found.choice.around].into_iter().all(Method::exists));
+        assert!(
+            [found.choice.page, found.choice.run, found.choice.around]
+                .into_iter()
+                .all(Method::exists)
+        );
         assert!(!found.choice.page.goes_around() && !found.choice.run.goes_around());
         let report = beside(effort, found.choice).expect("memory");
         assert_eq!(explain(&report).len(), 7, "no GiB in a quick run, but pairs");

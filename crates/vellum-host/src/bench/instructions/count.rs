@@ -1,9 +1,10 @@
 //! How instructions are counted: by callgrind, else by the processor's own counter.
 //!
-//! Callgrind comes first: it counts the same on every run and on every computer, and can be told to leave out the clearing of blocks. The
-//! program runs itself under it, once a row, and callgrind collects inside [`measured`] only. Where valgrind is missing and the system grants a
-//! hardware counter (few virtual machines have one), that counts the user-mode instructions of the same function; it sees an
-//! interrupt now and then, and cannot leave anything out.
+//! Callgrind comes first: it counts the same on every run and on every computer, and can be told to
+//! leave out the clearing of blocks. The program runs itself under it, once a row, and callgrind
+//! collects inside [`measured`] only. Where valgrind is missing and the system grants a hardware
+//! counter (few virtual machines have one), that counts the user-mode instructions of the same
+//! function; it sees an interrupt now and then, and cannot leave anything out.
 
 use std::cell::RefCell;
 use std::io;
@@ -49,7 +50,8 @@ impl Way {
     /// The best way there is.
     pub fn best() -> Option<Way> {
         let mut valgrind = Command::new("valgrind");
-        let valgrind = valgrind.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let valgrind =
+            valgrind.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         if valgrind.is_ok_and(|s| s.success()) {
             Some(Way::Callgrind)
         } else {
@@ -77,12 +79,16 @@ pub fn once(row: usize) -> io::Result<u64> {
     Ok(run(&boot(*size)?.vm))
 }
 
-/// Instructions per operation of one row. `again` gives the command that makes this program run [`once`] and print
-/// `operations: N`.
+/// Instructions per operation of one row. `again` gives the command that makes this program run
+/// [`once`] and print `operations: N`.
 ///
 /// # Errors
 /// The way does not work here after all.
-pub fn count(way: Way, row: usize, again: &(dyn Fn(usize) -> io::Result<Command> + Sync)) -> io::Result<u64> {
+pub fn count(
+    way: Way,
+    row: usize,
+    again: &(dyn Fn(usize) -> io::Result<Command> + Sync),
+) -> io::Result<u64> {
     match way {
         Way::Callgrind => by_callgrind(&again(row)?),
         Way::Hardware => by_hardware(row),
@@ -91,7 +97,11 @@ pub fn count(way: Way, row: usize, again: &(dyn Fn(usize) -> io::Result<Command>
 
 fn by_callgrind(program: &Command) -> io::Result<u64> {
     let out = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*instructions*count*measured*"])
+        .args([
+            "--tool=callgrind",
+            "--callgrind-out-file=/dev/null",
+            "--toggle-collect=*instructions*count*measured*",
+        ])
         // Entered while collecting, it ends that until it returns.
         .arg("--toggle-collect=*clear_block*")
         .arg(program.get_program())
@@ -99,7 +109,9 @@ fn by_callgrind(program: &Command) -> io::Result<u64> {
         .stdin(Stdio::null())
         .output()?;
     match (number(&out.stderr, "Collected : "), number(&out.stdout, "operations: ")) {
-        (Some(all), Some(operations)) if out.status.success() && all > 0 => Ok(all / operations.max(1)),
+        (Some(all), Some(operations)) if out.status.success() && all > 0 => {
+            Ok(all / operations.max(1))
+        }
         _ => {
             let said = String::from_utf8_lossy(&out.stderr);
             let last = said.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("nothing");
@@ -150,7 +162,8 @@ mod tests {
 
     #[test]
     fn a_counter_of_the_system_counts_what_is_measured() {
-        // Nanoseconds, since the counter of instructions is missing on most virtual machines; the way is the same.
+        // Nanoseconds, since the counter of instructions is missing on most virtual machines; the
+        // way is the same.
         let clock = Builder::new(Software::TASK_CLOCK);
         match clock.build() {
             Ok(_) => assert!(counted_by(&clock, 0).unwrap() > 0),

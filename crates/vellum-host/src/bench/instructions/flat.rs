@@ -1,8 +1,9 @@
 //! The machine that instructions are counted on: one CPU, no TLB, methods of a few instructions.
 //!
-//! What a method of the machine costs is the embedder's affair, so here it is next to nothing: an entry is one load or store, a flush bumps a
-//! counter, clearing and copying do nothing. The host machine of the other benchmarks polls for interrupts at every call and checks
-//! addresses; a fault on it takes a third more.
+//! What a method of the machine costs is the embedder's affair, so here it is next to nothing: an
+//! entry is one load or store, a flush bumps a counter, clearing and copying do nothing. The host
+//! machine of the other benchmarks polls for interrupts at every call and checks addresses; a fault
+//! on it takes a third more.
 
 use std::io;
 use std::ptr::NonNull;
@@ -54,8 +55,8 @@ impl Flat {
     }
 }
 
-// SAFETY: one thread, no programs and so no translations; entries are atomics in memory that the machine owns, and the bytes of
-// pages are nobody's.
+// SAFETY: one thread, no programs and so no translations; entries are atomics in memory that the
+// machine owns, and the bytes of pages are nobody's.
 unsafe impl Machine for Flat {
     type Codec = X86_64;
     #[inline]
@@ -96,7 +97,9 @@ unsafe impl Machine for Flat {
     }
     #[inline]
     unsafe fn entry_cas(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
-        self.entry(table, slot).compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
+        self.entry(table, slot)
+            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+            .map(drop)
     }
     #[inline]
     fn direct(&self, pfn: Pfn) -> NonNull<u8> {

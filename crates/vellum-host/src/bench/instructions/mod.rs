@@ -1,8 +1,9 @@
 //! `vellum bench instructions`: instructions of the hot paths, counted exactly.
 //!
-//! Nanoseconds of a shared machine tell a change of ten percent from none only with patience; a count tells it at once, and the same
-//! everywhere. So counts are what binds: [`rows`] has the ceilings, `./test` fails above one, `docs/instructions.md` keeps the
-//! history. [`count`] counts, [`flat`] is the machine counted on.
+//! Nanoseconds of a shared machine tell a change of ten percent from none only with patience; a
+//! count tells it at once, and the same everywhere. So counts are what binds: [`rows`] has the
+//! ceilings, `./test` fails above one, `docs/instructions.md` keeps the history. [`count`] counts,
+//! [`flat`] is the machine counted on.
 
 pub mod count;
 pub mod flat;
@@ -29,8 +30,8 @@ pub fn compiler() -> &'static str {
     env!("VELLUM_RUSTC")
 }
 
-/// What a row may take at most in this build, if it has a ceiling; `first` is what the first row came to. A build with debug assertions
-/// has no ceilings: it counts the assertions, too.
+/// What a row may take at most in this build, if it has a ceiling; `first` is what the first row
+/// came to. A build with debug assertions has no ceilings: it counts the assertions, too.
 pub fn ceiling(row: &Counted, first: Option<f64>) -> Option<f64> {
     let slack = if compiler().starts_with(&format!("rustc {PINNED}.")) { 1.0 } else { SLACK };
     let most = match row.ceiling {
@@ -41,18 +42,25 @@ pub fn ceiling(row: &Counted, first: Option<f64>) -> Option<f64> {
     (!cfg!(debug_assertions)).then_some(most)
 }
 
-/// Counts every row. `again(row)` is the command that makes this program run one row and print `operations: N`: what callgrind watches has to
-/// be a program of its own. Without any way to count there are no rows, and a note says why.
+/// Counts every row. `again(row)` is the command that makes this program run one row and print
+/// `operations: N`: what callgrind watches has to be a program of its own. Without any way to count
+/// there are no rows, and a note says why.
 ///
 /// # Errors
 /// Counting failed although it seemed possible.
-pub fn run(effort: Effort, again: &(dyn Fn(usize) -> io::Result<Command> + Sync)) -> io::Result<Report> {
+pub fn run(
+    effort: Effort,
+    again: &(dyn Fn(usize) -> io::Result<Command> + Sync),
+) -> io::Result<Report> {
     let Some(way) = Way::best() else {
-        let notes = vec!["skipped: no valgrind here (package valgrind), and no hardware counter".to_owned()];
+        let notes = vec![
+            "skipped: no valgrind here (package valgrind), and no hardware counter".to_owned(),
+        ];
         return Ok(Report { notes, ..Report::default() });
     };
     let shown = |row: usize| way == Way::Callgrind || !ROWS[row].clears;
-    let rows: Vec<usize> = (0..if effort.shrink > 1 { 3 } else { ROWS.len() }).filter(|&row| shown(row)).collect();
+    let rows: Vec<usize> =
+        (0..if effort.shrink > 1 { 3 } else { ROWS.len() }).filter(|&row| shown(row)).collect();
     let next = AtomicUsize::new(0);
     // A count is the same however busy the computer is, so rows are counted side by side.
     let found = threads(cores(), |_| -> io::Result<Vec<(usize, u64)>> {

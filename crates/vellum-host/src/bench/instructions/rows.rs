@@ -1,9 +1,11 @@
 //! What is counted: one row, one hot path.
 //!
-//! Only what happens inside [`measured`] counts, so what prepares a row costs nothing. The count over many operations is divided by them: it
-//! contains the library's own share of rare work (a table node for every 512 pages, a refilled magazine for every 128) and four or five instructions
-//! of the machine for each entry it reads or writes. Clearing and copying do nothing here; the loop around the clearing of a huge page
-//! is left out where the counter can leave it out, and the row is left out where it cannot.
+//! Only what happens inside [`measured`] counts, so what prepares a row costs nothing. The count
+//! over many operations is divided by them: it contains the library's own share of rare work (a
+//! table node for every 512 pages, a refilled magazine for every 128) and four or five instructions
+//! of the machine for each entry it reads or writes. Clearing and copying do nothing here; the loop
+//! around the clearing of a huge page is left out where the counter can leave it out, and the row
+//! is left out where it cannot.
 
 use vellum::addr::{PAGE_SIZE, Va};
 use vellum::space::{Access, Attrs, Fault, HugeAdvice, Placement, Rights, Space};
@@ -34,11 +36,22 @@ fn pages(bytes: u64) -> impl Iterator<Item = Va> {
     (0..bytes / PAGE).map(|i| Va(AT.0 + i * PAGE))
 }
 
-/// Faults at every page of a mapping of [`BYTES`], inside [`measured`] or not; each must raise the counter.
-fn touch(vm: &Bench, space: &Space, access: Access, counter: Counter, run: fn(&mut dyn FnMut())) -> u64 {
+/// Faults at every page of a mapping of [`BYTES`], inside [`measured`] or not; each must raise the
+/// counter.
+fn touch(
+    vm: &Bench,
+    space: &Space,
+    access: Access,
+    counter: Counter,
+    run: fn(&mut dyn FnMut()),
+) -> u64 {
     let before = vm.stats().get(counter);
     run(&mut || pages(BYTES).for_each(|va| assert!(vm.fault(space, va, access).is_ok())));
-    assert_eq!((vm.stats().get(counter) - before) as u64, BYTES / PAGE, "faults that ended as {counter:?}");
+    assert_eq!(
+        (vm.stats().get(counter) - before) as u64,
+        BYTES / PAGE,
+        "faults that ended as {counter:?}"
+    );
     BYTES / PAGE
 }
 
@@ -56,7 +69,8 @@ fn crowd(vm: &Bench, space: &Space) {
     for i in 0..1000 {
         let rights = if i % 2 == 0 { Rights::READ_WRITE } else { Rights::ALL };
         let at = Va(AT.0 / 2 + i * 4 * PAGE);
-        vm.map(space, Placement::At(at), 4 * PAGE, Attrs { thp: BASE, ..Attrs::anonymous(rights) }).expect("a hole");
+        vm.map(space, Placement::At(at), 4 * PAGE, Attrs { thp: BASE, ..Attrs::anonymous(rights) })
+            .expect("a hole");
         vm.fault(space, at, Access::Write).expect("a page");
     }
 }
@@ -104,15 +118,15 @@ const fn again(name: &'static str, more: u64, size: Size, run: fn(&Bench) -> u64
     Counted { name, ceiling: Ceiling::AsFirst(more), clears: false, size, run }
 }
 
-/// What a size may add: a hundredth of a fault. Refills of a magazine are spread over the faults, end at another place, and find their
-/// frames in fewer or more steps by what lies where.
+/// What a size may add: a hundredth of a fault. Refills of a magazine are spread over the faults,
+/// end at another place, and find their frames in fewer or more steps by what lies where.
 const SAME: u64 = 4;
 
 /// What one more level of tables may add to a fault: an entry read and taken apart.
 const LEVEL: u64 = 20;
 
-/// The rows. The ceilings of faults, of unmap and of fork are goals set before they were met; map and protect of a page were given theirs when
-/// they were brought down from 9,278 and 4,026.
+/// The rows. The ceilings of faults, of unmap and of fork are goals set before they were met; map
+/// and protect of a page were given theirs when they were brought down from 9,278 and 4,026.
 pub const ROWS: &[Counted] = &[
     row("fault-4k-write", Some(400), write_faults),
     again("fault-4k-write-beside-1000-mappings", SAME, SMALL, |vm| {
@@ -121,7 +135,12 @@ pub const ROWS: &[Counted] = &[
         touch(vm, &space, Access::Write, Counter::AnonPages, measured)
     }),
     again("fault-4k-write-with-64-cpus", SAME, Size { cpus: 64, ..SMALL }, write_faults),
-    again("fault-4k-write-with-10-GiB", SAME, Size { frames: SMALL.frames * 10, ..SMALL }, write_faults),
+    again(
+        "fault-4k-write-with-10-GiB",
+        SAME,
+        Size { frames: SMALL.frames * 10, ..SMALL },
+        write_faults,
+    ),
     again("fault-4k-write-with-5-levels", SAME + LEVEL, Size { levels: 5, ..SMALL }, write_faults),
     row("fault-4k-zero-read", None, |vm| {
         let space = space(vm, BYTES, BASE);
@@ -227,7 +246,8 @@ pub const ROWS: &[Counted] = &[
     row("remap-100M-a-page", None, |vm| {
         let space = resident(vm);
         measured(&mut || {
-            vm.remap(&space, AT, BYTES, BYTES, Placement::At(Va(AT.0 + (1 << 30)))).expect("memory");
+            vm.remap(&space, AT, BYTES, BYTES, Placement::At(Va(AT.0 + (1 << 30))))
+                .expect("memory");
         });
         BYTES / PAGE
     }),

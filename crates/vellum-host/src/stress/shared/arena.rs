@@ -1,8 +1,9 @@
 //! The few ranges that all threads work on, and what may be done to each.
 //!
-//! Of each range some pages are looked at, its *slots*: all of a small one, a few of a huge one. No store to a range may be lost, ever,
-//! but to those that are wiped. The first and the last range stay where they are, so that a hole among them is never part of the
-//! free room around them: what is mapped wherever there is room does not land in one.
+//! Of each range some pages are looked at, its *slots*: all of a small one, a few of a huge one. No
+//! store to a range may be lost, ever, but to those that are wiped. The first and the last range
+//! stay where they are, so that a hole among them is never part of the free room around them: what
+//! is mapped wherever there is room does not land in one.
 
 use vellum::addr::Va;
 use vellum::space::{Attrs, HugeAdvice, LeafSize, Rights};
@@ -48,7 +49,11 @@ impl Extent {
     /// Its slots in a run of pages, at its first place.
     pub fn slots_in(&self, run: Run) -> impl Iterator<Item = usize> + '_ {
         let inside = move |page: u64| run.has(self.run.first + page);
-        self.pages.iter().enumerate().filter(move |&(_, &page)| inside(page)).map(|(i, _)| self.slot + i)
+        self.pages
+            .iter()
+            .enumerate()
+            .filter(move |&(_, &page)| inside(page))
+            .map(|(i, _)| self.slot + i)
     }
     /// The page of a slot, at either place.
     pub fn page(&self, slot: usize, other: bool) -> u64 {
@@ -114,12 +119,21 @@ impl Arena {
         for (kind, chunk, page, pages, other, thp) in ranges {
             let first = |chunk: u64| (CHUNK - 12 + chunk) * 512 + page;
             let looked_at: Vec<u64> = match pages {
-                512.. => (0..pages / 512).flat_map(|n| IN_HUGE.map(|page| n * 512 + page)).collect(),
+                512.. => {
+                    (0..pages / 512).flat_map(|n| IN_HUGE.map(|page| n * 512 + page)).collect()
+                }
                 _ => (0..pages).collect(),
             };
             let (slot, run) = (arena.of.len(), Run { first: first(chunk), pages });
             arena.of.extend(looked_at.iter().map(|_| arena.extents.len()));
-            arena.extents.push(Extent { kind, run, other: first(other), slot, pages: looked_at, thp });
+            arena.extents.push(Extent {
+                kind,
+                run,
+                other: first(other),
+                slot,
+                pages: looked_at,
+                thp,
+            });
         }
         arena
     }
@@ -168,7 +182,10 @@ mod tests {
         all.sort_by_key(|r| r.first);
         assert!(all.windows(2).all(|w| w[0].first + w[0].pages <= w[1].first), "{all:?}");
         let kind = |run: &Run| arena.extents.iter().find(|e| e.run == *run).map(|e| e.kind);
-        assert_eq!((kind(&all[0]), kind(&all[all.len() - 1])), (Some(Kind::Kept), Some(Kind::Kept)));
+        assert_eq!(
+            (kind(&all[0]), kind(&all[all.len() - 1])),
+            (Some(Kind::Kept), Some(Kind::Kept))
+        );
     }
 
     #[test]
@@ -177,7 +194,11 @@ mod tests {
         for extent in &arena.extents {
             for _ in 0..500 {
                 let part = extent.part(&mut rng);
-                assert!(part.pages > 0 && extent.run.has(part.first) && extent.run.has(part.first + part.pages - 1));
+                assert!(
+                    part.pages > 0
+                        && extent.run.has(part.first)
+                        && extent.run.has(part.first + part.pages - 1)
+                );
                 assert!(extent.slots_in(part).count() > 0, "{part:?} of {extent:?}");
             }
             assert_eq!(extent.slots_in(extent.run).count(), extent.slots().len());

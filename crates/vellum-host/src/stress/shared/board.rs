@@ -1,9 +1,12 @@
-//! What threads say outside the space of what they do in it, so that others can tell what they may find there.
+//! What threads say outside the space of what they do in it, so that others can tell what they may
+//! find there.
 //!
-//! Everything is written before and after the act, never as one step with it. So each rule names two instants: what was
-//! over before a look began must show, what had not begun when it ended must not. The rules are at [`Look`].
+//! Everything is written before and after the act, never as one step with it. So each rule names
+//! two instants: what was over before a look began must show, what had not begun when it ended must
+//! not. The rules are at [`Look`].
 //!
-//! All loads and stores are sequentially consistent. A store to the space is between two of them, so it cannot pass either.
+//! All loads and stores are sequentially consistent. A store to the space is between two of them,
+//! so it cannot pass either.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -50,7 +53,8 @@ pub struct Board {
     writers: usize,
     cells: Box<[Cell]>,
     pages: Box<[Page]>,
-    /// Where a moved range is: twice the moves, one more while one is under way. Even moves: at its first place.
+    /// Where a moved range is: twice the moves, one more while one is under way. Even moves: at its
+    /// first place.
     places: Box<[AtomicU64]>,
     /// The order of each thread's stores.
     pub history: History,
@@ -77,7 +81,8 @@ fn bit(access: Access) -> u64 {
     }
 }
 
-/// The word of a slot's rights: 3 bits that are there for sure, 3 bits that may be there, changes under way, changes begun.
+/// The word of a slot's rights: 3 bits that are there for sure, 3 bits that may be there, changes
+/// under way, changes begun.
 fn rights_word(must: u64, may: u64, open: u64, begun: u64) -> u64 {
     must | may << 3 | open << 6 | begun << 16
 }
@@ -145,7 +150,14 @@ impl Board {
     }
 
     /// It has stored, or was refused.
-    pub fn stored(&self, slot: usize, writer: usize, count: u64, (before, old): (u64, u64), done: bool) {
+    pub fn stored(
+        &self,
+        slot: usize,
+        writer: usize,
+        count: u64,
+        (before, old): (u64, u64),
+        done: bool,
+    ) {
         let cell = self.cell(slot, writer);
         if !done {
             self.history.void(writer, count);
@@ -205,7 +217,8 @@ impl Board {
     /// Takes the right to move a range; whether it is at its other place.
     pub fn move_begins(&self, extent: usize) -> Option<bool> {
         let at = self.places[extent].load(SeqCst);
-        let free = at & 1 == 0 && self.places[extent].compare_exchange(at, at + 1, SeqCst, SeqCst).is_ok();
+        let free =
+            at & 1 == 0 && self.places[extent].compare_exchange(at, at + 1, SeqCst, SeqCst).is_ok();
         free.then_some(at & 2 != 0)
     }
 
@@ -278,8 +291,11 @@ impl Board {
     pub fn may_be(&self, look: &Look, count: u64) -> Result<(), String> {
         let (cell, page) = (self.cell(look.slot, look.writer), &self.pages[look.slot]);
         let (begun, started) = (page.begun.load(SeqCst), cell.started.load(SeqCst));
-        let say =
-            |what: &str| Err(format!("{what}: store {count} was found, {look:x?}, {cell:x?}, {begun} wipes begun"));
+        let say = |what: &str| {
+            Err(format!(
+                "{what}: store {count} was found, {look:x?}, {cell:x?}, {begun} wipes begun"
+            ))
+        };
         if count > started {
             return say("a store that had not begun");
         }
@@ -311,10 +327,18 @@ impl Board {
     ///
     /// # Errors
     /// The rule that it breaks.
-    pub fn may_end(&self, look: &Look, access: Access, got: Result<(), FaultError>) -> Result<(), String> {
+    pub fn may_end(
+        &self,
+        look: &Look,
+        access: Access,
+        got: Result<(), FaultError>,
+    ) -> Result<(), String> {
         let page = &self.pages[look.slot];
-        let (begun, rights, place) =
-            (page.begun.load(SeqCst), page.rights.load(SeqCst), self.places[look.extent].load(SeqCst));
+        let (begun, rights, place) = (
+            page.begun.load(SeqCst),
+            page.rights.load(SeqCst),
+            self.places[look.extent].load(SeqCst),
+        );
         let say = |what: &str| Err(format!("{what}: {access:?} gave {got:?}, {look:x?}"));
         // Both words count what begins, so that equal ones mean that nothing began or ended.
         let (must, may, ..) = rights_of(look.rights);
@@ -325,7 +349,9 @@ impl Board {
             Ok(()) if look.kind == Kind::Moved && elsewhere => say("the range is not here"),
             Ok(()) if known && may & bit(access) == 0 => say("nobody has given that right"),
             Ok(()) | Err(FaultError::NoMemory) => Ok(()),
-            Err(FaultError::Rights) if known && must & bit(access) != 0 => say("the right was there all the time"),
+            Err(FaultError::Rights) if known && must & bit(access) != 0 => {
+                say("the right was there all the time")
+            }
             Err(FaultError::Rights) => Ok(()),
             Err(FaultError::Unmapped) => match look.kind {
                 Kind::Wiped if look.ended != begun => Ok(()),
@@ -364,7 +390,10 @@ mod tests {
         assert_eq!([0, 5].map(|n| board.may_be(&during, n).is_ok()), [true; 2]);
         board.stored(slot, 1, 5, token, true);
         let look = board.look(&arena, slot, 1, false);
-        assert_eq!([0, 4, 5, 6].map(|n| board.may_be(&look, n).is_ok()), [false, false, true, false]);
+        assert_eq!(
+            [0, 4, 5, 6].map(|n| board.may_be(&look, n).is_ok()),
+            [false, false, true, false]
+        );
         // Nobody may see less than somebody has seen.
         let token = board.store(slot, 1, 9);
         let early = board.look(&arena, slot, 1, false);
@@ -402,7 +431,8 @@ mod tests {
         let arena = Arena::new();
         let board = Board::new(&arena, 1);
         let slot = slot_of(&arena, Kind::Rights);
-        let store = |got| board.may_end(&board.look(&arena, slot, 0, false), Access::Write, got).is_ok();
+        let store =
+            |got| board.may_end(&board.look(&arena, slot, 0, false), Access::Write, got).is_ok();
         let denied = Err(FaultError::Rights);
         assert!(store(Ok(())) && !store(denied));
         let one = board.grant(slot, Rights::READ);
@@ -424,7 +454,9 @@ mod tests {
         let board = Board::new(&arena, 1);
         let slot = slot_of(&arena, Kind::Moved);
         let extent = arena.number(slot);
-        let fits = |other, got| board.may_end(&board.look(&arena, slot, 0, other), Access::Read, got).is_ok();
+        let fits = |other, got| {
+            board.may_end(&board.look(&arena, slot, 0, other), Access::Read, got).is_ok()
+        };
         let gone = Err(FaultError::Unmapped);
         let all = || [fits(false, Ok(())), fits(false, gone), fits(true, Ok(())), fits(true, gone)];
         assert_eq!(all(), [true, false, false, true]);

@@ -1,8 +1,10 @@
-//! In which order each thread stored, and what was done before that: what a forked space is compared with.
+//! In which order each thread stored, and what was done before that: what a forked space is
+//! compared with.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Stores of a thread that are remembered. Between the beginning of a fork and its end there are fewer.
+/// Stores of a thread that are remembered. Between the beginning of a fork and its end there are
+/// fewer.
 const REMEMBERED: u64 = 1 << 14;
 
 /// One thread's.
@@ -26,8 +28,11 @@ impl History {
     /// Nothing stored.
     pub fn new(writers: usize) -> History {
         let many = |n: u64| (0..n).map(|_| AtomicU64::new(0)).collect();
-        let log =
-            |_| Log { done: AtomicU64::new(0), slots: many(REMEMBERED), clocks: many(REMEMBERED * writers as u64) };
+        let log = |_| Log {
+            done: AtomicU64::new(0),
+            slots: many(REMEMBERED),
+            clocks: many(REMEMBERED * writers as u64),
+        };
         History { logs: (0..writers).map(log).collect() }
     }
     fn clock(&self, writer: usize, count: u64, of: usize) -> &AtomicU64 {
@@ -55,14 +60,21 @@ impl History {
     pub fn last(&self, writer: usize) -> u64 {
         self.logs[writer].done.load(SeqCst)
     }
-    /// What of another thread's stores was done before a thread's store number `count` began; 0 if nobody remembers.
+    /// What of another thread's stores was done before a thread's store number `count` began; 0 if
+    /// nobody remembers.
     pub fn before(&self, writer: usize, count: u64, of: usize) -> u64 {
         let known = self.clock(writer, count, of).load(SeqCst);
         let remembered = count != 0 && count + REMEMBERED / 2 > self.last(writer);
         if remembered { known } else { 0 }
     }
-    /// The slots of a thread's stores after one up to another, and their numbers, as far as somebody remembers.
-    pub fn between(&self, writer: usize, after: u64, upto: u64) -> impl Iterator<Item = (u64, usize)> + '_ {
+    /// The slots of a thread's stores after one up to another, and their numbers, as far as
+    /// somebody remembers.
+    pub fn between(
+        &self,
+        writer: usize,
+        after: u64,
+        upto: u64,
+    ) -> impl Iterator<Item = (u64, usize)> + '_ {
         let first = (after + 1).max(self.last(writer).saturating_sub(REMEMBERED / 2));
         let slot = move |count| self.slot(writer, count).load(SeqCst).checked_sub(1);
         (first..=upto).filter_map(move |count| Some((count, slot(count)? as usize)))
@@ -85,6 +97,9 @@ mod tests {
         history.begin(0, 3, 5);
         history.done(0, 3);
         assert_eq!(history.between(0, 0, 3).collect::<Vec<_>>(), [(1, 7), (3, 5)]);
-        assert_eq!((history.before(1, 1, 0), history.before(0, 3, 1), history.before(0, 1, 1)), (1, 1, 0));
+        assert_eq!(
+            (history.before(1, 1, 0), history.before(0, 3, 1), history.before(0, 1, 1)),
+            (1, 1, 0)
+        );
     }
 }

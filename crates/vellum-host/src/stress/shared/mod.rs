@@ -1,12 +1,13 @@
 //! The stress of shared pages: every thread does everything to the same few ranges of one space.
 //!
-//! In the stress above each thread has a place of its own, so it knows what must be there. Here nobody has: [`arena`] is the few
-//! ranges, [`word`] the values, each of which says whose store it is and the how many-th, [`board`] what threads say outside the space, and the
-//! rules that follow from it, [`history`] the order of the stores, [`snapshot`] what a forked space must be,
+//! In the stress above each thread has a place of its own, so it knows what must be there. Here
+//! nobody has: [`arena`] is the few ranges, [`word`] the values, each of which says whose store it
+//! is and the how many-th, [`board`] what threads say outside the space, and the rules that follow
+//! from it, [`history`] the order of the stores, [`snapshot`] what a forked space must be,
 //! [`worker`] a thread. Which verbs there are, [`ops`](super::ops) says.
 //!
-//! After each round the threads meet and everything is recounted; then the ranges become fresh memory again, so that
-//! first touches go on happening.
+//! After each round the threads meet and everything is recounted; then the ranges become fresh
+//! memory again, so that first touches go on happening.
 //!
 //! The seed gives each thread's choices; how they fall together is the host's business, as above.
 
@@ -174,7 +175,12 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     assert_eq!(before, after, "frames were lost or made up; seed {}", plan.seed);
     let watch = vm.machine().watch();
     for left in [Use::Data, Use::Table, Use::Pending] {
-        assert_eq!(watch.count(left), 0, "{left:?} frames remain when every space is gone; seed {}", plan.seed);
+        assert_eq!(
+            watch.count(left),
+            0,
+            "{left:?} frames remain when every space is gone; seed {}",
+            plan.seed
+        );
     }
     Ok((outcome, vm.stats()))
 }
@@ -209,7 +215,8 @@ fn thread<C: Codec>(shared: &Shared<'_, C>, me: usize) -> Outcome {
 /// Recounts everything while nobody works.
 fn quiet<C: Codec>(shared: &Shared<'_, C>, round: u64) {
     let children = lock(&shared.children);
-    let all: Vec<&Space> = std::iter::once(&shared.space).chain(children.iter().map(|child| &child.space)).collect();
+    let all: Vec<&Space> =
+        std::iter::once(&shared.space).chain(children.iter().map(|child| &child.space)).collect();
     // SAFETY: the other threads wait at the meeting.
     if let Err(e) = unsafe { shared.vm.validate(&all) } {
         panic!("validate after round {round}: {e}; seed {}", shared.plan.seed);
@@ -225,15 +232,22 @@ fn freshen<C: Codec>(shared: &Shared<'_, C>, round: u64) {
         let first = if shared.board.is_away(n) { extent.other } else { extent.run.first };
         let run = super::lane::Run { first, ..extent.run };
         let slots = || extent.slots();
-        let grants: Vec<_> = slots().map(|slot| shared.board.grant(slot, Rights::READ_WRITE)).collect();
+        let grants: Vec<_> =
+            slots().map(|slot| shared.board.grant(slot, Rights::READ_WRITE)).collect();
         let wipes: Vec<_> = slots().map(|slot| shared.board.wipe(slot)).collect();
         let forget = round.is_multiple_of(2) && extent.kind != Kind::Wiped;
         let done = if forget {
-            let rights = shared.vm.protect(&shared.space, run.start(), run.bytes(), Rights::READ_WRITE);
-            rights.and_then(|()| shared.vm.advise(&shared.space, run.start(), run.bytes(), Advice::DontNeed))
+            let rights =
+                shared.vm.protect(&shared.space, run.start(), run.bytes(), Rights::READ_WRITE);
+            rights.and_then(|()| {
+                shared.vm.advise(&shared.space, run.start(), run.bytes(), Advice::DontNeed)
+            })
         } else {
             let at = Placement::Replace(run.start());
-            shared.vm.map(&shared.space, at, run.bytes(), extent.attrs(Rights::READ_WRITE)).map(|_| ())
+            shared
+                .vm
+                .map(&shared.space, at, run.bytes(), extent.attrs(Rights::READ_WRITE))
+                .map(|_| ())
         };
         let done = done.is_ok();
         for ((slot, grant), wipe) in slots().zip(grants).zip(wipes) {

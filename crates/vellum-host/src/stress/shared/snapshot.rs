@@ -1,7 +1,8 @@
 //! A forked space, and what its memory must be: its parent's at one instant of the fork.
 //!
-//! What was done before the fork began is in it, what had not begun when it ended is not, and between the two:
-//! whoever finds a store in it finds all that was done before that store began, by the same thread or by another.
+//! What was done before the fork began is in it, what had not begun when it ended is not, and
+//! between the two: whoever finds a store in it finds all that was done before that store began, by
+//! the same thread or by another.
 
 use vellum::space::Space;
 
@@ -40,7 +41,8 @@ impl Begun {
     /// Now.
     pub fn now(board: &Board, arena: &Arena) -> Begun {
         let last = (0..board.writers()).map(|w| board.history.last(w)).collect();
-        let words = each(board, arena).map(|(slot, writer)| board.published(slot, writer)).collect();
+        let words =
+            each(board, arena).map(|(slot, writer)| board.published(slot, writer)).collect();
         Begun { last, words }
     }
 }
@@ -48,7 +50,9 @@ impl Begun {
 impl Ended {
     /// Now.
     pub fn now(board: &Board, arena: &Arena) -> Ended {
-        Ended { words: each(board, arena).map(|(slot, writer)| board.started(slot, writer)).collect() }
+        Ended {
+            words: each(board, arena).map(|(slot, writer)| board.started(slot, writer)).collect(),
+        }
     }
 }
 
@@ -57,8 +61,8 @@ fn each(board: &Board, arena: &Arena) -> impl Iterator<Item = (usize, usize)> {
     (0..arena.slots()).flat_map(move |slot| (0..writers).map(move |writer| (slot, writer)))
 }
 
-/// Whether the words of a child, as numbers of stores, are its parent's at one instant. Says how many stores that ran beside the
-/// fork were looked for.
+/// Whether the words of a child, as numbers of stores, are its parent's at one instant. Says how
+/// many stores that ran beside the fork were looked for.
 ///
 /// # Errors
 /// What is wrong.
@@ -83,7 +87,8 @@ pub fn check(
                 "slot {slot}, thread {writer}: the child has store {count}, which had not begun when the fork ended"
             ));
         }
-        if keeps && (count < begun.words[index] || count != 0 && count <= board.floor(slot, writer)) {
+        if keeps && (count < begun.words[index] || count != 0 && count <= board.floor(slot, writer))
+        {
             return Err(format!(
                 "slot {slot}, thread {writer}: the child has store {count}, but {} was done before the fork",
                 begun.words[index]
@@ -94,7 +99,10 @@ pub fn check(
     let mut beside = 0;
     for writer in 0..writers {
         let known = (0..writers).map(|by| (board.history.before(by, have[by], writer), by));
-        let (need, by) = known.max().filter(|&(count, _)| count > have[writer]).unwrap_or((have[writer], writer));
+        let (need, by) = known
+            .max()
+            .filter(|&(count, _)| count > have[writer])
+            .unwrap_or((have[writer], writer));
         for (count, slot) in board.history.between(writer, begun.last[writer], need) {
             beside += 1;
             if arena.extent(slot).keeps() && at(slot, writer) < count {
@@ -114,7 +122,8 @@ pub fn check(
 mod tests {
     use super::*;
 
-    /// Thread 0 stores to slots 0 and 1, thread 1 sees that and stores to slot 2; all beside a fork.
+    /// Thread 0 stores to slots 0 and 1, thread 1 sees that and stores to slot 2; all beside a
+    /// fork.
     #[test]
     fn a_child_has_causes_with_their_effects() {
         let arena = Arena::new();
@@ -127,8 +136,9 @@ mod tests {
         let ended = Ended::now(&board, &arena);
         let child = |words: [u64; 3]| {
             let mut found = vec![Some(vec![0, 0]); arena.slots()];
-            (0..3)
-                .for_each(|slot| found[slot] = Some(if slot == 2 { vec![0, words[2]] } else { vec![words[slot], 0] }));
+            (0..3).for_each(|slot| {
+                found[slot] = Some(if slot == 2 { vec![0, words[2]] } else { vec![words[slot], 0] })
+            });
             check(&board, &arena, (&begun, &ended), &found)
         };
         for fits in [[0, 0, 0], [1, 0, 0], [1, 2, 0], [1, 2, 1]] {

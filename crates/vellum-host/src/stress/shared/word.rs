@@ -1,7 +1,8 @@
 //! A stored value: who stored it, where, and its how many-th store that was.
 //!
-//! Each thread owns one word of every page that is looked at, so several threads write different words of one page. A thread counts
-//! its stores through, over all pages, so the counts of one word grow, and the stores of one thread have an order.
+//! Each thread owns one word of every page that is looked at, so several threads write different
+//! words of one page. A thread counts its stores through, over all pages, so the counts of one word
+//! grow, and the stores of one thread have an order.
 
 /// Set in what is stored in a forked space: no such value may be seen in another one.
 const CHILD: u64 = 1 << 43;
@@ -16,12 +17,14 @@ pub fn child_word(writer: usize, slot: usize, count: u64) -> u64 {
     word(writer, slot, count) | CHILD
 }
 
-/// Where in the page the word of a thread lies: its byte offset. All of eight threads have different ones.
+/// Where in the page the word of a thread lies: its byte offset. All of eight threads have
+/// different ones.
 pub fn offset(writer: usize, slot: usize) -> usize {
     8 * (writer * 64 + slot * 13 % 64)
 }
 
-/// The store that left this value in the word of that thread, 0 for zeros. `None` if no store of it can have.
+/// The store that left this value in the word of that thread, 0 for zeros. `None` if no store of it
+/// can have.
 pub fn count(value: u64, writer: usize, slot: usize) -> Option<u64> {
     let count = value & (CHILD - 1);
     (value == 0 || count != 0 && value == word(writer, slot, count)).then_some(count)
@@ -36,7 +39,12 @@ mod tests {
         let value = word(3, 70, 12345);
         assert_eq!(count(value, 3, 70), Some(12345));
         assert_eq!(count(0, 3, 70), Some(0));
-        let others = [count(value, 2, 70), count(value, 3, 71), count(child_word(3, 70, 5), 3, 70), count(77, 0, 0)];
+        let others = [
+            count(value, 2, 70),
+            count(value, 3, 71),
+            count(child_word(3, 70, 5), 3, 70),
+            count(77, 0, 0),
+        ];
         assert_eq!(others, [None; 4]);
     }
 

@@ -48,7 +48,11 @@ impl<C: Codec> Worker<'_, C> {
     }
 
     /// A range of whole words on up to six mapped pages of equal verdict, or one page of any kind.
-    pub(super) fn span(&mut self, lane: &Lane, access: Access) -> (Va, u64, Result<(), FaultError>) {
+    pub(super) fn span(
+        &mut self,
+        lane: &Lane,
+        access: Access,
+    ) -> (Va, u64, Result<(), FaultError>) {
         let first = self.some_page(lane);
         let verdict = |p: u64| Self::verdict(lane.pages.get(&p).map(|p| p.rights), access);
         let mut pages = 1;
@@ -61,19 +65,25 @@ impl<C: Codec> Worker<'_, C> {
         let start = (first << 12) + self.rng.below(512) * 8;
         let room = ((first + pages) << 12) - start;
         let bytes = 8 * (1 + self.rng.below(room / 8));
-        // Past a refused first page nothing may be said about what was copied, so such a span stays inside it.
+        // Past a refused first page nothing may be said about what was copied, so such a span stays
+        // inside it.
         (Va(start), bytes, verdict(first))
     }
 
     /// The kernel writes, `forced` whatever the rights, as long as there are any.
     pub(super) fn copy_in(&mut self, mut on: On<'_>, forced: bool) {
-        let (va, bytes, wanted) = self.span(on.lane, if forced { Access::Read } else { Access::Write });
+        let (va, bytes, wanted) =
+            self.span(on.lane, if forced { Access::Read } else { Access::Write });
         let run = Run { first: va.page(), pages: ((va.0 + bytes - 1) >> 12) - va.page() + 1 };
         on.begin(&[run]);
         let stamp = on.lane.stamp();
         let buffer: Vec<u8> = stamp.to_ne_bytes().repeat(bytes as usize / 8);
         let vm = self.shared.vm;
-        let done = if forced { vm.write_forced(on.space, va, &buffer) } else { vm.copy_in(on.space, va, &buffer) };
+        let done = if forced {
+            vm.write_forced(on.space, va, &buffer)
+        } else {
+            vm.copy_in(on.space, va, &buffer)
+        };
         match (done, wanted) {
             (Ok(()), Ok(())) => {
                 for page in run.numbers() {
@@ -105,7 +115,10 @@ impl<C: Codec> Worker<'_, C> {
         for page in va.page()..=(va.0 + bytes - 1) >> 12 {
             for (i, at) in SAMPLES.into_iter().enumerate() {
                 let at = Va((page << 12) + at);
-                if va <= at && at.0 < va.0 + bytes && self.access(on.space, at, Access::Read, 0) == Ok(stamp) {
+                if va <= at
+                    && at.0 < va.0 + bytes
+                    && self.access(on.space, at, Access::Read, 0) == Ok(stamp)
+                {
                     on.lane.each(Run { first: page, pages: 1 }, |p| p.words[i] = stamp);
                 }
             }
@@ -132,7 +145,10 @@ impl<C: Codec> Worker<'_, C> {
             (Err(FaultError::NoMemory), _) => self.outcome.refused += 1,
             (Err(e), Err(w)) if e == w => {}
             (got, wanted) => {
-                panic!("copy_out at {va:?} of {bytes} gave {got:?}, wanted {wanted:?}; {}", self.place(&on))
+                panic!(
+                    "copy_out at {va:?} of {bytes} gave {got:?}, wanted {wanted:?}; {}",
+                    self.place(&on)
+                )
             }
         }
     }

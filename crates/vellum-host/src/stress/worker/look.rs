@@ -21,7 +21,8 @@ impl<C: Codec> Worker<'_, C> {
         );
     }
 
-    /// A page of another lane: usually one looked at before, since only that can be in this CPU's TLB.
+    /// A page of another lane: usually one looked at before, since only that can be in this CPU's
+    /// TLB.
     pub(super) fn favourite(&mut self) -> Option<(u64, u64)> {
         let n = self.rng.below(FAVOURITES as u64) as usize;
         if n >= self.favourites.len() || self.rng.once_in(100) {
@@ -55,7 +56,8 @@ impl<C: Codec> Worker<'_, C> {
         }
     }
 
-    /// Looks at what another thread may be changing now: it must be what its owner published, if that stood all the time.
+    /// Looks at what another thread may be changing now: it must be what its owner published, if
+    /// that stood all the time.
     pub(super) fn peek_shared(&mut self, n: usize, page: u64, sample: usize, whose: u64) {
         let shared = self.shared;
         let (space, board) = (&shared.spaces[n], &shared.boards[n]);
@@ -66,7 +68,10 @@ impl<C: Codec> Worker<'_, C> {
         if let Ok(word) = seen {
             self.sane(space, va, word, n as u64, whose);
         }
-        let Some(state) = meaning(before).filter(|_| stood && seen != Err(FaultError::NoMemory)) else { return };
+        let Some(state) = meaning(before).filter(|_| stood && seen != Err(FaultError::NoMemory))
+        else {
+            return;
+        };
         let fits = match (state, seen) {
             (Published::Unmapped, seen) => seen == Err(FaultError::Unmapped),
             (Published::NoAccess, seen) => seen == Err(FaultError::Rights),
@@ -83,7 +88,8 @@ impl<C: Codec> Worker<'_, C> {
         );
     }
 
-    /// In a space of this thread's own nobody else writes: what another lane held when first looked at, it holds for ever.
+    /// In a space of this thread's own nobody else writes: what another lane held when first looked
+    /// at, it holds for ever.
     pub(super) fn look_at_frozen(&mut self, child: &mut Child, va: Va) {
         let now = match self.access(&child.space, va, Access::Read, 0) {
             Ok(word) => Some(word),

@@ -186,7 +186,14 @@ impl<'a, C: Codec> Worker<'a, C> {
                 let window = self.window;
                 let mut lane = std::mem::replace(&mut self.lanes[n], Lane::new(window, 0, 0));
                 let shared = self.shared;
-                f(self, On { space: &shared.spaces[n], lane: &mut lane, board: Some(&shared.boards[n]) });
+                f(
+                    self,
+                    On {
+                        space: &shared.spaces[n],
+                        lane: &mut lane,
+                        board: Some(&shared.boards[n]),
+                    },
+                );
                 self.lanes[n] = lane;
             }
             Some(Where::Child(n)) => {
@@ -224,7 +231,9 @@ impl<'a, C: Codec> Worker<'a, C> {
         }
         let mut made = None;
         self.on(children, |w, on| match w.shared.vm.fork(on.space) {
-            Ok(space) => made = Some(Child { space, lane: on.lane.clone(), frozen: BTreeMap::new() }),
+            Ok(space) => {
+                made = Some(Child { space, lane: on.lane.clone(), frozen: BTreeMap::new() })
+            }
             Err(_) => w.outcome.refused += 1,
         });
         if let Some(child) = made {
@@ -249,7 +258,13 @@ impl<'a, C: Codec> Worker<'a, C> {
     }
 
     /// A program's access, faults included.
-    fn access(&mut self, space: &Space, va: Va, access: Access, store: u64) -> Result<u64, FaultError> {
+    fn access(
+        &mut self,
+        space: &Space,
+        va: Va,
+        access: Access,
+        store: u64,
+    ) -> Result<u64, FaultError> {
         for _ in 0..PATIENCE {
             let tried = match access {
                 Access::Read => self.seat.load(va),
@@ -276,7 +291,14 @@ impl<'a, C: Codec> Worker<'a, C> {
         }
     }
 
-    fn check_access(&mut self, on: &mut On<'_>, page: u64, sample: usize, access: Access, store: u64) -> bool {
+    fn check_access(
+        &mut self,
+        on: &mut On<'_>,
+        page: u64,
+        sample: usize,
+        access: Access,
+        store: u64,
+    ) -> bool {
         let known = on.lane.pages.get(&page).copied();
         let va = Va((page << 12) + SAMPLES[sample]);
         let verdict = Self::verdict(known.map(|p| p.rights), access);
@@ -293,7 +315,10 @@ impl<'a, C: Codec> Worker<'a, C> {
             }
             (Err(e), Err(wanted)) if e == wanted => return false,
             (got, wanted) => {
-                panic!("{access:?} at {va:?} gave {got:?}, wanted {wanted:?} (page {known:?}), {}", self.place(on))
+                panic!(
+                    "{access:?} at {va:?} gave {got:?}, wanted {wanted:?} (page {known:?}), {}",
+                    self.place(on)
+                )
             }
         }
         true
@@ -320,7 +345,8 @@ impl<'a, C: Codec> Worker<'a, C> {
         )
     }
 
-    /// Whether a verb succeeded; refusals for memory are counted, other errors must be the one expected.
+    /// Whether a verb succeeded; refusals for memory are counted, other errors must be the one
+    /// expected.
     fn verb<T>(
         &mut self,
         on: &On<'_>,
@@ -344,7 +370,8 @@ impl<'a, C: Codec> Worker<'a, C> {
     /// Each takes a frame away for good, so few pages are.
     fn poison(&mut self, on: On<'_>) {
         if self.rng.once_in(64) {
-            // What it says depends on what faults made; that no contents change later looks will tell.
+            // What it says depends on what faults made; that no contents change later looks will
+            // tell.
             let _ = self.shared.vm.poison(on.space, Va(self.some_page(on.lane) << 12));
         }
     }
@@ -360,7 +387,12 @@ impl<'a, C: Codec> Worker<'a, C> {
             (Seen::Parked { .. }, Some(known)) => known.is_none(),
             _ => false,
         };
-        assert!(fits, "query of {:?} says {seen:?}, the region gives {known:?}; {}", Va(page << 12), self.place(&on));
+        assert!(
+            fits,
+            "query of {:?} says {seen:?}, the region gives {known:?}; {}",
+            Va(page << 12),
+            self.place(&on)
+        );
     }
 
     fn frame(&mut self) {
@@ -380,7 +412,8 @@ impl<'a, C: Codec> Worker<'a, C> {
 
     /// Every page of the lane that holds something, and a few of those that read as zeros.
     fn check_all(&mut self, mut on: On<'_>) {
-        let pages: Vec<(u64, bool)> = on.lane.pages.iter().map(|(&n, p)| (n, p.words != [0; 3])).collect();
+        let pages: Vec<(u64, bool)> =
+            on.lane.pages.iter().map(|(&n, p)| (n, p.words != [0; 3])).collect();
         for (page, written) in pages {
             if !written && !self.rng.once_in(16) {
                 continue;

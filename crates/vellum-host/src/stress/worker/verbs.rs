@@ -59,7 +59,12 @@ impl<C: Codec> Worker<'_, C> {
         let got = self.shared.vm.map(on.space, Placement::Anywhere, pages << 12, attrs);
         if let Some(va) = self.verb(&on, "map anywhere", got, Ok(())) {
             let run = Run { first: va.page(), pages };
-            assert_eq!(on.lane.cover(run), Cover::None, "placed on top of something; {}", self.place(&on));
+            assert_eq!(
+                on.lane.cover(run),
+                Cover::None,
+                "placed on top of something; {}",
+                self.place(&on)
+            );
             on.lane.map(run, attrs.rights);
             on.lane.strays.push(run);
         }
@@ -107,7 +112,8 @@ impl<C: Codec> Worker<'_, C> {
     pub(super) fn relocate(&mut self, mut on: On<'_>, replace: bool) {
         let old = on.lane.part(&mut self.rng);
         let new = Run { first: on.lane.part(&mut self.rng).first, pages: old.pages };
-        let inside = on.lane.runs.iter().any(|r| r.has(new.first) && r.has(new.first + new.pages - 1));
+        let inside =
+            on.lane.runs.iter().any(|r| r.has(new.first) && r.has(new.first + new.pages - 1));
         let apart = new.first + new.pages <= old.first || old.first + old.pages <= new.first;
         if !inside || !apart {
             return;
@@ -147,15 +153,21 @@ impl<C: Codec> Worker<'_, C> {
         }
         let longest = run.first + run.pages - old.first;
         let pages = 1 + self.rng.below(longest.min(2 * old.pages));
-        let tail = Run { first: old.first + old.pages.min(pages), pages: pages.abs_diff(old.pages) };
+        let tail =
+            Run { first: old.first + old.pages.min(pages), pages: pages.abs_diff(old.pages) };
         let grows = pages > old.pages;
-        let wanted = if grows && on.lane.cover(tail) != Cover::None { Err(SpaceError::Occupied) } else { Ok(()) };
+        let wanted = if grows && on.lane.cover(tail) != Cover::None {
+            Err(SpaceError::Occupied)
+        } else {
+            Ok(())
+        };
         let at = Placement::At(old.start());
         on.begin(&[tail]);
         let got = self.shared.vm.remap(on.space, old.start(), old.bytes(), pages << 12, at);
         if let Some(va) = self.verb(&on, &format!("resize {old:?} to {pages}"), got, wanted) {
             assert_eq!(va, old.start(), "{}", self.place(&on));
-            let last = on.lane.pages.get(&(old.first + old.pages - 1)).map_or(Rights::NONE, |p| p.rights);
+            let last =
+                on.lane.pages.get(&(old.first + old.pages - 1)).map_or(Rights::NONE, |p| p.rights);
             if grows {
                 on.lane.map(tail, last)
             } else {
@@ -201,7 +213,10 @@ impl<C: Codec> Worker<'_, C> {
         };
         // Whatever it says, it may not change what is there; the next looks will tell.
         let got = self.shared.vm.advise(on.space, run.start(), run.bytes(), advice);
-        if let Err(SpaceError::Unmapped | SpaceError::Occupied | SpaceError::Range(_) | SpaceError::NoHole) = got {
+        if let Err(
+            SpaceError::Unmapped | SpaceError::Occupied | SpaceError::Range(_) | SpaceError::NoHole,
+        ) = got
+        {
             panic!("{advice:?} of {run:?} gave {got:?}; {}", self.place(&on));
         }
     }

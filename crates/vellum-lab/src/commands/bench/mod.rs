@@ -1,9 +1,10 @@
 //! `vellum bench`: the library on this computer, beside its peers.
 //!
-//! Each benchmark is a section: what is compared, the table, what the computer was like, which bars were met, what it means. A section is
-//! printed as soon as it is done, so that Ctrl-C keeps what there is. Bars are judged, not asserted: a shared computer misses some for
-//! its neighbours' reasons, and a benchmark that fails for them teaches people to ignore it. Counts of instructions are another matter and
-//! can be asserted with `--ceilings`.
+//! Each benchmark is a section: what is compared, the table, what the computer was like, which bars
+//! were met, what it means. A section is printed as soon as it is done, so that Ctrl-C keeps what
+//! there is. Bars are judged, not asserted: a shared computer misses some for its neighbours'
+//! reasons, and a benchmark that fails for them teaches people to ignore it. Counts of instructions
+//! are another matter and can be asserted with `--ceilings`.
 
 mod sections;
 
@@ -86,7 +87,9 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Section>, LabError> {
         if !known().any(|k| k == name) {
             return Err(LabError::usage(format_args!(
                 "there is no benchmark `{name}`{}; there are {}",
-                text::nearest(name, known()).map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default(),
+                text::nearest(name, known())
+                    .map(|n| format!(" (did you mean `{n}`?)"))
+                    .unwrap_or_default(),
                 known().collect::<Vec<_>>().join(", "),
             )));
         }
@@ -103,7 +106,9 @@ fn threads(list: Option<&str>) -> Result<Vec<usize>, LabError> {
     let mut counts = Vec::new();
     for word in list.split(',') {
         let n = word.trim().parse().ok().filter(|&n: &usize| n > 0).ok_or_else(|| {
-            LabError::usage(format_args!("--threads takes numbers from 1 on, as in 1,2; `{word}` is none"))
+            LabError::usage(format_args!(
+                "--threads takes numbers from 1 on, as in 1,2; `{word}` is none"
+            ))
         })?;
         if n > cores.min(vellum_host::machine::MAX_HOST_CPUS) {
             return Err(LabError::usage(format_args!(
@@ -160,14 +165,20 @@ fn head(sections: &[&Section], effort: Effort, threads: &[usize]) -> String {
     if cfg!(debug_assertions) {
         out.push_str("built with debug assertions: slower than what it would be\n");
     }
-    out.push_str("figures are medians; spread is third minus first quartile; ratio is ours over theirs\n\n");
+    out.push_str(
+        "figures are medians; spread is third minus first quartile; ratio is ours over theirs\n\n",
+    );
     out
 }
 
 fn body(number: usize, section: &Section, report: &Report, judged: &[bars::Judged]) -> String {
     let mut out = format!("{number}. {}   (bench {})\n", section.title, section.name);
     out.push_str(&tables::paragraph(section.compares));
-    out.push_str(&if section.name == "growth" { tables::growth(report) } else { tables::table(report) });
+    out.push_str(&if section.name == "growth" {
+        tables::growth(report)
+    } else {
+        tables::table(report)
+    });
     for note in &report.notes {
         out.push_str(&tables::paragraph(&format!("note: {note}")));
     }
@@ -210,7 +221,9 @@ mod tests {
     #[test]
     fn no_fixed_line_is_wider_than_the_page() {
         let all: Vec<&Section> = SECTIONS.iter().collect();
-        let mut text = head(&all, Effort::SHORT, &[1, 2]) + &head(&all, Effort::QUICK, &[1]) + &foot(&[], 90.0);
+        let mut text = head(&all, Effort::SHORT, &[1, 2])
+            + &head(&all, Effort::QUICK, &[1])
+            + &foot(&[], 90.0);
         for (i, s) in SECTIONS.iter().enumerate() {
             text += &body(i + 1, s, &Report::default(), &[]);
         }
@@ -225,7 +238,11 @@ mod tests {
     #[test]
     fn numbers_of_threads_are_sorted_and_not_doubled() {
         assert_eq!(threads(Some("1,1")).unwrap(), [1]);
-        assert!(threads(Some("0")).is_err() && threads(Some("")).is_err() && threads(Some("1;2")).is_err());
+        assert!(
+            threads(Some("0")).is_err()
+                && threads(Some("")).is_err()
+                && threads(Some("1;2")).is_err()
+        );
         assert!(threads(Some("4096")).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! What each benchmark compares, in words, and what its figures mean.
 //!
-//! The words before the figures are fixed; those after are computed from them, since nobody knows beforehand how a stranger's
-//! computer will do.
+//! The words before the figures are fixed; those after are computed from them, since nobody knows
+//! beforehand how a stranger's computer will do.
 
 use vellum_host::bench::{Report, Row};
 
@@ -127,7 +127,9 @@ fn frames(report: &Report) -> Vec<String> {
 
 fn fault(report: &Report) -> Vec<String> {
     let mut said = Vec::new();
-    if let (Some(all), Some(bare)) = (find(report, "fault/4k-write", 1), find(report, "fault/4k-write/bare", 1)) {
+    if let (Some(all), Some(bare)) =
+        (find(report, "fault/4k-write", 1), find(report, "fault/4k-write/bare", 1))
+    {
         said.push(format!(
             "A first write to a page takes {} ns, {} ns without clearing: the library is {:.0} % of its own fault.",
             number::figure(all.ours),
@@ -141,20 +143,28 @@ fn fault(report: &Report) -> Vec<String> {
 
 /// How many rows are below those of the kernel under us, and which are not.
 fn beside_linux(report: &Report) -> Option<String> {
-    let ratios: Vec<(f64, &Row)> =
-        report.benchmarks.iter().filter_map(|r| Some((r.ours / r.peers.get("linux")?, r))).collect();
+    let ratios: Vec<(f64, &Row)> = report
+        .benchmarks
+        .iter()
+        .filter_map(|r| Some((r.ours / r.peers.get("linux")?, r)))
+        .collect();
     let above: Vec<String> = ratios
         .iter()
         .filter(|(ratio, _)| *ratio >= 1.0)
         .map(|(ratio, row)| {
-            let by = if row.threads > 1 { format!(" by {} threads", row.threads) } else { String::new() };
+            let by = if row.threads > 1 {
+                format!(" by {} threads", row.threads)
+            } else {
+                String::new()
+            };
             format!("{}{by} ({ratio:.2} times as long)", row.name)
         })
         .collect();
     if ratios.is_empty() {
         return None;
     }
-    let but = if above.is_empty() { String::new() } else { format!(", not so {}", above.join(", ")) };
+    let but =
+        if above.is_empty() { String::new() } else { format!(", not so {}", above.join(", ")) };
     Some(format!(
         "{} of {} rows take less time than Linux{but}. The trap or system call in its figures is not in ours.",
         ratios.len() - above.len(),
@@ -180,14 +190,18 @@ fn growth(report: &Report) -> Vec<String> {
     for row in &report.benchmarks {
         let axis = |name: &str| name.rsplit_once('-').map(|(a, _)| a.to_owned());
         let first = report.benchmarks.iter().find(|r| axis(&r.name) == axis(&row.name));
-        if let Some(over) = first.map(|f| row.ours / f.ours).filter(|o| worst.is_none_or(|(w, _)| *o > w)) {
+        if let Some(over) =
+            first.map(|f| row.ours / f.ours).filter(|o| worst.is_none_or(|(w, _)| *o > w))
+        {
             worst = Some((over, &row.name));
         }
     }
     worst
         .map(|(over, name)| {
             let name = name.trim_start_matches("growth/").replace('/', ", ");
-            format!("The steepest of all rows is \"{name}\" with {over:.2} times its smallest size.")
+            format!(
+                "The steepest of all rows is \"{name}\" with {over:.2} times its smallest size."
+            )
         })
         .into_iter()
         .collect()
@@ -200,8 +214,14 @@ fn worth(report: &Report) -> Vec<String> {
     });
     best.into_iter()
         .map(|r| {
-            let linux = r.peers.get("linux").map_or(String::new(), |l| format!("; Linux's did {l:.2} times"));
-            format!("Two threads did {:.2} times the work of one, clearing included{linux}.", r.ours)
+            let linux = r
+                .peers
+                .get("linux")
+                .map_or(String::new(), |l| format!("; Linux's did {l:.2} times"));
+            format!(
+                "Two threads did {:.2} times the work of one, clearing included{linux}.",
+                r.ours
+            )
         })
         .chain(floor)
         .collect()
@@ -229,17 +249,31 @@ mod tests {
         ]);
         let said = reading("fault", &faults).join(" ");
         assert!(said.contains("200 ns, 30.0 ns without") && said.contains("15 %"), "{said}");
-        assert!(said.contains("1 of 2 rows take less time than Linux, not so unmap/4k-page (1.50 times"), "{said}");
-        let hot = report(vec![row("frames/hot-pair", 2, 12.0, &[]), row("frames/two-swaps-two-stores", 2, 9.5, &[])]);
         assert!(
-            reading("frames", &hot)[0].contains("By 2 threads") && reading("frames", &hot)[0].contains("2.50 ns for")
+            said.contains(
+                "1 of 2 rows take less time than Linux, not so unmap/4k-page (1.50 times"
+            ),
+            "{said}"
+        );
+        let hot = report(vec![
+            row("frames/hot-pair", 2, 12.0, &[]),
+            row("frames/two-swaps-two-stores", 2, 9.5, &[]),
+        ]);
+        assert!(
+            reading("frames", &hot)[0].contains("By 2 threads")
+                && reading("frames", &hot)[0].contains("2.50 ns for")
         );
     }
 
     #[test]
     fn nothing_is_said_of_what_was_not_measured() {
         for section in SECTIONS {
-            assert_eq!(reading(section.name, &Report::default()), Vec::<String>::new(), "{}", section.name);
+            assert_eq!(
+                reading(section.name, &Report::default()),
+                Vec::<String>::new(),
+                "{}",
+                section.name
+            );
         }
     }
 }

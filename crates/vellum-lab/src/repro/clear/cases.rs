@@ -1,8 +1,10 @@
 //! What is run, and what it rests on.
 //!
-//! The posting's kernel has string stores and nothing else, so the rows that are compared with it do too (`clear.stores=cached`); what the
-//! library does beyond stands beside an earlier use of such stores: virtual machines made of 2 MiB pages, cleared page by page and around the
-//! caches (A. Arora, Linux mailing list, 2021-10-20), of 1550 GB on a Milan and 200 GB on the same Ice Lake.
+//! The posting's kernel has string stores and nothing else, so the rows that are compared with it
+//! do too (`clear.stores=cached`); what the library does beyond stands beside an earlier use of
+//! such stores: virtual machines made of 2 MiB pages, cleared page by page and around the caches
+//! (A. Arora, Linux mailing list, 2021-10-20), of 1550 GB on a Milan and 200 GB on the same Ice
+//! Lake.
 
 use vellum::addr::Order;
 
@@ -24,14 +26,16 @@ pub(super) struct Case {
 }
 
 /// The kernel before the posting.
-pub(super) const BEFORE: Switches = &[("clear.unit", "page"), ("clear.stores", "cached"), ("preempt", "voluntary")];
+pub(super) const BEFORE: Switches =
+    &[("clear.unit", "page"), ("clear.stores", "cached"), ("preempt", "voluntary")];
 const BATCHES: Switches = &[("clear.batch", "8M"), ("clear.stores", "cached")];
 const WHOLE: Switches = &[("preempt", "full"), ("clear.stores", "cached")];
 const LONG: Switches = &[("clear.batch", "32M"), ("clear.stores", "cached")];
 const AROUND: Switches = &[("clear.stores", "bypass")];
 
 const HUGE: &[&str] = &["costs.clear_page_line", "costs.clear_extent_line", "costs.work.large"];
-const GIANT: &[&str] = &["costs.clear_next_line", "costs.clear_extent_line", "costs.elision_threshold"];
+const GIANT: &[&str] =
+    &["costs.clear_next_line", "costs.clear_extent_line", "costs.elision_threshold"];
 /// Where no length elides, a line of an extent is all there is.
 const ELIDED: &[&str] = &[
     "costs.clear_next_line",
@@ -43,7 +47,12 @@ const ELIDED: &[&str] = &[
 const PASSED: &[&str] = &["costs.clear_page_line", "costs.clear_elided_line", "costs.work.large"];
 
 /// A case without published figures and without a statement.
-const fn alone(name: &'static str, leaf: Order, after: Switches, rests: &'static [&'static str]) -> Case {
+const fn alone(
+    name: &'static str,
+    leaf: Order,
+    after: Switches,
+    rests: &'static [&'static str],
+) -> Case {
     Case { name, leaf, after, published: [None, None], stated: None, rests, missed: "" }
 }
 const SMALL: Case = alone("2 MiB, all models, GiB/s", Order::HUGE, BATCHES, HUGE);
@@ -51,7 +60,11 @@ const LARGE: Case = alone("1 GiB, preemptible, GiB/s", Order::GIANT, WHOLE, ELID
 const BYPASSING: Case = alone("2 MiB, bypassing, GiB/s", Order::HUGE, AROUND, PASSED);
 
 pub(super) const MILAN: &[Case] = &[
-    Case { published: [Some(11.82), Some(16.48)], stated: Some(("A-7", "2 MiB", [1.30, 1.45])), ..SMALL },
+    Case {
+        published: [Some(11.82), Some(16.48)],
+        stated: Some(("A-7", "2 MiB", [1.30, 1.45])),
+        ..SMALL
+    },
     Case {
         published: [Some(17.14), Some(17.42)],
         stated: Some(("A-7-8m", "1 GiB in batches of 8 MiB", [0.94, 1.06])),
@@ -75,7 +88,11 @@ pub(super) const MILAN: &[Case] = &[
 ];
 
 pub(super) const ICELAKE: &[Case] = &[
-    Case { published: [Some(7.95), Some(10.90)], stated: Some(("A-14", "2 MiB", [1.25, 1.45])), ..SMALL },
+    Case {
+        published: [Some(7.95), Some(10.90)],
+        stated: Some(("A-14", "2 MiB", [1.25, 1.45])),
+        ..SMALL
+    },
     Case {
         published: [Some(8.01), Some(11.26)],
         stated: Some(("A-14-1g", "1 GiB", [1.25, 1.45])),

@@ -1,8 +1,10 @@
 //! The same workload with its byte drawn for each page, by several seeds.
 //!
-//! Where a page is touched decides what is cleared last and so how long the runs beside it are: of a page of 1 GiB one side may be too
-//! short for elision; the old way goes down or up to the fault and turns, and pages in ascending order are cheaper. An eighth of
-//! the footprint, since three seeds of all of it would take longer than the rest of the page. Old and new are given the same draws.
+//! Where a page is touched decides what is cleared last and so how long the runs beside it are: of
+//! a page of 1 GiB one side may be too short for elision; the old way goes down or up to the fault
+//! and turns, and pages in ascending order are cheaper. An eighth of the footprint, since three
+//! seeds of all of it would take longer than the rest of the page. Old and new are given the same
+//! draws.
 
 use super::cases::{BEFORE, Case};
 use super::touch::{Byte, FOOTPRINT, touch};
@@ -25,7 +27,9 @@ pub fn table(ask: &Ask<'_>, cases: &[Case]) -> Result<Table, LabError> {
             runs.push((case.leaf, BEFORE));
         }
     }
-    let asked: Vec<_> = (0..SEEDS).flat_map(|n| runs.iter().map(move |&run| (ask.seed.wrapping_add(n), run))).collect();
+    let asked: Vec<_> = (0..SEEDS)
+        .flat_map(|n| runs.iter().map(move |&run| (ask.seed.wrapping_add(n), run)))
+        .collect();
     let figures = side::by_side(&asked, |&(seed, (leaf, switches))| {
         Ok(touch(ask.machine, leaf, switches, PART, Byte::Drawn(seed))?.gib_per_s)
     })?;
@@ -34,7 +38,8 @@ pub fn table(ask: &Ask<'_>, cases: &[Case]) -> Result<Table, LabError> {
         figures[seed * runs.len() + nth]
     };
     let rows = judged().map(|case| {
-        let pair = |seed| [figure(seed, (case.leaf, BEFORE)), figure(seed, (case.leaf, case.after))];
+        let pair =
+            |seed| [figure(seed, (case.leaf, BEFORE)), figure(seed, (case.leaf, case.after))];
         let ratios = (0..SEEDS as usize).map(|seed| pair(seed)[1] / pair(seed)[0]).collect();
         Ok(Row {
             name: case.name.into(),

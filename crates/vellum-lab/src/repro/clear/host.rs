@@ -17,7 +17,8 @@ pub fn run() -> Result<Page, LabError> {
         .iter()
         .map(|r| row(format!("{}, ns a page", r.name.trim_start_matches("clear/")), r))
         .collect();
-    let mut limits = vec!["The faults of this computer's own kernel are not in these figures.".to_owned()];
+    let mut limits =
+        vec!["The faults of this computer's own kernel are not in these figures.".to_owned()];
     limits.extend(slower(&rows));
     Ok(Page {
         name: "clear",
@@ -40,15 +41,20 @@ pub fn run() -> Result<Page, LabError> {
     })
 }
 
-/// Where the library takes longer than strings of stores by more than the row's spread, and than a tenth.
+/// Where the library takes longer than strings of stores by more than the row's spread, and than a
+/// tenth.
 fn slower(rows: &[Row]) -> Option<String> {
     let lost: Vec<_> = rows
         .iter()
         .filter_map(|row| Some((row, Row::ratio(row.ours)?)))
         .filter(|(row, ratio)| *ratio > 1.1 + row.spread.unwrap_or(0.0))
-        .map(|(row, ratio)| format!("{} ({ratio:.2} times)", row.name.trim_end_matches(", ns a page")))
+        .map(|(row, ratio)| {
+            format!("{} ({ratio:.2} times)", row.name.trim_end_matches(", ns a page"))
+        })
         .collect();
-    (!lost.is_empty()).then(|| format!("In this run the library was slower than rep stos in: {}.", lost.join(", ")))
+    (!lost.is_empty()).then(|| {
+        format!("In this run the library was slower than rep stos in: {}.", lost.join(", "))
+    })
 }
 
 fn row(name: String, measured: &Native) -> Row {
@@ -80,7 +86,13 @@ mod tests {
     use super::*;
 
     fn case(name: &str, ours: [f64; 2], spread: f64) -> Row {
-        Row { name: name.into(), published: [None, None], ours: ours.map(Some), spread: Some(spread), rest: None }
+        Row {
+            name: name.into(),
+            published: [None, None],
+            ours: ours.map(Some),
+            spread: Some(spread),
+            rest: None,
+        }
     }
 
     #[test]
@@ -91,7 +103,10 @@ mod tests {
             case("run-2M, ns a page", [100.0, 50.0], 0.01),
         ];
         let said = slower(&rows).expect("one was lost");
-        assert_eq!(said, "In this run the library was slower than rep stos in: run-16K (2.09 times).");
+        assert_eq!(
+            said,
+            "In this run the library was slower than rep stos in: run-16K (2.09 times)."
+        );
         assert_eq!(slower(&rows[1..]), None);
     }
 }

@@ -12,7 +12,8 @@ use crate::repro::brief::Brief;
 use crate::repro::page::{Page, Row, Statement, Table};
 use crate::repro::{Ask, side};
 
-/// The experiment on a machine. Statements are about the two machines of the posting; on others the rows stand alone.
+/// The experiment on a machine. Statements are about the two machines of the posting; on others the
+/// rows stand alone.
 pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
     let machine = ask.machine;
     let cases = if machine.name == "icelake-x" { ICELAKE } else { MILAN };
@@ -28,7 +29,9 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
     }
     let mut runs = vec![(Order::HUGE, BEFORE), (Order::GIANT, BEFORE)];
     runs.extend(cases.iter().map(|c| (c.leaf, c.after)));
-    let figures = side::by_side(&runs, |&(leaf, switches)| touch(machine, leaf, switches, FOOTPRINT, Byte::First))?;
+    let figures = side::by_side(&runs, |&(leaf, switches)| {
+        touch(machine, leaf, switches, FOOTPRINT, Byte::First)
+    })?;
     let old = |leaf| if leaf == Order::HUGE { figures[0] } else { figures[1] };
     let (mut rows, mut misses, mut statements) = (Vec::new(), Vec::new(), Vec::new());
     for (case, after) in cases.iter().zip(&figures[2..]) {
@@ -58,12 +61,19 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
         ));
         if let Some((id, what, band)) = case.stated.filter(|_| theirs) {
             let value = after.gib_per_s / before.gib_per_s;
-            statements.push(Statement { id, what: format!("throughput, {what}"), value, band, rest: rest.clone() });
+            statements.push(Statement {
+                id,
+                what: format!("throughput, {what}"),
+                value,
+                band,
+                rest: rest.clone(),
+            });
         }
     }
     let drawn = drawn::table(ask, cases)?;
     let columns = || ["page by page".to_owned(), "extents".to_owned()];
-    let gains = |rows: &[Row]| rows.first().and_then(|row| Row::ratio(row.ours)).unwrap_or(f64::NAN);
+    let gains =
+        |rows: &[Row]| rows.first().and_then(|row| Row::ratio(row.ours)).unwrap_or(f64::NAN);
     let (first, anywhere) = (gains(&rows), gains(&drawn.rows));
     let mut limits = vec![
         "A program that reads the whole page at once finds what bypassed the caches in memory.".to_owned(),
@@ -79,15 +89,19 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
     // Each statement is that of a case, in their order.
     let judged = cases.iter().filter(|c| c.stated.is_some());
     limits.extend(
-        judged.zip(&statements).filter(|(c, s)| !s.ok() && !c.missed.is_empty()).map(|(c, _)| c.missed.to_owned()),
+        judged
+            .zip(&statements)
+            .filter(|(c, s)| !s.ok() && !c.missed.is_empty())
+            .map(|(c, _)| c.missed.to_owned()),
     );
     let published = rows.iter().any(|row| row.published != [None, None]);
     // Judged by the rows, so that they are not said of a machine on which they are not so.
     let of = |rows: &[Row], name: &str| {
         rows.iter().find(|row| row.name.starts_with(name)).and_then(|row| Row::ratio(row.ours))
     };
-    let elides =
-        misses.iter().any(|row| row.name.starts_with("1 GiB") && Row::ratio(row.ours).is_some_and(|r| r < 0.5));
+    let elides = misses
+        .iter()
+        .any(|row| row.name.starts_with("1 GiB") && Row::ratio(row.ours).is_some_and(|r| r < 0.5));
     if of(&rows, "1 GiB, asks, 8 MiB").is_some_and(|gain| gain < 1.05) {
         let published = if theirs { ", published or here" } else { "" };
         limits.insert(
@@ -143,7 +157,8 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
     })
 }
 
-/// Lines of the first screen: 2 MiB, 1 GiB where the kernel is preemptible, and 1 GiB in batches, which is where it does not help.
+/// Lines of the first screen: 2 MiB, 1 GiB where the kernel is preemptible, and 1 GiB in batches,
+/// which is where it does not help.
 pub fn brief(ask: &Ask<'_>) -> Result<Brief, LabError> {
     let row = |nth: usize, name: &str| {
         let case = &MILAN[nth];

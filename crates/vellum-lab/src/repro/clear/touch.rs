@@ -1,9 +1,11 @@
 //! The workload: that of `perf bench mem mmap -f demand -s 64GB`.
 //!
-//! A private mapping with leaves of one size, one byte read and written in each page, in ascending order; mapping and touching are
-//! timed, unmapping is not. The published runs do it five times; one time is enough here, since each is like the others. The byte is the
-//! first of its page, as published, or one drawn for each page, which is what the tool does when it is given a seed (`-r`). Frames
-//! are not placed by the seed: blocks of 2 MiB lie on all sets of a cache alike, and what is cleared is only counted.
+//! A private mapping with leaves of one size, one byte read and written in each page, in ascending
+//! order; mapping and touching are timed, unmapping is not. The published runs do it five times;
+//! one time is enough here, since each is like the others. The byte is the first of its page, as
+//! published, or one drawn for each page, which is what the tool does when it is given a seed
+//! (`-r`). Frames are not placed by the seed: blocks of 2 MiB lie on all sets of a cache alike, and
+//! what is cleared is only counted.
 
 use vellum::addr::{Order, Va};
 use vellum::space::{Access, Attrs, LeafSize, Placement, Rights};
@@ -70,7 +72,8 @@ impl Work for Touch {
     fn run<F: Format>(self, ground: &Ground<'_, '_, F>) -> Result<(u64, u64), LabError> {
         let Ground { vm, cpu, space } = *ground;
         let start = cpu.now();
-        let attrs = Attrs { leaf: LeafSize::Exactly(self.leaf), ..Attrs::anonymous(Rights::READ_WRITE) };
+        let attrs =
+            Attrs { leaf: LeafSize::Exactly(self.leaf), ..Attrs::anonymous(Rights::READ_WRITE) };
         let at = vm.map(space, Placement::Anywhere, self.bytes, attrs).map_err(LabError::failed)?;
         let mut program = Program::new(cpu, |va, kind| {
             let access = if kind == Kind::Store { Access::Write } else { Access::Read };
@@ -83,7 +86,10 @@ impl Work for Touch {
         };
         for page in 0..self.bytes / size {
             let byte = at.0 + page * size + draws.as_mut().map_or(0, |rng| rng.below(size));
-            program.load(byte, 1, false).and_then(|_| program.store(byte, 1, true)).map_err(LabError::failed)?;
+            program
+                .load(byte, 1, false)
+                .and_then(|_| program.store(byte, 1, true))
+                .map_err(LabError::failed)?;
         }
         Ok((cpu.now() - start, vm.machine().total().get("l1d_kernel_miss").unwrap_or(0)))
     }

@@ -34,19 +34,37 @@ pub fn run(ask: &Ask<'_>) -> Result<Brief, LabError> {
     };
     let (one, many) = (run(Reading::Advancing)?, run(Reading::Whole)?);
     let rest = basis::rest(ask.machine, &SETS)?;
-    let row = |name: &str, published: Pair, counted: &[Counted], figure: fn(&Counted) -> f64, over: Over| Row {
+    let row = |name: &str,
+               published: Pair,
+               counted: &[Counted],
+               figure: fn(&Counted) -> f64,
+               over: Over| Row {
         name: name.to_owned(),
         published,
-        ours: [0, 1].map(|i| counted.chunks(colours as usize).nth(i).map(|c| over.of(c.iter().map(figure)))),
+        ours: [0, 1].map(|i| {
+            counted.chunks(colours as usize).nth(i).map(|c| over.of(c.iter().map(figure)))
+        }),
         spread: None,
         rest: Some(rest.clone()),
     };
     Ok(Brief {
         title: format!("Coloured zero pages: misses a turn, one page > {colours} colours"),
         gains: vec![
-            row("one zero read a turn, L2, worst alignment", [None, None], &one, |c| c.l2, Over::Worst),
+            row(
+                "one zero read a turn, L2, worst alignment",
+                [None, None],
+                &one,
+                |c| c.l2,
+                Over::Worst,
+            ),
             row("the same, L1, mean", words::TEST_TWO_MISSES, &one, |c| c.l1, Over::Mean),
         ],
-        losses: vec![row("colour: 8 zero reads a turn, L2 misses", [None, None], &many, |c| c.l2, Over::Mean)],
+        losses: vec![row(
+            "colour: 8 zero reads a turn, L2 misses",
+            [None, None],
+            &many,
+            |c| c.l2,
+            Over::Mean,
+        )],
     })
 }

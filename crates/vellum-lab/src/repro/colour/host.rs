@@ -34,7 +34,10 @@ pub fn run() -> Result<Page, LabError> {
 pub fn here() -> Result<Vec<Row>, String> {
     let sets = sets::run(8).map_err(|e| e.to_string())?;
     let [one, many] = sets.advancing;
-    Ok(vec![row("one zero read a turn, worst alignment, ns: one page > coloured".to_owned(), [one[1], many[1]])])
+    Ok(vec![row(
+        "one zero read a turn, worst alignment, ns: one page > coloured".to_owned(),
+        [one[1], many[1]],
+    )])
 }
 
 fn row(name: String, [before, after]: [Figure; 2]) -> Row {
@@ -53,11 +56,18 @@ fn fill(page: &mut Page, sets: &Sets) {
     page.tables.push(Table {
         title: "Test 1: ns a read".to_owned(),
         columns: ["apart".to_owned(), "chained".to_owned()],
-        rows: sets.in_a_row.iter().map(|(n, figures)| row(format!("{n} frames in a row"), *figures)).collect(),
+        rows: sets
+            .in_a_row
+            .iter()
+            .map(|(n, figures)| row(format!("{n} frames in a row"), *figures))
+            .collect(),
     });
     let beside = |name: &str, pair: [[Figure; 2]; 2]| {
         let [one, many] = pair;
-        [row(format!("{name}, mean"), [one[0], many[0]]), row(format!("{name}, worst alignment"), [one[1], many[1]])]
+        [
+            row(format!("{name}, mean"), [one[0], many[0]]),
+            row(format!("{name}, worst alignment"), [one[1], many[1]]),
+        ]
     };
     let advancing = beside(&format!("{ways} strided reads, one zero read"), sets.advancing);
     let whole = beside(&format!("{ways} strided reads, {ways} zero reads"), sets.whole);
@@ -89,7 +99,12 @@ fn fill(page: &mut Page, sets: &Sets) {
         gain(sets.whole, 0),
         gain(sets.whole, 1)
     ));
-    let noise = [sets.advancing, sets.whole].iter().flatten().flatten().map(|f| f.spread).fold(0.0, f64::max);
+    let noise = [sets.advancing, sets.whole]
+        .iter()
+        .flatten()
+        .flatten()
+        .map(|f| f.spread)
+        .fold(0.0, f64::max);
     page.means.push(format!(
         "Differences below the spread, {:.0} % at most here, are none. {}",
         noise * 100.0,

@@ -12,7 +12,8 @@ use crate::repro::bench::{Counted, Hand, REAL, Setting, ZERO, count};
 pub const PUBLISHED_TURNS: [u64; 2] = [1_000_000, 8_000_000];
 /// Turns counted here, after a quarter as many that are not.
 pub const TURNS: u64 = 8_000;
-/// Pages of the zero-backed area, unless L2 has more colours: then as many, so that a round of it reads each.
+/// Pages of the zero-backed area, unless L2 has more colours: then as many, so that a round of it
+/// reads each.
 const AREA: u64 = 64;
 
 /// The replacement policies gone through, with their names.

@@ -24,7 +24,11 @@ impl Shape {
     /// Of a machine with at least two colours in its second level.
     pub fn of(machine: &Machine) -> Result<Shape, LabError> {
         let caches = Parts::of(machine, 0).caches;
-        let level = |g: &vellum_sim::cache::Geometry| CacheLevel { sets: g.sets, ways: g.ways.into(), line: 64 };
+        let level = |g: &vellum_sim::cache::Geometry| CacheLevel {
+            sets: g.sets,
+            ways: g.ways.into(),
+            line: 64,
+        };
         let colours = [&caches.l1d, &caches.l2].map(|g| colours_of(level(g)).frames());
         let shape = Shape {
             l1_ways: caches.l1d.ways.into(),
@@ -32,7 +36,10 @@ impl Shape {
             colours,
             stride: level(&caches.l2).way_bytes(),
         };
-        if colours[1] < 2 || !shape.stride.is_power_of_two() || shape.stride * shape.l2_ways > 2 << 20 {
+        if colours[1] < 2
+            || !shape.stride.is_power_of_two()
+            || shape.stride * shape.l2_ways > 2 << 20
+        {
             return Err(LabError::usage(format_args!(
                 "the second level of `{}` has {} colour{} and {} ways of {} bytes: this experiment wants two colours or more, ways that are \
                  a power of two, and 2 MiB at most; take thunderx2, milan or icelake-x",

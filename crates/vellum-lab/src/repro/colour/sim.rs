@@ -1,4 +1,5 @@
-//! The experiment on a simulated machine: scenes are collected, run two at a time, and set beside the published figures.
+//! The experiment on a simulated machine: scenes are collected, run two at a time, and set beside
+//! the published figures.
 
 use vellum_sim::cache::Policy;
 use vellum_sim::file::Machine;
@@ -13,11 +14,20 @@ use crate::repro::bench::Counted;
 use crate::repro::page::{Page, Pair, Row, Statement, Table};
 use crate::repro::{Ask, side};
 
-/// Constants that decide whether lines of one page offset meet in a set: sizes and ways, which the tests themselves state.
+/// Constants that decide whether lines of one page offset meet in a set: sizes and ways, which the
+/// tests themselves state.
 pub(super) const SETS: [&str; 4] = ["l1d.size", "l1d.ways", "l2.size", "l2.ways"];
 /// And those that decide how long it takes.
-const TIMES: [&str; 8] =
-    ["l1d.latency", "l2.latency", "llc.latency", "llc.size", "llc.ways", "core", "tlb.l1d.banks", "clock_hz"];
+const TIMES: [&str; 8] = [
+    "l1d.latency",
+    "l2.latency",
+    "llc.latency",
+    "llc.size",
+    "llc.ways",
+    "core",
+    "tlb.l1d.banks",
+    "clock_hz",
+];
 const READINGS: [Reading; 2] = [Reading::Advancing, Reading::Whole];
 
 /// A figure of a scene, and how alignments are put together.
@@ -43,7 +53,13 @@ impl Over {
 pub(super) struct Sweep(Vec<(usize, usize, usize, [Vec<Counted>; 2])>);
 
 impl Sweep {
-    fn run(ask: &Ask<'_>, shape: &Shape, turns: u64, seeds: u64, policies: &[usize]) -> Result<Sweep, LabError> {
+    fn run(
+        ask: &Ask<'_>,
+        shape: &Shape,
+        turns: u64,
+        seeds: u64,
+        policies: &[usize],
+    ) -> Result<Sweep, LabError> {
         let mut keys = Vec::new();
         for &policy in policies {
             // Only random victims know the seed; one more seed shows that the others do not.
@@ -56,8 +72,9 @@ impl Sweep {
         let scenes: Vec<Scene> = keys
             .iter()
             .flat_map(|&(policy, reading, seed)| {
-                both.into_iter().flat_map(move |colours| (0..both[1]).map(move |align| (colours, align))).map(
-                    move |(colours, align)| Scene {
+                both.into_iter()
+                    .flat_map(move |colours| (0..both[1]).map(move |align| (colours, align)))
+                    .map(move |(colours, align)| Scene {
                         policy: POLICIES[policy].0,
                         reading: READINGS[reading],
                         colours,
@@ -65,8 +82,7 @@ impl Sweep {
                         dependent: false,
                         turns,
                         seed: ask.seed + seed,
-                    },
-                )
+                    })
             })
             .collect();
         let counted = side::by_side(&scenes, |scene| beside_zeros(ask.machine, shape, scene))?;
@@ -76,7 +92,12 @@ impl Sweep {
             keys.iter()
                 .zip(sets)
                 .map(|(&(policy, reading, seed), set)| {
-                    (policy, reading, seed as usize, [set[..aligns].to_vec(), set[aligns..].to_vec()])
+                    (
+                        policy,
+                        reading,
+                        seed as usize,
+                        [set[..aligns].to_vec(), set[aligns..].to_vec()],
+                    )
                 })
                 .collect(),
         ))
@@ -146,7 +167,8 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
     ];
     let moved = moved_by_doubling(&sweep, &longer);
     let checked = sweep.checked() + longer.checked();
-    let mut page = words::page(ask, &shape, &sweep, &[&one, &lru, &others, &costs], (moved, checked));
+    let mut page =
+        words::page(ask, &shape, &sweep, &[&one, &lru, &others, &costs], (moved, checked));
     page.tables = vec![one, lru, others, costs];
     page.statements = statements;
     Ok(page)
@@ -159,7 +181,8 @@ fn moved_by_doubling(once: &Sweep, twice: &Sweep) -> f64 {
     for policy in 0..POLICIES.len() {
         for reading in 0..READINGS.len() {
             for figure in figures {
-                let [a, b] = [once, twice].map(|s| s.pair(policy, reading, figure)).map(|[b, a]| a / b);
+                let [a, b] =
+                    [once, twice].map(|s| s.pair(policy, reading, figure)).map(|[b, a]| a / b);
                 if a.is_finite() && b.is_finite() {
                     most = most.max((b - a).abs() / a);
                 }
@@ -189,7 +212,8 @@ impl Rows<'_> {
         for (i, &(policy, name)) in POLICIES.iter().enumerate() {
             let seeds: Vec<u64> = (0..3).map(|n| self.ask.seed + n).collect();
             let pairs = side::by_side(&seeds, |&seed| {
-                let misses = |n: u64| Ok(in_a_row(machine, policy, n, false, (turns, seed))?.l1 / n as f64);
+                let misses =
+                    |n: u64| Ok(in_a_row(machine, policy, n, false, (turns, seed))?.l1 / n as f64);
                 Ok([misses(frames[0])?, misses(frames[1])?])
             })?;
             rows.push(Row {
@@ -202,10 +226,13 @@ impl Rows<'_> {
             });
         }
         let constants: Vec<&str> = SETS[..2].iter().chain(&TIMES).copied().collect();
-        for (dependent, name) in [(false, "ns a round, LRU"), (true, "ns a round, LRU, each read waits")] {
+        for (dependent, name) in
+            [(false, "ns a round, LRU"), (true, "ns a round, LRU, each read waits")]
+        {
             let pair = |machine: &Machine| {
                 let time = |n: u64| {
-                    let counted = in_a_row(machine, Policy::Lru, n, dependent, (turns, self.ask.seed))?;
+                    let counted =
+                        in_a_row(machine, Policy::Lru, n, dependent, (turns, self.ask.seed))?;
                     Ok::<f64, LabError>(Self::nanoseconds(machine, counted.cycles))
                 };
                 Ok::<[f64; 2], LabError>([time(frames[0])?, time(frames[1])?])
@@ -226,7 +253,13 @@ impl Rows<'_> {
         })
     }
 
-    fn sweep_row(&self, policy: usize, reading: usize, (what, figure): (&str, Figure), published: Pair) -> Row {
+    fn sweep_row(
+        &self,
+        policy: usize,
+        reading: usize,
+        (what, figure): (&str, Figure),
+        published: Pair,
+    ) -> Row {
         let over = if figure.1 == Over::Mean { "mean" } else { "worst" };
         Row {
             name: format!("{what}, {}, {over}", ["(i)", "(ii)"][reading]),
@@ -247,7 +280,12 @@ impl Rows<'_> {
             let l1: Figure = (|c| c.l1, Over::Mean);
             rows.push(self.sweep_row(0, reading, ("L1 misses a turn", l1), words::TEST_TWO_MISSES));
             for over in [Over::Mean, Over::Worst] {
-                rows.push(self.sweep_row(0, reading, ("L2 misses a turn", (|c| c.l2, over)), [None, None]));
+                rows.push(self.sweep_row(
+                    0,
+                    reading,
+                    ("L2 misses a turn", (|c| c.l2, over)),
+                    [None, None],
+                ));
             }
         }
         for (reading, over) in [(0, Over::Mean), (0, Over::Worst), (1, Over::Mean)] {
@@ -282,7 +320,9 @@ impl Rows<'_> {
             });
         }
         Ok(Table {
-            title: "Test 2: real data in every way of one set, then zeros; LRU; over all alignments".to_owned(),
+            title:
+                "Test 2: real data in every way of one set, then zeros; LRU; over all alignments"
+                    .to_owned(),
             columns: self.columns(),
             rows,
         })
@@ -293,21 +333,36 @@ impl Rows<'_> {
         for (policy, (_, name)) in POLICIES.iter().enumerate().skip(1) {
             for reading in 0..2 {
                 let published = words::TEST_TWO_MISSES;
-                rows.push(self.sweep_row(policy, reading, (&format!("{name}: L1"), (|c| c.l1, Over::Mean)), published));
+                rows.push(self.sweep_row(
+                    policy,
+                    reading,
+                    (&format!("{name}: L1"), (|c| c.l1, Over::Mean)),
+                    published,
+                ));
                 for over in [Over::Mean, Over::Worst] {
                     let what = format!("{name}: L2");
-                    rows.push(self.sweep_row(policy, reading, (&what, (|c| c.l2, over)), [None, None]));
+                    rows.push(self.sweep_row(
+                        policy,
+                        reading,
+                        (&what, (|c| c.l2, over)),
+                        [None, None],
+                    ));
                 }
             }
         }
-        Table { title: "The same with other replacement, misses a turn".to_owned(), columns: self.columns(), rows }
+        Table {
+            title: "The same with other replacement, misses a turn".to_owned(),
+            columns: self.columns(),
+            rows,
+        }
     }
 
     fn costs(&self) -> Result<Table, LabError> {
         let (machine, seed) = (self.ask.machine, self.ask.seed);
         let both = [1, self.shape.colours[1]];
         let hot = side::by_side(&both, |&colours| costs::beside_hot_data(machine, colours, seed))?;
-        let large = side::by_side(&both, |&colours| costs::beside_large_data(machine, colours, seed))?;
+        let large =
+            side::by_side(&both, |&colours| costs::beside_large_data(machine, colours, seed))?;
         let row = |name: String, ours: [f64; 2], rest: Rest| Row {
             name,
             published: [None, None],
@@ -331,7 +386,11 @@ impl Rows<'_> {
                 row(
                     format!("LLC misses a pass, data of {} MiB", costs::LARGE >> 20),
                     [large[0].llc, large[1].llc],
-                    basis::rest_swung(machine, &["llc.size", "llc.ways", "llc.policy", "llc.inclusion"], &in_llc)?,
+                    basis::rest_swung(
+                        machine,
+                        &["llc.size", "llc.ways", "llc.policy", "llc.inclusion"],
+                        &in_llc,
+                    )?,
                 ),
             ],
         })

@@ -1,4 +1,5 @@
-//! Published figures, and the sentences around ours. Every sentence that judges is chosen by the figures it speaks of.
+//! Published figures, and the sentences around ours. Every sentence that judges is chosen by the
+//! figures it speaks of.
 
 use super::shape::Shape;
 use super::sim::{Over, Sweep, factors};
@@ -6,9 +7,13 @@ use crate::repro::Ask;
 use crate::repro::page::{Page, Pair, Table};
 use crate::repro::text::figure;
 
-/// Test 1, misses a read by N = 8 and 9: version 3 of the series beside LRU, version 1 beside random; 1,000,000 rounds each.
-pub const TEST_ONE_MISSES: [Pair; 3] =
-    [[Some(43_429.0 / 8e6), Some(9_038_460.0 / 9e6)], [None, None], [Some(37_103.0 / 8e6), Some(4_687_932.0 / 9e6)]];
+/// Test 1, misses a read by N = 8 and 9: version 3 of the series beside LRU, version 1 beside
+/// random; 1,000,000 rounds each.
+pub const TEST_ONE_MISSES: [Pair; 3] = [
+    [Some(43_429.0 / 8e6), Some(9_038_460.0 / 9e6)],
+    [None, None],
+    [Some(37_103.0 / 8e6), Some(4_687_932.0 / 9e6)],
+];
 /// Test 1, nanoseconds a round (version 3).
 pub const TEST_ONE_TIME: Pair = [Some(299.206372), Some(722.253140)];
 /// Test 2, L1 misses a turn, 8,000,000 turns.
@@ -17,7 +22,13 @@ pub const TEST_TWO_MISSES: Pair = [Some(35_804_552.0 / 8e6), Some(42_636_698.0 /
 pub const TEST_TWO_TIME: Pair = [Some(2.602511671e9 / 8e6), Some(2.098198172e9 / 8e6)];
 
 /// The page without its tables and statements.
-pub fn page(ask: &Ask<'_>, shape: &Shape, sweep: &Sweep, tables: &[&Table; 4], (moved, checked): (f64, u64)) -> Page {
+pub fn page(
+    ask: &Ask<'_>,
+    shape: &Shape,
+    sweep: &Sweep,
+    tables: &[&Table; 4],
+    (moved, checked): (f64, u64),
+) -> Page {
     let Shape { l1_ways, l2_ways, colours: [l1_colours, colours], stride } = *shape;
     let l1 = |policy, reading| sweep.pair(policy, reading, (|c| c.l1, Over::Mean));
     let l2 = |policy, reading, over| sweep.pair(policy, reading, (|c| c.l2, over));
@@ -34,7 +45,8 @@ pub fn page(ask: &Ask<'_>, shape: &Shape, sweep: &Sweep, tables: &[&Table; 4], (
     let between = |pair: [f64; 2]| format!("{} > {}", figure(pair[0]), figure(pair[1]));
     let [published_before, published_after] = TEST_TWO_MISSES.map(|v| v.unwrap_or(f64::NAN));
     let near = |pair: [f64; 2]| {
-        (pair[0] / published_before - 1.0).abs() < 0.1 && (pair[1] / published_after - 1.0).abs() < 0.1
+        (pair[0] / published_before - 1.0).abs() < 0.1
+            && (pair[1] / published_after - 1.0).abs() < 0.1
     };
     let found: Vec<String> = (0..3)
         .flat_map(|policy| (0..2).map(move |reading| (policy, reading)))
@@ -43,7 +55,9 @@ pub fn page(ask: &Ask<'_>, shape: &Shape, sweep: &Sweep, tables: &[&Table; 4], (
             format!("{} in reading {}", super::scenes::POLICIES[policy].1, ["(i)", "(ii)"][reading])
         })
         .collect();
-    let price = |row: usize| tables[3].rows.get(row).map_or([f64::NAN; 2], |r| r.ours.map(|v| v.unwrap_or(f64::NAN)));
+    let price = |row: usize| {
+        tables[3].rows.get(row).map_or([f64::NAN; 2], |r| r.ours.map(|v| v.unwrap_or(f64::NAN)))
+    };
 
     Page {
         name: "colour",

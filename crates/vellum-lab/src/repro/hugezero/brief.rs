@@ -16,13 +16,20 @@ pub fn run(ask: &Ask<'_>) -> Result<Brief, LabError> {
     let cycles = side::by_side(&["page", "table-private"], cycles)?;
     let page = rss::zeros("page");
     let memory = |load: Load| {
-        let pages = side::by_side(&[NEVER, ALWAYS, page], |switches| rss::pages(machine, switches, load))?;
+        let pages =
+            side::by_side(&[NEVER, ALWAYS, page], |switches| rss::pages(machine, switches, load))?;
         Ok::<_, LabError>([pages[0] as f64, pages[1] as f64, pages[2] as f64])
     };
     let read = memory(Load::Read)?.map(|pages| pages / 256.0);
     let row = |name: &str, published: Pair, ours: [f64; 2], rests: &[&str]| {
         let rest = Some(basis::rest(machine, rests)?);
-        Ok::<_, LabError>(Row { name: name.to_owned(), published, ours: ours.map(Some), spread: None, rest })
+        Ok::<_, LabError>(Row {
+            name: name.to_owned(),
+            published,
+            ours: ours.map(Some),
+            spread: None,
+            rest,
+        })
     };
     let [never, always, zeros] = memory(Load::Slab(16))?;
     let [all_never, all_always, all_zeros] = memory(Load::Slab(128))?;
@@ -30,7 +37,12 @@ pub fn run(ask: &Ask<'_>) -> Result<Brief, LabError> {
         title: "Huge zeros: thp=always without > with them".into(),
         gains: vec![
             row("MiB that stay of 200 MiB read", words::PUBLISHED[3][0], [read[1], read[2]], &[])?,
-            row("a transform's memory over thp=never", words::PUBLISHED[3][1], [always / never, zeros / never], &[])?,
+            row(
+                "a transform's memory over thp=never",
+                words::PUBLISHED[3][1],
+                [always / never, zeros / never],
+                &[],
+            )?,
         ],
         losses: vec![
             row(

@@ -31,7 +31,8 @@ pub fn run() -> Result<Page, LabError> {
 pub fn here() -> Result<Vec<Row>, String> {
     let found = zeros::run(1 << 30, 3)?;
     let huge = found.huge?;
-    let both = |figure: fn(&zeros::Reads) -> Figure| [Some(figure(&found.small)), Some(figure(&huge))];
+    let both =
+        |figure: fn(&zeros::Reads) -> Figure| [Some(figure(&found.small)), Some(figure(&huge))];
     Ok(vec![
         row("zeros, first read of each 4 KiB, ns: 4 KiB > 2 MiB pages", both(|r| r.first)),
         row("zeros, reads page by page, ns: 4 KiB > 2 MiB pages", both(|r| r.pages)),
@@ -60,10 +61,14 @@ fn fill(page: &mut Page, found: &Zeros) {
             row("first read of each 4 KiB, ns", both(|r| r.first)),
             row("benchmark 2, ns a comparison", both(|r| r.pages)),
             row("benchmark 1, ns a pair of lines", both(|r| r.lines)),
-            row("faults", [Some(count(found.small.faults as f64)), huge.map(|r| count(r.faults as f64))]),
+            row(
+                "faults",
+                [Some(count(found.small.faults as f64)), huge.map(|r| count(r.faults as f64))],
+            ),
             row(
                 "resident afterwards, KiB",
-                [found.small.kib, huge.and_then(|r| r.kib)].map(|kib| kib.map(|kib| count(kib as f64))),
+                [found.small.kib, huge.and_then(|r| r.kib)]
+                    .map(|kib| kib.map(|kib| count(kib as f64))),
             ),
         ],
     });

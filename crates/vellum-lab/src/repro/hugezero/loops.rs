@@ -1,8 +1,10 @@
-//! The two published microbenchmarks: 4 GiB compared with the next 4 GiB, line by line and page by page.
+//! The two published microbenchmarks: 4 GiB compared with the next 4 GiB, line by line and page by
+//! page.
 //!
-//! Each loop of the posting is like the others, so that few are enough; the memory is all of it. Before counting every page is touched
-//! once, which is the state the posting measured 100 or 1000 loops of: the tables of 4096 huge pages lie in the last-level cache. Counting
-//! begins anew half-way, so that each run says what half of it would have said.
+//! Each loop of the posting is like the others, so that few are enough; the memory is all of it.
+//! Before counting every page is touched once, which is the state the posting measured 100 or 1000
+//! loops of: the tables of 4096 huge pages lie in the last-level cache. Counting begins anew
+//! half-way, so that each run says what half of it would have said.
 
 use vellum::addr::Va;
 use vellum::space::{Access, Advice, Attrs, Placement, Rights, Usage};
@@ -27,10 +29,11 @@ pub struct Benchmark {
     pub number: u8,
     /// Bytes from one comparison to the next.
     pub step: u64,
-    /// Loads of a comparison beside its first two: lines are compared 16 bytes at a time, as far as a load of that time reached.
+    /// Loads of a comparison beside its first two: lines are compared 16 bytes at a time, as far as
+    /// a load of that time reached.
     pub more: u64,
-    /// Instructions beside the loads, from the counts published with the page: 20.0 a pair of lines of the first benchmark, 9.05 an
-    /// iteration of the second.
+    /// Instructions beside the loads, from the counts published with the page: 20.0 a pair of lines
+    /// of the first benchmark, 9.05 an iteration of the second.
     pub beside: u64,
     /// Loops of the posting.
     pub published_loops: u64,
@@ -39,9 +42,11 @@ pub struct Benchmark {
 }
 
 /// `memcmp` of the halves.
-pub const LINES: Benchmark = Benchmark { number: 1, step: 64, more: 6, beside: 12, published_loops: 100, loops: 1 };
+pub const LINES: Benchmark =
+    Benchmark { number: 1, step: 64, more: 6, beside: 12, published_loops: 100, loops: 1 };
 /// A byte of each page.
-pub const PAGES: Benchmark = Benchmark { number: 2, step: 4096, more: 0, beside: 7, published_loops: 1000, loops: 2 };
+pub const PAGES: Benchmark =
+    Benchmark { number: 2, step: 4096, more: 0, beside: 7, published_loops: 1000, loops: 2 };
 
 /// What a comparison took.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -79,16 +84,24 @@ struct Part {
 }
 
 /// A benchmark with zeros of a form, as many loops as it has here.
-pub fn compare(machine: &Machine, seed: u64, form: &str, benchmark: Benchmark) -> Result<Taken, LabError> {
+pub fn compare(
+    machine: &Machine,
+    seed: u64,
+    form: &str,
+    benchmark: Benchmark,
+) -> Result<Taken, LabError> {
     let [taken] = run(machine, seed, form, [Part { benchmark, every: 1, loops: benchmark.loops }])?;
     Ok(taken)
 }
 
-/// Both benchmarks over a part of what is mapped, for a look at a machine with another constant, or where time is short: every 16th huge page
-/// of the halves by pages, every 32nd by lines. What that needs of tables still exceeds the second level, and what it needs of the TLB
-/// the TLB.
+/// Both benchmarks over a part of what is mapped, for a look at a machine with another constant, or
+/// where time is short: every 16th huge page of the halves by pages, every 32nd by lines. What that
+/// needs of tables still exceeds the second level, and what it needs of the TLB the TLB.
 pub fn glance(machine: &Machine, seed: u64, form: &str) -> Result<Glance, LabError> {
-    let parts = [Part { benchmark: PAGES, every: 16, loops: 1 }, Part { benchmark: LINES, every: 32, loops: 1 }];
+    let parts = [
+        Part { benchmark: PAGES, every: 16, loops: 1 },
+        Part { benchmark: LINES, every: 32, loops: 1 },
+    ];
     let [pages, lines] = run(machine, seed, form, parts)?;
     Ok(Glance { pages: pages.all.cycles, lines: lines.all.cycles })
 }
@@ -102,9 +115,19 @@ pub struct Glance {
     pub lines: f64,
 }
 
-fn run<const N: usize>(machine: &Machine, seed: u64, form: &str, parts: [Part; N]) -> Result<[Taken; N], LabError> {
+fn run<const N: usize>(
+    machine: &Machine,
+    seed: u64,
+    form: &str,
+    parts: [Part; N],
+) -> Result<[Taken; N], LabError> {
     let options = Options { seed, ..Options::default() };
-    stand(&Parts::of(machine, seed), options, &[("thp", "always"), ("zero.huge", form)], Compare(parts))
+    stand(
+        &Parts::of(machine, seed),
+        options,
+        &[("thp", "always"), ("zero.huge", form)],
+        Compare(parts),
+    )
 }
 
 struct Compare<const N: usize>([Part; N]);
@@ -113,7 +136,10 @@ impl<const N: usize> Work for Compare<N> {
     type Out = [Taken; N];
     fn run<F: Format>(self, ground: &Ground<'_, '_, F>) -> Result<[Taken; N], LabError> {
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
-        ground.vm.map(ground.space, Placement::At(Va(AT)), 2 * HALF, attrs).map_err(LabError::failed)?;
+        ground
+            .vm
+            .map(ground.space, Placement::At(Va(AT)), 2 * HALF, attrs)
+            .map_err(LabError::failed)?;
         let mut taken = [Taken::default(); N];
         for (part, taken) in self.0.iter().zip(&mut taken) {
             *taken = part.run(ground)?;
@@ -128,10 +154,12 @@ impl Part {
         let Part { benchmark: Benchmark { step, more, beside, .. }, every, loops } = self;
         for block in (0..BLOCKS / every).map(|n| n * every * BLOCK) {
             for at in [AT + block, AT + HALF + block] {
-                vm.advise(space, Va(at), BLOCK, Advice::Populate { write: false }).map_err(LabError::failed)?;
+                vm.advise(space, Va(at), BLOCK, Advice::Populate { write: false })
+                    .map_err(LabError::failed)?;
             }
         }
-        let mut program = Program::new(cpu, |va, _| vm.fault(space, Va(va), Access::Read).map(|_| ()));
+        let mut program =
+            Program::new(cpu, |va, _| vm.fault(space, Va(va), Access::Read).map(|_| ()));
         let mut pass = |blocks: std::ops::Range<u64>, step: u64| {
             for block in blocks.map(|n| n * every % BLOCKS * BLOCK) {
                 for at in (AT + block..AT + block + BLOCK).step_by(step as usize) {
@@ -152,7 +180,9 @@ impl Part {
         let each = |blocks: u64| {
             let done = vm.machine().counters(0).since(&start.0);
             let times = (blocks * (BLOCK / step)) as f64;
-            let sum = |names: [&str; 2]| names.iter().map(|n| done.get(n).unwrap_or(0)).sum::<u64>() as f64 / times;
+            let sum = |names: [&str; 2]| {
+                names.iter().map(|n| done.get(n).unwrap_or(0)).sum::<u64>() as f64 / times
+            };
             Each {
                 cycles: (cpu.now() - start.1) as f64 / times,
                 walks: done.get("walks_data").map_or(f64::NAN, |n| n as f64 / times),

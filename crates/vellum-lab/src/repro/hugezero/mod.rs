@@ -1,8 +1,10 @@
 //! Huge pages of zeros: one page for 2 MiB, or a table of small ones.
 //!
-//! Two designs were measured against each other when the first was proposed: a shared page of 2 MiB (`zero.huge=page`) and a table whose 512
-//! entries all name the small page of zeros (`table-private`, as posted). The same two benchmarks are run here, and the reason for either:
-//! memory that reads no longer take. A third form is the library's own, one table for all (`table`).
+//! Two designs were measured against each other when the first was proposed: a shared page of 2 MiB
+//! (`zero.huge=page`) and a table whose 512 entries all name the small page of zeros
+//! (`table-private`, as posted). The same two benchmarks are run here, and the reason for either:
+//! memory that reads no longer take. A third form is the library's own, one table for all
+//! (`table`).
 
 mod brief;
 mod host;

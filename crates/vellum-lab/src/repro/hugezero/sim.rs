@@ -10,7 +10,8 @@ use crate::repro::basis::{self, Rest};
 use crate::repro::page::{Page, Row, Statement, Table};
 use crate::repro::{Ask, side};
 
-/// The forms of huge zeros: the two that were posted, then ours. Each of ours has its row in every table of forms.
+/// The forms of huge zeros: the two that were posted, then ours. Each of ours has its row in every
+/// table of forms.
 pub(super) const FORMS: [&str; 3] = ["page", "table-private", "table"];
 
 /// What walks rest on.
@@ -37,8 +38,10 @@ pub(super) struct Resident {
 /// The page.
 pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
     let (machine, seed) = (ask.machine, ask.seed);
-    let asked: Vec<(&str, Benchmark)> = [LINES, PAGES].iter().flat_map(|&b| FORMS.map(|form| (form, b))).collect();
-    let taken = side::by_side(&asked, |&(form, benchmark)| compare(machine, seed, form, benchmark))?;
+    let asked: Vec<(&str, Benchmark)> =
+        [LINES, PAGES].iter().flat_map(|&b| FORMS.map(|form| (form, b))).collect();
+    let taken =
+        side::by_side(&asked, |&(form, benchmark)| compare(machine, seed, form, benchmark))?;
     let (lines, pages) = taken.split_at(FORMS.len());
     let resident = resident(machine)?;
 
@@ -55,13 +58,14 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
     };
     let [one, one_shared, two, two_shared] = basis::rests_swung(machine, &CYCLES, &ratios)?;
 
-    let row = |name: &str, figure: fn(&Each) -> f64, taken: &[Taken], after: usize, rest: &Rest| Row {
-        name: name.to_owned(),
-        published: [None, None],
-        ours: [Some(figure(&taken[0].all)), Some(figure(&taken[after].all))],
-        spread: None,
-        rest: Some(rest.clone()),
-    };
+    let row =
+        |name: &str, figure: fn(&Each) -> f64, taken: &[Taken], after: usize, rest: &Rest| Row {
+            name: name.to_owned(),
+            published: [None, None],
+            ours: [Some(figure(&taken[0].all)), Some(figure(&taken[after].all))],
+            spread: None,
+            rest: Some(rest.clone()),
+        };
     let (walks, misses) = (basis::rest(machine, &WALKS)?, basis::rest(machine, &MISSES)?);
     let cycles: fn(&Each) -> f64 = |e| e.cycles;
     let mut tables = vec![
@@ -151,13 +155,15 @@ fn memory(machine: &Machine, resident: &Resident) -> Result<Table, LabError> {
         Ok(Row { name, published: [None, None], ours: ours.map(Some), spread: None, rest })
     };
     let mib = |pages: u64| pages as f64 / 256.0;
-    let mut rows = vec![row("200 MiB read, MiB".into(), [mib(resident.read[1]), mib(resident.read[2])])?];
+    let mut rows =
+        vec![row("200 MiB read, MiB".into(), [mib(resident.read[1]), mib(resident.read[2])])?];
     for ((name, _), pages) in LOADS.iter().zip(&resident.loads) {
         let over = |nth: usize| pages[nth] as f64 / pages[0] as f64;
         rows.push(row((*name).to_owned(), [over(1), over(2)])?);
     }
     Ok(Table {
-        title: "Memory that stays; of a transform, over that of thp=never, by what was initialised".into(),
+        title: "Memory that stays; of a transform, over that of thp=never, by what was initialised"
+            .into(),
         columns: ["always".into(), "zeros".into()],
         rows,
     })

@@ -1,4 +1,5 @@
-//! Published figures, and the sentences around ours. Every sentence that judges is chosen by the figures it speaks of.
+//! Published figures, and the sentences around ours. Every sentence that judges is chosen by the
+//! figures it speaks of.
 
 use super::loops::{HALF, LINES, PAGES, Taken};
 use super::sim::{Resident, moved};
@@ -31,9 +32,15 @@ pub fn saved(taken: &[Taken], form: usize) -> f64 {
 }
 
 /// The page without its tables and statements.
-pub fn page(ask: &Ask<'_>, [lines, pages]: [&[Taken]; 2], resident: &Resident, checked: u64) -> Page {
+pub fn page(
+    ask: &Ask<'_>,
+    [lines, pages]: [&[Taken]; 2],
+    resident: &Resident,
+    checked: u64,
+) -> Page {
     let ratio = |taken: &[Taken], form: usize| taken[form].all.cycles / taken[0].all.cycles;
-    let doubled = [lines, pages].map(|t| t[1..].iter().map(|other| moved(&t[0], other)).fold(0.0, f64::max));
+    let doubled =
+        [lines, pages].map(|t| t[1..].iter().map(|other| moved(&t[0], other)).fold(0.0, f64::max));
     let factor = |b: super::loops::Benchmark| b.published_loops / b.loops;
     let less = saved(lines, 1);
     let transform = |load: usize, column: usize| {
@@ -41,7 +48,8 @@ pub fn page(ask: &Ask<'_>, [lines, pages]: [&[Taken]; 2], resident: &Resident, c
         pages[column] as f64 / pages[0] as f64
     };
     let tables = |taken: &Taken| taken.usage.table_nodes;
-    let alike = resident.loads.iter().chain([&resident.read]).all(|l| l[2..].iter().all(|&p| p == l[2]));
+    let alike =
+        resident.loads.iter().chain([&resident.read]).all(|l| l[2..].iter().all(|&p| p == l[2]));
     Page {
         name: "hugezero",
         title: "Huge pages of zeros".into(),

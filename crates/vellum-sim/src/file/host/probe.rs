@@ -1,9 +1,11 @@
-//! Short measurements of this host: clock, latency of each level, misses in flight, clearing and copying.
+//! Short measurements of this host: clock, latency of each level, misses in flight, clearing and
+//! copying.
 //!
-//! Latency is a chase of pointers through a random cycle, in blocks of 1 MiB so that the second-level TLB covers a block: what is
-//! wanted is the cache's time, walks are simulated. One line in four is used, so that neighbours fetched along do not
-//! help. Each measurement is cut into pieces of a millisecond or two, shorter than a scheduler's turn, and the fastest piece
-//! counts, since whatever disturbs a measurement makes it slower. All together take under three seconds.
+//! Latency is a chase of pointers through a random cycle, in blocks of 1 MiB so that the
+//! second-level TLB covers a block: what is wanted is the cache's time, walks are simulated. One
+//! line in four is used, so that neighbours fetched along do not help. Each measurement is cut into
+//! pieces of a millisecond or two, shorter than a scheduler's turn, and the fastest piece counts,
+//! since whatever disturbs a measurement makes it slower. All together take under three seconds.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -57,7 +59,8 @@ fn fastest(repetitions: u32, count: u64, mut run: impl FnMut()) -> u64 {
     u64::try_from(best.as_nanos() * 1000 / u128::from(count.max(1))).unwrap_or(u64::MAX).max(1)
 }
 
-/// Cycles a second: a chain in which each step needs the one before, three shifts and three exclusive ors, one cycle each.
+/// Cycles a second: a chain in which each step needs the one before, three shifts and three
+/// exclusive ors, one cycle each.
 fn clock() -> u64 {
     const STEPS: u64 = 500_000;
     let mut x = black_box(88172645463325252);
@@ -109,7 +112,8 @@ fn chase(bytes: usize) -> u64 {
 fn chase_in_parallel(bytes: usize) -> u64 {
     const CHAINS: usize = 16;
     let chain = cycle(bytes);
-    let mut at: [usize; CHAINS] = std::array::from_fn(|i| chain.len() / CHAINS * i / SPACING * SPACING);
+    let mut at: [usize; CHAINS] =
+        std::array::from_fn(|i| chain.len() / CHAINS * i / SPACING * SPACING);
     let steps = 2000;
     fastest(PIECES, steps * CHAINS as u64, || {
         let mut here = at;
@@ -151,7 +155,9 @@ pub(super) fn measure(topology: &Topology) -> Times {
         }
     });
     let clear_extent = each_piece(&mut to, |_, piece| piece.fill(0));
-    let copy = each_piece(&mut to, |at, piece| piece.copy_from_slice(black_box(&from[at..at + RUN_PIECE])));
+    let copy = each_piece(&mut to, |at, piece| {
+        piece.copy_from_slice(black_box(&from[at..at + RUN_PIECE]))
+    });
     let read = each_piece(&mut to, |_, piece| {
         let sum = piece.chunks(64).fold(0u64, |s, line| s.wrapping_add(u64::from(line[0])));
         black_box(sum);

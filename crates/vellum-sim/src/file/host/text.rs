@@ -19,7 +19,10 @@ impl Text {
     }
     /// `value` as TOML.
     fn constant(&mut self, key: &str, value: &str, basis: &str, source: &str) {
-        let _ = writeln!(self.0, "{key} = {{ value = {value}, basis = \"{basis}\", source = \"{source}\" }}");
+        let _ = writeln!(
+            self.0,
+            "{key} = {{ value = {value}, basis = \"{basis}\", source = \"{source}\" }}"
+        );
     }
     fn guess(&mut self, key: &str, value: &str, source: &str) {
         self.constant(key, value, "guess", source);
@@ -66,8 +69,14 @@ fn list(cpus: &[u32]) -> String {
 
 /// The text of a machine file.
 pub(super) fn write(topology: &Topology, translation: &Translation, times: &Times) -> String {
-    let mut t = Text(String::from("# This host, as found and measured by the program that wrote this.\n\n"));
-    let _ = write!(t.0, "name = \"host\"\ndescription = \"this host: {}, {} CPUs\"\n", topology.model, topology.cpus);
+    let mut t = Text(String::from(
+        "# This host, as found and measured by the program that wrote this.\n\n",
+    ));
+    let _ = write!(
+        t.0,
+        "name = \"host\"\ndescription = \"this host: {}, {} CPUs\"\n",
+        topology.model, topology.cpus
+    );
     let chain = "measured on this host: a chain of shifts and exclusive ors, six cycles a step";
     t.constant("clock_hz", &times.clock_hz.to_string(), "before", chain);
     t.constant("cpus", &topology.cpus.to_string(), "outside", KERNEL);
@@ -96,8 +105,15 @@ pub(super) fn write(topology: &Topology, translation: &Translation, times: &Time
         t.section("[[nodes]]");
         t.constant("memory", &node.memory.to_string(), "outside", KERNEL);
         t.constant("cpus", &list(&node.cpus), "outside", KERNEL);
-        let all = times.bandwidth.saturating_mul(node.cpus.len().clamp(1, 8) as u64).clamp(1_000_000, 400_000_000_000);
-        t.guess("bandwidth", &all.to_string(), "what one core reads, times its CPUs up to 8, at most 400 GB/s");
+        let all = times
+            .bandwidth
+            .saturating_mul(node.cpus.len().clamp(1, 8) as u64)
+            .clamp(1_000_000, 400_000_000_000);
+        t.guess(
+            "bandwidth",
+            &all.to_string(),
+            "what one core reads, times its CPUs up to 8, at most 400 GB/s",
+        );
     }
     t.section("[memory]");
     let row = |distances: &Vec<u64>| {
@@ -122,7 +138,12 @@ fn mmu(t: &mut Text, translation: &Translation) {
     let codec = if arm { "\"aarch64\"" } else { "\"x86_64\"" };
     t.constant("codec", codec, "outside", manual);
     t.guess("levels", "4", "what kernels use below 128 TiB");
-    t.constant("max_leaf", if translation.gigantic { "\"1G\"" } else { "\"2M\"" }, "outside", "CPUID, or the manual");
+    t.constant(
+        "max_leaf",
+        if translation.gigantic { "\"1G\"" } else { "\"2M\"" },
+        "outside",
+        "CPUID, or the manual",
+    );
     t.constant("contexts", &translation.contexts.to_string(), "outside", "CPUID, or the manual");
     t.constant("hardware_ad", "true", "outside", manual);
     t.constant("caches_not_present", "false", "outside", manual);
@@ -151,11 +172,14 @@ fn costs(t: &mut Text, times: &Times) {
     t.measured("clear_next_line", times.clear_page);
     t.measured("clear_extent_line", times.clear_extent);
     t.measured("clear_elided_line", times.clear_extent);
-    t.guess("elision_threshold", "0", "not measured apart: what the long run does is in clear_extent_line");
+    t.guess(
+        "elision_threshold",
+        "0",
+        "not measured apart: what the long run does is in clear_extent_line",
+    );
     t.measured("copy_line", times.copy);
     t.section("[costs.work]");
-    let torvalds =
-        "L. Torvalds, The cost of page fault handling (2014): 715 cycles to enter, 330 to return, on Haswell";
+    let torvalds = "L. Torvalds, The cost of page fault handling (2014): 715 cycles to enter, 330 to return, on Haswell";
     t.constant("fault", "1050", "outside", torvalds);
     let hawkeye = "HawkEye (ASPLOS 2019), table 1: a huge fault that need not zero, on Haswell; quoted from memory";
     t.guess("large", "\"13 us\"", hawkeye);
@@ -210,12 +234,18 @@ mod tests {
             copy: 3000,
             bandwidth: 10_000_000_000,
         };
-        let machine = Machine::parse("host", &write(&topology, &translation::read(), &times)).expect("valid");
+        let machine =
+            Machine::parse("host", &write(&topology, &translation::read(), &times)).expect("valid");
         assert_eq!(machine.numa().latency[0][1].cycles(), 630);
         assert_eq!(machine.hierarchy(1).llc.sets, 20480);
-        assert_eq!(machine.hierarchy(1).latency[0].cycles(), 4, "1.333 ns at 3 GHz, to the nearest 1/256 cycle");
+        assert_eq!(
+            machine.hierarchy(1).latency[0].cycles(),
+            4,
+            "1.333 ns at 3 GHz, to the nearest 1/256 cycle"
+        );
         topology.llc = None;
-        let machine = Machine::parse("host", &write(&topology, &translation::read(), &times)).expect("valid");
+        let machine =
+            Machine::parse("host", &write(&topology, &translation::read(), &times)).expect("valid");
         assert_eq!(machine.hierarchy(1).llc.sets, machine.hierarchy(1).l2.sets);
     }
 }

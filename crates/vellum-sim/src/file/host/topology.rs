@@ -1,6 +1,7 @@
 //! CPUs, caches and memory nodes, as the Linux kernel describes them under `/sys` and `/proc`.
 //!
-//! Online CPUs are renumbered from 0, since a machine's CPUs have no holes. Nodes with neither memory nor CPUs are left out.
+//! Online CPUs are renumbered from 0, since a machine's CPUs have no holes. Nodes with neither
+//! memory nor CPUs are left out.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,18 +47,24 @@ const MAX_CPUS: usize = 256;
 /// Reads below `root`, which is `/` but in tests. The error says what could not be read.
 pub(super) fn read(root: &Path) -> Result<Topology, String> {
     let text = |path: &str| {
-        let text = fs::read_to_string(root.join(path)).map_err(|e| format!("/{path} cannot be read ({e})"))?;
+        let text = fs::read_to_string(root.join(path))
+            .map_err(|e| format!("/{path} cannot be read ({e})"))?;
         Ok::<String, String>(text.trim().to_string())
     };
     let list = |path: &str| {
         let text = text(path)?;
-        cpu_list(&text).map(|l| l.0).ok_or_else(|| format!("/{path} says '{text}', which is no list of CPUs"))
+        cpu_list(&text)
+            .map(|l| l.0)
+            .ok_or_else(|| format!("/{path} says '{text}', which is no list of CPUs"))
     };
     let mut online = list("sys/devices/system/cpu/online")?;
     online.truncate(MAX_CPUS);
-    let Some(&first) = online.first() else { return Err("/sys/devices/system/cpu/online is empty".into()) };
+    let Some(&first) = online.first() else {
+        return Err("/sys/devices/system/cpu/online is empty".into());
+    };
     let number: BTreeMap<u32, u32> = online.iter().zip(0..).map(|(&cpu, n)| (cpu, n)).collect();
-    let renumber = |cpus: Vec<u32>| cpus.iter().filter_map(|c| number.get(c).copied()).collect::<Vec<_>>();
+    let renumber =
+        |cpus: Vec<u32>| cpus.iter().filter_map(|c| number.get(c).copied()).collect::<Vec<_>>();
 
     let mut caches = BTreeMap::new();
     let mut cpus_per_llc = online.len() as u32;
@@ -68,10 +75,13 @@ pub(super) fn read(root: &Path) -> Result<Topology, String> {
         }
         let (level, kind) = (text(&format!("{dir}/level"))?, text(&format!("{dir}/type"))?);
         let size = text(&format!("{dir}/size"))?;
-        let bytes = kibibytes(&size).ok_or_else(|| format!("/{dir}/size says '{size}', which is no size"))?;
+        let bytes = kibibytes(&size)
+            .ok_or_else(|| format!("/{dir}/size says '{size}', which is no size"))?;
         let line = text(&format!("{dir}/coherency_line_size")).unwrap_or_else(|_| "64".into());
         if line != "64" {
-            return Err(format!("cache lines of {line} bytes are not modelled (/{dir}/coherency_line_size)"));
+            return Err(format!(
+                "cache lines of {line} bytes are not modelled (/{dir}/coherency_line_size)"
+            ));
         }
         let ways = text(&format!("{dir}/ways_of_associativity")).ok().and_then(|w| w.parse().ok());
         caches.insert((level.clone(), kind == "Instruction"), shape(bytes, ways));
@@ -82,12 +92,15 @@ pub(super) fn read(root: &Path) -> Result<Topology, String> {
     let cache = |level: &str, instruction| {
         let found = caches.get(&(level.to_string(), instruction)).copied();
         found.ok_or_else(|| {
-            format!("no level {level} cache is described under /sys/devices/system/cpu/cpu{first}/cache")
+            format!(
+                "no level {level} cache is described under /sys/devices/system/cpu/cpu{first}/cache"
+            )
         })
     };
     let l1d = cache("1", false)?;
     let info = text("proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(':'));
+    let model =
+        info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(':'));
     Ok(Topology {
         cpus: online.len() as u32,
         cpus_per_llc,
@@ -96,7 +109,8 @@ pub(super) fn read(root: &Path) -> Result<Topology, String> {
         l2: cache("2", false)?,
         llc: cache("3", false).ok(),
         nodes: nodes(root, online.len() as u32, &text, &list, &renumber)?,
-        model: model.map_or("a CPU of unknown model".into(), |(_, m)| m.trim().replace(['"', '\\'], "")),
+        model: model
+            .map_or("a CPU of unknown model".into(), |(_, m)| m.trim().replace(['"', '\\'], "")),
     })
 }
 
@@ -105,7 +119,9 @@ fn shape(size: u64, ways: Option<u32>) -> CacheShape {
     let believable = |&w: &u32| (1..=64).contains(&w) && size.is_multiple_of(u64::from(w) * 64);
     match ways.filter(believable) {
         Some(ways) => CacheShape { size, ways, ways_known: true },
-        None => CacheShape { size: size.max(512).next_multiple_of(512), ways: 8, ways_known: false },
+        None => {
+            CacheShape { size: size.max(512).next_multiple_of(512), ways: 8, ways_known: false }
+        }
     }
 }
 
@@ -142,14 +158,23 @@ fn nodes(
         let memory = memory(&text(&format!("{dir}/node{n}/meminfo"))?).unwrap_or(0);
         let distance = text(&format!("{dir}/node{n}/distance"))?;
         let distance = distance.split_whitespace().map(|d| d.parse().unwrap_or(10)).collect();
-        nodes.push((column, NodeShape { memory, cpus: renumber(list(&format!("{dir}/node{n}/cpulist"))?), distance }));
+        nodes.push((
+            column,
+            NodeShape {
+                memory,
+                cpus: renumber(list(&format!("{dir}/node{n}/cpulist"))?),
+                distance,
+            },
+        ));
     }
-    // A node with CPUs and no memory gives its CPUs to its nearest node with some: a machine's nodes all have memory.
+    // A node with CPUs and no memory gives its CPUs to its nearest node with some: a machine's
+    // nodes all have memory.
     let (kept, bare): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|(_, n)| n.memory > 0);
     let columns: Vec<usize> = kept.iter().map(|(column, _)| *column).collect();
     let mut kept: Vec<NodeShape> = kept.into_iter().map(|(_, n)| n).collect();
     for node in &mut kept {
-        node.distance = columns.iter().map(|&c| node.distance.get(c).copied().unwrap_or(10).max(10)).collect();
+        node.distance =
+            columns.iter().map(|&c| node.distance.get(c).copied().unwrap_or(10).max(10)).collect();
     }
     for (_, node) in bare {
         let far = |i: &usize| node.distance.get(columns[*i]).copied().unwrap_or(u64::MAX);

@@ -78,8 +78,12 @@ fn caches() -> Vec<(String, &'static str)> {
 
 fn host(name: &str, extra: &[(&str, &str)]) -> Root {
     let caches = caches();
-    let mut files: Vec<(&str, &str)> = caches.iter().map(|(path, text)| (path.as_str(), *text)).collect();
-    files.extend([("sys/devices/system/cpu/online", "0,2-4\n"), ("proc/meminfo", "MemTotal:  8388608 kB\n")]);
+    let mut files: Vec<(&str, &str)> =
+        caches.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    files.extend([
+        ("sys/devices/system/cpu/online", "0,2-4\n"),
+        ("proc/meminfo", "MemTotal:  8388608 kB\n"),
+    ]);
     files.extend(extra);
     Root::new(name, &files)
 }
@@ -90,10 +94,17 @@ fn caches_and_cpus_are_read_and_cpus_renumbered_without_holes() {
     let t = read(&root.0).expect("read");
     assert_eq!((t.cpus, t.cpus_per_llc), (4, 2));
     assert_eq!(t.l1d, CacheShape { size: 48 << 10, ways: 12, ways_known: true });
-    assert_eq!(t.l2, CacheShape { size: 1 << 20, ways: 8, ways_known: false }, "0 ways are not believed");
+    assert_eq!(
+        t.l2,
+        CacheShape { size: 1 << 20, ways: 8, ways_known: false },
+        "0 ways are not believed"
+    );
     assert_eq!(t.llc.map(|c| c.size), Some(32 << 20));
     assert_eq!(t.model, "Toy 9000");
-    assert_eq!(t.nodes, [NodeShape { memory: 8 << 30, cpus: vec![0, 1, 2, 3], distance: vec![10] }]);
+    assert_eq!(
+        t.nodes,
+        [NodeShape { memory: 8 << 30, cpus: vec![0, 1, 2, 3], distance: vec![10] }]
+    );
 }
 
 #[test]
@@ -115,18 +126,32 @@ fn nodes_without_memory_give_their_cpus_away_and_nodes_without_cpus_stay() {
     let t = read(&host("nodes", &files).0).expect("read");
     assert_eq!(t.nodes.len(), 2);
     assert_eq!((t.nodes[0].memory, &t.nodes[0].cpus[..]), (2 << 30, &[0, 1][..]));
-    assert_eq!((t.nodes[1].memory, &t.nodes[1].cpus[..]), (4 << 30, &[2, 3][..]), "CPUs 3 and 4 are nearest to it");
-    assert_eq!((&t.nodes[0].distance[..], &t.nodes[1].distance[..]), (&[10, 30][..], &[30, 10][..]));
+    assert_eq!(
+        (t.nodes[1].memory, &t.nodes[1].cpus[..]),
+        (4 << 30, &[2, 3][..]),
+        "CPUs 3 and 4 are nearest to it"
+    );
+    assert_eq!(
+        (&t.nodes[0].distance[..], &t.nodes[1].distance[..]),
+        (&[10, 30][..], &[30, 10][..])
+    );
 }
 
 #[test]
 fn what_cannot_be_read_is_named() {
     let nothing = Root::new("nothing", &[("proc/meminfo", "")]);
-    assert!(read(&nothing.0).expect_err("refused").contains("/sys/devices/system/cpu/online cannot be read"));
+    assert!(
+        read(&nothing.0)
+            .expect_err("refused")
+            .contains("/sys/devices/system/cpu/online cannot be read")
+    );
     let bad = host("bad", &[("sys/devices/system/cpu/online", "many")]);
     assert!(read(&bad.0).expect_err("refused").contains("says 'many', which is no list of CPUs"));
-    let line = host("line", &[("sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size", "128")]);
-    assert!(read(&line.0).expect_err("refused").contains("cache lines of 128 bytes are not modelled"));
+    let line =
+        host("line", &[("sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size", "128")]);
+    assert!(
+        read(&line.0).expect_err("refused").contains("cache lines of 128 bytes are not modelled")
+    );
     let size = host("size", &[("sys/devices/system/cpu/cpu0/cache/index2/size", "big")]);
     assert!(read(&size.0).expect_err("refused").contains("says 'big', which is no size"));
     let memory = host("memory", &[("proc/meminfo", "")]);

@@ -1,7 +1,8 @@
 //! TLB sizes and paging features, from CPUID where there is one.
 //!
-//! AMD tells its TLBs in leaves 8000_0005, 8000_0006 and 8000_0019, Intel in leaf 18. Where neither answers (other
-//! architectures, some virtual machines) sizes of a usual core are assumed and marked as guesses.
+//! AMD tells its TLBs in leaves 8000_0005, 8000_0006 and 8000_0019, Intel in leaf 18. Where neither
+//! answers (other architectures, some virtual machines) sizes of a usual core are assumed and
+//! marked as guesses.
 
 /// One bank: page sizes, entries, ways.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,14 +51,16 @@ pub(super) fn read() -> Translation {
 pub(super) fn read() -> Translation {
     let cpuid = raw_cpuid::CpuId::new();
     let pcid = cpuid.get_feature_info().is_some_and(|f| f.has_pcid());
-    let gigantic = cpuid.get_extended_processor_and_feature_identifiers().is_some_and(|f| f.has_1gib_pages());
+    let gigantic =
+        cpuid.get_extended_processor_and_feature_identifiers().is_some_and(|f| f.has_1gib_pages());
     let sizes = amd(&cpuid).or_else(|| intel(&cpuid)).unwrap_or_else(assumed);
     Translation { contexts: if pcid { 4095 } else { 0 }, gigantic, ..sizes }
 }
 
 #[cfg(target_arch = "x86_64")]
 fn amd<R: raw_cpuid::CpuIdReader>(cpuid: &raw_cpuid::CpuId<R>) -> Option<Translation> {
-    let (first, second) = (cpuid.get_l1_cache_and_tlb_info()?, cpuid.get_l2_l3_cache_and_tlb_info()?);
+    let (first, second) =
+        (cpuid.get_l1_cache_and_tlb_info()?, cpuid.get_l2_l3_cache_and_tlb_info()?);
     let ways = |a: raw_cpuid::Associativity, entries: u32| match a {
         raw_cpuid::Associativity::FullyAssociative => entries,
         raw_cpuid::Associativity::DirectMapped => 1,
@@ -86,8 +89,8 @@ fn amd<R: raw_cpuid::CpuIdReader>(cpuid: &raw_cpuid::CpuId<R>) -> Option<Transla
         u32::from(first.itlb_2m_4m_size()),
         first.itlb_2m_4m_associativity(),
     );
-    // Sizes of Zen 5 do not fit the leaf's twelve bits: they are in units of 32, which leaf 8000_0021 says where a hypervisor does not
-    // hide it, and the family (1A) where it does.
+    // Sizes of Zen 5 do not fit the leaf's twelve bits: they are in units of 32, which leaf
+    // 8000_0021 says where a hypervisor does not hide it, and the family (1A) where it does.
     let last = raw_cpuid::cpuid!(0x8000_0000u32).eax;
     let told = last >= 0x8000_0021 && raw_cpuid::cpuid!(0x8000_0021u32).eax >> 14 & 1 == 1;
     let in_units = told || cpuid.get_feature_info().is_some_and(|f| f.family_id() >= 0x1a);
@@ -111,7 +114,13 @@ fn amd<R: raw_cpuid::CpuIdReader>(cpuid: &raw_cpuid::CpuId<R>) -> Option<Transla
 #[cfg(target_arch = "x86_64")]
 fn intel<R: raw_cpuid::CpuIdReader>(cpuid: &raw_cpuid::CpuId<R>) -> Option<Translation> {
     use raw_cpuid::DatType as Kind;
-    let mut found = Translation { l1i: vec![], l1d: vec![], l2: vec![], source: Some("CPUID leaf 18"), ..assumed() };
+    let mut found = Translation {
+        l1i: vec![],
+        l1d: vec![],
+        l2: vec![],
+        source: Some("CPUID leaf 18"),
+        ..assumed()
+    };
     for info in cpuid.get_deterministic_address_translation_info()? {
         let held = [
             ("4K", info.has_4k_entries()),
@@ -126,8 +135,11 @@ fn intel<R: raw_cpuid::CpuIdReader>(cpuid: &raw_cpuid::CpuId<R>) -> Option<Trans
             _ => continue,
         };
         let new = |s: &&'static str| !level.iter().any(|b| b.sizes.contains(s));
-        let sizes: Vec<_> = held.iter().filter(|(_, has)| *has).map(|(s, _)| *s).filter(new).collect();
-        if let Some(entries) = ways.checked_mul(sets).filter(|&e| (1..=1 << 15).contains(&e) && !sizes.is_empty()) {
+        let sizes: Vec<_> =
+            held.iter().filter(|(_, has)| *has).map(|(s, _)| *s).filter(new).collect();
+        if let Some(entries) =
+            ways.checked_mul(sets).filter(|&e| (1..=1 << 15).contains(&e) && !sizes.is_empty())
+        {
             level.push(bank(&sizes, entries, ways));
         }
     }

@@ -1,10 +1,12 @@
 //! aarch64 stage-1 descriptors with the 4 KiB granule: Arm ARM DDI 0487, D8.3.
 //!
-//! The manual counts levels from the root (0 to 3), this project from the leaves (4 to 1). A descriptor with bit 0 clear is
-//! invalid; bit 1 clear is a block at the manual's levels 1 and 2 and reserved (treated as invalid by hardware) at levels 0
-//! and 3. AP[1] (bit 6) admits EL0, AP[2] (bit 7) takes writes away, bit 10 is the access flag, bits 53 and 54 forbid execution. With
-//! hardware dirty state (TCR.HD) a set DBM (bit 51) makes a set AP[2] mean "writable, clean". Table descriptors take rights away from
-//! what is below: APTable[0] (61) user access, APTable[1] (62) writes, UXNTable (60) execution; they have no access flag.
+//! The manual counts levels from the root (0 to 3), this project from the leaves (4 to 1). A
+//! descriptor with bit 0 clear is invalid; bit 1 clear is a block at the manual's levels 1 and 2
+//! and reserved (treated as invalid by hardware) at levels 0 and 3. AP[1] (bit 6) admits EL0, AP[2]
+//! (bit 7) takes writes away, bit 10 is the access flag, bits 53 and 54 forbid execution. With
+//! hardware dirty state (TCR.HD) a set DBM (bit 51) makes a set AP[2] mean "writable, clean". Table
+//! descriptors take rights away from what is below: APTable[0] (61) user access, APTable[1] (62)
+//! writes, UXNTable (60) execution; they have no access flag.
 
 use super::{Format, Meaning, Rights};
 

@@ -1,7 +1,8 @@
 //! What hardware reads in an entry.
 //!
-//! Only what the processor's manual says is decoded: whether an entry is present, where it leads, which rights it gives. The
-//! software kinds that the library keeps in absent entries are all the same to hardware, and here.
+//! Only what the processor's manual says is decoded: whether an entry is present, where it leads,
+//! which rights it gives. The software kinds that the library keeps in absent entries are all the
+//! same to hardware, and here.
 
 mod arm;
 mod x86;
@@ -33,7 +34,8 @@ pub enum Meaning {
     Table(u64, Rights),
     /// A block at this physical address.
     Leaf(u64, Rights),
-    /// Present, with a bit set that the manual reserves. Hardware raises a fault that no kernel expects.
+    /// Present, with a bit set that the manual reserves. Hardware raises a fault that no kernel
+    /// expects.
     Malformed,
 }
 
@@ -64,16 +66,24 @@ mod tests {
     fn agrees<F: Format>() {
         for level in 1..=5u8 {
             for bits in 0..16u8 {
-                let f =
-                    Flags { write: bits & 1 != 0, exec: bits & 2 != 0, accessed: bits & 4 != 0, dirty: bits & 9 == 9 };
+                let f = Flags {
+                    write: bits & 1 != 0,
+                    exec: bits & 2 != 0,
+                    accessed: bits & 4 != 0,
+                    dirty: bits & 9 == 9,
+                };
                 if level <= 3 {
                     let pfn = Pfn(0x40000 * 3);
                     let raw = F::Codec::encode(Entry::Leaf(pfn, f), Level(level));
                     match F::meaning(raw, level) {
                         Meaning::Leaf(at, r) => {
                             assert_eq!(at, pfn.addr());
-                            let got =
-                                Flags { write: r.write, exec: r.exec, accessed: r.accessed, dirty: r.write && r.dirty };
+                            let got = Flags {
+                                write: r.write,
+                                exec: r.exec,
+                                accessed: r.accessed,
+                                dirty: r.write && r.dirty,
+                            };
                             assert_eq!(got, f, "level {level}");
                             assert!(r.user);
                         }
@@ -96,7 +106,10 @@ mod tests {
                 Entry::Detached(Pfn(5)),
                 Entry::Gone(9),
             ] {
-                assert_eq!(F::meaning(F::Codec::encode(absent, Level(level)), level), Meaning::Absent);
+                assert_eq!(
+                    F::meaning(F::Codec::encode(absent, Level(level)), level),
+                    Meaning::Absent
+                );
             }
         }
         ends::<F>(4);

@@ -1,8 +1,10 @@
-//! x86_64 entries: Intel SDM volume 3A, section 4.5 (tables 4-14 to 4-20); AMD APM volume 2, section 5.3.
+//! x86_64 entries: Intel SDM volume 3A, section 4.5 (tables 4-14 to 4-20); AMD APM volume 2,
+//! section 5.3.
 //!
-//! Reserved and therefore malformed when set in a present entry: bit 7 in entries of level 4 and 5, address bits below the size
-//! of a large leaf (bits 13 to 20 or 13 to 29; bit 12 is PAT), and bits 52 and up of the address that no machine has.
-//! Bits 52 to 58 are ignored, 59 to 62 are a protection key that only counts when enabled; neither is enabled here.
+//! Reserved and therefore malformed when set in a present entry: bit 7 in entries of level 4 and 5,
+//! address bits below the size of a large leaf (bits 13 to 20 or 13 to 29; bit 12 is PAT), and bits
+//! 52 and up of the address that no machine has. Bits 52 to 58 are ignored, 59 to 62 are a
+//! protection key that only counts when enabled; neither is enabled here.
 
 use super::{Format, Meaning, Rights};
 

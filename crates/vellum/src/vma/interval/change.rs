@@ -224,8 +224,8 @@ impl<M: Machine> Intervals<'_, M> {
         pairs.publish();
     }
 
-    /// Takes every interval of the node, which is dead, or linked nowhere: no fault installs by what
-    /// they said.
+    /// Takes every interval of the node, which is dead, or linked nowhere: no fault installs by
+    /// what they said.
     pub fn clear(&self, trash: &mut Trash) {
         let node = self.node;
         if node.state().listed() == 0 {

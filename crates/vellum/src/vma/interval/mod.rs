@@ -76,8 +76,8 @@ impl<'v, M: Machine> Intervals<'v, M> {
         Pairs { node, list: Some((words, about >> 16)), len: (about & 0xffff) as usize }
     }
 
-    /// The region the node's own intervals give a slot, if any. Inside an epoch, or under the layout
-    /// lock.
+    /// The region the node's own intervals give a slot, if any. Inside an epoch, or under the
+    /// layout lock.
     #[inline(always)]
     pub fn region_at(&self, slot: usize) -> Option<SlabRef> {
         let m = &self.regions.machine;

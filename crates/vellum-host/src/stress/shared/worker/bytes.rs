@@ -71,7 +71,10 @@ impl<C: Codec> Worker<'_, C> {
             Ok(value) => {
                 self.outcome.looks += 1;
                 let Some(count) = count(value, writer, slot) else {
-                    self.fail_at(va, &format!("{value:#x} is no word of thread {writer} in slot {slot}"))
+                    self.fail_at(
+                        va,
+                        &format!("{value:#x} is no word of thread {writer} in slot {slot}"),
+                    )
                 };
                 shared.board.may_be(&look, count).unwrap_or_else(|what| self.fail_at(va, &what));
             }
@@ -131,7 +134,9 @@ impl<C: Codec> Worker<'_, C> {
                 let ended = shared.board.may_end(&look, Access::Read, Err(FaultError::Unmapped));
                 return ended.unwrap_or_else(|what| self.fail_at(va, &what));
             }
-            Page::Reserved { rights } | Page::Mapped { rights, .. } => [!rights.is_none(), rights.write, rights.exec],
+            Page::Reserved { rights } | Page::Mapped { rights, .. } => {
+                [!rights.is_none(), rights.write, rights.exec]
+            }
             Page::Parked { .. } => [false; 3],
         };
         if let Some(known) = shared.board.known_rights(&look)

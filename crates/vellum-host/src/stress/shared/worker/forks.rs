@@ -58,7 +58,12 @@ impl<C: Codec> Worker<'_, C> {
                 Err(()) => return self.exit(child),
             }
         }
-        let counts: Vec<_> = child.picture.iter().enumerate().map(|(slot, words)| self.counts(slot, words)).collect();
+        let counts: Vec<_> = child
+            .picture
+            .iter()
+            .enumerate()
+            .map(|(slot, words)| self.counts(slot, words))
+            .collect();
         match check(&shared.board, &shared.arena, (&begun, &ended), &counts) {
             Ok(beside) => self.outcome.beside += beside,
             Err(what) => self.fail(format!(
@@ -73,7 +78,9 @@ impl<C: Codec> Worker<'_, C> {
     fn counts(&self, slot: usize, words: &Option<Vec<u64>>) -> Option<Vec<u64>> {
         let one = |(writer, &value): (usize, &u64)| {
             count(value, writer, slot).unwrap_or_else(|| {
-                self.fail(format!("slot {slot} of a child has {value:#x} as thread {writer}'s word"))
+                self.fail(format!(
+                    "slot {slot} of a child has {value:#x} as thread {writer}'s word"
+                ))
             })
         };
         words.as_ref().map(|words| words.iter().enumerate().map(one).collect())
@@ -86,7 +93,12 @@ impl<C: Codec> Worker<'_, C> {
             return self.give_child(child);
         };
         self.outcome.forks += 1;
-        let again = Child { space, picture: child.picture.clone(), away: child.away.clone(), stores: child.stores };
+        let again = Child {
+            space,
+            picture: child.picture.clone(),
+            away: child.away.clone(),
+            stores: child.stores,
+        };
         if self.rng.once_in(2) {
             self.work_in(child);
             self.work_in(again);
@@ -99,7 +111,9 @@ impl<C: Codec> Worker<'_, C> {
     /// Nobody else works in the child, so whoever holds it may change its rights.
     fn make_readable(&mut self, space: &Space) -> bool {
         let rights = self.shared.arena.extents.iter().filter(|e| e.kind == Kind::Rights);
-        let mut all = rights.map(|e| self.shared.vm.protect(space, e.run.start(), e.run.bytes(), Rights::READ_WRITE));
+        let mut all = rights.map(|e| {
+            self.shared.vm.protect(space, e.run.start(), e.run.bytes(), Rights::READ_WRITE)
+        });
         all.all(|done| done.is_ok())
     }
 
@@ -114,8 +128,12 @@ impl<C: Codec> Worker<'_, C> {
                 Kind::Moved => match (mapped(extent.run.first), mapped(extent.other)) {
                     (Ok(()), Err(FaultError::Unmapped)) => false,
                     (Err(FaultError::Unmapped), Ok(())) => true,
-                    (Err(FaultError::NoMemory), _) | (_, Err(FaultError::NoMemory)) => return false,
-                    got => self.fail(format!("a range that is moved gives {got:?} at its two places in a child")),
+                    (Err(FaultError::NoMemory), _) | (_, Err(FaultError::NoMemory)) => {
+                        return false;
+                    }
+                    got => self.fail(format!(
+                        "a range that is moved gives {got:?} at its two places in a child"
+                    )),
                 },
                 _ => false,
             };
@@ -135,7 +153,10 @@ impl<C: Codec> Worker<'_, C> {
                 self.access(&child.space, va, Access::Read, 0)
             } else {
                 let mut bytes = [0xaa; 8];
-                self.shared.vm.copy_out(&child.space, va, &mut bytes).map(|()| u64::from_ne_bytes(bytes))
+                self.shared
+                    .vm
+                    .copy_out(&child.space, va, &mut bytes)
+                    .map(|()| u64::from_ne_bytes(bytes))
             };
             match got {
                 Ok(word) => words.push(word),
@@ -144,7 +165,9 @@ impl<C: Codec> Worker<'_, C> {
                     self.refused();
                     return Err(());
                 }
-                Err(error) => self.fail(format!("{va:?} of space {} gave {error:?}", child.space.id())),
+                Err(error) => {
+                    self.fail(format!("{va:?} of space {} gave {error:?}", child.space.id()))
+                }
             }
         }
         Ok(Some(words))
@@ -183,7 +206,9 @@ impl<C: Codec> Worker<'_, C> {
                 }
             }
             Err(FaultError::NoMemory) => self.refused(),
-            Err(error) => self.fail(format!("a store at {va:?} of space {} gave {error:?}", child.space.id())),
+            Err(error) => {
+                self.fail(format!("a store at {va:?} of space {} gave {error:?}", child.space.id()))
+            }
         }
     }
 

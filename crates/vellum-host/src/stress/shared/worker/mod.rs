@@ -1,6 +1,8 @@
-//! One thread: draws operations, does them to what everybody works on, and holds what it finds against the board.
+//! One thread: draws operations, does them to what everybody works on, and holds what it finds
+//! against the board.
 //!
-//! `bytes` are loads and stores, `verbs` change what is mapped, `forks` are the spaces made by fork.
+//! `bytes` are loads and stores, `verbs` change what is mapped, `forks` are the spaces made by
+//! fork.
 
 mod bytes;
 mod forks;
@@ -37,7 +39,12 @@ pub struct Worker<'a, C: Codec> {
 
 impl<'a, C: Codec> Worker<'a, C> {
     /// A thread that has done nothing yet.
-    pub fn new(shared: &'a Shared<'a, C>, seat: &'a Seat<'a, C, true>, me: usize, rng: Rng) -> Worker<'a, C> {
+    pub fn new(
+        shared: &'a Shared<'a, C>,
+        seat: &'a Seat<'a, C, true>,
+        me: usize,
+        rng: Rng,
+    ) -> Worker<'a, C> {
         Worker { shared, seat, me, rng, count: 0, outcome: Outcome::default() }
     }
 
@@ -104,11 +111,18 @@ impl<'a, C: Codec> Worker<'a, C> {
     /// At which place to look for a range: usually where it is.
     fn other(&mut self, slot: usize) -> bool {
         let n = self.shared.arena.number(slot);
-        self.shared.arena.extents[n].kind == Kind::Moved && self.shared.board.is_away(n) != self.rng.once_in(12)
+        self.shared.arena.extents[n].kind == Kind::Moved
+            && self.shared.board.is_away(n) != self.rng.once_in(12)
     }
 
     /// A program's access, faults included. This CPU runs the space.
-    fn access(&mut self, space: &Space, va: Va, access: Access, store: u64) -> Result<u64, FaultError> {
+    fn access(
+        &mut self,
+        space: &Space,
+        va: Va,
+        access: Access,
+        store: u64,
+    ) -> Result<u64, FaultError> {
         for _ in 0..PATIENCE {
             let tried = match access {
                 Access::Read => self.seat.load(va),
@@ -127,7 +141,10 @@ impl<'a, C: Codec> Worker<'a, C> {
     }
 
     fn fail(&self, what: String) -> ! {
-        panic!("{what}; thread {}, operation {} of seed {}", self.me, self.outcome.operations, self.shared.plan.seed)
+        panic!(
+            "{what}; thread {}, operation {} of seed {}",
+            self.me, self.outcome.operations, self.shared.plan.seed
+        )
     }
 
     fn refused(&mut self) {
@@ -154,7 +171,8 @@ impl<'a, C: Codec> Worker<'a, C> {
         if self.rng.once_in(16) {
             let slot = self.slot();
             let page = self.shared.arena.extent(slot).page(slot, self.other(slot));
-            // What it says depends on what faults made; that no store is lost later looks will tell.
+            // What it says depends on what faults made; that no store is lost later looks will
+            // tell.
             let _ = self.shared.vm.poison(&self.shared.space, Va(page << 12));
         }
     }

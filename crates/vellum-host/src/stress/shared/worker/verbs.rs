@@ -34,7 +34,8 @@ impl<C: Codec> Worker<'_, C> {
         let run = extent.part(&mut self.rng);
         let board = &self.shared.board;
         let rights = if self.rng.once_in(4) { Rights::READ } else { RW };
-        let thp = [extent.thp, Some(HugeAdvice::Huge), Some(HugeAdvice::NoHuge)][self.rng.below(3) as usize];
+        let thp = [extent.thp, Some(HugeAdvice::Huge), Some(HugeAdvice::NoHuge)]
+            [self.rng.below(3) as usize];
         let attrs = Attrs { rights, thp, numa: None, leaf: LeafSize::Policy };
         let wipes: Vec<_> = extent.slots_in(run).map(|slot| (slot, board.wipe(slot))).collect();
         let granting = how != Wipe::Forget;
@@ -51,7 +52,8 @@ impl<C: Codec> Worker<'_, C> {
     }
 
     fn forget(&mut self, run: Run) -> bool {
-        match self.shared.vm.advise(&self.shared.space, run.start(), run.bytes(), Advice::DontNeed) {
+        match self.shared.vm.advise(&self.shared.space, run.start(), run.bytes(), Advice::DontNeed)
+        {
             Ok(()) => true,
             // Another thread has just unmapped some of it.
             Err(SpaceError::Unmapped) => false,
@@ -64,7 +66,12 @@ impl<C: Codec> Worker<'_, C> {
     }
 
     fn replace(&mut self, run: Run, attrs: Attrs) -> bool {
-        match self.shared.vm.map(&self.shared.space, Placement::Replace(run.start()), run.bytes(), attrs) {
+        match self.shared.vm.map(
+            &self.shared.space,
+            Placement::Replace(run.start()),
+            run.bytes(),
+            attrs,
+        ) {
             Ok(va) if va == run.start() => true,
             Err(SpaceError::NoMemory) => {
                 self.refused();
@@ -75,7 +82,14 @@ impl<C: Codec> Worker<'_, C> {
     }
 
     /// Ends with all of it mapped: between two verbs of any threads there are no holes.
-    fn unmap_map(&mut self, extent: &Extent, run: Run, attrs: Attrs, wipes: &[(usize, u64)], how: Wipe) -> bool {
+    fn unmap_map(
+        &mut self,
+        extent: &Extent,
+        run: Run,
+        attrs: Attrs,
+        wipes: &[(usize, u64)],
+        how: Wipe,
+    ) -> bool {
         let shared = self.shared;
         let alone = |&&(slot, wipe): &&(usize, u64)| shared.board.is_only(slot, wipe);
         let alone: Vec<_> = wipes.iter().filter(alone).copied().collect();
@@ -129,7 +143,8 @@ impl<C: Codec> Worker<'_, C> {
             (Kind::Rights, _) => Rights::NONE,
         };
         let board = &self.shared.board;
-        let grants: Vec<_> = extent.slots_in(run).map(|slot| (slot, board.grant(slot, rights))).collect();
+        let grants: Vec<_> =
+            extent.slots_in(run).map(|slot| (slot, board.grant(slot, rights))).collect();
         let got = self.shared.vm.protect(&self.shared.space, run.start(), run.bytes(), rights);
         grants.into_iter().for_each(|(slot, grant)| board.granted(slot, grant, got.is_ok()));
         match got {
@@ -144,10 +159,16 @@ impl<C: Codec> Worker<'_, C> {
     pub(super) fn relocate(&mut self) {
         let (n, extent) = self.extent(&[Kind::Moved]);
         let Some(away) = self.shared.board.move_begins(n) else { return };
-        let (from, to) = if away { (extent.other, extent.run.first) } else { (extent.run.first, extent.other) };
+        let (from, to) =
+            if away { (extent.other, extent.run.first) } else { (extent.run.first, extent.other) };
         let (from, to) = (Run { first: from, ..extent.run }, Run { first: to, ..extent.run });
-        let at = if self.rng.once_in(3) { Placement::Replace(to.start()) } else { Placement::At(to.start()) };
-        let got = self.shared.vm.remap(&self.shared.space, from.start(), from.bytes(), to.bytes(), at);
+        let at = if self.rng.once_in(3) {
+            Placement::Replace(to.start())
+        } else {
+            Placement::At(to.start())
+        };
+        let got =
+            self.shared.vm.remap(&self.shared.space, from.start(), from.bytes(), to.bytes(), at);
         self.shared.board.move_ends(n, got.is_ok());
         match got {
             Ok(va) if va == to.start() => {}
@@ -180,7 +201,8 @@ impl<C: Codec> Worker<'_, C> {
         }
     }
 
-    /// Maps where there is room, stores there, and unmaps it. It is longer than any hole among the ranges.
+    /// Maps where there is room, stores there, and unmaps it. It is longer than any hole among the
+    /// ranges.
     pub(super) fn stray(&mut self) {
         const BYTES: u64 = 16 << 20;
         let attrs = Attrs { thp: Some(HugeAdvice::NoHuge), ..Attrs::anonymous(RW) };
