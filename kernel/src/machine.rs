@@ -47,13 +47,8 @@ impl Metal {
         let metal = Metal {
             topology: Topology::flat(1, first, frames),
             rules: MmuRules {
-                levels: 4,
                 max_leaf: if cpu::has_giant_pages() { Order::GIANT } else { Order::HUGE },
-                hardware_ad: true,
-                fault_invalidates: true,
-                break_before_make: false,
-                contexts: 0,
-                invalidation: Invalidation::Interrupt,
+                ..MmuRules::X86_64
             },
             caches: cpu::caches(),
             kernel_root: Pfn(cpu::root() / PAGE_SIZE as u64),

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
 use vellum::entry::{Aarch64, Codec, Entry, Flags, X86_64};
-use vellum::machine::{ContextId, CpuMask, Event, Machine, Root, Scope, Stores, Use};
-use vellum_host::machine::{ARM, Host, Plan, Seat, X86_PCID};
+use vellum::machine::{ContextId, CpuMask, Event, Machine, MmuRules, Root, Scope, Stores, Use};
+use vellum_host::machine::{Host, Plan, Seat, X86_PCID};
 use vellum_host::mmu::{Access, PageFault};
 
 const TABLES: [Pfn; 4] = [Pfn(512), Pfn(513), Pfn(514), Pfn(515)];
@@ -164,7 +164,8 @@ fn an_upgrade_needs_a_local_flush_only_where_faults_do_not_invalidate() {
     }
     let x86 = machine(Plan::new(1, 64 << 20));
     assert!(try_it(&x86, &x86.sit(0)));
-    let arm = Host::<Aarch64>::new(Plan { rules: ARM, ..Plan::new(1, 64 << 20) }).unwrap();
+    let arm =
+        Host::<Aarch64>::new(Plan { rules: MmuRules::AARCH64, ..Plan::new(1, 64 << 20) }).unwrap();
     let cpu = arm.sit(0);
     assert!(!try_it(&arm, &cpu));
     arm.flush_local(Scope::Page(ContextId(1), VA));
@@ -173,7 +174,8 @@ fn an_upgrade_needs_a_local_flush_only_where_faults_do_not_invalidate() {
 
 #[test]
 fn a_live_address_change_is_refused_under_break_before_make() {
-    let arm = Host::<Aarch64>::new(Plan { rules: ARM, ..Plan::new(1, 64 << 20) }).unwrap();
+    let arm =
+        Host::<Aarch64>::new(Plan { rules: MmuRules::AARCH64, ..Plan::new(1, 64 << 20) }).unwrap();
     let _cpu = arm.sit(0);
     build(&arm);
     set(&arm, 0, Entry::Leaf(Pfn(600), RW));
@@ -268,8 +270,12 @@ fn a_parked_cpu_is_not_waited_for_and_drops_everything_when_it_wakes() {
 
 #[test]
 fn a_broadcast_reaches_cpus_that_were_not_named() {
-    let m = Host::<Aarch64>::new(Plan { rules: ARM, running: Some(2), ..Plan::new(2, 64 << 20) })
-        .unwrap();
+    let m = Host::<Aarch64>::new(Plan {
+        rules: MmuRules::AARCH64,
+        running: Some(2),
+        ..Plan::new(2, 64 << 20)
+    })
+    .unwrap();
     let (asleep, flushed) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|s| {
         let (m, asleep, flushed) = (&m, &asleep, &flushed);

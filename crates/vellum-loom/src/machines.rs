@@ -9,7 +9,7 @@ use crate::atomic::{AtomicU64, Ordering, contents};
 use crate::config::Config;
 use crate::entry::{Codec, Entry, X86_64};
 use crate::machine::{
-    ContextId, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Work,
+    ContextId, CpuId, CpuMask, Event, Machine, MmuRules, Root, Scope, Topology, Work,
 };
 use crate::scene::{self, Memory};
 use crate::sync::{Inner, Lock};
@@ -222,15 +222,7 @@ unsafe impl Machine for Metal {
         &self.topology
     }
     fn rules(&self) -> MmuRules {
-        MmuRules {
-            levels: 4,
-            max_leaf: Order::HUGE,
-            hardware_ad: true,
-            fault_invalidates: true,
-            break_before_make: false,
-            contexts: self.contexts,
-            invalidation: Invalidation::Interrupt,
-        }
+        MmuRules { max_leaf: Order::HUGE, contexts: self.contexts, ..MmuRules::X86_64 }
     }
     fn cpu(&self) -> CpuId {
         scene::cpu()

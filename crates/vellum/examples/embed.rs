@@ -1,5 +1,4 @@
-//! The library under a machine of your own, in one file: what a kernel has to bring, and what it
-//! gets.
+//! The library under a machine of your own: what a kernel has to bring, and what it gets.
 //!
 //! The machine is a `Vec` of memory with one CPU and no TLB. On metal the same methods are an
 //! atomic load, `invlpg`, `rep stosb`, a write to CR3, and an interrupt to other CPUs. Run it with
@@ -9,13 +8,11 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vellum::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va};
-use vellum::config::Config;
-use vellum::entry::X86_64;
-use vellum::machine::{CpuId, CpuMask, Invalidation, Machine, MmuRules, Root, Scope, Topology};
-use vellum::space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
-use vellum::stats::Counter;
-use vellum::vm::Vm;
+use vellum::{
+    Access, Advice, Attrs, Config, Counter, CpuId, CpuMask, ENTRIES, Fault, Level, Machine,
+    MmuRules, PAGE_SIZE, Page, Pfn, Placement, Rights, Root, Scope, Space, Topology, Va, Vm,
+    X86_64,
+};
 
 const FRAMES: u64 = 1 << 15; // 128 MiB
 
@@ -26,10 +23,8 @@ struct Flat {
 
 impl Flat {
     fn new() -> Flat {
-        Flat {
-            topology: Topology::flat(1, Pfn(0), FRAMES),
-            memory: zeroed(FRAMES as usize * PAGE_SIZE, 2 << 20),
-        }
+        let memory = zeroed(FRAMES as usize * PAGE_SIZE, 2 << 20);
+        Flat { topology: Topology::flat(1, Pfn(0), FRAMES), memory }
     }
     fn at(&self, pfn: Pfn, offset: usize) -> *mut u8 {
         assert!(pfn.0 < FRAMES && offset < PAGE_SIZE);
@@ -49,23 +44,14 @@ fn zeroed(bytes: usize, align: usize) -> NonNull<u8> {
     NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory of the host")
 }
 
-// SAFETY: one thread and no hardware, so nothing runs beside anything and there is nothing to
-// flush.
+// SAFETY: one thread and no hardware: nothing runs beside anything, there is nothing to flush.
 unsafe impl Machine for Flat {
     type Codec = X86_64;
     fn topology(&self) -> &Topology {
         &self.topology
     }
     fn rules(&self) -> MmuRules {
-        MmuRules {
-            levels: 4,
-            max_leaf: Order::GIANT,
-            hardware_ad: true,
-            fault_invalidates: true,
-            break_before_make: false,
-            contexts: 0,
-            invalidation: Invalidation::Interrupt,
-        }
+        MmuRules::X86_64
     }
     fn cpu(&self) -> CpuId {
         0
@@ -128,12 +114,10 @@ fn main() {
 
     let space = vm.create().expect("memory");
     vm.activate(&space);
-    let heap = vm
-        .map(&space, Placement::Anywhere, 64 << 20, Attrs::anonymous(Rights::READ_WRITE))
-        .expect("a hole");
+    let attrs = Attrs::anonymous(Rights::READ_WRITE);
+    let heap = vm.map(&space, Placement::Anywhere, 64 << 20, attrs).expect("a hole");
     let small = Va(0x40_0000);
-    vm.map(&space, Placement::At(small), 16 * PAGE_SIZE as u64, Attrs::anonymous(Rights::ALL))
-        .expect("a hole");
+    vm.map(&space, Placement::At(small), 16 * PAGE_SIZE as u64, attrs).expect("a hole");
     assert_eq!(vm.fault(&space, small, Access::Read), Ok(Fault::Zero));
     assert_eq!(vm.fault(&space, small, Access::Write), Ok(Fault::Copied(Level::ONE)));
     assert_eq!(vm.fault(&space, Va(small.0 + 4096), Access::Write), Ok(Fault::Base));
@@ -158,11 +142,8 @@ fn main() {
     let after = validate(&[]);
     assert_eq!((after.free_frames, after.other_frames), (before.free_frames, 0));
     let per_gib = layout.size() as u64 * (1 << 30) / (FRAMES * PAGE_SIZE as u64);
+    let percent = per_gib as f64 / (1u64 << 30) as f64 * 100.0;
     println!("page faults served: {}", vm.stats().get(Counter::Faults));
     println!("free frames before and after: {}, {}", before.free_frames, after.free_frames);
-    println!(
-        "metadata: {} bytes per GiB managed ({:.2} %)",
-        per_gib,
-        per_gib as f64 / (1u64 << 30) as f64 * 100.0
-    );
+    println!("metadata: {per_gib} bytes per GiB managed ({percent:.2} %)");
 }

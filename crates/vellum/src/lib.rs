@@ -43,9 +43,12 @@ pub(crate) mod vma;
 mod width_tests;
 pub mod zero;
 
-pub use addr::{Level, Order, Pfn, Va, VaRange};
+// What an embedder writes in every file.
+pub use addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 pub use config::Config;
+pub use entry::{Aarch64, Codec, X86_64};
 pub use error::{FaultError, NoMemory, SpaceError};
-pub use machine::Machine;
-pub use space::{Access, Advice, Attrs, Fault, Placement, Rights, Space};
+pub use machine::{CpuId, CpuMask, Machine, MmuRules, Root, Scope, Topology};
+pub use space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
+pub use stats::Counter;
 pub use vm::Vm;

@@ -181,6 +181,31 @@ pub struct MmuRules {
     pub invalidation: Invalidation,
 }
 
+impl MmuRules {
+    /// x86_64 with 4 levels and pages of 1 GiB, address-space identifiers (PCID) not in use.
+    /// Source: Intel SDM volume 3A, 4.5 (levels and page sizes), 4.8 (accessed and dirty bits),
+    /// 4.10.4.1 (a page fault drops the translation it used).
+    pub const X86_64: MmuRules = MmuRules {
+        levels: 4,
+        max_leaf: Order::GIANT,
+        hardware_ad: true,
+        fault_invalidates: true,
+        break_before_make: false,
+        contexts: 0,
+        invalidation: Invalidation::Interrupt,
+    };
+    /// aarch64 with granules of 4 KiB, hardware-managed access flag and dirty state (FEAT_HAFDBS),
+    /// and address-space identifiers of 8 bits, the least the architecture allows. Source: Arm
+    /// ARM (DDI 0487), D8.5 (table descriptors), D8.16 (TLB maintenance, break-before-make).
+    pub const AARCH64: MmuRules = MmuRules {
+        fault_invalidates: false,
+        break_before_make: true,
+        contexts: 256,
+        invalidation: Invalidation::Broadcast,
+        ..MmuRules::X86_64
+    };
+}
+
 /// A space's identifier in TLBs that keep several apart; 0 where they do not, or when identifiers
 /// ran out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

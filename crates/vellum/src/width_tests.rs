@@ -8,7 +8,7 @@ use crate::config::{Config, Thp, ZeroHuge};
 use crate::error::NoMemory;
 use crate::frame::{CUT_SHIFT, Frames, SlabRef, Want};
 use crate::machine::{Machine, MmuRules, Topology, Use};
-use crate::slab_tests::flat::{Flat, FrameHands, Meta, VmHands, X86_RULES, flat};
+use crate::slab_tests::flat::{Flat, FrameHands, Meta, VmHands, flat};
 use crate::space::{Access, Attrs, Fault, MAX_SPACES, Placement, Rights, Space};
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
@@ -36,7 +36,7 @@ pub(crate) fn rig() -> Rig {
     rig_on(
         512,
         4096,
-        MmuRules { contexts: 256, ..X86_RULES },
+        MmuRules { contexts: 256, ..MmuRules::X86_64 },
         Config { thp: Thp::Never, ..Config::default() },
     )
 }
@@ -197,7 +197,7 @@ fn readers_three_hundred_deep_are_inside() {
 #[test]
 fn the_last_frame_that_fits_can_be_a_root() {
     let config = Config { thp: Thp::Never, ..Config::default() };
-    let r = rig_on(PFN_END - 1024, 1024, X86_RULES, config);
+    let r = rig_on(PFN_END - 1024, 1024, MmuRules::X86_64, config);
     let (vm, m) = (&r.vm, r.vm.machine());
     let first = r.space();
     let want = Want::kernel(Use::Table);
@@ -241,7 +241,7 @@ fn more_spaces_than_there_may_be_are_refused() {
 #[test]
 fn references_to_the_huge_page_of_zeros_leave_room_for_a_fork_of_every_space() {
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
-    let r = rig_on(512, 4096, X86_RULES, config);
+    let r = rig_on(512, 4096, MmuRules::X86_64, config);
     let vm = &r.vm;
     let [a, b, c] = [(); 3].map(|()| r.space());
     let read = |space: &Space| vm.fault(space, AT, Access::Read).unwrap();

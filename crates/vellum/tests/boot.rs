@@ -5,11 +5,11 @@
 #[path = "common/flat.rs"]
 mod flat;
 
-use flat::{Flat, FrameHands, Meta, X86_RULES};
+use flat::{Flat, FrameHands, Meta};
 use vellum::addr::{Order, Pfn};
 use vellum::config::NumaPolicy;
 use vellum::frame::{Frames, Want};
-use vellum::machine::{Machine, NodeInfo, Topology, Use};
+use vellum::machine::{Machine, MmuRules, NodeInfo, Topology, Use};
 
 fn resident_kib() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -22,7 +22,7 @@ fn a_hundred_gibibytes_boot_and_serve_in_less_than_a_mebibyte() {
     let mut t = Topology::flat(16, Pfn(0), gib);
     t.nodes = 2;
     t.node[1] = NodeInfo { first: Pfn(gib), frames: 99 * gib };
-    let m = Flat::<vellum::entry::X86_64>::hollow(t, X86_RULES);
+    let m = Flat::<vellum::entry::X86_64>::hollow(t, MmuRules::X86_64);
     let layout = Frames::layout(m.topology()).unwrap();
     // A record of 64 bytes a frame, and next to it little.
     let records = 100 * gib * 64;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn};
 use vellum::entry::{Codec, X86_64};
-use vellum::machine::{Caches, CpuId, Invalidation, MAX_NODES, MmuRules, NodeInfo, Root, Topology};
+use vellum::machine::{Caches, CpuId, MAX_NODES, MmuRules, NodeInfo, Root, Topology};
 
 use crate::memory::Memory;
 use crate::mmu::buffer::{Buffer, Shape};
@@ -40,26 +40,8 @@ pub const MAX_HOST_CPUS: usize = 64;
 /// The first frame's number, so that frame 0 is nobody's and alignment is that of the mapping.
 pub const FIRST: Pfn = Pfn(512);
 
-/// x86_64 without PCID.
-pub const X86: MmuRules = MmuRules {
-    levels: 4,
-    max_leaf: Order::GIANT,
-    hardware_ad: true,
-    fault_invalidates: true,
-    break_before_make: false,
-    contexts: 0,
-    invalidation: Invalidation::Interrupt,
-};
 /// x86_64 with PCID; few identifiers, so that they run out.
-pub const X86_PCID: MmuRules = MmuRules { contexts: 6, ..X86 };
-/// aarch64.
-pub const ARM: MmuRules = MmuRules {
-    fault_invalidates: false,
-    break_before_make: true,
-    contexts: 256,
-    invalidation: Invalidation::Broadcast,
-    ..X86
-};
+pub const X86_PCID: MmuRules = MmuRules { contexts: 6, ..MmuRules::X86_64 };
 
 /// What to build.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +86,7 @@ impl Plan {
             cpus,
             nodes: 1,
             bytes,
-            rules: X86,
+            rules: MmuRules::X86_64,
             tlb: Shape::USUAL,
             running: None,
             stir: 0,

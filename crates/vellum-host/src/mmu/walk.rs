@@ -149,9 +149,8 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
     use std::collections::BTreeMap;
-    use vellum::addr::Order;
+
     use vellum::entry::{Aarch64, X86_64};
-    use vellum::machine::Invalidation;
 
     /// Tables as a map, so that a test writes only the entries it means.
     #[derive(Default)]
@@ -177,15 +176,7 @@ mod tests {
         }
     }
 
-    const RULES: MmuRules = MmuRules {
-        levels: 4,
-        max_leaf: Order::GIANT,
-        hardware_ad: true,
-        fault_invalidates: true,
-        break_before_make: false,
-        contexts: 8,
-        invalidation: Invalidation::Interrupt,
-    };
+    const RULES: MmuRules = MmuRules { contexts: 8, ..MmuRules::X86_64 };
     const ROOT: Root = Root { table: Pfn(1), context: ContextId(3), flush: false };
     const VA: Va = Va(0x1234_5678_9000);
     const PLAIN: Flags = Flags { write: true, exec: false, accessed: false, dirty: false };

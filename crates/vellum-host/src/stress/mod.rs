@@ -26,12 +26,12 @@ use std::time::Duration;
 
 use vellum::config::Config;
 use vellum::entry::Codec;
-use vellum::machine::{Machine, Use};
+use vellum::machine::{Machine, MmuRules, Use};
 use vellum::space::Space;
 use vellum::stats::Stats;
 use vellum::vm::Vm;
 
-use crate::machine::{Host, Plan, X86};
+use crate::machine::{Host, Plan};
 use crate::memory::Memory;
 use crate::mmu::buffer::Shape;
 use crate::rng::Rng;
@@ -63,7 +63,7 @@ impl Stress {
             stir: 500,
             seed,
             tlb: Shape::USUAL,
-            rules: X86,
+            rules: MmuRules::X86_64,
             huge: false,
             scribble: true,
             ..Plan::new(3, 160 << 20)

@@ -2,13 +2,14 @@
 //! long runs.
 
 use std::io;
+use vellum::machine::MmuRules;
 
 use vellum::config::{Config, NumaPolicy, Thp, ZeroHuge};
 use vellum::entry::{Aarch64, X86_64};
 use vellum::stats::Stats;
 
 use super::{Outcome, Stress, run, shared};
-use crate::machine::{ARM, Plan, X86_PCID};
+use crate::machine::{Plan, X86_PCID};
 use crate::mmu::buffer::Shape;
 
 /// One of them.
@@ -24,7 +25,7 @@ pub struct Variant {
 pub const VARIANTS: &[Variant] = &[
     Variant { name: "x86", arm: false, change: |_| {} },
     Variant { name: "x86 with contexts", arm: false, change: |s| s.machine.rules = X86_PCID },
-    Variant { name: "aarch64", arm: true, change: |s| s.machine.rules = ARM },
+    Variant { name: "aarch64", arm: true, change: |s| s.machine.rules = MmuRules::AARCH64 },
     Variant {
         name: "8 CPUs, tiny TLBs",
         arm: false,
@@ -50,7 +51,7 @@ pub const VARIANTS: &[Variant] = &[
     Variant {
         name: "zero.huge=table",
         arm: true,
-        change: |s| (s.machine.rules, s.config.zero_huge) = (ARM, ZeroHuge::Table),
+        change: |s| (s.machine.rules, s.config.zero_huge) = (MmuRules::AARCH64, ZeroHuge::Table),
     },
     Variant {
         name: "zero.huge=table-private",

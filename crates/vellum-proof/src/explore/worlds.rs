@@ -7,7 +7,7 @@ use vellum::config::Config;
 use vellum::entry::X86_64;
 use vellum::error::FaultError;
 use vellum::frame::Want;
-use vellum::machine::{Invalidation, Machine, MmuRules, Use};
+use vellum::machine::{Machine, MmuRules, Use};
 use vellum::space::{Access, Attrs, Placement, Rights, Space};
 use vellum::vm::Vm;
 use vellum_host::memory::Memory;
@@ -15,17 +15,6 @@ use vellum_host::mmu::buffer::Shape;
 
 use super::World;
 use crate::small::{Plan, Small};
-
-/// x86_64 without contexts, which has most to flush.
-pub const RULES: MmuRules = MmuRules {
-    levels: 4,
-    max_leaf: Order::GIANT,
-    hardware_ad: true,
-    fault_invalidates: true,
-    break_before_make: false,
-    contexts: 0,
-    invalidation: Invalidation::Interrupt,
-};
 
 /// Where the pages lie: a table of their own.
 pub const AT: Va = Va(0x4000_0000);
@@ -80,7 +69,7 @@ impl Lab {
     /// # Panics
     /// If memory runs out.
     pub fn with_space(cpus: usize, pages: u64, config: Config) -> Lab {
-        Lab::with_rules(cpus, pages, config, RULES)
+        Lab::with_rules(cpus, pages, config, MmuRules::X86_64)
     }
 
     /// Likewise, on an MMU of other habits.

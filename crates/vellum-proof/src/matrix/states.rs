@@ -1,8 +1,8 @@
 //! In which state the pages are when a scenario begins, where they lie, and on what machine.
 
-use vellum::addr::{Order, Va, VaRange};
+use vellum::addr::{Va, VaRange};
 use vellum::config::{Config, Thp, ZeroHuge};
-use vellum::machine::{Invalidation, MmuRules};
+use vellum::machine::MmuRules;
 use vellum::space::Rights;
 
 use super::acts::{At, Span};
@@ -139,15 +139,10 @@ impl Mmu {
 
     /// Its rules.
     pub fn rules(self) -> MmuRules {
-        let arm = self == Mmu::Arm;
-        MmuRules {
-            levels: 4,
-            max_leaf: Order::GIANT,
-            hardware_ad: !arm,
-            fault_invalidates: !arm,
-            break_before_make: arm,
-            contexts: if self == Mmu::X86 { 0 } else { 8 },
-            invalidation: if arm { Invalidation::Broadcast } else { Invalidation::Interrupt },
+        match self {
+            Mmu::X86 => MmuRules::X86_64,
+            Mmu::X86Contexts => MmuRules { contexts: 8, ..MmuRules::X86_64 },
+            Mmu::Arm => MmuRules { hardware_ad: false, contexts: 8, ..MmuRules::AARCH64 },
         }
     }
 }

@@ -8,9 +8,9 @@ use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
 use vellum::error::FaultError;
 use vellum::frame::Want;
-use vellum::machine::{Machine, Use};
+use vellum::machine::{Machine, MmuRules, Use};
 use vellum::space::{Access, Advice, Attrs, LeafSize, Page, Placement, Rights};
-use vellum_proof::explore::worlds::{AT, Lab, MIB2, RULES};
+use vellum_proof::explore::worlds::{AT, Lab, MIB2};
 use vellum_proof::explore::{Script, explore};
 
 /// Another word of the first page.
@@ -426,7 +426,7 @@ fn take_one() -> Script<Lab> {
 fn free_memory_is_not_refused_while_another_cpu_opens_it() {
     // CPU 1 claims a block that is full, and keeps another whole, which is all that is free.
     let make = || {
-        let lab = Lab::new(2, 1024, Config::default(), RULES);
+        let lab = Lab::new(2, 1024, Config::default(), MmuRules::X86_64);
         lab.enter(1);
         lab.take(9);
         (0..512).for_each(|_| lab.take(0));
@@ -445,7 +445,7 @@ fn free_memory_is_not_refused_while_another_cpu_drains() {
     // 74 frames come back by CPU 1, of which 64 go on its stack and are had again: 10 are free, in
     // their block.
     let make = || {
-        let lab = Lab::new(2, 1024, Config::default(), RULES);
+        let lab = Lab::new(2, 1024, Config::default(), MmuRules::X86_64);
         lab.enter(1);
         let mut left = usize::MAX;
         while left != lab.held.borrow().len() {
@@ -489,7 +489,7 @@ fn a_query_does_not_tell_of_zeros_where_a_page_was_before() {
 /// The base frames of one 2 MiB block are free, some of them kept by the last CPU, and nothing
 /// else. The second 2 MiB of a space, kept by the world, want a page of exactly that size.
 fn exactly(cpus: usize) -> Lab {
-    let lab = Lab::new(cpus, 2048, Config::default(), RULES);
+    let lab = Lab::new(cpus, 2048, Config::default(), MmuRules::X86_64);
     lab.enter(0);
     let space = lab.vm.create().expect("memory");
     let attrs =

@@ -7,7 +7,7 @@ use vellum::error::{FaultError, SpaceError};
 use vellum::machine::MmuRules;
 use vellum::space::{Access, Attrs, Page, Placement, Rights};
 use vellum::stats::Counter;
-use vellum_proof::explore::worlds::{AT, Lab, MIB2, RULES};
+use vellum_proof::explore::worlds::{AT, Lab, MIB2};
 use vellum_proof::explore::{Script, explore};
 
 const GIB: u64 = 1 << 30;
@@ -40,7 +40,7 @@ fn a_fault_that_began_before_its_region_changed_does_not_install_by_the_old_righ
 #[test]
 fn a_cpu_that_comes_back_to_a_space_has_dropped_what_was_changed_meanwhile() {
     let away = || {
-        let lab = Lab::with_rules(2, 4, base(), MmuRules { contexts: 8, ..RULES });
+        let lab = Lab::with_rules(2, 4, base(), MmuRules { contexts: 8, ..MmuRules::X86_64 });
         lab.enter(1);
         lab.store(AT, 1).expect("memory");
         lab.vm.idle();
@@ -221,7 +221,8 @@ fn every_page_that_a_verb_changes_is_flushed_on_every_cpu() {
 }
 
 /// Marks are set by faults, which drop no translation.
-const SOFTWARE_MARKS: MmuRules = MmuRules { hardware_ad: false, fault_invalidates: false, ..RULES };
+const SOFTWARE_MARKS: MmuRules =
+    MmuRules { hardware_ad: false, fault_invalidates: false, ..MmuRules::X86_64 };
 
 #[test]
 fn a_mark_is_set_in_the_entry_that_was_seen_and_in_no_other() {

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
+use vellum::machine::MmuRules;
 
 use crate::explorer::{NEXT, base, both, few, script};
 use vellum::addr::{Level, Order, Va};
@@ -12,7 +13,7 @@ use vellum::config::{Config, Preemption, Thp, ZeroHuge};
 use vellum::error::SpaceError;
 use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Placement, Rights, Space};
 use vellum::stats::Counter;
-use vellum_proof::explore::worlds::{AT, Lab, MIB2, RULES};
+use vellum_proof::explore::worlds::{AT, Lab, MIB2};
 use vellum_proof::explore::{Script, World, explore};
 
 /// Whether memory was enough.
@@ -193,7 +194,7 @@ fn verbs_are_not_refused_what_another_cpu_gives_back() {
 fn objects_are_not_refused_while_another_cpu_adds_a_page_of_them() {
     // One space more takes another page for its record.
     let make = || {
-        let lab = Lab::new(2, 2048, base(), RULES);
+        let lab = Lab::new(2, 2048, base(), MmuRules::X86_64);
         lab.enter(0);
         let pages = || lab.vm.stats().get(Counter::SlabPages);
         lab.keep(lab.vm.create().expect("memory"));
@@ -227,7 +228,7 @@ fn a_fault_is_not_refused_what_a_verb_has_that_is_refused() {
 pub fn huge(frames: u64, zero_huge: ZeroHuge) -> (Lab, Space) {
     let preempt = Preemption::None;
     let config = Config { thp: Thp::Always, preempt, zero_huge, ..Config::default() };
-    let lab = Lab::new(2, frames, config, RULES);
+    let lab = Lab::new(2, frames, config, MmuRules::X86_64);
     lab.enter(0);
     let space = lab.vm.create().expect("memory");
     (lab, space)
@@ -491,7 +492,7 @@ fn the_page_of_zeros_is_there_or_its_block_is_free() {
 
 #[test]
 fn a_collapse_takes_a_block_that_came_back_page_by_page() {
-    let lab = Lab::new(2, 4096, base(), RULES);
+    let lab = Lab::new(2, 4096, base(), MmuRules::X86_64);
     lab.enter(0);
     let space = lab.vm.create().expect("memory");
     lab.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");

@@ -4,9 +4,10 @@ use crate::explorer::{NEXT, base, check, few, huge, script, small};
 use vellum::addr::Va;
 use vellum::config::{Config, Thp};
 use vellum::error::{FaultError, SpaceError};
+use vellum::machine::MmuRules;
 use vellum::space::{Access, Advice, Attrs, Placement, Rights};
 use vellum_proof::explore::Script;
-use vellum_proof::explore::worlds::{AT, Lab, MIB2, RULES};
+use vellum_proof::explore::worlds::{AT, Lab, MIB2};
 
 #[test]
 fn a_fault_and_an_unmap_of_its_table() {
@@ -171,7 +172,7 @@ fn three_cpus_in_one_table() {
 /// Frames of few blocks, some of them held: by order, as they were taken.
 fn frames(cpus: usize, count: u64, before: &'static [u8]) -> impl Fn() -> Lab {
     move || {
-        let lab = Lab::new(cpus, count, base(), RULES);
+        let lab = Lab::new(cpus, count, base(), MmuRules::X86_64);
         for (n, &order) in before.iter().enumerate() {
             lab.vm.machine().run_on(n % cpus);
             lab.take(order);

@@ -79,7 +79,7 @@ fn play<F: Format>(habits: Habits, seed: u64, scene: Scene, bug: Option<Bug>) ->
             match scene {
                 Scene::Unmap => vm.unmap(&space, Va(AT), SLOT).expect("mapped"),
                 Scene::Write => {
-                    drop(vm.fault(&space, Va(AT + 4096), Access::Write).expect("memory"))
+                    vm.fault(&space, Va(AT + 4096), Access::Write).expect("memory");
                 }
                 Scene::Exit => {}
             }

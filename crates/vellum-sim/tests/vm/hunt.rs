@@ -111,7 +111,7 @@ impl<F: Format> Player<'_, '_, F> {
                 }
             }
             5 if self.rng.one_in(2) => {
-                drop(vm.advise(space, Va(SHARED), SHARED_PAGES * PAGE, Advice::Collapse))
+                let _ = vm.advise(space, Va(SHARED), SHARED_PAGES * PAGE, Advice::Collapse);
             }
             6..=10 => {
                 let va = self.owned();

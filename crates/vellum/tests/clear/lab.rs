@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::flat::{Flat, MachineHands, Meta, VmHands, X86_RULES};
+use crate::flat::{Flat, MachineHands, Meta, VmHands};
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
 use vellum::config::{Config, Preemption};
 use vellum::entry::X86_64;
@@ -86,11 +86,11 @@ pub const COLOURS: u64 = 2;
 
 impl Probe {
     pub fn new(frames: u64) -> Probe {
-        Probe::over(Flat::new(Topology::flat(2, Pfn(512), frames), X86_RULES), false)
+        Probe::over(Flat::new(Topology::flat(2, Pfn(512), frames), MmuRules::X86_64), false)
     }
     /// A machine without bytes, for traces of blocks larger than the host would like to fill.
     pub fn hollow(frames: u64) -> Probe {
-        Probe::over(Flat::hollow(Topology::flat(2, Pfn(512), frames), X86_RULES), true)
+        Probe::over(Flat::hollow(Topology::flat(2, Pfn(512), frames), MmuRules::X86_64), true)
     }
     fn over(flat: Flat, hollow: bool) -> Probe {
         Probe {

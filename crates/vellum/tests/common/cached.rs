@@ -5,7 +5,7 @@
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::flat::{Flat, Meta, VmHands, X86_RULES};
+use crate::flat::{Flat, Meta, VmHands};
 use vellum::addr::{Pfn, Va};
 use vellum::config::Config;
 use vellum::entry::X86_64;
@@ -34,7 +34,7 @@ pub struct Cached {
 
 impl Cached {
     pub fn new(topology: Topology, caches: Caches) -> Cached {
-        Cached { flat: Flat::new(topology, X86_RULES), caches }
+        Cached { flat: Flat::new(topology, MmuRules::X86_64), caches }
     }
 }
 

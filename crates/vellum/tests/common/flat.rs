@@ -212,32 +212,10 @@ unsafe impl<C: Codec> Send for Flat<C> {}
 // SAFETY: as above.
 unsafe impl<C: Codec> Sync for Flat<C> {}
 
-/// The rules of an x86_64 machine without PCID.
-pub const X86_RULES: MmuRules = MmuRules {
-    levels: 4,
-    max_leaf: Order::GIANT,
-    hardware_ad: true,
-    fault_invalidates: true,
-    break_before_make: false,
-    contexts: 0,
-    invalidation: Invalidation::Interrupt,
-};
-
-/// The rules of an aarch64 machine.
-pub const ARM_RULES: MmuRules = MmuRules {
-    levels: 4,
-    max_leaf: Order::GIANT,
-    hardware_ad: true,
-    fault_invalidates: false,
-    break_before_make: true,
-    contexts: 256,
-    invalidation: Invalidation::Broadcast,
-};
-
 /// A machine of one node with `cpus` CPUs and `frames` frames from frame 512 (so that frame 0 is
 /// nobody's).
 pub fn flat(cpus: usize, frames: u64) -> Flat {
-    Flat::new(Topology::flat(cpus, Pfn(512), frames), X86_RULES)
+    Flat::new(Topology::flat(cpus, Pfn(512), frames), MmuRules::X86_64)
 }
 
 impl<C: Codec> Flat<C> {

@@ -1,11 +1,11 @@
 //! The frame allocator: what each call promises.
 
-use crate::flat::{Flat, FrameHands, Meta, X86_RULES, flat};
+use crate::flat::{Flat, FrameHands, Meta, flat};
 use vellum::addr::{Order, Pfn};
 use vellum::config::NumaPolicy;
 use vellum::error::{InitError, NoMemory};
 use vellum::frame::{Frames, Mark, Want};
-use vellum::machine::{NodeInfo, Topology, Use};
+use vellum::machine::{MmuRules, NodeInfo, Topology, Use};
 use vellum::stats::{Counter, Stats};
 use vellum::sync::Token;
 
@@ -226,7 +226,7 @@ fn reserved_frames_are_never_given_out() {
 
 #[test]
 fn nodes_that_meet_inside_a_2_mib_block_keep_to_their_frames() {
-    let r = rig_on(Flat::new(nodes(1, &[(700, 1000), (1700, 900)]), X86_RULES));
+    let r = rig_on(Flat::new(nodes(1, &[(700, 1000), (1700, 900)]), MmuRules::X86_64));
     for node in 0..2u8 {
         let want = Want { policy: NumaPolicy::Bind(node), index: 0, use_: Use::Data };
         let mut got = 0;
@@ -244,7 +244,7 @@ fn policies_choose_nodes_and_all_but_bind_fall_back_by_distance() {
     // Nodes 0 and 2 hold CPUs' neighbours; node 1 has none.
     let mut t = nodes(2, &[(0, 1024), (1024, 1024), (2048, 1024)]);
     t.cpu_node[1] = 2;
-    let r = rig_on(Flat::new(t, X86_RULES));
+    let r = rig_on(Flat::new(t, MmuRules::X86_64));
     let on = |policy, index| {
         let pfn = r.frames.alloc(&r.m, Order::BASE, &Want { policy, index, use_: Use::Data });
         pfn.map(|p| r.frames.node_of(p).unwrap())
@@ -274,7 +274,7 @@ fn policies_choose_nodes_and_all_but_bind_fall_back_by_distance() {
 
 #[test]
 fn misses_are_counted_for_every_order() {
-    let r = rig_on(Flat::new(nodes(1, &[(0, 512), (512, 2048)]), X86_RULES));
+    let r = rig_on(Flat::new(nodes(1, &[(0, 512), (512, 2048)]), MmuRules::X86_64));
     r.alloc(9).unwrap();
     assert_eq!((r.stat(Counter::NumaHit), r.stat(Counter::NumaMiss)), (1, 0));
     r.alloc(9).unwrap();

@@ -6,10 +6,10 @@
 //! at all. Every run ends with everything recounted, and the count of free frames is compared all
 //! the way.
 
-use crate::flat::{Flat, Meta, X86_RULES};
+use crate::flat::{Flat, Meta};
 use vellum::addr::{Order, Pfn};
 use vellum::frame::{Frames, Want};
-use vellum::machine::{Machine, Topology, Use};
+use vellum::machine::{Machine, MmuRules, Topology, Use};
 
 /// Frames of a block.
 const BLOCK: u64 = 512;
@@ -32,7 +32,7 @@ fn order(n: u8) -> Order {
 
 impl Rig {
     fn new(cpus: usize) -> Rig {
-        let m = Flat::hollow(Topology::flat(cpus, Pfn(0), BLOCKS * BLOCK), X86_RULES);
+        let m = Flat::hollow(Topology::flat(cpus, Pfn(0), BLOCKS * BLOCK), MmuRules::X86_64);
         let meta = Meta::new(Frames::layout(m.topology()).unwrap());
         // SAFETY: zeroed memory of that layout, kept beside the value.
         let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();

@@ -1,11 +1,11 @@
 //! The frame allocator against a naive model that knows one bit a frame.
 
-use crate::flat::{Flat, FrameHands, Meta, X86_RULES};
+use crate::flat::{Flat, FrameHands, Meta};
 use proptest::prelude::*;
 use vellum::addr::{Order, Pfn};
 use vellum::error::NoMemory;
 use vellum::frame::{Frames, Want};
-use vellum::machine::{Machine, NodeInfo, Topology, Use};
+use vellum::machine::{Machine, MmuRules, NodeInfo, Topology, Use};
 use vellum::sync::Token;
 
 fn order(n: u8) -> Order {
@@ -26,7 +26,7 @@ fn rig(ranges: &[(u64, u64); 2]) -> Rig {
     for (node, &(first, frames)) in t.node.iter_mut().zip(ranges) {
         *node = NodeInfo { first: Pfn(first), frames };
     }
-    let m = Flat::new(t, X86_RULES);
+    let m = Flat::new(t, MmuRules::X86_64);
     let meta = Meta::new(Frames::layout(m.topology()).unwrap());
     // SAFETY: zeroed memory of that layout, kept beside the value.
     let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();

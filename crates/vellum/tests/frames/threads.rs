@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
-use crate::flat::{Flat, FrameHands, Meta, X86_RULES, flat};
+use crate::flat::{Flat, FrameHands, Meta, flat};
 use vellum::addr::{Order, Pfn};
 use vellum::config::NumaPolicy;
 use vellum::frame::{Frames, Want};
-use vellum::machine::{Machine, NodeInfo, Topology, Use};
+use vellum::machine::{Machine, MmuRules, NodeInfo, Topology, Use};
 use vellum::sync::{Busy, Epochs, Lock, Node, SeqCount, Token};
 
 const CPUS: usize = 4;
@@ -130,7 +130,7 @@ fn two_nodes() -> Rig {
     t.node[1] = NodeInfo { first: Pfn(4700), frames: 4000 };
     t.cpu_node[2] = 1;
     t.cpu_node[3] = 1;
-    rig_on(Flat::new(t, X86_RULES))
+    rig_on(Flat::new(t, MmuRules::X86_64))
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! system call in its last bytes would return to an address that is not canonical. So the last slot
 //! of a node on every level is reached by ranges and covered by none.
 
-use crate::flat::{ARM_RULES, Flat, VmHands, X86_RULES};
+use crate::flat::{Flat, VmHands};
 use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::Config;
@@ -11,9 +11,9 @@ use vellum::error::{FaultError, RangeError, SpaceError};
 use vellum::machine::{MmuRules, Topology};
 use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Page, Placement, Rights, Space};
 
-const FIVE: MmuRules = MmuRules { levels: 5, ..X86_RULES };
+const FIVE: MmuRules = MmuRules { levels: 5, ..MmuRules::X86_64 };
 /// The end of the user half, which is the end of a page table's reach.
-const HALF: [(MmuRules, u64); 2] = [(X86_RULES, 1 << 47), (FIVE, 1 << 56)];
+const HALF: [(MmuRules, u64); 2] = [(MmuRules::X86_64, 1 << 47), (FIVE, 1 << 56)];
 const HUGE: Attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
 
 fn machine<C: Codec>(rules: MmuRules) -> Lab<C> {
@@ -158,7 +158,7 @@ fn a_move_away_from_the_end_leaves_nothing_there() {
 
 #[test]
 fn aarch64_returns_from_its_last_page_like_from_any_other() {
-    let lab: Lab<Aarch64> = machine(ARM_RULES);
+    let lab: Lab<Aarch64> = machine(MmuRules::AARCH64);
     let space = lab.vm.create().unwrap();
     let half = 1 << 48;
     assert_eq!(lab.vm.user_end(), Va(half));

@@ -1,6 +1,6 @@
 //! The verbs of a space, one behaviour a test.
 
-use crate::flat::{ARM_RULES, Flat, X86_RULES};
+use crate::flat::Flat;
 use crate::lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, NumaPolicy};
@@ -141,9 +141,9 @@ fn first_and_last_page<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn the_first_and_the_last_page_that_may_be_mapped_are_pages_like_others() {
-    first_and_last_page::<X86_64>(X86_RULES);
-    first_and_last_page::<X86_64>(MmuRules { levels: 5, ..X86_RULES });
-    first_and_last_page::<Aarch64>(ARM_RULES);
+    first_and_last_page::<X86_64>(MmuRules::X86_64);
+    first_and_last_page::<X86_64>(MmuRules { levels: 5, ..MmuRules::X86_64 });
+    first_and_last_page::<Aarch64>(MmuRules::AARCH64);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn exactly_two_mib_or_one_gib_take_one_promise_and_one_leaf() {
 
 #[test]
 fn a_leaf_size_the_machine_has_not_is_refused() {
-    let rules = MmuRules { max_leaf: Order::HUGE, ..X86_RULES };
+    let rules = MmuRules { max_leaf: Order::HUGE, ..MmuRules::X86_64 };
     let lab: Lab = lab_on(Flat::new(Topology::flat(1, Pfn(512), 4096), rules), Config::default());
     let space = lab.vm.create().unwrap();
     for (order, bytes) in [(18, GIB), (3, 8 * KIB4), (10, 2 * MIB2)] {
@@ -400,7 +400,7 @@ fn pages_come_from_the_node_the_mapping_names() {
     topology.cpu_node[1] = 1;
     topology.distance[0][1] = 20;
     topology.distance[1][0] = 20;
-    let lab: Lab = lab_on(Flat::new(topology, X86_RULES), never());
+    let lab: Lab = lab_on(Flat::new(topology, MmuRules::X86_64), never());
     let space = lab.vm.create().unwrap();
     for (i, (numa, nodes)) in [
         (None, [0, 0]),
@@ -431,8 +431,10 @@ fn pages_come_from_the_node_the_mapping_names() {
 #[test]
 fn a_depth_the_machine_does_not_walk_is_refused() {
     for (machine, switch) in [(4, 5), (5, 4)] {
-        let machine: Flat =
-            Flat::new(Topology::flat(1, Pfn(512), 512), MmuRules { levels: machine, ..X86_RULES });
+        let machine: Flat = Flat::new(
+            Topology::flat(1, Pfn(512), 512),
+            MmuRules { levels: machine, ..MmuRules::X86_64 },
+        );
         let meta = crate::flat::Meta::new(vellum::vm::Vm::<Flat>::layout(machine.topology()));
         let config = Config { levels: Some(switch), ..Config::default() };
         // SAFETY: zeroed memory of that layout, kept until after the value.
@@ -443,7 +445,7 @@ fn a_depth_the_machine_does_not_walk_is_refused() {
 
 #[test]
 fn identifiers_run_out_and_spaces_still_work() {
-    let rules = MmuRules { contexts: 4, ..X86_RULES };
+    let rules = MmuRules { contexts: 4, ..MmuRules::X86_64 };
     let lab: Lab = lab_on(Flat::new(Topology::flat(1, Pfn(512), 4096), rules), never());
     let spaces: Vec<Space> = (0..6).map(|_| lab.vm.create().unwrap()).collect();
     for space in &spaces {

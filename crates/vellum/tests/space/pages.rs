@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use crate::flat::{ARM_RULES, Flat, VmHands, X86_RULES, during_flushes};
+use crate::flat::{Flat, VmHands, during_flushes};
 use crate::lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, Thp};
@@ -93,7 +93,8 @@ fn a_page_that_the_kernel_writes_is_dirty() {
 
 #[test]
 fn a_space_ends_when_the_last_cpu_has_left_it() {
-    let lab = lab_on(Flat::<X86_64>::new(Topology::flat(2, Pfn(512), 4096), X86_RULES), never());
+    let lab =
+        lab_on(Flat::<X86_64>::new(Topology::flat(2, Pfn(512), 4096), MmuRules::X86_64), never());
     let space = Arc::new(lab.vm.create().unwrap());
     lab.map(&space, AT, KIB4, RW);
     let (left, ended, running) = (AtomicBool::new(false), AtomicBool::new(false), Barrier::new(2));
@@ -140,8 +141,8 @@ fn reuses<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn a_page_that_is_reused_faults_once_under_every_mmu() {
-    reuses::<X86_64>(X86_RULES);
-    reuses::<Aarch64>(ARM_RULES);
+    reuses::<X86_64>(MmuRules::X86_64);
+    reuses::<Aarch64>(MmuRules::AARCH64);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use crate::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES, during_flushes};
+use crate::flat::{Flat, MachineHands, VmHands, during_flushes};
 use crate::lab::state::difference;
 use crate::lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
@@ -123,12 +123,12 @@ fn contents_stay<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn a_poisoned_page_keeps_its_contents_and_its_frame_never_comes_back_on_x86_64() {
-    contents_stay::<X86_64>(X86_RULES);
+    contents_stay::<X86_64>(MmuRules::X86_64);
 }
 
 #[test]
 fn a_poisoned_page_keeps_its_contents_and_its_frame_never_comes_back_on_aarch64() {
-    contents_stay::<Aarch64>(ARM_RULES);
+    contents_stay::<Aarch64>(MmuRules::AARCH64);
 }
 
 /// The verb is refused, and nothing is another but what counts zeros.
@@ -168,9 +168,9 @@ fn zeros_and_holes<C: Codec>(rules: MmuRules) {
 fn d_14_zeros_of_every_form_and_what_is_not_there_are_refused_and_counted() {
     on_both(|arm| {
         if arm {
-            zeros_and_holes::<Aarch64>(ARM_RULES)
+            zeros_and_holes::<Aarch64>(MmuRules::AARCH64)
         } else {
-            zeros_and_holes::<X86_64>(X86_RULES)
+            zeros_and_holes::<X86_64>(MmuRules::X86_64)
         }
     });
 }
@@ -205,13 +205,15 @@ fn shared<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn a_page_that_others_map_too_is_refused_until_they_let_it_go() {
-    on_both(|arm| if arm { shared::<Aarch64>(ARM_RULES) } else { shared::<X86_64>(X86_RULES) });
+    on_both(|arm| {
+        if arm { shared::<Aarch64>(MmuRules::AARCH64) } else { shared::<X86_64>(MmuRules::X86_64) }
+    });
 }
 
 #[test]
 fn a_page_without_access_is_exchanged_too_and_is_there_when_access_comes_back() {
     for (name, bytes, attrs, config) in sizes() {
-        let (lab, space) = written::<X86_64>(X86_RULES, config, (bytes, attrs));
+        let (lab, space) = written::<X86_64>(MmuRules::X86_64, config, (bytes, attrs));
         lab.vm.protect(&space, AT, bytes, Rights::NONE).unwrap();
         let old = frame(&lab, &space, PAGE);
         assert_eq!(lab.vm.poison(&space, PAGE), Ok(()), "{name}");
@@ -228,9 +230,9 @@ fn each_allocation_that_fails_leaves_all_as_it_was_to_the_bit() {
     for ((name, bytes, attrs, config), needs) in sizes().into_iter().zip([1, 2, 3]) {
         for arm in [false, true] {
             let takes = if arm {
-                starve::<Aarch64>(ARM_RULES, config, (bytes, attrs))
+                starve::<Aarch64>(MmuRules::AARCH64, config, (bytes, attrs))
             } else {
-                starve::<X86_64>(X86_RULES, config, (bytes, attrs))
+                starve::<X86_64>(MmuRules::X86_64, config, (bytes, attrs))
             };
             assert_eq!(takes, needs, "{name}: the page, and a table for each level it is cut down");
         }
@@ -302,9 +304,9 @@ fn writers_are_kept_out<C: Codec + 'static>(rules: MmuRules) {
 fn a_store_through_a_translation_that_is_not_flushed_yet_is_in_the_copy() {
     on_both(|arm| {
         if arm {
-            writers_are_kept_out::<Aarch64>(ARM_RULES)
+            writers_are_kept_out::<Aarch64>(MmuRules::AARCH64)
         } else {
-            writers_are_kept_out::<X86_64>(X86_RULES)
+            writers_are_kept_out::<X86_64>(MmuRules::X86_64)
         }
     });
 }

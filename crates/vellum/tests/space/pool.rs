@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use crate::flat::{Flat, X86_RULES, unless_it_waits, weave};
+use crate::flat::{Flat, unless_it_waits, weave};
 use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::Config;
 use vellum::entry::X86_64;
 use vellum::error::FaultError;
-use vellum::machine::Topology;
+use vellum::machine::{MmuRules, Topology};
 use vellum::space::{Access, Attrs, LeafSize};
 
 const EXACT: Attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
@@ -20,7 +20,7 @@ const EXACT: Attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
 #[test]
 fn a_pool_of_none_keeps_no_block() {
     for at in 0.. {
-        let machine = Flat::<X86_64>::new(Topology::flat(2, Pfn(512), 2048), X86_RULES);
+        let machine = Flat::<X86_64>::new(Topology::flat(2, Pfn(512), 2048), MmuRules::X86_64);
         let lab = Rc::new(lab_on(machine, Config::default()));
         let space = lab.vm.create().expect("memory");
         lab.map(&space, Va(GIB), MIB2, EXACT);

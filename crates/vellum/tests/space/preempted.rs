@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::flat::{ARM_RULES, Flat, X86_RULES, at_each_step, unless_it_waits, weave};
+use crate::flat::{Flat, at_each_step, unless_it_waits, weave};
 use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, Thp, ZeroHuge};
@@ -83,8 +83,8 @@ fn who_may_be_preempted_has_no_entry_aside() {
         for page in [Page::Promise, Page::Zeros, Page::Shared] {
             for blocks in [true, false] {
                 let setting = (config, page, blocks);
-                came += not_waited_for::<X86_64>(X86_RULES, setting);
-                came += not_waited_for::<Aarch64>(ARM_RULES, setting);
+                came += not_waited_for::<X86_64>(MmuRules::X86_64, setting);
+                came += not_waited_for::<Aarch64>(MmuRules::AARCH64, setting);
             }
         }
     }

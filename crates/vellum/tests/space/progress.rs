@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::mpsc::channel;
 
-use crate::flat::{ARM_RULES, Flat, X86_RULES, at_each_step};
+use crate::flat::{Flat, at_each_step};
 use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
@@ -127,7 +127,7 @@ fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, v
 }
 
 fn by_form(zero_huge: ZeroHuge) {
-    progress::<X86_64>(X86_RULES, Config { zero_huge, ..Config::default() }, RW, 3);
+    progress::<X86_64>(MmuRules::X86_64, Config { zero_huge, ..Config::default() }, RW, 3);
 }
 
 #[test]
@@ -152,19 +152,19 @@ fn a_verb_ends_with_a_private_table_of_zeros() {
 
 #[test]
 fn a_verb_ends_with_base_pages() {
-    progress::<X86_64>(X86_RULES, never(), RW, 3);
+    progress::<X86_64>(MmuRules::X86_64, never(), RW, 3);
 }
 
 #[test]
 fn a_verb_ends_where_faults_drop_no_translation() {
-    progress::<Aarch64>(ARM_RULES, Config::default(), RW, 5);
+    progress::<Aarch64>(MmuRules::AARCH64, Config::default(), RW, 5);
 }
 
 #[test]
 fn a_verb_ends_where_the_size_is_asked_for() {
     // A page of that size comes or none: it is cleared under the lock.
     let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
-    progress::<X86_64>(X86_RULES, Config::default(), exactly, 2);
+    progress::<X86_64>(MmuRules::X86_64, Config::default(), exactly, 2);
 }
 
 /// The other CPU undoes what it did, so that any look of a verb can meet either: the verb ends all
@@ -193,7 +193,7 @@ fn verbs_beside(what: &str, config: Config, orders: &[[Verb<X86_64>; 2]]) {
     for (name, verb) in verbs {
         for touched in [false, true] {
             let mut most = 0;
-            let lab = lab_of_two::<X86_64>(X86_RULES, config);
+            let lab = lab_of_two::<X86_64>(MmuRules::X86_64, config);
             let all = steps(8).flat_map(|at| orders.iter().map(move |edits| (at, *edits)));
             for (at, edits) in all {
                 let space = lab.vm.create().expect("memory");

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::flat::{ARM_RULES, Flat, X86_RULES};
+use crate::flat::Flat;
 use crate::lab::*;
 use vellum::addr::{Pfn, Va};
 use vellum::config::{Config, Thp};
@@ -64,9 +64,9 @@ fn faults_in_one_space<C: Codec>(rules: MmuRules, config: Config) {
 
 #[test]
 fn threads_that_fault_the_same_pages_agree_on_them() {
-    faults_in_one_space::<X86_64>(X86_RULES, never());
-    faults_in_one_space::<X86_64>(X86_RULES, Config::default());
-    faults_in_one_space::<Aarch64>(ARM_RULES, Config { zero_page: false, ..never() });
+    faults_in_one_space::<X86_64>(MmuRules::X86_64, never());
+    faults_in_one_space::<X86_64>(MmuRules::X86_64, Config::default());
+    faults_in_one_space::<Aarch64>(MmuRules::AARCH64, Config { zero_page: false, ..never() });
 }
 
 /// One thread changes the layout of a window while others fault in it; a page is zero or what was
@@ -158,18 +158,22 @@ fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) 
 
 #[test]
 fn faults_on_base_pages_survive_every_verb_beside_them() {
-    faults_against_verbs::<X86_64>(X86_RULES, never(), 800);
+    faults_against_verbs::<X86_64>(MmuRules::X86_64, never(), 800);
 }
 
 #[test]
 fn faults_on_huge_pages_survive_every_verb_beside_them() {
-    faults_against_verbs::<X86_64>(MmuRules { contexts: 64, ..X86_RULES }, Config::default(), 300);
+    faults_against_verbs::<X86_64>(
+        MmuRules { contexts: 64, ..MmuRules::X86_64 },
+        Config::default(),
+        300,
+    );
 }
 
 #[test]
 fn faults_under_break_before_make_survive_every_verb_beside_them() {
     faults_against_verbs::<Aarch64>(
-        ARM_RULES,
+        MmuRules::AARCH64,
         Config { thp: Thp::Always, tlb_batch: false, ..Config::default() },
         1000,
     );
@@ -177,7 +181,7 @@ fn faults_under_break_before_make_survive_every_verb_beside_them() {
 
 #[test]
 fn spaces_that_fork_and_write_at_once_keep_their_own_contents() {
-    let lab = threads::<X86_64>(X86_RULES, Config::default(), 1 << 15);
+    let lab = threads::<X86_64>(MmuRules::X86_64, Config::default(), 1 << 15);
     let parent = lab.vm.create().unwrap();
     let pages = 1024;
     lab.map(&parent, AT, pages * KIB4, RW);

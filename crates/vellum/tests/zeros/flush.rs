@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::flat::{ARM_RULES, Flat, MachineHands, X86_RULES, during_flushes};
+use crate::flat::{Flat, MachineHands, during_flushes};
 use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
@@ -144,12 +144,12 @@ fn held<C: Codec + 'static>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
 
 #[test]
 fn d_07_the_page_of_zeros_stays_until_the_flush_that_covers_it_whatever_verb_unmapped_it() {
-    let contexts = MmuRules { contexts: 64, ..X86_RULES };
+    let contexts = MmuRules { contexts: 64, ..MmuRules::X86_64 };
     for verb in VERBS.into_iter().filter(|&verb| verb != Verb::Exit) {
         for flushes in [
-            held::<X86_64>(X86_RULES, verb, false),
+            held::<X86_64>(MmuRules::X86_64, verb, false),
             held::<X86_64>(contexts, verb, false),
-            held::<Aarch64>(ARM_RULES, verb, false),
+            held::<Aarch64>(MmuRules::AARCH64, verb, false),
         ] {
             assert!(flushes >= 1, "{verb:?}: CPU 1 runs in the space, and nobody told it");
         }
@@ -160,7 +160,7 @@ fn d_07_the_page_of_zeros_stays_until_the_flush_that_covers_it_whatever_verb_unm
 fn d_07_the_page_of_zeros_stays_while_the_last_flush_of_a_space_reaches_cpus_that_left_it() {
     // Where translations are kept by context the last CPU to have left may hold them until the
     // space's end; where they are not, none does.
-    assert_eq!(held::<X86_64>(X86_RULES, Verb::Exit, true), 0);
-    assert!(held::<X86_64>(MmuRules { contexts: 64, ..X86_RULES }, Verb::Exit, true) >= 1);
-    assert!(held::<Aarch64>(ARM_RULES, Verb::Exit, true) >= 1);
+    assert_eq!(held::<X86_64>(MmuRules::X86_64, Verb::Exit, true), 0);
+    assert!(held::<X86_64>(MmuRules { contexts: 64, ..MmuRules::X86_64 }, Verb::Exit, true) >= 1);
+    assert!(held::<Aarch64>(MmuRules::AARCH64, Verb::Exit, true) >= 1);
 }

@@ -2,7 +2,7 @@
 //! part D, on a machine without TLBs. What needs other CPUs in between is in `weave.rs`, what needs
 //! TLBs in the simulator's `huge_zero_hunt.rs`.
 
-use crate::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES};
+use crate::flat::{Flat, MachineHands, VmHands};
 use crate::lab::state::difference;
 use crate::lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
@@ -112,8 +112,8 @@ fn d_02<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_02_one_write_makes_512_pages_and_others_go_on_seeing_zeros() {
-    d_02::<X86_64>(X86_RULES);
-    d_02::<Aarch64>(ARM_RULES);
+    d_02::<X86_64>(MmuRules::X86_64);
+    d_02::<Aarch64>(MmuRules::AARCH64);
 }
 
 fn falls_back<C: Codec>(rules: MmuRules) {
@@ -154,8 +154,8 @@ fn falls_back<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_03_without_a_huge_page_the_write_makes_one_page_and_511_zeros_with_one_flush() {
-    falls_back::<X86_64>(X86_RULES);
-    falls_back::<Aarch64>(ARM_RULES);
+    falls_back::<X86_64>(MmuRules::X86_64);
+    falls_back::<Aarch64>(MmuRules::AARCH64);
 }
 
 fn refuses<C: Codec>(rules: MmuRules) {
@@ -190,8 +190,8 @@ fn refuses<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_03_without_any_page_the_write_is_refused_at_each_step_and_nothing_changes() {
-    refuses::<X86_64>(X86_RULES);
-    refuses::<Aarch64>(ARM_RULES);
+    refuses::<X86_64>(MmuRules::X86_64);
+    refuses::<Aarch64>(MmuRules::AARCH64);
 }
 
 fn no_zeros<C: Codec>(rules: MmuRules) {
@@ -209,8 +209,8 @@ fn no_zeros<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_03_without_memory_for_the_zeros_themselves_a_read_maps_base_zeros() {
-    no_zeros::<X86_64>(X86_RULES);
-    no_zeros::<Aarch64>(ARM_RULES);
+    no_zeros::<X86_64>(MmuRules::X86_64);
+    no_zeros::<Aarch64>(MmuRules::AARCH64);
 }
 
 fn shrinks<C: Codec>(rules: MmuRules) {
@@ -239,8 +239,8 @@ fn shrinks<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_06_the_shrinker_frees_only_at_count_one_and_the_next_read_makes_a_new_page() {
-    shrinks::<X86_64>(X86_RULES);
-    shrinks::<Aarch64>(ARM_RULES);
+    shrinks::<X86_64>(MmuRules::X86_64);
+    shrinks::<Aarch64>(MmuRules::AARCH64);
 }
 
 #[test]
@@ -303,8 +303,8 @@ fn forks<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_08_a_child_sees_zeros_and_writes_its_own_and_counts_return_to_where_they_were() {
-    forks::<X86_64>(X86_RULES);
-    forks::<Aarch64>(ARM_RULES);
+    forks::<X86_64>(MmuRules::X86_64);
+    forks::<Aarch64>(MmuRules::AARCH64);
 }
 
 fn forks_in_vain<C: Codec>(rules: MmuRules) {
@@ -335,8 +335,8 @@ fn forks_in_vain<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_08_a_fork_that_finds_no_memory_takes_no_reference() {
-    forks_in_vain::<X86_64>(X86_RULES);
-    forks_in_vain::<Aarch64>(ARM_RULES);
+    forks_in_vain::<X86_64>(MmuRules::X86_64);
+    forks_in_vain::<Aarch64>(MmuRules::AARCH64);
 }
 
 fn protects<C: Codec>(rules: MmuRules) {
@@ -368,8 +368,8 @@ fn protects<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_09_protect_leaves_the_write_bit_clear_and_no_rights_leave_a_promise() {
-    protects::<X86_64>(X86_RULES);
-    protects::<Aarch64>(ARM_RULES);
+    protects::<X86_64>(MmuRules::X86_64);
+    protects::<Aarch64>(MmuRules::AARCH64);
 }
 
 fn unmaps<C: Codec>(rules: MmuRules) {
@@ -397,8 +397,8 @@ fn unmaps<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_09_unmapping_4_kib_leaves_511_base_zeros_and_unmapping_the_rest_leaves_nothing() {
-    unmaps::<X86_64>(X86_RULES);
-    unmaps::<Aarch64>(ARM_RULES);
+    unmaps::<X86_64>(MmuRules::X86_64);
+    unmaps::<Aarch64>(MmuRules::AARCH64);
 }
 
 fn cuts_in_vain<C: Codec>(rules: MmuRules) {
@@ -423,8 +423,8 @@ fn cuts_in_vain<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_09_a_cut_that_finds_no_memory_changes_nothing() {
-    cuts_in_vain::<X86_64>(X86_RULES);
-    cuts_in_vain::<Aarch64>(ARM_RULES);
+    cuts_in_vain::<X86_64>(MmuRules::X86_64);
+    cuts_in_vain::<Aarch64>(MmuRules::AARCH64);
 }
 
 fn remaps<C: Codec>(rules: MmuRules) {
@@ -447,8 +447,8 @@ fn remaps<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_09_a_remap_moves_the_mapping_and_the_zeros_with_it() {
-    remaps::<X86_64>(X86_RULES);
-    remaps::<Aarch64>(ARM_RULES);
+    remaps::<X86_64>(MmuRules::X86_64);
+    remaps::<Aarch64>(MmuRules::AARCH64);
 }
 
 fn forces<C: Codec>(rules: MmuRules) {
@@ -480,8 +480,8 @@ fn forces<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_10_a_forced_write_makes_a_page_of_its_own_and_never_touches_the_zeros() {
-    forces::<X86_64>(X86_RULES);
-    forces::<Aarch64>(ARM_RULES);
+    forces::<X86_64>(MmuRules::X86_64);
+    forces::<Aarch64>(MmuRules::AARCH64);
 }
 
 #[test]
@@ -512,7 +512,7 @@ fn d_10_a_forced_write_copies_what_others_share_and_respects_what_has_no_rights(
 
 #[test]
 fn d_10_touching_a_read_mapping_by_software_marks_sets_accessed_and_never_dirty() {
-    let rules = MmuRules { hardware_ad: false, ..ARM_RULES };
+    let rules = MmuRules { hardware_ad: false, ..MmuRules::AARCH64 };
     for form in [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate] {
         let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
         let config = Config { zero_huge: form, thp, ..Config::default() };

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES, during_flushes};
+use crate::flat::{Flat, MachineHands, VmHands, during_flushes};
 use crate::lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Colours, Config, Thp, ZeroHuge};
@@ -365,12 +365,12 @@ fn every_walker<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn f_07_every_walker_over_every_form_of_zeros_leaves_them_nobodys_on_x86_64() {
-    every_walker::<X86_64>(X86_RULES);
+    every_walker::<X86_64>(MmuRules::X86_64);
 }
 
 #[test]
 fn f_07_every_walker_over_every_form_of_zeros_leaves_them_nobodys_on_aarch64() {
-    every_walker::<Aarch64>(ARM_RULES);
+    every_walker::<Aarch64>(MmuRules::AARCH64);
 }
 
 /// Sources that read leaves and ask nobody whether they are zeros, and why they need not.
@@ -499,8 +499,8 @@ fn f_06_zeros_of_every_form_have_the_colour_of_their_address_and_keep_it_when_th
         for form in FORMS {
             for moved in [0, 1, 5] {
                 if form != Form::Middle || moved == 0 {
-                    colours_stay::<X86_64>(X86_RULES, colours, form, moved);
-                    colours_stay::<Aarch64>(ARM_RULES, colours, form, moved);
+                    colours_stay::<X86_64>(MmuRules::X86_64, colours, form, moved);
+                    colours_stay::<Aarch64>(MmuRules::AARCH64, colours, form, moved);
                 }
             }
         }
@@ -550,9 +550,9 @@ fn fork_is_flushed<C: Codec + 'static>(rules: MmuRules, form: Form, huge: bool) 
 fn f_12_a_fork_makes_every_page_read_only_flushes_that_and_returns_only_then() {
     for form in FORMS {
         for huge in [false, true] {
-            fork_is_flushed::<X86_64>(X86_RULES, form, huge);
-            fork_is_flushed::<X86_64>(MmuRules { contexts: 64, ..X86_RULES }, form, huge);
-            fork_is_flushed::<Aarch64>(ARM_RULES, form, huge);
+            fork_is_flushed::<X86_64>(MmuRules::X86_64, form, huge);
+            fork_is_flushed::<X86_64>(MmuRules { contexts: 64, ..MmuRules::X86_64 }, form, huge);
+            fork_is_flushed::<Aarch64>(MmuRules::AARCH64, form, huge);
         }
     }
 }

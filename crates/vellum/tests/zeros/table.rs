@@ -1,7 +1,7 @@
 //! Tables of zeros through real verbs: statements D-1, D-2, D-3, D-9 and D-12 of part D for
 //! `zero.huge=table` and `table-private`.
 
-use crate::flat::{ARM_RULES, Flat, X86_RULES};
+use crate::flat::Flat;
 use crate::lab::state::difference;
 use crate::lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
@@ -20,7 +20,7 @@ fn lab_of<C: Codec>(rules: MmuRules, form: ZeroHuge, frames: u64) -> Lab<C> {
 }
 
 fn shared(frames: u64) -> Lab {
-    lab_of(X86_RULES, ZeroHuge::Table, frames)
+    lab_of(MmuRules::X86_64, ZeroHuge::Table, frames)
 }
 
 fn read_all<C: Codec>(lab: &Lab<C>, space: &Space, start: u64, bytes: u64) {
@@ -31,7 +31,7 @@ fn read_all<C: Codec>(lab: &Lab<C>, space: &Space, start: u64, bytes: u64) {
 
 #[test]
 fn d_01_reading_200_mib_by_private_tables_costs_100_tables_and_no_page() {
-    let lab = lab_of::<X86_64>(X86_RULES, ZeroHuge::TablePrivate, 4096);
+    let lab = lab_of::<X86_64>(MmuRules::X86_64, ZeroHuge::TablePrivate, 4096);
     let space = lab.vm.create().unwrap();
     lab.map(&space, Va(GIB), 200 * MIB, RW);
     let before = lab.vm.usage(&space);
@@ -110,8 +110,8 @@ fn d_12<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_12_8_gib_read_cost_no_table_and_a_write_unshares_one_for_each_shared_level() {
-    d_12::<X86_64>(X86_RULES);
-    d_12::<Aarch64>(ARM_RULES);
+    d_12::<X86_64>(MmuRules::X86_64);
+    d_12::<Aarch64>(MmuRules::AARCH64);
 }
 
 #[test]
@@ -159,17 +159,17 @@ fn d_02<C: Codec>(rules: MmuRules, form: ZeroHuge, reached: u64) {
 #[test]
 fn d_02_one_write_makes_a_huge_page_and_others_go_on_seeing_zeros() {
     for reached in [MIB2, GIB] {
-        d_02::<X86_64>(X86_RULES, ZeroHuge::Table, reached);
-        d_02::<Aarch64>(ARM_RULES, ZeroHuge::Table, reached);
+        d_02::<X86_64>(MmuRules::X86_64, ZeroHuge::Table, reached);
+        d_02::<Aarch64>(MmuRules::AARCH64, ZeroHuge::Table, reached);
     }
-    d_02::<X86_64>(X86_RULES, ZeroHuge::TablePrivate, MIB2);
-    d_02::<Aarch64>(ARM_RULES, ZeroHuge::TablePrivate, MIB2);
+    d_02::<X86_64>(MmuRules::X86_64, ZeroHuge::TablePrivate, MIB2);
+    d_02::<Aarch64>(MmuRules::AARCH64, ZeroHuge::TablePrivate, MIB2);
 }
 
 #[test]
 fn d_03_without_a_huge_page_a_private_table_keeps_511_zeros_with_one_flush() {
     for form in [ZeroHuge::TablePrivate, ZeroHuge::Table] {
-        let lab = lab_of::<X86_64>(X86_RULES, form, 4096);
+        let lab = lab_of::<X86_64>(MmuRules::X86_64, form, 4096);
         let space = lab.vm.create().unwrap();
         lab.map(&space, Va(GIB), MIB2, RW);
         assert_eq!(lab.peek(&space, Va(GIB)), Ok(0));
@@ -237,8 +237,8 @@ fn starves<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn d_03_each_allocation_of_a_write_fails_in_turn_and_nothing_changes() {
-    starves::<X86_64>(X86_RULES);
-    starves::<Aarch64>(ARM_RULES);
+    starves::<X86_64>(MmuRules::X86_64);
+    starves::<Aarch64>(MmuRules::AARCH64);
 }
 
 #[test]
@@ -330,8 +330,8 @@ fn d_09_a_cut_into_a_shared_table_makes_private_ones_that_say_the_same() {
         lab.vm.exit(space);
         lab.check(&[]);
     }
-    cut::<X86_64>(X86_RULES);
-    cut::<Aarch64>(ARM_RULES);
+    cut::<X86_64>(MmuRules::X86_64);
+    cut::<Aarch64>(MmuRules::AARCH64);
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn d_09_a_remap_moves_the_mapping_and_the_zeros_with_it() {
 #[test]
 fn d_10_a_forced_write_never_touches_the_zeros() {
     for form in [ZeroHuge::Table, ZeroHuge::TablePrivate] {
-        let lab = lab_of::<X86_64>(X86_RULES, form, 8192);
+        let lab = lab_of::<X86_64>(MmuRules::X86_64, form, 8192);
         let (space, other) = (lab.vm.create().unwrap(), lab.vm.create().unwrap());
         for s in [&space, &other] {
             lab.map(s, Va(GIB), GIB, Attrs::anonymous(Rights::READ));

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
-use crate::flat::{ARM_RULES, Flat, MachineHands, VmHands, X86_RULES, jitter};
+use crate::flat::{Flat, MachineHands, VmHands, jitter};
 use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
@@ -226,6 +226,6 @@ fn churn<C: Codec>(rules: MmuRules, iterations: u64) {
 
 #[test]
 fn d_06_100000_iterations_of_churn_by_four_threads_leak_nothing_and_use_nothing_that_was_freed() {
-    churn::<X86_64>(X86_RULES, 50_000);
-    churn::<Aarch64>(ARM_RULES, 50_000);
+    churn::<X86_64>(MmuRules::X86_64, 50_000);
+    churn::<Aarch64>(MmuRules::AARCH64, 50_000);
 }

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use crate::flat::{ARM_RULES, Flat, VmHands, X86_RULES, unless_it_waits, weave};
+use crate::flat::{Flat, VmHands, unless_it_waits, weave};
 use crate::lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
@@ -146,8 +146,8 @@ fn d_04_two_threads_read_one_place_at_once_and_there_is_one_mapping_and_one_refe
     for form in FORMS {
         // With the tables above them there, and with those to be made as well.
         for bytes in [2 * MIB2, GIB] {
-            d_04::<X86_64>(X86_RULES, form, bytes);
-            d_04::<Aarch64>(ARM_RULES, form, bytes);
+            d_04::<X86_64>(MmuRules::X86_64, form, bytes);
+            d_04::<Aarch64>(MmuRules::AARCH64, form, bytes);
         }
     }
 }
@@ -155,7 +155,7 @@ fn d_04_two_threads_read_one_place_at_once_and_there_is_one_mapping_and_one_refe
 #[test]
 fn d_05_two_spaces_race_on_the_first_use_ever_and_end_with_one_page_and_count_three() {
     let places = everywhere::<X86_64>(
-        || rig(X86_RULES, ZeroHuge::Page),
+        || rig(MmuRules::X86_64, ZeroHuge::Page),
         |rig| rig.fault(0, GIB, Access::Read),
         |rig| rig.fault(1, GIB, Access::Read),
         |rig| {
@@ -171,7 +171,7 @@ fn d_05_two_spaces_race_on_the_first_use_ever_and_end_with_one_page_and_count_th
 #[test]
 fn d_05_within_one_space_the_count_ends_at_two() {
     everywhere::<X86_64>(
-        || rig(X86_RULES, ZeroHuge::Page),
+        || rig(MmuRules::X86_64, ZeroHuge::Page),
         |rig| rig.fault(0, GIB, Access::Read),
         |rig| rig.fault(0, GIB + MIB2, Access::Read),
         |rig| {
@@ -212,7 +212,7 @@ fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
     let first = |rig: &Rig<X86_64>| rig.fault(0, GIB, Access::Read);
     assert!(
         everywhere(
-            || rig(X86_RULES, ZeroHuge::Page),
+            || rig(MmuRules::X86_64, ZeroHuge::Page),
             first,
             |rig| {
                 rig.lab.vm.shrink_zeros();
@@ -220,9 +220,9 @@ fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
             live
         ) > 5
     );
-    assert!(everywhere(|| rig(X86_RULES, ZeroHuge::Page), first, come_and_go, live) > 5);
+    assert!(everywhere(|| rig(MmuRules::X86_64, ZeroHuge::Page), first, come_and_go, live) > 5);
     let used_once = || {
-        let rig = rig::<X86_64>(X86_RULES, ZeroHuge::Page);
+        let rig = rig::<X86_64>(MmuRules::X86_64, ZeroHuge::Page);
         let space = rig.lab.vm.create().unwrap();
         rig.lab.map(&space, Va(GIB), MIB2, RW);
         rig.lab.vm.fault(&space, Va(GIB), Access::Read).unwrap();
@@ -251,7 +251,7 @@ fn d_15_a_huge_page_of_data_is_never_taken_for_the_zeros_it_was_before() {
     // Fork and unmap of real huge pages, while the page of zeros becomes data and data the page of
     // zeros.
     let with_data = || {
-        let rig = rig::<X86_64>(X86_RULES, ZeroHuge::Page);
+        let rig = rig::<X86_64>(MmuRules::X86_64, ZeroHuge::Page);
         let space = rig.lab.vm.create().unwrap();
         rig.lab.map(&space, Va(GIB), MIB2, RW);
         rig.lab.vm.fault(&space, Va(GIB), Access::Read).unwrap();
@@ -282,7 +282,7 @@ fn d_08_a_first_use_in_the_middle_of_a_fork_is_the_childs_as_well() {
         rig.spaces.borrow_mut().push(child);
     };
     let places = everywhere::<X86_64>(
-        || rig(X86_RULES, ZeroHuge::Page),
+        || rig(MmuRules::X86_64, ZeroHuge::Page),
         |rig| {
             let child = rig.lab.vm.fork(&rig.spaces.borrow()[0]).unwrap();
             rig.lab.vm.exit(child);
@@ -365,8 +365,8 @@ fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) 
 fn a_write_meets_any_other_change_at_any_step_and_everything_adds_up() {
     for huge in [true, false] {
         for form in FORMS {
-            writes_meet::<X86_64>(X86_RULES, form, huge);
-            writes_meet::<Aarch64>(ARM_RULES, form, huge);
+            writes_meet::<X86_64>(MmuRules::X86_64, form, huge);
+            writes_meet::<Aarch64>(MmuRules::AARCH64, form, huge);
         }
     }
 }
@@ -399,7 +399,7 @@ fn forbidden<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge) {
 #[test]
 fn no_zeros_are_mapped_once_they_are_forbidden_whatever_a_fault_does_meanwhile() {
     for form in FORMS {
-        forbidden::<X86_64>(X86_RULES, form);
-        forbidden::<Aarch64>(ARM_RULES, form);
+        forbidden::<X86_64>(MmuRules::X86_64, form);
+        forbidden::<Aarch64>(MmuRules::AARCH64, form);
     }
 }

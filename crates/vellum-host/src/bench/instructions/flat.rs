@@ -9,10 +9,10 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vellum::addr::{Order, PAGE_SIZE, Pfn};
+use vellum::addr::{PAGE_SIZE, Pfn};
 use vellum::config::Config;
 use vellum::entry::X86_64;
-use vellum::machine::{CpuId, CpuMask, Invalidation, Machine, MmuRules, Root, Scope, Topology};
+use vellum::machine::{CpuId, CpuMask, Machine, MmuRules, Root, Scope, Topology};
 use vellum::vm::Vm;
 
 use crate::memory::Memory;
@@ -65,15 +65,7 @@ unsafe impl Machine for Flat {
     }
     #[inline]
     fn rules(&self) -> MmuRules {
-        MmuRules {
-            levels: self.levels,
-            max_leaf: Order::GIANT,
-            hardware_ad: true,
-            fault_invalidates: true,
-            break_before_make: false,
-            contexts: 0,
-            invalidation: Invalidation::Interrupt,
-        }
+        MmuRules { levels: self.levels, ..MmuRules::X86_64 }
     }
     #[inline]
     fn cpu(&self) -> CpuId {

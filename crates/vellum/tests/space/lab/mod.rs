@@ -3,13 +3,13 @@
 
 pub mod state;
 
-use crate::flat::{Flat, FrameHands, MachineHands, Meta, VmHands, X86_RULES};
+use crate::flat::{Flat, FrameHands, MachineHands, Meta, VmHands};
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, Thp};
 use vellum::entry::{Codec, X86_64};
 use vellum::error::FaultError;
 use vellum::frame::Want;
-use vellum::machine::{Machine, Topology, Use};
+use vellum::machine::{Machine, MmuRules, Topology, Use};
 use vellum::space::{Access, Attrs, Page, Placement, Rights, Space};
 use vellum::stats::Counter;
 use vellum::vm::Vm;
@@ -27,7 +27,7 @@ pub struct Lab<C: Codec = X86_64> {
 }
 
 pub fn lab(frames: u64, config: Config) -> Lab {
-    lab_on(Flat::new(Topology::flat(2, Pfn(512), frames), X86_RULES), config)
+    lab_on(Flat::new(Topology::flat(2, Pfn(512), frames), MmuRules::X86_64), config)
 }
 
 pub fn lab_on<C: Codec>(machine: Flat<C>, config: Config) -> Lab<C> {
