@@ -143,6 +143,15 @@ impl<M: Machine> Platform<M> {
         }
     }
 
+    /// Counts a fault that was served by a fresh page of 2 MiB or more; preemption is off already.
+    pub fn count_large(&self, order: Order) {
+        self.machine.hook(Event::Work(Work::Large, 1));
+        self.count_pages(order, 1);
+        if order == Order::HUGE {
+            self.count_here(Counter::ThpFaultAlloc, 1);
+        }
+    }
+
     /// Runs a verb between the machine's two events.
     #[inline(always)]
     pub fn verb<R>(&self, verb: Verb, body: impl FnOnce() -> R) -> R {

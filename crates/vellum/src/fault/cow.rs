@@ -20,11 +20,11 @@ use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::clear::Extent;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory, Stopped};
-use crate::fault::Faults;
-use crate::fault::{Seen, Step};
+use crate::fault::zero_page::ZeroPage;
+use crate::fault::{Faults, Seen, Step, ZeroTable, over_faults};
 use crate::frame::Data;
 use crate::machine::{Act, Event, Machine, Work};
-use crate::pagetable::unlinked::{Chain, leaf_level};
+use crate::pagetable::unlinked::{UnlinkedPath, leaf_level};
 use crate::rmap::map_count::smaller;
 use crate::space::attrs::Packed;
 use crate::space::{Access, Fault, LeafSize, SpaceRecord};
@@ -34,7 +34,7 @@ use crate::tlb::Receipt;
 
 /// A copy of a large leaf, or of a piece of it, that is made with nothing held, and what decided
 /// it.
-struct Copy<'s> {
+struct PageCopy<'s> {
     space: &'s SpaceRecord,
     va: Va,
     attrs: Packed,
@@ -47,20 +47,31 @@ struct Copy<'s> {
     index: u64,
 }
 
-impl<'s> Copy<'s> {
+/// A fresh block for a part of a large leaf, with the tables that are to lead to it.
+struct Part<'v> {
+    new: Pfn,
+    size: Order,
+    path: UnlinkedPath<'v>,
+}
+
+impl<'s> PageCopy<'s> {
     /// A copy of all of the leaf.
-    fn decided_by(seen: &Seen<'s>, old: Pfn, new: Pfn, size: Order) -> Copy<'s> {
+    fn decided_by(seen: &Seen<'s>, old: Pfn, new: Pfn, size: Order) -> PageCopy<'s> {
         let (space, va, attrs, index) = (seen.space, seen.va, seen.attrs, seen.index(size));
-        Copy { space, va, attrs, old, order: size, new, size, index }
+        PageCopy { space, va, attrs, old, order: size, new, size, index }
     }
 }
 
-impl<M: Machine> Faults<M> {
+pub(crate) struct Unshare<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Unshare);
+
+impl<'v, M: Machine> Unshare<'v, M> {
     /// Makes the page behind a read-only leaf this space's own and writable; the region gives the
     /// right.
     #[inline(never)]
-    pub(crate) fn unshare(
-        &self,
+    pub fn unshare(
+        self,
         seen: &Seen<'_>,
         epoch: EpochGuard<'_, M>,
         huge: bool,
@@ -72,8 +83,8 @@ impl<M: Machine> Faults<M> {
         // What only huge zeros need is asked where zeros were found, so that a copy pays nothing
         // for it.
         if self.is_base_zero(pfn) {
-            return if self.may_give_way(seen, huge) {
-                Ok(Step::GiveWay)
+            return if ZeroTable(self.0).may_replace_zero_table(seen, huge) {
+                Ok(Step::ReplaceZeroTable)
             } else {
                 self.copy_base(seen, pfn, true)
             };
@@ -86,7 +97,7 @@ impl<M: Machine> Faults<M> {
 
     #[cold]
     fn unshare_large(
-        &self,
+        self,
         seen: &Seen<'_>,
         epoch: EpochGuard<'_, M>,
         pfn: Pfn,
@@ -94,7 +105,7 @@ impl<M: Machine> Faults<M> {
     ) -> Result<Step, FaultError> {
         let Some(order) = seen.spot.level.leaf_order() else { return Ok(Step::Again) };
         if self.is_huge_zero(pfn) {
-            return self.write_huge_zeros(seen, epoch);
+            return ZeroPage(self.0).write_huge_zeros(seen, epoch);
         }
         if self.is_mine(pfn, order) {
             return Ok(self.reuse(seen, pfn, order, flags));
@@ -102,17 +113,9 @@ impl<M: Machine> Faults<M> {
         self.copy_large(seen, epoch, pfn, order)
     }
 
-    /// The flags of a page that was just made for the space. What `write_forced` makes in a region
-    /// that gives no writes is neither writable nor dirty: dirty without the right to write once
-    /// let a program write into the shared zeros of all (Linux, CVE-2017-1000405).
-    pub(crate) fn own_flags(seen: &Seen<'_>) -> Flags {
-        let rights = seen.attrs.rights();
-        Flags { write: rights.write, exec: rights.exec, accessed: true, dirty: rights.write }
-    }
-
     /// The last user keeps the page.
     #[inline(always)]
-    fn reuse(&self, seen: &Seen<'_>, pfn: Pfn, order: Order, flags: Flags) -> Step {
+    fn reuse(self, seen: &Seen<'_>, pfn: Pfn, order: Order, flags: Flags) -> Step {
         let m = &self.machine;
         let spot = &seen.spot;
         let mut top = Token::top();
@@ -138,19 +141,14 @@ impl<M: Machine> Faults<M> {
         Step::Done(Fault::Reused(spot.level))
     }
 
-    fn copy_base(&self, seen: &Seen<'_>, old: Pfn, zero: bool) -> Result<Step, FaultError> {
+    fn copy_base(self, seen: &Seen<'_>, old: Pfn, zero: bool) -> Result<Step, FaultError> {
         let m = &self.machine;
         let new = self.frames.alloc(m, Order::BASE, &self.want(seen))?;
         if zero || self.config.alloc_zero {
             self.clear_page(new, seen.va);
         }
-        Data::init(
-            self.frames.record(new),
-            Order::BASE,
-            seen.space.owner(),
-            seen.index(Order::BASE),
-        );
-        let entry = Entry::Leaf(new, Self::own_flags(seen));
+        self.init_page(seen, new, Order::BASE);
+        let entry = Entry::Leaf(new, seen.own_flags());
         let mut receipt = Receipt::new();
         receipt.leaf(seen.va, Level::ONE);
         let copy = || {
@@ -175,7 +173,7 @@ impl<M: Machine> Faults<M> {
 
     #[cold]
     fn copy_large(
-        &self,
+        self,
         seen: &Seen<'_>,
         epoch: EpochGuard<'_, M>,
         old: Pfn,
@@ -194,7 +192,7 @@ impl<M: Machine> Faults<M> {
             self.untake_block(new, order);
             return Ok(Step::Again);
         }
-        let copy = Copy::decided_by(seen, old, new, order);
+        let copy = PageCopy::decided_by(seen, old, new, order);
         drop(epoch);
         let copied = self.fill_copy(&copy);
         let done = copied.is_ok() && self.replace(&copy);
@@ -208,7 +206,7 @@ impl<M: Machine> Faults<M> {
 
     /// Counts the block behind the seen leaf as mapped once more, if everything seen still holds
     /// and it is shared.
-    fn hold(&self, seen: &Seen<'_>, pfn: Pfn, order: Order) -> bool {
+    fn hold(self, seen: &Seen<'_>, pfn: Pfn, order: Order) -> bool {
         let mut top = Token::top();
         let _guard = seen.spot.node.lock(&self.machine, &mut top);
         // Since it was seen it can have become the zeros, which nobody counts.
@@ -220,7 +218,7 @@ impl<M: Machine> Faults<M> {
     }
 
     /// Copies the bytes. Nothing is held.
-    fn fill_copy(&self, copy: &Copy<'_>) -> Result<(), Stopped> {
+    fn fill_copy(self, copy: &PageCopy<'_>) -> Result<(), Stopped> {
         let extent = Extent::of_leaf(copy.new, copy.size, copy.va);
         let first = copy.va.align_down(copy.order.bytes());
         let from = copy.old.add((extent.at.0 - first.0) >> Level::ONE.shift());
@@ -232,8 +230,8 @@ impl<M: Machine> Faults<M> {
 
     /// The leaf that was copied, if it is still there, read-only, and by the same region. Inside an
     /// epoch.
-    fn still_copied<'s>(&'s self, copy: &Copy<'s>) -> Option<(Seen<'s>, Flags)> {
-        let seen = self.seen(copy.space, copy.va)?;
+    fn still_copied(self, copy: &PageCopy<'v>) -> Option<(Seen<'v>, Flags)> {
+        let seen = self.0.seen(copy.space, copy.va)?;
         let spot = &seen.spot;
         match M::Codec::decode(spot.raw, spot.level) {
             Entry::Leaf(pfn, flags)
@@ -250,17 +248,17 @@ impl<M: Machine> Faults<M> {
     }
 
     /// Takes back what [`hold`](Vm::hold) counted, which no CPU has a translation of.
-    fn let_go(&self, space: &SpaceRecord, pfn: Pfn, order: Order) {
+    fn let_go(self, space: &SpaceRecord, pfn: Pfn, order: Order) {
         let none = self.redeem(space, Receipt::new());
         self.release(&none, pfn, order);
     }
 
     /// Puts a finished copy where the old block still is mapped read-only, by the same region.
-    fn replace(&self, copy: &Copy<'_>) -> bool {
+    fn replace(self, copy: &PageCopy<'_>) -> bool {
         let _epoch = self.epochs.enter(&self.machine);
         let Some((seen, _)) = self.still_copied(copy) else { return false };
-        Data::init(self.frames.record(copy.new), copy.size, copy.space.owner(), copy.index);
-        let entry = Entry::Leaf(copy.new, Self::own_flags(&seen));
+        self.init_page(&seen, copy.new, copy.size);
+        let entry = Entry::Leaf(copy.new, seen.own_flags());
         let mut receipt = Receipt::new();
         receipt.leaf(copy.va, seen.spot.level);
         let Some(flushed) = self.exchange_seen(&seen, false, receipt, (entry, 0), || {}) else {
@@ -278,72 +276,68 @@ impl<M: Machine> Faults<M> {
     #[cold]
     #[inline(never)]
     fn copy_piece(
-        &self,
+        self,
         seen: &Seen<'_>,
         epoch: EpochGuard<'_, M>,
         old: Pfn,
         order: Order,
     ) -> Result<Step, FaultError> {
-        let (new, size, chain) = self.piece_for(seen, smaller(order))?;
+        let Part { new, size, path } = self.part_for(seen, smaller(order))?;
         let held = self.hold(seen, old, order);
-        let copy = Copy { order, ..Copy::decided_by(seen, old, new, size) };
+        let copy = PageCopy { order, ..PageCopy::decided_by(seen, old, new, size) };
         drop(epoch);
         if !held {
-            self.free_chain(Some(chain));
+            self.free_path(Some(path));
             self.untake(new, size);
             return Ok(Step::Again);
         }
         let copied = self.fill_copy(&copy);
-        let done = copied.is_ok() && self.cut_in(&copy, &chain);
+        let done = copied.is_ok() && self.cut_in(&copy, &path);
         self.let_go(copy.space, old, order);
         if done {
-            return Ok(Step::Done(Fault::Copied(chain.level)));
+            return Ok(Step::Done(Fault::Copied(path.level)));
         }
-        self.free_chain(Some(chain));
+        self.free_path(Some(path));
         self.untake(new, size);
         copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 
     /// Puts the pieces of a block and the finished copy of one of them where the block still is
-    /// mapped read-only by the same region, by the entry for which the chain was made.
-    fn cut_in(&self, copy: &Copy<'_>, chain: &Chain<'_>) -> bool {
+    /// mapped read-only by the same region, by the entry for which the path was made.
+    fn cut_in(self, copy: &PageCopy<'_>, path: &UnlinkedPath<'_>) -> bool {
         let epoch = self.epochs.enter(&self.machine);
         let (va, order) = (copy.va, copy.order);
         let Some((seen, flags)) = self.still_copied(copy) else { return false };
         let spot = &seen.spot;
-        if chain.first.parent() != Some((spot.node.pfn, spot.slot))
+        if path.first.parent() != Some((spot.node.pfn, spot.slot))
             || !self.set_seen_aside(&seen, false)
         {
             return false;
         }
         // The epoch, in which nobody is preempted, lasts: who waits for the entry may hold the
-        // layout lock.
+        // mmap lock.
         let _epoch = epoch;
         let mut receipt = Receipt::new();
         receipt.leaf(va.align_down(order.bytes()), spot.level);
         let flushed = self.redeem(copy.space, receipt);
-        let piece = self.cut_around(chain, (copy.old, order), flags, va);
-        Data::init(self.frames.record(copy.new), copy.size, copy.space.owner(), copy.index);
-        self.write_last(chain, va, Entry::Leaf(copy.new, Self::own_flags(&seen)));
-        self.put_back(spot.at, Entry::Table(chain.first.pfn), -1);
+        let piece = self.cut_around(path, (copy.old, order), flags, va);
+        self.init_page(&seen, copy.new, copy.size);
+        path.write_last(&self.machine, va, Entry::Leaf(copy.new, seen.own_flags()));
+        self.put_back(spot.at, Entry::Table(path.first.pfn), -1);
         self.release(&flushed, piece, copy.size);
         self.count(Counter::CowCopies, 1);
         true
     }
 
-    /// A block for the piece of a large leaf that is written, of `size` or less, with the tables
+    /// A block for the part of a large leaf that is written, of `size` or less, with the tables
     /// above it.
-    fn piece_for(
-        &self,
-        seen: &Seen<'_>,
-        mut size: Order,
-    ) -> Result<(Pfn, Order, Chain<'_>), NoMemory> {
+    fn part_for(self, seen: &Seen<'v>, mut size: Order) -> Result<Part<'v>, NoMemory> {
         loop {
             let tried = self.frames.alloc(&self.machine, size, &self.want(seen)).and_then(|new| {
-                let chain = self
-                    .chain(seen.spot.at, seen.va, leaf_level(size))
-                    .and_then(|chain| chain.ok_or(NoMemory));
-                chain.map(|chain| (new, size, chain)).inspect_err(|_| self.untake(new, size))
+                let path = self.0.unlinked_path(seen.spot.at, seen.va, leaf_level(size));
+                path.and_then(|path| path.ok_or(NoMemory))
+                    .map(|path| Part { new, size, path })
+                    .inspect_err(|_| self.untake(new, size))
             });
             match tried {
                 Err(NoMemory) if size > Order::BASE => size = smaller(size),
@@ -352,20 +346,20 @@ impl<M: Machine> Faults<M> {
         }
     }
 
-    /// Fills the tables of a chain with the pieces of a block that is set aside, and says which
+    /// Fills the tables of a path with the pieces of a block that is set aside, and says which
     /// piece lies at `va` in the lowest.
     fn cut_around(
-        &self,
-        chain: &Chain<'_>,
+        self,
+        path: &UnlinkedPath<'_>,
         (block, order): (Pfn, Order),
         flags: Flags,
         va: Va,
     ) -> Pfn {
         let (mut node, mut level, mut pfn, mut order) =
-            (chain.first, Level(chain.level.0 + chain.nodes as u8 - 1), block, order);
+            (path.first, Level(path.level.0 + path.nodes as u8 - 1), block, order);
         loop {
             self.cut_block(pfn, order);
-            let last = node.pfn == chain.last.pfn;
+            let last = node.pfn == path.last.pfn;
             let (size, next) = (smaller(order), self.load(node.pfn, level.slot(va), level));
             self.fill_pieces(node, level, pfn, |piece| Entry::Leaf(piece, flags));
             self.count_pages(order, -1);

@@ -21,7 +21,7 @@ impl<M: Machine> Faults<M> {
     /// the entry at once where nobody else runs the space (two CPUs that come in between see two
     /// pages).
     #[inline(always)]
-    pub(crate) fn exchange_seen(
+    pub fn exchange_seen(
         &self,
         seen: &Seen<'_>,
         zeros: bool,
@@ -58,7 +58,7 @@ impl<M: Machine> Faults<M> {
     }
 
     /// Sets the seen entry aside if everything seen still holds, `zeros` as above.
-    pub(crate) fn set_seen_aside(&self, seen: &Seen<'_>, zeros: bool) -> bool {
+    pub fn set_seen_aside(&self, seen: &Seen<'_>, zeros: bool) -> bool {
         let mut top = Token::top();
         let _guard = seen.spot.node.lock(&self.machine, &mut top);
         let marked = self.mark_seen(seen, zeros);

@@ -1,28 +1,27 @@
 //! What a fault does that other verbs send back, again and again.
 //!
-//! It looks again, 16 times without a lock. After that its attempts are made under the layout lock,
+//! It looks again, 16 times without a lock. After that its attempts are made under the mmap lock,
 //! where no verb edits anything. A refusal is final where it is found under that lock, or for
 //! memory when others have none in hand (`scarce.rs`).
 
 use crate::addr::Va;
 use crate::entry::{Codec, Entry};
 use crate::error::FaultError;
-use crate::fault::Faults;
-use crate::fault::{Ask, Step};
+use crate::fault::{FaultRequest, Faults};
 use crate::machine::Machine;
 use crate::memory::retry::Refusal;
 use crate::space::{Access, SpaceRecord};
 use crate::sync::Token;
 use crate::sync::atomic::Ordering;
 
-/// How often a fault, a copy or a forced write looks again before it takes the layout lock. Each
+/// How often a fault, a copy or a forced write looks again before it takes the mmap lock. Each
 /// time another CPU got on, so 16 in a row mean that one edits the space in a loop. Basis: a guess;
 /// the count decides only when the lock is worth its price.
 pub(crate) const PATIENCE: u32 = 16;
 
 impl<M: Machine> Faults<M> {
     /// Makes an attempt that edits of the space may send back. After so many that were, it is made
-    /// under the layout lock. What it clears or copies then has no scheduling points.
+    /// under the mmap lock. What it clears or copies then has no scheduling points.
     #[inline]
     pub(crate) fn patiently<R>(
         &self,
@@ -41,47 +40,13 @@ impl<M: Machine> Faults<M> {
         })
     }
 
-    /// Does `then` with the page at `va`, `None` if it is not there: to be served, and tried again.
-    /// After so many restarts the page is made under the layout lock, where no verb can undo that
-    /// before `then` comes by.
-    #[inline]
-    pub(crate) fn with_page<R>(
-        &self,
-        space: &SpaceRecord,
-        ask: Ask,
-        restarts: u32,
-        mut then: impl FnMut() -> Option<R>,
-    ) -> Result<Option<R>, FaultError> {
-        let makes = restarts >= PATIENCE;
-        self.patiently(space, restarts, || {
-            loop {
-                let done = then();
-                if done.is_some() || !makes {
-                    return Ok(done);
-                }
-                match self.attempt_under_lock(space, ask) {
-                    Ok(Step::Done(_) | Step::Again) => {}
-                    // Somebody is at the entry, or gives memory back.
-                    Ok(_) | Err(FaultError::NoMemory) => return Ok(None),
-                    Err(error) => return Err(error),
-                }
-            }
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn attempt_under_lock(&self, space: &SpaceRecord, ask: Ask) -> Result<Step, FaultError> {
-        self.attempt(space, ask, false)
-    }
-
     /// What a refusal needs to be one: `Ok` if the access has to look again. `restarts` are those
     /// of the attempt that was refused; the caller holds nothing.
     #[cold]
     pub(crate) fn confirm<'a>(
         &'a self,
         space: &SpaceRecord,
-        ask: Ask,
+        ask: FaultRequest,
         error: FaultError,
         restarts: u32,
         refusal: &mut Refusal<'a, M>,
@@ -89,13 +54,13 @@ impl<M: Machine> Faults<M> {
         match error {
             FaultError::NoMemory if self.look_again(refusal) => Ok(()),
             FaultError::NoMemory | FaultError::Stopped => Err(error),
-            // It was made under the layout lock.
+            // It was made under the mmap lock.
             _ if restarts >= PATIENCE => Err(error),
             _ => self.with_layout(space, || self.refusal(space, ask.va, ask.access)),
         }
     }
 
-    /// Whether an access is refused: `Ok` if it has to look again. Under the layout lock.
+    /// Whether an access is refused: `Ok` if it has to look again. Under the mmap lock.
     ///
     /// A descent without that lock can meet the middle of a verb: the hole before what a map puts
     /// in its place, a table that a collapse has emptied, a right that is taken while another CPU

@@ -15,13 +15,11 @@
 //! there are, and the fault after it reports that there are none.
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
-use crate::entry::{Codec, Entry, Flags};
+use crate::entry::{Codec, Entry};
 use crate::error::{FaultError, SpaceError};
-use crate::fault::Faults;
-use crate::fault::Seen;
+use crate::fault::{Faults, Seen, Serve, over_faults};
 use crate::frame::{Data, Want};
 use crate::machine::{Act, Event, Machine, Stores, Work};
-use crate::ops::over_faults;
 use crate::space::{Access, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::Token;
@@ -40,7 +38,7 @@ over_faults!(Populate);
 impl<'v, M: Machine> Populate<'v, M> {
     /// Faults every page of the range in that is not there, or not as it is wanted. `done` is how
     /// many bytes from the start have been.
-    pub(crate) fn populate(
+    pub fn populate(
         self,
         space: &SpaceRecord,
         range: VaRange,
@@ -74,7 +72,7 @@ impl<'v, M: Machine> Populate<'v, M> {
                 Ok(0)
             };
             let pages = match made {
-                Ok(0) => self.serve(space, va, access).map(|_| 1),
+                Ok(0) => Serve(self.0).serve(space, va, access).map(|_| 1),
                 made => made,
             };
             // It was there, whatever other threads do to it.
@@ -95,7 +93,7 @@ impl<'v, M: Machine> Populate<'v, M> {
     ///
     /// # Errors
     /// [`FaultError::Stopped`]; nothing changed.
-    pub(crate) fn make_pages(
+    pub fn make_pages(
         self,
         space: &SpaceRecord,
         va: Va,
@@ -191,14 +189,7 @@ impl<'v, M: Machine> Populate<'v, M> {
         if spot.node.state().dead() || !seen.space.is_unedited(seen.edits) {
             return 0;
         }
-        let rights = seen.attrs.rights();
-        // As a fault marks them.
-        let flags = Flags {
-            write: rights.write,
-            exec: rights.exec,
-            accessed: true,
-            dirty: access == Access::Write,
-        };
+        let flags = seen.fresh_flags(access);
         let mut installed = 0u64;
         for (i, f) in frames.iter().enumerate() {
             let slot = spot.slot + i;

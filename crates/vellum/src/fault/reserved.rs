@@ -1,28 +1,161 @@
-//! Redeeming a promise that is larger than the page it is redeemed with.
+//! Fresh pages where an entry is reserved.
 //!
 //! A mapping of 1 GiB is one entry until it is touched. The first page in it takes one or more
 //! tables, which are made together with the page and shown together with it.
 
-use crate::addr::{Level, Order, Pfn};
-use crate::entry::{Entry, Flags};
+use crate::addr::{Level, Order, Pfn, Va};
+use crate::clear::Extent;
+use crate::clear::fresh_block::{Bytes, Short};
+use crate::entry::{Codec, Entry};
 use crate::error::{FaultError, NoMemory};
-use crate::fault::Faults;
-use crate::fault::{Ask, By, Seen, Step};
-use crate::frame::Data;
-use crate::machine::Machine;
-use crate::pagetable::unlinked::{Chain, leaf_level};
-use crate::space::{Access, Fault};
+use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step, over_faults};
+use crate::frame::Want;
+use crate::machine::{Event, Machine, Work};
+use crate::pagetable::unlinked::{UnlinkedPath, leaf_level};
+use crate::space::attrs::Packed;
+use crate::space::{Access, Fault, LeafSize, SpaceRecord};
 use crate::stats::Counter;
-use crate::sync::EpochGuard;
+use crate::sync::{EpochGuard, Token};
 
-impl<M: Machine> Faults<M> {
-    /// Serves a fault where a promise above the size of leaf was seen that redeems it.
+pub(crate) struct Reserved<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Reserved);
+
+impl<M: Machine> Reserved<'_, M> {
+    /// A fresh 4 KiB page, cleared before the node is locked.
+    #[inline(always)]
+    pub fn fresh_base(
+        self,
+        seen: &Seen<'_>,
+        ask: FaultRequest,
+        want: &Want,
+        epoch: &EpochGuard<'_, M>,
+    ) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let pfn = self.frames.alloc(m, Order::BASE, want)?;
+        self.clear_page(pfn, seen.va);
+        if self.install(seen, pfn, Order::BASE, ask.access, epoch) {
+            let counters = self.counters_here();
+            counters.add(Counter::AnonPages, 1);
+            counters.add(Counter::Faults, i64::from(ask.origin == FaultOrigin::Program));
+            return Ok(Step::Done(Fault::Base));
+        }
+        self.untake(pfn, Order::BASE);
+        Ok(Step::Again)
+    }
+
+    /// A cleared block for the page at `va`, `None` where memory is short and a smaller one will do.
+    /// No epoch and no lock is held.
+    pub fn fresh_block(
+        self,
+        order: Order,
+        want: &Want,
+        va: Va,
+        exact: bool,
+    ) -> Result<Option<Pfn>, FaultError> {
+        let (pfn, bytes) = match self.take_block(order, want, exact) {
+            Ok(taken) => taken,
+            Err(Short::Stopped) => return Err(FaultError::Stopped),
+            Err(Short::Memory) if exact => return Err(FaultError::NoMemory),
+            Err(Short::Memory) => {
+                self.count(Counter::ThpFaultFallback, 1);
+                return Ok(None);
+            }
+        };
+        // What the allocator cleared, it cleared by another address than the program's.
+        if (bytes == Bytes::Old || self.machine.aliases())
+            && let Err(stopped) = self.clear_block(&Extent::of_leaf(pfn, order, va))
+        {
+            self.untake_block(pfn, order);
+            return Err(stopped.into());
+        }
+        Ok(Some(pfn))
+    }
+
+    /// A fresh page of 2 MiB or 1 GiB. Called outside of epochs.
+    #[cold]
+    pub fn fresh_large(
+        self,
+        space: &SpaceRecord,
+        ask: FaultRequest,
+        order: Order,
+        want: &Want,
+        attrs: Packed,
+    ) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let FaultRequest { va, access, .. } = ask;
+        let exact = attrs.leaf() != LeafSize::Policy;
+        let _in_hand = self.hands.begin(m);
+        let Some(pfn) = self.fresh_block(order, want, va, exact)? else {
+            return Ok(Step::Smaller);
+        };
+        let epoch = self.epochs.enter(m);
+        let leaf = leaf_level(order);
+        if let Some(seen) = self.seen(space, va)
+            && seen.spot.level >= leaf
+            && seen.spot.raw == M::Codec::encode(Entry::Reserved, seen.spot.level)
+            && seen.attrs == attrs
+        {
+            let done = if seen.spot.level == leaf {
+                self.install(&seen, pfn, order, access, &epoch)
+            } else {
+                match self.plant_large(&seen, pfn, order, access) {
+                    Ok(done) => done,
+                    Err(error) => {
+                        self.untake_block(pfn, order);
+                        // With the block given back there may be enough for a base page and its
+                        // tables.
+                        if exact {
+                            return Err(error.into());
+                        }
+                        self.count_here(Counter::ThpFaultFallback, 1);
+                        return Ok(Step::Smaller);
+                    }
+                }
+            };
+            if done {
+                self.count_large(order);
+                let giant = order > Order::HUGE;
+                return Ok(Step::Done(if giant { Fault::Giant } else { Fault::Huge }));
+            }
+        }
+        self.untake_block(pfn, order);
+        Ok(Step::Again)
+    }
+
+    /// Puts a fresh, cleared block where the reserved entry was seen; `false` if it is not there
+    /// any more.
+    #[inline(always)]
+    fn install(
+        self,
+        seen: &Seen<'_>,
+        pfn: Pfn,
+        order: Order,
+        access: Access,
+        epoch: &EpochGuard<'_, M>,
+    ) -> bool {
+        let m = &self.machine;
+        let spot = &seen.spot;
+        self.init_page(seen, pfn, order);
+        let flags = seen.fresh_flags(access);
+        let mut top = Token::top();
+        let _guard = spot.node.lock_inside(epoch, &mut top);
+        if !self.still(seen) {
+            return false;
+        }
+        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
+        spot.node.add_resident(1);
+        m.hook(Event::Work(Work::Entry, 1));
+        true
+    }
+
+    /// Serves a fault where the reserved entry is larger than the leaf that comes there.
     #[cold]
     #[inline(never)]
-    pub(crate) fn redeem_below(
-        &self,
+    pub fn populate_below(
+        self,
         seen: &Seen<'_>,
-        (ask, huge): (Ask, bool),
+        (ask, huge): (FaultRequest, bool),
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
@@ -32,16 +165,11 @@ impl<M: Machine> Faults<M> {
             drop(epoch);
             return self.fresh_large(space, ask, order, &want, attrs);
         }
-        let chain = self.chain(seen.spot.at, ask.va, Level::ONE)?;
-        if self.zeros_will_do(seen, ask) {
+        let path = self.unlinked_path(seen.spot.at, ask.va, Level::ONE)?;
+        if self.serves_zeros(seen, ask) {
             let block = self.zero_block_here();
-            let flags = Flags {
-                write: false,
-                exec: seen.attrs.rights().exec,
-                accessed: true,
-                dirty: false,
-            };
-            if !self.plant(seen, chain, Entry::Leaf(block.frame(ask.va), flags), false) {
+            let zeros = Entry::Leaf(block.frame(ask.va), seen.zero_flags());
+            if !self.plant(seen, path, zeros, false) {
                 return Ok(Step::Again);
             }
             self.count_colour(block, ask.va);
@@ -51,22 +179,22 @@ impl<M: Machine> Faults<M> {
         let pfn = match self.frames.alloc(m, Order::BASE, &self.want(seen)) {
             Ok(pfn) => pfn,
             Err(error) => {
-                self.free_chain(chain);
+                self.free_path(path);
                 return Err(error.into());
             }
         };
         self.clear_page(pfn, ask.va);
-        if !self.plant_page(seen, chain, (pfn, Order::BASE), ask.access) {
+        if !self.plant_page(seen, path, (pfn, Order::BASE), ask.access) {
             self.untake(pfn, Order::BASE);
             return Ok(Step::Again);
         }
         self.count_here(Counter::AnonPages, 1);
-        self.count_here(Counter::Faults, i64::from(ask.by == By::Program));
+        self.count_here(Counter::Faults, i64::from(ask.origin == FaultOrigin::Program));
         Ok(Step::Done(Fault::Base))
     }
 
-    /// The size of the leaf that a promise at a level above it is redeemed with.
-    fn order_below(&self, seen: &Seen<'_>, huge: bool) -> Order {
+    /// The size of the leaf that comes where a larger entry is reserved.
+    fn order_below(self, seen: &Seen<'_>, huge: bool) -> Order {
         let mut level = seen.spot.level;
         loop {
             match self.leaf_order(seen.attrs, level, huge) {
@@ -76,35 +204,28 @@ impl<M: Machine> Faults<M> {
         }
     }
 
-    /// Puts a fresh, cleared block where a promise of a higher level was seen, with the tables
-    /// above it; `Ok(false)` if the promise is not there any more. The block stays the caller's
+    /// Puts a fresh, cleared block where a reserved entry of a higher level was seen, with the
+    /// tables above it; `Ok(false)` if that entry is not there any more. The block stays the caller's
     /// unless the answer is `Ok(true)`.
-    pub(crate) fn plant_large(
-        &self,
+    pub fn plant_large(
+        self,
         seen: &Seen<'_>,
         pfn: Pfn,
         order: Order,
         access: Access,
     ) -> Result<bool, NoMemory> {
-        let chain = self.chain(seen.spot.at, seen.va, leaf_level(order))?;
-        Ok(self.plant_page(seen, chain, (pfn, order), access))
+        let path = self.unlinked_path(seen.spot.at, seen.va, leaf_level(order))?;
+        Ok(self.plant_page(seen, path, (pfn, order), access))
     }
 
     fn plant_page(
-        &self,
+        self,
         seen: &Seen<'_>,
-        chain: Option<Chain<'_>>,
+        path: Option<UnlinkedPath<'_>>,
         (pfn, order): (Pfn, Order),
         access: Access,
     ) -> bool {
-        Data::init(self.frames.record(pfn), order, seen.space.owner(), seen.index(order));
-        let rights = seen.attrs.rights();
-        let flags = Flags {
-            write: rights.write,
-            exec: rights.exec,
-            accessed: true,
-            dirty: access == Access::Write,
-        };
-        self.plant(seen, chain, Entry::Leaf(pfn, flags), true)
+        self.init_page(seen, pfn, order);
+        self.plant(seen, path, Entry::Leaf(pfn, seen.fresh_flags(access)), true)
     }
 }

@@ -10,26 +10,64 @@
 //! Zeros are nobody's memory: mappings of them are in no node's count of resident pages, and the
 //! mark in their place (`Busy`) names the node, so that nobody takes them for a page.
 
-use crate::addr::{Level, Order, Pfn, Va};
-use crate::clear::Extent;
-use crate::clear::fresh_block::{Bytes, Short};
+use crate::addr::{Level, Order, Pfn};
 use crate::config::ZeroHuge;
-use crate::entry::{Codec, Entry, Flags};
+use crate::entry::{Codec, Entry};
 use crate::error::FaultError;
-use crate::fault::Faults;
-use crate::fault::{Seen, Step};
-use crate::frame::{Data, Want};
+use crate::fault::reserved::Reserved;
+use crate::fault::{Faults, Seen, Step, ZeroTable, over_faults};
 use crate::machine::{Event, Machine, Work};
-use crate::pagetable::unlinked::Chain;
+use crate::pagetable::unlinked::UnlinkedPath;
 use crate::space::{Fault, LeafSize};
 use crate::stats::Counter;
-use crate::sync::EpochGuard;
+use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
 
-impl<M: Machine> Faults<M> {
-    /// Whether a read of a promise at this level maps more than a base page of zeros.
+pub(crate) struct ZeroPage<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(ZeroPage);
+
+impl<M: Machine> ZeroPage<'_, M> {
+    /// Maps the shared zeros, read-only.
+    pub fn map_zeros(self, seen: &Seen<'_>) -> Step {
+        match self.only_zeros() {
+            Some(pfn) => self.map_zero_frame(seen, pfn),
+            None => self.map_coloured(seen),
+        }
+    }
+
+    /// As [`map_zeros`](Vm::map_zeros) where there are several: in the address's colour.
+    #[inline(never)]
+    fn map_coloured(self, seen: &Seen<'_>) -> Step {
+        let block = self.zero_block_here();
+        let step = self.map_zero_frame(seen, block.frame(seen.va));
+        if matches!(step, Step::Done(_)) {
+            self.count_colour(block, seen.va);
+        }
+        step
+    }
+
+    #[inline(always)]
+    fn map_zero_frame(self, seen: &Seen<'_>, pfn: Pfn) -> Step {
+        let m = &self.machine;
+        let spot = &seen.spot;
+        let flags = seen.zero_flags();
+        let mut top = Token::top();
+        let _guard = spot.node.lock(m, &mut top);
+        // Whether zeros are forbidden is asked again under the lock: whoever forbids them comes by
+        // here.
+        if !self.still(seen) || !seen.space.takes_zeros() {
+            return Step::Again;
+        }
+        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
+        m.hook(Event::Work(Work::Entry, 1));
+        self.count_here(Counter::FaultsZero, 1);
+        Step::Done(Fault::Zero)
+    }
+
+    /// Whether a read of a reserved entry of this level maps more than a base page of zeros.
     #[inline]
-    pub(crate) fn reads_huge_zeros(&self, seen: &Seen<'_>, huge: bool) -> bool {
+    pub fn reads_huge_zeros(self, seen: &Seen<'_>, huge: bool) -> bool {
         seen.spot.level > Level::ONE
             && huge
             && self.config.zero_huge != ZeroHuge::Off
@@ -41,8 +79,8 @@ impl<M: Machine> Faults<M> {
 
     /// Serves such a read, of a program or of a verb that wants the page.
     #[cold]
-    pub(crate) fn read_huge_zeros(
-        &self,
+    pub fn read_huge_zeros(
+        self,
         seen: &Seen<'_>,
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
@@ -53,25 +91,25 @@ impl<M: Machine> Faults<M> {
             form => form,
         };
         if form == ZeroHuge::Table {
-            return self.map_zero_table(seen);
+            return ZeroTable(self.0).map_shared(seen);
         }
         if form == ZeroHuge::TablePrivate {
-            return self.map_private_zeros(seen);
+            return ZeroTable(self.0).map_private(seen);
         }
         let at = spot.at;
         if self.uses_huge_zero(seen.space) {
-            let chain = self.chain(at, seen.va, Level::TWO)?;
-            return Ok(self.map_huge_zeros(seen, chain));
+            let path = self.unlinked_path(at, seen.va, Level::TWO)?;
+            return Ok(self.map_huge_zeros(seen, path));
         }
         // The tables first: the space's reference to the page cannot be given back. They are in
         // hand when the epoch is over.
         let _in_hand = self.hands.begin(&self.machine);
-        let chain = self.chain(at, seen.va, Level::TWO)?;
+        let path = self.unlinked_path(at, seen.va, Level::TWO)?;
         let (space, va, attrs, was) =
             (seen.space, seen.va, seen.attrs, (spot.node.pfn, spot.level, spot.raw));
         drop(epoch);
         if self.use_huge_zero(space).is_err() {
-            self.free_chain(chain);
+            self.free_path(path);
             self.count(Counter::ThpFaultFallback, 1);
             return Ok(Step::Smaller);
         }
@@ -81,23 +119,22 @@ impl<M: Machine> Faults<M> {
                 if seen.attrs == attrs
                     && (seen.spot.node.pfn, seen.spot.level, seen.spot.raw) == was =>
             {
-                Ok(self.map_huge_zeros(&seen, chain))
+                Ok(self.map_huge_zeros(&seen, path))
             }
             _ => {
-                self.free_chain(chain);
+                self.free_path(path);
                 Ok(Step::Again)
             }
         }
     }
 
-    fn map_huge_zeros(&self, seen: &Seen<'_>, chain: Option<Chain<'_>>) -> Step {
+    fn map_huge_zeros(self, seen: &Seen<'_>, path: Option<UnlinkedPath<'_>>) -> Step {
         let Some(page) = self.huge_zero() else {
-            self.free_chain(chain);
+            self.free_path(path);
             return Step::Again;
         };
-        let flags =
-            Flags { write: false, exec: seen.attrs.rights().exec, accessed: true, dirty: false };
-        if !self.plant(seen, chain, Entry::Leaf(page, flags), false) {
+        let flags = seen.zero_flags();
+        if !self.plant(seen, path, Entry::Leaf(page, flags), false) {
             return Step::Again;
         }
         self.count_here(Counter::FaultsZero, 1);
@@ -105,37 +142,17 @@ impl<M: Machine> Faults<M> {
         Step::Done(Fault::ZeroHuge)
     }
 
-    /// A cleared huge page for a write at `va`; none where memory is short. No epoch and no lock is
-    /// held.
-    pub(crate) fn huge_page(&self, want: &Want, va: Va) -> Result<Option<Pfn>, FaultError> {
-        let (new, bytes) = match self.take_block(Order::HUGE, want, false) {
-            Ok(taken) => taken,
-            Err(Short::Stopped) => return Err(FaultError::Stopped),
-            Err(Short::Memory) => {
-                self.count(Counter::ThpFaultFallback, 1);
-                return Ok(None);
-            }
-        };
-        if (bytes == Bytes::Old || self.machine.aliases())
-            && let Err(stopped) = self.clear_block(&Extent::of_leaf(new, Order::HUGE, va))
-        {
-            self.untake_block(new, Order::HUGE);
-            return Err(stopped.into());
-        }
-        Ok(Some(new))
-    }
-
     /// Serves a write where the huge page of zeros is mapped.
     #[cold]
-    pub(crate) fn write_huge_zeros(
-        &self,
+    pub fn write_huge_zeros(
+        self,
         seen: &Seen<'_>,
         epoch: EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         let (space, va, attrs, want) = (seen.space, seen.va, seen.attrs, self.want(seen));
         drop(epoch);
         let _in_hand = self.hands.begin(&self.machine);
-        let new = self.huge_page(&want, va)?;
+        let new = Reserved(self.0).fresh_block(Order::HUGE, &want, va, false)?;
         let _epoch = self.epochs.enter(&self.machine);
         if let Some(seen) = self.seen(space, va)
             && seen.spot.level == Level::TWO
@@ -144,7 +161,7 @@ impl<M: Machine> Faults<M> {
             && self.is_huge_zero(pfn)
         {
             match new {
-                None => return self.shatter_zeros(&seen),
+                None => return self.split_zeros(&seen),
                 Some(new) if self.replace_zeros(&seen, new) => return Ok(Step::Done(Fault::Huge)),
                 Some(_) => {}
             }
@@ -157,28 +174,21 @@ impl<M: Machine> Faults<M> {
 
     /// Puts a cleared huge page where zeros of that size were seen; `false` if they are not there
     /// any more.
-    fn replace_zeros(&self, seen: &Seen<'_>, new: Pfn) -> bool {
-        Data::init(
-            self.frames.record(new),
-            Order::HUGE,
-            seen.space.owner(),
-            seen.index(Order::HUGE),
-        );
-        let entry = Entry::Leaf(new, Self::own_flags(seen));
+    fn replace_zeros(self, seen: &Seen<'_>, new: Pfn) -> bool {
+        self.init_page(seen, new, Order::HUGE);
+        let entry = Entry::Leaf(new, seen.own_flags());
         let mut receipt = Receipt::new();
         receipt.leaf(seen.va, seen.spot.level);
         if self.exchange_seen(seen, true, receipt, (entry, 1), || {}).is_none() {
             return false;
         }
-        self.machine.hook(Event::Work(Work::Large, 1));
-        self.count_pages(Order::HUGE, 1);
-        self.count_here(Counter::ThpFaultAlloc, 1);
+        self.count_large(Order::HUGE);
         true
     }
 
     /// Puts a table of base zeros where the huge page of zeros was seen, with one page of its own
     /// where it is written.
-    fn shatter_zeros(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
+    fn split_zeros(self, seen: &Seen<'_>) -> Result<Step, FaultError> {
         let m = &self.machine;
         let (node, slot, level) = (seen.spot.node, seen.spot.slot, seen.spot.level);
         let Entry::Leaf(_, flags) = M::Codec::decode(seen.spot.raw, level) else {
@@ -186,12 +196,7 @@ impl<M: Machine> Faults<M> {
         };
         let page = self.frames.alloc(m, Order::BASE, &self.want(seen))?;
         self.clear_page(page, seen.va);
-        Data::init(
-            self.frames.record(page),
-            Order::BASE,
-            seen.space.owner(),
-            seen.index(Order::BASE),
-        );
+        self.init_page(seen, page, Order::BASE);
         let below = level.child();
         let child = match self.make_node(
             below,
@@ -205,7 +210,7 @@ impl<M: Machine> Faults<M> {
             }
         };
         self.fill_zeros(child, seen.va.align_down(level.entry_bytes()), flags);
-        let own = M::Codec::encode(Entry::Leaf(page, Self::own_flags(seen)), below);
+        let own = M::Codec::encode(Entry::Leaf(page, seen.own_flags()), below);
         // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
         unsafe { m.direct(child.pfn).cast::<u64>().add(below.slot(seen.va)).write(own) };
         child.set_state(child.state().with_resident(1));

@@ -10,53 +10,57 @@
 //!
 //! A *private* table of zeros is an ordinary node that remembers what it was made for: while
 //! nothing but zeros is in it, a write lets the whole table give way to a huge page. That takes the
-//! node out of the tree, which is for holders of the layout lock alone; it is the one fault that
+//! node out of the tree, which is for holders of the mmap lock alone; it is the one fault that
 //! takes it. Rejected: base pages in such tables from the first write on (no lock, and no huge page
 //! ever again).
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
-use crate::fault::Faults;
-use crate::fault::{Seen, Step};
+use crate::fault::reserved::Reserved;
+use crate::fault::{Faults, Seen, Step, over_faults};
 use crate::frame::{Data, Want};
 use crate::machine::{Event, Machine, Use, Work};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
-use crate::pagetable::unlinked::Chain;
+use crate::pagetable::unlinked::UnlinkedPath;
 use crate::space::{Access, Fault, Rights, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Layout, Token};
 use crate::tlb::Receipt;
 use crate::vma::edit::Edit;
 
-impl<M: Machine> Faults<M> {
+pub(crate) struct ZeroTable<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(ZeroTable);
+
+impl<M: Machine> ZeroTable<'_, M> {
     /// Serves a read by the shared table, from 1 GiB down.
-    pub(crate) fn map_zero_table(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
+    pub fn map_shared(self, seen: &Seen<'_>) -> Result<Step, FaultError> {
         let spot = &seen.spot;
         let level = spot.level.min(Level::THREE);
-        let chain = self.chain(spot.at, seen.va, level)?;
+        let path = self.unlinked_path(spot.at, seen.va, level)?;
         let Ok(table) = self.zero_table(level) else {
-            self.free_chain(chain);
+            self.free_path(path);
             self.count_here(Counter::ThpZeroAllocFailed, 1);
             return Ok(Step::Smaller);
         };
-        Ok(self.zero_table_mapped(seen, chain, Entry::ZeroTable(table), level))
+        Ok(self.zero_table_mapped(seen, path, Entry::ZeroTable(table), level))
     }
 
     /// Serves a read of 2 MiB by a table of its own.
-    pub(crate) fn map_private_zeros(&self, seen: &Seen<'_>) -> Result<Step, FaultError> {
+    pub fn map_private(self, seen: &Seen<'_>) -> Result<Step, FaultError> {
         let spot = &seen.spot;
         let level = Level::TWO;
-        let above = self.chain(spot.at, seen.va, level)?;
+        let above = self.unlinked_path(spot.at, seen.va, level)?;
         let parent = above
             .as_ref()
-            .map_or((spot.node.pfn, spot.slot), |chain| (chain.last.pfn, level.slot(seen.va)));
+            .map_or((spot.node.pfn, spot.slot), |path| (path.last.pfn, level.slot(seen.va)));
         let fill = M::Codec::encode(Entry::Reserved, Level::ONE);
         let child = match self.make_node(Level::ONE, Some(parent), fill) {
             Ok(child) => child,
             Err(error) => {
-                self.free_chain(above);
+                self.free_path(above);
                 return Err(error.into());
             }
         };
@@ -71,13 +75,13 @@ impl<M: Machine> Faults<M> {
     }
 
     fn zero_table_mapped(
-        &self,
+        self,
         seen: &Seen<'_>,
-        chain: Option<Chain<'_>>,
+        path: Option<UnlinkedPath<'_>>,
         table: Entry,
         level: Level,
     ) -> Step {
-        if !self.plant(seen, chain, table, false) {
+        if !self.plant(seen, path, table, false) {
             return Step::Again;
         }
         self.count_here(Counter::FaultsZero, 1);
@@ -87,8 +91,8 @@ impl<M: Machine> Faults<M> {
 
     /// Serves a write where a shared table of zeros is.
     #[cold]
-    pub(crate) fn write_zero_table(
-        &self,
+    pub fn write_zero_table(
+        self,
         seen: &Seen<'_>,
         epoch: EpochGuard<'_, M>,
         huge: bool,
@@ -99,7 +103,7 @@ impl<M: Machine> Faults<M> {
         let (new, _epoch) = if self.large_order(attrs, Order::HUGE, huge).is_some() {
             let want = self.want(seen);
             drop(epoch);
-            (self.huge_page(&want, va)?, self.epochs.enter(m))
+            (Reserved(self.0).fresh_block(Order::HUGE, &want, va, false)?, self.epochs.enter(m))
         } else {
             (None, epoch)
         };
@@ -122,41 +126,41 @@ impl<M: Machine> Faults<M> {
 
     /// Puts a cleared page where a shared table of zeros was seen, with private tables above it.
     /// The page is freed if it cannot be.
-    fn unshare_zeros(&self, seen: &Seen<'_>, new: Pfn, order: Order) -> Result<Step, FaultError> {
+    fn unshare_zeros(self, seen: &Seen<'_>, new: Pfn, order: Order) -> Result<Step, FaultError> {
         let m = &self.machine;
         let level = seen.spot.level;
         let leaf = if order == Order::BASE { Level::ONE } else { Level::TWO };
-        let chain = match self.private_zeros(seen.spot.at, seen.va, leaf) {
-            Ok(chain) => chain,
+        let path = match self.private_zeros(seen.spot.at, seen.va, leaf) {
+            Ok(path) => path,
             Err(NoMemory) => {
                 self.untake(new, order);
                 // With the huge page given back there may be enough for a base page and its tables.
                 return if order == Order::BASE { Err(NoMemory.into()) } else { Ok(Step::Smaller) };
             }
         };
-        Data::init(self.frames.record(new), order, seen.space.owner(), seen.index(order));
-        let page = Entry::Leaf(new, Self::own_flags(seen));
+        self.init_page(seen, new, order);
+        let page = Entry::Leaf(new, seen.own_flags());
         let mut receipt = Receipt::new();
         receipt.span(seen.va.align_down(order.bytes()), order.bytes());
         let live = !self.rules.break_before_make;
-        let done = match &chain {
+        let done = match &path {
             None => self.exchange_seen(seen, false, receipt, (page, 1), || {}).is_some(),
-            Some(chain) if live => self.link_zeros(seen, chain, receipt, page),
-            Some(chain) => {
-                self.write_last(chain, seen.va, page);
-                chain.last.set_state(chain.last.state().with_resident(1));
+            Some(path) if live => self.link_zeros(seen, path, receipt, page),
+            Some(path) => {
+                path.write_last(&self.machine, seen.va, page);
+                path.last.set_state(path.last.state().with_resident(1));
                 receipt.span(seen.va.align_down(level.entry_bytes()), level.entry_bytes());
-                self.exchange_seen(seen, false, receipt, (Entry::Table(chain.first.pfn), 0), || {})
+                self.exchange_seen(seen, false, receipt, (Entry::Table(path.first.pfn), 0), || {})
                     .is_some()
             }
         };
         if !done {
-            self.free_chain(chain);
+            self.free_path(path);
             self.untake(new, order);
             return Ok(Step::Again);
         }
         self.count_pages(order, 1);
-        self.count_here(Counter::ZeroTableUnshare, chain.map_or(0, |chain| chain.nodes as i64));
+        self.count_here(Counter::ZeroTableUnshare, path.map_or(0, |path| path.nodes as i64));
         if order == Order::HUGE {
             m.hook(Event::Work(Work::Large, 1));
             self.count_here(Counter::ThpFaultAlloc, 1);
@@ -170,34 +174,34 @@ impl<M: Machine> Faults<M> {
     /// page where it is written: absent until no CPU uses the zeros there. `false` if the shared
     /// one is not there any more.
     fn link_zeros(
-        &self,
+        self,
         seen: &Seen<'_>,
-        chain: &Chain<'_>,
+        path: &UnlinkedPath<'_>,
         receipt: Receipt,
         page: Entry,
     ) -> bool {
         let m = &self.machine;
         let spot = &seen.spot;
-        self.write_last(chain, seen.va, Entry::Busy(chain.last.pfn));
-        chain.last.add_transit();
+        path.write_last(&self.machine, seen.va, Entry::Busy(path.last.pfn));
+        path.last.add_transit();
         {
             let mut top = Token::top();
             let _guard = spot.node.lock(m, &mut top);
             if !self.still(seen) {
                 return false;
             }
-            self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(chain.first.pfn));
+            self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(path.first.pfn));
             m.hook(Event::Work(Work::Entry, 1));
         }
         let _flushed = self.redeem(seen.space, receipt);
-        self.put_back(chain.last_place(seen.va), page, 1);
+        self.put_back(path.last_place(seen.va), page, 1);
         true
     }
 
     /// Whether a write should let a private table of zeros give way to a huge page, as far as can
     /// be seen without its lock.
     #[inline]
-    pub(crate) fn may_give_way(&self, seen: &Seen<'_>, huge: bool) -> bool {
+    pub fn may_replace_zero_table(self, seen: &Seen<'_>, huge: bool) -> bool {
         let node = seen.spot.node;
         node.is_of_zeros()
             && self.holds_only_zeros(node)
@@ -205,7 +209,7 @@ impl<M: Machine> Faults<M> {
     }
 
     /// Whether nothing but zeros, promises and tables is in a node, all of it of one region.
-    fn holds_only_zeros(&self, node: Node<'_>) -> bool {
+    fn holds_only_zeros(self, node: Node<'_>) -> bool {
         let state = node.state();
         state.count() == ENTRIES as u64
             && state.resident() == 0
@@ -218,8 +222,8 @@ impl<M: Machine> Faults<M> {
     /// lock is held.
     #[cold]
     #[inline(never)]
-    pub(crate) fn give_way(
-        &self,
+    pub fn replace_zero_table(
+        self,
         space: &SpaceRecord,
         va: Va,
         access: Access,
@@ -238,7 +242,9 @@ impl<M: Machine> Faults<M> {
         let want =
             Want { policy: attrs.numa().unwrap_or(self.config.numa), index, use_: Use::Data };
         let _in_hand = self.hands.begin(m);
-        let Some(new) = self.huge_page(&want, va)? else { return Ok(Step::Smaller) };
+        let Some(new) = Reserved(self.0).fresh_block(Order::HUGE, &want, va, false)? else {
+            return Ok(Step::Smaller);
+        };
         let done = self.edit(space, |edit| {
             let spot = self.descend(space, va);
             let same = spot.region.is_some_and(|name| {
@@ -269,7 +275,7 @@ impl<M: Machine> Faults<M> {
 
     /// Marks a private table dead if there still is nothing but zeros in it; from then on faults
     /// below it wait.
-    fn kill_zeros(&self, node: Node<'_>, token: &mut Token<Layout>) -> bool {
+    fn kill_zeros(self, node: Node<'_>, token: &mut Token<Layout>) -> bool {
         let _guard = node.lock(&self.machine, token);
         let still = self.holds_only_zeros(node);
         if still {
@@ -279,7 +285,7 @@ impl<M: Machine> Faults<M> {
     }
 
     /// Puts a huge page where a dead table of zeros was, which had no intervals.
-    fn exchange_table(&self, edit: &mut Edit<'_>, child: Node<'_>, base: Va, page: Entry) {
+    fn exchange_table(self, edit: &mut Edit<'_>, child: Node<'_>, base: Va, page: Entry) {
         let m = &self.machine;
         let Some((parent, slot)) = child.parent() else { return };
         let (parent, level) = (self.node(parent), Level::TWO);

@@ -2,11 +2,10 @@
 
 use crate::addr::{Order, Va, VaRange};
 use crate::error::SpaceError;
-use crate::fault::Faults;
 use crate::fault::populate::Populate;
+use crate::fault::{Faults, over_faults};
 use crate::machine::{Machine, Verb};
 use crate::ops::collapse::Collapse;
-use crate::ops::over_faults;
 use crate::ops::protect::Protect;
 use crate::ops::unmap::Leave;
 use crate::ops::unmap::Unmap;

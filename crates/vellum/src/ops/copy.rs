@@ -9,11 +9,10 @@
 use crate::addr::{PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
-use crate::fault::Faults;
 use crate::fault::populate::Populate;
-use crate::fault::{Ask, By};
+use crate::fault::{FaultOrigin, FaultRequest, Serve};
+use crate::fault::{Faults, over_faults};
 use crate::machine::{Act, Machine, Stores, Verb};
-use crate::ops::over_faults;
 use crate::space::{Access, Space, SpaceRecord};
 use crate::sync::Token;
 
@@ -102,13 +101,13 @@ impl<M: Machine> CopyBytes<'_, M> {
             return Err(FaultError::Unmapped);
         }
         for restarts in 0.. {
-            let ask = Ask { va, access, by: By::Verb };
+            let ask = FaultRequest { va, access, origin: FaultOrigin::Verb };
             let touch = || self.touch_present(space, va, access, &mut bytes).then_some(());
-            if self.with_page(space, ask, restarts, touch)?.is_some() {
+            if Serve(self.0).with_page(space, ask, restarts, touch)?.is_some() {
                 break;
             }
             if access == Access::Read || !self.write_ahead(space, va, end)? {
-                self.serve(space, va, access)?;
+                Serve(self.0).serve(space, va, access)?;
             }
         }
         Ok(())

@@ -16,9 +16,8 @@
 
 use crate::addr::{Va, VaRange};
 use crate::entry::{Codec, Entry};
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::machine::{Act, Event, Machine, Verb, Work};
-use crate::ops::over_faults;
 use crate::pagetable::cursor::Place;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::Token;

@@ -3,10 +3,9 @@
 use crate::addr::{Level, Order, Va, VaRange};
 use crate::entry::Entry;
 use crate::error::{NoMemory, RangeError, SpaceError};
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::frame::SlabRef;
 use crate::machine::{Act, Event, Machine, Verb, Work};
-use crate::ops::over_faults;
 use crate::ops::unmap::Leave;
 use crate::ops::unmap::Unmap;
 use crate::pagetable::cursor::Cursor;

@@ -18,11 +18,10 @@
 use crate::addr::{Level, Order, PAGE_SIZE, Pfn, Va};
 use crate::entry::{Codec, Entry};
 use crate::error::PoisonError;
-use crate::fault::Faults;
 use crate::fault::Seen;
+use crate::fault::{Faults, over_faults};
 use crate::frame::Data;
 use crate::machine::{Act, Event, Machine, Use, Verb};
-use crate::ops::over_faults;
 use crate::pagetable::boundary::Spare;
 use crate::pagetable::transit::frame_of;
 use crate::rmap::map_count::smaller;

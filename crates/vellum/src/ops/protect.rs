@@ -16,10 +16,9 @@
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::SpaceError;
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::ops::forbid_zeros::ForbidZeros;
-use crate::ops::over_faults;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::single_table::InTable;
 use crate::space::{Attrs, Rights, Space, SpaceRecord};

@@ -16,9 +16,8 @@
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::{NoMemory, SpaceError};
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::machine::{Act, Event, Machine, Verb, Work};
-use crate::ops::over_faults;
 use crate::ops::unmap_page::UnmapPage;
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::{Node, State, full_run};

@@ -7,9 +7,8 @@
 
 use crate::addr::{Level, PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry};
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::machine::{Act, Event, Machine, Work};
-use crate::ops::over_faults;
 use crate::ops::unmap::Unmap;
 use crate::ops::unmap::raised;
 use crate::pagetable::cursor::Place;

@@ -9,12 +9,11 @@
 use crate::addr::Va;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
-use crate::fault::Faults;
-use crate::fault::{Ask, Seen, Step};
+use crate::fault::{FaultRequest, Seen, Serve, Step, Unshare, ZeroTable};
+use crate::fault::{Faults, over_faults};
 use crate::machine::{Act, Machine, Verb};
 use crate::memory::retry::Refusal;
 use crate::ops::copy::CopyBytes;
-use crate::ops::over_faults;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::Token;
 
@@ -48,11 +47,11 @@ impl<M: Machine> WriteForced<'_, M> {
                     return Err(FaultError::Unmapped);
                 }
                 let space = self.record_of(space);
+                let (ask, bytes) = (FaultRequest::own(va), &bytes[from..end]);
                 let (mut huge, mut restarts, mut refusal) = (true, 0, Refusal::<M>::default());
                 loop {
-                    let ask = (va, &bytes[from..end], huge);
-                    let tried =
-                        self.with_page(space, Ask::own(va), restarts, || self.force(space, ask));
+                    let force = || self.force(space, va, bytes, huge);
+                    let tried = Serve(self.0).with_page(space, ask, restarts, force);
                     match tried?.transpose() {
                         Ok(Some(Forced::Written)) => return Ok(()),
                         Ok(Some(Forced::Look(Step::Smaller))) => huge = false,
@@ -63,11 +62,11 @@ impl<M: Machine> WriteForced<'_, M> {
                         Ok(None) => {
                             restarts += 1;
                             refusal = Refusal::default();
-                            self.serve_own(space, va)?;
+                            Serve(self.0).serve_own(space, va)?;
                         }
                         // It asks for no more than that there are any rights.
                         Err(error) => {
-                            self.confirm(space, Ask::own(va), error, restarts, &mut refusal)?;
+                            self.confirm(space, ask, error, restarts, &mut refusal)?;
                             restarts += 1;
                         }
                     }
@@ -81,7 +80,9 @@ impl<M: Machine> WriteForced<'_, M> {
     fn force(
         self,
         space: &SpaceRecord,
-        (va, bytes, huge): (Va, &[u8], bool),
+        va: Va,
+        bytes: &[u8],
+        huge: bool,
     ) -> Option<Result<Forced, FaultError>> {
         let m = &self.machine;
         let epoch = self.epochs.enter(m);
@@ -101,7 +102,11 @@ impl<M: Machine> WriteForced<'_, M> {
             (Entry::Leaf(pfn, flags), Some(order)) => {
                 if self.is_zero(pfn) || !self.is_mine(pfn, order) {
                     // Without a huge page in mind: private tables of zeros stay what they are.
-                    return Some(self.unshare(&seen, epoch, false, (pfn, flags)).map(Forced::Look));
+                    return Some(
+                        Unshare(self.0)
+                            .unshare(&seen, epoch, false, (pfn, flags))
+                            .map(Forced::Look),
+                    );
                 }
                 let mut top = Token::top();
                 let _guard = spot.node.lock(m, &mut top);
@@ -119,7 +124,7 @@ impl<M: Machine> WriteForced<'_, M> {
                 Some(Ok(Forced::Written))
             }
             (Entry::ZeroTable(_), _) => {
-                Some(self.write_zero_table(&seen, epoch, huge).map(Forced::Look))
+                Some(ZeroTable(self.0).write_zero_table(&seen, epoch, huge).map(Forced::Look))
             }
             _ => None,
         }

@@ -8,7 +8,7 @@ use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
-use crate::pagetable::unlinked::Chain;
+use crate::pagetable::unlinked::UnlinkedPath;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
 use crate::sync::Token;
@@ -22,8 +22,8 @@ impl<M: Machine> PageTables<M> {
         Place { node, mut level, slot, mut raw }: Place<'_>,
         va: Va,
         leaf: Level,
-    ) -> Result<Option<Chain<'_>>, NoMemory> {
-        let mut chain: Option<Chain<'_>> = None;
+    ) -> Result<Option<UnlinkedPath<'_>>, NoMemory> {
+        let mut path: Option<UnlinkedPath<'_>> = None;
         let mut parent = (node.pfn, slot);
         while level > leaf {
             let Entry::ZeroTable(shared) = M::Codec::decode(raw, level) else { break };
@@ -31,17 +31,17 @@ impl<M: Machine> PageTables<M> {
             let frame = match self.table_frame() {
                 Ok(frame) => frame,
                 Err(error) => {
-                    self.free_chain(chain);
+                    self.free_path(path);
                     return Err(error);
                 }
             };
             let copy = self.copy_zero_table(shared, level, parent, frame);
             let slot = level.slot(va);
             raw = self.machine.entry(shared, slot);
-            chain = Some(self.lengthen(chain, copy, level, va));
+            path = Some(UnlinkedPath::extended(path, &self.machine, copy, level, va));
             parent = (copy.pfn, slot);
         }
-        Ok(chain)
+        Ok(path)
     }
 
     /// A private node that says what a shared table of zeros with entries of `level` says.

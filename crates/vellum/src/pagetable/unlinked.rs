@@ -16,7 +16,7 @@ use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
 
 /// Tables, one below the other.
-pub(crate) struct Chain<'v> {
+pub(crate) struct UnlinkedPath<'v> {
     pub first: Node<'v>,
     /// The lowest, and the level of its entries.
     pub last: Node<'v>,
@@ -24,7 +24,31 @@ pub(crate) struct Chain<'v> {
     pub nodes: u64,
 }
 
-impl<'v> Chain<'v> {
+impl<'v> UnlinkedPath<'v> {
+    /// With one more node at its lower end.
+    pub fn extended<M: Machine>(
+        above: Option<Self>,
+        m: &M,
+        node: Node<'v>,
+        level: Level,
+        va: Va,
+    ) -> Self {
+        match above {
+            None => UnlinkedPath { first: node, last: node, level, nodes: 1 },
+            Some(above) => {
+                above.write_last(m, va, Entry::Table(node.pfn));
+                UnlinkedPath { last: node, level, nodes: above.nodes + 1, ..above }
+            }
+        }
+    }
+
+    /// Writes the entry for an address into the lowest node.
+    pub fn write_last<M: Machine>(&self, m: &M, va: Va, entry: Entry) {
+        let words = m.direct(self.last.pfn).cast::<u64>();
+        // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
+        unsafe { words.add(self.level.slot(va)).write(M::Codec::encode(entry, self.level)) };
+    }
+
     /// The entry for an address in the lowest node.
     pub fn last_place(&self, va: Va) -> Place<'v> {
         Place { node: self.last, level: self.level, slot: self.level.slot(va), raw: 0 }
@@ -43,57 +67,33 @@ pub(crate) fn leaf_level(order: Order) -> Level {
 impl<M: Machine> PageTables<M> {
     /// Tables of promises from below a slot of `node`, whose entries are of `level`, down to the
     /// one with entries of `leaf`. `None` if the slot is of that level itself.
-    pub(crate) fn chain(
+    pub(crate) fn unlinked_path(
         &self,
         Place { node, mut level, mut slot, .. }: Place<'_>,
         va: Va,
         leaf: Level,
-    ) -> Result<Option<Chain<'_>>, NoMemory> {
-        let (mut chain, mut above) = (None, node.pfn);
+    ) -> Result<Option<UnlinkedPath<'_>>, NoMemory> {
+        let (mut path, mut above) = (None, node.pfn);
         while level > leaf {
             level = level.child();
             let promise = M::Codec::encode(Entry::Reserved, level);
             match self.make_node(level, Some((above, slot)), promise) {
                 Ok(node) => {
-                    chain = Some(self.lengthen(chain, node, level, va));
+                    path = Some(UnlinkedPath::extended(path, &self.machine, node, level, va));
                     (above, slot) = (node.pfn, level.slot(va));
                 }
                 Err(error) => {
-                    self.free_chain(chain);
+                    self.free_path(path);
                     return Err(error);
                 }
             }
         }
-        Ok(chain)
-    }
-
-    /// A chain with one more node at its lower end.
-    pub(crate) fn lengthen<'v>(
-        &self,
-        chain: Option<Chain<'v>>,
-        node: Node<'v>,
-        level: Level,
-        va: Va,
-    ) -> Chain<'v> {
-        match chain {
-            None => Chain { first: node, last: node, level, nodes: 1 },
-            Some(above) => {
-                self.write_last(&above, va, Entry::Table(node.pfn));
-                Chain { last: node, level, nodes: above.nodes + 1, ..above }
-            }
-        }
-    }
-
-    /// Writes the entry for an address into the lowest node.
-    pub(crate) fn write_last(&self, chain: &Chain<'_>, va: Va, entry: Entry) {
-        let words = self.machine.direct(chain.last.pfn).cast::<u64>();
-        // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
-        unsafe { words.add(chain.level.slot(va)).write(M::Codec::encode(entry, chain.level)) };
+        Ok(path)
     }
 
     /// Gives the tables back. They were linked nowhere, and what they map is the caller's.
-    pub(crate) fn free_chain(&self, chain: Option<Chain<'_>>) {
-        let Some(Chain { first, last, .. }) = chain else { return };
+    pub(crate) fn free_path(&self, path: Option<UnlinkedPath<'_>>) {
+        let Some(UnlinkedPath { first, last, .. }) = path else { return };
         // From the lower end, which knows what is above it.
         let mut node = last;
         while node.pfn != first.pfn

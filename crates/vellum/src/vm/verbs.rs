@@ -2,6 +2,7 @@
 
 use crate::addr::Va;
 use crate::error::{FaultError, Invalid, NoMemory, PoisonError, SpaceError};
+use crate::fault::Serve;
 use crate::machine::Machine;
 use crate::ops::advise::Advise;
 use crate::ops::copy::CopyBytes;
@@ -185,7 +186,7 @@ impl<M: Machine> Vm<M> {
     /// [`FaultError`]; nothing changed.
     #[inline]
     pub fn fault(&self, space: &Space, va: Va, access: Access) -> Result<Fault, FaultError> {
-        self.layers.fault(space, va, access)
+        Serve(&self.layers).fault(space, va, access)
     }
 
     /// Takes the frame behind `va` out of use for good; the program goes on with a copy of its 4096

@@ -2,9 +2,8 @@
 
 use crate::addr::{Level, Va};
 use crate::entry::{Codec, Entry, Flags};
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::machine::{Act, Machine};
-use crate::ops::over_faults;
 use crate::space::{Page, Space, SpaceRecord};
 
 pub(crate) struct Query<'v, M: Machine>(pub &'v Faults<M>);

@@ -2,9 +2,8 @@
 
 use crate::addr::{Level, Pfn};
 use crate::entry::Entry;
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::machine::Machine;
-use crate::ops::over_faults;
 use crate::space::{Space, Usage};
 use crate::sync::Token;
 

@@ -7,11 +7,10 @@
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn};
 use crate::entry::Entry;
 use crate::error::Invalid;
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use};
 use crate::ops::inspect::usage::CountUsage;
-use crate::ops::over_faults;
 use crate::ops::spaces::fork::Fork;
 use crate::pagetable::node::{Node, full_run};
 use crate::space::{Audit, MAX_SPACES, Space, SpaceRecord};

@@ -14,11 +14,10 @@
 use crate::addr::{Level, Va, VaRange};
 use crate::entry::Entry;
 use crate::error::NoMemory;
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::ops::map::Map;
-use crate::ops::over_faults;
 use crate::ops::remap::Remap;
 use crate::ops::remap::single_table::RelocateInTable;
 use crate::ops::remap::stash::Stash;

@@ -7,9 +7,8 @@
 use crate::addr::{Level, VaRange};
 use crate::entry::Entry;
 use crate::error::NoMemory;
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::machine::{Act, Event, Machine, Work};
-use crate::ops::over_faults;
 use crate::ops::protect::Protect;
 use crate::ops::remap::Remap;
 use crate::ops::unmap::Unmap;

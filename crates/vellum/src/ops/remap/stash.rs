@@ -18,9 +18,8 @@
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::machine::{Act, Event, Machine, Work};
-use crate::ops::over_faults;
 use crate::pagetable::boundary::Spare;
 use crate::pagetable::cursor::Place;
 use crate::rmap::map_count::smaller;

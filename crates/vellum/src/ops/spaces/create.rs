@@ -1,9 +1,8 @@
 //! Making a space: a record, a root, an identifier for the TLBs.
 
 use crate::error::NoMemory;
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::machine::{Act, Machine};
-use crate::ops::over_faults;
 use crate::space::{MAX_SPACES, Space};
 use crate::sync::Token;
 use crate::sync::atomic::Ordering;

@@ -5,10 +5,9 @@
 //! loaded root.
 
 use crate::addr::{Va, VaRange};
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Verb};
-use crate::ops::over_faults;
 use crate::ops::spaces::fork::Fork;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::atomic::Ordering;

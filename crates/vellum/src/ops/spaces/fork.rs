@@ -25,10 +25,9 @@
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::NoMemory;
-use crate::fault::Faults;
+use crate::fault::{Faults, over_faults};
 use crate::frame::Owner;
 use crate::machine::{Act, Event, Machine, Verb, Work};
-use crate::ops::over_faults;
 use crate::ops::spaces::create::Create;
 use crate::ops::spaces::exit::Exit;
 use crate::pagetable::cursor::Cursor;

@@ -1,0 +1,293 @@
+//! Serving a fault: attempts, until one of them ends it.
+
+use crate::addr::{Level, Order, Va};
+use crate::config::NumaPolicy;
+use crate::entry::{Codec, Entry, Flags};
+use crate::error::FaultError;
+use crate::fault::patience::PATIENCE;
+use crate::fault::reserved::Reserved;
+use crate::fault::zero_page::ZeroPage;
+use crate::fault::{
+    FaultOrigin, FaultRequest, Faults, Seen, Step, Unshare, ZeroTable, over_faults,
+};
+use crate::frame::Want;
+use crate::machine::{Event, Machine, Use, Verb, Work};
+use crate::memory::retry::Refusal;
+use crate::pagetable::cursor::Place;
+use crate::pagetable::transit::frame_of;
+use crate::space::{Access, Edits, Fault, Space, SpaceRecord};
+use crate::stats::Counter;
+use crate::sync::{EpochGuard, Token};
+use crate::vma::lookup::Spot;
+
+pub(crate) struct Serve<'v, M: Machine>(pub &'v Faults<M>);
+
+over_faults!(Serve);
+
+impl<M: Machine> Serve<'_, M> {
+    /// `Vm::fault`.
+    pub fn fault(self, space: &Space, va: Va, access: Access) -> Result<Fault, FaultError> {
+        let m = &self.machine;
+        m.hook(Event::Begin(Verb::Fault));
+        m.hook(Event::Work(Work::Fault, 1));
+        let served = self.serve_for(
+            self.record_of(space),
+            FaultRequest { va, access, origin: FaultOrigin::Program },
+        );
+        // A fresh base page is counted where it is installed.
+        if served != Ok(Fault::Base) {
+            self.count(if served.is_ok() { Counter::Faults } else { Counter::FaultsRefused }, 1);
+        }
+        m.hook(Event::End(Verb::Fault));
+        served
+    }
+
+    #[inline(always)]
+    fn serve_for(self, space: &SpaceRecord, ask: FaultRequest) -> Result<Fault, FaultError> {
+        if ask.va >= self.user_end() {
+            return Err(FaultError::Unmapped);
+        }
+        match self.attempt(space, ask, true) {
+            Ok(Step::Done(fault)) => Ok(fault),
+            tried => self.serve_on(space, ask, tried),
+        }
+    }
+
+    /// Makes `va` accessible, without the events of a fault.
+    pub fn serve(self, space: &SpaceRecord, va: Va, access: Access) -> Result<Fault, FaultError> {
+        if va >= self.user_end() {
+            return Err(FaultError::Unmapped);
+        }
+        self.serve_on(
+            space,
+            FaultRequest { va, access, origin: FaultOrigin::Verb },
+            Ok(Step::Again),
+        )
+    }
+
+    /// Makes the page at `va` the space's own, if the region there has any rights at all.
+    pub fn serve_own(self, space: &SpaceRecord, va: Va) -> Result<Fault, FaultError> {
+        self.serve_on(space, FaultRequest::own(va), Ok(Step::Again))
+    }
+
+    /// The attempts after the first, and all of those that are not a program's.
+    #[inline(never)]
+    fn serve_on(
+        self,
+        space: &SpaceRecord,
+        ask: FaultRequest,
+        mut tried: Result<Step, FaultError>,
+    ) -> Result<Fault, FaultError> {
+        let (mut huge, mut restarts, mut behind, mut sent_back) = (true, 0, 0, 0);
+        let mut refusal = Refusal::<M>::default();
+        loop {
+            match tried {
+                Ok(Step::Done(fault)) => return Ok(fault),
+                Ok(Step::Again) => {
+                    restarts += 1;
+                    self.wait_while_stopped(space);
+                }
+                Ok(Step::Wait) => self.machine.relax(),
+                Ok(Step::Behind) => {
+                    behind += 1;
+                    self.machine.relax();
+                }
+                Ok(Step::Smaller) => huge = false,
+                Ok(Step::ReplaceZeroTable) => {
+                    match ZeroTable(self.0).replace_zero_table(space, ask.va, ask.access)? {
+                        Step::Again => restarts += 1,
+                        next => {
+                            tried = Ok(next);
+                            continue;
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.confirm(space, ask, error, sent_back, &mut refusal)?;
+                    restarts += 1;
+                    // What there was no memory for before may want less than a base page now.
+                    huge = true;
+                }
+            }
+            // A page of 4 KiB comes fastest, and needs no table to give way.
+            huge &= restarts < PATIENCE;
+            sent_back = restarts + behind;
+            tried = self.patiently(space, sent_back, || self.attempt(space, ask, huge));
+        }
+    }
+
+    /// By far the commonest fault, a base page where one was promised and any node will do, is
+    /// served here in as few instructions as can be; everything else in
+    /// [`attempt_other`](Vm::attempt_other), which is right for this one, too.
+    #[inline(always)]
+    pub fn attempt(
+        self,
+        space: &SpaceRecord,
+        ask: FaultRequest,
+        huge: bool,
+    ) -> Result<Step, FaultError> {
+        let m = &self.machine;
+        let epoch = self.epochs.enter(m);
+        let edits = space.edits();
+        let at = self.descend_entry(space, ask.va);
+        let name = self.region_of(at.node, at.slot);
+        if at.level == Level::ONE
+            && at.raw == M::Codec::encode(Entry::Reserved, Level::ONE)
+            && (ask.access == Access::Write || !self.config.zero_page)
+            && let Some(name) = name
+        {
+            let region = self.region(name);
+            let attrs = region.packed();
+            if attrs.allows(ask.access)
+                && attrs.numa().is_none()
+                && self.config.numa == NumaPolicy::Local
+            {
+                let spot = Spot { at: Place { level: Level::ONE, ..at }, region: Some(name) };
+                let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
+                return Reserved(self.0).fresh_base(
+                    &seen,
+                    ask,
+                    &Want { policy: NumaPolicy::Local, index: 0, use_: Use::Data },
+                    &epoch,
+                );
+            }
+        }
+        self.attempt_other(space, (ask, huge), epoch, edits, Spot { at, region: name })
+    }
+
+    /// What [`attempt`](Vm::attempt) does not do itself.
+    #[inline(never)]
+    fn attempt_other(
+        self,
+        space: &SpaceRecord,
+        (ask, huge): (FaultRequest, bool),
+        epoch: EpochGuard<'_, M>,
+        edits: Edits,
+        spot: Spot<'_>,
+    ) -> Result<Step, FaultError> {
+        let FaultRequest { va, access, .. } = ask;
+        let entry = M::Codec::decode(spot.raw, spot.level);
+        match entry {
+            Entry::Empty | Entry::Gone(_) => return Err(FaultError::Unmapped),
+            Entry::Moving(_) | Entry::Busy(_) | Entry::Detached(_) => return Ok(Step::Wait),
+            _ => {}
+        }
+        // Intervals are read after the entry: what was unmapped between shows an entry whose region
+        // is gone.
+        let Some(name) = spot.region else { return Ok(Step::Behind) };
+        let region = self.region(name);
+        let attrs = region.packed();
+        if !attrs.allows(access) {
+            return Err(FaultError::Rights);
+        }
+        let seen = Seen { space, va, edits, spot, region, attrs };
+        match entry {
+            Entry::Reserved
+                if access != Access::Write
+                    && ask.origin != FaultOrigin::Owner
+                    && ZeroPage(self.0).reads_huge_zeros(&seen, huge) =>
+            {
+                ZeroPage(self.0).read_huge_zeros(&seen, epoch)
+            }
+            Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
+                None => Reserved(self.0).populate_below(&seen, (ask, huge), epoch),
+                Some(Order::BASE) if self.serves_zeros(&seen, ask) => {
+                    Ok(ZeroPage(self.0).map_zeros(&seen))
+                }
+                Some(Order::BASE) => {
+                    Reserved(self.0).fresh_base(&seen, ask, &self.want(&seen), &epoch)
+                }
+                Some(order) => {
+                    let want = self.want(&seen);
+                    drop(epoch);
+                    Reserved(self.0).fresh_large(space, ask, order, &want, attrs)
+                }
+            },
+            Entry::Leaf(pfn, flags) => {
+                let gives = match access {
+                    Access::Read => true,
+                    Access::Write => flags.write,
+                    Access::Exec => flags.exec,
+                };
+                if gives {
+                    Ok(self.touch_leaf(&seen, access, flags))
+                } else if access == Access::Write {
+                    Unshare(self.0).unshare(&seen, epoch, huge, (pfn, flags))
+                } else {
+                    // The region gives what the leaf does not: `protect` is on its way here.
+                    Ok(Step::Behind)
+                }
+            }
+            Entry::ZeroTable(_) => match access {
+                Access::Read => {
+                    Ok(self.touch_leaf(&seen, access, Flags { accessed: true, ..Flags::default() }))
+                }
+                Access::Write => ZeroTable(self.0).write_zero_table(&seen, epoch, huge),
+                Access::Exec => Ok(Step::Behind),
+            },
+            // As above: the page is about to be a leaf again.
+            _ => Ok(Step::Behind),
+        }
+    }
+
+    /// Does `then` with the page at `va`, `None` if it is not there: to be served, and tried again.
+    /// After so many restarts the page is made under the mmap lock, where no verb can undo that
+    /// before `then` comes by.
+    #[inline]
+    pub fn with_page<R>(
+        self,
+        space: &SpaceRecord,
+        ask: FaultRequest,
+        restarts: u32,
+        mut then: impl FnMut() -> Option<R>,
+    ) -> Result<Option<R>, FaultError> {
+        let makes = restarts >= PATIENCE;
+        self.patiently(space, restarts, || {
+            loop {
+                let done = then();
+                if done.is_some() || !makes {
+                    return Ok(done);
+                }
+                match self.attempt_under_lock(space, ask) {
+                    Ok(Step::Done(_) | Step::Again) => {}
+                    // Somebody is at the entry, or gives memory back.
+                    Ok(_) | Err(FaultError::NoMemory) => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+            }
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn attempt_under_lock(
+        self,
+        space: &SpaceRecord,
+        ask: FaultRequest,
+    ) -> Result<Step, FaultError> {
+        self.attempt(space, ask, false)
+    }
+
+    /// The leaf gives the access: the translation that did not was older, or a mark is missing that
+    /// hardware does not set.
+    fn touch_leaf(self, seen: &Seen<'_>, access: Access, flags: Flags) -> Step {
+        let dirty = flags.dirty || access == Access::Write;
+        let marked = Flags { accessed: true, dirty, ..flags };
+        if !self.rules.hardware_ad && marked != flags {
+            let mut top = Token::top();
+            let spot = &seen.spot;
+            let _guard = spot.node.lock(&self.machine, &mut top);
+            if !self.still(seen) {
+                return Step::Again;
+            }
+            if let Some(pfn) = frame_of(M::Codec::decode(spot.raw, spot.level)) {
+                self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, marked));
+            }
+        }
+        if !self.rules.fault_invalidates {
+            self.flush_here(seen.space, seen.va);
+        }
+        self.count_here(Counter::FaultsSpurious, 1);
+        Step::Done(Fault::Spurious)
+    }
+}
