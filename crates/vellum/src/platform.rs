@@ -37,6 +37,30 @@ macro_rules! above {
 }
 pub(crate) use above;
 
+/// Lets a part of a layer's work, or a verb, be a type of its own that uses the layer `below`. It
+/// is a reference, and passed by value.
+macro_rules! over {
+    ($part:ident, $below:ident) => {
+        impl<M: crate::machine::Machine> Clone for $part<'_, M> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<M: crate::machine::Machine> Copy for $part<'_, M> {}
+
+        impl<M: crate::machine::Machine> core::ops::Deref for $part<'_, M> {
+            type Target = $below<M>;
+
+            #[inline(always)]
+            fn deref(&self) -> &$below<M> {
+                self.0
+            }
+        }
+    };
+}
+pub(crate) use over;
+
 /// A machine with the switches in force.
 pub(crate) struct Platform<M: Machine> {
     pub machine: M,

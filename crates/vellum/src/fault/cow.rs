@@ -21,10 +21,11 @@ use crate::clear::Extent;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory, Stopped};
 use crate::fault::zero_page::ZeroPage;
-use crate::fault::{Faults, Seen, Step, ZeroTable, over_faults};
+use crate::fault::{Faults, Seen, Step, ZeroTable};
 use crate::frame::Data;
 use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::unlinked::{UnlinkedPath, leaf_level};
+use crate::platform::over;
 use crate::rmap::map_count::smaller;
 use crate::space::attrs::Packed;
 use crate::space::{Access, Fault, LeafSize, SpaceRecord};
@@ -64,7 +65,7 @@ impl<'s> PageCopy<'s> {
 
 pub(crate) struct Unshare<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Unshare);
+over!(Unshare, Faults);
 
 impl<'v, M: Machine> Unshare<'v, M> {
     /// Makes the page behind a read-only leaf this space's own and writable; the region gives the

@@ -54,29 +54,6 @@ impl<M: Machine> Faults<M> {
     }
 }
 
-/// Lets a verb, or one kind of fault, use the layers below.
-macro_rules! over_faults {
-    ($verb:ident) => {
-        impl<M: crate::machine::Machine> Clone for $verb<'_, M> {
-            fn clone(&self) -> Self {
-                *self
-            }
-        }
-
-        impl<M: crate::machine::Machine> Copy for $verb<'_, M> {}
-
-        impl<M: crate::machine::Machine> core::ops::Deref for $verb<'_, M> {
-            type Target = crate::fault::Faults<M>;
-
-            #[inline(always)]
-            fn deref(&self) -> &crate::fault::Faults<M> {
-                self.0
-            }
-        }
-    };
-}
-pub(crate) use over_faults;
-
 /// How an attempt ended that did not fail.
 pub(crate) enum Step {
     Done(Fault),

@@ -17,9 +17,10 @@
 use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::{FaultError, SpaceError};
-use crate::fault::{Faults, Seen, Serve, over_faults};
+use crate::fault::{Faults, Seen, Serve};
 use crate::frame::{Data, Want};
 use crate::machine::{Act, Event, Machine, Stores, Work};
+use crate::platform::over;
 use crate::space::{Access, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::Token;
@@ -33,7 +34,7 @@ type Frames = [(Pfn, Va); BATCH];
 
 pub(crate) struct Populate<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Populate);
+over!(Populate, Faults);
 
 impl<'v, M: Machine> Populate<'v, M> {
     /// Faults every page of the range in that is not there, or not as it is wanted. `done` is how

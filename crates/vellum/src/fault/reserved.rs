@@ -8,10 +8,11 @@ use crate::clear::Extent;
 use crate::clear::fresh_block::{Bytes, Short};
 use crate::entry::{Codec, Entry};
 use crate::error::{FaultError, NoMemory};
-use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step, over_faults};
+use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
 use crate::frame::Want;
 use crate::machine::{Event, Machine, Work};
 use crate::pagetable::unlinked::{UnlinkedPath, leaf_level};
+use crate::platform::over;
 use crate::space::attrs::Packed;
 use crate::space::{Access, Fault, LeafSize, SpaceRecord};
 use crate::stats::Counter;
@@ -19,7 +20,7 @@ use crate::sync::{EpochGuard, Token};
 
 pub(crate) struct Reserved<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Reserved);
+over!(Reserved, Faults);
 
 impl<M: Machine> Reserved<'_, M> {
     /// A fresh 4 KiB page, cleared before the node is locked.

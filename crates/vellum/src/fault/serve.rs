@@ -7,14 +7,13 @@ use crate::error::FaultError;
 use crate::fault::patience::PATIENCE;
 use crate::fault::reserved::Reserved;
 use crate::fault::zero_page::ZeroPage;
-use crate::fault::{
-    FaultOrigin, FaultRequest, Faults, Seen, Step, Unshare, ZeroTable, over_faults,
-};
+use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step, Unshare, ZeroTable};
 use crate::frame::Want;
 use crate::machine::{Event, Machine, Use, Verb, Work};
 use crate::memory::retry::Refusal;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::transit::frame_of;
+use crate::platform::over;
 use crate::space::{Access, Edits, Fault, Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
@@ -22,7 +21,7 @@ use crate::vma::lookup::Spot;
 
 pub(crate) struct Serve<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Serve);
+over!(Serve, Faults);
 
 impl<M: Machine> Serve<'_, M> {
     /// `Vm::fault`.

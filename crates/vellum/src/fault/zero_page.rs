@@ -15,9 +15,10 @@ use crate::config::ZeroHuge;
 use crate::entry::{Codec, Entry};
 use crate::error::FaultError;
 use crate::fault::reserved::Reserved;
-use crate::fault::{Faults, Seen, Step, ZeroTable, over_faults};
+use crate::fault::{Faults, Seen, Step, ZeroTable};
 use crate::machine::{Event, Machine, Work};
 use crate::pagetable::unlinked::UnlinkedPath;
+use crate::platform::over;
 use crate::space::{Fault, LeafSize};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
@@ -25,7 +26,7 @@ use crate::tlb::Receipt;
 
 pub(crate) struct ZeroPage<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(ZeroPage);
+over!(ZeroPage, Faults);
 
 impl<M: Machine> ZeroPage<'_, M> {
     /// Maps the shared zeros, read-only.

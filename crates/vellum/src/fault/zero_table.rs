@@ -18,12 +18,13 @@ use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
 use crate::fault::reserved::Reserved;
-use crate::fault::{Faults, Seen, Step, over_faults};
+use crate::fault::{Faults, Seen, Step};
 use crate::frame::{Data, Want};
 use crate::machine::{Event, Machine, Use, Work};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
 use crate::pagetable::unlinked::UnlinkedPath;
+use crate::platform::over;
 use crate::space::{Access, Fault, Rights, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::{EpochGuard, Layout, Token};
@@ -32,7 +33,7 @@ use crate::vma::edit::Edit;
 
 pub(crate) struct ZeroTable<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(ZeroTable);
+over!(ZeroTable, Faults);
 
 impl<M: Machine> ZeroTable<'_, M> {
     /// Serves a read by the shared table, from 1 GiB down.

@@ -2,19 +2,20 @@
 
 use crate::addr::{Order, Va, VaRange};
 use crate::error::SpaceError;
+use crate::fault::Faults;
 use crate::fault::populate::Populate;
-use crate::fault::{Faults, over_faults};
 use crate::machine::{Machine, Verb};
 use crate::ops::collapse::Collapse;
 use crate::ops::protect::Protect;
 use crate::ops::unmap::Leave;
 use crate::ops::unmap::Unmap;
+use crate::platform::over;
 use crate::space::{Advice, Attrs, HugeAdvice, Space};
 use crate::vma::edit::Edit;
 
 pub(crate) struct Advise<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Advise);
+over!(Advise, Faults);
 
 impl<M: Machine> Advise<'_, M> {
     /// `Vm::advise`.
@@ -78,7 +79,7 @@ impl<M: Machine> Advise<'_, M> {
             return Err(SpaceError::Unmapped);
         }
         if !Unmap(self.0).take_out_in_table(edit, range, Leave::Promise) {
-            self.open(edit.space, range, false)?;
+            self.make_boundaries(edit.space, range, false)?;
             Unmap(self.0).take_out(edit, range, Leave::Promise);
         }
         Ok(())

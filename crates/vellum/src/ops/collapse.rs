@@ -12,11 +12,12 @@ use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
 use crate::config::ClearUnit;
 use crate::entry::{Entry, Flags};
 use crate::error::NoMemory;
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::frame::{Data, Want};
 use crate::machine::{Act, Event, Machine, Stores, Use, Work};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
+use crate::platform::over;
 use crate::space::{HugeAdvice, LeafSize};
 use crate::stats::Counter;
 use crate::sync::Token;
@@ -25,7 +26,7 @@ use crate::vma::edit::Edit;
 
 pub(crate) struct Collapse<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Collapse);
+over!(Collapse, Faults);
 
 impl<M: Machine> Collapse<'_, M> {
     /// Collapses the 2 MiB at `va`, if there is a table whose pages are of one region that may have

@@ -9,10 +9,11 @@
 use crate::addr::{PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
+use crate::fault::Faults;
 use crate::fault::populate::Populate;
 use crate::fault::{FaultOrigin, FaultRequest, Serve};
-use crate::fault::{Faults, over_faults};
 use crate::machine::{Act, Machine, Stores, Verb};
+use crate::platform::over;
 use crate::space::{Access, Space, SpaceRecord};
 use crate::sync::Token;
 
@@ -24,7 +25,7 @@ enum Bytes<'b> {
 
 pub(crate) struct CopyBytes<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(CopyBytes);
+over!(CopyBytes, Faults);
 
 impl<M: Machine> CopyBytes<'_, M> {
     /// `Vm::copy_in`.

@@ -16,16 +16,17 @@
 
 use crate::addr::{Va, VaRange};
 use crate::entry::{Codec, Entry};
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::pagetable::cursor::Place;
+use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::Token;
 use crate::tlb::Receipt;
 
 pub(crate) struct ForbidZeros<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(ForbidZeros);
+over!(ForbidZeros, Faults);
 
 impl<M: Machine> ForbidZeros<'_, M> {
     /// `Vm::forbid_zeros`.

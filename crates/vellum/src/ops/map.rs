@@ -3,22 +3,23 @@
 use crate::addr::{Level, Order, Va, VaRange};
 use crate::entry::Entry;
 use crate::error::{NoMemory, RangeError, SpaceError};
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::ops::unmap::Leave;
 use crate::ops::unmap::Unmap;
 use crate::pagetable::cursor::Cursor;
+use crate::platform::over;
 use crate::space::{Attrs, LeafSize, Placement, Space, SpaceRecord};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Layout, Token};
 use crate::vma::edit::Edit;
-use crate::vma::find_hole::LOWEST;
+use crate::vma::find_hole::{FindHole, LOWEST};
 use crate::vma::interval::undo::Undo;
 
 pub(crate) struct Map<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Map);
+over!(Map, Faults);
 
 impl<M: Machine> Map<'_, M> {
     /// `Vm::map`.
@@ -93,7 +94,7 @@ impl<M: Machine> Map<'_, M> {
                 } else {
                     align
                 };
-                self.find_hole(space, bytes, align).ok_or(SpaceError::NoHole)?
+                FindHole(self.0).highest(space, bytes, align).ok_or(SpaceError::NoHole)?
             }
         };
         let range = VaRange::new(start, bytes, end)?;
@@ -148,7 +149,7 @@ impl<M: Machine> Map<'_, M> {
     ) -> Result<(), NoMemory> {
         let mut undo = Undo::new();
         let room = self.make_room(edit, range, region, &mut undo);
-        let ready = room.and_then(|()| self.open(edit.space, range, true));
+        let ready = room.and_then(|()| self.make_boundaries(edit.space, range, true));
         self.settle_lists(undo, ready.is_ok(), edit);
         ready?;
         if matches!(at, Placement::Replace(_)) {

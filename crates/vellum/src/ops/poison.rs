@@ -18,12 +18,13 @@
 use crate::addr::{Level, Order, PAGE_SIZE, Pfn, Va};
 use crate::entry::{Codec, Entry};
 use crate::error::PoisonError;
+use crate::fault::Faults;
 use crate::fault::Seen;
-use crate::fault::{Faults, over_faults};
 use crate::frame::Data;
 use crate::machine::{Act, Event, Machine, Use, Verb};
-use crate::pagetable::boundary::Spare;
+use crate::pagetable::preallocated::Preallocated;
 use crate::pagetable::transit::frame_of;
+use crate::platform::over;
 use crate::rmap::map_count::smaller;
 use crate::space::{Space, SpaceRecord};
 use crate::stats::Counter;
@@ -32,7 +33,7 @@ use crate::tlb::{Flushed, Receipt};
 
 pub(crate) struct Poison<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Poison);
+over!(Poison, Faults);
 
 impl<'v, M: Machine> Poison<'v, M> {
     /// `Vm::poison`.
@@ -57,10 +58,10 @@ impl<'v, M: Machine> Poison<'v, M> {
         let m = &self.machine;
         let seen = self.page_of_its_own(space, va)?;
         let new = self.frames.alloc(m, Order::BASE, &self.want(&seen))?;
-        let spare = self.spare((seen.spot.level.0 - Level::ONE.0) as usize);
-        let done = spare.map_err(PoisonError::from).and_then(|mut spare| {
-            let done = self.exchange_page(space, va, new, &mut spare);
-            self.free_spare(spare);
+        let tables = Preallocated::new(self.0, (seen.spot.level.0 - Level::ONE.0) as usize);
+        let done = tables.map_err(PoisonError::from).and_then(|mut tables| {
+            let done = self.exchange_page(space, va, new, &mut tables);
+            tables.free(self.0);
             done
         });
         done.inspect_err(|_| self.untake(new, Order::BASE))
@@ -116,7 +117,7 @@ impl<'v, M: Machine> Poison<'v, M> {
         space: &SpaceRecord,
         va: Va,
         new: Pfn,
-        spare: &mut Spare,
+        tables: &mut Preallocated,
     ) -> Result<(), PoisonError> {
         let m = &self.machine;
         loop {
@@ -124,9 +125,9 @@ impl<'v, M: Machine> Poison<'v, M> {
             let spot = &seen.spot;
             let level = spot.level;
             if level > Level::ONE {
-                let frame = self.take_spare(spare)?;
+                let frame = tables.take(self.0)?;
                 if !self.split_leaf(space, spot.at, va, frame) {
-                    self.put_spare(spare, frame);
+                    tables.put(&self.machine, frame);
                 }
                 continue;
             }

@@ -16,11 +16,12 @@
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::SpaceError;
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::ops::forbid_zeros::ForbidZeros;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::single_table::InTable;
+use crate::platform::over;
 use crate::space::{Attrs, Rights, Space, SpaceRecord};
 use crate::tlb::Receipt;
 use crate::vma::edit::Edit;
@@ -28,7 +29,7 @@ use crate::vma::interval::undo::Undo;
 
 pub(crate) struct Protect<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Protect);
+over!(Protect, Faults);
 
 impl<'v, M: Machine> Protect<'v, M> {
     /// `Vm::protect`.
@@ -96,7 +97,7 @@ impl<'v, M: Machine> Protect<'v, M> {
         let mut undo = Undo::new();
         let ready =
             self.prepare_change(edit, range, change, &mut undo).and_then(|fresh| {
-                match self.open(space, range, false) {
+                match self.make_boundaries(space, range, false) {
                     Ok(()) => Ok(fresh),
                     Err(error) => {
                         self.drop_fresh(fresh, edit.trash);

@@ -16,12 +16,13 @@
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::{NoMemory, SpaceError};
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::ops::unmap_page::UnmapPage;
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::{Node, State, full_run};
 use crate::pagetable::single_table::InTable;
+use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::Token;
@@ -56,7 +57,7 @@ struct Cut<'c> {
 
 pub(crate) struct Unmap<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Unmap);
+over!(Unmap, Faults);
 
 impl<M: Machine> Unmap<'_, M> {
     /// `Vm::unmap`.
@@ -88,7 +89,7 @@ impl<M: Machine> Unmap<'_, M> {
     #[inline(never)]
     fn take_out_range(self, edit: &mut Edit<'_>, range: VaRange) -> Result<(), NoMemory> {
         if !self.take_out_in_table(edit, range, Leave::Nothing) {
-            self.open(edit.space, range, false)
+            self.make_boundaries(edit.space, range, false)
                 .inspect_err(|_| self.hands.gave_back(&self.machine))?;
             self.take_out(edit, range, Leave::Nothing);
         }
@@ -99,7 +100,7 @@ impl<M: Machine> Unmap<'_, M> {
     pub(crate) fn take_out(self, edit: &mut Edit<'_>, range: VaRange, leave: Leave) {
         let space = edit.space;
         if leave != Leave::Promise {
-            space.opens_hole(range.end(), self.user_end());
+            space.note_hole(range.end(), self.user_end());
         }
         let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
         self.cut_node(&mut cut, self.root(space));
@@ -123,7 +124,7 @@ impl<M: Machine> Unmap<'_, M> {
             return false;
         }
         if leave != Leave::Promise {
-            space.opens_hole(range.end(), self.user_end());
+            space.note_hole(range.end(), self.user_end());
         }
         let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
         self.cut_leaves(&mut cut, at, slots);

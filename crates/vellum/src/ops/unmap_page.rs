@@ -7,11 +7,12 @@
 
 use crate::addr::{Level, PAGE_SIZE, Va};
 use crate::entry::{Codec, Entry};
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Work};
 use crate::ops::unmap::Unmap;
 use crate::ops::unmap::raised;
 use crate::pagetable::cursor::Place;
+use crate::platform::over;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
 use crate::sync::{Layout, Token};
@@ -19,7 +20,7 @@ use crate::tlb::Receipt;
 
 pub(crate) struct UnmapPage<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(UnmapPage);
+over!(UnmapPage, Faults);
 
 impl<M: Machine> UnmapPage<'_, M> {
     /// Unmaps a resident base page in a lowest node that keeps other entries, and every interval it
@@ -54,7 +55,7 @@ impl<M: Machine> UnmapPage<'_, M> {
                 return false;
             }
         }
-        space.opens_hole(Va(va.0 + PAGE_SIZE as u64), self.user_end());
+        space.note_hole(Va(va.0 + PAGE_SIZE as u64), self.user_end());
         m.hook(Event::Work(Work::Scan, 1));
         m.hook(Event::Work(Work::Entry, 1));
         let mut receipt = Receipt::new();

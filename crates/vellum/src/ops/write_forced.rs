@@ -9,11 +9,12 @@
 use crate::addr::Va;
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
+use crate::fault::Faults;
 use crate::fault::{FaultRequest, Seen, Serve, Step, Unshare, ZeroTable};
-use crate::fault::{Faults, over_faults};
 use crate::machine::{Act, Machine, Verb};
 use crate::memory::retry::Refusal;
 use crate::ops::copy::CopyBytes;
+use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::Token;
 
@@ -26,7 +27,7 @@ enum Forced {
 
 pub(crate) struct WriteForced<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(WriteForced);
+over!(WriteForced, Faults);
 
 impl<M: Machine> WriteForced<'_, M> {
     /// `Vm::write_forced`.

@@ -7,27 +7,19 @@
 //! wanted here, too. Rejected: undoing what was opened (a split leaf stays split, its frames count
 //! one by one).
 
-use crate::addr::{Level, Order, Pfn, Va, VaRange};
+use crate::addr::{Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::NoMemory;
-use crate::frame::Want;
-use crate::machine::{Act, Event, Machine, Use, Work};
+use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
+use crate::pagetable::preallocated::Preallocated;
 use crate::space::SpaceRecord;
 use crate::sync::Token;
 
-/// Frames for tables, chained through their own first words.
-#[must_use = "spare frames are freed by `Vm::free_spare`"]
-#[derive(Default)]
-pub(crate) struct Spare {
-    /// The first frame + 1, 0 for none.
-    first: u64,
-}
-
 /// The tables an end of a range lacks: levels from `below` down to `last`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Lack {
+pub(crate) struct MissingTables {
     pub below: Level,
     pub last: Level,
 }
@@ -38,82 +30,43 @@ impl<M: Machine> PageTables<M> {
     ///
     /// # Errors
     /// [`NoMemory`]; nothing changed.
-    pub(crate) fn open(
+    pub(crate) fn make_boundaries(
         &self,
         space: &SpaceRecord,
         range: VaRange,
         create: bool,
     ) -> Result<(), NoMemory> {
         let (start, end) = (range.start(), range.end());
-        let (low, high) = (self.lack(space, start, create), self.lack(space, end, create));
+        let (low, high) =
+            (self.missing_tables(space, start, create), self.missing_tables(space, end, create));
         if low.is_none() && high.is_none() {
             return Ok(());
         }
-        let mut spare = self.spare(tables((start, low), (end, high)))?;
-        let done = self.open_with(space, range, create, &mut spare);
-        self.free_spare(spare);
+        let mut frames = Preallocated::new(self, tables((start, low), (end, high)))?;
+        let done = self.make_boundaries_from(space, range, create, &mut frames);
+        frames.free(self);
         done
     }
 
     /// The same with frames that were taken for it; no memory is asked for while there are any.
-    pub(crate) fn open_with(
+    pub(crate) fn make_boundaries_from(
         &self,
         space: &SpaceRecord,
         range: VaRange,
         create: bool,
-        spare: &mut Spare,
+        frames: &mut Preallocated,
     ) -> Result<(), NoMemory> {
-        self.open_at(space, range.start(), create, spare)?;
-        self.open_at(space, range.end(), create, spare)
-    }
-
-    /// That many frames for tables.
-    pub(crate) fn spare(&self, tables: usize) -> Result<Spare, NoMemory> {
-        let mut spare = Spare::default();
-        for _ in 0..tables {
-            match self.table_frame() {
-                Ok(frame) => self.put_spare(&mut spare, frame),
-                Err(error) => {
-                    self.free_spare(spare);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(spare)
-    }
-
-    /// Puts a frame back that was not needed after all.
-    pub(crate) fn put_spare(&self, spare: &mut Spare, frame: Pfn) {
-        // SAFETY: the frame was allocated for a table and is linked nowhere, so its words are ours
-        // alone.
-        unsafe { self.machine.direct(frame).cast::<u64>().write(spare.first) };
-        spare.first = frame.0 + 1;
-    }
-
-    /// One of them, or another if there are none left.
-    pub(crate) fn take_spare(&self, spare: &mut Spare) -> Result<Pfn, NoMemory> {
-        let Some(frame) = spare.first.checked_sub(1).map(Pfn) else { return self.table_frame() };
-        // SAFETY: as in `put_spare`, which wrote the word.
-        spare.first = unsafe { self.machine.direct(frame).cast::<u64>().read() };
-        Ok(frame)
-    }
-
-    /// Gives back what was not needed.
-    pub(crate) fn free_spare(&self, mut spare: Spare) {
-        while spare.first != 0
-            && let Ok(frame) = self.take_spare(&mut spare)
-        {
-            self.untake(frame, Order::BASE);
-        }
-    }
-
-    /// A frame that will be a table.
-    pub(crate) fn table_frame(&self) -> Result<Pfn, NoMemory> {
-        self.frames.alloc(&self.machine, Order::BASE, &Want::kernel(Use::Table))
+        self.make_boundary(space, range.start(), create, frames)?;
+        self.make_boundary(space, range.end(), create, frames)
     }
 
     /// What is missing at an address for it to be a boundary.
-    pub(crate) fn lack(&self, space: &SpaceRecord, va: Va, create: bool) -> Option<Lack> {
+    pub(crate) fn missing_tables(
+        &self,
+        space: &SpaceRecord,
+        va: Va,
+        create: bool,
+    ) -> Option<MissingTables> {
         let mut level = self.top();
         let mut table = space.root();
         while !va.is_aligned(level.entry_bytes()) {
@@ -126,19 +79,19 @@ impl<M: Machine> PageTables<M> {
                     while !va.is_aligned(last.entry_bytes()) {
                         last = last.child();
                     }
-                    return Some(Lack { below: level.child(), last });
+                    return Some(MissingTables { below: level.child(), last });
                 }
             }
         }
         None
     }
 
-    fn open_at(
+    fn make_boundary(
         &self,
         space: &SpaceRecord,
         va: Va,
         create: bool,
-        spare: &mut Spare,
+        frames: &mut Preallocated,
     ) -> Result<(), NoMemory> {
         let m = &self.machine;
         let mut node = self.node(space.root());
@@ -161,7 +114,7 @@ impl<M: Machine> PageTables<M> {
                 }
                 _ => {}
             }
-            let frame = self.take_spare(spare)?;
+            let frame = frames.take(self)?;
             let at = Place { node, level, slot, raw };
             let used = match entry {
                 Entry::Leaf(..) | Entry::Parked(_) => self.split_leaf(space, at, va, frame),
@@ -169,7 +122,7 @@ impl<M: Machine> PageTables<M> {
                 _ => self.push_down(at, frame),
             };
             if !used {
-                self.put_spare(spare, frame);
+                frames.put(&self.machine, frame);
             }
         }
         Ok(())
@@ -207,9 +160,13 @@ impl<M: Machine> PageTables<M> {
 }
 
 /// How many tables two ends take. Those that cover both are made once.
-pub(crate) fn tables((start, low): (Va, Option<Lack>), (end, high): (Va, Option<Lack>)) -> usize {
-    let count =
-        |lack: Option<Lack>| lack.map_or(0, |lack| (lack.below.0 - lack.last.0 + 1) as usize);
+pub(crate) fn tables(
+    (start, low): (Va, Option<MissingTables>),
+    (end, high): (Va, Option<MissingTables>),
+) -> usize {
+    let count = |lack: Option<MissingTables>| {
+        lack.map_or(0, |lack| (lack.below.0 - lack.last.0 + 1) as usize)
+    };
     let mut shared = 0;
     if let (Some(low), Some(high)) = (low, high) {
         let mut level = low.below.min(high.below);

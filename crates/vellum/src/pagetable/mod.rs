@@ -3,6 +3,7 @@
 pub(crate) mod boundary;
 pub(crate) mod cursor;
 pub(crate) mod node;
+pub(crate) mod preallocated;
 pub(crate) mod private_zeros;
 pub(crate) mod single_table;
 pub(crate) mod split;

@@ -97,10 +97,10 @@ pub(crate) struct SpaceRecord {
     /// The region a change of attributes made last, with a name of its own, for the next change to
     /// the same. L.
     pub changed: AtomicU64,
-    /// Above `sought_below` no hole is of `sought` bytes or more; 0 if nothing was sought
+    /// Above `hole_below` no hole is of `hole_bytes` bytes or more; 0 if nothing was hole_bytes
     /// (`place.rs`). L.
-    pub sought: AtomicU64,
-    pub sought_below: AtomicU64,
+    pub hole_bytes: AtomicU64,
+    pub hole_below: AtomicU64,
     layout: AtomicU32,
     /// Not 0 where shared zeros are forbidden. Set under L, never taken back.
     no_zeros: AtomicU32,

@@ -6,14 +6,15 @@
 //! begin that goes on below. A search that looked into a node and found less than the bound said
 //! writes the truth back, so the next search does not look again.
 //!
-//! A space also remembers what its searches found: above `sought_below` no hole is as long as
-//! `sought`. A search for that much or more starts there, so mapping one thing after the other
-//! looks at each slot once. Whoever unmaps something moves the mark up as far as the new hole can
-//! reach together with what was free above it, which was shorter than `sought`.
+//! A space keeps the result of its last searches, as Linux once did in `free_area_cache`: above
+//! `hole_below` no hole is `hole_bytes` long. A search for that much or more starts there, so
+//! mapping one thing after the other reads each slot once. An unmap moves the mark up as far as the
+//! new hole can reach together with what was free above it, which was shorter than `hole_bytes`.
 
 use crate::addr::{ENTRIES, Level, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::Entry;
 use crate::machine::{Event, Machine, Work};
+use crate::platform::over;
 use crate::space::SpaceRecord;
 use crate::sync::Token;
 use crate::sync::atomic::Ordering;
@@ -53,35 +54,39 @@ impl SpaceRecord {
     /// A search for `bytes` bytes, at any page, found `at`, where they are mapped now. Under the
     /// layout lock.
     pub fn found_hole(&self, bytes: u64, at: Va) {
-        let sought = self.sought.load(Ordering::Relaxed);
-        if sought == 0 || bytes <= sought {
-            self.sought.store(bytes, Ordering::Relaxed);
-            self.sought_below.store(at.0, Ordering::Relaxed);
+        let hole_bytes = self.hole_bytes.load(Ordering::Relaxed);
+        if hole_bytes == 0 || bytes <= hole_bytes {
+            self.hole_bytes.store(bytes, Ordering::Relaxed);
+            self.hole_below.store(at.0, Ordering::Relaxed);
         }
     }
 
     /// What ends at `end` is about to be a hole. Under the layout lock.
     #[inline]
-    pub fn opens_hole(&self, end: Va, top: Va) {
-        let reach = end.0 + self.sought.load(Ordering::Relaxed);
-        if reach > self.sought_below.load(Ordering::Relaxed) {
-            self.sought_below.store(reach.min(top.0), Ordering::Relaxed);
+    pub fn note_hole(&self, end: Va, top: Va) {
+        let reach = end.0 + self.hole_bytes.load(Ordering::Relaxed);
+        if reach > self.hole_below.load(Ordering::Relaxed) {
+            self.hole_below.store(reach.min(top.0), Ordering::Relaxed);
         }
     }
 }
 
-impl<M: Machine> Regions<M> {
+pub(crate) struct FindHole<'v, M: Machine>(pub &'v Regions<M>);
+
+over!(FindHole, Regions);
+
+impl<M: Machine> FindHole<'_, M> {
     /// The highest hole of `bytes` bytes at a multiple of `align`. Under the layout lock.
-    pub(crate) fn find_hole(&self, space: &SpaceRecord, bytes: u64, align: u64) -> Option<Va> {
-        let sought = space.sought.load(Ordering::Relaxed);
-        let known = sought != 0 && sought <= bytes;
+    pub fn highest(self, space: &SpaceRecord, bytes: u64, align: u64) -> Option<Va> {
+        let hole_bytes = space.hole_bytes.load(Ordering::Relaxed);
+        let known = hole_bytes != 0 && hole_bytes <= bytes;
         let below =
-            if known { space.sought_below.load(Ordering::Relaxed) } else { self.user_end().0 };
+            if known { space.hole_below.load(Ordering::Relaxed) } else { self.user_end().0 };
         let mut search = Search { bytes, align, below, start: below, end: below };
         self.search_node(space.root(), self.top(), 0, &mut search).or_else(|| search.fit())
     }
 
-    fn search_node(&self, table: Pfn, level: Level, base: u64, search: &mut Search) -> Option<Va> {
+    fn search_node(self, table: Pfn, level: Level, base: u64, search: &mut Search) -> Option<Va> {
         let m = &self.machine;
         let node = self.node(table);
         let top = base + (level.entry_bytes() << 9);
@@ -134,14 +139,15 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Whether what the space remembers of its searches is true: the highest hole as long as was
-    /// sought ends below the mark. Looks at entries only.
-    pub(crate) fn remembers_right(&self, space: &SpaceRecord) -> bool {
-        let (sought, below) =
-            (space.sought.load(Ordering::Relaxed), space.sought_below.load(Ordering::Relaxed));
+    /// hole_bytes ends below the mark. Looks at entries only.
+    pub fn cache_is_right(self, space: &SpaceRecord) -> bool {
+        let (hole_bytes, below) =
+            (space.hole_bytes.load(Ordering::Relaxed), space.hole_below.load(Ordering::Relaxed));
         let Ok(all) = VaRange::new(Va(0), self.user_end().0, self.user_end()) else { return false };
         let (mut start, mut right) = (0, true);
-        let mut hole =
-            |start: u64, end: u64| right &= sought == 0 || end - start < sought || end <= below;
+        let mut hole = |start: u64, end: u64| {
+            right &= hole_bytes == 0 || end - start < hole_bytes || end <= below
+        };
         self.scan(space, all, &mut |va, level, entry| {
             if !matches!(entry, Entry::Empty | Entry::Gone(_)) {
                 hole(start, va.0);
@@ -154,7 +160,7 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Bytes that are free up to a node's last address.
-    fn high_hole(&self, table: Pfn, level: Level) -> u64 {
+    fn high_hole(self, table: Pfn, level: Level) -> u64 {
         let mut bytes = 0;
         for slot in (0..ENTRIES).rev() {
             match self.load(table, slot, level) {
@@ -167,7 +173,7 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Bytes that are free from a node's first address on.
-    fn low_hole(&self, table: Pfn, level: Level) -> u64 {
+    fn low_hole(self, table: Pfn, level: Level) -> u64 {
         let mut bytes = 0;
         for slot in 0..ENTRIES {
             match self.load(table, slot, level) {

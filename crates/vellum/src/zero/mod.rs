@@ -14,6 +14,7 @@
 //! Clearing is in [`clear`](crate::clear).
 
 mod huge;
+pub(crate) mod make;
 pub mod page;
 mod tables;
 

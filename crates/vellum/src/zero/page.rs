@@ -26,11 +26,9 @@
 //! meets.
 
 use crate::addr::{Order, Pfn, Va};
-use crate::config::{Colours, NumaPolicy};
-use crate::error::{Invalid, NoMemory};
-use crate::frame::Want;
-use crate::machine::{Act, CacheLevel, Caches, MAX_NODES, Machine, Use};
-use crate::sync;
+use crate::config::Colours;
+use crate::error::Invalid;
+use crate::machine::{CacheLevel, Caches, MAX_NODES, Machine, Use};
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use crate::zero::Zero;
 
@@ -63,7 +61,7 @@ pub(crate) fn wanted(colours: Colours, caches: &Caches, frames: u64) -> Order {
 /// A naturally aligned block of zero frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
-    first: Pfn,
+    pub(super) first: Pfn,
     /// Frames - 1.
     pub mask: u64,
 }
@@ -82,27 +80,27 @@ impl Block {
         pfn.0.wrapping_sub(self.first.0) <= self.mask
     }
     /// First frame, and how many.
-    fn range(self) -> (Pfn, u64) {
+    pub(super) fn range(self) -> (Pfn, u64) {
         if self == Block::NONE { (Pfn(0), 0) } else { (self.first, self.mask + 1) }
     }
 }
 
 /// No space was made yet.
-const UNMADE: u64 = 0;
+pub(super) const UNMADE: u64 = 0;
 /// Someone makes the first one; others wait.
-const MAKING: u64 = 1;
+pub(super) const MAKING: u64 = 1;
 /// All nodes share the block of node 0.
-const SHARED: u64 = 2;
+pub(super) const SHARED: u64 = 2;
 /// Every node with CPUs has a block of its own.
-const OWN: u64 = 3;
+pub(super) const OWN: u64 = 3;
 
 /// The blocks of all nodes. Written by whoever took `state` from `UNMADE` to `MAKING`, never again
 /// once it is more; so whoever has a space may read them without order.
 pub(crate) struct Zeros {
-    state: AtomicU64,
+    pub(super) state: AtomicU64,
     /// The zero frame + 1 if there is one only, else 0: what most machines ask for on each zero
     /// fault.
-    only: AtomicU64,
+    pub(super) only: AtomicU64,
     /// The lowest zero frame, and how far it is from there past the highest.
     low: AtomicU64,
     span: AtomicU64,
@@ -122,7 +120,7 @@ impl Zeros {
         }
     }
     #[inline]
-    fn block(&self, slot: usize) -> Block {
+    pub(super) fn block(&self, slot: usize) -> Block {
         Block {
             first: Pfn(self.first[slot].load(Ordering::Relaxed)),
             mask: self.mask[slot].load(Ordering::Relaxed),
@@ -145,7 +143,7 @@ impl Zeros {
     fn has_exactly(&self, pfn: Pfn) -> bool {
         self.blocks().any(|block| block.has(pfn))
     }
-    fn set(&self, slot: usize, block: Block) {
+    pub(super) fn set(&self, slot: usize, block: Block) {
         self.first[slot].store(block.first.0, Ordering::Relaxed);
         self.mask[slot].store(block.mask, Ordering::Relaxed);
         let low = self.blocks().map(|block| block.first.0).min().unwrap_or(0);
@@ -243,104 +241,6 @@ impl<M: Machine> Zero<M> {
         }
     }
 
-    /// Makes the zeros if they are wanted and there are none.
-    #[inline]
-    pub(crate) fn make_zeros(&self) -> Result<(), NoMemory> {
-        if !self.config.zero_page || self.zeros.state.load(Ordering::Acquire) > MAKING {
-            return Ok(());
-        }
-        self.make_first_zeros()
-    }
-
-    #[cold]
-    fn make_first_zeros(&self) -> Result<(), NoMemory> {
-        let state = &self.zeros.state;
-        loop {
-            sync::touch(&self.machine, state, true);
-            match state.compare_exchange(UNMADE, MAKING, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => {
-                    let made = self.make_blocks();
-                    state.store(made.unwrap_or(UNMADE), Ordering::Release);
-                    return made.map(|_| ());
-                }
-                Err(MAKING) => self.machine.relax(),
-                Err(_) => return Ok(()),
-            }
-        }
-    }
-
-    /// Makes the blocks that are missing, and says what they are: [`SHARED`] or [`OWN`].
-    fn make_blocks(&self) -> Result<u64, NoMemory> {
-        let topology = self.machine.topology();
-        let mut cpus = [false; MAX_NODES];
-        topology.cpu_node[..topology.cpus].iter().for_each(|&node| cpus[node as usize] = true);
-        let nodes = || (0..topology.nodes).filter(|&node| cpus[node]);
-        let order = |node: usize| self.colour_order(topology.node[node].frames);
-        if nodes().count() > 1 && nodes().any(|node| order(node) != Order::BASE) {
-            // All of them, or none.
-            let mut taken = [None; MAX_NODES];
-            for node in nodes() {
-                taken[node] = match self.take_zeros(node, order(node)) {
-                    Ok(block) => Some(block),
-                    Err(error) => {
-                        taken.into_iter().flatten().for_each(|(first, order)| {
-                            self.frames.give_back(&self.machine, first, order)
-                        });
-                        return Err(error);
-                    }
-                };
-            }
-            taken
-                .into_iter()
-                .enumerate()
-                .filter_map(|(node, block)| Some((node, block?)))
-                .for_each(|(node, block)| self.show_zeros(node, block));
-            return Ok(OWN);
-        }
-        let here = self.frames.home(self.machine.cpu());
-        self.show_zeros(0, self.take_zeros(here, order(here))?);
-        if let (first, 1) = self.zeros.block(0).range() {
-            self.zeros.only.store(first.0 + 1, Ordering::Relaxed);
-        }
-        Ok(SHARED)
-    }
-
-    /// A block for zeros from memory of `node`: as long as `order` says if there is a run that
-    /// long, else half as long, down to one frame, which may come from any node.
-    fn take_zeros(&self, node: usize, order: Order) -> Result<(Pfn, Order), NoMemory> {
-        let mut order = order;
-        loop {
-            let near = node as u8;
-            let policy = if order == Order::BASE {
-                NumaPolicy::Prefer(near)
-            } else {
-                NumaPolicy::Bind(near)
-            };
-            match self.frames.alloc(
-                &self.machine,
-                order,
-                &Want { policy, index: 0, use_: Use::Zero },
-            ) {
-                Ok(first) => return Ok((first, order)),
-                Err(error) => {
-                    order = order.get().checked_sub(1).and_then(Order::new).ok_or(error)?
-                }
-            }
-        }
-    }
-
-    /// Makes zeros of a block and puts it in `slot`.
-    fn show_zeros(&self, slot: usize, (first, order): (Pfn, Order)) {
-        let m = &self.machine;
-        // Half a megabyte at most, once, before there is anyone to wait: no portions, no scheduling
-        // points.
-        m.clear_frames(first, order.frames());
-        for i in 0..order.frames() {
-            self.frames.record(first.add(i)).init(Use::Zero, Order::BASE);
-        }
-        self.zeros.set(slot, Block { first, mask: order.frames() - 1 });
-    }
-
     /// Frames of shared zeros: blocks are aligned to their length and apart from each other, and
     /// every frame says that it is zeros.
     pub(crate) fn check_zeros(&self) -> Result<u64, Invalid> {
@@ -375,10 +275,6 @@ impl<M: Machine> Zero<M> {
             sum += frames;
         }
         Ok(sum)
-    }
-
-    fn colour_order(&self, frames: u64) -> Order {
-        wanted(self.config.zero_colours, &self.machine.caches(), frames)
     }
 }
 

@@ -2,13 +2,14 @@
 
 use crate::addr::{Level, Va};
 use crate::entry::{Codec, Entry, Flags};
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::machine::{Act, Machine};
+use crate::platform::over;
 use crate::space::{Page, Space, SpaceRecord};
 
 pub(crate) struct Query<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Query);
+over!(Query, Faults);
 
 impl<M: Machine> Query<'_, M> {
     /// `Vm::query`.

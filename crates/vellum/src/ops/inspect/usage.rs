@@ -2,14 +2,15 @@
 
 use crate::addr::{Level, Pfn};
 use crate::entry::Entry;
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::machine::Machine;
+use crate::platform::over;
 use crate::space::{Space, Usage};
 use crate::sync::Token;
 
 pub(crate) struct CountUsage<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(CountUsage);
+over!(CountUsage, Faults);
 
 impl<M: Machine> CountUsage<'_, M> {
     /// `Vm::usage`.

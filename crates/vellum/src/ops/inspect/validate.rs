@@ -7,15 +7,17 @@
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn};
 use crate::entry::Entry;
 use crate::error::Invalid;
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use};
 use crate::ops::inspect::usage::CountUsage;
 use crate::ops::spaces::fork::Fork;
 use crate::pagetable::node::{Node, full_run};
+use crate::platform::over;
 use crate::space::{Audit, MAX_SPACES, Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::atomic::Ordering;
+use crate::vma::find_hole::FindHole;
 
 /// The free pages of a node's span: at its low end, at its high end, and the longest run.
 struct Holes {
@@ -35,7 +37,7 @@ enum Pass {
 
 pub(crate) struct Validate<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Validate);
+over!(Validate, Faults);
 
 impl<M: Machine> Validate<'_, M> {
     /// `Vm::validate`.
@@ -53,9 +55,9 @@ impl<M: Machine> Validate<'_, M> {
             for space in spaces {
                 let record = self.record_of(space);
                 if pass == Pass::Count {
-                    if !self.remembers_right(record) {
+                    if !FindHole(self.0).cache_is_right(record) {
                         return Err(Invalid::new(
-                            "no hole above what was sought",
+                            "no hole above the end of the search cache",
                             space.id(),
                             1,
                             0,

@@ -15,7 +15,7 @@ mod stash;
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{NoMemory, SpaceError};
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Verb};
 use crate::ops::map::Map;
@@ -23,9 +23,10 @@ use crate::ops::protect::Protect;
 use crate::ops::remap::relocate::{Relocate, Route};
 use crate::ops::unmap::Leave;
 use crate::ops::unmap::Unmap;
-use crate::pagetable::boundary::Spare;
 use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::node::Node;
+use crate::pagetable::preallocated::Preallocated;
+use crate::platform::over;
 use crate::rmap::map_count::smaller;
 use crate::space::{LeafSize, Placement, Rights, Space, SpaceRecord};
 use crate::sync::Token;
@@ -34,7 +35,7 @@ use crate::vma::edit::Edit;
 
 pub(crate) struct Remap<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Remap);
+over!(Remap, Faults);
 
 impl<'v, M: Machine> Remap<'v, M> {
     /// `Vm::remap`.
@@ -109,7 +110,7 @@ impl<'v, M: Machine> Remap<'v, M> {
         if keep < range.bytes() {
             let tail =
                 VaRange::new(Va(range.start().0 + keep), range.bytes() - keep, self.user_end())?;
-            self.open(edit.space, tail, false)?;
+            self.make_boundaries(edit.space, tail, false)?;
             Unmap(self.0).take_out(edit, tail, Leave::Nothing);
         }
         Ok(())
@@ -189,7 +190,7 @@ impl<'v, M: Machine> Remap<'v, M> {
         space: &SpaceRecord,
         old: VaRange,
         delta: u64,
-        spare: &mut Spare,
+        tables: &mut Preallocated,
     ) -> Result<(), NoMemory> {
         let hold = space.root();
         let mut done = Ok(());
@@ -212,7 +213,7 @@ impl<'v, M: Machine> Remap<'v, M> {
                     // One table serves all pages of its span.
                     let span = small.entry_bytes() << 9;
                     if small != Level::ONE || at & !(span - 1) != have {
-                        done = self.make_way(space, Va(at), small, spare);
+                        done = self.make_way(space, Va(at), small, tables);
                         have = if small == Level::ONE { at & !(span - 1) } else { u64::MAX };
                     }
                     at = (at & !(span - 1)) + span;
@@ -229,7 +230,7 @@ impl<'v, M: Machine> Remap<'v, M> {
         space: &SpaceRecord,
         va: Va,
         level: Level,
-        spare: &mut Spare,
+        tables: &mut Preallocated,
     ) -> Result<(), NoMemory> {
         let mut node = self.node(space.root());
         let mut at = self.top();
@@ -244,12 +245,8 @@ impl<'v, M: Machine> Remap<'v, M> {
                 _ => {
                     let below = at.child();
                     let hold = M::Codec::encode(Entry::Moving(space.root()), below);
-                    let child = self.dress_node(
-                        self.take_spare(spare)?,
-                        below,
-                        Some((node.pfn, slot)),
-                        hold,
-                    );
+                    let child =
+                        self.dress_node(tables.take(self.0)?, below, Some((node.pfn, slot)), hold);
                     let mut top = Token::top();
                     let _guard = node.lock(&self.machine, &mut top);
                     self.store(node.pfn, slot, at, Entry::Table(child.pfn));

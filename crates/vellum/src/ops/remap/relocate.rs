@@ -14,7 +14,7 @@
 use crate::addr::{Level, Va, VaRange};
 use crate::entry::Entry;
 use crate::error::NoMemory;
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::ops::map::Map;
@@ -23,8 +23,10 @@ use crate::ops::remap::single_table::RelocateInTable;
 use crate::ops::remap::stash::Stash;
 use crate::ops::unmap::Leave;
 use crate::ops::unmap::Unmap;
-use crate::pagetable::boundary::{Lack, Spare};
+use crate::pagetable::boundary::MissingTables;
 use crate::pagetable::cursor::Cursor;
+use crate::pagetable::preallocated::Preallocated;
+use crate::platform::over;
 use crate::space::SpaceRecord;
 use crate::sync::atomic::Ordering;
 use crate::vma::edit::Edit;
@@ -66,7 +68,7 @@ struct Ready {
 struct Need {
     new: VaRange,
     /// Where the old place will have been cut before.
-    cuts: [(Va, Option<Lack>); 3],
+    cuts: [(Va, Option<MissingTables>); 3],
     /// Where the table counted last begins, by level.
     last: [u64; 6],
     tables: usize,
@@ -96,7 +98,7 @@ impl Need {
 
 pub(crate) struct Relocate<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Relocate);
+over!(Relocate, Faults);
 
 impl<M: Machine> Relocate<'_, M> {
     /// Moves what is mapped.
@@ -117,19 +119,19 @@ impl<M: Machine> Relocate<'_, M> {
         let space = edit.space;
         let (mut undo, mut ready) = (Undo::new(), Ready::default());
         let made = self.make_ready(edit, route, &mut ready, &mut undo);
-        let spare = made.and_then(|()| {
+        let tables = made.and_then(|()| {
             let receipt = Stash(self.0).freeze(space, all);
             let _flushed = self.redeem(space, receipt);
-            self.count_tables(space, route).and_then(|tables| self.spare(tables)).inspect_err(
-                |_| {
+            self.count_tables(space, route)
+                .and_then(|tables| Preallocated::new(self.0, tables))
+                .inspect_err(|_| {
                     Stash(self.0).unfreeze(space, all);
-                },
-            )
+                })
         });
-        self.settle_lists(undo, spare.is_ok(), edit);
-        let done = spare.map(|mut spare| {
-            self.carry(edit, route, &mut ready, &mut spare);
-            self.free_spare(spare);
+        self.settle_lists(undo, tables.is_ok(), edit);
+        let done = tables.map(|mut tables| {
+            self.carry(edit, route, &mut ready, &mut tables);
+            tables.free(self.0);
         });
         self.drop_ready(edit, ready, done.is_err());
         done
@@ -231,10 +233,10 @@ impl<M: Machine> Relocate<'_, M> {
     fn count_tables(self, space: &SpaceRecord, route: &Route) -> Result<usize, NoMemory> {
         let Route { all, moved, new, .. } = *route;
         let ends = [all.start(), moved.end(), all.end()];
-        let cuts = ends.map(|va| (va, self.lack(space, va, false)));
+        let cuts = ends.map(|va| (va, self.missing_tables(space, va, false)));
         let mut cut = Need::new(new);
         for (va, lack) in cuts {
-            let Some(Lack { below, last }) = lack else { continue };
+            let Some(MissingTables { below, last }) = lack else { continue };
             let levels = last.0..=below.0;
             cut.tables += levels.filter(|&level| cut.table(va, Level(level)).is_some()).count();
         }
@@ -336,16 +338,22 @@ impl<M: Machine> Relocate<'_, M> {
     }
 
     /// What cannot fail.
-    fn carry(self, edit: &mut Edit<'_>, route: &Route, ready: &mut Ready, spare: &mut Spare) {
+    fn carry(
+        self,
+        edit: &mut Edit<'_>,
+        route: &Route,
+        ready: &mut Ready,
+        tables: &mut Preallocated,
+    ) {
         let Route { all, moved, new, replace } = *route;
         let space = edit.space;
-        let cuts = [all.start(), all.end()].map(|va| (va, self.lack(space, va, false)));
+        let cuts = [all.start(), all.end()].map(|va| (va, self.missing_tables(space, va, false)));
         [all.start(), moved.end(), all.end()]
             .into_iter()
-            .for_each(|va| Stash(self.0).open_frozen(space, va, spare));
+            .for_each(|va| Stash(self.0).open_frozen(space, va, tables));
         // What was frozen beyond the ends because it was one entry with what is inside.
         for (va, lack) in cuts {
-            let Some(Lack { below, .. }) = lack else { continue };
+            let Some(MissingTables { below, .. }) = lack else { continue };
             let span = below.entry_bytes() << 9;
             let first = va.align_down(span).0;
             let beyond =
@@ -354,7 +362,7 @@ impl<M: Machine> Relocate<'_, M> {
                 self.unfreeze_outside(space, beyond, all);
             }
         }
-        let mut done = self.open_with(space, new, true, spare);
+        let mut done = self.make_boundaries_from(space, new, true, tables);
         if replace {
             Unmap(self.0).take_out(edit, new, Leave::Edges);
         }
@@ -363,7 +371,7 @@ impl<M: Machine> Relocate<'_, M> {
             self.pieces(space, route, &mut |piece, _| {
                 let Some(name) = region else { return Ok(()) };
                 region = SlabRef::from_raw(self.region(name).next.load(Ordering::Relaxed));
-                self.open_with(space, piece, true, spare)?;
+                self.make_boundaries_from(space, piece, true, tables)?;
                 self.room_from(edit, piece, name, ready)?;
                 self.assign(edit, piece, name);
                 Ok(())
@@ -371,7 +379,7 @@ impl<M: Machine> Relocate<'_, M> {
         });
         let hold = Entry::Moving(space.root());
         Map(self.0).promise(self.root(space), new, hold);
-        done = done.and_then(|()| Remap(self.0).make_tables(space, moved, route.delta(), spare));
+        done = done.and_then(|()| Remap(self.0).make_tables(space, moved, route.delta(), tables));
         debug_assert!(done.is_ok(), "a remap takes no more than it counted");
         Remap(self.0).transfer(space, moved, route.delta());
         // What still stands for a promise becomes one, in the place where the mapping is now.

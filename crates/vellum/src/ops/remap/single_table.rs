@@ -7,19 +7,20 @@
 use crate::addr::{Level, VaRange};
 use crate::entry::Entry;
 use crate::error::NoMemory;
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Work};
 use crate::ops::protect::Protect;
 use crate::ops::remap::Remap;
 use crate::ops::unmap::Unmap;
 use crate::ops::unmap::raised;
 use crate::pagetable::cursor::Place;
+use crate::platform::over;
 use crate::tlb::Receipt;
 use crate::vma::edit::Edit;
 
 pub(crate) struct RelocateInTable<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(RelocateInTable);
+over!(RelocateInTable, Faults);
 
 impl<M: Machine> RelocateInTable<'_, M> {
     /// Moves what is mapped at `old`, all of it, to `new`. `false` if they are not as long as each
@@ -90,7 +91,7 @@ impl<M: Machine> RelocateInTable<'_, M> {
             let (count, there) = (state.count() + pages, state.resident() + resident);
             to_node.set_state(state.with_count(count).with_resident(there));
         }
-        space.opens_hole(old.end(), self.user_end());
+        space.note_hole(old.end(), self.user_end());
         {
             let _guard = from_node.lock(m, edit.token);
             (from.slots.0..from.slots.1)

@@ -2,7 +2,7 @@
 //!
 //! A remap has to know what lies in a range before it can say what memory it takes, and what lies
 //! there must not change any more once it has said so. So everything is made absent first
-//! (`Moving`, one flush), and each mark remembers in spare bits what it stands for: the flags of a
+//! (`Moving`, one flush), and each mark remembers in tables bits what it stands for: the flags of a
 //! leaf, which zeros, or nothing more than a promise. If memory runs out the entries come back
 //! exactly as they were, marks that hardware had set included; all that a program can notice is
 //! that a fault took longer.
@@ -18,10 +18,11 @@
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry, Flags};
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Work};
-use crate::pagetable::boundary::Spare;
 use crate::pagetable::cursor::Place;
+use crate::pagetable::preallocated::Preallocated;
+use crate::platform::over;
 use crate::rmap::map_count::smaller;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
@@ -48,7 +49,7 @@ fn note(kind: u64, flags: Flags, slot: usize) -> u64 {
 
 pub(crate) struct Stash<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Stash);
+over!(Stash, Faults);
 
 impl<M: Machine> Stash<'_, M> {
     /// Makes everything in the range absent, promises too; entries that reach beyond the range as a
@@ -151,7 +152,7 @@ impl<M: Machine> Stash<'_, M> {
 
     /// Makes an address in a frozen range a boundary between slots, with frames that were counted
     /// for it.
-    pub(crate) fn open_frozen(self, space: &SpaceRecord, va: Va, spare: &mut Spare) {
+    pub(crate) fn open_frozen(self, space: &SpaceRecord, va: Va, tables: &mut Preallocated) {
         let (mut node, mut level) = (self.node(space.root()), self.top());
         while !va.is_aligned(level.entry_bytes()) {
             let slot = level.slot(va);
@@ -161,7 +162,7 @@ impl<M: Machine> Stash<'_, M> {
                 continue;
             }
             let base = va.align_down(level.entry_bytes());
-            let cut = self.unmark(raw, level, base, space.root()).zip(self.take_spare(spare).ok());
+            let cut = self.unmark(raw, level, base, space.root()).zip(tables.take(self.0).ok());
             debug_assert!(cut.is_some(), "what is opened is frozen, and its tables were counted");
             let Some((entry, frame)) = cut else { return };
             self.cut_frozen(space, Place { node, level, slot, raw }, entry, base, frame);

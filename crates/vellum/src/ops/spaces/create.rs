@@ -1,15 +1,17 @@
 //! Making a space: a record, a root, an identifier for the TLBs.
 
 use crate::error::NoMemory;
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::machine::{Act, Machine};
+use crate::platform::over;
 use crate::space::{MAX_SPACES, Space};
 use crate::sync::Token;
 use crate::sync::atomic::Ordering;
+use crate::zero::make::MakeZeros;
 
 pub(crate) struct Create<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Create);
+over!(Create, Faults);
 
 impl<M: Machine> Create<'_, M> {
     /// `Vm::create`.
@@ -35,7 +37,7 @@ impl<M: Machine> Create<'_, M> {
             }
         };
         // The first space of all makes them; last, since they are everybody's once they are there.
-        if let Err(error) = self.make_zeros() {
+        if let Err(error) = MakeZeros(self.0).make_zeros() {
             self.untake_node(root.pfn);
             self.spaces.free(m, &self.frames, &mut top, name);
             return Err(error);

@@ -5,10 +5,11 @@
 //! loaded root.
 
 use crate::addr::{Va, VaRange};
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Verb};
 use crate::ops::spaces::fork::Fork;
+use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Token, Top};
@@ -16,7 +17,7 @@ use crate::vma::deferred_free::Trash;
 
 pub(crate) struct Exit<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Exit);
+over!(Exit, Faults);
 
 impl<M: Machine> Exit<'_, M> {
     /// `Vm::exit`.

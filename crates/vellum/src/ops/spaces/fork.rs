@@ -25,13 +25,14 @@
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::NoMemory;
-use crate::fault::{Faults, over_faults};
+use crate::fault::Faults;
 use crate::frame::Owner;
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::ops::spaces::create::Create;
 use crate::ops::spaces::exit::Exit;
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
+use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::Token;
 use crate::tlb::Receipt;
@@ -65,7 +66,7 @@ impl Run<'_> {
 
 pub(crate) struct Fork<'v, M: Machine>(pub &'v Faults<M>);
 
-over_faults!(Fork);
+over!(Fork, Faults);
 
 impl<M: Machine> Fork<'_, M> {
     /// `Vm::fork`.
