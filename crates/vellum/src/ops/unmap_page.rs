@@ -60,7 +60,7 @@ impl<M: Machine> UnmapPage<'_, M> {
         m.hook(Event::Work(Work::Entry, 1));
         let mut receipt = Receipt::new();
         receipt.leaf(va, level);
-        let flushed = self.redeem(space, receipt);
+        let flushed = self.flush(&self.due(space, &receipt));
         self.release_base(&flushed, pfn);
         {
             let _guard = node.lock(m, token);
