@@ -9,7 +9,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
-use vellum::entry::{Aarch64, Codec, Entry, Flags, X86_64};
+use vellum::entry::{Aarch64, Busy, Codec, Entry, Flags, X86_64};
 use vellum::machine::{ContextId, CpuMask, Event, Machine, MmuRules, Root, Scope, Stores, Use};
 use vellum_host::machine::{Host, Plan, Seat, X86_PCID};
 use vellum_host::mmu::{Access, PageFault};
@@ -181,7 +181,7 @@ fn a_live_address_change_is_refused_under_break_before_make() {
     set(&arm, 0, Entry::Leaf(Pfn(600), RW));
     set(&arm, 0, Entry::Leaf(Pfn(600), Flags { write: false, ..RW }));
     assert!(catch_unwind(AssertUnwindSafe(|| set(&arm, 0, Entry::Leaf(Pfn(601), RW)))).is_err());
-    set(&arm, 0, Entry::Moving(Pfn(600)));
+    set(&arm, 0, Entry::Busy(Busy::Page(Pfn(600))));
     set(&arm, 0, Entry::Leaf(Pfn(601), RW));
     let to_block = Aarch64::encode(Entry::Leaf(Pfn(512), RW), Level::TWO);
     let slot = Level::TWO.slot(VA);

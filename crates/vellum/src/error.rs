@@ -71,9 +71,6 @@ pub enum PoisonError {
     NotMapped,
     /// The shared zeros are, in one of their forms.
     Zero,
-    /// Another entry maps the page too, or a write fault is just copying it: whoever else has it
-    /// could not be told.
-    Shared,
     /// There is no frame for the copy, or for the tables below a large leaf.
     NoMemory,
 }
@@ -237,7 +234,6 @@ impl fmt::Display for PoisonError {
         match self {
             PoisonError::NotMapped => f.write_str("no page is mapped at the address"),
             PoisonError::Zero => f.write_str("the page is the shared zeros"),
-            PoisonError::Shared => f.write_str("the page is mapped elsewhere too"),
             PoisonError::NoMemory => NoMemory.fmt(f),
         }
     }

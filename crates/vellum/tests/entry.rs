@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vellum::addr::{Level, Pfn, Va};
-use vellum::entry::{Aarch64, Codec, Entry, Flags, MAX_GENERATION, X86_64};
+use vellum::entry::{Aarch64, Busy, Codec, Entry, Flags, MAX_GENERATION, X86_64};
 
 fn flags() -> impl Strategy<Value = Flags> {
     (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
@@ -19,7 +19,7 @@ fn flags() -> impl Strategy<Value = Flags> {
 /// Any entry that is legal in a node of some level: leaves up to 1 GiB, tables above level 1,
 /// blocks aligned to their size.
 fn entry() -> impl Strategy<Value = (Entry, Level)> {
-    (1u8..=5, 0u64..1 << 36, 0..=MAX_GENERATION, flags(), 0..=9).prop_map(
+    (1u8..=5, 0u64..1 << 36, 0..=MAX_GENERATION, flags(), 0..=12).prop_map(
         |(level, frame, generation, flags, kind)| {
             let leaf_level = Level(level.min(3));
             let block =
@@ -30,8 +30,11 @@ fn entry() -> impl Strategy<Value = (Entry, Level)> {
                 2 => (Entry::Table(Pfn(frame)), Level(level.max(2))),
                 3 => (Entry::Leaf(block, flags), leaf_level),
                 4 => (Entry::Parked(block), leaf_level),
-                5 => (Entry::Moving(block), leaf_level),
-                8 => (Entry::Busy(block), leaf_level),
+                5 => (Entry::Busy(Busy::Page(block)), leaf_level),
+                8 => (Entry::Busy(Busy::Exchange(block)), leaf_level),
+                10 => (Entry::Busy(Busy::Migrate(block)), leaf_level),
+                11 => (Entry::Busy(Busy::Nothing), Level(level)),
+                12 => (Entry::Busy(Busy::ExchangeNothing), Level(level)),
                 7 => (Entry::ZeroTable(Pfn(frame)), Level(level.clamp(2, 3))),
                 6 => (Entry::Detached(Pfn(frame)), Level(level.max(2))),
                 _ => (Entry::Gone(generation), Level(level)),
@@ -75,7 +78,13 @@ proptest! {
         // What a processor that speculates past "present" would read must lie above any machine's
         // memory.
         let frame = Pfn(frame);
-        let absent = [Entry::Parked, Entry::Moving, Entry::Busy, Entry::Detached];
+        let absent = [
+            Entry::Parked,
+            |p| Entry::Busy(Busy::Page(p)),
+            |p| Entry::Busy(Busy::Exchange(p)),
+            |p| Entry::Busy(Busy::Migrate(p)),
+            Entry::Detached,
+        ];
         for e in absent.map(|kind| kind(frame)) {
             let speculated = X86_64::encode(e, Level::TWO) & 0x000f_ffff_ffff_f000;
             prop_assert!(speculated >= 1 << 51, "{speculated:#x}");

@@ -211,6 +211,7 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
         Op::Switch => vec![Line::new("switch", &[Idle, Activate, Store(Page, 0)])],
         Op::Peek => vec![
             Line::of_child("child-store", &[Store(Page, 0)]),
+            Line::of_child("child-poison", &[Poison(Page)]),
             Line::of_child("child-load", &[Load(Page, 0), Load(Page, 1)]),
         ],
         Op::Frame => vec![Line::new("take-huge", &[Take(9), Load(Page, 0)])],

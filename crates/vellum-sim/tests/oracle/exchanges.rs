@@ -4,7 +4,7 @@
 use crate::common::*;
 use crate::script;
 use vellum::addr::Pfn;
-use vellum::entry::Entry;
+use vellum::entry::{Busy, Entry};
 use vellum::machine::{Machine, Root, Use, Verb};
 use vellum_sim::Rule;
 
@@ -45,7 +45,7 @@ fn oracle_3_a_page_that_can_be_written_comes_when_the_old_one_is_flushed_everywh
             let old = k.map(A, RO);
             cpu.script(1, |c| assert!(load(c, A)));
             k.verb(Verb::Fault, || {
-                k.set(A, Entry::Moving(old));
+                k.set(A, Entry::Busy(Busy::Page(old)));
                 cpu.script(1, |c| assert!(load(c, A), "the old page, which nobody can write to"));
                 k.flush(&[0, 1], k.page(A));
                 k.set(A, Entry::Leaf(copy(k, old), RW));
@@ -68,7 +68,7 @@ fn oracle_3_a_page_that_can_be_written_before_the_old_one_is_flushed_stops() {
     let absent_between = script!(k, _cpu, {
         let old = k.map(A, RO);
         k.verb(Verb::Fault, || {
-            k.set(A, Entry::Moving(old));
+            k.set(A, Entry::Busy(Busy::Page(old)));
             k.flush_here(A);
             k.set(A, Entry::Leaf(copy(k, old), RW));
         });
@@ -90,7 +90,7 @@ fn oracle_3_a_cpu_that_does_not_flush_itself_because_the_verb_is_another_cpus_co
             cpu.script(1, |_| {
                 // SAFETY: memory of the simulator; who may touch it is what is tested.
                 unsafe { k.sim.load_root(None) };
-                k.set(A, Entry::Moving(old));
+                k.set(A, Entry::Busy(Busy::Page(old)));
             });
             k.set(A, Entry::Leaf(copy(k, old), RW));
         }),
@@ -202,7 +202,7 @@ fn oracle_3_the_same_page_may_come_back_with_other_rights_before_the_flush() {
             let pfn = k.map(A, RW);
             cpu.script(1, |c| assert!(store(c, A)));
             k.verb(Verb::Protect, || {
-                k.set(A, Entry::Moving(pfn));
+                k.set(A, Entry::Busy(Busy::Page(pfn)));
                 k.set(A, Entry::Leaf(pfn, RO));
                 k.set(A, Entry::Leaf(pfn, RW));
                 cpu.script(1, |c| assert!(store(c, A)));
@@ -228,7 +228,7 @@ impl Script for Woken {
             unsafe { k.sim.load_root(None) };
         });
         k.verb(Verb::Fault, || {
-            k.set(A, Entry::Moving(old));
+            k.set(A, Entry::Busy(Busy::Page(old)));
             k.flush_here(A);
             let new = Entry::Leaf(copy(k, old), RW);
             if self.made {

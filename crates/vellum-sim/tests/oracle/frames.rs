@@ -6,7 +6,7 @@ use crate::common::hands::MachineHands;
 use crate::common::*;
 use crate::script;
 use vellum::addr::{Order, Pfn};
-use vellum::entry::Entry;
+use vellum::entry::{Busy, Entry};
 use vellum::machine::{Event, Machine, Use, Verb};
 use vellum_sim::{Bug, Check, Rule};
 
@@ -18,7 +18,7 @@ fn frames_a_life_in_order_is_legal() {
             let pfn = k.map(A, RW);
             assert!(store(cpu, A));
             k.verb(Verb::Unmap, || {
-                k.set(A, Entry::Moving(pfn));
+                k.set(A, Entry::Busy(Busy::Page(pfn)));
                 k.flush(&[0, 1], k.page(A));
                 k.becomes(pfn, Use::Pending);
                 k.becomes(pfn, Use::Free);
@@ -326,7 +326,7 @@ impl Script for Life {
         let copy = k.verb(Verb::Fault, || {
             let copy = k.frame(Use::Data);
             k.sim.copy_to(copy, pfn);
-            k.set(A, Entry::Moving(pfn));
+            k.set(A, Entry::Busy(Busy::Page(pfn)));
             k.flush(&[0, 1], k.page(A));
             k.set(A, Entry::Leaf(copy, RW));
             copy
@@ -334,9 +334,9 @@ impl Script for Life {
         assert!(store(cpu, A));
         cpu.script(1, |c| load(c, A));
         k.verb(Verb::Unmap, || {
-            k.set(B, Entry::Moving(pfn));
+            k.set(B, Entry::Busy(Busy::Page(pfn)));
             k.flush(&[0, 1], k.page(B));
-            k.set(A, Entry::Moving(copy));
+            k.set(A, Entry::Busy(Busy::Page(copy)));
             k.flush(&[0, 1], k.page(A));
             k.becomes(pfn, Use::Free);
             k.becomes(copy, Use::Free);

@@ -5,7 +5,7 @@ use crate::common::hands::MachineHands;
 use crate::common::*;
 use crate::script;
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
-use vellum::entry::{Codec, Entry};
+use vellum::entry::{Busy, Codec, Entry};
 use vellum::machine::{Root, Scope, Use, Verb};
 use vellum_sim::{Bug, Rule};
 
@@ -239,7 +239,7 @@ fn oracle_5_a_size_change_with_break_before_make_is_legal_everywhere() {
             let (huge, table) = huge_and_table(k);
             cpu.script(1, |c| assert!(store(c, A)));
             k.verb(Verb::Protect, || {
-                k.set_at(A, 2, Entry::Moving(huge));
+                k.set_at(A, 2, Entry::Busy(Busy::Page(huge)));
                 k.flush(&[0, 1], k.page(A));
                 k.set_at(A, 2, Entry::Table(table));
             });
@@ -256,7 +256,7 @@ fn oracle_5_one_flush_of_any_address_in_a_huge_page_covers_all_of_it() {
             let (huge, _) = huge_and_table(k);
             cpu.script(1, |c| assert!(store(c, A) && store(c, A + 0x7000)));
             k.verb(Verb::Unmap, || {
-                k.set_at(A, 2, Entry::Moving(huge));
+                k.set_at(A, 2, Entry::Busy(Busy::Page(huge)));
                 k.flush(&[0, 1], k.page(A + 0x3000));
             });
             cpu.script(1, |c| assert!(!load(c, A) && !load(c, A + 0x7000)));
@@ -523,7 +523,7 @@ fn break_before_make_making_before_the_flush_stops_on_aarch64() {
             let old = k.map(A, RW);
             assert!(store(cpu, A));
             k.verb(Verb::Fault, || {
-                k.set(A, Entry::Moving(old));
+                k.set(A, Entry::Busy(Busy::Page(old)));
                 let new = k.data();
                 k.set(A, Entry::Leaf(new, RW));
             });

@@ -4,7 +4,7 @@
 use crate::common::*;
 use crate::script;
 use vellum::addr::{Pfn, Va, VaRange};
-use vellum::entry::Entry;
+use vellum::entry::{Busy, Entry};
 use vellum::machine::{Scope, Use, Verb};
 use vellum_sim::{Bug, Kind, Program, Rule};
 
@@ -240,7 +240,7 @@ fn oracle_3_a_stale_translation_may_be_used_until_this_cpu_is_flushed() {
             k.map(A, RW);
             cpu.script(1, |c| assert!(store(c, A)));
             k.verb(Verb::Unmap, || {
-                k.set(A, Entry::Moving(Pfn(1)));
+                k.set(A, Entry::Busy(Busy::Page(Pfn(1))));
                 cpu.script(1, |c| assert!(store(c, A) && load(c, A), "the obligation is open"));
                 k.flush(&[0, 1], k.page(A));
                 cpu.script(1, |c| assert!(!load(c, A)));
@@ -417,7 +417,7 @@ impl Script for ComeAndGo {
         for _ in 0..60 {
             assert!(store(cpu, A));
             k.verb(Verb::Unmap, || {
-                k.set(A, Entry::Moving(pfn));
+                k.set(A, Entry::Busy(Busy::Page(pfn)));
                 k.flush(&[0, 1], k.page(A));
                 k.set(A, Entry::Empty);
                 k.becomes(pfn, Use::Free);

@@ -5,7 +5,7 @@ use crate::common::hands::MachineHands;
 use crate::common::{A, Habits, Kernel, RO, RW, Script, broken, load, options, play};
 use crate::script;
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
-use vellum::entry::{Codec, Entry, Flags};
+use vellum::entry::{Busy, Codec, Entry, Flags};
 use vellum::machine::{Event, Machine, Scope, Use, Verb};
 use vellum_sim::format::Format;
 use vellum_sim::{Check, Cpu, Kind, Rule};
@@ -154,7 +154,7 @@ impl Script for Unshares {
             cpu.script(1, |c| load(c, va));
         }
         k.verb(Verb::Fault, || {
-            let moving = Entry::Moving(k.root);
+            let moving = Entry::Busy(Busy::Nothing);
             let private =
                 table_of(
                     k,
@@ -211,7 +211,7 @@ impl Script for GivesWay {
         load(cpu, A);
         cpu.script(1, |c| load(c, A + 77 * 4096));
         k.verb(Verb::Fault, || {
-            k.set_at(A, 2, Entry::Moving(k.root));
+            k.set_at(A, 2, Entry::Busy(Busy::Nothing));
             let scopes =
                 Scopes { page: k.page(A), other: k.page(A + (4 << 20)), all: all_of_it(k) };
             k.flush(&[0, 1], (self.0)(&scopes));
@@ -257,7 +257,7 @@ impl Script for OtherZeros {
             for entry in [
                 Entry::Table(private),
                 Entry::ZeroTable(table),
-                Entry::Moving(k.root),
+                Entry::Busy(Busy::Nothing),
                 Entry::ZeroTable(table),
                 Entry::Leaf(huge, RO),
             ] {

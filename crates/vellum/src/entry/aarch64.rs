@@ -9,7 +9,7 @@
 //! Invalid descriptors: bit 0 clear, kind in bits 1..=4, payload in bits 12..=63. Not inverted: Arm
 //! does not speculate past an invalid descriptor.
 
-use super::{Codec, Entry, Flags};
+use super::{Busy, Codec, Entry, Flags};
 use crate::addr::{Level, Pfn, Va};
 
 const VALID: u64 = 1 << 0;
@@ -31,10 +31,13 @@ const ADDR: u64 = ((1 << 48) - 1) & !0xfff;
 const KIND: u64 = 0xf << 1;
 const RESERVED: u64 = 1 << 1;
 const PARKED: u64 = 2 << 1;
-const MOVING: u64 = 3 << 1;
+const PAGE: u64 = 3 << 1;
 const DETACHED: u64 = 4 << 1;
 const GONE: u64 = 5 << 1;
-const BUSY: u64 = 6 << 1;
+const EXCHANGE: u64 = 6 << 1;
+const NOTHING: u64 = 7 << 1;
+const EXCHANGE_NOTHING: u64 = 8 << 1;
+const MIGRATE: u64 = 9 << 1;
 
 /// The aarch64 format.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +76,11 @@ impl Codec for Aarch64 {
                     | p.addr()
             }
             Entry::Parked(p) => PARKED | p.addr(),
-            Entry::Moving(p) => MOVING | p.addr(),
-            Entry::Busy(p) => BUSY | p.addr(),
+            Entry::Busy(Busy::Page(p)) => PAGE | p.addr(),
+            Entry::Busy(Busy::Nothing) => NOTHING,
+            Entry::Busy(Busy::Exchange(p)) => EXCHANGE | p.addr(),
+            Entry::Busy(Busy::ExchangeNothing) => EXCHANGE_NOTHING,
+            Entry::Busy(Busy::Migrate(p)) => MIGRATE | p.addr(),
             Entry::Detached(p) => DETACHED | p.addr(),
             Entry::Gone(g) => GONE | g << 12,
         }
@@ -103,8 +109,11 @@ impl Codec for Aarch64 {
         match raw & KIND {
             RESERVED => Entry::Reserved,
             PARKED => Entry::Parked(pfn),
-            MOVING => Entry::Moving(pfn),
-            BUSY => Entry::Busy(pfn),
+            PAGE => Entry::Busy(Busy::Page(pfn)),
+            NOTHING => Entry::Busy(Busy::Nothing),
+            EXCHANGE => Entry::Busy(Busy::Exchange(pfn)),
+            EXCHANGE_NOTHING => Entry::Busy(Busy::ExchangeNothing),
+            MIGRATE => Entry::Busy(Busy::Migrate(pfn)),
             DETACHED => Entry::Detached(pfn),
             GONE => Entry::Gone(raw >> 12),
             _ => Entry::Empty,

@@ -32,6 +32,24 @@ pub struct Flags {
     pub dirty: bool,
 }
 
+impl Flags {
+    /// The flags in the four low bits of a number, for notes in busy entries.
+    #[inline]
+    pub fn bits(self) -> u64 {
+        self.write as u64
+            | (self.exec as u64) << 1
+            | (self.accessed as u64) << 2
+            | (self.dirty as u64) << 3
+    }
+
+    /// The opposite of [`Flags::bits`]; ignores the other bits.
+    #[inline]
+    pub fn from_bits(bits: u64) -> Flags {
+        let bit = |n: u32| bits >> n & 1 != 0;
+        Flags { write: bit(0), exec: bit(1), accessed: bit(2), dirty: bit(3) }
+    }
+}
+
 /// The meaning of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
@@ -48,14 +66,8 @@ pub enum Entry {
     Leaf(Pfn, Flags),
     /// A resident frame nobody may access through this entry (`PROT_NONE`).
     Parked(Pfn),
-    /// In transit: its old translation is being invalidated, or it is about to appear elsewhere.
-    /// Only the holder of the space's layout lock writes and ends it, so whoever holds that lock
-    /// knows it for its own. Whoever else meets it waits.
-    Moving(Pfn),
-    /// Set aside by a CPU that comes back to it; the node's transit count is up meanwhile. Only
-    /// that CPU ends it. Whoever else meets it waits, the holder of the layout lock included. It
-    /// names the frame it keeps mapped, or where that is zeros, which are nobody's, the node.
-    Busy(Pfn),
+    /// Absent while a CPU works on what is mapped here. Whoever else meets it waits.
+    Busy(Busy),
     /// A node cut off from the tree, its invalidation under way. Whoever meets it waits.
     Detached(Pfn),
     /// Nothing here, but translations of what was may live until this flush generation completes.
@@ -67,9 +79,38 @@ pub enum Entry {
 /// years.
 pub const MAX_GENERATION: u64 = (1 << 52) - 1;
 
+/// Who made an entry busy, and the frame it keeps mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Busy {
+    /// A verb takes the page out, or moves it. Only the holder of the space's mmap lock writes and
+    /// ends it, so whoever holds that lock knows it for its own.
+    Page(Pfn),
+    /// The same where no frame is kept: of zeros, and where an entry was reserved.
+    Nothing,
+    /// A CPU exchanges the entry and comes back to it; the node's transit count is up meanwhile.
+    /// Only that CPU ends it; the holder of the mmap lock waits, too.
+    Exchange(Pfn),
+    /// The same where no frame is kept.
+    ExchangeNothing,
+    /// As `Exchange`, by a CPU that exchanges every mapping of the frame.
+    Migrate(Pfn),
+}
+
+impl Busy {
+    /// Whether a CPU comes back to the entry, for which the holder of the mmap lock waits.
+    #[inline]
+    pub fn is_transit(self) -> bool {
+        !matches!(self, Busy::Page(_) | Busy::Nothing)
+    }
+}
+
+/// The lowest of the bits of a busy entry that formats leave clear, up to bit 63: whoever made the
+/// entry busy keeps a note there of what it was.
+pub const NOTE_SHIFT: u32 = 52;
+
 /// The format of one MMU.
 ///
-/// Laws, tested for every format: `decode(encode(e), level) == e` for every entry that is legal at
+/// Rules, tested for every format: `decode(encode(e), level) == e` for every entry that is legal at
 /// the level; `Empty` is 0; an entry is present to hardware exactly when it is `Table`, `ZeroTable`
 /// or `Leaf`.
 pub trait Codec: Copy + 'static {

@@ -8,7 +8,7 @@
 //! kept with their address bits *inverted*: the processor may speculate past the present bit
 //! (L1TF), and an inverted address points above any memory.
 
-use super::{Codec, Entry, Flags};
+use super::{Busy, Codec, Entry, Flags};
 use crate::addr::{Level, PAGE_SIZE, Pfn, Va};
 
 const PRESENT: u64 = 1 << 0;
@@ -25,10 +25,13 @@ const ADDR: u64 = ((1 << 52) - 1) & !0xfff;
 const KIND: u64 = 0xf << 1;
 const RESERVED: u64 = 1 << 1;
 const PARKED: u64 = 2 << 1;
-const MOVING: u64 = 3 << 1;
+const PAGE: u64 = 3 << 1;
 const DETACHED: u64 = 4 << 1;
 const GONE: u64 = 5 << 1;
-const BUSY: u64 = 6 << 1;
+const EXCHANGE: u64 = 6 << 1;
+const NOTHING: u64 = 7 << 1;
+const EXCHANGE_NOTHING: u64 = 8 << 1;
+const MIGRATE: u64 = 9 << 1;
 
 /// The x86_64 format.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +64,11 @@ impl Codec for X86_64 {
                     | p.addr()
             }
             Entry::Parked(p) => PARKED | inverted(p),
-            Entry::Moving(p) => MOVING | inverted(p),
-            Entry::Busy(p) => BUSY | inverted(p),
+            Entry::Busy(Busy::Page(p)) => PAGE | inverted(p),
+            Entry::Busy(Busy::Nothing) => NOTHING,
+            Entry::Busy(Busy::Exchange(p)) => EXCHANGE | inverted(p),
+            Entry::Busy(Busy::ExchangeNothing) => EXCHANGE_NOTHING,
+            Entry::Busy(Busy::Migrate(p)) => MIGRATE | inverted(p),
             Entry::Detached(p) => DETACHED | inverted(p),
             Entry::Gone(g) => GONE | g << 12,
         }
@@ -93,8 +99,11 @@ impl Codec for X86_64 {
         match raw & KIND {
             RESERVED => Entry::Reserved,
             PARKED => Entry::Parked(pfn),
-            MOVING => Entry::Moving(pfn),
-            BUSY => Entry::Busy(pfn),
+            PAGE => Entry::Busy(Busy::Page(pfn)),
+            NOTHING => Entry::Busy(Busy::Nothing),
+            EXCHANGE => Entry::Busy(Busy::Exchange(pfn)),
+            EXCHANGE_NOTHING => Entry::Busy(Busy::ExchangeNothing),
+            MIGRATE => Entry::Busy(Busy::Migrate(pfn)),
             DETACHED => Entry::Detached(pfn),
             GONE => Entry::Gone(raw >> 12),
             _ => Entry::Empty,

@@ -10,9 +10,9 @@
 //! what it is. A larger one is copied as fresh blocks are cleared, in portions with scheduling
 //! points between and the page that is written as the last, so with nothing held: no lock, no
 //! epoch, and no entry set aside either, for whom others would wait who may be what is scheduled.
-//! What keeps the source is one mapping counted that is none. Nobody writes to it meanwhile: only a
-//! fork leaves translations that may write a page that is shared, and while it does no fault gets
-//! here (`fork.rs`); and while the mapping is counted the page is nobody's alone. If no huge frame
+//! What keeps the source is a reference. Nobody writes to it meanwhile: only a fork leaves
+//! translations that may write a page that is shared, and while it does no fault gets here
+//! (`fork.rs`); and while there is a reference no mapping is exclusive. If no huge frame
 //! is to be had it is split instead, and a piece copied in the same way in the same fault, so that
 //! a failure at any step leaves the leaf whole.
 
@@ -22,7 +22,6 @@ use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory, Stopped};
 use crate::fault::zero_page::ZeroPage;
 use crate::fault::{Faults, Seen, Step, ZeroTable};
-use crate::frame::Data;
 use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::unlinked::{UnlinkedPath, leaf_level};
 use crate::platform::over;
@@ -187,8 +186,8 @@ impl<'v, M: Machine> Unshare<'v, M> {
         let Ok(new) = self.alloc_block(order, &self.want(seen), exactly) else {
             return self.copy_piece(seen, epoch, old, order);
         };
-        // Counted as one mapping more, the old block stays what it is, whoever else gives it up
-        // meanwhile: nobody may reuse it.
+        // By the reference the old block stays what it is, whoever else gives it up meanwhile:
+        // nobody may reuse it.
         if !self.hold(seen, old, order) {
             self.untake_block(new, order);
             return Ok(Step::Again);
@@ -205,15 +204,15 @@ impl<'v, M: Machine> Unshare<'v, M> {
         copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 
-    /// Counts the block behind the seen leaf as mapped once more, if everything seen still holds
-    /// and it is shared.
+    /// Takes a reference to the block behind the seen leaf, if everything seen still holds and it is
+    /// shared.
     fn hold(self, seen: &Seen<'_>, pfn: Pfn, order: Order) -> bool {
         let mut top = Token::top();
         let _guard = seen.spot.node.lock(&self.machine, &mut top);
         // Since it was seen it can have become the zeros, which nobody counts.
         let holds = self.still(seen) && !self.is_huge_zero(pfn) && !self.is_mine(pfn, order);
         if holds {
-            self.share(pfn, order, Data::of(self.frames.record(pfn)).owner());
+            self.add_reference(pfn, order);
         }
         holds
     }
@@ -248,10 +247,10 @@ impl<'v, M: Machine> Unshare<'v, M> {
         }
     }
 
-    /// Takes back what [`hold`](Vm::hold) counted, which no CPU has a translation of.
+    /// Drops the reference of [`hold`](Self::hold), of which no CPU has a translation.
     fn let_go(self, space: &SpaceRecord, pfn: Pfn, order: Order) {
         let none = self.redeem(space, Receipt::new());
-        self.release(&none, pfn, order);
+        self.drop_reference(&none, pfn, order);
     }
 
     /// Puts a finished copy where the old block still is mapped read-only, by the same region.

@@ -83,12 +83,7 @@ impl<M: Machine> Faults<M> {
             zeros,
             "{entry:?} is not what it was"
         );
-        self.store(
-            spot.node.pfn,
-            spot.slot,
-            spot.level,
-            PageTables::<M>::busy(spot.node, entry, zeros),
-        );
+        self.store(spot.node.pfn, spot.slot, spot.level, PageTables::<M>::busy(entry, zeros));
         self.machine.hook(Event::Work(Work::Entry, 1));
         true
     }

@@ -21,6 +21,7 @@
 
 mod cow;
 mod exchange;
+mod migrate;
 mod patience;
 mod plant;
 pub(crate) mod populate;
@@ -37,6 +38,7 @@ use crate::space::{Access, Fault};
 use crate::vma::Regions;
 
 pub(crate) use cow::Unshare;
+pub(crate) use migrate::{Migrate, Migrated};
 pub(crate) use seen::Seen;
 pub(crate) use serve::Serve;
 pub(crate) use zero_table::ZeroTable;

@@ -118,8 +118,16 @@ impl<M: Machine> Faults<M> {
         let spot = &seen.spot;
         !spot.node.state().dead()
             && self.machine.entry(spot.node.pfn, spot.slot) == spot.raw
-            && (seen.space.is_unedited(seen.edits)
-                || self.still_region(seen.space, seen.va, (spot.node.pfn, spot.region)))
+            && self.same_region(seen)
+    }
+
+    /// Whether the region that was seen still decides, and faults may change entries. Under the
+    /// node's lock, inside the epoch of the descent.
+    #[inline(always)]
+    pub fn same_region(&self, seen: &Seen<'_>) -> bool {
+        let spot = &seen.spot;
+        seen.space.is_unedited(seen.edits)
+            || self.still_region(seen.space, seen.va, (spot.node.pfn, spot.region))
     }
 
     #[cold]

@@ -168,7 +168,7 @@ impl<M: Machine> Serve<'_, M> {
         let entry = M::Codec::decode(spot.raw, spot.level);
         match entry {
             Entry::Empty | Entry::Gone(_) => return Err(FaultError::Unmapped),
-            Entry::Moving(_) | Entry::Busy(_) | Entry::Detached(_) => return Ok(Step::Wait),
+            Entry::Busy(_) | Entry::Detached(_) => return Ok(Step::Wait),
             _ => {}
         }
         // Intervals are read after the entry: what was unmapped between shows an entry whose region

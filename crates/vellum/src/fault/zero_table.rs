@@ -15,7 +15,7 @@
 //! ever again).
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va, VaRange};
-use crate::entry::{Codec, Entry, Flags};
+use crate::entry::{Busy, Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
 use crate::fault::reserved::Reserved;
 use crate::fault::{Faults, Seen, Step};
@@ -183,7 +183,7 @@ impl<M: Machine> ZeroTable<'_, M> {
     ) -> bool {
         let m = &self.machine;
         let spot = &seen.spot;
-        path.write_last(&self.machine, seen.va, Entry::Busy(path.last.pfn));
+        path.write_last(&self.machine, seen.va, Entry::Busy(Busy::ExchangeNothing));
         path.last.add_transit();
         {
             let mut top = Token::top();

@@ -9,7 +9,7 @@
 //! | word | meaning | changed by |
 //! |---|---|---|
 //! | lock | busy | |
-//! | 1 | map count in the low half; in the highest byte into what units the block was cut | anyone, atomically |
+//! | 1 | map count in the low half, references above it; in the five highest bits into what units the block was cut | anyone, atomically |
 //! | 2 | owner: tag in the two low bits, id above | node lock of the only mapping, or busy lock |
 //! | 3 | index in base pages | nobody |
 //! | 4 | generation of the last flush this frame's old translations wait for | node lock of the mapping |
@@ -22,20 +22,23 @@ use crate::space::MAX_SPACES;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Busy, Lock};
 
-/// The map count, at most [`MOST_MAPPINGS`]. Who counts looks at the low half alone; the bits
-/// between it and the highest byte stay clear.
+/// The map count, at most [`MOST_MAPPINGS`], in the low half.
 const COUNT_BITS: u64 = (1 << 32) - 1;
-/// The greatest map count: a frame has one index, so each space maps it once at most; and each
-/// fault that copies a large page counts it once more, with a fresh block of 2 MiB or more in its
-/// hand.
-pub(crate) const MOST_MAPPINGS: u64 =
-    MAX_SPACES + MAX_NODES as u64 * (MAX_FRAMES >> Order::HUGE.get());
+/// References that are no mappings, between the map count and the highest byte: at most one of each
+/// fault that copies a large page, and so of each block of 2 MiB or more that there is.
+pub(crate) const REFERENCE: u64 = 1 << 32;
+const REFERENCE_BITS: u64 = (1 << CUT_SHIFT) - REFERENCE;
+/// Both: a frame is freed when the last of either goes.
+pub(crate) const USES: u64 = COUNT_BITS | REFERENCE_BITS;
+/// The greatest map count: a frame has one index, so each space maps it once at most.
+pub(crate) const MOST_MAPPINGS: u64 = MAX_SPACES;
+const MOST_REFERENCES: u64 = MAX_NODES as u64 * (MAX_FRAMES >> Order::HUGE.get());
 /// Into what a block was cut: 1 + the order of the pieces, 0 while it is whole.
-pub(crate) const CUT_SHIFT: u32 = 56;
+pub(crate) const CUT_SHIFT: u32 = 59;
 pub(crate) const CUT: u64 = 0x1f << CUT_SHIFT;
 
 const _: () = {
-    assert!(MOST_MAPPINGS <= COUNT_BITS && COUNT_BITS >> CUT_SHIFT == 0);
+    assert!(MOST_MAPPINGS <= COUNT_BITS && MOST_REFERENCES <= REFERENCE_BITS / REFERENCE);
     assert!((Order::GIANT.get() as u64) < CUT >> CUT_SHIFT);
     // An owner's id is the name of an object, which is below 2^49.
     assert!(2 * PFN_END * PAGE_SIZE as u64 <= 1 << 62);
@@ -109,11 +112,18 @@ impl<'a> Data<'a> {
         self.0.word(COUNT).load(Ordering::Acquire) as u32
     }
 
-    /// Sets the count, where the caller knows that nobody else counts: a block being shattered.
+    /// Mappings and references, as they stand in the word.
     #[inline]
-    pub fn set_map_count(self, count: u32) {
+    pub fn uses(self) -> u64 {
+        self.0.word(COUNT).load(Ordering::Acquire) & USES
+    }
+
+    /// Sets both, where the caller knows that nobody else counts: a block being split, a copy that
+    /// nobody maps yet.
+    #[inline]
+    pub fn set_uses(self, uses: u64) {
         let word = self.0.word(COUNT);
-        word.store(word.load(Ordering::Relaxed) & !COUNT_BITS | count as u64, Ordering::Release);
+        word.store(word.load(Ordering::Relaxed) & !USES | uses, Ordering::Release);
     }
 
     /// Whose it is.
@@ -174,11 +184,11 @@ mod tests {
         let record: Record = unsafe { core::mem::zeroed() };
         let data = Data::init(&record, Order::HUGE, Owner::Space(7), 1 << 40);
         assert_eq!((data.map_count(), data.index()), (1, 1 << 40));
-        record.word(COUNT).fetch_or(1 << 56, Ordering::Relaxed);
-        data.set_map_count(9);
+        record.word(COUNT).fetch_or(1 << 59, Ordering::Relaxed);
+        data.set_uses(9);
         assert_eq!(
             (data.map_count(), record.word(COUNT).load(Ordering::Relaxed)),
-            (9, 1 << 56 | 9)
+            (9, 1 << 59 | 9)
         );
         for owner in [Owner::None, Owner::Space(1), Owner::Family((1 << 62) - 1), Owner::Object(3)]
         {

@@ -49,7 +49,7 @@ pub use node::{Mark, Watermarks};
 pub use record::Record;
 pub use validate::FrameCounts;
 
-pub(crate) use data::{CUT, CUT_SHIFT, Data, Owner};
+pub(crate) use data::{CUT, CUT_SHIFT, Data, Owner, REFERENCE, USES};
 #[cfg(test)]
 pub(crate) use doors::Doors;
 pub(crate) use slab::{Slab, SlabRef};

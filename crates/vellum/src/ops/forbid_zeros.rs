@@ -12,10 +12,10 @@
 //! A fault that maps zeros asks under the lock of the node it writes to. The mark is set before the
 //! first node is visited, and each node is visited under its lock: the fault came before, and is
 //! found, or comes after, and sees the mark. While the old translation is being flushed the entry
-//! is absent (`Moving`), or another CPU could read old zeros beside a page already written here.
+//! is absent (`Busy`), or another CPU could read old zeros beside a page already written here.
 
 use crate::addr::{Va, VaRange};
-use crate::entry::{Codec, Entry};
+use crate::entry::{Busy, Codec, Entry};
 use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::pagetable::cursor::Place;
@@ -50,7 +50,7 @@ impl<M: Machine> ForbidZeros<'_, M> {
     /// no frame, do wait.
     fn hide_zeros(self, space: &SpaceRecord, range: VaRange) -> Receipt {
         let m = &self.machine;
-        let hidden = Entry::Moving(space.root());
+        let hidden = Entry::Busy(Busy::Nothing);
         let mut receipt = Receipt::new();
         self.alter(space, range, &mut |at: Place<'_>, va| {
             let Place { node, level, slot, raw: mut seen } = at;
@@ -59,7 +59,7 @@ impl<M: Machine> ForbidZeros<'_, M> {
                 match M::Codec::decode(seen, level) {
                     Entry::Leaf(pfn, _) if self.is_zero_leaf(pfn, level) => {}
                     Entry::ZeroTable(_) => {}
-                    Entry::Busy(_) => return false,
+                    Entry::Busy(busy) if busy.is_transit() => return false,
                     _ => return true,
                 }
                 let Err(now) = m.swap_entry(node.pfn, slot, seen, M::Codec::encode(hidden, level))
@@ -78,7 +78,7 @@ impl<M: Machine> ForbidZeros<'_, M> {
 
     /// What was hidden becomes a promise. The flush is over.
     pub(crate) fn promise_hidden(self, space: &SpaceRecord, range: VaRange) {
-        let hidden = Entry::Moving(space.root());
+        let hidden = Entry::Busy(Busy::Nothing);
         self.alter(space, range, &mut |at: Place<'_>, _| {
             if at.raw == M::Codec::encode(hidden, at.level) {
                 self.store(at.node.pfn, at.slot, at.level, Entry::Reserved);

@@ -14,7 +14,7 @@
 //! the flush, as `forbid_zeros` does it.
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
-use crate::entry::{Codec, Entry, Flags};
+use crate::entry::{Busy, Codec, Entry, Flags};
 use crate::error::SpaceError;
 use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
@@ -222,9 +222,9 @@ impl<'v, M: Machine> Protect<'v, M> {
                 // The shared tables give no more and no less than to read. Absent until the flush,
                 // or a fault made a page here while other CPUs still read the zeros.
                 Entry::ZeroTable(_) if rights.is_none() || rights.exec => {
-                    Entry::Moving(change.space.root())
+                    Entry::Busy(Busy::Nothing)
                 }
-                Entry::Busy(_) => return false,
+                Entry::Busy(busy) if busy.is_transit() => return false,
                 _ => return true,
             };
             let raw = M::Codec::encode(new, level);

@@ -1,20 +1,20 @@
 //! Taking pages out of a range, without memory for it.
 //!
 //! Two passes with one flush between. The first (`cut`) makes what must go absent: leaves become
-//! `Moving`, whole subtrees `Detached` with every node in them dead, so no fault can add to what is
+//! `Busy`, whole subtrees `Detached` with every node in them dead, so no fault can add to what is
 //! going; a node whose last entries go is cut off with them. The flush follows. The second (`reap`)
 //! finds the marks in the table itself, frees the frames and writes what shall stand there from now
 //! on. Dead nodes go into the trash, which is emptied after a wait for lock-free readers.
 //!
 //! Both marks are written under the layout lock alone, so every one that is met is this verb's own.
-//! Where promises stay they are marked like the rest (`Moving` of the root): a page that a fault
+//! Where promises stay they are marked like the rest (`Busy::Nothing`): a page that a fault
 //! makes there before the flush would be new while others still read the old one beside it.
 //!
 //! Only cutting a large leaf or a promise at the range's ragged ends can fail, and that comes
 //! before everything.
 
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
-use crate::entry::{Codec, Entry};
+use crate::entry::{Busy, Codec, Entry};
 use crate::error::{NoMemory, SpaceError};
 use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
@@ -203,20 +203,22 @@ impl<M: Machine> Unmap<'_, M> {
                     self.flush_early(cut);
                     return true;
                 }
-                // Marked by this very verb: a remap took away what it stood for.
-                Entry::Moving(_) | Entry::Detached(_) => return true,
-                Entry::Busy(_) => m.relax(),
+                // What is no transit is this very verb's: a remap took away what it stood for.
+                Entry::Busy(busy) if busy.is_transit() => m.relax(),
+                Entry::Busy(_) | Entry::Detached(_) => return true,
                 _ => {
                     let mut top = Token::top();
                     let _guard = node.lock(m, &mut top);
-                    let (stays, hold) = (cut.leave == Leave::Promise, cut.space.root());
+                    let stays = cut.leave == Leave::Promise;
                     let zeros = |pfn| self.is_zero_leaf(pfn, level);
                     let new = |now: Entry| match now {
                         // Zeros have no frame to free.
-                        Entry::Leaf(pfn, _) if zeros(pfn) => Some(Entry::Moving(hold)),
-                        Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
+                        Entry::Leaf(pfn, _) if zeros(pfn) => Some(Entry::Busy(Busy::Nothing)),
+                        Entry::Leaf(pfn, _) | Entry::Parked(pfn) => {
+                            Some(Entry::Busy(Busy::Page(pfn)))
+                        }
                         Entry::Reserved if !stays => Some(Entry::Empty),
-                        Entry::ZeroTable(_) | Entry::Reserved => Some(Entry::Moving(hold)),
+                        Entry::ZeroTable(_) | Entry::Reserved => Some(Entry::Busy(Busy::Nothing)),
                         _ => None,
                     };
                     let new = |now| new(now).map(|entry| M::Codec::encode(entry, level));
@@ -241,7 +243,6 @@ impl<M: Machine> Unmap<'_, M> {
         let m = &self.machine;
         let at = Cursor { level: Level::ONE, ..at };
         let (node, level) = (at.node, at.level);
-        let hold = cut.space.root();
         let promise = cut.leave == Leave::Promise;
         let mut going = 0;
         let mut slot = first;
@@ -254,7 +255,7 @@ impl<M: Machine> Unmap<'_, M> {
                 let raw = m.entry(node.pfn, slot);
                 match M::Codec::decode(raw, level) {
                     Entry::Reserved if promise => {
-                        self.store(node.pfn, slot, level, Entry::Moving(hold));
+                        self.store(node.pfn, slot, level, Entry::Busy(Busy::Nothing));
                     }
                     Entry::Reserved => {
                         self.store(node.pfn, slot, level, Entry::Empty);
@@ -263,8 +264,9 @@ impl<M: Machine> Unmap<'_, M> {
                     entry @ (Entry::Leaf(pfn, _) | Entry::Parked(pfn)) => {
                         // A mapping of zeros has no frame to free; the mark only keeps faults away
                         // until the flush.
-                        let mark = if self.is_zero(pfn) { hold } else { pfn };
-                        let mark = M::Codec::encode(Entry::Moving(mark), level);
+                        let zeros = self.is_zero(pfn);
+                        let busy = if zeros { Busy::Nothing } else { Busy::Page(pfn) };
+                        let mark = M::Codec::encode(Entry::Busy(busy), level);
                         if m.swap_entry(node.pfn, slot, raw, mark).is_err() {
                             continue;
                         }
@@ -274,10 +276,9 @@ impl<M: Machine> Unmap<'_, M> {
                         }
                         going += u64::from(!promise);
                     }
-                    // Marked by this very verb: a remap took away what it stood for.
-                    Entry::Moving(_) => going += u64::from(!promise),
-                    // A fault has set it aside.
-                    Entry::Busy(_) => break,
+                    Entry::Busy(busy) if busy.is_transit() => break,
+                    // This very verb's: a remap took away what it stood for.
+                    Entry::Busy(_) => going += u64::from(!promise),
                     _ => {}
                 }
                 slot += 1;
@@ -327,14 +328,13 @@ impl<M: Machine> Unmap<'_, M> {
                     self.reap_node(reap, at.below(slot, self.node(child)));
                     continue;
                 }
-                Entry::Moving(pfn) => {
-                    if pfn != reap.edit.space.root()
-                        && let Some(order) = order
-                    {
+                Entry::Busy(Busy::Page(pfn)) => {
+                    if let Some(order) = order {
                         self.release(&reap.flushed, pfn, order);
                         pages += 1;
                     }
                 }
+                Entry::Busy(Busy::Nothing) => {}
                 Entry::Detached(child) => {
                     let below = at.below(slot, self.node(child));
                     self.free_tree(&reap.flushed, below, reap.range, reap.edit.trash);
@@ -364,10 +364,13 @@ impl<M: Machine> Unmap<'_, M> {
         m.hook(Event::Work(Work::Descend, 1));
         let (mut gone, mut pages) = (0, 0);
         for slot in slots.0..slots.1 {
-            let Entry::Moving(pfn) = self.load(node.pfn, slot, level) else { continue };
-            if pfn != reap.edit.space.root() {
-                self.release_base(&reap.flushed, pfn);
-                pages += 1;
+            match self.load(node.pfn, slot, level) {
+                Entry::Busy(Busy::Page(pfn)) => {
+                    self.release_base(&reap.flushed, pfn);
+                    pages += 1;
+                }
+                Entry::Busy(Busy::Nothing) => {}
+                _ => continue,
             }
             self.store(node.pfn, slot, level, reap.leave.entry());
             m.hook(Event::Work(Work::Entry, 1));
@@ -410,7 +413,6 @@ pub(crate) fn raised(state: State, freed: u64) -> State {
 
 /// The second pass in progress.
 struct Reap<'r, 'e> {
-    /// Of a space whose root `Moving` names where zeros were mapped: no frame to free.
     edit: &'r mut Edit<'e>,
     range: VaRange,
     leave: Leave,

@@ -6,7 +6,7 @@
 //! out. Anything out of the ordinary is left to the passes, which are right for one page, too.
 
 use crate::addr::{Level, PAGE_SIZE, Va};
-use crate::entry::{Codec, Entry};
+use crate::entry::{Busy, Codec, Entry};
 use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Work};
 use crate::ops::unmap::Unmap;
@@ -49,8 +49,13 @@ impl<M: Machine> UnmapPage<'_, M> {
         {
             let _guard = node.lock(m, token);
             // In vain if hardware or a fault was quicker.
-            if m.swap_entry(node.pfn, slot, raw, M::Codec::encode(Entry::Moving(pfn), level))
-                .is_err()
+            if m.swap_entry(
+                node.pfn,
+                slot,
+                raw,
+                M::Codec::encode(Entry::Busy(Busy::Page(pfn)), level),
+            )
+            .is_err()
             {
                 return false;
             }

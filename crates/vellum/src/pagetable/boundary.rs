@@ -108,7 +108,7 @@ impl<M: Machine> PageTables<M> {
                     continue;
                 }
                 Entry::Empty | Entry::Gone(_) if !create => return Ok(()),
-                Entry::Busy(_) => {
+                Entry::Busy(busy) if busy.is_transit() => {
                     m.relax();
                     continue;
                 }

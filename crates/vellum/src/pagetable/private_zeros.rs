@@ -2,7 +2,7 @@
 //! address.
 
 use crate::addr::{ENTRIES, Level, PAGE_SIZE, Pfn, Va};
-use crate::entry::{Codec, Entry, Flags};
+use crate::entry::{Busy, Codec, Entry, Flags};
 use crate::error::NoMemory;
 use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::PageTables;
@@ -88,7 +88,7 @@ impl<M: Machine> PageTables<M> {
             if live {
                 self.store(node.pfn, slot, level, Entry::Table(child.pfn));
             } else {
-                self.store(node.pfn, slot, level, Entry::Busy(node.pfn));
+                self.store(node.pfn, slot, level, Entry::Busy(Busy::ExchangeNothing));
                 node.add_transit();
             }
             m.hook(Event::Work(Work::Entry, 1));

@@ -29,6 +29,18 @@ impl<M: Machine> PageTables<M> {
         va: Va,
         frame: Pfn,
     ) -> bool {
+        self.split_leaf_if(space, at, va, frame, || true)
+    }
+
+    /// The same if `still` says under the node's lock that it may be.
+    pub(crate) fn split_leaf_if(
+        &self,
+        space: &SpaceRecord,
+        at: Place<'_>,
+        va: Va,
+        frame: Pfn,
+        still: impl FnOnce() -> bool,
+    ) -> bool {
         let Place { node, level, slot, raw } = at;
         let (Some(pfn), Some(order)) = (frame_of(M::Codec::decode(raw, level)), level.leaf_order())
         else {
@@ -41,7 +53,11 @@ impl<M: Machine> PageTables<M> {
             Some((node.pfn, slot)),
             M::Codec::encode(Entry::Reserved, below),
         );
-        let Some(taken) = self.set_aside(at) else {
+        let busy = M::Codec::encode(
+            Self::busy(M::Codec::decode(raw, level), self.is_zero_leaf(pfn, level)),
+            level,
+        );
+        let Some(taken) = self.set_aside(at, still, |_| busy) else {
             self.undress_node(child);
             return false;
         };

@@ -1,20 +1,20 @@
-//! Entries set aside by one CPU while it flushes, and works, without the node's lock.
+//! Entries in transit: one CPU made them busy, flushes and works without the node's lock, and comes
+//! back to them.
 //!
-//! `Busy` in an entry makes every other fault and verb wait for it; the node's transit count keeps
-//! the node alive until the entry is put back, so neither an epoch nor a lock has to be held
-//! between. Also what break-before-make asks for: while it is set aside, the entry is absent.
+//! Every other fault and verb waits for such an entry; the node's transit count keeps the node
+//! alive until the entry is put back, so neither an epoch nor a lock has to be held in between.
+//! That is also what break-before-make asks for: meanwhile the entry is absent.
 //!
-//! A fault may set an entry aside at any time, between the passes of a verb as well. So this mark
-//! is not the verbs' own (`Moving`): no verb ends a `Busy`. Rejected: one mark for both, told apart
-//! by the frame it names (a munmap took a fault's mark for its own, and the fault put its page back
+//! A fault may do so at any time, between the passes of a verb as well, so the marks of verbs
+//! (`Busy::Page`) are others: no verb ends an exchange. Rejected: one mark for both, told apart by
+//! the frame it names (a munmap took a fault's mark for its own, and the fault put its page back
 //! where no region was any more).
 
 use crate::addr::Pfn;
-use crate::entry::{Codec, Entry};
+use crate::entry::{Busy, Codec, Entry};
 use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
-use crate::pagetable::node::Node;
 use crate::sync::Token;
 
 /// The frame an entry keeps mapped, if it does.
@@ -27,29 +27,36 @@ pub(crate) fn frame_of(entry: Entry) -> Option<Pfn> {
 }
 
 impl<M: Machine> PageTables<M> {
-    /// Sets an entry aside that maps the frame it mapped when it was seen, and says what it was
-    /// in the end (hardware may have set its marks meanwhile). `None` if the node is dead or the
-    /// entry maps something else; then nothing changed.
-    pub(crate) fn set_aside(&self, at: Place<'_>) -> Option<Entry> {
-        let m = &self.machine;
-        let Place { node, level, raw, .. } = at;
+    /// Makes an entry busy that maps the frame it mapped when it was seen, if `still` says under the
+    /// lock that it may be, and says what it was in the end (hardware may have set its marks
+    /// meanwhile). `busy` makes the new entry of it. `None` if the node is dead, or the entry maps
+    /// something else; then nothing changed.
+    pub(crate) fn set_aside(
+        &self,
+        at: Place<'_>,
+        still: impl FnOnce() -> bool,
+        busy: impl Fn(Entry) -> u64,
+    ) -> Option<Entry> {
+        let node = at.node;
+        let pfn = frame_of(M::Codec::decode(at.raw, at.level))?;
         let mut top = Token::top();
-        let entry = M::Codec::decode(raw, level);
-        let pfn = frame_of(entry)?;
-        let _guard = node.lock(m, &mut top);
-        if node.state().dead() {
+        let _guard = node.lock(&self.machine, &mut top);
+        if node.state().dead() || !still() {
             return None;
         }
-        let busy = M::Codec::encode(Self::busy(node, entry, self.is_zero_leaf(pfn, level)), level);
-        let taken = self.exchange(at, |entry| (frame_of(entry) == Some(pfn)).then_some(busy))?;
+        let same = |entry| (frame_of(entry) == Some(pfn)).then(|| busy(entry));
+        let taken = self.exchange(at, same)?;
         node.add_transit();
         Some(taken)
     }
 
     /// What stands for an entry while it is set aside.
     #[inline(always)]
-    pub fn busy(node: Node<'_>, entry: Entry, zeros: bool) -> Entry {
-        Entry::Busy(frame_of(entry).filter(|_| !zeros).unwrap_or(node.pfn))
+    pub fn busy(entry: Entry, zeros: bool) -> Entry {
+        match frame_of(entry) {
+            Some(pfn) if !zeros => Entry::Busy(Busy::Exchange(pfn)),
+            _ => Entry::Busy(Busy::ExchangeNothing),
+        }
     }
 
     /// Puts an entry back that was set aside, or what takes its place. `resident` is added to the

@@ -20,8 +20,24 @@ pub(crate) struct Family {
 
 const _: () = assert!(MAX_SPACES <= u32::MAX as u64);
 
+impl Family {
+    pub(super) fn lock(&self) -> &Lock<Guarded> {
+        Lock::from_word(&self.lock)
+    }
+}
+
 impl<M: Machine> Rmap<M> {
-    fn family(&self, name: SlabRef) -> &Family {
+    /// The first space of a family. Under the family's lock.
+    pub(super) fn first_member(&self, family: &Family) -> Option<&SpaceRecord> {
+        SlabRef::from_raw(family.first.load(Ordering::Relaxed)).map(|name| self.space_record(name))
+    }
+
+    /// The space after one on its family's list. Under the family's lock.
+    pub(super) fn sibling(&self, space: &SpaceRecord) -> Option<&SpaceRecord> {
+        SlabRef::from_raw(space.sibling.load(Ordering::Relaxed)).map(|name| self.space_record(name))
+    }
+
+    pub(super) fn family(&self, name: SlabRef) -> &Family {
         // SAFETY: families are slab objects of 64 bytes, zero at first, that live while a space
         // names them.
         unsafe { name.ptr(&self.machine).cast::<Family>().as_ref() }
@@ -59,7 +75,7 @@ impl<M: Machine> Rmap<M> {
             }
         };
         let family = self.family(name);
-        let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, token, name.raw());
+        let _guard = family.lock().lock(m, token, name.raw());
         let other = self.record_of(child);
         other.family.store(name.raw(), Ordering::Relaxed);
         other.sibling.store(family.first.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -140,7 +156,7 @@ impl<M: Machine> Rmap<M> {
         };
         let family = self.family(name);
         let last = {
-            let _guard = Lock::<Guarded>::from_word(&family.lock).lock(m, top, name.raw());
+            let _guard = family.lock().lock(m, top, name.raw());
             let mine = space.name.raw();
             let next = self.record_of(space).sibling.load(Ordering::Relaxed);
             if family.first.load(Ordering::Relaxed) == mine {

@@ -10,11 +10,11 @@
 //! prepared again. Nobody looks at the pieces before it succeeds. Rejected: counting large blocks
 //! under the busy lock, which stands above the node lock that callers hold.
 //!
-//! Word 1 of a data frame's record, beside `frame::Data`'s use of it: bits 56 to 60 hold 1 + the
-//! order of the units the block was cut into, 0 while it is whole.
+//! Word 1 of a data frame's record, beside `frame::Data`'s use of it: the five highest bits
+//! hold 1 + the order of the units the block was split into, 0 while it is whole.
 
 use crate::addr::{Order, Pfn};
-use crate::frame::{CUT, CUT_SHIFT, Data, Owner};
+use crate::frame::{CUT, CUT_SHIFT, Data, Owner, REFERENCE, USES};
 use crate::machine::{Event, Machine, Use, Work};
 use crate::rmap::Rmap;
 use crate::sync::Top;
@@ -83,28 +83,48 @@ impl<M: Machine> Rmap<M> {
         });
     }
 
-    /// Counts one leaf of `order` less; units nobody maps any more are freed. The flush of the leaf
-    /// is over, as `flushed` shows.
+    /// Keeps a block of `order` that the caller's own leaf maps from being freed, reused or
+    /// exchanged, without a mapping.
+    pub(crate) fn add_reference(&self, pfn: Pfn, order: Order) {
+        let word = self.count_word(pfn);
+        touch(&self.machine, word, true);
+        let old = word.fetch_add(REFERENCE, Ordering::AcqRel);
+        Self::siblings(pfn, self.unit(pfn, old), order, |piece, size| {
+            self.add_reference(piece, size)
+        });
+    }
+
+    /// Takes such a reference back. Units without any use are freed.
+    pub(crate) fn drop_reference(&self, flushed: &Flushed, pfn: Pfn, order: Order) {
+        self.drop_use(flushed, pfn, order, REFERENCE);
+    }
+
+    /// Counts one leaf of `order` less; units without any use are freed. The flush of the leaf is
+    /// over, as `flushed` shows.
     pub(crate) fn release(&self, flushed: &Flushed, pfn: Pfn, order: Order) {
         if order == Order::BASE {
             return self.release_base(flushed, pfn);
         }
+        self.drop_use(flushed, pfn, order, 1);
+    }
+
+    fn drop_use(&self, flushed: &Flushed, pfn: Pfn, order: Order, one: u64) {
         self.assert_data(pfn);
-        let old = self.count_less(self.count_word(pfn));
+        let old = self.count_less(self.count_word(pfn), one);
         let unit = self.unit(pfn, old);
-        if old as u32 == 1 {
+        if old & USES == one {
             flushed.free(self, pfn, unit);
         }
-        if unit < order {
-            Self::siblings(pfn, unit, order, |piece, size| self.release(flushed, piece, size));
-        }
+        Self::siblings(pfn, unit, order, |piece, size| {
+            self.drop_use(flushed, piece, size, one);
+        });
     }
 
     /// The same for a leaf of 4 KiB.
     #[inline(always)]
     pub(crate) fn release_base(&self, flushed: &Flushed, pfn: Pfn) {
         self.assert_data(pfn);
-        if self.count_less(self.count_word(pfn)) as u32 == 1 {
+        if self.count_less(self.count_word(pfn), 1) & USES == 1 {
             flushed.free(self, pfn, Order::BASE);
         }
     }
@@ -120,23 +140,23 @@ impl<M: Machine> Rmap<M> {
         );
     }
 
-    /// One mapping less; what was counted before. Of a last mapping nothing is written: nobody can
-    /// count one more beside it, since that could only be copied from it, and the count of a frame
-    /// that goes means nothing.
+    /// One use less; what was counted before. Of the last use nothing is written: nobody can count
+    /// one more beside it, since that could only be copied from it, and the count of a frame that
+    /// goes means nothing.
     #[inline(always)]
-    fn count_less(&self, word: &AtomicU64) -> u64 {
+    fn count_less(&self, word: &AtomicU64, one: u64) -> u64 {
         touch(&self.machine, word, true);
         let seen = word.load(Ordering::Acquire);
-        if seen as u32 == 1 { seen } else { word.fetch_sub(1, Ordering::AcqRel) }
+        if seen & USES == one { seen } else { word.fetch_sub(one, Ordering::AcqRel) }
     }
 
-    /// Whether the caller's leaf is the only one that maps any part of the block. Under the lock of
+    /// Whether the caller's leaf is the only use of every part of the block. Under the lock of
     /// the leaf's node the answer stays true: a second mapping could only come from this one.
     #[inline]
     pub(crate) fn is_mine(&self, pfn: Pfn, order: Order) -> bool {
         touch(&self.machine, self.count_word(pfn), false);
         let word = self.count_word(pfn).load(Ordering::Acquire);
-        if word as u32 != 1 {
+        if word & USES != 1 {
             return false;
         }
         if order == Order::BASE {
@@ -187,7 +207,7 @@ impl<M: Machine> Rmap<M> {
                 let first = i * size.frames();
                 let piece =
                     Data::init(self.frames.record(pfn.add(first)), size, owner, index + first);
-                piece.set_map_count(seen as u32);
+                piece.set_uses(seen & USES);
             }
             let cut = seen & !CUT | (size.get() as u64 + 1) << CUT_SHIFT;
             touch(m, word, true);

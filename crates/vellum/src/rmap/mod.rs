@@ -2,6 +2,7 @@
 
 pub(crate) mod family;
 pub(crate) mod map_count;
+pub(crate) mod mappings;
 pub(crate) mod shifts;
 
 use crate::frame::Slab;

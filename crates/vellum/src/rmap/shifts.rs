@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::rmap::Rmap;
 use crate::space::SpaceRecord;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Above, Queue, Token};
+use crate::sync::{Above, Guarded, Queue, Token};
 
 /// Seven shifts, 0 for none (no shift is 0: that is identity).
 #[repr(C)]
@@ -31,7 +31,7 @@ impl<M: Machine> Rmap<M> {
     }
 
     /// Calls `each` with every shift of the space but identity, until it says `false`. Under the
-    /// layout lock.
+    /// mmap lock, or the family's lock.
     pub(crate) fn shifts(&self, space: &SpaceRecord, mut each: impl FnMut(u64) -> bool) {
         let mut next = SlabRef::from_raw(space.displaced.load(Ordering::Acquire));
         while let Some(name) = next {
@@ -79,7 +79,7 @@ impl<M: Machine> Rmap<M> {
 
     /// Takes a shift back that was added by a verb that failed before it moved anything. Under the
     /// layout lock.
-    pub(crate) fn undo_displace<H: Above<Queue>>(
+    pub(crate) fn undo_displace<H: Above<Guarded> + Above<Queue>>(
         &self,
         space: &SpaceRecord,
         shift: u64,
@@ -95,12 +95,28 @@ impl<M: Machine> Rmap<M> {
             next = SlabRef::from_raw(self.piece(name).next.load(Ordering::Relaxed));
         }
         // Pieces were added in front.
-        while let Some(name) = SlabRef::from_raw(space.displaced.load(Ordering::Relaxed))
-            && self.piece(name).shifts.iter().all(|cell| is(0)(&cell))
-        {
-            space.displaced.store(self.piece(name).next.load(Ordering::Relaxed), Ordering::Release);
+        while let Some(name) = self.unlink_empty_piece(space, token) {
             self.small.free(&self.machine, &self.frames, token, name);
         }
+    }
+
+    /// Takes the first piece off the list if no shift is in it. Whoever holds the family's lock may
+    /// be walking the list.
+    fn unlink_empty_piece<H: Above<Guarded>>(
+        &self,
+        space: &SpaceRecord,
+        token: &mut Token<H>,
+    ) -> Option<SlabRef> {
+        let name = SlabRef::from_raw(space.displaced.load(Ordering::Relaxed))?;
+        let piece = self.piece(name);
+        if piece.shifts.iter().any(|cell| cell.load(Ordering::Relaxed) != 0) {
+            return None;
+        }
+        let family = SlabRef::from_raw(space.family.load(Ordering::Relaxed));
+        let lock = family.map(|family| (self.family(family).lock(), family.raw()));
+        let _guard = lock.map(|(lock, key)| lock.lock(&self.machine, token, key));
+        space.displaced.store(piece.next.load(Ordering::Relaxed), Ordering::Release);
+        Some(name)
     }
 
     /// Gives `to` every shift of `from`.

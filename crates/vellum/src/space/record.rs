@@ -184,10 +184,24 @@ impl SpaceRecord {
         debug_assert!(self.faults_stopped(), "faults go that were not stopped");
         self.edits.store((self.edits.load(Ordering::Relaxed) & !STOPPED) + EDIT, Ordering::Release);
     }
+    /// The space is a child whose fork begins. Before others can find it by its family.
+    pub fn begin_child(&self) {
+        self.edits.store(UNFINISHED, Ordering::Relaxed);
+    }
+    /// The fork is over.
+    pub fn finish_child(&self) {
+        self.edits.store(EDIT, Ordering::Release);
+    }
+    /// Whether the space's fork has not finished it: nobody else reads its tables.
+    pub fn is_unfinished(&self) -> bool {
+        self.edits.load(Ordering::Acquire) == UNFINISHED
+    }
 }
 
 /// The bit of `SpaceRecord::edits` that says that faults are stopped.
 const STOPPED: u64 = 1;
+/// All of it, of a child that its fork has not finished.
+const UNFINISHED: u64 = u64::MAX;
 /// An edit. There is room for 2^63 of them: one each nanosecond for 292 years. So none comes back
 /// to what a fault has read, and only the other bit can be recounted.
 const EDIT: u64 = 2;

@@ -6,8 +6,8 @@
 //! than a mark. Nodes leave empty of entries.
 
 use crate::addr::{Level, Pfn, VaRange};
-use crate::entry::{Codec, Entry};
-use crate::machine::{Act, Event, Machine, Use, Work};
+use crate::entry::{Busy, Codec, Entry};
+use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
 use crate::stats::Counter;
@@ -139,13 +139,12 @@ impl<M: Machine> Regions<M> {
         }
     }
 
-    /// The data frame that an entry of a dead node keeps; none for zeros, nor for the mark that
-    /// stands for them.
+    /// The data frame that an entry of a dead node keeps; none for zeros, nor for what is busy in
+    /// their place.
     fn page_of(&self, entry: Entry) -> Option<Pfn> {
         match entry {
             Entry::Leaf(pfn, _) => (!self.is_zero(pfn)).then_some(pfn),
-            Entry::Parked(pfn) => Some(pfn),
-            Entry::Moving(pfn) => (self.frames.record(pfn).use_() != Use::Table).then_some(pfn),
+            Entry::Parked(pfn) | Entry::Busy(Busy::Page(pfn)) => Some(pfn),
             _ => None,
         }
     }

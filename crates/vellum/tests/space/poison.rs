@@ -12,7 +12,7 @@ use vellum::config::{Config, Thp, ZeroHuge};
 use vellum::entry::{Aarch64, Codec, Entry, X86_64};
 use vellum::error::PoisonError;
 use vellum::machine::{MmuRules, Topology, Use};
-use vellum::space::{Access, Attrs, LeafSize, Page, Rights, Space};
+use vellum::space::{Access, Attrs, LeafSize, Page, Placement, Rights, Space};
 use vellum::stats::Counter;
 
 const PAGE: Va = Va(AT.0 + 5 * KIB4);
@@ -175,22 +175,31 @@ fn d_14_zeros_of_every_form_and_what_is_not_there_are_refused_and_counted() {
     });
 }
 
+/// Every space of the family maps the copy, at whatever address it sees the page.
 fn shared<C: Codec>(rules: MmuRules) {
     for (name, bytes, attrs, config) in sizes() {
         let (lab, space) = written::<C>(rules, config, (bytes, attrs));
         let old = frame(&lab, &space, PAGE);
         let child = lab.vm.fork(&space).unwrap();
-        refused(&lab, &space, (PAGE, PoisonError::Shared), &[&child]);
-        refused(&lab, &child, (PAGE, PoisonError::Shared), &[&space]);
-        // Where the child let a page go, that page is the parent's alone; its neighbour is not.
-        lab.vm.unmap(&child, PAGE, KIB4).unwrap();
-        refused(&lab, &space, (Va(PAGE.0 + KIB4), PoisonError::Shared), &[&child]);
-        assert_eq!(lab.vm.poison(&space, PAGE), Ok(()), "{name}");
-        assert_eq!(
-            (lab.peek(&space, PAGE), lab.peek(&child, Va(PAGE.0 + KIB4))),
-            (Ok(PAGE.0), Ok(PAGE.0 + KIB4))
-        );
-        lab.check(&[&space, &child]);
+        let grandchild = lab.vm.fork(&child).unwrap();
+        let moved = lab.vm.remap(&child, AT, bytes, bytes, Placement::Anywhere).unwrap();
+        let moved = Va(moved.0 + PAGE.0 - AT.0);
+        let all = [(&space, PAGE), (&child, moved), (&grandchild, PAGE)];
+        // A page that one of them may not access is exchanged, too.
+        lab.vm.protect(&grandchild, PAGE, KIB4, Rights::NONE).unwrap();
+        assert_eq!(lab.vm.poison(&child, moved), Ok(()), "{name}");
+        let new = frame(&lab, &space, PAGE);
+        assert_ne!(new, old, "{name}");
+        assert!(all.iter().all(|(space, va)| frame(&lab, space, *va) == new), "{name}");
+        lab.check(&[&space, &child, &grandchild]);
+        lab.vm.protect(&grandchild, PAGE, KIB4, Rights::READ_WRITE).unwrap();
+        assert!(all.iter().all(|(space, va)| lab.peek(space, *va) == Ok(PAGE.0)), "{name}");
+        // They are as separate as before.
+        lab.poke(&child, moved, 7).unwrap();
+        let seen = all.map(|(space, va)| lab.peek(space, va).unwrap());
+        assert_eq!(seen, [PAGE.0, 7, PAGE.0], "{name}");
+        lab.check(&[&space, &child, &grandchild]);
+        lab.vm.exit(grandchild);
         lab.vm.exit(child);
         // Alone again it is as before the fork, but read-only until it is written.
         let next = Va(PAGE.0 + KIB4);

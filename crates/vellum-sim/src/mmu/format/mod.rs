@@ -61,7 +61,7 @@ pub trait Format: Copy + 'static {
 mod tests {
     use super::*;
     use vellum::addr::{Level, Pfn};
-    use vellum::entry::{Codec, Entry, Flags};
+    use vellum::entry::{Busy, Codec, Entry, Flags};
 
     fn agrees<F: Format>() {
         for level in 1..=5u8 {
@@ -101,8 +101,8 @@ mod tests {
                 Entry::Empty,
                 Entry::Reserved,
                 Entry::Parked(Pfn(5)),
-                Entry::Moving(Pfn(5)),
-                Entry::Busy(Pfn(5)),
+                Entry::Busy(Busy::Page(Pfn(5))),
+                Entry::Busy(Busy::Exchange(Pfn(5))),
                 Entry::Detached(Pfn(5)),
                 Entry::Gone(9),
             ] {

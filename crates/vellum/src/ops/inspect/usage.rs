@@ -45,7 +45,7 @@ impl<M: Machine> CountUsage<'_, M> {
                     usage.parked_pages += if matches!(entry, Entry::Parked(_)) { pages } else { 0 };
                 }
                 Entry::ZeroTable(_) => usage.zero_tables += 1,
-                Entry::Reserved | Entry::Moving(_) | Entry::Busy(_) => {}
+                Entry::Reserved | Entry::Busy(_) => {}
             }
             usage.mapped_pages += pages;
         }

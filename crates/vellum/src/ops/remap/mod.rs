@@ -13,7 +13,7 @@ mod single_table;
 mod stash;
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
-use crate::entry::{Codec, Entry, Flags};
+use crate::entry::{Busy, Codec, Entry, Flags};
 use crate::error::{NoMemory, SpaceError};
 use crate::fault::Faults;
 use crate::frame::SlabRef;
@@ -145,23 +145,17 @@ impl<'v, M: Machine> Remap<'v, M> {
 
     /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock.
     #[inline(always)]
-    pub(crate) fn freeze_entry(
-        self,
-        at: Place<'_>,
-        va: Va,
-        hold: Pfn,
-        receipt: &mut Receipt,
-    ) -> bool {
+    pub(crate) fn freeze_entry(self, at: Place<'_>, va: Va, receipt: &mut Receipt) -> bool {
         let (level, zeros) = (at.level, self.zero_span());
         let new = |entry| match entry {
             Entry::Leaf(pfn, _)
                 if (level > Level::ONE || pfn.0.wrapping_sub(zeros.0.0) < zeros.1)
                     && self.is_zero_leaf(pfn, level) =>
             {
-                Some(Entry::Moving(hold))
+                Some(Entry::Busy(Busy::Nothing))
             }
-            Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Moving(pfn)),
-            Entry::Reserved | Entry::ZeroTable(_) => Some(Entry::Moving(hold)),
+            Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Busy(Busy::Page(pfn))),
+            Entry::Reserved | Entry::ZeroTable(_) => Some(Entry::Busy(Busy::Nothing)),
             _ => None,
         };
         let old = self.exchange(at, |e| new(e).map(|e| M::Codec::encode(e, level)));
@@ -175,9 +169,8 @@ impl<'v, M: Machine> Remap<'v, M> {
 
     /// Held promises become promises.
     pub(crate) fn thaw(self, space: &SpaceRecord, range: VaRange) {
-        let hold = space.root();
         self.alter(space, range, &mut |at: Place<'_>, _| {
-            if M::Codec::decode(at.raw, at.level) == Entry::Moving(hold) {
+            if M::Codec::decode(at.raw, at.level) == Entry::Busy(Busy::Nothing) {
                 self.store(at.node.pfn, at.slot, at.level, Entry::Reserved);
             }
             true
@@ -192,13 +185,10 @@ impl<'v, M: Machine> Remap<'v, M> {
         delta: u64,
         tables: &mut Preallocated,
     ) -> Result<(), NoMemory> {
-        let hold = space.root();
         let mut done = Ok(());
         let mut have = u64::MAX;
         self.scan(space, old, &mut |va, level, entry| {
-            if let Entry::Moving(pfn) = entry
-                && pfn != hold
-            {
+            if let Entry::Busy(Busy::Page(_)) = entry {
                 let to = va.0.wrapping_add(delta);
                 if level == Level::ONE && to & !(Order::HUGE.bytes() - 1) == have {
                     return true;
@@ -244,7 +234,7 @@ impl<'v, M: Machine> Remap<'v, M> {
                 _ if at == level => return Ok(()),
                 _ => {
                     let below = at.child();
-                    let hold = M::Codec::encode(Entry::Moving(space.root()), below);
+                    let hold = M::Codec::encode(Entry::Busy(Busy::Nothing), below);
                     let child =
                         self.dress_node(tables.take(self.0)?, below, Some((node.pfn, slot)), hold);
                     let mut top = Token::top();
@@ -281,10 +271,10 @@ impl<'v, M: Machine> Remap<'v, M> {
                     let below = at.below(slot, self.node(child));
                     self.transfer_node(space, below, old, delta, landing)
                 }
-                Entry::Moving(pfn) if pfn != space.root() => {
+                Entry::Busy(Busy::Page(pfn)) => {
                     let to = Va(at.va(slot).wrapping_add(delta));
                     self.arrive(space, to, level, pfn, landing);
-                    self.store(table, slot, level, Entry::Moving(space.root()));
+                    self.store(table, slot, level, Entry::Busy(Busy::Nothing));
                     left += 1;
                 }
                 _ => {}

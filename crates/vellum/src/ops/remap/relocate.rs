@@ -12,7 +12,7 @@
 //! replaced if the last table cannot be had.
 
 use crate::addr::{Level, Va, VaRange};
-use crate::entry::Entry;
+use crate::entry::{Busy, Entry};
 use crate::error::NoMemory;
 use crate::fault::Faults;
 use crate::frame::SlabRef;
@@ -249,7 +249,7 @@ impl<M: Machine> Relocate<'_, M> {
         })?;
         // What else pages take lies in the new place as a whole.
         let mut pages = Need::new(new);
-        self.need_pages(space, &mut pages, route, self.root(space));
+        self.need_pages(&mut pages, route, self.root(space));
         Ok(cut.tables + need.tables + pages.tables)
     }
 
@@ -283,7 +283,7 @@ impl<M: Machine> Relocate<'_, M> {
 
     /// Counts the tables that frozen pages need. Of a lowest table, whose pages land in two at
     /// most, both are counted if it has any page.
-    fn need_pages(self, space: &SpaceRecord, need: &mut Need, route: &Route, at: Cursor<'_>) {
+    fn need_pages(self, need: &mut Need, route: &Route, at: Cursor<'_>) {
         let (node, level) = (at.node, at.level);
         let part = at.part(route.moved);
         if level == Level::ONE {
@@ -297,11 +297,9 @@ impl<M: Machine> Relocate<'_, M> {
         for slot in part.first..part.end {
             match self.load(node.pfn, slot, level) {
                 Entry::Table(child) => {
-                    self.need_pages(space, need, route, at.below(slot, self.node(child)))
+                    self.need_pages(need, route, at.below(slot, self.node(child)))
                 }
-                Entry::Moving(pfn) if pfn != space.root() => {
-                    self.need_page(need, route, Va(at.va(slot)), level)
-                }
+                Entry::Busy(Busy::Page(_)) => self.need_page(need, route, Va(at.va(slot)), level),
                 _ => {}
             }
         }
@@ -377,7 +375,7 @@ impl<M: Machine> Relocate<'_, M> {
                 Ok(())
             })
         });
-        let hold = Entry::Moving(space.root());
+        let hold = Entry::Busy(Busy::Nothing);
         Map(self.0).promise(self.root(space), new, hold);
         done = done.and_then(|()| Remap(self.0).make_tables(space, moved, route.delta(), tables));
         debug_assert!(done.is_ok(), "a remap takes no more than it counted");

@@ -5,7 +5,7 @@
 //! of each step walking from the root.
 
 use crate::addr::{Level, VaRange};
-use crate::entry::Entry;
+use crate::entry::{Busy, Entry};
 use crate::error::NoMemory;
 use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Work};
@@ -70,7 +70,7 @@ impl<M: Machine> RelocateInTable<'_, M> {
         }
         let mut receipt = Receipt::new();
         self.alter_leaves(from.at, from.slots, &mut |at: Place<'_>, va| {
-            Remap(self.0).freeze_entry(at, va, space.root(), &mut receipt)
+            Remap(self.0).freeze_entry(at, va, &mut receipt)
         });
         let _flushed = self.redeem(space, receipt);
         // Marked entries are this verb's alone, so they need no lock.
@@ -79,7 +79,7 @@ impl<M: Machine> RelocateInTable<'_, M> {
             let _guard = to_node.lock(m, edit.token);
             for (from_slot, slot) in (from.slots.0..from.slots.1).zip(to.slots.0..) {
                 let entry = match self.load(from_node.pfn, from_slot, Level::ONE) {
-                    Entry::Moving(pfn) if pfn != space.root() => {
+                    Entry::Busy(Busy::Page(pfn)) => {
                         resident += 1;
                         Protect(self.0).page_entry(attrs.rights, pfn, Level::ONE, None)
                     }

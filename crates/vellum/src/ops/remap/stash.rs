@@ -2,22 +2,22 @@
 //!
 //! A remap has to know what lies in a range before it can say what memory it takes, and what lies
 //! there must not change any more once it has said so. So everything is made absent first
-//! (`Moving`, one flush), and each mark remembers in tables bits what it stands for: the flags of a
+//! (`Busy`, one flush), and each mark remembers in spare bits what it stands for: the flags of a
 //! leaf, which zeros, or nothing more than a promise. If memory runs out the entries come back
 //! exactly as they were, marks that hardware had set included; all that a program can notice is
 //! that a fault took longer.
 //!
 //! ```text
-//!   note, in bits 52 to 63 of a `Moving` entry:
+//!   note, in bits 52 to 63 of a `Busy` entry:
 //!     | 0 | slot of the zeros (4) | kind (2) | dirty | accessed | exec | write |
-//!   kind 0: a parked page, or a promise if what it names is the root
+//!   kind 0: a parked page, or where none is named a reserved entry
 //!        1: a page;  2: zeros;  3: a shared table of zeros
 //! ```
 //! Rejected: counting first and freezing afterwards (a fault in between needs one table more, and
 //! by then leaves are cut).
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
-use crate::entry::{Codec, Entry, Flags};
+use crate::entry::{Busy, Codec, Entry, Flags, NOTE_SHIFT};
 use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::cursor::Place;
@@ -29,7 +29,6 @@ use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Receipt;
 
-const NOTE_SHIFT: u32 = 52;
 const PAGE: u64 = 1 << 4;
 const ZERO: u64 = 2 << 4;
 const TABLE: u64 = 3 << 4;
@@ -40,11 +39,7 @@ const _: () =
     assert!(crate::machine::MAX_NODES <= 16, "a note has four bits for the slot of the zeros");
 
 fn note(kind: u64, flags: Flags, slot: usize) -> u64 {
-    let marks = flags.write as u64
-        | (flags.exec as u64) << 1
-        | (flags.accessed as u64) << 2
-        | (flags.dirty as u64) << 3;
-    (kind | marks | (slot as u64) << SLOT_SHIFT) << NOTE_SHIFT
+    (kind | flags.bits() | (slot as u64) << SLOT_SHIFT) << NOTE_SHIFT
 }
 
 pub(crate) struct Stash<'v, M: Machine>(pub &'v Faults<M>);
@@ -57,7 +52,7 @@ impl<M: Machine> Stash<'_, M> {
     pub(crate) fn freeze(self, space: &SpaceRecord, range: VaRange) -> Receipt {
         let m = &self.machine;
         let mut receipt = Receipt::new();
-        let (hold, zeros) = (space.root(), self.zero_span());
+        let zeros = self.zero_span();
         // A leaf without its frame (none yet: no leaf has all bits), and its note: most leaves of a
         // range are alike.
         let (mut alike, mut noted) = (u64::MAX, 0);
@@ -71,7 +66,7 @@ impl<M: Machine> Stash<'_, M> {
                     node.pfn,
                     slot,
                     raw,
-                    M::Codec::encode(Entry::Moving(pfn), level) | noted,
+                    M::Codec::encode(Entry::Busy(Busy::Page(pfn)), level) | noted,
                 )
                 .is_ok()
             {
@@ -79,7 +74,7 @@ impl<M: Machine> Stash<'_, M> {
                 receipt.leaf(va, level);
                 return true;
             }
-            let mark = |entry| self.mark(entry, level, hold);
+            let mark = |entry| self.mark(entry, level);
             match self.exchange(at, mark) {
                 Some(Entry::Leaf(pfn, flags)) => {
                     receipt.leaf(va, level);
@@ -102,47 +97,46 @@ impl<M: Machine> Stash<'_, M> {
     }
 
     /// What stands for an entry while it is frozen; `None` if someone else has set it aside.
-    fn mark(self, entry: Entry, level: Level, hold: Pfn) -> Option<u64> {
-        let moving = |pfn| M::Codec::encode(Entry::Moving(pfn), level);
+    fn mark(self, entry: Entry, level: Level) -> Option<u64> {
+        let page = |pfn| M::Codec::encode(Entry::Busy(Busy::Page(pfn)), level);
+        let nothing = M::Codec::encode(Entry::Busy(Busy::Nothing), level);
         Some(match entry {
             Entry::Leaf(pfn, flags) if self.is_zero_leaf(pfn, level) => {
-                moving(hold) | note(ZERO, flags, self.zero_slot(pfn))
+                nothing | note(ZERO, flags, self.zero_slot(pfn))
             }
-            Entry::Leaf(pfn, flags) => moving(pfn) | note(PAGE, flags, 0),
-            Entry::Parked(pfn) => moving(pfn),
-            Entry::Reserved => moving(hold),
+            Entry::Leaf(pfn, flags) => page(pfn) | note(PAGE, flags, 0),
+            Entry::Parked(pfn) => page(pfn),
+            Entry::Reserved => nothing,
             Entry::ZeroTable(table) => {
-                moving(hold) | note(TABLE, Flags::default(), self.zero_table_slot(table))
+                nothing | note(TABLE, Flags::default(), self.zero_table_slot(table))
             }
             _ => return None,
         })
     }
 
     /// What a mark stands for.
-    fn unmark(self, raw: u64, level: Level, va: Va, hold: Pfn) -> Option<Entry> {
-        let Entry::Moving(pfn) = M::Codec::decode(raw, level) else { return None };
-        let note = raw >> NOTE_SHIFT;
-        let flags = Flags {
-            write: note & 1 != 0,
-            exec: note & 2 != 0,
-            accessed: note & 4 != 0,
-            dirty: note & 8 != 0,
+    fn unmark(self, raw: u64, level: Level, va: Va) -> Option<Entry> {
+        let page = match M::Codec::decode(raw, level) {
+            Entry::Busy(Busy::Page(pfn)) => Some(pfn),
+            Entry::Busy(Busy::Nothing) => None,
+            _ => return None,
         };
+        let note = raw >> NOTE_SHIFT;
+        let flags = Flags::from_bits(note);
         let slot = (note >> SLOT_SHIFT) as usize;
         match note & KIND {
-            PAGE => Some(Entry::Leaf(pfn, flags)),
+            PAGE => page.map(|pfn| Entry::Leaf(pfn, flags)),
             ZERO if level == Level::ONE => Some(Entry::Leaf(self.zero_in(slot, va), flags)),
             ZERO => self.huge_zero().map(|page| Entry::Leaf(page, flags)),
             TABLE => self.zero_table_in(slot, level).map(Entry::ZeroTable),
-            _ if pfn == hold => Some(Entry::Reserved),
-            _ => Some(Entry::Parked(pfn)),
+            _ => Some(page.map_or(Entry::Reserved, Entry::Parked)),
         }
     }
 
     /// The opposite of [`freeze`](Vm::freeze).
     pub(crate) fn unfreeze(self, space: &SpaceRecord, range: VaRange) {
         self.alter(space, range, &mut |at: Place<'_>, va| {
-            if let Some(entry) = self.unmark(at.raw, at.level, va, space.root()) {
+            if let Some(entry) = self.unmark(at.raw, at.level, va) {
                 self.store(at.node.pfn, at.slot, at.level, entry);
                 self.machine.hook(Event::Work(Work::Entry, 1));
             }
@@ -162,10 +156,10 @@ impl<M: Machine> Stash<'_, M> {
                 continue;
             }
             let base = va.align_down(level.entry_bytes());
-            let cut = self.unmark(raw, level, base, space.root()).zip(tables.take(self.0).ok());
+            let cut = self.unmark(raw, level, base).zip(tables.take(self.0).ok());
             debug_assert!(cut.is_some(), "what is opened is frozen, and its tables were counted");
             let Some((entry, frame)) = cut else { return };
-            self.cut_frozen(space, Place { node, level, slot, raw }, entry, base, frame);
+            self.cut_frozen(Place { node, level, slot, raw }, entry, base, frame);
         }
     }
 
@@ -173,15 +167,14 @@ impl<M: Machine> Stash<'_, M> {
     /// translation is left of it, so none is flushed.
     fn cut_frozen(
         self,
-        space: &SpaceRecord,
         Place { node, level, slot, .. }: Place<'_>,
         entry: Entry,
         base: Va,
         frame: Pfn,
     ) {
         let m = &self.machine;
-        let (below, hold) = (level.child(), space.root());
-        let promise = M::Codec::encode(Entry::Moving(hold), below);
+        let below = level.child();
+        let promise = M::Codec::encode(Entry::Busy(Busy::Nothing), below);
         let child = self.dress_node(frame, below, Some((node.pfn, slot)), promise);
         let page = crate::pagetable::transit::frame_of(entry)
             .filter(|&pfn| !self.is_zero_leaf(pfn, level));
@@ -206,7 +199,7 @@ impl<M: Machine> Stash<'_, M> {
                 Entry::ZeroTable(table) => self.load(table, i, below),
                 _ => break,
             };
-            let Some(mark) = self.mark(below_it, below, hold) else { continue };
+            let Some(mark) = self.mark(below_it, below) else { continue };
             // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
             unsafe { words.add(i).write(mark) };
         }

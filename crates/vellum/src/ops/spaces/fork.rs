@@ -89,6 +89,8 @@ impl<M: Machine> Fork<'_, M> {
         if !from.takes_zeros() {
             to.forbid_zeros();
         }
+        // Who goes from a frame to its mappings leaves the child alone until it is finished.
+        to.begin_child();
         let (family, made) = self.join_family(space, child, edit.token)?;
         from.stop_faults();
         let done = self.copy_tables(edit, to);
@@ -101,6 +103,7 @@ impl<M: Machine> Fork<'_, M> {
         self.copy_node(&mut copying, self.root(from), self.node(to.root()));
         self.share_huge_zero(from, to);
         let _flushed = self.redeem(from, copying.receipt);
+        to.finish_child();
         from.let_faults_go();
         Ok(())
     }
@@ -275,7 +278,7 @@ impl<M: Machine> Fork<'_, M> {
                     run.slot += 1;
                     continue;
                 }
-                Entry::Table(_) | Entry::Moving(_) | Entry::Busy(_) | Entry::Detached(_) => break,
+                Entry::Table(_) | Entry::Busy(_) | Entry::Detached(_) => break,
             };
             // SAFETY: as in `copy_table`.
             unsafe { words.add(slot).write(copy) };
