@@ -48,7 +48,8 @@ const TESTS: &[(&str, Test)] = &[
     ("a load maps the shared zeros, a store gives the page its own", zeros),
     ("a store to a huge range faults once for 2 MiB, and all of it was zeros", huge_pages),
     (
-        "a range populated at once is zeros and does not fault; a long one is cleared around the caches",
+        "a range populated at once is zeros and does not fault; a long one is cleared around the \
+         caches",
         populated,
     ),
     ("the processor sets accessed and dirty where the library reads them", marks),

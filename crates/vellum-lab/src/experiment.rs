@@ -146,7 +146,8 @@ impl Effort {
             String::new()
         };
         format!(
-            "checked: {} TLB hits against the tables, 0 stale; {} frames lost; {} accesses/s a core{slow}",
+            "checked: {} TLB hits against the tables, 0 stale; {} frames lost; {} accesses/s a \
+             core{slow}",
             grouped(self.checked as i64),
             grouped(self.lost),
             scaled(rate as i64)

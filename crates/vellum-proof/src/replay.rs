@@ -169,6 +169,7 @@ pub fn explain(setting: &Setting, commands: &[Command], failure: &Failure) -> St
     let (at, what, n) = (failure.at, &failure.what, short.len());
     let last = if n > SHOWN { format!(", the last {SHOWN} of them") } else { String::new() };
     format!(
-        "command {at}: {what}\n{setting:?}\nshortest list found, {n} commands{last}:\n{lines}which says: {again:?}"
+        "command {at}: {what}\n{setting:?}\nshortest list found, {n} \
+         commands{last}:\n{lines}which says: {again:?}"
     )
 }

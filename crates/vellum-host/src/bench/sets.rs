@@ -31,9 +31,12 @@ impl std::fmt::Display for NoSets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             NoSets::NoHugePages => f.write_str(
-                "the system backs no memory with 2 MiB pages (/sys/kernel/mm/transparent_hugepage/enabled says `never`?)",
+                "the system backs no memory with 2 MiB pages \
+                 (/sys/kernel/mm/transparent_hugepage/enabled says `never`?)",
             ),
-            NoSets::NoGeometry => f.write_str("the system does not tell the shape of its second-level cache"),
+            NoSets::NoGeometry => {
+                f.write_str("the system does not tell the shape of its second-level cache")
+            }
             NoSets::NoMemory(why) => write!(f, "no memory: {why}"),
         }
     }

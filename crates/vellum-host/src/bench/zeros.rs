@@ -83,12 +83,15 @@ fn refused() -> Option<String> {
     };
     match (says("enabled").as_str(), says("use_zero_page").as_str()) {
         ("", _) => Some("the system has no transparent huge pages".to_owned()),
-        (enabled, _) if enabled.contains("[never]") => {
-            Some("/sys/kernel/mm/transparent_hugepage/enabled says `never`; root can change it to `madvise`".to_owned())
-        }
-        (_, "0") => {
-            Some("/sys/kernel/mm/transparent_hugepage/use_zero_page says 0; root can change it to 1".to_owned())
-        }
+        (enabled, _) if enabled.contains("[never]") => Some(
+            "/sys/kernel/mm/transparent_hugepage/enabled says `never`; root can change it to \
+             `madvise`"
+                .to_owned(),
+        ),
+        (_, "0") => Some(
+            "/sys/kernel/mm/transparent_hugepage/use_zero_page says 0; root can change it to 1"
+                .to_owned(),
+        ),
         _ => None,
     }
 }

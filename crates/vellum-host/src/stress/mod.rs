@@ -115,7 +115,8 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} operations, {} words compared, {} of others looked at ({} exactly), {} faults, {} forks, {} refused for memory",
+            "{} operations, {} words compared, {} of others looked at ({} exactly), {} faults, {} \
+             forks, {} refused for memory",
             self.operations,
             self.compared,
             self.peeked,

@@ -50,7 +50,8 @@ pub fn find(name: &str) -> Result<Machine, LabError> {
         let presets = file::presets();
         let known = presets.iter().copied().chain(["host"]);
         return Err(LabError::usage(format_args!(
-            "there is no machine `{name}`{}; `vellum machines` lists them, and a machine file ends in .toml",
+            "there is no machine `{name}`{}; `vellum machines` lists them, and a machine file \
+             ends in .toml",
             text::nearest(name, known)
                 .map(|n| format!(" (did you mean `{n}`?)"))
                 .unwrap_or_default()

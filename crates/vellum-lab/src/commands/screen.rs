@@ -172,7 +172,8 @@ fn experiments(first: usize) -> Result<(), LabError> {
 
     let mut out = format!("{}. Where these ideas did not help\n", first + 2) + &brief::heading("");
     briefs.iter().flat_map(|(_, said)| &said.losses).for_each(|row| out += &brief::line(row));
-    out += "   p: predicted from sources that never saw the mechanism; f: on a fitted figure; g: on a guess\n\n";
+    out += "   p: predicted from sources that never saw the mechanism; f: on a fitted figure; g: \
+            on a guess\n\n";
     print(&out)
 }
 
@@ -258,11 +259,14 @@ fn home() -> Result<PathBuf, LabError> {
     let exe = std::env::current_exe().ok();
     let above = exe.iter().flat_map(|e| e.ancestors().skip(1)).map(Path::to_path_buf);
     let here = std::env::current_dir().ok();
-    from_run.into_iter().chain(above).chain(here).find(|p| p.join(TRACES).is_dir()).ok_or_else(|| {
-        LabError::failed(
-            "the shipped traces are not found; start this through ./run, or replay a trace of your own: `vellum run --help`",
-        )
-    })
+    from_run.into_iter().chain(above).chain(here).find(|p| p.join(TRACES).is_dir()).ok_or_else(
+        || {
+            LabError::failed(
+                "the shipped traces are not found; start this through ./run, or replay a trace of \
+                 your own: `vellum run --help`",
+            )
+        },
+    )
 }
 
 #[cfg(test)]

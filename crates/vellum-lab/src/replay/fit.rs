@@ -21,7 +21,8 @@ pub fn fit<'m>(machine: &'m Machine, config: &Config) -> Result<Cow<'m, Machine>
     }
     match config.levels {
         Some(levels) if levels > *machine.mmu.levels => Err(LabError::usage(format_args!(
-            "the machine `{}` walks {} levels, not {levels}; take one that does (`vellum machines`)",
+            "the machine `{}` walks {} levels, not {levels}; take one that does (`vellum \
+             machines`)",
             machine.name, *machine.mmu.levels
         ))),
         Some(levels) if levels < *machine.mmu.levels => {

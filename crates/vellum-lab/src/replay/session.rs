@@ -142,16 +142,19 @@ impl<F: Format> Session<'_, '_, F> {
     pub(super) fn lost(&self, mapping: u32, offset: u64, found: Found) -> LabError {
         match found {
             Found::Beyond(len) => self.bad_trace(format_args!(
-                "the trace touches byte {offset} of mapping {mapping}, which has {len} bytes; record it again"
+                "the trace touches byte {offset} of mapping {mapping}, which has {len} bytes; \
+                 record it again"
             )),
-            _ => self
-                .bad_trace(format_args!("the trace touches mapping {mapping}, which it never made; record it again")),
+            _ => self.bad_trace(format_args!(
+                "the trace touches mapping {mapping}, which it never made; record it again"
+            )),
         }
     }
     /// The error of a machine that is too small.
     pub(super) fn out_of_memory(&self) -> LabError {
         LabError::failed(format_args!(
-            "the trace needs more memory than the machine `{}` has; take a larger one (`vellum machines`)",
+            "the trace needs more memory than the machine `{}` has; take a larger one (`vellum \
+             machines`)",
             self.machine
         ))
     }
@@ -267,7 +270,8 @@ fn oracle_stop(stop: vellum_sim::Stop) -> LabError {
 fn consistent(tally: &Tally) -> Result<(), LabError> {
     if tally.refused * 1000 > tally.accesses {
         return Err(LabError::failed(format_args!(
-            "{} of {} accesses touch memory that is not mapped for them; the trace contradicts itself: record it again",
+            "{} of {} accesses touch memory that is not mapped for them; the trace contradicts \
+             itself: record it again",
             tally.refused, tally.accesses
         )));
     }

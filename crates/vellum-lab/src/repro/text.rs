@@ -26,8 +26,9 @@ pub fn page(page: &Page) -> String {
         table(&mut out, t);
     }
     if page.tables.iter().flat_map(|t| &t.rows).any(|row| row.rest.is_some()) {
-        let legend = "p: rests on figures from before the mechanism, or from sources that never saw it. f: on a fitted figure. \
-                      g: on a guess. Ratios are after over before.";
+        let legend = "p: rests on figures from before the mechanism, or from sources that never \
+                      saw it. f: on a fitted figure. g: on a guess. Ratios are after over \
+                      before.";
         block(&mut out, "   ", legend);
         out.push('\n');
     }
@@ -50,7 +51,8 @@ pub fn page(page: &Page) -> String {
 /// the command that made them.
 pub fn markdown(entry: &Entry, pages: &[&Page]) -> String {
     let mut out = format!(
-        "# {}\n\nThis page is what `vellum repro {} --markdown > docs/{}.md` prints; a test holds its figures to a tenth. The mechanism: {}.\n",
+        "# {}\n\nThis page is what `vellum repro {} --markdown > docs/{}.md` prints; a test holds \
+         its figures to a tenth. The mechanism: {}.\n",
         pages.first().map_or(entry.name, |page| page.title.as_str()),
         entry.name,
         entry.name,

@@ -150,7 +150,8 @@ impl<F: Format> State<F> {
         let (rule, why) = if self.cpus[c].suspect {
             (
                 Rule::Stale,
-                "a program runs on a context that missed an invalidation while it was not loaded here, and was not flushed when it was loaded again",
+                "a program runs on a context that missed an invalidation while it was not loaded \
+                 here, and was not flushed when it was loaded again",
             )
         } else {
             (Rule::Contract, "a program accesses memory on a CPU that has no root loaded")

@@ -25,7 +25,8 @@ pub enum BuildError {
     Format(String, &'static str),
     /// Too many CPUs or nodes, or none.
     #[error(
-        "{0} CPUs in {1} memory nodes: at most {MAX_CPUS} and {MAX_NODES}, at least 1 of each, can be simulated"
+        "{0} CPUs in {1} memory nodes: at most {MAX_CPUS} and {MAX_NODES}, at least 1 of each, \
+         can be simulated"
     )]
     Size(usize, usize),
     /// The parts contradict each other.
@@ -36,7 +37,8 @@ pub enum BuildError {
     Cache(#[from] GeometryError),
     /// The host has no address space left for simulated memory.
     #[error(
-        "the host has no address space for {0} MiB of simulated memory: make the machine's memory smaller"
+        "the host has no address space for {0} MiB of simulated memory: make the machine's memory \
+         smaller"
     )]
     Host(u64),
 }

@@ -119,7 +119,8 @@ impl<F: Format> State<F> {
         if note.obligation != 0 {
             if let Some(open) = self.obligation_on(pfn) {
                 let why = format!(
-                    "it becomes {to:?} while CPUs {open:?} may still hold its old translation at {:#x}: the flush must come first",
+                    "it becomes {to:?} while CPUs {open:?} may still hold its old translation at \
+                     {:#x}: the flush must come first",
                     note.page << 12
                 );
                 self.fail(c, Rule::OpenObligation, Some(note.page << 12), Some(pfn), why);

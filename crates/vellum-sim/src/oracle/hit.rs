@@ -96,7 +96,8 @@ impl<F: Format> State<F> {
             deferred => {
                 let rule = if deferred.is_some() { Rule::Deferral } else { Rule::Stale };
                 let why = format!(
-                    "this CPU translates it to frame {:#x}; {what}, and no change that could still be on its way here explains it",
+                    "this CPU translates it to frame {:#x}; {what}, and no change that could \
+                     still be on its way here explains it",
                     e.translate(va) >> 12
                 );
                 self.fail(c, rule, Some(va), Some(e.translate(va) >> 12), why);

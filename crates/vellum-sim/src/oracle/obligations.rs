@@ -392,7 +392,8 @@ impl<F: Format> State<F> {
         let what = if p.cut != 0 { "a table" } else { "translations" };
         let (start, end) = (p.start << 12, p.end << 12);
         let why = format!(
-            "the call returns, and CPUs {:?} may still hold {what} of {start:#x}..{end:#x}: no covering flush ran there since the entry changed",
+            "the call returns, and CPUs {:?} may still hold {what} of {start:#x}..{end:#x}: no \
+             covering flush ran there since the entry changed",
             p.open
         );
         self.fail(c, Rule::OpenObligation, Some(start), None, why);

@@ -62,7 +62,8 @@ impl Rule {
             }
             Rule::TwoPages => "oracle 3: CPUs see two pages at one address",
             Rule::Deferral => {
-                "oracle 4: a deferred translation must be read-only, clean, of a pending frame, and read equal bytes"
+                "oracle 4: a deferred translation must be read-only, clean, of a pending frame, \
+                 and read equal bytes"
             }
             Rule::Size => "oracle 5: one address is translated with two page sizes",
             Rule::FreedTable => "oracle 6: a table frame was freed that hardware can still reach",

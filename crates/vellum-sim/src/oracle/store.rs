@@ -52,7 +52,8 @@ impl<F: Format> State<F> {
                 };
                 if self.mmu.break_before_make && (ra.write || rb.write || !equal()) {
                     let why = format!(
-                        "the entry goes from frame {:#x} to {:#x} while it is live, and not read-only with equal bytes",
+                        "the entry goes from frame {:#x} to {:#x} while it is live, and not \
+                         read-only with equal bytes",
                         a >> 12,
                         b >> 12
                     );
@@ -211,7 +212,9 @@ impl<F: Format> State<F> {
                 );
             } else if self.contents.is_foreign(pfn) {
                 let why =
-                    "it is mapped before it was cleared or fully overwritten: its last owner's bytes are in it".into();
+                    "it is mapped before it was cleared or fully overwritten: its last owner's \
+                     bytes are in it"
+                        .into();
                 return self.fail(c, Rule::Dirty, Some(va), Some(pfn), why);
             }
             let note = &mut self.oracle.frames[pfn as usize];

@@ -187,7 +187,10 @@ impl<F: Format> State<F> {
             Rule::Malformed,
             Some(va),
             None,
-            format!("entry {raw:#x} of level {level} has a reserved bit set or names memory that does not exist"),
+            format!(
+                "entry {raw:#x} of level {level} has a reserved bit set or names memory that does \
+                 not exist"
+            ),
         );
     }
 }

@@ -134,8 +134,8 @@ impl<F: Format> State<F> {
         let (va, why) = (clash.page << 12, clash.why);
         let pfn = if let Shown::Frame(pfn, _) = clash.new { Some(pfn) } else { None };
         let why = format!(
-            "CPUs {cpus:?} may still use the page that was mapped at {va:#x}, another one is mapped there now, and {why}: \
-             the old translation has to go first"
+            "CPUs {cpus:?} may still use the page that was mapped at {va:#x}, another one is \
+             mapped there now, and {why}: the old translation has to go first"
         );
         self.fail(c, Rule::TwoPages, Some(va), pfn, why);
     }

@@ -198,7 +198,8 @@ fn d_13_72_readers_of_kept_zeros_write_no_common_line_and_without_keeping_them_e
     let (slow, quick) =
         (makespan(&counted, &common, transfer), makespan(&kept, &BTreeSet::new(), transfer));
     println!(
-        "first reads of 72 spaces at once: {quick} cycles with zeros kept, {slow} with each space counted"
+        "first reads of 72 spaces at once: {quick} cycles with zeros kept, {slow} with each space \
+         counted"
     );
     assert!(slow > 2 * quick, "the control scales: {slow} and {quick} cycles");
 }

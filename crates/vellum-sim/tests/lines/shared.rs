@@ -210,7 +210,8 @@ fn report(name: &str, cpus: usize, way: Way, seen: &Seen) {
         if tally.faults != 0 {
             let (shared, all) = tally.per_fault();
             println!(
-                "{name}, {cpus:>2} CPUs, {way:?}{what}: {} faults, {all:.1} lines written each, {shared:.2} of them common",
+                "{name}, {cpus:>2} CPUs, {way:?}{what}: {} faults, {all:.1} lines written each, \
+                 {shared:.2} of them common",
                 tally.faults
             );
         }

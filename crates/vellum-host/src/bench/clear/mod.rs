@@ -52,8 +52,8 @@ impl fmt::Display for Calibration {
         }
         writeln!(
             f,
-            "Around the caches: {}, from {} KiB on: no longer slower there for somebody who had a working set of half the \
-             second level and reads half of what was cleared.",
+            "Around the caches: {}, from {} KiB on: no longer slower there for somebody who had a \
+             working set of half the second level and reads half of what was cleared.",
             around.name(),
             from >> 10
         )

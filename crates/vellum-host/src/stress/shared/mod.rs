@@ -82,8 +82,8 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} operations, {} stores, {} words looked at, {} accesses denied, {} faults, {} wipes, {} forks beside \
-             {} stores, {} refused for memory",
+            "{} operations, {} stores, {} words looked at, {} accesses denied, {} faults, {} \
+             wipes, {} forks beside {} stores, {} refused for memory",
             self.operations,
             self.stores,
             self.looks,

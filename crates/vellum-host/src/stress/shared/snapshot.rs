@@ -84,13 +84,15 @@ pub fn check(
         }
         if count > ended.words[index] {
             return Err(format!(
-                "slot {slot}, thread {writer}: the child has store {count}, which had not begun when the fork ended"
+                "slot {slot}, thread {writer}: the child has store {count}, which had not begun \
+                 when the fork ended"
             ));
         }
         if keeps && (count < begun.words[index] || count != 0 && count <= board.floor(slot, writer))
         {
             return Err(format!(
-                "slot {slot}, thread {writer}: the child has store {count}, but {} was done before the fork",
+                "slot {slot}, thread {writer}: the child has store {count}, but {} was done \
+                 before the fork",
                 begun.words[index]
             ));
         }
@@ -107,8 +109,9 @@ pub fn check(
             beside += 1;
             if arena.extent(slot).keeps() && at(slot, writer) < count {
                 return Err(format!(
-                    "no instant: the child has store {} of thread {by}, which began after thread {writer} had made \
-                     store {count} to slot {slot}, but in that slot it has store {}",
+                    "no instant: the child has store {} of thread {by}, which began after thread \
+                     {writer} had made store {count} to slot {slot}, but in that slot it has \
+                     store {}",
                     have[by],
                     at(slot, writer)
                 ));

@@ -102,7 +102,8 @@ impl<C: Codec> Worker<'_, C> {
             (Err(e), Err(w)) if e == w => {}
             (got, wanted) => {
                 panic!(
-                    "copy_in, forced {forced}, at {va:?} of {bytes} gave {got:?}, wanted {wanted:?}; {}",
+                    "copy_in, forced {forced}, at {va:?} of {bytes} gave {got:?}, wanted \
+                     {wanted:?}; {}",
                     self.place(&on)
                 )
             }

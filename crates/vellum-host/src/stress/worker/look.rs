@@ -14,7 +14,8 @@ impl<C: Codec> Worker<'_, C> {
         self.outcome.peeked += 1;
         assert!(
             is_sane(word, lineage, lane),
-            "{va:?} of space {} ({:?}) holds {word:#x}, which is not of lineage {lineage}, lane {lane}; seed {}",
+            "{va:?} of space {} ({:?}) holds {word:#x}, which is not of lineage {lineage}, lane \
+             {lane}; seed {}",
             space.id(),
             self.at,
             self.shared.plan.seed
@@ -81,7 +82,8 @@ impl<C: Codec> Worker<'_, C> {
         self.outcome.stood += 1;
         assert!(
             fits,
-            "{va:?} of shared space {n}, lane {whose}: CPU {} saw {seen:x?} while the owner had {state:x?}; library says {:?}; seed {}",
+            "{va:?} of shared space {n}, lane {whose}: CPU {} saw {seen:x?} while the owner had \
+             {state:x?}; library says {:?}; seed {}",
             self.seat.cpu(),
             shared.vm.query(space, va),
             shared.plan.seed
@@ -100,7 +102,8 @@ impl<C: Codec> Worker<'_, C> {
         let first = *child.frozen.entry(va).or_insert(now);
         assert!(
             now == first,
-            "{va:?} of a forked space changed from {first:x?} to {now:x?} though nobody works there; library says {:?}; seed {}",
+            "{va:?} of a forked space changed from {first:x?} to {now:x?} though nobody works \
+             there; library says {:?}; seed {}",
             self.shared.vm.query(&child.space, va),
             self.shared.plan.seed
         );

@@ -112,7 +112,8 @@ fn threads(list: Option<&str>) -> Result<Vec<usize>, LabError> {
         })?;
         if n > cores.min(vellum_host::machine::MAX_HOST_CPUS) {
             return Err(LabError::usage(format_args!(
-                "--threads {n}: this computer has {cores} core{}, and more threads would measure its scheduler",
+                "--threads {n}: this computer has {cores} core{}, and more threads would measure \
+                 its scheduler",
                 if cores == 1 { "" } else { "s" }
             )));
         }
@@ -158,7 +159,8 @@ fn head(sections: &[&Section], effort: Effort, threads: &[usize]) -> String {
         format!("{} repetitions, Ctrl-C keeps results", effort.repetitions)
     };
     let mut out = format!(
-        "vellum bench: the library on this computer, beside its peers\n{how}\nhost: {} | threads {counts}\n{} at the start\n",
+        "vellum bench: the library on this computer, beside its peers\n{how}\nhost: {} | threads \
+         {counts}\n{} at the start\n",
         screen::host(),
         load()
     );

@@ -76,14 +76,18 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
         |rows: &[Row]| rows.first().and_then(|row| Row::ratio(row.ours)).unwrap_or(f64::NAN);
     let (first, anywhere) = (gains(&rows), gains(&drawn.rows));
     let mut limits = vec![
-        "A program that reads the whole page at once finds what bypassed the caches in memory.".to_owned(),
-        "The model has no start-up cost of string stores apart, and no CPU's clock that falls under load.".into(),
+        "A program that reads the whole page at once finds what bypassed the caches in memory."
+            .to_owned(),
+        "The model has no start-up cost of string stores apart, and no CPU's clock that falls \
+         under load."
+            .into(),
     ];
     if anywhere < 0.98 * first {
         limits.push(format!(
-            "Touched at its start a page of 2 MiB gains {first:.2} times, at a drawn byte {anywhere:.2}: up to a fault in its second half the \
-             old way goes in ascending order, which this machine file has cheaper than any other (the two old rows differ, and by what \
-             else than the order nobody published)."
+            "Touched at its start a page of 2 MiB gains {first:.2} times, at a drawn byte \
+             {anywhere:.2}: up to a fault in its second half the old way goes in ascending order, \
+             which this machine file has cheaper than any other (the two old rows differ, and by \
+             what else than the order nobody published)."
         ));
     }
     // Each statement is that of a case, in their order.
@@ -106,7 +110,10 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
         let published = if theirs { ", published or here" } else { "" };
         limits.insert(
             0,
-            format!("1 GiB in batches of 8 MiB gains nothing{published}: stores of that length still read what they overwrite."),
+            format!(
+                "1 GiB in batches of 8 MiB gains nothing{published}: stores of that length still \
+                 read what they overwrite."
+            ),
         );
     }
     let missed = statements.iter().filter(|s| !s.ok()).count();
@@ -114,42 +121,64 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
         name: "clear",
         title: "Clearing in extents, at the first touch of 64 GiB".into(),
         on: format!("{}, one CPU, seed {}", machine.name, ask.seed),
-        asked: vec!["What is it worth to clear a large page as a few long runs instead of 4 KiB at a time?".into()],
-        run: vec![
-            "One byte is read and written in each page of a fresh private mapping of 64 GiB, once (the published runs do it five times: \
-             factor 5). The kernel of the posting has string stores alone, and so do these rows but for those called bypassing; what is \
-             published beside those is from other patches (2021): making a virtual machine of 2 MiB pages, of 1550 GB on Milan."
+        asked: vec![
+            "What is it worth to clear a large page as a few long runs instead of 4 KiB at a \
+             time?"
                 .into(),
-            "Lines cleared are counted and charged, not put through the caches one by one; a test compares the two ways on 128 MiB.".into(),
-            "The byte is the first of its page, as published: nothing is random then, and another seed gives the same figures. The last table \
-             draws it, as the published tool does when it is given a seed. Where frames lie is not drawn: blocks of 2 MiB lie on all sets of a \
-             cache alike. Another last level moves the figures of runs that elide, where the machine file lets elision begin at its size; \
-             otherwise 64 GiB fit no cache, and its size moves nothing."
+        ],
+        run: vec![
+            "One byte is read and written in each page of a fresh private mapping of 64 GiB, once \
+             (the published runs do it five times: factor 5). The kernel of the posting has \
+             string stores alone, and so do these rows but for those called bypassing; what is \
+             published beside those is from other patches (2021): making a virtual machine of 2 \
+             MiB pages, of 1550 GB on Milan."
+                .into(),
+            "Lines cleared are counted and charged, not put through the caches one by one; a test \
+             compares the two ways on 128 MiB."
+                .into(),
+            "The byte is the first of its page, as published: nothing is random then, and another \
+             seed gives the same figures. The last table draws it, as the published tool does \
+             when it is given a seed. Where frames lie is not drawn: blocks of 2 MiB lie on all \
+             sets of a cache alike. Another last level moves the figures of runs that elide, \
+             where the machine file lets elision begin at its size; otherwise 64 GiB fit no \
+             cache, and its size moves nothing."
                 .into(),
         ],
         tables: vec![
             Table { title: "Throughput".into(), columns: columns(), rows },
-            Table { title: "First-level misses of the kernel for each line".into(), columns: columns(), rows: misses },
+            Table {
+                title: "First-level misses of the kernel for each line".into(),
+                columns: columns(),
+                rows: misses,
+            },
             drawn,
         ],
         out: vec![match missed {
-            _ if statements.is_empty() => "Nothing was published for this machine, so there is no statement to judge.".to_owned(),
+            _ if statements.is_empty() => "Nothing was published for this machine, so there is no \
+                                           statement to judge."
+                .to_owned(),
             0 => "Every statement lies in its band.".to_owned(),
-            n => format!("{n} of {} statements did not come out and are shown as they are.", statements.len()),
+            n => format!(
+                "{n} of {} statements did not come out and are shown as they are.",
+                statements.len()
+            ),
         }],
         statements,
         means: vec![format!(
-            "{}At 2 MiB the gain is the order of pages and the work per page; at 1 GiB {}. Stores that bypass the caches need no such length.",
+            "{}At 2 MiB the gain is the order of pages and the work per page; at 1 GiB {}. Stores \
+             that bypass the caches need no such length.",
             if published {
-                "The old rows are what the machine file was set by, so that they agree with the published ones is no result; the new rows are. "
+                "The old rows are what the machine file was set by, so that they agree with the \
+                 published ones is no result; the new rows are. "
             } else {
                 ""
             },
             if elides {
-                "it is the length of the stores alone, where the core stops reading what it overwrites"
-            } else {
-                "it is what a line costs in a run against a line that follows a page: here no length makes the core stop reading what it \
+                "it is the length of the stores alone, where the core stops reading what it \
                  overwrites"
+            } else {
+                "it is what a line costs in a run against a line that follows a page: here no \
+                 length makes the core stop reading what it overwrites"
             }
         )],
         limits,

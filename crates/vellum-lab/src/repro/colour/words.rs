@@ -64,30 +64,36 @@ pub fn page(
         title: "Coloured zero pages".to_owned(),
         on: format!("{}, simulated, seed {}", ask.machine.name, ask.seed),
         asked: vec![
-            "A page that was read and never written is backed by one shared page of zeros, so all such pages' bytes at one offset \
-             compete for one set of each cache with whatever else lies there. Does it help to have several zero pages, one for each \
-             colour of the cache, chosen by the address? (A posting for arm64, 2020, not merged; MIPS and s390 do it.)"
+            "A page that was read and never written is backed by one shared page of zeros, so all \
+             such pages' bytes at one offset compete for one set of each cache with whatever else \
+             lies there. Does it help to have several zero pages, one for each colour of the \
+             cache, chosen by the address? (A posting for arm64, 2020, not merged; MIPS and s390 \
+             do it.)"
                 .to_owned(),
         ],
         run: vec![
             format!(
-                "Test 1 reads offset 0 of N frames in a row ({l1_ways} ways in L1, so N = {l1_ways} and {}). Test 2 reads {l2_ways} \
-                 lines one way of L2 ({} KiB) apart, then memory that is only zeros. The posting does not say how much of it: (i) one \
-                 read a turn, a page further each time, or (ii) {l2_ways} reads a turn. Nor where the frames lie: all {colours} \
-                 alignments are run, each with one zero page and with {colours}. Data accesses of the program only, walks not counted.",
+                "Test 1 reads offset 0 of N frames in a row ({l1_ways} ways in L1, so N = \
+                 {l1_ways} and {}). Test 2 reads {l2_ways} lines one way of L2 ({} KiB) apart, \
+                 then memory that is only zeros. The posting does not say how much of it: (i) one \
+                 read a turn, a page further each time, or (ii) {l2_ways} reads a turn. Nor where \
+                 the frames lie: all {colours} alignments are run, each with one zero page and \
+                 with {colours}. Data accesses of the program only, walks not counted.",
                 l1_ways + 1,
                 stride >> 10
             ),
             format!(
-                "Loops are 1/{first} (test 1) and 1/{second} (test 2) of the published length; twice as long, no ratio of test 2 moves \
-                 by more than {:.1} %. LRU, tree-PLRU and random replacement are set by the experiment. The oracle compared {} TLB hits.",
+                "Loops are 1/{first} (test 1) and 1/{second} (test 2) of the published length; \
+                 twice as long, no ratio of test 2 moves by more than {:.1} %. LRU, tree-PLRU and \
+                 random replacement are set by the experiment. The oracle compared {} TLB hits.",
                 moved * 100.0,
                 crate::report::number::grouped(checked as i64)
             ),
         ],
         out: vec![
             format!(
-                "L2, LRU, reading (i): over all alignments the mean of {} misses a turn {}; the worst alignment, {}, {}.",
+                "L2, LRU, reading (i): over all alignments the mean of {} misses a turn {}; the \
+                 worst alignment, {}, {}.",
                 between(i_mean),
                 change(i_mean),
                 between(i_worst),
@@ -101,45 +107,61 @@ pub fn page(
                 change(ii_worst)
             ),
             format!(
-                "L1 has {l1_colours} colour{}: with LRU its misses are {} a turn in (i) and {} in (ii). The published {} > {} {}.",
+                "L1 has {l1_colours} colour{}: with LRU its misses are {} a turn in (i) and {} in \
+                 (ii). The published {} > {} {}.",
                 if l1_colours == 1 { "" } else { "s" },
                 between(l1(0, 0)),
                 between(l1(0, 1)),
                 figure(published_before),
                 figure(published_after),
                 match found.as_slice() {
-                    [] => "are not reproduced by plain LRU, nor by any other policy and reading tried here".to_owned(),
-                    some => format!("are not reproduced by plain LRU; within 10 % of them: {}", some.join(", ")),
+                    [] => "are not reproduced by plain LRU, nor by any other policy and reading \
+                           tried here"
+                        .to_owned(),
+                    some => format!(
+                        "are not reproduced by plain LRU; within 10 % of them: {}",
+                        some.join(", ")
+                    ),
                 }
             ),
             format!(
                 "With random victims the mean of {} L2 misses a turn {} in (i){}.",
                 between(l2(2, 0, Over::Mean)),
                 change(l2(2, 0, Over::Mean)),
-                if i_mean[0] > 0.0 { ": there one line in rotation hardly ever loses its place" } else { "" }
+                if i_mean[0] > 0.0 {
+                    ": there one line in rotation hardly ever loses its place"
+                } else {
+                    ""
+                }
             ),
             if l1_colours == 1 {
                 format!(
-                    "Test 1 with a strict cycle over one line too many misses always under tree-PLRU too, once it has settled, from \
-                     whatever state it starts; random victims miss {} of the time at N = {}. Version 1 of the series published 0.52.",
+                    "Test 1 with a strict cycle over one line too many misses always under \
+                     tree-PLRU too, once it has settled, from whatever state it starts; random \
+                     victims miss {} of the time at N = {}. Version 1 of the series published \
+                     0.52.",
                     tables[0].rows.get(2).and_then(|r| r.ours[1]).map_or("-".to_owned(), figure),
                     l1_ways + 1
                 )
             } else {
                 format!(
-                    "Test 1 wants a first level of which a way is a page. Here a way is {l1_colours} pages, so that {} frames in a row lie \
-                     in {l1_colours} sets and fit.",
+                    "Test 1 wants a first level of which a way is a page. Here a way is \
+                     {l1_colours} pages, so that {} frames in a row lie in {l1_colours} sets and \
+                     fit.",
                     l1_ways + 1
                 )
             },
         ],
         means: vec![
             if i_worst[1] < i_worst[0] * 0.99 && (i_mean[1] / i_mean[0] - 1.0).abs() < 0.02 {
-                "Colours are an insurance, not a gain: they take the worst alignment away and spread what it cost over all others. \
-                 A gain is seen by who happens to be unlucky without them."
+                "Colours are an insurance, not a gain: they take the worst alignment away and \
+                 spread what it cost over all others. A gain is seen by who happens to be unlucky \
+                 without them."
                     .to_owned()
             } else {
-                "On this machine colours change the mean as well as the worst case; see the table.".to_owned()
+                "On this machine colours change the mean as well as the worst case; see the \
+                 table."
+                    .to_owned()
             },
             format!(
                 "The default, zero.colours=auto, counts the colours of L1: {l1_colours} here{}.",
@@ -148,19 +170,25 @@ pub fn page(
         ],
         limits: vec![
             format!(
-                "Programs that read many zeros a turn lose: reading (ii) {} L2 misses. Zeros read in bulk take {colours} pages of cache \
-                 instead of one: beside data of 3/4 of L1, misses go {} a turn; beside {} MiB of data, {} LLC misses a pass{}.",
+                "Programs that read many zeros a turn lose: reading (ii) {} L2 misses. Zeros read \
+                 in bulk take {colours} pages of cache instead of one: beside data of 3/4 of L1, \
+                 misses go {} a turn; beside {} MiB of data, {} LLC misses a pass{}.",
                 between(ii_mean),
                 between(price(0)),
                 super::costs::LARGE >> 20,
                 between(price(1)),
-                if price(1)[0] * 2.0 > (super::costs::LARGE / 64) as f64 { ", since so much does not fit anyway" } else { "" }
+                if price(1)[0] * 2.0 > (super::costs::LARGE / 64) as f64 {
+                    ", since so much does not fit anyway"
+                } else {
+                    ""
+                }
             ),
-            "Nobody has shown a program that is held up by reading memory it never wrote; the posting's own kernel build took the same \
-             time with and without."
+            "Nobody has shown a program that is held up by reading memory it never wrote; the \
+             posting's own kernel build took the same time with and without."
                 .to_owned(),
-            "Times rest on guesses (latencies, overlap), and published times cannot be compared in size: the posting's loop made 178 \
-             cache references a turn, ours makes as many as the text says. Its hardware prefetchers are not modelled."
+            "Times rest on guesses (latencies, overlap), and published times cannot be compared \
+             in size: the posting's loop made 178 cache references a turn, ours makes as many as \
+             the text says. Its hardware prefetchers are not modelled."
                 .to_owned(),
         ],
         ..Page::default()

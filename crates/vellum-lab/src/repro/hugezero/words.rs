@@ -55,17 +55,21 @@ pub fn page(
         title: "Huge pages of zeros".into(),
         on: format!("{}, simulated, seed {}", ask.machine.name, ask.seed),
         asked: vec![
-            "Memory that was only read needs no memory: a small page of zeros serves all of it. With huge pages such a read used to \
-             take 2 MiB. Two remedies were measured in 2012: one shared huge page of zeros (it was merged), or a table of its own for each \
-             2 MiB that names the small page 512 times. What do they save, and which is faster to read through?"
+            "Memory that was only read needs no memory: a small page of zeros serves all of it. \
+             With huge pages such a read used to take 2 MiB. Two remedies were measured in 2012: \
+             one shared huge page of zeros (it was merged), or a table of its own for each 2 MiB \
+             that names the small page 512 times. What do they save, and which is faster to read \
+             through?"
                 .into(),
         ],
         run: vec![
             format!(
-                "{} GiB of untouched memory, read once. Benchmark 1 compares its halves line by line, benchmark 2 a byte of each page; \
-                 instructions beside the loads as counted in the posting. Loops are 1/{} (benchmark 1) and 1/{} (benchmark 2) of the \
-                 published ones; twice as many moves no ratio by more than {:.2} % and {:.2} %. Before counting, every page has been read \
-                 once. The oracle compared {} TLB hits.",
+                "{} GiB of untouched memory, read once. Benchmark 1 compares its halves line by \
+                 line, benchmark 2 a byte of each page; instructions beside the loads as counted \
+                 in the posting. Loops are 1/{} (benchmark 1) and 1/{} (benchmark 2) of the \
+                 published ones; twice as many moves no ratio by more than {:.2} % and {:.2} %. \
+                 Before counting, every page has been read once. The oracle compared {} TLB \
+                 hits.",
                 HALF >> 29,
                 factor(LINES),
                 factor(PAGES),
@@ -73,25 +77,29 @@ pub fn page(
                 doubled[1] * 100.0,
                 crate::report::number::grouped(checked as i64),
             ),
-            "Nothing here is drawn at random, so another seed gives the same figures: caches and TLBs have fixed rules, and one CPU runs \
-             alone."
+            "Nothing here is drawn at random, so another seed gives the same figures: caches and \
+             TLBs have fixed rules, and one CPU runs alone."
                 .into(),
-            "For memory: one byte of each 4 KiB of 200 MiB is read; and a transform in three dimensions after the one the posting names \
-             (NAS ft, class A: arrays of 256 x 256 x 128 complex numbers, 128 MiB). Which of its reads found untouched memory is not \
-             published, so this one was built from the reason: part of the first of three arrays is initialised, planes that are zero are \
-             transformed to nothing and not written, the third array is written whole."
+            "For memory: one byte of each 4 KiB of 200 MiB is read; and a transform in three \
+             dimensions after the one the posting names (NAS ft, class A: arrays of 256 x 256 x \
+             128 complex numbers, 128 MiB). Which of its reads found untouched memory is not \
+             published, so this one was built from the reason: part of the first of three arrays \
+             is initialised, planes that are zero are transformed to nothing and not written, the \
+             third array is written whole."
                 .into(),
         ],
         out: vec![
             format!(
-                "Benchmark 2 takes {:.2} times as long by tables ({:.2} published): every load walks, and a walk costs {:.1} cycles here, \
-                 26.9 there.",
+                "Benchmark 2 takes {:.2} times as long by tables ({:.2} published): every load \
+                 walks, and a walk costs {:.1} cycles here, 26.9 there.",
                 ratio(pages, 1),
                 64_747_374_606.0 / 8_318_482_466.0,
-                (pages[1].all.cycles - pages[0].all.cycles) / (pages[1].all.walks - pages[0].all.walks),
+                (pages[1].all.cycles - pages[0].all.cycles)
+                    / (pages[1].all.walks - pages[0].all.walks),
             ),
             format!(
-                "Benchmark 1 takes {less:.1} % fewer cycles by tables (6.2 % published; {} of the {} to {} % asked for).",
+                "Benchmark 1 takes {less:.1} % fewer cycles by tables (6.2 % published; {} of the \
+                 {} to {} % asked for).",
                 if less < SAVES[0] {
                     "short"
                 } else if less > SAVES[1] {
@@ -103,16 +111,18 @@ pub fn page(
                 SAVES[1],
             ),
             format!(
-                "The library's one table for all costs {} tables where tables of their own cost {}; benchmark 2 takes {:.2} times as \
-                 long as by the page, benchmark 1 {:.1} % fewer cycles.",
+                "The library's one table for all costs {} tables where tables of their own cost \
+                 {}; benchmark 2 takes {:.2} times as long as by the page, benchmark 1 {:.1} % \
+                 fewer cycles.",
                 tables(&pages[2]),
                 crate::report::number::grouped(tables(&pages[1]) as i64),
                 ratio(pages, 2),
                 saved(lines, 2),
             ),
             format!(
-                "200 MiB read leave {} pages with the program, where thp=always left {}. With an eighth of the planes initialised a \
-                 transform takes {:.2} times the memory of thp=never with thp=always, {:.2} times with huge zeros{}.",
+                "200 MiB read leave {} pages with the program, where thp=always left {}. With an \
+                 eighth of the planes initialised a transform takes {:.2} times the memory of \
+                 thp=never with thp=always, {:.2} times with huge zeros{}.",
                 resident.read[2],
                 crate::report::number::grouped(resident.read[1] as i64),
                 transform(0, 1),
@@ -121,28 +131,32 @@ pub fn page(
             ),
         ],
         means: vec![
-            "Huge zeros take away a cost that huge pages brought with them; they make nothing faster that was not slow by that. The page \
-             is the right form for reads far apart, where each 4 KiB would walk; tables are for reads side by side, whose zeros then \
+            "Huge zeros take away a cost that huge pages brought with them; they make nothing \
+             faster that was not slow by that. The page is the right form for reads far apart, \
+             where each 4 KiB would walk; tables are for reads side by side, whose zeros then \
              stay in the first-level cache."
                 .into(),
         ],
         limits: vec![
             format!(
-                "What is written anyway gains nothing: {:.2} times the memory of thp=never with all planes initialised, and one fault \
-                 more for each 2 MiB that was read before. Writes far apart still take 2 MiB each: {:.2} times with every 8th plane, \
-                 where thp=always takes {:.2}.",
+                "What is written anyway gains nothing: {:.2} times the memory of thp=never with \
+                 all planes initialised, and one fault more for each 2 MiB that was read before. \
+                 Writes far apart still take 2 MiB each: {:.2} times with every 8th plane, where \
+                 thp=always takes {:.2}.",
                 transform(2, 2),
                 transform(3, 2),
                 transform(3, 1),
             ),
-            "How many planes are initialised is our choice, and it decides the figure: read the rows below each other. Reads far apart by \
-             tables walk for each 4 KiB; dense reads by the page pass 2 MiB of zeros through the caches."
+            "How many planes are initialised is our choice, and it decides the figure: read the \
+             rows below each other. Reads far apart by tables walk for each 4 KiB; dense reads by \
+             the page pass 2 MiB of zeros through the caches."
                 .into(),
             format!(
-                "The model has no hardware prefetcher: {:.2} reads of the LLC a comparison by tables ({:.2} published) are lines of the \
-                 tables themselves, read in order, which that core's second level fetches ahead: with it walks would cost less, and so would \
-                 dense reads by the page. How memcmp was written is not published: 4 loads of 16 bytes a line are \
-                 assumed.",
+                "The model has no hardware prefetcher: {:.2} reads of the LLC a comparison by \
+                 tables ({:.2} published) are lines of the tables themselves, read in order, \
+                 which that core's second level fetches ahead: with it walks would cost less, and \
+                 so would dense reads by the page. How memcmp was written is not published: 4 \
+                 loads of 16 bytes a line are assumed.",
                 pages[1].all.llc,
                 20_385_476.0 / TWO,
             ),

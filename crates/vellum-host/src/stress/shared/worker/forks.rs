@@ -181,7 +181,8 @@ impl<C: Codec> Worker<'_, C> {
             let Ok(words) = self.words_of(&child, slot, true) else { break };
             if words != child.picture[slot] {
                 self.fail(format!(
-                    "slot {slot} of the forked space {} was {:x?} and is {words:x?}, though nobody stored there",
+                    "slot {slot} of the forked space {} was {:x?} and is {words:x?}, though \
+                     nobody stored there",
                     child.space.id(),
                     child.picture[slot]
                 ));
