@@ -26,7 +26,10 @@ thread_local! {
         start: Instant::now(),
         runs: 0,
         sum: Outcome::default(),
-        wanted: std::env::var("VELLUM_FUZZ_OPERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(u64::MAX),
+        wanted: std::env::var("VELLUM_FUZZ_OPERATIONS")
+            .ok()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(u64::MAX),
     });
 }
 

@@ -22,7 +22,8 @@ Examples:
   vellum run --trace my.vt --machine tiered --vs numa=interleave --vs numa=bind:1
   vellum run --trace my.vt --machine my-machine.toml --json    figures for a script (docs/json.md)
   vellum trace info my.vt                                      footprint, reuse, TLB pressure
-  vellum bench                                                 how fast the library is on this computer
+  vellum bench                                                 \
+how fast the library is on this computer
   vellum repro colour                                          a published experiment, run again
   vellum machines                                              what can be simulated
   vellum switches                                              what can be switched

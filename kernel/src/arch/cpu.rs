@@ -93,8 +93,10 @@ pub unsafe fn zero_around(start: *mut u64, words: usize) {
         // SAFETY: the caller's promise; eight words from a multiple of eight are inside.
         unsafe {
             asm!(
-                "movnti [{at}], {zero}", "movnti [{at} + 8], {zero}", "movnti [{at} + 16], {zero}", "movnti [{at} + 24], {zero}",
-                "movnti [{at} + 32], {zero}", "movnti [{at} + 40], {zero}", "movnti [{at} + 48], {zero}", "movnti [{at} + 56], {zero}",
+                "movnti [{at}], {zero}", "movnti [{at} + 8], {zero}",
+                "movnti [{at} + 16], {zero}", "movnti [{at} + 24], {zero}",
+                "movnti [{at} + 32], {zero}", "movnti [{at} + 40], {zero}",
+                "movnti [{at} + 48], {zero}", "movnti [{at} + 56], {zero}",
                 at = in(reg) start.add(line),
                 zero = in(reg) 0u64,
                 options(nostack, preserves_flags)
@@ -116,6 +118,12 @@ pub fn fence() {
 pub unsafe fn zero(start: *mut u64, words: usize) {
     // SAFETY: the caller's promise; the direction flag is clear by convention.
     unsafe {
-        asm!("rep stosq", inout("rcx") words => _, inout("rdi") start => _, in("rax") 0u64, options(nostack, preserves_flags))
+        asm!(
+            "rep stosq",
+            inout("rcx") words => _,
+            inout("rdi") start => _,
+            in("rax") 0u64,
+            options(nostack, preserves_flags)
+        )
     }
 }

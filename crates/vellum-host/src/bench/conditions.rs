@@ -101,7 +101,8 @@ mod tests {
     #[test]
     fn huge_pages_are_summed_over_the_mappings_that_touch_the_range() {
         let text = "1000-3000 rw-p 0 00:00 0\nRss: 8 kB\nAnonHugePages:      2 kB\n\
-                    3000-5000 rw-p 0 00:00 0 [heap]\nAnonHugePages:      4 kB\n9000-a000 r--p 0 00:00 0\nAnonHugePages: 8 kB\n";
+                    3000-5000 rw-p 0 00:00 0 [heap]\nAnonHugePages:      4 kB\n\
+                    9000-a000 r--p 0 00:00 0\nAnonHugePages: 8 kB\n";
         assert_eq!(bytes_in(text, 0x2000..0x4000, "AnonHugePages:"), Some(6 << 10));
         assert_eq!(bytes_in(text, 0x6000..0x7000, "AnonHugePages:"), None);
         assert_eq!(bytes_in(text, 0x2000..0x4000, "Rss:"), Some(8 << 10));

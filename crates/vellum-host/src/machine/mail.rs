@@ -1,13 +1,15 @@
 //! Flush requests between CPUs: an interrupt is a flag, polled at every machine call.
 //!
 //! ```text
-//! initiator                                 target, running              target, parked
-//! entries stored                            ...                          state = parked | missed
-//! box[me]: scope, then seq = n              poll: takes the flags
-//! flag[me] set                              reads seq, scope; drops
-//! waits until acked == n  <---------------- acked = seq
-//! or finds state parked: missed += 1 by compare-and-exchange ----------> waking clears parked, sees missed moved,
-//!                                                                        drops everything before its first access
+//! initiator                        target, running           target, parked
+//! entries stored                   ...                       state = parked | missed
+//! box[me]: scope, then seq = n     poll: takes the flags
+//! flag[me] set                     reads seq, scope; drops
+//! waits until acked == n  <------- acked = seq
+//! or finds state parked:
+//! missed += 1, by an exchange ---------------------------->  waking clears parked, sees that
+//!                                                            missed moved, drops everything
+//!                                                            before its first access
 //! ```
 //!
 //! A parked CPU translates nothing, so a flush that it will do before its next access is done as

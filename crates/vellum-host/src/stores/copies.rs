@@ -44,7 +44,10 @@ pub unsafe fn through(to: *mut u8, from: *const u8, bytes: usize) {
 /// A loop of four loads and four stores of `$width` bytes.
 #[cfg(target_arch = "x86_64")]
 macro_rules! moves {
-    ($load:literal, $store:literal, $kind:literal, $width:literal, $after:literal, $to:ident, $from:ident, $bytes:ident) => {
+    (
+        $load:literal, $store:literal, $kind:literal, $width:literal, $after:literal,
+        $to:ident, $from:ident, $bytes:ident
+    ) => {
         core::arch::asm!(
             "2:",
             concat!($load, " ", $kind, "0, [{from}]"),

@@ -39,7 +39,10 @@ const AHEAD: usize = 16;
 
 /// A loop of four stores of `$width` bytes.
 macro_rules! stores {
-    ($store:literal, $register:literal, $width:literal, $zero:literal, $after:literal, $at:ident, $bytes:ident) => {
+    (
+        $store:literal, $register:literal, $width:literal, $zero:literal, $after:literal,
+        $at:ident, $bytes:ident
+    ) => {
         asm!(
             $zero,
             "2:",
@@ -72,7 +75,13 @@ pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
     unsafe {
         match method {
             Method::Strings => {
-                asm!("rep stosb", inout("rcx") bytes => _, inout("rdi") at => _, in("al") 0u8, options(nostack, preserves_flags))
+                asm!(
+                    "rep stosb",
+                    inout("rcx") bytes => _,
+                    inout("rdi") at => _,
+                    in("al") 0u8,
+                    options(nostack, preserves_flags)
+                )
             }
             Method::Memset => at.write_bytes(0, bytes),
             Method::Vector32 => {
@@ -91,7 +100,11 @@ pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
             }
             Method::Ahead => {
                 for line in 0..AHEAD {
-                    asm!("prefetchw [{}]", in(reg) at.add(line * 64), options(nostack, preserves_flags));
+                    asm!(
+                        "prefetchw [{}]",
+                        in(reg) at.add(line * 64),
+                        options(nostack, preserves_flags)
+                    );
                 }
                 let widest =
                     if exists(Method::Vector64) { Method::Vector64 } else { Method::Vector32 };

@@ -190,7 +190,8 @@ fn head() -> String {
     let version = env!("CARGO_PKG_VERSION");
     let version = version.strip_suffix(".0").unwrap_or(version);
     format!(
-        "vellum {version}: what would another memory system do for your program?   < 1 minute, Ctrl-C keeps results\n\
+        "vellum {version}: what would another memory system do for your program?   \
+         < 1 minute, Ctrl-C keeps results\n\
          host: {} | simulated: {} | seed {SEED} | oracle on\n\n",
         host(),
         names.join(", ")
@@ -229,7 +230,8 @@ fn foot(effort: &Effort, left_out: &[&Section]) -> String {
     out.push_str(
         "next: ./run record -o my.vt -- PROGRAM ARGS\n      \
          ./run run --trace my.vt --machine milan --vs thp=always\n      \
-         cargo run --example embed    put the library in your own kernel       ./run --help    the rest\n",
+         cargo run --example embed    put the library in your own kernel       \
+         ./run --help    the rest\n",
     );
     out
 }

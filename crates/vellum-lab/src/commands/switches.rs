@@ -18,7 +18,9 @@ pub fn run(args: &SwitchesArgs) -> Result<(), LabError> {
             .iter()
             .map(|s| {
                 let values: Vec<&str> = s.values.split('|').collect();
-                json!({ "name": s.name, "values": values, "default": s.default, "trades": s.trades })
+                json!({
+                    "name": s.name, "values": values, "default": s.default, "trades": s.trades,
+                })
             })
             .collect();
         return print_json(&list);

@@ -161,6 +161,14 @@ impl<F: Format> Session<'_, '_, F> {
 }
 
 /// Replays `source` on `machine`.
+///
+/// Left out: the order that futexes impose between threads, time asleep, the program's own
+/// computation but for instruction counts, and every process but the first. A fork is replayed as
+/// the parent sees it: its private pages become copy-on-write, and the child ends at once.
+///
+/// File mappings are anonymous memory with the faults of a file: a read fault brings in the aligned
+/// 64 KiB around it (the default of Linux's fault-around), a first write to a page of a private
+/// mapping faults by itself.
 pub fn replay(
     source: &mut dyn Source,
     machine: &vellum_sim::file::Machine,

@@ -225,8 +225,10 @@ mod tests {
             text,
             "                                  thp=never     thp=always    ratio\n\
              faults\n   page faults                       79,871            214    0.003\n\
-             memory\n   RSS, peak                        312 MiB        361 MiB     1.16   16 % more memory: the price\n\
-             modelled cycles\n   total                            3.440 G        2.800 G     0.81   19 % less time\n"
+             memory\n   RSS, peak                        312 MiB        361 MiB     1.16   \
+             16 % more memory: the price\n\
+             modelled cycles\n   total                            3.440 G        2.800 G     \
+             0.81   19 % less time\n"
         );
     }
 

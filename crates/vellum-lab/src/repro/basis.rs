@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(rest(&thunder, &["l1d.size", "l1d.ways"]).unwrap().mark, Mark::Predicted);
         assert_eq!(rest(&thunder, &["l1d"]).unwrap().mark, Mark::Guess, "its latency is one");
         let text = vellum_sim::file::preset_text("thunderx2").expect("a preset");
-        let from = "ways = \
-                    { value = 8, basis = \"before\", source = \"B.3 [S]: 64 B x 64 sets x 8 ways\" }";
+        let from = "ways = { value = 8, basis = \"before\", \
+                    source = \"B.3 [S]: 64 B x 64 sets x 8 ways\" }";
         let fitted = text.replacen(from, &from.replace("before", "fitted"), 1);
         assert_ne!(fitted, text);
         assert_eq!(

@@ -12,7 +12,12 @@ pub fn document<'p>(
     pages: impl Iterator<Item = &'p Page> + Clone,
 ) -> Value {
     let statements: Vec<Value> = pages.clone().flat_map(|p| &p.statements).map(statement).collect();
-    json!({ "on": on, "seed": seed, "statements": statements, "experiments": pages.map(page).collect::<Vec<_>>() })
+    json!({
+        "on": on,
+        "seed": seed,
+        "statements": statements,
+        "experiments": pages.map(page).collect::<Vec<_>>(),
+    })
 }
 
 fn page(p: &Page) -> Value {
@@ -25,7 +30,8 @@ fn page(p: &Page) -> Value {
 }
 
 fn table(t: &Table) -> Value {
-    json!({ "title": t.title, "columns": t.columns, "rows": t.rows.iter().map(row).collect::<Vec<_>>() })
+    let rows: Vec<Value> = t.rows.iter().map(row).collect();
+    json!({ "title": t.title, "columns": t.columns, "rows": rows })
 }
 
 fn row(r: &Row) -> Value {
@@ -43,15 +49,30 @@ fn row(r: &Row) -> Value {
 }
 
 fn rests_on(rest: &Rest) -> Vec<Value> {
-    let one = |c: &vellum_sim::file::ConstantRow| json!({ "constant": c.key, "value": c.value, "basis": c.basis.name() });
-    rest.constants.iter().map(one).collect()
+    let constants = rest.constants.iter();
+    constants
+        .map(|c| json!({ "constant": c.key, "value": c.value, "basis": c.basis.name() }))
+        .collect()
 }
 
 fn guesses(rest: &Rest) -> Vec<Value> {
-    let one = |s: &super::basis::Swing| json!({ "constant": s.key, "value": s.value, "ratio_halved": s.halved, "ratio_doubled": s.doubled });
+    let one = |s: &super::basis::Swing| {
+        json!({
+            "constant": s.key,
+            "value": s.value,
+            "ratio_halved": s.halved,
+            "ratio_doubled": s.doubled,
+        })
+    };
     rest.swings.iter().map(one).collect()
 }
 
 fn statement(s: &Statement) -> Value {
-    json!({ "id": s.id, "value": s.value, "band": s.band, "basis": s.rest.mark.word(), "ok": s.ok() })
+    json!({
+        "id": s.id,
+        "value": s.value,
+        "band": s.band,
+        "basis": s.rest.mark.word(),
+        "ok": s.ok(),
+    })
 }

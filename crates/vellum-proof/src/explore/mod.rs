@@ -53,7 +53,8 @@ thread_local! {
     /// Of the coroutine that runs.
     static RUNNING: Cell<*const Pause> = const { Cell::new(std::ptr::null()) };
     /// The run so far.
-    static RUN: RefCell<Run> = const { RefCell::new(Run { stops: Vec::new(), due: 0, cpu: 0, others: 0 }) };
+    static RUN: RefCell<Run> =
+        const { RefCell::new(Run { stops: Vec::new(), due: 0, cpu: 0, others: 0 }) };
     /// Spare stacks.
     static STACKS: Cell<Vec<DefaultStack>> = const { Cell::new(Vec::new()) };
 }

@@ -133,9 +133,9 @@ impl<F: Format> State<F> {
                 self.judge(c, &e, e.va);
                 let table = self.oracle.roots[root as usize].table;
                 let w = fresh::walk::<F>(&self.ram, table << 12, self.mmu.levels, e.va);
-                if !e.stale
-                    && !matches!(w, Fresh::Leaf { flags, .. } if flags.contains(e.flags & Flags::RIGHTS))
-                {
+                let rights = e.flags & Flags::RIGHTS;
+                let allowed = matches!(w, Fresh::Leaf { flags, .. } if flags.contains(rights));
+                if !e.stale && !allowed {
                     self.fail(
                         c,
                         Rule::Incremental,

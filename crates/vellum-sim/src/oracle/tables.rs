@@ -136,7 +136,8 @@ impl<F: Format> State<F> {
         if note.level != 0 {
             let root = &self.oracle.roots[note.root as usize - 1];
             if root.cpus.is_empty() {
-                self.unlink(c, pfn); // A tree that no CPU can reach may be taken apart in any order.
+                // A tree that no CPU can reach may be taken apart in any order.
+                self.unlink(c, pfn);
             } else if root.table != pfn {
                 why = Some(format!(
                     "it is still linked in a tree that CPUs {:?} may walk",

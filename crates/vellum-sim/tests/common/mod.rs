@@ -231,7 +231,11 @@ macro_rules! script {
     ($k:ident, $cpu:ident, $body:block) => {{
         struct It;
         impl $crate::common::Script for It {
-            fn play<F: vellum_sim::format::Format>(&self, $k: &$crate::common::Kernel<'_, F>, $cpu: &vellum_sim::Cpu<'_, F>) $body
+            fn play<F: vellum_sim::format::Format>(
+                &self,
+                $k: &$crate::common::Kernel<'_, F>,
+                $cpu: &vellum_sim::Cpu<'_, F>,
+            ) $body
         }
         It
     }};

@@ -172,8 +172,7 @@ fn makespan(reads: &[(Read, bool)], common: &BTreeSet<usize>, transfer: u64) -> 
 }
 
 #[test]
-fn d_13_72_readers_of_kept_zeros_write_no_common_line_and_without_keeping_them_each_space_writes_one_once()
- {
+fn d_13_readers_of_kept_zeros_write_no_common_line_and_others_write_one_once() {
     let tiny = file::preset("tiny").expect("a preset");
     let transfer = tiny.ticks(&tiny.llc.latency).cycles();
     let first_reads =

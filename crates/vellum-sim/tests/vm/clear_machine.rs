@@ -56,8 +56,7 @@ fn a_05_at_10_gb_a_second_8_mib_batches_leave_at_most_0_9_ms_between_points_and_
 }
 
 #[test]
-fn a_05_with_auto_no_gap_exceeds_one_and_a_half_times_the_target_two_portions_after_memory_slowed_tenfold()
- {
+fn a_05_with_auto_gaps_are_near_the_target_two_portions_after_memory_slows_tenfold() {
     let switches = [("clear.stores", "cached"), ("preempt", "voluntary")];
     with_vm(&ten_gb(), Options { count_clears: true, ..Options::default() }, &switches, |vm| {
         let space = vm.create().expect("memory");
@@ -118,8 +117,7 @@ fn a_09_near_lines_are_in_the_caches_after_the_fault_and_with_the_order_reversed
 }
 
 #[test]
-fn a_11_an_interrupt_at_any_moment_of_a_clear_is_served_inside_it_and_no_page_is_lost_or_done_twice()
- {
+fn a_11_an_interrupt_is_served_inside_a_clear_and_each_page_is_cleared_once() {
     let parts = parts(Habits::X86);
     for moment in (0..1_040_000).step_by(1_301) {
         with_vm(

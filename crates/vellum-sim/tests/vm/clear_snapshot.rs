@@ -77,8 +77,7 @@ cycles_clear 1442944
 const MILAN_CYCLES: u64 = 2_200_269;
 
 #[test]
-fn with_pages_cleared_one_by_one_in_ascending_order_counters_equal_the_snapshot_from_before_extents()
- {
+fn with_pages_cleared_one_by_one_upwards_counters_equal_the_snapshot() {
     assert_eq!(counted(&tiny(), OFF), TINY);
 }
 

@@ -1,24 +1,21 @@
-//! Memory that is read before it is written, if it ever is: how much of it stays with the program.
+//! Memory that is read before it is written, if ever: how much of it stays with the program.
 //!
 //! The posting's reason is a transform of the NAS benchmarks (ft, class A) that took up to 2.5
-//! times the memory with huge pages; its demonstration reads 200 MB and writes nothing. The
-//! transform itself is not published with it, so the one here is built from the reason: three
-//! arrays of 256 x 256 x 128 complex numbers (class A, 128 MiB each) that nobody fills with zeros
-//! because fresh memory is zero.
+//! times the memory with huge pages. Its demonstration reads 200 MB and writes nothing. The
+//! transform was not published, so this one is built from the reason: three arrays of 256 x 256 x
+//! 128 complex numbers (128 MiB each) that the program does not clear, because fresh memory is
+//! zero.
 //!
-//! 1. Some planes of the first array are initialised; the field is zero elsewhere.
-//! 2. Each plane is read and transformed in a buffer, x then y. The transform of nothing is
-//!    nothing: only planes that were initialised
-//!    are written to the second array.
-//! 3. Along z every column of the second array is read, through all planes; now everything is
-//!    different from zero and is written to the
-//!    third.
+//! 1. Some planes of the first array are initialised.
+//! 2. Each plane is read and transformed in a buffer. Only planes that were initialised are written
+//!    to the second array: the transform of zeros is zeros.
+//! 3. Every column of the second array is read, through all planes, and written to the third.
 //!
-//! With pages of 4 KiB reads map the shared page of zeros. With huge pages and no huge zeros, each
-//! such read takes 2 MiB for good. How many planes are initialised is not published; it decides the
-//! figure, so several are run. A plane is 1 MiB: planes far from each other show what huge zeros do
-//! not mend, since a write takes 2 MiB in any case. A row of x is a page, and memory is given by
-//! the page, so one access stands for a row.
+//! With 4 KiB pages, reads map the shared page of zeros. With huge pages and no huge zeros, such a
+//! read takes 2 MiB for good. The number of initialised planes was not published and decides the
+//! figure, so several are run. A plane is 1 MiB. Planes that are far from each other show what huge
+//! zeros cannot help, since a write takes 2 MiB in any case. A row of x is a page, and one access
+//! stands for a row.
 
 use vellum::addr::{PAGE_SIZE, Va};
 use vellum::space::{Access, Attrs, Placement, Rights, Space};
