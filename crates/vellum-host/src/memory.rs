@@ -71,7 +71,7 @@ impl Memory {
     /// Bytes of it that are on huge pages of the host, if the system tells.
     pub fn huge_bytes(&self) -> Option<u64> {
         let from = self.mapped.as_ptr() as u64;
-        crate::bench::conditions::huge_bytes(from..from + self.mapped_bytes as u64)
+        crate::bench::measure::conditions::huge_bytes(from..from + self.mapped_bytes as u64)
     }
     /// Touches every page, so that no later access pays for the host's fault.
     pub fn warm(&self) {

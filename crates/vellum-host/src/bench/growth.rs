@@ -16,9 +16,11 @@ use vellum::addr::Va;
 use vellum::space::{Access, Placement, Rights, Space};
 use vellum::vm::Vm;
 
+use super::fixture::{
+    Bare, BareVm, PAGE, Pages, area, attrs, boot, boot_large, fault_all, map, memory_note, unmap,
+};
+use super::measure::table::Table;
 use super::measure::{Effort, alone, timed};
-use super::table::Table;
-use super::work::{Bare, Ground, PAGE, area, attrs, built, fault_all, ground, large, map, unmap};
 use super::{Report, measure};
 
 /// What is measured goes through here: act, operations, and the acts themselves.
@@ -34,7 +36,9 @@ fn memory(vm: &Vm<Bare>, bytes: u64, phase: &mut Phase<'_>) -> io::Result<()> {
     map(vm, &space, at, bytes, false);
     unmap(vm, &space, at, bytes);
     phase("map, a call", 1, &mut || map(vm, &space, at, bytes, false));
-    phase("fault, a page", pages, &mut || fault_all(vm, &space, at, bytes, PAGE, Access::Write));
+    phase("fault, a page", pages, &mut || {
+        fault_all(vm, &space, Pages::new(at, bytes, false), Access::Write)
+    });
     phase("protect, a page", pages, &mut || {
         vm.protect(&space, at, bytes, Rights::READ).expect("a whole mapping")
     });
@@ -105,7 +109,7 @@ fn size(
 fn sizes(
     effort: Effort,
     table: &mut Table,
-    host: &Ground,
+    host: &BareVm,
     shown: &[(&str, u64)],
 ) -> io::Result<()> {
     let _cpu = host.vm.machine().sit(0);
@@ -116,7 +120,7 @@ fn sizes(
 }
 
 /// Numbers of mappings.
-fn counts(effort: Effort, table: &mut Table, host: &Ground, shown: &[u64]) -> io::Result<()> {
+fn counts(effort: Effort, table: &mut Table, host: &BareVm, shown: &[u64]) -> io::Result<()> {
     let vm = &host.vm;
     let _cpu = vm.machine().sit(0);
     for &count in shown {
@@ -134,7 +138,7 @@ fn counts(effort: Effort, table: &mut Table, host: &Ground, shown: &[u64]) -> io
 }
 
 /// 10 MiB of pages on a machine.
-fn machine(effort: Effort, table: &mut Table, host: &Ground, name: &str) -> io::Result<()> {
+fn machine(effort: Effort, table: &mut Table, host: &BareVm, name: &str) -> io::Result<()> {
     let _cpu = host.vm.machine().sit(0);
     size(effort, table, &format!("machine-{name}"), |phase| {
         // Without fork and exit: a child's tables are first touches of the host on a machine whose
@@ -153,10 +157,10 @@ fn machine(effort: Effort, table: &mut Table, host: &Ground, name: &str) -> io::
 pub fn run(effort: Effort) -> io::Result<Report> {
     let (mut table, mut notes) = (Table::default(), Vec::new());
     let all = effort.shrink == 1;
-    let small = built(1, 128 << 20, false)?;
+    let small = boot(1, 128 << 20, false)?;
     alone(|| machine(effort, &mut table, &small, "128M"))?;
-    let host = if all { built(1, 1280 << 20, false)? } else { small };
-    notes.push(ground(&host));
+    let host = if all { boot(1, 1280 << 20, false)? } else { small };
+    notes.push(memory_note(&host));
     alone(|| {
         if all {
             machine(effort, &mut table, &host, "1280M")?;
@@ -171,7 +175,7 @@ pub fn run(effort: Effort) -> io::Result<Report> {
         table.host_faults()
     ));
     if all {
-        match large()? {
+        match boot_large()? {
             Some(host) => alone(|| {
                 machine(effort, &mut table, &host, "12G")?;
                 sizes(effort, &mut table, &host, &[("10G", 10 << 30)])

@@ -21,8 +21,8 @@ use rustix::mm::{
     mremap_fixed, munmap,
 };
 
+use super::fixture::{HUGE, PAGE};
 use super::measure::Start;
-use super::work::{HUGE, PAGE};
 
 /// Its name in reports.
 pub const NAME: &str = "linux";
@@ -193,11 +193,11 @@ pub fn turn(
     phase("fault/4k-write", pages, &mut || a.iter().for_each(|a| a.touch(PAGE, true)));
     phase("unmap/4k-page", pages, &mut || drop(a.take()));
     let mut a = Some(area(true)?);
-    let before = super::conditions::host_faults();
+    let before = super::measure::conditions::host_faults();
     phase("fault/2m-write", large / HUGE, &mut || a.iter().for_each(|a| a.touch(HUGE, true)));
     let range = a.iter().map(|a| a.at as u64..a.at as u64 + a.bytes as u64).next().unwrap_or(0..0);
-    let huge = super::conditions::huge_bytes(range).is_some_and(|b| b >= large)
-        && super::conditions::host_faults() - before <= large / HUGE + 16;
+    let huge = super::measure::conditions::huge_bytes(range).is_some_and(|b| b >= large)
+        && super::measure::conditions::host_faults() - before <= large / HUGE + 16;
     phase("unmap/2m-page", large / HUGE, &mut || drop(a.take()));
     if !huge {
         found.retain(|(name, _)| !name.contains("2m"));

@@ -7,32 +7,26 @@
 //! | benchmark | what it compares |
 //! |---|---|
 //! | [`frames`] | the frame allocator, two registry crates, a floor |
-//! | [`fragment`] | large pages that are left after a long life |
+//! | [`frames::fragment`] | large pages that are left after a long life |
 //! | [`fault`] | faults and what goes with them, the kernel under us |
 //! | [`clear`] | clearing by every way this processor has, and the library's choice |
 //! | [`space`] | whole verbs on mappings of several sizes |
 //! | [`growth`] | the same operations with ten and a hundred times as much of everything |
-//! | [`crowd`] | one thread against two in one space |
+//! | [`scaling`] | one thread against two in one space |
 //! | [`instructions`] | instructions of the hot paths, counted exactly |
 
-pub mod bars;
 pub mod clear;
-pub mod conditions;
-pub mod contest;
-pub mod crowd;
 pub mod fault;
-pub mod fragment;
+pub mod fixture;
 pub mod frames;
 pub mod growth;
 pub mod instructions;
 pub mod linux;
 pub mod measure;
-pub mod ratio;
-pub mod scenes;
+pub mod scaling;
 pub mod sets;
 pub mod space;
-pub mod table;
-pub mod work;
+pub mod targets;
 pub mod zeros;
 
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use rustix::mm::{Advice, madvise};
 
-use super::conditions::{host_faults, resident_bytes};
+use super::measure::conditions::{host_faults, resident_bytes};
 use super::measure::{Samples, alone, time};
 use crate::memory::{ALIGN, Memory};
 

@@ -10,7 +10,7 @@
 //! at the longest run when nothing is read. Rejected: the length from which it wins when nothing is
 //! read. That is 16 KiB on processors we have, and whoever reads a page then waits for memory.
 
-use super::ground::{Measured, Scene, lengths};
+use super::fixture::{Measured, Workload, lengths};
 use crate::bench::measure::Samples;
 use crate::stores::{Choice, Method};
 use vellum::addr::PAGE_SIZE;
@@ -26,38 +26,42 @@ const NO_SLOWER: f64 = 1.02;
 const NEAR: usize = 3;
 
 pub(super) fn choose(all: &Measured) -> Choice {
-    let at = |scene: Scene, m: Method| all.get(&scene)?.get(&Some(m)).map(Samples::lowest);
+    let at = |workload: Workload, m: Method| all.get(&workload)?.get(&Some(m)).map(Samples::lowest);
     let ways = |around: bool| Method::here().filter(move |m| m.goes_around() == around);
-    let fastest = |scene: Scene, around: bool| {
-        let timed = ways(around).filter_map(|m| Some((m, at(scene, m)?)));
+    let fastest = |workload: Workload, around: bool| {
+        let timed = ways(around).filter_map(|m| Some((m, at(workload, m)?)));
         timed.min_by(|a, b| a.1.total_cmp(&b.1))
     };
-    let longest = |scene: fn(usize) -> Scene| lengths(all, scene).last().map(|&pages| scene(pages));
+    let longest = |workload: fn(usize) -> Workload| {
+        lengths(all, workload).last().map(|&pages| workload(pages))
+    };
 
-    // Of the fastest at one scene, the fastest at another.
-    let of_fastest = |one: Scene, other: Scene, around: bool| {
+    // Of the fastest at one workload, the fastest at another.
+    let of_fastest = |one: Workload, other: Workload, around: bool| {
         let best = fastest(one, around)?.1;
         let equal = ways(around).filter(|&m| at(one, m).is_some_and(|ns| ns <= best * TIE));
         let then = |m| at(other, m).unwrap_or(f64::INFINITY);
         equal.min_by(|&a, &b| then(a).total_cmp(&then(b)))
     };
 
-    let page = of_fastest(Scene::Hot, Scene::Read, false).unwrap_or(Method::Memset);
-    let run = fastest(Scene::Used(512), false)
-        .or_else(|| fastest(Scene::Run(512), false))
+    let page = of_fastest(Workload::Hot, Workload::Read, false).unwrap_or(Method::Memset);
+    let run = fastest(Workload::Used(512), false)
+        .or_else(|| fastest(Workload::Run(512), false))
         .map_or(page, |w| w.0);
     let around =
-        longest(Scene::Run).and_then(|s| Some((s, of_fastest(s, Scene::Scattered, true)?)));
+        longest(Workload::Run).and_then(|s| Some((s, of_fastest(s, Workload::Scattered, true)?)));
     let Some((around, alone)) = around.and_then(|(s, m)| Some((m, at(s, m)?))) else {
         return Choice { page, run, around: run, from: u64::MAX };
     };
-    let through = longest(Scene::Run).and_then(|s| at(s, run)).unwrap_or(0.0);
-    let holds = |&pages: &usize| match (at(Scene::Used(pages), around), at(Scene::Used(pages), run))
-    {
+    let through = longest(Workload::Run).and_then(|s| at(s, run)).unwrap_or(0.0);
+    let holds = |&pages: &usize| match (
+        at(Workload::Used(pages), around),
+        at(Workload::Used(pages), run),
+    ) {
         (Some(around), Some(through)) => around <= through * NO_SLOWER,
         _ => false,
     };
-    let used = lengths(all, Scene::Used);
+    let used = lengths(all, Workload::Used);
     let shortest = used.iter().rev().copied().take_while(holds).last();
     let from = match shortest {
         Some(pages) if alone <= through * TIE => ((pages - NEAR) * PAGE_SIZE) as u64,
@@ -70,11 +74,11 @@ pub(super) fn choose(all: &Measured) -> Choice {
 mod tests {
     use super::*;
 
-    fn measured(rows: &[(Scene, &[(Method, f64)])]) -> Measured {
+    fn measured(rows: &[(Workload, &[(Method, f64)])]) -> Measured {
         let mut all = Measured::new();
-        for (scene, ways) in rows {
+        for (workload, ways) in rows {
             for &(method, ns) in *ways {
-                all.entry(*scene).or_default().entry(Some(method)).or_default().add(ns);
+                all.entry(*workload).or_default().entry(Some(method)).or_default().add(ns);
             }
         }
         all
@@ -86,7 +90,7 @@ mod tests {
         let hot = [(Method::Strings, 28.0), (Method::Memset, 16.0), (Method::Around16, 5.0)];
         let read = [(Method::Strings, 100.0), (Method::Memset, 300.0)];
         let one = |hot: &[(Method, f64)]| {
-            choose(&measured(&[(Scene::Hot, hot), (Scene::Read, &read)])).page
+            choose(&measured(&[(Workload::Hot, hot), (Workload::Read, &read)])).page
         };
         assert_eq!(one(&hot), Method::Memset, "strings are far slower");
         assert_eq!(
@@ -96,7 +100,8 @@ mod tests {
         );
         let long = [(Method::Strings, 90.0), (Method::Around16, 45.0), (Method::Around32, 46.0)];
         let apart = [(Method::Around16, 120.0), (Method::Around32, 90.0)];
-        let ways = choose(&measured(&[(Scene::Run(1 << 18), &long), (Scene::Scattered, &apart)]));
+        let ways =
+            choose(&measured(&[(Workload::Run(1 << 18), &long), (Workload::Scattered, &apart)]));
         let expected = if Method::Around32.exists() { Method::Around32 } else { Method::Around16 };
         assert_eq!(ways.around, expected, "equal on the run, faster on single pages");
     }
@@ -107,11 +112,11 @@ mod tests {
         let (s, a) = (Method::Strings, Method::Around16);
         let with = |used: [f64; 4], alone: f64| {
             let rows = [
-                (Scene::Run(1 << 18), &[(s, 90.0), (a, alone)][..]),
-                (Scene::Used(16), &[(s, 100.0), (a, used[0])]),
-                (Scene::Used(256), &[(s, 100.0), (a, used[1])]),
-                (Scene::Used(512), &[(s, 100.0), (a, used[2])]),
-                (Scene::Used(2048), &[(s, 100.0), (a, used[3])]),
+                (Workload::Run(1 << 18), &[(s, 90.0), (a, alone)][..]),
+                (Workload::Used(16), &[(s, 100.0), (a, used[0])]),
+                (Workload::Used(256), &[(s, 100.0), (a, used[1])]),
+                (Workload::Used(512), &[(s, 100.0), (a, used[2])]),
+                (Workload::Used(2048), &[(s, 100.0), (a, used[3])]),
             ];
             choose(&measured(&rows))
         };

@@ -3,7 +3,7 @@
 //!
 //! A row is nanoseconds for a 4 KiB page, the best repetition: on a shared machine disturbances
 //! only add, and a GiB takes longer than another task lets it be. Its peers are the ways of
-//! [`Method`]. The memory is one mapping of which every page was touched. `ground` has what is
+//! [`Method`]. The memory is one mapping of which every page was touched. `fixture` has what is
 //! measured, `choose` what follows from it.
 //!
 //! [`calibrate`] measures and chooses, [`beside`] measures again with the library on a machine that
@@ -11,19 +11,19 @@
 
 mod choose;
 mod copying;
-mod ground;
+mod fixture;
 
 use std::collections::BTreeMap;
 use std::{fmt, io};
 
 use vellum::addr::PAGE_SIZE;
 
+use super::measure::ratio::{Ratios, Side};
 use super::measure::{Effort, alone};
-use super::ratio::{Ratios, Side};
 use super::{Report, Row};
 use crate::stores::{Choice, Method};
 use choose::choose;
-use ground::{Ground, Measured, Scene, sample};
+use fixture::{Fixture, Measured, Workload, sample};
 
 /// What was measured and what follows from it.
 #[derive(Clone, Debug)]
@@ -79,15 +79,17 @@ const fn kind(method: Method) -> Option<&'static str> {
 
 fn report(all: &Measured, choice: Choice) -> Report {
     let mut report = Report::default();
-    for (&scene, ways) in all {
-        let chosen = match scene {
-            Scene::Hot | Scene::Read => choice.page,
-            Scene::Scattered if choice.from != u64::MAX => choice.around,
-            Scene::Scattered => choice.page,
-            Scene::Run(pages) | Scene::Used(pages) if (pages * PAGE_SIZE) as u64 >= choice.from => {
+    for (&workload, ways) in all {
+        let chosen = match workload {
+            Workload::Hot | Workload::Read => choice.page,
+            Workload::Scattered if choice.from != u64::MAX => choice.around,
+            Workload::Scattered => choice.page,
+            Workload::Run(pages) | Workload::Used(pages)
+                if (pages * PAGE_SIZE) as u64 >= choice.from =>
+            {
                 choice.around
             }
-            Scene::Run(_) | Scene::Used(_) => choice.run,
+            Workload::Run(_) | Workload::Used(_) => choice.run,
         };
         let ours = ways.get(&None).or(ways.get(&Some(chosen)));
         let Some(ours) = ours else { continue };
@@ -98,7 +100,7 @@ fn report(all: &Measured, choice: Choice) -> Report {
             *best = ns.min(*best);
         }
         report.benchmarks.push(Row {
-            name: scene.name(),
+            name: workload.name(),
             threads: 1,
             unit: "ns",
             ours: ours.lowest(),
@@ -117,13 +119,14 @@ fn report(all: &Measured, choice: Choice) -> Report {
 /// Memory the system refuses.
 pub fn calibrate(effort: Effort) -> io::Result<Calibration> {
     alone(|| {
-        let ground = Ground::new(effort, Choice::by_features())?;
-        let all = sample(&ground, effort, false);
+        let fixture = Fixture::new(effort, Choice::by_features())?;
+        let all = sample(&fixture, effort, false);
         let mut choice = choose(&all);
         // A few repetitions do not tell ways that differ by a twentieth. Who is not seen to gain
         // over plain stores does not replace them.
         if let Some(plain) = plainest(&all).filter(|&plain| plain != choice.page) {
-            let pairs = ground::beside(&ground, effort, Scene::Read, (Some(choice.page), plain));
+            let pairs =
+                fixture::beside(&fixture, effort, Workload::Read, (Some(choice.page), plain));
             if pairs.side(1.0) != Side::Above {
                 choice.page = plain;
             }
@@ -138,16 +141,16 @@ pub fn calibrate(effort: Effort) -> io::Result<Calibration> {
 /// Memory the system refuses.
 pub fn beside(effort: Effort, choice: Choice) -> io::Result<Report> {
     alone(|| {
-        let ground = Ground::new(effort, choice)?;
-        let all = sample(&ground, effort, true);
+        let fixture = Fixture::new(effort, choice)?;
+        let all = sample(&fixture, effort, true);
         let mut report = report(&all, choice);
-        let pairs = |scene, peer| ground::beside(&ground, effort, scene, (None, peer));
-        report.benchmarks.push(paired(OVER_STRINGS, &pairs(Scene::Scattered, Method::Strings)));
+        let pairs = |workload, peer| fixture::beside(&fixture, effort, workload, (None, peer));
+        report.benchmarks.push(paired(OVER_STRINGS, &pairs(Workload::Scattered, Method::Strings)));
         if let Some(plain) = plainest(&all) {
-            report.benchmarks.push(paired(OVER_PLAIN, &pairs(Scene::Read, plain)));
+            report.benchmarks.push(paired(OVER_PLAIN, &pairs(Workload::Read, plain)));
         }
-        report.benchmarks.push(paired(COPY, &copying::beside(&ground, effort, false)));
-        report.benchmarks.push(paired(COPY_USED, &copying::beside(&ground, effort, true)));
+        report.benchmarks.push(paired(COPY, &copying::beside(&fixture, effort, false)));
+        report.benchmarks.push(paired(COPY_USED, &copying::beside(&fixture, effort, true)));
         Ok(report)
     })
 }
@@ -163,7 +166,7 @@ const OVER_PLAIN: &str = "clear/read-over-plain";
 
 /// The plain stores after which a page is read soonest.
 fn plainest(all: &Measured) -> Option<Method> {
-    let timed = all.get(&Scene::Read)?.iter().filter_map(|(m, s)| m.map(|m| (m, s.median())));
+    let timed = all.get(&Workload::Read)?.iter().filter_map(|(m, s)| m.map(|m| (m, s.median())));
     timed.filter(|t| kind(t.0) == Some("plain")).min_by(|a, b| a.1.total_cmp(&b.1)).map(|t| t.0)
 }
 

@@ -14,7 +14,7 @@ use std::io;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::conditions::cores;
+use super::measure::conditions::cores;
 use super::measure::{Effort, threads};
 use super::{Report, Row};
 use count::Way;

@@ -1,8 +1,8 @@
 //! `vellum bench`: the library on this computer, beside its peers.
 //!
-//! Each benchmark is a section: what is compared, the table, what the computer was like, which bars
+//! Each benchmark is a section: what is compared, the table, what the computer was like, which targets
 //! were met, what it means. A section is printed as soon as it is done, so that Ctrl-C keeps what
-//! there is. Bars are judged, not asserted: a shared computer misses some for its neighbours'
+//! there is. Targets are judged, not asserted: a shared computer misses some for its neighbours'
 //! reasons, and a benchmark that fails for them teaches people to ignore it. Counts of instructions
 //! are another matter and can be asserted with `--ceilings`.
 
@@ -15,7 +15,8 @@ use std::time::Instant;
 
 use vellum_host::bench::measure::Effort;
 use vellum_host::bench::{
-    Report, bars, clear, conditions, crowd, fault, fragment, frames, growth, instructions, space,
+    Report, clear, fault, frames, frames::fragment, growth, instructions, measure::conditions,
+    scaling, space, targets,
 };
 
 use self::sections::{SECTIONS, Section, reading};
@@ -53,7 +54,7 @@ pub fn run(args: &BenchArgs) -> Result<(), LabError> {
         let report = measure(section.name, effort, &threads)
             .map_err(|e| LabError::failed(format_args!("bench {}: {e}", section.name)))?;
         progress.add(section.seconds);
-        let verdicts = bars::judge(section.name, &report);
+        let verdicts = targets::judge(section.name, &report);
         if !args.json {
             progress.suspend(|| print(&body(i + 1, section, &report, &verdicts)))?;
         }
@@ -133,7 +134,7 @@ fn measure(name: &str, effort: Effort, threads: &[usize]) -> io::Result<Report> 
         "space" => space::run(effort),
         "fragment" => fragment::run(effort),
         "growth" => growth::run(effort),
-        "threads" => crowd::run(effort),
+        "threads" => scaling::run(effort),
         _ => instructions::run(effort, &|row| {
             let mut again = Command::new(std::env::current_exe()?);
             again.args(["count-row", &row.to_string()]);
@@ -173,7 +174,7 @@ fn head(sections: &[&Section], effort: Effort, threads: &[usize]) -> String {
     out
 }
 
-fn body(number: usize, section: &Section, report: &Report, judged: &[bars::Judged]) -> String {
+fn body(number: usize, section: &Section, report: &Report, judged: &[targets::Judged]) -> String {
     let mut out = format!("{number}. {}   (bench {})\n", section.title, section.name);
     out.push_str(&tables::paragraph(section.compares));
     out.push_str(&if section.name == "growth" {
@@ -192,7 +193,7 @@ fn body(number: usize, section: &Section, report: &Report, judged: &[bars::Judge
     out
 }
 
-fn foot(judged: &[bars::Judged], seconds: f64) -> String {
+fn foot(judged: &[targets::Judged], seconds: f64) -> String {
     let met = judged.iter().filter(|j| j.is_met()).count();
     let mut out = String::new();
     if !judged.is_empty() {
@@ -204,7 +205,7 @@ fn foot(judged: &[bars::Judged], seconds: f64) -> String {
 
 /// Fails if a count is above its ceiling.
 fn within_ceilings(report: &Report) -> Result<(), LabError> {
-    let judged = bars::judge("instructions", report);
+    let judged = targets::judge("instructions", report);
     let high: Vec<String> = judged
         .iter()
         .filter(|j| !j.is_met())

@@ -114,7 +114,7 @@ pub fn reading(name: &str, report: &Report) -> Vec<String> {
         "space" => beside_linux(report).into_iter().collect(),
         "fragment" => fragment(report),
         "growth" => growth(report),
-        "threads" => worth(report),
+        "threads" => scaling_verdict(report),
         _ => Vec::new(),
     }
 }
@@ -221,7 +221,7 @@ fn growth(report: &Report) -> Vec<String> {
         .collect()
 }
 
-fn worth(report: &Report) -> Vec<String> {
+fn scaling_verdict(report: &Report) -> Vec<String> {
     let best = find(report, "threads/fault-4k", 2);
     let floor = best.and_then(|r| r.floor).filter(|f| *f < 1.7).map(|f| {
         format!(

@@ -21,11 +21,11 @@ use std::time::Instant;
 use vellum::machine::Machine;
 use vellum::space::{Access, Space};
 
-use super::conditions::{cores, interruptions};
-use super::contest::SwapLock;
+use super::fixture::{BareVm, HUGE, PAGE, Pages, area, boot, fault_all, map, memory_note, unmap};
+use super::frames::peers::SwapLock;
+use super::measure::conditions::{cores, interruptions};
+use super::measure::ratio::Ratios;
 use super::measure::{Effort, Samples, Start, threads, wall};
-use super::ratio::Ratios;
-use super::work::{Ground, HUGE, PAGE, area, built, fault_all, ground, map, unmap};
 use super::{Report, Row, linux};
 
 /// Pairs of undisturbed runs, of which the best counts.
@@ -121,7 +121,7 @@ fn clocked(pages: u64, f: impl FnOnce()) -> Part {
 }
 
 /// `on`: where the threads fault, all of them at one place or each at its own.
-fn ours(on: &[(&Ground, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
+fn ours(on: &[(&BareVm, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
     let start = Start::new(n);
     let step = if huge { HUGE } else { PAGE };
     Run::of(threads(n, |cpu| {
@@ -132,7 +132,9 @@ fn ours(on: &[(&Ground, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
         let at = area(cpu);
         map(vm, space, at, bytes, huge);
         start.meet_with(|| vm.machine().relax());
-        let took = clocked(bytes / step, || fault_all(vm, space, at, bytes, step, Access::Write));
+        let took = clocked(bytes / step, || {
+            fault_all(vm, space, Pages::new(at, bytes, huge), Access::Write)
+        });
         start.meet_with(|| vm.machine().relax());
         unmap(vm, space, at, bytes);
         vm.idle();
@@ -168,7 +170,7 @@ fn nothing_shared(n: usize, pages: u64) -> Run {
 
 /// A run directly after one that does not count: two cores have twice the cache of one, and would
 /// otherwise be paid for that.
-fn warm(on: &[(&Ground, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
+fn warm(on: &[(&BareVm, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
     ours(on, n, bytes, huge);
     ours(on, n, bytes, huge)
 }
@@ -199,9 +201,8 @@ pub fn run(effort: Effort) -> io::Result<Report> {
         });
     }
     let bytes = (64 << 20) / effort.shrink.min(16);
-    let hosts =
-        [built(2, 512 << 20, true)?, built(2, 512 << 20, false)?, built(2, 512 << 20, false)?];
-    let space = |host: &Ground| {
+    let hosts = [boot(2, 512 << 20, true)?, boot(2, 512 << 20, false)?, boot(2, 512 << 20, false)?];
+    let space = |host: &BareVm| {
         let _cpu = host.vm.machine().sit(0);
         host.vm.create().map_err(io::Error::other)
     };
@@ -265,7 +266,7 @@ pub fn run(effort: Effort) -> io::Result<Report> {
     let counts =
         found.iter().map(|(own, _)| format!("{} of {}", own.quiet, own.tried)).collect::<Vec<_>>();
     report.notes = vec![
-        ground(&hosts[0]),
+        memory_note(&hosts[0]),
         format!("pairs in which no thread lost its core, of all tried: {}", counts.join(", ")),
     ];
     for (host, space) in hosts.iter().zip(spaces) {

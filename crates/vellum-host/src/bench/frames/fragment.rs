@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::conditions::cores;
-use super::contest::{Bitmap, Buddy, Contestant, FRAMES};
-use super::frames::Ours;
-use super::measure::{Effort, Samples, threads};
-use super::{Report, Row};
+use super::Ours;
+use super::peers::{Allocator, Bitmap, Buddy, FRAMES};
+use crate::bench::measure::conditions::cores;
+use crate::bench::measure::{Effort, Samples, threads};
+use crate::bench::{Report, Row};
 use crate::rng::Rng;
 
 /// Seeds of the lives lived.
@@ -32,7 +32,7 @@ fn order(rng: &mut Rng) -> u8 {
 
 /// The share of free frames that come as 2 MiB blocks after churn at `live` percent. Everything is
 /// given back in the end.
-fn churn<C: Contestant>(on: &C, live: u64, steps: u64, seed: u64) -> f64 {
+fn churn<C: Allocator>(on: &C, live: u64, steps: u64, seed: u64) -> f64 {
     let mut rng = Rng::new(seed);
     let wanted = FRAMES * live / 100;
     let (mut held, mut used): (Vec<(u32, u8)>, u64) = (Vec::new(), 0);
@@ -68,10 +68,10 @@ fn churn<C: Contestant>(on: &C, live: u64, steps: u64, seed: u64) -> f64 {
     share
 }
 
-/// One life of one contestant. The bitmap searches linearly for larger blocks; a tenth of the steps
+/// One life of one allocator. The bitmap searches linearly for larger blocks; a tenth of the steps
 /// takes it as long as the others together.
-fn life(contestant: usize, live: u64, steps: u64, seed: u64) -> io::Result<f64> {
-    Ok(match contestant {
+fn life(allocator: usize, live: u64, steps: u64, seed: u64) -> io::Result<f64> {
+    Ok(match allocator {
         0 => {
             let ours = Ours::new(1)?;
             ours.on_cpu(0, || churn(&ours, live, steps, seed))
@@ -96,19 +96,19 @@ pub fn run(effort: Effort) -> io::Result<Report> {
         let next = AtomicUsize::new(0);
         let lived = threads(cores(), |_| -> io::Result<Vec<(usize, f64)>> {
             let mut found = Vec::new();
-            while let Some(&(contestant, seed)) = lives.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some(&(allocator, seed)) = lives.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if (effort.stop)() {
                     break;
                 }
-                found.push((contestant, life(contestant, live, steps, seed)?));
+                found.push((allocator, life(allocator, live, steps, seed)?));
             }
             Ok(found)
         });
         let mut samples: [Samples; 3] = Default::default();
-        for (contestant, share) in
+        for (allocator, share) in
             lived.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten()
         {
-            samples[contestant].add(share);
+            samples[allocator].add(share);
         }
         let [own, buddy, bitmap] = samples;
         if (effort.stop)() {

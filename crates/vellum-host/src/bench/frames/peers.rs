@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bitmap_allocator::{BitAlloc, BitAlloc1M};
 use buddy_system_allocator::FrameAllocator;
 
-/// Frames every contestant manages: 4 GiB.
+/// Frames every allocator manages: 4 GiB.
 pub const FRAMES: u64 = 1 << 20;
 
 /// A frame allocator.
-pub trait Contestant: Sync {
+pub trait Allocator: Sync {
     /// Its name in reports.
     const NAME: &'static str;
     /// Whether it serves orders above 0.
@@ -82,7 +82,7 @@ impl Default for Buddy {
     }
 }
 
-impl Contestant for Buddy {
+impl Allocator for Buddy {
     const NAME: &'static str = "buddy";
     #[inline]
     fn alloc(&self, _cpu: usize, order: u8) -> Option<u32> {
@@ -112,7 +112,7 @@ impl Default for Bitmap {
     }
 }
 
-impl Contestant for Bitmap {
+impl Allocator for Bitmap {
     const NAME: &'static str = "bitmap";
     #[inline]
     fn alloc(&self, _cpu: usize, order: u8) -> Option<u32> {
@@ -163,7 +163,7 @@ impl Floor {
     }
 }
 
-impl Contestant for Floor {
+impl Allocator for Floor {
     const NAME: &'static str = "floor";
     const ORDERS: bool = false;
     #[inline]
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn gives_every_frame_once(c: &impl Contestant) {
+    fn gives_every_frame_once(c: &impl Allocator) {
         let mut seen = HashSet::new();
         for _ in 0..FRAMES {
             assert!(seen.insert(c.alloc(0, 0).expect("a frame")));

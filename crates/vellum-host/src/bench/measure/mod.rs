@@ -10,6 +10,10 @@
 //! side are timed by the wall alone: where the system lets them take turns on one core, CPU time
 //! would show threads that never met as threads that do not disturb each other.
 
+pub mod conditions;
+pub mod ratio;
+pub mod table;
+
 use std::cell::Cell;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +22,7 @@ use std::time::Instant;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::conditions::host_faults;
+use conditions::host_faults;
 
 /// How much to measure, and whether to go on.
 #[derive(Clone, Copy, Debug)]
@@ -172,7 +176,7 @@ pub fn timed(operations: u64, f: impl FnOnce()) -> Timed {
 }
 
 /// Calls `f` with more and more operations until they take 2 ms, then times as many once more. For
-/// acts whose cost differs a hundredfold from one contestant to the next.
+/// acts whose cost differs a hundredfold from one allocator to the next.
 pub fn time_enough(effort: Effort, mut f: impl FnMut(u64)) -> f64 {
     let mut n = 256;
     let enough = 2_000_000.0 / effort.shrink as f64;

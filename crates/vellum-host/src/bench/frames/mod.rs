@@ -1,8 +1,12 @@
 //! `vellum bench frames`: the frame allocator beside its peers.
 //!
-//! All contestants live through all repetitions, so that each is measured in the state its own past
+//! All allocators live through all repetitions, so that each is measured in the state its own past
 //! has left it in, and they take turns in a rotating order, so that a neighbour's noise meets all
 //! of them. The first repetition only warms.
+
+pub mod fragment;
+pub mod peers;
+pub mod workloads;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,12 +16,12 @@ use vellum::addr::{Order, Pfn};
 use vellum::frame::{Frames, Want};
 use vellum::machine::{Machine, Use};
 
-use super::contest::{Bitmap, Buddy, Contestant, FRAMES, Floor};
 use super::measure::{Effort, Samples, Start, threads, time_enough};
-use super::scenes::{Part, Phase};
 use super::{Report, Row};
 use crate::machine::{FIRST, Host, Plan};
 use crate::memory::Memory;
+use peers::{Allocator, Bitmap, Buddy, FRAMES, Floor};
+use workloads::{Part, Phase};
 
 /// Ours, on the machine that watches nothing.
 pub struct Ours {
@@ -59,7 +63,7 @@ impl Ours {
     }
 }
 
-impl Contestant for Ours {
+impl Allocator for Ours {
     const NAME: &'static str = "ours";
     fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce() -> R) -> R {
         let _seat = self.machine.sit(cpu);
@@ -74,14 +78,14 @@ impl Contestant for Ours {
     #[inline]
     fn free(&self, _cpu: usize, first: u32, order: u8) {
         let order = Order::new(order).unwrap_or(Order::BASE);
-        // SAFETY: the scene gives back what it had from `alloc`, once.
+        // SAFETY: the workload gives back what it had from `alloc`, once.
         unsafe { self.frames.free(&self.machine, Pfn(FIRST.0 + first as u64), order) }
     }
 }
 
-/// The scenes, in the order they are played.
+/// The workloads, in the order they are played.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Scene {
+enum Workload {
     Bulk,
     Hot,
     Scattered,
@@ -90,31 +94,43 @@ enum Scene {
     Mixed,
 }
 
-const SCENES: [Scene; 6] =
-    [Scene::Bulk, Scene::Hot, Scene::Scattered, Scene::Holes, Scene::Huge, Scene::Mixed];
+const WORKLOADS: [Workload; 6] = [
+    Workload::Bulk,
+    Workload::Hot,
+    Workload::Scattered,
+    Workload::Holes,
+    Workload::Huge,
+    Workload::Mixed,
+];
 
-impl Scene {
+impl Workload {
     fn has_orders(self) -> bool {
-        matches!(self, Scene::Huge | Scene::Mixed)
+        matches!(self, Workload::Huge | Workload::Mixed)
     }
 }
 
-/// Plays one scene on one contestant; each phase's mean over the threads.
-fn play<C: Contestant>(on: &C, scene: Scene, n: usize, effort: Effort, seed: u64) -> Vec<Phase> {
-    if scene.has_orders() && !C::ORDERS {
+/// Plays one workload on one allocator; each phase's mean over the threads.
+fn play<C: Allocator>(
+    on: &C,
+    workload: Workload,
+    n: usize,
+    effort: Effort,
+    seed: u64,
+) -> Vec<Phase> {
+    if workload.has_orders() && !C::ORDERS {
         return Vec::new();
     }
     let start = Start::new(n);
     let found = threads(n, |cpu| {
         on.on_cpu(cpu, || {
             let part = Part { on, cpu, threads: n, start: &start, effort, seed };
-            match scene {
-                Scene::Bulk => part.bulk(),
-                Scene::Hot => part.hot(),
-                Scene::Scattered => part.scattered(),
-                Scene::Holes => part.holes(),
-                Scene::Huge => part.huge(),
-                Scene::Mixed => part.mixed(),
+            match workload {
+                Workload::Bulk => part.bulk(),
+                Workload::Hot => part.hot(),
+                Workload::Scattered => part.scattered(),
+                Workload::Holes => part.holes(),
+                Workload::Huge => part.huge(),
+                Workload::Mixed => part.mixed(),
             }
         })
     });
@@ -122,7 +138,7 @@ fn play<C: Contestant>(on: &C, scene: Scene, n: usize, effort: Effort, seed: u64
     (0..found[0].len()).map(|i| (found[0][i].0, mean(i))).collect()
 }
 
-/// Seconds after which a contestant repeats a scene no more, having been measured once at least.
+/// Seconds after which a allocator repeats a workload no more, having been measured once at least.
 /// The bitmap is a thousand times slower than the rest at blocks of several frames, and more of it
 /// would say nothing more.
 const PATIENCE: f64 = 2.0;
@@ -146,17 +162,17 @@ pub fn run(effort: Effort, counts: &[usize]) -> io::Result<Report> {
                 huge >> 20
             ));
         }
-        // (phase, contestant) to its samples; phases keep the order of their first appearance.
+        // (phase, allocator) to its samples; phases keep the order of their first appearance.
         let mut samples: BTreeMap<(&str, &str), Samples> = BTreeMap::new();
         let mut order: Vec<&'static str> = Vec::new();
-        // Seconds a contestant has spent on a scene.
+        // Seconds a allocator has spent on a workload.
         let mut spent: BTreeMap<(usize, usize), f64> = BTreeMap::new();
         for repetition in 0..=effort.repetitions {
             if repetition > 1 && (effort.stop)() {
                 break;
             }
             let seed = repetition as u64;
-            for (at, scene) in SCENES.into_iter().enumerate() {
+            for (at, workload) in WORKLOADS.into_iter().enumerate() {
                 for turn in 0..4 {
                     let who = (turn + repetition) % 4;
                     let spent = spent.entry((at, who)).or_default();
@@ -165,10 +181,10 @@ pub fn run(effort: Effort, counts: &[usize]) -> io::Result<Report> {
                     }
                     let began = Instant::now();
                     let (name, phases) = match who {
-                        0 => (Ours::NAME, play(&ours, scene, n, effort, seed)),
-                        1 => (Buddy::NAME, play(&buddy, scene, n, effort, seed)),
-                        2 => (Bitmap::NAME, play(&bitmap, scene, n, effort, seed)),
-                        _ => (Floor::NAME, play(&floor, scene, n, effort, seed)),
+                        0 => (Ours::NAME, play(&ours, workload, n, effort, seed)),
+                        1 => (Buddy::NAME, play(&buddy, workload, n, effort, seed)),
+                        2 => (Bitmap::NAME, play(&bitmap, workload, n, effort, seed)),
+                        _ => (Floor::NAME, play(&floor, workload, n, effort, seed)),
                     };
                     *spent += began.elapsed().as_secs_f64();
                     for (phase, each) in phases {

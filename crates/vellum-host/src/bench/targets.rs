@@ -1,7 +1,7 @@
 //! What the figures should be, and whether they are.
 //!
-//! A bar is a limit somebody set before it was met: the project for most, what peers measured for
-//! the rest. Judging is not asserting: on a shared computer a ratio may miss its bar for reasons of
+//! A target is a limit somebody set before it was met: the project for most, what peers measured for
+//! the rest. Judging is not asserting: on a shared computer a ratio may miss its target for reasons of
 //! the neighbours', so what misses is named, with the row's spread in mind, and the exit code stays
 //! as it is. Only instruction counts are asserted (`./test`), since they are the same everywhere.
 
@@ -36,9 +36,9 @@ pub enum Limit {
     AtLeast(f64),
 }
 
-/// A bar.
+/// A target.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Bar {
+pub struct Target {
     /// The benchmark whose rows it judges.
     pub benchmark: &'static str,
     /// The rows: a whole name, or the beginning of names followed by `*`.
@@ -55,126 +55,126 @@ pub struct Bar {
 
 const GOAL: &str = "our goal";
 
-const fn bar(
+const fn target(
     benchmark: &'static str,
     rows: &'static str,
     says: &'static str,
     figure: Figure,
     limit: Limit,
-) -> Bar {
-    Bar { benchmark, rows, says, figure, limit, source: GOAL }
+) -> Target {
+    Target { benchmark, rows, says, figure, limit, source: GOAL }
 }
 
-/// All bars but the ceilings of instructions, which stand beside their rows.
-pub const BARS: &[Bar] = &[
-    bar(
+/// All targets but the ceilings of instructions, which stand beside their rows.
+pub const TARGETS: &[Target] = &[
+    target(
         "frames",
         "frames/hot-pair",
         "hot pair at most 1.4x the floor",
         Figure::OverFloor,
         Limit::AtMost(1.4),
     ),
-    bar(
+    target(
         "frames",
         "frames/bulk-alloc",
         "bulk alloc at most 1.6x the floor",
         Figure::OverFloor,
         Limit::AtMost(1.6),
     ),
-    bar(
+    target(
         "frames",
         "frames/bulk-free",
         "bulk free at most 1.6x the floor",
         Figure::OverFloor,
         Limit::AtMost(1.6),
     ),
-    bar(
+    target(
         "frames",
         "frames/2m-pair",
         "2 MiB pair at most 2.6x the floor's hot pair",
         Figure::OverFloorOf("frames/hot-pair"),
         Limit::AtMost(2.6),
     ),
-    bar(
+    target(
         "frames",
         "frames/mixed-*",
         "mixed orders no slower than buddy",
         Figure::OverPeer("buddy"),
         Limit::AtMost(1.0),
     ),
-    bar(
+    target(
         "frames",
         "frames/*",
         "no row slower than the best registry peer",
         Figure::OverBestPeer,
         Limit::AtMost(1.0),
     ),
-    bar(
+    target(
         "frames",
         "frames/*",
         "two threads at most 1.3x of one",
         Figure::OverOneThread,
         Limit::AtMost(1.3),
     ),
-    bar(
+    target(
         "fragment",
         "frames/2m-left*",
         "as much free memory to be had as 2 MiB as of the best peer",
         Figure::OverBestPeer,
         Limit::AtLeast(1.0),
     ),
-    bar(
+    target(
         "clear",
         "clear/run-1G",
         "1 GiB within 5 % of the fastest way",
         Figure::OverBestPeer,
         Limit::AtMost(1.05),
     ),
-    bar(
+    target(
         "clear",
         "clear/page-hot",
         "a hot page within 10 % of the fastest way",
         Figure::OverBestPeer,
         Limit::AtMost(1.1),
     ),
-    bar(
+    target(
         "clear",
         "clear/scattered-over-strings",
         "scattered pages in a batch 1.8x as fast as strings page by page",
         Figure::Ours,
         Limit::AtLeast(1.8),
     ),
-    bar(
+    target(
         "clear",
         "clear/read-over-plain",
         "a page cleared and then read no slower than with plain stores",
         Figure::Ours,
         Limit::AtLeast(1.0),
     ),
-    bar(
+    target(
         "threads",
         "threads/fault-4k/bare",
         "the library alone: 1.7x expected",
         Figure::Ours,
         Limit::AtLeast(1.7),
     ),
-    bar(
+    target(
         "threads",
         "threads/one-space-over-two-machines",
         "two threads in one space 0.65x of two on machines of their own",
         Figure::Ours,
         Limit::AtLeast(0.65),
     ),
-    bar(
+    target(
         "threads",
         "threads/fault-4k",
         "with clearing: 1.7x expected",
         Figure::Ours,
         Limit::AtLeast(1.7),
     ),
-    Bar {
+    Target {
         source: "our goal, with an allowance for caches",
-        ..bar(
+        ..target(
             "growth",
             "growth/fault*",
             "no fault grows beyond 1.5x",
@@ -184,7 +184,7 @@ pub const BARS: &[Bar] = &[
     },
 ];
 
-/// A row held against a bar.
+/// A row held against a target.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
     /// The row's name.
@@ -199,10 +199,10 @@ pub struct Verdict {
     pub close: bool,
 }
 
-/// A bar in words, its source, and what came of it.
+/// A target in words, its source, and what came of it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Judged {
-    /// The bar in words.
+    /// The target in words.
     pub says: String,
     /// Who set it.
     pub source: &'static str,
@@ -248,21 +248,21 @@ fn verdict(limit: Limit, value: f64, row: &Row) -> Verdict {
     }
 }
 
-/// Holds a benchmark's rows against its bars. Bars none of whose rows were measured are left out.
+/// Holds a benchmark's rows against its targets. Targets none of whose rows were measured are left out.
 pub fn judge(benchmark: &str, report: &Report) -> Vec<Judged> {
     let all = &report.benchmarks;
     let mut judged: Vec<Judged> = Vec::new();
-    for bar in BARS.iter().filter(|b| b.benchmark == benchmark) {
-        let is_meant = |row: &&Row| match bar.rows.strip_suffix('*') {
+    for target in TARGETS.iter().filter(|b| b.benchmark == benchmark) {
+        let is_meant = |row: &&Row| match target.rows.strip_suffix('*') {
             Some(beginning) => row.name.starts_with(beginning),
-            None => row.name == bar.rows,
+            None => row.name == target.rows,
         };
         let verdicts = all
             .iter()
             .filter(is_meant)
-            .filter_map(|row| Some(verdict(bar.limit, value(bar.figure, row, all)?, row)))
+            .filter_map(|row| Some(verdict(target.limit, value(target.figure, row, all)?, row)))
             .collect();
-        judged.push(Judged { says: bar.says.to_owned(), source: bar.source, verdicts });
+        judged.push(Judged { says: target.says.to_owned(), source: target.source, verdicts });
     }
     if benchmark == "instructions" {
         let find =

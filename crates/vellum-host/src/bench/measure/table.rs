@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::measure::{Samples, Timed};
-use super::{Report, Row};
+use super::{Samples, Timed};
+use crate::bench::{Report, Row};
 
 /// A row's name and threads.
 type Key = (String, usize);

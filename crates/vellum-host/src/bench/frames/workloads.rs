@@ -1,17 +1,17 @@
-//! What is done to a frame allocator: the same acts for every contestant, generic, so that each is
+//! What is done to a frame allocator: the same acts for every allocator, generic, so that each is
 //! compiled for itself.
 //!
-//! A scene starts and ends with all memory free. It reports phases by name; filling and shuffling
+//! A workload starts and ends with all memory free. It reports phases by name; filling and shuffling
 //! between phases is not timed, and all lists are allocated and touched before the clock runs. Each
 //! thread keeps to its own list, as programs keep to their own pages.
 
-use super::contest::{Contestant, FRAMES};
-use super::measure::{Effort, Start, time, time_enough};
+use super::peers::{Allocator, FRAMES};
+use crate::bench::measure::{Effort, Start, time, time_enough};
 use crate::rng::Rng;
 
-/// What a thread of a scene has.
+/// What a thread of a workload has.
 pub struct Part<'a, C> {
-    /// The contestant.
+    /// The allocator.
     pub on: &'a C,
     /// This thread's CPU.
     pub cpu: usize,
@@ -34,12 +34,12 @@ fn shuffle<T>(list: &mut [T], rng: &mut Rng) {
     }
 }
 
-impl<C: Contestant> Part<'_, C> {
+impl<C: Allocator> Part<'_, C> {
     fn rng(&self) -> Rng {
         Rng::new(self.seed ^ (self.cpu as u64) << 32)
     }
     fn take(&self, order: u8) -> u32 {
-        self.on.alloc(self.cpu, order).expect("a scene asks for no more than there is")
+        self.on.alloc(self.cpu, order).expect("a workload asks for no more than there is")
     }
     /// Fills `list` from its length to its capacity; timed.
     fn fill(&self, list: &mut Vec<u32>, n: usize, order: u8) -> f64 {
@@ -91,7 +91,7 @@ impl<C: Contestant> Part<'_, C> {
     /// The same with an eighth of memory used, a frame here and there. Of all memory each thread
     /// holds its share; the rest of what was taken is given back in random order.
     pub fn scattered(&self) -> Vec<Phase> {
-        // A 32nd stays back, for contestants that keep frames aside per CPU.
+        // A 32nd stays back, for allocators that keep frames aside per CPU.
         let n = (FRAMES / 32 * 31) as usize / self.threads;
         let mut list = Vec::with_capacity(n);
         self.fill(&mut list, n, 0);

@@ -16,7 +16,7 @@ use crate::stress::HostVm;
 pub type Bare = Host<X86_64, false>;
 
 /// A subsystem on it, and what both live in.
-pub type Ground = HostVm<X86_64, false>;
+pub type BareVm = HostVm<X86_64, false>;
 
 /// Bytes of a base page.
 pub const PAGE: u64 = PAGE_SIZE as u64;
@@ -27,7 +27,7 @@ pub const HUGE: u64 = 2 << 20;
 ///
 /// # Errors
 /// The machine could not be built.
-pub fn built(cpus: usize, bytes: u64, moves_bytes: bool) -> io::Result<Ground> {
+pub fn boot(cpus: usize, bytes: u64, moves_bytes: bool) -> io::Result<BareVm> {
     let host = HostVm::new(Plan { moves_bytes, ..Plan::new(cpus, bytes) }, Config::default())?;
     // Or the host's own first touches would be most of what is measured: 200 us for each 2 MiB of
     // memory or records.
@@ -45,8 +45,8 @@ pub const LARGE: u64 = 12 << 30;
 ///
 /// # Errors
 /// The machine could not be built.
-pub fn large() -> io::Result<Option<Ground>> {
-    if super::conditions::available().is_none_or(|free| free < 2 << 30) {
+pub fn boot_large() -> io::Result<Option<BareVm>> {
+    if super::measure::conditions::available().is_none_or(|free| free < 2 << 30) {
         return Ok(None);
     }
     let plan = Plan { moves_bytes: false, huge: false, ..Plan::new(1, LARGE) };
@@ -56,7 +56,7 @@ pub fn large() -> io::Result<Option<Ground>> {
 }
 
 /// What a report says about the memory under it.
-pub fn ground(host: &Ground) -> String {
+pub fn memory_note(host: &BareVm) -> String {
     let (memory, metadata) = (host.vm.machine().memory(), host.metadata());
     let all = (memory.bytes() + metadata.bytes()) as u64;
     match memory.huge_bytes().zip(metadata.huge_bytes()) {
@@ -84,12 +84,27 @@ pub fn attrs(huge: bool) -> Attrs {
     Attrs { thp, ..Attrs::anonymous(Rights::READ_WRITE) }
 }
 
-/// Calls `fault` for every page of `step` bytes in the range.
-pub fn fault_all(vm: &Vm<Bare>, space: &Space, at: Va, bytes: u64, step: u64, access: Access) {
-    let mut va = at.0;
-    while va < at.0 + bytes {
+/// The pages of a range.
+#[derive(Clone, Copy)]
+pub struct Pages {
+    at: Va,
+    bytes: u64,
+    step: u64,
+}
+
+impl Pages {
+    /// Huge pages or base pages.
+    pub fn new(at: Va, bytes: u64, huge: bool) -> Pages {
+        Pages { at, bytes, step: if huge { HUGE } else { PAGE } }
+    }
+}
+
+/// Calls `fault` for every page.
+pub fn fault_all(vm: &Vm<Bare>, space: &Space, pages: Pages, access: Access) {
+    let mut va = pages.at.0;
+    while va < pages.at.0 + pages.bytes {
         vm.fault(space, Va(va), access).expect("a mapped page and memory enough");
-        va += step;
+        va += pages.step;
     }
 }
 

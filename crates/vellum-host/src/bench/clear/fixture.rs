@@ -1,4 +1,4 @@
-//! The memory that is cleared, and the scenes it is cleared in.
+//! The memory that is cleared, and the workloads it is cleared in.
 //!
 //! Single pages come three ways, for they differ most: one page over and over (hot), pages cleared
 //! and then read line by line (what a fault does), and pages scattered over all of memory with one
@@ -24,8 +24,8 @@ use vellum::config::Config;
 use vellum::entry::X86_64;
 use vellum::machine::{Machine, Stores};
 
-use super::super::measure::{Effort, Samples, time};
-use super::super::ratio::Ratios;
+use crate::bench::measure::ratio::Ratios;
+use crate::bench::measure::{Effort, Samples, time};
 use crate::machine::{FIRST, Plan, geometry};
 use crate::rng::Rng;
 use crate::stores::{Choice, Method, fence};
@@ -70,7 +70,7 @@ const HOT: u64 = 4000;
 
 /// One thing to measure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Scene {
+pub(super) enum Workload {
     Hot,
     Read,
     Scattered,
@@ -79,23 +79,23 @@ pub(super) enum Scene {
     Used(usize),
 }
 
-impl Scene {
+impl Workload {
     pub(super) fn name(self) -> String {
         let of = |runs: &[(usize, &'static str)], pages| {
             runs.iter().find(|r| r.0 == pages).map_or("", |r| r.1)
         };
         match self {
-            Scene::Hot => "clear/page-hot".into(),
-            Scene::Read => "clear/page-then-read".into(),
-            Scene::Scattered => "clear/page-scattered".into(),
-            Scene::Run(pages) => format!("clear/run-{}", of(&RUNS, pages)),
-            Scene::Used(pages) => format!("clear/used-{}", of(&USED, pages)),
+            Workload::Hot => "clear/page-hot".into(),
+            Workload::Read => "clear/page-then-read".into(),
+            Workload::Scattered => "clear/page-scattered".into(),
+            Workload::Run(pages) => format!("clear/run-{}", of(&RUNS, pages)),
+            Workload::Used(pages) => format!("clear/used-{}", of(&USED, pages)),
         }
     }
 }
 
 /// The memory and the order in which pages of it are visited.
-pub(super) struct Ground {
+pub(super) struct Fixture {
     pub(super) host: HostVm<X86_64, false>,
     pub(super) pages: usize,
     order: Vec<(Pfn, Va)>,
@@ -107,8 +107,8 @@ pub(super) struct Ground {
     next: Cell<usize>,
 }
 
-impl Ground {
-    pub(super) fn new(effort: Effort, choice: Choice) -> io::Result<Ground> {
+impl Fixture {
+    pub(super) fn new(effort: Effort, choice: Choice) -> io::Result<Fixture> {
         let pages = ((1 << 18) / effort.shrink as usize).max(2048);
         let plan = Plan { clears: choice, ..Plan::new(1, (pages * PAGE_SIZE) as u64) };
         let mut host = HostVm::new(plan, Config::default())?;
@@ -125,7 +125,7 @@ impl Ground {
             |bytes: u64, usual: u64| (if bytes == 0 { usual } else { bytes }) as usize / PAGE_SIZE;
         let working = (known(caches.l2.bytes(), 1 << 20) / 2).clamp(1, pages / 8);
         let forget = (2 * known(caches.llc.bytes(), 32 << 20)).min(pages / 4);
-        Ok(Ground { host, pages, order, working, forget, next: Cell::new(0) })
+        Ok(Fixture { host, pages, order, working, forget, next: Cell::new(0) })
     }
 
     pub(super) fn at(&self, pfn: Pfn) -> *mut u8 {
@@ -173,11 +173,11 @@ impl Ground {
     }
 
     /// Nanoseconds a page with one of the ways; with `None` by the library.
-    fn measure(&self, scene: Scene, method: Option<Method>) -> f64 {
-        if scene == Scene::Read {
+    fn measure(&self, workload: Workload, method: Option<Method>) -> f64 {
+        if workload == Workload::Read {
             self.forget();
         }
-        self.measure_pages(scene, method, PAGES)
+        self.measure_pages(workload, method, PAGES)
     }
 
     /// Fills the caches with clean lines of something else.
@@ -185,7 +185,7 @@ impl Ground {
         black_box(self.read(self.last(self.forget), self.forget));
     }
 
-    fn measure_pages(&self, scene: Scene, method: Option<Method>, pages: usize) -> f64 {
+    fn measure_pages(&self, workload: Workload, method: Option<Method>, pages: usize) -> f64 {
         let around = method.is_some_and(Method::goes_around);
         let single = |pfn: Pfn, va: Va| match method {
             // SAFETY: as in `run`; the library clears a page for a fault like that.
@@ -197,9 +197,9 @@ impl Ground {
                 }
             }
         };
-        match scene {
-            Scene::Hot => time(HOT, || (0..HOT).for_each(|_| single(FIRST, Va(0)))),
-            Scene::Read => {
+        match workload {
+            Workload::Hot => time(HOT, || (0..HOT).for_each(|_| single(FIRST, Va(0)))),
+            Workload::Read => {
                 let order = self.some(pages);
                 time(order.len() as u64, || {
                     for &(pfn, va) in order {
@@ -208,7 +208,7 @@ impl Ground {
                     }
                 })
             }
-            Scene::Scattered => {
+            Workload::Scattered => {
                 let order = self.some(pages);
                 time(order.len() as u64, || {
                     for batch in order.chunks(BATCH) {
@@ -231,13 +231,13 @@ impl Ground {
                     }
                 })
             }
-            Scene::Run(pages) => {
+            Workload::Run(pages) => {
                 let runs = (self.pages / pages).min((PAGES * 4 / pages).max(1));
                 time((runs * pages) as u64, || {
                     (0..runs).for_each(|n| self.run(method, FIRST.add((n * pages) as u64), pages));
                 })
             }
-            Scene::Used(pages) => self.used(method, pages),
+            Workload::Used(pages) => self.used(method, pages),
         }
     }
 
@@ -260,11 +260,15 @@ impl Ground {
         (0..runs).map(each).sum::<f64>() / (runs * pages) as f64
     }
 
-    fn scenes(&self, used: fn(usize) -> bool) -> Vec<Scene> {
-        let runs = RUNS.iter().filter(|r| r.0 <= self.pages).map(|r| Scene::Run(r.0));
+    fn workloads(&self, used: fn(usize) -> bool) -> Vec<Workload> {
+        let runs = RUNS.iter().filter(|r| r.0 <= self.pages).map(|r| Workload::Run(r.0));
         let used =
-            USED.iter().filter(|r| r.0 < self.pages / 2 && used(r.0)).map(|r| Scene::Used(r.0));
-        [Scene::Hot, Scene::Read, Scene::Scattered].into_iter().chain(runs).chain(used).collect()
+            USED.iter().filter(|r| r.0 < self.pages / 2 && used(r.0)).map(|r| Workload::Used(r.0));
+        [Workload::Hot, Workload::Read, Workload::Scattered]
+            .into_iter()
+            .chain(runs)
+            .chain(used)
+            .collect()
     }
 }
 
@@ -272,29 +276,29 @@ fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
     (1..items.len()).rev().for_each(|i| items.swap(i, rng.below(i as u64 + 1) as usize));
 }
 
-/// What every way took at every scene; the library's way is `None`.
-pub(super) type Measured = BTreeMap<Scene, BTreeMap<Option<Method>, Samples>>;
+/// What every way took at every workload; the library's way is `None`.
+pub(super) type Measured = BTreeMap<Workload, BTreeMap<Option<Method>, Samples>>;
 
-/// Every way at every scene, in turn, repeated; with the library if asked for, and then of the runs
+/// Every way at every workload, in turn, repeated; with the library if asked for, and then of the runs
 /// for somebody only the one that is shown.
-pub(super) fn sample(ground: &Ground, effort: Effort, library: bool) -> Measured {
+pub(super) fn sample(fixture: &Fixture, effort: Effort, library: bool) -> Measured {
     let mut all = Measured::new();
     let mut ways: Vec<Option<Method>> =
         Method::here().map(Some).chain(library.then_some(None)).collect();
     let used: fn(usize) -> bool = if library { |pages| pages == SHOWN } else { |_| true };
     let mut rng = Rng::new(0xc1ea);
-    let _seat = ground.host.vm.machine().sit(0);
+    let _seat = fixture.host.vm.machine().sit(0);
     for turn in 0..=effort.repetitions {
         if turn > 1 && (effort.stop)() {
             break;
         }
-        for scene in ground.scenes(used) {
+        for workload in fixture.workloads(used) {
             shuffle(&mut ways, &mut rng);
             for &way in &ways {
-                let ns = ground.measure(scene, way);
+                let ns = fixture.measure(workload, way);
                 // The first turn warms up.
                 if turn > 0 {
-                    all.entry(scene).or_default().entry(way).or_default().add(ns);
+                    all.entry(workload).or_default().entry(way).or_default().add(ns);
                 }
             }
         }
@@ -306,23 +310,23 @@ pub(super) fn sample(ground: &Ground, effort: Effort, library: bool) -> Measured
 /// read at once. A pair is some hundred microseconds in which the two take turns, each as often
 /// first as the other.
 pub(super) fn beside(
-    ground: &Ground,
+    fixture: &Fixture,
     effort: Effort,
-    scene: Scene,
+    workload: Workload,
     (way, peer): (Option<Method>, Method),
 ) -> Ratios {
-    let _seat = ground.host.vm.machine().sit(0);
+    let _seat = fixture.host.vm.machine().sit(0);
     let pairs = (40 * effort.repetitions as u64 / effort.shrink).max(6);
     let mut ratios = Ratios::default();
     for pair in 0..pairs {
         if pair > 5 && (effort.stop)() {
             break;
         }
-        ground.forget();
+        fixture.forget();
         let (mut ours, mut theirs) = (0.0, 0.0);
         for turn in 0..TURNS {
-            let mut us = || ours += ground.measure_pages(scene, way, PAIRED);
-            let mut them = || theirs += ground.measure_pages(scene, Some(peer), PAIRED);
+            let mut us = || ours += fixture.measure_pages(workload, way, PAIRED);
+            let mut them = || theirs += fixture.measure_pages(workload, Some(peer), PAIRED);
             if turn % 2 == 0 {
                 (us(), them())
             } else {
@@ -334,9 +338,9 @@ pub(super) fn beside(
     ratios
 }
 
-/// Lengths of the runs that were measured in a kind of scene, in pages, ascending.
-pub(super) fn lengths(all: &Measured, scene: fn(usize) -> Scene) -> Vec<usize> {
-    let known = RUNS.iter().chain(&USED).map(|r| r.0).filter(|&p| all.contains_key(&scene(p)));
+/// Lengths of the runs that were measured in a kind of workload, in pages, ascending.
+pub(super) fn lengths(all: &Measured, workload: fn(usize) -> Workload) -> Vec<usize> {
+    let known = RUNS.iter().chain(&USED).map(|r| r.0).filter(|&p| all.contains_key(&workload(p)));
     let mut lengths: Vec<usize> = known.collect();
     lengths.sort_unstable();
     lengths.dedup();

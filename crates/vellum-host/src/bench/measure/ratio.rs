@@ -10,7 +10,7 @@
 //! the mean and its deviation (one disturbed pair moves both), and quartiles (they say how pairs
 //! differ, not how well their middle is known).
 
-use super::measure::Samples;
+use super::Samples;
 
 /// Ratios of pairs.
 #[derive(Clone, Debug, Default)]
