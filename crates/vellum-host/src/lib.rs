@@ -11,6 +11,7 @@
 //! [`stress`] is the concurrent test on it, [`bench`](mod@bench) the native benchmarks.
 
 pub mod bench;
+pub mod host_vm;
 pub mod machine;
 pub mod memory;
 pub mod mmu;

@@ -9,8 +9,8 @@ use vellum::entry::X86_64;
 use vellum::space::{Access, Attrs, HugeAdvice, Placement, Rights, Space};
 use vellum::vm::Vm;
 
+use crate::host_vm::HostVm;
 use crate::machine::{Host, Plan};
-use crate::stress::HostVm;
 
 /// The machine that watches nothing.
 pub type Bare = Host<X86_64, false>;

@@ -1,9 +1,10 @@
 //! What the figures should be, and whether they are.
 //!
-//! A target is a limit somebody set before it was met: the project for most, what peers measured for
-//! the rest. Judging is not asserting: on a shared computer a ratio may miss its target for reasons of
-//! the neighbours', so what misses is named, with the row's spread in mind, and the exit code stays
-//! as it is. Only instruction counts are asserted (`./test`), since they are the same everywhere.
+//! A target is a limit somebody set before it was met: the project for most, what peers measured
+//! for the rest. Judging is not asserting: on a shared computer a ratio may miss its target for
+//! reasons of the neighbours', so what misses is named, with the row's spread in mind, and the exit
+//! code stays as it is. Only instruction counts are asserted (`./test`), since they are the same
+//! everywhere.
 
 use super::instructions::{ceiling, rows::ROWS};
 use super::{Report, Row};
@@ -248,7 +249,8 @@ fn verdict(limit: Limit, value: f64, row: &Row) -> Verdict {
     }
 }
 
-/// Holds a benchmark's rows against its targets. Targets none of whose rows were measured are left out.
+/// Holds a benchmark's rows against its targets. Targets none of whose rows were measured are left
+/// out.
 pub fn judge(benchmark: &str, report: &Report) -> Vec<Judged> {
     let all = &report.benchmarks;
     let mut judged: Vec<Judged> = Vec::new();

@@ -12,7 +12,7 @@ use vellum::entry::Codec;
 use vellum::machine::{ContextId, CpuId, Scope, Use};
 
 use super::{Host, PARKED, PREEMPT_OFF, SEATED};
-use crate::mmu::{Access, PageFault, Translation, walk::walk};
+use crate::mmu::{Access, PageFault, Translation};
 
 /// The seat.
 pub struct Seat<'m, C: Codec, const WATCH: bool> {
@@ -147,7 +147,7 @@ impl<C: Codec, const WATCH: bool> Seat<'_, C, WATCH> {
                     }
                 }
             }
-            match walk::<C>(host, &mut l.cache, rules, root, va, access) {
+            match l.cache.walk::<C>(host, rules, root, va, access) {
                 Ok(t) => {
                     if WATCH && rules.break_before_make {
                         let other = l.buffer.conflict(&t);

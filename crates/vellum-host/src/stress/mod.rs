@@ -13,172 +13,32 @@
 
 pub mod board;
 pub mod lane;
+mod meeting;
 pub mod ops;
 pub mod shared;
+mod state;
 pub mod variants;
 pub mod worker;
 
-use std::fmt;
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
 
-use vellum::config::Config;
 use vellum::entry::Codec;
-use vellum::machine::{Machine, MmuRules, Use};
+use vellum::machine::Use;
 use vellum::space::Space;
 use vellum::stats::Stats;
 use vellum::vm::Vm;
 
-use crate::machine::{Host, Plan};
-use crate::memory::Memory;
-use crate::mmu::buffer::Shape;
+use crate::host_vm::HostVm;
+use crate::machine::Host;
 use crate::rng::Rng;
 use board::Board;
 use lane::Window;
-use worker::{Child, Worker};
+use meeting::{Meeting, lock, meet, watchdog};
+use worker::Worker;
 
-/// What to run.
-#[derive(Clone, Copy, Debug)]
-pub struct Stress {
-    /// The machine. Its CPUs are the threads.
-    pub machine: Plan,
-    /// The library's switches.
-    pub config: Config,
-    /// Spaces every thread shares. 1 and up.
-    pub spaces: usize,
-    /// Times the CPUs meet for a recount.
-    pub rounds: u64,
-    /// Operations of all threads together.
-    pub operations: u64,
-    /// The seed of everything that is drawn.
-    pub seed: u64,
-}
-
-impl Stress {
-    /// A few seconds' worth on a small machine.
-    pub fn short(seed: u64) -> Stress {
-        let machine = Plan {
-            stir: 500,
-            seed,
-            tlb: Shape::USUAL,
-            rules: MmuRules::X86_64,
-            huge: false,
-            scribble: true,
-            ..Plan::new(3, 160 << 20)
-        };
-        Stress {
-            machine,
-            config: Config::default(),
-            spaces: 2,
-            rounds: 4,
-            operations: 120_000,
-            seed,
-        }
-    }
-}
-
-/// What a run did. Printed, so that "nothing failed" can be told from "nothing happened".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Operations done.
-    pub operations: u64,
-    /// Words whose value was compared with what it had to be.
-    pub compared: u64,
-    /// Faults handed to the library.
-    pub faults: u64,
-    /// Words of other threads that were looked at.
-    pub peeked: u64,
-    /// Pages of other threads compared with what their owner had published.
-    pub stood: u64,
-    /// Forks.
-    pub forks: u64,
-    /// Verbs the library refused for want of memory.
-    pub refused: u64,
-}
-
-impl Outcome {
-    /// Both together.
-    pub fn add(&mut self, other: Outcome) {
-        self.operations += other.operations;
-        self.compared += other.compared;
-        self.faults += other.faults;
-        self.peeked += other.peeked;
-        self.stood += other.stood;
-        self.forks += other.forks;
-        self.refused += other.refused;
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} operations, {} words compared, {} of others looked at ({} exactly), {} faults, {} \
-             forks, {} refused for memory",
-            self.operations,
-            self.compared,
-            self.peeked,
-            self.stood,
-            self.faults,
-            self.forks,
-            self.refused
-        )
-    }
-}
-
-/// A `Vm` on a host machine, with the memory it lives in.
-pub struct HostVm<C: Codec, const WATCH: bool> {
-    /// The subsystem.
-    pub vm: Vm<Host<C, WATCH>>,
-    /// What `vm` lives in; it goes last.
-    metadata: Memory,
-}
-
-impl<C: Codec, const WATCH: bool> HostVm<C, WATCH> {
-    /// Builds the machine and the subsystem on it.
-    ///
-    /// # Errors
-    /// A plan that makes no machine, switches the machine cannot follow, or memory the system
-    /// refuses.
-    pub fn new(plan: Plan, config: Config) -> io::Result<Self> {
-        let machine = Host::new(plan)?;
-        // On huge pages, whatever the plan says of the frames: it is read all the time.
-        let metadata = Memory::new(Vm::<Host<C, WATCH>>::layout(machine.topology()).size(), true)?;
-        // SAFETY: zeroed, long enough, aligned to 2 MiB, and it outlives the value beside it.
-        let vm = unsafe { Vm::new(machine, config, metadata.base()) };
-        let vm = vm.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
-        Ok(HostVm { vm, metadata })
-    }
-    /// Touches all memory and all metadata, so that nothing measured afterwards contains a fault of
-    /// the host.
-    pub fn warm(&self) {
-        self.metadata.warm();
-        self.vm.machine().memory().warm();
-    }
-    /// What `vm` lives in.
-    pub fn metadata(&self) -> &Memory {
-        &self.metadata
-    }
-}
-
-/// What the threads of a run share.
-pub struct Shared<'a, C: Codec> {
-    /// The subsystem.
-    pub vm: &'a Vm<Host<C, true>>,
-    /// The run.
-    pub plan: Stress,
-    /// The spaces everybody works in.
-    pub spaces: Vec<Space>,
-    /// What each shared space's pages hold, by their owners.
-    pub boards: Vec<Board>,
-    /// Each thread's forks. Locked by its thread while it works, by the leader at a recount.
-    pub children: Vec<Mutex<Vec<Child>>>,
-    meeting: Meeting,
-    /// Moves with every operation: the watchdog looks at it.
-    pub moved: AtomicU64,
-}
+pub use state::{Child, Outcome, Shared, Stress};
 
 /// Runs it; what it did, and the library's counters at the end.
 ///
@@ -290,47 +150,4 @@ fn thread<C: Codec>(shared: &Shared<'_, C>, lane: usize) -> Outcome {
     worker.finish(&mut children);
     shared.vm.idle();
     worker.outcome()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A barrier that gives up when another thread has panicked.
-struct Meeting {
-    threads: usize,
-    arrived: Mutex<usize>,
-    moved: Condvar,
-}
-
-impl Meeting {
-    fn of(threads: usize) -> Meeting {
-        Meeting { threads, arrived: Mutex::new(0), moved: Condvar::new() }
-    }
-}
-
-fn meet<C: Codec>(meeting: &Meeting, vm: &Vm<Host<C, true>>) {
-    let mut arrived = lock(&meeting.arrived);
-    *arrived += 1;
-    let all = arrived.next_multiple_of(meeting.threads);
-    meeting.moved.notify_all();
-    while *arrived < all {
-        let waited = meeting.moved.wait_timeout(arrived, Duration::from_millis(20));
-        arrived = waited.unwrap_or_else(PoisonError::into_inner).0;
-        assert!(!vm.machine().is_poisoned(), "another thread failed, so there is nobody to meet");
-    }
-}
-
-/// If nothing moves for five minutes, something waits for ever: the waits are told to give up,
-/// which names the place.
-fn watchdog<C: Codec>(vm: &Vm<Host<C, true>>, moved: &AtomicU64, over: &AtomicBool) {
-    let mut last = (0, 0);
-    while !over.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(20));
-        let now = moved.load(Ordering::Relaxed);
-        last = if now == last.0 { (now, last.1 + 1) } else { (now, 0) };
-        if last.1 > 15_000 {
-            vm.machine().poison();
-        }
-    }
 }

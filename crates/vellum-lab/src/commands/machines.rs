@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 use vellum_sim::file::{self, ConstantRow, Machine};
 
-use super::{print, print_json};
+use super::output::{print, print_json};
 use crate::cli::MachinesArgs;
 use crate::error::LabError;
 use crate::report::number;

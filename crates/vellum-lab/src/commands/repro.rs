@@ -1,6 +1,7 @@
 //! `vellum repro`: published experiments, run again.
 
-use super::{machines, print, print_json};
+use super::machines;
+use super::output::{print, print_json};
 use crate::cli::{On, ReproArgs};
 use crate::error::LabError;
 use crate::repro::page::Page;

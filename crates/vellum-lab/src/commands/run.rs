@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{machines, print, print_json};
+use super::machines;
+use super::output::{print, print_json};
 use crate::cli::RunArgs;
 use crate::error::LabError;
 use crate::experiment::{Column, Effort, Experiment, Trace, cpus};

@@ -12,8 +12,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::machines;
+use super::output::print;
 use super::run::{notes, table_columns};
-use super::{machines, print};
 use crate::cli::{Layout, OracleMode};
 use crate::error::LabError;
 use crate::experiment::{Effort, Experiment, Trace};

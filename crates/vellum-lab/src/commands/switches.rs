@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::json;
 use vellum::config::SWITCHES;
 
-use super::{print, print_json};
+use super::output::{print, print_json};
 use crate::cli::SwitchesArgs;
 use crate::error::LabError;
 use crate::text;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use vellum_trace::info::{self, Info, Pressure};
 use vellum_trace::{Header, Recorder, TraceReader, TraceWriter, lackey};
 
-use super::{print, print_json};
+use super::output::{print, print_json};
 use crate::cli::TraceCommand;
 use crate::error::LabError;
 use crate::experiment::at;

@@ -56,6 +56,14 @@ pub struct Player<'a, 'v, 's, F: Format> {
     booked: Part,
 }
 
+/// An access by the program.
+struct Request {
+    va: u64,
+    size: u32,
+    kind: Kind,
+    dependent: bool,
+}
+
 impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     /// A player for the CPU that runs this.
     pub fn new(session: &'a Session<'v, 's, F>, cpu: &'a Cpu<'a, F>) -> Self {
@@ -218,7 +226,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     ) -> Result<Result<(), Wait>, LabError> {
         match self.cpu.access(va, size, kind, dependent) {
             Ok(_) => Ok(Ok(())),
-            Err(fault) => self.faulting(here, va, size, kind, dependent, fault),
+            Err(fault) => self.faulting(here, Request { va, size, kind, dependent }, fault),
         }
     }
 
@@ -233,12 +241,10 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     fn faulting(
         &self,
         here: Here,
-        va: u64,
-        size: u32,
-        kind: Kind,
-        dependent: bool,
+        request: Request,
         first: vellum_sim::PageFault,
     ) -> Result<Result<(), Wait>, LabError> {
+        let Request { va, size, kind, dependent } = request;
         let (mut fault, mut equal) = (first, 1);
         loop {
             if let Some(wait) = self.first_toucher(here, here.offset + fault.va.saturating_sub(va))

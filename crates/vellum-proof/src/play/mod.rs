@@ -15,7 +15,7 @@ use vellum::addr::{Order, Pfn, Va};
 use vellum::entry::Codec;
 use vellum::error::{FaultError, RangeError, SpaceError};
 use vellum::machine::Use;
-use vellum::space::{Access, Page, Space};
+use vellum::space::{Access, Attrs, LeafSize, Page, Space};
 use vellum::vm::Vm;
 
 use crate::command::{Act, CPUS, Command, Spot, Stretch};
@@ -84,6 +84,13 @@ pub struct Play<'v, C: Codec> {
     outcome: Outcome,
 }
 
+/// A stretch's pages, and its start and length in bytes, which a skew moves off them.
+struct Skewed {
+    range: Range<u64>,
+    start: Va,
+    bytes: u64,
+}
+
 impl<'v, C: Codec> Play<'v, C> {
     /// A run with one empty space.
     ///
@@ -117,14 +124,17 @@ impl<'v, C: Codec> Play<'v, C> {
         let n = command.side as usize % self.sides.len();
         match command.act {
             Act::Map(to, range, rights, thp, exactly) => {
-                self.map(n, to, range, (rights, thp, exactly))
+                let leaf = if exactly { LeafSize::Exactly(Order::HUGE) } else { LeafSize::Policy };
+                self.map(n, to, range, Attrs { rights, thp, numa: None, leaf })
             }
             Act::Unmap(range) => self.unmap(n, range),
             Act::Protect(range, rights) => self.protect(n, range, rights),
             Act::Remap(range, to, pages) => self.remap(n, range, to, pages),
             Act::Advise(range, advice) => self.advise(n, range, advice),
             Act::Access(spot, near, access, sample) => {
-                self.access(cpu, n, spot, near, access, sample as usize)
+                let n = self.running(cpu, n);
+                let page = self.near(n, spot, near);
+                self.access(cpu, n, page, access, sample as usize)
             }
             Act::Again(ago, access) => self.again(cpu, ago as usize, access),
             Act::CopyIn(spot, start, bytes) => self.copy_in(n, spot, start, bytes, false),
@@ -298,14 +308,14 @@ impl<'v, C: Codec> Play<'v, C> {
     }
 
     /// The stretch's pages now, and its start and length in bytes with the skew.
-    fn range(&self, n: usize, stretch: Stretch) -> (Range<u64>, Va, u64) {
+    fn range(&self, n: usize, stretch: Stretch) -> Skewed {
         let first = self.near(n, stretch.at, stretch.near);
         let mut range = first..first + stretch.pages;
         if stretch.fit {
             range.end = first + self.sides[n].pages.run(range.clone()).max(1);
         }
         let (start, bytes) = ((first << 12) + stretch.skew.0 as u64, (range.end - first) << 12);
-        (range, Va(start), bytes + stretch.skew.1 as u64)
+        Skewed { range, start: Va(start), bytes: bytes + stretch.skew.1 as u64 }
     }
 
     /// Why such a range is none, told without the library's help.

@@ -3,9 +3,9 @@
 use vellum::addr::{Order, Va};
 use vellum::entry::Codec;
 use vellum::error::SpaceError;
-use vellum::space::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
+use vellum::space::{Access, Advice, Attrs, LeafSize, Placement, Rights};
 
-use super::{Play, is_range};
+use super::{Play, Skewed, is_range};
 use crate::command::{Stretch, To};
 use crate::model::Cell;
 use crate::small::Contents;
@@ -16,13 +16,8 @@ const STRAYS: usize = 6;
 const STRAY: u64 = 512;
 
 impl<C: Codec> Play<'_, C> {
-    pub(super) fn map(
-        &mut self,
-        n: usize,
-        to: To,
-        stretch: Stretch,
-        (rights, thp, exactly): (Rights, Option<HugeAdvice>, bool),
-    ) {
+    pub(super) fn map(&mut self, n: usize, to: To, stretch: Stretch, attrs: Attrs) {
+        let exactly = attrs.leaf != LeafSize::Policy;
         let mut stretch = stretch;
         let at = match to {
             To::At(spot) | To::Replace(spot) => spot,
@@ -32,9 +27,7 @@ impl<C: Codec> Play<'_, C> {
                 stretch.at
             }
         };
-        let (mut range, start, bytes) = self.range(n, Stretch { at, ..stretch });
-        let leaf = if exactly { LeafSize::Exactly(Order::HUGE) } else { LeafSize::Policy };
-        let attrs = Attrs { rights, thp, numa: None, leaf };
+        let Skewed { mut range, start, bytes } = self.range(n, Stretch { at, ..stretch });
         let placement = match to {
             To::At(_) => Placement::At(start),
             To::Replace(_) => Placement::Replace(start),
@@ -80,11 +73,11 @@ impl<C: Codec> Play<'_, C> {
             }
             got => assert_eq!(got, Ok(start)),
         }
-        self.sides[n].pages.fill(range, Some(Cell::zero(rights, exactly)));
+        self.sides[n].pages.fill(range, Some(Cell::zero(attrs.rights, exactly)));
     }
 
     pub(super) fn unmap(&mut self, n: usize, stretch: Stretch) {
-        let (range, start, bytes) = self.range(n, stretch);
+        let Skewed { range, start, bytes } = self.range(n, stretch);
         let got = self.vm.unmap(&self.sides[n].space, start, bytes);
         match (got, self.bad_range(start, bytes)) {
             (got, Some(why)) => assert!(is_range(&got, why), "unmap gave {got:?}"),
@@ -105,7 +98,7 @@ impl<C: Codec> Play<'_, C> {
     }
 
     pub(super) fn protect(&mut self, n: usize, stretch: Stretch, rights: Rights) {
-        let (range, start, bytes) = self.range(n, stretch);
+        let Skewed { range, start, bytes } = self.range(n, stretch);
         let got = self.vm.protect(&self.sides[n].space, start, bytes, rights);
         match (got, self.bad_range(start, bytes)) {
             (got, Some(why)) => assert!(is_range(&got, why), "protect gave {got:?}"),
@@ -119,7 +112,7 @@ impl<C: Codec> Play<'_, C> {
     }
 
     pub(super) fn advise(&mut self, n: usize, stretch: Stretch, advice: Advice) {
-        let (range, start, bytes) = self.range(n, stretch);
+        let Skewed { range, start, bytes } = self.range(n, stretch);
         let got = self.vm.advise(&self.sides[n].space, start, bytes, advice);
         if let Some(why) = self.bad_range(start, bytes) {
             return assert!(is_range(&got, why), "{advice:?} gave {got:?}");
@@ -153,7 +146,7 @@ impl<C: Codec> Play<'_, C> {
     }
 
     pub(super) fn remap(&mut self, n: usize, stretch: Stretch, to: To, new_pages: Option<u64>) {
-        let (old, start, bytes) = self.range(n, stretch);
+        let Skewed { range: old, start, bytes } = self.range(n, stretch);
         let pages = old.end - old.start;
         let mut new_pages = new_pages.unwrap_or(pages);
         let target = match to {

@@ -35,6 +35,13 @@ fn needs(kind: Kind) -> Flags {
     }
 }
 
+/// What a program asks for.
+struct Access {
+    va: u64,
+    kind: Kind,
+    dependent: bool,
+}
+
 impl<F: Format> State<F> {
     /// Translates `va` for an access by the program on CPU `c`.
     #[inline]
@@ -58,7 +65,7 @@ impl<F: Format> State<F> {
                 return Ok(Translated { address, late: None });
             }
             let e = *e;
-            return self.doubtful(c, e, va, kind, dependent, Ticks::ZERO);
+            return self.doubtful(c, e, Access { va, kind, dependent }, Ticks::ZERO);
         }
         self.beyond_first_level(c, va, kind, dependent)
     }
@@ -118,7 +125,7 @@ impl<F: Format> State<F> {
                 self.remember(c, va, address, kind);
                 return Ok(Translated { address, late: Some(ready) });
             }
-            return self.doubtful(c, e, va, kind, dependent, stlb_time);
+            return self.doubtful(c, e, Access { va, kind, dependent }, stlb_time);
         }
         self.walk_and_fill(c, va, kind, dependent)
     }
@@ -166,11 +173,10 @@ impl<F: Format> State<F> {
         &mut self,
         c: usize,
         e: Entry,
-        va: u64,
-        kind: Kind,
-        dependent: bool,
+        access: Access,
         late: Ticks,
     ) -> Result<Translated, Trap> {
+        let Access { va, kind, dependent } = access;
         use crate::oracle::hit::Verdict;
         if self.cpus[c].suspect {
             return self.no_root(c, va);

@@ -14,7 +14,7 @@ use crate::contents::Contents;
 use crate::cpu::CpuState;
 use crate::format::Format;
 use crate::memory::{Memory, Ticks};
-use crate::oracle::Oracle;
+use crate::oracle::notes::Oracle;
 use crate::schedule::Rng;
 
 /// Why a machine cannot be built.

@@ -9,30 +9,10 @@ use vellum::machine::Scope;
 
 use super::format::{Format, Meaning};
 use super::fresh::{flags_of, size_of_level};
+use super::in_flight::InFlight;
 use crate::machine::State;
 use crate::oracle::{Bug, Rule};
 use crate::tlb::{Entry, Flags, TableEntry};
-
-/// A walk under way.
-#[derive(Clone, Debug)]
-pub(crate) struct InFlight {
-    pub cpu: usize,
-    pub root: u32,
-    pub ctx: u16,
-    /// First address below what was read so far.
-    pub va: u64,
-    /// Physical address of the node to be read next, and its level; level 0: a leaf was read and
-    /// only the fill is missing.
-    pub table: u64,
-    pub level: u8,
-    pub limits: Flags,
-    /// Entries read so far.
-    pub sources: [u64; 5],
-    pub read: usize,
-    /// One of them has changed since.
-    pub stale: bool,
-    pub leaf: Option<Entry>,
-}
 
 /// Walks under way at most.
 const MOST: usize = 6;

@@ -12,26 +12,6 @@ use super::Rule;
 use super::stop::Note;
 use crate::format::Format;
 use crate::machine::State;
-use crate::machine::lazy::Plain;
-
-/// What the oracle knows of one frame, apart from its use.
-#[derive(Clone, Copy)]
-pub(crate) struct FrameNote {
-    /// Leaf entries, in trees that were loaded, that map it; a large leaf counts on each of its
-    /// frames.
-    pub maps: u32,
-    /// Those of them that are writable.
-    pub writers: u32,
-    /// Number of the last obligation that concerns it, 0 for none.
-    pub obligation: u32,
-    /// Who opened that.
-    pub owner: u32,
-    /// The page it was mapped at then.
-    pub page: u64,
-}
-
-// SAFETY: integers.
-unsafe impl Plain for FrameNote {}
 
 /// `Use` from its number.
 pub(crate) fn use_of(n: u8) -> Use {

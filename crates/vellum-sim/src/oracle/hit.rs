@@ -23,6 +23,16 @@ pub(crate) enum Verdict {
     Illegal,
 }
 
+/// A cached translation that is about to be used.
+#[derive(Clone, Copy)]
+struct Hit<'a> {
+    /// The CPU that uses it.
+    c: usize,
+    root: u32,
+    e: &'a Entry,
+    va: u64,
+}
+
 impl<F: Format> State<F> {
     /// Compares a cached translation that is about to be used with a fresh walk.
     pub(crate) fn judge(&mut self, c: usize, e: &Entry, va: u64) -> Verdict {
@@ -33,7 +43,8 @@ impl<F: Format> State<F> {
         let here = e.translate(va) & !4095;
         let (frame, size, flags) = match w {
             Fresh::Absent { .. } => {
-                return self.need_excuse(c, root, e, va, "nothing is mapped there now".into());
+                return self
+                    .need_excuse(Hit { c, root, e, va }, "nothing is mapped there now".into());
             }
             Fresh::Malformed { raw, level } => {
                 self.malformed(c, raw, level, va);
@@ -43,7 +54,7 @@ impl<F: Format> State<F> {
         };
         let there = (frame + (va & (size.bytes() - 1))) & !4095;
         if here != there {
-            return self.other_frame(c, root, e, va, there, flags);
+            return self.other_frame(Hit { c, root, e, va }, there, flags);
         }
         if size != e.leaf {
             let what = format!("it is cached as a page of {:?} and mapped as {size:?}", e.leaf);
@@ -51,15 +62,12 @@ impl<F: Format> State<F> {
                 self.fail(c, Rule::Size, Some(va), Some(here >> 12), what);
                 return Verdict::Illegal;
             }
-            return self.need_excuse(c, root, e, va, what);
+            return self.need_excuse(Hit { c, root, e, va }, what);
         }
         let more = e.flags & Flags::RIGHTS & !flags;
         if more != Flags::NONE {
             return self.need_excuse(
-                c,
-                root,
-                e,
-                va,
+                Hit { c, root, e, va },
                 format!("it is cached with rights the entry no longer gives ({})", names(more)),
             );
         }
@@ -90,7 +98,8 @@ impl<F: Format> State<F> {
         Verdict::Fine
     }
 
-    fn need_excuse(&mut self, c: usize, root: u32, e: &Entry, va: u64, what: String) -> Verdict {
+    fn need_excuse(&mut self, hit: Hit<'_>, what: String) -> Verdict {
+        let Hit { c, root, e, va } = hit;
         match self.excuse(c, root, va >> 12) {
             Some(p) if !p.deferred => Verdict::Excused,
             deferred => {
@@ -106,19 +115,12 @@ impl<F: Format> State<F> {
         }
     }
 
-    fn other_frame(
-        &mut self,
-        c: usize,
-        root: u32,
-        e: &Entry,
-        va: u64,
-        there: u64,
-        flags: Flags,
-    ) -> Verdict {
+    fn other_frame(&mut self, hit: Hit<'_>, there: u64, flags: Flags) -> Verdict {
+        let Hit { c, root, e, va } = hit;
         let here = e.translate(va) >> 12;
         let what = format!("the entry now names frame {:#x}", there >> 12);
         let Some(p) = self.excuse(c, root, va >> 12) else {
-            return self.need_excuse(c, root, e, va, what);
+            return self.need_excuse(hit, what);
         };
         let deferred = p.deferred;
         let broken = if e.flags.contains(Flags::WRITE) || e.flags.contains(Flags::DIRTY) {

@@ -11,49 +11,10 @@
 use vellum::machine::{CpuMask, Scope, Use};
 
 use super::Rule;
-use super::tables::TableNote;
+use super::notes::{Extra, Part, TableNote};
+use super::store::EntryAt;
 use crate::format::{Format, Rights};
 use crate::machine::State;
-
-/// A span of pages some CPUs may hold old translations of.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub root: u32,
-    /// Pages `start..end`.
-    pub start: u64,
-    pub end: u64,
-    /// Numbers `first..=last`: the obligations merged in it.
-    pub first: u32,
-    pub last: u32,
-    /// Level of the entries that changed. For tables, of the entry that named them.
-    pub level: u8,
-    /// The cut that took a table away, 0 for leaves: any invalidation that touches the span drops
-    /// the walk-cache entry.
-    pub cut: u64,
-    /// The old entry was read-only and clean: its end may be deferred. Such parts are not merged.
-    pub harmless: bool,
-    /// First frame of the old entry, for harmless parts.
-    pub frame: u64,
-    /// The old pages were those of a shared table of zeros.
-    pub zeros: bool,
-    /// Kept past the verb's return by declared deferral.
-    pub deferred: bool,
-    /// The verb has returned; kept because a table waits for CPUs that are asleep.
-    pub returned: bool,
-    /// CPUs that have the tree loaded and have not invalidated yet.
-    pub open: CpuMask,
-    /// CPUs that keep the tree's context and have not invalidated yet. Only a table waits for them.
-    pub asleep: CpuMask,
-}
-
-/// A further obligation on a frame that already has one of another opener.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extra {
-    pub pfn: u64,
-    pub obligation: u32,
-    pub owner: u32,
-    pub page: u64,
-}
 
 impl<F: Format> State<F> {
     /// CPUs that have a tree loaded, and those that only keep its context.
@@ -70,15 +31,8 @@ impl<F: Format> State<F> {
     }
 
     /// A leaf lost rights, its frame, or its presence.
-    pub(crate) fn open_leaf(
-        &mut self,
-        c: usize,
-        root: u32,
-        va: u64,
-        level: u8,
-        frame: u64,
-        old: Rights,
-    ) {
+    pub(crate) fn open_leaf(&mut self, c: usize, at: EntryAt, frame: u64, old: Rights) {
+        let EntryAt { root, va, level, .. } = at;
         if !old.accessed {
             return; // Neither x86 nor aarch64 caches a translation before its accessed bit is set.
         }

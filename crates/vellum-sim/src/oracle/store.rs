@@ -8,11 +8,24 @@
 use vellum::machine::Use;
 
 use super::Rule;
-use super::frames::FrameNote;
+use super::notes::FrameNote;
 use super::stop::Note;
 use super::two_pages::Shown;
 use crate::format::{Format, Meaning, Rights};
 use crate::machine::State;
+
+/// An entry that is stored, or is found below one.
+#[derive(Clone, Copy)]
+pub(crate) struct EntryAt {
+    /// The tree it belongs to.
+    pub root: u32,
+    /// The first address it translates.
+    pub va: u64,
+    /// The level of its table.
+    pub level: u8,
+    /// Its own physical address.
+    pub source: u64,
+}
 
 impl<F: Format> State<F> {
     /// The library wrote an entry.
@@ -31,19 +44,20 @@ impl<F: Format> State<F> {
         let (level, root) = (note.level, note.root - 1);
         let va = note.va + ((slot as u64) << (12 + 9 * (u32::from(level) - 1)));
         let source = table << 12 | (slot as u64) << 3;
+        let at = EntryAt { root, va, level, source };
         match (F::meaning(old, level), F::meaning(new, level)) {
             (_, Meaning::Malformed) => self.malformed(c, new, level, va),
             (Meaning::Absent | Meaning::Malformed, Meaning::Absent) => {}
             (Meaning::Absent | Meaning::Malformed, Meaning::Leaf(frame, rights)) => {
                 self.made_after_break(c, root, va, level, frame);
-                self.leaf_comes(c, frame, level, rights, va, root);
+                self.leaf_comes(c, at, frame, rights);
             }
             (Meaning::Absent | Meaning::Malformed, Meaning::Table(child, _)) => {
                 self.made_after_break(c, root, va, level, u64::MAX);
                 self.link(c, child >> 12, level - 1, va, root);
             }
             (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) if a == b => {
-                self.rights_change(c, root, va, level, source, a, ra, rb)
+                self.rights_change(c, at, a, ra, rb)
             }
             (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) => {
                 let equal = || {
@@ -61,8 +75,8 @@ impl<F: Format> State<F> {
                 }
                 self.leaf_goes(a, level, ra.write);
                 self.mark_leaf(root, va, level, source);
-                self.open_leaf(c, root, va, level, a, ra);
-                self.leaf_comes(c, b, level, rb, va, root);
+                self.open_leaf(c, at, a, ra);
+                self.leaf_comes(c, at, b, rb);
             }
             (Meaning::Leaf(frame, rights), after) => {
                 self.leaf_goes(frame, level, rights.write);
@@ -76,7 +90,7 @@ impl<F: Format> State<F> {
                         "a live block becomes a table without break-before-make".into(),
                     );
                 }
-                self.open_leaf(c, root, va, level, frame, rights);
+                self.open_leaf(c, at, frame, rights);
                 if let Meaning::Table(child, _) = after {
                     self.link(c, child >> 12, level - 1, va, root);
                 }
@@ -103,9 +117,7 @@ impl<F: Format> State<F> {
                     self.unlink(c, child >> 12);
                 }
                 match after {
-                    Meaning::Leaf(frame, rights) => {
-                        self.leaf_comes(c, frame, level, rights, va, root)
-                    }
+                    Meaning::Leaf(frame, rights) => self.leaf_comes(c, at, frame, rights),
                     Meaning::Table(next, _) => self.link(c, next >> 12, level - 1, va, root),
                     _ => {}
                 }
@@ -114,18 +126,8 @@ impl<F: Format> State<F> {
     }
 
     /// The same frame under other rights or marks.
-    #[expect(clippy::too_many_arguments, reason = "one store, all of whose sides matter")]
-    fn rights_change(
-        &mut self,
-        c: usize,
-        root: u32,
-        va: u64,
-        level: u8,
-        source: u64,
-        frame: u64,
-        old: Rights,
-        new: Rights,
-    ) {
+    fn rights_change(&mut self, c: usize, at: EntryAt, frame: u64, old: Rights, new: Rights) {
+        let EntryAt { root, va, level, source } = at;
         if old.write != new.write {
             self.count_writers(frame, level, if new.write { 1 } else { u32::MAX });
             if new.write {
@@ -139,7 +141,7 @@ impl<F: Format> State<F> {
         let cleaned = old.write && new.write && old.dirty && !new.dirty;
         if fewer || cleaned {
             self.mark_leaf(root, va, level, source);
-            self.open_leaf(c, root, va, level, frame, old);
+            self.open_leaf(c, at, frame, old);
         }
     }
 
@@ -166,15 +168,8 @@ impl<F: Format> State<F> {
     }
 
     /// A leaf becomes visible to hardware.
-    pub(crate) fn leaf_comes(
-        &mut self,
-        c: usize,
-        frame: u64,
-        level: u8,
-        rights: Rights,
-        va: u64,
-        root: u32,
-    ) {
+    pub(crate) fn leaf_comes(&mut self, c: usize, at: EntryAt, frame: u64, rights: Rights) {
+        let EntryAt { root, va, level, .. } = at;
         let pages = 1u64 << (9 * (level - 1));
         let first = frame >> 12;
         if first + pages > self.ram.frames() {

@@ -15,7 +15,7 @@
 use vellum::machine::CpuMask;
 
 use super::Rule;
-use super::obligations::Part;
+use super::notes::Part;
 use crate::format::Format;
 use crate::machine::State;
 use crate::mmu::fresh::{self, Fresh};

@@ -12,8 +12,7 @@
 use vellum::machine::Use;
 
 use super::Rule;
-use super::obligations::Part;
-use super::tables::TableNote;
+use super::notes::{Part, TableNote};
 use crate::format::{Format, Meaning};
 use crate::machine::State;
 

@@ -26,10 +26,10 @@ use vellum::machine::{Machine, Stores};
 
 use crate::bench::measure::ratio::Ratios;
 use crate::bench::measure::{Effort, Samples, time};
+use crate::host_vm::HostVm;
 use crate::machine::{FIRST, Plan, geometry};
 use crate::rng::Rng;
 use crate::stores::{Choice, Method, fence};
-use crate::stress::HostVm;
 
 /// Pages of the runs measured: 16 KiB to 1 GiB.
 const RUNS: [(usize, &str); 7] = [
@@ -279,8 +279,8 @@ fn shuffle<T>(items: &mut [T], rng: &mut Rng) {
 /// What every way took at every workload; the library's way is `None`.
 pub(super) type Measured = BTreeMap<Workload, BTreeMap<Option<Method>, Samples>>;
 
-/// Every way at every workload, in turn, repeated; with the library if asked for, and then of the runs
-/// for somebody only the one that is shown.
+/// Every way at every workload, in turn, repeated; with the library if asked for, and then of the
+/// runs for somebody only the one that is shown.
 pub(super) fn sample(fixture: &Fixture, effort: Effort, library: bool) -> Measured {
     let mut all = Measured::new();
     let mut ways: Vec<Option<Method>> =

@@ -1,9 +1,9 @@
 //! What is done to a frame allocator: the same acts for every allocator, generic, so that each is
 //! compiled for itself.
 //!
-//! A workload starts and ends with all memory free. It reports phases by name; filling and shuffling
-//! between phases is not timed, and all lists are allocated and touched before the clock runs. Each
-//! thread keeps to its own list, as programs keep to their own pages.
+//! A workload starts and ends with all memory free. It reports phases by name; filling and
+//! shuffling between phases is not timed, and all lists are allocated and touched before the clock
+//! runs. Each thread keeps to its own list, as programs keep to their own pages.
 
 use super::peers::{Allocator, FRAMES};
 use crate::bench::measure::{Effort, Start, time, time_enough};

@@ -81,14 +81,27 @@ fn bit(access: Access) -> u64 {
     }
 }
 
-/// The word of a slot's rights: 3 bits that are there for sure, 3 bits that may be there, changes
-/// under way, changes begun.
-fn rights_word(must: u64, may: u64, open: u64, begun: u64) -> u64 {
-    must | may << 3 | open << 6 | begun << 16
+/// A slot's rights, packed in one word.
+#[derive(Clone, Copy)]
+struct RightsWord {
+    /// Rights that are there for sure.
+    must: u64,
+    /// Rights that may be there.
+    may: u64,
+    /// Changes under way.
+    open: u64,
+    /// Changes begun.
+    begun: u64,
 }
 
-fn rights_of(word: u64) -> (u64, u64, u64, u64) {
-    (word & 7, word >> 3 & 7, word >> 6 & 1023, word >> 16)
+impl RightsWord {
+    fn of(word: u64) -> RightsWord {
+        RightsWord { must: word & 7, may: word >> 3 & 7, open: word >> 6 & 1023, begun: word >> 16 }
+    }
+
+    fn pack(self) -> u64 {
+        self.must | self.may << 3 | self.open << 6 | self.begun << 16
+    }
 }
 
 /// What the board said of a word before it was looked at.
@@ -118,7 +131,7 @@ impl Board {
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             wiped: AtomicU64::new(0),
-            rights: AtomicU64::new(rights_word(3, 3, 0, 0)),
+            rights: AtomicU64::new(RightsWord { must: 3, may: 3, open: 0, begun: 0 }.pack()),
         };
         Board {
             writers,
@@ -194,22 +207,23 @@ impl Board {
     pub fn grant(&self, slot: usize, rights: Rights) -> Grant {
         let rights = bits(rights);
         let change = |word| {
-            let (must, may, open, begun) = rights_of(word);
-            Some(rights_word(must & rights, may | rights, open + 1, begun + 1))
+            let RightsWord { must, may, open, begun } = RightsWord::of(word);
+            let (must, may) = (must & rights, may | rights);
+            Some(RightsWord { must, may, open: open + 1, begun: begun + 1 }.pack())
         };
         let old = self.pages[slot].rights.fetch_update(SeqCst, SeqCst, change).unwrap_or(0);
-        let (.., open, begun) = rights_of(old);
+        let RightsWord { open, begun, .. } = RightsWord::of(old);
         Grant { rights, alone: (open == 0).then_some(begun + 1) }
     }
 
     /// They are, or are not.
     pub fn granted(&self, slot: usize, grant: Grant, done: bool) {
         let change = |word| {
-            let (must, may, open, begun) = rights_of(word);
+            let RightsWord { must, may, open, begun } = RightsWord::of(word);
             // Of several at once nobody knows which was the last.
             let known = done && grant.alone == Some(begun);
             let (must, may) = if known { (grant.rights, grant.rights) } else { (must, may) };
-            Some(rights_word(must, may, open - 1, begun))
+            Some(RightsWord { must, may, open: open - 1, begun }.pack())
         };
         let _ = self.pages[slot].rights.fetch_update(SeqCst, SeqCst, change);
     }
@@ -341,7 +355,7 @@ impl Board {
         );
         let say = |what: &str| Err(format!("{what}: {access:?} gave {got:?}, {look:x?}"));
         // Both words count what begins, so that equal ones mean that nothing began or ended.
-        let (must, may, ..) = rights_of(look.rights);
+        let RightsWord { must, may, .. } = RightsWord::of(look.rights);
         let known = look.rights == rights;
         let here = look.place == place && place & 1 == 0 && (place & 2 != 0) == look.other;
         let elsewhere = look.place == place && place & 1 == 0 && (place & 2 != 0) != look.other;
@@ -364,7 +378,7 @@ impl Board {
 
     /// A slot's rights, where they are known and nothing changes them: read, write, execute.
     pub fn known_rights(&self, look: &Look) -> Option<[bool; 3]> {
-        let (must, may, ..) = rights_of(look.rights);
+        let RightsWord { must, may, .. } = RightsWord::of(look.rights);
         let same = must == may && self.pages[look.slot].rights.load(SeqCst) == look.rights;
         same.then_some([1, 2, 4].map(|b| must & b != 0))
     }

@@ -15,10 +15,10 @@ pub mod arena;
 pub mod board;
 pub mod history;
 pub mod snapshot;
+mod state;
 pub mod word;
 pub mod worker;
 
-use std::fmt;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,93 +27,19 @@ use vellum::entry::Codec;
 use vellum::machine::Use;
 use vellum::space::{Advice, Placement, Rights, Space};
 use vellum::stats::Stats;
-use vellum::vm::Vm;
 
-use super::{HostVm, Meeting, Stress, free_and_kept, lock, meet, watchdog};
-use crate::machine::Host;
+use super::meeting::{Meeting, lock, meet, watchdog};
+use super::{Stress, free_and_kept};
+use crate::host_vm::HostVm;
 use crate::rng::Rng;
 use arena::{Arena, Kind};
 use board::Board;
-use snapshot::Child;
 use worker::Worker;
+
+pub use state::{Outcome, Shared};
 
 /// Threads at most: each has an eighth of a page.
 pub const MOST: usize = 8;
-
-/// What a run did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Operations done.
-    pub operations: u64,
-    /// Stores that were made.
-    pub stores: u64,
-    /// Words read and held against the rules.
-    pub looks: u64,
-    /// Accesses refused by the rights, or because nothing was mapped.
-    pub denied: u64,
-    /// Faults handed to the library.
-    pub faults: u64,
-    /// Wipes.
-    pub wipes: u64,
-    /// Forks.
-    pub forks: u64,
-    /// Stores beside a fork that its child was checked for.
-    pub beside: u64,
-    /// What the library refused for want of memory.
-    pub refused: u64,
-}
-
-impl Outcome {
-    /// Both together.
-    pub fn add(&mut self, other: Outcome) {
-        self.operations += other.operations;
-        self.stores += other.stores;
-        self.looks += other.looks;
-        self.denied += other.denied;
-        self.faults += other.faults;
-        self.wipes += other.wipes;
-        self.forks += other.forks;
-        self.beside += other.beside;
-        self.refused += other.refused;
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} operations, {} stores, {} words looked at, {} accesses denied, {} faults, {} \
-             wipes, {} forks beside {} stores, {} refused for memory",
-            self.operations,
-            self.stores,
-            self.looks,
-            self.denied,
-            self.faults,
-            self.wipes,
-            self.forks,
-            self.beside,
-            self.refused
-        )
-    }
-}
-
-/// What the threads share.
-pub struct Shared<'a, C: Codec> {
-    /// The subsystem.
-    pub vm: &'a Vm<Host<C, true>>,
-    /// The run.
-    pub plan: Stress,
-    /// The space everybody works in.
-    pub space: Space,
-    /// Its ranges.
-    pub arena: Arena,
-    /// What is known of them.
-    pub board: Board,
-    /// Forked spaces that nobody holds.
-    pub children: Mutex<Vec<Child>>,
-    meeting: Meeting,
-    moved: AtomicU64,
-}
 
 /// Runs it; what it did, and the library's counters at the end. Of the plan's spaces there is one.
 ///

@@ -8,6 +8,14 @@ use vellum::space::Access;
 use super::{On, Worker};
 use crate::stress::lane::{Lane, Run, SAMPLES};
 
+/// A range that the kernel copies to or from.
+struct Span {
+    va: Va,
+    bytes: u64,
+    /// What the copy has to say.
+    wanted: Result<(), FaultError>,
+}
+
 impl<C: Codec> Worker<'_, C> {
     pub(super) fn some_page(&mut self, lane: &Lane) -> u64 {
         if self.rng.once_in(12) {
@@ -48,11 +56,7 @@ impl<C: Codec> Worker<'_, C> {
     }
 
     /// A range of whole words on up to six mapped pages of equal verdict, or one page of any kind.
-    pub(super) fn span(
-        &mut self,
-        lane: &Lane,
-        access: Access,
-    ) -> (Va, u64, Result<(), FaultError>) {
+    fn span(&mut self, lane: &Lane, access: Access) -> Span {
         let first = self.some_page(lane);
         let verdict = |p: u64| Self::verdict(lane.pages.get(&p).map(|p| p.rights), access);
         let mut pages = 1;
@@ -67,12 +71,12 @@ impl<C: Codec> Worker<'_, C> {
         let bytes = 8 * (1 + self.rng.below(room / 8));
         // Past a refused first page nothing may be said about what was copied, so such a span stays
         // inside it.
-        (Va(start), bytes, verdict(first))
+        Span { va: Va(start), bytes, wanted: verdict(first) }
     }
 
     /// The kernel writes, `forced` whatever the rights, as long as there are any.
     pub(super) fn copy_in(&mut self, mut on: On<'_>, forced: bool) {
-        let (va, bytes, wanted) =
+        let Span { va, bytes, wanted } =
             self.span(on.lane, if forced { Access::Read } else { Access::Write });
         let run = Run { first: va.page(), pages: ((va.0 + bytes - 1) >> 12) - va.page() + 1 };
         on.begin(&[run]);
@@ -127,7 +131,7 @@ impl<C: Codec> Worker<'_, C> {
     }
 
     pub(super) fn copy_out(&mut self, on: On<'_>) {
-        let (va, bytes, wanted) = self.span(on.lane, Access::Read);
+        let Span { va, bytes, wanted } = self.span(on.lane, Access::Read);
         let mut buffer = vec![0xaa; bytes as usize];
         match (self.shared.vm.copy_out(on.space, va, &mut buffer), wanted) {
             (Ok(()), Ok(())) => {

@@ -16,22 +16,11 @@ use vellum::space::{Access, Page as Seen, Rights, Space};
 use super::board::Board;
 use super::lane::{Lane, Run, SAMPLES, Window};
 use super::ops::Op;
-use super::{Outcome, Shared};
+use super::state::{Child, Outcome, Shared};
 use crate::machine::Seat;
 use crate::rng::Rng;
 
 use std::collections::BTreeMap;
-
-/// A space of one thread's own, made by fork.
-#[derive(Debug)]
-pub struct Child {
-    /// The space.
-    pub space: Space,
-    /// The thread's lane of it, exactly known.
-    lane: Lane,
-    /// Words of other lanes when first seen: nobody works there any more, so they stay.
-    frozen: BTreeMap<Va, Option<u64>>,
-}
 
 /// Which space a worker runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

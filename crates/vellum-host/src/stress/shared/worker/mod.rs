@@ -16,7 +16,7 @@ use vellum::machine::Use;
 use vellum::space::{Access, Space};
 
 use super::arena::{Extent, Kind};
-use super::{Outcome, Shared};
+use super::state::{Outcome, Shared};
 use crate::machine::Seat;
 use crate::rng::Rng;
 use crate::stress::ops::{Op, TABLE};

@@ -5,7 +5,7 @@
 //! workload. They are the counters that clearing decides; what the fault path and the allocator
 //! cost beside it may change without telling this file.
 
-use crate::clear_lab::{MIB, anonymous, handler, with_vm};
+use super::fixture::{MIB, anonymous, handler, with_vm};
 use crate::common::{Habits, parts};
 use vellum::addr::{Order, Va};
 use vellum::space::Advice;

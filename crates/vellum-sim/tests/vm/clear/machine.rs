@@ -1,7 +1,7 @@
 //! Long clears on the simulated machine: time between scheduling points, what stays in the caches,
 //! interrupts inside, 1 GiB at once.
 
-use crate::clear_lab::{MIB, anonymous, handler, with_vm};
+use super::fixture::{MIB, anonymous, handler, with_vm};
 use crate::common::{Habits, parts};
 use vellum::addr::{Order, Va};
 use vellum::config::Preemption;

@@ -1,6 +1,5 @@
 //! What the tests of clearing share: the library on a simulated machine, and a program that touches
 //! memory.
-#![allow(dead_code)] // Each test file uses its part.
 
 use crate::common::hands::VmHands;
 use vellum::addr::{Order, Va};
