@@ -1,7 +1,7 @@
 //! Threads as CPUs over real memory.
 //!
-//! [`machine::Host`] implements `vellum::machine::Machine` on the computer you sit at: frames are
-//! bytes of one mapping, a CPU is whichever thread has taken its [`machine::Seat`], time is the
+//! [`machine::Host`] implements `vellum::machine::Machine` on the computer it runs on: frames are
+//! bytes of one mapping, a CPU is the thread that holds its [`machine::CpuGuard`], time is the
 //! time-stamp counter, and an interrupt is a flag which its target polls at every machine call.
 //! Each CPU has a software TLB and walk cache that are as lazy as real ones, so that a flush
 //! forgotten by the library shows here as wrong bytes. The simulator explores schedules one at a

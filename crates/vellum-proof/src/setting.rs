@@ -1,4 +1,4 @@
-//! What a run is played on: the machine's habits and the library's switches, one of each by the
+//! What a run is played on: the machine's MMU rules and the library's switches, one of each by the
 //! run's number.
 //!
 //! Every combination is reached; neighbouring numbers differ in everything. Memory is plenty, so

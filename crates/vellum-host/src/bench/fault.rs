@@ -102,7 +102,7 @@ fn floors(vm: &Vm<Bare>, effort: Effort, table: &mut Table) {
     let (small, large) = sizes(effort);
     let (pages, blocks) = (small / PAGE, large / HUGE);
     let (m, frames) = (vm.machine(), vm.frames());
-    let _cpu = m.sit(0);
+    let _cpu = m.bind(0);
     let take = |_| {
         frames
             .alloc(m, Order::HUGE, &Want::kernel(Use::Data))
@@ -162,7 +162,7 @@ fn measure(
         notes.push(memory_note(&host));
     }
     let spaces: Vec<Space> = {
-        let _cpu = vm.machine().sit(0);
+        let _cpu = vm.machine().bind(0);
         let count = if sharing == Sharing::OwnSpaces { n } else { 1 };
         (0..count).map(|_| vm.create()).collect::<Result<_, _>>().map_err(io::Error::other)?
     };
@@ -173,7 +173,7 @@ fn measure(
         }
         let start = Start::new(n);
         let ours = threads(n, |cpu| {
-            let _seat = vm.machine().sit(cpu);
+            let _cpu = vm.machine().bind(cpu);
             let space = &spaces[cpu % spaces.len()];
             vm.activate(space);
             let worker = Worker { vm, space, cpu, start: &start, effort };
@@ -216,7 +216,7 @@ fn measure(
             floors(vm, effort, table);
         }
     }
-    let _cpu = vm.machine().sit(0);
+    let _cpu = vm.machine().bind(0);
     spaces.into_iter().for_each(|s| vm.exit(s));
     Ok(())
 }

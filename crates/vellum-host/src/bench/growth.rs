@@ -112,7 +112,7 @@ fn sizes(
     host: &BareVm,
     shown: &[(&str, u64)],
 ) -> io::Result<()> {
-    let _cpu = host.vm.machine().sit(0);
+    let _cpu = host.vm.machine().bind(0);
     for (name, bytes) in shown {
         size(effort, table, &format!("memory-{name}"), |phase| memory(&host.vm, *bytes, phase))?;
     }
@@ -122,7 +122,7 @@ fn sizes(
 /// Numbers of mappings.
 fn counts(effort: Effort, table: &mut Table, host: &BareVm, shown: &[u64]) -> io::Result<()> {
     let vm = &host.vm;
-    let _cpu = vm.machine().sit(0);
+    let _cpu = vm.machine().bind(0);
     for &count in shown {
         let space = vm.create().map_err(io::Error::other)?;
         vm.activate(&space);
@@ -139,7 +139,7 @@ fn counts(effort: Effort, table: &mut Table, host: &BareVm, shown: &[u64]) -> io
 
 /// 10 MiB of pages on a machine.
 fn machine(effort: Effort, table: &mut Table, host: &BareVm, name: &str) -> io::Result<()> {
-    let _cpu = host.vm.machine().sit(0);
+    let _cpu = host.vm.machine().bind(0);
     size(effort, table, &format!("machine-{name}"), |phase| {
         // Without fork and exit: a child's tables are first touches of the host on a machine whose
         // memory is not warm.

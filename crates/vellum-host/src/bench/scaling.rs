@@ -127,7 +127,7 @@ fn ours(on: &[(&BareVm, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
     Run::of(threads(n, |cpu| {
         let (host, space) = on[cpu % on.len()];
         let vm = &host.vm;
-        let _seat = vm.machine().sit(cpu);
+        let _cpu = vm.machine().bind(cpu);
         vm.activate(space);
         let at = area(cpu);
         map(vm, space, at, bytes, huge);
@@ -203,7 +203,7 @@ pub fn run(effort: Effort) -> io::Result<Report> {
     let bytes = (64 << 20) / effort.shrink.min(16);
     let hosts = [boot(2, 512 << 20, true)?, boot(2, 512 << 20, false)?, boot(2, 512 << 20, false)?];
     let space = |host: &BareVm| {
-        let _cpu = host.vm.machine().sit(0);
+        let _cpu = host.vm.machine().bind(0);
         host.vm.create().map_err(io::Error::other)
     };
     let spaces = [space(&hosts[0])?, space(&hosts[1])?, space(&hosts[2])?];
@@ -270,7 +270,7 @@ pub fn run(effort: Effort) -> io::Result<Report> {
         format!("pairs in which no thread lost its core, of all tried: {}", counts.join(", ")),
     ];
     for (host, space) in hosts.iter().zip(spaces) {
-        let _cpu = host.vm.machine().sit(0);
+        let _cpu = host.vm.machine().bind(0);
         host.vm.exit(space);
     }
     Ok(report)

@@ -98,7 +98,7 @@ fn theirs(size: Size, mut row: impl FnMut(String, f64)) -> io::Result<()> {
 /// One size: all repetitions.
 fn play(table: &mut Table, effort: Effort, host: &BareVm, size: Size) -> io::Result<()> {
     let vm = &host.vm;
-    let _cpu = vm.machine().sit(0);
+    let _cpu = vm.machine().bind(0);
     // The peer's 10 GiB would be 10 GiB of memory, cleared.
     let beside = size.bytes < 1 << 30;
     for repetition in 0..=effort.repetitions {

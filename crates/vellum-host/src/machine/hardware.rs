@@ -28,14 +28,14 @@ const SPINS: u32 = 50;
 const JUNK: u64 = 0x000f_eeee_eeee_e023;
 
 impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
-    /// Serves the requests pending for this CPU, and stirs.
+    /// Serves the requests pending for this CPU, and pauses now and then (jitter).
     #[inline]
     pub(super) fn poll(&self) {
-        let cpu = self.seated();
+        let cpu = self.bound_cpu();
         if self.cpus[cpu].flags.load(Ordering::Relaxed) != 0 {
             self.serve(cpu);
         }
-        if WATCH && self.plan.stir != 0 {
+        if WATCH && self.plan.jitter != 0 {
             self.pause();
         }
     }
@@ -46,10 +46,10 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         while flags != 0 {
             let from = flags.trailing_zeros() as usize;
             flags &= flags - 1;
-            let mailbox = &self.cpus[cpu].boxes[from];
-            let (n, scope) = mailbox.take();
+            let slot = &self.cpus[cpu].ipis[from];
+            let (n, scope) = slot.take();
             self.drop_here(scope);
-            mailbox.acknowledge(n);
+            slot.acknowledge(n);
         }
     }
 
@@ -63,7 +63,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     #[cold]
     fn pause(&self) {
         self.give_up_if_poisoned();
-        let (now, how) = self.local(|l| (l.stir.once_in(self.plan.stir), l.stir.below(400)));
+        let (now, how) = self.local(|l| (l.jitter.once_in(self.plan.jitter), l.jitter.below(400)));
         match (now, how) {
             (false, _) => {}
             (true, 0..100) => std::thread::yield_now(),
@@ -90,7 +90,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// it wakes.
     fn wait_for(&self, cpu: CpuId, me: CpuId, n: u64) {
         let target = &self.cpus[cpu];
-        while !target.boxes[me].is_served(n) {
+        while !target.ipis[me].is_served(n) {
             let state = target.state.load(Ordering::Acquire);
             if state & PARKED != 0
                 && target
@@ -124,7 +124,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     }
 }
 
-// SAFETY: CPUs are threads that stay where they sit; entries and programs' words are atomics in
+// SAFETY: CPUs are threads that stay bound; entries and programs' words are atomics in
 // memory that the machine owns, other bytes are moved by instructions; a flush returns when each
 // CPU's thread has dropped what it holds, or will before it goes on.
 unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
@@ -143,7 +143,7 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     }
     #[inline]
     fn cpu(&self) -> CpuId {
-        self.seated()
+        self.bound_cpu()
     }
     #[inline]
     fn preempt_off(&self) {
@@ -304,12 +304,12 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     }
     fn flush_remote(&self, cpus: &CpuMask, scope: Scope) {
         self.poll();
-        let me = self.seated();
+        let me = self.bound_cpu();
         let broadcast = self.plan.rules.invalidation == Invalidation::Broadcast;
         let wanted = |cpu: CpuId| broadcast || cpus.contains(cpu);
         let mut numbers = [0; super::MAX_HOST_CPUS];
         for cpu in (0..self.plan.cpus).filter(|&c| c != me && wanted(c)) {
-            numbers[cpu] = self.cpus[cpu].boxes[me].post(scope);
+            numbers[cpu] = self.cpus[cpu].ipis[me].post(scope);
             self.cpus[cpu].flags.fetch_or(1 << me, Ordering::AcqRel);
         }
         if wanted(me) {
@@ -320,7 +320,7 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         }
     }
     fn relax(&self) {
-        let cpu = self.seated();
+        let cpu = self.bound_cpu();
         if self.cpus[cpu].flags.load(Ordering::Relaxed) != 0 {
             self.serve(cpu);
         }

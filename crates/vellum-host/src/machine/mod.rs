@@ -1,18 +1,19 @@
 //! The machine: its plan, its memory, its CPUs.
 //!
-//! [`seat`] is a thread's hold on a CPU and how a program's loads and stores get in; [`hardware`]
-//! is the `Machine` trait; [`mail`], [`gate`] and [`watch`] are requests between CPUs, who may run,
-//! and what each frame is; [`geometry`] is this computer's caches.
+//! - [`cpu_guard`] binds a thread to a CPU, and makes a program's loads and stores.
+//! - [`hardware`] is the `Machine` trait.
+//! - [`ipi`] has the requests between CPUs, [`run_permits`] limits how many threads run.
+//! - [`watch`] knows the use of each frame, [`geometry`] this computer's caches.
 //!
-//! `WATCH` picks one of two machines at compile time. With it every frame's use is checked and
-//! schedules are stirred; without it (benchmarks) the hook is empty, as on metal. A flag in the
+//! `WATCH` picks one of two machines at compile time. With it, every frame's use is checked and
+//! schedules get jitter; without it (benchmarks) the hook is empty, as on metal. A flag in the
 //! value was rejected: its test would be in every measured path.
 
-pub mod gate;
+pub mod cpu_guard;
 pub mod geometry;
 pub mod hardware;
-pub mod mail;
-pub mod seat;
+pub mod ipi;
+pub mod run_permits;
 pub mod watch;
 
 use std::cell::{Cell, UnsafeCell};
@@ -30,9 +31,9 @@ use crate::mmu::buffer::{Buffer, Shape};
 use crate::mmu::walk::{Tables, WalkCache};
 use crate::rng::Rng;
 use crate::stores::Choice;
-use gate::Gate;
-use mail::Mailbox;
-pub use seat::Seat;
+pub use cpu_guard::CpuGuard;
+use ipi::IpiSlot;
+use run_permits::RunPermits;
 use watch::Watch;
 
 /// CPUs a host machine may have: the flags of one CPU are one word.
@@ -53,16 +54,16 @@ pub struct Plan {
     pub nodes: usize,
     /// Memory in bytes, at least 2 MiB a node.
     pub bytes: u64,
-    /// The habits of the MMU.
+    /// The rules of the MMU.
     pub rules: MmuRules,
     /// Lengths of each CPU's TLB.
     pub tlb: Shape,
     /// Threads that may run at once; `None` is one a core.
     pub running: Option<usize>,
-    /// At about one machine call in this many a CPU pauses for a moment, to stir schedules; 0
+    /// At about one machine call in this many a CPU pauses for a moment, to vary schedules; 0
     /// never. Needs `WATCH`.
-    pub stir: u64,
-    /// Seed of the stirring.
+    pub jitter: u64,
+    /// Seed of the jitter.
     pub seed: u64,
     /// Ask the system for huge pages.
     pub huge: bool,
@@ -89,7 +90,7 @@ impl Plan {
             rules: MmuRules::X86_64,
             tlb: Shape::USUAL,
             running: None,
-            stir: 0,
+            jitter: 0,
             seed: 0,
             huge: true,
             scribble: false,
@@ -126,7 +127,7 @@ impl Plan {
     }
 }
 
-/// What only the thread seated on a CPU touches.
+/// What only the thread bound to a CPU touches.
 #[derive(Debug)]
 struct Local {
     buffer: Buffer,
@@ -134,7 +135,7 @@ struct Local {
     root: Option<Root>,
     missed: u64,
     spins: u32,
-    stir: Rng,
+    jitter: Rng,
 }
 
 /// A CPU. Its own lines, so that polling shares nothing.
@@ -145,7 +146,7 @@ struct Cpu {
     /// Bit 0: parked. Above it: requests missed while parked.
     state: AtomicU64,
     taken: AtomicBool,
-    boxes: Box<[Mailbox]>,
+    ipis: Box<[IpiSlot]>,
     local: UnsafeCell<Local>,
 }
 
@@ -159,13 +160,13 @@ pub struct Host<C: Codec = X86_64, const WATCH: bool = true> {
     plan: Plan,
     memory: Memory,
     cpus: Box<[Cpu]>,
-    gate: Gate,
+    permits: RunPermits,
     watch: Watch,
     poisoned: AtomicBool,
     codec: PhantomData<C>,
 }
 
-// SAFETY: everything shared is atomic or behind a lock, except `Cpu::local`, which only the seated
+// SAFETY: everything shared is atomic or behind a lock, except `Cpu::local`, which only the bound
 // thread reaches (`taken` admits one), and memory, whose bytes belong to whom the library gives
 // them.
 unsafe impl<C: Codec, const WATCH: bool> Send for Host<C, WATCH> {}
@@ -174,7 +175,7 @@ unsafe impl<C: Codec, const WATCH: bool> Sync for Host<C, WATCH> {}
 
 thread_local! {
     /// (machine, CPU) of this thread; machine 0 is none.
-    static SEATED: Cell<(u64, CpuId)> = const { Cell::new((0, 0)) };
+    static BOUND: Cell<(u64, CpuId)> = const { Cell::new((0, 0)) };
     static PREEMPT_OFF: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -202,14 +203,14 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
             flags: AtomicU64::new(0),
             state: AtomicU64::new(PARKED),
             taken: AtomicBool::new(false),
-            boxes: (0..plan.cpus).map(|_| Mailbox::default()).collect(),
+            ipis: (0..plan.cpus).map(|_| IpiSlot::default()).collect(),
             local: UnsafeCell::new(Local {
                 buffer: Buffer::new(plan.tlb, contexts),
                 cache: WalkCache::new(plan.tlb.nodes, plan.rules.levels, contexts),
                 root: None,
                 missed: 0,
                 spins: 0,
-                stir: Rng::new(plan.seed ^ (n as u64) << 48),
+                jitter: Rng::new(plan.seed ^ (n as u64) << 48),
             }),
         };
         let cores = || std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -218,7 +219,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
             plan,
             memory,
             cpus: (0..plan.cpus).map(cpu).collect(),
-            gate: Gate::new(plan.running.unwrap_or_else(cores)),
+            permits: RunPermits::new(plan.running.unwrap_or_else(cores)),
             watch: Watch::new(FIRST, if WATCH { frames } else { 0 }),
             poisoned: AtomicBool::new(false),
             topology,
@@ -273,12 +274,12 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         unsafe { self.frame(pfn).cast::<AtomicU64>().add(index).as_ref() }
     }
 
-    /// The CPU this thread is seated on.
+    /// The CPU this thread is bound to.
     #[inline]
-    fn seated(&self) -> CpuId {
-        let (id, cpu) = SEATED.get();
+    fn bound_cpu(&self) -> CpuId {
+        let (id, cpu) = BOUND.get();
         if id != self.id {
-            no_seat();
+            not_bound();
         }
         cpu
     }
@@ -286,8 +287,8 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// Runs `f` on this CPU's own state. `f` must not call back into the machine.
     #[inline]
     fn local<R>(&self, f: impl FnOnce(&mut Local) -> R) -> R {
-        let cpu = self.seated();
-        // SAFETY: only the thread seated on a CPU gets here for it, one at a time, and no `f` in
+        let cpu = self.bound_cpu();
+        // SAFETY: only the thread bound to a CPU gets here for it, one at a time, and no `f` in
         // this crate calls back.
         f(unsafe { &mut *self.cpus[cpu].local.get() })
     }
@@ -303,8 +304,8 @@ fn nowhere(first: Pfn, frames: u64) -> ! {
 
 #[cold]
 #[inline(never)]
-fn no_seat() -> ! {
-    panic!("this thread has no seat on this machine: take one with Host::sit")
+fn not_bound() -> ! {
+    panic!("this thread is bound to no CPU of this machine: call Host::bind")
 }
 
 impl<C: Codec, const WATCH: bool> Tables for Host<C, WATCH> {

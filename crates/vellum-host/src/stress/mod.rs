@@ -1,20 +1,20 @@
 //! The concurrent stress test: several threads, shared and private spaces, every operation,
 //! contents checked all the time.
 //!
-//! [`ops`] says what is done and how often, [`lane`] what a thread owns and therefore knows
-//! exactly, [`board`] tells it to the others, [`worker`] does it and checks, [`variants`] are the
-//! machines it is run on. The sequential sister, which shrinks what fails, is `vellum-proof`. After
-//! each round all CPUs meet, parked, and one of them recounts everything with `Vm::validate`. At
-//! the end every space is gone and the free frames are what they were.
+//! [`ops`] says what is done and how often, [`owned_pages`] what a thread owns and therefore knows
+//! exactly, [`published`] tells it to the others, [`worker`] does it and checks, [`variants`] are
+//! the machines it is run on. The sequential sister, which shrinks what fails, is `vellum-proof`.
+//! After each round all CPUs meet, parked, and one of them recounts everything with `Vm::validate`.
+//! At the end every space is gone and the free frames are what they were.
 //!
 //! A run is named by its seed: each thread's operations follow from it, the interleaving does not,
 //! since real cores do as they like; a seed that fails usually fails again within a few runs.
 //! Thread-exact replay is the simulator's business.
 
-pub mod board;
-pub mod lane;
 mod meeting;
 pub mod ops;
+pub mod owned_pages;
+pub mod published;
 pub mod shared;
 mod state;
 pub mod variants;
@@ -33,9 +33,9 @@ use vellum::vm::Vm;
 use crate::host_vm::HostVm;
 use crate::machine::Host;
 use crate::rng::Rng;
-use board::Board;
-use lane::Window;
 use meeting::{Meeting, lock, meet, watchdog};
+use owned_pages::Window;
+use published::PublishedState;
 use worker::Worker;
 
 pub use state::{Child, Outcome, Shared, Stress};
@@ -50,9 +50,9 @@ pub use state::{Child, Outcome, Shared, Stress};
 pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     let host = HostVm::<C, true>::new(plan.machine, plan.config)?;
     let vm = &host.vm;
-    let lanes = plan.machine.cpus;
+    let threads = plan.machine.cpus;
     let (before, spaces) = {
-        let _cpu = vm.machine().sit(0);
+        let _cpu = vm.machine().bind(0);
         let before = free_and_kept(vm, &[]);
         let spaces: Result<Vec<Space>, _> = (0..plan.spaces.max(1)).map(|_| vm.create()).collect();
         (before, spaces.map_err(io::Error::other)?)
@@ -60,10 +60,13 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     let shared = Shared {
         vm,
         plan,
-        boards: spaces.iter().map(|_| Board::new(Window { lanes: lanes as u64 })).collect(),
+        published: spaces
+            .iter()
+            .map(|_| PublishedState::new(Window { threads: threads as u64 }))
+            .collect(),
         spaces,
-        children: (0..lanes).map(|_| Mutex::new(Vec::new())).collect(),
-        meeting: Meeting::of(lanes),
+        children: (0..threads).map(|_| Mutex::new(Vec::new())).collect(),
+        meeting: Meeting::of(threads),
         moved: AtomicU64::new(0),
     };
     let over = AtomicBool::new(false);
@@ -71,10 +74,9 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     let failed = std::thread::scope(|s| {
         let (shared, over) = (&shared, &over);
         s.spawn(move || watchdog(shared.vm, &shared.moved, over));
-        let threads: Vec<_> =
-            (0..lanes).map(|lane| s.spawn(move || thread(shared, lane))).collect();
+        let running: Vec<_> = (0..threads).map(|me| s.spawn(move || thread(shared, me))).collect();
         let mut failed = None;
-        for t in threads {
+        for t in running {
             match t.join() {
                 Ok(part) => outcome.add(part),
                 Err(panic) => failed = failed.or(Some(panic)),
@@ -90,7 +92,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
         );
         std::panic::resume_unwind(panic);
     }
-    let _cpu = vm.machine().sit(0);
+    let _cpu = vm.machine().bind(0);
     for space in shared.spaces {
         vm.exit(space);
     }
@@ -115,24 +117,24 @@ fn free_and_kept<C: Codec>(vm: &Vm<Host<C, true>>, spaces: &[&Space]) -> u64 {
     audit.free_frames + audit.slab_frames + audit.zero_frames + audit.poisoned_frames
 }
 
-fn thread<C: Codec>(shared: &Shared<'_, C>, lane: usize) -> Outcome {
-    let seat = shared.vm.machine().sit(lane);
+fn thread<C: Codec>(shared: &Shared<'_, C>, me: usize) -> Outcome {
+    let guard = shared.vm.machine().bind(me);
     let plan = &shared.plan;
-    let window = Window { lanes: plan.machine.cpus as u64 };
-    let rng = Rng::new(plan.seed ^ (lane as u64 + 1) << 40);
-    let mut worker = Worker::new(shared, &seat, window, lane, rng);
+    let window = Window { threads: plan.machine.cpus as u64 };
+    let rng = Rng::new(plan.seed ^ (me as u64 + 1) << 40);
+    let mut worker = Worker::new(shared, &guard, window, me, rng);
     let each = plan.operations / plan.rounds.max(1) / plan.machine.cpus as u64;
     for _ in 0..plan.rounds.max(1) {
         {
-            let mut children = seat.park(|| lock(&shared.children[lane]));
+            let mut children = guard.park(|| lock(&shared.children[me]));
             for _ in 0..each {
                 worker.step(&mut children);
                 shared.moved.fetch_add(1, Ordering::Relaxed);
             }
             worker.give_blocks();
         }
-        seat.park(|| meet(&shared.meeting, shared.vm));
-        if lane == 0 {
+        guard.park(|| meet(&shared.meeting, shared.vm));
+        if me == 0 {
             let children: Vec<_> = shared.children.iter().map(lock).collect();
             let all: Vec<&Space> = shared
                 .spaces
@@ -144,9 +146,9 @@ fn thread<C: Codec>(shared: &Shared<'_, C>, lane: usize) -> Outcome {
                 panic!("validate at a quiescent point: {e}; seed {}", plan.seed);
             }
         }
-        seat.park(|| meet(&shared.meeting, shared.vm));
+        guard.park(|| meet(&shared.meeting, shared.vm));
     }
-    let mut children = lock(&shared.children[lane]);
+    let mut children = lock(&shared.children[me]);
     worker.finish(&mut children);
     shared.vm.idle();
     worker.outcome()

@@ -12,9 +12,9 @@ use vellum::machine::MmuRules;
 use vellum::space::Space;
 use vellum::vm::Vm;
 
-use super::board::Board;
-use super::lane::Lane;
 use super::meeting::Meeting;
+use super::owned_pages::OwnedPages;
+use super::published::PublishedState;
 use crate::machine::{Host, Plan};
 use crate::mmu::buffer::Shape;
 
@@ -39,7 +39,7 @@ impl Stress {
     /// A few seconds' worth on a small machine.
     pub fn short(seed: u64) -> Stress {
         let machine = Plan {
-            stir: 500,
+            jitter: 500,
             seed,
             tlb: Shape::USUAL,
             rules: MmuRules::X86_64,
@@ -116,7 +116,7 @@ pub struct Shared<'a, C: Codec> {
     /// The spaces everybody works in.
     pub spaces: Vec<Space>,
     /// What each shared space's pages hold, by their owners.
-    pub boards: Vec<Board>,
+    pub published: Vec<PublishedState>,
     /// Each thread's forks. Locked by its thread while it works, by the leader at a recount.
     pub children: Vec<Mutex<Vec<Child>>>,
     pub(super) meeting: Meeting,
@@ -129,8 +129,8 @@ pub struct Shared<'a, C: Codec> {
 pub struct Child {
     /// The space.
     pub space: Space,
-    /// The thread's lane of it, exactly known.
-    pub(super) lane: Lane,
-    /// Words of other lanes when first seen: nobody works there any more, so they stay.
+    /// The pages of it that its thread owns.
+    pub(super) owned: OwnedPages,
+    /// Words of other owners when first seen: nobody works there any more, so they stay.
     pub(super) frozen: BTreeMap<Va, Option<u64>>,
 }

@@ -72,7 +72,7 @@ impl Lab {
         Lab::with_rules(cpus, pages, config, MmuRules::X86_64)
     }
 
-    /// Likewise, on an MMU of other habits.
+    /// Likewise, on an MMU with other rules.
     ///
     /// # Panics
     /// If memory runs out.

@@ -58,7 +58,7 @@ pub struct Plan {
     pub nodes: usize,
     /// Frames of each node.
     pub frames: u64,
-    /// The habits of the MMU.
+    /// The rules of the MMU.
     pub rules: MmuRules,
     /// Lengths of each CPU's TLB.
     pub tlb: Shape,

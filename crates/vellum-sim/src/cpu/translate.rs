@@ -10,7 +10,7 @@ use vellum::machine::{ContextId, Scope};
 use crate::cpu::access::{PageFault, Trap};
 use crate::cpu::{Kind, NONE};
 use crate::format::{Format, Meaning};
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::memory::Ticks;
 use crate::mmu::walk::Walked;
 use crate::oracle::Rule;
@@ -42,7 +42,7 @@ struct Access {
     dependent: bool,
 }
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// Translates `va` for an access by the program on CPU `c`.
     #[inline]
     pub(crate) fn translate(

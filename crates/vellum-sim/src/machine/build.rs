@@ -8,7 +8,7 @@ use vellum::machine::{MAX_CPUS, MAX_NODES, NodeInfo, Topology};
 use super::own::Own;
 use super::parts::Parts;
 use super::ram::Ram;
-use super::{Check, Mode, Options, SimMachine, State};
+use super::{Check, Mode, Options, SimMachine, SimState};
 use crate::cache::{GeometryError, Hierarchy};
 use crate::contents::Contents;
 use crate::cpu::CpuState;
@@ -70,7 +70,7 @@ impl<F: Format> SimMachine<F> {
         let frames = memory.frames();
         let host = || BuildError::Host(frames >> 8);
         let walk_check = options.check == Check::Walk;
-        let state = State {
+        let state = SimState {
             cpus: (0..cpus).map(|c| CpuState::new(parts, c)).collect(),
             caches: Hierarchy::new(&parts.caches)?,
             memory,

@@ -2,7 +2,7 @@
 
 use vellum::machine::{Stores, Verb, Work};
 
-use super::State;
+use super::SimState;
 use crate::cache::{Agent, Kind, Level};
 use crate::cpu::Account;
 use crate::format::Format;
@@ -21,7 +21,7 @@ pub(crate) struct Way {
 /// Lines in a frame.
 const LINES: u64 = 64;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// A verb begins.
     pub(crate) fn begin(&mut self, c: usize, verb: Verb) {
         self.note(c, Note::Begin(verb));

@@ -7,7 +7,7 @@
 
 use vellum::machine::{CpuMask, Scope};
 
-use super::{SimMachine, State};
+use super::{SimMachine, SimState};
 use crate::cpu::{Account, Request};
 use crate::format::Format;
 use crate::memory::Ticks;
@@ -17,7 +17,7 @@ use crate::oracle::{Bug, Note};
 /// on x86.
 const CEILING: u64 = 33;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// One CPU drops what a scope names, and pays for it on the flush account.
     pub(crate) fn invalidate(&mut self, c: usize, scope: Scope) {
         self.note(c, Note::Flush(scope));

@@ -1,16 +1,16 @@
 //! The simulated machine as a value.
 //!
 //! [`SimMachine`] is what the library sees; it holds nothing but the topology, the bytes of
-//! simulated memory and one `State`, reached through `own::Own`. All rules of time, hardware and
-//! law are methods of `State`, spread over the rooms of this crate by topic; they never call the
-//! library and never suspend. Suspending is done here and in [`schedule`](crate::schedule), between
-//! two visits of the state.
+//! simulated memory and one `SimState`, reached through `own::Own`. Time, hardware and the
+//! oracle's rules are methods of `SimState`, in the folders of this crate by topic. They never call
+//! the library and never suspend. Suspending is done here and in [`schedule`](crate::schedule),
+//! between two visits of the state.
 
 mod build;
 mod charge;
-mod contract;
 pub mod fills;
 mod flush;
+mod impl_machine;
 pub mod lazy;
 mod meta;
 pub(crate) mod own;
@@ -33,7 +33,7 @@ use own::Own;
 
 pub use build::BuildError;
 pub use meta::Meta;
-pub(crate) use state::State;
+pub(crate) use state::SimState;
 
 /// How CPUs take turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -88,7 +88,7 @@ impl Default for Options {
 /// nothing of each other.
 pub struct SimMachine<F: Format> {
     pub(crate) topology: Topology,
-    pub(crate) state: Own<State<F>>,
+    pub(crate) state: Own<SimState<F>>,
     /// The coroutine that runs, null outside [`run`](SimMachine::run).
     pub(crate) yielder: Cell<*const Yielder<(), ()>>,
     /// The CPU whose code runs.
@@ -98,7 +98,7 @@ pub struct SimMachine<F: Format> {
 impl<F: Format> SimMachine<F> {
     /// Visits the state on behalf of the running code, then halts it if the run was stopped there.
     #[inline]
-    pub(crate) fn act<R>(&self, f: impl FnOnce(&mut State<F>, usize) -> R) -> R {
+    pub(crate) fn act<R>(&self, f: impl FnOnce(&mut SimState<F>, usize) -> R) -> R {
         let c = self.current.get();
         let (r, stopped) = self.state.with(|s| {
             let r = f(s, c);

@@ -135,7 +135,7 @@ pub struct Parts {
     pub tlb_l2: Option<TlbShape>,
     /// Page-walk caches.
     pub walk_cache: WalkCacheShape,
-    /// The MMU's habits.
+    /// The MMU's rules.
     pub mmu: Mmu,
     /// Costs.
     pub costs: Costs,

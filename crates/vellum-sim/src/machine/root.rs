@@ -9,12 +9,12 @@
 
 use vellum::machine::{Root, Scope};
 
-use super::State;
+use super::SimState;
 use crate::cpu::CachedRoot;
 use crate::format::Format;
 use crate::oracle::{Note, Rule};
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// CPU `c` runs on `root` from here.
     pub(crate) fn load_root(&mut self, c: usize, root: Option<Root>) {
         self.note(c, Note::Root(root.map(|r| r.table.0)));

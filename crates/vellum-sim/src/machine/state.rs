@@ -1,7 +1,7 @@
 //! What a simulated machine consists of and what is known of it.
 //!
-//! Files of all folders implement rules as methods of [`State`]; none of its fields' types may name
-//! it, so that nothing here depends on them.
+//! Files of all folders implement rules as methods of [`SimState`]; none of its fields' types may
+//! name it, so that nothing here depends on them.
 
 use vellum::config::Preemption;
 
@@ -20,7 +20,7 @@ use crate::oracle::stop::{Note, Rule, Stop};
 use crate::schedule::Rng;
 
 /// Everything that changes.
-pub(crate) struct State<F: Format> {
+pub(crate) struct SimState<F: Format> {
     pub cpus: Vec<CpuState>,
     pub caches: Hierarchy,
     pub memory: Memory,
@@ -58,7 +58,7 @@ pub(crate) struct State<F: Format> {
     pub format: core::marker::PhantomData<F>,
 }
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     #[inline]
     pub(crate) fn note(&mut self, c: usize, note: Note) {
         self.oracle.ring.push(c, self.cpus[c].core.now(), note);

@@ -10,14 +10,14 @@ use vellum::machine::Scope;
 use super::format::{Format, Meaning};
 use super::fresh::{flags_of, size_of_level};
 use super::in_flight::InFlight;
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::oracle::{Bug, Rule};
 use crate::tlb::{Entry, Flags, TableEntry};
 
 /// Walks under way at most.
 const MOST: usize = 6;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// One chance for speculation.
     pub(crate) fn speculate(&mut self) {
         if self.in_flight.len() < MOST && self.rng.one_in(8) {

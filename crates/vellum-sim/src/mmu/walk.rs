@@ -11,7 +11,7 @@ use super::format::{Format, Meaning};
 use super::fresh::{flags_of, offset_of, size_of_level};
 use crate::cache::{Agent, Kind, Level};
 use crate::cpu::Kind as Access;
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::memory::Ticks;
 use crate::oracle::Rule;
 use crate::tlb::{Entry, Flags, TableEntry};
@@ -26,7 +26,7 @@ pub(crate) enum Walked {
     Stopped,
 }
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// Time of one read of `line` by the walker of a CPU.
     #[inline]
     fn walker_read(&mut self, c: usize, line: u64) -> Ticks {

@@ -5,11 +5,11 @@ use vellum::machine::{USES, Use};
 use super::frames::use_of;
 use super::{Rule, Stop};
 use crate::format::{Format, Meaning};
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::mmu::fresh::{self, Fresh};
 use crate::tlb::Flags;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// Frames are in one state each and the sums add up; map counts equal the entries found by
     /// walking every loaded tree; data frames without a mapping are leaks when `expect_mapped`;
     /// zero frames are zero; every cached translation of a loaded root is legal.

@@ -11,7 +11,7 @@ use vellum::machine::Use;
 use super::Rule;
 use super::stop::Note;
 use crate::format::Format;
-use crate::machine::State;
+use crate::machine::SimState;
 
 /// `Use` from its number.
 pub(crate) fn use_of(n: u8) -> Use {
@@ -27,7 +27,7 @@ pub(crate) fn use_of(n: u8) -> Use {
     ][n as usize]
 }
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// The library says that a block changed its use.
     pub(crate) fn frame_event(&mut self, c: usize, first: Pfn, order: Order, to: Use) {
         let (first, count) = (first.0, order.frames());

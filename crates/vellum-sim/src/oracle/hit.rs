@@ -1,6 +1,6 @@
 //! Is this hit legal?
 //!
-//! *e* is the cached translation, *w* a fresh walk. The order of questions is that of the law:
+//! *e* is the cached translation, *w* a fresh walk. The order of questions is that of the rules:
 //! nothing there (only an open obligation excuses), another frame (an obligation, or a declared
 //! deferral with equal bytes), another size, more rights, marks.
 
@@ -8,7 +8,7 @@ use vellum::machine::Use;
 
 use super::Rule;
 use crate::format::Format;
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::mmu::fresh::{self, Fresh};
 use crate::tlb::{Entry, Flags};
 
@@ -33,7 +33,7 @@ struct Hit<'a> {
     va: u64,
 }
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// Compares a cached translation that is about to be used with a fresh walk.
     pub(crate) fn judge(&mut self, c: usize, e: &Entry, va: u64) -> Verdict {
         let Some(root) = self.cpus[c].root else { return Verdict::Illegal };

@@ -1,7 +1,7 @@
-//! The oracle: watches everything the machine is told and stops it at the first lie.
+//! The oracle: watches everything the machine is told and stops it at the first violation.
 //!
-//! The law is `docs/oracle.md`: which differences between a cached translation and a fresh walk are
-//! legal. The bookkeeping that makes checking cheap is here, one file for each question:
+//! The rules are in `docs/oracle.md`: which differences between a cached translation and a fresh
+//! walk are legal. The bookkeeping that makes checking cheap is here, one file for each question:
 //!
 //! - `frames`: in which one state is each frame, and may it change to the next?
 //! - `tables`: which table nodes hang in which tree, and what do their entries map?

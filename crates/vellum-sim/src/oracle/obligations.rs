@@ -14,9 +14,9 @@ use super::Rule;
 use super::notes::{Extra, Part, TableNote};
 use super::store::EntryAt;
 use crate::format::{Format, Rights};
-use crate::machine::State;
+use crate::machine::SimState;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// CPUs that have a tree loaded, and those that only keep its context.
     pub(crate) fn holders(&self, root: u32) -> (CpuMask, CpuMask) {
         let (mut open, mut asleep) = (CpuMask::EMPTY, CpuMask::EMPTY);

@@ -1,16 +1,16 @@
 //! Bugs to plant, so that tests can show the oracle finding them.
 //!
-//! A planted bug changes what the machine does or is told, never what the oracle knows of the law.
-//! Each stands for a mistake in a kernel or in hardware.
+//! A planted bug changes what the machine does or is told, never what the oracle knows of the
+//! rules. Each stands for a mistake in a kernel or in hardware.
 
 use vellum::addr::{Order, Pfn};
 use vellum::machine::Use;
 
 use super::bug::Bug;
 use crate::format::{Format, Meaning};
-use crate::machine::State;
+use crate::machine::SimState;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// [`Bug::WritableShared`], [`Bug::SkippedAbsent`]: a store that takes the right to write or
     /// the whole page away is lost.
     pub(crate) fn loses_store(&mut self, old: u64, new: u64, table: u64) -> bool {

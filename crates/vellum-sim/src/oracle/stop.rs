@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::memory::Ticks;
 
-/// Which law was broken.
+/// Which rule was broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
     /// Two equal faults in a row without progress (line 1).
@@ -84,7 +84,7 @@ impl Rule {
 /// A stopped run. `Display` prints a report of a few lines.
 #[derive(Clone, Debug)]
 pub struct Stop {
-    /// Which law.
+    /// Which rule.
     pub rule: Rule,
     /// The CPU on which it was found.
     pub cpu: usize,

@@ -12,7 +12,7 @@ use super::notes::FrameNote;
 use super::stop::Note;
 use super::two_pages::Shown;
 use crate::format::{Format, Meaning, Rights};
-use crate::machine::State;
+use crate::machine::SimState;
 
 /// An entry that is stored, or is found below one.
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ pub(crate) struct EntryAt {
     pub source: u64,
 }
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// The library wrote an entry.
     pub(crate) fn stored(&mut self, c: usize, table: u64, slot: usize, old: u64, new: u64) {
         self.note(c, Note::Store { table, slot, old, new });

@@ -12,9 +12,9 @@ use super::notes::{RootNote, TableNote};
 use super::store::EntryAt;
 use super::two_pages::Shown;
 use crate::format::{Format, Meaning};
-use crate::machine::State;
+use crate::machine::SimState;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// Index of the root at a frame; a new one is scanned and remembered.
     pub(crate) fn root_index(&mut self, c: usize, table: u64) -> u32 {
         let note = self.oracle.tables[table as usize];

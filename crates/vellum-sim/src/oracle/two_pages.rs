@@ -17,7 +17,7 @@ use vellum::machine::CpuMask;
 use super::Rule;
 use super::notes::Part;
 use crate::format::Format;
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::mmu::fresh::{self, Fresh};
 use crate::tlb::Flags;
 
@@ -47,7 +47,7 @@ impl Shown {
     }
 }
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// An entry of `level` at `va` shows `new` from here on, or shows it writable.
     pub(crate) fn shows(&mut self, c: usize, root: u32, va: u64, level: u8, new: Shown) {
         if self.oracle.open == 0 || self.races_with_none(c, root) {

@@ -14,9 +14,9 @@ use vellum::machine::Use;
 use super::Rule;
 use super::notes::{Part, TableNote};
 use crate::format::{Format, Meaning};
-use crate::machine::State;
+use crate::machine::SimState;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// An entry names a shared table whose own entries are of `level`.
     pub(crate) fn zeros_come(&mut self, c: usize, table: u64, level: u8, va: u64) {
         let note = self.oracle.tables[table as usize];

@@ -2,7 +2,7 @@
 //!
 //! A [`Tlb`] remembers leaves, a [`WalkCache`] the entries above them that point to tables. Both
 //! are made of banks: a set-associative array under true LRU. Nothing here knows what a page table
-//! looks like, nor decides when an entry is a lie: the oracle marks entries stale
+//! looks like, nor decides when an entry is wrong: the oracle marks entries stale
 //! ([`Entry::stale`]) when the entry they came from changes, and tests that one bit on a hit.
 
 mod bank;

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 
 use crate::common::beside::{Beside, Notes};
-use crate::common::{Habits, options, parts};
+use crate::common::{MmuKind, options, parts};
 use crate::watch::Watch;
 use vellum::addr::{Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
@@ -37,7 +37,7 @@ type V<'s> = Vm<Beside<'s, X86>>;
 
 /// Tiny, with that many CPUs and one more for the shrinker.
 fn machine(readers: usize) -> Parts {
-    let mut p = parts(Habits::Pcid);
+    let mut p = parts(MmuKind::Pcid);
     p.caches.cpus = readers + 1;
     p.cpu_node = vec![0; readers + 1];
     p.numa.frames.iter_mut().for_each(|frames| *frames = 1 << 14);

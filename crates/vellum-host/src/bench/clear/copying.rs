@@ -21,7 +21,7 @@ const PAGES: usize = 512;
 
 /// How many times as fast the library copies.
 pub(super) fn beside(fixture: &Fixture, effort: Effort, used: bool) -> Ratios {
-    let _seat = fixture.host.vm.machine().sit(0);
+    let _cpu = fixture.host.vm.machine().bind(0);
     let pairs = (40 * effort.repetitions as u64 / effort.shrink).max(6);
     let set = fixture.last(fixture.working);
     // The upper half of what is left is copied to the lower one.

@@ -287,7 +287,7 @@ pub(super) fn sample(fixture: &Fixture, effort: Effort, library: bool) -> Measur
         Method::here().map(Some).chain(library.then_some(None)).collect();
     let used: fn(usize) -> bool = if library { |pages| pages == SHOWN } else { |_| true };
     let mut rng = Rng::new(0xc1ea);
-    let _seat = fixture.host.vm.machine().sit(0);
+    let _cpu = fixture.host.vm.machine().bind(0);
     for turn in 0..=effort.repetitions {
         if turn > 1 && (effort.stop)() {
             break;
@@ -315,7 +315,7 @@ pub(super) fn beside(
     workload: Workload,
     (way, peer): (Option<Method>, Method),
 ) -> Ratios {
-    let _seat = fixture.host.vm.machine().sit(0);
+    let _cpu = fixture.host.vm.machine().bind(0);
     let pairs = (40 * effort.repetitions as u64 / effort.shrink).max(6);
     let mut ratios = Ratios::default();
     for pair in 0..pairs {

@@ -66,7 +66,7 @@ impl Ours {
 impl Allocator for Ours {
     const NAME: &'static str = "ours";
     fn on_cpu<R>(&self, cpu: usize, f: impl FnOnce() -> R) -> R {
-        let _seat = self.machine.sit(cpu);
+        let _cpu = self.machine.bind(cpu);
         f()
     }
     #[inline]

@@ -9,7 +9,7 @@ use vellum::addr::Va;
 use vellum::space::{Attrs, HugeAdvice, LeafSize, Rights};
 
 use crate::rng::Rng;
-use crate::stress::lane::Run;
+use crate::stress::owned_pages::Run;
 
 /// What is done to a range, beside what loses nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

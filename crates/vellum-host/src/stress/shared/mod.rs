@@ -2,8 +2,8 @@
 //!
 //! In the stress above each thread has a place of its own, so it knows what must be there. Here
 //! nobody has: [`arena`] is the few ranges, [`word`] the values, each of which says whose store it
-//! is and the how many-th, [`board`] what threads say outside the space, and the rules that follow
-//! from it, [`history`] the order of the stores, [`snapshot`] what a forked space must be,
+//! is and the how many-th, [`expected`] what threads say outside the space, and the rules that
+//! follow from it, [`history`] the order of the stores, [`snapshot`] what a forked space must be,
 //! [`worker`] a thread. Which verbs there are, [`ops`](super::ops) says.
 //!
 //! After each round the threads meet and everything is recounted; then the ranges become fresh
@@ -12,7 +12,7 @@
 //! The seed gives each thread's choices; how they fall together is the host's business, as above.
 
 pub mod arena;
-pub mod board;
+pub mod expected;
 pub mod history;
 pub mod snapshot;
 mod state;
@@ -33,7 +33,7 @@ use super::{Stress, free_and_kept};
 use crate::host_vm::HostVm;
 use crate::rng::Rng;
 use arena::{Arena, Kind};
-use board::Board;
+use expected::ExpectedState;
 use worker::Worker;
 
 pub use state::{Outcome, Shared};
@@ -54,7 +54,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     let host = HostVm::<C, true>::new(plan.machine, plan.config)?;
     let (vm, arena) = (&host.vm, Arena::new());
     let (before, space) = {
-        let _cpu = vm.machine().sit(0);
+        let _cpu = vm.machine().bind(0);
         let before = free_and_kept(vm, &[]);
         let space = vm.create().map_err(io::Error::other)?;
         for extent in &arena.extents {
@@ -68,7 +68,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
         vm,
         plan,
         space,
-        board: Board::new(&arena, threads),
+        expected: ExpectedState::new(&arena, threads),
         arena,
         children: Mutex::new(Vec::new()),
         meeting: Meeting::of(threads),
@@ -94,7 +94,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
         eprintln!("stress of shared pages failed; seed {}", plan.seed);
         std::panic::resume_unwind(panic);
     }
-    let _cpu = vm.machine().sit(0);
+    let _cpu = vm.machine().bind(0);
     lock(&shared.children).drain(..).for_each(|child| vm.exit(child.space));
     vm.exit(shared.space);
     let after = free_and_kept(vm, &[]);
@@ -112,27 +112,27 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
 }
 
 fn thread<C: Codec>(shared: &Shared<'_, C>, me: usize) -> Outcome {
-    let seat = shared.vm.machine().sit(me);
+    let guard = shared.vm.machine().bind(me);
     let plan = &shared.plan;
     let rng = Rng::new(plan.seed ^ (me as u64 + 1) << 40);
-    let mut worker = Worker::new(shared, &seat, me, rng);
+    let mut worker = Worker::new(shared, &guard, me, rng);
     let rounds = plan.rounds.max(1);
     for round in 0..rounds {
         for _ in 0..plan.operations / rounds / plan.machine.cpus as u64 {
             worker.step(round + 1 == rounds);
             shared.moved.fetch_add(1, Ordering::Relaxed);
         }
-        seat.park(|| meet(&shared.meeting, shared.vm));
+        guard.park(|| meet(&shared.meeting, shared.vm));
         if me == 0 {
             quiet(shared, round);
         }
-        seat.park(|| meet(&shared.meeting, shared.vm));
+        guard.park(|| meet(&shared.meeting, shared.vm));
         worker.look_at_all();
-        seat.park(|| meet(&shared.meeting, shared.vm));
+        guard.park(|| meet(&shared.meeting, shared.vm));
         if me == 0 {
             freshen(shared, round);
         }
-        seat.park(|| meet(&shared.meeting, shared.vm));
+        guard.park(|| meet(&shared.meeting, shared.vm));
     }
     shared.vm.idle();
     worker.outcome()
@@ -155,12 +155,12 @@ fn freshen<C: Codec>(shared: &Shared<'_, C>, round: u64) {
         if (round + n as u64) % 3 == 2 {
             continue;
         }
-        let first = if shared.board.is_away(n) { extent.other } else { extent.run.first };
-        let run = super::lane::Run { first, ..extent.run };
+        let first = if shared.expected.is_away(n) { extent.other } else { extent.run.first };
+        let run = super::owned_pages::Run { first, ..extent.run };
         let slots = || extent.slots();
         let grants: Vec<_> =
-            slots().map(|slot| shared.board.grant(slot, Rights::READ_WRITE)).collect();
-        let wipes: Vec<_> = slots().map(|slot| shared.board.wipe(slot)).collect();
+            slots().map(|slot| shared.expected.grant(slot, Rights::READ_WRITE)).collect();
+        let wipes: Vec<_> = slots().map(|slot| shared.expected.wipe(slot)).collect();
         let forget = round.is_multiple_of(2) && extent.kind != Kind::Wiped;
         let done = if forget {
             let rights =
@@ -177,10 +177,10 @@ fn freshen<C: Codec>(shared: &Shared<'_, C>, round: u64) {
         };
         let done = done.is_ok();
         for ((slot, grant), wipe) in slots().zip(grants).zip(wipes) {
-            shared.board.granted(slot, grant, done);
-            shared.board.wipe_over(slot, wipe, done);
+            shared.expected.granted(slot, grant, done);
+            shared.expected.wipe_over(slot, wipe, done);
             if done && extent.keeps() {
-                shared.board.drop_slot(slot);
+                shared.expected.drop_slot(slot);
             }
         }
     }

@@ -9,7 +9,7 @@ use vellum::space::Space;
 use vellum::vm::Vm;
 
 use super::arena::Arena;
-use super::board::Board;
+use super::expected::ExpectedState;
 use super::snapshot::Child;
 use crate::machine::Host;
 use crate::stress::meeting::Meeting;
@@ -83,7 +83,7 @@ pub struct Shared<'a, C: Codec> {
     /// Its ranges.
     pub arena: Arena,
     /// What is known of them.
-    pub board: Board,
+    pub expected: ExpectedState,
     /// Forked spaces that nobody holds.
     pub children: Mutex<Vec<Child>>,
     pub(super) meeting: Meeting,

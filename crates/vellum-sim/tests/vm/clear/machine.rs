@@ -2,7 +2,7 @@
 //! interrupts inside, 1 GiB at once.
 
 use super::fixture::{MIB, anonymous, handler, with_vm};
-use crate::common::{Habits, parts};
+use crate::common::{MmuKind, parts};
 use vellum::addr::{Order, Va};
 use vellum::config::Preemption;
 use vellum::error::FaultError;
@@ -118,7 +118,7 @@ fn a_09_near_lines_are_in_the_caches_after_the_fault_and_with_the_order_reversed
 
 #[test]
 fn a_11_an_interrupt_is_served_inside_a_clear_and_each_page_is_cleared_once() {
-    let parts = parts(Habits::X86);
+    let parts = parts(MmuKind::X86);
     for moment in (0..1_040_000).step_by(1_301) {
         with_vm(
             &parts,
@@ -163,7 +163,7 @@ fn a_11_an_interrupt_is_served_inside_a_clear_and_each_page_is_cleared_once() {
 fn a_13_touching_at_random_offsets_moves_the_neighbourhood_and_never_changes_what_is_cleared() {
     let switches = [("clear.stores", "cached")];
     let cleared = |offsets: &dyn Fn(u64) -> u64| {
-        with_vm(&parts(Habits::X86), Options::default(), &switches, |vm| {
+        with_vm(&parts(MmuKind::X86), Options::default(), &switches, |vm| {
             let space = vm.create().expect("memory");
             let at = anonymous(vm, &space, 8 * MIB, Some(Order::HUGE));
             let mut near = Vec::new();

@@ -6,7 +6,7 @@
 //! cost beside it may change without telling this file.
 
 use super::fixture::{MIB, anonymous, handler, with_vm};
-use crate::common::{Habits, parts};
+use crate::common::{MmuKind, parts};
 use vellum::addr::{Order, Va};
 use vellum::space::Advice;
 use vellum_sim::memory::Ticks;
@@ -15,7 +15,7 @@ use vellum_sim::{Options, Program, file};
 /// Tiny, with memory quick enough that its bandwidth, which depends on when things happen, never
 /// decides.
 fn tiny() -> vellum_sim::Parts {
-    let mut parts = parts(Habits::Pcid);
+    let mut parts = parts(MmuKind::Pcid);
     parts.numa.line_time.fill(Ticks(64));
     parts
 }

@@ -26,7 +26,7 @@ impl<C: Codec> Worker<'_, C> {
         let first = self.slot();
         let slots = if self.rng.once_in(6) { 12 } else { 1 };
         for slot in (first..first + slots).take_while(|&slot| slot < self.shared.arena.slots()) {
-            let writer = self.rng.below(self.shared.board.writers() as u64) as usize;
+            let writer = self.rng.below(self.shared.expected.writers() as u64) as usize;
             self.look_at(slot, writer, by);
         }
     }
@@ -35,7 +35,7 @@ impl<C: Codec> Worker<'_, C> {
     pub(super) fn look_around(&mut self) {
         let slot = self.slot();
         for _ in 0..4 {
-            for writer in 0..self.shared.board.writers() {
+            for writer in 0..self.shared.expected.writers() {
                 self.look_at(slot, writer, By::Program(Access::Read));
             }
         }
@@ -44,7 +44,7 @@ impl<C: Codec> Worker<'_, C> {
     /// Looks at every word.
     pub fn look_at_all(&mut self) {
         for slot in 0..self.shared.arena.slots() {
-            for writer in 0..self.shared.board.writers() {
+            for writer in 0..self.shared.expected.writers() {
                 self.look_at(slot, writer, By::Program(Access::Read));
             }
         }
@@ -56,7 +56,7 @@ impl<C: Codec> Worker<'_, C> {
         if by != By::Kernel {
             self.home();
         }
-        let look = shared.board.look(&shared.arena, slot, writer, other);
+        let look = shared.expected.look(&shared.arena, slot, writer, other);
         let (access, got) = match by {
             By::Program(access) => (access, self.access(&shared.space, va, access, 0)),
             _ => {
@@ -65,7 +65,7 @@ impl<C: Codec> Worker<'_, C> {
                 (Access::Read, got.map(|()| u64::from_ne_bytes(bytes)))
             }
         };
-        let ended = shared.board.may_end(&look, access, got.map(|_| ()));
+        let ended = shared.expected.may_end(&look, access, got.map(|_| ()));
         ended.unwrap_or_else(|what| self.fail_at(va, &what));
         match got {
             Ok(value) => {
@@ -76,7 +76,7 @@ impl<C: Codec> Worker<'_, C> {
                         &format!("{value:#x} is no word of thread {writer} in slot {slot}"),
                     )
                 };
-                shared.board.may_be(&look, count).unwrap_or_else(|what| self.fail_at(va, &what));
+                shared.expected.may_be(&look, count).unwrap_or_else(|what| self.fail_at(va, &what));
             }
             Err(FaultError::NoMemory) => self.refused(),
             Err(_) => self.outcome.denied += 1,
@@ -104,8 +104,8 @@ impl<C: Codec> Worker<'_, C> {
         }
         self.count += 1;
         let (n, value) = (self.count, word(me, slot, self.count));
-        let look = shared.board.look(&shared.arena, slot, me, other);
-        let token = shared.board.store(slot, me, n);
+        let look = shared.expected.look(&shared.arena, slot, me, other);
+        let token = shared.expected.store(slot, me, n);
         // To be forced takes any right at all.
         let access = if by == By::Force { Access::Read } else { Access::Write };
         let got = match by {
@@ -113,8 +113,8 @@ impl<C: Codec> Worker<'_, C> {
             By::Kernel => shared.vm.copy_in(&shared.space, va, &value.to_ne_bytes()),
             By::Force => shared.vm.write_forced(&shared.space, va, &value.to_ne_bytes()),
         };
-        shared.board.stored(slot, me, n, token, got.is_ok());
-        shared.board.may_end(&look, access, got).unwrap_or_else(|what| self.fail_at(va, &what));
+        shared.expected.stored(slot, me, n, token, got.is_ok());
+        shared.expected.may_end(&look, access, got).unwrap_or_else(|what| self.fail_at(va, &what));
         match got {
             Ok(()) => self.outcome.stores += 1,
             Err(FaultError::NoMemory) => self.refused(),
@@ -127,11 +127,11 @@ impl<C: Codec> Worker<'_, C> {
         let (shared, slot) = (self.shared, self.slot());
         let other = self.other(slot);
         let va = Va(shared.arena.extent(slot).page(slot, other) << 12);
-        let look = shared.board.look(&shared.arena, slot, self.me, other);
+        let look = shared.expected.look(&shared.arena, slot, self.me, other);
         let seen = shared.vm.query(&shared.space, va);
         let rights = match seen {
             Page::Unmapped => {
-                let ended = shared.board.may_end(&look, Access::Read, Err(FaultError::Unmapped));
+                let ended = shared.expected.may_end(&look, Access::Read, Err(FaultError::Unmapped));
                 return ended.unwrap_or_else(|what| self.fail_at(va, &what));
             }
             Page::Reserved { rights } | Page::Mapped { rights, .. } => {
@@ -139,7 +139,7 @@ impl<C: Codec> Worker<'_, C> {
             }
             Page::Parked { .. } => [false; 3],
         };
-        if let Some(known) = shared.board.known_rights(&look)
+        if let Some(known) = shared.expected.known_rights(&look)
             && known != rights
         {
             self.fail_at(va, &format!("query says {seen:?}, the rights are {known:?}"));

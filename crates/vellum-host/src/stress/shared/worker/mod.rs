@@ -1,5 +1,5 @@
 //! One thread: draws operations, does them to what everybody works on, and holds what it finds
-//! against the board.
+//! against the expected state.
 //!
 //! `bytes` are loads and stores, `verbs` change what is mapped, `forks` are the spaces made by
 //! fork.
@@ -17,7 +17,7 @@ use vellum::space::{Access, Space};
 
 use super::arena::{Extent, Kind};
 use super::state::{Outcome, Shared};
-use crate::machine::Seat;
+use crate::machine::CpuGuard;
 use crate::rng::Rng;
 use crate::stress::ops::{Op, TABLE};
 use bytes::By;
@@ -29,7 +29,7 @@ const PATIENCE: u32 = 100_000;
 /// The thread.
 pub struct Worker<'a, C: Codec> {
     shared: &'a Shared<'a, C>,
-    seat: &'a Seat<'a, C, true>,
+    guard: &'a CpuGuard<'a, C, true>,
     me: usize,
     rng: Rng,
     /// Stores tried.
@@ -41,11 +41,11 @@ impl<'a, C: Codec> Worker<'a, C> {
     /// A thread that has done nothing yet.
     pub fn new(
         shared: &'a Shared<'a, C>,
-        seat: &'a Seat<'a, C, true>,
+        guard: &'a CpuGuard<'a, C, true>,
         me: usize,
         rng: Rng,
     ) -> Worker<'a, C> {
-        Worker { shared, seat, me, rng, count: 0, outcome: Outcome::default() }
+        Worker { shared, guard, me, rng, count: 0, outcome: Outcome::default() }
     }
 
     /// What it did.
@@ -112,7 +112,7 @@ impl<'a, C: Codec> Worker<'a, C> {
     fn other(&mut self, slot: usize) -> bool {
         let n = self.shared.arena.number(slot);
         self.shared.arena.extents[n].kind == Kind::Moved
-            && self.shared.board.is_away(n) != self.rng.once_in(12)
+            && self.shared.expected.is_away(n) != self.rng.once_in(12)
     }
 
     /// A program's access, faults included. This CPU runs the space.
@@ -125,9 +125,9 @@ impl<'a, C: Codec> Worker<'a, C> {
     ) -> Result<u64, FaultError> {
         for _ in 0..PATIENCE {
             let tried = match access {
-                Access::Read => self.seat.load(va),
-                Access::Write => self.seat.store(va, store).map(|()| store),
-                Access::Exec => self.seat.fetch(va),
+                Access::Read => self.guard.load(va),
+                Access::Write => self.guard.store(va, store).map(|()| store),
+                Access::Exec => self.guard.fetch(va),
             };
             match tried {
                 Ok(word) => return Ok(word),
@@ -163,7 +163,7 @@ impl<'a, C: Codec> Worker<'a, C> {
     }
 
     fn rest(&mut self) {
-        self.seat.rest();
+        self.guard.yield_core();
     }
 
     /// Each takes a frame away for good, so few pages are.

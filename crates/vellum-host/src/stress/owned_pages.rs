@@ -1,7 +1,7 @@
 //! What one thread owns of one space, and knows exactly.
 //!
 //! Threads share spaces, so that they meet in locks, table nodes and huge pages, but every page
-//! belongs to one thread, its *lane*: only that thread changes it, so it knows what must be there.
+//! belongs to one thread, its *owner*: only that thread changes it, so it knows what must be there.
 //! Even chunks of 2 MiB are cut in one slice a thread (they share table nodes); odd chunks belong
 //! to one thread each (huge pages). The window lies across a 1 GiB boundary, so that larger ranges
 //! meet upper nodes too.
@@ -24,7 +24,7 @@ pub const CHUNK: u64 = 512;
 /// First page of the window: half of it below 8 GiB, half above.
 const MIDDLE: u64 = 8 << 18;
 
-/// A page as its owner knows it.
+/// A page as its taken knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Page {
     /// What the region gives.
@@ -76,13 +76,13 @@ pub enum Cover {
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     /// Threads.
-    pub lanes: u64,
+    pub threads: u64,
 }
 
 impl Window {
     /// Chunks of 2 MiB in the window: two of either kind for each thread.
     pub fn chunks(self) -> u64 {
-        4 * self.lanes
+        4 * self.threads
     }
     /// First page of the window.
     pub fn first(self) -> u64 {
@@ -96,21 +96,23 @@ impl Window {
     fn chunk(self, n: u64) -> u64 {
         MIDDLE - self.chunks() / 2 * CHUNK + n * CHUNK
     }
-    /// The runs of a lane.
-    pub fn runs(self, lane: u64) -> Vec<Run> {
-        let slice = CHUNK / self.lanes;
+    /// The runs of a owner.
+    pub fn runs(self, owner: u64) -> Vec<Run> {
+        let slice = CHUNK / self.threads;
         (0..self.chunks())
             .filter_map(|n| match n % 2 {
-                0 => Some(Run { first: self.chunk(n) + lane * slice, pages: slice }),
-                _ if n / 2 % self.lanes == lane => Some(Run { first: self.chunk(n), pages: CHUNK }),
+                0 => Some(Run { first: self.chunk(n) + owner * slice, pages: slice }),
+                _ if n / 2 % self.threads == owner => {
+                    Some(Run { first: self.chunk(n), pages: CHUNK })
+                }
                 _ => None,
             })
             .collect()
     }
-    /// Any page of the window that belongs to another lane, and whose it is.
-    pub fn foreign(self, lane: u64, rng: &mut Rng) -> Option<(u64, u64)> {
+    /// Any page of the window that belongs to another owner, and whose it is.
+    pub fn foreign(self, owner: u64, rng: &mut Rng) -> Option<(u64, u64)> {
         let other =
-            (lane + 1 + rng.below(self.lanes.checked_sub(1).filter(|&n| n > 0)?)) % self.lanes;
+            (owner + 1 + rng.below(self.threads.checked_sub(1).filter(|&n| n > 0)?)) % self.threads;
         let runs = self.runs(other);
         let run = runs[rng.below(runs.len() as u64) as usize];
         Some((run.first + rng.below(run.pages), other))
@@ -118,22 +120,22 @@ impl Window {
 }
 
 /// A stamp: whose word it is.
-pub fn stamp(lineage: u64, lane: u64, serial: u64) -> u64 {
-    (lineage + 1) << 48 | lane << 40 | (serial & ((1 << 40) - 1))
+pub fn stamp(lineage: u64, owner: u64, serial: u64) -> u64 {
+    (lineage + 1) << 48 | owner << 40 | (serial & ((1 << 40) - 1))
 }
 
-/// Whether a word found in a page of `lane` can be there at all.
-pub fn is_sane(word: u64, lineage: u64, lane: u64) -> bool {
-    word == 0 || word >> 40 == stamp(lineage, lane, 0) >> 40
+/// Whether a word found in a page of `owner` can be there at all.
+pub fn is_sane(word: u64, lineage: u64, owner: u64) -> bool {
+    word == 0 || word >> 40 == stamp(lineage, owner, 0) >> 40
 }
 
-/// A lane of one space.
+/// A owner of one space.
 #[derive(Clone, Debug)]
-pub struct Lane {
+pub struct OwnedPages {
     /// Which base space its contents come from, through forks.
     pub lineage: u64,
     /// Whose it is.
-    pub lane: u64,
+    pub owner: u64,
     /// Its runs of the window.
     pub runs: Vec<Run>,
     /// Runs the library placed.
@@ -144,13 +146,13 @@ pub struct Lane {
     pub serial: u64,
 }
 
-impl Lane {
+impl OwnedPages {
     /// Nothing mapped.
-    pub fn new(window: Window, lineage: u64, lane: u64) -> Lane {
-        Lane {
+    pub fn new(window: Window, lineage: u64, owner: u64) -> OwnedPages {
+        OwnedPages {
             lineage,
-            lane,
-            runs: window.runs(lane),
+            owner,
+            runs: window.runs(owner),
             strays: Vec::new(),
             pages: BTreeMap::new(),
             serial: 0,
@@ -167,7 +169,7 @@ impl Lane {
     /// A fresh stamp.
     pub fn stamp(&mut self) -> u64 {
         self.serial += 1;
-        stamp(self.lineage, self.lane, self.serial)
+        stamp(self.lineage, self.owner, self.serial)
     }
     /// The run was mapped anew.
     pub fn map(&mut self, run: Run, rights: Rights) {
@@ -185,12 +187,12 @@ impl Lane {
     pub fn each(&mut self, run: Run, f: impl FnMut(&mut Page)) {
         self.pages.range_mut(run.numbers()).map(|(_, page)| page).for_each(f);
     }
-    /// A whole chunk of 2 MiB, if the lane has one.
+    /// A whole chunk of 2 MiB, if the owner has one.
     pub fn chunk(&self, rng: &mut Rng) -> Option<Run> {
         let whole: Vec<Run> = self.runs.iter().copied().filter(|r| r.pages == CHUNK).collect();
         (!whole.is_empty()).then(|| whole[rng.below(whole.len() as u64) as usize])
     }
-    /// A part of the lane: usually a few pages, now and then a whole run.
+    /// A part of the owner: usually a few pages, now and then a whole run.
     pub fn part(&self, rng: &mut Rng) -> Run {
         if rng.once_in(6)
             && let Some(run) = self.chunk(rng)
@@ -231,21 +233,21 @@ mod tests {
 
     #[test]
     fn lanes_share_the_window_without_overlap() {
-        for lanes in [1, 2, 3, 5, 8] {
-            let window = Window { lanes };
-            let mut owner = BTreeMap::new();
-            for lane in 0..lanes {
-                for run in window.runs(lane) {
-                    run.numbers().for_each(|p| assert_eq!(owner.insert(p, lane), None));
+        for threads in [1, 2, 3, 5, 8] {
+            let window = Window { threads };
+            let mut taken = BTreeMap::new();
+            for owner in 0..threads {
+                for run in window.runs(owner) {
+                    run.numbers().for_each(|p| assert_eq!(taken.insert(p, owner), None));
                 }
             }
-            let mut rng = Rng::new(lanes);
+            let mut rng = Rng::new(threads);
             for _ in 0..100 {
                 let Some((page, whose)) = window.foreign(0, &mut rng) else {
-                    assert_eq!(lanes, 1);
+                    assert_eq!(threads, 1);
                     continue;
                 };
-                assert!(whose != 0 && owner[&page] == whose);
+                assert!(whose != 0 && taken[&page] == whose);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What every page of a shared space holds right now, published by its owner for others to check.
 //!
-//! A lane knows its pages exactly, but its own CPU is the one least likely to hold a stale
+//! An owner knows its pages exactly, but its CPU is the one least likely to hold a stale
 //! translation of them: its verbs flush there first. So the owner also publishes each page's state,
 //! one word a page, and takes it down while a verb or a store of it is under way. Another thread
 //! reads the word, looks at the page, and reads the word again: if it was up, and is the same, what
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::space::Rights;
 
-use super::lane::{Page, Window, stamp};
+use super::owned_pages::{Page, Window, stamp};
 
 /// What a look at a page must find in its first word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,16 +28,16 @@ pub enum Published {
 
 /// One shared space's pages.
 #[derive(Debug)]
-pub struct Board {
+pub struct PublishedState {
     first: u64,
     words: Box<[AtomicU64]>,
 }
 
-impl Board {
+impl PublishedState {
     /// For a window in which nothing is mapped and nothing published.
-    pub fn new(window: Window) -> Board {
+    pub fn new(window: Window) -> PublishedState {
         let words = (0..window.pages()).map(|_| AtomicU64::new(0)).collect();
-        Board { first: window.first(), words }
+        PublishedState { first: window.first(), words }
     }
     fn word(&self, page: u64) -> Option<&AtomicU64> {
         self.words.get(page.wrapping_sub(self.first) as usize)
@@ -79,10 +79,10 @@ pub fn meaning(word: u64) -> Option<Published> {
 
 impl Published {
     /// The first word of such a page, where it can be read.
-    pub fn word(self, lineage: u64, lane: u64) -> Option<u64> {
+    pub fn word(self, lineage: u64, owner: u64) -> Option<u64> {
         match self {
             Published::Zero => Some(0),
-            Published::Stamp(serial) => Some(stamp(lineage, lane, serial)),
+            Published::Stamp(serial) => Some(stamp(lineage, owner, serial)),
             _ => None,
         }
     }
@@ -94,23 +94,23 @@ mod tests {
 
     #[test]
     fn what_is_published_is_what_is_read() {
-        let window = Window { lanes: 2 };
-        let board = Board::new(window);
+        let window = Window { threads: 2 };
+        let published = PublishedState::new(window);
         let page = window.first() + 7;
-        assert_eq!(meaning(board.read(page)), None);
+        assert_eq!(meaning(published.read(page)), None);
         let mut p = Page { rights: Rights::READ_WRITE, words: [0; 3] };
-        board.publish(page, Some(&p), 5);
-        assert_eq!(meaning(board.read(page)), Some(Published::Zero));
+        published.publish(page, Some(&p), 5);
+        assert_eq!(meaning(published.read(page)), Some(Published::Zero));
         p.words[0] = stamp(1, 1, 77);
-        board.publish(page, Some(&p), 6);
-        assert_eq!(meaning(board.read(page)).and_then(|m| m.word(1, 1)), Some(p.words[0]));
+        published.publish(page, Some(&p), 6);
+        assert_eq!(meaning(published.read(page)).and_then(|m| m.word(1, 1)), Some(p.words[0]));
         p.rights = Rights::NONE;
-        board.publish(page, Some(&p), 7);
-        assert_eq!(meaning(board.read(page)), Some(Published::NoAccess));
-        board.publish(page, None, 8);
-        assert_eq!(meaning(board.read(page)), Some(Published::Unmapped));
-        board.take_down(page);
-        assert_eq!(meaning(board.read(page)), None);
-        assert_eq!(board.read(0), 0);
+        published.publish(page, Some(&p), 7);
+        assert_eq!(meaning(published.read(page)), Some(Published::NoAccess));
+        published.publish(page, None, 8);
+        assert_eq!(meaning(published.read(page)), Some(Published::Unmapped));
+        published.take_down(page);
+        assert_eq!(meaning(published.read(page)), None);
+        assert_eq!(published.read(0), 0);
     }
 }

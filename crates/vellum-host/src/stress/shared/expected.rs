@@ -47,9 +47,9 @@ struct Page {
     rights: AtomicU64,
 }
 
-/// The board.
+/// The expected.
 #[derive(Debug)]
-pub struct Board {
+pub struct ExpectedState {
     writers: usize,
     cells: Box<[Cell]>,
     pages: Box<[Page]>,
@@ -104,7 +104,7 @@ impl RightsWord {
     }
 }
 
-/// What the board said of a word before it was looked at.
+/// What the expected state said of a word before it was looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     slot: usize,
@@ -124,16 +124,16 @@ pub struct Look {
     place: u64,
 }
 
-impl Board {
+impl ExpectedState {
     /// All mapped, readable and writable, at its first place, zero.
-    pub fn new(arena: &Arena, writers: usize) -> Board {
+    pub fn new(arena: &Arena, writers: usize) -> ExpectedState {
         let page = |_| Page {
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             wiped: AtomicU64::new(0),
             rights: AtomicU64::new(RightsWord { must: 3, may: 3, open: 0, begun: 0 }.pack()),
         };
-        Board {
+        ExpectedState {
             writers,
             cells: (0..arena.slots() * writers).map(|_| Cell::default()).collect(),
             pages: (0..arena.slots()).map(page).collect(),
@@ -151,7 +151,7 @@ impl Board {
         &self.cells[slot * self.writers + writer]
     }
 
-    /// A thread is about to store; what to hand to [`Board::stored`].
+    /// A thread is about to store; what to hand to [`ExpectedState::stored`].
     pub fn store(&self, slot: usize, writer: usize, count: u64) -> (u64, u64) {
         self.history.begin(writer, count, slot);
         let cell = self.cell(slot, writer);
@@ -397,89 +397,91 @@ mod tests {
     #[test]
     fn what_was_stored_must_show_and_what_was_not_begun_must_not() {
         let arena = Arena::new();
-        let board = Board::new(&arena, 2);
+        let expected = ExpectedState::new(&arena, 2);
         let slot = slot_of(&arena, Kind::Kept);
-        let token = board.store(slot, 1, 5);
-        let during = board.look(&arena, slot, 1, false);
-        assert_eq!([0, 5].map(|n| board.may_be(&during, n).is_ok()), [true; 2]);
-        board.stored(slot, 1, 5, token, true);
-        let look = board.look(&arena, slot, 1, false);
+        let token = expected.store(slot, 1, 5);
+        let during = expected.look(&arena, slot, 1, false);
+        assert_eq!([0, 5].map(|n| expected.may_be(&during, n).is_ok()), [true; 2]);
+        expected.stored(slot, 1, 5, token, true);
+        let look = expected.look(&arena, slot, 1, false);
         assert_eq!(
-            [0, 4, 5, 6].map(|n| board.may_be(&look, n).is_ok()),
+            [0, 4, 5, 6].map(|n| expected.may_be(&look, n).is_ok()),
             [false, false, true, false]
         );
         // Nobody may see less than somebody has seen.
-        let token = board.store(slot, 1, 9);
-        let early = board.look(&arena, slot, 1, false);
-        assert!(board.may_be(&early, 9).is_ok() && board.may_be(&early, 5).is_ok());
-        let late = board.look(&arena, slot, 1, false);
-        assert!(board.may_be(&late, 5).is_err());
-        board.stored(slot, 1, 9, token, true);
-        board.drop_slot(slot);
-        let look = board.look(&arena, slot, 1, false);
-        assert!(board.may_be(&look, 0).is_ok() && board.may_be(&look, 9).is_err());
+        let token = expected.store(slot, 1, 9);
+        let early = expected.look(&arena, slot, 1, false);
+        assert!(expected.may_be(&early, 9).is_ok() && expected.may_be(&early, 5).is_ok());
+        let late = expected.look(&arena, slot, 1, false);
+        assert!(expected.may_be(&late, 5).is_err());
+        expected.stored(slot, 1, 9, token, true);
+        expected.drop_slot(slot);
+        let look = expected.look(&arena, slot, 1, false);
+        assert!(expected.may_be(&look, 0).is_ok() && expected.may_be(&look, 9).is_err());
     }
 
     #[test]
     fn a_wipe_may_take_a_store_and_must_take_what_was_done_before_it() {
         let arena = Arena::new();
-        let board = Board::new(&arena, 1);
+        let expected = ExpectedState::new(&arena, 1);
         let slot = slot_of(&arena, Kind::Wiped);
-        let token = board.store(slot, 0, 3);
-        board.stored(slot, 0, 3, token, true);
-        let look = board.look(&arena, slot, 0, false);
-        assert_eq!([0, 3].map(|n| board.may_be(&look, n).is_ok()), [false, true]);
-        let wipe = board.wipe(slot);
-        assert!(board.is_only(slot, wipe));
-        assert_eq!([0, 3].map(|n| board.may_be(&look, n).is_ok()), [true, true]);
-        let denied = |look| board.may_end(&look, Access::Read, Err(FaultError::Unmapped)).is_ok();
-        assert!(denied(board.look(&arena, slot, 0, false)));
-        board.wipe_over(slot, wipe, true);
-        let look = board.look(&arena, slot, 0, false);
-        assert_eq!([0, 3].map(|n| board.may_be(&look, n).is_ok()), [true, false]);
+        let token = expected.store(slot, 0, 3);
+        expected.stored(slot, 0, 3, token, true);
+        let look = expected.look(&arena, slot, 0, false);
+        assert_eq!([0, 3].map(|n| expected.may_be(&look, n).is_ok()), [false, true]);
+        let wipe = expected.wipe(slot);
+        assert!(expected.is_only(slot, wipe));
+        assert_eq!([0, 3].map(|n| expected.may_be(&look, n).is_ok()), [true, true]);
+        let denied =
+            |look| expected.may_end(&look, Access::Read, Err(FaultError::Unmapped)).is_ok();
+        assert!(denied(expected.look(&arena, slot, 0, false)));
+        expected.wipe_over(slot, wipe, true);
+        let look = expected.look(&arena, slot, 0, false);
+        assert_eq!([0, 3].map(|n| expected.may_be(&look, n).is_ok()), [true, false]);
         assert!(!denied(look));
     }
 
     #[test]
     fn rights_are_known_when_a_change_was_alone() {
         let arena = Arena::new();
-        let board = Board::new(&arena, 1);
+        let expected = ExpectedState::new(&arena, 1);
         let slot = slot_of(&arena, Kind::Rights);
-        let store =
-            |got| board.may_end(&board.look(&arena, slot, 0, false), Access::Write, got).is_ok();
+        let store = |got| {
+            expected.may_end(&expected.look(&arena, slot, 0, false), Access::Write, got).is_ok()
+        };
         let denied = Err(FaultError::Rights);
         assert!(store(Ok(())) && !store(denied));
-        let one = board.grant(slot, Rights::READ);
+        let one = expected.grant(slot, Rights::READ);
         assert!(store(Ok(())) && store(denied));
-        board.granted(slot, one, true);
+        expected.granted(slot, one, true);
         assert!(!store(Ok(())) && store(denied));
-        let (one, two) = (board.grant(slot, RW), board.grant(slot, Rights::READ));
-        board.granted(slot, two, true);
-        board.granted(slot, one, true);
+        let (one, two) = (expected.grant(slot, RW), expected.grant(slot, Rights::READ));
+        expected.granted(slot, two, true);
+        expected.granted(slot, one, true);
         assert!(store(Ok(())) && store(denied));
-        let one = board.grant(slot, RW);
-        board.granted(slot, one, true);
+        let one = expected.grant(slot, RW);
+        expected.granted(slot, one, true);
         assert!(store(Ok(())) && !store(denied));
     }
 
     #[test]
     fn a_range_is_at_one_of_two_places() {
         let arena = Arena::new();
-        let board = Board::new(&arena, 1);
+        let expected = ExpectedState::new(&arena, 1);
         let slot = slot_of(&arena, Kind::Moved);
         let extent = arena.number(slot);
         let fits = |other, got| {
-            board.may_end(&board.look(&arena, slot, 0, other), Access::Read, got).is_ok()
+            expected.may_end(&expected.look(&arena, slot, 0, other), Access::Read, got).is_ok()
         };
         let gone = Err(FaultError::Unmapped);
         let all = || [fits(false, Ok(())), fits(false, gone), fits(true, Ok(())), fits(true, gone)];
         assert_eq!(all(), [true, false, false, true]);
-        assert_eq!(board.move_begins(extent), Some(false));
-        assert_eq!((all(), board.move_begins(extent)), ([true; 4], None));
-        board.move_ends(extent, true);
+        assert_eq!(expected.move_begins(extent), Some(false));
+        assert_eq!((all(), expected.move_begins(extent)), ([true; 4], None));
+        expected.move_ends(extent, true);
         assert_eq!(all(), [false, true, true, false]);
-        assert_eq!(board.move_begins(extent), Some(true));
-        board.move_ends(extent, false);
+        assert_eq!(expected.move_begins(extent), Some(true));
+        expected.move_ends(extent, false);
         assert_eq!(all(), [false, true, true, false]);
     }
 }

@@ -26,13 +26,13 @@ use vellum::machine::{ContextId, Scope};
 
 /// A box: one initiator's requests to one target.
 #[derive(Debug, Default)]
-pub struct Mailbox {
+pub struct IpiSlot {
     words: [AtomicU64; 3],
     sequence: AtomicU64,
     acknowledged: AtomicU64,
 }
 
-impl Mailbox {
+impl IpiSlot {
     /// Puts a request in; returns its number. Only the initiator calls it.
     pub fn post(&self, scope: Scope) -> u64 {
         for (cell, word) in self.words.iter().zip(pack(scope)) {
@@ -95,13 +95,13 @@ mod tests {
             Scope::Range(ContextId(0), to_the_top, Level::ONE),
             Scope::Space(c),
         ];
-        let mailbox = Mailbox::default();
+        let slot = IpiSlot::default();
         for (i, scope) in scopes.into_iter().enumerate() {
-            let n = mailbox.post(scope);
-            assert_eq!(mailbox.take(), (i as u64 + 1, scope));
-            assert!(!mailbox.is_served(n));
-            mailbox.acknowledge(n);
-            assert!(mailbox.is_served(n));
+            let n = slot.post(scope);
+            assert_eq!(slot.take(), (i as u64 + 1, scope));
+            assert!(!slot.is_served(n));
+            slot.acknowledge(n);
+            assert!(slot.is_served(n));
         }
     }
 

@@ -1,8 +1,9 @@
 //! A thread's hold on a CPU, and how a program's loads and stores reach memory through it.
 //!
-//! A seat is a guard: while it lives, its thread is the CPU. [`Seat::rest`] lets others have the
-//! core, [`Seat::park`] does so for as long as something takes that does not poll (a barrier, a
-//! channel). Both may only be called between verbs: a parked CPU holds no lock of the library.
+//! While a [`CpuGuard`] lives, its thread is bound to the CPU. [`CpuGuard::yield_core`] lets
+//! another CPU have the core. [`CpuGuard::park`] does so while something runs that does not poll (a
+//! barrier, a channel). Both may only be called between verbs: a parked CPU holds no lock of the
+//! library.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
@@ -11,15 +12,15 @@ use vellum::addr::{Pfn, Va};
 use vellum::entry::Codec;
 use vellum::machine::{ContextId, CpuId, Scope, Use};
 
-use super::{Host, PARKED, PREEMPT_OFF, SEATED};
+use super::{BOUND, Host, PARKED, PREEMPT_OFF};
 use crate::mmu::{Access, PageFault, Translation};
 
-/// The seat.
-pub struct Seat<'m, C: Codec, const WATCH: bool> {
+/// Binds its thread to a CPU.
+pub struct CpuGuard<'m, C: Codec, const WATCH: bool> {
     host: &'m Host<C, WATCH>,
     cpu: CpuId,
     before: (u64, CpuId),
-    /// The thread is the CPU: a seat stays where it was taken.
+    /// The thread is the CPU: the guard may not move to another thread.
     stays: PhantomData<*mut ()>,
 }
 
@@ -28,29 +29,29 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     ///
     /// # Panics
     /// If another thread is that CPU, or this thread is a CPU of this machine already.
-    pub fn sit(&self, cpu: CpuId) -> Seat<'_, C, WATCH> {
+    pub fn bind(&self, cpu: CpuId) -> CpuGuard<'_, C, WATCH> {
         assert!(cpu < self.plan.cpus, "this machine has no CPU {cpu}");
-        let before = SEATED.get();
+        let before = BOUND.get();
         assert!(before.0 != self.id, "this thread is CPU {} of this machine already", before.1);
         assert!(
             !self.cpus[cpu].taken.swap(true, Ordering::AcqRel),
             "CPU {cpu} is taken by another thread"
         );
-        self.gate.enter();
-        SEATED.set((self.id, cpu));
-        let seat = Seat { host: self, cpu, before, stays: PhantomData };
-        seat.wake();
-        seat
+        self.permits.acquire();
+        BOUND.set((self.id, cpu));
+        let guard = CpuGuard { host: self, cpu, before, stays: PhantomData };
+        guard.mark_running();
+        guard
     }
 }
 
-impl<C: Codec, const WATCH: bool> Seat<'_, C, WATCH> {
+impl<C: Codec, const WATCH: bool> CpuGuard<'_, C, WATCH> {
     /// The CPU's number.
     pub fn cpu(&self) -> CpuId {
         self.cpu
     }
 
-    fn wake(&self) {
+    fn mark_running(&self) {
         let me = &self.host.cpus[self.cpu];
         let missed = me.state.fetch_and(!PARKED, Ordering::AcqRel) & !PARKED;
         let forgot = self.host.local(|l| std::mem::replace(&mut l.missed, missed) != missed);
@@ -59,7 +60,7 @@ impl<C: Codec, const WATCH: bool> Seat<'_, C, WATCH> {
         }
     }
 
-    fn doze(&self) {
+    fn mark_parked(&self) {
         if !std::thread::panicking() {
             assert!(PREEMPT_OFF.get() == 0, "a CPU may only be parked between verbs");
         }
@@ -71,17 +72,17 @@ impl<C: Codec, const WATCH: bool> Seat<'_, C, WATCH> {
 
     /// Parks while `f` runs, which need not poll. Other CPUs may have the core.
     pub fn park<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.doze();
-        self.host.gate.leave();
+        self.mark_parked();
+        self.host.permits.release();
         let result = f();
-        self.host.gate.enter();
-        self.wake();
+        self.host.permits.acquire();
+        self.mark_running();
         result
     }
 
     /// Lets a waiting CPU have the core, if there is one.
-    pub fn rest(&self) {
-        if self.host.gate.is_wanted() {
+    pub fn yield_core(&self) {
+        if self.host.permits.is_wanted() {
             self.park(|| ());
         } else {
             self.host.poll();
@@ -101,7 +102,7 @@ impl<C: Codec, const WATCH: bool> Seat<'_, C, WATCH> {
     /// A program's store to the aligned 8 bytes that hold `va`.
     ///
     /// # Errors
-    /// As [`Seat::load`].
+    /// As [`CpuGuard::load`].
     #[inline]
     pub fn store(&self, va: Va, value: u64) -> Result<(), PageFault> {
         let pfn = self.translate(va, Access::Write)?;
@@ -112,7 +113,7 @@ impl<C: Codec, const WATCH: bool> Seat<'_, C, WATCH> {
     /// A program's fetch of the aligned 8 bytes that hold `va`.
     ///
     /// # Errors
-    /// As [`Seat::load`].
+    /// As [`CpuGuard::load`].
     pub fn fetch(&self, va: Va) -> Result<u64, PageFault> {
         let pfn = self.translate(va, Access::Exec)?;
         Ok(self.host.data(pfn, va.offset()).load(Ordering::Relaxed))
@@ -197,15 +198,15 @@ impl<C: Codec, const WATCH: bool> Seat<'_, C, WATCH> {
     }
 }
 
-impl<C: Codec, const WATCH: bool> Drop for Seat<'_, C, WATCH> {
+impl<C: Codec, const WATCH: bool> Drop for CpuGuard<'_, C, WATCH> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.host.poison();
             PREEMPT_OFF.set(0);
         }
-        self.doze();
-        SEATED.set(self.before);
+        self.mark_parked();
+        BOUND.set(self.before);
         self.host.cpus[self.cpu].taken.store(false, Ordering::Release);
-        self.host.gate.leave();
+        self.host.permits.release();
     }
 }

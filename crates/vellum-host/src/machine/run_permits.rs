@@ -1,9 +1,9 @@
-//! Who may run: no more threads than cores.
+//! Permits to run: no more threads run than there are cores.
 //!
 //! A machine of 64 CPUs on two cores would spend its time switching between threads that wait for
-//! each other's acknowledgement. So a seated thread runs only with one of a few permits, and
+//! each other's acknowledgement. So a bound thread runs only with one of a few permits, and
 //! between operations it can hand its permit on; meanwhile its CPU is *parked*, which nobody has to
-//! wait for (see `mail`). Permits go round in order of arrival, so every CPU gets its turn. A plain
+//! wait for (see `ipi`). Permits go round in order of arrival, so every CPU gets its turn. A plain
 //! semaphore was rejected: the thread that gives a permit back is running and would take it again
 //! first.
 
@@ -18,24 +18,24 @@ struct Queue {
 
 /// The permits.
 #[derive(Debug)]
-pub struct Gate {
+pub struct RunPermits {
     queue: Mutex<Queue>,
     moved: Condvar,
     waiting: AtomicUsize,
 }
 
-impl Gate {
+impl RunPermits {
     /// `running` permits, at least one.
-    pub fn new(running: usize) -> Gate {
+    pub fn new(running: usize) -> RunPermits {
         let admitted = running.max(1) as u64;
-        Gate {
+        RunPermits {
             queue: Mutex::new(Queue { next: 0, admitted }),
             moved: Condvar::new(),
             waiting: AtomicUsize::new(0),
         }
     }
     /// Waits for a permit.
-    pub fn enter(&self) {
+    pub fn acquire(&self) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let ticket = queue.next;
         queue.next += 1;
@@ -46,7 +46,7 @@ impl Gate {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
     /// Gives a permit back.
-    pub fn leave(&self) {
+    pub fn release(&self) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).admitted += 1;
         self.moved.notify_all();
     }
@@ -62,24 +62,24 @@ mod tests {
 
     #[test]
     fn no_more_threads_run_than_there_are_permits_and_all_get_a_turn() {
-        let gate = Gate::new(2);
+        let permits = RunPermits::new(2);
         let (inside, most, turns) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|s| {
             for _ in 0..6 {
                 s.spawn(|| {
                     for _ in 0..200 {
-                        gate.enter();
+                        permits.acquire();
                         most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         std::thread::yield_now();
                         inside.fetch_sub(1, Ordering::SeqCst);
                         turns.fetch_add(1, Ordering::SeqCst);
-                        gate.leave();
+                        permits.release();
                     }
                 });
             }
         });
         assert!(most.load(Ordering::SeqCst) <= 2);
         assert_eq!(turns.load(Ordering::SeqCst), 1200);
-        assert!(!gate.is_wanted());
+        assert!(!permits.is_wanted());
     }
 }
