@@ -5,7 +5,7 @@ use super::output::{print, print_json};
 use crate::cli::{On, ReproArgs};
 use crate::error::LabError;
 use crate::repro::page::Page;
-use crate::repro::{Ask, EXPERIMENTS, Entry, json, side, text};
+use crate::repro::{Context, EXPERIMENTS, PublishedExperiment, json, side, text};
 use crate::{interrupt, text as words};
 
 /// Runs the experiments asked for and prints their pages.
@@ -13,16 +13,20 @@ pub fn run(args: &ReproArgs) -> Result<(), LabError> {
     let chosen = chosen(&args.experiments)?;
     agree(args)?;
     interrupt::install();
-    let pages: Vec<(&Entry, Page)> = match args.on {
+    let pages: Vec<(&PublishedExperiment, Page)> = match args.on {
         On::Sim => simulated(&chosen, args)?,
         // One after the other: they measure time.
         On::Host => chosen
             .iter()
-            .map(|&entry| Ok((entry, (entry.host)()?)))
+            .map(|&experiment| Ok((experiment, (experiment.host)()?)))
             .collect::<Result<Vec<_>, LabError>>()?,
     };
-    let of = |entry: &Entry| {
-        pages.iter().filter(|(e, _)| e.name == entry.name).map(|(_, page)| page).collect::<Vec<_>>()
+    let of = |experiment: &PublishedExperiment| {
+        pages
+            .iter()
+            .filter(|(e, _)| e.name == experiment.name)
+            .map(|(_, page)| page)
+            .collect::<Vec<_>>()
     };
     if args.json {
         let (on, seed) =
@@ -31,7 +35,10 @@ pub fn run(args: &ReproArgs) -> Result<(), LabError> {
     }
     if args.markdown {
         return print(
-            &chosen.iter().map(|&entry| text::markdown(entry, &of(entry))).collect::<String>(),
+            &chosen
+                .iter()
+                .map(|&experiment| text::markdown(experiment, &of(experiment)))
+                .collect::<String>(),
         );
     }
     print(&pages.iter().map(|(_, page)| text::page(page)).collect::<Vec<_>>().join("\n"))
@@ -63,26 +70,26 @@ fn seed(args: &ReproArgs) -> u64 {
 }
 
 fn simulated(
-    chosen: &[&'static Entry],
+    chosen: &[&'static PublishedExperiment],
     args: &ReproArgs,
-) -> Result<Vec<(&'static Entry, Page)>, LabError> {
+) -> Result<Vec<(&'static PublishedExperiment, Page)>, LabError> {
     let mut asked = Vec::new();
-    for &entry in chosen {
+    for &experiment in chosen {
         match &args.machine {
-            Some(name) => asked.push((entry, machines::find(name)?)),
+            Some(name) => asked.push((experiment, machines::find(name)?)),
             None => {
-                for name in entry.machines {
-                    asked.push((entry, machines::find(name)?));
+                for name in experiment.machines {
+                    asked.push((experiment, machines::find(name)?));
                 }
             }
         }
     }
-    side::by_side(&asked, |(entry, machine)| {
-        Ok((*entry, (entry.sim)(&Ask { machine, seed: seed(args) })?))
+    side::by_side(&asked, |(experiment, machine)| {
+        Ok((*experiment, (experiment.sim)(&Context { machine, seed: seed(args) })?))
     })
 }
 
-fn chosen(names: &[String]) -> Result<Vec<&'static Entry>, LabError> {
+fn chosen(names: &[String]) -> Result<Vec<&'static PublishedExperiment>, LabError> {
     if names.is_empty() {
         return Ok(EXPERIMENTS.iter().collect());
     }

@@ -20,7 +20,7 @@ use crate::error::LabError;
 use crate::experiment::{Effort, Experiment, Trace};
 use crate::progress::Progress;
 use crate::report::{SCREEN, number, table};
-use crate::repro::{Ask, EXPERIMENTS, brief};
+use crate::repro::{Context, EXPERIMENTS, summary};
 use crate::text::wrapped;
 use crate::{interrupt, switches};
 
@@ -131,20 +131,21 @@ fn experiments(first: usize) -> Result<(), LabError> {
         let right = format!("{:>5.1} s", took.as_secs_f64());
         format!("{left}{right:>w$}\n", w = table::WIDTH.saturating_sub(left.chars().count()))
     };
-    let mut briefs = Vec::new();
-    for entry in EXPERIMENTS {
-        let machine = machines::find(entry.machines[0])?;
-        briefs.push((entry, (entry.brief)(&Ask { machine: &machine, seed: SEED })?));
+    let mut summaries = Vec::new();
+    for experiment in EXPERIMENTS {
+        let machine = machines::find(experiment.machines[0])?;
+        summaries
+            .push((experiment, (experiment.summary)(&Context { machine: &machine, seed: SEED })?));
     }
     let mut out = head(
         0,
         "Published experiments, run again (vellum repro NAME has the page)",
         start.elapsed(),
     );
-    out += &brief::heading("");
-    for (entry, said) in &briefs {
-        let _ = writeln!(out, "   {} ({})", said.title, entry.machines[0]);
-        said.gains.iter().for_each(|row| out += &brief::line(row));
+    out += &summary::heading("");
+    for (experiment, said) in &summaries {
+        let _ = writeln!(out, "   {} ({})", said.title, experiment.machines[0]);
+        said.gains.iter().for_each(|row| out += &summary::line(row));
     }
     print(&(out + "\n"))?;
     if interrupt::requested() {
@@ -153,12 +154,12 @@ fn experiments(first: usize) -> Result<(), LabError> {
 
     let start = Instant::now();
     let mut lines = String::new();
-    for entry in EXPERIMENTS {
-        match (entry.here)() {
-            Ok(rows) => rows.iter().for_each(|row| lines += &brief::native(row)),
+    for experiment in EXPERIMENTS {
+        match (experiment.here)() {
+            Ok(rows) => rows.iter().for_each(|row| lines += &summary::native(row)),
             Err(why) => {
                 for line in
-                    wrapped(&format!("{}: not measured, {why}", entry.name), table::WIDTH - 3)
+                    wrapped(&format!("{}: not measured, {why}", experiment.name), table::WIDTH - 3)
                 {
                     let _ = writeln!(lines, "   {line}");
                 }
@@ -171,8 +172,9 @@ fn experiments(first: usize) -> Result<(), LabError> {
             + "\n"),
     )?;
 
-    let mut out = format!("{}. Where these ideas did not help\n", first + 2) + &brief::heading("");
-    briefs.iter().flat_map(|(_, said)| &said.losses).for_each(|row| out += &brief::line(row));
+    let mut out =
+        format!("{}. Where these ideas did not help\n", first + 2) + &summary::heading("");
+    summaries.iter().flat_map(|(_, said)| &said.losses).for_each(|row| out += &summary::line(row));
     out += "   p: predicted from sources that never saw the mechanism; f: on a fitted figure; g: \
             on a guess\n\n";
     print(&out)

@@ -1,7 +1,7 @@
 //! Where each mapping of the trace lies in the replay, and which calls on it are still to come.
 //!
 //! A mapping's number is its index: the trace counts them from 0. One access costs one look here
-//! (base, length, gate), so an entry is small and flat; the set of calls behind a gate is kept
+//! (base, length, next call), so an entry is small and flat; the set of later calls is kept
 //! apart.
 
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ pub struct Place {
     /// Bytes it has now.
     pub len: u64,
     /// Number of the earliest call on it that is not done; accesses with later numbers wait.
-    pub gate: u64,
+    pub next_call: u64,
     /// What stands behind it.
     pub kind: MapKind,
     /// Every right it was ever given.
@@ -58,7 +58,7 @@ impl Maps {
     #[inline(always)]
     pub fn find(&self, mapping: u32, offset: u64, size: u64, number: u64) -> Found {
         let Some(p) = self.places.get(mapping as usize) else { return Found::Unknown };
-        if p.gate <= number {
+        if p.next_call <= number {
             return Found::Wait;
         }
         if offset.checked_add(size).is_none_or(|end| end > p.len) {
@@ -75,7 +75,7 @@ impl Maps {
     /// Whether no call before `number` is due on a mapping. Unknown mappings are open: whoever asks
     /// will find that out.
     pub fn is_open(&self, mapping: u32, number: u64) -> bool {
-        self.get(mapping).is_none_or(|p| p.gate >= number)
+        self.get(mapping).is_none_or(|p| p.next_call >= number)
     }
 
     /// A call was read: its mappings are closed to what comes after it.
@@ -85,7 +85,7 @@ impl Maps {
                 self.places.push(Place {
                     base: 0,
                     len: 0,
-                    gate: OPEN,
+                    next_call: OPEN,
                     kind: m.kind,
                     given: Prot::NONE,
                     made: m.prot,
@@ -95,7 +95,7 @@ impl Maps {
         for mapping in concerned(change) {
             if (mapping as usize) < self.places.len() {
                 self.due.insert((mapping, number));
-                self.regate(mapping);
+                self.find_next_call(mapping);
             }
         }
     }
@@ -104,7 +104,7 @@ impl Maps {
     pub fn done(&mut self, change: &Change, number: u64) {
         for mapping in concerned(change) {
             self.due.remove(&(mapping, number));
-            self.regate(mapping);
+            self.find_next_call(mapping);
         }
     }
 
@@ -141,10 +141,10 @@ impl Maps {
         self.get(mapping).is_some_and(|p| len < p.len)
     }
 
-    fn regate(&mut self, mapping: u32) {
+    fn find_next_call(&mut self, mapping: u32) {
         let first = self.due.range((mapping, 0)..=(mapping, OPEN)).next().map_or(OPEN, |&(_, n)| n);
         if let Some(p) = self.places.get_mut(mapping as usize) {
-            p.gate = first;
+            p.next_call = first;
         }
     }
 }

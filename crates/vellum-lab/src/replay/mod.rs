@@ -11,21 +11,21 @@
 //!    removed rights, dropped contents, a shrinking heap, a move) waits until every event before it
 //!    in the file, of any thread, is done: no access meets a mapping that is gone already.
 //! 3. **First touches.** An access that faults waits for an earlier event of another thread that
-//!    touches the page first (`touches.rs`).
+//!    touches the page first (`first_touches.rs`).
 //!
 //! All wait for *earlier* events only, so the earliest event that is not done waits for nothing.
-//! The reader always holds that event, although it stops [`feed::LIMIT`] events ahead: no deadlock.
-//! Rejected: replay in file order, which has no contention; a barrier at every call; rule 2 for one
-//! mapping only, which costs two counter updates an access.
+//! The reader always holds that event, although it stops [`event_queue::LIMIT`] events ahead: no
+//! deadlock. Rejected: replay in file order, which has no contention; a barrier at every call; rule
+//! 2 for one mapping only, which costs two counter updates an access.
 
 mod calls;
+mod config_check;
 mod counters;
 mod cpu;
-pub mod feed;
-mod fit;
+pub mod event_queue;
+mod first_touches;
 mod maps;
 mod player;
 mod session;
-mod touches;
 
 pub use session::{Finished, Options, replay};

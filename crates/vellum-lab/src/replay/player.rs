@@ -14,7 +14,7 @@ use vellum_trace::event::Event;
 use super::calls;
 use super::counters::Part;
 use super::cpu::{Left, Wait};
-use super::feed::{Run, takes};
+use super::event_queue::{Run, takes};
 use super::maps::{self, Found};
 use super::session::Session;
 use crate::error::LabError;
@@ -111,7 +111,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             let Some(event) = run.events.get(i) else { break Left::Turn };
             let number = run.first + i as u64;
             if number.is_multiple_of(TELL) {
-                session.feed.borrow_mut().at(thread, number);
+                session.queue.borrow_mut().at(thread, number);
                 if self.cpu.now() >= until {
                     break Left::Turn;
                 }
@@ -125,7 +125,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                         number,
                     ) {
                         Found::At(va) => va,
-                        Found::Wait => break Left::Blocked(Wait::Gate(mapping, number)),
+                        Found::Wait => break Left::Blocked(Wait::Call(mapping, number)),
                         lost => return Err(session.lost(mapping, offset, lost)),
                     };
                     let here = Here { mapping, offset, number, thread };
@@ -153,7 +153,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                 Event::Fetch { mapping, insns, offset } => {
                     let va = match session.maps.borrow().find(mapping, offset, 1, number) {
                         Found::At(va) => va,
-                        Found::Wait => break Left::Blocked(Wait::Gate(mapping, number)),
+                        Found::Wait => break Left::Blocked(Wait::Call(mapping, number)),
                         lost => return Err(session.lost(mapping, offset, lost)),
                     };
                     self.cpu.retire(self.owed);
@@ -166,12 +166,12 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                 }
                 Event::Call(ref call) => {
                     let change = &call.change;
-                    session.feed.borrow_mut().at(thread, number);
+                    session.queue.borrow_mut().at(thread, number);
                     if let Some(mapping) = maps::closed(change, number, &session.maps.borrow()) {
-                        break Left::Blocked(Wait::Gate(mapping, number));
+                        break Left::Blocked(Wait::Call(mapping, number));
                     }
                     if takes(change, &session.maps.borrow())
-                        && !session.feed.borrow().all_before(number, thread)
+                        && !session.queue.borrow().all_before(number, thread)
                     {
                         break Left::Blocked(Wait::All(number));
                     }
@@ -180,13 +180,14 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     session.maps.borrow_mut().done(change, number);
                 }
                 Event::ThreadStart { thread: new } => {
-                    session.feed.borrow_mut().at(thread, number);
-                    if new as usize == thread && !session.feed.borrow().all_before(number, thread) {
+                    session.queue.borrow_mut().at(thread, number);
+                    if new as usize == thread && !session.queue.borrow().all_before(number, thread)
+                    {
                         break Left::Blocked(Wait::All(number));
                     }
-                    session.feed.borrow_mut().start(new);
+                    session.queue.borrow_mut().start(new);
                 }
-                Event::ThreadEnd { thread: gone } => session.feed.borrow_mut().end(gone),
+                Event::ThreadEnd { thread: gone } => session.queue.borrow_mut().end(gone),
                 Event::Skip { accesses, instructions } => {
                     session.skipped(u64::from(accesses), instructions);
                     let ahead = &run.events[i + 1..run.events.len().min(i + 1 + GAP)];
@@ -232,8 +233,9 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
 
     /// What a fault at `va` has to wait for: another thread that touches the page first.
     fn first_toucher(&self, here: Here, offset: u64) -> Option<Wait> {
-        let feed = self.session.feed.borrow();
-        feed.touched_by(here.mapping, offset, here.number, here.thread)
+        let queue = self.session.queue.borrow();
+        queue
+            .touched_by(here.mapping, offset, here.number, here.thread)
             .map(|(thread, number)| Wait::Event(thread, number))
     }
 

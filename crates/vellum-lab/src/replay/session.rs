@@ -18,10 +18,10 @@ use vellum_sim::format::{Arm, Format, X86};
 use vellum_sim::{Check, Mode, SimMachine};
 use vellum_trace::event::Map;
 
+use super::config_check::check_config;
 use super::counters::{self, Part, Tally};
 use super::cpu;
-use super::feed::{Feed, Source};
-use super::fit::fit;
+use super::event_queue::{EventQueue, Source};
 use super::maps::{Found, Maps};
 use crate::cli::{Layout, OracleMode};
 use crate::error::LabError;
@@ -65,7 +65,7 @@ const SLICES_PER_SECOND: u64 = 1000;
 pub struct Session<'v, 's, F: Format> {
     pub(super) vm: &'v Vm<SimMachine<F>>,
     pub(super) space: &'v Space,
-    pub(super) feed: RefCell<Feed<'s>>,
+    pub(super) queue: RefCell<EventQueue<'s>>,
     pub(super) maps: RefCell<Maps>,
     /// New mappings that a move is about to fill.
     pub(super) moving: RefCell<BTreeMap<u32, Map>>,
@@ -98,8 +98,8 @@ impl<F: Format> Session<'_, '_, F> {
     }
     /// Whether nothing is left, or ever will be, for the threads of `cpu`.
     pub(super) fn over(&self, cpu: usize) -> bool {
-        let feed = self.feed.borrow();
-        feed.is_read() && (cpu..feed.threads()).step_by(self.cpus).all(|t| feed.is_over(t))
+        let queue = self.queue.borrow();
+        queue.is_read() && (cpu..queue.threads()).step_by(self.cpus).all(|t| queue.is_over(t))
     }
     /// `n` more accesses are done.
     pub(super) fn tally(&self, n: u64) {
@@ -175,7 +175,7 @@ pub fn replay(
     options: &Options,
     progress: &Progress,
 ) -> Result<Finished, LabError> {
-    let machine = fit(machine, &options.config)?;
+    let machine = check_config(machine, &options.config)?;
     match *machine.mmu.codec {
         Codec::X86_64 => on::<X86>(source, &machine, options, progress),
         Codec::Aarch64 => on::<Arm>(source, &machine, options, progress),
@@ -214,7 +214,7 @@ fn on<F: Format>(
     let session = Session {
         vm: &vm,
         space: &space,
-        feed: RefCell::new(Feed::new(source)),
+        queue: RefCell::new(EventQueue::new(source)),
         maps: RefCell::new(Maps::new()),
         moving: RefCell::new(BTreeMap::new()),
         cpus: options.cpus,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::basis::Rest;
+use super::basis::Provenance;
 use super::page::{Page, Row, Statement, Table};
 
 /// The whole answer.
@@ -43,20 +43,20 @@ fn row(r: &Row) -> Value {
         "ratio_ours": Row::ratio(r.ours),
         "spread": r.spread,
         "mark": r.mark().map(super::basis::Mark::letter),
-        "rests_on": r.rest.as_ref().map_or_else(Vec::new, rests_on),
-        "guesses": r.rest.as_ref().map_or_else(Vec::new, guesses),
+        "rests_on": r.provenance.as_ref().map_or_else(Vec::new, rests_on),
+        "guesses": r.provenance.as_ref().map_or_else(Vec::new, guesses),
     })
 }
 
-fn rests_on(rest: &Rest) -> Vec<Value> {
-    let constants = rest.constants.iter();
+fn rests_on(provenance: &Provenance) -> Vec<Value> {
+    let constants = provenance.constants.iter();
     constants
         .map(|c| json!({ "constant": c.key, "value": c.value, "basis": c.basis.name() }))
         .collect()
 }
 
-fn guesses(rest: &Rest) -> Vec<Value> {
-    let one = |s: &super::basis::Swing| {
+fn guesses(provenance: &Provenance) -> Vec<Value> {
+    let one = |s: &super::basis::Sensitivity| {
         json!({
             "constant": s.key,
             "value": s.value,
@@ -64,7 +64,7 @@ fn guesses(rest: &Rest) -> Vec<Value> {
             "ratio_doubled": s.doubled,
         })
     };
-    rest.swings.iter().map(one).collect()
+    provenance.sensitivities.iter().map(one).collect()
 }
 
 fn statement(s: &Statement) -> Value {
@@ -72,7 +72,7 @@ fn statement(s: &Statement) -> Value {
         "id": s.id,
         "value": s.value,
         "band": s.band,
-        "basis": s.rest.mark.word(),
+        "basis": s.provenance.mark.word(),
         "ok": s.ok(),
     })
 }

@@ -1,4 +1,4 @@
-//! Work done two at a time.
+//! Workload done two at a time.
 //!
 //! Machines are values and know nothing of each other, so what runs beside what has no influence on
 //! any figure; answers come back in the order of the questions. Two, because that is how many cores

@@ -9,8 +9,9 @@
 use super::cases::{BEFORE, Case};
 use super::touch::{Byte, FOOTPRINT, touch};
 use crate::error::LabError;
+use crate::repro::context::Context;
 use crate::repro::page::{Row, Table};
-use crate::repro::{Ask, basis, side};
+use crate::repro::{basis, side};
 
 /// Seeds that are run: the one asked for and those after it.
 const SEEDS: u64 = 3;
@@ -18,7 +19,7 @@ const SEEDS: u64 = 3;
 const PART: u64 = FOOTPRINT / 8;
 
 /// A row for each case that a statement judges.
-pub fn table(ask: &Ask<'_>, cases: &[Case]) -> Result<Table, LabError> {
+pub fn table(context: &Context<'_>, cases: &[Case]) -> Result<Table, LabError> {
     let judged = || cases.iter().filter(|c| c.stated.is_some());
     // The old way is run once for each leaf size.
     let mut runs: Vec<_> = judged().map(|c| (c.leaf, c.after)).collect();
@@ -28,10 +29,10 @@ pub fn table(ask: &Ask<'_>, cases: &[Case]) -> Result<Table, LabError> {
         }
     }
     let asked: Vec<_> = (0..SEEDS)
-        .flat_map(|n| runs.iter().map(move |&run| (ask.seed.wrapping_add(n), run)))
+        .flat_map(|n| runs.iter().map(move |&run| (context.seed.wrapping_add(n), run)))
         .collect();
     let figures = side::by_side(&asked, |&(seed, (leaf, switches))| {
-        Ok(touch(ask.machine, leaf, switches, PART, Byte::Drawn(seed))?.gib_per_s)
+        Ok(touch(context.machine, leaf, switches, PART, Byte::Drawn(seed))?.gib_per_s)
     })?;
     let figure = |seed: usize, run| {
         let nth = runs.iter().position(|r| *r == run).unwrap_or(0);
@@ -46,7 +47,7 @@ pub fn table(ask: &Ask<'_>, cases: &[Case]) -> Result<Table, LabError> {
             published: [None, None],
             ours: pair(0).map(Some),
             spread: Row::spread(ratios),
-            rest: Some(basis::rest(ask.machine, case.rests)?),
+            provenance: Some(basis::provenance(context.machine, case.rests)?),
         })
     });
     Ok(Table {

@@ -67,7 +67,7 @@ fn row(name: String, measured: &Native) -> Row {
         published: [None, None],
         ours: [measured.peers.get("strings").copied(), Some(measured.ours)],
         spread: Some(measured.spread),
-        rest: None,
+        provenance: None,
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
             published: [None, None],
             ours: ours.map(Some),
             spread: Some(spread),
-            rest: None,
+            provenance: None,
         }
     }
 

@@ -7,15 +7,16 @@ use super::cases::{BEFORE, ICELAKE, MILAN};
 use super::drawn;
 use super::touch::{Byte, FOOTPRINT, touch};
 use crate::error::LabError;
-use crate::repro::basis::{self, Rest};
-use crate::repro::brief::Brief;
+use crate::repro::basis::{self, Provenance};
+use crate::repro::context::Context;
 use crate::repro::page::{Page, Row, Statement, Table};
-use crate::repro::{Ask, side};
+use crate::repro::side;
+use crate::repro::summary::Summary;
 
 /// The experiment on a machine. Statements are about the two machines of the posting; on others the
 /// rows stand alone.
-pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
-    let machine = ask.machine;
+pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
+    let machine = context.machine;
     let cases = if machine.name == "icelake-x" { ICELAKE } else { MILAN };
     let theirs = matches!(machine.name.as_str(), "milan" | "icelake-x");
     let memory: u64 = machine.nodes.iter().map(|node| node.memory.0).sum();
@@ -41,18 +42,23 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
             let run = |switches| touch(m, case.leaf, switches, FOOTPRINT / 16, Byte::First);
             Ok(run(case.after)?.gib_per_s / run(BEFORE)?.gib_per_s)
         };
-        let rest = basis::rest_swung(machine, case.rests, &ratio)?;
-        // Guesses are swung for throughput, and shown there.
-        let still = Rest { swings: Vec::new(), swung: false, ..rest.clone() };
-        let row = |name: String, published, ours: [f64; 2], rest: &Rest| Row {
+        let provenance = basis::measured_provenance(machine, case.rests, &ratio)?;
+        // Guesses are varied for throughput, and shown there.
+        let still = Provenance { sensitivities: Vec::new(), varied: false, ..provenance.clone() };
+        let row = |name: String, published, ours: [f64; 2], provenance: &Provenance| Row {
             name,
             published,
             ours: ours.map(Some),
             spread: None,
-            rest: Some(rest.clone()),
+            provenance: Some(provenance.clone()),
         };
         let published = if theirs { case.published } else { [None, None] };
-        rows.push(row(case.name.into(), published, [before.gib_per_s, after.gib_per_s], &rest));
+        rows.push(row(
+            case.name.into(),
+            published,
+            [before.gib_per_s, after.gib_per_s],
+            &provenance,
+        ));
         misses.push(row(
             case.name.replace("GiB/s", "L1 misses"),
             [None, None],
@@ -66,11 +72,11 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
                 what: format!("throughput, {what}"),
                 value,
                 band,
-                rest: rest.clone(),
+                provenance: provenance.clone(),
             });
         }
     }
-    let drawn = drawn::table(ask, cases)?;
+    let drawn = drawn::table(context, cases)?;
     let columns = || ["page by page".to_owned(), "extents".to_owned()];
     let gains =
         |rows: &[Row]| rows.first().and_then(|row| Row::ratio(row.ours)).unwrap_or(f64::NAN);
@@ -120,7 +126,7 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
     Ok(Page {
         name: "clear",
         title: "Clearing in extents, at the first touch of 64 GiB".into(),
-        on: format!("{}, one CPU, seed {}", machine.name, ask.seed),
+        on: format!("{}, one CPU, seed {}", machine.name, context.seed),
         asked: vec![
             "What is it worth to clear a large page as a few long runs instead of 4 KiB at a \
              time?"
@@ -188,21 +194,21 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
 
 /// Lines of the first screen: 2 MiB, 1 GiB where the kernel is preemptible, and 1 GiB in batches,
 /// which is where it does not help.
-pub fn brief(ask: &Ask<'_>) -> Result<Brief, LabError> {
+pub fn summary(context: &Context<'_>) -> Result<Summary, LabError> {
     let row = |nth: usize, name: &str| {
         let case = &MILAN[nth];
         let pair = side::by_side(&[BEFORE, case.after], |s| {
-            Ok(touch(ask.machine, case.leaf, s, FOOTPRINT, Byte::First)?.gib_per_s)
+            Ok(touch(context.machine, case.leaf, s, FOOTPRINT, Byte::First)?.gib_per_s)
         })?;
         Ok::<_, LabError>(Row {
             name: name.to_owned(),
             published: case.published,
             ours: [Some(pair[0]), Some(pair[1])],
             spread: None,
-            rest: Some(basis::rest(ask.machine, case.rests)?),
+            provenance: Some(basis::provenance(context.machine, case.rests)?),
         })
     };
-    Ok(Brief {
+    Ok(Summary {
         title: "Clearing in extents: first touch of 64 GiB, GiB/s, by page > in extents".into(),
         gains: vec![row(0, "pages of 2 MiB")?, row(2, "pages of 1 GiB, preemptible kernel")?],
         losses: vec![row(1, "clear: 1 GiB in batches of 8 MiB, GiB/s")?],

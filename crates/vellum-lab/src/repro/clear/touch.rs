@@ -15,7 +15,7 @@ use vellum_sim::schedule::Rng;
 use vellum_sim::{Kind, Options, Parts, Program};
 
 use crate::error::LabError;
-use crate::repro::ground::{Ground, Work, stand};
+use crate::repro::fixture::{Fixture, Workload, boot};
 
 /// Bytes touched.
 pub const FOOTPRINT: u64 = 64 << 30;
@@ -50,7 +50,7 @@ pub fn touch(
 ) -> Result<Figures, LabError> {
     let parts = Parts::of(machine, 1);
     let options = Options { count_clears: true, ..Options::default() };
-    let (cycles, misses) = stand(&parts, options, switches, Touch { leaf, bytes, byte })?;
+    let (cycles, misses) = boot(&parts, options, switches, Touch { leaf, bytes, byte })?;
     let lines = (bytes / 64) as f64;
     let seconds = cycles as f64 / parts.clock_hz as f64;
     Ok(Figures {
@@ -66,11 +66,11 @@ struct Touch {
     byte: Byte,
 }
 
-impl Work for Touch {
+impl Workload for Touch {
     /// Cycles, and first-level misses of the kernel.
     type Out = (u64, u64);
-    fn run<F: Format>(self, ground: &Ground<'_, '_, F>) -> Result<(u64, u64), LabError> {
-        let Ground { vm, cpu, space } = *ground;
+    fn run<F: Format>(self, fixture: &Fixture<'_, '_, F>) -> Result<(u64, u64), LabError> {
+        let Fixture { vm, cpu, space } = *fixture;
         let start = cpu.now();
         let attrs =
             Attrs { leaf: LeafSize::Exactly(self.leaf), ..Attrs::anonymous(Rights::READ_WRITE) };

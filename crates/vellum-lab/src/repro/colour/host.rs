@@ -50,7 +50,7 @@ fn row(name: String, [before, after]: [Figure; 2]) -> Row {
         published: [None, None],
         ours: [Some(before.median), Some(after.median)],
         spread: Some(before.spread.max(after.spread)),
-        rest: None,
+        provenance: None,
     }
 }
 

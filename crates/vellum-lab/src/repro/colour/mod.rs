@@ -6,24 +6,24 @@
 //! replacement policy the caches have either: least recently used, a tree of bits, and random are
 //! all run, set by the experiment, so that no figure rests on the machine file's word for it.
 
-mod brief;
 mod costs;
 mod host;
-mod scenes;
+mod prose;
 mod shape;
 mod sim;
-mod words;
+mod summary;
+mod workloads;
 
-use super::Entry;
+use super::context::PublishedExperiment;
 
 /// The experiment.
-pub const ENTRY: Entry = Entry {
+pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     name: "colour",
     about: "several shared zero pages, so that zeros spread over cache sets",
     how: "",
     machines: &["thunderx2"],
     sim: sim::run,
-    brief: brief::run,
+    summary: summary::run,
     host: host::run,
     here: host::here,
 };

@@ -51,7 +51,7 @@ fn row(name: &str, [small, huge]: [Option<Figure>; 2]) -> Row {
         published: [None, None],
         ours: [small, huge].map(|f| f.map(|f| f.median)),
         spread: [small, huge].iter().flatten().map(|f| f.spread).reduce(f64::max),
-        rest: None,
+        provenance: None,
     }
 }
 

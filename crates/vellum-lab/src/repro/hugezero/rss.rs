@@ -25,7 +25,7 @@ use vellum_sim::format::Format;
 use vellum_sim::{Cpu, Kind, Options, Parts, Program, SimMachine};
 
 use crate::error::LabError;
-use crate::repro::ground::{Ground, Work, stand};
+use crate::repro::fixture::{Fixture, Workload, boot};
 
 /// Bytes read by the demonstration: the posting's buffer of 200 MB, in whole huge pages.
 pub const DEMONSTRATED: u64 = 200 << 20;
@@ -62,13 +62,13 @@ pub enum Load {
 
 /// Pages that belong to the program after it has run, tables not counted.
 pub fn pages(machine: &Machine, switches: &Switches, load: Load) -> Result<u64, LabError> {
-    stand(&Parts::of(machine, 1), Options::default(), switches, load)
+    boot(&Parts::of(machine, 1), Options::default(), switches, load)
 }
 
-impl Work for Load {
+impl Workload for Load {
     type Out = u64;
-    fn run<F: Format>(self, ground: &Ground<'_, '_, F>) -> Result<u64, LabError> {
-        let Ground { vm, cpu, space } = *ground;
+    fn run<F: Format>(self, fixture: &Fixture<'_, '_, F>) -> Result<u64, LabError> {
+        let Fixture { vm, cpu, space } = *fixture;
         match self {
             Load::Read => {
                 let at = map(vm, space, 0, DEMONSTRATED)?;

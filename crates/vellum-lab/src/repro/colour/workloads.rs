@@ -6,7 +6,7 @@ use vellum_sim::file::Machine;
 
 use super::shape::Shape;
 use crate::error::LabError;
-use crate::repro::bench::{Counted, Hand, REAL, Setting, ZERO, count};
+use crate::repro::bench::{Counted, MemoryAccess, REAL, Setting, ZERO, count};
 
 /// Turns of test 2 as published, and of test 1.
 pub const PUBLISHED_TURNS: [u64; 2] = [1_000_000, 8_000_000];
@@ -29,9 +29,9 @@ pub enum Reading {
     Whole,
 }
 
-/// A scene of the second test.
+/// A run of the second test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Scene {
+pub struct ZeroReads {
     /// Who leaves a full set of L1D and L2.
     pub policy: Policy,
     /// The reading.
@@ -67,22 +67,34 @@ pub fn in_a_row(
     dependent: bool,
     (turns, seed): (u64, u64),
 ) -> Result<Counted, LabError> {
-    count(&parts(machine, policy, seed), &setting(1, 0, turns, seed), &|hand: &mut dyn Hand, _| {
-        (0..frames).for_each(|n| hand.read(REAL + n * 4096, dependent));
-    })
+    count(
+        &parts(machine, policy, seed),
+        &setting(1, 0, turns, seed),
+        &|memory: &mut dyn MemoryAccess, _| {
+            (0..frames).for_each(|n| memory.read(REAL + n * 4096, dependent));
+        },
+    )
 }
 
 /// Test 2: strided reads of real data, then of zeros. Per turn.
-pub fn beside_zeros(machine: &Machine, shape: &Shape, scene: &Scene) -> Result<Counted, LabError> {
-    let Scene { align, dependent, .. } = *scene;
+pub fn beside_zeros(
+    machine: &Machine,
+    shape: &Shape,
+    run: &ZeroReads,
+) -> Result<Counted, LabError> {
+    let ZeroReads { align, dependent, .. } = *run;
     let (ways, stride) = (shape.l2_ways, shape.stride);
     let area = AREA.max(shape.colours[1]);
-    let setting = setting(scene.colours, area, scene.turns, scene.seed);
-    count(&parts(machine, scene.policy, scene.seed), &setting, &|hand: &mut dyn Hand, turn| {
-        (0..ways).for_each(|n| hand.read(REAL + align * 4096 + n * stride, dependent));
-        match scene.reading {
-            Reading::Advancing => hand.read(ZERO + turn % area * 4096, dependent),
-            Reading::Whole => (0..ways).for_each(|n| hand.read(ZERO + n * 4096, dependent)),
-        }
-    })
+    let setting = setting(run.colours, area, run.turns, run.seed);
+    count(
+        &parts(machine, run.policy, run.seed),
+        &setting,
+        &|memory: &mut dyn MemoryAccess, turn| {
+            (0..ways).for_each(|n| memory.read(REAL + align * 4096 + n * stride, dependent));
+            match run.reading {
+                Reading::Advancing => memory.read(ZERO + turn % area * 4096, dependent),
+                Reading::Whole => (0..ways).for_each(|n| memory.read(ZERO + n * 4096, dependent)),
+            }
+        },
+    )
 }

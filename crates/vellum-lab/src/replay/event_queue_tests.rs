@@ -39,12 +39,12 @@ fn map() -> Event {
     )
 }
 
-/// All events of a thread with their numbers, in turn as the feed gives them.
-fn drain(feed: &mut Feed<'_>, maps: &mut Maps, thread: usize) -> Vec<(u64, Event)> {
+/// All events of a thread with their numbers, in turn as the queue gives them.
+fn drain(queue: &mut EventQueue<'_>, maps: &mut Maps, thread: usize) -> Vec<(u64, Event)> {
     let mut out = Vec::new();
-    while let Taken::Run(run) = feed.take(thread, maps).unwrap() {
+    while let Taken::Run(run) = queue.take(thread, maps).unwrap() {
         out.extend(run.events.iter().cloned().enumerate().map(|(i, e)| (run.first + i as u64, e)));
-        feed.finish(thread, run, 0);
+        queue.finish(thread, run, 0);
     }
     out
 }
@@ -65,12 +65,12 @@ fn each_thread_gets_its_events_with_their_numbers_whatever_the_blocks() {
     ];
     for block in 1..=events.len() {
         let mut source = List(events.clone().into(), block);
-        let (mut feed, mut maps) = (Feed::new(&mut source), Maps::new());
+        let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
         let numbers = |v: Vec<(u64, Event)>| v.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
-        assert_eq!(numbers(drain(&mut feed, &mut maps, 0)), [0, 1, 2, 6, 7], "blocks of {block}");
-        feed.start(1);
-        assert_eq!(numbers(drain(&mut feed, &mut maps, 1)), [4, 9], "blocks of {block}");
-        assert!(feed.is_over(0) && feed.is_over(1));
+        assert_eq!(numbers(drain(&mut queue, &mut maps, 0)), [0, 1, 2, 6, 7], "blocks of {block}");
+        queue.start(1);
+        assert_eq!(numbers(drain(&mut queue, &mut maps, 1)), [4, 9], "blocks of {block}");
+        assert!(queue.is_over(0) && queue.is_over(1));
     }
 }
 
@@ -78,11 +78,11 @@ fn each_thread_gets_its_events_with_their_numbers_whatever_the_blocks() {
 fn a_thread_waits_until_its_creator_has_started_it() {
     let events = vec![Event::ThreadStart { thread: 1 }, Event::Switch { thread: 1 }, access(0)];
     let mut source = List(events.into(), 99);
-    let (mut feed, mut maps) = (Feed::new(&mut source), Maps::new());
-    assert!(matches!(feed.take(0, &mut maps).unwrap(), Taken::Run(_)));
-    assert!(!feed.has_work(1));
-    feed.start(1);
-    assert!(feed.has_work(1));
+    let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
+    assert!(matches!(queue.take(0, &mut maps).unwrap(), Taken::Run(_)));
+    assert!(!queue.has_work(1));
+    queue.start(1);
+    assert!(queue.has_work(1));
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn a_thread_that_announces_itself_or_never_may_begin() {
         vec![Event::Switch { thread: 1 }, access(0)],
     ] {
         let mut source = List(events.into(), 99);
-        let (mut feed, mut maps) = (Feed::new(&mut source), Maps::new());
-        assert!(matches!(feed.take(0, &mut maps).unwrap(), Taken::Never));
-        assert!(feed.has_work(1));
+        let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
+        assert!(matches!(queue.take(0, &mut maps).unwrap(), Taken::Never));
+        assert!(queue.has_work(1));
     }
 }
 
@@ -110,20 +110,20 @@ fn a_taking_call_sees_every_earlier_event_of_other_threads() {
         call(1, Change::Unmap { mapping: 0, offset: 0, len: 4096 }),
     ];
     let mut source = List(events.into(), 99);
-    let (mut feed, mut maps) = (Feed::new(&mut source), Maps::new());
-    let Taken::Run(run) = feed.take(0, &mut maps).unwrap() else {
+    let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
+    let Taken::Run(run) = queue.take(0, &mut maps).unwrap() else {
         panic!("no events for thread 0")
     };
-    feed.finish(0, run, 0);
-    feed.start(1);
-    assert!(!feed.all_before(6, 0));
-    let Taken::Run(run) = feed.take(1, &mut maps).unwrap() else {
+    queue.finish(0, run, 0);
+    queue.start(1);
+    assert!(!queue.all_before(6, 0));
+    let Taken::Run(run) = queue.take(1, &mut maps).unwrap() else {
         panic!("no events for thread 1")
     };
-    feed.at(1, 4);
-    assert!(!feed.all_before(6, 0), "the event being done counts as not done");
-    feed.finish(1, run, 0);
-    assert!(feed.all_before(6, 0));
+    queue.at(1, 4);
+    assert!(!queue.all_before(6, 0), "the event being done counts as not done");
+    queue.finish(1, run, 0);
+    assert!(queue.all_before(6, 0));
 }
 
 #[test]
@@ -132,23 +132,23 @@ fn nobody_reads_far_ahead_and_the_earliest_event_is_always_there() {
     let mut events = vec![access(0), Event::ThreadStart { thread: 1 }, Event::Switch { thread: 1 }];
     events.resize_with(3 * LIMIT, || access(0));
     let mut source = List(events.into(), 1 << 18);
-    let (mut feed, mut maps) = (Feed::new(&mut source), Maps::new());
-    let Taken::Run(run) = feed.take(0, &mut maps).unwrap() else {
+    let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
+    let Taken::Run(run) = queue.take(0, &mut maps).unwrap() else {
         panic!("no events for thread 0")
     };
-    feed.finish(0, run, 0);
+    queue.finish(0, run, 0);
     assert!(
-        matches!(feed.take(0, &mut maps).unwrap(), Taken::Later),
+        matches!(queue.take(0, &mut maps).unwrap(), Taken::Later),
         "thread 0 reads on until the feed is full"
     );
-    assert!(feed.held <= LIMIT + (1 << 18));
-    feed.start(1);
+    assert!(queue.held <= LIMIT + (1 << 18));
+    queue.start(1);
     let mut seen = 0;
     loop {
-        match feed.take(1, &mut maps).unwrap() {
+        match queue.take(1, &mut maps).unwrap() {
             Taken::Run(run) => {
                 seen += run.events.len();
-                feed.finish(1, run, 0);
+                queue.finish(1, run, 0);
             }
             Taken::Never => break,
             Taken::Later => panic!("the thread with the earliest event found the feed full"),
@@ -160,12 +160,12 @@ fn nobody_reads_far_ahead_and_the_earliest_event_is_always_there() {
 #[test]
 fn what_a_thread_gives_back_it_gets_again() {
     let mut source = List((0..10).map(|i| access(i * 64)).collect(), 99);
-    let (mut feed, mut maps) = (Feed::new(&mut source), Maps::new());
-    let Taken::Run(run) = feed.take(0, &mut maps).unwrap() else { panic!("no events") };
-    feed.finish(0, run, 7);
-    assert!(!feed.all_before(4, 1) && feed.all_before(3, 1));
+    let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
+    let Taken::Run(run) = queue.take(0, &mut maps).unwrap() else { panic!("no events") };
+    queue.finish(0, run, 7);
+    assert!(!queue.all_before(4, 1) && queue.all_before(3, 1));
     assert_eq!(
-        drain(&mut feed, &mut maps, 0).first().map(|(n, e)| (*n, e.clone())),
+        drain(&mut queue, &mut maps, 0).first().map(|(n, e)| (*n, e.clone())),
         Some((3, access(192)))
     );
 }
@@ -173,6 +173,6 @@ fn what_a_thread_gives_back_it_gets_again() {
 #[test]
 fn a_thread_number_out_of_nowhere_is_damage() {
     let mut source = List(vec![Event::Switch { thread: u32::MAX }].into(), 99);
-    let (mut feed, mut maps) = (Feed::new(&mut source), Maps::new());
-    assert!(feed.take(0, &mut maps).is_err());
+    let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
+    assert!(queue.take(0, &mut maps).is_err());
 }

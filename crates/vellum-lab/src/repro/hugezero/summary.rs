@@ -1,18 +1,19 @@
 //! The experiment in a few lines: a part of benchmark 2, and memory.
 
 use super::loops::glance;
+use super::prose;
 use super::rss::{self, ALWAYS, Load, NEVER};
 use super::sim::CYCLES;
-use super::words;
 use crate::error::LabError;
-use crate::repro::brief::Brief;
+use crate::repro::context::Context;
 use crate::repro::page::{Pair, Row};
-use crate::repro::{Ask, basis, side};
+use crate::repro::summary::Summary;
+use crate::repro::{basis, side};
 
 /// Lines of the first screen.
-pub fn run(ask: &Ask<'_>) -> Result<Brief, LabError> {
-    let machine = ask.machine;
-    let cycles = |&form: &&str| Ok(glance(machine, ask.seed, form)?.pages);
+pub fn run(context: &Context<'_>) -> Result<Summary, LabError> {
+    let machine = context.machine;
+    let cycles = |&form: &&str| Ok(glance(machine, context.seed, form)?.pages);
     let cycles = side::by_side(&["page", "table-private"], cycles)?;
     let page = rss::zeros("page");
     let memory = |load: Load| {
@@ -22,24 +23,24 @@ pub fn run(ask: &Ask<'_>) -> Result<Brief, LabError> {
     };
     let read = memory(Load::Read)?.map(|pages| pages / 256.0);
     let row = |name: &str, published: Pair, ours: [f64; 2], rests: &[&str]| {
-        let rest = Some(basis::rest(machine, rests)?);
+        let provenance = Some(basis::provenance(machine, rests)?);
         Ok::<_, LabError>(Row {
             name: name.to_owned(),
             published,
             ours: ours.map(Some),
             spread: None,
-            rest,
+            provenance,
         })
     };
     let [never, always, zeros] = memory(Load::Slab(16))?;
     let [all_never, all_always, all_zeros] = memory(Load::Slab(128))?;
-    Ok(Brief {
+    Ok(Summary {
         title: "Huge zeros: thp=always without > with them".into(),
         gains: vec![
-            row("MiB that stay of 200 MiB read", words::PUBLISHED[3][0], [read[1], read[2]], &[])?,
+            row("MiB that stay of 200 MiB read", prose::PUBLISHED[3][0], [read[1], read[2]], &[])?,
             row(
                 "a transform's memory over thp=never",
-                words::PUBLISHED[3][1],
+                prose::PUBLISHED[3][1],
                 [always / never, zeros / never],
                 &[],
             )?,
@@ -47,7 +48,7 @@ pub fn run(ask: &Ask<'_>) -> Result<Brief, LabError> {
         losses: vec![
             row(
                 "hugezero: reads by page, cycles: page > tables",
-                words::PUBLISHED[0][0],
+                prose::PUBLISHED[0][0],
                 [cycles[0], cycles[1]],
                 &CYCLES,
             )?,

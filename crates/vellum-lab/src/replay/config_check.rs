@@ -9,7 +9,10 @@ use crate::error::LabError;
 
 /// The machine as `config` wants it. A machine of five levels can be set to walk four, as its
 /// hardware can; not the other way.
-pub fn fit<'m>(machine: &'m Machine, config: &Config) -> Result<Cow<'m, Machine>, LabError> {
+pub fn check_config<'m>(
+    machine: &'m Machine,
+    config: &Config,
+) -> Result<Cow<'m, Machine>, LabError> {
     if let NumaPolicy::Bind(n) | NumaPolicy::Prefer(n) = config.numa
         && usize::from(n) >= machine.nodes.len()
     {
@@ -43,10 +46,10 @@ mod tests {
     fn depth_can_be_less_than_the_machines_and_not_more() {
         let with = |levels| Config { levels: Some(levels), ..Config::default() };
         let deep = preset("icelake-x").unwrap();
-        assert_eq!(*fit(&deep, &with(4)).unwrap().mmu.levels, 4);
-        assert_eq!(*fit(&deep, &with(5)).unwrap().mmu.levels, 5);
+        assert_eq!(*check_config(&deep, &with(4)).unwrap().mmu.levels, 4);
+        assert_eq!(*check_config(&deep, &with(5)).unwrap().mmu.levels, 5);
         assert!(
-            fit(&preset("milan").unwrap(), &with(5))
+            check_config(&preset("milan").unwrap(), &with(5))
                 .unwrap_err()
                 .to_string()
                 .contains("walks 4 levels")
@@ -57,9 +60,9 @@ mod tests {
     fn a_node_must_exist() {
         let tiered = preset("tiered").unwrap();
         let with = |numa| Config { numa, ..Config::default() };
-        assert!(fit(&tiered, &with(NumaPolicy::Bind(1))).is_ok());
+        assert!(check_config(&tiered, &with(NumaPolicy::Bind(1))).is_ok());
         assert!(
-            fit(&tiered, &with(NumaPolicy::Prefer(2)))
+            check_config(&tiered, &with(NumaPolicy::Prefer(2)))
                 .unwrap_err()
                 .to_string()
                 .contains("nodes 0 to 1")

@@ -3,7 +3,7 @@
 
 use super::shape::Shape;
 use super::sim::{Over, Sweep, factors};
-use crate::repro::Ask;
+use crate::repro::context::Context;
 use crate::repro::page::{Page, Pair, Table};
 use crate::repro::text::figure;
 
@@ -23,7 +23,7 @@ pub const TEST_TWO_TIME: Pair = [Some(2.602511671e9 / 8e6), Some(2.098198172e9 /
 
 /// The page without its tables and statements.
 pub fn page(
-    ask: &Ask<'_>,
+    context: &Context<'_>,
     shape: &Shape,
     sweep: &Sweep,
     tables: &[&Table; 4],
@@ -52,7 +52,11 @@ pub fn page(
         .flat_map(|policy| (0..2).map(move |reading| (policy, reading)))
         .filter(|&(policy, reading)| near(l1(policy, reading)))
         .map(|(policy, reading)| {
-            format!("{} in reading {}", super::scenes::POLICIES[policy].1, ["(i)", "(ii)"][reading])
+            format!(
+                "{} in reading {}",
+                super::workloads::POLICIES[policy].1,
+                ["(i)", "(ii)"][reading]
+            )
         })
         .collect();
     let price = |row: usize| {
@@ -62,7 +66,7 @@ pub fn page(
     Page {
         name: "colour",
         title: "Coloured zero pages".to_owned(),
-        on: format!("{}, simulated, seed {}", ask.machine.name, ask.seed),
+        on: format!("{}, simulated, seed {}", context.machine.name, context.seed),
         asked: vec![
             "A page that was read and never written is backed by one shared page of zeros, so all \
              such pages' bytes at one offset compete for one set of each cache with whatever else \

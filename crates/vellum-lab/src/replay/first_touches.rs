@@ -18,7 +18,7 @@ const PRUNE: usize = 1 << 16;
 
 /// First touches.
 #[derive(Debug, Default)]
-pub struct Touches {
+pub struct FirstTouches {
     /// For each mapping, a bit a page: touched since it was last emptied.
     seen: Vec<Vec<u64>>,
     /// (mapping, page, number of the event) of a first touch, and its thread.
@@ -27,7 +27,7 @@ pub struct Touches {
     prune_at: usize,
 }
 
-impl Touches {
+impl FirstTouches {
     /// An access was read.
     #[inline]
     pub fn see(&mut self, mapping: u32, offset: u64, size: u8, number: u64, thread: u32) {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn the_first_toucher_of_a_page_is_remembered_until_the_page_is_emptied() {
-        let mut t = Touches::default();
+        let mut t = FirstTouches::default();
         t.see(0, 4096, 8, 10, 1);
         t.see(0, 4100, 8, 11, 2);
         assert_eq!(t.before(0, 5000, 11), Some((1, 10)));
@@ -104,14 +104,14 @@ mod tests {
 
     #[test]
     fn an_access_over_a_page_boundary_touches_both() {
-        let mut t = Touches::default();
+        let mut t = FirstTouches::default();
         t.see(3, 4092, 8, 5, 0);
         assert_eq!([t.before(3, 0, 9), t.before(3, 4096, 9)], [Some((0, 5)); 2]);
     }
 
     #[test]
     fn what_is_done_is_dropped_when_there_is_much_of_it() {
-        let mut t = Touches::default();
+        let mut t = FirstTouches::default();
         for page in 0..2 * PRUNE as u64 {
             t.see(0, page << PAGE_SHIFT, 8, page, 0);
         }

@@ -2,38 +2,39 @@
 
 use vellum_sim::cache::Policy;
 
-use super::scenes::{Reading, Scene, TURNS, beside_zeros};
+use super::prose;
 use super::shape::Shape;
 use super::sim::{Over, SETS};
-use super::words;
+use super::workloads::{Reading, TURNS, ZeroReads, beside_zeros};
 use crate::error::LabError;
 use crate::repro::bench::Counted;
-use crate::repro::brief::Brief;
+use crate::repro::context::Context;
 use crate::repro::page::{Pair, Row};
-use crate::repro::{Ask, basis, side};
+use crate::repro::summary::Summary;
+use crate::repro::{basis, side};
 
 /// Lines of the first screen.
-pub fn run(ask: &Ask<'_>) -> Result<Brief, LabError> {
-    let shape = Shape::of(ask.machine)?;
+pub fn run(context: &Context<'_>) -> Result<Summary, LabError> {
+    let shape = Shape::of(context.machine)?;
     let colours = shape.colours[1];
     let run = |reading| {
-        let scenes: Vec<Scene> = [1, colours]
+        let runs: Vec<ZeroReads> = [1, colours]
             .into_iter()
             .flat_map(|colours| (0..shape.colours[1]).map(move |align| (colours, align)))
-            .map(|(colours, align)| Scene {
+            .map(|(colours, align)| ZeroReads {
                 policy: Policy::Lru,
                 reading,
                 colours,
                 align,
                 dependent: false,
                 turns: TURNS / 4,
-                seed: ask.seed,
+                seed: context.seed,
             })
             .collect();
-        side::by_side(&scenes, |scene| beside_zeros(ask.machine, &shape, scene))
+        side::by_side(&runs, |run| beside_zeros(context.machine, &shape, run))
     };
     let (one, many) = (run(Reading::Advancing)?, run(Reading::Whole)?);
-    let rest = basis::rest(ask.machine, &SETS)?;
+    let provenance = basis::provenance(context.machine, &SETS)?;
     let row = |name: &str,
                published: Pair,
                counted: &[Counted],
@@ -45,9 +46,9 @@ pub fn run(ask: &Ask<'_>) -> Result<Brief, LabError> {
             counted.chunks(colours as usize).nth(i).map(|c| over.of(c.iter().map(figure)))
         }),
         spread: None,
-        rest: Some(rest.clone()),
+        provenance: Some(provenance.clone()),
     };
-    Ok(Brief {
+    Ok(Summary {
         title: format!("Coloured zero pages: misses a turn, one page > {colours} colours"),
         gains: vec![
             row(
@@ -57,7 +58,7 @@ pub fn run(ask: &Ask<'_>) -> Result<Brief, LabError> {
                 |c| c.l2,
                 Over::Worst,
             ),
-            row("the same, L1, mean", words::TEST_TWO_MISSES, &one, |c| c.l1, Over::Mean),
+            row("the same, L1, mean", prose::TEST_TWO_MISSES, &one, |c| c.l1, Over::Mean),
         ],
         losses: vec![row(
             "colour: 8 zero reads a turn, L2 misses",

@@ -3,7 +3,7 @@
 
 use super::loops::{HALF, LINES, PAGES, Taken};
 use super::sim::{Resident, moved};
-use crate::repro::Ask;
+use crate::repro::context::Context;
 use crate::repro::page::{Page, Pair};
 
 /// Comparisons of benchmark 2 in the posting: 1000 loops of 4 GiB by pages.
@@ -33,7 +33,7 @@ pub fn saved(taken: &[Taken], form: usize) -> f64 {
 
 /// The page without its tables and statements.
 pub fn page(
-    ask: &Ask<'_>,
+    context: &Context<'_>,
     [lines, pages]: [&[Taken]; 2],
     resident: &Resident,
     checked: u64,
@@ -53,7 +53,7 @@ pub fn page(
     Page {
         name: "hugezero",
         title: "Huge pages of zeros".into(),
-        on: format!("{}, simulated, seed {}", ask.machine.name, ask.seed),
+        on: format!("{}, simulated, seed {}", context.machine.name, context.seed),
         asked: vec![
             "Memory that was only read needs no memory: a small page of zeros serves all of it. \
              With huge pages such a read used to take 2 MiB. Two remedies were measured in 2012: \

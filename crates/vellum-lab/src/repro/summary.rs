@@ -9,7 +9,7 @@ use super::text::figure;
 
 /// What an experiment says on the first screen.
 #[derive(Clone, Debug)]
-pub struct Brief {
+pub struct Summary {
     /// What its gains are measured in.
     pub title: String,
     /// What it is for.
@@ -58,7 +58,7 @@ mod tests {
             published: [Some(11.82), Some(16.48)],
             ours: [Some(123_456.0), None],
             spread: None,
-            rest: None,
+            provenance: None,
         };
         let said = line(&row);
         assert!(said.contains("11.8 > 16.5") && said.contains("123,456 > -"), "{said}");

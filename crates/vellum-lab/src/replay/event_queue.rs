@@ -3,8 +3,8 @@
 //!
 //! Every event has a number, its position in the file. A thread's queue is a list of runs of
 //! consecutive numbers, moved out of the decoded block without copying when the block belongs to
-//! one thread. While distributing, the feed looks at calls: a call not yet done closes its mappings
-//! to later accesses (rule 1 of the module).
+//! one thread. While distributing, the queue looks at calls: a call not yet done closes its
+//! mappings to later accesses (rule 1 of the module).
 
 use std::collections::VecDeque;
 use std::mem;
@@ -12,8 +12,8 @@ use std::mem;
 use vellum_trace::event::{Advice, Change, Event};
 use vellum_trace::{TraceError, TraceReader};
 
+use super::first_touches::FirstTouches;
 use super::maps::Maps;
-use super::touches::Touches;
 
 /// Events read and not yet taken by a thread, beyond which nobody reads on; 16 bytes each.
 pub const LIMIT: usize = 1 << 20;
@@ -56,7 +56,7 @@ struct Thread {
 }
 
 /// See the module.
-pub struct Feed<'s> {
+pub struct EventQueue<'s> {
     source: &'s mut dyn Source,
     threads: Vec<Thread>,
     /// Thread that the file is speaking of.
@@ -64,7 +64,7 @@ pub struct Feed<'s> {
     next: u64,
     held: usize,
     ended: bool,
-    touches: Touches,
+    first_touches: FirstTouches,
     /// A buffer for the next block.
     spare: Vec<Event>,
 }
@@ -74,27 +74,27 @@ pub struct Feed<'s> {
 pub enum Taken {
     /// These.
     Run(Run),
-    /// None now: the feed is full, others have to get on first.
+    /// None now: the queue is full, others have to get on first.
     Later,
     /// None ever.
     Never,
 }
 
-impl<'s> Feed<'s> {
-    /// A feed that has read nothing. Thread 0 is there from the beginning.
-    pub fn new(source: &'s mut dyn Source) -> Feed<'s> {
-        let mut feed = Feed {
+impl<'s> EventQueue<'s> {
+    /// A queue that has read nothing. Thread 0 is there from the beginning.
+    pub fn new(source: &'s mut dyn Source) -> EventQueue<'s> {
+        let mut queue = EventQueue {
             source,
             threads: Vec::new(),
             current: 0,
             next: 0,
             held: 0,
             ended: false,
-            touches: Touches::default(),
+            first_touches: FirstTouches::default(),
             spare: Vec::new(),
         };
-        feed.thread(0).started = true;
-        feed
+        queue.thread(0).started = true;
+        queue
     }
 
     /// Threads seen so far.
@@ -237,14 +237,20 @@ impl<'s> Feed<'s> {
                     t.started |= !t.announced;
                 }
                 Event::Access { mapping, size, offset, .. } if self.threads.len() > 1 => {
-                    self.touches.see(*mapping, *offset, *size, self.next + i as u64, self.current);
+                    self.first_touches.see(
+                        *mapping,
+                        *offset,
+                        *size,
+                        self.next + i as u64,
+                        self.current,
+                    );
                 }
                 Event::Call(call) => {
                     maps.announce(&call.change, self.next + i as u64);
                     if let Change::Advise { mapping, offset, len, advice: Advice::DontNeed } =
                         &call.change
                     {
-                        self.touches.forget(*mapping, *offset, *len);
+                        self.first_touches.forget(*mapping, *offset, *len);
                     }
                 }
                 Event::ThreadStart { thread } => {
@@ -265,7 +271,7 @@ impl<'s> Feed<'s> {
         }
         self.next += length;
         let threads = &self.threads;
-        self.touches
+        self.first_touches
             .prune(|thread, number| threads.get(thread as usize).is_none_or(|t| t.at > number));
         Ok(())
     }
@@ -279,7 +285,7 @@ impl<'s> Feed<'s> {
         number: u64,
         thread: usize,
     ) -> Option<(usize, u64)> {
-        let (first, at) = self.touches.before(mapping, offset, number)?;
+        let (first, at) = self.first_touches.before(mapping, offset, number)?;
         (first as usize != thread && !self.is_done(first as usize, at))
             .then_some((first as usize, at))
     }
@@ -321,5 +327,5 @@ pub(super) fn takes(change: &Change, maps: &Maps) -> bool {
 }
 
 #[cfg(test)]
-#[path = "feed_tests.rs"]
+#[path = "event_queue_tests.rs"]
 mod tests;

@@ -13,7 +13,7 @@ use vellum_sim::{Cpu, Meta, Options, Parts, SimMachine};
 use crate::error::LabError;
 
 /// A machine that runs, with one space that is loaded on its first CPU.
-pub struct Ground<'g, 'a, F: Format> {
+pub struct Fixture<'g, 'a, F: Format> {
     /// The library over the machine.
     pub vm: &'g Vm<SimMachine<F>>,
     /// The CPU.
@@ -23,28 +23,28 @@ pub struct Ground<'g, 'a, F: Format> {
 }
 
 /// What is done there.
-pub trait Work {
+pub trait Workload {
     /// What comes of it.
     type Out;
     /// Does it.
-    fn run<F: Format>(self, ground: &Ground<'_, '_, F>) -> Result<Self::Out, LabError>;
+    fn run<F: Format>(self, fixture: &Fixture<'_, '_, F>) -> Result<Self::Out, LabError>;
 }
 
 /// Boots the library on a machine with some switches set, and does the work.
-pub fn stand<W: Work>(
+pub fn boot<W: Workload>(
     parts: &Parts,
     options: Options,
     switches: &[(&str, &str)],
     work: W,
 ) -> Result<W::Out, LabError> {
     if parts.format == Arm::NAME {
-        boot::<Arm, W>(parts, options, switches, work)
+        boot_as::<Arm, W>(parts, options, switches, work)
     } else {
-        boot::<X86, W>(parts, options, switches, work)
+        boot_as::<X86, W>(parts, options, switches, work)
     }
 }
 
-fn boot<F: Format, W: Work>(
+fn boot_as<F: Format, W: Workload>(
     parts: &Parts,
     options: Options,
     switches: &[(&str, &str)],
@@ -64,7 +64,7 @@ fn boot<F: Format, W: Work>(
     let done = vm.machine().solo(0, |cpu| {
         let space = vm.create().map_err(LabError::failed)?;
         vm.activate(&space);
-        let done = work.run(&Ground { vm: &vm, cpu, space: &space });
+        let done = work.run(&Fixture { vm: &vm, cpu, space: &space });
         vm.exit(space);
         done
     });
