@@ -213,7 +213,7 @@ pub struct BenchArgs {
 
 /// Where an experiment runs.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum On {
+pub enum RunOn {
     /// On a simulated machine
     #[default]
     Sim,
@@ -233,7 +233,7 @@ pub struct ReproArgs {
     pub machine: Option<String>,
     /// Where to run
     #[arg(long, value_enum, default_value_t)]
-    pub on: On,
+    pub on: RunOn,
     /// Seed of everything that is random in the machine [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

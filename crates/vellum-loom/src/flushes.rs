@@ -4,9 +4,9 @@
 use crate::addr::{Level, Pfn};
 use crate::atomic::contents;
 use crate::entry::Entry;
+use crate::fixture::{Memory, model, on, race};
 use crate::machine::Machine;
 use crate::machines::{BYTES, Metal, PAGE};
-use crate::scene::{Memory, model, on, race};
 use crate::space::{Access, Attrs, Page, Placement, Rights, Space};
 use crate::tlb::Receipt;
 use crate::vm::Vm;
@@ -57,7 +57,7 @@ impl Lab {
                 other => panic!("no table but {other:?}"),
             };
         }
-        // SAFETY: the entry of this scene, in a table of its own.
+        // SAFETY: the entry of this fixture, in a table of its own.
         unsafe { m.entry_store(table, Level::ONE.slot(PAGE), 0) };
         let mut receipt = Receipt::new();
         receipt.leaf(PAGE, Level::ONE);

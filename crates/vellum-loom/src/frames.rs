@@ -3,10 +3,10 @@
 
 use crate::addr::{Order, Pfn};
 use crate::atomic::contents;
+use crate::fixture::{Memory, model, race};
 use crate::frame::{Frames, Want};
 use crate::machine::{Topology, Use};
 use crate::machines::{OneCpu, preempted};
-use crate::scene::{Memory, model, race};
 use crate::sync::Token;
 
 const CPUS: [OneCpu; 2] = [OneCpu(0), OneCpu(1)];
@@ -106,11 +106,11 @@ impl Lab {
 #[test]
 fn frames_that_two_cpus_give_to_one_word_are_both_free() {
     // Two more are freed at once: the block is dirty, so each free is a lock, a word and an unlock.
-    let scene = |memory: &mut Memory| {
+    let fixture = |memory: &mut Memory| {
         let lab = Lab::new(memory, BLOCK).with_full(1, 2);
         lab.with_full(0, 3).without(0, 4)
     };
-    model(3, scene, |lab| {
+    model(3, fixture, |lab| {
         race(|| lab.free(0, 2), || lab.free(1, 1));
         lab.check(2);
     });
@@ -118,8 +118,8 @@ fn frames_that_two_cpus_give_to_one_word_are_both_free() {
 
 #[test]
 fn a_frame_goes_from_cpu_to_cpu_through_its_block() {
-    let scene = |memory: &mut Memory| Lab::new(memory, FULL as u64 + 5).with_full(0, 3);
-    model(3, scene, |lab| {
+    let fixture = |memory: &mut Memory| Lab::new(memory, FULL as u64 + 5).with_full(0, 3);
+    model(3, fixture, |lab| {
         let (_, got) = race(|| lab.free(0, 2), || lab.take(1, BASE));
         assert!(got.is_some(), "frames are free all the time");
         lab.check(3);
@@ -194,11 +194,11 @@ fn a_block_whose_claim_is_given_up_is_closed_or_found() {
 fn room_of_one_block_is_noted_while_that_of_its_neighbour_goes() {
     // A half of the first block is free and nothing of the second. The second CPU keeps a half of
     // the third, and so keeps no other.
-    let scene = |memory: &mut Memory| {
+    let fixture = |memory: &mut Memory| {
         let lab = Lab::new(memory, 3 * BLOCK).with(0, 1, order(8)).with(1, 2, order(8)).drained();
         lab.with(1, 2, order(8)).without(1, 4)
     };
-    model(3, scene, |lab| {
+    model(3, fixture, |lab| {
         race(|| lab.take(0, order(8)), || lab.free(1, 1));
         lab.check(2 * BLOCK);
     });
@@ -211,12 +211,12 @@ fn room_of_one_block_is_noted_while_that_of_its_neighbour_goes() {
 fn room_of_a_block_that_is_opened_is_noted_while_its_old_note_is_cleared() {
     // The first CPU fills its magazine from a free quarter of its block. Half of the second CPU's
     // block is allocated.
-    let scene = |memory: &mut Memory| {
+    let fixture = |memory: &mut Memory| {
         let mut lab = Lab::new(memory, 3 * BLOCK).with(0, 4, order(7)).with(1, 1, order(8));
         lab.had.swap(3, 4);
         lab.without(0, 4).drained()
     };
-    model(2, scene, |lab| {
+    model(2, fixture, |lab| {
         let others = || {
             let again = || {
                 lab.free(1, 3);
@@ -234,15 +234,15 @@ fn room_of_a_block_that_is_opened_is_noted_while_its_old_note_is_cleared() {
 fn room_of_a_block_that_is_split_is_noted_while_its_old_note_is_cleared() {
     // The second CPU allocated a 2 MiB block that was open before. The first one keeps a half of
     // another block, and so keeps no other.
-    let scene = |memory: &mut Memory| {
+    let fixture = |memory: &mut Memory| {
         let opened = Lab::new(memory, 3 * BLOCK).with(1, 1, order(8)).drained();
         let lab = opened.without(1, 0).with(1, 1, HUGE);
         lab.with(0, 2, order(8)).without(0, 2)
     };
-    model(3, scene, |lab| {
+    model(3, fixture, |lab| {
         let split = || {
             let (large, _) = lab.had[0];
-            // SAFETY: the block is this scene's, and whole.
+            // SAFETY: the block is this fixture's, and whole.
             unsafe { lab.frames.split(&CPUS[0], large, HUGE, BASE) };
             lab.frames.give_back(&CPUS[0], large, order(8));
         };
@@ -290,7 +290,7 @@ fn frames_that_waited_for_a_flush_are_freed_once() {
             let retire = || {
                 lab.had.iter().enumerate().for_each(|(i, &(pfn, order))| {
                     contents(pfn.0, true);
-                    // SAFETY: taken by this scene, and given up once.
+                    // SAFETY: taken by this fixture, and given up once.
                     unsafe { lab.frames.retire(&CPUS[0], &mut Token::top(), pfn, order, i as u64) };
                 });
             };

@@ -2,8 +2,8 @@
 //! has its turn.
 
 use crate::atomic::{AtomicU64, Ordering, contents};
+use crate::fixture::{Memory, model, race};
 use crate::machines::OneCpu;
-use crate::scene::{Memory, model, race};
 use crate::sync::Hands;
 
 /// One frame, or none. Nothing but the hands orders who takes it.

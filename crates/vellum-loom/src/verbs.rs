@@ -1,7 +1,7 @@
 //! Whole verbs beside each other. Their executions are many, so these models have one preemption.
 
+use crate::fixture::{Memory, model, race};
 use crate::machines::{BYTES, Metal, PAGE};
-use crate::scene::{Memory, model, race};
 use crate::space::{Access, Attrs, Page, Placement, Rights, Space};
 use crate::vm::Vm;
 

@@ -2,9 +2,9 @@
 //! have one owner after the other.
 
 use crate::atomic::contents;
+use crate::fixture::{Memory, model, race};
 use crate::machine::ContextId;
 use crate::machines::Metal;
-use crate::scene::{Memory, model, race};
 use crate::space::Space;
 use crate::vm::Vm;
 

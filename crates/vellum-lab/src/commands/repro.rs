@@ -2,7 +2,7 @@
 
 use super::machines;
 use super::output::{print, print_json};
-use crate::cli::{On, ReproArgs};
+use crate::cli::{ReproArgs, RunOn};
 use crate::error::LabError;
 use crate::repro::page::Page;
 use crate::repro::{Context, EXPERIMENTS, PublishedExperiment, json, side, text};
@@ -14,9 +14,9 @@ pub fn run(args: &ReproArgs) -> Result<(), LabError> {
     agree(args)?;
     interrupt::install();
     let pages: Vec<(&PublishedExperiment, Page)> = match args.on {
-        On::Sim => simulated(&chosen, args)?,
+        RunOn::Sim => simulated(&chosen, args)?,
         // One after the other: they measure time.
-        On::Host => chosen
+        RunOn::Host => chosen
             .iter()
             .map(|&experiment| Ok((experiment, (experiment.host)()?)))
             .collect::<Result<Vec<_>, LabError>>()?,
@@ -30,7 +30,7 @@ pub fn run(args: &ReproArgs) -> Result<(), LabError> {
     };
     if args.json {
         let (on, seed) =
-            if args.on == On::Sim { ("sim", Some(seed(args))) } else { ("host", None) };
+            if args.on == RunOn::Sim { ("sim", Some(seed(args))) } else { ("host", None) };
         return print_json(&json::document(on, seed, pages.iter().map(|(_, page)| page)));
     }
     if args.markdown {
@@ -46,7 +46,7 @@ pub fn run(args: &ReproArgs) -> Result<(), LabError> {
 
 /// Options that say nothing together are refused, so that none is ignored.
 fn agree(args: &ReproArgs) -> Result<(), LabError> {
-    let host = args.on == On::Host;
+    let host = args.on == RunOn::Host;
     if host && args.machine.is_some() {
         return Err(LabError::usage(
             "--machine names a simulated machine; leave it out with --on host",

@@ -8,7 +8,7 @@
 use vellum_sim::Cpu;
 use vellum_sim::format::Format;
 
-use super::event_queue::Taken;
+use super::event_queue::TakenEvents;
 use super::player::Player;
 use super::session::Session;
 use crate::error::LabError;
@@ -28,7 +28,7 @@ pub(super) enum Wait {
 }
 
 /// Why a thread left the CPU.
-pub(super) enum Left {
+pub(super) enum SliceEnd {
     /// Its events are used up, or its time.
     Turn,
     /// It waits.
@@ -91,9 +91,9 @@ fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<
         }
         waits[(thread - cpu.id()) / step] = Wait::No;
         match turn_of(session, cpu, &mut player, thread)? {
-            Left::Turn => {}
-            Left::Blocked(wait) => waits[(thread - cpu.id()) / step] = wait,
-            Left::Stop => return Ok(()),
+            SliceEnd::Turn => {}
+            SliceEnd::Blocked(wait) => waits[(thread - cpu.id()) / step] = wait,
+            SliceEnd::Stop => return Ok(()),
         }
         turn = thread + step;
     }
@@ -117,12 +117,12 @@ fn turn_of<F: Format>(
     cpu: &Cpu<'_, F>,
     player: &mut Player<'_, '_, '_, F>,
     thread: usize,
-) -> Result<Left, LabError> {
+) -> Result<SliceEnd, LabError> {
     let until = cpu.now() + session.quantum;
     loop {
         let taken = session.queue.borrow_mut().take(thread, &mut session.maps.borrow_mut());
-        let Taken::Run(run) = taken.map_err(|e| session.bad_trace(e))? else {
-            return Ok(Left::Turn);
+        let TakenEvents::Run(run) = taken.map_err(|e| session.bad_trace(e))? else {
+            return Ok(SliceEnd::Turn);
         };
         let (done, left) = player.play(thread, &run, until)?;
         let rest = run.events.len() - done;
@@ -131,7 +131,7 @@ fn turn_of<F: Format>(
             session.interrupt();
         }
         if session.stopped() {
-            return Ok(Left::Stop);
+            return Ok(SliceEnd::Stop);
         }
         if rest > 0 {
             return Ok(left);

@@ -71,7 +71,7 @@ pub struct EventQueue<'s> {
 
 /// What a thread gets when it asks for events.
 #[derive(Debug)]
-pub enum Taken {
+pub enum TakenEvents {
     /// These.
     Run(Run),
     /// None now: the queue is full, others have to get on first.
@@ -136,20 +136,20 @@ impl<'s> EventQueue<'s> {
     }
 
     /// The next events of `thread`; reads on if there are none.
-    pub fn take(&mut self, thread: usize, maps: &mut Maps) -> Result<Taken, TraceError> {
+    pub fn take(&mut self, thread: usize, maps: &mut Maps) -> Result<TakenEvents, TraceError> {
         loop {
             let t = &mut self.threads[thread];
             if let Some(run) = t.runs.pop_front() {
                 t.at = run.first;
                 self.held -= run.events.len();
-                return Ok(Taken::Run(run));
+                return Ok(TakenEvents::Run(run));
             }
             if self.ended || t.ended {
                 t.at = u64::MAX;
-                return Ok(Taken::Never);
+                return Ok(TakenEvents::Never);
             }
             if !self.may_read() {
-                return Ok(Taken::Later);
+                return Ok(TakenEvents::Later);
             }
             self.read(maps)?;
         }

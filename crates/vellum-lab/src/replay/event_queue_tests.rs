@@ -42,7 +42,7 @@ fn map() -> Event {
 /// All events of a thread with their numbers, in turn as the queue gives them.
 fn drain(queue: &mut EventQueue<'_>, maps: &mut Maps, thread: usize) -> Vec<(u64, Event)> {
     let mut out = Vec::new();
-    while let Taken::Run(run) = queue.take(thread, maps).unwrap() {
+    while let TakenEvents::Run(run) = queue.take(thread, maps).unwrap() {
         out.extend(run.events.iter().cloned().enumerate().map(|(i, e)| (run.first + i as u64, e)));
         queue.finish(thread, run, 0);
     }
@@ -79,7 +79,7 @@ fn a_thread_waits_until_its_creator_has_started_it() {
     let events = vec![Event::ThreadStart { thread: 1 }, Event::Switch { thread: 1 }, access(0)];
     let mut source = List(events.into(), 99);
     let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
-    assert!(matches!(queue.take(0, &mut maps).unwrap(), Taken::Run(_)));
+    assert!(matches!(queue.take(0, &mut maps).unwrap(), TakenEvents::Run(_)));
     assert!(!queue.has_work(1));
     queue.start(1);
     assert!(queue.has_work(1));
@@ -93,7 +93,7 @@ fn a_thread_that_announces_itself_or_never_may_begin() {
     ] {
         let mut source = List(events.into(), 99);
         let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
-        assert!(matches!(queue.take(0, &mut maps).unwrap(), Taken::Never));
+        assert!(matches!(queue.take(0, &mut maps).unwrap(), TakenEvents::Never));
         assert!(queue.has_work(1));
     }
 }
@@ -111,13 +111,13 @@ fn a_taking_call_sees_every_earlier_event_of_other_threads() {
     ];
     let mut source = List(events.into(), 99);
     let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
-    let Taken::Run(run) = queue.take(0, &mut maps).unwrap() else {
+    let TakenEvents::Run(run) = queue.take(0, &mut maps).unwrap() else {
         panic!("no events for thread 0")
     };
     queue.finish(0, run, 0);
     queue.start(1);
     assert!(!queue.all_before(6, 0));
-    let Taken::Run(run) = queue.take(1, &mut maps).unwrap() else {
+    let TakenEvents::Run(run) = queue.take(1, &mut maps).unwrap() else {
         panic!("no events for thread 1")
     };
     queue.at(1, 4);
@@ -133,12 +133,12 @@ fn nobody_reads_far_ahead_and_the_earliest_event_is_always_there() {
     events.resize_with(3 * LIMIT, || access(0));
     let mut source = List(events.into(), 1 << 18);
     let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
-    let Taken::Run(run) = queue.take(0, &mut maps).unwrap() else {
+    let TakenEvents::Run(run) = queue.take(0, &mut maps).unwrap() else {
         panic!("no events for thread 0")
     };
     queue.finish(0, run, 0);
     assert!(
-        matches!(queue.take(0, &mut maps).unwrap(), Taken::Later),
+        matches!(queue.take(0, &mut maps).unwrap(), TakenEvents::Later),
         "thread 0 reads on until the feed is full"
     );
     assert!(queue.held <= LIMIT + (1 << 18));
@@ -146,12 +146,12 @@ fn nobody_reads_far_ahead_and_the_earliest_event_is_always_there() {
     let mut seen = 0;
     loop {
         match queue.take(1, &mut maps).unwrap() {
-            Taken::Run(run) => {
+            TakenEvents::Run(run) => {
                 seen += run.events.len();
                 queue.finish(1, run, 0);
             }
-            Taken::Never => break,
-            Taken::Later => panic!("the thread with the earliest event found the feed full"),
+            TakenEvents::Never => break,
+            TakenEvents::Later => panic!("the thread with the earliest event found the feed full"),
         }
     }
     assert_eq!(seen, 3 * LIMIT - 3);
@@ -161,7 +161,7 @@ fn nobody_reads_far_ahead_and_the_earliest_event_is_always_there() {
 fn what_a_thread_gives_back_it_gets_again() {
     let mut source = List((0..10).map(|i| access(i * 64)).collect(), 99);
     let (mut queue, mut maps) = (EventQueue::new(&mut source), Maps::new());
-    let Taken::Run(run) = queue.take(0, &mut maps).unwrap() else { panic!("no events") };
+    let TakenEvents::Run(run) = queue.take(0, &mut maps).unwrap() else { panic!("no events") };
     queue.finish(0, run, 7);
     assert!(!queue.all_before(4, 1) && queue.all_before(3, 1));
     assert_eq!(

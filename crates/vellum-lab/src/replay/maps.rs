@@ -30,7 +30,7 @@ pub struct Place {
 
 /// What is known of a mapping when an access asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum AccessLookup {
     /// The byte lies here.
     At(u64),
     /// A call before the access is not done yet.
@@ -56,15 +56,15 @@ impl Maps {
 
     /// The address of `size` bytes of a mapping for the event of this number.
     #[inline(always)]
-    pub fn find(&self, mapping: u32, offset: u64, size: u64, number: u64) -> Found {
-        let Some(p) = self.places.get(mapping as usize) else { return Found::Unknown };
+    pub fn find(&self, mapping: u32, offset: u64, size: u64, number: u64) -> AccessLookup {
+        let Some(p) = self.places.get(mapping as usize) else { return AccessLookup::Unknown };
         if p.next_call <= number {
-            return Found::Wait;
+            return AccessLookup::Wait;
         }
         if offset.checked_add(size).is_none_or(|end| end > p.len) {
-            return Found::Beyond(p.len);
+            return AccessLookup::Beyond(p.len);
         }
-        Found::At(p.base + offset)
+        AccessLookup::At(p.base + offset)
     }
 
     /// A mapping, if the trace has announced it.
@@ -192,15 +192,15 @@ mod tests {
     #[test]
     fn an_access_waits_for_the_calls_before_it_and_not_for_those_after() {
         let mut maps = Maps::new();
-        assert_eq!(maps.find(0, 0, 8, 3), Found::Unknown);
+        assert_eq!(maps.find(0, 0, 8, 3), AccessLookup::Unknown);
         maps.announce(&map(0, 4096), 2);
-        assert_eq!(maps.find(0, 0, 8, 3), Found::Wait);
+        assert_eq!(maps.find(0, 0, 8, 3), AccessLookup::Wait);
         maps.place(0, 0x10000, 4096, Prot(3));
         maps.done(&map(0, 4096), 2);
-        assert_eq!(maps.find(0, 8, 8, 3), Found::At(0x10008));
+        assert_eq!(maps.find(0, 8, 8, 3), AccessLookup::At(0x10008));
         maps.announce(&Change::Unmap { mapping: 0, offset: 0, len: 4096 }, 9);
-        assert_eq!(maps.find(0, 8, 8, 8), Found::At(0x10008));
-        assert_eq!(maps.find(0, 8, 8, 10), Found::Wait);
+        assert_eq!(maps.find(0, 8, 8, 8), AccessLookup::At(0x10008));
+        assert_eq!(maps.find(0, 8, 8, 10), AccessLookup::Wait);
     }
 
     #[test]
@@ -209,8 +209,8 @@ mod tests {
         maps.announce(&map(0, 4096), 0);
         maps.place(0, 0x10000, 4096, Prot(3));
         maps.done(&map(0, 4096), 0);
-        assert_eq!(maps.find(0, 4090, 8, 1), Found::Beyond(4096));
-        assert_eq!(maps.find(0, u64::MAX, 8, 1), Found::Beyond(4096));
+        assert_eq!(maps.find(0, 4090, 8, 1), AccessLookup::Beyond(4096));
+        assert_eq!(maps.find(0, u64::MAX, 8, 1), AccessLookup::Beyond(4096));
     }
 
     #[test]

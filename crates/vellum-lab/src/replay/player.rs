@@ -13,9 +13,9 @@ use vellum_trace::event::Event;
 
 use super::calls;
 use super::counters::Part;
-use super::cpu::{Left, Wait};
+use super::cpu::{SliceEnd, Wait};
 use super::event_queue::{Run, takes};
-use super::maps::{self, Found};
+use super::maps::{self, AccessLookup};
 use super::session::Session;
 use crate::error::LabError;
 
@@ -82,7 +82,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     #[inline]
     fn foresee(&self, run: &Run, i: usize) {
         if let Some(&Event::Access { mapping, size, offset, .. }) = run.events.get(i + AHEAD)
-            && let Found::At(va) = self.session.maps.borrow().find(
+            && let AccessLookup::At(va) = self.session.maps.borrow().find(
                 mapping,
                 offset,
                 u64::from(size),
@@ -100,7 +100,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         thread: usize,
         run: &Run,
         until: u64,
-    ) -> Result<(usize, Left), LabError> {
+    ) -> Result<(usize, SliceEnd), LabError> {
         let session = self.session;
         if self.gaps.len() <= thread {
             self.gaps.resize(thread + 1, false);
@@ -108,12 +108,12 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         let mut accesses = 0u64;
         let mut i = 0;
         let left = loop {
-            let Some(event) = run.events.get(i) else { break Left::Turn };
+            let Some(event) = run.events.get(i) else { break SliceEnd::Turn };
             let number = run.first + i as u64;
             if number.is_multiple_of(TELL) {
                 session.queue.borrow_mut().at(thread, number);
                 if self.cpu.now() >= until {
-                    break Left::Turn;
+                    break SliceEnd::Turn;
                 }
             }
             match *event {
@@ -124,8 +124,8 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                         u64::from(size),
                         number,
                     ) {
-                        Found::At(va) => va,
-                        Found::Wait => break Left::Blocked(Wait::Call(mapping, number)),
+                        AccessLookup::At(va) => va,
+                        AccessLookup::Wait => break SliceEnd::Blocked(Wait::Call(mapping, number)),
                         lost => return Err(session.lost(mapping, offset, lost)),
                     };
                     let here = Here { mapping, offset, number, thread };
@@ -135,7 +135,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                                 accesses += events as u64;
                                 i += events;
                             }
-                            Err(wait) => break Left::Blocked(wait),
+                            Err(wait) => break SliceEnd::Blocked(wait),
                         }
                         continue;
                     }
@@ -146,14 +146,14 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     if let Err(wait) =
                         self.touch(here, va, u32::from(size), kind, flags.dependent())?
                     {
-                        break Left::Blocked(wait);
+                        break SliceEnd::Blocked(wait);
                     }
                     accesses += 1;
                 }
                 Event::Fetch { mapping, insns, offset } => {
                     let va = match session.maps.borrow().find(mapping, offset, 1, number) {
-                        Found::At(va) => va,
-                        Found::Wait => break Left::Blocked(Wait::Call(mapping, number)),
+                        AccessLookup::At(va) => va,
+                        AccessLookup::Wait => break SliceEnd::Blocked(Wait::Call(mapping, number)),
                         lost => return Err(session.lost(mapping, offset, lost)),
                     };
                     self.cpu.retire(self.owed);
@@ -161,19 +161,19 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     let here = Here { mapping, offset, number, thread };
                     if let Err(wait) = self.touch(here, va, 1, Kind::Fetch, false)? {
                         self.owed = 0;
-                        break Left::Blocked(wait);
+                        break SliceEnd::Blocked(wait);
                     }
                 }
                 Event::Call(ref call) => {
                     let change = &call.change;
                     session.queue.borrow_mut().at(thread, number);
                     if let Some(mapping) = maps::closed(change, number, &session.maps.borrow()) {
-                        break Left::Blocked(Wait::Call(mapping, number));
+                        break SliceEnd::Blocked(Wait::Call(mapping, number));
                     }
                     if takes(change, &session.maps.borrow())
                         && !session.queue.borrow().all_before(number, thread)
                     {
-                        break Left::Blocked(Wait::All(number));
+                        break SliceEnd::Blocked(Wait::All(number));
                     }
                     self.in_kernel = false;
                     calls::call(session, change)?;
@@ -183,7 +183,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     session.queue.borrow_mut().at(thread, number);
                     if new as usize == thread && !session.queue.borrow().all_before(number, thread)
                     {
-                        break Left::Blocked(Wait::All(number));
+                        break SliceEnd::Blocked(Wait::All(number));
                     }
                     session.queue.borrow_mut().start(new);
                 }
@@ -316,7 +316,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         for (k, e) in run.events[i..].iter().enumerate() {
             let Event::Access { mapping: m, size, flags, offset } = *e else { break };
             let at = if k == 0 {
-                Found::At(va)
+                AccessLookup::At(va)
             } else {
                 self.session.maps.borrow().find(
                     m,
@@ -328,7 +328,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             let joins = flags.kernel()
                 && m == mapping
                 && (k == 0 || flags.write() == write)
-                && at == Found::At(va + length)
+                && at == AccessLookup::At(va + length)
                 && (va & (PAGE - 1)) + length + u64::from(size) <= PAGE;
             if !joins && k > 0 {
                 break;

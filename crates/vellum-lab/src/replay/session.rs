@@ -22,7 +22,7 @@ use super::config_check::check_config;
 use super::counters::{self, Part, Tally};
 use super::cpu;
 use super::event_queue::{EventQueue, Source};
-use super::maps::{Found, Maps};
+use super::maps::{AccessLookup, Maps};
 use crate::cli::{Layout, OracleMode};
 use crate::error::LabError;
 use crate::progress::Progress;
@@ -139,9 +139,9 @@ impl<F: Format> Session<'_, '_, F> {
         LabError::failed(format_args!("{what}"))
     }
     /// The error of an access to a mapping that is not there.
-    pub(super) fn lost(&self, mapping: u32, offset: u64, found: Found) -> LabError {
+    pub(super) fn lost(&self, mapping: u32, offset: u64, found: AccessLookup) -> LabError {
         match found {
-            Found::Beyond(len) => self.bad_trace(format_args!(
+            AccessLookup::Beyond(len) => self.bad_trace(format_args!(
                 "the trace touches byte {offset} of mapping {mapping}, which has {len} bytes; \
                  record it again"
             )),

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use crate::experiment::{holds_document, is_readable, machine, pages};
 use vellum::addr::Order;
 use vellum_lab::repro::Context;
-use vellum_lab::repro::clear::{self, Byte, EXPERIMENT};
+use vellum_lab::repro::clear::{self, EXPERIMENT, TouchedByte};
 use vellum_lab::repro::page::{Page, Row, Statement};
 use vellum_sim::file::Machine;
 
@@ -98,7 +98,9 @@ fn each_statement_has_an_id_of_its_own_and_the_plain_number_is_the_ratio_at_2_mi
 }
 
 fn cycles(machine: &Machine, leaf: Order, switches: &[(&str, &str)], bytes: u64) -> f64 {
-    clear::touch(machine, leaf, switches, bytes, Byte::First).expect("it runs").cycles_per_line
+    clear::touch(machine, leaf, switches, bytes, TouchedByte::First)
+        .expect("it runs")
+        .cycles_per_line
 }
 
 #[test]

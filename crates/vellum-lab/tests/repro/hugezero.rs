@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use crate::experiment::{holds_document, is_readable, machine, ours, pages};
 use serde_json::json;
 use vellum_lab::repro::hugezero::loops::{PAGES, glance};
-use vellum_lab::repro::hugezero::rss::{self, ALWAYS, Load, NEVER};
+use vellum_lab::repro::hugezero::rss::{self, ALWAYS, NEVER, RssLoad};
 use vellum_lab::repro::hugezero::{EXPERIMENT, loops};
 use vellum_lab::repro::json::document;
 use vellum_lab::repro::page::Page;
@@ -105,7 +105,7 @@ fn d_16_lazily_read_arrays_take_twice_the_memory_with_huge_pages_and_none_of_it_
 #[test]
 fn d_01_200_mib_read_leave_no_page_with_the_program_in_any_form() {
     let machine = machine("westmere-ex");
-    let pages = |switches| rss::pages(&machine, &switches, Load::Read).expect("it runs");
+    let pages = |switches| rss::pages(&machine, &switches, RssLoad::Read).expect("it runs");
     assert_eq!((pages(NEVER), pages(ALWAYS)), (0, 51_200));
     for form in ["page", "table", "table-private"] {
         assert_eq!(pages(rss::zeros(form)), 0, "{form}");

@@ -6,7 +6,7 @@ use vellum::error::FaultError;
 use vellum::space::{Access, Page};
 
 use super::Play;
-use crate::command::Spot;
+use crate::command::PageSpot;
 use crate::small::{SAMPLES, samples};
 
 /// Pages each CPU remembers.
@@ -115,7 +115,7 @@ impl<C: Codec> Play<'_, C> {
     }
 
     /// Where a copy starts, and its parts.
-    fn parts(&self, n: usize, spot: Spot, start: u16, bytes: u16) -> (Va, Vec<Part>) {
+    fn parts(&self, n: usize, spot: PageSpot, start: u16, bytes: u16) -> (Va, Vec<Part>) {
         let first = self.near(n, spot, true);
         let start = start as usize % PAGE_SIZE;
         let (mut parts, mut done, bytes) = (Vec::new(), 0, bytes as usize);
@@ -130,7 +130,14 @@ impl<C: Codec> Play<'_, C> {
     }
 
     /// The kernel writes, `forced` whatever the rights, as long as there are any.
-    pub(super) fn copy_in(&mut self, n: usize, spot: Spot, start: u16, bytes: u16, forced: bool) {
+    pub(super) fn copy_in(
+        &mut self,
+        n: usize,
+        spot: PageSpot,
+        start: u16,
+        bytes: u16,
+        forced: bool,
+    ) {
         let (access, name) =
             if forced { (Access::Read, "by write_forced") } else { (Access::Write, "by copy_in") };
         let (va, parts) = self.parts(n, spot, start, bytes);
@@ -188,7 +195,7 @@ impl<C: Codec> Play<'_, C> {
         !matches!(seen, Page::Mapped { .. }) || self.contents(page, seen) != Some(new)
     }
 
-    pub(super) fn copy_out(&mut self, n: usize, spot: Spot, start: u16, bytes: u16) {
+    pub(super) fn copy_out(&mut self, n: usize, spot: PageSpot, start: u16, bytes: u16) {
         let (va, parts) = self.parts(n, spot, start, bytes);
         let mut buffer = vec![0; bytes as usize];
         let got = self.vm.copy_out(&self.sides[n].space, va, &mut buffer);
@@ -217,7 +224,7 @@ impl<C: Codec> Play<'_, C> {
         }
     }
 
-    pub(super) fn query(&mut self, n: usize, spot: Spot) {
+    pub(super) fn query(&mut self, n: usize, spot: PageSpot) {
         let page = self.page(n, spot);
         self.outcome.compared += 1;
         self.page_is(&self.sides[n], page);

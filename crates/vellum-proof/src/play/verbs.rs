@@ -6,7 +6,7 @@ use vellum::error::SpaceError;
 use vellum::space::{Access, Advice, Attrs, LeafSize, Placement, Rights};
 
 use super::{Play, Skewed, is_range};
-use crate::command::{Stretch, To};
+use crate::command::{MapTarget, Stretch};
 use crate::model::Cell;
 use crate::small::Contents;
 
@@ -16,11 +16,11 @@ const STRAYS: usize = 6;
 const STRAY: u64 = 512;
 
 impl<C: Codec> Play<'_, C> {
-    pub(super) fn map(&mut self, n: usize, to: To, stretch: Stretch, attrs: Attrs) {
+    pub(super) fn map(&mut self, n: usize, to: MapTarget, stretch: Stretch, attrs: Attrs) {
         let exactly = attrs.leaf != LeafSize::Policy;
         let mut stretch = stretch;
         let at = match to {
-            To::At(spot) | To::Replace(spot) => spot,
+            MapTarget::At(spot) | MapTarget::Replace(spot) => spot,
             _ if self.sides[n].strays.len() >= STRAYS => return,
             _ => {
                 stretch.pages = stretch.pages.min(STRAY);
@@ -29,8 +29,8 @@ impl<C: Codec> Play<'_, C> {
         };
         let Skewed { mut range, start, bytes } = self.range(n, Stretch { at, ..stretch });
         let placement = match to {
-            To::At(_) => Placement::At(start),
-            To::Replace(_) => Placement::Replace(start),
+            MapTarget::At(_) => Placement::At(start),
+            MapTarget::Replace(_) => Placement::Replace(start),
             _ => Placement::Anywhere,
         };
         let got = self.vm.map(&self.sides[n].space, placement, bytes, attrs);
@@ -68,7 +68,7 @@ impl<C: Codec> Play<'_, C> {
                 assert_eq!(pages.count(range.clone()), 0, "placed on top of something at {at:?}");
                 self.sides[n].strays.push((range.start, range.end - range.start));
             }
-            got if matches!(to, To::At(_)) && pages.count(range.clone()) != 0 => {
+            got if matches!(to, MapTarget::At(_)) && pages.count(range.clone()) != 0 => {
                 return assert_eq!(got, Err(SpaceError::Occupied));
             }
             got => assert_eq!(got, Ok(start)),
@@ -145,19 +145,25 @@ impl<C: Codec> Play<'_, C> {
         }
     }
 
-    pub(super) fn remap(&mut self, n: usize, stretch: Stretch, to: To, new_pages: Option<u64>) {
+    pub(super) fn remap(
+        &mut self,
+        n: usize,
+        stretch: Stretch,
+        to: MapTarget,
+        new_pages: Option<u64>,
+    ) {
         let Skewed { range: old, start, bytes } = self.range(n, stretch);
         let pages = old.end - old.start;
         let mut new_pages = new_pages.unwrap_or(pages);
         let target = match to {
-            To::At(spot) | To::Replace(spot) => self.page(n, spot),
+            MapTarget::At(spot) | MapTarget::Replace(spot) => self.page(n, spot),
             _ => old.start,
         };
         let placement = match to {
-            To::At(_) | To::Here => Placement::At(Va(target << 12)),
-            To::Replace(_) => Placement::Replace(Va(target << 12)),
-            To::Anywhere if self.sides[n].strays.len() >= STRAYS => return,
-            To::Anywhere => {
+            MapTarget::At(_) | MapTarget::Here => Placement::At(Va(target << 12)),
+            MapTarget::Replace(_) => Placement::Replace(Va(target << 12)),
+            MapTarget::Anywhere if self.sides[n].strays.len() >= STRAYS => return,
+            MapTarget::Anywhere => {
                 new_pages = new_pages.min(STRAY);
                 Placement::Anywhere
             }

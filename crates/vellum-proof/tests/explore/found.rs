@@ -103,7 +103,7 @@ fn a_child_that_sees_a_store_sees_those_before_it() {
             assert_eq!(l.store(far, 2), Ok(()));
         })
     };
-    for (name, first, writer) in [("a page", AT, both()), ("a promise", NEXT, fresh())] {
+    for (name, first, writer) in [("a page", AT, both()), ("a reserved range", NEXT, fresh())] {
         let scripts = then(vec![fork(), writer], move |l| {
             let (x, y) = (child(l, first), child(l, far));
             assert!(y != 2 || x == 2, "the child has the second store and not the first: {x}, {y}");
@@ -159,19 +159,19 @@ fn dontneed_leaves_alone_what_a_fault_has_aside_that_came_behind_it() {
     };
     check("dontneed, load and store", &few(2), &[forget(4 * 4096), read_write()], 2);
     for form in FORMS {
-        let promised = move || {
+        let reserved = move || {
             let lab = zeros(2, form)();
             assert_eq!(lab.vm.advise(lab.space(), AT, MIB2, Advice::DontNeed), Ok(()));
             lab
         };
         check(
             &format!("dontneed, load and store: {form:?}"),
-            &promised,
+            &reserved,
             &[forget(MIB2), read_write()],
             2,
         );
         let tight = move || {
-            let lab = promised();
+            let lab = reserved();
             (0..4).for_each(|_| lab.take(9));
             lab
         };
@@ -386,7 +386,7 @@ fn no_access_is_refused_where_one_mapping_takes_the_place_of_another() {
         })
     };
     let write = || script(|l| assert_eq!(l.store(NEXT, 7), Ok(())));
-    check("store to a promise, map over", &few(2), &[write(), over(4096)], 1);
+    check("store to a reserved range, map over", &few(2), &[write(), over(4096)], 1);
     let page = || {
         let lab = few(2)();
         lab.store(NEXT, 1).expect("memory");

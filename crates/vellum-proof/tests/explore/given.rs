@@ -16,7 +16,7 @@ use vellum_proof::explore::worlds::{AT, Lab, MIB2};
 use vellum_proof::explore::{by_turns, explore};
 
 const PAGE: u64 = 4096;
-/// A promised page in three tables of its own.
+/// A reserved page in three tables of its own.
 const LONE: Va = Va(0x2_0000_0000);
 
 fn lone() -> Lab {

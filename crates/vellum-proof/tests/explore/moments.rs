@@ -181,8 +181,8 @@ fn a_tail_that_a_remap_cuts_off_is_gone_when_the_rest_has_moved() {
     });
 }
 
-/// DONTNEED of a page that CPU 1 has a translation of, and of a promise to which it stores.
-fn dontneed_is_at_one_moment(promise: Va, bytes: u64) {
+/// DONTNEED of a page that CPU 1 has a translation of, and of a reserved range to which it stores.
+fn dontneed_is_at_one_moment(reserved: Va, bytes: u64) {
     let make = || {
         let lab = few(2)();
         let beyond = Va(AT.0 + 4 * PAGE);
@@ -197,7 +197,7 @@ fn dontneed_is_at_one_moment(promise: Va, bytes: u64) {
         let read = read.clone();
         Rc::new(move |l: &Lab| {
             over.set((over.get() + 1) % 2);
-            if over.get() == 0 && l.load(promise) == Ok(1) {
+            if over.get() == 0 && l.load(reserved) == Ok(1) {
                 // The store came after it, so the load did.
                 assert_ne!(read.get(), Ok(5), "the store came after it, the load before it");
             }
@@ -209,19 +209,19 @@ fn dontneed_is_at_one_moment(promise: Va, bytes: u64) {
         also(l);
     };
     both(&make, forget, move |l| {
-        assert_eq!(l.store(promise, 1), Ok(()));
+        assert_eq!(l.store(reserved, 1), Ok(()));
         read.set(l.load(AT));
         last(l);
     });
 }
 
 #[test]
-fn dontneed_of_a_promise_is_at_the_moment_of_that_of_a_page() {
+fn dontneed_of_a_reserved_range_is_at_the_moment_of_that_of_a_page() {
     dontneed_is_at_one_moment(NEXT, 2 * PAGE);
 }
 
 #[test]
-fn dontneed_of_a_promise_of_2_mib_is_at_the_moment_of_that_of_a_page() {
+fn dontneed_of_a_reserved_range_of_2_mib_is_at_the_moment_of_that_of_a_page() {
     // Another page of it than that whose translation has the place of AT's.
     dontneed_is_at_one_moment(Va(AT.0 + MIB2 + PAGE), 2 * MIB2);
 }

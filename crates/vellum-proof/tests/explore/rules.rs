@@ -378,7 +378,7 @@ fn a_query_tells_of_one_instant() {
     let query = script(|l| match l.vm.query(l.space(), AT) {
         Page::Mapped { rights, .. } => assert_eq!(rights, Rights::READ_WRITE),
         Page::Reserved { rights } => assert_eq!(rights, Rights::READ),
-        other => panic!("{other:?} where a page was, and a promise is"),
+        other => panic!("{other:?} where a page was, and a reserved range is"),
     });
     let replace = script(|l| {
         let read = Attrs::anonymous(Rights::READ);
@@ -425,7 +425,7 @@ fn a_query_tells_of_one_instant_though_the_entry_says_the_same_again() {
     let query = script(|l| match l.vm.query(l.space(), AT) {
         Page::Mapped { rights, .. } => assert_eq!(rights, Rights::READ_WRITE),
         Page::Reserved { .. } => {}
-        other => panic!("{other:?} where a page was, and a promise is"),
+        other => panic!("{other:?} where a page was, and a reserved range is"),
     });
     let (forbid, allow) = (replace(Rights::READ), replace(Rights::READ_WRITE));
     let store = script(|l| assert!(matches!(l.store(AT, 1), Ok(()) | Err(FaultError::Rights))));

@@ -20,7 +20,7 @@ use vellum_proof::explore::{Script, World, explore};
 type Act = fn(&Lab) -> bool;
 type Acts = [(&'static str, Act)];
 
-/// A GiB in which nothing is mapped but one promise.
+/// A GiB in which nothing is mapped but one reserved range.
 pub const FAR: Va = Va(0x1_0000_0000);
 pub const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);
 
@@ -125,7 +125,7 @@ fn pairs(name: &str, make: Make<'_>, acts: &Acts, rows: Range<usize>) {
     assert!(schedules > 2 * pairs, "nothing was interleaved");
 }
 
-/// Three pages in one table, of which the first has a word in it, and a promise that has no tables
+/// Three pages in one table, of which the first has a word in it, and a reserved range that has no tables
 /// yet.
 fn three() -> Lab {
     let lab = few(2)();
@@ -145,7 +145,7 @@ fn faults_are_not_refused_what_another_cpu_gives_back() {
         ("forced write", |l| l.vm.write_forced(l.space(), NEXT, &[1]).is_ok()),
         ("populate", |l| populate(l, 4 * 4096)),
     ];
-    pairs("promises", &three, acts, 0..acts.len());
+    pairs("reserved ranges", &three, acts, 0..acts.len());
 }
 
 #[test]
@@ -174,7 +174,7 @@ const VERBS: &Acts = &[
     ("fault", |l| l.vm.fault(l.space(), NEXT, Access::Write).is_ok()),
     ("create", create),
     ("map", |l| enough(l.vm.map(l.space(), Placement::At(Va(FAR.0 * 2)), 4096, RW))),
-    ("unmap a part of a promise", |l| enough(l.vm.unmap(l.space(), Va(FAR.0 + 4096), 4096))),
+    ("unmap a part of a reserved range", |l| enough(l.vm.unmap(l.space(), Va(FAR.0 + 4096), 4096))),
     ("protect", |l| enough(l.vm.protect(l.space(), Va(FAR.0 + 4096), 4096, Rights::READ))),
     ("remap", |l| enough(l.vm.remap(l.space(), AT, 4096, 4096, Placement::At(Va(FAR.0 * 3))))),
     ("advise", |l| enough(l.vm.advise(l.space(), Va(FAR.0 + 4096), 4096, Advice::NoHuge))),
@@ -405,7 +405,7 @@ fn who_looks_for_memory_again_looks_for_the_least_that_will_do() {
     }
 }
 
-/// A page of exactly 2 MiB and a promise of another, and one block that is free.
+/// A page of exactly 2 MiB and a reserved range of another, and one block that is free.
 fn exact() -> Lab {
     let (lab, space) = huge(2048, ZeroHuge::Off);
     lab.vm.map(&space, Placement::At(AT), 2 * MIB2, EXACT).expect("memory");
@@ -565,8 +565,8 @@ fn who_is_refused_has_nothing_in_hand() {
 }
 
 #[test]
-fn a_remap_inside_one_promise_takes_each_table_once() {
-    // The first cut of the promise takes a table of each of two levels, in which the new place lies
+fn a_remap_inside_one_reserved_range_takes_each_table_once() {
+    // The first cut of the reserved range takes a table of each of two levels, in which the new place lies
     // as well.
     for (old, new) in [(4096, 4096), (4096, 3 * 4096), (3 * 4096, 4096)] {
         for (free, enough_for_it) in [(1, false), (2, true)] {

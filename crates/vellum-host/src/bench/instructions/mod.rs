@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::measure::conditions::cores;
 use super::measure::{Effort, threads};
 use super::{Report, Row};
-use count::Way;
+use count::CountMethod;
 use rows::{Ceiling, Counted, ROWS};
 
 /// The compiler the ceilings were set with. Another may exceed them by [`SLACK`].
@@ -52,13 +52,13 @@ pub fn run(
     effort: Effort,
     again: &(dyn Fn(usize) -> io::Result<Command> + Sync),
 ) -> io::Result<Report> {
-    let Some(way) = Way::best() else {
+    let Some(way) = CountMethod::best() else {
         let notes = vec![
             "skipped: no valgrind here (package valgrind), and no hardware counter".to_owned(),
         ];
         return Ok(Report { notes, ..Report::default() });
     };
-    let shown = |row: usize| way == Way::Callgrind || !ROWS[row].clears;
+    let shown = |row: usize| way == CountMethod::Callgrind || !ROWS[row].clears;
     let rows: Vec<usize> =
         (0..if effort.shrink > 1 { 3 } else { ROWS.len() }).filter(|&row| shown(row)).collect();
     let next = AtomicUsize::new(0);

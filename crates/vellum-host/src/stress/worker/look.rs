@@ -5,7 +5,7 @@ use vellum::entry::Codec;
 use vellum::error::FaultError;
 use vellum::space::{Access, Space};
 
-use super::{Child, FAVOURITES, Where, Worker};
+use super::{Child, FAVOURITES, SpaceChoice, Worker};
 use crate::stress::owned_pages::{SAMPLES, is_sane};
 use crate::stress::published::{Published, meaning};
 
@@ -44,8 +44,8 @@ impl<C: Codec> Worker<'_, C> {
             let sample = self.rng.below(6).saturating_sub(3) as usize;
             let va = Va((page << 12) + SAMPLES[sample]);
             match self.at {
-                Some(Where::Shared(n)) => self.peek_shared(n, page, sample, whose),
-                Some(Where::Child(n)) => {
+                Some(SpaceChoice::Shared(n)) => self.peek_shared(n, page, sample, whose),
+                Some(SpaceChoice::Child(n)) => {
                     let child = &mut children[n];
                     self.look_at_frozen(child, va);
                     if let Some(&Some(word)) = child.frozen.get(&va) {

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 
 /// Which space a worker runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Where {
+enum SpaceChoice {
     Shared(usize),
     Child(usize),
 }
@@ -38,7 +38,7 @@ pub struct Worker<'a, C: Codec> {
     rng: Rng,
     /// The thread's pages of each shared space.
     owned: Vec<OwnedPages>,
-    at: Option<Where>,
+    at: Option<SpaceChoice>,
     blocks: Vec<(Pfn, Order)>,
     /// Pages of others this thread looks at again and again.
     favourites: Vec<(u64, u64)>,
@@ -103,7 +103,7 @@ impl<'a, C: Codec> Worker<'a, C> {
     /// Ends its forks and gives its blocks back, checking everything once more.
     pub fn finish(&mut self, children: &mut Vec<Child>) {
         for space in 0..self.owned.len() {
-            self.go(Where::Shared(space), children);
+            self.go(SpaceChoice::Shared(space), children);
             self.on(children, |w, on| w.check_all(on));
         }
         while !children.is_empty() {
@@ -144,7 +144,7 @@ impl<'a, C: Codec> Worker<'a, C> {
             _ => {}
         }
         if self.at.is_none() {
-            self.go(Where::Shared(0), children);
+            self.go(SpaceChoice::Shared(0), children);
         }
         self.on(children, |w, on| match op {
             Op::Map => w.map(on, false),
@@ -172,7 +172,7 @@ impl<'a, C: Codec> Worker<'a, C> {
     /// Runs `f` on the space this thread is in.
     fn on(&mut self, children: &mut [Child], f: impl FnOnce(&mut Self, On<'_>)) {
         match self.at {
-            Some(Where::Shared(n)) => {
+            Some(SpaceChoice::Shared(n)) => {
                 let window = self.window;
                 let mut owned =
                     std::mem::replace(&mut self.owned[n], OwnedPages::new(window, 0, 0));
@@ -187,7 +187,7 @@ impl<'a, C: Codec> Worker<'a, C> {
                 );
                 self.owned[n] = owned;
             }
-            Some(Where::Child(n)) => {
+            Some(SpaceChoice::Child(n)) => {
                 let Child { space, owned, .. } = &mut children[n];
                 f(self, On { space, owned, published: None });
             }
@@ -195,10 +195,10 @@ impl<'a, C: Codec> Worker<'a, C> {
         }
     }
 
-    fn go(&mut self, to: Where, children: &[Child]) {
+    fn go(&mut self, to: SpaceChoice, children: &[Child]) {
         let space = match to {
-            Where::Shared(n) => &self.shared.spaces[n],
-            Where::Child(n) => &children[n].space,
+            SpaceChoice::Shared(n) => &self.shared.spaces[n],
+            SpaceChoice::Child(n) => &children[n].space,
         };
         self.shared.vm.activate(space);
         self.at = Some(to);
@@ -207,9 +207,9 @@ impl<'a, C: Codec> Worker<'a, C> {
     fn switch(&mut self, children: &[Child]) {
         let n = self.rng.below((self.owned.len() + children.len()) as u64 + 1) as usize;
         if n < self.owned.len() {
-            self.go(Where::Shared(n), children);
+            self.go(SpaceChoice::Shared(n), children);
         } else if n < self.owned.len() + children.len() {
-            self.go(Where::Child(n - self.owned.len()), children);
+            self.go(SpaceChoice::Child(n - self.owned.len()), children);
         } else {
             self.shared.vm.idle();
             self.at = None;
@@ -231,20 +231,20 @@ impl<'a, C: Codec> Worker<'a, C> {
             self.outcome.forks += 1;
             children.push(child);
             if self.rng.once_in(2) {
-                self.go(Where::Child(children.len() - 1), children);
+                self.go(SpaceChoice::Child(children.len() - 1), children);
             }
         }
     }
 
     fn end_child(&mut self, children: &mut Vec<Child>, n: usize) {
-        self.go(Where::Child(n), children);
+        self.go(SpaceChoice::Child(n), children);
         self.on(children, |w, on| w.check_all(on));
         let frozen: Vec<Va> = children[n].frozen.keys().copied().collect();
         for va in frozen {
             self.look_at_frozen(&mut children[n], va);
         }
         let child = children.swap_remove(n);
-        self.go(Where::Shared(0), children);
+        self.go(SpaceChoice::Shared(0), children);
         self.shared.vm.exit(child.space);
     }
 

@@ -7,7 +7,7 @@
 //! draws.
 
 use super::cases::{BEFORE, Case};
-use super::touch::{Byte, FOOTPRINT, touch};
+use super::touch::{FOOTPRINT, TouchedByte, touch};
 use crate::error::LabError;
 use crate::repro::context::Context;
 use crate::repro::page::{Row, Table};
@@ -32,7 +32,7 @@ pub fn table(context: &Context<'_>, cases: &[Case]) -> Result<Table, LabError> {
         .flat_map(|n| runs.iter().map(move |&run| (context.seed.wrapping_add(n), run)))
         .collect();
     let figures = side::by_side(&asked, |&(seed, (leaf, switches))| {
-        Ok(touch(context.machine, leaf, switches, PART, Byte::Drawn(seed))?.gib_per_s)
+        Ok(touch(context.machine, leaf, switches, PART, TouchedByte::Drawn(seed))?.gib_per_s)
     })?;
     let figure = |seed: usize, run| {
         let nth = runs.iter().position(|r| *r == run).unwrap_or(0);

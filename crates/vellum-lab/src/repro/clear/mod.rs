@@ -7,7 +7,7 @@ mod host;
 mod sim;
 mod touch;
 
-pub use touch::{Byte, FOOTPRINT, touch};
+pub use touch::{FOOTPRINT, TouchedByte, touch};
 
 use super::context::PublishedExperiment;
 

@@ -5,7 +5,7 @@ use vellum_sim::file::Machine;
 
 use super::cases::{BEFORE, ICELAKE, MILAN};
 use super::drawn;
-use super::touch::{Byte, FOOTPRINT, touch};
+use super::touch::{FOOTPRINT, TouchedByte, touch};
 use crate::error::LabError;
 use crate::repro::basis::{self, Provenance};
 use crate::repro::context::Context;
@@ -31,7 +31,7 @@ pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
     let mut runs = vec![(Order::HUGE, BEFORE), (Order::GIANT, BEFORE)];
     runs.extend(cases.iter().map(|c| (c.leaf, c.after)));
     let figures = side::by_side(&runs, |&(leaf, switches)| {
-        touch(machine, leaf, switches, FOOTPRINT, Byte::First)
+        touch(machine, leaf, switches, FOOTPRINT, TouchedByte::First)
     })?;
     let old = |leaf| if leaf == Order::HUGE { figures[0] } else { figures[1] };
     let (mut rows, mut misses, mut statements) = (Vec::new(), Vec::new(), Vec::new());
@@ -39,7 +39,7 @@ pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
         let before = old(case.leaf);
         // A sixteenth of the footprint gives the same figure to a thousandth.
         let ratio = |m: &Machine| {
-            let run = |switches| touch(m, case.leaf, switches, FOOTPRINT / 16, Byte::First);
+            let run = |switches| touch(m, case.leaf, switches, FOOTPRINT / 16, TouchedByte::First);
             Ok(run(case.after)?.gib_per_s / run(BEFORE)?.gib_per_s)
         };
         let provenance = basis::measured_provenance(machine, case.rests, &ratio)?;
@@ -198,7 +198,7 @@ pub fn summary(context: &Context<'_>) -> Result<Summary, LabError> {
     let row = |nth: usize, name: &str| {
         let case = &MILAN[nth];
         let pair = side::by_side(&[BEFORE, case.after], |s| {
-            Ok(touch(context.machine, case.leaf, s, FOOTPRINT, Byte::First)?.gib_per_s)
+            Ok(touch(context.machine, case.leaf, s, FOOTPRINT, TouchedByte::First)?.gib_per_s)
         })?;
         Ok::<_, LabError>(Row {
             name: name.to_owned(),

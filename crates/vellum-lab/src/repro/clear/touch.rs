@@ -22,7 +22,7 @@ pub const FOOTPRINT: u64 = 64 << 30;
 
 /// Where in each page it is touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Byte {
+pub enum TouchedByte {
     /// At its start.
     First,
     /// At a byte drawn for each page, from this seed.
@@ -46,7 +46,7 @@ pub fn touch(
     leaf: Order,
     switches: &[(&str, &str)],
     bytes: u64,
-    byte: Byte,
+    byte: TouchedByte,
 ) -> Result<Figures, LabError> {
     let parts = Parts::of(machine, 1);
     let options = Options { count_clears: true, ..Options::default() };
@@ -63,7 +63,7 @@ pub fn touch(
 struct Touch {
     leaf: Order,
     bytes: u64,
-    byte: Byte,
+    byte: TouchedByte,
 }
 
 impl Workload for Touch {
@@ -81,8 +81,8 @@ impl Workload for Touch {
         });
         let size = self.leaf.bytes();
         let mut draws = match self.byte {
-            Byte::First => None,
-            Byte::Drawn(seed) => Some(Rng::new(seed)),
+            TouchedByte::First => None,
+            TouchedByte::Drawn(seed) => Some(Rng::new(seed)),
         };
         for page in 0..self.bytes / size {
             let byte = at.0 + page * size + draws.as_mut().map_or(0, |rng| rng.below(size));

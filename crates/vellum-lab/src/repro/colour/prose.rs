@@ -2,7 +2,7 @@
 //! figures it speaks of.
 
 use super::shape::Shape;
-use super::sim::{Over, Sweep, factors};
+use super::sim::{Aggregate, Sweep, factors};
 use crate::repro::context::Context;
 use crate::repro::page::{Page, Pair, Table};
 use crate::repro::text::figure;
@@ -30,11 +30,11 @@ pub fn page(
     (moved, checked): (f64, u64),
 ) -> Page {
     let Shape { l1_ways, l2_ways, colours: [l1_colours, colours], stride } = *shape;
-    let l1 = |policy, reading| sweep.pair(policy, reading, (|c| c.l1, Over::Mean));
+    let l1 = |policy, reading| sweep.pair(policy, reading, (|c| c.l1, Aggregate::Mean));
     let l2 = |policy, reading, over| sweep.pair(policy, reading, (|c| c.l2, over));
     let [first, second] = factors();
-    let (i_mean, i_worst) = (l2(0, 0, Over::Mean), l2(0, 0, Over::Worst));
-    let (ii_mean, ii_worst) = (l2(0, 1, Over::Mean), l2(0, 1, Over::Worst));
+    let (i_mean, i_worst) = (l2(0, 0, Aggregate::Mean), l2(0, 0, Aggregate::Worst));
+    let (ii_mean, ii_worst) = (l2(0, 1, Aggregate::Mean), l2(0, 1, Aggregate::Worst));
     let change = |[before, after]: [f64; 2]| match after / before {
         _ if before == after => "stays what it was".to_owned(),
         _ if before == 0.0 => "comes up".to_owned(),
@@ -130,8 +130,8 @@ pub fn page(
             ),
             format!(
                 "With random victims the mean of {} L2 misses a turn {} in (i){}.",
-                between(l2(2, 0, Over::Mean)),
-                change(l2(2, 0, Over::Mean)),
+                between(l2(2, 0, Aggregate::Mean)),
+                change(l2(2, 0, Aggregate::Mean)),
                 if i_mean[0] > 0.0 {
                     ": there one line in rotation hardly ever loses its place"
                 } else {

@@ -34,20 +34,20 @@ const TIMES: [&str; 8] = [
 const READINGS: [Reading; 2] = [Reading::Advancing, Reading::Whole];
 
 /// A figure of a run, and how alignments are put together.
-pub(super) type Figure = (fn(&Counted) -> f64, Over);
+pub(super) type Figure = (fn(&Counted) -> f64, Aggregate);
 
 /// How alignments are put together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Over {
+pub(super) enum Aggregate {
     Mean,
     Worst,
 }
 
-impl Over {
+impl Aggregate {
     pub(super) fn of(self, values: impl Iterator<Item = f64> + Clone) -> f64 {
         match self {
-            Over::Mean => values.clone().sum::<f64>() / values.count().max(1) as f64,
-            Over::Worst => values.fold(0.0, f64::max),
+            Aggregate::Mean => values.clone().sum::<f64>() / values.count().max(1) as f64,
+            Aggregate::Worst => values.fold(0.0, f64::max),
         }
     }
 }
@@ -163,7 +163,7 @@ pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
         Statement {
             id: "B-7",
             what: format!("L2 misses a turn, {} colours, (i), worst, LRU", shape.colours[1]),
-            value: sweep.pair(0, 0, (|c| c.l2, Over::Worst))[1],
+            value: sweep.pair(0, 0, (|c| c.l2, Aggregate::Worst))[1],
             band: [expected - 0.01, expected + 0.01],
             provenance: sets.clone(),
         },
@@ -179,7 +179,7 @@ pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
 
 /// The largest change of a ratio of test 2 when twice as many turns are counted, as a share.
 fn moved_by_doubling(once: &Sweep, twice: &Sweep) -> f64 {
-    let figures: [Figure; 2] = [(|c| c.l1, Over::Mean), (|c| c.l2, Over::Mean)];
+    let figures: [Figure; 2] = [(|c| c.l1, Aggregate::Mean), (|c| c.l2, Aggregate::Mean)];
     let mut most: f64 = 0.0;
     for policy in 0..POLICIES.len() {
         for reading in 0..READINGS.len() {
@@ -263,7 +263,7 @@ impl Rows<'_> {
         (what, figure): (&str, Figure),
         published: Pair,
     ) -> Row {
-        let over = if figure.1 == Over::Mean { "mean" } else { "worst" };
+        let over = if figure.1 == Aggregate::Mean { "mean" } else { "worst" };
         Row {
             name: format!("{what}, {}, {over}", ["(i)", "(ii)"][reading]),
             published,
@@ -280,9 +280,9 @@ impl Rows<'_> {
     fn test_two(&self) -> Result<Table, LabError> {
         let mut rows = Vec::new();
         for reading in 0..2 {
-            let l1: Figure = (|c| c.l1, Over::Mean);
+            let l1: Figure = (|c| c.l1, Aggregate::Mean);
             rows.push(self.sweep_row(0, reading, ("L1 misses a turn", l1), prose::TEST_TWO_MISSES));
-            for over in [Over::Mean, Over::Worst] {
+            for over in [Aggregate::Mean, Aggregate::Worst] {
                 rows.push(self.sweep_row(
                     0,
                     reading,
@@ -291,7 +291,7 @@ impl Rows<'_> {
                 ));
             }
         }
-        for (reading, over) in [(0, Over::Mean), (0, Over::Worst), (1, Over::Mean)] {
+        for (reading, over) in [(0, Aggregate::Mean), (0, Aggregate::Worst), (1, Aggregate::Mean)] {
             let constants: Vec<&str> = SETS.iter().chain(&TIMES).copied().collect();
             let pair = |machine: &Machine| {
                 let shape = Shape::of(machine)?;
@@ -313,7 +313,7 @@ impl Rows<'_> {
                 Ok::<[f64; 2], LabError>([time(1)?, time(shape.colours[1])?])
             };
             let ratio = |machine: &Machine| pair(machine).map(|[before, after]| after / before);
-            let over = if over == Over::Mean { "mean" } else { "worst" };
+            let over = if over == Aggregate::Mean { "mean" } else { "worst" };
             rows.push(Row {
                 name: format!("ns a turn, {}, {over}", ["(i)", "(ii)"][reading]),
                 published: prose::TEST_TWO_TIME,
@@ -343,10 +343,10 @@ impl Rows<'_> {
                 rows.push(self.sweep_row(
                     policy,
                     reading,
-                    (&format!("{name}: L1"), (|c| c.l1, Over::Mean)),
+                    (&format!("{name}: L1"), (|c| c.l1, Aggregate::Mean)),
                     published,
                 ));
-                for over in [Over::Mean, Over::Worst] {
+                for over in [Aggregate::Mean, Aggregate::Worst] {
                     let what = format!("{name}: L2");
                     rows.push(self.sweep_row(
                         policy,

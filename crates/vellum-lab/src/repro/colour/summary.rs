@@ -4,7 +4,7 @@ use vellum_sim::cache::Policy;
 
 use super::prose;
 use super::shape::Shape;
-use super::sim::{Over, SETS};
+use super::sim::{Aggregate, SETS};
 use super::workloads::{Reading, TURNS, ZeroReads, beside_zeros};
 use crate::error::LabError;
 use crate::repro::bench::Counted;
@@ -39,7 +39,7 @@ pub fn run(context: &Context<'_>) -> Result<Summary, LabError> {
                published: Pair,
                counted: &[Counted],
                figure: fn(&Counted) -> f64,
-               over: Over| Row {
+               over: Aggregate| Row {
         name: name.to_owned(),
         published,
         ours: [0, 1].map(|i| {
@@ -56,16 +56,16 @@ pub fn run(context: &Context<'_>) -> Result<Summary, LabError> {
                 [None, None],
                 &one,
                 |c| c.l2,
-                Over::Worst,
+                Aggregate::Worst,
             ),
-            row("the same, L1, mean", prose::TEST_TWO_MISSES, &one, |c| c.l1, Over::Mean),
+            row("the same, L1, mean", prose::TEST_TWO_MISSES, &one, |c| c.l1, Aggregate::Mean),
         ],
         losses: vec![row(
             "colour: 8 zero reads a turn, L2 misses",
             [None, None],
             &many,
             |c| c.l2,
-            Over::Mean,
+            Aggregate::Mean,
         )],
     })
 }

@@ -51,7 +51,7 @@ pub fn zeros(form: &'static str) -> Switches {
 
 /// What is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Load {
+pub enum RssLoad {
     /// One byte of each 4 KiB of 200 MiB is read.
     Read,
     /// The transform with the first so many planes initialised.
@@ -61,16 +61,16 @@ pub enum Load {
 }
 
 /// Pages that belong to the program after it has run, tables not counted.
-pub fn pages(machine: &Machine, switches: &Switches, load: Load) -> Result<u64, LabError> {
+pub fn pages(machine: &Machine, switches: &Switches, load: RssLoad) -> Result<u64, LabError> {
     boot(&Parts::of(machine, 1), Options::default(), switches, load)
 }
 
-impl Workload for Load {
+impl Workload for RssLoad {
     type Out = u64;
     fn run<F: Format>(self, fixture: &Fixture<'_, '_, F>) -> Result<u64, LabError> {
         let Fixture { vm, cpu, space } = *fixture;
         match self {
-            Load::Read => {
+            RssLoad::Read => {
                 let at = map(vm, space, 0, DEMONSTRATED)?;
                 touch(
                     vm,
@@ -79,8 +79,8 @@ impl Workload for Load {
                     (at..at + DEMONSTRATED).step_by(PAGE_SIZE).map(|va| (va, Kind::Load)),
                 )?;
             }
-            Load::Slab(planes) => transform(vm, cpu, space, |plane| plane < planes)?,
-            Load::Every(planes) => transform(vm, cpu, space, |plane| plane % planes == 0)?,
+            RssLoad::Slab(planes) => transform(vm, cpu, space, |plane| plane < planes)?,
+            RssLoad::Every(planes) => transform(vm, cpu, space, |plane| plane % planes == 0)?,
         }
         Ok(vm.usage(space).rss_pages)
     }

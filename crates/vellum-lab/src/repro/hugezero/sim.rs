@@ -4,7 +4,7 @@ use vellum_sim::file::Machine;
 
 use super::loops::{Benchmark, Each, LINES, PAGES, Taken, compare, glance};
 use super::prose;
-use super::rss::{self, ALWAYS, Load, NEVER};
+use super::rss::{self, ALWAYS, NEVER, RssLoad};
 use crate::error::LabError;
 use crate::repro::basis::{self, Provenance};
 use crate::repro::context::Context;
@@ -23,11 +23,11 @@ const MISSES: [&str; 4] = ["l1d", "l2", "tlb.l1d", "tlb.l2"];
 pub(super) const CYCLES: [&str; 7] = ["core", "l1d", "l2", "llc", "tlb.l1d", "tlb.l2", "tlb.walk"];
 
 /// What is run for resident memory, by its name on the page.
-pub(super) const LOADS: [(&str, Load); 4] = [
-    ("1/8 of the planes, together", Load::Slab(16)),
-    ("1/2 of the planes, together", Load::Slab(64)),
-    ("all planes", Load::Slab(128)),
-    ("every 8th plane", Load::Every(8)),
+pub(super) const LOADS: [(&str, RssLoad); 4] = [
+    ("1/8 of the planes, together", RssLoad::Slab(16)),
+    ("1/2 of the planes, together", RssLoad::Slab(64)),
+    ("all planes", RssLoad::Slab(128)),
+    ("every 8th plane", RssLoad::Every(8)),
 ];
 
 /// Resident pages: of the demonstration and of each load.
@@ -148,7 +148,7 @@ pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
 /// Resident pages: never, always, then each form.
 fn resident(machine: &Machine) -> Result<Resident, LabError> {
     let switches: Vec<_> = [NEVER, ALWAYS].into_iter().chain(FORMS.map(rss::zeros)).collect();
-    let loads = || std::iter::once(Load::Read).chain(LOADS.map(|(_, load)| load));
+    let loads = || std::iter::once(RssLoad::Read).chain(LOADS.map(|(_, load)| load));
     let asked: Vec<_> = loads().flat_map(|load| switches.iter().map(move |s| (load, s))).collect();
     let pages = side::by_side(&asked, |&(load, switches)| rss::pages(machine, switches, load))?;
     let mut loads = pages.chunks(switches.len()).map(<[u64]>::to_vec);

@@ -2,7 +2,7 @@
 
 use super::loops::glance;
 use super::prose;
-use super::rss::{self, ALWAYS, Load, NEVER};
+use super::rss::{self, ALWAYS, NEVER, RssLoad};
 use super::sim::CYCLES;
 use crate::error::LabError;
 use crate::repro::context::Context;
@@ -16,12 +16,12 @@ pub fn run(context: &Context<'_>) -> Result<Summary, LabError> {
     let cycles = |&form: &&str| Ok(glance(machine, context.seed, form)?.pages);
     let cycles = side::by_side(&["page", "table-private"], cycles)?;
     let page = rss::zeros("page");
-    let memory = |load: Load| {
+    let memory = |load: RssLoad| {
         let pages =
             side::by_side(&[NEVER, ALWAYS, page], |switches| rss::pages(machine, switches, load))?;
         Ok::<_, LabError>([pages[0] as f64, pages[1] as f64, pages[2] as f64])
     };
-    let read = memory(Load::Read)?.map(|pages| pages / 256.0);
+    let read = memory(RssLoad::Read)?.map(|pages| pages / 256.0);
     let row = |name: &str, published: Pair, ours: [f64; 2], rests: &[&str]| {
         let provenance = Some(basis::provenance(machine, rests)?);
         Ok::<_, LabError>(Row {
@@ -32,8 +32,8 @@ pub fn run(context: &Context<'_>) -> Result<Summary, LabError> {
             provenance,
         })
     };
-    let [never, always, zeros] = memory(Load::Slab(16))?;
-    let [all_never, all_always, all_zeros] = memory(Load::Slab(128))?;
+    let [never, always, zeros] = memory(RssLoad::Slab(16))?;
+    let [all_never, all_always, all_zeros] = memory(RssLoad::Slab(128))?;
     Ok(Summary {
         title: "Huge zeros: thp=always without > with them".into(),
         gains: vec![

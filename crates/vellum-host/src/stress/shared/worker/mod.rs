@@ -20,8 +20,8 @@ use super::state::{Outcome, Shared};
 use crate::machine::CpuGuard;
 use crate::rng::Rng;
 use crate::stress::ops::{Op, TABLE};
-use bytes::By;
-use verbs::Wipe;
+use bytes::AccessOrigin;
+use verbs::WipeMethod;
 
 /// Faults at one address without getting anywhere before that is an error.
 const PATIENCE: u32 = 100_000;
@@ -63,21 +63,21 @@ impl<'a, C: Codec> Worker<'a, C> {
         };
         self.outcome.operations += 1;
         match op {
-            Op::Map => self.wipe(Wipe::UnmapMap),
-            Op::Replace => self.wipe(Wipe::Replace),
-            Op::Unmap => self.wipe(Wipe::UnmapLookMap),
-            Op::DontNeed => self.wipe(Wipe::Forget),
+            Op::Map => self.wipe(WipeMethod::UnmapMap),
+            Op::Replace => self.wipe(WipeMethod::Replace),
+            Op::Unmap => self.wipe(WipeMethod::UnmapLookMap),
+            Op::DontNeed => self.wipe(WipeMethod::Forget),
             Op::MapAnywhere => self.stray(),
             Op::Protect => self.protect(),
             Op::Remap => self.relocate(),
             Op::Huge => self.advise(false),
             Op::Populate => self.advise(true),
-            Op::Touch => self.look(By::Program(Access::Read)),
-            Op::Fetch => self.look(By::Program(Access::Exec)),
-            Op::Write => self.store(By::Program(Access::Write)),
-            Op::CopyIn => self.store(By::Kernel),
-            Op::CopyOut => self.look(By::Kernel),
-            Op::Force => self.store(By::Force),
+            Op::Touch => self.look(AccessOrigin::Program(Access::Read)),
+            Op::Fetch => self.look(AccessOrigin::Program(Access::Exec)),
+            Op::Write => self.store(AccessOrigin::Program(Access::Write)),
+            Op::CopyIn => self.store(AccessOrigin::Kernel),
+            Op::CopyOut => self.look(AccessOrigin::Kernel),
+            Op::Force => self.store(AccessOrigin::Force),
             Op::Query => self.query(),
             Op::Fork => self.fork(),
             Op::Exit => self.end_child(),

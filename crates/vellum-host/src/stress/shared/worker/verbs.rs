@@ -11,7 +11,7 @@ use crate::stress::shared::arena::{Extent, Kind, address};
 
 /// Ways to drop contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wipe {
+pub(super) enum WipeMethod {
     /// Forget contents.
     Forget,
     /// Map over what is there.
@@ -29,7 +29,7 @@ const RW: Rights = Rights::READ_WRITE;
 
 impl<C: Codec> Worker<'_, C> {
     /// Drops the contents of a part of a range, whatever others do there.
-    pub(super) fn wipe(&mut self, how: Wipe) {
+    pub(super) fn wipe(&mut self, how: WipeMethod) {
         let (_, extent) = self.extent(&[Kind::Wiped]);
         let run = extent.part(&mut self.rng);
         let expected = &self.shared.expected;
@@ -38,13 +38,15 @@ impl<C: Codec> Worker<'_, C> {
             [self.rng.below(3) as usize];
         let attrs = Attrs { rights, thp, numa: None, leaf: LeafSize::Policy };
         let wipes: Vec<_> = extent.slots_in(run).map(|slot| (slot, expected.wipe(slot))).collect();
-        let granting = how != Wipe::Forget;
+        let granting = how != WipeMethod::Forget;
         let slots = extent.slots_in(run).filter(|_| granting);
         let grants: Vec<_> = slots.map(|slot| (slot, expected.grant(slot, rights))).collect();
         let done = match how {
-            Wipe::Forget => self.forget(run),
-            Wipe::Replace => self.replace(run, attrs),
-            Wipe::UnmapMap | Wipe::UnmapLookMap => self.unmap_map(extent, run, attrs, &wipes, how),
+            WipeMethod::Forget => self.forget(run),
+            WipeMethod::Replace => self.replace(run, attrs),
+            WipeMethod::UnmapMap | WipeMethod::UnmapLookMap => {
+                self.unmap_map(extent, run, attrs, &wipes, how)
+            }
         };
         grants.into_iter().for_each(|(slot, grant)| expected.granted(slot, grant, done));
         wipes.into_iter().for_each(|(slot, wipe)| expected.wipe_over(slot, wipe, done));
@@ -88,7 +90,7 @@ impl<C: Codec> Worker<'_, C> {
         run: Run,
         attrs: Attrs,
         wipes: &[(usize, u64)],
-        how: Wipe,
+        how: WipeMethod,
     ) -> bool {
         let shared = self.shared;
         let alone = |&&(slot, wipe): &&(usize, u64)| shared.expected.is_only(slot, wipe);
@@ -101,7 +103,7 @@ impl<C: Codec> Worker<'_, C> {
             }
             Err(error) => self.fail(format!("unmapping {run:?} gave {error:?}")),
         }
-        if how == Wipe::UnmapLookMap {
+        if how == WipeMethod::UnmapLookMap {
             self.home();
             for (slot, wipe) in alone {
                 let va = address(extent.page(slot, false), self.me, slot);

@@ -1,6 +1,6 @@
-//! Scenes: what a model builds once, lets two threads race over, and checks afterwards.
+//! Fixtures: what a model builds once, lets two threads race over, and checks afterwards.
 //!
-//! A scene lies in memory of its own, at the same addresses in every execution: atomics are known
+//! A fixture lies in memory of its own, at the same addresses in every execution: atomics are known
 //! by their address. It is built once, outside of loom, on a stack of any size. Each execution
 //! starts from a copy of its bytes.
 
@@ -17,7 +17,7 @@ use crate::machine::CpuId;
 const MEMORY: usize = 1 << 21;
 const PAGE: usize = 4096;
 
-/// Where a scene lies.
+/// Where a fixture lies.
 pub struct Memory {
     base: NonNull<u8>,
     used: usize,
@@ -42,11 +42,11 @@ impl Memory {
     }
 }
 
-/// A scene as it was built.
+/// A fixture as it was built.
 struct Image<T> {
     base: NonNull<u8>,
     bytes: Box<[u8]>,
-    scene: NonNull<T>,
+    fixture: NonNull<T>,
 }
 
 // SAFETY: all threads of a model are one thread of the system.
@@ -65,17 +65,17 @@ impl<T> Image<T> {
         let bytes = unsafe { std::slice::from_raw_parts(memory.base.as_ptr(), memory.used) };
         let start = memory.base.addr().get();
         atomic::forget(start..start + memory.used);
-        Image { base: memory.base, bytes: bytes.into(), scene: place }
+        Image { base: memory.base, bytes: bytes.into(), fixture: place }
     }
 
-    /// The scene as it was built. References of the execution before are gone.
+    /// The fixture as it was built. References of the execution before are gone.
     fn again(&self) -> &'static T {
-        // SAFETY: the memory is never freed and at least as long as the copy. A scene changes
-        // nothing that lies outside of its memory, so a copy of its bytes is a valid scene.
+        // SAFETY: the memory is never freed and at least as long as the copy. A fixture changes
+        // nothing that lies outside of its memory, so a copy of its bytes is a valid fixture.
         unsafe {
             let copy = NonNull::from(&*self.bytes).cast();
             self.base.copy_from_nonoverlapping(copy, self.bytes.len());
-            self.scene.as_ref()
+            self.fixture.as_ref()
         }
     }
 }
@@ -118,7 +118,7 @@ pub fn relax() {
     }
 }
 
-/// Builds a scene, and runs `body` over it in every execution with at most `preemptions`
+/// Builds a fixture, and runs `body` over it in every execution with at most `preemptions`
 /// preemptions.
 pub fn model<T: 'static>(
     preemptions: usize,
