@@ -60,7 +60,7 @@ thread_local! {
     /// What the races of this model touch, as far as that is known.
     static KNOWN: RefCell<BTreeSet<Key>> = const { RefCell::new(BTreeSet::new()) };
     /// Addresses that words of the fixture have.
-    static SCENE: RefCell<Range<usize>> = const { RefCell::new(0..0) };
+    static FIXTURE: RefCell<Range<usize>> = const { RefCell::new(0..0) };
     /// Whether touches outside of races are noted in `KNOWN`.
     static LEARNS: Cell<bool> = const { Cell::new(false) };
     static PLACES: RefCell<BTreeSet<Place>> = const { RefCell::new(BTreeSet::new()) };
@@ -74,7 +74,7 @@ pub struct Unknown;
 pub fn forget(fixture: Range<usize>) {
     RACE.set(None);
     KNOWN.with_borrow_mut(BTreeSet::clear);
-    SCENE.set(fixture);
+    FIXTURE.set(fixture);
 }
 
 /// Notes, or no longer notes, what is touched outside of races.
@@ -114,8 +114,8 @@ pub fn end() {
 
 fn know(key: Key) {
     if let Key::Narrow(at) | Key::Wide(at) = key {
-        let inside = SCENE.with_borrow(|fixture| fixture.contains(&at));
-        assert!(inside, "an atomic outside of the scene's memory");
+        let inside = FIXTURE.with_borrow(|fixture| fixture.contains(&at));
+        assert!(inside, "an atomic outside of the fixture's memory");
     }
     KNOWN.with_borrow_mut(|known| known.insert(key));
 }

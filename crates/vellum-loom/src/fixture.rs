@@ -36,7 +36,7 @@ impl Memory {
         assert!(layout.align() <= PAGE, "an alignment above a page's");
         let at = self.used.next_multiple_of(layout.align());
         self.used = at + layout.size();
-        assert!(self.used <= MEMORY, "a scene of more than {MEMORY} bytes");
+        assert!(self.used <= MEMORY, "a fixture of more than {MEMORY} bytes");
         // SAFETY: inside the memory of `new`.
         unsafe { self.base.add(at) }
     }

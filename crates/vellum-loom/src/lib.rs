@@ -1,9 +1,9 @@
 //! The library's own sources under loom, which tries every execution the C11 memory model allows.
 //!
 //! The files of `vellum` are compiled here a second time, over atomics that are loom's in a race
-//! (`atomic`). The library does not know: it takes its atomics from `sync::atomic` and from
-//! nowhere else, and only that module differs here. A model is a fixture, two threads that race over
-//! it, and a check (`fixture`); it stays small, since executions multiply.
+//! (`atomic`). The library does not know: it takes its atomics from `sync::atomic` and from nowhere
+//! else, and only that module differs here. A model is a fixture, two threads that race over it,
+//! and a check (`fixture`); it stays small, since executions multiply.
 //!
 //! What loom cannot show: a load that returns a store which comes later in its own thread's order
 //! (load buffering). It bounds preemptions, and takes sequentially consistent fences as ordering

@@ -84,20 +84,20 @@ pub fn run(shrink: u64) -> Result<Sets, NoSets> {
     }
     let mut answers = threads(1, |core| {
         pin(core);
-        let lab = Lab { memory: &memory, way: sets * line, ways, reads };
+        let probe = Probe { memory: &memory, way: sets * line, ways, reads };
         Sets {
             l2: [sets, ways],
             in_a_row: (4..=16)
-                .map(|n| (n, [lab.in_a_row(n, false), lab.in_a_row(n, true)]))
+                .map(|n| (n, [probe.in_a_row(n, false), probe.in_a_row(n, true)]))
                 .collect(),
-            advancing: [lab.beside(1, 1), lab.beside(lab.colours(), 1)],
-            whole: [lab.beside(1, ways), lab.beside(lab.colours(), ways)],
+            advancing: [probe.beside(1, 1), probe.beside(probe.colours(), 1)],
+            whole: [probe.beside(1, ways), probe.beside(probe.colours(), ways)],
         }
     });
     answers.pop().ok_or(NoSets::NoHugePages)
 }
 
-struct Lab<'m> {
+struct Probe<'m> {
     memory: &'m Memory,
     /// Bytes of a way of the second level.
     way: u64,
@@ -105,7 +105,7 @@ struct Lab<'m> {
     reads: u64,
 }
 
-impl Lab<'_> {
+impl Probe<'_> {
     fn colours(&self) -> u64 {
         (self.way / 4096).clamp(1, 64)
     }
