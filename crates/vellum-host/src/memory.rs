@@ -1,10 +1,9 @@
 //! Real memory: one private anonymous mapping, aligned to 2 MiB, on huge pages where the system
-//! gives them.
+//! provides them.
 //!
-//! Nothing is reserved in advance and nothing costs memory before it is touched, so a machine of 64
-//! GiB can be made on a laptop as long as its tests touch little. Rejected: the global allocator
-//! (it may hand out memory without huge pages and gives no say over it) and a memfd (frames need no
-//! second mapping here; the software MMU reads them where they are).
+//! Memory costs nothing before it is touched, so a laptop can build a machine of 64 GiB for tests
+//! that touch little. Rejected: the global allocator, which gives no control over huge pages; a
+//! memfd, since frames need no second mapping.
 
 use std::ffi::c_void;
 use std::io;

@@ -1,9 +1,8 @@
-//! An operation with its arguments: everything a run needs to know, so that a list of commands is a
-//! run.
+//! An operation with its arguments. A list of commands is a run.
 //!
-//! Commands name places by rule ("the next mapped page from here on, as far as it is mapped") and
-//! not by what the model held when they were drawn. So a list out of which commands were taken
-//! still means something, and that is what shrinking needs.
+//! A command names addresses by rule ("the next mapped page from here on, as far as it is mapped"),
+//! not by what the model held when the command was drawn. So a list from which commands were
+//! removed is still valid, which shrinking needs.
 
 use vellum::addr::Order;
 use vellum::space::{Access, Advice, HugeAdvice, Rights};

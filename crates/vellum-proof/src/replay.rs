@@ -1,4 +1,4 @@
-//! Runs from their first command to their last, and the shortest that still fails.
+//! Runs a list of commands, and finds the shortest list that still fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! The `Machine` trait on threads.
 //!
-//! Every method that touches shared state polls first: that is where an interrupt arrives. `cpu`
-//! and the preemption guard do not, since they are the only ones on the allocator's hot path and an
-//! interrupt that comes one call later is still an interrupt.
+//! Every method that touches shared state polls for interrupts first. `cpu` and the preemption
+//! guard do not poll: they are on the allocator's hot path, and an interrupt may arrive one call
+//! later.
 
 use std::hint::spin_loop;
 use std::ptr::NonNull;

@@ -1,11 +1,12 @@
 //! Permits to run: no more threads run than there are cores.
 //!
-//! A machine of 64 CPUs on two cores would spend its time switching between threads that wait for
-//! each other's acknowledgement. So a bound thread runs only with one of a few permits, and
-//! between operations it can hand its permit on; meanwhile its CPU is *parked*, which nobody has to
-//! wait for (see `ipi`). Permits go round in order of arrival, so every CPU gets its turn. A plain
-//! semaphore was rejected: the thread that gives a permit back is running and would take it again
-//! first.
+//! Without permits, a machine of 64 CPUs on two cores would spend its time switching between
+//! threads that wait for each other's acknowledgement. A thread that is bound to a CPU needs a
+//! permit to run, and can pass it on between operations. Meanwhile its CPU is *parked*, and nobody
+//! waits for a parked CPU (see `ipi`). Permits are granted in order of arrival.
+//!
+//! Rejected: a plain semaphore. The thread that returns a permit is running, and would take it
+//! again first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};

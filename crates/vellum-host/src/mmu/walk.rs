@@ -1,9 +1,9 @@
-//! The walker: reads table nodes where they are, sets accessed and dirty bits by compare and
-//! exchange, and remembers nodes.
+//! The page-table walker: reads table nodes in place, sets accessed and dirty bits with
+//! compare-and-exchange, and keeps nodes in a walk cache.
 //!
 //! The walk cache maps (context, address prefix) to a node, for every level below the root, and is
-//! used before the root is. A table node freed without dropping it is therefore walked after it
-//! became something else, which is the bug this cache is here to show.
+//! tried before the root. If the library frees a table node without invalidating it, the walker
+//! goes on to use the frame in its next role: the bug that this cache makes visible.
 
 use vellum::addr::{Level, Pfn, Va};
 use vellum::entry::{Codec, Entry, Flags};

@@ -1,10 +1,9 @@
-//! Which way to clear, by what is to be cleared.
+//! Which stores clear what.
 //!
-//! Three questions are asked again and again, and each has an answer of its own: a single page that
-//! is used at once, a run that is not, and how long a run must be for stores around the caches to
-//! pay. [`Choice::by_features`] answers from what processors of that kind are usually good at;
-//! [`calibrate`](crate::bench::clear::calibrate) measures, and a machine built with its answer is
-//! as fast as this host allows.
+//! There are three answers: for a single page that is used at once, for a run that is not used at
+//! once, and the length from which non-temporal stores pay. [`Choice::by_features`] answers from
+//! the processor's features; [`calibrate`](crate::bench::clear::calibrate) measures. A machine
+//! built with the measured answer clears as fast as this host can.
 
 use super::Method;
 

@@ -1,11 +1,9 @@
-//! The ways to copy.
+//! The ways to copy: the compiler's `memcpy`, which goes through the caches, and non-temporal
+//! stores, which do not read what they overwrite.
 //!
-//! Two: what the compiler's library does, through the caches, and stores around them, which do not
-//! read what they overwrite. The source is read through the caches either way: it belongs to
-//! somebody, who may have it there.
-//!
-//! Rejected: strings (`rep movsb`), which the compiler's library uses itself where they are good,
-//! and loads that announce they are not needed again: processors ignore that for ordinary memory.
+//! Both read the source through the caches, since its owner may have it there. Rejected: string
+//! moves (`rep movsb`), which `memcpy` uses itself where they are good; non-temporal loads, which
+//! processors treat as ordinary loads in ordinary memory.
 
 /// Copies around the caches; a [`fence`](super::fence) must follow. As [`through`] where the
 /// processor has no such stores.

@@ -1,14 +1,13 @@
 //! The ways this processor can fill memory with zeros.
 //!
-//! There is no best one. Strings of stores by microcode know how long they will run and start
-//! slowly; vector stores start at once and read each line before they overwrite it; stores around
-//! the caches read nothing and need a fence; AMD's and Arm's instructions zero a line by name.
-//! Which of them wins depends on the processor and the length, so all that exist here are offered,
-//! found at run time, and [`choice`] picks among them by features or by measurement.
+//! None is best everywhere. String stores know their length and start slowly. Vector stores start
+//! at once and read each line before they overwrite it. Non-temporal stores read nothing and need a
+//! fence. AMD and Arm have instructions that zero a line. The processor and the length decide, so
+//! all that exist are found at run time, and [`choice`] picks by features or by measurement.
 //!
-//! Loops are in assembly: the compiler would turn some of them into calls of `memset`, and the
-//! width of the stores is what is being chosen. Each can be interrupted anywhere: what is left to
-//! do is in registers.
+//! The loops are in assembly: the compiler would turn some of them into calls of `memset`, and the
+//! width of the stores is what is compared. Each loop can be interrupted anywhere, since its
+//! progress is in registers.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

@@ -1,4 +1,4 @@
-//! Of x86_64.
+//! Ways to clear on x86_64.
 
 use super::{Method, PAGES};
 use core::arch::asm;

@@ -1,4 +1,4 @@
-//! Where threads meet, and what watches that they go on.
+//! A barrier for the threads of a run, and a watchdog that checks their progress.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -1,15 +1,19 @@
-//! The concurrent stress test: several threads, shared and private spaces, every operation,
-//! contents checked all the time.
+//! The concurrent stress test: several threads, shared and private spaces, every operation, and
+//! contents compared all the time.
 //!
-//! [`ops`] says what is done and how often, [`owned_pages`] what a thread owns and therefore knows
-//! exactly, [`published`] tells it to the others, [`worker`] does it and checks, [`variants`] are
-//! the machines it is run on. The sequential sister, which shrinks what fails, is `vellum-proof`.
-//! After each round all CPUs meet, parked, and one of them recounts everything with `Vm::validate`.
-//! At the end every space is gone and the free frames are what they were.
+//! - [`ops`]: the operations and how often each is drawn.
+//! - [`owned_pages`]: the pages that one thread owns and therefore knows exactly.
+//! - [`published`]: the same, published for other threads.
+//! - [`worker`]: one thread, which operates and compares.
+//! - [`variants`]: the machines it runs on.
+//! - [`shared`]: the same for pages that all threads change.
 //!
-//! A run is named by its seed: each thread's operations follow from it, the interleaving does not,
-//! since real cores do as they like; a seed that fails usually fails again within a few runs.
-//! Thread-exact replay is the simulator's business.
+//! After each round all CPUs park, and one recounts everything with `Vm::validate`. At the end
+//! every space is gone, and as many frames are free as before.
+//!
+//! A run is named by its seed. The seed fixes each thread's operations but not their interleaving;
+//! a seed that fails usually fails again within a few runs. The simulator replays exactly, and
+//! `vellum-proof` shortens sequential runs that fail.
 
 mod meeting;
 pub mod ops;

@@ -1,14 +1,13 @@
-//! What one thread owns of one space, and knows exactly.
+//! The pages of a space that one thread owns, and what they must hold.
 //!
-//! Threads share spaces, so that they meet in locks, table nodes and huge pages, but every page
-//! belongs to one thread, its *owner*: only that thread changes it, so it knows what must be there.
-//! Even chunks of 2 MiB are cut in one slice a thread (they share table nodes); odd chunks belong
-//! to one thread each (huge pages). The window lies across a 1 GiB boundary, so that larger ranges
-//! meet upper nodes too.
+//! Threads share spaces, so that they contend for locks, table nodes and huge pages. Only its owner
+//! changes a page, so the owner knows the page's contents. Even chunks of 2 MiB are divided into
+//! one slice for each thread, which share table nodes. Each odd chunk belongs to one thread, for
+//! huge pages. The window crosses a 1 GiB boundary, so that larger ranges share upper nodes.
 //!
-//! A page's contents are sampled at three words, the first, one in the middle and the last. A word
-//! is 0 or a *stamp*: whose it is and a serial number. Another thread that reads it cannot know the
-//! number, but a stamp of somebody else is a leak.
+//! Three words of a page are compared: the first, one in the middle, and the last. A word is 0 or a
+//! *stamp*: its owner and a serial number. Another thread cannot know the serial number, but a
+//! stamp of another owner is a leak.
 
 use std::collections::BTreeMap;
 

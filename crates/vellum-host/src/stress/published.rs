@@ -1,11 +1,11 @@
-//! What every page of a shared space holds right now, published by its owner for others to check.
+//! The state of every page of a shared space, published by its owner for other threads to compare.
 //!
-//! An owner knows its pages exactly, but its CPU is the one least likely to hold a stale
-//! translation of them: its verbs flush there first. So the owner also publishes each page's state,
-//! one word a page, and takes it down while a verb or a store of it is under way. Another thread
-//! reads the word, looks at the page, and reads the word again: if it was up, and is the same, what
-//! it saw has to be exactly what was published. Every publication carries a fresh serial number, so
-//! the same word means the same time.
+//! An owner knows its pages exactly, but its CPU is the least likely to hold a stale translation:
+//! its verbs flush there first. So the owner publishes each page's state in one word, and clears
+//! that word while a verb or a store on the page is under way. Another thread reads the word, then
+//! the page, then the word again. If the word is set and unchanged, the page must have been in that
+//! state. Every publication has a fresh serial number, so equal words mean that nothing happened in
+//! between.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,8 +1,8 @@
-//! What the CPUs of a world touch, in words that mean the same in every run of it.
+//! The words that the CPUs of a world access, named alike in every run.
 //!
-//! Two schedules that order the conflicting accesses of their CPUs alike end alike, so a preemption
-//! is worth trying only where a CPU is about to touch what another CPU touches too, one of them for
-//! writing. Which words those are is collected from every run; [`search`](super::search) asks here.
+//! Two schedules that order conflicting accesses alike end alike. So a preemption matters only
+//! where a CPU is about to access what another CPU accesses, one of them for writing. Those words
+//! are collected from every run, and [`search`](super::search) asks here.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};

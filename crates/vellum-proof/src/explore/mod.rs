@@ -1,16 +1,15 @@
-//! Every interleaving of a few CPUs with at most so many preemptions.
+//! Every interleaving of a few CPUs with a bounded number of preemptions.
 //!
-//! Each CPU is a coroutine that stops before every access to a shared word, an entry, or memory
-//! through its TLB: the library tells its machine of each. A schedule says at which stops another
-//! CPU goes on; where it says nothing the same CPU does, and a CPU that waits or is done gives way
-//! by itself. All schedules with none, one, two, ... preemptions are run, from the start each time,
-//! so that one is named by its list alone and replays by it. Most races need one or two
-//! preemptions, and two CPUs with sixty stops each have seven thousand schedules of two.
+//! Each CPU is a coroutine. It stops before every access to a shared word, an entry, or memory
+//! through its TLB; the library reports each to its machine. A schedule lists the stops at which
+//! another CPU goes on. Elsewhere the same CPU goes on, and a CPU that waits or has finished yields
+//! by itself. All schedules with no, one, two, ... preemptions run from the start, so the list
+//! alone names and replays a schedule. Most races need one or two preemptions; two CPUs with sixty
+//! stops each have seven thousand schedules of two.
 //!
-//! What is explored is the library's real code, one access at a time; what the memory model may
-//! reorder is not seen here (the loom tests of `sync` and the stress on real cores are for that).
-//! Rejected: threads handing a baton on (ten times slower), and random schedules (the simulator
-//! draws those).
+//! The library's real code is explored, one access at a time. Reordering by the memory model is
+//! not: the loom tests and the stress on real cores are for that. Rejected: threads that hand over
+//! a baton, ten times slower; random schedules, which the simulator draws.
 
 pub mod footprint;
 pub mod search;

@@ -1,13 +1,13 @@
-//! Every interleaving of few preemptions that can come out differently.
+//! Every interleaving of few preemptions that can end differently.
 //!
-//! As [`explore`](super::explore), but a CPU is preempted only where it is about to touch what
-//! another CPU is known to touch ([`footprint`]), and the schedules start on each CPU once. What is
-//! known grows with every run: when all schedules are done, those that were left out by what was
-//! known too late are made up for, until nothing is new.
+//! As [`explore`](super::explore), but a CPU is preempted only where it is about to access what
+//! another CPU is known to access ([`footprint`]), and schedules start on each CPU once. Every run
+//! adds to what is known. When all schedules are done, those that were left out too early are run,
+//! until nothing is new.
 //!
-//! A preemption elsewhere could be moved to the CPU's next conflicting access without any access
-//! seeing another value, and what that makes of the times of calls is only stricter: a verb then
-//! returns earlier or begins later than it needed to.
+//! A preemption elsewhere could move to the CPU's next conflicting access without changing any
+//! value that is read. It makes the times of calls only stricter: a verb then returns earlier or
+//! begins later.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! What is explored: frames alone, and spaces with what their pages must hold.
+//! The worlds that are explored: frames alone, and spaces with the contents that their pages must
+//! have.
 
 use std::cell::{Cell, Ref, RefCell};
 

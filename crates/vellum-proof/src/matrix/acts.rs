@@ -1,7 +1,7 @@
-//! What a CPU does in a scenario, drawn from the one table of operations.
+//! What a CPU does in a scenario, from the one table of operations.
 //!
-//! [`scripts_of`] says for each operation of the table what stands for it here. A new operation
-//! does not compile before it is in the matrix.
+//! [`scripts_of`] gives the scripts of each operation. A new operation does not compile before it
+//! is in the matrix.
 
 use vellum::space::Rights;
 use vellum_host::stress::ops::{Op, TABLE};

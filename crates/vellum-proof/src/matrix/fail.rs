@@ -1,4 +1,4 @@
-//! A scenario that fails: made shorter, and shown as a time line.
+//! A scenario that fails: shortened, and shown as a time line.
 
 use std::fmt::Write;
 

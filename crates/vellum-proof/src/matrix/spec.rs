@@ -1,15 +1,14 @@
-//! What a program can tell: the promises of the verbs to all threads, and whether what was seen can
-//! be explained by them.
+//! The guarantees of the verbs to all threads, and whether a history satisfies them.
 //!
-//! A history is explained if its calls and accesses can be put in one order that respects each
-//! thread's own order, and what had returned before what was called, in which every one of them has
-//! the outcome it had. Words, not pages, are the unit. An access is one instant. A verb on a range
-//! takes effect page by page, in any order, between its call and its return; verbs that change what
-//! is mapped do so one after the other. `fork` is one instant: the child is a snapshot. `remap`
-//! moves a page in one instant.
+//! A history satisfies them if its calls and accesses can be put in one order in which each has the
+//! outcome that it had. The order respects each thread's own order, and a call that returned before
+//! another began comes first. The unit is a word, not a page. An access is one instant. A verb on a
+//! range takes effect page by page, in any order, between its call and its return; verbs that
+//! change mappings do so one after the other. `fork` is one instant: the child is a snapshot.
+//! `remap` moves a page in one instant.
 //!
-//! The model is as naive as it can be: extents with rights and two words. Outcomes are sets: where
-//! memory is short a verb may say so, and has then done nothing.
+//! The model is extents with rights and two words. Outcomes are sets: where memory is short, a verb
+//! may return an error, and has then done nothing.
 
 use std::collections::HashSet;
 

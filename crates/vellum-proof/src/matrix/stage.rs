@@ -1,5 +1,5 @@
-//! The world of a scenario: spaces in a given state, scripts that are carried out and noted, and
-//! what is looked at in the end.
+//! The world of a scenario: builds the state, runs and records the scripts, and compares at the
+//! end.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashSet;

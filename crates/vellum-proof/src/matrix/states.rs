@@ -1,4 +1,4 @@
-//! In which state the pages are when a scenario begins, where they lie, and on what machine.
+//! The state, the place and the machine of the pages when a scenario begins.
 
 use vellum::addr::{Va, VaRange};
 use vellum::config::{Config, Thp, ZeroHuge};

@@ -1,8 +1,8 @@
-//! A run: the library on the small machine, the model beside it, and every answer compared.
+//! A run: the library on the small machine, beside the model, with every answer compared.
 //!
-//! `verbs` change what is mapped where, `bytes` contents, `whole` are forks, exits and frames; here
-//! is what they share. What a verb may say and what it may have changed is what its doc promises
-//! and no more: an error leaves everything as it was, but for the few exceptions that docs name.
+//! `verbs` changes mappings, `bytes` contents; `whole` has forks, exits and frames. A verb may
+//! return and change what its documentation says and no more: an error leaves everything as it was,
+//! except where the documentation says otherwise.
 
 mod bytes;
 mod verbs;

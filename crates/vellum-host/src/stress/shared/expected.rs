@@ -1,12 +1,12 @@
-//! What threads say outside the space of what they do in it, so that others can tell what they may
-//! find there.
+//! What the threads have done to the shared ranges, recorded outside of the space, and what another
+//! thread may therefore find.
 //!
-//! Everything is written before and after the act, never as one step with it. So each rule names
-//! two instants: what was over before a look began must show, what had not begun when it ended must
-//! not. The rules are at [`Look`].
+//! A record is written before and after each operation, never atomically with it. So each rule
+//! names two instants: what ended before a look began must be visible, and what began after the
+//! look ended must not be. The rules are at [`Look`].
 //!
-//! All loads and stores are sequentially consistent. A store to the space is between two of them,
-//! so it cannot pass either.
+//! All loads and stores of records are sequentially consistent. A store to the space is between two
+//! of them, so it cannot pass either.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 

@@ -1,15 +1,18 @@
-//! The stress of shared pages: every thread does everything to the same few ranges of one space.
+//! The stress of shared pages: every thread does every operation on the same few ranges of one
+//! space.
 //!
-//! In the stress above each thread has a place of its own, so it knows what must be there. Here
-//! nobody has: [`arena`] is the few ranges, [`word`] the values, each of which says whose store it
-//! is and the how many-th, [`expected`] what threads say outside the space, and the rules that
-//! follow from it, [`history`] the order of the stores, [`snapshot`] what a forked space must be,
-//! [`worker`] a thread. Which verbs there are, [`ops`](super::ops) says.
+//! In [`stress`](super) each page has one owner, which knows its contents. Here no page has one:
 //!
-//! After each round the threads meet and everything is recounted; then the ranges become fresh
-//! memory again, so that first touches go on happening.
+//! - [`arena`] has the ranges.
+//! - [`word`] has the values: each names the thread that stored it and that thread's count of
+//!   stores.
+//! - [`expected`] records what threads do, and the rules that follow from it.
+//! - [`history`] has the order of the stores, [`snapshot`] what a forked space must hold.
+//! - [`worker`] is one thread. The operations are those of [`ops`](super::ops).
 //!
-//! The seed gives each thread's choices; how they fall together is the host's business, as above.
+//! After each round the threads meet and everything is recounted. Then the ranges become fresh
+//! memory, so that first touches go on. The seed gives each thread's choices, not their
+//! interleaving.
 
 pub mod arena;
 pub mod expected;

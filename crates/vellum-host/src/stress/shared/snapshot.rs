@@ -1,8 +1,8 @@
-//! A forked space, and what its memory must be: its parent's at one instant of the fork.
+//! A forked space, and what its memory must be: its parent's memory at one instant of the fork.
 //!
-//! What was done before the fork began is in it, what had not begun when it ended is not, and
-//! between the two: whoever finds a store in it finds all that was done before that store began, by
-//! the same thread or by another.
+//! What ended before the fork began is in it. What began after the fork ended is not. In between:
+//! if a store is in it, everything that ended before that store began is in it, too, whichever
+//! thread did it.
 
 use vellum::space::Space;
 

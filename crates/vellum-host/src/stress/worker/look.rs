@@ -1,4 +1,4 @@
-//! Looking at what others own: the place where a flush that was forgotten shows.
+//! Reads of pages that other threads own: a forgotten flush shows here.
 
 use vellum::addr::Va;
 use vellum::entry::Codec;

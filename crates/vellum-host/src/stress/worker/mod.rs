@@ -1,6 +1,6 @@
-//! One thread of the stress: does operations on its own pages, keeps the model, compares.
+//! One thread of the stress: operates on its own pages, keeps the model, and compares.
 //!
-//! `verbs` change mappings, `bytes` contents, `look` is about what others own.
+//! `verbs` changes mappings, `bytes` contents, `look` reads what others own.
 
 mod bytes;
 mod look;

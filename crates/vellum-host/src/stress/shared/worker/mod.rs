@@ -1,8 +1,7 @@
-//! One thread: draws operations, does them to what everybody works on, and holds what it finds
-//! against the expected state.
+//! One thread: draws operations, does them on the shared ranges, and compares with the expected
+//! state.
 //!
-//! `bytes` are loads and stores, `verbs` change what is mapped, `forks` are the spaces made by
-//! fork.
+//! `bytes` has loads and stores, `verbs` changes mappings, `forks` has the forked spaces.
 
 mod bytes;
 mod forks;
