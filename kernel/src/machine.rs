@@ -1,9 +1,9 @@
-//! [`Metal`]: the library's machine trait over this processor's own page tables.
+//! [`Metal`]: the library's `Machine` trait over this processor's own page tables.
 //!
-//! One CPU, interrupts off, no context identifiers: `preempt_off` has nothing to switch off and a
-//! remote flush is a local one. What is real is the rest: entries are written where the processor
-//! walks, translations live in its TLB, accessed and dirty bits are its own. It counts what it was
-//! asked to drop, for the tests to compare.
+//! There is one CPU, with interrupts off and no context identifiers: `preempt_off` has nothing to
+//! switch off, and a remote flush is a local one. The rest is real: the processor walks the entries
+//! that are written, its TLB holds translations, and it sets accessed and dirty bits. `Metal`
+//! counts the flushes for the tests to compare.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,10 +1,9 @@
-//! The library on real page tables: every test is a claim about what the processor, not the
-//! library, sees.
+//! The library on real page tables: every test is a claim about what the processor sees.
 //!
-//! Each test gets a new space and runs in it; afterwards the space exits, everything is recounted,
-//! and not one frame may be missing. A load or store here is an instruction that faults, is served
-//! through the trap handler, and is tried again. Lines are `ok - name`, `not ok - name: where`, and
-//! `# numbers`.
+//! Each test gets a new space and runs in it. Then the space exits, everything is recounted, and no
+//! frame may be missing. A load or store here is an instruction that faults, is served through the
+//! trap handler, and is tried again. Output lines are `ok - name`, `not ok - name: where`, and `#
+//! numbers`.
 
 use core::sync::atomic::Ordering;
 

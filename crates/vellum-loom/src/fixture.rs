@@ -1,8 +1,8 @@
-//! Fixtures: what a model builds once, lets two threads race over, and checks afterwards.
+//! A fixture: what a model builds once, lets two threads race over, and checks afterwards.
 //!
-//! A fixture lies in memory of its own, at the same addresses in every execution: atomics are known
-//! by their address. It is built once, outside of loom, on a stack of any size. Each execution
-//! starts from a copy of its bytes.
+//! A fixture has memory of its own, at the same addresses in every execution, since atomics are
+//! known by their address. It is built once, outside of loom, on a stack of any size. Each
+//! execution starts from a copy of its bytes.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::cell::Cell;

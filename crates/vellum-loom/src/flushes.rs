@@ -1,5 +1,5 @@
-//! Flushes: while one CPU takes a page away, another activates the space, leaves it or runs in it.
-//! It must not read the page once the frame has another owner.
+//! Flushes: while one CPU unmaps a page, another activates the space, leaves it or runs in it. It
+//! must not read the page once the frame has another owner.
 
 use crate::addr::{Level, Pfn};
 use crate::atomic::contents;

@@ -1,5 +1,5 @@
 //! The allocator: a frame has one owner, a freed frame is found again, and an owner's writes happen
-//! before those of the next.
+//! before those of the next owner.
 
 use crate::addr::{Order, Pfn};
 use crate::atomic::contents;

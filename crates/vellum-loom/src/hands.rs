@@ -1,5 +1,5 @@
-//! Memory in hand: who found none waits for whoever may give some back, and finds it. One at a time
-//! has its turn.
+//! Memory in hand: an allocation that finds none waits for those that may free some, and finds it.
+//! One waits at a time.
 
 use crate::atomic::{AtomicU64, Ordering, contents};
 use crate::fixture::{Memory, model, race};

@@ -1,4 +1,4 @@
-//! The machines below the library: one with nothing but CPUs, one with memory and TLBs.
+//! The machines under the library: one with CPUs only, one with memory and TLBs.
 
 use std::alloc::Layout;
 use std::cell::Cell;

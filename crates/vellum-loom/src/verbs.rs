@@ -1,4 +1,4 @@
-//! Whole verbs beside each other. Their executions are many, so these models have one preemption.
+//! Whole verbs beside each other. They have many executions, so these models have one preemption.
 
 use crate::fixture::{Memory, model, race};
 use crate::machines::{BYTES, Metal, PAGE};

@@ -1,5 +1,5 @@
-//! The huge page of zeros, whose frame and count share a word, and the contexts of spaces, which
-//! have one owner after the other.
+//! The huge page of zeros, whose frame and count share a word, and the ASIDs of spaces, which pass
+//! from one owner to the next.
 
 use crate::atomic::contents;
 use crate::fixture::{Memory, model, race};

@@ -1,5 +1,5 @@
-//! Instructions Rust has no word for. Each is safe to call in this kernel except where it says
-//! otherwise.
+//! Processor instructions that Rust has no function for. Each is safe to call in this kernel except
+//! where it says otherwise.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _mm_sfence, _rdtsc};

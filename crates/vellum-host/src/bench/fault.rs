@@ -1,13 +1,13 @@
 //! `vellum bench fault`: faults, and the unmap, fork and exit that go with them.
 //!
-//! Faults are handed to the library as a trap handler would, so the trap itself is not in the
-//! numbers. Each row is measured twice, as it is and (`/bare`) on a machine that neither clears nor
-//! copies, since clearing is most of a fault and none of our doing. The floor of a fault is the
-//! clearing (or the copy) alone: of one page at a time for base pages, in one call for a huge one.
-//! The peer is the kernel under us, see [`linux`].
+//! The benchmark calls the library as a trap handler would, so the trap is not in the figures. Each
+//! row is measured twice: as it is, and (`/bare`) on a machine that neither clears nor copies,
+//! since clearing is most of a fault and not the library's work. The floor of a fault is the
+//! clearing or the copy alone: one page at a time for base pages, one call for a huge page. The
+//! peer is the kernel under us, see [`linux`].
 //!
-//! More than one thread works in one space (`/one-space`), in places that share no table node below
-//! the third level, or each in its own (`/own-spaces`).
+//! Several threads work in one space (`/one-space`), in ranges that share no table node below the
+//! third level, or each in its own space (`/own-spaces`).
 
 use std::io;
 

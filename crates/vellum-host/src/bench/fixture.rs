@@ -1,5 +1,4 @@
-//! The pieces that every benchmark of spaces is made of: a machine with warm memory, mappings,
-//! faults one after the other.
+//! What every benchmark of spaces needs: a machine with warm memory, mappings, and faults in a row.
 
 use std::io;
 

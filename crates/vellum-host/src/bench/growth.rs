@@ -1,14 +1,14 @@
-//! `vellum bench growth`: the same acts with ten and a hundred times as much of everything.
+//! `vellum bench growth`: the same operations with ten and a hundred times as much of everything.
 //!
-//! Three things grow: the memory that is mapped (costs are per page, so they should stay), the
-//! number of mappings in a space (costs are per act on one of them) and the memory of the machine
-//! (10 MiB of faults on each). A cost that grows with any of them would be a design that does not
-//! scale; what remains is caches: a record is a cache line, and 100 MiB of 4 KiB pages have 1.6 MiB
-//! of them. The machine neither clears nor copies.
+//! Three things grow: the mapped memory, whose costs per page should stay; the number of mappings
+//! in a space, whose costs per operation on one of them should stay; and the memory of the machine,
+//! with 10 MiB of faults on each. A cost that grows is a design that does not scale, except for
+//! caches: a record is a cache line, and 100 MiB of 4 KiB pages have 1.6 MiB of them. The machine
+//! neither clears nor copies.
 //!
-//! Rows are named `growth/ACT/AXIS-SIZE`, the smallest size first. Sizes are measured one after the
-//! other, each directly after a turn that does not count, so that each finds its own part of memory
-//! in the caches as far as it fits, not what the size before left there.
+//! Rows are named `growth/OPERATION/AXIS-SIZE`, the smallest size first. Each size is measured
+//! right after a turn that does not count, so that the caches hold its own memory as far as it
+//! fits.
 
 use std::io;
 

@@ -1,14 +1,13 @@
-//! The kernel under us as a peer: the same acts by `mmap`, first touches, `mprotect`, `mremap`,
-//! `munmap` and `fork`.
+//! The kernel under us as a peer: the same operations by `mmap`, first touches, `mprotect`,
+//! `mremap`, `munmap` and `fork`.
 //!
-//! It is no fair race and is not meant as one: a figure of Linux contains the trap or system call,
-//! real page tables and a real TLB, and it counts memory per control group, ages pages and keeps
-//! statistics that we do not. Ours is the call of the library alone. What the comparison shows is
-//! how much of a fault on this very machine is left for a subsystem to save, and that the order of
-//! magnitude is right.
+//! The two do not do the same work. A figure of Linux contains the trap or system call, real page
+//! tables and a real TLB; Linux also charges memory to control groups, ages pages and keeps
+//! statistics. Ours is the call of the library alone. The comparison shows how much of a fault on
+//! this machine a memory subsystem could save, and that the order of magnitude is right.
 //!
-//! `fork` is called from a process with threads, so the child does nothing but touch memory it was
-//! given and leave by `_exit`.
+//! `fork` is called from a process with threads, so the child only touches memory that it was given
+//! and leaves with `_exit`.
 
 use std::ffi::c_void;
 use std::io;

@@ -1,18 +1,16 @@
-//! `vellum bench threads`: does a second thread help?
+//! `vellum bench threads`: the throughput of two threads against one.
 //!
-//! One thread faults in a part of a space, then two fault side by side, each as much, in parts that
-//! share no table node below the third level; the ratio of their throughputs is what the second
-//! thread is worth, two being the most there can be. Such a ratio is easily spoilt by whatever else
-//! runs (a core that was busy elsewhere looks like a lock), so pairs of runs are taken in turn, and
-//! the best run of two threads is held against the best of one: what the design can do, where the
-//! median shows what this computer allowed. The kernel under us does the same beside.
+//! One thread faults in a part of a space. Then two fault side by side, each as much, in parts that
+//! share no table node below the third level. The ratio of their throughputs is the gain; two is
+//! the most possible. Other load spoils it easily: a core that is busy elsewhere looks like a lock.
+//! So pairs of runs are taken in turn. The best run of two threads against the best of one shows
+//! what the design can do; the median shows what this computer allowed. The kernel under us does
+//! the same beside.
 //!
 //! The floor is two threads that do about as much and share nothing: the cores of a virtual machine
-//! may be two halves of one, and then nothing scales.
-//!
-//! Last, two threads in one space are held against two that do the very same on a machine each, in
-//! pairs. Whatever the computer does to both cancels in that ratio, so that it tells a lock, which
-//! makes it a half or less, from cores that are no two cores.
+//! may be two halves of one, and then nothing scales. Last, two threads in one space are compared
+//! with two threads on one machine each, in pairs. The computer's effects cancel in that ratio. A
+//! lock makes it a half or less.
 
 use std::collections::BTreeMap;
 use std::io;

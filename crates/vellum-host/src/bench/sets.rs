@@ -1,11 +1,10 @@
-//! What cache sets cost on this computer: the two tests behind coloured zero pages, natively.
+//! The cost of cache sets on this computer: the two tests behind coloured zero pages, natively.
 //!
-//! Frames that follow each other come from 2 MiB pages of the host; without them nobody knows which
-//! frames a program has, and nothing here means anything, so it is refused. Linux has one zero page
-//! and no colours, so frames of another large page stand for zero pages: one of them for all reads,
-//! or one for each colour in turn. In a guest whose memory the host backs with small pages even
-//! that is not what it seems: the second level's sets are then decided below us. The first level's
-//! are not, as long as a way is a page.
+//! Consecutive frames come from 2 MiB pages of the host. Without them nobody knows which frames a
+//! program has, and the tests refuse to run. Linux has one zero page and no colours, so frames of
+//! another large page stand for zero pages: one frame for all reads, or one of each colour in turn.
+//! In a guest whose memory the host backs with small pages, the host decides the sets of the second
+//! level; those of the first level are right as long as a way is a page.
 
 use std::hint::black_box;
 use std::ptr::NonNull;

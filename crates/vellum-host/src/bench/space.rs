@@ -1,9 +1,9 @@
 //! `vellum bench space`: whole verbs on mappings of several sizes, every page touched: map,
 //! protect, remap, fork, exit, unmap.
 //!
-//! The machine neither clears nor copies, so each row is the library's own work. Beside it the
-//! kernel under us does the same (see [`linux`]), where that can be told apart: its first touches
-//! clear and are in `fault`, its exits do much besides.
+//! The machine neither clears nor copies, so each row is the library's own work. The kernel under
+//! us does the same beside (see [`linux`]), where it can be measured apart: its first touches clear
+//! and are in `fault`, and its exits do much else.
 
 use std::io;
 

@@ -1,10 +1,9 @@
-//! What the figures should be, and whether they are.
+//! The targets of the figures, and whether they are met.
 //!
-//! A target is a limit somebody set before it was met: the project for most, what peers measured
-//! for the rest. Judging is not asserting: on a shared computer a ratio may miss its target for
-//! reasons of the neighbours', so what misses is named, with the row's spread in mind, and the exit
-//! code stays as it is. Only instruction counts are asserted (`./test`), since they are the same
-//! everywhere.
+//! A target is a limit that was set before it was met: most by the project, the rest by what peers
+//! measured. Targets are judged, not asserted: on a shared computer a ratio may miss its target
+//! because of the load. So misses are named with the row's spread, and the exit code does not
+//! change. Only instruction counts are asserted (`./test`), since they are the same everywhere.
 
 use super::instructions::{ceiling, rows::ROWS};
 use super::{Report, Row};

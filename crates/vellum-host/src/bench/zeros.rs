@@ -1,9 +1,9 @@
 //! Reads of memory that nobody wrote, on this computer: Linux's page of zeros, small or huge.
 //!
 //! The system maps either, by advice: without huge pages the small one, 4 KiB at a time; with them
-//! the huge one, if `transparent_hugepage/use_zero_page` allows it. Which it was cannot be asked
-//! without rights, but counted: 512 times fewer faults, and still nothing resident. Neither is
-//! assumed: if the counts say otherwise, there is no figure and a reason.
+//! the huge one, if `transparent_hugepage/use_zero_page` allows it. A program without rights cannot
+//! ask which it got, but it can count: 512 times fewer faults, and still nothing resident. If the
+//! counts say otherwise, there is no figure but a reason.
 
 use std::hint::black_box;
 

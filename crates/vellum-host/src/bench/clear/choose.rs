@@ -1,14 +1,15 @@
-//! From measurements to a choice.
+//! Chooses the stores for clearing from measurements.
 //!
-//! Ways that differ by less than [`TIE`] count as equal, since on a shared computer they are: of
-//! the ways that clear a hot page equally fast the one is taken after which the page is read
-//! soonest, and of the ways that clear the longest run equally fast around the caches the one that
-//! is fastest on scattered pages.
+//! Ways that differ by less than [`TIE`] count as equal: on a shared computer they are. Of the ways
+//! that clear a hot page equally fast, the one is chosen after which the page is read soonest. Of
+//! the non-temporal ways that clear the longest run equally fast, the one is chosen that is fastest
+//! on scattered pages.
 //!
-//! The threshold is the shortest run from which, at every longer one measured, going around does
-//! not lose for somebody who reads half of the run and had a working set, provided it does not lose
-//! at the longest run when nothing is read. Rejected: the length from which it wins when nothing is
-//! read. That is 16 KiB on processors we have, and whoever reads a page then waits for memory.
+//! The threshold is the shortest run from which non-temporal stores do not lose, at every longer
+//! run that was measured, for a program that had a working set and reads half of the run. They must
+//! also not lose at the longest run when nothing is read. Rejected: the length from which they win
+//! when nothing is read. That is 16 KiB on our processors, and a program that then reads a page
+//! waits for memory.
 
 use super::fixture::{Measured, Workload, lengths};
 use crate::bench::measure::Samples;

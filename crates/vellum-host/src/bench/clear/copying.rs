@@ -1,9 +1,9 @@
-//! Copying 2 MiB, as a write to a shared huge page does: the library's choice beside copies through
-//! the caches, pair by pair.
+//! Copying 2 MiB, as after a write to a shared huge page: the library's choice beside copies
+//! through the caches, in pairs.
 //!
-//! Twice: where nobody looks at the copy, and for somebody who had a working set, reads half of the
-//! copy next and goes on with what it had. The source is not in the caches: other frames were read
-//! meanwhile, as between two faults of a program.
+//! It is measured twice: when nobody reads the copy, and for a program with a working set that
+//! reads half of the copy and then its working set. The source is not in the caches: other frames
+//! are read first, as between two faults of a program.
 
 use std::hint::black_box;
 

@@ -1,17 +1,16 @@
-//! The memory that is cleared, and the workloads it is cleared in.
+//! The memory that is cleared, and the workloads.
 //!
-//! Single pages come three ways, for they differ most: one page over and over (hot), pages cleared
-//! and then read line by line (what a fault does), and pages scattered over all of memory with one
-//! fence for a batch of them. Runs are cleared from end to end, and once more for somebody: who had
-//! a working set before, reads half of the run next and goes on with what it had. Half, because
-//! nobody knows how much of a large page is read at once: with nothing read, stores around the
-//! caches win from a few pages on; with everything read, those through them win up to the size of
-//! the last level.
+//! Single pages are cleared in three ways: one page over and over (hot); pages that are then read
+//! line by line, as after a fault; and pages scattered over all of memory, with one fence for a
+//! batch. Runs are cleared from end to end, and again for a program that has a working set, reads
+//! half of the run next, and then its working set. Half, because nobody knows how much of a large
+//! page is read at once: if nothing is read, non-temporal stores win from a few pages on; if all is
+//! read, the others win up to the size of the last level.
 //!
-//! Every way finds the caches as the one before it left them, and that is worth tens of nanoseconds
-//! a page: dirty lines have to be written out first. So no way clears the frames that the one
-//! before cleared (memory is many times the caches), pages that are read find the caches full of
-//! clean lines of something else, and the order of the ways is drawn anew for each.
+//! Each way finds the caches as the way before left them, which is worth tens of nanoseconds a
+//! page, since dirty lines are written back first. So no way clears the frames that the way before
+//! cleared, pages that are read find the caches full of other clean lines, and the order of the
+//! ways is drawn anew for each repetition.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -1,10 +1,9 @@
 //! Clearing: every way this processor has, by length, beside the library's own choice; and the
 //! choice itself.
 //!
-//! A row is nanoseconds for a 4 KiB page, the best repetition: on a shared machine disturbances
-//! only add, and a GiB takes longer than another task lets it be. Its peers are the ways of
-//! [`Method`]. The memory is one mapping of which every page was touched. `fixture` has what is
-//! measured, `choose` what follows from it.
+//! A row is nanoseconds for a 4 KiB page, of the best repetition: on a shared machine, disturbances
+//! only add. Its peers are the ways of [`Method`]. The memory is one mapping whose pages were all
+//! touched. `fixture` measures, `choose` chooses.
 //!
 //! [`calibrate`] measures and chooses, [`beside`] measures again with the library on a machine that
 //! clears so, [`run`] does both.

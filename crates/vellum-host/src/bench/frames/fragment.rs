@@ -1,11 +1,11 @@
-//! `vellum bench fragment`: what is left of large pages after a long life.
+//! `vellum bench fragment`: large pages that are left after a long life.
 //!
-//! Memory is filled to a share, then blocks are given back and taken at random for millions of
-//! steps, orders 0 to 9, each half as often as the one below it, so that every order holds about as
-//! many frames as the next. Then as many 2 MiB blocks are taken as there are. Reported is their
-//! share of the free memory, in percent: higher is better, unlike in every other table. What is
-//! live at the end differs from seed to seed by more than good allocators from each other, so the
-//! number is the mean over a few seeds, the same for all.
+//! Memory is filled to a share. Then blocks are freed and allocated at random for millions of
+//! steps, orders 0 to 9, each half as often as the order below it, so that every order has about as
+//! many frames as the next. Then as many 2 MiB blocks are allocated as there are. The result is
+//! their share of the free memory in percent; higher is better, unlike in every other table. Seeds
+//! differ by more than good allocators do, so the result is the mean over a few seeds, the same for
+//! all allocators.
 
 use std::collections::BTreeMap;
 use std::io;

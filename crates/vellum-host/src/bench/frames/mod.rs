@@ -1,8 +1,8 @@
 //! `vellum bench frames`: the frame allocator beside its peers.
 //!
-//! All allocators live through all repetitions, so that each is measured in the state its own past
-//! has left it in, and they take turns in a rotating order, so that a neighbour's noise meets all
-//! of them. The first repetition only warms.
+//! All allocators live through all repetitions, so each is measured in the state that its own past
+//! left. They take turns in a rotating order, so that noise of the computer reaches all of them.
+//! The first repetition only warms up.
 
 pub mod fragment;
 pub mod peers;

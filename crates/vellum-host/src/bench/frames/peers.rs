@@ -1,10 +1,9 @@
-//! What a frame allocator must do to take part, and those that do besides ours.
+//! What a frame allocator needs for the benchmark, and the peers of ours.
 //!
-//! The crates from the registry are single-threaded values; to be shared they need a lock, and they
-//! get the cheapest there is: one swap to take it and one store to give it back, so that no cost of
-//! ours is booked to them. The floor is no allocator at all: a stack of frame numbers per CPU
-//! behind the same lock, which knows one order and never balances. Nothing that may be called from
-//! any CPU can be expected below it.
+//! The crates from the registry are single-threaded, so they get the cheapest lock there is: one
+//! swap to take it and one store to release it. The floor is no allocator: a stack of frame numbers
+//! for each CPU behind the same lock, with one order and no balancing. Nothing that any CPU may
+//! call can be faster.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;

@@ -1,9 +1,8 @@
-//! What is done to a frame allocator: the same acts for every allocator, generic, so that each is
-//! compiled for itself.
+//! The workloads of the frame allocators, generic, so that each is compiled for itself.
 //!
-//! A workload starts and ends with all memory free. It reports phases by name; filling and
+//! A workload starts and ends with all memory free. It reports phases by name. Filling and
 //! shuffling between phases is not timed, and all lists are allocated and touched before the clock
-//! runs. Each thread keeps to its own list, as programs keep to their own pages.
+//! runs. Each thread has its own list, as programs have their own pages.
 
 use super::peers::{Allocator, FRAMES};
 use crate::bench::measure::{Effort, Start, time, time_enough};

@@ -1,10 +1,10 @@
-//! How instructions are counted: by callgrind, else by the processor's own counter.
+//! Counts instructions, with callgrind or else with the processor's counter.
 //!
-//! Callgrind comes first: it counts the same on every run and on every computer, and can be told to
-//! leave out the clearing of blocks. The program runs itself under it, once a row, and callgrind
-//! collects inside [`measured`] only. Where valgrind is missing and the system grants a hardware
-//! counter (few virtual machines have one), that counts the user-mode instructions of the same
-//! function; it sees an interrupt now and then, and cannot leave anything out.
+//! Callgrind comes first: its count is the same on every run and every computer, and it can leave
+//! out the clearing of blocks. The program runs itself under callgrind, once for each row, and
+//! callgrind collects inside [`measured`] only. Without valgrind, a hardware counter counts the
+//! user-mode instructions of the same function, if the system grants one (few virtual machines have
+//! one). It also counts an interrupt now and then, and cannot leave anything out.
 
 use std::cell::RefCell;
 use std::io;

@@ -1,9 +1,9 @@
 //! `vellum bench instructions`: instructions of the hot paths, counted exactly.
 //!
-//! Nanoseconds of a shared machine tell a change of ten percent from none only with patience; a
-//! count tells it at once, and the same everywhere. So counts are what binds: [`rows`] has the
-//! ceilings, `./test` fails above one, `docs/instructions.md` keeps the history. [`count`] counts,
-//! [`flat`] is the machine counted on.
+//! On a shared machine, nanoseconds show a change of ten percent only after many runs. A count
+//! shows it at once, and is the same everywhere. So the ceilings are on counts: [`rows`] has them,
+//! `./test` fails above one, and `docs/instructions.md` keeps the history. [`count`] counts,
+//! [`flat`] is the machine.
 
 pub mod count;
 pub mod flat;

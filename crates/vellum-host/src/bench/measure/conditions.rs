@@ -1,9 +1,8 @@
-//! What the machine was like while it was measured.
+//! The conditions of a measurement: the number of cores, the load, huge pages of the host under the
+//! memory, and faults and preemptions by the host's kernel.
 //!
-//! A figure of a shared machine means something only beside these: how many cores there were, how
-//! much else ran, whether memory lay on huge pages of the host, and how often the host's own kernel
-//! stepped in. They are read from where the system tells; a system that does not tell gives `None`,
-//! never a guess.
+//! A figure of a shared machine needs them beside it. They are read from the system; what it does
+//! not report is `None`, never a guess.
 
 use std::fs::read_to_string;
 use std::mem::MaybeUninit;

@@ -1,14 +1,13 @@
 //! The clock, the pinning, the statistics.
 //!
-//! A repetition runs its threads side by side: each is pinned to a core, they meet before every
-//! phase, and each times its own part of it. What counts is the mean over threads of the time per
-//! operation; a slower second thread therefore shows.
+//! A repetition runs its threads side by side. Each is pinned to a core, they meet before every
+//! phase, and each times its own part. The result is the mean over threads of the time per
+//! operation, so a slower second thread shows.
 //!
-//! A thread that works alone is timed by two clocks, the wall's and its own of CPU time, and the
-//! lesser counts. They agree to a microsecond on a quiet computer; on a busy one the first contains
-//! what others did with the core meanwhile, which is nobody's cost here. Threads that work side by
-//! side are timed by the wall alone: where the system lets them take turns on one core, CPU time
-//! would show threads that never met as threads that do not disturb each other.
+//! A thread that works alone is timed by the wall clock and by its CPU time, and the smaller
+//! counts. They agree to a microsecond on a quiet computer; on a busy one, the first contains what
+//! others did with the core. Threads that work side by side are timed by the wall clock alone: if
+//! they take turns on one core, CPU time would hide it.
 
 pub mod conditions;
 pub mod ratio;

@@ -1,14 +1,14 @@
-//! Two things measured at the same moment, again and again, and what their ratio is.
+//! Ratios of two things that are measured at the same moment, again and again.
 //!
-//! What else runs on a computer changes from one second to the next and then hits both halves of a
-//! pair alike; so it is pairs that are divided, never one best or one median by another, which may
-//! come from different seconds. What is said of the ratios is their median and where it lies with
-//! 95 % certainty. That interval is read off the sorted ratios (how many of n fall below the median
-//! is a coin thrown n times), so it assumes nothing about how disturbances are distributed.
+//! The load of a computer changes from one second to the next and affects both halves of a pair
+//! alike. So pairs are divided, never one best or median by another from another second. The result
+//! is the median of the ratios, with its 95 % confidence interval. The interval is read off the
+//! sorted ratios (the number below the median is binomial), so it assumes nothing about the
+//! distribution of disturbances.
 //!
-//! A limit inside the interval is left open: more pairs may decide it, a verdict may not. Rejected:
-//! the mean and its deviation (one disturbed pair moves both), and quartiles (they say how pairs
-//! differ, not how well their middle is known).
+//! A limit inside the interval is undecided: more pairs may decide it. Rejected: the mean and its
+//! deviation, which one disturbed pair moves; quartiles, which tell how pairs differ and not how
+//! well the median is known.
 
 use super::Samples;
 

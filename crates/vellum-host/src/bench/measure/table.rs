@@ -1,8 +1,7 @@
-//! Samples on their way to rows.
+//! Collects samples and makes rows of them.
 //!
-//! A benchmark adds samples under a name as they come, ours, the floor's and the peers' in any
-//! order; rows come out in the order in which their names first appeared. What has no sample of
-//! ours is no row.
+//! A benchmark adds samples of ours, the floor and the peers under a name, in any order. Rows come
+//! out in the order in which their names first appeared. A name without a sample of ours is no row.
 
 use std::collections::BTreeMap;
 
