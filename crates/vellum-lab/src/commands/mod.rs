@@ -1,7 +1,7 @@
-//! One file per subcommand.
+//! One file for each subcommand.
 //!
-//! A command turns its arguments into calls of other rooms and prints the answer on standard
-//! output; notes and progress go to standard error. Nothing here computes a figure.
+//! A command turns its arguments into calls of other modules and prints the answer on standard
+//! output. Notes and progress go to standard error. Nothing here computes a figure.
 
 pub mod bench;
 pub mod machines;

@@ -1,12 +1,12 @@
 //! `vellum` without a command: the shipped programs, each with one question, then the published
 //! experiments, on one screen.
 //!
-//! Every figure is measured here and now. A section is a trace, a machine and two columns; sections
+//! Every figure is measured here and now. A section is a trace, a machine and two columns. Sections
 //! run one after the other, columns side by side, and each is printed as soon as it is done, so
-//! that Ctrl-C keeps what there is. The screen promises to be done within a minute: a section that
-//! would not fit into what is left, going by the speed measured so far, is named with its command
-//! instead. Time is kept back for what follows them: a line or two of each experiment, published
-//! beside ours; short measures on this computer; and where these ideas did not help.
+//! that Ctrl-C keeps the rest. The screen is done within a minute: a section that would take longer
+//! than what is left, at the speed measured so far, is named with its command instead. Time is
+//! reserved for what follows: a line or two of each experiment beside its published figures, short
+//! measurements on this computer, and where these ideas did not help.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

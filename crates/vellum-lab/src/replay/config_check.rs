@@ -1,4 +1,4 @@
-//! Switches that name something of the machine: does this machine have it?
+//! Checks switches that name a part of the machine: a machine without it is refused.
 
 use std::borrow::Cow;
 

@@ -1,9 +1,9 @@
 //! One CPU's part of a replay: its threads in turn, event by event.
 //!
 //! A thread runs until its quantum of virtual time is over, its events are used up, or its next
-//! event has to wait. Then the CPU turns to its next thread that can run; when none can, it idles
-//! until one can. Everything a thread waits for is asked as a question about shared state
-//! ([`Wait`]), so that the machine can ask it again at any later time.
+//! event has to wait. Then the CPU runs its next thread that can run, or idles until one can. What
+//! a thread waits for is a condition on shared state ([`Wait`]), so the machine can evaluate it at
+//! any later time.
 
 use vellum_sim::Cpu;
 use vellum_sim::format::Format;

@@ -1,10 +1,10 @@
-//! The trace as one queue of events per thread, read as far ahead as somebody needs it and no
+//! The trace as one queue of events for each thread, read ahead as far as a thread needs, and no
 //! further than [`LIMIT`].
 //!
 //! Every event has a number, its position in the file. A thread's queue is a list of runs of
-//! consecutive numbers, moved out of the decoded block without copying when the block belongs to
-//! one thread. While distributing, the queue looks at calls: a call not yet done closes its
-//! mappings to later accesses (rule 1 of the module).
+//! consecutive numbers. If a decoded block belongs to one thread, it is moved and not copied. While
+//! distributing, the queue looks at calls: a call that is not done blocks later accesses to its
+//! mappings (rule 1 of the module).
 
 use std::collections::VecDeque;
 use std::mem;

@@ -1,14 +1,14 @@
-//! Who touches each page first, in the order of the file.
+//! Which thread touches each page first, in the order of the file.
 //!
-//! Threads drift apart in a replay, and the locks that kept them in order are not in the trace.
-//! Most of that drift is harmless; this part is not: a page that thread A fills and thread B then
-//! reads would, with B in front, be mapped as a page of zeros for B and copied for A. That is two
-//! faults instead of one, and a page on B's node instead of A's. So a *faulting* access waits for
-//! the page's first toucher, if that is another thread and comes earlier in the file (rule 3 of the
-//! module). Accesses that do not fault never ask.
+//! Threads drift apart in a replay, and the locks that ordered them are not in the trace. Most of
+//! that drift is harmless. This is not: thread A fills a page that thread B then reads. With B in
+//! front, the page would be mapped as a page of zeros for B and copied for A: two faults instead of
+//! one, and a page on B's node instead of A's. So a *faulting* access waits for the page's first
+//! toucher, if that is another thread and earlier in the file (rule 3 of the module). Other
+//! accesses do not check.
 //!
-//! Only traces of several threads are watched. The cost is one bit test an access while
-//! distributing, and an entry for each page touched first and not known to be done.
+//! Only traces of several threads are watched. The cost is one bit test for each access while
+//! distributing, and an entry for each page whose first touch is not known to be done.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
-//! Where each mapping of the trace lies in the replay, and which calls on it are still to come.
+//! The address of each mapping of the trace in the replay, and the calls on it that are still to
+//! come.
 //!
-//! A mapping's number is its index: the trace counts them from 0. One access costs one look here
-//! (base, length, next call), so an entry is small and flat; the set of later calls is kept
+//! The number of a mapping is its index: the trace counts mappings from 0. One access reads one
+//! entry (base, length, next call), so entries are small and flat. The set of later calls is kept
 //! apart.
 
 use std::collections::BTreeSet;

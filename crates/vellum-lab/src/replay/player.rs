@@ -1,8 +1,8 @@
-//! Events of one thread, one after the other, as acts of a simulated CPU.
+//! Plays the events of one thread on a simulated CPU.
 //!
-//! This is the hot loop of the command: an access costs a look into the table of mappings and one
-//! call of the machine. Everything else (calls, what the kernel reads and writes, faults) is rare
-//! and lies in functions of its own.
+//! This is the hot loop of the command: an access costs one read of the table of mappings and one
+//! call of the machine. Everything else (calls, the kernel's reads and writes, faults) is rare and
+//! has functions of its own.
 
 use vellum::addr::Va;
 use vellum::error::FaultError;

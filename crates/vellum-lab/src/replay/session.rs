@@ -1,9 +1,9 @@
-//! One replay from the machine's birth to its counters: builds the machine, runs the CPUs, checks
-//! everything at the end.
+//! One replay: builds the machine, runs the CPUs, checks everything at the end, and returns the
+//! counters.
 //!
-//! A session belongs to one OS thread: CPUs of the simulated machine are coroutines there, so what
-//! they share is in plain cells. No cell is borrowed across a machine call: another CPU may run in
-//! between.
+//! A session belongs to one OS thread. The CPUs of the simulated machine are coroutines of that
+//! thread, so their shared state is in plain cells. No cell is borrowed across a machine call:
+//! another CPU may run in between.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

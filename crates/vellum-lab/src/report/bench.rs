@@ -1,8 +1,9 @@
-//! Native benchmarks as text: a line a row, ours beside the floor and each peer, with ratios.
+//! Native benchmarks as text: a line for each row, ours beside the floor and each peer, with
+//! ratios.
 //!
-//! Ratios are what to read, so each stands right of what it compares with, ours over theirs: below
-//! 1 is faster, except where more is better (`%`). Figures of growth are turned round: an act is a
-//! line and its sizes are columns.
+//! Each ratio stands right of what it compares with, ours over theirs: below 1 is faster, except
+//! where more is better (`%`). Figures of growth are transposed: an operation is a line, and its
+//! sizes are columns.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,9 +1,9 @@
-//! What a figure rests on, taken from the machine file.
+//! The provenance of a figure, from the machine file.
 //!
 //! An experiment names constants, or groups of them (`l2` stands for all keys that begin with
-//! `l2.`). If any of them is fitted, so is the figure; else if any is a guess the figure is one,
-//! too, and is shown with that guess halved and doubled; else it is a prediction. What the
-//! experiment sets itself (a replacement policy it goes through, say) it does not rest on.
+//! `l2.`). If any of them is fitted, so is the figure. Else, if any is a guess, the figure is a
+//! guess, and is shown with that guess halved and doubled. Else it is a prediction. What the
+//! experiment sets itself, such as a replacement policy, does not count.
 
 use vellum_sim::file::{Basis, ConstantRow, Machine};
 

@@ -1,9 +1,8 @@
 //! A small program on a simulated machine, with the library under it, counted.
 //!
 //! Published microbenchmarks are loops over a few mappings. Here the loop is a closure that makes
-//! accesses; it is run for some turns until caches and TLBs have settled, then for those that
-//! count. Everything is real: mappings, faults, zero frames and walks are the library's, under the
-//! oracle.
+//! accesses. It runs for some turns until caches and TLBs have settled, then for the turns that
+//! count. Mappings, faults, zero frames and walks are the library's, under the oracle.
 
 use vellum::addr::{Order, Va};
 use vellum::space::{Access, Attrs, LeafSize, Placement, Rights};

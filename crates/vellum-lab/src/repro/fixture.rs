@@ -1,8 +1,8 @@
 //! The library, booted on a simulated machine for an experiment.
 //!
-//! What an experiment does there is a value with one generic function, since the machine's type
-//! depends on its entry format: whoever writes the experiment does not choose between formats.
-//! Metadata, switches, the first space and its end are here, once for all experiments.
+//! The machine's type depends on its entry format, so an experiment is a value with one generic
+//! function, and its author does not choose between formats. Metadata, switches, the first space
+//! and its end are handled here.
 
 use vellum::config::Config;
 use vellum::space::Space;

@@ -1,4 +1,4 @@
-//! What an experiment answers.
+//! The answer of an experiment.
 
 use super::basis::{Mark, Provenance};
 

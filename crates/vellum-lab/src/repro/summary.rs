@@ -1,8 +1,8 @@
 //! A line or two of each experiment, for the first screen.
 //!
-//! The same workloads as the pages', as much of them as a second or two allows, and the same marks;
-//! guesses are not halved and doubled here, the page does that. What did not help is kept apart
-//! from what did, because a screen that shows only gains is an advertisement.
+//! The workloads and marks are those of the pages, as much of them as a second or two allows.
+//! Guesses are not halved and doubled here. What did not help is shown apart from what did, because
+//! a screen that shows only gains is an advertisement.
 
 use super::page::{Pair, Row};
 use super::text::figure;

@@ -1,8 +1,8 @@
 //! One set-associative cache.
 //!
-//! Tags of a set lie together (see `set.rs`); a miss allocates at once and reports who left, since
-//! every caller would otherwise search the set twice. The way a line sits in is not exposed: under
-//! LRU it changes with every hit.
+//! The tags of a set are together in memory (see `set.rs`). A miss allocates at once and reports
+//! its victim, since every caller would otherwise search the set twice. The way of a line is not
+//! exposed: under LRU it changes with every hit.
 
 use super::geometry::{Divider, Geometry, GeometryError, Policy};
 use super::set::{DIRTY, INVALID, matches, push_front, stride, with_vectors};

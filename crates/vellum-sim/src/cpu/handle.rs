@@ -1,4 +1,4 @@
-//! A CPU as its program holds it.
+//! A CPU as its program uses it.
 
 use vellum::machine::Work;
 

@@ -1,8 +1,8 @@
 //! From a virtual address to a physical one: first-level TLB, second level, walk.
 //!
-//! The answer of the first level is taken at once if it has every right the access needs and no
-//! mark. Everything else (a mark, a missing right, a clean page to be written, walk checking) goes
-//! the long way through the oracle.
+//! A hit of the first level is used at once if it has every right that the access needs, and no
+//! mark. All else (a mark, a missing right, a write to a clean page, walk checking) goes through
+//! the oracle.
 
 use vellum::addr::Va;
 use vellum::machine::{ContextId, Scope};

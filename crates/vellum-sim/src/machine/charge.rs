@@ -1,4 +1,4 @@
-//! What kernel work costs, and on which account.
+//! The cost of kernel work, and the account that it is charged to.
 
 use vellum::machine::{Stores, Verb, Work};
 

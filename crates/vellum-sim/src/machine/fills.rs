@@ -1,8 +1,8 @@
-//! What long clears did, in order and by the clock: for tests and experiments about portions, order
-//! and latency.
+//! A record of long clears, in order and with times, for tests and experiments about portions,
+//! order and latency.
 //!
-//! Kept apart from the oracle's ring, which holds the last few events of everything; this list
-//! holds all of one kind, and only where someone asked for it.
+//! The oracle's ring holds the last few events of every kind. This list holds all events of one
+//! kind, if a test asked for it.
 
 use vellum::addr::Pfn;
 use vellum::machine::Stores;

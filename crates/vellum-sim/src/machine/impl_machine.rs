@@ -1,8 +1,8 @@
-//! The library's side: [`Machine`] for [`SimMachine`].
+//! [`Machine`] for [`SimMachine`]: the library's side.
 //!
-//! Every call is a place where CPUs may change turns and where due flush requests are served, as an
-//! interrupt would be between any two instructions. The checks that cost nothing to make (table
-//! accesses only to tables, frames in range) are made here.
+//! At every call, CPUs may change turns and due flush requests are served, as an interrupt could
+//! come between any two instructions. The cheap checks are made here: table accesses only to
+//! tables, frames in range.
 
 use core::ptr::NonNull;
 

@@ -1,10 +1,10 @@
 //! The simulated machine as a value.
 //!
-//! [`SimMachine`] is what the library sees; it holds nothing but the topology, the bytes of
-//! simulated memory and one `SimState`, reached through `own::Own`. Time, hardware and the
-//! oracle's rules are methods of `SimState`, in the folders of this crate by topic. They never call
-//! the library and never suspend. Suspending is done here and in [`schedule`](crate::schedule),
-//! between two visits of the state.
+//! [`SimMachine`] is what the library uses. It holds the topology, the bytes of simulated memory
+//! and one `SimState`, reached through `own::Own`. Time, hardware and the oracle's rules are
+//! methods of `SimState`, in the folders of this crate by topic. They never call the library and
+//! never suspend. Suspending is done here and in [`schedule`](crate::schedule), between two visits
+//! of the state.
 
 mod build;
 mod charge;

@@ -1,11 +1,10 @@
 //! Loading a root.
 //!
-//! Without contexts a load drops everything, so it is a flush of all. With contexts what the CPU
-//! holds for other contexts stays, unusable until one of them is loaded again. The oracle keeps,
-//! per CPU, the list of trees whose translations it may still hold, and notices two mistakes here:
-//! loading a context number that still belongs to another tree, and loading one that missed an
-//! invalidation, without flushing. The first marks what is held; the second is reported when a
-//! program runs on it.
+//! Without contexts (ASIDs), a load invalidates everything. With contexts, entries of other
+//! contexts stay, and are unused until their context is loaded again. For each CPU, the oracle
+//! keeps the trees whose translations it may still hold, and detects two mistakes here: loading a
+//! context that still belongs to another tree, and loading one that missed an invalidation, without
+//! a flush. The first marks the entries; the second is reported when a program runs on the context.
 
 use vellum::machine::{Root, Scope};
 

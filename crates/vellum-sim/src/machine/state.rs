@@ -1,7 +1,7 @@
-//! What a simulated machine consists of and what is known of it.
+//! The state of a simulated machine.
 //!
-//! Files of all folders implement rules as methods of [`SimState`]; none of its fields' types may
-//! name it, so that nothing here depends on them.
+//! Files of all folders implement rules as methods of [`SimState`]. The types of its fields do not
+//! use it, so that this file depends on none of those rules.
 
 use vellum::config::Preemption;
 

@@ -1,4 +1,4 @@
-//! What tests and experiments watch and change from outside.
+//! What tests and experiments observe and change from outside.
 
 use vellum::config::Preemption;
 

@@ -1,9 +1,9 @@
 //! Speculative walks: what a processor may do with any loaded root, at any time.
 //!
-//! In hunting mode every point where CPUs may change turns is also a point where a walk may begin,
-//! advance by one entry, or end by filling TLB and walk caches. Stores by other CPUs fall between
-//! the steps, as on hardware. An invalidation ends the walks it covers on its CPU; a walk that read
-//! an entry which then changed may fill until that happens, and its fill is marked.
+//! In hunting mode, wherever CPUs may change turns, a walk may begin, read one more entry, or end
+//! by filling the TLB and walk caches. Stores by other CPUs fall between its steps, as on hardware.
+//! An invalidation ends the walks in its scope on its CPU. A walk that read an entry that has
+//! changed since may fill until then, and its fill is marked stale.
 
 use vellum::machine::Scope;
 

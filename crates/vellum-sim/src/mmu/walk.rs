@@ -1,9 +1,9 @@
-//! A page walk on behalf of a program: through the walk caches, through the data caches, setting
-//! marks as it goes.
+//! A page walk for a program: through the walk caches and the data caches, setting accessed and
+//! dirty bits.
 //!
-//! A walk by a program is one step of its CPU (nothing overtakes it); walks that others overtake
-//! are those of [`speculate`](super::speculate). Reading a node that is no longer a table stops the
-//! run at once (line 6), whatever its bytes say.
+//! A walk by a program is one step of its CPU. Walks with steps of other CPUs in between are those
+//! of [`speculate`](super::speculate). Reading a node that is no longer a table stops the run at
+//! once (line 6), whatever its bytes are.
 
 use vellum::machine::Use;
 

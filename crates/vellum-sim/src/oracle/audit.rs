@@ -1,4 +1,4 @@
-//! Does everything add up? The whole machine, looked at while nothing runs.
+//! The audit: the whole machine is recounted while nothing runs.
 
 use vellum::machine::{USES, Use};
 

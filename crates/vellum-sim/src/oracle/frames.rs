@@ -1,9 +1,9 @@
 //! Every frame is in exactly one state, and only some changes of state are legal.
 //!
-//! The machine is told of each change ([`Event::Frame`](vellum::machine::Event::Frame)). Leaving
-//! `Data` needs that no entry maps the frame; leaving `Data` or `Pending` for good needs that every
-//! obligation on it is closed; leaving `Table` needs that no hardware can reach the node. Whoever
-//! gets a frame next finds its contents marked foreign until it clears or overwrites them.
+//! The machine is told of each change ([`Event::Frame`](vellum::machine::Event::Frame)). A frame
+//! may leave `Data` only if no entry maps it; it may leave `Data` or `Pending` for good only if
+//! every obligation on it is closed; it may leave `Table` only if no hardware can reach the node.
+//! The next owner finds the contents marked foreign until it clears or overwrites them.
 
 use vellum::addr::{Order, Pfn};
 use vellum::machine::Use;

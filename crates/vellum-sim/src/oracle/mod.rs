@@ -1,20 +1,19 @@
-//! The oracle: watches everything the machine is told and stops it at the first violation.
+//! The oracle: checks everything that the machine is told, and stops it at the first violation.
 //!
 //! The rules are in `docs/oracle.md`: which differences between a cached translation and a fresh
-//! walk are legal. The bookkeeping that makes checking cheap is here, one file for each question:
+//! walk are legal. The bookkeeping is here, one file for each question:
 //!
-//! - `frames`: in which one state is each frame, and may it change to the next?
-//! - `tables`: which table nodes hang in which tree, and what do their entries map?
-//! - `zeros`: are shared tables of zeros what they say, and what goes when one gives way?
-//! - `store`: what does this entry store take away, and from whom?
-//! - `obligations`: who still may hold what was taken away?
+//! - `frames`: which state is each frame in, and may it change to the next?
+//! - `tables`: which table nodes belong to which tree, and what do their entries map?
+//! - `zeros`: are shared tables of zeros unchanged, and what becomes stale when one is replaced?
+//! - `store`: what does this store of an entry take away, and from which CPUs?
+//! - `obligations`: which CPUs may still hold what was taken away?
 //! - `two_pages`: can CPUs see two pages at one address?
 //! - `hit`: is this hit legal?
 //! - `audit`: does everything add up?
 //!
-//! *Incremental* checking marks cached entries when the entry they came from changes, so that a hit
-//! tests one bit; *walk* checking compares every hit with a fresh walk and reports also if the
-//! marks were wrong.
+//! *Incremental* checking marks cached entries when their source changes, so that a hit tests one
+//! bit. *Walk* checking compares every hit with a fresh walk, and also reports wrong marks.
 
 mod audit;
 pub(crate) mod bug;

@@ -1,12 +1,11 @@
-//! Obligations: who may still hold a translation that was taken away.
+//! Obligations: which CPUs may still hold a translation that was taken away.
 //!
 //! A store that reduces an entry opens an obligation for every CPU that has the tree loaded,
-//! whether or not it is known to hold the translation: it could have, by speculation. A CPU that
-//! holds the tree's context without having it loaded is only noted as *asleep*: it may stay stale
-//! until it is used (line 6), but a table that was cut off waits for it too. An invalidation
-//! closes, on the CPU where it runs, what it covers. Neighbouring pages opened alike are kept as
-//! one span, so that unmapping a gigabyte is one record; an invalidation that covers a part of a
-//! span splits it.
+//! whether or not it is known to hold the translation: speculation could have brought it in. A CPU
+//! that holds the tree's context without having it loaded is noted as *asleep*: it may stay stale
+//! until it is used (line 6), but a detached table waits for it, too. An invalidation closes, on
+//! its CPU, what is in its scope. Neighbouring pages that were opened alike are one span, so that
+//! unmapping a gigabyte is one record; an invalidation of a part splits the span.
 
 use vellum::machine::{CpuMask, Scope, Use};
 

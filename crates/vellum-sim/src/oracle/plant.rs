@@ -1,4 +1,4 @@
-//! Bugs to plant, so that tests can show the oracle finding them.
+//! Planted bugs: tests show that the oracle finds them.
 //!
 //! A planted bug changes what the machine does or is told, never what the oracle knows of the
 //! rules. Each stands for a mistake in a kernel or in hardware.

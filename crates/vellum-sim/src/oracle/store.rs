@@ -1,9 +1,9 @@
-//! What an entry store takes away, and from whom.
+//! What a store of an entry takes away, and from which CPUs.
 //!
 //! Each store into a node of a known tree is classified by what hardware reads before and after it.
-//! What is only given (absent to present, more rights) can leave nothing stale, since neither
-//! format here caches absence. What is taken away marks the cached entries that depend on it, on
-//! every CPU that may hold the tree, and opens an obligation.
+//! A store that only adds (absent to present, more rights) leaves nothing stale, since neither
+//! format caches absence. A store that takes something away marks the cached entries that depend on
+//! it, on every CPU that may hold the tree, and opens an obligation.
 
 use vellum::machine::Use;
 

@@ -1,9 +1,9 @@
-//! Which table nodes hang in which tree.
+//! Which table nodes belong to which tree.
 //!
-//! A root is known from its first load; from then on every node linked below it is known by the
-//! address it starts at, its level and its root, because links are made by entry stores. A node
-//! built before it is linked is scanned once, when it is. A node that is cut off is scanned again:
-//! whatever was present in it can still be cached, so each leaf opens an obligation.
+//! A root is known from its first load. From then on, every node linked below it is known by its
+//! first address, its level and its root, because links are made by stores of entries. A node that
+//! was built before it is linked is scanned once, when it is linked. A node that is detached is
+//! scanned again: whatever was present in it may still be cached, so each leaf opens an obligation.
 
 use vellum::machine::{CpuMask, Use};
 

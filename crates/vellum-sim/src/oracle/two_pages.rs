@@ -1,16 +1,16 @@
-//! Can one CPU still use the page that was at an address while another finds a new one there?
+//! Can one CPU still use the old page of an address while another finds a new page there?
 //!
-//! If so, one may go on reading what the other has overwritten long since. So a leaf of another
-//! frame becomes present, or writable, only when no CPU can still use the old one, unless both
-//! pages can only be read and hold equal bytes. Two cases are apart. The CPU whose own verb took
-//! the old page away cannot race with itself: it flushes before it returns to its program. And a
-//! declared deferral is judged at each of its hits, by line 4.
+//! If so, one may read what the other overwrote long ago. So a leaf of another frame may become
+//! present, or writable, only when no CPU can still use the old one, unless both pages are
+//! read-only with equal bytes. Two cases are exempt. The CPU whose verb took the old page away
+//! flushes before it returns to its program. A declared deferral is judged at each of its hits, by
+//! line 4.
 //!
-//! The question is asked where a leaf appears and where a CPU wakes in a tree whose context it
-//! kept; `hit` asks it once more when an old translation is used. It is asked of open obligations,
-//! of which there are none most of the time, and not of TLBs: a CPU that has the tree loaded may
-//! have walked there by speculation. Rejected: hits alone, for a run would have to meet the moment
-//! at which both pages are in use.
+//! The check is made where a leaf appears, where a CPU loads a tree whose context it kept, and in
+//! `hit` when an old translation is used. It looks at open obligations, of which there are none
+//! most of the time, and not at TLBs: a CPU that has the tree loaded may have walked there by
+//! speculation. Rejected: checking hits alone, since a run would have to meet the moment at which
+//! both pages are in use.
 
 use vellum::machine::CpuMask;
 

@@ -1,4 +1,4 @@
-//! The places where a turn may end.
+//! The points at which a turn may end.
 
 use crate::cpu::Account;
 use crate::format::Format;

@@ -1,10 +1,10 @@
 //! `vellum bench`: the library on this computer, beside its peers.
 //!
-//! Each benchmark is a section: what is compared, the table, what the computer was like, which
-//! targets were met, what it means. A section is printed as soon as it is done, so that Ctrl-C
-//! keeps what there is. Targets are judged, not asserted: a shared computer misses some for its
-//! neighbours' reasons, and a benchmark that fails for them teaches people to ignore it. Counts of
-//! instructions are another matter and can be asserted with `--ceilings`.
+//! Each benchmark is a section: what is compared, the table, the conditions, the targets that were
+//! met, and what it means. A section is printed as soon as it is done, so that Ctrl-C keeps the
+//! rest. Targets are judged, not asserted: a shared computer misses some because of its load, and a
+//! benchmark that fails for that teaches people to ignore it. Counts of instructions can be
+//! asserted with `--ceilings`.
 
 mod sections;
 

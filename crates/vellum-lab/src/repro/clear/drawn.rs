@@ -1,10 +1,9 @@
-//! The same workload with its byte drawn for each page, by several seeds.
+//! The same workload with the touched byte drawn for each page, by several seeds.
 //!
-//! Where a page is touched decides what is cleared last and so how long the runs beside it are: of
-//! a page of 1 GiB one side may be too short for elision; the old way goes down or up to the fault
-//! and turns, and pages in ascending order are cheaper. An eighth of the footprint, since three
-//! seeds of all of it would take longer than the rest of the page. Old and new are given the same
-//! draws.
+//! The fault address decides what is cleared last, and so the length of the runs on either side. In
+//! a page of 1 GiB one side may be too short for elision. The old way goes down or up to the fault
+//! and turns, and ascending pages are cheaper. An eighth of the footprint is used, since three
+//! seeds of all of it would take longer than the rest of the page. Old and new get the same draws.
 
 use super::cases::{BEFORE, Case};
 use super::touch::{FOOTPRINT, TouchedByte, touch};

@@ -1,7 +1,8 @@
-//! What colours cost: zeros that are read in bulk take as much cache as there are colours.
+//! The cost of colours: zeros that are read in bulk take as many pages of cache as there are
+//! colours.
 //!
-//! Not in the posting; it is the objection of its reviewers (more zero pages could just as well
-//! evict useful data), put in figures.
+//! The posting does not measure it. It is its reviewers' objection, in figures: more zero pages
+//! could just as well evict useful data.
 
 use vellum_sim::Parts;
 use vellum_sim::file::Machine;

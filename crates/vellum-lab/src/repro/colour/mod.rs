@@ -1,10 +1,10 @@
-//! Coloured zero pages: the two published tests, swept, and what colours cost.
+//! Coloured zero pages: the two published tests, swept, and the cost of colours.
 //!
-//! The posting leaves open how much of the zero-backed area a turn of its second test reads, and
-//! where the frames of its two areas lie. So both readings are run, and every alignment of one area
-//! to the other; the page shows the mean over alignments and the worst. It does not say which
-//! replacement policy the caches have either: least recently used, a tree of bits, and random are
-//! all run, set by the experiment, so that no figure rests on the machine file's word for it.
+//! The posting does not say how much of the zero-backed area a turn of its second test reads, or
+//! where the frames of its two areas are. So both readings are run, with every alignment of one
+//! area to the other; the page shows the mean over alignments and the worst. The posting does not
+//! name the replacement policy of the caches either: LRU, tree-PLRU and random are all run, set by
+//! the experiment, so that no figure depends on the machine file's.
 
 mod costs;
 mod host;
