@@ -103,7 +103,8 @@ fn mark_of(basis: Basis) -> Mark {
     }
 }
 
-/// As [`rest`], with each guess that is a number halved and doubled and the figure measured again.
+/// As [`provenance`], with each guess that is a number halved and doubled and the figure measured
+/// again.
 pub fn measured_provenance(
     machine: &Machine,
     groups: &[&str],

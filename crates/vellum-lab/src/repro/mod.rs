@@ -1,10 +1,10 @@
 //! Published experiments, run again: one page each.
 //!
-//! An experiment is a function from a machine and a seed to a [`Page`]: what was asked, what was
-//! run, published figures beside ours, what it means, and where it does not help. It states of each
-//! row which constants of the machine file the row rests on; the mark (predicted, fitted, guess)
-//! follows from what the file says of those constants, and nobody types it. To add an experiment,
-//! write its file and its row in [`EXPERIMENTS`].
+//! An experiment is a function from a machine and a seed to a [`Page`](page::Page): what was asked,
+//! what was run, published figures beside ours, what it means, and where it does not help. It
+//! states of each row which constants of the machine file the row rests on; the mark (predicted,
+//! fitted, guess) follows from what the file says of those constants, and nobody types it. To add
+//! an experiment, write its file and its row in [`EXPERIMENTS`].
 //!
 //! | file | what |
 //! |---|---|
