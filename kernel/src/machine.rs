@@ -32,8 +32,8 @@ pub struct Metal {
     pub dropped_pages: AtomicU64,
     /// Times everything was dropped.
     pub dropped_all: AtomicU64,
-    /// Frames cleared around the caches.
-    pub cleared_around: AtomicU64,
+    /// Frames cleared with non-temporal stores.
+    pub cleared_non_temporal: AtomicU64,
 }
 
 impl Metal {
@@ -55,7 +55,7 @@ impl Metal {
             preempt_depth: AtomicU64::new(0),
             dropped_pages: AtomicU64::new(0),
             dropped_all: AtomicU64::new(0),
-            cleared_around: AtomicU64::new(0),
+            cleared_non_temporal: AtomicU64::new(0),
         };
         for slot in 0..ENTRIES / 2 {
             metal.entry(metal.kernel_root, slot).store(0, Ordering::Release);
@@ -147,9 +147,9 @@ unsafe impl Machine for Metal {
             return unsafe { self.clear(first, frames) };
         }
         self.frame(first.add(frames - 1));
-        bump(&self.cleared_around, frames);
+        bump(&self.cleared_non_temporal, frames);
         // SAFETY: as in `clear`; a frame is a multiple of 8 words.
-        unsafe { cpu::zero_around(self.frame(first).cast(), frames as usize * WORDS) }
+        unsafe { cpu::zero_non_temporal(self.frame(first).cast(), frames as usize * WORDS) }
     }
     fn settle(&self) {
         cpu::fence();

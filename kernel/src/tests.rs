@@ -201,9 +201,10 @@ fn populated(vm: &Vm<Metal>, space: &Space) -> Outcome {
     let pages = 6 * HUGE / 2 / PAGE;
     map(vm, space, AT, pages * PAGE, BASE)?;
     let l2 = vm.machine().caches().l2.bytes();
-    let around = || vm.machine().cleared_around.load(core::sync::atomic::Ordering::Relaxed);
+    let relaxed = core::sync::atomic::Ordering::Relaxed;
+    let non_temporal = || vm.machine().cleared_non_temporal.load(relaxed);
     for _ in 0..2 {
-        let before = around();
+        let before = non_temporal();
         ensure!(vm.advise(space, Va(AT), pages * PAGE, Advice::Populate { write: true }) == Ok(()));
         let zero = || {
             (0..pages)
@@ -211,7 +212,7 @@ fn populated(vm: &Vm<Metal>, space: &Space) -> Outcome {
         };
         ensure!(faults(zero) == (0, true));
         // All of them but those that made a table.
-        ensure!(around() - before >= pages - 8 || l2 == 0 || pages * PAGE < l2 / 2);
+        ensure!(non_temporal() - before >= pages - 8 || l2 == 0 || pages * PAGE < l2 / 2);
         ensure!(
             faults(|| (0..pages * PAGE / 8).all(|i| store(AT + i * 8, !i).is_ok())) == (0, true)
         );

@@ -82,12 +82,13 @@ pub fn invlpg(address: u64) {
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) }
 }
 
-/// Zeroes `words` words of 8 bytes around the caches; [`fence`] orders them. By stores of general
-/// registers: those of vectors are the program's here, and write-combining makes lines of either.
+/// Zeroes `words` words of 8 bytes with non-temporal stores; [`fence`] orders them. By stores of
+/// general registers: those of vectors are the program's here, and write-combining makes lines of
+/// either.
 ///
 /// # Safety
 /// As [`zero`]; `words` is a multiple of 8.
-pub unsafe fn zero_around(start: *mut u64, words: usize) {
+pub unsafe fn zero_non_temporal(start: *mut u64, words: usize) {
     debug_assert!(words.is_multiple_of(8));
     for line in (0..words).step_by(8) {
         // SAFETY: the caller's promise; eight words from a multiple of eight are inside.
@@ -105,7 +106,7 @@ pub unsafe fn zero_around(start: *mut u64, words: usize) {
     }
 }
 
-/// Orders stores around the caches before later stores.
+/// Orders non-temporal stores before later stores.
 pub fn fence() {
     // SAFETY: every 64-bit processor has it, and a fence touches nothing.
     unsafe { _mm_sfence() }

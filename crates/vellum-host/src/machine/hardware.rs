@@ -200,7 +200,7 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         }
         let clears = &self.plan.clears;
         let method = match stores {
-            Stores::Bypass => clears.around,
+            Stores::Bypass => clears.non_temporal,
             Stores::Cached if frames <= SHORT => clears.page,
             Stores::Cached => clears.run,
         };
@@ -216,7 +216,10 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
             // SAFETY: frames of the mapping, all different, which the library owns while it clears;
             // `Host::new` saw that the method exists.
             unsafe {
-                self.plan.clears.around.clear_four(four.map(|(pfn, _)| self.frame(pfn).as_ptr()))
+                self.plan
+                    .clears
+                    .non_temporal
+                    .clear_four(four.map(|(pfn, _)| self.frame(pfn).as_ptr()))
             }
         }
         let rest = if fours.is_empty() { pages } else { rest };
@@ -250,7 +253,7 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         unsafe {
             match stores {
                 Stores::Cached => copies::through(to, from, bytes),
-                Stores::Bypass => copies::around(to, from, bytes),
+                Stores::Bypass => copies::non_temporal(to, from, bytes),
             }
         }
     }

@@ -5,14 +5,14 @@
 //! moves (`rep movsb`), which `memcpy` uses itself where they are good; non-temporal loads, which
 //! processors treat as ordinary loads in ordinary memory.
 
-/// Copies around the caches; a [`fence`](super::fence) must follow. As [`through`] where the
+/// Copies with non-temporal stores; a [`fence`](super::fence) must follow. As [`through`] where the
 /// processor has no such stores.
 ///
 /// # Safety
 /// The runs are the caller's to read and to write, do not overlap, and both are aligned to 4096;
 /// `bytes` is a multiple of 4096.
 #[inline]
-pub unsafe fn around(to: *mut u8, from: *const u8, bytes: usize) {
+pub unsafe fn non_temporal(to: *mut u8, from: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as promised by the caller; the wider loop only where the processor has it.
     unsafe {
@@ -32,7 +32,7 @@ pub unsafe fn around(to: *mut u8, from: *const u8, bytes: usize) {
 /// Copies through the caches.
 ///
 /// # Safety
-/// As [`around`].
+/// As [`non_temporal`].
 #[inline]
 pub unsafe fn through(to: *mut u8, from: *const u8, bytes: usize) {
     // SAFETY: as promised by the caller.
@@ -76,7 +76,7 @@ macro_rules! moves {
 /// By 64 bytes.
 ///
 /// # Safety
-/// As [`around`], on a processor with AVX-512.
+/// As [`non_temporal`], on a processor with AVX-512.
 #[cfg(target_arch = "x86_64")]
 unsafe fn wide(to: *mut u8, from: *const u8, bytes: usize) {
     if bytes == 0 {
@@ -90,7 +90,7 @@ unsafe fn wide(to: *mut u8, from: *const u8, bytes: usize) {
 /// By 16 bytes.
 ///
 /// # Safety
-/// As [`around`].
+/// As [`non_temporal`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn narrow(to: *mut u8, from: *const u8, bytes: usize) {
     if bytes == 0 {
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn every_way_copies_what_it_is_told_and_not_a_byte_beside() {
         let memory = Memory::new(2 << 20, false).expect("memory");
-        let mut ways: Vec<(&str, Copy)> = vec![("through", through), ("around", around)];
+        let mut ways: Vec<(&str, Copy)> = vec![("through", through), ("around", non_temporal)];
         #[cfg(target_arch = "x86_64")]
         ways.push(("narrow", narrow));
         for (name, copy) in ways {

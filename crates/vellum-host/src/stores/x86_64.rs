@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 pub fn exists(method: Method) -> bool {
     match method {
-        Method::Strings | Method::Memset | Method::Around16 => true,
-        Method::Vector32 | Method::Around32 => std::arch::is_x86_feature_detected!("avx2"),
-        Method::Vector64 | Method::Around64 | Method::Four64 => {
+        Method::Strings | Method::Memset | Method::NonTemporal16 => true,
+        Method::Vector32 | Method::NonTemporal32 => std::arch::is_x86_feature_detected!("avx2"),
+        Method::Vector64 | Method::NonTemporal64 | Method::Four64 => {
             std::arch::is_x86_feature_detected!("avx512f")
         }
         Method::Ahead => {
@@ -110,11 +110,13 @@ pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
                     if exists(Method::Vector64) { Method::Vector64 } else { Method::Vector32 };
                 clear(widest, at, bytes)
             }
-            Method::Around16 => stores!("movntdq", "xmm0", "16", "pxor xmm0, xmm0", "", at, bytes),
-            Method::Around32 => {
+            Method::NonTemporal16 => {
+                stores!("movntdq", "xmm0", "16", "pxor xmm0, xmm0", "", at, bytes)
+            }
+            Method::NonTemporal32 => {
                 stores!("vmovntdq", "ymm0", "32", "vpxor xmm0, xmm0, xmm0", "vzeroupper", at, bytes)
             }
-            Method::Around64 => {
+            Method::NonTemporal64 => {
                 stores!("vmovntdq", "zmm0", "64", "vpxor xmm0, xmm0, xmm0", "vzeroupper", at, bytes)
             }
             Method::Four64 | Method::FourLines => {
@@ -122,7 +124,8 @@ pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
                 for group in (0..whole).step_by(PAGES * PAGE) {
                     clear_four(method, [0, 1, 2, 3].map(|page| at.add(group + page * PAGE)));
                 }
-                let rest = if method == Method::Four64 { Method::Around64 } else { Method::Lines };
+                let rest =
+                    if method == Method::Four64 { Method::NonTemporal64 } else { Method::Lines };
                 clear(rest, at.add(whole), bytes - whole)
             }
             Method::Lines => asm!(

@@ -14,7 +14,7 @@ use crate::oracle::{Bug, Note};
 pub(crate) struct Way {
     /// Time of a line.
     line: Ticks,
-    /// Around the caches.
+    /// With non-temporal stores.
     elide: bool,
 }
 
@@ -118,7 +118,7 @@ impl<F: Format> SimState<F> {
         self.forget_recalled();
     }
 
-    /// Waits until stores around the caches have arrived: the last of them is one latency away.
+    /// Waits until non-temporal stores have arrived: the last of them is one latency away.
     pub(crate) fn settle(&mut self, c: usize) {
         let node = self.cpus[c].node;
         let latency = self.memory.distance(node, node);

@@ -28,9 +28,10 @@ const NEAR: usize = 3;
 
 pub(super) fn choose(all: &Measured) -> Choice {
     let at = |workload: Workload, m: Method| all.get(&workload)?.get(&Some(m)).map(Samples::lowest);
-    let ways = |around: bool| Method::here().filter(move |m| m.goes_around() == around);
-    let fastest = |workload: Workload, around: bool| {
-        let timed = ways(around).filter_map(|m| Some((m, at(workload, m)?)));
+    let ways =
+        |non_temporal: bool| Method::here().filter(move |m| m.is_non_temporal() == non_temporal);
+    let fastest = |workload: Workload, non_temporal: bool| {
+        let timed = ways(non_temporal).filter_map(|m| Some((m, at(workload, m)?)));
         timed.min_by(|a, b| a.1.total_cmp(&b.1))
     };
     let longest = |workload: fn(usize) -> Workload| {
@@ -38,9 +39,9 @@ pub(super) fn choose(all: &Measured) -> Choice {
     };
 
     // Of the fastest at one workload, the fastest at another.
-    let of_fastest = |one: Workload, other: Workload, around: bool| {
-        let best = fastest(one, around)?.1;
-        let equal = ways(around).filter(|&m| at(one, m).is_some_and(|ns| ns <= best * TIE));
+    let of_fastest = |one: Workload, other: Workload, non_temporal: bool| {
+        let best = fastest(one, non_temporal)?.1;
+        let equal = ways(non_temporal).filter(|&m| at(one, m).is_some_and(|ns| ns <= best * TIE));
         let then = |m| at(other, m).unwrap_or(f64::INFINITY);
         equal.min_by(|&a, &b| then(a).total_cmp(&then(b)))
     };
@@ -49,17 +50,17 @@ pub(super) fn choose(all: &Measured) -> Choice {
     let run = fastest(Workload::Used(512), false)
         .or_else(|| fastest(Workload::Run(512), false))
         .map_or(page, |w| w.0);
-    let around =
+    let non_temporal =
         longest(Workload::Run).and_then(|s| Some((s, of_fastest(s, Workload::Scattered, true)?)));
-    let Some((around, alone)) = around.and_then(|(s, m)| Some((m, at(s, m)?))) else {
-        return Choice { page, run, around: run, from: u64::MAX };
+    let Some((non_temporal, alone)) = non_temporal.and_then(|(s, m)| Some((m, at(s, m)?))) else {
+        return Choice { page, run, non_temporal: run, from: u64::MAX };
     };
     let through = longest(Workload::Run).and_then(|s| at(s, run)).unwrap_or(0.0);
     let holds = |&pages: &usize| match (
-        at(Workload::Used(pages), around),
+        at(Workload::Used(pages), non_temporal),
         at(Workload::Used(pages), run),
     ) {
-        (Some(around), Some(through)) => around <= through * NO_SLOWER,
+        (Some(non_temporal), Some(through)) => non_temporal <= through * NO_SLOWER,
         _ => false,
     };
     let used = lengths(all, Workload::Used);
@@ -68,7 +69,7 @@ pub(super) fn choose(all: &Measured) -> Choice {
         Some(pages) if alone <= through * TIE => ((pages - NEAR) * PAGE_SIZE) as u64,
         _ => u64::MAX,
     };
-    Choice { page, run, around, from }
+    Choice { page, run, non_temporal, from }
 }
 
 #[cfg(test)]
@@ -88,7 +89,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn of_ways_equal_on_a_hot_page_the_one_that_is_read_sooner_is_taken() {
-        let hot = [(Method::Strings, 28.0), (Method::Memset, 16.0), (Method::Around16, 5.0)];
+        let hot = [(Method::Strings, 28.0), (Method::Memset, 16.0), (Method::NonTemporal16, 5.0)];
         let read = [(Method::Strings, 100.0), (Method::Memset, 300.0)];
         let one = |hot: &[(Method, f64)]| {
             choose(&measured(&[(Workload::Hot, hot), (Workload::Read, &read)])).page
@@ -99,18 +100,23 @@ mod tests {
             Method::Strings,
             "a tie"
         );
-        let long = [(Method::Strings, 90.0), (Method::Around16, 45.0), (Method::Around32, 46.0)];
-        let apart = [(Method::Around16, 120.0), (Method::Around32, 90.0)];
+        let long =
+            [(Method::Strings, 90.0), (Method::NonTemporal16, 45.0), (Method::NonTemporal32, 46.0)];
+        let apart = [(Method::NonTemporal16, 120.0), (Method::NonTemporal32, 90.0)];
         let ways =
             choose(&measured(&[(Workload::Run(1 << 18), &long), (Workload::Scattered, &apart)]));
-        let expected = if Method::Around32.exists() { Method::Around32 } else { Method::Around16 };
-        assert_eq!(ways.around, expected, "equal on the run, faster on single pages");
+        let expected = if Method::NonTemporal32.exists() {
+            Method::NonTemporal32
+        } else {
+            Method::NonTemporal16
+        };
+        assert_eq!(ways.non_temporal, expected, "equal on the run, faster on single pages");
     }
 
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn going_around_begins_where_it_no_longer_loses_for_somebody_who_reads_half() {
-        let (s, a) = (Method::Strings, Method::Around16);
+        let (s, a) = (Method::Strings, Method::NonTemporal16);
         let with = |used: [f64; 4], alone: f64| {
             let rows = [
                 (Workload::Run(1 << 18), &[(s, 90.0), (a, alone)][..]),
@@ -123,7 +129,7 @@ mod tests {
         };
         let usual = with([180.0, 120.0, 101.0, 90.0], 45.0);
         assert_eq!(
-            (usual.run, usual.around, usual.from),
+            (usual.run, usual.non_temporal, usual.from),
             (s, a, (2 << 20) - (12 << 10)),
             "a block of 2 MiB has a range of 509 pages"
         );

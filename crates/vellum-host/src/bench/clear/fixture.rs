@@ -166,7 +166,7 @@ impl Fixture {
             return;
         };
         self.clear(m, first, pages);
-        if m.goes_around() {
+        if m.is_non_temporal() {
             fence();
         }
     }
@@ -185,13 +185,13 @@ impl Fixture {
     }
 
     fn measure_pages(&self, workload: Workload, method: Option<Method>, pages: usize) -> f64 {
-        let around = method.is_some_and(Method::goes_around);
+        let non_temporal = method.is_some_and(Method::is_non_temporal);
         let single = |pfn: Pfn, va: Va| match method {
             // SAFETY: as in `run`; the library clears a page for a fault like that.
             None => unsafe { self.host.vm.machine().clear_run(pfn, 1, Stores::Cached, va) },
             Some(m) => {
                 self.clear(m, pfn, 1);
-                if around {
+                if non_temporal {
                     fence();
                 }
             }
@@ -222,7 +222,7 @@ impl Fixture {
                                     unsafe { m.clear_four(four.map(|(pfn, _)| self.at(pfn))) }
                                 }
                                 rest.iter().for_each(|&(pfn, _)| self.clear(m, pfn, 1));
-                                if around {
+                                if non_temporal {
                                     fence();
                                 }
                             }

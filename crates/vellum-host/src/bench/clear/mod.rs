@@ -35,7 +35,7 @@ pub struct Calibration {
 
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Choice { page, run, around, from } = self.choice;
+        let Choice { page, run, non_temporal, from } = self.choice;
         writeln!(
             f,
             "A page that is used at once: {}. Runs through the caches: {}.",
@@ -46,14 +46,14 @@ impl fmt::Display for Calibration {
             return writeln!(
                 f,
                 "Going around the caches ({}) wins at no length here.",
-                around.name()
+                non_temporal.name()
             );
         }
         writeln!(
             f,
             "Around the caches: {}, from {} KiB on: no longer slower there for somebody who had a \
              working set of half the second level and reads half of what was cleared.",
-            around.name(),
+            non_temporal.name(),
             from >> 10
         )
     }
@@ -66,12 +66,12 @@ const fn kind(method: Method) -> Option<&'static str> {
         Method::Ahead => return None,
         Method::Strings => "strings",
         Method::Memset | Method::Vector32 | Method::Vector64 => "plain",
-        Method::Around16
-        | Method::Around32
-        | Method::Around64
+        Method::NonTemporal16
+        | Method::NonTemporal32
+        | Method::NonTemporal64
         | Method::Four64
         | Method::FourLines => "around",
-        Method::Lines if method.goes_around() => "around",
+        Method::Lines if method.is_non_temporal() => "around",
         Method::Lines => "line",
     })
 }
@@ -81,12 +81,12 @@ fn report(all: &Measured, choice: Choice) -> Report {
     for (&workload, ways) in all {
         let chosen = match workload {
             Workload::Hot | Workload::Read => choice.page,
-            Workload::Scattered if choice.from != u64::MAX => choice.around,
+            Workload::Scattered if choice.from != u64::MAX => choice.non_temporal,
             Workload::Scattered => choice.page,
             Workload::Run(pages) | Workload::Used(pages)
                 if (pages * PAGE_SIZE) as u64 >= choice.from =>
             {
-                choice.around
+                choice.non_temporal
             }
             Workload::Run(_) | Workload::Used(_) => choice.run,
         };
@@ -250,11 +250,11 @@ mod tests {
         let effort = Effort { shrink: 128, ..Effort::QUICK };
         let found = calibrate(effort).expect("memory");
         assert!(
-            [found.choice.page, found.choice.run, found.choice.around]
+            [found.choice.page, found.choice.run, found.choice.non_temporal]
                 .into_iter()
                 .all(Method::exists)
         );
-        assert!(!found.choice.page.goes_around() && !found.choice.run.goes_around());
+        assert!(!found.choice.page.is_non_temporal() && !found.choice.run.is_non_temporal());
         let report = beside(effort, found.choice).expect("memory");
         assert_eq!(explain(&report).len(), 7, "no GiB in a quick run, but pairs");
         let rows = report.benchmarks;

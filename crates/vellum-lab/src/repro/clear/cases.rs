@@ -2,9 +2,9 @@
 //!
 //! The posting's kernel has string stores and nothing else, so the rows that are compared with it
 //! do too (`clear.stores=cached`); what the library does beyond stands beside an earlier use of
-//! such stores: virtual machines made of 2 MiB pages, cleared page by page and around the caches
-//! (A. Arora, Linux mailing list, 2021-10-20), of 1550 GB on a Milan and 200 GB on the same Ice
-//! Lake.
+//! such stores: virtual machines made of 2 MiB pages, cleared page by page and with non-temporal
+//! stores (A. Arora, Linux mailing list, 2021-10-20), of 1550 GB on a Milan and 200 GB on the same
+//! Ice Lake.
 
 use vellum::addr::Order;
 
