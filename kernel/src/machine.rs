@@ -10,9 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
 use vellum::entry::X86_64;
-use vellum::machine::{
-    Caches, CpuId, CpuMask, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology,
-};
+use vellum::machine::{Caches, CpuId, CpuMask, Machine, MmuRules, Root, Scope, Stores, Topology};
 
 use crate::arch::{PHYSMAP, cpu};
 
