@@ -23,7 +23,7 @@ pub struct Memory {
     bytes: usize,
 }
 
-// SAFETY: plain memory; who may touch which bytes is decided by its user.
+// SAFETY: plain memory; its user decides which thread may access which bytes.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}

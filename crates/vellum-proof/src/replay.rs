@@ -145,7 +145,7 @@ pub fn shrink(setting: &Setting, commands: &[Command]) -> Vec<Command> {
     best
 }
 
-/// Does something without a word of the panics in it: a difference is told once, by whoever asked.
+/// Runs `body` without printing its panics: the caller reports a difference once.
 pub fn quietly<T>(body: impl FnOnce() -> T) -> T {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));

@@ -38,7 +38,7 @@ use watch::Watch;
 
 /// CPUs a host machine may have: the flags of one CPU are one word.
 pub const MAX_HOST_CPUS: usize = 64;
-/// The first frame's number, so that frame 0 is nobody's and alignment is that of the mapping.
+/// The first frame's number: frame 0 is unused, and alignment is that of the mapping.
 pub const FIRST: Pfn = Pfn(512);
 
 /// x86_64 with PCID; few identifiers, so that they run out.
@@ -67,8 +67,8 @@ pub struct Plan {
     pub seed: u64,
     /// Ask the system for huge pages.
     pub huge: bool,
-    /// Fill the first and last frame of every freed block with junk, so that whoever still looks
-    /// there, or counts on zeros it did not make, stumbles. Needs `WATCH`.
+    /// Fill the first and last frame of every freed block with junk, so that a program that still
+    /// looks there, or counts on zeros it did not make, stumbles. Needs `WATCH`.
     pub scribble: bool,
     /// Clear and copy frames when asked to. Without it every verb can be measured apart from what
     /// moving bytes costs; what programs would read is then whatever was there, so nobody may run

@@ -51,7 +51,7 @@ impl RunPermits {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).admitted += 1;
         self.moved.notify_all();
     }
-    /// Whether somebody waits for a permit.
+    /// Whether a thread waits for a permit.
     pub fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) != 0
     }

@@ -108,7 +108,7 @@ impl Window {
             })
             .collect()
     }
-    /// Any page of the window that belongs to another owner, and whose it is.
+    /// Any page of the window of another owner, and that owner.
     pub fn foreign(self, owner: u64, rng: &mut Rng) -> Option<(u64, u64)> {
         let other =
             (owner + 1 + rng.below(self.threads.checked_sub(1).filter(|&n| n > 0)?)) % self.threads;
@@ -118,7 +118,7 @@ impl Window {
     }
 }
 
-/// A stamp: whose word it is.
+/// A stamp: the owner of a word and a serial number.
 pub fn stamp(lineage: u64, owner: u64, serial: u64) -> u64 {
     (lineage + 1) << 48 | owner << 40 | (serial & ((1 << 40) - 1))
 }

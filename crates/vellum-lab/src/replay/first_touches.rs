@@ -58,7 +58,7 @@ impl FirstTouches {
         }
     }
 
-    /// Pages of a mapping were emptied: whoever comes next touches them first.
+    /// Pages of a mapping were emptied: the next access touches them first.
     pub fn forget(&mut self, mapping: u32, offset: u64, len: u64) {
         self.last = None;
         let Some(bits) = self.seen.get_mut(mapping as usize) else { return };

@@ -27,7 +27,7 @@ use vellum_host::mmu::walk::WalkCache;
 
 use pool::Lent;
 
-/// The first frame's number, so that frame 0 is nobody's.
+/// The first frame's number: frame 0 is unused.
 pub const FIRST: Pfn = Pfn(512);
 /// Where in a page the bytes lie that exist: four words of four bytes.
 pub const SAMPLES: [usize; 4] = [0, 1000, 2044, PAGE_SIZE - 4];

@@ -162,7 +162,7 @@ impl<F: Format> SimState<F> {
         (end, time)
     }
 
-    /// Whether what a walk found may be cached: the frame is somebody's, and not with foreign
+    /// Whether what a walk found may be cached: the frame has an owner, and no foreign
     /// contents.
     pub(crate) fn leaf_is_sound(&mut self, c: usize, frame: u64, va: u64, bytes: u64) -> bool {
         let pfn = (frame + (va & (bytes - 1))) >> 12;

@@ -13,7 +13,7 @@ pub(crate) struct Oracle {
     pub tables: Lazy<TableNote>,
     pub roots: Vec<RootNote>,
     /// Open obligations, by the CPU that opened them.
-    pub parts: Vec<Vec<Part>>,
+    pub parts: Vec<Vec<Obligation>>,
     /// Their number, over all CPUs.
     pub open: usize,
     /// Number of the next obligation.
@@ -21,7 +21,7 @@ pub(crate) struct Oracle {
     /// Number of the next cut of a table.
     pub next_cut: u64,
     /// Frames with obligations of more than one opener.
-    pub extra: Vec<Extra>,
+    pub extra: Vec<ExtraObligation>,
     pub in_use: [u64; USES],
     pub peak: [u64; USES],
     pub ring: Ring,
@@ -50,7 +50,7 @@ impl Oracle {
 }
 
 impl Oracle {
-    /// Whether a walker may read a frame: it is a node of somebody's, or a table of zeros of
+    /// Whether a walker may read a frame: it is a node of a tree, or a table of zeros of
     /// everybody's.
     #[inline]
     pub(crate) fn is_table(&self, pfn: u64) -> bool {
@@ -113,7 +113,7 @@ pub(crate) struct RootNote {
 
 /// A span of pages some CPUs may hold old translations of.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct Obligation {
     pub root: u32,
     /// Pages `start..end`.
     pub start: u64,
@@ -144,7 +144,7 @@ pub(crate) struct Part {
 
 /// A further obligation on a frame that already has one of another opener.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Extra {
+pub(crate) struct ExtraObligation {
     pub pfn: u64,
     pub obligation: u32,
     pub owner: u32,

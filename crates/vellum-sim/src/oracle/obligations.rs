@@ -10,7 +10,7 @@
 use vellum::machine::{CpuMask, Scope, Use};
 
 use super::Rule;
-use super::notes::{Extra, Part, TableNote};
+use super::notes::{ExtraObligation, Obligation, TableNote};
 use super::store::EntryAt;
 use crate::format::{Format, Rights};
 use crate::machine::SimState;
@@ -40,7 +40,7 @@ impl<F: Format> SimState<F> {
             return;
         }
         let pages = 1u64 << (9 * (level - 1));
-        let part = Part {
+        let part = Obligation {
             root,
             start: va >> 12,
             end: (va >> 12) + pages,
@@ -62,7 +62,7 @@ impl<F: Format> SimState<F> {
             let note = self.oracle.frames[pfn as usize];
             if note.obligation != 0 && self.is_open(note.owner, note.obligation, note.page) {
                 let (obligation, owner, page) = (note.obligation, note.owner, note.page);
-                self.oracle.extra.push(Extra { pfn, obligation, owner, page });
+                self.oracle.extra.push(ExtraObligation { pfn, obligation, owner, page });
             }
             let note = &mut self.oracle.frames[pfn as usize];
             (note.obligation, note.owner, note.page) = (part.first, c as u32, part.start + n);
@@ -81,7 +81,7 @@ impl<F: Format> SimState<F> {
         let n = self.oracle.next;
         self.oracle.next += 1;
         let (start, end) = (va >> 12, (va >> 12) + pages);
-        let part = Part {
+        let part = Obligation {
             root,
             start,
             end,
@@ -100,7 +100,7 @@ impl<F: Format> SimState<F> {
         self.push(c, part);
     }
 
-    pub(crate) fn push(&mut self, c: usize, part: Part) {
+    pub(crate) fn push(&mut self, c: usize, part: Obligation) {
         let parts = &mut self.oracle.parts[c];
         if let Some(last) = parts.last_mut() {
             let alike = last.root == part.root
@@ -126,7 +126,7 @@ impl<F: Format> SimState<F> {
         self.open_part(owner, obligation, page).is_some()
     }
 
-    fn open_part(&self, owner: u32, obligation: u32, page: u64) -> Option<&Part> {
+    fn open_part(&self, owner: u32, obligation: u32, page: u64) -> Option<&Obligation> {
         let parts = &self.oracle.parts[owner as usize];
         parts
             .iter()
@@ -134,7 +134,7 @@ impl<F: Format> SimState<F> {
     }
 
     /// Whether a part took this frame away from that page.
-    pub(crate) fn took(&self, p: &Part, page: u64, pfn: u64) -> bool {
+    pub(crate) fn took(&self, p: &Obligation, page: u64, pfn: u64) -> bool {
         if p.harmless {
             return p.frame + (page - p.start) == pfn;
         }
@@ -157,12 +157,13 @@ impl<F: Format> SimState<F> {
 
     /// The open obligation that covers a page for a CPU; one that is not deferred if there is a
     /// choice.
-    pub(crate) fn excuse(&self, cpu: usize, root: u32, page: u64) -> Option<&Part> {
+    pub(crate) fn excuse(&self, cpu: usize, root: u32, page: u64) -> Option<&Obligation> {
         if self.oracle.open == 0 {
             return None;
         }
-        let covers =
-            |p: &&Part| p.root == root && (p.start..p.end).contains(&page) && p.open.contains(cpu);
+        let covers = |p: &&Obligation| {
+            p.root == root && (p.start..p.end).contains(&page) && p.open.contains(cpu)
+        };
         let all = || self.oracle.parts.iter().flatten().filter(covers);
         all().find(|p| !p.deferred).or_else(|| all().next())
     }
@@ -292,7 +293,7 @@ impl<F: Format> SimState<F> {
                     if start < end {
                         let frame =
                             if whole.harmless { whole.frame + (start - whole.start) } else { 0 };
-                        parts.push(Part { start, end, frame, ..whole.clone() });
+                        parts.push(Obligation { start, end, frame, ..whole.clone() });
                         self.oracle.open += 1;
                     }
                 }
@@ -341,7 +342,7 @@ impl<F: Format> SimState<F> {
     }
 
     #[cold]
-    fn not_closed(&mut self, c: usize, p: &Part) {
+    fn not_closed(&mut self, c: usize, p: &Obligation) {
         let what = if p.cut != 0 { "a table" } else { "translations" };
         let (start, end) = (p.start << 12, p.end << 12);
         let why = format!(

@@ -15,7 +15,7 @@
 use vellum::machine::CpuMask;
 
 use super::Rule;
-use super::notes::Part;
+use super::notes::Obligation;
 use crate::format::Format;
 use crate::machine::SimState;
 use crate::mmu::fresh::{self, Fresh};
@@ -105,7 +105,7 @@ impl<F: Format> SimState<F> {
 
     /// Whether a CPU that still uses what a part took away at a page may miss what `new` shows
     /// there.
-    fn clash(&self, p: &Part, page: u64, new: Shown) -> Option<Clash> {
+    fn clash(&self, p: &Obligation, page: u64, new: Shown) -> Option<Clash> {
         if p.cut != 0 || p.deferred {
             return None; // The leaves below a table have parts of their own.
         }

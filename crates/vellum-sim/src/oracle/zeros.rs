@@ -12,7 +12,7 @@
 use vellum::machine::Use;
 
 use super::Rule;
-use super::notes::{Part, TableNote};
+use super::notes::{Obligation, TableNote};
 use crate::format::{Format, Meaning};
 use crate::machine::SimState;
 
@@ -101,7 +101,7 @@ impl<F: Format> SimState<F> {
         let (start, end) = (va >> 12, (va >> 12) + pages);
         self.push(
             c,
-            Part {
+            Obligation {
                 root,
                 start,
                 end,

@@ -54,7 +54,7 @@ const USED: [(usize, &str); 8] = [
 ];
 /// The one of them that reports show: a large page.
 const SHOWN: usize = 512;
-/// Runs for somebody in one repetition, at most.
+/// Runs with a working set in one repetition, at most.
 const USES: usize = 32;
 /// Scattered pages that share a fence.
 const BATCH: usize = 64;
@@ -74,7 +74,7 @@ pub(super) enum Workload {
     Read,
     Scattered,
     Run(usize),
-    /// A run of so many pages for somebody who has a working set.
+    /// A run of so many pages, for a program with a working set.
     Used(usize),
 }
 
@@ -98,11 +98,11 @@ pub(super) struct Fixture {
     pub(super) host: HostVm<X86_64, false>,
     pub(super) pages: usize,
     order: Vec<(Pfn, Va)>,
-    /// Pages of somebody's working set: half of the second level.
+    /// Pages of the working set: half of the second level.
     pub(super) working: usize,
     /// Pages that fill all caches.
     forget: usize,
-    /// Where the next pages and the next runs for somebody start.
+    /// Where the next pages and the next runs with a working set start.
     next: Cell<usize>,
 }
 

@@ -156,7 +156,7 @@ pub fn beside(effort: Effort, choice: Choice) -> io::Result<Report> {
 
 /// The row of the library's copies of 2 MiB beside those through the caches.
 const COPY: &str = "clear/copy-2M-over-cached";
-/// The same for somebody who reads half of the copy.
+/// The same for a program that reads half of the copy.
 const COPY_USED: &str = "clear/copy-2M-used-over-cached";
 /// The row of the library beside strings on scattered pages: how many times as fast, pair by pair.
 const OVER_STRINGS: &str = "clear/scattered-over-strings";

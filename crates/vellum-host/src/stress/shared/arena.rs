@@ -19,7 +19,7 @@ pub enum Kind {
     Rights,
     /// It is moved to another place, and back.
     Moved,
-    /// Contents are dropped, by whoever likes to; rights change with that.
+    /// Any thread may drop the contents; rights change with that.
     Wiped,
 }
 

@@ -408,7 +408,7 @@ mod tests {
             [0, 4, 5, 6].map(|n| expected.may_be(&look, n).is_ok()),
             [false, false, true, false]
         );
-        // Nobody may see less than somebody has seen.
+        // What one thread has seen, no other may miss later.
         let token = expected.store(slot, 1, 9);
         let early = expected.look(&arena, slot, 1, false);
         assert!(expected.may_be(&early, 9).is_ok() && expected.may_be(&early, 5).is_ok());

@@ -69,7 +69,7 @@ impl<C: Codec> Worker<'_, C> {
         let start = (first << 12) + self.rng.below(512) * 8;
         let room = ((first + pages) << 12) - start;
         let bytes = 8 * (1 + self.rng.below(room / 8));
-        // Past a refused first page nothing may be said about what was copied, so such a span stays
+        // After a refused first page it is unspecified what was copied, so such a span stays
         // inside it.
         Span { va: Va(start), bytes, wanted: verdict(first) }
     }

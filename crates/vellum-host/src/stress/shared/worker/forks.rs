@@ -28,7 +28,7 @@ impl<C: Codec> Worker<'_, C> {
         lock(&self.shared.children).push(child);
     }
 
-    /// Forks, and holds the child against what was stored before and beside.
+    /// Forks, and compares the child with what was stored before and beside.
     pub(super) fn fork(&mut self) {
         let shared = self.shared;
         if lock(&shared.children).len() >= CHILDREN {
@@ -108,7 +108,7 @@ impl<C: Codec> Worker<'_, C> {
         }
     }
 
-    /// Nobody else works in the child, so whoever holds it may change its rights.
+    /// No other thread works in the child, so its holder may change its rights.
     fn make_readable(&mut self, space: &Space) -> bool {
         let rights = self.shared.arena.extents.iter().filter(|e| e.kind == Kind::Rights);
         let mut all = rights.map(|e| {
