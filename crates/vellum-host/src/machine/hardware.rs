@@ -19,12 +19,12 @@ use vellum::machine::{
 use super::{Host, MISSED, PARKED, PREEMPT_OFF};
 use crate::stores::{copies, fence};
 
-/// Pages of a run that is cleared as single pages are: what lies near a fault.
+/// Pages of the longest run that is cleared like single pages: the neighbourhood of a fault.
 const SHORT: u64 = 5;
 /// Turns of a wait loop before the waiter yields to the system.
 const SPINS: u32 = 50;
-/// What freed memory holds when the plan scribbles: as a table entry, one that names a frame no
-/// machine here has.
+/// The content of freed memory when the plan scribbles. As a table entry, it names a frame that
+/// no machine here has.
 const JUNK: u64 = 0x000f_eeee_eeee_e023;
 
 impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
@@ -78,8 +78,8 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         }
     }
 
-    /// Where a thread is when another failed, or when nothing moved for too long, is part of the
-    /// story.
+    /// The place where a thread waits is printed when another failed, or when nothing moved for too
+    /// long.
     fn give_up_if_poisoned(&self) {
         if self.is_poisoned() && !std::thread::panicking() {
             panic!("another CPU of this machine panicked, or nothing moved for too long");

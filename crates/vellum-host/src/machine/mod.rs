@@ -70,9 +70,8 @@ pub struct Plan {
     /// Fill the first and last frame of every freed block with junk, so that a program that still
     /// looks there, or counts on zeros it did not make, stumbles. Needs `WATCH`.
     pub scribble: bool,
-    /// Clear and copy frames when asked to. Without it every verb can be measured apart from what
-    /// moving bytes costs; what programs would read is then whatever was there, so nobody may run
-    /// on it.
+    /// Clear and copy frames when asked to. Without it, verbs are measured without the cost of
+    /// moving bytes; programs must not run then, since they would read old contents.
     pub moves_bytes: bool,
     /// How frames are cleared.
     pub clears: Choice,
@@ -143,7 +142,7 @@ struct Local {
 struct Cpu {
     /// Initiators with a request in their box.
     flags: AtomicU64,
-    /// Bit 0: parked. Above it: requests missed while parked.
+    /// Bit 0: parked. The bits above: the number of requests missed while parked.
     state: AtomicU64,
     taken: AtomicBool,
     ipis: Box<[IpiSlot]>,
@@ -174,7 +173,7 @@ unsafe impl<C: Codec, const WATCH: bool> Send for Host<C, WATCH> {}
 unsafe impl<C: Codec, const WATCH: bool> Sync for Host<C, WATCH> {}
 
 thread_local! {
-    /// (machine, CPU) of this thread; machine 0 is none.
+    /// The machine and CPU of this thread; machine 0 is none.
     static BOUND: Cell<(u64, CpuId)> = const { Cell::new((0, 0)) };
     static PREEMPT_OFF: Cell<u32> = const { Cell::new(0) };
 }
@@ -231,7 +230,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
-    /// What each frame is, as the library told. Empty without `WATCH`.
+    /// The use of each frame, as the library reported it. Empty without `WATCH`.
     pub fn watch(&self) -> &Watch {
         &self.watch
     }
@@ -243,7 +242,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     pub fn poison(&self) {
         self.poisoned.store(true, Ordering::Relaxed);
     }
-    /// Whether one did.
+    /// Whether a thread panicked.
     pub fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Relaxed)
     }
@@ -294,8 +293,8 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     }
 }
 
-/// Apart, so that no caller has to lay down what would be printed: stores that wait behind those of
-/// a page being cleared.
+/// Not inlined, so that callers do not store the arguments of the message: those stores would wait
+/// behind the stores of a page that is being cleared.
 #[cold]
 #[inline(never)]
 fn nowhere(first: Pfn, frames: u64) -> ! {

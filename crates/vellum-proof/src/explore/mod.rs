@@ -30,7 +30,7 @@ struct Run {
     stops: Vec<Stopped>,
     /// The number of the stop at which another CPU goes on, 0 for none.
     due: usize,
-    /// Who runs, and who else could.
+    /// The CPU that runs, and those that could.
     cpu: u8,
     others: u8,
 }
@@ -38,7 +38,7 @@ struct Run {
 /// Why a CPU stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// It is about to touch what others may, and the schedule lets another go on here.
+    /// It is about to make an access, and the schedule preempts it here.
     Point,
     /// It waits for another.
     Wait,
@@ -58,7 +58,7 @@ thread_local! {
     static STACKS: Cell<Vec<DefaultStack>> = const { Cell::new(Vec::new()) };
 }
 
-/// The CPU that runs is about to touch something: it stops if the schedule says so.
+/// The CPU that runs is about to make an access: it stops if the schedule preempts it here.
 ///
 /// # Panics
 /// If the run does not end.
@@ -70,7 +70,7 @@ pub fn touch(touch: Touch) {
     footprint::note(touch);
     let due = RUN.with_borrow_mut(|run| {
         run.stops.push(Stopped { cpu: run.cpu, others: run.others, touch });
-        // Who is unwound already goes on to where it ends.
+        // A CPU that unwinds already goes on to its end.
         let ends = run.stops.len() < ENDLESS || std::thread::panicking();
         assert!(ends, "no end after {ENDLESS} stops");
         run.stops.len() == run.due
@@ -97,7 +97,7 @@ pub fn is_explored() -> bool {
     !RUNNING.get().is_null()
 }
 
-/// What CPUs work on, made anew for each schedule.
+/// The world that CPUs work on, built anew for each schedule.
 pub trait World: 'static {
     /// From here `cpu` runs, with that many `preempt_off`; says what the one before had.
     fn run_on(&self, cpu: usize, preempt_off: u32) -> u32;
@@ -112,7 +112,7 @@ pub type Script<W> = Rc<dyn Fn(&W)>;
 /// A preemption: at that stop of the whole run, that CPU goes on.
 pub type Preemption = (usize, usize);
 
-/// Who goes on where nobody waits.
+/// Which CPU goes on where none waits.
 #[derive(Clone, Copy)]
 enum Order<'s> {
     /// The same CPU but for these preemptions.
@@ -144,11 +144,11 @@ const DEADLOCK: usize = 200;
 /// A stop of a run.
 #[derive(Clone, Copy, Debug)]
 struct Stopped {
-    /// Who ran.
+    /// The CPU that ran.
     cpu: u8,
-    /// Who else could have, a bit each.
+    /// The CPUs that could have run, a bit each.
     others: u8,
-    /// What was about to be touched.
+    /// The access that was about to be made.
     touch: Touch,
 }
 
@@ -159,7 +159,7 @@ type Ran = Result<Trace, String>;
 struct Trace {
     stops: Vec<Stopped>,
     waited: bool,
-    /// It ended as an earlier one did, and was not looked at.
+    /// It ended as an earlier run did, and was not checked.
     known: bool,
 }
 

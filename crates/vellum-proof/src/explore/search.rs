@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use super::footprint::Mixing;
 use super::{Explored, Order, Preemption, Script, Trace, World, footprint, run};
 
-/// A schedule: who starts, and the preemptions.
+/// A schedule: the CPU that starts, and the preemptions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Schedule {
     /// The CPU that starts.
@@ -46,12 +46,12 @@ impl std::str::FromStr for Schedule {
     }
 }
 
-/// A schedule that does not hold, and what was said.
+/// A schedule that fails, and why.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The schedule.
     pub schedule: Schedule,
-    /// What does not hold.
+    /// Why it fails.
     pub what: String,
 }
 
@@ -70,7 +70,7 @@ pub struct Plan<'p, W> {
 /// Runs one schedule.
 ///
 /// # Errors
-/// What does not hold.
+/// Why a schedule fails.
 pub fn replay<W: World>(plan: &Plan<'_, W>, schedule: &Schedule) -> Result<(), String> {
     run(plan.make, plan.scripts, schedule.first, Order::List(&schedule.preemptions)).map(drop)
 }
@@ -78,7 +78,7 @@ pub fn replay<W: World>(plan: &Plan<'_, W>, schedule: &Schedule) -> Result<(), S
 /// Runs the schedules of a plan, those of fewest preemptions first.
 ///
 /// # Errors
-/// The first that does not hold.
+/// The first that fails.
 pub fn search<W: World>(plan: &Plan<'_, W>) -> Result<Explored, Box<Found>> {
     footprint::collect(true);
     let done = search_all(plan);

@@ -30,7 +30,7 @@ pub struct Setting {
     pub state: StartState,
     /// The MMU.
     pub mmu: Mmu,
-    /// Who runs the space.
+    /// The CPUs that run the space.
     pub third: ThirdCpu,
     /// What each CPU does.
     pub lines: Vec<Line>,
@@ -206,7 +206,7 @@ impl<C: Codec> Stage<C> {
         self.enter(0);
     }
 
-    /// Fills this CPU's TLB with what it can have of the page, without a fault.
+    /// Fills this CPU's TLB with the page's translation, if there is one, without a fault.
     fn hold(&self) {
         let va = self.places.va(0);
         let m = self.vm.machine();
@@ -390,7 +390,7 @@ impl<C: Codec> Stage<C> {
         }
     }
 
-    /// Looks at everything from every CPU, and lets every CPU try what it may not.
+    /// Reads everything from every CPU, and lets every CPU try what it is not allowed to do.
     fn look(&self) -> Vec<Event> {
         let mut seen = Vec::new();
         let mut note = |cpu: usize, act: Action, side: usize, value: u32| {
@@ -421,7 +421,7 @@ impl<C: Codec> Stage<C> {
         seen
     }
 
-    /// Where zeros were forbidden none are mapped, nor in what was forked after that.
+    /// Where zeros were forbidden none are mapped, nor in spaces forked afterwards.
     fn look_for_zeros(&self) {
         let events = self.events.borrow();
         let Some(forbidden) = events.iter().find(|e| e.step.act == Action::Forbid) else { return };

@@ -27,9 +27,9 @@ struct Cell {
     before: AtomicU64,
     /// Wipes begun when it was done.
     after: AtomicU64,
-    /// The latest store anybody saw there.
+    /// The latest store that any thread saw there.
     seen: AtomicU64,
-    /// Stores up to this one are gone: everything was dropped when nobody worked.
+    /// Stores up to this one are gone: the slot was emptied while all threads waited.
     floor: AtomicU64,
 }
 
@@ -47,7 +47,7 @@ struct Page {
     rights: AtomicU64,
 }
 
-/// The expected.
+/// What all slots may hold.
 #[derive(Debug)]
 pub struct ExpectedState {
     writers: usize,
@@ -84,9 +84,9 @@ fn bit(access: Access) -> u64 {
 /// A slot's rights, packed in one word.
 #[derive(Clone, Copy)]
 struct RightsWord {
-    /// Rights that are there for sure.
+    /// Rights that the slot has for certain.
     must: u64,
-    /// Rights that may be there.
+    /// Rights that the slot may have.
     may: u64,
     /// Changes under way.
     open: u64,
@@ -104,14 +104,14 @@ impl RightsWord {
     }
 }
 
-/// What the expected state said of a word before it was looked at.
+/// The expected state of a word, read before the word.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     slot: usize,
     writer: usize,
     kind: Kind,
     extent: usize,
-    /// The place looked at, of a range that is moved.
+    /// Of a range that moves: whether the look is at its other place.
     other: bool,
     /// A store published, and what it said of wipes if nothing changed while that was read.
     published: u64,
@@ -162,7 +162,7 @@ impl ExpectedState {
         (if ended == begun { begun } else { NEVER }, old)
     }
 
-    /// It has stored, or was refused.
+    /// The thread has stored, or its store was refused.
     pub fn stored(
         &self,
         slot: usize,
@@ -188,7 +188,7 @@ impl ExpectedState {
         self.pages[slot].begun.fetch_add(1, SeqCst) + 1
     }
 
-    /// It is over; whether it took effect.
+    /// A wipe ends, and took effect or not.
     pub fn wipe_over(&self, slot: usize, number: u64, done: bool) {
         let page = &self.pages[slot];
         if done {
@@ -216,11 +216,11 @@ impl ExpectedState {
         Grant { rights, alone: (open == 0).then_some(begun + 1) }
     }
 
-    /// They are, or are not.
+    /// The change of rights ended, and took effect or not.
     pub fn granted(&self, slot: usize, grant: Grant, done: bool) {
         let change = |word| {
             let RightsWord { must, may, open, begun } = RightsWord::of(word);
-            // Of several at once nobody knows which was the last.
+            // Of several changes at once, the last one is unknown.
             let known = done && grant.alone == Some(begun);
             let (must, may) = if known { (grant.rights, grant.rights) } else { (must, may) };
             Some(RightsWord { must, may, open: open - 1, begun }.pack())
@@ -236,7 +236,7 @@ impl ExpectedState {
         free.then_some(at & 2 != 0)
     }
 
-    /// It was moved, or not.
+    /// The move ended, and took effect or not.
     pub fn move_ends(&self, extent: usize, done: bool) {
         // A move that failed counts as two.
         self.places[extent].fetch_add(if done { 1 } else { 3 }, SeqCst);
@@ -281,7 +281,7 @@ impl ExpectedState {
         self.cell(slot, writer).published.load(SeqCst)
     }
 
-    /// Everything of a slot was dropped while nobody worked.
+    /// A slot was emptied while all threads waited.
     pub fn drop_slot(&self, slot: usize) {
         for writer in 0..self.writers {
             let cell = self.cell(slot, writer);
@@ -293,7 +293,7 @@ impl ExpectedState {
         }
     }
 
-    /// Up to which of a thread's stores nothing can be in a slot any more.
+    /// The last of a thread's stores that can no longer be in a slot, with all before it.
     pub fn floor(&self, slot: usize, writer: usize) -> u64 {
         self.cell(slot, writer).floor.load(SeqCst)
     }
