@@ -59,7 +59,7 @@ struct Thread {
 pub struct EventQueue<'s> {
     source: &'s mut dyn Source,
     threads: Vec<Thread>,
-    /// Thread that the file is speaking of.
+    /// The thread of the events that are being distributed.
     current: u32,
     next: u64,
     held: usize,
@@ -74,7 +74,7 @@ pub struct EventQueue<'s> {
 pub enum TakenEvents {
     /// These.
     Run(Run),
-    /// None now: the queue is full, others have to get on first.
+    /// None now: the queue is full, and other threads have to go on first.
     Later,
     /// None ever.
     Never,
@@ -107,7 +107,7 @@ impl<'s> EventQueue<'s> {
         self.threads.get(thread).is_some_and(|t| t.started && !(t.ended && t.runs.is_empty()))
     }
 
-    /// Whether a live thread could get on: it has events, or more can be read.
+    /// Whether a live thread can go on: it has events, or more can be read.
     pub fn has_work(&self, thread: usize) -> bool {
         self.is_live(thread) && (!self.threads[thread].runs.is_empty() || self.may_read())
     }

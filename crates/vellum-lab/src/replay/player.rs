@@ -22,7 +22,7 @@ use crate::error::LabError;
 /// Bytes that a read fault on a file brings in, aligned (Linux's `fault_around_bytes`).
 const AROUND: u64 = 64 << 10;
 const PAGE: u64 = 4096;
-/// Faults at one address in a row that are believed to be other CPUs' doing.
+/// Faults in a row at one address that other CPUs may cause.
 const PATIENCE: u32 = 10_000;
 /// Between two windows the trace holds first touches only, so that the next thing left out is never
 /// further than this; inside a window, nothing is left out for longer.
@@ -77,8 +77,8 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         }
     }
 
-    /// Tells the simulator what comes a little later, so that its own tables are in the host's
-    /// caches by then. Changes no result.
+    /// Announces later accesses to the simulator, which prefetches its own tables into the host's
+    /// caches. Changes no result.
     #[inline]
     fn foresee(&self, run: &Run, i: usize) {
         if let Some(&Event::Access { mapping, size, offset, .. }) = run.events.get(i + AHEAD)
@@ -285,16 +285,16 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         else {
             return s.vm.fault(s.space, va, access).map(drop);
         };
-        // What only the file can fill has frames of its own, so that code lies in the caches as
-        // code does; what the program may write is shown as zeros until it does, so that its first
+        // Pages that only the file can fill get frames of their own, so that code occupies the
+        // caches. Pages that the program may write are zeros until it does, so that its first
         // write faults as it would on a page of the page cache.
         let write = !place.made.write();
         s.vm.fault(s.space, va, if write { Access::Write } else { access })?;
         let start = (va.0 & !(AROUND - 1)).max(place.base);
         let end =
             ((va.0 & !(AROUND - 1)) + AROUND).min(place.base + place.len.next_multiple_of(PAGE));
-        // Around is a favour: where a part of it is gone or another's, the page that faulted is
-        // there all the same.
+        // Fault-around may fail where a part of the range is gone or belongs to another mapping;
+        // the page that faulted is present.
         let _ = s.vm.advise(s.space, Va(start), end - start, Advice::Populate { write });
         s.around((end - start) / PAGE);
         Ok(())
@@ -384,7 +384,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     }
 }
 
-/// What an access needs, in the library's words.
+/// The right that an access needs.
 fn access(kind: Kind) -> Access {
     match kind {
         Kind::Load => Access::Read,

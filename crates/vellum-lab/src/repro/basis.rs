@@ -10,19 +10,19 @@ use vellum_sim::file::{Basis, ConstantRow, Machine};
 use super::side;
 use crate::error::LabError;
 
-/// What a figure may be called.
+/// The mark of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Mark {
     /// It rests on measurements of the state before and on outside sources only.
     Predicted,
-    /// An estimate is among the constants.
+    /// A constant is an estimate.
     Guess,
-    /// It took a measurement of the state after.
+    /// A constant was fitted to a measurement of the state after.
     Fitted,
 }
 
 impl Mark {
-    /// As tables show it.
+    /// The letter in tables.
     pub const fn letter(self) -> &'static str {
         match self {
             Mark::Predicted => "p",
@@ -30,7 +30,7 @@ impl Mark {
             Mark::Fitted => "f",
         }
     }
-    /// As JSON says it.
+    /// The word in JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Mark::Predicted => "predicted",
@@ -40,7 +40,7 @@ impl Mark {
     }
 }
 
-/// A guess, and the figure with it halved and doubled. `None` where the machine cannot be so.
+/// A guess, and the figure with it halved and doubled. `None` where no such machine can exist.
 #[derive(Clone, Debug)]
 pub struct Sensitivity {
     /// The constant's key.
@@ -54,7 +54,7 @@ pub struct Sensitivity {
 }
 
 impl Sensitivity {
-    /// How far it moves a figure, as a share of it.
+    /// The largest change of the figure, as a share of it.
     pub fn moves(&self, figure: f64) -> f64 {
         let off = |v: Option<f64>| v.map_or(0.0, |v| (v - figure).abs() / figure.abs().max(1e-9));
         off(self.halved).max(off(self.doubled))
@@ -64,13 +64,13 @@ impl Sensitivity {
 /// The constants a figure rests on.
 #[derive(Clone, Debug)]
 pub struct Provenance {
-    /// What follows from them.
+    /// The mark that follows from them.
     pub mark: Mark,
     /// The constants.
     pub constants: Vec<ConstantRow>,
     /// The guesses among them that are numbers, halved and doubled.
     pub sensitivities: Vec<Sensitivity>,
-    /// Whether that was asked for.
+    /// Whether they were halved and doubled.
     pub varied: bool,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Oracle {
     pub open: usize,
     /// Number of the next obligation.
     pub next: u32,
-    /// Number of the next cut of a table.
+    /// Number of the next detachment of a table.
     pub next_cut: u64,
     /// Frames with obligations of more than one opener.
     pub extra: Vec<ExtraObligation>,
@@ -75,7 +75,7 @@ pub(crate) struct FrameNote {
     pub writers: u32,
     /// Number of the last obligation that concerns it, 0 for none.
     pub obligation: u32,
-    /// Who opened that.
+    /// The CPU that opened it.
     pub owner: u32,
     /// The page it was mapped at then.
     pub page: u64,
@@ -84,18 +84,18 @@ pub(crate) struct FrameNote {
 // SAFETY: integers.
 unsafe impl Plain for FrameNote {}
 
-/// A node's place.
+/// The place of a table node in its tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TableNote {
     /// First address it translates.
     pub va: u64,
-    /// The cut that took it out of its tree, 0 while it hangs in one or was never in one.
+    /// The detachment that took it out of its tree, 0 while it is linked or was never linked.
     pub cut: u64,
-    /// Index of its root plus 1, 0 while it hangs in no known tree. Kept after a cut.
+    /// Index of its root plus 1, 0 while it is in no known tree. Kept when it is detached.
     pub root: u32,
     /// Entry stores so far.
     pub stores: u32,
-    /// Level; 0 while it hangs in no known tree.
+    /// Level; 0 while it is in no known tree.
     pub level: u8,
 }
 
@@ -123,12 +123,13 @@ pub(crate) struct Obligation {
     pub last: u32,
     /// Level of the entries that changed. For tables, of the entry that named them.
     pub level: u8,
-    /// The cut that took a table away, 0 for leaves: any invalidation that touches the span drops
-    /// the walk-cache entry.
+    /// The detachment that took a table away, 0 for leaves: any invalidation that touches the span
+    /// drops the walk-cache entry.
     pub cut: u64,
-    /// The old entry was read-only and clean: its end may be deferred. Such parts are not merged.
+    /// The old entry was read-only and clean: its end may be deferred. Such obligations are not
+    /// merged.
     pub harmless: bool,
-    /// First frame of the old entry, for harmless parts.
+    /// First frame of the old entry, for harmless obligations.
     pub frame: u64,
     /// The old pages were those of a shared table of zeros.
     pub zeros: bool,

@@ -133,7 +133,7 @@ impl<F: Format> SimState<F> {
             .find(|p| (p.first..=p.last).contains(&obligation) && (p.start..p.end).contains(&page))
     }
 
-    /// Whether a part took this frame away from that page.
+    /// Whether an obligation took this frame away from that page.
     pub(crate) fn took(&self, p: &Obligation, page: u64, pfn: u64) -> bool {
         if p.harmless {
             return p.frame + (page - p.start) == pfn;
@@ -168,8 +168,7 @@ impl<F: Format> SimState<F> {
         all().find(|p| !p.deferred).or_else(|| all().next())
     }
 
-    /// A CPU leaves a tree without dropping its context: what it still has to invalidate it now
-    /// owes asleep.
+    /// A CPU leaves a tree without dropping its context: its open obligations become asleep.
     pub(crate) fn falls_asleep(&mut self, cpu: usize, root: u32) {
         for p in self.oracle.parts.iter_mut().flatten() {
             if p.root == root && p.open.contains(cpu) {
