@@ -1,9 +1,10 @@
 //! Bytes to commands, under libFuzzer.
 //!
-//! `vellum_proof::replay` says what bytes mean; the same bytes without instrumentation are replayed
-//! by `vellum-proof bytes FILE`. libFuzzer counts runs and knows nothing of operations, so they are
-//! counted here: `VELLUM_FUZZ_OPERATIONS=n` ends after that many, told on the last line. The end is
-//! `_exit`, since libFuzzer takes any other for a crash; what it keeps is on the disk by then.
+//! `vellum_proof::replay` gives the bytes their meaning; `vellum-proof bytes FILE` replays the same
+//! bytes without instrumentation. libFuzzer counts runs, not operations, so they are counted here:
+//! with `VELLUM_FUZZ_OPERATIONS=n` the program ends after that many and prints the number on its
+//! last line. It ends with `_exit`, since libFuzzer takes any other end for a crash; its corpus is
+//! on disk by then.
 
 #![no_main]
 
@@ -26,7 +27,10 @@ thread_local! {
         start: Instant::now(),
         runs: 0,
         sum: Outcome::default(),
-        wanted: std::env::var("VELLUM_FUZZ_OPERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(u64::MAX),
+        wanted: std::env::var("VELLUM_FUZZ_OPERATIONS")
+            .ok()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(u64::MAX),
     });
 }
 

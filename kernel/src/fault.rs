@@ -1,4 +1,4 @@
-//! From the trap to the library: which space is running, and what a fault of it means.
+//! From the trap to the library: finds the running space and serves its fault.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 

@@ -1,18 +1,16 @@
-//! [`Metal`]: the library's machine trait over this processor's own page tables.
+//! [`Metal`]: the library's `Machine` trait over this processor's own page tables.
 //!
-//! One CPU, interrupts off, no context identifiers: `preempt_off` has nothing to switch off and a
-//! remote flush is a local one. What is real is the rest: entries are written where the processor
-//! walks, translations live in its TLB, accessed and dirty bits are its own. It counts what it was
-//! asked to drop, for the tests to compare.
+//! There is one CPU, with interrupts off and no context identifiers: `preempt_off` has nothing to
+//! switch off, and a remote flush is a local one. The rest is real: the processor walks the entries
+//! that are written, its TLB holds translations, and it sets accessed and dirty bits. `Metal`
+//! counts the flushes for the tests to compare.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
 use vellum::entry::X86_64;
-use vellum::machine::{
-    Caches, CpuId, CpuMask, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology,
-};
+use vellum::machine::{Caches, CpuId, CpuMask, Machine, MmuRules, Root, Scope, Stores, Topology};
 
 use crate::arch::{PHYSMAP, cpu};
 
@@ -32,8 +30,8 @@ pub struct Metal {
     pub dropped_pages: AtomicU64,
     /// Times everything was dropped.
     pub dropped_all: AtomicU64,
-    /// Frames cleared around the caches.
-    pub cleared_around: AtomicU64,
+    /// Frames cleared with non-temporal stores.
+    pub cleared_non_temporal: AtomicU64,
 }
 
 impl Metal {
@@ -55,7 +53,7 @@ impl Metal {
             preempt_depth: AtomicU64::new(0),
             dropped_pages: AtomicU64::new(0),
             dropped_all: AtomicU64::new(0),
-            cleared_around: AtomicU64::new(0),
+            cleared_non_temporal: AtomicU64::new(0),
         };
         for slot in 0..ENTRIES / 2 {
             metal.entry(metal.kernel_root, slot).store(0, Ordering::Release);
@@ -147,9 +145,9 @@ unsafe impl Machine for Metal {
             return unsafe { self.clear(first, frames) };
         }
         self.frame(first.add(frames - 1));
-        bump(&self.cleared_around, frames);
+        bump(&self.cleared_non_temporal, frames);
         // SAFETY: as in `clear`; a frame is a multiple of 8 words.
-        unsafe { cpu::zero_around(self.frame(first).cast(), frames as usize * WORDS) }
+        unsafe { cpu::zero_non_temporal(self.frame(first).cast(), frames as usize * WORDS) }
     }
     fn settle(&self) {
         cpu::fence();

@@ -1,7 +1,7 @@
 //! Vellum on bare x86_64.
 //!
-//! `boot/` is how we get here, `arch/` the processor, [`machine`] what the library asks of it,
-//! [`fault`] the way from a page fault to the library, [`tests`] the proof. Stable Rust only.
+//! `boot/` starts the kernel, `arch/` is the processor, [`machine`] implements the library's trait,
+//! [`fault`] passes page faults to the library, and [`tests`] checks all of it. Stable Rust only.
 #![no_std]
 #![no_main]
 

@@ -1,10 +1,9 @@
-//! The library on real page tables: every test is a claim about what the processor, not the
-//! library, sees.
+//! The library on real page tables: every test is a claim about what the processor sees.
 //!
-//! Each test gets a new space and runs in it; afterwards the space exits, everything is recounted,
-//! and not one frame may be missing. A load or store here is an instruction that faults, is served
-//! through the trap handler, and is tried again. Lines are `ok - name`, `not ok - name: where`, and
-//! `# numbers`.
+//! Each test gets a new space and runs in it. Then the space exits, everything is recounted, and no
+//! frame may be missing. A load or store here is an instruction that faults, is served through the
+//! trap handler, and is tried again. Output lines are `ok - name`, `not ok - name: where`, and `#
+//! numbers`.
 
 use core::sync::atomic::Ordering;
 
@@ -48,7 +47,8 @@ const TESTS: &[(&str, Test)] = &[
     ("a load maps the shared zeros, a store gives the page its own", zeros),
     ("a store to a huge range faults once for 2 MiB, and all of it was zeros", huge_pages),
     (
-        "a range populated at once is zeros and does not fault; a long one is cleared around the caches",
+        "a range populated at once is zeros and does not fault; a long one is cleared around the \
+         caches",
         populated,
     ),
     ("the processor sets accessed and dirty where the library reads them", marks),
@@ -126,16 +126,23 @@ fn faults<T>(body: impl FnOnce() -> T) -> (u64, T) {
     (fault::taken() - before, value)
 }
 
-/// What the processor's own root says about an address: the node and slot of the entry that ends
-/// the walk.
-fn walk(vm: &Vm<Metal>, at: u64) -> (Pfn, usize, Level, Entry) {
+/// The entry that ends a walk, and where it is.
+struct Walked {
+    table: Pfn,
+    slot: usize,
+    level: Level,
+    entry: Entry,
+}
+
+/// What the processor's own root says about an address.
+fn walk(vm: &Vm<Metal>, at: u64) -> Walked {
     let (mut table, mut level) = (Pfn(cpu::root() / PAGE), Level(4));
     loop {
         let slot = level.slot(Va(at));
         // SAFETY: tables that the root in force leads to.
         match X86_64::decode(unsafe { vm.machine().entry_load(table, slot) }, level) {
             Entry::Table(next) => (table, level) = (next, level.child()),
-            entry => return (table, slot, level, entry),
+            entry => return Walked { table, slot, level, entry },
         }
     }
 }
@@ -158,7 +165,8 @@ fn base_pages(vm: &Vm<Metal>, space: &Space) -> Outcome {
         else {
             return Err(Failed(line!(), "query finds a base page"));
         };
-        ensure!(matches!(walk(vm, at), (_, _, Level::ONE, Entry::Leaf(p, _)) if p == pfn));
+        let Walked { level, entry, .. } = walk(vm, at);
+        ensure!(level == Level::ONE && matches!(entry, Entry::Leaf(p, _) if p == pfn));
     }
     ensure!(load(AT + 16 * PAGE) == Err(UNMAPPED) && load(AT - 8) == Err(UNMAPPED));
     ensure!(vm.usage(space).rss_pages == 16);
@@ -183,7 +191,8 @@ fn huge_pages(vm: &Vm<Metal>, space: &Space) -> Outcome {
         (0..2 * HUGE / PAGE)
             .all(|i| load(AT + i * PAGE) == Ok(!i) && load(AT + i * PAGE + 2048) == Ok(0))
     );
-    ensure!(matches!(walk(vm, AT + HUGE), (_, _, Level::TWO, Entry::Leaf(..))));
+    let Walked { level, entry, .. } = walk(vm, AT + HUGE);
+    ensure!(level == Level::TWO && matches!(entry, Entry::Leaf(..)));
     ensure!(vm.usage(space).huge_leaves == 2);
     Ok(())
 }
@@ -192,9 +201,10 @@ fn populated(vm: &Vm<Metal>, space: &Space) -> Outcome {
     let pages = 6 * HUGE / 2 / PAGE;
     map(vm, space, AT, pages * PAGE, BASE)?;
     let l2 = vm.machine().caches().l2.bytes();
-    let around = || vm.machine().cleared_around.load(core::sync::atomic::Ordering::Relaxed);
+    let relaxed = core::sync::atomic::Ordering::Relaxed;
+    let non_temporal = || vm.machine().cleared_non_temporal.load(relaxed);
     for _ in 0..2 {
-        let before = around();
+        let before = non_temporal();
         ensure!(vm.advise(space, Va(AT), pages * PAGE, Advice::Populate { write: true }) == Ok(()));
         let zero = || {
             (0..pages)
@@ -202,7 +212,7 @@ fn populated(vm: &Vm<Metal>, space: &Space) -> Outcome {
         };
         ensure!(faults(zero) == (0, true));
         // All of them but those that made a table.
-        ensure!(around() - before >= pages - 8 || l2 == 0 || pages * PAGE < l2 / 2);
+        ensure!(non_temporal() - before >= pages - 8 || l2 == 0 || pages * PAGE < l2 / 2);
         ensure!(
             faults(|| (0..pages * PAGE / 8).all(|i| store(AT + i * 8, !i).is_ok())) == (0, true)
         );
@@ -214,7 +224,7 @@ fn populated(vm: &Vm<Metal>, space: &Space) -> Outcome {
 fn marks(vm: &Vm<Metal>, space: &Space) -> Outcome {
     map(vm, space, AT, PAGE, BASE)?;
     ensure!(store(AT, 1).is_ok());
-    let (table, slot, level, Entry::Leaf(pfn, old)) = walk(vm, AT) else {
+    let Walked { table, slot, level, entry: Entry::Leaf(pfn, old) } = walk(vm, AT) else {
         return Err(Failed(line!(), "a leaf"));
     };
     let clean =
@@ -386,9 +396,10 @@ fn flushes(vm: &Vm<Metal>, space: &Space) -> Outcome {
     let swap = || {
         // SAFETY: two leaves of the test's own space, exchanged twice.
         unsafe {
-            let (raw_a, raw_b) = (metal.entry_load(a.0, a.1), metal.entry_load(b.0, b.1));
-            metal.entry_store(a.0, a.1, raw_b);
-            metal.entry_store(b.0, b.1, raw_a);
+            let raw_a = metal.entry_load(a.table, a.slot);
+            let raw_b = metal.entry_load(b.table, b.slot);
+            metal.entry_store(a.table, a.slot, raw_b);
+            metal.entry_store(b.table, b.slot, raw_a);
         }
     };
     let context = ContextId(0);
@@ -454,7 +465,8 @@ fn giant_page(vm: &Vm<Metal>, space: &Space) -> Outcome {
         println!("# 1 GiB pages: no memory in one piece");
         return Ok(());
     }
-    ensure!(stored.is_ok() && matches!(walk(vm, AT), (_, _, Level::THREE, Entry::Leaf(..))));
+    let Walked { level, entry, .. } = walk(vm, AT);
+    ensure!(stored.is_ok() && level == Level::THREE && matches!(entry, Entry::Leaf(..)));
     ensure!(
         faults(|| (0..512)
             .all(|i| load(AT + i * HUGE + 8) == Ok(0) && store(AT + i * HUGE, i).is_ok()))

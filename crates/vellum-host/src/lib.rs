@@ -1,16 +1,18 @@
 //! Threads as CPUs over real memory.
 //!
-//! [`machine::Host`] implements `vellum::machine::Machine` on the computer you sit at: frames are
-//! bytes of one mapping, a CPU is whichever thread has taken its [`machine::Seat`], time is the
-//! time-stamp counter, and an interrupt is a flag which its target polls at every machine call.
-//! Each CPU has a software TLB and walk cache that are as lazy as real ones, so that a flush
-//! forgotten by the library shows here as wrong bytes. The simulator explores schedules one at a
-//! time and proves more of each; this machine runs the real memory model of real cores, some
-//! million operations a second, and that finds other bugs.
+//! [`machine::Host`] implements `vellum::machine::Machine` on the computer it runs on. Frames are
+//! bytes of one mapping. A CPU is the thread that holds its [`machine::CpuGuard`]. Time is the
+//! time-stamp counter. An interrupt is a flag that its target polls at every machine call. Each CPU
+//! has a software TLB and walk cache that invalidate nothing by themselves, so that a flush that
+//! the library forgot shows as wrong bytes.
+//!
+//! The simulator explores schedules one at a time and proves more of each. This machine runs on the
+//! memory model of real cores, some million operations a second, and finds other bugs.
 //!
 //! [`stress`] is the concurrent test on it, [`bench`](mod@bench) the native benchmarks.
 
 pub mod bench;
+pub mod host_vm;
 pub mod machine;
 pub mod memory;
 pub mod mmu;

@@ -1,10 +1,9 @@
 //! Real memory: one private anonymous mapping, aligned to 2 MiB, on huge pages where the system
-//! gives them.
+//! provides them.
 //!
-//! Nothing is reserved in advance and nothing costs memory before it is touched, so a machine of 64
-//! GiB can be made on a laptop as long as its tests touch little. Rejected: the global allocator
-//! (it may hand out memory without huge pages and gives no say over it) and a memfd (frames need no
-//! second mapping here; the software MMU reads them where they are).
+//! Memory costs nothing before it is touched, so a laptop can build a machine of 64 GiB for tests
+//! that touch little. Rejected: the global allocator, which gives no control over huge pages; a
+//! memfd, since frames need no second mapping.
 
 use std::ffi::c_void;
 use std::io;
@@ -24,7 +23,7 @@ pub struct Memory {
     bytes: usize,
 }
 
-// SAFETY: plain memory; who may touch which bytes is decided by its user.
+// SAFETY: plain memory; its user decides which thread may access which bytes.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -71,7 +70,7 @@ impl Memory {
     /// Bytes of it that are on huge pages of the host, if the system tells.
     pub fn huge_bytes(&self) -> Option<u64> {
         let from = self.mapped.as_ptr() as u64;
-        crate::bench::conditions::huge_bytes(from..from + self.mapped_bytes as u64)
+        crate::bench::measure::conditions::huge_bytes(from..from + self.mapped_bytes as u64)
     }
     /// Touches every page, so that no later access pays for the host's fault.
     pub fn warm(&self) {

@@ -1,6 +1,7 @@
 //! Random numbers that are the same everywhere: xorshift64*, seeded through splitmix64 so that
-//! neighbouring seeds do not resemble each other. A crate for it was rejected: a seed printed today
-//! has to replay after that crate's next release.
+//! neighbouring seeds give unlike sequences.
+//!
+//! Rejected: a crate. A seed that is printed today has to replay after that crate's next release.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]

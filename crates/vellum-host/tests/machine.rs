@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
 use vellum::entry::{Aarch64, Busy, Codec, Entry, Flags, X86_64};
 use vellum::machine::{ContextId, CpuMask, Event, Machine, MmuRules, Root, Scope, Stores, Use};
-use vellum_host::machine::{Host, Plan, Seat, X86_PCID};
+use vellum_host::machine::{CpuGuard, Host, Plan, X86_PCID};
 use vellum_host::mmu::{Access, PageFault};
 
 const TABLES: [Pfn; 4] = [Pfn(512), Pfn(513), Pfn(514), Pfn(515)];
@@ -58,7 +58,7 @@ fn machine(plan: Plan) -> Host {
 #[test]
 fn a_store_is_read_back_and_sets_the_bits_in_the_real_entry() {
     let m = machine(Plan::new(1, 64 << 20));
-    let cpu = m.sit(0);
+    let cpu = m.bind(0);
     build(&m);
     set(&m, 0, Entry::Leaf(Pfn(600), RW));
     assert_eq!(
@@ -82,7 +82,7 @@ fn a_store_is_read_back_and_sets_the_bits_in_the_real_entry() {
 #[test]
 fn a_forgotten_flush_shows_as_the_old_page() {
     let m = machine(Plan::new(1, 64 << 20));
-    let cpu = m.sit(0);
+    let cpu = m.bind(0);
     build(&m);
     m.enter_root(root(0, false));
     set(&m, 0, Entry::Leaf(Pfn(600), RW));
@@ -96,7 +96,7 @@ fn a_forgotten_flush_shows_as_the_old_page() {
 #[test]
 fn a_stale_translation_to_a_freed_frame_stops_the_machine() {
     let m = machine(Plan::new(1, 64 << 20));
-    let cpu = m.sit(0);
+    let cpu = m.bind(0);
     build(&m);
     m.enter_root(root(0, false));
     set(&m, 0, Entry::Leaf(Pfn(600), RW));
@@ -111,7 +111,7 @@ fn a_stale_translation_to_a_freed_frame_stops_the_machine() {
 #[test]
 fn a_walk_through_a_freed_table_stops_the_machine() {
     let m = machine(Plan::new(1, 64 << 20));
-    let cpu = m.sit(0);
+    let cpu = m.bind(0);
     build(&m);
     m.enter_root(root(0, false));
     set(&m, 0, Entry::Leaf(Pfn(600), RW));
@@ -124,7 +124,7 @@ fn a_walk_through_a_freed_table_stops_the_machine() {
 #[test]
 fn a_write_to_the_shared_zeros_stops_the_machine() {
     let m = machine(Plan::new(1, 64 << 20));
-    let cpu = m.sit(0);
+    let cpu = m.bind(0);
     build(&m);
     become_(&m, Pfn(700), Use::Zero);
     m.enter_root(root(0, false));
@@ -138,7 +138,7 @@ fn loading_a_root_drops_translations_unless_contexts_keep_them() {
     let plain = machine(Plan::new(1, 64 << 20));
     let tagged = machine(Plan { rules: X86_PCID, ..Plan::new(1, 64 << 20) });
     for (m, keeps) in [(&plain, false), (&tagged, true)] {
-        let cpu = m.sit(0);
+        let cpu = m.bind(0);
         build(m);
         set(m, 0, Entry::Leaf(Pfn(600), RW));
         m.enter_root(root(1, false));
@@ -153,7 +153,7 @@ fn loading_a_root_drops_translations_unless_contexts_keep_them() {
 
 #[test]
 fn an_upgrade_needs_a_local_flush_only_where_faults_do_not_invalidate() {
-    fn try_it<C: Codec>(m: &Host<C>, cpu: &Seat<'_, C, true>) -> bool {
+    fn try_it<C: Codec>(m: &Host<C>, cpu: &CpuGuard<'_, C, true>) -> bool {
         build(m);
         m.enter_root(root(1, false));
         set(m, 0, Entry::Leaf(Pfn(600), Flags { write: false, ..RW }));
@@ -163,10 +163,10 @@ fn an_upgrade_needs_a_local_flush_only_where_faults_do_not_invalidate() {
         cpu.store(VA, 1).is_ok()
     }
     let x86 = machine(Plan::new(1, 64 << 20));
-    assert!(try_it(&x86, &x86.sit(0)));
+    assert!(try_it(&x86, &x86.bind(0)));
     let arm =
         Host::<Aarch64>::new(Plan { rules: MmuRules::AARCH64, ..Plan::new(1, 64 << 20) }).unwrap();
-    let cpu = arm.sit(0);
+    let cpu = arm.bind(0);
     assert!(!try_it(&arm, &cpu));
     arm.flush_local(Scope::Page(ContextId(1), VA));
     assert_eq!(cpu.store(VA, 1), Ok(()));
@@ -176,7 +176,7 @@ fn an_upgrade_needs_a_local_flush_only_where_faults_do_not_invalidate() {
 fn a_live_address_change_is_refused_under_break_before_make() {
     let arm =
         Host::<Aarch64>::new(Plan { rules: MmuRules::AARCH64, ..Plan::new(1, 64 << 20) }).unwrap();
-    let _cpu = arm.sit(0);
+    let _cpu = arm.bind(0);
     build(&arm);
     set(&arm, 0, Entry::Leaf(Pfn(600), RW));
     set(&arm, 0, Entry::Leaf(Pfn(600), Flags { write: false, ..RW }));
@@ -197,7 +197,7 @@ fn a_remote_flush_is_done_on_a_running_cpu_when_it_returns() {
     std::thread::scope(|s| {
         let (m, generation, reads, done, start) = (&m, &generation, &reads, &done, &start);
         s.spawn(move || {
-            let _cpu = m.sit(0);
+            let _cpu = m.bind(0);
             build(m);
             set(m, 0, Entry::Leaf(Pfn(600), RW));
             start.wait();
@@ -221,7 +221,7 @@ fn a_remote_flush_is_done_on_a_running_cpu_when_it_returns() {
             done.store(true, Ordering::Release);
         });
         s.spawn(move || {
-            let cpu = m.sit(1);
+            let cpu = m.bind(1);
             cpu.park(|| start.wait());
             m.enter_root(root(0, false));
             while !done.load(Ordering::Acquire) {
@@ -246,7 +246,7 @@ fn a_parked_cpu_is_not_waited_for_and_drops_everything_when_it_wakes() {
     std::thread::scope(|s| {
         let (m, asleep, flushed) = (&m, &asleep, &flushed);
         s.spawn(move || {
-            let cpu = m.sit(1);
+            let cpu = m.bind(1);
             build(m);
             set(m, 0, Entry::Leaf(Pfn(600), RW));
             m.enter_root(root(0, false));
@@ -260,7 +260,7 @@ fn a_parked_cpu_is_not_waited_for_and_drops_everything_when_it_wakes() {
             cpu.park(|| ());
             assert_eq!(cpu.held().len(), 1, "nobody flushed: what is cached stays");
         });
-        let _cpu = m.sit(0);
+        let _cpu = m.bind(0);
         asleep.wait();
         set(m, 0, Entry::Leaf(Pfn(601), RW));
         m.flush_remote(&CpuMask([2, 0, 0, 0]), Scope::Page(ContextId(0), VA));
@@ -280,7 +280,7 @@ fn a_broadcast_reaches_cpus_that_were_not_named() {
     std::thread::scope(|s| {
         let (m, asleep, flushed) = (&m, &asleep, &flushed);
         s.spawn(move || {
-            let cpu = m.sit(1);
+            let cpu = m.bind(1);
             build(m);
             set(m, 0, Entry::Leaf(Pfn(600), RW));
             m.enter_root(root(1, false));
@@ -291,7 +291,7 @@ fn a_broadcast_reaches_cpus_that_were_not_named() {
             });
             assert_eq!(cpu.held().len(), 0);
         });
-        let _cpu = m.sit(0);
+        let _cpu = m.bind(0);
         asleep.wait();
         m.flush_remote(&CpuMask::EMPTY, Scope::Page(ContextId(1), VA));
         flushed.wait();
@@ -300,9 +300,9 @@ fn a_broadcast_reaches_cpus_that_were_not_named() {
 
 #[test]
 fn more_cpus_than_cores_flush_each_other_without_waiting_for_ever() {
-    let m = machine(Plan { running: Some(2), stir: 50, ..Plan::new(9, 64 << 20) });
+    let m = machine(Plan { running: Some(2), jitter: 50, ..Plan::new(9, 64 << 20) });
     {
-        let _cpu = m.sit(0);
+        let _cpu = m.bind(0);
         build(&m);
         set(&m, 0, Entry::Leaf(Pfn(600), RW));
     }
@@ -311,14 +311,14 @@ fn more_cpus_than_cores_flush_each_other_without_waiting_for_ever() {
         for n in 0..9 {
             let m = &m;
             s.spawn(move || {
-                let cpu = m.sit(n);
+                let cpu = m.bind(n);
                 m.enter_root(root(0, false));
                 for i in 0..300 {
                     assert_eq!(cpu.load(VA), Ok(1000));
                     if i % 3 == 0 {
                         m.flush_remote(&everyone, Scope::Page(ContextId(0), VA));
                     }
-                    cpu.rest();
+                    cpu.yield_core();
                 }
             });
         }
@@ -328,16 +328,16 @@ fn more_cpus_than_cores_flush_each_other_without_waiting_for_ever() {
 #[test]
 fn a_cpu_is_one_thread_and_a_thread_is_one_cpu() {
     let m = machine(Plan { running: Some(4), ..Plan::new(2, 64 << 20) });
-    let seat = m.sit(0);
-    assert!(catch_unwind(AssertUnwindSafe(|| m.sit(1).cpu())).is_err(), "this thread is CPU 0");
+    let guard = m.bind(0);
+    assert!(catch_unwind(AssertUnwindSafe(|| m.bind(1).cpu())).is_err(), "this thread is CPU 0");
     std::thread::scope(|s| {
         let m = &m;
-        assert!(s.spawn(move || m.sit(0).cpu()).join().is_err(), "CPU 0 is taken");
-        assert_eq!(s.spawn(move || m.sit(1).cpu()).join().ok(), Some(1));
+        assert!(s.spawn(move || m.bind(0).cpu()).join().is_err(), "CPU 0 is taken");
+        assert_eq!(s.spawn(move || m.bind(1).cpu()).join().ok(), Some(1));
     });
-    drop(seat);
+    drop(guard);
     let other = machine(Plan::new(1, 64 << 20));
-    let (a, b) = (m.sit(1), other.sit(0));
+    let (a, b) = (m.bind(1), other.bind(0));
     assert_eq!(other.cpu(), 0);
     drop(b);
     assert_eq!(m.cpu(), 1);
@@ -376,7 +376,7 @@ fn a_split_machine_has_its_frames_in_whole_nodes() {
 #[test]
 fn bytes_at_any_offset_go_in_and_come_out() {
     let m = machine(Plan::new(1, 64 << 20));
-    let _cpu = m.sit(0);
+    let _cpu = m.bind(0);
     for offset in 0..20 {
         for len in 0..20usize {
             let bytes: Vec<u8> = (1..=len as u8).collect();
@@ -397,7 +397,7 @@ fn bytes_at_any_offset_go_in_and_come_out() {
 #[test]
 fn scattered_pages_are_cleared_however_many_and_nothing_beside_them() {
     let m = machine(Plan::new(1, 64 << 20));
-    let _cpu = m.sit(0);
+    let _cpu = m.bind(0);
     let word = |pfn| {
         let mut bytes = [0; 8];
         m.peek(pfn, 4088, &mut bytes);

@@ -22,7 +22,8 @@ Examples:
   vellum run --trace my.vt --machine tiered --vs numa=interleave --vs numa=bind:1
   vellum run --trace my.vt --machine my-machine.toml --json    figures for a script (docs/json.md)
   vellum trace info my.vt                                      footprint, reuse, TLB pressure
-  vellum bench                                                 how fast the library is on this computer
+  vellum bench                                                 \
+how fast the library is on this computer
   vellum repro colour                                          a published experiment, run again
   vellum machines                                              what can be simulated
   vellum switches                                              what can be switched
@@ -212,7 +213,7 @@ pub struct BenchArgs {
 
 /// Where an experiment runs.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum On {
+pub enum RunOn {
     /// On a simulated machine
     #[default]
     Sim,
@@ -232,7 +233,7 @@ pub struct ReproArgs {
     pub machine: Option<String>,
     /// Where to run
     #[arg(long, value_enum, default_value_t)]
-    pub on: On,
+    pub on: RunOn,
     /// Seed of everything that is random in the machine [default: 1]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

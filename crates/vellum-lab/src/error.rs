@@ -1,10 +1,9 @@
-//! What the command says when it cannot go on: one line, what is wrong and how to mend it.
+//! The errors of the command: one line each, what is wrong and how to fix it.
 //!
-//! Two kinds, because scripts tell them apart: a mistake in the command line or in a file the user
-//! wrote (exit code 2), and a run that could not be done although it was asked for rightly (exit
-//! code 1). Library errors become one of the two where they are met, with the file or switch they
-//! concern in front; an error type with a variant per cause was rejected, since nobody above this
-//! crate matches on it: it is only ever printed.
+//! There are two kinds, for scripts: a mistake in the command line or in a user's file (exit code
+//! 2), and a correct request that failed (exit code 1). Library errors become one of the two where
+//! they occur, with the file or switch in front. Rejected: an error type with a variant for each
+//! cause. Nobody above this crate matches on it; it is only printed.
 
 use std::fmt;
 

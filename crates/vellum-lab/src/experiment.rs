@@ -1,10 +1,9 @@
-//! One trace, one machine, several columns: each column a replay of its own.
+//! One trace, one machine, several columns: each column is a replay of its own.
 //!
-//! Machines are values, so columns run side by side, two at a time: more would not be faster on the
-//! small hosts this is for, and each keeps a machine in memory. Which column runs where has no
-//! influence on what it counts (a test holds us to it), and results come back in the order of the
-//! columns. Each replay reads the trace for itself: decoding is cheap beside simulating, and
-//! nothing is shared.
+//! Machines are values, so columns run side by side, two at a time: more would not be faster on
+//! small hosts, and each keeps a machine in memory. Results come back in the order of the columns,
+//! and a test checks that a column's counts do not depend on the others. Each replay reads the
+//! trace by itself: decoding is cheap beside simulating.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -146,7 +145,8 @@ impl Effort {
             String::new()
         };
         format!(
-            "checked: {} TLB hits against the tables, 0 stale; {} frames lost; {} accesses/s a core{slow}",
+            "checked: {} TLB hits against the tables, 0 stale; {} frames lost; {} accesses/s a \
+             core{slow}",
             grouped(self.checked as i64),
             grouped(self.lost),
             scaled(rate as i64)

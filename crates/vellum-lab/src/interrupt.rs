@@ -1,8 +1,8 @@
 //! Ctrl-C: stop replaying, print what there is.
 //!
-//! The first signal raises a flag that replay looks at between batches of events; the second ends
-//! the process at once, for whoever does not want to wait. The flag is the one piece of
-//! process-wide state in the command: a signal has no other place to put its news.
+//! The first signal sets a flag that replay reads between batches of events. The second ends the
+//! process at once. The flag is the only process-wide state in the command: a signal handler has no
+//! other place for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

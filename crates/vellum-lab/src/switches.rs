@@ -164,9 +164,12 @@ fn name_columns(columns: &mut [Variant]) {
 fn pairs(text: &str) -> Result<Vec<(&str, &str)>, LabError> {
     text.split(',')
         .map(|pair| match pair.split_once('=') {
-            Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.trim(), value.trim())),
+            Some((name, value)) if !name.is_empty() && !value.is_empty() => {
+                Ok((name.trim(), value.trim()))
+            }
             _ => Err(LabError::usage(format_args!(
-                "`{pair}` is not SWITCH=VALUE; write for example thp=never (`vellum switches` lists them)"
+                "`{pair}` is not SWITCH=VALUE; write for example thp=never (`vellum switches` \
+                 lists them)"
             ))),
         })
         .collect()

@@ -1,4 +1,4 @@
-//! Words: the nearest name to a mistyped one, and lines no longer than asked.
+//! Text: the nearest name to a mistyped one, and lines that wrap at a width.
 
 /// The candidate at the smallest edit distance from `word`, if that is at most a third of the word,
 /// and at least one edit is granted. Of several the first wins.

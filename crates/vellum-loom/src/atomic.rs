@@ -3,7 +3,7 @@
 //! A loom atomic is an object, not a word. The library makes atomics out of zeroed memory, casts
 //! words to locks and moves what it has built, so an atomic is a plain word here, too. A race keeps
 //! one loom object for each word it touches and finds it by the word's address. Outside of races a
-//! scene is built and checked at full speed.
+//! fixture is built and checked at full speed.
 //!
 //! loom treats a sequentially consistent access as an acquire or a release. The library relies on
 //! the total order, so such an access gets a fence: before it in one run of a model, behind it in
@@ -59,8 +59,8 @@ thread_local! {
     static FENCED: Cell<Fenced> = const { Cell::new(Fenced::Before) };
     /// What the races of this model touch, as far as that is known.
     static KNOWN: RefCell<BTreeSet<Key>> = const { RefCell::new(BTreeSet::new()) };
-    /// Addresses that words of the scene have.
-    static SCENE: RefCell<Range<usize>> = const { RefCell::new(0..0) };
+    /// Addresses that words of the fixture have.
+    static FIXTURE: RefCell<Range<usize>> = const { RefCell::new(0..0) };
     /// Whether touches outside of races are noted in `KNOWN`.
     static LEARNS: Cell<bool> = const { Cell::new(false) };
     static PLACES: RefCell<BTreeSet<Place>> = const { RefCell::new(BTreeSet::new()) };
@@ -71,10 +71,10 @@ thread_local! {
 pub struct Unknown;
 
 /// Begins a model whose words lie in that range of addresses.
-pub fn forget(scene: Range<usize>) {
+pub fn forget(fixture: Range<usize>) {
     RACE.set(None);
     KNOWN.with_borrow_mut(BTreeSet::clear);
-    SCENE.set(scene);
+    FIXTURE.set(fixture);
 }
 
 /// Notes, or no longer notes, what is touched outside of races.
@@ -92,7 +92,7 @@ pub fn races() -> bool {
 
 /// Begins a race: makes an object of everything known, with its present value.
 pub fn begin() {
-    // SAFETY: an address is that of a word of this scene, which has not moved.
+    // SAFETY: an address is that of a word of this fixture, which has not moved.
     let object = |key: Key| unsafe {
         match key {
             Key::Narrow(at) => Object::Narrow(of_loom::AtomicU32::new(*(at as *const u32))),
@@ -114,8 +114,8 @@ pub fn end() {
 
 fn know(key: Key) {
     if let Key::Narrow(at) | Key::Wide(at) = key {
-        let inside = SCENE.with_borrow(|scene| scene.contains(&at));
-        assert!(inside, "an atomic outside of the scene's memory");
+        let inside = FIXTURE.with_borrow(|fixture| fixture.contains(&at));
+        assert!(inside, "an atomic outside of the fixture's memory");
     }
     KNOWN.with_borrow_mut(|known| known.insert(key));
 }

@@ -1,8 +1,8 @@
-//! Epochs: what a reader found stays until the reader has left.
+//! Epochs: what a reader found is not freed before the reader has left.
 
 use crate::atomic::{AtomicU64, Ordering, contents};
+use crate::fixture::{Memory, model, race};
 use crate::machines::OneCpu;
-use crate::scene::{Memory, model, race};
 use crate::sync::{Epochs, Token};
 
 /// A node behind a link.

@@ -1,51 +1,51 @@
-//! Flushes: while one CPU takes a page away, another activates the space, leaves it or runs in it.
-//! It must not read the page once the frame has another owner.
+//! Flushes: while one CPU unmaps a page, another activates the space, leaves it or runs in it. It
+//! must not read the page once the frame has another owner.
 
 use crate::addr::{Level, Pfn};
 use crate::atomic::contents;
 use crate::entry::Entry;
+use crate::fixture::{Memory, model, on, race};
 use crate::machine::Machine;
 use crate::machines::{BYTES, Metal, PAGE};
-use crate::scene::{Memory, model, on, race};
 use crate::space::{Access, Attrs, Page, Placement, Rights, Space};
 use crate::tlb::Receipt;
 use crate::vm::Vm;
 
 /// A machine and two spaces, the first of which maps a page.
-struct Lab {
+struct Fixture {
     vm: Vm<Metal>,
     space: Space,
     other: Space,
     pfn: Pfn,
 }
 
-impl Lab {
-    fn new(memory: &mut Memory, contexts: bool) -> Lab {
+impl Fixture {
+    fn new(memory: &mut Memory, contexts: bool) -> Fixture {
         let vm = Metal::vm(memory, 1024, contexts);
         let (space, other) = (vm.create().expect("memory"), vm.create().expect("memory"));
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
         vm.map(&space, Placement::At(PAGE), BYTES, attrs).expect("a hole");
         vm.fault(&space, PAGE, Access::Write).expect("memory");
         let Page::Mapped { pfn, .. } = vm.query(&space, PAGE) else { panic!("no page") };
-        Lab { vm, space, other, pfn }
+        Fixture { vm, space, other, pfn }
     }
 
     /// The second CPU has run in the space. If the machine has contexts, it still has a
     /// translation.
-    fn ran(memory: &mut Memory, contexts: bool) -> Lab {
-        let lab = Lab::running(memory, contexts);
-        on(1, || lab.vm.idle());
-        lab
+    fn ran(memory: &mut Memory, contexts: bool) -> Fixture {
+        let fixture = Fixture::running(memory, contexts);
+        on(1, || fixture.vm.idle());
+        fixture
     }
 
     /// The second CPU runs in the space and has a translation.
-    fn running(memory: &mut Memory, contexts: bool) -> Lab {
-        let lab = Lab::new(memory, contexts);
+    fn running(memory: &mut Memory, contexts: bool) -> Fixture {
+        let fixture = Fixture::new(memory, contexts);
         on(1, || {
-            lab.vm.activate(&lab.space);
-            assert_eq!(lab.vm.machine().touch(), Some(lab.pfn));
+            fixture.vm.activate(&fixture.space);
+            assert_eq!(fixture.vm.machine().touch(), Some(fixture.pfn));
         });
-        lab
+        fixture
     }
 
     /// Removes the entry, flushes, and writes the frame as its next owner does.
@@ -57,7 +57,7 @@ impl Lab {
                 other => panic!("no table but {other:?}"),
             };
         }
-        // SAFETY: the entry of this scene, in a table of its own.
+        // SAFETY: the entry of this fixture, in a table of its own.
         unsafe { m.entry_store(table, Level::ONE.slot(PAGE), 0) };
         let mut receipt = Receipt::new();
         receipt.leaf(PAGE, Level::ONE);
@@ -75,9 +75,9 @@ impl Lab {
 fn a_cpu_that_comes_is_flushed_or_sees_the_new_entry() {
     model(
         3,
-        |memory| Lab::new(memory, false),
-        |lab| {
-            race(|| lab.take_away(), || lab.come());
+        |memory| Fixture::new(memory, false),
+        |fixture| {
+            race(|| fixture.take_away(), || fixture.come());
         },
     );
 }
@@ -86,9 +86,9 @@ fn a_cpu_that_comes_is_flushed_or_sees_the_new_entry() {
 fn a_cpu_that_comes_again_is_flushed_or_told_to_flush() {
     model(
         3,
-        |memory| Lab::ran(memory, true),
-        |lab| {
-            race(|| lab.take_away(), || lab.come());
+        |memory| Fixture::ran(memory, true),
+        |fixture| {
+            race(|| fixture.take_away(), || fixture.come());
         },
     );
 }
@@ -97,13 +97,13 @@ fn a_cpu_that_comes_again_is_flushed_or_told_to_flush() {
 fn a_cpu_that_goes_has_dropped_what_it_held() {
     model(
         3,
-        |memory| Lab::running(memory, false),
-        |lab| {
+        |memory| Fixture::running(memory, false),
+        |fixture| {
             let go = || {
-                lab.vm.machine().touch();
-                lab.vm.idle();
+                fixture.vm.machine().touch();
+                fixture.vm.idle();
             };
-            race(|| lab.take_away(), go);
+            race(|| fixture.take_away(), go);
         },
     );
 }
@@ -112,14 +112,14 @@ fn a_cpu_that_goes_has_dropped_what_it_held() {
 fn a_cpu_that_goes_to_another_space_and_back() {
     model(
         2,
-        |memory| Lab::running(memory, true),
-        |lab| {
+        |memory| Fixture::running(memory, true),
+        |fixture| {
             let go = || {
-                lab.vm.activate(&lab.other);
-                lab.vm.machine().touch();
-                lab.come();
+                fixture.vm.activate(&fixture.other);
+                fixture.vm.machine().touch();
+                fixture.come();
             };
-            race(|| lab.take_away(), go);
+            race(|| fixture.take_away(), go);
         },
     );
 }
@@ -129,10 +129,10 @@ fn a_page_is_unmapped_while_a_cpu_comes() {
     for contexts in [false, true] {
         model(
             2,
-            |memory| Lab::ran(memory, contexts),
-            |lab| {
-                let unmap = || lab.vm.unmap(&lab.space, PAGE, BYTES).expect("memory");
-                race(unmap, || lab.come());
+            |memory| Fixture::ran(memory, contexts),
+            |fixture| {
+                let unmap = || fixture.vm.unmap(&fixture.space, PAGE, BYTES).expect("memory");
+                race(unmap, || fixture.come());
             },
         );
     }

@@ -1,12 +1,12 @@
 //! The allocator: a frame has one owner, a freed frame is found again, and an owner's writes happen
-//! before those of the next.
+//! before those of the next owner.
 
 use crate::addr::{Order, Pfn};
 use crate::atomic::contents;
+use crate::fixture::{Memory, model, race};
 use crate::frame::{Frames, Want};
 use crate::machine::{Topology, Use};
 use crate::machines::{OneCpu, preempted};
-use crate::scene::{Memory, model, race};
 use crate::sync::Token;
 
 const CPUS: [OneCpu; 2] = [OneCpu(0), OneCpu(1)];
@@ -22,22 +22,22 @@ const fn order(order: u8) -> Order {
 }
 
 /// Two CPUs, the frames of one node, and the blocks of them that are allocated.
-struct Lab {
+struct Fixture {
     frames: Frames,
     had: Vec<(Pfn, Order)>,
 }
 
-impl Lab {
-    fn new(memory: &mut Memory, frames: u64) -> Lab {
+impl Fixture {
+    fn new(memory: &mut Memory, frames: u64) -> Fixture {
         let topology = Topology::flat(2, Pfn(0), frames);
         let layout = Frames::layout(&topology).expect("a layout");
         // SAFETY: zeroed memory of that layout, which is never freed.
         let frames = unsafe { Frames::new(&topology, memory.take(layout)) }.expect("frames");
-        Lab { frames, had: vec![] }
+        Fixture { frames, had: vec![] }
     }
 
     /// A CPU allocates `n` blocks, which are noted in the order of their addresses.
-    fn with(mut self, cpu: usize, n: usize, order: Order) -> Lab {
+    fn with(mut self, cpu: usize, n: usize, order: Order) -> Fixture {
         let take = |_| self.frames.alloc(&CPUS[cpu], order, &DATA).expect("a frame");
         let mut taken: Vec<_> = (0..n).map(take).map(|pfn| (pfn, order)).collect();
         taken.sort_unstable();
@@ -46,7 +46,7 @@ impl Lab {
     }
 
     /// A CPU frees the blocks noted from number `at` on.
-    fn without(mut self, cpu: usize, at: usize) -> Lab {
+    fn without(mut self, cpu: usize, at: usize) -> Fixture {
         for (pfn, order) in self.had.drain(at..) {
             self.frames.give_back(&CPUS[cpu], pfn, order);
         }
@@ -54,13 +54,13 @@ impl Lab {
     }
 
     /// A CPU allocates `n` frames and has a full magazine: what it frees goes to the 2 MiB block.
-    fn with_full(self, cpu: usize, n: usize) -> Lab {
+    fn with_full(self, cpu: usize, n: usize) -> Fixture {
         let before = self.had.len();
         self.with(cpu, n + FULL, BASE).without(cpu, before + n)
     }
 
     /// Everything that CPUs keep goes back to the 2 MiB blocks, and nobody claims one.
-    fn drained(self) -> Lab {
+    fn drained(self) -> Fixture {
         self.frames.drain(&CPUS[0]);
         self
     }
@@ -106,36 +106,36 @@ impl Lab {
 #[test]
 fn frames_that_two_cpus_give_to_one_word_are_both_free() {
     // Two more are freed at once: the block is dirty, so each free is a lock, a word and an unlock.
-    let scene = |memory: &mut Memory| {
-        let lab = Lab::new(memory, BLOCK).with_full(1, 2);
-        lab.with_full(0, 3).without(0, 4)
+    let fixture = |memory: &mut Memory| {
+        let fixture = Fixture::new(memory, BLOCK).with_full(1, 2);
+        fixture.with_full(0, 3).without(0, 4)
     };
-    model(3, scene, |lab| {
-        race(|| lab.free(0, 2), || lab.free(1, 1));
-        lab.check(2);
+    model(3, fixture, |fixture| {
+        race(|| fixture.free(0, 2), || fixture.free(1, 1));
+        fixture.check(2);
     });
 }
 
 #[test]
 fn a_frame_goes_from_cpu_to_cpu_through_its_block() {
-    let scene = |memory: &mut Memory| Lab::new(memory, FULL as u64 + 5).with_full(0, 3);
-    model(3, scene, |lab| {
-        let (_, got) = race(|| lab.free(0, 2), || lab.take(1, BASE));
+    let fixture = |memory: &mut Memory| Fixture::new(memory, FULL as u64 + 5).with_full(0, 3);
+    model(3, fixture, |fixture| {
+        let (_, got) = race(|| fixture.free(0, 2), || fixture.take(1, BASE));
         assert!(got.is_some(), "frames are free all the time");
-        lab.check(3);
+        fixture.check(3);
     });
 }
 
 /// One 2 MiB block in pieces of an order, every second of which is allocated. Nobody claims it. A
 /// freed piece merges, so no CPU keeps it.
-fn checkered(memory: &mut Memory, order: Order) -> Lab {
+fn checkered(memory: &mut Memory, order: Order) -> Fixture {
     let n = (BLOCK / order.frames()) as usize;
-    let mut lab = Lab::new(memory, BLOCK).with(0, n, order);
-    lab.had.sort_by_key(|had| had.0.0 / order.frames() % 2);
-    lab.without(0, n / 2).drained()
+    let mut fixture = Fixture::new(memory, BLOCK).with(0, n, order);
+    fixture.had.sort_by_key(|had| had.0.0 / order.frames() % 2);
+    fixture.without(0, n / 2).drained()
 }
 
-fn quarters(memory: &mut Memory) -> Lab {
+fn quarters(memory: &mut Memory) -> Fixture {
     checkered(memory, order(7))
 }
 
@@ -144,24 +144,24 @@ fn what_comes_back_beside_a_sweep_is_found() {
     model(
         3,
         |memory| checkered(memory, order(6)),
-        |lab| {
+        |fixture| {
             let sweeps = || {
-                lab.free(1, 2);
-                lab.frames.drain(&CPUS[1]);
+                fixture.free(1, 2);
+                fixture.frames.drain(&CPUS[1]);
             };
-            race(|| (0..2).for_each(|which| lab.free(0, which)), sweeps);
-            lab.check(64);
-            lab.free(0, 3);
-            lab.check_free(1);
+            race(|| (0..2).for_each(|which| fixture.free(0, which)), sweeps);
+            fixture.check(64);
+            fixture.free(0, 3);
+            fixture.check_free(1);
         },
     );
 }
 
 #[test]
 fn the_last_that_come_back_to_a_block_close_it_once() {
-    model(3, quarters, |lab| {
-        race(|| lab.free(0, 0), || lab.free(1, 1));
-        lab.check_free(1);
+    model(3, quarters, |fixture| {
+        race(|| fixture.free(0, 0), || fixture.free(1, 1));
+        fixture.check_free(1);
     });
 }
 
@@ -170,9 +170,9 @@ fn a_block_that_was_closed_is_had_whole() {
     model(
         2,
         |memory| quarters(memory).without(0, 1),
-        |lab| {
-            let (_, got) = race(|| lab.free(0, 0), || lab.take(1, HUGE));
-            lab.check(if got.is_some() { BLOCK } else { 0 });
+        |fixture| {
+            let (_, got) = race(|| fixture.free(0, 0), || fixture.take(1, HUGE));
+            fixture.check(if got.is_some() { BLOCK } else { 0 });
         },
     );
 }
@@ -182,10 +182,10 @@ fn a_block_whose_claim_is_given_up_is_closed_or_found() {
     // The first CPU claims the block; half of it is allocated.
     model(
         3,
-        |memory| Lab::new(memory, BLOCK).with(0, 1, order(8)),
-        |lab| {
-            race(|| lab.frames.drain(&CPUS[0]), || lab.free(1, 0));
-            lab.check_free(1);
+        |memory| Fixture::new(memory, BLOCK).with(0, 1, order(8)),
+        |fixture| {
+            race(|| fixture.frames.drain(&CPUS[0]), || fixture.free(1, 0));
+            fixture.check_free(1);
         },
     );
 }
@@ -194,13 +194,14 @@ fn a_block_whose_claim_is_given_up_is_closed_or_found() {
 fn room_of_one_block_is_noted_while_that_of_its_neighbour_goes() {
     // A half of the first block is free and nothing of the second. The second CPU keeps a half of
     // the third, and so keeps no other.
-    let scene = |memory: &mut Memory| {
-        let lab = Lab::new(memory, 3 * BLOCK).with(0, 1, order(8)).with(1, 2, order(8)).drained();
-        lab.with(1, 2, order(8)).without(1, 4)
+    let fixture = |memory: &mut Memory| {
+        let fixture =
+            Fixture::new(memory, 3 * BLOCK).with(0, 1, order(8)).with(1, 2, order(8)).drained();
+        fixture.with(1, 2, order(8)).without(1, 4)
     };
-    model(3, scene, |lab| {
-        race(|| lab.take(0, order(8)), || lab.free(1, 1));
-        lab.check(2 * BLOCK);
+    model(3, fixture, |fixture| {
+        race(|| fixture.take(0, order(8)), || fixture.free(1, 1));
+        fixture.check(2 * BLOCK);
     });
 }
 
@@ -211,22 +212,22 @@ fn room_of_one_block_is_noted_while_that_of_its_neighbour_goes() {
 fn room_of_a_block_that_is_opened_is_noted_while_its_old_note_is_cleared() {
     // The first CPU fills its magazine from a free quarter of its block. Half of the second CPU's
     // block is allocated.
-    let scene = |memory: &mut Memory| {
-        let mut lab = Lab::new(memory, 3 * BLOCK).with(0, 4, order(7)).with(1, 1, order(8));
-        lab.had.swap(3, 4);
-        lab.without(0, 4).drained()
+    let fixture = |memory: &mut Memory| {
+        let mut fixture = Fixture::new(memory, 3 * BLOCK).with(0, 4, order(7)).with(1, 1, order(8));
+        fixture.had.swap(3, 4);
+        fixture.without(0, 4).drained()
     };
-    model(2, scene, |lab| {
+    model(2, fixture, |fixture| {
         let others = || {
             let again = || {
-                lab.free(1, 3);
-                lab.take(1, order(8))
+                fixture.free(1, 3);
+                fixture.take(1, order(8))
             };
-            race(|| lab.take(0, order(8)), again);
+            race(|| fixture.take(0, order(8)), again);
         };
-        preempted(others, || assert!(lab.take(0, BASE).is_some()));
+        preempted(others, || assert!(fixture.take(0, BASE).is_some()));
         // SAFETY: one thread is left.
-        unsafe { lab.frames.validate(&CPUS[0]) }.expect("frames in order");
+        unsafe { fixture.frames.validate(&CPUS[0]) }.expect("frames in order");
     });
 }
 
@@ -234,21 +235,21 @@ fn room_of_a_block_that_is_opened_is_noted_while_its_old_note_is_cleared() {
 fn room_of_a_block_that_is_split_is_noted_while_its_old_note_is_cleared() {
     // The second CPU allocated a 2 MiB block that was open before. The first one keeps a half of
     // another block, and so keeps no other.
-    let scene = |memory: &mut Memory| {
-        let opened = Lab::new(memory, 3 * BLOCK).with(1, 1, order(8)).drained();
-        let lab = opened.without(1, 0).with(1, 1, HUGE);
-        lab.with(0, 2, order(8)).without(0, 2)
+    let fixture = |memory: &mut Memory| {
+        let opened = Fixture::new(memory, 3 * BLOCK).with(1, 1, order(8)).drained();
+        let fixture = opened.without(1, 0).with(1, 1, HUGE);
+        fixture.with(0, 2, order(8)).without(0, 2)
     };
-    model(3, scene, |lab| {
+    model(3, fixture, |fixture| {
         let split = || {
-            let (large, _) = lab.had[0];
-            // SAFETY: the block is this scene's, and whole.
-            unsafe { lab.frames.split(&CPUS[0], large, HUGE, BASE) };
-            lab.frames.give_back(&CPUS[0], large, order(8));
+            let (large, _) = fixture.had[0];
+            // SAFETY: the block is this fixture's, and whole.
+            unsafe { fixture.frames.split(&CPUS[0], large, HUGE, BASE) };
+            fixture.frames.give_back(&CPUS[0], large, order(8));
         };
-        race(split, || lab.take(1, order(8)));
+        race(split, || fixture.take(1, order(8)));
         // SAFETY: one thread is left.
-        unsafe { lab.frames.validate(&CPUS[0]) }.expect("frames in order");
+        unsafe { fixture.frames.validate(&CPUS[0]) }.expect("frames in order");
     });
 }
 
@@ -256,15 +257,15 @@ fn room_of_a_block_that_is_split_is_noted_while_its_old_note_is_cleared() {
 fn a_frame_in_a_magazine_goes_to_its_cpu_or_to_who_empties_it() {
     model(
         2,
-        |memory| Lab::new(memory, 512).with(0, 2, BASE).drained(),
-        |lab| {
+        |memory| Fixture::new(memory, 512).with(0, 2, BASE).drained(),
+        |fixture| {
             let own = || {
-                lab.free(0, 0);
-                lab.free(0, 1);
-                lab.take(0, BASE)
+                fixture.free(0, 0);
+                fixture.free(0, 1);
+                fixture.take(0, BASE)
             };
-            race(own, || lab.frames.drain(&CPUS[1]));
-            lab.check(1);
+            race(own, || fixture.frames.drain(&CPUS[1]));
+            fixture.check(1);
         },
     );
 }
@@ -273,10 +274,10 @@ fn a_frame_in_a_magazine_goes_to_its_cpu_or_to_who_empties_it() {
 fn large_blocks_go_from_cpu_to_cpu() {
     model(
         3,
-        |memory| Lab::new(memory, 2 * BLOCK).with(0, 1, order(10)),
-        |lab| {
-            let (_, got) = race(|| lab.free(0, 0), || lab.take(1, order(10)));
-            lab.check(if got.is_some() { 2 * BLOCK } else { 0 });
+        |memory| Fixture::new(memory, 2 * BLOCK).with(0, 1, order(10)),
+        |fixture| {
+            let (_, got) = race(|| fixture.free(0, 0), || fixture.take(1, order(10)));
+            fixture.check(if got.is_some() { 2 * BLOCK } else { 0 });
         },
     );
 }
@@ -285,28 +286,30 @@ fn large_blocks_go_from_cpu_to_cpu() {
 fn frames_that_waited_for_a_flush_are_freed_once() {
     model(
         3,
-        |memory| Lab::new(memory, 2).with(0, 2, BASE),
-        |lab| {
+        |memory| Fixture::new(memory, 2).with(0, 2, BASE),
+        |fixture| {
             let retire = || {
-                lab.had.iter().enumerate().for_each(|(i, &(pfn, order))| {
+                fixture.had.iter().enumerate().for_each(|(i, &(pfn, order))| {
                     contents(pfn.0, true);
-                    // SAFETY: taken by this scene, and given up once.
-                    unsafe { lab.frames.retire(&CPUS[0], &mut Token::top(), pfn, order, i as u64) };
+                    // SAFETY: taken by this fixture, and given up once.
+                    unsafe {
+                        fixture.frames.retire(&CPUS[0], &mut Token::top(), pfn, order, i as u64)
+                    };
                 });
             };
             let complete = || {
                 // SAFETY: nobody has a translation of them.
-                let freed = unsafe { lab.frames.complete(&CPUS[1], &mut Token::top(), 1) };
-                let got = lab.take(1, BASE);
+                let freed = unsafe { fixture.frames.complete(&CPUS[1], &mut Token::top(), 1) };
+                let got = fixture.take(1, BASE);
                 assert_eq!(got.is_some(), freed != 0, "a frame is free before its flush is done");
                 freed
             };
             let (_, freed) = race(retire, complete);
-            lab.check(u64::from(freed != 0));
+            fixture.check(u64::from(freed != 0));
             // SAFETY: as above.
-            let left = unsafe { lab.frames.complete(&CPUS[0], &mut Token::top(), 1) };
+            let left = unsafe { fixture.frames.complete(&CPUS[0], &mut Token::top(), 1) };
             assert_eq!(freed + left, 2);
-            lab.check(u64::from(freed != 0));
+            fixture.check(u64::from(freed != 0));
         },
     );
 }

@@ -1,9 +1,9 @@
-//! Memory in hand: who found none waits for whoever may give some back, and finds it. One at a time
-//! has its turn.
+//! Memory in hand: an allocation that finds none waits for those that may free some, and finds it.
+//! One waits at a time.
 
 use crate::atomic::{AtomicU64, Ordering, contents};
+use crate::fixture::{Memory, model, race};
 use crate::machines::OneCpu;
-use crate::scene::{Memory, model, race};
 use crate::sync::Hands;
 
 /// One frame, or none. Nothing but the hands orders who takes it.

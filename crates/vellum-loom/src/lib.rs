@@ -1,25 +1,25 @@
-//! The library's own sources under loom, which tries every execution the C11 memory model allows.
+//! The library's own sources under loom, which tries every execution that the C11 memory model
+//! allows.
 //!
 //! The files of `vellum` are compiled here a second time, over atomics that are loom's in a race
-//! (`atomic`). The library does not know: it takes its atomics from `sync::atomic` and from
-//! nowhere else, and only that module differs here. A model is a scene, two threads that race over
-//! it, and a check (`scene`); it stays small, since executions multiply.
+//! (`atomic`). The library takes its atomics from `sync::atomic` only, and only that module differs
+//! here. A model is a fixture, two threads that race over it, and a check (`fixture`). Models stay
+//! small, since the number of executions grows fast.
 //!
-//! What loom cannot show: a load that returns a store which comes later in its own thread's order
-//! (load buffering). It bounds preemptions, and takes sequentially consistent fences as ordering
-//! more than the memory model says. `vellum-proof` explores larger scripts, sequentially
-//! consistent.
+//! Not covered: a load that returns a store that is later in its own thread's order (load
+//! buffering). loom bounds preemptions, and its sequentially consistent fences order more than the
+//! memory model says. `vellum-proof` explores larger scripts, sequentially consistent.
 
 #![cfg(test)]
 
 mod atomic;
 mod epochs;
+mod fixture;
 mod flushes;
 mod frames;
 mod hands;
 mod locks;
 mod machines;
-mod scene;
 mod verbs;
 mod zeros;
 

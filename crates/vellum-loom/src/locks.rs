@@ -1,8 +1,8 @@
 //! Locks exclude others and publish what was written. Sequence counts detect torn reads.
 
 use crate::atomic::{AtomicU64, Ordering, contents};
+use crate::fixture::{model, race};
 use crate::machines::OneCpu;
-use crate::scene::{model, race};
 use crate::sync::{Lock, Node, SeqCount, Token};
 
 /// What the lock guards.

@@ -1,4 +1,4 @@
-//! The machines below the library: one with nothing but CPUs, one with memory and TLBs.
+//! The machines under the library: one with CPUs only, one with memory and TLBs.
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -8,10 +8,10 @@ use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va};
 use crate::atomic::{AtomicU64, Ordering, contents};
 use crate::config::Config;
 use crate::entry::{Codec, Entry, X86_64};
+use crate::fixture::{self, Memory};
 use crate::machine::{
     ContextId, CpuId, CpuMask, Event, Machine, MmuRules, Root, Scope, Topology, Work,
 };
-use crate::scene::{self, Memory};
 use crate::sync::{Inner, Lock};
 use crate::vm::Vm;
 
@@ -34,7 +34,7 @@ unsafe impl Machine for OneCpu {
     fn preempt_off(&self) {}
     unsafe fn preempt_on(&self) {}
     fn relax(&self) {
-        scene::relax();
+        fixture::relax();
     }
     fn now(&self) -> u64 {
         0
@@ -225,12 +225,12 @@ unsafe impl Machine for Metal {
         MmuRules { max_leaf: Order::HUGE, contexts: self.contexts, ..MmuRules::X86_64 }
     }
     fn cpu(&self) -> CpuId {
-        scene::cpu()
+        fixture::cpu()
     }
     fn preempt_off(&self) {}
     unsafe fn preempt_on(&self) {}
     fn relax(&self) {
-        scene::relax();
+        fixture::relax();
     }
     fn now(&self) -> u64 {
         0

@@ -1,23 +1,23 @@
-//! Whole verbs beside each other. Their executions are many, so these models have one preemption.
+//! Whole verbs beside each other. They have many executions, so these models have one preemption.
 
+use crate::fixture::{Memory, model, race};
 use crate::machines::{BYTES, Metal, PAGE};
-use crate::scene::{Memory, model, race};
 use crate::space::{Access, Attrs, Page, Placement, Rights, Space};
 use crate::vm::Vm;
 
 /// A machine, and a space with a reserved page.
-struct Lab {
+struct Fixture {
     vm: Vm<Metal>,
     space: Space,
 }
 
-impl Lab {
-    fn new(memory: &mut Memory) -> Lab {
+impl Fixture {
+    fn new(memory: &mut Memory) -> Fixture {
         let vm = Metal::vm(memory, 1024, false);
         let space = vm.create().expect("memory");
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
         vm.map(&space, Placement::At(PAGE), BYTES, attrs).expect("a hole");
-        Lab { vm, space }
+        Fixture { vm, space }
     }
 
     /// Nothing is lost, and so many frames of data are mapped.
@@ -30,23 +30,23 @@ impl Lab {
 
 #[test]
 fn two_faults_install_one_page() {
-    model(1, Lab::new, |lab| {
+    model(1, Fixture::new, |fixture| {
         let fault = || {
-            lab.vm.fault(&lab.space, PAGE, Access::Write).expect("memory");
+            fixture.vm.fault(&fixture.space, PAGE, Access::Write).expect("memory");
         };
         race(fault, fault);
-        lab.check(1);
+        fixture.check(1);
     });
 }
 
 #[test]
 fn a_fault_installs_into_a_live_table_or_not_at_all() {
-    model(1, Lab::new, |lab| {
+    model(1, Fixture::new, |fixture| {
         let fault = || {
-            let _ = lab.vm.fault(&lab.space, PAGE, Access::Write);
+            let _ = fixture.vm.fault(&fixture.space, PAGE, Access::Write);
         };
-        race(|| lab.vm.unmap(&lab.space, PAGE, BYTES).expect("memory"), fault);
-        assert_eq!(lab.vm.query(&lab.space, PAGE), Page::Unmapped);
-        lab.check(0);
+        race(|| fixture.vm.unmap(&fixture.space, PAGE, BYTES).expect("memory"), fault);
+        assert_eq!(fixture.vm.query(&fixture.space, PAGE), Page::Unmapped);
+        fixture.check(0);
     });
 }

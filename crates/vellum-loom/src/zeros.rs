@@ -1,31 +1,31 @@
-//! The huge page of zeros, whose frame and count share a word, and the contexts of spaces, which
-//! have one owner after the other.
+//! The huge page of zeros, whose frame and count share a word, and the ASIDs of spaces, which pass
+//! from one owner to the next.
 
 use crate::atomic::contents;
+use crate::fixture::{Memory, model, race};
 use crate::machine::ContextId;
 use crate::machines::Metal;
-use crate::scene::{Memory, model, race};
 use crate::space::Space;
 use crate::vm::Vm;
 
 /// A machine, and two spaces that map nothing.
-struct Lab {
+struct Fixture {
     vm: Vm<Metal>,
     spaces: [Space; 2],
 }
 
-impl Lab {
-    fn new(memory: &mut Memory) -> Lab {
+impl Fixture {
+    fn new(memory: &mut Memory) -> Fixture {
         let vm = Metal::vm(memory, 2048, true);
         let spaces = [(); 2].map(|()| vm.create().expect("memory"));
-        Lab { vm, spaces }
+        Fixture { vm, spaces }
     }
 
     /// The first space uses the huge page of zeros.
-    fn used(memory: &mut Memory) -> Lab {
-        let lab = Lab::new(memory);
-        lab.read(0);
-        lab
+    fn used(memory: &mut Memory) -> Fixture {
+        let fixture = Fixture::new(memory);
+        fixture.read(0);
+        fixture
     }
 
     /// A space uses the huge page of zeros, and reads it.
@@ -54,52 +54,55 @@ impl Lab {
 
 #[test]
 fn two_spaces_that_make_the_huge_page_of_zeros_have_one() {
-    model(3, Lab::new, |lab| {
-        race(|| lab.read(0), || lab.read(1));
-        lab.check(2);
+    model(3, Fixture::new, |fixture| {
+        race(|| fixture.read(0), || fixture.read(1));
+        fixture.check(2);
     });
 }
 
 #[test]
 fn the_huge_page_of_zeros_is_freed_after_its_last_reader_left() {
-    model(3, Lab::used, |lab| {
+    model(3, Fixture::used, |fixture| {
         let last = || {
-            lab.read(0);
-            lab.leave(0);
+            fixture.read(0);
+            fixture.leave(0);
         };
-        race(last, || lab.vm.shrink_zeros());
-        lab.check(0);
+        race(last, || fixture.vm.shrink_zeros());
+        fixture.check(0);
     });
 }
 
 #[test]
 fn a_huge_page_of_zeros_that_a_space_uses_is_not_freed() {
     let left = |memory: &mut Memory| {
-        let lab = Lab::used(memory);
-        lab.leave(0);
-        lab
+        let fixture = Fixture::used(memory);
+        fixture.leave(0);
+        fixture
     };
-    model(3, left, |lab| {
-        race(|| lab.read(1), || lab.vm.shrink_zeros());
-        lab.check(1);
+    model(3, left, |fixture| {
+        race(|| fixture.read(1), || fixture.vm.shrink_zeros());
+        fixture.check(1);
     });
 }
 
 #[test]
 fn a_context_has_one_owner_after_the_other() {
     let all_taken = |memory: &mut Memory| {
-        let lab = Lab::new(memory);
-        assert_eq!((lab.vm.layers.take_context().0, lab.vm.layers.take_context().0), (3, 0));
-        lab
+        let fixture = Fixture::new(memory);
+        assert_eq!(
+            (fixture.vm.layers.take_context().0, fixture.vm.layers.take_context().0),
+            (3, 0)
+        );
+        fixture
     };
     // An owner drops what TLBs hold under its context, and only then gives the context back.
-    model(3, all_taken, |lab| {
+    model(3, all_taken, |fixture| {
         let give = || {
             contents(3, true);
-            lab.vm.layers.give_context(ContextId(3));
+            fixture.vm.layers.give_context(ContextId(3));
         };
         let take = || {
-            let got = lab.vm.layers.take_context().0;
+            let got = fixture.vm.layers.take_context().0;
             contents(got.into(), true);
             assert!(got == 0 || got == 3, "a context has two owners");
         };

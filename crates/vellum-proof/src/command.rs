@@ -1,9 +1,8 @@
-//! An operation with its arguments: everything a run needs to know, so that a list of commands is a
-//! run.
+//! An operation with its arguments. A list of commands is a run.
 //!
-//! Commands name places by rule ("the next mapped page from here on, as far as it is mapped") and
-//! not by what the model held when they were drawn. So a list out of which commands were taken
-//! still means something, and that is what shrinking needs.
+//! A command names addresses by rule ("the next mapped page from here on, as far as it is mapped"),
+//! not by what the model held when the command was drawn. So a list from which commands were
+//! removed is still valid, which shrinking needs.
 
 use vellum::addr::Order;
 use vellum::space::{Access, Advice, HugeAdvice, Rights};
@@ -27,7 +26,7 @@ pub const GIANT: u64 = 1 << 18;
 
 /// A place, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Spot {
+pub enum PageSpot {
     /// That page.
     Page(u64),
     /// So many pages before the end of the user half.
@@ -40,7 +39,7 @@ pub enum Spot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stretch {
     /// Where it starts.
-    pub at: Spot,
+    pub at: PageSpot,
     /// Start at the next mapped page instead, if one is near.
     pub near: bool,
     /// End with the first hole.
@@ -53,11 +52,11 @@ pub struct Stretch {
 
 /// Where a mapping goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum To {
+pub enum MapTarget {
     /// There.
-    At(Spot),
+    At(PageSpot),
     /// There, over anything.
-    Replace(Spot),
+    Replace(PageSpot),
     /// Anywhere.
     Anywhere,
     /// Where it is.
@@ -66,29 +65,29 @@ pub enum To {
 
 /// What is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Act {
+pub enum Operation {
     /// `Vm::map`; `true` insists on leaves of 2 MiB.
-    Map(To, Stretch, Rights, Option<HugeAdvice>, bool),
+    Map(MapTarget, Stretch, Rights, Option<HugeAdvice>, bool),
     /// `Vm::unmap`.
     Unmap(Stretch),
     /// `Vm::protect`.
     Protect(Stretch, Rights),
     /// `Vm::remap`, to that many pages or as many as there are.
-    Remap(Stretch, To, Option<u64>),
+    Remap(Stretch, MapTarget, Option<u64>),
     /// `Vm::advise`.
     Advise(Stretch, Advice),
     /// A program's access, to a sample of a page.
-    Access(Spot, bool, Access, u8),
+    Access(PageSpot, bool, Access, u8),
     /// The same page as that many accesses of this CPU ago.
     Again(u8, Access),
     /// `Vm::copy_in` of so many bytes, from a byte of a page on.
-    CopyIn(Spot, u16, u16),
+    CopyIn(PageSpot, u16, u16),
     /// `Vm::write_forced` likewise.
-    Force(Spot, u16, u16),
+    Force(PageSpot, u16, u16),
     /// `Vm::copy_out` likewise.
-    CopyOut(Spot, u16, u16),
+    CopyOut(PageSpot, u16, u16),
     /// `Vm::query`.
-    Query(Spot),
+    Query(PageSpot),
     /// `Vm::fork`.
     Fork,
     /// `Vm::exit`; the last space stays, or is replaced by a new one when `true`.
@@ -102,7 +101,7 @@ pub enum Act {
     /// `Frames::drain` of this CPU.
     Drain,
     /// `Vm::poison`.
-    Poison(Spot),
+    Poison(PageSpot),
     /// `Vm::forbid_zeros`.
     Forbid,
     /// `Vm::shrink_zeros`.
@@ -117,7 +116,7 @@ pub struct Command {
     /// The space it is done to.
     pub side: u8,
     /// What is done.
-    pub act: Act,
+    pub act: Operation,
 }
 
 impl Command {
@@ -129,77 +128,80 @@ impl Command {
     }
 }
 
-fn act<S: Source>(op: Op, from: &mut S) -> Act {
+fn act<S: Source>(op: Op, from: &mut S) -> Operation {
     match op {
-        Op::Map => map(To::At(spot(from)), from),
-        Op::Replace => map(To::Replace(spot(from)), from),
-        Op::MapAnywhere => map(To::Anywhere, from),
-        Op::Unmap => Act::Unmap(stretch(from, true)),
-        Op::Protect => Act::Protect(stretch(from, true), rights(from)),
+        Op::Map => map(MapTarget::At(spot(from)), from),
+        Op::Replace => map(MapTarget::Replace(spot(from)), from),
+        Op::MapAnywhere => map(MapTarget::Anywhere, from),
+        Op::Unmap => Operation::Unmap(stretch(from, true)),
+        Op::Protect => Operation::Protect(stretch(from, true), rights(from)),
         Op::Remap => {
             let old = stretch(from, false);
             let to = match from.below(6) {
-                0..3 => To::At(spot(from)),
-                3 => To::Replace(spot(from)),
-                4 => To::Here,
-                _ => To::Anywhere,
+                0..3 => MapTarget::At(spot(from)),
+                3 => MapTarget::Replace(spot(from)),
+                4 => MapTarget::Here,
+                _ => MapTarget::Anywhere,
             };
-            Act::Remap(old, to, from.once_in(2).then(|| pages(from, false)))
+            Operation::Remap(old, to, from.once_in(2).then(|| pages(from, false)))
         }
-        Op::DontNeed => Act::Advise(stretch(from, true), Advice::DontNeed),
+        Op::DontNeed => Operation::Advise(stretch(from, true), Advice::DontNeed),
         Op::Huge => {
             let advice =
                 from.pick(&[Advice::Collapse, Advice::Collapse, Advice::Huge, Advice::NoHuge]);
             let mut range = stretch(from, false);
-            if let (Advice::Collapse, Spot::Page(page)) = (advice, &mut range.at) {
+            if let (Advice::Collapse, PageSpot::Page(page)) = (advice, &mut range.at) {
                 *page &= !511;
                 range = Stretch { near: false, pages: 512, ..range };
             }
-            Act::Advise(range, advice)
+            Operation::Advise(range, advice)
         }
         Op::Populate => {
-            Act::Advise(stretch(from, false), Advice::Populate { write: from.once_in(2) })
+            Operation::Advise(stretch(from, false), Advice::Populate { write: from.once_in(2) })
         }
-        Op::Touch => Act::Access(spot(from), near(from), Access::Read, from.below(4) as u8),
-        Op::Write => Act::Access(spot(from), near(from), Access::Write, from.below(4) as u8),
-        Op::Fetch => Act::Access(spot(from), near(from), Access::Exec, from.below(4) as u8),
-        Op::CopyIn => copy(Act::CopyIn, from),
-        Op::CopyOut => copy(Act::CopyOut, from),
-        Op::Force => copy(Act::Force, from),
-        Op::Query => Act::Query(spot(from)),
-        Op::Fork => Act::Fork,
-        Op::Exit => Act::Exit(from.once_in(16)),
-        Op::Switch => Act::Switch(!from.once_in(5)),
-        Op::Peek => {
-            Act::Again(from.below(8) as u8, from.pick(&[Access::Read, Access::Read, Access::Write]))
-        }
+        Op::Touch => Operation::Access(spot(from), near(from), Access::Read, from.below(4) as u8),
+        Op::Write => Operation::Access(spot(from), near(from), Access::Write, from.below(4) as u8),
+        Op::Fetch => Operation::Access(spot(from), near(from), Access::Exec, from.below(4) as u8),
+        Op::CopyIn => copy(Operation::CopyIn, from),
+        Op::CopyOut => copy(Operation::CopyOut, from),
+        Op::Force => copy(Operation::Force, from),
+        Op::Query => Operation::Query(spot(from)),
+        Op::Fork => Operation::Fork,
+        Op::Exit => Operation::Exit(from.once_in(16)),
+        Op::Switch => Operation::Switch(!from.once_in(5)),
+        Op::Peek => Operation::Again(
+            from.below(8) as u8,
+            from.pick(&[Access::Read, Access::Read, Access::Write]),
+        ),
         Op::Frame => match from.below(2) {
-            0 => Act::Take(Order::new(from.below(10) as u8).unwrap_or(Order::BASE)),
-            _ => Act::Give(from.below(256) as u8),
+            0 => Operation::Take(Order::new(from.below(10) as u8).unwrap_or(Order::BASE)),
+            _ => Operation::Give(from.below(256) as u8),
         },
-        Op::Rest => Act::Drain,
-        Op::Poison => Act::Poison(spot(from)),
-        Op::Forbid => Act::Forbid,
-        Op::Shrink => Act::Shrink,
+        Op::Rest => Operation::Drain,
+        Op::Poison => Operation::Poison(spot(from)),
+        Op::Forbid => Operation::Forbid,
+        Op::Shrink => Operation::Shrink,
     }
 }
 
-fn map<S: Source>(to: To, from: &mut S) -> Act {
+fn map<S: Source>(to: MapTarget, from: &mut S) -> Operation {
     let exactly = from.once_in(16);
     // Room for huge pages is made more often than the rest would make it.
     let whole = from.once_in(4);
     let pages = if exactly || whole { 512 } else { pages(from, true) };
     let to = match to {
-        To::At(Spot::Page(page)) if whole => To::At(Spot::Page(page & !511)),
-        To::Replace(Spot::Page(page)) if whole => To::Replace(Spot::Page(page & !511)),
+        MapTarget::At(PageSpot::Page(page)) if whole => MapTarget::At(PageSpot::Page(page & !511)),
+        MapTarget::Replace(PageSpot::Page(page)) if whole => {
+            MapTarget::Replace(PageSpot::Page(page & !511))
+        }
         to => to,
     };
-    let range = Stretch { at: Spot::Page(0), near: false, fit: false, pages, skew: skew(from) };
+    let range = Stretch { at: PageSpot::Page(0), near: false, fit: false, pages, skew: skew(from) };
     let thp = from.pick(&[None, None, Some(HugeAdvice::Huge), Some(HugeAdvice::NoHuge)]);
-    Act::Map(to, range, rights(from), thp, exactly)
+    Operation::Map(to, range, rights(from), thp, exactly)
 }
 
-fn copy<S: Source>(act: fn(Spot, u16, u16) -> Act, from: &mut S) -> Act {
+fn copy<S: Source>(act: fn(PageSpot, u16, u16) -> Operation, from: &mut S) -> Operation {
     let at = spot(from);
     // Mostly a few words about a sample; now and then many pages.
     let (start, bytes) = match from.below(4) {
@@ -211,21 +213,21 @@ fn copy<S: Source>(act: fn(Spot, u16, u16) -> Act, from: &mut S) -> Act {
     act(at, start as u16, bytes as u16)
 }
 
-fn spot<S: Source>(from: &mut S) -> Spot {
+fn spot<S: Source>(from: &mut S) -> PageSpot {
     let within = |from: &mut S| {
         let page = from.below(AREA);
         if from.once_in(3) { page & !511 } else { page }
     };
     match from.below(16) {
-        0..8 => Spot::Page(AREAS[0] + within(from)),
-        8..11 => Spot::Page(AREAS[1] + within(from)),
-        11..14 => Spot::Page(AREAS[2] + within(from)),
+        0..8 => PageSpot::Page(AREAS[0] + within(from)),
+        8..11 => PageSpot::Page(AREAS[1] + within(from)),
+        11..14 => PageSpot::Page(AREAS[2] + within(from)),
         14 => match from.below(AREA) {
-            n if n < AREA - LOW => Spot::End(n),
+            n if n < AREA - LOW => PageSpot::End(n),
             // What may be mapped begins in the middle of these.
-            n => Spot::Page(n - (AREA - LOW)),
+            n => PageSpot::Page(n - (AREA - LOW)),
         },
-        _ => Spot::Stray(from.below(4) as u8, from.below(AREA)),
+        _ => PageSpot::Stray(from.below(4) as u8, from.below(AREA)),
     }
 }
 

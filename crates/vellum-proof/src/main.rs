@@ -189,7 +189,8 @@ fn model(first: u64, operations: u64, commands: u64) -> Result<(), String> {
                 );
                 let list: Vec<_> = of_seed(seed, this as usize).collect();
                 return Err(format!(
-                    "seed {seed}, {}\nreplay: scripts/soak model --seed {seed} --commands {this} --operations {this}",
+                    "seed {seed}, {}\nreplay: scripts/soak model --seed {seed} --commands {this} \
+                     --operations {this}",
                     explain(&setting, &list, &failure)
                 ));
             }
@@ -258,8 +259,8 @@ fn scenarios(list: &[Scenario], care: MatrixCare) -> Result<(), String> {
         eprintln!("{}", matrix::explain(scenario, found, depth));
     }
     println!(
-        "matrix: {} scenarios, {} schedules of at most {} preemptions, {} of them alike, {} stops, {} scenarios cut off at {} \
-         schedules or {} stops; {:.1} s",
+        "matrix: {} scenarios, {} schedules of at most {} preemptions, {} of them alike, {} \
+         stops, {} scenarios cut off at {} schedules or {} stops; {:.1} s",
         sum.scenarios,
         sum.schedules,
         depth.most,
@@ -336,13 +337,15 @@ fn stress_shared(first: u64, enough: Enough, each: u64, settings: &[String]) -> 
                 break 'enough;
             }
             // The threads of a run say themselves what was wrong.
-            let outcome = std::panic::catch_unwind(|| variant.run_shared(seed, each)).map_err(|_| {
-                format!(
-                    "{}, after {:.1} s\nreplay: vellum-proof stress-shared --settings '{0}' --seed {seed} --each {each}",
-                    variant.name,
-                    start.elapsed().as_secs_f64()
-                )
-            })?;
+            let outcome =
+                std::panic::catch_unwind(|| variant.run_shared(seed, each)).map_err(|_| {
+                    format!(
+                        "{}, after {:.1} s\nreplay: vellum-proof stress-shared --settings '{0}' \
+                         --seed {seed} --each {each}",
+                        variant.name,
+                        start.elapsed().as_secs_f64()
+                    )
+                })?;
             sum.add(outcome.map_err(|e| format!("{}: {e}", variant.name))?.0);
             runs += 1;
         }

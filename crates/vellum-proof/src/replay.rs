@@ -1,4 +1,4 @@
-//! Runs from their first command to their last, and the shortest that still fails.
+//! Runs a list of commands, and finds the shortest list that still fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -145,7 +145,7 @@ pub fn shrink(setting: &Setting, commands: &[Command]) -> Vec<Command> {
     best
 }
 
-/// Does something without a word of the panics in it: a difference is told once, by whoever asked.
+/// Runs `body` without printing its panics: the caller reports a difference once.
 pub fn quietly<T>(body: impl FnOnce() -> T) -> T {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
@@ -169,6 +169,7 @@ pub fn explain(setting: &Setting, commands: &[Command], failure: &Failure) -> St
     let (at, what, n) = (failure.at, &failure.what, short.len());
     let last = if n > SHOWN { format!(", the last {SHOWN} of them") } else { String::new() };
     format!(
-        "command {at}: {what}\n{setting:?}\nshortest list found, {n} commands{last}:\n{lines}which says: {again:?}"
+        "command {at}: {what}\n{setting:?}\nshortest list found, {n} \
+         commands{last}:\n{lines}which says: {again:?}"
     )
 }

@@ -1,8 +1,7 @@
-//! What a run is played on: the machine's habits and the library's switches, one of each by the
-//! run's number.
+//! The machine's MMU rules and the library's switches for a run, chosen by the run's number.
 //!
-//! Every combination is reached; neighbouring numbers differ in everything. Memory is plenty, so
-//! that no verb may refuse, or scarce.
+//! Every combination is reached, and neighbouring numbers differ in everything. Memory is plenty,
+//! so that no verb may fail for want of it, or scarce.
 
 use vellum::addr::Order;
 use vellum::config::{

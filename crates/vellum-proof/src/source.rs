@@ -1,8 +1,8 @@
-//! Where choices come from: a seed, or somebody's bytes.
+//! A source of choices: a seed, or given bytes.
 //!
-//! Whoever draws asks for a number below a bound and does not know which it is. A fuzzer's bytes
-//! are taken one at a time (two for bounds above 256), so that a byte changed is a choice changed
-//! and the choices after it stay.
+//! The caller asks for a number below a bound and does not know the source. A fuzzer's bytes are
+//! taken one at a time, two for bounds above 256. So one changed byte changes one choice, and later
+//! choices stay.
 
 use vellum_host::rng::Rng;
 use vellum_host::stress::ops::Op;

@@ -2,9 +2,9 @@
 //! must not.
 
 use vellum::space::Rights;
-use vellum_proof::matrix::acts::{Act, At, Span, Step};
+use vellum_proof::matrix::acts::{Action, PageChoice, PageRange, Step};
 use vellum_proof::matrix::scenario::{Scenario, all, usual};
-use vellum_proof::matrix::spec::{Cell, Event, Model, Outcome, Spec, Why};
+use vellum_proof::matrix::spec::{Cell, Event, Model, Outcome, Refusal, Spec};
 use vellum_proof::matrix::states::{EXTENTS, Places};
 
 use Outcome::{Done, Refused, Value};
@@ -13,7 +13,7 @@ use Outcome::{Done, Refused, Value};
 fn event(
     cpu: usize,
     (began, ended): (usize, usize),
-    act: Act,
+    act: Action,
     value: u32,
     outcome: Outcome,
 ) -> Event {
@@ -29,12 +29,12 @@ fn is_explained(events: &[Event], after: &[Event], scarce: bool) -> bool {
     Spec { places: &places, scarce, events, after }.is_explained(&start)
 }
 
-const PAGE: At = At::Page;
+const PAGE: PageChoice = PageChoice::Page;
 
 #[test]
 fn a_load_sees_a_store_that_returned_before_it_began() {
-    let store = event(0, (1, 2), Act::Store(PAGE, 0), 7, Done);
-    let load = |at, seen| event(1, at, Act::Load(PAGE, 0), 0, Value(seen));
+    let store = event(0, (1, 2), Action::Store(PAGE, 0), 7, Done);
+    let load = |at, seen| event(1, at, Action::Load(PAGE, 0), 0, Value(seen));
     assert!(is_explained(&[store, load((3, 4), 7)], &[], false));
     assert!(!is_explained(&[store, load((3, 4), 0)], &[], false), "a stale load");
     let slow = Event { ended: 5, ..store };
@@ -51,16 +51,17 @@ fn a_load_sees_a_store_that_returned_before_it_began() {
 #[test]
 fn a_store_stays_until_something_takes_it_away() {
     let stores = [
-        event(0, (1, 4), Act::Store(PAGE, 0), 7, Done),
-        event(1, (2, 3), Act::Store(PAGE, 1), 8, Done),
+        event(0, (1, 4), Action::Store(PAGE, 0), 7, Done),
+        event(1, (2, 3), Action::Store(PAGE, 1), 8, Done),
     ];
-    let look = |word, seen| event(0, (9 + word, 10 + word), Act::Load(PAGE, word), 0, Value(seen));
+    let look =
+        |word, seen| event(0, (9 + word, 10 + word), Action::Load(PAGE, word), 0, Value(seen));
     assert!(is_explained(&stores, &[look(0, 7), look(1, 8)], false));
     assert!(
         !is_explained(&stores, &[look(0, 7), look(1, 0)], false),
         "a lost store to another word"
     );
-    let forget = event(2, (3, 6), Act::DontNeed(Span::Page), 0, Done);
+    let forget = event(2, (3, 6), Action::DontNeed(PageRange::Page), 0, Done);
     let all = [stores[0], stores[1], forget];
     assert!(
         is_explained(&all, &[look(0, 0), look(1, 0)], false)
@@ -70,17 +71,21 @@ fn a_store_stays_until_something_takes_it_away() {
 
 #[test]
 fn a_fork_is_one_instant() {
-    let fork = event(0, (1, 9), Act::Fork, 0, Done);
+    let fork = event(0, (1, 9), Action::Fork, 0, Done);
     let stores = [
-        event(1, (2, 3), Act::Store(PAGE, 0), 7, Done),
-        event(1, (4, 5), Act::Store(At::Other, 0), 8, Done),
+        event(1, (2, 3), Action::Store(PAGE, 0), 7, Done),
+        event(1, (4, 5), Action::Store(PageChoice::Other, 0), 8, Done),
     ];
-    let child = |at: At, seen| Event {
-        step: Step { act: Act::Load(at, 0), side: 2 },
-        ..event(0, (10, 11), Act::Fork, 0, Value(seen))
+    let child = |at: PageChoice, seen| Event {
+        step: Step { act: Action::Load(at, 0), side: 2 },
+        ..event(0, (10, 11), Action::Fork, 0, Value(seen))
     };
     let holds = |x, y| {
-        is_explained(&[fork, stores[0], stores[1]], &[child(PAGE, x), child(At::Other, y)], false)
+        is_explained(
+            &[fork, stores[0], stores[1]],
+            &[child(PAGE, x), child(PageChoice::Other, y)],
+            false,
+        )
     };
     assert!(holds(0, 0) && holds(7, 0) && holds(7, 8));
     assert!(!holds(0, 8), "the effect without its cause");
@@ -88,17 +93,17 @@ fn a_fork_is_one_instant() {
 
 #[test]
 fn what_a_verb_promised_holds_when_it_has_returned_and_a_refusal_is_no_early_one() {
-    let protect = event(0, (2, 5), Act::Protect(Span::Page, Rights::READ), 0, Done);
-    let store = |at, outcome| event(1, at, Act::Store(PAGE, 0), 7, outcome);
+    let protect = event(0, (2, 5), Action::Protect(PageRange::Page, Rights::READ), 0, Done);
+    let store = |at, outcome| event(1, at, Action::Store(PAGE, 0), 7, outcome);
     assert!(is_explained(&[protect, store((3, 4), Done)], &[], false));
-    assert!(is_explained(&[protect, store((3, 4), Refused(Why::Rights))], &[], false));
+    assert!(is_explained(&[protect, store((3, 4), Refused(Refusal::Rights))], &[], false));
     assert!(!is_explained(&[protect, store((6, 7), Done)], &[], false), "a right that was taken");
     assert!(
-        !is_explained(&[store((0, 1), Refused(Why::Rights)), protect], &[], false),
+        !is_explained(&[store((0, 1), Refused(Refusal::Rights)), protect], &[], false),
         "refused before it was taken"
     );
     let other = Event { cpu: 2, ..store((4, 6), Done) };
-    let early = [protect, store((3, 3), Refused(Why::Rights)), other];
+    let early = [protect, store((3, 3), Refused(Refusal::Rights)), other];
     assert!(
         !is_explained(&early, &[], false),
         "one CPU lost the right while another went on to use it"
@@ -107,29 +112,29 @@ fn what_a_verb_promised_holds_when_it_has_returned_and_a_refusal_is_no_early_one
 
 #[test]
 fn mappings_come_and_go_page_by_page_and_verbs_one_after_the_other() {
-    let replace = event(0, (1, 6), Act::Replace(Span::Pair, Rights::READ_WRITE), 0, Done);
-    let load = |outcome| event(1, (2, 3), Act::Load(PAGE, 0), 0, outcome);
+    let replace = event(0, (1, 6), Action::Replace(PageRange::Pair, Rights::READ_WRITE), 0, Done);
+    let load = |outcome| event(1, (2, 3), Action::Load(PAGE, 0), 0, outcome);
     assert!(is_explained(&[replace, load(Value(0))], &[], false));
     assert!(
-        !is_explained(&[replace, load(Refused(Why::Unmapped))], &[], false),
+        !is_explained(&[replace, load(Refused(Refusal::Unmapped))], &[], false),
         "a map over leaves no hole"
     );
-    let unmap = event(0, (1, 6), Act::Unmap(Span::Pair), 0, Done);
-    let next = event(1, (4, 5), Act::Load(At::Next, 0), 0, Value(0));
-    assert!(is_explained(&[unmap, load(Refused(Why::Unmapped)), next], &[], false));
-    let map = event(1, (2, 5), Act::Map(Span::Page, Rights::READ), 0, Done);
-    let look = |outcome| event(0, (9, 10), Act::Load(PAGE, 0), 0, outcome);
+    let unmap = event(0, (1, 6), Action::Unmap(PageRange::Pair), 0, Done);
+    let next = event(1, (4, 5), Action::Load(PageChoice::Next, 0), 0, Value(0));
+    assert!(is_explained(&[unmap, load(Refused(Refusal::Unmapped)), next], &[], false));
+    let map = event(1, (2, 5), Action::Map(PageRange::Page, Rights::READ), 0, Done);
+    let look = |outcome| event(0, (9, 10), Action::Load(PAGE, 0), 0, outcome);
     assert!(is_explained(&[unmap, map], &[look(Value(0))], false));
     assert!(
-        !is_explained(&[unmap, map], &[look(Refused(Why::Unmapped))], false),
+        !is_explained(&[unmap, map], &[look(Refused(Refusal::Unmapped))], false),
         "mapped after it was unmapped"
     );
 }
 
 #[test]
 fn only_where_memory_is_short_may_a_verb_say_so_and_then_nothing_happened() {
-    let store = event(0, (1, 2), Act::Store(PAGE, 0), 7, Refused(Why::NoMemory));
-    let look = |seen| event(0, (9, 10), Act::Load(PAGE, 0), 0, Value(seen));
+    let store = event(0, (1, 2), Action::Store(PAGE, 0), 7, Refused(Refusal::NoMemory));
+    let look = |seen| event(0, (9, 10), Action::Load(PAGE, 0), 0, Value(seen));
     assert!(is_explained(&[store], &[look(0)], true) && !is_explained(&[store], &[look(0)], false));
     assert!(!is_explained(&[store], &[look(7)], true), "refused, and done all the same");
 }

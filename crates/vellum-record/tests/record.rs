@@ -47,10 +47,10 @@ fn every_memory_call_is_recorded_and_a_forked_child_is_not() {
     let all = changes(&events);
     let has =
         |what: &str, f: &dyn Fn(&Change) -> bool| assert!(all.iter().any(|c| f(c)), "no {what}");
-    has(
-        "fixed mapping inside",
-        &|c| matches!(c, Change::Map(m) if m.len == 4 * 4096 && m.inside.is_some_and(|i| i.1 == 8 * 4096)),
-    );
+    has("fixed mapping inside", &|c| {
+        let Change::Map(m) = c else { return false };
+        m.len == 4 * 4096 && m.inside.is_some_and(|i| i.1 == 8 * 4096)
+    });
     has("protect", &|c| matches!(c, Change::Protect { len, .. } if *len == 32 * 4096));
     has("dontneed", &|c| matches!(c, Change::Advise { len, .. } if *len == 4 * 4096));
     has("remap", &|c| matches!(c, Change::Remap { len, .. } if *len == 8 * 4096));

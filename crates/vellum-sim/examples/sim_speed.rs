@@ -111,7 +111,8 @@ impl Bench<'_> {
         let d = sim.total().since(&before);
         let get = |n| d.get(n).unwrap_or(0);
         println!(
-            "{what:>8}: {:6.1} M accesses/s of CPU time   ({accesses} accesses, {} walks, {} L1 misses, {} faults, {} cycles)",
+            "{what:>8}: {:6.1} M accesses/s of CPU time   ({accesses} accesses, {} walks, {} L1 \
+             misses, {} faults, {} cycles)",
             accesses as f64 / seconds / 1e6,
             get("walks_data"),
             get("l1d_demand_miss"),

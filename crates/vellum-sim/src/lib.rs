@@ -1,14 +1,14 @@
 //! A deterministic machine for vellum: CPUs, TLBs, walk caches, caches, NUMA memory, interrupts, a
-//! clock, and an oracle that stops the run at the first lie.
+//! clock, and an oracle that stops the run at the first violation.
 //!
 //! [`SimMachine`] implements the library's [`Machine`](vellum::machine::Machine). It is built from
 //! a machine file ([`mod@file`]), runs closures as CPUs ([`SimMachine::run`]) and gives counters
 //! ([`Counters`]). Same seed, same bytes out.
 //!
 //! Rooms: [`cpu`] accesses and accounts; [`mmu`] entry formats, walks, speculation; [`tlb`],
-//! [`cache`], [`memory`] the hardware models; [`machine`] the value and its contract with the
-//! library; [`schedule`] who runs next; [`oracle`] the law; `contents` what is in frames;
-//! [`mod@file`] machine files and presets.
+//! [`cache`], [`memory`] the hardware models; [`machine`] the value and its `impl Machine`;
+//! [`schedule`] who runs next; [`oracle`] the rules; `contents` what is in frames; [`mod@file`]
+//! machine files and presets.
 #![deny(missing_docs)]
 
 pub mod cache;

@@ -28,7 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         let r = record(&o)?;
         println!(
-            "recorded in {:.1} s, {:.1} M accesses/s, {} bytes; exit codes: native {:?}, recorded {}",
+            "recorded in {:.1} s, {:.1} M accesses/s, {} bytes; exit codes: native {:?}, recorded \
+             {}",
             r.elapsed.as_secs_f64(),
             r.totals.recorded_accesses() as f64 / r.elapsed.as_secs_f64() / 1e6,
             r.bytes,

@@ -73,11 +73,13 @@ impl fmt::Display for TraceError {
             }
             TraceError::Version { found, supported } => write!(
                 f,
-                "trace format version {found}, but this build reads version {supported}; record it again, or use the vellum that wrote it"
+                "trace format version {found}, but this build reads version {supported}; record \
+                 it again, or use the vellum that wrote it"
             ),
             TraceError::Truncated { at } => write!(
                 f,
-                "the trace ends at byte {at} before its trailer; the recording was interrupted or the copy is incomplete: record or copy it again"
+                "the trace ends at byte {at} before its trailer; the recording was interrupted or \
+                 the copy is incomplete: record or copy it again"
             ),
             TraceError::Corrupt { at, what } => {
                 write!(f, "the trace is damaged near byte {at}: {what}; copy or record it again")
@@ -88,7 +90,8 @@ impl fmt::Display for TraceError {
             TraceError::BadText { line, what } => {
                 write!(
                     f,
-                    "line {line}: {what}; expected the output of `valgrind --tool=lackey --trace-mem=yes`"
+                    "line {line}: {what}; expected the output of `valgrind --tool=lackey \
+                     --trace-mem=yes`"
                 )
             }
         }

@@ -1,9 +1,8 @@
-//! Traces: what a program did with its memory, in a file.
+//! Traces: what a program did with its memory, in a file (`docs/trace-format.md`).
 //!
 //! A trace is a list of *events* (accesses, instruction lines, memory system calls, threads) in an
-//! order that some real execution could have had. Addresses are stored as *mapping + offset*, so
-//! that a replay may place the mappings by its own policy; the recorded base of each mapping is
-//! kept as well for replays that want the layout of the recording.
+//! order that a real execution could have had. An address is *mapping + offset*, so that a replay
+//! may place mappings by its own policy; each mapping's recorded base is kept, too.
 //!
 //! | noun | where |
 //! |---|---|
@@ -16,12 +15,8 @@
 //! | footprint, reuse, TLB pressure | [`info`] |
 //! | running the recorder | [`record`] |
 //!
-//! The bytes are described in `docs/trace-format.md`.
-//!
-//! Rejected: one file per thread (the order between threads' memory calls would need a second file,
-//! and streams could not be piped); fixed-size records (16 bytes an access against the fraction of
-//! a byte that prediction and zstd leave); storing absolute addresses only (a replay under another
-//! placement policy would have to guess what belongs together).
+//! Rejected: a file for each thread, which loses the order between threads and cannot be piped;
+//! records of fixed size, 16 bytes an access where prediction and zstd leave a fraction of a byte.
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]

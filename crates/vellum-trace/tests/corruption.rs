@@ -128,7 +128,9 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_behind_the_magic_are_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_behind_the_magic_are_an_error(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
         let mut file = b"VELLUM\r\n\x01\0\0\0".to_vec();
         file.extend(bytes);
         prop_assert!(read(&file).is_err());

@@ -9,7 +9,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn any_legal_list_of_events_comes_back(numbers in prop::collection::vec(any::<u64>(), 0..2000)) {
+    fn any_legal_list_of_events_comes_back(
+        numbers in prop::collection::vec(any::<u64>(), 0..2000),
+    ) {
         let list = events(&numbers);
         prop_assert_eq!(read(&write(&list)).expect("readable"), list);
     }

@@ -1,5 +1,5 @@
-//! Instructions Rust has no word for. Each is safe to call in this kernel except where it says
-//! otherwise.
+//! Processor instructions that Rust has no function for. Each is safe to call in this kernel except
+//! where it says otherwise.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, _mm_sfence, _rdtsc};
@@ -82,19 +82,22 @@ pub fn invlpg(address: u64) {
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) }
 }
 
-/// Zeroes `words` words of 8 bytes around the caches; [`fence`] orders them. By stores of general
-/// registers: those of vectors are the program's here, and write-combining makes lines of either.
+/// Zeroes `words` words of 8 bytes with non-temporal stores; [`fence`] orders them. By stores of
+/// general registers: those of vectors are the program's here, and write-combining makes lines of
+/// either.
 ///
 /// # Safety
 /// As [`zero`]; `words` is a multiple of 8.
-pub unsafe fn zero_around(start: *mut u64, words: usize) {
+pub unsafe fn zero_non_temporal(start: *mut u64, words: usize) {
     debug_assert!(words.is_multiple_of(8));
     for line in (0..words).step_by(8) {
         // SAFETY: the caller's promise; eight words from a multiple of eight are inside.
         unsafe {
             asm!(
-                "movnti [{at}], {zero}", "movnti [{at} + 8], {zero}", "movnti [{at} + 16], {zero}", "movnti [{at} + 24], {zero}",
-                "movnti [{at} + 32], {zero}", "movnti [{at} + 40], {zero}", "movnti [{at} + 48], {zero}", "movnti [{at} + 56], {zero}",
+                "movnti [{at}], {zero}", "movnti [{at} + 8], {zero}",
+                "movnti [{at} + 16], {zero}", "movnti [{at} + 24], {zero}",
+                "movnti [{at} + 32], {zero}", "movnti [{at} + 40], {zero}",
+                "movnti [{at} + 48], {zero}", "movnti [{at} + 56], {zero}",
                 at = in(reg) start.add(line),
                 zero = in(reg) 0u64,
                 options(nostack, preserves_flags)
@@ -103,7 +106,7 @@ pub unsafe fn zero_around(start: *mut u64, words: usize) {
     }
 }
 
-/// Orders stores around the caches before later stores.
+/// Orders non-temporal stores before later stores.
 pub fn fence() {
     // SAFETY: every 64-bit processor has it, and a fence touches nothing.
     unsafe { _mm_sfence() }
@@ -116,6 +119,12 @@ pub fn fence() {
 pub unsafe fn zero(start: *mut u64, words: usize) {
     // SAFETY: the caller's promise; the direction flag is clear by convention.
     unsafe {
-        asm!("rep stosq", inout("rcx") words => _, inout("rdi") start => _, in("rax") 0u64, options(nostack, preserves_flags))
+        asm!(
+            "rep stosq",
+            inout("rcx") words => _,
+            inout("rdi") start => _,
+            in("rax") 0u64,
+            options(nostack, preserves_flags)
+        )
     }
 }

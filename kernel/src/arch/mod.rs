@@ -1,4 +1,4 @@
-//! The processor: registers, ports, traps, and touching user memory. Nothing here knows of the
+//! The processor: registers, ports, traps, and access to user memory. Nothing here uses the
 //! library.
 
 pub mod cpu;

@@ -1,5 +1,4 @@
-//! The first serial port, polled: the only voice there is, and one that works from the first
-//! instruction.
+//! The first serial port, polled: the only output, which works from the first instruction.
 
 use core::fmt;
 

@@ -1,8 +1,8 @@
-//! The interrupt descriptor table and the one Rust function all exceptions come to.
+//! The interrupt descriptor table and the one Rust function that handles all exceptions.
 //!
-//! Own entry code, because the compiler's interrupt calling convention is not stable. Page faults
-//! on user addresses go to [`crate::fault`]; anything else is a bug of ours: it is printed and ends
-//! the machine with its own status.
+//! The entry code is our own, because the compiler's interrupt calling convention is not stable.
+//! Page faults on user addresses go to [`crate::fault`]. Any other exception is a bug of ours: it
+//! is printed, and the machine ends with a status of its own.
 
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;

@@ -1,8 +1,8 @@
-//! Touching user memory from the kernel: each access names where to go on if its fault is refused.
+//! Access to user memory from the kernel: each access names where to go on if its fault is refused.
 //!
 //! The instruction and its fixup are listed in section `.fixup`; the trap handler looks the
-//! faulting instruction up there. Rejected: checking the page table first, which another CPU can
-//! prove wrong before the access.
+//! faulting instruction up there. Rejected: checking the page table first. Another CPU can change
+//! it before the access.
 
 use core::arch::asm;
 

@@ -1,7 +1,7 @@
-//! What the hypervisor tells at the start, and the memory we choose by it.
+//! What the hypervisor passes at the start, and the memory that we choose from it.
 //!
-//! PVH rather than multiboot (which refuses 64-bit images) or a boot loader (which wants a disk):
-//! one note in the image, one structure in memory. The layout of both is Xen's public
+//! PVH needs one note in the image and one structure in memory. Rejected: multiboot, which refuses
+//! 64-bit images; a boot loader, which needs a disk. The layout of both is Xen's public
 //! `arch-x86/hvm/start_info.h`.
 
 use core::arch::global_asm;

@@ -1,13 +1,13 @@
 //! `vellum bench fault`: faults, and the unmap, fork and exit that go with them.
 //!
-//! Faults are handed to the library as a trap handler would, so the trap itself is not in the
-//! numbers. Each row is measured twice, as it is and (`/bare`) on a machine that neither clears nor
-//! copies, since clearing is most of a fault and none of our doing. The floor of a fault is the
-//! clearing (or the copy) alone: of one page at a time for base pages, in one call for a huge one.
-//! The peer is the kernel under us, see [`linux`].
+//! The benchmark calls the library as a trap handler would, so the trap is not in the figures. Each
+//! row is measured twice: as it is, and (`/bare`) on a machine that neither clears nor copies,
+//! since clearing is most of a fault and not the library's work. The floor of a fault is the
+//! clearing or the copy alone: one page at a time for base pages, one call for a huge page. The
+//! peer is the kernel under us, see [`linux`].
 //!
-//! More than one thread works in one space (`/one-space`), in places that share no table node below
-//! the third level, or each in its own (`/own-spaces`).
+//! Several threads work in one space (`/one-space`), in ranges that share no table node below the
+//! third level, or each in its own space (`/own-spaces`).
 
 use std::io;
 
@@ -17,28 +17,29 @@ use vellum::machine::{Machine, Use};
 use vellum::space::{Access, Space};
 use vellum::vm::Vm;
 
+use super::fixture::{Bare, HUGE, PAGE, Pages, area, boot, fault_all, map, memory_note, unmap};
+use super::measure::conditions;
+use super::measure::table::Table;
 use super::measure::{Effort, Start, Timed, threads, time, timed};
-use super::table::Table;
-use super::work::{Bare, HUGE, PAGE, area, built, fault_all, ground, map, unmap};
-use super::{Report, conditions, linux};
+use super::{Report, linux};
 
 /// Which threads work where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Crowd {
+enum Sharing {
     Alone,
     OneSpace,
     OwnSpaces,
 }
 
-impl Crowd {
-    fn of(threads: usize) -> &'static [Crowd] {
-        if threads == 1 { &[Crowd::Alone] } else { &[Crowd::OneSpace, Crowd::OwnSpaces] }
+impl Sharing {
+    fn of(threads: usize) -> &'static [Sharing] {
+        if threads == 1 { &[Sharing::Alone] } else { &[Sharing::OneSpace, Sharing::OwnSpaces] }
     }
     fn suffix(self) -> &'static str {
         match self {
-            Crowd::Alone => "",
-            Crowd::OneSpace => "/one-space",
-            Crowd::OwnSpaces => "/own-spaces",
+            Sharing::Alone => "",
+            Sharing::OneSpace => "/one-space",
+            Sharing::OwnSpaces => "/own-spaces",
         }
     }
 }
@@ -48,18 +49,22 @@ fn sizes(effort: Effort) -> (u64, u64) {
     ((64 << 20) / effort.shrink, (128 << 20) / effort.shrink.min(32))
 }
 
-/// One thread's turn: name and cost of each act.
-fn turn(
-    vm: &Vm<Bare>,
-    space: &Space,
+/// What a thread works with.
+struct Worker<'a> {
+    vm: &'a Vm<Bare>,
+    space: &'a Space,
     cpu: usize,
-    start: &Start,
+    start: &'a Start,
     effort: Effort,
-    forks: bool,
-) -> Vec<(&'static str, Timed)> {
+}
+
+/// One thread's turn: name and cost of each phase.
+fn turn(worker: &Worker<'_>, forks: bool) -> Vec<(&'static str, Timed)> {
+    let &Worker { vm, space, cpu, start, effort } = worker;
     let at = area(cpu);
     let (small, large) = sizes(effort);
-    let pages = small / PAGE;
+    let (pages, blocks) = (small / PAGE, large / HUGE);
+    let fault = |access| fault_all(vm, space, Pages::new(at, small, false), access);
     let mut found = Vec::new();
     let mut phase = |name, n, f: &mut dyn FnMut()| {
         start.meet_with(|| vm.machine().relax());
@@ -68,22 +73,22 @@ fn turn(
         found.push((name, cost));
     };
     map(vm, space, at, small, false);
-    phase("fault/4k-zero-read", pages, &mut || fault_all(vm, space, at, small, PAGE, Access::Read));
+    phase("fault/4k-zero-read", pages, &mut || fault(Access::Read));
     unmap(vm, space, at, small);
     map(vm, space, at, small, false);
-    phase("fault/4k-write", pages, &mut || fault_all(vm, space, at, small, PAGE, Access::Write));
+    phase("fault/4k-write", pages, &mut || fault(Access::Write));
     phase("unmap/4k-page", pages, &mut || unmap(vm, space, at, small));
     map(vm, space, at, large, true);
-    phase("fault/2m-write", large / HUGE, &mut || {
-        fault_all(vm, space, at, large, HUGE, Access::Write)
+    phase("fault/2m-write", blocks, &mut || {
+        fault_all(vm, space, Pages::new(at, large, true), Access::Write)
     });
-    phase("unmap/2m-page", large / HUGE, &mut || unmap(vm, space, at, large));
+    phase("unmap/2m-page", blocks, &mut || unmap(vm, space, at, large));
     if forks {
         map(vm, space, at, small, false);
-        fault_all(vm, space, at, small, PAGE, Access::Write);
+        fault(Access::Write);
         let mut child = None;
         phase("fork/4k-page", pages, &mut || child = Some(vm.fork(space).expect("memory enough")));
-        phase("fault/4k-copy", pages, &mut || fault_all(vm, space, at, small, PAGE, Access::Write));
+        phase("fault/4k-copy", pages, &mut || fault(Access::Write));
         phase("exit/4k-page", pages, &mut || child.take().into_iter().for_each(|c| vm.exit(c)));
         unmap(vm, space, at, small);
     }
@@ -97,7 +102,7 @@ fn floors(vm: &Vm<Bare>, effort: Effort, table: &mut Table) {
     let (small, large) = sizes(effort);
     let (pages, blocks) = (small / PAGE, large / HUGE);
     let (m, frames) = (vm.machine(), vm.frames());
-    let _cpu = m.sit(0);
+    let _cpu = m.bind(0);
     let take = |_| {
         frames
             .alloc(m, Order::HUGE, &Want::kernel(Use::Data))
@@ -127,15 +132,22 @@ fn floors(vm: &Vm<Bare>, effort: Effort, table: &mut Table) {
     }
 }
 
-/// One machine, one crowd: all repetitions.
-fn play(
+/// What is measured at once.
+#[derive(Clone, Copy)]
+struct Setting {
+    threads: usize,
+    sharing: Sharing,
+    moves_bytes: bool,
+}
+
+/// All repetitions of one setting, on a machine of its own.
+fn measure(
     table: &mut Table,
     notes: &mut Vec<String>,
     effort: Effort,
-    n: usize,
-    crowd: Crowd,
-    moves_bytes: bool,
+    setting: Setting,
 ) -> io::Result<()> {
+    let Setting { threads: n, sharing, moves_bytes } = setting;
     let (small, large) = sizes(effort);
     let bytes = n as u64 * (2 * large + 2 * small).max(128 << 20);
     if conditions::available().is_some_and(|free| free < bytes / 2 * 3) {
@@ -144,14 +156,14 @@ fn play(
             (bytes / 2 * 3) >> 20
         )));
     }
-    let host = built(n, bytes, moves_bytes)?;
+    let host = boot(n, bytes, moves_bytes)?;
     let vm = &host.vm;
     if moves_bytes && notes.is_empty() {
-        notes.push(ground(&host));
+        notes.push(memory_note(&host));
     }
     let spaces: Vec<Space> = {
-        let _cpu = vm.machine().sit(0);
-        let count = if crowd == Crowd::OwnSpaces { n } else { 1 };
+        let _cpu = vm.machine().bind(0);
+        let count = if sharing == Sharing::OwnSpaces { n } else { 1 };
         (0..count).map(|_| vm.create()).collect::<Result<_, _>>().map_err(io::Error::other)?
     };
     let bare = if moves_bytes { "" } else { "/bare" };
@@ -161,17 +173,18 @@ fn play(
         }
         let start = Start::new(n);
         let ours = threads(n, |cpu| {
-            let _seat = vm.machine().sit(cpu);
+            let _cpu = vm.machine().bind(cpu);
             let space = &spaces[cpu % spaces.len()];
             vm.activate(space);
-            let found = turn(vm, space, cpu, &start, effort, crowd != Crowd::OneSpace);
+            let worker = Worker { vm, space, cpu, start: &start, effort };
+            let found = turn(&worker, sharing != Sharing::OneSpace);
             vm.idle();
             found
         });
         // Processes of one address space each, beside each other, are no threads of this one.
-        let linux = if moves_bytes && crowd != Crowd::OwnSpaces {
+        let linux = if moves_bytes && sharing != Sharing::OwnSpaces {
             let start = Start::new(n);
-            let all = threads(n, |_| linux::turn(small, large, &start, crowd == Crowd::Alone));
+            let all = threads(n, |_| linux::turn(small, large, &start, sharing == Sharing::Alone));
             all.into_iter().collect::<io::Result<Vec<_>>>()?
         } else {
             Vec::new()
@@ -183,7 +196,7 @@ fn play(
             let each = ours.iter().map(|f| f[i].1.each).sum::<f64>() / n as f64;
             let host_faults = ours.iter().map(|f| f[i].1.host_faults).sum();
             table.add_timed(
-                &format!("{name}{}{bare}", crowd.suffix()),
+                &format!("{name}{}{bare}", sharing.suffix()),
                 n,
                 "ns",
                 Timed { each, host_faults },
@@ -197,13 +210,13 @@ fn play(
                 .map(|f| f.1)
                 .collect();
             let each = found.iter().sum::<f64>() / found.len() as f64;
-            table.peer(&format!("{name}{}", crowd.suffix()), n, linux::NAME, each);
+            table.peer(&format!("{name}{}", sharing.suffix()), n, linux::NAME, each);
         }
-        if moves_bytes && crowd == Crowd::Alone {
+        if moves_bytes && sharing == Sharing::Alone {
             floors(vm, effort, table);
         }
     }
-    let _cpu = vm.machine().sit(0);
+    let _cpu = vm.machine().bind(0);
     spaces.into_iter().for_each(|s| vm.exit(s));
     Ok(())
 }
@@ -216,10 +229,11 @@ fn play(
 pub fn run(effort: Effort, counts: &[usize]) -> io::Result<Report> {
     let (mut table, mut notes) = (Table::default(), Vec::new());
     for &n in counts {
-        for &crowd in Crowd::of(n) {
+        for &sharing in Sharing::of(n) {
             for moves_bytes in [true, false] {
                 if !(effort.stop)() {
-                    play(&mut table, &mut notes, effort, n, crowd, moves_bytes)?;
+                    let setting = Setting { threads: n, sharing, moves_bytes };
+                    measure(&mut table, &mut notes, effort, setting)?;
                 }
             }
         }
@@ -257,7 +271,8 @@ mod tests {
     fn no_first_touch_of_the_host_is_measured() {
         let effort = Effort { repetitions: 2, shrink: 4, ..Effort::QUICK };
         let (mut table, mut notes) = (Table::default(), Vec::new());
-        play(&mut table, &mut notes, effort, 1, Crowd::Alone, false).unwrap();
+        let setting = Setting { threads: 1, sharing: Sharing::Alone, moves_bytes: false };
+        measure(&mut table, &mut notes, effort, setting).unwrap();
         // Some 40 thousand acts; a touch here and there may be the thread's own stack.
         assert!(table.host_faults() < 20, "{}", table.host_faults());
     }

@@ -1,14 +1,14 @@
-//! `vellum bench growth`: the same acts with ten and a hundred times as much of everything.
+//! `vellum bench growth`: the same operations with ten and a hundred times as much of everything.
 //!
-//! Three things grow: the memory that is mapped (costs are per page, so they should stay), the
-//! number of mappings in a space (costs are per act on one of them) and the memory of the machine
-//! (10 MiB of faults on each). A cost that grows with any of them would be a design that does not
-//! scale; what remains is caches: a record is a cache line, and 100 MiB of 4 KiB pages have 1.6 MiB
-//! of them. The machine neither clears nor copies.
+//! Three things grow: the mapped memory, whose costs per page should stay; the number of mappings
+//! in a space, whose costs per operation on one of them should stay; and the memory of the machine,
+//! with 10 MiB of faults on each. A cost that grows is a design that does not scale, except for
+//! caches: a record is a cache line, and 100 MiB of 4 KiB pages have 1.6 MiB of them. The machine
+//! neither clears nor copies.
 //!
-//! Rows are named `growth/ACT/AXIS-SIZE`, the smallest size first. Sizes are measured one after the
-//! other, each directly after a turn that does not count, so that each finds its own part of memory
-//! in the caches as far as it fits, not what the size before left there.
+//! Rows are named `growth/OPERATION/AXIS-SIZE`, the smallest size first. Each size is measured
+//! right after a turn that does not count, so that the caches hold its own memory as far as it
+//! fits.
 
 use std::io;
 
@@ -16,9 +16,11 @@ use vellum::addr::Va;
 use vellum::space::{Access, Placement, Rights, Space};
 use vellum::vm::Vm;
 
+use super::fixture::{
+    Bare, BareVm, PAGE, Pages, area, attrs, boot, boot_large, fault_all, map, memory_note, unmap,
+};
+use super::measure::table::Table;
 use super::measure::{Effort, alone, timed};
-use super::table::Table;
-use super::work::{Bare, Ground, PAGE, area, attrs, built, fault_all, ground, large, map, unmap};
 use super::{Report, measure};
 
 /// What is measured goes through here: act, operations, and the acts themselves.
@@ -34,7 +36,9 @@ fn memory(vm: &Vm<Bare>, bytes: u64, phase: &mut Phase<'_>) -> io::Result<()> {
     map(vm, &space, at, bytes, false);
     unmap(vm, &space, at, bytes);
     phase("map, a call", 1, &mut || map(vm, &space, at, bytes, false));
-    phase("fault, a page", pages, &mut || fault_all(vm, &space, at, bytes, PAGE, Access::Write));
+    phase("fault, a page", pages, &mut || {
+        fault_all(vm, &space, Pages::new(at, bytes, false), Access::Write)
+    });
     phase("protect, a page", pages, &mut || {
         vm.protect(&space, at, bytes, Rights::READ).expect("a whole mapping")
     });
@@ -105,10 +109,10 @@ fn size(
 fn sizes(
     effort: Effort,
     table: &mut Table,
-    host: &Ground,
+    host: &BareVm,
     shown: &[(&str, u64)],
 ) -> io::Result<()> {
-    let _cpu = host.vm.machine().sit(0);
+    let _cpu = host.vm.machine().bind(0);
     for (name, bytes) in shown {
         size(effort, table, &format!("memory-{name}"), |phase| memory(&host.vm, *bytes, phase))?;
     }
@@ -116,9 +120,9 @@ fn sizes(
 }
 
 /// Numbers of mappings.
-fn counts(effort: Effort, table: &mut Table, host: &Ground, shown: &[u64]) -> io::Result<()> {
+fn counts(effort: Effort, table: &mut Table, host: &BareVm, shown: &[u64]) -> io::Result<()> {
     let vm = &host.vm;
-    let _cpu = vm.machine().sit(0);
+    let _cpu = vm.machine().bind(0);
     for &count in shown {
         let space = vm.create().map_err(io::Error::other)?;
         vm.activate(&space);
@@ -134,8 +138,8 @@ fn counts(effort: Effort, table: &mut Table, host: &Ground, shown: &[u64]) -> io
 }
 
 /// 10 MiB of pages on a machine.
-fn machine(effort: Effort, table: &mut Table, host: &Ground, name: &str) -> io::Result<()> {
-    let _cpu = host.vm.machine().sit(0);
+fn machine(effort: Effort, table: &mut Table, host: &BareVm, name: &str) -> io::Result<()> {
+    let _cpu = host.vm.machine().bind(0);
     size(effort, table, &format!("machine-{name}"), |phase| {
         // Without fork and exit: a child's tables are first touches of the host on a machine whose
         // memory is not warm.
@@ -153,10 +157,10 @@ fn machine(effort: Effort, table: &mut Table, host: &Ground, name: &str) -> io::
 pub fn run(effort: Effort) -> io::Result<Report> {
     let (mut table, mut notes) = (Table::default(), Vec::new());
     let all = effort.shrink == 1;
-    let small = built(1, 128 << 20, false)?;
+    let small = boot(1, 128 << 20, false)?;
     alone(|| machine(effort, &mut table, &small, "128M"))?;
-    let host = if all { built(1, 1280 << 20, false)? } else { small };
-    notes.push(ground(&host));
+    let host = if all { boot(1, 1280 << 20, false)? } else { small };
+    notes.push(memory_note(&host));
     alone(|| {
         if all {
             machine(effort, &mut table, &host, "1280M")?;
@@ -171,7 +175,7 @@ pub fn run(effort: Effort) -> io::Result<Report> {
         table.host_faults()
     ));
     if all {
-        match large()? {
+        match boot_large()? {
             Some(host) => alone(|| {
                 machine(effort, &mut table, &host, "12G")?;
                 sizes(effort, &mut table, &host, &[("10G", 10 << 30)])

@@ -1,14 +1,13 @@
-//! The kernel under us as a peer: the same acts by `mmap`, first touches, `mprotect`, `mremap`,
-//! `munmap` and `fork`.
+//! The kernel under us as a peer: the same operations by `mmap`, first touches, `mprotect`,
+//! `mremap`, `munmap` and `fork`.
 //!
-//! It is no fair race and is not meant as one: a figure of Linux contains the trap or system call,
-//! real page tables and a real TLB, and it counts memory per control group, ages pages and keeps
-//! statistics that we do not. Ours is the call of the library alone. What the comparison shows is
-//! how much of a fault on this very machine is left for a subsystem to save, and that the order of
-//! magnitude is right.
+//! The two do not do the same work. A figure of Linux contains the trap or system call, real page
+//! tables and a real TLB; Linux also charges memory to control groups, ages pages and keeps
+//! statistics. Ours is the call of the library alone. The comparison shows how much of a fault on
+//! this machine a memory subsystem could save, and that the order of magnitude is right.
 //!
-//! `fork` is called from a process with threads, so the child does nothing but touch memory it was
-//! given and leave by `_exit`.
+//! `fork` is called from a process with threads, so the child only touches memory that it was given
+//! and leaves with `_exit`.
 
 use std::ffi::c_void;
 use std::io;
@@ -21,8 +20,8 @@ use rustix::mm::{
     mremap_fixed, munmap,
 };
 
+use super::fixture::{HUGE, PAGE};
 use super::measure::Start;
-use super::work::{HUGE, PAGE};
 
 /// Its name in reports.
 pub const NAME: &str = "linux";
@@ -193,11 +192,11 @@ pub fn turn(
     phase("fault/4k-write", pages, &mut || a.iter().for_each(|a| a.touch(PAGE, true)));
     phase("unmap/4k-page", pages, &mut || drop(a.take()));
     let mut a = Some(area(true)?);
-    let before = super::conditions::host_faults();
+    let before = super::measure::conditions::host_faults();
     phase("fault/2m-write", large / HUGE, &mut || a.iter().for_each(|a| a.touch(HUGE, true)));
     let range = a.iter().map(|a| a.at as u64..a.at as u64 + a.bytes as u64).next().unwrap_or(0..0);
-    let huge = super::conditions::huge_bytes(range).is_some_and(|b| b >= large)
-        && super::conditions::host_faults() - before <= large / HUGE + 16;
+    let huge = super::measure::conditions::huge_bytes(range).is_some_and(|b| b >= large)
+        && super::measure::conditions::host_faults() - before <= large / HUGE + 16;
     phase("unmap/2m-page", large / HUGE, &mut || drop(a.take()));
     if !huge {
         found.retain(|(name, _)| !name.contains("2m"));

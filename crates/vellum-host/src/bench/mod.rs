@@ -1,43 +1,32 @@
 //! Native benchmarks: one process, every row beside its peers.
 //!
-//! Absolute nanoseconds of a shared machine mean little, so everything that is compared runs in
-//! turn within one process, on pinned threads, on warm memory, repeated; rows carry the median of
-//! the repetitions, their spread, and the peers' medians of the same run. Read ratios.
+//! Nanoseconds of a shared machine mean little by themselves, so read ratios. What is compared runs
+//! in turn within one process, on pinned threads and warm memory. A row is the median of its
+//! repetitions with their spread, beside the peers' medians of the same run.
 //!
 //! | benchmark | what it compares |
 //! |---|---|
 //! | [`frames`] | the frame allocator, two registry crates, a floor |
-//! | [`fragment`] | what is left of large pages after a long life |
+//! | [`frames::fragment`] | large pages that are left after a long life |
 //! | [`fault`] | faults and what goes with them, the kernel under us |
 //! | [`clear`] | clearing by every way this processor has, and the library's choice |
 //! | [`space`] | whole verbs on mappings of several sizes |
-//! | [`growth`] | the same acts with ten and a hundred times as much of everything |
-//! | [`crowd`] | one thread against two in one space |
+//! | [`growth`] | the same operations with ten and a hundred times as much of everything |
+//! | [`scaling`] | one thread against two in one space |
 //! | [`instructions`] | instructions of the hot paths, counted exactly |
-//!
-//! [`measure`] has the clock, the pinning and the statistics, [`ratio`] what pairs say,
-//! [`conditions`] what the computer was like meanwhile; [`contest`] is what a frame allocator must
-//! do to take part, [`linux`] the kernel under us as a peer; [`bars`] says what the figures should
-//! be.
 
-pub mod bars;
 pub mod clear;
-pub mod conditions;
-pub mod contest;
-pub mod crowd;
 pub mod fault;
-pub mod fragment;
+pub mod fixture;
 pub mod frames;
 pub mod growth;
 pub mod instructions;
 pub mod linux;
 pub mod measure;
-pub mod ratio;
-pub mod scenes;
+pub mod scaling;
 pub mod sets;
 pub mod space;
-pub mod table;
-pub mod work;
+pub mod targets;
 pub mod zeros;
 
 use std::collections::BTreeMap;

@@ -1,11 +1,10 @@
-//! What cache sets cost on this computer: the two tests behind coloured zero pages, natively.
+//! The cost of cache sets on this computer: the two tests behind coloured zero pages, natively.
 //!
-//! Frames that follow each other come from 2 MiB pages of the host; without them nobody knows which
-//! frames a program has, and nothing here means anything, so it is refused. Linux has one zero page
-//! and no colours, so frames of another large page stand for zero pages: one of them for all reads,
-//! or one for each colour in turn. In a guest whose memory the host backs with small pages even
-//! that is not what it seems: the second level's sets are then decided below us. The first level's
-//! are not, as long as a way is a page.
+//! Consecutive frames come from 2 MiB pages of the host. Without them nobody knows which frames a
+//! program has, and the tests refuse to run. Linux has one zero page and no colours, so frames of
+//! another large page stand for zero pages: one frame for all reads, or one of each colour in turn.
+//! In a guest whose memory the host backs with small pages, the host decides the sets of the second
+//! level; those of the first level are right as long as a way is a page.
 
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -31,9 +30,12 @@ impl std::fmt::Display for NoSets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             NoSets::NoHugePages => f.write_str(
-                "the system backs no memory with 2 MiB pages (/sys/kernel/mm/transparent_hugepage/enabled says `never`?)",
+                "the system backs no memory with 2 MiB pages \
+                 (/sys/kernel/mm/transparent_hugepage/enabled says `never`?)",
             ),
-            NoSets::NoGeometry => f.write_str("the system does not tell the shape of its second-level cache"),
+            NoSets::NoGeometry => {
+                f.write_str("the system does not tell the shape of its second-level cache")
+            }
             NoSets::NoMemory(why) => write!(f, "no memory: {why}"),
         }
     }
@@ -81,20 +83,20 @@ pub fn run(shrink: u64) -> Result<Sets, NoSets> {
     }
     let mut answers = threads(1, |core| {
         pin(core);
-        let lab = Lab { memory: &memory, way: sets * line, ways, reads };
+        let probe = Probe { memory: &memory, way: sets * line, ways, reads };
         Sets {
             l2: [sets, ways],
             in_a_row: (4..=16)
-                .map(|n| (n, [lab.in_a_row(n, false), lab.in_a_row(n, true)]))
+                .map(|n| (n, [probe.in_a_row(n, false), probe.in_a_row(n, true)]))
                 .collect(),
-            advancing: [lab.beside(1, 1), lab.beside(lab.colours(), 1)],
-            whole: [lab.beside(1, ways), lab.beside(lab.colours(), ways)],
+            advancing: [probe.beside(1, 1), probe.beside(probe.colours(), 1)],
+            whole: [probe.beside(1, ways), probe.beside(probe.colours(), ways)],
         }
     });
     answers.pop().ok_or(NoSets::NoHugePages)
 }
 
-struct Lab<'m> {
+struct Probe<'m> {
     memory: &'m Memory,
     /// Bytes of a way of the second level.
     way: u64,
@@ -102,7 +104,7 @@ struct Lab<'m> {
     reads: u64,
 }
 
-impl Lab<'_> {
+impl Probe<'_> {
     fn colours(&self) -> u64 {
         (self.way / 4096).clamp(1, 64)
     }

@@ -1,39 +1,52 @@
 //! `vellum bench space`: whole verbs on mappings of several sizes, every page touched: map,
 //! protect, remap, fork, exit, unmap.
 //!
-//! The machine neither clears nor copies, so each row is the library's own work. Beside it the
-//! kernel under us does the same (see [`linux`]), where that can be told apart: its first touches
-//! clear and are in `fault`, its exits do much besides.
+//! The machine neither clears nor copies, so each row is the library's own work. The kernel under
+//! us does the same beside (see [`linux`]), where it can be measured apart: its first touches clear
+//! and are in `fault`, and its exits do much else.
 
 use std::io;
 
 use vellum::space::{Access, Placement, Rights};
 use vellum::vm::Vm;
 
+use super::fixture::{
+    Bare, BareVm, HUGE, PAGE, Pages, area, boot, boot_large, fault_all, map, memory_note, unmap,
+};
+use super::measure::conditions;
+use super::measure::table::Table;
 use super::measure::{Effort, Timed, alone, time, timed};
-use super::table::Table;
-use super::work::{Bare, Ground, HUGE, PAGE, area, built, fault_all, ground, large, map, unmap};
-use super::{Report, conditions, linux};
+use super::{Report, linux};
 
-/// A size: its name, bytes, and whether on huge pages.
-type Size = (&'static str, u64, bool);
+/// How much is mapped, and with which pages.
+#[derive(Clone, Copy)]
+struct Size {
+    name: &'static str,
+    bytes: u64,
+    huge: bool,
+}
 
-const SIZES: [Size; 3] =
-    [("1M", 1 << 20, false), ("100M", 100 << 20, false), ("100M-huge", 100 << 20, true)];
+impl Size {
+    const fn new(name: &'static str, bytes: u64, huge: bool) -> Size {
+        Size { name, bytes, huge }
+    }
+}
+
+const SIZES: [Size; 3] = [
+    Size::new("1M", 1 << 20, false),
+    Size::new("100M", 100 << 20, false),
+    Size::new("100M-huge", 100 << 20, true),
+];
 
 /// Runs every verb once on ours; names and costs go to `row`.
-fn ours(
-    vm: &Vm<Bare>,
-    (size, bytes, huge): Size,
-    mut row: impl FnMut(String, Timed),
-) -> io::Result<()> {
+fn ours(vm: &Vm<Bare>, size: Size, mut row: impl FnMut(String, Timed)) -> io::Result<()> {
+    let Size { name, bytes, huge } = size;
     let space = vm.create().map_err(io::Error::other)?;
     vm.activate(&space);
     let (at, elsewhere) = (area(0), area(2));
-    let step = if huge { HUGE } else { PAGE };
-    let mut row = |verb: &str, f: &mut dyn FnMut()| row(format!("{verb}/{size}"), timed(1, f));
+    let mut row = |verb: &str, f: &mut dyn FnMut()| row(format!("{verb}/{name}"), timed(1, f));
     row("map", &mut || map(vm, &space, at, bytes, huge));
-    row("touch", &mut || fault_all(vm, &space, at, bytes, step, Access::Write));
+    row("touch", &mut || fault_all(vm, &space, Pages::new(at, bytes, huge), Access::Write));
     row("protect", &mut || vm.protect(&space, at, bytes, Rights::READ).expect("a whole mapping"));
     row("protect-back", &mut || {
         vm.protect(&space, at, bytes, Rights::READ_WRITE).expect("a whole mapping")
@@ -51,7 +64,8 @@ fn ours(
 }
 
 /// The same by the kernel under us.
-fn theirs((size, bytes, huge): Size, mut row: impl FnMut(String, f64)) -> io::Result<()> {
+fn theirs(size: Size, mut row: impl FnMut(String, f64)) -> io::Result<()> {
+    let Size { name, bytes, huge } = size;
     let empty = linux::fork(None)?.fork;
     let mut made = None;
     let took = time(1, || made = Some(linux::Area::new(bytes, huge)));
@@ -63,7 +77,7 @@ fn theirs((size, bytes, huge): Size, mut row: impl FnMut(String, f64)) -> io::Re
         // No huge pages to be had: it would be another measurement under the same name.
         return Ok(());
     }
-    let mut row = |verb: &str, each: f64| row(format!("{verb}/{size}"), each);
+    let mut row = |verb: &str, each: f64| row(format!("{verb}/{name}"), each);
     row("map", took);
     let mut done = [Ok(()), Ok(())];
     row("protect", time(1, || done[0] = area.protect(false)));
@@ -82,11 +96,11 @@ fn theirs((size, bytes, huge): Size, mut row: impl FnMut(String, f64)) -> io::Re
 }
 
 /// One size: all repetitions.
-fn play(table: &mut Table, effort: Effort, host: &Ground, size: Size) -> io::Result<()> {
+fn play(table: &mut Table, effort: Effort, host: &BareVm, size: Size) -> io::Result<()> {
     let vm = &host.vm;
-    let _cpu = vm.machine().sit(0);
+    let _cpu = vm.machine().bind(0);
     // The peer's 10 GiB would be 10 GiB of memory, cleared.
-    let beside = size.1 < 1 << 30;
+    let beside = size.bytes < 1 << 30;
     for repetition in 0..=effort.repetitions {
         if repetition > 1 && (effort.stop)() {
             break;
@@ -120,8 +134,8 @@ pub fn run(effort: Effort) -> io::Result<Report> {
     let mut table = Table::default();
     let mut notes = Vec::new();
     {
-        let host = built(1, 512 << 20, false)?;
-        notes.push(ground(&host));
+        let host = boot(1, 512 << 20, false)?;
+        notes.push(memory_note(&host));
         for &size in SIZES.iter().take(if effort.shrink > 1 { 1 } else { SIZES.len() }) {
             alone(|| play(&mut table, effort, &host, size))?;
         }
@@ -131,8 +145,10 @@ pub fn run(effort: Effort) -> io::Result<Report> {
         ));
     }
     if effort.shrink == 1 {
-        match large()? {
-            Some(host) => alone(|| play(&mut table, effort, &host, ("10G-huge", 10 << 30, true)))?,
+        match boot_large()? {
+            Some(host) => {
+                alone(|| play(&mut table, effort, &host, Size::new("10G-huge", 10 << 30, true)))?
+            }
             None => notes
                 .push("10 GiB left out: that takes 2 GiB of free memory, for records".to_owned()),
         }

@@ -1,15 +1,15 @@
 //! Reads of memory that nobody wrote, on this computer: Linux's page of zeros, small or huge.
 //!
 //! The system maps either, by advice: without huge pages the small one, 4 KiB at a time; with them
-//! the huge one, if `transparent_hugepage/use_zero_page` allows it. Which it was cannot be asked
-//! without rights, but counted: 512 times fewer faults, and still nothing resident. Neither is
-//! assumed: if the counts say otherwise, there is no figure and a reason.
+//! the huge one, if `transparent_hugepage/use_zero_page` allows it. A program without rights cannot
+//! ask which it got, but it can count: 512 times fewer faults, and still nothing resident. If the
+//! counts say otherwise, there is no figure but a reason.
 
 use std::hint::black_box;
 
 use rustix::mm::{Advice, madvise};
 
-use super::conditions::{host_faults, resident_bytes};
+use super::measure::conditions::{host_faults, resident_bytes};
 use super::measure::{Samples, alone, time};
 use crate::memory::{ALIGN, Memory};
 
@@ -83,12 +83,15 @@ fn refused() -> Option<String> {
     };
     match (says("enabled").as_str(), says("use_zero_page").as_str()) {
         ("", _) => Some("the system has no transparent huge pages".to_owned()),
-        (enabled, _) if enabled.contains("[never]") => {
-            Some("/sys/kernel/mm/transparent_hugepage/enabled says `never`; root can change it to `madvise`".to_owned())
-        }
-        (_, "0") => {
-            Some("/sys/kernel/mm/transparent_hugepage/use_zero_page says 0; root can change it to 1".to_owned())
-        }
+        (enabled, _) if enabled.contains("[never]") => Some(
+            "/sys/kernel/mm/transparent_hugepage/enabled says `never`; root can change it to \
+             `madvise`"
+                .to_owned(),
+        ),
+        (_, "0") => Some(
+            "/sys/kernel/mm/transparent_hugepage/use_zero_page says 0; root can change it to 1"
+                .to_owned(),
+        ),
         _ => None,
     }
 }

@@ -1,12 +1,11 @@
-//! The data caches of the computer we run on.
+//! The data caches of this computer.
 //!
-//! Linux tells them for every architecture (`/sys/devices/system/cpu/cpu0/cache`), from firmware
-//! tables where registers lie, so it is asked first; where there is no `/sys`, an x86_64 processor
-//! is asked itself. Elsewhere nothing is known, and the library then goes by nothing. Read once: a
-//! machine is made thousands of times in tests.
+//! Linux reports them for every architecture in `/sys/devices/system/cpu/cpu0/cache`. Without
+//! `/sys`, an x86_64 processor is asked with `cpuid`. Elsewhere nothing is known, and the library
+//! gets no geometry. The answer is read once, since tests build thousands of machines.
 //!
-//! CPU 0 speaks for all. Where cores differ, the geometry of some is wrong; colours then spread
-//! less than they could and a run is stored around a cache that would have held it, but no byte is.
+//! The caches of CPU 0 stand for those of all CPUs. Where cores differ, colours spread less than
+//! they could, and a run may be stored past a cache that would have held it; no byte is wrong.
 
 use std::path::Path;
 use std::sync::OnceLock;

@@ -1,8 +1,8 @@
 //! The `Machine` trait on threads.
 //!
-//! Every method that touches shared state polls first: that is where an interrupt arrives. `cpu`
-//! and the preemption guard do not, since they are the only ones on the allocator's hot path and an
-//! interrupt that comes one call later is still an interrupt.
+//! Every method that touches shared state polls for interrupts first. `cpu` and the preemption
+//! guard do not poll: they are on the allocator's hot path, and an interrupt may arrive one call
+//! later.
 
 use std::hint::spin_loop;
 use std::ptr::NonNull;
@@ -19,23 +19,23 @@ use vellum::machine::{
 use super::{Host, MISSED, PARKED, PREEMPT_OFF};
 use crate::stores::{copies, fence};
 
-/// Pages of a run that is cleared as single pages are: what lies near a fault.
+/// Pages of the longest run that is cleared like single pages: the neighbourhood of a fault.
 const SHORT: u64 = 5;
 /// Turns of a wait loop before the waiter yields to the system.
 const SPINS: u32 = 50;
-/// What freed memory holds when the plan scribbles: as a table entry, one that names a frame no
-/// machine here has.
+/// The content of freed memory when the plan scribbles. As a table entry, it names a frame that
+/// no machine here has.
 const JUNK: u64 = 0x000f_eeee_eeee_e023;
 
 impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
-    /// Serves the requests pending for this CPU, and stirs.
+    /// Serves the requests pending for this CPU, and pauses now and then (jitter).
     #[inline]
     pub(super) fn poll(&self) {
-        let cpu = self.seated();
+        let cpu = self.bound_cpu();
         if self.cpus[cpu].flags.load(Ordering::Relaxed) != 0 {
             self.serve(cpu);
         }
-        if WATCH && self.plan.stir != 0 {
+        if WATCH && self.plan.jitter != 0 {
             self.pause();
         }
     }
@@ -46,10 +46,10 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         while flags != 0 {
             let from = flags.trailing_zeros() as usize;
             flags &= flags - 1;
-            let mailbox = &self.cpus[cpu].boxes[from];
-            let (n, scope) = mailbox.take();
+            let slot = &self.cpus[cpu].ipis[from];
+            let (n, scope) = slot.take();
             self.drop_here(scope);
-            mailbox.acknowledge(n);
+            slot.acknowledge(n);
         }
     }
 
@@ -63,7 +63,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     #[cold]
     fn pause(&self) {
         self.give_up_if_poisoned();
-        let (now, how) = self.local(|l| (l.stir.once_in(self.plan.stir), l.stir.below(400)));
+        let (now, how) = self.local(|l| (l.jitter.once_in(self.plan.jitter), l.jitter.below(400)));
         match (now, how) {
             (false, _) => {}
             (true, 0..100) => std::thread::yield_now(),
@@ -78,8 +78,8 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         }
     }
 
-    /// Where a thread is when another failed, or when nothing moved for too long, is part of the
-    /// story.
+    /// The place where a thread waits is printed when another failed, or when nothing moved for too
+    /// long.
     fn give_up_if_poisoned(&self) {
         if self.is_poisoned() && !std::thread::panicking() {
             panic!("another CPU of this machine panicked, or nothing moved for too long");
@@ -90,7 +90,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// it wakes.
     fn wait_for(&self, cpu: CpuId, me: CpuId, n: u64) {
         let target = &self.cpus[cpu];
-        while !target.boxes[me].is_served(n) {
+        while !target.ipis[me].is_served(n) {
             let state = target.state.load(Ordering::Acquire);
             if state & PARKED != 0
                 && target
@@ -124,7 +124,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     }
 }
 
-// SAFETY: CPUs are threads that stay where they sit; entries and programs' words are atomics in
+// SAFETY: CPUs are threads that stay bound; entries and programs' words are atomics in
 // memory that the machine owns, other bytes are moved by instructions; a flush returns when each
 // CPU's thread has dropped what it holds, or will before it goes on.
 unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
@@ -143,7 +143,7 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     }
     #[inline]
     fn cpu(&self) -> CpuId {
-        self.seated()
+        self.bound_cpu()
     }
     #[inline]
     fn preempt_off(&self) {
@@ -200,7 +200,7 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         }
         let clears = &self.plan.clears;
         let method = match stores {
-            Stores::Bypass => clears.around,
+            Stores::Bypass => clears.non_temporal,
             Stores::Cached if frames <= SHORT => clears.page,
             Stores::Cached => clears.run,
         };
@@ -216,7 +216,10 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
             // SAFETY: frames of the mapping, all different, which the library owns while it clears;
             // `Host::new` saw that the method exists.
             unsafe {
-                self.plan.clears.around.clear_four(four.map(|(pfn, _)| self.frame(pfn).as_ptr()))
+                self.plan
+                    .clears
+                    .non_temporal
+                    .clear_four(four.map(|(pfn, _)| self.frame(pfn).as_ptr()))
             }
         }
         let rest = if fours.is_empty() { pages } else { rest };
@@ -250,7 +253,7 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         unsafe {
             match stores {
                 Stores::Cached => copies::through(to, from, bytes),
-                Stores::Bypass => copies::around(to, from, bytes),
+                Stores::Bypass => copies::non_temporal(to, from, bytes),
             }
         }
     }
@@ -304,12 +307,12 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     }
     fn flush_remote(&self, cpus: &CpuMask, scope: Scope) {
         self.poll();
-        let me = self.seated();
+        let me = self.bound_cpu();
         let broadcast = self.plan.rules.invalidation == Invalidation::Broadcast;
         let wanted = |cpu: CpuId| broadcast || cpus.contains(cpu);
         let mut numbers = [0; super::MAX_HOST_CPUS];
         for cpu in (0..self.plan.cpus).filter(|&c| c != me && wanted(c)) {
-            numbers[cpu] = self.cpus[cpu].boxes[me].post(scope);
+            numbers[cpu] = self.cpus[cpu].ipis[me].post(scope);
             self.cpus[cpu].flags.fetch_or(1 << me, Ordering::AcqRel);
         }
         if wanted(me) {
@@ -320,7 +323,7 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         }
     }
     fn relax(&self) {
-        let cpu = self.seated();
+        let cpu = self.bound_cpu();
         if self.cpus[cpu].flags.load(Ordering::Relaxed) != 0 {
             self.serve(cpu);
         }

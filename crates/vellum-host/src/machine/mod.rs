@@ -1,18 +1,19 @@
 //! The machine: its plan, its memory, its CPUs.
 //!
-//! [`seat`] is a thread's hold on a CPU and how a program's loads and stores get in; [`hardware`]
-//! is the `Machine` trait; [`mail`], [`gate`] and [`watch`] are requests between CPUs, who may run,
-//! and what each frame is; [`geometry`] is this computer's caches.
+//! - [`cpu_guard`] binds a thread to a CPU, and makes a program's loads and stores.
+//! - [`hardware`] is the `Machine` trait.
+//! - [`ipi`] has the requests between CPUs, [`run_permits`] limits how many threads run.
+//! - [`watch`] knows the use of each frame, [`geometry`] this computer's caches.
 //!
-//! `WATCH` picks one of two machines at compile time. With it every frame's use is checked and
-//! schedules are stirred; without it (benchmarks) the hook is empty, as on metal. A flag in the
+//! `WATCH` picks one of two machines at compile time. With it, every frame's use is checked and
+//! schedules get jitter; without it (benchmarks) the hook is empty, as on metal. A flag in the
 //! value was rejected: its test would be in every measured path.
 
-pub mod gate;
+pub mod cpu_guard;
 pub mod geometry;
 pub mod hardware;
-pub mod mail;
-pub mod seat;
+pub mod ipi;
+pub mod run_permits;
 pub mod watch;
 
 use std::cell::{Cell, UnsafeCell};
@@ -30,14 +31,14 @@ use crate::mmu::buffer::{Buffer, Shape};
 use crate::mmu::walk::{Tables, WalkCache};
 use crate::rng::Rng;
 use crate::stores::Choice;
-use gate::Gate;
-use mail::Mailbox;
-pub use seat::Seat;
+pub use cpu_guard::CpuGuard;
+use ipi::IpiSlot;
+use run_permits::RunPermits;
 use watch::Watch;
 
 /// CPUs a host machine may have: the flags of one CPU are one word.
 pub const MAX_HOST_CPUS: usize = 64;
-/// The first frame's number, so that frame 0 is nobody's and alignment is that of the mapping.
+/// The first frame's number: frame 0 is unused, and alignment is that of the mapping.
 pub const FIRST: Pfn = Pfn(512);
 
 /// x86_64 with PCID; few identifiers, so that they run out.
@@ -53,25 +54,24 @@ pub struct Plan {
     pub nodes: usize,
     /// Memory in bytes, at least 2 MiB a node.
     pub bytes: u64,
-    /// The habits of the MMU.
+    /// The rules of the MMU.
     pub rules: MmuRules,
     /// Lengths of each CPU's TLB.
     pub tlb: Shape,
     /// Threads that may run at once; `None` is one a core.
     pub running: Option<usize>,
-    /// At about one machine call in this many a CPU pauses for a moment, to stir schedules; 0
+    /// At about one machine call in this many a CPU pauses for a moment, to vary schedules; 0
     /// never. Needs `WATCH`.
-    pub stir: u64,
-    /// Seed of the stirring.
+    pub jitter: u64,
+    /// Seed of the jitter.
     pub seed: u64,
     /// Ask the system for huge pages.
     pub huge: bool,
-    /// Fill the first and last frame of every freed block with junk, so that whoever still looks
-    /// there, or counts on zeros it did not make, stumbles. Needs `WATCH`.
+    /// Fill the first and last frame of every freed block with junk, so that a program that still
+    /// looks there, or counts on zeros it did not make, stumbles. Needs `WATCH`.
     pub scribble: bool,
-    /// Clear and copy frames when asked to. Without it every verb can be measured apart from what
-    /// moving bytes costs; what programs would read is then whatever was there, so nobody may run
-    /// on it.
+    /// Clear and copy frames when asked to. Without it, verbs are measured without the cost of
+    /// moving bytes; programs must not run then, since they would read old contents.
     pub moves_bytes: bool,
     /// How frames are cleared.
     pub clears: Choice,
@@ -89,7 +89,7 @@ impl Plan {
             rules: MmuRules::X86_64,
             tlb: Shape::USUAL,
             running: None,
-            stir: 0,
+            jitter: 0,
             seed: 0,
             huge: true,
             scribble: false,
@@ -126,7 +126,7 @@ impl Plan {
     }
 }
 
-/// What only the thread seated on a CPU touches.
+/// What only the thread bound to a CPU touches.
 #[derive(Debug)]
 struct Local {
     buffer: Buffer,
@@ -134,7 +134,7 @@ struct Local {
     root: Option<Root>,
     missed: u64,
     spins: u32,
-    stir: Rng,
+    jitter: Rng,
 }
 
 /// A CPU. Its own lines, so that polling shares nothing.
@@ -142,10 +142,10 @@ struct Local {
 struct Cpu {
     /// Initiators with a request in their box.
     flags: AtomicU64,
-    /// Bit 0: parked. Above it: requests missed while parked.
+    /// Bit 0: parked. The bits above: the number of requests missed while parked.
     state: AtomicU64,
     taken: AtomicBool,
-    boxes: Box<[Mailbox]>,
+    ipis: Box<[IpiSlot]>,
     local: UnsafeCell<Local>,
 }
 
@@ -159,13 +159,13 @@ pub struct Host<C: Codec = X86_64, const WATCH: bool = true> {
     plan: Plan,
     memory: Memory,
     cpus: Box<[Cpu]>,
-    gate: Gate,
+    permits: RunPermits,
     watch: Watch,
     poisoned: AtomicBool,
     codec: PhantomData<C>,
 }
 
-// SAFETY: everything shared is atomic or behind a lock, except `Cpu::local`, which only the seated
+// SAFETY: everything shared is atomic or behind a lock, except `Cpu::local`, which only the bound
 // thread reaches (`taken` admits one), and memory, whose bytes belong to whom the library gives
 // them.
 unsafe impl<C: Codec, const WATCH: bool> Send for Host<C, WATCH> {}
@@ -173,8 +173,8 @@ unsafe impl<C: Codec, const WATCH: bool> Send for Host<C, WATCH> {}
 unsafe impl<C: Codec, const WATCH: bool> Sync for Host<C, WATCH> {}
 
 thread_local! {
-    /// (machine, CPU) of this thread; machine 0 is none.
-    static SEATED: Cell<(u64, CpuId)> = const { Cell::new((0, 0)) };
+    /// The machine and CPU of this thread; machine 0 is none.
+    static BOUND: Cell<(u64, CpuId)> = const { Cell::new((0, 0)) };
     static PREEMPT_OFF: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -187,8 +187,8 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// A plan that makes no machine, or memory the system refuses.
     pub fn new(plan: Plan) -> io::Result<Self> {
         let topology = plan.topology()?;
-        let Choice { page, run, around, .. } = plan.clears;
-        if let Some(method) = [page, run, around].into_iter().find(|m| !m.exists()) {
+        let Choice { page, run, non_temporal, .. } = plan.clears;
+        if let Some(method) = [page, run, non_temporal].into_iter().find(|m| !m.exists()) {
             let what = format!(
                 "this processor has no {} stores: choose other ways to clear",
                 method.name()
@@ -202,14 +202,14 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
             flags: AtomicU64::new(0),
             state: AtomicU64::new(PARKED),
             taken: AtomicBool::new(false),
-            boxes: (0..plan.cpus).map(|_| Mailbox::default()).collect(),
+            ipis: (0..plan.cpus).map(|_| IpiSlot::default()).collect(),
             local: UnsafeCell::new(Local {
                 buffer: Buffer::new(plan.tlb, contexts),
                 cache: WalkCache::new(plan.tlb.nodes, plan.rules.levels, contexts),
                 root: None,
                 missed: 0,
                 spins: 0,
-                stir: Rng::new(plan.seed ^ (n as u64) << 48),
+                jitter: Rng::new(plan.seed ^ (n as u64) << 48),
             }),
         };
         let cores = || std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -218,7 +218,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
             plan,
             memory,
             cpus: (0..plan.cpus).map(cpu).collect(),
-            gate: Gate::new(plan.running.unwrap_or_else(cores)),
+            permits: RunPermits::new(plan.running.unwrap_or_else(cores)),
             watch: Watch::new(FIRST, if WATCH { frames } else { 0 }),
             poisoned: AtomicBool::new(false),
             topology,
@@ -230,7 +230,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
-    /// What each frame is, as the library told. Empty without `WATCH`.
+    /// The use of each frame, as the library reported it. Empty without `WATCH`.
     pub fn watch(&self) -> &Watch {
         &self.watch
     }
@@ -242,7 +242,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     pub fn poison(&self) {
         self.poisoned.store(true, Ordering::Relaxed);
     }
-    /// Whether one did.
+    /// Whether a thread panicked.
     pub fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Relaxed)
     }
@@ -273,12 +273,12 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         unsafe { self.frame(pfn).cast::<AtomicU64>().add(index).as_ref() }
     }
 
-    /// The CPU this thread is seated on.
+    /// The CPU this thread is bound to.
     #[inline]
-    fn seated(&self) -> CpuId {
-        let (id, cpu) = SEATED.get();
+    fn bound_cpu(&self) -> CpuId {
+        let (id, cpu) = BOUND.get();
         if id != self.id {
-            no_seat();
+            not_bound();
         }
         cpu
     }
@@ -286,15 +286,15 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
     /// Runs `f` on this CPU's own state. `f` must not call back into the machine.
     #[inline]
     fn local<R>(&self, f: impl FnOnce(&mut Local) -> R) -> R {
-        let cpu = self.seated();
-        // SAFETY: only the thread seated on a CPU gets here for it, one at a time, and no `f` in
+        let cpu = self.bound_cpu();
+        // SAFETY: only the thread bound to a CPU gets here for it, one at a time, and no `f` in
         // this crate calls back.
         f(unsafe { &mut *self.cpus[cpu].local.get() })
     }
 }
 
-/// Apart, so that no caller has to lay down what would be printed: stores that wait behind those of
-/// a page being cleared.
+/// Not inlined, so that callers do not store the arguments of the message: those stores would wait
+/// behind the stores of a page that is being cleared.
 #[cold]
 #[inline(never)]
 fn nowhere(first: Pfn, frames: u64) -> ! {
@@ -303,8 +303,8 @@ fn nowhere(first: Pfn, frames: u64) -> ! {
 
 #[cold]
 #[inline(never)]
-fn no_seat() -> ! {
-    panic!("this thread has no seat on this machine: take one with Host::sit")
+fn not_bound() -> ! {
+    panic!("this thread is bound to no CPU of this machine: call Host::bind")
 }
 
 impl<C: Codec, const WATCH: bool> Tables for Host<C, WATCH> {

@@ -1,10 +1,9 @@
-//! What every frame is, as the library tells it, and the stop when that cannot be.
+//! The use of every frame, as the library reports it through the machine's hook.
 //!
-//! The library announces each change of use through the machine's hook. Kept here a byte a frame,
-//! it catches at once what a contents check sees much later or never: a frame given out twice or
-//! freed twice, a program that reads a free frame through a stale translation, a walker inside a
-//! freed table, a write to the shared zeros. A frame announced `Pending` may still be read, as long
-//! as the CPU has not served the flush: that is what pending means.
+//! One byte a frame. An impossible change of use panics at once: a frame allocated or freed twice,
+//! a program that reads a free frame through a stale translation, a walk inside a freed table, a
+//! write to the shared zeros. A comparison of contents would find these much later or never. A
+//! `Pending` frame may still be read until the CPU has served the flush.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

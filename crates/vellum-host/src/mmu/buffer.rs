@@ -1,8 +1,8 @@
-//! One CPU's TLB: direct-mapped, an array per leaf size.
+//! One CPU's TLB: direct-mapped, one array for each leaf size.
 //!
-//! Direct-mapped since a lookup is then one compare a size and replacement needs no state; which
-//! translation is evicted does not matter here, only that translations stay. Lengths are
-//! parameters: tests shrink them to two entries to reach evictions.
+//! In a direct-mapped TLB, a lookup is one comparison for each size, and replacement needs no
+//! state. Which translation is evicted does not matter here; what matters is that translations
+//! stay. Tests set the lengths to two entries to cause evictions.
 
 use vellum::addr::{Level, Va};
 use vellum::machine::{ContextId, Scope};

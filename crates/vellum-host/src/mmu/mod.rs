@@ -1,9 +1,9 @@
-//! A software MMU: what stands between a program's address and a frame on this machine.
+//! A software MMU: translates a program's addresses to frames on this machine.
 //!
-//! [`buffer`] is one CPU's TLB, [`walk`] reads the real bytes of the table nodes on a miss and
-//! remembers nodes in a small walk cache. Both keep what they hold until they are told to drop it,
-//! as hardware does: a translation the library forgot to flush is used, and the contents check of a
-//! test sees it.
+//! [`buffer`] is one CPU's TLB. [`walk`] reads the table nodes on a miss and keeps nodes in a small
+//! walk cache. Both keep their entries until they are invalidated, as hardware does. A program then
+//! uses a translation that the library forgot to flush, and the test's comparison of contents
+//! fails.
 
 pub mod buffer;
 pub mod walk;

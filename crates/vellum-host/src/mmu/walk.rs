@@ -1,9 +1,9 @@
-//! The walker: reads table nodes where they are, sets accessed and dirty bits by compare and
-//! exchange, and remembers nodes.
+//! The page-table walker: reads table nodes in place, sets accessed and dirty bits with
+//! compare-and-exchange, and keeps nodes in a walk cache.
 //!
 //! The walk cache maps (context, address prefix) to a node, for every level below the root, and is
-//! used before the root is. A table node freed without dropping it is therefore walked after it
-//! became something else, which is the bug this cache is here to show.
+//! tried before the root. If the library frees a table node without invalidating it, the walker
+//! goes on to use the frame in its next role: the bug that this cache makes visible.
 
 use vellum::addr::{Level, Pfn, Va};
 use vellum::entry::{Codec, Entry, Flags};
@@ -78,68 +78,70 @@ impl WalkCache {
     }
 }
 
-/// Translates `va` for `access` by the tables, sets the bits hardware sets, and fills the walk
-/// cache.
-pub fn walk<C: Codec>(
-    tables: &impl Tables,
-    cache: &mut WalkCache,
-    rules: &MmuRules,
-    root: Root,
-    va: Va,
-    access: Access,
-) -> Result<Translation, PageFault> {
-    let fault = |present| PageFault { va, access, present };
-    if va >= C::user_end(rules.levels) {
-        return Err(fault(false));
-    }
-    let (mut level, mut node) =
-        cache.lowest(root.context, va).unwrap_or((Level(rules.levels), root.table));
-    loop {
-        let slot = level.slot(va);
-        let raw = tables.load(node, slot);
-        match C::decode(raw, level) {
-            Entry::Table(child) | Entry::ZeroTable(child) if level > Level::ONE => {
-                level = level.child();
-                node = child;
-                cache.remember(root.context, level, va, node);
-            }
-            Entry::Leaf(first, flags) => {
-                let allowed = match access {
-                    Access::Read => true,
-                    Access::Write => flags.write,
-                    Access::Exec => flags.exec,
-                };
-                let dirty = access == Access::Write || flags.dirty;
-                if !allowed {
-                    return Err(fault(true));
+impl WalkCache {
+    /// Translates `va` for `access` by the tables, sets the bits hardware sets, and
+    /// remembers nodes.
+    pub fn walk<C: Codec>(
+        &mut self,
+        tables: &impl Tables,
+        rules: &MmuRules,
+        root: Root,
+        va: Va,
+        access: Access,
+    ) -> Result<Translation, PageFault> {
+        let fault = |present| PageFault { va, access, present };
+        if va >= C::user_end(rules.levels) {
+            return Err(fault(false));
+        }
+        let (mut level, mut node) =
+            self.lowest(root.context, va).unwrap_or((Level(rules.levels), root.table));
+        loop {
+            let slot = level.slot(va);
+            let raw = tables.load(node, slot);
+            match C::decode(raw, level) {
+                Entry::Table(child) | Entry::ZeroTable(child) if level > Level::ONE => {
+                    level = level.child();
+                    node = child;
+                    self.remember(root.context, level, va, node);
                 }
-                let wanted = Flags { accessed: true, dirty, ..flags };
-                if wanted != flags {
-                    if !rules.hardware_ad {
+                Entry::Leaf(first, flags) => {
+                    let allowed = match access {
+                        Access::Read => true,
+                        Access::Write => flags.write,
+                        Access::Exec => flags.exec,
+                    };
+                    let dirty = access == Access::Write || flags.dirty;
+                    if !allowed {
                         return Err(fault(true));
                     }
-                    // The update re-checks the entry by itself: if anything changed since it was
-                    // read, read it again.
-                    if tables
-                        .exchange(node, slot, raw, C::encode(Entry::Leaf(first, wanted), level))
-                        .is_err()
-                    {
-                        continue;
+                    let wanted = Flags { accessed: true, dirty, ..flags };
+                    if wanted != flags {
+                        if !rules.hardware_ad {
+                            return Err(fault(true));
+                        }
+                        // The update re-checks the entry by itself: if anything changed since it
+                        // was read, read it again.
+                        if tables
+                            .exchange(node, slot, raw, C::encode(Entry::Leaf(first, wanted), level))
+                            .is_err()
+                        {
+                            continue;
+                        }
                     }
+                    let start = va.align_down(level.entry_bytes());
+                    let (write, exec) = (flags.write, flags.exec);
+                    return Ok(Translation {
+                        context: root.context,
+                        start,
+                        level,
+                        first,
+                        write,
+                        exec,
+                        dirty,
+                    });
                 }
-                let start = va.align_down(level.entry_bytes());
-                let (write, exec) = (flags.write, flags.exec);
-                return Ok(Translation {
-                    context: root.context,
-                    start,
-                    level,
-                    first,
-                    write,
-                    exec,
-                    dirty,
-                });
+                _ => return Err(fault(false)),
             }
-            _ => return Err(fault(false)),
         }
     }
 }
@@ -193,10 +195,10 @@ mod tests {
     fn bits_follow_accesses<C: Codec>() {
         let m = small::<C>(PLAIN);
         let mut cache = WalkCache::new(2, 4, true);
-        let t = walk::<C>(&m, &mut cache, &RULES, ROOT, VA, Access::Read).unwrap();
+        let t = cache.walk::<C>(&m, &RULES, ROOT, VA, Access::Read).unwrap();
         assert_eq!((t.first, t.level, t.write, t.dirty), (Pfn(77), Level::ONE, true, false));
         assert_eq!(m.get::<C>(4, 1, VA), Entry::Leaf(Pfn(77), Flags { accessed: true, ..PLAIN }));
-        let t = walk::<C>(&m, &mut cache, &RULES, ROOT, VA, Access::Write).unwrap();
+        let t = cache.walk::<C>(&m, &RULES, ROOT, VA, Access::Write).unwrap();
         assert!(t.dirty);
         assert_eq!(
             m.get::<C>(4, 1, VA),
@@ -215,11 +217,11 @@ mod tests {
         let m = small::<X86_64>(PLAIN);
         let rules = MmuRules { hardware_ad: false, ..RULES };
         let mut cache = WalkCache::new(2, 4, true);
-        let e = walk::<X86_64>(&m, &mut cache, &rules, ROOT, VA, Access::Read).unwrap_err();
+        let e = cache.walk::<X86_64>(&m, &rules, ROOT, VA, Access::Read).unwrap_err();
         assert!(e.present);
         let m = small::<X86_64>(Flags { accessed: true, ..PLAIN });
-        assert!(walk::<X86_64>(&m, &mut cache, &rules, ROOT, VA, Access::Read).is_ok());
-        assert!(walk::<X86_64>(&m, &mut cache, &rules, ROOT, VA, Access::Write).is_err());
+        assert!(cache.walk::<X86_64>(&m, &rules, ROOT, VA, Access::Read).is_ok());
+        assert!(cache.walk::<X86_64>(&m, &rules, ROOT, VA, Access::Write).is_err());
     }
 
     #[test]
@@ -228,7 +230,7 @@ mod tests {
         let m = small::<X86_64>(flags);
         let mut cache = WalkCache::new(2, 4, true);
         for access in [Access::Write, Access::Exec] {
-            let e = walk::<X86_64>(&m, &mut cache, &RULES, ROOT, VA, access).unwrap_err();
+            let e = cache.walk::<X86_64>(&m, &RULES, ROOT, VA, access).unwrap_err();
             assert_eq!(e, PageFault { va: VA, access, present: true });
         }
         assert_eq!(m.get::<X86_64>(4, 1, VA), Entry::Leaf(Pfn(77), flags));
@@ -241,7 +243,7 @@ mod tests {
         m.put::<X86_64>(2, 3, VA, Entry::Table(Pfn(3)));
         m.put::<X86_64>(3, 2, VA, Entry::Leaf(Pfn(512), PLAIN));
         let mut cache = WalkCache::new(2, 4, true);
-        let t = walk::<X86_64>(&m, &mut cache, &RULES, ROOT, VA, Access::Read).unwrap();
+        let t = cache.walk::<X86_64>(&m, &RULES, ROOT, VA, Access::Read).unwrap();
         assert_eq!(
             (t.level, t.start, t.frame(VA)),
             (Level::TWO, VA.align_down(2 << 20), Pfn(512 + (VA.page() & 511)))
@@ -252,12 +254,12 @@ mod tests {
     fn a_remembered_node_is_walked_until_it_is_flushed() {
         let m = small::<X86_64>(PLAIN);
         let mut cache = WalkCache::new(2, 4, true);
-        walk::<X86_64>(&m, &mut cache, &RULES, ROOT, VA, Access::Read).unwrap();
+        cache.walk::<X86_64>(&m, &RULES, ROOT, VA, Access::Read).unwrap();
         // The level-1 node is replaced by another; nobody told this CPU.
         m.put::<X86_64>(3, 2, VA, Entry::Table(Pfn(9)));
         m.put::<X86_64>(9, 1, VA, Entry::Leaf(Pfn(88), PLAIN));
         let first = |cache: &mut WalkCache| {
-            walk::<X86_64>(&m, cache, &RULES, ROOT, VA, Access::Read).unwrap().first
+            cache.walk::<X86_64>(&m, &RULES, ROOT, VA, Access::Read).unwrap().first
         };
         assert_eq!(first(&mut cache), Pfn(77));
         cache.drop_scope(Scope::Page(ContextId(4), VA));
@@ -271,7 +273,7 @@ mod tests {
         let m = small::<X86_64>(PLAIN);
         let mut cache = WalkCache::new(2, 4, true);
         for va in [Va(1 << 47), Va(u64::MAX), Va(VA.0 + 4096), Va(0)] {
-            let e = walk::<X86_64>(&m, &mut cache, &RULES, ROOT, va, Access::Read).unwrap_err();
+            let e = cache.walk::<X86_64>(&m, &RULES, ROOT, va, Access::Read).unwrap_err();
             assert!(!e.present);
         }
     }

@@ -1,4 +1,4 @@
-//! Of aarch64.
+//! Ways to clear on aarch64.
 
 use super::{Method, PAGES};
 use core::arch::asm;

@@ -1,10 +1,9 @@
-//! Which way to clear, by what is to be cleared.
+//! Which stores clear what.
 //!
-//! Three questions are asked again and again, and each has an answer of its own: a single page that
-//! is used at once, a run that is not, and how long a run must be for stores around the caches to
-//! pay. [`Choice::by_features`] answers from what processors of that kind are usually good at;
-//! [`calibrate`](crate::bench::clear::calibrate) measures, and a machine built with its answer is
-//! as fast as this host allows.
+//! There are three answers: for a single page that is used at once, for a run that is not used at
+//! once, and the length from which non-temporal stores pay. [`Choice::by_features`] answers from
+//! the processor's features; [`calibrate`](crate::bench::clear::calibrate) measures. A machine
+//! built with the measured answer clears as fast as this host can.
 
 use super::Method;
 
@@ -15,32 +14,32 @@ pub struct Choice {
     pub page: Method,
     /// A longer run through the caches.
     pub run: Method,
-    /// Around the caches.
-    pub around: Method,
-    /// Bytes from which going around pays; 0: from what the second-level cache holds; [`u64::MAX`]:
-    /// never.
+    /// With non-temporal stores.
+    pub non_temporal: Method,
+    /// Bytes from which non-temporal stores pay; 0: from what the second-level cache holds;
+    /// [`u64::MAX`]: never.
     pub from: u64,
 }
 
 impl Choice {
     /// Without measuring: the widest vector stores, fetched ahead, for a page, strings for a run,
-    /// the widest stores around the caches for runs that the second-level cache does not hold.
+    /// the widest non-temporal stores for runs that the second-level cache does not hold.
     pub fn by_features() -> Choice {
         let first = |wanted: &[Method]| {
             wanted.iter().copied().find(|m| m.exists()).unwrap_or(Method::Memset)
         };
-        let around = first(&[
+        let non_temporal = first(&[
             Method::Four64,
             Method::FourLines,
-            Method::Around32,
-            Method::Around16,
+            Method::NonTemporal32,
+            Method::NonTemporal16,
             Method::Lines,
         ]);
         Choice {
             page: first(&[Method::Ahead, Method::Vector64, Method::Vector32, Method::Lines]),
             run: first(&[Method::Strings, Method::Lines]),
-            around,
-            from: if around.goes_around() { 0 } else { u64::MAX },
+            non_temporal,
+            from: if non_temporal.is_non_temporal() { 0 } else { u64::MAX },
         }
     }
 }
@@ -52,8 +51,8 @@ mod tests {
     #[test]
     fn what_is_chosen_exists_and_goes_where_it_should() {
         let choice = Choice::by_features();
-        assert!([choice.page, choice.run, choice.around].into_iter().all(Method::exists));
-        assert!(!choice.page.goes_around() && !choice.run.goes_around());
-        assert!(choice.around.goes_around() || choice.from == u64::MAX);
+        assert!([choice.page, choice.run, choice.non_temporal].into_iter().all(Method::exists));
+        assert!(!choice.page.is_non_temporal() && !choice.run.is_non_temporal());
+        assert!(choice.non_temporal.is_non_temporal() || choice.from == u64::MAX);
     }
 }

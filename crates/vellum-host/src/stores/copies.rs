@@ -1,20 +1,18 @@
-//! The ways to copy.
+//! The ways to copy: the compiler's `memcpy`, which goes through the caches, and non-temporal
+//! stores, which do not read what they overwrite.
 //!
-//! Two: what the compiler's library does, through the caches, and stores around them, which do not
-//! read what they overwrite. The source is read through the caches either way: it belongs to
-//! somebody, who may have it there.
-//!
-//! Rejected: strings (`rep movsb`), which the compiler's library uses itself where they are good,
-//! and loads that announce they are not needed again: processors ignore that for ordinary memory.
+//! Both read the source through the caches, since its owner may have it there. Rejected: string
+//! moves (`rep movsb`), which `memcpy` uses itself where they are good; non-temporal loads, which
+//! processors treat as ordinary loads in ordinary memory.
 
-/// Copies around the caches; a [`fence`](super::fence) must follow. As [`through`] where the
+/// Copies with non-temporal stores; a [`fence`](super::fence) must follow. As [`through`] where the
 /// processor has no such stores.
 ///
 /// # Safety
 /// The runs are the caller's to read and to write, do not overlap, and both are aligned to 4096;
 /// `bytes` is a multiple of 4096.
 #[inline]
-pub unsafe fn around(to: *mut u8, from: *const u8, bytes: usize) {
+pub unsafe fn non_temporal(to: *mut u8, from: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as promised by the caller; the wider loop only where the processor has it.
     unsafe {
@@ -34,7 +32,7 @@ pub unsafe fn around(to: *mut u8, from: *const u8, bytes: usize) {
 /// Copies through the caches.
 ///
 /// # Safety
-/// As [`around`].
+/// As [`non_temporal`].
 #[inline]
 pub unsafe fn through(to: *mut u8, from: *const u8, bytes: usize) {
     // SAFETY: as promised by the caller.
@@ -44,7 +42,10 @@ pub unsafe fn through(to: *mut u8, from: *const u8, bytes: usize) {
 /// A loop of four loads and four stores of `$width` bytes.
 #[cfg(target_arch = "x86_64")]
 macro_rules! moves {
-    ($load:literal, $store:literal, $kind:literal, $width:literal, $after:literal, $to:ident, $from:ident, $bytes:ident) => {
+    (
+        $load:literal, $store:literal, $kind:literal, $width:literal, $after:literal,
+        $to:ident, $from:ident, $bytes:ident
+    ) => {
         core::arch::asm!(
             "2:",
             concat!($load, " ", $kind, "0, [{from}]"),
@@ -75,7 +76,7 @@ macro_rules! moves {
 /// By 64 bytes.
 ///
 /// # Safety
-/// As [`around`], on a processor with AVX-512.
+/// As [`non_temporal`], on a processor with AVX-512.
 #[cfg(target_arch = "x86_64")]
 unsafe fn wide(to: *mut u8, from: *const u8, bytes: usize) {
     if bytes == 0 {
@@ -89,7 +90,7 @@ unsafe fn wide(to: *mut u8, from: *const u8, bytes: usize) {
 /// By 16 bytes.
 ///
 /// # Safety
-/// As [`around`].
+/// As [`non_temporal`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn narrow(to: *mut u8, from: *const u8, bytes: usize) {
     if bytes == 0 {
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn every_way_copies_what_it_is_told_and_not_a_byte_beside() {
         let memory = Memory::new(2 << 20, false).expect("memory");
-        let mut ways: Vec<(&str, Copy)> = vec![("through", through), ("around", around)];
+        let mut ways: Vec<(&str, Copy)> = vec![("through", through), ("around", non_temporal)];
         #[cfg(target_arch = "x86_64")]
         ways.push(("narrow", narrow));
         for (name, copy) in ways {

@@ -1,4 +1,4 @@
-//! Of processors we know nothing of.
+//! Ways to clear on processors that are neither x86_64 nor aarch64.
 
 use super::{Method, PAGES};
 

@@ -1,14 +1,13 @@
 //! The ways this processor can fill memory with zeros.
 //!
-//! There is no best one. Strings of stores by microcode know how long they will run and start
-//! slowly; vector stores start at once and read each line before they overwrite it; stores around
-//! the caches read nothing and need a fence; AMD's and Arm's instructions zero a line by name.
-//! Which of them wins depends on the processor and the length, so all that exist here are offered,
-//! found at run time, and [`choice`] picks among them by features or by measurement.
+//! None is best everywhere. String stores know their length and start slowly. Vector stores start
+//! at once and read each line before they overwrite it. Non-temporal stores read nothing and need a
+//! fence. AMD and Arm have instructions that zero a line. The processor and the length decide, so
+//! all that exist are found at run time, and [`choice`] picks by features or by measurement.
 //!
-//! Loops are in assembly: the compiler would turn some of them into calls of `memset`, and the
-//! width of the stores is what is being chosen. Each can be interrupted anywhere: what is left to
-//! do is in registers.
+//! The loops are in assembly: the compiler would turn some of them into calls of `memset`, and the
+//! width of the stores is what is compared. Each loop can be interrupted anywhere, since its
+//! progress is in registers.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -43,17 +42,17 @@ pub enum Method {
     /// is not in the caches is ready 5 % sooner, since lines asked for by name come in parallel
     /// from the start, those of stores in the order of the stores.
     Ahead,
-    /// 16-byte stores around the caches.
-    Around16,
-    /// 32-byte stores around the caches.
-    Around32,
-    /// 64-byte stores around the caches.
-    Around64,
+    /// 16-byte non-temporal stores.
+    NonTemporal16,
+    /// 32-byte non-temporal stores.
+    NonTemporal32,
+    /// 64-byte non-temporal stores.
+    NonTemporal64,
     /// An instruction that zeroes a line: `clzero`, or `dc zva`.
     Lines,
-    /// [`Around64`](Method::Around64), four pages at a time, a line of each in turn: pages lie in
-    /// other banks of the memory, and their translations are looked up together. Half again as fast
-    /// on scattered pages, a fifth on long runs.
+    /// [`NonTemporal64`](Method::NonTemporal64), four pages at a time, a line of each in turn:
+    /// pages lie in other banks of the memory, and their translations are looked up together. Half
+    /// again as fast on scattered pages, a fifth on long runs.
     Four64,
     /// The same with `clzero`.
     FourLines,
@@ -67,9 +66,9 @@ impl Method {
         Method::Vector32,
         Method::Vector64,
         Method::Ahead,
-        Method::Around16,
-        Method::Around32,
-        Method::Around64,
+        Method::NonTemporal16,
+        Method::NonTemporal32,
+        Method::NonTemporal64,
         Method::Lines,
         Method::Four64,
         Method::FourLines,
@@ -83,23 +82,23 @@ impl Method {
             Method::Vector32 => "32-byte",
             Method::Vector64 => "64-byte",
             Method::Ahead => "fetched ahead",
-            Method::Around16 => "16-byte nt",
-            Method::Around32 => "32-byte nt",
-            Method::Around64 => "64-byte nt",
+            Method::NonTemporal16 => "16-byte nt",
+            Method::NonTemporal32 => "32-byte nt",
+            Method::NonTemporal64 => "64-byte nt",
             Method::Lines => "zero line",
             Method::Four64 => "64-byte nt, four pages at a time",
             Method::FourLines => "zero line, four pages at a time",
         }
     }
 
-    /// Whether it goes around the caches, so that a [`fence`] must follow before others may look.
+    /// Whether its stores are non-temporal, so that a [`fence`] must follow before others may look.
     /// `clzero` does; `dc zva` leaves the line in the cache.
-    pub const fn goes_around(self) -> bool {
+    pub const fn is_non_temporal(self) -> bool {
         let line =
             cfg!(target_arch = "x86_64") && matches!(self, Method::Lines | Method::FourLines);
         line || matches!(
             self,
-            Method::Around16 | Method::Around32 | Method::Around64 | Method::Four64
+            Method::NonTemporal16 | Method::NonTemporal32 | Method::NonTemporal64 | Method::Four64
         )
     }
 
@@ -138,7 +137,7 @@ impl Method {
 /// Pages that [`Method::clear_four`] zeroes.
 pub const PAGES: usize = 4;
 
-/// Orders stores around the caches before later stores.
+/// Orders non-temporal stores before later stores.
 #[inline]
 pub fn fence() {
     arch::fence();

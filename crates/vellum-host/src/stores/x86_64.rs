@@ -1,4 +1,4 @@
-//! Of x86_64.
+//! Ways to clear on x86_64.
 
 use super::{Method, PAGES};
 use core::arch::asm;
@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 pub fn exists(method: Method) -> bool {
     match method {
-        Method::Strings | Method::Memset | Method::Around16 => true,
-        Method::Vector32 | Method::Around32 => std::arch::is_x86_feature_detected!("avx2"),
-        Method::Vector64 | Method::Around64 | Method::Four64 => {
+        Method::Strings | Method::Memset | Method::NonTemporal16 => true,
+        Method::Vector32 | Method::NonTemporal32 => std::arch::is_x86_feature_detected!("avx2"),
+        Method::Vector64 | Method::NonTemporal64 | Method::Four64 => {
             std::arch::is_x86_feature_detected!("avx512f")
         }
         Method::Ahead => {
@@ -39,7 +39,10 @@ const AHEAD: usize = 16;
 
 /// A loop of four stores of `$width` bytes.
 macro_rules! stores {
-    ($store:literal, $register:literal, $width:literal, $zero:literal, $after:literal, $at:ident, $bytes:ident) => {
+    (
+        $store:literal, $register:literal, $width:literal, $zero:literal, $after:literal,
+        $at:ident, $bytes:ident
+    ) => {
         asm!(
             $zero,
             "2:",
@@ -72,7 +75,13 @@ pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
     unsafe {
         match method {
             Method::Strings => {
-                asm!("rep stosb", inout("rcx") bytes => _, inout("rdi") at => _, in("al") 0u8, options(nostack, preserves_flags))
+                asm!(
+                    "rep stosb",
+                    inout("rcx") bytes => _,
+                    inout("rdi") at => _,
+                    in("al") 0u8,
+                    options(nostack, preserves_flags)
+                )
             }
             Method::Memset => at.write_bytes(0, bytes),
             Method::Vector32 => {
@@ -91,17 +100,23 @@ pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
             }
             Method::Ahead => {
                 for line in 0..AHEAD {
-                    asm!("prefetchw [{}]", in(reg) at.add(line * 64), options(nostack, preserves_flags));
+                    asm!(
+                        "prefetchw [{}]",
+                        in(reg) at.add(line * 64),
+                        options(nostack, preserves_flags)
+                    );
                 }
                 let widest =
                     if exists(Method::Vector64) { Method::Vector64 } else { Method::Vector32 };
                 clear(widest, at, bytes)
             }
-            Method::Around16 => stores!("movntdq", "xmm0", "16", "pxor xmm0, xmm0", "", at, bytes),
-            Method::Around32 => {
+            Method::NonTemporal16 => {
+                stores!("movntdq", "xmm0", "16", "pxor xmm0, xmm0", "", at, bytes)
+            }
+            Method::NonTemporal32 => {
                 stores!("vmovntdq", "ymm0", "32", "vpxor xmm0, xmm0, xmm0", "vzeroupper", at, bytes)
             }
-            Method::Around64 => {
+            Method::NonTemporal64 => {
                 stores!("vmovntdq", "zmm0", "64", "vpxor xmm0, xmm0, xmm0", "vzeroupper", at, bytes)
             }
             Method::Four64 | Method::FourLines => {
@@ -109,7 +124,8 @@ pub unsafe fn clear(method: Method, at: *mut u8, bytes: usize) {
                 for group in (0..whole).step_by(PAGES * PAGE) {
                     clear_four(method, [0, 1, 2, 3].map(|page| at.add(group + page * PAGE)));
                 }
-                let rest = if method == Method::Four64 { Method::Around64 } else { Method::Lines };
+                let rest =
+                    if method == Method::Four64 { Method::NonTemporal64 } else { Method::Lines };
                 clear(rest, at.add(whole), bytes - whole)
             }
             Method::Lines => asm!(

@@ -1,8 +1,8 @@
 //! The one table of operations, with how often each is drawn.
 //!
-//! An operation is a description without addresses: the runner that owns a model (here a lane)
-//! turns it into arguments. So a random run, a fuzzer's bytes and a simulator's script can all be
-//! read through [`Op::draw`] or [`Op::from_byte`] and mean the same acts.
+//! An operation has no addresses: the runner with a model (here `owned_pages`) adds arguments. So a
+//! random run, a fuzzer's bytes and a simulator's script, read through [`Op::draw`] or
+//! [`Op::from_byte`], mean the same operations.
 
 use crate::rng::Rng;
 

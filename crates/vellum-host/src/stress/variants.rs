@@ -97,14 +97,14 @@ impl Variant {
     pub fn run_shared(&self, seed: u64, operations: u64) -> io::Result<(shared::Outcome, Stats)> {
         let mut stress = Stress::short(seed);
         stress.machine.cpus = 4;
-        // Threads that meet on every page stir each other; what yields on a busy host waits for
-        // long.
-        stress.machine.stir = 5000;
+        // Threads that meet on every page vary the schedule by themselves; what yields on a busy
+        // host waits for long.
+        stress.machine.jitter = 5000;
         // Usually as many run as there are cores, now and then all of them: flushes then wait for
         // the host.
         stress.machine.running = seed.is_multiple_of(4).then_some(shared::MOST);
         (self.change)(&mut stress);
-        // Ranges of huge pages, and forks of them, take more than lanes.
+        // Ranges of huge pages, and forks of them, take more than the other test.
         stress.machine.bytes = stress.machine.bytes.max(32 << 20);
         (stress.operations, stress.rounds) = (operations, (operations / 8000).max(2));
         if self.arm { shared::run::<Aarch64>(stress) } else { shared::run::<X86_64>(stress) }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 use vellum_sim::file::{self, ConstantRow, Machine};
 
-use super::{print, print_json};
+use super::output::{print, print_json};
 use crate::cli::MachinesArgs;
 use crate::error::LabError;
 use crate::report::number;
@@ -31,7 +31,8 @@ pub fn run(args: &MachinesArgs) -> Result<(), LabError> {
         }
     }
     out.push_str(
-        "\n  host          this machine: geometry as the system reports it, latencies measured in about 3 s\n",
+        "\n  host          this machine: geometry as the system reports it, \
+         latencies measured in about 3 s\n",
     );
     out.push_str("\nvellum machines NAME shows every constant with its basis and source.\n");
     print(&out)
@@ -50,7 +51,8 @@ pub fn find(name: &str) -> Result<Machine, LabError> {
         let presets = file::presets();
         let known = presets.iter().copied().chain(["host"]);
         return Err(LabError::usage(format_args!(
-            "there is no machine `{name}`{}; `vellum machines` lists them, and a machine file ends in .toml",
+            "there is no machine `{name}`{}; `vellum machines` lists them, and a machine file \
+             ends in .toml",
             text::nearest(name, known)
                 .map(|n| format!(" (did you mean `{n}`?)"))
                 .unwrap_or_default()
@@ -87,7 +89,13 @@ fn one(m: &Machine) -> String {
 }
 
 fn summary_json(m: &Machine) -> Value {
-    json!({ "name": m.name, "description": m.description, "cpus": *m.cpus, "clock_hz": *m.clock_hz, "nodes": m.nodes.len() })
+    json!({
+        "name": m.name,
+        "description": m.description,
+        "cpus": *m.cpus,
+        "clock_hz": *m.clock_hz,
+        "nodes": m.nodes.len(),
+    })
 }
 
 fn one_json(m: &Machine) -> Map<String, Value> {
@@ -97,7 +105,10 @@ fn one_json(m: &Machine) -> Map<String, Value> {
     let constants: Vec<Value> = m
         .constants()
         .iter()
-        .map(|r| json!({ "key": r.key, "value": r.value.to_string(), "basis": basis(r), "source": r.source }))
+        .map(|r| {
+            let value = r.value.to_string();
+            json!({ "key": r.key, "value": value, "basis": basis(r), "source": r.source })
+        })
         .collect();
     doc.insert("constants".to_owned(), constants.into());
     doc

@@ -1,18 +1,17 @@
-//! One file per subcommand.
+//! One file for each subcommand.
 //!
-//! A command turns its arguments into calls of other rooms and prints the answer on standard
-//! output; notes and progress go to standard error. Nothing here computes a figure.
+//! A command turns its arguments into calls of other modules and prints the answer on standard
+//! output. Notes and progress go to standard error. Nothing here computes a figure.
 
 pub mod bench;
 pub mod machines;
+mod output;
 pub mod record;
 pub mod repro;
 pub mod run;
 pub mod screen;
 pub mod switches;
 pub mod trace;
-
-use std::io::{self, Write};
 
 use crate::cli::{Cli, Command};
 use crate::error::LabError;
@@ -30,17 +29,4 @@ pub fn run(cli: Cli) -> Result<(), LabError> {
         Some(Command::Switches(args)) => switches::run(&args),
         Some(Command::Trace(command)) => trace::run(&command),
     }
-}
-
-/// Writes text to standard output.
-fn print(text: &str) -> Result<(), LabError> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(LabError::output)
-}
-
-/// Writes JSON to standard output, indented, with a final line break.
-fn print_json(value: &impl serde::Serialize) -> Result<(), LabError> {
-    let mut text = serde_json::to_string_pretty(value).map_err(LabError::failed)?;
-    text.push('\n');
-    print(&text)
 }

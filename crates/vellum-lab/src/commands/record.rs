@@ -70,7 +70,8 @@ pub fn run(args: &RecordArgs) -> Result<(), LabError> {
     }
     if let Some(code) = report.native_code.filter(|c| *c != report.exit_code) {
         return Err(LabError::failed(format_args!(
-            "the program ended with code {code} natively and with {} under the recorder; the trace is kept, look at it with care",
+            "the program ended with code {code} natively and with {} under the recorder; the \
+             trace is kept, look at it with care",
             report.exit_code
         )));
     }
@@ -83,14 +84,16 @@ pub(crate) fn other_programs(t: &vellum_trace::Totals) -> Vec<String> {
     let mut lines = Vec::new();
     if t.forks > 0 {
         lines.push(format!(
-            "note: the program made {} child process{}; only the program itself is recorded, the native figures count both",
+            "note: the program made {} child process{}; only the program itself is recorded, the \
+             native figures count both",
             t.forks,
             if t.forks > 1 { "es" } else { "" }
         ));
     }
     if t.execs > 0 {
         lines.push(
-            "note: the program replaced itself by another (exec); the recording ends there: record that program itself"
+            "note: the program replaced itself by another (exec); the recording ends there: \
+             record that program itself"
                 .to_owned(),
         );
     }

@@ -1,10 +1,11 @@
 //! `vellum repro`: published experiments, run again.
 
-use super::{machines, print, print_json};
-use crate::cli::{On, ReproArgs};
+use super::machines;
+use super::output::{print, print_json};
+use crate::cli::{ReproArgs, RunOn};
 use crate::error::LabError;
 use crate::repro::page::Page;
-use crate::repro::{Ask, EXPERIMENTS, Entry, json, side, text};
+use crate::repro::{Context, EXPERIMENTS, PublishedExperiment, json, side, text};
 use crate::{interrupt, text as words};
 
 /// Runs the experiments asked for and prints their pages.
@@ -12,25 +13,32 @@ pub fn run(args: &ReproArgs) -> Result<(), LabError> {
     let chosen = chosen(&args.experiments)?;
     agree(args)?;
     interrupt::install();
-    let pages: Vec<(&Entry, Page)> = match args.on {
-        On::Sim => simulated(&chosen, args)?,
+    let pages: Vec<(&PublishedExperiment, Page)> = match args.on {
+        RunOn::Sim => simulated(&chosen, args)?,
         // One after the other: they measure time.
-        On::Host => chosen
+        RunOn::Host => chosen
             .iter()
-            .map(|&entry| Ok((entry, (entry.host)()?)))
+            .map(|&experiment| Ok((experiment, (experiment.host)()?)))
             .collect::<Result<Vec<_>, LabError>>()?,
     };
-    let of = |entry: &Entry| {
-        pages.iter().filter(|(e, _)| e.name == entry.name).map(|(_, page)| page).collect::<Vec<_>>()
+    let of = |experiment: &PublishedExperiment| {
+        pages
+            .iter()
+            .filter(|(e, _)| e.name == experiment.name)
+            .map(|(_, page)| page)
+            .collect::<Vec<_>>()
     };
     if args.json {
         let (on, seed) =
-            if args.on == On::Sim { ("sim", Some(seed(args))) } else { ("host", None) };
+            if args.on == RunOn::Sim { ("sim", Some(seed(args))) } else { ("host", None) };
         return print_json(&json::document(on, seed, pages.iter().map(|(_, page)| page)));
     }
     if args.markdown {
         return print(
-            &chosen.iter().map(|&entry| text::markdown(entry, &of(entry))).collect::<String>(),
+            &chosen
+                .iter()
+                .map(|&experiment| text::markdown(experiment, &of(experiment)))
+                .collect::<String>(),
         );
     }
     print(&pages.iter().map(|(_, page)| text::page(page)).collect::<Vec<_>>().join("\n"))
@@ -38,7 +46,7 @@ pub fn run(args: &ReproArgs) -> Result<(), LabError> {
 
 /// Options that say nothing together are refused, so that none is ignored.
 fn agree(args: &ReproArgs) -> Result<(), LabError> {
-    let host = args.on == On::Host;
+    let host = args.on == RunOn::Host;
     if host && args.machine.is_some() {
         return Err(LabError::usage(
             "--machine names a simulated machine; leave it out with --on host",
@@ -62,26 +70,26 @@ fn seed(args: &ReproArgs) -> u64 {
 }
 
 fn simulated(
-    chosen: &[&'static Entry],
+    chosen: &[&'static PublishedExperiment],
     args: &ReproArgs,
-) -> Result<Vec<(&'static Entry, Page)>, LabError> {
+) -> Result<Vec<(&'static PublishedExperiment, Page)>, LabError> {
     let mut asked = Vec::new();
-    for &entry in chosen {
+    for &experiment in chosen {
         match &args.machine {
-            Some(name) => asked.push((entry, machines::find(name)?)),
+            Some(name) => asked.push((experiment, machines::find(name)?)),
             None => {
-                for name in entry.machines {
-                    asked.push((entry, machines::find(name)?));
+                for name in experiment.machines {
+                    asked.push((experiment, machines::find(name)?));
                 }
             }
         }
     }
-    side::by_side(&asked, |(entry, machine)| {
-        Ok((*entry, (entry.sim)(&Ask { machine, seed: seed(args) })?))
+    side::by_side(&asked, |(experiment, machine)| {
+        Ok((*experiment, (experiment.sim)(&Context { machine, seed: seed(args) })?))
     })
 }
 
-fn chosen(names: &[String]) -> Result<Vec<&'static Entry>, LabError> {
+fn chosen(names: &[String]) -> Result<Vec<&'static PublishedExperiment>, LabError> {
     if names.is_empty() {
         return Ok(EXPERIMENTS.iter().collect());
     }

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{machines, print, print_json};
+use super::machines;
+use super::output::{print, print_json};
 use crate::cli::RunArgs;
 use crate::error::LabError;
 use crate::experiment::{Column, Effort, Experiment, Trace, cpus};
@@ -122,7 +123,11 @@ pub fn notes(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
         ));
     }
     if results.iter().any(|c| !c.finished.complete) {
-        notes.push("note: stopped by Ctrl-C; the figures are of the part that was replayed, without ratios".to_owned());
+        notes.push(
+            "note: stopped by Ctrl-C; the figures are of the part that was replayed, without \
+             ratios"
+                .to_owned(),
+        );
     }
     notes
 }
@@ -137,7 +142,8 @@ fn native(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
     let Some(column) = results.iter().find(base_pages) else {
         let taken = number::grouped(faults);
         return vec![format!(
-            "check: natively {taken} page faults with 4 KiB pages; to compare, replay with thp=never"
+            "check: natively {taken} page faults with 4 KiB pages; to compare, replay with \
+             thp=never"
         )];
     };
     let simulated = column.finished.counters.get("minor_faults").unwrap_or(0);
@@ -151,7 +157,8 @@ fn native(trace: &Trace, results: &[Column<'_>]) -> Vec<String> {
     if (simulated - faults).abs() as f64 > FAULTS_OFF * faults as f64 {
         lines.push(
             if trace.totals.threads > 1 {
-                "       that is more than 5 % off: the recording or the replay misses something, or the threads' own races do; record again to see"
+                "       that is more than 5 % off: the recording or the replay misses something, \
+                 or the threads' own races do; record again to see"
             } else {
                 "       that is more than 5 % off: the recording or the replay misses something"
             }

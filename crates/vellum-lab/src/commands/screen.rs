@@ -1,25 +1,26 @@
 //! `vellum` without a command: the shipped programs, each with one question, then the published
 //! experiments, on one screen.
 //!
-//! Every figure is measured here and now. A section is a trace, a machine and two columns; sections
+//! Every figure is measured here and now. A section is a trace, a machine and two columns. Sections
 //! run one after the other, columns side by side, and each is printed as soon as it is done, so
-//! that Ctrl-C keeps what there is. The screen promises to be done within a minute: a section that
-//! would not fit into what is left, going by the speed measured so far, is named with its command
-//! instead. Time is kept back for what follows them: a line or two of each experiment, published
-//! beside ours; short measures on this computer; and where these ideas did not help.
+//! that Ctrl-C keeps the rest. The screen is done within a minute: a section that would take longer
+//! than what is left, at the speed measured so far, is named with its command instead. Time is
+//! reserved for what follows: a line or two of each experiment beside its published figures, short
+//! measurements on this computer, and where these ideas did not help.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::machines;
+use super::output::print;
 use super::run::{notes, table_columns};
-use super::{machines, print};
 use crate::cli::{Layout, OracleMode};
 use crate::error::LabError;
 use crate::experiment::{Effort, Experiment, Trace};
 use crate::progress::Progress;
 use crate::report::{SCREEN, number, table};
-use crate::repro::{Ask, EXPERIMENTS, brief};
+use crate::repro::{Context, EXPERIMENTS, summary};
 use crate::text::wrapped;
 use crate::{interrupt, switches};
 
@@ -130,20 +131,21 @@ fn experiments(first: usize) -> Result<(), LabError> {
         let right = format!("{:>5.1} s", took.as_secs_f64());
         format!("{left}{right:>w$}\n", w = table::WIDTH.saturating_sub(left.chars().count()))
     };
-    let mut briefs = Vec::new();
-    for entry in EXPERIMENTS {
-        let machine = machines::find(entry.machines[0])?;
-        briefs.push((entry, (entry.brief)(&Ask { machine: &machine, seed: SEED })?));
+    let mut summaries = Vec::new();
+    for experiment in EXPERIMENTS {
+        let machine = machines::find(experiment.machines[0])?;
+        summaries
+            .push((experiment, (experiment.summary)(&Context { machine: &machine, seed: SEED })?));
     }
     let mut out = head(
         0,
         "Published experiments, run again (vellum repro NAME has the page)",
         start.elapsed(),
     );
-    out += &brief::heading("");
-    for (entry, said) in &briefs {
-        let _ = writeln!(out, "   {} ({})", said.title, entry.machines[0]);
-        said.gains.iter().for_each(|row| out += &brief::line(row));
+    out += &summary::heading("");
+    for (experiment, said) in &summaries {
+        let _ = writeln!(out, "   {} ({})", said.title, experiment.machines[0]);
+        said.gains.iter().for_each(|row| out += &summary::line(row));
     }
     print(&(out + "\n"))?;
     if interrupt::requested() {
@@ -152,12 +154,12 @@ fn experiments(first: usize) -> Result<(), LabError> {
 
     let start = Instant::now();
     let mut lines = String::new();
-    for entry in EXPERIMENTS {
-        match (entry.here)() {
-            Ok(rows) => rows.iter().for_each(|row| lines += &brief::native(row)),
+    for experiment in EXPERIMENTS {
+        match (experiment.here)() {
+            Ok(rows) => rows.iter().for_each(|row| lines += &summary::native(row)),
             Err(why) => {
                 for line in
-                    wrapped(&format!("{}: not measured, {why}", entry.name), table::WIDTH - 3)
+                    wrapped(&format!("{}: not measured, {why}", experiment.name), table::WIDTH - 3)
                 {
                     let _ = writeln!(lines, "   {line}");
                 }
@@ -170,9 +172,11 @@ fn experiments(first: usize) -> Result<(), LabError> {
             + "\n"),
     )?;
 
-    let mut out = format!("{}. Where these ideas did not help\n", first + 2) + &brief::heading("");
-    briefs.iter().flat_map(|(_, said)| &said.losses).for_each(|row| out += &brief::line(row));
-    out += "   p: predicted from sources that never saw the mechanism; f: on a fitted figure; g: on a guess\n\n";
+    let mut out =
+        format!("{}. Where these ideas did not help\n", first + 2) + &summary::heading("");
+    summaries.iter().flat_map(|(_, said)| &said.losses).for_each(|row| out += &summary::line(row));
+    out += "   p: predicted from sources that never saw the mechanism; f: on a fitted figure; g: \
+            on a guess\n\n";
     print(&out)
 }
 
@@ -189,7 +193,8 @@ fn head() -> String {
     let version = env!("CARGO_PKG_VERSION");
     let version = version.strip_suffix(".0").unwrap_or(version);
     format!(
-        "vellum {version}: what would another memory system do for your program?   < 1 minute, Ctrl-C keeps results\n\
+        "vellum {version}: what would another memory system do for your program?   \
+         < 1 minute, Ctrl-C keeps results\n\
          host: {} | simulated: {} | seed {SEED} | oracle on\n\n",
         host(),
         names.join(", ")
@@ -228,7 +233,8 @@ fn foot(effort: &Effort, left_out: &[&Section]) -> String {
     out.push_str(
         "next: ./run record -o my.vt -- PROGRAM ARGS\n      \
          ./run run --trace my.vt --machine milan --vs thp=always\n      \
-         cargo run --example embed    put the library in your own kernel       ./run --help    the rest\n",
+         cargo run --example embed    put the library in your own kernel       \
+         ./run --help    the rest\n",
     );
     out
 }
@@ -258,11 +264,14 @@ fn home() -> Result<PathBuf, LabError> {
     let exe = std::env::current_exe().ok();
     let above = exe.iter().flat_map(|e| e.ancestors().skip(1)).map(Path::to_path_buf);
     let here = std::env::current_dir().ok();
-    from_run.into_iter().chain(above).chain(here).find(|p| p.join(TRACES).is_dir()).ok_or_else(|| {
-        LabError::failed(
-            "the shipped traces are not found; start this through ./run, or replay a trace of your own: `vellum run --help`",
-        )
-    })
+    from_run.into_iter().chain(above).chain(here).find(|p| p.join(TRACES).is_dir()).ok_or_else(
+        || {
+            LabError::failed(
+                "the shipped traces are not found; start this through ./run, or replay a trace of \
+                 your own: `vellum run --help`",
+            )
+        },
+    )
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::json;
 use vellum::config::SWITCHES;
 
-use super::{print, print_json};
+use super::output::{print, print_json};
 use crate::cli::SwitchesArgs;
 use crate::error::LabError;
 use crate::text;
@@ -18,7 +18,9 @@ pub fn run(args: &SwitchesArgs) -> Result<(), LabError> {
             .iter()
             .map(|s| {
                 let values: Vec<&str> = s.values.split('|').collect();
-                json!({ "name": s.name, "values": values, "default": s.default, "trades": s.trades })
+                json!({
+                    "name": s.name, "values": values, "default": s.default, "trades": s.trades,
+                })
             })
             .collect();
         return print_json(&list);
@@ -42,10 +44,13 @@ fn list() -> String {
 pub fn markdown() -> String {
     let mut out = String::from(
         "# Switches\n\n\
-         One name everywhere: `--set SWITCH=VALUE` and `--vs SWITCH=VALUE,...` of `vellum run`, and the fields of `vellum::config::Config`.\n\
+         One name everywhere: `--set SWITCH=VALUE` and `--vs SWITCH=VALUE,...` of `vellum run`, \
+         and the fields of `vellum::config::Config`.\n\
          This page is what `vellum switches --markdown` prints; a test compares the two.\n\n\
-         `--set` reaches every column of a table. Each `--vs` adds a column: the base with those switches changed. A switch that\n\
-         only `--vs` names, and always with its default, is at its plain value in the base (never, off, local, 4).\n\n\
+         `--set` reaches every column of a table. Each `--vs` adds a column: the base with those \
+         switches changed. A switch that\n\
+         only `--vs` names, and always with its default, is at its plain value in the base \
+         (never, off, local, 4).\n\n\
          | switch | values | default | what it trades |\n|---|---|---|---|\n",
     );
     for s in SWITCHES {

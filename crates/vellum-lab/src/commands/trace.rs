@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use vellum_trace::info::{self, Info, Pressure};
 use vellum_trace::{Header, Recorder, TraceReader, TraceWriter, lackey};
 
-use super::{print, print_json};
+use super::output::{print, print_json};
 use crate::cli::TraceCommand;
 use crate::error::LabError;
 use crate::experiment::at;
@@ -72,7 +72,10 @@ fn convert(
 
 fn as_json(info: &Info) -> Map<String, Value> {
     let t = &info.totals;
-    let pressure = |p: &Pressure| json!({ "accesses": p.accesses, "first_misses": p.first_misses, "walks": p.walks });
+    let pressure = |p: &Pressure| -> Value {
+        let Pressure { accesses, first_misses, walks, .. } = p;
+        json!({ "accesses": accesses, "first_misses": first_misses, "walks": walks })
+    };
     let kinds: Map<String, Value> =
         info.by_kind.iter().map(|(k, n)| (format!("{k:?}"), (*n).into())).collect();
     let mut doc = Map::new();
@@ -97,8 +100,9 @@ fn as_json(info: &Info) -> Map<String, Value> {
         put(
             "native",
             json!({
-                "minor_faults": n.minor_faults, "major_faults": n.major_faults, "peak_rss_bytes": n.peak_rss,
-                "user_us": n.user_us, "system_us": n.system_us, "wall_us": n.wall_us, "thp_off": n.thp_off,
+                "minor_faults": n.minor_faults, "major_faults": n.major_faults,
+                "peak_rss_bytes": n.peak_rss, "user_us": n.user_us, "system_us": n.system_us,
+                "wall_us": n.wall_us, "thp_off": n.thp_off,
             }),
         );
     }

@@ -1,9 +1,9 @@
 //! The program's memory calls as verbs of the library.
 //!
-//! A call replays as it *took effect*, so a verb that refuses means that the trace left something
-//! out or that our placement differs from the recorded one; a new mapping that cannot be made ends
-//! the replay, anything else is counted and goes on (a run of an hour should not end at an
-//! `madvise` over a hole).
+//! A call replays as it *took effect*. So if a verb fails, the trace left something out, or our
+//! placement differs from the recorded one. A new mapping that cannot be made ends the replay. Any
+//! other failure is counted, and the replay goes on: a run of an hour should not end at an
+//! `madvise` over a hole.
 
 use vellum::addr::Va;
 use vellum::error::SpaceError;

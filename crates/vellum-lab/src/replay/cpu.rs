@@ -1,14 +1,14 @@
 //! One CPU's part of a replay: its threads in turn, event by event.
 //!
 //! A thread runs until its quantum of virtual time is over, its events are used up, or its next
-//! event has to wait. Then the CPU turns to its next thread that can run; when none can, it idles
-//! until one can. Everything a thread waits for is asked as a question about shared state
-//! ([`Wait`]), so that the machine can ask it again at any later time.
+//! event has to wait. Then the CPU runs its next thread that can run, or idles until one can. What
+//! a thread waits for is a condition on shared state ([`Wait`]), so the machine can evaluate it at
+//! any later time.
 
 use vellum_sim::Cpu;
 use vellum_sim::format::Format;
 
-use super::feed::Taken;
+use super::event_queue::TakenEvents;
 use super::player::Player;
 use super::session::Session;
 use crate::error::LabError;
@@ -20,7 +20,7 @@ pub(super) enum Wait {
     /// Nothing.
     No,
     /// Calls before this number on this mapping.
-    Gate(u32, u64),
+    Call(u32, u64),
     /// All events before this number.
     All(u64),
     /// This event of this thread.
@@ -28,7 +28,7 @@ pub(super) enum Wait {
 }
 
 /// Why a thread left the CPU.
-pub(super) enum Left {
+pub(super) enum SliceEnd {
     /// Its events are used up, or its time.
     Turn,
     /// It waits.
@@ -53,7 +53,7 @@ fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<
     let mut player = Player::new(session, cpu);
     let mut turn = cpu.id();
     loop {
-        let count = session.feed.borrow().threads();
+        let count = session.queue.borrow().threads();
         let slots = count.saturating_sub(cpu.id()).div_ceil(step);
         waits.resize(slots.max(waits.len()), Wait::No);
         // The next thread in turn that can run.
@@ -65,7 +65,7 @@ fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<
                 return Ok(());
             }
             if session
-                .feed
+                .queue
                 .borrow_mut()
                 .read_on(&mut session.maps.borrow_mut())
                 .map_err(|e| session.bad_trace(e))?
@@ -76,7 +76,7 @@ fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<
             cpu.wait_until(|| {
                 session.stopped()
                     || session.over(cpu.id())
-                    || (cpu.id()..session.feed.borrow().threads()).step_by(step).any(|t| {
+                    || (cpu.id()..session.queue.borrow().threads()).step_by(step).any(|t| {
                         able(
                             session,
                             t,
@@ -91,9 +91,9 @@ fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<
         }
         waits[(thread - cpu.id()) / step] = Wait::No;
         match turn_of(session, cpu, &mut player, thread)? {
-            Left::Turn => {}
-            Left::Blocked(wait) => waits[(thread - cpu.id()) / step] = wait,
-            Left::Stop => return Ok(()),
+            SliceEnd::Turn => {}
+            SliceEnd::Blocked(wait) => waits[(thread - cpu.id()) / step] = wait,
+            SliceEnd::Stop => return Ok(()),
         }
         turn = thread + step;
     }
@@ -101,13 +101,13 @@ fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<
 
 /// Whether a thread can run.
 fn able<F: Format>(session: &Session<'_, '_, F>, thread: usize, wait: Wait) -> bool {
-    let feed = session.feed.borrow();
-    feed.has_work(thread)
+    let queue = session.queue.borrow();
+    queue.has_work(thread)
         && match wait {
             Wait::No => true,
-            Wait::Gate(mapping, number) => session.maps.borrow().is_open(mapping, number),
-            Wait::All(number) => feed.all_before(number, thread),
-            Wait::Event(other, number) => feed.is_done(other, number),
+            Wait::Call(mapping, number) => session.maps.borrow().is_open(mapping, number),
+            Wait::All(number) => queue.all_before(number, thread),
+            Wait::Event(other, number) => queue.is_done(other, number),
         }
 }
 
@@ -117,21 +117,21 @@ fn turn_of<F: Format>(
     cpu: &Cpu<'_, F>,
     player: &mut Player<'_, '_, '_, F>,
     thread: usize,
-) -> Result<Left, LabError> {
+) -> Result<SliceEnd, LabError> {
     let until = cpu.now() + session.quantum;
     loop {
-        let taken = session.feed.borrow_mut().take(thread, &mut session.maps.borrow_mut());
-        let Taken::Run(run) = taken.map_err(|e| session.bad_trace(e))? else {
-            return Ok(Left::Turn);
+        let taken = session.queue.borrow_mut().take(thread, &mut session.maps.borrow_mut());
+        let TakenEvents::Run(run) = taken.map_err(|e| session.bad_trace(e))? else {
+            return Ok(SliceEnd::Turn);
         };
         let (done, left) = player.play(thread, &run, until)?;
         let rest = run.events.len() - done;
-        session.feed.borrow_mut().finish(thread, run, rest);
+        session.queue.borrow_mut().finish(thread, run, rest);
         if interrupt::requested() {
             session.interrupt();
         }
         if session.stopped() {
-            return Ok(Left::Stop);
+            return Ok(SliceEnd::Stop);
         }
         if rest > 0 {
             return Ok(left);

@@ -1,7 +1,8 @@
-//! Where each mapping of the trace lies in the replay, and which calls on it are still to come.
+//! The address of each mapping of the trace in the replay, and the calls on it that are still to
+//! come.
 //!
-//! A mapping's number is its index: the trace counts them from 0. One access costs one look here
-//! (base, length, gate), so an entry is small and flat; the set of calls behind a gate is kept
+//! The number of a mapping is its index: the trace counts mappings from 0. One access reads one
+//! entry (base, length, next call), so entries are small and flat. The set of later calls is kept
 //! apart.
 
 use std::collections::BTreeSet;
@@ -19,7 +20,7 @@ pub struct Place {
     /// Bytes it has now.
     pub len: u64,
     /// Number of the earliest call on it that is not done; accesses with later numbers wait.
-    pub gate: u64,
+    pub next_call: u64,
     /// What stands behind it.
     pub kind: MapKind,
     /// Every right it was ever given.
@@ -30,7 +31,7 @@ pub struct Place {
 
 /// What is known of a mapping when an access asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum AccessLookup {
     /// The byte lies here.
     At(u64),
     /// A call before the access is not done yet.
@@ -56,15 +57,15 @@ impl Maps {
 
     /// The address of `size` bytes of a mapping for the event of this number.
     #[inline(always)]
-    pub fn find(&self, mapping: u32, offset: u64, size: u64, number: u64) -> Found {
-        let Some(p) = self.places.get(mapping as usize) else { return Found::Unknown };
-        if p.gate <= number {
-            return Found::Wait;
+    pub fn find(&self, mapping: u32, offset: u64, size: u64, number: u64) -> AccessLookup {
+        let Some(p) = self.places.get(mapping as usize) else { return AccessLookup::Unknown };
+        if p.next_call <= number {
+            return AccessLookup::Wait;
         }
         if offset.checked_add(size).is_none_or(|end| end > p.len) {
-            return Found::Beyond(p.len);
+            return AccessLookup::Beyond(p.len);
         }
-        Found::At(p.base + offset)
+        AccessLookup::At(p.base + offset)
     }
 
     /// A mapping, if the trace has announced it.
@@ -75,7 +76,7 @@ impl Maps {
     /// Whether no call before `number` is due on a mapping. Unknown mappings are open: whoever asks
     /// will find that out.
     pub fn is_open(&self, mapping: u32, number: u64) -> bool {
-        self.get(mapping).is_none_or(|p| p.gate >= number)
+        self.get(mapping).is_none_or(|p| p.next_call >= number)
     }
 
     /// A call was read: its mappings are closed to what comes after it.
@@ -85,7 +86,7 @@ impl Maps {
                 self.places.push(Place {
                     base: 0,
                     len: 0,
-                    gate: OPEN,
+                    next_call: OPEN,
                     kind: m.kind,
                     given: Prot::NONE,
                     made: m.prot,
@@ -95,7 +96,7 @@ impl Maps {
         for mapping in concerned(change) {
             if (mapping as usize) < self.places.len() {
                 self.due.insert((mapping, number));
-                self.regate(mapping);
+                self.find_next_call(mapping);
             }
         }
     }
@@ -104,7 +105,7 @@ impl Maps {
     pub fn done(&mut self, change: &Change, number: u64) {
         for mapping in concerned(change) {
             self.due.remove(&(mapping, number));
-            self.regate(mapping);
+            self.find_next_call(mapping);
         }
     }
 
@@ -141,10 +142,10 @@ impl Maps {
         self.get(mapping).is_some_and(|p| len < p.len)
     }
 
-    fn regate(&mut self, mapping: u32) {
+    fn find_next_call(&mut self, mapping: u32) {
         let first = self.due.range((mapping, 0)..=(mapping, OPEN)).next().map_or(OPEN, |&(_, n)| n);
         if let Some(p) = self.places.get_mut(mapping as usize) {
-            p.gate = first;
+            p.next_call = first;
         }
     }
 }
@@ -192,15 +193,15 @@ mod tests {
     #[test]
     fn an_access_waits_for_the_calls_before_it_and_not_for_those_after() {
         let mut maps = Maps::new();
-        assert_eq!(maps.find(0, 0, 8, 3), Found::Unknown);
+        assert_eq!(maps.find(0, 0, 8, 3), AccessLookup::Unknown);
         maps.announce(&map(0, 4096), 2);
-        assert_eq!(maps.find(0, 0, 8, 3), Found::Wait);
+        assert_eq!(maps.find(0, 0, 8, 3), AccessLookup::Wait);
         maps.place(0, 0x10000, 4096, Prot(3));
         maps.done(&map(0, 4096), 2);
-        assert_eq!(maps.find(0, 8, 8, 3), Found::At(0x10008));
+        assert_eq!(maps.find(0, 8, 8, 3), AccessLookup::At(0x10008));
         maps.announce(&Change::Unmap { mapping: 0, offset: 0, len: 4096 }, 9);
-        assert_eq!(maps.find(0, 8, 8, 8), Found::At(0x10008));
-        assert_eq!(maps.find(0, 8, 8, 10), Found::Wait);
+        assert_eq!(maps.find(0, 8, 8, 8), AccessLookup::At(0x10008));
+        assert_eq!(maps.find(0, 8, 8, 10), AccessLookup::Wait);
     }
 
     #[test]
@@ -209,8 +210,8 @@ mod tests {
         maps.announce(&map(0, 4096), 0);
         maps.place(0, 0x10000, 4096, Prot(3));
         maps.done(&map(0, 4096), 0);
-        assert_eq!(maps.find(0, 4090, 8, 1), Found::Beyond(4096));
-        assert_eq!(maps.find(0, u64::MAX, 8, 1), Found::Beyond(4096));
+        assert_eq!(maps.find(0, 4090, 8, 1), AccessLookup::Beyond(4096));
+        assert_eq!(maps.find(0, u64::MAX, 8, 1), AccessLookup::Beyond(4096));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Events of one thread, one after the other, as acts of a simulated CPU.
+//! Plays the events of one thread on a simulated CPU.
 //!
-//! This is the hot loop of the command: an access costs a look into the table of mappings and one
-//! call of the machine. Everything else (calls, what the kernel reads and writes, faults) is rare
-//! and lies in functions of its own.
+//! This is the hot loop of the command: an access costs one read of the table of mappings and one
+//! call of the machine. Everything else (calls, the kernel's reads and writes, faults) is rare and
+//! has functions of its own.
 
 use vellum::addr::Va;
 use vellum::error::FaultError;
@@ -13,16 +13,16 @@ use vellum_trace::event::Event;
 
 use super::calls;
 use super::counters::Part;
-use super::cpu::{Left, Wait};
-use super::feed::{Run, takes};
-use super::maps::{self, Found};
+use super::cpu::{SliceEnd, Wait};
+use super::event_queue::{Run, takes};
+use super::maps::{self, AccessLookup};
 use super::session::Session;
 use crate::error::LabError;
 
 /// Bytes that a read fault on a file brings in, aligned (Linux's `fault_around_bytes`).
 const AROUND: u64 = 64 << 10;
 const PAGE: u64 = 4096;
-/// Faults at one address in a row that are believed to be other CPUs' doing.
+/// Faults in a row at one address that other CPUs may cause.
 const PATIENCE: u32 = 10_000;
 /// Between two windows the trace holds first touches only, so that the next thing left out is never
 /// further than this; inside a window, nothing is left out for longer.
@@ -56,6 +56,14 @@ pub struct Player<'a, 'v, 's, F: Format> {
     booked: Part,
 }
 
+/// An access by the program.
+struct Request {
+    va: u64,
+    size: u32,
+    kind: Kind,
+    dependent: bool,
+}
+
 impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     /// A player for the CPU that runs this.
     pub fn new(session: &'a Session<'v, 's, F>, cpu: &'a Cpu<'a, F>) -> Self {
@@ -69,12 +77,12 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         }
     }
 
-    /// Tells the simulator what comes a little later, so that its own tables are in the host's
-    /// caches by then. Changes no result.
+    /// Announces later accesses to the simulator, which prefetches its own tables into the host's
+    /// caches. Changes no result.
     #[inline]
     fn foresee(&self, run: &Run, i: usize) {
         if let Some(&Event::Access { mapping, size, offset, .. }) = run.events.get(i + AHEAD)
-            && let Found::At(va) = self.session.maps.borrow().find(
+            && let AccessLookup::At(va) = self.session.maps.borrow().find(
                 mapping,
                 offset,
                 u64::from(size),
@@ -92,7 +100,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         thread: usize,
         run: &Run,
         until: u64,
-    ) -> Result<(usize, Left), LabError> {
+    ) -> Result<(usize, SliceEnd), LabError> {
         let session = self.session;
         if self.gaps.len() <= thread {
             self.gaps.resize(thread + 1, false);
@@ -100,12 +108,12 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         let mut accesses = 0u64;
         let mut i = 0;
         let left = loop {
-            let Some(event) = run.events.get(i) else { break Left::Turn };
+            let Some(event) = run.events.get(i) else { break SliceEnd::Turn };
             let number = run.first + i as u64;
             if number.is_multiple_of(TELL) {
-                session.feed.borrow_mut().at(thread, number);
+                session.queue.borrow_mut().at(thread, number);
                 if self.cpu.now() >= until {
-                    break Left::Turn;
+                    break SliceEnd::Turn;
                 }
             }
             match *event {
@@ -116,8 +124,8 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                         u64::from(size),
                         number,
                     ) {
-                        Found::At(va) => va,
-                        Found::Wait => break Left::Blocked(Wait::Gate(mapping, number)),
+                        AccessLookup::At(va) => va,
+                        AccessLookup::Wait => break SliceEnd::Blocked(Wait::Call(mapping, number)),
                         lost => return Err(session.lost(mapping, offset, lost)),
                     };
                     let here = Here { mapping, offset, number, thread };
@@ -127,7 +135,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                                 accesses += events as u64;
                                 i += events;
                             }
-                            Err(wait) => break Left::Blocked(wait),
+                            Err(wait) => break SliceEnd::Blocked(wait),
                         }
                         continue;
                     }
@@ -138,14 +146,14 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     if let Err(wait) =
                         self.touch(here, va, u32::from(size), kind, flags.dependent())?
                     {
-                        break Left::Blocked(wait);
+                        break SliceEnd::Blocked(wait);
                     }
                     accesses += 1;
                 }
                 Event::Fetch { mapping, insns, offset } => {
                     let va = match session.maps.borrow().find(mapping, offset, 1, number) {
-                        Found::At(va) => va,
-                        Found::Wait => break Left::Blocked(Wait::Gate(mapping, number)),
+                        AccessLookup::At(va) => va,
+                        AccessLookup::Wait => break SliceEnd::Blocked(Wait::Call(mapping, number)),
                         lost => return Err(session.lost(mapping, offset, lost)),
                     };
                     self.cpu.retire(self.owed);
@@ -153,32 +161,33 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
                     let here = Here { mapping, offset, number, thread };
                     if let Err(wait) = self.touch(here, va, 1, Kind::Fetch, false)? {
                         self.owed = 0;
-                        break Left::Blocked(wait);
+                        break SliceEnd::Blocked(wait);
                     }
                 }
                 Event::Call(ref call) => {
                     let change = &call.change;
-                    session.feed.borrow_mut().at(thread, number);
+                    session.queue.borrow_mut().at(thread, number);
                     if let Some(mapping) = maps::closed(change, number, &session.maps.borrow()) {
-                        break Left::Blocked(Wait::Gate(mapping, number));
+                        break SliceEnd::Blocked(Wait::Call(mapping, number));
                     }
                     if takes(change, &session.maps.borrow())
-                        && !session.feed.borrow().all_before(number, thread)
+                        && !session.queue.borrow().all_before(number, thread)
                     {
-                        break Left::Blocked(Wait::All(number));
+                        break SliceEnd::Blocked(Wait::All(number));
                     }
                     self.in_kernel = false;
                     calls::call(session, change)?;
                     session.maps.borrow_mut().done(change, number);
                 }
                 Event::ThreadStart { thread: new } => {
-                    session.feed.borrow_mut().at(thread, number);
-                    if new as usize == thread && !session.feed.borrow().all_before(number, thread) {
-                        break Left::Blocked(Wait::All(number));
+                    session.queue.borrow_mut().at(thread, number);
+                    if new as usize == thread && !session.queue.borrow().all_before(number, thread)
+                    {
+                        break SliceEnd::Blocked(Wait::All(number));
                     }
-                    session.feed.borrow_mut().start(new);
+                    session.queue.borrow_mut().start(new);
                 }
-                Event::ThreadEnd { thread: gone } => session.feed.borrow_mut().end(gone),
+                Event::ThreadEnd { thread: gone } => session.queue.borrow_mut().end(gone),
                 Event::Skip { accesses, instructions } => {
                     session.skipped(u64::from(accesses), instructions);
                     let ahead = &run.events[i + 1..run.events.len().min(i + 1 + GAP)];
@@ -218,14 +227,15 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     ) -> Result<Result<(), Wait>, LabError> {
         match self.cpu.access(va, size, kind, dependent) {
             Ok(_) => Ok(Ok(())),
-            Err(fault) => self.faulting(here, va, size, kind, dependent, fault),
+            Err(fault) => self.faulting(here, Request { va, size, kind, dependent }, fault),
         }
     }
 
     /// What a fault at `va` has to wait for: another thread that touches the page first.
     fn first_toucher(&self, here: Here, offset: u64) -> Option<Wait> {
-        let feed = self.session.feed.borrow();
-        feed.touched_by(here.mapping, offset, here.number, here.thread)
+        let queue = self.session.queue.borrow();
+        queue
+            .touched_by(here.mapping, offset, here.number, here.thread)
             .map(|(thread, number)| Wait::Event(thread, number))
     }
 
@@ -233,12 +243,10 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     fn faulting(
         &self,
         here: Here,
-        va: u64,
-        size: u32,
-        kind: Kind,
-        dependent: bool,
+        request: Request,
         first: vellum_sim::PageFault,
     ) -> Result<Result<(), Wait>, LabError> {
+        let Request { va, size, kind, dependent } = request;
         let (mut fault, mut equal) = (first, 1);
         loop {
             if let Some(wait) = self.first_toucher(here, here.offset + fault.va.saturating_sub(va))
@@ -277,16 +285,16 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         else {
             return s.vm.fault(s.space, va, access).map(drop);
         };
-        // What only the file can fill has frames of its own, so that code lies in the caches as
-        // code does; what the program may write is shown as zeros until it does, so that its first
+        // Pages that only the file can fill get frames of their own, so that code occupies the
+        // caches. Pages that the program may write are zeros until it does, so that its first
         // write faults as it would on a page of the page cache.
         let write = !place.made.write();
         s.vm.fault(s.space, va, if write { Access::Write } else { access })?;
         let start = (va.0 & !(AROUND - 1)).max(place.base);
         let end =
             ((va.0 & !(AROUND - 1)) + AROUND).min(place.base + place.len.next_multiple_of(PAGE));
-        // Around is a favour: where a part of it is gone or another's, the page that faulted is
-        // there all the same.
+        // Fault-around may fail where a part of the range is gone or belongs to another mapping;
+        // the page that faulted is present.
         let _ = s.vm.advise(s.space, Va(start), end - start, Advice::Populate { write });
         s.around((end - start) / PAGE);
         Ok(())
@@ -308,7 +316,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
         for (k, e) in run.events[i..].iter().enumerate() {
             let Event::Access { mapping: m, size, flags, offset } = *e else { break };
             let at = if k == 0 {
-                Found::At(va)
+                AccessLookup::At(va)
             } else {
                 self.session.maps.borrow().find(
                     m,
@@ -320,7 +328,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
             let joins = flags.kernel()
                 && m == mapping
                 && (k == 0 || flags.write() == write)
-                && at == Found::At(va + length)
+                && at == AccessLookup::At(va + length)
                 && (va & (PAGE - 1)) + length + u64::from(size) <= PAGE;
             if !joins && k > 0 {
                 break;
@@ -376,7 +384,7 @@ impl<'a, 'v, 's, F: Format> Player<'a, 'v, 's, F> {
     }
 }
 
-/// What an access needs, in the library's words.
+/// The right that an access needs.
 fn access(kind: Kind) -> Access {
     match kind {
         Kind::Load => Access::Read,

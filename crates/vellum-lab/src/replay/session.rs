@@ -1,9 +1,9 @@
-//! One replay from the machine's birth to its counters: builds the machine, runs the CPUs, checks
-//! everything at the end.
+//! One replay: builds the machine, runs the CPUs, checks everything at the end, and returns the
+//! counters.
 //!
-//! A session belongs to one OS thread: CPUs of the simulated machine are coroutines there, so what
-//! they share is in plain cells. No cell is borrowed across a machine call: another CPU may run in
-//! between.
+//! A session belongs to one OS thread. The CPUs of the simulated machine are coroutines of that
+//! thread, so their shared state is in plain cells. No cell is borrowed across a machine call:
+//! another CPU may run in between.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use vellum_sim::format::{Arm, Format, X86};
 use vellum_sim::{Check, Mode, SimMachine};
 use vellum_trace::event::Map;
 
+use super::config_check::check_config;
 use super::counters::{self, Part, Tally};
 use super::cpu;
-use super::feed::{Feed, Source};
-use super::fit::fit;
-use super::maps::{Found, Maps};
+use super::event_queue::{EventQueue, Source};
+use super::maps::{AccessLookup, Maps};
 use crate::cli::{Layout, OracleMode};
 use crate::error::LabError;
 use crate::progress::Progress;
@@ -65,7 +65,7 @@ const SLICES_PER_SECOND: u64 = 1000;
 pub struct Session<'v, 's, F: Format> {
     pub(super) vm: &'v Vm<SimMachine<F>>,
     pub(super) space: &'v Space,
-    pub(super) feed: RefCell<Feed<'s>>,
+    pub(super) queue: RefCell<EventQueue<'s>>,
     pub(super) maps: RefCell<Maps>,
     /// New mappings that a move is about to fill.
     pub(super) moving: RefCell<BTreeMap<u32, Map>>,
@@ -98,8 +98,8 @@ impl<F: Format> Session<'_, '_, F> {
     }
     /// Whether nothing is left, or ever will be, for the threads of `cpu`.
     pub(super) fn over(&self, cpu: usize) -> bool {
-        let feed = self.feed.borrow();
-        feed.is_read() && (cpu..feed.threads()).step_by(self.cpus).all(|t| feed.is_over(t))
+        let queue = self.queue.borrow();
+        queue.is_read() && (cpu..queue.threads()).step_by(self.cpus).all(|t| queue.is_over(t))
     }
     /// `n` more accesses are done.
     pub(super) fn tally(&self, n: u64) {
@@ -139,32 +139,43 @@ impl<F: Format> Session<'_, '_, F> {
         LabError::failed(format_args!("{what}"))
     }
     /// The error of an access to a mapping that is not there.
-    pub(super) fn lost(&self, mapping: u32, offset: u64, found: Found) -> LabError {
+    pub(super) fn lost(&self, mapping: u32, offset: u64, found: AccessLookup) -> LabError {
         match found {
-            Found::Beyond(len) => self.bad_trace(format_args!(
-                "the trace touches byte {offset} of mapping {mapping}, which has {len} bytes; record it again"
+            AccessLookup::Beyond(len) => self.bad_trace(format_args!(
+                "the trace touches byte {offset} of mapping {mapping}, which has {len} bytes; \
+                 record it again"
             )),
-            _ => self
-                .bad_trace(format_args!("the trace touches mapping {mapping}, which it never made; record it again")),
+            _ => self.bad_trace(format_args!(
+                "the trace touches mapping {mapping}, which it never made; record it again"
+            )),
         }
     }
     /// The error of a machine that is too small.
     pub(super) fn out_of_memory(&self) -> LabError {
         LabError::failed(format_args!(
-            "the trace needs more memory than the machine `{}` has; take a larger one (`vellum machines`)",
+            "the trace needs more memory than the machine `{}` has; take a larger one (`vellum \
+             machines`)",
             self.machine
         ))
     }
 }
 
 /// Replays `source` on `machine`.
+///
+/// Left out: the order that futexes impose between threads, time asleep, the program's own
+/// computation but for instruction counts, and every process but the first. A fork is replayed as
+/// the parent sees it: its private pages become copy-on-write, and the child ends at once.
+///
+/// File mappings are anonymous memory with the faults of a file: a read fault brings in the aligned
+/// 64 KiB around it (the default of Linux's fault-around), a first write to a page of a private
+/// mapping faults by itself.
 pub fn replay(
     source: &mut dyn Source,
     machine: &vellum_sim::file::Machine,
     options: &Options,
     progress: &Progress,
 ) -> Result<Finished, LabError> {
-    let machine = fit(machine, &options.config)?;
+    let machine = check_config(machine, &options.config)?;
     match *machine.mmu.codec {
         Codec::X86_64 => on::<X86>(source, &machine, options, progress),
         Codec::Aarch64 => on::<Arm>(source, &machine, options, progress),
@@ -203,7 +214,7 @@ fn on<F: Format>(
     let session = Session {
         vm: &vm,
         space: &space,
-        feed: RefCell::new(Feed::new(source)),
+        queue: RefCell::new(EventQueue::new(source)),
         maps: RefCell::new(Maps::new()),
         moving: RefCell::new(BTreeMap::new()),
         cpus: options.cpus,
@@ -267,7 +278,8 @@ fn oracle_stop(stop: vellum_sim::Stop) -> LabError {
 fn consistent(tally: &Tally) -> Result<(), LabError> {
     if tally.refused * 1000 > tally.accesses {
         return Err(LabError::failed(format_args!(
-            "{} of {} accesses touch memory that is not mapped for them; the trace contradicts itself: record it again",
+            "{} of {} accesses touch memory that is not mapped for them; the trace contradicts \
+             itself: record it again",
             tally.refused, tally.accesses
         )));
     }

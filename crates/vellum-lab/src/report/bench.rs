@@ -1,13 +1,14 @@
-//! Native benchmarks as text: a line a row, ours beside the floor and each peer, with ratios.
+//! Native benchmarks as text: a line for each row, ours beside the floor and each peer, with
+//! ratios.
 //!
-//! Ratios are what to read, so each stands right of what it compares with, ours over theirs: below
-//! 1 is faster, except where more is better (`%`). Figures of growth are turned round: an act is a
-//! line and its sizes are columns.
+//! Each ratio stands right of what it compares with, ours over theirs: below 1 is faster, except
+//! where more is better (`%`). Figures of growth are transposed: an operation is a line, and its
+//! sizes are columns.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use vellum_host::bench::bars::Judged;
+use vellum_host::bench::targets::Judged;
 use vellum_host::bench::{Report, Row};
 
 use super::number;
@@ -159,17 +160,17 @@ pub fn growth(report: &Report) -> String {
     out
 }
 
-/// What came of the bars: a line or a few each, the limit first.
+/// What came of the targets: a line or a few each, the limit first.
 pub fn verdicts(judged: &[Judged]) -> String {
     let mut out = String::new();
-    for bar in judged {
-        let mark = if bar.is_met() { "met" } else { "missed" };
-        let met = bar.verdicts.iter().filter(|v| v.met).count();
+    for target in judged {
+        let mark = if target.is_met() { "met" } else { "missed" };
+        let met = target.verdicts.iter().filter(|v| v.met).count();
         // A few rows are all shown, many only where they miss.
-        let few = bar.verdicts.len() <= 2;
+        let few = target.verdicts.len() <= 2;
         let short = |name: &str| name.split_once('/').map_or(name, |(_, n)| n).to_owned();
-        let same = bar.verdicts.iter().all(|v| v.row == bar.verdicts[0].row);
-        let shown: Vec<String> = bar
+        let same = target.verdicts.iter().all(|v| v.row == target.verdicts[0].row);
+        let shown: Vec<String> = target
             .verdicts
             .iter()
             .filter(|v| few || !v.met)
@@ -185,9 +186,9 @@ pub fn verdicts(judged: &[Judged]) -> String {
             })
             .collect();
         let many =
-            if few { String::new() } else { format!(" {met} of {} rows", bar.verdicts.len()) };
+            if few { String::new() } else { format!(" {met} of {} rows", target.verdicts.len()) };
         let join = if many.is_empty() || shown.is_empty() { "" } else { "; not" };
-        let line = format!("{} ({}):{many}{join} {}", bar.says, bar.source, shown.join(", "));
+        let line = format!("{} ({}):{many}{join} {}", target.says, target.source, shown.join(", "));
         for (i, part) in text::wrapped(line.trim_end(), WIDTH - 10).into_iter().enumerate() {
             let _ = writeln!(out, "   {:<7}{part}", if i == 0 { mark } else { "" });
         }
@@ -203,7 +204,7 @@ pub fn paragraph(words: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vellum_host::bench::bars::judge;
+    use vellum_host::bench::targets::judge;
 
     fn row(
         name: &str,
@@ -224,8 +225,10 @@ mod tests {
         ];
         assert_eq!(
             table(&Report { benchmarks, notes: vec![] }),
-            "                       thr          ours  spread    floor  ratio   bitmap  ratio    buddy  ratio\n   \
-             hot-pair              1       12.0 ns     5 %     10.0   1.20     16.0   0.75     24.0   0.50\n   \
+            "                       thr          ours  spread    floor  ratio   \
+             bitmap  ratio    buddy  ratio\n   \
+             hot-pair              1       12.0 ns     5 %     10.0   1.20     \
+             16.0   0.75     24.0   0.50\n   \
              two-swaps-two-stores  1       9.60 ns     5 %\n"
         );
     }
@@ -251,8 +254,11 @@ mod tests {
         ];
         assert_eq!(
             growth(&Report { benchmarks, notes: vec![] }),
-            "memory, ns                 1M      10M ratio\n   fault, a page         30.0     33.0  1.10\n   \
-             map, a call            300               \nmappings, ns              100\n   fault                 50.0\n"
+            "memory, ns                 1M      10M ratio\n   \
+             fault, a page         30.0     33.0  1.10\n   \
+             map, a call            300               \n\
+             mappings, ns              100\n   \
+             fault                 50.0\n"
         );
     }
 

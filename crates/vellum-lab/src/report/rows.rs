@@ -1,12 +1,12 @@
-//! Which counters people see, in what words and in which order.
+//! The counters that people see, in words and in order.
 //!
-//! The one list of rows: the full table of `vellum run` prints all of it, the screen a choice. JSON
-//! prints counters by their own names and needs no list.
+//! This is the one list of rows: the full table of `vellum run` prints all of it, the screen a
+//! choice. JSON prints counters by their own names.
 //!
-//! Cycles are shown as estimated for the whole program. For a trace that kept everything that is
-//! what was simulated; where the recorder's windows left something out, the program's own part is
-//! scaled up to it, since faults and calls are complete and a total of both would else compare a
-//! hundredth of one with all of the other. JSON has the simulated figures beside the estimates.
+//! Cycles are estimates for the whole program. If the trace kept everything, they are the simulated
+//! cycles. If the recorder's windows left something out, the program's own part is scaled up, since
+//! faults and calls are complete: a total of both would otherwise compare a hundredth of one with
+//! all of the other. JSON has the simulated figures beside the estimates.
 
 /// How a value is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

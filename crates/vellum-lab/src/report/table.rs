@@ -1,9 +1,9 @@
-//! Text tables: a label, one column per variant, and after each variant but the first its ratio to
-//! the first.
+//! Text tables: a label, one column for each variant, and after each but the first its ratio to the
+//! first.
 //!
-//! At most [`WIDTH`] columns wide: more variants than fit go into further blocks, each with the
-//! base again, since a line that wraps is a table nobody reads. Remarks ("19 % less time") appear
-//! where there is one variant beside the base; with more there is no room.
+//! Tables are at most [`WIDTH`] columns wide. More variants go into further blocks, each with the
+//! base again, since nobody reads lines that wrap. Remarks ("19 % less time") appear where there is
+//! one variant beside the base.
 
 use std::fmt::Write as _;
 
@@ -225,8 +225,10 @@ mod tests {
             text,
             "                                  thp=never     thp=always    ratio\n\
              faults\n   page faults                       79,871            214    0.003\n\
-             memory\n   RSS, peak                        312 MiB        361 MiB     1.16   16 % more memory: the price\n\
-             modelled cycles\n   total                            3.440 G        2.800 G     0.81   19 % less time\n"
+             memory\n   RSS, peak                        312 MiB        361 MiB     1.16   \
+             16 % more memory: the price\n\
+             modelled cycles\n   total                            3.440 G        2.800 G     \
+             0.81   19 % less time\n"
         );
     }
 

@@ -1,28 +1,28 @@
-//! What a figure rests on, taken from the machine file.
+//! The provenance of a figure, from the machine file.
 //!
 //! An experiment names constants, or groups of them (`l2` stands for all keys that begin with
-//! `l2.`). If any of them is fitted, so is the figure; else if any is a guess the figure is one,
-//! too, and is shown with that guess halved and doubled; else it is a prediction. What the
-//! experiment sets itself (a replacement policy it goes through, say) it does not rest on.
+//! `l2.`). If any of them is fitted, so is the figure. Else, if any is a guess, the figure is a
+//! guess, and is shown with that guess halved and doubled. Else it is a prediction. What the
+//! experiment sets itself, such as a replacement policy, does not count.
 
 use vellum_sim::file::{Basis, ConstantRow, Machine};
 
 use super::side;
 use crate::error::LabError;
 
-/// What a figure may be called.
+/// The mark of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Mark {
     /// It rests on measurements of the state before and on outside sources only.
     Predicted,
-    /// An estimate is among the constants.
+    /// A constant is an estimate.
     Guess,
-    /// It took a measurement of the state after.
+    /// A constant was fitted to a measurement of the state after.
     Fitted,
 }
 
 impl Mark {
-    /// As tables show it.
+    /// The letter in tables.
     pub const fn letter(self) -> &'static str {
         match self {
             Mark::Predicted => "p",
@@ -30,7 +30,7 @@ impl Mark {
             Mark::Fitted => "f",
         }
     }
-    /// As JSON says it.
+    /// The word in JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Mark::Predicted => "predicted",
@@ -40,9 +40,9 @@ impl Mark {
     }
 }
 
-/// A guess, and the figure with it halved and doubled. `None` where the machine cannot be so.
+/// A guess, and the figure with it halved and doubled. `None` where no such machine can exist.
 #[derive(Clone, Debug)]
-pub struct Swing {
+pub struct Sensitivity {
     /// The constant's key.
     pub key: String,
     /// Its value.
@@ -53,8 +53,8 @@ pub struct Swing {
     pub doubled: Option<f64>,
 }
 
-impl Swing {
-    /// How far it moves a figure, as a share of it.
+impl Sensitivity {
+    /// The largest change of the figure, as a share of it.
     pub fn moves(&self, figure: f64) -> f64 {
         let off = |v: Option<f64>| v.map_or(0.0, |v| (v - figure).abs() / figure.abs().max(1e-9));
         off(self.halved).max(off(self.doubled))
@@ -63,19 +63,19 @@ impl Swing {
 
 /// The constants a figure rests on.
 #[derive(Clone, Debug)]
-pub struct Rest {
-    /// What follows from them.
+pub struct Provenance {
+    /// The mark that follows from them.
     pub mark: Mark,
     /// The constants.
     pub constants: Vec<ConstantRow>,
     /// The guesses among them that are numbers, halved and doubled.
-    pub swings: Vec<Swing>,
-    /// Whether that was asked for.
-    pub swung: bool,
+    pub sensitivities: Vec<Sensitivity>,
+    /// Whether they were halved and doubled.
+    pub varied: bool,
 }
 
 /// The constants of some groups, and the mark that follows.
-pub fn rest(machine: &Machine, groups: &[&str]) -> Result<Rest, LabError> {
+pub fn provenance(machine: &Machine, groups: &[&str]) -> Result<Provenance, LabError> {
     let all = machine.constants();
     for group in groups {
         if !all.iter().any(|row| within(&row.key, group)) {
@@ -88,11 +88,11 @@ pub fn rest(machine: &Machine, groups: &[&str]) -> Result<Rest, LabError> {
     let constants: Vec<ConstantRow> =
         all.into_iter().filter(|row| groups.iter().any(|group| within(&row.key, group))).collect();
     let mark = constants.iter().map(|row| mark_of(row.basis)).max().unwrap_or(Mark::Predicted);
-    Ok(Rest { mark, constants, swings: Vec::new(), swung: false })
+    Ok(Provenance { mark, constants, sensitivities: Vec::new(), varied: false })
 }
 
 fn within(key: &str, group: &str) -> bool {
-    key.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    key.strip_prefix(group).is_some_and(|tail| tail.is_empty() || tail.starts_with('.'))
 }
 
 fn mark_of(basis: Basis) -> Mark {
@@ -103,45 +103,48 @@ fn mark_of(basis: Basis) -> Mark {
     }
 }
 
-/// As [`rest`], with each guess that is a number halved and doubled and the figure measured again.
-pub fn rest_swung(
+/// As [`provenance`], with each guess that is a number halved and doubled and the figure measured
+/// again.
+pub fn measured_provenance(
     machine: &Machine,
     groups: &[&str],
     figure: &(dyn Fn(&Machine) -> Result<f64, LabError> + Sync),
-) -> Result<Rest, LabError> {
-    let rests = rests_swung(machine, groups, &|machine| figure(machine).map(|figure| [figure]))?;
-    let [rest] = rests;
-    Ok(rest)
+) -> Result<Provenance, LabError> {
+    let rests =
+        measured_provenances(machine, groups, &|machine| figure(machine).map(|figure| [figure]))?;
+    let [provenance] = rests;
+    Ok(provenance)
 }
 
-/// As [`rest_swung`] for several figures that rest on the same constants and are measured together.
-pub fn rests_swung<const N: usize>(
+/// As [`measured_provenance`] for several figures that rest on the same constants and are measured
+/// together.
+pub fn measured_provenances<const N: usize>(
     machine: &Machine,
     groups: &[&str],
     figures: &(dyn Fn(&Machine) -> Result<[f64; N], LabError> + Sync),
-) -> Result<[Rest; N], LabError> {
-    let rest = rest(machine, groups)?;
-    let guesses = rest.constants.iter().filter(|row| row.basis == Basis::Guess);
+) -> Result<[Provenance; N], LabError> {
+    let provenance = provenance(machine, groups)?;
+    let guesses = provenance.constants.iter().filter(|row| row.basis == Basis::Guess);
     // Words (a policy, an inclusion) cannot be halved.
     let numbers: Vec<&ConstantRow> =
         guesses.filter(|row| machine.scaled(&row.key, 1, 1).is_ok()).collect();
     let asked: Vec<(&ConstantRow, u32, u32)> =
         numbers.iter().flat_map(|&row| [(row, 1, 2), (row, 2, 1)]).collect();
-    let swung = side::by_side(&asked, |&(row, times, by)| {
+    let varied = side::by_side(&asked, |&(row, times, by)| {
         // A machine that cannot be with it (nine ways in a set of eight sizes) has no figure.
         machine.scaled(&row.key, times, by).ok().map(|machine| figures(&machine)).transpose()
     })?;
     Ok(std::array::from_fn(|nth| {
-        let swing = |(row, pair): (&&ConstantRow, &[Option<[f64; N]>])| Swing {
+        let sensitivity = |(row, pair): (&&ConstantRow, &[Option<[f64; N]>])| Sensitivity {
             key: row.key.clone(),
             value: row.value.clone(),
             halved: pair[0].map(|figures| figures[nth]),
             doubled: pair[1].map(|figures| figures[nth]),
         };
-        Rest {
-            swings: numbers.iter().zip(swung.chunks(2)).map(swing).collect(),
-            swung: true,
-            ..rest.clone()
+        Provenance {
+            sensitivities: numbers.iter().zip(varied.chunks(2)).map(sensitivity).collect(),
+            varied: true,
+            ..provenance.clone()
         }
     }))
 }
@@ -157,19 +160,20 @@ mod tests {
     #[test]
     fn a_mark_is_the_worst_basis_of_the_constants_named() {
         let thunder = vellum_sim::file::preset("thunderx2").expect("a preset");
-        assert_eq!(rest(&thunder, &["l1d.size", "l1d.ways"]).unwrap().mark, Mark::Predicted);
-        assert_eq!(rest(&thunder, &["l1d"]).unwrap().mark, Mark::Guess, "its latency is one");
+        assert_eq!(provenance(&thunder, &["l1d.size", "l1d.ways"]).unwrap().mark, Mark::Predicted);
+        assert_eq!(provenance(&thunder, &["l1d"]).unwrap().mark, Mark::Guess, "its latency is one");
         let text = vellum_sim::file::preset_text("thunderx2").expect("a preset");
-        let from = "ways = { value = 8, basis = \"before\", source = \"B.3 [S]: 64 B x 64 sets x 8 ways\" }";
+        let from = "ways = { value = 8, basis = \"before\", \
+                    source = \"B.3 [S]: 64 B x 64 sets x 8 ways\" }";
         let fitted = text.replacen(from, &from.replace("before", "fitted"), 1);
         assert_ne!(fitted, text);
         assert_eq!(
-            rest(&machine(&fitted), &["l1d"]).unwrap().mark,
+            provenance(&machine(&fitted), &["l1d"]).unwrap().mark,
             Mark::Fitted,
             "fitted is worse than guessed"
         );
         assert_eq!(
-            rest(&machine(&fitted), &["l2.size"]).unwrap().mark,
+            provenance(&machine(&fitted), &["l2.size"]).unwrap().mark,
             Mark::Predicted,
             "others are not concerned"
         );
@@ -178,8 +182,8 @@ mod tests {
     #[test]
     fn a_group_that_no_constant_has_is_an_error_and_not_a_prediction() {
         let thunder = vellum_sim::file::preset("thunderx2").expect("a preset");
-        assert!(rest(&thunder, &["l1d.size", "l9"]).is_err());
-        assert!(rest(&thunder, &["l1"]).is_err(), "a group is a whole word");
+        assert!(provenance(&thunder, &["l1d.size", "l9"]).is_err());
+        assert!(provenance(&thunder, &["l1"]).is_err(), "a group is a whole word");
     }
 
     #[test]
@@ -187,12 +191,15 @@ mod tests {
         let thunder = vellum_sim::file::preset("thunderx2").expect("a preset");
         let figure =
             |m: &Machine| Ok(f64::from(*m.llc.ways) + m.llc.size.0 as f64 / (1u64 << 30) as f64);
-        let rest = rest_swung(&thunder, &["llc"], &figure).unwrap();
-        let ways = rest.swings.iter().find(|s| s.key == "llc.ways").expect("a guess");
+        let provenance = measured_provenance(&thunder, &["llc"], &figure).unwrap();
+        let ways = provenance.sensitivities.iter().find(|s| s.key == "llc.ways").expect("a guess");
         let base = figure(&thunder).unwrap();
         assert_eq!((ways.halved, ways.doubled), (Some(base - 8.0), Some(base + 16.0)));
         assert!(ways.moves(base) > 0.9);
-        assert!(rest.swings.iter().all(|s| s.key != "llc.size"), "that is no guess");
-        assert!(rest.swings.iter().all(|s| s.key != "llc.policy"), "words cannot be halved");
+        assert!(provenance.sensitivities.iter().all(|s| s.key != "llc.size"), "that is no guess");
+        assert!(
+            provenance.sensitivities.iter().all(|s| s.key != "llc.policy"),
+            "words cannot be halved"
+        );
     }
 }

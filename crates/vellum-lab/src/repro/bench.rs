@@ -1,16 +1,15 @@
 //! A small program on a simulated machine, with the library under it, counted.
 //!
 //! Published microbenchmarks are loops over a few mappings. Here the loop is a closure that makes
-//! accesses; it is run for some turns until caches and TLBs have settled, then for those that
-//! count. Everything is real: mappings, faults, zero frames and walks are the library's, under the
-//! oracle.
+//! accesses. It runs for some turns until caches and TLBs have settled, then for the turns that
+//! count. Mappings, faults, zero frames and walks are the library's, under the oracle.
 
 use vellum::addr::{Order, Va};
 use vellum::space::{Access, Attrs, LeafSize, Placement, Rights};
 use vellum_sim::format::Format;
 use vellum_sim::{Kind, Options, Parts, Program};
 
-use super::ground::{Ground, Work, stand};
+use super::fixture::{Fixture, Workload, boot};
 use crate::error::LabError;
 
 /// Where the program's real data lies: whole 2 MiB pages, written once, so that their frames follow
@@ -35,13 +34,13 @@ pub struct Setting {
 }
 
 /// Makes accesses for a turn's closure.
-pub trait Hand {
+pub trait MemoryAccess {
     /// Reads at an address; `after`: the address depends on the load before.
     fn read(&mut self, va: u64, after: bool);
 }
 
 /// One turn of the loop, by its number.
-pub type Turn<'t> = dyn Fn(&mut dyn Hand, u64) + 't;
+pub type Turn<'t> = dyn Fn(&mut dyn MemoryAccess, u64) + 't;
 
 /// What a counted turn cost on average.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -65,7 +64,7 @@ pub fn count(parts: &Parts, setting: &Setting, turn: &Turn<'_>) -> Result<Counte
     let options = Options { seed: setting.seed, ..Options::default() };
     let chosen = setting.switches.iter().map(|(name, value)| (*name, value.as_str()));
     let switches: Vec<_> = [("thp", "never")].into_iter().chain(chosen).collect();
-    stand(parts, options, &switches, Loop { setting, turn })
+    boot(parts, options, &switches, Loop { setting, turn })
 }
 
 struct Loop<'l> {
@@ -78,7 +77,9 @@ struct Reader<'p, 'c, 'a, F: Format, H> {
     refused: Option<String>,
 }
 
-impl<F: Format, H: FnMut(u64, Kind) -> Result<(), String>> Hand for Reader<'_, '_, '_, F, H> {
+impl<F: Format, H: FnMut(u64, Kind) -> Result<(), String>> MemoryAccess
+    for Reader<'_, '_, '_, F, H>
+{
     #[inline]
     fn read(&mut self, va: u64, after: bool) {
         if let Err(why) = self.program.access(va, 4, Kind::Load, after) {
@@ -87,11 +88,11 @@ impl<F: Format, H: FnMut(u64, Kind) -> Result<(), String>> Hand for Reader<'_, '
     }
 }
 
-impl Work for Loop<'_> {
+impl Workload for Loop<'_> {
     type Out = Counted;
-    fn run<F: Format>(self, ground: &Ground<'_, '_, F>) -> Result<Counted, LabError> {
+    fn run<F: Format>(self, fixture: &Fixture<'_, '_, F>) -> Result<Counted, LabError> {
         let Loop { setting, turn } = self;
-        let Ground { vm, cpu, space } = *ground;
+        let Fixture { vm, cpu, space } = *fixture;
         let rw = Attrs::anonymous(Rights::READ_WRITE);
         let huge = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..rw };
         let pages =
@@ -108,12 +109,12 @@ impl Work for Loop<'_> {
         let mut program = Program::new(cpu, |va, _| {
             vm.fault(space, Va(va), Access::Read).map(|_| ()).map_err(|e| format!("{e} at {va:#x}"))
         });
-        let mut hand = Reader { program: &mut program, refused: None };
+        let mut memory = Reader { program: &mut program, refused: None };
         let [settle, counted] = setting.turns;
-        (0..settle).for_each(|n| turn(&mut hand, n));
+        (0..settle).for_each(|n| turn(&mut memory, n));
         let before = vm.machine().counters(0);
-        (settle..settle + counted).for_each(|n| turn(&mut hand, n));
-        if let Some(why) = hand.refused {
+        (settle..settle + counted).for_each(|n| turn(&mut memory, n));
+        if let Some(why) = memory.refused {
             return Err(LabError::failed(why));
         }
         let counters = vm.machine().counters(0).since(&before);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::basis::Rest;
+use super::basis::Provenance;
 use super::page::{Page, Row, Statement, Table};
 
 /// The whole answer.
@@ -12,7 +12,12 @@ pub fn document<'p>(
     pages: impl Iterator<Item = &'p Page> + Clone,
 ) -> Value {
     let statements: Vec<Value> = pages.clone().flat_map(|p| &p.statements).map(statement).collect();
-    json!({ "on": on, "seed": seed, "statements": statements, "experiments": pages.map(page).collect::<Vec<_>>() })
+    json!({
+        "on": on,
+        "seed": seed,
+        "statements": statements,
+        "experiments": pages.map(page).collect::<Vec<_>>(),
+    })
 }
 
 fn page(p: &Page) -> Value {
@@ -25,7 +30,8 @@ fn page(p: &Page) -> Value {
 }
 
 fn table(t: &Table) -> Value {
-    json!({ "title": t.title, "columns": t.columns, "rows": t.rows.iter().map(row).collect::<Vec<_>>() })
+    let rows: Vec<Value> = t.rows.iter().map(row).collect();
+    json!({ "title": t.title, "columns": t.columns, "rows": rows })
 }
 
 fn row(r: &Row) -> Value {
@@ -37,21 +43,36 @@ fn row(r: &Row) -> Value {
         "ratio_ours": Row::ratio(r.ours),
         "spread": r.spread,
         "mark": r.mark().map(super::basis::Mark::letter),
-        "rests_on": r.rest.as_ref().map_or_else(Vec::new, rests_on),
-        "guesses": r.rest.as_ref().map_or_else(Vec::new, guesses),
+        "rests_on": r.provenance.as_ref().map_or_else(Vec::new, rests_on),
+        "guesses": r.provenance.as_ref().map_or_else(Vec::new, guesses),
     })
 }
 
-fn rests_on(rest: &Rest) -> Vec<Value> {
-    let one = |c: &vellum_sim::file::ConstantRow| json!({ "constant": c.key, "value": c.value, "basis": c.basis.name() });
-    rest.constants.iter().map(one).collect()
+fn rests_on(provenance: &Provenance) -> Vec<Value> {
+    let constants = provenance.constants.iter();
+    constants
+        .map(|c| json!({ "constant": c.key, "value": c.value, "basis": c.basis.name() }))
+        .collect()
 }
 
-fn guesses(rest: &Rest) -> Vec<Value> {
-    let one = |s: &super::basis::Swing| json!({ "constant": s.key, "value": s.value, "ratio_halved": s.halved, "ratio_doubled": s.doubled });
-    rest.swings.iter().map(one).collect()
+fn guesses(provenance: &Provenance) -> Vec<Value> {
+    let one = |s: &super::basis::Sensitivity| {
+        json!({
+            "constant": s.key,
+            "value": s.value,
+            "ratio_halved": s.halved,
+            "ratio_doubled": s.doubled,
+        })
+    };
+    provenance.sensitivities.iter().map(one).collect()
 }
 
 fn statement(s: &Statement) -> Value {
-    json!({ "id": s.id, "value": s.value, "band": s.band, "basis": s.rest.mark.word(), "ok": s.ok() })
+    json!({
+        "id": s.id,
+        "value": s.value,
+        "band": s.band,
+        "basis": s.provenance.mark.word(),
+        "ok": s.ok(),
+    })
 }

@@ -1,6 +1,6 @@
-//! What an experiment answers.
+//! The answer of an experiment.
 
-use super::basis::{Mark, Rest};
+use super::basis::{Mark, Provenance};
 
 /// A figure before and after: the published columns, or ours. `None`: not measured, or not
 /// published.
@@ -19,7 +19,7 @@ pub struct Row {
     /// Measured: third minus first quartile over the median. `None` where nothing can vary.
     pub spread: Option<f64>,
     /// What it rests on; `None` for rows measured on this computer.
-    pub rest: Option<Rest>,
+    pub provenance: Option<Provenance>,
 }
 
 impl Row {
@@ -40,7 +40,7 @@ impl Row {
     }
     /// Its mark; `None` for rows measured on this computer.
     pub fn mark(&self) -> Option<Mark> {
-        self.rest.as_ref().map(|rest| rest.mark)
+        self.provenance.as_ref().map(|provenance| provenance.mark)
     }
 }
 
@@ -67,13 +67,13 @@ pub struct Statement {
     /// What has to come out: from, to.
     pub band: [f64; 2],
     /// What it rests on.
-    pub rest: Rest,
+    pub provenance: Provenance,
 }
 
 impl Statement {
     /// In its band, and no fitted constant was needed to get there.
     pub fn ok(&self) -> bool {
-        self.rest.mark != Mark::Fitted && (self.band[0]..=self.band[1]).contains(&self.value)
+        self.provenance.mark != Mark::Fitted && (self.band[0]..=self.band[1]).contains(&self.value)
     }
 }
 

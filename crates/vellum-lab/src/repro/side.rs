@@ -1,8 +1,7 @@
-//! Work done two at a time.
+//! Runs work two at a time.
 //!
-//! Machines are values and know nothing of each other, so what runs beside what has no influence on
-//! any figure; answers come back in the order of the questions. Two, because that is how many cores
-//! the small hosts have that this is for.
+//! Machines are values that share nothing, so what runs beside what has no influence on any figure.
+//! Answers come back in the order of the questions. Two, because small hosts have that many cores.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

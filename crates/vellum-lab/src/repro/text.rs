@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use vellum_sim::file::Basis;
 
-use super::Entry;
-use super::basis::{Mark, Rest};
+use super::basis::{Mark, Provenance};
+use super::context::PublishedExperiment;
 use super::page::{Page, Pair, Row, Statement, Table};
 use crate::report::table::WIDTH;
 use crate::text::wrapped;
@@ -25,9 +25,10 @@ pub fn page(page: &Page) -> String {
     for t in &page.tables {
         table(&mut out, t);
     }
-    if page.tables.iter().flat_map(|t| &t.rows).any(|row| row.rest.is_some()) {
-        let legend = "p: rests on figures from before the mechanism, or from sources that never saw it. f: on a fitted figure. \
-                      g: on a guess. Ratios are after over before.";
+    if page.tables.iter().flat_map(|t| &t.rows).any(|row| row.provenance.is_some()) {
+        let legend = "p: rests on figures from before the mechanism, or from sources that never \
+                      saw it. f: on a fitted figure. g: on a guess. Ratios are after over \
+                      before.";
         block(&mut out, "   ", legend);
         out.push('\n');
     }
@@ -48,16 +49,17 @@ pub fn page(page: &Page) -> String {
 
 /// The page of an experiment in `docs/`: how the mechanism works, then the terminal's pages, with
 /// the command that made them.
-pub fn markdown(entry: &Entry, pages: &[&Page]) -> String {
+pub fn markdown(experiment: &PublishedExperiment, pages: &[&Page]) -> String {
     let mut out = format!(
-        "# {}\n\nThis page is what `vellum repro {} --markdown > docs/{}.md` prints; a test holds its figures to a tenth. The mechanism: {}.\n",
-        pages.first().map_or(entry.name, |page| page.title.as_str()),
-        entry.name,
-        entry.name,
-        entry.about,
+        "# {}\n\nThis page is what `vellum repro {} --markdown > docs/{}.md` prints; a test holds \
+         its figures to a tenth. The mechanism: {}.\n",
+        pages.first().map_or(experiment.name, |page| page.title.as_str()),
+        experiment.name,
+        experiment.name,
+        experiment.about,
     );
-    if !entry.how.is_empty() {
-        let _ = write!(out, "\n{}", entry.how);
+    if !experiment.how.is_empty() {
+        let _ = write!(out, "\n{}", experiment.how);
     }
     for answer in pages {
         let _ = write!(out, "\n```text\n{}```\n", page(answer));
@@ -107,8 +109,8 @@ fn table(out: &mut String, t: &Table) {
     }
     for row in &t.rows {
         let _ = writeln!(out, "{}", line(row, measured).trim_end());
-        if let Some(rest) = &row.rest {
-            swings(out, row, rest);
+        if let Some(provenance) = &row.provenance {
+            sensitivities(out, row, provenance);
         }
     }
     other_guesses(out, t);
@@ -135,9 +137,9 @@ fn line(row: &Row, measured: bool) -> String {
 }
 
 /// What guesses do to a row's ratio, where they do something.
-fn swings(out: &mut String, row: &Row, rest: &Rest) {
+fn sensitivities(out: &mut String, row: &Row, provenance: &Provenance) {
     let Some(ratio) = Row::ratio(row.ours) else { return };
-    for s in rest.swings.iter().filter(|s| s.moves(ratio) > MOVES) {
+    for s in provenance.sensitivities.iter().filter(|s| s.moves(ratio) > MOVES) {
         let say = |v: Option<f64>| v.map_or("no such machine".to_owned(), |v| format!("{v:.2}"));
         let text = format!(
             "guess {} = {}: ratio {} with half, {} with twice",
@@ -153,16 +155,22 @@ fn swings(out: &mut String, row: &Row, rest: &Rest) {
 /// The guesses of a table that do nothing to any of its ratios, those that are words and cannot be
 /// halved, and those nobody varied.
 fn other_guesses(out: &mut String, t: &Table) {
-    let rests =
-        || t.rows.iter().filter_map(|row| Some((Row::ratio(row.ours)?, row.rest.as_ref()?)));
+    let provenances =
+        || t.rows.iter().filter_map(|row| Some((Row::ratio(row.ours)?, row.provenance.as_ref()?)));
     let (mut still, mut words, mut left) = (Vec::new(), Vec::new(), Vec::new());
-    for (_, rest) in rests() {
-        for guess in rest.constants.iter().filter(|c| c.basis == Basis::Guess) {
-            let swings =
-                || rests().flat_map(|(ratio, rest)| rest.swings.iter().map(move |s| (ratio, s)));
-            let mut mine = swings().filter(|(_, s)| s.key == guess.key).peekable();
-            let has = |rest: &Rest| rest.constants.iter().any(|c| c.key == guess.key);
-            if mine.peek().is_none() && !rests().any(|(_, rest)| rest.swung && has(rest)) {
+    for (_, provenance) in provenances() {
+        for guess in provenance.constants.iter().filter(|c| c.basis == Basis::Guess) {
+            let sensitivities = || {
+                provenances().flat_map(|(ratio, provenance)| {
+                    provenance.sensitivities.iter().map(move |s| (ratio, s))
+                })
+            };
+            let mut mine = sensitivities().filter(|(_, s)| s.key == guess.key).peekable();
+            let has =
+                |provenance: &Provenance| provenance.constants.iter().any(|c| c.key == guess.key);
+            if mine.peek().is_none()
+                && !provenances().any(|(_, provenance)| provenance.varied && has(provenance))
+            {
                 left.push(guess.key.clone());
             } else if mine.peek().is_none() {
                 words.push(format!("{} = {}", guess.key, guess.value));
@@ -195,7 +203,7 @@ fn statement(out: &mut String, s: &Statement, ids: usize) {
         figure(s.band[0]),
         figure(s.band[1])
     );
-    let tail = format!("{}, {verdict}", s.rest.mark.word());
+    let tail = format!("{}, {verdict}", s.provenance.mark.word());
     let room = WIDTH.saturating_sub(head.chars().count());
     let _ = writeln!(out, "{head}{tail:>room$}");
 }

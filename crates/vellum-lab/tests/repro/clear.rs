@@ -7,15 +7,15 @@ use std::sync::OnceLock;
 
 use crate::experiment::{holds_document, is_readable, machine, pages};
 use vellum::addr::Order;
-use vellum_lab::repro::Ask;
-use vellum_lab::repro::clear::{self, Byte, ENTRY};
+use vellum_lab::repro::Context;
+use vellum_lab::repro::clear::{self, EXPERIMENT, TouchedByte};
 use vellum_lab::repro::page::{Page, Row, Statement};
 use vellum_sim::file::Machine;
 
 /// The experiment on both machines, run once for all tests.
 fn both() -> &'static [Page] {
     static PAGES: OnceLock<Vec<Page>> = OnceLock::new();
-    PAGES.get_or_init(|| pages(&ENTRY))
+    PAGES.get_or_init(|| pages(&EXPERIMENT))
 }
 
 #[test]
@@ -36,17 +36,21 @@ fn a_07_a_08_milan_gains_at_2_mib_not_at_1_gib_in_8_mib_batches_and_doubles_with
     }
     // What a huge fault takes beside zeroing, and where elision begins on this processor, are
     // guesses.
-    assert!(page.statements.iter().all(|s| s.rest.mark.word() == "guess"), "{:?}", page.statements);
-    let swung = |s: &Statement, key: &str| {
-        s.rest.swings.iter().find(|w| w.key == key).expect("a guess").clone()
+    assert!(
+        page.statements.iter().all(|s| s.provenance.mark.word() == "guess"),
+        "{:?}",
+        page.statements
+    );
+    let varied = |s: &Statement, key: &str| {
+        s.provenance.sensitivities.iter().find(|w| w.key == key).expect("a guess").clone()
     };
-    let elision = swung(long, "costs.elision_threshold");
+    let elision = varied(long, "costs.elision_threshold");
     assert!(
         elision.doubled.is_some_and(|r| r < 1.05),
         "batches of 32 MiB are too short then: {elision:?}"
     );
-    assert!(swung(preemptible, "costs.elision_threshold").moves(preemptible.value) < 0.01);
-    let fault = swung(whole, "costs.work.large");
+    assert!(varied(preemptible, "costs.elision_threshold").moves(preemptible.value) < 0.01);
+    let fault = varied(whole, "costs.work.large");
     assert!(fault.halved > Some(whole.value) && fault.doubled < Some(whole.value), "{fault:?}");
     // Published 2.47, band 2.20 to 2.60; the bare string stores published for this machine carry it
     // to just below.
@@ -94,7 +98,9 @@ fn each_statement_has_an_id_of_its_own_and_the_plain_number_is_the_ratio_at_2_mi
 }
 
 fn cycles(machine: &Machine, leaf: Order, switches: &[(&str, &str)], bytes: u64) -> f64 {
-    clear::touch(machine, leaf, switches, bytes, Byte::First).expect("it runs").cycles_per_line
+    clear::touch(machine, leaf, switches, bytes, TouchedByte::First)
+        .expect("it runs")
+        .cycles_per_line
 }
 
 #[test]
@@ -122,7 +128,7 @@ fn another_last_level_moves_what_elides_from_its_size_on_and_nothing_else() {
 #[test]
 fn another_seed_moves_what_is_drawn_and_no_verdict() {
     let milan = machine("milan");
-    let other = (ENTRY.sim)(&Ask { machine: &milan, seed: 99 }).expect("it runs");
+    let other = (EXPERIMENT.sim)(&Context { machine: &milan, seed: 99 }).expect("it runs");
     let [first, other] = [&both()[0], &other];
     let ours = |page: &Page, table: usize| {
         page.tables[table].rows.iter().map(|r| r.ours).collect::<Vec<_>>()
@@ -152,5 +158,5 @@ fn another_seed_moves_what_is_drawn_and_no_verdict() {
 #[test]
 fn the_pages_are_readable_and_docs_clear_md_says_the_same() {
     both().iter().for_each(is_readable);
-    holds_document(&ENTRY, both());
+    holds_document(&EXPERIMENT, both());
 }

@@ -13,7 +13,7 @@ use vellum_lab::repro::page::Page;
 /// The experiment as it is by default, run once for all tests.
 fn whole() -> &'static [Page] {
     static PAGES: OnceLock<Vec<Page>> = OnceLock::new();
-    PAGES.get_or_init(|| pages(&colour::ENTRY))
+    PAGES.get_or_init(|| pages(&colour::EXPERIMENT))
 }
 
 /// Its JSON.
@@ -92,7 +92,7 @@ fn colour_prints_a_page_that_fits_and_its_statements_hold_as_predicted() {
 
 #[test]
 fn the_page_of_colours_says_what_the_command_prints() {
-    holds_document(&colour::ENTRY, whole());
+    holds_document(&colour::EXPERIMENT, whole());
 }
 
 #[test]

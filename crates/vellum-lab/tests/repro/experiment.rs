@@ -4,13 +4,15 @@
 use std::path::Path;
 
 use vellum_lab::repro::page::{Page, Row};
-use vellum_lab::repro::{Ask, Entry, text};
+use vellum_lab::repro::{Context, PublishedExperiment, text};
 use vellum_sim::file::{Machine, preset};
 
 /// The pages of an experiment on its own machines.
-pub fn pages(entry: &Entry) -> Vec<Page> {
-    let on = |name: &&str| (entry.sim)(&Ask { machine: &machine(name), seed: 1 }).expect("it runs");
-    entry.machines.iter().map(on).collect()
+pub fn pages(experiment: &PublishedExperiment) -> Vec<Page> {
+    let on = |name: &&str| {
+        (experiment.sim)(&Context { machine: &machine(name), seed: 1 }).expect("it runs")
+    };
+    experiment.machines.iter().map(on).collect()
 }
 
 /// A preset.
@@ -40,12 +42,14 @@ fn number(word: &str) -> Option<f64> {
 
 /// `docs/NAME.md` says what the command would say now: every word, figures to a tenth, since a
 /// change of the library's moves them a little.
-pub fn holds_document(entry: &Entry, pages: &[Page]) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/{}.md", entry.name));
+pub fn holds_document(experiment: &PublishedExperiment, pages: &[Page]) {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/{}.md", experiment.name));
     let written =
         std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let now = text::markdown(entry, &pages.iter().collect::<Vec<_>>());
-    let again = format!("run `./run repro {} --markdown > docs/{}.md`", entry.name, entry.name);
+    let now = text::markdown(experiment, &pages.iter().collect::<Vec<_>>());
+    let again =
+        format!("run `./run repro {} --markdown > docs/{}.md`", experiment.name, experiment.name);
     assert_eq!(written.split_whitespace().count(), now.split_whitespace().count(), "{again}");
     for (then, now) in written.split_whitespace().zip(now.split_whitespace()) {
         let alike = match (number(then), number(now)) {

@@ -8,15 +8,15 @@ use std::sync::OnceLock;
 use crate::experiment::{holds_document, is_readable, machine, ours, pages};
 use serde_json::json;
 use vellum_lab::repro::hugezero::loops::{PAGES, glance};
-use vellum_lab::repro::hugezero::rss::{self, ALWAYS, Load, NEVER};
-use vellum_lab::repro::hugezero::{ENTRY, loops};
+use vellum_lab::repro::hugezero::rss::{self, ALWAYS, NEVER, RssLoad};
+use vellum_lab::repro::hugezero::{EXPERIMENT, loops};
 use vellum_lab::repro::json::document;
 use vellum_lab::repro::page::Page;
 
 /// The experiment as it is by default, run once for all tests.
 fn page() -> &'static Page {
     static PAGE: OnceLock<Vec<Page>> = OnceLock::new();
-    &PAGE.get_or_init(|| pages(&ENTRY))[0]
+    &PAGE.get_or_init(|| pages(&EXPERIMENT))[0]
 }
 
 fn within(value: f64, low: f64, high: f64) -> bool {
@@ -36,7 +36,7 @@ fn d_11_benchmark_2_misses_what_was_published_and_takes_its_multiple_of_time() {
     assert!(within(two("reads of the LLC")[0], 0.98, 1.02));
     let statement = &page().statements[0];
     assert!(
-        statement.id == "D-11" && statement.ok() && statement.rest.mark.word() == "guess",
+        statement.id == "D-11" && statement.ok() && statement.provenance.mark.word() == "guess",
         "{statement:?}"
     );
 }
@@ -64,7 +64,7 @@ fn d_11_with_ten_fills_in_flight_lies_outside_of_its_band_and_the_page_says_so()
     let cycles = |form| glance(&ten, 1, form).expect("it runs").pages;
     let ratio = cycles("table-private") / cycles("page");
     assert!(within(ratio, 10.5, 12.0), "{ratio}");
-    assert!(ENTRY.how.contains("with 10 it is 11.2, outside of its band"));
+    assert!(EXPERIMENT.how.contains("with 10 it is 11.2, outside of its band"));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn d_16_lazily_read_arrays_take_twice_the_memory_with_huge_pages_and_none_of_it_
         page()
             .statements
             .iter()
-            .any(|s| s.id == "D-16" && s.ok() && s.rest.mark.word() == "predicted")
+            .any(|s| s.id == "D-16" && s.ok() && s.provenance.mark.word() == "predicted")
     );
     // Where nothing is only read nothing is saved, and writes far apart still take 2 MiB each.
     assert_eq!(ours(page(), "Memory", "all planes"), [1.0, 1.0]);
@@ -105,7 +105,7 @@ fn d_16_lazily_read_arrays_take_twice_the_memory_with_huge_pages_and_none_of_it_
 #[test]
 fn d_01_200_mib_read_leave_no_page_with_the_program_in_any_form() {
     let machine = machine("westmere-ex");
-    let pages = |switches| rss::pages(&machine, &switches, Load::Read).expect("it runs");
+    let pages = |switches| rss::pages(&machine, &switches, RssLoad::Read).expect("it runs");
     assert_eq!((pages(NEVER), pages(ALWAYS)), (0, 51_200));
     for form in ["page", "table", "table-private"] {
         assert_eq!(pages(rss::zeros(form)), 0, "{form}");
@@ -135,5 +135,5 @@ fn a_smaller_last_level_moves_the_ratio_and_another_seed_does_not() {
 #[test]
 fn the_page_is_readable_and_docs_hugezero_md_says_the_same() {
     is_readable(page());
-    holds_document(&ENTRY, std::slice::from_ref(page()));
+    holds_document(&EXPERIMENT, std::slice::from_ref(page()));
 }

@@ -1,8 +1,8 @@
-//! What the CPUs of a world touch, in words that mean the same in every run of it.
+//! The words that the CPUs of a world access, named alike in every run.
 //!
-//! Two schedules that order the conflicting accesses of their CPUs alike end alike, so a preemption
-//! is worth trying only where a CPU is about to touch what another CPU touches too, one of them for
-//! writing. Which words those are is collected from every run; [`search`](super::search) asks here.
+//! Two schedules that order conflicting accesses alike end alike. So a preemption matters only
+//! where a CPU is about to access what another CPU accesses, one of them for writing. Those words
+//! are collected from every run, and [`search`](super::search) asks here.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -75,7 +75,7 @@ const CPUS: usize = 8;
 /// What is known of a line.
 #[derive(Clone, Copy, Default)]
 struct Line {
-    /// Who read it and who wrote it in any run, a bit for each CPU.
+    /// The CPUs that read it and those that wrote it in any run, a bit for each.
     readers: u8,
     writers: u8,
     /// The run that what follows is of.
@@ -85,7 +85,7 @@ struct Line {
     reads: u64,
 }
 
-/// Who touched what, so far.
+/// The accesses of all CPUs so far.
 #[derive(Default)]
 struct Seen {
     collects: bool,
@@ -101,7 +101,7 @@ fn mix(a: u64, b: u64) -> u64 {
     (a.rotate_left(23) ^ b).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Hashes a few numbers. Who chooses them means no harm.
+/// Hashes a few numbers. The numbers are not chosen by an adversary.
 #[derive(Default)]
 pub(super) struct Mixer(u64);
 
@@ -127,12 +127,12 @@ pub fn lend(base: usize, bytes: usize) {
     LENT.with_borrow_mut(|lent| lent.push((base, bytes)));
 }
 
-/// No world is there; the next one lends its memory anew.
+/// There is no world; the next one registers its memory anew.
 pub fn forget_memory() {
     LENT.with_borrow_mut(Vec::clear);
 }
 
-/// A world that lies there is about to run.
+/// A world in that memory is about to run.
 pub(super) fn begin(world: usize, bytes: usize) {
     HERE.set((world, bytes));
     SEEN.with_borrow_mut(|seen| {

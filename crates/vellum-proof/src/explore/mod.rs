@@ -1,16 +1,15 @@
-//! Every interleaving of a few CPUs with at most so many preemptions.
+//! Every interleaving of a few CPUs with a bounded number of preemptions.
 //!
-//! Each CPU is a coroutine that stops before every access to a shared word, an entry, or memory
-//! through its TLB: the library tells its machine of each. A schedule says at which stops another
-//! CPU goes on; where it says nothing the same CPU does, and a CPU that waits or is done gives way
-//! by itself. All schedules with none, one, two, ... preemptions are run, from the start each time,
-//! so that one is named by its list alone and replays by it. Most races need one or two
-//! preemptions, and two CPUs with sixty stops each have seven thousand schedules of two.
+//! Each CPU is a coroutine. It stops before every access to a shared word, an entry, or memory
+//! through its TLB; the library reports each to its machine. A schedule lists the stops at which
+//! another CPU goes on. Elsewhere the same CPU goes on, and a CPU that waits or has finished yields
+//! by itself. All schedules with no, one, two, ... preemptions run from the start, so the list
+//! alone names and replays a schedule. Most races need one or two preemptions; two CPUs with sixty
+//! stops each have seven thousand schedules of two.
 //!
-//! What is explored is the library's real code, one access at a time; what the memory model may
-//! reorder is not seen here (the loom tests of `sync` and the stress on real cores are for that).
-//! Rejected: threads handing a baton on (ten times slower), and random schedules (the simulator
-//! draws those).
+//! The library's real code is explored, one access at a time. Reordering by the memory model is
+//! not: the loom tests and the stress on real cores are for that. Rejected: threads that hand over
+//! a baton, ten times slower; random schedules, which the simulator draws.
 
 pub mod footprint;
 pub mod search;
@@ -31,7 +30,7 @@ struct Run {
     stops: Vec<Stopped>,
     /// The number of the stop at which another CPU goes on, 0 for none.
     due: usize,
-    /// Who runs, and who else could.
+    /// The CPU that runs, and those that could.
     cpu: u8,
     others: u8,
 }
@@ -39,7 +38,7 @@ struct Run {
 /// Why a CPU stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// It is about to touch what others may, and the schedule lets another go on here.
+    /// It is about to make an access, and the schedule preempts it here.
     Point,
     /// It waits for another.
     Wait,
@@ -53,12 +52,13 @@ thread_local! {
     /// Of the coroutine that runs.
     static RUNNING: Cell<*const Pause> = const { Cell::new(std::ptr::null()) };
     /// The run so far.
-    static RUN: RefCell<Run> = const { RefCell::new(Run { stops: Vec::new(), due: 0, cpu: 0, others: 0 }) };
+    static RUN: RefCell<Run> =
+        const { RefCell::new(Run { stops: Vec::new(), due: 0, cpu: 0, others: 0 }) };
     /// Spare stacks.
     static STACKS: Cell<Vec<DefaultStack>> = const { Cell::new(Vec::new()) };
 }
 
-/// The CPU that runs is about to touch something: it stops if the schedule says so.
+/// The CPU that runs is about to make an access: it stops if the schedule preempts it here.
 ///
 /// # Panics
 /// If the run does not end.
@@ -70,7 +70,7 @@ pub fn touch(touch: Touch) {
     footprint::note(touch);
     let due = RUN.with_borrow_mut(|run| {
         run.stops.push(Stopped { cpu: run.cpu, others: run.others, touch });
-        // Who is unwound already goes on to where it ends.
+        // A CPU that unwinds already goes on to its end.
         let ends = run.stops.len() < ENDLESS || std::thread::panicking();
         assert!(ends, "no end after {ENDLESS} stops");
         run.stops.len() == run.due
@@ -97,7 +97,7 @@ pub fn is_explored() -> bool {
     !RUNNING.get().is_null()
 }
 
-/// What CPUs work on, made anew for each schedule.
+/// The world that CPUs work on, built anew for each schedule.
 pub trait World: 'static {
     /// From here `cpu` runs, with that many `preempt_off`; says what the one before had.
     fn run_on(&self, cpu: usize, preempt_off: u32) -> u32;
@@ -112,7 +112,7 @@ pub type Script<W> = Rc<dyn Fn(&W)>;
 /// A preemption: at that stop of the whole run, that CPU goes on.
 pub type Preemption = (usize, usize);
 
-/// Who goes on where nobody waits.
+/// Which CPU goes on where none waits.
 #[derive(Clone, Copy)]
 enum Order<'s> {
     /// The same CPU but for these preemptions.
@@ -144,11 +144,11 @@ const DEADLOCK: usize = 200;
 /// A stop of a run.
 #[derive(Clone, Copy, Debug)]
 struct Stopped {
-    /// Who ran.
+    /// The CPU that ran.
     cpu: u8,
-    /// Who else could have, a bit each.
+    /// The CPUs that could have run, a bit each.
     others: u8,
-    /// What was about to be touched.
+    /// The access that was about to be made.
     touch: Touch,
 }
 
@@ -159,7 +159,7 @@ type Ran = Result<Trace, String>;
 struct Trace {
     stops: Vec<Stopped>,
     waited: bool,
-    /// It ended as an earlier one did, and was not looked at.
+    /// It ended as an earlier run did, and was not checked.
     known: bool,
 }
 

@@ -1,20 +1,20 @@
-//! Every interleaving of few preemptions that can come out differently.
+//! Every interleaving of few preemptions that can end differently.
 //!
-//! As [`explore`](super::explore), but a CPU is preempted only where it is about to touch what
-//! another CPU is known to touch ([`footprint`]), and the schedules start on each CPU once. What is
-//! known grows with every run: when all schedules are done, those that were left out by what was
-//! known too late are made up for, until nothing is new.
+//! As [`explore`](super::explore), but a CPU is preempted only where it is about to access what
+//! another CPU is known to access ([`footprint`]), and schedules start on each CPU once. Every run
+//! adds to what is known. When all schedules are done, those that were left out too early are run,
+//! until nothing is new.
 //!
-//! A preemption elsewhere could be moved to the CPU's next conflicting access without any access
-//! seeing another value, and what that makes of the times of calls is only stricter: a verb then
-//! returns earlier or begins later than it needed to.
+//! A preemption elsewhere could move to the CPU's next conflicting access without changing any
+//! value that is read. It makes the times of calls only stricter: a verb then returns earlier or
+//! begins later.
 
 use std::collections::HashSet;
 
 use super::footprint::Mixing;
 use super::{Explored, Order, Preemption, Script, Trace, World, footprint, run};
 
-/// A schedule: who starts, and the preemptions.
+/// A schedule: the CPU that starts, and the preemptions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Schedule {
     /// The CPU that starts.
@@ -46,12 +46,12 @@ impl std::str::FromStr for Schedule {
     }
 }
 
-/// A schedule that does not hold, and what was said.
+/// A schedule that fails, and why.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The schedule.
     pub schedule: Schedule,
-    /// What does not hold.
+    /// Why it fails.
     pub what: String,
 }
 
@@ -70,7 +70,7 @@ pub struct Plan<'p, W> {
 /// Runs one schedule.
 ///
 /// # Errors
-/// What does not hold.
+/// Why a schedule fails.
 pub fn replay<W: World>(plan: &Plan<'_, W>, schedule: &Schedule) -> Result<(), String> {
     run(plan.make, plan.scripts, schedule.first, Order::List(&schedule.preemptions)).map(drop)
 }
@@ -78,7 +78,7 @@ pub fn replay<W: World>(plan: &Plan<'_, W>, schedule: &Schedule) -> Result<(), S
 /// Runs the schedules of a plan, those of fewest preemptions first.
 ///
 /// # Errors
-/// The first that does not hold.
+/// The first that fails.
 pub fn search<W: World>(plan: &Plan<'_, W>) -> Result<Explored, Box<Found>> {
     footprint::collect(true);
     let done = search_all(plan);

@@ -1,4 +1,4 @@
-//! What happened in a run, for people: a line for each thing a CPU did, in a column of its own.
+//! A run as text: one line for each access or call, one column for each CPU.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write;

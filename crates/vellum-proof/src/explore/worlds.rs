@@ -1,4 +1,5 @@
-//! What is explored: frames alone, and spaces with what their pages must hold.
+//! The worlds that are explored: frames alone, and spaces with the contents that their pages must
+//! have.
 
 use std::cell::{Cell, Ref, RefCell};
 
@@ -22,7 +23,7 @@ pub const AT: Va = Va(0x4000_0000);
 pub const MIB2: u64 = 2 << 20;
 
 /// A `Vm` with up to two spaces, blocks that CPUs hold, and words that CPUs stored.
-pub struct Lab {
+pub struct Fixture {
     /// The subsystem.
     pub vm: Vm<Small<X86_64>>,
     _meta: Memory,
@@ -39,19 +40,19 @@ pub struct Lab {
     pub told: Cell<bool>,
 }
 
-impl Lab {
+impl Fixture {
     /// A machine of that many CPUs and frames.
     ///
     /// # Panics
     /// If the system has no memory for it.
-    pub fn new(cpus: usize, frames: u64, config: Config, rules: MmuRules) -> Lab {
+    pub fn new(cpus: usize, frames: u64, config: Config, rules: MmuRules) -> Fixture {
         let plan = Plan { cpus, nodes: 1, frames, rules, tlb: Shape::TINY };
         let machine = Small::new(plan).expect("memory of the system");
         let meta = Memory::new(Vm::<Small<X86_64>>::layout(machine.topology()).size(), false)
             .expect("memory");
         // SAFETY: zeroed memory of that layout and alignment, kept as long as the value.
         let vm = unsafe { Vm::new(machine, config, meta.base()) }.expect("a machine that fits");
-        Lab {
+        Fixture {
             vm,
             _meta: meta,
             space: None,
@@ -68,27 +69,27 @@ impl Lab {
     ///
     /// # Panics
     /// If memory runs out.
-    pub fn with_space(cpus: usize, pages: u64, config: Config) -> Lab {
-        Lab::with_rules(cpus, pages, config, MmuRules::X86_64)
+    pub fn with_space(cpus: usize, pages: u64, config: Config) -> Fixture {
+        Fixture::with_rules(cpus, pages, config, MmuRules::X86_64)
     }
 
-    /// Likewise, on an MMU of other habits.
+    /// Likewise, on an MMU with other rules.
     ///
     /// # Panics
     /// If memory runs out.
-    pub fn with_rules(cpus: usize, pages: u64, config: Config, rules: MmuRules) -> Lab {
-        let mut lab = Lab::new(cpus, 2048, config, rules);
-        lab.enter(0);
-        let space = lab.vm.create().expect("memory");
+    pub fn with_rules(cpus: usize, pages: u64, config: Config, rules: MmuRules) -> Fixture {
+        let mut fixture = Fixture::new(cpus, 2048, config, rules);
+        fixture.enter(0);
+        let space = fixture.vm.create().expect("memory");
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
-        lab.vm.map(&space, Placement::At(AT), pages << 12, attrs).expect("a hole");
-        lab.space = Some(space);
+        fixture.vm.map(&space, Placement::At(AT), pages << 12, attrs).expect("a hole");
+        fixture.space = Some(space);
         for cpu in (0..cpus).rev() {
-            lab.enter(cpu);
-            lab.vm.activate(lab.space());
+            fixture.enter(cpu);
+            fixture.vm.activate(fixture.space());
         }
-        lab.store(AT, 1).expect("memory");
-        lab
+        fixture.store(AT, 1).expect("memory");
+        fixture
     }
 
     /// From here the thread is that CPU, outside of scripts.
@@ -187,7 +188,7 @@ impl Lab {
     }
 }
 
-impl World for Lab {
+impl World for Fixture {
     fn run_on(&self, cpu: usize, preempt_off: u32) -> u32 {
         self.vm.machine().change_to(cpu, preempt_off)
     }

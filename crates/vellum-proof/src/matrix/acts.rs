@@ -1,14 +1,14 @@
-//! What a CPU does in a scenario, drawn from the one table of operations.
+//! What a CPU does in a scenario, from the one table of operations.
 //!
-//! [`scripts_of`] says for each operation of the table what stands for it here. A new operation
-//! does not compile before it is in the matrix.
+//! [`scripts_of`] gives the scripts of each operation. A new operation does not compile before it
+//! is in the matrix.
 
 use vellum::space::Rights;
 use vellum_host::stress::ops::{Op, TABLE};
 
 /// A page that has a word to look at, by what it is to the scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum At {
+pub enum PageChoice {
     /// The page that everybody is about.
     Page,
     /// Its neighbour, in the same table (or the same huge page).
@@ -21,12 +21,12 @@ pub enum At {
 
 /// A range of pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Span {
-    /// [`At::Page`].
+pub enum PageRange {
+    /// [`PageChoice::Page`].
     Page,
-    /// [`At::Next`].
+    /// [`PageChoice::Next`].
     Next,
-    /// [`At::Page`] and its neighbour.
+    /// [`PageChoice::Page`] and its neighbour.
     Pair,
     /// Both, and what else is of the same huge page.
     Both,
@@ -34,43 +34,43 @@ pub enum Span {
     Whole,
     /// A page where nothing is mapped, in the same table.
     Hole,
-    /// As long as [`Span::Both`], where nothing is mapped, in another table.
+    /// As long as [`PageRange::Both`], where nothing is mapped, in another table.
     Far,
 }
 
 /// What one call or access does. Words are numbered in their page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Act {
+pub enum Action {
     /// A program's load.
-    Load(At, usize),
+    Load(PageChoice, usize),
     /// A program's store.
-    Store(At, usize),
+    Store(PageChoice, usize),
     /// A program's fetch.
-    Fetch(At),
+    Fetch(PageChoice),
     /// `Vm::copy_in`.
-    CopyIn(At, usize),
+    CopyIn(PageChoice, usize),
     /// `Vm::copy_out`.
-    CopyOut(At, usize),
+    CopyOut(PageChoice, usize),
     /// `Vm::write_forced`.
-    Force(At, usize),
+    Force(PageChoice, usize),
     /// `Vm::query`.
-    Query(At),
+    Query(PageChoice),
     /// `Vm::advise`, to populate, for writing or not.
-    Populate(Span, bool),
+    Populate(PageRange, bool),
     /// `Vm::map` at a place.
-    Map(Span, Rights),
+    Map(PageRange, Rights),
     /// `Vm::map` over what is there.
-    Replace(Span, Rights),
+    Replace(PageRange, Rights),
     /// `Vm::map` of a page anywhere.
     Anywhere,
     /// `Vm::unmap`.
-    Unmap(Span),
+    Unmap(PageRange),
     /// `Vm::protect`.
-    Protect(Span, Rights),
+    Protect(PageRange, Rights),
     /// `Vm::remap` to a place.
-    Remap(Span, Span),
+    Remap(PageRange, PageRange),
     /// `Vm::advise`, to forget.
-    DontNeed(Span),
+    DontNeed(PageRange),
     /// `Vm::advise`, to collapse.
     Collapse,
     /// `Vm::advise`, for huge pages or against them.
@@ -84,7 +84,7 @@ pub enum Act {
     /// `Vm::idle`.
     Idle,
     /// `Vm::poison`.
-    Poison(At),
+    Poison(PageChoice),
     /// `Vm::forbid_zeros`.
     Forbid,
     /// `Vm::shrink_zeros`.
@@ -101,7 +101,7 @@ pub enum Act {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Step {
     /// What is done.
-    pub act: Act,
+    pub act: Action,
     /// In which space.
     pub side: usize,
 }
@@ -116,64 +116,70 @@ pub struct Line {
 }
 
 impl Line {
-    fn new(name: &str, acts: &[Act]) -> Line {
+    fn new(name: &str, acts: &[Action]) -> Line {
         Line {
             name: name.to_string(),
             steps: acts.iter().map(|&act| Step { act, side: 0 }).collect(),
         }
     }
-    fn of_child(name: &str, acts: &[Act]) -> Line {
-        let here = Step { act: Act::Activate, side: 1 };
+    fn of_child(name: &str, acts: &[Action]) -> Line {
+        let here = Step { act: Action::Activate, side: 1 };
         let steps = acts.iter().map(|&act| Step { act, side: 1 });
         Line { name: name.to_string(), steps: std::iter::once(here).chain(steps).collect() }
     }
     /// Whether it is about the child that was there before.
     pub fn wants_child(&self) -> bool {
-        self.steps.iter().any(|s| s.side == 1 || s.act == Act::Exit)
+        self.steps.iter().any(|s| s.side == 1 || s.act == Action::Exit)
     }
 }
 
 /// What stands for an operation of the table.
 pub fn scripts_of(op: Op) -> Vec<Line> {
-    use Act::*;
-    use At::{Next, Other, Page};
+    use Action::*;
+    use PageChoice::{Next, Other, Page};
     const R: Rights = Rights::READ;
     const RW: Rights = Rights::READ_WRITE;
     const RX: Rights = Rights::READ_EXEC;
     match op {
         Op::Map => vec![
-            Line::new("map", &[Map(Span::Hole, RW)]),
-            Line::new("unmap-map", &[Unmap(Span::Page), Map(Span::Page, R)]),
+            Line::new("map", &[Map(PageRange::Hole, RW)]),
+            Line::new("unmap-map", &[Unmap(PageRange::Page), Map(PageRange::Page, R)]),
         ],
         Op::Replace => vec![
-            Line::new("replace", &[Replace(Span::Page, R)]),
-            Line::new("replace-none", &[Replace(Span::Page, Rights::NONE)]),
-            Line::new("replace-both", &[Replace(Span::Both, RW)]),
+            Line::new("replace", &[Replace(PageRange::Page, R)]),
+            Line::new("replace-none", &[Replace(PageRange::Page, Rights::NONE)]),
+            Line::new("replace-both", &[Replace(PageRange::Both, RW)]),
         ],
         Op::MapAnywhere => vec![Line::new("map-anywhere", &[Anywhere])],
         Op::Unmap => vec![
-            Line::new("unmap", &[Unmap(Span::Page)]),
-            Line::new("unmap-both", &[Unmap(Span::Both)]),
-            Line::new("unmap-whole", &[Unmap(Span::Whole)]),
+            Line::new("unmap", &[Unmap(PageRange::Page)]),
+            Line::new("unmap-both", &[Unmap(PageRange::Both)]),
+            Line::new("unmap-whole", &[Unmap(PageRange::Whole)]),
         ],
         Op::Protect => vec![
-            Line::new("protect", &[Protect(Span::Page, R)]),
-            Line::new("protect-none", &[Protect(Span::Both, Rights::NONE)]),
+            Line::new("protect", &[Protect(PageRange::Page, R)]),
+            Line::new("protect-none", &[Protect(PageRange::Both, Rights::NONE)]),
             Line::new(
                 "protect-twice",
-                &[Protect(Span::Page, Rights::NONE), Protect(Span::Page, RW)],
+                &[Protect(PageRange::Page, Rights::NONE), Protect(PageRange::Page, RW)],
             ),
-            Line::new("protect-exec", &[Protect(Span::Both, Rights::ALL), Protect(Span::Page, RW)]),
-            Line::new("protect-flip", &[Protect(Span::Page, RX), Protect(Span::Page, RW)]),
+            Line::new(
+                "protect-exec",
+                &[Protect(PageRange::Both, Rights::ALL), Protect(PageRange::Page, RW)],
+            ),
+            Line::new(
+                "protect-flip",
+                &[Protect(PageRange::Page, RX), Protect(PageRange::Page, RW)],
+            ),
         ],
         Op::Remap => vec![
-            Line::new("remap", &[Remap(Span::Page, Span::Hole)]),
-            Line::new("remap-both", &[Remap(Span::Both, Span::Far)]),
+            Line::new("remap", &[Remap(PageRange::Page, PageRange::Hole)]),
+            Line::new("remap-both", &[Remap(PageRange::Both, PageRange::Far)]),
         ],
         Op::DontNeed => {
             vec![
-                Line::new("forget", &[DontNeed(Span::Page)]),
-                Line::new("forget-both", &[DontNeed(Span::Both)]),
+                Line::new("forget", &[DontNeed(PageRange::Page)]),
+                Line::new("forget-both", &[DontNeed(PageRange::Both)]),
             ]
         }
         Op::Huge => vec![
@@ -181,8 +187,8 @@ pub fn scripts_of(op: Op) -> Vec<Line> {
             Line::new("no-huge", &[Huge(false), Huge(true)]),
         ],
         Op::Populate => vec![
-            Line::new("populate", &[Populate(Span::Pair, true)]),
-            Line::new("populate-read", &[Populate(Span::Pair, false)]),
+            Line::new("populate", &[Populate(PageRange::Pair, true)]),
+            Line::new("populate-read", &[Populate(PageRange::Pair, false)]),
         ],
         Op::Touch => vec![
             Line::new("load", &[Load(Page, 0)]),

@@ -1,13 +1,13 @@
-//! A scenario that fails: made shorter, and shown as a time line.
+//! A scenario that fails: shortened, and shown as a time line.
 
 use std::fmt::Write;
 
 use crate::explore::search::Found;
 use crate::explore::tale;
 
-use super::acts::Act;
+use super::acts::Action;
 use super::stage::Setting;
-use super::states::Third;
+use super::states::ThirdCpu;
 use super::{Depth, Scenario, replay, run};
 
 /// The shortest setting that still fails: without the third CPU, without single steps.
@@ -18,12 +18,12 @@ fn shorten(setting: &Setting, found: Found, depth: Depth) -> (Setting, Found) {
         if best.lines.len() == 3 && !best.third.comes() {
             let mut without = best.clone();
             without.lines.pop();
-            without.third = Third::None;
+            without.third = ThirdCpu::None;
             shorter.push(without);
         }
         for (cpu, line) in best.lines.iter().enumerate().filter(|(_, line)| line.steps.len() > 1) {
             // Who does not run the space cannot use it.
-            let may_go = |&n: &usize| !matches!(line.steps[n].act, Act::Activate | Act::Idle);
+            let may_go = |&n: &usize| !matches!(line.steps[n].act, Action::Activate | Action::Idle);
             for step in (0..line.steps.len()).filter(may_go) {
                 let mut without = best.clone();
                 without.lines[cpu].steps.remove(step);

@@ -4,16 +4,16 @@ use std::str::FromStr;
 
 use vellum_host::rng::spread;
 
-use super::acts::{Act, At, Line, Step, scripts};
+use super::acts::{Action, Line, PageChoice, Step, scripts};
 use super::stage::Setting;
-use super::states::{Mmu, STATES, State, Third};
+use super::states::{Mmu, STATES, StartState, ThirdCpu};
 
 /// A scenario.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scenario {
-    state: State,
+    state: StartState,
     mmu: Mmu,
-    third: Third,
+    third: ThirdCpu,
     first: Line,
     second: Line,
 }
@@ -56,7 +56,7 @@ impl FromStr for Scenario {
         let one = Scenario {
             state: named("state", state, STATES.iter().copied(), |s| s.name.into())?,
             mmu: named("MMU", mmu, Mmu::ALL, |m| m.name().into())?,
-            third: named("third CPU", third, Third::ALL, |t| t.name().into())?,
+            third: named("third CPU", third, ThirdCpu::ALL, |t| t.name().into())?,
             first: line(first)?,
             second: line(second)?,
         };
@@ -81,16 +81,22 @@ impl Scenario {
         let act = |act| Step { act, side: 0 };
         let arrives = |mut line: Line| {
             if third.comes() {
-                line.steps.insert(0, act(Act::Activate));
+                line.steps.insert(0, act(Action::Activate));
             }
             line
         };
         let mut lines = vec![first, arrives(second)];
-        let loads = vec![act(Act::Load(At::Page, 0)), act(Act::Yield), act(Act::Load(At::Page, 0))];
+        let loads = vec![
+            act(Action::Load(PageChoice::Page, 0)),
+            act(Action::Yield),
+            act(Action::Load(PageChoice::Page, 0)),
+        ];
         let other = match third {
-            Third::None => None,
-            Third::HeldStore | Third::ComeStore => Some(vec![act(Act::Store(At::Page, 1))]),
-            Third::HeldLoad | Third::ComeLoad => Some(loads),
+            ThirdCpu::None => None,
+            ThirdCpu::HeldStore | ThirdCpu::ComeStore => {
+                Some(vec![act(Action::Store(PageChoice::Page, 1))])
+            }
+            ThirdCpu::HeldLoad | ThirdCpu::ComeLoad => Some(loads),
         };
         lines.extend(other.map(|steps| arrives(Line { name: "third".to_string(), steps })));
         Setting { state, mmu, third, lines }
@@ -98,18 +104,18 @@ impl Scenario {
 }
 
 /// Whether a script can be played in a state.
-fn fits(state: &State, line: &Line) -> bool {
+fn fits(state: &StartState, line: &Line) -> bool {
     state.has_child() || !line.wants_child()
 }
 
 /// Whether two scripts can meet: a space ends when nobody is in it.
 fn meet(first: &Line, second: &Line) -> bool {
-    let exits = |line: &Line| line.steps.iter().any(|s| s.act == Act::Exit);
+    let exits = |line: &Line| line.steps.iter().any(|s| s.act == Action::Exit);
     !(exits(first) && second.wants_child() || exits(second) && first.wants_child())
 }
 
 /// Every pair of scripts that can meet in a state.
-fn pairs(state: &State) -> Vec<(Line, Line)> {
+fn pairs(state: &StartState) -> Vec<(Line, Line)> {
     let lines: Vec<Line> = scripts().into_iter().filter(|line| fits(state, line)).collect();
     let mut pairs = Vec::new();
     for (n, first) in lines.iter().enumerate() {
@@ -126,7 +132,7 @@ pub fn all() -> Vec<Scenario> {
     for state in STATES {
         for (first, second) in pairs(state) {
             for mmu in Mmu::ALL {
-                for third in Third::ALL {
+                for third in ThirdCpu::ALL {
                     let one = Scenario {
                         state: *state,
                         mmu,
@@ -154,7 +160,7 @@ pub fn all() -> Vec<Scenario> {
 /// CPUs; and one in so many of the scenarios with a third.
 pub fn usual() -> Vec<Scenario> {
     let (pairs, triples): (Vec<_>, Vec<_>) =
-        all().into_iter().partition(|one| one.third == Third::None);
+        all().into_iter().partition(|one| one.third == ThirdCpu::None);
     let mut usual: Vec<Scenario> = pairs
         .chunks(Mmu::ALL.len())
         .enumerate()

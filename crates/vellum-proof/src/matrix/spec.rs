@@ -1,21 +1,20 @@
-//! What a program can tell: the promises of the verbs to all threads, and whether what was seen can
-//! be explained by them.
+//! The guarantees of the verbs to all threads, and whether a history satisfies them.
 //!
-//! A history is explained if its calls and accesses can be put in one order that respects each
-//! thread's own order, and what had returned before what was called, in which every one of them has
-//! the outcome it had. Words, not pages, are the unit. An access is one instant. A verb on a range
-//! takes effect page by page, in any order, between its call and its return; verbs that change what
-//! is mapped do so one after the other. `fork` is one instant: the child is a snapshot. `remap`
-//! moves a page in one instant.
+//! A history satisfies them if its calls and accesses can be put in one order in which each has the
+//! outcome that it had. The order respects each thread's own order, and a call that returned before
+//! another began comes first. The unit is a word, not a page. An access is one instant. A verb on a
+//! range takes effect page by page, in any order, between its call and its return; verbs that
+//! change mappings do so one after the other. `fork` is one instant: the child is a snapshot.
+//! `remap` moves a page in one instant.
 //!
-//! The model is as naive as it can be: extents with rights and two words. Outcomes are sets: where
-//! memory is short a verb may say so, and has then done nothing.
+//! The model is extents with rights and two words. Outcomes are sets: where memory is short, a verb
+//! may return an error, and has then done nothing.
 
 use std::collections::HashSet;
 
 use vellum::space::Rights;
 
-use super::acts::{Act, Step};
+use super::acts::{Action, Step};
 use super::states::{EXTENTS, Places};
 
 /// Words of a page that are looked at.
@@ -26,7 +25,7 @@ pub const SIDES: usize = 5;
 
 /// Why something was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Why {
+pub enum Refusal {
     /// Nothing is mapped there.
     Unmapped,
     /// The rights do not allow it.
@@ -49,7 +48,7 @@ pub enum Outcome {
     /// It told of these rights, or that nothing is mapped.
     Told(Option<Rights>),
     /// It was refused.
-    Refused(Why),
+    Refused(Refusal),
 }
 
 /// A call or an access: when it began and ended, and how.
@@ -104,9 +103,9 @@ pub struct Model {
 }
 
 /// What an accessed word gives, or why not.
-fn look(pages: &Pages, extent: usize, allows: impl Fn(&Cell) -> bool) -> Result<Cell, Why> {
-    let cell = pages[extent].ok_or(Why::Unmapped)?;
-    if allows(&cell) { Ok(cell) } else { Err(Why::Rights) }
+fn look(pages: &Pages, extent: usize, allows: impl Fn(&Cell) -> bool) -> Result<Cell, Refusal> {
+    let cell = pages[extent].ok_or(Refusal::Unmapped)?;
+    if allows(&cell) { Ok(cell) } else { Err(Refusal::Rights) }
 }
 
 /// What a verb that changes mappings has yet to do to an extent.
@@ -218,14 +217,14 @@ impl Spec<'_> {
     /// Lets an event begin in a model, if it can end there as it did; says what is left to do.
     fn step(&self, model: &mut Model, event: &Event, scarce: bool) -> Option<Vec<Effect>> {
         let Event { step: Step { act, side }, outcome, value, cpu, .. } = *event;
-        if outcome == Outcome::Refused(Why::NoMemory) {
+        if outcome == Outcome::Refused(Refusal::NoMemory) {
             return scarce.then(Vec::new);
         }
         let pages = model.sides[side].as_mut()?;
         let at = |place| self.places.extent(place);
         let none = Some(Vec::new());
         match act {
-            Act::Load(place, word) | Act::CopyOut(place, word) => {
+            Action::Load(place, word) | Action::CopyOut(place, word) => {
                 let seen = look(pages, at(place), |cell| cell.read).map(|cell| cell.words[word]);
                 if seen.map_or_else(Outcome::Refused, Outcome::Value) == outcome {
                     none
@@ -233,16 +232,16 @@ impl Spec<'_> {
                     None
                 }
             }
-            Act::Fetch(place) => is(look(pages, at(place), |cell| cell.exec).map(drop), outcome),
-            Act::Store(place, word) | Act::CopyIn(place, word) => {
+            Action::Fetch(place) => is(look(pages, at(place), |cell| cell.exec).map(drop), outcome),
+            Action::Store(place, word) | Action::CopyIn(place, word) => {
                 let found = look(pages, at(place), |cell| cell.write);
                 is(store(pages, at(place), word, value, found), outcome)
             }
-            Act::Force(place, word) => {
+            Action::Force(place, word) => {
                 let found = look(pages, at(place), |cell| cell.read);
                 is(store(pages, at(place), word, value, found), outcome)
             }
-            Act::Populate(span, write) => {
+            Action::Populate(span, write) => {
                 // Page by page, of which each has its own instant; what it meets is told apart no
                 // further.
                 let gives = |n: usize| {
@@ -255,22 +254,22 @@ impl Spec<'_> {
                 };
                 if fits { none } else { None }
             }
-            Act::Query(place) => {
+            Action::Query(place) => {
                 let told = pages[at(place)].map(Cell::rights);
                 if outcome == Outcome::Told(told) { none } else { None }
             }
-            Act::Shrink | Act::Take(_) | Act::Drain => none,
-            Act::Activate | Act::Idle | Act::Yield => none,
-            Act::Anywhere | Act::Forbid => is(Ok(()), outcome),
-            Act::Poison(place) => {
+            Action::Shrink | Action::Take(_) | Action::Drain => none,
+            Action::Activate | Action::Idle | Action::Yield => none,
+            Action::Anywhere | Action::Forbid => is(Ok(()), outcome),
+            Action::Poison(place) => {
                 let there = pages[at(place)].is_some();
-                if there || outcome == Outcome::Refused(Why::Unmapped) { none } else { None }
+                if there || outcome == Outcome::Refused(Refusal::Unmapped) { none } else { None }
             }
-            Act::Exit => {
+            Action::Exit => {
                 model.sides[1] = None;
                 none
             }
-            Act::Fork => {
+            Action::Fork => {
                 let copy = *pages;
                 model.sides[2 + cpu] = Some(copy);
                 is(Ok(()), outcome)
@@ -279,33 +278,35 @@ impl Spec<'_> {
         }
     }
 
-    fn within(&self, span: super::acts::Span) -> impl Iterator<Item = usize> + '_ {
+    fn within(&self, span: super::acts::PageRange) -> impl Iterator<Item = usize> + '_ {
         self.places.within(self.places.span(span))
     }
 
     /// The verbs that change what is mapped in a range.
-    fn verb(&self, pages: &Pages, act: Act, outcome: Outcome) -> Option<Vec<Effect>> {
+    fn verb(&self, pages: &Pages, act: Action, outcome: Outcome) -> Option<Vec<Effect>> {
         let mapped = |span| self.within(span).all(|n| pages[n].is_some());
         let hole = |span| self.within(span).all(|n| pages[n].is_none());
         let refused = |why| if outcome == Outcome::Refused(why) { Some(Vec::new()) } else { None };
         let effects: Vec<Effect> = match act {
-            Act::Map(span, _) if !hole(span) => return refused(Why::Occupied),
-            Act::Map(span, rights) | Act::Replace(span, rights) => {
+            Action::Map(span, _) if !hole(span) => return refused(Refusal::Occupied),
+            Action::Map(span, rights) | Action::Replace(span, rights) => {
                 self.within(span).map(|n| Effect::Put(n, Some(Cell::zero(rights)))).collect()
             }
-            Act::Unmap(span) => self.within(span).map(|n| Effect::Put(n, None)).collect(),
-            Act::Protect(span, _) | Act::DontNeed(span) | Act::Remap(span, _) if !mapped(span) => {
-                return refused(Why::Unmapped);
+            Action::Unmap(span) => self.within(span).map(|n| Effect::Put(n, None)).collect(),
+            Action::Protect(span, _) | Action::DontNeed(span) | Action::Remap(span, _)
+                if !mapped(span) =>
+            {
+                return refused(Refusal::Unmapped);
             }
-            Act::Collapse | Act::Huge(_) if !mapped(super::acts::Span::Both) => {
-                return refused(Why::Unmapped);
+            Action::Collapse | Action::Huge(_) if !mapped(super::acts::PageRange::Both) => {
+                return refused(Refusal::Unmapped);
             }
-            Act::Protect(span, rights) => {
+            Action::Protect(span, rights) => {
                 self.within(span).map(|n| Effect::Rights(n, rights)).collect()
             }
-            Act::DontNeed(span) => self.within(span).map(Effect::Forget).collect(),
-            Act::Remap(_, to) if !hole(to) => return refused(Why::Occupied),
-            Act::Remap(from, to) => {
+            Action::DontNeed(span) => self.within(span).map(Effect::Forget).collect(),
+            Action::Remap(_, to) if !hole(to) => return refused(Refusal::Occupied),
+            Action::Remap(from, to) => {
                 self.within(from).zip(self.within(to)).map(|(a, b)| Effect::Move(a, b)).collect()
             }
             _ => Vec::new(),
@@ -314,7 +315,7 @@ impl Spec<'_> {
     }
 }
 
-fn is(done: Result<(), Why>, outcome: Outcome) -> Option<Vec<Effect>> {
+fn is(done: Result<(), Refusal>, outcome: Outcome) -> Option<Vec<Effect>> {
     (done.map_or_else(Outcome::Refused, |()| Outcome::Done) == outcome).then(Vec::new)
 }
 
@@ -323,8 +324,8 @@ fn store(
     extent: usize,
     word: usize,
     value: u32,
-    found: Result<Cell, Why>,
-) -> Result<(), Why> {
+    found: Result<Cell, Refusal>,
+) -> Result<(), Refusal> {
     let cell = found?;
     let mut words = cell.words;
     words[word] = value;
@@ -333,8 +334,8 @@ fn store(
 }
 
 /// Whether a verb excludes others like it in the same space.
-fn changes_mappings(act: Act) -> bool {
-    use Act::*;
+fn changes_mappings(act: Action) -> bool {
+    use Action::*;
     matches!(
         act,
         Map(..)

@@ -1,5 +1,5 @@
-//! The world of a scenario: spaces in a given state, scripts that are carried out and noted, and
-//! what is looked at in the end.
+//! The world of a scenario: builds the state, runs and records the scripts, and compares at the
+//! end.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashSet;
@@ -19,19 +19,19 @@ use crate::explore::{Stop, World, footprint, pause, tale};
 use crate::small::pool::Lent;
 use crate::small::{Plan, SAMPLES, Small};
 
-use super::acts::{Act, At, Line, Step};
-use super::spec::{Cell as Page, Event, Model, Outcome, SIDES, Spec, WORDS, Why};
-use super::states::{EXTENTS, Kind, Mmu, NAMED, Places, State, Third};
+use super::acts::{Action, Line, PageChoice, Step};
+use super::spec::{Cell as Page, Event, Model, Outcome, Refusal, SIDES, Spec, WORDS};
+use super::states::{EXTENTS, Mmu, NAMED, PageState, Places, StartState, ThirdCpu};
 
 /// What a stage is built for.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The pages' state.
-    pub state: State,
+    pub state: StartState,
     /// The MMU.
     pub mmu: Mmu,
-    /// Who runs the space.
-    pub third: Third,
+    /// The CPUs that run the space.
+    pub third: ThirdCpu,
     /// What each CPU does.
     pub lines: Vec<Line>,
 }
@@ -50,7 +50,7 @@ pub fn forget_histories() {
 pub struct Stage<C: Codec> {
     vm: Vm<Small<C>>,
     meta: Meta,
-    state: State,
+    state: StartState,
     places: Places,
     start: Model,
     sides: [RefCell<Option<Space>>; SIDES],
@@ -143,12 +143,14 @@ impl<C: Codec> Stage<C> {
             let write = !self.state.island || !matches!(extent, 1 | 7);
             for word in 0..WORDS {
                 let act = match kind {
-                    Kind::Reserved => continue,
-                    _ if kind == Kind::Read || !write => Act::Load(At::Extent(extent), word),
-                    _ => Act::Store(At::Extent(extent), word),
+                    PageState::Reserved => continue,
+                    _ if kind == PageState::Read || !write => {
+                        Action::Load(PageChoice::Extent(extent), word)
+                    }
+                    _ => Action::Store(PageChoice::Extent(extent), word),
                 };
                 let wanted = match act {
-                    Act::Store(..) => {
+                    Action::Store(..) => {
                         page.words[word] = word_of(extent, word);
                         Outcome::Done
                     }
@@ -161,7 +163,7 @@ impl<C: Codec> Stage<C> {
                 );
             }
         }
-        let (start, bytes) = self.places.span(super::acts::Span::Both);
+        let (start, bytes) = self.places.span(super::acts::PageRange::Both);
         let protect = |rights: Rights, pages: &mut [Option<Page>; EXTENTS]| {
             self.vm.protect(&self.side(0), start, bytes, rights).expect("memory");
             for extent in self.places.within((start, bytes)) {
@@ -169,12 +171,12 @@ impl<C: Codec> Stage<C> {
             }
         };
         match kind {
-            Kind::Inaccessible => protect(Rights::NONE, &mut pages),
-            Kind::ReadOnly => protect(Rights::READ, &mut pages),
+            PageState::Inaccessible => protect(Rights::NONE, &mut pages),
+            PageState::ReadOnly => protect(Rights::READ, &mut pages),
             _ => {}
         }
         self.start.sides[0] = Some(pages);
-        if kind == Kind::Shared {
+        if kind == PageState::Shared {
             let child = self.vm.fork(&self.side(0)).expect("memory");
             self.sides[1].replace(Some(child));
             self.start.sides[1] = Some(pages);
@@ -204,7 +206,7 @@ impl<C: Codec> Stage<C> {
         self.enter(0);
     }
 
-    /// Fills this CPU's TLB with what it can have of the page, without a fault.
+    /// Fills this CPU's TLB with the page's translation, if there is one, without a fault.
     fn hold(&self) {
         let va = self.places.va(0);
         let m = self.vm.machine();
@@ -243,17 +245,17 @@ impl<C: Codec> Stage<C> {
     }
 
     /// The address of a word.
-    fn word(&self, at: At, word: usize) -> Va {
+    fn word(&self, at: PageChoice, word: usize) -> Va {
         Va(self.places.va(self.places.extent(at)).0 + SAMPLES[word] as u64)
     }
 
     /// A program's access, with the faults it takes.
-    fn access(&self, side: usize, act: Act, value: u32) -> Outcome {
+    fn access(&self, side: usize, act: Action, value: u32) -> Outcome {
         let m = self.vm.machine();
         let (va, access) = match act {
-            Act::Load(at, word) => (self.word(at, word), Access::Read),
-            Act::Store(at, word) => (self.word(at, word), Access::Write),
-            Act::Fetch(at) => (self.word(at, 0), Access::Exec),
+            Action::Load(at, word) => (self.word(at, word), Access::Read),
+            Action::Store(at, word) => (self.word(at, word), Access::Write),
+            Action::Fetch(at) => (self.word(at, 0), Access::Exec),
             other => panic!("{other:?} is no access"),
         };
         for _ in 0..60 {
@@ -284,111 +286,118 @@ impl<C: Codec> Stage<C> {
             of_space(vm.map(&self.side(side), at(start), bytes, Attrs::anonymous(rights)).map(drop))
         };
         match act {
-            Act::Load(..) | Act::Store(..) | Act::Fetch(_) => self.access(side, act, value),
-            Act::CopyIn(at, word) => of_copy(
+            Action::Load(..) | Action::Store(..) | Action::Fetch(_) => {
+                self.access(side, act, value)
+            }
+            Action::CopyIn(at, word) => of_copy(
                 vm.copy_in(&self.side(side), self.word(at, word), &value.to_le_bytes()),
                 Outcome::Done,
             ),
-            Act::Force(at, word) => of_copy(
+            Action::Force(at, word) => of_copy(
                 vm.write_forced(&self.side(side), self.word(at, word), &value.to_le_bytes()),
                 Outcome::Done,
             ),
-            Act::CopyOut(at, word) => {
+            Action::CopyOut(at, word) => {
                 let mut bytes = [0; 4];
                 let done = vm.copy_out(&self.side(side), self.word(at, word), &mut bytes);
                 of_copy(done, Outcome::Value(u32::from_le_bytes(bytes)))
             }
-            Act::Query(at) => Outcome::Told(match vm.query(&self.side(side), self.word(at, 0)) {
-                Answer::Mapped { rights, .. } | Answer::Reserved { rights } => Some(rights),
-                Answer::Parked { .. } => Some(Rights::NONE),
-                Answer::Unmapped => None,
-            }),
-            Act::Populate(span, write) => advise(span, Advice::Populate { write }),
-            Act::DontNeed(span) => advise(span, Advice::DontNeed),
-            Act::Collapse => advise(super::acts::Span::Both, Advice::Collapse),
-            Act::Huge(wanted) => {
-                advise(super::acts::Span::Both, if wanted { Advice::Huge } else { Advice::NoHuge })
+            Action::Query(at) => {
+                Outcome::Told(match vm.query(&self.side(side), self.word(at, 0)) {
+                    Answer::Mapped { rights, .. } | Answer::Reserved { rights } => Some(rights),
+                    Answer::Parked { .. } => Some(Rights::NONE),
+                    Answer::Unmapped => None,
+                })
             }
-            Act::Map(span, rights) => map(Placement::At, span, rights),
-            Act::Replace(span, rights) => map(Placement::Replace, span, rights),
-            Act::Anywhere => {
+            Action::Populate(span, write) => advise(span, Advice::Populate { write }),
+            Action::DontNeed(span) => advise(span, Advice::DontNeed),
+            Action::Collapse => advise(super::acts::PageRange::Both, Advice::Collapse),
+            Action::Huge(wanted) => advise(
+                super::acts::PageRange::Both,
+                if wanted { Advice::Huge } else { Advice::NoHuge },
+            ),
+            Action::Map(span, rights) => map(Placement::At, span, rights),
+            Action::Replace(span, rights) => map(Placement::Replace, span, rights),
+            Action::Anywhere => {
                 let attrs = Attrs::anonymous(Rights::READ_WRITE);
                 of_space(vm.map(&self.side(side), Placement::Anywhere, 4096, attrs).map(drop))
             }
-            Act::Unmap(span) => {
+            Action::Unmap(span) => {
                 let (start, bytes) = self.places.span(span);
                 of_space(vm.unmap(&self.side(side), start, bytes))
             }
-            Act::Protect(span, rights) => {
+            Action::Protect(span, rights) => {
                 let (start, bytes) = self.places.span(span);
                 of_space(vm.protect(&self.side(side), start, bytes, rights))
             }
-            Act::Remap(from, to) => {
+            Action::Remap(from, to) => {
                 let ((old, bytes), (new, _)) = (self.places.span(from), self.places.span(to));
                 of_space(
                     vm.remap(&self.side(side), old, bytes, bytes, Placement::At(new)).map(drop),
                 )
             }
-            Act::Fork => match vm.fork(&self.side(side)) {
+            Action::Fork => match vm.fork(&self.side(side)) {
                 Ok(child) => {
                     self.sides[2 + cpu].replace(Some(child));
                     Outcome::Done
                 }
-                Err(_) => Outcome::Refused(Why::NoMemory),
+                Err(_) => Outcome::Refused(Refusal::NoMemory),
             },
-            Act::Exit => {
+            Action::Exit => {
                 let child = self.sides[1].borrow_mut().take();
                 child.into_iter().for_each(|child| vm.exit(child));
                 Outcome::Done
             }
-            Act::Activate => {
+            Action::Activate => {
                 vm.activate(&self.side(side));
                 Outcome::Done
             }
-            Act::Idle => {
+            Action::Idle => {
                 vm.idle();
                 Outcome::Done
             }
-            Act::Poison(at) => match vm.poison(&self.side(side), self.word(at, 0).align_down(4096))
-            {
-                Ok(()) => Outcome::Done,
-                Err(PoisonError::NoMemory) => Outcome::Refused(Why::NoMemory),
-                Err(PoisonError::NotMapped) => Outcome::Refused(Why::Unmapped),
-                Err(_) => Outcome::Refused(Why::Other),
-            },
-            Act::Forbid => {
+            Action::Poison(at) => {
+                match vm.poison(&self.side(side), self.word(at, 0).align_down(4096)) {
+                    Ok(()) => Outcome::Done,
+                    Err(PoisonError::NoMemory) => Outcome::Refused(Refusal::NoMemory),
+                    Err(PoisonError::NotMapped) => Outcome::Refused(Refusal::Unmapped),
+                    Err(_) => Outcome::Refused(Refusal::Other),
+                }
+            }
+            Action::Forbid => {
                 vm.forbid_zeros(&self.side(side));
                 Outcome::Done
             }
-            Act::Shrink => {
+            Action::Shrink => {
                 vm.shrink_zeros();
                 Outcome::Done
             }
-            Act::Take(order) => {
+            Action::Take(order) => {
                 let order = Order::new(order).unwrap_or(Order::BASE);
                 if let Ok(pfn) = vm.frames().alloc(vm.machine(), order, &Want::kernel(Use::Slab)) {
                     self.held.borrow_mut().push((pfn, order));
                 }
                 Outcome::Done
             }
-            Act::Drain => {
+            Action::Drain => {
                 vm.frames().drain(vm.machine());
                 Outcome::Done
             }
-            Act::Yield => {
+            Action::Yield => {
                 pause(Stop::Yield);
                 Outcome::Done
             }
         }
     }
 
-    /// Looks at everything from every CPU, and lets every CPU try what it may not.
+    /// Reads everything from every CPU, and lets every CPU try what it is not allowed to do.
     fn look(&self) -> Vec<Event> {
         let mut seen = Vec::new();
-        let mut note = |cpu: usize, act: Act, side: usize, value: u32| {
+        let mut note = |cpu: usize, act: Action, side: usize, value: u32| {
             self.note(cpu, Step { act, side }, value, |event| seen.push(event));
         };
-        let loads = |n: usize| (0..WORDS).map(move |word| Act::Load(At::Extent(n), word));
+        let loads =
+            |n: usize| (0..WORDS).map(move |word| Action::Load(PageChoice::Extent(n), word));
         for cpu in 0..self.cpus {
             self.enter(cpu);
             self.vm.activate(&self.side(0));
@@ -399,9 +408,9 @@ impl<C: Codec> Stage<C> {
             self.enter(cpu);
             for extent in 0..NAMED {
                 let value = 0x3000_0000 | (cpu as u32) << 8 | extent as u32;
-                note(cpu, Act::Fetch(At::Extent(extent)), 0, 0);
-                note(cpu, Act::Store(At::Extent(extent), 1), 0, value);
-                note(cpu, Act::CopyOut(At::Extent(extent), 1), 0, 0);
+                note(cpu, Action::Fetch(PageChoice::Extent(extent)), 0, 0);
+                note(cpu, Action::Store(PageChoice::Extent(extent), 1), 0, value);
+                note(cpu, Action::CopyOut(PageChoice::Extent(extent), 1), 0, 0);
             }
         }
         self.enter(0);
@@ -412,11 +421,12 @@ impl<C: Codec> Stage<C> {
         seen
     }
 
-    /// Where zeros were forbidden none are mapped, nor in what was forked after that.
+    /// Where zeros were forbidden none are mapped, nor in spaces forked afterwards.
     fn look_for_zeros(&self) {
         let events = self.events.borrow();
-        let Some(forbidden) = events.iter().find(|e| e.step.act == Act::Forbid) else { return };
-        let later = events.iter().filter(|e| e.step.act == Act::Fork && e.began > forbidden.ended);
+        let Some(forbidden) = events.iter().find(|e| e.step.act == Action::Forbid) else { return };
+        let later =
+            events.iter().filter(|e| e.step.act == Action::Fork && e.began > forbidden.ended);
         for side in
             later.map(|e| 2 + e.cpu).chain([0]).filter(|&side| self.sides[side].borrow().is_some())
         {
@@ -468,19 +478,19 @@ impl std::fmt::Display for Event {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Event { cpu, step, value, began, ended, outcome } = self;
         write!(f, "CPU {cpu} {began:3}-{ended:3} {:?}{}", step.act, side_name(step.side))?;
-        if matches!(step.act, Act::Store(..) | Act::CopyIn(..) | Act::Force(..)) {
+        if matches!(step.act, Action::Store(..) | Action::CopyIn(..) | Action::Force(..)) {
             write!(f, " of {value:x}")?;
         }
         write!(f, ": {outcome:x?}")
     }
 }
 
-fn of_fault(error: FaultError) -> Why {
+fn of_fault(error: FaultError) -> Refusal {
     match error {
-        FaultError::Unmapped => Why::Unmapped,
-        FaultError::Rights => Why::Rights,
-        FaultError::NoMemory => Why::NoMemory,
-        FaultError::Stopped => Why::Other,
+        FaultError::Unmapped => Refusal::Unmapped,
+        FaultError::Rights => Refusal::Rights,
+        FaultError::NoMemory => Refusal::NoMemory,
+        FaultError::Stopped => Refusal::Other,
     }
 }
 
@@ -490,11 +500,11 @@ fn of_copy(done: Result<(), FaultError>, outcome: Outcome) -> Outcome {
 
 fn refused(error: SpaceError) -> Outcome {
     Outcome::Refused(match error {
-        SpaceError::Unmapped => Why::Unmapped,
-        SpaceError::Rights => Why::Rights,
-        SpaceError::NoMemory => Why::NoMemory,
-        SpaceError::Occupied => Why::Occupied,
-        _ => Why::Other,
+        SpaceError::Unmapped => Refusal::Unmapped,
+        SpaceError::Rights => Refusal::Rights,
+        SpaceError::NoMemory => Refusal::NoMemory,
+        SpaceError::Occupied => Refusal::Occupied,
+        _ => Refusal::Other,
     })
 }
 

@@ -1,15 +1,15 @@
-//! In which state the pages are when a scenario begins, where they lie, and on what machine.
+//! The state, the place and the machine of the pages when a scenario begins.
 
 use vellum::addr::{Va, VaRange};
 use vellum::config::{Config, Thp, ZeroHuge};
 use vellum::machine::MmuRules;
 use vellum::space::Rights;
 
-use super::acts::{At, Span};
+use super::acts::{PageChoice, PageRange};
 
 /// What was done to the pages before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kind {
+pub enum PageState {
     /// Mapped and never touched.
     Reserved,
     /// Read.
@@ -26,11 +26,11 @@ pub enum Kind {
 
 /// A state of the pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct State {
+pub struct StartState {
     /// Its name, part of a scenario's.
     pub name: &'static str,
     /// What was done to the pages.
-    pub kind: Kind,
+    pub kind: PageState,
     /// Huge pages, or places for them.
     pub huge: bool,
     /// All the same the pages are base pages, in a table that can be made a huge page.
@@ -43,10 +43,10 @@ pub struct State {
     pub frames_left: Option<u8>,
 }
 
-impl State {
+impl StartState {
     /// Whether a space that came of a fork is there.
     pub fn has_child(&self) -> bool {
-        self.kind == Kind::Shared
+        self.kind == PageState::Shared
     }
     /// Whether a verb may say that there is no memory.
     pub fn is_scarce(&self) -> bool {
@@ -59,11 +59,11 @@ impl State {
     }
 }
 
-const fn state(name: &'static str, kind: Kind, huge: bool, zeros: ZeroHuge) -> State {
-    State { name, kind, huge, small: false, zeros, island: false, frames_left: None }
+const fn state(name: &'static str, kind: PageState, huge: bool, zeros: ZeroHuge) -> StartState {
+    StartState { name, kind, huge, small: false, zeros, island: false, frames_left: None }
 }
-const fn island(name: &'static str, kind: Kind) -> State {
-    State {
+const fn island(name: &'static str, kind: PageState) -> StartState {
+    StartState {
         name,
         kind,
         huge: false,
@@ -73,44 +73,50 @@ const fn island(name: &'static str, kind: Kind) -> State {
         frames_left: None,
     }
 }
-const fn short(name: &'static str, kind: Kind, huge: bool, zeros: ZeroHuge, left: u8) -> State {
-    State { name, kind, huge, small: false, zeros, island: false, frames_left: Some(left) }
+const fn short(
+    name: &'static str,
+    kind: PageState,
+    huge: bool,
+    zeros: ZeroHuge,
+    left: u8,
+) -> StartState {
+    StartState { name, kind, huge, small: false, zeros, island: false, frames_left: Some(left) }
 }
-const fn table(name: &'static str, kind: Kind) -> State {
-    State { small: true, ..state(name, kind, true, ZeroHuge::Off) }
+const fn table(name: &'static str, kind: PageState) -> StartState {
+    StartState { small: true, ..state(name, kind, true, ZeroHuge::Off) }
 }
 
 /// Every state.
-pub const STATES: &[State] = &[
-    state("reserved", Kind::Reserved, false, ZeroHuge::Off),
-    state("zero", Kind::Read, false, ZeroHuge::Off),
-    state("private", Kind::Private, false, ZeroHuge::Off),
-    state("shared", Kind::Shared, false, ZeroHuge::Off),
-    state("inaccessible", Kind::Inaccessible, false, ZeroHuge::Off),
-    state("readonly", Kind::ReadOnly, false, ZeroHuge::Off),
-    island("island-reserved", Kind::Reserved),
-    island("island-shared", Kind::Shared),
-    table("table-private", Kind::Private),
-    state("huge-reserved", Kind::Reserved, true, ZeroHuge::Page),
-    state("huge-private", Kind::Private, true, ZeroHuge::Off),
-    state("huge-shared", Kind::Shared, true, ZeroHuge::Off),
-    state("huge-inaccessible", Kind::Inaccessible, true, ZeroHuge::Off),
-    state("huge-zero", Kind::Read, true, ZeroHuge::Page),
-    state("zero-table", Kind::Read, true, ZeroHuge::Table),
-    state("private-zero-table", Kind::Read, true, ZeroHuge::TablePrivate),
-    short("no-huge-reserved", Kind::Reserved, true, ZeroHuge::Page, 16),
-    short("no-huge-shared", Kind::Shared, true, ZeroHuge::Off, 16),
-    short("no-huge-zero", Kind::Read, true, ZeroHuge::Page, 16),
-    short("no-huge-table", Kind::Read, true, ZeroHuge::Table, 16),
-    short("none-reserved", Kind::Reserved, false, ZeroHuge::Off, 0),
-    short("none-shared", Kind::Shared, false, ZeroHuge::Off, 0),
-    short("none-huge-shared", Kind::Shared, true, ZeroHuge::Off, 0),
-    short("one-shared", Kind::Shared, false, ZeroHuge::Off, 1),
-    short("one-huge-private", Kind::Private, true, ZeroHuge::Off, 1),
-    short("one-huge-zero", Kind::Read, true, ZeroHuge::Page, 1),
-    short("two-huge-shared", Kind::Shared, true, ZeroHuge::Off, 2),
-    short("two-zero-table", Kind::Read, true, ZeroHuge::Table, 2),
-    short("three-private", Kind::Private, false, ZeroHuge::Off, 3),
+pub const STATES: &[StartState] = &[
+    state("reserved", PageState::Reserved, false, ZeroHuge::Off),
+    state("zero", PageState::Read, false, ZeroHuge::Off),
+    state("private", PageState::Private, false, ZeroHuge::Off),
+    state("shared", PageState::Shared, false, ZeroHuge::Off),
+    state("inaccessible", PageState::Inaccessible, false, ZeroHuge::Off),
+    state("readonly", PageState::ReadOnly, false, ZeroHuge::Off),
+    island("island-reserved", PageState::Reserved),
+    island("island-shared", PageState::Shared),
+    table("table-private", PageState::Private),
+    state("huge-reserved", PageState::Reserved, true, ZeroHuge::Page),
+    state("huge-private", PageState::Private, true, ZeroHuge::Off),
+    state("huge-shared", PageState::Shared, true, ZeroHuge::Off),
+    state("huge-inaccessible", PageState::Inaccessible, true, ZeroHuge::Off),
+    state("huge-zero", PageState::Read, true, ZeroHuge::Page),
+    state("zero-table", PageState::Read, true, ZeroHuge::Table),
+    state("private-zero-table", PageState::Read, true, ZeroHuge::TablePrivate),
+    short("no-huge-reserved", PageState::Reserved, true, ZeroHuge::Page, 16),
+    short("no-huge-shared", PageState::Shared, true, ZeroHuge::Off, 16),
+    short("no-huge-zero", PageState::Read, true, ZeroHuge::Page, 16),
+    short("no-huge-table", PageState::Read, true, ZeroHuge::Table, 16),
+    short("none-reserved", PageState::Reserved, false, ZeroHuge::Off, 0),
+    short("none-shared", PageState::Shared, false, ZeroHuge::Off, 0),
+    short("none-huge-shared", PageState::Shared, true, ZeroHuge::Off, 0),
+    short("one-shared", PageState::Shared, false, ZeroHuge::Off, 1),
+    short("one-huge-private", PageState::Private, true, ZeroHuge::Off, 1),
+    short("one-huge-zero", PageState::Read, true, ZeroHuge::Page, 1),
+    short("two-huge-shared", PageState::Shared, true, ZeroHuge::Off, 2),
+    short("two-zero-table", PageState::Read, true, ZeroHuge::Table, 2),
+    short("three-private", PageState::Private, false, ZeroHuge::Off, 3),
 ];
 
 /// An MMU.
@@ -149,7 +155,7 @@ impl Mmu {
 
 /// Which CPUs run the space, and what a third one does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Third {
+pub enum ThirdCpu {
     /// There is none.
     None,
     /// It has used the page before, and stores.
@@ -162,24 +168,29 @@ pub enum Third {
     ComeStore,
 }
 
-impl Third {
+impl ThirdCpu {
     /// All of them.
-    pub const ALL: [Third; 5] =
-        [Third::None, Third::HeldStore, Third::HeldLoad, Third::ComeLoad, Third::ComeStore];
+    pub const ALL: [ThirdCpu; 5] = [
+        ThirdCpu::None,
+        ThirdCpu::HeldStore,
+        ThirdCpu::HeldLoad,
+        ThirdCpu::ComeLoad,
+        ThirdCpu::ComeStore,
+    ];
 
     /// Its name, part of a scenario's.
     pub fn name(self) -> &'static str {
         match self {
-            Third::None => "two",
-            Third::HeldStore => "held-store",
-            Third::HeldLoad => "held-load",
-            Third::ComeLoad => "come-load",
-            Third::ComeStore => "come-store",
+            ThirdCpu::None => "two",
+            ThirdCpu::HeldStore => "held-store",
+            ThirdCpu::HeldLoad => "held-load",
+            ThirdCpu::ComeLoad => "come-load",
+            ThirdCpu::ComeStore => "come-store",
         }
     }
     /// Whether the CPUs but the first run the space only when they come.
     pub fn comes(self) -> bool {
-        matches!(self, Third::ComeLoad | Third::ComeStore)
+        matches!(self, ThirdCpu::ComeLoad | ThirdCpu::ComeStore)
     }
 }
 
@@ -200,14 +211,14 @@ pub struct Extent {
 
 /// Extents there are at most.
 pub const EXTENTS: usize = 9;
-/// Extents that a name of [`At`] stands for: the first ones.
+/// Extents that a name of [`PageChoice`] stands for: the first ones.
 pub const NAMED: usize = 3;
 
 /// Where pages lie.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
     huge: bool,
-    /// The extents that count; those of `At` first.
+    /// The extents that count; those of `PageChoice` first.
     pub extents: [Extent; EXTENTS],
 }
 
@@ -247,12 +258,12 @@ impl Places {
     }
 
     /// The extent of a page.
-    pub fn extent(&self, at: At) -> usize {
+    pub fn extent(&self, at: PageChoice) -> usize {
         match at {
-            At::Page => 0,
-            At::Next => 1,
-            At::Other => 2,
-            At::Extent(n) => n,
+            PageChoice::Page => 0,
+            PageChoice::Next => 1,
+            PageChoice::Other => 2,
+            PageChoice::Extent(n) => n,
         }
     }
     /// Its address.
@@ -260,17 +271,17 @@ impl Places {
         Va(self.extents[extent].start)
     }
     /// A range's first address and length.
-    pub fn span(&self, span: Span) -> (Va, u64) {
+    pub fn span(&self, span: PageRange) -> (Va, u64) {
         let both = if self.huge { MIB2 } else { 2 * PAGE };
         let first = self.extents[0].start;
         let (start, bytes) = match span {
-            Span::Page => (first, PAGE),
-            Span::Next => (first + PAGE, PAGE),
-            Span::Pair => (first, 2 * PAGE),
-            Span::Both => (first, both),
-            Span::Whole => (AT, 2 * MIB2),
-            Span::Hole => (self.extents[if self.huge { 4 } else { 3 }].start, PAGE),
-            Span::Far => (self.extents[5].start, both),
+            PageRange::Page => (first, PAGE),
+            PageRange::Next => (first + PAGE, PAGE),
+            PageRange::Pair => (first, 2 * PAGE),
+            PageRange::Both => (first, both),
+            PageRange::Whole => (AT, 2 * MIB2),
+            PageRange::Hole => (self.extents[if self.huge { 4 } else { 3 }].start, PAGE),
+            PageRange::Far => (self.extents[5].start, both),
         };
         (Va(start), bytes)
     }

@@ -1,8 +1,8 @@
-//! What should be: a map from page to rights and bytes, and nothing else.
+//! The model: a map from page to rights and bytes.
 //!
-//! It knows no tables, regions or frames, so whatever they do must come out as what it says. The
-//! one cleverness is that pages are kept by 2 MiB, as one cell where all are alike and shared
-//! between copies until one changes, since it must not be slower than what it checks.
+//! It has no tables, regions or frames, so the library's answers must match whatever those do. Its
+//! one optimisation: 2 MiB of equal pages are one cell, which copies share until one of them
+//! changes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

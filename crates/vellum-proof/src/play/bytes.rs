@@ -6,29 +6,43 @@ use vellum::error::FaultError;
 use vellum::space::{Access, Page};
 
 use super::Play;
-use crate::command::Spot;
+use crate::command::PageSpot;
 use crate::small::{SAMPLES, samples};
 
 /// Pages each CPU remembers.
 const LAST: usize = 8;
 
+/// A part of a copy, inside one page.
+#[derive(Clone, Copy)]
+struct Part {
+    page: u64,
+    /// Its first byte in the page.
+    at: usize,
+    /// Bytes.
+    len: usize,
+    /// Bytes of the copy before it.
+    before: usize,
+}
+
 impl<C: Codec> Play<'_, C> {
-    /// A program's access in the space its CPU runs; a CPU that runs none is sent to one first.
+    /// The space that a CPU runs; one that runs none is sent to `n` first.
+    pub(super) fn running(&mut self, cpu: usize, n: usize) -> usize {
+        let running = self.sides.iter().position(|side| Some(side.name) == self.runs[cpu]);
+        running.unwrap_or_else(|| {
+            self.switch(cpu, Some(n));
+            n
+        })
+    }
+
+    /// A program's access in the space `n`, which its CPU runs.
     pub(super) fn access(
         &mut self,
         cpu: usize,
         n: usize,
-        spot: Spot,
-        near: bool,
+        page: u64,
         access: Access,
         sample: usize,
     ) {
-        let running = self.sides.iter().position(|side| Some(side.name) == self.runs[cpu]);
-        let n = running.unwrap_or_else(|| {
-            self.switch(cpu, Some(n));
-            n
-        });
-        let page = self.near(n, spot, near);
         self.touch(n, page, access, sample);
         let name = self.sides[n].name;
         let last = &mut self.last[cpu];
@@ -100,28 +114,30 @@ impl<C: Codec> Play<'_, C> {
         self.stamp.wrapping_mul(0x9e37_79b9).max(1).to_le_bytes()
     }
 
-    /// Where a copy starts, and its parts: page, first byte of it, bytes, and how many were before.
-    fn parts(
-        &self,
-        n: usize,
-        spot: Spot,
-        start: u16,
-        bytes: u16,
-    ) -> (Va, Vec<(u64, usize, usize, usize)>) {
+    /// Where a copy starts, and its parts.
+    fn parts(&self, n: usize, spot: PageSpot, start: u16, bytes: u16) -> (Va, Vec<Part>) {
         let first = self.near(n, spot, true);
         let start = start as usize % PAGE_SIZE;
         let (mut parts, mut done, bytes) = (Vec::new(), 0, bytes as usize);
         while done < bytes {
             let at = start + done;
             let here = (PAGE_SIZE - at % PAGE_SIZE).min(bytes - done);
-            parts.push((first + (at / PAGE_SIZE) as u64, at % PAGE_SIZE, here, done));
+            let page = first + (at / PAGE_SIZE) as u64;
+            parts.push(Part { page, at: at % PAGE_SIZE, len: here, before: done });
             done += here;
         }
         (Va((first << 12) + start as u64), parts)
     }
 
     /// The kernel writes, `forced` whatever the rights, as long as there are any.
-    pub(super) fn copy_in(&mut self, n: usize, spot: Spot, start: u16, bytes: u16, forced: bool) {
+    pub(super) fn copy_in(
+        &mut self,
+        n: usize,
+        spot: PageSpot,
+        start: u16,
+        bytes: u16,
+        forced: bool,
+    ) {
         let (access, name) =
             if forced { (Access::Read, "by write_forced") } else { (Access::Write, "by copy_in") };
         let (va, parts) = self.parts(n, spot, start, bytes);
@@ -133,7 +149,7 @@ impl<C: Codec> Play<'_, C> {
         } else {
             self.vm.copy_in(space, va, &buffer)
         };
-        for &(page, at, len, before) in &parts {
+        for &Part { page, at, len, before } in &parts {
             let cell = self.sides[n].pages.get(page);
             let Some(mut new) = cell.filter(|cell| cell.rights.allows(access)) else {
                 let error = got.expect_err("the kernel wrote where the program may not");
@@ -165,10 +181,10 @@ impl<C: Codec> Play<'_, C> {
         }
     }
 
-    fn no_memory_or_exact(&mut self, n: usize, parts: &[(u64, usize, usize, usize)]) {
+    fn no_memory_or_exact(&mut self, n: usize, parts: &[Part]) {
         let exact = parts
             .iter()
-            .any(|part| self.sides[n].pages.get(part.0).is_some_and(|cell| cell.exactly));
+            .any(|part| self.sides[n].pages.get(part.page).is_some_and(|cell| cell.exactly));
         if !exact {
             self.no_memory();
         }
@@ -179,11 +195,11 @@ impl<C: Codec> Play<'_, C> {
         !matches!(seen, Page::Mapped { .. }) || self.contents(page, seen) != Some(new)
     }
 
-    pub(super) fn copy_out(&mut self, n: usize, spot: Spot, start: u16, bytes: u16) {
+    pub(super) fn copy_out(&mut self, n: usize, spot: PageSpot, start: u16, bytes: u16) {
         let (va, parts) = self.parts(n, spot, start, bytes);
         let mut buffer = vec![0; bytes as usize];
         let got = self.vm.copy_out(&self.sides[n].space, va, &mut buffer);
-        for &(page, at, len, before) in &parts {
+        for &Part { page, at, len, before } in &parts {
             let cell = self.sides[n].pages.get(page);
             let Some(known) = cell.filter(|cell| cell.rights.allows(Access::Read)) else {
                 let error = got.expect_err("the kernel read where the program may not");
@@ -208,7 +224,7 @@ impl<C: Codec> Play<'_, C> {
         }
     }
 
-    pub(super) fn query(&mut self, n: usize, spot: Spot) {
+    pub(super) fn query(&mut self, n: usize, spot: PageSpot) {
         let page = self.page(n, spot);
         self.outcome.compared += 1;
         self.page_is(&self.sides[n], page);

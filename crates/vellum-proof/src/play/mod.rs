@@ -1,8 +1,8 @@
-//! A run: the library on the small machine, the model beside it, and every answer compared.
+//! A run: the library on the small machine, beside the model, with every answer compared.
 //!
-//! `verbs` change what is mapped where, `bytes` contents, `whole` are forks, exits and frames; here
-//! is what they share. What a verb may say and what it may have changed is what its doc promises
-//! and no more: an error leaves everything as it was, but for the few exceptions that docs name.
+//! `verbs` changes mappings, `bytes` contents; `whole` has forks, exits and frames. A verb may
+//! return and change what its documentation says and no more: an error leaves everything as it was,
+//! except where the documentation says otherwise.
 
 mod bytes;
 mod verbs;
@@ -15,10 +15,10 @@ use vellum::addr::{Order, Pfn, Va};
 use vellum::entry::Codec;
 use vellum::error::{FaultError, RangeError, SpaceError};
 use vellum::machine::Use;
-use vellum::space::{Access, Page, Space};
+use vellum::space::{Access, Attrs, LeafSize, Page, Space};
 use vellum::vm::Vm;
 
-use crate::command::{Act, CPUS, Command, Spot, Stretch};
+use crate::command::{CPUS, Command, Operation, PageSpot, Stretch};
 use crate::model::{Cell, Pages};
 use crate::setting::Setting;
 use crate::small::{Contents, Small};
@@ -84,6 +84,13 @@ pub struct Play<'v, C: Codec> {
     outcome: Outcome,
 }
 
+/// A stretch's pages, and its start and length in bytes, which a skew moves off them.
+struct Skewed {
+    range: Range<u64>,
+    start: Va,
+    bytes: u64,
+}
+
 impl<'v, C: Codec> Play<'v, C> {
     /// A run with one empty space.
     ///
@@ -116,32 +123,35 @@ impl<'v, C: Codec> Play<'v, C> {
         self.vm.machine().run_on(cpu);
         let n = command.side as usize % self.sides.len();
         match command.act {
-            Act::Map(to, range, rights, thp, exactly) => {
-                self.map(n, to, range, (rights, thp, exactly))
+            Operation::Map(to, range, rights, thp, exactly) => {
+                let leaf = if exactly { LeafSize::Exactly(Order::HUGE) } else { LeafSize::Policy };
+                self.map(n, to, range, Attrs { rights, thp, numa: None, leaf })
             }
-            Act::Unmap(range) => self.unmap(n, range),
-            Act::Protect(range, rights) => self.protect(n, range, rights),
-            Act::Remap(range, to, pages) => self.remap(n, range, to, pages),
-            Act::Advise(range, advice) => self.advise(n, range, advice),
-            Act::Access(spot, near, access, sample) => {
-                self.access(cpu, n, spot, near, access, sample as usize)
+            Operation::Unmap(range) => self.unmap(n, range),
+            Operation::Protect(range, rights) => self.protect(n, range, rights),
+            Operation::Remap(range, to, pages) => self.remap(n, range, to, pages),
+            Operation::Advise(range, advice) => self.advise(n, range, advice),
+            Operation::Access(spot, near, access, sample) => {
+                let n = self.running(cpu, n);
+                let page = self.near(n, spot, near);
+                self.access(cpu, n, page, access, sample as usize)
             }
-            Act::Again(ago, access) => self.again(cpu, ago as usize, access),
-            Act::CopyIn(spot, start, bytes) => self.copy_in(n, spot, start, bytes, false),
-            Act::Force(spot, start, bytes) => self.copy_in(n, spot, start, bytes, true),
-            Act::CopyOut(spot, start, bytes) => self.copy_out(n, spot, start, bytes),
-            Act::Query(spot) => self.query(n, spot),
-            Act::Fork => self.fork(n),
-            Act::Exit(fresh) => self.exit(n, fresh),
-            Act::Switch(into) => self.switch(cpu, into.then_some(n)),
-            Act::Take(order) => self.take(order),
-            Act::Give(which) => self.give(which as usize),
-            Act::Poison(spot) => self.poison(n, spot),
-            Act::Forbid => self.vm.forbid_zeros(&self.sides[n].space),
-            Act::Shrink => {
+            Operation::Again(ago, access) => self.again(cpu, ago as usize, access),
+            Operation::CopyIn(spot, start, bytes) => self.copy_in(n, spot, start, bytes, false),
+            Operation::Force(spot, start, bytes) => self.copy_in(n, spot, start, bytes, true),
+            Operation::CopyOut(spot, start, bytes) => self.copy_out(n, spot, start, bytes),
+            Operation::Query(spot) => self.query(n, spot),
+            Operation::Fork => self.fork(n),
+            Operation::Exit(fresh) => self.exit(n, fresh),
+            Operation::Switch(into) => self.switch(cpu, into.then_some(n)),
+            Operation::Take(order) => self.take(order),
+            Operation::Give(which) => self.give(which as usize),
+            Operation::Poison(spot) => self.poison(n, spot),
+            Operation::Forbid => self.vm.forbid_zeros(&self.sides[n].space),
+            Operation::Shrink => {
                 self.vm.shrink_zeros();
             }
-            Act::Drain => {
+            Operation::Drain => {
                 self.vm.frames().drain(self.vm.machine());
             }
         }
@@ -178,7 +188,7 @@ impl<'v, C: Codec> Play<'v, C> {
             for chunk in side.pages.chunks() {
                 if side.pages.count(chunk..chunk + 512) == 512
                     && chunk & 511 == 0
-                    && self.is_one_promise(side, chunk)
+                    && self.is_one_reserved_range(side, chunk)
                 {
                     continue;
                 }
@@ -192,7 +202,7 @@ impl<'v, C: Codec> Play<'v, C> {
 
     /// A whole untouched 2 MiB needs no look at each page: it is 512 zero pages of equal rights on
     /// both sides.
-    fn is_one_promise(&self, side: &Side, chunk: u64) -> bool {
+    fn is_one_reserved_range(&self, side: &Side, chunk: u64) -> bool {
         let Some(first) = side.pages.get(chunk) else { return false };
         let plain = first.bytes == Contents::default()
             && !side.pages.any(chunk..chunk + 512, |cell| *cell != first);
@@ -276,11 +286,11 @@ impl<'v, C: Codec> Play<'v, C> {
         self.vm.user_end().page()
     }
 
-    fn page(&self, n: usize, spot: Spot) -> u64 {
+    fn page(&self, n: usize, spot: PageSpot) -> u64 {
         match spot {
-            Spot::Page(page) => page,
-            Spot::End(before) => self.end_page() - 1 - before,
-            Spot::Stray(which, offset) => match self.sides[n].strays.as_slice() {
+            PageSpot::Page(page) => page,
+            PageSpot::End(before) => self.end_page() - 1 - before,
+            PageSpot::Stray(which, offset) => match self.sides[n].strays.as_slice() {
                 [] => crate::command::AREA + offset,
                 strays => {
                     let (first, pages) = strays[which as usize % strays.len()];
@@ -291,21 +301,21 @@ impl<'v, C: Codec> Play<'v, C> {
     }
 
     /// A mapped page at or after the spot, if one is near and wanted.
-    fn near(&self, n: usize, spot: Spot, near: bool) -> u64 {
+    fn near(&self, n: usize, spot: PageSpot, near: bool) -> u64 {
         let page = self.page(n, spot);
         let within = (self.end_page() - page).min(1024);
         if near { self.sides[n].pages.next(page, within).unwrap_or(page) } else { page }
     }
 
     /// The stretch's pages now, and its start and length in bytes with the skew.
-    fn range(&self, n: usize, stretch: Stretch) -> (Range<u64>, Va, u64) {
+    fn range(&self, n: usize, stretch: Stretch) -> Skewed {
         let first = self.near(n, stretch.at, stretch.near);
         let mut range = first..first + stretch.pages;
         if stretch.fit {
             range.end = first + self.sides[n].pages.run(range.clone()).max(1);
         }
         let (start, bytes) = ((first << 12) + stretch.skew.0 as u64, (range.end - first) << 12);
-        (range, Va(start), bytes + stretch.skew.1 as u64)
+        Skewed { range, start: Va(start), bytes: bytes + stretch.skew.1 as u64 }
     }
 
     /// Why such a range is none, told without the library's help.

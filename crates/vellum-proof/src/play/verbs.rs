@@ -3,10 +3,10 @@
 use vellum::addr::{Order, Va};
 use vellum::entry::Codec;
 use vellum::error::SpaceError;
-use vellum::space::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
+use vellum::space::{Access, Advice, Attrs, LeafSize, Placement, Rights};
 
-use super::{Play, is_range};
-use crate::command::{Stretch, To};
+use super::{Play, Skewed, is_range};
+use crate::command::{MapTarget, Stretch};
 use crate::model::Cell;
 use crate::small::Contents;
 
@@ -16,28 +16,21 @@ const STRAYS: usize = 6;
 const STRAY: u64 = 512;
 
 impl<C: Codec> Play<'_, C> {
-    pub(super) fn map(
-        &mut self,
-        n: usize,
-        to: To,
-        stretch: Stretch,
-        (rights, thp, exactly): (Rights, Option<HugeAdvice>, bool),
-    ) {
+    pub(super) fn map(&mut self, n: usize, to: MapTarget, stretch: Stretch, attrs: Attrs) {
+        let exactly = attrs.leaf != LeafSize::Policy;
         let mut stretch = stretch;
         let at = match to {
-            To::At(spot) | To::Replace(spot) => spot,
+            MapTarget::At(spot) | MapTarget::Replace(spot) => spot,
             _ if self.sides[n].strays.len() >= STRAYS => return,
             _ => {
                 stretch.pages = stretch.pages.min(STRAY);
                 stretch.at
             }
         };
-        let (mut range, start, bytes) = self.range(n, Stretch { at, ..stretch });
-        let leaf = if exactly { LeafSize::Exactly(Order::HUGE) } else { LeafSize::Policy };
-        let attrs = Attrs { rights, thp, numa: None, leaf };
+        let Skewed { mut range, start, bytes } = self.range(n, Stretch { at, ..stretch });
         let placement = match to {
-            To::At(_) => Placement::At(start),
-            To::Replace(_) => Placement::Replace(start),
+            MapTarget::At(_) => Placement::At(start),
+            MapTarget::Replace(_) => Placement::Replace(start),
             _ => Placement::Anywhere,
         };
         let got = self.vm.map(&self.sides[n].space, placement, bytes, attrs);
@@ -75,16 +68,16 @@ impl<C: Codec> Play<'_, C> {
                 assert_eq!(pages.count(range.clone()), 0, "placed on top of something at {at:?}");
                 self.sides[n].strays.push((range.start, range.end - range.start));
             }
-            got if matches!(to, To::At(_)) && pages.count(range.clone()) != 0 => {
+            got if matches!(to, MapTarget::At(_)) && pages.count(range.clone()) != 0 => {
                 return assert_eq!(got, Err(SpaceError::Occupied));
             }
             got => assert_eq!(got, Ok(start)),
         }
-        self.sides[n].pages.fill(range, Some(Cell::zero(rights, exactly)));
+        self.sides[n].pages.fill(range, Some(Cell::zero(attrs.rights, exactly)));
     }
 
     pub(super) fn unmap(&mut self, n: usize, stretch: Stretch) {
-        let (range, start, bytes) = self.range(n, stretch);
+        let Skewed { range, start, bytes } = self.range(n, stretch);
         let got = self.vm.unmap(&self.sides[n].space, start, bytes);
         match (got, self.bad_range(start, bytes)) {
             (got, Some(why)) => assert!(is_range(&got, why), "unmap gave {got:?}"),
@@ -105,7 +98,7 @@ impl<C: Codec> Play<'_, C> {
     }
 
     pub(super) fn protect(&mut self, n: usize, stretch: Stretch, rights: Rights) {
-        let (range, start, bytes) = self.range(n, stretch);
+        let Skewed { range, start, bytes } = self.range(n, stretch);
         let got = self.vm.protect(&self.sides[n].space, start, bytes, rights);
         match (got, self.bad_range(start, bytes)) {
             (got, Some(why)) => assert!(is_range(&got, why), "protect gave {got:?}"),
@@ -119,7 +112,7 @@ impl<C: Codec> Play<'_, C> {
     }
 
     pub(super) fn advise(&mut self, n: usize, stretch: Stretch, advice: Advice) {
-        let (range, start, bytes) = self.range(n, stretch);
+        let Skewed { range, start, bytes } = self.range(n, stretch);
         let got = self.vm.advise(&self.sides[n].space, start, bytes, advice);
         if let Some(why) = self.bad_range(start, bytes) {
             return assert!(is_range(&got, why), "{advice:?} gave {got:?}");
@@ -152,19 +145,25 @@ impl<C: Codec> Play<'_, C> {
         }
     }
 
-    pub(super) fn remap(&mut self, n: usize, stretch: Stretch, to: To, new_pages: Option<u64>) {
-        let (old, start, bytes) = self.range(n, stretch);
+    pub(super) fn remap(
+        &mut self,
+        n: usize,
+        stretch: Stretch,
+        to: MapTarget,
+        new_pages: Option<u64>,
+    ) {
+        let Skewed { range: old, start, bytes } = self.range(n, stretch);
         let pages = old.end - old.start;
         let mut new_pages = new_pages.unwrap_or(pages);
         let target = match to {
-            To::At(spot) | To::Replace(spot) => self.page(n, spot),
+            MapTarget::At(spot) | MapTarget::Replace(spot) => self.page(n, spot),
             _ => old.start,
         };
         let placement = match to {
-            To::At(_) | To::Here => Placement::At(Va(target << 12)),
-            To::Replace(_) => Placement::Replace(Va(target << 12)),
-            To::Anywhere if self.sides[n].strays.len() >= STRAYS => return,
-            To::Anywhere => {
+            MapTarget::At(_) | MapTarget::Here => Placement::At(Va(target << 12)),
+            MapTarget::Replace(_) => Placement::Replace(Va(target << 12)),
+            MapTarget::Anywhere if self.sides[n].strays.len() >= STRAYS => return,
+            MapTarget::Anywhere => {
                 new_pages = new_pages.min(STRAY);
                 Placement::Anywhere
             }

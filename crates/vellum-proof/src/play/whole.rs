@@ -8,7 +8,7 @@ use vellum::machine::{Machine, Use};
 use vellum::space::Space;
 
 use super::{Play, Side};
-use crate::command::{CPUS, SIDES, Spot};
+use crate::command::{CPUS, PageSpot, SIDES};
 use crate::model::Pages;
 
 /// Blocks of frames held at once, at most.
@@ -21,7 +21,7 @@ impl<C: Codec> Play<'_, C> {
     }
 
     /// A page keeps what it holds; that it does the next looks tell.
-    pub(super) fn poison(&mut self, n: usize, spot: Spot) {
+    pub(super) fn poison(&mut self, n: usize, spot: PageSpot) {
         let page = self.near(n, spot, true);
         let there = self.sides[n].pages.get(page).is_some();
         match self.vm.poison(&self.sides[n].space, Va(page << 12)) {

@@ -62,7 +62,8 @@ impl<C: Codec> Small<C> {
         {
             assert!(
                 was == is,
-                "a live entry of {was:?} became one of {is:?} without being absent and flushed first"
+                "a live entry of {was:?} became one of {is:?} without being absent and flushed \
+                 first"
             );
         }
     }

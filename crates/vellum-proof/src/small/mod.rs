@@ -1,16 +1,15 @@
-//! A machine as small as a machine can be: one thread is every CPU in turn, and a page of data is
-//! sixteen bytes.
+//! A minimal machine: one thread plays all CPUs in turn, and a data page has sixteen bytes.
 //!
-//! The naive model is about what programs see, and sixteen well-chosen bytes of a page are seen as
-//! well as 4096: its first and last words, and two between. Clearing a huge page is then 8 KiB of
-//! work and not 2 MiB, and a core does about a million operations a second. Table nodes and slabs
-//! are real memory, since the library works in them by pointers.
+//! The model is about what programs see. Sixteen bytes of a page show that as well as 4096: its
+//! first and last words and two between. Clearing a huge page is 8 KiB of work instead of 2 MiB,
+//! and a core does about a million operations a second. Table nodes and slabs are real memory,
+//! since the library accesses them through pointers.
 //!
-//! Each CPU has a TLB and a walk cache of two entries or so, kept until the library says to drop
-//! them; whoever is run next uses what is stale. Every frame's use is watched: a program reaches
-//! data only, the library's entries lie in table nodes only, a frame is freed once. What is freed
-//! is filled with junk. The host machine was rejected for this: it pays for atomics, polling and
-//! whole pages, and one thread needs none of them.
+//! Each CPU has a TLB and a walk cache of about two entries, kept until the library flushes them,
+//! so the CPU that runs next uses stale entries. The use of every frame is checked: a program
+//! reaches data only, the library's entries are in table nodes only, and a frame is freed once.
+//! Freed memory is filled with junk. Rejected: the host machine, which pays for atomics, polling
+//! and whole pages.
 
 mod hardware;
 pub mod pool;
@@ -28,7 +27,7 @@ use vellum_host::mmu::walk::WalkCache;
 
 use pool::Lent;
 
-/// The first frame's number, so that frame 0 is nobody's.
+/// The first frame's number: frame 0 is unused.
 pub const FIRST: Pfn = Pfn(512);
 /// Where in a page the bytes lie that exist: four words of four bytes.
 pub const SAMPLES: [usize; 4] = [0, 1000, 2044, PAGE_SIZE - 4];
@@ -58,7 +57,7 @@ pub struct Plan {
     pub nodes: usize,
     /// Frames of each node.
     pub frames: u64,
-    /// The habits of the MMU.
+    /// The rules of the MMU.
     pub rules: MmuRules,
     /// Lengths of each CPU's TLB.
     pub tlb: Shape,

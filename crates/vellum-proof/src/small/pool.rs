@@ -1,4 +1,4 @@
-//! Zeroed memory that is lent again and again, since mapping it anew costs more than most runs.
+//! A pool of zeroed memory: mapping it anew would cost more than most runs.
 
 use std::cell::RefCell;
 use std::io;

@@ -3,7 +3,6 @@
 use vellum::addr::{Pfn, Va};
 use vellum::entry::Codec;
 use vellum::machine::{ContextId, Root, Scope, Use};
-use vellum_host::mmu::walk::walk;
 use vellum_host::mmu::{Access, PageFault, Translation};
 
 use crate::explore::footprint::{Touch, note};
@@ -60,8 +59,8 @@ impl<C: Codec> Small<C> {
             Some(t) if access != Access::Write || !t.write => {
                 Err(PageFault { va, access, present: true })
             }
-            _ => walk::<C>(self, &mut core.cache, rules, Root { context, ..root }, va, access)
-                .inspect(|t| {
+            _ => core.cache.walk::<C>(self, rules, Root { context, ..root }, va, access).inspect(
+                |t| {
                     let other = core.buffer.conflict(t).filter(|_| rules.break_before_make);
                     assert!(
                         other.is_none(),
@@ -69,7 +68,8 @@ impl<C: Codec> Small<C> {
                         self.cpu.get()
                     );
                     core.buffer.fill(*t);
-                }),
+                },
+            ),
         };
         let found = found.inspect_err(|_| {
             if rules.fault_invalidates {

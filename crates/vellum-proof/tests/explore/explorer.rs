@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use vellum::addr::Va;
 use vellum::config::{Config, Thp};
-use vellum_proof::explore::worlds::{AT, Lab};
+use vellum_proof::explore::worlds::{AT, Fixture};
 use vellum_proof::explore::{Script, explore};
 
-pub fn check(name: &str, make: &dyn Fn() -> Lab, scripts: &[Script<Lab>], most: usize) {
+pub fn check(name: &str, make: &dyn Fn() -> Fixture, scripts: &[Script<Fixture>], most: usize) {
     let deep = std::env::var("VELLUM_EXPLORE").is_ok_and(|v| v == "deep");
     let (most, limit) = if deep { (most + 1, u64::MAX) } else { (most, 6000) };
     // Who starts is who is interrupted, with one preemption; so each may start once.
@@ -29,12 +29,16 @@ pub fn check(name: &str, make: &dyn Fn() -> Lab, scripts: &[Script<Lab>], most: 
     );
 }
 
-pub fn script(act: impl Fn(&Lab) + 'static) -> Script<Lab> {
+pub fn script(act: impl Fn(&Fixture) + 'static) -> Script<Fixture> {
     Rc::new(act)
 }
 
 /// Every schedule of one preemption of both scripts, each on either CPU.
-pub fn both(make: &dyn Fn() -> Lab, a: impl Fn(&Lab) + 'static, b: impl Fn(&Lab) + 'static) {
+pub fn both(
+    make: &dyn Fn() -> Fixture,
+    a: impl Fn(&Fixture) + 'static,
+    b: impl Fn(&Fixture) + 'static,
+) {
     let (a, b) = (script(a), script(b));
     for scripts in [[a.clone(), b.clone()], [b, a]] {
         let done = explore(make, &scripts, 1, u64::MAX);
@@ -51,16 +55,16 @@ pub fn base() -> Config {
 pub const NEXT: Va = Va(AT.0 + 4096);
 
 /// Four pages in a table: few stops, so that all schedules of two preemptions are run.
-pub fn few(cpus: usize) -> impl Fn() -> Lab {
-    move || Lab::with_space(cpus, 4, base())
+pub fn few(cpus: usize) -> impl Fn() -> Fixture {
+    move || Fixture::with_space(cpus, 4, base())
 }
 
 /// A full table of base pages.
-pub fn small(cpus: usize) -> impl Fn() -> Lab {
-    move || Lab::with_space(cpus, 512, base())
+pub fn small(cpus: usize) -> impl Fn() -> Fixture {
+    move || Fixture::with_space(cpus, 512, base())
 }
 
 /// A huge page.
-pub fn huge(cpus: usize) -> impl Fn() -> Lab {
-    move || Lab::with_space(cpus, 512, Config::default())
+pub fn huge(cpus: usize) -> impl Fn() -> Fixture {
+    move || Fixture::with_space(cpus, 512, Config::default())
 }

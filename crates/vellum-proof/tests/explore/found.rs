@@ -10,7 +10,7 @@ use vellum::error::FaultError;
 use vellum::frame::Want;
 use vellum::machine::{Machine, MmuRules, Use};
 use vellum::space::{Access, Advice, Attrs, LeafSize, Page, Placement, Rights};
-use vellum_proof::explore::worlds::{AT, Lab, MIB2};
+use vellum_proof::explore::worlds::{AT, Fixture, MIB2};
 use vellum_proof::explore::{Script, explore};
 
 /// Another word of the first page.
@@ -19,11 +19,11 @@ const WORD: Va = Va(AT.0 + 1000);
 const THIRD: Va = Va(AT.0 + 2 * 4096);
 
 /// Scripts of which the last to end looks at what came of all.
-fn then(scripts: Vec<Script<Lab>>, last: impl Fn(&Lab) + 'static) -> Vec<Script<Lab>> {
+fn then(scripts: Vec<Script<Fixture>>, last: impl Fn(&Fixture) + 'static) -> Vec<Script<Fixture>> {
     let (all, done, last) = (scripts.len(), Rc::new(Cell::new(0)), Rc::new(last));
-    let one = |act: Script<Lab>| {
+    let one = |act: Script<Fixture>| {
         let (done, last) = (done.clone(), last.clone());
-        script(move |l: &Lab| {
+        script(move |l: &Fixture| {
             act(l);
             done.set((done.get() + 1) % all);
             if done.get() == 0 {
@@ -34,16 +34,16 @@ fn then(scripts: Vec<Script<Lab>>, last: impl Fn(&Lab) + 'static) -> Vec<Script<
     scripts.into_iter().map(one).collect()
 }
 
-fn fork() -> Script<Lab> {
+fn fork() -> Script<Fixture> {
     script(|l| l.vm.fork(l.space()).into_iter().for_each(|child| l.keep(child)))
 }
 
-fn store(at: Va, value: u32) -> Script<Lab> {
+fn store(at: Va, value: u32) -> Script<Fixture> {
     script(move |l| assert_eq!(l.store(at, value), Ok(())))
 }
 
 /// What the child that was kept last sees.
-fn child(l: &Lab, at: Va) -> u32 {
+fn child(l: &Fixture, at: Va) -> u32 {
     let mut bytes = [0; 4];
     l.vm.copy_out(&l.last(), at, &mut bytes).expect("memory");
     u32::from_le_bytes(bytes)
@@ -59,13 +59,13 @@ fn stored_or_refused(done: Result<(), FaultError>) {
 fn a_store_through_an_old_translation_is_not_lost_while_another_thread_copies_the_page() {
     // CPU 2 may write the page without a fault; CPU 1 has no translation of it.
     let held = || {
-        let lab = few(3)();
-        lab.enter(2);
-        lab.store(AT, 1).expect("memory");
-        lab.enter(0);
-        lab
+        let fixture = few(3)();
+        fixture.enter(2);
+        fixture.store(AT, 1).expect("memory");
+        fixture.enter(0);
+        fixture
     };
-    type Write = fn(&Lab);
+    type Write = fn(&Fixture);
     let writes: [(&str, Write); 4] = [
         ("store", |l| assert_eq!(l.store(WORD, 3), Ok(()))),
         ("copy_in", |l| assert_eq!(l.vm.copy_in(l.space(), WORD, &[3, 0, 0, 0]), Ok(()))),
@@ -87,23 +87,23 @@ fn a_store_through_an_old_translation_is_not_lost_while_another_thread_copies_th
 fn a_child_that_sees_a_store_sees_those_before_it() {
     let far = Va(AT.0 + MIB2);
     let two = move || {
-        let lab = Lab::with_space(2, 1024, base());
-        lab.store(far, 1).expect("memory");
-        lab
+        let fixture = Fixture::with_space(2, 1024, base());
+        fixture.store(far, 1).expect("memory");
+        fixture
     };
     let both = || {
-        script(move |l: &Lab| {
+        script(move |l: &Fixture| {
             assert_eq!(l.store(AT, 2), Ok(()));
             assert_eq!(l.store(far, 2), Ok(()));
         })
     };
     let fresh = || {
-        script(move |l: &Lab| {
+        script(move |l: &Fixture| {
             assert_eq!(l.store(NEXT, 2), Ok(()));
             assert_eq!(l.store(far, 2), Ok(()));
         })
     };
-    for (name, first, writer) in [("a page", AT, both()), ("a promise", NEXT, fresh())] {
+    for (name, first, writer) in [("a page", AT, both()), ("a reserved range", NEXT, fresh())] {
         let scripts = then(vec![fork(), writer], move |l| {
             let (x, y) = (child(l, first), child(l, far));
             assert!(y != 2 || x == 2, "the child has the second store and not the first: {x}, {y}");
@@ -112,12 +112,13 @@ fn a_child_that_sees_a_store_sees_those_before_it() {
     }
 }
 
-fn zeros(cpus: usize, form: ZeroHuge) -> impl Fn() -> Lab {
+fn zeros(cpus: usize, form: ZeroHuge) -> impl Fn() -> Fixture {
     move || {
-        let lab = Lab::with_space(cpus, 512, Config { zero_huge: form, ..Config::default() });
-        assert_eq!(lab.vm.advise(lab.space(), AT, MIB2, Advice::DontNeed), Ok(()));
-        assert_eq!(lab.load(AT), Ok(0));
-        lab
+        let fixture =
+            Fixture::with_space(cpus, 512, Config { zero_huge: form, ..Config::default() });
+        assert_eq!(fixture.vm.advise(fixture.space(), AT, MIB2, Advice::DontNeed), Ok(()));
+        assert_eq!(fixture.load(AT), Ok(0));
+        fixture
     }
 }
 
@@ -153,27 +154,27 @@ fn dontneed_leaves_alone_what_a_fault_has_aside_that_came_behind_it() {
         })
     };
     let forget = |bytes| {
-        script(move |l: &Lab| {
+        script(move |l: &Fixture| {
             assert_eq!(l.vm.advise(l.space(), AT, bytes, Advice::DontNeed), Ok(()))
         })
     };
     check("dontneed, load and store", &few(2), &[forget(4 * 4096), read_write()], 2);
     for form in FORMS {
-        let promised = move || {
-            let lab = zeros(2, form)();
-            assert_eq!(lab.vm.advise(lab.space(), AT, MIB2, Advice::DontNeed), Ok(()));
-            lab
+        let reserved = move || {
+            let fixture = zeros(2, form)();
+            assert_eq!(fixture.vm.advise(fixture.space(), AT, MIB2, Advice::DontNeed), Ok(()));
+            fixture
         };
         check(
             &format!("dontneed, load and store: {form:?}"),
-            &promised,
+            &reserved,
             &[forget(MIB2), read_write()],
             2,
         );
         let tight = move || {
-            let lab = promised();
-            (0..4).for_each(|_| lab.take(9));
-            lab
+            let fixture = reserved();
+            (0..4).for_each(|_| fixture.take(9));
+            fixture
         };
         check(
             &format!("dontneed, load and store without blocks: {form:?}"),
@@ -185,17 +186,17 @@ fn dontneed_leaves_alone_what_a_fault_has_aside_that_came_behind_it() {
 }
 
 /// Four pages whose second has a region of its own, between two that are alike.
-fn between(around: Rights, inside: Rights) -> impl Fn() -> Lab {
+fn between(around: Rights, inside: Rights) -> impl Fn() -> Fixture {
     move || {
-        let lab = few(2)();
-        assert_eq!(lab.vm.protect(lab.space(), AT, 4 * 4096, around), Ok(()));
-        assert_eq!(lab.vm.protect(lab.space(), NEXT, 4096, inside), Ok(()));
-        lab
+        let fixture = few(2)();
+        assert_eq!(fixture.vm.protect(fixture.space(), AT, 4 * 4096, around), Ok(()));
+        assert_eq!(fixture.vm.protect(fixture.space(), NEXT, 4096, inside), Ok(()));
+        fixture
     }
 }
 
 /// Exchanges the second page for one of another mapping.
-fn another(rights: Rights) -> Script<Lab> {
+fn another(rights: Rights) -> Script<Fixture> {
     script(move |l| {
         assert_eq!(l.vm.unmap(l.space(), NEXT, 4096), Ok(()));
         assert_eq!(
@@ -209,7 +210,7 @@ fn another(rights: Rights) -> Script<Lab> {
 fn a_fault_does_not_install_by_a_region_whose_place_another_mapping_has_taken() {
     let write = || script(|l| stored_or_refused(l.store(NEXT, 7)));
     let ends = |rights: Rights| {
-        move |l: &Lab| {
+        move |l: &Fixture| {
             let refused = |access| l.vm.fault(l.space(), NEXT, access).is_err();
             for cpu in 0..2 {
                 l.enter(cpu);
@@ -251,10 +252,10 @@ fn a_fault_does_not_install_by_a_region_whose_place_another_mapping_has_taken() 
     check("store to code, unmap and map", &make, &scripts, 1);
     // Several pages at once.
     let wide = move || {
-        let lab = Lab::with_space(2, 8, base());
-        assert_eq!(lab.vm.protect(lab.space(), AT, 8 * 4096, Rights::READ), Ok(()));
-        assert_eq!(lab.vm.protect(lab.space(), NEXT, 4 * 4096, Rights::READ_WRITE), Ok(()));
-        lab
+        let fixture = Fixture::with_space(2, 8, base());
+        assert_eq!(fixture.vm.protect(fixture.space(), AT, 8 * 4096, Rights::READ), Ok(()));
+        assert_eq!(fixture.vm.protect(fixture.space(), NEXT, 4 * 4096, Rights::READ_WRITE), Ok(()));
+        fixture
     };
     let scripts = then(
         vec![
@@ -275,36 +276,36 @@ fn a_fault_does_not_install_by_a_region_whose_place_another_mapping_has_taken() 
 #[test]
 fn no_cpu_reads_the_old_page_when_another_has_written_the_new_one() {
     // CPU 0 runs the space; the two others come while it breaks the sharing of a page.
-    let alone = |lab: Lab| {
+    let alone = |fixture: Fixture| {
         for cpu in [1, 2] {
-            lab.enter(cpu);
-            lab.vm.idle();
+            fixture.enter(cpu);
+            fixture.vm.idle();
         }
-        lab.enter(0);
-        lab
+        fixture.enter(0);
+        fixture
     };
     let forked = move || {
-        let lab = few(3)();
-        let child = lab.vm.fork(lab.space()).expect("memory");
-        lab.keep(child);
-        alone(lab)
+        let fixture = few(3)();
+        let child = fixture.vm.fork(fixture.space()).expect("memory");
+        fixture.keep(child);
+        alone(fixture)
     };
     let zero = move || {
-        let lab = few(3)();
-        assert_eq!(lab.load(NEXT), Ok(0));
-        alone(lab)
+        let fixture = few(3)();
+        assert_eq!(fixture.load(NEXT), Ok(0));
+        alone(fixture)
     };
     let large = move || alone(zeros(3, ZeroHuge::Page)());
-    let worlds: [(&str, &dyn Fn() -> Lab, Va); 3] =
+    let worlds: [(&str, &dyn Fn() -> Fixture, Va); 3] =
         [("page", &forked, AT), ("zeros", &zero, NEXT), ("huge zeros", &large, AT)];
     for (name, make, at) in worlds {
         let copies = store(Va(at.0 + 1000), 5);
-        let writes = script(move |l: &Lab| {
+        let writes = script(move |l: &Fixture| {
             l.vm.activate(l.space());
             assert_eq!(l.store(at, 9), Ok(()));
             l.told.set(true);
         });
-        let reads = script(move |l: &Lab| {
+        let reads = script(move |l: &Fixture| {
             l.vm.activate(l.space());
             assert!(l.load(at).is_ok());
             l.vm.machine().relax();
@@ -321,12 +322,12 @@ fn no_cpu_reads_the_old_page_when_another_has_written_the_new_one() {
 #[test]
 fn a_page_that_becomes_the_huge_zeros_under_a_fault_is_not_taken_for_the_programs_own() {
     let mine = || {
-        let lab =
-            Lab::with_space(2, 512, Config { zero_huge: ZeroHuge::Page, ..Config::default() });
-        let child = lab.vm.fork(lab.space()).expect("memory");
-        lab.vm.exit(child);
-        (0..4).for_each(|_| lab.take(9));
-        lab
+        let fixture =
+            Fixture::with_space(2, 512, Config { zero_huge: ZeroHuge::Page, ..Config::default() });
+        let child = fixture.vm.fork(fixture.space()).expect("memory");
+        fixture.vm.exit(child);
+        (0..4).for_each(|_| fixture.take(9));
+        fixture
     };
     let write = || script(|l| assert_eq!(l.store(NEXT, 7), Ok(())));
     let again = || {
@@ -337,16 +338,16 @@ fn a_page_that_becomes_the_huge_zeros_under_a_fault_is_not_taken_for_the_program
     };
     check("store to a page that was shared, dontneed and load", &mine, &[write(), again()], 1);
     let shared = || {
-        let lab = huge(2)();
-        lab.vm.fork(lab.space()).into_iter().for_each(|child| lab.keep(child));
-        lab
+        let fixture = huge(2)();
+        fixture.vm.fork(fixture.space()).into_iter().for_each(|child| fixture.keep(child));
+        fixture
     };
     check("store to a page that is shared, dontneed and load", &shared, &[write(), again()], 1);
 }
 
 #[test]
 fn no_access_is_refused_in_a_mapping_whose_table_goes() {
-    type Act = fn(&Lab);
+    type Act = fn(&Fixture);
     let verbs: [(&str, Act); 2] = [
         ("collapse", |l| assert_eq!(l.vm.advise(l.space(), AT, MIB2, Advice::Collapse), Ok(()))),
         ("dontneed", |l| assert_eq!(l.vm.advise(l.space(), AT, MIB2, Advice::DontNeed), Ok(()))),
@@ -380,17 +381,17 @@ fn no_access_is_refused_in_a_mapping_whose_table_goes() {
 #[test]
 fn no_access_is_refused_where_one_mapping_takes_the_place_of_another() {
     let over = |bytes| {
-        script(move |l: &Lab| {
+        script(move |l: &Fixture| {
             let attrs = Attrs::anonymous(Rights::READ_WRITE);
             assert_eq!(l.vm.map(l.space(), Placement::Replace(NEXT), bytes, attrs), Ok(NEXT));
         })
     };
     let write = || script(|l| assert_eq!(l.store(NEXT, 7), Ok(())));
-    check("store to a promise, map over", &few(2), &[write(), over(4096)], 1);
+    check("store to a reserved range, map over", &few(2), &[write(), over(4096)], 1);
     let page = || {
-        let lab = few(2)();
-        lab.store(NEXT, 1).expect("memory");
-        lab
+        let fixture = few(2)();
+        fixture.store(NEXT, 1).expect("memory");
+        fixture
     };
     check("store to a page, map over", &page, &[write(), over(4096)], 1);
     check("store to a page of a table, map over", &page, &[write(), over(MIB2)], 1);
@@ -404,18 +405,19 @@ fn no_access_is_refused_where_one_mapping_takes_the_place_of_another() {
         })
     };
     let two = move || {
-        let lab = page();
+        let fixture = page();
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
-        lab.vm
-            .map(lab.space(), Placement::At(Va(AT.0 + 3 * MIB2)), 4 * 4096, attrs)
+        fixture
+            .vm
+            .map(fixture.space(), Placement::At(Va(AT.0 + 3 * MIB2)), 4 * 4096, attrs)
             .expect("a hole");
-        lab
+        fixture
     };
     check("store to a page, remap over", &two, &[write(), moved()], 1);
 }
 
 /// Takes a frame where some are free.
-fn take_one() -> Script<Lab> {
+fn take_one() -> Script<Fixture> {
     script(|l| {
         let got = l.vm.frames().alloc(l.vm.machine(), Order::BASE, &Want::kernel(Use::Slab));
         l.held.borrow_mut().push((got.expect("a frame is free"), Order::BASE));
@@ -426,16 +428,16 @@ fn take_one() -> Script<Lab> {
 fn free_memory_is_not_refused_while_another_cpu_opens_it() {
     // CPU 1 claims a block that is full, and keeps another whole, which is all that is free.
     let make = || {
-        let lab = Lab::new(2, 1024, Config::default(), MmuRules::X86_64);
-        lab.enter(1);
-        lab.take(9);
-        (0..512).for_each(|_| lab.take(0));
-        assert_eq!(lab.held.borrow().len(), 513);
-        lab.take(0);
-        assert_eq!(lab.held.borrow().len(), 513, "all is had");
-        lab.give(0);
-        lab.enter(0);
-        lab
+        let fixture = Fixture::new(2, 1024, Config::default(), MmuRules::X86_64);
+        fixture.enter(1);
+        fixture.take(9);
+        (0..512).for_each(|_| fixture.take(0));
+        assert_eq!(fixture.held.borrow().len(), 513);
+        fixture.take(0);
+        assert_eq!(fixture.held.borrow().len(), 513, "all is had");
+        fixture.give(0);
+        fixture.enter(0);
+        fixture
     };
     check("alloc, alloc", &make, &[take_one(), take_one()], 2);
 }
@@ -445,18 +447,18 @@ fn free_memory_is_not_refused_while_another_cpu_drains() {
     // 74 frames come back by CPU 1, of which 64 go on its stack and are had again: 10 are free, in
     // their block.
     let make = || {
-        let lab = Lab::new(2, 1024, Config::default(), MmuRules::X86_64);
-        lab.enter(1);
+        let fixture = Fixture::new(2, 1024, Config::default(), MmuRules::X86_64);
+        fixture.enter(1);
         let mut left = usize::MAX;
-        while left != lab.held.borrow().len() {
-            left = lab.held.borrow().len();
-            lab.take(0);
+        while left != fixture.held.borrow().len() {
+            left = fixture.held.borrow().len();
+            fixture.take(0);
         }
-        (0..74).for_each(|_| lab.give(left - 74));
-        (0..64).for_each(|_| lab.take(0));
-        assert_eq!(lab.held.borrow().len(), left - 10);
-        lab.enter(0);
-        lab
+        (0..74).for_each(|_| fixture.give(left - 74));
+        (0..64).for_each(|_| fixture.take(0));
+        assert_eq!(fixture.held.borrow().len(), left - 10);
+        fixture.enter(0);
+        fixture
     };
     let drain = script(|l| l.vm.frames().drain(l.vm.machine()));
     check("alloc, drain", &make, &[take_one(), drain], 2);
@@ -467,19 +469,19 @@ fn a_query_does_not_tell_of_zeros_where_a_page_was_before() {
     const SECOND: Va = Va(AT.0 + MIB2);
     let make = || {
         let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
-        let lab = Lab::with_space(2, 1024, config);
-        lab.keep(lab.vm.fork(lab.space()).expect("memory"));
-        (0..4).for_each(|_| lab.take(9));
-        lab.give(0);
-        lab
+        let fixture = Fixture::with_space(2, 1024, config);
+        fixture.keep(fixture.vm.fork(fixture.space()).expect("memory"));
+        (0..4).for_each(|_| fixture.take(9));
+        fixture.give(0);
+        fixture
     };
-    let query = |l: &Lab| {
+    let query = |l: &Fixture| {
         if let Page::Mapped { zero, level, .. } = l.vm.query(l.space(), AT) {
             assert!(!zero && level == Level::TWO, "never anything but a page with a word in it");
         }
     };
     // The frame of the shared page becomes the zeros of the page beside it.
-    both(&make, query, |l: &Lab| {
+    both(&make, query, |l: &Fixture| {
         assert_eq!(l.store(AT, 7), Ok(()));
         assert_eq!(l.vm.advise(&l.last(), AT, MIB2, Advice::DontNeed), Ok(()));
         assert_eq!(l.load(SECOND), Ok(0));
@@ -488,51 +490,51 @@ fn a_query_does_not_tell_of_zeros_where_a_page_was_before() {
 
 /// The base frames of one 2 MiB block are free, some of them kept by the last CPU, and nothing
 /// else. The second 2 MiB of a space, kept by the world, want a page of exactly that size.
-fn exactly(cpus: usize) -> Lab {
-    let lab = Lab::new(cpus, 2048, Config::default(), MmuRules::X86_64);
-    lab.enter(0);
-    let space = lab.vm.create().expect("memory");
+fn exactly(cpus: usize) -> Fixture {
+    let fixture = Fixture::new(cpus, 2048, Config::default(), MmuRules::X86_64);
+    fixture.enter(0);
+    let space = fixture.vm.create().expect("memory");
     let attrs =
         Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..Attrs::anonymous(Rights::READ_WRITE) };
-    lab.vm.map(&space, Placement::At(AT), 2 * MIB2, attrs).expect("memory");
+    fixture.vm.map(&space, Placement::At(AT), 2 * MIB2, attrs).expect("memory");
     // A table for them, which comes with the first.
-    assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
-    lab.keep(space);
+    assert!(fixture.vm.fault(&space, AT, Access::Write).is_ok());
+    fixture.keep(space);
     let mut left = usize::MAX;
-    while left != lab.held.borrow().len() {
-        left = lab.held.borrow().len();
-        lab.take(0);
+    while left != fixture.held.borrow().len() {
+        left = fixture.held.borrow().len();
+        fixture.take(0);
     }
     for _ in 0..4 {
-        assert!(lab.vm.fault(&lab.last(), Va(AT.0 + MIB2), Access::Write).is_err());
+        assert!(fixture.vm.fault(&fixture.last(), Va(AT.0 + MIB2), Access::Write).is_err());
     }
     // All of one aligned block comes back, frame by frame.
     let first = {
-        let held = lab.held.borrow();
+        let held = fixture.held.borrow();
         let has = |pfn: Pfn| held.iter().any(|h| h.0 == pfn);
         let whole =
             |first: &Pfn| first.0.is_multiple_of(512) && (0..512).all(|i| has(first.add(i)));
         held.iter().map(|h| h.0).find(whole).expect("a block that was had whole")
     };
-    lab.enter(cpus - 1);
+    fixture.enter(cpus - 1);
     for i in 0..512 {
-        let n = lab.held.borrow().iter().position(|h| h.0 == first.add(i)).expect("held");
-        lab.give(n);
+        let n = fixture.held.borrow().iter().position(|h| h.0 == first.add(i)).expect("held");
+        fixture.give(n);
     }
-    lab.enter(0);
-    lab
+    fixture.enter(0);
+    fixture
 }
 
-fn fault_for_exactly(l: &Lab) {
+fn fault_for_exactly(l: &Fixture) {
     let done = l.vm.fault(&l.last(), Va(AT.0 + MIB2), Access::Write);
     assert!(done.is_ok(), "{done:?} with 512 frames of a block free");
 }
 
 #[test]
 fn a_fault_for_exactly_2_mib_is_served_when_2_mib_are_free() {
-    let lab = exactly(1);
-    fault_for_exactly(&lab);
-    lab.end_last();
+    let fixture = exactly(1);
+    fault_for_exactly(&fixture);
+    fixture.end_last();
 }
 
 #[test]

@@ -10,13 +10,13 @@ use crate::scarce::{FAR, RW};
 use vellum::addr::Va;
 use vellum::error::FaultError;
 use vellum::space::{Access, Advice, Page, Placement, Rights};
-use vellum_proof::explore::worlds::{AT, Lab, MIB2};
+use vellum_proof::explore::worlds::{AT, Fixture, MIB2};
 use vellum_proof::explore::{Script, explore};
 
 const PAGE: u64 = 4096;
 
 /// An instruction fetch of a program, with the faults it takes.
-fn fetch(l: &Lab, at: Va) -> Result<(), FaultError> {
+fn fetch(l: &Fixture, at: Va) -> Result<(), FaultError> {
     for _ in 0..50 {
         if l.vm.machine().fetch(at).is_ok() {
             return Ok(());
@@ -26,8 +26,8 @@ fn fetch(l: &Lab, at: Va) -> Result<(), FaultError> {
     panic!("it faults for ever");
 }
 
-fn protect(at: Va, rights: Rights) -> Script<Lab> {
-    script(move |l: &Lab| assert_eq!(l.vm.protect(l.space(), at, PAGE, rights), Ok(())))
+fn protect(at: Va, rights: Rights) -> Script<Fixture> {
+    script(move |l: &Fixture| assert_eq!(l.vm.protect(l.space(), at, PAGE, rights), Ok(())))
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -54,7 +54,7 @@ impl Look {
     ];
 
     /// Whether what it finds is what a page with those rights shows.
-    fn finds(self, l: &Lab, at: Va) -> impl Fn(Rights) -> bool {
+    fn finds(self, l: &Fixture, at: Va) -> impl Fn(Rights) -> bool {
         let (access, done) = match self {
             Look::Load => (Access::Read, l.load(at).is_ok()),
             Look::Store => (Access::Write, l.store(at, 7).is_ok()),
@@ -81,27 +81,27 @@ fn rights_change_at_one_moment(shared: bool, looks: &[Look]) {
     let bad = Rc::new(RefCell::new(BTreeSet::new()));
     for (from, to) in changes {
         let make = move || {
-            let lab = few(2)();
+            let fixture = few(2)();
             if shared {
-                lab.keep(lab.vm.fork(lab.space()).expect("memory"));
+                fixture.keep(fixture.vm.fork(fixture.space()).expect("memory"));
             }
-            lab.vm.protect(lab.space(), AT, PAGE, from).expect("memory");
-            lab.enter(1);
+            fixture.vm.protect(fixture.space(), AT, PAGE, from).expect("memory");
+            fixture.enter(1);
             if from.read {
-                lab.load(AT).expect("it may be read");
+                fixture.load(AT).expect("it may be read");
             }
             if from.exec {
-                fetch(&lab, AT).expect("it may be executed");
+                fetch(&fixture, AT).expect("it may be executed");
             }
             if from.write && !shared {
-                lab.store(AT, 1).expect("it may be written");
+                fixture.store(AT, 1).expect("it may be written");
             }
-            lab.enter(0);
-            lab
+            fixture.enter(0);
+            fixture
         };
         for (a, b) in looks.iter().flat_map(|&a| looks.iter().map(move |&b| (a, b))) {
             let bad = bad.clone();
-            let look = script(move |l: &Lab| {
+            let look = script(move |l: &Fixture| {
                 let (first, then) = (a.finds(l, AT), b.finds(l, AT));
                 if ![(from, from), (from, to), (to, to)].iter().any(|&(x, y)| first(x) && then(y)) {
                     bad.borrow_mut().insert(format!("{from:?} to {to:?}: {a:?}, {b:?}"));
@@ -126,14 +126,14 @@ fn the_rights_of_a_shared_page_change_at_one_moment() {
 #[test]
 fn a_page_is_not_written_by_who_could_after_another_has_executed_it() {
     let make = || {
-        let lab = few(3)();
-        lab.enter(2);
-        lab.store(AT, 1).expect("memory");
-        lab.enter(0);
-        lab
+        let fixture = few(3)();
+        fixture.enter(2);
+        fixture.store(AT, 1).expect("memory");
+        fixture.enter(0);
+        fixture
     };
-    let executes = script(|l: &Lab| l.told.set(fetch(l, AT).is_ok()));
-    let writes = script(|l: &Lab| {
+    let executes = script(|l: &Fixture| l.told.set(fetch(l, AT).is_ok()));
+    let writes = script(|l: &Fixture| {
         if l.told.get() {
             assert_eq!(l.store(AT, 7), Err(FaultError::Rights), "another CPU has executed it");
         }
@@ -145,14 +145,14 @@ fn a_page_is_not_written_by_who_could_after_another_has_executed_it() {
 #[test]
 fn what_one_page_gets_and_another_loses_changes_at_one_moment() {
     let make = || {
-        let lab = few(2)();
-        lab.vm.protect(lab.space(), NEXT, PAGE, Rights::NONE).expect("memory");
-        lab.enter(1);
-        lab.store(AT, 1).expect("memory");
-        lab.enter(0);
-        lab
+        let fixture = few(2)();
+        fixture.vm.protect(fixture.space(), NEXT, PAGE, Rights::NONE).expect("memory");
+        fixture.enter(1);
+        fixture.store(AT, 1).expect("memory");
+        fixture.enter(0);
+        fixture
     };
-    let protect = |l: &Lab| {
+    let protect = |l: &Fixture| {
         assert_eq!(l.vm.protect(l.space(), AT, 2 * PAGE, Rights::READ), Ok(()));
     };
     both(&make, protect, |l| {
@@ -166,11 +166,11 @@ fn what_one_page_gets_and_another_loses_changes_at_one_moment() {
 fn a_tail_that_a_remap_cuts_off_is_gone_when_the_rest_has_moved() {
     const LAST: Va = Va(AT.0 + 3 * PAGE);
     let make = || {
-        let lab = few(2)();
-        lab.store(LAST, 5).expect("memory");
-        lab
+        let fixture = few(2)();
+        fixture.store(LAST, 5).expect("memory");
+        fixture
     };
-    let remap = |l: &Lab| {
+    let remap = |l: &Fixture| {
         let to = Placement::At(FAR);
         assert_eq!(l.vm.remap(l.space(), AT, 4 * PAGE, 2 * PAGE, to), Ok(FAR));
     };
@@ -181,47 +181,50 @@ fn a_tail_that_a_remap_cuts_off_is_gone_when_the_rest_has_moved() {
     });
 }
 
-/// DONTNEED of a page that CPU 1 has a translation of, and of a promise to which it stores.
-fn dontneed_is_at_one_moment(promise: Va, bytes: u64) {
+/// DONTNEED of a page that CPU 1 has a translation of, and of a reserved range to which it stores.
+fn dontneed_is_at_one_moment(reserved: Va, bytes: u64) {
     let make = || {
-        let lab = few(2)();
+        let fixture = few(2)();
         let beyond = Va(AT.0 + 4 * PAGE);
-        lab.vm.map(lab.space(), Placement::At(beyond), 2 * MIB2 - 4 * PAGE, RW).expect("memory");
-        lab.enter(1);
-        lab.store(AT, 5).expect("memory");
-        lab.enter(0);
-        lab
+        fixture
+            .vm
+            .map(fixture.space(), Placement::At(beyond), 2 * MIB2 - 4 * PAGE, RW)
+            .expect("memory");
+        fixture.enter(1);
+        fixture.store(AT, 5).expect("memory");
+        fixture.enter(0);
+        fixture
     };
     let (read, over) = (Rc::new(Cell::new(Ok(0))), Rc::new(Cell::new(0)));
     let last = {
         let read = read.clone();
-        Rc::new(move |l: &Lab| {
+        Rc::new(move |l: &Fixture| {
             over.set((over.get() + 1) % 2);
-            if over.get() == 0 && l.load(promise) == Ok(1) {
+            if over.get() == 0 && l.load(reserved) == Ok(1) {
                 // The store came after it, so the load did.
                 assert_ne!(read.get(), Ok(5), "the store came after it, the load before it");
             }
         })
     };
     let also = last.clone();
-    let forget = move |l: &Lab| {
+    let forget = move |l: &Fixture| {
         assert_eq!(l.vm.advise(l.space(), AT, bytes, Advice::DontNeed), Ok(()));
         also(l);
     };
     both(&make, forget, move |l| {
-        assert_eq!(l.store(promise, 1), Ok(()));
+        assert_eq!(l.store(reserved, 1), Ok(()));
         read.set(l.load(AT));
         last(l);
     });
 }
 
 #[test]
-fn dontneed_of_a_promise_is_at_the_moment_of_that_of_a_page() {
+fn dontneed_of_a_reserved_range_is_at_the_moment_of_that_of_a_page() {
     dontneed_is_at_one_moment(NEXT, 2 * PAGE);
 }
 
 #[test]
-fn dontneed_of_a_promise_of_2_mib_is_at_the_moment_of_that_of_a_page() {
+fn dontneed_of_a_reserved_range_of_2_mib_is_at_the_moment_of_that_of_a_page() {
     // Another page of it than that whose translation has the place of AT's.
     dontneed_is_at_one_moment(Va(AT.0 + MIB2 + PAGE), 2 * MIB2);
 }

@@ -7,16 +7,16 @@ use vellum::error::{FaultError, SpaceError};
 use vellum::machine::MmuRules;
 use vellum::space::{Access, Attrs, Page, Placement, Rights};
 use vellum::stats::Counter;
-use vellum_proof::explore::worlds::{AT, Lab, MIB2};
+use vellum_proof::explore::worlds::{AT, Fixture, MIB2};
 use vellum_proof::explore::{Script, explore};
 
 const GIB: u64 = 1 << 30;
 
-fn unmap(bytes: u64) -> Script<Lab> {
+fn unmap(bytes: u64) -> Script<Fixture> {
     script(move |l| assert_eq!(l.vm.unmap(l.space(), AT, bytes), Ok(())))
 }
 
-fn store_or_unmapped(at: Va) -> Script<Lab> {
+fn store_or_unmapped(at: Va) -> Script<Fixture> {
     script(move |l| {
         let done = l.store(at, 7);
         assert!(matches!(done, Ok(()) | Err(FaultError::Unmapped)), "{done:?}");
@@ -40,12 +40,13 @@ fn a_fault_that_began_before_its_region_changed_does_not_install_by_the_old_righ
 #[test]
 fn a_cpu_that_comes_back_to_a_space_has_dropped_what_was_changed_meanwhile() {
     let away = || {
-        let lab = Lab::with_rules(2, 4, base(), MmuRules { contexts: 8, ..MmuRules::X86_64 });
-        lab.enter(1);
-        lab.store(AT, 1).expect("memory");
-        lab.vm.idle();
-        lab.enter(0);
-        lab
+        let fixture =
+            Fixture::with_rules(2, 4, base(), MmuRules { contexts: 8, ..MmuRules::X86_64 });
+        fixture.enter(1);
+        fixture.store(AT, 1).expect("memory");
+        fixture.vm.idle();
+        fixture.enter(0);
+        fixture
     };
     for cut in [false, true] {
         let change = script(move |l| {
@@ -71,10 +72,10 @@ fn a_cpu_that_comes_back_to_a_space_has_dropped_what_was_changed_meanwhile() {
 fn a_table_stays_while_a_fault_has_an_entry_of_it_aside() {
     let shared = |pages, config: Config| {
         move || {
-            let lab = Lab::with_space(2, pages, config);
-            let child = lab.vm.fork(lab.space()).expect("memory");
-            lab.keep(child);
-            lab
+            let fixture = Fixture::with_space(2, pages, config);
+            let child = fixture.vm.fork(fixture.space()).expect("memory");
+            fixture.keep(child);
+            fixture
         }
     };
     check("copy on write, unmap", &shared(4, base()), &[store_or_unmapped(AT), unmap(MIB2)], 2);
@@ -91,9 +92,9 @@ fn a_table_stays_while_a_fault_has_an_entry_of_it_aside() {
         2,
     );
     let zeros = || {
-        let lab = few(2)();
-        assert_eq!(lab.load(NEXT), Ok(0));
-        lab
+        let fixture = few(2)();
+        assert_eq!(fixture.load(NEXT), Ok(0));
+        fixture
     };
     check("write to zeros, unmap", &zeros, &[store_or_unmapped(NEXT), unmap(MIB2)], 2);
 }
@@ -101,11 +102,11 @@ fn a_table_stays_while_a_fault_has_an_entry_of_it_aside() {
 #[test]
 fn a_shared_huge_page_is_not_split_in_a_table_that_is_gone() {
     let tight = || {
-        let lab = Lab::with_space(2, 512, Config::default());
-        let child = lab.vm.fork(lab.space()).expect("memory");
-        lab.keep(child);
-        (0..4).for_each(|_| lab.take(9));
-        lab
+        let fixture = Fixture::with_space(2, 512, Config::default());
+        let child = fixture.vm.fork(fixture.space()).expect("memory");
+        fixture.keep(child);
+        (0..4).for_each(|_| fixture.take(9));
+        fixture
     };
     check("split by a write, unmap", &tight, &[store_or_unmapped(AT), unmap(GIB)], 2);
 }
@@ -113,12 +114,12 @@ fn a_shared_huge_page_is_not_split_in_a_table_that_is_gone() {
 #[test]
 fn a_fault_reads_its_region_whole_while_its_neighbours_change() {
     let striped = || {
-        let lab = Lab::with_space(2, 8, base());
+        let fixture = Fixture::with_space(2, 8, base());
         for page in [1, 3, 5] {
             let at = Va(AT.0 + page * 4096);
-            lab.vm.protect(lab.space(), at, 4096, Rights::READ).expect("memory");
+            fixture.vm.protect(fixture.space(), at, 4096, Rights::READ).expect("memory");
         }
-        lab
+        fixture
     };
     let store = || script(|l| l.store_to_stay(Va(AT.0 + 6 * 4096), 9));
     let refused =
@@ -139,12 +140,12 @@ fn a_fault_reads_its_region_whole_while_its_neighbours_change() {
 #[test]
 fn huge_pages_that_change_in_one_verb_are_all_flushed() {
     let two = || {
-        let lab = Lab::with_space(2, 1024, Config::default());
+        let fixture = Fixture::with_space(2, 1024, Config::default());
         for cpu in [1, 0] {
-            lab.enter(cpu);
-            [AT, Va(AT.0 + MIB2)].into_iter().for_each(|at| lab.store(at, 3).expect("memory"));
+            fixture.enter(cpu);
+            [AT, Va(AT.0 + MIB2)].into_iter().for_each(|at| fixture.store(at, 3).expect("memory"));
         }
-        lab
+        fixture
     };
     let protect = script(|l| {
         assert_eq!(l.vm.protect(l.space(), AT, 2 * MIB2, Rights::READ), Ok(()));
@@ -155,13 +156,13 @@ fn huge_pages_that_change_in_one_verb_are_all_flushed() {
 }
 
 /// A few pages that both CPUs have written and hold translations of.
-fn held() -> Lab {
-    let lab = few(2)();
+fn held() -> Fixture {
+    let fixture = few(2)();
     for cpu in [1, 0] {
-        lab.enter(cpu);
-        pages().for_each(|at| lab.store(at, 3).expect("memory"));
+        fixture.enter(cpu);
+        pages().for_each(|at| fixture.store(at, 3).expect("memory"));
     }
-    lab
+    fixture
 }
 
 fn pages() -> impl Iterator<Item = Va> {
@@ -201,12 +202,12 @@ fn every_page_that_a_verb_changes_is_flushed_on_every_cpu() {
     for zeros in [false, true] {
         // A page inside its region, which goes by the short way.
         let make = move || {
-            let lab = if zeros { few(2)() } else { held() };
+            let fixture = if zeros { few(2)() } else { held() };
             for cpu in [1, 0] {
-                lab.enter(cpu);
-                assert_eq!(lab.load(NEXT), Ok(if zeros { 0 } else { 3 }));
+                fixture.enter(cpu);
+                assert_eq!(fixture.load(NEXT), Ok(if zeros { 0 } else { 3 }));
             }
-            lab
+            fixture
         };
         let unmap = script(|l| {
             assert_eq!(l.vm.unmap(l.space(), NEXT, 4096), Ok(()));
@@ -227,12 +228,12 @@ const SOFTWARE_MARKS: MmuRules =
 #[test]
 fn a_mark_is_set_in_the_entry_that_was_seen_and_in_no_other() {
     let clean = || {
-        let lab = Lab::with_rules(2, 4, base(), SOFTWARE_MARKS);
-        lab.store(NEXT, 1).expect("memory");
+        let fixture = Fixture::with_rules(2, 4, base(), SOFTWARE_MARKS);
+        fixture.store(NEXT, 1).expect("memory");
         for rights in [Rights::READ, Rights::READ_WRITE] {
-            assert_eq!(lab.vm.protect(lab.space(), NEXT, 4096, rights), Ok(()));
+            assert_eq!(fixture.vm.protect(fixture.space(), NEXT, 4096, rights), Ok(()));
         }
-        lab
+        fixture
     };
     let protect = script(|l| {
         assert_eq!(l.vm.protect(l.space(), NEXT, 4096, Rights::READ), Ok(()));
@@ -247,13 +248,13 @@ fn a_mark_is_set_in_the_entry_that_was_seen_and_in_no_other() {
 
 #[test]
 fn a_fault_that_makes_a_page_writable_is_the_only_one_where_faults_drop_no_translation() {
-    let lab = Lab::with_rules(1, 4, base(), SOFTWARE_MARKS);
-    let child = lab.vm.fork(lab.space()).expect("memory");
-    lab.vm.exit(child);
-    assert_eq!(lab.load(AT), Ok(1));
-    let spurious = || lab.vm.stats().get(Counter::FaultsSpurious);
+    let fixture = Fixture::with_rules(1, 4, base(), SOFTWARE_MARKS);
+    let child = fixture.vm.fork(fixture.space()).expect("memory");
+    fixture.vm.exit(child);
+    assert_eq!(fixture.load(AT), Ok(1));
+    let spurious = || fixture.vm.stats().get(Counter::FaultsSpurious);
     let before = spurious();
-    assert_eq!(lab.store(AT, 2), Ok(()));
+    assert_eq!(fixture.store(AT, 2), Ok(()));
     assert_eq!(spurious() - before, 0, "the store faulted again by the old translation");
 }
 
@@ -261,13 +262,13 @@ fn a_fault_that_makes_a_page_writable_is_the_only_one_where_faults_drop_no_trans
 fn a_list_of_regions_that_goes_is_read_by_nobody() {
     // Two tables, each with a list of sixteen pairs that is full to its last word.
     let lists = || {
-        let lab = Lab::with_space(2, 1024, base());
+        let fixture = Fixture::with_space(2, 1024, base());
         for page in (0..2).flat_map(|table| (1..16).step_by(2).map(move |slot| table * 512 + slot))
         {
             let at = Va(AT.0 + page * 4096);
-            assert_eq!(lab.vm.protect(lab.space(), at, 4096, Rights::READ), Ok(()));
+            assert_eq!(fixture.vm.protect(fixture.space(), at, 4096, Rights::READ), Ok(()));
         }
-        lab
+        fixture
     };
     for page in [500, 1012] {
         let load = script(move |l| {
@@ -280,15 +281,18 @@ fn a_list_of_regions_that_goes_is_read_by_nobody() {
 
 #[test]
 fn a_childs_table_of_zeros_gives_way_to_a_huge_page_too() {
-    let lab =
-        Lab::with_space(1, 1024, Config { zero_huge: ZeroHuge::TablePrivate, ..Config::default() });
+    let fixture = Fixture::with_space(
+        1,
+        1024,
+        Config { zero_huge: ZeroHuge::TablePrivate, ..Config::default() },
+    );
     let at = Va(AT.0 + MIB2);
-    assert_eq!(lab.load(at), Ok(0));
-    let child = lab.vm.fork(lab.space()).expect("memory");
-    assert_eq!(lab.vm.copy_in(&child, at, &[7]), Ok(()));
-    let page = lab.vm.query(&child, at);
+    assert_eq!(fixture.load(at), Ok(0));
+    let child = fixture.vm.fork(fixture.space()).expect("memory");
+    assert_eq!(fixture.vm.copy_in(&child, at, &[7]), Ok(()));
+    let page = fixture.vm.query(&child, at);
     assert!(matches!(page, Page::Mapped { level, zero: false, .. } if level.0 == 2), "{page:?}");
-    lab.vm.exit(child);
+    fixture.vm.exit(child);
 }
 
 #[test]
@@ -307,22 +311,26 @@ fn a_region_is_read_whole_while_a_node_of_one_pair_gets_a_list() {
 fn a_list_that_is_put_back_is_not_followed() {
     let page = |n: u64| Va(AT.0 + n * 4096);
     let tight = || {
-        let lab = few(2)();
+        let fixture = few(2)();
         let only_read = Attrs::anonymous(Rights::READ);
         // Somewhere else a list is used, so that its slab has room when memory has none.
-        lab.vm.map(lab.space(), Placement::At(Va(GIB * 3)), 8 * 4096, only_read).expect("memory");
+        fixture
+            .vm
+            .map(fixture.space(), Placement::At(Va(GIB * 3)), 8 * 4096, only_read)
+            .expect("memory");
         for n in [1, 3, 5] {
-            lab.vm
-                .protect(lab.space(), Va(GIB * 3 + n * 4096), 4096, Rights::NONE)
+            fixture
+                .vm
+                .protect(fixture.space(), Va(GIB * 3 + n * 4096), 4096, Rights::NONE)
                 .expect("memory");
         }
-        lab.vm.protect(lab.space(), Va(AT.0 + 4096), 4096, Rights::READ).expect("memory");
+        fixture.vm.protect(fixture.space(), Va(AT.0 + 4096), 4096, Rights::READ).expect("memory");
         let mut left = usize::MAX;
-        while left != lab.held.borrow().len() {
-            left = lab.held.borrow().len();
-            lab.take(0);
+        while left != fixture.held.borrow().len() {
+            left = fixture.held.borrow().len();
+            fixture.take(0);
         }
-        lab
+        fixture
     };
     let refused = script(|l| {
         let at = Placement::At(Va(AT.0 + MIB2 - 4096));
@@ -336,10 +344,10 @@ fn a_list_that_is_put_back_is_not_followed() {
 #[test]
 fn a_block_is_cut_beside_a_fork_and_every_mapping_is_counted() {
     let shared = || {
-        let lab = huge(2)();
-        let child = lab.vm.fork(lab.space()).expect("memory");
-        lab.keep(child);
-        lab
+        let fixture = huge(2)();
+        let child = fixture.vm.fork(fixture.space()).expect("memory");
+        fixture.keep(child);
+        fixture
     };
     let fork = script(|l| {
         let child = l.vm.fork(&l.last()).expect("memory");
@@ -352,13 +360,14 @@ fn a_block_is_cut_beside_a_fork_and_every_mapping_is_counted() {
 fn what_a_table_of_zeros_translated_is_flushed_when_zeros_are_forbidden() {
     let far = Va(2 * GIB + 5 * 4096);
     let zeros = move || {
-        let lab = Lab::with_space(2, 4, Config { zero_huge: ZeroHuge::Table, ..Config::default() });
+        let fixture =
+            Fixture::with_space(2, 4, Config { zero_huge: ZeroHuge::Table, ..Config::default() });
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
-        lab.vm.map(lab.space(), Placement::At(Va(2 * GIB)), MIB2, attrs).expect("memory");
-        lab.enter(1);
-        assert_eq!(lab.load(far), Ok(0));
-        lab.enter(0);
-        lab
+        fixture.vm.map(fixture.space(), Placement::At(Va(2 * GIB)), MIB2, attrs).expect("memory");
+        fixture.enter(1);
+        assert_eq!(fixture.load(far), Ok(0));
+        fixture.enter(0);
+        fixture
     };
     let forbid = script(move |l| {
         l.vm.forbid_zeros(l.space());
@@ -378,7 +387,7 @@ fn a_query_tells_of_one_instant() {
     let query = script(|l| match l.vm.query(l.space(), AT) {
         Page::Mapped { rights, .. } => assert_eq!(rights, Rights::READ_WRITE),
         Page::Reserved { rights } => assert_eq!(rights, Rights::READ),
-        other => panic!("{other:?} where a page was, and a promise is"),
+        other => panic!("{other:?} where a page was, and a reserved range is"),
     });
     let replace = script(|l| {
         let read = Attrs::anonymous(Rights::READ);
@@ -393,10 +402,13 @@ fn a_query_in_a_table_that_goes_asks_nobody_above_it() {
     // region around them goes on in the next table, so it is the table above that knows it.
     const ISLAND: Va = Va(AT.0 + 8 * 4096);
     let world = || {
-        let lab = Lab::with_space(2, 1024, base());
+        let fixture = Fixture::with_space(2, 1024, base());
         let read = Attrs::anonymous(Rights::READ);
-        assert_eq!(lab.vm.map(lab.space(), Placement::Replace(ISLAND), 2 * 4096, read), Ok(ISLAND));
-        lab
+        assert_eq!(
+            fixture.vm.map(fixture.space(), Placement::Replace(ISLAND), 2 * 4096, read),
+            Ok(ISLAND)
+        );
+        fixture
     };
     let query = script(|l| match l.vm.query(l.space(), ISLAND) {
         Page::Reserved { rights } => assert_eq!(rights, Rights::READ),
@@ -413,9 +425,9 @@ fn a_query_in_a_table_that_goes_asks_nobody_above_it() {
 fn a_query_tells_of_one_instant_though_the_entry_says_the_same_again() {
     // No frame is free, so that the page can only come back in the one that it had.
     let world = || {
-        let lab = few(4)();
-        (0..2048).for_each(|_| lab.take(0));
-        lab
+        let fixture = few(4)();
+        (0..2048).for_each(|_| fixture.take(0));
+        fixture
     };
     let replace = |rights| {
         let attrs = Attrs::anonymous(rights);
@@ -425,7 +437,7 @@ fn a_query_tells_of_one_instant_though_the_entry_says_the_same_again() {
     let query = script(|l| match l.vm.query(l.space(), AT) {
         Page::Mapped { rights, .. } => assert_eq!(rights, Rights::READ_WRITE),
         Page::Reserved { .. } => {}
-        other => panic!("{other:?} where a page was, and a promise is"),
+        other => panic!("{other:?} where a page was, and a reserved range is"),
     });
     let (forbid, allow) = (replace(Rights::READ), replace(Rights::READ_WRITE));
     let store = script(|l| assert!(matches!(l.store(AT, 1), Ok(()) | Err(FaultError::Rights))));

@@ -13,30 +13,30 @@ use vellum::config::{Config, Preemption, Thp, ZeroHuge};
 use vellum::error::SpaceError;
 use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Placement, Rights, Space};
 use vellum::stats::Counter;
-use vellum_proof::explore::worlds::{AT, Lab, MIB2};
+use vellum_proof::explore::worlds::{AT, Fixture, MIB2};
 use vellum_proof::explore::{Script, World, explore};
 
 /// Whether memory was enough.
-type Act = fn(&Lab) -> bool;
+type Act = fn(&Fixture) -> bool;
 type Acts = [(&'static str, Act)];
 
-/// A GiB in which nothing is mapped but one promise.
+/// A GiB in which nothing is mapped but one reserved range.
 pub const FAR: Va = Va(0x1_0000_0000);
 pub const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);
 
-fn store(l: &Lab, at: Va) -> bool {
+fn store(l: &Fixture, at: Va) -> bool {
     l.store(at, 7).is_ok()
 }
 
-fn populate(l: &Lab, bytes: u64) -> bool {
+fn populate(l: &Fixture, bytes: u64) -> bool {
     l.vm.advise(l.space(), AT, bytes, Advice::Populate { write: true }).is_ok()
 }
 
-fn create(l: &Lab) -> bool {
+fn create(l: &Fixture) -> bool {
     l.vm.create().map(|space| l.keep(space)).is_ok()
 }
 
-fn fork(l: &Lab) -> bool {
+fn fork(l: &Fixture) -> bool {
     l.vm.fork(l.space()).map(|child| l.keep(child)).is_ok()
 }
 
@@ -46,7 +46,7 @@ fn enough<T>(done: Result<T, SpaceError>) -> bool {
 }
 
 /// Takes every frame and gives `free` back.
-pub fn starve(l: &Lab, free: usize) {
+pub fn starve(l: &Fixture, free: usize) {
     let mut had = usize::MAX;
     while had != l.held.borrow().len() {
         had = l.held.borrow().len();
@@ -55,24 +55,24 @@ pub fn starve(l: &Lab, free: usize) {
     (0..free).for_each(|_| l.give(0));
 }
 
-type Make<'a> = &'a dyn Fn() -> Lab;
+type Make<'a> = &'a dyn Fn() -> Fixture;
 
-fn room(make: Make<'_>, free: usize) -> Lab {
-    let lab = make();
-    starve(&lab, free);
-    lab.enter(0);
-    lab
+fn room(make: Make<'_>, free: usize) -> Fixture {
+    let fixture = make();
+    starve(&fixture, free);
+    fixture.enter(0);
+    fixture
 }
 
 /// Which succeed of acts that are done one after the other, each on its CPU.
 fn in_turn<const N: usize>(make: Make<'_>, free: usize, acts: [(usize, Act); N]) -> [bool; N] {
-    let lab = room(make, free);
+    let fixture = room(make, free);
     let done = acts.map(|(cpu, act)| {
-        lab.enter(cpu);
-        act(&lab)
+        fixture.enter(cpu);
+        act(&fixture)
     });
-    lab.enter(0);
-    lab.check();
+    fixture.enter(0);
+    fixture.check();
     done
 }
 
@@ -98,9 +98,9 @@ fn pairs(name: &str, make: Make<'_>, acts: &Acts, rows: Range<usize>) {
             let frames: BTreeSet<usize> = [alone[i], alone[j], both].into();
             for free in frames {
                 let (orders, came) = (orders(free), Rc::new(Cell::new([None; 2])));
-                let script_of = |n: usize, act: Act| -> Script<Lab> {
+                let script_of = |n: usize, act: Act| -> Script<Fixture> {
                     let came = came.clone();
-                    script(move |l: &Lab| {
+                    script(move |l: &Fixture| {
                         let done = act(l);
                         let mut all = came.get();
                         all[n] = Some(done);
@@ -125,12 +125,12 @@ fn pairs(name: &str, make: Make<'_>, acts: &Acts, rows: Range<usize>) {
     assert!(schedules > 2 * pairs, "nothing was interleaved");
 }
 
-/// Three pages in one table, of which the first has a word in it, and a promise that has no tables
-/// yet.
-fn three() -> Lab {
-    let lab = few(2)();
-    lab.vm.map(lab.space(), Placement::At(FAR), 4 * MIB2, RW).expect("memory");
-    lab
+/// Three pages in one table, of which the first has a word in it, and a reserved range that has no
+/// tables yet.
+fn three() -> Fixture {
+    let fixture = few(2)();
+    fixture.vm.map(fixture.space(), Placement::At(FAR), 4 * MIB2, RW).expect("memory");
+    fixture
 }
 
 #[test]
@@ -145,17 +145,17 @@ fn faults_are_not_refused_what_another_cpu_gives_back() {
         ("forced write", |l| l.vm.write_forced(l.space(), NEXT, &[1]).is_ok()),
         ("populate", |l| populate(l, 4 * 4096)),
     ];
-    pairs("promises", &three, acts, 0..acts.len());
+    pairs("reserved ranges", &three, acts, 0..acts.len());
 }
 
 #[test]
 fn copies_are_not_refused_what_another_cpu_gives_back() {
     let make = || {
-        let lab = three();
-        store(&lab, NEXT);
-        lab.enter(0);
-        lab.keep(lab.vm.fork(lab.space()).expect("memory"));
-        lab
+        let fixture = three();
+        store(&fixture, NEXT);
+        fixture.enter(0);
+        fixture.keep(fixture.vm.fork(fixture.space()).expect("memory"));
+        fixture
     };
     let acts: &Acts = &[
         ("store", |l| store(l, AT)),
@@ -174,7 +174,7 @@ const VERBS: &Acts = &[
     ("fault", |l| l.vm.fault(l.space(), NEXT, Access::Write).is_ok()),
     ("create", create),
     ("map", |l| enough(l.vm.map(l.space(), Placement::At(Va(FAR.0 * 2)), 4096, RW))),
-    ("unmap a part of a promise", |l| enough(l.vm.unmap(l.space(), Va(FAR.0 + 4096), 4096))),
+    ("unmap a part of a reserved range", |l| enough(l.vm.unmap(l.space(), Va(FAR.0 + 4096), 4096))),
     ("protect", |l| enough(l.vm.protect(l.space(), Va(FAR.0 + 4096), 4096, Rights::READ))),
     ("remap", |l| enough(l.vm.remap(l.space(), AT, 4096, 4096, Placement::At(Va(FAR.0 * 3))))),
     ("advise", |l| enough(l.vm.advise(l.space(), Va(FAR.0 + 4096), 4096, Advice::NoHuge))),
@@ -194,16 +194,16 @@ fn verbs_are_not_refused_what_another_cpu_gives_back() {
 fn objects_are_not_refused_while_another_cpu_adds_a_page_of_them() {
     // One space more takes another page for its record.
     let make = || {
-        let lab = Lab::new(2, 2048, base(), MmuRules::X86_64);
-        lab.enter(0);
-        let pages = || lab.vm.stats().get(Counter::SlabPages);
-        lab.keep(lab.vm.create().expect("memory"));
+        let fixture = Fixture::new(2, 2048, base(), MmuRules::X86_64);
+        fixture.enter(0);
+        let pages = || fixture.vm.stats().get(Counter::SlabPages);
+        fixture.keep(fixture.vm.create().expect("memory"));
         let first = pages();
         while pages() == first {
-            lab.keep(lab.vm.create().expect("memory"));
+            fixture.keep(fixture.vm.create().expect("memory"));
         }
-        lab.end_last();
-        lab
+        fixture.end_last();
+        fixture
     };
     pairs("create", &make, &[("create", create)], 0..1);
 }
@@ -213,8 +213,8 @@ fn a_fault_is_not_refused_what_a_verb_has_that_is_refused() {
     let map: Act = |l| l.vm.map(l.space(), Placement::At(Va(FAR.0 * 2)), 4096, RW).is_ok();
     for (what, verb) in [("map", map), ("fork", fork)] {
         assert!(!verb(&room(&three, 1)), "one frame is enough");
-        let verb = script(move |l: &Lab| _ = verb(l));
-        let fault = script(|l: &Lab| {
+        let verb = script(move |l: &Fixture| _ = verb(l));
+        let fault = script(|l: &Fixture| {
             let done = l.vm.fault(l.space(), NEXT, Access::Write);
             assert!(done.is_ok(), "{done:?} with a frame that nobody has");
         });
@@ -225,17 +225,17 @@ fn a_fault_is_not_refused_what_a_verb_has_that_is_refused() {
 }
 
 /// A machine whose every page may be huge, before anything is mapped.
-pub fn huge(frames: u64, zero_huge: ZeroHuge) -> (Lab, Space) {
+pub fn huge(frames: u64, zero_huge: ZeroHuge) -> (Fixture, Space) {
     let preempt = Preemption::None;
     let config = Config { thp: Thp::Always, preempt, zero_huge, ..Config::default() };
-    let lab = Lab::new(2, frames, config, MmuRules::X86_64);
-    lab.enter(0);
-    let space = lab.vm.create().expect("memory");
-    (lab, space)
+    let fixture = Fixture::new(2, frames, config, MmuRules::X86_64);
+    fixture.enter(0);
+    let space = fixture.vm.create().expect("memory");
+    (fixture, space)
 }
 
 /// Takes all memory but so many blocks of 2 MiB.
-fn leave_blocks(l: &Lab, blocks: usize) {
+fn leave_blocks(l: &Fixture, blocks: usize) {
     (0..blocks).for_each(|_| l.take(Order::HUGE.get()));
     starve(l, 0);
     for _ in 0..blocks {
@@ -246,8 +246,8 @@ fn leave_blocks(l: &Lab, blocks: usize) {
 }
 
 /// A store to the space that was kept last.
-fn large(at: Va) -> Script<Lab> {
-    script(move |l: &Lab| {
+fn large(at: Va) -> Script<Fixture> {
+    script(move |l: &Fixture| {
         let done = l.vm.fault(&l.last(), at, Access::Write);
         assert!(done.is_ok(), "{done:?} with a block for the page that both want");
     })
@@ -258,14 +258,14 @@ fn large_pages_are_not_refused_while_another_cpu_clears_the_block() {
     for leaf in [LeafSize::Exactly(Order::HUGE), LeafSize::Policy] {
         // Another CPU may go on at each scheduling point of the clearing.
         let make = || {
-            let (lab, space) = huge(2048, ZeroHuge::Off);
+            let (fixture, space) = huge(2048, ZeroHuge::Off);
             let attrs = Attrs { leaf, ..RW };
-            lab.vm.map(&space, Placement::At(AT), 2 * MIB2, attrs).expect("memory");
+            fixture.vm.map(&space, Placement::At(AT), 2 * MIB2, attrs).expect("memory");
             // The table for it comes with the first.
-            assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
-            lab.keep(space);
-            leave_blocks(&lab, 1);
-            lab
+            assert!(fixture.vm.fault(&space, AT, Access::Write).is_ok());
+            fixture.keep(space);
+            leave_blocks(&fixture, 1);
+            fixture
         };
         let at = Va(AT.0 + MIB2 + 5 * 4096);
         let done = explore(&make, &[large(at), large(at)], 2, 20_000);
@@ -278,14 +278,14 @@ fn large_pages_are_not_refused_while_another_cpu_clears_the_block() {
 fn a_large_page_is_not_refused_while_another_cpu_copies_it() {
     // The space and its child share a huge page, and there is one block for a copy of it.
     let make = || {
-        let (lab, space) = huge(2048, ZeroHuge::Off);
-        lab.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
-        assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
-        let child = lab.vm.fork(&space).expect("memory");
-        lab.keep(space);
-        lab.keep(child);
-        leave_blocks(&lab, 1);
-        lab
+        let (fixture, space) = huge(2048, ZeroHuge::Off);
+        fixture.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
+        assert!(fixture.vm.fault(&space, AT, Access::Write).is_ok());
+        let child = fixture.vm.fork(&space).expect("memory");
+        fixture.keep(space);
+        fixture.keep(child);
+        leave_blocks(&fixture, 1);
+        fixture
     };
     let done = explore(&make, &[large(AT), large(NEXT)], 2, 20_000);
     println!("{done:?}");
@@ -293,12 +293,12 @@ fn a_large_page_is_not_refused_while_another_cpu_copies_it() {
 }
 
 /// 2 MiB of zeros were read, in one of those forms.
-fn zeros(form: ZeroHuge) -> Lab {
-    let (lab, space) = huge(2048, form);
-    lab.vm.map(&space, Placement::At(AT), 2 * MIB2, RW).expect("memory");
-    assert!(lab.vm.fault(&space, AT, Access::Read).is_ok());
-    lab.keep(space);
-    lab
+fn zeros(form: ZeroHuge) -> Fixture {
+    let (fixture, space) = huge(2048, form);
+    fixture.vm.map(&space, Placement::At(AT), 2 * MIB2, RW).expect("memory");
+    assert!(fixture.vm.fault(&space, AT, Access::Read).is_ok());
+    fixture.keep(space);
+    fixture
 }
 
 const FORMS: [ZeroHuge; 3] = [ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
@@ -320,9 +320,9 @@ fn stores_over_zeros_are_not_refused_what_another_cpu_gives_back() {
 fn zeros_become_a_large_page_while_another_cpu_clears_the_block() {
     for form in FORMS {
         let make = || {
-            let lab = zeros(form);
-            leave_blocks(&lab, 1);
-            lab
+            let fixture = zeros(form);
+            leave_blocks(&fixture, 1);
+            fixture
         };
         let done = explore(&make, &[large(AT), large(NEXT)], 2, 2000);
         println!("{form:?}: {done:?}");
@@ -333,12 +333,12 @@ fn zeros_become_a_large_page_while_another_cpu_clears_the_block() {
 #[test]
 fn two_reads_of_a_huge_page_of_zeros_are_not_refused_their_tables() {
     let make = || {
-        let (lab, space) = huge(2048, ZeroHuge::Page);
-        lab.vm.map(&space, Placement::At(FAR), 1 << 30, RW).expect("memory");
-        lab.keep(space);
-        lab
+        let (fixture, space) = huge(2048, ZeroHuge::Page);
+        fixture.vm.map(&space, Placement::At(FAR), 1 << 30, RW).expect("memory");
+        fixture.keep(space);
+        fixture
     };
-    let read = script(|l: &Lab| {
+    let read = script(|l: &Fixture| {
         let done = l.vm.fault(&l.last(), FAR, Access::Read);
         assert!(done.is_ok(), "{done:?} with the tables that both want");
     });
@@ -351,19 +351,19 @@ fn two_reads_of_a_huge_page_of_zeros_are_not_refused_their_tables() {
 fn who_keeps_the_zeros_has_2_mib_in_hand_and_finds_the_page_of_another() {
     let exact = Va(AT.0 + 2 * MIB2);
     let make = || {
-        let (lab, space) = huge(3072, ZeroHuge::Page);
-        lab.vm.map(&space, Placement::At(AT), 2 * MIB2, RW).expect("memory");
-        lab.vm.map(&space, Placement::At(exact), 2 * MIB2, EXACT).expect("memory");
-        assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
-        lab.keep(space);
-        leave_blocks(&lab, 2);
-        lab
+        let (fixture, space) = huge(3072, ZeroHuge::Page);
+        fixture.vm.map(&space, Placement::At(AT), 2 * MIB2, RW).expect("memory");
+        fixture.vm.map(&space, Placement::At(exact), 2 * MIB2, EXACT).expect("memory");
+        assert!(fixture.vm.fault(&space, AT, Access::Write).is_ok());
+        fixture.keep(space);
+        leave_blocks(&fixture, 2);
+        fixture
     };
-    let keep = script(|l: &Lab| {
+    let keep = script(|l: &Fixture| {
         let done = l.vm.keep_zeros();
         assert!(done.is_ok(), "{done:?} with the page {:?}", l.vm.huge_zero());
     });
-    let read_and_write = script(move |l: &Lab| {
+    let read_and_write = script(move |l: &Fixture| {
         let read = l.vm.fault(&l.last(), Va(AT.0 + MIB2), Access::Read);
         let write = l.vm.fault(&l.last(), exact, Access::Write);
         assert!(read.is_ok() && write.is_ok(), "{read:?}, {write:?} with a block for each");
@@ -380,20 +380,20 @@ fn who_looks_for_memory_again_looks_for_the_least_that_will_do() {
     // A read that finds no frame for a table of zeros tries for a page, which takes more tables. In
     // the end the table of zeros is there, or what it takes is.
     let make = || {
-        let (lab, space) = huge(2048, ZeroHuge::Table);
-        lab.vm.map(&space, Placement::At(FAR), 1 << 30, RW).expect("memory");
-        lab.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
-        assert!(lab.vm.fault(&space, AT, Access::Read).is_ok());
-        lab.keep(space);
-        lab
+        let (fixture, space) = huge(2048, ZeroHuge::Table);
+        fixture.vm.map(&space, Placement::At(FAR), 1 << 30, RW).expect("memory");
+        fixture.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
+        assert!(fixture.vm.fault(&space, AT, Access::Read).is_ok());
+        fixture.keep(space);
+        fixture
     };
-    let reads = |l: &Lab| l.vm.fault(&l.last(), Va(FAR.0 + MIB2), Access::Read);
+    let reads = |l: &Fixture| l.vm.fault(&l.last(), Va(FAR.0 + MIB2), Access::Read);
     for (free, beside) in [(3, Va(FAR.0 + 4096)), (1, AT)] {
-        let writes = move |l: &Lab| _ = l.vm.fault(&l.last(), beside, Access::Write);
-        let lab = room(&make, free);
-        writes(&lab);
-        assert!(reads(&lab).is_ok());
-        let read = script(move |l: &Lab| {
+        let writes = move |l: &Fixture| _ = l.vm.fault(&l.last(), beside, Access::Write);
+        let fixture = room(&make, free);
+        writes(&fixture);
+        assert!(reads(&fixture).is_ok());
+        let read = script(move |l: &Fixture| {
             let done = reads(l);
             assert!(done.is_ok(), "{done:?}");
         });
@@ -405,14 +405,14 @@ fn who_looks_for_memory_again_looks_for_the_least_that_will_do() {
     }
 }
 
-/// A page of exactly 2 MiB and a promise of another, and one block that is free.
-fn exact() -> Lab {
-    let (lab, space) = huge(2048, ZeroHuge::Off);
-    lab.vm.map(&space, Placement::At(AT), 2 * MIB2, EXACT).expect("memory");
-    assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
-    lab.keep(space);
-    leave_blocks(&lab, 1);
-    lab
+/// A page of exactly 2 MiB and a reserved range of another, and one block that is free.
+fn exact() -> Fixture {
+    let (fixture, space) = huge(2048, ZeroHuge::Off);
+    fixture.vm.map(&space, Placement::At(AT), 2 * MIB2, EXACT).expect("memory");
+    assert!(fixture.vm.fault(&space, AT, Access::Write).is_ok());
+    fixture.keep(space);
+    leave_blocks(&fixture, 1);
+    fixture
 }
 
 pub const EXACT: Attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
@@ -420,11 +420,11 @@ pub const EXACT: Attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
 #[test]
 fn a_page_of_exactly_2_mib_is_not_refused_the_block_that_a_pool_takes_or_gives() {
     let pooled = || {
-        let lab = exact();
-        assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(()));
-        lab
+        let fixture = exact();
+        assert_eq!(fixture.vm.pool(Order::HUGE, 1), Ok(()));
+        fixture
     };
-    let fault = |l: &Lab| {
+    let fault = |l: &Fixture| {
         let done = l.vm.fault(&l.last(), Va(AT.0 + MIB2), Access::Write);
         assert!(done.is_ok(), "{done:?} with a block free, or in the pool");
     };
@@ -436,11 +436,11 @@ fn a_page_of_exactly_2_mib_is_not_refused_the_block_that_a_pool_takes_or_gives()
 fn a_pool_is_not_refused_the_block_of_a_fault_that_is_refused() {
     // There is no table for the page.
     let make = || {
-        let (lab, space) = huge(2048, ZeroHuge::Off);
-        lab.vm.map(&space, Placement::At(FAR), 1 << 30, EXACT).expect("memory");
-        lab.keep(space);
-        leave_blocks(&lab, 1);
-        lab
+        let (fixture, space) = huge(2048, ZeroHuge::Off);
+        fixture.vm.map(&space, Placement::At(FAR), 1 << 30, EXACT).expect("memory");
+        fixture.keep(space);
+        leave_blocks(&fixture, 1);
+        fixture
     };
     both(
         &make,
@@ -453,17 +453,17 @@ fn a_pool_is_not_refused_the_block_of_a_fault_that_is_refused() {
 fn a_copy_of_a_page_of_exactly_2_mib_takes_the_block_of_the_pool() {
     // With no other frame, and with enough for a copy of a piece.
     for free in [0, 8] {
-        let (lab, space) = huge(4096, ZeroHuge::Off);
-        lab.vm.map(&space, Placement::At(AT), MIB2, EXACT).expect("memory");
-        assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
-        assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(()));
-        lab.keep(lab.vm.fork(&space).expect("memory"));
-        starve(&lab, free);
-        lab.enter(0);
-        let done = lab.vm.fault(&space, AT, Access::Write);
+        let (fixture, space) = huge(4096, ZeroHuge::Off);
+        fixture.vm.map(&space, Placement::At(AT), MIB2, EXACT).expect("memory");
+        assert!(fixture.vm.fault(&space, AT, Access::Write).is_ok());
+        assert_eq!(fixture.vm.pool(Order::HUGE, 1), Ok(()));
+        fixture.keep(fixture.vm.fork(&space).expect("memory"));
+        starve(&fixture, free);
+        fixture.enter(0);
+        let done = fixture.vm.fault(&space, AT, Access::Write);
         assert_eq!(done, Ok(Fault::Copied(Level::TWO)), "{free} frames");
-        lab.keep(space);
-        lab.check();
+        fixture.keep(space);
+        fixture.check();
     }
 }
 
@@ -471,18 +471,18 @@ fn a_copy_of_a_page_of_exactly_2_mib_takes_the_block_of_the_pool() {
 fn the_page_of_zeros_is_there_or_its_block_is_free() {
     // No space holds the page.
     let make = || {
-        let (lab, space) = huge(2048, ZeroHuge::Page);
-        lab.vm.map(&space, Placement::At(AT), 2 * MIB2, RW).expect("memory");
-        assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
-        let other = lab.vm.create().expect("memory");
-        lab.vm.map(&other, Placement::At(AT), 2 * MIB2, RW).expect("memory");
-        assert!(lab.vm.fault(&other, AT, Access::Read).is_ok());
-        lab.vm.exit(other);
-        assert_eq!(lab.vm.shrinkable_zeros(), Order::HUGE.frames());
-        lab.keep(space);
-        lab
+        let (fixture, space) = huge(2048, ZeroHuge::Page);
+        fixture.vm.map(&space, Placement::At(AT), 2 * MIB2, RW).expect("memory");
+        assert!(fixture.vm.fault(&space, AT, Access::Write).is_ok());
+        let other = fixture.vm.create().expect("memory");
+        fixture.vm.map(&other, Placement::At(AT), 2 * MIB2, RW).expect("memory");
+        assert!(fixture.vm.fault(&other, AT, Access::Read).is_ok());
+        fixture.vm.exit(other);
+        assert_eq!(fixture.vm.shrinkable_zeros(), Order::HUGE.frames());
+        fixture.keep(space);
+        fixture
     };
-    let shrink = |l: &Lab| _ = l.vm.shrink_zeros();
+    let shrink = |l: &Fixture| _ = l.vm.shrink_zeros();
     both(&|| room(&make, 0), shrink, |l| assert_eq!(l.vm.keep_zeros(), Ok(())));
     both(&|| room(&make, 0), shrink, |l| {
         let done = l.vm.fault(&l.last(), Va(AT.0 + MIB2), Access::Read);
@@ -492,39 +492,39 @@ fn the_page_of_zeros_is_there_or_its_block_is_free() {
 
 #[test]
 fn a_collapse_takes_a_block_that_came_back_page_by_page() {
-    let lab = Lab::new(2, 4096, base(), MmuRules::X86_64);
-    lab.enter(0);
-    let space = lab.vm.create().expect("memory");
-    lab.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
-    assert!(lab.vm.fault(&space, AT, Access::Write).is_ok());
-    lab.take(Order::HUGE.get());
-    let block = lab.held.borrow()[0].0;
-    lab.give(0);
-    starve(&lab, 0);
-    let collapse = || lab.vm.advise(&space, AT, MIB2, Advice::Collapse);
+    let fixture = Fixture::new(2, 4096, base(), MmuRules::X86_64);
+    fixture.enter(0);
+    let space = fixture.vm.create().expect("memory");
+    fixture.vm.map(&space, Placement::At(AT), MIB2, RW).expect("memory");
+    assert!(fixture.vm.fault(&space, AT, Access::Write).is_ok());
+    fixture.take(Order::HUGE.get());
+    let block = fixture.held.borrow()[0].0;
+    fixture.give(0);
+    starve(&fixture, 0);
+    let collapse = || fixture.vm.advise(&space, AT, MIB2, Advice::Collapse);
     // So often that the allocator no longer empties what CPUs keep.
     for _ in 0..4 {
         assert_eq!(collapse(), Err(SpaceError::NoMemory));
     }
-    lab.enter(1);
-    let of_block = || lab.held.borrow().iter().position(|h| h.0.0.wrapping_sub(block.0) < 512);
+    fixture.enter(1);
+    let of_block = || fixture.held.borrow().iter().position(|h| h.0.0.wrapping_sub(block.0) < 512);
     while let Some(n) = of_block() {
-        lab.give(n);
+        fixture.give(n);
     }
-    lab.enter(0);
+    fixture.enter(0);
     assert_eq!(collapse(), Ok(()));
-    lab.vm.exit(space);
-    lab.check();
+    fixture.vm.exit(space);
+    fixture.check();
 }
 
 #[test]
 fn a_page_that_comes_and_goes_is_not_refused() {
     // Nobody else wants the frame.
-    let fault = |l: &Lab| {
+    let fault = |l: &Fixture| {
         let done = l.vm.fault(l.space(), NEXT, Access::Write);
         assert!(done.is_ok(), "{done:?}");
     };
-    let comes_and_goes = move |l: &Lab| {
+    let comes_and_goes = move |l: &Fixture| {
         for _ in 0..2 {
             l.vm.advise(l.space(), NEXT, 4096, Advice::DontNeed).expect("memory");
             fault(l);
@@ -541,7 +541,7 @@ fn a_page_that_comes_and_goes_is_not_refused() {
 #[test]
 fn of_three_cpus_none_is_refused_the_page_that_all_want() {
     let store = |at| {
-        script(move |l: &Lab| {
+        script(move |l: &Fixture| {
             let done = l.vm.fault(l.space(), at, Access::Write);
             assert!(done.is_ok(), "{done:?}");
         })
@@ -556,25 +556,25 @@ fn of_three_cpus_none_is_refused_the_page_that_all_want() {
 
 #[test]
 fn who_is_refused_has_nothing_in_hand() {
-    let lab = room(&three, 0);
-    assert!(!store(&lab, NEXT) && !fork(&lab) && lab.vm.create().is_err());
+    let fixture = room(&three, 0);
+    assert!(!store(&fixture, NEXT) && !fork(&fixture) && fixture.vm.create().is_err());
     // One frame is enough for what takes one.
-    lab.give(0);
-    assert!(store(&lab, NEXT));
-    lab.check();
+    fixture.give(0);
+    assert!(store(&fixture, NEXT));
+    fixture.check();
 }
 
 #[test]
-fn a_remap_inside_one_promise_takes_each_table_once() {
-    // The first cut of the promise takes a table of each of two levels, in which the new place lies
-    // as well.
+fn a_remap_inside_one_reserved_range_takes_each_table_once() {
+    // The first cut of the reserved range takes a table of each of two levels, in which the new
+    // place lies as well.
     for (old, new) in [(4096, 4096), (4096, 3 * 4096), (3 * 4096, 4096)] {
         for (free, enough_for_it) in [(1, false), (2, true)] {
-            let lab = room(&three, free);
+            let fixture = room(&three, free);
             let place = Placement::Replace(Va(FAR.0 + 8 * 4096));
-            let done = lab.vm.remap(lab.space(), FAR, old, new, place);
+            let done = fixture.vm.remap(fixture.space(), FAR, old, new, place);
             assert_eq!(done.is_ok(), enough_for_it, "{old} bytes to {new}, {free} frames");
-            lab.check();
+            fixture.check();
         }
     }
 }

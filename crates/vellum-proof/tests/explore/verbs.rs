@@ -7,7 +7,7 @@ use vellum::error::{FaultError, SpaceError};
 use vellum::machine::MmuRules;
 use vellum::space::{Access, Advice, Attrs, Placement, Rights};
 use vellum_proof::explore::Script;
-use vellum_proof::explore::worlds::{AT, Lab, MIB2};
+use vellum_proof::explore::worlds::{AT, Fixture, MIB2};
 
 #[test]
 fn a_fault_and_an_unmap_of_its_table() {
@@ -35,7 +35,7 @@ fn a_question_and_an_unmap_that_frees_the_table_which_becomes_another_spaces() {
 
 #[test]
 fn a_store_that_went_through_outlives_verbs_that_keep_contents() {
-    type Verb = fn(&Lab);
+    type Verb = fn(&Fixture);
     let verbs: [(&str, Verb); 6] = [
         ("protect", |l| {
             let _ = l.vm.protect(l.space(), AT, 2 * 4096, Rights::READ);
@@ -68,16 +68,20 @@ fn a_store_that_went_through_outlives_verbs_that_keep_contents() {
 
 #[test]
 fn two_faults_on_one_page_and_on_one_huge_page() {
-    let store = |value| script(move |l: &Lab| assert_eq!(l.store(NEXT, value), Ok(())));
+    let store = |value| script(move |l: &Fixture| assert_eq!(l.store(NEXT, value), Ok(())));
     check("two writes", &few(2), &[store(1), store(2)], 3);
     check("read and write", &few(2), &[store(1), script(|l| assert!(l.load(NEXT).is_ok()))], 3);
     let fresh = || {
-        let lab = Lab::with_space(2, 512, Config::default());
+        let fixture = Fixture::with_space(2, 512, Config::default());
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
-        lab.vm.map(lab.space(), Placement::At(Va(AT.0 + MIB2)), MIB2, attrs).expect("a hole");
-        lab
+        fixture
+            .vm
+            .map(fixture.space(), Placement::At(Va(AT.0 + MIB2)), MIB2, attrs)
+            .expect("a hole");
+        fixture
     };
-    let far = |value| script(move |l: &Lab| assert_eq!(l.store(Va(AT.0 + MIB2), value), Ok(())));
+    let far =
+        |value| script(move |l: &Fixture| assert_eq!(l.store(Va(AT.0 + MIB2), value), Ok(())));
     check("two huge writes", &fresh, &[far(1), far(2)], 2);
 }
 
@@ -86,10 +90,10 @@ fn both_sides_of_a_fork_write_at_once() {
     let forked = |config: Config| {
         move || {
             let pages = if config.thp == Thp::Never { 4 } else { 512 };
-            let lab = Lab::with_space(2, pages, config);
-            let child = lab.vm.fork(lab.space()).expect("memory");
-            lab.keep(child);
-            lab
+            let fixture = Fixture::with_space(2, pages, config);
+            let child = fixture.vm.fork(fixture.space()).expect("memory");
+            fixture.keep(child);
+            fixture
         }
     };
     let parent = || script(|l| l.store_to_stay(AT, 0x4444));
@@ -135,7 +139,7 @@ fn contents_move_with_their_mapping_or_are_refused_but_never_lost() {
 #[test]
 fn the_kernels_copy_and_an_unmap() {
     let copy = |access| {
-        script(move |l: &Lab| {
+        script(move |l: &Fixture| {
             let mut bytes = [0; 8];
             let done = match access {
                 Access::Read => l.vm.copy_out(l.space(), AT, &mut bytes),
@@ -170,28 +174,28 @@ fn three_cpus_in_one_table() {
 }
 
 /// Frames of few blocks, some of them held: by order, as they were taken.
-fn frames(cpus: usize, count: u64, before: &'static [u8]) -> impl Fn() -> Lab {
+fn frames(cpus: usize, count: u64, before: &'static [u8]) -> impl Fn() -> Fixture {
     move || {
-        let lab = Lab::new(cpus, count, base(), MmuRules::X86_64);
+        let fixture = Fixture::new(cpus, count, base(), MmuRules::X86_64);
         for (n, &order) in before.iter().enumerate() {
-            lab.vm.machine().run_on(n % cpus);
-            lab.take(order);
+            fixture.vm.machine().run_on(n % cpus);
+            fixture.take(order);
         }
         for cpu in (0..cpus).rev() {
-            lab.vm.machine().run_on(cpu);
+            fixture.vm.machine().run_on(cpu);
             use vellum::machine::Machine;
-            lab.vm.frames().drain(lab.vm.machine());
-            assert_eq!(lab.vm.machine().cpu(), cpu);
+            fixture.vm.frames().drain(fixture.vm.machine());
+            assert_eq!(fixture.vm.machine().cpu(), cpu);
         }
-        lab
+        fixture
     }
 }
 
-fn take(order: u8) -> Script<Lab> {
+fn take(order: u8) -> Script<Fixture> {
     script(move |l| l.take(order))
 }
 
-fn give_all() -> Script<Lab> {
+fn give_all() -> Script<Fixture> {
     script(|l| {
         while !l.held.borrow().is_empty() {
             l.give(0);

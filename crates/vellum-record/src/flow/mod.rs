@@ -1,33 +1,22 @@
-//! Which accesses have an address that came out of memory a moment ago.
+//! Which accesses use an address that was loaded a moment ago.
 //!
 //! A core overlaps two misses unless the second one's address is the first one's result, so a
-//! replay has to know which is which. The recorder sees no register values (asking QEMU for them at
-//! every access would cost more than everything else together), but it sees the code. So it follows
-//! names instead of values:
+//! replay has to know which is which. The recorder reads no register values, since asking QEMU for
+//! them at every access costs more than all the rest. It follows registers through the code
+//! instead:
 //!
-//! * When a block is translated, [`block`] decodes it once and finds out, for each access, which
-//!   general registers its address is made of as seen from the beginning of the block, or that a
-//!   load of the same block made it; and for the block as a whole, which registers it leaves behind
-//!   with a loaded value.
-//! * When a block is entered, [`carry`] applies that to a mask of registers, one a virtual CPU; an
-//!   access is a look at the mask.
+//! * When a block is translated, [`block`] finds the registers that each access's address is made
+//!   of, seen from the beginning of the block, and those that the block leaves with a loaded value.
+//! * When a block is entered, [`carry`] applies that to a mask of registers, one for each virtual
+//!   CPU; an access tests the mask.
 //!
-//! A loop needs no special case: its back edge is one more entry. A loaded value stops counting
-//! after 128 to 256 instructions, which is what a core keeps in flight, so that a base register
-//! filled before a loop is soon forgotten.
+//! A load counts if its own address is made with a general register. Fixed places (stack slots,
+//! globals, thread-local variables) do not count, since a core has their values early; so a pointer
+//! that travels through a slot is lost. Conditions do not count, since cores predict them. Vector
+//! registers do not, so gathers are lost.
 //!
-//! What counts as a load: one whose own address is made with a general register. Fixed places
-//! (stack slots, globals, thread-local variables) do not count: their addresses are known long
-//! before, so that the core has their values early, and a compiler that keeps an array's base in a
-//! slot has not made a chain. The price is that a pointer which travels through a slot (code
-//! compiled without optimisation) is lost.
-//!
-//! Conditions count for nothing (cores predict them), nor do vector registers: gathers and pointers
-//! that pass through a vector register are lost.
-//!
-//! Rejected: marking by values seen (an address equal to a recently loaded word), which needs the
-//! values and mistakes `p + 8` for independent; a time stamp for each register, which costs a loop
-//! over registers at each block.
+//! Rejected: comparing addresses with recently loaded words, which needs the values and mistakes
+//! `p + 8` for independent; a time stamp for each register, which costs a loop at each block.
 pub mod block;
 pub mod carry;
 

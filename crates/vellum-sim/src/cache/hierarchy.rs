@@ -1,19 +1,17 @@
-//! The caches of a whole machine: private L1I, L1D and L2 of each CPU, one last level for each
+//! The caches of a whole machine: private L1I, L1D and L2 for each CPU, one last level for each
 //! group of CPUs.
 //!
-//! An L1 hit is one search and one addition; everything else is outlined. Which level serves an
-//! access is all a caller needs for time, so latencies are not added up here but looked up by the
-//! caller ([`Hierarchy::latency`]).
+//! An L1 hit is one search and one addition; everything else is outlined. The caller needs only the
+//! level that served an access, and looks its latency up ([`Hierarchy::latency`]).
 //!
-//! How the last level relates to the private ones differs between machines ([`Inclusion`]). Lines
-//! that leave the last level dirty are reported ([`Hierarchy::write_backs`]), because they take
-//! memory bandwidth.
+//! Machines differ in how the last level relates to the private ones ([`Inclusion`]). Dirty lines
+//! that leave the last level are reported ([`Hierarchy::write_backs`]), because they take memory
+//! bandwidth.
 //!
-//! Rejected: coherence between private caches. A line may sit in two CPUs' caches at once and a
-//! write does not take it away from the other; sharing misses of the simulated program are
-//! therefore missing from the counters. A directory would cost as much as the last level itself on
-//! every store, and what this laboratory compares (page sizes, flushes, clearing) does not change
-//! who shares lines.
+//! Rejected: coherence between private caches. A line may be in two CPUs' caches at once, and a
+//! write does not invalidate the other copy, so the counters lack the simulated program's sharing
+//! misses. A directory would cost as much as the last level itself on every store, and what is
+//! compared here (page sizes, flushes, clearing) does not change which CPUs share lines.
 
 use super::geometry::{Geometry, GeometryError};
 use super::single::{Cache, Lookup, Victim};

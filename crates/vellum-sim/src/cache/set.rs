@@ -1,10 +1,10 @@
-//! Searching and reordering one set, the two operations every simulated access pays for.
+//! Searching and reordering one set: the two operations that every simulated access needs.
 //!
 //! A set is a run of 32-bit tags (quotient << 1 | dirty), 4 to a vector, so that 16 ways are one
-//! line of the host's memory. Under LRU the order of the tags *is* the order of use: a hit moves
-//! its tag to the front, a miss pushes one in at the front and the last falls out. Both are "shift
-//! positions 0..=at up by one", which in vectors is a shift and a blend without a branch. Rejected:
-//! time stamps (twice the memory, a scan to evict) and rank nibbles (24 ways do not fit a word).
+//! line of the host's memory. Under LRU, the order of the tags *is* the order of use: a hit moves
+//! its tag to the front, and a miss inserts one at the front and drops the last. Both shift
+//! positions 0..=at up by one, which is a shift and a blend of vectors, without a branch. Rejected:
+//! time stamps (twice the memory, a scan to evict); rank nibbles (24 ways do not fit a word).
 //!
 //! SSE2 belongs to every x86_64; elsewhere the same functions are plain loops.
 

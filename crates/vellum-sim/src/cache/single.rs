@@ -1,8 +1,8 @@
 //! One set-associative cache.
 //!
-//! Tags of a set lie together (see `set.rs`); a miss allocates at once and reports who left, since
-//! every caller would otherwise search the set twice. The way a line sits in is not exposed: under
-//! LRU it changes with every hit.
+//! The tags of a set are together in memory (see `set.rs`). A miss allocates at once and reports
+//! its victim, since every caller would otherwise search the set twice. The way of a line is not
+//! exposed: under LRU it changes with every hit.
 
 use super::geometry::{Divider, Geometry, GeometryError, Policy};
 use super::set::{DIRTY, INVALID, matches, push_front, stride, with_vectors};
@@ -52,6 +52,14 @@ pub struct Cache {
     geometry: Geometry,
 }
 
+/// Where a line is looked for.
+struct Location {
+    set: usize,
+    /// The first of the set's tags.
+    base: usize,
+    key: u32,
+}
+
 impl Cache {
     /// An empty cache.
     pub fn new(geometry: Geometry) -> Result<Cache, GeometryError> {
@@ -81,10 +89,10 @@ impl Cache {
     }
 
     #[inline(always)]
-    fn locate(&self, line: u64) -> (usize, usize, u32) {
+    fn locate(&self, line: u64) -> Location {
         let (set, quotient) = self.divider.split(line);
         debug_assert!(line < self.geometry.reach());
-        (set, set * self.stride, (quotient as u32) << 1)
+        Location { set, base: set * self.stride, key: (quotient as u32) << 1 }
     }
 
     /// Looks for a line and, if it is not there, brings it in. `write` marks it dirty.
@@ -94,7 +102,7 @@ impl Cache {
             self.tags[self.last_at] |= u32::from(write);
             return Lookup::Hit;
         }
-        let (set, base, key) = self.locate(line);
+        let Location { set, base, key } = self.locate(line);
         self.last = line;
         self.last_at = base;
         let first = &mut self.tags[base];
@@ -191,21 +199,21 @@ impl Cache {
     /// Tells the host that the set of a line will be looked at soon. Changes nothing.
     #[inline(always)]
     pub fn expect(&self, line: u64) {
-        let (_, base, _) = self.locate(line);
+        let Location { base, .. } = self.locate(line);
         crate::machine::lazy::prefetch(&self.tags[base]);
     }
 
     /// Whether a line is there. Changes nothing.
     #[inline]
     pub fn probe(&self, line: u64) -> bool {
-        let (_, base, key) = self.locate(line);
+        let Location { base, key, .. } = self.locate(line);
         self.find(base, key).is_some()
     }
 
     /// Marks a line dirty if it is there, and says whether it is. Does not count as a use.
     #[inline]
     pub fn mark_dirty(&mut self, line: u64) -> bool {
-        let (_, base, key) = self.locate(line);
+        let Location { base, key, .. } = self.locate(line);
         let found = self.find(base, key);
         if let Some(at) = found {
             self.tags[at] |= DIRTY;
@@ -225,7 +233,7 @@ impl Cache {
     /// Takes a line out; the value says whether it was dirty.
     #[inline]
     pub fn take(&mut self, line: u64) -> Option<bool> {
-        let (_, base, key) = self.locate(line);
+        let Location { base, key, .. } = self.locate(line);
         let at = self.find(base, key)?;
         let dirty = self.tags[at] & DIRTY != 0;
         if line == self.last {
@@ -294,7 +302,7 @@ impl Cache {
             }
         }
         if self.last != NO_LINE {
-            let (_, base, key) = self.locate(self.last);
+            let Location { base, key, .. } = self.locate(self.last);
             if self.tags[self.last_at] | DIRTY != key | DIRTY
                 || !(base..base + self.ways).contains(&self.last_at)
             {

@@ -1,12 +1,11 @@
 //! Long runs of stores by the kernel: clearing and copying extents.
 //!
-//! A store that allocates goes the way of every store. A store that bypasses ("elided"
-//! write-allocate, or a non-temporal store) fetches nothing and leaves nothing behind; copies of
-//! the line that this CPU or any last level holds become void, and where an inclusive last level
-//! held the line, those of its CPUs, which it answers for. Other private caches of other CPUs are
-//! not searched: a frame that changes owner was last written through its last owner's caches, and a
-//! hit on such a void copy would need that CPU to be given the frame again, for which it is cleared
-//! again.
+//! A store that allocates is an ordinary store. A store that bypasses the caches ("elided"
+//! write-allocate, or a non-temporal store) fetches nothing and leaves nothing behind. It
+//! invalidates the copies of the line in this CPU and in every last level, and, where an inclusive
+//! last level held the line, those in its CPUs. Other private caches are not searched: a frame that
+//! changes owner was last written through the caches of its last owner. To hit such a stale copy,
+//! that CPU would need the frame again, and the frame is cleared first.
 
 use super::hierarchy::{Agent, Hierarchy, Inclusion, Kind, Level};
 use super::single::Lookup;

@@ -1,14 +1,13 @@
-//! What is in data frames, without keeping their bytes.
+//! The contents of data frames, without their bytes.
 //!
-//! A simulated machine of 100 GiB cannot keep 100 GiB of bytes, and the questions asked of contents
-//! are only these: has this frame been made fit for its new owner, are these two frames equal, and
-//! (in correctness tests) which store does this load see. A *version* answers them: 0 is whatever
-//! the last owner left, 1 is zeros, and every other state gets a number of its own. A store only
-//! sets a bit (`WRITTEN`: differs from the version noted); numbers are given out when a frame is
-//! copied, so that the path of a store is one `or`. In walk mode each 64-byte line has a version as
-//! well, and every store makes a new one.
+//! A simulated machine of 100 GiB cannot keep 100 GiB of bytes, and only these questions are asked:
+//! was this frame made fit for its new owner, are two frames equal, and (in correctness tests)
+//! which store does this load see. A *version* answers them. 0 is whatever the last owner left, 1
+//! is zeros, and every other state has a number of its own. A store only sets a bit (`WRITTEN`:
+//! differs from the version). Numbers are assigned when a frame is copied, so a store is one `or`.
+//! In walk mode each 64-byte line has a version as well, and every store makes a new one.
 //!
-//! Rejected: hashing real bytes (memory, time), and a new version at every store in timing runs (a
+//! Rejected: hashing real bytes (memory, time); a new version at every store in timing runs (a
 //! counter on the hot path that nothing reads).
 
 use crate::machine::lazy::Lazy;

@@ -1,12 +1,12 @@
 //! One access by a program: translation, cache line, time, contents.
 //!
-//! The first lines of [`State::access`] are the path of nearly every access of a real program: same
-//! page, same line, no interrupt due. Everything else is out of line.
+//! The first lines of [`SimState::access`] are the path of nearly every access of a real program:
+//! same page, same line, no interrupt due. Everything else is out of line.
 
 use crate::cache::{Agent, Level};
 use crate::cpu::Kind;
 use crate::format::Format;
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::memory::Ticks;
 
 /// A page fault, for the kernel to serve.
@@ -33,7 +33,7 @@ pub(crate) enum Trap {
     Stop,
 }
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// An access that lies within one line.
     #[inline]
     pub(crate) fn access(

@@ -6,7 +6,7 @@
 use super::{ACCOUNTS, Account, Counts};
 use crate::cache::{Agent, CpuCounters, Structure};
 use crate::format::Format;
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::memory::Ticks;
 
 const COUNTS: usize = 25;
@@ -85,7 +85,7 @@ impl Counters {
     /// The names, in the order of [`Counters::iter`].
     pub const NAMES: &'static [&'static str] = &NAMES;
 
-    pub(crate) fn of<F: Format>(s: &State<F>, c: usize) -> Counters {
+    pub(crate) fn of<F: Format>(s: &SimState<F>, c: usize) -> Counters {
         let cpu = &s.cpus[c];
         let mut time = cpu.spent;
         let mut open = cpu.core.now() - cpu.marked;

@@ -1,4 +1,4 @@
-//! A CPU as its program holds it.
+//! A CPU as its program uses it.
 
 use vellum::machine::Work;
 
@@ -155,7 +155,11 @@ impl<'a, F: Format> Cpu<'a, F> {
     /// handlers themselves.
     pub fn no_progress(&self, fault: &PageFault, times: u32) {
         self.sim.act(|s, c| {
-            let why = format!("{:?} at {:#x} faulted {times} times; the handler returned each time and the entry was not written in between", fault.kind, fault.va);
+            let why = format!(
+                "{:?} at {:#x} faulted {times} times; the handler returned each time and the \
+                 entry was not written in between",
+                fault.kind, fault.va
+            );
             s.fail(c, Rule::NoProgress, Some(fault.va), None, why);
         });
     }

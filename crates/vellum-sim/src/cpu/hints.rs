@@ -1,9 +1,8 @@
 //! Where leaf entries were found last, for the host's prefetching only.
 //!
-//! A random access over a gigabyte costs the simulator four or five cache misses of the host one
-//! after the other; the first, the simulated leaf entry, can be started long before it is needed if
-//! its table is guessed. A wrong guess costs one useless prefetch: nothing simulated ever depends
-//! on these values.
+//! A random access over a gigabyte costs the simulator four or five dependent cache misses of the
+//! host. The first, the simulated leaf entry, can start long before it is needed if its table is
+//! guessed. A wrong guess costs one useless prefetch; nothing simulated depends on these values.
 
 /// Slots; 512 of them reach 1 GiB.
 const SLOTS: usize = 1024;

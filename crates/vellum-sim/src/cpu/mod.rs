@@ -1,11 +1,10 @@
 //! One simulated CPU.
 //!
-//! Everything an access touches on its way stands in one struct, reached by one pointer: the
-//! shortcuts first (the last page and line of data and instructions), then the core's clock, the
-//! TLBs and the counts. The shortcuts are exact: the last page is the most recent entry of its TLB
-//! set and the last line the most recent of its cache set, so finding them again would change no
-//! state; whatever could change that (an invalidation, another agent's access, another CPU's turn)
-//! forgets them.
+//! Everything that an access needs is in one struct behind one pointer: first the shortcuts (the
+//! last page and line of data and instructions), then the core's clock, the TLBs and the counts.
+//! The shortcuts are exact: the last page is the most recent entry of its TLB set, and the last
+//! line the most recent of its cache set, so another lookup would change no state. Whatever could
+//! change that (an invalidation, another agent's access, another CPU's turn) drops the shortcuts.
 
 pub(crate) mod access;
 mod counters;

@@ -1,8 +1,8 @@
 //! From a virtual address to a physical one: first-level TLB, second level, walk.
 //!
-//! The answer of the first level is taken at once if it has every right the access needs and no
-//! mark. Everything else (a mark, a missing right, a clean page to be written, walk checking) goes
-//! the long way through the oracle.
+//! A hit of the first level is used at once if it has every right that the access needs, and no
+//! mark. All else (a mark, a missing right, a write to a clean page, walk checking) goes through
+//! the oracle.
 
 use vellum::addr::Va;
 use vellum::machine::{ContextId, Scope};
@@ -10,7 +10,7 @@ use vellum::machine::{ContextId, Scope};
 use crate::cpu::access::{PageFault, Trap};
 use crate::cpu::{Kind, NONE};
 use crate::format::{Format, Meaning};
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::memory::Ticks;
 use crate::mmu::walk::Walked;
 use crate::oracle::Rule;
@@ -35,7 +35,14 @@ fn needs(kind: Kind) -> Flags {
     }
 }
 
-impl<F: Format> State<F> {
+/// What a program asks for.
+struct Access {
+    va: u64,
+    kind: Kind,
+    dependent: bool,
+}
+
+impl<F: Format> SimState<F> {
     /// Translates `va` for an access by the program on CPU `c`.
     #[inline]
     pub(crate) fn translate(
@@ -58,7 +65,7 @@ impl<F: Format> State<F> {
                 return Ok(Translated { address, late: None });
             }
             let e = *e;
-            return self.doubtful(c, e, va, kind, dependent, Ticks::ZERO);
+            return self.doubtful(c, e, Access { va, kind, dependent }, Ticks::ZERO);
         }
         self.beyond_first_level(c, va, kind, dependent)
     }
@@ -118,7 +125,7 @@ impl<F: Format> State<F> {
                 self.remember(c, va, address, kind);
                 return Ok(Translated { address, late: Some(ready) });
             }
-            return self.doubtful(c, e, va, kind, dependent, stlb_time);
+            return self.doubtful(c, e, Access { va, kind, dependent }, stlb_time);
         }
         self.walk_and_fill(c, va, kind, dependent)
     }
@@ -150,7 +157,8 @@ impl<F: Format> State<F> {
         let (rule, why) = if self.cpus[c].suspect {
             (
                 Rule::Stale,
-                "a program runs on a context that missed an invalidation while it was not loaded here, and was not flushed when it was loaded again",
+                "a program runs on a context that missed an invalidation while it was not loaded \
+                 here, and was not flushed when it was loaded again",
             )
         } else {
             (Rule::Contract, "a program accesses memory on a CPU that has no root loaded")
@@ -165,11 +173,10 @@ impl<F: Format> State<F> {
         &mut self,
         c: usize,
         e: Entry,
-        va: u64,
-        kind: Kind,
-        dependent: bool,
+        access: Access,
         late: Ticks,
     ) -> Result<Translated, Trap> {
+        let Access { va, kind, dependent } = access;
         use crate::oracle::hit::Verdict;
         if self.cpus[c].suspect {
             return self.no_root(c, va);

@@ -261,7 +261,7 @@ pub struct CostSpec {
     pub clear_next_line: Constant<Duration>,
     /// Clearing a line as part of an extent, with write-allocate.
     pub clear_extent_line: Constant<Duration>,
-    /// Clearing a line without write-allocate: by stores around the caches, or as part of an extent
+    /// Clearing a line without write-allocate: by non-temporal stores, or as part of an extent
     /// long enough for the core to elide it.
     pub clear_elided_line: Constant<Duration>,
     /// The shortest extent for which stores through the caches elide write-allocate by themselves;

@@ -8,13 +8,13 @@ use vellum::machine::{MAX_CPUS, MAX_NODES, NodeInfo, Topology};
 use super::own::Own;
 use super::parts::Parts;
 use super::ram::Ram;
-use super::{Check, Mode, Options, SimMachine, State};
+use super::{Check, Mode, Options, SimMachine, SimState};
 use crate::cache::{GeometryError, Hierarchy};
 use crate::contents::Contents;
 use crate::cpu::CpuState;
 use crate::format::Format;
 use crate::memory::{Memory, Ticks};
-use crate::oracle::Oracle;
+use crate::oracle::notes::Oracle;
 use crate::schedule::Rng;
 
 /// Why a machine cannot be built.
@@ -25,7 +25,8 @@ pub enum BuildError {
     Format(String, &'static str),
     /// Too many CPUs or nodes, or none.
     #[error(
-        "{0} CPUs in {1} memory nodes: at most {MAX_CPUS} and {MAX_NODES}, at least 1 of each, can be simulated"
+        "{0} CPUs in {1} memory nodes: at most {MAX_CPUS} and {MAX_NODES}, at least 1 of each, \
+         can be simulated"
     )]
     Size(usize, usize),
     /// The parts contradict each other.
@@ -36,7 +37,8 @@ pub enum BuildError {
     Cache(#[from] GeometryError),
     /// The host has no address space left for simulated memory.
     #[error(
-        "the host has no address space for {0} MiB of simulated memory: make the machine's memory smaller"
+        "the host has no address space for {0} MiB of simulated memory: make the machine's memory \
+         smaller"
     )]
     Host(u64),
 }
@@ -68,7 +70,7 @@ impl<F: Format> SimMachine<F> {
         let frames = memory.frames();
         let host = || BuildError::Host(frames >> 8);
         let walk_check = options.check == Check::Walk;
-        let state = State {
+        let state = SimState {
             cpus: (0..cpus).map(|c| CpuState::new(parts, c)).collect(),
             caches: Hierarchy::new(&parts.caches)?,
             memory,

@@ -1,8 +1,8 @@
-//! What kernel work costs, and on which account.
+//! The cost of kernel work, and the account that it is charged to.
 
 use vellum::machine::{Stores, Verb, Work};
 
-use super::State;
+use super::SimState;
 use crate::cache::{Agent, Kind, Level};
 use crate::cpu::Account;
 use crate::format::Format;
@@ -14,14 +14,14 @@ use crate::oracle::{Bug, Note};
 pub(crate) struct Way {
     /// Time of a line.
     line: Ticks,
-    /// Around the caches.
+    /// With non-temporal stores.
     elide: bool,
 }
 
 /// Lines in a frame.
 const LINES: u64 = 64;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// A verb begins.
     pub(crate) fn begin(&mut self, c: usize, verb: Verb) {
         self.note(c, Note::Begin(verb));
@@ -118,7 +118,7 @@ impl<F: Format> State<F> {
         self.forget_recalled();
     }
 
-    /// Waits until stores around the caches have arrived: the last of them is one latency away.
+    /// Waits until non-temporal stores have arrived: the last of them is one latency away.
     pub(crate) fn settle(&mut self, c: usize) {
         let node = self.cpus[c].node;
         let latency = self.memory.distance(node, node);

@@ -1,13 +1,13 @@
-//! Invalidation: here, on other CPUs by interrupt, everywhere by broadcast.
+//! Invalidation: locally, on other CPUs by interrupt, everywhere by broadcast.
 //!
-//! An invalidation is one act at one moment of its CPU's life: it drops what it names from TLBs and
-//! walk caches, ends covered walks, and closes obligations. Long ranges are dropped as their whole
+//! An invalidation happens at one moment of its CPU's life. It drops its scope from TLBs and walk
+//! caches, ends the walks in that scope, and closes obligations. Long ranges drop their whole
 //! context, as Linux does past 33 pages, except under walk checking, where dropping more than was
-//! asked for would hide mistakes; what is *closed* is always only what was asked.
+//! asked for would hide mistakes. What is *closed* is always only what was asked for.
 
 use vellum::machine::{CpuMask, Scope};
 
-use super::{SimMachine, State};
+use super::{SimMachine, SimState};
 use crate::cpu::{Account, Request};
 use crate::format::Format;
 use crate::memory::Ticks;
@@ -17,7 +17,7 @@ use crate::oracle::{Bug, Note};
 /// on x86.
 const CEILING: u64 = 33;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// One CPU drops what a scope names, and pays for it on the flush account.
     pub(crate) fn invalidate(&mut self, c: usize, scope: Scope) {
         self.note(c, Note::Flush(scope));

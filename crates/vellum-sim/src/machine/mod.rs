@@ -1,43 +1,39 @@
 //! The simulated machine as a value.
 //!
-//! [`SimMachine`] is what the library sees; it holds nothing but the topology, the bytes of
-//! simulated memory and one `State`, reached through `own::Own`. All rules of time, hardware and
-//! law are methods of `State`, spread over the rooms of this crate by topic; they never call the
-//! library and never suspend. Suspending is done here and in [`schedule`](crate::schedule), between
-//! two visits of the state.
+//! [`SimMachine`] is what the library uses. It holds the topology, the bytes of simulated memory
+//! and one `SimState`, reached through `own::Own`. Time, hardware and the oracle's rules are
+//! methods of `SimState`, in the folders of this crate by topic. They never call the library and
+//! never suspend. Suspending is done here and in [`schedule`](crate::schedule), between two visits
+//! of the state.
 
 mod build;
 mod charge;
-mod contract;
 pub mod fills;
 mod flush;
+mod impl_machine;
 pub mod lazy;
 mod meta;
 pub(crate) mod own;
 pub mod parts;
 pub mod ram;
 mod root;
+mod state;
+mod watch;
 
 use std::cell::Cell;
 
 use corosensei::Yielder;
-use vellum::config::Preemption;
 use vellum::machine::Topology;
 
-use crate::cache::Hierarchy;
-use crate::contents::Contents;
-use crate::cpu::{Counters, CpuState};
+use crate::cpu::Counters;
 use crate::format::Format;
-use crate::memory::{Memory, Ticks, Traffic};
-use crate::mmu::speculate::InFlight;
-use crate::oracle::{Bug, Note, Oracle, Rule, Stop};
-use crate::schedule::Rng;
+use crate::memory::Traffic;
+use crate::oracle::{Bug, Stop};
 use own::Own;
-use parts::{Costs, Mmu};
-use ram::Ram;
 
 pub use build::BuildError;
 pub use meta::Meta;
+pub(crate) use state::SimState;
 
 /// How CPUs take turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -92,89 +88,17 @@ impl Default for Options {
 /// nothing of each other.
 pub struct SimMachine<F: Format> {
     pub(crate) topology: Topology,
-    pub(crate) state: Own<State<F>>,
+    pub(crate) state: Own<SimState<F>>,
     /// The coroutine that runs, null outside [`run`](SimMachine::run).
     pub(crate) yielder: Cell<*const Yielder<(), ()>>,
     /// The CPU whose code runs.
     pub(crate) current: Cell<usize>,
 }
 
-/// Everything that changes.
-pub(crate) struct State<F: Format> {
-    pub cpus: Vec<CpuState>,
-    pub caches: Hierarchy,
-    pub memory: Memory,
-    pub ram: Ram,
-    pub contents: Contents,
-    pub oracle: Oracle,
-    pub mmu: Mmu,
-    pub costs: Costs,
-    pub user_end: u64,
-    pub hunting: bool,
-    pub walk_check: bool,
-    pub count_clears: bool,
-    pub quantum: Ticks,
-    pub rng: Rng,
-    pub in_flight: Vec<InFlight>,
-    /// Rounds of waiting since anything else happened.
-    pub idle_rounds: u64,
-    pub last_cpu: usize,
-    /// CPUs on which a coroutine is alive, in ascending order: large machines are mostly idle, and
-    /// their CPUs far apart in memory.
-    pub live: Vec<usize>,
-    /// One past the highest CPU that ever loaded a root.
-    pub woken: usize,
-    /// The kernel's preemption model, if anyone said.
-    pub preemption: Option<Preemption>,
-    pub clock_hz: u64,
-    /// What long clears did, where that is watched.
-    pub fills: Option<Vec<(u64, fills::FillNote)>>,
-    pub bug: Option<Bug>,
-    pub planted: u64,
-    pub stop: Option<Box<Stop>>,
-    /// A stop was reported: what still comes is not checked.
-    pub dead: bool,
-    pub seed: u64,
-    pub format: core::marker::PhantomData<F>,
-}
-
-impl<F: Format> State<F> {
-    #[inline]
-    pub(crate) fn note(&mut self, c: usize, note: Note) {
-        self.oracle.ring.push(c, self.cpus[c].core.now(), note);
-    }
-
-    /// Stops the run, unless it is stopped already.
-    #[cold]
-    pub(crate) fn fail(
-        &mut self,
-        c: usize,
-        rule: Rule,
-        va: Option<u64>,
-        pfn: Option<u64>,
-        explanation: String,
-    ) {
-        if self.stop.is_some() || self.dead {
-            return;
-        }
-        let (clock, events) = (self.cpus[c].core.now().cycles(), self.oracle.ring.lines());
-        self.stop = Some(Box::new(Stop {
-            rule,
-            cpu: c,
-            va,
-            pfn,
-            explanation,
-            clock,
-            seed: self.seed,
-            events,
-        }));
-    }
-}
-
 impl<F: Format> SimMachine<F> {
     /// Visits the state on behalf of the running code, then halts it if the run was stopped there.
     #[inline]
-    pub(crate) fn act<R>(&self, f: impl FnOnce(&mut State<F>, usize) -> R) -> R {
+    pub(crate) fn act<R>(&self, f: impl FnOnce(&mut SimState<F>, usize) -> R) -> R {
         let c = self.current.get();
         let (r, stopped) = self.state.with(|s| {
             let r = f(s, c);

@@ -63,7 +63,7 @@ pub struct Costs {
     pub clear_line_next: Ticks,
     /// Clearing a line of a longer run.
     pub clear_line_extent: Ticks,
-    /// Clearing a line by stores around the caches, or of a run past `elision_threshold`, when the
+    /// Clearing a line by non-temporal stores, or of a run past `elision_threshold`, when the
     /// core stops reading lines it is about to overwrite.
     pub clear_line_elided: Ticks,
     /// Length from which lines are elided, in bytes.
@@ -135,7 +135,7 @@ pub struct Parts {
     pub tlb_l2: Option<TlbShape>,
     /// Page-walk caches.
     pub walk_cache: WalkCacheShape,
-    /// The MMU's habits.
+    /// The MMU's rules.
     pub mmu: Mmu,
     /// Costs.
     pub costs: Costs,

@@ -1,20 +1,19 @@
 //! Loading a root.
 //!
-//! Without contexts a load drops everything, so it is a flush of all. With contexts what the CPU
-//! holds for other contexts stays, unusable until one of them is loaded again. The oracle keeps,
-//! per CPU, the list of trees whose translations it may still hold, and notices two mistakes here:
-//! loading a context number that still belongs to another tree, and loading one that missed an
-//! invalidation, without flushing. The first marks what is held; the second is reported when a
-//! program runs on it.
+//! Without contexts (ASIDs), a load invalidates everything. With contexts, entries of other
+//! contexts stay, and are unused until their context is loaded again. For each CPU, the oracle
+//! keeps the trees whose translations it may still hold, and detects two mistakes here: loading a
+//! context that still belongs to another tree, and loading one that missed an invalidation, without
+//! a flush. The first marks the entries; the second is reported when a program runs on the context.
 
 use vellum::machine::{Root, Scope};
 
-use super::State;
+use super::SimState;
 use crate::cpu::CachedRoot;
 use crate::format::Format;
 use crate::oracle::{Note, Rule};
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// CPU `c` runs on `root` from here.
     pub(crate) fn load_root(&mut self, c: usize, root: Option<Root>) {
         self.note(c, Note::Root(root.map(|r| r.table.0)));

@@ -1,16 +1,16 @@
 //! A core and its clock: what overlaps with a miss and what waits for it.
 //!
-//! An out-of-order core goes on past a miss until one of three things ends: its line-fill buffers
-//! (each miss holds one until its line is there), its window (instructions retire in order, so it
-//! runs at most a window's length ahead of the oldest unfinished load), or the data (a load whose
-//! address is the result of the load before starts when that one ends). Independent misses
-//! therefore cost `latency / buffers` each, dependent ones `latency`. Page walks have their own
-//! limit, the number of walkers, and delay the access they belong to.
+//! An out-of-order core goes on past a miss until one of three things runs out: its line-fill
+//! buffers (each miss holds one until its line arrives), its window (instructions retire in order,
+//! so the core is at most a window ahead of the oldest unfinished load), or the data (a load whose
+//! address is the result of the load before starts when that one ends). So independent misses cost
+//! `latency / buffers` each, dependent ones `latency`. Page walks are limited by the number of
+//! walkers, and delay their access.
 //!
-//! The model keeps two short queues: loads in program order, which is the order they retire in, and
-//! fill buffers in the order they come free. Each operation looks at the head of one of them.
-//! Rejected: a cycle-by-cycle pipeline (a hundred times slower, and its constants are not
-//! published) and a fixed "memory parallelism" divisor (cannot tell a chain from a stride).
+//! The model has two short queues: loads in program order, which is the order of retirement, and
+//! fill buffers in the order in which they become free. Each operation looks at the head of one of
+//! them. Rejected: a cycle-by-cycle pipeline, a hundred times slower and with unpublished
+//! constants; a fixed "memory parallelism" divisor, which cannot tell a chain from a stride.
 
 use super::ticks::Ticks;
 

@@ -1,13 +1,13 @@
-//! NUMA nodes: who holds a frame, how far it is, how many lines a node moves in a time.
+//! NUMA nodes: the node of a frame, its distance, and the bandwidth of a node.
 //!
-//! Physical memory starts at frame 0, one node after the other. A read's latency is the entry of
-//! the latency matrix plus the time it queues for the node's bandwidth.
+//! Physical memory starts at frame 0, one node after the other. The latency of a read is its entry
+//! in the latency matrix plus the time it queues for the node's bandwidth.
 //!
-//! Simulated CPUs do not advance in step: one may ask for a line at a time that is earlier than
-//! what another has asked for already. A single "next free" time would then make the late asker
-//! queue behind the future. So each node keeps a ring of short windows of time with the transfers
-//! booked in each; a request takes the first window from its own time on that has room. Within a
-//! window order does not matter, which is exact to the window's length (64 cycles).
+//! Simulated CPUs do not advance in step: one may request a line at an earlier time than another's
+//! last request. With a single "next free" time, it would queue behind requests of the future. So
+//! each node has a ring of short windows of time with the transfers booked in each; a request takes
+//! the first window from its own time on that has room. The result is exact to the length of a
+//! window, 64 cycles.
 
 use super::ticks::Ticks;
 

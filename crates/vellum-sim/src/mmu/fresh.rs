@@ -1,5 +1,5 @@
-//! A walk of the page table as it stands now: no caches, no time, no marks set. What the oracle
-//! compares with.
+//! A walk of the page table as it is now, without caches, time or marks: the oracle compares with
+//! it.
 
 use super::format::{Format, Meaning};
 use crate::machine::ram::Ram;

@@ -6,5 +6,6 @@
 
 pub mod format;
 pub(crate) mod fresh;
+pub(crate) mod in_flight;
 pub(crate) mod speculate;
 pub(crate) mod walk;

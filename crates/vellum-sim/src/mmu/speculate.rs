@@ -1,43 +1,23 @@
 //! Speculative walks: what a processor may do with any loaded root, at any time.
 //!
-//! In hunting mode every point where CPUs may change turns is also a point where a walk may begin,
-//! advance by one entry, or end by filling TLB and walk caches. Stores by other CPUs fall between
-//! the steps, as on hardware. An invalidation ends the walks it covers on its CPU; a walk that read
-//! an entry which then changed may fill until that happens, and its fill is marked.
+//! In hunting mode, wherever CPUs may change turns, a walk may begin, read one more entry, or end
+//! by filling the TLB and walk caches. Stores by other CPUs fall between its steps, as on hardware.
+//! An invalidation ends the walks in its scope on its CPU. A walk that read an entry that has
+//! changed since may fill until then, and its fill is marked stale.
 
 use vellum::machine::Scope;
 
 use super::format::{Format, Meaning};
 use super::fresh::{flags_of, size_of_level};
-use crate::machine::State;
+use super::in_flight::InFlight;
+use crate::machine::SimState;
 use crate::oracle::{Bug, Rule};
 use crate::tlb::{Entry, Flags, TableEntry};
-
-/// A walk under way.
-#[derive(Clone, Debug)]
-pub(crate) struct InFlight {
-    pub cpu: usize,
-    pub root: u32,
-    pub ctx: u16,
-    /// First address below what was read so far.
-    pub va: u64,
-    /// Physical address of the node to be read next, and its level; level 0: a leaf was read and
-    /// only the fill is missing.
-    pub table: u64,
-    pub level: u8,
-    pub limits: Flags,
-    /// Entries read so far.
-    pub sources: [u64; 5],
-    pub read: usize,
-    /// One of them has changed since.
-    pub stale: bool,
-    pub leaf: Option<Entry>,
-}
 
 /// Walks under way at most.
 const MOST: usize = 6;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// One chance for speculation.
     pub(crate) fn speculate(&mut self) {
         if self.in_flight.len() < MOST && self.rng.one_in(8) {

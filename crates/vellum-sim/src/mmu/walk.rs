@@ -1,9 +1,9 @@
-//! A page walk on behalf of a program: through the walk caches, through the data caches, setting
-//! marks as it goes.
+//! A page walk for a program: through the walk caches and the data caches, setting accessed and
+//! dirty bits.
 //!
-//! A walk by a program is one step of its CPU (nothing overtakes it); walks that others overtake
-//! are those of [`speculate`](super::speculate). Reading a node that is no longer a table stops the
-//! run at once (line 6), whatever its bytes say.
+//! A walk by a program is one step of its CPU. Walks with steps of other CPUs in between are those
+//! of [`speculate`](super::speculate). Reading a node that is no longer a table stops the run at
+//! once (line 6), whatever its bytes are.
 
 use vellum::machine::Use;
 
@@ -11,7 +11,7 @@ use super::format::{Format, Meaning};
 use super::fresh::{flags_of, offset_of, size_of_level};
 use crate::cache::{Agent, Kind, Level};
 use crate::cpu::Kind as Access;
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::memory::Ticks;
 use crate::oracle::Rule;
 use crate::tlb::{Entry, Flags, TableEntry};
@@ -26,7 +26,7 @@ pub(crate) enum Walked {
     Stopped,
 }
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// Time of one read of `line` by the walker of a CPU.
     #[inline]
     fn walker_read(&mut self, c: usize, line: u64) -> Ticks {
@@ -162,7 +162,7 @@ impl<F: Format> State<F> {
         (end, time)
     }
 
-    /// Whether what a walk found may be cached: the frame is somebody's, and not with foreign
+    /// Whether what a walk found may be cached: the frame has an owner, and no foreign
     /// contents.
     pub(crate) fn leaf_is_sound(&mut self, c: usize, frame: u64, va: u64, bytes: u64) -> bool {
         let pfn = (frame + (va & (bytes - 1))) >> 12;

@@ -1,15 +1,15 @@
-//! Does everything add up? The whole machine, looked at while nothing runs.
+//! The audit: the whole machine is recounted while nothing runs.
 
 use vellum::machine::{USES, Use};
 
 use super::frames::use_of;
 use super::{Rule, Stop};
 use crate::format::{Format, Meaning};
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::mmu::fresh::{self, Fresh};
 use crate::tlb::Flags;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// Frames are in one state each and the sums add up; map counts equal the entries found by
     /// walking every loaded tree; data frames without a mapping are leaks when `expect_mapped`;
     /// zero frames are zero; every cached translation of a loaded root is legal.
@@ -133,9 +133,9 @@ impl<F: Format> State<F> {
                 self.judge(c, &e, e.va);
                 let table = self.oracle.roots[root as usize].table;
                 let w = fresh::walk::<F>(&self.ram, table << 12, self.mmu.levels, e.va);
-                if !e.stale
-                    && !matches!(w, Fresh::Leaf { flags, .. } if flags.contains(e.flags & Flags::RIGHTS))
-                {
+                let rights = e.flags & Flags::RIGHTS;
+                let allowed = matches!(w, Fresh::Leaf { flags, .. } if flags.contains(rights));
+                if !e.stale && !allowed {
                     self.fail(
                         c,
                         Rule::Incremental,

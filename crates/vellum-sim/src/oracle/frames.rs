@@ -1,9 +1,9 @@
 //! Every frame is in exactly one state, and only some changes of state are legal.
 //!
-//! The machine is told of each change ([`Event::Frame`](vellum::machine::Event::Frame)). Leaving
-//! `Data` needs that no entry maps the frame; leaving `Data` or `Pending` for good needs that every
-//! obligation on it is closed; leaving `Table` needs that no hardware can reach the node. Whoever
-//! gets a frame next finds its contents marked foreign until it clears or overwrites them.
+//! The machine is told of each change ([`Event::Frame`](vellum::machine::Event::Frame)). A frame
+//! may leave `Data` only if no entry maps it; it may leave `Data` or `Pending` for good only if
+//! every obligation on it is closed; it may leave `Table` only if no hardware can reach the node.
+//! The next owner finds the contents marked foreign until it clears or overwrites them.
 
 use vellum::addr::{Order, Pfn};
 use vellum::machine::Use;
@@ -11,27 +11,7 @@ use vellum::machine::Use;
 use super::Rule;
 use super::stop::Note;
 use crate::format::Format;
-use crate::machine::State;
-use crate::machine::lazy::Plain;
-
-/// What the oracle knows of one frame, apart from its use.
-#[derive(Clone, Copy)]
-pub(crate) struct FrameNote {
-    /// Leaf entries, in trees that were loaded, that map it; a large leaf counts on each of its
-    /// frames.
-    pub maps: u32,
-    /// Those of them that are writable.
-    pub writers: u32,
-    /// Number of the last obligation that concerns it, 0 for none.
-    pub obligation: u32,
-    /// Who opened that.
-    pub owner: u32,
-    /// The page it was mapped at then.
-    pub page: u64,
-}
-
-// SAFETY: integers.
-unsafe impl Plain for FrameNote {}
+use crate::machine::SimState;
 
 /// `Use` from its number.
 pub(crate) fn use_of(n: u8) -> Use {
@@ -47,7 +27,7 @@ pub(crate) fn use_of(n: u8) -> Use {
     ][n as usize]
 }
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// The library says that a block changed its use.
     pub(crate) fn frame_event(&mut self, c: usize, first: Pfn, order: Order, to: Use) {
         let (first, count) = (first.0, order.frames());
@@ -119,7 +99,8 @@ impl<F: Format> State<F> {
         if note.obligation != 0 {
             if let Some(open) = self.obligation_on(pfn) {
                 let why = format!(
-                    "it becomes {to:?} while CPUs {open:?} may still hold its old translation at {:#x}: the flush must come first",
+                    "it becomes {to:?} while CPUs {open:?} may still hold its old translation at \
+                     {:#x}: the flush must come first",
                     note.page << 12
                 );
                 self.fail(c, Rule::OpenObligation, Some(note.page << 12), Some(pfn), why);

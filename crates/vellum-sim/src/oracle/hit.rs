@@ -1,6 +1,6 @@
 //! Is this hit legal?
 //!
-//! *e* is the cached translation, *w* a fresh walk. The order of questions is that of the law:
+//! *e* is the cached translation, *w* a fresh walk. The order of questions is that of the rules:
 //! nothing there (only an open obligation excuses), another frame (an obligation, or a declared
 //! deferral with equal bytes), another size, more rights, marks.
 
@@ -8,7 +8,7 @@ use vellum::machine::Use;
 
 use super::Rule;
 use crate::format::Format;
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::mmu::fresh::{self, Fresh};
 use crate::tlb::{Entry, Flags};
 
@@ -23,7 +23,17 @@ pub(crate) enum Verdict {
     Illegal,
 }
 
-impl<F: Format> State<F> {
+/// A cached translation that is about to be used.
+#[derive(Clone, Copy)]
+struct Hit<'a> {
+    /// The CPU that uses it.
+    c: usize,
+    root: u32,
+    e: &'a Entry,
+    va: u64,
+}
+
+impl<F: Format> SimState<F> {
     /// Compares a cached translation that is about to be used with a fresh walk.
     pub(crate) fn judge(&mut self, c: usize, e: &Entry, va: u64) -> Verdict {
         let Some(root) = self.cpus[c].root else { return Verdict::Illegal };
@@ -33,7 +43,8 @@ impl<F: Format> State<F> {
         let here = e.translate(va) & !4095;
         let (frame, size, flags) = match w {
             Fresh::Absent { .. } => {
-                return self.need_excuse(c, root, e, va, "nothing is mapped there now".into());
+                return self
+                    .need_excuse(Hit { c, root, e, va }, "nothing is mapped there now".into());
             }
             Fresh::Malformed { raw, level } => {
                 self.malformed(c, raw, level, va);
@@ -43,7 +54,7 @@ impl<F: Format> State<F> {
         };
         let there = (frame + (va & (size.bytes() - 1))) & !4095;
         if here != there {
-            return self.other_frame(c, root, e, va, there, flags);
+            return self.other_frame(Hit { c, root, e, va }, there, flags);
         }
         if size != e.leaf {
             let what = format!("it is cached as a page of {:?} and mapped as {size:?}", e.leaf);
@@ -51,15 +62,12 @@ impl<F: Format> State<F> {
                 self.fail(c, Rule::Size, Some(va), Some(here >> 12), what);
                 return Verdict::Illegal;
             }
-            return self.need_excuse(c, root, e, va, what);
+            return self.need_excuse(Hit { c, root, e, va }, what);
         }
         let more = e.flags & Flags::RIGHTS & !flags;
         if more != Flags::NONE {
             return self.need_excuse(
-                c,
-                root,
-                e,
-                va,
+                Hit { c, root, e, va },
                 format!("it is cached with rights the entry no longer gives ({})", names(more)),
             );
         }
@@ -90,13 +98,15 @@ impl<F: Format> State<F> {
         Verdict::Fine
     }
 
-    fn need_excuse(&mut self, c: usize, root: u32, e: &Entry, va: u64, what: String) -> Verdict {
+    fn need_excuse(&mut self, hit: Hit<'_>, what: String) -> Verdict {
+        let Hit { c, root, e, va } = hit;
         match self.excuse(c, root, va >> 12) {
             Some(p) if !p.deferred => Verdict::Excused,
             deferred => {
                 let rule = if deferred.is_some() { Rule::Deferral } else { Rule::Stale };
                 let why = format!(
-                    "this CPU translates it to frame {:#x}; {what}, and no change that could still be on its way here explains it",
+                    "this CPU translates it to frame {:#x}; {what}, and no change that could \
+                     still be on its way here explains it",
                     e.translate(va) >> 12
                 );
                 self.fail(c, rule, Some(va), Some(e.translate(va) >> 12), why);
@@ -105,19 +115,12 @@ impl<F: Format> State<F> {
         }
     }
 
-    fn other_frame(
-        &mut self,
-        c: usize,
-        root: u32,
-        e: &Entry,
-        va: u64,
-        there: u64,
-        flags: Flags,
-    ) -> Verdict {
+    fn other_frame(&mut self, hit: Hit<'_>, there: u64, flags: Flags) -> Verdict {
+        let Hit { c, root, e, va } = hit;
         let here = e.translate(va) >> 12;
         let what = format!("the entry now names frame {:#x}", there >> 12);
         let Some(p) = self.excuse(c, root, va >> 12) else {
-            return self.need_excuse(c, root, e, va, what);
+            return self.need_excuse(hit, what);
         };
         let deferred = p.deferred;
         let broken = if e.flags.contains(Flags::WRITE) || e.flags.contains(Flags::DIRTY) {

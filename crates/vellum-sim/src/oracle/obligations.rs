@@ -1,61 +1,21 @@
-//! Obligations: who may still hold a translation that was taken away.
+//! Obligations: which CPUs may still hold a translation that was taken away.
 //!
 //! A store that reduces an entry opens an obligation for every CPU that has the tree loaded,
-//! whether or not it is known to hold the translation: it could have, by speculation. A CPU that
-//! holds the tree's context without having it loaded is only noted as *asleep*: it may stay stale
-//! until it is used (line 6), but a table that was cut off waits for it too. An invalidation
-//! closes, on the CPU where it runs, what it covers. Neighbouring pages opened alike are kept as
-//! one span, so that unmapping a gigabyte is one record; an invalidation that covers a part of a
-//! span splits it.
+//! whether or not it is known to hold the translation: speculation could have brought it in. A CPU
+//! that holds the tree's context without having it loaded is noted as *asleep*: it may stay stale
+//! until it is used (line 6), but a detached table waits for it, too. An invalidation closes, on
+//! its CPU, what is in its scope. Neighbouring pages that were opened alike are one span, so that
+//! unmapping a gigabyte is one record; an invalidation of a part splits the span.
 
 use vellum::machine::{CpuMask, Scope, Use};
 
 use super::Rule;
-use super::tables::TableNote;
+use super::notes::{ExtraObligation, Obligation, TableNote};
+use super::store::EntryAt;
 use crate::format::{Format, Rights};
-use crate::machine::State;
+use crate::machine::SimState;
 
-/// A span of pages some CPUs may hold old translations of.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub root: u32,
-    /// Pages `start..end`.
-    pub start: u64,
-    pub end: u64,
-    /// Numbers `first..=last`: the obligations merged in it.
-    pub first: u32,
-    pub last: u32,
-    /// Level of the entries that changed. For tables, of the entry that named them.
-    pub level: u8,
-    /// The cut that took a table away, 0 for leaves: any invalidation that touches the span drops
-    /// the walk-cache entry.
-    pub cut: u64,
-    /// The old entry was read-only and clean: its end may be deferred. Such parts are not merged.
-    pub harmless: bool,
-    /// First frame of the old entry, for harmless parts.
-    pub frame: u64,
-    /// The old pages were those of a shared table of zeros.
-    pub zeros: bool,
-    /// Kept past the verb's return by declared deferral.
-    pub deferred: bool,
-    /// The verb has returned; kept because a table waits for CPUs that are asleep.
-    pub returned: bool,
-    /// CPUs that have the tree loaded and have not invalidated yet.
-    pub open: CpuMask,
-    /// CPUs that keep the tree's context and have not invalidated yet. Only a table waits for them.
-    pub asleep: CpuMask,
-}
-
-/// A further obligation on a frame that already has one of another opener.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extra {
-    pub pfn: u64,
-    pub obligation: u32,
-    pub owner: u32,
-    pub page: u64,
-}
-
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// CPUs that have a tree loaded, and those that only keep its context.
     pub(crate) fn holders(&self, root: u32) -> (CpuMask, CpuMask) {
         let (mut open, mut asleep) = (CpuMask::EMPTY, CpuMask::EMPTY);
@@ -70,15 +30,8 @@ impl<F: Format> State<F> {
     }
 
     /// A leaf lost rights, its frame, or its presence.
-    pub(crate) fn open_leaf(
-        &mut self,
-        c: usize,
-        root: u32,
-        va: u64,
-        level: u8,
-        frame: u64,
-        old: Rights,
-    ) {
+    pub(crate) fn open_leaf(&mut self, c: usize, at: EntryAt, frame: u64, old: Rights) {
+        let EntryAt { root, va, level, .. } = at;
         if !old.accessed {
             return; // Neither x86 nor aarch64 caches a translation before its accessed bit is set.
         }
@@ -87,7 +40,7 @@ impl<F: Format> State<F> {
             return;
         }
         let pages = 1u64 << (9 * (level - 1));
-        let part = Part {
+        let part = Obligation {
             root,
             start: va >> 12,
             end: (va >> 12) + pages,
@@ -109,7 +62,7 @@ impl<F: Format> State<F> {
             let note = self.oracle.frames[pfn as usize];
             if note.obligation != 0 && self.is_open(note.owner, note.obligation, note.page) {
                 let (obligation, owner, page) = (note.obligation, note.owner, note.page);
-                self.oracle.extra.push(Extra { pfn, obligation, owner, page });
+                self.oracle.extra.push(ExtraObligation { pfn, obligation, owner, page });
             }
             let note = &mut self.oracle.frames[pfn as usize];
             (note.obligation, note.owner, note.page) = (part.first, c as u32, part.start + n);
@@ -128,7 +81,7 @@ impl<F: Format> State<F> {
         let n = self.oracle.next;
         self.oracle.next += 1;
         let (start, end) = (va >> 12, (va >> 12) + pages);
-        let part = Part {
+        let part = Obligation {
             root,
             start,
             end,
@@ -147,7 +100,7 @@ impl<F: Format> State<F> {
         self.push(c, part);
     }
 
-    pub(crate) fn push(&mut self, c: usize, part: Part) {
+    pub(crate) fn push(&mut self, c: usize, part: Obligation) {
         let parts = &mut self.oracle.parts[c];
         if let Some(last) = parts.last_mut() {
             let alike = last.root == part.root
@@ -173,15 +126,15 @@ impl<F: Format> State<F> {
         self.open_part(owner, obligation, page).is_some()
     }
 
-    fn open_part(&self, owner: u32, obligation: u32, page: u64) -> Option<&Part> {
+    fn open_part(&self, owner: u32, obligation: u32, page: u64) -> Option<&Obligation> {
         let parts = &self.oracle.parts[owner as usize];
         parts
             .iter()
             .find(|p| (p.first..=p.last).contains(&obligation) && (p.start..p.end).contains(&page))
     }
 
-    /// Whether a part took this frame away from that page.
-    pub(crate) fn took(&self, p: &Part, page: u64, pfn: u64) -> bool {
+    /// Whether an obligation took this frame away from that page.
+    pub(crate) fn took(&self, p: &Obligation, page: u64, pfn: u64) -> bool {
         if p.harmless {
             return p.frame + (page - p.start) == pfn;
         }
@@ -204,18 +157,18 @@ impl<F: Format> State<F> {
 
     /// The open obligation that covers a page for a CPU; one that is not deferred if there is a
     /// choice.
-    pub(crate) fn excuse(&self, cpu: usize, root: u32, page: u64) -> Option<&Part> {
+    pub(crate) fn excuse(&self, cpu: usize, root: u32, page: u64) -> Option<&Obligation> {
         if self.oracle.open == 0 {
             return None;
         }
-        let covers =
-            |p: &&Part| p.root == root && (p.start..p.end).contains(&page) && p.open.contains(cpu);
+        let covers = |p: &&Obligation| {
+            p.root == root && (p.start..p.end).contains(&page) && p.open.contains(cpu)
+        };
         let all = || self.oracle.parts.iter().flatten().filter(covers);
         all().find(|p| !p.deferred).or_else(|| all().next())
     }
 
-    /// A CPU leaves a tree without dropping its context: what it still has to invalidate it now
-    /// owes asleep.
+    /// A CPU leaves a tree without dropping its context: its open obligations become asleep.
     pub(crate) fn falls_asleep(&mut self, cpu: usize, root: u32) {
         for p in self.oracle.parts.iter_mut().flatten() {
             if p.root == root && p.open.contains(cpu) {
@@ -339,7 +292,7 @@ impl<F: Format> State<F> {
                     if start < end {
                         let frame =
                             if whole.harmless { whole.frame + (start - whole.start) } else { 0 };
-                        parts.push(Part { start, end, frame, ..whole.clone() });
+                        parts.push(Obligation { start, end, frame, ..whole.clone() });
                         self.oracle.open += 1;
                     }
                 }
@@ -388,11 +341,12 @@ impl<F: Format> State<F> {
     }
 
     #[cold]
-    fn not_closed(&mut self, c: usize, p: &Part) {
+    fn not_closed(&mut self, c: usize, p: &Obligation) {
         let what = if p.cut != 0 { "a table" } else { "translations" };
         let (start, end) = (p.start << 12, p.end << 12);
         let why = format!(
-            "the call returns, and CPUs {:?} may still hold {what} of {start:#x}..{end:#x}: no covering flush ran there since the entry changed",
+            "the call returns, and CPUs {:?} may still hold {what} of {start:#x}..{end:#x}: no \
+             covering flush ran there since the entry changed",
             p.open
         );
         self.fail(c, Rule::OpenObligation, Some(start), None, why);

@@ -1,40 +1,16 @@
-//! Bugs to plant, so that tests can show the oracle finding them.
+//! Planted bugs: tests show that the oracle finds them.
 //!
-//! A planted bug changes what the machine does or is told, never what the oracle knows of the law.
-//! Each stands for a mistake in a kernel or in hardware.
+//! A planted bug changes what the machine does or is told, never what the oracle knows of the
+//! rules. Each stands for a mistake in a kernel or in hardware.
 
 use vellum::addr::{Order, Pfn};
 use vellum::machine::Use;
 
+use super::bug::Bug;
 use crate::format::{Format, Meaning};
-use crate::machine::State;
+use crate::machine::SimState;
 
-/// A mistake.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Bug {
-    /// Remote flushes reach only the CPU that asks.
-    SkippedRemoteFlush,
-    /// Local flushes do nothing.
-    SkippedLocalFlush,
-    /// A frame is given back the moment its entry is removed, before the flush.
-    EarlyFree,
-    /// Write-protecting a page leaves it writable.
-    WritableShared,
-    /// Invalidations are acknowledged and drop nothing (a stale read follows).
-    DeafTlb,
-    /// One frame is never given back.
-    Leak,
-    /// Clearing does nothing.
-    SkippedClear,
-    /// Copying does nothing.
-    SkippedCopy,
-    /// Walks begun before an invalidation fill the TLB after it.
-    LateFill,
-    /// An entry that is to be absent for a while stays as it was.
-    SkippedAbsent,
-}
-
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// [`Bug::WritableShared`], [`Bug::SkippedAbsent`]: a store that takes the right to write or
     /// the whole page away is lost.
     pub(crate) fn loses_store(&mut self, old: u64, new: u64, table: u64) -> bool {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::memory::Ticks;
 
-/// Which law was broken.
+/// Which rule was broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
     /// Two equal faults in a row without progress (line 1).
@@ -62,7 +62,8 @@ impl Rule {
             }
             Rule::TwoPages => "oracle 3: CPUs see two pages at one address",
             Rule::Deferral => {
-                "oracle 4: a deferred translation must be read-only, clean, of a pending frame, and read equal bytes"
+                "oracle 4: a deferred translation must be read-only, clean, of a pending frame, \
+                 and read equal bytes"
             }
             Rule::Size => "oracle 5: one address is translated with two page sizes",
             Rule::FreedTable => "oracle 6: a table frame was freed that hardware can still reach",
@@ -83,7 +84,7 @@ impl Rule {
 /// A stopped run. `Display` prints a report of a few lines.
 #[derive(Clone, Debug)]
 pub struct Stop {
-    /// Which law.
+    /// Which rule.
     pub rule: Rule,
     /// The CPU on which it was found.
     pub cpu: usize,

@@ -1,20 +1,33 @@
-//! What an entry store takes away, and from whom.
+//! What a store of an entry takes away, and from which CPUs.
 //!
 //! Each store into a node of a known tree is classified by what hardware reads before and after it.
-//! What is only given (absent to present, more rights) can leave nothing stale, since neither
-//! format here caches absence. What is taken away marks the cached entries that depend on it, on
-//! every CPU that may hold the tree, and opens an obligation.
+//! A store that only adds (absent to present, more rights) leaves nothing stale, since neither
+//! format caches absence. A store that takes something away marks the cached entries that depend on
+//! it, on every CPU that may hold the tree, and opens an obligation.
 
 use vellum::machine::Use;
 
 use super::Rule;
-use super::frames::FrameNote;
+use super::notes::FrameNote;
 use super::stop::Note;
 use super::two_pages::Shown;
 use crate::format::{Format, Meaning, Rights};
-use crate::machine::State;
+use crate::machine::SimState;
 
-impl<F: Format> State<F> {
+/// An entry that is stored, or is found below one.
+#[derive(Clone, Copy)]
+pub(crate) struct EntryAt {
+    /// The tree it belongs to.
+    pub root: u32,
+    /// The first address it translates.
+    pub va: u64,
+    /// The level of its table.
+    pub level: u8,
+    /// Its own physical address.
+    pub source: u64,
+}
+
+impl<F: Format> SimState<F> {
     /// The library wrote an entry.
     pub(crate) fn stored(&mut self, c: usize, table: u64, slot: usize, old: u64, new: u64) {
         self.note(c, Note::Store { table, slot, old, new });
@@ -31,19 +44,20 @@ impl<F: Format> State<F> {
         let (level, root) = (note.level, note.root - 1);
         let va = note.va + ((slot as u64) << (12 + 9 * (u32::from(level) - 1)));
         let source = table << 12 | (slot as u64) << 3;
+        let at = EntryAt { root, va, level, source };
         match (F::meaning(old, level), F::meaning(new, level)) {
             (_, Meaning::Malformed) => self.malformed(c, new, level, va),
             (Meaning::Absent | Meaning::Malformed, Meaning::Absent) => {}
             (Meaning::Absent | Meaning::Malformed, Meaning::Leaf(frame, rights)) => {
                 self.made_after_break(c, root, va, level, frame);
-                self.leaf_comes(c, frame, level, rights, va, root);
+                self.leaf_comes(c, at, frame, rights);
             }
             (Meaning::Absent | Meaning::Malformed, Meaning::Table(child, _)) => {
                 self.made_after_break(c, root, va, level, u64::MAX);
                 self.link(c, child >> 12, level - 1, va, root);
             }
             (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) if a == b => {
-                self.rights_change(c, root, va, level, source, a, ra, rb)
+                self.rights_change(c, at, a, ra, rb)
             }
             (Meaning::Leaf(a, ra), Meaning::Leaf(b, rb)) => {
                 let equal = || {
@@ -52,7 +66,8 @@ impl<F: Format> State<F> {
                 };
                 if self.mmu.break_before_make && (ra.write || rb.write || !equal()) {
                     let why = format!(
-                        "the entry goes from frame {:#x} to {:#x} while it is live, and not read-only with equal bytes",
+                        "the entry goes from frame {:#x} to {:#x} while it is live, and not \
+                         read-only with equal bytes",
                         a >> 12,
                         b >> 12
                     );
@@ -60,8 +75,8 @@ impl<F: Format> State<F> {
                 }
                 self.leaf_goes(a, level, ra.write);
                 self.mark_leaf(root, va, level, source);
-                self.open_leaf(c, root, va, level, a, ra);
-                self.leaf_comes(c, b, level, rb, va, root);
+                self.open_leaf(c, at, a, ra);
+                self.leaf_comes(c, at, b, rb);
             }
             (Meaning::Leaf(frame, rights), after) => {
                 self.leaf_goes(frame, level, rights.write);
@@ -75,7 +90,7 @@ impl<F: Format> State<F> {
                         "a live block becomes a table without break-before-make".into(),
                     );
                 }
-                self.open_leaf(c, root, va, level, frame, rights);
+                self.open_leaf(c, at, frame, rights);
                 if let Meaning::Table(child, _) = after {
                     self.link(c, child >> 12, level - 1, va, root);
                 }
@@ -102,9 +117,7 @@ impl<F: Format> State<F> {
                     self.unlink(c, child >> 12);
                 }
                 match after {
-                    Meaning::Leaf(frame, rights) => {
-                        self.leaf_comes(c, frame, level, rights, va, root)
-                    }
+                    Meaning::Leaf(frame, rights) => self.leaf_comes(c, at, frame, rights),
                     Meaning::Table(next, _) => self.link(c, next >> 12, level - 1, va, root),
                     _ => {}
                 }
@@ -113,18 +126,8 @@ impl<F: Format> State<F> {
     }
 
     /// The same frame under other rights or marks.
-    #[expect(clippy::too_many_arguments, reason = "one store, all of whose sides matter")]
-    fn rights_change(
-        &mut self,
-        c: usize,
-        root: u32,
-        va: u64,
-        level: u8,
-        source: u64,
-        frame: u64,
-        old: Rights,
-        new: Rights,
-    ) {
+    fn rights_change(&mut self, c: usize, at: EntryAt, frame: u64, old: Rights, new: Rights) {
+        let EntryAt { root, va, level, source } = at;
         if old.write != new.write {
             self.count_writers(frame, level, if new.write { 1 } else { u32::MAX });
             if new.write {
@@ -138,7 +141,7 @@ impl<F: Format> State<F> {
         let cleaned = old.write && new.write && old.dirty && !new.dirty;
         if fewer || cleaned {
             self.mark_leaf(root, va, level, source);
-            self.open_leaf(c, root, va, level, frame, old);
+            self.open_leaf(c, at, frame, old);
         }
     }
 
@@ -165,15 +168,8 @@ impl<F: Format> State<F> {
     }
 
     /// A leaf becomes visible to hardware.
-    pub(crate) fn leaf_comes(
-        &mut self,
-        c: usize,
-        frame: u64,
-        level: u8,
-        rights: Rights,
-        va: u64,
-        root: u32,
-    ) {
+    pub(crate) fn leaf_comes(&mut self, c: usize, at: EntryAt, frame: u64, rights: Rights) {
+        let EntryAt { root, va, level, .. } = at;
         let pages = 1u64 << (9 * (level - 1));
         let first = frame >> 12;
         if first + pages > self.ram.frames() {
@@ -211,7 +207,9 @@ impl<F: Format> State<F> {
                 );
             } else if self.contents.is_foreign(pfn) {
                 let why =
-                    "it is mapped before it was cleared or fully overwritten: its last owner's bytes are in it".into();
+                    "it is mapped before it was cleared or fully overwritten: its last owner's \
+                     bytes are in it"
+                        .into();
                 return self.fail(c, Rule::Dirty, Some(va), Some(pfn), why);
             }
             let note = &mut self.oracle.frames[pfn as usize];

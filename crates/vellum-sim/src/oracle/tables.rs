@@ -1,46 +1,20 @@
-//! Which table nodes hang in which tree.
+//! Which table nodes belong to which tree.
 //!
-//! A root is known from its first load; from then on every node linked below it is known by the
-//! address it starts at, its level and its root, because links are made by entry stores. A node
-//! built before it is linked is scanned once, when it is. A node that is cut off is scanned again:
-//! whatever was present in it can still be cached, so each leaf opens an obligation.
+//! A root is known from its first load. From then on, every node linked below it is known by its
+//! first address, its level and its root, because links are made by stores of entries. A node that
+//! was built before it is linked is scanned once, when it is linked. A node that is detached is
+//! scanned again: whatever was present in it may still be cached, so each leaf opens an obligation.
 
 use vellum::machine::{CpuMask, Use};
 
 use super::Rule;
+use super::notes::{RootNote, TableNote};
+use super::store::EntryAt;
 use super::two_pages::Shown;
 use crate::format::{Format, Meaning};
-use crate::machine::State;
-use crate::machine::lazy::Plain;
+use crate::machine::SimState;
 
-/// A node's place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct TableNote {
-    /// First address it translates.
-    pub va: u64,
-    /// The cut that took it out of its tree, 0 while it hangs in one or was never in one.
-    pub cut: u64,
-    /// Index of its root plus 1, 0 while it hangs in no known tree. Kept after a cut.
-    pub root: u32,
-    /// Entry stores so far.
-    pub stores: u32,
-    /// Level; 0 while it hangs in no known tree.
-    pub level: u8,
-}
-
-// SAFETY: integers.
-unsafe impl Plain for TableNote {}
-
-/// A tree.
-#[derive(Clone, Debug)]
-pub(crate) struct RootNote {
-    /// Frame of the root node.
-    pub table: u64,
-    /// CPUs that may hold translations of it.
-    pub cpus: CpuMask,
-}
-
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// Index of the root at a frame; a new one is scanned and remembered.
     pub(crate) fn root_index(&mut self, c: usize, table: u64) -> u32 {
         let note = self.oracle.tables[table as usize];
@@ -76,14 +50,17 @@ impl<F: Format> State<F> {
         }
         *note = TableNote { va, cut: 0, root: root + 1, stores: note.stores, level };
         for slot in 0..512u64 {
-            let raw = self.ram.load(table << 12 | slot << 3);
+            let source = table << 12 | slot << 3;
+            let raw = self.ram.load(source);
             if raw & 1 == 0 {
                 continue;
             }
             let at = va + (slot << (12 + 9 * (u32::from(level) - 1)));
             match F::meaning(raw, level) {
                 Meaning::Absent => {}
-                Meaning::Leaf(frame, rights) => self.leaf_comes(c, frame, level, rights, at, root),
+                Meaning::Leaf(frame, rights) => {
+                    self.leaf_comes(c, EntryAt { root, va: at, level, source }, frame, rights)
+                }
                 Meaning::Table(child, _) if level > 1 => {
                     self.link(c, child >> 12, level - 1, at, root)
                 }
@@ -115,7 +92,12 @@ impl<F: Format> State<F> {
             match F::meaning(raw, note.level) {
                 Meaning::Leaf(frame, rights) => {
                     self.leaf_goes(frame, note.level, rights.write);
-                    self.open_leaf(c, root, va, note.level, frame, rights);
+                    self.open_leaf(
+                        c,
+                        EntryAt { root, va, level: note.level, source },
+                        frame,
+                        rights,
+                    );
                 }
                 Meaning::Table(child, _) if self.oracle.is_zero_table(child >> 12) => {
                     self.zeros_go(c, root, va, note.level, None);
@@ -136,7 +118,8 @@ impl<F: Format> State<F> {
         if note.level != 0 {
             let root = &self.oracle.roots[note.root as usize - 1];
             if root.cpus.is_empty() {
-                self.unlink(c, pfn); // A tree that no CPU can reach may be taken apart in any order.
+                // A tree that no CPU can reach may be taken apart in any order.
+                self.unlink(c, pfn);
             } else if root.table != pfn {
                 why = Some(format!(
                     "it is still linked in a tree that CPUs {:?} may walk",
@@ -187,7 +170,10 @@ impl<F: Format> State<F> {
             Rule::Malformed,
             Some(va),
             None,
-            format!("entry {raw:#x} of level {level} has a reserved bit set or names memory that does not exist"),
+            format!(
+                "entry {raw:#x} of level {level} has a reserved bit set or names memory that does \
+                 not exist"
+            ),
         );
     }
 }

@@ -1,23 +1,23 @@
-//! Can one CPU still use the page that was at an address while another finds a new one there?
+//! Can one CPU still use the old page of an address while another finds a new page there?
 //!
-//! If so, one may go on reading what the other has overwritten long since. So a leaf of another
-//! frame becomes present, or writable, only when no CPU can still use the old one, unless both
-//! pages can only be read and hold equal bytes. Two cases are apart. The CPU whose own verb took
-//! the old page away cannot race with itself: it flushes before it returns to its program. And a
-//! declared deferral is judged at each of its hits, by line 4.
+//! If so, one may read what the other overwrote long ago. So a leaf of another frame may become
+//! present, or writable, only when no CPU can still use the old one, unless both pages are
+//! read-only with equal bytes. Two cases are exempt. The CPU whose verb took the old page away
+//! flushes before it returns to its program. A declared deferral is judged at each of its hits, by
+//! line 4.
 //!
-//! The question is asked where a leaf appears and where a CPU wakes in a tree whose context it
-//! kept; `hit` asks it once more when an old translation is used. It is asked of open obligations,
-//! of which there are none most of the time, and not of TLBs: a CPU that has the tree loaded may
-//! have walked there by speculation. Rejected: hits alone, for a run would have to meet the moment
-//! at which both pages are in use.
+//! The check is made where a leaf appears, where a CPU loads a tree whose context it kept, and in
+//! `hit` when an old translation is used. It looks at open obligations, of which there are none
+//! most of the time, and not at TLBs: a CPU that has the tree loaded may have walked there by
+//! speculation. Rejected: checking hits alone, since a run would have to meet the moment at which
+//! both pages are in use.
 
 use vellum::machine::CpuMask;
 
 use super::Rule;
-use super::obligations::Part;
+use super::notes::Obligation;
 use crate::format::Format;
-use crate::machine::State;
+use crate::machine::SimState;
 use crate::mmu::fresh::{self, Fresh};
 use crate::tlb::Flags;
 
@@ -47,7 +47,7 @@ impl Shown {
     }
 }
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// An entry of `level` at `va` shows `new` from here on, or shows it writable.
     pub(crate) fn shows(&mut self, c: usize, root: u32, va: u64, level: u8, new: Shown) {
         if self.oracle.open == 0 || self.races_with_none(c, root) {
@@ -105,7 +105,7 @@ impl<F: Format> State<F> {
 
     /// Whether a CPU that still uses what a part took away at a page may miss what `new` shows
     /// there.
-    fn clash(&self, p: &Part, page: u64, new: Shown) -> Option<Clash> {
+    fn clash(&self, p: &Obligation, page: u64, new: Shown) -> Option<Clash> {
         if p.cut != 0 || p.deferred {
             return None; // The leaves below a table have parts of their own.
         }
@@ -134,8 +134,8 @@ impl<F: Format> State<F> {
         let (va, why) = (clash.page << 12, clash.why);
         let pfn = if let Shown::Frame(pfn, _) = clash.new { Some(pfn) } else { None };
         let why = format!(
-            "CPUs {cpus:?} may still use the page that was mapped at {va:#x}, another one is mapped there now, and {why}: \
-             the old translation has to go first"
+            "CPUs {cpus:?} may still use the page that was mapped at {va:#x}, another one is \
+             mapped there now, and {why}: the old translation has to go first"
         );
         self.fail(c, Rule::TwoPages, Some(va), pfn, why);
     }

@@ -1,23 +1,22 @@
 //! Shared tables of zeros: many entries of many trees name one table, which never changes.
 //!
-//! When an entry first names such a table all of it is looked at: base entries must map frames of
-//! zeros, read-only, not executable, accessed already (hardware must have no reason to write to
-//! it); entries above must name such tables again. From then on a store to it stops the run, so
-//! nobody has to look again, and what it maps is counted for nobody.
+//! When an entry first names such a table, all of it is checked: base entries map frames of zeros,
+//! read-only, not executable, already accessed (hardware must have no reason to write to it);
+//! entries above name such tables again. From then on a store to it stops the run, so it is not
+//! checked again, and what it maps is counted for nobody.
 //!
-//! When the entry gives way, what CPUs hold of the pages below is stale where the new tree differs,
-//! and only there: a private table that maps the same zeros leaves their translations true. Walk
-//! caches that lead to the shared table must go in any case.
+//! When the entry is replaced, cached translations of the pages below are stale only where the new
+//! tree differs: a private table that maps the same zeros leaves them valid. Walk-cache entries
+//! that lead to the shared table must go in any case.
 
 use vellum::machine::Use;
 
 use super::Rule;
-use super::obligations::Part;
-use super::tables::TableNote;
+use super::notes::{Obligation, TableNote};
 use crate::format::{Format, Meaning};
-use crate::machine::State;
+use crate::machine::SimState;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// An entry names a shared table whose own entries are of `level`.
     pub(crate) fn zeros_come(&mut self, c: usize, table: u64, level: u8, va: u64) {
         let note = self.oracle.tables[table as usize];
@@ -102,7 +101,7 @@ impl<F: Format> State<F> {
         let (start, end) = (va >> 12, (va >> 12) + pages);
         self.push(
             c,
-            Part {
+            Obligation {
                 root,
                 start,
                 end,

@@ -1,9 +1,9 @@
 //! Running closures as CPUs.
 //!
-//! [`SimMachine::run`] starts one coroutine for each CPU it is given a closure for, and lets them
-//! take turns until all have returned or the oracle stops the run. A stopped run is not resumed and
-//! not unwound: the coroutines, with the library's locks held somewhere on their stacks, are
-//! leaked, since dropping a half-done protocol would only hide what happened.
+//! [`SimMachine::run`] starts one coroutine for each closure and lets them take turns until all
+//! have returned or the oracle stops the run. A stopped run is neither resumed nor unwound: its
+//! coroutines are leaked, with the library's locks held on their stacks, since dropping a half-done
+//! protocol would hide what happened.
 
 use core::mem::ManuallyDrop;
 

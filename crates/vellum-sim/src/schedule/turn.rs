@@ -1,15 +1,15 @@
-//! The places where a turn may end.
+//! The points at which a turn may end.
 
 use crate::cpu::Account;
 use crate::format::Format;
-use crate::machine::{SimMachine, State};
+use crate::machine::{SimMachine, SimState};
 use crate::memory::Ticks;
 use crate::oracle::Rule;
 
 /// Rounds of waiting, over all CPUs, after which nothing can be expected to end it.
 const HOPELESS: u64 = 4_000_000;
 
-impl<F: Format> State<F> {
+impl<F: Format> SimState<F> {
     /// The clock of the running CPU that is furthest behind, `c` left out.
     fn next_clock(&self, c: usize) -> Option<Ticks> {
         self.live.iter().filter(|&&n| n != c).map(|&n| self.cpus[n].core.now()).min()

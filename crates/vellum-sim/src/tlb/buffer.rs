@@ -56,6 +56,13 @@ const BLANK: Entry = Entry {
     stale: false,
 };
 
+/// Where an entry is.
+struct Location {
+    bank: usize,
+    key: u64,
+    slot: usize,
+}
+
 impl Tlb {
     /// An empty TLB. Shapes from machine files have been checked (entries divisible by ways, a size
     /// in at most one bank).
@@ -96,19 +103,19 @@ impl Tlb {
         } else {
             self.locate_with_globals(ctx, va)
         };
-        let (bank, key, slot) = found?;
+        let Location { bank, key, slot } = found?;
         Some(self.banks[bank].touch(key, slot))
     }
 
-    /// Bank, key and slot of the entry for an address.
+    /// Where the entry for an address is.
     #[inline(always)]
-    fn locate(&self, ctx: u16, va: u64) -> Option<(usize, u64, usize)> {
+    fn locate(&self, ctx: u16, va: u64) -> Option<Location> {
         for size in PageSize::ALL {
             if self.live[size as usize] > 0 {
                 let bank = self.bank_of[size as usize] as usize;
                 let key = key(size as u8, ctx, va >> size.shift());
                 if let Some(slot) = self.banks[bank].find(key) {
-                    return Some((bank, key, slot));
+                    return Some(Location { bank, key, slot });
                 }
             }
         }
@@ -116,13 +123,13 @@ impl Tlb {
     }
 
     #[inline(never)]
-    fn locate_with_globals(&self, ctx: u16, va: u64) -> Option<(usize, u64, usize)> {
+    fn locate_with_globals(&self, ctx: u16, va: u64) -> Option<Location> {
         self.locate(ctx, va).or_else(|| self.locate(GLOBAL_CONTEXT, va))
     }
 
     /// The translation of an address in a context, without counting as a use.
     pub fn probe(&self, ctx: u16, va: u64) -> Option<&Entry> {
-        let (bank, _, slot) = self.locate_with_globals(ctx, va)?;
+        let Location { bank, slot, .. } = self.locate_with_globals(ctx, va)?;
         Some(self.banks[bank].value(slot))
     }
 

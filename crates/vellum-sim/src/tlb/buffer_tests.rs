@@ -2,18 +2,17 @@
 
 use super::*;
 
-fn shape(banks: &[(u32, u32, &[PageSize])], fracture: bool) -> TlbShape {
-    let bank = |&(entries, ways, sizes): &(u32, u32, &[PageSize])| BankShape {
-        entries,
-        ways,
-        sizes: sizes.to_vec(),
-    };
-    TlbShape { banks: banks.iter().map(bank).collect(), fracture }
+fn bank(entries: u32, ways: u32, sizes: &[PageSize]) -> BankShape {
+    BankShape { entries, ways, sizes: sizes.to_vec() }
+}
+
+fn shape<const BANKS: usize>(banks: [BankShape; BANKS], fracture: bool) -> TlbShape {
+    TlbShape { banks: banks.into(), fracture }
 }
 
 fn separate() -> Tlb {
     Tlb::new(&shape(
-        &[(8, 4, &[PageSize::K4]), (4, 4, &[PageSize::M2]), (2, 2, &[PageSize::G1])],
+        [bank(8, 4, &[PageSize::K4]), bank(4, 4, &[PageSize::M2]), bank(2, 2, &[PageSize::G1])],
         false,
     ))
 }
@@ -63,7 +62,7 @@ fn page_sizes_with_their_own_banks_do_not_push_each_other_out() {
 
 #[test]
 fn page_sizes_that_share_a_bank_compete_for_it() {
-    let mut tlb = Tlb::new(&shape(&[(64, 64, &PageSize::ALL)], false));
+    let mut tlb = Tlb::new(&shape([bank(64, 64, &PageSize::ALL)], false));
     put(&mut tlb, 0x4000_0000, PageSize::M2, 1);
     for page in 0..64 {
         put(&mut tlb, page << 12, PageSize::K4, 1);
@@ -75,7 +74,7 @@ fn page_sizes_that_share_a_bank_compete_for_it() {
 
 #[test]
 fn the_least_recently_used_entry_of_a_set_leaves() {
-    let mut tlb = Tlb::new(&shape(&[(2, 2, &[PageSize::K4])], false));
+    let mut tlb = Tlb::new(&shape([bank(2, 2, &[PageSize::K4])], false));
     put(&mut tlb, 0x1000, PageSize::K4, 1);
     put(&mut tlb, 0x2000, PageSize::K4, 1);
     assert!(tlb.lookup(1, 0x1000).is_some());
@@ -85,9 +84,10 @@ fn the_least_recently_used_entry_of_a_set_leaves() {
 
 #[test]
 fn a_size_without_a_bank_is_not_held_unless_it_may_be_cut() {
-    let mut tlb = Tlb::new(&shape(&[(16, 4, &[PageSize::K4])], false));
+    let mut tlb = Tlb::new(&shape([bank(16, 4, &[PageSize::K4])], false));
     assert!(!tlb.insert(entry(0, PageSize::M2, 1), 0));
-    let mut tlb = Tlb::new(&shape(&[(16, 4, &[PageSize::K4]), (8, 8, &[PageSize::M2])], true));
+    let mut tlb =
+        Tlb::new(&shape([bank(16, 4, &[PageSize::K4]), bank(8, 8, &[PageSize::M2])], true));
     let va = (7 << 30) + (5 << 21) + 77;
     assert!(tlb.insert(entry(va, PageSize::G1, 1), va));
     let held = *tlb.lookup(1, va).expect("held");
@@ -102,7 +102,8 @@ fn a_size_without_a_bank_is_not_held_unless_it_may_be_cut() {
 
 #[test]
 fn invalidating_one_address_drops_all_pieces_of_its_page() {
-    let mut tlb = Tlb::new(&shape(&[(16, 4, &[PageSize::K4]), (8, 8, &[PageSize::M2])], true));
+    let mut tlb =
+        Tlb::new(&shape([bank(16, 4, &[PageSize::K4]), bank(8, 8, &[PageSize::M2])], true));
     for piece in 0..4u64 {
         let va = (7 << 30) + (piece << 21);
         tlb.insert(entry(va, PageSize::G1, 1), va);
@@ -146,7 +147,7 @@ fn a_global_entry_matches_every_context_and_survives_what_spares_globals() {
 fn invalidation_reaches_exactly_the_page_range_or_context_asked_for() {
     let fill = || {
         let mut tlb =
-            Tlb::new(&shape(&[(256, 4, &[PageSize::K4]), (16, 4, &[PageSize::M2])], false));
+            Tlb::new(&shape([bank(256, 4, &[PageSize::K4]), bank(16, 4, &[PageSize::M2])], false));
         for page in 0..64 {
             put(&mut tlb, page << 12, PageSize::K4, 1 + (page & 1) as u16);
         }

@@ -1,9 +1,9 @@
-//! Translation lookaside buffers and page-walk caches: what an MMU remembers of page tables.
+//! Translation lookaside buffers and page-walk caches.
 //!
-//! A [`Tlb`] remembers leaves, a [`WalkCache`] the entries above them that point to tables. Both
-//! are made of banks: a set-associative array under true LRU. Nothing here knows what a page table
-//! looks like, nor decides when an entry is a lie: the oracle marks entries stale
-//! ([`Entry::stale`]) when the entry they came from changes, and tests that one bit on a hit.
+//! A [`Tlb`] holds leaves, a [`WalkCache`] the entries above them that point to tables. Both are
+//! made of banks: set-associative arrays under true LRU. Nothing here knows page tables, or decides
+//! when an entry is stale: the oracle sets [`Entry::stale`] when the entry's source changes, and
+//! tests that bit on a hit.
 
 mod bank;
 mod buffer;

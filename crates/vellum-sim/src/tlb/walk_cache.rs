@@ -1,7 +1,7 @@
 //! Page-walk caches: entries that point to tables, so that a walk starts near the leaf.
 //!
-//! One bank a level. A lookup returns the deepest level it has, since that leaves the fewest reads.
-//! What a machine drops on which invalidation is a rule of the machine; here are the verbs.
+//! There is one bank for each level. A lookup returns the deepest level that it has, which leaves
+//! the fewest reads. Which invalidation drops what is a rule of the machine.
 
 use super::bank::{Bank, key};
 use super::entry::{Flags, TableEntry};

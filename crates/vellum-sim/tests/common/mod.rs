@@ -16,23 +16,23 @@ use vellum::machine::{ContextId, CpuMask, Event, Machine, Root, Scope, Use, Verb
 use vellum_sim::format::{Arm, Format, X86};
 use vellum_sim::{Check, Cpu, Kind, Mode, Options, Outcome, Parts, Rule, SimMachine, Stop, file};
 
-/// The three sets of habits that correctness tests run under.
+/// The three sets of MMU rules that correctness tests run under.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Habits {
+pub enum MmuKind {
     X86,
     Pcid,
     Arm,
 }
 
-pub fn parts(habits: Habits) -> Parts {
+pub fn parts(mmu: MmuKind) -> Parts {
     let mut p = Parts::of(&file::preset("tiny").expect("tiny is a preset"), 1);
-    let arm = habits == Habits::Arm;
+    let arm = mmu == MmuKind::Arm;
     p.format = if arm { "aarch64".into() } else { "x86_64".into() };
     p.mmu.levels = 4;
-    p.mmu.contexts = match habits {
-        Habits::X86 => 0,
-        Habits::Pcid => 4095,
-        Habits::Arm => 255,
+    p.mmu.contexts = match mmu {
+        MmuKind::X86 => 0,
+        MmuKind::Pcid => 4095,
+        MmuKind::Arm => 255,
     };
     (p.mmu.fault_invalidates, p.mmu.break_before_make, p.mmu.broadcast) = (!arm, arm, arm);
     p
@@ -169,13 +169,13 @@ pub fn store<F: Format>(cpu: &Cpu<'_, F>, va: u64) -> bool {
     cpu.access(va, 8, Kind::Store, false).is_ok()
 }
 
-/// One interleaving, on a machine of these habits.
+/// One interleaving, on a machine with these MMU rules.
 pub trait Script {
     fn play<F: Format>(&self, k: &Kernel<'_, F>, cpu: &Cpu<'_, F>);
 }
 
 /// Plays a script in which CPUs 0 and 1 have the kernel's root loaded.
-pub fn play<S: Script>(habits: Habits, options: Options, script: &S) -> Result<(), Stop> {
+pub fn play<S: Script>(mmu: MmuKind, options: Options, script: &S) -> Result<(), Stop> {
     fn on<F: Format, S: Script>(parts: &Parts, options: Options, script: &S) -> Result<(), Stop> {
         let sim = SimMachine::<F>::build(parts, options).expect("tiny can be built");
         let next = Cell::new(16);
@@ -186,8 +186,8 @@ pub fn play<S: Script>(habits: Habits, options: Options, script: &S) -> Result<(
             script.play(&k, cpu);
         })
     }
-    let parts = parts(habits);
-    if habits == Habits::Arm {
+    let parts = parts(mmu);
+    if mmu == MmuKind::Arm {
         on::<Arm, S>(&parts, options, script)
     } else {
         on::<X86, S>(&parts, options, script)
@@ -198,14 +198,14 @@ pub fn broken(result: Result<(), Stop>) -> Option<Rule> {
     result.err().map(|stop| stop.rule)
 }
 
-/// Every set of habits.
-pub const ALL: [Habits; 3] = [Habits::X86, Habits::Pcid, Habits::Arm];
+/// Every set of MMU rules.
+pub const ALL: [MmuKind; 3] = [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm];
 /// Where a live entry may change its frame at all.
-pub const INTEL: [Habits; 2] = [Habits::X86, Habits::Pcid];
+pub const INTEL: [MmuKind; 2] = [MmuKind::X86, MmuKind::Pcid];
 
 /// Plays a script that is legal.
-pub fn passes<S: Script>(habits: &[Habits], s: &S) {
-    for &h in habits {
+pub fn passes<S: Script>(mmu: &[MmuKind], s: &S) {
+    for &h in mmu {
         for o in both() {
             if let Err(stop) = play(h, o, s) {
                 panic!("{h:?} {:?}: {stop}", o.check);
@@ -215,8 +215,8 @@ pub fn passes<S: Script>(habits: &[Habits], s: &S) {
 }
 
 /// Plays a script that breaks a rule.
-pub fn stops<S: Script>(habits: &[Habits], rule: Rule, s: &S) {
-    for &h in habits {
+pub fn stops<S: Script>(mmu: &[MmuKind], rule: Rule, s: &S) {
+    for &h in mmu {
         for o in both() {
             let r = play(h, o, s);
             let text = r.as_ref().err().map(ToString::to_string);
@@ -231,7 +231,11 @@ macro_rules! script {
     ($k:ident, $cpu:ident, $body:block) => {{
         struct It;
         impl $crate::common::Script for It {
-            fn play<F: vellum_sim::format::Format>(&self, $k: &$crate::common::Kernel<'_, F>, $cpu: &vellum_sim::Cpu<'_, F>) $body
+            fn play<F: vellum_sim::format::Format>(
+                &self,
+                $k: &$crate::common::Kernel<'_, F>,
+                $cpu: &vellum_sim::Cpu<'_, F>,
+            ) $body
         }
         It
     }};

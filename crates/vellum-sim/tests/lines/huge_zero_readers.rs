@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 
 use crate::common::beside::{Beside, Notes};
-use crate::common::{Habits, options, parts};
+use crate::common::{MmuKind, options, parts};
 use crate::watch::Watch;
 use vellum::addr::{Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
@@ -37,7 +37,7 @@ type V<'s> = Vm<Beside<'s, X86>>;
 
 /// Tiny, with that many CPUs and one more for the shrinker.
 fn machine(readers: usize) -> Parts {
-    let mut p = parts(Habits::Pcid);
+    let mut p = parts(MmuKind::Pcid);
     p.caches.cpus = readers + 1;
     p.cpu_node = vec![0; readers + 1];
     p.numa.frames.iter_mut().for_each(|frames| *frames = 1 << 14);
@@ -172,8 +172,7 @@ fn makespan(reads: &[(Read, bool)], common: &BTreeSet<usize>, transfer: u64) -> 
 }
 
 #[test]
-fn d_13_72_readers_of_kept_zeros_write_no_common_line_and_without_keeping_them_each_space_writes_one_once()
- {
+fn d_13_readers_of_kept_zeros_write_no_common_line_and_others_write_one_once() {
     let tiny = file::preset("tiny").expect("a preset");
     let transfer = tiny.ticks(&tiny.llc.latency).cycles();
     let first_reads =
@@ -198,7 +197,8 @@ fn d_13_72_readers_of_kept_zeros_write_no_common_line_and_without_keeping_them_e
     let (slow, quick) =
         (makespan(&counted, &common, transfer), makespan(&kept, &BTreeSet::new(), transfer));
     println!(
-        "first reads of 72 spaces at once: {quick} cycles with zeros kept, {slow} with each space counted"
+        "first reads of 72 spaces at once: {quick} cycles with zeros kept, {slow} with each space \
+         counted"
     );
     assert!(slow > 2 * quick, "the control scales: {slow} and {quick} cycles");
 }

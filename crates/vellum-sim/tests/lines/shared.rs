@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 
 use crate::common::beside::{Beside, Notes};
-use crate::common::{Habits, options, parts};
+use crate::common::{MmuKind, options, parts};
 use crate::watch::Watch;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, Thp};
@@ -83,8 +83,8 @@ struct Seen {
     table: Tally,
 }
 
-fn machine(habits: Habits, cpus: usize, way: Way) -> Parts {
-    let mut p = parts(habits);
+fn machine(mmu: MmuKind, cpus: usize, way: Way) -> Parts {
+    let mut p = parts(mmu);
     p.caches.cpus = cpus;
     p.cpu_node = (0..cpus).map(|cpu| (cpu * p.numa.frames.len() / cpus) as u8).collect();
     // Room for every CPU's magazines and faults; whole blocks where they are asked for.
@@ -210,7 +210,8 @@ fn report(name: &str, cpus: usize, way: Way, seen: &Seen) {
         if tally.faults != 0 {
             let (shared, all) = tally.per_fault();
             println!(
-                "{name}, {cpus:>2} CPUs, {way:?}{what}: {} faults, {all:.1} lines written each, {shared:.2} of them common",
+                "{name}, {cpus:>2} CPUs, {way:?}{what}: {} faults, {all:.1} lines written each, \
+                 {shared:.2} of them common",
                 tally.faults
             );
         }
@@ -218,14 +219,14 @@ fn report(name: &str, cpus: usize, way: Way, seen: &Seen) {
 }
 
 /// Runs a way of faulting and holds what has to hold.
-fn holds(habits: Habits, cpus: usize, way: Way, rounds: u64) {
-    let parts = machine(habits, cpus, way);
-    let seen = if habits == Habits::Arm {
+fn holds(mmu: MmuKind, cpus: usize, way: Way, rounds: u64) {
+    let parts = machine(mmu, cpus, way);
+    let seen = if mmu == MmuKind::Arm {
         faults::<Arm>(&parts, way, rounds)
     } else {
         faults::<X86>(&parts, way, rounds)
     };
-    report(&format!("{habits:?}"), cpus, way, &seen);
+    report(&format!("{mmu:?}"), cpus, way, &seen);
     let all = rounds * cpus as u64;
     match way {
         Way::Tables => assert_eq!(seen.table.faults, all, "each of these faults makes a table"),
@@ -239,29 +240,29 @@ fn holds(habits: Habits, cpus: usize, way: Way, rounds: u64) {
         assert!(seen.allocator.faults >= cpus as u64, "every CPU's magazine was filled");
     }
     let common = seen.own.common();
-    assert!(common.is_empty(), "{habits:?}, {cpus} CPUs, {way:?}: {} common lines", common.len());
+    assert!(common.is_empty(), "{mmu:?}, {cpus} CPUs, {way:?}: {} common lines", common.len());
 }
 
 #[test]
 fn faults_in_different_nodes_of_one_space_write_no_common_line() {
-    for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
+    for mmu in [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm] {
         for cpus in [2, 64] {
             for way in [Way::Zero, Way::Unzero, Way::Copied, Way::Reused] {
-                holds(habits, cpus, way, FEW);
+                holds(mmu, cpus, way, FEW);
             }
-            holds(habits, cpus, Way::Write, if habits == Habits::X86 { MANY } else { FEW });
+            holds(mmu, cpus, Way::Write, if mmu == MmuKind::X86 { MANY } else { FEW });
         }
     }
     for cpus in [2, 64] {
-        holds(Habits::X86, cpus, Way::Tables, 1);
-        holds(Habits::X86, cpus, Way::Huge, 3);
+        holds(MmuKind::X86, cpus, Way::Tables, 1);
+        holds(MmuKind::X86, cpus, Way::Huge, 3);
     }
 }
 
 #[test]
 fn faults_in_one_node_do_write_common_lines() {
     // The watch sees what it should: two CPUs in one node share its lock and counts.
-    let parts = machine(Habits::X86, 2, Way::Crowd);
+    let parts = machine(MmuKind::X86, 2, Way::Crowd);
     let seen = faults::<X86>(&parts, Way::Crowd, FEW);
     report("X86", 2, Way::Crowd, &seen);
     assert!(!seen.own.common().is_empty());

@@ -15,13 +15,13 @@ fn cycles(sim: &SimMachine<X86>, cpu: usize, name: &str) -> u64 {
 }
 
 fn tiny() -> SimMachine<X86> {
-    SimMachine::build(&parts(Habits::X86), Options::default()).expect("tiny can be built")
+    SimMachine::build(&parts(MmuKind::X86), Options::default()).expect("tiny can be built")
 }
 
 #[test]
 fn every_cycle_is_on_one_account_and_they_add_up_to_the_clock() {
     for check in [Check::Incremental, Check::Walk] {
-        for h in [Habits::X86, Habits::Pcid, Habits::Arm] {
+        for h in [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm] {
             play(
                 h,
                 options(check),
@@ -67,7 +67,7 @@ fn every_cycle_is_on_one_account_and_they_add_up_to_the_clock() {
 #[test]
 fn work_costs_what_the_machine_file_says_on_the_account_of_the_verb() {
     let sim = tiny();
-    let cost = parts(Habits::X86).costs.work[Work::Descend as usize];
+    let cost = parts(MmuKind::X86).costs.work[Work::Descend as usize];
     sim.solo(0, |_| {
         sim.hook(Event::Begin(Verb::Fault));
         sim.hook(Event::Work(Work::Descend, 1000));
@@ -81,7 +81,7 @@ fn work_costs_what_the_machine_file_says_on_the_account_of_the_verb() {
 #[test]
 fn an_interrupt_costs_the_sender_the_way_there_the_handler_and_the_acknowledgement() {
     let sim = tiny();
-    let c = parts(Habits::X86).costs;
+    let c = parts(MmuKind::X86).costs;
     let mut mask = CpuMask::EMPTY;
     mask.insert(1);
     sim.solo(0, |_| sim.flush_remote(&mask, Scope::All)).expect("no stop");
@@ -98,7 +98,7 @@ fn an_interrupt_costs_the_sender_the_way_there_the_handler_and_the_acknowledgeme
 #[test]
 fn a_busy_cpu_serves_an_interrupt_between_two_accesses_and_loses_its_time() {
     let sim = tiny();
-    let c = parts(Habits::X86).costs;
+    let c = parts(MmuKind::X86).costs;
     let mut mask = CpuMask::EMPTY;
     mask.insert(1);
     sim.run(|run| {
@@ -125,7 +125,7 @@ fn a_busy_cpu_serves_an_interrupt_between_two_accesses_and_loses_its_time() {
 
 #[test]
 fn a_broadcast_interrupts_nobody() {
-    let sim = SimMachine::<Arm>::build(&parts(Habits::Arm), Options::default())
+    let sim = SimMachine::<Arm>::build(&parts(MmuKind::Arm), Options::default())
         .expect("tiny can be built");
     let mut mask = CpuMask::EMPTY;
     mask.insert(3);
@@ -200,7 +200,7 @@ fn a_panic_in_a_program_reaches_the_caller_and_leaves_the_machine_usable() {
 #[test]
 fn independent_loads_overlap_and_dependent_ones_do_not() {
     play(
-        Habits::X86,
+        MmuKind::X86,
         options(Check::Incremental),
         &script!(k, cpu, {
             let pages = 64;
@@ -222,7 +222,7 @@ fn independent_loads_overlap_and_dependent_ones_do_not() {
 #[test]
 fn an_access_over_a_line_and_a_page_boundary_is_two() {
     play(
-        Habits::X86,
+        MmuKind::X86,
         options(Check::Incremental),
         &script!(k, cpu, {
             k.map(A, RW);
@@ -239,7 +239,7 @@ fn an_access_over_a_line_and_a_page_boundary_is_two() {
 #[test]
 fn walks_that_hold_up_dependent_loads_are_on_their_account() {
     play(
-        Habits::X86,
+        MmuKind::X86,
         options(Check::Incremental),
         &script!(k, cpu, {
             (0..64).for_each(|n| assert!(k.map(A + n * 4096, RW).0 > 0));

@@ -75,8 +75,8 @@ fn oracle_3_a_page_that_can_be_written_before_the_old_one_is_flushed_stops() {
     });
     stops(&INTEL, Rule::TwoPages, &live);
     stops(&INTEL, Rule::TwoPages, &absent_between);
-    stops(&[Habits::Arm], Rule::BreakBeforeMake, &live);
-    stops(&[Habits::Arm], Rule::BreakBeforeMake, &absent_between);
+    stops(&[MmuKind::Arm], Rule::BreakBeforeMake, &live);
+    stops(&[MmuKind::Arm], Rule::BreakBeforeMake, &absent_between);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn oracle_3_a_page_with_other_bytes_before_the_old_one_is_flushed_stops() {
         });
     });
     stops(&INTEL, Rule::TwoPages, &other);
-    stops(&[Habits::Arm], Rule::BreakBeforeMake, &other);
+    stops(&[MmuKind::Arm], Rule::BreakBeforeMake, &other);
 }
 
 #[test]
@@ -249,5 +249,5 @@ impl Script for Woken {
 fn oracle_3_a_cpu_that_wakes_where_another_page_came_meanwhile_has_to_flush_as_it_does() {
     passes(&INTEL, &Woken { made: false, flush: false });
     passes(&INTEL, &Woken { made: true, flush: true });
-    stops(&[Habits::Pcid], Rule::TwoPages, &Woken { made: true, flush: false });
+    stops(&[MmuKind::Pcid], Rule::TwoPages, &Woken { made: true, flush: false });
 }

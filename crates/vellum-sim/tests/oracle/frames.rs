@@ -402,7 +402,7 @@ fn reports_name_the_law_the_place_and_the_seed() {
         let pfn = k.map(A, RW);
         k.becomes(pfn, Use::Free);
     });
-    let text = play(Habits::X86, options(Check::Walk), &s).expect_err("illegal").to_string();
+    let text = play(MmuKind::X86, options(Check::Walk), &s).expect_err("illegal").to_string();
     for part in [
         "STOPPED by the oracle",
         "a frame is not in the state",

@@ -9,7 +9,7 @@ use vellum::entry::{Busy, Codec, Entry};
 use vellum::machine::{Root, Scope, Use, Verb};
 use vellum_sim::{Bug, Rule};
 
-const CONTEXTS: [Habits; 2] = [Habits::Pcid, Habits::Arm];
+const CONTEXTS: [MmuKind; 2] = [MmuKind::Pcid, MmuKind::Arm];
 
 /// A page migrates: its copy is mapped instead, the old frame waits for a flush that is put off.
 fn migrate<F: vellum_sim::format::Format>(k: &Kernel<'_, F>, old: Pfn) -> Pfn {
@@ -221,7 +221,7 @@ fn oracle_5_the_old_size_after_the_flush_stops() {
 #[test]
 fn oracle_5_a_live_size_change_stops_on_aarch64() {
     stops(
-        &[Habits::Arm],
+        &[MmuKind::Arm],
         Rule::Size,
         &script!(k, cpu, {
             let (_, table) = huge_and_table(k);
@@ -277,7 +277,7 @@ fn oracle_5_two_overlapping_sizes_in_one_tlb_stop() {
         }
     });
     let found = (0..20)
-        .filter(|&seed| broken(play(Habits::X86, hunting(seed), &both_sizes)) == Some(Rule::Size))
+        .filter(|&seed| broken(play(MmuKind::X86, hunting(seed), &both_sizes)) == Some(Rule::Size))
         .count();
     assert!(found > 0, "no seed of 20 made one TLB hold both sizes");
 }
@@ -307,7 +307,7 @@ fn oracle_6_an_inactive_context_may_be_stale_until_it_is_used() {
 #[test]
 fn oracle_6_using_an_inactive_context_that_missed_a_flush_stops() {
     stops(
-        &[Habits::Pcid],
+        &[MmuKind::Pcid],
         Rule::Stale,
         &script!(k, cpu, {
             k.map(A, RW);
@@ -347,7 +347,7 @@ fn oracle_6_a_context_number_that_still_belongs_to_another_tree_stops_when_used(
 #[test]
 fn oracle_6_without_contexts_a_root_load_flushes() {
     passes(
-        &[Habits::X86],
+        &[MmuKind::X86],
         &script!(k, cpu, {
             k.map(A, RW);
             cpu.script(1, |c| {
@@ -411,7 +411,7 @@ fn oracle_6_freeing_a_table_that_a_walk_cache_reaches_stops() {
 #[test]
 fn oracle_6_an_inactive_context_keeps_a_cut_table_from_being_freed() {
     stops(
-        &[Habits::Pcid],
+        &[MmuKind::Pcid],
         Rule::FreedTable,
         &script!(k, cpu, {
             k.map(A, RW);
@@ -492,14 +492,14 @@ fn break_before_make_a_live_change_of_address_stops_on_aarch64_and_not_on_x86() 
         });
         assert!(store(cpu, A));
     });
-    stops(&[Habits::Arm], Rule::BreakBeforeMake, &change);
+    stops(&[MmuKind::Arm], Rule::BreakBeforeMake, &change);
     passes(&INTEL, &change);
 }
 
 #[test]
 fn break_before_make_read_only_to_an_equal_read_only_frame_is_legal_on_aarch64() {
     passes(
-        &[Habits::Arm],
+        &[MmuKind::Arm],
         &script!(k, cpu, {
             let old = k.map(A, RO);
             assert!(load(cpu, A));
@@ -517,7 +517,7 @@ fn break_before_make_read_only_to_an_equal_read_only_frame_is_legal_on_aarch64()
 #[test]
 fn break_before_make_making_before_the_flush_stops_on_aarch64() {
     stops(
-        &[Habits::Arm],
+        &[MmuKind::Arm],
         Rule::BreakBeforeMake,
         &script!(k, cpu, {
             let old = k.map(A, RW);

@@ -27,7 +27,7 @@ fn oracle_0_nothing_changes_and_every_hit_is_legal() {
 #[test]
 fn oracle_1_a_cached_read_only_page_that_became_writable_faults_once_on_x86() {
     passes(
-        &[Habits::X86, Habits::Pcid],
+        &[MmuKind::X86, MmuKind::Pcid],
         &script!(k, cpu, {
             let pfn = k.map(A, RO);
             assert!(load(cpu, A));
@@ -42,7 +42,7 @@ fn oracle_1_a_cached_read_only_page_that_became_writable_faults_once_on_x86() {
 #[test]
 fn oracle_1_the_fault_keeps_the_translation_on_aarch64_until_the_handler_flushes() {
     passes(
-        &[Habits::Arm],
+        &[MmuKind::Arm],
         &script!(k, cpu, {
             let pfn = k.map(A, RO);
             assert!(load(cpu, A));
@@ -57,7 +57,7 @@ fn oracle_1_the_fault_keeps_the_translation_on_aarch64_until_the_handler_flushes
 #[test]
 fn oracle_1_two_equal_faults_without_progress_stop_when_the_handler_does_not_flush() {
     stops(
-        &[Habits::Arm],
+        &[MmuKind::Arm],
         Rule::NoProgress,
         &script!(k, cpu, {
             let pfn = k.map(A, RO);

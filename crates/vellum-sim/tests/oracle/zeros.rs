@@ -2,7 +2,7 @@
 //! the run.
 
 use crate::common::hands::MachineHands;
-use crate::common::{A, Habits, Kernel, RO, RW, Script, broken, load, options, play};
+use crate::common::{A, Kernel, MmuKind, RO, RW, Script, broken, load, options, play};
 use crate::script;
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
 use vellum::entry::{Busy, Codec, Entry, Flags};
@@ -47,7 +47,7 @@ fn all_of_it<F: Format>(k: &Kernel<'_, F>) -> Scope {
 
 fn on_x86(script: &impl Script) -> Option<Rule> {
     let results = [Check::Incremental, Check::Walk]
-        .map(|check| broken(play(Habits::X86, options(check), script)));
+        .map(|check| broken(play(MmuKind::X86, options(check), script)));
     assert_eq!(results[0], results[1], "both ways of checking agree");
     results[0]
 }
@@ -63,9 +63,9 @@ fn a_shared_table_is_read_through_by_many_entries_and_written_by_none() {
             assert!(cpu.access(A + (n << 21), 8, Kind::Fetch, false).is_err(), "so does execution");
         }
     });
-    for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
+    for mmu in [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm] {
         for check in [Check::Incremental, Check::Walk] {
-            assert_eq!(broken(play(habits, options(check), &legal)), None, "{habits:?}");
+            assert_eq!(broken(play(mmu, options(check), &legal)), None, "{mmu:?}");
         }
     }
     let written = script!(k, cpu, {
@@ -184,18 +184,18 @@ impl Script for Unshares {
 #[test]
 fn unsharing_for_one_page_flushes_that_page_and_the_walk_caches_with_it() {
     for check in [Check::Incremental, Check::Walk] {
-        for habits in [Habits::X86, Habits::Pcid] {
+        for mmu in [MmuKind::X86, MmuKind::Pcid] {
             for (comes, rule) in [(true, Rule::TwoPages), (false, Rule::OpenObligation)] {
-                let play = |flush| broken(play(habits, options(check), &Unshares(flush, comes)));
-                assert_eq!(play(|s| Some(s.page)), None, "{habits:?}");
-                assert_eq!(play(|s| Some(s.all)), None, "{habits:?}");
-                assert_eq!(play(|s| Some(s.other)), Some(rule), "{habits:?}");
-                assert_eq!(play(|_| None), Some(rule), "{habits:?}");
+                let play = |flush| broken(play(mmu, options(check), &Unshares(flush, comes)));
+                assert_eq!(play(|s| Some(s.page)), None, "{mmu:?}");
+                assert_eq!(play(|s| Some(s.all)), None, "{mmu:?}");
+                assert_eq!(play(|s| Some(s.other)), Some(rule), "{mmu:?}");
+                assert_eq!(play(|_| None), Some(rule), "{mmu:?}");
             }
         }
         // Where break-before-make is the rule a live entry does not change its table at all.
         assert_eq!(
-            broken(play(Habits::Arm, options(check), &Unshares(|s| Some(s.all), true))),
+            broken(play(MmuKind::Arm, options(check), &Unshares(|s| Some(s.all), true))),
             Some(Rule::Size)
         );
     }
@@ -226,12 +226,12 @@ impl Script for GivesWay {
 
 #[test]
 fn giving_way_to_a_huge_page_flushes_all_of_it() {
-    for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
+    for mmu in [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm] {
         for check in [Check::Incremental, Check::Walk] {
-            let play = |flush| broken(play(habits, options(check), &GivesWay(flush)));
-            assert_eq!(play(|s| s.all), None, "{habits:?}");
-            let rule = if habits == Habits::Arm { Rule::BreakBeforeMake } else { Rule::TwoPages };
-            assert_eq!(play(|s| s.page), Some(rule), "{habits:?}");
+            let play = |flush| broken(play(mmu, options(check), &GivesWay(flush)));
+            assert_eq!(play(|s| s.all), None, "{mmu:?}");
+            let rule = if mmu == MmuKind::Arm { Rule::BreakBeforeMake } else { Rule::TwoPages };
+            assert_eq!(play(|s| s.page), Some(rule), "{mmu:?}");
         }
     }
 }
@@ -295,11 +295,11 @@ fn oracle_3_a_shared_table_that_comes_before_what_was_there_is_flushed_stops() {
             });
         }
     }
-    for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
+    for mmu in [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm] {
         for check in [Check::Incremental, Check::Walk] {
-            assert_eq!(broken(play(habits, options(check), &It(true))), None, "{habits:?}");
-            let rule = if habits == Habits::Arm { Rule::BreakBeforeMake } else { Rule::TwoPages };
-            assert_eq!(broken(play(habits, options(check), &It(false))), Some(rule), "{habits:?}");
+            assert_eq!(broken(play(mmu, options(check), &It(true))), None, "{mmu:?}");
+            let rule = if mmu == MmuKind::Arm { Rule::BreakBeforeMake } else { Rule::TwoPages };
+            assert_eq!(broken(play(mmu, options(check), &It(false))), Some(rule), "{mmu:?}");
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::common::hands::VmHands;
 use std::cell::Cell;
 
-use crate::common::{Habits, hunting, options, parts, seeds};
+use crate::common::{MmuKind, hunting, options, parts, seeds};
 use vellum::addr::Va;
 use vellum::config::Config;
 use vellum::space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
@@ -25,9 +25,9 @@ trait Work {
     fn run<F: Format>(&self, vm: &Vm<SimMachine<F>>, seed: u64) -> Result<(), Stop>;
 }
 
-fn on<W: Work>(habits: Habits, options: Options, work: &W) -> Result<(), Stop> {
-    fn go<F: Format, W: Work>(habits: Habits, options: Options, work: &W) -> Result<(), Stop> {
-        let sim = SimMachine::<F>::build(&parts(habits), options).expect("tiny can be built");
+fn on<W: Work>(mmu: MmuKind, options: Options, work: &W) -> Result<(), Stop> {
+    fn go<F: Format, W: Work>(mmu: MmuKind, options: Options, work: &W) -> Result<(), Stop> {
+        let sim = SimMachine::<F>::build(&parts(mmu), options).expect("tiny can be built");
         let meta =
             Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory for metadata");
         let mut config = Config::default();
@@ -41,10 +41,10 @@ fn on<W: Work>(habits: Habits, options: Options, work: &W) -> Result<(), Stop> {
         assert_eq!(vm.audit(&[]).expect("everything adds up").other_frames, 0);
         Ok(())
     }
-    if habits == Habits::Arm {
-        go::<Arm, W>(habits, options, work)
+    if mmu == MmuKind::Arm {
+        go::<Arm, W>(mmu, options, work)
     } else {
-        go::<X86, W>(habits, options, work)
+        go::<X86, W>(mmu, options, work)
     }
 }
 
@@ -122,10 +122,9 @@ impl Work for Serially {
 
 #[test]
 fn b_10_forbidding_zeros_replaces_those_there_are_and_no_producer_maps_one_afterwards() {
-    for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
+    for mmu in [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm] {
         for check in [Check::Incremental, Check::Walk] {
-            on(habits, options(check), &Serially)
-                .unwrap_or_else(|stop| panic!("{habits:?}: {stop}"));
+            on(mmu, options(check), &Serially).unwrap_or_else(|stop| panic!("{mmu:?}: {stop}"));
         }
     }
 }
@@ -204,9 +203,9 @@ impl Work for Racing {
 #[test]
 fn b_10_faults_under_way_while_zeros_are_forbidden_leave_none_behind() {
     for seed in seeds(40) {
-        for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
-            on(habits, hunting(seed), &Racing)
-                .unwrap_or_else(|stop| panic!("{habits:?} seed {seed}: {stop}"));
+        for mmu in [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm] {
+            on(mmu, hunting(seed), &Racing)
+                .unwrap_or_else(|stop| panic!("{mmu:?} seed {seed}: {stop}"));
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use std::fmt::Write as _;
 
-use crate::common::{Habits, parts};
+use crate::common::{MmuKind, parts};
 use vellum::addr::Va;
 use vellum::config::Config;
 use vellum::space::{Access, Advice, Attrs, Placement, Rights, Space};
@@ -115,10 +115,10 @@ const BEFORE: &str = include_str!("one_colour.txt");
 #[test]
 fn b_12_with_one_colour_every_counter_is_what_it_was_before_there_were_colours() {
     let mut now = String::new();
-    for habits in [Habits::X86, Habits::Pcid] {
-        now += &counted::<X86>(&parts(habits));
+    for mmu in [MmuKind::X86, MmuKind::Pcid] {
+        now += &counted::<X86>(&parts(mmu));
     }
-    now += &counted::<Arm>(&parts(Habits::Arm));
+    now += &counted::<Arm>(&parts(MmuKind::Arm));
     now += &counted::<X86>(&Parts::of(&file::preset("milan").expect("a preset"), 1));
     now += &counted::<Arm>(&Parts::of(&file::preset("thunderx2").expect("a preset"), 1));
     let before = BEFORE;

@@ -11,7 +11,7 @@ use crate::common::hands::VmHands;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::common::{Habits, hunting, options, parts, program, seeds};
+use crate::common::{MmuKind, hunting, options, parts, program, seeds};
 use vellum::addr::Va;
 use vellum::config::{Config, ZeroHuge};
 use vellum::machine::Use;
@@ -36,8 +36,8 @@ enum Scene {
     Exit,
 }
 
-fn play<F: Format>(habits: Habits, seed: u64, scene: Scene, bug: Option<Bug>) -> Result<(), Stop> {
-    let sim = SimMachine::<F>::build(&parts(habits), hunting(seed)).expect("tiny can be built");
+fn play<F: Format>(mmu: MmuKind, seed: u64, scene: Scene, bug: Option<Bug>) -> Result<(), Stop> {
+    let sim = SimMachine::<F>::build(&parts(mmu), hunting(seed)).expect("tiny can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
     // SAFETY: zero memory of the layout asked for; it outlives the Vm.
@@ -122,21 +122,21 @@ fn play<F: Format>(habits: Habits, seed: u64, scene: Scene, bug: Option<Bug>) ->
     Ok(())
 }
 
-fn on(habits: Habits, seed: u64, scene: Scene, bug: Option<Bug>) -> Result<(), Stop> {
-    if habits == Habits::Arm {
-        play::<Arm>(habits, seed, scene, bug)
+fn on(mmu: MmuKind, seed: u64, scene: Scene, bug: Option<Bug>) -> Result<(), Stop> {
+    if mmu == MmuKind::Arm {
+        play::<Arm>(mmu, seed, scene, bug)
     } else {
-        play::<X86>(habits, seed, scene, bug)
+        play::<X86>(mmu, seed, scene, bug)
     }
 }
 
 #[test]
 fn d_07_no_cpu_ever_translates_to_a_page_of_zeros_that_was_freed() {
     for seed in seeds(24) {
-        for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
+        for mmu in [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm] {
             for scene in [Scene::Unmap, Scene::Write, Scene::Exit] {
-                on(habits, seed, scene, None)
-                    .unwrap_or_else(|stop| panic!("{habits:?} {scene:?} seed {seed}: {stop}"));
+                on(mmu, seed, scene, None)
+                    .unwrap_or_else(|stop| panic!("{mmu:?} {scene:?} seed {seed}: {stop}"));
             }
         }
     }
@@ -146,7 +146,7 @@ fn d_07_no_cpu_ever_translates_to_a_page_of_zeros_that_was_freed() {
 fn d_07_with_flushes_that_reach_nobody_the_oracle_says_so() {
     for scene in [Scene::Unmap, Scene::Write, Scene::Exit] {
         for seed in 0..8 {
-            let stopped = on(Habits::Pcid, seed, scene, Some(Bug::SkippedRemoteFlush))
+            let stopped = on(MmuKind::Pcid, seed, scene, Some(Bug::SkippedRemoteFlush))
                 .map_err(|stop| stop.rule);
             let why = format!("{scene:?} seed {seed}: {stopped:?}");
             let seen = [
@@ -163,9 +163,8 @@ fn d_07_with_flushes_that_reach_nobody_the_oracle_says_so() {
 
 /// F-12: what a fork makes read-only no CPU writes to through what it had before, from the moment
 /// the fork returns.
-fn forks<F: Format>(habits: Habits, bug: Option<Bug>) -> Result<(), Stop> {
-    let sim =
-        SimMachine::<F>::build(&parts(habits), options(Check::Walk)).expect("tiny can be built");
+fn forks<F: Format>(mmu: MmuKind, bug: Option<Bug>) -> Result<(), Stop> {
+    let sim = SimMachine::<F>::build(&parts(mmu), options(Check::Walk)).expect("tiny can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
     // SAFETY: zero memory of the layout asked for; it outlives the Vm.
@@ -214,18 +213,14 @@ fn forks<F: Format>(habits: Habits, bug: Option<Bug>) -> Result<(), Stop> {
 
 #[test]
 fn f_12_when_a_fork_returns_no_cpu_can_write_to_what_is_shared() {
-    for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
+    for mmu in [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm] {
         let run = |bug| {
-            if habits == Habits::Arm {
-                forks::<Arm>(habits, bug)
-            } else {
-                forks::<X86>(habits, bug)
-            }
+            if mmu == MmuKind::Arm { forks::<Arm>(mmu, bug) } else { forks::<X86>(mmu, bug) }
         };
-        run(None).unwrap_or_else(|stop| panic!("{habits:?}: {stop}"));
-        if habits != Habits::Arm {
+        run(None).unwrap_or_else(|stop| panic!("{mmu:?}: {stop}"));
+        if mmu != MmuKind::Arm {
             let stopped = run(Some(Bug::SkippedRemoteFlush)).map_err(|stop| stop.rule);
-            assert_eq!(stopped, Err(Rule::OpenObligation), "{habits:?}: a fork that tells nobody");
+            assert_eq!(stopped, Err(Rule::OpenObligation), "{mmu:?}: a fork that tells nobody");
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::common::hands::{FrameHands, VmHands};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use crate::common::{Habits, hunting, parts, program, seeds};
+use crate::common::{MmuKind, hunting, parts, program, seeds};
 use vellum::addr::{Order, Va};
 use vellum::config::Config;
 use vellum::error::FaultError;
@@ -174,8 +174,8 @@ impl<F: Format> Player<'_, '_, F> {
     }
 }
 
-fn hunt<F: Format>(habits: Habits, seed: u64, form: &str) -> Result<u64, Stop> {
-    let sim = SimMachine::<F>::build(&parts(habits), hunting(seed)).expect("tiny can be built");
+fn hunt<F: Format>(mmu: MmuKind, seed: u64, form: &str) -> Result<u64, Stop> {
+    let sim = SimMachine::<F>::build(&parts(mmu), hunting(seed)).expect("tiny can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     let mut config = Config::default();
     config.set("zero.huge", form).expect("a value");
@@ -222,44 +222,43 @@ fn hunt<F: Format>(habits: Habits, seed: u64, form: &str) -> Result<u64, Stop> {
     Ok(checked.get())
 }
 
-fn hunted(habits: Habits, form: &str) {
+fn hunted(mmu: MmuKind, form: &str) {
     let mut checked = 0;
     for seed in seeds(4) {
-        let r = if habits == Habits::Arm {
-            hunt::<Arm>(habits, seed, form)
+        let r = if mmu == MmuKind::Arm {
+            hunt::<Arm>(mmu, seed, form)
         } else {
-            hunt::<X86>(habits, seed, form)
+            hunt::<X86>(mmu, seed, form)
         };
-        checked +=
-            r.unwrap_or_else(|stop| panic!("{habits:?} seed {seed} zero.huge={form}\n{stop}"));
+        checked += r.unwrap_or_else(|stop| panic!("{mmu:?} seed {seed} zero.huge={form}\n{stop}"));
     }
     assert!(checked > 100, "{checked} lines checked");
 }
 
 #[test]
 fn races_around_the_huge_page_of_zeros_leave_no_lie_under_x86_rules() {
-    hunted(Habits::X86, "page");
-    hunted(Habits::Pcid, "page");
+    hunted(MmuKind::X86, "page");
+    hunted(MmuKind::Pcid, "page");
 }
 
 #[test]
 fn races_around_the_huge_page_of_zeros_leave_no_lie_under_aarch64_rules() {
-    hunted(Habits::Arm, "page");
+    hunted(MmuKind::Arm, "page");
 }
 
 #[test]
 fn races_around_the_shared_tables_of_zeros_leave_no_lie_under_x86_rules() {
-    hunted(Habits::X86, "table");
-    hunted(Habits::Pcid, "table");
+    hunted(MmuKind::X86, "table");
+    hunted(MmuKind::Pcid, "table");
 }
 
 #[test]
 fn races_around_the_shared_tables_of_zeros_leave_no_lie_under_aarch64_rules() {
-    hunted(Habits::Arm, "table");
+    hunted(MmuKind::Arm, "table");
 }
 
 #[test]
 fn races_around_private_tables_of_zeros_leave_no_lie() {
-    hunted(Habits::X86, "table-private");
-    hunted(Habits::Arm, "table-private");
+    hunted(MmuKind::X86, "table-private");
+    hunted(MmuKind::Arm, "table-private");
 }

@@ -10,7 +10,7 @@ use crate::common::hands::VmHands;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use crate::common::{Habits, hunting, parts, program, seeds};
+use crate::common::{MmuKind, hunting, parts, program, seeds};
 use vellum::addr::Va;
 use vellum::config::Config;
 use vellum::error::FaultError;
@@ -169,13 +169,8 @@ impl<F: Format> Player<'_, '_, F> {
 }
 
 /// Checks that were made, and frames that were taken out of use.
-fn hunt<F: Format>(
-    habits: Habits,
-    seed: u64,
-    thp: &str,
-    poisons: bool,
-) -> Result<(u64, u64), Stop> {
-    let sim = SimMachine::<F>::build(&parts(habits), hunting(seed)).expect("tiny can be built");
+fn hunt<F: Format>(mmu: MmuKind, seed: u64, thp: &str, poisons: bool) -> Result<(u64, u64), Stop> {
+    let sim = SimMachine::<F>::build(&parts(mmu), hunting(seed)).expect("tiny can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     let mut config = Config::default();
     config.set("thp", thp).expect("a value");
@@ -231,57 +226,46 @@ fn hunt<F: Format>(
     Ok((checked.get(), poisoned.get()))
 }
 
-/// The same for any habits.
-fn hunted_by(habits: Habits, seed: u64, thp: &str, poisons: bool) -> (u64, u64) {
-    let hunt = if habits == Habits::Arm { hunt::<Arm> } else { hunt::<X86> };
-    hunt(habits, seed, thp, poisons)
-        .unwrap_or_else(|stop| panic!("{habits:?} seed {seed} thp={thp}\n{stop}"))
+/// The same for any MMU.
+fn hunted_by(mmu: MmuKind, seed: u64, thp: &str, poisons: bool) -> (u64, u64) {
+    let hunt = if mmu == MmuKind::Arm { hunt::<Arm> } else { hunt::<X86> };
+    hunt(mmu, seed, thp, poisons)
+        .unwrap_or_else(|stop| panic!("{mmu:?} seed {seed} thp={thp}\n{stop}"))
 }
 
-fn hunted(habits: Habits, seed: u64, thp: &str) -> u64 {
-    hunted_by(habits, seed, thp, false).0
+fn hunted(mmu: MmuKind, seed: u64, thp: &str) -> u64 {
+    hunted_by(mmu, seed, thp, false).0
+}
+
+fn hunted_both(mmu: MmuKind, seed: u64) -> u64 {
+    hunted(mmu, seed, "never") + hunted(mmu, seed, "always")
 }
 
 #[test]
-fn races_with_frames_that_go_out_of_use_under_their_writers_leave_no_lie() {
-    for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
+fn races_with_frames_that_go_out_of_use_under_their_writers_leave_no_violation() {
+    for mmu in [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm] {
         for thp in ["never", "always"] {
-            let sums = seeds(8).map(|seed| hunted_by(habits, seed, thp, true));
+            let sums = seeds(8).map(|seed| hunted_by(mmu, seed, thp, true));
             let (checked, poisoned) = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
             assert!(
                 checked > 100 && poisoned > 20,
-                "{habits:?} thp={thp}: {checked} checks, {poisoned} frames"
+                "{mmu:?} thp={thp}: {checked} checks, {poisoned} frames"
             );
         }
     }
 }
 
 #[test]
-fn races_under_x86_rules_leave_no_lie() {
-    assert!(
-        seeds(16)
-            .map(|seed| hunted(Habits::X86, seed, "never") + hunted(Habits::X86, seed, "always"))
-            .sum::<u64>()
-            > 500
-    );
+fn races_under_x86_rules_leave_no_violation() {
+    assert!(seeds(16).map(|seed| hunted_both(MmuKind::X86, seed)).sum::<u64>() > 500);
 }
 
 #[test]
-fn races_under_x86_rules_with_contexts_leave_no_lie() {
-    assert!(
-        seeds(16)
-            .map(|seed| hunted(Habits::Pcid, seed, "never") + hunted(Habits::Pcid, seed, "always"))
-            .sum::<u64>()
-            > 500
-    );
+fn races_under_x86_rules_with_contexts_leave_no_violation() {
+    assert!(seeds(16).map(|seed| hunted_both(MmuKind::Pcid, seed)).sum::<u64>() > 500);
 }
 
 #[test]
-fn races_under_aarch64_rules_leave_no_lie() {
-    assert!(
-        seeds(16)
-            .map(|seed| hunted(Habits::Arm, seed, "never") + hunted(Habits::Arm, seed, "always"))
-            .sum::<u64>()
-            > 500
-    );
+fn races_under_aarch64_rules_leave_no_violation() {
+    assert!(seeds(16).map(|seed| hunted_both(MmuKind::Arm, seed)).sum::<u64>() > 500);
 }

@@ -1,14 +1,11 @@
 //! The library on the simulated machine, under its oracle.
 
-mod clear_lab;
-#[path = "../common/mod.rs"]
-mod common;
-
-mod clear_machine;
-mod clear_snapshot;
+mod clear;
 mod colour_forbid;
 mod colour_off;
 mod colour_sets;
+#[path = "../common/mod.rs"]
+mod common;
 mod determinism;
 mod huge_zero_flush;
 mod huge_zero_forms;

@@ -8,7 +8,7 @@
 use crate::common::hands::VmHands;
 use std::collections::BTreeMap;
 
-use crate::common::{Habits, options, parts, seeds};
+use crate::common::{MmuKind, options, parts, seeds};
 use vellum::addr::Va;
 use vellum::config::Config;
 use vellum::error::SpaceError;
@@ -282,9 +282,8 @@ impl<F: Format> Game<'_, '_, F> {
     }
 }
 
-fn game<F: Format>(habits: Habits, seed: u64, thp: &str) -> Result<u64, Stop> {
-    let sim =
-        SimMachine::<F>::build(&parts(habits), options(Check::Walk)).expect("tiny can be built");
+fn game<F: Format>(mmu: MmuKind, seed: u64, thp: &str) -> Result<u64, Stop> {
+    let sim = SimMachine::<F>::build(&parts(mmu), options(Check::Walk)).expect("tiny can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     let mut config = Config::default();
     config.set("thp", thp).expect("a value");
@@ -330,14 +329,14 @@ fn game<F: Format>(habits: Habits, seed: u64, thp: &str) -> Result<u64, Stop> {
 fn random_verbs_and_accesses_agree_with_a_naive_model_under_every_set_of_habits() {
     let mut done = 0;
     for seed in seeds(10) {
-        for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
+        for mmu in [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm] {
             for thp in ["never", "advise", "always"] {
-                let r = if habits == Habits::Arm {
-                    game::<Arm>(habits, seed, thp)
+                let r = if mmu == MmuKind::Arm {
+                    game::<Arm>(mmu, seed, thp)
                 } else {
-                    game::<X86>(habits, seed, thp)
+                    game::<X86>(mmu, seed, thp)
                 };
-                done += r.unwrap_or_else(|stop| panic!("{habits:?} seed {seed} thp={thp}\n{stop}"));
+                done += r.unwrap_or_else(|stop| panic!("{mmu:?} seed {seed} thp={thp}\n{stop}"));
             }
         }
     }

@@ -1,7 +1,7 @@
-//! The library on the machine: whole workloads under the oracle, on the three sets of habits.
+//! The library on the machine: whole workloads under the oracle, on the three sets of MMU rules.
 
 use crate::common::hands::VmHands;
-use crate::common::{ALL, Habits, hunting, options, parts, seeds};
+use crate::common::{ALL, MmuKind, hunting, options, parts, seeds};
 use vellum::addr::Va;
 use vellum::config::Config;
 use vellum::machine::Use;
@@ -18,12 +18,12 @@ trait Work {
 }
 
 fn on<W: Work>(
-    habits: Habits,
+    mmu: MmuKind,
     options: Options,
     switches: &[(&str, &str)],
     work: &W,
 ) -> Result<(), Stop> {
-    on_parts(&parts(habits), options, switches, work)
+    on_parts(&parts(mmu), options, switches, work)
 }
 
 fn on_parts<W: Work>(
@@ -230,7 +230,7 @@ fn hunting_finds_no_stale_translation_in_races_of_faults_and_verbs() {
 
 #[test]
 fn five_levels_work_as_four_do() {
-    let mut parts = parts(Habits::Pcid);
+    let mut parts = parts(MmuKind::Pcid);
     parts.mmu.levels = 5;
     for check in [Check::Incremental, Check::Walk] {
         on_parts(&parts, options(check), &[("levels", "5")], &TouchAndUnmap)
@@ -256,7 +256,7 @@ fn a_machine_that_sets_no_marks_itself_works_by_faults() {
 
 #[test]
 fn contexts_that_run_out_are_shared_by_flushing() {
-    let mut parts = parts(Habits::Pcid);
+    let mut parts = parts(MmuKind::Pcid);
     parts.mmu.contexts = 1;
     for seed in seeds(12) {
         on_parts(&parts, hunting(seed), &[("thp", "never")], &Races)

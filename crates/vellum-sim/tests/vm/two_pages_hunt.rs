@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-use crate::common::{Habits, hunting, parts, program, seeds};
+use crate::common::{MmuKind, hunting, parts, program, seeds};
 use vellum::addr::Va;
 use vellum::config::{Config, Thp, ZeroHuge};
 use vellum::space::{Attrs, Placement, Rights, Space};
@@ -67,12 +67,12 @@ impl Scene {
 
 /// A space in which every place holds what the scene is about, and a child if one shares it.
 fn world<F: Format>(
-    habits: Habits,
+    mmu: MmuKind,
     scene: Scene,
     seed: u64,
     work: impl FnOnce(&Vm<SimMachine<F>>, &Space) -> Result<(), Stop>,
 ) -> Result<i64, Stop> {
-    let sim = SimMachine::<F>::build(&parts(habits), hunting(seed)).expect("tiny can be built");
+    let sim = SimMachine::<F>::build(&parts(mmu), hunting(seed)).expect("tiny can be built");
     let meta = Meta::new(Vm::<SimMachine<F>>::layout(sim.topology())).expect("memory");
     let mut config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
     config.thp = if scene == Scene::HugeZeros { Thp::Always } else { Thp::Never };
@@ -105,8 +105,8 @@ fn world<F: Format>(
 }
 
 /// One CPU writes where another, which stays in the space, reads.
-fn beside<F: Format>(habits: Habits, scene: Scene, bug: Option<Bug>) -> Result<i64, Stop> {
-    world::<F>(habits, scene, 1, |vm, space| {
+fn beside<F: Format>(mmu: MmuKind, scene: Scene, bug: Option<Bug>) -> Result<i64, Stop> {
+    world::<F>(mmu, scene, 1, |vm, space| {
         let there = Cell::new(false);
         let done = Cell::new(false);
         vm.machine().plant(bug);
@@ -135,25 +135,25 @@ fn beside<F: Format>(habits: Habits, scene: Scene, bug: Option<Bug>) -> Result<i
 #[test]
 fn oracle_3_without_the_step_through_an_absent_entry_a_write_beside_a_reader_stops() {
     for scene in SCENES {
-        for habits in [Habits::X86, Habits::Pcid] {
-            let exchanged = beside::<X86>(habits, scene, None);
-            assert_eq!(exchanged.map_err(|stop| stop.to_string()), Ok(1), "{habits:?} {scene:?}");
+        for mmu in [MmuKind::X86, MmuKind::Pcid] {
+            let exchanged = beside::<X86>(mmu, scene, None);
+            assert_eq!(exchanged.map_err(|stop| stop.to_string()), Ok(1), "{mmu:?} {scene:?}");
             let stopped =
-                beside::<X86>(habits, scene, Some(Bug::SkippedAbsent)).map_err(|stop| stop.rule);
-            assert_eq!(stopped, Err(Rule::TwoPages), "{habits:?} {scene:?}");
+                beside::<X86>(mmu, scene, Some(Bug::SkippedAbsent)).map_err(|stop| stop.rule);
+            assert_eq!(stopped, Err(Rule::TwoPages), "{mmu:?} {scene:?}");
         }
-        let exchanged = beside::<Arm>(Habits::Arm, scene, None);
+        let exchanged = beside::<Arm>(MmuKind::Arm, scene, None);
         assert_eq!(exchanged.map_err(|stop| stop.to_string()), Ok(1), "{scene:?}");
         let stopped =
-            beside::<Arm>(Habits::Arm, scene, Some(Bug::SkippedAbsent)).map_err(|stop| stop.rule);
+            beside::<Arm>(MmuKind::Arm, scene, Some(Bug::SkippedAbsent)).map_err(|stop| stop.rule);
         assert_eq!(stopped, Err(Rule::BreakBeforeMake), "{scene:?}");
     }
 }
 
 /// CPU 0 writes to one place after the other. CPUs 1 and 2 come at any time, look at a place, and
 /// go.
-fn hunt<F: Format>(habits: Habits, scene: Scene, seed: u64) -> Result<(), Stop> {
-    let exchanged = world::<F>(habits, scene, seed, |vm, space| {
+fn hunt<F: Format>(mmu: MmuKind, scene: Scene, seed: u64) -> Result<(), Stop> {
+    let exchanged = world::<F>(mmu, scene, seed, |vm, space| {
         let done = Cell::new(false);
         vm.machine().run(|run| {
             let done = &done;
@@ -178,16 +178,16 @@ fn hunt<F: Format>(habits: Habits, scene: Scene, seed: u64) -> Result<(), Stop> 
         })?;
         Ok(())
     })?;
-    assert_eq!(exchanged, scene.places() as i64, "{habits:?} {scene:?} seed {seed}");
+    assert_eq!(exchanged, scene.places() as i64, "{mmu:?} {scene:?} seed {seed}");
     Ok(())
 }
 
 fn hunted(scene: Scene) {
-    for habits in [Habits::X86, Habits::Pcid, Habits::Arm] {
+    for mmu in [MmuKind::X86, MmuKind::Pcid, MmuKind::Arm] {
         for seed in seeds(40) {
-            let hunt = if habits == Habits::Arm { hunt::<Arm> } else { hunt::<X86> };
-            hunt(habits, scene, seed)
-                .unwrap_or_else(|stop| panic!("{habits:?} {scene:?} seed {seed}\n{stop}"));
+            let hunt = if mmu == MmuKind::Arm { hunt::<Arm> } else { hunt::<X86> };
+            hunt(mmu, scene, seed)
+                .unwrap_or_else(|stop| panic!("{mmu:?} {scene:?} seed {seed}\n{stop}"));
         }
     }
 }

@@ -24,6 +24,7 @@ use layout::{Layout, Piece};
 use regions::Regions;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
+use std::ops::Range;
 pub(crate) use touch::Mixer;
 use touch::{READ, Touches, WRITTEN};
 use window::Position;
@@ -66,6 +67,15 @@ pub struct Builder<W: Write> {
     heap: Option<calls::Heap>,
     file_offsets: HashMap<u32, u64>,
     calls: u64,
+}
+
+/// An address in the trace's terms.
+#[derive(Clone, Copy)]
+struct Resolved {
+    mapping: u32,
+    offset: u64,
+    /// This is the page's first touch.
+    first: bool,
 }
 
 impl<W: Write> Builder<W> {
@@ -178,21 +188,21 @@ impl<W: Write> Builder<W> {
         if self.skipped != (0, 0) { self.settle() } else { Ok(()) }
     }
 
-    /// Mapping, offset, bytes to the end of the piece (at most to the end of the page from the
-    /// cache), and whether this is a first touch.
+    /// Where an address lies in the trace's terms.
     #[inline(always)]
-    fn resolve(&mut self, addr: u64, write: bool) -> Result<(u32, u64, bool), TraceError> {
+    fn resolve(&mut self, addr: u64, write: bool) -> Result<Resolved, TraceError> {
         let page = addr / PAGE;
         let slot = self.cache[page as usize % CACHE];
         let want = if write { READ | WRITTEN } else { READ };
         if slot.page == page && slot.generation == self.generation && slot.bits & want == want {
-            return Ok((slot.mapping, addr - slot.base, false));
+            let (mapping, offset) = (slot.mapping, addr - slot.base);
+            return Ok(Resolved { mapping, offset, first: false });
         }
         self.resolve_slow(addr, write)
     }
 
     #[cold]
-    fn resolve_slow(&mut self, addr: u64, write: bool) -> Result<(u32, u64, bool), TraceError> {
+    fn resolve_slow(&mut self, addr: u64, write: bool) -> Result<Resolved, TraceError> {
         let (_, piece) = match self.layout.find(addr) {
             Some(found) => found,
             None => self.discover(addr)?,
@@ -207,7 +217,7 @@ impl<W: Write> Builder<W> {
             generation: self.generation,
             bits,
         };
-        Ok((piece.mapping, offset, first))
+        Ok(Resolved { mapping: piece.mapping, offset, first })
     }
 
     /// The layout or the touched bits changed: what the cache says is void.
@@ -234,7 +244,7 @@ impl<W: Write> Builder<W> {
         if addr >= MAX_USER {
             return Ok(());
         }
-        let (mapping, offset, first) = self.resolve(addr, flags.write())?;
+        let Resolved { mapping, offset, first } = self.resolve(addr, flags.write())?;
         if open || first {
             if self.unsettled() {
                 self.settle()?;
@@ -262,15 +272,15 @@ impl<W: Write> Builder<W> {
         let high = self.resolve(cut, flags.write())?;
         self.settle()?;
         let n = (cut - addr) as u8;
-        if low.0 == high.0 && high.1 == low.1 + u64::from(n) {
-            if open || low.2 || high.2 {
-                let (mapping, offset) = (low.0, low.1);
+        if low.mapping == high.mapping && high.offset == low.offset + u64::from(n) {
+            if open || low.first || high.first {
+                let Resolved { mapping, offset, .. } = low;
                 return self.writer.push(&Event::Access { mapping, size, flags, offset });
             }
             self.skipped.0 += 1;
             return Ok(());
         }
-        for ((mapping, offset, first), size) in [(low, n), (high, (end - cut) as u8)] {
+        for (Resolved { mapping, offset, first }, size) in [(low, n), (high, (end - cut) as u8)] {
             if open || first {
                 self.writer.push(&Event::Access { mapping, size, flags, offset })?;
             }
@@ -288,7 +298,7 @@ impl<W: Write> Builder<W> {
         if addr >= MAX_USER {
             return Ok(());
         }
-        let (mapping, offset, first) = self.resolve(addr, false)?;
+        let Resolved { mapping, offset, first } = self.resolve(addr, false)?;
         if self.window.open || first {
             if self.unsettled() {
                 self.settle()?;
@@ -314,7 +324,7 @@ impl<W: Write> Builder<W> {
         let mut run: Option<(u32, u64, u64)> = None;
         while at < end {
             let n = (PAGE - at % PAGE).min(end - at);
-            let (mapping, offset, first) = self.resolve(at, write)?;
+            let Resolved { mapping, offset, first } = self.resolve(at, write)?;
             at += n;
             if !(open || first) {
                 continue;
@@ -354,37 +364,27 @@ impl<W: Write> Builder<W> {
             let (start, end) = self.layout.gap(addr, low, low + NEIGHBOURHOOD);
             let start = start.max(self.regions.end_below(addr));
             let end = end.min(self.regions.start_above(addr));
-            self.place(start, end - start, MapKind::Unknown, Prot(3), 0, None)?;
+            self.add(self.synthetic(start..end, MapKind::Unknown, Prot(3)))?;
         }
         self.layout
             .find(addr)
             .ok_or(TraceError::BadEvent { what: "an address that cannot be mapped" })
     }
 
-    /// Makes a synthetic mapping in free space.
-    fn place(
-        &mut self,
-        base: u64,
-        len: u64,
-        kind: MapKind,
-        prot: Prot,
-        file_offset: u64,
-        inside: Option<(u32, u64)>,
-    ) -> Result<(), TraceError> {
-        let mapping = self.next_mapping;
-        let map = Map {
-            mapping,
-            len,
+    /// The next mapping, made up for memory that no call has mapped.
+    fn synthetic(&self, range: Range<u64>, kind: MapKind, prot: Prot) -> Map {
+        Map {
+            mapping: self.next_mapping,
+            len: range.end - range.start,
             prot,
             kind,
-            base,
-            inside,
-            file_offset,
+            base: range.start,
+            inside: None,
+            file_offset: 0,
             synthetic: true,
             moved: false,
             populate: false,
-        };
-        self.add(map)
+        }
     }
 
     /// Announces a mapping and enters it in the layout; its place must be free.

@@ -5,7 +5,7 @@
 //! Images come as a group: neighbouring regions of one file and the anonymous tail behind them, so
 //! that a replay keeps their distances.
 use super::Builder;
-use crate::event::{MapKind, Prot};
+use crate::event::{Map, MapKind, Prot};
 use crate::{PAGE, TraceError};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -80,7 +80,7 @@ impl<W: Write> Builder<W> {
             let free = self.layout.parts(low, high).is_empty();
             let root = if group.len() > 1 && free {
                 let root = (self.next_mapping, low);
-                self.place(low, high - low, MapKind::Image, Prot::NONE, 0, None)?;
+                self.add(self.synthetic(low..high, MapKind::Image, Prot::NONE))?;
                 Some(root)
             } else {
                 None
@@ -93,7 +93,8 @@ impl<W: Write> Builder<W> {
                     // A call has already put something else here.
                     continue;
                 }
-                self.place(r.start, r.end - r.start, r.kind, r.prot, r.file_offset, inside)?;
+                let map = self.synthetic(r.start..r.end, r.kind, r.prot);
+                self.add(Map { file_offset: r.file_offset, inside, ..map })?;
             }
         }
         Ok(any)

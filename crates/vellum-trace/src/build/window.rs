@@ -23,7 +23,8 @@ impl fmt::Display for BadWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "a window is SKIP,KEEP or SKIP,KEEP,PERIOD in accesses, e.g. 1000000,200000,5000000 (suffixes k, M, G), KEEP at least 1 and PERIOD at least KEEP"
+            "a window is SKIP,KEEP or SKIP,KEEP,PERIOD in accesses, e.g. 1000000,200000,5000000 \
+             (suffixes k, M, G), KEEP at least 1 and PERIOD at least KEEP"
         )
     }
 }

@@ -56,7 +56,8 @@ impl fmt::Display for Info {
         }
         writeln!(
             f,
-            "accesses:     {} ({} loads, {} stores), {} left out by windows, {} lines by the kernel",
+            "accesses:     {} ({} loads, {} stores), {} left out by windows, {} lines by the \
+             kernel",
             Grouped(t.accesses()),
             Grouped(t.loads),
             Grouped(t.stores),
@@ -66,7 +67,8 @@ impl fmt::Display for Info {
         let percent = |n: u64, of: u64| n.saturating_mul(100).checked_div(of).unwrap_or(0);
         writeln!(
             f,
-            "dependent:    {} % of the loads, {} % of the stores have an address loaded just before",
+            "dependent:    {} % of the loads, {} % of the stores have an address loaded just \
+             before",
             percent(self.dependent_loads, t.loads),
             percent(self.dependent_stores, t.stores)
         )?;
@@ -105,7 +107,8 @@ impl fmt::Display for Info {
         if let Some(n) = self.header.native {
             writeln!(
                 f,
-                "native run:   {} minor and {} major faults, {} at most resident, {} ms user, {} ms system",
+                "native run:   {} minor and {} major faults, {} at most resident, {} ms user, \
+                 {} ms system",
                 Grouped(n.minor_faults),
                 Grouped(n.major_faults),
                 Mib(n.peak_rss),

@@ -125,7 +125,8 @@ impl fmt::Display for RecordError {
             RecordError::NoCommand => {
                 write!(
                     f,
-                    "nothing to record; give a command after `--`, e.g. `vellum record -o ls.vt -- ls -R /usr`"
+                    "nothing to record; give a command after `--`, e.g. `vellum record -o ls.vt \
+                     -- ls -R /usr`"
                 )
             }
             RecordError::NoProgram(p) => {
@@ -141,7 +142,8 @@ impl fmt::Display for RecordError {
             RecordError::Output { out, why } => write!(f, "{}: {why}", out.display()),
             RecordError::WrongProgram(p) => write!(
                 f,
-                "{}: neither an x86_64 executable nor a script for one; record the executable it starts",
+                "{}: neither an x86_64 executable nor a script for one; record the executable it \
+                 starts",
                 p.display()
             ),
             RecordError::NoQemu => {
@@ -149,7 +151,8 @@ impl fmt::Display for RecordError {
             }
             RecordError::NoPlugin => write!(
                 f,
-                "libvellum_record.so is not beside this program; build it with `cargo build --release -p vellum-record` or name it in VELLUM_RECORDER"
+                "libvellum_record.so is not beside this program; build it with `cargo build \
+                 --release -p vellum-record` or name it in VELLUM_RECORDER"
             ),
             RecordError::Io { doing, source } => write!(f, "{doing}: {source}"),
             RecordError::Interrupted => {
@@ -157,7 +160,8 @@ impl fmt::Display for RecordError {
             }
             RecordError::Stopped { code, .. } if *code > 128 => write!(
                 f,
-                "signal {} ended the program under the recorder, and a trace is whole only when its program exits: nothing was kept; record a run that exits by itself",
+                "signal {} ended the program under the recorder, and a trace is whole only when \
+                 its program exits: nothing was kept; record a run that exits by itself",
                 code - 128
             ),
             RecordError::Stopped { code, trace: Some(e) } => {
@@ -168,7 +172,8 @@ impl fmt::Display for RecordError {
             }
             RecordError::Stopped { code, trace: None } => write!(
                 f,
-                "qemu-x86_64 ended with code {code} before it recorded anything; run it with the program by hand to see why"
+                "qemu-x86_64 ended with code {code} before it recorded anything; run it with the \
+                 program by hand to see why"
             ),
         }
     }

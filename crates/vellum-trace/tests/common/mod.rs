@@ -15,6 +15,13 @@ struct World {
     last: (usize, u64),
 }
 
+/// A part of a mapping.
+struct Part {
+    mapping: u32,
+    offset: u64,
+    len: u64,
+}
+
 impl World {
     fn call(&mut self, change: Change) -> Event {
         let order = self.calls;
@@ -46,14 +53,14 @@ impl World {
         }))
     }
 
-    fn part(&self, x: u64) -> (u32, u64, u64) {
+    fn part(&self, x: u64) -> Part {
         let i = x as usize % self.lens.len();
         let offset = (x >> 8) % (self.lens[i] / 4096) * 4096;
-        (i as u32, offset, (self.lens[i] - offset).min(4096 * (x % 5)))
+        Part { mapping: i as u32, offset, len: (self.lens[i] - offset).min(4096 * (x % 5)) }
     }
 
     fn change(&mut self, x: u64) -> Event {
-        let (mapping, offset, len) = self.part(x);
+        let Part { mapping, offset, len } = self.part(x);
         let change = match (x >> 20) % 7 {
             0 => Change::Unmap { mapping, offset, len },
             1 => Change::Protect { mapping, offset, len, prot: Prot(x as u8) },

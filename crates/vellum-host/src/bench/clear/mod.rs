@@ -1,29 +1,28 @@
 //! Clearing: every way this processor has, by length, beside the library's own choice; and the
 //! choice itself.
 //!
-//! A row is nanoseconds for a 4 KiB page, the best repetition: on a shared machine disturbances
-//! only add, and a GiB takes longer than another task lets it be. Its peers are the ways of
-//! [`Method`]. The memory is one mapping of which every page was touched. `ground` has what is
-//! measured, `choose` what follows from it.
+//! A row is nanoseconds for a 4 KiB page, of the best repetition: on a shared machine, disturbances
+//! only add. Its peers are the ways of [`Method`]. The memory is one mapping whose pages were all
+//! touched. `fixture` measures, `choose` chooses.
 //!
 //! [`calibrate`] measures and chooses, [`beside`] measures again with the library on a machine that
 //! clears so, [`run`] does both.
 
 mod choose;
 mod copying;
-mod ground;
+mod fixture;
 
 use std::collections::BTreeMap;
 use std::{fmt, io};
 
 use vellum::addr::PAGE_SIZE;
 
+use super::measure::ratio::{Ratios, Side};
 use super::measure::{Effort, alone};
-use super::ratio::{Ratios, Side};
 use super::{Report, Row};
 use crate::stores::{Choice, Method};
 use choose::choose;
-use ground::{Ground, Measured, Scene, sample};
+use fixture::{Fixture, Measured, Workload, sample};
 
 /// What was measured and what follows from it.
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ pub struct Calibration {
 
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Choice { page, run, around, from } = self.choice;
+        let Choice { page, run, non_temporal, from } = self.choice;
         writeln!(
             f,
             "A page that is used at once: {}. Runs through the caches: {}.",
@@ -47,14 +46,14 @@ impl fmt::Display for Calibration {
             return writeln!(
                 f,
                 "Going around the caches ({}) wins at no length here.",
-                around.name()
+                non_temporal.name()
             );
         }
         writeln!(
             f,
-            "Around the caches: {}, from {} KiB on: no longer slower there for somebody who had a working set of half the \
-             second level and reads half of what was cleared.",
-            around.name(),
+            "Around the caches: {}, from {} KiB on: no longer slower there for somebody who had a \
+             working set of half the second level and reads half of what was cleared.",
+            non_temporal.name(),
             from >> 10
         )
     }
@@ -67,27 +66,29 @@ const fn kind(method: Method) -> Option<&'static str> {
         Method::Ahead => return None,
         Method::Strings => "strings",
         Method::Memset | Method::Vector32 | Method::Vector64 => "plain",
-        Method::Around16
-        | Method::Around32
-        | Method::Around64
+        Method::NonTemporal16
+        | Method::NonTemporal32
+        | Method::NonTemporal64
         | Method::Four64
         | Method::FourLines => "around",
-        Method::Lines if method.goes_around() => "around",
+        Method::Lines if method.is_non_temporal() => "around",
         Method::Lines => "line",
     })
 }
 
 fn report(all: &Measured, choice: Choice) -> Report {
     let mut report = Report::default();
-    for (&scene, ways) in all {
-        let chosen = match scene {
-            Scene::Hot | Scene::Read => choice.page,
-            Scene::Scattered if choice.from != u64::MAX => choice.around,
-            Scene::Scattered => choice.page,
-            Scene::Run(pages) | Scene::Used(pages) if (pages * PAGE_SIZE) as u64 >= choice.from => {
-                choice.around
+    for (&workload, ways) in all {
+        let chosen = match workload {
+            Workload::Hot | Workload::Read => choice.page,
+            Workload::Scattered if choice.from != u64::MAX => choice.non_temporal,
+            Workload::Scattered => choice.page,
+            Workload::Run(pages) | Workload::Used(pages)
+                if (pages * PAGE_SIZE) as u64 >= choice.from =>
+            {
+                choice.non_temporal
             }
-            Scene::Run(_) | Scene::Used(_) => choice.run,
+            Workload::Run(_) | Workload::Used(_) => choice.run,
         };
         let ours = ways.get(&None).or(ways.get(&Some(chosen)));
         let Some(ours) = ours else { continue };
@@ -98,7 +99,7 @@ fn report(all: &Measured, choice: Choice) -> Report {
             *best = ns.min(*best);
         }
         report.benchmarks.push(Row {
-            name: scene.name(),
+            name: workload.name(),
             threads: 1,
             unit: "ns",
             ours: ours.lowest(),
@@ -117,13 +118,14 @@ fn report(all: &Measured, choice: Choice) -> Report {
 /// Memory the system refuses.
 pub fn calibrate(effort: Effort) -> io::Result<Calibration> {
     alone(|| {
-        let ground = Ground::new(effort, Choice::by_features())?;
-        let all = sample(&ground, effort, false);
+        let fixture = Fixture::new(effort, Choice::by_features())?;
+        let all = sample(&fixture, effort, false);
         let mut choice = choose(&all);
         // A few repetitions do not tell ways that differ by a twentieth. Who is not seen to gain
         // over plain stores does not replace them.
         if let Some(plain) = plainest(&all).filter(|&plain| plain != choice.page) {
-            let pairs = ground::beside(&ground, effort, Scene::Read, (Some(choice.page), plain));
+            let pairs =
+                fixture::beside(&fixture, effort, Workload::Read, (Some(choice.page), plain));
             if pairs.side(1.0) != Side::Above {
                 choice.page = plain;
             }
@@ -138,23 +140,23 @@ pub fn calibrate(effort: Effort) -> io::Result<Calibration> {
 /// Memory the system refuses.
 pub fn beside(effort: Effort, choice: Choice) -> io::Result<Report> {
     alone(|| {
-        let ground = Ground::new(effort, choice)?;
-        let all = sample(&ground, effort, true);
+        let fixture = Fixture::new(effort, choice)?;
+        let all = sample(&fixture, effort, true);
         let mut report = report(&all, choice);
-        let pairs = |scene, peer| ground::beside(&ground, effort, scene, (None, peer));
-        report.benchmarks.push(paired(OVER_STRINGS, &pairs(Scene::Scattered, Method::Strings)));
+        let pairs = |workload, peer| fixture::beside(&fixture, effort, workload, (None, peer));
+        report.benchmarks.push(paired(OVER_STRINGS, &pairs(Workload::Scattered, Method::Strings)));
         if let Some(plain) = plainest(&all) {
-            report.benchmarks.push(paired(OVER_PLAIN, &pairs(Scene::Read, plain)));
+            report.benchmarks.push(paired(OVER_PLAIN, &pairs(Workload::Read, plain)));
         }
-        report.benchmarks.push(paired(COPY, &copying::beside(&ground, effort, false)));
-        report.benchmarks.push(paired(COPY_USED, &copying::beside(&ground, effort, true)));
+        report.benchmarks.push(paired(COPY, &copying::beside(&fixture, effort, false)));
+        report.benchmarks.push(paired(COPY_USED, &copying::beside(&fixture, effort, true)));
         Ok(report)
     })
 }
 
 /// The row of the library's copies of 2 MiB beside those through the caches.
 const COPY: &str = "clear/copy-2M-over-cached";
-/// The same for somebody who reads half of the copy.
+/// The same for a program that reads half of the copy.
 const COPY_USED: &str = "clear/copy-2M-used-over-cached";
 /// The row of the library beside strings on scattered pages: how many times as fast, pair by pair.
 const OVER_STRINGS: &str = "clear/scattered-over-strings";
@@ -163,7 +165,7 @@ const OVER_PLAIN: &str = "clear/read-over-plain";
 
 /// The plain stores after which a page is read soonest.
 fn plainest(all: &Measured) -> Option<Method> {
-    let timed = all.get(&Scene::Read)?.iter().filter_map(|(m, s)| m.map(|m| (m, s.median())));
+    let timed = all.get(&Workload::Read)?.iter().filter_map(|(m, s)| m.map(|m| (m, s.median())));
     timed.filter(|t| kind(t.0) == Some("plain")).min_by(|a, b| a.1.total_cmp(&b.1)).map(|t| t.0)
 }
 
@@ -248,11 +250,11 @@ mod tests {
         let effort = Effort { shrink: 128, ..Effort::QUICK };
         let found = calibrate(effort).expect("memory");
         assert!(
-            [found.choice.page, found.choice.run, found.choice.around]
+            [found.choice.page, found.choice.run, found.choice.non_temporal]
                 .into_iter()
                 .all(Method::exists)
         );
-        assert!(!found.choice.page.goes_around() && !found.choice.run.goes_around());
+        assert!(!found.choice.page.is_non_temporal() && !found.choice.run.is_non_temporal());
         let report = beside(effort, found.choice).expect("memory");
         assert_eq!(explain(&report).len(), 7, "no GiB in a quick run, but pairs");
         let rows = report.benchmarks;

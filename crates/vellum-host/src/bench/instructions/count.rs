@@ -1,10 +1,10 @@
-//! How instructions are counted: by callgrind, else by the processor's own counter.
+//! Counts instructions, with callgrind or else with the processor's counter.
 //!
-//! Callgrind comes first: it counts the same on every run and on every computer, and can be told to
-//! leave out the clearing of blocks. The program runs itself under it, once a row, and callgrind
-//! collects inside [`measured`] only. Where valgrind is missing and the system grants a hardware
-//! counter (few virtual machines have one), that counts the user-mode instructions of the same
-//! function; it sees an interrupt now and then, and cannot leave anything out.
+//! Callgrind comes first: its count is the same on every run and every computer, and it can leave
+//! out the clearing of blocks. The program runs itself under callgrind, once for each row, and
+//! callgrind collects inside [`measured`] only. Without valgrind, a hardware counter counts the
+//! user-mode instructions of the same function, if the system grants one (few virtual machines have
+//! one). It also counts an interrupt now and then, and cannot leave anything out.
 
 use std::cell::RefCell;
 use std::io;
@@ -39,30 +39,30 @@ fn switch(how: fn(&mut Counter) -> io::Result<()>) {
 
 /// How this computer can count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum CountMethod {
     /// By callgrind.
     Callgrind,
     /// By the processor.
     Hardware,
 }
 
-impl Way {
+impl CountMethod {
     /// The best way there is.
-    pub fn best() -> Option<Way> {
+    pub fn best() -> Option<CountMethod> {
         let mut valgrind = Command::new("valgrind");
         let valgrind =
             valgrind.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         if valgrind.is_ok_and(|s| s.success()) {
-            Some(Way::Callgrind)
+            Some(CountMethod::Callgrind)
         } else {
-            Builder::new(Hardware::INSTRUCTIONS).build().ok().map(|_| Way::Hardware)
+            Builder::new(Hardware::INSTRUCTIONS).build().ok().map(|_| CountMethod::Hardware)
         }
     }
     /// How to say it.
     pub fn name(self) -> &'static str {
         match self {
-            Way::Callgrind => "callgrind",
-            Way::Hardware => "the processor's counter",
+            CountMethod::Callgrind => "callgrind",
+            CountMethod::Hardware => "the processor's counter",
         }
     }
 }
@@ -85,13 +85,13 @@ pub fn once(row: usize) -> io::Result<u64> {
 /// # Errors
 /// The way does not work here after all.
 pub fn count(
-    way: Way,
+    way: CountMethod,
     row: usize,
     again: &(dyn Fn(usize) -> io::Result<Command> + Sync),
 ) -> io::Result<u64> {
     match way {
-        Way::Callgrind => by_callgrind(&again(row)?),
-        Way::Hardware => by_hardware(row),
+        CountMethod::Callgrind => by_callgrind(&again(row)?),
+        CountMethod::Hardware => by_hardware(row),
     }
 }
 

@@ -1,9 +1,9 @@
-//! The machine that instructions are counted on: one CPU, no TLB, methods of a few instructions.
+//! The machine on which instructions are counted: one CPU, no TLB, methods of a few instructions.
 //!
-//! What a method of the machine costs is the embedder's affair, so here it is next to nothing: an
-//! entry is one load or store, a flush bumps a counter, clearing and copying do nothing. The host
-//! machine of the other benchmarks polls for interrupts at every call and checks addresses; a fault
-//! on it takes a third more.
+//! The cost of the machine's methods is the embedder's, so here it is close to nothing: an entry is
+//! one load or store, a flush increments a counter, clearing and copying do nothing. The host
+//! machine of the other benchmarks polls for interrupts and checks addresses at every call; a fault
+//! on it takes a third more instructions.
 
 use std::io;
 use std::ptr::NonNull;

@@ -1,9 +1,9 @@
 //! `vellum bench instructions`: instructions of the hot paths, counted exactly.
 //!
-//! Nanoseconds of a shared machine tell a change of ten percent from none only with patience; a
-//! count tells it at once, and the same everywhere. So counts are what binds: [`rows`] has the
-//! ceilings, `./test` fails above one, `docs/instructions.md` keeps the history. [`count`] counts,
-//! [`flat`] is the machine counted on.
+//! On a shared machine, nanoseconds show a change of ten percent only after many runs. A count
+//! shows it at once, and is the same everywhere. So the ceilings are on counts: [`rows`] has them,
+//! `./test` fails above one, and `docs/instructions.md` keeps the history. [`count`] counts,
+//! [`flat`] is the machine.
 
 pub mod count;
 pub mod flat;
@@ -14,10 +14,10 @@ use std::io;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::conditions::cores;
+use super::measure::conditions::cores;
 use super::measure::{Effort, threads};
 use super::{Report, Row};
-use count::Way;
+use count::CountMethod;
 use rows::{Ceiling, Counted, ROWS};
 
 /// The compiler the ceilings were set with. Another may exceed them by [`SLACK`].
@@ -52,13 +52,13 @@ pub fn run(
     effort: Effort,
     again: &(dyn Fn(usize) -> io::Result<Command> + Sync),
 ) -> io::Result<Report> {
-    let Some(way) = Way::best() else {
+    let Some(way) = CountMethod::best() else {
         let notes = vec![
             "skipped: no valgrind here (package valgrind), and no hardware counter".to_owned(),
         ];
         return Ok(Report { notes, ..Report::default() });
     };
-    let shown = |row: usize| way == Way::Callgrind || !ROWS[row].clears;
+    let shown = |row: usize| way == CountMethod::Callgrind || !ROWS[row].clears;
     let rows: Vec<usize> =
         (0..if effort.shrink > 1 { 3 } else { ROWS.len() }).filter(|&row| shown(row)).collect();
     let next = AtomicUsize::new(0);

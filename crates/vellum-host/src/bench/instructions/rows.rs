@@ -1,11 +1,11 @@
-//! What is counted: one row, one hot path.
+//! The rows: one hot path each.
 //!
-//! Only what happens inside [`measured`] counts, so what prepares a row costs nothing. The count
-//! over many operations is divided by them: it contains the library's own share of rare work (a
-//! table node for every 512 pages, a refilled magazine for every 128) and four or five instructions
-//! of the machine for each entry it reads or writes. Clearing and copying do nothing here; the loop
-//! around the clearing of a huge page is left out where the counter can leave it out, and the row
-//! is left out where it cannot.
+//! Only instructions inside [`measured`] count, so preparing a row costs nothing. The count over
+//! many operations is divided by their number. It contains the library's share of rare work (a
+//! table node for every 512 pages, a magazine refill for every 128) and four or five instructions
+//! of the machine for each entry it reads or writes. Clearing and copying do nothing here. The loop
+//! around the clearing of a huge page is left out where the counter can leave it out; elsewhere the
+//! row is left out.
 
 use vellum::addr::{PAGE_SIZE, Va};
 use vellum::space::{Access, Attrs, Fault, HugeAdvice, Placement, Rights, Space};

@@ -1,15 +1,14 @@
 //! The few ranges that all threads work on, and what may be done to each.
 //!
-//! Of each range some pages are looked at, its *slots*: all of a small one, a few of a huge one. No
-//! store to a range may be lost, ever, but to those that are wiped. The first and the last range
-//! stay where they are, so that a hole among them is never part of the free room around them: what
-//! is mapped wherever there is room does not land in one.
+//! Some pages of each range are compared, its *slots*: all pages of a small range, a few of a huge
+//! one. No store may be lost, except in ranges that are wiped. The first and the last range never
+//! move, so that a mapping placed by the library does not land in a hole between the ranges.
 
 use vellum::addr::Va;
 use vellum::space::{Attrs, HugeAdvice, LeafSize, Rights};
 
 use crate::rng::Rng;
-use crate::stress::lane::Run;
+use crate::stress::owned_pages::Run;
 
 /// What is done to a range, beside what loses nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,7 +19,7 @@ pub enum Kind {
     Rights,
     /// It is moved to another place, and back.
     Moved,
-    /// Contents are dropped, by whoever likes to; rights change with that.
+    /// Any thread may drop the contents; rights change with that.
     Wiped,
 }
 

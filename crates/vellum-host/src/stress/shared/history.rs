@@ -1,5 +1,5 @@
-//! In which order each thread stored, and what was done before that: what a forked space is
-//! compared with.
+//! The order of each thread's stores, and what was done before each: a forked space is compared
+//! with it.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 

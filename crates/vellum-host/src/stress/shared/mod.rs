@@ -1,24 +1,27 @@
-//! The stress of shared pages: every thread does everything to the same few ranges of one space.
+//! The stress of shared pages: every thread does every operation on the same few ranges of one
+//! space.
 //!
-//! In the stress above each thread has a place of its own, so it knows what must be there. Here
-//! nobody has: [`arena`] is the few ranges, [`word`] the values, each of which says whose store it
-//! is and the how many-th, [`board`] what threads say outside the space, and the rules that follow
-//! from it, [`history`] the order of the stores, [`snapshot`] what a forked space must be,
-//! [`worker`] a thread. Which verbs there are, [`ops`](super::ops) says.
+//! In [`stress`](super) each page has one owner, which knows its contents. Here no page has one:
 //!
-//! After each round the threads meet and everything is recounted; then the ranges become fresh
-//! memory again, so that first touches go on happening.
+//! - [`arena`] has the ranges.
+//! - [`word`] has the values: each names the thread that stored it and that thread's count of
+//!   stores.
+//! - [`expected`] records what threads do, and the rules that follow from it.
+//! - [`history`] has the order of the stores, [`snapshot`] what a forked space must hold.
+//! - [`worker`] is one thread. The operations are those of [`ops`](super::ops).
 //!
-//! The seed gives each thread's choices; how they fall together is the host's business, as above.
+//! After each round the threads meet and everything is recounted. Then the ranges become fresh
+//! memory, so that first touches go on. The seed gives each thread's choices, not their
+//! interleaving.
 
 pub mod arena;
-pub mod board;
+pub mod expected;
 pub mod history;
 pub mod snapshot;
+mod state;
 pub mod word;
 pub mod worker;
 
-use std::fmt;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,93 +30,19 @@ use vellum::entry::Codec;
 use vellum::machine::Use;
 use vellum::space::{Advice, Placement, Rights, Space};
 use vellum::stats::Stats;
-use vellum::vm::Vm;
 
-use super::{HostVm, Meeting, Stress, free_and_kept, lock, meet, watchdog};
-use crate::machine::Host;
+use super::meeting::{Meeting, lock, meet, watchdog};
+use super::{Stress, free_and_kept};
+use crate::host_vm::HostVm;
 use crate::rng::Rng;
 use arena::{Arena, Kind};
-use board::Board;
-use snapshot::Child;
+use expected::ExpectedState;
 use worker::Worker;
+
+pub use state::{Outcome, Shared};
 
 /// Threads at most: each has an eighth of a page.
 pub const MOST: usize = 8;
-
-/// What a run did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Operations done.
-    pub operations: u64,
-    /// Stores that were made.
-    pub stores: u64,
-    /// Words read and held against the rules.
-    pub looks: u64,
-    /// Accesses refused by the rights, or because nothing was mapped.
-    pub denied: u64,
-    /// Faults handed to the library.
-    pub faults: u64,
-    /// Wipes.
-    pub wipes: u64,
-    /// Forks.
-    pub forks: u64,
-    /// Stores beside a fork that its child was checked for.
-    pub beside: u64,
-    /// What the library refused for want of memory.
-    pub refused: u64,
-}
-
-impl Outcome {
-    /// Both together.
-    pub fn add(&mut self, other: Outcome) {
-        self.operations += other.operations;
-        self.stores += other.stores;
-        self.looks += other.looks;
-        self.denied += other.denied;
-        self.faults += other.faults;
-        self.wipes += other.wipes;
-        self.forks += other.forks;
-        self.beside += other.beside;
-        self.refused += other.refused;
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} operations, {} stores, {} words looked at, {} accesses denied, {} faults, {} wipes, {} forks beside \
-             {} stores, {} refused for memory",
-            self.operations,
-            self.stores,
-            self.looks,
-            self.denied,
-            self.faults,
-            self.wipes,
-            self.forks,
-            self.beside,
-            self.refused
-        )
-    }
-}
-
-/// What the threads share.
-pub struct Shared<'a, C: Codec> {
-    /// The subsystem.
-    pub vm: &'a Vm<Host<C, true>>,
-    /// The run.
-    pub plan: Stress,
-    /// The space everybody works in.
-    pub space: Space,
-    /// Its ranges.
-    pub arena: Arena,
-    /// What is known of them.
-    pub board: Board,
-    /// Forked spaces that nobody holds.
-    pub children: Mutex<Vec<Child>>,
-    meeting: Meeting,
-    moved: AtomicU64,
-}
 
 /// Runs it; what it did, and the library's counters at the end. Of the plan's spaces there is one.
 ///
@@ -128,7 +57,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     let host = HostVm::<C, true>::new(plan.machine, plan.config)?;
     let (vm, arena) = (&host.vm, Arena::new());
     let (before, space) = {
-        let _cpu = vm.machine().sit(0);
+        let _cpu = vm.machine().bind(0);
         let before = free_and_kept(vm, &[]);
         let space = vm.create().map_err(io::Error::other)?;
         for extent in &arena.extents {
@@ -142,7 +71,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
         vm,
         plan,
         space,
-        board: Board::new(&arena, threads),
+        expected: ExpectedState::new(&arena, threads),
         arena,
         children: Mutex::new(Vec::new()),
         meeting: Meeting::of(threads),
@@ -168,7 +97,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
         eprintln!("stress of shared pages failed; seed {}", plan.seed);
         std::panic::resume_unwind(panic);
     }
-    let _cpu = vm.machine().sit(0);
+    let _cpu = vm.machine().bind(0);
     lock(&shared.children).drain(..).for_each(|child| vm.exit(child.space));
     vm.exit(shared.space);
     let after = free_and_kept(vm, &[]);
@@ -186,27 +115,27 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
 }
 
 fn thread<C: Codec>(shared: &Shared<'_, C>, me: usize) -> Outcome {
-    let seat = shared.vm.machine().sit(me);
+    let guard = shared.vm.machine().bind(me);
     let plan = &shared.plan;
     let rng = Rng::new(plan.seed ^ (me as u64 + 1) << 40);
-    let mut worker = Worker::new(shared, &seat, me, rng);
+    let mut worker = Worker::new(shared, &guard, me, rng);
     let rounds = plan.rounds.max(1);
     for round in 0..rounds {
         for _ in 0..plan.operations / rounds / plan.machine.cpus as u64 {
             worker.step(round + 1 == rounds);
             shared.moved.fetch_add(1, Ordering::Relaxed);
         }
-        seat.park(|| meet(&shared.meeting, shared.vm));
+        guard.park(|| meet(&shared.meeting, shared.vm));
         if me == 0 {
             quiet(shared, round);
         }
-        seat.park(|| meet(&shared.meeting, shared.vm));
+        guard.park(|| meet(&shared.meeting, shared.vm));
         worker.look_at_all();
-        seat.park(|| meet(&shared.meeting, shared.vm));
+        guard.park(|| meet(&shared.meeting, shared.vm));
         if me == 0 {
             freshen(shared, round);
         }
-        seat.park(|| meet(&shared.meeting, shared.vm));
+        guard.park(|| meet(&shared.meeting, shared.vm));
     }
     shared.vm.idle();
     worker.outcome()
@@ -229,12 +158,12 @@ fn freshen<C: Codec>(shared: &Shared<'_, C>, round: u64) {
         if (round + n as u64) % 3 == 2 {
             continue;
         }
-        let first = if shared.board.is_away(n) { extent.other } else { extent.run.first };
-        let run = super::lane::Run { first, ..extent.run };
+        let first = if shared.expected.is_away(n) { extent.other } else { extent.run.first };
+        let run = super::owned_pages::Run { first, ..extent.run };
         let slots = || extent.slots();
         let grants: Vec<_> =
-            slots().map(|slot| shared.board.grant(slot, Rights::READ_WRITE)).collect();
-        let wipes: Vec<_> = slots().map(|slot| shared.board.wipe(slot)).collect();
+            slots().map(|slot| shared.expected.grant(slot, Rights::READ_WRITE)).collect();
+        let wipes: Vec<_> = slots().map(|slot| shared.expected.wipe(slot)).collect();
         let forget = round.is_multiple_of(2) && extent.kind != Kind::Wiped;
         let done = if forget {
             let rights =
@@ -251,10 +180,10 @@ fn freshen<C: Codec>(shared: &Shared<'_, C>, round: u64) {
         };
         let done = done.is_ok();
         for ((slot, grant), wipe) in slots().zip(grants).zip(wipes) {
-            shared.board.granted(slot, grant, done);
-            shared.board.wipe_over(slot, wipe, done);
+            shared.expected.granted(slot, grant, done);
+            shared.expected.wipe_over(slot, wipe, done);
             if done && extent.keeps() {
-                shared.board.drop_slot(slot);
+                shared.expected.drop_slot(slot);
             }
         }
     }

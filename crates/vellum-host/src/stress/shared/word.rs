@@ -1,8 +1,8 @@
-//! A stored value: who stored it, where, and its how many-th store that was.
+//! A stored value: the thread, the slot, and the thread's count of stores.
 //!
-//! Each thread owns one word of every page that is looked at, so several threads write different
-//! words of one page. A thread counts its stores through, over all pages, so the counts of one word
-//! grow, and the stores of one thread have an order.
+//! Each thread owns one word of every slot, so several threads write different words of one page. A
+//! thread counts its stores over all pages, so the counts of one word grow, and the stores of one
+//! thread are ordered.
 
 /// Set in what is stored in a forked space: no such value may be seen in another one.
 const CHILD: u64 = 1 << 43;

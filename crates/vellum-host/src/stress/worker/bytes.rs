@@ -6,39 +6,47 @@ use vellum::error::FaultError;
 use vellum::space::Access;
 
 use super::{On, Worker};
-use crate::stress::lane::{Lane, Run, SAMPLES};
+use crate::stress::owned_pages::{OwnedPages, Run, SAMPLES};
+
+/// A range that the kernel copies to or from.
+struct Span {
+    va: Va,
+    bytes: u64,
+    /// What the copy has to say.
+    wanted: Result<(), FaultError>,
+}
 
 impl<C: Codec> Worker<'_, C> {
-    pub(super) fn some_page(&mut self, lane: &Lane) -> u64 {
+    pub(super) fn some_page(&mut self, owned: &OwnedPages) -> u64 {
         if self.rng.once_in(12) {
-            let run = lane.part(&mut self.rng);
+            let run = owned.part(&mut self.rng);
             return run.first;
         }
-        lane.mapped(&mut self.rng).unwrap_or(lane.runs[0].first)
+        owned.mapped(&mut self.rng).unwrap_or(owned.runs[0].first)
     }
 
     pub(super) fn touch(&mut self, mut on: On<'_>, access: Access) {
-        let page = self.some_page(on.lane);
+        let page = self.some_page(on.owned);
         let sample = self.rng.below(3) as usize;
         self.check_access(&mut on, page, sample, access, 0);
     }
 
     pub(super) fn write(&mut self, mut on: On<'_>) {
-        let first = self.some_page(on.lane);
+        let first = self.some_page(on.owned);
         // Now and then a run of pages, as programs write.
         let n = if self.rng.once_in(8) { 24 } else { 1 };
         for page in first..first + n {
             let one = Run { first: page, pages: 1 };
-            if page != first && !on.lane.pages.contains_key(&page) {
+            if page != first && !on.owned.pages.contains_key(&page) {
                 return;
             }
             // The others look at the first word only.
             let sample = self.rng.below(4).saturating_sub(1) as usize;
-            let stamp = on.lane.stamp();
+            let stamp = on.owned.stamp();
             on.begin(&[one]);
             let done = self.check_access(&mut on, page, sample, Access::Write, stamp);
             if done {
-                on.lane.each(one, |p| p.words[sample] = stamp);
+                on.owned.each(one, |p| p.words[sample] = stamp);
             }
             on.settled(&[one]);
             if !done {
@@ -48,13 +56,9 @@ impl<C: Codec> Worker<'_, C> {
     }
 
     /// A range of whole words on up to six mapped pages of equal verdict, or one page of any kind.
-    pub(super) fn span(
-        &mut self,
-        lane: &Lane,
-        access: Access,
-    ) -> (Va, u64, Result<(), FaultError>) {
-        let first = self.some_page(lane);
-        let verdict = |p: u64| Self::verdict(lane.pages.get(&p).map(|p| p.rights), access);
+    fn span(&mut self, owned: &OwnedPages, access: Access) -> Span {
+        let first = self.some_page(owned);
+        let verdict = |p: u64| Self::verdict(owned.pages.get(&p).map(|p| p.rights), access);
         let mut pages = 1;
         if verdict(first).is_ok() {
             let wish = 1 + self.rng.below(6);
@@ -65,18 +69,18 @@ impl<C: Codec> Worker<'_, C> {
         let start = (first << 12) + self.rng.below(512) * 8;
         let room = ((first + pages) << 12) - start;
         let bytes = 8 * (1 + self.rng.below(room / 8));
-        // Past a refused first page nothing may be said about what was copied, so such a span stays
+        // After a refused first page it is unspecified what was copied, so such a span stays
         // inside it.
-        (Va(start), bytes, verdict(first))
+        Span { va: Va(start), bytes, wanted: verdict(first) }
     }
 
     /// The kernel writes, `forced` whatever the rights, as long as there are any.
     pub(super) fn copy_in(&mut self, mut on: On<'_>, forced: bool) {
-        let (va, bytes, wanted) =
-            self.span(on.lane, if forced { Access::Read } else { Access::Write });
+        let Span { va, bytes, wanted } =
+            self.span(on.owned, if forced { Access::Read } else { Access::Write });
         let run = Run { first: va.page(), pages: ((va.0 + bytes - 1) >> 12) - va.page() + 1 };
         on.begin(&[run]);
-        let stamp = on.lane.stamp();
+        let stamp = on.owned.stamp();
         let buffer: Vec<u8> = stamp.to_ne_bytes().repeat(bytes as usize / 8);
         let vm = self.shared.vm;
         let done = if forced {
@@ -90,7 +94,7 @@ impl<C: Codec> Worker<'_, C> {
                     for (i, at) in SAMPLES.into_iter().enumerate() {
                         let at = (page << 12) + at;
                         if va.0 <= at && at < va.0 + bytes {
-                            on.lane.each(Run { first: page, pages: 1 }, |p| p.words[i] = stamp);
+                            on.owned.each(Run { first: page, pages: 1 }, |p| p.words[i] = stamp);
                         }
                     }
                 }
@@ -102,7 +106,8 @@ impl<C: Codec> Worker<'_, C> {
             (Err(e), Err(w)) if e == w => {}
             (got, wanted) => {
                 panic!(
-                    "copy_in, forced {forced}, at {va:?} of {bytes} gave {got:?}, wanted {wanted:?}; {}",
+                    "copy_in, forced {forced}, at {va:?} of {bytes} gave {got:?}, wanted \
+                     {wanted:?}; {}",
                     self.place(&on)
                 )
             }
@@ -119,14 +124,14 @@ impl<C: Codec> Worker<'_, C> {
                     && at.0 < va.0 + bytes
                     && self.access(on.space, at, Access::Read, 0) == Ok(stamp)
                 {
-                    on.lane.each(Run { first: page, pages: 1 }, |p| p.words[i] = stamp);
+                    on.owned.each(Run { first: page, pages: 1 }, |p| p.words[i] = stamp);
                 }
             }
         }
     }
 
     pub(super) fn copy_out(&mut self, on: On<'_>) {
-        let (va, bytes, wanted) = self.span(on.lane, Access::Read);
+        let Span { va, bytes, wanted } = self.span(on.owned, Access::Read);
         let mut buffer = vec![0xaa; bytes as usize];
         match (self.shared.vm.copy_out(on.space, va, &mut buffer), wanted) {
             (Ok(()), Ok(())) => {
@@ -135,10 +140,10 @@ impl<C: Codec> Worker<'_, C> {
                     let mut whole = [0; 8];
                     whole.copy_from_slice(word);
                     let word = u64::from_ne_bytes(whole);
-                    let known = on.lane.pages.get(&at.page()).map_or([0; 3], |p| p.words);
+                    let known = on.owned.pages.get(&at.page()).map_or([0; 3], |p| p.words);
                     match SAMPLES.iter().position(|&s| s == at.offset() as u64) {
                         Some(i) => self.same(&on, at, word, known[i]),
-                        None => self.sane(on.space, at, word, on.lane.lineage, on.lane.lane),
+                        None => self.sane(on.space, at, word, on.owned.lineage, on.owned.owner),
                     }
                 }
             }

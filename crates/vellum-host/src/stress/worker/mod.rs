@@ -1,6 +1,6 @@
-//! One thread of the stress: does operations in its lane, keeps the model, compares.
+//! One thread of the stress: operates on its own pages, keeps the model, and compares.
 //!
-//! `verbs` change mappings, `bytes` contents, `look` is about what others own.
+//! `verbs` changes mappings, `bytes` contents, `look` reads what others own.
 
 mod bytes;
 mod look;
@@ -13,29 +13,18 @@ use vellum::frame::Want;
 use vellum::machine::Use;
 use vellum::space::{Access, Page as Seen, Rights, Space};
 
-use super::board::Board;
-use super::lane::{Lane, Run, SAMPLES, Window};
 use super::ops::Op;
-use super::{Outcome, Shared};
-use crate::machine::Seat;
+use super::owned_pages::{OwnedPages, Run, SAMPLES, Window};
+use super::published::PublishedState;
+use super::state::{Child, Outcome, Shared};
+use crate::machine::CpuGuard;
 use crate::rng::Rng;
 
 use std::collections::BTreeMap;
 
-/// A space of one thread's own, made by fork.
-#[derive(Debug)]
-pub struct Child {
-    /// The space.
-    pub space: Space,
-    /// The thread's lane of it, exactly known.
-    lane: Lane,
-    /// Words of other lanes when first seen: nobody works there any more, so they stay.
-    frozen: BTreeMap<Va, Option<u64>>,
-}
-
 /// Which space a worker runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Where {
+enum SpaceChoice {
     Shared(usize),
     Child(usize),
 }
@@ -43,13 +32,13 @@ enum Where {
 /// The thread.
 pub struct Worker<'a, C: Codec> {
     shared: &'a Shared<'a, C>,
-    seat: &'a Seat<'a, C, true>,
+    guard: &'a CpuGuard<'a, C, true>,
     window: Window,
-    lane: u64,
+    me: u64,
     rng: Rng,
-    /// The thread's lane of each shared space.
-    lanes: Vec<Lane>,
-    at: Option<Where>,
+    /// The thread's pages of each shared space.
+    owned: Vec<OwnedPages>,
+    at: Option<SpaceChoice>,
     blocks: Vec<(Pfn, Order)>,
     /// Pages of others this thread looks at again and again.
     favourites: Vec<(u64, u64)>,
@@ -63,29 +52,29 @@ const CHILDREN: usize = 3;
 /// Faults at one address without getting anywhere before that is an error.
 const PATIENCE: u32 = 100_000;
 
-/// What a verb runs on: the space and the lane of it.
+/// What a verb runs on: the space and its owned pages.
 struct On<'w> {
     space: &'w Space,
-    lane: &'w mut Lane,
+    owned: &'w mut OwnedPages,
     /// Where others look, if the space is shared.
-    board: Option<&'w Board>,
+    published: Option<&'w PublishedState>,
 }
 
 impl On<'_> {
     /// These pages are about to change.
     fn begin(&self, runs: &[Run]) {
-        if let Some(board) = self.board {
-            runs.iter().flat_map(|r| r.numbers()).for_each(|page| board.take_down(page));
+        if let Some(published) = self.published {
+            runs.iter().flat_map(|r| r.numbers()).for_each(|page| published.take_down(page));
         }
     }
     /// They changed, or not: they are as the model says.
     fn settled(&mut self, runs: &[Run]) {
-        if let Some(board) = self.board {
-            self.lane.serial += 1;
-            let lane = &self.lane;
+        if let Some(published) = self.published {
+            self.owned.serial += 1;
+            let owned = &self.owned;
             runs.iter()
                 .flat_map(|r| r.numbers())
-                .for_each(|page| board.publish(page, lane.pages.get(&page), lane.serial));
+                .for_each(|page| published.publish(page, owned.pages.get(&page), owned.serial));
         }
     }
 }
@@ -94,15 +83,16 @@ impl<'a, C: Codec> Worker<'a, C> {
     /// A thread that has done nothing yet.
     pub fn new(
         shared: &'a Shared<'a, C>,
-        seat: &'a Seat<'a, C, true>,
+        guard: &'a CpuGuard<'a, C, true>,
         window: Window,
-        lane: usize,
+        me: usize,
         rng: Rng,
     ) -> Worker<'a, C> {
-        let lane = lane as u64;
-        let lanes = (0..shared.spaces.len() as u64).map(|s| Lane::new(window, s, lane)).collect();
+        let me = me as u64;
+        let owned =
+            (0..shared.spaces.len() as u64).map(|s| OwnedPages::new(window, s, me)).collect();
         let (blocks, favourites, outcome) = (Vec::new(), Vec::new(), Outcome::default());
-        Worker { shared, seat, window, lane, rng, lanes, at: None, blocks, favourites, outcome }
+        Worker { shared, guard, window, me, rng, owned, at: None, blocks, favourites, outcome }
     }
 
     /// What it did.
@@ -112,8 +102,8 @@ impl<'a, C: Codec> Worker<'a, C> {
 
     /// Ends its forks and gives its blocks back, checking everything once more.
     pub fn finish(&mut self, children: &mut Vec<Child>) {
-        for space in 0..self.lanes.len() {
-            self.go(Where::Shared(space), children);
+        for space in 0..self.owned.len() {
+            self.go(SpaceChoice::Shared(space), children);
             self.on(children, |w, on| w.check_all(on));
         }
         while !children.is_empty() {
@@ -135,7 +125,7 @@ impl<'a, C: Codec> Worker<'a, C> {
         let op = Op::draw(&mut self.rng);
         self.outcome.operations += 1;
         match op {
-            Op::Rest => return self.seat.rest(),
+            Op::Rest => return self.guard.yield_core(),
             Op::Switch => return self.switch(children),
             Op::Frame => return self.frame(),
             Op::Fork => return self.fork(children),
@@ -154,7 +144,7 @@ impl<'a, C: Codec> Worker<'a, C> {
             _ => {}
         }
         if self.at.is_none() {
-            self.go(Where::Shared(0), children);
+            self.go(SpaceChoice::Shared(0), children);
         }
         self.on(children, |w, on| match op {
             Op::Map => w.map(on, false),
@@ -174,7 +164,7 @@ impl<'a, C: Codec> Worker<'a, C> {
             Op::Query => w.query(on),
             Op::Poison => w.poison(on),
             // For good, so only of spaces that end before the run does.
-            Op::Forbid if on.board.is_none() => w.shared.vm.forbid_zeros(on.space),
+            Op::Forbid if on.published.is_none() => w.shared.vm.forbid_zeros(on.space),
             _ => {}
         });
     }
@@ -182,43 +172,44 @@ impl<'a, C: Codec> Worker<'a, C> {
     /// Runs `f` on the space this thread is in.
     fn on(&mut self, children: &mut [Child], f: impl FnOnce(&mut Self, On<'_>)) {
         match self.at {
-            Some(Where::Shared(n)) => {
+            Some(SpaceChoice::Shared(n)) => {
                 let window = self.window;
-                let mut lane = std::mem::replace(&mut self.lanes[n], Lane::new(window, 0, 0));
+                let mut owned =
+                    std::mem::replace(&mut self.owned[n], OwnedPages::new(window, 0, 0));
                 let shared = self.shared;
                 f(
                     self,
                     On {
                         space: &shared.spaces[n],
-                        lane: &mut lane,
-                        board: Some(&shared.boards[n]),
+                        owned: &mut owned,
+                        published: Some(&shared.published[n]),
                     },
                 );
-                self.lanes[n] = lane;
+                self.owned[n] = owned;
             }
-            Some(Where::Child(n)) => {
-                let Child { space, lane, .. } = &mut children[n];
-                f(self, On { space, lane, board: None });
+            Some(SpaceChoice::Child(n)) => {
+                let Child { space, owned, .. } = &mut children[n];
+                f(self, On { space, owned, published: None });
             }
             None => {}
         }
     }
 
-    fn go(&mut self, to: Where, children: &[Child]) {
+    fn go(&mut self, to: SpaceChoice, children: &[Child]) {
         let space = match to {
-            Where::Shared(n) => &self.shared.spaces[n],
-            Where::Child(n) => &children[n].space,
+            SpaceChoice::Shared(n) => &self.shared.spaces[n],
+            SpaceChoice::Child(n) => &children[n].space,
         };
         self.shared.vm.activate(space);
         self.at = Some(to);
     }
 
     fn switch(&mut self, children: &[Child]) {
-        let n = self.rng.below((self.lanes.len() + children.len()) as u64 + 1) as usize;
-        if n < self.lanes.len() {
-            self.go(Where::Shared(n), children);
-        } else if n < self.lanes.len() + children.len() {
-            self.go(Where::Child(n - self.lanes.len()), children);
+        let n = self.rng.below((self.owned.len() + children.len()) as u64 + 1) as usize;
+        if n < self.owned.len() {
+            self.go(SpaceChoice::Shared(n), children);
+        } else if n < self.owned.len() + children.len() {
+            self.go(SpaceChoice::Child(n - self.owned.len()), children);
         } else {
             self.shared.vm.idle();
             self.at = None;
@@ -232,7 +223,7 @@ impl<'a, C: Codec> Worker<'a, C> {
         let mut made = None;
         self.on(children, |w, on| match w.shared.vm.fork(on.space) {
             Ok(space) => {
-                made = Some(Child { space, lane: on.lane.clone(), frozen: BTreeMap::new() })
+                made = Some(Child { space, owned: on.owned.clone(), frozen: BTreeMap::new() })
             }
             Err(_) => w.outcome.refused += 1,
         });
@@ -240,20 +231,20 @@ impl<'a, C: Codec> Worker<'a, C> {
             self.outcome.forks += 1;
             children.push(child);
             if self.rng.once_in(2) {
-                self.go(Where::Child(children.len() - 1), children);
+                self.go(SpaceChoice::Child(children.len() - 1), children);
             }
         }
     }
 
     fn end_child(&mut self, children: &mut Vec<Child>, n: usize) {
-        self.go(Where::Child(n), children);
+        self.go(SpaceChoice::Child(n), children);
         self.on(children, |w, on| w.check_all(on));
         let frozen: Vec<Va> = children[n].frozen.keys().copied().collect();
         for va in frozen {
             self.look_at_frozen(&mut children[n], va);
         }
         let child = children.swap_remove(n);
-        self.go(Where::Shared(0), children);
+        self.go(SpaceChoice::Shared(0), children);
         self.shared.vm.exit(child.space);
     }
 
@@ -267,9 +258,9 @@ impl<'a, C: Codec> Worker<'a, C> {
     ) -> Result<u64, FaultError> {
         for _ in 0..PATIENCE {
             let tried = match access {
-                Access::Read => self.seat.load(va),
-                Access::Write => self.seat.store(va, store).map(|()| store),
-                Access::Exec => self.seat.fetch(va),
+                Access::Read => self.guard.load(va),
+                Access::Write => self.guard.store(va, store).map(|()| store),
+                Access::Exec => self.guard.fetch(va),
             };
             match tried {
                 Ok(word) => return Ok(word),
@@ -299,7 +290,7 @@ impl<'a, C: Codec> Worker<'a, C> {
         access: Access,
         store: u64,
     ) -> bool {
-        let known = on.lane.pages.get(&page).copied();
+        let known = on.owned.pages.get(&page).copied();
         let va = Va((page << 12) + SAMPLES[sample]);
         let verdict = Self::verdict(known.map(|p| p.rights), access);
         match (self.access(on.space, va, access, store), verdict) {
@@ -336,10 +327,10 @@ impl<'a, C: Codec> Worker<'a, C> {
 
     fn place(&self, on: &On<'_>) -> String {
         format!(
-            "space {} ({:?}), lane {}, operation {} of seed {}",
+            "space {} ({:?}), owner {}, operation {} of seed {}",
             on.space.id(),
             self.at,
-            on.lane.lane,
+            on.owned.owner,
             self.outcome.operations,
             self.shared.plan.seed
         )
@@ -372,13 +363,13 @@ impl<'a, C: Codec> Worker<'a, C> {
         if self.rng.once_in(64) {
             // What it says depends on what faults made; that no contents change later looks will
             // tell.
-            let _ = self.shared.vm.poison(on.space, Va(self.some_page(on.lane) << 12));
+            let _ = self.shared.vm.poison(on.space, Va(self.some_page(on.owned) << 12));
         }
     }
 
     fn query(&mut self, on: On<'_>) {
-        let page = self.some_page(on.lane);
-        let known = on.lane.pages.get(&page).map(|p| p.rights);
+        let page = self.some_page(on.owned);
+        let known = on.owned.pages.get(&page).map(|p| p.rights);
         let seen = self.shared.vm.query(on.space, Va(page << 12));
         let fits = match (seen, known) {
             (Seen::Unmapped, None) => true,
@@ -410,10 +401,10 @@ impl<'a, C: Codec> Worker<'a, C> {
         }
     }
 
-    /// Every page of the lane that holds something, and a few of those that read as zeros.
+    /// Every page that it owns and that holds something, and a few of those that read as zeros.
     fn check_all(&mut self, mut on: On<'_>) {
         let pages: Vec<(u64, bool)> =
-            on.lane.pages.iter().map(|(&n, p)| (n, p.words != [0; 3])).collect();
+            on.owned.pages.iter().map(|(&n, p)| (n, p.words != [0; 3])).collect();
         for (page, written) in pages {
             if !written && !self.rng.once_in(16) {
                 continue;

@@ -5,8 +5,8 @@ use vellum::error::SpaceError;
 use vellum::space::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
 
 use super::{On, Worker};
-use crate::stress::lane::{Cover, Run, part_of};
 use crate::stress::ops::Op;
+use crate::stress::owned_pages::{Cover, Run, part_of};
 
 impl<C: Codec> Worker<'_, C> {
     pub(super) fn rights(&mut self) -> Rights {
@@ -29,27 +29,27 @@ impl<C: Codec> Worker<'_, C> {
     }
 
     pub(super) fn map(&mut self, mut on: On<'_>, replace: bool) {
-        let run = on.lane.part(&mut self.rng);
+        let run = on.owned.part(&mut self.rng);
         let attrs = self.attrs();
         let at = if replace { Placement::Replace(run.start()) } else { Placement::At(run.start()) };
-        let free = replace || on.lane.cover(run) == Cover::None;
+        let free = replace || on.owned.cover(run) == Cover::None;
         let wanted = if free { Ok(()) } else { Err(SpaceError::Occupied) };
         on.begin(&[run]);
         let got = self.shared.vm.map(on.space, at, run.bytes(), attrs);
         if let Some(va) = self.verb(&on, &format!("map {at:?} {} pages", run.pages), got, wanted) {
             assert_eq!(va, run.start(), "{}", self.place(&on));
-            on.lane.map(run, attrs.rights);
+            on.owned.map(run, attrs.rights);
         }
         on.settled(&[run]);
     }
 
     pub(super) fn stray(&mut self, on: On<'_>) {
-        if on.lane.strays.len() > 4 || self.rng.once_in(4) {
-            if let Some(run) = on.lane.strays.pop() {
+        if on.owned.strays.len() > 4 || self.rng.once_in(4) {
+            if let Some(run) = on.owned.strays.pop() {
                 let got = self.shared.vm.unmap(on.space, run.start(), run.bytes());
                 match self.verb(&on, "unmap", got, Ok(())) {
-                    Some(()) => on.lane.unmap(run),
-                    None => on.lane.strays.push(run),
+                    Some(()) => on.owned.unmap(run),
+                    None => on.owned.strays.push(run),
                 }
             }
             return;
@@ -60,22 +60,22 @@ impl<C: Codec> Worker<'_, C> {
         if let Some(va) = self.verb(&on, "map anywhere", got, Ok(())) {
             let run = Run { first: va.page(), pages };
             assert_eq!(
-                on.lane.cover(run),
+                on.owned.cover(run),
                 Cover::None,
                 "placed on top of something; {}",
                 self.place(&on)
             );
-            on.lane.map(run, attrs.rights);
-            on.lane.strays.push(run);
+            on.owned.map(run, attrs.rights);
+            on.owned.strays.push(run);
         }
     }
 
     pub(super) fn unmap(&mut self, mut on: On<'_>) {
-        let run = on.lane.part(&mut self.rng);
+        let run = on.owned.part(&mut self.rng);
         on.begin(&[run]);
         let got = self.shared.vm.unmap(on.space, run.start(), run.bytes());
         if self.verb(&on, "unmap", got, Ok(())).is_some() {
-            on.lane.unmap(run);
+            on.owned.unmap(run);
             let page = run.first + self.rng.below(run.pages);
             self.check_access(&mut on, page, 0, Access::Read, 0);
         }
@@ -83,19 +83,19 @@ impl<C: Codec> Worker<'_, C> {
     }
 
     pub(super) fn protect(&mut self, mut on: On<'_>) {
-        let run = on.lane.part(&mut self.rng);
+        let run = on.owned.part(&mut self.rng);
         let rights = self.rights();
-        let whole = on.lane.cover(run) == Cover::All;
+        let whole = on.owned.cover(run) == Cover::All;
         let wanted = if whole { Ok(()) } else { Err(SpaceError::Unmapped) };
         on.begin(&[run]);
         let got = self.shared.vm.protect(on.space, run.start(), run.bytes(), rights);
         if self.verb(&on, &format!("protect {run:?}"), got, wanted).is_some() {
-            on.lane.each(run, |p| p.rights = rights);
+            on.owned.each(run, |p| p.rights = rights);
             let page = run.first + self.rng.below(run.pages);
             let access = if self.rng.once_in(2) { Access::Read } else { Access::Write };
-            let stamp = on.lane.stamp();
+            let stamp = on.owned.stamp();
             if self.check_access(&mut on, page, 1, access, stamp) && access == Access::Write {
-                on.lane.each(Run { first: page, pages: 1 }, |p| p.words[1] = stamp);
+                on.owned.each(Run { first: page, pages: 1 }, |p| p.words[1] = stamp);
             }
         }
         on.settled(&[run]);
@@ -110,16 +110,16 @@ impl<C: Codec> Worker<'_, C> {
 
     /// Moves a range, over what is there or not.
     pub(super) fn relocate(&mut self, mut on: On<'_>, replace: bool) {
-        let old = on.lane.part(&mut self.rng);
-        let new = Run { first: on.lane.part(&mut self.rng).first, pages: old.pages };
+        let old = on.owned.part(&mut self.rng);
+        let new = Run { first: on.owned.part(&mut self.rng).first, pages: old.pages };
         let inside =
-            on.lane.runs.iter().any(|r| r.has(new.first) && r.has(new.first + new.pages - 1));
+            on.owned.runs.iter().any(|r| r.has(new.first) && r.has(new.first + new.pages - 1));
         let apart = new.first + new.pages <= old.first || old.first + old.pages <= new.first;
         if !inside || !apart {
             return;
         }
-        let free = replace || on.lane.cover(new) == Cover::None;
-        let wanted = match (on.lane.cover(old), free) {
+        let free = replace || on.owned.cover(new) == Cover::None;
+        let wanted = match (on.owned.cover(old), free) {
             (Cover::All, true) => Ok(()),
             (Cover::All, false) => Err(SpaceError::Occupied),
             // Which of two errors is named first is the library's choice.
@@ -131,10 +131,10 @@ impl<C: Codec> Worker<'_, C> {
         let got = self.shared.vm.remap(on.space, old.start(), old.bytes(), new.bytes(), to);
         if let Some(va) = self.verb(&on, &format!("remap {old:?} to {new:?}"), got, wanted) {
             assert_eq!(va, new.start(), "{}", self.place(&on));
-            on.lane.unmap(new);
+            on.owned.unmap(new);
             for n in 0..old.pages {
-                if let Some(page) = on.lane.pages.remove(&(old.first + n)) {
-                    on.lane.pages.insert(new.first + n, page);
+                if let Some(page) = on.owned.pages.remove(&(old.first + n)) {
+                    on.owned.pages.insert(new.first + n, page);
                 }
             }
             let n = self.rng.below(old.pages);
@@ -146,9 +146,9 @@ impl<C: Codec> Worker<'_, C> {
 
     /// Makes a range longer or shorter where it is.
     pub(super) fn resize(&mut self, mut on: On<'_>) {
-        let old = on.lane.part(&mut self.rng);
-        let Some(run) = on.lane.runs.iter().find(|r| r.has(old.first)).copied() else { return };
-        if on.lane.cover(old) != Cover::All {
+        let old = on.owned.part(&mut self.rng);
+        let Some(run) = on.owned.runs.iter().find(|r| r.has(old.first)).copied() else { return };
+        if on.owned.cover(old) != Cover::All {
             return;
         }
         let longest = run.first + run.pages - old.first;
@@ -156,7 +156,7 @@ impl<C: Codec> Worker<'_, C> {
         let tail =
             Run { first: old.first + old.pages.min(pages), pages: pages.abs_diff(old.pages) };
         let grows = pages > old.pages;
-        let wanted = if grows && on.lane.cover(tail) != Cover::None {
+        let wanted = if grows && on.owned.cover(tail) != Cover::None {
             Err(SpaceError::Occupied)
         } else {
             Ok(())
@@ -167,11 +167,11 @@ impl<C: Codec> Worker<'_, C> {
         if let Some(va) = self.verb(&on, &format!("resize {old:?} to {pages}"), got, wanted) {
             assert_eq!(va, old.start(), "{}", self.place(&on));
             let last =
-                on.lane.pages.get(&(old.first + old.pages - 1)).map_or(Rights::NONE, |p| p.rights);
+                on.owned.pages.get(&(old.first + old.pages - 1)).map_or(Rights::NONE, |p| p.rights);
             if grows {
-                on.lane.map(tail, last)
+                on.owned.map(tail, last)
             } else {
-                on.lane.unmap(tail)
+                on.owned.unmap(tail)
             }
             if tail.pages > 0 {
                 let page = tail.first + self.rng.below(tail.pages);
@@ -182,14 +182,14 @@ impl<C: Codec> Worker<'_, C> {
     }
 
     pub(super) fn dont_need(&mut self, mut on: On<'_>) {
-        let run = on.lane.part(&mut self.rng);
-        if on.lane.cover(run) != Cover::All {
+        let run = on.owned.part(&mut self.rng);
+        if on.owned.cover(run) != Cover::All {
             return;
         }
         on.begin(&[run]);
         let got = self.shared.vm.advise(on.space, run.start(), run.bytes(), Advice::DontNeed);
         if self.verb(&on, "dontneed", got, Ok(())).is_some() {
-            on.lane.each(run, |p| p.words = [0; 3]);
+            on.owned.each(run, |p| p.words = [0; 3]);
             let page = run.first + self.rng.below(run.pages);
             self.check_access(&mut on, page, 2, Access::Read, 0);
         }
@@ -197,12 +197,12 @@ impl<C: Codec> Worker<'_, C> {
     }
 
     pub(super) fn advise(&mut self, on: On<'_>, op: Op) {
-        let chunk = on.lane.chunk(&mut self.rng).filter(|&c| on.lane.cover(c) == Cover::All);
+        let chunk = on.owned.chunk(&mut self.rng).filter(|&c| on.owned.cover(c) == Cover::All);
         let run = match chunk {
             Some(chunk) if self.rng.once_in(2) => chunk,
-            _ => on.lane.part(&mut self.rng),
+            _ => on.owned.part(&mut self.rng),
         };
-        if on.lane.cover(run) != Cover::All {
+        if on.owned.cover(run) != Cover::All {
             return;
         }
         let advice = match (op, self.rng.below(4)) {

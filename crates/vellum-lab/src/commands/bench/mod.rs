@@ -1,10 +1,10 @@
 //! `vellum bench`: the library on this computer, beside its peers.
 //!
-//! Each benchmark is a section: what is compared, the table, what the computer was like, which bars
-//! were met, what it means. A section is printed as soon as it is done, so that Ctrl-C keeps what
-//! there is. Bars are judged, not asserted: a shared computer misses some for its neighbours'
-//! reasons, and a benchmark that fails for them teaches people to ignore it. Counts of instructions
-//! are another matter and can be asserted with `--ceilings`.
+//! Each benchmark is a section: what is compared, the table, the conditions, the targets that were
+//! met, and what it means. A section is printed as soon as it is done, so that Ctrl-C keeps the
+//! rest. Targets are judged, not asserted: a shared computer misses some because of its load, and a
+//! benchmark that fails for that teaches people to ignore it. Counts of instructions can be
+//! asserted with `--ceilings`.
 
 mod sections;
 
@@ -15,11 +15,13 @@ use std::time::Instant;
 
 use vellum_host::bench::measure::Effort;
 use vellum_host::bench::{
-    Report, bars, clear, conditions, crowd, fault, fragment, frames, growth, instructions, space,
+    Report, clear, fault, frames, frames::fragment, growth, instructions, measure::conditions,
+    scaling, space, targets,
 };
 
 use self::sections::{SECTIONS, Section, reading};
-use super::{print, print_json, screen};
+use super::output::{print, print_json};
+use super::screen;
 use crate::cli::BenchArgs;
 use crate::error::LabError;
 use crate::progress::Progress;
@@ -53,7 +55,7 @@ pub fn run(args: &BenchArgs) -> Result<(), LabError> {
         let report = measure(section.name, effort, &threads)
             .map_err(|e| LabError::failed(format_args!("bench {}: {e}", section.name)))?;
         progress.add(section.seconds);
-        let verdicts = bars::judge(section.name, &report);
+        let verdicts = targets::judge(section.name, &report);
         if !args.json {
             progress.suspend(|| print(&body(i + 1, section, &report, &verdicts)))?;
         }
@@ -112,7 +114,8 @@ fn threads(list: Option<&str>) -> Result<Vec<usize>, LabError> {
         })?;
         if n > cores.min(vellum_host::machine::MAX_HOST_CPUS) {
             return Err(LabError::usage(format_args!(
-                "--threads {n}: this computer has {cores} core{}, and more threads would measure its scheduler",
+                "--threads {n}: this computer has {cores} core{}, and more threads would measure \
+                 its scheduler",
                 if cores == 1 { "" } else { "s" }
             )));
         }
@@ -132,7 +135,7 @@ fn measure(name: &str, effort: Effort, threads: &[usize]) -> io::Result<Report> 
         "space" => space::run(effort),
         "fragment" => fragment::run(effort),
         "growth" => growth::run(effort),
-        "threads" => crowd::run(effort),
+        "threads" => scaling::run(effort),
         _ => instructions::run(effort, &|row| {
             let mut again = Command::new(std::env::current_exe()?);
             again.args(["count-row", &row.to_string()]);
@@ -158,7 +161,8 @@ fn head(sections: &[&Section], effort: Effort, threads: &[usize]) -> String {
         format!("{} repetitions, Ctrl-C keeps results", effort.repetitions)
     };
     let mut out = format!(
-        "vellum bench: the library on this computer, beside its peers\n{how}\nhost: {} | threads {counts}\n{} at the start\n",
+        "vellum bench: the library on this computer, beside its peers\n{how}\nhost: {} | threads \
+         {counts}\n{} at the start\n",
         screen::host(),
         load()
     );
@@ -171,7 +175,7 @@ fn head(sections: &[&Section], effort: Effort, threads: &[usize]) -> String {
     out
 }
 
-fn body(number: usize, section: &Section, report: &Report, judged: &[bars::Judged]) -> String {
+fn body(number: usize, section: &Section, report: &Report, judged: &[targets::Judged]) -> String {
     let mut out = format!("{number}. {}   (bench {})\n", section.title, section.name);
     out.push_str(&tables::paragraph(section.compares));
     out.push_str(&if section.name == "growth" {
@@ -190,7 +194,7 @@ fn body(number: usize, section: &Section, report: &Report, judged: &[bars::Judge
     out
 }
 
-fn foot(judged: &[bars::Judged], seconds: f64) -> String {
+fn foot(judged: &[targets::Judged], seconds: f64) -> String {
     let met = judged.iter().filter(|j| j.is_met()).count();
     let mut out = String::new();
     if !judged.is_empty() {
@@ -202,7 +206,7 @@ fn foot(judged: &[bars::Judged], seconds: f64) -> String {
 
 /// Fails if a count is above its ceiling.
 fn within_ceilings(report: &Report) -> Result<(), LabError> {
-    let judged = bars::judge("instructions", report);
+    let judged = targets::judge("instructions", report);
     let high: Vec<String> = judged
         .iter()
         .filter(|j| !j.is_met())

@@ -24,63 +24,74 @@ pub const SECTIONS: &[Section] = &[
     Section {
         name: "frames",
         title: "Frames: taking and giving back physical memory",
-        compares: "The frame allocator beside two crates of the registry, each behind the cheapest lock there is, and beside a \
-                   floor that is no allocator at all: per CPU an array of numbers behind one swap and one store. \
-                   Nanoseconds per operation, 4 GiB of frames.",
+        compares: "The frame allocator beside two crates of the registry, each behind the \
+                   cheapest lock there is, and beside a floor that is no allocator at all: per \
+                   CPU an array of numbers behind one swap and one store. Nanoseconds per \
+                   operation, 4 GiB of frames.",
         seconds: 30,
     },
     Section {
         name: "fault",
         title: "Faults: a page at first touch, and its way back",
-        compares: "The library as a trap handler calls it, with clearing and without. The floor is clearing (or copying) alone. Linux is the \
-                   kernel under us doing the same for a program: its figures contain the trap, real page tables and accounting, \
+        compares: "The library as a trap handler calls it, with clearing and without. The floor \
+                   is clearing (or copying) alone. Linux is the kernel under us doing the same \
+                   for a program: its figures contain the trap, real page tables and accounting, \
                    ours do not. Nanoseconds per page.",
         seconds: 6,
     },
     Section {
         name: "clear",
         title: "Clearing: every way this processor has, and the library's choice",
-        compares: "The library on a machine calibrated a moment ago, beside the fastest of each kind of stores: strings page by page or \
-                   run by run, plain ones of any width, and those around the caches (with instructions that zero a line). Nanoseconds per 4 KiB, the best \
-                   of the repetitions. Short runs keep the pages next to a fault in the cache, whatever that costs.",
+        compares: "The library on a machine calibrated a moment ago, beside the fastest of each \
+                   kind of stores: strings page by page or run by run, plain ones of any width, \
+                   and those around the caches (with instructions that zero a line). Nanoseconds \
+                   per 4 KiB, the best of the repetitions. Short runs keep the pages next to a \
+                   fault in the cache, whatever that costs.",
         seconds: 12,
     },
     Section {
         name: "space",
         title: "Verbs: whole mappings at once",
-        compares: "Map, protect, move, fork, exit and unmap of mappings with every page touched, on a machine that moves no bytes. \
-                   Linux includes the system call and flushes of a real TLB. Microseconds per call.",
+        compares: "Map, protect, move, fork, exit and unmap of mappings with every page touched, \
+                   on a machine that moves no bytes. Linux includes the system call and flushes \
+                   of a real TLB. Microseconds per call.",
         seconds: 4,
     },
     Section {
         name: "fragment",
         title: "Fragmentation: what is left of large pages after a long life",
-        compares: "Millions of blocks of 4 KiB to 2 MiB come and go at random while half, or nine tenths, of memory is \
-                   in use; then as many 2 MiB blocks are taken as there are. Their share of the free memory: more is better.",
+        compares: "Millions of blocks of 4 KiB to 2 MiB come and go at random while half, or nine \
+                   tenths, of memory is in use; then as many 2 MiB blocks are taken as there are. \
+                   Their share of the free memory: more is better.",
         seconds: 20,
     },
     Section {
         name: "growth",
         title: "Growth: ten and a hundred times as much",
-        compares: "The same acts on more memory, among more mappings, on larger machines; nothing is cleared. A cost per page or per \
-                   call that stays is a design that scales. Each figure stands beside its ratio to the smallest size. \
-                   A page's record is a cache line: 1 GiB of pages has 16 MiB of them, and runs at the speed of the outer caches.",
+        compares: "The same acts on more memory, among more mappings, on larger machines; nothing \
+                   is cleared. A cost per page or per call that stays is a design that scales. \
+                   Each figure stands beside its ratio to the smallest size. A page's record is a \
+                   cache line: 1 GiB of pages has 16 MiB of them, and runs at the speed of the \
+                   outer caches.",
         seconds: 8,
     },
     Section {
         name: "threads",
         title: "Threads: what a second one is worth",
-        compares: "One thread faults in a space, then two side by side in parts of the same space; the ratio of their throughputs. \
-                   2 is the most there can be. The floor is two threads that share nothing: what the cores allow. Of pairs \
-                   of runs in turn the best shows the design, the median what this computer made of it. The last row is two \
-                   threads in one space against two on a machine each: a lock around what they share makes it a half.",
+        compares: "One thread faults in a space, then two side by side in parts of the same \
+                   space; the ratio of their throughputs. 2 is the most there can be. The floor \
+                   is two threads that share nothing: what the cores allow. Of pairs of runs in \
+                   turn the best shows the design, the median what this computer made of it. The \
+                   last row is two threads in one space against two on a machine each: a lock \
+                   around what they share makes it a half.",
         seconds: 4,
     },
     Section {
         name: "instructions",
         title: "Instructions: counted, not timed",
-        compares: "Instructions per operation on a machine whose methods cost next to nothing, clearing left out. The same on every \
-                   run and every computer, so these have ceilings that bind.",
+        compares: "Instructions per operation on a machine whose methods cost next to nothing, \
+                   clearing left out. The same on every run and every computer, so these have \
+                   ceilings that bind.",
         seconds: 4,
     },
 ];
@@ -103,7 +114,7 @@ pub fn reading(name: &str, report: &Report) -> Vec<String> {
         "space" => beside_linux(report).into_iter().collect(),
         "fragment" => fragment(report),
         "growth" => growth(report),
-        "threads" => worth(report),
+        "threads" => scaling_verdict(report),
         _ => Vec::new(),
     }
 }
@@ -113,8 +124,8 @@ fn frames(report: &Report) -> Vec<String> {
     for hot in report.benchmarks.iter().filter(|r| r.name == "frames/hot-pair") {
         if let Some(bare) = find(report, "frames/two-swaps-two-stores", hot.threads) {
             said.push(format!(
-                "By {}, two swaps and two stores alone take {} ns, and the hot pair {} ns: {} ns for all the rest of taking \
-                 and giving back.",
+                "By {}, two swaps and two stores alone take {} ns, and the hot pair {} ns: {} ns \
+                 for all the rest of taking and giving back.",
                 by(hot.threads),
                 number::figure(bare.ours),
                 number::figure(hot.ours),
@@ -131,7 +142,8 @@ fn fault(report: &Report) -> Vec<String> {
         (find(report, "fault/4k-write", 1), find(report, "fault/4k-write/bare", 1))
     {
         said.push(format!(
-            "A first write to a page takes {} ns, {} ns without clearing: the library is {:.0} % of its own fault.",
+            "A first write to a page takes {} ns, {} ns without clearing: the library is {:.0} % \
+             of its own fault.",
             number::figure(all.ours),
             number::figure(bare.ours),
             bare.ours / all.ours * 100.0
@@ -166,7 +178,8 @@ fn beside_linux(report: &Report) -> Option<String> {
     let but =
         if above.is_empty() { String::new() } else { format!(", not so {}", above.join(", ")) };
     Some(format!(
-        "{} of {} rows take less time than Linux{but}. The trap or system call in its figures is not in ours.",
+        "{} of {} rows take less time than Linux{but}. The trap or system call in its figures is \
+         not in ours.",
         ratios.len() - above.len(),
         ratios.len()
     ))
@@ -177,7 +190,8 @@ fn fragment(report: &Report) -> Vec<String> {
     row.into_iter()
         .map(|r| {
             format!(
-                "All metadata, records included, takes {:.1} bytes a frame: {:.2} % of the memory managed.",
+                "All metadata, records included, takes {:.1} bytes a frame: {:.2} % of the memory \
+                 managed.",
                 r.ours,
                 r.ours / 40.96
             )
@@ -207,10 +221,13 @@ fn growth(report: &Report) -> Vec<String> {
         .collect()
 }
 
-fn worth(report: &Report) -> Vec<String> {
+fn scaling_verdict(report: &Report) -> Vec<String> {
     let best = find(report, "threads/fault-4k", 2);
     let floor = best.and_then(|r| r.floor).filter(|f| *f < 1.7).map(|f| {
-        format!("Two threads that share nothing did only {f:.2} times the work of one: these cores were no two cores just now.")
+        format!(
+            "Two threads that share nothing did only {f:.2} times the work of one: these cores \
+             were no two cores just now."
+        )
     });
     best.into_iter()
         .map(|r| {

@@ -2,9 +2,9 @@
 //!
 //! The posting's kernel has string stores and nothing else, so the rows that are compared with it
 //! do too (`clear.stores=cached`); what the library does beyond stands beside an earlier use of
-//! such stores: virtual machines made of 2 MiB pages, cleared page by page and around the caches
-//! (A. Arora, Linux mailing list, 2021-10-20), of 1550 GB on a Milan and 200 GB on the same Ice
-//! Lake.
+//! such stores: virtual machines made of 2 MiB pages, cleared page by page and with non-temporal
+//! stores (A. Arora, Linux mailing list, 2021-10-20), of 1550 GB on a Milan and 200 GB on the same
+//! Ice Lake.
 
 use vellum::addr::Order;
 
@@ -73,11 +73,13 @@ pub(super) const MILAN: &[Case] = &[
     Case {
         published: [Some(17.51), Some(43.23)],
         stated: Some(("A-7-preemptible", "1 GiB, preemptible", [2.20, 2.60])),
-        missed: "1 GiB where the kernel is preemptible: what decides is the time of a line without write-allocate, and that was measured in user \
-                 space (38.1 GiB/s in chunks of 1 GiB), the old row in the kernel. In chunks of 2 MiB, with write-allocate, the same tool \
-                 does 15.1 GiB/s, where the kernel does 17.5 page by page: it is slower by a seventh at what both do. By its own ratio, \
-                 38.1 over 15.1, the gain would be 2.5; that is not used here, since it was looked at because of the miss. Editions of \
-                 the posting gain 2.29 to 2.59 on this machine.",
+        missed: "1 GiB where the kernel is preemptible: what decides is the time of a line \
+                 without write-allocate, and that was measured in user space (38.1 GiB/s in \
+                 chunks of 1 GiB), the old row in the kernel. In chunks of 2 MiB, with \
+                 write-allocate, the same tool does 15.1 GiB/s, where the kernel does 17.5 page \
+                 by page: it is slower by a seventh at what both do. By its own ratio, 38.1 over \
+                 15.1, the gain would be 2.5; that is not used here, since it was looked at \
+                 because of the miss. Editions of the posting gain 2.29 to 2.59 on this machine.",
         ..LARGE
     },
     Case {
@@ -97,9 +99,11 @@ pub(super) const ICELAKE: &[Case] = &[
         published: [Some(8.01), Some(11.26)],
         stated: Some(("A-14-1g", "1 GiB", [1.25, 1.45])),
         rests: GIANT,
-        missed: "1 GiB: what decides is the time of a line in a long string of stores, and that was measured in user space on the posting's \
-                 processor (12.1 GiB/s from 128 MiB to 4 GiB). In the posting's kernel the same stores came to 11.3; why they are slower \
-                 there is not published, and the model has them alike. Nothing in it slows stores down by where they are made.",
+        missed: "1 GiB: what decides is the time of a line in a long string of stores, and that \
+                 was measured in user space on the posting's processor (12.1 GiB/s from 128 MiB \
+                 to 4 GiB). In the posting's kernel the same stores came to 11.3; why they are \
+                 slower there is not published, and the model has them alike. Nothing in it slows \
+                 stores down by where they are made.",
         ..LARGE
     },
     Case { published: [Some(8.25), Some(21.55)], ..BYPASSING },

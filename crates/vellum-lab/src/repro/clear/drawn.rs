@@ -1,16 +1,16 @@
-//! The same workload with its byte drawn for each page, by several seeds.
+//! The same workload with the touched byte drawn for each page, by several seeds.
 //!
-//! Where a page is touched decides what is cleared last and so how long the runs beside it are: of
-//! a page of 1 GiB one side may be too short for elision; the old way goes down or up to the fault
-//! and turns, and pages in ascending order are cheaper. An eighth of the footprint, since three
-//! seeds of all of it would take longer than the rest of the page. Old and new are given the same
-//! draws.
+//! The fault address decides what is cleared last, and so the length of the runs on either side. In
+//! a page of 1 GiB one side may be too short for elision. The old way goes down or up to the fault
+//! and turns, and ascending pages are cheaper. An eighth of the footprint is used, since three
+//! seeds of all of it would take longer than the rest of the page. Old and new get the same draws.
 
 use super::cases::{BEFORE, Case};
-use super::touch::{Byte, FOOTPRINT, touch};
+use super::touch::{FOOTPRINT, TouchedByte, touch};
 use crate::error::LabError;
+use crate::repro::context::Context;
 use crate::repro::page::{Row, Table};
-use crate::repro::{Ask, basis, side};
+use crate::repro::{basis, side};
 
 /// Seeds that are run: the one asked for and those after it.
 const SEEDS: u64 = 3;
@@ -18,7 +18,7 @@ const SEEDS: u64 = 3;
 const PART: u64 = FOOTPRINT / 8;
 
 /// A row for each case that a statement judges.
-pub fn table(ask: &Ask<'_>, cases: &[Case]) -> Result<Table, LabError> {
+pub fn table(context: &Context<'_>, cases: &[Case]) -> Result<Table, LabError> {
     let judged = || cases.iter().filter(|c| c.stated.is_some());
     // The old way is run once for each leaf size.
     let mut runs: Vec<_> = judged().map(|c| (c.leaf, c.after)).collect();
@@ -28,10 +28,10 @@ pub fn table(ask: &Ask<'_>, cases: &[Case]) -> Result<Table, LabError> {
         }
     }
     let asked: Vec<_> = (0..SEEDS)
-        .flat_map(|n| runs.iter().map(move |&run| (ask.seed.wrapping_add(n), run)))
+        .flat_map(|n| runs.iter().map(move |&run| (context.seed.wrapping_add(n), run)))
         .collect();
     let figures = side::by_side(&asked, |&(seed, (leaf, switches))| {
-        Ok(touch(ask.machine, leaf, switches, PART, Byte::Drawn(seed))?.gib_per_s)
+        Ok(touch(context.machine, leaf, switches, PART, TouchedByte::Drawn(seed))?.gib_per_s)
     })?;
     let figure = |seed: usize, run| {
         let nth = runs.iter().position(|r| *r == run).unwrap_or(0);
@@ -46,7 +46,7 @@ pub fn table(ask: &Ask<'_>, cases: &[Case]) -> Result<Table, LabError> {
             published: [None, None],
             ours: pair(0).map(Some),
             spread: Row::spread(ratios),
-            rest: Some(basis::rest(ask.machine, case.rests)?),
+            provenance: Some(basis::provenance(context.machine, case.rests)?),
         })
     });
     Ok(Table {

@@ -24,9 +24,13 @@ pub fn run() -> Result<Page, LabError> {
         name: "clear",
         title: "Clearing, on this computer".into(),
         on: "this computer".into(),
-        asked: vec!["How fast does the library clear here, beside strings of stores, which kernels use?".into()],
+        asked: vec![
+            "How fast does the library clear here, beside strings of stores, which kernels use?"
+                .into(),
+        ],
         run: vec![
-            "Every kind of stores is measured by length, the fastest are chosen, the library is measured with them."
+            "Every kind of stores is measured by length, the fastest are chosen, the library is \
+             measured with them."
                 .into(),
         ],
         tables: vec![Table {
@@ -63,7 +67,7 @@ fn row(name: String, measured: &Native) -> Row {
         published: [None, None],
         ours: [measured.peers.get("strings").copied(), Some(measured.ours)],
         spread: Some(measured.spread),
-        rest: None,
+        provenance: None,
     }
 }
 
@@ -91,7 +95,7 @@ mod tests {
             published: [None, None],
             ours: ours.map(Some),
             spread: Some(spread),
-            rest: None,
+            provenance: None,
         }
     }
 

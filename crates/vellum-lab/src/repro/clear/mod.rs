@@ -7,18 +7,18 @@ mod host;
 mod sim;
 mod touch;
 
-pub use touch::{Byte, FOOTPRINT, touch};
+pub use touch::{FOOTPRINT, TouchedByte, touch};
 
-use super::Entry;
+use super::context::PublishedExperiment;
 
 /// The experiment.
-pub const ENTRY: Entry = Entry {
+pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     name: "clear",
     about: "large pages cleared in a few long runs, the neighbourhood of the fault last",
     how: include_str!("how.md"),
     machines: &["milan", "icelake-x"],
     sim: sim::run,
-    brief: sim::brief,
+    summary: sim::summary,
     host: host::run,
     here: host::here,
 };

@@ -5,17 +5,18 @@ use vellum_sim::file::Machine;
 
 use super::cases::{BEFORE, ICELAKE, MILAN};
 use super::drawn;
-use super::touch::{Byte, FOOTPRINT, touch};
+use super::touch::{FOOTPRINT, TouchedByte, touch};
 use crate::error::LabError;
-use crate::repro::basis::{self, Rest};
-use crate::repro::brief::Brief;
+use crate::repro::basis::{self, Provenance};
+use crate::repro::context::Context;
 use crate::repro::page::{Page, Row, Statement, Table};
-use crate::repro::{Ask, side};
+use crate::repro::side;
+use crate::repro::summary::Summary;
 
 /// The experiment on a machine. Statements are about the two machines of the posting; on others the
 /// rows stand alone.
-pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
-    let machine = ask.machine;
+pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
+    let machine = context.machine;
     let cases = if machine.name == "icelake-x" { ICELAKE } else { MILAN };
     let theirs = matches!(machine.name.as_str(), "milan" | "icelake-x");
     let memory: u64 = machine.nodes.iter().map(|node| node.memory.0).sum();
@@ -30,7 +31,7 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
     let mut runs = vec![(Order::HUGE, BEFORE), (Order::GIANT, BEFORE)];
     runs.extend(cases.iter().map(|c| (c.leaf, c.after)));
     let figures = side::by_side(&runs, |&(leaf, switches)| {
-        touch(machine, leaf, switches, FOOTPRINT, Byte::First)
+        touch(machine, leaf, switches, FOOTPRINT, TouchedByte::First)
     })?;
     let old = |leaf| if leaf == Order::HUGE { figures[0] } else { figures[1] };
     let (mut rows, mut misses, mut statements) = (Vec::new(), Vec::new(), Vec::new());
@@ -38,21 +39,26 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
         let before = old(case.leaf);
         // A sixteenth of the footprint gives the same figure to a thousandth.
         let ratio = |m: &Machine| {
-            let run = |switches| touch(m, case.leaf, switches, FOOTPRINT / 16, Byte::First);
+            let run = |switches| touch(m, case.leaf, switches, FOOTPRINT / 16, TouchedByte::First);
             Ok(run(case.after)?.gib_per_s / run(BEFORE)?.gib_per_s)
         };
-        let rest = basis::rest_swung(machine, case.rests, &ratio)?;
-        // Guesses are swung for throughput, and shown there.
-        let still = Rest { swings: Vec::new(), swung: false, ..rest.clone() };
-        let row = |name: String, published, ours: [f64; 2], rest: &Rest| Row {
+        let provenance = basis::measured_provenance(machine, case.rests, &ratio)?;
+        // Guesses are varied for throughput, and shown there.
+        let still = Provenance { sensitivities: Vec::new(), varied: false, ..provenance.clone() };
+        let row = |name: String, published, ours: [f64; 2], provenance: &Provenance| Row {
             name,
             published,
             ours: ours.map(Some),
             spread: None,
-            rest: Some(rest.clone()),
+            provenance: Some(provenance.clone()),
         };
         let published = if theirs { case.published } else { [None, None] };
-        rows.push(row(case.name.into(), published, [before.gib_per_s, after.gib_per_s], &rest));
+        rows.push(row(
+            case.name.into(),
+            published,
+            [before.gib_per_s, after.gib_per_s],
+            &provenance,
+        ));
         misses.push(row(
             case.name.replace("GiB/s", "L1 misses"),
             [None, None],
@@ -66,24 +72,28 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
                 what: format!("throughput, {what}"),
                 value,
                 band,
-                rest: rest.clone(),
+                provenance: provenance.clone(),
             });
         }
     }
-    let drawn = drawn::table(ask, cases)?;
+    let drawn = drawn::table(context, cases)?;
     let columns = || ["page by page".to_owned(), "extents".to_owned()];
     let gains =
         |rows: &[Row]| rows.first().and_then(|row| Row::ratio(row.ours)).unwrap_or(f64::NAN);
     let (first, anywhere) = (gains(&rows), gains(&drawn.rows));
     let mut limits = vec![
-        "A program that reads the whole page at once finds what bypassed the caches in memory.".to_owned(),
-        "The model has no start-up cost of string stores apart, and no CPU's clock that falls under load.".into(),
+        "A program that reads the whole page at once finds what bypassed the caches in memory."
+            .to_owned(),
+        "The model has no start-up cost of string stores apart, and no CPU's clock that falls \
+         under load."
+            .into(),
     ];
     if anywhere < 0.98 * first {
         limits.push(format!(
-            "Touched at its start a page of 2 MiB gains {first:.2} times, at a drawn byte {anywhere:.2}: up to a fault in its second half the \
-             old way goes in ascending order, which this machine file has cheaper than any other (the two old rows differ, and by what \
-             else than the order nobody published)."
+            "Touched at its start a page of 2 MiB gains {first:.2} times, at a drawn byte \
+             {anywhere:.2}: up to a fault in its second half the old way goes in ascending order, \
+             which this machine file has cheaper than any other (the two old rows differ, and by \
+             what else than the order nobody published)."
         ));
     }
     // Each statement is that of a case, in their order.
@@ -106,50 +116,75 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
         let published = if theirs { ", published or here" } else { "" };
         limits.insert(
             0,
-            format!("1 GiB in batches of 8 MiB gains nothing{published}: stores of that length still read what they overwrite."),
+            format!(
+                "1 GiB in batches of 8 MiB gains nothing{published}: stores of that length still \
+                 read what they overwrite."
+            ),
         );
     }
     let missed = statements.iter().filter(|s| !s.ok()).count();
     Ok(Page {
         name: "clear",
         title: "Clearing in extents, at the first touch of 64 GiB".into(),
-        on: format!("{}, one CPU, seed {}", machine.name, ask.seed),
-        asked: vec!["What is it worth to clear a large page as a few long runs instead of 4 KiB at a time?".into()],
-        run: vec![
-            "One byte is read and written in each page of a fresh private mapping of 64 GiB, once (the published runs do it five times: \
-             factor 5). The kernel of the posting has string stores alone, and so do these rows but for those called bypassing; what is \
-             published beside those is from other patches (2021): making a virtual machine of 2 MiB pages, of 1550 GB on Milan."
+        on: format!("{}, one CPU, seed {}", machine.name, context.seed),
+        asked: vec![
+            "What is it worth to clear a large page as a few long runs instead of 4 KiB at a \
+             time?"
                 .into(),
-            "Lines cleared are counted and charged, not put through the caches one by one; a test compares the two ways on 128 MiB.".into(),
-            "The byte is the first of its page, as published: nothing is random then, and another seed gives the same figures. The last table \
-             draws it, as the published tool does when it is given a seed. Where frames lie is not drawn: blocks of 2 MiB lie on all sets of a \
-             cache alike. Another last level moves the figures of runs that elide, where the machine file lets elision begin at its size; \
-             otherwise 64 GiB fit no cache, and its size moves nothing."
+        ],
+        run: vec![
+            "One byte is read and written in each page of a fresh private mapping of 64 GiB, once \
+             (the published runs do it five times: factor 5). The kernel of the posting has \
+             string stores alone, and so do these rows but for those called bypassing; what is \
+             published beside those is from other patches (2021): making a virtual machine of 2 \
+             MiB pages, of 1550 GB on Milan."
+                .into(),
+            "Lines cleared are counted and charged, not put through the caches one by one; a test \
+             compares the two ways on 128 MiB."
+                .into(),
+            "The byte is the first of its page, as published: nothing is random then, and another \
+             seed gives the same figures. The last table draws it, as the published tool does \
+             when it is given a seed. Where frames lie is not drawn: blocks of 2 MiB lie on all \
+             sets of a cache alike. Another last level moves the figures of runs that elide, \
+             where the machine file lets elision begin at its size; otherwise 64 GiB fit no \
+             cache, and its size moves nothing."
                 .into(),
         ],
         tables: vec![
             Table { title: "Throughput".into(), columns: columns(), rows },
-            Table { title: "First-level misses of the kernel for each line".into(), columns: columns(), rows: misses },
+            Table {
+                title: "First-level misses of the kernel for each line".into(),
+                columns: columns(),
+                rows: misses,
+            },
             drawn,
         ],
         out: vec![match missed {
-            _ if statements.is_empty() => "Nothing was published for this machine, so there is no statement to judge.".to_owned(),
+            _ if statements.is_empty() => "Nothing was published for this machine, so there is no \
+                                           statement to judge."
+                .to_owned(),
             0 => "Every statement lies in its band.".to_owned(),
-            n => format!("{n} of {} statements did not come out and are shown as they are.", statements.len()),
+            n => format!(
+                "{n} of {} statements did not come out and are shown as they are.",
+                statements.len()
+            ),
         }],
         statements,
         means: vec![format!(
-            "{}At 2 MiB the gain is the order of pages and the work per page; at 1 GiB {}. Stores that bypass the caches need no such length.",
+            "{}At 2 MiB the gain is the order of pages and the work per page; at 1 GiB {}. Stores \
+             that bypass the caches need no such length.",
             if published {
-                "The old rows are what the machine file was set by, so that they agree with the published ones is no result; the new rows are. "
+                "The old rows are what the machine file was set by, so that they agree with the \
+                 published ones is no result; the new rows are. "
             } else {
                 ""
             },
             if elides {
-                "it is the length of the stores alone, where the core stops reading what it overwrites"
-            } else {
-                "it is what a line costs in a run against a line that follows a page: here no length makes the core stop reading what it \
+                "it is the length of the stores alone, where the core stops reading what it \
                  overwrites"
+            } else {
+                "it is what a line costs in a run against a line that follows a page: here no \
+                 length makes the core stop reading what it overwrites"
             }
         )],
         limits,
@@ -159,21 +194,21 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
 
 /// Lines of the first screen: 2 MiB, 1 GiB where the kernel is preemptible, and 1 GiB in batches,
 /// which is where it does not help.
-pub fn brief(ask: &Ask<'_>) -> Result<Brief, LabError> {
+pub fn summary(context: &Context<'_>) -> Result<Summary, LabError> {
     let row = |nth: usize, name: &str| {
         let case = &MILAN[nth];
         let pair = side::by_side(&[BEFORE, case.after], |s| {
-            Ok(touch(ask.machine, case.leaf, s, FOOTPRINT, Byte::First)?.gib_per_s)
+            Ok(touch(context.machine, case.leaf, s, FOOTPRINT, TouchedByte::First)?.gib_per_s)
         })?;
         Ok::<_, LabError>(Row {
             name: name.to_owned(),
             published: case.published,
             ours: [Some(pair[0]), Some(pair[1])],
             spread: None,
-            rest: Some(basis::rest(ask.machine, case.rests)?),
+            provenance: Some(basis::provenance(context.machine, case.rests)?),
         })
     };
-    Ok(Brief {
+    Ok(Summary {
         title: "Clearing in extents: first touch of 64 GiB, GiB/s, by page > in extents".into(),
         gains: vec![row(0, "pages of 2 MiB")?, row(2, "pages of 1 GiB, preemptible kernel")?],
         losses: vec![row(1, "clear: 1 GiB in batches of 8 MiB, GiB/s")?],

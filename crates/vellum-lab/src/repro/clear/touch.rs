@@ -15,14 +15,14 @@ use vellum_sim::schedule::Rng;
 use vellum_sim::{Kind, Options, Parts, Program};
 
 use crate::error::LabError;
-use crate::repro::ground::{Ground, Work, stand};
+use crate::repro::fixture::{Fixture, Workload, boot};
 
 /// Bytes touched.
 pub const FOOTPRINT: u64 = 64 << 30;
 
 /// Where in each page it is touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Byte {
+pub enum TouchedByte {
     /// At its start.
     First,
     /// At a byte drawn for each page, from this seed.
@@ -46,11 +46,11 @@ pub fn touch(
     leaf: Order,
     switches: &[(&str, &str)],
     bytes: u64,
-    byte: Byte,
+    byte: TouchedByte,
 ) -> Result<Figures, LabError> {
     let parts = Parts::of(machine, 1);
     let options = Options { count_clears: true, ..Options::default() };
-    let (cycles, misses) = stand(&parts, options, switches, Touch { leaf, bytes, byte })?;
+    let (cycles, misses) = boot(&parts, options, switches, Touch { leaf, bytes, byte })?;
     let lines = (bytes / 64) as f64;
     let seconds = cycles as f64 / parts.clock_hz as f64;
     Ok(Figures {
@@ -63,14 +63,14 @@ pub fn touch(
 struct Touch {
     leaf: Order,
     bytes: u64,
-    byte: Byte,
+    byte: TouchedByte,
 }
 
-impl Work for Touch {
+impl Workload for Touch {
     /// Cycles, and first-level misses of the kernel.
     type Out = (u64, u64);
-    fn run<F: Format>(self, ground: &Ground<'_, '_, F>) -> Result<(u64, u64), LabError> {
-        let Ground { vm, cpu, space } = *ground;
+    fn run<F: Format>(self, fixture: &Fixture<'_, '_, F>) -> Result<(u64, u64), LabError> {
+        let Fixture { vm, cpu, space } = *fixture;
         let start = cpu.now();
         let attrs =
             Attrs { leaf: LeafSize::Exactly(self.leaf), ..Attrs::anonymous(Rights::READ_WRITE) };
@@ -81,8 +81,8 @@ impl Work for Touch {
         });
         let size = self.leaf.bytes();
         let mut draws = match self.byte {
-            Byte::First => None,
-            Byte::Drawn(seed) => Some(Rng::new(seed)),
+            TouchedByte::First => None,
+            TouchedByte::Drawn(seed) => Some(Rng::new(seed)),
         };
         for page in 0..self.bytes / size {
             let byte = at.0 + page * size + draws.as_mut().map_or(0, |rng| rng.below(size));

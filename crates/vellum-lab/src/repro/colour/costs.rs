@@ -1,15 +1,16 @@
-//! What colours cost: zeros that are read in bulk take as much cache as there are colours.
+//! The cost of colours: zeros that are read in bulk take as many pages of cache as there are
+//! colours.
 //!
-//! Not in the posting; it is the objection of its reviewers (more zero pages could just as well
-//! evict useful data), put in figures.
+//! The posting does not measure it. It is its reviewers' objection, in figures: more zero pages
+//! could just as well evict useful data.
 
 use vellum_sim::Parts;
 use vellum_sim::file::Machine;
 
 use crate::error::LabError;
-use crate::repro::bench::{Counted, Hand, REAL, Setting, ZERO, count};
+use crate::repro::bench::{Counted, MemoryAccess, REAL, Setting, ZERO, count};
 
-/// Real data of the large scene: the last-level cache of the machine the posting is thought to have
+/// Real data of the large run: the last-level cache of the machine the posting is thought to have
 /// used. Fixed, so that another machine file is another experiment.
 pub const LARGE: u64 = 32 << 20;
 
@@ -30,9 +31,9 @@ pub fn beside_hot_data(machine: &Machine, colours: u64, seed: u64) -> Result<Cou
     count(
         &Parts::of(machine, seed),
         &setting(colours, 64, 1, [128, 512], seed),
-        &|hand: &mut dyn Hand, turn| {
-            (0..lines).for_each(|n| hand.read(REAL + n * 64, false));
-            (0..64).for_each(|n| hand.read(ZERO + turn % 64 * 4096 + n * 64, false));
+        &|memory: &mut dyn MemoryAccess, turn| {
+            (0..lines).for_each(|n| memory.read(REAL + n * 64, false));
+            (0..64).for_each(|n| memory.read(ZERO + turn % 64 * 4096 + n * 64, false));
         },
     )
 }
@@ -42,9 +43,9 @@ pub fn beside_large_data(machine: &Machine, colours: u64, seed: u64) -> Result<C
     count(
         &Parts::of(machine, seed),
         &setting(colours, 32, LARGE >> 21, [1, 1], seed),
-        &|hand: &mut dyn Hand, _| {
-            (0..LARGE / 64).for_each(|n| hand.read(REAL + n * 64, false));
-            (0..32 * 64).for_each(|n| hand.read(ZERO + n * 64, false));
+        &|memory: &mut dyn MemoryAccess, _| {
+            (0..LARGE / 64).for_each(|n| memory.read(REAL + n * 64, false));
+            (0..32 * 64).for_each(|n| memory.read(ZERO + n * 64, false));
         },
     )
 }

@@ -13,12 +13,16 @@ pub fn run() -> Result<Page, LabError> {
         title: "Coloured zero pages".to_owned(),
         on: "this computer, real time".to_owned(),
         asked: vec![
-            "Does this computer show what several zero pages are meant to mend: lines that compete for one set of a cache?".to_owned(),
+            "Does this computer show what several zero pages are meant to mend: lines that \
+             compete for one set of a cache?"
+                .to_owned(),
         ],
         run: vec![
-            "Test 1 reads offset 0 of each of N frames in a row, N = 4 to 16, in a 2 MiB page; independent reads, then reads that each wait \
-             for the last. Test 2 reads one line in every way of one set of L2, then a frame that stands for a zero page: always the same \
-             one, or one of each colour in turn; over all alignments. Medians of nine repetitions on one core."
+            "Test 1 reads offset 0 of each of N frames in a row, N = 4 to 16, in a 2 MiB page; \
+             independent reads, then reads that each wait for the last. Test 2 reads one line in \
+             every way of one set of L2, then a frame that stands for a zero page: always the \
+             same one, or one of each colour in turn; over all alignments. Medians of nine \
+             repetitions on one core."
                 .to_owned(),
         ],
         ..Page::default()
@@ -46,7 +50,7 @@ fn row(name: String, [before, after]: [Figure; 2]) -> Row {
         published: [None, None],
         ours: [Some(before.median), Some(after.median)],
         spread: Some(before.spread.max(after.spread)),
-        rest: None,
+        provenance: None,
     }
 }
 
@@ -83,7 +87,8 @@ fn fill(page: &mut Page, sets: &Sets) {
     });
     if let Some([(few, before), (many, after)]) = step {
         page.out.push(format!(
-            "The steepest step of chained reads is from {few} to {many} frames: {} to {} ns, where apart reads go from {} to {}.",
+            "The steepest step of chained reads is from {few} to {many} frames: {} to {} ns, \
+             where apart reads go from {} to {}.",
             figure(before[1].median),
             figure(after[1].median),
             figure(before[0].median),
@@ -92,8 +97,8 @@ fn fill(page: &mut Page, sets: &Sets) {
     }
     let gain = |[one, many]: [[Figure; 2]; 2], i: usize| many[i].median / one[i].median;
     page.out.push(format!(
-        "Coloured against one page: {:.2} of the time in the mean and {:.2} in the worst alignment with one zero read a turn, {:.2} and {:.2} with \
-         {ways}.",
+        "Coloured against one page: {:.2} of the time in the mean and {:.2} in the worst \
+         alignment with one zero read a turn, {:.2} and {:.2} with {ways}.",
         gain(sets.advancing, 0),
         gain(sets.advancing, 1),
         gain(sets.whole, 0),
@@ -109,16 +114,20 @@ fn fill(page: &mut Page, sets: &Sets) {
         "Differences below the spread, {:.0} % at most here, are none. {}",
         noise * 100.0,
         if (gain(sets.advancing, 1) - 1.0).abs() <= noise.max(0.05) {
-            "In the case colours are made for, one zero read a turn in the worst alignment, this computer shows nothing."
+            "In the case colours are made for, one zero read a turn in the worst alignment, this \
+             computer shows nothing."
         } else if gain(sets.advancing, 1) < 1.0 {
-            "In the case colours are made for, one zero read a turn in the worst alignment, they gain."
+            "In the case colours are made for, one zero read a turn in the worst alignment, they \
+             gain."
         } else {
-            "Even in the case colours are made for, one zero read a turn in the worst alignment, they lose."
+            "Even in the case colours are made for, one zero read a turn in the worst alignment, \
+             they lose."
         }
     ));
     page.limits.push(
-        "The host's own zero page has no colours, so frames of a 2 MiB page stand for zero pages. In a guest the frames behind a 2 MiB page \
-         may lie anywhere, and the sets of L2 with them. Hardware prefetchers see strides and hide what they can."
+        "The host's own zero page has no colours, so frames of a 2 MiB page stand for zero pages. \
+         In a guest the frames behind a 2 MiB page may lie anywhere, and the sets of L2 with \
+         them. Hardware prefetchers see strides and hide what they can."
             .to_owned(),
     );
 }

@@ -1,29 +1,29 @@
-//! Coloured zero pages: the two published tests, swept, and what colours cost.
+//! Coloured zero pages: the two published tests, swept, and the cost of colours.
 //!
-//! The posting leaves open how much of the zero-backed area a turn of its second test reads, and
-//! where the frames of its two areas lie. So both readings are run, and every alignment of one area
-//! to the other; the page shows the mean over alignments and the worst. It does not say which
-//! replacement policy the caches have either: least recently used, a tree of bits, and random are
-//! all run, set by the experiment, so that no figure rests on the machine file's word for it.
+//! The posting does not say how much of the zero-backed area a turn of its second test reads, or
+//! where the frames of its two areas are. So both readings are run, with every alignment of one
+//! area to the other; the page shows the mean over alignments and the worst. The posting does not
+//! name the replacement policy of the caches either: LRU, tree-PLRU and random are all run, set by
+//! the experiment, so that no figure depends on the machine file's.
 
-mod brief;
 mod costs;
 mod host;
-mod scenes;
+mod prose;
 mod shape;
 mod sim;
-mod words;
+mod summary;
+mod workloads;
 
-use super::Entry;
+use super::context::PublishedExperiment;
 
 /// The experiment.
-pub const ENTRY: Entry = Entry {
+pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     name: "colour",
     about: "several shared zero pages, so that zeros spread over cache sets",
     how: "",
     machines: &["thunderx2"],
     sim: sim::run,
-    brief: brief::run,
+    summary: summary::run,
     host: host::run,
     here: host::here,
 };

@@ -41,8 +41,9 @@ impl Shape {
             || shape.stride * shape.l2_ways > 2 << 20
         {
             return Err(LabError::usage(format_args!(
-                "the second level of `{}` has {} colour{} and {} ways of {} bytes: this experiment wants two colours or more, ways that are \
-                 a power of two, and 2 MiB at most; take thunderx2, milan or icelake-x",
+                "the second level of `{}` has {} colour{} and {} ways of {} bytes: this \
+                 experiment wants two colours or more, ways that are a power of two, and 2 MiB at \
+                 most; take thunderx2, milan or icelake-x",
                 machine.name,
                 colours[1],
                 if colours[1] == 1 { "" } else { "s" },

@@ -1,18 +1,21 @@
-//! The experiment on a simulated machine: scenes are collected, run two at a time, and set beside
+//! The experiment on a simulated machine: runs are collected, run two at a time, and set beside
 //! the published figures.
 
 use vellum_sim::cache::Policy;
 use vellum_sim::file::Machine;
 
 use super::costs;
-use super::scenes::{POLICIES, PUBLISHED_TURNS, Reading, Scene, TURNS, beside_zeros, in_a_row};
+use super::prose;
 use super::shape::Shape;
-use super::words;
+use super::workloads::{
+    POLICIES, PUBLISHED_TURNS, Reading, TURNS, ZeroReads, beside_zeros, in_a_row,
+};
 use crate::error::LabError;
-use crate::repro::basis::{self, Rest};
+use crate::repro::basis::{self, Provenance};
 use crate::repro::bench::Counted;
+use crate::repro::context::Context;
 use crate::repro::page::{Page, Pair, Row, Statement, Table};
-use crate::repro::{Ask, side};
+use crate::repro::side;
 
 /// Constants that decide whether lines of one page offset meet in a set: sizes and ways, which the
 /// tests themselves state.
@@ -30,31 +33,31 @@ const TIMES: [&str; 8] = [
 ];
 const READINGS: [Reading; 2] = [Reading::Advancing, Reading::Whole];
 
-/// A figure of a scene, and how alignments are put together.
-pub(super) type Figure = (fn(&Counted) -> f64, Over);
+/// A figure of a run, and how alignments are put together.
+pub(super) type Figure = (fn(&Counted) -> f64, Aggregate);
 
 /// How alignments are put together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Over {
+pub(super) enum Aggregate {
     Mean,
     Worst,
 }
 
-impl Over {
+impl Aggregate {
     pub(super) fn of(self, values: impl Iterator<Item = f64> + Clone) -> f64 {
         match self {
-            Over::Mean => values.clone().sum::<f64>() / values.count().max(1) as f64,
-            Over::Worst => values.fold(0.0, f64::max),
+            Aggregate::Mean => values.clone().sum::<f64>() / values.count().max(1) as f64,
+            Aggregate::Worst => values.fold(0.0, f64::max),
         }
     }
 }
 
-/// Every scene of test 2: by policy, reading and seed, then before and after, then alignment.
+/// Every run of test 2: by policy, reading and seed, then before and after, then alignment.
 pub(super) struct Sweep(Vec<(usize, usize, usize, [Vec<Counted>; 2])>);
 
 impl Sweep {
     fn run(
-        ask: &Ask<'_>,
+        context: &Context<'_>,
         shape: &Shape,
         turns: u64,
         seeds: u64,
@@ -69,23 +72,23 @@ impl Sweep {
             }
         }
         let both = [1, shape.colours[1]];
-        let scenes: Vec<Scene> = keys
+        let runs: Vec<ZeroReads> = keys
             .iter()
             .flat_map(|&(policy, reading, seed)| {
                 both.into_iter()
                     .flat_map(move |colours| (0..both[1]).map(move |align| (colours, align)))
-                    .map(move |(colours, align)| Scene {
+                    .map(move |(colours, align)| ZeroReads {
                         policy: POLICIES[policy].0,
                         reading: READINGS[reading],
                         colours,
                         align,
                         dependent: false,
                         turns,
-                        seed: ask.seed + seed,
+                        seed: context.seed + seed,
                     })
             })
             .collect();
-        let counted = side::by_side(&scenes, |scene| beside_zeros(ask.machine, shape, scene))?;
+        let counted = side::by_side(&runs, |run| beside_zeros(context.machine, shape, run))?;
         let aligns = both[1] as usize;
         let sets = counted.chunks(2 * aligns);
         Ok(Sweep(
@@ -133,21 +136,21 @@ fn some(pair: [f64; 2]) -> Pair {
 }
 
 /// The page.
-pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
-    let machine = ask.machine;
+pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
+    let machine = context.machine;
     let shape = Shape::of(machine)?;
     let all: Vec<usize> = (0..POLICIES.len()).collect();
-    let sweep = Sweep::run(ask, &shape, TURNS, 3, &all)?;
-    let longer = Sweep::run(ask, &shape, 2 * TURNS, 1, &all)?;
-    let sets = basis::rest(machine, &SETS)?;
-    let first = basis::rest(machine, &SETS[..2])?;
+    let sweep = Sweep::run(context, &shape, TURNS, 3, &all)?;
+    let longer = Sweep::run(context, &shape, 2 * TURNS, 1, &all)?;
+    let sets = basis::provenance(machine, &SETS)?;
+    let first = basis::provenance(machine, &SETS[..2])?;
 
-    let rows = Rows { ask, shape: &shape, sweep: &sweep, sets: &sets };
+    let rows = Rows { context, shape: &shape, sweep: &sweep, sets: &sets };
     let one = rows.test_one(&first)?;
     let (lru, others) = (rows.test_two()?, rows.other_policies());
     let costs = rows.costs()?;
 
-    let nine = in_a_row(machine, Policy::Lru, shape.l1_ways + 1, false, (TURNS, ask.seed))?.l1;
+    let nine = in_a_row(machine, Policy::Lru, shape.l1_ways + 1, false, (TURNS, context.seed))?.l1;
     let expected = (shape.l2_ways + 1) as f64 / shape.colours[1] as f64;
     let statements = vec![
         Statement {
@@ -155,20 +158,20 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
             what: format!("L1 misses a read, {} frames in a row, LRU", shape.l1_ways + 1),
             value: nine / (shape.l1_ways + 1) as f64,
             band: [0.99, 1.01],
-            rest: first,
+            provenance: first,
         },
         Statement {
             id: "B-7",
             what: format!("L2 misses a turn, {} colours, (i), worst, LRU", shape.colours[1]),
-            value: sweep.pair(0, 0, (|c| c.l2, Over::Worst))[1],
+            value: sweep.pair(0, 0, (|c| c.l2, Aggregate::Worst))[1],
             band: [expected - 0.01, expected + 0.01],
-            rest: sets.clone(),
+            provenance: sets.clone(),
         },
     ];
     let moved = moved_by_doubling(&sweep, &longer);
     let checked = sweep.checked() + longer.checked();
     let mut page =
-        words::page(ask, &shape, &sweep, &[&one, &lru, &others, &costs], (moved, checked));
+        prose::page(context, &shape, &sweep, &[&one, &lru, &others, &costs], (moved, checked));
     page.tables = vec![one, lru, others, costs];
     page.statements = statements;
     Ok(page)
@@ -176,7 +179,7 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
 
 /// The largest change of a ratio of test 2 when twice as many turns are counted, as a share.
 fn moved_by_doubling(once: &Sweep, twice: &Sweep) -> f64 {
-    let figures: [Figure; 2] = [(|c| c.l1, Over::Mean), (|c| c.l2, Over::Mean)];
+    let figures: [Figure; 2] = [(|c| c.l1, Aggregate::Mean), (|c| c.l2, Aggregate::Mean)];
     let mut most: f64 = 0.0;
     for policy in 0..POLICIES.len() {
         for reading in 0..READINGS.len() {
@@ -194,10 +197,10 @@ fn moved_by_doubling(once: &Sweep, twice: &Sweep) -> f64 {
 
 /// Makes the tables.
 struct Rows<'r> {
-    ask: &'r Ask<'r>,
+    context: &'r Context<'r>,
     shape: &'r Shape,
     sweep: &'r Sweep,
-    sets: &'r Rest,
+    sets: &'r Provenance,
 }
 
 impl Rows<'_> {
@@ -205,12 +208,12 @@ impl Rows<'_> {
         cycles * 1e9 / *machine.clock_hz as f64
     }
 
-    fn test_one(&self, sets: &Rest) -> Result<Table, LabError> {
-        let (machine, turns) = (self.ask.machine, TURNS);
+    fn test_one(&self, sets: &Provenance) -> Result<Table, LabError> {
+        let (machine, turns) = (self.context.machine, TURNS);
         let frames = [self.shape.l1_ways, self.shape.l1_ways + 1];
         let mut rows = Vec::new();
         for (i, &(policy, name)) in POLICIES.iter().enumerate() {
-            let seeds: Vec<u64> = (0..3).map(|n| self.ask.seed + n).collect();
+            let seeds: Vec<u64> = (0..3).map(|n| self.context.seed + n).collect();
             let pairs = side::by_side(&seeds, |&seed| {
                 let misses =
                     |n: u64| Ok(in_a_row(machine, policy, n, false, (turns, seed))?.l1 / n as f64);
@@ -218,11 +221,11 @@ impl Rows<'_> {
             })?;
             rows.push(Row {
                 name: format!("L1 misses a read, {name}"),
-                published: words::TEST_ONE_MISSES[i],
+                published: prose::TEST_ONE_MISSES[i],
                 ours: some(pairs[0]),
                 // N frames fit and hardly miss at all, so what varies is the figure after.
                 spread: Row::spread(pairs.iter().map(|pair| pair[1]).collect()),
-                rest: Some(sets.clone()),
+                provenance: Some(sets.clone()),
             });
         }
         let constants: Vec<&str> = SETS[..2].iter().chain(&TIMES).copied().collect();
@@ -232,7 +235,7 @@ impl Rows<'_> {
             let pair = |machine: &Machine| {
                 let time = |n: u64| {
                     let counted =
-                        in_a_row(machine, Policy::Lru, n, dependent, (turns, self.ask.seed))?;
+                        in_a_row(machine, Policy::Lru, n, dependent, (turns, self.context.seed))?;
                     Ok::<f64, LabError>(Self::nanoseconds(machine, counted.cycles))
                 };
                 Ok::<[f64; 2], LabError>([time(frames[0])?, time(frames[1])?])
@@ -240,10 +243,10 @@ impl Rows<'_> {
             let ratio = |machine: &Machine| pair(machine).map(|[before, after]| after / before);
             rows.push(Row {
                 name: name.to_owned(),
-                published: words::TEST_ONE_TIME,
+                published: prose::TEST_ONE_TIME,
                 ours: some(pair(machine)?),
                 spread: None,
-                rest: Some(basis::rest_swung(machine, &constants, &ratio)?),
+                provenance: Some(basis::measured_provenance(machine, &constants, &ratio)?),
             });
         }
         Ok(Table {
@@ -260,13 +263,13 @@ impl Rows<'_> {
         (what, figure): (&str, Figure),
         published: Pair,
     ) -> Row {
-        let over = if figure.1 == Over::Mean { "mean" } else { "worst" };
+        let over = if figure.1 == Aggregate::Mean { "mean" } else { "worst" };
         Row {
             name: format!("{what}, {}, {over}", ["(i)", "(ii)"][reading]),
             published,
             ours: some(self.sweep.pair(policy, reading, figure)),
             spread: self.sweep.spread(policy, reading, figure),
-            rest: Some(self.sets.clone()),
+            provenance: Some(self.sets.clone()),
         }
     }
 
@@ -277,9 +280,9 @@ impl Rows<'_> {
     fn test_two(&self) -> Result<Table, LabError> {
         let mut rows = Vec::new();
         for reading in 0..2 {
-            let l1: Figure = (|c| c.l1, Over::Mean);
-            rows.push(self.sweep_row(0, reading, ("L1 misses a turn", l1), words::TEST_TWO_MISSES));
-            for over in [Over::Mean, Over::Worst] {
+            let l1: Figure = (|c| c.l1, Aggregate::Mean);
+            rows.push(self.sweep_row(0, reading, ("L1 misses a turn", l1), prose::TEST_TWO_MISSES));
+            for over in [Aggregate::Mean, Aggregate::Worst] {
                 rows.push(self.sweep_row(
                     0,
                     reading,
@@ -288,35 +291,39 @@ impl Rows<'_> {
                 ));
             }
         }
-        for (reading, over) in [(0, Over::Mean), (0, Over::Worst), (1, Over::Mean)] {
+        for (reading, over) in [(0, Aggregate::Mean), (0, Aggregate::Worst), (1, Aggregate::Mean)] {
             let constants: Vec<&str> = SETS.iter().chain(&TIMES).copied().collect();
             let pair = |machine: &Machine| {
                 let shape = Shape::of(machine)?;
                 let time = |colours: u64| {
-                    let scene = |align| Scene {
+                    let run = |align| ZeroReads {
                         policy: Policy::Lru,
                         reading: READINGS[reading],
                         colours,
                         align,
                         dependent: false,
                         turns: TURNS / 4,
-                        seed: self.ask.seed,
+                        seed: self.context.seed,
                     };
                     let times = (0..shape.colours[1])
-                        .map(|align| Ok(beside_zeros(machine, &shape, &scene(align))?.cycles))
+                        .map(|align| Ok(beside_zeros(machine, &shape, &run(align))?.cycles))
                         .collect::<Result<Vec<f64>, LabError>>()?;
                     Ok::<f64, LabError>(Self::nanoseconds(machine, over.of(times.into_iter())))
                 };
                 Ok::<[f64; 2], LabError>([time(1)?, time(shape.colours[1])?])
             };
             let ratio = |machine: &Machine| pair(machine).map(|[before, after]| after / before);
-            let over = if over == Over::Mean { "mean" } else { "worst" };
+            let over = if over == Aggregate::Mean { "mean" } else { "worst" };
             rows.push(Row {
                 name: format!("ns a turn, {}, {over}", ["(i)", "(ii)"][reading]),
-                published: words::TEST_TWO_TIME,
-                ours: some(pair(self.ask.machine)?),
+                published: prose::TEST_TWO_TIME,
+                ours: some(pair(self.context.machine)?),
                 spread: None,
-                rest: Some(basis::rest_swung(self.ask.machine, &constants, &ratio)?),
+                provenance: Some(basis::measured_provenance(
+                    self.context.machine,
+                    &constants,
+                    &ratio,
+                )?),
             });
         }
         Ok(Table {
@@ -332,14 +339,14 @@ impl Rows<'_> {
         let mut rows = Vec::new();
         for (policy, (_, name)) in POLICIES.iter().enumerate().skip(1) {
             for reading in 0..2 {
-                let published = words::TEST_TWO_MISSES;
+                let published = prose::TEST_TWO_MISSES;
                 rows.push(self.sweep_row(
                     policy,
                     reading,
-                    (&format!("{name}: L1"), (|c| c.l1, Over::Mean)),
+                    (&format!("{name}: L1"), (|c| c.l1, Aggregate::Mean)),
                     published,
                 ));
-                for over in [Over::Mean, Over::Worst] {
+                for over in [Aggregate::Mean, Aggregate::Worst] {
                     let what = format!("{name}: L2");
                     rows.push(self.sweep_row(
                         policy,
@@ -358,17 +365,17 @@ impl Rows<'_> {
     }
 
     fn costs(&self) -> Result<Table, LabError> {
-        let (machine, seed) = (self.ask.machine, self.ask.seed);
+        let (machine, seed) = (self.context.machine, self.context.seed);
         let both = [1, self.shape.colours[1]];
         let hot = side::by_side(&both, |&colours| costs::beside_hot_data(machine, colours, seed))?;
         let large =
             side::by_side(&both, |&colours| costs::beside_large_data(machine, colours, seed))?;
-        let row = |name: String, ours: [f64; 2], rest: Rest| Row {
+        let row = |name: String, ours: [f64; 2], provenance: Provenance| Row {
             name,
             published: [None, None],
             ours: some(ours),
             spread: None,
-            rest: Some(rest),
+            provenance: Some(provenance),
         };
         let in_llc = |machine: &Machine| {
             let [one, many] = both.map(|colours| costs::beside_large_data(machine, colours, seed));
@@ -381,12 +388,12 @@ impl Rows<'_> {
                 row(
                     "L1 misses a turn, data 3/4 of L1".to_owned(),
                     [hot[0].l1, hot[1].l1],
-                    basis::rest(machine, &["l1d.size", "l1d.ways", "l1d.policy"])?,
+                    basis::provenance(machine, &["l1d.size", "l1d.ways", "l1d.policy"])?,
                 ),
                 row(
                     format!("LLC misses a pass, data of {} MiB", costs::LARGE >> 20),
                     [large[0].llc, large[1].llc],
-                    basis::rest_swung(
+                    basis::measured_provenance(
                         machine,
                         &["llc.size", "llc.ways", "llc.policy", "llc.inclusion"],
                         &in_llc,

@@ -11,10 +11,15 @@ pub fn run() -> Result<Page, LabError> {
         name: "hugezero",
         title: "Huge pages of zeros".into(),
         on: "this computer, real time".into(),
-        asked: vec!["What does this computer's own kernel make of reads of untouched memory, in 4 KiB pages and in huge ones?".into()],
+        asked: vec![
+            "What does this computer's own kernel make of reads of untouched memory, in 4 KiB \
+             pages and in huge ones?"
+                .into(),
+        ],
         run: vec![
-            "8 GiB of untouched memory, advised to have no huge pages, then to have them. Each 4 KiB is read once, which is when zeros are \
-             mapped; then the two published benchmarks, one loop over 256 MiB and 4 GiB of each half. Medians and quartiles of five \
+            "8 GiB of untouched memory, advised to have no huge pages, then to have them. Each 4 \
+             KiB is read once, which is when zeros are mapped; then the two published benchmarks, \
+             one loop over 256 MiB and 4 GiB of each half. Medians and quartiles of five \
              repetitions on one core."
                 .into(),
         ],
@@ -46,7 +51,7 @@ fn row(name: &str, [small, huge]: [Option<Figure>; 2]) -> Row {
         published: [None, None],
         ours: [small, huge].map(|f| f.map(|f| f.median)),
         spread: [small, huge].iter().flatten().map(|f| f.spread).reduce(f64::max),
-        rest: None,
+        provenance: None,
     }
 }
 
@@ -81,7 +86,8 @@ fn fill(page: &mut Page, found: &Zeros) {
                 found.small.faults, huge.faults
             ));
             page.means.push(if times > 1.1 {
-                "A page of the TLB that covers 2 MiB is worth more here than zeros that stay in the first-level cache."
+                "A page of the TLB that covers 2 MiB is worth more here than zeros that stay in \
+                 the first-level cache."
                     .into()
             } else {
                 "Zeros that stay in the first-level cache make up for the walks here.".into()
@@ -89,8 +95,9 @@ fn fill(page: &mut Page, found: &Zeros) {
         }
     }
     page.limits.push(
-        "Linux has no table of zeros; its 4 KiB form is the table-private of the other page, filled by one fault for each 4 KiB. In a guest \
-         every walk is two walks, and the frame behind a huge page may lie in pieces."
+        "Linux has no table of zeros; its 4 KiB form is the table-private of the other page, \
+         filled by one fault for each 4 KiB. In a guest every walk is two walks, and the frame \
+         behind a huge page may lie in pieces."
             .into(),
     );
 }

@@ -13,7 +13,7 @@ use vellum_sim::format::Format;
 use vellum_sim::{Options, Parts, Program};
 
 use crate::error::LabError;
-use crate::repro::ground::{Ground, Work, stand};
+use crate::repro::fixture::{Fixture, Workload, boot};
 
 /// Half of the memory compared.
 pub const HALF: u64 = 4 << 30;
@@ -122,7 +122,7 @@ fn run<const N: usize>(
     parts: [Part; N],
 ) -> Result<[Taken; N], LabError> {
     let options = Options { seed, ..Options::default() };
-    stand(
+    boot(
         &Parts::of(machine, seed),
         options,
         &[("thp", "always"), ("zero.huge", form)],
@@ -132,25 +132,25 @@ fn run<const N: usize>(
 
 struct Compare<const N: usize>([Part; N]);
 
-impl<const N: usize> Work for Compare<N> {
+impl<const N: usize> Workload for Compare<N> {
     type Out = [Taken; N];
-    fn run<F: Format>(self, ground: &Ground<'_, '_, F>) -> Result<[Taken; N], LabError> {
+    fn run<F: Format>(self, fixture: &Fixture<'_, '_, F>) -> Result<[Taken; N], LabError> {
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
-        ground
+        fixture
             .vm
-            .map(ground.space, Placement::At(Va(AT)), 2 * HALF, attrs)
+            .map(fixture.space, Placement::At(Va(AT)), 2 * HALF, attrs)
             .map_err(LabError::failed)?;
         let mut taken = [Taken::default(); N];
         for (part, taken) in self.0.iter().zip(&mut taken) {
-            *taken = part.run(ground)?;
+            *taken = part.run(fixture)?;
         }
         Ok(taken)
     }
 }
 
 impl Part {
-    fn run<F: Format>(self, ground: &Ground<'_, '_, F>) -> Result<Taken, LabError> {
-        let Ground { vm, cpu, space } = *ground;
+    fn run<F: Format>(self, fixture: &Fixture<'_, '_, F>) -> Result<Taken, LabError> {
+        let Fixture { vm, cpu, space } = *fixture;
         let Part { benchmark: Benchmark { step, more, beside, .. }, every, loops } = self;
         for block in (0..BLOCKS / every).map(|n| n * every * BLOCK) {
             for at in [AT + block, AT + HALF + block] {

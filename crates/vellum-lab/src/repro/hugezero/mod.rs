@@ -6,23 +6,23 @@
 //! memory that reads no longer take. A third form is the library's own, one table for all
 //! (`table`).
 
-mod brief;
 mod host;
 pub mod loops;
+mod prose;
 pub mod rss;
 mod sim;
-mod words;
+mod summary;
 
-use super::Entry;
+use super::context::PublishedExperiment;
 
 /// The experiment.
-pub const ENTRY: Entry = Entry {
+pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     name: "hugezero",
     about: "huge memory that is only read: one 2 MiB page of zeros, or one table of small ones",
     how: include_str!("how.md"),
     machines: &["westmere-ex"],
     sim: sim::run,
-    brief: brief::run,
+    summary: summary::run,
     host: host::run,
     here: host::here,
 };

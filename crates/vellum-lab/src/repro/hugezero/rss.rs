@@ -1,24 +1,21 @@
-//! Memory that is read before it is written, if it ever is: how much of it stays with the program.
+//! Memory that is read before it is written, if ever: how much of it stays with the program.
 //!
 //! The posting's reason is a transform of the NAS benchmarks (ft, class A) that took up to 2.5
-//! times the memory with huge pages; its demonstration reads 200 MB and writes nothing. The
-//! transform itself is not published with it, so the one here is built from the reason: three
-//! arrays of 256 x 256 x 128 complex numbers (class A, 128 MiB each) that nobody fills with zeros
-//! because fresh memory is zero.
+//! times the memory with huge pages. Its demonstration reads 200 MB and writes nothing. The
+//! transform was not published, so this one is built from the reason: three arrays of 256 x 256 x
+//! 128 complex numbers (128 MiB each) that the program does not clear, because fresh memory is
+//! zero.
 //!
-//! 1. Some planes of the first array are initialised; the field is zero elsewhere.
-//! 2. Each plane is read and transformed in a buffer, x then y. The transform of nothing is
-//!    nothing: only planes that were initialised
-//!    are written to the second array.
-//! 3. Along z every column of the second array is read, through all planes; now everything is
-//!    different from zero and is written to the
-//!    third.
+//! 1. Some planes of the first array are initialised.
+//! 2. Each plane is read and transformed in a buffer. Only planes that were initialised are written
+//!    to the second array: the transform of zeros is zeros.
+//! 3. Every column of the second array is read, through all planes, and written to the third.
 //!
-//! With pages of 4 KiB reads map the shared page of zeros. With huge pages and no huge zeros, each
-//! such read takes 2 MiB for good. How many planes are initialised is not published; it decides the
-//! figure, so several are run. A plane is 1 MiB: planes far from each other show what huge zeros do
-//! not mend, since a write takes 2 MiB in any case. A row of x is a page, and memory is given by
-//! the page, so one access stands for a row.
+//! With 4 KiB pages, reads map the shared page of zeros. With huge pages and no huge zeros, such a
+//! read takes 2 MiB for good. The number of initialised planes was not published and decides the
+//! figure, so several are run. A plane is 1 MiB. Planes that are far from each other show what huge
+//! zeros cannot help, since a write takes 2 MiB in any case. A row of x is a page, and one access
+//! stands for a row.
 
 use vellum::addr::{PAGE_SIZE, Va};
 use vellum::space::{Access, Attrs, Placement, Rights, Space};
@@ -28,7 +25,7 @@ use vellum_sim::format::Format;
 use vellum_sim::{Cpu, Kind, Options, Parts, Program, SimMachine};
 
 use crate::error::LabError;
-use crate::repro::ground::{Ground, Work, stand};
+use crate::repro::fixture::{Fixture, Workload, boot};
 
 /// Bytes read by the demonstration: the posting's buffer of 200 MB, in whole huge pages.
 pub const DEMONSTRATED: u64 = 200 << 20;
@@ -54,7 +51,7 @@ pub fn zeros(form: &'static str) -> Switches {
 
 /// What is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Load {
+pub enum RssLoad {
     /// One byte of each 4 KiB of 200 MiB is read.
     Read,
     /// The transform with the first so many planes initialised.
@@ -64,16 +61,16 @@ pub enum Load {
 }
 
 /// Pages that belong to the program after it has run, tables not counted.
-pub fn pages(machine: &Machine, switches: &Switches, load: Load) -> Result<u64, LabError> {
-    stand(&Parts::of(machine, 1), Options::default(), switches, load)
+pub fn pages(machine: &Machine, switches: &Switches, load: RssLoad) -> Result<u64, LabError> {
+    boot(&Parts::of(machine, 1), Options::default(), switches, load)
 }
 
-impl Work for Load {
+impl Workload for RssLoad {
     type Out = u64;
-    fn run<F: Format>(self, ground: &Ground<'_, '_, F>) -> Result<u64, LabError> {
-        let Ground { vm, cpu, space } = *ground;
+    fn run<F: Format>(self, fixture: &Fixture<'_, '_, F>) -> Result<u64, LabError> {
+        let Fixture { vm, cpu, space } = *fixture;
         match self {
-            Load::Read => {
+            RssLoad::Read => {
                 let at = map(vm, space, 0, DEMONSTRATED)?;
                 touch(
                     vm,
@@ -82,8 +79,8 @@ impl Work for Load {
                     (at..at + DEMONSTRATED).step_by(PAGE_SIZE).map(|va| (va, Kind::Load)),
                 )?;
             }
-            Load::Slab(planes) => transform(vm, cpu, space, |plane| plane < planes)?,
-            Load::Every(planes) => transform(vm, cpu, space, |plane| plane % planes == 0)?,
+            RssLoad::Slab(planes) => transform(vm, cpu, space, |plane| plane < planes)?,
+            RssLoad::Every(planes) => transform(vm, cpu, space, |plane| plane % planes == 0)?,
         }
         Ok(vm.usage(space).rss_pages)
     }

@@ -3,12 +3,13 @@
 use vellum_sim::file::Machine;
 
 use super::loops::{Benchmark, Each, LINES, PAGES, Taken, compare, glance};
-use super::rss::{self, ALWAYS, Load, NEVER};
-use super::words;
+use super::prose;
+use super::rss::{self, ALWAYS, NEVER, RssLoad};
 use crate::error::LabError;
-use crate::repro::basis::{self, Rest};
+use crate::repro::basis::{self, Provenance};
+use crate::repro::context::Context;
 use crate::repro::page::{Page, Row, Statement, Table};
-use crate::repro::{Ask, side};
+use crate::repro::side;
 
 /// The forms of huge zeros: the two that were posted, then ours. Each of ours has its row in every
 /// table of forms.
@@ -22,11 +23,11 @@ const MISSES: [&str; 4] = ["l1d", "l2", "tlb.l1d", "tlb.l2"];
 pub(super) const CYCLES: [&str; 7] = ["core", "l1d", "l2", "llc", "tlb.l1d", "tlb.l2", "tlb.walk"];
 
 /// What is run for resident memory, by its name on the page.
-pub(super) const LOADS: [(&str, Load); 4] = [
-    ("1/8 of the planes, together", Load::Slab(16)),
-    ("1/2 of the planes, together", Load::Slab(64)),
-    ("all planes", Load::Slab(128)),
-    ("every 8th plane", Load::Every(8)),
+pub(super) const LOADS: [(&str, RssLoad); 4] = [
+    ("1/8 of the planes, together", RssLoad::Slab(16)),
+    ("1/2 of the planes, together", RssLoad::Slab(64)),
+    ("all planes", RssLoad::Slab(128)),
+    ("every 8th plane", RssLoad::Every(8)),
 ];
 
 /// Resident pages: of the demonstration and of each load.
@@ -36,8 +37,8 @@ pub(super) struct Resident {
 }
 
 /// The page.
-pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
-    let (machine, seed) = (ask.machine, ask.seed);
+pub fn run(context: &Context<'_>) -> Result<Page, LabError> {
+    let (machine, seed) = (context.machine, context.seed);
     let asked: Vec<(&str, Benchmark)> =
         [LINES, PAGES].iter().flat_map(|&b| FORMS.map(|form| (form, b))).collect();
     let taken =
@@ -56,17 +57,22 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
             shared.pages / page.pages,
         ])
     };
-    let [one, one_shared, two, two_shared] = basis::rests_swung(machine, &CYCLES, &ratios)?;
+    let [one, one_shared, two, two_shared] =
+        basis::measured_provenances(machine, &CYCLES, &ratios)?;
 
-    let row =
-        |name: &str, figure: fn(&Each) -> f64, taken: &[Taken], after: usize, rest: &Rest| Row {
-            name: name.to_owned(),
-            published: [None, None],
-            ours: [Some(figure(&taken[0].all)), Some(figure(&taken[after].all))],
-            spread: None,
-            rest: Some(rest.clone()),
-        };
-    let (walks, misses) = (basis::rest(machine, &WALKS)?, basis::rest(machine, &MISSES)?);
+    let row = |name: &str,
+               figure: fn(&Each) -> f64,
+               taken: &[Taken],
+               after: usize,
+               provenance: &Provenance| Row {
+        name: name.to_owned(),
+        published: [None, None],
+        ours: [Some(figure(&taken[0].all)), Some(figure(&taken[after].all))],
+        spread: None,
+        provenance: Some(provenance.clone()),
+    };
+    let (walks, misses) =
+        (basis::provenance(machine, &WALKS)?, basis::provenance(machine, &MISSES)?);
     let cycles: fn(&Each) -> f64 = |e| e.cycles;
     let mut tables = vec![
         Table {
@@ -95,7 +101,7 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
         },
         memory(machine, &resident)?,
     ];
-    for (table, published) in tables.iter_mut().zip(words::PUBLISHED.iter().copied()) {
+    for (table, published) in tables.iter_mut().zip(prose::PUBLISHED.iter().copied()) {
         for (row, pair) in table.rows.iter_mut().zip(published) {
             row.published = *pair;
         }
@@ -109,32 +115,32 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
             what: "cycles of benchmark 2, tables over page".into(),
             value: pages[1].all.cycles / pages[0].all.cycles,
             band: [6.5, 9.0],
-            rest: two,
+            provenance: two,
         },
         Statement {
             id: "D-11-benchmark-1",
             what: "cycles saved by tables, %".into(),
-            value: words::saved(lines, 1),
-            band: words::SAVES,
-            rest: one,
+            value: prose::saved(lines, 1),
+            band: prose::SAVES,
+            provenance: one,
         },
         Statement {
             id: "D-16",
             what: "memory of a transform, zeros over never".into(),
             value: most as f64 / transform[0] as f64,
             band: [0.0, 1.1],
-            rest: basis::rest(machine, &[])?,
+            provenance: basis::provenance(machine, &[])?,
         },
         Statement {
             id: "D-1",
             what: "pages that stay of 200 MiB read".into(),
             value: resident.read[2..].iter().copied().max().unwrap_or(0) as f64,
             band: [0.0, 0.0],
-            rest: basis::rest(machine, &[])?,
+            provenance: basis::provenance(machine, &[])?,
         },
     ];
     let checked = taken.iter().map(|t| t.checked).sum();
-    let mut page = words::page(ask, [lines, pages], &resident, checked);
+    let mut page = prose::page(context, [lines, pages], &resident, checked);
     (page.tables, page.statements) = (tables, statements);
     Ok(page)
 }
@@ -142,7 +148,7 @@ pub fn run(ask: &Ask<'_>) -> Result<Page, LabError> {
 /// Resident pages: never, always, then each form.
 fn resident(machine: &Machine) -> Result<Resident, LabError> {
     let switches: Vec<_> = [NEVER, ALWAYS].into_iter().chain(FORMS.map(rss::zeros)).collect();
-    let loads = || std::iter::once(Load::Read).chain(LOADS.map(|(_, load)| load));
+    let loads = || std::iter::once(RssLoad::Read).chain(LOADS.map(|(_, load)| load));
     let asked: Vec<_> = loads().flat_map(|load| switches.iter().map(move |s| (load, s))).collect();
     let pages = side::by_side(&asked, |&(load, switches)| rss::pages(machine, switches, load))?;
     let mut loads = pages.chunks(switches.len()).map(<[u64]>::to_vec);
@@ -151,8 +157,8 @@ fn resident(machine: &Machine) -> Result<Resident, LabError> {
 
 fn memory(machine: &Machine, resident: &Resident) -> Result<Table, LabError> {
     let row = |name: String, ours: [f64; 2]| {
-        let rest = Some(basis::rest(machine, &[])?);
-        Ok(Row { name, published: [None, None], ours: ours.map(Some), spread: None, rest })
+        let provenance = Some(basis::provenance(machine, &[])?);
+        Ok(Row { name, published: [None, None], ours: ours.map(Some), spread: None, provenance })
     };
     let mib = |pages: u64| pages as f64 / 256.0;
     let mut rows =

@@ -7,7 +7,7 @@
 //! so.
 //!
 //! A CPU here is what the kernel calls one, a hardware thread. Unlike every preset, this machine
-//! differs a little from run to run: whoever wants the same bytes out keeps the text.
+//! differs a little from run to run: to get the same bytes out again, keep the text.
 
 mod probe;
 mod text;

@@ -179,9 +179,11 @@ fn costs(t: &mut Text, times: &Times) {
     );
     t.measured("copy_line", times.copy);
     t.section("[costs.work]");
-    let torvalds = "L. Torvalds, The cost of page fault handling (2014): 715 cycles to enter, 330 to return, on Haswell";
+    let torvalds = "L. Torvalds, The cost of page fault handling (2014): 715 cycles to enter, 330 \
+                    to return, on Haswell";
     t.constant("fault", "1050", "outside", torvalds);
-    let hawkeye = "HawkEye (ASPLOS 2019), table 1: a huge fault that need not zero, on Haswell; quoted from memory";
+    let hawkeye = "HawkEye (ASPLOS 2019), table 1: a huge fault that need not zero, on Haswell; \
+                   quoted from memory";
     t.guess("large", "\"13 us\"", hawkeye);
     t.guess("call", "250", "SYSCALL and SYSRET with saving of registers");
     let count = "our own count of instructions and cache hits on this path, not measured";

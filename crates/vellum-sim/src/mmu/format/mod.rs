@@ -93,9 +93,11 @@ mod tests {
             }
             if level > 1 {
                 let raw = F::Codec::encode(Entry::Table(Pfn(77)), Level(level));
-                assert!(
-                    matches!(F::meaning(raw, level), Meaning::Table(at, r) if at == 77 << 12 && r.write && r.exec && r.user)
-                );
+                let Meaning::Table(at, rights) = F::meaning(raw, level) else {
+                    panic!("{raw:#x} is no table");
+                };
+                assert_eq!(at, 77 << 12);
+                assert!(rights.write && rights.exec && rights.user);
             }
             for absent in [
                 Entry::Empty,

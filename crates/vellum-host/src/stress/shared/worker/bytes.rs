@@ -11,7 +11,7 @@ use crate::stress::shared::word::{count, word};
 
 /// Who loads or stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum By {
+pub(super) enum AccessOrigin {
     /// The program, on this CPU.
     Program(Access),
     /// `copy_in` and `copy_out`.
@@ -22,11 +22,11 @@ pub(super) enum By {
 
 impl<C: Codec> Worker<'_, C> {
     /// Looks at some words, usually of slots that lie together.
-    pub(super) fn look(&mut self, by: By) {
+    pub(super) fn look(&mut self, by: AccessOrigin) {
         let first = self.slot();
         let slots = if self.rng.once_in(6) { 12 } else { 1 };
         for slot in (first..first + slots).take_while(|&slot| slot < self.shared.arena.slots()) {
-            let writer = self.rng.below(self.shared.board.writers() as u64) as usize;
+            let writer = self.rng.below(self.shared.expected.writers() as u64) as usize;
             self.look_at(slot, writer, by);
         }
     }
@@ -35,8 +35,8 @@ impl<C: Codec> Worker<'_, C> {
     pub(super) fn look_around(&mut self) {
         let slot = self.slot();
         for _ in 0..4 {
-            for writer in 0..self.shared.board.writers() {
-                self.look_at(slot, writer, By::Program(Access::Read));
+            for writer in 0..self.shared.expected.writers() {
+                self.look_at(slot, writer, AccessOrigin::Program(Access::Read));
             }
         }
     }
@@ -44,28 +44,28 @@ impl<C: Codec> Worker<'_, C> {
     /// Looks at every word.
     pub fn look_at_all(&mut self) {
         for slot in 0..self.shared.arena.slots() {
-            for writer in 0..self.shared.board.writers() {
-                self.look_at(slot, writer, By::Program(Access::Read));
+            for writer in 0..self.shared.expected.writers() {
+                self.look_at(slot, writer, AccessOrigin::Program(Access::Read));
             }
         }
     }
 
-    fn look_at(&mut self, slot: usize, writer: usize, by: By) {
+    fn look_at(&mut self, slot: usize, writer: usize, by: AccessOrigin) {
         let (shared, other) = (self.shared, self.other(slot));
         let va = address(shared.arena.extent(slot).page(slot, other), writer, slot);
-        if by != By::Kernel {
+        if by != AccessOrigin::Kernel {
             self.home();
         }
-        let look = shared.board.look(&shared.arena, slot, writer, other);
+        let look = shared.expected.look(&shared.arena, slot, writer, other);
         let (access, got) = match by {
-            By::Program(access) => (access, self.access(&shared.space, va, access, 0)),
+            AccessOrigin::Program(access) => (access, self.access(&shared.space, va, access, 0)),
             _ => {
                 let mut bytes = [0xaa; 8];
                 let got = shared.vm.copy_out(&shared.space, va, &mut bytes);
                 (Access::Read, got.map(|()| u64::from_ne_bytes(bytes)))
             }
         };
-        let ended = shared.board.may_end(&look, access, got.map(|_| ()));
+        let ended = shared.expected.may_end(&look, access, got.map(|_| ()));
         ended.unwrap_or_else(|what| self.fail_at(va, &what));
         match got {
             Ok(value) => {
@@ -76,7 +76,7 @@ impl<C: Codec> Worker<'_, C> {
                         &format!("{value:#x} is no word of thread {writer} in slot {slot}"),
                     )
                 };
-                shared.board.may_be(&look, count).unwrap_or_else(|what| self.fail_at(va, &what));
+                shared.expected.may_be(&look, count).unwrap_or_else(|what| self.fail_at(va, &what));
             }
             Err(FaultError::NoMemory) => self.refused(),
             Err(_) => self.outcome.denied += 1,
@@ -84,7 +84,7 @@ impl<C: Codec> Worker<'_, C> {
     }
 
     /// Stores to some slots in turn.
-    pub(super) fn store(&mut self, by: By) {
+    pub(super) fn store(&mut self, by: AccessOrigin) {
         let first = self.slot();
         let (slots, step) = match self.rng.below(4) {
             0 => (16, 1),
@@ -96,25 +96,27 @@ impl<C: Codec> Worker<'_, C> {
         }
     }
 
-    fn store_to(&mut self, slot: usize, by: By) {
+    fn store_to(&mut self, slot: usize, by: AccessOrigin) {
         let (shared, me, other) = (self.shared, self.me, self.other(slot));
         let va = address(shared.arena.extent(slot).page(slot, other), me, slot);
-        if by != By::Kernel && by != By::Force {
+        if by != AccessOrigin::Kernel && by != AccessOrigin::Force {
             self.home();
         }
         self.count += 1;
         let (n, value) = (self.count, word(me, slot, self.count));
-        let look = shared.board.look(&shared.arena, slot, me, other);
-        let token = shared.board.store(slot, me, n);
+        let look = shared.expected.look(&shared.arena, slot, me, other);
+        let token = shared.expected.store(slot, me, n);
         // To be forced takes any right at all.
-        let access = if by == By::Force { Access::Read } else { Access::Write };
+        let access = if by == AccessOrigin::Force { Access::Read } else { Access::Write };
         let got = match by {
-            By::Program(_) => self.access(&shared.space, va, Access::Write, value).map(|_| ()),
-            By::Kernel => shared.vm.copy_in(&shared.space, va, &value.to_ne_bytes()),
-            By::Force => shared.vm.write_forced(&shared.space, va, &value.to_ne_bytes()),
+            AccessOrigin::Program(_) => {
+                self.access(&shared.space, va, Access::Write, value).map(|_| ())
+            }
+            AccessOrigin::Kernel => shared.vm.copy_in(&shared.space, va, &value.to_ne_bytes()),
+            AccessOrigin::Force => shared.vm.write_forced(&shared.space, va, &value.to_ne_bytes()),
         };
-        shared.board.stored(slot, me, n, token, got.is_ok());
-        shared.board.may_end(&look, access, got).unwrap_or_else(|what| self.fail_at(va, &what));
+        shared.expected.stored(slot, me, n, token, got.is_ok());
+        shared.expected.may_end(&look, access, got).unwrap_or_else(|what| self.fail_at(va, &what));
         match got {
             Ok(()) => self.outcome.stores += 1,
             Err(FaultError::NoMemory) => self.refused(),
@@ -127,11 +129,11 @@ impl<C: Codec> Worker<'_, C> {
         let (shared, slot) = (self.shared, self.slot());
         let other = self.other(slot);
         let va = Va(shared.arena.extent(slot).page(slot, other) << 12);
-        let look = shared.board.look(&shared.arena, slot, self.me, other);
+        let look = shared.expected.look(&shared.arena, slot, self.me, other);
         let seen = shared.vm.query(&shared.space, va);
         let rights = match seen {
             Page::Unmapped => {
-                let ended = shared.board.may_end(&look, Access::Read, Err(FaultError::Unmapped));
+                let ended = shared.expected.may_end(&look, Access::Read, Err(FaultError::Unmapped));
                 return ended.unwrap_or_else(|what| self.fail_at(va, &what));
             }
             Page::Reserved { rights } | Page::Mapped { rights, .. } => {
@@ -139,7 +141,7 @@ impl<C: Codec> Worker<'_, C> {
             }
             Page::Parked { .. } => [false; 3],
         };
-        if let Some(known) = shared.board.known_rights(&look)
+        if let Some(known) = shared.expected.known_rights(&look)
             && known != rights
         {
             self.fail_at(va, &format!("query says {seen:?}, the rights are {known:?}"));

@@ -28,7 +28,7 @@ impl<C: Codec> Worker<'_, C> {
         lock(&self.shared.children).push(child);
     }
 
-    /// Forks, and holds the child against what was stored before and beside.
+    /// Forks, and compares the child with what was stored before and beside.
     pub(super) fn fork(&mut self) {
         let shared = self.shared;
         if lock(&shared.children).len() >= CHILDREN {
@@ -39,9 +39,9 @@ impl<C: Codec> Worker<'_, C> {
         {
             return self.fork_again(child);
         }
-        let begun = Begun::now(&shared.board, &shared.arena);
+        let begun = Begun::now(&shared.expected, &shared.arena);
         let Ok(space) = shared.vm.fork(&shared.space) else { return self.refused() };
-        let ended = Ended::now(&shared.board, &shared.arena);
+        let ended = Ended::now(&shared.expected, &shared.arena);
         self.outcome.forks += 1;
         let runs = self.rng.once_in(2);
         if runs {
@@ -64,7 +64,7 @@ impl<C: Codec> Worker<'_, C> {
             .enumerate()
             .map(|(slot, words)| self.counts(slot, words))
             .collect();
-        match check(&shared.board, &shared.arena, (&begun, &ended), &counts) {
+        match check(&shared.expected, &shared.arena, (&begun, &ended), &counts) {
             Ok(beside) => self.outcome.beside += beside,
             Err(what) => self.fail(format!(
                 "space {}, read by {}: {what}",
@@ -108,7 +108,7 @@ impl<C: Codec> Worker<'_, C> {
         }
     }
 
-    /// Nobody else works in the child, so whoever holds it may change its rights.
+    /// No other thread works in the child, so its holder may change its rights.
     fn make_readable(&mut self, space: &Space) -> bool {
         let rights = self.shared.arena.extents.iter().filter(|e| e.kind == Kind::Rights);
         let mut all = rights.map(|e| {
@@ -147,7 +147,7 @@ impl<C: Codec> Worker<'_, C> {
         let away = child.away[self.shared.arena.number(slot)];
         let page = self.shared.arena.extent(slot).page(slot, away);
         let mut words = Vec::new();
-        for writer in 0..self.shared.board.writers() {
+        for writer in 0..self.shared.expected.writers() {
             let va = address(page, writer, slot);
             let got = if runs {
                 self.access(&child.space, va, Access::Read, 0)
@@ -181,7 +181,8 @@ impl<C: Codec> Worker<'_, C> {
             let Ok(words) = self.words_of(&child, slot, true) else { break };
             if words != child.picture[slot] {
                 self.fail(format!(
-                    "slot {slot} of the forked space {} was {:x?} and is {words:x?}, though nobody stored there",
+                    "slot {slot} of the forked space {} was {:x?} and is {words:x?}, though \
+                     nobody stored there",
                     child.space.id(),
                     child.picture[slot]
                 ));

@@ -1,8 +1,7 @@
-//! One thread: draws operations, does them to what everybody works on, and holds what it finds
-//! against the board.
+//! One thread: draws operations, does them on the shared ranges, and compares with the expected
+//! state.
 //!
-//! `bytes` are loads and stores, `verbs` change what is mapped, `forks` are the spaces made by
-//! fork.
+//! `bytes` has loads and stores, `verbs` changes mappings, `forks` has the forked spaces.
 
 mod bytes;
 mod forks;
@@ -16,12 +15,12 @@ use vellum::machine::Use;
 use vellum::space::{Access, Space};
 
 use super::arena::{Extent, Kind};
-use super::{Outcome, Shared};
-use crate::machine::Seat;
+use super::state::{Outcome, Shared};
+use crate::machine::CpuGuard;
 use crate::rng::Rng;
 use crate::stress::ops::{Op, TABLE};
-use bytes::By;
-use verbs::Wipe;
+use bytes::AccessOrigin;
+use verbs::WipeMethod;
 
 /// Faults at one address without getting anywhere before that is an error.
 const PATIENCE: u32 = 100_000;
@@ -29,7 +28,7 @@ const PATIENCE: u32 = 100_000;
 /// The thread.
 pub struct Worker<'a, C: Codec> {
     shared: &'a Shared<'a, C>,
-    seat: &'a Seat<'a, C, true>,
+    guard: &'a CpuGuard<'a, C, true>,
     me: usize,
     rng: Rng,
     /// Stores tried.
@@ -41,11 +40,11 @@ impl<'a, C: Codec> Worker<'a, C> {
     /// A thread that has done nothing yet.
     pub fn new(
         shared: &'a Shared<'a, C>,
-        seat: &'a Seat<'a, C, true>,
+        guard: &'a CpuGuard<'a, C, true>,
         me: usize,
         rng: Rng,
     ) -> Worker<'a, C> {
-        Worker { shared, seat, me, rng, count: 0, outcome: Outcome::default() }
+        Worker { shared, guard, me, rng, count: 0, outcome: Outcome::default() }
     }
 
     /// What it did.
@@ -63,21 +62,21 @@ impl<'a, C: Codec> Worker<'a, C> {
         };
         self.outcome.operations += 1;
         match op {
-            Op::Map => self.wipe(Wipe::UnmapMap),
-            Op::Replace => self.wipe(Wipe::Replace),
-            Op::Unmap => self.wipe(Wipe::UnmapLookMap),
-            Op::DontNeed => self.wipe(Wipe::Forget),
+            Op::Map => self.wipe(WipeMethod::UnmapMap),
+            Op::Replace => self.wipe(WipeMethod::Replace),
+            Op::Unmap => self.wipe(WipeMethod::UnmapLookMap),
+            Op::DontNeed => self.wipe(WipeMethod::Forget),
             Op::MapAnywhere => self.stray(),
             Op::Protect => self.protect(),
             Op::Remap => self.relocate(),
             Op::Huge => self.advise(false),
             Op::Populate => self.advise(true),
-            Op::Touch => self.look(By::Program(Access::Read)),
-            Op::Fetch => self.look(By::Program(Access::Exec)),
-            Op::Write => self.store(By::Program(Access::Write)),
-            Op::CopyIn => self.store(By::Kernel),
-            Op::CopyOut => self.look(By::Kernel),
-            Op::Force => self.store(By::Force),
+            Op::Touch => self.look(AccessOrigin::Program(Access::Read)),
+            Op::Fetch => self.look(AccessOrigin::Program(Access::Exec)),
+            Op::Write => self.store(AccessOrigin::Program(Access::Write)),
+            Op::CopyIn => self.store(AccessOrigin::Kernel),
+            Op::CopyOut => self.look(AccessOrigin::Kernel),
+            Op::Force => self.store(AccessOrigin::Force),
             Op::Query => self.query(),
             Op::Fork => self.fork(),
             Op::Exit => self.end_child(),
@@ -112,7 +111,7 @@ impl<'a, C: Codec> Worker<'a, C> {
     fn other(&mut self, slot: usize) -> bool {
         let n = self.shared.arena.number(slot);
         self.shared.arena.extents[n].kind == Kind::Moved
-            && self.shared.board.is_away(n) != self.rng.once_in(12)
+            && self.shared.expected.is_away(n) != self.rng.once_in(12)
     }
 
     /// A program's access, faults included. This CPU runs the space.
@@ -125,9 +124,9 @@ impl<'a, C: Codec> Worker<'a, C> {
     ) -> Result<u64, FaultError> {
         for _ in 0..PATIENCE {
             let tried = match access {
-                Access::Read => self.seat.load(va),
-                Access::Write => self.seat.store(va, store).map(|()| store),
-                Access::Exec => self.seat.fetch(va),
+                Access::Read => self.guard.load(va),
+                Access::Write => self.guard.store(va, store).map(|()| store),
+                Access::Exec => self.guard.fetch(va),
             };
             match tried {
                 Ok(word) => return Ok(word),
@@ -163,7 +162,7 @@ impl<'a, C: Codec> Worker<'a, C> {
     }
 
     fn rest(&mut self) {
-        self.seat.rest();
+        self.guard.yield_core();
     }
 
     /// Each takes a frame away for good, so few pages are.

@@ -6,12 +6,12 @@ use vellum::error::{FaultError, SpaceError};
 use vellum::space::{Access, Advice, Attrs, HugeAdvice, LeafSize, Placement, Rights};
 
 use super::Worker;
-use crate::stress::lane::Run;
+use crate::stress::owned_pages::Run;
 use crate::stress::shared::arena::{Extent, Kind, address};
 
 /// Ways to drop contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wipe {
+pub(super) enum WipeMethod {
     /// Forget contents.
     Forget,
     /// Map over what is there.
@@ -29,25 +29,27 @@ const RW: Rights = Rights::READ_WRITE;
 
 impl<C: Codec> Worker<'_, C> {
     /// Drops the contents of a part of a range, whatever others do there.
-    pub(super) fn wipe(&mut self, how: Wipe) {
+    pub(super) fn wipe(&mut self, how: WipeMethod) {
         let (_, extent) = self.extent(&[Kind::Wiped]);
         let run = extent.part(&mut self.rng);
-        let board = &self.shared.board;
+        let expected = &self.shared.expected;
         let rights = if self.rng.once_in(4) { Rights::READ } else { RW };
         let thp = [extent.thp, Some(HugeAdvice::Huge), Some(HugeAdvice::NoHuge)]
             [self.rng.below(3) as usize];
         let attrs = Attrs { rights, thp, numa: None, leaf: LeafSize::Policy };
-        let wipes: Vec<_> = extent.slots_in(run).map(|slot| (slot, board.wipe(slot))).collect();
-        let granting = how != Wipe::Forget;
+        let wipes: Vec<_> = extent.slots_in(run).map(|slot| (slot, expected.wipe(slot))).collect();
+        let granting = how != WipeMethod::Forget;
         let slots = extent.slots_in(run).filter(|_| granting);
-        let grants: Vec<_> = slots.map(|slot| (slot, board.grant(slot, rights))).collect();
+        let grants: Vec<_> = slots.map(|slot| (slot, expected.grant(slot, rights))).collect();
         let done = match how {
-            Wipe::Forget => self.forget(run),
-            Wipe::Replace => self.replace(run, attrs),
-            Wipe::UnmapMap | Wipe::UnmapLookMap => self.unmap_map(extent, run, attrs, &wipes, how),
+            WipeMethod::Forget => self.forget(run),
+            WipeMethod::Replace => self.replace(run, attrs),
+            WipeMethod::UnmapMap | WipeMethod::UnmapLookMap => {
+                self.unmap_map(extent, run, attrs, &wipes, how)
+            }
         };
-        grants.into_iter().for_each(|(slot, grant)| board.granted(slot, grant, done));
-        wipes.into_iter().for_each(|(slot, wipe)| board.wipe_over(slot, wipe, done));
+        grants.into_iter().for_each(|(slot, grant)| expected.granted(slot, grant, done));
+        wipes.into_iter().for_each(|(slot, wipe)| expected.wipe_over(slot, wipe, done));
         self.outcome.wipes += 1;
     }
 
@@ -88,10 +90,10 @@ impl<C: Codec> Worker<'_, C> {
         run: Run,
         attrs: Attrs,
         wipes: &[(usize, u64)],
-        how: Wipe,
+        how: WipeMethod,
     ) -> bool {
         let shared = self.shared;
-        let alone = |&&(slot, wipe): &&(usize, u64)| shared.board.is_only(slot, wipe);
+        let alone = |&&(slot, wipe): &&(usize, u64)| shared.expected.is_only(slot, wipe);
         let alone: Vec<_> = wipes.iter().filter(alone).copied().collect();
         match shared.vm.unmap(&shared.space, run.start(), run.bytes()) {
             Ok(()) => {}
@@ -101,15 +103,15 @@ impl<C: Codec> Worker<'_, C> {
             }
             Err(error) => self.fail(format!("unmapping {run:?} gave {error:?}")),
         }
-        if how == Wipe::UnmapLookMap {
+        if how == WipeMethod::UnmapLookMap {
             self.home();
             for (slot, wipe) in alone {
                 let va = address(extent.page(slot, false), self.me, slot);
-                if !shared.board.is_only(slot, wipe) {
+                if !shared.expected.is_only(slot, wipe) {
                     break;
                 }
                 let got = self.access(&shared.space, va, Access::Read, 0);
-                if got != Err(FaultError::Unmapped) && shared.board.is_only(slot, wipe) {
+                if got != Err(FaultError::Unmapped) && shared.expected.is_only(slot, wipe) {
                     self.fail_at(va, &format!("a load after an unmap gave {got:x?}"));
                 }
             }
@@ -123,7 +125,7 @@ impl<C: Codec> Worker<'_, C> {
                 Err(SpaceError::Occupied | SpaceError::NoMemory) => {
                     self.refused();
                     self.end_child();
-                    self.seat.rest();
+                    self.guard.yield_core();
                 }
                 got => self.fail(format!("mapping {run:?} gave {got:?}")),
             }
@@ -142,11 +144,11 @@ impl<C: Codec> Worker<'_, C> {
             (Kind::Rights, 6) => Rights::READ_EXEC,
             (Kind::Rights, _) => Rights::NONE,
         };
-        let board = &self.shared.board;
+        let expected = &self.shared.expected;
         let grants: Vec<_> =
-            extent.slots_in(run).map(|slot| (slot, board.grant(slot, rights))).collect();
+            extent.slots_in(run).map(|slot| (slot, expected.grant(slot, rights))).collect();
         let got = self.shared.vm.protect(&self.shared.space, run.start(), run.bytes(), rights);
-        grants.into_iter().for_each(|(slot, grant)| board.granted(slot, grant, got.is_ok()));
+        grants.into_iter().for_each(|(slot, grant)| expected.granted(slot, grant, got.is_ok()));
         match got {
             Ok(()) => {}
             Err(SpaceError::Unmapped) if extent.kind == Kind::Wiped => {}
@@ -158,7 +160,7 @@ impl<C: Codec> Worker<'_, C> {
     /// Moves a range to its other place.
     pub(super) fn relocate(&mut self) {
         let (n, extent) = self.extent(&[Kind::Moved]);
-        let Some(away) = self.shared.board.move_begins(n) else { return };
+        let Some(away) = self.shared.expected.move_begins(n) else { return };
         let (from, to) =
             if away { (extent.other, extent.run.first) } else { (extent.run.first, extent.other) };
         let (from, to) = (Run { first: from, ..extent.run }, Run { first: to, ..extent.run });
@@ -169,7 +171,7 @@ impl<C: Codec> Worker<'_, C> {
         };
         let got =
             self.shared.vm.remap(&self.shared.space, from.start(), from.bytes(), to.bytes(), at);
-        self.shared.board.move_ends(n, got.is_ok());
+        self.shared.expected.move_ends(n, got.is_ok());
         match got {
             Ok(va) if va == to.start() => {}
             Err(SpaceError::NoMemory) => self.refused(),
@@ -181,7 +183,7 @@ impl<C: Codec> Worker<'_, C> {
     pub(super) fn advise(&mut self, populate: bool) {
         let (n, extent) = self.extent(&[Kind::Kept, Kind::Rights, Kind::Moved, Kind::Wiped]);
         let mut run = extent.part(&mut self.rng);
-        if extent.kind == Kind::Moved && self.shared.board.is_away(n) {
+        if extent.kind == Kind::Moved && self.shared.expected.is_away(n) {
             run.first = run.first - extent.run.first + extent.other;
         }
         let advice = match self.rng.below(4) {

@@ -1,0 +1,212 @@
+//! A thread's hold on a CPU, and how a program's loads and stores reach memory through it.
+//!
+//! While a [`CpuGuard`] lives, its thread is bound to the CPU. [`CpuGuard::yield_core`] lets
+//! another CPU have the core. [`CpuGuard::park`] does so while something runs that does not poll (a
+//! barrier, a channel). Both may only be called between verbs: a parked CPU holds no lock of the
+//! library.
+
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
+
+use vellum::addr::{Pfn, Va};
+use vellum::entry::Codec;
+use vellum::machine::{ContextId, CpuId, Scope, Use};
+
+use super::{BOUND, Host, PARKED, PREEMPT_OFF};
+use crate::mmu::{Access, PageFault, Translation};
+
+/// Binds its thread to a CPU.
+pub struct CpuGuard<'m, C: Codec, const WATCH: bool> {
+    host: &'m Host<C, WATCH>,
+    cpu: CpuId,
+    before: (u64, CpuId),
+    /// The thread is the CPU: the guard may not move to another thread.
+    stays: PhantomData<*mut ()>,
+}
+
+impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
+    /// Makes this thread CPU `cpu`, waiting for a core if need be.
+    ///
+    /// # Panics
+    /// If another thread is that CPU, or this thread is a CPU of this machine already.
+    pub fn bind(&self, cpu: CpuId) -> CpuGuard<'_, C, WATCH> {
+        assert!(cpu < self.plan.cpus, "this machine has no CPU {cpu}");
+        let before = BOUND.get();
+        assert!(before.0 != self.id, "this thread is CPU {} of this machine already", before.1);
+        assert!(
+            !self.cpus[cpu].taken.swap(true, Ordering::AcqRel),
+            "CPU {cpu} is taken by another thread"
+        );
+        self.permits.acquire();
+        BOUND.set((self.id, cpu));
+        let guard = CpuGuard { host: self, cpu, before, stays: PhantomData };
+        guard.mark_running();
+        guard
+    }
+}
+
+impl<C: Codec, const WATCH: bool> CpuGuard<'_, C, WATCH> {
+    /// The CPU's number.
+    pub fn cpu(&self) -> CpuId {
+        self.cpu
+    }
+
+    fn mark_running(&self) {
+        let me = &self.host.cpus[self.cpu];
+        let missed = me.state.fetch_and(!PARKED, Ordering::AcqRel) & !PARKED;
+        let forgot = self.host.local(|l| std::mem::replace(&mut l.missed, missed) != missed);
+        if forgot {
+            self.host.drop_here(Scope::All);
+        }
+    }
+
+    fn mark_parked(&self) {
+        if !std::thread::panicking() {
+            assert!(PREEMPT_OFF.get() == 0, "a CPU may only be parked between verbs");
+        }
+        let me = &self.host.cpus[self.cpu];
+        me.state.fetch_or(PARKED, Ordering::AcqRel);
+        // Who posted before it could see the bit may be waiting for this.
+        self.host.serve(self.cpu);
+    }
+
+    /// Parks while `f` runs, which need not poll. Other CPUs may have the core.
+    pub fn park<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.mark_parked();
+        self.host.permits.release();
+        let result = f();
+        self.host.permits.acquire();
+        self.mark_running();
+        result
+    }
+
+    /// Lets a waiting CPU have the core, if there is one.
+    pub fn yield_core(&self) {
+        if self.host.permits.is_wanted() {
+            self.park(|| ());
+        } else {
+            self.host.poll();
+        }
+    }
+
+    /// A program's load of the aligned 8 bytes that hold `va`.
+    ///
+    /// # Errors
+    /// The fault to hand to `Vm::fault`; then try again.
+    #[inline]
+    pub fn load(&self, va: Va) -> Result<u64, PageFault> {
+        let pfn = self.translate(va, Access::Read)?;
+        Ok(self.host.data(pfn, va.offset()).load(Ordering::Relaxed))
+    }
+
+    /// A program's store to the aligned 8 bytes that hold `va`.
+    ///
+    /// # Errors
+    /// As [`CpuGuard::load`].
+    #[inline]
+    pub fn store(&self, va: Va, value: u64) -> Result<(), PageFault> {
+        let pfn = self.translate(va, Access::Write)?;
+        self.host.data(pfn, va.offset()).store(value, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A program's fetch of the aligned 8 bytes that hold `va`.
+    ///
+    /// # Errors
+    /// As [`CpuGuard::load`].
+    pub fn fetch(&self, va: Va) -> Result<u64, PageFault> {
+        let pfn = self.translate(va, Access::Exec)?;
+        Ok(self.host.data(pfn, va.offset()).load(Ordering::Relaxed))
+    }
+
+    /// Translates as hardware does. Between this and the access that follows nothing polls, so no
+    /// flush is acknowledged and the frame cannot go to another owner: the two are one instruction.
+    #[inline]
+    fn translate(&self, va: Va, access: Access) -> Result<Pfn, PageFault> {
+        let host = self.host;
+        host.poll();
+        let rules = &host.plan.rules;
+        let found = host.local(|l| {
+            let Some(root) = l.root else {
+                return Err(PageFault { va, access, present: false });
+            };
+            let context = if rules.contexts == 0 { ContextId(0) } else { root.context };
+            let root = vellum::machine::Root { context, ..root };
+            if let Some(t) = l.buffer.find(context, va) {
+                match access {
+                    Access::Read => return Ok(t),
+                    Access::Write if t.write && t.dirty => return Ok(t),
+                    Access::Exec if t.exec => return Ok(t),
+                    // The first write through a clean translation walks, to set the bit.
+                    Access::Write if t.write => {}
+                    _ => {
+                        if rules.fault_invalidates {
+                            l.buffer.drop_scope(Scope::Page(context, va));
+                            l.cache.drop_scope(Scope::Page(context, va));
+                        }
+                        return Err(PageFault { va, access, present: true });
+                    }
+                }
+            }
+            match l.cache.walk::<C>(host, rules, root, va, access) {
+                Ok(t) => {
+                    if WATCH && rules.break_before_make {
+                        let other = l.buffer.conflict(&t);
+                        assert!(
+                            other.is_none(),
+                            "CPU {} holds {other:?} and fills {t:?}: two sizes at once",
+                            self.cpu
+                        );
+                    }
+                    l.buffer.fill(t);
+                    Ok(t)
+                }
+                Err(fault) => {
+                    if rules.fault_invalidates {
+                        l.buffer.drop_scope(Scope::Page(context, va));
+                        l.cache.drop_scope(Scope::Page(context, va));
+                    }
+                    Err(fault)
+                }
+            }
+        });
+        let found = found?;
+        let pfn = found.frame(va);
+        if WATCH {
+            self.check(pfn, va, access, &found);
+        }
+        Ok(pfn)
+    }
+
+    fn check(&self, pfn: Pfn, va: Va, access: Access, through: &Translation) {
+        let is = self.host.watch.get(pfn);
+        let legal = match is {
+            Use::Data | Use::Pending => true,
+            Use::Zero => access != Access::Write,
+            _ => false,
+        };
+        assert!(
+            legal,
+            "CPU {}: {access:?} at {va:?} reached {pfn:?}, which is {is:?}, through {through:?}",
+            self.cpu
+        );
+    }
+
+    /// Every translation this CPU holds now.
+    pub fn held(&self) -> Vec<Translation> {
+        self.host.local(|l| l.buffer.held().collect())
+    }
+}
+
+impl<C: Codec, const WATCH: bool> Drop for CpuGuard<'_, C, WATCH> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.host.poison();
+            PREEMPT_OFF.set(0);
+        }
+        self.mark_parked();
+        BOUND.set(self.before);
+        self.host.cpus[self.cpu].taken.store(false, Ordering::Release);
+        self.host.permits.release();
+    }
+}

@@ -1,0 +1,331 @@
+//! The trace as one queue of events for each thread, read ahead as far as a thread needs, and no
+//! further than [`LIMIT`].
+//!
+//! Every event has a number, its position in the file. A thread's queue is a list of runs of
+//! consecutive numbers. If a decoded block belongs to one thread, it is moved and not copied. While
+//! distributing, the queue looks at calls: a call that is not done blocks later accesses to its
+//! mappings (rule 1 of the module).
+
+use std::collections::VecDeque;
+use std::mem;
+
+use vellum_trace::event::{Advice, Change, Event};
+use vellum_trace::{TraceError, TraceReader};
+
+use super::first_touches::FirstTouches;
+use super::maps::Maps;
+
+/// Events read and not yet taken by a thread, beyond which nobody reads on; 16 bytes each.
+pub const LIMIT: usize = 1 << 20;
+
+/// Thread numbers count from 0 without gaps; a jump this large is damage, and would only cost
+/// memory.
+const MOST_NEW_THREADS: usize = 1 << 16;
+
+/// Where events come from: a trace file, or a list made by a test.
+pub trait Source {
+    /// Replaces `out` by the next events; `false` at the end.
+    fn next(&mut self, out: &mut Vec<Event>) -> Result<bool, TraceError>;
+}
+
+impl<R: std::io::Read> Source for TraceReader<R> {
+    fn next(&mut self, out: &mut Vec<Event>) -> Result<bool, TraceError> {
+        self.next_block(out)
+    }
+}
+
+/// Consecutive events of one thread.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// Number of the first.
+    pub first: u64,
+    /// The events.
+    pub events: Vec<Event>,
+}
+
+/// A thread of the trace.
+#[derive(Debug)]
+struct Thread {
+    runs: VecDeque<Run>,
+    /// Number of the event that is being done, or of the next one; `u64::MAX` when none is known.
+    at: u64,
+    /// Its start is an event of the file, read already.
+    announced: bool,
+    started: bool,
+    ended: bool,
+}
+
+/// See the module.
+pub struct EventQueue<'s> {
+    source: &'s mut dyn Source,
+    threads: Vec<Thread>,
+    /// The thread of the events that are being distributed.
+    current: u32,
+    next: u64,
+    held: usize,
+    ended: bool,
+    first_touches: FirstTouches,
+    /// A buffer for the next block.
+    spare: Vec<Event>,
+}
+
+/// What a thread gets when it asks for events.
+#[derive(Debug)]
+pub enum TakenEvents {
+    /// These.
+    Run(Run),
+    /// None now: the queue is full, and other threads have to go on first.
+    Later,
+    /// None ever.
+    Never,
+}
+
+impl<'s> EventQueue<'s> {
+    /// A queue that has read nothing. Thread 0 is there from the beginning.
+    pub fn new(source: &'s mut dyn Source) -> EventQueue<'s> {
+        let mut queue = EventQueue {
+            source,
+            threads: Vec::new(),
+            current: 0,
+            next: 0,
+            held: 0,
+            ended: false,
+            first_touches: FirstTouches::default(),
+            spare: Vec::new(),
+        };
+        queue.thread(0).started = true;
+        queue
+    }
+
+    /// Threads seen so far.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Whether a thread's creator has come to the point where it starts, and it has not ended.
+    pub fn is_live(&self, thread: usize) -> bool {
+        self.threads.get(thread).is_some_and(|t| t.started && !(t.ended && t.runs.is_empty()))
+    }
+
+    /// Whether a live thread can go on: it has events, or more can be read.
+    pub fn has_work(&self, thread: usize) -> bool {
+        self.is_live(thread) && (!self.threads[thread].runs.is_empty() || self.may_read())
+    }
+
+    /// Whether a thread has events or may yet get some.
+    pub fn is_over(&self, thread: usize) -> bool {
+        self.threads.get(thread).is_none_or(|t| t.runs.is_empty() && (t.ended || self.ended))
+    }
+
+    /// Whether the file is read to its end.
+    pub fn is_read(&self) -> bool {
+        self.ended
+    }
+
+    /// Reads on although no thread asked: when none is live that could.
+    pub fn read_on(&mut self, maps: &mut Maps) -> Result<bool, TraceError> {
+        let stalled = self.may_read() && !(0..self.threads.len()).any(|t| self.is_live(t));
+        if stalled {
+            self.read(maps)?;
+        }
+        Ok(stalled)
+    }
+
+    fn may_read(&self) -> bool {
+        !self.ended && self.held < LIMIT
+    }
+
+    /// The next events of `thread`; reads on if there are none.
+    pub fn take(&mut self, thread: usize, maps: &mut Maps) -> Result<TakenEvents, TraceError> {
+        loop {
+            let t = &mut self.threads[thread];
+            if let Some(run) = t.runs.pop_front() {
+                t.at = run.first;
+                self.held -= run.events.len();
+                return Ok(TakenEvents::Run(run));
+            }
+            if self.ended || t.ended {
+                t.at = u64::MAX;
+                return Ok(TakenEvents::Never);
+            }
+            if !self.may_read() {
+                return Ok(TakenEvents::Later);
+            }
+            self.read(maps)?;
+        }
+    }
+
+    /// A run is done, or the rest of it is given back; `left` events at its end are not done.
+    pub fn finish(&mut self, thread: usize, mut run: Run, left: usize) {
+        let done = run.events.len() - left;
+        if left > 0 {
+            run.events.drain(..done);
+            run.first += done as u64;
+            self.held += left;
+            self.threads[thread].runs.push_front(run);
+        } else if run.events.capacity() > self.spare.capacity() {
+            // The buffer of a whole block: the next one goes in there.
+            run.events.clear();
+            self.spare = run.events;
+        }
+        let t = &mut self.threads[thread];
+        t.at = t.runs.front().map_or(u64::MAX, |r| r.first);
+    }
+
+    /// `thread` has come to the event of this number.
+    #[inline]
+    pub fn at(&mut self, thread: usize, number: u64) {
+        self.threads[thread].at = number;
+    }
+
+    /// Whether every event before `number` of every other thread is done.
+    pub fn all_before(&self, number: u64, thread: usize) -> bool {
+        self.threads.iter().enumerate().all(|(i, t)| i == thread || t.at >= number)
+    }
+
+    /// A thread starts, or ends.
+    pub fn start(&mut self, thread: u32) {
+        self.thread(thread).started = true;
+    }
+
+    /// A thread has ended.
+    pub fn end(&mut self, thread: u32) {
+        self.thread(thread).ended = true;
+    }
+
+    fn check_number(&self, thread: u32) -> Result<(), TraceError> {
+        if thread as usize >= self.threads.len() + MOST_NEW_THREADS {
+            return Err(TraceError::BadEvent { what: "a thread number far above those before it" });
+        }
+        Ok(())
+    }
+
+    fn thread(&mut self, number: u32) -> &mut Thread {
+        let n = number as usize;
+        while self.threads.len() <= n {
+            self.threads.push(Thread {
+                runs: VecDeque::new(),
+                at: u64::MAX,
+                announced: false,
+                started: false,
+                ended: false,
+            });
+        }
+        &mut self.threads[n]
+    }
+
+    /// Distributes one more block.
+    fn read(&mut self, maps: &mut Maps) -> Result<(), TraceError> {
+        let mut block = mem::take(&mut self.spare);
+        if !self.source.next(&mut block)? {
+            self.ended = true;
+            return Ok(());
+        }
+        // Cut points: where the thread changes. Most blocks of most programs have none.
+        let mut from = 0;
+        for i in 0..block.len() {
+            match &block[i] {
+                Event::Switch { thread } => {
+                    let thread = *thread;
+                    self.hand(&block[from..i], from as u64);
+                    from = i + 1;
+                    self.check_number(thread)?;
+                    self.current = thread;
+                    // A thread nobody announced before (it announces itself, or never) may begin;
+                    // at its own announcement it waits for everything before it.
+                    let t = self.thread(thread);
+                    t.started |= !t.announced;
+                }
+                Event::Access { mapping, size, offset, .. } if self.threads.len() > 1 => {
+                    self.first_touches.see(
+                        *mapping,
+                        *offset,
+                        *size,
+                        self.next + i as u64,
+                        self.current,
+                    );
+                }
+                Event::Call(call) => {
+                    maps.announce(&call.change, self.next + i as u64);
+                    if let Change::Advise { mapping, offset, len, advice: Advice::DontNeed } =
+                        &call.change
+                    {
+                        self.first_touches.forget(*mapping, *offset, *len);
+                    }
+                }
+                Event::ThreadStart { thread } => {
+                    self.check_number(*thread)?;
+                    self.thread(*thread).announced = true;
+                }
+                _ => {}
+            }
+        }
+        let length = block.len() as u64;
+        if from == 0 {
+            let first = self.next;
+            self.held += block.len();
+            self.give(Run { first, events: block });
+        } else {
+            self.hand(&block[from..], from as u64);
+            self.spare = block;
+        }
+        self.next += length;
+        let threads = &self.threads;
+        self.first_touches
+            .prune(|thread, number| threads.get(thread as usize).is_none_or(|t| t.at > number));
+        Ok(())
+    }
+
+    /// The event that touches a page first, if it comes before event `number` of `thread`, is
+    /// another thread's and not done.
+    pub fn touched_by(
+        &self,
+        mapping: u32,
+        offset: u64,
+        number: u64,
+        thread: usize,
+    ) -> Option<(usize, u64)> {
+        let (first, at) = self.first_touches.before(mapping, offset, number)?;
+        (first as usize != thread && !self.is_done(first as usize, at))
+            .then_some((first as usize, at))
+    }
+
+    /// Whether a thread is past an event.
+    pub fn is_done(&self, thread: usize, number: u64) -> bool {
+        self.threads.get(thread).is_none_or(|t| t.at > number)
+    }
+
+    /// Copies a part of a block into the queue of the current thread.
+    fn hand(&mut self, events: &[Event], offset: u64) {
+        if events.is_empty() {
+            return;
+        }
+        self.held += events.len();
+        self.give(Run { first: self.next + offset, events: events.to_vec() });
+    }
+
+    fn give(&mut self, run: Run) {
+        let t = self.thread(self.current);
+        if t.runs.is_empty() && t.at == u64::MAX {
+            t.at = run.first;
+        }
+        t.runs.push_back(run);
+    }
+}
+
+/// Whether a call takes something away, so that it has to wait for everything before it. Whether
+/// new rights are fewer only the table of mappings knows.
+pub(super) fn takes(change: &Change, maps: &Maps) -> bool {
+    match change {
+        Change::Map(m) => m.inside.is_some(),
+        Change::Unmap { .. } | Change::Remap { .. } => true,
+        Change::Protect { mapping, prot, .. } => maps.takes_rights(*mapping, *prot),
+        Change::Advise { advice, .. } => matches!(advice, Advice::DontNeed),
+        Change::Brk { mapping, len } => maps.shrinks(*mapping, *len),
+        Change::Fork | Change::Exec | Change::Exit { .. } => false,
+    }
+}
+
+#[cfg(test)]
+#[path = "event_queue_tests.rs"]
+mod tests;

@@ -1,0 +1,100 @@
+//! The published tests as loops.
+
+use vellum_sim::Parts;
+use vellum_sim::cache::Policy;
+use vellum_sim::file::Machine;
+
+use super::shape::Shape;
+use crate::error::LabError;
+use crate::repro::bench::{Counted, MemoryAccess, REAL, Setting, ZERO, count};
+
+/// Turns of test 2 as published, and of test 1.
+pub const PUBLISHED_TURNS: [u64; 2] = [1_000_000, 8_000_000];
+/// Turns counted here, after a quarter as many that are not.
+pub const TURNS: u64 = 8_000;
+/// Pages of the zero-backed area, unless L2 has more colours: then as many, so that a round of it
+/// reads each.
+const AREA: u64 = 64;
+
+/// The replacement policies gone through, with their names.
+pub const POLICIES: [(Policy, &str); 3] =
+    [(Policy::Lru, "LRU"), (Policy::Plru, "tree-PLRU"), (Policy::Random, "random")];
+
+/// What "read the zero-backed area once" may have meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reading {
+    /// (i): one read a turn, a page further each time.
+    Advancing,
+    /// (ii): as many reads a turn as L2 has ways.
+    Whole,
+}
+
+/// A run of the second test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZeroReads {
+    /// Who leaves a full set of L1D and L2.
+    pub policy: Policy,
+    /// The reading.
+    pub reading: Reading,
+    /// Frames of zeros.
+    pub colours: u64,
+    /// Pages from the start of a way at which the strided reads begin.
+    pub align: u64,
+    /// Loads whose addresses depend on the load before.
+    pub dependent: bool,
+    /// Turns counted.
+    pub turns: u64,
+    /// Seed.
+    pub seed: u64,
+}
+
+fn parts(machine: &Machine, policy: Policy, seed: u64) -> Parts {
+    let mut parts = Parts::of(machine, seed);
+    (parts.caches.l1d.policy, parts.caches.l2.policy) = (policy, policy);
+    parts
+}
+
+fn setting(colours: u64, zero_pages: u64, turns: u64, seed: u64) -> Setting {
+    let switches = vec![("zero.colours", colours.to_string())];
+    Setting { huge_pages: 1, zero_pages, switches, turns: [turns / 4, turns], seed }
+}
+
+/// Test 1: a read at offset 0 of each of `frames` frames in a row. Per turn.
+pub fn in_a_row(
+    machine: &Machine,
+    policy: Policy,
+    frames: u64,
+    dependent: bool,
+    (turns, seed): (u64, u64),
+) -> Result<Counted, LabError> {
+    count(
+        &parts(machine, policy, seed),
+        &setting(1, 0, turns, seed),
+        &|memory: &mut dyn MemoryAccess, _| {
+            (0..frames).for_each(|n| memory.read(REAL + n * 4096, dependent));
+        },
+    )
+}
+
+/// Test 2: strided reads of real data, then of zeros. Per turn.
+pub fn beside_zeros(
+    machine: &Machine,
+    shape: &Shape,
+    run: &ZeroReads,
+) -> Result<Counted, LabError> {
+    let ZeroReads { align, dependent, .. } = *run;
+    let (ways, stride) = (shape.l2_ways, shape.stride);
+    let area = AREA.max(shape.colours[1]);
+    let setting = setting(run.colours, area, run.turns, run.seed);
+    count(
+        &parts(machine, run.policy, run.seed),
+        &setting,
+        &|memory: &mut dyn MemoryAccess, turn| {
+            (0..ways).for_each(|n| memory.read(REAL + align * 4096 + n * stride, dependent));
+            match run.reading {
+                Reading::Advancing => memory.read(ZERO + turn % area * 4096, dependent),
+                Reading::Whole => (0..ways).for_each(|n| memory.read(ZERO + n * 4096, dependent)),
+            }
+        },
+    )
+}

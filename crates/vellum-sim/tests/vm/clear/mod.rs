@@ -1,0 +1,5 @@
+//! Clearing and copying on the simulated machine.
+
+mod fixture;
+mod machine;
+mod snapshot;
