@@ -8,23 +8,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
-use crate::flat::{FrameHands, MachineHands, VmHands, during_flushes, rescheduled};
-use crate::lab::*;
-use vellum::addr::{Order, Pfn, Va};
-use vellum::frame::Want;
-use vellum::machine::{Machine, Use};
-use vellum::space::{Access, Advice, Attrs, Fault, Placement, Rights, Space};
+use vellum_testkit::prelude::*;
+use vellum_testkit::probe::*;
 
 const OLD: u8 = 0xa5;
-const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);
 
-/// A lab whose machine follows frames.
-fn followed(switches: &[(&str, &str)]) -> Lab {
+/// A fx whose machine follows frames.
+fn followed(switches: &[(&str, &str)]) -> ProbeFixture {
     let machine = Probe::new(512 * 8);
     machine.follow();
-    lab_on(machine, switches)
+    probe_fixture_on(machine, switches)
 }
 
 /// An exit of the allocator: what is there before, and the verb that takes frames.
@@ -65,10 +59,10 @@ const EXITS: [Exit; 14] = [
 
 /// One exit, prepared.
 struct Scene {
-    lab: Lab,
+    fx: ProbeFixture,
     exit: Exit,
     spaces: RefCell<Vec<Space>>,
-    hogged: RefCell<Vec<Pfn>>,
+    taken: RefCell<Vec<Pfn>>,
 }
 
 /// The page that is touched.
@@ -87,14 +81,14 @@ impl Scene {
         );
         let mut all = vec![("thp", if huge { "always" } else { "never" })];
         all.extend(switches);
-        let lab = followed(&all);
-        let vm = &lab.vm;
+        let fx = followed(&all);
+        let vm = &fx.vm;
         let space = vm.create().expect("memory");
         let mut spaces = Vec::new();
         match exit {
             FaultPool => {
                 assert_eq!(vm.pool(Order::HUGE, 1), Ok(()));
-                lab.map(&space, AT, MIB2, Order::HUGE);
+                fx.map_leaves(&space, AT, MIB2, Order::HUGE);
             }
             _ => assert_eq!(vm.map(&space, Placement::At(AT), MIB2, RW), Ok(AT)),
         }
@@ -123,13 +117,13 @@ impl Scene {
             vm.fault(&space, at(TOUCHED), Access::Read).expect("memory");
         }
         spaces.insert(0, space);
-        let scene = Scene { lab, exit, spaces: RefCell::new(spaces), hogged: RefCell::default() };
+        let scene = Scene { fx, exit, spaces: RefCell::new(spaces), taken: RefCell::default() };
         if matches!(exit, CopyPiece | ZeroShort) {
             let want = Want::kernel(Use::Slab);
-            let hogged = std::iter::from_fn(|| {
-                scene.lab.vm.frames().alloc(scene.lab.m(), Order::HUGE, &want).ok()
+            let taken = std::iter::from_fn(|| {
+                scene.fx.vm.frames().alloc(scene.fx.m(), Order::HUGE, &want).ok()
             });
-            scene.hogged.replace(hogged.collect());
+            scene.taken.replace(taken.collect());
         }
         Rc::new(scene)
     }
@@ -137,7 +131,7 @@ impl Scene {
     /// The verb. What it says is its own business where another task was faster.
     fn run(&self) -> Result<(), String> {
         use Exit::*;
-        let vm = &self.lab.vm;
+        let vm = &self.fx.vm;
         let spaces = self.spaces.borrow();
         let space = &spaces[0];
         match self.exit {
@@ -153,26 +147,26 @@ impl Scene {
 
     fn check(&self) {
         let audit = self
-            .lab
+            .fx
             .vm
             .audit(&self.spaces.borrow().iter().collect::<Vec<_>>())
             .expect("a valid state");
-        assert_eq!(audit.other_frames, 512 * self.hogged.borrow().len() as u64, "frames lost");
+        assert_eq!(audit.other_frames, 512 * self.taken.borrow().len() as u64, "frames lost");
     }
 
     fn end(self: Rc<Self>) {
         let scene = Rc::into_inner(self).expect("no other task has it");
-        let vm = &scene.lab.vm;
+        let vm = &scene.fx.vm;
         scene
-            .hogged
+            .taken
             .take()
             .into_iter()
-            .for_each(|pfn| vm.frames().put(scene.lab.m(), pfn, Order::HUGE));
+            .for_each(|pfn| vm.frames().put(scene.fx.m(), pfn, Order::HUGE));
         scene.check();
         scene.spaces.take().into_iter().for_each(|space| vm.exit(space));
         vm.shrink_zeros();
         vm.pool(Order::HUGE, 0).expect("less is always to be had");
-        scene.lab.check(&[]);
+        scene.fx.check(&[]);
     }
 }
 
@@ -193,16 +187,15 @@ fn f_01_at_every_exit_of_the_allocator_a_frame_is_taken_then_filled_then_mapped(
         for switches in settings() {
             let scene = Scene::new(exit, &switches);
             // Whatever is free, or in a pool, holds old bytes.
-            let node = scene.lab.m().topology().node[0];
-            for pfn in (0..node.frames)
-                .map(|i| node.first.add(i))
-                .filter(|&pfn| scene.lab.m().is_idle(pfn))
+            let node = scene.fx.m().topology().node[0];
+            for pfn in
+                (0..node.frames).map(|i| node.first.add(i)).filter(|&pfn| scene.fx.m().is_idle(pfn))
             {
-                scene.lab.soil(pfn, 1, OLD);
+                scene.fx.soil(pfn, 1, OLD);
             }
-            let before = scene.lab.m().followed();
+            let before = scene.fx.m().followed();
             scene.run().unwrap_or_else(|error| panic!("{exit:?} {switches:?}: {error}"));
-            let after = scene.lab.m().followed();
+            let after = scene.fx.m().followed();
             let form = switches[0].1;
             let frames = match exit {
                 Exit::FaultBase | Exit::CopyBase | Exit::CopyPiece | Exit::ZeroBase => 1,
@@ -221,7 +214,7 @@ fn f_01_at_every_exit_of_the_allocator_a_frame_is_taken_then_filled_then_mapped(
             // Old bytes nowhere: what is read is zero, or was written here.
             let spaces = scene.spaces.borrow();
             let mut bytes = vec![0xff; MIB2 as usize];
-            scene.lab.vm.copy_out(&spaces[0], AT, &mut bytes).expect("memory");
+            scene.fx.vm.copy_out(&spaces[0], AT, &mut bytes).expect("memory");
             assert!(bytes.iter().all(|&b| b != OLD), "{exit:?} {switches:?}: old bytes");
             drop((bytes, spaces));
             scene.end();
@@ -232,38 +225,38 @@ fn f_01_at_every_exit_of_the_allocator_a_frame_is_taken_then_filled_then_mapped(
 #[test]
 #[should_panic(expected = "is mapped before it was filled")]
 fn f_01_the_machine_that_follows_frames_notices_one_that_nobody_filled() {
-    let lab = followed(&[("thp", "never")]);
-    let space = lab.vm.create().expect("memory");
-    lab.map(&space, AT, MIB2, Order::BASE);
-    lab.vm.fault(&space, AT, Access::Write).expect("memory");
+    let fx = followed(&[("thp", "never")]);
+    let space = fx.vm.create().expect("memory");
+    fx.map_leaves(&space, AT, MIB2, Order::BASE);
+    fx.vm.fault(&space, AT, Access::Write).expect("memory");
     let want = Want::kernel(Use::Data);
-    let page = lab.vm.frames().alloc(lab.m(), Order::BASE, &want).expect("memory");
+    let page = fx.vm.frames().alloc(fx.m(), Order::BASE, &want).expect("memory");
     // Any table will do.
-    lab.m().set_entry(page, 0, page.addr() | 1);
+    fx.m().set_entry(page, 0, page.addr() | 1);
 }
 
 /// What another task does to the space meanwhile.
 type Other = fn(&Scene);
 
 const OTHERS: [(&str, Other); 9] = [
-    ("unmaps it", |s| may(s.lab.vm.unmap(&s.spaces.borrow()[0], AT, MIB2))),
-    ("unmaps a page", |s| may(s.lab.vm.unmap(&s.spaces.borrow()[0], at(TOUCHED), KIB4))),
+    ("unmaps it", |s| may(s.fx.vm.unmap(&s.spaces.borrow()[0], AT, MIB2))),
+    ("unmaps a page", |s| may(s.fx.vm.unmap(&s.spaces.borrow()[0], at(TOUCHED), KIB4))),
     ("maps over it", |s| {
-        may(s.lab.vm.map(
+        may(s.fx.vm.map(
             &s.spaces.borrow()[0],
             Placement::Replace(AT),
             MIB2,
             Attrs::anonymous(Rights::READ),
         ));
     }),
-    ("protects it", |s| may(s.lab.vm.protect(&s.spaces.borrow()[0], AT, MIB2, Rights::READ))),
-    ("forgets it", |s| may(s.lab.vm.advise(&s.spaces.borrow()[0], AT, MIB2, Advice::DontNeed))),
+    ("protects it", |s| may(s.fx.vm.protect(&s.spaces.borrow()[0], AT, MIB2, Rights::READ))),
+    ("forgets it", |s| may(s.fx.vm.advise(&s.spaces.borrow()[0], AT, MIB2, Advice::DontNeed))),
     ("writes it", |s| {
-        may(s.lab.vm.fault(&s.spaces.borrow()[0], at(TOUCHED), Access::Write));
-        may(s.lab.vm.copy_in(&s.spaces.borrow()[0], at(TOUCHED + 3), &[9]));
+        may(s.fx.vm.fault(&s.spaces.borrow()[0], at(TOUCHED), Access::Write));
+        may(s.fx.vm.copy_in(&s.spaces.borrow()[0], at(TOUCHED + 3), &[9]));
     }),
     ("remaps it", |s| {
-        may(s.lab.vm.remap(
+        may(s.fx.vm.remap(
             &s.spaces.borrow()[0],
             AT,
             MIB2,
@@ -273,12 +266,12 @@ const OTHERS: [(&str, Other); 9] = [
     }),
     ("forks", |s| {
         // Its list of spaces is in use.
-        let forked = s.lab.vm.fork(&s.spaces.borrow()[0]);
-        forked.into_iter().for_each(|child| s.lab.vm.exit(child));
+        let forked = s.fx.vm.fork(&s.spaces.borrow()[0]);
+        forked.into_iter().for_each(|child| s.fx.vm.exit(child));
     }),
     ("forbids zeros and shrinks them", |s| {
-        s.lab.vm.forbid_zeros(&s.spaces.borrow()[0]);
-        s.lab.vm.shrink_zeros();
+        s.fx.vm.forbid_zeros(&s.spaces.borrow()[0]);
+        s.fx.vm.shrink_zeros();
     }),
 ];
 
@@ -299,16 +292,16 @@ fn f_11_at_every_scheduling_point_of_a_clear_or_copy_any_verb_of_another_task_ru
                     let act = {
                         let (scene, met) = (Rc::clone(&scene), Rc::clone(&met));
                         Box::new(move || {
-                            scene.lab.m().flat.run_on(1);
+                            scene.fx.run_on(1);
                             // Waiting for anything would be a panic: this CPU, which holds it,
                             // stands still.
                             other(&scene);
                             met.set(true);
                         })
                     };
-                    scene.lab.m().flat.run_on(0);
+                    scene.fx.run_on(0);
                     let due = rescheduled(point, act, || may(scene.run()));
-                    scene.lab.m().flat.run_on(0);
+                    scene.fx.run_on(0);
                     assert_eq!(
                         due,
                         met.get(),
@@ -341,31 +334,31 @@ fn f_08_a_write_to_huge_zeros_clears_2_mib_around_the_written_address_last() {
             for by in ["program", "kernel", "debugger"] {
                 // What was read, elsewhere, must not matter.
                 for read in [0, 256, 511] {
-                    let lab = followed(&[("zero.huge", form)]);
-                    let space = lab.vm.create().unwrap();
-                    lab.vm.map(&space, Placement::At(AT), MIB2, RW).unwrap();
+                    let fx = followed(&[("zero.huge", form)]);
+                    let space = fx.vm.create().unwrap();
+                    fx.vm.map(&space, Placement::At(AT), MIB2, RW).unwrap();
                     assert!(matches!(
-                        lab.vm.fault(&space, at(read), Access::Read),
+                        fx.vm.fault(&space, at(read), Access::Read),
                         Ok(Fault::ZeroHuge | Fault::ZeroTable(_))
                     ));
-                    lab.m().acts();
+                    fx.m().acts();
                     let va = Va(at(written).0 + 24);
                     match by {
                         "program" => {
-                            assert_eq!(lab.vm.fault(&space, va, Access::Write), Ok(Fault::Huge))
+                            assert_eq!(fx.vm.fault(&space, va, Access::Write), Ok(Fault::Huge))
                         }
-                        "kernel" => lab.vm.copy_in(&space, va, &[1]).unwrap(),
-                        _ => lab.vm.write_forced(&space, va, &[1]).unwrap(),
+                        "kernel" => fx.vm.copy_in(&space, va, &[1]).unwrap(),
+                        _ => fx.vm.write_forced(&space, va, &[1]).unwrap(),
                     }
-                    let acts = lab.m().acts();
+                    let acts = fx.m().acts();
                     if by == "debugger" && form == "table-private" {
                         // A debugger's breakpoint leaves a space's own table what it is, and takes
                         // one page.
-                        assert_eq!(lab.vm.usage(&space).rss_pages, 1);
-                        lab.vm.exit(space);
+                        assert_eq!(fx.usage(&space).rss_pages, 1);
+                        fx.vm.exit(space);
                         continue;
                     }
-                    let block = lab.block(&space, AT);
+                    let block = fx.frame(&space, AT);
                     let ranges = acts.iter().filter_map(|a| match *a {
                         Act::Range(first, frames) => {
                             Some((first.0 - block.0, first.0 - block.0 + frames - 1))
@@ -386,12 +379,12 @@ fn f_08_a_write_to_huge_zeros_clears_2_mib_around_the_written_address_last() {
                         "{form}, page {written} by a {by}"
                     );
                     assert_eq!(
-                        (lab.vm.usage(&space).rss_pages, lab.vm.usage(&space).huge_leaves),
+                        (fx.usage(&space).rss_pages, fx.usage(&space).huge_leaves),
                         (512, 1)
                     );
-                    lab.vm.exit(space);
-                    lab.vm.shrink_zeros();
-                    lab.check(&[]);
+                    fx.vm.exit(space);
+                    fx.vm.shrink_zeros();
+                    fx.check(&[]);
                 }
             }
         }
@@ -400,60 +393,56 @@ fn f_08_a_write_to_huge_zeros_clears_2_mib_around_the_written_address_last() {
 
 #[test]
 fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared() {
-    let lab = Rc::new(followed(&[]));
-    assert_eq!(lab.vm.pool(Order::HUGE, 1), Ok(()));
-    let space = lab.vm.create().unwrap();
-    lab.m().flat.run_on(1);
-    lab.vm.activate(&space);
-    lab.m().flat.run_on(0);
+    let fx = Rc::new(followed(&[]));
+    assert_eq!(fx.vm.pool(Order::HUGE, 1), Ok(()));
+    let space = fx.vm.create().unwrap();
+    fx.run_on(1);
+    fx.vm.activate(&space);
+    fx.run_on(0);
     let others: Rc<RefCell<Option<Space>>> = Rc::default();
     let mut last = None;
     for round in 0..3 {
-        let block = lab.huge_fault(&space, AT, 9);
-        assert!(lab.is_zero(block, 512) && last.is_none_or(|last| last == block), "round {round}");
-        assert_eq!(lab.vm.audit(&[&space]).unwrap().pool_frames, 0);
+        let block = fx.huge_fault(&space, AT, 9);
+        assert!(fx.is_zero(block, 512) && last.is_none_or(|last| last == block), "round {round}");
+        assert_eq!(fx.vm.audit(&[&space]).unwrap().pool_frames, 0);
         // Its bytes are a program's while it waits in the pool, and nobody has cleared it.
-        lab.soil(block, 512, 0x77);
+        fx.soil(block, 512, 0x77);
         let flushes = Rc::new(Cell::new(0));
         let during = {
-            let (lab, flushes, others) = (Rc::clone(&lab), Rc::clone(&flushes), Rc::clone(&others));
+            let (fx, flushes, others) = (Rc::clone(&fx), Rc::clone(&flushes), Rc::clone(&others));
             move |_| {
                 flushes.set(flushes.get() + 1);
                 assert_eq!(
-                    lab.vm.frames().record(block).use_(),
+                    fx.vm.frames().record(block).use_(),
                     Use::Data,
                     "CPU 1 may still write to it"
                 );
                 // Who wants such a block now gets another.
-                let other = lab.vm.create().unwrap();
-                assert_ne!(lab.huge_fault(&other, AT, 9), block);
+                let other = fx.vm.create().unwrap();
+                assert_ne!(fx.huge_fault(&other, AT, 9), block);
                 let want = Want::kernel(Use::Slab);
                 let all =
-                    std::iter::from_fn(|| lab.vm.frames().alloc(lab.m(), Order::HUGE, &want).ok());
+                    std::iter::from_fn(|| fx.vm.frames().alloc(fx.m(), Order::HUGE, &want).ok());
                 let all: Vec<Pfn> = all.collect();
                 assert!(!all.contains(&block));
-                all.into_iter().for_each(|pfn| lab.vm.frames().put(lab.m(), pfn, Order::HUGE));
+                all.into_iter().for_each(|pfn| fx.vm.frames().put(fx.m(), pfn, Order::HUGE));
                 others.replace(Some(other));
             }
         };
-        during_flushes(during, || lab.vm.unmap(&space, AT, MIB2).unwrap());
+        during_flushes(during, || fx.vm.unmap(&space, AT, MIB2).unwrap());
         assert!(flushes.get() >= 1);
         // The pool holds one block; what comes back once it is full is free memory.
-        others.take().into_iter().for_each(|other| lab.vm.exit(other));
-        let audit = lab.vm.audit(&[&space]).unwrap();
+        others.take().into_iter().for_each(|other| fx.vm.exit(other));
+        let audit = fx.vm.audit(&[&space]).unwrap();
         assert_eq!(audit.pool_frames, 512);
-        assert_eq!(
-            lab.m().flat.asked.became[Use::Pending as usize].load(Ordering::Relaxed),
-            0,
-            "and nothing pends"
-        );
-        assert_eq!(lab.m().uniform(block), Some(0x77), "clearing is for whoever takes it out");
+        assert_eq!(fx.m().flat.asked.became[Use::Pending as usize].get(), 0, "and nothing pends");
+        assert_eq!(fx.m().uniform(block), Some(0x77), "clearing is for whoever takes it out");
         last = Some(block);
     }
-    lab.m().flat.run_on(1);
-    lab.vm.idle();
-    lab.m().flat.run_on(0);
-    lab.vm.exit(space);
-    lab.vm.pool(Order::HUGE, 0).unwrap();
-    lab.check(&[]);
+    fx.run_on(1);
+    fx.vm.idle();
+    fx.run_on(0);
+    fx.vm.exit(space);
+    fx.vm.pool(Order::HUGE, 0).unwrap();
+    fx.check(&[]);
 }

@@ -1,13 +1,7 @@
 //! The frame allocator: what each call promises.
 
-use crate::flat::{Flat, FrameHands, Meta, flat};
-use vellum::addr::{Order, Pfn};
-use vellum::config::NumaPolicy;
-use vellum::error::{InitError, NoMemory};
-use vellum::frame::{Frames, Mark, Want};
-use vellum::machine::{MmuRules, NodeInfo, Topology, Use};
-use vellum::stats::{Counter, Stats};
-use vellum::sync::Token;
+use vellum::frame::Mark;
+use vellum_testkit::prelude::*;
 
 const TABLE: Want = Want::kernel(Use::Table);
 const DATA: Want = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Data };
@@ -346,7 +340,6 @@ fn a_later_generation_ahead_in_the_queue_delays_and_never_hastens() {
 
 #[test]
 fn the_machine_is_told_of_every_frame_that_changes_hands() {
-    use std::sync::atomic::Ordering::Relaxed;
     let r = rig(1, 2048);
     let mut top = Token::top();
     let a = r.frames.alloc(&r.m, Order::HUGE, &DATA).unwrap();
@@ -355,7 +348,7 @@ fn the_machine_is_told_of_every_frame_that_changes_hands() {
     r.frames.completed(&r.m, &mut top, 1);
     r.frames.put(&r.m, b, Order::BASE);
     let became = [Use::Free, Use::Pending, Use::Table, Use::Slab, Use::Data, Use::Zero]
-        .map(|u| r.m.asked.became[u as usize].load(Relaxed));
+        .map(|u| r.m.asked.became[u as usize].get());
     assert_eq!(became, [513, 512, 1, 0, 512, 0]);
 }
 

@@ -6,10 +6,7 @@
 //! at all. Every run ends with everything recounted, and the count of free frames is compared all
 //! the way.
 
-use crate::flat::{Flat, Meta};
-use vellum::addr::{Order, Pfn};
-use vellum::frame::{Frames, Want};
-use vellum::machine::{Machine, MmuRules, Topology, Use};
+use vellum_testkit::prelude::*;
 
 /// Frames of a block.
 const BLOCK: u64 = 512;

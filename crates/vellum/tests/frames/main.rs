@@ -1,8 +1,5 @@
 //! The frame allocator.
 
-#[path = "../common/flat.rs"]
-mod flat;
-
 mod calls;
 mod long;
 mod model;

@@ -1,12 +1,7 @@
 //! The frame allocator against a naive model that knows one bit a frame.
 
-use crate::flat::{Flat, FrameHands, Meta};
 use proptest::prelude::*;
-use vellum::addr::{Order, Pfn};
-use vellum::error::NoMemory;
-use vellum::frame::{Frames, Want};
-use vellum::machine::{Machine, MmuRules, NodeInfo, Topology, Use};
-use vellum::sync::Token;
+use vellum_testkit::prelude::*;
 
 fn order(n: u8) -> Order {
     Order::new(n).unwrap()

@@ -4,12 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
-use crate::flat::{Flat, FrameHands, Meta, flat};
-use vellum::addr::{Order, Pfn};
-use vellum::config::NumaPolicy;
-use vellum::frame::{Frames, Want};
-use vellum::machine::{Machine, MmuRules, NodeInfo, Topology, Use};
-use vellum::sync::{Busy, Epochs, Lock, Node, SeqCount, Token};
+use vellum::sync::{Busy, Epochs, Lock, Node, SeqCount};
+use vellum_testkit::prelude::*;
 
 const CPUS: usize = 4;
 
@@ -312,11 +308,7 @@ fn a_task_that_may_move_is_not_taken_for_another_that_is_inside() {
     assert!(epochs.is_inside(&m));
     drop(inside);
     epochs.synchronize(&m, &mut Token::top());
-    assert_eq!(
-        m.asked.loose_cpus.load(Ordering::Relaxed),
-        0,
-        "a number that may be another task's by its use"
-    );
+    assert_eq!(m.asked.loose_cpus.get(), 0, "a number that may be another task's by its use");
 }
 
 #[test]

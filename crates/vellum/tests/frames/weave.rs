@@ -9,11 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use crate::flat::{Flat, FrameHands, Meta, Waits, Woven, flat, weave};
-use vellum::addr::{Order, Pfn};
-use vellum::frame::{Frames, Want};
-use vellum::machine::{Machine, Use};
-use vellum::sync::Token;
+use vellum_testkit::prelude::*;
 
 struct Rig {
     frames: Frames,
@@ -172,7 +168,7 @@ fn every_step(
         let r = Rc::new(Rig::new(frames));
         before.iter().for_each(|&(cpu, act)| r.act(cpu, act));
         let waited = Rc::new(Cell::new(false));
-        let put_in = acts.iter().enumerate().map(|(i, &(later, act))| -> Woven {
+        let put_in = acts.iter().enumerate().map(|(i, &(later, act))| -> DueAct {
             let (r, waited) = (r.clone(), waited.clone());
             let run = move || {
                 let result = catch_unwind(AssertUnwindSafe(|| r.act(1, act)));
@@ -187,7 +183,7 @@ fn every_step(
         });
         // The later acts may find no step left to come before; the first one, none when all have
         // been tried.
-        if weave(put_in.collect(), || r.act(0, operation)) == 0 {
+        if interleave(put_in.collect(), || r.act(0, operation)) == 0 {
             return (n, waits);
         }
         if waited.get() {

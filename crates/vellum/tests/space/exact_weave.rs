@@ -9,67 +9,55 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use crate::flat::{FrameHands, unless_it_waits, weave};
-use crate::lab::state::{State, difference};
-use crate::lab::*;
-use vellum::addr::{Order, Pfn, Va};
-use vellum::config::{Config, NumaPolicy, ZeroHuge};
-use vellum::entry::{Codec, X86_64};
-use vellum::frame::Want;
-use vellum::machine::Use;
-use vellum::space::{Access, Placement, Rights, Space};
+use vellum_testkit::prelude::*;
 
 /// Whether it was done; anything else than a lack of memory ends the test.
 type Verb = fn(&Rig) -> bool;
 
 struct Rig {
-    lab: Lab,
+    fx: Fixture,
     /// The second one is a fork of the first where that matters.
     spaces: Vec<Space>,
 }
 
 fn rig(config: Config, fork: bool) -> Rig {
-    let lab = lab(3072, config);
-    let space = lab.vm.create().expect("memory");
-    lab.map(&space, Va(GIB), MIB2, RW);
-    lab.map(&space, Va(2 * GIB), GIB, RW);
-    lab.poke(&space, Va(GIB + 3 * KIB4), 3).expect("memory");
+    let fx = fixture(3072, config);
+    let space = fx.mapped(Va(GIB), MIB2, RW);
+    fx.map(&space, Va(2 * GIB), GIB, RW);
+    fx.poke(&space, Va(GIB + 3 * KIB4), 3).expect("memory");
     let mut spaces = vec![space];
     if fork {
-        spaces.push(lab.vm.fork(&spaces[0]).expect("memory"));
+        spaces.push(fx.vm.fork(&spaces[0]).expect("memory"));
     }
-    Rig { lab, spaces }
+    Rig { fx, spaces }
 }
 
 impl Rig {
     /// All there is but for which frames: the tables' entries without them.
     fn shape(&self) -> State {
-        let mut state = self.lab.state(&self.spaces.iter().collect::<Vec<_>>());
+        let mut state = self.fx.state(&self.spaces.iter().collect::<Vec<_>>());
         state.tables.iter_mut().flatten().for_each(|raw| raw.2 &= !X86_64::FRAME);
         state
     }
     /// Leaves that many frames, from all over.
     fn starve(&self, room: usize) -> Vec<Pfn> {
         let take = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Table };
-        let frames = self.lab.vm.frames();
-        let all =
-            std::iter::from_fn(|| frames.alloc(self.lab.vm.machine(), Order::BASE, &take).ok());
+        let frames = self.fx.vm.frames();
+        let all = std::iter::from_fn(|| frames.alloc(self.fx.m(), Order::BASE, &take).ok());
         let mut taken: Vec<Pfn> = all.collect();
         for _ in 0..room {
             let pfn = taken.swap_remove(taken.len() * 7 / 11);
-            frames.put(self.lab.vm.machine(), pfn, Order::BASE);
+            frames.put(self.fx.m(), pfn, Order::BASE);
         }
         taken
     }
     fn feed(&self, taken: Vec<Pfn>) {
-        taken
-            .into_iter()
-            .for_each(|pfn| self.lab.vm.frames().put(self.lab.vm.machine(), pfn, Order::BASE));
+        taken.into_iter().for_each(|pfn| self.fx.vm.frames().put(self.fx.m(), pfn, Order::BASE));
     }
     fn end(self) {
-        self.spaces.into_iter().for_each(|space| self.lab.vm.exit(space));
-        self.lab.vm.shrink_zeros();
-        self.lab.check(&[]);
+        self.spaces.into_iter().for_each(|space| self.fx.vm.exit(space));
+        self.fx.vm.shrink_zeros();
+        self.fx.check(&[]);
     }
 }
 
@@ -77,9 +65,9 @@ impl Rig {
 fn alone(config: Config, fork: bool, act: Verb) -> State {
     let rig = rig(config, fork);
     let taken = rig.starve(32);
-    rig.lab.vm.machine().run_on(1);
+    rig.fx.run_on(1);
     assert!(act(&rig), "an act that fails with 32 frames");
-    rig.lab.vm.machine().run_on(0);
+    rig.fx.run_on(0);
     rig.feed(taken);
     let shape = rig.shape();
     rig.end();
@@ -97,13 +85,13 @@ fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
         let (mut at, mut failed) = (0, false);
         loop {
             let rig = Rc::new(rig(config, fork));
-            rig.lab.vm.machine().run_on(0);
+            rig.fx.run_on(0);
             let taken = rig.starve(room);
             let (acted, waited) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
             let woven = {
                 let (rig, acted, waited) = (Rc::clone(&rig), Rc::clone(&acted), Rc::clone(&waited));
                 Box::new(move || {
-                    rig.lab.vm.machine().run_on(1);
+                    rig.fx.run_on(1);
                     match unless_it_waits(|| act(&rig)) {
                         Some(done) => acted.set(done),
                         None => waited.set(true),
@@ -111,7 +99,7 @@ fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
                 })
             };
             let mut done = true;
-            let began = weave(vec![(at, woven as Box<dyn FnOnce()>)], || {
+            let began = interleave(vec![(at, woven as Box<dyn FnOnce()>)], || {
                 match catch_unwind(AssertUnwindSafe(|| verb(&rig))) {
                     Ok(did) => done = did,
                     Err(why) if !waited.get() => resume_unwind(why),
@@ -152,7 +140,7 @@ fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
 
 fn fault(rig: &Rig, space: usize, va: u64, access: Access) -> bool {
     use vellum::error::FaultError::{NoMemory, Unmapped};
-    let done = rig.lab.vm.fault(&rig.spaces[space], Va(va), access);
+    let done = rig.fx.vm.fault(&rig.spaces[space], Va(va), access);
     // Nothing is mapped any more where a remap has taken it away.
     assert!(matches!(done, Ok(_) | Err(NoMemory | Unmapped)), "{done:?}");
     done.is_ok()
@@ -179,30 +167,30 @@ fn write_shared(rig: &Rig) -> bool {
     fault(rig, 1, GIB + 3 * KIB4, Access::Write)
 }
 fn protect_there(rig: &Rig) -> bool {
-    rig.lab.vm.protect(&rig.spaces[0], Va(PROMISED), KIB4, Rights::READ_WRITE).is_ok()
+    rig.fx.vm.protect(&rig.spaces[0], Va(PROMISED), KIB4, Rights::READ_WRITE).is_ok()
 }
 fn fork(rig: &Rig) -> bool {
-    rig.lab.vm.fork(&rig.spaces[0]).map(|child| rig.lab.vm.exit(child)).is_ok()
+    rig.fx.vm.fork(&rig.spaces[0]).map(|child| rig.fx.vm.exit(child)).is_ok()
 }
 fn remap(rig: &Rig) -> bool {
     let to = Placement::At(Va(6 * GIB + KIB4));
-    rig.lab.vm.remap(&rig.spaces[0], Va(GIB), MIB2, MIB2, to).is_ok()
+    rig.fx.vm.remap(&rig.spaces[0], Va(GIB), MIB2, MIB2, to).is_ok()
 }
 fn remap_promised(rig: &Rig) -> bool {
     let to = Placement::Replace(Va(GIB + KIB4));
-    rig.lab.vm.remap(&rig.spaces[0], Va(2 * GIB + KIB4), MIB2, 16 * KIB4, to).is_ok()
+    rig.fx.vm.remap(&rig.spaces[0], Va(2 * GIB + KIB4), MIB2, 16 * KIB4, to).is_ok()
 }
 
 fn configs() -> [Config; 4] {
     let with = |zero_huge| Config { zero_huge, ..Config::default() };
-    [never(), Config::default(), with(ZeroHuge::Table), with(ZeroHuge::TablePrivate)]
+    [no_thp(), Config::default(), with(ZeroHuge::Table), with(ZeroHuge::TablePrivate)]
 }
 
 #[test]
 fn a_fault_that_fails_beside_another_fault_leaves_that_ones_tables_and_no_others() {
     let mut failures = 0;
     for act in [write_near, write_far, read_far, protect_there] {
-        failures += starved(never(), false, write_promised, act);
+        failures += starved(no_thp(), false, write_promised, act);
     }
     for config in configs() {
         failures += starved(config, false, read_promised, write_far);
@@ -233,7 +221,7 @@ fn a_fork_that_fails_leaves_the_parent_to_its_faults() {
 #[test]
 fn a_remap_that_fails_leaves_both_places_to_their_faults() {
     let mut failures = 0;
-    for config in [never(), Config { zero_huge: ZeroHuge::Table, ..Config::default() }] {
+    for config in [no_thp(), Config { zero_huge: ZeroHuge::Table, ..Config::default() }] {
         for verb in [remap as Verb, remap_promised] {
             for act in [write_promised as Verb, write_far] {
                 failures += starved(config, false, verb, act);

@@ -1,51 +1,43 @@
 //! The verbs of a space, one behaviour a test.
 
-use crate::flat::Flat;
-use crate::lab::*;
-use vellum::addr::{Level, Order, Pfn, Va};
-use vellum::config::{Config, NumaPolicy};
-use vellum::entry::{Aarch64, Codec, X86_64};
-use vellum::error::{FaultError, InitError, RangeError, SpaceError};
-use vellum::machine::{Machine, MmuRules, Topology};
-use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Page, Placement, Rights, Space};
+use vellum_testkit::prelude::*;
 
 #[test]
 fn a_space_that_did_nothing_gives_everything_back() {
-    let lab = lab(4096, Config::default());
-    let first = lab.vm.create().unwrap();
-    lab.vm.exit(first);
-    let before = lab.free(&[]);
-    let space = lab.vm.create().unwrap();
-    lab.check(&[&space]);
-    lab.vm.exit(space);
-    assert_eq!(lab.free(&[]), before);
+    let fx = fixture(4096, Config::default());
+    let first = fx.vm.create().unwrap();
+    fx.vm.exit(first);
+    let before = fx.check(&[]);
+    let space = fx.vm.create().unwrap();
+    fx.check(&[&space]);
+    fx.vm.exit(space);
+    assert_eq!(fx.check(&[]), before);
 }
 
 #[test]
 fn a_page_is_zero_then_what_was_written_and_gone_after_unmap() {
-    let lab = lab(4096, never());
-    let space = lab.vm.create().unwrap();
+    let fx = fixture(4096, no_thp());
+    let space = fx.vm.create().unwrap();
     // The space remembers the region it made last.
-    lab.map(&space, AT, KIB4, RW);
-    lab.vm.unmap(&space, AT, KIB4).unwrap();
-    let before = lab.free(&[&space]);
-    lab.map(&space, AT, 3 * KIB4, RW);
-    assert_eq!(lab.vm.query(&space, AT), Page::Reserved { rights: Rights::READ_WRITE });
-    assert_eq!(lab.vm.fault(&space, AT, Access::Read), Ok(Fault::Zero));
-    assert_eq!(lab.peek(&space, AT), Ok(0));
-    assert_eq!(lab.vm.fault(&space, AT, Access::Write), Ok(Fault::Copied(Level::ONE)));
-    lab.poke(&space, AT, 7).unwrap();
-    assert_eq!(lab.vm.fault(&space, Va(AT.0 + KIB4), Access::Write), Ok(Fault::Base));
-    assert_eq!(lab.vm.fault(&space, AT, Access::Write), Ok(Fault::Spurious));
-    assert_eq!(lab.peek(&space, AT), Ok(7));
-    assert_eq!(lab.vm.usage(&space).rss_pages, 2);
-    lab.check(&[&space]);
-    lab.vm.unmap(&space, AT, 3 * KIB4).unwrap();
-    assert_eq!(lab.peek(&space, AT), Err(FaultError::Unmapped));
-    assert_eq!(lab.free(&[&space]), before);
-    assert_eq!(lab.vm.usage(&space).table_nodes, 1);
-    lab.vm.exit(space);
-    lab.check(&[]);
+    fx.map(&space, AT, KIB4, RW);
+    fx.vm.unmap(&space, AT, KIB4).unwrap();
+    let before = fx.check(&[&space]);
+    fx.map(&space, AT, 3 * KIB4, RW);
+    assert_eq!(fx.vm.query(&space, AT), Page::Reserved { rights: Rights::READ_WRITE });
+    assert_eq!(fx.vm.fault(&space, AT, Access::Read), Ok(Fault::Zero));
+    assert_eq!(fx.peek(&space, AT), Ok(0));
+    assert_eq!(fx.vm.fault(&space, AT, Access::Write), Ok(Fault::Copied(Level::ONE)));
+    fx.poke(&space, AT, 7).unwrap();
+    assert_eq!(fx.vm.fault(&space, Va(AT.0 + KIB4), Access::Write), Ok(Fault::Base));
+    assert_eq!(fx.vm.fault(&space, AT, Access::Write), Ok(Fault::Spurious));
+    assert_eq!(fx.peek(&space, AT), Ok(7));
+    assert_eq!(fx.usage(&space).rss_pages, 2);
+    fx.check(&[&space]);
+    fx.vm.unmap(&space, AT, 3 * KIB4).unwrap();
+    assert_eq!(fx.peek(&space, AT), Err(FaultError::Unmapped));
+    assert_eq!(fx.check(&[&space]), before);
+    assert_eq!(fx.usage(&space).table_nodes, 1);
+    fx.end([space]);
 }
 
 /// The address past what programs may map in a four-level x86_64 table.
@@ -55,9 +47,8 @@ const LOWEST: u64 = 64 << 10;
 
 #[test]
 fn ranges_that_are_none_are_refused_by_every_verb_and_change_nothing() {
-    let lab = lab(4096, never());
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, AT, 4 * KIB4, RW);
+    let fx = fixture(4096, no_thp());
+    let space = fx.mapped(AT, 4 * KIB4, RW);
     let bad = [
         (Va(AT.0 + 1), KIB4, RangeError::Unaligned),
         (AT, KIB4 + 1, RangeError::Unaligned),
@@ -72,71 +63,69 @@ fn ranges_that_are_none_are_refused_by_every_verb_and_change_nothing() {
     for (va, bytes, error) in bad {
         let refused = Err(SpaceError::Range(error));
         assert_eq!(
-            lab.vm.map(&space, Placement::At(va), bytes, RW).map(|_| ()),
+            fx.vm.map(&space, Placement::At(va), bytes, RW).map(|_| ()),
             refused,
             "map {va:?} {bytes:#x}"
         );
-        assert_eq!(lab.vm.map(&space, Placement::Replace(va), bytes, RW).map(|_| ()), refused);
-        assert_eq!(lab.vm.unmap(&space, va, bytes), refused);
-        assert_eq!(lab.vm.protect(&space, va, bytes, Rights::READ), refused);
-        assert_eq!(lab.vm.advise(&space, va, bytes, Advice::DontNeed), refused);
-        assert_eq!(lab.vm.advise(&space, va, bytes, Advice::Populate { write: true }), refused);
-        assert_eq!(lab.vm.remap(&space, va, bytes, KIB4, Placement::Anywhere).map(|_| ()), refused);
+        assert_eq!(fx.vm.map(&space, Placement::Replace(va), bytes, RW).map(|_| ()), refused);
+        assert_eq!(fx.vm.unmap(&space, va, bytes), refused);
+        assert_eq!(fx.vm.protect(&space, va, bytes, Rights::READ), refused);
+        assert_eq!(fx.vm.advise(&space, va, bytes, Advice::DontNeed), refused);
+        assert_eq!(fx.vm.advise(&space, va, bytes, Advice::Populate { write: true }), refused);
+        assert_eq!(fx.vm.remap(&space, va, bytes, KIB4, Placement::Anywhere).map(|_| ()), refused);
         if bytes != KIB4 {
-            assert!(lab.vm.remap(&space, AT, KIB4, bytes, Placement::At(va)).is_err());
+            assert!(fx.vm.remap(&space, AT, KIB4, bytes, Placement::At(va)).is_err());
         }
     }
     assert_eq!(
-        lab.vm.map(&space, Placement::Anywhere, 0, RW),
+        fx.vm.map(&space, Placement::Anywhere, 0, RW),
         Err(SpaceError::Range(RangeError::Empty))
     );
     assert_eq!(
-        lab.vm.map(&space, Placement::Anywhere, 5, RW),
+        fx.vm.map(&space, Placement::Anywhere, 5, RW),
         Err(SpaceError::Range(RangeError::Unaligned))
     );
-    assert_eq!(lab.vm.map(&space, Placement::Anywhere, 1 << 60, RW), Err(SpaceError::NoHole));
-    assert_eq!(lab.vm.map(&space, Placement::Anywhere, END, RW), Err(SpaceError::NoHole));
-    assert_eq!(lab.vm.fault(&space, Va(END), Access::Read), Err(FaultError::Unmapped));
-    assert_eq!(lab.vm.fault(&space, Va(u64::MAX), Access::Write), Err(FaultError::Unmapped));
-    assert_eq!(lab.vm.query(&space, Va(u64::MAX)), Page::Unmapped);
-    assert_eq!(lab.vm.copy_in(&space, Va(u64::MAX - 2), &[0; 8]), Err(FaultError::Unmapped));
-    assert_eq!(lab.vm.usage(&space).mapped_pages, 4);
-    lab.check(&[&space]);
-    lab.vm.exit(space);
+    assert_eq!(fx.vm.map(&space, Placement::Anywhere, 1 << 60, RW), Err(SpaceError::NoHole));
+    assert_eq!(fx.vm.map(&space, Placement::Anywhere, END, RW), Err(SpaceError::NoHole));
+    assert_eq!(fx.vm.fault(&space, Va(END), Access::Read), Err(FaultError::Unmapped));
+    assert_eq!(fx.vm.fault(&space, Va(u64::MAX), Access::Write), Err(FaultError::Unmapped));
+    assert_eq!(fx.vm.query(&space, Va(u64::MAX)), Page::Unmapped);
+    assert_eq!(fx.vm.copy_in(&space, Va(u64::MAX - 2), &[0; 8]), Err(FaultError::Unmapped));
+    assert_eq!(fx.usage(&space).mapped_pages, 4);
+    fx.check(&[&space]);
+    fx.vm.exit(space);
 }
 
 fn first_and_last_page<C: Codec>(rules: MmuRules) {
-    let lab: Lab<C> =
-        lab_on(Flat::new(Topology::flat(1, Pfn(512), 4096), rules), Config::default());
-    let space = lab.vm.create().unwrap();
-    let end = lab.vm.user_end();
+    let fx: Fixture<C> = Fixture::new(flat_with(1, 4096, rules), Config::default());
+    let space = fx.vm.create().unwrap();
+    let end = fx.vm.user_end();
     for va in [Va(LOWEST), Va(end.0 - KIB4)] {
-        lab.map(&space, va, KIB4, RW);
-        lab.poke(&space, Va(va.0 + 4088), 3).unwrap();
-        assert_eq!(lab.peek(&space, Va(va.0 + 4088)), Ok(3));
-        lab.check(&[&space]);
+        fx.map(&space, va, KIB4, RW);
+        fx.poke(&space, Va(va.0 + 4088), 3).unwrap();
+        assert_eq!(fx.peek(&space, Va(va.0 + 4088)), Ok(3));
+        fx.check(&[&space]);
     }
-    lab.vm.protect(&space, Va(end.0 - KIB4), KIB4, Rights::READ).unwrap();
+    fx.vm.protect(&space, Va(end.0 - KIB4), KIB4, Rights::READ).unwrap();
     let bytes = [9; 2];
-    assert_eq!(lab.vm.copy_in(&space, Va(LOWEST + KIB4 - 2), &bytes), Ok(()));
-    assert_eq!(lab.vm.copy_in(&space, Va(LOWEST + KIB4 - 1), &bytes), Err(FaultError::Unmapped));
-    assert_eq!(lab.vm.copy_in(&space, Va(end.0 - 2), &bytes), Err(FaultError::Rights));
+    assert_eq!(fx.vm.copy_in(&space, Va(LOWEST + KIB4 - 2), &bytes), Ok(()));
+    assert_eq!(fx.vm.copy_in(&space, Va(LOWEST + KIB4 - 1), &bytes), Err(FaultError::Unmapped));
+    assert_eq!(fx.vm.copy_in(&space, Va(end.0 - 2), &bytes), Err(FaultError::Rights));
     // All of the user half at once.
-    lab.vm.unmap(&space, Va(0), end.0).unwrap();
-    assert_eq!(lab.vm.usage(&space).table_nodes, 1);
-    lab.map(&space, Va(LOWEST), end.0 - LOWEST, RW);
+    fx.vm.unmap(&space, Va(0), end.0).unwrap();
+    assert_eq!(fx.usage(&space).table_nodes, 1);
+    fx.map(&space, Va(LOWEST), end.0 - LOWEST, RW);
     // A way down to the first page, and where the last slot is not whole one to the last.
     let ways = 1 + u64::from(!end.is_aligned(GIB << 9));
-    assert_eq!(lab.vm.usage(&space).table_nodes, 1 + ways * (u64::from(rules.levels) - 1));
-    lab.poke(&space, Va(end.0 / 2), 5).unwrap();
-    lab.check(&[&space]);
-    lab.vm.advise(&space, Va(LOWEST), end.0 - LOWEST, Advice::DontNeed).unwrap();
-    assert_eq!(lab.peek(&space, Va(end.0 / 2)), Ok(0));
-    lab.vm.unmap(&space, Va(0), end.0).unwrap();
-    lab.check(&[&space]);
-    assert_eq!(lab.vm.usage(&space), vellum::space::Usage { table_nodes: 1, ..Default::default() });
-    lab.vm.exit(space);
-    lab.check(&[]);
+    assert_eq!(fx.usage(&space).table_nodes, 1 + ways * (u64::from(rules.levels) - 1));
+    fx.poke(&space, Va(end.0 / 2), 5).unwrap();
+    fx.check(&[&space]);
+    fx.vm.advise(&space, Va(LOWEST), end.0 - LOWEST, Advice::DontNeed).unwrap();
+    assert_eq!(fx.peek(&space, Va(end.0 / 2)), Ok(0));
+    fx.vm.unmap(&space, Va(0), end.0).unwrap();
+    fx.check(&[&space]);
+    assert_eq!(fx.usage(&space), vellum::space::Usage { table_nodes: 1, ..Default::default() });
+    fx.end([space]);
 }
 
 #[test]
@@ -148,248 +137,232 @@ fn the_first_and_the_last_page_that_may_be_mapped_are_pages_like_others() {
 
 #[test]
 fn exactly_two_mib_or_one_gib_take_one_promise_and_one_leaf() {
-    let lab = lab(600_000, Config::default());
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, Va(GIB), GIB, RW);
+    let fx = fixture(600_000, Config::default());
+    let space = fx.mapped(Va(GIB), GIB, RW);
     // The root and a level-3 node: one entry promises 1 GiB.
-    assert_eq!(lab.vm.usage(&space).table_nodes, 2);
-    lab.map(&space, Va(4 * GIB), MIB2, RW);
-    assert_eq!(lab.vm.usage(&space).table_nodes, 3);
-    assert_eq!(lab.vm.fault(&space, Va(4 * GIB + MIB2 - 1), Access::Write), Ok(Fault::Huge));
-    assert_eq!(lab.vm.usage(&space).table_nodes, 3);
-    assert_eq!(lab.vm.fault(&space, Va(2 * GIB - 1), Access::Write), Ok(Fault::Huge));
-    assert_eq!(lab.vm.fault(&space, Va(2 * GIB), Access::Write), Err(FaultError::Unmapped));
+    assert_eq!(fx.usage(&space).table_nodes, 2);
+    fx.map(&space, Va(4 * GIB), MIB2, RW);
+    assert_eq!(fx.usage(&space).table_nodes, 3);
+    assert_eq!(fx.vm.fault(&space, Va(4 * GIB + MIB2 - 1), Access::Write), Ok(Fault::Huge));
+    assert_eq!(fx.usage(&space).table_nodes, 3);
+    assert_eq!(fx.vm.fault(&space, Va(2 * GIB - 1), Access::Write), Ok(Fault::Huge));
+    assert_eq!(fx.vm.fault(&space, Va(2 * GIB), Access::Write), Err(FaultError::Unmapped));
     let exactly = Attrs { leaf: LeafSize::Exactly(Order::GIANT), ..RW };
     assert_eq!(
-        lab.vm.map(&space, Placement::At(Va(GIB / 2)), GIB, exactly),
+        fx.vm.map(&space, Placement::At(Va(GIB / 2)), GIB, exactly),
         Err(SpaceError::LeafSize)
     );
     assert_eq!(
-        lab.vm.map(&space, Placement::At(Va(8 * GIB)), MIB2, exactly),
+        fx.vm.map(&space, Placement::At(Va(8 * GIB)), MIB2, exactly),
         Err(SpaceError::LeafSize)
     );
-    lab.map(&space, Va(8 * GIB), GIB, exactly);
-    assert_eq!(lab.vm.fault(&space, Va(8 * GIB + 5), Access::Read), Ok(Fault::Giant));
+    fx.map(&space, Va(8 * GIB), GIB, exactly);
+    assert_eq!(fx.vm.fault(&space, Va(8 * GIB + 5), Access::Read), Ok(Fault::Giant));
     assert!(matches!(
-        lab.vm.query(&space, Va(9 * GIB - 1)),
+        fx.vm.query(&space, Va(9 * GIB - 1)),
         Page::Mapped { level: Level::THREE, .. }
     ));
-    assert_eq!(lab.vm.usage(&space).rss_pages, 512 * 512 + 2 * 512);
-    lab.check(&[&space]);
+    assert_eq!(fx.usage(&space).rss_pages, 512 * 512 + 2 * 512);
+    fx.check(&[&space]);
     // Out of its middle: one table of 2 MiB leaves, one of base pages.
-    lab.vm.unmap(&space, Va(8 * GIB + 3 * MIB2 + KIB4), KIB4).unwrap();
-    let usage = lab.vm.usage(&space);
+    fx.vm.unmap(&space, Va(8 * GIB + 3 * MIB2 + KIB4), KIB4).unwrap();
+    let usage = fx.usage(&space);
     assert_eq!(
         (usage.giant_leaves, usage.huge_leaves, usage.rss_pages),
         (0, 511 + 2, 512 * 512 - 1 + 2 * 512)
     );
-    lab.check(&[&space]);
-    lab.vm.exit(space);
-    lab.check(&[]);
+    fx.end([space]);
 }
 
 #[test]
 fn a_leaf_size_the_machine_has_not_is_refused() {
     let rules = MmuRules { max_leaf: Order::HUGE, ..MmuRules::X86_64 };
-    let lab: Lab = lab_on(Flat::new(Topology::flat(1, Pfn(512), 4096), rules), Config::default());
-    let space = lab.vm.create().unwrap();
+    let fx: Fixture = Fixture::new(flat_with(1, 4096, rules), Config::default());
+    let space = fx.vm.create().unwrap();
     for (order, bytes) in [(18, GIB), (3, 8 * KIB4), (10, 2 * MIB2)] {
         let exactly = Attrs { leaf: LeafSize::Exactly(Order::new(order).unwrap()), ..RW };
         assert_eq!(
-            lab.vm.map(&space, Placement::At(Va(GIB)), bytes, exactly),
+            fx.vm.map(&space, Placement::At(Va(GIB)), bytes, exactly),
             Err(SpaceError::LeafSize)
         );
     }
-    lab.vm.exit(space);
+    fx.vm.exit(space);
 }
 
 #[test]
 fn placement_takes_the_highest_hole_aligned_when_long_and_reuses_what_is_freed() {
-    let lab = lab(4096, never());
-    let space = lab.vm.create().unwrap();
-    let any = |bytes| lab.vm.map(&space, Placement::Anywhere, bytes, RW).unwrap().0;
+    let fx = fixture(4096, no_thp());
+    let space = fx.vm.create().unwrap();
+    let any = |bytes| fx.vm.map(&space, Placement::Anywhere, bytes, RW).unwrap().0;
     assert_eq!(any(KIB4), END - KIB4);
     assert_eq!(any(2 * KIB4), END - 3 * KIB4);
     let long = any(MIB2 + KIB4);
     assert_eq!(long, (1 << 47) - 2 * MIB2);
     // The gap the alignment left is filled by the next small one.
     assert_eq!(any(KIB4), END - 4 * KIB4);
-    lab.vm.unmap(&space, Va(END - 3 * KIB4), 2 * KIB4).unwrap();
+    fx.vm.unmap(&space, Va(END - 3 * KIB4), 2 * KIB4).unwrap();
     assert_eq!(any(KIB4), END - 2 * KIB4);
     assert_eq!(any(KIB4), END - 3 * KIB4);
     let gib = any(GIB);
     assert_eq!((gib % MIB2, gib), (0, long - GIB));
-    lab.check(&[&space]);
-    lab.vm.exit(space);
+    fx.check(&[&space]);
+    fx.vm.exit(space);
 }
 
 #[test]
 fn the_lowest_64_kib_are_not_mapped() {
-    let lab = lab(4096, never());
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, Va(0x11000), END - 0x11000, RW);
-    assert_eq!(lab.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(0x10000)));
-    assert_eq!(lab.vm.map(&space, Placement::Anywhere, KIB4, RW), Err(SpaceError::NoHole));
+    let fx = fixture(4096, no_thp());
+    let space = fx.mapped(Va(0x11000), END - 0x11000, RW);
+    assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(0x10000)));
+    assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Err(SpaceError::NoHole));
     let low = SpaceError::Range(RangeError::TooLow);
     assert_eq!(low.to_string(), "the range begins below 64 KiB, where nothing is mapped");
     for (start, bytes) in [(0, KIB4), (0xf000, KIB4), (0xf000, GIB), (0, 1 << 40)] {
         for to in [Placement::At(Va(start)), Placement::Replace(Va(start))] {
-            assert_eq!(lab.vm.map(&space, to, bytes, RW), Err(low), "{start:#x}");
-            assert_eq!(lab.vm.remap(&space, AT, KIB4, bytes, to), Err(low), "{start:#x}");
+            assert_eq!(fx.vm.map(&space, to, bytes, RW), Err(low), "{start:#x}");
+            assert_eq!(fx.vm.remap(&space, AT, KIB4, bytes, to), Err(low), "{start:#x}");
         }
     }
     // Verbs that make no mapping may be told of it.
-    assert_eq!(lab.vm.unmap(&space, Va(0), KIB4), Ok(()));
-    assert_eq!(lab.vm.protect(&space, Va(0), KIB4, Rights::NONE), Err(SpaceError::Unmapped));
-    assert_eq!(
-        lab.vm.remap(&space, AT, KIB4, KIB4, Placement::Replace(Va(LOWEST))),
-        Ok(Va(LOWEST))
-    );
-    lab.vm.exit(space);
+    assert_eq!(fx.vm.unmap(&space, Va(0), KIB4), Ok(()));
+    assert_eq!(fx.vm.protect(&space, Va(0), KIB4, Rights::NONE), Err(SpaceError::Unmapped));
+    assert_eq!(fx.vm.remap(&space, AT, KIB4, KIB4, Placement::Replace(Va(LOWEST))), Ok(Va(LOWEST)));
+    fx.vm.exit(space);
 }
 
 #[test]
 fn rights_are_kept_and_told_apart_from_holes() {
-    let lab = lab(4096, never());
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, AT, 8 * KIB4, Attrs::anonymous(Rights::READ));
-    assert_eq!(lab.vm.fault(&space, AT, Access::Write), Err(FaultError::Rights));
-    assert_eq!(lab.vm.fault(&space, AT, Access::Exec), Err(FaultError::Rights));
-    assert_eq!(lab.vm.fault(&space, Va(AT.0 - 1), Access::Read), Err(FaultError::Unmapped));
-    lab.vm.protect(&space, Va(AT.0 + 2 * KIB4), 2 * KIB4, Rights::READ_WRITE).unwrap();
-    lab.poke(&space, Va(AT.0 + 2 * KIB4), 1).unwrap();
-    lab.vm.protect(&space, AT, 8 * KIB4, Rights::NONE).unwrap();
-    assert!(matches!(lab.vm.query(&space, Va(AT.0 + 2 * KIB4)), Page::Parked { .. }));
-    assert_eq!(lab.vm.usage(&space).rss_pages, 1);
-    assert_eq!(lab.vm.usage(&space).parked_pages, 1);
-    assert_eq!(lab.peek(&space, Va(AT.0 + 2 * KIB4)), Err(FaultError::Rights));
-    lab.check(&[&space]);
-    lab.vm.protect(&space, AT, 8 * KIB4, Rights::READ).unwrap();
-    assert_eq!(lab.peek(&space, Va(AT.0 + 2 * KIB4)), Ok(1));
-    assert_eq!(lab.vm.protect(&space, AT, 9 * KIB4, Rights::READ), Err(SpaceError::Unmapped));
-    lab.check(&[&space]);
-    lab.vm.exit(space);
+    let fx = fixture(4096, no_thp());
+    let space = fx.mapped(AT, 8 * KIB4, Attrs::anonymous(Rights::READ));
+    assert_eq!(fx.vm.fault(&space, AT, Access::Write), Err(FaultError::Rights));
+    assert_eq!(fx.vm.fault(&space, AT, Access::Exec), Err(FaultError::Rights));
+    assert_eq!(fx.vm.fault(&space, Va(AT.0 - 1), Access::Read), Err(FaultError::Unmapped));
+    fx.vm.protect(&space, Va(AT.0 + 2 * KIB4), 2 * KIB4, Rights::READ_WRITE).unwrap();
+    fx.poke(&space, Va(AT.0 + 2 * KIB4), 1).unwrap();
+    fx.vm.protect(&space, AT, 8 * KIB4, Rights::NONE).unwrap();
+    assert!(matches!(fx.vm.query(&space, Va(AT.0 + 2 * KIB4)), Page::Parked { .. }));
+    assert_eq!(fx.usage(&space).rss_pages, 1);
+    assert_eq!(fx.usage(&space).parked_pages, 1);
+    assert_eq!(fx.peek(&space, Va(AT.0 + 2 * KIB4)), Err(FaultError::Rights));
+    fx.check(&[&space]);
+    fx.vm.protect(&space, AT, 8 * KIB4, Rights::READ).unwrap();
+    assert_eq!(fx.peek(&space, Va(AT.0 + 2 * KIB4)), Ok(1));
+    assert_eq!(fx.vm.protect(&space, AT, 9 * KIB4, Rights::READ), Err(SpaceError::Unmapped));
+    fx.check(&[&space]);
+    fx.vm.exit(space);
 }
 
 #[test]
 fn every_page_of_a_table_may_have_its_own_rights() {
-    let lab = lab(4096, never());
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, Va(GIB), MIB2, RW);
-    let before = lab.free(&[&space]);
+    let fx = fixture(4096, no_thp());
+    let space = fx.mapped(Va(GIB), MIB2, RW);
+    let before = fx.check(&[&space]);
     for page in (0..512).step_by(2) {
-        lab.vm.protect(&space, Va(GIB + page * KIB4), KIB4, Rights::READ).unwrap();
+        fx.vm.protect(&space, Va(GIB + page * KIB4), KIB4, Rights::READ).unwrap();
     }
-    lab.check(&[&space]);
+    fx.check(&[&space]);
     for page in 0..512 {
         let rights = if page % 2 == 0 { Rights::READ } else { Rights::READ_WRITE };
-        assert_eq!(lab.vm.query(&space, Va(GIB + page * KIB4)), Page::Reserved { rights });
+        assert_eq!(fx.vm.query(&space, Va(GIB + page * KIB4)), Page::Reserved { rights });
     }
-    lab.vm.protect(&space, Va(GIB), MIB2, Rights::READ_WRITE).unwrap();
-    lab.check(&[&space]);
-    lab.vm.unmap(&space, Va(GIB), MIB2).unwrap();
-    lab.map(&space, Va(GIB), MIB2, RW);
-    assert_eq!(lab.free(&[&space]), before, "lists or regions kept");
-    lab.vm.exit(space);
+    fx.vm.protect(&space, Va(GIB), MIB2, Rights::READ_WRITE).unwrap();
+    fx.check(&[&space]);
+    fx.vm.unmap(&space, Va(GIB), MIB2).unwrap();
+    fx.map(&space, Va(GIB), MIB2, RW);
+    assert_eq!(fx.check(&[&space]), before, "lists or regions kept");
+    fx.vm.exit(space);
 }
 
 #[test]
 fn populate_brings_every_page_in_and_says_when_it_may_not() {
-    let lab = lab(4096, never());
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, AT, 40 * KIB4, RW);
-    lab.vm.advise(&space, AT, 40 * KIB4, Advice::Populate { write: false }).unwrap();
-    assert_eq!((lab.vm.usage(&space).rss_pages, lab.vm.usage(&space).zero_leaves), (0, 40));
-    lab.vm.advise(&space, AT, 40 * KIB4, Advice::Populate { write: true }).unwrap();
-    assert_eq!((lab.vm.usage(&space).rss_pages, lab.vm.usage(&space).zero_leaves), (40, 0));
-    lab.vm.protect(&space, AT, KIB4, Rights::READ).unwrap();
+    let fx = fixture(4096, no_thp());
+    let space = fx.mapped(AT, 40 * KIB4, RW);
+    fx.vm.advise(&space, AT, 40 * KIB4, Advice::Populate { write: false }).unwrap();
+    assert_eq!((fx.usage(&space).rss_pages, fx.usage(&space).zero_leaves), (0, 40));
+    fx.vm.advise(&space, AT, 40 * KIB4, Advice::Populate { write: true }).unwrap();
+    assert_eq!((fx.usage(&space).rss_pages, fx.usage(&space).zero_leaves), (40, 0));
+    fx.vm.protect(&space, AT, KIB4, Rights::READ).unwrap();
     let write = Advice::Populate { write: true };
-    assert_eq!(lab.vm.advise(&space, AT, KIB4, write), Err(SpaceError::Rights));
+    assert_eq!(fx.vm.advise(&space, AT, KIB4, write), Err(SpaceError::Rights));
     assert_eq!(
-        lab.vm.advise(&space, Va(AT.0 + 39 * KIB4), 2 * KIB4, write),
+        fx.vm.advise(&space, Va(AT.0 + 39 * KIB4), 2 * KIB4, write),
         Err(SpaceError::Unmapped)
     );
-    lab.vm.exit(space);
+    fx.vm.exit(space);
 }
 
 #[test]
 fn remap_carries_the_pages_and_leaves_nothing() {
-    let lab = lab(8192, Config::default());
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, Va(GIB), 3 * MIB2, RW);
+    let fx = fixture(8192, Config::default());
+    let space = fx.mapped(Va(GIB), 3 * MIB2, RW);
     for page in 0..1536 {
-        lab.poke(&space, Va(GIB + page * KIB4), page + 1).unwrap();
+        fx.poke(&space, Va(GIB + page * KIB4), page + 1).unwrap();
     }
-    let copied = lab.vm.machine().asked.copied_frames.load(std::sync::atomic::Ordering::Relaxed);
+    let copied = fx.m().asked.copied_frames.get();
     // By 2 MiB: the leaves stay huge. By a page: they arrive in pieces.
     let far = Va(6 * GIB);
-    assert_eq!(lab.vm.remap(&space, Va(GIB), 3 * MIB2, 3 * MIB2, Placement::At(far)), Ok(far));
-    assert_eq!(lab.vm.usage(&space).huge_leaves, 3);
-    lab.check(&[&space]);
+    assert_eq!(fx.vm.remap(&space, Va(GIB), 3 * MIB2, 3 * MIB2, Placement::At(far)), Ok(far));
+    assert_eq!(fx.usage(&space).huge_leaves, 3);
+    fx.check(&[&space]);
     let odd = Va(6 * GIB + 9 * MIB2 + KIB4);
-    assert_eq!(lab.vm.remap(&space, far, 3 * MIB2, 3 * MIB2, Placement::At(odd)), Ok(odd));
-    assert_eq!(lab.vm.usage(&space).huge_leaves, 0);
-    lab.check(&[&space]);
+    assert_eq!(fx.vm.remap(&space, far, 3 * MIB2, 3 * MIB2, Placement::At(odd)), Ok(odd));
+    assert_eq!(fx.usage(&space).huge_leaves, 0);
+    fx.check(&[&space]);
     for page in 0..1536 {
-        assert_eq!(lab.peek(&space, Va(odd.0 + page * KIB4)), Ok(page + 1));
+        assert_eq!(fx.peek(&space, Va(odd.0 + page * KIB4)), Ok(page + 1));
     }
-    assert_eq!(lab.peek(&space, far), Err(FaultError::Unmapped));
-    let now = lab.vm.machine().asked.copied_frames.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(fx.peek(&space, far), Err(FaultError::Unmapped));
+    let now = fx.m().asked.copied_frames.get();
     assert_eq!(now, copied, "remap copied pages");
-    lab.vm.exit(space);
-    lab.check(&[]);
+    fx.end([space]);
 }
 
 #[test]
 fn remap_grows_in_place_when_it_can_and_moves_when_it_may() {
-    let lab = lab(4096, never());
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, AT, 2 * KIB4, RW);
-    lab.poke(&space, Va(AT.0 + KIB4), 8).unwrap();
-    assert_eq!(lab.vm.remap(&space, AT, 2 * KIB4, 4 * KIB4, Placement::At(AT)), Ok(AT));
-    lab.map(&space, Va(AT.0 + 6 * KIB4), KIB4, RW);
-    assert_eq!(lab.vm.remap(&space, AT, 4 * KIB4, 6 * KIB4, Placement::Anywhere), Ok(AT));
+    let fx = fixture(4096, no_thp());
+    let space = fx.mapped(AT, 2 * KIB4, RW);
+    fx.poke(&space, Va(AT.0 + KIB4), 8).unwrap();
+    assert_eq!(fx.vm.remap(&space, AT, 2 * KIB4, 4 * KIB4, Placement::At(AT)), Ok(AT));
+    fx.map(&space, Va(AT.0 + 6 * KIB4), KIB4, RW);
+    assert_eq!(fx.vm.remap(&space, AT, 4 * KIB4, 6 * KIB4, Placement::Anywhere), Ok(AT));
     assert_eq!(
-        lab.vm.remap(&space, AT, 6 * KIB4, 7 * KIB4, Placement::At(AT)),
+        fx.vm.remap(&space, AT, 6 * KIB4, 7 * KIB4, Placement::At(AT)),
         Err(SpaceError::Occupied)
     );
-    let moved = lab.vm.remap(&space, AT, 6 * KIB4, 7 * KIB4, Placement::Anywhere).unwrap();
+    let moved = fx.vm.remap(&space, AT, 6 * KIB4, 7 * KIB4, Placement::Anywhere).unwrap();
     assert_ne!(moved, AT);
-    assert_eq!(lab.peek(&space, Va(moved.0 + KIB4)), Ok(8));
-    assert_eq!(lab.vm.query(&space, AT), Page::Unmapped);
-    assert_eq!(lab.vm.remap(&space, moved, 7 * KIB4, KIB4, Placement::Anywhere), Ok(moved));
-    assert_eq!(lab.vm.query(&space, Va(moved.0 + KIB4)), Page::Unmapped);
+    assert_eq!(fx.peek(&space, Va(moved.0 + KIB4)), Ok(8));
+    assert_eq!(fx.vm.query(&space, AT), Page::Unmapped);
+    assert_eq!(fx.vm.remap(&space, moved, 7 * KIB4, KIB4, Placement::Anywhere), Ok(moved));
+    assert_eq!(fx.vm.query(&space, Va(moved.0 + KIB4)), Page::Unmapped);
     let before = Va(moved.0 - KIB4);
     assert_eq!(
-        lab.vm.remap(&space, moved, KIB4, 2 * KIB4, Placement::Replace(before)),
+        fx.vm.remap(&space, moved, KIB4, 2 * KIB4, Placement::Replace(before)),
         Err(SpaceError::Occupied)
     );
-    lab.check(&[&space]);
-    lab.vm.exit(space);
-    lab.check(&[]);
+    fx.end([space]);
 }
 
 #[test]
 fn zeros_are_not_counted_nor_written_nor_given_away() {
-    let lab = lab(4096, never());
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, AT, 100 * KIB4, RW);
-    let before = lab.free(&[&space]);
+    let fx = fixture(4096, no_thp());
+    let space = fx.mapped(AT, 100 * KIB4, RW);
+    let before = fx.check(&[&space]);
     for page in 0..100 {
-        assert_eq!(lab.vm.fault(&space, Va(AT.0 + page * KIB4), Access::Read), Ok(Fault::Zero));
+        assert_eq!(fx.vm.fault(&space, Va(AT.0 + page * KIB4), Access::Read), Ok(Fault::Zero));
     }
-    assert_eq!(lab.free(&[&space]), before);
-    let (first, count) = lab.vm.zeros(0);
+    assert_eq!(fx.check(&[&space]), before);
+    let (first, count) = fx.vm.zeros(0);
     assert_eq!(count, 1);
-    assert!(lab.vm.is_zero(first) && !lab.vm.is_zero(first.add(1)));
-    assert_eq!(lab.vm.usage(&space).rss_pages, 0);
-    lab.vm.protect(&space, AT, 100 * KIB4, Rights::NONE).unwrap();
-    assert_eq!(lab.vm.usage(&space).parked_pages, 0);
-    lab.vm.protect(&space, AT, 100 * KIB4, Rights::READ).unwrap();
-    lab.peek(&space, AT).unwrap();
-    lab.vm.unmap(&space, AT, 100 * KIB4).unwrap();
-    lab.check(&[&space]);
-    lab.vm.exit(space);
+    assert!(fx.vm.is_zero(first) && !fx.vm.is_zero(first.add(1)));
+    assert_eq!(fx.usage(&space).rss_pages, 0);
+    fx.vm.protect(&space, AT, 100 * KIB4, Rights::NONE).unwrap();
+    assert_eq!(fx.usage(&space).parked_pages, 0);
+    fx.vm.protect(&space, AT, 100 * KIB4, Rights::READ).unwrap();
+    fx.peek(&space, AT).unwrap();
+    fx.vm.unmap(&space, AT, 100 * KIB4).unwrap();
+    fx.check(&[&space]);
+    fx.vm.exit(space);
 }
 
 #[test]
@@ -400,8 +373,8 @@ fn pages_come_from_the_node_the_mapping_names() {
     topology.cpu_node[1] = 1;
     topology.distance[0][1] = 20;
     topology.distance[1][0] = 20;
-    let lab: Lab = lab_on(Flat::new(topology, MmuRules::X86_64), never());
-    let space = lab.vm.create().unwrap();
+    let fx: Fixture = Fixture::new(Flat::new(topology, MmuRules::X86_64), no_thp());
+    let space = fx.vm.create().unwrap();
     for (i, (numa, nodes)) in [
         (None, [0, 0]),
         (Some(NumaPolicy::Bind(1)), [1, 1]),
@@ -412,20 +385,15 @@ fn pages_come_from_the_node_the_mapping_names() {
     .enumerate()
     {
         let at = Va(AT.0 + i as u64 * MIB2);
-        lab.map(&space, at, 2 * KIB4, Attrs { numa, ..RW });
+        fx.map(&space, at, 2 * KIB4, Attrs { numa, ..RW });
         for (page, node) in nodes.into_iter().enumerate() {
             let va = Va(at.0 + page as u64 * KIB4);
-            lab.poke(&space, va, 1).unwrap();
-            let Page::Mapped { pfn, .. } = lab.vm.query(&space, va) else { panic!("no page") };
-            assert_eq!(
-                lab.vm.machine().topology().node_of(pfn),
-                Some(node),
-                "{numa:?} page {page}"
-            );
+            fx.poke(&space, va, 1).unwrap();
+            let Page::Mapped { pfn, .. } = fx.vm.query(&space, va) else { panic!("no page") };
+            assert_eq!(fx.m().topology().node_of(pfn), Some(node), "{numa:?} page {page}");
         }
     }
-    lab.vm.exit(space);
-    lab.check(&[]);
+    fx.end([space]);
 }
 
 #[test]
@@ -435,7 +403,7 @@ fn a_depth_the_machine_does_not_walk_is_refused() {
             Topology::flat(1, Pfn(512), 512),
             MmuRules { levels: machine, ..MmuRules::X86_64 },
         );
-        let meta = crate::flat::Meta::new(vellum::vm::Vm::<Flat>::layout(machine.topology()));
+        let meta = Meta::new(vellum::vm::Vm::<Flat>::layout(machine.topology()));
         let config = Config { levels: Some(switch), ..Config::default() };
         // SAFETY: zeroed memory of that layout, kept until after the value.
         let refused = unsafe { vellum::vm::Vm::new(machine, config, meta.base()) };
@@ -446,16 +414,16 @@ fn a_depth_the_machine_does_not_walk_is_refused() {
 #[test]
 fn identifiers_run_out_and_spaces_still_work() {
     let rules = MmuRules { contexts: 4, ..MmuRules::X86_64 };
-    let lab: Lab = lab_on(Flat::new(Topology::flat(1, Pfn(512), 4096), rules), never());
-    let spaces: Vec<Space> = (0..6).map(|_| lab.vm.create().unwrap()).collect();
+    let fx: Fixture = Fixture::new(flat_with(1, 4096, rules), no_thp());
+    let spaces: Vec<Space> = (0..6).map(|_| fx.vm.create().unwrap()).collect();
     for space in &spaces {
-        lab.vm.activate(space);
-        lab.map(space, AT, KIB4, RW);
-        lab.poke(space, AT, 1).unwrap();
+        fx.vm.activate(space);
+        fx.map(space, AT, KIB4, RW);
+        fx.poke(space, AT, 1).unwrap();
     }
-    lab.vm.idle();
+    fx.vm.idle();
     for space in spaces {
-        lab.vm.exit(space);
+        fx.vm.exit(space);
     }
-    lab.check(&[]);
+    fx.check(&[]);
 }

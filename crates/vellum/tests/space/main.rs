@@ -1,9 +1,5 @@
 //! The verbs of a space.
 
-#[path = "../common/flat.rs"]
-mod flat;
-mod lab;
-
 mod edges;
 mod exact_weave;
 mod first;

@@ -4,16 +4,11 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::flat::{FrameHands, VmHands};
-use crate::lab::{AT, KIB4, Lab, MIB2, RW, lab, never};
-use vellum::addr::{Order, Pfn, Va};
 use vellum::error::ReserveError;
-use vellum::frame::Want;
-use vellum::machine::Use;
-use vellum::space::{Access, Advice, Fault, Placement, Rights, Space};
+use vellum_testkit::prelude::*;
 
 /// A verb that takes a space, by its name.
-type Verb = (&'static str, fn(&Lab, Space));
+type Verb = (&'static str, fn(&Fixture, Space));
 
 const VERBS: [Verb; 21] = [
     ("activate", |l, s| l.vm.activate(&s)),
@@ -49,12 +44,12 @@ fn said(panic: &(dyn Any + Send)) -> &str {
 
 /// A `Vm` whose first space maps and holds a page: whoever takes another space for it finds
 /// something.
-fn used() -> (Lab, Space) {
-    let lab = lab(4096, never());
-    let space = lab.vm.create().unwrap();
-    lab.vm.map(&space, Placement::At(AT), MIB2, RW).unwrap();
-    assert_eq!(lab.vm.fault(&space, AT, Access::Write), Ok(Fault::Base));
-    (lab, space)
+fn used() -> (Fixture, Space) {
+    let fx = fixture(4096, no_thp());
+    let space = fx.vm.create().unwrap();
+    fx.vm.map(&space, Placement::At(AT), MIB2, RW).unwrap();
+    assert_eq!(fx.vm.fault(&space, AT, Access::Write), Ok(Fault::Base));
+    (fx, space)
 }
 
 #[test]
@@ -66,9 +61,9 @@ fn every_verb_refuses_the_space_of_another_vm() {
         assert_eq!(said(&*panic), "the space belongs to another Vm", "{name}");
     }
     // Nothing was touched.
-    a.free(&[&mine]);
+    a.check(&[&mine]);
     a.vm.exit(mine);
-    a.free(&[]);
+    a.check(&[]);
 }
 
 /// The first spaces of two machines that are alike have one number, at which the current space of a
@@ -85,9 +80,9 @@ fn a_space_that_runs_here_is_not_taken_for_its_namesake() {
 
 #[test]
 fn a_space_that_outlives_its_vm_is_a_number() {
-    let (lab, space) = used();
+    let (fx, space) = used();
     let id = space.id();
-    drop(lab);
+    drop(fx);
     assert_eq!(space.id(), id);
     assert!(format!("{space:?}").contains("Space"));
     drop(space);
@@ -130,33 +125,33 @@ fn the_list_has_every_verb_that_takes_a_space() {
 
 #[test]
 fn frames_are_reserved_before_anything_is_allocated_and_once() {
-    let mut lab = lab(4096, never());
-    assert_eq!(lab.vm.reserve(Pfn(600), 700), Ok(()));
+    let mut fx = fixture(4096, no_thp());
+    assert_eq!(fx.vm.reserve(Pfn(600), 700), Ok(()));
     // A part of it, what reaches into it from below, whole blocks of it, and all there is.
     for (first, frames) in [(1000, 1), (590, 11), (1024, 200), (512, 4096), (0, u64::MAX)] {
         assert_eq!(
-            lab.vm.reserve(Pfn(first), frames),
+            fx.vm.reserve(Pfn(first), frames),
             Err(ReserveError::Twice),
             "{first}, {frames}"
         );
     }
-    assert_eq!(lab.vm.reserve(Pfn(590), 10), Ok(()), "refused before, and so not reserved");
-    assert_eq!(lab.vm.reserve(Pfn(1300), 1024), Ok(()));
-    let audit = lab.vm.audit(&[]).unwrap();
+    assert_eq!(fx.vm.reserve(Pfn(590), 10), Ok(()), "refused before, and so not reserved");
+    assert_eq!(fx.vm.reserve(Pfn(1300), 1024), Ok(()));
+    let audit = fx.vm.audit(&[]).unwrap();
     assert_eq!((audit.free_frames, audit.other_frames), (4096 - 700 - 10 - 1024, 0));
     // Whatever was allocated may be anywhere, even if it came back.
-    let (vm, want) = (&lab.vm, Want::kernel(Use::Data));
+    let (vm, want) = (&fx.vm, Want::kernel(Use::Data));
     let pfn = vm.frames().alloc(vm.machine(), Order::BASE, &want).unwrap();
     vm.frames().put(vm.machine(), pfn, Order::BASE);
-    assert_eq!(lab.vm.reserve(Pfn(4000), 1), Err(ReserveError::InUse));
+    assert_eq!(fx.vm.reserve(Pfn(4000), 1), Err(ReserveError::InUse));
     assert!(ReserveError::InUse.to_string().contains("before the first allocation"));
 }
 
 #[test]
 fn a_space_makes_frames_be_in_use() {
-    let (mut lab, space) = used();
-    assert_eq!(lab.vm.reserve(Pfn(4000), 1), Err(ReserveError::InUse));
-    lab.vm.exit(space);
-    assert_eq!(lab.vm.reserve(Pfn(4000), 1), Err(ReserveError::InUse));
-    assert_eq!(lab.vm.query(&lab.vm.create().unwrap(), Va(0)), vellum::space::Page::Unmapped);
+    let (mut fx, space) = used();
+    assert_eq!(fx.vm.reserve(Pfn(4000), 1), Err(ReserveError::InUse));
+    fx.vm.exit(space);
+    assert_eq!(fx.vm.reserve(Pfn(4000), 1), Err(ReserveError::InUse));
+    assert_eq!(fx.vm.query(&fx.vm.create().unwrap(), Va(0)), vellum::space::Page::Unmapped);
 }

@@ -6,10 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::lab::*;
-use vellum::addr::Va;
-use vellum::error::SpaceError;
-use vellum::space::{Access, Placement};
+use vellum_testkit::prelude::*;
 
 /// Below this nothing is placed.
 const LOWEST: u64 = 0x10000;
@@ -59,9 +56,9 @@ impl Model {
 #[test]
 fn anywhere_is_the_highest_hole_after_any_sequence() {
     for seed in 1..=8u64 {
-        let lab = lab(1 << 14, never());
-        let space = lab.vm.create().expect("memory");
-        let mut model = Model { end: lab.vm.user_end().0, mapped: BTreeMap::new() };
+        let fx = fixture(1 << 14, no_thp());
+        let space = fx.vm.create().expect("memory");
+        let mut model = Model { end: fx.vm.user_end().0, mapped: BTreeMap::new() };
         let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut roll = |n: u64| {
             dice ^= dice << 13;
@@ -80,13 +77,13 @@ fn anywhere_is_the_highest_hole_after_any_sequence() {
             if roll(3) != 0 || ranges == 0 {
                 let want = model.place(bytes).expect("a hole");
                 assert_eq!(
-                    lab.vm.map(&space, Placement::Anywhere, bytes, RW),
+                    fx.vm.map(&space, Placement::Anywhere, bytes, RW),
                     Ok(Va(want)),
                     "seed {seed} step {step}"
                 );
                 model.add(want, bytes);
                 if roll(4) == 0 {
-                    lab.vm.fault(&space, Va(want), Access::Write).expect("a page");
+                    fx.vm.fault(&space, Va(want), Access::Write).expect("a page");
                 }
             } else {
                 let (&start, &end) =
@@ -98,37 +95,36 @@ fn anywhere_is_the_highest_hole_after_any_sequence() {
                     let place = model.place(end - from).expect("a hole");
                     let to = Placement::At(Va(place));
                     assert_eq!(
-                        lab.vm.remap(&space, Va(from), end - from, end - from, to),
+                        fx.vm.remap(&space, Va(from), end - from, end - from, to),
                         Ok(Va(place))
                     );
                     model.cut(from, end - from);
                     model.add(place, end - from);
                 } else {
-                    lab.vm.unmap(&space, Va(from), bytes).expect("memory");
+                    fx.vm.unmap(&space, Va(from), bytes).expect("memory");
                     model.cut(from, bytes);
                 }
             }
             if step % 50 == 0 {
-                lab.check(&[&space]);
+                fx.check(&[&space]);
             }
         }
-        lab.vm.exit(space);
-        lab.check(&[]);
+        fx.end([space]);
     }
 }
 
 #[test]
 fn a_length_that_fits_nowhere_is_no_hole_and_forgets_nothing() {
-    let lab = lab(4096, never());
-    let space = lab.vm.create().expect("memory");
-    let first = lab.vm.map(&space, Placement::Anywhere, KIB4, RW).expect("a hole");
+    let fx = fixture(4096, no_thp());
+    let space = fx.vm.create().expect("memory");
+    let first = fx.vm.map(&space, Placement::Anywhere, KIB4, RW).expect("a hole");
     assert_eq!(
-        lab.vm.map(&space, Placement::Anywhere, lab.vm.user_end().0, RW),
+        fx.vm.map(&space, Placement::Anywhere, fx.vm.user_end().0, RW),
         Err(SpaceError::NoHole)
     );
-    assert_eq!(lab.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(first.0 - KIB4)));
-    lab.vm.unmap(&space, first, KIB4).expect("memory");
-    assert_eq!(lab.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(first));
-    lab.check(&[&space]);
-    lab.vm.exit(space);
+    assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(first.0 - KIB4)));
+    fx.vm.unmap(&space, first, KIB4).expect("memory");
+    assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(first));
+    fx.check(&[&space]);
+    fx.vm.exit(space);
 }

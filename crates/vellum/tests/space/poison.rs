@@ -2,18 +2,8 @@
 //! what cannot be exchanged is refused whole.
 
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
-use crate::flat::{Flat, MachineHands, VmHands, during_flushes};
-use crate::lab::state::difference;
-use crate::lab::*;
-use vellum::addr::{Level, Order, Pfn, Va};
-use vellum::config::{Config, Thp, ZeroHuge};
-use vellum::entry::{Aarch64, Codec, Entry, X86_64};
-use vellum::error::PoisonError;
-use vellum::machine::{MmuRules, Topology, Use};
-use vellum::space::{Access, Attrs, LeafSize, Page, Rights, Space};
-use vellum::stats::Counter;
+use vellum_testkit::prelude::*;
 
 const PAGE: Va = Va(AT.0 + 5 * KIB4);
 
@@ -22,15 +12,14 @@ fn written<C: Codec>(
     rules: MmuRules,
     config: Config,
     (bytes, attrs): (u64, Attrs),
-) -> (Lab<C>, Space) {
+) -> (Fixture<C>, Space) {
     let frames = 4096 + bytes / KIB4 * 2;
-    let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), frames), rules), config);
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, AT, bytes, attrs);
+    let fx = Fixture::<C>::new(flat_with(2, frames, rules), config);
+    let space = fx.mapped(AT, bytes, attrs);
     for va in places(bytes) {
-        lab.poke(&space, va, va.0).unwrap();
+        fx.poke(&space, va, va.0).unwrap();
     }
-    (lab, space)
+    (fx, space)
 }
 
 /// The pages that are looked at: all of the first 2 MiB, and one of each further.
@@ -39,8 +28,8 @@ fn places(bytes: u64) -> impl Iterator<Item = Va> {
     (0..bytes.min(MIB2)).step_by(KIB4 as usize).chain(rest).map(|at| Va(AT.0 + at))
 }
 
-fn frame<C: Codec>(lab: &Lab<C>, space: &Space, va: Va) -> Pfn {
-    match lab.vm.query(space, va) {
+fn frame<C: Codec>(fx: &Fixture<C>, space: &Space, va: Va) -> Pfn {
+    match fx.vm.query(space, va) {
         Page::Mapped { pfn, level, .. } | Page::Parked { pfn, level } => {
             pfn.add(va.page() & ((1 << (level.shift() - 12)) - 1))
         }
@@ -49,31 +38,31 @@ fn frame<C: Codec>(lab: &Lab<C>, space: &Space, va: Va) -> Pfn {
 }
 
 /// Ends the space and looks that of all memory just the poisoned frames do not come back.
-fn ends_without<C: Codec>(lab: &Lab<C>, space: Space, poisoned: &[Pfn]) {
-    lab.vm.exit(space);
-    lab.vm.shrink_zeros();
-    lab.check(&[]);
-    let free = lab.vm.audit(&[]).unwrap().free_frames;
-    let mut hogged = Vec::new();
+fn ends_without<C: Codec>(fx: &Fixture<C>, space: Space, poisoned: &[Pfn]) {
+    fx.vm.exit(space);
+    fx.vm.shrink_zeros();
+    fx.check(&[]);
+    let free = fx.vm.audit(&[]).unwrap().free_frames;
+    let mut taken = Vec::new();
     for cpu in [1, 0] {
-        lab.vm.machine().run_on(cpu);
-        hogged.extend(lab.hog(Order::BASE));
+        fx.run_on(cpu);
+        taken.extend(fx.take_all(Order::BASE));
     }
-    assert_eq!(hogged.len() as u64, free, "all that is free was taken");
+    assert_eq!(taken.len() as u64, free, "all that is free was taken");
     for pfn in poisoned {
-        assert!(!hogged.contains(pfn), "{pfn:?} was given out again");
-        assert_eq!(lab.vm.frames().record(*pfn).use_(), Use::Poisoned);
+        assert!(!taken.contains(pfn), "{pfn:?} was given out again");
+        assert_eq!(fx.vm.frames().record(*pfn).use_(), Use::Poisoned);
     }
-    lab.give_back(hogged, Order::BASE);
-    assert_eq!(lab.vm.audit(&[]).unwrap().poisoned_frames, poisoned.len() as u64);
-    assert_eq!(lab.count(Counter::FramesPoisoned), poisoned.len() as i64);
+    fx.give_back(taken, Order::BASE);
+    assert_eq!(fx.vm.audit(&[]).unwrap().poisoned_frames, poisoned.len() as u64);
+    assert_eq!(fx.count(Counter::FramesPoisoned), poisoned.len() as i64);
 }
 
 /// Sizes of leaf: what they are called, how many bytes, with what attributes and switches.
 fn sizes() -> [(&'static str, u64, Attrs, Config); 3] {
     let giant = Attrs { leaf: LeafSize::Exactly(Order::GIANT), ..RW };
     [
-        ("base", MIB2, RW, never()),
+        ("base", MIB2, RW, no_thp()),
         ("huge", 2 * MIB2, RW, Config::default()),
         ("giant", GIB, giant, Config::default()),
     ]
@@ -89,20 +78,19 @@ fn contents_stay<C: Codec>(rules: MmuRules) {
         // it.
         for (name, bytes, attrs, config) in sizes().into_iter().take(if alloc_zero { 2 } else { 3 })
         {
-            let (lab, space) = written::<C>(rules, Config { alloc_zero, ..config }, (bytes, attrs));
-            let (old, usage) = (frame(&lab, &space, PAGE), lab.vm.usage(&space));
-            assert_eq!(lab.vm.poison(&space, Va(PAGE.0 + 123)), Ok(()), "{name}");
-            let new = frame(&lab, &space, PAGE);
+            let (fx, space) = written::<C>(rules, Config { alloc_zero, ..config }, (bytes, attrs));
+            let (old, usage) = (frame(&fx, &space, PAGE), fx.usage(&space));
+            assert_eq!(fx.vm.poison(&space, Va(PAGE.0 + 123)), Ok(()), "{name}");
+            let new = frame(&fx, &space, PAGE);
             assert_ne!(old, new, "{name}");
-            let Page::Mapped { level, flags, .. } = lab.vm.query(&space, PAGE) else {
+            let Page::Mapped { level, flags, .. } = fx.vm.query(&space, PAGE) else {
                 panic!("{name}: gone")
             };
             assert_eq!((level, flags.write), (Level::ONE, true), "{name}");
-            places(bytes)
-                .for_each(|va| assert_eq!(lab.peek(&space, va), Ok(va.0), "{name} {va:?}"));
+            places(bytes).for_each(|va| assert_eq!(fx.peek(&space, va), Ok(va.0), "{name} {va:?}"));
             // One page went, and only that one; a large leaf came apart no further than it had to.
-            assert_eq!(frame(&lab, &space, Va(PAGE.0 + KIB4)), old.add(1), "{name}");
-            let after = lab.vm.usage(&space);
+            assert_eq!(frame(&fx, &space, Va(PAGE.0 + KIB4)), old.add(1), "{name}");
+            let after = fx.usage(&space);
             assert_eq!(after.rss_pages, usage.rss_pages, "{name}");
             let leaves = (after.huge_leaves, after.giant_leaves);
             let expect = match name {
@@ -112,11 +100,11 @@ fn contents_stay<C: Codec>(rules: MmuRules) {
             };
             assert_eq!(leaves, expect, "{name}");
             // The copy is suspected next, like any page.
-            lab.poke(&space, PAGE, 99).unwrap();
-            assert_eq!(lab.vm.poison(&space, PAGE), Ok(()));
-            assert_eq!(lab.peek(&space, PAGE), Ok(99));
-            lab.check(&[&space]);
-            ends_without(&lab, space, &[old, new]);
+            fx.poke(&space, PAGE, 99).unwrap();
+            assert_eq!(fx.vm.poison(&space, PAGE), Ok(()));
+            assert_eq!(fx.peek(&space, PAGE), Ok(99));
+            fx.check(&[&space]);
+            ends_without(&fx, space, &[old, new]);
         }
     }
 }
@@ -132,14 +120,19 @@ fn a_poisoned_page_keeps_its_contents_and_its_frame_never_comes_back_on_aarch64(
 }
 
 /// The verb is refused, and nothing is another but what counts zeros.
-fn refused<C: Codec>(lab: &Lab<C>, space: &Space, (va, why): (Va, PoisonError), others: &[&Space]) {
+fn refused<C: Codec>(
+    fx: &Fixture<C>,
+    space: &Space,
+    (va, why): (Va, PoisonError),
+    others: &[&Space],
+) {
     let all: Vec<&Space> = [space].into_iter().chain(others.iter().copied()).collect();
-    let (before, skipped) = (lab.state(&all), lab.count(Counter::PoisonSkippedZero));
-    assert_eq!(lab.vm.poison(space, va), Err(why), "{va:?}");
-    let after = lab.state(&all);
+    let (before, skipped) = (fx.state(&all), fx.count(Counter::PoisonSkippedZero));
+    assert_eq!(fx.vm.poison(space, va), Err(why), "{va:?}");
+    let after = fx.state(&all);
     assert!(before == after, "{va:?}, {why:?}: {}", difference(&before, &after));
     let more = i64::from(why == PoisonError::Zero);
-    assert_eq!(lab.count(Counter::PoisonSkippedZero), skipped + more);
+    assert_eq!(fx.count(Counter::PoisonSkippedZero), skipped + more);
 }
 
 fn zeros_and_holes<C: Codec>(rules: MmuRules) {
@@ -148,19 +141,19 @@ fn zeros_and_holes<C: Codec>(rules: MmuRules) {
     {
         let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
         let config = Config { zero_huge: form, thp, ..Config::default() };
-        let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config);
-        let space = lab.vm.create().unwrap();
+        let fx = Fixture::<C>::new(flat_with(2, 8192, rules), config);
+        let space = fx.vm.create().unwrap();
         for va in [Va(0), AT, Va((1 << 47) - KIB4), Va(1 << 47), Va(u64::MAX)] {
-            refused(&lab, &space, (va, PoisonError::NotMapped), &[]);
+            refused(&fx, &space, (va, PoisonError::NotMapped), &[]);
         }
-        lab.map(&space, AT, bytes, RW);
-        refused(&lab, &space, (AT, PoisonError::NotMapped), &[]);
-        (0..3).for_each(|n| assert_eq!(lab.kernel_peek(&space, Va(AT.0 + n * KIB4)), Ok(0)));
+        fx.map(&space, AT, bytes, RW);
+        refused(&fx, &space, (AT, PoisonError::NotMapped), &[]);
+        (0..3).for_each(|n| assert_eq!(fx.kernel_peek(&space, Va(AT.0 + n * KIB4)), Ok(0)));
         for n in 0..3 {
-            refused(&lab, &space, (Va(AT.0 + n * KIB4), PoisonError::Zero), &[]);
+            refused(&fx, &space, (Va(AT.0 + n * KIB4), PoisonError::Zero), &[]);
         }
-        assert_eq!(lab.count(Counter::PoisonSkippedZero), 3, "{form:?}");
-        ends_without(&lab, space, &[]);
+        assert_eq!(fx.count(Counter::PoisonSkippedZero), 3, "{form:?}");
+        ends_without(&fx, space, &[]);
     }
 }
 
@@ -177,29 +170,29 @@ fn d_14_zeros_of_every_form_and_what_is_not_there_are_refused_and_counted() {
 
 fn shared<C: Codec>(rules: MmuRules) {
     for (name, bytes, attrs, config) in sizes() {
-        let (lab, space) = written::<C>(rules, config, (bytes, attrs));
-        let old = frame(&lab, &space, PAGE);
-        let child = lab.vm.fork(&space).unwrap();
-        refused(&lab, &space, (PAGE, PoisonError::Shared), &[&child]);
-        refused(&lab, &child, (PAGE, PoisonError::Shared), &[&space]);
+        let (fx, space) = written::<C>(rules, config, (bytes, attrs));
+        let old = frame(&fx, &space, PAGE);
+        let child = fx.vm.fork(&space).unwrap();
+        refused(&fx, &space, (PAGE, PoisonError::Shared), &[&child]);
+        refused(&fx, &child, (PAGE, PoisonError::Shared), &[&space]);
         // Where the child let a page go, that page is the parent's alone; its neighbour is not.
-        lab.vm.unmap(&child, PAGE, KIB4).unwrap();
-        refused(&lab, &space, (Va(PAGE.0 + KIB4), PoisonError::Shared), &[&child]);
-        assert_eq!(lab.vm.poison(&space, PAGE), Ok(()), "{name}");
+        fx.vm.unmap(&child, PAGE, KIB4).unwrap();
+        refused(&fx, &space, (Va(PAGE.0 + KIB4), PoisonError::Shared), &[&child]);
+        assert_eq!(fx.vm.poison(&space, PAGE), Ok(()), "{name}");
         assert_eq!(
-            (lab.peek(&space, PAGE), lab.peek(&child, Va(PAGE.0 + KIB4))),
+            (fx.peek(&space, PAGE), fx.peek(&child, Va(PAGE.0 + KIB4))),
             (Ok(PAGE.0), Ok(PAGE.0 + KIB4))
         );
-        lab.check(&[&space, &child]);
-        lab.vm.exit(child);
+        fx.check(&[&space, &child]);
+        fx.vm.exit(child);
         // Alone again it is as before the fork, but read-only until it is written.
         let next = Va(PAGE.0 + KIB4);
-        assert_eq!(frame(&lab, &space, next), old.add(1), "{name}");
-        assert_eq!(lab.vm.poison(&space, next), Ok(()));
-        assert!(matches!(lab.vm.query(&space, next), Page::Mapped { flags, .. } if !flags.write));
-        lab.poke(&space, next, 3).unwrap();
-        assert_eq!(lab.peek(&space, next), Ok(3));
-        ends_without(&lab, space, &[old, old.add(1)]);
+        assert_eq!(frame(&fx, &space, next), old.add(1), "{name}");
+        assert_eq!(fx.vm.poison(&space, next), Ok(()));
+        assert!(matches!(fx.vm.query(&space, next), Page::Mapped { flags, .. } if !flags.write));
+        fx.poke(&space, next, 3).unwrap();
+        assert_eq!(fx.peek(&space, next), Ok(3));
+        ends_without(&fx, space, &[old, old.add(1)]);
     }
 }
 
@@ -213,15 +206,15 @@ fn a_page_that_others_map_too_is_refused_until_they_let_it_go() {
 #[test]
 fn a_page_without_access_is_exchanged_too_and_is_there_when_access_comes_back() {
     for (name, bytes, attrs, config) in sizes() {
-        let (lab, space) = written::<X86_64>(MmuRules::X86_64, config, (bytes, attrs));
-        lab.vm.protect(&space, AT, bytes, Rights::NONE).unwrap();
-        let old = frame(&lab, &space, PAGE);
-        assert_eq!(lab.vm.poison(&space, PAGE), Ok(()), "{name}");
-        assert!(matches!(lab.vm.query(&space, PAGE), Page::Parked { level: Level::ONE, .. }));
-        assert!(lab.vm.fault(&space, PAGE, Access::Read).is_err());
-        lab.vm.protect(&space, AT, bytes, Rights::READ).unwrap();
-        places(bytes).for_each(|va| assert_eq!(lab.peek(&space, va), Ok(va.0), "{name}"));
-        ends_without(&lab, space, &[old]);
+        let (fx, space) = written::<X86_64>(MmuRules::X86_64, config, (bytes, attrs));
+        fx.vm.protect(&space, AT, bytes, Rights::NONE).unwrap();
+        let old = frame(&fx, &space, PAGE);
+        assert_eq!(fx.vm.poison(&space, PAGE), Ok(()), "{name}");
+        assert!(matches!(fx.vm.query(&space, PAGE), Page::Parked { level: Level::ONE, .. }));
+        assert!(fx.vm.fault(&space, PAGE, Access::Read).is_err());
+        fx.vm.protect(&space, AT, bytes, Rights::READ).unwrap();
+        places(bytes).for_each(|va| assert_eq!(fx.peek(&space, va), Ok(va.0), "{name}"));
+        ends_without(&fx, space, &[old]);
     }
 }
 
@@ -241,21 +234,20 @@ fn each_allocation_that_fails_leaves_all_as_it_was_to_the_bit() {
 
 /// With room for 0, 1, 2, ... frames, until it is enough.
 fn starve<C: Codec>(rules: MmuRules, config: Config, size: (u64, Attrs)) -> usize {
-    let (lab, space) = written::<C>(rules, config, size);
+    let (fx, space) = written::<C>(rules, config, size);
     for room in 0..8 {
-        let before = lab.state(&[&space]);
-        let old = frame(&lab, &space, PAGE);
-        let mut hogged = lab.hog(Order::BASE);
-        lab.give_back(hogged.split_off(hogged.len() - room), Order::BASE);
-        let done = lab.vm.poison(&space, PAGE);
-        lab.give_back(hogged, Order::BASE);
-        assert_eq!(lab.peek(&space, PAGE), Ok(PAGE.0));
+        let before = fx.state(&[&space]);
+        let old = frame(&fx, &space, PAGE);
+        let taken = fx.take_all_but(room, Order::BASE);
+        let done = fx.vm.poison(&space, PAGE);
+        fx.give_back(taken, Order::BASE);
+        assert_eq!(fx.peek(&space, PAGE), Ok(PAGE.0));
         if done.is_ok() {
-            ends_without(&lab, space, &[old]);
+            ends_without(&fx, space, &[old]);
             return room;
         }
         assert_eq!(done, Err(PoisonError::NoMemory));
-        let after = lab.state(&[&space]);
+        let after = fx.state(&[&space]);
         assert!(before == after, "failed with {room} frames: {}", difference(&before, &after));
     }
     panic!("8 frames were not enough");
@@ -265,38 +257,31 @@ fn starve<C: Codec>(rules: MmuRules, config: Config, size: (u64, Attrs)) -> usiz
 /// write what the copy would miss.
 fn writers_are_kept_out<C: Codec + 'static>(rules: MmuRules) {
     for (name, bytes, attrs, config) in sizes() {
-        let (lab, space) = written::<C>(rules, config, (bytes, attrs));
-        let lab = Rc::new(lab);
-        lab.vm.machine().run_on(1);
-        lab.vm.activate(&space);
-        lab.vm.machine().run_on(0);
-        let (old, copied) = (
-            frame(&lab, &space, PAGE),
-            lab.vm.machine().asked.copied_frames.load(Ordering::Relaxed),
-        );
+        let (fx, space) = written::<C>(rules, config, (bytes, attrs));
+        let fx = Rc::new(fx);
+        fx.run_on(1);
+        fx.vm.activate(&space);
+        fx.run_on(0);
+        let (old, copied) = (frame(&fx, &space, PAGE), fx.m().asked.copied_frames.get());
         let during = {
-            let lab = Rc::clone(&lab);
+            let fx = Rc::clone(&fx);
             move |_| {
-                assert_eq!(
-                    lab.vm.machine().asked.copied_frames.load(Ordering::Relaxed),
-                    copied,
-                    "copied too early"
-                );
-                let entry = lab.entry_at(PAGE);
+                assert_eq!(fx.m().asked.copied_frames.get(), copied, "copied too early");
+                let entry = fx.entry_at(PAGE);
                 assert!(matches!(entry, Entry::Busy(_)), "{entry:?}");
                 // A store that was under way when the entry went, through a translation not flushed
                 // yet.
-                lab.vm.machine().poke(old, 8, &[42]);
+                fx.m().poke(old, 8, &[42]);
             }
         };
-        during_flushes(during, || lab.vm.poison(&space, PAGE).unwrap());
-        let lab = Rc::into_inner(lab).unwrap();
-        assert_eq!(lab.peek(&space, Va(PAGE.0 + 8)), Ok(42), "{name}: a store is lost");
-        assert_eq!(lab.peek(&space, PAGE), Ok(PAGE.0));
-        lab.vm.machine().run_on(1);
-        lab.vm.idle();
-        lab.vm.machine().run_on(0);
-        ends_without(&lab, space, &[old]);
+        during_flushes(during, || fx.vm.poison(&space, PAGE).unwrap());
+        let fx = Rc::into_inner(fx).unwrap();
+        assert_eq!(fx.peek(&space, Va(PAGE.0 + 8)), Ok(42), "{name}: a store is lost");
+        assert_eq!(fx.peek(&space, PAGE), Ok(PAGE.0));
+        fx.run_on(1);
+        fx.vm.idle();
+        fx.run_on(0);
+        ends_without(&fx, space, &[old]);
     }
 }
 

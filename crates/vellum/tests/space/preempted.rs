@@ -4,13 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::flat::{Flat, at_each_step, unless_it_waits, weave};
-use crate::lab::*;
-use vellum::addr::{Order, Pfn, Va};
-use vellum::config::{Config, Thp, ZeroHuge};
-use vellum::entry::{Aarch64, Codec, X86_64};
-use vellum::machine::{MmuRules, Topology};
-use vellum::space::{Access, Placement};
+use vellum_testkit::prelude::*;
 
 /// What is where the fault is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,28 +22,28 @@ where
 {
     let mut came = 0;
     for at in 0.. {
-        let lab = Rc::new(lab_on::<C>(Flat::new(Topology::flat(1, Pfn(512), 2048), rules), config));
-        let space = Rc::new(lab.vm.create().expect("memory"));
-        lab.map(&space, Va(GIB), MIB2, RW);
+        let fx = Rc::new(Fixture::<C>::new(flat_with(1, 2048, rules), config));
+        let space = Rc::new(fx.vm.create().expect("memory"));
+        fx.map(&space, Va(GIB), MIB2, RW);
         let mut _child = None;
         match page {
             Page::Promise => {}
-            Page::Zeros => _ = lab.vm.fault(&space, Va(GIB), Access::Read).expect("zeros"),
+            Page::Zeros => _ = fx.vm.fault(&space, Va(GIB), Access::Read).expect("zeros"),
             Page::Shared => {
-                lab.vm.fault(&space, Va(GIB), Access::Write).expect("memory");
-                _child = Some(lab.vm.fork(&space).expect("memory"));
+                fx.vm.fault(&space, Va(GIB), Access::Write).expect("memory");
+                _child = Some(fx.vm.fork(&space).expect("memory"));
             }
         }
         if !blocks {
-            lab.hog(Order::HUGE);
-            let mut frames = lab.hog(Order::BASE);
+            fx.take_all(Order::HUGE);
+            let mut frames = fx.take_all(Order::BASE);
             let some = frames.split_off(frames.len() - 8);
-            lab.give_back(some, Order::BASE);
+            fx.give_back(some, Order::BASE);
         }
         let (depth, ran) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
-        let (theirs, seen) = (lab.clone(), depth.clone());
+        let (theirs, seen) = (fx.clone(), depth.clone());
         at_each_step(move |_| seen.set(theirs.vm.machine().preempt_depth()));
-        let (theirs, of_both, here) = (lab.clone(), space.clone(), ran.clone());
+        let (theirs, of_both, here) = (fx.clone(), space.clone(), ran.clone());
         let act = move || {
             if depth.get() != 0 {
                 return;
@@ -62,8 +56,8 @@ where
             let waits = unless_it_waits(both).is_none();
             assert!(!waits, "{page:?}, {config:?}: waits for the task that it preempted at {at}");
         };
-        let fault = || _ = lab.vm.fault(&space, Va(GIB + 5 * KIB4), Access::Write);
-        let left = weave(vec![(at, Box::new(act))], fault);
+        let fault = || _ = fx.vm.fault(&space, Va(GIB + 5 * KIB4), Access::Write);
+        let left = interleave(vec![(at, Box::new(act))], fault);
         at_each_step(|_| ());
         came += usize::from(ran.get());
         if left == 0 {

@@ -4,24 +4,18 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::mpsc::channel;
 
-use crate::flat::{Flat, at_each_step};
-use crate::lab::*;
-use vellum::addr::{Order, Pfn, Va};
-use vellum::config::{Config, ZeroHuge};
-use vellum::entry::{Aarch64, Codec, X86_64};
-use vellum::machine::{MmuRules, Topology};
-use vellum::space::{Access, Advice, Attrs, LeafSize, Page, Placement, Rights, Space};
+use vellum_testkit::prelude::*;
 
 /// Steps that a verb may take. One that another thread sends back each time never comes to an end.
 const ENOUGH: u32 = 10_000;
 
-type Verb<C> = fn(&Lab<C>, &Space);
+type Verb<C> = fn(&Fixture<C>, &Space);
 
 /// Runs a verb while another CPU edits its region in two ways by turns, beginning at each step
 /// whose number has the remainder `phase` by `period`. At any step of the verb it goes on until it
 /// waits, or is done. How many steps the verb took.
 fn beside<C: Codec + 'static>(
-    (lab, space): (&Lab<C>, &Space),
+    (fx, space): (&Fixture<C>, &Space),
     verb: Verb<C>,
     edits: [Verb<C>; 2],
     (period, phase): (u32, u32),
@@ -31,7 +25,7 @@ fn beside<C: Codec + 'static>(
     let (done, is_done) = channel::<bool>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            lab.vm.machine().run_on(1);
+            fx.run_on(1);
             let gone = Rc::new(gone);
             let waits = (Rc::clone(&gone), done.clone());
             at_each_step(move |wait| {
@@ -44,12 +38,12 @@ fn beside<C: Codec + 'static>(
                 if gone.recv().is_err() {
                     return;
                 }
-                edit(lab, space);
+                edit(fx, space);
                 let _over = done.send(true);
             }
         });
         let verb = scope.spawn(move || {
-            lab.vm.machine().run_on(0);
+            fx.run_on(0);
             let steps = Rc::new(Cell::new(0));
             let count = Rc::clone(&steps);
             let mut idle = true;
@@ -64,19 +58,19 @@ fn beside<C: Codec + 'static>(
                     idle = is_done.recv().expect("the other thread");
                 }
             });
-            verb(lab, space);
+            verb(fx, space);
             steps.get()
         });
         verb.join().expect("a verb that is served")
     })
 }
 
-fn lab_of_two<C: Codec + 'static>(rules: MmuRules, config: Config) -> Lab<C> {
-    lab_on(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), config)
+fn lab_of_two<C: Codec + 'static>(rules: MmuRules, config: Config) -> Fixture<C> {
+    Fixture::new(flat_with(2, 8192, rules), config)
 }
 
-fn rights<C: Codec + 'static>(lab: &Lab<C>, space: &Space, rights: Rights) {
-    lab.vm.protect(space, Va(GIB), 2 * MIB2, rights).expect("memory");
+fn rights<C: Codec + 'static>(fx: &Fixture<C>, space: &Space, rights: Rights) {
+    fx.vm.protect(space, Va(GIB), 2 * MIB2, rights).expect("memory");
 }
 
 /// At which of a verb's steps the other CPU begins: every so many, up to `periods`, from each.
@@ -86,31 +80,28 @@ fn steps(periods: u32) -> impl Iterator<Item = (u32, u32)> {
 
 fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, verbs: usize) {
     let all: [(&str, Verb<C>); 5] = [
-        ("read", |lab, space| assert!(lab.vm.fault(space, Va(GIB), Access::Read).is_ok())),
-        ("write", |lab, space| assert!(lab.vm.fault(space, Va(GIB), Access::Write).is_ok())),
-        ("read and write", |lab, space| {
-            assert!(lab.vm.fault(space, Va(GIB), Access::Read).is_ok());
-            assert!(lab.vm.fault(space, Va(GIB), Access::Write).is_ok());
+        ("read", |fx, space| assert!(fx.vm.fault(space, Va(GIB), Access::Read).is_ok())),
+        ("write", |fx, space| assert!(fx.vm.fault(space, Va(GIB), Access::Write).is_ok())),
+        ("read and write", |fx, space| {
+            assert!(fx.vm.fault(space, Va(GIB), Access::Read).is_ok());
+            assert!(fx.vm.fault(space, Va(GIB), Access::Write).is_ok());
         }),
-        ("forced write", |lab, space| {
-            assert_eq!(lab.vm.write_forced(space, Va(GIB), &[7]), Ok(()))
-        }),
-        ("query", |lab, space| assert_ne!(lab.vm.query(space, Va(GIB)), Page::Unmapped)),
+        ("forced write", |fx, space| assert_eq!(fx.vm.write_forced(space, Va(GIB), &[7]), Ok(()))),
+        ("query", |fx, space| assert_ne!(fx.vm.query(space, Va(GIB)), Page::Unmapped)),
     ];
     for (name, verb) in all.into_iter().take(verbs) {
         let mut most = 0;
-        let lab = lab_of_two::<C>(rules, config);
+        let fx = lab_of_two::<C>(rules, config);
         for at in steps(11) {
-            let space = lab.vm.create().expect("memory");
-            lab.map(&space, Va(GIB), 4 * MIB2, attrs);
+            let space = fx.mapped(Va(GIB), 4 * MIB2, attrs);
             // Every access is allowed at any time.
             let edits: [Verb<C>; 2] =
                 [|l, s| rights(l, s, Rights::ALL), |l, s| rights(l, s, Rights::READ_WRITE)];
-            most = most.max(beside((&lab, &space), verb, edits, at));
-            lab.check(&[&space]);
-            lab.vm.exit(space);
-            lab.vm.shrink_zeros();
-            lab.check(&[]);
+            most = most.max(beside((&fx, &space), verb, edits, at));
+            fx.check(&[&space]);
+            fx.vm.exit(space);
+            fx.vm.shrink_zeros();
+            fx.check(&[]);
         }
         assert!(
             most <= ENOUGH,
@@ -152,7 +143,7 @@ fn a_verb_ends_with_a_private_table_of_zeros() {
 
 #[test]
 fn a_verb_ends_with_base_pages() {
-    progress::<X86_64>(MmuRules::X86_64, never(), RW, 3);
+    progress::<X86_64>(MmuRules::X86_64, no_thp(), RW, 3);
 }
 
 #[test]
@@ -172,40 +163,39 @@ fn a_verb_ends_where_the_size_is_asked_for() {
 fn beside_what_comes_and_goes(what: &str, orders: &[[Verb<X86_64>; 2]]) {
     let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
     let large = forms.map(|zero_huge| Config { zero_huge, ..Config::default() });
-    for config in large.into_iter().chain([never()]) {
+    for config in large.into_iter().chain([no_thp()]) {
         verbs_beside(what, config, orders);
     }
 }
 
 fn verbs_beside(what: &str, config: Config, orders: &[[Verb<X86_64>; 2]]) {
     let verbs: [(&str, Verb<X86_64>); 8] = [
-        ("read", |lab, space| _ = lab.vm.fault(space, Va(GIB), Access::Read)),
-        ("write", |lab, space| _ = lab.vm.fault(space, Va(GIB), Access::Write)),
-        ("execute", |lab, space| _ = lab.vm.fault(space, Va(GIB), Access::Exec)),
-        ("forced write", |lab, space| _ = lab.vm.write_forced(space, Va(GIB), &[7])),
-        ("query", |lab, space| _ = lab.vm.query(space, Va(GIB))),
-        ("copy in", |lab, space| _ = lab.vm.copy_in(space, Va(GIB), &[7])),
-        ("copy out", |lab, space| _ = lab.vm.copy_out(space, Va(GIB), &mut [0])),
-        ("populate", |lab, space| {
-            _ = lab.vm.advise(space, Va(GIB), 4096, Advice::Populate { write: true });
+        ("read", |fx, space| _ = fx.vm.fault(space, Va(GIB), Access::Read)),
+        ("write", |fx, space| _ = fx.vm.fault(space, Va(GIB), Access::Write)),
+        ("execute", |fx, space| _ = fx.vm.fault(space, Va(GIB), Access::Exec)),
+        ("forced write", |fx, space| _ = fx.vm.write_forced(space, Va(GIB), &[7])),
+        ("query", |fx, space| _ = fx.vm.query(space, Va(GIB))),
+        ("copy in", |fx, space| _ = fx.vm.copy_in(space, Va(GIB), &[7])),
+        ("copy out", |fx, space| _ = fx.vm.copy_out(space, Va(GIB), &mut [0])),
+        ("populate", |fx, space| {
+            _ = fx.vm.advise(space, Va(GIB), 4096, Advice::Populate { write: true });
         }),
     ];
     for (name, verb) in verbs {
         for touched in [false, true] {
             let mut most = 0;
-            let lab = lab_of_two::<X86_64>(MmuRules::X86_64, config);
+            let fx = lab_of_two::<X86_64>(MmuRules::X86_64, config);
             let all = steps(8).flat_map(|at| orders.iter().map(move |edits| (at, *edits)));
             for (at, edits) in all {
-                let space = lab.vm.create().expect("memory");
-                lab.map(&space, Va(GIB), 4 * MIB2, RW);
+                let space = fx.mapped(Va(GIB), 4 * MIB2, RW);
                 if touched {
-                    assert!(lab.vm.fault(&space, Va(GIB), Access::Write).is_ok());
+                    assert!(fx.vm.fault(&space, Va(GIB), Access::Write).is_ok());
                 }
-                most = most.max(beside((&lab, &space), verb, edits, at));
-                lab.check(&[&space]);
-                lab.vm.exit(space);
-                lab.vm.shrink_zeros();
-                lab.check(&[]);
+                most = most.max(beside((&fx, &space), verb, edits, at));
+                fx.check(&[&space]);
+                fx.vm.exit(space);
+                fx.vm.shrink_zeros();
+                fx.check(&[]);
             }
             assert!(most <= ENOUGH, "{name} beside {what}, touched {touched}: it never ends");
             println!("{name} beside {what}, touched {touched}: {most} steps at most");

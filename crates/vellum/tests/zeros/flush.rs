@@ -9,14 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::flat::{Flat, MachineHands, during_flushes};
-use crate::lab::*;
-use vellum::addr::{Order, Pfn, Va};
-use vellum::config::{Config, ZeroHuge};
-use vellum::entry::{Aarch64, Codec, X86_64};
-use vellum::machine::{MmuRules, Topology, Use};
-use vellum::space::{Access, Advice, Fault, Placement, Rights, Space};
-use vellum::stats::Counter;
+use vellum_testkit::prelude::*;
 
 /// A verb that takes the mapping at 1 GiB away, or a part of it; the space is gone after the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,13 +42,13 @@ const VERBS: [Verb; 11] = [
 ];
 
 struct Rig<C: Codec> {
-    lab: Lab<C>,
+    fx: Fixture<C>,
     space: RefCell<Option<Space>>,
 }
 
 impl<C: Codec> Rig<C> {
     fn act(&self, verb: Verb) {
-        let vm = &self.lab.vm;
+        let vm = &self.fx.vm;
         let at = Va(GIB);
         let Some(space) = self.space.take() else { return };
         match verb {
@@ -71,9 +64,9 @@ impl<C: Codec> Rig<C> {
             }
             Verb::Write => assert_eq!(vm.fault(&space, at, Access::Write), Ok(Fault::Huge)),
             Verb::WriteShort => {
-                let hogged = self.lab.hog(Order::HUGE);
+                let taken = self.fx.take_all(Order::HUGE);
                 assert!(matches!(vm.fault(&space, at, Access::Write), Ok(Fault::Copied(_))));
-                self.lab.give_back(hogged, Order::HUGE);
+                self.fx.give_back(taken, Order::HUGE);
             }
             Verb::Force => vm.write_forced(&space, at, &[7]).expect("memory"),
             Verb::Forbid => vm.forbid_zeros(&space),
@@ -87,23 +80,22 @@ impl<C: Codec> Rig<C> {
 /// context. How many flushes it took.
 fn held<C: Codec + 'static>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
-    let lab = lab_on::<C>(Flat::new(Topology::flat(3, Pfn(512), 8192), rules), config);
-    let space = lab.vm.create().expect("memory");
-    lab.map(&space, Va(GIB), MIB2, RW);
-    lab.vm.machine().run_on(1);
-    lab.vm.activate(&space);
-    assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
+    let fx = Fixture::<C>::new(flat_with(3, 8192, rules), config);
+    let space = fx.mapped(Va(GIB), MIB2, RW);
+    fx.run_on(1);
+    fx.vm.activate(&space);
+    assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
     if gone {
-        lab.vm.idle();
+        fx.vm.idle();
     }
-    lab.vm.machine().run_on(0);
-    let page = lab.vm.huge_zero().expect("it is mapped");
-    let rig = Rc::new(Rig { lab, space: RefCell::new(Some(space)) });
+    fx.run_on(0);
+    let page = fx.vm.huge_zero().expect("it is mapped");
+    let rig = Rc::new(Rig { fx, space: RefCell::new(Some(space)) });
     let flushes = Rc::new(Cell::new(0));
     let during = {
         let (rig, flushes) = (Rc::clone(&rig), Rc::clone(&flushes));
         move |_| {
-            let vm = &rig.lab.vm;
+            let vm = &rig.fx.vm;
             vm.machine().run_on(2);
             flushes.set(flushes.get() + 1);
             // CPU 1 may read through the page yet.
@@ -121,24 +113,23 @@ fn held<C: Codec + 'static>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
     };
     during_flushes(during, || rig.act(verb));
     let rig = Rc::into_inner(rig).expect("no flush is under way");
-    let (lab, space) = (rig.lab, rig.space.into_inner());
+    let (fx, space) = (rig.fx, rig.space.into_inner());
     if let Some(space) = space {
-        lab.check(&[&space]);
-        assert_eq!(lab.vm.shrink_zeros(), 0, "{verb:?}: a space that used it holds it to its end");
-        lab.vm.machine().run_on(1);
-        lab.vm.idle();
-        lab.vm.exit(space);
+        fx.check(&[&space]);
+        assert_eq!(fx.vm.shrink_zeros(), 0, "{verb:?}: a space that used it holds it to its end");
+        fx.run_on(1);
+        fx.vm.idle();
+        fx.vm.exit(space);
     }
     // Once that is over it goes, and the next reader has a new one.
-    assert_eq!((lab.vm.shrinkable_zeros(), lab.vm.shrink_zeros()), (512, 512), "{verb:?}");
-    assert_eq!((lab.vm.huge_zero(), lab.count(Counter::ThpZeroRelease)), (None, 1));
-    lab.check(&[]);
-    let space = lab.vm.create().expect("memory");
-    lab.map(&space, Va(GIB), MIB2, RW);
-    assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
-    assert_eq!(lab.count(Counter::ThpZeroAlloc), 2);
-    lab.check(&[&space]);
-    lab.vm.exit(space);
+    assert_eq!((fx.vm.shrinkable_zeros(), fx.vm.shrink_zeros()), (512, 512), "{verb:?}");
+    assert_eq!((fx.vm.huge_zero(), fx.count(Counter::ThpZeroRelease)), (None, 1));
+    fx.check(&[]);
+    let space = fx.mapped(Va(GIB), MIB2, RW);
+    assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
+    assert_eq!(fx.count(Counter::ThpZeroAlloc), 2);
+    fx.check(&[&space]);
+    fx.vm.exit(space);
     flushes.get()
 }
 

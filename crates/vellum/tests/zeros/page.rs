@@ -2,112 +2,90 @@
 //! part D, on a machine without TLBs. What needs other CPUs in between is in `weave.rs`, what needs
 //! TLBs in the simulator's `huge_zero_hunt.rs`.
 
-use crate::flat::{Flat, MachineHands, VmHands};
-use crate::lab::state::difference;
-use crate::lab::*;
-use vellum::addr::{Level, Order, Pfn, Va};
-use vellum::config::{Config, Thp, ZeroHuge};
-use vellum::entry::{Aarch64, Codec, X86_64};
-use vellum::error::{FaultError, SpaceError};
-use vellum::machine::{MmuRules, Topology, Use};
-use vellum::space::{
-    Access, Advice, Attrs, Fault, LeafSize, Page, Placement, Rights, Space, Usage,
-};
-use vellum::stats::Counter;
+use vellum_testkit::prelude::*;
 
 fn page() -> Config {
     Config { zero_huge: ZeroHuge::Page, ..Config::default() }
 }
 
 const HUGE: u64 = 512;
-const MIB: u64 = 1 << 20;
 
-/// A lab of that architecture.
-fn on<C: Codec>(rules: MmuRules, frames: u64) -> Lab<C> {
-    lab_on(Flat::new(Topology::flat(2, Pfn(512), frames), rules), page())
+/// A fx of that architecture.
+fn on<C: Codec>(rules: MmuRules, frames: u64) -> Fixture<C> {
+    Fixture::new(flat_with(2, frames, rules), page())
 }
 
 /// 1 GiB and 8 MiB of frames.
-fn big() -> Lab {
-    lab((1 << 18) + 2048, page())
-}
-
-fn usage<C: Codec>(lab: &Lab<C>, space: &Space) -> Usage {
-    lab.vm.usage(space)
+fn big() -> Fixture {
+    fixture((1 << 18) + 2048, page())
 }
 
 /// A word of the huge page of zeros' contents: 0, or something wrote into it.
-fn checksum<C: Codec>(lab: &Lab<C>) -> u64 {
-    let first = lab.vm.huge_zero().expect("there is one");
+fn checksum<C: Codec>(fx: &Fixture<C>) -> u64 {
+    let first = fx.vm.huge_zero().expect("there is one");
     let mut bytes = [0; 4096];
     (0..HUGE).fold(0, |sum, i| {
-        lab.vm.machine().peek(first.add(i), 0, &mut bytes);
+        fx.m().peek(first.add(i), 0, &mut bytes);
         sum + bytes.iter().map(|&b| u64::from(b)).sum::<u64>()
     })
 }
 
 #[test]
 fn d_01_reading_200_mib_costs_no_page_one_huge_page_for_all_and_100_huge_mappings() {
-    let lab = big();
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, Va(GIB), 200 * MIB, RW);
-    let before = usage(&lab, &space);
+    let fx = big();
+    let space = fx.mapped(Va(GIB), 200 * MIB, RW);
+    let before = fx.usage(&space);
     for at in (0..200 * MIB).step_by(4096) {
-        assert_eq!(lab.peek(&space, Va(GIB + at)), Ok(0));
+        assert_eq!(fx.peek(&space, Va(GIB + at)), Ok(0));
     }
-    let after = usage(&lab, &space);
+    let after = fx.usage(&space);
     assert_eq!(after.rss_pages - before.rss_pages, 0);
     assert_eq!((after.zero_huge_leaves, after.zero_leaves), (100, 0));
     assert_eq!(after.table_nodes, before.table_nodes, "no tables wait for splits");
-    assert_eq!((lab.count(Counter::ThpZeroAlloc), lab.count(Counter::ThpFaultAlloc)), (1, 0));
-    assert_eq!(
-        lab.vm.machine().asked.became[Use::Zero as usize]
-            .load(std::sync::atomic::Ordering::Relaxed),
-        1 + HUGE
-    );
-    assert_eq!(lab.count(Counter::FaultsZeroHuge), 100);
-    lab.check(&[&space]);
-    lab.vm.exit(space);
-    assert_eq!(lab.vm.shrink_zeros(), HUGE);
-    lab.check(&[]);
+    assert_eq!((fx.count(Counter::ThpZeroAlloc), fx.count(Counter::ThpFaultAlloc)), (1, 0));
+    assert_eq!(fx.m().asked.became[Use::Zero as usize].get(), 1 + HUGE);
+    assert_eq!(fx.count(Counter::FaultsZeroHuge), 100);
+    fx.check(&[&space]);
+    fx.vm.exit(space);
+    assert_eq!(fx.vm.shrink_zeros(), HUGE);
+    fx.check(&[]);
 }
 
 #[test]
 fn d_01_with_the_switch_off_the_same_reads_take_200_mib() {
-    let lab = lab((1 << 18) + 2048, Config { zero_huge: ZeroHuge::Off, ..Config::default() });
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, Va(GIB), 200 * MIB, RW);
+    let fx = fixture((1 << 18) + 2048, Config { zero_huge: ZeroHuge::Off, ..Config::default() });
+    let space = fx.mapped(Va(GIB), 200 * MIB, RW);
     for at in (0..200 * MIB).step_by(4096) {
-        assert_eq!(lab.peek(&space, Va(GIB + at)), Ok(0));
+        assert_eq!(fx.peek(&space, Va(GIB + at)), Ok(0));
     }
-    assert_eq!(usage(&lab, &space).rss_pages, 51_200);
-    assert_eq!((lab.count(Counter::ThpZeroAlloc), lab.vm.huge_zero()), (0, None));
-    lab.vm.exit(space);
+    assert_eq!(fx.usage(&space).rss_pages, 51_200);
+    assert_eq!((fx.count(Counter::ThpZeroAlloc), fx.vm.huge_zero()), (0, None));
+    fx.vm.exit(space);
 }
 
 fn d_02<C: Codec>(rules: MmuRules) {
-    let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 8192), rules), page());
-    let (space, other) = (lab.vm.create().unwrap(), lab.vm.create().unwrap());
+    let fx = Fixture::<C>::new(flat_with(2, 8192, rules), page());
+    let (space, other) = (fx.vm.create().unwrap(), fx.vm.create().unwrap());
     for s in [&space, &other] {
-        lab.map(s, Va(GIB), MIB2, RW);
-        assert_eq!(lab.vm.fault(s, Va(GIB + 5), Access::Read), Ok(Fault::ZeroHuge));
+        fx.map(s, Va(GIB), MIB2, RW);
+        assert_eq!(fx.vm.fault(s, Va(GIB + 5), Access::Read), Ok(Fault::ZeroHuge));
     }
-    assert_eq!(lab.vm.huge_zero_references(), 3);
-    assert_eq!(lab.vm.fault(&space, Va(GIB + 12345), Access::Write), Ok(Fault::Huge));
-    lab.poke(&space, Va(GIB + 0x3038), 7).unwrap();
-    assert_eq!(usage(&lab, &space).rss_pages, 512);
-    assert_eq!(lab.count(Counter::AnonHuge), 1);
+    assert_eq!(fx.vm.huge_zero_references(), 3);
+    assert_eq!(fx.vm.fault(&space, Va(GIB + 12345), Access::Write), Ok(Fault::Huge));
+    fx.poke(&space, Va(GIB + 0x3038), 7).unwrap();
+    assert_eq!(fx.usage(&space).rss_pages, 512);
+    assert_eq!(fx.count(Counter::AnonHuge), 1);
     for at in (0..MIB2).step_by(8) {
-        assert_eq!(lab.peek(&space, Va(GIB + at)), Ok(if at == 0x3038 { 7 } else { 0 }));
+        assert_eq!(fx.peek(&space, Va(GIB + at)), Ok(if at == 0x3038 { 7 } else { 0 }));
     }
-    assert_eq!((lab.peek(&other, Va(GIB + 0x3038)), usage(&lab, &other).rss_pages), (Ok(0), 0));
-    assert_eq!(lab.vm.huge_zero_references(), 3, "references are per space");
-    assert_eq!(checksum(&lab), 0);
-    lab.check(&[&space, &other]);
-    lab.vm.exit(space);
-    lab.vm.exit(other);
-    assert_eq!(lab.vm.huge_zero_references(), 1);
-    lab.check(&[]);
+    assert_eq!((fx.peek(&other, Va(GIB + 0x3038)), fx.usage(&other).rss_pages), (Ok(0), 0));
+    assert_eq!(fx.vm.huge_zero_references(), 3, "references are per space");
+    assert_eq!(checksum(&fx), 0);
+    fx.check(&[&space, &other]);
+    fx.vm.exit(space);
+    fx.vm.exit(other);
+    assert_eq!(fx.vm.huge_zero_references(), 1);
+    fx.check(&[]);
 }
 
 #[test]
@@ -117,39 +95,35 @@ fn d_02_one_write_makes_512_pages_and_others_go_on_seeing_zeros() {
 }
 
 fn falls_back<C: Codec>(rules: MmuRules) {
-    let lab = on::<C>(rules, 4096);
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, Va(GIB), MIB2, RW);
-    assert_eq!(lab.peek(&space, Va(GIB)), Ok(0));
+    let fx = on::<C>(rules, 4096);
+    let space = fx.mapped(Va(GIB), MIB2, RW);
+    assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
     // Another CPU runs in the space as well: one flush, for both.
-    lab.vm.machine().run_on(1);
-    lab.vm.activate(&space);
-    lab.vm.machine().run_on(0);
-    lab.vm.activate(&space);
-    let hogged = lab.hog(Order::HUGE);
-    let flushes = || lab.count(Counter::FlushRemote);
+    fx.run_on(1);
+    fx.vm.activate(&space);
+    fx.run_on(0);
+    fx.vm.activate(&space);
+    let taken = fx.take_all(Order::HUGE);
+    let flushes = || fx.count(Counter::FlushRemote);
     let before = flushes();
     let at = Va(GIB + 77 * KIB4 + 16);
-    assert_eq!(lab.vm.fault(&space, at, Access::Write), Ok(Fault::Copied(Level::ONE)));
+    assert_eq!(fx.vm.fault(&space, at, Access::Write), Ok(Fault::Copied(Level::ONE)));
     assert_eq!(flushes() - before, 1);
-    lab.poke(&space, at, 9).unwrap();
-    let now = usage(&lab, &space);
+    fx.poke(&space, at, 9).unwrap();
+    let now = fx.usage(&space);
     assert_eq!((now.rss_pages, now.zero_leaves, now.zero_huge_leaves), (1, 511, 0));
-    assert_eq!((lab.count(Counter::AnonPages), lab.count(Counter::AnonHuge)), (1, 0));
-    assert_eq!((lab.count(Counter::ThpFaultFallback), lab.count(Counter::ThpZeroSplit)), (1, 1));
+    assert_eq!((fx.count(Counter::AnonPages), fx.count(Counter::AnonHuge)), (1, 0));
+    assert_eq!((fx.count(Counter::ThpFaultFallback), fx.count(Counter::ThpZeroSplit)), (1, 1));
     for page in 0..512 {
-        assert_eq!(
-            lab.peek(&space, Va(GIB + page * KIB4 + 16)),
-            Ok(if page == 77 { 9 } else { 0 })
-        );
+        assert_eq!(fx.peek(&space, Va(GIB + page * KIB4 + 16)), Ok(if page == 77 { 9 } else { 0 }));
     }
-    lab.vm.idle();
-    lab.vm.machine().run_on(1);
-    lab.vm.idle();
-    lab.vm.exit(space);
-    lab.vm.machine().run_on(0);
-    lab.give_back(hogged, Order::HUGE);
-    lab.check(&[]);
+    fx.vm.idle();
+    fx.run_on(1);
+    fx.vm.idle();
+    fx.vm.exit(space);
+    fx.run_on(0);
+    fx.give_back(taken, Order::HUGE);
+    fx.check(&[]);
 }
 
 #[test]
@@ -162,29 +136,25 @@ fn refuses<C: Codec>(rules: MmuRules) {
     // What a write needs without a huge page: the page, then the node. With 0 and 1 frames to be
     // had it fails at one and the other.
     for left in 0..3 {
-        let lab = on::<C>(rules, 4096);
-        let space = lab.vm.create().unwrap();
-        lab.map(&space, Va(GIB), MIB2, RW);
-        assert_eq!(lab.peek(&space, Va(GIB)), Ok(0));
-        let mut hogged = lab.hog(Order::BASE);
-        lab.give_back(hogged.split_off(hogged.len() - left), Order::BASE);
-        let before = lab.state(&[&space]);
-        let got = lab.vm.fault(&space, Va(GIB + 5000), Access::Write);
+        let fx = on::<C>(rules, 4096);
+        let space = fx.mapped(Va(GIB), MIB2, RW);
+        assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
+        let taken = fx.take_all_but(left, Order::BASE);
+        let before = fx.state(&[&space]);
+        let got = fx.vm.fault(&space, Va(GIB + 5000), Access::Write);
         if left == 2 {
             assert_eq!(got, Ok(Fault::Copied(Level::ONE)));
         } else {
             assert_eq!(got, Err(FaultError::NoMemory), "{left} frames left");
-            let after = lab.state(&[&space]);
+            let after = fx.state(&[&space]);
             assert!(after == before, "{left} frames left: {}", difference(&before, &after));
             assert!(matches!(
-                lab.vm.query(&space, Va(GIB + 5000)),
+                fx.vm.query(&space, Va(GIB + 5000)),
                 Page::Mapped { level: Level::TWO, zero: true, flags, .. } if !flags.write
             ));
         }
-        lab.give_back(hogged, Order::BASE);
-        lab.check(&[&space]);
-        lab.vm.exit(space);
-        lab.check(&[]);
+        fx.give_back(taken, Order::BASE);
+        fx.end([space]);
     }
 }
 
@@ -195,16 +165,14 @@ fn d_03_without_any_page_the_write_is_refused_at_each_step_and_nothing_changes()
 }
 
 fn no_zeros<C: Codec>(rules: MmuRules) {
-    let lab = on::<C>(rules, 2048);
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, Va(GIB), MIB2, RW);
-    let hogged = lab.hog(Order::HUGE);
-    assert_eq!(lab.vm.fault(&space, Va(GIB + 4096), Access::Read), Ok(Fault::Zero));
-    assert_eq!((lab.count(Counter::ThpZeroAllocFailed), lab.count(Counter::ThpZeroAlloc)), (1, 0));
-    assert_eq!((usage(&lab, &space).rss_pages, usage(&lab, &space).zero_leaves), (0, 1));
-    lab.give_back(hogged, Order::HUGE);
-    lab.vm.exit(space);
-    lab.check(&[]);
+    let fx = on::<C>(rules, 2048);
+    let space = fx.mapped(Va(GIB), MIB2, RW);
+    let taken = fx.take_all(Order::HUGE);
+    assert_eq!(fx.vm.fault(&space, Va(GIB + 4096), Access::Read), Ok(Fault::Zero));
+    assert_eq!((fx.count(Counter::ThpZeroAllocFailed), fx.count(Counter::ThpZeroAlloc)), (1, 0));
+    assert_eq!((fx.usage(&space).rss_pages, fx.usage(&space).zero_leaves), (0, 1));
+    fx.give_back(taken, Order::HUGE);
+    fx.end([space]);
 }
 
 #[test]
@@ -214,26 +182,26 @@ fn d_03_without_memory_for_the_zeros_themselves_a_read_maps_base_zeros() {
 }
 
 fn shrinks<C: Codec>(rules: MmuRules) {
-    let lab = on::<C>(rules, 8192);
-    assert_eq!((lab.vm.shrink_zeros(), lab.vm.shrinkable_zeros()), (0, 0));
+    let fx = on::<C>(rules, 8192);
+    assert_eq!((fx.vm.shrink_zeros(), fx.vm.shrinkable_zeros()), (0, 0));
     for round in 1..4 {
-        let (a, b) = (lab.vm.create().unwrap(), lab.vm.create().unwrap());
+        let (a, b) = (fx.vm.create().unwrap(), fx.vm.create().unwrap());
         for space in [&a, &b] {
-            lab.map(space, Va(GIB), MIB2, RW);
-            assert_eq!(lab.peek(space, Va(GIB)), Ok(0));
-            assert_eq!((lab.vm.shrink_zeros(), lab.vm.shrinkable_zeros()), (0, 0));
+            fx.map(space, Va(GIB), MIB2, RW);
+            assert_eq!(fx.peek(space, Va(GIB)), Ok(0));
+            assert_eq!((fx.vm.shrink_zeros(), fx.vm.shrinkable_zeros()), (0, 0));
         }
-        assert_eq!(lab.vm.unmap(&a, Va(GIB), MIB2), Ok(()));
-        assert_eq!(lab.vm.huge_zero_references(), 3, "a space that used it holds it to its end");
-        lab.vm.exit(a);
-        assert_eq!((lab.vm.huge_zero_references(), lab.vm.shrink_zeros()), (2, 0));
-        lab.check(&[&b]);
-        lab.vm.exit(b);
-        assert_eq!((lab.vm.shrinkable_zeros(), lab.vm.shrink_zeros()), (HUGE, HUGE));
-        assert_eq!((lab.vm.huge_zero(), lab.vm.shrink_zeros()), (None, 0));
-        assert_eq!(lab.count(Counter::ThpZeroAlloc), round);
-        assert_eq!(lab.count(Counter::ThpZeroRelease), round);
-        lab.check(&[]);
+        assert_eq!(fx.vm.unmap(&a, Va(GIB), MIB2), Ok(()));
+        assert_eq!(fx.vm.huge_zero_references(), 3, "a space that used it holds it to its end");
+        fx.vm.exit(a);
+        assert_eq!((fx.vm.huge_zero_references(), fx.vm.shrink_zeros()), (2, 0));
+        fx.check(&[&b]);
+        fx.vm.exit(b);
+        assert_eq!((fx.vm.shrinkable_zeros(), fx.vm.shrink_zeros()), (HUGE, HUGE));
+        assert_eq!((fx.vm.huge_zero(), fx.vm.shrink_zeros()), (None, 0));
+        assert_eq!(fx.count(Counter::ThpZeroAlloc), round);
+        assert_eq!(fx.count(Counter::ThpZeroRelease), round);
+        fx.check(&[]);
     }
 }
 
@@ -245,7 +213,7 @@ fn d_06_the_shrinker_frees_only_at_count_one_and_the_next_read_makes_a_new_page(
 
 #[test]
 fn d_06_100000_iterations_of_churn_leak_nothing() {
-    let lab = lab(4096, page());
+    let fx = fixture(4096, page());
     let mut dice = 1u64;
     let mut kept: Vec<Space> = Vec::new();
     for i in 0..100_000 {
@@ -253,52 +221,50 @@ fn d_06_100000_iterations_of_churn_leak_nothing() {
         dice ^= dice >> 7;
         dice ^= dice << 17;
         if kept.len() == 3 || dice.is_multiple_of(3) && !kept.is_empty() {
-            lab.vm.exit(kept.swap_remove(dice as usize / 7 % kept.len()));
+            fx.vm.exit(kept.swap_remove(dice as usize / 7 % kept.len()));
         } else {
-            let space = lab.vm.create().unwrap();
-            lab.map(&space, Va(GIB), MIB2, RW);
-            assert_eq!(lab.peek(&space, Va(GIB + dice % MIB2 / 8 * 8)), Ok(0));
+            let space = fx.mapped(Va(GIB), MIB2, RW);
+            assert_eq!(fx.peek(&space, Va(GIB + dice % MIB2 / 8 * 8)), Ok(0));
             kept.push(space);
         }
         // Now and then memory is short: with nobody left the page goes, and comes again.
         if dice.is_multiple_of(2) {
-            let gone = lab.vm.shrink_zeros();
+            let gone = fx.vm.shrink_zeros();
             assert!(gone == 0 || kept.is_empty(), "iteration {i}: freed under a user");
-            assert!(kept.is_empty() || lab.vm.huge_zero().is_some());
+            assert!(kept.is_empty() || fx.vm.huge_zero().is_some());
         }
         if i % 10_000 == 0 {
-            lab.check(&kept.iter().collect::<Vec<_>>());
+            fx.check(&kept.iter().collect::<Vec<_>>());
         }
     }
-    assert!(lab.count(Counter::ThpZeroRelease) > 1000, "it did go and come");
-    kept.into_iter().for_each(|space| lab.vm.exit(space));
-    lab.vm.shrink_zeros();
-    assert_eq!(lab.count(Counter::ThpZeroAlloc), lab.count(Counter::ThpZeroRelease));
-    assert_eq!(lab.vm.audit(&[]).unwrap().zero_frames, 1);
-    lab.check(&[]);
+    assert!(fx.count(Counter::ThpZeroRelease) > 1000, "it did go and come");
+    kept.into_iter().for_each(|space| fx.vm.exit(space));
+    fx.vm.shrink_zeros();
+    assert_eq!(fx.count(Counter::ThpZeroAlloc), fx.count(Counter::ThpZeroRelease));
+    assert_eq!(fx.vm.audit(&[]).unwrap().zero_frames, 1);
+    fx.check(&[]);
 }
 
 fn forks<C: Codec>(rules: MmuRules) {
-    let lab = on::<C>(rules, 8192);
-    let parent = lab.vm.create().unwrap();
-    lab.map(&parent, Va(GIB), 2 * MIB2, RW);
-    lab.peek(&parent, Va(GIB)).unwrap();
-    lab.peek(&parent, Va(GIB + MIB2)).unwrap();
-    let allocated = lab.count(Counter::ThpZeroAlloc);
-    let child = lab.vm.fork(&parent).unwrap();
-    assert_eq!((lab.vm.huge_zero_references(), lab.count(Counter::ThpZeroAlloc)), (3, allocated));
-    assert_eq!((usage(&lab, &child).zero_huge_leaves, usage(&lab, &child).rss_pages), (2, 0));
-    assert_eq!(lab.peek(&child, Va(GIB + 8)), Ok(0));
-    lab.poke(&child, Va(GIB + 8), 5).unwrap();
-    assert_eq!((lab.peek(&parent, Va(GIB + 8)), usage(&lab, &parent).zero_huge_leaves), (Ok(0), 2));
-    assert_eq!((usage(&lab, &child).zero_huge_leaves, usage(&lab, &child).rss_pages), (1, 512));
-    lab.check(&[&parent, &child]);
-    lab.vm.exit(parent);
-    assert_eq!((lab.peek(&child, Va(GIB + MIB2)), lab.vm.huge_zero_references()), (Ok(0), 2));
-    lab.vm.exit(child);
-    assert_eq!(lab.vm.huge_zero_references(), 1);
-    assert_eq!((lab.count(Counter::AnonPages), lab.count(Counter::AnonHuge)), (0, 0));
-    lab.check(&[]);
+    let fx = on::<C>(rules, 8192);
+    let parent = fx.mapped(Va(GIB), 2 * MIB2, RW);
+    fx.peek(&parent, Va(GIB)).unwrap();
+    fx.peek(&parent, Va(GIB + MIB2)).unwrap();
+    let allocated = fx.count(Counter::ThpZeroAlloc);
+    let child = fx.vm.fork(&parent).unwrap();
+    assert_eq!((fx.vm.huge_zero_references(), fx.count(Counter::ThpZeroAlloc)), (3, allocated));
+    assert_eq!((fx.usage(&child).zero_huge_leaves, fx.usage(&child).rss_pages), (2, 0));
+    assert_eq!(fx.peek(&child, Va(GIB + 8)), Ok(0));
+    fx.poke(&child, Va(GIB + 8), 5).unwrap();
+    assert_eq!((fx.peek(&parent, Va(GIB + 8)), fx.usage(&parent).zero_huge_leaves), (Ok(0), 2));
+    assert_eq!((fx.usage(&child).zero_huge_leaves, fx.usage(&child).rss_pages), (1, 512));
+    fx.check(&[&parent, &child]);
+    fx.vm.exit(parent);
+    assert_eq!((fx.peek(&child, Va(GIB + MIB2)), fx.vm.huge_zero_references()), (Ok(0), 2));
+    fx.vm.exit(child);
+    assert_eq!(fx.vm.huge_zero_references(), 1);
+    assert_eq!((fx.count(Counter::AnonPages), fx.count(Counter::AnonHuge)), (0, 0));
+    fx.check(&[]);
 }
 
 #[test]
@@ -308,29 +274,26 @@ fn d_08_a_child_sees_zeros_and_writes_its_own_and_counts_return_to_where_they_we
 }
 
 fn forks_in_vain<C: Codec>(rules: MmuRules) {
-    let lab = on::<C>(rules, 4096);
-    let parent = lab.vm.create().unwrap();
-    lab.map(&parent, Va(GIB), MIB2, RW);
-    lab.peek(&parent, Va(GIB)).unwrap();
+    let fx = on::<C>(rules, 4096);
+    let parent = fx.mapped(Va(GIB), MIB2, RW);
+    fx.peek(&parent, Va(GIB)).unwrap();
     for left in 0..8 {
-        let mut hogged = lab.hog(Order::BASE);
-        lab.give_back(hogged.split_off(hogged.len() - left), Order::BASE);
-        let forked = lab.vm.fork(&parent);
-        lab.give_back(hogged, Order::BASE);
+        let taken = fx.take_all_but(left, Order::BASE);
+        let forked = fx.vm.fork(&parent);
+        fx.give_back(taken, Order::BASE);
         assert_eq!(
-            lab.vm.huge_zero_references(),
+            fx.vm.huge_zero_references(),
             if forked.is_ok() { 3 } else { 2 },
             "{left} frames left"
         );
         let all: Vec<&Space> = std::iter::once(&parent).chain(&forked).collect();
-        lab.check(&all);
+        fx.check(&all);
         if let Ok(child) = forked {
             assert!(left > 0);
-            lab.vm.exit(child);
+            fx.vm.exit(child);
         }
     }
-    lab.vm.exit(parent);
-    lab.check(&[]);
+    fx.end([parent]);
 }
 
 #[test]
@@ -340,30 +303,27 @@ fn d_08_a_fork_that_finds_no_memory_takes_no_reference() {
 }
 
 fn protects<C: Codec>(rules: MmuRules) {
-    let lab = on::<C>(rules, 8192);
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, Va(GIB), MIB2, Attrs::anonymous(Rights::READ));
-    assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
-    assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Write), Err(FaultError::Rights));
-    lab.vm.protect(&space, Va(GIB), MIB2, Rights::READ_WRITE).unwrap();
+    let fx = on::<C>(rules, 8192);
+    let space = fx.mapped(Va(GIB), MIB2, Attrs::anonymous(Rights::READ));
+    assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
+    assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Err(FaultError::Rights));
+    fx.vm.protect(&space, Va(GIB), MIB2, Rights::READ_WRITE).unwrap();
     assert!(matches!(
-        lab.vm.query(&space, Va(GIB)),
+        fx.vm.query(&space, Va(GIB)),
         Page::Mapped { zero: true, level: Level::TWO, flags, .. } if !flags.write && !flags.dirty
     ));
-    lab.vm.protect(&space, Va(GIB), MIB2, Rights::ALL).unwrap();
+    fx.vm.protect(&space, Va(GIB), MIB2, Rights::ALL).unwrap();
     assert!(matches!(
-        lab.vm.query(&space, Va(GIB)),
+        fx.vm.query(&space, Va(GIB)),
         Page::Mapped { flags, .. } if flags.exec && !flags.write
     ));
-    lab.vm.protect(&space, Va(GIB), MIB2, Rights::NONE).unwrap();
-    assert_eq!(lab.vm.query(&space, Va(GIB)), Page::Reserved { rights: Rights::NONE });
-    assert_eq!(usage(&lab, &space).rss_pages, 0);
-    lab.check(&[&space]);
-    lab.vm.protect(&space, Va(GIB), MIB2, Rights::READ_WRITE).unwrap();
-    lab.poke(&space, Va(GIB), 1).unwrap();
-    lab.check(&[&space]);
-    lab.vm.exit(space);
-    lab.check(&[]);
+    fx.vm.protect(&space, Va(GIB), MIB2, Rights::NONE).unwrap();
+    assert_eq!(fx.vm.query(&space, Va(GIB)), Page::Reserved { rights: Rights::NONE });
+    assert_eq!(fx.usage(&space).rss_pages, 0);
+    fx.check(&[&space]);
+    fx.vm.protect(&space, Va(GIB), MIB2, Rights::READ_WRITE).unwrap();
+    fx.poke(&space, Va(GIB), 1).unwrap();
+    fx.end([space]);
 }
 
 #[test]
@@ -374,24 +334,22 @@ fn d_09_protect_leaves_the_write_bit_clear_and_no_rights_leave_a_promise() {
 
 fn unmaps<C: Codec>(rules: MmuRules) {
     for hole in [0, 1, 255, 511] {
-        let lab = on::<C>(rules, 8192);
-        let space = lab.vm.create().unwrap();
-        let before = usage(&lab, &space);
-        lab.map(&space, Va(GIB), MIB2, RW);
-        lab.peek(&space, Va(GIB)).unwrap();
-        lab.vm.unmap(&space, Va(GIB + hole * KIB4), KIB4).unwrap();
-        let now = usage(&lab, &space);
+        let fx = on::<C>(rules, 8192);
+        let space = fx.vm.create().unwrap();
+        let before = fx.usage(&space);
+        fx.map(&space, Va(GIB), MIB2, RW);
+        fx.peek(&space, Va(GIB)).unwrap();
+        fx.vm.unmap(&space, Va(GIB + hole * KIB4), KIB4).unwrap();
+        let now = fx.usage(&space);
         assert_eq!(
             (now.zero_leaves, now.zero_huge_leaves, now.rss_pages, now.mapped_pages),
             (511, 0, 0, 511)
         );
-        assert_eq!(lab.vm.query(&space, Va(GIB + hole * KIB4)), Page::Unmapped);
-        lab.check(&[&space]);
-        lab.vm.unmap(&space, Va(GIB), MIB2).unwrap();
-        assert_eq!(usage(&lab, &space), before);
-        lab.check(&[&space]);
-        lab.vm.exit(space);
-        lab.check(&[]);
+        assert_eq!(fx.vm.query(&space, Va(GIB + hole * KIB4)), Page::Unmapped);
+        fx.check(&[&space]);
+        fx.vm.unmap(&space, Va(GIB), MIB2).unwrap();
+        assert_eq!(fx.usage(&space), before);
+        fx.end([space]);
     }
 }
 
@@ -402,23 +360,20 @@ fn d_09_unmapping_4_kib_leaves_511_base_zeros_and_unmapping_the_rest_leaves_noth
 }
 
 fn cuts_in_vain<C: Codec>(rules: MmuRules) {
-    let lab = on::<C>(rules, 4096);
-    let space = lab.vm.create().unwrap();
-    lab.map(&space, Va(GIB), MIB2, RW);
-    lab.peek(&space, Va(GIB)).unwrap();
-    let hogged = lab.hog(Order::BASE);
-    let before = lab.state(&[&space]);
-    assert_eq!(lab.vm.unmap(&space, Va(GIB + KIB4), KIB4), Err(SpaceError::NoMemory));
+    let fx = on::<C>(rules, 4096);
+    let space = fx.mapped(Va(GIB), MIB2, RW);
+    fx.peek(&space, Va(GIB)).unwrap();
+    let taken = fx.take_all(Order::BASE);
+    let before = fx.state(&[&space]);
+    assert_eq!(fx.vm.unmap(&space, Va(GIB + KIB4), KIB4), Err(SpaceError::NoMemory));
     assert_eq!(
-        lab.vm.protect(&space, Va(GIB + KIB4), KIB4, Rights::READ),
+        fx.vm.protect(&space, Va(GIB + KIB4), KIB4, Rights::READ),
         Err(SpaceError::NoMemory)
     );
-    let after = lab.state(&[&space]);
+    let after = fx.state(&[&space]);
     assert!(after == before, "{}", difference(&before, &after));
-    lab.give_back(hogged, Order::BASE);
-    lab.check(&[&space]);
-    lab.vm.exit(space);
-    lab.check(&[]);
+    fx.give_back(taken, Order::BASE);
+    fx.end([space]);
 }
 
 #[test]
@@ -429,19 +384,16 @@ fn d_09_a_cut_that_finds_no_memory_changes_nothing() {
 
 fn remaps<C: Codec>(rules: MmuRules) {
     for to in [3 * GIB, 3 * GIB + 5 * KIB4] {
-        let lab = on::<C>(rules, 8192);
-        let space = lab.vm.create().unwrap();
-        lab.map(&space, Va(GIB), 2 * MIB2, RW);
-        lab.peek(&space, Va(GIB)).unwrap();
-        lab.poke(&space, Va(GIB + MIB2), 4).unwrap();
-        lab.vm.remap(&space, Va(GIB), 2 * MIB2, 2 * MIB2, Placement::At(Va(to))).unwrap();
-        assert_eq!(lab.vm.query(&space, Va(GIB)), Page::Unmapped);
-        assert_eq!((lab.peek(&space, Va(to)), lab.peek(&space, Va(to + MIB2))), (Ok(0), Ok(4)));
-        assert_eq!(usage(&lab, &space).rss_pages, 512);
-        lab.poke(&space, Va(to + 8), 6).unwrap();
-        lab.check(&[&space]);
-        lab.vm.exit(space);
-        lab.check(&[]);
+        let fx = on::<C>(rules, 8192);
+        let space = fx.mapped(Va(GIB), 2 * MIB2, RW);
+        fx.peek(&space, Va(GIB)).unwrap();
+        fx.poke(&space, Va(GIB + MIB2), 4).unwrap();
+        fx.vm.remap(&space, Va(GIB), 2 * MIB2, 2 * MIB2, Placement::At(Va(to))).unwrap();
+        assert_eq!(fx.vm.query(&space, Va(GIB)), Page::Unmapped);
+        assert_eq!((fx.peek(&space, Va(to)), fx.peek(&space, Va(to + MIB2))), (Ok(0), Ok(4)));
+        assert_eq!(fx.usage(&space).rss_pages, 512);
+        fx.poke(&space, Va(to + 8), 6).unwrap();
+        fx.end([space]);
     }
 }
 
@@ -453,28 +405,25 @@ fn d_09_a_remap_moves_the_mapping_and_the_zeros_with_it() {
 
 fn forces<C: Codec>(rules: MmuRules) {
     for rights in [Rights::READ, Rights::READ_WRITE, Rights::READ_EXEC] {
-        let lab = on::<C>(rules, 8192);
-        let (space, other) = (lab.vm.create().unwrap(), lab.vm.create().unwrap());
+        let fx = on::<C>(rules, 8192);
+        let (space, other) = (fx.vm.create().unwrap(), fx.vm.create().unwrap());
         for s in [&space, &other] {
-            lab.map(s, Va(GIB), MIB2, Attrs::anonymous(rights));
-            assert_eq!(lab.vm.fault(s, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
+            fx.map(s, Va(GIB), MIB2, Attrs::anonymous(rights));
+            assert_eq!(fx.vm.fault(s, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
         }
         for _ in 0..2 {
-            lab.vm.write_forced(&space, Va(GIB + 4090), b"breakpoint").unwrap();
+            fx.vm.write_forced(&space, Va(GIB + 4090), b"breakpoint").unwrap();
         }
-        assert_eq!(checksum(&lab), 0);
+        assert_eq!(checksum(&fx), 0);
         let mut bytes = [0; 10];
-        lab.vm.copy_out(&space, Va(GIB + 4090), &mut bytes).unwrap();
-        assert_eq!((&bytes, lab.peek(&other, Va(GIB + 4096))), (b"breakpoint", Ok(0)));
+        fx.vm.copy_out(&space, Va(GIB + 4090), &mut bytes).unwrap();
+        assert_eq!((&bytes, fx.peek(&other, Va(GIB + 4096))), (b"breakpoint", Ok(0)));
         assert!(matches!(
-            lab.vm.query(&space, Va(GIB)),
+            fx.vm.query(&space, Va(GIB)),
             Page::Mapped { flags, zero: false, .. }
                 if flags.write == rights.write && flags.dirty == rights.write
         ));
-        lab.check(&[&space, &other]);
-        lab.vm.exit(space);
-        lab.vm.exit(other);
-        lab.check(&[]);
+        fx.end([space, other]);
     }
 }
 
@@ -486,28 +435,24 @@ fn d_10_a_forced_write_makes_a_page_of_its_own_and_never_touches_the_zeros() {
 
 #[test]
 fn d_10_a_forced_write_copies_what_others_share_and_respects_what_has_no_rights() {
-    let lab = lab(4096, never());
-    let parent = lab.vm.create().unwrap();
-    lab.map(&parent, AT, 3 * KIB4, RW);
-    lab.poke(&parent, AT, 1).unwrap();
-    lab.vm.protect(&parent, AT, 2 * KIB4, Rights::READ).unwrap();
-    lab.vm.protect(&parent, Va(AT.0 + 2 * KIB4), KIB4, Rights::NONE).unwrap();
-    let child = lab.vm.fork(&parent).unwrap();
-    lab.vm.write_forced(&child, AT, &2u64.to_le_bytes()).unwrap();
-    assert_eq!((lab.peek(&parent, AT), lab.peek(&child, AT)), (Ok(1), Ok(2)));
-    assert_eq!(lab.vm.fault(&child, AT, Access::Write), Err(FaultError::Rights));
+    let fx = fixture(4096, no_thp());
+    let parent = fx.mapped(AT, 3 * KIB4, RW);
+    fx.poke(&parent, AT, 1).unwrap();
+    fx.vm.protect(&parent, AT, 2 * KIB4, Rights::READ).unwrap();
+    fx.vm.protect(&parent, Va(AT.0 + 2 * KIB4), KIB4, Rights::NONE).unwrap();
+    let child = fx.vm.fork(&parent).unwrap();
+    fx.vm.write_forced(&child, AT, &2u64.to_le_bytes()).unwrap();
+    assert_eq!((fx.peek(&parent, AT), fx.peek(&child, AT)), (Ok(1), Ok(2)));
+    assert_eq!(fx.vm.fault(&child, AT, Access::Write), Err(FaultError::Rights));
     // Where nothing was yet.
-    lab.vm.write_forced(&child, Va(AT.0 + KIB4), &3u64.to_le_bytes()).unwrap();
+    fx.vm.write_forced(&child, Va(AT.0 + KIB4), &3u64.to_le_bytes()).unwrap();
     assert_eq!(
-        (lab.peek(&parent, Va(AT.0 + KIB4)), lab.peek(&child, Va(AT.0 + KIB4))),
+        (fx.peek(&parent, Va(AT.0 + KIB4)), fx.peek(&child, Va(AT.0 + KIB4))),
         (Ok(0), Ok(3))
     );
-    assert_eq!(lab.vm.write_forced(&child, Va(AT.0 + 2 * KIB4), b"x"), Err(FaultError::Rights));
-    assert_eq!(lab.vm.write_forced(&child, Va(AT.0 + 3 * KIB4), b"x"), Err(FaultError::Unmapped));
-    lab.check(&[&parent, &child]);
-    lab.vm.exit(parent);
-    lab.vm.exit(child);
-    lab.check(&[]);
+    assert_eq!(fx.vm.write_forced(&child, Va(AT.0 + 2 * KIB4), b"x"), Err(FaultError::Rights));
+    assert_eq!(fx.vm.write_forced(&child, Va(AT.0 + 3 * KIB4), b"x"), Err(FaultError::Unmapped));
+    fx.end([parent, child]);
 }
 
 #[test]
@@ -516,80 +461,76 @@ fn d_10_touching_a_read_mapping_by_software_marks_sets_accessed_and_never_dirty(
     for form in [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate] {
         let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
         let config = Config { zero_huge: form, thp, ..Config::default() };
-        let lab = lab_on::<Aarch64>(Flat::new(Topology::flat(2, Pfn(512), 4096), rules), config);
-        let space = lab.vm.create().unwrap();
-        lab.map(&space, Va(GIB), MIB2, Attrs::anonymous(Rights::READ));
-        lab.peek(&space, Va(GIB)).unwrap();
+        let fx = Fixture::<Aarch64>::new(flat_with(2, 4096, rules), config);
+        let space = fx.mapped(Va(GIB), MIB2, Attrs::anonymous(Rights::READ));
+        fx.peek(&space, Va(GIB)).unwrap();
         for access in [Access::Read, Access::Write, Access::Read] {
             let expect =
                 if access == Access::Write { Err(FaultError::Rights) } else { Ok(Fault::Spurious) };
-            assert_eq!(lab.vm.fault(&space, Va(GIB), access), expect, "{form:?}");
+            assert_eq!(fx.vm.fault(&space, Va(GIB), access), expect, "{form:?}");
             assert!(matches!(
-                lab.vm.query(&space, Va(GIB)),
+                fx.vm.query(&space, Va(GIB)),
                 Page::Mapped { flags, zero: true, .. }
                     if flags.accessed && !flags.dirty && !flags.write
             ));
         }
-        lab.check(&[&space]);
-        lab.vm.exit(space);
+        fx.check(&[&space]);
+        fx.vm.exit(space);
     }
 }
 
 #[test]
 fn d_13_kept_zeros_are_never_counted_and_never_shrunk() {
-    let lab = lab(8192, page());
-    lab.vm.keep_zeros().unwrap();
-    lab.vm.keep_zeros().unwrap();
-    let references = lab.vm.huge_zero_references();
+    let fx = fixture(8192, page());
+    fx.vm.keep_zeros().unwrap();
+    fx.vm.keep_zeros().unwrap();
+    let references = fx.vm.huge_zero_references();
     let spaces: Vec<Space> = (0..72)
         .map(|_| {
-            let space = lab.vm.create().unwrap();
-            lab.map(&space, Va(GIB), MIB2, RW);
-            assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
-            assert_eq!((lab.vm.huge_zero_references(), lab.vm.shrink_zeros()), (references, 0));
+            let space = fx.mapped(Va(GIB), MIB2, RW);
+            assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
+            assert_eq!((fx.vm.huge_zero_references(), fx.vm.shrink_zeros()), (references, 0));
             space
         })
         .collect();
-    assert_eq!(lab.count(Counter::ThpZeroAlloc), 1);
-    lab.check(&spaces.iter().collect::<Vec<_>>());
-    spaces.into_iter().for_each(|space| lab.vm.exit(space));
+    assert_eq!(fx.count(Counter::ThpZeroAlloc), 1);
+    fx.check(&spaces.iter().collect::<Vec<_>>());
+    spaces.into_iter().for_each(|space| fx.vm.exit(space));
     assert_eq!(
-        (lab.vm.huge_zero_references(), lab.vm.shrink_zeros(), lab.vm.shrinkable_zeros()),
+        (fx.vm.huge_zero_references(), fx.vm.shrink_zeros(), fx.vm.shrinkable_zeros()),
         (references, 0, 0)
     );
-    lab.check(&[]);
+    fx.check(&[]);
 }
 
 #[test]
 fn zeros_are_for_regions_where_a_huge_page_would_be_used_and_no_others() {
-    let lab = lab(1 << 12, page());
-    let space = lab.vm.create().unwrap();
+    let fx = fixture(1 << 12, page());
+    let space = fx.vm.create().unwrap();
     let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
-    lab.map(&space, Va(GIB), MIB2, exactly);
-    assert_eq!(lab.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::Huge));
-    lab.map(&space, Va(2 * GIB), MIB2 - KIB4, RW);
-    assert_eq!(lab.vm.fault(&space, Va(2 * GIB), Access::Read), Ok(Fault::Zero));
-    lab.map(&space, Va(3 * GIB), MIB2, RW);
-    lab.vm.advise(&space, Va(3 * GIB), MIB2, Advice::NoHuge).unwrap();
-    assert_eq!(lab.vm.fault(&space, Va(3 * GIB), Access::Read), Ok(Fault::Zero));
-    assert_eq!(lab.vm.huge_zero(), None);
+    fx.map(&space, Va(GIB), MIB2, exactly);
+    assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::Huge));
+    fx.map(&space, Va(2 * GIB), MIB2 - KIB4, RW);
+    assert_eq!(fx.vm.fault(&space, Va(2 * GIB), Access::Read), Ok(Fault::Zero));
+    fx.map(&space, Va(3 * GIB), MIB2, RW);
+    fx.vm.advise(&space, Va(3 * GIB), MIB2, Advice::NoHuge).unwrap();
+    assert_eq!(fx.vm.fault(&space, Va(3 * GIB), Access::Read), Ok(Fault::Zero));
+    assert_eq!(fx.vm.huge_zero(), None);
     // Populating for reading maps them, populating for writing replaces them.
-    lab.map(&space, Va(4 * GIB), MIB2, RW);
-    lab.vm.advise(&space, Va(4 * GIB), MIB2, Advice::Populate { write: false }).unwrap();
-    assert_eq!(usage(&lab, &space).zero_huge_leaves, 1);
-    lab.vm.advise(&space, Va(4 * GIB), MIB2, Advice::Collapse).unwrap();
-    assert_eq!(usage(&lab, &space).zero_huge_leaves, 1, "nothing to collapse");
-    lab.vm.advise(&space, Va(4 * GIB), MIB2, Advice::Populate { write: true }).unwrap();
-    assert_eq!((usage(&lab, &space).zero_huge_leaves, usage(&lab, &space).huge_leaves), (0, 2));
-    lab.vm.advise(&space, Va(4 * GIB), MIB2, Advice::DontNeed).unwrap();
-    assert_eq!(lab.peek(&space, Va(4 * GIB)), Ok(0));
-    lab.vm.advise(&space, Va(4 * GIB), MIB2, Advice::DontNeed).unwrap();
-    assert_eq!(lab.vm.query(&space, Va(4 * GIB)), Page::Reserved { rights: Rights::READ_WRITE });
+    fx.map(&space, Va(4 * GIB), MIB2, RW);
+    fx.vm.advise(&space, Va(4 * GIB), MIB2, Advice::Populate { write: false }).unwrap();
+    assert_eq!(fx.usage(&space).zero_huge_leaves, 1);
+    fx.vm.advise(&space, Va(4 * GIB), MIB2, Advice::Collapse).unwrap();
+    assert_eq!(fx.usage(&space).zero_huge_leaves, 1, "nothing to collapse");
+    fx.vm.advise(&space, Va(4 * GIB), MIB2, Advice::Populate { write: true }).unwrap();
+    assert_eq!((fx.usage(&space).zero_huge_leaves, fx.usage(&space).huge_leaves), (0, 2));
+    fx.vm.advise(&space, Va(4 * GIB), MIB2, Advice::DontNeed).unwrap();
+    assert_eq!(fx.peek(&space, Va(4 * GIB)), Ok(0));
+    fx.vm.advise(&space, Va(4 * GIB), MIB2, Advice::DontNeed).unwrap();
+    assert_eq!(fx.vm.query(&space, Va(4 * GIB)), Page::Reserved { rights: Rights::READ_WRITE });
     // The kernel's own reads and writes do as the program's.
-    assert_eq!(lab.kernel_peek(&space, Va(4 * GIB)), Ok(0));
-    lab.vm.copy_in(&space, Va(4 * GIB + 8), &[1]).unwrap();
-    assert_eq!(checksum(&lab), 0);
-    lab.check(&[&space]);
-    lab.vm.exit(space);
-    lab.check(&[]);
+    assert_eq!(fx.kernel_peek(&space, Va(4 * GIB)), Ok(0));
+    fx.vm.copy_in(&space, Va(4 * GIB + 8), &[1]).unwrap();
+    assert_eq!(checksum(&fx), 0);
+    fx.end([space]);
 }

@@ -11,15 +11,7 @@ use std::path::Path;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::flat::{Flat, MachineHands, VmHands, during_flushes};
-use crate::lab::*;
-use vellum::addr::{Level, Order, Pfn, Va};
-use vellum::config::{Colours, Config, Thp, ZeroHuge};
-use vellum::entry::{Aarch64, Codec, Entry, X86_64};
-use vellum::error::PoisonError;
-use vellum::machine::{MmuRules, Topology};
-use vellum::space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
-use vellum::stats::Counter;
+use vellum_testkit::prelude::*;
 
 /// How zeros are mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,9 +48,9 @@ impl Form {
     }
 }
 
-/// A lab with two spaces that read zeros of a form at 1 GiB, and nothing else.
+/// A fx with two spaces that read zeros of a form at 1 GiB, and nothing else.
 struct Rig<C: Codec> {
-    lab: Lab<C>,
+    fx: Fixture<C>,
     form: Form,
     space: Space,
     other: Space,
@@ -74,16 +66,15 @@ fn page(n: u64) -> Va {
 }
 
 fn rig<C: Codec>(rules: MmuRules, form: Form) -> Rig<C> {
-    let lab = lab_on::<C>(Flat::new(Topology::flat(3, Pfn(512), 512 * 12), rules), form.config());
+    let fx = Fixture::<C>::new(flat_with(3, 512 * 12, rules), form.config());
     let [space, other] = [(); 2].map(|()| {
-        let space = lab.vm.create().expect("memory");
-        lab.map(&space, Va(GIB), form.bytes(), RW);
+        let space = fx.mapped(Va(GIB), form.bytes(), RW);
         for n in 0..1024 {
-            assert_eq!(lab.kernel_peek(&space, page(n)), Ok(0));
+            assert_eq!(fx.kernel_peek(&space, page(n)), Ok(0));
         }
         space
     });
-    let rig = Rig { lab, form, space, other };
+    let rig = Rig { fx, form, space, other };
     rig.is_of_form(&rig.space);
     rig
 }
@@ -91,7 +82,7 @@ fn rig<C: Codec>(rules: MmuRules, form: Form) -> Rig<C> {
 impl<C: Codec> Rig<C> {
     /// The space maps zeros as the form says, and nothing else.
     fn is_of_form(&self, space: &Space) {
-        let usage = self.lab.vm.usage(space);
+        let usage = self.fx.usage(space);
         let seen = (usage.zero_leaves, usage.zero_huge_leaves, usage.zero_tables, usage.rss_pages);
         let expect = match self.form {
             Form::Base | Form::Private => (1024, 0, 0, 0),
@@ -104,7 +95,7 @@ impl<C: Codec> Rig<C> {
 
     /// Every frame of zeros with its record's words, none of which may change.
     fn zeros(&self) -> Vec<(Pfn, Vec<u64>)> {
-        let vm = &self.lab.vm;
+        let vm = &self.fx.vm;
         let (first, frames) = vm.zeros(0);
         let mut all: Vec<Pfn> = (0..frames).map(|i| first.add(i)).collect();
         all.extend(
@@ -120,16 +111,16 @@ impl<C: Codec> Rig<C> {
     fn all_zero(&self, zeros: &[(Pfn, Vec<u64>)]) {
         let mut bytes = [1; 4096];
         for (pfn, _) in zeros {
-            self.lab.vm.machine().peek(*pfn, 0, &mut bytes);
+            self.fx.m().peek(*pfn, 0, &mut bytes);
             assert!(
-                bytes.iter().all(|&b| b == 0) && self.lab.vm.is_zero(*pfn),
+                bytes.iter().all(|&b| b == 0) && self.fx.vm.is_zero(*pfn),
                 "{pfn:?} is not zeros any more"
             );
         }
     }
 
     fn read(&self, space: &Space, n: u64) -> u64 {
-        self.lab.kernel_peek(space, page(n)).expect("mapped")
+        self.fx.kernel_peek(space, page(n)).expect("mapped")
     }
 }
 
@@ -141,86 +132,82 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
     vec![
         ("query", false, |r| {
             for n in pages() {
-                let Page::Mapped { zero, flags, pfn, level, .. } =
-                    r.lab.vm.query(&r.space, page(n))
+                let Page::Mapped { zero, flags, pfn, level, .. } = r.fx.vm.query(&r.space, page(n))
                 else {
                     panic!("page {n} is not mapped")
                 };
-                assert!(zero && !flags.write && !flags.dirty && r.lab.vm.is_zero(pfn), "page {n}");
+                assert!(zero && !flags.write && !flags.dirty && r.fx.vm.is_zero(pfn), "page {n}");
                 assert_eq!(level == Level::TWO, r.form == Form::Page);
             }
         }),
         ("usage", false, |r| r.is_of_form(&r.space)),
         ("copy out", false, |r| pages().for_each(|n| assert_eq!(r.read(&r.space, n), 0))),
         ("populate for reading", false, |r| {
-            r.lab
-                .vm
-                .advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: false })
-                .unwrap();
+            r.fx.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: false }).unwrap();
             r.is_of_form(&r.space);
         }),
         ("populate for writing", true, |r| {
-            r.lab.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: true }).unwrap();
+            r.fx.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: true }).unwrap();
         }),
-        ("write fault", true, |r| _ = r.lab.vm.fault(&r.space, page(9), Access::Write).unwrap()),
+        ("write fault", true, |r| _ = r.fx.vm.fault(&r.space, page(9), Access::Write).unwrap()),
         ("write fault without huge pages", true, |r| {
-            let hogged = r.lab.hog(Order::HUGE);
-            r.lab.vm.fault(&r.space, page(9), Access::Write).unwrap();
-            r.lab.give_back(hogged, Order::HUGE);
+            let taken = r.fx.take_all(Order::HUGE);
+            r.fx.vm.fault(&r.space, page(9), Access::Write).unwrap();
+            r.fx.give_back(taken, Order::HUGE);
         }),
-        ("copy in", true, |r| r.lab.vm.copy_in(&r.space, page(9), &[7; 9000]).unwrap()),
-        ("forced write", true, |r| r.lab.vm.write_forced(&r.space, page(9), &[7; 9000]).unwrap()),
+        ("copy in", true, |r| r.fx.vm.copy_in(&r.space, page(9), &[7; 9000]).unwrap()),
+        ("forced write", true, |r| r.fx.vm.write_forced(&r.space, page(9), &[7; 9000]).unwrap()),
         ("forced write where nothing may be written", true, |r| {
-            r.lab.vm.protect(&r.space, Va(GIB), r.form.bytes(), Rights::READ).unwrap();
-            r.lab.vm.write_forced(&r.space, page(9), &[7; 9]).unwrap();
-            assert!(r.lab.vm.fault(&r.space, page(10), Access::Write).is_err());
+            r.fx.vm.protect(&r.space, Va(GIB), r.form.bytes(), Rights::READ).unwrap();
+            r.fx.vm.write_forced(&r.space, page(9), &[7; 9]).unwrap();
+            assert!(r.fx.vm.fault(&r.space, page(10), Access::Write).is_err());
         }),
         ("fork", false, |r| {
-            let child = r.lab.vm.fork(&r.space).unwrap();
+            let child = r.fx.vm.fork(&r.space).unwrap();
             r.is_of_form(&child);
             r.is_of_form(&r.space);
-            r.lab.check(&[&r.space, &r.other, &child]);
-            r.lab.vm.exit(child);
+            r.fx.check(&[&r.space, &r.other, &child]);
+            r.fx.vm.exit(child);
         }),
         ("fork, and both write", true, |r| {
-            let child = r.lab.vm.fork(&r.space).unwrap();
-            r.lab.vm.copy_in(&child, page(9), &[1]).unwrap();
+            let child = r.fx.vm.fork(&r.space).unwrap();
+            r.fx.vm.copy_in(&child, page(9), &[1]).unwrap();
             assert_eq!((r.read(&r.space, 9), r.read(&child, 9)), (0, 1));
             r.is_of_form(&r.space);
-            r.lab.vm.copy_in(&r.space, page(9), &[2]).unwrap();
+            r.fx.vm.copy_in(&r.space, page(9), &[2]).unwrap();
             assert_eq!((r.read(&r.space, 9), r.read(&child, 9)), (2, 1));
-            r.lab.check(&[&r.space, &r.other, &child]);
-            r.lab.vm.exit(child);
+            r.fx.check(&[&r.space, &r.other, &child]);
+            r.fx.vm.exit(child);
         }),
         ("collapse of zeros alone", false, |r| {
-            let _ = r.lab.vm.advise(&r.space, Va(GIB), MIB2, Advice::Huge);
-            let _ = r.lab.vm.advise(&r.space, Va(GIB), MIB2, Advice::Collapse);
+            let _ = r.fx.vm.advise(&r.space, Va(GIB), MIB2, Advice::Huge);
+            let _ = r.fx.vm.advise(&r.space, Va(GIB), MIB2, Advice::Collapse);
             pages().for_each(|n| assert_eq!(r.read(&r.space, n), 0));
         }),
         ("collapse of a page among zeros", true, |r| {
-            let hogged = r.lab.hog(Order::HUGE);
-            r.lab.vm.copy_in(&r.space, page(9), &[7]).unwrap();
-            r.lab.give_back(hogged, Order::HUGE);
-            r.lab.vm.advise(&r.space, Va(GIB), MIB2, Advice::Huge).unwrap();
-            r.lab.vm.advise(&r.space, Va(GIB), MIB2, Advice::Collapse).unwrap();
-            assert_eq!(r.lab.vm.usage(&r.space).huge_leaves, 1, "{:?}", r.form);
+            let taken = r.fx.take_all(Order::HUGE);
+            r.fx.vm.copy_in(&r.space, page(9), &[7]).unwrap();
+            r.fx.give_back(taken, Order::HUGE);
+            r.fx.vm.advise(&r.space, Va(GIB), MIB2, Advice::Huge).unwrap();
+            r.fx.vm.advise(&r.space, Va(GIB), MIB2, Advice::Collapse).unwrap();
+            assert_eq!(r.fx.usage(&r.space).huge_leaves, 1, "{:?}", r.form);
             (0..512).for_each(|n| assert_eq!(r.read(&r.space, n), if n == 9 { 7 } else { 0 }));
         }),
-        ("unmap", false, |r| r.lab.vm.unmap(&r.space, Va(GIB), r.form.bytes()).unwrap()),
-        ("unmap of a page", false, |r| r.lab.vm.unmap(&r.space, page(9), KIB4).unwrap()),
+        ("unmap", false, |r| r.fx.vm.unmap(&r.space, Va(GIB), r.form.bytes()).unwrap()),
+        ("unmap of a page", false, |r| r.fx.vm.unmap(&r.space, page(9), KIB4).unwrap()),
         ("unmap of what spans two tables", false, |r| {
-            r.lab.vm.unmap(&r.space, page(500), 20 * KIB4).unwrap()
+            r.fx.vm.unmap(&r.space, page(500), 20 * KIB4).unwrap()
         }),
         ("unmap without memory", false, |r| {
-            let hogged = r.lab.hog(Order::BASE);
-            let _ = r.lab.vm.unmap(&r.space, page(500), 20 * KIB4);
-            r.lab.give_back(hogged, Order::BASE);
+            let taken = r.fx.take_all(Order::BASE);
+            let _ = r.fx.vm.unmap(&r.space, page(500), 20 * KIB4);
+            r.fx.give_back(taken, Order::BASE);
         }),
         ("forget", false, |r| {
-            r.lab.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::DontNeed).unwrap()
+            r.fx.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::DontNeed).unwrap()
         }),
         ("forget a page", false, |r| {
-            r.lab.vm.advise(&r.space, page(9), KIB4, Advice::DontNeed).unwrap()
+            r.fx.vm.advise(&r.space, page(9), KIB4, Advice::DontNeed).unwrap()
         }),
         ("protect", false, |r| {
             for rights in [
@@ -230,10 +217,10 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
                 Rights::NONE,
                 Rights::READ_WRITE,
             ] {
-                r.lab.vm.protect(&r.space, Va(GIB), r.form.bytes(), rights).unwrap();
-                r.lab.check(&[&r.space, &r.other]);
+                r.fx.vm.protect(&r.space, Va(GIB), r.form.bytes(), rights).unwrap();
+                r.fx.check(&[&r.space, &r.other]);
                 assert!(!matches!(
-                    r.lab.vm.query(&r.space, page(9)),
+                    r.fx.vm.query(&r.space, page(9)),
                     Page::Mapped { flags, .. } if flags.write
                 ));
             }
@@ -245,15 +232,14 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
                 (700, Rights::READ_EXEC),
                 (9, Rights::READ_WRITE),
             ] {
-                r.lab.vm.protect(&r.space, page(n), KIB4, rights).unwrap();
-                r.lab.check(&[&r.space, &r.other]);
+                r.fx.vm.protect(&r.space, page(n), KIB4, rights).unwrap();
+                r.fx.check(&[&r.space, &r.other]);
             }
         }),
         ("remap", false, |r| {
             let mut from = GIB;
             for to in [4 * GIB, 8 * GIB + 5 * KIB4, 12 * GIB + MIB2] {
-                r.lab
-                    .vm
+                r.fx.vm
                     .remap(
                         &r.space,
                         Va(from),
@@ -262,33 +248,29 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
                         Placement::At(Va(to)),
                     )
                     .unwrap();
-                r.lab.check(&[&r.space, &r.other]);
-                pages().for_each(|n| {
-                    assert_eq!(r.lab.kernel_peek(&r.space, Va(to + n * KIB4)), Ok(0))
-                });
-                r.lab.check(&[&r.space, &r.other]);
+                r.fx.check(&[&r.space, &r.other]);
+                pages()
+                    .for_each(|n| assert_eq!(r.fx.kernel_peek(&r.space, Va(to + n * KIB4)), Ok(0)));
+                r.fx.check(&[&r.space, &r.other]);
                 from = to;
             }
         }),
         ("remap of a few pages, and to fewer", false, |r| {
-            r.lab
-                .vm
+            r.fx.vm
                 .remap(&r.space, page(9), 4 * KIB4, 4 * KIB4, Placement::At(Va(4 * GIB)))
                 .unwrap();
-            r.lab.vm.remap(&r.space, page(600), 40 * KIB4, 7 * KIB4, Placement::Anywhere).unwrap();
+            r.fx.vm.remap(&r.space, page(600), 40 * KIB4, 7 * KIB4, Placement::Anywhere).unwrap();
         }),
         ("remap without memory", false, |r| {
-            let hogged = r.lab.hog(Order::BASE);
-            let _ =
-                r.lab.vm.remap(&r.space, page(9), MIB2, MIB2, Placement::At(Va(4 * GIB + KIB4)));
-            r.lab.give_back(hogged, Order::BASE);
+            let taken = r.fx.take_all(Order::BASE);
+            let _ = r.fx.vm.remap(&r.space, page(9), MIB2, MIB2, Placement::At(Va(4 * GIB + KIB4)));
+            r.fx.give_back(taken, Order::BASE);
             pages()
                 .filter(|n| !(9..=600).contains(n))
                 .for_each(|n| assert_eq!(r.read(&r.space, n), 0));
         }),
         ("map over", false, |r| {
-            r.lab
-                .vm
+            r.fx.vm
                 .map(
                     &r.space,
                     Placement::Replace(page(500)),
@@ -296,28 +278,28 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
                     Attrs::anonymous(Rights::READ),
                 )
                 .unwrap();
-            r.lab.vm.map(&r.space, Placement::Replace(Va(GIB)), MIB2, RW).unwrap();
+            r.fx.vm.map(&r.space, Placement::Replace(Va(GIB)), MIB2, RW).unwrap();
         }),
-        ("forbid", false, |r| r.lab.vm.forbid_zeros(&r.space)),
+        ("forbid", false, |r| r.fx.vm.forbid_zeros(&r.space)),
         ("shrink and keep", false, |r| {
-            assert_eq!(r.lab.vm.shrink_zeros(), 0);
+            assert_eq!(r.fx.vm.shrink_zeros(), 0);
             r.is_of_form(&r.space);
         }),
         ("poison", false, |r| {
             let asked = pages()
-                .map(|n| assert_eq!(r.lab.vm.poison(&r.space, page(n)), Err(PoisonError::Zero)))
+                .map(|n| assert_eq!(r.fx.vm.poison(&r.space, page(n)), Err(PoisonError::Zero)))
                 .count();
-            assert_eq!(r.lab.count(Counter::PoisonSkippedZero), asked as i64);
+            assert_eq!(r.fx.count(Counter::PoisonSkippedZero), asked as i64);
             r.is_of_form(&r.space);
         }),
         ("poison of a page among zeros", true, |r| {
-            r.lab.vm.copy_in(&r.space, page(9), &[7]).unwrap();
-            r.lab.vm.poison(&r.space, page(9)).unwrap();
+            r.fx.vm.copy_in(&r.space, page(9), &[7]).unwrap();
+            r.fx.vm.poison(&r.space, page(9)).unwrap();
             assert_eq!((r.read(&r.space, 9), r.read(&r.space, 10)), (7, 0));
         }),
         ("run and leave", false, |r| {
-            r.lab.vm.activate(&r.space);
-            r.lab.vm.idle();
+            r.fx.vm.activate(&r.space);
+            r.fx.vm.idle();
         }),
     ]
 }
@@ -327,35 +309,34 @@ fn every_walker<C: Codec>(rules: MmuRules) {
         for (name, owns, walk) in walkers::<C>() {
             let rig = rig::<C>(rules, form);
             let zeros = rig.zeros();
-            let tables = rig.lab.vm.audit(&[&rig.space, &rig.other]).unwrap().zero_frames;
+            let tables = rig.fx.vm.audit(&[&rig.space, &rig.other]).unwrap().zero_frames;
             walk(&rig);
             let what = format!("{name} over {form:?}");
             assert!(rig.zeros() == zeros, "{what}: the records of zeros changed");
             rig.all_zero(&zeros);
             let audit = rig
-                .lab
+                .fx
                 .vm
                 .audit(&[&rig.space, &rig.other])
                 .unwrap_or_else(|e| panic!("{what}: {e:?}"));
             assert_eq!((audit.zero_frames, audit.other_frames), (tables, 0), "{what}");
-            let rss = rig.lab.vm.usage(&rig.space).rss_pages;
+            let rss = rig.fx.usage(&rig.space).rss_pages;
             assert_eq!(rss != 0, owns, "{what}: {rss} pages");
-            let counted =
-                rig.lab.count(Counter::AnonPages) + 512 * rig.lab.count(Counter::AnonHuge);
+            let counted = rig.fx.count(Counter::AnonPages) + 512 * rig.fx.count(Counter::AnonHuge);
             assert_eq!((audit.data_frames, counted), (rss, rss as i64), "{what}");
             rig.is_of_form(&rig.other);
             pages().for_each(|n| assert_eq!(rig.read(&rig.other, n), 0, "{what}"));
-            let Rig { lab, space, other, .. } = rig;
-            lab.vm.exit(space);
-            lab.check(&[&other]);
+            let Rig { fx, space, other, .. } = rig;
+            fx.vm.exit(space);
+            fx.check(&[&other]);
             pages().for_each(|n| {
-                assert_eq!(lab.kernel_peek(&other, page(n)), Ok(0), "{what}, at the other's end")
+                assert_eq!(fx.kernel_peek(&other, page(n)), Ok(0), "{what}, at the other's end")
             });
-            lab.vm.exit(other);
-            lab.vm.shrink_zeros();
-            lab.check(&[]);
+            fx.vm.exit(other);
+            fx.vm.shrink_zeros();
+            fx.check(&[]);
             assert_eq!(
-                (lab.count(Counter::AnonPages), lab.count(Counter::TablePages)),
+                (fx.count(Counter::AnonPages), fx.count(Counter::TablePages)),
                 (0, 0),
                 "{what}"
             );
@@ -446,21 +427,20 @@ fn f_07_every_source_that_takes_leaves_apart_asks_the_one_predicate() {
 fn colours_stay<C: Codec>(rules: MmuRules, colours: u8, form: Form, moved: u64) {
     let config =
         Config { zero_colours: Colours::Exactly(Order::new(colours).unwrap()), ..form.config() };
-    let lab = lab_on::<C>(Flat::new(Topology::flat(2, Pfn(512), 512 * 8), rules), config);
-    let space = lab.vm.create().unwrap();
+    let fx = Fixture::<C>::new(flat_with(2, 512 * 8, rules), config);
+    let space = fx.vm.create().unwrap();
     let (start, mask) = (GIB + moved * MIB2, (1u64 << colours) - 1);
     let bytes = if form == Form::Middle { GIB } else { MIB2 };
-    lab.map(&space, Va(start), bytes, RW);
+    fx.map(&space, Va(start), bytes, RW);
     let at = |n: u64| Va(start + n * KIB4);
-    (0..512).for_each(|n| assert_eq!(lab.kernel_peek(&space, at(n)), Ok(0)));
+    (0..512).for_each(|n| assert_eq!(fx.kernel_peek(&space, at(n)), Ok(0)));
     // The cache set of a page of zeros is that of its frame; sub-pages of the huge page count from
     // its first.
-    let colour = |n: u64| match lab.vm.query(&space, at(n)) {
+    let colour = |n: u64| match fx.vm.query(&space, at(n)) {
         Page::Mapped { pfn, level, zero: true, .. } => {
             let pfn = if level == Level::TWO { pfn.add(n) } else { pfn };
             assert!(
-                lab.vm.is_zero(pfn)
-                    && (level == Level::TWO || lab.vm.zero_frame(at(n)) == Some(pfn))
+                fx.vm.is_zero(pfn) && (level == Level::TWO || fx.vm.zero_frame(at(n)) == Some(pfn))
             );
             Some(pfn.0 & mask)
         }
@@ -474,23 +454,23 @@ fn colours_stay<C: Codec>(rules: MmuRules, colours: u8, form: Form, moved: u64) 
     };
     all(512);
     // Cut by unmap and by protect.
-    lab.vm.unmap(&space, at(77), KIB4).unwrap();
+    fx.vm.unmap(&space, at(77), KIB4).unwrap();
     all(77);
-    lab.vm.protect(&space, at(80), KIB4, Rights::READ).unwrap();
+    fx.vm.protect(&space, at(80), KIB4, Rights::READ).unwrap();
     all(77);
     // And made base pages by a write that finds no huge page, in a place that is whole.
-    lab.vm.map(&space, Placement::Replace(Va(start)), bytes, RW).unwrap();
-    (0..512).for_each(|n| assert_eq!(lab.kernel_peek(&space, at(n)), Ok(0)));
+    fx.vm.map(&space, Placement::Replace(Va(start)), bytes, RW).unwrap();
+    (0..512).for_each(|n| assert_eq!(fx.kernel_peek(&space, at(n)), Ok(0)));
     all(512);
-    let hogged = lab.hog(Order::HUGE);
-    assert!(matches!(lab.vm.fault(&space, at(300), Access::Write), Ok(Fault::Copied(Level::ONE))));
-    lab.give_back(hogged, Order::HUGE);
-    assert_eq!(lab.vm.usage(&space).rss_pages, 1);
+    let taken = fx.take_all(Order::HUGE);
+    assert!(matches!(fx.vm.fault(&space, at(300), Access::Write), Ok(Fault::Copied(Level::ONE))));
+    fx.give_back(taken, Order::HUGE);
+    assert_eq!(fx.usage(&space).rss_pages, 1);
     all(300);
-    lab.check(&[&space]);
-    lab.vm.exit(space);
-    lab.vm.shrink_zeros();
-    lab.check(&[]);
+    fx.check(&[&space]);
+    fx.vm.exit(space);
+    fx.vm.shrink_zeros();
+    fx.check(&[]);
 }
 
 #[test]
@@ -510,40 +490,40 @@ fn f_06_zeros_of_every_form_have_the_colour_of_their_address_and_keep_it_when_th
 /// A space with pages that are written, of one size, and zeros beside them; CPU 1 runs in it.
 fn fork_is_flushed<C: Codec + 'static>(rules: MmuRules, form: Form, huge: bool) {
     let config = Config { thp: if huge { Thp::Always } else { Thp::Never }, ..form.config() };
-    let lab = Rc::new(lab_on::<C>(Flat::new(Topology::flat(3, Pfn(512), 512 * 12), rules), config));
-    let space = Rc::new(lab.vm.create().unwrap());
-    lab.map(&space, Va(GIB), 4 * MIB2, RW);
+    let fx = Rc::new(Fixture::<C>::new(flat_with(3, 512 * 12, rules), config));
+    let space = Rc::new(fx.vm.create().unwrap());
+    fx.map(&space, Va(GIB), 4 * MIB2, RW);
     let written = [0, 3 * MIB2].map(|at| Va(GIB + at));
-    written.iter().for_each(|&va| lab.poke(&space, va, 5).unwrap());
-    (0..4).for_each(|n| assert!(lab.kernel_peek(&space, Va(GIB + n * MIB2 + 8)).is_ok()));
-    lab.vm.machine().run_on(1);
-    lab.vm.activate(&space);
-    lab.vm.machine().run_on(0);
+    written.iter().for_each(|&va| fx.poke(&space, va, 5).unwrap());
+    (0..4).for_each(|n| assert!(fx.kernel_peek(&space, Va(GIB + n * MIB2 + 8)).is_ok()));
+    fx.run_on(1);
+    fx.vm.activate(&space);
+    fx.run_on(0);
     let flushes = Rc::new(Cell::new(0));
     let during = {
-        let (lab, flushes) = (Rc::clone(&lab), Rc::clone(&flushes));
+        let (fx, flushes) = (Rc::clone(&fx), Rc::clone(&flushes));
         move |_| {
             // Before CPU 1 is told, no entry gives writes any more: what it loads from now on
             // cannot be stale.
             for va in written {
-                let entry = lab.entry_at(va);
+                let entry = fx.entry_at(va);
                 assert!(matches!(entry, Entry::Leaf(_, flags) if !flags.write), "{entry:?}");
             }
             flushes.set(flushes.get() + 1);
         }
     };
-    let child = during_flushes(during, || lab.vm.fork(&space).unwrap());
+    let child = during_flushes(during, || fx.vm.fork(&space).unwrap());
     assert!(flushes.get() >= 1, "{form:?}: CPU 1 could still write to what is shared now");
-    let (lab, space) = (Rc::into_inner(lab).unwrap(), Rc::into_inner(space).unwrap());
-    lab.poke(&space, written[0], 6).unwrap();
-    assert_eq!((lab.peek(&child, written[0]), lab.peek(&child, written[1])), (Ok(5), Ok(5)));
-    lab.check(&[&space, &child]);
-    lab.vm.machine().run_on(1);
-    lab.vm.idle();
-    lab.vm.exit(space);
-    lab.vm.exit(child);
-    lab.vm.shrink_zeros();
-    lab.check(&[]);
+    let (fx, space) = (Rc::into_inner(fx).unwrap(), Rc::into_inner(space).unwrap());
+    fx.poke(&space, written[0], 6).unwrap();
+    assert_eq!((fx.peek(&child, written[0]), fx.peek(&child, written[1])), (Ok(5), Ok(5)));
+    fx.check(&[&space, &child]);
+    fx.run_on(1);
+    fx.vm.idle();
+    fx.vm.exit(space);
+    fx.vm.exit(child);
+    fx.vm.shrink_zeros();
+    fx.check(&[]);
 }
 
 #[test]

@@ -10,14 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
-use crate::flat::{Flat, MachineHands, VmHands, jitter};
-use crate::lab::*;
-use vellum::addr::{Order, Pfn, Va};
-use vellum::config::{Config, ZeroHuge};
-use vellum::entry::{Aarch64, Codec, X86_64};
-use vellum::machine::{MmuRules, Topology};
-use vellum::space::{Access, Fault, Page, Space};
-use vellum::stats::Counter;
+use vellum_testkit::prelude::*;
 
 const CPUS: usize = 4;
 /// What is mapped of each space.
@@ -25,7 +18,7 @@ const BYTES: u64 = 2 * MIB2;
 
 /// What all threads have.
 struct Ground<C: Codec> {
-    lab: Lab<C>,
+    fx: Fixture<C>,
     /// A space in which all of them read and write, while there is one.
     common: RwLock<Option<Space>>,
     /// Children whose parents went on; whoever comes by ends them.
@@ -54,8 +47,8 @@ impl<C: Codec> Player<'_, C> {
     }
 
     fn create(&self) -> Space {
-        let space = self.ground.lab.vm.create().expect("memory");
-        self.ground.lab.map(&space, Va(GIB), BYTES, RW);
+        let space = self.ground.fx.vm.create().expect("memory");
+        self.ground.fx.map(&space, Va(GIB), BYTES, RW);
         space
     }
 
@@ -66,9 +59,9 @@ impl<C: Codec> Player<'_, C> {
     /// Looks at a word of a space nobody else writes to, and, where the huge page of zeros is
     /// mapped, at that.
     fn look(&self, space: &Space, at: u64, wrote: &[(u64, u64)]) {
-        let vm = &self.ground.lab.vm;
+        let vm = &self.ground.fx.vm;
         let expect = wrote.iter().rev().find(|w| w.0 == at).map_or(0, |w| w.1);
-        assert_eq!(self.ground.lab.peek(space, Va(at)), Ok(expect), "at {at:#x}, CPU {}", self.cpu);
+        assert_eq!(self.ground.fx.peek(space, Va(at)), Ok(expect), "at {at:#x}, CPU {}", self.cpu);
         if let Page::Mapped { pfn, level, zero, .. } = vm.query(space, Va(at))
             && level.0 == 2
             && zero
@@ -84,7 +77,7 @@ impl<C: Codec> Player<'_, C> {
 
     fn step(&mut self) {
         let ground = self.ground;
-        let vm = &ground.lab.vm;
+        let vm = &ground.fx.vm;
         match self.dice(16) {
             0..=4 => {
                 let space = self.own.take().unwrap_or_else(|| self.create());
@@ -103,7 +96,7 @@ impl<C: Codec> Player<'_, C> {
             5 => {
                 let at = self.word();
                 if let Some(space) = self.own.take() {
-                    ground.lab.poke(&space, Va(at), at).expect("memory");
+                    ground.fx.poke(&space, Va(at), at).expect("memory");
                     self.wrote.push((at, at));
                     let other = self.word();
                     self.look(&space, other, &self.wrote);
@@ -141,11 +134,11 @@ impl<C: Codec> Player<'_, C> {
                 let common = ground.common.read().unwrap();
                 if let Some(space) = &*common {
                     vm.activate(space);
-                    let seen = ground.lab.kernel_peek(space, Va(at)).expect("memory");
+                    let seen = ground.fx.kernel_peek(space, Va(at)).expect("memory");
                     assert!(seen == 0 || seen == at, "{seen:#x} at {at:#x}");
                     if write {
                         vm.copy_in(space, Va(at), &at.to_le_bytes()).expect("memory");
-                        assert_eq!(ground.lab.kernel_peek(space, Va(at)), Ok(at));
+                        assert_eq!(ground.fx.kernel_peek(space, Va(at)), Ok(at));
                     }
                     vm.idle();
                 }
@@ -170,9 +163,9 @@ impl<C: Codec> Player<'_, C> {
 
 fn churn<C: Codec>(rules: MmuRules, iterations: u64) {
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
-    let lab = lab_on::<C>(Flat::new(Topology::flat(CPUS, Pfn(512), 32 * 512), rules), config);
+    let fx = Fixture::<C>::new(flat_with(CPUS, 32 * 512, rules), config);
     let ground = Ground {
-        lab,
+        fx,
         common: RwLock::new(None),
         orphans: Mutex::default(),
         done: AtomicU64::new(0),
@@ -182,46 +175,42 @@ fn churn<C: Codec>(rules: MmuRules, iterations: u64) {
         for cpu in 0..CPUS {
             let ground = &ground;
             scope.spawn(move || {
-                ground.lab.vm.machine().run_on(cpu);
+                ground.fx.run_on(cpu);
                 jitter(1 + cpu as u64);
                 let mut player =
                     Player { ground, cpu, seed: 77 + cpu as u64, own: None, wrote: Vec::new() };
                 while ground.done.fetch_add(1, Ordering::Relaxed) < iterations {
                     player.step();
                 }
-                player.own.take().into_iter().for_each(|space| ground.lab.vm.exit(space));
+                player.own.take().into_iter().for_each(|space| ground.fx.vm.exit(space));
             });
         }
     });
-    let Ground { lab, common, orphans, renewed, .. } = ground;
+    let Ground { fx, common, orphans, renewed, .. } = ground;
     let left: Vec<Space> =
         common.into_inner().unwrap().into_iter().chain(orphans.into_inner().unwrap()).collect();
-    lab.check(&left.iter().collect::<Vec<_>>());
-    left.into_iter().for_each(|space| lab.vm.exit(space));
-    lab.vm.shrink_zeros();
-    let (made, gone) = (lab.count(Counter::ThpZeroAlloc), lab.count(Counter::ThpZeroRelease));
+    fx.check(&left.iter().collect::<Vec<_>>());
+    left.into_iter().for_each(|space| fx.vm.exit(space));
+    fx.vm.shrink_zeros();
+    let (made, gone) = (fx.count(Counter::ThpZeroAlloc), fx.count(Counter::ThpZeroRelease));
     assert_eq!(made, gone, "nobody is left to hold one");
-    assert_eq!((lab.vm.huge_zero(), lab.vm.huge_zero_references()), (None, 0));
+    assert_eq!((fx.vm.huge_zero(), fx.vm.huge_zero_references()), (None, 0));
     let renewed = renewed.into_inner();
     assert!(
         gone as u64 > iterations / 200 && renewed > iterations / 400,
         "it did go and come: {gone}, {renewed}"
     );
     assert_eq!(
-        (
-            lab.count(Counter::AnonPages),
-            lab.count(Counter::AnonHuge),
-            lab.count(Counter::TablePages)
-        ),
+        (fx.count(Counter::AnonPages), fx.count(Counter::AnonHuge), fx.count(Counter::TablePages)),
         (0, 0, 0)
     );
     // Every frame but the base zeros is free again: none was lost, none is in two places.
-    let audit = lab.vm.audit(&[]).expect("a valid state");
+    let audit = fx.vm.audit(&[]).expect("a valid state");
     assert_eq!(
         (audit.zero_frames, audit.data_frames, audit.table_frames, audit.other_frames),
         (1, 0, 0, 0)
     );
-    assert_eq!(lab.hog(Order::HUGE).len() as u64, 31, "and whole");
+    assert_eq!(fx.take_all(Order::HUGE).len() as u64, 31, "and whole");
 }
 
 #[test]

@@ -9,20 +9,13 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use crate::flat::{Flat, VmHands, unless_it_waits, weave};
-use crate::lab::*;
-use vellum::addr::{Level, Order, Pfn, Va};
-use vellum::config::{Config, ZeroHuge};
-use vellum::entry::{Aarch64, Codec, X86_64};
-use vellum::machine::{MmuRules, Topology};
-use vellum::space::{Access, Page, Space};
-use vellum::stats::Counter;
+use vellum_testkit::prelude::*;
 
 /// Every setting that reads huge zeros.
 const FORMS: [ZeroHuge; 3] = [ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
 
 struct Rig<C: Codec> {
-    lab: Lab<C>,
+    fx: Fixture<C>,
     spaces: RefCell<Vec<Space>>,
 }
 
@@ -34,29 +27,23 @@ fn rig<C: Codec>(rules: MmuRules, form: ZeroHuge) -> Rc<Rig<C>> {
 
 fn rig_of<C: Codec>(rules: MmuRules, form: ZeroHuge, bytes: u64) -> Rc<Rig<C>> {
     let config = Config { zero_huge: form, ..Config::default() };
-    let lab = lab_on::<C>(Flat::new(Topology::flat(3, Pfn(512), 8192), rules), config);
-    let spaces = (0..2)
-        .map(|_| {
-            let space = lab.vm.create().unwrap();
-            lab.map(&space, Va(GIB), bytes, RW);
-            space
-        })
-        .collect();
-    Rc::new(Rig { lab, spaces: RefCell::new(spaces) })
+    let fx = Fixture::<C>::new(flat_with(3, 8192, rules), config);
+    let spaces = (0..2).map(|_| fx.mapped(Va(GIB), bytes, RW)).collect();
+    Rc::new(Rig { fx, spaces: RefCell::new(spaces) })
 }
 
 impl<C: Codec> Rig<C> {
     /// A fault of a space, told by its place in the list.
     fn fault(&self, space: usize, va: u64, access: Access) {
-        self.lab.vm.fault(&self.spaces.borrow()[space], Va(va), access).expect("there is memory");
+        self.fx.vm.fault(&self.spaces.borrow()[space], Va(va), access).expect("there is memory");
     }
     fn all(&self) {
         let spaces = self.spaces.borrow();
-        self.lab.check(&spaces.iter().collect::<Vec<_>>());
+        self.fx.check(&spaces.iter().collect::<Vec<_>>());
     }
     fn zero_at(&self, space: usize, va: u64) -> bool {
         matches!(
-            self.lab.vm.query(&self.spaces.borrow()[space], Va(va)),
+            self.fx.vm.query(&self.spaces.borrow()[space], Va(va)),
             Page::Mapped { zero: true, .. }
         )
     }
@@ -77,13 +64,13 @@ fn everywhere<C: Codec + 'static>(
         let woven = {
             let (rig, ran, waited) = (Rc::clone(&rig), Rc::clone(&ran), Rc::clone(&waited));
             Box::new(move || {
-                rig.lab.vm.machine().run_on(1);
+                rig.fx.run_on(1);
                 ran.set(unless_it_waits(|| act(&rig)).is_some());
                 waited.set(!ran.get());
             })
         };
-        rig.lab.vm.machine().run_on(0);
-        let began = weave(vec![(at, woven as Box<dyn FnOnce()>)], || {
+        rig.fx.run_on(0);
+        let began = interleave(vec![(at, woven as Box<dyn FnOnce()>)], || {
             // An act that was cut off while it waited may have left a lock taken: that schedule
             // ends here.
             let done = catch_unwind(AssertUnwindSafe(|| body(&rig)));
@@ -105,10 +92,10 @@ fn everywhere<C: Codec + 'static>(
             continue;
         }
         let spaces = rig.spaces.take();
-        spaces.into_iter().for_each(|space| rig.lab.vm.exit(space));
-        rig.lab.vm.shrink_zeros();
-        rig.lab.check(&[]);
-        assert_eq!(rig.lab.vm.stats().get(Counter::TablePages), 0, "tables lost");
+        spaces.into_iter().for_each(|space| rig.fx.vm.exit(space));
+        rig.fx.vm.shrink_zeros();
+        rig.fx.check(&[]);
+        assert_eq!(rig.fx.count(Counter::TablePages), 0, "tables lost");
     }
     unreachable!()
 }
@@ -118,7 +105,7 @@ fn d_04<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, bytes: u64) {
     let tables = {
         let rig = rig_of::<C>(rules, form, bytes);
         rig.fault(0, GIB, Access::Read);
-        (rig.lab.vm.usage(&rig.spaces.borrow()[0]).table_nodes, rig.lab.count(Counter::TablePages))
+        (rig.fx.usage(&rig.spaces.borrow()[0]).table_nodes, rig.fx.count(Counter::TablePages))
     };
     let places = everywhere::<C>(
         || rig_of(rules, form, bytes),
@@ -127,14 +114,14 @@ fn d_04<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, bytes: u64) {
         move |rig| {
             rig.all();
             assert!(rig.zero_at(0, GIB), "one mapping");
-            let usage = rig.lab.vm.usage(&rig.spaces.borrow()[0]);
+            let usage = rig.fx.usage(&rig.spaces.borrow()[0]);
             assert_eq!(
-                (usage.table_nodes, rig.lab.count(Counter::TablePages)),
+                (usage.table_nodes, rig.fx.count(Counter::TablePages)),
                 tables,
                 "{form:?}: tables left over"
             );
             if form == ZeroHuge::Page {
-                assert_eq!((usage.zero_huge_leaves, rig.lab.vm.huge_zero_references()), (1, 2));
+                assert_eq!((usage.zero_huge_leaves, rig.fx.vm.huge_zero_references()), (1, 2));
             }
         },
     );
@@ -160,8 +147,8 @@ fn d_05_two_spaces_race_on_the_first_use_ever_and_end_with_one_page_and_count_th
         |rig| rig.fault(1, GIB, Access::Read),
         |rig| {
             rig.all();
-            assert_eq!(rig.lab.vm.huge_zero_references(), 3);
-            assert_eq!(rig.lab.vm.stats().get(Counter::ThpZeroAlloc), 1);
+            assert_eq!(rig.fx.vm.huge_zero_references(), 3);
+            assert_eq!(rig.fx.count(Counter::ThpZeroAlloc), 1);
             assert!(rig.zero_at(0, GIB) && rig.zero_at(1, GIB));
         },
     );
@@ -176,16 +163,16 @@ fn d_05_within_one_space_the_count_ends_at_two() {
         |rig| rig.fault(0, GIB + MIB2, Access::Read),
         |rig| {
             rig.all();
-            assert_eq!(rig.lab.vm.huge_zero_references(), 2);
+            assert_eq!(rig.fx.vm.huge_zero_references(), 2);
         },
     );
 }
 
 /// A space uses the page, leaves, the shrinker frees it, and a new one is made: all as one act.
 fn come_and_go(rig: &Rig<X86_64>) {
-    let vm = &rig.lab.vm;
+    let vm = &rig.fx.vm;
     let space = vm.create().unwrap();
-    rig.lab.map(&space, Va(GIB), MIB2, RW);
+    rig.fx.map(&space, Va(GIB), MIB2, RW);
     vm.fault(&space, Va(GIB), Access::Read).unwrap();
     vm.exit(space);
     vm.shrink_zeros();
@@ -199,11 +186,11 @@ fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
         let spaces = rig.spaces.borrow();
         for (at, space) in [(GIB, &spaces[0]), (GIB + MIB2, &spaces[1])] {
             if let Page::Mapped { pfn, level: Level::TWO, zero, .. } =
-                rig.lab.vm.query(space, Va(at))
+                rig.fx.vm.query(space, Va(at))
             {
-                assert!(zero && rig.lab.vm.is_zero(pfn) && rig.lab.vm.is_zero(pfn.add(511)));
-                assert!(!rig.lab.vm.is_zero(pfn.add(512)));
-                assert_eq!(rig.lab.vm.huge_zero(), Some(pfn));
+                assert!(zero && rig.fx.vm.is_zero(pfn) && rig.fx.vm.is_zero(pfn.add(511)));
+                assert!(!rig.fx.vm.is_zero(pfn.add(512)));
+                assert_eq!(rig.fx.vm.huge_zero(), Some(pfn));
             }
         }
     };
@@ -215,7 +202,7 @@ fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
             || rig(MmuRules::X86_64, ZeroHuge::Page),
             first,
             |rig| {
-                rig.lab.vm.shrink_zeros();
+                rig.fx.vm.shrink_zeros();
             },
             live
         ) > 5
@@ -223,14 +210,14 @@ fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
     assert!(everywhere(|| rig(MmuRules::X86_64, ZeroHuge::Page), first, come_and_go, live) > 5);
     let used_once = || {
         let rig = rig::<X86_64>(MmuRules::X86_64, ZeroHuge::Page);
-        let space = rig.lab.vm.create().unwrap();
-        rig.lab.map(&space, Va(GIB), MIB2, RW);
-        rig.lab.vm.fault(&space, Va(GIB), Access::Read).unwrap();
-        rig.lab.vm.exit(space);
+        let space = rig.fx.vm.create().unwrap();
+        rig.fx.map(&space, Va(GIB), MIB2, RW);
+        rig.fx.vm.fault(&space, Va(GIB), Access::Read).unwrap();
+        rig.fx.vm.exit(space);
         rig
     };
     let shrink = |rig: &Rig<X86_64>| {
-        rig.lab.vm.shrink_zeros();
+        rig.fx.vm.shrink_zeros();
     };
     assert!(everywhere(used_once, shrink, |rig| rig.fault(0, GIB, Access::Read), live) >= 2);
     assert!(everywhere(used_once, shrink, come_and_go, live) >= 2);
@@ -239,7 +226,7 @@ fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
             used_once,
             shrink,
             |rig| {
-                rig.lab.vm.keep_zeros().unwrap();
+                rig.fx.vm.keep_zeros().unwrap();
             },
             live
         ) >= 2
@@ -252,25 +239,25 @@ fn d_15_a_huge_page_of_data_is_never_taken_for_the_zeros_it_was_before() {
     // zeros.
     let with_data = || {
         let rig = rig::<X86_64>(MmuRules::X86_64, ZeroHuge::Page);
-        let space = rig.lab.vm.create().unwrap();
-        rig.lab.map(&space, Va(GIB), MIB2, RW);
-        rig.lab.vm.fault(&space, Va(GIB), Access::Read).unwrap();
-        rig.lab.vm.exit(space);
-        rig.lab.poke(&rig.spaces.borrow()[0], Va(GIB), 1).unwrap();
+        let space = rig.fx.vm.create().unwrap();
+        rig.fx.map(&space, Va(GIB), MIB2, RW);
+        rig.fx.vm.fault(&space, Va(GIB), Access::Read).unwrap();
+        rig.fx.vm.exit(space);
+        rig.fx.poke(&rig.spaces.borrow()[0], Va(GIB), 1).unwrap();
         rig
     };
     let swap = |rig: &Rig<X86_64>| {
-        rig.lab.vm.shrink_zeros();
+        rig.fx.vm.shrink_zeros();
         // Refused once it is unmapped.
-        let _ = rig.lab.vm.fault(&rig.spaces.borrow()[0], Va(GIB + MIB2), Access::Write);
+        let _ = rig.fx.vm.fault(&rig.spaces.borrow()[0], Va(GIB + MIB2), Access::Write);
         rig.fault(1, GIB, Access::Read);
     };
     let unmap =
-        |rig: &Rig<X86_64>| rig.lab.vm.unmap(&rig.spaces.borrow()[0], Va(GIB), 2 * MIB2).unwrap();
+        |rig: &Rig<X86_64>| rig.fx.vm.unmap(&rig.spaces.borrow()[0], Va(GIB), 2 * MIB2).unwrap();
     assert!(everywhere(with_data, unmap, swap, |rig| rig.all()) > 5);
     let fork = |rig: &Rig<X86_64>| {
-        let child = rig.lab.vm.fork(&rig.spaces.borrow()[0]).unwrap();
-        rig.lab.vm.exit(child);
+        let child = rig.fx.vm.fork(&rig.spaces.borrow()[0]).unwrap();
+        rig.fx.vm.exit(child);
     };
     assert!(everywhere(with_data, fork, swap, |rig| rig.all()) > 5);
 }
@@ -278,21 +265,21 @@ fn d_15_a_huge_page_of_data_is_never_taken_for_the_zeros_it_was_before() {
 #[test]
 fn d_08_a_first_use_in_the_middle_of_a_fork_is_the_childs_as_well() {
     let forked = |rig: &Rig<X86_64>| {
-        let child = rig.lab.vm.fork(&rig.spaces.borrow()[0]).unwrap();
+        let child = rig.fx.vm.fork(&rig.spaces.borrow()[0]).unwrap();
         rig.spaces.borrow_mut().push(child);
     };
     let places = everywhere::<X86_64>(
         || rig(MmuRules::X86_64, ZeroHuge::Page),
         |rig| {
-            let child = rig.lab.vm.fork(&rig.spaces.borrow()[0]).unwrap();
-            rig.lab.vm.exit(child);
+            let child = rig.fx.vm.fork(&rig.spaces.borrow()[0]).unwrap();
+            rig.fx.vm.exit(child);
             forked(rig);
         },
         |rig| rig.fault(0, GIB + MIB2, Access::Read),
         |rig| {
             // Which holds them to: whoever maps the page holds it.
             rig.all();
-            assert!(rig.lab.vm.huge_zero_references() >= 2);
+            assert!(rig.fx.vm.huge_zero_references() >= 2);
         },
     );
     assert!(places > 20, "{places} places");
@@ -305,7 +292,7 @@ fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) 
         if !huge {
             // No huge page is to be had; a few base pages are.
             let want = vellum::frame::Want::kernel(vellum::machine::Use::Slab);
-            while rig.lab.vm.frames().alloc(rig.lab.vm.machine(), Order::HUGE, &want).is_ok() {}
+            while rig.fx.vm.frames().alloc(rig.fx.m(), Order::HUGE, &want).is_ok() {}
         }
         rig
     };
@@ -313,10 +300,10 @@ fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) 
         (|rig: &Rig<C>| rig.fault(0, GIB, Access::Write)) as Act<C>,
         |rig| rig.fault(0, GIB + 8192, Access::Write),
         |rig| {
-            let _ = rig.lab.vm.unmap(&rig.spaces.borrow()[0], Va(GIB + 4096), 4096);
+            let _ = rig.fx.vm.unmap(&rig.spaces.borrow()[0], Va(GIB + 4096), 4096);
         },
         |rig| {
-            let _ = rig.lab.vm.protect(
+            let _ = rig.fx.vm.protect(
                 &rig.spaces.borrow()[0],
                 Va(GIB),
                 MIB2,
@@ -324,7 +311,7 @@ fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) 
             );
         },
         |rig| {
-            let _ = rig.lab.vm.advise(
+            let _ = rig.fx.vm.advise(
                 &rig.spaces.borrow()[0],
                 Va(GIB),
                 MIB2,
@@ -339,13 +326,13 @@ fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) 
             let woven = {
                 let (rig, ran) = (Rc::clone(&rig), Rc::clone(&ran));
                 Box::new(move || {
-                    rig.lab.vm.machine().run_on(1);
+                    rig.fx.run_on(1);
                     ran.set(unless_it_waits(|| act(&rig)).is_some())
                 })
             };
-            rig.lab.vm.machine().run_on(0);
-            let began = weave(vec![(at, woven as Box<dyn FnOnce()>)], || {
-                let _ = rig.lab.vm.fault(&rig.spaces.borrow()[0], Va(GIB), Access::Write);
+            rig.fx.run_on(0);
+            let began = interleave(vec![(at, woven as Box<dyn FnOnce()>)], || {
+                let _ = rig.fx.vm.fault(&rig.spaces.borrow()[0], Va(GIB), Access::Write);
             });
             if began == 0 {
                 break;
@@ -353,7 +340,7 @@ fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) 
             if ran.get() {
                 places += 1;
                 let spaces = rig.spaces.borrow();
-                rig.lab.vm.audit(&spaces.iter().collect::<Vec<_>>()).expect("everything adds up");
+                rig.fx.vm.audit(&spaces.iter().collect::<Vec<_>>()).expect("everything adds up");
             }
             // Where the act waited it holds what it held: the rig's memory goes as a whole.
         }
@@ -375,14 +362,14 @@ fn a_write_meets_any_other_change_at_any_step_and_everything_adds_up() {
 /// wait for.
 fn rig_of_two<C: Codec>(rules: MmuRules, form: ZeroHuge) -> Rc<Rig<C>> {
     let rig = rig::<C>(rules, form);
-    rig.lab.map(&rig.spaces.borrow()[0], Va(2 * GIB), MIB2, RW);
+    rig.fx.map(&rig.spaces.borrow()[0], Va(2 * GIB), MIB2, RW);
     rig.fault(0, 2 * GIB, Access::Read);
     rig
 }
 
 fn forbidden<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge) {
     let read = |rig: &Rig<C>| rig.fault(0, GIB, Access::Read);
-    let forbid = |rig: &Rig<C>| rig.lab.vm.forbid_zeros(&rig.spaces.borrow()[0]);
+    let forbid = |rig: &Rig<C>| rig.fx.vm.forbid_zeros(&rig.spaces.borrow()[0]);
     let none = |rig: &Rig<C>| {
         rig.all();
         assert!(

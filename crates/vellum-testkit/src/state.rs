@@ -1,15 +1,13 @@
 //! Everything there is to see of some spaces, to the bit: for tests of verbs that fail.
 
-use crate::flat::{MachineHands, VmHands};
-use std::sync::atomic::Ordering;
+use super::ext::{MachineExt, VmExt};
+use super::fixture::Fixture;
 
 use vellum::addr::{ENTRIES, Level, Pfn, Va};
 use vellum::entry::{Codec, Entry};
 use vellum::machine::Machine;
 use vellum::space::{Audit, Space, Usage};
 use vellum::stats::Counter;
-
-use super::Lab;
 
 /// One entry that is not empty: level, first address, the entry as hardware sees it.
 pub type Raw = (u8, u64, u64);
@@ -27,7 +25,7 @@ pub struct State {
 const GAUGES: [Counter; 4] =
     [Counter::AnonPages, Counter::AnonHuge, Counter::TablePages, Counter::SlabPages];
 
-impl<C: Codec> Lab<C> {
+impl<C: Codec> Fixture<C> {
     /// The state of everything; `spaces` are all there are, and nobody uses them meanwhile.
     pub fn state(&self, spaces: &[&Space]) -> State {
         let stats = self.vm.stats();
@@ -42,16 +40,16 @@ impl<C: Codec> Lab<C> {
     /// Every entry of a space's table.
     pub fn entries(&self, space: &Space) -> Vec<Raw> {
         self.vm.activate(space);
-        let root = Pfn(self.vm.machine().asked.last_root.load(Ordering::Relaxed));
+        let root = self.m().last_root();
         self.vm.idle();
         let mut seen = Vec::new();
-        self.entries_below(root, Level(self.vm.machine().rules().levels), 0, &mut seen);
+        self.entries_below(root, Level(self.m().rules().levels), 0, &mut seen);
         seen
     }
 
     fn entries_below(&self, table: Pfn, level: Level, base: u64, seen: &mut Vec<Raw>) {
         for slot in 0..ENTRIES {
-            let raw = self.vm.machine().entry(table, slot);
+            let raw = self.m().entry(table, slot);
             if raw == 0 {
                 continue;
             }
@@ -65,9 +63,8 @@ impl<C: Codec> Lab<C> {
 
     /// The entry that decides about an address now, in the space whose root was loaded last.
     pub fn entry_at(&self, va: Va) -> Entry {
-        let m = self.vm.machine();
-        let root = m.asked.last_root.load(Ordering::Relaxed);
-        let (mut table, mut level) = (Pfn(root), Level(m.rules().levels));
+        let m = self.m();
+        let (mut table, mut level) = (m.last_root(), Level(m.rules().levels));
         loop {
             match C::decode(m.entry(table, level.slot(va)), level) {
                 Entry::Table(below) => (table, level) = (below, Level(level.0 - 1)),
@@ -76,8 +73,8 @@ impl<C: Codec> Lab<C> {
         }
     }
 
-    /// Whether every lowest table in a range has something that is no promise: none was made for
-    /// nothing.
+    /// Whether every lowest table in a range has an entry that is more than reserved: none was
+    /// made for nothing.
     pub fn is_lean(&self, space: &Space, range: std::ops::Range<u64>) -> bool {
         let seen = self.entries(space);
         let kind = |&(level, _, raw): &Raw| C::decode(raw, Level(level));

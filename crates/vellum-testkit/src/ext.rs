@@ -1,9 +1,8 @@
-//! What tests do with their own hands, by names that need no `unsafe` at each use.
+//! The library's unsafe calls, by names that need no `unsafe` at each use.
 //!
 //! The library cannot know that a caller gives back what it has and that nothing else runs; a test
 //! does: it holds what it allocated, and audits when its threads are done. One that breaks this on
 //! purpose calls the library itself.
-#![allow(dead_code)]
 
 use vellum::addr::{Order, Pfn, Va};
 use vellum::clear::Extent;
@@ -15,7 +14,7 @@ use vellum::sync::{Above, Queue, Token};
 use vellum::vm::Vm;
 
 /// Entries and bytes of a machine that is at rest, or whose other CPUs are not at the same words.
-pub trait MachineHands: Machine {
+pub trait MachineExt: Machine {
     fn entry(&self, table: Pfn, slot: usize) -> u64 {
         // SAFETY: tests name tables that they reached from a root.
         unsafe { self.entry_load(table, slot) }
@@ -47,10 +46,10 @@ pub trait MachineHands: Machine {
     }
 }
 
-impl<M: Machine> MachineHands for M {}
+impl<M: Machine> MachineExt for M {}
 
 /// Frames that a test has.
-pub trait FrameHands {
+pub trait FramesExt {
     fn put<M: Machine>(&self, m: &M, pfn: Pfn, order: Order);
     fn cut<M: Machine>(&self, m: &M, pfn: Pfn, from: Order, to: Order);
     fn retire_at<M: Machine, H: Above<Queue>>(
@@ -64,7 +63,7 @@ pub trait FrameHands {
     fn audit<M: Machine>(&self, m: &M) -> Result<FrameCounts, Invalid>;
 }
 
-impl FrameHands for Frames {
+impl FramesExt for Frames {
     fn put<M: Machine>(&self, m: &M, pfn: Pfn, order: Order) {
         // SAFETY: the test had the block, and nothing is mapped on its machine.
         unsafe { self.free(m, pfn, order) }
@@ -94,14 +93,14 @@ impl FrameHands for Frames {
 }
 
 /// A subsystem at rest, and blocks that a test has.
-pub trait VmHands {
+pub trait VmExt {
     fn audit(&self, spaces: &[&Space]) -> Result<Audit, Invalid>;
     fn cleared(&self, extent: &Extent) -> Result<(), Stopped>;
     fn cleared_singles(&self, frames: &[(Pfn, Va)]) -> Result<(), Stopped>;
     fn copied(&self, from: Pfn, extent: &Extent) -> Result<(), Stopped>;
 }
 
-impl<M: Machine> VmHands for Vm<M> {
+impl<M: Machine> VmExt for Vm<M> {
     fn audit(&self, spaces: &[&Space]) -> Result<Audit, Invalid> {
         // SAFETY: tests audit when their threads are done, or wait.
         unsafe { self.validate(spaces) }

@@ -1,18 +1,19 @@
-//! What the tests of clearing share: a machine that writes down what it is asked to do, and may
-//! have caches that alias.
+//! A machine that records what it is asked to do, follows each frame of data, and may have caches
+//! that alias.
 //!
 //! It stands over the flat machine and passes everything on. Its caches, where they alias, are one
 //! dirty page for each frame and colour: what a program stored by an address stays under that
 //! address's colour, and is what the next program that comes by an address of that colour reads,
 //! until the frame is cleared through it.
-#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::flat::{Flat, MachineHands, Meta, VmHands};
+use super::ext::MachineExt;
+use super::fixture::{AT, FixtureOn, KIB4, MIB2, RW};
+use super::flat::{Flat, at_point, flat};
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
 use vellum::config::{Config, Preemption};
 use vellum::entry::X86_64;
@@ -20,13 +21,7 @@ use vellum::machine::{
     CacheLevel, Caches, CpuId, CpuMask, Event, Machine, MmuRules, Root, Scope, Stores, Topology,
     Use,
 };
-use vellum::space::{Access, Attrs, Fault, LeafSize, Page, Placement, Rights, Space};
-use vellum::vm::Vm;
-
-pub const KIB4: u64 = 4096;
-pub const MIB2: u64 = 2 << 20;
-pub const GIB: u64 = 1 << 30;
-pub const AT: Va = Va(0x4000_0000);
+use vellum::space::{Access, Attrs, Fault, LeafSize, Space};
 
 /// How far a frame of data has come on its way to a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,7 +81,7 @@ pub const COLOURS: u64 = 2;
 
 impl Probe {
     pub fn new(frames: u64) -> Probe {
-        Probe::over(Flat::new(Topology::flat(2, Pfn(512), frames), MmuRules::X86_64), false)
+        Probe::over(flat(2, frames), false)
     }
     /// A machine without bytes, for traces of blocks larger than the host would like to fill.
     pub fn hollow(frames: u64) -> Probe {
@@ -346,7 +341,7 @@ unsafe impl Machine for Probe {
     fn sched_point(&self) {
         assert_eq!(self.flat.preempt_depth(), 0, "a scheduling point with a lock held");
         self.acts.lock().unwrap().push(Act::Point);
-        crate::flat::at_point();
+        at_point();
         let left = self.stop_after.load(Ordering::Relaxed);
         if left != u64::MAX {
             self.stop_after.store(left.saturating_sub(1), Ordering::Relaxed);
@@ -392,55 +387,31 @@ unsafe impl Machine for Probe {
 }
 
 /// A `Vm` over such a machine.
-pub struct Lab {
-    pub vm: Vm<Probe>,
-    _meta: Meta,
-}
+pub type ProbeFixture = FixtureOn<Probe>;
 
-/// The switches as they are set on a command line.
-pub fn config(switches: &[(&str, &str)]) -> Config {
+/// With the switches as they are set on a command line.
+pub fn probe_fixture_on(machine: Probe, switches: &[(&str, &str)]) -> ProbeFixture {
     let mut config = Config::default();
     switches.iter().for_each(|(name, value)| config.set(name, value).expect("a switch"));
-    config
+    FixtureOn::new(machine, config)
 }
 
-pub fn lab_on(machine: Probe, switches: &[(&str, &str)]) -> Lab {
-    let meta = Meta::new(Vm::<Probe>::layout(machine.topology()));
-    // SAFETY: zeroed memory of that layout, kept as long as the value.
-    let vm =
-        unsafe { Vm::new(machine, config(switches), meta.base()) }.expect("a machine that fits");
-    Lab { vm, _meta: meta }
+pub fn probe_fixture(frames: u64, switches: &[(&str, &str)]) -> ProbeFixture {
+    probe_fixture_on(Probe::new(frames), switches)
 }
 
-pub fn lab(frames: u64, switches: &[(&str, &str)]) -> Lab {
-    lab_on(Probe::new(frames), switches)
-}
-
-impl Lab {
-    pub fn m(&self) -> &Probe {
-        self.vm.machine()
-    }
+impl ProbeFixture {
     /// Maps leaves of one size at `at`.
-    pub fn map(&self, space: &Space, at: Va, bytes: u64, leaf: Order) {
-        let attrs = Attrs { leaf: LeafSize::Exactly(leaf), ..Attrs::anonymous(Rights::READ_WRITE) };
-        assert_eq!(self.vm.map(space, Placement::At(at), bytes, attrs), Ok(at));
+    pub fn map_leaves(&self, space: &Space, at: Va, bytes: u64, leaf: Order) {
+        self.map(space, at, bytes, Attrs { leaf: LeafSize::Exactly(leaf), ..RW });
     }
     /// A write fault on page `page` of a fresh huge mapping; gives the block.
     pub fn huge_fault(&self, space: &Space, at: Va, page: u64) -> Pfn {
-        self.map(space, at, MIB2, Order::HUGE);
+        self.map_leaves(space, at, MIB2, Order::HUGE);
         self.m().acts();
-        assert_eq!(
-            self.vm.fault(space, Va(at.0 + page * KIB4 + 8), Access::Write),
-            Ok(Fault::Huge)
-        );
-        self.block(space, at)
-    }
-    /// The block mapped at `at`.
-    pub fn block(&self, space: &Space, at: Va) -> Pfn {
-        match self.vm.query(space, at) {
-            Page::Mapped { pfn, .. } => pfn,
-            page => panic!("{at:?} is {page:?}"),
-        }
+        let va = Va(at.0 + page * KIB4 + 8);
+        assert_eq!(self.vm.fault(space, va, Access::Write), Ok(Fault::Huge));
+        self.frame(space, at)
     }
     /// Whether all of a block is zero.
     pub fn is_zero(&self, first: Pfn, frames: u64) -> bool {
@@ -450,10 +421,5 @@ impl Lab {
     pub fn soil(&self, first: Pfn, frames: u64, byte: u8) {
         let page = vec![byte; PAGE_SIZE];
         (0..frames).for_each(|i| self.m().flat.poke(first.add(i), 0, &page));
-    }
-    pub fn check(&self, spaces: &[&Space]) -> u64 {
-        let audit = self.vm.audit(spaces).expect("a valid state");
-        assert_eq!(audit.other_frames, 0, "frames lost");
-        audit.free_frames
     }
 }
