@@ -3,40 +3,6 @@
 use proptest::prelude::*;
 use vellum_testkit::prelude::*;
 
-fn order(n: u8) -> Order {
-    Order::new(n).unwrap()
-}
-
-/// Frames over their metadata; the fields drop in this order.
-struct Rig {
-    frames: Frames,
-    m: Flat,
-    _meta: Meta,
-}
-
-/// Three CPUs on the first of two nodes.
-fn rig(ranges: &[(u64, u64); 2]) -> Rig {
-    let mut t = Topology::flat(3, Pfn(0), 1);
-    t.nodes = 2;
-    for (node, &(first, frames)) in t.node.iter_mut().zip(ranges) {
-        *node = NodeInfo { first: Pfn(first), frames };
-    }
-    let m = Flat::new(t, MmuRules::X86_64);
-    let meta = Meta::new(Frames::layout(m.topology()).unwrap());
-    // SAFETY: zeroed memory of that layout, kept beside the value.
-    let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
-    Rig { frames, m, _meta: meta }
-}
-
-impl Rig {
-    fn alloc(&self, o: u8) -> Result<Pfn, NoMemory> {
-        self.frames.alloc(&self.m, order(o), &Want::kernel(Use::Table))
-    }
-    fn free(&self, pfn: Pfn, o: u8) {
-        self.frames.put(&self.m, pfn, order(o));
-    }
-}
-
 /// What the allocator should do, said frame by frame.
 struct Model {
     /// For each frame the block that holds it, if one does.
@@ -91,19 +57,19 @@ proptest! {
     fn any_sequence_of_calls_agrees_with_the_model(steps in prop::collection::vec(step(), 1..400)) {
         // The nodes meet in the middle of a word of a block, and neither starts or ends on one.
         let ranges = [(600, 4500), (5100, 2900)];
-        let r = rig(&ranges);
+        let fx = FramesFixture::new(Flat::new(nodes(3, &ranges), MmuRules::X86_64));
         let taken = vec![false; 8000];
         let mut model = Model { taken, node: ranges.to_vec(), held: vec![], pending: vec![] };
         let mut top = Token::top();
         for step in steps {
             match step {
                 Step::Alloc { cpu, order: o } => {
-                    r.m.run_on(cpu);
-                    match r.alloc(o) {
+                    fx.m.run_on(cpu);
+                    match fx.alloc(o) {
                         Ok(pfn) => {
                             prop_assert!(pfn.is_aligned(order(o)));
-                            let node = r.frames.node_of(pfn).unwrap();
-                            prop_assert_eq!(r.frames.node_of(pfn.add((1 << o) - 1)), Some(node));
+                            let node = fx.frames.node_of(pfn).unwrap();
+                            prop_assert_eq!(fx.frames.node_of(pfn.add((1 << o) - 1)), Some(node));
                             prop_assert!(model.is_free(pfn.0, o), "{:?} was not free", pfn);
                             model.set(pfn, o, true);
                             model.held.push((pfn, o));
@@ -112,26 +78,26 @@ proptest! {
                     }
                 }
                 Step::Free { cpu, pick } if !model.held.is_empty() => {
-                    r.m.run_on(cpu);
+                    fx.m.run_on(cpu);
                     let (pfn, o) = model.held.swap_remove(pick % model.held.len());
-                    r.free(pfn, o);
+                    fx.free(pfn, o);
                     model.set(pfn, o, false);
                 }
                 Step::FreeInPieces { cpu, pick, piece } if !model.held.is_empty() => {
-                    r.m.run_on(cpu);
+                    fx.m.run_on(cpu);
                     let (pfn, o) = model.held.swap_remove(pick % model.held.len());
                     let piece = piece.min(o);
                     if o >= 9 {
-                        r.frames.cut(&r.m, pfn, order(o), order(piece));
+                        fx.frames.cut(&fx.m, pfn, order(o), order(piece));
                     }
                     for i in 0..1u64 << (o - piece) {
-                        r.free(pfn.add(i << piece), piece);
+                        fx.free(pfn.add(i << piece), piece);
                     }
                     model.set(pfn, o, false);
                 }
                 Step::Retire { pick, generation } if !model.held.is_empty() => {
                     let (pfn, o) = model.held.swap_remove(pick % model.held.len());
-                    r.frames.retire_at(&r.m, &mut top, (pfn, order(o)), generation);
+                    fx.frames.retire_at(&fx.m, &mut top, (pfn, order(o)), generation);
                     model.pending.push((pfn, o, generation));
                 }
                 Step::Complete { generation } => {
@@ -152,18 +118,18 @@ proptest! {
                         }
                         model.pending = keep;
                     }
-                    prop_assert_eq!(r.frames.completed(&r.m, &mut top, generation), freed);
+                    prop_assert_eq!(fx.frames.completed(&fx.m, &mut top, generation), freed);
                 }
-                Step::Drain => r.frames.drain(&r.m),
+                Step::Drain => fx.frames.drain(&fx.m),
                 _ => {}
             }
-            let counts = r.frames.audit(&r.m).unwrap();
+            let counts = fx.frames.audit(&fx.m).unwrap();
             let used: u64 = model.held.iter().map(|&(_, o)| 1 << o).sum();
             let pending: u64 = model.pending.iter().map(|&(_, o, _)| 1 << o).sum();
             prop_assert_eq!((counts.total, counts.used, counts.pending), (7400, used, pending));
-            let free: u64 = (0..2).map(|n| r.frames.free_frames(n)).sum();
+            let free: u64 = (0..2).map(|n| fx.frames.free_frames(n)).sum();
             prop_assert_eq!(free, 7400 - used - pending);
         }
-        r.m.run_on(0);
+        fx.m.run_on(0);
     }
 }

@@ -9,33 +9,9 @@ use vellum_testkit::prelude::*;
 
 const CPUS: usize = 4;
 
-struct Rig {
-    frames: Frames,
-    m: Flat,
-    _meta: Meta,
-}
-
-fn rig_on(m: Flat) -> Rig {
-    let meta = Meta::new(Frames::layout(m.topology()).unwrap());
-    // SAFETY: zeroed memory of that layout, kept beside the value.
-    let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
-    Rig { frames, m, _meta: meta }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
 /// Each thread takes and gives at random; a byte per frame says whether someone has it.
 fn churn(
-    r: &Rig,
+    r: &FramesFixture,
     first: u64,
     frames: u64,
     steps: u64,
@@ -57,13 +33,12 @@ fn churn(
             assert_eq!(owned[(f - first) as usize].swap(0, Ordering::AcqRel), 1);
         }
     };
-    let order = |o: u8| Order::new(o).unwrap();
     thread::scope(|s| {
         for t in 0..CPUS {
             let (take, give) = (&take, &give);
             s.spawn(move || {
                 r.m.run_on(cpu_of(t));
-                let mut random = Random(t as u64 * 77 + 1);
+                let mut random = Random::new(t as u64);
                 let mut held: Vec<(Pfn, u8)> = vec![];
                 let mut top = Token::top();
                 for step in 0..steps {
@@ -120,13 +95,10 @@ fn churn(
     assert_eq!(counts.free, counts.total);
 }
 
-fn two_nodes() -> Rig {
-    let mut t = Topology::flat(CPUS, Pfn(700), 4000);
-    t.nodes = 2;
-    t.node[1] = NodeInfo { first: Pfn(4700), frames: 4000 };
-    t.cpu_node[2] = 1;
-    t.cpu_node[3] = 1;
-    rig_on(Flat::new(t, MmuRules::X86_64))
+fn two_nodes() -> FramesFixture {
+    let mut t = nodes(CPUS, &[(700, 4000), (4700, 4000)]);
+    t.cpu_node[2..4].fill(1);
+    FramesFixture::new(Flat::new(t, MmuRules::X86_64))
 }
 
 #[test]
@@ -143,7 +115,7 @@ fn all_orders_under_threads_are_never_had_twice() {
 fn blocks_that_open_and_close_all_the_time_lose_nothing() {
     // Four blocks, all threads: a block is closed, had whole, split and opened while others are at
     // its words.
-    let r = rig_on(flat(CPUS, 2048));
+    let r = FramesFixture::new(flat(CPUS, 2048));
     churn(&r, 512, 2048, 40_000, |t| t, &[8, 7, 9, 0, 6]);
 }
 

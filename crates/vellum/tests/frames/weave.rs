@@ -5,22 +5,15 @@
 //! interruption, each time. The act that is put in runs to its end. If it waits, it waits for the
 //! operation that stands still, and the schedule does not exist.
 
-use std::cell::{Cell, RefCell};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use vellum_testkit::prelude::*;
 
-struct Rig {
-    frames: Frames,
-    m: Flat,
+struct Fixture {
+    of: FramesFixture,
     /// What CPUs 0 and 1 have.
     held: [RefCell<Vec<(Pfn, u8)>>; 2],
-    _meta: Meta,
-}
-
-fn order(n: u8) -> Order {
-    Order::new(n).unwrap()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +27,7 @@ enum Act {
     FreeOne,
     FreeAll,
     /// Every 2 MiB block it has into frames, every second of which is freed.
-    Shatter,
+    Split,
     Drain,
     /// Gives back what it has, to the blocks.
     GiveBack,
@@ -43,27 +36,21 @@ enum Act {
     /// Everything it has, through the pending queue.
     Retire,
     /// Gives back what it has and takes all it can as 2 MiB.
-    GrabWhole,
-    /// The same, and shatters that.
-    GrabAndShatter,
+    TakeWhole,
+    /// The same, and splits that.
+    TakeAndSplit,
 }
 
-impl Rig {
-    fn new(frames: u64) -> Rig {
-        let m = flat(2, frames);
-        let meta = Meta::new(Frames::layout(m.topology()).unwrap());
-        // SAFETY: zeroed memory of that layout, kept beside the value.
-        let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
-        Rig { frames, m, held: Default::default(), _meta: meta }
-    }
-
+impl Fixture {
     fn act(&self, cpu: usize, act: Act) {
-        self.m.run_on(cpu);
+        self.of.m.run_on(cpu);
         let mine = &self.held[cpu];
-        let free = |(pfn, o): (Pfn, u8)| self.frames.put(&self.m, pfn, order(o));
+        let free = |(pfn, o): (Pfn, u8)| self.of.frames.put(&self.of.m, pfn, order(o));
         match act {
             Act::Alloc(o) => {
-                if let Ok(pfn) = self.frames.alloc(&self.m, order(o), &Want::kernel(Use::Table)) {
+                if let Ok(pfn) =
+                    self.of.frames.alloc(&self.of.m, order(o), &Want::kernel(Use::Table))
+                {
                     mine.borrow_mut().push((pfn, o));
                 }
             }
@@ -85,13 +72,13 @@ impl Rig {
                 }
             }
             Act::FreeAll => mine.take().into_iter().for_each(free),
-            Act::Shatter => {
+            Act::Split => {
                 for (pfn, o) in mine.take() {
                     if o < 9 {
                         mine.borrow_mut().push((pfn, o));
                         continue;
                     }
-                    self.frames.cut(&self.m, pfn, order(o), Order::BASE);
+                    self.of.frames.cut(&self.of.m, pfn, order(o), Order::BASE);
                     for i in 0..1 << o {
                         mine.borrow_mut().push((pfn.add(i), 0));
                     }
@@ -101,7 +88,7 @@ impl Rig {
                     }
                 }
             }
-            Act::Drain => self.frames.drain(&self.m),
+            Act::Drain => self.of.frames.drain(&self.of.m),
             Act::HandOver => {
                 for (i, block) in mine.take().into_iter().enumerate() {
                     self.held[(cpu + i) % 2].borrow_mut().push(block);
@@ -109,22 +96,22 @@ impl Rig {
             }
             Act::GiveBack => {
                 self.act(cpu, Act::FreeAll);
-                self.frames.drain(&self.m);
+                self.of.frames.drain(&self.of.m);
             }
             Act::Retire => {
                 let mut top = Token::top();
                 for (i, (pfn, o)) in mine.take().into_iter().enumerate() {
-                    self.frames.retire_at(&self.m, &mut top, (pfn, order(o)), i as u64);
+                    self.of.frames.retire_at(&self.of.m, &mut top, (pfn, order(o)), i as u64);
                 }
-                self.frames.completed(&self.m, &mut top, u64::MAX);
+                self.of.frames.completed(&self.of.m, &mut top, u64::MAX);
             }
-            Act::GrabWhole | Act::GrabAndShatter => {
+            Act::TakeWhole | Act::TakeAndSplit => {
                 self.act(cpu, Act::GiveBack);
                 for _ in 0..4 {
                     self.act(cpu, Act::Alloc(9));
                 }
-                if let Act::GrabAndShatter = act {
-                    self.act(cpu, Act::Shatter);
+                if let Act::TakeAndSplit = act {
+                    self.act(cpu, Act::Split);
                 }
             }
         }
@@ -141,14 +128,14 @@ impl Rig {
                 });
             }
         }
-        let counts = self.frames.audit(&self.m).unwrap_or_else(|e| panic!("{e}: {what}"));
+        let counts = self.of.frames.audit(&self.of.m).unwrap_or_else(|e| panic!("{e}: {what}"));
         assert_eq!((counts.used, counts.pending), (used, 0), "{what}");
         for cpu in 0..2 {
             self.act(cpu, Act::FreeAll);
         }
-        self.frames.drain(&self.m);
+        self.of.frames.drain(&self.of.m);
         let counts =
-            self.frames.audit(&self.m).unwrap_or_else(|e| panic!("{e}, all freed: {what}"));
+            self.of.frames.audit(&self.of.m).unwrap_or_else(|e| panic!("{e}, all freed: {what}"));
         assert_eq!(counts.free, counts.total, "all freed: {what}");
     }
 }
@@ -164,32 +151,20 @@ fn every_step(
 ) -> (u64, u64) {
     let mut waits = 0;
     for n in 0.. {
-        let what = format!("{before:?}, then {operation:?} with {acts:?} at step {n}");
-        let r = Rc::new(Rig::new(frames));
-        before.iter().for_each(|&(cpu, act)| r.act(cpu, act));
-        let waited = Rc::new(Cell::new(false));
-        let put_in = acts.iter().enumerate().map(|(i, &(later, act))| -> DueAct {
-            let (r, waited) = (r.clone(), waited.clone());
-            let run = move || {
-                let result = catch_unwind(AssertUnwindSafe(|| r.act(1, act)));
-                if let Err(panic) = result {
-                    waited.set(true);
-                    if !panic.is::<Waits>() {
-                        resume_unwind(panic);
-                    }
-                }
-            };
-            (if i == 0 { n } else { later }, Box::new(run))
-        });
+        let of = FramesFixture::new(flat(2, frames));
+        let fx = Rc::new(Fixture { of, held: Default::default() });
+        before.iter().for_each(|&(cpu, act)| fx.act(cpu, act));
         // The later acts may find no step left to come before; the first one, none when all have
         // been tried.
-        if interleave(put_in.collect(), || r.act(0, operation)) == 0 {
-            return (n, waits);
-        }
-        if waited.get() {
-            waits += 1;
-        } else {
-            r.check(&what);
+        let put = acts.iter().enumerate().map(|(i, &(later, act))| {
+            (if i == 0 { n } else { later }, move |fx: &Fixture| fx.act(1, act))
+        });
+        match put_in(&fx, put, |fx| fx.act(0, operation)) {
+            None => return (n, waits),
+            Some(Met::Waited) => waits += 1,
+            Some(Met::Ran) => {
+                fx.check(&format!("{before:?}, then {operation:?} with {acts:?} at step {n}"));
+            }
         }
     }
     unreachable!()
@@ -213,12 +188,12 @@ const ACTS: [Act; 10] = [
     Act::Alloc(7),
     Act::Alloc(9),
     Act::FreeAll,
-    Act::Shatter,
+    Act::Split,
     Act::Drain,
     Act::GiveBack,
     Act::Retire,
-    Act::GrabWhole,
-    Act::GrabAndShatter,
+    Act::TakeWhole,
+    Act::TakeAndSplit,
 ];
 
 fn all(frames: u64, before: &[(usize, Act)]) -> (u64, u64) {
@@ -285,14 +260,14 @@ fn a_block_that_gets_frames_back_while_it_is_noted_as_full_is_not_forgotten() {
     // CPU 0 has used up the block it claims, and CPU 1 gives frames of it back just then.
     let mut before = [(0, Act::Alloc(0))].repeat(512);
     before.push((0, Act::HandOver));
-    for act in [Act::GiveBack, Act::FreeAll, Act::GrabWhole] {
+    for act in [Act::GiveBack, Act::FreeAll, Act::TakeWhole] {
         every_step(1024, &before, Act::Alloc(0), &[(0, act)]);
     }
 }
 
 /// One block open for a class of orders and claimed by nobody, all others had whole by CPU 1: who
 /// takes from it for another class does so without a claim, and it may be emptied, closed, had
-/// whole and shattered before the taker looks again.
+/// whole and split before the taker looks again.
 fn scarce() -> Vec<Vec<(usize, Act)>> {
     let pieces = [0, 3, 6, 8];
     let before = |piece| vec![(1, Act::Alloc(9)), (1, Act::Alloc(piece)), (0, Act::Drain)];
@@ -314,8 +289,8 @@ fn who_splits_a_block_waits_for_nobody_who_came_too_late() {
     for before in scarce() {
         for o in [0, 2, 6, 7, 8] {
             for later in 0..4 {
-                for last in [Act::Shatter, Act::GrabAndShatter, Act::FreeAll] {
-                    let acts = [(0, Act::GrabWhole), (later, last)];
+                for last in [Act::Split, Act::TakeAndSplit, Act::FreeAll] {
+                    let acts = [(0, Act::TakeWhole), (later, last)];
                     waits += every_step(1024, &before, Act::Alloc(o), &acts).1;
                 }
             }
@@ -375,7 +350,7 @@ fn frames_that_cpus_hand_to_each_other_can_come_back_anywhere() {
             Act::Alloc(4),
             Act::Drain,
             Act::GiveBack,
-            Act::GrabWhole,
+            Act::TakeWhole,
         ] {
             every_step(2048, &before, operation, &[(0, act)]);
         }
@@ -390,7 +365,7 @@ fn a_block_whose_last_frames_two_cpus_free_at_once_closes() {
         before.extend([(0, Act::Alloc(o)), (1, Act::Alloc(o))].repeat(2));
         before.extend([(0, Act::HandOver), (1, Act::HandOver), (0, Act::Drain)]);
         for operation in [Act::FreeOne, Act::FreeAll, Act::Drain] {
-            for act in [Act::FreeOne, Act::FreeAll, Act::GiveBack, Act::GrabWhole] {
+            for act in [Act::FreeOne, Act::FreeAll, Act::GiveBack, Act::TakeWhole] {
                 for (later, last) in [(0, Act::Alloc(9)), (1, Act::Drain), (2, Act::FreeAll)] {
                     every_step(3072, &before, operation, &[(0, act), (later, last)]);
                 }

@@ -6,21 +6,20 @@
 //! is a schedule that does not exist.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use vellum_testkit::prelude::*;
 
 /// Whether it was done; anything else than a lack of memory ends the test.
-type Verb = fn(&Rig) -> bool;
+type Verb = fn(&Shared) -> bool;
 
-struct Rig {
+struct Shared {
     fx: Fixture,
     /// The second one is a fork of the first where that matters.
     spaces: Vec<Space>,
 }
 
-fn rig(config: Config, fork: bool) -> Rig {
+fn shared(config: Config, fork: bool) -> Shared {
     let fx = fixture(3072, config);
     let space = fx.mapped(Va(GIB), MIB2, RW);
     fx.map(&space, Va(2 * GIB), GIB, RW);
@@ -29,10 +28,10 @@ fn rig(config: Config, fork: bool) -> Rig {
     if fork {
         spaces.push(fx.vm.fork(&spaces[0]).expect("memory"));
     }
-    Rig { fx, spaces }
+    Shared { fx, spaces }
 }
 
-impl Rig {
+impl Shared {
     /// All there is but for which frames: the tables' entries without them.
     fn shape(&self) -> State {
         let mut state = self.fx.state(&self.spaces.iter().collect::<Vec<_>>());
@@ -41,18 +40,11 @@ impl Rig {
     }
     /// Leaves that many frames, from all over.
     fn starve(&self, room: usize) -> Vec<Pfn> {
-        let take = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Table };
-        let frames = self.fx.vm.frames();
-        let all = std::iter::from_fn(|| frames.alloc(self.fx.m(), Order::BASE, &take).ok());
-        let mut taken: Vec<Pfn> = all.collect();
+        let mut taken = self.fx.take_all(Order::BASE);
         for _ in 0..room {
-            let pfn = taken.swap_remove(taken.len() * 7 / 11);
-            frames.put(self.fx.m(), pfn, Order::BASE);
+            self.fx.give_back([taken.swap_remove(taken.len() * 7 / 11)], Order::BASE);
         }
         taken
-    }
-    fn feed(&self, taken: Vec<Pfn>) {
-        taken.into_iter().for_each(|pfn| self.fx.vm.frames().put(self.fx.m(), pfn, Order::BASE));
     }
     fn end(self) {
         self.spaces.into_iter().for_each(|space| self.fx.vm.exit(space));
@@ -63,61 +55,43 @@ impl Rig {
 
 /// What is left when the act alone was done, with frames enough but no block.
 fn alone(config: Config, fork: bool, act: Verb) -> State {
-    let rig = rig(config, fork);
-    let taken = rig.starve(32);
-    rig.fx.run_on(1);
-    assert!(act(&rig), "an act that fails with 32 frames");
-    rig.fx.run_on(0);
-    rig.feed(taken);
-    let shape = rig.shape();
-    rig.end();
+    let shared = shared(config, fork);
+    let taken = shared.starve(32);
+    shared.fx.run_on(1);
+    assert!(act(&shared), "an act that fails with 32 frames");
+    shared.fx.run_on(0);
+    shared.fx.give_back(taken, Order::BASE);
+    let shape = shared.shape();
+    shared.end();
     shape
 }
 
 /// Says how often the verb failed with the act done.
 fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
     let after_act = alone(config, fork, act);
-    let fresh = rig(config, fork);
+    let fresh = shared(config, fork);
     let before = fresh.shape();
     fresh.end();
     let (mut failures, mut room) = (0, 0);
     loop {
         let (mut at, mut failed) = (0, false);
         loop {
-            let rig = Rc::new(rig(config, fork));
-            rig.fx.run_on(0);
-            let taken = rig.starve(room);
-            let (acted, waited) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
-            let woven = {
-                let (rig, acted, waited) = (Rc::clone(&rig), Rc::clone(&acted), Rc::clone(&waited));
-                Box::new(move || {
-                    rig.fx.run_on(1);
-                    match unless_it_waits(|| act(&rig)) {
-                        Some(done) => acted.set(done),
-                        None => waited.set(true),
-                    }
-                })
-            };
-            let mut done = true;
-            let began = interleave(vec![(at, woven as Box<dyn FnOnce()>)], || {
-                match catch_unwind(AssertUnwindSafe(|| verb(&rig))) {
-                    Ok(did) => done = did,
-                    Err(why) if !waited.get() => resume_unwind(why),
-                    Err(_) => {}
-                }
-            });
-            if began == 0 {
+            let shared = Rc::new(shared(config, fork));
+            shared.fx.run_on(0);
+            let taken = shared.starve(room);
+            let (acted, done) = (Rc::new(Cell::new(false)), Cell::new(true));
+            let seen = Rc::clone(&acted);
+            let act = move |shared: &Shared| seen.set(act(shared));
+            let Some(met) = put_in(&shared, [(at, act)], |shared| done.set(verb(shared))) else {
                 break;
-            }
+            };
             at += 1;
-            if waited.get() {
-                // What the half-done act holds cannot be taken apart; the rig's memory goes as a
-                // whole.
+            if met == Met::Waited {
                 continue;
             }
-            rig.feed(taken);
-            let after = rig.shape();
-            if !done {
+            shared.fx.give_back(taken, Order::BASE);
+            let after = shared.shape();
+            if !done.get() {
                 let wanted = if acted.get() { &after_act } else { &before };
                 assert!(
                     after == *wanted,
@@ -127,7 +101,7 @@ fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
                 failures += u32::from(acted.get());
                 failed = true;
             }
-            Rc::into_inner(rig).expect("the act is over").end();
+            Rc::into_inner(shared).expect("the act is over").end();
         }
         // With five there is enough for the act, which takes three, and not for every verb beside
         // it.
@@ -138,9 +112,9 @@ fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
     }
 }
 
-fn fault(rig: &Rig, space: usize, va: u64, access: Access) -> bool {
+fn fault(shared: &Shared, space: usize, va: u64, access: Access) -> bool {
     use vellum::error::FaultError::{NoMemory, Unmapped};
-    let done = rig.fx.vm.fault(&rig.spaces[space], Va(va), access);
+    let done = shared.fx.vm.fault(&shared.spaces[space], Va(va), access);
     // Nothing is mapped any more where a remap has taken it away.
     assert!(matches!(done, Ok(_) | Err(NoMemory | Unmapped)), "{done:?}");
     done.is_ok()
@@ -148,37 +122,37 @@ fn fault(rig: &Rig, space: usize, va: u64, access: Access) -> bool {
 
 const PROMISED: u64 = 2 * GIB + 5 * KIB4;
 
-fn write_promised(rig: &Rig) -> bool {
-    fault(rig, 0, PROMISED, Access::Write)
+fn write_promised(shared: &Shared) -> bool {
+    fault(shared, 0, PROMISED, Access::Write)
 }
-fn read_promised(rig: &Rig) -> bool {
-    fault(rig, 0, PROMISED, Access::Read)
+fn read_promised(shared: &Shared) -> bool {
+    fault(shared, 0, PROMISED, Access::Read)
 }
-fn write_near(rig: &Rig) -> bool {
-    fault(rig, 0, PROMISED + 9 * KIB4, Access::Write)
+fn write_near(shared: &Shared) -> bool {
+    fault(shared, 0, PROMISED + 9 * KIB4, Access::Write)
 }
-fn write_far(rig: &Rig) -> bool {
-    fault(rig, 0, PROMISED + 7 * MIB2, Access::Write)
+fn write_far(shared: &Shared) -> bool {
+    fault(shared, 0, PROMISED + 7 * MIB2, Access::Write)
 }
-fn read_far(rig: &Rig) -> bool {
-    fault(rig, 0, PROMISED + 7 * MIB2, Access::Read)
+fn read_far(shared: &Shared) -> bool {
+    fault(shared, 0, PROMISED + 7 * MIB2, Access::Read)
 }
-fn write_shared(rig: &Rig) -> bool {
-    fault(rig, 1, GIB + 3 * KIB4, Access::Write)
+fn write_shared(shared: &Shared) -> bool {
+    fault(shared, 1, GIB + 3 * KIB4, Access::Write)
 }
-fn protect_there(rig: &Rig) -> bool {
-    rig.fx.vm.protect(&rig.spaces[0], Va(PROMISED), KIB4, Rights::READ_WRITE).is_ok()
+fn protect_there(shared: &Shared) -> bool {
+    shared.fx.vm.protect(&shared.spaces[0], Va(PROMISED), KIB4, Rights::READ_WRITE).is_ok()
 }
-fn fork(rig: &Rig) -> bool {
-    rig.fx.vm.fork(&rig.spaces[0]).map(|child| rig.fx.vm.exit(child)).is_ok()
+fn fork(shared: &Shared) -> bool {
+    shared.fx.vm.fork(&shared.spaces[0]).map(|child| shared.fx.vm.exit(child)).is_ok()
 }
-fn remap(rig: &Rig) -> bool {
+fn remap(shared: &Shared) -> bool {
     let to = Placement::At(Va(6 * GIB + KIB4));
-    rig.fx.vm.remap(&rig.spaces[0], Va(GIB), MIB2, MIB2, to).is_ok()
+    shared.fx.vm.remap(&shared.spaces[0], Va(GIB), MIB2, MIB2, to).is_ok()
 }
-fn remap_promised(rig: &Rig) -> bool {
+fn remap_promised(shared: &Shared) -> bool {
     let to = Placement::Replace(Va(GIB + KIB4));
-    rig.fx.vm.remap(&rig.spaces[0], Va(2 * GIB + KIB4), MIB2, 16 * KIB4, to).is_ok()
+    shared.fx.vm.remap(&shared.spaces[0], Va(2 * GIB + KIB4), MIB2, 16 * KIB4, to).is_ok()
 }
 
 fn configs() -> [Config; 4] {

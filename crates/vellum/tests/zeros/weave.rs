@@ -5,8 +5,7 @@
 //! still, and that schedule does not exist. Statements D-4, D-5, D-15 and the fork of D-8, each for
 //! every place there is.
 
-use std::cell::{Cell, RefCell};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use vellum_testkit::prelude::*;
@@ -14,25 +13,24 @@ use vellum_testkit::prelude::*;
 /// Every setting that reads huge zeros.
 const FORMS: [ZeroHuge; 3] = [ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
 
-struct Rig<C: Codec> {
+struct Shared<C: Arch> {
     fx: Fixture<C>,
     spaces: RefCell<Vec<Space>>,
 }
 
-type Act<C> = fn(&Rig<C>);
+type Act<C> = fn(&Shared<C>);
 
-fn rig<C: Codec>(rules: MmuRules, form: ZeroHuge) -> Rc<Rig<C>> {
-    rig_of(rules, form, 2 * MIB2)
+fn shared<C: Arch>(form: ZeroHuge) -> Rc<Shared<C>> {
+    shared_of(form, 2 * MIB2)
 }
 
-fn rig_of<C: Codec>(rules: MmuRules, form: ZeroHuge, bytes: u64) -> Rc<Rig<C>> {
-    let config = Config { zero_huge: form, ..Config::default() };
-    let fx = Fixture::<C>::new(flat_with(3, 8192, rules), config);
+fn shared_of<C: Arch>(form: ZeroHuge, bytes: u64) -> Rc<Shared<C>> {
+    let fx = fixture_of::<C>(3, 8192, with_zeros(form));
     let spaces = (0..2).map(|_| fx.mapped(Va(GIB), bytes, RW)).collect();
-    Rc::new(Rig { fx, spaces: RefCell::new(spaces) })
+    Rc::new(Shared { fx, spaces: RefCell::new(spaces) })
 }
 
-impl<C: Codec> Rig<C> {
+impl<C: Arch> Shared<C> {
     /// A fault of a space, told by its place in the list.
     fn fault(&self, space: usize, va: u64, access: Access) {
         self.fx.vm.fault(&self.spaces.borrow()[space], Va(va), access).expect("there is memory");
@@ -51,77 +49,46 @@ impl<C: Codec> Rig<C> {
 
 /// Runs `body` on CPU 0 with `act` on CPU 1 put in after `at` shared words, for every `at` there
 /// is; `check` looks at each outcome, told whether the act ran. Says in how many places it did.
-fn everywhere<C: Codec + 'static>(
-    make: impl Fn() -> Rc<Rig<C>>,
-    body: impl Fn(&Rig<C>),
+fn everywhere<C: Arch>(
+    make: impl Fn() -> Rc<Shared<C>>,
+    body: impl Fn(&Shared<C>),
     act: Act<C>,
-    check: impl Fn(&Rig<C>),
+    check: impl Fn(&Shared<C>),
 ) -> u32 {
-    let mut places = 0;
-    for at in 0.. {
-        let rig = make();
-        let (ran, waited) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
-        let woven = {
-            let (rig, ran, waited) = (Rc::clone(&rig), Rc::clone(&ran), Rc::clone(&waited));
-            Box::new(move || {
-                rig.fx.run_on(1);
-                ran.set(unless_it_waits(|| act(&rig)).is_some());
-                waited.set(!ran.get());
-            })
-        };
-        rig.fx.run_on(0);
-        let began = interleave(vec![(at, woven as Box<dyn FnOnce()>)], || {
-            // An act that was cut off while it waited may have left a lock taken: that schedule
-            // ends here.
-            let done = catch_unwind(AssertUnwindSafe(|| body(&rig)));
-            if let Err(why) = done
-                && !waited.get()
-            {
-                resume_unwind(why);
-            }
-        });
-        if began == 0 {
-            return places;
-        }
-        if ran.get() {
-            places += 1;
-            check(&rig);
-        }
-        if waited.get() {
-            // What the half-done act holds cannot be taken apart; the rig's memory goes as a whole.
-            continue;
-        }
-        let spaces = rig.spaces.take();
-        spaces.into_iter().for_each(|space| rig.fx.vm.exit(space));
-        rig.fx.vm.shrink_zeros();
-        rig.fx.check(&[]);
-        assert_eq!(rig.fx.count(Counter::TablePages), 0, "tables lost");
-    }
-    unreachable!()
+    at_every_step(make, body, act, |shared| {
+        check(&shared);
+        shared.fx.end(shared.spaces.take());
+        shared.fx.vm.shrink_zeros();
+        shared.fx.check(&[]);
+        assert_eq!(shared.fx.count(Counter::TablePages), 0, "tables lost");
+    })
 }
 
-fn d_04<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, bytes: u64) {
+fn d_04<C: Arch>(form: ZeroHuge, bytes: u64) {
     // What one thread alone takes: its tables, and no more, whoever else tries.
     let tables = {
-        let rig = rig_of::<C>(rules, form, bytes);
-        rig.fault(0, GIB, Access::Read);
-        (rig.fx.usage(&rig.spaces.borrow()[0]).table_nodes, rig.fx.count(Counter::TablePages))
+        let shared = shared_of::<C>(form, bytes);
+        shared.fault(0, GIB, Access::Read);
+        (
+            shared.fx.usage(&shared.spaces.borrow()[0]).table_nodes,
+            shared.fx.count(Counter::TablePages),
+        )
     };
     let places = everywhere::<C>(
-        || rig_of(rules, form, bytes),
-        |rig| rig.fault(0, GIB, Access::Read),
-        |rig| rig.fault(0, GIB + 8192, Access::Read),
-        move |rig| {
-            rig.all();
-            assert!(rig.zero_at(0, GIB), "one mapping");
-            let usage = rig.fx.usage(&rig.spaces.borrow()[0]);
+        || shared_of(form, bytes),
+        |shared| shared.fault(0, GIB, Access::Read),
+        |shared| shared.fault(0, GIB + 8192, Access::Read),
+        move |shared| {
+            shared.all();
+            assert!(shared.zero_at(0, GIB), "one mapping");
+            let usage = shared.fx.usage(&shared.spaces.borrow()[0]);
             assert_eq!(
-                (usage.table_nodes, rig.fx.count(Counter::TablePages)),
+                (usage.table_nodes, shared.fx.count(Counter::TablePages)),
                 tables,
                 "{form:?}: tables left over"
             );
             if form == ZeroHuge::Page {
-                assert_eq!((usage.zero_huge_leaves, rig.fx.vm.huge_zero_references()), (1, 2));
+                assert_eq!((usage.zero_huge_leaves, shared.fx.vm.huge_zero_references()), (1, 2));
             }
         },
     );
@@ -133,8 +100,8 @@ fn d_04_two_threads_read_one_place_at_once_and_there_is_one_mapping_and_one_refe
     for form in FORMS {
         // With the tables above them there, and with those to be made as well.
         for bytes in [2 * MIB2, GIB] {
-            d_04::<X86_64>(MmuRules::X86_64, form, bytes);
-            d_04::<Aarch64>(MmuRules::AARCH64, form, bytes);
+            d_04::<X86_64>(form, bytes);
+            d_04::<Aarch64>(form, bytes);
         }
     }
 }
@@ -142,14 +109,14 @@ fn d_04_two_threads_read_one_place_at_once_and_there_is_one_mapping_and_one_refe
 #[test]
 fn d_05_two_spaces_race_on_the_first_use_ever_and_end_with_one_page_and_count_three() {
     let places = everywhere::<X86_64>(
-        || rig(MmuRules::X86_64, ZeroHuge::Page),
-        |rig| rig.fault(0, GIB, Access::Read),
-        |rig| rig.fault(1, GIB, Access::Read),
-        |rig| {
-            rig.all();
-            assert_eq!(rig.fx.vm.huge_zero_references(), 3);
-            assert_eq!(rig.fx.count(Counter::ThpZeroAlloc), 1);
-            assert!(rig.zero_at(0, GIB) && rig.zero_at(1, GIB));
+        || shared(ZeroHuge::Page),
+        |shared| shared.fault(0, GIB, Access::Read),
+        |shared| shared.fault(1, GIB, Access::Read),
+        |shared| {
+            shared.all();
+            assert_eq!(shared.fx.vm.huge_zero_references(), 3);
+            assert_eq!(shared.fx.count(Counter::ThpZeroAlloc), 1);
+            assert!(shared.zero_at(0, GIB) && shared.zero_at(1, GIB));
         },
     );
     assert!(places > 5, "{places} places");
@@ -158,75 +125,75 @@ fn d_05_two_spaces_race_on_the_first_use_ever_and_end_with_one_page_and_count_th
 #[test]
 fn d_05_within_one_space_the_count_ends_at_two() {
     everywhere::<X86_64>(
-        || rig(MmuRules::X86_64, ZeroHuge::Page),
-        |rig| rig.fault(0, GIB, Access::Read),
-        |rig| rig.fault(0, GIB + MIB2, Access::Read),
-        |rig| {
-            rig.all();
-            assert_eq!(rig.fx.vm.huge_zero_references(), 2);
+        || shared(ZeroHuge::Page),
+        |shared| shared.fault(0, GIB, Access::Read),
+        |shared| shared.fault(0, GIB + MIB2, Access::Read),
+        |shared| {
+            shared.all();
+            assert_eq!(shared.fx.vm.huge_zero_references(), 2);
         },
     );
 }
 
 /// A space uses the page, leaves, the shrinker frees it, and a new one is made: all as one act.
-fn come_and_go(rig: &Rig<X86_64>) {
-    let vm = &rig.fx.vm;
+fn come_and_go(shared: &Shared<X86_64>) {
+    let vm = &shared.fx.vm;
     let space = vm.create().unwrap();
-    rig.fx.map(&space, Va(GIB), MIB2, RW);
+    shared.fx.map(&space, Va(GIB), MIB2, RW);
     vm.fault(&space, Va(GIB), Access::Read).unwrap();
     vm.exit(space);
     vm.shrink_zeros();
-    rig.fault(1, GIB + MIB2, Access::Read);
+    shared.fault(1, GIB + MIB2, Access::Read);
 }
 
 #[test]
 fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
-    let live = |rig: &Rig<X86_64>| {
-        rig.all();
-        let spaces = rig.spaces.borrow();
+    let live = |shared: &Shared<X86_64>| {
+        shared.all();
+        let spaces = shared.spaces.borrow();
         for (at, space) in [(GIB, &spaces[0]), (GIB + MIB2, &spaces[1])] {
             if let Page::Mapped { pfn, level: Level::TWO, zero, .. } =
-                rig.fx.vm.query(space, Va(at))
+                shared.fx.vm.query(space, Va(at))
             {
-                assert!(zero && rig.fx.vm.is_zero(pfn) && rig.fx.vm.is_zero(pfn.add(511)));
-                assert!(!rig.fx.vm.is_zero(pfn.add(512)));
-                assert_eq!(rig.fx.vm.huge_zero(), Some(pfn));
+                assert!(zero && shared.fx.vm.is_zero(pfn) && shared.fx.vm.is_zero(pfn.add(511)));
+                assert!(!shared.fx.vm.is_zero(pfn.add(512)));
+                assert_eq!(shared.fx.vm.huge_zero(), Some(pfn));
             }
         }
     };
     // The first use, interrupted by the shrinker; by another's whole life; the shrinker,
     // interrupted by uses.
-    let first = |rig: &Rig<X86_64>| rig.fault(0, GIB, Access::Read);
+    let first = |shared: &Shared<X86_64>| shared.fault(0, GIB, Access::Read);
     assert!(
         everywhere(
-            || rig(MmuRules::X86_64, ZeroHuge::Page),
+            || shared(ZeroHuge::Page),
             first,
-            |rig| {
-                rig.fx.vm.shrink_zeros();
+            |shared| {
+                shared.fx.vm.shrink_zeros();
             },
             live
         ) > 5
     );
-    assert!(everywhere(|| rig(MmuRules::X86_64, ZeroHuge::Page), first, come_and_go, live) > 5);
+    assert!(everywhere(|| shared(ZeroHuge::Page), first, come_and_go, live) > 5);
     let used_once = || {
-        let rig = rig::<X86_64>(MmuRules::X86_64, ZeroHuge::Page);
-        let space = rig.fx.vm.create().unwrap();
-        rig.fx.map(&space, Va(GIB), MIB2, RW);
-        rig.fx.vm.fault(&space, Va(GIB), Access::Read).unwrap();
-        rig.fx.vm.exit(space);
-        rig
+        let shared = shared::<X86_64>(ZeroHuge::Page);
+        let space = shared.fx.vm.create().unwrap();
+        shared.fx.map(&space, Va(GIB), MIB2, RW);
+        shared.fx.vm.fault(&space, Va(GIB), Access::Read).unwrap();
+        shared.fx.vm.exit(space);
+        shared
     };
-    let shrink = |rig: &Rig<X86_64>| {
-        rig.fx.vm.shrink_zeros();
+    let shrink = |shared: &Shared<X86_64>| {
+        shared.fx.vm.shrink_zeros();
     };
-    assert!(everywhere(used_once, shrink, |rig| rig.fault(0, GIB, Access::Read), live) >= 2);
+    assert!(everywhere(used_once, shrink, |shared| shared.fault(0, GIB, Access::Read), live) >= 2);
     assert!(everywhere(used_once, shrink, come_and_go, live) >= 2);
     assert!(
         everywhere(
             used_once,
             shrink,
-            |rig| {
-                rig.fx.vm.keep_zeros().unwrap();
+            |shared| {
+                shared.fx.vm.keep_zeros().unwrap();
             },
             live
         ) >= 2
@@ -238,112 +205,95 @@ fn d_15_a_huge_page_of_data_is_never_taken_for_the_zeros_it_was_before() {
     // Fork and unmap of real huge pages, while the page of zeros becomes data and data the page of
     // zeros.
     let with_data = || {
-        let rig = rig::<X86_64>(MmuRules::X86_64, ZeroHuge::Page);
-        let space = rig.fx.vm.create().unwrap();
-        rig.fx.map(&space, Va(GIB), MIB2, RW);
-        rig.fx.vm.fault(&space, Va(GIB), Access::Read).unwrap();
-        rig.fx.vm.exit(space);
-        rig.fx.poke(&rig.spaces.borrow()[0], Va(GIB), 1).unwrap();
-        rig
+        let shared = shared::<X86_64>(ZeroHuge::Page);
+        let space = shared.fx.vm.create().unwrap();
+        shared.fx.map(&space, Va(GIB), MIB2, RW);
+        shared.fx.vm.fault(&space, Va(GIB), Access::Read).unwrap();
+        shared.fx.vm.exit(space);
+        shared.fx.poke(&shared.spaces.borrow()[0], Va(GIB), 1).unwrap();
+        shared
     };
-    let swap = |rig: &Rig<X86_64>| {
-        rig.fx.vm.shrink_zeros();
+    let swap = |shared: &Shared<X86_64>| {
+        shared.fx.vm.shrink_zeros();
         // Refused once it is unmapped.
-        let _ = rig.fx.vm.fault(&rig.spaces.borrow()[0], Va(GIB + MIB2), Access::Write);
-        rig.fault(1, GIB, Access::Read);
+        let _ = shared.fx.vm.fault(&shared.spaces.borrow()[0], Va(GIB + MIB2), Access::Write);
+        shared.fault(1, GIB, Access::Read);
     };
-    let unmap =
-        |rig: &Rig<X86_64>| rig.fx.vm.unmap(&rig.spaces.borrow()[0], Va(GIB), 2 * MIB2).unwrap();
-    assert!(everywhere(with_data, unmap, swap, |rig| rig.all()) > 5);
-    let fork = |rig: &Rig<X86_64>| {
-        let child = rig.fx.vm.fork(&rig.spaces.borrow()[0]).unwrap();
-        rig.fx.vm.exit(child);
+    let unmap = |shared: &Shared<X86_64>| {
+        shared.fx.vm.unmap(&shared.spaces.borrow()[0], Va(GIB), 2 * MIB2).unwrap()
     };
-    assert!(everywhere(with_data, fork, swap, |rig| rig.all()) > 5);
+    assert!(everywhere(with_data, unmap, swap, |shared| shared.all()) > 5);
+    let fork = |shared: &Shared<X86_64>| {
+        let child = shared.fx.vm.fork(&shared.spaces.borrow()[0]).unwrap();
+        shared.fx.vm.exit(child);
+    };
+    assert!(everywhere(with_data, fork, swap, |shared| shared.all()) > 5);
 }
 
 #[test]
 fn d_08_a_first_use_in_the_middle_of_a_fork_is_the_childs_as_well() {
-    let forked = |rig: &Rig<X86_64>| {
-        let child = rig.fx.vm.fork(&rig.spaces.borrow()[0]).unwrap();
-        rig.spaces.borrow_mut().push(child);
+    let forked = |shared: &Shared<X86_64>| {
+        let child = shared.fx.vm.fork(&shared.spaces.borrow()[0]).unwrap();
+        shared.spaces.borrow_mut().push(child);
     };
     let places = everywhere::<X86_64>(
-        || rig(MmuRules::X86_64, ZeroHuge::Page),
-        |rig| {
-            let child = rig.fx.vm.fork(&rig.spaces.borrow()[0]).unwrap();
-            rig.fx.vm.exit(child);
-            forked(rig);
+        || shared(ZeroHuge::Page),
+        |shared| {
+            let child = shared.fx.vm.fork(&shared.spaces.borrow()[0]).unwrap();
+            shared.fx.vm.exit(child);
+            forked(shared);
         },
-        |rig| rig.fault(0, GIB + MIB2, Access::Read),
-        |rig| {
+        |shared| shared.fault(0, GIB + MIB2, Access::Read),
+        |shared| {
             // Which holds them to: whoever maps the page holds it.
-            rig.all();
-            assert!(rig.fx.vm.huge_zero_references() >= 2);
+            shared.all();
+            assert!(shared.fx.vm.huge_zero_references() >= 2);
         },
     );
     assert!(places > 20, "{places} places");
 }
 
-fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) {
+fn writes_meet<C: Arch>(form: ZeroHuge, huge: bool) {
     let read = || {
-        let rig = rig::<C>(rules, form);
-        rig.fault(0, GIB, Access::Read);
+        let shared = shared::<C>(form);
+        shared.fault(0, GIB, Access::Read);
         if !huge {
             // No huge page is to be had; a few base pages are.
             let want = vellum::frame::Want::kernel(vellum::machine::Use::Slab);
-            while rig.fx.vm.frames().alloc(rig.fx.m(), Order::HUGE, &want).is_ok() {}
+            while shared.fx.vm.frames().alloc(shared.fx.m(), Order::HUGE, &want).is_ok() {}
         }
-        rig
+        shared
     };
     for act in [
-        (|rig: &Rig<C>| rig.fault(0, GIB, Access::Write)) as Act<C>,
-        |rig| rig.fault(0, GIB + 8192, Access::Write),
-        |rig| {
-            let _ = rig.fx.vm.unmap(&rig.spaces.borrow()[0], Va(GIB + 4096), 4096);
+        (|shared: &Shared<C>| shared.fault(0, GIB, Access::Write)) as Act<C>,
+        |shared| shared.fault(0, GIB + 8192, Access::Write),
+        |shared| {
+            let _ = shared.fx.vm.unmap(&shared.spaces.borrow()[0], Va(GIB + 4096), 4096);
         },
-        |rig| {
-            let _ = rig.fx.vm.protect(
-                &rig.spaces.borrow()[0],
+        |shared| {
+            let _ = shared.fx.vm.protect(
+                &shared.spaces.borrow()[0],
                 Va(GIB),
                 MIB2,
                 vellum::space::Rights::READ,
             );
         },
-        |rig| {
-            let _ = rig.fx.vm.advise(
-                &rig.spaces.borrow()[0],
+        |shared| {
+            let _ = shared.fx.vm.advise(
+                &shared.spaces.borrow()[0],
                 Va(GIB),
                 MIB2,
                 vellum::space::Advice::DontNeed,
             );
         },
     ] {
-        let mut places = 0;
-        for at in 0.. {
-            let rig = read();
-            let ran = Rc::new(Cell::new(false));
-            let woven = {
-                let (rig, ran) = (Rc::clone(&rig), Rc::clone(&ran));
-                Box::new(move || {
-                    rig.fx.run_on(1);
-                    ran.set(unless_it_waits(|| act(&rig)).is_some())
-                })
-            };
-            rig.fx.run_on(0);
-            let began = interleave(vec![(at, woven as Box<dyn FnOnce()>)], || {
-                let _ = rig.fx.vm.fault(&rig.spaces.borrow()[0], Va(GIB), Access::Write);
-            });
-            if began == 0 {
-                break;
-            }
-            if ran.get() {
-                places += 1;
-                let spaces = rig.spaces.borrow();
-                rig.fx.vm.audit(&spaces.iter().collect::<Vec<_>>()).expect("everything adds up");
-            }
-            // Where the act waited it holds what it held: the rig's memory goes as a whole.
-        }
+        let write = |shared: &Shared<C>| {
+            let _ = shared.fx.vm.fault(&shared.spaces.borrow()[0], Va(GIB), Access::Write);
+        };
+        let places = at_every_step(read, write, act, |shared| {
+            let spaces = shared.spaces.borrow();
+            shared.fx.vm.audit(&spaces.iter().collect::<Vec<_>>()).expect("everything adds up");
+        });
         assert!(places > 3, "{places} places");
     }
 }
@@ -352,33 +302,33 @@ fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) 
 fn a_write_meets_any_other_change_at_any_step_and_everything_adds_up() {
     for huge in [true, false] {
         for form in FORMS {
-            writes_meet::<X86_64>(MmuRules::X86_64, form, huge);
-            writes_meet::<Aarch64>(MmuRules::AARCH64, form, huge);
+            writes_meet::<X86_64>(form, huge);
+            writes_meet::<Aarch64>(form, huge);
         }
     }
 }
 
 /// Zeros mapped in a second table, so that there is something to take away, and another lock to
 /// wait for.
-fn rig_of_two<C: Codec>(rules: MmuRules, form: ZeroHuge) -> Rc<Rig<C>> {
-    let rig = rig::<C>(rules, form);
-    rig.fx.map(&rig.spaces.borrow()[0], Va(2 * GIB), MIB2, RW);
-    rig.fault(0, 2 * GIB, Access::Read);
-    rig
+fn shared_twice<C: Arch>(form: ZeroHuge) -> Rc<Shared<C>> {
+    let shared = shared::<C>(form);
+    shared.fx.map(&shared.spaces.borrow()[0], Va(2 * GIB), MIB2, RW);
+    shared.fault(0, 2 * GIB, Access::Read);
+    shared
 }
 
-fn forbidden<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge) {
-    let read = |rig: &Rig<C>| rig.fault(0, GIB, Access::Read);
-    let forbid = |rig: &Rig<C>| rig.fx.vm.forbid_zeros(&rig.spaces.borrow()[0]);
-    let none = |rig: &Rig<C>| {
-        rig.all();
+fn forbidden<C: Arch>(form: ZeroHuge) {
+    let read = |shared: &Shared<C>| shared.fault(0, GIB, Access::Read);
+    let forbid = |shared: &Shared<C>| shared.fx.vm.forbid_zeros(&shared.spaces.borrow()[0]);
+    let none = |shared: &Shared<C>| {
+        shared.all();
         assert!(
-            !rig.zero_at(0, GIB) && !rig.zero_at(0, 2 * GIB),
+            !shared.zero_at(0, GIB) && !shared.zero_at(0, 2 * GIB),
             "{form:?}: zeros where they are forbidden"
         );
     };
     for (body, act) in [(read as Act<C>, forbid as Act<C>), (forbid, read)] {
-        let places = everywhere::<C>(|| rig_of_two(rules, form), body, act, none);
+        let places = everywhere::<C>(|| shared_twice(form), body, act, none);
         assert!(places > 3, "{form:?}: {places} places");
     }
 }
@@ -386,7 +336,7 @@ fn forbidden<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge) {
 #[test]
 fn no_zeros_are_mapped_once_they_are_forbidden_whatever_a_fault_does_meanwhile() {
     for form in FORMS {
-        forbidden::<X86_64>(MmuRules::X86_64, form);
-        forbidden::<Aarch64>(MmuRules::AARCH64, form);
+        forbidden::<X86_64>(form);
+        forbidden::<Aarch64>(form);
     }
 }
