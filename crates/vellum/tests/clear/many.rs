@@ -6,7 +6,7 @@ use vellum_testkit::probe::*;
 
 const OLD: u8 = 0xa5;
 
-/// A fx whose every frame held old bytes before the library came, and whose machine has stores
+/// A fixture whose every frame held old bytes before the library came, and whose machine has stores
 /// around its caches.
 fn old_fixture(frames: u64, switches: &[(&str, &str)]) -> ProbeFixture {
     let machine = Probe::new(frames);

@@ -14,7 +14,7 @@ use vellum_testkit::probe::*;
 
 const OLD: u8 = 0xa5;
 
-/// A fx whose machine follows frames.
+/// A fixture whose machine follows frames.
 fn followed(switches: &[(&str, &str)]) -> ProbeFixture {
     let machine = Probe::new(512 * 8);
     machine.follow();

@@ -6,7 +6,7 @@ use vellum_testkit::probe::*;
 
 const OLD: u8 = 0xa5;
 
-/// A fx whose every frame held old bytes before the library came.
+/// A fixture whose every frame held old bytes before the library came.
 fn old_fixture(frames: u64, switches: &[(&str, &str)]) -> ProbeFixture {
     let machine = Probe::new(frames);
     machine.fill_all(OLD);

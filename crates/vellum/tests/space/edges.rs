@@ -7,7 +7,6 @@ use vellum_testkit::prelude::*;
 const FIVE: MmuRules = MmuRules { levels: 5, ..MmuRules::X86_64 };
 /// The end of the user half, which is the end of a page table's reach.
 const HALF: [(MmuRules, u64); 2] = [(MmuRules::X86_64, 1 << 47), (FIVE, 1 << 56)];
-const HUGE: Attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
 
 fn machine<C: Codec>(rules: MmuRules) -> Fixture<C> {
     Fixture::new(flat_with(1, 8192, rules), Config::default())
@@ -79,7 +78,10 @@ fn anywhere_fills_what_is_below_and_never_the_last_page() {
         }
         // The top comes free and is the highest hole again, with its last page still nobody's.
         fx.vm.unmap(&space, Va(0), half - KIB4).unwrap();
-        assert_eq!(fx.vm.map(&space, Placement::Anywhere, MIB2, HUGE), Ok(Va(half - 2 * MIB2)));
+        assert_eq!(
+            fx.vm.map(&space, Placement::Anywhere, MIB2, EXACTLY_HUGE),
+            Ok(Va(half - 2 * MIB2))
+        );
         assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(half - 2 * KIB4)));
         assert_eq!(
             fx.vm.map(&space, Placement::Anywhere, MIB2 - 2 * KIB4, RW),
@@ -96,8 +98,8 @@ fn huge_pages_end_two_mib_before_the_half() {
         let space = fx.vm.create().unwrap();
         let (top, next) = (Va(half - MIB2), Va(half - 2 * MIB2));
         let past = Err(SpaceError::Range(RangeError::OutOfSpace));
-        assert_eq!(fx.vm.map(&space, Placement::At(top), MIB2, HUGE), past);
-        assert_eq!(fx.vm.map(&space, Placement::At(next), MIB2, HUGE), Ok(next));
+        assert_eq!(fx.vm.map(&space, Placement::At(top), MIB2, EXACTLY_HUGE), past);
+        assert_eq!(fx.vm.map(&space, Placement::At(next), MIB2, EXACTLY_HUGE), Ok(next));
         fx.vm.unmap(&space, next, MIB2).unwrap();
         // One region to the end: the huge page below, base pages in the slot that is not whole.
         fx.map(&space, next, 2 * MIB2 - KIB4, RW);
@@ -153,7 +155,7 @@ fn aarch64_returns_from_its_last_page_like_from_any_other() {
     assert_eq!(fx.vm.user_end(), Va(half));
     fx.map(&space, Va(half - KIB4), KIB4, Attrs { rights: Rights::ALL, ..RW });
     assert_eq!(fx.vm.fault(&space, Va(half - KIB4), Access::Exec), Ok(Fault::Zero));
-    fx.map(&space, Va(half - 2 * MIB2), MIB2, HUGE);
+    fx.map(&space, Va(half - 2 * MIB2), MIB2, EXACTLY_HUGE);
     assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(half - 2 * KIB4)));
     ends(&fx, space);
 }

@@ -110,8 +110,8 @@ fn a_space_ends_when_the_last_cpu_has_left_it() {
     fx.check(&[]);
 }
 
-fn reuses<C: Codec>(rules: MmuRules) {
-    let fx = Fixture::new(flat_with::<C>(1, 4096, rules), no_thp());
+fn reuses<C: Arch>() {
+    let fx = fixture_of::<C>(1, 4096, no_thp());
     let parent = fx.mapped(AT, KIB4, RW);
     fx.poke(&parent, AT, 1).unwrap();
     let child = fx.vm.fork(&parent).unwrap();
@@ -121,15 +121,11 @@ fn reuses<C: Codec>(rules: MmuRules) {
     assert_eq!(fx.vm.fault(&parent, AT, Access::Write), Ok(Fault::Reused(Level::ONE)));
     // Where the fault itself drops the translation nobody else need, and where it does not the
     // handler does.
-    assert_eq!(flushed() - before, u64::from(!rules.fault_invalidates));
+    assert_eq!(flushed() - before, u64::from(!C::RULES.fault_invalidates));
     fx.vm.exit(parent);
 }
 
-#[test]
-fn a_page_that_is_reused_faults_once_under_every_mmu() {
-    reuses::<X86_64>(MmuRules::X86_64);
-    reuses::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(reuses, a_page_that_is_reused_faults_once_under_every_mmu);
 
 #[test]
 fn a_child_that_exits_leaves_the_parent_its_pages() {

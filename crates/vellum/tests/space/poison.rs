@@ -8,13 +8,9 @@ use vellum_testkit::prelude::*;
 const PAGE: Va = Va(AT.0 + 5 * KIB4);
 
 /// A space with `bytes` written all over: each page says its address.
-fn written<C: Codec>(
-    rules: MmuRules,
-    config: Config,
-    (bytes, attrs): (u64, Attrs),
-) -> (Fixture<C>, Space) {
+fn written<C: Arch>(config: Config, (bytes, attrs): (u64, Attrs)) -> (Fixture<C>, Space) {
     let frames = 4096 + bytes / KIB4 * 2;
-    let fx = Fixture::<C>::new(flat_with(2, frames, rules), config);
+    let fx = fixture_of::<C>(2, frames, config);
     let space = fx.mapped(AT, bytes, attrs);
     for va in places(bytes) {
         fx.poke(&space, va, va.0).unwrap();
@@ -68,17 +64,13 @@ fn sizes() -> [(&'static str, u64, Attrs, Config); 3] {
     ]
 }
 
-fn on_both(test: fn(bool)) {
-    [false, true].into_iter().for_each(test);
-}
-
-fn contents_stay<C: Codec>(rules: MmuRules) {
+fn contents_stay<C: Arch>() {
     for alloc_zero in [false, true] {
         // What is taken zeroed is the page and no table, so 1 GiB need not be cleared once more for
         // it.
         for (name, bytes, attrs, config) in sizes().into_iter().take(if alloc_zero { 2 } else { 3 })
         {
-            let (fx, space) = written::<C>(rules, Config { alloc_zero, ..config }, (bytes, attrs));
+            let (fx, space) = written::<C>(Config { alloc_zero, ..config }, (bytes, attrs));
             let (old, usage) = (frame(&fx, &space, PAGE), fx.usage(&space));
             assert_eq!(fx.vm.poison(&space, Va(PAGE.0 + 123)), Ok(()), "{name}");
             let new = frame(&fx, &space, PAGE);
@@ -111,12 +103,12 @@ fn contents_stay<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn a_poisoned_page_keeps_its_contents_and_its_frame_never_comes_back_on_x86_64() {
-    contents_stay::<X86_64>(MmuRules::X86_64);
+    contents_stay::<X86_64>();
 }
 
 #[test]
 fn a_poisoned_page_keeps_its_contents_and_its_frame_never_comes_back_on_aarch64() {
-    contents_stay::<Aarch64>(MmuRules::AARCH64);
+    contents_stay::<Aarch64>();
 }
 
 /// The verb is refused, and nothing is another but what counts zeros.
@@ -135,13 +127,13 @@ fn refused<C: Codec>(
     assert_eq!(fx.count(Counter::PoisonSkippedZero), skipped + more);
 }
 
-fn zeros_and_holes<C: Codec>(rules: MmuRules) {
+fn zeros_and_holes<C: Arch>() {
     let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::TablePrivate, ZeroHuge::Table];
     for (form, bytes) in forms.map(|form| (form, MIB2)).into_iter().chain([(ZeroHuge::Table, GIB)])
     {
         let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
         let config = Config { zero_huge: form, thp, ..Config::default() };
-        let fx = Fixture::<C>::new(flat_with(2, 8192, rules), config);
+        let fx = fixture_of::<C>(2, 8192, config);
         let space = fx.vm.create().unwrap();
         for va in [Va(0), AT, Va((1 << 47) - KIB4), Va(1 << 47), Va(u64::MAX)] {
             refused(&fx, &space, (va, PoisonError::NotMapped), &[]);
@@ -157,20 +149,11 @@ fn zeros_and_holes<C: Codec>(rules: MmuRules) {
     }
 }
 
-#[test]
-fn d_14_zeros_of_every_form_and_what_is_not_there_are_refused_and_counted() {
-    on_both(|arm| {
-        if arm {
-            zeros_and_holes::<Aarch64>(MmuRules::AARCH64)
-        } else {
-            zeros_and_holes::<X86_64>(MmuRules::X86_64)
-        }
-    });
-}
+on_both!(zeros_and_holes, d_14_zeros_of_every_form_and_what_is_not_there_are_refused_and_counted);
 
-fn shared<C: Codec>(rules: MmuRules) {
+fn shared<C: Arch>() {
     for (name, bytes, attrs, config) in sizes() {
-        let (fx, space) = written::<C>(rules, config, (bytes, attrs));
+        let (fx, space) = written::<C>(config, (bytes, attrs));
         let old = frame(&fx, &space, PAGE);
         let child = fx.vm.fork(&space).unwrap();
         refused(&fx, &space, (PAGE, PoisonError::Shared), &[&child]);
@@ -196,17 +179,12 @@ fn shared<C: Codec>(rules: MmuRules) {
     }
 }
 
-#[test]
-fn a_page_that_others_map_too_is_refused_until_they_let_it_go() {
-    on_both(|arm| {
-        if arm { shared::<Aarch64>(MmuRules::AARCH64) } else { shared::<X86_64>(MmuRules::X86_64) }
-    });
-}
+on_both!(shared, a_page_that_others_map_too_is_refused_until_they_let_it_go);
 
 #[test]
 fn a_page_without_access_is_exchanged_too_and_is_there_when_access_comes_back() {
     for (name, bytes, attrs, config) in sizes() {
-        let (fx, space) = written::<X86_64>(MmuRules::X86_64, config, (bytes, attrs));
+        let (fx, space) = written::<X86_64>(config, (bytes, attrs));
         fx.vm.protect(&space, AT, bytes, Rights::NONE).unwrap();
         let old = frame(&fx, &space, PAGE);
         assert_eq!(fx.vm.poison(&space, PAGE), Ok(()), "{name}");
@@ -223,9 +201,9 @@ fn each_allocation_that_fails_leaves_all_as_it_was_to_the_bit() {
     for ((name, bytes, attrs, config), needs) in sizes().into_iter().zip([1, 2, 3]) {
         for arm in [false, true] {
             let takes = if arm {
-                starve::<Aarch64>(MmuRules::AARCH64, config, (bytes, attrs))
+                starve::<Aarch64>(config, (bytes, attrs))
             } else {
-                starve::<X86_64>(MmuRules::X86_64, config, (bytes, attrs))
+                starve::<X86_64>(config, (bytes, attrs))
             };
             assert_eq!(takes, needs, "{name}: the page, and a table for each level it is cut down");
         }
@@ -233,8 +211,8 @@ fn each_allocation_that_fails_leaves_all_as_it_was_to_the_bit() {
 }
 
 /// With room for 0, 1, 2, ... frames, until it is enough.
-fn starve<C: Codec>(rules: MmuRules, config: Config, size: (u64, Attrs)) -> usize {
-    let (fx, space) = written::<C>(rules, config, size);
+fn starve<C: Arch>(config: Config, size: (u64, Attrs)) -> usize {
+    let (fx, space) = written::<C>(config, size);
     for room in 0..8 {
         let before = fx.state(&[&space]);
         let old = frame(&fx, &space, PAGE);
@@ -255,9 +233,9 @@ fn starve<C: Codec>(rules: MmuRules, config: Config, size: (u64, Attrs)) -> usiz
 
 /// While any flush is under way the page is out of everyone's reach: no entry lets another CPU
 /// write what the copy would miss.
-fn writers_are_kept_out<C: Codec + 'static>(rules: MmuRules) {
+fn writers_are_kept_out<C: Arch>() {
     for (name, bytes, attrs, config) in sizes() {
-        let (fx, space) = written::<C>(rules, config, (bytes, attrs));
+        let (fx, space) = written::<C>(config, (bytes, attrs));
         let fx = Rc::new(fx);
         fx.run_on(1);
         fx.vm.activate(&space);
@@ -285,13 +263,7 @@ fn writers_are_kept_out<C: Codec + 'static>(rules: MmuRules) {
     }
 }
 
-#[test]
-fn a_store_through_a_translation_that_is_not_flushed_yet_is_in_the_copy() {
-    on_both(|arm| {
-        if arm {
-            writers_are_kept_out::<Aarch64>(MmuRules::AARCH64)
-        } else {
-            writers_are_kept_out::<X86_64>(MmuRules::X86_64)
-        }
-    });
-}
+on_both!(
+    writers_are_kept_out,
+    a_store_through_a_translation_that_is_not_flushed_yet_is_in_the_copy
+);

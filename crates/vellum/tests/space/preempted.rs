@@ -16,13 +16,10 @@ enum Page {
 
 /// What a fault of one task does and an unmap or a map of another, which comes at any step where
 /// the first may be preempted. Says at how many steps it came.
-fn not_waited_for<C>(rules: MmuRules, (config, page, blocks): (Config, Page, bool)) -> usize
-where
-    C: Codec + 'static,
-{
+fn not_waited_for<C: Arch>((config, page, blocks): (Config, Page, bool)) -> usize {
     let mut came = 0;
     for at in 0.. {
-        let fx = Rc::new(Fixture::<C>::new(flat_with(1, 2048, rules), config));
+        let fx = Rc::new(fixture_of::<C>(1, 2048, config));
         let space = Rc::new(fx.vm.create().expect("memory"));
         fx.map(&space, Va(GIB), MIB2, RW);
         let mut _child = None;
@@ -77,8 +74,8 @@ fn who_may_be_preempted_has_no_entry_aside() {
         for page in [Page::Promise, Page::Zeros, Page::Shared] {
             for blocks in [true, false] {
                 let setting = (config, page, blocks);
-                came += not_waited_for::<X86_64>(MmuRules::X86_64, setting);
-                came += not_waited_for::<Aarch64>(MmuRules::AARCH64, setting);
+                came += not_waited_for::<X86_64>(setting);
+                came += not_waited_for::<Aarch64>(setting);
             }
         }
     }

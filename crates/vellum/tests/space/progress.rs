@@ -14,7 +14,7 @@ type Verb<C> = fn(&Fixture<C>, &Space);
 /// Runs a verb while another CPU edits its region in two ways by turns, beginning at each step
 /// whose number has the remainder `phase` by `period`. At any step of the verb it goes on until it
 /// waits, or is done. How many steps the verb took.
-fn beside<C: Codec + 'static>(
+fn beside<C: Arch>(
     (fx, space): (&Fixture<C>, &Space),
     verb: Verb<C>,
     edits: [Verb<C>; 2],
@@ -65,11 +65,11 @@ fn beside<C: Codec + 'static>(
     })
 }
 
-fn lab_of_two<C: Codec + 'static>(rules: MmuRules, config: Config) -> Fixture<C> {
-    Fixture::new(flat_with(2, 8192, rules), config)
+fn lab_of_two<C: Arch>(config: Config) -> Fixture<C> {
+    fixture_of::<C>(2, 8192, config)
 }
 
-fn rights<C: Codec + 'static>(fx: &Fixture<C>, space: &Space, rights: Rights) {
+fn rights<C: Arch>(fx: &Fixture<C>, space: &Space, rights: Rights) {
     fx.vm.protect(space, Va(GIB), 2 * MIB2, rights).expect("memory");
 }
 
@@ -78,7 +78,7 @@ fn steps(periods: u32) -> impl Iterator<Item = (u32, u32)> {
     (1..=periods).flat_map(|period| (0..period).map(move |phase| (period, phase)))
 }
 
-fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, verbs: usize) {
+fn progress<C: Arch>(config: Config, attrs: Attrs, verbs: usize) {
     let all: [(&str, Verb<C>); 5] = [
         ("read", |fx, space| assert!(fx.vm.fault(space, Va(GIB), Access::Read).is_ok())),
         ("write", |fx, space| assert!(fx.vm.fault(space, Va(GIB), Access::Write).is_ok())),
@@ -91,7 +91,7 @@ fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, v
     ];
     for (name, verb) in all.into_iter().take(verbs) {
         let mut most = 0;
-        let fx = lab_of_two::<C>(rules, config);
+        let fx = lab_of_two::<C>(config);
         for at in steps(11) {
             let space = fx.mapped(Va(GIB), 4 * MIB2, attrs);
             // Every access is allowed at any time.
@@ -118,7 +118,7 @@ fn progress<C: Codec + 'static>(rules: MmuRules, config: Config, attrs: Attrs, v
 }
 
 fn by_form(zero_huge: ZeroHuge) {
-    progress::<X86_64>(MmuRules::X86_64, Config { zero_huge, ..Config::default() }, RW, 3);
+    progress::<X86_64>(Config { zero_huge, ..Config::default() }, RW, 3);
 }
 
 #[test]
@@ -143,19 +143,19 @@ fn a_verb_ends_with_a_private_table_of_zeros() {
 
 #[test]
 fn a_verb_ends_with_base_pages() {
-    progress::<X86_64>(MmuRules::X86_64, no_thp(), RW, 3);
+    progress::<X86_64>(no_thp(), RW, 3);
 }
 
 #[test]
 fn a_verb_ends_where_faults_drop_no_translation() {
-    progress::<Aarch64>(MmuRules::AARCH64, Config::default(), RW, 5);
+    progress::<Aarch64>(Config::default(), RW, 5);
 }
 
 #[test]
 fn a_verb_ends_where_the_size_is_asked_for() {
     // A page of that size comes or none: it is cleared under the lock.
     let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
-    progress::<X86_64>(MmuRules::X86_64, Config::default(), exactly, 2);
+    progress::<X86_64>(Config::default(), exactly, 2);
 }
 
 /// The other CPU undoes what it did, so that any look of a verb can meet either: the verb ends all
@@ -184,7 +184,7 @@ fn verbs_beside(what: &str, config: Config, orders: &[[Verb<X86_64>; 2]]) {
     for (name, verb) in verbs {
         for touched in [false, true] {
             let mut most = 0;
-            let fx = lab_of_two::<X86_64>(MmuRules::X86_64, config);
+            let fx = lab_of_two::<X86_64>(config);
             let all = steps(8).flat_map(|at| orders.iter().map(move |edits| (at, *edits)));
             for (at, edits) in all {
                 let space = fx.mapped(Va(GIB), 4 * MIB2, RW);

@@ -10,10 +10,6 @@ use vellum_testkit::prelude::*;
 
 const CPUS: usize = 3;
 
-fn threads<C: Codec>(rules: MmuRules, config: Config, frames: u64) -> Fixture<C> {
-    Fixture::new(flat_with(CPUS, frames, rules), config)
-}
-
 /// A verb that may well be refused here.
 fn may<T>(_: T) {}
 
@@ -26,8 +22,8 @@ fn dice(seed: &mut u64) -> u64 {
 
 /// Each thread has its own words in every page, so what it wrote is there until the page is
 /// dropped.
-fn faults_in_one_space<C: Codec>(rules: MmuRules, config: Config) {
-    let fx = threads::<C>(rules, config, 1 << 15);
+fn faults_in_one_space<C: Arch>(config: Config) {
+    let fx = fixture_of::<C>(CPUS, 1 << 15, config);
     let space = fx.vm.create().unwrap();
     let pages = 2048;
     fx.map(&space, AT, pages * KIB4, RW);
@@ -55,15 +51,15 @@ fn faults_in_one_space<C: Codec>(rules: MmuRules, config: Config) {
 
 #[test]
 fn threads_that_fault_the_same_pages_agree_on_them() {
-    faults_in_one_space::<X86_64>(MmuRules::X86_64, no_thp());
-    faults_in_one_space::<X86_64>(MmuRules::X86_64, Config::default());
-    faults_in_one_space::<Aarch64>(MmuRules::AARCH64, Config { zero_page: false, ..no_thp() });
+    faults_in_one_space::<X86_64>(no_thp());
+    faults_in_one_space::<X86_64>(Config::default());
+    faults_in_one_space::<Aarch64>(Config { zero_page: false, ..no_thp() });
 }
 
 /// One thread changes the layout of a window while others fault in it; a page is zero or what was
 /// written, and a refused fault is refused for a reason that could be.
 fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) {
-    let fx = threads::<C>(rules, config, 1 << 15);
+    let fx = Fixture::new(flat_with::<C>(CPUS, 1 << 15, rules), config);
     let space = fx.vm.create().unwrap();
     let pages = 1536;
     let stop = AtomicBool::new(false);
@@ -168,7 +164,7 @@ fn faults_under_break_before_make_survive_every_verb_beside_them() {
 
 #[test]
 fn spaces_that_fork_and_write_at_once_keep_their_own_contents() {
-    let fx = threads::<X86_64>(MmuRules::X86_64, Config::default(), 1 << 15);
+    let fx = fixture_of::<X86_64>(CPUS, 1 << 15, Config::default());
     let parent = fx.vm.create().unwrap();
     let pages = 1024;
     fx.map(&parent, AT, pages * KIB4, RW);

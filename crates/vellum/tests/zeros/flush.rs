@@ -78,7 +78,7 @@ impl<C: Codec> Rig<C> {
 
 /// One verb, with CPU 1 in the space or, if `gone`, away from it with its translations kept by
 /// context. How many flushes it took.
-fn held<C: Codec + 'static>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
+fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
     let fx = Fixture::<C>::new(flat_with(3, 8192, rules), config);
     let space = fx.mapped(Va(GIB), MIB2, RW);

@@ -5,15 +5,10 @@
 use vellum_testkit::prelude::*;
 
 fn page() -> Config {
-    Config { zero_huge: ZeroHuge::Page, ..Config::default() }
+    with_zeros(ZeroHuge::Page)
 }
 
 const HUGE: u64 = 512;
-
-/// A fx of that architecture.
-fn on<C: Codec>(rules: MmuRules, frames: u64) -> Fixture<C> {
-    Fixture::new(flat_with(2, frames, rules), page())
-}
 
 /// 1 GiB and 8 MiB of frames.
 fn big() -> Fixture {
@@ -63,8 +58,8 @@ fn d_01_with_the_switch_off_the_same_reads_take_200_mib() {
     fx.vm.exit(space);
 }
 
-fn d_02<C: Codec>(rules: MmuRules) {
-    let fx = Fixture::<C>::new(flat_with(2, 8192, rules), page());
+fn d_02<C: Arch>() {
+    let fx = fixture_of::<C>(2, 8192, page());
     let (space, other) = (fx.vm.create().unwrap(), fx.vm.create().unwrap());
     for s in [&space, &other] {
         fx.map(s, Va(GIB), MIB2, RW);
@@ -88,14 +83,10 @@ fn d_02<C: Codec>(rules: MmuRules) {
     fx.check(&[]);
 }
 
-#[test]
-fn d_02_one_write_makes_512_pages_and_others_go_on_seeing_zeros() {
-    d_02::<X86_64>(MmuRules::X86_64);
-    d_02::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(d_02, d_02_one_write_makes_512_pages_and_others_go_on_seeing_zeros);
 
-fn falls_back<C: Codec>(rules: MmuRules) {
-    let fx = on::<C>(rules, 4096);
+fn falls_back<C: Arch>() {
+    let fx = fixture_of::<C>(2, 4096, page());
     let space = fx.mapped(Va(GIB), MIB2, RW);
     assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
     // Another CPU runs in the space as well: one flush, for both.
@@ -126,17 +117,16 @@ fn falls_back<C: Codec>(rules: MmuRules) {
     fx.check(&[]);
 }
 
-#[test]
-fn d_03_without_a_huge_page_the_write_makes_one_page_and_511_zeros_with_one_flush() {
-    falls_back::<X86_64>(MmuRules::X86_64);
-    falls_back::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(
+    falls_back,
+    d_03_without_a_huge_page_the_write_makes_one_page_and_511_zeros_with_one_flush
+);
 
-fn refuses<C: Codec>(rules: MmuRules) {
+fn refuses<C: Arch>() {
     // What a write needs without a huge page: the page, then the node. With 0 and 1 frames to be
     // had it fails at one and the other.
     for left in 0..3 {
-        let fx = on::<C>(rules, 4096);
+        let fx = fixture_of::<C>(2, 4096, page());
         let space = fx.mapped(Va(GIB), MIB2, RW);
         assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
         let taken = fx.take_all_but(left, Order::BASE);
@@ -158,14 +148,10 @@ fn refuses<C: Codec>(rules: MmuRules) {
     }
 }
 
-#[test]
-fn d_03_without_any_page_the_write_is_refused_at_each_step_and_nothing_changes() {
-    refuses::<X86_64>(MmuRules::X86_64);
-    refuses::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(refuses, d_03_without_any_page_the_write_is_refused_at_each_step_and_nothing_changes);
 
-fn no_zeros<C: Codec>(rules: MmuRules) {
-    let fx = on::<C>(rules, 2048);
+fn no_zeros<C: Arch>() {
+    let fx = fixture_of::<C>(2, 2048, page());
     let space = fx.mapped(Va(GIB), MIB2, RW);
     let taken = fx.take_all(Order::HUGE);
     assert_eq!(fx.vm.fault(&space, Va(GIB + 4096), Access::Read), Ok(Fault::Zero));
@@ -175,14 +161,10 @@ fn no_zeros<C: Codec>(rules: MmuRules) {
     fx.end([space]);
 }
 
-#[test]
-fn d_03_without_memory_for_the_zeros_themselves_a_read_maps_base_zeros() {
-    no_zeros::<X86_64>(MmuRules::X86_64);
-    no_zeros::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(no_zeros, d_03_without_memory_for_the_zeros_themselves_a_read_maps_base_zeros);
 
-fn shrinks<C: Codec>(rules: MmuRules) {
-    let fx = on::<C>(rules, 8192);
+fn shrinks<C: Arch>() {
+    let fx = fixture_of::<C>(2, 8192, page());
     assert_eq!((fx.vm.shrink_zeros(), fx.vm.shrinkable_zeros()), (0, 0));
     for round in 1..4 {
         let (a, b) = (fx.vm.create().unwrap(), fx.vm.create().unwrap());
@@ -205,11 +187,7 @@ fn shrinks<C: Codec>(rules: MmuRules) {
     }
 }
 
-#[test]
-fn d_06_the_shrinker_frees_only_at_count_one_and_the_next_read_makes_a_new_page() {
-    shrinks::<X86_64>(MmuRules::X86_64);
-    shrinks::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(shrinks, d_06_the_shrinker_frees_only_at_count_one_and_the_next_read_makes_a_new_page);
 
 #[test]
 fn d_06_100000_iterations_of_churn_leak_nothing() {
@@ -245,8 +223,8 @@ fn d_06_100000_iterations_of_churn_leak_nothing() {
     fx.check(&[]);
 }
 
-fn forks<C: Codec>(rules: MmuRules) {
-    let fx = on::<C>(rules, 8192);
+fn forks<C: Arch>() {
+    let fx = fixture_of::<C>(2, 8192, page());
     let parent = fx.mapped(Va(GIB), 2 * MIB2, RW);
     fx.peek(&parent, Va(GIB)).unwrap();
     fx.peek(&parent, Va(GIB + MIB2)).unwrap();
@@ -267,14 +245,10 @@ fn forks<C: Codec>(rules: MmuRules) {
     fx.check(&[]);
 }
 
-#[test]
-fn d_08_a_child_sees_zeros_and_writes_its_own_and_counts_return_to_where_they_were() {
-    forks::<X86_64>(MmuRules::X86_64);
-    forks::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(forks, d_08_a_child_sees_zeros_and_writes_its_own_and_counts_return_to_where_they_were);
 
-fn forks_in_vain<C: Codec>(rules: MmuRules) {
-    let fx = on::<C>(rules, 4096);
+fn forks_in_vain<C: Arch>() {
+    let fx = fixture_of::<C>(2, 4096, page());
     let parent = fx.mapped(Va(GIB), MIB2, RW);
     fx.peek(&parent, Va(GIB)).unwrap();
     for left in 0..8 {
@@ -296,14 +270,10 @@ fn forks_in_vain<C: Codec>(rules: MmuRules) {
     fx.end([parent]);
 }
 
-#[test]
-fn d_08_a_fork_that_finds_no_memory_takes_no_reference() {
-    forks_in_vain::<X86_64>(MmuRules::X86_64);
-    forks_in_vain::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(forks_in_vain, d_08_a_fork_that_finds_no_memory_takes_no_reference);
 
-fn protects<C: Codec>(rules: MmuRules) {
-    let fx = on::<C>(rules, 8192);
+fn protects<C: Arch>() {
+    let fx = fixture_of::<C>(2, 8192, page());
     let space = fx.mapped(Va(GIB), MIB2, Attrs::anonymous(Rights::READ));
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Err(FaultError::Rights));
@@ -326,15 +296,11 @@ fn protects<C: Codec>(rules: MmuRules) {
     fx.end([space]);
 }
 
-#[test]
-fn d_09_protect_leaves_the_write_bit_clear_and_no_rights_leave_a_promise() {
-    protects::<X86_64>(MmuRules::X86_64);
-    protects::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(protects, d_09_protect_leaves_the_write_bit_clear_and_no_rights_leave_a_promise);
 
-fn unmaps<C: Codec>(rules: MmuRules) {
+fn unmaps<C: Arch>() {
     for hole in [0, 1, 255, 511] {
-        let fx = on::<C>(rules, 8192);
+        let fx = fixture_of::<C>(2, 8192, page());
         let space = fx.vm.create().unwrap();
         let before = fx.usage(&space);
         fx.map(&space, Va(GIB), MIB2, RW);
@@ -353,14 +319,10 @@ fn unmaps<C: Codec>(rules: MmuRules) {
     }
 }
 
-#[test]
-fn d_09_unmapping_4_kib_leaves_511_base_zeros_and_unmapping_the_rest_leaves_nothing() {
-    unmaps::<X86_64>(MmuRules::X86_64);
-    unmaps::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(unmaps, d_09_unmapping_4_kib_leaves_511_base_zeros_and_unmapping_the_rest_leaves_nothing);
 
-fn cuts_in_vain<C: Codec>(rules: MmuRules) {
-    let fx = on::<C>(rules, 4096);
+fn cuts_in_vain<C: Arch>() {
+    let fx = fixture_of::<C>(2, 4096, page());
     let space = fx.mapped(Va(GIB), MIB2, RW);
     fx.peek(&space, Va(GIB)).unwrap();
     let taken = fx.take_all(Order::BASE);
@@ -376,15 +338,11 @@ fn cuts_in_vain<C: Codec>(rules: MmuRules) {
     fx.end([space]);
 }
 
-#[test]
-fn d_09_a_cut_that_finds_no_memory_changes_nothing() {
-    cuts_in_vain::<X86_64>(MmuRules::X86_64);
-    cuts_in_vain::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(cuts_in_vain, d_09_a_cut_that_finds_no_memory_changes_nothing);
 
-fn remaps<C: Codec>(rules: MmuRules) {
+fn remaps<C: Arch>() {
     for to in [3 * GIB, 3 * GIB + 5 * KIB4] {
-        let fx = on::<C>(rules, 8192);
+        let fx = fixture_of::<C>(2, 8192, page());
         let space = fx.mapped(Va(GIB), 2 * MIB2, RW);
         fx.peek(&space, Va(GIB)).unwrap();
         fx.poke(&space, Va(GIB + MIB2), 4).unwrap();
@@ -397,15 +355,11 @@ fn remaps<C: Codec>(rules: MmuRules) {
     }
 }
 
-#[test]
-fn d_09_a_remap_moves_the_mapping_and_the_zeros_with_it() {
-    remaps::<X86_64>(MmuRules::X86_64);
-    remaps::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(remaps, d_09_a_remap_moves_the_mapping_and_the_zeros_with_it);
 
-fn forces<C: Codec>(rules: MmuRules) {
+fn forces<C: Arch>() {
     for rights in [Rights::READ, Rights::READ_WRITE, Rights::READ_EXEC] {
-        let fx = on::<C>(rules, 8192);
+        let fx = fixture_of::<C>(2, 8192, page());
         let (space, other) = (fx.vm.create().unwrap(), fx.vm.create().unwrap());
         for s in [&space, &other] {
             fx.map(s, Va(GIB), MIB2, Attrs::anonymous(rights));
@@ -427,11 +381,7 @@ fn forces<C: Codec>(rules: MmuRules) {
     }
 }
 
-#[test]
-fn d_10_a_forced_write_makes_a_page_of_its_own_and_never_touches_the_zeros() {
-    forces::<X86_64>(MmuRules::X86_64);
-    forces::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(forces, d_10_a_forced_write_makes_a_page_of_its_own_and_never_touches_the_zeros);
 
 #[test]
 fn d_10_a_forced_write_copies_what_others_share_and_respects_what_has_no_rights() {

@@ -48,7 +48,7 @@ impl Form {
     }
 }
 
-/// A fx with two spaces that read zeros of a form at 1 GiB, and nothing else.
+/// A fixture with two spaces that read zeros of a form at 1 GiB, and nothing else.
 struct Rig<C: Codec> {
     fx: Fixture<C>,
     form: Form,
@@ -65,8 +65,8 @@ fn page(n: u64) -> Va {
     Va(GIB + n * KIB4)
 }
 
-fn rig<C: Codec>(rules: MmuRules, form: Form) -> Rig<C> {
-    let fx = Fixture::<C>::new(flat_with(3, 512 * 12, rules), form.config());
+fn rig<C: Arch>(form: Form) -> Rig<C> {
+    let fx = fixture_of::<C>(3, 512 * 12, form.config());
     let [space, other] = [(); 2].map(|()| {
         let space = fx.mapped(Va(GIB), form.bytes(), RW);
         for n in 0..1024 {
@@ -304,10 +304,10 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
     ]
 }
 
-fn every_walker<C: Codec>(rules: MmuRules) {
+fn every_walker<C: Arch>() {
     for form in FORMS {
         for (name, owns, walk) in walkers::<C>() {
-            let rig = rig::<C>(rules, form);
+            let rig = rig::<C>(form);
             let zeros = rig.zeros();
             let tables = rig.fx.vm.audit(&[&rig.space, &rig.other]).unwrap().zero_frames;
             walk(&rig);
@@ -346,12 +346,12 @@ fn every_walker<C: Codec>(rules: MmuRules) {
 
 #[test]
 fn f_07_every_walker_over_every_form_of_zeros_leaves_them_nobodys_on_x86_64() {
-    every_walker::<X86_64>(MmuRules::X86_64);
+    every_walker::<X86_64>();
 }
 
 #[test]
 fn f_07_every_walker_over_every_form_of_zeros_leaves_them_nobodys_on_aarch64() {
-    every_walker::<Aarch64>(MmuRules::AARCH64);
+    every_walker::<Aarch64>();
 }
 
 /// Sources that read leaves and ask nobody whether they are zeros, and why they need not.
@@ -424,10 +424,10 @@ fn f_07_every_source_that_takes_leaves_apart_asks_the_one_predicate() {
 }
 
 /// Every page of 2 MiB has the colour it had, at an address of any.
-fn colours_stay<C: Codec>(rules: MmuRules, colours: u8, form: Form, moved: u64) {
+fn colours_stay<C: Arch>(colours: u8, form: Form, moved: u64) {
     let config =
         Config { zero_colours: Colours::Exactly(Order::new(colours).unwrap()), ..form.config() };
-    let fx = Fixture::<C>::new(flat_with(2, 512 * 8, rules), config);
+    let fx = fixture_of::<C>(2, 512 * 8, config);
     let space = fx.vm.create().unwrap();
     let (start, mask) = (GIB + moved * MIB2, (1u64 << colours) - 1);
     let bytes = if form == Form::Middle { GIB } else { MIB2 };
@@ -479,8 +479,8 @@ fn f_06_zeros_of_every_form_have_the_colour_of_their_address_and_keep_it_when_th
         for form in FORMS {
             for moved in [0, 1, 5] {
                 if form != Form::Middle || moved == 0 {
-                    colours_stay::<X86_64>(MmuRules::X86_64, colours, form, moved);
-                    colours_stay::<Aarch64>(MmuRules::AARCH64, colours, form, moved);
+                    colours_stay::<X86_64>(colours, form, moved);
+                    colours_stay::<Aarch64>(colours, form, moved);
                 }
             }
         }
@@ -488,7 +488,7 @@ fn f_06_zeros_of_every_form_have_the_colour_of_their_address_and_keep_it_when_th
 }
 
 /// A space with pages that are written, of one size, and zeros beside them; CPU 1 runs in it.
-fn fork_is_flushed<C: Codec + 'static>(rules: MmuRules, form: Form, huge: bool) {
+fn fork_is_flushed<C: Arch>(rules: MmuRules, form: Form, huge: bool) {
     let config = Config { thp: if huge { Thp::Always } else { Thp::Never }, ..form.config() };
     let fx = Rc::new(Fixture::<C>::new(flat_with(3, 512 * 12, rules), config));
     let space = Rc::new(fx.vm.create().unwrap());

@@ -3,13 +3,8 @@
 
 use vellum_testkit::prelude::*;
 
-fn lab_of<C: Codec>(rules: MmuRules, form: ZeroHuge, frames: u64) -> Fixture<C> {
-    let config = Config { zero_huge: form, ..Config::default() };
-    Fixture::<C>::new(flat_with(2, frames, rules), config)
-}
-
 fn shared(frames: u64) -> Fixture {
-    lab_of(MmuRules::X86_64, ZeroHuge::Table, frames)
+    fixture_of::<X86_64>(2, frames, with_zeros(ZeroHuge::Table))
 }
 
 fn read_all<C: Codec>(fx: &Fixture<C>, space: &Space, start: u64, bytes: u64) {
@@ -20,7 +15,7 @@ fn read_all<C: Codec>(fx: &Fixture<C>, space: &Space, start: u64, bytes: u64) {
 
 #[test]
 fn d_01_reading_200_mib_by_private_tables_costs_100_tables_and_no_page() {
-    let fx = lab_of::<X86_64>(MmuRules::X86_64, ZeroHuge::TablePrivate, 4096);
+    let fx = fixture_of::<X86_64>(2, 4096, with_zeros(ZeroHuge::TablePrivate));
     let space = fx.mapped(Va(GIB), 200 * MIB, RW);
     let before = fx.usage(&space);
     read_all(&fx, &space, GIB, 200 * MIB);
@@ -43,8 +38,8 @@ fn d_01_reading_200_mib_by_the_shared_table_costs_nothing_of_the_space() {
     fx.end([space]);
 }
 
-fn d_12<C: Codec>(rules: MmuRules) {
-    let fx = lab_of::<C>(rules, ZeroHuge::Table, 8192);
+fn d_12<C: Arch>() {
+    let fx = fixture_of::<C>(2, 8192, with_zeros(ZeroHuge::Table));
     let space = fx.vm.create().unwrap();
     // GiB-aligned: what the space had before the reads is all it has after them.
     fx.map(&space, Va(16 * GIB), 8 * GIB, RW);
@@ -89,11 +84,7 @@ fn d_12<C: Codec>(rules: MmuRules) {
     assert_eq!(fx.count(Counter::TablePages), 0);
 }
 
-#[test]
-fn d_12_8_gib_read_cost_no_table_and_a_write_unshares_one_for_each_shared_level() {
-    d_12::<X86_64>(MmuRules::X86_64);
-    d_12::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(d_12, d_12_8_gib_read_cost_no_table_and_a_write_unshares_one_for_each_shared_level);
 
 #[test]
 fn d_12_a_region_that_is_not_aligned_costs_one_middle_and_one_leaf_table_for_each_ragged_end() {
@@ -111,8 +102,8 @@ fn d_12_a_region_that_is_not_aligned_costs_one_middle_and_one_leaf_table_for_eac
     fx.end([space]);
 }
 
-fn d_02<C: Codec>(rules: MmuRules, form: ZeroHuge, reached: u64) {
-    let fx = lab_of::<C>(rules, form, 8192);
+fn d_02<C: Arch>(form: ZeroHuge, reached: u64) {
+    let fx = fixture_of::<C>(2, 8192, with_zeros(form));
     let (space, other) = (fx.vm.create().unwrap(), fx.vm.create().unwrap());
     for s in [&space, &other] {
         fx.map(s, Va(GIB), reached, RW);
@@ -138,17 +129,17 @@ fn d_02<C: Codec>(rules: MmuRules, form: ZeroHuge, reached: u64) {
 #[test]
 fn d_02_one_write_makes_a_huge_page_and_others_go_on_seeing_zeros() {
     for reached in [MIB2, GIB] {
-        d_02::<X86_64>(MmuRules::X86_64, ZeroHuge::Table, reached);
-        d_02::<Aarch64>(MmuRules::AARCH64, ZeroHuge::Table, reached);
+        d_02::<X86_64>(ZeroHuge::Table, reached);
+        d_02::<Aarch64>(ZeroHuge::Table, reached);
     }
-    d_02::<X86_64>(MmuRules::X86_64, ZeroHuge::TablePrivate, MIB2);
-    d_02::<Aarch64>(MmuRules::AARCH64, ZeroHuge::TablePrivate, MIB2);
+    d_02::<X86_64>(ZeroHuge::TablePrivate, MIB2);
+    d_02::<Aarch64>(ZeroHuge::TablePrivate, MIB2);
 }
 
 #[test]
 fn d_03_without_a_huge_page_a_private_table_keeps_511_zeros_with_one_flush() {
     for form in [ZeroHuge::TablePrivate, ZeroHuge::Table] {
-        let fx = lab_of::<X86_64>(MmuRules::X86_64, form, 4096);
+        let fx = fixture_of::<X86_64>(2, 4096, with_zeros(form));
         let space = fx.mapped(Va(GIB), MIB2, RW);
         assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
         fx.vm.activate(&space);
@@ -179,12 +170,12 @@ fn d_03_without_a_huge_page_a_private_table_keeps_511_zeros_with_one_flush() {
     }
 }
 
-fn starves<C: Codec>(rules: MmuRules) {
+fn starves<C: Arch>() {
     for (form, reached, needs) in
         [(ZeroHuge::Table, GIB, 3), (ZeroHuge::Table, MIB2, 2), (ZeroHuge::TablePrivate, MIB2, 1)]
     {
         for left in 0..=needs {
-            let fx = lab_of::<C>(rules, form, 4096);
+            let fx = fixture_of::<C>(2, 4096, with_zeros(form));
             let space = fx.mapped(Va(GIB), reached, RW);
             assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
             let taken = fx.take_all_but(left, Order::BASE);
@@ -207,11 +198,7 @@ fn starves<C: Codec>(rules: MmuRules) {
     }
 }
 
-#[test]
-fn d_03_each_allocation_of_a_write_fails_in_turn_and_nothing_changes() {
-    starves::<X86_64>(MmuRules::X86_64);
-    starves::<Aarch64>(MmuRules::AARCH64);
-}
+on_both!(starves, d_03_each_allocation_of_a_write_fails_in_turn_and_nothing_changes);
 
 #[test]
 fn d_03_a_huge_page_without_room_for_its_table_becomes_base_pages() {
@@ -266,8 +253,8 @@ fn d_03_without_memory_for_the_shared_tables_a_read_maps_base_zeros() {
 
 #[test]
 fn d_09_a_cut_into_a_shared_table_makes_private_ones_that_say_the_same() {
-    fn cut<C: Codec>(rules: MmuRules) {
-        let fx = lab_of::<C>(rules, ZeroHuge::Table, 8192);
+    fn cut<C: Arch>() {
+        let fx = fixture_of::<C>(2, 8192, with_zeros(ZeroHuge::Table));
         let space = fx.vm.create().unwrap();
         let before = fx.usage(&space);
         fx.map(&space, Va(GIB), GIB, RW);
@@ -290,8 +277,8 @@ fn d_09_a_cut_into_a_shared_table_makes_private_ones_that_say_the_same() {
         assert_eq!(fx.usage(&space), before);
         fx.end([space]);
     }
-    cut::<X86_64>(MmuRules::X86_64);
-    cut::<Aarch64>(MmuRules::AARCH64);
+    cut::<X86_64>();
+    cut::<Aarch64>();
 }
 
 #[test]
@@ -350,7 +337,7 @@ fn d_09_a_remap_moves_the_mapping_and_the_zeros_with_it() {
 #[test]
 fn d_10_a_forced_write_never_touches_the_zeros() {
     for form in [ZeroHuge::Table, ZeroHuge::TablePrivate] {
-        let fx = lab_of::<X86_64>(MmuRules::X86_64, form, 8192);
+        let fx = fixture_of::<X86_64>(2, 8192, with_zeros(form));
         let (space, other) = (fx.vm.create().unwrap(), fx.vm.create().unwrap());
         for s in [&space, &other] {
             fx.map(s, Va(GIB), GIB, Attrs::anonymous(Rights::READ));

@@ -161,9 +161,9 @@ impl<C: Codec> Player<'_, C> {
     }
 }
 
-fn churn<C: Codec>(rules: MmuRules, iterations: u64) {
+fn churn<C: Arch>(iterations: u64) {
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
-    let fx = Fixture::<C>::new(flat_with(CPUS, 32 * 512, rules), config);
+    let fx = fixture_of::<C>(CPUS, 32 * 512, config);
     let ground = Ground {
         fx,
         common: RwLock::new(None),
@@ -215,6 +215,6 @@ fn churn<C: Codec>(rules: MmuRules, iterations: u64) {
 
 #[test]
 fn d_06_100000_iterations_of_churn_by_four_threads_leak_nothing_and_use_nothing_that_was_freed() {
-    churn::<X86_64>(MmuRules::X86_64, 50_000);
-    churn::<Aarch64>(MmuRules::AARCH64, 50_000);
+    churn::<X86_64>(50_000);
+    churn::<Aarch64>(50_000);
 }
