@@ -400,6 +400,23 @@ pub fn probe_fixture(frames: u64, switches: &[(&str, &str)]) -> ProbeFixture {
     probe_fixture_on(Probe::new(frames), switches)
 }
 
+/// The byte that old contents are made of.
+pub const OLD: u8 = 0xa5;
+
+/// A fixture whose every frame held old bytes before the library came.
+pub fn old_fixture(frames: u64, switches: &[(&str, &str)]) -> ProbeFixture {
+    let machine = Probe::new(frames);
+    machine.fill_all(OLD);
+    probe_fixture_on(machine, switches)
+}
+
+/// A fixture whose machine follows frames.
+pub fn followed(switches: &[(&str, &str)]) -> ProbeFixture {
+    let machine = Probe::new(512 * 8);
+    machine.follow();
+    probe_fixture_on(machine, switches)
+}
+
 impl ProbeFixture {
     /// Maps leaves of one size at `at`.
     pub fn map_leaves(&self, space: &Space, at: Va, bytes: u64, leaf: Order) {

@@ -4,15 +4,6 @@
 use vellum_testkit::prelude::*;
 use vellum_testkit::probe::*;
 
-const OLD: u8 = 0xa5;
-
-/// A fixture whose every frame held old bytes before the library came.
-fn old_fixture(frames: u64, switches: &[(&str, &str)]) -> ProbeFixture {
-    let machine = Probe::new(frames);
-    machine.fill_all(OLD);
-    probe_fixture_on(machine, switches)
-}
-
 /// Frames that nobody ever got still hold what they held.
 fn guards_hold(fx: &ProbeFixture) {
     let node = fx.m().topology().node[0];
@@ -102,57 +93,6 @@ fn a_s2_tails_that_a_batch_does_not_divide_are_cleared_where_they_are_and_nowher
             }
         }
     }
-}
-
-#[test]
-fn a_10_blocks_of_a_pool_are_cleared_whatever_the_allocator_does_and_fresh_ones_exactly_once() {
-    for zeroing in ["off", "on"] {
-        let fx = old_fixture(8192, &[("alloc.zero", zeroing)]);
-        let cleared = || fx.m().flat.asked.cleared_frames.get();
-        let space = fx.vm.create().unwrap();
-        let before = cleared();
-        let fresh = fx.huge_fault(&space, AT, 9);
-        assert!(fx.is_zero(fresh, 512));
-        assert_eq!(cleared() - before, 512, "fresh, alloc.zero={zeroing}");
-        // The pool takes the next block freed, old bytes and all.
-        assert_eq!(fx.vm.pool(Order::HUGE, 1), Ok(()));
-        assert_eq!(fx.vm.pool(Order::HUGE, 2), Ok(()));
-        let pooled = fx.huge_fault(&space, Va(AT.0 + MIB2), 3);
-        assert!(fx.is_zero(pooled, 512));
-        fx.soil(pooled, 512, 0x5c);
-        fx.vm.unmap(&space, Va(AT.0 + MIB2), MIB2).unwrap();
-        assert_eq!(fx.vm.audit(&[&space]).unwrap().pool_frames, 1024);
-        let before = cleared();
-        let again = fx.huge_fault(&space, Va(AT.0 + MIB2), 500);
-        assert_eq!(again, pooled, "the pool gives back what it got last");
-        assert!(fx.is_zero(again, 512), "recycled, alloc.zero={zeroing}");
-        assert_eq!(cleared() - before, 512);
-        fx.vm.exit(space);
-        assert_eq!(fx.vm.pool(Order::HUGE, 0), Ok(()));
-        fx.check(&[]);
-    }
-}
-
-#[test]
-fn a_pool_that_cannot_be_filled_says_so_keeps_what_it_got_and_serves_exact_mappings_only() {
-    let fx = old_fixture(512 * 4, &[]);
-    assert!(fx.vm.pool(Order::HUGE, 100).is_err());
-    assert!(fx.vm.pool(Order::BASE, 1).is_err() && fx.vm.pool(Order::GIANT, 1).is_err());
-    let held = fx.vm.audit(&[]).unwrap().pool_frames;
-    assert!(held >= 512 && held.is_multiple_of(512), "{held}");
-    fx.vm.pool(Order::HUGE, 1).unwrap();
-    assert_eq!(fx.vm.audit(&[]).unwrap().pool_frames, 512);
-    let space = fx.vm.create().unwrap();
-    let count = |fx: &ProbeFixture| fx.vm.audit(&[&space]).unwrap().pool_frames;
-    let policy = vellum::space::Attrs::anonymous(vellum::space::Rights::READ_WRITE);
-    fx.vm.map(&space, vellum::space::Placement::At(Va(0x1_0000_0000)), MIB2, policy).unwrap();
-    assert_eq!(fx.vm.fault(&space, Va(0x1_0000_0000), Access::Write), Ok(Fault::Huge));
-    assert_eq!(count(&fx), 512, "left alone");
-    fx.huge_fault(&space, AT, 0);
-    assert_eq!(count(&fx), 0);
-    fx.vm.exit(space);
-    fx.vm.pool(Order::HUGE, 0).unwrap();
-    fx.check(&[]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The frame allocator: what each call promises.
+//! What each call of the allocator promises.
 
 use vellum::frame::Mark;
 use vellum_testkit::prelude::*;

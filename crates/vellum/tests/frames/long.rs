@@ -7,14 +7,18 @@
 //! the way.
 
 use std::ops::Deref;
+
 use vellum_testkit::prelude::*;
 
 /// Frames of a block.
 const BLOCK: u64 = 512;
+
 /// Blocks there are: the one churned in, and one whose frames fill stacks.
 const BLOCKS: u64 = 2;
+
 /// More frames than any field of the allocator could count that is no word of its own.
 const LONG: u64 = 1 << 16;
+
 /// Frames that fill a CPU's stack, so that what is freed next goes straight to its block.
 const STACK: usize = 64;
 

@@ -1,7 +1,8 @@
-//! The frame allocator.
+//! The frame allocator, and the locks under it.
 
 mod calls;
+mod interleave;
+mod locks;
 mod long;
 mod model;
 mod threads;
-mod weave;

@@ -1,4 +1,4 @@
-//! The frame allocator against a naive model that knows one bit a frame.
+//! The allocator against a naive model that knows one bit a frame.
 
 use proptest::prelude::*;
 use vellum_testkit::prelude::*;

@@ -1,9 +1,7 @@
-//! Coloured shared zeros, on the flat machine: statements B-1 to B-5, B-11 and what holds beside
-//! them.
+//! Coloured frames of zeros: statements B-1 to B-5 and B-11.
 //!
 //! The flat machine knows no caches of its own, so the tests say what it has. B-6 to B-8 are about
-//! misses and live with the simulator; B-9 needs merging, which does not exist yet; B-12 compares
-//! counters and needs all of the simulator's.
+//! misses and live with the simulator.
 
 use vellum::zero::page::MAX_COLOURS;
 use vellum_testkit::prelude::*;

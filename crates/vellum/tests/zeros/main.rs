@@ -1,9 +1,8 @@
-//! Pages of zeros: coloured ones, huge ones, and tables of them.
+//! Shared zeros: coloured frames, the huge page, and tables of them.
 
 mod colours;
-mod flush;
-mod page;
-mod rules;
+mod forms;
+mod huge_page;
+mod sources;
 mod table;
-mod threads;
-mod weave;
+mod zero_page;

@@ -1,5 +1,5 @@
-//! Tables of zeros through real verbs: statements D-1, D-2, D-3, D-9 and D-12 of part D for
-//! `zero.huge=table` and `table-private`.
+//! Tables of zeros: statements D-1, D-2, D-9, D-10 and D-12 for `zero.huge=table` and
+//! `table-private`.
 
 use vellum_testkit::prelude::*;
 
@@ -134,121 +134,6 @@ fn d_02_one_write_makes_a_huge_page_and_others_go_on_seeing_zeros() {
     }
     d_02::<X86_64>(ZeroHuge::TablePrivate, MIB2);
     d_02::<Aarch64>(ZeroHuge::TablePrivate, MIB2);
-}
-
-#[test]
-fn d_03_without_a_huge_page_a_private_table_keeps_511_zeros_with_one_flush() {
-    for form in [ZeroHuge::TablePrivate, ZeroHuge::Table] {
-        let fx = fixture_of::<X86_64>(2, 4096, with_zeros(form));
-        let space = fx.mapped(Va(GIB), MIB2, RW);
-        assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
-        fx.vm.activate(&space);
-        let taken = fx.take_all(Order::HUGE);
-        let flushes = || fx.count(Counter::FlushLocalOne) + fx.count(Counter::FlushLocalAll);
-        let before = (flushes(), fx.count(Counter::FlushLocalOne));
-        assert_eq!(
-            fx.vm.fault(&space, Va(GIB + 77 * KIB4), Access::Write),
-            Ok(Fault::Copied(Level::ONE))
-        );
-        assert_eq!(
-            (flushes() - before.0, fx.count(Counter::FlushLocalOne) - before.1),
-            (1, 1),
-            "one page"
-        );
-        fx.poke(&space, Va(GIB + 77 * KIB4), 9).unwrap();
-        let usage = fx.usage(&space);
-        assert_eq!((usage.rss_pages, usage.zero_leaves), (1, 511));
-        assert_eq!(fx.count(Counter::ThpFaultFallback), 1);
-        for page in 0..512 {
-            assert_eq!(fx.peek(&space, Va(GIB + page * KIB4)), Ok(if page == 77 { 9 } else { 0 }));
-        }
-        fx.vm.idle();
-        fx.give_back(taken, Order::HUGE);
-        // A table with a page in it stays one: its next write makes a base page.
-        assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Ok(Fault::Copied(Level::ONE)));
-        fx.end([space]);
-    }
-}
-
-fn starves<C: Arch>() {
-    for (form, reached, needs) in
-        [(ZeroHuge::Table, GIB, 3), (ZeroHuge::Table, MIB2, 2), (ZeroHuge::TablePrivate, MIB2, 1)]
-    {
-        for left in 0..=needs {
-            let fx = fixture_of::<C>(2, 4096, with_zeros(form));
-            let space = fx.mapped(Va(GIB), reached, RW);
-            assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
-            let taken = fx.take_all_but(left, Order::BASE);
-            let before = fx.state(&[&space]);
-            let got = fx.vm.fault(&space, Va(GIB + 5000), Access::Write);
-            if left == needs {
-                assert_eq!(got, Ok(Fault::Copied(Level::ONE)), "{form:?} {reached:#x} {left}");
-            } else {
-                assert_eq!(got, Err(FaultError::NoMemory), "{form:?} {reached:#x} {left}");
-                let after = fx.state(&[&space]);
-                assert!(
-                    after == before,
-                    "{form:?} {reached:#x} {left}: {}",
-                    difference(&before, &after)
-                );
-            }
-            fx.give_back(taken, Order::BASE);
-            fx.end([space]);
-        }
-    }
-}
-
-on_both!(starves, d_03_each_allocation_of_a_write_fails_in_turn_and_nothing_changes);
-
-#[test]
-fn d_03_a_huge_page_without_room_for_its_table_becomes_base_pages() {
-    let fx = shared(2048);
-    let space = fx.mapped(Va(GIB), GIB, RW);
-    assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
-    // One huge block is left, and not one frame beside it.
-    let huge = fx.take_all(Order::HUGE);
-    let small = fx.take_all(Order::BASE);
-    let (kept, given) = huge.split_at(huge.len() - 1);
-    fx.give_back(given.to_vec(), Order::HUGE);
-    assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Ok(Fault::Copied(Level::ONE)));
-    assert_eq!(fx.usage(&space).rss_pages, 1);
-    fx.give_back(kept.to_vec(), Order::HUGE);
-    fx.give_back(small, Order::BASE);
-    fx.end([space]);
-}
-
-#[test]
-fn d_03_without_memory_for_the_shared_tables_a_read_maps_base_zeros() {
-    let fx = shared(2048);
-    let space = fx.mapped(Va(GIB), MIB2, RW);
-    let mut taken = fx.take_all(Order::BASE);
-    // One frame: for the node below, not for the shared table as well... which comes first and
-    // takes it.
-    fx.give_back(taken.split_off(taken.len() - 1), Order::BASE);
-    assert!(matches!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroTable(Level::TWO))));
-    let other = fx.vm.create();
-    assert!(other.is_err());
-    fx.give_back(taken, Order::BASE);
-    fx.end([space]);
-
-    let fx = shared(2048);
-    let space = fx.mapped(Va(GIB), GIB, RW);
-    let mut taken = fx.take_all(Order::BASE);
-    assert_eq!(
-        fx.vm.fault(&space, Va(GIB), Access::Read),
-        Err(FaultError::NoMemory),
-        "not even a node"
-    );
-    fx.give_back(taken.split_off(taken.len() - 1), Order::BASE);
-    // The leaf table was made; the middle one finds nothing, and neither do nodes.
-    assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Err(FaultError::NoMemory));
-    assert!(fx.count(Counter::ThpZeroAllocFailed) >= 1);
-    fx.give_back(taken, Order::BASE);
-    assert!(matches!(
-        fx.vm.fault(&space, Va(GIB), Access::Read),
-        Ok(Fault::ZeroTable(Level::THREE))
-    ));
-    fx.end([space]);
 }
 
 #[test]

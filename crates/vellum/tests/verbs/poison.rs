@@ -1,0 +1,269 @@
+//! Poison: a frame that is suspected bad goes out of use for good, and the program goes on with a
+//! copy; what cannot be exchanged is refused whole.
+
+use std::rc::Rc;
+
+use vellum_testkit::prelude::*;
+
+const PAGE: Va = Va(AT.0 + 5 * KIB4);
+
+/// A space with `bytes` written all over: each page says its address.
+fn written<C: Arch>(config: Config, (bytes, attrs): (u64, Attrs)) -> (Fixture<C>, Space) {
+    let frames = 4096 + bytes / KIB4 * 2;
+    let fx = fixture_of::<C>(2, frames, config);
+    let space = fx.mapped(AT, bytes, attrs);
+    for va in places(bytes) {
+        fx.poke(&space, va, va.0).unwrap();
+    }
+    (fx, space)
+}
+
+/// The pages that are looked at: all of the first 2 MiB, and one of each further.
+fn places(bytes: u64) -> impl Iterator<Item = Va> {
+    let rest = (MIB2..bytes).step_by(MIB2 as usize).map(|at| at + 77 * KIB4);
+    (0..bytes.min(MIB2)).step_by(KIB4 as usize).chain(rest).map(|at| Va(AT.0 + at))
+}
+
+fn frame<C: Codec>(fx: &Fixture<C>, space: &Space, va: Va) -> Pfn {
+    match fx.vm.query(space, va) {
+        Page::Mapped { pfn, level, .. } | Page::Parked { pfn, level } => {
+            pfn.add(va.page() & ((1 << (level.shift() - 12)) - 1))
+        }
+        page => panic!("{va:?} is {page:?}"),
+    }
+}
+
+/// Ends the space and looks that of all memory just the poisoned frames do not come back.
+fn ends_without<C: Codec>(fx: &Fixture<C>, space: Space, poisoned: &[Pfn]) {
+    fx.vm.exit(space);
+    fx.vm.shrink_zeros();
+    fx.check(&[]);
+    let free = fx.vm.audit(&[]).unwrap().free_frames;
+    let mut taken = Vec::new();
+    for cpu in [1, 0] {
+        fx.run_on(cpu);
+        taken.extend(fx.take_all(Order::BASE));
+    }
+    assert_eq!(taken.len() as u64, free, "all that is free was taken");
+    for pfn in poisoned {
+        assert!(!taken.contains(pfn), "{pfn:?} was given out again");
+        assert_eq!(fx.vm.frames().record(*pfn).use_(), Use::Poisoned);
+    }
+    fx.give_back(taken, Order::BASE);
+    assert_eq!(fx.vm.audit(&[]).unwrap().poisoned_frames, poisoned.len() as u64);
+    assert_eq!(fx.count(Counter::FramesPoisoned), poisoned.len() as i64);
+}
+
+/// Sizes of leaf: what they are called, how many bytes, with what attributes and switches.
+fn sizes() -> [(&'static str, u64, Attrs, Config); 3] {
+    let giant = Attrs { leaf: LeafSize::Exactly(Order::GIANT), ..RW };
+    [
+        ("base", MIB2, RW, no_thp()),
+        ("huge", 2 * MIB2, RW, Config::default()),
+        ("giant", GIB, giant, Config::default()),
+    ]
+}
+
+fn contents_stay<C: Arch>() {
+    for alloc_zero in [false, true] {
+        // What is taken zeroed is the page and no table, so 1 GiB need not be cleared once more for
+        // it.
+        for (name, bytes, attrs, config) in sizes().into_iter().take(if alloc_zero { 2 } else { 3 })
+        {
+            let (fx, space) = written::<C>(Config { alloc_zero, ..config }, (bytes, attrs));
+            let (old, usage) = (frame(&fx, &space, PAGE), fx.usage(&space));
+            assert_eq!(fx.vm.poison(&space, Va(PAGE.0 + 123)), Ok(()), "{name}");
+            let new = frame(&fx, &space, PAGE);
+            assert_ne!(old, new, "{name}");
+            let Page::Mapped { level, flags, .. } = fx.vm.query(&space, PAGE) else {
+                panic!("{name}: gone")
+            };
+            assert_eq!((level, flags.write), (Level::ONE, true), "{name}");
+            places(bytes).for_each(|va| assert_eq!(fx.peek(&space, va), Ok(va.0), "{name} {va:?}"));
+            // One page went, and only that one; a large leaf came apart no further than it had to.
+            assert_eq!(frame(&fx, &space, Va(PAGE.0 + KIB4)), old.add(1), "{name}");
+            let after = fx.usage(&space);
+            assert_eq!(after.rss_pages, usage.rss_pages, "{name}");
+            let leaves = (after.huge_leaves, after.giant_leaves);
+            let expect = match name {
+                "base" => (0, 0),
+                "huge" => (1, 0),
+                _ => (511, 0),
+            };
+            assert_eq!(leaves, expect, "{name}");
+            // The copy is suspected next, like any page.
+            fx.poke(&space, PAGE, 99).unwrap();
+            assert_eq!(fx.vm.poison(&space, PAGE), Ok(()));
+            assert_eq!(fx.peek(&space, PAGE), Ok(99));
+            fx.check(&[&space]);
+            ends_without(&fx, space, &[old, new]);
+        }
+    }
+}
+
+#[test]
+fn a_poisoned_page_keeps_its_contents_and_its_frame_never_comes_back_on_x86_64() {
+    contents_stay::<X86_64>();
+}
+
+#[test]
+fn a_poisoned_page_keeps_its_contents_and_its_frame_never_comes_back_on_aarch64() {
+    contents_stay::<Aarch64>();
+}
+
+/// The verb is refused, and nothing is another but what counts zeros.
+fn refused<C: Codec>(
+    fx: &Fixture<C>,
+    space: &Space,
+    (va, why): (Va, PoisonError),
+    others: &[&Space],
+) {
+    let all: Vec<&Space> = [space].into_iter().chain(others.iter().copied()).collect();
+    let (before, skipped) = (fx.state(&all), fx.count(Counter::PoisonSkippedZero));
+    assert_eq!(fx.vm.poison(space, va), Err(why), "{va:?}");
+    let after = fx.state(&all);
+    assert!(before == after, "{va:?}, {why:?}: {}", difference(&before, &after));
+    let more = i64::from(why == PoisonError::Zero);
+    assert_eq!(fx.count(Counter::PoisonSkippedZero), skipped + more);
+}
+
+fn zeros_and_holes<C: Arch>() {
+    let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::TablePrivate, ZeroHuge::Table];
+    for (form, bytes) in forms.map(|form| (form, MIB2)).into_iter().chain([(ZeroHuge::Table, GIB)])
+    {
+        let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
+        let config = Config { zero_huge: form, thp, ..Config::default() };
+        let fx = fixture_of::<C>(2, 8192, config);
+        let space = fx.vm.create().unwrap();
+        for va in [Va(0), AT, Va((1 << 47) - KIB4), Va(1 << 47), Va(u64::MAX)] {
+            refused(&fx, &space, (va, PoisonError::NotMapped), &[]);
+        }
+        fx.map(&space, AT, bytes, RW);
+        refused(&fx, &space, (AT, PoisonError::NotMapped), &[]);
+        (0..3).for_each(|n| assert_eq!(fx.kernel_peek(&space, Va(AT.0 + n * KIB4)), Ok(0)));
+        for n in 0..3 {
+            refused(&fx, &space, (Va(AT.0 + n * KIB4), PoisonError::Zero), &[]);
+        }
+        assert_eq!(fx.count(Counter::PoisonSkippedZero), 3, "{form:?}");
+        ends_without(&fx, space, &[]);
+    }
+}
+
+on_both!(zeros_and_holes, d_14_zeros_of_every_form_and_what_is_not_there_are_refused_and_counted);
+
+fn shared<C: Arch>() {
+    for (name, bytes, attrs, config) in sizes() {
+        let (fx, space) = written::<C>(config, (bytes, attrs));
+        let old = frame(&fx, &space, PAGE);
+        let child = fx.vm.fork(&space).unwrap();
+        refused(&fx, &space, (PAGE, PoisonError::Shared), &[&child]);
+        refused(&fx, &child, (PAGE, PoisonError::Shared), &[&space]);
+        // Where the child let a page go, that page is the parent's alone; its neighbour is not.
+        fx.vm.unmap(&child, PAGE, KIB4).unwrap();
+        refused(&fx, &space, (Va(PAGE.0 + KIB4), PoisonError::Shared), &[&child]);
+        assert_eq!(fx.vm.poison(&space, PAGE), Ok(()), "{name}");
+        assert_eq!(
+            (fx.peek(&space, PAGE), fx.peek(&child, Va(PAGE.0 + KIB4))),
+            (Ok(PAGE.0), Ok(PAGE.0 + KIB4))
+        );
+        fx.check(&[&space, &child]);
+        fx.vm.exit(child);
+        // Alone again it is as before the fork, but read-only until it is written.
+        let next = Va(PAGE.0 + KIB4);
+        assert_eq!(frame(&fx, &space, next), old.add(1), "{name}");
+        assert_eq!(fx.vm.poison(&space, next), Ok(()));
+        assert!(matches!(fx.vm.query(&space, next), Page::Mapped { flags, .. } if !flags.write));
+        fx.poke(&space, next, 3).unwrap();
+        assert_eq!(fx.peek(&space, next), Ok(3));
+        ends_without(&fx, space, &[old, old.add(1)]);
+    }
+}
+
+on_both!(shared, a_page_that_others_map_too_is_refused_until_they_let_it_go);
+
+#[test]
+fn a_page_without_access_is_exchanged_too_and_is_there_when_access_comes_back() {
+    for (name, bytes, attrs, config) in sizes() {
+        let (fx, space) = written::<X86_64>(config, (bytes, attrs));
+        fx.vm.protect(&space, AT, bytes, Rights::NONE).unwrap();
+        let old = frame(&fx, &space, PAGE);
+        assert_eq!(fx.vm.poison(&space, PAGE), Ok(()), "{name}");
+        assert!(matches!(fx.vm.query(&space, PAGE), Page::Parked { level: Level::ONE, .. }));
+        assert!(fx.vm.fault(&space, PAGE, Access::Read).is_err());
+        fx.vm.protect(&space, AT, bytes, Rights::READ).unwrap();
+        places(bytes).for_each(|va| assert_eq!(fx.peek(&space, va), Ok(va.0), "{name}"));
+        ends_without(&fx, space, &[old]);
+    }
+}
+
+#[test]
+fn each_allocation_that_fails_leaves_all_as_it_was_to_the_bit() {
+    for ((name, bytes, attrs, config), needs) in sizes().into_iter().zip([1, 2, 3]) {
+        for arm in [false, true] {
+            let takes = if arm {
+                starve::<Aarch64>(config, (bytes, attrs))
+            } else {
+                starve::<X86_64>(config, (bytes, attrs))
+            };
+            assert_eq!(takes, needs, "{name}: the page, and a table for each level it is cut down");
+        }
+    }
+}
+
+/// With room for 0, 1, 2, ... frames, until it is enough.
+fn starve<C: Arch>(config: Config, size: (u64, Attrs)) -> usize {
+    let (fx, space) = written::<C>(config, size);
+    for room in 0..8 {
+        let before = fx.state(&[&space]);
+        let old = frame(&fx, &space, PAGE);
+        let taken = fx.take_all_but(room, Order::BASE);
+        let done = fx.vm.poison(&space, PAGE);
+        fx.give_back(taken, Order::BASE);
+        assert_eq!(fx.peek(&space, PAGE), Ok(PAGE.0));
+        if done.is_ok() {
+            ends_without(&fx, space, &[old]);
+            return room;
+        }
+        assert_eq!(done, Err(PoisonError::NoMemory));
+        let after = fx.state(&[&space]);
+        assert!(before == after, "failed with {room} frames: {}", difference(&before, &after));
+    }
+    panic!("8 frames were not enough");
+}
+
+/// While any flush is under way the page is out of everyone's reach: no entry lets another CPU
+/// write what the copy would miss.
+fn writers_are_kept_out<C: Arch>() {
+    for (name, bytes, attrs, config) in sizes() {
+        let (fx, space) = written::<C>(config, (bytes, attrs));
+        let fx = Rc::new(fx);
+        fx.run_on(1);
+        fx.vm.activate(&space);
+        fx.run_on(0);
+        let (old, copied) = (frame(&fx, &space, PAGE), fx.m().asked.copied_frames.get());
+        let during = {
+            let fx = Rc::clone(&fx);
+            move |_| {
+                assert_eq!(fx.m().asked.copied_frames.get(), copied, "copied too early");
+                let entry = fx.entry_at(PAGE);
+                assert!(matches!(entry, Entry::Busy(_)), "{entry:?}");
+                // A store that was under way when the entry went, through a translation not flushed
+                // yet.
+                fx.m().poke(old, 8, &[42]);
+            }
+        };
+        during_flushes(during, || fx.vm.poison(&space, PAGE).unwrap());
+        let fx = Rc::into_inner(fx).unwrap();
+        assert_eq!(fx.peek(&space, Va(PAGE.0 + 8)), Ok(42), "{name}: a store is lost");
+        assert_eq!(fx.peek(&space, PAGE), Ok(PAGE.0));
+        fx.run_on(1);
+        fx.vm.idle();
+        fx.run_on(0);
+        ends_without(&fx, space, &[old]);
+    }
+}
+
+on_both!(
+    writers_are_kept_out,
+    a_store_through_a_translation_that_is_not_flushed_yet_is_in_the_copy
+);
