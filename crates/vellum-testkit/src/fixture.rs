@@ -76,6 +76,13 @@ impl<M: Machine> FixtureOn<M> {
         assert!(cpu < self.m().topology().cpus);
         set_cpu(cpu);
     }
+    /// Does something as another CPU, and is CPU 0 afterwards.
+    pub fn on_cpu<R>(&self, cpu: CpuId, act: impl FnOnce() -> R) -> R {
+        self.run_on(cpu);
+        let done = act();
+        self.run_on(0);
+        done
+    }
     pub fn count(&self, counter: Counter) -> i64 {
         self.vm.stats().get(counter)
     }
@@ -109,6 +116,12 @@ impl<M: Machine> FixtureOn<M> {
         let spaces: Vec<Space> = spaces.into_iter().collect();
         self.check(&spaces.iter().collect::<Vec<_>>());
         spaces.into_iter().for_each(|space| self.vm.exit(space));
+        self.check(&[]);
+    }
+    /// The same where the huge page of zeros may have been used, which the shrinker then frees.
+    pub fn end_zeros(&self, spaces: impl IntoIterator<Item = Space>) {
+        self.end(spaces);
+        self.vm.shrink_zeros();
         self.check(&[]);
     }
 

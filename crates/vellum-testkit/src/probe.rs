@@ -7,6 +7,7 @@
 //! until the frame is cleared through it.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,6 +48,53 @@ pub enum Act {
     Copy(Pfn, u64, Stores),
     /// Stores around the caches were ordered.
     Settle,
+}
+
+/// Acts in order.
+#[derive(Debug)]
+pub struct Acts(Vec<Act>);
+
+impl Deref for Acts {
+    type Target = [Act];
+    fn deref(&self) -> &[Act] {
+        &self.0
+    }
+}
+
+impl Acts {
+    pub fn count(&self, act: Act) -> usize {
+        self.iter().filter(|&&a| a == act).count()
+    }
+    /// Scheduling points.
+    pub fn points(&self) -> usize {
+        self.count(Act::Point)
+    }
+    /// The ranges (first and last page), relative to a block.
+    pub fn ranges(&self, block: Pfn) -> Vec<(u64, u64)> {
+        let of = |act: &Act| match *act {
+            Act::Range(at, frames) => Some((at.0 - block.0, at.0 - block.0 + frames - 1)),
+            _ => None,
+        };
+        self.iter().filter_map(of).collect()
+    }
+    /// Every page that was cleared or copied to, in order, relative to a block.
+    pub fn pages(&self, block: Pfn) -> Vec<u64> {
+        let of = |act: &Act| match *act {
+            Act::Run(at, frames, _) | Act::Copy(at, frames, _) => {
+                Some(at.0 - block.0..at.0 - block.0 + frames)
+            }
+            _ => None,
+        };
+        self.iter().filter_map(of).flatten().collect()
+    }
+    /// Lengths of the runs that were cleared, and by which stores.
+    pub fn runs(&self) -> Vec<(u64, Stores)> {
+        let of = |act: &Act| match *act {
+            Act::Run(_, frames, stores) => Some((frames, stores)),
+            _ => None,
+        };
+        self.iter().filter_map(of).collect()
+    }
 }
 
 /// A preemption model, and what it becomes after so many more runs.
@@ -167,8 +215,8 @@ impl Probe {
         }
     }
     /// What was done since this was last asked.
-    pub fn acts(&self) -> Vec<Act> {
-        std::mem::take(&mut self.acts.lock().unwrap())
+    pub fn acts(&self) -> Acts {
+        Acts(std::mem::take(&mut self.acts.lock().unwrap()))
     }
     pub fn set_model(&self, model: Option<Preemption>) {
         *self.model.lock().unwrap() = (model, None);
@@ -405,9 +453,13 @@ pub const OLD: u8 = 0xa5;
 
 /// A fixture whose every frame held old bytes before the library came.
 pub fn old_fixture(frames: u64, switches: &[(&str, &str)]) -> ProbeFixture {
+    probe_fixture_on(old_machine(frames), switches)
+}
+
+pub fn old_machine(frames: u64) -> Probe {
     let machine = Probe::new(frames);
     machine.fill_all(OLD);
-    probe_fixture_on(machine, switches)
+    machine
 }
 
 /// A fixture whose machine follows frames.

@@ -12,12 +12,7 @@ const PAGE: u64 = 1024;
 fn portions(fx: &ProbeFixture, extent: &Extent) -> Vec<u64> {
     fx.m().acts();
     fx.vm.cleared(extent).unwrap();
-    let runs = fx
-        .m()
-        .acts()
-        .into_iter()
-        .filter_map(|a| if let Act::Run(_, n, _) = a { Some(n) } else { None });
-    let mut all: Vec<u64> = runs.collect();
+    let mut all: Vec<u64> = fx.m().acts().runs().into_iter().map(|run| run.0).collect();
     // The neighbourhood of page 0 is two pieces.
     all.truncate(all.len().saturating_sub(2));
     all
@@ -27,7 +22,7 @@ fn giant() -> Extent {
     Extent { first: Pfn(512), frames: 1 << 18, at: Va(0), fault: 0 }
 }
 
-fn lab_at(page_cycles: u64, switches: &[(&str, &str)]) -> ProbeFixture {
+fn fixture_at(page_cycles: u64, switches: &[(&str, &str)]) -> ProbeFixture {
     let machine = Probe::hollow(1 << 18);
     machine.set_clock(page_cycles, PER_US);
     probe_fixture_on(machine, switches)
@@ -36,7 +31,7 @@ fn lab_at(page_cycles: u64, switches: &[(&str, &str)]) -> ProbeFixture {
 #[test]
 fn a_batch_is_what_can_be_cleared_within_the_target_at_the_bandwidth_of_recent_clears() {
     for (target, expected) in [("1000", 2441), ("100", 244), ("4000", 9765)] {
-        let fx = lab_at(PAGE, &[("clear.target", target)]);
+        let fx = fixture_at(PAGE, &[("clear.target", target)]);
         assert_eq!(fx.vm.clear_bandwidth(0), None);
         let all = portions(&fx, &giant());
         assert_eq!(all[0], 64, "nothing is known yet");
@@ -52,7 +47,7 @@ fn a_batch_is_what_can_be_cleared_within_the_target_at_the_bandwidth_of_recent_c
 
 #[test]
 fn a_05_after_bandwidth_falls_tenfold_gaps_stay_below_1_5_targets_after_two_portions() {
-    let fx = lab_at(PAGE, &[]);
+    let fx = fixture_at(PAGE, &[]);
     portions(&fx, &giant());
     fx.m().set_clock(10 * PAGE, PER_US);
     let all = portions(&fx, &giant());
@@ -73,11 +68,11 @@ fn a_05_after_bandwidth_falls_tenfold_gaps_stay_below_1_5_targets_after_two_port
 #[test]
 fn fixed_batches_are_what_was_asked_for_and_a_clock_of_unknown_rate_means_the_published_8_mib() {
     assert_eq!(
-        portions(&lab_at(PAGE, &[("clear.batch", "8M")]), &giant())[..3],
+        portions(&fixture_at(PAGE, &[("clear.batch", "8M")]), &giant())[..3],
         [2048, 2048, 2048]
     );
     assert_eq!(
-        portions(&lab_at(PAGE, &[("clear.batch", "32M")]), &giant())[..3],
+        portions(&fixture_at(PAGE, &[("clear.batch", "32M")]), &giant())[..3],
         [8192, 8192, 8192]
     );
     let machine = Probe::hollow(1 << 18);
@@ -89,7 +84,7 @@ fn fixed_batches_are_what_was_asked_for_and_a_clock_of_unknown_rate_means_the_pu
 
 #[test]
 fn even_the_slowest_memory_gets_on_page_by_page() {
-    let fx = lab_at(100_000_000, &[]);
+    let fx = fixture_at(100_000_000, &[]);
     let all = portions(&fx, &Extent { frames: 512, ..giant() });
     assert!(all[1..].iter().all(|&n| n == 1) && all.iter().sum::<u64>() == 509, "{:?}", &all[..4]);
 }

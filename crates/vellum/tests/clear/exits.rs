@@ -349,32 +349,17 @@ fn f_08_a_write_to_huge_zeros_clears_2_mib_around_the_written_address_last() {
                         continue;
                     }
                     let block = fx.frame(&space, AT);
-                    let ranges = acts.iter().filter_map(|a| match *a {
-                        Act::Range(first, frames) => {
-                            Some((first.0 - block.0, first.0 - block.0 + frames - 1))
-                        }
-                        _ => None,
-                    });
+                    assert_eq!(acts.ranges(block), expected, "{form}, page {written} by a {by}");
                     assert_eq!(
-                        ranges.collect::<Vec<_>>(),
-                        expected,
-                        "{form}, page {written} by a {by}"
-                    );
-                    let last = acts.iter().rev().find_map(|a| {
-                        if let Act::Run(first, n, _) = *a { Some((first, n)) } else { None }
-                    });
-                    assert_eq!(
-                        last,
-                        Some((block.add(written), 1)),
+                        (acts.pages(block).last(), acts.runs().last().map(|run| run.0)),
+                        (Some(&written), Some(1)),
                         "{form}, page {written} by a {by}"
                     );
                     assert_eq!(
                         (fx.usage(&space).rss_pages, fx.usage(&space).huge_leaves),
                         (512, 1)
                     );
-                    fx.vm.exit(space);
-                    fx.vm.shrink_zeros();
-                    fx.check(&[]);
+                    fx.end_zeros([space]);
                 }
             }
         }

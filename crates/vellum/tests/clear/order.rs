@@ -3,30 +3,6 @@
 use vellum_testkit::prelude::*;
 use vellum_testkit::probe::*;
 
-/// The ranges among the acts, relative to a block.
-fn ranges(acts: &[Act], first: Pfn) -> Vec<(u64, u64)> {
-    let of = |act: &Act| match *act {
-        Act::Range(at, frames) => Some((at.0 - first.0, at.0 - first.0 + frames - 1)),
-        _ => None,
-    };
-    acts.iter().filter_map(of).collect()
-}
-
-/// Every page the machine was told to clear, in order.
-fn pages(acts: &[Act], first: Pfn) -> Vec<u64> {
-    let of = |act: &Act| match *act {
-        Act::Run(at, frames, _) | Act::Copy(at, frames, _) => {
-            Some(at.0 - first.0..at.0 - first.0 + frames)
-        }
-        _ => None,
-    };
-    acts.iter().filter_map(of).flatten().collect()
-}
-
-fn points(acts: &[Act]) -> usize {
-    acts.iter().filter(|a| **a == Act::Point).count()
-}
-
 #[test]
 fn a_02_a_huge_fault_clears_right_then_left_then_near_with_the_faulting_page_as_the_very_last() {
     let expect: [(u64, &[(u64, u64)]); 4] = [
@@ -40,8 +16,8 @@ fn a_02_a_huge_fault_clears_right_then_left_then_near_with_the_faulting_page_as_
         let space = fx.vm.create().unwrap();
         let block = fx.huge_fault(&space, AT, fault);
         let acts = fx.m().acts();
-        assert_eq!(ranges(&acts, block), expected, "page {fault}");
-        assert_eq!(pages(&acts, block).last(), Some(&fault));
+        assert_eq!(acts.ranges(block), expected, "page {fault}");
+        assert_eq!(acts.pages(block).last(), Some(&fault));
         fx.end([space]);
     }
 }
@@ -59,10 +35,10 @@ fn a_03_for_every_size_and_edge_each_page_is_cleared_once_and_up_to_three_pages_
                     let first = Pfn(512);
                     fx.vm.cleared(&Extent { first, frames, at: AT, fault }).unwrap();
                     let acts = fx.m().acts();
-                    let mut all = pages(&acts, first);
+                    let mut all = acts.pages(first);
                     if order == "near-last" {
                         assert_eq!(all.last(), Some(&fault), "{frames} {fault} {unit}");
-                        assert!(frames > 3 || unit == "page" || ranges(&acts, first).len() == 1);
+                        assert!(frames > 3 || unit == "page" || acts.ranges(first).len() == 1);
                     }
                     all.sort_unstable();
                     assert!(
@@ -84,7 +60,7 @@ fn a_03_a_block_of_262144_pages_is_cleared_once_each_for_every_edge() {
     for fault in [0, 1, 2, 3, 100_000, frames - 4, frames - 3, frames - 2, frames - 1] {
         fx.vm.cleared(&Extent { first, frames, at: Va(0), fault }).unwrap();
         let acts = fx.m().acts();
-        let sum: u64 = ranges(&acts, first).iter().map(|(a, b)| b - a + 1).sum();
+        let sum: u64 = acts.ranges(first).iter().map(|(a, b)| b - a + 1).sum();
         assert_eq!(sum, frames, "page {fault}");
         let mut runs: Vec<_> = acts
             .iter()
@@ -96,7 +72,7 @@ fn a_03_a_block_of_262144_pages_is_cleared_once_each_for_every_edge() {
             .iter()
             .fold(0, |end, &(at, n)| if at == end { end + n } else { panic!("{runs:?}") });
         assert_eq!(end, frames);
-        assert!(runs.len() <= 5 && points(&acts) == 0, "no explicit splits: {runs:?}");
+        assert!(runs.len() <= 5 && acts.points() == 0, "no explicit splits: {runs:?}");
     }
 }
 
@@ -114,10 +90,10 @@ fn a_04_cooperative_kernels_get_a_scheduling_point_before_each_portion_and_preem
                 let block = fx.huge_fault(&space, AT, fault);
                 let acts = fx.m().acts();
                 let asks = matches!(model, Preemption::None | Preemption::Voluntary);
-                let far = ranges(&acts, block).into_iter().rev().skip(1);
+                let far = acts.ranges(block).into_iter().rev().skip(1);
                 let expected: u64 = far.map(|(a, b)| (b - a + 1).div_ceil(batch)).sum::<u64>() + 1;
                 assert_eq!(
-                    points(&acts) as u64,
+                    acts.points() as u64,
                     if asks { expected } else { 0 },
                     "{model:?} batch {batch}"
                 );
@@ -154,15 +130,15 @@ fn a_l3_the_preemption_model_may_change_between_two_faults_and_in_the_middle_of_
     let fx = probe_fixture(4096, &[("clear.batch", "64K"), ("preempt", "full")]);
     let space = fx.vm.create().unwrap();
     let first = fx.huge_fault(&space, AT, 0);
-    assert_eq!(points(&fx.m().acts()), 0, "the switch says full");
+    assert_eq!(fx.m().acts().points(), 0, "the switch says full");
     fx.m().set_model(Some(Preemption::None));
     let second = fx.huge_fault(&space, Va(AT.0 + MIB2), 0);
-    assert_eq!(points(&fx.m().acts()), 509usize.div_ceil(16) + 1);
+    assert_eq!(fx.m().acts().points(), 509usize.div_ceil(16) + 1);
     // After five portions of 16 pages the rest of the range is one portion.
     fx.m().change_model(5, Preemption::Lazy);
     let third = fx.huge_fault(&space, Va(AT.0 + 2 * MIB2), 0);
     let acts = fx.m().acts();
-    assert_eq!(points(&acts), 5);
+    assert_eq!(acts.points(), 5);
     assert!(
         acts.contains(&Act::Run(third.add(3 + 5 * 16), 509 - 5 * 16, Stores::Cached)),
         "{acts:?}"
@@ -170,7 +146,7 @@ fn a_l3_the_preemption_model_may_change_between_two_faults_and_in_the_middle_of_
     // And back: a range that began unsplit is, the next one is not.
     fx.m().change_model(1, Preemption::Voluntary);
     let fourth = fx.huge_fault(&space, Va(AT.0 + 3 * MIB2), 256);
-    assert_eq!(points(&fx.m().acts()), 254usize.div_ceil(16) + 1);
+    assert_eq!(fx.m().acts().points(), 254usize.div_ceil(16) + 1);
     for block in [first, second, third, fourth] {
         assert!(fx.is_zero(block, 512));
     }
@@ -183,10 +159,10 @@ fn with_pages_as_units_each_page_has_its_scheduling_point_and_converges_on_the_f
     let space = fx.vm.create().unwrap();
     let block = fx.huge_fault(&space, AT, 100);
     let acts = fx.m().acts();
-    let order = pages(&acts, block);
+    let order = acts.pages(block);
     assert_eq!(order[..3], [511, 510, 509], "the far end first");
     assert_eq!(order[509..], [99, 101, 100], "then from both sides");
-    assert_eq!(points(&acts), 512);
+    assert_eq!(acts.points(), 512);
     assert!(acts.iter().all(|a| !matches!(a, Act::Run(_, n, _) if *n != 1)));
     fx.vm.exit(space);
 }
@@ -202,7 +178,7 @@ fn long_runs_go_around_the_caches_by_geometry_and_the_neighbourhood_never_does()
             if let Act::Run(at, n, s) = *a { Some((at.0 - block.0, n, s)) } else { None }
         });
         let bypassed: Vec<_> = runs.filter(|r| r.2 == Stores::Bypass).map(|r| (r.0, r.1)).collect();
-        let settled = acts.iter().filter(|a| **a == Act::Settle).count();
+        let settled = acts.count(Act::Settle);
         assert_eq!(settled, bypassed.len(), "one fence a portion");
         fx.vm.exit(space);
         bypassed
@@ -235,8 +211,7 @@ fn scattered_frames_are_cleared_with_one_fence_a_batch() {
     frames.iter().for_each(|f| fx.soil(f.0, 1, 9));
     fx.vm.cleared_singles(&frames).unwrap();
     let acts = fx.m().acts();
-    let count = |act| acts.iter().filter(|a| **a == act).count();
-    assert_eq!((count(Act::Settle), count(Act::Point)), (3, 3), "8, 8 and 4 frames");
+    assert_eq!((acts.count(Act::Settle), acts.points()), (3, 3), "8, 8 and 4 frames");
     assert!(frames.iter().all(|f| fx.is_zero(f.0, 1)));
     assert_eq!(fx.m().uniform(Pfn(1001)), Some(0), "never touched");
     fx.m().stop_after(2);
@@ -250,11 +225,7 @@ fn scattered_frames_are_cleared_with_one_fence_a_batch() {
         let fx = probe_fixture_on(machine, &[]);
         fx.vm.cleared_singles(&frames[..1]).unwrap();
         let acts = fx.m().acts();
-        assert_eq!(
-            acts.iter().filter(|a| **a == Act::Settle).count(),
-            settled,
-            "not used at once: around, however few"
-        );
+        assert_eq!(acts.count(Act::Settle), settled, "not used at once: around, however few");
     }
 }
 
@@ -268,9 +239,9 @@ fn the_same_engine_copies_in_the_same_order_and_portions() {
     fx.soil(to, 66, 0xee);
     fx.vm.copied(from, &Extent { first: to.add(1), frames: 64, at: AT, fault: 30 }).unwrap();
     let acts = fx.m().acts();
-    assert_eq!(ranges(&acts, to.add(1)), [(33, 63), (0, 27), (28, 32)]);
-    assert_eq!(pages(&acts, to.add(1)).last(), Some(&30));
-    assert_eq!(points(&acts), 5 + 4 + 1);
+    assert_eq!(acts.ranges(to.add(1)), [(33, 63), (0, 27), (28, 32)]);
+    assert_eq!(acts.pages(to.add(1)).last(), Some(&30));
+    assert_eq!(acts.points(), 5 + 4 + 1);
     assert!((0..64).all(|i| fx.m().uniform(to.add(1 + i)) == Some(i as u8 + 1)));
     assert_eq!(
         (fx.m().uniform(to), fx.m().uniform(to.add(65))),

@@ -7,8 +7,7 @@ use vellum_testkit::probe::*;
 /// A fixture whose every frame held old bytes before the library came, and whose machine has stores
 /// around its caches.
 fn old_fixture(frames: u64, switches: &[(&str, &str)]) -> ProbeFixture {
-    let machine = Probe::new(frames);
-    machine.fill_all(OLD);
+    let machine = old_machine(frames);
     machine.set_caches(1 << 20, 0);
     probe_fixture_on(machine, switches)
 }
@@ -20,16 +19,6 @@ fn frames(fx: &ProbeFixture, space: &Space, pages: u64) -> Vec<Option<Pfn>> {
         _ => None,
     };
     (0..pages).map(frame).collect()
-}
-
-fn runs(acts: &[Act]) -> Vec<Stores> {
-    acts.iter()
-        .filter_map(|a| if let Act::Run(_, _, stores) = a { Some(*stores) } else { None })
-        .collect()
-}
-
-fn count(acts: &[Act], act: Act) -> usize {
-    acts.iter().filter(|a| **a == act).count()
 }
 
 #[test]
@@ -51,17 +40,11 @@ fn a_01_populated_pages_are_cleared_in_batches_with_one_fence_and_scheduling_poi
                 "{pages} pages"
             );
             assert!(frames[pages as usize..].iter().all(Option::is_none), "and no more");
-            assert_eq!(runs(&acts).len() as u64, pages, "each cleared once");
+            assert_eq!(acts.runs().len() as u64, pages, "each cleared once");
             let (batches, others) =
-                (pages / 64, runs(&acts).iter().filter(|&&s| s != stores).count());
-            assert!(
-                count(&acts, Act::Point) as u64 >= batches
-                    && count(&acts, Act::Point) as u64 <= batches + 4
-            );
-            assert_eq!(
-                count(&acts, Act::Settle),
-                if fences { count(&acts, Act::Point) } else { 0 }
-            );
+                (pages / 64, acts.runs().iter().filter(|run| run.1 != stores).count());
+            assert!(acts.points() as u64 >= batches && acts.points() as u64 <= batches + 4);
+            assert_eq!(acts.count(Act::Settle), if fences { acts.points() } else { 0 });
             assert!(others <= 2, "the first page of a table may be a fault of its own: {others}");
             let after = fx.vm.stats();
             let grown = |counter| after.get(counter) - before.get(counter);
@@ -107,14 +90,14 @@ fn a_01_when_memory_runs_out_in_a_batch_the_frames_there_were_are_used_and_none_
         let fx = old_fixture(2048, &[("thp", "never"), ("clear.batch", "20K")]);
         let space = fx.vm.create().unwrap();
         fx.map_leaves(&space, AT, 300 * KIB4, Order::BASE);
-        let hog = fx.vm.create().unwrap();
+        let filler = fx.vm.create().unwrap();
         let far = Va(0x10_0000_0000);
-        fx.map_leaves(&hog, far, 4096 * KIB4, Order::BASE);
+        fx.map_leaves(&filler, far, 4096 * KIB4, Order::BASE);
         assert_eq!(
-            fx.vm.advise(&hog, far, 4096 * KIB4, Advice::Populate { write: true }),
+            fx.vm.advise(&filler, far, 4096 * KIB4, Advice::Populate { write: true }),
             Err(SpaceError::NoMemory)
         );
-        fx.vm.unmap(&hog, far, left * KIB4 + KIB4).unwrap();
+        fx.vm.unmap(&filler, far, left * KIB4 + KIB4).unwrap();
         let populated = fx.vm.advise(&space, AT, 300 * KIB4, Advice::Populate { write: true });
         let frames = frames(&fx, &space, 300);
         let got = frames.iter().take_while(|f| f.is_some()).count();
@@ -125,14 +108,14 @@ fn a_01_when_memory_runs_out_in_a_batch_the_frames_there_were_are_used_and_none_
             assert_eq!(populated, Err(SpaceError::NoMemory));
             short += 1;
         }
-        fx.check(&[&space, &hog]);
+        fx.check(&[&space, &filler]);
         // What the kernel writes gets as far.
         let text = vec![7; 300 * PAGE_SIZE];
         assert_eq!(
             fx.vm.copy_in(&space, AT, &text),
             if got == 300 { Ok(()) } else { Err(FaultError::NoMemory) }
         );
-        fx.end([space, hog]);
+        fx.end([space, filler]);
     }
     assert!(short > 80, "{short}");
 }
@@ -167,8 +150,12 @@ fn a_01_what_the_kernel_writes_into_fresh_memory_is_there_with_zeros_around_it()
     fx.m().acts();
     fx.vm.copy_in(&space, Va(AT.0 + 100), &bytes).unwrap();
     let acts = fx.m().acts();
-    assert_eq!(runs(&acts), vec![Stores::Cached; 601], "written at once, so through the caches");
-    assert!(count(&acts, Act::Point) <= 16, "{} portions", count(&acts, Act::Point));
+    assert_eq!(
+        acts.runs(),
+        vec![(1, Stores::Cached); 601],
+        "written at once, so through the caches"
+    );
+    assert!(acts.points() <= 16, "{} portions", acts.points());
     let mut all = vec![0xff; 601 * PAGE_SIZE];
     fx.vm.copy_out(&space, AT, &mut all).unwrap();
     assert!(
@@ -207,7 +194,7 @@ fn a_02_a_04_a_shared_huge_page_is_copied_in_portions_with_the_written_page_last
     assert_eq!(runs[..4], right);
     assert_eq!(runs[4..5], left);
     assert_eq!(runs[5..], [(98, 2, near), (101, 2, near), (100, 1, near)]);
-    assert_eq!(count(&acts, Act::Point), 4 + 1 + 1);
+    assert_eq!(acts.points(), 4 + 1 + 1);
     assert!((0..512).all(|i| fx.m().uniform(copy.add(i)) == Some(i as u8)));
     fx.check(&[&parent, &child]);
     // The parent has its page to itself again.

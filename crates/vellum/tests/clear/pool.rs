@@ -62,9 +62,7 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
     let fx = Rc::new(followed(&[]));
     assert_eq!(fx.vm.pool(Order::HUGE, 1), Ok(()));
     let space = fx.vm.create().unwrap();
-    fx.run_on(1);
-    fx.vm.activate(&space);
-    fx.run_on(0);
+    fx.on_cpu(1, || fx.vm.activate(&space));
     let others: Rc<RefCell<Option<Space>>> = Rc::default();
     let mut last = None;
     for round in 0..3 {
@@ -105,9 +103,7 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
         assert_eq!(fx.m().uniform(block), Some(0x77), "clearing is for whoever takes it out");
         last = Some(block);
     }
-    fx.run_on(1);
-    fx.vm.idle();
-    fx.run_on(0);
+    fx.on_cpu(1, || fx.vm.idle());
     fx.vm.exit(space);
     fx.vm.pool(Order::HUGE, 0).unwrap();
     fx.check(&[]);

@@ -145,7 +145,7 @@ fn a_split_block_comes_back_in_pieces_of_any_order() {
 }
 
 #[test]
-fn one_block_of_a_giant_can_be_shattered_alone() {
+fn one_block_of_a_giant_can_be_split_alone() {
     let fx = frames(1, 3 << 18);
     let giant = fx.alloc(18).unwrap();
     fx.frames.cut(&fx.m, giant, Order::GIANT, Order::HUGE);

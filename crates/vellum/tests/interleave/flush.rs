@@ -41,12 +41,12 @@ const VERBS: [Verb; 11] = [
     Verb::Exit,
 ];
 
-struct Rig<C: Codec> {
+struct Mapped<C: Codec> {
     fx: Fixture<C>,
     space: RefCell<Option<Space>>,
 }
 
-impl<C: Codec> Rig<C> {
+impl<C: Codec> Mapped<C> {
     fn act(&self, verb: Verb) {
         let vm = &self.fx.vm;
         let at = Va(GIB);
@@ -90,12 +90,12 @@ fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
     }
     fx.run_on(0);
     let page = fx.vm.huge_zero().expect("it is mapped");
-    let rig = Rc::new(Rig { fx, space: RefCell::new(Some(space)) });
+    let shared = Rc::new(Mapped { fx, space: RefCell::new(Some(space)) });
     let flushes = Rc::new(Cell::new(0));
     let during = {
-        let (rig, flushes) = (Rc::clone(&rig), Rc::clone(&flushes));
+        let (mapped, flushes) = (Rc::clone(&shared), Rc::clone(&flushes));
         move |_| {
-            let vm = &rig.fx.vm;
+            let vm = &mapped.fx.vm;
             vm.machine().run_on(2);
             flushes.set(flushes.get() + 1);
             // CPU 1 may read through the page yet.
@@ -111,9 +111,9 @@ fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
             assert_eq!(bytes, [0; 4096]);
         }
     };
-    during_flushes(during, || rig.act(verb));
-    let rig = Rc::into_inner(rig).expect("no flush is under way");
-    let (fx, space) = (rig.fx, rig.space.into_inner());
+    during_flushes(during, || shared.act(verb));
+    let mapped = Rc::into_inner(shared).expect("no flush is under way");
+    let (fx, space) = (mapped.fx, mapped.space.into_inner());
     if let Some(space) = space {
         fx.check(&[&space]);
         assert_eq!(fx.vm.shrink_zeros(), 0, "{verb:?}: a space that used it holds it to its end");

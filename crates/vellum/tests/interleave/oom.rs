@@ -119,26 +119,26 @@ fn fault(shared: &Shared, space: usize, va: u64, access: Access) -> bool {
     done.is_ok()
 }
 
-const PROMISED: u64 = 2 * GIB + 5 * KIB4;
+const RESERVED: u64 = 2 * GIB + 5 * KIB4;
 
-fn write_promised(shared: &Shared) -> bool {
-    fault(shared, 0, PROMISED, Access::Write)
+fn write_reserved(shared: &Shared) -> bool {
+    fault(shared, 0, RESERVED, Access::Write)
 }
 
-fn read_promised(shared: &Shared) -> bool {
-    fault(shared, 0, PROMISED, Access::Read)
+fn read_reserved(shared: &Shared) -> bool {
+    fault(shared, 0, RESERVED, Access::Read)
 }
 
 fn write_near(shared: &Shared) -> bool {
-    fault(shared, 0, PROMISED + 9 * KIB4, Access::Write)
+    fault(shared, 0, RESERVED + 9 * KIB4, Access::Write)
 }
 
 fn write_far(shared: &Shared) -> bool {
-    fault(shared, 0, PROMISED + 7 * MIB2, Access::Write)
+    fault(shared, 0, RESERVED + 7 * MIB2, Access::Write)
 }
 
 fn read_far(shared: &Shared) -> bool {
-    fault(shared, 0, PROMISED + 7 * MIB2, Access::Read)
+    fault(shared, 0, RESERVED + 7 * MIB2, Access::Read)
 }
 
 fn write_shared(shared: &Shared) -> bool {
@@ -146,7 +146,7 @@ fn write_shared(shared: &Shared) -> bool {
 }
 
 fn protect_there(shared: &Shared) -> bool {
-    shared.fx.vm.protect(&shared.spaces[0], Va(PROMISED), KIB4, Rights::READ_WRITE).is_ok()
+    shared.fx.vm.protect(&shared.spaces[0], Va(RESERVED), KIB4, Rights::READ_WRITE).is_ok()
 }
 
 fn fork(shared: &Shared) -> bool {
@@ -158,24 +158,24 @@ fn remap(shared: &Shared) -> bool {
     shared.fx.vm.remap(&shared.spaces[0], Va(GIB), MIB2, MIB2, to).is_ok()
 }
 
-fn remap_promised(shared: &Shared) -> bool {
+fn remap_reserved(shared: &Shared) -> bool {
     let to = Placement::Replace(Va(GIB + KIB4));
     shared.fx.vm.remap(&shared.spaces[0], Va(2 * GIB + KIB4), MIB2, 16 * KIB4, to).is_ok()
 }
 
 fn configs() -> [Config; 4] {
-    let with = |zero_huge| Config { zero_huge, ..Config::default() };
-    [no_thp(), Config::default(), with(ZeroHuge::Table), with(ZeroHuge::TablePrivate)]
+    let [table, private] = [ZeroHuge::Table, ZeroHuge::TablePrivate].map(with_zeros);
+    [no_thp(), Config::default(), table, private]
 }
 
 #[test]
 fn a_fault_that_fails_beside_another_fault_leaves_that_ones_tables_and_no_others() {
     let mut failures = 0;
     for act in [write_near, write_far, read_far, protect_there] {
-        failures += starved(no_thp(), false, write_promised, act);
+        failures += starved(no_thp(), false, write_reserved, act);
     }
     for config in configs() {
-        failures += starved(config, false, read_promised, write_far);
+        failures += starved(config, false, read_reserved, write_far);
     }
     assert!(failures > 100, "{failures}");
 }
@@ -183,7 +183,7 @@ fn a_fault_that_fails_beside_another_fault_leaves_that_ones_tables_and_no_others
 #[test]
 fn a_copy_that_fails_leaves_a_shared_huge_page_whole_whoever_faults_meanwhile() {
     let mut failures = 0;
-    for act in [write_promised, write_far] {
+    for act in [write_reserved, write_far] {
         failures += starved(Config::default(), true, write_shared, act);
     }
     assert!(failures > 10, "{failures}");
@@ -193,7 +193,7 @@ fn a_copy_that_fails_leaves_a_shared_huge_page_whole_whoever_faults_meanwhile() 
 fn a_fork_that_fails_leaves_the_parent_to_its_faults() {
     let mut failures = 0;
     for config in configs() {
-        for act in [write_promised, read_far] {
+        for act in [write_reserved, read_far] {
             failures += starved(config, false, fork, act);
         }
     }
@@ -204,8 +204,8 @@ fn a_fork_that_fails_leaves_the_parent_to_its_faults() {
 fn a_remap_that_fails_leaves_both_places_to_their_faults() {
     let mut failures = 0;
     for config in [no_thp(), Config { zero_huge: ZeroHuge::Table, ..Config::default() }] {
-        for verb in [remap as Verb, remap_promised] {
-            for act in [write_promised as Verb, write_far] {
+        for verb in [remap as Verb, remap_reserved] {
+            for act in [write_reserved as Verb, write_far] {
                 failures += starved(config, false, verb, act);
             }
         }

@@ -9,7 +9,7 @@ use vellum_testkit::prelude::*;
 /// What is where the fault is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Page {
-    Promise,
+    Reserved,
     Zeros,
     Shared,
 }
@@ -24,7 +24,7 @@ fn not_waited_for<C: Arch>((config, page, blocks): (Config, Page, bool)) -> usiz
         fx.map(&space, Va(GIB), MIB2, RW);
         let mut _child = None;
         match page {
-            Page::Promise => {}
+            Page::Reserved => {}
             Page::Zeros => _ = fx.vm.fault(&space, Va(GIB), Access::Read).expect("zeros"),
             Page::Shared => {
                 fx.vm.fault(&space, Va(GIB), Access::Write).expect("memory");
@@ -65,13 +65,13 @@ fn not_waited_for<C: Arch>((config, page, blocks): (Config, Page, bool)) -> usiz
 }
 
 #[test]
-fn who_may_be_preempted_has_no_entry_aside() {
+fn who_may_be_preempted_has_no_busy_entry() {
     let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
     let mut came = 0;
     let settings = |form| [Thp::Never, Thp::Always].map(|thp| (form, thp));
     for (zero_huge, thp) in forms.into_iter().flat_map(settings) {
         let config = Config { zero_huge, thp, ..Config::default() };
-        for page in [Page::Promise, Page::Zeros, Page::Shared] {
+        for page in [Page::Reserved, Page::Zeros, Page::Shared] {
             for blocks in [true, false] {
                 let setting = (config, page, blocks);
                 came += not_waited_for::<X86_64>(setting);

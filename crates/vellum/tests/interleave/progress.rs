@@ -98,10 +98,7 @@ fn progress<C: Arch>(config: Config, attrs: Attrs, verbs: usize) {
             let edits: [Verb<C>; 2] =
                 [|l, s| rights(l, s, Rights::ALL), |l, s| rights(l, s, Rights::READ_WRITE)];
             most = most.max(beside((&fx, &space), verb, edits, at));
-            fx.check(&[&space]);
-            fx.vm.exit(space);
-            fx.vm.shrink_zeros();
-            fx.check(&[]);
+            fx.end_zeros([space]);
         }
         assert!(
             most <= ENOUGH,
@@ -154,8 +151,7 @@ fn a_verb_ends_where_faults_drop_no_translation() {
 #[test]
 fn a_verb_ends_where_the_size_is_asked_for() {
     // A page of that size comes or none: it is cleared under the lock.
-    let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
-    progress::<X86_64>(Config::default(), exactly, 2);
+    progress::<X86_64>(Config::default(), EXACTLY_HUGE, 2);
 }
 
 /// The other CPU undoes what it did, so that any look of a verb can meet either: the verb ends all
@@ -192,10 +188,7 @@ fn verbs_beside(what: &str, config: Config, orders: &[[Verb<X86_64>; 2]]) {
                     assert!(fx.vm.fault(&space, Va(GIB), Access::Write).is_ok());
                 }
                 most = most.max(beside((&fx, &space), verb, edits, at));
-                fx.check(&[&space]);
-                fx.vm.exit(space);
-                fx.vm.shrink_zeros();
-                fx.check(&[]);
+                fx.end_zeros([space]);
             }
             assert!(most <= ENOUGH, "{name} beside {what}, touched {touched}: it never ends");
             println!("{name} beside {what}, touched {touched}: {most} steps at most");

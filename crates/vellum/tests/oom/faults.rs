@@ -3,14 +3,21 @@
 use crate::starve::*;
 use vellum_testkit::prelude::*;
 
+/// In 1 GiB that one entry reserves.
+const RESERVED: Va = Va(2 * GIB + 5 * KIB4);
+/// In the last of the small mappings, which has a page before it.
+const SMALL: Va = Va(GIB - KIB4);
+
 #[test]
 fn faults_fail_and_succeed_whole() {
-    let at =
-        |va, access| move |fx: &Fixture, space: &Space| fault(fx.vm.fault(space, Va(va), access));
-    each_thp(at(2 * GIB + 5 * KIB4, Access::Write), 3);
-    each_thp(at(2 * GIB + 5 * KIB4, Access::Read), 1);
-    each_thp(at(GIB - KIB4, Access::Exec), 0);
-    each_thp(at(GIB - KIB4, Access::Write), 1);
+    for (va, access, needs) in [
+        (RESERVED, Access::Write, 3),
+        (RESERVED, Access::Read, 1),
+        (SMALL, Access::Exec, 0),
+        (SMALL, Access::Write, 1),
+    ] {
+        starve_each(needs, |fx, space| fx.vm.fault(space, va, access));
+    }
 }
 
 #[test]
@@ -24,9 +31,8 @@ fn faults_far_from_every_table_fail_and_succeed_whole() {
                     None
                 };
                 // From the entry of 512 GiB that is all there is down to a page.
-                let took = starve_after(config, map, |fx, space, _| {
-                    fault(fx.vm.fault(space, Va(far.0 + 3 * GIB + 7 * KIB4), access))
-                });
+                let va = Va(far.0 + 3 * GIB + 7 * KIB4);
+                let took = starve_after(config, map, |fx, all| fx.vm.fault(&all[0], va, access));
                 assert!(took >= 1, "{took}");
             }
         }
@@ -35,47 +41,35 @@ fn faults_far_from_every_table_fail_and_succeed_whole() {
 
 #[test]
 fn a_forced_write_fails_and_succeeds_whole() {
-    let write = |va: u64| {
-        move |fx: &Fixture, space: &Space, _: Option<&Space>| {
-            fault(fx.vm.write_forced(space, Va(va), &[7; 8]))
-        }
-    };
+    let va = Va((1 << 39) + KIB4);
     for config in configs() {
         for read_first in [false, true] {
             let first = |fx: &Fixture, space: &Space| {
                 fx.map(space, Va(1 << 39), GIB, Attrs::anonymous(Rights::READ));
                 if read_first {
-                    fx.peek(space, Va((1 << 39) + KIB4)).expect("memory");
+                    fx.peek(space, va).expect("memory");
                 }
                 None
             };
-            starve_after(config, first, write((1 << 39) + KIB4));
+            starve_after(config, first, |fx, all| fx.vm.write_forced(&all[0], va, &[7; 8]));
         }
     }
 }
 
 #[test]
 fn a_write_after_a_read_fails_and_succeeds_whole() {
-    let va = Va(2 * GIB + 5 * KIB4);
+    let (va, to) = (RESERVED, Placement::At(Va(6 * GIB)));
     for config in configs() {
         let read = |fx: &Fixture, space: &Space| {
             fx.peek(space, va).expect("memory");
             None
         };
-        starve_after(config, read, |fx, space, _| fault(fx.vm.fault(space, va, Access::Write)));
-        starve_after(config, read, |fx, space, _| memory(fx.vm.unmap(space, va, KIB4)));
-        starve_after(config, read, |fx, space, _| {
-            memory(fx.vm.protect(space, va, KIB4, Rights::READ))
-        });
-        starve_after(config, read, |fx, space, _| fx.vm.fork(space).map(|child| fx.vm.exit(child)));
-        starve_after(config, read, |fx, space, _| {
-            memory(fx.vm.remap(
-                space,
-                Va(2 * GIB + KIB4),
-                2 * MIB2,
-                2 * MIB2,
-                Placement::At(Va(6 * GIB)),
-            ))
+        starve_after(config, read, |fx, all| fx.vm.fault(&all[0], va, Access::Write));
+        starve_after(config, read, |fx, all| fx.vm.unmap(&all[0], va, KIB4));
+        starve_after(config, read, |fx, all| fx.vm.protect(&all[0], va, KIB4, Rights::READ));
+        starve_after(config, read, |fx, all| fx.vm.fork(&all[0]).map(|child| fx.vm.exit(child)));
+        starve_after(config, read, |fx, all| {
+            fx.vm.remap(&all[0], Va(2 * GIB + KIB4), 2 * MIB2, 2 * MIB2, to)
         });
     }
 }
@@ -86,44 +80,41 @@ fn forked(fx: &Fixture, space: &Space) -> Option<Space> {
 
 #[test]
 fn writing_to_a_shared_huge_page_fails_and_succeeds_whole() {
-    let write = |fx: &Fixture, _: &Space, child: Option<&Space>| {
-        fault(fx.vm.copy_in(child.expect("a child"), Va(GIB), &[1; 8]))
-    };
-    // A table and a page for the piece that is written.
-    assert_eq!(starve_after(Config::default(), forked, write), 2);
+    // A table and a page for the sub-page that is written.
+    let took =
+        starve_after(Config::default(), forked, |fx, all| fx.vm.copy_in(&all[1], Va(GIB), &[1; 8]));
+    assert_eq!(took, 2);
 }
 
 #[test]
 fn writing_to_a_shared_base_page_fails_and_succeeds_whole() {
-    for va in [GIB, GIB + 511 * KIB4] {
-        let write = |fx: &Fixture, space: &Space, _: Option<&Space>| {
-            fault(fx.vm.fault(space, Va(va), Access::Write))
-        };
-        assert_eq!(starve_after(no_thp(), forked, write), 1);
+    for va in [GIB, GIB + 511 * KIB4].map(Va) {
+        let took =
+            starve_after(no_thp(), forked, |fx, all| fx.vm.fault(&all[0], va, Access::Write));
+        assert_eq!(took, 1);
     }
 }
 
 #[test]
 fn writing_to_a_shared_giant_page_fails_and_succeeds_whole() {
-    let giant = Attrs { leaf: LeafSize::Exactly(Order::GIANT), ..RW };
     let fx = fixture(3 << 18, no_thp());
-    let space = fx.mapped(Va(GIB), GIB, giant);
+    let space = fx.mapped(Va(GIB), GIB, EXACTLY_GIANT);
     let va = Va(GIB + 5 * MIB2 + 7 * KIB4);
     fx.poke(&space, va, 77).expect("memory");
     let child = fx.vm.fork(&space).expect("memory");
     let before = [fx.entries(&space), fx.entries(&child)];
-    let mut taken = take_all(&fx);
+    let mut taken = fx.take_all(Order::BASE);
     // A node this large keeps a reserve from data, so more frames come back than the three that are
     // taken.
     let mut failed = 0;
-    while fault(fx.vm.fault(&child, va, Access::Write)).is_err() {
+    while !fx.vm.fault(&child, va, Access::Write).succeeds() {
         assert!([fx.entries(&space), fx.entries(&child)] == before, "failed with {failed} frames");
         let pfn = taken.swap_remove(taken.len() * 7 / 11);
-        give(&fx, [pfn]);
+        fx.give_back([pfn], Order::BASE);
         failed += 1;
     }
     assert!(failed >= 3, "{failed} failures");
-    give(&fx, taken);
+    fx.give_back(taken, Order::BASE);
     fx.check(&[&space, &child]);
     // A table of huge pages and one of base pages.
     assert_eq!(fx.usage(&child).table_nodes, fx.usage(&space).table_nodes + 2);
@@ -134,17 +125,16 @@ fn writing_to_a_shared_giant_page_fails_and_succeeds_whole() {
 #[test]
 fn a_fault_that_must_have_a_huge_page_fails_whole_without_one() {
     let (fx, space) = furnished(Config::default());
-    let huge = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
-    fx.map(&space, Va(6 * GIB), MIB2, huge);
+    fx.map(&space, Va(6 * GIB), MIB2, EXACTLY_HUGE);
     let before = fx.entries(&space);
-    let taken = take_all(&fx);
+    let taken = fx.take_all(Order::BASE);
     let (keep, back): (Vec<Pfn>, Vec<Pfn>) = taken.into_iter().partition(|pfn| pfn.0 % 2 == 0);
-    give(&fx, back);
+    fx.give_back(back, Order::BASE);
     for access in [Access::Read, Access::Write] {
         assert_eq!(fx.vm.fault(&space, Va(6 * GIB + KIB4), access), Err(FaultError::NoMemory));
         assert_eq!(fx.entries(&space), before);
     }
-    give(&fx, keep);
+    fx.give_back(keep, Order::BASE);
     assert_eq!(fx.vm.fault(&space, Va(6 * GIB + KIB4), Access::Write), Ok(Fault::Huge));
     fx.end([space]);
 }
@@ -156,8 +146,8 @@ fn a_copy_that_runs_out_has_done_whole_pages_and_no_more() {
     for room in 0..64 {
         let (fx, space) = furnished(no_thp());
         let nodes = fx.usage(&space).table_nodes;
-        let mut taken = take_all(&fx);
-        give(&fx, taken.drain(..room));
+        let mut taken = fx.take_all(Order::BASE);
+        fx.give_back(taken.drain(..room), Order::BASE);
         let done = fx.vm.copy_in(&space, start, &[7; (PAGES * KIB4) as usize]);
         let written: Vec<bool> = (0..PAGES)
             .map(|n| {
@@ -184,7 +174,7 @@ fn a_copy_that_runs_out_has_done_whole_pages_and_no_more() {
         let pages = written.iter().filter(|&&page| page).count();
         let tables = [0, 2, 2, 3, 3, 3][pages];
         assert_eq!(fx.usage(&space).table_nodes, nodes + tables, "{pages} pages");
-        give(&fx, taken);
+        fx.give_back(taken, Order::BASE);
         fx.end([space]);
         if done.is_ok() {
             assert!(written.iter().all(|&page| page));
@@ -199,5 +189,5 @@ fn a_copy_that_runs_out_has_done_whole_pages_and_no_more() {
 
 #[test]
 fn reading_by_the_kernel_fails_and_succeeds_whole() {
-    each_thp(|fx, space| fault(fx.vm.copy_out(space, Va(2 * GIB + 5 * KIB4), &mut [0; 8])), 0);
+    starve_each(0, |fx, space| fx.vm.copy_out(space, RESERVED, &mut [0; 8]));
 }

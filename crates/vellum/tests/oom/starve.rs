@@ -1,6 +1,8 @@
 //! Runs a verb with room for no allocation, for one, for two, and so on until it succeeds: each
 //! failure leaves everything as it was, and the success is a success.
 
+use std::fmt::Debug;
+
 use vellum_testkit::prelude::*;
 
 /// What a program could read around the places the tests use.
@@ -22,7 +24,7 @@ pub fn picture(fx: &Fixture, space: &Space) -> Vec<(u64, u64)> {
     seen
 }
 
-/// A 1 GiB promise with a few pages, 2 MiB with a huge page, some small mappings.
+/// 1 GiB reserved by one entry, 2 MiB with a huge page, some small mappings.
 pub fn furnished(config: Config) -> (Fixture, Space) {
     let fx = fixture(4096, config);
     let space = fx.mapped(Va(2 * GIB), GIB, RW);
@@ -34,84 +36,70 @@ pub fn furnished(config: Config) -> (Fixture, Space) {
     (fx, space)
 }
 
-/// Every frame there is, taken one by one.
-pub fn take_all(fx: &Fixture) -> Vec<Pfn> {
-    let take = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Table };
-    std::iter::from_fn(|| fx.vm.frames().alloc(fx.m(), Order::BASE, &take).ok()).collect()
-}
-
-pub fn give(fx: &Fixture, frames: impl IntoIterator<Item = Pfn>) {
-    frames.into_iter().for_each(|pfn| fx.vm.frames().put(fx.m(), pfn, Order::BASE));
-}
-
 /// The switches that decide what a fault makes: base pages, huge pages, several colours of zeros,
 /// each form of huge zeros.
 pub fn configs() -> Vec<Config> {
-    let with = |zero_huge| Config { zero_huge, ..Config::default() };
-    let colours = Order::new(2).map_or(Colours::L1d, Colours::Exactly);
+    let colours = Colours::Exactly(order(2));
     let mut all = vec![no_thp(), Config::default(), Config { zero_colours: colours, ..no_thp() }];
-    all.extend([ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate].map(with));
+    all.extend([ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate].map(with_zeros));
     all
+}
+
+/// What a verb says.
+pub trait Outcome {
+    /// Whether it succeeded. Anything but a lack of memory ends the test.
+    fn succeeds(self) -> bool;
+}
+
+impl<T, E: From<NoMemory> + PartialEq + Debug> Outcome for Result<T, E> {
+    fn succeeds(self) -> bool {
+        self.map_err(|error| assert_eq!(error, E::from(NoMemory))).is_ok()
+    }
 }
 
 /// Runs a verb with room for 0, 1, 2, ... frames until it has enough; says how many it took. One
 /// that fails leaves every entry of every table, every frame in its use and every gauge as it was.
-pub fn starve(config: Config, verb: impl Fn(&Fixture, &Space) -> Result<(), NoMemory>) -> u64 {
-    starve_after(config, |_, _| None, |fx, space, _| verb(fx, space))
+pub fn starve<R: Outcome>(config: Config, verb: impl Fn(&Fixture, &Space) -> R) -> u64 {
+    starve_after(config, |_, _| None, |fx, spaces| verb(fx, &spaces[0]))
 }
 
 /// The same after something that was done with all the memory there is, and may have made another
 /// space.
-pub fn starve_after(
+pub fn starve_after<R: Outcome>(
     config: Config,
     first: impl Fn(&Fixture, &Space) -> Option<Space>,
-    verb: impl Fn(&Fixture, &Space, Option<&Space>) -> Result<(), NoMemory>,
+    verb: impl Fn(&Fixture, &[Space]) -> R,
 ) -> u64 {
     for room in 0..64 {
         let (fx, space) = furnished(config);
         let other = first(&fx, &space);
-        let all: Vec<&Space> = [&space].into_iter().chain(&other).collect();
+        let spaces: Vec<Space> = [space].into_iter().chain(other).collect();
+        let all: Vec<&Space> = spaces.iter().collect();
         let read = || all.iter().map(|space| picture(&fx, space)).collect::<Vec<_>>();
         let (before, contents) = (fx.state(&all), read());
-        let mut taken = take_all(&fx);
+        let mut taken = fx.take_all(Order::BASE);
         // Frames come back from all over, so that no block is whole.
         for _ in 0..room {
-            let pfn = taken.swap_remove(taken.len() * 7 / 11);
-            give(&fx, [pfn]);
+            fx.give_back([taken.swap_remove(taken.len() * 7 / 11)], Order::BASE);
         }
-        let done = verb(&fx, &space, other.as_ref());
-        give(&fx, taken);
+        let done = verb(&fx, &spaces).succeeds();
+        fx.give_back(taken, Order::BASE);
         let after = fx.state(&all);
-        if done.is_err() {
+        if !done {
             assert!(before == after, "failed with {room} frames: {}", difference(&before, &after));
             assert_eq!(read(), contents, "failed with {room} frames");
         }
-        assert_eq!(after.audit.other_frames, 0, "frames lost");
-        drop(all);
-        fx.vm.exit(space);
-        other.into_iter().for_each(|other| fx.vm.exit(other));
-        fx.check(&[]);
-        if done.is_ok() {
+        fx.end(spaces);
+        if done {
             return room;
         }
     }
     panic!("64 frames were not enough");
 }
 
-pub fn memory<T>(done: Result<T, SpaceError>) -> Result<(), NoMemory> {
-    match done {
-        Ok(_) => Ok(()),
-        Err(SpaceError::NoMemory) => Err(NoMemory),
-        Err(error) => panic!("{error:?}"),
-    }
-}
-
-pub fn each_thp(verb: impl Fn(&Fixture, &Space) -> Result<(), NoMemory>, at_least: u64) {
+/// The same with each of [`configs`]: the verb takes so many frames at least.
+pub fn starve_each<R: Outcome>(at_least: u64, verb: impl Fn(&Fixture, &Space) -> R) {
     for config in configs() {
         assert!(starve(config, &verb) >= at_least, "the verb was expected to need memory");
     }
-}
-
-pub fn fault(done: Result<impl Sized, FaultError>) -> Result<(), NoMemory> {
-    done.map(drop).map_err(|error| assert_eq!(error, FaultError::NoMemory)).map_err(|()| NoMemory)
 }

@@ -3,56 +3,55 @@
 use crate::starve::*;
 use vellum_testkit::prelude::*;
 
+/// Reserved by one entry: `furnished` maps 1 GiB there.
+const RESERVED: Va = Va(2 * GIB + KIB4);
+/// 2 MiB of pages, or one huge page.
+const PAGES: Va = Va(GIB);
+/// The last of the small mappings before it.
+const SMALL: Va = Va(GIB - KIB4);
+const FAR: Placement = Placement::At(Va(6 * GIB + KIB4));
+
 #[test]
 fn create_fails_and_succeeds_whole() {
-    each_thp(|fx, _| fx.vm.create().map(|space| fx.vm.exit(space)), 1);
+    starve_each(1, |fx, _| fx.vm.create().map(|space| fx.vm.exit(space)));
 }
 
 #[test]
 fn map_fails_and_succeeds_whole() {
-    let odd = Attrs::anonymous(Rights::READ_EXEC);
-    each_thp(
-        |fx, space| memory(fx.vm.map(space, Placement::At(Va((1 << 39) + KIB4)), MIB2, odd)),
-        3,
-    );
-    each_thp(
-        |fx, space| memory(fx.vm.map(space, Placement::At(Va((1 << 39) - KIB4)), 2 * KIB4, odd)),
-        5,
-    );
-    each_thp(
-        |fx, space| memory(fx.vm.map(space, Placement::Replace(Va(GIB + KIB4)), KIB4, odd)),
-        0,
-    );
-    each_thp(
-        |fx, space| memory(fx.vm.map(space, Placement::Replace(Va(GIB - KIB4)), 3 * KIB4, odd)),
-        0,
-    );
-    each_thp(
-        |fx, space| memory(fx.vm.map(space, Placement::Replace(Va(3 * GIB - KIB4)), 2 * KIB4, odd)),
-        2,
-    );
-    each_thp(|fx, space| memory(fx.vm.map(space, Placement::Anywhere, 9 * KIB4, odd)), 3);
+    use Placement::{Anywhere, At, Replace};
+    for (to, bytes, needs) in [
+        (At(Va((1 << 39) + KIB4)), MIB2, 3),
+        (At(Va((1 << 39) - KIB4)), 2 * KIB4, 5),
+        (Replace(Va(GIB + KIB4)), KIB4, 0),
+        (Replace(SMALL), 3 * KIB4, 0),
+        (Replace(Va(3 * GIB - KIB4)), 2 * KIB4, 2),
+        (Anywhere, 9 * KIB4, 3),
+    ] {
+        let attrs = Attrs::anonymous(Rights::READ_EXEC);
+        starve_each(needs, |fx, space| fx.vm.map(space, to, bytes, attrs));
+    }
 }
 
 #[test]
 fn unmap_fails_and_succeeds_whole() {
-    each_thp(|fx, space| memory(fx.vm.unmap(space, Va(2 * GIB + KIB4), KIB4)), 2);
-    each_thp(|fx, space| memory(fx.vm.unmap(space, Va(2 * GIB + KIB4), GIB - 2 * KIB4)), 3);
-    assert_eq!(
-        starve(Config::default(), |fx, space| memory(fx.vm.unmap(space, Va(GIB + KIB4), KIB4))),
-        1
-    );
-    // From the middle of a huge page to the middle of a promise: tables at both ends, or none.
-    each_thp(|fx, space| memory(fx.vm.unmap(space, Va(GIB + KIB4), GIB)), 2);
+    // The last one is from the middle of a huge page to the middle of what is reserved: tables at
+    // both ends, or none.
+    for (va, bytes, needs) in
+        [(RESERVED, KIB4, 2), (RESERVED, GIB - 2 * KIB4, 3), (Va(GIB + KIB4), GIB, 2)]
+    {
+        starve_each(needs, |fx, space| fx.vm.unmap(space, va, bytes));
+    }
+    let cut = |fx: &Fixture, space: &Space| fx.vm.unmap(space, Va(GIB + KIB4), KIB4);
+    assert_eq!(starve(Config::default(), cut), 1);
 }
 
 #[test]
-fn unmap_of_whole_promises_and_pages_takes_no_memory() {
+fn unmap_of_whole_entries_and_pages_takes_no_memory() {
     for config in [no_thp(), Config::default()] {
         for (va, bytes) in
             [(GIB, MIB2), (2 * GIB, GIB), (GIB - 4 * KIB4, 4 * KIB4 + MIB2), (0, 1 << 40)]
         {
-            assert_eq!(starve(config, |fx, space| memory(fx.vm.unmap(space, Va(va), bytes))), 0);
+            assert_eq!(starve(config, |fx, space| fx.vm.unmap(space, Va(va), bytes)), 0);
         }
     }
 }
@@ -60,53 +59,48 @@ fn unmap_of_whole_promises_and_pages_takes_no_memory() {
 #[test]
 fn protect_fails_and_succeeds_whole() {
     for rights in [Rights::NONE, Rights::READ] {
-        each_thp(|fx, space| memory(fx.vm.protect(space, Va(GIB + KIB4), KIB4, rights)), 0);
-        each_thp(|fx, space| memory(fx.vm.protect(space, Va(GIB - KIB4), 2 * KIB4, rights)), 0);
-        each_thp(|fx, space| memory(fx.vm.protect(space, Va(2 * GIB + KIB4), GIB / 2, rights)), 3);
-        each_thp(|fx, space| memory(fx.vm.protect(space, Va(GIB - KIB4), MIB2 / 2, rights)), 0);
+        for (va, bytes, needs) in [
+            (Va(GIB + KIB4), KIB4, 0),
+            (SMALL, 2 * KIB4, 0),
+            (RESERVED, GIB / 2, 3),
+            (SMALL, MIB2 / 2, 0),
+        ] {
+            starve_each(needs, |fx, space| fx.vm.protect(space, va, bytes, rights));
+        }
     }
 }
 
 #[test]
 fn advice_fails_and_succeeds_whole() {
     for advice in [Advice::Huge, Advice::NoHuge, Advice::DontNeed] {
-        each_thp(|fx, space| memory(fx.vm.advise(space, Va(2 * GIB + KIB4), MIB2, advice)), 2);
-        each_thp(|fx, space| memory(fx.vm.advise(space, Va(GIB), MIB2, advice)), 0);
+        starve_each(2, |fx, space| fx.vm.advise(space, RESERVED, MIB2, advice));
+        starve_each(0, |fx, space| fx.vm.advise(space, PAGES, MIB2, advice));
     }
-    for write in [false, true] {
-        each_thp(
-            |fx, space| memory(fx.vm.advise(space, Va(2 * GIB), KIB4, Advice::Populate { write })),
-            0,
-        );
+    for advice in [false, true].map(|write| Advice::Populate { write }) {
+        starve_each(0, |fx, space| fx.vm.advise(space, Va(2 * GIB), KIB4, advice));
     }
 }
 
 #[test]
 fn remap_fails_and_succeeds_whole() {
-    let far = Va(6 * GIB + KIB4);
-    each_thp(|fx, space| memory(fx.vm.remap(space, Va(GIB), MIB2, MIB2, Placement::At(far))), 4);
-    each_thp(|fx, space| memory(fx.vm.remap(space, Va(GIB), MIB2, MIB2, Placement::Anywhere)), 0);
-    each_thp(
-        |fx, space| {
-            memory(fx.vm.remap(space, Va(GIB - 4 * KIB4), MIB2, 2 * MIB2, Placement::At(far)))
-        },
-        4,
-    );
-    each_thp(
-        |fx, space| memory(fx.vm.remap(space, Va(2 * GIB + KIB4), MIB2, MIB2, Placement::At(far))),
-        4,
-    );
-    each_thp(
-        |fx, space| {
-            memory(fx.vm.remap(space, Va(GIB), MIB2, 2 * MIB2 + KIB4, Placement::At(Va(GIB))))
-        },
-        0,
-    );
+    let over = Placement::Replace(Va(GIB - 4 * KIB4));
+    for (from, old, new, to, needs) in [
+        (PAGES, MIB2, MIB2, FAR, 4),
+        (PAGES, MIB2, MIB2, Placement::Anywhere, 0),
+        (Va(GIB - 4 * KIB4), MIB2, 2 * MIB2, FAR, 4),
+        (RESERVED, MIB2, MIB2, FAR, 4),
+        (PAGES, MIB2, 2 * MIB2 + KIB4, Placement::At(PAGES), 0),
+        // Over something.
+        (RESERVED, 4 * KIB4, 4 * KIB4, over, 2),
+        (RESERVED, MIB2, MIB2, over, 2),
+    ] {
+        starve_each(needs, |fx, space| fx.vm.remap(space, from, old, new, to));
+    }
 }
 
 #[test]
 fn fork_fails_and_succeeds_whole() {
-    each_thp(|fx, space| fx.vm.fork(space).map(|child| fx.vm.exit(child)), 4);
+    starve_each(4, |fx, space| fx.vm.fork(space).map(|child| fx.vm.exit(child)));
 }
 
 #[test]
@@ -114,57 +108,41 @@ fn collapse_fails_and_succeeds_whole() {
     for whole in [false, true] {
         let (fx, space) = furnished(no_thp());
         let before = picture(&fx, &space);
-        let taken = take_all(&fx);
+        let taken = fx.take_all(Order::BASE);
         let has = |block: u64| taken.iter().filter(|pfn| pfn.0 >> 9 == block).count() == 512;
         let block = (1..9).find(|&block| has(block)).expect("a block that was all taken");
         // One whole block comes back, or half of every one.
         let (back, keep): (Vec<Pfn>, Vec<Pfn>) = taken
             .into_iter()
             .partition(|pfn| if whole { pfn.0 >> 9 == block } else { pfn.0 % 2 == 0 });
-        give(&fx, back);
+        fx.give_back(back, Order::BASE);
         let done = fx.vm.advise(&space, Va(GIB), MIB2, Advice::Collapse);
         assert_eq!(done, if whole { Ok(()) } else { Err(SpaceError::NoMemory) });
         assert_eq!(picture(&fx, &space), before, "collapse changed contents");
-        let level = match fx.vm.query(&space, Va(GIB)) {
-            Page::Mapped { level, .. } => level,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(level, if whole { Level::TWO } else { Level::ONE });
-        give(&fx, keep);
+        assert_eq!(fx.usage(&space).huge_leaves, u64::from(whole));
+        fx.give_back(keep, Order::BASE);
         fx.end([space]);
     }
 }
 
 #[test]
-fn a_remap_over_something_fails_and_succeeds_whole() {
-    let to = Placement::Replace(Va(GIB - 4 * KIB4));
-    let from = Va(2 * GIB + KIB4);
-    each_thp(|fx, space| memory(fx.vm.remap(space, from, 4 * KIB4, 4 * KIB4, to)), 2);
-    each_thp(|fx, space| memory(fx.vm.remap(space, from, MIB2, MIB2, to)), 2);
-}
-
-#[test]
 fn a_remap_of_many_regions_fails_and_succeeds_whole() {
+    let rights = [Rights::READ, Rights::READ_WRITE, Rights::NONE];
+    let stripes = |fx: &Fixture, space: &Space| {
+        for page in 0..12 {
+            let va = Va(2 * GIB + page * KIB4);
+            fx.poke(space, va, page).expect("memory");
+            assert_eq!(fx.vm.protect(space, va, KIB4, rights[page as usize % 3]), Ok(()));
+        }
+        None
+    };
     for config in configs() {
-        for to in [Placement::At(Va(6 * GIB + KIB4)), Placement::Replace(Va(GIB - 4 * KIB4))] {
-            let stripes = |fx: &Fixture, space: &Space| {
-                for page in 0..12 {
-                    fx.poke(space, Va(2 * GIB + page * KIB4), page).expect("memory");
-                    let rights =
-                        [Rights::READ, Rights::READ_WRITE, Rights::NONE][page as usize % 3];
-                    assert_eq!(
-                        fx.vm.protect(space, Va(2 * GIB + page * KIB4), KIB4, rights),
-                        Ok(())
-                    );
-                }
-                None
-            };
-            starve_after(config, stripes, |fx, space, _| {
-                memory(fx.vm.remap(space, Va(2 * GIB + KIB4), 10 * KIB4, 12 * KIB4, to))
-            });
-            starve_after(config, stripes, |fx, space, _| {
-                memory(fx.vm.remap(space, Va(2 * GIB + KIB4), MIB2, 9 * KIB4, to))
-            });
+        for to in [FAR, Placement::Replace(Va(GIB - 4 * KIB4))] {
+            for (old, new) in [(10 * KIB4, 12 * KIB4), (MIB2, 9 * KIB4)] {
+                starve_after(config, stripes, |fx, all| {
+                    fx.vm.remap(&all[0], RESERVED, old, new, to)
+                });
+            }
         }
     }
 }
@@ -174,10 +152,10 @@ fn an_exit_takes_no_memory() {
     for config in [no_thp(), Config::default()] {
         let (fx, space) = furnished(config);
         let child = fx.vm.fork(&space).expect("memory");
-        let taken = take_all(&fx);
+        let taken = fx.take_all(Order::BASE);
         fx.vm.exit(space);
         fx.vm.exit(child);
-        give(&fx, taken);
+        fx.give_back(taken, Order::BASE);
         fx.check(&[]);
     }
 }

@@ -7,9 +7,7 @@ fn falls_back<C: Arch>() {
     let space = fx.mapped(Va(GIB), MIB2, RW);
     assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
     // Another CPU runs in the space as well: one flush, for both.
-    fx.run_on(1);
-    fx.vm.activate(&space);
-    fx.run_on(0);
+    fx.on_cpu(1, || fx.vm.activate(&space));
     fx.vm.activate(&space);
     let taken = fx.take_all(Order::HUGE);
     let flushes = || fx.count(Counter::FlushRemote);

@@ -81,22 +81,16 @@ fn anywhere_is_the_highest_hole_after_any_sequence() {
         let fx = fixture(1 << 14, no_thp());
         let space = fx.vm.create().expect("memory");
         let mut model = Model { end: fx.vm.user_end().0, mapped: BTreeMap::new() };
-        let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut roll = |n: u64| {
-            dice ^= dice << 13;
-            dice ^= dice >> 7;
-            dice ^= dice << 17;
-            (dice >> 11) % n
-        };
+        let mut random = Random::new(seed);
         for step in 0..1500 {
-            let bytes = match roll(8) {
+            let bytes = match random.below(8) {
                 0..=3 => KIB4,
-                4 | 5 => KIB4 * (1 + roll(30)),
-                6 => KIB4 * (1 + roll(700)),
-                _ => MIB2 * (1 + roll(3)),
+                4 | 5 => KIB4 * (1 + random.below(30)),
+                6 => KIB4 * (1 + random.below(700)),
+                _ => MIB2 * (1 + random.below(3)),
             };
             let ranges = model.mapped.len() as u64;
-            if roll(3) != 0 || ranges == 0 {
+            if !random.one_in(3) || ranges == 0 {
                 let want = model.place(bytes).expect("a hole");
                 assert_eq!(
                     fx.vm.map(&space, Placement::Anywhere, bytes, RW),
@@ -104,15 +98,15 @@ fn anywhere_is_the_highest_hole_after_any_sequence() {
                     "seed {seed} step {step}"
                 );
                 model.add(want, bytes);
-                if roll(4) == 0 {
+                if random.one_in(4) {
                     fx.vm.fault(&space, Va(want), Access::Write).expect("a page");
                 }
             } else {
                 let (&start, &end) =
-                    model.mapped.iter().nth(roll(ranges) as usize).expect("one of them");
-                let from = start + roll((end - start) / KIB4) * KIB4;
+                    model.mapped.iter().nth(random.below(ranges) as usize).expect("one of them");
+                let from = start + random.below((end - start) / KIB4) * KIB4;
                 let bytes = bytes.min(model.end - from);
-                if roll(5) == 0 && end - from > KIB4 {
+                if random.one_in(5) && end - from > KIB4 {
                     // Moved away, to where the highest hole is.
                     let place = model.place(end - from).expect("a hole");
                     let to = Placement::At(Va(place));

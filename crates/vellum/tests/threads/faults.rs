@@ -9,13 +9,6 @@ const CPUS: usize = 3;
 /// A verb that may well be refused here.
 fn may<T>(_: T) {}
 
-fn dice(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed >> 11
-}
-
 /// Each thread has its own words in every page, so what it wrote is there until the page is
 /// dropped.
 fn faults_in_one_space<C: Arch>(config: Config) {
@@ -28,10 +21,10 @@ fn faults_in_one_space<C: Arch>(config: Config) {
             let (fx, space) = (&fx, &space);
             scope.spawn(move || {
                 fx.run_on(cpu);
-                let mut seed = 99 + cpu as u64;
+                let mut random = Random::new(99 + cpu as u64);
                 for _ in 0..20_000 {
-                    let va = Va(AT.0 + dice(&mut seed) % pages * KIB4 + 8 * cpu as u64);
-                    if dice(&mut seed).is_multiple_of(2) {
+                    let va = Va(AT.0 + random.below(pages) * KIB4 + 8 * cpu as u64);
+                    if random.one_in(2) {
                         let seen = fx.kernel_peek(space, va).unwrap();
                         assert!(seen == 0 || seen == va.0);
                     } else {
@@ -66,11 +59,11 @@ fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) 
             scope.spawn(move || {
                 fx.run_on(cpu);
                 fx.vm.activate(space);
-                let mut seed = 7 * cpu as u64;
+                let mut random = Random::new(7 * cpu as u64);
                 while !stop.load(Ordering::Relaxed) {
-                    let page = AT.0 + dice(&mut seed) % pages * KIB4;
+                    let page = AT.0 + random.below(pages) * KIB4;
                     let va = Va(page + 8 * cpu as u64);
-                    match dice(&mut seed) % 3 {
+                    match random.below(3) {
                         0 => match fx.kernel_peek(space, va) {
                             Ok(seen) => assert!(
                                 seen == 0 || seen == 0xabc0 + cpu as u64,
@@ -89,7 +82,7 @@ fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) 
             });
         }
         fx.run_on(0);
-        let mut seed = 4242;
+        let mut random = Random::new(4242);
         let mut children: Vec<Space> = Vec::new();
         let mut round = 0;
         // Also until the others have had their share of a busy host.
@@ -98,10 +91,10 @@ fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) 
             if round % 8 == 0 {
                 std::thread::yield_now();
             }
-            let va = Va(AT.0 + dice(&mut seed) % pages * KIB4);
-            let bytes = KIB4 * (1 + dice(&mut seed) % 300).min((AT.0 + pages * KIB4 - va.0) / KIB4);
-            let aside = Va(AT.0 + (64 << 20) + dice(&mut seed) % 1024 * KIB4);
-            match dice(&mut seed) % 12 {
+            let va = Va(AT.0 + random.below(pages) * KIB4);
+            let bytes = KIB4 * (1 + random.below(300)).min((AT.0 + pages * KIB4 - va.0) / KIB4);
+            let elsewhere = Va(AT.0 + (64 << 20) + random.below(1024) * KIB4);
+            match random.below(12) {
                 0..=3 => may(fx.vm.map(&space, Placement::Replace(va), bytes, RW)),
                 4 => may(fx.vm.unmap(&space, va, bytes)),
                 5 => may(fx.vm.protect(&space, va, bytes, Rights::READ)),
@@ -110,8 +103,9 @@ fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) 
                 8 => may(fx.vm.advise(&space, va, bytes, Advice::DontNeed)),
                 9 => may(fx.vm.advise(&space, Va(AT.0), pages * KIB4, Advice::Collapse)),
                 10 => {
-                    if fx.vm.remap(&space, va, bytes, bytes, Placement::Replace(aside)).is_ok() {
-                        may(fx.vm.remap(&space, aside, bytes, bytes, Placement::At(va)));
+                    if fx.vm.remap(&space, va, bytes, bytes, Placement::Replace(elsewhere)).is_ok()
+                    {
+                        may(fx.vm.remap(&space, elsewhere, bytes, bytes, Placement::At(va)));
                     }
                 }
                 _ => {
@@ -178,17 +172,17 @@ fn spaces_that_fork_and_write_at_once_keep_their_own_contents() {
                     scope.spawn(move || {
                         fx.run_on(cpu);
                         fx.vm.activate(&space);
-                        let mut seed = round * 31 + cpu as u64 + 1;
+                        let mut random = Random::new(round * 31 + cpu as u64 + 1);
                         let mine = 1000 * (cpu as u64 + 1);
                         let mut wrote = std::collections::BTreeSet::new();
                         for _ in 0..600 {
-                            let page = dice(&mut seed) % pages;
+                            let page = random.below(pages);
                             let va = Va(AT.0 + page * KIB4);
                             fx.vm.copy_in(&space, va, &(mine + page).to_le_bytes()).unwrap();
                             wrote.insert(page);
                         }
                         let grandchild = fx.vm.fork(&space).unwrap();
-                        if dice(&mut seed).is_multiple_of(2) {
+                        if random.one_in(2) {
                             fx.vm.unmap(&space, AT, pages / 3 * KIB4).unwrap();
                         }
                         for page in 0..pages {

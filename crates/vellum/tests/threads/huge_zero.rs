@@ -31,20 +31,13 @@ struct Ground<C: Codec> {
 struct Player<'g, C: Codec> {
     ground: &'g Ground<C>,
     cpu: usize,
-    seed: u64,
+    random: Random,
     own: Option<Space>,
     /// What its own space holds, by word: what was written, else zeros.
     wrote: Vec<(u64, u64)>,
 }
 
 impl<C: Codec> Player<'_, C> {
-    fn dice(&mut self, sides: u64) -> u64 {
-        self.seed ^= self.seed << 13;
-        self.seed ^= self.seed >> 7;
-        self.seed ^= self.seed << 17;
-        (self.seed >> 11) % sides
-    }
-
     fn create(&self) -> Space {
         let space = self.ground.fx.vm.create().expect("memory");
         self.ground.fx.map(&space, Va(GIB), BYTES, RW);
@@ -52,7 +45,7 @@ impl<C: Codec> Player<'_, C> {
     }
 
     fn word(&mut self) -> u64 {
-        GIB + self.dice(BYTES / 8) * 8
+        GIB + self.random.below(BYTES / 8) * 8
     }
 
     /// Looks at a word of a space nobody else writes to, and, where the huge page of zeros is
@@ -77,7 +70,7 @@ impl<C: Codec> Player<'_, C> {
     fn step(&mut self) {
         let ground = self.ground;
         let vm = &ground.fx.vm;
-        match self.dice(16) {
+        match self.random.below(16) {
             0..=4 => {
                 let space = self.own.take().unwrap_or_else(|| self.create());
                 vm.activate(&space);
@@ -85,7 +78,7 @@ impl<C: Codec> Player<'_, C> {
                 self.look(&space, at, &self.wrote);
                 vm.idle();
                 // Most spaces are short-lived, or there always is one that holds the page.
-                if self.dice(4) != 0 {
+                if !self.random.one_in(4) {
                     vm.exit(space);
                     self.wrote.clear();
                 } else {
@@ -122,14 +115,14 @@ impl<C: Codec> Player<'_, C> {
             }
             10 => {
                 // Its end, or, less often, a new one.
-                let fresh = self.dice(8) == 0;
+                let fresh = self.random.one_in(8);
                 let mut common = ground.common.write().unwrap();
                 common.take().into_iter().for_each(|space| vm.exit(space));
                 *common = fresh.then(|| self.create());
             }
             11 | 12 => {
                 let at = (self.word() & !63) + 8 * self.cpu as u64;
-                let write = self.dice(16) == 0;
+                let write = self.random.one_in(16);
                 let common = ground.common.read().unwrap();
                 if let Some(space) = &*common {
                     vm.activate(space);
@@ -176,8 +169,13 @@ fn churn<C: Arch>(iterations: u64) {
             scope.spawn(move || {
                 ground.fx.run_on(cpu);
                 jitter(1 + cpu as u64);
-                let mut player =
-                    Player { ground, cpu, seed: 77 + cpu as u64, own: None, wrote: Vec::new() };
+                let mut player = Player {
+                    ground,
+                    cpu,
+                    random: Random::new(cpu as u64),
+                    own: None,
+                    wrote: Vec::new(),
+                };
                 while ground.done.fetch_add(1, Ordering::Relaxed) < iterations {
                     player.step();
                 }

@@ -13,7 +13,7 @@ fn collapse_makes_one_leaf_of_what_is_there_and_zeros_elsewhere() {
     let child = fx.vm.fork(&space).unwrap();
     fx.vm.advise(&space, Va(GIB), 2 * MIB2, Advice::Collapse).unwrap();
     let usage = fx.usage(&space);
-    // The second 2 MiB has no page, and stays a promise.
+    // The second 2 MiB has no page, and stays reserved.
     assert_eq!((usage.huge_leaves, usage.rss_pages, usage.zero_leaves), (1, 512, 0));
     for page in 0..512 {
         let want = if page % 7 == 0 { page + 1 } else { 0 };

@@ -24,8 +24,7 @@ fn without_a_huge_block_a_fault_falls_back_and_says_so() {
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Ok(Fault::Huge));
     assert_eq!(fx.vm.fault(&space, Va(GIB + MIB2), Access::Write), Ok(Fault::Base));
     assert_eq!(fx.count(Counter::ThpFaultFallback), 1);
-    let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
-    fx.map(&space, Va(4 * GIB), MIB2, exactly);
+    fx.map(&space, Va(4 * GIB), MIB2, EXACTLY_HUGE);
     assert_eq!(fx.vm.fault(&space, Va(4 * GIB), Access::Write), Err(FaultError::NoMemory));
     fx.check(&[&space]);
     fx.vm.exit(space);
@@ -60,7 +59,7 @@ fn a_fault_that_is_refused_a_table_looks_twice_whether_its_block_is_of_a_pool_or
     for pooled in [0, 1] {
         let fx = fixture(4096, no_thp());
         let space = fx.vm.create().expect("memory");
-        // A promise one level above, so that the page takes a table.
+        // Reserved one level above, so that the page takes a table.
         fx.map(&space, Va(GIB), GIB, EXACTLY_HUGE);
         fx.vm.pool(Order::HUGE, pooled).expect("memory");
         let mut blocks = fx.take_all(Order::HUGE);

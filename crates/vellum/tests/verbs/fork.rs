@@ -96,9 +96,7 @@ fn fork_is_flushed<C: Codec>(rules: MmuRules, zero_huge: ZeroHuge, huge: bool) {
     let written = [0, 3 * MIB2].map(|at| Va(GIB + at));
     written.iter().for_each(|&va| fx.poke(&space, va, 5).unwrap());
     (0..4).for_each(|n| assert!(fx.kernel_peek(&space, Va(GIB + n * MIB2 + 8)).is_ok()));
-    fx.run_on(1);
-    fx.vm.activate(&space);
-    fx.run_on(0);
+    fx.on_cpu(1, || fx.vm.activate(&space));
     let flushes = Rc::new(Cell::new(0));
     let during = {
         let (fx, flushes) = (Rc::clone(&fx), Rc::clone(&flushes));
@@ -120,10 +118,7 @@ fn fork_is_flushed<C: Codec>(rules: MmuRules, zero_huge: ZeroHuge, huge: bool) {
     fx.check(&[&space, &child]);
     fx.run_on(1);
     fx.vm.idle();
-    fx.vm.exit(space);
-    fx.vm.exit(child);
-    fx.vm.shrink_zeros();
-    fx.check(&[]);
+    fx.end_zeros([space, child]);
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use vellum_testkit::prelude::*;
 
 #[test]
-fn exactly_two_mib_or_one_gib_take_one_promise_and_one_leaf() {
+fn exactly_two_mib_or_one_gib_take_one_reserved_entry_and_one_leaf() {
     let fx = fixture(600_000, Config::default());
     let space = fx.mapped(Va(GIB), GIB, RW);
-    // The root and a level-3 node: one entry promises 1 GiB.
+    // The root and a level-3 node: one entry reserves 1 GiB.
     assert_eq!(fx.usage(&space).table_nodes, 2);
     fx.map(&space, Va(4 * GIB), MIB2, RW);
     assert_eq!(fx.usage(&space).table_nodes, 3);
@@ -14,16 +14,15 @@ fn exactly_two_mib_or_one_gib_take_one_promise_and_one_leaf() {
     assert_eq!(fx.usage(&space).table_nodes, 3);
     assert_eq!(fx.vm.fault(&space, Va(2 * GIB - 1), Access::Write), Ok(Fault::Huge));
     assert_eq!(fx.vm.fault(&space, Va(2 * GIB), Access::Write), Err(FaultError::Unmapped));
-    let exactly = Attrs { leaf: LeafSize::Exactly(Order::GIANT), ..RW };
     assert_eq!(
-        fx.vm.map(&space, Placement::At(Va(GIB / 2)), GIB, exactly),
+        fx.vm.map(&space, Placement::At(Va(GIB / 2)), GIB, EXACTLY_GIANT),
         Err(SpaceError::LeafSize)
     );
     assert_eq!(
-        fx.vm.map(&space, Placement::At(Va(8 * GIB)), MIB2, exactly),
+        fx.vm.map(&space, Placement::At(Va(8 * GIB)), MIB2, EXACTLY_GIANT),
         Err(SpaceError::LeafSize)
     );
-    fx.map(&space, Va(8 * GIB), GIB, exactly);
+    fx.map(&space, Va(8 * GIB), GIB, EXACTLY_GIANT);
     assert_eq!(fx.vm.fault(&space, Va(8 * GIB + 5), Access::Read), Ok(Fault::Giant));
     assert!(matches!(
         fx.vm.query(&space, Va(9 * GIB - 1)),

@@ -35,9 +35,7 @@ fn frame<C: Codec>(fx: &Fixture<C>, space: &Space, va: Va) -> Pfn {
 
 /// Ends the space and looks that of all memory just the poisoned frames do not come back.
 fn ends_without<C: Codec>(fx: &Fixture<C>, space: Space, poisoned: &[Pfn]) {
-    fx.vm.exit(space);
-    fx.vm.shrink_zeros();
-    fx.check(&[]);
+    fx.end_zeros([space]);
     let free = fx.vm.audit(&[]).unwrap().free_frames;
     let mut taken = Vec::new();
     for cpu in [1, 0] {
@@ -56,11 +54,10 @@ fn ends_without<C: Codec>(fx: &Fixture<C>, space: Space, poisoned: &[Pfn]) {
 
 /// Sizes of leaf: what they are called, how many bytes, with what attributes and switches.
 fn sizes() -> [(&'static str, u64, Attrs, Config); 3] {
-    let giant = Attrs { leaf: LeafSize::Exactly(Order::GIANT), ..RW };
     [
         ("base", MIB2, RW, no_thp()),
         ("huge", 2 * MIB2, RW, Config::default()),
-        ("giant", GIB, giant, Config::default()),
+        ("EXACTLY_GIANT", GIB, EXACTLY_GIANT, Config::default()),
     ]
 }
 
@@ -237,9 +234,7 @@ fn writers_are_kept_out<C: Arch>() {
     for (name, bytes, attrs, config) in sizes() {
         let (fx, space) = written::<C>(config, (bytes, attrs));
         let fx = Rc::new(fx);
-        fx.run_on(1);
-        fx.vm.activate(&space);
-        fx.run_on(0);
+        fx.on_cpu(1, || fx.vm.activate(&space));
         let (old, copied) = (frame(&fx, &space, PAGE), fx.m().asked.copied_frames.get());
         let during = {
             let fx = Rc::clone(&fx);
@@ -256,9 +251,7 @@ fn writers_are_kept_out<C: Arch>() {
         let fx = Rc::into_inner(fx).unwrap();
         assert_eq!(fx.peek(&space, Va(PAGE.0 + 8)), Ok(42), "{name}: a store is lost");
         assert_eq!(fx.peek(&space, PAGE), Ok(PAGE.0));
-        fx.run_on(1);
-        fx.vm.idle();
-        fx.run_on(0);
+        fx.on_cpu(1, || fx.vm.idle());
         ends_without(&fx, space, &[old]);
     }
 }

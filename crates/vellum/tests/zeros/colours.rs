@@ -158,7 +158,7 @@ fn b_03_where_long_runs_are_not_to_be_had_a_shorter_one_does_and_the_system_work
         }
         assert!(fx.vm.fault(&space, page_at(3), Access::Write).is_ok());
         assert_eq!(sum_of_zeros(&fx), 0);
-        taken.iter().for_each(|&pfn| fx.vm.frames().put(fx.m(), pfn, Order::BASE));
+        fx.give_back(taken, Order::BASE);
         fx.check(&[&space]);
         fx.vm.exit(space);
     }
@@ -170,7 +170,7 @@ fn b_03_without_a_single_frame_there_is_no_space_and_nothing_is_lost() {
     assert_eq!(fx.vm.create().map(|space| fx.vm.exit(space)), Err(NoMemory));
     assert_eq!(fx.vm.create().map(|space| fx.vm.exit(space)), Err(NoMemory), "and again");
     assert_eq!(fx.vm.zeros(0).1, 0);
-    taken.iter().for_each(|&pfn| fx.vm.frames().put(fx.m(), pfn, Order::BASE));
+    fx.give_back(taken, Order::BASE);
     let space = mapped(&fx, 8);
     assert_eq!(fx.vm.zeros(0).1, 8, "with memory there are as many as wanted");
     fx.check(&[&space]);
@@ -326,7 +326,7 @@ fn a_node_without_room_borrows_one_frame_of_another() {
     m.run_on(1);
     assert!((0..16).all(|page| read(&fx, &space, page_at(page)) == fx.vm.zeros(1).0));
     m.run_on(0);
-    taken.iter().for_each(|&pfn| fx.vm.frames().put(m, pfn, Order::BASE));
+    fx.give_back(taken, Order::BASE);
     fx.check(&[&space]);
     fx.vm.exit(space);
 }

@@ -5,6 +5,8 @@
 //! write to it; so each goes over each form, and afterwards every frame of zeros is what it was to
 //! the word, nobody has more memory than was written, and another space still reads its zeros.
 
+use std::ops::Deref;
+
 use vellum_testkit::prelude::*;
 
 /// How zeros are mapped.
@@ -43,14 +45,21 @@ impl Form {
 }
 
 /// A fixture with two spaces that read zeros of a form at 1 GiB, and nothing else.
-struct Rig<C: Codec> {
+struct Readers<C: Codec> {
     fx: Fixture<C>,
     form: Form,
     space: Space,
     other: Space,
 }
 
-/// Pages of a rig that are looked at: some of each colour, in each 2 MiB.
+impl<C: Codec> Deref for Readers<C> {
+    type Target = Fixture<C>;
+    fn deref(&self) -> &Fixture<C> {
+        &self.fx
+    }
+}
+
+/// Pages that are looked at: some of each colour, in each 2 MiB.
 fn pages() -> impl Iterator<Item = u64> {
     (0..10).chain(250..260).chain(505..520).chain(1010..1024)
 }
@@ -59,7 +68,7 @@ fn page(n: u64) -> Va {
     Va(GIB + n * KIB4)
 }
 
-fn rig<C: Arch>(form: Form) -> Rig<C> {
+fn readers<C: Arch>(form: Form) -> Readers<C> {
     let fx = fixture_of::<C>(3, 512 * 12, form.config());
     let [space, other] = [(); 2].map(|()| {
         let space = fx.mapped(Va(GIB), form.bytes(), RW);
@@ -68,15 +77,15 @@ fn rig<C: Arch>(form: Form) -> Rig<C> {
         }
         space
     });
-    let rig = Rig { fx, form, space, other };
-    rig.is_of_form(&rig.space);
-    rig
+    let readers = Readers { fx, form, space, other };
+    readers.is_of_form(&readers.space);
+    readers
 }
 
-impl<C: Codec> Rig<C> {
+impl<C: Codec> Readers<C> {
     /// The space maps zeros as the form says, and nothing else.
     fn is_of_form(&self, space: &Space) {
-        let usage = self.fx.usage(space);
+        let usage = self.usage(space);
         let seen = (usage.zero_leaves, usage.zero_huge_leaves, usage.zero_tables, usage.rss_pages);
         let expect = match self.form {
             Form::Base | Form::Private => (1024, 0, 0, 0),
@@ -89,7 +98,7 @@ impl<C: Codec> Rig<C> {
 
     /// Every frame of zeros with its record's words, none of which may change.
     fn zeros(&self) -> Vec<(Pfn, Vec<u64>)> {
-        let vm = &self.fx.vm;
+        let vm = &self.vm;
         let (first, frames) = vm.zeros(0);
         let mut all: Vec<Pfn> = (0..frames).map(|i| first.add(i)).collect();
         all.extend(
@@ -105,103 +114,101 @@ impl<C: Codec> Rig<C> {
     fn all_zero(&self, zeros: &[(Pfn, Vec<u64>)]) {
         let mut bytes = [1; 4096];
         for (pfn, _) in zeros {
-            self.fx.m().peek(*pfn, 0, &mut bytes);
+            self.m().peek(*pfn, 0, &mut bytes);
             assert!(
-                bytes.iter().all(|&b| b == 0) && self.fx.vm.is_zero(*pfn),
+                bytes.iter().all(|&b| b == 0) && self.vm.is_zero(*pfn),
                 "{pfn:?} is not zeros any more"
             );
         }
     }
 
     fn read(&self, space: &Space, n: u64) -> u64 {
-        self.fx.kernel_peek(space, page(n)).expect("mapped")
+        self.kernel_peek(space, page(n)).expect("mapped")
     }
 }
 
 /// A walker over the table: what it is called, whether it makes pages of the space's own, and what
 /// it does.
-type Walker<C> = (&'static str, bool, fn(&Rig<C>));
+type Walker<C> = (&'static str, bool, fn(&Readers<C>));
 
 fn walkers<C: Codec>() -> Vec<Walker<C>> {
     vec![
         ("query", false, |r| {
             for n in pages() {
-                let Page::Mapped { zero, flags, pfn, level, .. } = r.fx.vm.query(&r.space, page(n))
+                let Page::Mapped { zero, flags, pfn, level, .. } = r.vm.query(&r.space, page(n))
                 else {
                     panic!("page {n} is not mapped")
                 };
-                assert!(zero && !flags.write && !flags.dirty && r.fx.vm.is_zero(pfn), "page {n}");
+                assert!(zero && !flags.write && !flags.dirty && r.vm.is_zero(pfn), "page {n}");
                 assert_eq!(level == Level::TWO, r.form == Form::Page);
             }
         }),
         ("usage", false, |r| r.is_of_form(&r.space)),
         ("copy out", false, |r| pages().for_each(|n| assert_eq!(r.read(&r.space, n), 0))),
         ("populate for reading", false, |r| {
-            r.fx.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: false }).unwrap();
+            r.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: false }).unwrap();
             r.is_of_form(&r.space);
         }),
         ("populate for writing", true, |r| {
-            r.fx.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: true }).unwrap();
+            r.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: true }).unwrap();
         }),
-        ("write fault", true, |r| _ = r.fx.vm.fault(&r.space, page(9), Access::Write).unwrap()),
+        ("write fault", true, |r| _ = r.vm.fault(&r.space, page(9), Access::Write).unwrap()),
         ("write fault without huge pages", true, |r| {
-            let taken = r.fx.take_all(Order::HUGE);
-            r.fx.vm.fault(&r.space, page(9), Access::Write).unwrap();
-            r.fx.give_back(taken, Order::HUGE);
+            let taken = r.take_all(Order::HUGE);
+            r.vm.fault(&r.space, page(9), Access::Write).unwrap();
+            r.give_back(taken, Order::HUGE);
         }),
-        ("copy in", true, |r| r.fx.vm.copy_in(&r.space, page(9), &[7; 9000]).unwrap()),
-        ("forced write", true, |r| r.fx.vm.write_forced(&r.space, page(9), &[7; 9000]).unwrap()),
+        ("copy in", true, |r| r.vm.copy_in(&r.space, page(9), &[7; 9000]).unwrap()),
+        ("forced write", true, |r| r.vm.write_forced(&r.space, page(9), &[7; 9000]).unwrap()),
         ("forced write where nothing may be written", true, |r| {
-            r.fx.vm.protect(&r.space, Va(GIB), r.form.bytes(), Rights::READ).unwrap();
-            r.fx.vm.write_forced(&r.space, page(9), &[7; 9]).unwrap();
-            assert!(r.fx.vm.fault(&r.space, page(10), Access::Write).is_err());
+            r.vm.protect(&r.space, Va(GIB), r.form.bytes(), Rights::READ).unwrap();
+            r.vm.write_forced(&r.space, page(9), &[7; 9]).unwrap();
+            assert!(r.vm.fault(&r.space, page(10), Access::Write).is_err());
         }),
         ("fork", false, |r| {
-            let child = r.fx.vm.fork(&r.space).unwrap();
+            let child = r.vm.fork(&r.space).unwrap();
             r.is_of_form(&child);
             r.is_of_form(&r.space);
-            r.fx.check(&[&r.space, &r.other, &child]);
-            r.fx.vm.exit(child);
+            r.check(&[&r.space, &r.other, &child]);
+            r.vm.exit(child);
         }),
         ("fork, and both write", true, |r| {
-            let child = r.fx.vm.fork(&r.space).unwrap();
-            r.fx.vm.copy_in(&child, page(9), &[1]).unwrap();
+            let child = r.vm.fork(&r.space).unwrap();
+            r.vm.copy_in(&child, page(9), &[1]).unwrap();
             assert_eq!((r.read(&r.space, 9), r.read(&child, 9)), (0, 1));
             r.is_of_form(&r.space);
-            r.fx.vm.copy_in(&r.space, page(9), &[2]).unwrap();
+            r.vm.copy_in(&r.space, page(9), &[2]).unwrap();
             assert_eq!((r.read(&r.space, 9), r.read(&child, 9)), (2, 1));
-            r.fx.check(&[&r.space, &r.other, &child]);
-            r.fx.vm.exit(child);
+            r.check(&[&r.space, &r.other, &child]);
+            r.vm.exit(child);
         }),
         ("collapse of zeros alone", false, |r| {
-            let _ = r.fx.vm.advise(&r.space, Va(GIB), MIB2, Advice::Huge);
-            let _ = r.fx.vm.advise(&r.space, Va(GIB), MIB2, Advice::Collapse);
+            let _ = r.vm.advise(&r.space, Va(GIB), MIB2, Advice::Huge);
+            let _ = r.vm.advise(&r.space, Va(GIB), MIB2, Advice::Collapse);
             pages().for_each(|n| assert_eq!(r.read(&r.space, n), 0));
         }),
         ("collapse of a page among zeros", true, |r| {
-            let taken = r.fx.take_all(Order::HUGE);
-            r.fx.vm.copy_in(&r.space, page(9), &[7]).unwrap();
-            r.fx.give_back(taken, Order::HUGE);
-            r.fx.vm.advise(&r.space, Va(GIB), MIB2, Advice::Huge).unwrap();
-            r.fx.vm.advise(&r.space, Va(GIB), MIB2, Advice::Collapse).unwrap();
-            assert_eq!(r.fx.usage(&r.space).huge_leaves, 1, "{:?}", r.form);
+            let taken = r.take_all(Order::HUGE);
+            r.vm.copy_in(&r.space, page(9), &[7]).unwrap();
+            r.give_back(taken, Order::HUGE);
+            r.vm.advise(&r.space, Va(GIB), MIB2, Advice::Huge).unwrap();
+            r.vm.advise(&r.space, Va(GIB), MIB2, Advice::Collapse).unwrap();
+            assert_eq!(r.usage(&r.space).huge_leaves, 1, "{:?}", r.form);
             (0..512).for_each(|n| assert_eq!(r.read(&r.space, n), if n == 9 { 7 } else { 0 }));
         }),
-        ("unmap", false, |r| r.fx.vm.unmap(&r.space, Va(GIB), r.form.bytes()).unwrap()),
-        ("unmap of a page", false, |r| r.fx.vm.unmap(&r.space, page(9), KIB4).unwrap()),
+        ("unmap", false, |r| r.vm.unmap(&r.space, Va(GIB), r.form.bytes()).unwrap()),
+        ("unmap of a page", false, |r| r.vm.unmap(&r.space, page(9), KIB4).unwrap()),
         ("unmap of what spans two tables", false, |r| {
-            r.fx.vm.unmap(&r.space, page(500), 20 * KIB4).unwrap()
+            r.vm.unmap(&r.space, page(500), 20 * KIB4).unwrap()
         }),
         ("unmap without memory", false, |r| {
-            let taken = r.fx.take_all(Order::BASE);
-            let _ = r.fx.vm.unmap(&r.space, page(500), 20 * KIB4);
-            r.fx.give_back(taken, Order::BASE);
+            let taken = r.take_all(Order::BASE);
+            let _ = r.vm.unmap(&r.space, page(500), 20 * KIB4);
+            r.give_back(taken, Order::BASE);
         }),
-        ("forget", false, |r| {
-            r.fx.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::DontNeed).unwrap()
-        }),
+        ("forget", false, |r| r.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::DontNeed).unwrap()),
         ("forget a page", false, |r| {
-            r.fx.vm.advise(&r.space, page(9), KIB4, Advice::DontNeed).unwrap()
+            r.vm.advise(&r.space, page(9), KIB4, Advice::DontNeed).unwrap()
         }),
         ("protect", false, |r| {
             for rights in [
@@ -211,10 +218,10 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
                 Rights::NONE,
                 Rights::READ_WRITE,
             ] {
-                r.fx.vm.protect(&r.space, Va(GIB), r.form.bytes(), rights).unwrap();
-                r.fx.check(&[&r.space, &r.other]);
+                r.vm.protect(&r.space, Va(GIB), r.form.bytes(), rights).unwrap();
+                r.check(&[&r.space, &r.other]);
                 assert!(!matches!(
-                    r.fx.vm.query(&r.space, page(9)),
+                    r.vm.query(&r.space, page(9)),
                     Page::Mapped { flags, .. } if flags.write
                 ));
             }
@@ -226,74 +233,69 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
                 (700, Rights::READ_EXEC),
                 (9, Rights::READ_WRITE),
             ] {
-                r.fx.vm.protect(&r.space, page(n), KIB4, rights).unwrap();
-                r.fx.check(&[&r.space, &r.other]);
+                r.vm.protect(&r.space, page(n), KIB4, rights).unwrap();
+                r.check(&[&r.space, &r.other]);
             }
         }),
         ("remap", false, |r| {
             let mut from = GIB;
             for to in [4 * GIB, 8 * GIB + 5 * KIB4, 12 * GIB + MIB2] {
-                r.fx.vm
-                    .remap(
-                        &r.space,
-                        Va(from),
-                        r.form.bytes(),
-                        r.form.bytes(),
-                        Placement::At(Va(to)),
-                    )
-                    .unwrap();
-                r.fx.check(&[&r.space, &r.other]);
-                pages()
-                    .for_each(|n| assert_eq!(r.fx.kernel_peek(&r.space, Va(to + n * KIB4)), Ok(0)));
-                r.fx.check(&[&r.space, &r.other]);
+                r.vm.remap(
+                    &r.space,
+                    Va(from),
+                    r.form.bytes(),
+                    r.form.bytes(),
+                    Placement::At(Va(to)),
+                )
+                .unwrap();
+                r.check(&[&r.space, &r.other]);
+                pages().for_each(|n| assert_eq!(r.kernel_peek(&r.space, Va(to + n * KIB4)), Ok(0)));
+                r.check(&[&r.space, &r.other]);
                 from = to;
             }
         }),
         ("remap of a few pages, and to fewer", false, |r| {
-            r.fx.vm
-                .remap(&r.space, page(9), 4 * KIB4, 4 * KIB4, Placement::At(Va(4 * GIB)))
-                .unwrap();
-            r.fx.vm.remap(&r.space, page(600), 40 * KIB4, 7 * KIB4, Placement::Anywhere).unwrap();
+            r.vm.remap(&r.space, page(9), 4 * KIB4, 4 * KIB4, Placement::At(Va(4 * GIB))).unwrap();
+            r.vm.remap(&r.space, page(600), 40 * KIB4, 7 * KIB4, Placement::Anywhere).unwrap();
         }),
         ("remap without memory", false, |r| {
-            let taken = r.fx.take_all(Order::BASE);
-            let _ = r.fx.vm.remap(&r.space, page(9), MIB2, MIB2, Placement::At(Va(4 * GIB + KIB4)));
-            r.fx.give_back(taken, Order::BASE);
+            let taken = r.take_all(Order::BASE);
+            let _ = r.vm.remap(&r.space, page(9), MIB2, MIB2, Placement::At(Va(4 * GIB + KIB4)));
+            r.give_back(taken, Order::BASE);
             pages()
                 .filter(|n| !(9..=600).contains(n))
                 .for_each(|n| assert_eq!(r.read(&r.space, n), 0));
         }),
         ("map over", false, |r| {
-            r.fx.vm
-                .map(
-                    &r.space,
-                    Placement::Replace(page(500)),
-                    20 * KIB4,
-                    Attrs::anonymous(Rights::READ),
-                )
-                .unwrap();
-            r.fx.vm.map(&r.space, Placement::Replace(Va(GIB)), MIB2, RW).unwrap();
+            r.vm.map(
+                &r.space,
+                Placement::Replace(page(500)),
+                20 * KIB4,
+                Attrs::anonymous(Rights::READ),
+            )
+            .unwrap();
+            r.vm.map(&r.space, Placement::Replace(Va(GIB)), MIB2, RW).unwrap();
         }),
-        ("forbid", false, |r| r.fx.vm.forbid_zeros(&r.space)),
+        ("forbid", false, |r| r.vm.forbid_zeros(&r.space)),
         ("shrink and keep", false, |r| {
-            assert_eq!(r.fx.vm.shrink_zeros(), 0);
+            assert_eq!(r.vm.shrink_zeros(), 0);
             r.is_of_form(&r.space);
         }),
         ("poison", false, |r| {
             let asked = pages()
-                .map(|n| assert_eq!(r.fx.vm.poison(&r.space, page(n)), Err(PoisonError::Zero)))
+                .map(|n| assert_eq!(r.vm.poison(&r.space, page(n)), Err(PoisonError::Zero)))
                 .count();
-            assert_eq!(r.fx.count(Counter::PoisonSkippedZero), asked as i64);
+            assert_eq!(r.count(Counter::PoisonSkippedZero), asked as i64);
             r.is_of_form(&r.space);
         }),
         ("poison of a page among zeros", true, |r| {
-            r.fx.vm.copy_in(&r.space, page(9), &[7]).unwrap();
-            r.fx.vm.poison(&r.space, page(9)).unwrap();
+            r.vm.copy_in(&r.space, page(9), &[7]).unwrap();
+            r.vm.poison(&r.space, page(9)).unwrap();
             assert_eq!((r.read(&r.space, 9), r.read(&r.space, 10)), (7, 0));
         }),
         ("run and leave", false, |r| {
-            r.fx.vm.activate(&r.space);
-            r.fx.vm.idle();
+            r.vm.activate(&r.space);
+            r.vm.idle();
         }),
     ]
 }
@@ -301,34 +303,33 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
 fn every_walker<C: Arch>() {
     for form in FORMS {
         for (name, owns, walk) in walkers::<C>() {
-            let rig = rig::<C>(form);
-            let zeros = rig.zeros();
-            let tables = rig.fx.vm.audit(&[&rig.space, &rig.other]).unwrap().zero_frames;
-            walk(&rig);
+            let readers = readers::<C>(form);
+            let zeros = readers.zeros();
+            let tables = readers.vm.audit(&[&readers.space, &readers.other]).unwrap().zero_frames;
+            walk(&readers);
             let what = format!("{name} over {form:?}");
-            assert!(rig.zeros() == zeros, "{what}: the records of zeros changed");
-            rig.all_zero(&zeros);
-            let audit = rig
+            assert!(readers.zeros() == zeros, "{what}: the records of zeros changed");
+            readers.all_zero(&zeros);
+            let audit = readers
                 .fx
                 .vm
-                .audit(&[&rig.space, &rig.other])
+                .audit(&[&readers.space, &readers.other])
                 .unwrap_or_else(|e| panic!("{what}: {e:?}"));
             assert_eq!((audit.zero_frames, audit.other_frames), (tables, 0), "{what}");
-            let rss = rig.fx.usage(&rig.space).rss_pages;
+            let rss = readers.usage(&readers.space).rss_pages;
             assert_eq!(rss != 0, owns, "{what}: {rss} pages");
-            let counted = rig.fx.count(Counter::AnonPages) + 512 * rig.fx.count(Counter::AnonHuge);
+            let counted =
+                readers.count(Counter::AnonPages) + 512 * readers.count(Counter::AnonHuge);
             assert_eq!((audit.data_frames, counted), (rss, rss as i64), "{what}");
-            rig.is_of_form(&rig.other);
-            pages().for_each(|n| assert_eq!(rig.read(&rig.other, n), 0, "{what}"));
-            let Rig { fx, space, other, .. } = rig;
+            readers.is_of_form(&readers.other);
+            pages().for_each(|n| assert_eq!(readers.read(&readers.other, n), 0, "{what}"));
+            let Readers { fx, space, other, .. } = readers;
             fx.vm.exit(space);
             fx.check(&[&other]);
             pages().for_each(|n| {
                 assert_eq!(fx.kernel_peek(&other, page(n)), Ok(0), "{what}, at the other's end")
             });
-            fx.vm.exit(other);
-            fx.vm.shrink_zeros();
-            fx.check(&[]);
+            fx.end_zeros([other]);
             assert_eq!(
                 (fx.count(Counter::AnonPages), fx.count(Counter::TablePages)),
                 (0, 0),
@@ -392,10 +393,7 @@ fn colours_stay<C: Arch>(colours: u8, form: Form, moved: u64) {
     fx.give_back(taken, Order::HUGE);
     assert_eq!(fx.usage(&space).rss_pages, 1);
     all(300);
-    fx.check(&[&space]);
-    fx.vm.exit(space);
-    fx.vm.shrink_zeros();
-    fx.check(&[]);
+    fx.end_zeros([space]);
 }
 
 #[test]

@@ -114,21 +114,18 @@ on_both!(shrinks, d_06_the_shrinker_frees_only_at_count_one_and_the_next_read_ma
 #[test]
 fn d_06_100000_iterations_of_churn_leak_nothing() {
     let fx = fixture(4096, page());
-    let mut dice = 1u64;
+    let mut random = Random::new(1);
     let mut kept: Vec<Space> = Vec::new();
     for i in 0..100_000 {
-        dice ^= dice << 13;
-        dice ^= dice >> 7;
-        dice ^= dice << 17;
-        if kept.len() == 3 || dice.is_multiple_of(3) && !kept.is_empty() {
-            fx.vm.exit(kept.swap_remove(dice as usize / 7 % kept.len()));
+        if kept.len() == 3 || random.one_in(3) && !kept.is_empty() {
+            fx.vm.exit(kept.swap_remove(random.below(kept.len() as u64) as usize));
         } else {
             let space = fx.mapped(Va(GIB), MIB2, RW);
-            assert_eq!(fx.peek(&space, Va(GIB + dice % MIB2 / 8 * 8)), Ok(0));
+            assert_eq!(fx.peek(&space, Va(GIB + random.below(MIB2 / 8) * 8)), Ok(0));
             kept.push(space);
         }
         // Now and then memory is short: with nobody left the page goes, and comes again.
-        if dice.is_multiple_of(2) {
+        if random.one_in(2) {
             let gone = fx.vm.shrink_zeros();
             assert!(gone == 0 || kept.is_empty(), "iteration {i}: freed under a user");
             assert!(kept.is_empty() || fx.vm.huge_zero().is_some());
@@ -193,7 +190,7 @@ fn protects<C: Arch>() {
     fx.end([space]);
 }
 
-on_both!(protects, d_09_protect_leaves_the_write_bit_clear_and_no_rights_leave_a_promise);
+on_both!(protects, d_09_protect_leaves_the_write_bit_clear_and_no_rights_leave_it_reserved);
 
 fn unmaps<C: Arch>() {
     for hole in [0, 1, 255, 511] {
@@ -289,8 +286,7 @@ fn d_13_kept_zeros_are_never_counted_and_never_shrunk() {
 fn zeros_are_for_regions_where_a_huge_page_would_be_used_and_no_others() {
     let fx = fixture(1 << 12, page());
     let space = fx.vm.create().unwrap();
-    let exactly = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
-    fx.map(&space, Va(GIB), MIB2, exactly);
+    fx.map(&space, Va(GIB), MIB2, EXACTLY_HUGE);
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::Huge));
     fx.map(&space, Va(2 * GIB), MIB2 - KIB4, RW);
     assert_eq!(fx.vm.fault(&space, Va(2 * GIB), Access::Read), Ok(Fault::Zero));

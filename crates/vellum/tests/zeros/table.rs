@@ -150,7 +150,7 @@ fn d_09_a_cut_into_a_shared_table_makes_private_ones_that_say_the_same() {
         assert_eq!(fx.vm.query(&space, Va(GIB + 100 * MIB2 + 3 * KIB4)), Page::Unmapped);
         assert_eq!(fx.peek(&space, Va(GIB + 100 * MIB2 + 4 * KIB4)), Ok(0));
         fx.check(&[&space]);
-        // DontNeed of whole 2 MiB leaves promises; the next read maps the table again.
+        // DontNeed of whole 2 MiB leaves reserved entries; the next read maps the table again.
         fx.vm.advise(&space, Va(GIB + 4 * MIB2), 2 * MIB2, Advice::DontNeed).unwrap();
         assert!(matches!(fx.vm.query(&space, Va(GIB + 4 * MIB2)), Page::Reserved { .. }));
         assert!(matches!(
