@@ -51,7 +51,7 @@ impl<M: Machine> MachineExt for M {}
 /// Frames that a test has.
 pub trait FramesExt {
     fn put<M: Machine>(&self, m: &M, pfn: Pfn, order: Order);
-    fn cut<M: Machine>(&self, m: &M, pfn: Pfn, from: Order, to: Order);
+    fn split_to<M: Machine>(&self, m: &M, pfn: Pfn, from: Order, to: Order);
     fn retire_at<M: Machine, H: Above<Queue>>(
         &self,
         m: &M,
@@ -68,7 +68,7 @@ impl FramesExt for Frames {
         // SAFETY: the test had the block, and nothing is mapped on its machine.
         unsafe { self.free(m, pfn, order) }
     }
-    fn cut<M: Machine>(&self, m: &M, pfn: Pfn, from: Order, to: Order) {
+    fn split_to<M: Machine>(&self, m: &M, pfn: Pfn, from: Order, to: Order) {
         // SAFETY: the test has the block.
         unsafe { self.split(m, pfn, from, to) }
     }

@@ -1,4 +1,5 @@
-//! A `Vm`, or the frame allocator alone, over a machine for tests, and a program's loads and stores.
+//! A `Vm`, or the frame allocator alone, over a machine for tests, and a program's loads and
+//! stores.
 
 use super::ext::{FramesExt, MachineExt, VmExt};
 use super::flat::{Arch, Flat, Meta, flat_with, set_cpu};

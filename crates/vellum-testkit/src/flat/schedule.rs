@@ -105,8 +105,8 @@ pub(super) fn jittered() {
 /// An act of another CPU, and how many shared words this thread touches before it.
 pub type DueAct = (u64, Box<dyn FnOnce()>);
 
-/// What an act of another CPU panics with when it waits: the CPU it would wait for is this thread, and stands
-/// still.
+/// What an act of another CPU panics with when it waits: the CPU it would wait for is this thread,
+/// and stands still.
 pub struct Waits;
 
 /// Whoever waits in an act of another CPU ends it.

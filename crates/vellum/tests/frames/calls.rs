@@ -130,7 +130,7 @@ fn a_split_block_comes_back_in_pieces_of_any_order() {
     for from in 9..=18u8 {
         for to in 0..from {
             let pfn = fx.alloc(from).unwrap();
-            fx.frames.cut(&fx.m, pfn, order(from), order(to));
+            fx.frames.split_to(&fx.m, pfn, order(from), order(to));
             assert_eq!(fx.used(), 1 << from);
             for i in 0..1u64 << (from - to) {
                 fx.free(pfn.add(i << to), to);
@@ -148,9 +148,9 @@ fn a_split_block_comes_back_in_pieces_of_any_order() {
 fn one_block_of_a_giant_can_be_split_alone() {
     let fx = frames(1, 3 << 18);
     let giant = fx.alloc(18).unwrap();
-    fx.frames.cut(&fx.m, giant, Order::GIANT, Order::HUGE);
+    fx.frames.split_to(&fx.m, giant, Order::GIANT, Order::HUGE);
     let block = giant.add(512 * 7);
-    fx.frames.cut(&fx.m, block, Order::HUGE, Order::BASE);
+    fx.frames.split_to(&fx.m, block, Order::HUGE, Order::BASE);
     for i in 0..512 {
         fx.free(block.add(i), 0);
     }

@@ -73,7 +73,7 @@ impl Fixture {
                         mine.borrow_mut().push((pfn, o));
                         continue;
                     }
-                    self.of.frames.cut(&self.of.m, pfn, order(o), Order::BASE);
+                    self.of.frames.split_to(&self.of.m, pfn, order(o), Order::BASE);
                     for i in 0..1 << o {
                         mine.borrow_mut().push((pfn.add(i), 0));
                     }

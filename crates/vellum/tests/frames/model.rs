@@ -88,7 +88,7 @@ proptest! {
                     let (pfn, o) = model.held.swap_remove(pick % model.held.len());
                     let piece = piece.min(o);
                     if o >= 9 {
-                        fx.frames.cut(&fx.m, pfn, order(o), order(piece));
+                        fx.frames.split_to(&fx.m, pfn, order(o), order(piece));
                     }
                     for i in 0..1u64 << (o - piece) {
                         fx.free(pfn.add(i << piece), piece);

@@ -8,15 +8,9 @@ use vellum_testkit::prelude::*;
 const CPUS: usize = 4;
 
 /// Each thread takes and gives at random; a byte per frame says whether someone has it.
-fn churn(
-    r: &FramesFixture,
-    first: u64,
-    frames: u64,
-    steps: u64,
-    cpu_of: fn(usize) -> usize,
-    orders: &'static [u8],
-) {
-    let owned: Vec<AtomicU8> = (0..frames).map(|_| AtomicU8::new(0)).collect();
+fn churn(fx: &FramesFixture, steps: u64, cpu_of: fn(usize) -> usize, orders: &'static [u8]) {
+    let (first, end) = (fx.m.topology().frames_start(), fx.m.topology().frames_end());
+    let owned: Vec<AtomicU8> = (first..end).map(|_| AtomicU8::new(0)).collect();
     let take = |pfn: Pfn, o: u8| {
         for f in pfn.0..pfn.0 + (1 << o) {
             assert_eq!(
@@ -35,7 +29,7 @@ fn churn(
         for t in 0..CPUS {
             let (take, give) = (&take, &give);
             s.spawn(move || {
-                r.m.run_on(cpu_of(t));
+                fx.m.run_on(cpu_of(t));
                 let mut random = Random::new(t as u64);
                 let mut held: Vec<(Pfn, u8)> = vec![];
                 let mut top = Token::top();
@@ -49,8 +43,8 @@ fn churn(
                             1 => NumaPolicy::Interleave,
                             _ => NumaPolicy::Prefer(1),
                         };
-                        if let Ok(pfn) = r.frames.alloc(
-                            &r.m,
+                        if let Ok(pfn) = fx.frames.alloc(
+                            &fx.m,
                             order(o),
                             &Want { policy, index: step, use_: Use::Data },
                         ) {
@@ -62,34 +56,34 @@ fn churn(
                         give(pfn, o);
                         match random.below(8) {
                             0 if o >= 9 => {
-                                r.frames.cut(&r.m, pfn, order(o), Order::BASE);
+                                fx.frames.split_to(&fx.m, pfn, order(o), Order::BASE);
                                 (0..1 << o)
-                                    .for_each(|i| r.frames.put(&r.m, pfn.add(i), Order::BASE));
+                                    .for_each(|i| fx.frames.put(&fx.m, pfn.add(i), Order::BASE));
                             }
-                            1 => r.frames.retire_at(&r.m, &mut top, (pfn, order(o)), step),
-                            _ => r.frames.put(&r.m, pfn, order(o)),
+                            1 => fx.frames.retire_at(&fx.m, &mut top, (pfn, order(o)), step),
+                            _ => fx.frames.put(&fx.m, pfn, order(o)),
                         }
                     }
                     if step % 64 == 0 {
-                        r.frames.completed(&r.m, &mut top, step);
+                        fx.frames.completed(&fx.m, &mut top, step);
                     }
                     if step % 997 == 0 {
-                        r.frames.drain(&r.m);
+                        fx.frames.drain(&fx.m);
                     }
                 }
                 for (pfn, o) in held {
                     give(pfn, o);
-                    r.frames.put(&r.m, pfn, order(o));
+                    fx.frames.put(&fx.m, pfn, order(o));
                 }
-                r.frames.completed(&r.m, &mut top, u64::MAX);
+                fx.frames.completed(&fx.m, &mut top, u64::MAX);
             });
         }
     });
-    r.frames.completed(&r.m, &mut Token::top(), u64::MAX);
-    let counts = r.frames.audit(&r.m).unwrap();
+    fx.frames.completed(&fx.m, &mut Token::top(), u64::MAX);
+    let counts = fx.frames.audit(&fx.m).unwrap();
     assert_eq!((counts.used, counts.pending), (0, 0));
-    r.frames.drain(&r.m);
-    let counts = r.frames.audit(&r.m).unwrap();
+    fx.frames.drain(&fx.m);
+    let counts = fx.frames.audit(&fx.m).unwrap();
     assert_eq!(counts.free, counts.total);
 }
 
@@ -101,24 +95,24 @@ fn two_nodes() -> FramesFixture {
 
 #[test]
 fn single_frames_under_threads_are_never_had_twice() {
-    churn(&two_nodes(), 700, 8000, 60_000, |t| t, &[0]);
+    churn(&two_nodes(), 60_000, |t| t, &[0]);
 }
 
 #[test]
 fn all_orders_under_threads_are_never_had_twice() {
-    churn(&two_nodes(), 700, 8000, 30_000, |t| t, &[0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10]);
+    churn(&two_nodes(), 30_000, |t| t, &[0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10]);
 }
 
 #[test]
 fn blocks_that_open_and_close_all_the_time_lose_nothing() {
     // Four blocks, all threads: a block is closed, had whole, split and opened while others are at
     // its words.
-    let r = FramesFixture::new(flat(CPUS, 2048));
-    churn(&r, 512, 2048, 40_000, |t| t, &[8, 7, 9, 0, 6]);
+    let fx = FramesFixture::new(flat(CPUS, 2048));
+    churn(&fx, 40_000, |t| t, &[8, 7, 9, 0, 6]);
 }
 
 #[test]
 fn threads_that_share_a_cpu_lose_nothing() {
     // As if interrupted between any two instructions: a busy magazine is gone round.
-    churn(&two_nodes(), 700, 8000, 20_000, |_| 0, &[0, 0, 0, 1, 4, 9]);
+    churn(&two_nodes(), 20_000, |_| 0, &[0, 0, 0, 1, 4, 9]);
 }

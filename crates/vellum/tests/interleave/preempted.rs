@@ -1,5 +1,5 @@
-//! One CPU, and a kernel that preempts a task wherever the library lets it. A task with a busy entry,
-//! or a lock, is not preempted: the task that comes then would wait for it for ever.
+//! One CPU, and a kernel that preempts a task wherever the library lets it. A task with a busy
+//! entry, or a lock, is not preempted: the task that comes then would wait for it for ever.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,12 +16,11 @@ enum Page {
 
 /// What a fault of one task does and an unmap or a map of another, which comes at any step where
 /// the first may be preempted. Says at how many steps it came.
-fn not_waited_for<C: Arch>((config, page, blocks): (Config, Page, bool)) -> usize {
+fn not_waited_for<C: Arch>(config: Config, page: Page, blocks: bool) -> usize {
     let mut came = 0;
     for at in 0.. {
         let fx = Rc::new(fixture_of::<C>(1, 2048, config));
-        let space = Rc::new(fx.vm.create().expect("memory"));
-        fx.map(&space, Va(GIB), MIB2, RW);
+        let space = Rc::new(fx.mapped(Va(GIB), MIB2, RW));
         let mut _child = None;
         match page {
             Page::Reserved => {}
@@ -33,9 +32,7 @@ fn not_waited_for<C: Arch>((config, page, blocks): (Config, Page, bool)) -> usiz
         }
         if !blocks {
             fx.take_all(Order::HUGE);
-            let mut frames = fx.take_all(Order::BASE);
-            let some = frames.split_off(frames.len() - 8);
-            fx.give_back(some, Order::BASE);
+            fx.take_all_but(8, Order::BASE);
         }
         let (depth, ran) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
         let (theirs, seen) = (fx.clone(), depth.clone());
@@ -66,16 +63,14 @@ fn not_waited_for<C: Arch>((config, page, blocks): (Config, Page, bool)) -> usiz
 
 #[test]
 fn who_may_be_preempted_has_no_busy_entry() {
-    let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
     let mut came = 0;
     let settings = |form| [Thp::Never, Thp::Always].map(|thp| (form, thp));
-    for (zero_huge, thp) in forms.into_iter().flat_map(settings) {
+    for (zero_huge, thp) in ZERO_FORMS.into_iter().flat_map(settings) {
         let config = Config { zero_huge, thp, ..Config::default() };
         for page in [Page::Reserved, Page::Zeros, Page::Shared] {
             for blocks in [true, false] {
-                let setting = (config, page, blocks);
-                came += not_waited_for::<X86_64>(setting);
-                came += not_waited_for::<Aarch64>(setting);
+                came += not_waited_for::<X86_64>(config, page, blocks);
+                came += not_waited_for::<Aarch64>(config, page, blocks);
             }
         }
     }

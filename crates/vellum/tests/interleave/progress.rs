@@ -157,8 +157,7 @@ fn a_verb_ends_where_the_size_is_asked_for() {
 /// The other CPU undoes what it did, so that any look of a verb can meet either: the verb ends all
 /// the same, served or refused.
 fn beside_what_comes_and_goes(what: &str, orders: &[[Verb<X86_64>; 2]]) {
-    let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate];
-    let large = forms.map(|zero_huge| Config { zero_huge, ..Config::default() });
+    let large = ZERO_FORMS.map(|zero_huge| Config { zero_huge, ..Config::default() });
     for config in large.into_iter().chain([no_thp()]) {
         verbs_beside(what, config, orders);
     }

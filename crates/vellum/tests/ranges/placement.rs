@@ -1,5 +1,5 @@
-//! Where `Placement::Anywhere` puts a mapping: always the highest hole, whatever was mapped, unmapped
-//! and searched before.
+//! Where `Placement::Anywhere` puts a mapping: always the highest hole, whatever was mapped,
+//! unmapped and searched before.
 //!
 //! The model is a sorted list of what is mapped. A space remembers where its last search ended, so
 //! sequences matter: each step is compared, and `validate` recounts what is remembered.

@@ -7,12 +7,11 @@ use vellum_testkit::prelude::*;
 
 const PAGE: Va = Va(AT.0 + 5 * KIB4);
 
-/// A space with `bytes` written all over: each page says its address.
-fn written<C: Arch>(config: Config, (bytes, attrs): (u64, Attrs)) -> (Fixture<C>, Space) {
-    let frames = 4096 + bytes / KIB4 * 2;
-    let fx = fixture_of::<C>(2, frames, config);
-    let space = fx.mapped(AT, bytes, attrs);
-    for va in places(bytes) {
+/// A space with such leaves written all over: each page says its address.
+fn written<C: Arch>(leaves: &Leaves) -> (Fixture<C>, Space) {
+    let fx = fixture_of::<C>(2, 4096 + leaves.bytes / KIB4 * 2, leaves.config);
+    let space = fx.mapped(AT, leaves.bytes, leaves.attrs);
+    for va in places(leaves.bytes) {
         fx.poke(&space, va, va.0).unwrap();
     }
     (fx, space)
@@ -22,15 +21,6 @@ fn written<C: Arch>(config: Config, (bytes, attrs): (u64, Attrs)) -> (Fixture<C>
 fn places(bytes: u64) -> impl Iterator<Item = Va> {
     let rest = (MIB2..bytes).step_by(MIB2 as usize).map(|at| at + 77 * KIB4);
     (0..bytes.min(MIB2)).step_by(KIB4 as usize).chain(rest).map(|at| Va(AT.0 + at))
-}
-
-fn frame<C: Codec>(fx: &Fixture<C>, space: &Space, va: Va) -> Pfn {
-    match fx.vm.query(space, va) {
-        Page::Mapped { pfn, level, .. } | Page::Parked { pfn, level } => {
-            pfn.add(va.page() & ((1 << (level.shift() - 12)) - 1))
-        }
-        page => panic!("{va:?} is {page:?}"),
-    }
 }
 
 /// Ends the space and looks that of all memory just the poisoned frames do not come back.
@@ -52,12 +42,22 @@ fn ends_without<C: Codec>(fx: &Fixture<C>, space: Space, poisoned: &[Pfn]) {
     assert_eq!(fx.count(Counter::FramesPoisoned), poisoned.len() as i64);
 }
 
-/// Sizes of leaf: what they are called, how many bytes, with what attributes and switches.
-fn sizes() -> [(&'static str, u64, Attrs, Config); 3] {
+/// Leaves of one size.
+struct Leaves {
+    name: &'static str,
+    bytes: u64,
+    attrs: Attrs,
+    config: Config,
+    /// Leaves of 2 MiB once one page of theirs went.
+    huge_leaves: u64,
+}
+
+fn sizes() -> [Leaves; 3] {
+    let leaves = |name, bytes, attrs, config| Leaves { name, bytes, attrs, config, huge_leaves: 0 };
     [
-        ("base", MIB2, RW, no_thp()),
-        ("huge", 2 * MIB2, RW, Config::default()),
-        ("EXACTLY_GIANT", GIB, EXACTLY_GIANT, Config::default()),
+        leaves("base", MIB2, RW, no_thp()),
+        Leaves { huge_leaves: 1, ..leaves("huge", 2 * MIB2, RW, Config::default()) },
+        Leaves { huge_leaves: 511, ..leaves("giant", GIB, EXACTLY_GIANT, Config::default()) },
     ]
 }
 
@@ -65,29 +65,25 @@ fn contents_stay<C: Arch>() {
     for alloc_zero in [false, true] {
         // What is taken zeroed is the page and no table, so 1 GiB need not be cleared once more for
         // it.
-        for (name, bytes, attrs, config) in sizes().into_iter().take(if alloc_zero { 2 } else { 3 })
-        {
-            let (fx, space) = written::<C>(Config { alloc_zero, ..config }, (bytes, attrs));
-            let (old, usage) = (frame(&fx, &space, PAGE), fx.usage(&space));
+        for leaves in sizes().into_iter().take(if alloc_zero { 2 } else { 3 }) {
+            let config = Config { alloc_zero, ..leaves.config };
+            let leaves = Leaves { config, ..leaves };
+            let (name, (fx, space)) = (leaves.name, written::<C>(&leaves));
+            let (old, usage) = (fx.frame(&space, PAGE), fx.usage(&space));
             assert_eq!(fx.vm.poison(&space, Va(PAGE.0 + 123)), Ok(()), "{name}");
-            let new = frame(&fx, &space, PAGE);
+            let new = fx.frame(&space, PAGE);
             assert_ne!(old, new, "{name}");
             let Page::Mapped { level, flags, .. } = fx.vm.query(&space, PAGE) else {
                 panic!("{name}: gone")
             };
             assert_eq!((level, flags.write), (Level::ONE, true), "{name}");
-            places(bytes).for_each(|va| assert_eq!(fx.peek(&space, va), Ok(va.0), "{name} {va:?}"));
+            places(leaves.bytes)
+                .for_each(|va| assert_eq!(fx.peek(&space, va), Ok(va.0), "{name} {va:?}"));
             // One page went, and only that one; a large leaf came apart no further than it had to.
-            assert_eq!(frame(&fx, &space, Va(PAGE.0 + KIB4)), old.add(1), "{name}");
+            assert_eq!(fx.frame(&space, Va(PAGE.0 + KIB4)), old.add(1), "{name}");
             let after = fx.usage(&space);
             assert_eq!(after.rss_pages, usage.rss_pages, "{name}");
-            let leaves = (after.huge_leaves, after.giant_leaves);
-            let expect = match name {
-                "base" => (0, 0),
-                "huge" => (1, 0),
-                _ => (511, 0),
-            };
-            assert_eq!(leaves, expect, "{name}");
+            assert_eq!((after.huge_leaves, after.giant_leaves), (leaves.huge_leaves, 0), "{name}");
             // The copy is suspected next, like any page.
             fx.poke(&space, PAGE, 99).unwrap();
             assert_eq!(fx.vm.poison(&space, PAGE), Ok(()));
@@ -108,38 +104,32 @@ fn a_poisoned_page_keeps_its_contents_and_its_frame_never_comes_back_on_aarch64(
     contents_stay::<Aarch64>();
 }
 
-/// The verb is refused, and nothing is another but what counts zeros.
-fn refused<C: Codec>(
-    fx: &Fixture<C>,
-    space: &Space,
-    (va, why): (Va, PoisonError),
-    others: &[&Space],
-) {
-    let all: Vec<&Space> = [space].into_iter().chain(others.iter().copied()).collect();
-    let (before, skipped) = (fx.state(&all), fx.count(Counter::PoisonSkippedZero));
-    assert_eq!(fx.vm.poison(space, va), Err(why), "{va:?}");
-    let after = fx.state(&all);
+/// The verb is refused to the first of all spaces, and nothing changes but what counts zeros.
+fn refused<C: Codec>(fx: &Fixture<C>, all: &[&Space], va: Va, why: PoisonError) {
+    let (before, skipped) = (fx.state(all), fx.count(Counter::PoisonSkippedZero));
+    assert_eq!(fx.vm.poison(all[0], va), Err(why), "{va:?}");
+    let after = fx.state(all);
     assert!(before == after, "{va:?}, {why:?}: {}", difference(&before, &after));
     let more = i64::from(why == PoisonError::Zero);
     assert_eq!(fx.count(Counter::PoisonSkippedZero), skipped + more);
 }
 
 fn zeros_and_holes<C: Arch>() {
-    let forms = [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::TablePrivate, ZeroHuge::Table];
-    for (form, bytes) in forms.map(|form| (form, MIB2)).into_iter().chain([(ZeroHuge::Table, GIB)])
+    for (form, bytes) in
+        ZERO_FORMS.map(|form| (form, MIB2)).into_iter().chain([(ZeroHuge::Table, GIB)])
     {
         let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
         let config = Config { zero_huge: form, thp, ..Config::default() };
         let fx = fixture_of::<C>(2, 8192, config);
         let space = fx.vm.create().unwrap();
         for va in [Va(0), AT, Va((1 << 47) - KIB4), Va(1 << 47), Va(u64::MAX)] {
-            refused(&fx, &space, (va, PoisonError::NotMapped), &[]);
+            refused(&fx, &[&space], va, PoisonError::NotMapped);
         }
         fx.map(&space, AT, bytes, RW);
-        refused(&fx, &space, (AT, PoisonError::NotMapped), &[]);
+        refused(&fx, &[&space], AT, PoisonError::NotMapped);
         (0..3).for_each(|n| assert_eq!(fx.kernel_peek(&space, Va(AT.0 + n * KIB4)), Ok(0)));
         for n in 0..3 {
-            refused(&fx, &space, (Va(AT.0 + n * KIB4), PoisonError::Zero), &[]);
+            refused(&fx, &[&space], Va(AT.0 + n * KIB4), PoisonError::Zero);
         }
         assert_eq!(fx.count(Counter::PoisonSkippedZero), 3, "{form:?}");
         ends_without(&fx, space, &[]);
@@ -149,15 +139,15 @@ fn zeros_and_holes<C: Arch>() {
 on_both!(zeros_and_holes, d_14_zeros_of_every_form_and_what_is_not_there_are_refused_and_counted);
 
 fn shared<C: Arch>() {
-    for (name, bytes, attrs, config) in sizes() {
-        let (fx, space) = written::<C>(config, (bytes, attrs));
-        let old = frame(&fx, &space, PAGE);
+    for leaves in sizes() {
+        let (name, (fx, space)) = (leaves.name, written::<C>(&leaves));
+        let old = fx.frame(&space, PAGE);
         let child = fx.vm.fork(&space).unwrap();
-        refused(&fx, &space, (PAGE, PoisonError::Shared), &[&child]);
-        refused(&fx, &child, (PAGE, PoisonError::Shared), &[&space]);
+        refused(&fx, &[&space, &child], PAGE, PoisonError::Shared);
+        refused(&fx, &[&child, &space], PAGE, PoisonError::Shared);
         // Where the child let a page go, that page is the parent's alone; its neighbour is not.
         fx.vm.unmap(&child, PAGE, KIB4).unwrap();
-        refused(&fx, &space, (Va(PAGE.0 + KIB4), PoisonError::Shared), &[&child]);
+        refused(&fx, &[&space, &child], Va(PAGE.0 + KIB4), PoisonError::Shared);
         assert_eq!(fx.vm.poison(&space, PAGE), Ok(()), "{name}");
         assert_eq!(
             (fx.peek(&space, PAGE), fx.peek(&child, Va(PAGE.0 + KIB4))),
@@ -167,7 +157,7 @@ fn shared<C: Arch>() {
         fx.vm.exit(child);
         // Alone again it is as before the fork, but read-only until it is written.
         let next = Va(PAGE.0 + KIB4);
-        assert_eq!(frame(&fx, &space, next), old.add(1), "{name}");
+        assert_eq!(fx.frame(&space, next), old.add(1), "{name}");
         assert_eq!(fx.vm.poison(&space, next), Ok(()));
         assert!(matches!(fx.vm.query(&space, next), Page::Mapped { flags, .. } if !flags.write));
         fx.poke(&space, next, 3).unwrap();
@@ -180,39 +170,33 @@ on_both!(shared, a_page_that_others_map_too_is_refused_until_they_let_it_go);
 
 #[test]
 fn a_page_without_access_is_exchanged_too_and_is_there_when_access_comes_back() {
-    for (name, bytes, attrs, config) in sizes() {
-        let (fx, space) = written::<X86_64>(config, (bytes, attrs));
-        fx.vm.protect(&space, AT, bytes, Rights::NONE).unwrap();
-        let old = frame(&fx, &space, PAGE);
+    for leaves in sizes() {
+        let (name, (fx, space)) = (leaves.name, written::<X86_64>(&leaves));
+        fx.vm.protect(&space, AT, leaves.bytes, Rights::NONE).unwrap();
+        let old = fx.frame(&space, PAGE);
         assert_eq!(fx.vm.poison(&space, PAGE), Ok(()), "{name}");
         assert!(matches!(fx.vm.query(&space, PAGE), Page::Parked { level: Level::ONE, .. }));
         assert!(fx.vm.fault(&space, PAGE, Access::Read).is_err());
-        fx.vm.protect(&space, AT, bytes, Rights::READ).unwrap();
-        places(bytes).for_each(|va| assert_eq!(fx.peek(&space, va), Ok(va.0), "{name}"));
+        fx.vm.protect(&space, AT, leaves.bytes, Rights::READ).unwrap();
+        places(leaves.bytes).for_each(|va| assert_eq!(fx.peek(&space, va), Ok(va.0), "{name}"));
         ends_without(&fx, space, &[old]);
     }
 }
 
 #[test]
 fn each_allocation_that_fails_leaves_all_as_it_was_to_the_bit() {
-    for ((name, bytes, attrs, config), needs) in sizes().into_iter().zip([1, 2, 3]) {
-        for arm in [false, true] {
-            let takes = if arm {
-                starve::<Aarch64>(config, (bytes, attrs))
-            } else {
-                starve::<X86_64>(config, (bytes, attrs))
-            };
-            assert_eq!(takes, needs, "{name}: the page, and a table for each level it is cut down");
-        }
+    for (leaves, needs) in sizes().iter().zip([1, 2, 3]) {
+        let takes = [starve::<X86_64>(leaves), starve::<Aarch64>(leaves)];
+        assert_eq!(takes, [needs; 2], "{}: the page, and a table for each split", leaves.name);
     }
 }
 
 /// With room for 0, 1, 2, ... frames, until it is enough.
-fn starve<C: Arch>(config: Config, size: (u64, Attrs)) -> usize {
-    let (fx, space) = written::<C>(config, size);
+fn starve<C: Arch>(leaves: &Leaves) -> usize {
+    let (fx, space) = written::<C>(leaves);
     for room in 0..8 {
         let before = fx.state(&[&space]);
-        let old = frame(&fx, &space, PAGE);
+        let old = fx.frame(&space, PAGE);
         let taken = fx.take_all_but(room, Order::BASE);
         let done = fx.vm.poison(&space, PAGE);
         fx.give_back(taken, Order::BASE);
@@ -231,11 +215,11 @@ fn starve<C: Arch>(config: Config, size: (u64, Attrs)) -> usize {
 /// While any flush is under way the page is out of everyone's reach: no entry lets another CPU
 /// write what the copy would miss.
 fn writers_are_kept_out<C: Arch>() {
-    for (name, bytes, attrs, config) in sizes() {
-        let (fx, space) = written::<C>(config, (bytes, attrs));
+    for leaves in sizes() {
+        let (name, (fx, space)) = (leaves.name, written::<C>(&leaves));
         let fx = Rc::new(fx);
         fx.on_cpu(1, || fx.vm.activate(&space));
-        let (old, copied) = (frame(&fx, &space, PAGE), fx.m().asked.copied_frames.get());
+        let (old, copied) = (fx.frame(&space, PAGE), fx.m().asked.copied_frames.get());
         let during = {
             let fx = Rc::clone(&fx);
             move |_| {
