@@ -37,7 +37,7 @@ pub fn with_zeros(zero_huge: ZeroHuge) -> Config {
 }
 
 /// Page `n` of what is mapped at [`AT`].
-pub fn page_at(n: u64) -> Va {
+pub const fn page_at(n: u64) -> Va {
     Va(AT.0 + n * KIB4)
 }
 

@@ -15,7 +15,7 @@ fn a_hundred_gibibytes_boot_and_serve_in_less_than_a_mebibyte() {
     let t = nodes(16, &[(0, gib), (gib, 99 * gib)]);
     let m = Flat::<X86_64>::hollow(t, MmuRules::X86_64);
     let layout = Frames::layout(m.topology()).unwrap();
-    // A record of 64 bytes a frame, and next to it little.
+    // A record of 64 bytes for each frame, and little else.
     let records = 100 * gib * 64;
     assert!(layout.size() as u64 > records && (layout.size() as u64) < records + records / 192);
     let before = resident_kib();

@@ -42,8 +42,7 @@ fn said(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("")
 }
 
-/// A `Vm` whose first space maps and holds a page: whoever takes another space for it finds
-/// something.
+/// A `Vm` whose first space has a page: a verb that took another space for it would find one.
 fn used() -> (Fixture, Space) {
     let fx = fixture(4096, no_thp());
     let space = fx.vm.create().unwrap();
@@ -66,8 +65,8 @@ fn every_verb_refuses_the_space_of_another_vm() {
     a.check(&[]);
 }
 
-/// The first spaces of two machines that are alike have one number, at which the current space of a
-/// CPU is told.
+/// The first spaces of two equal machines have the same identifier, by which a CPU knows its
+/// current space.
 #[test]
 fn a_space_that_runs_here_is_not_taken_for_its_namesake() {
     let ((a, mine), (b, other)) = (used(), used());
@@ -88,7 +87,7 @@ fn a_space_that_outlives_its_vm_is_a_number() {
     drop(space);
 }
 
-/// A verb that is not in the list is not tested: the sources say which there are.
+/// The sources say which verbs there are; the list must have all of them.
 #[test]
 fn the_list_has_every_verb_that_takes_a_space() {
     let mut found = Vec::new();
@@ -127,7 +126,7 @@ fn the_list_has_every_verb_that_takes_a_space() {
 fn frames_are_reserved_before_anything_is_allocated_and_once() {
     let mut fx = fixture(4096, no_thp());
     assert_eq!(fx.vm.reserve(Pfn(600), 700), Ok(()));
-    // A part of it, what reaches into it from below, whole blocks of it, and all there is.
+    // A part of it, a range that reaches into it from below, whole blocks of it, and all memory.
     for (first, frames) in [(1000, 1), (590, 11), (1024, 200), (512, 4096), (0, u64::MAX)] {
         assert_eq!(
             fx.vm.reserve(Pfn(first), frames),
@@ -139,7 +138,7 @@ fn frames_are_reserved_before_anything_is_allocated_and_once() {
     assert_eq!(fx.vm.reserve(Pfn(1300), 1024), Ok(()));
     let audit = fx.vm.audit(&[]).unwrap();
     assert_eq!((audit.free_frames, audit.other_frames), (4096 - 700 - 10 - 1024, 0));
-    // Whatever was allocated may be anywhere, even if it came back.
+    // After an allocation nothing can be reserved, even if it was freed.
     let (vm, want) = (&fx.vm, Want::kernel(Use::Data));
     let pfn = vm.frames().alloc(vm.machine(), Order::BASE, &want).unwrap();
     vm.frames().put(vm.machine(), pfn, Order::BASE);

@@ -3,7 +3,7 @@
 use vellum_testkit::prelude::*;
 use vellum_testkit::probe::*;
 
-/// Cycles of a microsecond, and of a base page at 10 GB/s by that clock.
+/// Cycles in a microsecond; `PAGE` is those that clearing a base page takes at 10 GB/s.
 const PER_US: u64 = 2500;
 
 const PAGE: u64 = 1024;
@@ -13,7 +13,7 @@ fn portions(fx: &ProbeFixture, extent: &Extent) -> Vec<u64> {
     fx.m().acts();
     fx.vm.cleared(extent).unwrap();
     let mut all: Vec<u64> = fx.m().acts().runs().into_iter().map(|run| run.0).collect();
-    // The neighbourhood of page 0 is two pieces.
+    // The pages around page 0 are two runs.
     all.truncate(all.len().saturating_sub(2));
     all
 }
@@ -59,7 +59,7 @@ fn a_05_after_bandwidth_falls_tenfold_gaps_stay_below_1_5_targets_after_two_port
         "and not needlessly short: {:?}",
         &gaps[..4]
     );
-    // When it comes back, so do long batches, within some ten portions.
+    // When the bandwidth comes back, long batches come back within some ten portions.
     fx.m().set_clock(PAGE, PER_US);
     let all = portions(&fx, &giant());
     assert!(all[..12].windows(2).all(|w| w[1] >= w[0]) && all[14] > 2000, "{:?}", &all[..15]);

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use vellum_testkit::prelude::*;
 use vellum_testkit::probe::*;
 
-/// An exit of the allocator: what is there before, and the verb that takes frames.
+/// A way out of the allocator: what is mapped before, and the verb that allocates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Exit {
     FaultBase,
@@ -58,10 +58,6 @@ struct Scene {
 /// The page that is touched.
 const TOUCHED: u64 = 100;
 
-fn at(page: u64) -> Va {
-    Va(AT.0 + page * KIB4)
-}
-
 impl Scene {
     fn new(exit: Exit, switches: &[(&str, &str)]) -> Rc<Scene> {
         use Exit::*;
@@ -85,26 +81,26 @@ impl Scene {
         match exit {
             Collapse => {
                 for page in [0, 7, TOUCHED, 511] {
-                    vm.copy_in(&space, at(page), &[page as u8]).expect("memory");
+                    vm.copy_in(&space, page_at(page), &[page as u8]).expect("memory");
                 }
-                vm.fault(&space, at(3), Access::Read).expect("memory");
+                vm.fault(&space, page_at(3), Access::Read).expect("memory");
                 vm.advise(&space, AT, MIB2, Advice::Huge).expect("mapped");
             }
             CopyBase | CopyHuge | CopyPiece => {
-                vm.copy_in(&space, at(TOUCHED), &[1]).expect("memory");
+                vm.copy_in(&space, page_at(TOUCHED), &[1]).expect("memory");
                 spaces.push(vm.fork(&space).expect("memory"));
             }
             ZeroBase | ZeroHuge | ZeroShort => {
-                vm.fault(&space, at(TOUCHED + 1), Access::Read).expect("memory");
+                vm.fault(&space, page_at(TOUCHED + 1), Access::Read).expect("memory");
             }
             Force => {
                 vm.protect(&space, AT, MIB2, Rights::READ).expect("mapped");
-                vm.fault(&space, at(TOUCHED + 1), Access::Read).expect("memory");
+                vm.fault(&space, page_at(TOUCHED + 1), Access::Read).expect("memory");
             }
             _ => {}
         }
         if matches!(exit, ZeroBase) {
-            vm.fault(&space, at(TOUCHED), Access::Read).expect("memory");
+            vm.fault(&space, page_at(TOUCHED), Access::Read).expect("memory");
         }
         spaces.insert(0, space);
         let scene = Scene { fx, exit, spaces: RefCell::new(spaces), taken: RefCell::default() };
@@ -118,7 +114,7 @@ impl Scene {
         Rc::new(scene)
     }
 
-    /// The verb. What it says is its own business where another task was faster.
+    /// Runs the verb. It may fail where another task was faster.
     fn run(&self) -> Result<(), String> {
         use Exit::*;
         let vm = &self.fx.vm;
@@ -128,10 +124,15 @@ impl Scene {
             Populate | PopulateHuge => vm
                 .advise(space, AT, MIB2, Advice::Populate { write: true })
                 .map_err(|e| e.to_string()),
-            CopyIn => vm.copy_in(space, at(TOUCHED), &[7; 40 * 4096]).map_err(|e| e.to_string()),
+            CopyIn => {
+                vm.copy_in(space, page_at(TOUCHED), &[7; 40 * 4096]).map_err(|e| e.to_string())
+            }
             Collapse => vm.advise(space, AT, MIB2, Advice::Collapse).map_err(|e| e.to_string()),
-            Force => vm.write_forced(space, at(TOUCHED), b"x").map_err(|e| e.to_string()),
-            _ => vm.fault(space, at(TOUCHED), Access::Write).map(drop).map_err(|e| e.to_string()),
+            Force => vm.write_forced(space, page_at(TOUCHED), b"x").map_err(|e| e.to_string()),
+            _ => vm
+                .fault(space, page_at(TOUCHED), Access::Write)
+                .map(drop)
+                .map_err(|e| e.to_string()),
         }
     }
 
@@ -191,17 +192,17 @@ fn f_01_at_every_exit_of_the_allocator_a_frame_is_taken_then_filled_then_mapped(
                 Exit::FaultBase | Exit::CopyBase | Exit::CopyPiece | Exit::ZeroBase => 1,
                 // With huge zeros off the read before has made a page of 2 MiB.
                 Exit::ZeroHuge | Exit::ZeroShort | Exit::Force if form == "off" => 0,
-                // A debugger leaves a table of a space's own what it is.
+                // A forced write leaves a private table of zeros as it is.
                 Exit::Force if form == "table-private" => 1,
                 Exit::ZeroShort => 1,
                 Exit::CopyIn => 40,
-                // The table's four pages went.
+                // Four pages were there already.
                 Exit::Collapse => 508,
                 _ => 512,
             };
             assert_eq!(after - before, frames, "{exit:?} {switches:?}");
             scene.check();
-            // Old bytes nowhere: what is read is zero, or was written here.
+            // No old bytes: each byte is zero, or was written by this test.
             let spaces = scene.spaces.borrow();
             let mut bytes = vec![0xff; MIB2 as usize];
             scene.fx.vm.copy_out(&spaces[0], AT, &mut bytes).expect("memory");
@@ -230,7 +231,7 @@ type Other = fn(&Scene);
 
 const OTHERS: [(&str, Other); 9] = [
     ("unmaps it", |s| may(s.fx.vm.unmap(&s.spaces.borrow()[0], AT, MIB2))),
-    ("unmaps a page", |s| may(s.fx.vm.unmap(&s.spaces.borrow()[0], at(TOUCHED), KIB4))),
+    ("unmaps a page", |s| may(s.fx.vm.unmap(&s.spaces.borrow()[0], page_at(TOUCHED), KIB4))),
     ("maps over it", |s| {
         may(s.fx.vm.map(
             &s.spaces.borrow()[0],
@@ -242,8 +243,8 @@ const OTHERS: [(&str, Other); 9] = [
     ("protects it", |s| may(s.fx.vm.protect(&s.spaces.borrow()[0], AT, MIB2, Rights::READ))),
     ("forgets it", |s| may(s.fx.vm.advise(&s.spaces.borrow()[0], AT, MIB2, Advice::DontNeed))),
     ("writes it", |s| {
-        may(s.fx.vm.fault(&s.spaces.borrow()[0], at(TOUCHED), Access::Write));
-        may(s.fx.vm.copy_in(&s.spaces.borrow()[0], at(TOUCHED + 3), &[9]));
+        may(s.fx.vm.fault(&s.spaces.borrow()[0], page_at(TOUCHED), Access::Write));
+        may(s.fx.vm.copy_in(&s.spaces.borrow()[0], page_at(TOUCHED + 3), &[9]));
     }),
     ("remaps it", |s| {
         may(s.fx.vm.remap(
@@ -255,7 +256,7 @@ const OTHERS: [(&str, Other); 9] = [
         ));
     }),
     ("forks", |s| {
-        // Its list of spaces is in use.
+        // The list of spaces is borrowed.
         let forked = s.fx.vm.fork(&s.spaces.borrow()[0]);
         forked.into_iter().for_each(|child| s.fx.vm.exit(child));
     }),
@@ -265,7 +266,7 @@ const OTHERS: [(&str, Other); 9] = [
     }),
 ];
 
-/// A verb that may well be refused here.
+/// For a verb that may fail here.
 fn may<T>(_: T) {}
 
 #[test]
@@ -283,8 +284,8 @@ fn f_11_at_every_scheduling_point_of_a_clear_or_copy_any_verb_of_another_task_ru
                         let (scene, met) = (Rc::clone(&scene), Rc::clone(&met));
                         Box::new(move || {
                             scene.fx.run_on(1);
-                            // Waiting for anything would be a panic: this CPU, which holds it,
-                            // stands still.
+                            // Waiting would be a panic: the CPU that it would wait for stands
+                            // still.
                             other(&scene);
                             met.set(true);
                         })
@@ -322,17 +323,17 @@ fn f_08_a_write_to_huge_zeros_clears_2_mib_around_the_written_address_last() {
     for form in ["page", "table", "table-private"] {
         for (written, expected) in cases {
             for by in ["program", "kernel", "debugger"] {
-                // What was read, elsewhere, must not matter.
+                // Where the zeros were read must not matter.
                 for read in [0, 256, 511] {
                     let fx = followed(&[("zero.huge", form)]);
                     let space = fx.vm.create().unwrap();
                     fx.vm.map(&space, Placement::At(AT), MIB2, RW).unwrap();
                     assert!(matches!(
-                        fx.vm.fault(&space, at(read), Access::Read),
+                        fx.vm.fault(&space, page_at(read), Access::Read),
                         Ok(Fault::ZeroHuge | Fault::ZeroTable(_))
                     ));
                     fx.m().acts();
-                    let va = Va(at(written).0 + 24);
+                    let va = Va(page_at(written).0 + 24);
                     match by {
                         "program" => {
                             assert_eq!(fx.vm.fault(&space, va, Access::Write), Ok(Fault::Huge))
@@ -342,8 +343,8 @@ fn f_08_a_write_to_huge_zeros_clears_2_mib_around_the_written_address_last() {
                     }
                     let acts = fx.m().acts();
                     if by == "debugger" && form == "table-private" {
-                        // A debugger's breakpoint leaves a space's own table what it is, and takes
-                        // one page.
+                        // A forced write leaves a private table of zeros as it is, and takes one
+                        // page.
                         assert_eq!(fx.usage(&space).rss_pages, 1);
                         fx.vm.exit(space);
                         continue;

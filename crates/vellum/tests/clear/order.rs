@@ -53,7 +53,7 @@ fn a_03_for_every_size_and_edge_each_page_is_cleared_once_and_up_to_three_pages_
 
 #[test]
 fn a_03_a_block_of_262144_pages_is_cleared_once_each_for_every_edge() {
-    // Order alone: the machine under it is hollow, so the trace is all there is.
+    // The order alone: the machine has no memory behind its frames.
     let machine = Probe::hollow(1 << 18);
     let fx = probe_fixture_on(machine, &[("preempt", "full")]);
     let (first, frames) = (Pfn(512), 1u64 << 18);
@@ -97,8 +97,8 @@ fn a_04_cooperative_kernels_get_a_scheduling_point_before_each_portion_and_preem
                     if asks { expected } else { 0 },
                     "{model:?} batch {batch}"
                 );
-                // Each portion has its own point right before it; the neighbourhood's pieces have
-                // one together.
+                // Each portion has its own scheduling point before it; the runs around the fault
+                // share one.
                 let near = acts.iter().rposition(|a| matches!(a, Act::Range(..))).expect("a range");
                 let mut point = false;
                 for (i, act) in acts.iter().enumerate().filter(|_| asks) {
@@ -143,7 +143,7 @@ fn a_l3_the_preemption_model_may_change_between_two_faults_and_in_the_middle_of_
         acts.contains(&Act::Run(third.add(3 + 5 * 16), 509 - 5 * 16, Stores::Cached)),
         "{acts:?}"
     );
-    // And back: a range that began unsplit is, the next one is not.
+    // And back: a range that began as one portion stays one; the next one is split.
     fx.m().change_model(1, Preemption::Voluntary);
     let fourth = fx.huge_fault(&space, Va(AT.0 + 3 * MIB2), 256);
     assert_eq!(fx.m().acts().points(), 254usize.div_ceil(16) + 1);
@@ -207,7 +207,7 @@ fn long_runs_go_around_the_caches_by_geometry_and_the_neighbourhood_never_does()
 #[test]
 fn scattered_frames_are_cleared_with_one_fence_a_batch() {
     let fx = probe_fixture(4096, &[("clear.stores", "bypass"), ("clear.batch", "32K")]);
-    let frames: Vec<_> = (0..20).map(|i| (Pfn(1000 + i * 7), Va(AT.0 + i * KIB4))).collect();
+    let frames: Vec<_> = (0..20).map(|i| (Pfn(1000 + i * 7), page_at(i))).collect();
     frames.iter().for_each(|f| fx.soil(f.0, 1, 9));
     fx.vm.cleared_singles(&frames).unwrap();
     let acts = fx.m().acts();

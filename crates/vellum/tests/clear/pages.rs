@@ -14,7 +14,7 @@ fn old_fixture(frames: u64, switches: &[(&str, &str)]) -> ProbeFixture {
 
 /// The frames behind pages of a mapping at `AT`, where there are some.
 fn frames(fx: &ProbeFixture, space: &Space, pages: u64) -> Vec<Option<Pfn>> {
-    let frame = |page| match fx.vm.query(space, Va(AT.0 + page * KIB4)) {
+    let frame = |page| match fx.vm.query(space, page_at(page)) {
         Page::Mapped { pfn, zero: false, .. } => Some(pfn),
         _ => None,
     };
@@ -63,15 +63,13 @@ fn a_01_populating_fills_the_holes_of_a_range_and_leaves_what_is_there() {
         fx.vm.copy_in(&space, Va(AT.0 + page * KIB4 + 9), &[page as u8 + 1]).unwrap();
     }
     let was = frames(&fx, &space, 300);
-    // A region in the middle that gives no writes: what lies before it is populated.
-    fx.vm.protect(&space, Va(AT.0 + 200 * KIB4), 10 * KIB4, vellum::space::Rights::READ).unwrap();
+    // A region in the middle gives no right to write: the pages before it are populated.
+    fx.vm.protect(&space, page_at(200), 10 * KIB4, vellum::space::Rights::READ).unwrap();
     let all = || fx.vm.advise(&space, AT, 300 * KIB4, Advice::Populate { write: true });
     assert_eq!(all(), Err(SpaceError::Rights));
     let now = frames(&fx, &space, 300);
     assert!(now[..200].iter().all(Option::is_some) && now[200..210].iter().all(Option::is_none));
-    fx.vm
-        .protect(&space, Va(AT.0 + 200 * KIB4), 10 * KIB4, vellum::space::Rights::READ_WRITE)
-        .unwrap();
+    fx.vm.protect(&space, page_at(200), 10 * KIB4, vellum::space::Rights::READ_WRITE).unwrap();
     assert_eq!(all(), Ok(()));
     let now = frames(&fx, &space, 300);
     for (page, (was, now)) in was.iter().zip(&now).enumerate() {
@@ -109,7 +107,7 @@ fn a_01_when_memory_runs_out_in_a_batch_the_frames_there_were_are_used_and_none_
             short += 1;
         }
         fx.check(&[&space, &filler]);
-        // What the kernel writes gets as far.
+        // A copy by the kernel gets as far.
         let text = vec![7; 300 * PAGE_SIZE];
         assert_eq!(
             fx.vm.copy_in(&space, AT, &text),
@@ -126,7 +124,7 @@ fn a_stop_between_two_portions_of_a_batch_gives_its_frames_back() {
         let fx = old_fixture(2048, &[("thp", "never"), ("clear.batch", "20K")]);
         let space = fx.vm.create().unwrap();
         fx.map_leaves(&space, AT, 200 * KIB4, Order::BASE);
-        // The table is there, so that only pages come and go.
+        // The table exists already, so that only pages are allocated.
         fx.vm.fault(&space, AT, Access::Write).unwrap();
         let free = fx.check(&[&space]);
         fx.m().stop_after(points);
@@ -179,7 +177,7 @@ fn a_02_a_04_a_shared_huge_page_is_copied_in_portions_with_the_written_page_last
     (0..512).for_each(|i| fx.soil(block.add(i), 1, i as u8));
     let child = fx.vm.fork(&parent).unwrap();
     fx.m().acts();
-    let written = Va(AT.0 + 100 * KIB4);
+    let written = page_at(100);
     assert!(matches!(fx.vm.fault(&child, written, Access::Write), Ok(Fault::Copied(_))));
     let acts = fx.m().acts();
     let copy = fx.frame(&child, AT);
@@ -197,7 +195,7 @@ fn a_02_a_04_a_shared_huge_page_is_copied_in_portions_with_the_written_page_last
     assert_eq!(acts.points(), 4 + 1 + 1);
     assert!((0..512).all(|i| fx.m().uniform(copy.add(i)) == Some(i as u8)));
     fx.check(&[&parent, &child]);
-    // The parent has its page to itself again.
+    // The parent's page is exclusively mapped again.
     assert!(matches!(fx.vm.fault(&parent, written, Access::Write), Ok(Fault::Reused(_))));
     fx.end([child, parent]);
 }

@@ -69,7 +69,7 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
         let block = fx.huge_fault(&space, AT, 9);
         assert!(fx.is_zero(block, 512) && last.is_none_or(|last| last == block), "round {round}");
         assert_eq!(fx.vm.audit(&[&space]).unwrap().pool_frames, 0);
-        // Its bytes are a program's while it waits in the pool, and nobody has cleared it.
+        // It holds a program's bytes while it is in the pool: nobody has cleared it.
         fx.soil(block, 512, 0x77);
         let flushes = Rc::new(Cell::new(0));
         let during = {
@@ -81,7 +81,7 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
                     Use::Data,
                     "CPU 1 may still write to it"
                 );
-                // Who wants such a block now gets another.
+                // A fault that needs such a block now gets another one.
                 let other = fx.vm.create().unwrap();
                 assert_ne!(fx.huge_fault(&other, AT, 9), block);
                 let want = Want::kernel(Use::Slab);
@@ -95,7 +95,7 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
         };
         during_flushes(during, || fx.vm.unmap(&space, AT, MIB2).unwrap());
         assert!(flushes.get() >= 1);
-        // The pool holds one block; what comes back once it is full is free memory.
+        // The pool holds one block; further blocks become free memory.
         others.take().into_iter().for_each(|other| fx.vm.exit(other));
         let audit = fx.vm.audit(&[&space]).unwrap();
         assert_eq!(audit.pool_frames, 512);

@@ -4,7 +4,7 @@
 use vellum_testkit::prelude::*;
 use vellum_testkit::probe::*;
 
-/// Frames that nobody ever got still hold what they held.
+/// Frames that were never allocated hold their old bytes.
 fn guards_hold(fx: &ProbeFixture) {
     let node = fx.m().topology().node[0];
     for pfn in (0..node.frames).map(|i| node.first.add(i)).filter(|&p| !fx.m().was_given(p)) {
@@ -28,13 +28,10 @@ fn a_01_a_06_a_huge_fault_reads_zero_for_every_batch_and_edge_and_its_guards_kee
             let space = fx.vm.create().unwrap();
             let block = fx.huge_fault(&space, AT, fault);
             assert!(fx.is_zero(block, 512), "batch {batch}, page {fault}, {order} {unit}");
-            // Recycled: written all over, freed, faulted again.
+            // Written, freed, and faulted again.
             fx.soil(block, 512, 0x77);
             fx.vm.advise(&space, AT, MIB2, Advice::DontNeed).unwrap();
-            assert_eq!(
-                fx.vm.fault(&space, Va(AT.0 + fault * KIB4), Access::Write),
-                Ok(Fault::Huge)
-            );
+            assert_eq!(fx.vm.fault(&space, page_at(fault), Access::Write), Ok(Fault::Huge));
             assert!(fx.is_zero(fx.frame(&space, AT), 512), "recycled, batch {batch}, page {fault}");
             guards_hold(&fx);
             fx.end([space]);
@@ -53,10 +50,7 @@ fn a_01_a_06_every_page_of_a_huge_page_may_be_the_one_that_faults_under_every_ba
         for fault in 0..512 {
             fx.soil(block, 512, 0x77);
             fx.vm.advise(&space, AT, MIB2, Advice::DontNeed).unwrap();
-            assert_eq!(
-                fx.vm.fault(&space, Va(AT.0 + fault * KIB4), Access::Write),
-                Ok(Fault::Huge)
-            );
+            assert_eq!(fx.vm.fault(&space, page_at(fault), Access::Write), Ok(Fault::Huge));
             assert_eq!(fx.frame(&space, AT), block, "the same block again");
             assert!(fx.is_zero(block, 512), "batch {batch}, page {fault}");
             for guard in guards.iter().filter(|&&guard| !fx.m().was_given(guard)) {
@@ -109,7 +103,7 @@ fn a_12_on_caches_that_alias_a_program_reads_zeros_by_its_own_address() {
             let space = fx.vm.create().unwrap();
             fx.map_leaves(&space, AT, MIB2, leaf);
             for page in [5, 4, 0, 511] {
-                let va = Va(AT.0 + page * KIB4);
+                let va = page_at(page);
                 fx.vm.fault(&space, va, Access::Write).unwrap();
                 let Page::Mapped { pfn, .. } = fx.vm.query(&space, va) else { panic!("mapped") };
                 let pfn = if leaf == Order::HUGE { pfn.add(page) } else { pfn };
@@ -140,7 +134,7 @@ fn a_12_on_caches_that_alias_a_program_reads_zeros_by_its_own_address() {
 fn a_12_the_aliasing_machine_shows_old_bytes_to_whoever_clears_by_the_wrong_address() {
     let machine = Probe::new(1024);
     machine.alias();
-    let (pfn, va) = (Pfn(600), Va(AT.0 + KIB4));
+    let (pfn, va) = (Pfn(600), page_at(1));
     machine.user_store(pfn, va, OLD);
     machine.zero_out(pfn, 1);
     assert_eq!(machine.user_load(pfn, va), OLD, "the machine can tell");
@@ -158,7 +152,7 @@ fn a_pending_stop_is_honoured_between_portions_the_frame_goes_back_and_nothing_i
                 fx.map_leaves(&space, AT, MIB2, Order::HUGE);
                 let free = fx.check(&[&space]);
                 fx.m().stop_after(points);
-                let fault = fx.vm.fault(&space, Va(AT.0 + 5 * KIB4), Access::Write);
+                let fault = fx.vm.fault(&space, page_at(5), Access::Write);
                 if !stops {
                     assert_eq!(fault, Ok(Fault::Huge), "no point, no stop");
                     continue;
@@ -168,7 +162,7 @@ fn a_pending_stop_is_honoured_between_portions_the_frame_goes_back_and_nothing_i
                 assert_eq!(fx.check(&[&space]), free, "the block went back");
                 let populate = fx.vm.advise(&space, AT, MIB2, Advice::Populate { write: true });
                 assert_eq!(populate, Err(SpaceError::Stopped));
-                // The task that is let go after all gets a clean page.
+                // Without the stop the task gets a zeroed page.
                 fx.m().stop_after(u64::MAX);
                 assert_eq!(fx.vm.fault(&space, AT, Access::Write), Ok(Fault::Huge));
                 assert!(fx.is_zero(fx.frame(&space, AT), 512));
@@ -194,7 +188,7 @@ fn a_stop_before_the_first_portion_is_honoured_on_preemptible_kernels_too() {
 
 #[test]
 fn with_memory_short_every_failing_allocation_leaves_all_as_it_was() {
-    // From no block to all there are, each fault either maps zeros or changes nothing.
+    // With any number of free blocks, each fault either maps a zeroed page or changes nothing.
     for hold in 0..8u64 {
         let fx = old_fixture(512 * 8, &[("clear.batch", "20K")]);
         let space = fx.vm.create().unwrap();

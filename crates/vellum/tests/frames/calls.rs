@@ -334,7 +334,7 @@ fn a_frame_freed_twice_is_noticed() {
 #[test]
 fn a_frame_that_is_in_the_magazine_twice_is_found_by_validate() {
     let fx = frames(1, 1024);
-    // As many as leave room on the stack of what was had at once.
+    // So many that the magazine has room for both frees.
     let pfn = (0..100).map(|_| fx.alloc(0).unwrap()).last().unwrap();
     fx.free(pfn, 0);
     fx.free(pfn, 0);
@@ -359,7 +359,7 @@ fn a_wrong_order_or_a_foreign_frame_is_noticed() {
     assert!(bad(|fx, p| fx.free(p.add(1), 9)));
     assert!(bad(|fx, _| fx.free(Pfn(3), 0)));
     assert!(bad(|fx, _| fx.free(Pfn(1 << 40), 0)));
-    // What was had as one block comes back as one.
+    // A block that was allocated as one is freed as one.
     assert!(bad(|fx, p| {
         fx.free(p, 9);
         let larger = fx.alloc(10).unwrap();

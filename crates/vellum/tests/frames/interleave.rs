@@ -14,23 +14,23 @@ struct Fixture {
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Alloc(u8),
-    /// The same, which must not be refused.
+    /// The same, which must succeed.
     Surely(u8),
-    /// All that there is, in single frames.
+    /// All free frames, one by one.
     TakeAll,
-    /// The oldest thing the CPU has.
+    /// The oldest block that the CPU has.
     FreeOne,
     FreeAll,
-    /// Every 2 MiB block it has into frames, every second of which is freed.
+    /// Splits every 2 MiB block that the CPU has into frames, and frees every second one.
     Split,
     Drain,
-    /// Gives back what it has, to the blocks.
+    /// Frees what the CPU has, and drains its magazine.
     GiveBack,
-    /// Every second thing it has becomes the other CPU's.
+    /// Every second block that the CPU has becomes the other CPU's.
     HandOver,
-    /// Everything it has, through the pending queue.
+    /// Frees all that the CPU has through the pending queue.
     Retire,
-    /// Gives back what it has and takes all it can as 2 MiB.
+    /// Frees what the CPU has and allocates all it can as 2 MiB.
     TakeWhole,
     /// The same, and splits that.
     TakeAndSplit,
@@ -229,7 +229,7 @@ fn a_block_that_a_cpu_keeps_whole_may_be_cut_up_while_another_acts() {
         let before = [(0, Act::Alloc(9)), (0, Act::FreeAll)];
         let (schedules, _) = all(frames, &before);
         assert!(schedules > 100, "{schedules} schedules");
-        // Once cut up, its pieces are had by both, and come back to it from both.
+        // After a split both CPUs have parts of it, and both free them.
         let mut before = before.to_vec();
         before.extend([
             (0, Act::Alloc(3)),
@@ -252,7 +252,7 @@ fn any_two_acts_on_full_memory_can_meet_anywhere() {
 
 #[test]
 fn a_block_that_gets_frames_back_while_it_is_noted_as_full_is_not_forgotten() {
-    // CPU 0 has used up the block it claims, and CPU 1 gives frames of it back just then.
+    // CPU 0 has used up the block that it claims, and CPU 1 frees frames of it just then.
     let mut before = [(0, Act::Alloc(0))].repeat(512);
     before.push((0, Act::HandOver));
     for act in [Act::GiveBack, Act::FreeAll, Act::TakeWhole] {
@@ -260,9 +260,9 @@ fn a_block_that_gets_frames_back_while_it_is_noted_as_full_is_not_forgotten() {
     }
 }
 
-/// One block open for a class of orders and claimed by nobody, all others had whole by CPU 1: who
-/// takes from it for another class does so without a claim, and it may be emptied, closed, had
-/// whole and split before the taker looks again.
+/// One block is open for a class of orders and claimed by nobody; CPU 1 has all others whole. A CPU
+/// that allocates from it for another class does so without a claim: the block may be emptied,
+/// closed, allocated whole and split before that CPU looks again.
 fn scarce() -> Vec<Vec<(usize, Act)>> {
     let pieces = [0, 3, 6, 8];
     let before = |piece| vec![(1, Act::Alloc(9)), (1, Act::Alloc(piece)), (0, Act::Drain)];
@@ -278,8 +278,8 @@ fn any_two_acts_on_scarce_memory_can_meet_anywhere() {
 
 #[test]
 fn who_splits_a_block_waits_for_nobody_who_came_too_late() {
-    // The taker knows the block to be open; it is emptied and had whole; the taker goes for it; it
-    // is split.
+    // One CPU has found the block open; the block is emptied and allocated whole; the CPU tries to
+    // allocate from it; it is split.
     let mut waits = 0;
     for before in scarce() {
         for o in [0, 2, 6, 7, 8] {
@@ -324,8 +324,8 @@ fn an_allocation_waits_for_a_magazine_that_has_all_that_is_free() {
 
 #[test]
 fn a_run_of_groups_that_another_takes_from_is_put_back() {
-    // 128 MiB are a group. The first two of them are had; of the next two CPU 1 takes from the
-    // second.
+    // 128 MiB are a group. The first two groups are allocated; CPU 1 allocates from the second of
+    // the next two.
     let (schedules, _) =
         every_step(6 << 15, &[(0, Act::Alloc(16))], Act::Alloc(16), &[(0, Act::Alloc(9))]);
     assert!(schedules > 2, "{schedules} schedules");
@@ -333,7 +333,7 @@ fn a_run_of_groups_that_another_takes_from_is_put_back() {
 
 #[test]
 fn frames_that_cpus_hand_to_each_other_can_come_back_anywhere() {
-    // Each CPU has frames of the other's block, more than go on its stack: some find that block
+    // Each CPU has more frames of the other's block than fit its magazine: some find that block
     // locked.
     let mut before = [(0, Act::Alloc(0)), (1, Act::Alloc(0))].repeat(70);
     before.extend([(0, Act::HandOver), (1, Act::HandOver)]);
@@ -354,7 +354,8 @@ fn frames_that_cpus_hand_to_each_other_can_come_back_anywhere() {
 
 #[test]
 fn a_block_whose_last_frames_two_cpus_free_at_once_closes() {
-    // Nothing is on a stack, nothing claimed: 2 frames of a block each, and nothing else in it.
+    // The magazines are empty and nothing is claimed: each CPU has two sub-blocks of a block, and
+    // nothing else is in it.
     for o in [0, 3, 6] {
         let mut before = vec![(0, Act::Alloc(9)), (1, Act::Alloc(9))];
         before.extend([(0, Act::Alloc(o)), (1, Act::Alloc(o))].repeat(2));

@@ -34,13 +34,13 @@ fn a_lock_keeps_others_out() {
                         counter.fetch_add(0, Ordering::Relaxed);
                     }
                 }
-                // What `try_lock` did not get is made up for, so that the sum is known.
+                // No lock is held any more.
                 assert_eq!(m.preempt_depth(), 0);
             });
         }
     });
     assert!(!lock.is_locked());
-    // Two of three take the lock for sure.
+    // Two of three iterations always take the lock.
     assert!(counter.load(Ordering::Relaxed) >= (CPUS as u64 * 20_000 * 2) / 3);
 }
 
@@ -100,8 +100,8 @@ fn nothing_is_freed_while_someone_inside_an_epoch_may_look_at_it() {
     let meta = Meta::new(Epochs::layout(CPUS));
     // SAFETY: zeroed memory of that layout, kept beside the value.
     let epochs = unsafe { Epochs::new(CPUS, meta.base()) };
-    // Two slots take turns: the one linked holds the number of its round, the other is wiped once
-    // nobody can be reading it.
+    // Two slots take turns: the linked one holds the number of its round, the other is cleared once
+    // nobody can read it.
     let slots = [AtomicU64::new(1), AtomicU64::new(0)];
     let linked = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
@@ -113,7 +113,8 @@ fn nothing_is_freed_while_someone_inside_an_epoch_may_look_at_it() {
             s.spawn(move || {
                 m.run_on(cpu);
                 while !stop.load(Ordering::Acquire) {
-                    // Outside, so that on a host with fewer CPUs the freer gets its turn.
+                    // Outside the epoch, so that the freeing thread runs even on a host with fewer
+                    // CPUs.
                     thread::yield_now();
                     let _outer = epochs.enter(m);
                     let at = linked.load(Ordering::Acquire) as usize;
@@ -121,7 +122,7 @@ fn nothing_is_freed_while_someone_inside_an_epoch_may_look_at_it() {
                     let _inner = epochs.enter(m);
                     assert!(epochs.is_inside(m) && seen != 0);
                     for _ in 0..4 {
-                        // The freer gets its turn while this one looks.
+                        // The freeing thread runs while this one reads.
                         thread::yield_now();
                         assert_eq!(
                             slots[at].load(Ordering::Acquire),
@@ -148,8 +149,8 @@ fn nothing_is_freed_while_someone_inside_an_epoch_may_look_at_it() {
     });
 }
 
-/// Who waits for epochs may move to another CPU at any time. Whether it is inside itself is asked
-/// of one CPU's line, where the task of the CPU that it left may be inside by then.
+/// A task that waits for epochs may move to another CPU at any time. It asks whether it is inside
+/// an epoch itself by the line of one CPU, and another task may be inside on the CPU that it left.
 #[test]
 fn a_task_that_may_move_is_not_taken_for_another_that_is_inside() {
     let m = flat(2, 512);

@@ -13,13 +13,13 @@ use vellum_testkit::prelude::*;
 /// Frames of a block.
 const BLOCK: u64 = 512;
 
-/// Blocks there are: the one churned in, and one whose frames fill stacks.
+/// Blocks there are: the one under test, and one whose frames fill magazines.
 const BLOCKS: u64 = 2;
 
-/// More frames than any field of the allocator could count that is no word of its own.
+/// More frames than any packed field of the allocator could count.
 const LONG: u64 = 1 << 16;
 
-/// Frames that fill a CPU's stack, so that what is freed next goes straight to its block.
+/// Frames that fill a CPU's magazine, so that the next free goes straight to the block.
 const STACK: usize = 64;
 
 /// Frames, and a count of them.
@@ -50,11 +50,11 @@ impl Counted {
     }
 }
 
-/// A block of whose pieces of one order every second one is held, and nothing free elsewhere.
+/// A block of which every second sub-block of one order is held; nothing is free elsewhere.
 struct Checkerboard {
     fx: Counted,
     o: u8,
-    /// What is held of the block, and the frames of the other one.
+    /// What is held of the block, and the frames of the other block.
     held: Vec<Pfn>,
     rest: Vec<Pfn>,
 }
@@ -75,7 +75,7 @@ impl Checkerboard {
         board
     }
 
-    /// Fills the stack of the CPU that runs, by frames of the other block.
+    /// Fills the magazine of the current CPU with frames of the other block.
     fn fill_stack(&mut self) {
         let from = self.rest.len() - STACK;
         self.rest.drain(from..).for_each(|pfn| self.fx.free(pfn, 0));
@@ -100,17 +100,17 @@ impl Checkerboard {
     }
 }
 
-/// How what was taken comes back.
+/// How the test frees what it allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Back {
-    /// As it was taken.
+    /// As it was allocated.
     Whole,
     /// Frame by frame.
     Singles,
 }
 
-/// Takes pieces of the free half of a block and gives them back, `most` at a time at most, until
-/// [`LONG`] frames came back.
+/// Allocates sub-blocks of the free half of a block and frees them, `most` at a time at most, until
+/// [`LONG`] frames were freed.
 fn churn(o: u8, cpus: usize, back: Back, most: u64) {
     println!("order {o}, {cpus} CPUs, back {back:?}, {most} at a time");
     let mut board = Checkerboard::new(cpus, o);
@@ -119,8 +119,7 @@ fn churn(o: u8, cpus: usize, back: Back, most: u64) {
     board.fill_stack();
     let (mut came_back, mut had, mut at_once) = (0, vec![], 0);
     while came_back < LONG {
-        // Another number each time, so that the steps fall into no rhythm with what is taken at
-        // once.
+        // Another number each time, so that the steps follow no pattern.
         at_once = at_once * 5 % most + 1;
         board.fx.m.run_on(0);
         had.extend((0..at_once).map_while(|_| board.fx.alloc(o).ok()));
@@ -141,7 +140,7 @@ fn churn(o: u8, cpus: usize, back: Back, most: u64) {
     board.end();
 }
 
-/// By the CPU that took them, then by another one.
+/// Freed by the CPU that allocated them, then by another one.
 const GIVERS: [usize; 2] = [1, 2];
 
 #[test]

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vellum_testkit::prelude::*;
 
-/// What the allocator should do, said frame by frame.
+/// What the allocator should do, for each frame.
 struct Model {
     /// For each frame the block that holds it, if one does.
     taken: Vec<bool>,
@@ -103,7 +103,8 @@ proptest! {
                 Step::Complete { generation } => {
                     let mut freed = 0;
                     for (first, n) in ranges {
-                        // A queue a node; it stops at the first block of a later generation.
+                        // Each node has a queue, and stops at the first block of a later
+                        // generation.
                         let mine = |p: &(Pfn, u8, u64)| p.0.0 >= first && p.0.0 < first + n;
                         let mut stopped = false;
                         let mut keep = vec![];

@@ -7,7 +7,7 @@ use vellum_testkit::prelude::*;
 
 const CPUS: usize = 4;
 
-/// Each thread takes and gives at random; a byte per frame says whether someone has it.
+/// Each thread allocates and frees at random; a byte for each frame says whether it is allocated.
 fn churn(fx: &FramesFixture, steps: u64, cpu_of: fn(usize) -> usize, orders: &'static [u8]) {
     let (first, end) = (fx.m.topology().frames_start(), fx.m.topology().frames_end());
     let owned: Vec<AtomicU8> = (first..end).map(|_| AtomicU8::new(0)).collect();
@@ -34,7 +34,7 @@ fn churn(fx: &FramesFixture, steps: u64, cpu_of: fn(usize) -> usize, orders: &'s
                 let mut held: Vec<(Pfn, u8)> = vec![];
                 let mut top = Token::top();
                 for step in 0..steps {
-                    // Waves, so that memory runs out and comes back.
+                    // In waves, so that memory runs out and comes back.
                     let filling = step / 300 % 2 == 0;
                     if held.is_empty() || random.below(10) < if filling { 7 } else { 3 } {
                         let o = orders[random.below(orders.len() as u64) as usize];
@@ -105,14 +105,14 @@ fn all_orders_under_threads_are_never_had_twice() {
 
 #[test]
 fn blocks_that_open_and_close_all_the_time_lose_nothing() {
-    // Four blocks, all threads: a block is closed, had whole, split and opened while others are at
-    // its words.
+    // Four blocks for all threads: a block is closed, allocated whole, split and opened while other
+    // threads use its words.
     let fx = FramesFixture::new(flat(CPUS, 2048));
     churn(&fx, 40_000, |t| t, &[8, 7, 9, 0, 6]);
 }
 
 #[test]
 fn threads_that_share_a_cpu_lose_nothing() {
-    // As if interrupted between any two instructions: a busy magazine is gone round.
+    // As if interrupted between any two instructions: a busy magazine is bypassed.
     churn(&two_nodes(), 20_000, |_| 0, &[0, 0, 0, 1, 4, 9]);
 }

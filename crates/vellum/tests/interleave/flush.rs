@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use vellum_testkit::prelude::*;
 
-/// A verb that takes the mapping at 1 GiB away, or a part of it; the space is gone after the last.
+/// A verb that removes the mapping at 1 GiB, or a part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verb {
     Unmap,
@@ -76,8 +76,8 @@ impl<C: Codec> Mapped<C> {
     }
 }
 
-/// One verb, with CPU 1 in the space or, if `gone`, away from it with its translations kept by
-/// context. How many flushes it took.
+/// Runs one verb while CPU 1 runs in the space or, if `gone`, has left it and may keep translations
+/// by context. Says how many flushes it took.
 fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
     let fx = Fixture::<C>::new(flat_with(3, 8192, rules), config);
@@ -98,7 +98,7 @@ fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
             let vm = &mapped.fx.vm;
             vm.machine().run_on(2);
             flushes.set(flushes.get() + 1);
-            // CPU 1 may read through the page yet.
+            // CPU 1 may still read the page.
             assert_eq!(
                 (vm.shrink_zeros(), vm.shrinkable_zeros()),
                 (0, 0),
@@ -121,7 +121,7 @@ fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
         fx.vm.idle();
         fx.vm.exit(space);
     }
-    // Once that is over it goes, and the next reader has a new one.
+    // After that the shrinker frees it, and the next read allocates a new one.
     assert_eq!((fx.vm.shrinkable_zeros(), fx.vm.shrink_zeros()), (512, 512), "{verb:?}");
     assert_eq!((fx.vm.huge_zero(), fx.count(Counter::ThpZeroRelease)), (None, 1));
     fx.check(&[]);
@@ -149,8 +149,8 @@ fn d_07_the_page_of_zeros_stays_until_the_flush_that_covers_it_whatever_verb_unm
 
 #[test]
 fn d_07_the_page_of_zeros_stays_while_the_last_flush_of_a_space_reaches_cpus_that_left_it() {
-    // Where translations are kept by context the last CPU to have left may hold them until the
-    // space's end; where they are not, none does.
+    // Where translations are kept by context, the last CPU that left may hold them until the space
+    // ends; elsewhere no CPU does.
     assert_eq!(held::<X86_64>(MmuRules::X86_64, Verb::Exit, true), 0);
     assert!(held::<X86_64>(MmuRules { contexts: 64, ..MmuRules::X86_64 }, Verb::Exit, true) >= 1);
     assert!(held::<Aarch64>(MmuRules::AARCH64, Verb::Exit, true) >= 1);

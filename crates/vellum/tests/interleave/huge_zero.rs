@@ -43,8 +43,7 @@ impl<C: Arch> Shared<C> {
     }
 }
 
-/// Runs `body` on CPU 0 with `act` on CPU 1 put in after `at` shared words, for every `at` there
-/// is; `check` looks at each outcome, told whether the act ran. Says in how many places it did.
+/// As [`at_every_step`]; each outcome is checked, and nothing is lost when the spaces end.
 fn everywhere<C: Arch>(
     make: impl Fn() -> Rc<Shared<C>>,
     body: impl Fn(&Shared<C>),
@@ -61,7 +60,7 @@ fn everywhere<C: Arch>(
 }
 
 fn d_04<C: Arch>(form: ZeroHuge, bytes: u64) {
-    // What one thread alone takes: its tables, and no more, whoever else tries.
+    // The tables that one thread alone allocates.
     let tables = {
         let shared = shared_of::<C>(form, bytes);
         shared.fault(0, GIB, Access::Read);
@@ -94,7 +93,7 @@ fn d_04<C: Arch>(form: ZeroHuge, bytes: u64) {
 #[test]
 fn d_04_two_threads_read_one_place_at_once_and_there_is_one_mapping_and_one_reference() {
     for form in FORMS {
-        // With the tables above them there, and with those to be made as well.
+        // With the tables above in place, and without them.
         for bytes in [2 * MIB2, GIB] {
             d_04::<X86_64>(form, bytes);
             d_04::<Aarch64>(form, bytes);
@@ -131,7 +130,8 @@ fn d_05_within_one_space_the_count_ends_at_two() {
     );
 }
 
-/// A space uses the page, leaves, the shrinker frees it, and a new one is made: all as one act.
+/// A space uses the page and ends, the shrinker frees the page, and a new one is allocated: all in
+/// one act.
 fn come_and_go(shared: &Shared<X86_64>) {
     let vm = &shared.fx.vm;
     let space = vm.create().unwrap();
@@ -157,7 +157,7 @@ fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
             }
         }
     };
-    // The first use, interrupted by the shrinker; by another's whole life; the shrinker,
+    // The first use, interrupted by the shrinker and by the life of another space; the shrinker,
     // interrupted by uses.
     let first = |shared: &Shared<X86_64>| shared.fault(0, GIB, Access::Read);
     assert!(
@@ -241,7 +241,7 @@ fn d_08_a_first_use_in_the_middle_of_a_fork_is_the_childs_as_well() {
         },
         |shared| shared.fault(0, GIB + MIB2, Access::Read),
         |shared| {
-            // Which holds them to: whoever maps the page holds it.
+            // `validate` counts: each space that maps the page holds a reference.
             shared.all();
             assert!(shared.fx.vm.huge_zero_references() >= 2);
         },
@@ -304,8 +304,8 @@ fn a_write_meets_any_other_change_at_any_step_and_everything_adds_up() {
     }
 }
 
-/// Zeros mapped in a second table, so that there is something to take away, and another lock to
-/// wait for.
+/// Zeros are mapped in a second table as well, so that there is a mapping to remove and another
+/// lock.
 fn shared_twice<C: Arch>(form: ZeroHuge) -> Rc<Shared<C>> {
     let shared = shared::<C>(form);
     shared.fx.map(&shared.spaces.borrow()[0], Va(2 * GIB), MIB2, RW);

@@ -31,13 +31,13 @@ fn shared(config: Config, fork: bool) -> Shared {
 }
 
 impl Shared {
-    /// All there is but for which frames: the tables' entries without them.
+    /// The state without frame numbers: two runs may take different frames.
     fn shape(&self) -> State {
         let mut state = self.fx.state(&self.spaces.iter().collect::<Vec<_>>());
         state.tables.iter_mut().flatten().for_each(|raw| raw.2 &= !X86_64::FRAME);
         state
     }
-    /// Leaves that many frames, from all over.
+    /// Leaves that many frames, of all blocks.
     fn starve(&self, room: usize) -> Vec<Pfn> {
         let mut taken = self.fx.take_all(Order::BASE);
         for _ in 0..room {
@@ -52,7 +52,7 @@ impl Shared {
     }
 }
 
-/// What is left when the act alone was done, with frames enough but no block.
+/// The state after the act alone, with enough frames but no block.
 fn alone(config: Config, fork: bool, act: Verb) -> State {
     let shared = shared(config, fork);
     let taken = shared.starve(32);
@@ -65,7 +65,7 @@ fn alone(config: Config, fork: bool, act: Verb) -> State {
     shape
 }
 
-/// Says how often the verb failed with the act done.
+/// Says how often the verb failed after the act.
 fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
     let after_act = alone(config, fork, act);
     let fresh = shared(config, fork);
@@ -102,8 +102,7 @@ fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
             }
             Rc::into_inner(shared).expect("the act is over").end();
         }
-        // With five there is enough for the act, which takes three, and not for every verb beside
-        // it.
+        // Five are enough for the act, which takes three, and not for every verb beside it.
         if !failed && room >= 5 {
             return failures;
         }
@@ -114,7 +113,7 @@ fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
 fn fault(shared: &Shared, space: usize, va: u64, access: Access) -> bool {
     use vellum::error::FaultError::{NoMemory, Unmapped};
     let done = shared.fx.vm.fault(&shared.spaces[space], Va(va), access);
-    // Nothing is mapped any more where a remap has taken it away.
+    // A remap may have unmapped it.
     assert!(matches!(done, Ok(_) | Err(NoMemory | Unmapped)), "{done:?}");
     done.is_ok()
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use vellum_testkit::prelude::*;
 
-/// What is where the fault is.
+/// What is mapped where the fault is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Page {
     Reserved,
@@ -14,8 +14,8 @@ enum Page {
     Shared,
 }
 
-/// What a fault of one task does and an unmap or a map of another, which comes at any step where
-/// the first may be preempted. Says at how many steps it came.
+/// A fault of one task, preempted by an unmap and a map of another task at each step where the
+/// first may be preempted. Says at how many steps that was.
 fn not_waited_for<C: Arch>(config: Config, page: Page, blocks: bool) -> usize {
     let mut came = 0;
     for at in 0.. {

@@ -6,14 +6,14 @@ use std::sync::mpsc::channel;
 
 use vellum_testkit::prelude::*;
 
-/// Steps that a verb may take. One that another thread sends back each time never comes to an end.
+/// Steps that a verb may take. A verb that another thread makes retry each time never ends.
 const ENOUGH: u32 = 10_000;
 
 type Verb<C> = fn(&Fixture<C>, &Space);
 
-/// Runs a verb while another CPU edits its region in two ways by turns, beginning at each step
-/// whose number has the remainder `phase` by `period`. At any step of the verb it goes on until it
-/// waits, or is done. How many steps the verb took.
+/// Runs a verb while another CPU edits its region in two ways by turns: it begins at each step
+/// whose number modulo `period` is `phase`, and at each step runs until it waits or is done. Says
+/// how many steps the verb took.
 fn beside<C: Arch>(
     (fx, space): (&Fixture<C>, &Space),
     verb: Verb<C>,
@@ -29,7 +29,7 @@ fn beside<C: Arch>(
             let gone = Rc::new(gone);
             let waits = (Rc::clone(&gone), done.clone());
             at_each_step(move |wait| {
-                // The verb may be over, and nobody listen.
+                // The verb may be over already.
                 if wait && waits.1.send(false).is_ok() {
                     let _over = waits.0.recv();
                 }
@@ -49,7 +49,7 @@ fn beside<C: Arch>(
             let mut idle = true;
             at_each_step(move |_| {
                 count.set(count.get() + 1);
-                // It is left in peace to end.
+                // From here the verb runs alone.
                 if count.get() > ENOUGH {
                     return;
                 }
@@ -73,7 +73,7 @@ fn rights<C: Arch>(fx: &Fixture<C>, space: &Space, rights: Rights) {
     fx.vm.protect(space, Va(GIB), 2 * MIB2, rights).expect("memory");
 }
 
-/// At which of a verb's steps the other CPU begins: every so many, up to `periods`, from each.
+/// At which steps of a verb the other CPU begins: periods up to `periods`, and each phase.
 fn steps(periods: u32) -> impl Iterator<Item = (u32, u32)> {
     (1..=periods).flat_map(|period| (0..period).map(move |phase| (period, phase)))
 }
@@ -150,12 +150,12 @@ fn a_verb_ends_where_faults_drop_no_translation() {
 
 #[test]
 fn a_verb_ends_where_the_size_is_asked_for() {
-    // A page of that size comes or none: it is cleared under the lock.
+    // The page must have that size: it is cleared under the lock.
     progress::<X86_64>(Config::default(), EXACTLY_HUGE, 2);
 }
 
-/// The other CPU undoes what it did, so that any look of a verb can meet either: the verb ends all
-/// the same, served or refused.
+/// The other CPU undoes what it did, so that the verb may see either state at any step: it ends all
+/// the same, with success or an error.
 fn beside_what_comes_and_goes(what: &str, orders: &[[Verb<X86_64>; 2]]) {
     let large = ZERO_FORMS.map(|zero_huge| Config { zero_huge, ..Config::default() });
     for config in large.into_iter().chain([no_thp()]) {

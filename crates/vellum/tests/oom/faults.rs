@@ -169,8 +169,7 @@ fn a_copy_that_runs_out_has_done_whole_pages_and_no_more() {
             })
             .collect();
         assert!(written.is_sorted_by(|a, b| a >= b), "{written:?}");
-        // Two pages lie in the first table of level 1; whatever was not written has no table of its
-        // own.
+        // Two pages lie in the first table of level 1; pages that were not written have no table.
         let pages = written.iter().filter(|&&page| page).count();
         let tables = [0, 2, 2, 3, 3, 3][pages];
         assert_eq!(fx.usage(&space).table_nodes, nodes + tables, "{pages} pages");

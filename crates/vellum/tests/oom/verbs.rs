@@ -34,7 +34,7 @@ fn map_fails_and_succeeds_whole() {
 
 #[test]
 fn unmap_fails_and_succeeds_whole() {
-    // The last one is from the middle of a huge page to the middle of what is reserved: tables at
+    // The last one is from the middle of a huge page to the middle of a reserved entry: tables at
     // both ends, or none.
     for (va, bytes, needs) in
         [(RESERVED, KIB4, 2), (RESERVED, GIB - 2 * KIB4, 3), (Va(GIB + KIB4), GIB, 2)]
@@ -111,7 +111,7 @@ fn collapse_fails_and_succeeds_whole() {
         let taken = fx.take_all(Order::BASE);
         let has = |block: u64| taken.iter().filter(|pfn| pfn.0 >> 9 == block).count() == 512;
         let block = (1..9).find(|&block| has(block)).expect("a block that was all taken");
-        // One whole block comes back, or half of every one.
+        // One whole block is freed, or half of every block.
         let (back, keep): (Vec<Pfn>, Vec<Pfn>) = taken
             .into_iter()
             .partition(|pfn| if whole { pfn.0 >> 9 == block } else { pfn.0 % 2 == 0 });

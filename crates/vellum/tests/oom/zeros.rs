@@ -38,8 +38,8 @@ on_both!(
 );
 
 fn refuses<C: Arch>() {
-    // What a write needs without a huge page: the page, then the node. With 0 and 1 frames to be
-    // had it fails at one and the other.
+    // Without a huge page a write needs a page, then a table. With 0 and 1 free frames it fails at
+    // one and the other.
     for left in 0..3 {
         let fx = fixture_of::<C>(2, 4096, with_zeros(ZeroHuge::Page));
         let space = fx.mapped(Va(GIB), MIB2, RW);
@@ -150,7 +150,7 @@ fn d_03_without_a_huge_page_a_private_table_keeps_511_zeros_with_one_flush() {
         }
         fx.vm.idle();
         fx.give_back(taken, Order::HUGE);
-        // A table with a page in it stays one: its next write makes a base page.
+        // A table with a page in it stays a table: the next write makes a base page.
         assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Ok(Fault::Copied(Level::ONE)));
         fx.end([space]);
     }
@@ -191,7 +191,7 @@ fn d_03_a_huge_page_without_room_for_its_table_becomes_base_pages() {
     let fx = fixture(2048, with_zeros(ZeroHuge::Table));
     let space = fx.mapped(Va(GIB), GIB, RW);
     assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
-    // One huge block is left, and not one frame beside it.
+    // One huge block is left, and no other frame.
     let huge = fx.take_all(Order::HUGE);
     let small = fx.take_all(Order::BASE);
     let (kept, given) = huge.split_at(huge.len() - 1);
@@ -208,8 +208,7 @@ fn d_03_without_memory_for_the_shared_tables_a_read_maps_base_zeros() {
     let fx = fixture(2048, with_zeros(ZeroHuge::Table));
     let space = fx.mapped(Va(GIB), MIB2, RW);
     let mut taken = fx.take_all(Order::BASE);
-    // One frame: for the node below, not for the shared table as well... which comes first and
-    // takes it.
+    // One frame: the shared table takes it.
     fx.give_back(taken.split_off(taken.len() - 1), Order::BASE);
     assert!(matches!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroTable(Level::TWO))));
     let other = fx.vm.create();
@@ -226,7 +225,7 @@ fn d_03_without_memory_for_the_shared_tables_a_read_maps_base_zeros() {
         "not even a node"
     );
     fx.give_back(taken.split_off(taken.len() - 1), Order::BASE);
-    // The leaf table was made; the middle one finds nothing, and neither do nodes.
+    // The leaf table takes it; nothing is left for the middle one.
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Err(FaultError::NoMemory));
     assert!(fx.count(Counter::ThpZeroAllocFailed) >= 1);
     fx.give_back(taken, Order::BASE);

@@ -78,7 +78,7 @@ fn first_and_last_page<C: Codec>(rules: MmuRules) {
     fx.vm.unmap(&space, Va(0), end.0).unwrap();
     assert_eq!(fx.usage(&space).table_nodes, 1);
     fx.map(&space, Va(LOWEST), end.0 - LOWEST, RW);
-    // A way down to the first page, and where the last slot is not whole one to the last.
+    // A path to the first page, and one to the last page where the last slot is not whole.
     let ways = 1 + u64::from(!end.is_aligned(GIB << 9));
     assert_eq!(fx.usage(&space).table_nodes, 1 + ways * (u64::from(rules.levels) - 1));
     fx.poke(&space, Va(end.0 / 2), 5).unwrap();
@@ -112,7 +112,7 @@ fn the_lowest_64_kib_are_not_mapped() {
             assert_eq!(fx.vm.remap(&space, AT, KIB4, bytes, to), Err(low), "{start:#x}");
         }
     }
-    // Verbs that make no mapping may be told of it.
+    // Verbs that make no mapping accept the range.
     assert_eq!(fx.vm.unmap(&space, Va(0), KIB4), Ok(()));
     assert_eq!(fx.vm.protect(&space, Va(0), KIB4, Rights::NONE), Err(SpaceError::Unmapped));
     assert_eq!(fx.vm.remap(&space, AT, KIB4, KIB4, Placement::Replace(Va(LOWEST))), Ok(Va(LOWEST)));

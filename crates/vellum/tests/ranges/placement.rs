@@ -17,7 +17,7 @@ fn placement_takes_the_highest_hole_aligned_when_long_and_reuses_what_is_freed()
     assert_eq!(any(2 * KIB4), END - 3 * KIB4);
     let long = any(MIB2 + KIB4);
     assert_eq!(long, (1 << 47) - 2 * MIB2);
-    // The gap the alignment left is filled by the next small one.
+    // The next small mapping fills the gap that the alignment left.
     assert_eq!(any(KIB4), END - 4 * KIB4);
     fx.vm.unmap(&space, Va(END - 3 * KIB4), 2 * KIB4).unwrap();
     assert_eq!(any(KIB4), END - 2 * KIB4);
@@ -40,7 +40,7 @@ struct Model {
 }
 
 impl Model {
-    /// The highest place for that much.
+    /// The highest place for so many bytes.
     fn place(&self, bytes: u64) -> Option<u64> {
         let align = if bytes >= MIB2 { MIB2 } else { KIB4 };
         let starts = self.mapped.keys().rev().copied().chain([LOWEST]);
@@ -107,7 +107,7 @@ fn anywhere_is_the_highest_hole_after_any_sequence() {
                 let from = start + random.below((end - start) / KIB4) * KIB4;
                 let bytes = bytes.min(model.end - from);
                 if random.one_in(5) && end - from > KIB4 {
-                    // Moved away, to where the highest hole is.
+                    // Moves it to the highest hole.
                     let place = model.place(end - from).expect("a hole");
                     let to = Placement::At(Va(place));
                     assert_eq!(

@@ -64,7 +64,7 @@ fn anywhere_fills_what_is_below_and_never_the_last_page() {
         for pages in [1, 3, 511, 512 * 3, 1, 512] {
             let bytes = pages * KIB4;
             let want = if bytes >= MIB2 { (below - bytes) & !(MIB2 - 1) } else { below - bytes };
-            // What a large one leaves above itself, small ones take.
+            // Small mappings take what a large one leaves above itself.
             below = if bytes >= MIB2 { below } else { want };
             assert_eq!(
                 fx.vm.map(&space, Placement::Anywhere, bytes, RW),
@@ -77,7 +77,7 @@ fn anywhere_fills_what_is_below_and_never_the_last_page() {
                 fx.vm.unmap(&space, Va(want), bytes).unwrap();
             }
         }
-        // The top comes free and is the highest hole again, with its last page still nobody's.
+        // The top becomes free and is the highest hole again, without the last page.
         fx.vm.unmap(&space, Va(0), half - KIB4).unwrap();
         assert_eq!(
             fx.vm.map(&space, Placement::Anywhere, MIB2, EXACTLY_HUGE),
@@ -138,7 +138,7 @@ fn a_move_away_from_the_end_leaves_nothing_there() {
         }
         assert_eq!(fx.vm.remap(&space, from, bytes, bytes, Placement::At(AT)), Ok(AT));
         for page in [0, 512, 1024, 1534] {
-            assert_eq!(fx.peek(&space, Va(AT.0 + page * KIB4)), Ok(page + 1));
+            assert_eq!(fx.peek(&space, page_at(page)), Ok(page + 1));
             assert_eq!(fx.vm.query(&space, Va(from.0 + page * KIB4)), Page::Unmapped);
         }
         fx.check(&[&space]);

@@ -6,7 +6,7 @@ use vellum_testkit::prelude::*;
 
 const CPUS: usize = 3;
 
-/// A verb that may well be refused here.
+/// For a verb that may fail here.
 fn may<T>(_: T) {}
 
 /// Each thread has its own words in every page, so what it wrote is there until the page is
@@ -159,7 +159,7 @@ fn spaces_that_fork_and_write_at_once_keep_their_own_contents() {
     let pages = 1024;
     fx.map(&parent, AT, pages * KIB4, RW);
     for page in 0..pages {
-        fx.vm.copy_in(&parent, Va(AT.0 + page * KIB4), &page.to_le_bytes()).unwrap();
+        fx.vm.copy_in(&parent, page_at(page), &page.to_le_bytes()).unwrap();
     }
     for round in 0..6u64 {
         let spaces: Vec<Space> = (0..CPUS).map(|_| fx.vm.fork(&parent).unwrap()).collect();
@@ -177,7 +177,7 @@ fn spaces_that_fork_and_write_at_once_keep_their_own_contents() {
                         let mut wrote = std::collections::BTreeSet::new();
                         for _ in 0..600 {
                             let page = random.below(pages);
-                            let va = Va(AT.0 + page * KIB4);
+                            let va = page_at(page);
                             fx.vm.copy_in(&space, va, &(mine + page).to_le_bytes()).unwrap();
                             wrote.insert(page);
                         }
@@ -187,10 +187,7 @@ fn spaces_that_fork_and_write_at_once_keep_their_own_contents() {
                         }
                         for page in 0..pages {
                             let want = if wrote.contains(&page) { mine + page } else { page };
-                            assert_eq!(
-                                fx.kernel_peek(&grandchild, Va(AT.0 + page * KIB4)),
-                                Ok(want)
-                            );
+                            assert_eq!(fx.kernel_peek(&grandchild, page_at(page)), Ok(want));
                         }
                         fx.vm.exit(grandchild);
                         fx.vm.idle();
@@ -208,7 +205,7 @@ fn spaces_that_fork_and_write_at_once_keep_their_own_contents() {
         }
     }
     for page in 0..pages {
-        assert_eq!(fx.kernel_peek(&parent, Va(AT.0 + page * KIB4)), Ok(page));
+        assert_eq!(fx.kernel_peek(&parent, page_at(page)), Ok(page));
     }
     fx.end([parent]);
 }

@@ -114,7 +114,7 @@ impl<C: Codec> Player<'_, C> {
                 orphans.into_iter().for_each(|orphan| vm.exit(orphan));
             }
             10 => {
-                // Its end, or, less often, a new one.
+                // Ends it or, less often, replaces it.
                 let fresh = self.random.one_in(8);
                 let mut common = ground.common.write().unwrap();
                 common.take().into_iter().for_each(|space| vm.exit(space));

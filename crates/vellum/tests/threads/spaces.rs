@@ -19,7 +19,7 @@ fn a_space_ends_when_the_last_cpu_has_left_it() {
             fx.vm.activate(&other);
             drop(other);
             running.wait();
-            // Until the end of the space waits, or does not.
+            // Until the exit waits, or has not waited.
             let waits = || fx.m().asked.relaxed.get() != 0;
             while !waits() && !ended.load(Ordering::SeqCst) {
                 std::thread::yield_now();

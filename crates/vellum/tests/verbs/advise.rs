@@ -33,7 +33,7 @@ fn huge_pages_come_as_the_switch_and_the_advice_say() {
         let space = fx.mapped(Va(GIB), 2 * MIB2, Attrs { thp: advice, ..RW });
         let want = if huge { Fault::Huge } else { Fault::Base };
         assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Ok(want), "{thp:?} {advice:?}");
-        // Where the mapping does not cover 2 MiB, never.
+        // Never where the mapping does not cover 2 MiB.
         fx.map(&space, Va(3 * GIB + KIB4), MIB2, Attrs { thp: advice, ..RW });
         assert_eq!(fx.vm.fault(&space, Va(3 * GIB + KIB4), Access::Write), Ok(Fault::Base));
         fx.vm.exit(space);

@@ -11,8 +11,8 @@ fn reuses<C: Arch>() {
     let flushed = || fx.m().asked.local_flushes.get();
     let before = flushed();
     assert_eq!(fx.vm.fault(&parent, AT, Access::Write), Ok(Fault::Reused(Level::ONE)));
-    // Where the fault itself drops the translation nobody else need, and where it does not the
-    // handler does.
+    // Where the fault itself drops the translation no flush is needed; elsewhere the handler
+    // flushes.
     assert_eq!(flushed() - before, u64::from(!C::RULES.fault_invalidates));
     fx.vm.exit(parent);
 }
@@ -45,8 +45,8 @@ fn a_huge_page_shared_by_fork_is_copied_whole_or_split_when_memory_is_in_pieces(
     assert_eq!(fx.usage(&child).huge_leaves, 0);
     assert_eq!(fx.usage(&parent).huge_leaves, 1);
     fx.check(&[&parent, &child]);
-    // The parent's whole leaf over frames that count for themselves: still shared but for one, so
-    // not its own to write.
+    // The parent's leaf is still huge, and all but one of its frames are shared: the parent may not
+    // write to it.
     assert!(!matches!(fx.vm.fault(&parent, Va(GIB), Access::Write), Ok(Fault::Reused(Level::TWO))));
     fx.check(&[&parent, &child]);
     fx.vm.exit(child);

@@ -11,7 +11,7 @@ fn fork_shares_until_written_and_the_last_one_reuses() {
     let fx = fixture(4096, no_thp());
     let parent = fx.mapped(AT, 4 * KIB4, RW);
     fx.poke(&parent, AT, 1).unwrap();
-    fx.peek(&parent, Va(AT.0 + KIB4)).unwrap();
+    fx.peek(&parent, page_at(1)).unwrap();
     let child = fx.vm.fork(&parent).unwrap();
     assert_eq!(fx.vm.audit(&[&parent, &child]).unwrap().data_frames, 1);
     let frame = |space| match fx.vm.query(space, AT) {
@@ -26,10 +26,10 @@ fn fork_shares_until_written_and_the_last_one_reuses() {
     assert_eq!(fx.vm.fault(&parent, AT, Access::Write), Ok(Fault::Reused(Level::ONE)));
     assert_eq!(frame(&parent), (kept, true));
     fx.check(&[&parent, &child]);
-    // Zeros are shared without being counted, by both.
+    // Zeros have no map count, in either space.
     assert_eq!(fx.usage(&child).zero_leaves, 1);
-    assert_eq!(fx.vm.fault(&child, Va(AT.0 + KIB4), Access::Write), Ok(Fault::Copied(Level::ONE)));
-    assert_eq!(fx.peek(&parent, Va(AT.0 + KIB4)), Ok(0));
+    assert_eq!(fx.vm.fault(&child, page_at(1), Access::Write), Ok(Fault::Copied(Level::ONE)));
+    assert_eq!(fx.peek(&parent, page_at(1)), Ok(0));
     fx.vm.exit(parent);
     assert_eq!(fx.peek(&child, AT), Ok(2));
     fx.end([child]);
@@ -42,7 +42,7 @@ fn a_fork_flushes_up_to_the_last_page_that_it_shares() {
     fx.vm.activate(&parent);
     // The second page differs in its frame alone, and nothing is shared behind it.
     fx.map(&parent, AT, 2 * KIB4, RW);
-    for page in [AT, Va(AT.0 + KIB4)] {
+    for page in [AT, page_at(1)] {
         fx.poke(&parent, page, 1).unwrap();
     }
     let flushed = Rc::new(RefCell::new(Vec::new()));
@@ -68,7 +68,7 @@ fn a_child_that_exits_leaves_the_parent_its_pages() {
     let fx = fixture(4096, no_thp());
     let parent = fx.mapped(AT, 64 * KIB4, RW);
     for page in 0..64 {
-        fx.poke(&parent, Va(AT.0 + page * KIB4), page).unwrap();
+        fx.poke(&parent, page_at(page), page).unwrap();
     }
     for _ in 0..3 {
         let child = fx.vm.fork(&parent).unwrap();
@@ -80,7 +80,7 @@ fn a_child_that_exits_leaves_the_parent_its_pages() {
     }
     let copies = fx.count(Counter::CowCopies);
     for page in 0..64 {
-        fx.poke(&parent, Va(AT.0 + page * KIB4), page + 1).unwrap();
+        fx.poke(&parent, page_at(page), page + 1).unwrap();
     }
     assert_eq!(fx.count(Counter::CowCopies), copies, "a page was copied that nobody else had");
     fx.end([parent]);

@@ -57,12 +57,8 @@ fn a_leaf_size_the_machine_has_not_is_refused() {
 
 #[test]
 fn pages_come_from_the_node_the_mapping_names() {
-    let mut topology = Topology::flat(2, Pfn(512), 4096);
-    topology.nodes = 2;
-    topology.node[1] = vellum::machine::NodeInfo { first: Pfn(512 + 4096), frames: 4096 };
+    let mut topology = nodes(2, &[(512, 4096), (512 + 4096, 4096)]);
     topology.cpu_node[1] = 1;
-    topology.distance[0][1] = 20;
-    topology.distance[1][0] = 20;
     let fx: Fixture = Fixture::new(Flat::new(topology, MmuRules::X86_64), no_thp());
     let space = fx.vm.create().unwrap();
     for (i, (numa, nodes)) in [

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use vellum_testkit::prelude::*;
 
-const PAGE: Va = Va(AT.0 + 5 * KIB4);
+const PAGE: Va = page_at(5);
 
-/// A space with such leaves written all over: each page says its address.
+/// A space with such leaves, each page of which holds its address.
 fn written<C: Arch>(leaves: &Leaves) -> (Fixture<C>, Space) {
     let fx = fixture_of::<C>(2, 4096 + leaves.bytes / KIB4 * 2, leaves.config);
     let space = fx.mapped(AT, leaves.bytes, leaves.attrs);
@@ -23,7 +23,7 @@ fn places(bytes: u64) -> impl Iterator<Item = Va> {
     (0..bytes.min(MIB2)).step_by(KIB4 as usize).chain(rest).map(|at| Va(AT.0 + at))
 }
 
-/// Ends the space and looks that of all memory just the poisoned frames do not come back.
+/// Ends the space; all memory but the poisoned frames can be allocated again.
 fn ends_without<C: Codec>(fx: &Fixture<C>, space: Space, poisoned: &[Pfn]) {
     fx.end_zeros([space]);
     let free = fx.vm.audit(&[]).unwrap().free_frames;
@@ -63,8 +63,7 @@ fn sizes() -> [Leaves; 3] {
 
 fn contents_stay<C: Arch>() {
     for alloc_zero in [false, true] {
-        // What is taken zeroed is the page and no table, so 1 GiB need not be cleared once more for
-        // it.
+        // The allocator zeroes the page and no table, so one run with 1 GiB is enough.
         for leaves in sizes().into_iter().take(if alloc_zero { 2 } else { 3 }) {
             let config = Config { alloc_zero, ..leaves.config };
             let leaves = Leaves { config, ..leaves };
@@ -79,12 +78,12 @@ fn contents_stay<C: Arch>() {
             assert_eq!((level, flags.write), (Level::ONE, true), "{name}");
             places(leaves.bytes)
                 .for_each(|va| assert_eq!(fx.peek(&space, va), Ok(va.0), "{name} {va:?}"));
-            // One page went, and only that one; a large leaf came apart no further than it had to.
+            // Only that page was exchanged; a large leaf was split no further than needed.
             assert_eq!(fx.frame(&space, Va(PAGE.0 + KIB4)), old.add(1), "{name}");
             let after = fx.usage(&space);
             assert_eq!(after.rss_pages, usage.rss_pages, "{name}");
             assert_eq!((after.huge_leaves, after.giant_leaves), (leaves.huge_leaves, 0), "{name}");
-            // The copy is suspected next, like any page.
+            // The copy can be poisoned like any page.
             fx.poke(&space, PAGE, 99).unwrap();
             assert_eq!(fx.vm.poison(&space, PAGE), Ok(()));
             assert_eq!(fx.peek(&space, PAGE), Ok(99));
@@ -104,7 +103,7 @@ fn a_poisoned_page_keeps_its_contents_and_its_frame_never_comes_back_on_aarch64(
     contents_stay::<Aarch64>();
 }
 
-/// The verb is refused to the first of all spaces, and nothing changes but what counts zeros.
+/// The verb is refused for the first of all spaces, and nothing changes but a counter.
 fn refused<C: Codec>(fx: &Fixture<C>, all: &[&Space], va: Va, why: PoisonError) {
     let (before, skipped) = (fx.state(all), fx.count(Counter::PoisonSkippedZero));
     assert_eq!(fx.vm.poison(all[0], va), Err(why), "{va:?}");
@@ -127,9 +126,9 @@ fn zeros_and_holes<C: Arch>() {
         }
         fx.map(&space, AT, bytes, RW);
         refused(&fx, &[&space], AT, PoisonError::NotMapped);
-        (0..3).for_each(|n| assert_eq!(fx.kernel_peek(&space, Va(AT.0 + n * KIB4)), Ok(0)));
+        (0..3).for_each(|n| assert_eq!(fx.kernel_peek(&space, page_at(n)), Ok(0)));
         for n in 0..3 {
-            refused(&fx, &[&space], Va(AT.0 + n * KIB4), PoisonError::Zero);
+            refused(&fx, &[&space], page_at(n), PoisonError::Zero);
         }
         assert_eq!(fx.count(Counter::PoisonSkippedZero), 3, "{form:?}");
         ends_without(&fx, space, &[]);
@@ -145,7 +144,7 @@ fn shared<C: Arch>() {
         let child = fx.vm.fork(&space).unwrap();
         refused(&fx, &[&space, &child], PAGE, PoisonError::Shared);
         refused(&fx, &[&child, &space], PAGE, PoisonError::Shared);
-        // Where the child let a page go, that page is the parent's alone; its neighbour is not.
+        // The page that the child unmapped is the parent's alone; its neighbour is still shared.
         fx.vm.unmap(&child, PAGE, KIB4).unwrap();
         refused(&fx, &[&space, &child], Va(PAGE.0 + KIB4), PoisonError::Shared);
         assert_eq!(fx.vm.poison(&space, PAGE), Ok(()), "{name}");
@@ -155,7 +154,7 @@ fn shared<C: Arch>() {
         );
         fx.check(&[&space, &child]);
         fx.vm.exit(child);
-        // Alone again it is as before the fork, but read-only until it is written.
+        // Without the child the parent may poison it, and its entry is read-only until a write.
         let next = Va(PAGE.0 + KIB4);
         assert_eq!(fx.frame(&space, next), old.add(1), "{name}");
         assert_eq!(fx.vm.poison(&space, next), Ok(()));
@@ -212,8 +211,7 @@ fn starve<C: Arch>(leaves: &Leaves) -> usize {
     panic!("8 frames were not enough");
 }
 
-/// While any flush is under way the page is out of everyone's reach: no entry lets another CPU
-/// write what the copy would miss.
+/// While a flush is under way the entry is busy: no other CPU can write what the copy would miss.
 fn writers_are_kept_out<C: Arch>() {
     for leaves in sizes() {
         let (name, (fx, space)) = (leaves.name, written::<C>(&leaves));
@@ -226,8 +224,7 @@ fn writers_are_kept_out<C: Arch>() {
                 assert_eq!(fx.m().asked.copied_frames.get(), copied, "copied too early");
                 let entry = fx.entry_at(PAGE);
                 assert!(matches!(entry, Entry::Busy(_)), "{entry:?}");
-                // A store that was under way when the entry went, through a translation not flushed
-                // yet.
+                // A store through a translation that is not flushed yet.
                 fx.m().poke(old, 8, &[42]);
             }
         };

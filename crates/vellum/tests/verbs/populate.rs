@@ -13,9 +13,6 @@ fn populate_brings_every_page_in_and_says_when_it_may_not() {
     fx.vm.protect(&space, AT, KIB4, Rights::READ).unwrap();
     let write = Advice::Populate { write: true };
     assert_eq!(fx.vm.advise(&space, AT, KIB4, write), Err(SpaceError::Rights));
-    assert_eq!(
-        fx.vm.advise(&space, Va(AT.0 + 39 * KIB4), 2 * KIB4, write),
-        Err(SpaceError::Unmapped)
-    );
+    assert_eq!(fx.vm.advise(&space, page_at(39), 2 * KIB4, write), Err(SpaceError::Unmapped));
     fx.vm.exit(space);
 }

@@ -10,7 +10,7 @@ fn remap_carries_the_pages_and_leaves_nothing() {
         fx.poke(&space, Va(GIB + page * KIB4), page + 1).unwrap();
     }
     let copied = fx.m().asked.copied_frames.get();
-    // By 2 MiB: the leaves stay huge. By a page: they arrive in pieces.
+    // By 2 MiB: the leaves stay huge. By a page: they are split.
     let far = Va(6 * GIB);
     assert_eq!(fx.vm.remap(&space, Va(GIB), 3 * MIB2, 3 * MIB2, Placement::At(far)), Ok(far));
     assert_eq!(fx.usage(&space).huge_leaves, 3);
@@ -32,9 +32,9 @@ fn remap_carries_the_pages_and_leaves_nothing() {
 fn remap_grows_in_place_when_it_can_and_moves_when_it_may() {
     let fx = fixture(4096, no_thp());
     let space = fx.mapped(AT, 2 * KIB4, RW);
-    fx.poke(&space, Va(AT.0 + KIB4), 8).unwrap();
+    fx.poke(&space, page_at(1), 8).unwrap();
     assert_eq!(fx.vm.remap(&space, AT, 2 * KIB4, 4 * KIB4, Placement::At(AT)), Ok(AT));
-    fx.map(&space, Va(AT.0 + 6 * KIB4), KIB4, RW);
+    fx.map(&space, page_at(6), KIB4, RW);
     assert_eq!(fx.vm.remap(&space, AT, 4 * KIB4, 6 * KIB4, Placement::Anywhere), Ok(AT));
     assert_eq!(
         fx.vm.remap(&space, AT, 6 * KIB4, 7 * KIB4, Placement::At(AT)),

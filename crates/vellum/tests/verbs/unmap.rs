@@ -16,7 +16,7 @@ fn a_page_is_zero_then_what_was_written_and_gone_after_unmap() {
     assert_eq!(fx.peek(&space, AT), Ok(0));
     assert_eq!(fx.vm.fault(&space, AT, Access::Write), Ok(Fault::Copied(Level::ONE)));
     fx.poke(&space, AT, 7).unwrap();
-    assert_eq!(fx.vm.fault(&space, Va(AT.0 + KIB4), Access::Write), Ok(Fault::Base));
+    assert_eq!(fx.vm.fault(&space, page_at(1), Access::Write), Ok(Fault::Base));
     assert_eq!(fx.vm.fault(&space, AT, Access::Write), Ok(Fault::Spurious));
     assert_eq!(fx.peek(&space, AT), Ok(7));
     assert_eq!(fx.usage(&space).rss_pages, 2);
@@ -64,7 +64,7 @@ fn what_is_unmapped_keeps_no_region() {
             .for_each(|n| fx.map(&space, at(n), bytes, Attrs::anonymous(rights[n as usize % 2])));
         let slabs = || fx.vm.audit(&[&space]).expect("a valid state").slab_frames;
         let many = slabs();
-        // In two tables, of which both keep something.
+        // In two tables, each of which keeps one mapping.
         fx.vm.unmap(&space, at(1), 512 * bytes).expect("mapped");
         let few = slabs();
         assert!(few + 4 < many, "{many} frames for 514 regions, {few} for two of them");

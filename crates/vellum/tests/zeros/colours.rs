@@ -36,7 +36,7 @@ fn read(fx: &Fixture, space: &Space, va: Va) -> Pfn {
     fx.frame_at(space, va).expect("it was mapped")
 }
 
-/// All bytes of all zeros, folded.
+/// A checksum of all zeros.
 fn sum_of_zeros(fx: &Fixture) -> u64 {
     let mut sum = 0;
     for node in 0..fx.m().topology().nodes {
@@ -130,8 +130,8 @@ fn b_02_before_the_first_space_and_without_zero_pages_no_frame_is() {
     }
 }
 
-/// A machine on which no more than `run` frames in a row are to be had, and those as often as
-/// liked. Says what it took.
+/// A machine with no more than `run` contiguous free frames anywhere, and what was allocated for
+/// that.
 fn fragmented(run: u64) -> (Fixture, Vec<Pfn>) {
     let fx = fixture(2048, eight());
     let (m, frames) = (fx.m(), fx.vm.frames());
@@ -256,9 +256,7 @@ fn b_05_zeros_are_read_only_uncounted_and_stay_zero_under_every_verb() {
     );
 }
 
-/// There are no pins yet. What a pin of a zero frame must not do, no mapping, look, kernel read or
-/// fork does either: leave a trace in the frame's record. When pins come they belong into this
-/// loop.
+/// No mapping, kernel read or fork leaves a trace in the record of a zero frame.
 #[test]
 fn b_11_a_million_uses_of_a_zero_frame_leave_its_record_as_it_was() {
     let fx = fixture(1 << 14, eight());
@@ -286,10 +284,7 @@ fn b_11_a_million_uses_of_a_zero_frame_leave_its_record_as_it_was() {
 
 #[test]
 fn each_node_with_cpus_has_zeros_of_its_own_and_reads_them() {
-    let mut topology = Topology::flat(4, Pfn(512), 8192);
-    topology.nodes = 3;
-    topology.node[1] = NodeInfo { first: Pfn(1 << 15), frames: 8192 };
-    topology.node[2] = NodeInfo { first: Pfn(1 << 14), frames: 8192 };
+    let mut topology = nodes(4, &[(512, 8192), (1 << 15, 8192), (1 << 14, 8192)]);
     topology.cpu_node[2..4].fill(1);
     let fx = Fixture::new(Flat::new(topology.clone(), MmuRules::X86_64), eight());
     let space = mapped(&fx, 64);
@@ -311,9 +306,7 @@ fn each_node_with_cpus_has_zeros_of_its_own_and_reads_them() {
 
 #[test]
 fn a_node_without_room_borrows_one_frame_of_another() {
-    let mut topology = Topology::flat(2, Pfn(512), 8192);
-    topology.nodes = 2;
-    topology.node[1] = NodeInfo { first: Pfn(1 << 15), frames: 1024 };
+    let mut topology = nodes(2, &[(512, 8192), (1 << 15, 1024)]);
     topology.cpu_node[1] = 1;
     let fx = Fixture::new(Flat::new(topology, MmuRules::X86_64), eight());
     let (m, want) = (fx.m(), Want { policy: NumaPolicy::Bind(1), index: 0, use_: Use::Zero });

@@ -127,8 +127,7 @@ impl<C: Codec> Readers<C> {
     }
 }
 
-/// A walker over the table: what it is called, whether it makes pages of the space's own, and what
-/// it does.
+/// A walker of the page table: its name, whether it allocates pages, and what it does.
 type Walker<C> = (&'static str, bool, fn(&Readers<C>));
 
 fn walkers<C: Codec>() -> Vec<Walker<C>> {
@@ -349,7 +348,7 @@ fn f_07_every_walker_over_every_form_of_zeros_leaves_them_nobodys_on_aarch64() {
     every_walker::<Aarch64>();
 }
 
-/// Every page of 2 MiB has the colour it had, at an address of any.
+/// Every page of 2 MiB keeps its colour, at an address of any colour.
 fn colours_stay<C: Arch>(colours: u8, form: Form, moved: u64) {
     let config =
         Config { zero_colours: Colours::Exactly(Order::new(colours).unwrap()), ..form.config() };
@@ -384,7 +383,7 @@ fn colours_stay<C: Arch>(colours: u8, form: Form, moved: u64) {
     all(77);
     fx.vm.protect(&space, at(80), KIB4, Rights::READ).unwrap();
     all(77);
-    // And made base pages by a write that finds no huge page, in a place that is whole.
+    // A write that finds no huge page splits the zeros.
     fx.vm.map(&space, Placement::Replace(Va(start)), bytes, RW).unwrap();
     (0..512).for_each(|n| assert_eq!(fx.kernel_peek(&space, at(n)), Ok(0)));
     all(512);

@@ -15,7 +15,7 @@ fn big() -> Fixture {
     fixture((1 << 18) + 2048, page())
 }
 
-/// A word of the huge page of zeros' contents: 0, or something wrote into it.
+/// The sum of all bytes of the huge page of zeros: 0 unless something wrote to it.
 fn checksum<C: Codec>(fx: &Fixture<C>) -> u64 {
     let first = fx.vm.huge_zero().expect("there is one");
     let mut bytes = [0; 4096];
@@ -124,7 +124,8 @@ fn d_06_100000_iterations_of_churn_leak_nothing() {
             assert_eq!(fx.peek(&space, Va(GIB + random.below(MIB2 / 8) * 8)), Ok(0));
             kept.push(space);
         }
-        // Now and then memory is short: with nobody left the page goes, and comes again.
+        // The shrinker runs now and then: with no user left the page is freed, and allocated again
+        // later.
         if random.one_in(2) {
             let gone = fx.vm.shrink_zeros();
             assert!(gone == 0 || kept.is_empty(), "iteration {i}: freed under a user");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Sources that read leaves and ask nobody whether they are zeros, and why they need not.
+/// Sources that read leaves without asking whether they are zeros, and why.
 const NEED_NOT_ASK: [(&str, &str); 2] = [
     ("ops/copy.rs", "reads any leaf, and writes where the leaf gives writes, which zeros never do"),
     (
@@ -43,8 +43,7 @@ fn f_07_every_source_that_takes_leaves_apart_asks_the_one_predicate() {
             .filter(|l| !l.trim_start().starts_with("//"))
             .collect::<Vec<_>>()
             .join("\n");
-        // A pattern that gives a name to a leaf's frame. The formats of entries themselves know no
-        // zeros.
+        // A pattern that names a leaf's frame. The formats of entries know no zeros.
         let reads = [
             "Entry::Leaf(pfn",
             "Entry::Leaf(from",

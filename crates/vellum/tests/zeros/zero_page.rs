@@ -8,7 +8,7 @@ fn zeros_are_not_counted_nor_written_nor_given_away() {
     let space = fx.mapped(AT, 100 * KIB4, RW);
     let before = fx.check(&[&space]);
     for page in 0..100 {
-        assert_eq!(fx.vm.fault(&space, Va(AT.0 + page * KIB4), Access::Read), Ok(Fault::Zero));
+        assert_eq!(fx.vm.fault(&space, page_at(page), Access::Read), Ok(Fault::Zero));
     }
     assert_eq!(fx.check(&[&space]), before);
     let (first, count) = fx.vm.zeros(0);
