@@ -113,7 +113,7 @@ fn a_batch_comes_in_ascending_order() {
 }
 
 #[test]
-fn blocks_below_2_mib_come_back_in_pieces() {
+fn blocks_below_2_mib_are_freed_frame_by_frame() {
     let fx = frames(1, 2048);
     for o in 1..=8u8 {
         let pfn = fx.alloc(o).unwrap();
@@ -125,7 +125,7 @@ fn blocks_below_2_mib_come_back_in_pieces() {
 }
 
 #[test]
-fn a_split_block_comes_back_in_pieces_of_any_order() {
+fn a_split_block_is_freed_in_sub_blocks_of_any_order() {
     let fx = frames(1, 3 << 18);
     for from in 9..=18u8 {
         for to in 0..from {

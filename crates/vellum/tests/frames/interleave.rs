@@ -223,7 +223,7 @@ fn any_two_acts_on_memory_in_use_can_meet_anywhere() {
 }
 
 #[test]
-fn a_block_that_a_cpu_keeps_whole_may_be_cut_up_while_another_acts() {
+fn a_huge_block_that_a_cpu_caches_may_be_split_while_another_acts() {
     // CPU 0 keeps a block of 2 MiB and nothing else; in the second case there is nothing else.
     for frames in [1024, 512] {
         let before = [(0, Act::Alloc(9)), (0, Act::FreeAll)];
@@ -243,8 +243,8 @@ fn a_block_that_a_cpu_keeps_whole_may_be_cut_up_while_another_acts() {
 
 #[test]
 fn any_two_acts_on_full_memory_can_meet_anywhere() {
-    for piece in [7, 8] {
-        let mut before = [(0, Act::Alloc(piece)), (1, Act::Alloc(piece))].repeat(256 >> piece);
+    for o in [7, 8] {
+        let mut before = [(0, Act::Alloc(o)), (1, Act::Alloc(o))].repeat(256 >> o);
         before.push((0, Act::Drain));
         all(512, &before);
     }
@@ -264,9 +264,9 @@ fn a_block_that_gets_frames_back_while_it_is_noted_as_full_is_not_forgotten() {
 /// that allocates from it for another class does so without a claim: the block may be emptied,
 /// closed, allocated whole and split before that CPU looks again.
 fn scarce() -> Vec<Vec<(usize, Act)>> {
-    let pieces = [0, 3, 6, 8];
-    let before = |piece| vec![(1, Act::Alloc(9)), (1, Act::Alloc(piece)), (0, Act::Drain)];
-    pieces.into_iter().map(before).collect()
+    let orders = [0, 3, 6, 8];
+    let before = |o| vec![(1, Act::Alloc(9)), (1, Act::Alloc(o)), (0, Act::Drain)];
+    orders.into_iter().map(before).collect()
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn any_two_acts_on_scarce_memory_can_meet_anywhere() {
 }
 
 #[test]
-fn who_splits_a_block_waits_for_nobody_who_came_too_late() {
+fn a_split_waits_for_no_cpu_that_came_too_late() {
     // One CPU has found the block open; the block is emptied and allocated whole; the CPU tries to
     // allocate from it; it is split.
     let mut waits = 0;
@@ -295,7 +295,7 @@ fn who_splits_a_block_waits_for_nobody_who_came_too_late() {
 }
 
 #[test]
-fn an_allocation_gives_others_time_before_it_is_refused_what_they_are_at() {
+fn an_allocation_waits_for_others_before_it_is_refused() {
     // All that is free lies in one block, and CPU 0 has locked that just now.
     let mut waits = 0;
     for before in scarce() {

@@ -1,7 +1,7 @@
 //! Long runs of one kind: churn that never leaves one block, so that what the allocator counts
 //! there comes to more than its field could hold.
 //!
-//! Every second piece of a block is held, the rest of memory too: what is taken fits exactly, so no
+//! Every second sub-block of a block is held, the rest of memory too: what is taken fits exactly, so no
 //! search ever has a reason to look at the block again, and what comes back is counted late or not
 //! at all. Every run ends with everything recounted, and the count of free frames is compared all
 //! the way.
@@ -144,7 +144,7 @@ fn churn(o: u8, cpus: usize, back: Back, most: u64) {
 const GIVERS: [usize; 2] = [1, 2];
 
 #[test]
-fn singles_of_a_checkerboard_come_back_without_end() {
+fn frames_of_a_checkerboard_are_freed_without_end() {
     for cpus in GIVERS {
         for most in [1, 100, 192] {
             churn(0, cpus, Back::Singles, most);
@@ -153,7 +153,7 @@ fn singles_of_a_checkerboard_come_back_without_end() {
 }
 
 #[test]
-fn larger_pieces_of_a_checkerboard_come_back_without_end() {
+fn sub_blocks_of_a_checkerboard_are_freed_without_end() {
     for cpus in GIVERS {
         for o in 1..=8 {
             let free = (BLOCK / 2) >> o;
@@ -165,7 +165,7 @@ fn larger_pieces_of_a_checkerboard_come_back_without_end() {
 }
 
 #[test]
-fn larger_pieces_of_a_checkerboard_come_back_frame_by_frame_without_end() {
+fn sub_blocks_of_a_checkerboard_are_freed_frame_by_frame_without_end() {
     for cpus in GIVERS {
         for o in 1..=8 {
             let free = (BLOCK / 2) >> o;

@@ -31,7 +31,7 @@ impl Model {
 enum Step {
     Alloc { cpu: usize, order: u8 },
     Free { cpu: usize, pick: usize },
-    FreeInPieces { cpu: usize, pick: usize, piece: u8 },
+    FreeInParts { cpu: usize, pick: usize, part: u8 },
     Retire { pick: usize, generation: u64 },
     Complete { generation: u64 },
     Drain,
@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (0..3usize, order).prop_map(|(cpu, order)| Step::Alloc { cpu, order }),
         7 => (0..3usize, any::<usize>()).prop_map(|(cpu, pick)| Step::Free { cpu, pick }),
         1 => (0..3usize, any::<usize>(), 0..9u8)
-            .prop_map(|(cpu, pick, piece)| Step::FreeInPieces { cpu, pick, piece }),
+            .prop_map(|(cpu, pick, part)| Step::FreeInParts { cpu, pick, part }),
         2 => (any::<usize>(), 0..20u64)
             .prop_map(|(pick, generation)| Step::Retire { pick, generation }),
         1 => (0..20u64).prop_map(|generation| Step::Complete { generation }),
@@ -83,15 +83,15 @@ proptest! {
                     fx.free(pfn, o);
                     model.set(pfn, o, false);
                 }
-                Step::FreeInPieces { cpu, pick, piece } if !model.held.is_empty() => {
+                Step::FreeInParts { cpu, pick, part } if !model.held.is_empty() => {
                     fx.m.run_on(cpu);
                     let (pfn, o) = model.held.swap_remove(pick % model.held.len());
-                    let piece = piece.min(o);
+                    let part = part.min(o);
                     if o >= 9 {
-                        fx.frames.split_to(&fx.m, pfn, order(o), order(piece));
+                        fx.frames.split_to(&fx.m, pfn, order(o), order(part));
                     }
-                    for i in 0..1u64 << (o - piece) {
-                        fx.free(pfn.add(i << piece), piece);
+                    for i in 0..1u64 << (o - part) {
+                        fx.free(pfn.add(i << part), part);
                     }
                     model.set(pfn, o, false);
                 }

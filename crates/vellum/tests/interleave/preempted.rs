@@ -62,7 +62,7 @@ fn not_waited_for<C: Arch>(config: Config, page: Page, blocks: bool) -> usize {
 }
 
 #[test]
-fn who_may_be_preempted_has_no_busy_entry() {
+fn a_task_that_may_be_preempted_has_no_busy_entry() {
     let mut came = 0;
     let settings = |form| [Thp::Never, Thp::Always].map(|thp| (form, thp));
     for (zero_huge, thp) in ZERO_FORMS.into_iter().flat_map(settings) {

@@ -41,8 +41,8 @@ fn unmap_fails_and_succeeds_whole() {
     {
         starve_each(needs, |fx, space| fx.vm.unmap(space, va, bytes));
     }
-    let cut = |fx: &Fixture, space: &Space| fx.vm.unmap(space, Va(GIB + KIB4), KIB4);
-    assert_eq!(starve(Config::default(), cut), 1);
+    let middle = |fx: &Fixture, space: &Space| fx.vm.unmap(space, Va(GIB + KIB4), KIB4);
+    assert_eq!(starve(Config::default(), middle), 1);
 }
 
 #[test]

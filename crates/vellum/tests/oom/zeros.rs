@@ -103,7 +103,7 @@ fn forks_in_vain<C: Arch>() {
 
 on_both!(forks_in_vain, d_08_a_fork_that_finds_no_memory_takes_no_reference);
 
-fn cuts_in_vain<C: Arch>() {
+fn splits_in_vain<C: Arch>() {
     let fx = fixture_of::<C>(2, 4096, with_zeros(ZeroHuge::Page));
     let space = fx.mapped(Va(GIB), MIB2, RW);
     fx.peek(&space, Va(GIB)).unwrap();
@@ -120,7 +120,7 @@ fn cuts_in_vain<C: Arch>() {
     fx.end([space]);
 }
 
-on_both!(cuts_in_vain, d_09_a_cut_that_finds_no_memory_changes_nothing);
+on_both!(splits_in_vain, d_09_a_split_that_finds_no_memory_changes_nothing);
 
 #[test]
 fn d_03_without_a_huge_page_a_private_table_keeps_511_zeros_with_one_flush() {

@@ -25,7 +25,7 @@ fn collapse_makes_one_leaf_of_what_is_there_and_zeros_elsewhere() {
 }
 
 #[test]
-fn collapse_refuses_what_is_of_two_minds() {
+fn collapse_refuses_mixed_rights_and_contrary_advice() {
     let fx = fixture(4096, no_thp());
     let space = fx.mapped(Va(GIB), MIB2, RW);
     fx.poke(&space, Va(GIB), 1).unwrap();
@@ -45,7 +45,7 @@ fn collapse_refuses_what_is_of_two_minds() {
 
 #[test]
 fn what_one_collapse_gives_back_is_there_for_the_next() {
-    for pieces in 1..=5 {
+    for blocks in 1..=5 {
         let fx = fixture(8192, no_thp());
         let space = fx.mapped(Va(GIB), 8 * MIB2, RW);
         let mut held = fx.take_all(Order::BASE);
@@ -58,16 +58,16 @@ fn what_one_collapse_gives_back_is_there_for_the_next() {
             held = rest;
         };
         // Each table and 511 pages in it are all of a block.
-        for piece in 0..pieces {
+        for block in 0..blocks {
             free_a_block();
             for page in 0..511 {
-                fx.poke(&space, Va(GIB + piece * MIB2 + page * KIB4), page).expect("memory");
+                fx.poke(&space, Va(GIB + block * MIB2 + page * KIB4), page).expect("memory");
             }
         }
         // One block for the first.
         free_a_block();
-        let done = fx.vm.advise_part(&space, Va(GIB), pieces * MIB2, Advice::Collapse);
-        assert_eq!(done, (pieces * MIB2, Ok(())), "{pieces} pieces");
+        let done = fx.vm.advise_part(&space, Va(GIB), blocks * MIB2, Advice::Collapse);
+        assert_eq!(done, (blocks * MIB2, Ok(())), "{blocks} blocks");
         fx.give_back(held, Order::BASE);
         fx.end([space]);
     }

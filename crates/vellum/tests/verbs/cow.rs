@@ -20,7 +20,7 @@ fn reuses<C: Arch>() {
 on_both!(reuses, a_page_that_is_reused_faults_once_under_every_mmu);
 
 #[test]
-fn a_huge_page_shared_by_fork_is_copied_whole_or_split_when_memory_is_in_pieces() {
+fn a_huge_page_shared_by_fork_is_copied_or_split_when_memory_is_fragmented() {
     let fx = fixture(2048, Config::default());
     let parent = fx.mapped(Va(GIB), MIB2, RW);
     fx.poke(&parent, Va(GIB), 1).unwrap();

@@ -29,7 +29,7 @@ fn a_page_is_zero_then_what_was_written_and_gone_after_unmap() {
 }
 
 #[test]
-fn cutting_into_a_huge_page_keeps_the_rest_of_its_contents() {
+fn unmapping_part_of_a_huge_page_keeps_the_rest_of_its_contents() {
     for (from, pages) in [(0, 1), (511, 1), (3, 17), (0, 511)] {
         let fx = fixture(4096, Config::default());
         let space = fx.mapped(Va(GIB), MIB2, RW);

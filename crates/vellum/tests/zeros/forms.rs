@@ -339,12 +339,12 @@ fn every_walker<C: Arch>() {
 }
 
 #[test]
-fn f_07_every_walker_over_every_form_of_zeros_leaves_them_nobodys_on_x86_64() {
+fn f_07_every_walker_over_every_form_of_zeros_leaves_them_unowned_on_x86_64() {
     every_walker::<X86_64>();
 }
 
 #[test]
-fn f_07_every_walker_over_every_form_of_zeros_leaves_them_nobodys_on_aarch64() {
+fn f_07_every_walker_over_every_form_of_zeros_leaves_them_unowned_on_aarch64() {
     every_walker::<Aarch64>();
 }
 
@@ -396,7 +396,7 @@ fn colours_stay<C: Arch>(colours: u8, form: Form, moved: u64) {
 }
 
 #[test]
-fn f_06_zeros_of_every_form_have_the_colour_of_their_address_and_keep_it_when_they_are_cut() {
+fn f_06_zeros_of_every_form_have_the_colour_of_their_address_and_keep_it_when_they_are_split() {
     for colours in [0, 3, 5, 7] {
         for form in FORMS {
             for moved in [0, 1, 5] {

@@ -137,8 +137,8 @@ fn d_02_one_write_makes_a_huge_page_and_others_go_on_seeing_zeros() {
 }
 
 #[test]
-fn d_09_a_cut_into_a_shared_table_makes_private_ones_that_say_the_same() {
-    fn cut<C: Arch>() {
+fn d_09_a_split_of_a_shared_table_makes_equal_private_ones() {
+    fn splits<C: Arch>() {
         let fx = fixture_of::<C>(2, 8192, with_zeros(ZeroHuge::Table));
         let space = fx.vm.create().unwrap();
         let before = fx.usage(&space);
@@ -162,12 +162,12 @@ fn d_09_a_cut_into_a_shared_table_makes_private_ones_that_say_the_same() {
         assert_eq!(fx.usage(&space), before);
         fx.end([space]);
     }
-    cut::<X86_64>();
-    cut::<Aarch64>();
+    splits::<X86_64>();
+    splits::<Aarch64>();
 }
 
 #[test]
-fn d_09_a_cut_that_finds_no_memory_changes_nothing() {
+fn d_09_a_split_that_finds_no_memory_changes_nothing() {
     for left in 0..3 {
         let fx = shared(4096);
         let space = fx.mapped(Va(GIB), GIB, RW);
