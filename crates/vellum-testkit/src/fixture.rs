@@ -19,6 +19,10 @@ pub const MIB2: u64 = 2 << 20;
 pub const GIB: u64 = 1 << 30;
 pub const AT: Va = Va(0x4000_0000);
 pub const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);
+/// Nothing is mapped below this.
+pub const LOWEST: u64 = 64 << 10;
+/// The address past what programs may map in a four-level x86_64 table.
+pub const USER_END: u64 = (1 << 47) - KIB4;
 /// As [`RW`], in pages of 2 MiB and no others.
 pub const EXACTLY_HUGE: Attrs = Attrs { leaf: LeafSize::Exactly(Order::HUGE), ..RW };
 pub const EXACTLY_GIANT: Attrs = Attrs { leaf: LeafSize::Exactly(Order::GIANT), ..RW };

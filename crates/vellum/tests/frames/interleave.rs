@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use vellum_testkit::prelude::*;
 
-struct Fixture {
+struct TwoCpus {
     of: FramesFixture,
     /// What CPUs 0 and 1 have.
     held: [RefCell<Vec<(Pfn, u8)>>; 2],
@@ -36,7 +36,7 @@ enum Act {
     TakeAndSplit,
 }
 
-impl Fixture {
+impl TwoCpus {
     fn act(&self, cpu: usize, act: Act) {
         self.of.m.run_on(cpu);
         let mine = &self.held[cpu];
@@ -147,12 +147,12 @@ fn every_step(
     let mut waits = 0;
     for n in 0.. {
         let of = FramesFixture::new(flat(2, frames));
-        let fx = Rc::new(Fixture { of, held: Default::default() });
+        let fx = Rc::new(TwoCpus { of, held: Default::default() });
         before.iter().for_each(|&(cpu, act)| fx.act(cpu, act));
         // The later acts may find no step left to come before; the first one, none when all have
         // been tried.
         let put = acts.iter().enumerate().map(|(i, &(later, act))| {
-            (if i == 0 { n } else { later }, move |fx: &Fixture| fx.act(1, act))
+            (if i == 0 { n } else { later }, move |fx: &TwoCpus| fx.act(1, act))
         });
         match put_in(&fx, put, |fx| fx.act(0, operation)) {
             None => return (n, waits),

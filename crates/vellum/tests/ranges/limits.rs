@@ -2,12 +2,6 @@
 
 use vellum_testkit::prelude::*;
 
-/// The address past what programs may map in a four-level x86_64 table.
-const END: u64 = (1 << 47) - KIB4;
-
-/// Nothing is mapped below.
-const LOWEST: u64 = 64 << 10;
-
 #[test]
 fn ranges_that_are_none_are_refused_by_every_verb_and_change_nothing() {
     let fx = fixture(4096, no_thp());
@@ -16,8 +10,8 @@ fn ranges_that_are_none_are_refused_by_every_verb_and_change_nothing() {
         (Va(AT.0 + 1), KIB4, RangeError::Unaligned),
         (AT, KIB4 + 1, RangeError::Unaligned),
         (AT, 0, RangeError::Empty),
-        (Va(END), KIB4, RangeError::OutOfSpace),
-        (Va(END - KIB4), 2 * KIB4, RangeError::OutOfSpace),
+        (Va(USER_END), KIB4, RangeError::OutOfSpace),
+        (Va(USER_END - KIB4), 2 * KIB4, RangeError::OutOfSpace),
         (Va(!0xfff), KIB4, RangeError::OutOfSpace),
         (Va(!0xfff), 2 * KIB4, RangeError::OutOfSpace),
         (AT, !0xfff, RangeError::OutOfSpace),
@@ -49,8 +43,8 @@ fn ranges_that_are_none_are_refused_by_every_verb_and_change_nothing() {
         Err(SpaceError::Range(RangeError::Unaligned))
     );
     assert_eq!(fx.vm.map(&space, Placement::Anywhere, 1 << 60, RW), Err(SpaceError::NoHole));
-    assert_eq!(fx.vm.map(&space, Placement::Anywhere, END, RW), Err(SpaceError::NoHole));
-    assert_eq!(fx.vm.fault(&space, Va(END), Access::Read), Err(FaultError::Unmapped));
+    assert_eq!(fx.vm.map(&space, Placement::Anywhere, USER_END, RW), Err(SpaceError::NoHole));
+    assert_eq!(fx.vm.fault(&space, Va(USER_END), Access::Read), Err(FaultError::Unmapped));
     assert_eq!(fx.vm.fault(&space, Va(u64::MAX), Access::Write), Err(FaultError::Unmapped));
     assert_eq!(fx.vm.query(&space, Va(u64::MAX)), Page::Unmapped);
     assert_eq!(fx.vm.copy_in(&space, Va(u64::MAX - 2), &[0; 8]), Err(FaultError::Unmapped));
@@ -101,7 +95,7 @@ fn the_first_and_the_last_page_that_may_be_mapped_are_pages_like_others() {
 #[test]
 fn the_lowest_64_kib_are_not_mapped() {
     let fx = fixture(4096, no_thp());
-    let space = fx.mapped(Va(0x11000), END - 0x11000, RW);
+    let space = fx.mapped(Va(0x11000), USER_END - 0x11000, RW);
     assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(0x10000)));
     assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Err(SpaceError::NoHole));
     let low = SpaceError::Range(RangeError::TooLow);

@@ -13,25 +13,20 @@ fn placement_takes_the_highest_hole_aligned_when_long_and_reuses_what_is_freed()
     let fx = fixture(4096, no_thp());
     let space = fx.vm.create().unwrap();
     let any = |bytes| fx.vm.map(&space, Placement::Anywhere, bytes, RW).unwrap().0;
-    assert_eq!(any(KIB4), END - KIB4);
-    assert_eq!(any(2 * KIB4), END - 3 * KIB4);
+    assert_eq!(any(KIB4), USER_END - KIB4);
+    assert_eq!(any(2 * KIB4), USER_END - 3 * KIB4);
     let long = any(MIB2 + KIB4);
     assert_eq!(long, (1 << 47) - 2 * MIB2);
     // The next small mapping fills the gap that the alignment left.
-    assert_eq!(any(KIB4), END - 4 * KIB4);
-    fx.vm.unmap(&space, Va(END - 3 * KIB4), 2 * KIB4).unwrap();
-    assert_eq!(any(KIB4), END - 2 * KIB4);
-    assert_eq!(any(KIB4), END - 3 * KIB4);
+    assert_eq!(any(KIB4), USER_END - 4 * KIB4);
+    fx.vm.unmap(&space, Va(USER_END - 3 * KIB4), 2 * KIB4).unwrap();
+    assert_eq!(any(KIB4), USER_END - 2 * KIB4);
+    assert_eq!(any(KIB4), USER_END - 3 * KIB4);
     let gib = any(GIB);
     assert_eq!((gib % MIB2, gib), (0, long - GIB));
     fx.check(&[&space]);
     fx.vm.exit(space);
 }
-
-/// The address past what programs may map in a four-level x86_64 table.
-const END: u64 = (1 << 47) - KIB4;
-/// Below this nothing is placed.
-const LOWEST: u64 = 0x10000;
 
 /// Mapped ranges: first address, end.
 struct Model {

@@ -1,7 +1,6 @@
 //! Fork: pages are shared until they are written.
 
-use std::cell::Cell;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use vellum_testkit::prelude::*;
@@ -91,8 +90,7 @@ fn fork_is_flushed<C: Codec>(rules: MmuRules, zero_huge: ZeroHuge, huge: bool) {
     let thp = if huge { Thp::Always } else { Thp::Never };
     let config = Config { thp, zero_huge, ..Config::default() };
     let fx = Rc::new(Fixture::<C>::new(flat_with(3, 512 * 12, rules), config));
-    let space = Rc::new(fx.vm.create().unwrap());
-    fx.map(&space, Va(GIB), 4 * MIB2, RW);
+    let space = Rc::new(fx.mapped(Va(GIB), 4 * MIB2, RW));
     let written = [0, 3 * MIB2].map(|at| Va(GIB + at));
     written.iter().for_each(|&va| fx.poke(&space, va, 5).unwrap());
     (0..4).for_each(|n| assert!(fx.kernel_peek(&space, Va(GIB + n * MIB2 + 8)).is_ok()));

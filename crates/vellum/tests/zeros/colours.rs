@@ -348,30 +348,3 @@ fn an_empty_top_level_table_is_not_a_zero_page() {
     assert_eq!((audit.zero_frames, audit.table_frames), (8, 20), "each root is a frame of its own");
     spaces.into_iter().for_each(|space| fx.vm.exit(space));
 }
-
-#[test]
-fn two_cpus_that_make_the_first_space_at_once_make_the_zeros_once() {
-    for _ in 0..200 {
-        let fx = fixture(1 << 13, eight());
-        let start = std::sync::Barrier::new(2);
-        let (fx, start) = (&fx, &start);
-        let spaces: Vec<Space> = std::thread::scope(|scope| {
-            let one = |cpu: usize| {
-                move || {
-                    fx.run_on(cpu);
-                    start.wait();
-                    let space = mapped(fx, 8);
-                    (0..8).for_each(|page| {
-                        assert_eq!(read(fx, &space, page_at(page)), fx.vm.zeros(0).0.add(page))
-                    });
-                    space
-                }
-            };
-            let both = [0, 1].map(|cpu| scope.spawn(one(cpu)));
-            both.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-        });
-        let audit = fx.vm.audit(&spaces.iter().collect::<Vec<_>>()).expect("sound");
-        assert_eq!((audit.zero_frames, audit.other_frames), (8, 0), "no second block is left over");
-        spaces.into_iter().for_each(|space| fx.vm.exit(space));
-    }
-}
