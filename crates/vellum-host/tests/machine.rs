@@ -1,12 +1,9 @@
 //! What the host machine promises, tried with page tables written by hand.
 
-#[path = "../../vellum/tests/common/hands.rs"]
-mod hands;
-
-use hands::MachineHands;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vellum_testkit::ext::MachineExt;
 
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
 use vellum::entry::{Aarch64, Busy, Codec, Entry, Flags, X86_64};

@@ -9,15 +9,17 @@ use crate::addr::{Order, Pfn};
 use crate::frame::Want;
 use crate::machine::{Machine, Use};
 use crate::memory::retry::Refusal;
-use crate::slab_tests::flat::{FrameHands, VmHands, at_each_step, flat, switch_tasks};
-use crate::width_tests::{Doors, Rig, frames_of, rig, take};
+use crate::testkit::prelude::{
+    Fixture, FramesExt, FramesFixture, VmExt, at_each_step, flat, switch_tasks,
+};
+use crate::width_tests::{Doors, fixture, take};
 
 /// Of a magazine's word.
 const MAGAZINE_LOCKED: u64 = 1 << 63;
 
 #[test]
 fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
-    let r = rig();
+    let r = fixture();
     let m = r.vm.machine();
     let looks = |meanwhile: &dyn Fn()| {
         let mut refusal = Refusal::default();
@@ -43,7 +45,7 @@ fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
 
 #[test]
 fn a_refused_verb_does_not_take_its_own_refusal_for_memory_that_came_back() {
-    let r = rig();
+    let r = fixture();
     let m = r.vm.machine();
     let space = r.space();
     r.write(&space);
@@ -63,7 +65,7 @@ fn a_refused_verb_does_not_take_its_own_refusal_for_memory_that_came_back() {
 
 #[test]
 fn a_refused_verb_does_not_take_the_use_of_others_for_its_own() {
-    let r = Rc::new(rig());
+    let r = Rc::new(fixture());
     let m = r.vm.machine();
     let mut last = None;
     while let Ok(pfn) = r.vm.layers.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)) {
@@ -90,7 +92,7 @@ fn a_refused_verb_does_not_take_the_use_of_others_for_its_own() {
 
 #[test]
 fn a_refused_task_does_not_take_for_its_own_what_another_gave_back_on_its_cpu() {
-    let r: &'static _ = Box::leak(Box::new(rig()));
+    let r: &'static _ = Box::leak(Box::new(fixture()));
     let (m, frames, hands) = (r.vm.machine(), &r.vm.layers.frames, &r.vm.layers.hands);
     let one = || frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).ok();
     let _first = r.space();
@@ -147,7 +149,7 @@ fn a_refused_task_does_not_take_for_its_own_what_another_gave_back_on_its_cpu() 
 fn a_refusal_sees_what_came_back_while_it_read_the_counts() {
     let mut first = 1;
     loop {
-        let r = Rc::new(rig());
+        let r = Rc::new(fixture());
         let m = r.vm.machine();
         let one = || take(&r.vm.layers.frames, m, 0);
         m.run_on(1);
@@ -183,48 +185,47 @@ fn a_refusal_sees_what_came_back_while_it_read_the_counts() {
 
 #[test]
 fn counts_of_what_came_and_went_are_of_one_moment() {
-    let m = flat(1, 2048);
-    let (frames, _meta) = frames_of(&m);
-    let frames = Rc::new(frames);
-    let had = take(&frames, &m, 0);
+    let fx = Rc::new(FramesFixture::new(flat(1, 2048)));
+    let FramesFixture { frames, m, .. } = &*fx;
+    let had = take(frames, m, 0);
     let (word, filled) = (frames.doors(0, 0).word, frames.doors(0, 0).filled);
-    let before = frames.turnover(&m);
+    let before = frames.turnover(m);
     assert!(before.is_some());
 
     // Another CPU, half-way through a refill, ends it when it is waited for.
     let locked = MAGAZINE_LOCKED;
     word.fetch_or(locked, Relaxed);
     filled.fetch_add(1, Relaxed);
-    let theirs = frames.clone();
+    let theirs = fx.clone();
     at_each_step(move |waits| {
         if waits {
-            theirs.doors(0, 0).word.fetch_add(1, Relaxed);
-            theirs.doors(0, 0).word.fetch_and(!locked, Relaxed);
+            theirs.frames.doors(0, 0).word.fetch_add(1, Relaxed);
+            theirs.frames.doors(0, 0).word.fetch_and(!locked, Relaxed);
         }
     });
-    assert_eq!(frames.turnover(&m), before);
+    assert_eq!(frames.turnover(m), before);
     assert_eq!(word.load(Relaxed) & locked, 0, "nobody waited");
 
     // The same of one that has a block in which a frame is not counted yet.
     let block = had.0 as usize / 512;
     word.fetch_or(locked, Relaxed);
-    frames.put(&m, had, Order::BASE);
+    frames.put(m, had, Order::BASE);
     word.fetch_and(!locked, Relaxed);
-    assert_eq!(frames.turnover(&m), before.map(|n| n + 1));
+    assert_eq!(frames.turnover(m), before.map(|n| n + 1));
     frames.doors(0, 0).state(block).fetch_or(Doors::LOCKED, Relaxed);
-    let theirs = frames.clone();
+    let theirs = fx.clone();
     at_each_step(move |waits| {
         if waits {
-            theirs.doors(0, 0).state(block).fetch_and(!Doors::LOCKED, Relaxed);
+            theirs.frames.doors(0, 0).state(block).fetch_and(!Doors::LOCKED, Relaxed);
         }
     });
-    assert_eq!(frames.turnover(&m), before.map(|n| n + 1));
+    assert_eq!(frames.turnover(m), before.map(|n| n + 1));
     assert_eq!(frames.doors(0, 0).state(block).load(Relaxed) & Doors::LOCKED, 0, "nobody waited");
 
     // Who never ends is not waited for for ever.
     at_each_step(|_| ());
     word.fetch_or(locked, Relaxed);
-    assert_eq!(frames.turnover(&m), None);
+    assert_eq!(frames.turnover(m), None);
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn what_only_a_block_will_do_for_waits_for_the_parts_that_another_has() {
     // Of 1 to 4.
     const BLOCK: usize = 2;
     for magazine in [false, true] {
-        let r = Rc::new(rig());
+        let r = Rc::new(fixture());
         let (m, frames) = (r.vm.machine(), &r.vm.layers.frames);
         let want = Want::kernel(Use::Data);
         let had: Vec<Pfn> = iter::from_fn(|| frames.alloc(m, Order::BASE, &want).ok()).collect();
@@ -240,7 +241,7 @@ fn what_only_a_block_will_do_for_waits_for_the_parts_that_another_has() {
         assert_eq!(of_block.len(), 512);
 
         // All of a block comes back while another CPU is at it, or has a magazine with its last.
-        let set = move |r: &Rig, locked: bool| {
+        let set = move |r: &Fixture, locked: bool| {
             let doors = r.vm.layers.frames.doors(0, 1);
             let state = doors.state(BLOCK);
             match (magazine, locked) {
@@ -270,7 +271,7 @@ fn what_only_a_block_will_do_for_waits_for_the_parts_that_another_has() {
 
 #[test]
 fn hands_are_waited_for_but_not_those_that_come_later() {
-    let r = rig();
+    let r = fixture();
     let (m, hands) = (r.vm.machine(), &r.vm.layers.hands);
     let hand: [_; 4] = array::from_fn(|_| RefCell::new(None));
     let begin = |n: usize| _ = hand[n].replace(Some(hands.begin(m)));

@@ -8,9 +8,13 @@
 //! verbs.
 #![cfg_attr(not(test), no_std)]
 
-// The machine of the tests is written for users of the crate.
+// What the tests share is written for users of the crate. As a crate it links another copy of this
+// one, so unit tests include it as a module.
 #[cfg(test)]
 extern crate self as vellum;
+#[cfg(test)]
+#[path = "../../vellum-testkit/src/lib.rs"]
+mod testkit;
 
 pub mod addr;
 pub mod config;

@@ -7,72 +7,48 @@ use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn, Va};
 use crate::config::{Config, Thp, ZeroHuge};
 use crate::error::NoMemory;
 use crate::frame::{CUT_SHIFT, Frames, SlabRef, Want};
-use crate::machine::{Machine, MmuRules, Topology, Use};
-use crate::slab_tests::flat::{Flat, FrameHands, Meta, VmHands, flat};
-use crate::space::{Access, Attrs, Fault, MAX_SPACES, Placement, Rights, Space};
+use crate::machine::{MmuRules, Topology, Use};
+use crate::space::{Access, Fault, MAX_SPACES, Placement, Space};
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
-use crate::vm::Vm;
+use crate::testkit::prelude::{
+    Fixture, Flat, FramesExt, FramesFixture, MIB2, RW, VmExt, flat, flat_with,
+};
 use crate::zero::MOST_USES;
 
-pub(crate) struct Rig {
-    pub(crate) vm: Vm<Flat>,
-    _meta: Meta,
-}
-
-const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);
 const AT: Va = Va(1 << 30);
-const MIB2: u64 = 2 << 20;
 
-fn rig_on(first: u64, frames: u64, rules: MmuRules, config: Config) -> Rig {
-    let machine = Flat::new(Topology::flat(2, Pfn(first), frames), rules);
-    let meta = Meta::new(Vm::<Flat>::layout(machine.topology()));
-    // SAFETY: zeroed memory of that layout, kept beside the value.
-    let vm = unsafe { Vm::new(machine, config, meta.base()) }.unwrap();
-    Rig { vm, _meta: meta }
+fn fixture_on(first: u64, frames: u64, config: Config) -> Fixture {
+    let topology = Topology::flat(2, Pfn(first), frames);
+    Fixture::new(Flat::new(topology, MmuRules::X86_64), config)
 }
 
-pub(crate) fn rig() -> Rig {
-    rig_on(
-        512,
-        4096,
-        MmuRules { contexts: 256, ..MmuRules::X86_64 },
-        Config { thp: Thp::Never, ..Config::default() },
-    )
+/// Base pages only, and identifiers for the TLBs.
+pub(crate) fn fixture() -> Fixture {
+    let rules = MmuRules { contexts: 256, ..MmuRules::X86_64 };
+    let config = Config { thp: Thp::Never, ..Config::default() };
+    Fixture::new(flat_with(2, 4096, rules), config)
 }
 
-impl Rig {
+impl Fixture {
     pub(crate) fn space(&self) -> Space {
-        let space = self.vm.create().unwrap();
-        self.vm.map(&space, Placement::At(AT), MIB2, RW).unwrap();
-        space
+        self.mapped(AT, MIB2, RW)
     }
     pub(crate) fn complaint(&self, spaces: &[&Space]) -> &'static str {
         self.vm.audit(spaces).expect_err("it is valid").what
     }
     pub(crate) fn write(&self, space: &Space) -> Pfn {
         self.vm.fault(space, AT, Access::Write).unwrap();
-        match self.vm.query(space, AT) {
-            crate::space::Page::Mapped { pfn, .. } => pfn,
-            other => panic!("{other:?}"),
-        }
+        self.frame(space, AT)
     }
-}
-
-pub(crate) fn frames_of(m: &Flat) -> (Frames, Meta) {
-    let meta = Meta::new(Frames::layout(m.topology()).unwrap());
-    // SAFETY: zeroed memory of that layout, which the caller keeps as long as the value.
-    let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
-    (frames, meta)
 }
 
 /// What `validate` says of frames that `wrong` had in its hands.
 fn frames_complain(wrong: impl FnOnce(&Frames, &Flat)) -> &'static str {
-    let m = flat(1, 2048);
-    let (frames, _meta) = frames_of(&m);
-    frames.audit(&m).unwrap();
-    wrong(&frames, &m);
-    frames.audit(&m).expect_err("it is valid").what
+    let f = FramesFixture::new(flat(1, 2048));
+    f.frames.audit(&f.m).unwrap();
+    wrong(&f.frames, &f.m);
+    f.frames.audit(&f.m).expect_err("it is valid").what
 }
 
 pub(crate) fn take(frames: &Frames, m: &Flat, order: u8) -> Pfn {
@@ -156,11 +132,8 @@ fn frames_taken_less_those_that_came_back_are_those_in_use() {
 #[test]
 fn the_count_of_frames_given_back_leaves_the_word_before_it_reaches_the_lock() {
     const MOST: u64 = 1 << 54;
-    let m = flat(1, 2048);
-    let meta = Meta::new(Frames::layout(m.topology()).unwrap());
-    // SAFETY: zeroed memory of that layout, kept as long as the value.
-    let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
-    let had: Vec<Pfn> = (0..100).map(|_| take(&frames, &m, 0)).collect();
+    let FramesFixture { frames, m, .. } = &FramesFixture::new(flat(1, 2048));
+    let had: Vec<Pfn> = (0..100).map(|_| take(frames, m, 0)).collect();
     // Before the word counts nothing: as if so many had come and gone.
     frames.doors(0, 0).word.fetch_add((MOST - 1) << 8, Relaxed);
     let freed = |frames: &Frames| {
@@ -169,21 +142,21 @@ fn the_count_of_frames_given_back_leaves_the_word_before_it_reaches_the_lock() {
         stats.get(Counter::Free) as u64
     };
     for (i, &pfn) in had.iter().enumerate() {
-        frames.put(&m, pfn, Order::BASE);
-        assert_eq!(freed(&frames), MOST + i as u64);
-        frames.audit(&m).unwrap();
+        frames.put(m, pfn, Order::BASE);
+        assert_eq!(freed(frames), MOST + i as u64);
+        frames.audit(m).unwrap();
     }
     // Emptied, filled, and in use as before.
-    let again: Vec<Pfn> = (0..300).map(|_| take(&frames, &m, 0)).collect();
-    again.iter().for_each(|&pfn| frames.put(&m, pfn, Order::BASE));
-    assert_eq!(freed(&frames), MOST + 399);
-    assert_eq!(frames.audit(&m).unwrap().used, 0);
+    let again: Vec<Pfn> = (0..300).map(|_| take(frames, m, 0)).collect();
+    again.iter().for_each(|&pfn| frames.put(m, pfn, Order::BASE));
+    assert_eq!(freed(frames), MOST + 399);
+    assert_eq!(frames.audit(m).unwrap().used, 0);
     assert!(frames.doors(0, 0).word.load(Relaxed) < MOST, "it counts from the beginning");
 }
 
 #[test]
 fn readers_three_hundred_deep_are_inside() {
-    let r = rig();
+    let r = fixture();
     let (vm, m) = (&r.vm, r.vm.machine());
     let guards: Vec<_> = (0..300).map(|_| vm.layers.epochs.enter(m)).collect();
     assert!(vm.layers.epochs.is_inside(m));
@@ -197,7 +170,7 @@ fn readers_three_hundred_deep_are_inside() {
 #[test]
 fn the_last_frame_that_fits_can_be_a_root() {
     let config = Config { thp: Thp::Never, ..Config::default() };
-    let r = rig_on(PFN_END - 1024, 1024, MmuRules::X86_64, config);
+    let r = fixture_on(PFN_END - 1024, 1024, config);
     let (vm, m) = (&r.vm, r.vm.machine());
     let first = r.space();
     let want = Want::kernel(Use::Table);
@@ -218,7 +191,7 @@ fn the_last_frame_that_fits_can_be_a_root() {
 
 #[test]
 fn more_spaces_than_there_may_be_are_refused() {
-    let r = rig();
+    let r = fixture();
     let space = r.space();
     r.write(&space);
     let before = r.vm.audit(&[&space]).unwrap();
@@ -241,7 +214,7 @@ fn more_spaces_than_there_may_be_are_refused() {
 #[test]
 fn references_to_the_huge_page_of_zeros_leave_room_for_a_fork_of_every_space() {
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
-    let r = rig_on(512, 4096, MmuRules::X86_64, config);
+    let r = fixture_on(512, 4096, config);
     let vm = &r.vm;
     let [a, b, c] = [(); 3].map(|()| r.space());
     let read = |space: &Space| vm.fault(space, AT, Access::Read).unwrap();
@@ -267,7 +240,7 @@ fn references_to_the_huge_page_of_zeros_leave_room_for_a_fork_of_every_space() {
 
 #[test]
 fn a_fork_that_never_ends_is_found() {
-    let r = rig();
+    let r = fixture();
     let space = r.space();
     r.vm.layers.record_of(&space).stop_faults();
     assert_eq!(r.complaint(&[&space]), "faults are stopped at rest");
@@ -277,7 +250,7 @@ fn a_fork_that_never_ends_is_found() {
 
 #[test]
 fn identifiers_in_the_tlbs_are_recounted() {
-    let r = rig();
+    let r = fixture();
     let (a, b) = (r.space(), r.space());
     let (word, spaces) = (&r.vm.layers.context_words()[0], [&a, &b]);
     let (of_a, of_b) = (&r.vm.layers.record_of(&a).context, &r.vm.layers.record_of(&b).context);
@@ -301,7 +274,7 @@ fn identifiers_in_the_tlbs_are_recounted() {
 
 #[test]
 fn sets_of_cpus_are_recounted() {
-    let r = rig();
+    let r = fixture();
     let (space, m) = (r.space(), r.vm.machine());
     let record = r.vm.layers.record_of(&space);
     r.vm.activate(&space);
@@ -329,7 +302,7 @@ fn sets_of_cpus_are_recounted() {
 
 #[test]
 fn members_of_families_are_recounted() {
-    let r = rig();
+    let r = fixture();
     let parent = r.space();
     let child = r.vm.fork(&parent).unwrap();
     let spaces = [&parent, &child];
@@ -362,7 +335,7 @@ fn members_of_families_are_recounted() {
 
 #[test]
 fn bits_beside_a_map_count_are_found() {
-    let r = rig();
+    let r = fixture();
     let space = r.space();
     let record = r.vm.frames().record(r.write(&space));
     let count = record.word(1);
@@ -380,14 +353,14 @@ fn bits_beside_a_map_count_are_found() {
 }
 
 /// Clears what a `validate` that stopped early counted in the region of [`AT`].
-fn clear_counts(r: &Rig, space: &Space) {
+fn clear_counts(r: &Fixture, space: &Space) {
     let region = r.vm.layers.descend(r.vm.layers.record_of(space), AT).region.unwrap();
     r.vm.layers.region(region).stand_for(0);
 }
 
 #[test]
 fn bits_of_tables_and_regions_that_mean_nothing_are_found() {
-    let r = rig();
+    let r = fixture();
     let space = r.space();
     let root = r.vm.frames().record(r.vm.layers.record_of(&space).root());
     for bit in [46, 47] {

@@ -2,14 +2,7 @@
 //! file, since it watches the memory of the whole process.
 #![cfg(target_os = "linux")]
 
-#[path = "common/flat.rs"]
-mod flat;
-
-use flat::{Flat, FrameHands, Meta};
-use vellum::addr::{Order, Pfn};
-use vellum::config::NumaPolicy;
-use vellum::frame::{Frames, Want};
-use vellum::machine::{Machine, MmuRules, NodeInfo, Topology, Use};
+use vellum_testkit::prelude::*;
 
 fn resident_kib() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -19,12 +12,10 @@ fn resident_kib() -> u64 {
 #[test]
 fn a_hundred_gibibytes_boot_and_serve_in_less_than_a_mebibyte() {
     let gib = 1u64 << 18;
-    let mut t = Topology::flat(16, Pfn(0), gib);
-    t.nodes = 2;
-    t.node[1] = NodeInfo { first: Pfn(gib), frames: 99 * gib };
-    let m = Flat::<vellum::entry::X86_64>::hollow(t, MmuRules::X86_64);
+    let t = nodes(16, &[(0, gib), (gib, 99 * gib)]);
+    let m = Flat::<X86_64>::hollow(t, MmuRules::X86_64);
     let layout = Frames::layout(m.topology()).unwrap();
-    // A record of 64 bytes a frame, and next to it little.
+    // A record of 64 bytes for each frame, and little else.
     let records = 100 * gib * 64;
     assert!(layout.size() as u64 > records && (layout.size() as u64) < records + records / 192);
     let before = resident_kib();

@@ -1,4 +1,4 @@
-//! The laws of every entry format, and words checked by hand against the manuals.
+//! What every entry format must do, and words checked by hand against the manuals.
 
 use proptest::prelude::*;
 use vellum::addr::{Level, Pfn, Va};
@@ -43,7 +43,7 @@ fn entry() -> impl Strategy<Value = (Entry, Level)> {
     )
 }
 
-fn laws<C: Codec>(entry: Entry, level: Level) {
+fn round_trip<C: Codec>(entry: Entry, level: Level) {
     let raw = C::encode(entry, level);
     assert_eq!(C::decode(raw, level), entry, "{raw:#x} at {level:?}");
     assert_eq!(raw == 0, entry == Entry::Empty, "only an empty entry is all zeros");
@@ -59,12 +59,12 @@ proptest! {
 
     #[test]
     fn x86_64_reads_back_what_it_wrote((entry, level) in entry()) {
-        laws::<X86_64>(entry, level);
+        round_trip::<X86_64>(entry, level);
     }
 
     #[test]
     fn aarch64_reads_back_what_it_wrote((entry, level) in entry()) {
-        laws::<Aarch64>(entry, level);
+        round_trip::<Aarch64>(entry, level);
     }
 
     #[test]

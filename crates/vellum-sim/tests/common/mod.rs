@@ -3,12 +3,10 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 pub mod beside;
-#[path = "../../../vellum/tests/common/hands.rs"]
-pub mod hands;
 pub mod program;
 
-use hands::MachineHands;
 use std::cell::Cell;
+use vellum_testkit::ext::MachineExt;
 
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::entry::{Codec, Entry, Flags};

@@ -9,10 +9,10 @@
 //! cost: a hit in the last level. The control is the same readers without [`Vm::keep_zeros`], each
 //! of whose spaces is counted at its first read.
 
-use crate::common::hands::VmHands;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
+use vellum_testkit::ext::VmExt;
 
 use crate::common::beside::{Beside, Notes};
 use crate::common::{MmuKind, options, parts};

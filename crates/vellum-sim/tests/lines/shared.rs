@@ -6,9 +6,9 @@
 //! refilled, a large block) or that made a table (which write the node above, in which both CPUs
 //! then fault) are counted and printed apart; every other fault must have no common line at all.
 
-use crate::common::hands::VmHands;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
+use vellum_testkit::ext::VmExt;
 
 use crate::common::beside::{Beside, Notes};
 use crate::common::{MmuKind, options, parts};

@@ -1,7 +1,6 @@
 //! Time: every tick of a CPU's clock on one account, interrupts that cost what the machine says,
 //! CPUs that take turns by their clocks.
 
-use crate::common::hands::MachineHands;
 use crate::common::*;
 use crate::script;
 use std::cell::{Cell, RefCell};
@@ -9,6 +8,7 @@ use vellum::entry::Entry;
 use vellum::machine::{CpuMask, Event, Machine, Scope, Verb, Work};
 use vellum_sim::format::{Arm, X86};
 use vellum_sim::{Check, Cpu, Kind, Options, Rule, SimMachine};
+use vellum_testkit::ext::MachineExt;
 
 fn cycles(sim: &SimMachine<X86>, cpu: usize, name: &str) -> u64 {
     sim.counters(cpu).get(name).expect("a counter")

@@ -2,13 +2,13 @@
 //! owner, zeros that stay zero, shared pages that nobody can write. And the planted bugs, each with
 //! a run that passes without it.
 
-use crate::common::hands::MachineHands;
 use crate::common::*;
 use crate::script;
 use vellum::addr::{Order, Pfn};
 use vellum::entry::{Busy, Entry};
 use vellum::machine::{Event, Machine, Use, Verb};
 use vellum_sim::{Bug, Check, Rule};
+use vellum_testkit::ext::MachineExt;
 
 #[test]
 fn frames_a_life_in_order_is_legal() {

@@ -1,13 +1,13 @@
 //! The law of `docs/oracle.md`, lines 4 to 6 and what follows them: deferral, page sizes, table
 //! frames, break-before-make.
 
-use crate::common::hands::MachineHands;
 use crate::common::*;
 use crate::script;
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
 use vellum::entry::{Busy, Codec, Entry};
 use vellum::machine::{Root, Scope, Use, Verb};
 use vellum_sim::{Bug, Rule};
+use vellum_testkit::ext::MachineExt;
 
 const CONTEXTS: [MmuKind; 2] = [MmuKind::Pcid, MmuKind::Arm];
 

@@ -1,7 +1,6 @@
 //! The oracle on shared tables of zeros: each legal case, and beside it the illegal one that stops
 //! the run.
 
-use crate::common::hands::MachineHands;
 use crate::common::{A, Kernel, MmuKind, RO, RW, Script, broken, load, options, play};
 use crate::script;
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
@@ -9,6 +8,7 @@ use vellum::entry::{Busy, Codec, Entry, Flags};
 use vellum::machine::{Event, Machine, Scope, Use, Verb};
 use vellum_sim::format::Format;
 use vellum_sim::{Check, Cpu, Kind, Rule};
+use vellum_testkit::ext::MachineExt;
 
 /// A base frame of zeros.
 fn zeros<F: Format>(k: &Kernel<'_, F>) -> Pfn {

@@ -1,8 +1,8 @@
 //! B-10: a space that forbids shared zeros has none from the moment the verb returns, whatever
 //! faults are under way.
 
-use crate::common::hands::VmHands;
 use std::cell::Cell;
+use vellum_testkit::ext::VmExt;
 
 use crate::common::{MmuKind, hunting, options, parts, seeds};
 use vellum::addr::Va;

@@ -7,9 +7,9 @@
 //! returns or a frame is freed with an obligation open, is shown to see it: with flushes that reach
 //! nobody it does stop.
 
-use crate::common::hands::VmHands;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use vellum_testkit::ext::VmExt;
 
 use crate::common::{MmuKind, hunting, options, parts, program, seeds};
 use vellum::addr::Va;

@@ -7,9 +7,9 @@
 //! translates (D-7 without deferral), whether zeros are ever writable or not zero, and whether
 //! anything is lost.
 
-use crate::common::hands::{FrameHands, VmHands};
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use vellum_testkit::ext::{FramesExt, VmExt};
 
 use crate::common::{MmuKind, hunting, parts, program, seeds};
 use vellum::addr::{Order, Va};

@@ -6,9 +6,9 @@
 //! exit, collapse and split, while owners drop pages, unmap and map again, and move them. Some
 //! hunts take frames out of use besides. Oracle by full walk; contents by version.
 
-use crate::common::hands::VmHands;
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use vellum_testkit::ext::VmExt;
 
 use crate::common::{MmuKind, hunting, parts, program, seeds};
 use vellum::addr::Va;

@@ -5,8 +5,8 @@
 //! translation that a verb leaves behind is used sooner or later, and either the oracle stops or a
 //! load sees a version it must not. Everything is under walk checking.
 
-use crate::common::hands::VmHands;
 use std::collections::BTreeMap;
+use vellum_testkit::ext::VmExt;
 
 use crate::common::{MmuKind, options, parts, seeds};
 use vellum::addr::Va;

@@ -1,6 +1,5 @@
 //! The library on the machine: whole workloads under the oracle, on the three sets of MMU rules.
 
-use crate::common::hands::VmHands;
 use crate::common::{ALL, MmuKind, hunting, options, parts, seeds};
 use vellum::addr::Va;
 use vellum::config::Config;
@@ -9,6 +8,7 @@ use vellum::space::{Access, Advice, Attrs, Placement, Rights, Space};
 use vellum::vm::Vm;
 use vellum_sim::format::{Arm, Format, X86};
 use vellum_sim::{Bug, Check, Cpu, Kind, Meta, Options, Parts, Program, SimMachine, Stop};
+use vellum_testkit::ext::VmExt;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,41 +1,38 @@
 //! Slabs: objects are zero, nobody else's, and their pages come back.
 
-#[path = "../../tests/common/flat.rs"]
-pub(crate) mod flat;
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::rc::Rc;
 
-use flat::{Flat, FrameHands, Meta, at_each_step, flat};
 use proptest::prelude::*;
 
-use crate::addr::{Order, PAGE_SIZE, Pfn};
+use crate::addr::{PAGE_SIZE, Pfn};
 use crate::error::NoMemory;
 use crate::frame::slab::SlabCounts;
-use crate::frame::{Frames, Slab, SlabRef, Want};
-use crate::machine::{Machine, Use};
+use crate::frame::{Slab, SlabRef};
 use crate::sync::Token;
+use crate::testkit::prelude::{FramesFixture, Random, at_each_step, flat};
 
-struct Rig {
-    frames: Frames,
-    m: Flat,
-    _meta: Meta,
+/// Frames, and calls of a slab over them.
+struct Fixture(FramesFixture);
+
+fn fixture(cpus: usize, frames: u64) -> Fixture {
+    Fixture(FramesFixture::new(flat(cpus, frames)))
 }
 
-fn rig(cpus: usize, frames: u64) -> Rig {
-    let m = flat(cpus, frames);
-    let meta = Meta::new(Frames::layout(m.topology()).unwrap());
-    // SAFETY: zeroed memory of that layout, kept beside the value.
-    let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
-    Rig { frames, m, _meta: meta }
+impl Deref for Fixture {
+    type Target = FramesFixture;
+    fn deref(&self) -> &FramesFixture {
+        &self.0
+    }
 }
 
-impl Rig {
-    fn alloc(&self, slab: &Slab) -> Result<SlabRef, NoMemory> {
+impl Fixture {
+    fn object(&self, slab: &Slab) -> Result<SlabRef, NoMemory> {
         slab.alloc(&self.m, &self.frames, &mut Token::top())
     }
-    fn free(&self, slab: &Slab, object: SlabRef) {
+    fn give(&self, slab: &Slab, object: SlabRef) {
         slab.free(&self.m, &self.frames, &mut Token::top(), object);
     }
     fn holds_only(&self, slab: &Slab, object: SlabRef, byte: u8) -> bool {
@@ -52,9 +49,9 @@ impl Rig {
 
 #[test]
 fn whoever_finds_no_room_in_a_slab_finds_the_frame_of_its_last_page() {
-    let r = Rc::new(rig(1, 512));
+    let r = Rc::new(fixture(1, 512));
     let slab = Rc::new(Slab::new(64));
-    let object = r.alloc(&slab).unwrap();
+    let object = r.object(&slab).unwrap();
     let free = r.frames.free_frames(0);
     let steps = Rc::new(Cell::new(0));
     let (all, of) = (Rc::clone(&steps), (Rc::clone(&r), Rc::clone(&slab)));
@@ -63,17 +60,17 @@ fn whoever_finds_no_room_in_a_slab_finds_the_frame_of_its_last_page() {
         let (r, slab) = &of;
         assert!(slab.lock.is_locked() || slab.pages() != 0 || r.frames.free_frames(0) == free + 1);
     });
-    r.free(&slab, object);
+    r.give(&slab, object);
     assert!(steps.get() > 1);
 }
 
 #[test]
 fn objects_of_every_size_are_zero_aligned_and_apart() {
     for size in [1, 64, 65, 128, 192, 576, 1024, 1400, 2048, 4096] {
-        let r = rig(1, 512);
+        let r = fixture(1, 512);
         let slab = Slab::new(size);
         assert!(slab.size >= size && slab.size.is_multiple_of(64));
-        let objects: Vec<SlabRef> = (0..100).map(|_| r.alloc(&slab).unwrap()).collect();
+        let objects: Vec<SlabRef> = (0..100).map(|_| r.object(&slab).unwrap()).collect();
         for (i, &o) in objects.iter().enumerate() {
             assert!(
                 r.holds_only(&slab, o, 0),
@@ -86,58 +83,56 @@ fn objects_of_every_size_are_zero_aligned_and_apart() {
         let counts = slab.validate(&r.frames).unwrap();
         assert_eq!(counts.objects, 100);
         assert_eq!(counts.pages, 100_usize.div_ceil(PAGE_SIZE / slab.size) as u64);
-        assert_eq!(r.frames.audit(&r.m).unwrap().used, counts.pages);
+        assert_eq!(r.used(), counts.pages);
         for o in objects {
-            r.free(&slab, o);
+            r.give(&slab, o);
         }
         assert_eq!(slab.validate(&r.frames), Ok(SlabCounts::default()));
-        assert_eq!(r.frames.audit(&r.m).unwrap().used, 0);
+        assert_eq!(r.used(), 0);
     }
 }
 
 #[test]
 fn a_slab_without_memory_says_so_and_goes_on_when_there_is_some() {
-    let r = rig(1, 512);
+    let r = fixture(1, 512);
     let slab = Slab::new(1024);
-    let held: Vec<Pfn> =
-        std::iter::from_fn(|| r.frames.alloc(&r.m, Order::BASE, &Want::kernel(Use::Table)).ok())
-            .collect();
-    assert_eq!(r.alloc(&slab), Err(NoMemory));
+    let held: Vec<Pfn> = std::iter::from_fn(|| r.alloc(0).ok()).collect();
+    assert_eq!(r.object(&slab), Err(NoMemory));
     assert_eq!(slab.validate(&r.frames), Ok(SlabCounts::default()));
-    r.frames.put(&r.m, held[0], Order::BASE);
-    let four: Vec<_> = (0..4).map(|_| r.alloc(&slab).unwrap()).collect();
-    assert_eq!(r.alloc(&slab), Err(NoMemory));
-    r.free(&slab, four[2]);
-    assert_eq!(r.alloc(&slab), Ok(four[2]));
+    r.free(held[0], 0);
+    let four: Vec<_> = (0..4).map(|_| r.object(&slab).unwrap()).collect();
+    assert_eq!(r.object(&slab), Err(NoMemory));
+    r.give(&slab, four[2]);
+    assert_eq!(r.object(&slab), Ok(four[2]));
     assert_eq!(slab.validate(&r.frames).unwrap().objects, 4);
 }
 
 #[test]
 #[cfg(debug_assertions)]
 fn an_object_freed_twice_or_by_another_slab_is_noticed() {
-    let bad = |f: fn(&Rig, &Slab, SlabRef)| {
+    let bad = |f: fn(&Fixture, &Slab, SlabRef)| {
         std::panic::catch_unwind(|| {
-            let r = rig(1, 512);
+            let r = fixture(1, 512);
             let slab = Slab::new(128);
-            let keeps_the_page = r.alloc(&slab).unwrap();
-            let object = r.alloc(&slab).unwrap();
+            let keeps_the_page = r.object(&slab).unwrap();
+            let object = r.object(&slab).unwrap();
             f(&r, &slab, object);
-            r.free(&slab, keeps_the_page);
+            r.give(&slab, keeps_the_page);
         })
         .is_err()
     };
-    assert!(!bad(|r, s, o| r.free(s, o)));
+    assert!(!bad(|r, s, o| r.give(s, o)));
     assert!(bad(|r, s, o| {
-        r.free(s, o);
-        r.free(s, o);
+        r.give(s, o);
+        r.give(s, o);
     }));
-    assert!(bad(|r, _, o| r.free(&Slab::new(64), o)));
+    assert!(bad(|r, _, o| r.give(&Slab::new(64), o)));
 }
 
 #[test]
 fn many_cpus_share_a_slab() {
     const CPUS: usize = 4;
-    let r = rig(CPUS, 2048);
+    let r = fixture(CPUS, 2048);
     let slab = Slab::new(192);
     std::thread::scope(|s| {
         for cpu in 0..CPUS {
@@ -145,28 +140,27 @@ fn many_cpus_share_a_slab() {
             s.spawn(move || {
                 r.m.run_on(cpu);
                 let mut held = vec![];
-                let mut seed = cpu as u64 + 1;
+                let mut random = Random::new(cpu as u64);
                 for _ in 0..20_000 {
-                    seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    if held.len() < 60 && seed >> 40 & 1 == 0 || held.is_empty() {
-                        let o = r.alloc(slab).unwrap();
+                    if held.len() < 60 && random.one_in(2) || held.is_empty() {
+                        let o = r.object(slab).unwrap();
                         assert!(r.holds_only(slab, o, 0));
                         r.fill(slab, o, cpu as u8 + 1);
                         held.push(o);
                     } else {
-                        let o = held.swap_remove((seed >> 33) as usize % held.len());
+                        let o = held.swap_remove(random.below(held.len() as u64) as usize);
                         assert!(r.holds_only(slab, o, cpu as u8 + 1), "someone else's object");
-                        r.free(slab, o);
+                        r.give(slab, o);
                     }
                 }
                 for o in held {
-                    r.free(slab, o);
+                    r.give(slab, o);
                 }
             });
         }
     });
     assert_eq!(slab.validate(&r.frames), Ok(SlabCounts::default()));
-    assert_eq!(r.frames.audit(&r.m).unwrap().used, 0);
+    assert_eq!(r.used(), 0);
 }
 
 proptest! {
@@ -176,12 +170,12 @@ proptest! {
         size in 1..=4096usize,
         steps in prop::collection::vec((any::<bool>(), any::<usize>()), 1..300),
     ) {
-        let r = rig(1, 512);
+        let r = fixture(1, 512);
         let slab = Slab::new(size);
         let mut held: BTreeMap<u64, u8> = BTreeMap::new();
         for (i, (alloc, pick)) in steps.into_iter().enumerate() {
             if alloc || held.is_empty() {
-                let o = r.alloc(&slab).unwrap();
+                let o = r.object(&slab).unwrap();
                 prop_assert!(r.holds_only(&slab, o, 0));
                 let mark = (i % 255) as u8 + 1;
                 r.fill(&slab, o, mark);
@@ -190,7 +184,7 @@ proptest! {
                 let (&raw, &mark) = held.iter().nth(pick % held.len()).unwrap();
                 let o = SlabRef::from_raw(raw).unwrap();
                 prop_assert!(r.holds_only(&slab, o, mark));
-                r.free(&slab, o);
+                r.give(&slab, o);
                 held.remove(&raw);
             }
             prop_assert_eq!(slab.validate(&r.frames).unwrap().objects, held.len() as u64);

@@ -1,11 +1,8 @@
-//! Clearing, and the rules of what is seen before and after it.
+//! Clearing and copying of pages, and the rules of what is seen before and after it.
 
-#[path = "../common/flat.rs"]
-mod flat;
-mod lab;
-
-mod batch;
-mod many;
+mod bandwidth;
+mod exits;
 mod order;
-mod rules;
+mod pages;
+mod pool;
 mod safety;

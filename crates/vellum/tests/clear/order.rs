@@ -1,35 +1,7 @@
 //! Ranges, portions and their order, through faults and through the engine's own calls.
 
-use crate::flat::VmHands;
-use crate::lab::*;
-use vellum::addr::{Pfn, Va};
-use vellum::clear::Extent;
-use vellum::config::Preemption;
-use vellum::machine::Stores;
-
-/// The ranges among the acts, relative to a block.
-fn ranges(acts: &[Act], first: Pfn) -> Vec<(u64, u64)> {
-    let of = |act: &Act| match *act {
-        Act::Range(at, frames) => Some((at.0 - first.0, at.0 - first.0 + frames - 1)),
-        _ => None,
-    };
-    acts.iter().filter_map(of).collect()
-}
-
-/// Every page the machine was told to clear, in order.
-fn pages(acts: &[Act], first: Pfn) -> Vec<u64> {
-    let of = |act: &Act| match *act {
-        Act::Run(at, frames, _) | Act::Copy(at, frames, _) => {
-            Some(at.0 - first.0..at.0 - first.0 + frames)
-        }
-        _ => None,
-    };
-    acts.iter().filter_map(of).flatten().collect()
-}
-
-fn points(acts: &[Act]) -> usize {
-    acts.iter().filter(|a| **a == Act::Point).count()
-}
+use vellum_testkit::prelude::*;
+use vellum_testkit::probe::*;
 
 #[test]
 fn a_02_a_huge_fault_clears_right_then_left_then_near_with_the_faulting_page_as_the_very_last() {
@@ -40,14 +12,13 @@ fn a_02_a_huge_fault_clears_right_then_left_then_near_with_the_faulting_page_as_
         (2, &[(5, 511), (0, 4)]),
     ];
     for (fault, expected) in expect {
-        let lab = lab(4096, &[]);
-        let space = lab.vm.create().unwrap();
-        let block = lab.huge_fault(&space, AT, fault);
-        let acts = lab.m().acts();
-        assert_eq!(ranges(&acts, block), expected, "page {fault}");
-        assert_eq!(pages(&acts, block).last(), Some(&fault));
-        lab.vm.exit(space);
-        lab.check(&[]);
+        let fx = probe_fixture(4096, &[]);
+        let space = fx.vm.create().unwrap();
+        let block = fx.huge_fault(&space, AT, fault);
+        let acts = fx.m().acts();
+        assert_eq!(acts.ranges(block), expected, "page {fault}");
+        assert_eq!(acts.pages(block).last(), Some(&fault));
+        fx.end([space]);
     }
 }
 
@@ -60,14 +31,14 @@ fn a_03_for_every_size_and_edge_each_page_is_cleared_once_and_up_to_three_pages_
         for fault in faults {
             for unit in ["page", "extent"] {
                 for order in ["near-last", "ascending"] {
-                    let lab = lab(1024, &[("clear.unit", unit), ("clear.order", order)]);
+                    let fx = probe_fixture(1024, &[("clear.unit", unit), ("clear.order", order)]);
                     let first = Pfn(512);
-                    lab.vm.cleared(&Extent { first, frames, at: AT, fault }).unwrap();
-                    let acts = lab.m().acts();
-                    let mut all = pages(&acts, first);
+                    fx.vm.cleared(&Extent { first, frames, at: AT, fault }).unwrap();
+                    let acts = fx.m().acts();
+                    let mut all = acts.pages(first);
                     if order == "near-last" {
                         assert_eq!(all.last(), Some(&fault), "{frames} {fault} {unit}");
-                        assert!(frames > 3 || unit == "page" || ranges(&acts, first).len() == 1);
+                        assert!(frames > 3 || unit == "page" || acts.ranges(first).len() == 1);
                     }
                     all.sort_unstable();
                     assert!(
@@ -82,14 +53,14 @@ fn a_03_for_every_size_and_edge_each_page_is_cleared_once_and_up_to_three_pages_
 
 #[test]
 fn a_03_a_block_of_262144_pages_is_cleared_once_each_for_every_edge() {
-    // Order alone: the machine under it is hollow, so the trace is all there is.
+    // The order alone: the machine has no memory behind its frames.
     let machine = Probe::hollow(1 << 18);
-    let lab = lab_on(machine, &[("preempt", "full")]);
+    let fx = probe_fixture_on(machine, &[("preempt", "full")]);
     let (first, frames) = (Pfn(512), 1u64 << 18);
     for fault in [0, 1, 2, 3, 100_000, frames - 4, frames - 3, frames - 2, frames - 1] {
-        lab.vm.cleared(&Extent { first, frames, at: Va(0), fault }).unwrap();
-        let acts = lab.m().acts();
-        let sum: u64 = ranges(&acts, first).iter().map(|(a, b)| b - a + 1).sum();
+        fx.vm.cleared(&Extent { first, frames, at: Va(0), fault }).unwrap();
+        let acts = fx.m().acts();
+        let sum: u64 = acts.ranges(first).iter().map(|(a, b)| b - a + 1).sum();
         assert_eq!(sum, frames, "page {fault}");
         let mut runs: Vec<_> = acts
             .iter()
@@ -101,7 +72,7 @@ fn a_03_a_block_of_262144_pages_is_cleared_once_each_for_every_edge() {
             .iter()
             .fold(0, |end, &(at, n)| if at == end { end + n } else { panic!("{runs:?}") });
         assert_eq!(end, frames);
-        assert!(runs.len() <= 5 && points(&acts) == 0, "no explicit splits: {runs:?}");
+        assert!(runs.len() <= 5 && acts.points() == 0, "no explicit splits: {runs:?}");
     }
 }
 
@@ -110,24 +81,24 @@ fn a_04_cooperative_kernels_get_a_scheduling_point_before_each_portion_and_preem
     for batch in [1u64, 2, 3, 5, 7, 8, 100, 511, 512, 2048] {
         for fault in [0, 100, 511] {
             let bytes = (batch * KIB4).to_string();
-            let lab = lab(4096, &[("clear.batch", &bytes)]);
-            let space = lab.vm.create().unwrap();
+            let fx = probe_fixture(4096, &[("clear.batch", &bytes)]);
+            let space = fx.vm.create().unwrap();
             for model in
                 [Preemption::None, Preemption::Voluntary, Preemption::Full, Preemption::Lazy]
             {
-                lab.m().set_model(Some(model));
-                let block = lab.huge_fault(&space, AT, fault);
-                let acts = lab.m().acts();
+                fx.m().set_model(Some(model));
+                let block = fx.huge_fault(&space, AT, fault);
+                let acts = fx.m().acts();
                 let asks = matches!(model, Preemption::None | Preemption::Voluntary);
-                let far = ranges(&acts, block).into_iter().rev().skip(1);
+                let far = acts.ranges(block).into_iter().rev().skip(1);
                 let expected: u64 = far.map(|(a, b)| (b - a + 1).div_ceil(batch)).sum::<u64>() + 1;
                 assert_eq!(
-                    points(&acts) as u64,
+                    acts.points() as u64,
                     if asks { expected } else { 0 },
                     "{model:?} batch {batch}"
                 );
-                // Each portion has its own point right before it; the neighbourhood's pieces have
-                // one together.
+                // Each portion has its own scheduling point before it; the runs around the fault
+                // share one.
                 let near = acts.iter().rposition(|a| matches!(a, Act::Range(..))).expect("a range");
                 let mut point = false;
                 for (i, act) in acts.iter().enumerate().filter(|_| asks) {
@@ -146,72 +117,70 @@ fn a_04_cooperative_kernels_get_a_scheduling_point_before_each_portion_and_preem
                 let longest =
                     acts.iter().map(|a| if let Act::Run(_, n, _) = *a { n } else { 0 }).max();
                 assert!(!asks || longest <= Some(batch.max(4)), "{longest:?}");
-                assert!(lab.is_zero(block, 512));
-                lab.vm.unmap(&space, AT, MIB2).unwrap();
+                assert!(fx.is_zero(block, 512));
+                fx.vm.unmap(&space, AT, MIB2).unwrap();
             }
-            lab.vm.exit(space);
-            lab.check(&[]);
+            fx.end([space]);
         }
     }
 }
 
 #[test]
 fn a_l3_the_preemption_model_may_change_between_two_faults_and_in_the_middle_of_a_clear() {
-    let lab = lab(4096, &[("clear.batch", "64K"), ("preempt", "full")]);
-    let space = lab.vm.create().unwrap();
-    let first = lab.huge_fault(&space, AT, 0);
-    assert_eq!(points(&lab.m().acts()), 0, "the switch says full");
-    lab.m().set_model(Some(Preemption::None));
-    let second = lab.huge_fault(&space, Va(AT.0 + MIB2), 0);
-    assert_eq!(points(&lab.m().acts()), 509usize.div_ceil(16) + 1);
+    let fx = probe_fixture(4096, &[("clear.batch", "64K"), ("preempt", "full")]);
+    let space = fx.vm.create().unwrap();
+    let first = fx.huge_fault(&space, AT, 0);
+    assert_eq!(fx.m().acts().points(), 0, "the switch says full");
+    fx.m().set_model(Some(Preemption::None));
+    let second = fx.huge_fault(&space, Va(AT.0 + MIB2), 0);
+    assert_eq!(fx.m().acts().points(), 509usize.div_ceil(16) + 1);
     // After five portions of 16 pages the rest of the range is one portion.
-    lab.m().change_model(5, Preemption::Lazy);
-    let third = lab.huge_fault(&space, Va(AT.0 + 2 * MIB2), 0);
-    let acts = lab.m().acts();
-    assert_eq!(points(&acts), 5);
+    fx.m().change_model(5, Preemption::Lazy);
+    let third = fx.huge_fault(&space, Va(AT.0 + 2 * MIB2), 0);
+    let acts = fx.m().acts();
+    assert_eq!(acts.points(), 5);
     assert!(
         acts.contains(&Act::Run(third.add(3 + 5 * 16), 509 - 5 * 16, Stores::Cached)),
         "{acts:?}"
     );
-    // And back: a range that began unsplit is, the next one is not.
-    lab.m().change_model(1, Preemption::Voluntary);
-    let fourth = lab.huge_fault(&space, Va(AT.0 + 3 * MIB2), 256);
-    assert_eq!(points(&lab.m().acts()), 254usize.div_ceil(16) + 1);
+    // And back: a range that began as one portion stays one; the next one is split.
+    fx.m().change_model(1, Preemption::Voluntary);
+    let fourth = fx.huge_fault(&space, Va(AT.0 + 3 * MIB2), 256);
+    assert_eq!(fx.m().acts().points(), 254usize.div_ceil(16) + 1);
     for block in [first, second, third, fourth] {
-        assert!(lab.is_zero(block, 512));
+        assert!(fx.is_zero(block, 512));
     }
-    lab.vm.exit(space);
-    lab.check(&[]);
+    fx.end([space]);
 }
 
 #[test]
 fn with_pages_as_units_each_page_has_its_scheduling_point_and_converges_on_the_fault() {
-    let lab = lab(4096, &[("clear.unit", "page")]);
-    let space = lab.vm.create().unwrap();
-    let block = lab.huge_fault(&space, AT, 100);
-    let acts = lab.m().acts();
-    let order = pages(&acts, block);
+    let fx = probe_fixture(4096, &[("clear.unit", "page")]);
+    let space = fx.vm.create().unwrap();
+    let block = fx.huge_fault(&space, AT, 100);
+    let acts = fx.m().acts();
+    let order = acts.pages(block);
     assert_eq!(order[..3], [511, 510, 509], "the far end first");
     assert_eq!(order[509..], [99, 101, 100], "then from both sides");
-    assert_eq!(points(&acts), 512);
+    assert_eq!(acts.points(), 512);
     assert!(acts.iter().all(|a| !matches!(a, Act::Run(_, n, _) if *n != 1)));
-    lab.vm.exit(space);
+    fx.vm.exit(space);
 }
 
 #[test]
 fn long_runs_go_around_the_caches_by_geometry_and_the_neighbourhood_never_does() {
     let around = |machine: Probe, stores: &str| {
-        let lab = lab_on(machine, &[("clear.stores", stores), ("preempt", "full")]);
-        let space = lab.vm.create().unwrap();
-        let block = lab.huge_fault(&space, AT, 200);
-        let acts = lab.m().acts();
+        let fx = probe_fixture_on(machine, &[("clear.stores", stores), ("preempt", "full")]);
+        let space = fx.vm.create().unwrap();
+        let block = fx.huge_fault(&space, AT, 200);
+        let acts = fx.m().acts();
         let runs = acts.iter().filter_map(|a| {
             if let Act::Run(at, n, s) = *a { Some((at.0 - block.0, n, s)) } else { None }
         });
         let bypassed: Vec<_> = runs.filter(|r| r.2 == Stores::Bypass).map(|r| (r.0, r.1)).collect();
-        let settled = acts.iter().filter(|a| **a == Act::Settle).count();
+        let settled = acts.count(Act::Settle);
         assert_eq!(settled, bypassed.len(), "one fence a portion");
-        lab.vm.exit(space);
+        fx.vm.exit(space);
         bypassed
     };
     let with = |l2: u64, bypass: u64| {
@@ -237,50 +206,45 @@ fn long_runs_go_around_the_caches_by_geometry_and_the_neighbourhood_never_does()
 
 #[test]
 fn scattered_frames_are_cleared_with_one_fence_a_batch() {
-    let lab = lab(4096, &[("clear.stores", "bypass"), ("clear.batch", "32K")]);
-    let frames: Vec<_> = (0..20).map(|i| (Pfn(1000 + i * 7), Va(AT.0 + i * KIB4))).collect();
-    frames.iter().for_each(|f| lab.soil(f.0, 1, 9));
-    lab.vm.cleared_singles(&frames).unwrap();
-    let acts = lab.m().acts();
-    let count = |act| acts.iter().filter(|a| **a == act).count();
-    assert_eq!((count(Act::Settle), count(Act::Point)), (3, 3), "8, 8 and 4 frames");
-    assert!(frames.iter().all(|f| lab.is_zero(f.0, 1)));
-    assert_eq!(lab.m().uniform(Pfn(1001)), Some(0), "never touched");
-    lab.m().stop_after(2);
-    frames.iter().for_each(|f| lab.soil(f.0, 1, 9));
-    assert!(lab.vm.cleared_singles(&frames).is_err());
-    assert!(lab.is_zero(frames[7].0, 1) && !lab.is_zero(frames[8].0, 1));
-    lab.vm.cleared_singles(&[]).expect("nothing to do");
+    let fx = probe_fixture(4096, &[("clear.stores", "bypass"), ("clear.batch", "32K")]);
+    let frames: Vec<_> = (0..20).map(|i| (Pfn(1000 + i * 7), page_at(i))).collect();
+    frames.iter().for_each(|f| fx.soil(f.0, 1, 9));
+    fx.vm.cleared_singles(&frames).unwrap();
+    let acts = fx.m().acts();
+    assert_eq!((acts.count(Act::Settle), acts.points()), (3, 3), "8, 8 and 4 frames");
+    assert!(frames.iter().all(|f| fx.is_zero(f.0, 1)));
+    assert_eq!(fx.m().uniform(Pfn(1001)), Some(0), "never touched");
+    fx.m().stop_after(2);
+    frames.iter().for_each(|f| fx.soil(f.0, 1, 9));
+    assert!(fx.vm.cleared_singles(&frames).is_err());
+    assert!(fx.is_zero(frames[7].0, 1) && !fx.is_zero(frames[8].0, 1));
+    fx.vm.cleared_singles(&[]).expect("nothing to do");
     for (bypass, settled) in [(u64::MAX, 0), (1 << 40, 1)] {
         let machine = Probe::new(4096);
         machine.set_caches(1 << 20, bypass);
-        let lab = lab_on(machine, &[]);
-        lab.vm.cleared_singles(&frames[..1]).unwrap();
-        let acts = lab.m().acts();
-        assert_eq!(
-            acts.iter().filter(|a| **a == Act::Settle).count(),
-            settled,
-            "not used at once: around, however few"
-        );
+        let fx = probe_fixture_on(machine, &[]);
+        fx.vm.cleared_singles(&frames[..1]).unwrap();
+        let acts = fx.m().acts();
+        assert_eq!(acts.count(Act::Settle), settled, "not used at once: around, however few");
     }
 }
 
 #[test]
 fn the_same_engine_copies_in_the_same_order_and_portions() {
-    let lab = lab(4096, &[("clear.batch", "28K")]);
+    let fx = probe_fixture(4096, &[("clear.batch", "28K")]);
     let (from, to) = (Pfn(1024), Pfn(2048));
     for i in 0..64 {
-        lab.soil(from.add(i), 1, i as u8 + 1);
+        fx.soil(from.add(i), 1, i as u8 + 1);
     }
-    lab.soil(to, 66, 0xee);
-    lab.vm.copied(from, &Extent { first: to.add(1), frames: 64, at: AT, fault: 30 }).unwrap();
-    let acts = lab.m().acts();
-    assert_eq!(ranges(&acts, to.add(1)), [(33, 63), (0, 27), (28, 32)]);
-    assert_eq!(pages(&acts, to.add(1)).last(), Some(&30));
-    assert_eq!(points(&acts), 5 + 4 + 1);
-    assert!((0..64).all(|i| lab.m().uniform(to.add(1 + i)) == Some(i as u8 + 1)));
+    fx.soil(to, 66, 0xee);
+    fx.vm.copied(from, &Extent { first: to.add(1), frames: 64, at: AT, fault: 30 }).unwrap();
+    let acts = fx.m().acts();
+    assert_eq!(acts.ranges(to.add(1)), [(33, 63), (0, 27), (28, 32)]);
+    assert_eq!(acts.pages(to.add(1)).last(), Some(&30));
+    assert_eq!(acts.points(), 5 + 4 + 1);
+    assert!((0..64).all(|i| fx.m().uniform(to.add(1 + i)) == Some(i as u8 + 1)));
     assert_eq!(
-        (lab.m().uniform(to), lab.m().uniform(to.add(65))),
+        (fx.m().uniform(to), fx.m().uniform(to.add(65))),
         (Some(0xee), Some(0xee)),
         "guards"
     );

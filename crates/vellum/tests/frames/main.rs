@@ -1,10 +1,8 @@
-//! The frame allocator.
-
-#[path = "../common/flat.rs"]
-mod flat;
+//! The frame allocator, and the locks under it.
 
 mod calls;
+mod interleave;
+mod locks;
 mod long;
 mod model;
 mod threads;
-mod weave;

@@ -1,48 +1,9 @@
-//! The frame allocator against a naive model that knows one bit a frame.
+//! The allocator against a naive model that knows one bit a frame.
 
-use crate::flat::{Flat, FrameHands, Meta};
 use proptest::prelude::*;
-use vellum::addr::{Order, Pfn};
-use vellum::error::NoMemory;
-use vellum::frame::{Frames, Want};
-use vellum::machine::{Machine, MmuRules, NodeInfo, Topology, Use};
-use vellum::sync::Token;
+use vellum_testkit::prelude::*;
 
-fn order(n: u8) -> Order {
-    Order::new(n).unwrap()
-}
-
-/// Frames over their metadata; the fields drop in this order.
-struct Rig {
-    frames: Frames,
-    m: Flat,
-    _meta: Meta,
-}
-
-/// Three CPUs on the first of two nodes.
-fn rig(ranges: &[(u64, u64); 2]) -> Rig {
-    let mut t = Topology::flat(3, Pfn(0), 1);
-    t.nodes = 2;
-    for (node, &(first, frames)) in t.node.iter_mut().zip(ranges) {
-        *node = NodeInfo { first: Pfn(first), frames };
-    }
-    let m = Flat::new(t, MmuRules::X86_64);
-    let meta = Meta::new(Frames::layout(m.topology()).unwrap());
-    // SAFETY: zeroed memory of that layout, kept beside the value.
-    let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
-    Rig { frames, m, _meta: meta }
-}
-
-impl Rig {
-    fn alloc(&self, o: u8) -> Result<Pfn, NoMemory> {
-        self.frames.alloc(&self.m, order(o), &Want::kernel(Use::Table))
-    }
-    fn free(&self, pfn: Pfn, o: u8) {
-        self.frames.put(&self.m, pfn, order(o));
-    }
-}
-
-/// What the allocator should do, said frame by frame.
+/// What the allocator should do, for each frame.
 struct Model {
     /// For each frame the block that holds it, if one does.
     taken: Vec<bool>,
@@ -70,7 +31,7 @@ impl Model {
 enum Step {
     Alloc { cpu: usize, order: u8 },
     Free { cpu: usize, pick: usize },
-    FreeInPieces { cpu: usize, pick: usize, piece: u8 },
+    FreeInParts { cpu: usize, pick: usize, part: u8 },
     Retire { pick: usize, generation: u64 },
     Complete { generation: u64 },
     Drain,
@@ -82,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (0..3usize, order).prop_map(|(cpu, order)| Step::Alloc { cpu, order }),
         7 => (0..3usize, any::<usize>()).prop_map(|(cpu, pick)| Step::Free { cpu, pick }),
         1 => (0..3usize, any::<usize>(), 0..9u8)
-            .prop_map(|(cpu, pick, piece)| Step::FreeInPieces { cpu, pick, piece }),
+            .prop_map(|(cpu, pick, part)| Step::FreeInParts { cpu, pick, part }),
         2 => (any::<usize>(), 0..20u64)
             .prop_map(|(pick, generation)| Step::Retire { pick, generation }),
         1 => (0..20u64).prop_map(|generation| Step::Complete { generation }),
@@ -96,19 +57,19 @@ proptest! {
     fn any_sequence_of_calls_agrees_with_the_model(steps in prop::collection::vec(step(), 1..400)) {
         // The nodes meet in the middle of a word of a block, and neither starts or ends on one.
         let ranges = [(600, 4500), (5100, 2900)];
-        let r = rig(&ranges);
+        let fx = FramesFixture::new(Flat::new(nodes(3, &ranges), MmuRules::X86_64));
         let taken = vec![false; 8000];
         let mut model = Model { taken, node: ranges.to_vec(), held: vec![], pending: vec![] };
         let mut top = Token::top();
         for step in steps {
             match step {
                 Step::Alloc { cpu, order: o } => {
-                    r.m.run_on(cpu);
-                    match r.alloc(o) {
+                    fx.m.run_on(cpu);
+                    match fx.alloc(o) {
                         Ok(pfn) => {
                             prop_assert!(pfn.is_aligned(order(o)));
-                            let node = r.frames.node_of(pfn).unwrap();
-                            prop_assert_eq!(r.frames.node_of(pfn.add((1 << o) - 1)), Some(node));
+                            let node = fx.frames.node_of(pfn).unwrap();
+                            prop_assert_eq!(fx.frames.node_of(pfn.add((1 << o) - 1)), Some(node));
                             prop_assert!(model.is_free(pfn.0, o), "{:?} was not free", pfn);
                             model.set(pfn, o, true);
                             model.held.push((pfn, o));
@@ -117,32 +78,33 @@ proptest! {
                     }
                 }
                 Step::Free { cpu, pick } if !model.held.is_empty() => {
-                    r.m.run_on(cpu);
+                    fx.m.run_on(cpu);
                     let (pfn, o) = model.held.swap_remove(pick % model.held.len());
-                    r.free(pfn, o);
+                    fx.free(pfn, o);
                     model.set(pfn, o, false);
                 }
-                Step::FreeInPieces { cpu, pick, piece } if !model.held.is_empty() => {
-                    r.m.run_on(cpu);
+                Step::FreeInParts { cpu, pick, part } if !model.held.is_empty() => {
+                    fx.m.run_on(cpu);
                     let (pfn, o) = model.held.swap_remove(pick % model.held.len());
-                    let piece = piece.min(o);
+                    let part = part.min(o);
                     if o >= 9 {
-                        r.frames.cut(&r.m, pfn, order(o), order(piece));
+                        fx.frames.split_to(&fx.m, pfn, order(o), order(part));
                     }
-                    for i in 0..1u64 << (o - piece) {
-                        r.free(pfn.add(i << piece), piece);
+                    for i in 0..1u64 << (o - part) {
+                        fx.free(pfn.add(i << part), part);
                     }
                     model.set(pfn, o, false);
                 }
                 Step::Retire { pick, generation } if !model.held.is_empty() => {
                     let (pfn, o) = model.held.swap_remove(pick % model.held.len());
-                    r.frames.retire_at(&r.m, &mut top, (pfn, order(o)), generation);
+                    fx.frames.retire_at(&fx.m, &mut top, (pfn, order(o)), generation);
                     model.pending.push((pfn, o, generation));
                 }
                 Step::Complete { generation } => {
                     let mut freed = 0;
                     for (first, n) in ranges {
-                        // A queue a node; it stops at the first block of a later generation.
+                        // Each node has a queue, and stops at the first block of a later
+                        // generation.
                         let mine = |p: &(Pfn, u8, u64)| p.0.0 >= first && p.0.0 < first + n;
                         let mut stopped = false;
                         let mut keep = vec![];
@@ -157,18 +119,18 @@ proptest! {
                         }
                         model.pending = keep;
                     }
-                    prop_assert_eq!(r.frames.completed(&r.m, &mut top, generation), freed);
+                    prop_assert_eq!(fx.frames.completed(&fx.m, &mut top, generation), freed);
                 }
-                Step::Drain => r.frames.drain(&r.m),
+                Step::Drain => fx.frames.drain(&fx.m),
                 _ => {}
             }
-            let counts = r.frames.audit(&r.m).unwrap();
+            let counts = fx.frames.audit(&fx.m).unwrap();
             let used: u64 = model.held.iter().map(|&(_, o)| 1 << o).sum();
             let pending: u64 = model.pending.iter().map(|&(_, o, _)| 1 << o).sum();
             prop_assert_eq!((counts.total, counts.used, counts.pending), (7400, used, pending));
-            let free: u64 = (0..2).map(|n| r.frames.free_frames(n)).sum();
+            let free: u64 = (0..2).map(|n| fx.frames.free_frames(n)).sum();
             prop_assert_eq!(free, 7400 - used - pending);
         }
-        r.m.run_on(0);
+        fx.m.run_on(0);
     }
 }

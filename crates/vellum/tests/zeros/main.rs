@@ -1,16 +1,8 @@
-//! Pages of zeros: coloured ones, huge ones, and tables of them.
-
-#[path = "../common/cached.rs"]
-mod cached;
-#[path = "../common/flat.rs"]
-mod flat;
-#[path = "../space/lab/mod.rs"]
-mod lab;
+//! Shared zeros: coloured frames, the huge page, and tables of them.
 
 mod colours;
-mod flush;
-mod page;
-mod rules;
+mod forms;
+mod huge_page;
+mod sources;
 mod table;
-mod threads;
-mod weave;
+mod zero_page;

@@ -1,13 +1,13 @@
 //! What the tests of clearing share: the library on a simulated machine, and a program that touches
 //! memory.
 
-use crate::common::hands::VmHands;
 use vellum::addr::{Order, Va};
 use vellum::config::Config;
 use vellum::space::{Access, Attrs, LeafSize, Placement, Rights, Space};
 use vellum::vm::Vm;
 use vellum_sim::format::{Format, X86};
 use vellum_sim::{Kind, Meta, Options, Parts, SimMachine};
+use vellum_testkit::ext::VmExt;
 
 pub const MIB: u64 = 1 << 20;
 

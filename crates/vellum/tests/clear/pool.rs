@@ -1,0 +1,110 @@
+//! Blocks of pools: rule F-10, and what clears them.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use vellum_testkit::prelude::*;
+use vellum_testkit::probe::*;
+
+#[test]
+fn a_10_blocks_of_a_pool_are_cleared_whatever_the_allocator_does_and_fresh_ones_exactly_once() {
+    for zeroing in ["off", "on"] {
+        let fx = old_fixture(8192, &[("alloc.zero", zeroing)]);
+        let cleared = || fx.m().flat.asked.cleared_frames.get();
+        let space = fx.vm.create().unwrap();
+        let before = cleared();
+        let fresh = fx.huge_fault(&space, AT, 9);
+        assert!(fx.is_zero(fresh, 512));
+        assert_eq!(cleared() - before, 512, "fresh, alloc.zero={zeroing}");
+        // The pool takes the next block freed, old bytes and all.
+        assert_eq!(fx.vm.pool(Order::HUGE, 1), Ok(()));
+        assert_eq!(fx.vm.pool(Order::HUGE, 2), Ok(()));
+        let pooled = fx.huge_fault(&space, Va(AT.0 + MIB2), 3);
+        assert!(fx.is_zero(pooled, 512));
+        fx.soil(pooled, 512, 0x5c);
+        fx.vm.unmap(&space, Va(AT.0 + MIB2), MIB2).unwrap();
+        assert_eq!(fx.vm.audit(&[&space]).unwrap().pool_frames, 1024);
+        let before = cleared();
+        let again = fx.huge_fault(&space, Va(AT.0 + MIB2), 500);
+        assert_eq!(again, pooled, "the pool gives back what it got last");
+        assert!(fx.is_zero(again, 512), "recycled, alloc.zero={zeroing}");
+        assert_eq!(cleared() - before, 512);
+        fx.vm.exit(space);
+        assert_eq!(fx.vm.pool(Order::HUGE, 0), Ok(()));
+        fx.check(&[]);
+    }
+}
+
+#[test]
+fn a_pool_that_cannot_be_filled_says_so_keeps_what_it_got_and_serves_exact_mappings_only() {
+    let fx = old_fixture(512 * 4, &[]);
+    assert!(fx.vm.pool(Order::HUGE, 100).is_err());
+    assert!(fx.vm.pool(Order::BASE, 1).is_err() && fx.vm.pool(Order::GIANT, 1).is_err());
+    let held = fx.vm.audit(&[]).unwrap().pool_frames;
+    assert!(held >= 512 && held.is_multiple_of(512), "{held}");
+    fx.vm.pool(Order::HUGE, 1).unwrap();
+    assert_eq!(fx.vm.audit(&[]).unwrap().pool_frames, 512);
+    let space = fx.vm.create().unwrap();
+    let count = |fx: &ProbeFixture| fx.vm.audit(&[&space]).unwrap().pool_frames;
+    let policy = vellum::space::Attrs::anonymous(vellum::space::Rights::READ_WRITE);
+    fx.vm.map(&space, vellum::space::Placement::At(Va(0x1_0000_0000)), MIB2, policy).unwrap();
+    assert_eq!(fx.vm.fault(&space, Va(0x1_0000_0000), Access::Write), Ok(Fault::Huge));
+    assert_eq!(count(&fx), 512, "left alone");
+    fx.huge_fault(&space, AT, 0);
+    assert_eq!(count(&fx), 0);
+    fx.vm.exit(space);
+    fx.vm.pool(Order::HUGE, 0).unwrap();
+    fx.check(&[]);
+}
+
+#[test]
+fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared() {
+    let fx = Rc::new(followed(&[]));
+    assert_eq!(fx.vm.pool(Order::HUGE, 1), Ok(()));
+    let space = fx.vm.create().unwrap();
+    fx.on_cpu(1, || fx.vm.activate(&space));
+    let others: Rc<RefCell<Option<Space>>> = Rc::default();
+    let mut last = None;
+    for round in 0..3 {
+        let block = fx.huge_fault(&space, AT, 9);
+        assert!(fx.is_zero(block, 512) && last.is_none_or(|last| last == block), "round {round}");
+        assert_eq!(fx.vm.audit(&[&space]).unwrap().pool_frames, 0);
+        // It holds a program's bytes while it is in the pool: nobody has cleared it.
+        fx.soil(block, 512, 0x77);
+        let flushes = Rc::new(Cell::new(0));
+        let during = {
+            let (fx, flushes, others) = (Rc::clone(&fx), Rc::clone(&flushes), Rc::clone(&others));
+            move |_| {
+                flushes.set(flushes.get() + 1);
+                assert_eq!(
+                    fx.vm.frames().record(block).use_(),
+                    Use::Data,
+                    "CPU 1 may still write to it"
+                );
+                // A fault that needs such a block now gets another one.
+                let other = fx.vm.create().unwrap();
+                assert_ne!(fx.huge_fault(&other, AT, 9), block);
+                let want = Want::kernel(Use::Slab);
+                let all =
+                    std::iter::from_fn(|| fx.vm.frames().alloc(fx.m(), Order::HUGE, &want).ok());
+                let all: Vec<Pfn> = all.collect();
+                assert!(!all.contains(&block));
+                all.into_iter().for_each(|pfn| fx.vm.frames().put(fx.m(), pfn, Order::HUGE));
+                others.replace(Some(other));
+            }
+        };
+        during_flushes(during, || fx.vm.unmap(&space, AT, MIB2).unwrap());
+        assert!(flushes.get() >= 1);
+        // The pool holds one block; further blocks become free memory.
+        others.take().into_iter().for_each(|other| fx.vm.exit(other));
+        let audit = fx.vm.audit(&[&space]).unwrap();
+        assert_eq!(audit.pool_frames, 512);
+        assert_eq!(fx.m().flat.asked.became[Use::Pending as usize].get(), 0, "and nothing pends");
+        assert_eq!(fx.m().uniform(block), Some(0x77), "clearing is for whoever takes it out");
+        last = Some(block);
+    }
+    fx.on_cpu(1, || fx.vm.idle());
+    fx.vm.exit(space);
+    fx.vm.pool(Order::HUGE, 0).unwrap();
+    fx.check(&[]);
+}

@@ -1,0 +1,237 @@
+//! Shared zeros without memory: statements D-3, D-8 and D-9 for each form of huge zeros.
+
+use vellum_testkit::prelude::*;
+
+fn falls_back<C: Arch>() {
+    let fx = fixture_of::<C>(2, 4096, with_zeros(ZeroHuge::Page));
+    let space = fx.mapped(Va(GIB), MIB2, RW);
+    assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
+    // Another CPU runs in the space as well: one flush, for both.
+    fx.on_cpu(1, || fx.vm.activate(&space));
+    fx.vm.activate(&space);
+    let taken = fx.take_all(Order::HUGE);
+    let flushes = || fx.count(Counter::FlushRemote);
+    let before = flushes();
+    let at = Va(GIB + 77 * KIB4 + 16);
+    assert_eq!(fx.vm.fault(&space, at, Access::Write), Ok(Fault::Copied(Level::ONE)));
+    assert_eq!(flushes() - before, 1);
+    fx.poke(&space, at, 9).unwrap();
+    let now = fx.usage(&space);
+    assert_eq!((now.rss_pages, now.zero_leaves, now.zero_huge_leaves), (1, 511, 0));
+    assert_eq!((fx.count(Counter::AnonPages), fx.count(Counter::AnonHuge)), (1, 0));
+    assert_eq!((fx.count(Counter::ThpFaultFallback), fx.count(Counter::ThpZeroSplit)), (1, 1));
+    for page in 0..512 {
+        assert_eq!(fx.peek(&space, Va(GIB + page * KIB4 + 16)), Ok(if page == 77 { 9 } else { 0 }));
+    }
+    fx.vm.idle();
+    fx.run_on(1);
+    fx.vm.idle();
+    fx.vm.exit(space);
+    fx.run_on(0);
+    fx.give_back(taken, Order::HUGE);
+    fx.check(&[]);
+}
+
+on_both!(
+    falls_back,
+    d_03_without_a_huge_page_the_write_makes_one_page_and_511_zeros_with_one_flush
+);
+
+fn refuses<C: Arch>() {
+    // Without a huge page a write needs a page, then a table. With 0 and 1 free frames it fails at
+    // one and the other.
+    for left in 0..3 {
+        let fx = fixture_of::<C>(2, 4096, with_zeros(ZeroHuge::Page));
+        let space = fx.mapped(Va(GIB), MIB2, RW);
+        assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
+        let taken = fx.take_all_but(left, Order::BASE);
+        let before = fx.state(&[&space]);
+        let got = fx.vm.fault(&space, Va(GIB + 5000), Access::Write);
+        if left == 2 {
+            assert_eq!(got, Ok(Fault::Copied(Level::ONE)));
+        } else {
+            assert_eq!(got, Err(FaultError::NoMemory), "{left} frames left");
+            let after = fx.state(&[&space]);
+            assert!(after == before, "{left} frames left: {}", difference(&before, &after));
+            assert!(matches!(
+                fx.vm.query(&space, Va(GIB + 5000)),
+                Page::Mapped { level: Level::TWO, zero: true, flags, .. } if !flags.write
+            ));
+        }
+        fx.give_back(taken, Order::BASE);
+        fx.end([space]);
+    }
+}
+
+on_both!(refuses, d_03_without_any_page_the_write_is_refused_at_each_step_and_nothing_changes);
+
+fn no_zeros<C: Arch>() {
+    let fx = fixture_of::<C>(2, 2048, with_zeros(ZeroHuge::Page));
+    let space = fx.mapped(Va(GIB), MIB2, RW);
+    let taken = fx.take_all(Order::HUGE);
+    assert_eq!(fx.vm.fault(&space, Va(GIB + 4096), Access::Read), Ok(Fault::Zero));
+    assert_eq!((fx.count(Counter::ThpZeroAllocFailed), fx.count(Counter::ThpZeroAlloc)), (1, 0));
+    assert_eq!((fx.usage(&space).rss_pages, fx.usage(&space).zero_leaves), (0, 1));
+    fx.give_back(taken, Order::HUGE);
+    fx.end([space]);
+}
+
+on_both!(no_zeros, d_03_without_memory_for_the_zeros_themselves_a_read_maps_base_zeros);
+
+fn forks_in_vain<C: Arch>() {
+    let fx = fixture_of::<C>(2, 4096, with_zeros(ZeroHuge::Page));
+    let parent = fx.mapped(Va(GIB), MIB2, RW);
+    fx.peek(&parent, Va(GIB)).unwrap();
+    for left in 0..8 {
+        let taken = fx.take_all_but(left, Order::BASE);
+        let forked = fx.vm.fork(&parent);
+        fx.give_back(taken, Order::BASE);
+        assert_eq!(
+            fx.vm.huge_zero_references(),
+            if forked.is_ok() { 3 } else { 2 },
+            "{left} frames left"
+        );
+        let all: Vec<&Space> = std::iter::once(&parent).chain(&forked).collect();
+        fx.check(&all);
+        if let Ok(child) = forked {
+            assert!(left > 0);
+            fx.vm.exit(child);
+        }
+    }
+    fx.end([parent]);
+}
+
+on_both!(forks_in_vain, d_08_a_fork_that_finds_no_memory_takes_no_reference);
+
+fn splits_in_vain<C: Arch>() {
+    let fx = fixture_of::<C>(2, 4096, with_zeros(ZeroHuge::Page));
+    let space = fx.mapped(Va(GIB), MIB2, RW);
+    fx.peek(&space, Va(GIB)).unwrap();
+    let taken = fx.take_all(Order::BASE);
+    let before = fx.state(&[&space]);
+    assert_eq!(fx.vm.unmap(&space, Va(GIB + KIB4), KIB4), Err(SpaceError::NoMemory));
+    assert_eq!(
+        fx.vm.protect(&space, Va(GIB + KIB4), KIB4, Rights::READ),
+        Err(SpaceError::NoMemory)
+    );
+    let after = fx.state(&[&space]);
+    assert!(after == before, "{}", difference(&before, &after));
+    fx.give_back(taken, Order::BASE);
+    fx.end([space]);
+}
+
+on_both!(splits_in_vain, d_09_a_split_that_finds_no_memory_changes_nothing);
+
+#[test]
+fn d_03_without_a_huge_page_a_private_table_keeps_511_zeros_with_one_flush() {
+    for form in [ZeroHuge::TablePrivate, ZeroHuge::Table] {
+        let fx = fixture_of::<X86_64>(2, 4096, with_zeros(form));
+        let space = fx.mapped(Va(GIB), MIB2, RW);
+        assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
+        fx.vm.activate(&space);
+        let taken = fx.take_all(Order::HUGE);
+        let flushes = || fx.count(Counter::FlushLocalOne) + fx.count(Counter::FlushLocalAll);
+        let before = (flushes(), fx.count(Counter::FlushLocalOne));
+        assert_eq!(
+            fx.vm.fault(&space, Va(GIB + 77 * KIB4), Access::Write),
+            Ok(Fault::Copied(Level::ONE))
+        );
+        assert_eq!(
+            (flushes() - before.0, fx.count(Counter::FlushLocalOne) - before.1),
+            (1, 1),
+            "one page"
+        );
+        fx.poke(&space, Va(GIB + 77 * KIB4), 9).unwrap();
+        let usage = fx.usage(&space);
+        assert_eq!((usage.rss_pages, usage.zero_leaves), (1, 511));
+        assert_eq!(fx.count(Counter::ThpFaultFallback), 1);
+        for page in 0..512 {
+            assert_eq!(fx.peek(&space, Va(GIB + page * KIB4)), Ok(if page == 77 { 9 } else { 0 }));
+        }
+        fx.vm.idle();
+        fx.give_back(taken, Order::HUGE);
+        // A table with a page in it stays a table: the next write makes a base page.
+        assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Ok(Fault::Copied(Level::ONE)));
+        fx.end([space]);
+    }
+}
+
+fn starves<C: Arch>() {
+    for (form, reached, needs) in
+        [(ZeroHuge::Table, GIB, 3), (ZeroHuge::Table, MIB2, 2), (ZeroHuge::TablePrivate, MIB2, 1)]
+    {
+        for left in 0..=needs {
+            let fx = fixture_of::<C>(2, 4096, with_zeros(form));
+            let space = fx.mapped(Va(GIB), reached, RW);
+            assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
+            let taken = fx.take_all_but(left, Order::BASE);
+            let before = fx.state(&[&space]);
+            let got = fx.vm.fault(&space, Va(GIB + 5000), Access::Write);
+            if left == needs {
+                assert_eq!(got, Ok(Fault::Copied(Level::ONE)), "{form:?} {reached:#x} {left}");
+            } else {
+                assert_eq!(got, Err(FaultError::NoMemory), "{form:?} {reached:#x} {left}");
+                let after = fx.state(&[&space]);
+                assert!(
+                    after == before,
+                    "{form:?} {reached:#x} {left}: {}",
+                    difference(&before, &after)
+                );
+            }
+            fx.give_back(taken, Order::BASE);
+            fx.end([space]);
+        }
+    }
+}
+
+on_both!(starves, d_03_each_allocation_of_a_write_fails_in_turn_and_nothing_changes);
+
+#[test]
+fn d_03_a_huge_page_without_room_for_its_table_becomes_base_pages() {
+    let fx = fixture(2048, with_zeros(ZeroHuge::Table));
+    let space = fx.mapped(Va(GIB), GIB, RW);
+    assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
+    // One huge block is left, and no other frame.
+    let huge = fx.take_all(Order::HUGE);
+    let small = fx.take_all(Order::BASE);
+    let (kept, given) = huge.split_at(huge.len() - 1);
+    fx.give_back(given.to_vec(), Order::HUGE);
+    assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Ok(Fault::Copied(Level::ONE)));
+    assert_eq!(fx.usage(&space).rss_pages, 1);
+    fx.give_back(kept.to_vec(), Order::HUGE);
+    fx.give_back(small, Order::BASE);
+    fx.end([space]);
+}
+
+#[test]
+fn d_03_without_memory_for_the_shared_tables_a_read_maps_base_zeros() {
+    let fx = fixture(2048, with_zeros(ZeroHuge::Table));
+    let space = fx.mapped(Va(GIB), MIB2, RW);
+    let mut taken = fx.take_all(Order::BASE);
+    // One frame: the shared table takes it.
+    fx.give_back(taken.split_off(taken.len() - 1), Order::BASE);
+    assert!(matches!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroTable(Level::TWO))));
+    let other = fx.vm.create();
+    assert!(other.is_err());
+    fx.give_back(taken, Order::BASE);
+    fx.end([space]);
+
+    let fx = fixture(2048, with_zeros(ZeroHuge::Table));
+    let space = fx.mapped(Va(GIB), GIB, RW);
+    let mut taken = fx.take_all(Order::BASE);
+    assert_eq!(
+        fx.vm.fault(&space, Va(GIB), Access::Read),
+        Err(FaultError::NoMemory),
+        "not even a node"
+    );
+    fx.give_back(taken.split_off(taken.len() - 1), Order::BASE);
+    // The leaf table takes it; nothing is left for the middle one.
+    assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Err(FaultError::NoMemory));
+    assert!(fx.count(Counter::ThpZeroAllocFailed) >= 1);
+    fx.give_back(taken, Order::BASE);
+    assert!(matches!(
+        fx.vm.fault(&space, Va(GIB), Access::Read),
+        Ok(Fault::ZeroTable(Level::THREE))
+    ));
+    fx.end([space]);
+}

@@ -1,0 +1,83 @@
+//! Map: what a mapping is made of.
+
+use vellum_testkit::prelude::*;
+
+#[test]
+fn exactly_two_mib_or_one_gib_take_one_reserved_entry_and_one_leaf() {
+    let fx = fixture(600_000, Config::default());
+    let space = fx.mapped(Va(GIB), GIB, RW);
+    // The root and a level-3 node: one entry reserves 1 GiB.
+    assert_eq!(fx.usage(&space).table_nodes, 2);
+    fx.map(&space, Va(4 * GIB), MIB2, RW);
+    assert_eq!(fx.usage(&space).table_nodes, 3);
+    assert_eq!(fx.vm.fault(&space, Va(4 * GIB + MIB2 - 1), Access::Write), Ok(Fault::Huge));
+    assert_eq!(fx.usage(&space).table_nodes, 3);
+    assert_eq!(fx.vm.fault(&space, Va(2 * GIB - 1), Access::Write), Ok(Fault::Huge));
+    assert_eq!(fx.vm.fault(&space, Va(2 * GIB), Access::Write), Err(FaultError::Unmapped));
+    assert_eq!(
+        fx.vm.map(&space, Placement::At(Va(GIB / 2)), GIB, EXACTLY_GIANT),
+        Err(SpaceError::LeafSize)
+    );
+    assert_eq!(
+        fx.vm.map(&space, Placement::At(Va(8 * GIB)), MIB2, EXACTLY_GIANT),
+        Err(SpaceError::LeafSize)
+    );
+    fx.map(&space, Va(8 * GIB), GIB, EXACTLY_GIANT);
+    assert_eq!(fx.vm.fault(&space, Va(8 * GIB + 5), Access::Read), Ok(Fault::Giant));
+    assert!(matches!(
+        fx.vm.query(&space, Va(9 * GIB - 1)),
+        Page::Mapped { level: Level::THREE, .. }
+    ));
+    assert_eq!(fx.usage(&space).rss_pages, 512 * 512 + 2 * 512);
+    fx.check(&[&space]);
+    // Out of its middle: one table of 2 MiB leaves, one of base pages.
+    fx.vm.unmap(&space, Va(8 * GIB + 3 * MIB2 + KIB4), KIB4).unwrap();
+    let usage = fx.usage(&space);
+    assert_eq!(
+        (usage.giant_leaves, usage.huge_leaves, usage.rss_pages),
+        (0, 511 + 2, 512 * 512 - 1 + 2 * 512)
+    );
+    fx.end([space]);
+}
+
+#[test]
+fn a_leaf_size_the_machine_has_not_is_refused() {
+    let rules = MmuRules { max_leaf: Order::HUGE, ..MmuRules::X86_64 };
+    let fx: Fixture = Fixture::new(flat_with(1, 4096, rules), Config::default());
+    let space = fx.vm.create().unwrap();
+    for (order, bytes) in [(18, GIB), (3, 8 * KIB4), (10, 2 * MIB2)] {
+        let exactly = Attrs { leaf: LeafSize::Exactly(Order::new(order).unwrap()), ..RW };
+        assert_eq!(
+            fx.vm.map(&space, Placement::At(Va(GIB)), bytes, exactly),
+            Err(SpaceError::LeafSize)
+        );
+    }
+    fx.vm.exit(space);
+}
+
+#[test]
+fn pages_come_from_the_node_the_mapping_names() {
+    let mut topology = nodes(2, &[(512, 4096), (512 + 4096, 4096)]);
+    topology.cpu_node[1] = 1;
+    let fx: Fixture = Fixture::new(Flat::new(topology, MmuRules::X86_64), no_thp());
+    let space = fx.vm.create().unwrap();
+    for (i, (numa, nodes)) in [
+        (None, [0, 0]),
+        (Some(NumaPolicy::Bind(1)), [1, 1]),
+        (Some(NumaPolicy::Prefer(1)), [1, 1]),
+        (Some(NumaPolicy::Interleave), [0, 1]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let at = Va(AT.0 + i as u64 * MIB2);
+        fx.map(&space, at, 2 * KIB4, Attrs { numa, ..RW });
+        for (page, node) in nodes.into_iter().enumerate() {
+            let va = Va(at.0 + page as u64 * KIB4);
+            fx.poke(&space, va, 1).unwrap();
+            let Page::Mapped { pfn, .. } = fx.vm.query(&space, va) else { panic!("no page") };
+            assert_eq!(fx.m().topology().node_of(pfn), Some(node), "{numa:?} page {page}");
+        }
+    }
+    fx.end([space]);
+}
