@@ -10,14 +10,14 @@
 //! has to split a large page to give memory back must not fail for want of a table. What lies in
 //! magazines is not part of that reserve.
 
-use super::Frames;
-use super::magazine::{BATCH, Held, bump};
-use super::node::{BLOCK, MOST_DEFER_SHIFT, Node};
-use super::rooms::ROWS;
-use super::small::{Others, Seeker};
 use crate::addr::{Order, Pfn};
 use crate::config::NumaPolicy;
 use crate::error::NoMemory;
+use crate::frame::block::free_index::ROWS;
+use crate::frame::block::search::{Others, Seeker};
+use crate::frame::cpu::magazine::{BATCH, Held, bump};
+use crate::frame::frames::Frames;
+use crate::frame::node::numa_node::{BLOCK, MOST_DEFER_SHIFT, Node};
 use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::touch;

@@ -1,9 +1,9 @@
 //! Packed words and counters, for tests that make them wrong on purpose.
 
-use super::Frames;
-use super::block::{self, large};
-use super::node::Node;
 use crate::addr::Order;
+use crate::frame::block::lock::{self as block, large};
+use crate::frame::frames::Frames;
+use crate::frame::node::numa_node::Node;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 /// What a node and one CPU's magazine for it keep.

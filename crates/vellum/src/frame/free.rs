@@ -8,11 +8,11 @@
 //! mend. Debug builds stop where they see it; release builds refuse what would corrupt a large
 //! block, and [`Frames::validate`] finds the rest.
 
-use super::Frames;
-use super::block::{KIND, Locked, OPEN};
-use super::magazine::Held;
-use super::node::{BLOCK, Node, WORDS};
 use crate::addr::{Order, Pfn};
+use crate::frame::block::lock::{KIND, Locked, OPEN};
+use crate::frame::cpu::magazine::Held;
+use crate::frame::frames::Frames;
+use crate::frame::node::numa_node::{BLOCK, Node, WORDS};
 use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::sync::atomic::Ordering;
 
@@ -208,7 +208,7 @@ impl Node {
         let (buddy, words) = (index ^ 1 << order, self.words((index >> BLOCK) as usize));
         let (first, n) =
             (buddy as usize / 64 % WORDS, if order > 6 { 1 << (order - 6) } else { 1 });
-        let mask = super::bits::mask(order.min(6)) << (buddy % 64);
+        let mask = crate::frame::block::bits::mask(order.min(6)) << (buddy % 64);
         words[first..first + n].iter().all(|w| w.load(Ordering::Relaxed) & mask == 0)
     }
 

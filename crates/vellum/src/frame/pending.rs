@@ -8,8 +8,8 @@
 //!
 //! A caller whose flush is done already uses [`Frames::free`].
 
-use super::Frames;
 use crate::addr::{Order, Pfn};
+use crate::frame::frames::Frames;
 use crate::machine::{Event, Machine, Use};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Above, Queue, Token};

@@ -18,9 +18,10 @@
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
 
-use super::{Frames, Want};
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn};
 use crate::error::{Invalid, NoMemory};
+use crate::frame::alloc::Want;
+use crate::frame::frames::Frames;
 use crate::machine::{Machine, Use};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sync::{Above, Lock, Queue, Token};

@@ -1,9 +1,10 @@
 //! What the allocator counts, in lines it writes anyway: each CPU in its magazine, and in the
 //! node's shared line what happened while the magazine was not to be had.
 
-use super::magazine::{Held, bump};
-use super::node::{Mark, Node, Watermarks};
-use super::{Frames, Magazine};
+use crate::frame::cpu::magazine::Magazine;
+use crate::frame::cpu::magazine::{Held, bump};
+use crate::frame::frames::Frames;
+use crate::frame::node::numa_node::{Mark, Node, Watermarks};
 use crate::machine::Machine;
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU64, Ordering};

@@ -6,15 +6,15 @@
 //! frame met twice, in two magazines or in a magazine and the queue, is found clear the second
 //! time.
 
-use super::Frames;
-use super::block::{
+use crate::addr::{Order, Pfn};
+use crate::error::Invalid;
+use crate::frame::block::free_index::{DIRTY_ROW, ROWS};
+use crate::frame::block::lock::{
     CLAIMED, DIRTY, FREE, KIND, LARGE, LOCKED, OPEN, TAIL, is_in_bounds, large_order, rows,
     uncounted,
 };
-use super::node::{BLOCK, MOST_DEFER_SHIFT, Node, WORDS};
-use super::rooms::{DIRTY_ROW, ROWS};
-use crate::addr::{Order, Pfn};
-use crate::error::Invalid;
+use crate::frame::frames::Frames;
+use crate::frame::node::numa_node::{BLOCK, MOST_DEFER_SHIFT, Node, WORDS};
 use crate::machine::{Machine, Use};
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -199,7 +199,7 @@ impl Node {
             return false;
         }
         let n = if order.get() > 6 { 1 << (order.get() - 6) } else { 1 };
-        let mask = super::bits::mask(order.get().min(6) as u32) << (index % 64);
+        let mask = crate::frame::block::bits::mask(order.get().min(6) as u32) << (index % 64);
         let words = &self.words(block)[word..word + n];
         let want = if taken { 0 } else { mask };
         let aside = &self.aside(block)[word..word + n];

@@ -22,15 +22,15 @@
 //! larger run that the next allocations split again: 6 ns a step of mixed orders, and no more is
 //! whole after churn (97.4 and 74.0 without).
 
-use super::magazine::Held;
-use super::node::{BLOCK, Node};
 use crate::addr::Order;
+use crate::frame::cpu::magazine::Held;
+use crate::frame::node::numa_node::{BLOCK, Node};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Most blocks kept of orders 1 to 8; of order 9 as many as the node says.
 const KEPT: [u32; BLOCK as usize] = [4, 4, 4, 4, 4, 2, 2, 1, WHOLE];
 /// Most blocks of 2 MiB kept, and taken or given back at once.
-pub(super) const WHOLE: u32 = 4;
+pub const WHOLE: u32 = 4;
 /// Room for blocks of one order.
 const MOST: usize = 4;
 /// A nibble counts those of one order.
@@ -38,9 +38,9 @@ const NIBBLE: u32 = 4;
 
 /// The blocks, as indices of the node. Written by the holder of the magazine.
 #[repr(C)]
-pub(super) struct Kept {
+pub struct Kept {
     /// How many there are of each order, a nibble each from order 1 on: at most [`KEPT`].
-    pub(super) lens: AtomicU64,
+    pub lens: AtomicU64,
     index: [[AtomicU32; MOST]; KEPT.len()],
 }
 
@@ -51,7 +51,7 @@ impl Kept {
     }
 
     /// Every block kept, and its order.
-    pub(super) fn each(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
+    pub fn each(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
         let orders = (1..).map_while(Order::new).zip(&self.index);
         orders.flat_map(|(order, index)| {
             index[..self.len(order.get() as u32) as usize]
@@ -61,14 +61,14 @@ impl Kept {
     }
 
     /// Whether no more are said to be kept of any order than are kept at most; `whole` of 2 MiB.
-    pub(super) fn is_in_bounds(&self, whole: u32) -> bool {
+    pub fn is_in_bounds(&self, whole: u32) -> bool {
         let most = |order: u32| if order == BLOCK { whole } else { KEPT[order as usize - 1] };
         self.lens.load(Relaxed) >> (BLOCK * NIBBLE) == 0
             && (1..=BLOCK).all(|order| self.len(order) <= most(order))
     }
 
     /// Base frames in them.
-    pub(super) fn frames(&self) -> u64 {
+    pub fn frames(&self) -> u64 {
         (1..=BLOCK).map(|order| (self.len(order) as u64) << order).sum()
     }
 
@@ -102,26 +102,26 @@ impl Kept {
 impl Held<'_> {
     /// A kept block of that order, 1 to 9, if there is one.
     #[inline]
-    pub(super) fn take_kept(&self, order: u32) -> Option<u32> {
+    pub fn take_kept(&self, order: u32) -> Option<u32> {
         self.magazine.kept.pop(order)
     }
 
     /// The smallest order above that one, which is 9 at most, and below 2 MiB, of which something
     /// is kept.
     #[inline]
-    pub(super) fn kept_above(&self, order: u32) -> Option<u32> {
+    pub fn kept_above(&self, order: u32) -> Option<u32> {
         self.magazine.kept.above(order)
     }
 
     /// Whether a block of 2 MiB is kept.
     #[inline]
-    pub(super) fn keeps_whole(&self) -> bool {
+    pub fn keeps_whole(&self) -> bool {
         self.magazine.kept.len(BLOCK) != 0
     }
 
     /// Splits a kept block of order `from`, nothing of the orders between being kept.
     #[inline]
-    pub(super) fn split_kept(&self, from: u32, to: u32) -> Option<u32> {
+    pub fn split_kept(&self, from: u32, to: u32) -> Option<u32> {
         let index = self.magazine.kept.pop(from)?;
         self.keep_rest(index, from, to);
         Some(index)
@@ -130,7 +130,7 @@ impl Held<'_> {
     /// Keeps all of a block of order `from` but its first 2^to frames, nothing of the orders
     /// between being kept.
     #[inline]
-    pub(super) fn keep_rest(&self, index: u32, from: u32, to: u32) {
+    pub fn keep_rest(&self, index: u32, from: u32, to: u32) {
         let kept = &self.magazine.kept;
         for order in to..from {
             kept.index[order as usize - 1][0].store(index + (1 << order), Relaxed);
@@ -147,7 +147,7 @@ impl Held<'_> {
 
     /// Keeps a block below 2 MiB, if there are not so many.
     #[inline]
-    pub(super) fn keep(&self, index: u32, order: u32) -> bool {
+    pub fn keep(&self, index: u32, order: u32) -> bool {
         let kept = &self.magazine.kept;
         debug_assert!(
             kept.each().all(|(i, o)| (i, o.get() as u32) != (index, order)),
@@ -158,7 +158,7 @@ impl Held<'_> {
 
     /// Keeps a block of 2 MiB, if there are not so many.
     #[inline]
-    pub(super) fn keep_whole(&self, node: &Node, index: u32) -> bool {
+    pub fn keep_whole(&self, node: &Node, index: u32) -> bool {
         let kept = &self.magazine.kept;
         debug_assert!(
             kept.each().all(|(i, o)| (i, o) != (index, Order::HUGE)),
@@ -168,7 +168,7 @@ impl Held<'_> {
     }
 
     /// Forgets every kept block, after telling of each.
-    pub(super) fn release_kept(&self, mut each: impl FnMut(u32, Order)) {
+    pub fn release_kept(&self, mut each: impl FnMut(u32, Order)) {
         for (index, order) in self.magazine.kept.each() {
             each(index, order);
         }

@@ -8,11 +8,11 @@
 use core::ops::Range;
 
 use super::bits;
-use super::block::{FREE, KIND, LARGE, TAIL, large, large_order};
-use super::magazine::Held;
-use super::node::{BLOCK, GROUP, Node};
-use super::small::Seeker;
 use crate::addr::Order;
+use crate::frame::block::lock::{FREE, KIND, LARGE, TAIL, large, large_order};
+use crate::frame::block::search::Seeker;
+use crate::frame::cpu::magazine::Held;
+use crate::frame::node::numa_node::{BLOCK, GROUP, Node};
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering;
 use crate::sync::touch;
@@ -22,7 +22,7 @@ const GROUP_ORDER: u32 = GROUP.trailing_zeros();
 
 impl Node {
     /// Takes a naturally aligned run of free blocks; gives its index.
-    pub(super) fn whole<M: Machine>(&self, by: &Seeker<M>, order: Order) -> Option<u32> {
+    pub fn whole<M: Machine>(&self, by: &Seeker<M>, order: Order) -> Option<u32> {
         let (blocks, m, held, area) = (order.get() as u32 - BLOCK, by.m, by.held, &by.area);
         let first = self.take_run(m, held, area.clone(), blocks).or_else(|| {
             // Blocks may have emptied out that nobody looked at since.
@@ -45,7 +45,7 @@ impl Node {
 
     /// Takes several free blocks of this CPU's area as blocks of 2 MiB, as many as are kept at once
     /// and there are in one group; keeps all but the first. Says how many.
-    pub(super) fn wholes<M: Machine>(&self, by: &Seeker<M>, held: &Held) -> Option<(u32, u64)> {
+    pub fn wholes<M: Machine>(&self, by: &Seeker<M>, held: &Held) -> Option<(u32, u64)> {
         let m = by.m;
         let first = self.take_run(m, Some(held), by.area.clone(), 0)?;
         let hint = self.hint(first);
@@ -78,7 +78,7 @@ impl Node {
     }
 
     /// Takes a free block, which is then the caller's to open.
-    pub(super) fn take_free<M: Machine>(
+    pub fn take_free<M: Machine>(
         &self,
         m: &M,
         held: Option<&Held>,
@@ -161,19 +161,13 @@ impl Node {
     }
 
     /// Whether a run of `order` was allocated as such.
-    pub(super) fn is_whole(&self, index: u32, order: Order) -> bool {
+    pub fn is_whole(&self, index: u32, order: Order) -> bool {
         let state = self.state((index >> BLOCK) as usize).load(Ordering::Relaxed);
         state & KIND == LARGE && large_order(state) == order.get() as u32
     }
 
     /// Gives a run back.
-    pub(super) fn give_whole<M: Machine>(
-        &self,
-        m: &M,
-        held: Option<&Held>,
-        index: u32,
-        order: Order,
-    ) {
+    pub fn give_whole<M: Machine>(&self, m: &M, held: Option<&Held>, index: u32, order: Order) {
         let (first, n) = ((index >> BLOCK) as usize, 1 << (order.get() as u32 - BLOCK));
         for block in first..first + n {
             self.state(block).store(FREE, Ordering::Relaxed);
@@ -188,12 +182,7 @@ impl Node {
     }
 
     /// Gives blocks of 2 MiB back, those of one group together.
-    pub(super) fn give_wholes<M: Machine>(
-        &self,
-        m: &M,
-        held: &Held,
-        indices: impl Iterator<Item = u32>,
-    ) {
+    pub fn give_wholes<M: Machine>(&self, m: &M, held: &Held, indices: impl Iterator<Item = u32>) {
         let (mut group, mut mask) = (0, 0);
         for index in indices {
             let block = (index >> BLOCK) as usize;
@@ -212,7 +201,7 @@ impl Node {
     }
 
     /// Lets a run be given back in smaller pieces.
-    pub(super) fn split<M: Machine>(&self, m: &M, index: u32, from: Order, to: Order) {
+    pub fn split<M: Machine>(&self, m: &M, index: u32, from: Order, to: Order) {
         let (first, n) = ((index >> BLOCK) as usize, 1 << (from.get() as u32 - BLOCK));
         if to < Order::HUGE {
             for i in 0..n {

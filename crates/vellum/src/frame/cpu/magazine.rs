@@ -22,18 +22,18 @@
 
 use core::cell::Cell;
 
-use super::block::CLAIMED;
-use super::kept::Kept;
-use super::node::{GROUP, Node, WORDS};
-use super::rooms::ALL;
 use crate::addr::Order;
 use crate::error::Invalid;
+use crate::frame::block::free_index::ALL;
+use crate::frame::block::lock::CLAIMED;
+use crate::frame::cpu::buddy::Kept;
+use crate::frame::node::numa_node::{GROUP, Node, WORDS};
 use crate::machine::Machine;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::touch;
 
 /// Frames a magazine holds, which are taken at once.
-pub(super) const BATCH: usize = 128;
+pub const BATCH: usize = 128;
 /// Frames up to which it takes freed ones.
 const KEEP: usize = 64;
 
@@ -51,56 +51,56 @@ const ONE_PUSHED: u64 = (1 << PUSHED_SHIFT) + 1;
 /// What one CPU keeps of one node. All fields but `word` are written by its holder only; sums over
 /// CPUs are read by anyone.
 #[repr(C, align(64))]
-pub(super) struct Magazine {
+pub struct Magazine {
     /// Lock, frames given back (less than 2^54 + 1: then whoever locks it next takes them out) and
     /// length ([`BATCH`] at most).
-    pub(super) word: AtomicU64,
+    pub word: AtomicU64,
     /// Base frames given back that the word no longer counts.
     pushed: AtomicU64,
     /// Base frames that came from blocks, and that went back to them when it was emptied.
-    pub(super) filled: AtomicU64,
-    pub(super) emptied: AtomicU64,
+    pub filled: AtomicU64,
+    pub emptied: AtomicU64,
     /// Base frames by which the node's count is off: to be added to it. At most the node's slack,
     /// either way.
-    pub(super) delta: AtomicI64,
+    pub delta: AtomicI64,
     /// Allocations of other orders, the base frames in them, and base frames freed past the stack.
-    pub(super) blocks: AtomicU64,
-    pub(super) block_frames: AtomicU64,
-    pub(super) block_freed: AtomicU64,
+    pub blocks: AtomicU64,
+    pub block_frames: AtomicU64,
+    pub block_freed: AtomicU64,
     /// Allocations that wanted another node.
-    pub(super) missed: AtomicU64,
+    pub missed: AtomicU64,
     /// Objects and blocks that slabs and pools gave and took. In the magazine of node 0.
-    pub(super) passed_by: AtomicU64,
+    pub passed_by: AtomicU64,
     /// The claimed block, + 1.
-    pub(super) current: AtomicU32,
+    pub current: AtomicU32,
     /// Rows of the CPU's area that may have something; those left out had nothing when last looked
     /// at. What other CPUs give back there it does not know of until something is next wanted that
     /// is not kept.
-    pub(super) rows: AtomicU32,
+    pub rows: AtomicU32,
     /// The group where the search for free blocks begins.
-    pub(super) whole_cursor: AtomicU32,
-    pub(super) kept: Kept,
+    pub whole_cursor: AtomicU32,
+    pub kept: Kept,
     /// Frames, as indices of the node.
-    pub(super) stack: [AtomicU32; BATCH],
+    pub stack: [AtomicU32; BATCH],
 }
 
 /// A locked magazine.
-pub(super) struct Held<'a> {
-    pub(super) magazine: &'a Magazine,
+pub struct Held<'a> {
+    pub magazine: &'a Magazine,
     /// What the word becomes when it is unlocked.
     word: Cell<u64>,
 }
 
 /// Adds to a field that only the holder writes.
 #[inline]
-pub(super) fn bump(field: &AtomicU64, n: u64) {
+pub fn bump(field: &AtomicU64, n: u64) {
     field.store(field.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
 
 impl Magazine {
     /// Takes the magazine if nobody has it.
     #[inline]
-    pub(super) fn hold<M: Machine>(&self, m: &M) -> Option<Held<'_>> {
+    pub fn hold<M: Machine>(&self, m: &M) -> Option<Held<'_>> {
         touch(m, &self.word, true);
         let word = self.word.load(Ordering::Relaxed);
         if word & LOCKED != 0 || !self.lock(word) {
@@ -114,7 +114,7 @@ impl Magazine {
     /// Takes the magazine, waiting for who has it. Who has one waits for blocks at most, and is not
     /// preempted.
     #[cold]
-    pub(super) fn hold_waiting<M: Machine>(&self, m: &M) -> Held<'_> {
+    pub fn hold_waiting<M: Machine>(&self, m: &M) -> Held<'_> {
         loop {
             if let Some(held) = self.hold(m) {
                 return held;
@@ -134,7 +134,7 @@ impl Magazine {
 
     /// Takes the newest frame, if there is one and nobody has the magazine.
     #[inline]
-    pub(super) fn pop<M: Machine>(&self, m: &M) -> Option<u32> {
+    pub fn pop<M: Machine>(&self, m: &M) -> Option<u32> {
         touch(m, &self.word, true);
         let word = self.word.load(Ordering::Relaxed);
         let len = (word & LEN) as usize;
@@ -148,7 +148,7 @@ impl Magazine {
 
     /// Puts a frame that was freed on the stack; `false` if it is full or someone has it.
     #[inline]
-    pub(super) fn push<M: Machine>(&self, m: &M, index: u32) -> bool {
+    pub fn push<M: Machine>(&self, m: &M, index: u32) -> bool {
         touch(m, &self.word, true);
         let word = self.word.load(Ordering::Relaxed);
         if word & (LOCKED | HIGH | FULL) != 0 || !self.lock(word) {
@@ -161,31 +161,31 @@ impl Magazine {
 
     /// Frames in the stack.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         (self.word.load(Ordering::Relaxed) & LEN) as usize
     }
 
     /// Base frames ever given back through the stack, those in it, and whether nobody is at it.
-    pub(super) fn stacked(&self) -> (u64, u64, bool) {
+    pub fn stacked(&self) -> (u64, u64, bool) {
         let word = self.word.load(Ordering::Acquire);
         let pushed = ((word & !LOCKED) >> PUSHED_SHIFT) + self.pushed.load(Ordering::Acquire);
         (pushed, word & LEN, word & LOCKED == 0)
     }
 
     /// Base frames in the stack and in kept blocks.
-    pub(super) fn free_frames(&self) -> u64 {
+    pub fn free_frames(&self) -> u64 {
         self.len() as u64 + self.kept.frames()
     }
 
     /// What is kept, single frames first; for audits.
-    pub(super) fn peek(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
+    pub fn peek(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
         let singles =
             self.stack[..self.len()].iter().map(|i| (i.load(Ordering::Relaxed), Order::BASE));
         singles.chain(self.kept.each())
     }
 
     /// Whether nobody has it, and every field is one that it can have; nobody is at work.
-    pub(super) fn check(&self, node: &Node, at: u64) -> Result<(), Invalid> {
+    pub fn check(&self, node: &Node, at: u64) -> Result<(), Invalid> {
         let word = self.word.load(Ordering::Relaxed);
         let no_more = |what, most: u64, found: u64| {
             if found <= most { Ok(()) } else { Err(Invalid::new(what, at, most, found)) }
@@ -218,17 +218,17 @@ impl Magazine {
 
     /// The block this CPU claims.
     #[inline]
-    pub(super) fn current(&self) -> Option<usize> {
+    pub fn current(&self) -> Option<usize> {
         (self.current.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
     /// Whether somebody is at it.
-    pub(super) fn is_held(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         self.word.load(Ordering::Relaxed) & LOCKED != 0
     }
 
     /// Whether emptying it would give the node anything.
-    pub(super) fn keeps_anything(&self) -> bool {
+    pub fn keeps_anything(&self) -> bool {
         self.free_frames() != 0 || self.current().is_some()
     }
 }
@@ -247,7 +247,7 @@ impl Held<'_> {
     }
 
     #[inline]
-    pub(super) fn pop(&self) -> Option<u32> {
+    pub fn pop(&self) -> Option<u32> {
         let slot = self.magazine.stack.get(self.len().wrapping_sub(1))?;
         self.word.set(self.word.get() - 1);
         Some(slot.load(Ordering::Relaxed))
@@ -255,7 +255,7 @@ impl Held<'_> {
 
     /// Puts frames that come from a block on the stack, which has room for them: bits of a word,
     /// the highest first.
-    pub(super) fn fill(&self, base: u32, mask: u64) {
+    pub fn fill(&self, base: u32, mask: u64) {
         let len = self.len();
         let mut slots = self.magazine.stack[len..].iter();
         if mask == !0 {
@@ -280,7 +280,7 @@ impl Held<'_> {
     }
 
     /// Gives everything back: frames, kept blocks and the claimed block.
-    pub(super) fn empty<M: Machine>(&self, m: &M, node: &Node) {
+    pub fn empty<M: Machine>(&self, m: &M, node: &Node) {
         let frames = self.len() as u64 + self.magazine.kept.frames();
         let (mut word, mut mask) = (0, 0u64);
         for index in self.magazine.stack[..self.len()].iter().map(|i| i.load(Ordering::Relaxed)) {
@@ -307,16 +307,16 @@ impl Held<'_> {
 
     /// The block this CPU claims.
     #[inline]
-    pub(super) fn current(&self) -> Option<usize> {
+    pub fn current(&self) -> Option<usize> {
         self.magazine.current()
     }
 
-    pub(super) fn set_current(&self, block: usize) {
+    pub fn set_current(&self, block: usize) {
         self.magazine.current.store(block as u32 + 1, Ordering::Relaxed);
     }
 
     /// Gives up the claim; `false` if that cannot be, since someone is at the block just now.
-    pub(super) fn drop_current<M: Machine>(&self, m: &M, node: &Node) -> bool {
+    pub fn drop_current<M: Machine>(&self, m: &M, node: &Node) -> bool {
         if let Some(block) = self.current() {
             debug_assert!(
                 node.state(block).load(Ordering::Relaxed) & CLAIMED != 0,
@@ -333,13 +333,13 @@ impl Held<'_> {
 
     /// Notes that the rows of the area have changed.
     #[inline]
-    pub(super) fn forget_rows(&self) {
+    pub fn forget_rows(&self) {
         self.magazine.rows.store(!0, Ordering::Relaxed);
     }
 
     /// Notes that a block became free: the search for free ones begins there at the latest.
     #[inline]
-    pub(super) fn note_free(&self, block: usize) {
+    pub fn note_free(&self, block: usize) {
         let cursor = &self.magazine.whole_cursor;
         cursor.store(cursor.load(Ordering::Relaxed).min((block / GROUP) as u32), Ordering::Relaxed);
     }

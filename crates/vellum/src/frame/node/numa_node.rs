@@ -11,25 +11,25 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 
-use super::Record;
-use super::kept::WHOLE;
-use super::rooms::row_length;
-use super::stats::Bypass;
 use crate::addr::{Order, Pfn};
+use crate::frame::block::free_index::row_length;
+use crate::frame::cpu::buddy::WHOLE;
+use crate::frame::record::Record;
+use crate::frame::stats::Bypass;
 use crate::machine::Machine;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Lock, Queue, touch};
 
 /// Words of 64 frames in a block.
-pub(super) const WORDS: usize = 8;
+pub const WORDS: usize = 8;
 /// Blocks a hint word covers.
-pub(super) const GROUP: usize = 64;
+pub const GROUP: usize = 64;
 /// log2 of frames in a block.
-pub(super) const BLOCK: u32 = 9;
+pub const BLOCK: u32 = 9;
 
 /// The bits of one block: a cache line.
 #[repr(C, align(64))]
-pub(super) struct Bits(pub(super) [AtomicU64; WORDS]);
+pub struct Bits(pub [AtomicU64; WORDS]);
 
 /// How much of a node is free, against its marks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -64,73 +64,73 @@ impl Watermarks {
 }
 
 /// See [`Shared::defer`].
-pub(super) const MOST_DEFER_SHIFT: u32 = 6;
+pub const MOST_DEFER_SHIFT: u32 = 6;
 
 /// What all CPUs write of a node. All of it is written in batches only.
 #[repr(C, align(64))]
-pub(super) struct Shared {
-    /// Base frames free in blocks, less what CPUs keep in [`Magazine::delta`](super::Magazine).
-    pub(super) free: AtomicI64,
+pub struct Shared {
+    /// Base frames free in blocks, less what CPUs keep in `Magazine::delta`.
+    pub free: AtomicI64,
     /// Base frames taken out before first use.
-    pub(super) reserved: AtomicU64,
+    pub reserved: AtomicU64,
     /// Huge allocations that may fail without emptying the magazines first, and log2 of how many
     /// the next time: at most [`MOST_DEFER_SHIFT`], and the others less than 2 to the power of
     /// that.
-    pub(super) defer: AtomicU32,
-    pub(super) defer_shift: AtomicU32,
-    pub(super) bypass: Bypass,
+    pub defer: AtomicU32,
+    pub defer_shift: AtomicU32,
+    pub bypass: Bypass,
 }
 
 /// The node's frames that wait for a flush.
 #[repr(C, align(64))]
-pub(super) struct Waiting {
-    pub(super) lock: Lock<Queue>,
+pub struct Waiting {
+    pub lock: Lock<Queue>,
     /// Frame numbers + 1; 0 for none. Guarded by `lock`.
-    pub(super) head: AtomicU64,
-    pub(super) tail: AtomicU64,
+    pub head: AtomicU64,
+    pub tail: AtomicU64,
     /// Base frames in the queue. Written under `lock`, read by anyone.
-    pub(super) frames: AtomicU64,
+    pub frames: AtomicU64,
 }
 
-pub(super) struct Node {
-    pub(super) first: u64,
-    pub(super) frames: u64,
+pub struct Node {
+    pub first: u64,
+    pub frames: u64,
     /// Frame number of block 0's first frame, a multiple of 1 GiB.
-    pub(super) base: u64,
+    pub base: u64,
     /// First block with a frame of the node, and the first past the last such.
-    pub(super) lead: usize,
-    pub(super) blocks: usize,
+    pub lead: usize,
+    pub blocks: usize,
     /// How many that are.
     own: usize,
-    pub(super) marks: Watermarks,
+    pub marks: Watermarks,
     /// What a CPU may keep uncounted.
-    pub(super) slack: i64,
+    pub slack: i64,
     /// 2 MiB blocks a CPU keeps.
-    pub(super) keep: u32,
+    pub keep: u32,
     /// How far apart CPUs begin their searches, in blocks.
-    pub(super) apart: usize,
+    pub apart: usize,
     /// See `rooms`: words from one row to the next, words left out before the first, and log2 of
     /// the words a summary covers.
-    pub(super) row_length: usize,
-    pub(super) row_lead: usize,
-    pub(super) span: u32,
-    pub(super) shared: NonNull<Shared>,
-    pub(super) waiting: NonNull<Waiting>,
-    pub(super) hints: NonNull<AtomicU64>,
+    pub row_length: usize,
+    pub row_lead: usize,
+    pub span: u32,
+    pub shared: NonNull<Shared>,
+    pub waiting: NonNull<Waiting>,
+    pub hints: NonNull<AtomicU64>,
     /// See `rooms`.
-    pub(super) rows: NonNull<AtomicU64>,
-    pub(super) summaries: NonNull<AtomicU64>,
+    pub rows: NonNull<AtomicU64>,
+    pub summaries: NonNull<AtomicU64>,
     /// Biased: indexed from block `lead`.
-    pub(super) states: *const AtomicU32,
+    pub states: *const AtomicU32,
     /// Biased: indexed from block `lead`.
-    pub(super) bits: *const Bits,
+    pub bits: *const Bits,
     /// Frames put aside, as bits; biased in the same way.
-    pub(super) aside: *const Bits,
-    pub(super) records: NonNull<Record>,
+    pub aside: *const Bits,
+    pub records: NonNull<Record>,
 }
 
 impl Node {
-    pub(super) const NONE: Node = Node {
+    pub const NONE: Node = Node {
         first: 0,
         frames: 0,
         base: 0,
@@ -156,7 +156,7 @@ impl Node {
     };
 
     /// The numbers of a node, its arrays not yet placed.
-    pub(super) fn measure(first: u64, frames: u64, cpus: usize) -> Node {
+    pub fn measure(first: u64, frames: u64, cpus: usize) -> Node {
         let base = Pfn(first).align_down(Order::GIANT).0;
         // Enough that batches of whole blocks seldom write the node's line: with 1024 each of them
         // did, and two CPUs that took 2 MiB blocks paid for it twice the price of one.
@@ -196,7 +196,7 @@ impl Node {
 
     /// The blocks where a CPU searches first. Nodes with fewer blocks than CPUs are everyone's.
     #[inline]
-    pub(super) fn area(&self, cpu: usize) -> Range<usize> {
+    pub fn area(&self, cpu: usize) -> Range<usize> {
         if self.apart == 0 {
             return self.lead..self.blocks;
         }
@@ -210,55 +210,55 @@ impl Node {
     }
 
     #[inline]
-    pub(super) fn has(&self, pfn: Pfn) -> bool {
+    pub fn has(&self, pfn: Pfn) -> bool {
         pfn.0.wrapping_sub(self.first) < self.frames
     }
 
     /// Whether the whole block of `order` at `pfn` lies in the node.
     #[inline]
-    pub(super) fn has_block(&self, pfn: Pfn, order: Order) -> bool {
+    pub fn has_block(&self, pfn: Pfn, order: Order) -> bool {
         self.has(pfn) && pfn.0 - self.first + order.frames() <= self.frames
     }
 
     /// The frame's number from `base`.
     #[inline]
-    pub(super) fn index(&self, pfn: Pfn) -> u32 {
+    pub fn index(&self, pfn: Pfn) -> u32 {
         (pfn.0 - self.base) as u32
     }
 
     #[inline]
-    pub(super) fn pfn(&self, index: u32) -> Pfn {
+    pub fn pfn(&self, index: u32) -> Pfn {
         Pfn(self.base + index as u64)
     }
 
     /// Groups of blocks, each with a hint word.
     #[inline]
-    pub(super) fn groups(&self) -> usize {
+    pub fn groups(&self) -> usize {
         self.blocks.div_ceil(GROUP)
     }
 
     #[inline]
-    pub(super) fn record(&self, pfn: Pfn) -> &Record {
+    pub fn record(&self, pfn: Pfn) -> &Record {
         assert!(self.has(pfn));
         // SAFETY: one record for each of `frames` frames from `first` on.
         unsafe { self.records.add((pfn.0 - self.first) as usize).as_ref() }
     }
 
     #[inline]
-    pub(super) fn shared(&self) -> &Shared {
+    pub fn shared(&self) -> &Shared {
         // SAFETY: placed by `carve`, made of atomics.
         unsafe { self.shared.as_ref() }
     }
 
     #[inline]
-    pub(super) fn waiting(&self) -> &Waiting {
+    pub fn waiting(&self) -> &Waiting {
         // SAFETY: placed by `carve`, made of atomics.
         unsafe { self.waiting.as_ref() }
     }
 
     /// The hint word a block has its bit in.
     #[inline]
-    pub(super) fn hint(&self, block: usize) -> &AtomicU64 {
+    pub fn hint(&self, block: usize) -> &AtomicU64 {
         assert!(block / GROUP < self.groups());
         // SAFETY: as many hint words as groups.
         unsafe { self.hints.add(block / GROUP).as_ref() }
@@ -271,14 +271,14 @@ impl Node {
     }
 
     #[inline]
-    pub(super) fn state(&self, block: usize) -> &AtomicU32 {
+    pub fn state(&self, block: usize) -> &AtomicU32 {
         assert!(self.has_number(block));
         // SAFETY: an array for the blocks from `lead` to `blocks`, its pointer biased by `lead`.
         unsafe { &*self.states.wrapping_add(block) }
     }
 
     #[inline]
-    pub(super) fn words(&self, block: usize) -> &[AtomicU64; WORDS] {
+    pub fn words(&self, block: usize) -> &[AtomicU64; WORDS] {
         assert!(self.has_number(block));
         // SAFETY: as for `state`.
         unsafe { &(*self.bits.wrapping_add(block)).0 }
@@ -286,7 +286,7 @@ impl Node {
 
     /// As [`words`](Node::words), of frames put aside. All but changes by atomics is forbidden.
     #[inline]
-    pub(super) fn aside(&self, block: usize) -> &[AtomicU64; WORDS] {
+    pub fn aside(&self, block: usize) -> &[AtomicU64; WORDS] {
         assert!(self.has_number(block));
         // SAFETY: as for `state`.
         unsafe { &(*self.aside.wrapping_add(block)).0 }
@@ -294,12 +294,12 @@ impl Node {
 
     /// The busy bit of a block in its hint word.
     #[inline]
-    pub(super) const fn hint_bit(block: usize) -> u64 {
+    pub const fn hint_bit(block: usize) -> u64 {
         1 << (block % GROUP)
     }
 
     #[inline]
-    pub(super) fn clear_hint<M: Machine>(&self, m: &M, block: usize, bits: u64) {
+    pub fn clear_hint<M: Machine>(&self, m: &M, block: usize, bits: u64) {
         let hint = self.hint(block);
         touch(m, hint, true);
         hint.fetch_and(!bits, Ordering::SeqCst);

@@ -12,21 +12,21 @@
 
 use core::ops::Range;
 
-use super::block::{KIND, LOCKED, Locked, OPEN, uncounted};
-use super::magazine::Held;
-use super::node::Node;
-use super::rooms::DIRTY_ROW;
+use crate::frame::block::free_index::DIRTY_ROW;
+use crate::frame::block::lock::{KIND, LOCKED, Locked, OPEN, uncounted};
+use crate::frame::cpu::magazine::Held;
+use crate::frame::node::numa_node::Node;
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::sync::touch;
 
 /// Blocks swept before a search.
-pub(super) const SOME: usize = 8;
+pub const SOME: usize = 8;
 
 impl Node {
     /// Looks at up to `most` dirty blocks of a range, sweeping those nobody has locked, or all if
     /// it is to `wait`; says how many.
-    pub(super) fn sweep<M: Machine>(
+    pub fn sweep<M: Machine>(
         &self,
         m: &M,
         held: Option<&Held>,
@@ -55,7 +55,7 @@ impl Node {
 
     /// Base frames that came back to blocks and are not counted yet. Calls `busy` for each block
     /// that somebody is at.
-    pub(super) fn uncounted(&self, mut busy: impl FnMut()) -> u64 {
+    pub fn uncounted(&self, mut busy: impl FnMut()) -> u64 {
         let (mut sum, mut from) = (0, self.lead);
         while let Some(block) = self.next_room(DIRTY_ROW, from, self.blocks) {
             let state = self.state(block).load(Acquire);
@@ -73,7 +73,7 @@ impl Node {
 
 impl Locked<'_> {
     /// Looks at every word: what was put aside comes back, what came back is noted and counted.
-    pub(super) fn sweep<M: Machine>(&mut self, m: &M, held: Option<&Held>) {
+    pub fn sweep<M: Machine>(&mut self, m: &M, held: Option<&Held>) {
         // Before `aside` is looked at: who puts more aside after that sets the bit again.
         self.node.clear_room(m, self.block, DIRTY_ROW);
         for (word, aside) in self.words().iter().zip(self.node.aside(self.block)) {

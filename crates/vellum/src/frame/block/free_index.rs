@@ -35,28 +35,28 @@
 
 use core::ops::Range;
 
-use super::block::{KIND, OPEN};
-use super::node::Node;
+use crate::frame::block::lock::{KIND, OPEN};
+use crate::frame::node::numa_node::Node;
 use crate::machine::Machine;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sync::touch;
 
 /// Orders that have rows.
-pub(super) const ROWS: usize = 9;
+pub const ROWS: usize = 9;
 /// The row of blocks to be swept.
-pub(super) const DIRTY_ROW: usize = ROWS;
+pub const DIRTY_ROW: usize = ROWS;
 /// All rows.
-pub(super) const ALL: usize = ROWS + 1;
+pub const ALL: usize = ROWS + 1;
 /// Summary words that lie together, one for each row; the rest of the two lines is unused.
-pub(super) const SUMMARIES: usize = 16;
+pub const SUMMARIES: usize = 16;
 /// Words of a line.
 const LINE: usize = 8;
 
 impl Node {
     /// Sets a block's bit in a row.
     #[inline]
-    pub(super) fn note_room<M: Machine>(&self, m: &M, block: usize, row: usize) {
+    pub fn note_room<M: Machine>(&self, m: &M, block: usize, row: usize) {
         let (word, bit) = (self.row(row, block / 64), 1 << (block % 64));
         if word.load(SeqCst) & bit == 0 {
             self.set_room(m, block, row);
@@ -64,7 +64,7 @@ impl Node {
     }
 
     /// As [`note_room`](Node::note_room), for whoever has not locked the block.
-    pub(super) fn set_room<M: Machine>(&self, m: &M, block: usize, row: usize) {
+    pub fn set_room<M: Machine>(&self, m: &M, block: usize, row: usize) {
         let (word, bit) = (self.row(row, block / 64), 1 << (block % 64));
         touch(m, word, true);
         word.fetch_or(bit, SeqCst);
@@ -77,19 +77,19 @@ impl Node {
     }
 
     /// As that, before anyone is at work.
-    pub(super) fn note_at_boot(&self, block: usize, row: usize) {
+    pub fn note_at_boot(&self, block: usize, row: usize) {
         self.row(row, block / 64).fetch_or(1 << (block % 64), Relaxed);
         let (sum, bit) = self.summary_of(row, block / 64);
         sum.fetch_or(bit, Relaxed);
     }
 
     /// Whether who searches a row finds a block: its bit is set, and that of its word.
-    pub(super) fn has_room(&self, block: usize, row: usize) -> bool {
+    pub fn has_room(&self, block: usize, row: usize) -> bool {
         self.next_room(row, block, block + 1).is_some()
     }
 
     /// Clears the bit of a block that the caller has locked.
-    pub(super) fn clear_room<M: Machine>(&self, m: &M, block: usize, row: usize) {
+    pub fn clear_room<M: Machine>(&self, m: &M, block: usize, row: usize) {
         if self.row(row, block / 64).load(SeqCst) >> (block % 64) & 1 == 1 {
             self.clear_rooms(m, block / 64, row, 1 << (block % 64));
         }
@@ -113,7 +113,7 @@ impl Node {
     /// Clears the bit of a block that is not open, and with it those of its neighbours that are
     /// not: blocks that empty out leave their bits behind, and mostly not alone.
     #[cold]
-    pub(super) fn clear_stale<M: Machine>(&self, m: &M, block: usize, row: usize) {
+    pub fn clear_stale<M: Machine>(&self, m: &M, block: usize, row: usize) {
         let (at, hint) = (block / 64, self.hint(block));
         let set = self.row(row, at).load(SeqCst);
         let mut gone = set & !hint.load(Relaxed) | 1 << (block % 64);
@@ -141,7 +141,7 @@ impl Node {
 
     /// The first block from `from` on, below `to`, of which a row says that it has room.
     #[inline]
-    pub(super) fn next_room(&self, row: usize, from: usize, to: usize) -> Option<usize> {
+    pub fn next_room(&self, row: usize, from: usize, to: usize) -> Option<usize> {
         let mut at = from;
         while at < to {
             let word = self.row_word(at / 64);
@@ -170,13 +170,13 @@ impl Node {
 
     /// Whether some block of a range, or near it, may have its bit in a row.
     #[inline]
-    pub(super) fn any_room(&self, row: usize, part: &Range<usize>) -> bool {
+    pub fn any_room(&self, row: usize, part: &Range<usize>) -> bool {
         self.summed(part).any(|(at, covered)| self.summary(at)[row].load(Relaxed) & covered != 0)
     }
 
     /// The rows in which some block of a range, or near it, may have its bit, as bits.
     #[inline]
-    pub(super) fn rows_of(&self, part: &Range<usize>) -> u32 {
+    pub fn rows_of(&self, part: &Range<usize>) -> u32 {
         let mut rows = 0;
         for (at, covered) in self.summed(part) {
             // Without a branch for each row: which of them have something is as good as random.
@@ -232,12 +232,12 @@ impl Node {
 
     /// Summary words of a row.
     #[inline]
-    pub(super) fn summary_words(&self) -> usize {
+    pub fn summary_words(&self) -> usize {
         ((self.row_length - 1) >> self.span) + 1
     }
 }
 
 /// Words from one row to the next, for blocks from `lead` to `blocks`: whole lines.
-pub(super) fn row_length(lead: usize, blocks: usize) -> usize {
+pub fn row_length(lead: usize, blocks: usize) -> usize {
     (blocks.div_ceil(64) - lead / 64).next_multiple_of(LINE)
 }

@@ -37,33 +37,33 @@
 use core::ops::Range;
 
 use super::bits;
-use super::magazine::Held;
-use super::node::{BLOCK, Node, WORDS};
-use super::rooms::{DIRTY_ROW, ROWS};
 use crate::addr::{Order, Pfn};
+use crate::frame::block::free_index::{DIRTY_ROW, ROWS};
+use crate::frame::cpu::magazine::Held;
+use crate::frame::node::numa_node::{BLOCK, Node, WORDS};
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::{prefetch, touch};
 
-pub(super) const KIND: u32 = 7;
+pub const KIND: u32 = 7;
 /// All 512 frames free, bits clear.
-pub(super) const FREE: u32 = 0;
+pub const FREE: u32 = 0;
 /// Had in pieces; the bits say which are taken.
-pub(super) const OPEN: u32 = 1;
+pub const OPEN: u32 = 1;
 /// First block of an allocation of 2 MiB or more; its order is in the state.
-pub(super) const LARGE: u32 = 2;
+pub const LARGE: u32 = 2;
 /// A further block of one.
-pub(super) const TAIL: u32 = 3;
+pub const TAIL: u32 = 3;
 /// Taken out before first use.
-pub(super) const HOLE: u32 = 4;
+pub const HOLE: u32 = 4;
 
 /// Added to an open state: a CPU's own.
-pub(super) const CLAIMED: u32 = 1 << 3;
+pub const CLAIMED: u32 = 1 << 3;
 /// Someone changes its bits.
-pub(super) const LOCKED: u32 = 1 << 4;
+pub const LOCKED: u32 = 1 << 4;
 /// Frames came back of which neither the rooms nor the counts know.
-pub(super) const DIRTY: u32 = 1 << 5;
+pub const DIRTY: u32 = 1 << 5;
 /// The order of a large block; of an open one, the rows it may have room for: at least those it
 /// has, unless it is dirty.
 const ORDER_SHIFT: u32 = 8;
@@ -72,7 +72,7 @@ const UNCOUNTED_SHIFT: u32 = 18;
 const ONE_UNCOUNTED: u32 = 1 << UNCOUNTED_SHIFT;
 /// Their greatest number: every frame of the block, once. Whoever takes frames of a block counts
 /// first what came back to it ([`Locked::count_back`]), so no frame comes back twice in between.
-pub(super) const MOST_UNCOUNTED: u32 = 1 << BLOCK;
+pub const MOST_UNCOUNTED: u32 = 1 << BLOCK;
 const ALL_ROWS: u32 = (1 << ROWS) - 1;
 /// Bits of an open state without a meaning.
 const SPARE: u32 =
@@ -83,18 +83,18 @@ const _: () = assert!(
 );
 
 #[inline]
-pub(super) const fn large(order: Order) -> u32 {
+pub const fn large(order: Order) -> u32 {
     LARGE | (order.get() as u32) << ORDER_SHIFT
 }
 
 #[inline]
-pub(super) const fn large_order(state: u32) -> u32 {
+pub const fn large_order(state: u32) -> u32 {
     state >> ORDER_SHIFT
 }
 
 /// Whether a state has no bit that its kind gives no meaning, and no order that a large block
 /// cannot have.
-pub(super) const fn is_in_bounds(state: u32) -> bool {
+pub const fn is_in_bounds(state: u32) -> bool {
     match state & KIND {
         OPEN => state & SPARE == 0,
         LARGE => {
@@ -109,22 +109,22 @@ pub(super) const fn is_in_bounds(state: u32) -> bool {
 
 /// Rows an open block says it has.
 #[inline]
-pub(super) const fn rows(state: u32) -> u32 {
+pub const fn rows(state: u32) -> u32 {
     state >> ORDER_SHIFT & ALL_ROWS
 }
 
 /// Frames of an open block that came back uncounted.
 #[inline]
-pub(super) const fn uncounted(state: u32) -> u32 {
+pub const fn uncounted(state: u32) -> u32 {
     state >> UNCOUNTED_SHIFT
 }
 
 /// An open block whose lock is held. It ends by [`release`](Locked::release),
 /// [`leave`](Locked::leave) or [`close`](Locked::close).
 #[must_use = "the block stays locked"]
-pub(super) struct Locked<'a> {
-    pub(super) node: &'a Node,
-    pub(super) block: usize,
+pub struct Locked<'a> {
+    pub node: &'a Node,
+    pub block: usize,
     state: u32,
     // Found before the exchange that locks, which nothing behind it overtakes.
     word: &'a AtomicU32,
@@ -134,7 +134,7 @@ pub(super) struct Locked<'a> {
 impl Node {
     /// Locks a block if it is open and nobody has.
     #[inline]
-    pub(super) fn lock<M: Machine>(&self, m: &M, block: usize) -> Option<Locked<'_>> {
+    pub fn lock<M: Machine>(&self, m: &M, block: usize) -> Option<Locked<'_>> {
         let (word, words) = (self.state(block), self.words(block));
         touch(m, word, true);
         let state = word.load(Relaxed);
@@ -149,7 +149,7 @@ impl Node {
     /// Locks a block if it is open, waiting for who has it. Who has one waits for nothing, and is
     /// not preempted.
     #[cold]
-    pub(super) fn lock_waiting<M: Machine>(&self, m: &M, block: usize) -> Option<Locked<'_>> {
+    pub fn lock_waiting<M: Machine>(&self, m: &M, block: usize) -> Option<Locked<'_>> {
         loop {
             if let Some(locked) = self.lock(m, block) {
                 return Some(locked);
@@ -165,7 +165,7 @@ impl Node {
     }
 
     /// Opens a free block whose busy bit the caller took.
-    pub(super) fn open<M: Machine>(&self, m: &M, block: usize, claimed: bool) -> Locked<'_> {
+    pub fn open<M: Machine>(&self, m: &M, block: usize, claimed: bool) -> Locked<'_> {
         let (word, words) = (self.state(block), self.words(block));
         let mut opened = Locked {
             node: self,
@@ -186,7 +186,7 @@ impl Node {
     }
 
     /// Gives a run below 2 MiB back to its block, without counting it.
-    pub(super) fn give_run<M: Machine>(&self, m: &M, held: Option<&Held>, index: u32, order: u32) {
+    pub fn give_run<M: Machine>(&self, m: &M, held: Option<&Held>, index: u32, order: u32) {
         let (block, at) = ((index >> BLOCK) as usize, index % (1 << BLOCK));
         let (first, mask) = (at as usize / 64, bits::mask(order.min(6)) << (at % 64));
         let words = first..first + if order > 6 { 1 << (order - 6) } else { 1 };
@@ -201,7 +201,7 @@ impl Node {
     }
 
     /// Gives single frames of one word of a block back, without counting them.
-    pub(super) fn give_singles<M: Machine>(
+    pub fn give_singles<M: Machine>(
         &self,
         m: &M,
         held: Option<&Held>,
@@ -233,7 +233,7 @@ impl Node {
     }
 
     /// Turns a large block of 2 MiB into an open one all of whose frames are taken.
-    pub(super) fn shatter<M: Machine>(&self, m: &M, block: usize) {
+    pub fn shatter<M: Machine>(&self, m: &M, block: usize) {
         self.words(block).iter().for_each(|word| word.store(!0, Relaxed));
         touch(m, self.state(block), true);
         self.state(block).store(OPEN, SeqCst);
@@ -241,7 +241,7 @@ impl Node {
 
     /// Takes the whole block out of the allocator, or the part of it between two frames of the
     /// node, before first use.
-    pub(super) fn exclude(&self, block: usize, from: Pfn, to: Pfn) {
+    pub fn exclude(&self, block: usize, from: Pfn, to: Pfn) {
         let (from, to) = self.within(block, from, to);
         self.hint(block).fetch_or(Node::hint_bit(block), Relaxed);
         if from == 0 && to == 1 << BLOCK {
@@ -258,7 +258,7 @@ impl Node {
     }
 
     /// Whether none of the frames of a block was excluded, nothing being allocated yet.
-    pub(super) fn is_whole_yet(&self, block: usize, from: Pfn, to: Pfn) -> bool {
+    pub fn is_whole_yet(&self, block: usize, from: Pfn, to: Pfn) -> bool {
         let (from, to) = self.within(block, from, to);
         let is_free =
             |at: u64| self.words(block)[at as usize / 64].load(Relaxed) >> (at % 64) & 1 == 0;
@@ -274,29 +274,29 @@ impl Node {
 
 impl<'a> Locked<'a> {
     #[inline]
-    pub(super) fn words(&self) -> &'a [AtomicU64; WORDS] {
+    pub fn words(&self) -> &'a [AtomicU64; WORDS] {
         self.words
     }
 
     /// A frame of it that the node has: all of an empty block's are.
-    pub(super) fn first(&self) -> Pfn {
+    pub fn first(&self) -> Pfn {
         self.node.pfn((self.block << BLOCK) as u32)
     }
 
     /// Whether it may have a run of exactly `row`.
     #[inline]
-    pub(super) fn says(&self, row: usize) -> bool {
+    pub fn says(&self, row: usize) -> bool {
         rows(self.state) >> row & 1 == 1
     }
 
     #[inline]
-    pub(super) fn is_claimed(&self) -> bool {
+    pub fn is_claimed(&self) -> bool {
         self.state & CLAIMED != 0
     }
 
     /// Notes that it has a run of exactly `row`: for everyone, unless it is claimed.
     #[inline]
-    pub(super) fn note<M: Machine>(&mut self, m: &M, row: usize) {
+    pub fn note<M: Machine>(&mut self, m: &M, row: usize) {
         if !self.says(row) {
             self.state |= 1 << (ORDER_SHIFT + row as u32);
             if !self.is_claimed() {
@@ -306,7 +306,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Notes that it has none.
-    pub(super) fn forget<M: Machine>(&mut self, m: &M, row: usize) {
+    pub fn forget<M: Machine>(&mut self, m: &M, row: usize) {
         self.state &= !(1 << (ORDER_SHIFT + row as u32));
         self.node.clear_room(m, self.block, row);
     }
@@ -329,7 +329,7 @@ impl<'a> Locked<'a> {
     /// Gives one frame back, to be noted and counted by whoever sweeps the block. `false` if there
     /// is more to do: [`note_one`](Locked::note_one).
     #[inline]
-    pub(super) fn put_back_one<M: Machine>(&mut self, m: &M, index: u32) -> bool {
+    pub fn put_back_one<M: Machine>(&mut self, m: &M, index: u32) -> bool {
         let word = &self.words[index as usize / 64 % WORDS];
         touch(m, word, true);
         let old = word.load(Relaxed);
@@ -349,7 +349,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Makes the block dirty. Whether it is empty, and to be closed.
-    pub(super) fn note_one<M: Machine>(&mut self, m: &M) -> bool {
+    pub fn note_one<M: Machine>(&mut self, m: &M) -> bool {
         if self.state & DIRTY == 0 {
             self.state |= DIRTY;
             self.node.note_room(m, self.block, DIRTY_ROW);
@@ -360,14 +360,14 @@ impl<'a> Locked<'a> {
     /// Counts what came back uncounted. To be called before any frame is taken: see
     /// [`MOST_UNCOUNTED`].
     #[inline]
-    pub(super) fn count_back(&mut self, held: Option<&Held>) {
+    pub fn count_back(&mut self, held: Option<&Held>) {
         let n = uncounted(self.state);
         self.state &= ONE_UNCOUNTED - 1;
         self.node.count_late(held, n as u64);
     }
 
     /// Nothing is left to be noted or counted.
-    pub(super) fn swept(&mut self, held: Option<&Held>) {
+    pub fn swept(&mut self, held: Option<&Held>) {
         self.count_back(held);
         self.state &= !DIRTY;
     }
@@ -378,19 +378,19 @@ impl<'a> Locked<'a> {
 
     /// Gives the lock back.
     #[inline]
-    pub(super) fn release<M: Machine>(self, m: &M) {
+    pub fn release<M: Machine>(self, m: &M) {
         touch(m, self.word, true);
         self.word.store(self.state, Release);
     }
 
     /// Gives the lock back, and closes the block if it is empty and nobody claims it.
     #[inline]
-    pub(super) fn leave<M: Machine>(self, m: &M, held: Option<&Held>) {
+    pub fn leave<M: Machine>(self, m: &M, held: Option<&Held>) {
         if !self.is_claimed() && self.is_empty() { self.close(m, held) } else { self.release(m) }
     }
 
     /// Makes an empty block that nobody claims free.
-    pub(super) fn close<M: Machine>(mut self, m: &M, held: Option<&Held>) {
+    pub fn close<M: Machine>(mut self, m: &M, held: Option<&Held>) {
         self.count_back(held);
         touch(m, self.word, true);
         self.word.store(FREE, Release);
@@ -401,7 +401,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Gives up the claim and the lock.
-    pub(super) fn unclaim<M: Machine>(mut self, m: &M, held: Option<&Held>) {
+    pub fn unclaim<M: Machine>(mut self, m: &M, held: Option<&Held>) {
         debug_assert!(self.is_claimed(), "block {}: claim given up that nobody had", self.block);
         self.state &= !CLAIMED;
         if self.is_empty() {
@@ -416,7 +416,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Replaces the rows of a claimed block, which are its own business.
-    pub(super) fn set_rows(&mut self, rows: u32) {
+    pub fn set_rows(&mut self, rows: u32) {
         self.state = self.state & !(ALL_ROWS << ORDER_SHIFT) | rows << ORDER_SHIFT;
     }
 }

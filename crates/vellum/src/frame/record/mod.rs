@@ -1,13 +1,15 @@
 //! A frame's record: 64 bytes, one cache line, eight words that mean what the frame's use says.
 //!
 //! The head word is the same for every use: what the frame is, how long a block it starts, flags,
-//! and 32 bits for a lock. The other seven belong to the use: [`Data`](super::Data) for data
+//! and 32 bits for a lock. The other seven belong to the use: [`Data`](crate::frame::Data) for data
 //! frames, a table node's counts and intervals, a slab's bitmap, the pending queue's link. There
 //! are no list links for everyone, since nearly every frame is on no list.
 //!
 //! Allocating and freeing touch no record: whoever takes a frame writes its record before anyone
 //! can find the frame. The record of a free frame is therefore whatever was left there, and zero if
 //! the frame was never used.
+
+pub mod data;
 
 use crate::addr::Order;
 use crate::machine::{USES, Use};

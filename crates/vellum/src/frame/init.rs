@@ -8,13 +8,13 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::Frames;
-use super::magazine::Magazine;
-use super::node::{Bits, GROUP, Node, Shared, Waiting};
-use super::record::Record;
-use super::rooms::{ALL, SUMMARIES};
 use crate::addr::{Order, PFN_END, Pfn};
 use crate::error::{InitError, ReserveError};
+use crate::frame::block::free_index::{ALL, SUMMARIES};
+use crate::frame::cpu::magazine::Magazine;
+use crate::frame::frames::Frames;
+use crate::frame::node::numa_node::{Bits, GROUP, Node, Shared, Waiting};
+use crate::frame::record::Record;
 use crate::machine::{MAX_CPUS, MAX_NODES, Topology};
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -206,7 +206,7 @@ impl Node {
     }
 
     fn block_of(&self, pfn: u64) -> usize {
-        ((pfn - self.base) >> super::node::BLOCK) as usize
+        ((pfn - self.base) >> crate::frame::node::numa_node::BLOCK) as usize
     }
 }
 

@@ -14,9 +14,9 @@
 //! | 3 | index in base pages | nobody |
 //! | 4 | generation of the last flush this frame's old translations wait for | node lock of the mapping |
 
-use super::Record;
-use super::carve::MAX_FRAMES;
 use crate::addr::{Order, PAGE_SIZE, PFN_END};
+use crate::frame::init::MAX_FRAMES;
+use crate::frame::record::Record;
 use crate::machine::{MAX_NODES, Use};
 use crate::space::MAX_SPACES;
 use crate::sync::atomic::Ordering;

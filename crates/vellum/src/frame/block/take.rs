@@ -6,22 +6,22 @@
 //! free counts as a run of its own: there is no row for whole ones.
 
 use super::bits;
-use super::block::Locked;
-use super::magazine::Held;
-use super::node::{Node, WORDS};
-use super::rooms::ROWS;
+use crate::frame::block::free_index::ROWS;
+use crate::frame::block::lock::Locked;
+use crate::frame::cpu::magazine::Held;
+use crate::frame::node::numa_node::{Node, WORDS};
 use crate::machine::Machine;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::touch;
 
 /// Frames taken one by one out of a block: for each word, which.
-pub(super) type Singles = [u64; WORDS];
+pub type Singles = [u64; WORDS];
 
 impl Locked<'_> {
     /// Takes 2^order frames out of a run of exactly 2^row; gives the offset in the block. If there
     /// is none it says so to those who look for one.
-    pub(super) fn take<M: Machine>(
+    pub fn take<M: Machine>(
         &mut self,
         m: &M,
         held: Option<&Held>,
@@ -56,7 +56,7 @@ impl Locked<'_> {
 
     /// Takes up to `max` single frames out of runs of at most 2^row, whichever come first. Says how
     /// many, and which.
-    pub(super) fn take_many<M: Machine>(
+    pub fn take_many<M: Machine>(
         &mut self,
         m: &M,
         held: &Held,
@@ -99,7 +99,7 @@ impl Locked<'_> {
     }
 
     /// Notes whatever runs there are, and says of which rows.
-    pub(super) fn note_rows<M: Machine>(&mut self, m: &M) -> u32 {
+    pub fn note_rows<M: Machine>(&mut self, m: &M) -> u32 {
         let rows = exact_rows(self.words());
         if self.is_claimed() {
             self.set_rows(rows);
@@ -115,7 +115,7 @@ impl Locked<'_> {
 
     /// Notes the run that one has become part of by coming back.
     #[inline]
-    pub(super) fn note_run<M: Machine>(&mut self, m: &M, at: u32, order: u32) {
+    pub fn note_run<M: Machine>(&mut self, m: &M, at: u32, order: u32) {
         let word = at as usize / 64;
         let row = match bits::grown(!self.words()[word].load(Relaxed), at % 64, order.min(6)).0 {
             6 => grown_words(self.words(), word),
@@ -125,7 +125,7 @@ impl Locked<'_> {
     }
 
     /// Notes every run that has come to be by clearing `mask` in a word.
-    pub(super) fn note_runs<M: Machine>(&mut self, m: &M, word: usize, mask: u64) {
+    pub fn note_runs<M: Machine>(&mut self, m: &M, word: usize, mask: u64) {
         let free = !self.words()[word].load(Relaxed);
         let mut rest = mask;
         while rest != 0 {
@@ -164,7 +164,7 @@ fn find_in_words<const ROW: u32>(words: &[AtomicU64; WORDS]) -> Option<(u32, boo
 }
 
 /// The orders of all runs a block has, as bits.
-pub(super) fn exact_rows(words: &[AtomicU64; WORDS]) -> u32 {
+pub fn exact_rows(words: &[AtomicU64; WORDS]) -> u32 {
     let (mut rows, mut whole) = (0, 0);
     for (i, word) in words.iter().enumerate() {
         match !word.load(Relaxed) {
@@ -201,7 +201,7 @@ fn grown_words(words: &[AtomicU64; WORDS], at: usize) -> usize {
 
 impl Node {
     /// Whether the rows of a block say all it has, for audits.
-    pub(super) fn rows_are_known(&self, block: usize, known: u32) -> bool {
+    pub fn rows_are_known(&self, block: usize, known: u32) -> bool {
         exact_rows(self.words(block)) & !known == 0
     }
 }

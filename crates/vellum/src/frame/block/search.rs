@@ -9,11 +9,11 @@
 use core::cell::Cell;
 use core::ops::Range;
 
-use super::block::{CLAIMED, KIND, Locked, OPEN};
-use super::magazine::Held;
-use super::node::{BLOCK, Node};
-use super::rooms::{DIRTY_ROW, ROWS};
-use super::sweep::SOME;
+use crate::frame::block::free_index::{DIRTY_ROW, ROWS};
+use crate::frame::block::lock::{CLAIMED, KIND, Locked, OPEN};
+use crate::frame::block::sweep::SOME;
+use crate::frame::cpu::magazine::Held;
+use crate::frame::node::numa_node::{BLOCK, Node};
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering;
 
@@ -25,20 +25,20 @@ const ROUNDS: usize = 4;
 
 /// What an allocation knows of others that it meets.
 #[derive(Default)]
-pub(super) struct Others {
+pub struct Others {
     /// Something was passed over because another was at it.
-    pub(super) passed: Cell<bool>,
+    pub passed: Cell<bool>,
     /// They are waited for.
-    pub(super) wait: Cell<bool>,
+    pub wait: Cell<bool>,
 }
 
 /// Whoever looks for room, and what came in between.
-pub(super) struct Seeker<'a, M: Machine> {
-    pub(super) m: &'a M,
-    pub(super) held: Option<&'a Held<'a>>,
+pub struct Seeker<'a, M: Machine> {
+    pub m: &'a M,
+    pub held: Option<&'a Held<'a>>,
     /// Its CPU's area of the node.
-    pub(super) area: Range<usize>,
-    pub(super) others: &'a Others,
+    pub area: Range<usize>,
+    pub others: &'a Others,
 }
 
 impl<M: Machine> Seeker<'_, M> {
@@ -66,7 +66,7 @@ impl<M: Machine> Seeker<'_, M> {
 impl Node {
     /// Takes up to `max` single frames that lie as near together as may be, and puts them on the
     /// stack, the lowest on top. Says how many, 0 only if the node's blocks have none.
-    pub(super) fn singles<M: Machine>(&self, by: &Seeker<M>, onto: &Held, max: u32) -> u32 {
+    pub fn singles<M: Machine>(&self, by: &Seeker<M>, onto: &Held, max: u32) -> u32 {
         let mut got = 0;
         while got < max {
             let most = if got == 0 { ROWS } else { SCRAPS };
@@ -99,7 +99,7 @@ impl Node {
 
     /// Whether this CPU's own block, or one of its area, may have a run of one of the rows.
     #[inline]
-    pub(super) fn fits_better(&self, held: &Held, cpu: usize, rows: Range<usize>) -> bool {
+    pub fn fits_better(&self, held: &Held, cpu: usize, rows: Range<usize>) -> bool {
         let wanted = among(&rows);
         held.magazine.rows.load(Ordering::Relaxed) & wanted != 0
             && self.look_at_rows(held, cpu) & wanted != 0
@@ -120,12 +120,14 @@ impl Node {
 
     #[inline]
     fn own_rows(&self, own: Option<usize>) -> u32 {
-        own.map_or(0, |own| super::block::rows(self.state(own).load(Ordering::Relaxed)))
+        own.map_or(0, |own| {
+            crate::frame::block::lock::rows(self.state(own).load(Ordering::Relaxed))
+        })
     }
 
     /// Takes a run of the first of `rows` that has one; gives its index and its order. `anywhere`:
     /// free blocks are opened, and other CPUs' areas searched.
-    pub(super) fn run<M: Machine>(
+    pub fn run<M: Machine>(
         &self,
         by: &Seeker<M>,
         rows: Range<usize>,
@@ -138,7 +140,7 @@ impl Node {
     }
 
     /// Takes a piece of order 0 to 8, out of the best fit; gives its index.
-    pub(super) fn piece<M: Machine>(&self, by: &Seeker<M>, order: u32) -> Option<u32> {
+    pub fn piece<M: Machine>(&self, by: &Seeker<M>, order: u32) -> Option<u32> {
         self.search(by, order as usize..ROWS, true, |block, row| {
             let base = (block.block << BLOCK) as u32;
             block.take(by.m, by.held, order, row).map(|at| base + at)
@@ -146,7 +148,7 @@ impl Node {
     }
 
     /// As [`singles`](Node::singles), from a block that another CPU claims.
-    pub(super) fn singles_of<M: Machine>(
+    pub fn singles_of<M: Machine>(
         &self,
         by: &Seeker<M>,
         onto: &Held,
@@ -159,12 +161,7 @@ impl Node {
     }
 
     /// As [`piece`](Node::piece), from a block that another CPU claims.
-    pub(super) fn piece_of<M: Machine>(
-        &self,
-        by: &Seeker<M>,
-        block: usize,
-        order: u32,
-    ) -> Option<u32> {
+    pub fn piece_of<M: Machine>(&self, by: &Seeker<M>, block: usize, order: u32) -> Option<u32> {
         self.attempt_claimed(by, block, order as usize..ROWS, |block, row| {
             let base = (block.block << BLOCK) as u32;
             block.take(by.m, by.held, order, row).map(|at| base + at)

@@ -1,0 +1,3 @@
+//! Memory nodes.
+
+pub mod numa_node;
