@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::{array, iter};
 
 use crate::addr::{Order, Pfn};
-use crate::frame::Want;
+use crate::frame::AllocRequest;
 use crate::machine::{Machine, Use};
 use crate::memory::retry::Refusal;
 use crate::slab_tests::flat::{FrameHands, VmHands, at_each_step, flat, switch_tasks};
@@ -27,7 +27,8 @@ fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
         };
         (0..100).map(look).take_while(|again| *again).count()
     };
-    let one = || r.vm.layers.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).unwrap();
+    let one =
+        || r.vm.layers.frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Data)).unwrap();
     let on_another = |act: &dyn Fn()| {
         m.run_on(1);
         act();
@@ -47,7 +48,7 @@ fn a_refused_verb_does_not_take_its_own_refusal_for_memory_that_came_back() {
     let m = r.vm.machine();
     let space = r.space();
     r.write(&space);
-    let one = || r.vm.layers.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).ok();
+    let one = || r.vm.layers.frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Data)).ok();
     let mut all: Vec<_> = iter::from_fn(one).collect();
     // Each attempt that was refused counts once.
     let attempts = |verb: &dyn Fn() -> bool| {
@@ -66,7 +67,7 @@ fn a_refused_verb_does_not_take_the_use_of_others_for_its_own() {
     let r = Rc::new(rig());
     let m = r.vm.machine();
     let mut last = None;
-    while let Ok(pfn) = r.vm.layers.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)) {
+    while let Ok(pfn) = r.vm.layers.frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Data)) {
         last = Some(pfn);
     }
     // Once in each attempt another CPU frees its page and takes it again.
@@ -92,7 +93,7 @@ fn a_refused_verb_does_not_take_the_use_of_others_for_its_own() {
 fn a_refused_task_does_not_take_for_its_own_what_another_gave_back_on_its_cpu() {
     let r: &'static _ = Box::leak(Box::new(rig()));
     let (m, frames, hands) = (r.vm.machine(), &r.vm.layers.frames, &r.vm.layers.hands);
-    let one = || frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).ok();
+    let one = || frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Data)).ok();
     let _first = r.space();
     let mut all: Vec<_> = iter::from_fn(one).collect();
     all.drain(..2).for_each(|pfn| frames.put(m, pfn, Order::BASE));
@@ -234,7 +235,7 @@ fn what_only_a_block_will_do_for_waits_for_the_parts_that_another_has() {
     for magazine in [false, true] {
         let r = Rc::new(rig());
         let (m, frames) = (r.vm.machine(), &r.vm.layers.frames);
-        let want = Want::kernel(Use::Data);
+        let want = AllocRequest::kernel(Use::Data);
         let had: Vec<Pfn> = iter::from_fn(|| frames.alloc(m, Order::BASE, &want).ok()).collect();
         let of_block: Vec<_> = had.iter().filter(|pfn| pfn.0 / 512 == BLOCK as u64).collect();
         assert_eq!(of_block.len(), 512);

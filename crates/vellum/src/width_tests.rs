@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn, Va};
 use crate::config::{Config, Thp, ZeroHuge};
 use crate::error::NoMemory;
-use crate::frame::{CUT_SHIFT, Frames, SlabRef, Want};
+use crate::frame::{AllocRequest, CUT_SHIFT, Frames, SlabRef};
 use crate::machine::{Machine, MmuRules, Topology, Use};
 use crate::slab_tests::flat::{Flat, FrameHands, Meta, VmHands, flat};
 use crate::space::{Access, Attrs, Fault, MAX_SPACES, Placement, Rights, Space};
@@ -76,7 +76,7 @@ fn frames_complain(wrong: impl FnOnce(&Frames, &Flat)) -> &'static str {
 }
 
 pub(crate) fn take(frames: &Frames, m: &Flat, order: u8) -> Pfn {
-    frames.alloc(m, Order::new(order).unwrap(), &Want::kernel(Use::Table)).unwrap()
+    frames.alloc(m, Order::new(order).unwrap(), &AllocRequest::kernel(Use::Table)).unwrap()
 }
 
 pub(crate) type Doors<'a> = crate::frame::Doors<'a>;
@@ -200,7 +200,7 @@ fn the_last_frame_that_fits_can_be_a_root() {
     let r = rig_on(PFN_END - 1024, 1024, MmuRules::X86_64, config);
     let (vm, m) = (&r.vm, r.vm.machine());
     let first = r.space();
-    let want = Want::kernel(Use::Table);
+    let want = AllocRequest::kernel(Use::Table);
     let all: Vec<Pfn> =
         std::iter::from_fn(|| vm.frames().alloc(m, Order::BASE, &want).ok()).collect();
     let (last, rest): (Vec<Pfn>, Vec<Pfn>) =

@@ -9,7 +9,7 @@ use std::io;
 use std::time::Instant;
 
 use vellum::addr::{Order, Pfn};
-use vellum::frame::{Frames, Want};
+use vellum::frame::{AllocRequest, Frames};
 use vellum::machine::{Machine, Use};
 
 use super::contest::{Bitmap, Buddy, Contestant, FRAMES, Floor};
@@ -68,7 +68,8 @@ impl Contestant for Ours {
     #[inline]
     fn alloc(&self, _cpu: usize, order: u8) -> Option<u32> {
         let order = Order::new(order)?;
-        let first = self.frames.alloc(&self.machine, order, &Want::kernel(Use::Data)).ok()?;
+        let first =
+            self.frames.alloc(&self.machine, order, &AllocRequest::kernel(Use::Data)).ok()?;
         Some((first.0 - FIRST.0) as u32)
     }
     #[inline]

@@ -42,7 +42,7 @@ use crate::config::{NumaPolicy, Thp};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::fault::patience::PATIENCE;
-use crate::frame::{Data, SlabRef, Want};
+use crate::frame::{AllocRequest, Data, SlabRef};
 use crate::machine::{Act, Event, Machine, Use, Verb, Work};
 use crate::memory::retry::Refusal;
 use crate::pagetable::cursor::Place;
@@ -229,7 +229,7 @@ impl<M: Machine> Faults<M> {
                 return self.fresh_base(
                     &seen,
                     ask,
-                    &Want { policy: NumaPolicy::Local, index: 0, use_: Use::Data },
+                    &AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Data },
                     &epoch,
                 );
             }
@@ -344,8 +344,8 @@ impl<M: Machine> Faults<M> {
 
     /// What the allocator is asked for a page at the address.
     #[inline]
-    pub(crate) fn want(&self, seen: &Seen<'_>) -> Want {
-        Want {
+    pub(crate) fn want(&self, seen: &Seen<'_>) -> AllocRequest {
+        AllocRequest {
             policy: seen.attrs.numa().unwrap_or(self.config.numa),
             index: seen.index(Order::BASE),
             use_: Use::Data,
@@ -421,7 +421,7 @@ impl<M: Machine> Faults<M> {
         &self,
         seen: &Seen<'_>,
         ask: Ask,
-        want: &Want,
+        want: &AllocRequest,
         epoch: &EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
@@ -444,7 +444,7 @@ impl<M: Machine> Faults<M> {
         space: &SpaceRecord,
         ask: Ask,
         order: Order,
-        want: &Want,
+        want: &AllocRequest,
         attrs: Packed,
     ) -> Result<Step, FaultError> {
         let m = &self.machine;

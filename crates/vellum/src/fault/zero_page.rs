@@ -18,7 +18,7 @@ use crate::entry::{Codec, Entry, Flags};
 use crate::error::FaultError;
 use crate::fault::Faults;
 use crate::fault::{Seen, Step};
-use crate::frame::{Data, Want};
+use crate::frame::{AllocRequest, Data};
 use crate::machine::{Event, Machine, Work};
 use crate::pagetable::unlinked::Chain;
 use crate::space::{Fault, LeafSize};
@@ -107,7 +107,7 @@ impl<M: Machine> Faults<M> {
 
     /// A cleared huge page for a write at `va`; none where memory is short. No epoch and no lock is
     /// held.
-    pub(crate) fn huge_page(&self, want: &Want, va: Va) -> Result<Option<Pfn>, FaultError> {
+    pub(crate) fn huge_page(&self, want: &AllocRequest, va: Va) -> Result<Option<Pfn>, FaultError> {
         let (new, bytes) = match self.take_block(Order::HUGE, want, false) {
             Ok(taken) => taken,
             Err(Short::Stopped) => return Err(FaultError::Stopped),

@@ -19,7 +19,7 @@ use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
 use crate::fault::Faults;
 use crate::fault::{Seen, Step};
-use crate::frame::{Data, Want};
+use crate::frame::{AllocRequest, Data};
 use crate::machine::{Event, Machine, Use, Work};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
@@ -235,8 +235,11 @@ impl<M: Machine> Faults<M> {
         let Some((attrs, shift)) = found else { return Ok(Step::Again) };
         let base = va.align_down(Order::HUGE.bytes());
         let index = base.page().wrapping_add(shift);
-        let want =
-            Want { policy: attrs.numa().unwrap_or(self.config.numa), index, use_: Use::Data };
+        let want = AllocRequest {
+            policy: attrs.numa().unwrap_or(self.config.numa),
+            index,
+            use_: Use::Data,
+        };
         let _in_hand = self.hands.begin(m);
         let Some(new) = self.huge_page(&want, va)? else { return Ok(Step::Smaller) };
         let done = self.edit(space, |edit| {

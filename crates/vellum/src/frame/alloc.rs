@@ -28,7 +28,7 @@ const ROUNDS: u32 = 64;
 
 /// What an allocation is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Want {
+pub struct AllocRequest {
     /// Which node. [`NumaPolicy::Bind`] to a node that does not exist is never served,
     /// [`NumaPolicy::Prefer`] then means `Local`.
     pub policy: NumaPolicy,
@@ -38,10 +38,10 @@ pub struct Want {
     pub use_: Use,
 }
 
-impl Want {
+impl AllocRequest {
     /// A frame for the library's own needs, near this CPU.
-    pub const fn kernel(use_: Use) -> Want {
-        Want { policy: NumaPolicy::Local, index: 0, use_ }
+    pub const fn kernel(use_: Use) -> AllocRequest {
+        AllocRequest { policy: NumaPolicy::Local, index: 0, use_ }
     }
 }
 
@@ -56,7 +56,12 @@ impl Frames {
     /// allocations of 2 MiB and up, for which their callers have another way, may fail without the
     /// magazines having been emptied.
     #[inline]
-    pub fn alloc<M: Machine>(&self, m: &M, order: Order, want: &Want) -> Result<Pfn, NoMemory> {
+    pub fn alloc<M: Machine>(
+        &self,
+        m: &M,
+        order: Order,
+        want: &AllocRequest,
+    ) -> Result<Pfn, NoMemory> {
         m.preempt_off();
         let cpu = m.cpu();
         let node = self.wanted(cpu, want);
@@ -76,7 +81,7 @@ impl Frames {
     }
 
     #[inline]
-    fn wanted(&self, cpu: usize, want: &Want) -> usize {
+    fn wanted(&self, cpu: usize, want: &AllocRequest) -> usize {
         match want.policy {
             NumaPolicy::Local => self.home(cpu),
             NumaPolicy::Interleave => (want.index % self.nodes as u64) as usize,
@@ -94,7 +99,7 @@ impl Frames {
         cpu: usize,
         at: usize,
         order: Order,
-        want: Want,
+        want: AllocRequest,
     ) -> Result<Pfn, NoMemory> {
         if at >= self.nodes {
             return Err(NoMemory);
@@ -159,7 +164,7 @@ impl Frames {
         cpu: usize,
         wanted: usize,
         order: Order,
-        want: Want,
+        want: AllocRequest,
         others: Others,
     ) -> Result<Pfn, NoMemory> {
         let nodes = match want.policy {

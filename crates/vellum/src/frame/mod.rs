@@ -35,7 +35,7 @@ pub(crate) mod slab;
 mod stats;
 mod validate;
 
-pub use alloc::Want;
+pub use alloc::AllocRequest;
 pub use frames::Frames;
 pub use node::numa_node::{Mark, Watermarks};
 pub use record::Record;

@@ -20,7 +20,7 @@ use core::ptr::NonNull;
 
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn};
 use crate::error::{Invalid, NoMemory};
-use crate::frame::alloc::Want;
+use crate::frame::alloc::AllocRequest;
 use crate::frame::frames::Frames;
 use crate::machine::{Machine, Use};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -148,7 +148,7 @@ impl Slab {
             }
             // Allocated with the lock dropped. Two CPUs may both come here; the second page is used
             // next.
-            let pfn = frames.alloc(m, Order::BASE, &Want::kernel(Use::Slab))?;
+            let pfn = frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Slab))?;
             let record = frames.record(pfn);
             record.init(Use::Slab, Order::BASE);
             record.word(SIZE).store(self.size as u64, Relaxed);

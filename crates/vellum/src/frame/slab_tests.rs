@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use crate::addr::{Order, PAGE_SIZE, Pfn};
 use crate::error::NoMemory;
 use crate::frame::slab::SlabCounts;
-use crate::frame::{Frames, Slab, SlabRef, Want};
+use crate::frame::{AllocRequest, Frames, Slab, SlabRef};
 use crate::machine::{Machine, Use};
 use crate::sync::Token;
 
@@ -99,9 +99,10 @@ fn objects_of_every_size_are_zero_aligned_and_apart() {
 fn a_slab_without_memory_says_so_and_goes_on_when_there_is_some() {
     let r = rig(1, 512);
     let slab = Slab::new(1024);
-    let held: Vec<Pfn> =
-        std::iter::from_fn(|| r.frames.alloc(&r.m, Order::BASE, &Want::kernel(Use::Table)).ok())
-            .collect();
+    let held: Vec<Pfn> = std::iter::from_fn(|| {
+        r.frames.alloc(&r.m, Order::BASE, &AllocRequest::kernel(Use::Table)).ok()
+    })
+    .collect();
     assert_eq!(r.alloc(&slab), Err(NoMemory));
     assert_eq!(slab.validate(&r.frames), Ok(SlabCounts::default()));
     r.frames.put(&r.m, held[0], Order::BASE);

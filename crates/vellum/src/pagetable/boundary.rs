@@ -10,7 +10,7 @@
 use crate::addr::{Level, Order, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::NoMemory;
-use crate::frame::Want;
+use crate::frame::AllocRequest;
 use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
@@ -109,7 +109,7 @@ impl<M: Machine> PageTables<M> {
 
     /// A frame that will be a table.
     pub(crate) fn table_frame(&self) -> Result<Pfn, NoMemory> {
-        self.frames.alloc(&self.machine, Order::BASE, &Want::kernel(Use::Table))
+        self.frames.alloc(&self.machine, Order::BASE, &AllocRequest::kernel(Use::Table))
     }
 
     /// What is missing at an address for it to be a boundary.

@@ -28,7 +28,7 @@
 use crate::addr::{Order, Pfn, Va};
 use crate::config::{Colours, NumaPolicy};
 use crate::error::{Invalid, NoMemory};
-use crate::frame::Want;
+use crate::frame::AllocRequest;
 use crate::machine::{Act, CacheLevel, Caches, MAX_NODES, Machine, Use};
 use crate::sync;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -319,7 +319,7 @@ impl<M: Machine> Zero<M> {
             match self.frames.alloc(
                 &self.machine,
                 order,
-                &Want { policy, index: 0, use_: Use::Zero },
+                &AllocRequest { policy, index: 0, use_: Use::Zero },
             ) {
                 Ok(first) => return Ok((first, order)),
                 Err(error) => {

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use crate::flat::{FrameHands, MachineHands, VmHands, during_flushes, rescheduled};
 use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::{Machine, Use};
 use vellum::space::{Access, Advice, Attrs, Fault, Placement, Rights, Space};
 
@@ -125,7 +125,7 @@ impl Scene {
         spaces.insert(0, space);
         let scene = Scene { lab, exit, spaces: RefCell::new(spaces), hogged: RefCell::default() };
         if matches!(exit, CopyPiece | ZeroShort) {
-            let want = Want::kernel(Use::Slab);
+            let want = AllocRequest::kernel(Use::Slab);
             let hogged = std::iter::from_fn(|| {
                 scene.lab.vm.frames().alloc(scene.lab.m(), Order::HUGE, &want).ok()
             });
@@ -236,7 +236,7 @@ fn f_01_the_machine_that_follows_frames_notices_one_that_nobody_filled() {
     let space = lab.vm.create().expect("memory");
     lab.map(&space, AT, MIB2, Order::BASE);
     lab.vm.fault(&space, AT, Access::Write).expect("memory");
-    let want = Want::kernel(Use::Data);
+    let want = AllocRequest::kernel(Use::Data);
     let page = lab.vm.frames().alloc(lab.m(), Order::BASE, &want).expect("memory");
     // Any table will do.
     lab.m().set_entry(page, 0, page.addr() | 1);
@@ -427,7 +427,7 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
                 // Who wants such a block now gets another.
                 let other = lab.vm.create().unwrap();
                 assert_ne!(lab.huge_fault(&other, AT, 9), block);
-                let want = Want::kernel(Use::Slab);
+                let want = AllocRequest::kernel(Use::Slab);
                 let all =
                     std::iter::from_fn(|| lab.vm.frames().alloc(lab.m(), Order::HUGE, &want).ok());
                 let all: Vec<Pfn> = all.collect();

@@ -4,13 +4,13 @@ use crate::flat::{Flat, FrameHands, Meta, flat};
 use vellum::addr::{Order, Pfn};
 use vellum::config::NumaPolicy;
 use vellum::error::{InitError, NoMemory};
-use vellum::frame::{Frames, Mark, Want};
+use vellum::frame::{AllocRequest, Frames, Mark};
 use vellum::machine::{MmuRules, NodeInfo, Topology, Use};
 use vellum::stats::{Counter, Stats};
 use vellum::sync::Token;
 
-const TABLE: Want = Want::kernel(Use::Table);
-const DATA: Want = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Data };
+const TABLE: AllocRequest = AllocRequest::kernel(Use::Table);
+const DATA: AllocRequest = AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Data };
 
 fn order(n: u8) -> Order {
     Order::new(n).unwrap()
@@ -228,7 +228,7 @@ fn reserved_frames_are_never_given_out() {
 fn nodes_that_meet_inside_a_2_mib_block_keep_to_their_frames() {
     let r = rig_on(Flat::new(nodes(1, &[(700, 1000), (1700, 900)]), MmuRules::X86_64));
     for node in 0..2u8 {
-        let want = Want { policy: NumaPolicy::Bind(node), index: 0, use_: Use::Data };
+        let want = AllocRequest { policy: NumaPolicy::Bind(node), index: 0, use_: Use::Data };
         let mut got = 0;
         while let Ok(pfn) = r.frames.alloc(&r.m, Order::BASE, &want) {
             assert_eq!(r.frames.node_of(pfn), Some(node as usize));
@@ -246,7 +246,8 @@ fn policies_choose_nodes_and_all_but_bind_fall_back_by_distance() {
     t.cpu_node[1] = 2;
     let r = rig_on(Flat::new(t, MmuRules::X86_64));
     let on = |policy, index| {
-        let pfn = r.frames.alloc(&r.m, Order::BASE, &Want { policy, index, use_: Use::Data });
+        let pfn =
+            r.frames.alloc(&r.m, Order::BASE, &AllocRequest { policy, index, use_: Use::Data });
         pfn.map(|p| r.frames.node_of(p).unwrap())
     };
     assert_eq!(on(NumaPolicy::Local, 0), Ok(0));

@@ -8,7 +8,7 @@
 
 use crate::flat::{Flat, Meta};
 use vellum::addr::{Order, Pfn};
-use vellum::frame::{Frames, Want};
+use vellum::frame::{AllocRequest, Frames};
 use vellum::machine::{Machine, MmuRules, Topology, Use};
 
 /// Frames of a block.
@@ -40,7 +40,7 @@ impl Rig {
     }
 
     fn take(&self, o: u8) -> Option<Pfn> {
-        self.frames.alloc(&self.m, order(o), &Want::kernel(Use::Table)).ok()
+        self.frames.alloc(&self.m, order(o), &AllocRequest::kernel(Use::Table)).ok()
     }
 
     fn give(&self, pfn: Pfn, o: u8) {

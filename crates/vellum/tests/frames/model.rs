@@ -4,7 +4,7 @@ use crate::flat::{Flat, FrameHands, Meta};
 use proptest::prelude::*;
 use vellum::addr::{Order, Pfn};
 use vellum::error::NoMemory;
-use vellum::frame::{Frames, Want};
+use vellum::frame::{AllocRequest, Frames};
 use vellum::machine::{Machine, MmuRules, NodeInfo, Topology, Use};
 use vellum::sync::Token;
 
@@ -35,7 +35,7 @@ fn rig(ranges: &[(u64, u64); 2]) -> Rig {
 
 impl Rig {
     fn alloc(&self, o: u8) -> Result<Pfn, NoMemory> {
-        self.frames.alloc(&self.m, order(o), &Want::kernel(Use::Table))
+        self.frames.alloc(&self.m, order(o), &AllocRequest::kernel(Use::Table))
     }
     fn free(&self, pfn: Pfn, o: u8) {
         self.frames.put(&self.m, pfn, order(o));

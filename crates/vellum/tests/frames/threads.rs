@@ -7,7 +7,7 @@ use std::thread;
 use crate::flat::{Flat, FrameHands, Meta, flat};
 use vellum::addr::{Order, Pfn};
 use vellum::config::NumaPolicy;
-use vellum::frame::{Frames, Want};
+use vellum::frame::{AllocRequest, Frames};
 use vellum::machine::{Machine, MmuRules, NodeInfo, Topology, Use};
 use vellum::sync::{Busy, Epochs, Lock, Node, SeqCount, Token};
 
@@ -83,7 +83,7 @@ fn churn(
                         if let Ok(pfn) = r.frames.alloc(
                             &r.m,
                             order(o),
-                            &Want { policy, index: step, use_: Use::Data },
+                            &AllocRequest { policy, index: step, use_: Use::Data },
                         ) {
                             take(pfn, o);
                             held.push((pfn, o));

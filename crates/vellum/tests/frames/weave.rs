@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use crate::flat::{Flat, FrameHands, Meta, Waits, Woven, flat, weave};
 use vellum::addr::{Order, Pfn};
-use vellum::frame::{Frames, Want};
+use vellum::frame::{AllocRequest, Frames};
 use vellum::machine::{Machine, Use};
 use vellum::sync::Token;
 
@@ -67,7 +67,9 @@ impl Rig {
         let free = |(pfn, o): (Pfn, u8)| self.frames.put(&self.m, pfn, order(o));
         match act {
             Act::Alloc(o) => {
-                if let Ok(pfn) = self.frames.alloc(&self.m, order(o), &Want::kernel(Use::Table)) {
+                if let Ok(pfn) =
+                    self.frames.alloc(&self.m, order(o), &AllocRequest::kernel(Use::Table))
+                {
                     mine.borrow_mut().push((pfn, o));
                 }
             }

@@ -15,7 +15,7 @@ use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, NumaPolicy, ZeroHuge};
 use vellum::entry::{Codec, X86_64};
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::Use;
 use vellum::space::{Access, Placement, Rights, Space};
 
@@ -50,7 +50,7 @@ impl Rig {
     }
     /// Leaves that many frames, from all over.
     fn starve(&self, room: usize) -> Vec<Pfn> {
-        let take = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Table };
+        let take = AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Table };
         let frames = self.lab.vm.frames();
         let all =
             std::iter::from_fn(|| frames.alloc(self.lab.vm.machine(), Order::BASE, &take).ok());

@@ -8,7 +8,7 @@ use crate::lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Colours, Config, NumaPolicy, ZeroHuge};
 use vellum::error::{FaultError, NoMemory, SpaceError};
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::Use;
 use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Page, Placement, Rights, Space};
 
@@ -46,7 +46,7 @@ fn furnished(config: Config) -> (Lab, Space) {
 
 /// Every frame there is, taken one by one.
 fn take_all(lab: &Lab) -> Vec<Pfn> {
-    let take = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Table };
+    let take = AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Table };
     std::iter::from_fn(|| lab.vm.frames().alloc(lab.vm.machine(), Order::BASE, &take).ok())
         .collect()
 }

@@ -8,7 +8,7 @@ use crate::flat::{FrameHands, VmHands};
 use crate::lab::{AT, KIB4, Lab, MIB2, RW, lab, never};
 use vellum::addr::{Order, Pfn, Va};
 use vellum::error::ReserveError;
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::Use;
 use vellum::space::{Access, Advice, Fault, Placement, Rights, Space};
 
@@ -145,7 +145,7 @@ fn frames_are_reserved_before_anything_is_allocated_and_once() {
     let audit = lab.vm.audit(&[]).unwrap();
     assert_eq!((audit.free_frames, audit.other_frames), (4096 - 700 - 10 - 1024, 0));
     // Whatever was allocated may be anywhere, even if it came back.
-    let (vm, want) = (&lab.vm, Want::kernel(Use::Data));
+    let (vm, want) = (&lab.vm, AllocRequest::kernel(Use::Data));
     let pfn = vm.frames().alloc(vm.machine(), Order::BASE, &want).unwrap();
     vm.frames().put(vm.machine(), pfn, Order::BASE);
     assert_eq!(lab.vm.reserve(Pfn(4000), 1), Err(ReserveError::InUse));

@@ -10,7 +10,7 @@ use crate::flat::{FrameHands, MachineHands, VmHands};
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Colours, Config, NumaPolicy, Thp};
 use vellum::error::NoMemory;
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::{CacheLevel, Caches, Machine, NodeInfo, Topology, Use};
 use vellum::space::{Access, Advice, Fault, Page, Placement, Rights, Space};
 use vellum::stats::Counter;
@@ -146,7 +146,7 @@ fn b_02_before_the_first_space_and_without_zero_pages_no_frame_is() {
 fn fragmented(run: u64) -> (Lab, Vec<Pfn>) {
     let lab = lab(machine(2048, Caches::UNKNOWN), eight());
     let (m, frames) = (lab.vm.machine(), lab.vm.frames());
-    let want = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Zero };
+    let want = AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Zero };
     let mut all = Vec::new();
     while let Ok(pfn) = frames.alloc(m, Order::BASE, &want) {
         all.push(pfn);
@@ -329,7 +329,7 @@ fn a_node_without_room_borrows_one_frame_of_another() {
     topology.cpu_node[1] = 1;
     let lab = lab(Cached::new(topology, Caches::UNKNOWN), eight());
     let (m, want) =
-        (lab.vm.machine(), Want { policy: NumaPolicy::Bind(1), index: 0, use_: Use::Zero });
+        (lab.vm.machine(), AllocRequest { policy: NumaPolicy::Bind(1), index: 0, use_: Use::Zero });
     let mut taken = Vec::new();
     while let Ok(pfn) = lab.vm.frames().alloc(m, Order::BASE, &want) {
         taken.push(pfn);

@@ -8,7 +8,7 @@ use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, Thp};
 use vellum::entry::{Codec, X86_64};
 use vellum::error::FaultError;
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::{Machine, MmuRules, Topology, Use};
 use vellum::space::{Access, Attrs, Page, Placement, Rights, Space};
 use vellum::stats::Counter;
@@ -47,7 +47,7 @@ impl<C: Codec> Lab<C> {
     }
     /// Takes every block of an order that is to be had, as an embedder may.
     pub fn hog(&self, order: Order) -> Vec<Pfn> {
-        let want = Want::kernel(Use::Slab);
+        let want = AllocRequest::kernel(Use::Slab);
         std::iter::from_fn(|| self.vm.frames().alloc(self.vm.machine(), order, &want).ok())
             .collect()
     }
