@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn, Va};
 use crate::config::{Config, Thp, ZeroHuge};
 use crate::error::NoMemory;
-use crate::frame::{AllocRequest, CUT_SHIFT, Frames, SlabRef};
+use crate::frame::{AllocRequest, Frames, SPLIT_SHIFT, SlabRef};
 use crate::machine::{Machine, MmuRules, Topology, Use};
 use crate::slab_tests::flat::{Flat, FrameHands, Meta, VmHands, flat};
 use crate::space::{Access, Attrs, Fault, MAX_SPACES, Placement, Rights, Space};
@@ -93,7 +93,9 @@ fn a_state_with_bits_that_its_kind_does_not_have_is_found() {
         };
         assert_eq!(frames_complain(open), state, "bit {spare}");
     }
-    for wrong in [Doors::large(0), Doors::large(18) + (1 << 8), Doors::large(9) | 1 << 5] {
+    for wrong in
+        [Doors::huge_state(0), Doors::huge_state(18) + (1 << 8), Doors::huge_state(9) | 1 << 5]
+    {
         let large = |f: &Frames, m: &Flat| {
             take(f, m, 9);
             f.doors(0, 0).state(1).store(wrong, Relaxed);
@@ -108,7 +110,7 @@ fn a_large_block_that_is_not_aligned_or_reaches_past_its_node_is_found() {
     let at = |first: usize, more: &'static [usize]| {
         frames_complain(move |f, m| {
             (0..4).for_each(|_| _ = take(f, m, 9));
-            f.doors(0, 0).state(first).store(Doors::large(10), Relaxed);
+            f.doors(0, 0).state(first).store(Doors::huge_state(10), Relaxed);
             more.iter().for_each(|&block| f.doors(0, 0).state(block).store(3, Relaxed));
         })
     };
@@ -367,7 +369,7 @@ fn bits_beside_a_map_count_are_found() {
     let record = r.vm.frames().record(r.write(&space));
     let count = record.word(1);
     let what = "a frame's map count, and what it was cut into";
-    for wrong in [1 << 32, 1 << 55, 1 << 61, 1 << CUT_SHIFT, 3 << CUT_SHIFT] {
+    for wrong in [1 << 32, 1 << 55, 1 << 61, 1 << SPLIT_SHIFT, 3 << SPLIT_SHIFT] {
         count.fetch_or(wrong, Relaxed);
         assert_eq!(r.complaint(&[&space]), what, "{wrong:#x}");
         count.fetch_and(!wrong, Relaxed);

@@ -14,16 +14,16 @@ use crate::addr::{Order, Pfn};
 use crate::config::NumaPolicy;
 use crate::error::NoMemory;
 use crate::frame::block::free_index::ROWS;
-use crate::frame::block::search::{Others, Seeker};
+use crate::frame::block::search::{Contention, Search};
 use crate::frame::cpu::magazine::{BATCH, Held, bump};
 use crate::frame::frames::Frames;
-use crate::frame::node::numa_node::{BLOCK, MOST_DEFER_SHIFT, Node};
+use crate::frame::node::numa_node::{BLOCK, MOST_DEFER_SHIFT, NumaNode};
 use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::touch;
 
-/// How often an allocation is tried again, waiting for whoever is at what is left, before it is
-/// refused. Once is enough unless others give back just then.
+/// How often an allocation is tried again, pending for whoever is at what is left, before it is
+/// refused. Once is enough unless contention give back just then.
 const ROUNDS: u32 = 64;
 
 /// What an allocation is for.
@@ -104,11 +104,11 @@ impl Frames {
         if at >= self.nodes {
             return Err(NoMemory);
         }
-        let (held, others) = (self.magazine(cpu, at).hold(m), Others::default());
-        let pfn = self.alloc_at(m, held.as_ref(), cpu, at, order, want.use_, false, &others);
+        let (held, contention) = (self.magazine(cpu, at).hold(m), Contention::default());
+        let pfn = self.alloc_at(m, held.as_ref(), cpu, at, order, want.use_, false, &contention);
         drop(held);
         let Some(pfn) = pfn else {
-            return self.alloc_slowly(m, cpu, at, order, want, others);
+            return self.alloc_slowly(m, cpu, at, order, want, contention);
         };
         m.hook(Event::Frame { first: pfn, order, to: want.use_ });
         Ok(pfn)
@@ -126,7 +126,7 @@ impl Frames {
         order: Order,
         use_: Use,
         missed: bool,
-        others: &Others,
+        contention: &Contention,
     ) -> Option<Pfn> {
         if let Some(held) = held
             && let Some(index) = self.keeps(held, cpu, at, order.get() as u32)
@@ -136,7 +136,7 @@ impl Frames {
             m.hook(Event::Work(Work::Block, 1));
             return Some(node.pfn(index));
         }
-        self.alloc_from(m, held, cpu, at, order, use_, missed, others)
+        self.alloc_from(m, held, cpu, at, order, use_, missed, contention)
     }
 
     /// A larger block that this CPU keeps, or part of one if nothing fits better.
@@ -145,14 +145,14 @@ impl Frames {
         if order == 0 || order > BLOCK {
             return None;
         }
-        if let Some(index) = held.take_kept(order) {
+        if let Some(index) = held.take_buddy(order) {
             return Some(index);
         }
-        let larger = held.kept_above(order)?;
+        let larger = held.buddy_above(order)?;
         if self.node(at).fits_better(held, cpu, order as usize..larger as usize) {
             return None;
         }
-        held.split_kept(larger, order)
+        held.split_buddy(larger, order)
     }
 
     /// What the node wanted, asked once, has not.
@@ -165,7 +165,7 @@ impl Frames {
         wanted: usize,
         order: Order,
         want: AllocRequest,
-        others: Others,
+        contention: Contention,
     ) -> Result<Pfn, NoMemory> {
         let nodes = match want.policy {
             NumaPolicy::Bind(_) => &self.order[wanted][..1],
@@ -177,9 +177,16 @@ impl Frames {
                 let node = node as usize;
                 let held = self.magazine(cpu, node).hold(m);
                 let missed = node != wanted;
-                if let Some(pfn) =
-                    self.alloc_at(m, held.as_ref(), cpu, node, order, want.use_, missed, &others)
-                {
+                if let Some(pfn) = self.alloc_at(
+                    m,
+                    held.as_ref(),
+                    cpu,
+                    node,
+                    order,
+                    want.use_,
+                    missed,
+                    &contention,
+                ) {
                     if emptied {
                         self.node(node).shared().defer_shift.store(0, Ordering::Relaxed);
                     }
@@ -189,7 +196,7 @@ impl Frames {
             }
             asked = 0;
             if order >= Order::HUGE {
-                if emptied || !self.empty_magazines(m, nodes, order, want.use_, &others) {
+                if emptied || !self.empty_magazines(m, nodes, order, want.use_, &contention) {
                     return Err(NoMemory);
                 }
                 emptied = true;
@@ -197,14 +204,14 @@ impl Frames {
             }
             // Refused is what was not found while nobody else was at what is left: neither before
             // the look nor after it.
-            let found =
-                self.empty_magazines(m, nodes, order, want.use_, &others) | others.passed.take();
+            let found = self.empty_magazines(m, nodes, order, want.use_, &contention)
+                | contention.passed_over.take();
             if alone && !found || rounds == ROUNDS {
                 return Err(NoMemory);
             }
             (emptied, alone, rounds) = (emptied || found, !found, rounds + 1);
-            // From here on others are waited for.
-            others.wait.set(true);
+            // From here on contention are waited for.
+            contention.wait.set(true);
         }
     }
 
@@ -220,10 +227,10 @@ impl Frames {
         order: Order,
         use_: Use,
         missed: bool,
-        others: &Others,
+        contention: &Contention,
     ) -> Option<Pfn> {
         let node = self.node(at);
-        let by = Seeker { m, held, area: node.area(cpu), others };
+        let by = Search { m, held, area: node.area(cpu), contention };
         if let (Some(held), Order::BASE) = (held, order) {
             let magazine = held.magazine;
             if magazine.len() == 0
@@ -240,9 +247,9 @@ impl Frames {
             return Some(node.pfn(index));
         }
         let index = match order {
-            _ if order < Order::HUGE => self.piece(&by, at, order.get() as u32, use_)?,
-            _ if self.room(at, order.frames(), use_) < order.frames() => return None,
-            _ => self.whole(&by, at, order)?,
+            _ if order < Order::HUGE => self.sub_block(&by, at, order.get() as u32, use_)?,
+            _ if self.available(at, order.frames(), use_) < order.frames() => return None,
+            _ => self.take_huge(&by, at, order)?,
         };
         m.hook(Event::Work(Work::Block, 1));
         node.count_alloc(held, order.frames(), missed);
@@ -250,7 +257,7 @@ impl Frames {
     }
 
     /// A block of 2 MiB or more that is not kept; a batch of them while there are plenty.
-    fn whole<M: Machine>(&self, by: &Seeker<M>, at: usize, order: Order) -> Option<u32> {
+    fn take_huge<M: Machine>(&self, by: &Search<M>, at: usize, order: Order) -> Option<u32> {
         if let Some(held) = by.held
             && order == Order::HUGE
             && self.may_batch(at)
@@ -259,42 +266,48 @@ impl Frames {
             return Some(index);
         }
         let node = self.node(at);
-        let index = node.whole(by, order)?;
+        let index = node.take_huge(by, order)?;
         node.count(by.held, -(order.frames() as i64));
         Some(index)
     }
 
     /// Whether a node has 2 MiB blocks in such plenty that CPUs take several at once.
     fn may_batch(&self, at: usize) -> bool {
-        let keep = self.node(at).keep as u64;
-        keep > 1 && self.room(at, keep << BLOCK, Use::Data) >= keep << BLOCK
+        let keep = self.node(at).cpu_huge as u64;
+        keep > 1 && self.available(at, keep << BLOCK, Use::Data) >= keep << BLOCK
     }
 
     /// One block of 2 MiB of several, the rest of which is kept. None may be kept already.
-    fn batch<M: Machine>(&self, by: &Seeker<M>, held: &Held, at: usize) -> Option<u32> {
-        let (index, n) = self.node(at).wholes(by, held)?;
+    fn batch<M: Machine>(&self, by: &Search<M>, held: &Held, at: usize) -> Option<u32> {
+        let (index, n) = self.node(at).take_huge_batch(by, held)?;
         self.node(at).count(Some(held), -((n << BLOCK) as i64));
         Some(index)
     }
 
     /// A piece of order 0 to 8 that is not kept.
-    fn piece<M: Machine>(&self, by: &Seeker<M>, at: usize, order: u32, use_: Use) -> Option<u32> {
+    fn sub_block<M: Machine>(
+        &self,
+        by: &Search<M>,
+        at: usize,
+        order: u32,
+        use_: Use,
+    ) -> Option<u32> {
         let node = self.node(at);
         if let Some(held) = by.held {
-            if let Some(larger) = held.kept_above(order) {
+            if let Some(larger) = held.buddy_above(order) {
                 let run = self.run(by, held, at, order, larger, false);
-                return run.or_else(|| held.split_kept(larger, order));
+                return run.or_else(|| held.split_buddy(larger, order));
             }
             // A whole block of one's own is opened without anyone else's noticing.
-            let has_whole = held.keeps_whole() || self.may_batch(at);
+            let has_whole = held.has_huge() || self.may_batch(at);
             let rows = ROWS as u32;
             if let Some(index) = self.run(by, held, at, order, rows, !has_whole) {
                 return Some(index);
             }
             if has_whole {
-                if let Some(index) = held.take_kept(BLOCK).or_else(|| self.batch(by, held, at)) {
-                    node.shatter(by.m, (index >> BLOCK) as usize);
-                    held.keep_rest(index, BLOCK, order);
+                if let Some(index) = held.take_buddy(BLOCK).or_else(|| self.batch(by, held, at)) {
+                    node.split_huge(by.m, (index >> BLOCK) as usize);
+                    held.keep_rest_of(index, BLOCK, order);
                     return Some(index);
                 }
                 if let Some(index) = self.run(by, held, at, order, rows, true) {
@@ -302,11 +315,11 @@ impl Frames {
                 }
             }
         }
-        if self.room(at, 1 << order, use_) < 1 << order {
+        if self.available(at, 1 << order, use_) < 1 << order {
             return None;
         }
-        let claimed = || self.claimed(at).find_map(|block| node.piece_of(by, block, order));
-        let index = node.piece(by, order).or_else(claimed)?;
+        let claimed = || self.claimed(at).find_map(|block| node.sub_block_of(by, block, order));
+        let index = node.sub_block(by, order).or_else(claimed)?;
         node.count(by.held, -(1 << order));
         Some(index)
     }
@@ -315,7 +328,7 @@ impl Frames {
     /// it is.
     fn run<M: Machine>(
         &self,
-        by: &Seeker<M>,
+        by: &Search<M>,
         held: &Held,
         at: usize,
         order: u32,
@@ -324,25 +337,25 @@ impl Frames {
     ) -> Option<u32> {
         // What is kept beyond the piece is anyone's, so nothing of the reserve may come along.
         let half = 1 << (ROWS - 1);
-        if self.room(at, half, Use::Data) < half {
+        if self.available(at, half, Use::Data) < half {
             return None;
         }
         let node = self.node(at);
         held.forget_rows();
         let (index, row) = node.run(by, order as usize..end as usize, anywhere)?;
         node.count(Some(held), -(1 << row));
-        held.keep_rest(index, row, order);
+        held.keep_rest_of(index, row, order);
         Some(index)
     }
 
     /// Fills an empty magazine with a batch, or with what the node can spare; `false` if that is
     /// nothing.
-    fn refill<M: Machine>(&self, by: &Seeker<M>, held: &Held, at: usize, use_: Use) -> bool {
+    fn refill<M: Machine>(&self, by: &Search<M>, held: &Held, at: usize, use_: Use) -> bool {
         let node = self.node(at);
-        let mut max = self.room(at, BATCH as u64, Use::Data).min(BATCH as u64);
+        let mut max = self.available(at, BATCH as u64, Use::Data).min(BATCH as u64);
         if max == 0 {
-            // Out of the reserve one at a time: in a magazine it would be anyone's.
-            max = self.room(at, 1, use_).min(1);
+            // SweepGuard of the reserve one at a time: in a magazine it would be anyone's.
+            max = self.available(at, 1, use_).min(1);
         }
         if max == 0 {
             return false;
@@ -367,7 +380,7 @@ impl Frames {
 
     /// Base frames of a node's blocks that an allocation may use. Exact when it is less than
     /// `enough`; otherwise at least that.
-    fn room(&self, at: usize, enough: u64, use_: Use) -> u64 {
+    fn available(&self, at: usize, enough: u64, use_: Use) -> u64 {
         let node = self.node(at);
         let keep = if use_ == Use::Data { node.marks.min as i64 } else { 0 };
         let sure =
@@ -393,35 +406,35 @@ impl Frames {
         nodes: &[u8],
         order: Order,
         use_: Use,
-        others: &Others,
+        contention: &Contention,
     ) -> bool {
         let mut any = false;
         for &at in nodes {
             if order >= Order::HUGE && use_ == Use::Data && self.node(at as usize).defers() {
                 continue;
             }
-            any |= self.drain_node(m, at as usize, others);
+            any |= self.drain_node(m, at as usize, contention);
         }
         any
     }
 
-    /// Tells others that this CPU sweeps the blocks with no magazine in its hands, until the guard
+    /// Tells contention that this CPU sweeps the blocks with no magazine in its hands, until the guard
     /// is dropped. Preemption is off, and it waits for nobody but who has locked a block.
     #[cold]
-    fn goes_out<'a, M: Machine>(&'a self, m: &'a M) -> Out<'a, M> {
+    fn enter_sweep<'a, M: Machine>(&'a self, m: &'a M) -> SweepGuard<'a, M> {
         touch(m, &self.out, true);
         self.out.fetch_add(1, Ordering::AcqRel);
-        Out { out: &self.out, m }
+        SweepGuard { out: &self.out, m }
     }
 
     /// Empties every CPU's magazine of a node; whether there was anything in them, or anybody was
     /// waited for.
-    fn drain_node<M: Machine>(&self, m: &M, at: usize, others: &Others) -> bool {
+    fn drain_node<M: Machine>(&self, m: &M, at: usize, contention: &Contention) -> bool {
         let mut any = false;
         touch(m, &self.out, false);
         while self.out.load(Ordering::Acquire) != 0 {
-            if !others.wait.get() {
-                others.passed.set(true);
+            if !contention.wait.get() {
+                contention.passed_over.set(true);
                 break;
             }
             any = true;
@@ -429,17 +442,20 @@ impl Frames {
         }
         for cpu in 0..self.cpus {
             let magazine = self.magazine(cpu, at);
-            if !magazine.keeps_anything() && !magazine.is_held() {
+            if !magazine.is_used() && !magazine.is_held() {
                 continue;
             }
-            let held =
-                if others.wait.get() { Some(magazine.hold_waiting(m)) } else { magazine.hold(m) };
+            let held = if contention.wait.get() {
+                Some(magazine.hold_waiting(m))
+            } else {
+                magazine.hold(m)
+            };
             match held {
                 Some(held) => {
                     held.empty(m, self.node(at));
                     any = true;
                 }
-                None => others.passed.set(true),
+                None => contention.passed_over.set(true),
             }
         }
         if any {
@@ -456,12 +472,12 @@ impl Frames {
 
     /// The same; if it is to `wait`, for whoever has a magazine or a block just now.
     pub(crate) fn drain_all<M: Machine>(&self, m: &M, wait: bool) {
-        let others = Others::default();
-        others.wait.set(wait);
+        let contention = Contention::default();
+        contention.wait.set(wait);
         m.preempt_off();
         for at in 0..self.nodes {
-            self.drain_node(m, at, &others);
-            let _out = self.goes_out(m);
+            self.drain_node(m, at, &contention);
+            let _out = self.enter_sweep(m);
             let node = self.node(at);
             node.sweep(m, None, node.lead..node.blocks, usize::MAX, wait);
         }
@@ -470,19 +486,19 @@ impl Frames {
 }
 
 /// A CPU sweeps the blocks with no magazine in its hands.
-struct Out<'a, M: Machine> {
+struct SweepGuard<'a, M: Machine> {
     out: &'a AtomicU32,
     m: &'a M,
 }
 
-impl<M: Machine> Drop for Out<'_, M> {
+impl<M: Machine> Drop for SweepGuard<'_, M> {
     fn drop(&mut self) {
         touch(self.m, self.out, true);
         self.out.fetch_sub(1, Ordering::Release);
     }
 }
 
-impl Node {
+impl NumaNode {
     /// Changes the count of free base frames: in the magazine if it is held, and in the node when
     /// too much has gathered there.
     pub(super) fn count(&self, held: Option<&Held>, frames: i64) {

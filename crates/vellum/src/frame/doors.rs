@@ -1,14 +1,14 @@
 //! Packed words and counters, for tests that make them wrong on purpose.
 
 use crate::addr::Order;
-use crate::frame::block::lock::{self as block, large};
+use crate::frame::block::lock::{self as block, huge_state};
 use crate::frame::frames::Frames;
-use crate::frame::node::numa_node::Node;
+use crate::frame::node::numa_node::NumaNode;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 /// What a node and one CPU's magazine for it keep.
 pub(crate) struct Doors<'a> {
-    node: &'a Node,
+    node: &'a NumaNode,
     pub free: &'a AtomicI64,
     pub defer: &'a AtomicU32,
     pub defer_shift: &'a AtomicU32,
@@ -39,8 +39,8 @@ impl<'a> Doors<'a> {
     }
 
     /// The state of a large block's first block.
-    pub fn large(order: u8) -> u32 {
-        Order::new(order).map_or(0, large)
+    pub fn huge_state(order: u8) -> u32 {
+        Order::new(order).map_or(0, huge_state)
     }
 }
 
@@ -58,9 +58,9 @@ impl Frames {
             delta: &magazine.delta,
             filled: &magazine.filled,
             block_freed: &magazine.block_freed,
-            kept: &magazine.kept.lens,
+            kept: &magazine.buddy.lens,
             current: &magazine.current,
-            cursor: &magazine.whole_cursor,
+            cursor: &magazine.huge_cursor,
             rows: &magazine.rows,
             lowest: &magazine.stack[0],
         }

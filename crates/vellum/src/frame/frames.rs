@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use crate::addr::Pfn;
 use crate::frame::cpu::magazine::Magazine;
-use crate::frame::node::numa_node::Node;
+use crate::frame::node::numa_node::NumaNode;
 use crate::frame::record::Record;
 use crate::machine::{MAX_CPUS, MAX_NODES};
 use crate::sync::atomic::AtomicU32;
@@ -15,12 +15,12 @@ use crate::sync::atomic::AtomicU32;
 pub struct Frames {
     pub(super) nodes: usize,
     pub(super) cpus: usize,
-    pub(super) node: [Node; MAX_NODES],
+    pub(super) node: [NumaNode; MAX_NODES],
     pub(super) home: [u8; MAX_CPUS],
     /// For each node, all nodes by distance, itself first.
     pub(super) order: [[u8; MAX_NODES]; MAX_NODES],
     pub(super) magazines: NonNull<Magazine>,
-    /// CPUs that sweep the blocks with no magazine in their hands, by which others would see it.
+    /// CPUs that sweep the blocks with no magazine in their hands, by which contention would see it.
     pub(super) out: AtomicU32,
 }
 
@@ -68,7 +68,7 @@ impl Frames {
     }
 
     #[inline]
-    pub(super) fn node(&self, index: usize) -> &Node {
+    pub(super) fn node(&self, index: usize) -> &NumaNode {
         assert!(index < self.nodes);
         // SAFETY: `nodes` is at most the length, which `carve` checked.
         unsafe { self.node.get_unchecked(index) }

@@ -12,7 +12,7 @@ use crate::addr::{Order, Pfn};
 use crate::frame::block::lock::{KIND, Locked, OPEN};
 use crate::frame::cpu::magazine::Held;
 use crate::frame::frames::Frames;
-use crate::frame::node::numa_node::{BLOCK, Node, WORDS};
+use crate::frame::node::numa_node::{BLOCK, NumaNode, WORDS};
 use crate::machine::{Act, Event, Machine, Use, Work};
 use crate::sync::atomic::Ordering;
 
@@ -71,7 +71,7 @@ impl Frames {
         }
         // The magazine is full, or taken.
         let Some(mut locked) = node.lock(m, (index >> BLOCK) as usize) else {
-            return self.free_aside(m, node, index);
+            return self.free_to_block(m, node, index);
         };
         if locked.put_back_one(m, index) {
             locked.release(m);
@@ -94,7 +94,7 @@ impl Frames {
     /// Someone is at the block, too.
     #[cold]
     #[inline(never)]
-    fn free_aside<M: Machine>(&self, m: &M, node: &Node, index: u32) {
+    fn free_to_block<M: Machine>(&self, m: &M, node: &NumaNode, index: u32) {
         if !node.looks_taken(index) {
             debug_assert!(
                 false,
@@ -115,11 +115,8 @@ impl Frames {
             return;
         }
         let index = node.index(pfn);
-        let known = if order >= Order::HUGE {
-            node.is_whole(index, order)
-        } else {
-            node.looks_taken(index)
-        };
+        let known =
+            if order >= Order::HUGE { node.is_huge(index, order) } else { node.looks_taken(index) };
         if !known {
             debug_assert!(
                 false,
@@ -144,18 +141,18 @@ impl Frames {
                 held.forget_rows();
             }
         } else if order > Order::HUGE {
-            node.give_whole(m, Some(&held), index, order);
+            node.give_huge(m, Some(&held), index, order);
             node.count(Some(&held), order.frames() as i64);
-        } else if !held.keep_whole(node, index) {
+        } else if !held.keep_huge(node, index) {
             // All that are kept go at once; the newest stays.
             let mut n = 0;
-            node.give_wholes(
+            node.give_huge_batch(
                 m,
                 &held,
-                core::iter::from_fn(|| held.take_kept(BLOCK)).inspect(|_| n += 1),
+                core::iter::from_fn(|| held.take_buddy(BLOCK)).inspect(|_| n += 1),
             );
             node.count(Some(&held), n << BLOCK);
-            held.keep_whole(node, index);
+            held.keep_huge(node, index);
         }
     }
 
@@ -176,7 +173,7 @@ impl Frames {
         }
         if !pfn.is_aligned(from)
             || !node.has_block(pfn, from)
-            || !node.is_whole(node.index(pfn), from)
+            || !node.is_huge(node.index(pfn), from)
         {
             debug_assert!(false, "{pfn:?} split from {from:?}, which is not how it was had");
             return;
@@ -185,7 +182,7 @@ impl Frames {
     }
 }
 
-impl Node {
+impl NumaNode {
     /// Gives a block of any order back, without counting it.
     pub(super) fn give_block<M: Machine>(
         &self,
@@ -195,7 +192,7 @@ impl Node {
         order: Order,
     ) {
         if order >= Order::HUGE {
-            self.give_whole(m, held, index, order);
+            self.give_huge(m, held, index, order);
         } else {
             self.give_run(m, held, index, order.get() as u32);
         }

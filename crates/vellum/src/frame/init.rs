@@ -13,7 +13,7 @@ use crate::error::{InitError, ReserveError};
 use crate::frame::block::free_index::{ALL, SUMMARIES};
 use crate::frame::cpu::magazine::Magazine;
 use crate::frame::frames::Frames;
-use crate::frame::node::numa_node::{Bits, GROUP, Node, Shared, Waiting};
+use crate::frame::node::numa_node::{Bits, GROUP, NumaNode, PendingQueue, Shared};
 use crate::frame::record::Record;
 use crate::machine::{MAX_CPUS, MAX_NODES, Topology};
 use crate::stats::{Counter, Stats};
@@ -27,21 +27,21 @@ pub(super) const MAX_FRAMES: u64 = 1 << 31;
 const _: () = assert!(MAX_FRAMES + Order::GIANT.frames() <= 1 << 32);
 
 /// Offsets of a node's arrays in the memory handed in.
-struct Places {
+struct Offsets {
     shared: usize,
-    waiting: usize,
+    pending: usize,
     hints: usize,
     rows: usize,
     summaries: usize,
     states: usize,
     bits: usize,
-    aside: usize,
+    remote: usize,
     records: usize,
 }
 
-struct Carver(Layout);
+struct MetadataLayout(Layout);
 
-impl Carver {
+impl MetadataLayout {
     fn take<T>(&mut self, n: usize) -> Result<usize, InitError> {
         let array = Layout::array::<T>(n).map_err(|_| InitError::TooLarge)?;
         // Every array starts a cache line, so that none shares one with another.
@@ -51,16 +51,16 @@ impl Carver {
         Ok(offset)
     }
 
-    fn node(&mut self, node: &Node) -> Result<Places, InitError> {
-        Ok(Places {
+    fn node(&mut self, node: &NumaNode) -> Result<Offsets, InitError> {
+        Ok(Offsets {
             shared: self.take::<Shared>(1)?,
-            waiting: self.take::<Waiting>(1)?,
+            pending: self.take::<PendingQueue>(1)?,
             hints: self.take::<AtomicU64>(node.groups())?,
             rows: self.take::<AtomicU64>(ALL * node.row_length)?,
             summaries: self.take::<AtomicU64>(SUMMARIES * node.summary_words())?,
             states: self.take::<AtomicU32>(node.blocks - node.lead)?,
             bits: self.take::<Bits>(node.blocks - node.lead)?,
-            aside: self.take::<Bits>(node.blocks - node.lead)?,
+            remote: self.take::<Bits>(node.blocks - node.lead)?,
             records: self.take::<Record>(node.frames as usize)?,
         })
     }
@@ -98,12 +98,12 @@ impl Frames {
     /// allocator, 1.3 KiB for each pair of CPU and node.
     pub fn layout(topology: &Topology) -> Result<Layout, InitError> {
         check(topology)?;
-        let mut carver = Carver(Layout::new::<()>());
-        carver.take::<Magazine>(topology.cpus * topology.nodes)?;
+        let mut layout = MetadataLayout(Layout::new::<()>());
+        layout.take::<Magazine>(topology.cpus * topology.nodes)?;
         for n in &topology.node[..topology.nodes] {
-            carver.node(&Node::measure(n.first.0, n.frames, topology.cpus))?;
+            layout.node(&NumaNode::measure(n.first.0, n.frames, topology.cpus))?;
         }
-        Ok(carver.0.pad_to_align())
+        Ok(layout.0.pad_to_align())
     }
 
     /// The frames of a machine, all free.
@@ -117,31 +117,31 @@ impl Frames {
         if !memory.addr().get().is_multiple_of(layout.align()) {
             return Err(InitError::Unaligned);
         }
-        let mut carver = Carver(Layout::new::<()>());
-        // SAFETY: every offset comes from a carver that takes the same arrays as `layout` did, so
+        let mut layout = MetadataLayout(Layout::new::<()>());
+        // SAFETY: every offset comes from a layout that takes the same arrays as `layout` did, so
         // it lies in the memory.
         let at = |offset: usize| unsafe { memory.add(offset) };
         let mut frames = Frames {
             nodes: topology.nodes,
             cpus: topology.cpus,
-            node: [const { Node::NONE }; MAX_NODES],
+            node: [const { NumaNode::NONE }; MAX_NODES],
             home: topology.cpu_node,
             order: by_distance(topology),
-            magazines: at(carver.take::<Magazine>(topology.cpus * topology.nodes)?).cast(),
+            magazines: at(layout.take::<Magazine>(topology.cpus * topology.nodes)?).cast(),
             out: AtomicU32::new(0),
         };
         for (slot, n) in frames.node.iter_mut().zip(&topology.node[..topology.nodes]) {
-            let mut node = Node::measure(n.first.0, n.frames, topology.cpus);
-            let places = carver.node(&node)?;
-            node.shared = at(places.shared).cast();
-            node.waiting = at(places.waiting).cast();
-            node.hints = at(places.hints).cast();
-            node.rows = at(places.rows).cast();
-            node.summaries = at(places.summaries).cast();
-            node.states = at(places.states).as_ptr().cast::<AtomicU32>().wrapping_sub(node.lead);
-            node.bits = at(places.bits).as_ptr().cast::<Bits>().wrapping_sub(node.lead);
-            node.aside = at(places.aside).as_ptr().cast::<Bits>().wrapping_sub(node.lead);
-            node.records = at(places.records).cast();
+            let mut node = NumaNode::measure(n.first.0, n.frames, topology.cpus);
+            let offsets = layout.node(&node)?;
+            node.shared = at(offsets.shared).cast();
+            node.pending = at(offsets.pending).cast();
+            node.hints = at(offsets.hints).cast();
+            node.rows = at(offsets.rows).cast();
+            node.summaries = at(offsets.summaries).cast();
+            node.states = at(offsets.states).as_ptr().cast::<AtomicU32>().wrapping_sub(node.lead);
+            node.bits = at(offsets.bits).as_ptr().cast::<Bits>().wrapping_sub(node.lead);
+            node.remote = at(offsets.remote).as_ptr().cast::<Bits>().wrapping_sub(node.lead);
+            node.records = at(offsets.records).cast();
             node.start();
             *slot = node;
         }
@@ -149,7 +149,7 @@ impl Frames {
     }
 
     /// Takes frames out of the allocator for good: the embedder's image, this library's metadata,
-    /// broken memory. Frames of no node are passed over.
+    /// broken memory. Frames of no node are passed_over over.
     ///
     /// # Errors
     /// A frame may belong to somebody as soon as anything was allocated, and a frame reserved twice
@@ -160,7 +160,7 @@ impl Frames {
         if stats.get(Counter::Alloc) != 0 {
             return Err(ReserveError::InUse);
         }
-        let part = |node: &Node| {
+        let part = |node: &NumaNode| {
             let to = first.0.saturating_add(count).min(node.first + node.frames);
             (first.0.max(node.first), to)
         };
@@ -182,12 +182,12 @@ impl Frames {
     }
 }
 
-impl Node {
+impl NumaNode {
     /// The first words written: what does not exist is not to be had.
     fn start(&mut self) {
         self.shared().free.store(self.frames as i64, Ordering::Relaxed);
         for block in (0..self.lead).chain(self.blocks..self.groups() * GROUP) {
-            self.hint(block).fetch_or(Node::hint_bit(block), Ordering::Relaxed);
+            self.hint(block).fetch_or(NumaNode::hint_bit(block), Ordering::Relaxed);
         }
         let end = self.first + self.frames;
         self.exclude_all(Pfn(self.first).align_down(Order::HUGE).0, self.first);

@@ -43,5 +43,5 @@ pub use validate::FrameCounts;
 
 #[cfg(test)]
 pub(crate) use doors::Doors;
-pub(crate) use record::data::{CUT, CUT_SHIFT, Data, Owner};
+pub(crate) use record::data::{Data, Owner, SPLIT, SPLIT_SHIFT};
 pub(crate) use slab::{Slab, SlabRef};

@@ -41,15 +41,15 @@ impl Frames {
         record.init(Use::Pending, order);
         record.word(GENERATION).store(generation, Ordering::Relaxed);
         m.hook(Event::Frame { first: pfn, order, to: Use::Pending });
-        let waiting = node.waiting();
-        let _guard = waiting.lock.lock(m, above, at as u64);
-        match waiting.tail.load(Ordering::Relaxed).checked_sub(1) {
-            None => waiting.head.store(pfn.0 + 1, Ordering::Relaxed),
+        let pending = node.pending();
+        let _guard = pending.lock.lock(m, above, at as u64);
+        match pending.tail.load(Ordering::Relaxed).checked_sub(1) {
+            None => pending.head.store(pfn.0 + 1, Ordering::Relaxed),
             Some(tail) => node.record(Pfn(tail)).word(NEXT).store(pfn.0 + 1, Ordering::Relaxed),
         }
-        waiting.tail.store(pfn.0 + 1, Ordering::Relaxed);
-        let frames = waiting.frames.load(Ordering::Relaxed);
-        waiting.frames.store(frames + order.frames(), Ordering::Relaxed);
+        pending.tail.store(pfn.0 + 1, Ordering::Relaxed);
+        let frames = pending.frames.load(Ordering::Relaxed);
+        pending.frames.store(frames + order.frames(), Ordering::Relaxed);
     }
 
     /// Frees what waits, as far as generation `done`; says how many base frames.
@@ -73,14 +73,14 @@ impl Frames {
         done: u64,
     ) -> u64 {
         let node = self.node(at);
-        let waiting = node.waiting();
-        if waiting.frames.load(Ordering::Relaxed) == 0 {
+        let pending = node.pending();
+        if pending.frames.load(Ordering::Relaxed) == 0 {
             return 0;
         }
         // Cut off under the lock, freed after it.
         let (first, frames) = {
-            let _guard = waiting.lock.lock(m, above, at as u64);
-            let first = waiting.head.load(Ordering::Relaxed);
+            let _guard = pending.lock.lock(m, above, at as u64);
+            let first = pending.head.load(Ordering::Relaxed);
             let (mut last, mut next, mut frames) = (0, first, 0);
             while let Some(pfn) = next.checked_sub(1) {
                 let record = node.record(Pfn(pfn));
@@ -94,13 +94,13 @@ impl Frames {
                 return 0;
             }
             node.record(Pfn(last - 1)).word(NEXT).store(0, Ordering::Relaxed);
-            waiting.head.store(next, Ordering::Relaxed);
+            pending.head.store(next, Ordering::Relaxed);
             if next == 0 {
-                waiting.tail.store(0, Ordering::Relaxed);
+                pending.tail.store(0, Ordering::Relaxed);
             }
-            waiting
+            pending
                 .frames
-                .store(waiting.frames.load(Ordering::Relaxed) - frames, Ordering::Relaxed);
+                .store(pending.frames.load(Ordering::Relaxed) - frames, Ordering::Relaxed);
             (first, frames)
         };
         let mut next = first;

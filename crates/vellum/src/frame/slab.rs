@@ -175,7 +175,7 @@ impl Slab {
         let new = old | 1 << at;
         taken.store(new, Relaxed);
         self.objects.store(self.objects() + 1, Relaxed);
-        frames.passed_by(m);
+        frames.pool_ops(m);
         if new == self.full() {
             // Full pages go to the end, so that one look at the first page says whether there is
             // room.
@@ -210,7 +210,7 @@ impl Slab {
         }
         taken.store(old & !bit, Relaxed);
         self.objects.store(self.objects() - 1, Relaxed);
-        frames.passed_by(m);
+        frames.pool_ops(m);
         if old == bit {
             self.unlink(frames, pfn);
             self.pages.store(self.pages() - 1, Relaxed);

@@ -4,14 +4,14 @@
 use crate::frame::cpu::magazine::Magazine;
 use crate::frame::cpu::magazine::{Held, bump};
 use crate::frame::frames::Frames;
-use crate::frame::node::numa_node::{Mark, Node, Watermarks};
+use crate::frame::node::numa_node::{Mark, NumaNode, Watermarks};
 use crate::machine::Machine;
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A node's counts of what passed the magazines by.
+/// A node's counts of what passed_over the magazines by.
 #[repr(C, align(64))]
-pub(super) struct Bypass {
+pub(super) struct SharedCounts {
     pub(super) blocks: AtomicU64,
     pub(super) block_frames: AtomicU64,
     pub(super) block_freed: AtomicU64,
@@ -26,7 +26,7 @@ const READS: u32 = 8;
 /// with `pushed` or `filled`, and `uncounted` falls only where `blocks` grows. So where two
 /// readings agree, the counts of each CPU and block were the same from the first to the second.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-struct Passage {
+struct Turnover {
     pushed: u64,
     filled: u64,
     emptied: u64,
@@ -35,7 +35,7 @@ struct Passage {
     uncounted: u64,
 }
 
-impl Passage {
+impl Turnover {
     /// Adds a magazine; `false` if somebody is at it, whose counts are not of one moment.
     fn add_magazine(&mut self, magazine: &Magazine) -> bool {
         let read = |n: &AtomicU64| n.load(Ordering::Acquire);
@@ -44,16 +44,16 @@ impl Passage {
         self.stacked += stacked;
         self.filled += read(&magazine.filled);
         self.emptied += read(&magazine.emptied);
-        self.blocks += read(&magazine.passed_by);
+        self.blocks += read(&magazine.pool_ops);
         self.blocks += read(&magazine.block_frames) + read(&magazine.block_freed);
         still
     }
 
-    /// Adds what passed a node's magazines by; `false` if somebody is at a block it is counted in.
-    fn add_past(&mut self, node: &Node) -> bool {
-        let (mut still, bypass) = (true, &node.shared().bypass);
+    /// Adds what passed_over a node's magazines by; `false` if somebody is at a block it is counted in.
+    fn add_past(&mut self, node: &NumaNode) -> bool {
+        let (mut still, counts) = (true, &node.shared().counts);
         let read = |n: &AtomicU64| n.load(Ordering::Acquire);
-        self.blocks += read(&bypass.block_frames) + read(&bypass.block_freed);
+        self.blocks += read(&counts.block_frames) + read(&counts.block_freed);
         self.uncounted += node.uncounted(|| still = false);
         still
     }
@@ -69,7 +69,7 @@ impl Passage {
     }
 }
 
-impl Node {
+impl NumaNode {
     pub(super) fn count_alloc(&self, held: Option<&Held>, frames: u64, missed: bool) {
         match held {
             Some(Held { magazine, .. }) => {
@@ -80,10 +80,10 @@ impl Node {
                 }
             }
             None => {
-                let bypass = &self.shared().bypass;
-                bypass.blocks.fetch_add(1, Ordering::Relaxed);
-                bypass.block_frames.fetch_add(frames, Ordering::Relaxed);
-                bypass.missed.fetch_add(missed as u64, Ordering::Relaxed);
+                let counts = &self.shared().counts;
+                counts.blocks.fetch_add(1, Ordering::Relaxed);
+                counts.block_frames.fetch_add(frames, Ordering::Relaxed);
+                counts.missed.fetch_add(missed as u64, Ordering::Relaxed);
             }
         }
     }
@@ -92,13 +92,13 @@ impl Node {
         match held {
             Some(held) => bump(&held.magazine.block_freed, frames),
             None => {
-                self.shared().bypass.block_freed.fetch_add(frames, Ordering::Relaxed);
+                self.shared().counts.block_freed.fetch_add(frames, Ordering::Relaxed);
             }
         }
     }
 }
 
-impl Node {
+impl NumaNode {
     /// Counts frames that came back to a block some time ago, both as free and as freed.
     pub(super) fn count_late(&self, held: Option<&Held>, frames: u64) {
         if frames != 0 {
@@ -124,7 +124,7 @@ impl Frames {
                 stats.add(Counter::NumaHit, popped + blocks - missed);
                 stats.add(Counter::NumaMiss, missed);
             };
-        let b = &self.node(at).shared().bypass;
+        let b = &self.node(at).shared().counts;
         let uncounted = self.node(at).uncounted(|| {}) as i64;
         add(
             0,
@@ -136,9 +136,9 @@ impl Frames {
         );
         for cpu in 0..self.cpus {
             let m: &Magazine = self.magazine(cpu, at);
-            let mut passed = Passage::default();
-            passed.add_magazine(m);
-            let (popped, pushed) = (passed.popped() as i64, passed.pushed as i64);
+            let mut passed_over = Turnover::default();
+            passed_over.add_magazine(m);
+            let (popped, pushed) = (passed_over.popped() as i64, passed_over.pushed as i64);
             add(
                 popped,
                 pushed,
@@ -152,11 +152,11 @@ impl Frames {
 
     /// A slab gave or took an object, or a pool a block. The caller is not preempted.
     #[inline]
-    pub(crate) fn passed_by<M: Machine>(&self, m: &M) {
-        bump(&self.magazine(m.cpu(), 0).passed_by, 1);
+    pub(crate) fn pool_ops<M: Machine>(&self, m: &M) {
+        bump(&self.magazine(m.cpu(), 0).pool_ops, 1);
     }
 
-    /// Base frames ever taken and ever given back, and what passed them by, in one sum over CPUs,
+    /// Base frames ever taken and ever given back, and what passed_over them by, in one sum over CPUs,
     /// as it was at one moment of this call: who is at a magazine or a block is waited for. `None`
     /// if frames came and went whenever it was read.
     pub(crate) fn turnover<M: Machine>(&self, m: &M) -> Option<u64> {
@@ -164,7 +164,7 @@ impl Frames {
         for _ in 0..READS {
             let now = self.passage();
             if now.is_some() && now == before {
-                return now.map(Passage::sum);
+                return now.map(Turnover::sum);
             }
             before = now;
             if before.is_none() {
@@ -177,7 +177,7 @@ impl Frames {
     /// The same of one CPU, and of what any other took or gave back while its own magazine was not
     /// to be had.
     pub(crate) fn turnover_of(&self, cpu: usize) -> u64 {
-        let mut here = Passage::default();
+        let mut here = Turnover::default();
         for at in 0..self.nodes {
             here.add_magazine(self.magazine(cpu, at));
             here.add_past(self.node(at));
@@ -186,8 +186,8 @@ impl Frames {
     }
 
     /// What came and went, if nobody is at what it is read from.
-    fn passage(&self) -> Option<Passage> {
-        let (mut all, mut still) = (Passage::default(), true);
+    fn passage(&self) -> Option<Turnover> {
+        let (mut all, mut still) = (Turnover::default(), true);
         for at in 0..self.nodes {
             (0..self.cpus).for_each(|cpu| still &= all.add_magazine(self.magazine(cpu, at)));
             still &= all.add_past(self.node(at));
@@ -199,7 +199,7 @@ impl Frames {
     /// over CPUs: exact when none of them is at work.
     ///
     /// # Panics
-    /// If there is no such node; so do the others that take one.
+    /// If there is no such node; so do the contention that take one.
     pub fn free_frames(&self, node: usize) -> u64 {
         let kept: u64 = (0..self.cpus).map(|cpu| self.magazine(cpu, node).free_frames()).sum();
         (self.block_free(node) + kept as i64).max(0) as u64
@@ -207,7 +207,7 @@ impl Frames {
 
     /// Base frames of a node that wait for a flush.
     pub fn pending_frames(&self, node: usize) -> u64 {
-        self.node(node).waiting().frames.load(Ordering::Relaxed)
+        self.node(node).pending().frames.load(Ordering::Relaxed)
     }
 
     /// A node's marks.

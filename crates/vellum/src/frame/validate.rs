@@ -10,11 +10,11 @@ use crate::addr::{Order, Pfn};
 use crate::error::Invalid;
 use crate::frame::block::free_index::{DIRTY_ROW, ROWS};
 use crate::frame::block::lock::{
-    CLAIMED, DIRTY, FREE, KIND, LARGE, LOCKED, OPEN, TAIL, is_in_bounds, large_order, rows,
+    CLAIMED, DIRTY, FREE, HUGE_HEAD, HUGE_TAIL, KIND, LOCKED, OPEN, huge_order, is_in_bounds, rows,
     uncounted,
 };
 use crate::frame::frames::Frames;
-use crate::frame::node::numa_node::{BLOCK, MOST_DEFER_SHIFT, Node, WORDS};
+use crate::frame::node::numa_node::{BLOCK, MOST_DEFER_SHIFT, NumaNode, WORDS};
 use crate::machine::{Machine, Use};
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -22,7 +22,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 /// Where the frames of a machine are, in base frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameCounts {
-    /// All of them; the sum of the others.
+    /// All of them; the sum of the contention.
     pub total: u64,
     /// Taken out before first use.
     pub reserved: u64,
@@ -30,7 +30,7 @@ pub struct FrameCounts {
     pub free: u64,
     /// Free in magazines.
     pub cached: u64,
-    /// Waiting for a flush.
+    /// PendingQueue for a flush.
     pub pending: u64,
     /// Had by someone.
     pub used: u64,
@@ -69,9 +69,9 @@ impl Frames {
                 Ok(())
             })?;
             let (cached, pending) = counts?;
-            let waiting = node.waiting().frames.load(Relaxed);
-            if waiting != pending {
-                return Err(Invalid::new("pending frames of a node", at as u64, waiting, pending));
+            let queued = node.pending().frames.load(Relaxed);
+            if queued != pending {
+                return Err(Invalid::new("pending frames of a node", at as u64, queued, pending));
             }
             let reserved = node.shared().reserved.load(Relaxed);
             let used =
@@ -165,7 +165,7 @@ impl Frames {
                 each(index, order)?;
             }
         }
-        let mut next = node.waiting().head.load(Relaxed);
+        let mut next = node.pending().head.load(Relaxed);
         while let Some(pfn) = next.checked_sub(1).map(Pfn) {
             let record = node.record(pfn);
             if record.use_() != Use::Pending {
@@ -183,7 +183,7 @@ impl Frames {
     }
 }
 
-impl Node {
+impl NumaNode {
     /// Sets or clears the bits of a block that is taken; `false`, and nothing changed, if they were
     /// not the other way. Large blocks keep no bits: there the state is looked at, and the first
     /// bit, which is clear otherwise, set for "met".
@@ -192,7 +192,7 @@ impl Node {
         if order >= Order::HUGE {
             let first = &self.words(block)[0];
             let (from, to) = if taken { (1, 0) } else { (0, 1) };
-            return self.is_whole(index, order)
+            return self.is_huge(index, order)
                 && first.compare_exchange(from, to, Relaxed, Relaxed).is_ok();
         }
         if self.state(block).load(Relaxed) & KIND != OPEN {
@@ -202,9 +202,9 @@ impl Node {
         let mask = crate::frame::block::bits::mask(order.get().min(6) as u32) << (index % 64);
         let words = &self.words(block)[word..word + n];
         let want = if taken { 0 } else { mask };
-        let aside = &self.aside(block)[word..word + n];
+        let remote = &self.remote(block)[word..word + n];
         if words.iter().any(|w| w.load(Relaxed) & mask != want)
-            || aside.iter().any(|w| w.load(Relaxed) & mask != 0)
+            || remote.iter().any(|w| w.load(Relaxed) & mask != 0)
         {
             return false;
         }
@@ -223,12 +223,12 @@ impl Node {
             let state = self.state(block).load(Relaxed);
             let taken: u64 =
                 self.words(block).iter().map(|w| w.load(Relaxed).count_ones() as u64).sum();
-            let is_busy = (self.hint(block).load(Relaxed) & Node::hint_bit(block) != 0) as u64;
+            let is_busy = (self.hint(block).load(Relaxed) & NumaNode::hint_bit(block) != 0) as u64;
             let kind = state & KIND;
             if !is_in_bounds(state) {
                 return Err(Invalid::new("a block's state", pfn, kind as u64, state as u64));
             }
-            if (block < tail_until) != (kind == TAIL) {
+            if (block < tail_until) != (kind == HUGE_TAIL) {
                 return Err(Invalid::new(
                     "a large block's length",
                     pfn,
@@ -236,26 +236,26 @@ impl Node {
                     block as u64,
                 ));
             }
-            let aside = self.words(block).iter().zip(self.aside(block)).try_fold(
+            let remote = self.words(block).iter().zip(self.remote(block)).try_fold(
                 0,
-                |sum, (word, aside)| {
-                    let aside = aside.load(Relaxed);
-                    if aside & !word.load(Relaxed) != 0 {
+                |sum, (word, remote)| {
+                    let remote = remote.load(Relaxed);
+                    if remote & !word.load(Relaxed) != 0 {
                         return Err(Invalid::new(
-                            "a frame put aside is free already",
+                            "a frame put remote is free already",
                             pfn,
                             0,
-                            aside,
+                            remote,
                         ));
                     }
-                    Ok(sum + aside.count_ones() as u64)
+                    Ok(sum + remote.count_ones() as u64)
                 },
             )?;
             match kind {
                 FREE => free += 1 << BLOCK,
-                OPEN => free += (1 << BLOCK) - taken + aside,
-                LARGE => {
-                    let n = 1 << (large_order(state) - BLOCK);
+                OPEN => free += (1 << BLOCK) - taken + remote,
+                HUGE_HEAD => {
+                    let n = 1 << (huge_order(state) - BLOCK);
                     tail_until = block + n;
                     if !block.is_multiple_of(n) || tail_until > self.blocks {
                         return Err(Invalid::new(
@@ -289,7 +289,7 @@ impl Node {
                 return Err(Invalid::new("a block's claim", pfn, claimed, claims(block)));
             }
             if kind == OPEN {
-                self.audit_open(block, state, aside)?;
+                self.audit_open(block, state, remote)?;
             }
             if kind == OPEN && claimed == 0 && taken == 0 {
                 return Err(Invalid::new("an open block is empty and nobody claims it", pfn, 1, 0));
@@ -299,7 +299,7 @@ impl Node {
     }
 
     /// Whether everyone can find what an open block has.
-    fn audit_open(&self, block: usize, state: u32, aside: u64) -> Result<(), Invalid> {
+    fn audit_open(&self, block: usize, state: u32, remote: u64) -> Result<(), Invalid> {
         let pfn = self.pfn((block << BLOCK) as u32).0;
         if state & LOCKED != 0 {
             return Err(Invalid::new("a block is locked by nobody", pfn, 0, 1));
@@ -315,9 +315,9 @@ impl Node {
                 found,
             ));
         }
-        let dirty = self.has_room(block, DIRTY_ROW);
-        if !dirty && (aside != 0 || state & DIRTY != 0) {
-            return Err(Invalid::new("a block to be swept that nobody would find", pfn, aside, 0));
+        let dirty = self.is_indexed(block, DIRTY_ROW);
+        if !dirty && (remote != 0 || state & DIRTY != 0) {
+            return Err(Invalid::new("a block to be swept that nobody would find", pfn, remote, 0));
         }
         if state & DIRTY == 0 {
             if uncounted(state) != 0 {
@@ -337,7 +337,8 @@ impl Node {
                 ));
             }
         }
-        let lost = (0..ROWS).find(|&row| rows(state) >> row & 1 == 1 && !self.has_room(block, row));
+        let lost =
+            (0..ROWS).find(|&row| rows(state) >> row & 1 == 1 && !self.is_indexed(block, row));
         match lost {
             Some(row) if state & CLAIMED == 0 => {
                 Err(Invalid::new("a row that nobody would find", pfn, 1, row as u64))

@@ -105,7 +105,7 @@ impl<M: Machine> Memory<M> {
     /// Under the pool's lock.
     fn holds(&self, stack: &Stack, blocks: u64) {
         stack.kept.store(blocks, Ordering::Relaxed);
-        self.frames.passed_by(&self.machine);
+        self.frames.pool_ops(&self.machine);
     }
 
     fn take_from_pool(&self, order: Order) -> Option<Pfn> {

@@ -14,7 +14,7 @@
 //! order of the units the block was cut into, 0 while it is whole.
 
 use crate::addr::{Order, Pfn};
-use crate::frame::{CUT, CUT_SHIFT, Data, Owner};
+use crate::frame::{Data, Owner, SPLIT, SPLIT_SHIFT};
 use crate::machine::{Event, Machine, Use, Work};
 use crate::rmap::Rmap;
 use crate::sync::Top;
@@ -40,7 +40,7 @@ impl<M: Machine> Rmap<M> {
 
     /// The size of the units that count, given the count word just seen.
     fn unit(&self, pfn: Pfn, word: u64) -> Order {
-        match (word & CUT) >> CUT_SHIFT {
+        match (word & SPLIT) >> SPLIT_SHIFT {
             0 => self.frames.record(pfn).order(),
             n => Order::new(n as u8 - 1).unwrap_or(Order::BASE),
         }
@@ -189,7 +189,7 @@ impl<M: Machine> Rmap<M> {
                     Data::init(self.frames.record(pfn.add(first)), size, owner, index + first);
                 piece.set_map_count(seen as u32);
             }
-            let cut = seen & !CUT | (size.get() as u64 + 1) << CUT_SHIFT;
+            let cut = seen & !SPLIT | (size.get() as u64 + 1) << SPLIT_SHIFT;
             touch(m, word, true);
             match word.compare_exchange(seen, cut, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,

@@ -26,7 +26,7 @@
 //! that rows without anything cost one load each of the same two lines for every 8 GiB. They are
 //! written whenever a word of a row gets its first bit or loses its last, which low in memory,
 //! where everything goes first, is often; so none covers more than the area of one CPU, and no line
-//! of a row lies in two. With summaries of 8 GiB two CPUs that took mixed orders passed the same
+//! of a row lies in two. With summaries of 8 GiB two CPUs that took mixed orders passed_over the same
 //! two lines to and fro.
 //!
 //! Rejected: the fullest of 8 candidates (measured: keeps no more whole, takes longer); a beginning
@@ -36,7 +36,7 @@
 use core::ops::Range;
 
 use crate::frame::block::lock::{KIND, OPEN};
-use crate::frame::node::numa_node::Node;
+use crate::frame::node::numa_node::NumaNode;
 use crate::machine::Machine;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -53,18 +53,18 @@ pub const SUMMARIES: usize = 16;
 /// Words of a line.
 const LINE: usize = 8;
 
-impl Node {
+impl NumaNode {
     /// Sets a block's bit in a row.
     #[inline]
-    pub fn note_room<M: Machine>(&self, m: &M, block: usize, row: usize) {
+    pub fn index_run<M: Machine>(&self, m: &M, block: usize, row: usize) {
         let (word, bit) = (self.row(row, block / 64), 1 << (block % 64));
         if word.load(SeqCst) & bit == 0 {
-            self.set_room(m, block, row);
+            self.set_indexed(m, block, row);
         }
     }
 
-    /// As [`note_room`](Node::note_room), for whoever has not locked the block.
-    pub fn set_room<M: Machine>(&self, m: &M, block: usize, row: usize) {
+    /// As [`index_run`](NumaNode::index_run), for whoever has not locked the block.
+    pub fn set_indexed<M: Machine>(&self, m: &M, block: usize, row: usize) {
         let (word, bit) = (self.row(row, block / 64), 1 << (block % 64));
         touch(m, word, true);
         word.fetch_or(bit, SeqCst);
@@ -84,18 +84,18 @@ impl Node {
     }
 
     /// Whether who searches a row finds a block: its bit is set, and that of its word.
-    pub fn has_room(&self, block: usize, row: usize) -> bool {
-        self.next_room(row, block, block + 1).is_some()
+    pub fn is_indexed(&self, block: usize, row: usize) -> bool {
+        self.next_indexed(row, block, block + 1).is_some()
     }
 
     /// Clears the bit of a block that the caller has locked.
-    pub fn clear_room<M: Machine>(&self, m: &M, block: usize, row: usize) {
+    pub fn clear_indexed<M: Machine>(&self, m: &M, block: usize, row: usize) {
         if self.row(row, block / 64).load(SeqCst) >> (block % 64) & 1 == 1 {
-            self.clear_rooms(m, block / 64, row, 1 << (block % 64));
+            self.clear_words(m, block / 64, row, 1 << (block % 64));
         }
     }
 
-    fn clear_rooms<M: Machine>(&self, m: &M, at: usize, row: usize, gone: u64) {
+    fn clear_words<M: Machine>(&self, m: &M, at: usize, row: usize, gone: u64) {
         let word = self.row(row, at);
         touch(m, word, true);
         if word.fetch_and(!gone, SeqCst) & !gone == 0 {
@@ -125,7 +125,7 @@ impl Node {
                 gone |= bit;
             }
         }
-        self.clear_rooms(m, at, row, gone);
+        self.clear_words(m, at, row, gone);
         // Only what is busy can have been opened.
         touch(m, hint, false);
         gone &= hint.load(SeqCst);
@@ -134,14 +134,14 @@ impl Node {
             gone &= gone - 1;
             touch(m, self.state(block), false);
             if self.state(block).load(SeqCst) & KIND == OPEN {
-                self.set_room(m, block, row);
+                self.set_indexed(m, block, row);
             }
         }
     }
 
     /// The first block from `from` on, below `to`, of which a row says that it has room.
     #[inline]
-    pub fn next_room(&self, row: usize, from: usize, to: usize) -> Option<usize> {
+    pub fn next_indexed(&self, row: usize, from: usize, to: usize) -> Option<usize> {
         let mut at = from;
         while at < to {
             let word = self.row_word(at / 64);
@@ -170,7 +170,7 @@ impl Node {
 
     /// Whether some block of a range, or near it, may have its bit in a row.
     #[inline]
-    pub fn any_room(&self, row: usize, part: &Range<usize>) -> bool {
+    pub fn any_indexed(&self, row: usize, part: &Range<usize>) -> bool {
         self.summed(part).any(|(at, covered)| self.summary(at)[row].load(Relaxed) & covered != 0)
     }
 

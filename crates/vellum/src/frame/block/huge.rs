@@ -9,10 +9,10 @@ use core::ops::Range;
 
 use super::bits;
 use crate::addr::Order;
-use crate::frame::block::lock::{FREE, KIND, LARGE, TAIL, large, large_order};
-use crate::frame::block::search::Seeker;
+use crate::frame::block::lock::{FREE, HUGE_HEAD, HUGE_TAIL, KIND, huge_order, huge_state};
+use crate::frame::block::search::Search;
 use crate::frame::cpu::magazine::Held;
-use crate::frame::node::numa_node::{BLOCK, GROUP, Node};
+use crate::frame::node::numa_node::{BLOCK, GROUP, NumaNode};
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering;
 use crate::sync::touch;
@@ -20,9 +20,9 @@ use crate::sync::touch;
 /// log2 of [`GROUP`].
 const GROUP_ORDER: u32 = GROUP.trailing_zeros();
 
-impl Node {
+impl NumaNode {
     /// Takes a naturally aligned run of free blocks; gives its index.
-    pub fn whole<M: Machine>(&self, by: &Seeker<M>, order: Order) -> Option<u32> {
+    pub fn take_huge<M: Machine>(&self, by: &Search<M>, order: Order) -> Option<u32> {
         let (blocks, m, held, area) = (order.get() as u32 - BLOCK, by.m, by.held, &by.area);
         let first = self.take_run(m, held, area.clone(), blocks).or_else(|| {
             // Blocks may have emptied out that nobody looked at since.
@@ -36,20 +36,20 @@ impl Node {
             parts.into_iter().find_map(|part| self.take_run(m, held, part, blocks))
         })?;
         for i in 1..1 << blocks {
-            self.state(first + i).store(TAIL, Ordering::Relaxed);
+            self.state(first + i).store(HUGE_TAIL, Ordering::Relaxed);
         }
         touch(m, self.state(first), true);
-        self.state(first).store(large(order), Ordering::Release);
+        self.state(first).store(huge_state(order), Ordering::Release);
         Some((first << BLOCK) as u32)
     }
 
     /// Takes several free blocks of this CPU's area as blocks of 2 MiB, as many as are kept at once
     /// and there are in one group; keeps all but the first. Says how many.
-    pub fn wholes<M: Machine>(&self, by: &Seeker<M>, held: &Held) -> Option<(u32, u64)> {
+    pub fn take_huge_batch<M: Machine>(&self, by: &Search<M>, held: &Held) -> Option<(u32, u64)> {
         let m = by.m;
         let first = self.take_run(m, Some(held), by.area.clone(), 0)?;
         let hint = self.hint(first);
-        let ahead = (by.area.end - first).min(self.keep as usize) as u32;
+        let ahead = (by.area.end - first).min(self.cpu_huge as usize) as u32;
         // Those right behind it, as a rule.
         let seen = hint.load(Ordering::Relaxed);
         let near = ((1u64 << ahead) - 1) << (first % GROUP) & !seen;
@@ -60,18 +60,18 @@ impl Node {
                 .compare_exchange(seen, seen | near, Ordering::SeqCst, Ordering::Relaxed)
                 .is_err()
         {
-            self.state(first).store(large(Order::HUGE), Ordering::Release);
+            self.state(first).store(huge_state(Order::HUGE), Ordering::Release);
             return Some(((first << BLOCK) as u32, 1));
         }
-        self.state(first).store(large(Order::HUGE), Ordering::Release);
+        self.state(first).store(huge_state(Order::HUGE), Ordering::Release);
         let mut left = near;
         while left != 0 {
             // The highest first, so that they are had in order.
             let at = 63 - left.leading_zeros();
             left &= !(1 << at);
             let block = first / GROUP * GROUP + at as usize;
-            self.state(block).store(large(Order::HUGE), Ordering::Release);
-            let fits = held.keep_whole(self, (block << BLOCK) as u32);
+            self.state(block).store(huge_state(Order::HUGE), Ordering::Release);
+            let fits = held.keep_huge(self, (block << BLOCK) as u32);
             debug_assert!(fits, "more blocks were taken than are kept");
         }
         Some(((first << BLOCK) as u32, n as u64))
@@ -107,9 +107,9 @@ impl Node {
                 .map(|group| group * GROUP);
         }
         let groups = part.start / GROUP..part.end.div_ceil(GROUP);
-        // Below the cursor this CPU found nothing, and gave nothing back; others may have.
+        // Below the cursor this CPU found nothing, and gave nothing back; contention may have.
         let cursor =
-            held.map_or(0, |held| held.magazine.whole_cursor.load(Ordering::Relaxed) as usize);
+            held.map_or(0, |held| held.magazine.huge_cursor.load(Ordering::Relaxed) as usize);
         let start = if blocks == 0 && groups.contains(&cursor) { cursor } else { groups.start };
         for group in (start..groups.end).chain(groups.start..start) {
             let within = within(&part, group);
@@ -134,7 +134,7 @@ impl Node {
                         if let Some(held) = held
                             && blocks == 0
                         {
-                            held.magazine.whole_cursor.store(group as u32, Ordering::Relaxed);
+                            held.magazine.huge_cursor.store(group as u32, Ordering::Relaxed);
                         }
                         return Some(group * GROUP + at as usize);
                     }
@@ -161,13 +161,13 @@ impl Node {
     }
 
     /// Whether a run of `order` was allocated as such.
-    pub fn is_whole(&self, index: u32, order: Order) -> bool {
+    pub fn is_huge(&self, index: u32, order: Order) -> bool {
         let state = self.state((index >> BLOCK) as usize).load(Ordering::Relaxed);
-        state & KIND == LARGE && large_order(state) == order.get() as u32
+        state & KIND == HUGE_HEAD && huge_order(state) == order.get() as u32
     }
 
     /// Gives a run back.
-    pub fn give_whole<M: Machine>(&self, m: &M, held: Option<&Held>, index: u32, order: Order) {
+    pub fn give_huge<M: Machine>(&self, m: &M, held: Option<&Held>, index: u32, order: Order) {
         let (first, n) = ((index >> BLOCK) as usize, 1 << (order.get() as u32 - BLOCK));
         for block in first..first + n {
             self.state(block).store(FREE, Ordering::Relaxed);
@@ -182,7 +182,12 @@ impl Node {
     }
 
     /// Gives blocks of 2 MiB back, those of one group together.
-    pub fn give_wholes<M: Machine>(&self, m: &M, held: &Held, indices: impl Iterator<Item = u32>) {
+    pub fn give_huge_batch<M: Machine>(
+        &self,
+        m: &M,
+        held: &Held,
+        indices: impl Iterator<Item = u32>,
+    ) {
         let (mut group, mut mask) = (0, 0);
         for index in indices {
             let block = (index >> BLOCK) as usize;
@@ -192,7 +197,7 @@ impl Node {
                 mask = 0;
             }
             group = block / GROUP;
-            mask |= Node::hint_bit(block);
+            mask |= NumaNode::hint_bit(block);
             held.note_free(block);
         }
         if mask != 0 {
@@ -205,11 +210,11 @@ impl Node {
         let (first, n) = ((index >> BLOCK) as usize, 1 << (from.get() as u32 - BLOCK));
         if to < Order::HUGE {
             for i in 0..n {
-                self.shatter(m, first + i);
+                self.split_huge(m, first + i);
             }
         } else {
             for i in (0..n).step_by(1 << (to.get() as u32 - BLOCK)) {
-                self.state(first + i).store(large(to), Ordering::Release);
+                self.state(first + i).store(huge_state(to), Ordering::Release);
             }
         }
     }

@@ -17,14 +17,14 @@
 //! instructions under a lock that is held anyway, and a refill takes 128 frames for one exchange.
 //!
 //! **Nobody waits for it.** Whoever wants frames and finds it taken goes to another block; whoever
-//! brings frames back puts them *aside*, in a second set of bits that is changed by atomics only,
+//! brings frames back puts them *remote*, in a second set of bits that is changed by atomics only,
 //! and marks the block as dirty; who next sweeps it (`sweep`) clears those bits under the lock. A
 //! holder that is stopped for long, preempted say, thus keeps one block out of reach, as one that
 //! holds a magazine keeps that. While it is held the state has but one writer, and only open blocks
 //! are locked: who frees a frame of a block knows that it is open, since the frame's bit keeps it
 //! so.
 //!
-//! A CPU *claims* the open block it takes small frames from: others keep off it as long as there is
+//! A CPU *claims* the open block it takes small frames from: contention keep off it as long as there is
 //! another, it is not closed when it is empty for a moment, and its rooms are noted in its state
 //! alone.
 //!
@@ -40,7 +40,7 @@ use super::bits;
 use crate::addr::{Order, Pfn};
 use crate::frame::block::free_index::{DIRTY_ROW, ROWS};
 use crate::frame::cpu::magazine::Held;
-use crate::frame::node::numa_node::{BLOCK, Node, WORDS};
+use crate::frame::node::numa_node::{BLOCK, NumaNode, WORDS};
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
@@ -52,9 +52,9 @@ pub const FREE: u32 = 0;
 /// Had in pieces; the bits say which are taken.
 pub const OPEN: u32 = 1;
 /// First block of an allocation of 2 MiB or more; its order is in the state.
-pub const LARGE: u32 = 2;
+pub const HUGE_HEAD: u32 = 2;
 /// A further block of one.
-pub const TAIL: u32 = 3;
+pub const HUGE_TAIL: u32 = 3;
 /// Taken out before first use.
 pub const HOLE: u32 = 4;
 
@@ -83,12 +83,12 @@ const _: () = assert!(
 );
 
 #[inline]
-pub const fn large(order: Order) -> u32 {
-    LARGE | (order.get() as u32) << ORDER_SHIFT
+pub const fn huge_state(order: Order) -> u32 {
+    HUGE_HEAD | (order.get() as u32) << ORDER_SHIFT
 }
 
 #[inline]
-pub const fn large_order(state: u32) -> u32 {
+pub const fn huge_order(state: u32) -> u32 {
     state >> ORDER_SHIFT
 }
 
@@ -97,9 +97,9 @@ pub const fn large_order(state: u32) -> u32 {
 pub const fn is_in_bounds(state: u32) -> bool {
     match state & KIND {
         OPEN => state & SPARE == 0,
-        LARGE => {
-            let order = large_order(state);
-            state == LARGE | order << ORDER_SHIFT
+        HUGE_HEAD => {
+            let order = huge_order(state);
+            state == HUGE_HEAD | order << ORDER_SHIFT
                 && order >= BLOCK
                 && order <= Order::GIANT.get() as u32
         }
@@ -123,7 +123,7 @@ pub const fn uncounted(state: u32) -> u32 {
 /// [`leave`](Locked::leave) or [`close`](Locked::close).
 #[must_use = "the block stays locked"]
 pub struct Locked<'a> {
-    pub node: &'a Node,
+    pub node: &'a NumaNode,
     pub block: usize,
     state: u32,
     // Found before the exchange that locks, which nothing behind it overtakes.
@@ -131,7 +131,7 @@ pub struct Locked<'a> {
     words: &'a [AtomicU64; WORDS],
 }
 
-impl Node {
+impl NumaNode {
     /// Locks a block if it is open and nobody has.
     #[inline]
     pub fn lock<M: Machine>(&self, m: &M, block: usize) -> Option<Locked<'_>> {
@@ -146,7 +146,7 @@ impl Node {
         Some(Locked { node: self, block, state, word, words })
     }
 
-    /// Locks a block if it is open, waiting for who has it. Who has one waits for nothing, and is
+    /// Locks a block if it is open, pending for who has it. Who has one waits for nothing, and is
     /// not preempted.
     #[cold]
     pub fn lock_waiting<M: Machine>(&self, m: &M, block: usize) -> Option<Locked<'_>> {
@@ -191,7 +191,7 @@ impl Node {
         let (first, mask) = (at as usize / 64, bits::mask(order.min(6)) << (at % 64));
         let words = first..first + if order > 6 { 1 << (order - 6) } else { 1 };
         let Some(mut locked) = self.lock(m, block) else {
-            return self.put_aside(m, block, words, mask);
+            return self.free_remote(m, block, words, mask);
         };
         for word in words {
             locked.put_back(m, word, mask);
@@ -210,7 +210,7 @@ impl Node {
         mask: u64,
     ) {
         let Some(mut locked) = self.lock(m, block) else {
-            return self.put_aside(m, block, word..word + 1, mask);
+            return self.free_remote(m, block, word..word + 1, mask);
         };
         locked.put_back(m, word, mask);
         locked.note_runs(m, word, mask);
@@ -218,8 +218,8 @@ impl Node {
     }
 
     #[cold]
-    fn put_aside<M: Machine>(&self, m: &M, block: usize, words: Range<usize>, mask: u64) {
-        for word in &self.aside(block)[words] {
+    fn free_remote<M: Machine>(&self, m: &M, block: usize, words: Range<usize>, mask: u64) {
+        for word in &self.remote(block)[words] {
             touch(m, word, true);
             let old = word.fetch_or(mask, SeqCst);
             debug_assert_eq!(
@@ -229,11 +229,11 @@ impl Node {
                 self.pfn((block << BLOCK) as u32)
             );
         }
-        self.set_room(m, block, DIRTY_ROW);
+        self.set_indexed(m, block, DIRTY_ROW);
     }
 
     /// Turns a large block of 2 MiB into an open one all of whose frames are taken.
-    pub fn shatter<M: Machine>(&self, m: &M, block: usize) {
+    pub fn split_huge<M: Machine>(&self, m: &M, block: usize) {
         self.words(block).iter().for_each(|word| word.store(!0, Relaxed));
         touch(m, self.state(block), true);
         self.state(block).store(OPEN, SeqCst);
@@ -243,7 +243,7 @@ impl Node {
     /// node, before first use.
     pub fn exclude(&self, block: usize, from: Pfn, to: Pfn) {
         let (from, to) = self.within(block, from, to);
-        self.hint(block).fetch_or(Node::hint_bit(block), Relaxed);
+        self.hint(block).fetch_or(NumaNode::hint_bit(block), Relaxed);
         if from == 0 && to == 1 << BLOCK {
             self.state(block).store(HOLE, Relaxed);
             return;
@@ -300,7 +300,7 @@ impl<'a> Locked<'a> {
         if !self.says(row) {
             self.state |= 1 << (ORDER_SHIFT + row as u32);
             if !self.is_claimed() {
-                self.node.note_room(m, self.block, row);
+                self.node.index_run(m, self.block, row);
             }
         }
     }
@@ -308,7 +308,7 @@ impl<'a> Locked<'a> {
     /// Notes that it has none.
     pub fn forget<M: Machine>(&mut self, m: &M, row: usize) {
         self.state &= !(1 << (ORDER_SHIFT + row as u32));
-        self.node.clear_room(m, self.block, row);
+        self.node.clear_indexed(m, self.block, row);
     }
 
     /// Clears bits. Their runs are not noted yet.
@@ -352,7 +352,7 @@ impl<'a> Locked<'a> {
     pub fn note_one<M: Machine>(&mut self, m: &M) -> bool {
         if self.state & DIRTY == 0 {
             self.state |= DIRTY;
-            self.node.note_room(m, self.block, DIRTY_ROW);
+            self.node.index_run(m, self.block, DIRTY_ROW);
         }
         !self.is_claimed() && self.is_empty()
     }
@@ -394,7 +394,7 @@ impl<'a> Locked<'a> {
         self.count_back(held);
         touch(m, self.word, true);
         self.word.store(FREE, Release);
-        self.node.clear_hint(m, self.block, Node::hint_bit(self.block));
+        self.node.clear_hint(m, self.block, NumaNode::hint_bit(self.block));
         if let Some(held) = held {
             held.note_free(self.block);
         }
@@ -409,7 +409,7 @@ impl<'a> Locked<'a> {
         }
         for row in 0..ROWS {
             if self.says(row) {
-                self.node.note_room(m, self.block, row);
+                self.node.index_run(m, self.block, row);
             }
         }
         self.release(m);

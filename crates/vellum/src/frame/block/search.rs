@@ -3,7 +3,7 @@
 //! Each CPU has an area of the node, and keeps to it while it can: there it takes what fits best
 //! (`rooms`), or opens a free block, which becomes its own; for larger pieces it rather cuts up a 2
 //! MiB block that it keeps (`kept`). Only when its area has nothing does it look at all of memory,
-//! and then at blocks that others claim. So CPUs write no line that another writes until memory is
+//! and then at blocks that contention claim. So CPUs write no line that another writes until memory is
 //! scarce.
 
 use core::cell::Cell;
@@ -13,7 +13,7 @@ use crate::frame::block::free_index::{DIRTY_ROW, ROWS};
 use crate::frame::block::lock::{CLAIMED, KIND, Locked, OPEN};
 use crate::frame::block::sweep::SOME;
 use crate::frame::cpu::magazine::Held;
-use crate::frame::node::numa_node::{BLOCK, Node};
+use crate::frame::node::numa_node::{BLOCK, NumaNode};
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering;
 
@@ -23,25 +23,25 @@ const SCRAPS: usize = 1;
 /// How often some dirty blocks are swept before something larger is broken.
 const ROUNDS: usize = 4;
 
-/// What an allocation knows of others that it meets.
+/// What an allocation knows of contention that it meets.
 #[derive(Default)]
-pub struct Others {
-    /// Something was passed over because another was at it.
-    pub passed: Cell<bool>,
+pub struct Contention {
+    /// Something was passed_over over because another was at it.
+    pub passed_over: Cell<bool>,
     /// They are waited for.
     pub wait: Cell<bool>,
 }
 
 /// Whoever looks for room, and what came in between.
-pub struct Seeker<'a, M: Machine> {
+pub struct Search<'a, M: Machine> {
     pub m: &'a M,
     pub held: Option<&'a Held<'a>>,
     /// Its CPU's area of the node.
     pub area: Range<usize>,
-    pub others: &'a Others,
+    pub contention: &'a Contention,
 }
 
-impl<M: Machine> Seeker<'_, M> {
+impl<M: Machine> Search<'_, M> {
     /// The block its CPU claims.
     #[inline]
     fn own(&self) -> Option<usize> {
@@ -50,23 +50,23 @@ impl<M: Machine> Seeker<'_, M> {
 
     /// Locks an open block, or notes that another has it.
     #[inline]
-    fn lock<'n>(&self, node: &'n Node, block: usize) -> Option<Locked<'n>> {
-        let locked = if self.others.wait.get() {
+    fn lock<'n>(&self, node: &'n NumaNode, block: usize) -> Option<Locked<'n>> {
+        let locked = if self.contention.wait.get() {
             node.lock_waiting(self.m, block)
         } else {
             node.lock(self.m, block)
         };
         if locked.is_none() {
-            self.others.passed.set(true);
+            self.contention.passed_over.set(true);
         }
         locked
     }
 }
 
-impl Node {
+impl NumaNode {
     /// Takes up to `max` single frames that lie as near together as may be, and puts them on the
     /// stack, the lowest on top. Says how many, 0 only if the node's blocks have none.
-    pub fn singles<M: Machine>(&self, by: &Seeker<M>, onto: &Held, max: u32) -> u32 {
+    pub fn singles<M: Machine>(&self, by: &Search<M>, onto: &Held, max: u32) -> u32 {
         let mut got = 0;
         while got < max {
             let most = if got == 0 { ROWS } else { SCRAPS };
@@ -83,7 +83,7 @@ impl Node {
 
     fn some_singles<M: Machine>(
         &self,
-        by: &Seeker<M>,
+        by: &Search<M>,
         onto: &Held,
         from: &mut Locked,
         row: usize,
@@ -129,7 +129,7 @@ impl Node {
     /// free blocks are opened, and other CPUs' areas searched.
     pub fn run<M: Machine>(
         &self,
-        by: &Seeker<M>,
+        by: &Search<M>,
         rows: Range<usize>,
         anywhere: bool,
     ) -> Option<(u32, u32)> {
@@ -140,17 +140,17 @@ impl Node {
     }
 
     /// Takes a piece of order 0 to 8, out of the best fit; gives its index.
-    pub fn piece<M: Machine>(&self, by: &Seeker<M>, order: u32) -> Option<u32> {
+    pub fn sub_block<M: Machine>(&self, by: &Search<M>, order: u32) -> Option<u32> {
         self.search(by, order as usize..ROWS, true, |block, row| {
             let base = (block.block << BLOCK) as u32;
             block.take(by.m, by.held, order, row).map(|at| base + at)
         })
     }
 
-    /// As [`singles`](Node::singles), from a block that another CPU claims.
+    /// As [`singles`](NumaNode::singles), from a block that another CPU claims.
     pub fn singles_of<M: Machine>(
         &self,
-        by: &Seeker<M>,
+        by: &Search<M>,
         onto: &Held,
         block: usize,
         max: u32,
@@ -160,8 +160,13 @@ impl Node {
         })
     }
 
-    /// As [`piece`](Node::piece), from a block that another CPU claims.
-    pub fn piece_of<M: Machine>(&self, by: &Seeker<M>, block: usize, order: u32) -> Option<u32> {
+    /// As [`piece`](NumaNode::piece), from a block that another CPU claims.
+    pub fn sub_block_of<M: Machine>(
+        &self,
+        by: &Search<M>,
+        block: usize,
+        order: u32,
+    ) -> Option<u32> {
         self.attempt_claimed(by, block, order as usize..ROWS, |block, row| {
             let base = (block.block << BLOCK) as u32;
             block.take(by.m, by.held, order, row).map(|at| base + at)
@@ -170,7 +175,7 @@ impl Node {
 
     fn attempt_claimed<M: Machine, R>(
         &self,
-        by: &Seeker<M>,
+        by: &Search<M>,
         block: usize,
         rows: Range<usize>,
         mut attempt: impl FnMut(&mut Locked, usize) -> Option<R>,
@@ -186,7 +191,7 @@ impl Node {
 
     fn search<M: Machine, R>(
         &self,
-        by: &Seeker<M>,
+        by: &Search<M>,
         rows: Range<usize>,
         anywhere: bool,
         mut attempt: impl FnMut(&mut Locked, usize) -> Option<R>,
@@ -195,17 +200,17 @@ impl Node {
         // may fit.
         let (area, exact) = (&by.area, rows.start..rows.start + 1);
         for _ in 0..ROUNDS {
-            if !self.any_room(DIRTY_ROW, area) {
+            if !self.any_indexed(DIRTY_ROW, area) {
                 break;
             }
-            if let Some(found) = self.search_rooms(by, exact.clone(), area.clone(), &mut attempt) {
+            if let Some(found) = self.search_index(by, exact.clone(), area.clone(), &mut attempt) {
                 return Some(found);
             }
             if self.sweep(by.m, by.held, area.clone(), SOME, false) == 0 {
                 break;
             }
         }
-        if let Some(found) = self.search_rooms(by, rows.clone(), area.clone(), &mut attempt) {
+        if let Some(found) = self.search_index(by, rows.clone(), area.clone(), &mut attempt) {
             return Some(found);
         }
         if !anywhere {
@@ -215,12 +220,12 @@ impl Node {
             return Some(found);
         }
         // Little is left: what is dirty may have it.
-        self.sweep(by.m, by.held, self.lead..self.blocks, usize::MAX, by.others.wait.get());
-        if self.next_room(DIRTY_ROW, self.lead, self.blocks).is_some() {
-            by.others.passed.set(true);
+        self.sweep(by.m, by.held, self.lead..self.blocks, usize::MAX, by.contention.wait.get());
+        if self.next_indexed(DIRTY_ROW, self.lead, self.blocks).is_some() {
+            by.contention.passed_over.set(true);
         }
         for part in [area.clone(), area.end..self.blocks, self.lead..area.start] {
-            if let Some(found) = self.search_rooms(by, rows.clone(), part.clone(), &mut attempt) {
+            if let Some(found) = self.search_index(by, rows.clone(), part.clone(), &mut attempt) {
                 return Some(found);
             }
             if let Some(found) = self.open_for(by, part, &mut attempt) {
@@ -234,7 +239,7 @@ impl Node {
     /// let go of the one it has.
     fn open_for<M: Machine, R>(
         &self,
-        by: &Seeker<M>,
+        by: &Search<M>,
         part: Range<usize>,
         attempt: &mut impl FnMut(&mut Locked, usize) -> Option<R>,
     ) -> Option<R> {
@@ -250,9 +255,9 @@ impl Node {
     }
 
     /// Open blocks nobody else claims, the best fit first and the first of the range.
-    fn search_rooms<M: Machine, R>(
+    fn search_index<M: Machine, R>(
         &self,
-        by: &Seeker<M>,
+        by: &Search<M>,
         rows: Range<usize>,
         part: Range<usize>,
         attempt: &mut impl FnMut(&mut Locked, usize) -> Option<R>,
@@ -267,7 +272,7 @@ impl Node {
             let mut turn = own.filter(|_| self.own_rows(own) >> row & 1 == 1);
             let mut from = part.start;
             loop {
-                let noted = self.next_room(row, from, part.end);
+                let noted = self.next_indexed(row, from, part.end);
                 let Some(block) = noted.into_iter().chain(turn).min() else {
                     break;
                 };

@@ -4,7 +4,7 @@
 //! instructions (`block`), which say neither what run it has become part of nor that there is one
 //! more: the block remembers how many there were, and that it is dirty. What they come to is worked
 //! out once for all of them by the next who looks for room, a few blocks at a time before a search,
-//! all of them before a search fails. Frames put aside because the block was locked are found the
+//! all of them before a search fails. Frames put remote because the block was locked are found the
 //! same way.
 //!
 //! A sweep costs one look at eight words. Each sweep is paid for by at least one frame that came
@@ -15,7 +15,7 @@ use core::ops::Range;
 use crate::frame::block::free_index::DIRTY_ROW;
 use crate::frame::block::lock::{KIND, LOCKED, Locked, OPEN, uncounted};
 use crate::frame::cpu::magazine::Held;
-use crate::frame::node::numa_node::Node;
+use crate::frame::node::numa_node::NumaNode;
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use crate::sync::touch;
@@ -23,7 +23,7 @@ use crate::sync::touch;
 /// Blocks swept before a search.
 pub const SOME: usize = 8;
 
-impl Node {
+impl NumaNode {
     /// Looks at up to `most` dirty blocks of a range, sweeping those nobody has locked, or all if
     /// it is to `wait`; says how many.
     pub fn sweep<M: Machine>(
@@ -36,7 +36,7 @@ impl Node {
     ) -> usize {
         let (mut from, mut swept) = (range.start, 0);
         for _ in 0..most {
-            let Some(block) = self.next_room(DIRTY_ROW, from, range.end) else {
+            let Some(block) = self.next_indexed(DIRTY_ROW, from, range.end) else {
                 break;
             };
             from = block + 1;
@@ -57,7 +57,7 @@ impl Node {
     /// that somebody is at.
     pub fn uncounted(&self, mut busy: impl FnMut()) -> u64 {
         let (mut sum, mut from) = (0, self.lead);
-        while let Some(block) = self.next_room(DIRTY_ROW, from, self.blocks) {
+        while let Some(block) = self.next_indexed(DIRTY_ROW, from, self.blocks) {
             let state = self.state(block).load(Acquire);
             if state & LOCKED != 0 {
                 busy();
@@ -72,15 +72,15 @@ impl Node {
 }
 
 impl Locked<'_> {
-    /// Looks at every word: what was put aside comes back, what came back is noted and counted.
+    /// Looks at every word: what was put remote comes back, what came back is noted and counted.
     pub fn sweep<M: Machine>(&mut self, m: &M, held: Option<&Held>) {
-        // Before `aside` is looked at: who puts more aside after that sets the bit again.
-        self.node.clear_room(m, self.block, DIRTY_ROW);
-        for (word, aside) in self.words().iter().zip(self.node.aside(self.block)) {
-            touch(m, aside, false);
-            if aside.load(SeqCst) != 0 {
-                touch(m, aside, true);
-                word.store(word.load(Relaxed) & !aside.swap(0, SeqCst), Relaxed);
+        // Before `remote` is looked at: who puts more remote after that sets the bit again.
+        self.node.clear_indexed(m, self.block, DIRTY_ROW);
+        for (word, remote) in self.words().iter().zip(self.node.remote(self.block)) {
+            touch(m, remote, false);
+            if remote.load(SeqCst) != 0 {
+                touch(m, remote, true);
+                word.store(word.load(Relaxed) & !remote.swap(0, SeqCst), Relaxed);
             }
         }
         self.note_rows(m);

@@ -9,7 +9,7 @@ use super::bits;
 use crate::frame::block::free_index::ROWS;
 use crate::frame::block::lock::Locked;
 use crate::frame::cpu::magazine::Held;
-use crate::frame::node::numa_node::{Node, WORDS};
+use crate::frame::node::numa_node::{NumaNode, WORDS};
 use crate::machine::Machine;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -199,7 +199,7 @@ fn grown_words(words: &[AtomicU64; WORDS], at: usize) -> usize {
     }
 }
 
-impl Node {
+impl NumaNode {
     /// Whether the rows of a block say all it has, for audits.
     pub fn rows_are_known(&self, block: usize, known: u32) -> bool {
         exact_rows(self.words(block)) & !known == 0

@@ -3,7 +3,7 @@
 //!
 //! What is freed is kept, since the next allocation of that order is likely to be this CPU's own.
 //! What is not there is split off a larger kept block, or a run is taken out of a block whole and
-//! its rest kept. Orders 1 to 9 only, at most [`KEPT`] blocks of each: 3.5 MiB for a CPU and node
+//! its rest kept. Orders 1 to 9 only, at most [`MOST_OF_ORDER`] blocks of each: 3.5 MiB for a CPU and node
 //! together, besides 2 MiB, or on nodes of 256 MiB a CPU and more 8 MiB, of whole blocks, which are
 //! taken and given back several at once. A kept block stays taken as far as its 2 MiB block knows,
 //! so it comes and goes without touching anything shared; it goes back with everything else the CPU
@@ -24,13 +24,13 @@
 
 use crate::addr::Order;
 use crate::frame::cpu::magazine::Held;
-use crate::frame::node::numa_node::{BLOCK, Node};
+use crate::frame::node::numa_node::{BLOCK, NumaNode};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Most blocks kept of orders 1 to 8; of order 9 as many as the node says.
-const KEPT: [u32; BLOCK as usize] = [4, 4, 4, 4, 4, 2, 2, 1, WHOLE];
+const MOST_OF_ORDER: [u32; BLOCK as usize] = [4, 4, 4, 4, 4, 2, 2, 1, HUGE_BATCH];
 /// Most blocks of 2 MiB kept, and taken or given back at once.
-pub const WHOLE: u32 = 4;
+pub const HUGE_BATCH: u32 = 4;
 /// Room for blocks of one order.
 const MOST: usize = 4;
 /// A nibble counts those of one order.
@@ -38,13 +38,13 @@ const NIBBLE: u32 = 4;
 
 /// The blocks, as indices of the node. Written by the holder of the magazine.
 #[repr(C)]
-pub struct Kept {
-    /// How many there are of each order, a nibble each from order 1 on: at most [`KEPT`].
+pub struct CpuBuddy {
+    /// How many there are of each order, a nibble each from order 1 on: at most [`MOST_OF_ORDER`].
     pub lens: AtomicU64,
-    index: [[AtomicU32; MOST]; KEPT.len()],
+    index: [[AtomicU32; MOST]; MOST_OF_ORDER.len()],
 }
 
-impl Kept {
+impl CpuBuddy {
     #[inline]
     fn len(&self, order: u32) -> u32 {
         (self.lens.load(Relaxed) >> ((order - 1) * NIBBLE)) as u32 % (1 << NIBBLE)
@@ -62,7 +62,8 @@ impl Kept {
 
     /// Whether no more are said to be kept of any order than are kept at most; `whole` of 2 MiB.
     pub fn is_in_bounds(&self, whole: u32) -> bool {
-        let most = |order: u32| if order == BLOCK { whole } else { KEPT[order as usize - 1] };
+        let most =
+            |order: u32| if order == BLOCK { whole } else { MOST_OF_ORDER[order as usize - 1] };
         self.lens.load(Relaxed) >> (BLOCK * NIBBLE) == 0
             && (1..=BLOCK).all(|order| self.len(order) <= most(order))
     }
@@ -102,36 +103,36 @@ impl Kept {
 impl Held<'_> {
     /// A kept block of that order, 1 to 9, if there is one.
     #[inline]
-    pub fn take_kept(&self, order: u32) -> Option<u32> {
-        self.magazine.kept.pop(order)
+    pub fn take_buddy(&self, order: u32) -> Option<u32> {
+        self.magazine.buddy.pop(order)
     }
 
     /// The smallest order above that one, which is 9 at most, and below 2 MiB, of which something
     /// is kept.
     #[inline]
-    pub fn kept_above(&self, order: u32) -> Option<u32> {
-        self.magazine.kept.above(order)
+    pub fn buddy_above(&self, order: u32) -> Option<u32> {
+        self.magazine.buddy.above(order)
     }
 
     /// Whether a block of 2 MiB is kept.
     #[inline]
-    pub fn keeps_whole(&self) -> bool {
-        self.magazine.kept.len(BLOCK) != 0
+    pub fn has_huge(&self) -> bool {
+        self.magazine.buddy.len(BLOCK) != 0
     }
 
     /// Splits a kept block of order `from`, nothing of the orders between being kept.
     #[inline]
-    pub fn split_kept(&self, from: u32, to: u32) -> Option<u32> {
-        let index = self.magazine.kept.pop(from)?;
-        self.keep_rest(index, from, to);
+    pub fn split_buddy(&self, from: u32, to: u32) -> Option<u32> {
+        let index = self.magazine.buddy.pop(from)?;
+        self.keep_rest_of(index, from, to);
         Some(index)
     }
 
     /// Keeps all of a block of order `from` but its first 2^to frames, nothing of the orders
     /// between being kept.
     #[inline]
-    pub fn keep_rest(&self, index: u32, from: u32, to: u32) {
-        let kept = &self.magazine.kept;
+    pub fn keep_rest_of(&self, index: u32, from: u32, to: u32) {
+        let kept = &self.magazine.buddy;
         for order in to..from {
             kept.index[order as usize - 1][0].store(index + (1 << order), Relaxed);
         }
@@ -148,34 +149,35 @@ impl Held<'_> {
     /// Keeps a block below 2 MiB, if there are not so many.
     #[inline]
     pub fn keep(&self, index: u32, order: u32) -> bool {
-        let kept = &self.magazine.kept;
+        let kept = &self.magazine.buddy;
         debug_assert!(
             kept.each().all(|(i, o)| (i, o.get() as u32) != (index, order)),
             "block {index:#x} freed twice"
         );
-        kept.push(index, order, KEPT[order as usize - 1])
+        kept.push(index, order, MOST_OF_ORDER[order as usize - 1])
     }
 
     /// Keeps a block of 2 MiB, if there are not so many.
     #[inline]
-    pub fn keep_whole(&self, node: &Node, index: u32) -> bool {
-        let kept = &self.magazine.kept;
+    pub fn keep_huge(&self, node: &NumaNode, index: u32) -> bool {
+        let kept = &self.magazine.buddy;
         debug_assert!(
             kept.each().all(|(i, o)| (i, o) != (index, Order::HUGE)),
             "block {index:#x} freed twice"
         );
-        kept.push(index, BLOCK, node.keep)
+        kept.push(index, BLOCK, node.cpu_huge)
     }
 
     /// Forgets every kept block, after telling of each.
-    pub fn release_kept(&self, mut each: impl FnMut(u32, Order)) {
-        for (index, order) in self.magazine.kept.each() {
+    pub fn drain_buddy(&self, mut each: impl FnMut(u32, Order)) {
+        for (index, order) in self.magazine.buddy.each() {
             each(index, order);
         }
-        self.magazine.kept.lens.store(0, Relaxed);
+        self.magazine.buddy.lens.store(0, Relaxed);
     }
 }
 
 // What is kept of every order is taken and split in halves, so there is room for one at least.
-const _: () =
-    assert!(KEPT.len() * NIBBLE as usize <= 64 && MOST < 1 << NIBBLE && WHOLE <= MOST as u32);
+const _: () = assert!(
+    MOST_OF_ORDER.len() * NIBBLE as usize <= 64 && MOST < 1 << NIBBLE && HUGE_BATCH <= MOST as u32
+);

@@ -26,8 +26,8 @@ use crate::addr::Order;
 use crate::error::Invalid;
 use crate::frame::block::free_index::ALL;
 use crate::frame::block::lock::CLAIMED;
-use crate::frame::cpu::buddy::Kept;
-use crate::frame::node::numa_node::{GROUP, Node, WORDS};
+use crate::frame::cpu::buddy::CpuBuddy;
+use crate::frame::node::numa_node::{GROUP, NumaNode, WORDS};
 use crate::machine::Machine;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::touch;
@@ -37,7 +37,7 @@ pub const BATCH: usize = 128;
 /// Frames up to which it takes freed ones.
 const KEEP: usize = 64;
 
-/// Of the word: whoever has it locks others out.
+/// Of the word: whoever has it locks contention out.
 const LOCKED: u64 = 1 << 63;
 /// The count of frames given back is about to run into the lock.
 const HIGH: u64 = 1 << 62;
@@ -70,7 +70,7 @@ pub struct Magazine {
     /// Allocations that wanted another node.
     pub missed: AtomicU64,
     /// Objects and blocks that slabs and pools gave and took. In the magazine of node 0.
-    pub passed_by: AtomicU64,
+    pub pool_ops: AtomicU64,
     /// The claimed block, + 1.
     pub current: AtomicU32,
     /// Rows of the CPU's area that may have something; those left out had nothing when last looked
@@ -78,8 +78,8 @@ pub struct Magazine {
     /// is not kept.
     pub rows: AtomicU32,
     /// The group where the search for free blocks begins.
-    pub whole_cursor: AtomicU32,
-    pub kept: Kept,
+    pub huge_cursor: AtomicU32,
+    pub buddy: CpuBuddy,
     /// Frames, as indices of the node.
     pub stack: [AtomicU32; BATCH],
 }
@@ -111,7 +111,7 @@ impl Magazine {
         Some(Held { magazine: self, word: Cell::new(word - counted) })
     }
 
-    /// Takes the magazine, waiting for who has it. Who has one waits for blocks at most, and is not
+    /// Takes the magazine, pending for who has it. Who has one waits for blocks at most, and is not
     /// preempted.
     #[cold]
     pub fn hold_waiting<M: Machine>(&self, m: &M) -> Held<'_> {
@@ -174,37 +174,37 @@ impl Magazine {
 
     /// Base frames in the stack and in kept blocks.
     pub fn free_frames(&self) -> u64 {
-        self.len() as u64 + self.kept.frames()
+        self.len() as u64 + self.buddy.frames()
     }
 
     /// What is kept, single frames first; for audits.
     pub fn peek(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
         let singles =
             self.stack[..self.len()].iter().map(|i| (i.load(Ordering::Relaxed), Order::BASE));
-        singles.chain(self.kept.each())
+        singles.chain(self.buddy.each())
     }
 
     /// Whether nobody has it, and every field is one that it can have; nobody is at work.
-    pub fn check(&self, node: &Node, at: u64) -> Result<(), Invalid> {
+    pub fn check(&self, node: &NumaNode, at: u64) -> Result<(), Invalid> {
         let word = self.word.load(Ordering::Relaxed);
         let no_more = |what, most: u64, found: u64| {
             if found <= most { Ok(()) } else { Err(Invalid::new(what, at, most, found)) }
         };
         no_more("a magazine is locked by nobody", 0, word >> 63)?;
         no_more("frames in a magazine", BATCH as u64, word & LEN)?;
-        if !self.kept.is_in_bounds(node.keep) {
+        if !self.buddy.is_in_bounds(node.cpu_huge) {
             return Err(Invalid::new(
                 "blocks that a magazine keeps",
                 at,
-                node.keep as u64,
-                self.kept.frames(),
+                node.cpu_huge as u64,
+                self.buddy.frames(),
             ));
         }
         let delta = self.delta.load(Ordering::Relaxed);
         no_more("frames that a magazine keeps uncounted", node.slack as u64, delta.unsigned_abs())?;
         let current = self.current.load(Ordering::Relaxed) as u64;
         no_more("the block that a magazine claims", node.blocks as u64, current)?;
-        let cursor = self.whole_cursor.load(Ordering::Relaxed) as u64;
+        let cursor = self.huge_cursor.load(Ordering::Relaxed) as u64;
         no_more("where a magazine searches", node.groups() as u64, cursor)?;
         let rows = self.rows.load(Ordering::Relaxed);
         no_more("rows that a magazine knows", 0, if rows == !0 { 0 } else { rows as u64 >> ALL })?;
@@ -228,7 +228,7 @@ impl Magazine {
     }
 
     /// Whether emptying it would give the node anything.
-    pub fn keeps_anything(&self) -> bool {
+    pub fn is_used(&self) -> bool {
         self.free_frames() != 0 || self.current().is_some()
     }
 }
@@ -280,8 +280,8 @@ impl Held<'_> {
     }
 
     /// Gives everything back: frames, kept blocks and the claimed block.
-    pub fn empty<M: Machine>(&self, m: &M, node: &Node) {
-        let frames = self.len() as u64 + self.magazine.kept.frames();
+    pub fn empty<M: Machine>(&self, m: &M, node: &NumaNode) {
+        let frames = self.len() as u64 + self.magazine.buddy.frames();
         let (mut word, mut mask) = (0, 0u64);
         for index in self.magazine.stack[..self.len()].iter().map(|i| i.load(Ordering::Relaxed)) {
             let bit = 1 << (index % 64);
@@ -294,12 +294,12 @@ impl Held<'_> {
         self.give_singles(m, node, word, mask);
         bump(&self.magazine.emptied, self.len() as u64);
         self.word.set(self.word.get() & !LEN);
-        self.release_kept(|index, order| node.give_block(m, Some(self), index, order));
+        self.drain_buddy(|index, order| node.give_block(m, Some(self), index, order));
         node.count(Some(self), frames as i64);
         self.drop_current(m, node);
     }
 
-    fn give_singles<M: Machine>(&self, m: &M, node: &Node, word: u32, mask: u64) {
+    fn give_singles<M: Machine>(&self, m: &M, node: &NumaNode, word: u32, mask: u64) {
         if mask != 0 {
             node.give_singles(m, Some(self), word as usize / WORDS, word as usize % WORDS, mask);
         }
@@ -316,7 +316,7 @@ impl Held<'_> {
     }
 
     /// Gives up the claim; `false` if that cannot be, since someone is at the block just now.
-    pub fn drop_current<M: Machine>(&self, m: &M, node: &Node) -> bool {
+    pub fn drop_current<M: Machine>(&self, m: &M, node: &NumaNode) -> bool {
         if let Some(block) = self.current() {
             debug_assert!(
                 node.state(block).load(Ordering::Relaxed) & CLAIMED != 0,
@@ -340,7 +340,7 @@ impl Held<'_> {
     /// Notes that a block became free: the search for free ones begins there at the latest.
     #[inline]
     pub fn note_free(&self, block: usize) {
-        let cursor = &self.magazine.whole_cursor;
+        let cursor = &self.magazine.huge_cursor;
         cursor.store(cursor.load(Ordering::Relaxed).min((block / GROUP) as u32), Ordering::Relaxed);
     }
 }

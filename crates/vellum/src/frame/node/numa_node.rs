@@ -13,9 +13,9 @@ use core::ptr::NonNull;
 
 use crate::addr::{Order, Pfn};
 use crate::frame::block::free_index::row_length;
-use crate::frame::cpu::buddy::WHOLE;
+use crate::frame::cpu::buddy::HUGE_BATCH;
 use crate::frame::record::Record;
-use crate::frame::stats::Bypass;
+use crate::frame::stats::SharedCounts;
 use crate::machine::Machine;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Lock, Queue, touch};
@@ -74,16 +74,16 @@ pub struct Shared {
     /// Base frames taken out before first use.
     pub reserved: AtomicU64,
     /// Huge allocations that may fail without emptying the magazines first, and log2 of how many
-    /// the next time: at most [`MOST_DEFER_SHIFT`], and the others less than 2 to the power of
+    /// the next time: at most [`MOST_DEFER_SHIFT`], and the contention less than 2 to the power of
     /// that.
     pub defer: AtomicU32,
     pub defer_shift: AtomicU32,
-    pub bypass: Bypass,
+    pub counts: SharedCounts,
 }
 
 /// The node's frames that wait for a flush.
 #[repr(C, align(64))]
-pub struct Waiting {
+pub struct PendingQueue {
     pub lock: Lock<Queue>,
     /// Frame numbers + 1; 0 for none. Guarded by `lock`.
     pub head: AtomicU64,
@@ -92,7 +92,7 @@ pub struct Waiting {
     pub frames: AtomicU64,
 }
 
-pub struct Node {
+pub struct NumaNode {
     pub first: u64,
     pub frames: u64,
     /// Frame number of block 0's first frame, a multiple of 1 GiB.
@@ -106,7 +106,7 @@ pub struct Node {
     /// What a CPU may keep uncounted.
     pub slack: i64,
     /// 2 MiB blocks a CPU keeps.
-    pub keep: u32,
+    pub cpu_huge: u32,
     /// How far apart CPUs begin their searches, in blocks.
     pub apart: usize,
     /// See `rooms`: words from one row to the next, words left out before the first, and log2 of
@@ -115,7 +115,7 @@ pub struct Node {
     pub row_lead: usize,
     pub span: u32,
     pub shared: NonNull<Shared>,
-    pub waiting: NonNull<Waiting>,
+    pub pending: NonNull<PendingQueue>,
     pub hints: NonNull<AtomicU64>,
     /// See `rooms`.
     pub rows: NonNull<AtomicU64>,
@@ -124,13 +124,13 @@ pub struct Node {
     pub states: *const AtomicU32,
     /// Biased: indexed from block `lead`.
     pub bits: *const Bits,
-    /// Frames put aside, as bits; biased in the same way.
-    pub aside: *const Bits,
+    /// Frames put remote, as bits; biased in the same way.
+    pub remote: *const Bits,
     pub records: NonNull<Record>,
 }
 
-impl Node {
-    pub const NONE: Node = Node {
+impl NumaNode {
+    pub const NONE: NumaNode = NumaNode {
         first: 0,
         frames: 0,
         base: 0,
@@ -139,31 +139,31 @@ impl Node {
         own: 0,
         marks: Watermarks { min: 0, low: 0, high: 0 },
         slack: 0,
-        keep: 0,
+        cpu_huge: 0,
         apart: 0,
         row_length: 0,
         row_lead: 0,
         span: 0,
         shared: NonNull::dangling(),
-        waiting: NonNull::dangling(),
+        pending: NonNull::dangling(),
         hints: NonNull::dangling(),
         rows: NonNull::dangling(),
         summaries: NonNull::dangling(),
         states: core::ptr::null(),
         bits: core::ptr::null(),
-        aside: core::ptr::null(),
+        remote: core::ptr::null(),
         records: NonNull::dangling(),
     };
 
     /// The numbers of a node, its arrays not yet placed.
-    pub fn measure(first: u64, frames: u64, cpus: usize) -> Node {
+    pub fn measure(first: u64, frames: u64, cpus: usize) -> NumaNode {
         let base = Pfn(first).align_down(Order::GIANT).0;
         // Enough that batches of whole blocks seldom write the node's line: with 1024 each of them
         // did, and two CPUs that took 2 MiB blocks paid for it twice the price of one.
         let slack = (frames / (32 * cpus as u64)).min(1 << 14) as i64;
         let lead = ((first - base) >> BLOCK) as usize;
         let blocks = (first + frames - base).div_ceil(1 << BLOCK) as usize;
-        Node {
+        NumaNode {
             first,
             frames,
             base,
@@ -172,10 +172,10 @@ impl Node {
             own: blocks - lead,
             marks: Watermarks::of(frames),
             slack,
-            keep: if frames / cpus as u64 >= 128 << BLOCK { WHOLE } else { 1 },
+            cpu_huge: if frames / cpus as u64 >= 128 << BLOCK { HUGE_BATCH } else { 1 },
             row_length: row_length(lead, blocks),
             row_lead: lead / 64,
-            ..Node::NONE
+            ..NumaNode::NONE
         }
         .set_apart(cpus)
     }
@@ -183,7 +183,7 @@ impl Node {
     /// Each CPU its part of the node, but at most 2 GiB: enough to keep CPUs off each other's
     /// blocks while memory is plenty, and not so far that on large nodes small pieces of every CPU
     /// leave no run of 1 GiB. Where it is worth it parts meet between words of 64 blocks.
-    fn set_apart(mut self, cpus: usize) -> Node {
+    fn set_apart(mut self, cpus: usize) -> NumaNode {
         let part = (self.blocks - self.lead) / cpus;
         self.apart = match part.min(1024) {
             _ if cpus == 1 => part,
@@ -251,9 +251,9 @@ impl Node {
     }
 
     #[inline]
-    pub fn waiting(&self) -> &Waiting {
+    pub fn pending(&self) -> &PendingQueue {
         // SAFETY: placed by `carve`, made of atomics.
-        unsafe { self.waiting.as_ref() }
+        unsafe { self.pending.as_ref() }
     }
 
     /// The hint word a block has its bit in.
@@ -284,12 +284,12 @@ impl Node {
         unsafe { &(*self.bits.wrapping_add(block)).0 }
     }
 
-    /// As [`words`](Node::words), of frames put aside. All but changes by atomics is forbidden.
+    /// As [`words`](NumaNode::words), of frames put remote. All but changes by atomics is forbidden.
     #[inline]
-    pub fn aside(&self, block: usize) -> &[AtomicU64; WORDS] {
+    pub fn remote(&self, block: usize) -> &[AtomicU64; WORDS] {
         assert!(self.has_number(block));
         // SAFETY: as for `state`.
-        unsafe { &(*self.aside.wrapping_add(block)).0 }
+        unsafe { &(*self.remote.wrapping_add(block)).0 }
     }
 
     /// The busy bit of a block in its hint word.

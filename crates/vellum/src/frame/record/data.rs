@@ -31,12 +31,12 @@ const COUNT_BITS: u64 = (1 << 32) - 1;
 pub(crate) const MOST_MAPPINGS: u64 =
     MAX_SPACES + MAX_NODES as u64 * (MAX_FRAMES >> Order::HUGE.get());
 /// Into what a block was cut: 1 + the order of the pieces, 0 while it is whole.
-pub(crate) const CUT_SHIFT: u32 = 56;
-pub(crate) const CUT: u64 = 0x1f << CUT_SHIFT;
+pub(crate) const SPLIT_SHIFT: u32 = 56;
+pub(crate) const SPLIT: u64 = 0x1f << SPLIT_SHIFT;
 
 const _: () = {
-    assert!(MOST_MAPPINGS <= COUNT_BITS && COUNT_BITS >> CUT_SHIFT == 0);
-    assert!((Order::GIANT.get() as u64) < CUT >> CUT_SHIFT);
+    assert!(MOST_MAPPINGS <= COUNT_BITS && COUNT_BITS >> SPLIT_SHIFT == 0);
+    assert!((Order::GIANT.get() as u64) < SPLIT >> SPLIT_SHIFT);
     // An owner's id is the name of an object, which is below 2^49.
     assert!(2 * PFN_END * PAGE_SIZE as u64 <= 1 << 62);
 };
@@ -126,9 +126,9 @@ impl<'a> Data<'a> {
     /// block are smaller than it.
     pub fn is_in_bounds(self) -> bool {
         let word = self.0.word(COUNT).load(Ordering::Relaxed);
-        let cut = (word & CUT) >> CUT_SHIFT;
+        let cut = (word & SPLIT) >> SPLIT_SHIFT;
         let pieces = [0, 1 + Order::BASE.get() as u64, 1 + Order::HUGE.get() as u64];
-        word & !(COUNT_BITS | CUT) == 0
+        word & !(COUNT_BITS | SPLIT) == 0
             && pieces.contains(&cut)
             && cut <= self.0.order().get() as u64
     }
