@@ -20,8 +20,8 @@ pub struct Frames {
     /// For each node, all nodes by distance, itself first.
     pub(super) order: [[u8; MAX_NODES]; MAX_NODES],
     pub(super) magazines: NonNull<Magazine>,
-    /// CPUs that sweep the blocks with no magazine in their hands, by which contention would see it.
-    pub(super) out: AtomicU32,
+    /// CPUs that sweep the blocks without holding a magazine that would show it.
+    pub(super) sweepers: AtomicU32,
 }
 
 // SAFETY: what is behind the pointers is made of atomics, and belongs to this value by the contract
@@ -70,7 +70,7 @@ impl Frames {
     #[inline]
     pub(super) fn node(&self, index: usize) -> &NumaNode {
         assert!(index < self.nodes);
-        // SAFETY: `nodes` is at most the length, which `carve` checked.
+        // SAFETY: `nodes` is at most the length, which `init` checked.
         unsafe { self.node.get_unchecked(index) }
     }
 
@@ -78,14 +78,14 @@ impl Frames {
     #[inline]
     pub(crate) fn home(&self, cpu: usize) -> usize {
         assert!(cpu < self.cpus);
-        // SAFETY: `cpus` is at most the length, which `carve` checked.
+        // SAFETY: `cpus` is at most the length, which `init` checked.
         unsafe { *self.home.get_unchecked(cpu) as usize }
     }
 
     #[inline]
     pub(super) fn magazine(&self, cpu: usize, node: usize) -> &Magazine {
         assert!(cpu < self.cpus && node < self.nodes);
-        // SAFETY: `carve` laid out `cpus * nodes` magazines, and both are in range.
+        // SAFETY: `init` laid out `cpus * nodes` magazines, and both are in range.
         unsafe { self.magazines.add(cpu * self.nodes + node).as_ref() }
     }
 }

@@ -1,68 +1,71 @@
-//! A topology becomes nodes over the memory handed in.
+//! Boot: a topology becomes memory nodes over the memory handed in.
 //!
-//! The embedder asks for the size first, hands in zeroed memory, and may then reserve frames for
-//! itself (its image, this very memory). Nothing is written at start but a few words per node, and
-//! the blocks at its ends: all-zero metadata means free memory, so a hundred gigabytes cost as much
-//! to boot as one.
+//! The embedder asks for the size of the metadata, hands in zeroed memory, and may then reserve
+//! frames for itself (its image, this very memory). Metadata that is all zero means free memory. So
+//! the start writes only a few words per node and the blocks at its ends, and a hundred gigabytes
+//! cost as much to boot as one.
 
 use core::alloc::Layout;
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use crate::addr::{Order, PFN_END, Pfn};
 use crate::error::{InitError, ReserveError};
-use crate::frame::block::free_index::{ALL, SUMMARIES};
+use crate::frame::block::array::{Blocks, GROUP};
+use crate::frame::block::bits::BLOCK;
+use crate::frame::block::free_index::DIRTY_ROW;
+use crate::frame::block::state::{DIRTY, HOLE, KIND, OPEN};
 use crate::frame::cpu::magazine::Magazine;
 use crate::frame::frames::Frames;
-use crate::frame::node::numa_node::{Bits, GROUP, NumaNode, PendingQueue, Shared};
-use crate::frame::record::Record;
+use crate::frame::node::numa_node::NumaNode;
+use crate::frame::record::MAX_FRAMES;
 use crate::machine::{MAX_CPUS, MAX_NODES, Topology};
 use crate::stats::{Counter, Stats};
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// Most frames a node may have: indices fit 32 bits with the 1 GiB below its start.
-pub(super) const MAX_FRAMES: u64 = 1 << 31;
+use crate::sync::atomic::AtomicU32;
+use crate::sync::atomic::Ordering::Relaxed;
 
 // Magazines keep frames in 32 bits, as indices from the 1 GiB boundary below the node's first, and
 // blocks as a number + 1.
 const _: () = assert!(MAX_FRAMES + Order::GIANT.frames() <= 1 << 32);
 
-/// Offsets of a node's arrays in the memory handed in.
-struct Offsets {
-    shared: usize,
-    pending: usize,
-    hints: usize,
-    rows: usize,
-    summaries: usize,
-    states: usize,
-    bits: usize,
-    remote: usize,
-    records: usize,
+/// The metadata: arrays one after the other, from `memory` on if there is any yet.
+struct MetadataLayout {
+    layout: Layout,
+    memory: Option<NonNull<u8>>,
 }
 
-struct MetadataLayout(Layout);
-
 impl MetadataLayout {
-    fn take<T>(&mut self, n: usize) -> Result<usize, InitError> {
+    /// The place of the next array, of `n` items.
+    fn take<T>(&mut self, n: usize) -> Result<NonNull<T>, InitError> {
         let array = Layout::array::<T>(n).map_err(|_| InitError::TooLarge)?;
         // Every array starts a cache line, so that none shares one with another.
         let array = array.align_to(64).map_err(|_| InitError::TooLarge)?;
-        let (whole, offset) = self.0.extend(array).map_err(|_| InitError::TooLarge)?;
-        self.0 = whole;
-        Ok(offset)
+        let (all, offset) = self.layout.extend(array).map_err(|_| InitError::TooLarge)?;
+        self.layout = all;
+        let Some(memory) = self.memory else { return Ok(NonNull::dangling()) };
+        // SAFETY: the memory has the size that the same calls added up to before.
+        Ok(unsafe { memory.add(offset) }.cast())
     }
 
-    fn node(&mut self, node: &NumaNode) -> Result<Offsets, InitError> {
-        Ok(Offsets {
-            shared: self.take::<Shared>(1)?,
-            pending: self.take::<PendingQueue>(1)?,
-            hints: self.take::<AtomicU64>(node.groups())?,
-            rows: self.take::<AtomicU64>(ALL * node.row_length)?,
-            summaries: self.take::<AtomicU64>(SUMMARIES * node.summary_words())?,
-            states: self.take::<AtomicU32>(node.blocks - node.lead)?,
-            bits: self.take::<Bits>(node.blocks - node.lead)?,
-            remote: self.take::<Bits>(node.blocks - node.lead)?,
-            records: self.take::<Record>(node.frames as usize)?,
-        })
+    /// Lays out a topology's magazines and its nodes, of which `each` takes one after the other.
+    fn take_all(
+        &mut self,
+        topology: &Topology,
+        mut each: impl FnMut(usize, NumaNode),
+    ) -> Result<NonNull<Magazine>, InitError> {
+        let magazines = self.take::<Magazine>(topology.cpus * topology.nodes)?;
+        for (at, n) in topology.node[..topology.nodes].iter().enumerate() {
+            let mut node = NumaNode::measure(n.first, n.frames, topology.cpus);
+            let (counters, pending) = (self.take(1)?, self.take(1)?);
+            let busy = self.take(node.blocks.groups())?;
+            let rows = self.take(node.free_index.row_words())?;
+            node.free_index.place(rows, self.take(node.free_index.summary_words())?);
+            let n = node.blocks.len();
+            node.blocks.place(busy, self.take(n)?, self.take(n)?, self.take(n)?);
+            node.place(counters, pending, self.take(node.frames as usize)?);
+            each(at, node);
+        }
+        Ok(magazines)
     }
 }
 
@@ -96,17 +99,20 @@ fn check(t: &Topology) -> Result<(), InitError> {
 impl Frames {
     /// The memory the metadata needs: 64 bytes a frame for records, 2/7 of a byte for the
     /// allocator, 1.3 KiB for each pair of CPU and node.
+    ///
+    /// # Errors
+    /// What is wrong with the topology.
     pub fn layout(topology: &Topology) -> Result<Layout, InitError> {
         check(topology)?;
-        let mut layout = MetadataLayout(Layout::new::<()>());
-        layout.take::<Magazine>(topology.cpus * topology.nodes)?;
-        for n in &topology.node[..topology.nodes] {
-            layout.node(&NumaNode::measure(n.first.0, n.frames, topology.cpus))?;
-        }
-        Ok(layout.0.pad_to_align())
+        let mut metadata = MetadataLayout { layout: Layout::new::<()>(), memory: None };
+        metadata.take_all(topology, |_, _| {})?;
+        Ok(metadata.layout.pad_to_align())
     }
 
     /// The frames of a machine, all free.
+    ///
+    /// # Errors
+    /// What is wrong with the topology; memory that is not aligned.
     ///
     /// # Safety
     /// `memory` is all zero, of the size and alignment [`layout`](Frames::layout) says, and nobody
@@ -117,39 +123,25 @@ impl Frames {
         if !memory.addr().get().is_multiple_of(layout.align()) {
             return Err(InitError::Unaligned);
         }
-        let mut layout = MetadataLayout(Layout::new::<()>());
-        // SAFETY: every offset comes from a layout that takes the same arrays as `layout` did, so
-        // it lies in the memory.
-        let at = |offset: usize| unsafe { memory.add(offset) };
-        let mut frames = Frames {
+        let mut metadata = MetadataLayout { layout: Layout::new::<()>(), memory: Some(memory) };
+        let mut nodes = [const { NumaNode::NONE }; MAX_NODES];
+        let magazines = metadata.take_all(topology, |at, node| {
+            Untouched(&node).start();
+            nodes[at] = node;
+        })?;
+        Ok(Frames {
             nodes: topology.nodes,
             cpus: topology.cpus,
-            node: [const { NumaNode::NONE }; MAX_NODES],
+            node: nodes,
             home: topology.cpu_node,
             order: by_distance(topology),
-            magazines: at(layout.take::<Magazine>(topology.cpus * topology.nodes)?).cast(),
-            out: AtomicU32::new(0),
-        };
-        for (slot, n) in frames.node.iter_mut().zip(&topology.node[..topology.nodes]) {
-            let mut node = NumaNode::measure(n.first.0, n.frames, topology.cpus);
-            let offsets = layout.node(&node)?;
-            node.shared = at(offsets.shared).cast();
-            node.pending = at(offsets.pending).cast();
-            node.hints = at(offsets.hints).cast();
-            node.rows = at(offsets.rows).cast();
-            node.summaries = at(offsets.summaries).cast();
-            node.states = at(offsets.states).as_ptr().cast::<AtomicU32>().wrapping_sub(node.lead);
-            node.bits = at(offsets.bits).as_ptr().cast::<Bits>().wrapping_sub(node.lead);
-            node.remote = at(offsets.remote).as_ptr().cast::<Bits>().wrapping_sub(node.lead);
-            node.records = at(offsets.records).cast();
-            node.start();
-            *slot = node;
-        }
-        Ok(frames)
+            magazines,
+            sweepers: AtomicU32::new(0),
+        })
     }
 
     /// Takes frames out of the allocator for good: the embedder's image, this library's metadata,
-    /// broken memory. Frames of no node are passed_over over.
+    /// broken memory. Frames of no node are passed over.
     ///
     /// # Errors
     /// A frame may belong to somebody as soon as anything was allocated, and a frame reserved twice
@@ -170,52 +162,76 @@ impl Frames {
                 .map(|node| (node, part(node)))
                 .filter(|(_, (from, to))| from < to)
         };
-        if nodes().any(|(node, (from, to))| !node.is_untouched(from, to)) {
+        if nodes().any(|(node, (from, to))| !Untouched(node).is_unreserved(from, to)) {
             return Err(ReserveError::Twice);
         }
         for (node, (from, to)) in nodes() {
-            node.exclude_all(from, to);
-            node.shared().free.fetch_sub((to - from) as i64, Ordering::Relaxed);
-            node.shared().reserved.fetch_add(to - from, Ordering::Relaxed);
+            Untouched(node).exclude(from, to);
+            node.counters().free.fetch_sub((to - from) as i64, Relaxed);
+            node.counters().reserved.fetch_add(to - from, Relaxed);
         }
         Ok(())
     }
 }
 
-impl NumaNode {
-    /// The first words written: what does not exist is not to be had.
-    fn start(&mut self) {
-        self.shared().free.store(self.frames as i64, Ordering::Relaxed);
-        for block in (0..self.lead).chain(self.blocks..self.groups() * GROUP) {
-            self.hint(block).fetch_or(NumaNode::hint_bit(block), Ordering::Relaxed);
+/// A node that nothing was allocated of yet.
+struct Untouched<'n>(&'n NumaNode);
+
+impl Untouched<'_> {
+    /// Writes the first words: frames that do not exist are excluded.
+    fn start(&self) {
+        let Untouched(node) = self;
+        node.counters().free.store(node.frames as i64, Relaxed);
+        let blocks = &node.blocks;
+        for block in (0..blocks.first).chain(blocks.end..blocks.groups() * GROUP) {
+            blocks.busy_word(block).fetch_or(Blocks::busy_bit(block), Relaxed);
         }
-        let end = self.first + self.frames;
-        self.exclude_all(Pfn(self.first).align_down(Order::HUGE).0, self.first);
-        self.exclude_all(end, end.next_multiple_of(Order::HUGE.frames()));
+        let end = node.first + node.frames;
+        self.exclude(Pfn(node.first).align_down(Order::HUGE).0, node.first);
+        self.exclude(end, end.next_multiple_of(Order::HUGE.frames()));
     }
 
-    fn exclude_all(&self, from: u64, to: u64) {
-        each_block(from, to)
-            .for_each(|(at, next)| self.exclude(self.block_of(at), Pfn(at), Pfn(next)));
+    /// Takes frames out of the allocator before first use.
+    fn exclude(&self, from: u64, to: u64) {
+        let blocks = &self.0.blocks;
+        for (block, frames) in self.each_block(from, to) {
+            blocks.busy_word(block).fetch_or(Blocks::busy_bit(block), Relaxed);
+            let state = blocks.state(block);
+            if frames.len() == 1 << BLOCK {
+                state.store(HOLE, Relaxed);
+                continue;
+            }
+            for at in frames {
+                blocks.words(block)[at / 64].fetch_or(1 << (at % 64), Relaxed);
+            }
+            // The next sweep notes what is left.
+            state.store(OPEN | DIRTY, Relaxed);
+            self.0.free_index.set_at_boot(block, DIRTY_ROW);
+        }
     }
 
-    /// Whether none of the frames was reserved. Nothing was allocated yet.
-    fn is_untouched(&self, from: u64, to: u64) -> bool {
-        each_block(from, to)
-            .all(|(at, next)| self.is_whole_yet(self.block_of(at), Pfn(at), Pfn(next)))
+    /// Whether none of the frames was excluded.
+    fn is_unreserved(&self, from: u64, to: u64) -> bool {
+        let blocks = &self.0.blocks;
+        self.each_block(from, to).all(|(block, mut frames)| {
+            let words = blocks.words(block);
+            blocks.state(block).load(Relaxed) & KIND != HOLE
+                && frames.all(|at| words[at / 64].load(Relaxed) >> (at % 64) & 1 == 0)
+        })
     }
 
-    fn block_of(&self, pfn: u64) -> usize {
-        ((pfn - self.base) >> crate::frame::node::numa_node::BLOCK) as usize
+    /// The blocks of a range of frames, and which frames of each, counted from its first.
+    fn each_block(&self, from: u64, to: u64) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let next =
+            move |at: u64| (Pfn(at).align_down(Order::HUGE).0 + Order::HUGE.frames()).min(to);
+        core::iter::successors(Some(from), move |&at| Some(next(at)))
+            .take_while(move |&at| at < to)
+            .map(move |at| {
+                let block = self.0.index(Pfn(at)) >> BLOCK;
+                let first = at % (1 << BLOCK);
+                (block as usize, first as usize..(first + next(at) - at) as usize)
+            })
     }
-}
-
-/// A range of frames, cut at the ends of blocks.
-fn each_block(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
-    let end = move |at| (Pfn(at).align_down(Order::HUGE).0 + Order::HUGE.frames()).min(to);
-    core::iter::successors(Some(from), move |&at| Some(end(at)))
-        .take_while(move |&at| at < to)
-        .map(move |at| (at, end(at)))
 }
 
 fn by_distance(t: &Topology) -> [[u8; MAX_NODES]; MAX_NODES] {

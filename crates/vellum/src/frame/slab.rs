@@ -9,27 +9,19 @@
 //! records and tables, which are the same on every host, and the name with a slot of a node fits
 //! one word.
 //!
-//! | record word | meaning, guarded by the slab's lock |
-//! |---|---|
-//! | 1 | taken objects, a bit each |
-//! | 2, 3 | next and previous page: frame number + 1 |
-//! | 4 | object size in bytes |
+//! [`Record`](crate::frame::Record) has the words of a slab's page.
 
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
 
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn};
 use crate::error::{Invalid, NoMemory};
-use crate::frame::alloc::AllocRequest;
+use crate::frame::alloc::request::AllocRequest;
 use crate::frame::frames::Frames;
+use crate::frame::record::{SLAB_NEXT, SLAB_PREV, SLAB_SIZE, SLAB_TAKEN};
 use crate::machine::{Machine, Use};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sync::{Above, Lock, Queue, Token};
-
-const TAKEN: usize = 1;
-const NEXT: usize = 2;
-const PREV: usize = 3;
-const SIZE: usize = 4;
 
 /// The smallest object, and what sizes are rounded up to: 64 of them make a page.
 const UNIT: usize = 64;
@@ -151,7 +143,7 @@ impl Slab {
             let pfn = frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Slab))?;
             let record = frames.record(pfn);
             record.init(Use::Slab, Order::BASE);
-            record.word(SIZE).store(self.size as u64, Relaxed);
+            record.word(SLAB_SIZE).store(self.size as u64, Relaxed);
             let _guard = self.lock.lock(m, above, 0);
             self.link(frames, pfn, true);
             self.pages.store(self.pages() + 1, Relaxed);
@@ -166,7 +158,7 @@ impl Slab {
 
     fn take<M: Machine>(&self, m: &M, frames: &Frames) -> Option<SlabRef> {
         let pfn = Pfn(self.head.load(Relaxed).checked_sub(1)?);
-        let taken = frames.record(pfn).word(TAKEN);
+        let taken = frames.record(pfn).word(SLAB_TAKEN);
         let old = taken.load(Relaxed);
         if old == self.full() {
             return None;
@@ -197,11 +189,11 @@ impl Slab {
         let (pfn, at) = (object.pfn(), object.offset() / self.size);
         let record = frames.record(pfn);
         let known = record.use_() == Use::Slab
-            && record.word(SIZE).load(Relaxed) == self.size as u64
+            && record.word(SLAB_SIZE).load(Relaxed) == self.size as u64
             && object.offset().is_multiple_of(self.size);
         debug_assert!(known, "{object:?} is no object of this slab");
         let _guard = self.lock.lock(m, above, 0);
-        let taken = record.word(TAKEN);
+        let taken = record.word(SLAB_TAKEN);
         let old = taken.load(Relaxed);
         let bit = 1 << at;
         debug_assert!(old & bit != 0, "{object:?} freed twice");
@@ -228,17 +220,17 @@ impl Slab {
         let name = pfn.0 + 1;
         match self.head.load(Relaxed).checked_sub(1) {
             None => {
-                this.word(NEXT).store(name, Relaxed);
-                this.word(PREV).store(name, Relaxed);
+                this.word(SLAB_NEXT).store(name, Relaxed);
+                this.word(SLAB_PREV).store(name, Relaxed);
                 self.head.store(name, Relaxed);
             }
             Some(first) => {
                 let head = frames.record(Pfn(first));
-                let last = head.word(PREV).load(Relaxed);
-                this.word(NEXT).store(first + 1, Relaxed);
-                this.word(PREV).store(last, Relaxed);
-                head.word(PREV).store(name, Relaxed);
-                frames.record(Pfn(last - 1)).word(NEXT).store(name, Relaxed);
+                let last = head.word(SLAB_PREV).load(Relaxed);
+                this.word(SLAB_NEXT).store(first + 1, Relaxed);
+                this.word(SLAB_PREV).store(last, Relaxed);
+                head.word(SLAB_PREV).store(name, Relaxed);
+                frames.record(Pfn(last - 1)).word(SLAB_NEXT).store(name, Relaxed);
                 if in_front {
                     self.head.store(name, Relaxed);
                 }
@@ -248,13 +240,14 @@ impl Slab {
 
     fn unlink(&self, frames: &Frames, pfn: Pfn) {
         let record = frames.record(pfn);
-        let (next, prev) = (record.word(NEXT).load(Relaxed), record.word(PREV).load(Relaxed));
+        let (next, prev) =
+            (record.word(SLAB_NEXT).load(Relaxed), record.word(SLAB_PREV).load(Relaxed));
         if next == pfn.0 + 1 {
             self.head.store(0, Relaxed);
             return;
         }
-        frames.record(Pfn(prev - 1)).word(NEXT).store(next, Relaxed);
-        frames.record(Pfn(next - 1)).word(PREV).store(prev, Relaxed);
+        frames.record(Pfn(prev - 1)).word(SLAB_NEXT).store(next, Relaxed);
+        frames.record(Pfn(next - 1)).word(SLAB_PREV).store(prev, Relaxed);
         if self.head.load(Relaxed) == pfn.0 + 1 {
             self.head.store(next, Relaxed);
         }
@@ -268,7 +261,8 @@ impl Slab {
         while at != 0 {
             let pfn = Pfn(at - 1);
             let record = frames.record(pfn);
-            let (taken, size) = (record.word(TAKEN).load(Relaxed), record.word(SIZE).load(Relaxed));
+            let (taken, size) =
+                (record.word(SLAB_TAKEN).load(Relaxed), record.word(SLAB_SIZE).load(Relaxed));
             if record.use_() != Use::Slab || size != self.size as u64 {
                 return Err(Invalid::new(
                     "a slab's page is none of its own",
@@ -294,9 +288,10 @@ impl Slab {
                 ));
             }
             seen_full |= taken == self.full();
-            let next = record.word(NEXT).load(Relaxed);
-            let back =
-                next.checked_sub(1).map_or(0, |n| frames.record(Pfn(n)).word(PREV).load(Relaxed));
+            let next = record.word(SLAB_NEXT).load(Relaxed);
+            let back = next
+                .checked_sub(1)
+                .map_or(0, |n| frames.record(Pfn(n)).word(SLAB_PREV).load(Relaxed));
             if back != at {
                 return Err(Invalid::new("a slab's ring is broken", pfn.0, at, back));
             }

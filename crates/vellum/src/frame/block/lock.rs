@@ -1,123 +1,37 @@
-//! A 2 MiB block, and who may take what of it.
+//! The lock of an open block.
 //!
-//! Its state says which of two ways it is used. *Free* and *large* blocks are had whole: the busy
-//! bit of a free one is taken in its hint word (`large`), after which the state is its owner's to
-//! write, and their bits are all clear. An *open* block is had in pieces: there the bits are the
-//! truth, and they are changed with plain loads and stores by whoever has locked it.
+//! The holder of the lock changes the block's bits by plain loads and stores. The lock is a bit of
+//! the state, taken by one exchange and released by a store of the new state. So closing a block,
+//! indexing its free runs and counting what was freed cost a few instructions under a lock that is
+//! held anyway, and a refill takes 128 frames for one exchange.
 //!
-//! ```text
-//!   Free --open--> Open, locked <---> Open --last frame came back--> Free
-//!    |  ^                              ^
-//!    v  | free                         |
-//!   Large, Tail -----------split-------+
-//! ```
+//! **Nobody waits for it.** An allocation that finds a block locked goes to another block. A free
+//! sets the frames' *remote-free* bits, by atomic operations, and marks the block as dirty; the
+//! next sweep clears those bits under the lock. A holder that is stopped for long thus keeps one
+//! block out of reach, no more. Only an allocation that would be refused otherwise waits.
 //!
-//! The lock is a bit of the state, taken by one exchange and given back by a store of the state as
-//! it is then: so closing a block, noting what room it has and counting what came back cost a few
-//! instructions under a lock that is held anyway, and a refill takes 128 frames for one exchange.
+//! A CPU *claims* the open block that it takes small frames from. Other CPUs use it only when they
+//! find no other block, it stays open when it is empty for a moment, and its free runs are noted in
+//! its state only, not in the free index.
 //!
-//! **Nobody waits for it.** Whoever wants frames and finds it taken goes to another block; whoever
-//! brings frames back puts them *remote*, in a second set of bits that is changed by atomics only,
-//! and marks the block as dirty; who next sweeps it (`sweep`) clears those bits under the lock. A
-//! holder that is stopped for long, preempted say, thus keeps one block out of reach, as one that
-//! holds a magazine keeps that. While it is held the state has but one writer, and only open blocks
-//! are locked: who frees a frame of a block knows that it is open, since the frame's bit keeps it
-//! so.
-//!
-//! A CPU *claims* the open block it takes small frames from: contention keep off it as long as there is
-//! another, it is not closed when it is empty for a moment, and its rooms are noted in its state
-//! alone.
-//!
-//! Rejected: bits changed by atomics without a lock (a block is then closed in three states and
-//! eight exchanges, whoever takes looks at the state once more afterwards and undoes, hints have to
-//! be mended after each race, and every word of a batch costs an exchange); blocks that belong to a
-//! CPU and are guarded by its magazine's lock (one exchange less for a piece, but a CPU stopped at
-//! the wrong moment would keep all of its blocks out of reach).
+//! Rejected: bits changed by atomic operations without a lock (closing a block then takes three
+//! states and eight exchanges, each race leaves hints to be mended, and every word of a batch costs
+//! an exchange); blocks that a CPU owns, guarded by its magazine's lock (a CPU stopped at the wrong
+//! moment would keep all of its blocks out of reach).
 
-use core::ops::Range;
-
-use super::bits;
-use crate::addr::{Order, Pfn};
-use crate::frame::block::free_index::{DIRTY_ROW, ROWS};
+use crate::frame::block::array::Blocks;
+use crate::frame::block::bits::{ROWS, WORDS};
+use crate::frame::block::free_index::DIRTY_ROW;
+use crate::frame::block::state::{
+    ALL_ROWS, CLAIMED, DIRTY, FREE, KIND, LOCKED, MOST_UNCOUNTED, ONE_UNCOUNTED, OPEN, ORDER_SHIFT,
+    rows, uncounted,
+};
 use crate::frame::cpu::magazine::Held;
-use crate::frame::node::numa_node::{BLOCK, NumaNode, WORDS};
+use crate::frame::node::numa_node::NumaNode;
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::{prefetch, touch};
-
-pub const KIND: u32 = 7;
-/// All 512 frames free, bits clear.
-pub const FREE: u32 = 0;
-/// Had in pieces; the bits say which are taken.
-pub const OPEN: u32 = 1;
-/// First block of an allocation of 2 MiB or more; its order is in the state.
-pub const HUGE_HEAD: u32 = 2;
-/// A further block of one.
-pub const HUGE_TAIL: u32 = 3;
-/// Taken out before first use.
-pub const HOLE: u32 = 4;
-
-/// Added to an open state: a CPU's own.
-pub const CLAIMED: u32 = 1 << 3;
-/// Someone changes its bits.
-pub const LOCKED: u32 = 1 << 4;
-/// Frames came back of which neither the rooms nor the counts know.
-pub const DIRTY: u32 = 1 << 5;
-/// The order of a large block; of an open one, the rows it may have room for: at least those it
-/// has, unless it is dirty.
-const ORDER_SHIFT: u32 = 8;
-/// Frames that came back and are not counted yet, up to the top of the word.
-const UNCOUNTED_SHIFT: u32 = 18;
-const ONE_UNCOUNTED: u32 = 1 << UNCOUNTED_SHIFT;
-/// Their greatest number: every frame of the block, once. Whoever takes frames of a block counts
-/// first what came back to it ([`Locked::count_back`]), so no frame comes back twice in between.
-pub const MOST_UNCOUNTED: u32 = 1 << BLOCK;
-const ALL_ROWS: u32 = (1 << ROWS) - 1;
-/// Bits of an open state without a meaning.
-const SPARE: u32 =
-    !(KIND | CLAIMED | LOCKED | DIRTY | ALL_ROWS << ORDER_SHIFT | !0 << UNCOUNTED_SHIFT);
-
-const _: () = assert!(
-    ORDER_SHIFT + ROWS as u32 <= UNCOUNTED_SHIFT && MOST_UNCOUNTED <= u32::MAX >> UNCOUNTED_SHIFT
-);
-
-#[inline]
-pub const fn huge_state(order: Order) -> u32 {
-    HUGE_HEAD | (order.get() as u32) << ORDER_SHIFT
-}
-
-#[inline]
-pub const fn huge_order(state: u32) -> u32 {
-    state >> ORDER_SHIFT
-}
-
-/// Whether a state has no bit that its kind gives no meaning, and no order that a large block
-/// cannot have.
-pub const fn is_in_bounds(state: u32) -> bool {
-    match state & KIND {
-        OPEN => state & SPARE == 0,
-        HUGE_HEAD => {
-            let order = huge_order(state);
-            state == HUGE_HEAD | order << ORDER_SHIFT
-                && order >= BLOCK
-                && order <= Order::GIANT.get() as u32
-        }
-        kind => state == kind && kind <= HOLE,
-    }
-}
-
-/// Rows an open block says it has.
-#[inline]
-pub const fn rows(state: u32) -> u32 {
-    state >> ORDER_SHIFT & ALL_ROWS
-}
-
-/// Frames of an open block that came back uncounted.
-#[inline]
-pub const fn uncounted(state: u32) -> u32 {
-    state >> UNCOUNTED_SHIFT
-}
 
 /// An open block whose lock is held. It ends by [`release`](Locked::release),
 /// [`leave`](Locked::leave) or [`close`](Locked::close).
@@ -132,10 +46,10 @@ pub struct Locked<'a> {
 }
 
 impl NumaNode {
-    /// Locks a block if it is open and nobody has.
+    /// Locks a block if it is open and nobody has locked it.
     #[inline]
     pub fn lock<M: Machine>(&self, m: &M, block: usize) -> Option<Locked<'_>> {
-        let (word, words) = (self.state(block), self.words(block));
+        let (word, words) = (self.blocks.state(block), self.blocks.words(block));
         touch(m, word, true);
         let state = word.load(Relaxed);
         if state & (KIND | LOCKED) != OPEN
@@ -146,15 +60,15 @@ impl NumaNode {
         Some(Locked { node: self, block, state, word, words })
     }
 
-    /// Locks a block if it is open, pending for who has it. Who has one waits for nothing, and is
-    /// not preempted.
+    /// Locks a block if it is open, waiting for the holder of its lock. A holder waits for nothing
+    /// and is not preempted.
     #[cold]
     pub fn lock_waiting<M: Machine>(&self, m: &M, block: usize) -> Option<Locked<'_>> {
         loop {
             if let Some(locked) = self.lock(m, block) {
                 return Some(locked);
             }
-            let state = self.state(block).load(Relaxed);
+            let state = self.blocks.state(block).load(Relaxed);
             if state & KIND != OPEN {
                 return None;
             }
@@ -164,9 +78,9 @@ impl NumaNode {
         }
     }
 
-    /// Opens a free block whose busy bit the caller took.
+    /// Opens a free block whose busy bit the caller has set.
     pub fn open<M: Machine>(&self, m: &M, block: usize, claimed: bool) -> Locked<'_> {
-        let (word, words) = (self.state(block), self.words(block));
+        let (word, words) = (self.blocks.state(block), self.blocks.words(block));
         let mut opened = Locked {
             node: self,
             block,
@@ -175,112 +89,22 @@ impl NumaNode {
             words,
         };
         touch(m, word, true);
-        // Before any row is looked at: see `rooms`.
+        // Before any row is read: see `FreeIndex::clear_stale`.
         word.store(opened.state | LOCKED, SeqCst);
         opened.note(m, ROWS - 1);
         // The next to be opened, as a rule.
-        if block + 1 < self.blocks {
-            prefetch(self.words(block + 1));
+        if block + 1 < self.blocks.end {
+            prefetch(self.blocks.words(block + 1));
         }
         opened
-    }
-
-    /// Gives a run below 2 MiB back to its block, without counting it.
-    pub fn give_run<M: Machine>(&self, m: &M, held: Option<&Held>, index: u32, order: u32) {
-        let (block, at) = ((index >> BLOCK) as usize, index % (1 << BLOCK));
-        let (first, mask) = (at as usize / 64, bits::mask(order.min(6)) << (at % 64));
-        let words = first..first + if order > 6 { 1 << (order - 6) } else { 1 };
-        let Some(mut locked) = self.lock(m, block) else {
-            return self.free_remote(m, block, words, mask);
-        };
-        for word in words {
-            locked.put_back(m, word, mask);
-        }
-        locked.note_run(m, at, order);
-        locked.leave(m, held);
-    }
-
-    /// Gives single frames of one word of a block back, without counting them.
-    pub fn give_singles<M: Machine>(
-        &self,
-        m: &M,
-        held: Option<&Held>,
-        block: usize,
-        word: usize,
-        mask: u64,
-    ) {
-        let Some(mut locked) = self.lock(m, block) else {
-            return self.free_remote(m, block, word..word + 1, mask);
-        };
-        locked.put_back(m, word, mask);
-        locked.note_runs(m, word, mask);
-        locked.leave(m, held);
-    }
-
-    #[cold]
-    fn free_remote<M: Machine>(&self, m: &M, block: usize, words: Range<usize>, mask: u64) {
-        for word in &self.remote(block)[words] {
-            touch(m, word, true);
-            let old = word.fetch_or(mask, SeqCst);
-            debug_assert_eq!(
-                old & mask,
-                0,
-                "freed twice: a frame of {:?}",
-                self.pfn((block << BLOCK) as u32)
-            );
-        }
-        self.set_indexed(m, block, DIRTY_ROW);
-    }
-
-    /// Turns a large block of 2 MiB into an open one all of whose frames are taken.
-    pub fn split_huge<M: Machine>(&self, m: &M, block: usize) {
-        self.words(block).iter().for_each(|word| word.store(!0, Relaxed));
-        touch(m, self.state(block), true);
-        self.state(block).store(OPEN, SeqCst);
-    }
-
-    /// Takes the whole block out of the allocator, or the part of it between two frames of the
-    /// node, before first use.
-    pub fn exclude(&self, block: usize, from: Pfn, to: Pfn) {
-        let (from, to) = self.within(block, from, to);
-        self.hint(block).fetch_or(NumaNode::hint_bit(block), Relaxed);
-        if from == 0 && to == 1 << BLOCK {
-            self.state(block).store(HOLE, Relaxed);
-            return;
-        }
-        for at in from..to {
-            let word = &self.words(block)[at as usize / 64];
-            word.fetch_or(1 << (at % 64), Relaxed);
-        }
-        // Whoever sweeps it sees what is left.
-        self.state(block).store(OPEN | DIRTY, Relaxed);
-        self.note_at_boot(block, DIRTY_ROW);
-    }
-
-    /// Whether none of the frames of a block was excluded, nothing being allocated yet.
-    pub fn is_whole_yet(&self, block: usize, from: Pfn, to: Pfn) -> bool {
-        let (from, to) = self.within(block, from, to);
-        let is_free =
-            |at: u64| self.words(block)[at as usize / 64].load(Relaxed) >> (at % 64) & 1 == 0;
-        self.state(block).load(Relaxed) & KIND != HOLE && (from..to).all(is_free)
-    }
-
-    /// Frames of a block, counted from its first.
-    fn within(&self, block: usize, from: Pfn, to: Pfn) -> (u64, u64) {
-        let start = self.base + ((block as u64) << BLOCK);
-        (from.0.max(start) - start, to.0.min(start + (1 << BLOCK)) - start)
     }
 }
 
 impl<'a> Locked<'a> {
+    /// The frame bits.
     #[inline]
     pub fn words(&self) -> &'a [AtomicU64; WORDS] {
         self.words
-    }
-
-    /// A frame of it that the node has: all of an empty block's are.
-    pub fn first(&self) -> Pfn {
-        self.node.pfn((self.block << BLOCK) as u32)
     }
 
     /// Whether it may have a run of exactly `row`.
@@ -289,18 +113,19 @@ impl<'a> Locked<'a> {
         rows(self.state) >> row & 1 == 1
     }
 
+    /// Whether a CPU claims it.
     #[inline]
     pub fn is_claimed(&self) -> bool {
         self.state & CLAIMED != 0
     }
 
-    /// Notes that it has a run of exactly `row`: for everyone, unless it is claimed.
+    /// Notes that it has a run of exactly `row`: in the free index, too, unless it is claimed.
     #[inline]
     pub fn note<M: Machine>(&mut self, m: &M, row: usize) {
         if !self.says(row) {
             self.state |= 1 << (ORDER_SHIFT + row as u32);
             if !self.is_claimed() {
-                self.node.index_run(m, self.block, row);
+                self.node.free_index.set(m, self.block, row);
             }
         }
     }
@@ -308,12 +133,17 @@ impl<'a> Locked<'a> {
     /// Notes that it has none.
     pub fn forget<M: Machine>(&mut self, m: &M, row: usize) {
         self.state &= !(1 << (ORDER_SHIFT + row as u32));
-        self.node.clear_indexed(m, self.block, row);
+        self.node.free_index.clear(m, self.block, row);
+    }
+
+    /// Replaces the rows of a claimed block, which stand in its state only.
+    pub fn set_rows(&mut self, rows: u32) {
+        self.state = self.state & !(ALL_ROWS << ORDER_SHIFT) | rows << ORDER_SHIFT;
     }
 
     /// Clears bits. Their runs are not noted yet.
     #[inline]
-    fn put_back<M: Machine>(&mut self, m: &M, word: usize, mask: u64) {
+    pub fn put_back<M: Machine>(&mut self, m: &M, word: usize, mask: u64) {
         let word = &self.words()[word];
         touch(m, word, true);
         let old = word.load(Relaxed);
@@ -321,13 +151,13 @@ impl<'a> Locked<'a> {
             old & mask,
             mask,
             "freed twice: a frame of {:?}",
-            self.node.pfn((self.block << BLOCK) as u32)
+            self.node.block_pfn(self.block)
         );
         word.store(old & !mask, Relaxed);
     }
 
-    /// Gives one frame back, to be noted and counted by whoever sweeps the block. `false` if there
-    /// is more to do: [`note_one`](Locked::note_one).
+    /// Frees one frame, which the next sweep of the block notes and counts. `false` if there is
+    /// more to do: [`note_one`](Locked::note_one).
     #[inline]
     pub fn put_back_one<M: Machine>(&mut self, m: &M, index: u32) -> bool {
         let word = &self.words[index as usize / 64 % WORDS];
@@ -348,19 +178,19 @@ impl<'a> Locked<'a> {
         self.state & DIRTY != 0 && now != 0
     }
 
-    /// Makes the block dirty. Whether it is empty, and to be closed.
+    /// Makes the block dirty. Says whether it is empty and to be closed.
     pub fn note_one<M: Machine>(&mut self, m: &M) -> bool {
         if self.state & DIRTY == 0 {
             self.state |= DIRTY;
-            self.node.index_run(m, self.block, DIRTY_ROW);
+            self.node.free_index.set(m, self.block, DIRTY_ROW);
         }
         !self.is_claimed() && self.is_empty()
     }
 
-    /// Counts what came back uncounted. To be called before any frame is taken: see
+    /// Counts frames that were freed uncounted. To be called before any frame is taken: see
     /// [`MOST_UNCOUNTED`].
     #[inline]
-    pub fn count_back(&mut self, held: Option<&Held>) {
+    pub fn count_freed(&mut self, held: Option<&Held>) {
         let n = uncounted(self.state);
         self.state &= ONE_UNCOUNTED - 1;
         self.node.count_late(held, n as u64);
@@ -368,7 +198,7 @@ impl<'a> Locked<'a> {
 
     /// Nothing is left to be noted or counted.
     pub fn swept(&mut self, held: Option<&Held>) {
-        self.count_back(held);
+        self.count_freed(held);
         self.state &= !DIRTY;
     }
 
@@ -376,14 +206,14 @@ impl<'a> Locked<'a> {
         self.words().iter().all(|w| w.load(Relaxed) == 0)
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     #[inline]
     pub fn release<M: Machine>(self, m: &M) {
         touch(m, self.word, true);
         self.word.store(self.state, Release);
     }
 
-    /// Gives the lock back, and closes the block if it is empty and nobody claims it.
+    /// Releases the lock, and closes the block if it is empty and nobody claims it.
     #[inline]
     pub fn leave<M: Machine>(self, m: &M, held: Option<&Held>) {
         if !self.is_claimed() && self.is_empty() { self.close(m, held) } else { self.release(m) }
@@ -391,16 +221,16 @@ impl<'a> Locked<'a> {
 
     /// Makes an empty block that nobody claims free.
     pub fn close<M: Machine>(mut self, m: &M, held: Option<&Held>) {
-        self.count_back(held);
+        self.count_freed(held);
         touch(m, self.word, true);
         self.word.store(FREE, Release);
-        self.node.clear_hint(m, self.block, NumaNode::hint_bit(self.block));
+        self.node.blocks.clear_busy(m, self.block, Blocks::busy_bit(self.block));
         if let Some(held) = held {
-            held.note_free(self.block);
+            held.lower_cursor(self.block);
         }
     }
 
-    /// Gives up the claim and the lock.
+    /// Gives up the claim and releases the lock.
     pub fn unclaim<M: Machine>(mut self, m: &M, held: Option<&Held>) {
         debug_assert!(self.is_claimed(), "block {}: claim given up that nobody had", self.block);
         self.state &= !CLAIMED;
@@ -409,14 +239,9 @@ impl<'a> Locked<'a> {
         }
         for row in 0..ROWS {
             if self.says(row) {
-                self.node.index_run(m, self.block, row);
+                self.node.free_index.set(m, self.block, row);
             }
         }
         self.release(m);
-    }
-
-    /// Replaces the rows of a claimed block, which are its own business.
-    pub fn set_rows(&mut self, rows: u32) {
-        self.state = self.state & !(ALL_ROWS << ORDER_SHIFT) | rows << ORDER_SHIFT;
     }
 }

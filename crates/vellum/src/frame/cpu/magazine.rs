@@ -1,33 +1,26 @@
-//! A CPU's own stack of free frames of one node, and its other notes about that node.
+//! The magazine: a CPU's own stack of free frames of one memory node, and its notes about it.
 //!
-//! Taking a frame from it or giving one back is an exchange to lock, an index, and a store to
-//! unlock. Lock, length and the count of what was given back are one word: the exchange that locks
-//! has read the length, the store that unlocks writes it, and counting is part of an addition that
-//! is due anyway. Who has it is not preempted. A CPU that finds its own taken (another is emptying
-//! it because memory ran out) goes to the blocks instead. An emptier that finds one taken leaves it
-//! alone, until nothing is left but to refuse: then it waits.
+//! Taking a frame or giving one back is an exchange to lock, an index, and a store to unlock. Lock,
+//! length and the count of freed frames are one word: the exchange that locks has read the length,
+//! the store that unlocks writes it. The holder is not preempted. A CPU that finds its own magazine
+//! locked (another CPU drains it because memory ran out) uses the blocks instead. A CPU that drains
+//! skips a locked magazine, and waits for it only before memory is refused.
 //!
-//! An empty magazine takes 128 frames at once that lie together, mostly in two words. Freed ones go
-//! on top, newest first out, but only while there are less than 64: further ones go to their blocks
-//! one by one, which costs no more (`block`). What lies in a magazine pins the blocks it came from,
-//! each maybe another, for as long as newer frames lie above it; 256 KiB are enough to find a frame
-//! that is still in the cache. There is a magazine for each pair of CPU and node, since frames of a
-//! far node come back too, and a CPU whose own node is exhausted lives on another for good; a
-//! magazine never used is never touched.
+//! An empty magazine takes 128 frames at once that lie together, mostly in two words. Freed frames
+//! are pushed on top while there are less than 64; further ones go to their blocks one by one,
+//! which costs no more (`block`). A frame in a magazine keeps its block open; 256 KiB are enough to
+//! find a frame that is still in the cache. There is a magazine for each pair of CPU and node,
+//! since frames of other nodes are freed, too. A magazine that was never used is never touched.
 //!
-//! Rejected: working without a locked instruction (one writer, preemption off). An emptier would
-//! have to stop the owner, by an interrupt or a barrier on the other CPU, which the machine does
-//! not offer; and a fault executes one such exchange, not thirty. Giving half of a full magazine
-//! back: 128 frames freed at random go to as many words, and the newest half is all that is won.
+//! Rejected: no locked instruction (one writer, preemption off). A drain would have to stop the
+//! owner by an interrupt or a barrier on its CPU, which the machine does not offer. Giving half of
+//! a full magazine back: 128 frames freed at random belong to as many words.
 
 use core::cell::Cell;
 
 use crate::addr::Order;
-use crate::error::Invalid;
-use crate::frame::block::free_index::ALL;
-use crate::frame::block::lock::CLAIMED;
+use crate::frame::block::array::GROUP;
 use crate::frame::cpu::buddy::CpuBuddy;
-use crate::frame::node::numa_node::{GROUP, NumaNode, WORDS};
 use crate::machine::Machine;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::touch;
@@ -37,33 +30,33 @@ pub const BATCH: usize = 128;
 /// Frames up to which it takes freed ones.
 const KEEP: usize = 64;
 
-/// Of the word: whoever has it locks contention out.
+/// Of the word: the holder keeps others out.
 const LOCKED: u64 = 1 << 63;
-/// The count of frames given back is about to run into the lock.
+/// The count of freed frames is about to run into the lock.
 const HIGH: u64 = 1 << 62;
 /// That count, above the length.
 const PUSHED_SHIFT: u32 = 8;
+/// The length.
 const LEN: u64 = (1 << PUSHED_SHIFT) - 1;
 /// Any of these bits of the length: [`KEEP`] or more.
 const FULL: u64 = LEN & !(KEEP as u64 - 1);
 const ONE_PUSHED: u64 = (1 << PUSHED_SHIFT) + 1;
 
-/// What one CPU keeps of one node. All fields but `word` are written by its holder only; sums over
-/// CPUs are read by anyone.
+/// What one CPU keeps of one node. Only the holder writes the fields other than `word`; any CPU
+/// reads them for sums.
 #[repr(C, align(64))]
 pub struct Magazine {
-    /// Lock, frames given back (less than 2^54 + 1: then whoever locks it next takes them out) and
+    /// Lock, freed frames (less than 2^54 + 1: then the next holder moves them to `pushed`) and
     /// length ([`BATCH`] at most).
     pub word: AtomicU64,
-    /// Base frames given back that the word no longer counts.
+    /// Base frames freed to the stack that the word no longer counts.
     pushed: AtomicU64,
-    /// Base frames that came from blocks, and that went back to them when it was emptied.
+    /// Base frames that came from blocks, and that went back to them when it was drained.
     pub filled: AtomicU64,
     pub emptied: AtomicU64,
-    /// Base frames by which the node's count is off: to be added to it. At most the node's slack,
-    /// either way.
+    /// Base frames to be added to the node's count. At most the node's slack, either way.
     pub delta: AtomicI64,
-    /// Allocations of other orders, the base frames in them, and base frames freed past the stack.
+    /// Allocations past the stack, the base frames in them, and base frames freed past the stack.
     pub blocks: AtomicU64,
     pub block_frames: AtomicU64,
     pub block_freed: AtomicU64,
@@ -73,9 +66,8 @@ pub struct Magazine {
     pub pool_ops: AtomicU64,
     /// The claimed block, + 1.
     pub current: AtomicU32,
-    /// Rows of the CPU's area that may have something; those left out had nothing when last looked
-    /// at. What other CPUs give back there it does not know of until something is next wanted that
-    /// is not kept.
+    /// Rows of the free index that may have a block of the CPU's area; the others had none when
+    /// they were last read. Frees by other CPUs are noticed when an allocation finds nothing here.
     pub rows: AtomicU32,
     /// The group where the search for free blocks begins.
     pub huge_cursor: AtomicU32,
@@ -91,6 +83,16 @@ pub struct Held<'a> {
     word: Cell<u64>,
 }
 
+/// What has passed through a stack.
+pub struct StackCounts {
+    /// Base frames ever freed to it.
+    pub pushed: u64,
+    /// Base frames in it.
+    pub len: u64,
+    /// Whether nobody holds the magazine.
+    pub idle: bool,
+}
+
 /// Adds to a field that only the holder writes.
 #[inline]
 pub fn bump(field: &AtomicU64, n: u64) {
@@ -98,7 +100,7 @@ pub fn bump(field: &AtomicU64, n: u64) {
 }
 
 impl Magazine {
-    /// Takes the magazine if nobody has it.
+    /// Locks the magazine if nobody holds it.
     #[inline]
     pub fn hold<M: Machine>(&self, m: &M) -> Option<Held<'_>> {
         touch(m, &self.word, true);
@@ -111,7 +113,7 @@ impl Magazine {
         Some(Held { magazine: self, word: Cell::new(word - counted) })
     }
 
-    /// Takes the magazine, pending for who has it. Who has one waits for blocks at most, and is not
+    /// Locks the magazine, waiting for its holder. A holder waits for blocks at most, and is not
     /// preempted.
     #[cold]
     pub fn hold_waiting<M: Machine>(&self, m: &M) -> Held<'_> {
@@ -132,7 +134,7 @@ impl Magazine {
             .is_ok()
     }
 
-    /// Takes the newest frame, if there is one and nobody has the magazine.
+    /// Takes the newest frame, if there is one and nobody holds the magazine.
     #[inline]
     pub fn pop<M: Machine>(&self, m: &M) -> Option<u32> {
         touch(m, &self.word, true);
@@ -146,7 +148,7 @@ impl Magazine {
         Some(index)
     }
 
-    /// Puts a frame that was freed on the stack; `false` if it is full or someone has it.
+    /// Pushes a frame that was freed; `false` if the stack is full or somebody holds the magazine.
     #[inline]
     pub fn push<M: Machine>(&self, m: &M, index: u32) -> bool {
         touch(m, &self.word, true);
@@ -165,55 +167,23 @@ impl Magazine {
         (self.word.load(Ordering::Relaxed) & LEN) as usize
     }
 
-    /// Base frames ever given back through the stack, those in it, and whether nobody is at it.
-    pub fn stacked(&self) -> (u64, u64, bool) {
+    /// What has passed through the stack.
+    pub fn stack_counts(&self) -> StackCounts {
         let word = self.word.load(Ordering::Acquire);
         let pushed = ((word & !LOCKED) >> PUSHED_SHIFT) + self.pushed.load(Ordering::Acquire);
-        (pushed, word & LEN, word & LOCKED == 0)
+        StackCounts { pushed, len: word & LEN, idle: word & LOCKED == 0 }
     }
 
-    /// Base frames in the stack and in kept blocks.
+    /// Base frames in the stack and in the cpu buddy.
     pub fn free_frames(&self) -> u64 {
         self.len() as u64 + self.buddy.frames()
     }
 
-    /// What is kept, single frames first; for audits.
-    pub fn peek(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
+    /// The stack and the cpu buddy, single frames first.
+    pub fn each(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
         let singles =
             self.stack[..self.len()].iter().map(|i| (i.load(Ordering::Relaxed), Order::BASE));
         singles.chain(self.buddy.each())
-    }
-
-    /// Whether nobody has it, and every field is one that it can have; nobody is at work.
-    pub fn check(&self, node: &NumaNode, at: u64) -> Result<(), Invalid> {
-        let word = self.word.load(Ordering::Relaxed);
-        let no_more = |what, most: u64, found: u64| {
-            if found <= most { Ok(()) } else { Err(Invalid::new(what, at, most, found)) }
-        };
-        no_more("a magazine is locked by nobody", 0, word >> 63)?;
-        no_more("frames in a magazine", BATCH as u64, word & LEN)?;
-        if !self.buddy.is_in_bounds(node.cpu_huge) {
-            return Err(Invalid::new(
-                "blocks that a magazine keeps",
-                at,
-                node.cpu_huge as u64,
-                self.buddy.frames(),
-            ));
-        }
-        let delta = self.delta.load(Ordering::Relaxed);
-        no_more("frames that a magazine keeps uncounted", node.slack as u64, delta.unsigned_abs())?;
-        let current = self.current.load(Ordering::Relaxed) as u64;
-        no_more("the block that a magazine claims", node.blocks as u64, current)?;
-        let cursor = self.huge_cursor.load(Ordering::Relaxed) as u64;
-        no_more("where a magazine searches", node.groups() as u64, cursor)?;
-        let rows = self.rows.load(Ordering::Relaxed);
-        no_more("rows that a magazine knows", 0, if rows == !0 { 0 } else { rows as u64 >> ALL })?;
-        match self.peek().find(|&(index, order)| !node.has_block(node.pfn(index), order)) {
-            Some((index, _)) => {
-                Err(Invalid::new("a frame in a magazine is one of its node", at, 0, index as u64))
-            }
-            None => Ok(()),
-        }
     }
 
     /// The block this CPU claims.
@@ -222,12 +192,12 @@ impl Magazine {
         (self.current.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// Whether somebody is at it.
+    /// Whether somebody holds it.
     pub fn is_held(&self) -> bool {
         self.word.load(Ordering::Relaxed) & LOCKED != 0
     }
 
-    /// Whether emptying it would give the node anything.
+    /// Whether draining it would give the node anything.
     pub fn is_used(&self) -> bool {
         self.free_frames() != 0 || self.current().is_some()
     }
@@ -241,11 +211,19 @@ impl Drop for Held<'_> {
 }
 
 impl Held<'_> {
+    /// The cpu buddy.
     #[inline]
-    fn len(&self) -> usize {
+    pub fn buddy(&self) -> &CpuBuddy {
+        &self.magazine.buddy
+    }
+
+    /// Frames in the stack.
+    #[inline]
+    pub fn len(&self) -> usize {
         (self.word.get() & LEN) as usize
     }
 
+    /// Takes the newest frame.
     #[inline]
     pub fn pop(&self) -> Option<u32> {
         let slot = self.magazine.stack.get(self.len().wrapping_sub(1))?;
@@ -253,8 +231,8 @@ impl Held<'_> {
         Some(slot.load(Ordering::Relaxed))
     }
 
-    /// Puts frames that come from a block on the stack, which has room for them: bits of a word,
-    /// the highest first.
+    /// Pushes frames that come from a block, the bits of a word, the highest first. There is room
+    /// for them.
     pub fn fill(&self, base: u32, mask: u64) {
         let len = self.len();
         let mut slots = self.magazine.stack[len..].iter();
@@ -279,30 +257,15 @@ impl Held<'_> {
         bump(&self.magazine.filled, n);
     }
 
-    /// Gives everything back: frames, kept blocks and the claimed block.
-    pub fn empty<M: Machine>(&self, m: &M, node: &NumaNode) {
-        let frames = self.len() as u64 + self.magazine.buddy.frames();
-        let (mut word, mut mask) = (0, 0u64);
-        for index in self.magazine.stack[..self.len()].iter().map(|i| i.load(Ordering::Relaxed)) {
-            let bit = 1 << (index % 64);
-            if index / 64 != word || mask & bit != 0 {
-                self.give_singles(m, node, word, mask);
-                (word, mask) = (index / 64, 0);
-            }
-            mask |= bit;
-        }
-        self.give_singles(m, node, word, mask);
-        bump(&self.magazine.emptied, self.len() as u64);
-        self.word.set(self.word.get() & !LEN);
-        self.drain_buddy(|index, order| node.give_block(m, Some(self), index, order));
-        node.count(Some(self), frames as i64);
-        self.drop_current(m, node);
+    /// The frames of the stack.
+    pub fn stack(&self) -> impl Iterator<Item = u32> + '_ {
+        self.magazine.stack[..self.len()].iter().map(|i| i.load(Ordering::Relaxed))
     }
 
-    fn give_singles<M: Machine>(&self, m: &M, node: &NumaNode, word: u32, mask: u64) {
-        if mask != 0 {
-            node.give_singles(m, Some(self), word as usize / WORDS, word as usize % WORDS, mask);
-        }
+    /// Forgets the stack, whose frames are back in their blocks.
+    pub fn clear_stack(&self) {
+        bump(&self.magazine.emptied, self.len() as u64);
+        self.word.set(self.word.get() & !LEN);
     }
 
     /// The block this CPU claims.
@@ -311,27 +274,13 @@ impl Held<'_> {
         self.magazine.current()
     }
 
-    pub fn set_current(&self, block: usize) {
-        self.magazine.current.store(block as u32 + 1, Ordering::Relaxed);
+    /// Notes which block this CPU claims.
+    pub fn set_current(&self, block: Option<usize>) {
+        let current = block.map_or(0, |block| block as u32 + 1);
+        self.magazine.current.store(current, Ordering::Relaxed);
     }
 
-    /// Gives up the claim; `false` if that cannot be, since someone is at the block just now.
-    pub fn drop_current<M: Machine>(&self, m: &M, node: &NumaNode) -> bool {
-        if let Some(block) = self.current() {
-            debug_assert!(
-                node.state(block).load(Ordering::Relaxed) & CLAIMED != 0,
-                "a claim of nothing"
-            );
-            let Some(locked) = node.lock(m, block) else {
-                return false;
-            };
-            self.magazine.current.store(0, Ordering::Relaxed);
-            locked.unclaim(m, Some(self));
-        }
-        true
-    }
-
-    /// Notes that the rows of the area have changed.
+    /// Notes that the rows of the area may have changed.
     #[inline]
     pub fn forget_rows(&self) {
         self.magazine.rows.store(!0, Ordering::Relaxed);
@@ -339,7 +288,7 @@ impl Held<'_> {
 
     /// Notes that a block became free: the search for free ones begins there at the latest.
     #[inline]
-    pub fn note_free(&self, block: usize) {
+    pub fn lower_cursor(&self, block: usize) {
         let cursor = &self.magazine.huge_cursor;
         cursor.store(cursor.load(Ordering::Relaxed).min((block / GROUP) as u32), Ordering::Relaxed);
     }

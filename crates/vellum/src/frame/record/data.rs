@@ -1,36 +1,26 @@
 //! A data frame's record.
 //!
-//! A private page lives in page tables alone; its record says how many entries map it, whose it is,
-//! and at which index. The index is fixed for life (a remap changes where an index is seen, not the
-//! index), so together with the owner's list of displacements it finds every mapping. A block of 2
-//! MiB and up is *whole*, one record counting for all of it, or cut into units that count for
-//! themselves (`space::share`); that goes in one direction, under the busy lock.
-//!
-//! | word | meaning | changed by |
-//! |---|---|---|
-//! | lock | busy | |
-//! | 1 | map count in the low half; in the highest byte into what units the block was cut | anyone, atomically |
-//! | 2 | owner: tag in the two low bits, id above | node lock of the only mapping, or busy lock |
-//! | 3 | index in base pages | nobody |
-//! | 4 | generation of the last flush this frame's old translations wait for | node lock of the mapping |
+//! A private page lives in page tables alone. Its record says how many entries map it, who owns it,
+//! and at which page index. The index is fixed for life: a remap changes where an index is seen,
+//! not the index. So together with the owner's index shifts it finds every mapping. A block of 2
+//! MiB and more has one record that counts for all of it until it is split into units that count
+//! for themselves, which is never undone. [`Record`] has the words and their locks.
 
 use crate::addr::{Order, PAGE_SIZE, PFN_END};
-use crate::frame::init::MAX_FRAMES;
-use crate::frame::record::Record;
+use crate::frame::record::{MAX_FRAMES, Record};
 use crate::machine::{MAX_NODES, Use};
 use crate::space::MAX_SPACES;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Busy, Lock};
 
-/// The map count, at most [`MOST_MAPPINGS`]. Who counts looks at the low half alone; the bits
-/// between it and the highest byte stay clear.
+/// The map count, at most [`MOST_MAPPINGS`].
 const COUNT_BITS: u64 = (1 << 32) - 1;
-/// The greatest map count: a frame has one index, so each space maps it once at most; and each
-/// fault that copies a large page counts it once more, with a fresh block of 2 MiB or more in its
-/// hand.
+/// The greatest map count. A frame has one index, so each space maps it once at most; each fault
+/// that copies a huge page counts it once more, and has allocated a block of 2 MiB or more for
+/// that.
 pub(crate) const MOST_MAPPINGS: u64 =
     MAX_SPACES + MAX_NODES as u64 * (MAX_FRAMES >> Order::HUGE.get());
-/// Into what a block was cut: 1 + the order of the pieces, 0 while it is whole.
+/// 1 + the order of the units that a block was split into, 0 while it is not split.
 pub(crate) const SPLIT_SHIFT: u32 = 56;
 pub(crate) const SPLIT: u64 = 0x1f << SPLIT_SHIFT;
 
@@ -45,7 +35,7 @@ const OWNER: usize = 2;
 const INDEX: usize = 3;
 const GENERATION: usize = 4;
 
-/// Whose a data frame is. Ids are below 2^62.
+/// Who owns a data frame. Ids are below 2^62.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
     /// Nobody's yet.
@@ -85,7 +75,8 @@ impl Owner {
 pub(crate) struct Data<'a>(&'a Record);
 
 impl<'a> Data<'a> {
-    /// Starts a data frame's life: mapped once, whole. The caller has the frame to itself.
+    /// Initializes the record of a data frame: mapped once, not split. The caller is the frame's
+    /// only user.
     #[inline]
     pub fn init(record: &'a Record, order: Order, owner: Owner, index: u64) -> Data<'a> {
         record.word(COUNT).store(1, Ordering::Relaxed);
@@ -103,37 +94,37 @@ impl<'a> Data<'a> {
         Data(record)
     }
 
-    /// Entries that map the frame, parked ones included.
+    /// Entries that map the frame, inaccessible ones included.
     #[inline]
     pub fn map_count(self) -> u32 {
         self.0.word(COUNT).load(Ordering::Acquire) as u32
     }
 
-    /// Sets the count, where the caller knows that nobody else counts: a block being shattered.
+    /// Sets the count while nobody else counts: of the units of a block that is being split.
     #[inline]
     pub fn set_map_count(self, count: u32) {
         let word = self.0.word(COUNT);
         word.store(word.load(Ordering::Relaxed) & !COUNT_BITS | count as u64, Ordering::Release);
     }
 
-    /// Whose it is.
+    /// Who owns it.
     #[inline]
     pub fn owner(self) -> Owner {
         Owner::unpack(self.0.word(OWNER).load(Ordering::Acquire))
     }
 
-    /// Whether every bit of the count's word is one that has a meaning, and the pieces of a cut
-    /// block are smaller than it.
+    /// Whether the count's word has only bits that have a meaning, and the units of a split block
+    /// are smaller than the block.
     pub fn is_in_bounds(self) -> bool {
         let word = self.0.word(COUNT).load(Ordering::Relaxed);
-        let cut = (word & SPLIT) >> SPLIT_SHIFT;
-        let pieces = [0, 1 + Order::BASE.get() as u64, 1 + Order::HUGE.get() as u64];
+        let split = (word & SPLIT) >> SPLIT_SHIFT;
+        let units = [0, 1 + Order::BASE.get() as u64, 1 + Order::HUGE.get() as u64];
         word & !(COUNT_BITS | SPLIT) == 0
-            && pieces.contains(&cut)
-            && cut <= self.0.order().get() as u64
+            && units.contains(&split)
+            && split <= self.0.order().get() as u64
     }
 
-    /// Changes whose it is.
+    /// Changes the owner.
     #[inline]
     pub fn set_owner(self, owner: Owner) {
         self.0.word(OWNER).store(owner.pack(), Ordering::Release);
@@ -145,13 +136,13 @@ impl<'a> Data<'a> {
         self.0.word(INDEX).load(Ordering::Acquire)
     }
 
-    /// The lock that keeps the frame where and whose it is.
+    /// The lock under which the frame keeps its owner and its place.
     #[inline]
     pub fn busy(self) -> &'a Lock<Busy> {
         Lock::from_word(self.0.lock_word())
     }
 
-    /// The flush generation that old translations of what this frame replaced wait for; 0 for none.
+    /// The flush generation that old translations of what this frame replaced wait for; 0: none.
     #[inline]
     pub fn generation(self) -> u64 {
         self.0.word(GENERATION).load(Ordering::Acquire)

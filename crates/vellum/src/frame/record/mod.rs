@@ -1,13 +1,9 @@
-//! A frame's record: 64 bytes, one cache line, eight words that mean what the frame's use says.
-//!
-//! The head word is the same for every use: what the frame is, how long a block it starts, flags,
-//! and 32 bits for a lock. The other seven belong to the use: [`Data`](crate::frame::Data) for data
-//! frames, a table node's counts and intervals, a slab's bitmap, the pending queue's link. There
-//! are no list links for everyone, since nearly every frame is on no list.
+//! A frame's record: 64 bytes, one cache line, whose meaning depends on the frame's use.
 //!
 //! Allocating and freeing touch no record: whoever takes a frame writes its record before anyone
-//! can find the frame. The record of a free frame is therefore whatever was left there, and zero if
-//! the frame was never used.
+//! can find the frame. The record of a free frame is therefore whatever its last user left, and
+//! zero if the frame was never used. There are no list links for every use, since nearly every
+//! frame is on no list.
 
 pub mod data;
 
@@ -15,10 +11,65 @@ use crate::addr::Order;
 use crate::machine::{USES, Use};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+/// Most frames a node may have: indices fit 32 bits with the 1 GiB below its start.
+pub const MAX_FRAMES: u64 = 1 << 31;
+
+/// Words of a pending frame.
+pub const PENDING_NEXT: usize = 1;
+pub const PENDING_GENERATION: usize = 2;
+
+/// Words of a slab's page.
+pub const SLAB_TAKEN: usize = 1;
+pub const SLAB_NEXT: usize = 2;
+pub const SLAB_PREV: usize = 3;
+pub const SLAB_SIZE: usize = 4;
+
 /// A frame's 64 bytes. All zero: free, never used.
+///
+/// This is the one description of its words: for each its bits, who writes it, and under which
+/// lock. *Owner* is whoever has just allocated the frame, before anyone else can find it.
+///
+/// **Every use.**
+/// - head: bits 0..8 the use, 8..16 the order of the block that the frame starts (18 at most), both
+///   by the owner; 16..32 flags of the use. Only a table has one: bit 16, made to map zeros, by the
+///   owner.
+/// - lock: the frame busy lock of data, the node lock of a table.
+///
+/// **Data** (`data`; map count and split: `rmap::map_count`). Only the first frame of a block, or
+/// of each unit of a split block, has them.
+/// - 1: bits 0..32 the map count, at most `MOST_MAPPINGS`, by anyone, atomically; 32..56 and 61..64
+///   zero; 56..61 1 + the order of the units that the block was split into, 0 while it is not
+///   split, by one exchange under the busy lock, never back.
+/// - 2: bits 0..2 the kind of owner, 2..64 its id, under the node lock of the only mapping or the
+///   busy lock.
+/// - 3: the page index in base pages, by the owner, fixed for life.
+/// - 4: the flush generation that old translations of what the frame replaced wait for, 0 for none,
+///   under the node lock of the mapping.
+/// - 7: while the block lies in a pool of free blocks: the next one, frame number + 1, under the
+///   pool's lock.
+///
+/// **Table** (`pagetable::node`). L is the space's layout lock, N the node's own lock.
+/// - 1: bits 0..3 level, by the owner; 3 dead, under L and N; 4..7 inline intervals or "in a list",
+///   under L and N; 7..17 entries that are not empty, under L and N; 17..27 resident pages, under
+///   N; 27..64 the longest run without a mapping in base pages, under L and N.
+/// - 2: bits 0..36 the parent's frame, 36..45 the slot there, 45 root, all by the owner; 46..48
+///   zero; 48..64 entries in transit, under N.
+/// - 3: the highest flush generation of a translation through the table, under N; of a dead table
+///   the next one to be freed.
+/// - 4 to 6: intervals, or their list, under L and N, inside word 7.
+/// - 7: the sequence count of the intervals, under L and N.
+///
+/// **Slab**, under the slab's lock.
+/// - 1: taken objects, a bit each. 2, 3: next and previous page of the slab, frame number + 1. 4:
+///   object size in bytes, by the owner.
+///
+/// **Pending.**
+/// - 1: next block of the node's queue, frame number + 1, 0 for none, under the queue's lock. 2:
+///   the flush generation it waits for, by whoever retires it.
+///
+/// **Free, zero page, zero table's frame, poisoned**: no words. A zero table in use is a table.
 #[repr(C, align(64))]
 pub struct Record {
-    /// Bits 0..8 use, 8..16 order (18 at most), 16..32 flags of the use.
     head: AtomicU32,
     lock: AtomicU32,
     words: [AtomicU64; 7],
@@ -27,8 +78,8 @@ pub struct Record {
 const _: () = assert!(size_of::<Record>() == 64 && USES <= 1 << 8);
 
 impl Record {
-    /// Starts a new life of the frame: use and order as given, flags and all words zero, the lock
-    /// word kept. The caller has the frame to itself.
+    /// Initializes the record: use and order as given, flags and all words zero, the lock word
+    /// kept. The caller is the frame's only user.
     #[inline]
     pub(crate) fn init(&self, use_: Use, order: Order) {
         for word in &self.words {
@@ -43,8 +94,7 @@ impl Record {
         self.head.store(use_ as u32 | (order.get() as u32) << 8, Ordering::Release);
     }
 
-    /// What the frame is used for. Means something only for whoever knows that the frame is not
-    /// free.
+    /// What the frame is used for. It means nothing if the frame may be free.
     #[inline]
     pub fn use_(&self) -> Use {
         match self.head.load(Ordering::Acquire) & 0xff {
@@ -59,7 +109,7 @@ impl Record {
         }
     }
 
-    /// The order of the block this record stands for.
+    /// The order of the block that the frame starts.
     #[inline]
     pub fn order(&self) -> Order {
         Order::new((self.head.load(Ordering::Acquire) >> 8) as u8).unwrap_or(Order::GIANT)
@@ -71,7 +121,7 @@ impl Record {
         (self.head.load(Ordering::Acquire) >> 16) as u16
     }
 
-    /// Sets flags. Anyone may, at any time; what the flag means says who does.
+    /// Sets flags. No lock is needed; the meaning of the flag says who does it.
     #[inline]
     pub(crate) fn set_flags(&self, flags: u16) {
         self.head.fetch_or((flags as u32) << 16, Ordering::AcqRel);
