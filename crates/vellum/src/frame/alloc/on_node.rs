@@ -71,6 +71,7 @@ impl<M: Machine> NodeAlloc<'_, M> {
     }
 
     /// A huge block; a batch of them while there are plenty.
+    #[inline(always)]
     fn huge(&self) -> Option<u32> {
         if let Some(held) = self.search.held
             && self.order == Order::HUGE
@@ -85,12 +86,14 @@ impl<M: Machine> NodeAlloc<'_, M> {
     }
 
     /// Whether the node has so many 2 MiB blocks that a CPU takes several at once.
+    #[inline]
     fn has_plenty(&self) -> bool {
         let blocks = self.search.node.cpu_huge as u64;
         blocks > 1 && self.view.available(blocks << BLOCK, Use::Data) >= blocks << BLOCK
     }
 
     /// One block of 2 MiB of several; the cpu buddy, which has none, keeps the others.
+    #[inline]
     fn huge_batch(&self, held: &Held) -> Option<u32> {
         let (index, n) = self.search.take_huge_batch(held)?;
         self.search.node.count(Some(held), -((n << BLOCK) as i64));

@@ -29,7 +29,7 @@ pub struct NumaNode {
     /// 2 MiB blocks that a cpu buddy holds.
     pub cpu_huge: u32,
     /// How far apart CPUs begin their searches, in blocks.
-    apart: usize,
+    apart: u32,
     counters: NonNull<NodeCounters>,
     pending: NonNull<PendingQueue>,
     records: NonNull<Record>,
@@ -68,7 +68,7 @@ impl NumaNode {
             // each of them did, and two CPUs that took such blocks paid twice the price of one.
             slack: (frames / (32 * cpus as u64)).min(1 << 14) as i64,
             cpu_huge: if frames / cpus as u64 >= 128 << BLOCK { HUGE_BATCH } else { 1 },
-            apart,
+            apart: apart as u32,
             ..NumaNode::NONE
         }
     }
@@ -86,16 +86,17 @@ impl NumaNode {
     /// The blocks where a CPU searches first. Nodes with fewer blocks than CPUs are everyone's.
     #[inline]
     pub fn area(&self, cpu: usize) -> Range<usize> {
-        if self.apart == 0 {
+        let apart = self.apart as usize;
+        if apart == 0 {
             return self.blocks.all();
         }
-        let meet = |cpu: usize| match self.blocks.first + cpu * self.apart {
-            at if cpu == 0 || self.apart < 128 => at,
+        let meet = |cpu: usize| match self.blocks.first + cpu * apart {
+            at if cpu == 0 || apart < 128 => at,
             at => at & !63,
         };
         let (start, end) = (meet(cpu), meet(cpu + 1));
         // The last area has the remainder.
-        start..if end + self.apart > self.blocks.end { self.blocks.end } else { end }
+        start..if end + apart > self.blocks.end { self.blocks.end } else { end }
     }
 
     #[inline]
