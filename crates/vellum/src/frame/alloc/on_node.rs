@@ -86,14 +86,13 @@ impl<M: Machine> NodeAlloc<'_, M> {
     }
 
     /// Whether the node has so many 2 MiB blocks that a CPU takes several at once.
-    #[inline]
     fn has_plenty(&self) -> bool {
         let blocks = self.search.node.cpu_huge as u64;
         blocks > 1 && self.view.available(blocks << BLOCK, Use::Data) >= blocks << BLOCK
     }
 
     /// One block of 2 MiB of several; the cpu buddy, which has none, keeps the others.
-    #[inline]
+    #[inline(always)]
     fn huge_batch(&self, held: &Held) -> Option<u32> {
         let (index, n) = self.search.take_huge_batch(held)?;
         self.search.node.count(Some(held), -((n << BLOCK) as i64));
