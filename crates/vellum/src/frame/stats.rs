@@ -93,7 +93,7 @@ impl Frames {
 
     /// Counts that a slab gave or took an object, or a pool a block. The caller is not preempted.
     #[inline]
-    pub(crate) fn pool_ops<M: Machine>(&self, m: &M) {
+    pub(crate) fn count_pool_op<M: Machine>(&self, m: &M) {
         bump(&self.magazine(m.cpu(), 0).pool_ops, 1);
     }
 

@@ -105,7 +105,7 @@ impl<M: Machine> Memory<M> {
     /// Under the pool's lock.
     fn holds(&self, stack: &Stack, blocks: u64) {
         stack.kept.store(blocks, Ordering::Relaxed);
-        self.frames.pool_ops(&self.machine);
+        self.frames.count_pool_op(&self.machine);
     }
 
     fn take_from_pool(&self, order: Order) -> Option<Pfn> {

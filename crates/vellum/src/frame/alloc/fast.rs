@@ -79,10 +79,10 @@ impl Frames {
         }
         let alloc = Alloc::new(self, m, cpu, order, *request);
         let held = self.magazine(cpu, at).hold(m);
-        let pfn = alloc.from_node(at, held.as_ref(), false);
+        let pfn = alloc.try_node(at, held.as_ref(), false);
         drop(held);
         let Some(pfn) = pfn else {
-            return alloc.from_all_nodes(at);
+            return alloc.try_all_nodes(at);
         };
         m.hook(Event::Frame { first: pfn, order, to: request.use_ });
         Ok(pfn)

@@ -21,7 +21,7 @@ impl NodeView<'_> {
     /// A sub-block or huge block of 2 MiB from the cpu buddy; a part of a larger one if the blocks
     /// have no run that fits better.
     #[inline(always)]
-    pub fn from_buddy(self, held: &Held, cpu: usize, order: u32) -> Option<u32> {
+    pub fn take_from_buddy(self, held: &Held, cpu: usize, order: u32) -> Option<u32> {
         if order == 0 || order > BLOCK {
             return None;
         }

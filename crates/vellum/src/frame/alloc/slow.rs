@@ -39,21 +39,21 @@ impl<'f, M: Machine> Alloc<'f, M> {
 
     /// A block from the cpu buddy or the blocks of one node. `missed`: another node was wanted.
     #[inline(always)]
-    pub fn from_node(&self, at: usize, held: Option<&Held>, missed: bool) -> Option<Pfn> {
+    pub fn try_node(&self, at: usize, held: Option<&Held>, missed: bool) -> Option<Pfn> {
         let (view, order) = (self.frames.view(at), self.order);
         if let Some(held) = held
-            && let Some(index) = view.from_buddy(held, self.cpu, order.get() as u32)
+            && let Some(index) = view.take_from_buddy(held, self.cpu, order.get() as u32)
         {
             let node = view.node();
             node.count_alloc(Some(held), order.frames(), missed);
             self.m.hook(Event::Work(Work::Block, 1));
             return Some(node.pfn(index));
         }
-        self.from_blocks(at, held, missed)
+        self.take_from_blocks(at, held, missed)
     }
 
     #[inline(never)]
-    fn from_blocks(&self, at: usize, held: Option<&Held>, missed: bool) -> Option<Pfn> {
+    fn take_from_blocks(&self, at: usize, held: Option<&Held>, missed: bool) -> Option<Pfn> {
         let view = self.frames.view(at);
         let (node, m, contention) = (view.node(), self.m, &self.contention);
         let search = Search { m, node, held, area: node.area(self.cpu), contention };
@@ -63,7 +63,7 @@ impl<'f, M: Machine> Alloc<'f, M> {
     /// A block from any node the policy allows, after the wanted one was asked once.
     #[cold]
     #[inline(never)]
-    pub fn from_all_nodes(&self, wanted: usize) -> Result<Pfn, NoMemory> {
+    pub fn try_all_nodes(&self, wanted: usize) -> Result<Pfn, NoMemory> {
         let (m, order, contention) = (self.m, self.order, &self.contention);
         let nodes = match self.request.policy {
             NumaPolicy::Bind(_) => &self.frames.order[wanted][..1],
@@ -74,7 +74,7 @@ impl<'f, M: Machine> Alloc<'f, M> {
             for &node in &nodes[asked..] {
                 let node = node as usize;
                 let held = self.frames.magazine(self.cpu, node).hold(m);
-                if let Some(pfn) = self.from_node(node, held.as_ref(), node != wanted) {
+                if let Some(pfn) = self.try_node(node, held.as_ref(), node != wanted) {
                     if drained {
                         let counters = self.frames.node(node).counters();
                         counters.defer_shift.store(0, Ordering::Relaxed);
