@@ -31,12 +31,6 @@ unsafe impl Send for Frames {}
 unsafe impl Sync for Frames {}
 
 impl Frames {
-    /// Number of memory nodes.
-    #[inline]
-    pub fn nodes(&self) -> usize {
-        self.nodes
-    }
-
     /// The node of a frame; `None` if no node has it.
     #[inline]
     pub fn node_of(&self, pfn: Pfn) -> Option<usize> {

@@ -59,10 +59,17 @@ impl MetadataLayout {
             let (counters, pending) = (self.take(1)?, self.take(1)?);
             let busy = self.take(node.blocks.groups())?;
             let rows = self.take(node.free_index.row_words())?;
-            node.free_index.place(rows, self.take(node.free_index.summary_words())?);
+            let summaries = self.take(node.free_index.summary_words())?;
             let n = node.blocks.len();
-            node.blocks.place(busy, self.take(n)?, self.take(n)?, self.take(n)?);
-            node.place(counters, pending, self.take(node.frames as usize)?);
+            let (states, bits, remote) = (self.take(n)?, self.take(n)?, self.take(n)?);
+            let records = self.take(node.frames as usize)?;
+            // SAFETY: each has the length that `take` was told, in the zeroed memory that the
+            // caller of `new` gave for as long as the value lives. Without memory nothing is read.
+            unsafe {
+                node.free_index.place(rows, summaries);
+                node.blocks.place(busy, states, bits, remote);
+                node.place(counters, pending, records);
+            }
             each(at, node);
         }
         Ok(magazines)

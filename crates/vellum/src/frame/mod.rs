@@ -30,7 +30,7 @@ mod init;
 mod node;
 mod pending;
 mod record;
-pub(crate) mod slab;
+mod slab;
 mod stats;
 mod validate;
 mod view;
@@ -44,4 +44,6 @@ pub use validate::FrameCounts;
 #[cfg(test)]
 pub(crate) use doors::Doors;
 pub(crate) use record::data::{Data, Owner, SPLIT, SPLIT_SHIFT};
+#[cfg(test)]
+pub(crate) use slab::SlabCounts;
 pub(crate) use slab::{Slab, SlabRef};

@@ -12,8 +12,7 @@ use proptest::prelude::*;
 
 use crate::addr::{Order, PAGE_SIZE, Pfn};
 use crate::error::NoMemory;
-use crate::frame::slab::SlabCounts;
-use crate::frame::{AllocRequest, Frames, Slab, SlabRef};
+use crate::frame::{AllocRequest, Frames, Slab, SlabCounts, SlabRef};
 use crate::machine::{Machine, Use};
 use crate::sync::Token;
 

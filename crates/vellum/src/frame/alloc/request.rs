@@ -26,7 +26,7 @@ impl AllocRequest {
 
 /// What an allocation or a drain does about magazines and blocks that other CPUs have locked.
 #[derive(Default)]
-pub(crate) struct Contention {
+pub struct Contention {
     /// It passed over one, so there may be more free memory than it has seen.
     pub passed_over: Cell<bool>,
     /// It waits for their holders.

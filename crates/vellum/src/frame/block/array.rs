@@ -56,7 +56,10 @@ impl Blocks {
 
     /// Says where the arrays are: [`groups`](Blocks::groups) busy words, and of the others one item
     /// for each of [`len`](Blocks::len) blocks.
-    pub fn place(
+    ///
+    /// # Safety
+    /// They are zeroed and live as long as the value, or its words are never read.
+    pub unsafe fn place(
         &mut self,
         busy: NonNull<AtomicU64>,
         states: NonNull<AtomicU32>,
@@ -96,7 +99,7 @@ impl Blocks {
     #[inline]
     pub fn busy_word(&self, block: usize) -> &AtomicU64 {
         assert!(block / GROUP < self.groups());
-        // SAFETY: as many busy words as groups.
+        // SAFETY: `place` was given as many busy words as groups.
         unsafe { self.busy.add(block / GROUP).as_ref() }
     }
 

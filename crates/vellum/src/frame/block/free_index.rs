@@ -81,8 +81,12 @@ impl FreeIndex {
         SUMMARIES * self.summaries()
     }
 
-    /// Says where the words are.
-    pub fn place(&mut self, rows: NonNull<AtomicU64>, summaries: NonNull<AtomicU64>) {
+    /// Says where the words are: [`row_words`](FreeIndex::row_words) and
+    /// [`summary_words`](FreeIndex::summary_words).
+    ///
+    /// # Safety
+    /// They are zeroed and live as long as the value, or are never read.
+    pub unsafe fn place(&mut self, rows: NonNull<AtomicU64>, summaries: NonNull<AtomicU64>) {
         (self.rows, self.summaries) = (rows, summaries);
     }
 

@@ -27,16 +27,16 @@ pub struct Watermarks {
 
 impl Watermarks {
     /// Those of no node.
-    pub(crate) const NONE: Watermarks = Watermarks { min: 0, low: 0, high: 0 };
+    pub(in super::super) const NONE: Watermarks = Watermarks { min: 0, low: 0, high: 0 };
 
     /// Those of a node of so many frames.
-    pub(crate) fn of(frames: u64) -> Watermarks {
+    pub(in super::super) fn of(frames: u64) -> Watermarks {
         let min = if frames < 1 << 14 { 0 } else { (frames / 512).min(4096) };
         Watermarks { min, low: 2 * min, high: 3 * min }
     }
 
     /// Where a node with so many free frames stands.
-    pub(crate) fn mark(self, free: u64) -> Mark {
+    pub(in super::super) fn mark(self, free: u64) -> Mark {
         match free {
             _ if free <= self.min => Mark::Min,
             _ if free <= self.low => Mark::Low,

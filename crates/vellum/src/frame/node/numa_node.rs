@@ -74,7 +74,10 @@ impl NumaNode {
     }
 
     /// Says where the node's counters, its queue, and the records of its frames are.
-    pub fn place(
+    ///
+    /// # Safety
+    /// They are zeroed and live as long as the value, or are never read.
+    pub unsafe fn place(
         &mut self,
         counters: NonNull<NodeCounters>,
         pending: NonNull<PendingQueue>,
@@ -131,7 +134,7 @@ impl NumaNode {
     #[inline]
     pub fn record(&self, pfn: Pfn) -> &Record {
         assert!(self.has(pfn));
-        // SAFETY: one record for each of `frames` frames from `first` on.
+        // SAFETY: `place` was given a record for each of `frames` frames from `first` on.
         unsafe { self.records.add((pfn.0 - self.first) as usize).as_ref() }
     }
 

@@ -18,8 +18,7 @@ const COUNT_BITS: u64 = (1 << 32) - 1;
 /// The greatest map count. A frame has one index, so each space maps it once at most; each fault
 /// that copies a huge page counts it once more, and has allocated a block of 2 MiB or more for
 /// that.
-pub(crate) const MOST_MAPPINGS: u64 =
-    MAX_SPACES + MAX_NODES as u64 * (MAX_FRAMES >> Order::HUGE.get());
+const MOST_MAPPINGS: u64 = MAX_SPACES + MAX_NODES as u64 * (MAX_FRAMES >> Order::HUGE.get());
 /// 1 + the order of the units that a block was split into, 0 while it is not split.
 pub(crate) const SPLIT_SHIFT: u32 = 56;
 pub(crate) const SPLIT: u64 = 0x1f << SPLIT_SHIFT;
