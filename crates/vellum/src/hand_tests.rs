@@ -10,7 +10,7 @@ use crate::frame::AllocRequest;
 use crate::machine::{Machine, Use};
 use crate::memory::retry::Refusal;
 use crate::slab_tests::flat::{FrameHands, VmHands, at_each_step, flat, switch_tasks};
-use crate::width_tests::{Doors, Rig, frames_of, rig, take};
+use crate::width_tests::{RawState, Rig, frames_of, rig, take};
 
 /// Of a magazine's word.
 const MAGAZINE_LOCKED: u64 = 1 << 63;
@@ -188,7 +188,7 @@ fn counts_of_what_came_and_went_are_of_one_moment() {
     let (frames, _meta) = frames_of(&m);
     let frames = Rc::new(frames);
     let had = take(&frames, &m, 0);
-    let (word, filled) = (frames.doors(0, 0).word, frames.doors(0, 0).filled);
+    let (word, filled) = (frames.raw(0, 0).word, frames.raw(0, 0).filled);
     let before = frames.turnover(&m);
     assert!(before.is_some());
 
@@ -199,8 +199,8 @@ fn counts_of_what_came_and_went_are_of_one_moment() {
     let theirs = frames.clone();
     at_each_step(move |waits| {
         if waits {
-            theirs.doors(0, 0).word.fetch_add(1, Relaxed);
-            theirs.doors(0, 0).word.fetch_and(!locked, Relaxed);
+            theirs.raw(0, 0).word.fetch_add(1, Relaxed);
+            theirs.raw(0, 0).word.fetch_and(!locked, Relaxed);
         }
     });
     assert_eq!(frames.turnover(&m), before);
@@ -212,15 +212,15 @@ fn counts_of_what_came_and_went_are_of_one_moment() {
     frames.put(&m, had, Order::BASE);
     word.fetch_and(!locked, Relaxed);
     assert_eq!(frames.turnover(&m), before.map(|n| n + 1));
-    frames.doors(0, 0).state(block).fetch_or(Doors::LOCKED, Relaxed);
+    frames.raw(0, 0).state(block).fetch_or(RawState::LOCKED, Relaxed);
     let theirs = frames.clone();
     at_each_step(move |waits| {
         if waits {
-            theirs.doors(0, 0).state(block).fetch_and(!Doors::LOCKED, Relaxed);
+            theirs.raw(0, 0).state(block).fetch_and(!RawState::LOCKED, Relaxed);
         }
     });
     assert_eq!(frames.turnover(&m), before.map(|n| n + 1));
-    assert_eq!(frames.doors(0, 0).state(block).load(Relaxed) & Doors::LOCKED, 0, "nobody waited");
+    assert_eq!(frames.raw(0, 0).state(block).load(Relaxed) & RawState::LOCKED, 0, "nobody waited");
 
     // Who never ends is not waited for for ever.
     at_each_step(|_| ());
@@ -242,13 +242,13 @@ fn what_only_a_block_will_do_for_waits_for_the_parts_that_another_has() {
 
         // All of a block comes back while another CPU is at it, or has a magazine with its last.
         let set = move |r: &Rig, locked: bool| {
-            let doors = r.vm.layers.frames.doors(0, 1);
-            let state = doors.state(BLOCK);
+            let raw = r.vm.layers.frames.raw(0, 1);
+            let state = raw.state(BLOCK);
             match (magazine, locked) {
-                (false, true) => _ = state.fetch_or(Doors::LOCKED, Relaxed),
-                (false, false) => _ = state.fetch_and(!Doors::LOCKED, Relaxed),
-                (true, true) => _ = doors.word.fetch_or(MAGAZINE_LOCKED, Relaxed),
-                (true, false) => _ = doors.word.fetch_and(!MAGAZINE_LOCKED, Relaxed),
+                (false, true) => _ = state.fetch_or(RawState::LOCKED, Relaxed),
+                (false, false) => _ = state.fetch_and(!RawState::LOCKED, Relaxed),
+                (true, true) => _ = raw.word.fetch_or(MAGAZINE_LOCKED, Relaxed),
+                (true, false) => _ = raw.word.fetch_and(!MAGAZINE_LOCKED, Relaxed),
             }
         };
         set(&r, !magazine);

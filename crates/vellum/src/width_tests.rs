@@ -79,26 +79,28 @@ pub(crate) fn take(frames: &Frames, m: &Flat, order: u8) -> Pfn {
     frames.alloc(m, Order::new(order).unwrap(), &AllocRequest::kernel(Use::Table)).unwrap()
 }
 
-pub(crate) type Doors<'a> = crate::frame::Doors<'a>;
+pub(crate) type RawState<'a> = crate::frame::RawState<'a>;
 
 #[test]
 fn a_state_with_bits_that_its_kind_does_not_have_is_found() {
     let state = "a block's state";
-    assert_eq!(frames_complain(|f, _| f.doors(0, 0).state(3).store(1 << 8, Relaxed)), state);
-    assert_eq!(frames_complain(|f, _| f.doors(0, 0).state(3).store(7, Relaxed)), state);
+    assert_eq!(frames_complain(|f, _| f.raw(0, 0).state(3).store(1 << 8, Relaxed)), state);
+    assert_eq!(frames_complain(|f, _| f.raw(0, 0).state(3).store(7, Relaxed)), state);
     for spare in [6, 7, 17] {
         let open = |f: &Frames, m: &Flat| {
             take(f, m, 0);
-            f.doors(0, 0).state(1).fetch_or(1 << spare, Relaxed);
+            f.raw(0, 0).state(1).fetch_or(1 << spare, Relaxed);
         };
         assert_eq!(frames_complain(open), state, "bit {spare}");
     }
-    for wrong in
-        [Doors::huge_state(0), Doors::huge_state(18) + (1 << 8), Doors::huge_state(9) | 1 << 5]
-    {
+    for wrong in [
+        RawState::huge_state(0),
+        RawState::huge_state(18) + (1 << 8),
+        RawState::huge_state(9) | 1 << 5,
+    ] {
         let large = |f: &Frames, m: &Flat| {
             take(f, m, 9);
-            f.doors(0, 0).state(1).store(wrong, Relaxed);
+            f.raw(0, 0).state(1).store(wrong, Relaxed);
         };
         assert_eq!(frames_complain(large), state, "{wrong:#x}");
     }
@@ -110,8 +112,8 @@ fn a_large_block_that_is_not_aligned_or_reaches_past_its_node_is_found() {
     let at = |first: usize, more: &'static [usize]| {
         frames_complain(move |f, m| {
             (0..4).for_each(|_| _ = take(f, m, 9));
-            f.doors(0, 0).state(first).store(Doors::huge_state(10), Relaxed);
-            more.iter().for_each(|&block| f.doors(0, 0).state(block).store(3, Relaxed));
+            f.raw(0, 0).state(first).store(RawState::huge_state(10), Relaxed);
+            more.iter().for_each(|&block| f.raw(0, 0).state(block).store(3, Relaxed));
         })
     };
     assert_eq!(at(1, &[2]), "where a large block lies");
@@ -120,12 +122,12 @@ fn a_large_block_that_is_not_aligned_or_reaches_past_its_node_is_found() {
 
 #[test]
 fn every_counter_of_a_magazine_is_held_to_its_bound() {
-    let wrong = |wrong: fn(&Doors<'_>)| frames_complain(|f, _| wrong(&f.doors(0, 0)));
+    let wrong = |wrong: fn(&RawState<'_>)| frames_complain(|f, _| wrong(&f.raw(0, 0)));
     assert_eq!(wrong(|d| d.word.store(1 << 63, Relaxed)), "a magazine is locked by nobody");
     assert_eq!(wrong(|d| d.word.store(129, Relaxed)), "frames in a magazine");
     assert_eq!(wrong(|d| d.kept.store(5, Relaxed)), "blocks that a magazine keeps");
     assert_eq!(wrong(|d| d.kept.store(1 << 40, Relaxed)), "blocks that a magazine keeps");
-    let uncounted = |d: &Doors<'_>| {
+    let uncounted = |d: &RawState<'_>| {
         d.delta.fetch_add(d.slack() + 1, Relaxed);
         d.free.fetch_sub(d.slack() + 1, Relaxed);
     };
@@ -133,7 +135,7 @@ fn every_counter_of_a_magazine_is_held_to_its_bound() {
     assert_eq!(wrong(|d| d.current.store(6, Relaxed)), "the block that a magazine claims");
     assert_eq!(wrong(|d| d.cursor.store(2, Relaxed)), "where a magazine searches");
     assert_eq!(wrong(|d| d.rows.store(1 << 10, Relaxed)), "rows that a magazine knows");
-    let foreign = |d: &Doors<'_>| {
+    let foreign = |d: &RawState<'_>| {
         d.word.store(1, Relaxed);
         d.lowest.store(5, Relaxed);
     };
@@ -148,8 +150,8 @@ fn frames_taken_less_those_that_came_back_are_those_in_use() {
     for wrong in [0, 1] {
         let miscounted = |f: &Frames, m: &Flat| {
             take(f, m, 0);
-            let doors = f.doors(0, 0);
-            [doors.filled, doors.block_freed][wrong].fetch_add(1, Relaxed);
+            let raw = f.raw(0, 0);
+            [raw.filled, raw.block_freed][wrong].fetch_add(1, Relaxed);
         };
         assert_eq!(frames_complain(miscounted), what);
     }
@@ -164,7 +166,7 @@ fn the_count_of_frames_given_back_leaves_the_word_before_it_reaches_the_lock() {
     let frames = unsafe { Frames::new(m.topology(), meta.base()) }.unwrap();
     let had: Vec<Pfn> = (0..100).map(|_| take(&frames, &m, 0)).collect();
     // Before the word counts nothing: as if so many had come and gone.
-    frames.doors(0, 0).word.fetch_add((MOST - 1) << 8, Relaxed);
+    frames.raw(0, 0).word.fetch_add((MOST - 1) << 8, Relaxed);
     let freed = |frames: &Frames| {
         let mut stats = Stats::sum(&[]);
         frames.stats(&mut stats);
@@ -180,7 +182,7 @@ fn the_count_of_frames_given_back_leaves_the_word_before_it_reaches_the_lock() {
     again.iter().for_each(|&pfn| frames.put(&m, pfn, Order::BASE));
     assert_eq!(freed(&frames), MOST + 399);
     assert_eq!(frames.audit(&m).unwrap().used, 0);
-    assert!(frames.doors(0, 0).word.load(Relaxed) < MOST, "it counts from the beginning");
+    assert!(frames.raw(0, 0).word.load(Relaxed) < MOST, "it counts from the beginning");
 }
 
 #[test]
@@ -224,7 +226,7 @@ fn more_spaces_than_there_may_be_are_refused() {
     let space = r.space();
     r.write(&space);
     let before = r.vm.audit(&[&space]).unwrap();
-    let objects = r.vm.layers.spaces.objects_door();
+    let objects = r.vm.layers.spaces.objects_raw();
     objects.store(MAX_SPACES, Relaxed);
     assert_eq!(r.vm.create().err(), Some(NoMemory));
     assert_eq!(r.vm.fork(&space).err(), Some(NoMemory));

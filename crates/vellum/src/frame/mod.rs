@@ -21,14 +21,14 @@
 mod alloc;
 mod block;
 mod cpu;
-#[cfg(test)]
-mod doors;
 mod ensure;
 mod frames;
 mod free;
 mod init;
 mod node;
 mod pending;
+#[cfg(test)]
+mod raw;
 mod record;
 mod slab;
 mod stats;
@@ -42,7 +42,7 @@ pub use record::Record;
 pub use validate::FrameCounts;
 
 #[cfg(test)]
-pub(crate) use doors::Doors;
+pub(crate) use raw::RawState;
 pub(crate) use record::data::{Data, Owner, SPLIT, SPLIT_SHIFT};
 #[cfg(test)]
 pub(crate) use slab::SlabCounts;

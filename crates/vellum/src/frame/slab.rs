@@ -110,7 +110,7 @@ impl Slab {
 
     /// The count of objects, for tests that make it wrong.
     #[cfg(test)]
-    pub fn objects_door(&self) -> &AtomicU64 {
+    pub fn objects_raw(&self) -> &AtomicU64 {
         &self.objects
     }
 

@@ -7,7 +7,7 @@ use crate::frame::node::numa_node::NumaNode;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 /// Those of a node and of one CPU's magazine for it.
-pub(crate) struct Doors<'a> {
+pub(crate) struct RawState<'a> {
     node: &'a NumaNode,
     pub free: &'a AtomicI64,
     pub defer: &'a AtomicU32,
@@ -24,7 +24,7 @@ pub(crate) struct Doors<'a> {
     pub lowest: &'a AtomicU32,
 }
 
-impl<'a> Doors<'a> {
+impl<'a> RawState<'a> {
     /// In the state of a block that somebody has locked.
     pub const LOCKED: u32 = state::LOCKED;
 
@@ -46,10 +46,10 @@ impl<'a> Doors<'a> {
 
 impl Frames {
     /// Those of a node and a CPU.
-    pub(crate) fn doors(&self, node: usize, cpu: usize) -> Doors<'_> {
+    pub(crate) fn raw(&self, node: usize, cpu: usize) -> RawState<'_> {
         let (magazine, node) = (self.magazine(cpu, node), self.node(node));
         let counters = node.counters();
-        Doors {
+        RawState {
             node,
             free: &counters.free,
             defer: &counters.defer,
