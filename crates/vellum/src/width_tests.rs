@@ -116,24 +116,24 @@ fn a_large_block_that_is_not_aligned_or_reaches_past_its_node_is_found() {
             more.iter().for_each(|&block| f.raw(0, 0).state(block).store(3, Relaxed));
         })
     };
-    assert_eq!(at(1, &[2]), "where a large block lies");
-    assert_eq!(at(4, &[]), "where a large block lies");
+    assert_eq!(at(1, &[2]), "the place of a huge block");
+    assert_eq!(at(4, &[]), "the place of a huge block");
 }
 
 #[test]
 fn every_counter_of_a_magazine_is_held_to_its_bound() {
     let wrong = |wrong: fn(&RawState<'_>)| frames_complain(|f, _| wrong(&f.raw(0, 0)));
-    assert_eq!(wrong(|d| d.word.store(1 << 63, Relaxed)), "a magazine is locked by nobody");
+    assert_eq!(wrong(|d| d.word.store(1 << 63, Relaxed)), "a magazine is locked at rest");
     assert_eq!(wrong(|d| d.word.store(129, Relaxed)), "frames in a magazine");
-    assert_eq!(wrong(|d| d.kept.store(5, Relaxed)), "blocks that a magazine keeps");
-    assert_eq!(wrong(|d| d.kept.store(1 << 40, Relaxed)), "blocks that a magazine keeps");
+    assert_eq!(wrong(|d| d.kept.store(5, Relaxed)), "blocks in a cpu buddy");
+    assert_eq!(wrong(|d| d.kept.store(1 << 40, Relaxed)), "blocks in a cpu buddy");
     let uncounted = |d: &RawState<'_>| {
         d.delta.fetch_add(d.slack() + 1, Relaxed);
         d.free.fetch_sub(d.slack() + 1, Relaxed);
     };
-    assert_eq!(wrong(uncounted), "frames that a magazine keeps uncounted");
+    assert_eq!(wrong(uncounted), "uncounted frames of a magazine");
     assert_eq!(wrong(|d| d.current.store(6, Relaxed)), "the block that a magazine claims");
-    assert_eq!(wrong(|d| d.cursor.store(2, Relaxed)), "where a magazine searches");
+    assert_eq!(wrong(|d| d.cursor.store(2, Relaxed)), "a magazine's search cursor");
     assert_eq!(wrong(|d| d.rows.store(1 << 10, Relaxed)), "rows that a magazine knows");
     let foreign = |d: &RawState<'_>| {
         d.word.store(1, Relaxed);
@@ -146,7 +146,7 @@ fn every_counter_of_a_magazine_is_held_to_its_bound() {
 
 #[test]
 fn frames_taken_less_those_that_came_back_are_those_in_use() {
-    let what = "frames taken of a node less those that came back";
+    let what = "frames taken of a node less those freed";
     for wrong in [0, 1] {
         let miscounted = |f: &Frames, m: &Flat| {
             take(f, m, 0);

@@ -265,7 +265,7 @@ impl Slab {
             let (taken, size, wanted) = (word(SLAB_TAKEN), word(SLAB_SIZE), self.size as u64);
             ensure(
                 record.use_() == Use::Slab && size == wanted,
-                "a slab's page is none of its own",
+                "a slab's page belongs to another slab",
                 pfn.0,
                 wanted,
                 size,

@@ -93,7 +93,7 @@ impl NodeView<'_> {
         let taken = stats.get(Counter::Alloc) - stats.get(Counter::Free);
         ensure(
             taken == (used + pending) as i64,
-            "frames taken of a node less those that came back",
+            "frames taken of a node less those freed",
             at,
             taken as u64,
             used + pending,
@@ -171,21 +171,21 @@ impl Magazine {
     /// Whether nobody holds it, and every field has a value that it can have.
     fn check(&self, node: &NumaNode, at: u64) -> Result<(), Invalid> {
         let no_more = |what, most: u64, found: u64| ensure(found <= most, what, at, most, found);
-        no_more("a magazine is locked by nobody", 0, self.is_held() as u64)?;
+        no_more("a magazine is locked at rest", 0, self.is_held() as u64)?;
         no_more("frames in a magazine", BATCH as u64, self.stack_counts().len)?;
         ensure(
             self.buddy.is_in_bounds(node.cpu_huge),
-            "blocks that a magazine keeps",
+            "blocks in a cpu buddy",
             at,
             node.cpu_huge as u64,
             self.buddy.frames(),
         )?;
         let delta = self.delta.load(Relaxed).unsigned_abs();
-        no_more("frames that a magazine keeps uncounted", node.slack as u64, delta)?;
+        no_more("uncounted frames of a magazine", node.slack as u64, delta)?;
         let current = self.current.load(Relaxed) as u64;
         no_more("the block that a magazine claims", node.blocks.end as u64, current)?;
         let cursor = self.huge_cursor.load(Relaxed) as u64;
-        no_more("where a magazine searches", node.blocks.groups() as u64, cursor)?;
+        no_more("a magazine's search cursor", node.blocks.groups() as u64, cursor)?;
         let rows = self.rows.load(Relaxed);
         no_more("rows that a magazine knows", 0, if rows == !0 { 0 } else { rows as u64 >> ALL })?;
         match self.each().find(|&(index, order)| !node.has_block(node.pfn(index), order)) {

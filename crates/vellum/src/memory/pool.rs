@@ -138,7 +138,7 @@ impl<M: Machine> Memory<M> {
     }
 
     /// A block where nothing smaller will do. What CPUs keep is given back for it, however often
-    /// that was in vain (`Node::defers`), and who is just doing the same is waited for.
+    /// that was in vain (`NodeCounters::defers`), and who is just doing the same is waited for.
     pub(crate) fn alloc_exactly(&self, order: Order, want: &AllocRequest) -> Result<Pfn, NoMemory> {
         let m = &self.machine;
         self.frames.alloc(m, order, want).or_else(|NoMemory| {

@@ -58,7 +58,7 @@ impl NumaNode {
             ensure(is_in_bounds(state), "a block's state", pfn, kind as u64, state as u64)?;
             ensure(
                 (block < huge_until) == (kind == HUGE_TAIL),
-                "a large block's length",
+                "a huge block's length",
                 pfn,
                 huge_until as u64,
                 block as u64,
@@ -67,7 +67,7 @@ impl NumaNode {
             for (word, freed) in words.iter().zip(self.blocks.remote(block)) {
                 let freed = freed.load(Relaxed);
                 let is_taken = freed & !word.load(Relaxed) == 0;
-                ensure(is_taken, "a frame put aside is free already", pfn, 0, freed)?;
+                ensure(is_taken, "a remote-free frame is free already", pfn, 0, freed)?;
                 remote += freed.count_ones() as u64;
             }
             match kind {
@@ -78,7 +78,7 @@ impl NumaNode {
                     huge_until = block + n;
                     ensure(
                         block.is_multiple_of(n) && huge_until <= self.blocks.end,
-                        "where a large block lies",
+                        "the place of a huge block",
                         pfn,
                         self.blocks.end as u64,
                         huge_until as u64,
@@ -90,7 +90,7 @@ impl NumaNode {
             ensure(open || taken == 0, "a block that is not open has frames taken", pfn, 0, taken)?;
             let busy = self.blocks.busy_word(block).load(Relaxed) & Blocks::busy_bit(block) != 0;
             let expected = kind != FREE;
-            ensure(busy == expected, "a block's busy hint", pfn, expected as u64, busy as u64)?;
+            ensure(busy == expected, "a block's busy bit", pfn, expected as u64, busy as u64)?;
             let (claimed, found) = ((open && state & CLAIMED != 0) as u64, claims(block));
             ensure(found == claimed, "a block's claim", pfn, claimed, found)?;
             if open {
@@ -105,13 +105,13 @@ impl NumaNode {
     /// Whether the free index or the state says all that an open block has.
     fn check_open(&self, block: usize, state: u32, remote: u64) -> Result<(), Invalid> {
         let (pfn, words) = (self.block_pfn(block).0, self.blocks.words(block));
-        ensure(state & LOCKED == 0, "a block is locked by nobody", pfn, 0, 1)?;
+        ensure(state & LOCKED == 0, "a block is locked at rest", pfn, 0, 1)?;
         // Each of the uncounted frames is free: it was freed after the last one was taken.
         let free: u32 = words.iter().map(|w| w.load(Relaxed).count_zeros()).sum();
         let late = uncounted(state);
         ensure(
             late <= free,
-            "frames that came back uncounted and are taken",
+            "more uncounted frames than free ones in a block",
             pfn,
             late as u64,
             free as u64,
@@ -119,7 +119,7 @@ impl NumaNode {
         let is_found = |row| self.free_index.has(block, row);
         ensure(
             is_found(DIRTY_ROW) || remote == 0 && state & DIRTY == 0,
-            "a block to be swept that nobody would find",
+            "a dirty block that the free index does not have",
             pfn,
             remote,
             0,
@@ -127,14 +127,14 @@ impl NumaNode {
         if state & DIRTY == 0 {
             ensure(
                 late == 0,
-                "frames that came back and would not be counted",
+                "uncounted frames of a block that is not dirty",
                 pfn,
                 0,
                 late as u64,
             )?;
             ensure(
                 exact_rows(words) & !rows(state) == 0,
-                "room of a block that its rows do not say",
+                "a free run of a block that its rows do not say",
                 pfn,
                 0,
                 rows(state) as u64,
@@ -142,7 +142,13 @@ impl NumaNode {
         }
         if state & CLAIMED == 0 {
             for row in (0..ROWS).filter(|row| rows(state) >> row & 1 == 1) {
-                ensure(is_found(row), "a row that nobody would find", pfn, 1, row as u64)?;
+                ensure(
+                    is_found(row),
+                    "a row of a block that the free index does not have",
+                    pfn,
+                    1,
+                    row as u64,
+                )?;
             }
         }
         Ok(())

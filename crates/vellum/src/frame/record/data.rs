@@ -89,7 +89,7 @@ impl<'a> Data<'a> {
     /// The data view of a record whose frame is known to be data.
     #[inline]
     pub fn of(record: &'a Record) -> Data<'a> {
-        debug_assert_eq!(record.use_(), Use::Data, "the data view of a frame that is none");
+        debug_assert_eq!(record.use_(), Use::Data, "a frame that is not data read as data");
         Data(record)
     }
 
