@@ -12,7 +12,7 @@
 //! the access to order a later relaxed one, the second run code that needs it to order an earlier
 //! relaxed one.
 //!
-//! `LOOM_WEAKEN=frame/block.rs:109:52` makes the access, or fence, at that place of the library
+//! `LOOM_WEAKEN=frame/block/lock.rs:56:21` makes the access, or fence, at that place of the library
 //! relaxed; `LOOM_PLACES=1` prints the places that races met.
 //!
 //! Rejected: `cfg(loom)` in the library. Zeroed memory is no valid loom atomic, so every structure

@@ -4,13 +4,13 @@
 use crate::addr::{Order, Pfn};
 use crate::atomic::contents;
 use crate::fixture::{Memory, model, race};
-use crate::frame::{Frames, Want};
+use crate::frame::{AllocRequest, Frames};
 use crate::machine::{Topology, Use};
 use crate::machines::{OneCpu, preempted};
 use crate::sync::Token;
 
 const CPUS: [OneCpu; 2] = [OneCpu(0), OneCpu(1)];
-const DATA: Want = Want::kernel(Use::Data);
+const DATA: AllocRequest = AllocRequest::kernel(Use::Data);
 const BLOCK: u64 = 512;
 /// A magazine with so many frames takes no more.
 const FULL: usize = 64;

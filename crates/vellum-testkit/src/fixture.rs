@@ -7,7 +7,7 @@ use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, Thp, ZeroHuge};
 use vellum::entry::X86_64;
 use vellum::error::{FaultError, NoMemory};
-use vellum::frame::{Frames, Want};
+use vellum::frame::{AllocRequest, Frames};
 use vellum::machine::{CpuId, Machine, Use};
 use vellum::space::{Access, Attrs, LeafSize, Page, Placement, Rights, Space, Usage};
 use vellum::stats::Counter;
@@ -97,7 +97,7 @@ impl<M: Machine> FixtureOn<M> {
 
     /// Takes every block of an order that is to be had, as an embedder may.
     pub fn take_all(&self, order: Order) -> Vec<Pfn> {
-        let want = Want::kernel(Use::Slab);
+        let want = AllocRequest::kernel(Use::Slab);
         std::iter::from_fn(|| self.vm.frames().alloc(self.m(), order, &want).ok()).collect()
     }
     /// The same, but for `left` of them.
@@ -204,7 +204,7 @@ impl FramesFixture {
         FramesFixture { frames, m, _meta: meta }
     }
     pub fn alloc(&self, o: u8) -> Result<Pfn, NoMemory> {
-        self.frames.alloc(&self.m, order(o), &Want::kernel(Use::Table))
+        self.frames.alloc(&self.m, order(o), &AllocRequest::kernel(Use::Table))
     }
     pub fn free(&self, pfn: Pfn, o: u8) {
         self.frames.put(&self.m, pfn, order(o));

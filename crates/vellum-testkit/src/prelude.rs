@@ -13,7 +13,7 @@ pub use vellum::clear::Extent;
 pub use vellum::config::{Colours, Config, NumaPolicy, Preemption, Thp, ZeroHuge};
 pub use vellum::entry::{Aarch64, Codec, Entry, X86_64};
 pub use vellum::error::{FaultError, InitError, NoMemory, PoisonError, RangeError, SpaceError};
-pub use vellum::frame::{Frames, Want};
+pub use vellum::frame::{AllocRequest, Frames};
 pub use vellum::machine::{CacheLevel, Caches, Machine, MmuRules, NodeInfo, Scope, Stores};
 pub use vellum::machine::{Topology, Use};
 pub use vellum::space::{Access, Advice, Attrs, Fault, HugeAdvice, LeafSize, Page, Placement};

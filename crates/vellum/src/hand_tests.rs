@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::{array, iter};
 
 use crate::addr::{Order, Pfn};
-use crate::frame::Want;
+use crate::frame::AllocRequest;
 use crate::machine::{Machine, Use};
 use crate::memory::retry::Refusal;
 use crate::testkit::prelude::{
     Fixture, FramesExt, FramesFixture, VmExt, at_each_step, flat, switch_tasks,
 };
-use crate::width_tests::{Doors, fixture, take};
+use crate::width_tests::{RawState, fixture, take};
 
 /// Of a magazine's word.
 const MAGAZINE_LOCKED: u64 = 1 << 63;
@@ -29,7 +29,8 @@ fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
         };
         (0..100).map(look).take_while(|again| *again).count()
     };
-    let one = || r.vm.layers.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).unwrap();
+    let one =
+        || r.vm.layers.frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Data)).unwrap();
     let on_another = |act: &dyn Fn()| {
         m.run_on(1);
         act();
@@ -49,7 +50,7 @@ fn a_refused_verb_does_not_take_its_own_refusal_for_memory_that_came_back() {
     let m = r.vm.machine();
     let space = r.space();
     r.write(&space);
-    let one = || r.vm.layers.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).ok();
+    let one = || r.vm.layers.frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Data)).ok();
     let mut all: Vec<_> = iter::from_fn(one).collect();
     // Each attempt that was refused counts once.
     let attempts = |verb: &dyn Fn() -> bool| {
@@ -68,7 +69,7 @@ fn a_refused_verb_does_not_take_the_use_of_others_for_its_own() {
     let r = Rc::new(fixture());
     let m = r.vm.machine();
     let mut last = None;
-    while let Ok(pfn) = r.vm.layers.frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)) {
+    while let Ok(pfn) = r.vm.layers.frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Data)) {
         last = Some(pfn);
     }
     // Once in each attempt another CPU frees its page and takes it again.
@@ -94,7 +95,7 @@ fn a_refused_verb_does_not_take_the_use_of_others_for_its_own() {
 fn a_refused_task_does_not_take_for_its_own_what_another_gave_back_on_its_cpu() {
     let r: &'static _ = Box::leak(Box::new(fixture()));
     let (m, frames, hands) = (r.vm.machine(), &r.vm.layers.frames, &r.vm.layers.hands);
-    let one = || frames.alloc(m, Order::BASE, &Want::kernel(Use::Data)).ok();
+    let one = || frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Data)).ok();
     let _first = r.space();
     let mut all: Vec<_> = iter::from_fn(one).collect();
     all.drain(..2).for_each(|pfn| frames.put(m, pfn, Order::BASE));
@@ -188,7 +189,7 @@ fn counts_of_what_came_and_went_are_of_one_moment() {
     let fx = Rc::new(FramesFixture::new(flat(1, 2048)));
     let FramesFixture { frames, m, .. } = &*fx;
     let had = take(frames, m, 0);
-    let (word, filled) = (frames.doors(0, 0).word, frames.doors(0, 0).filled);
+    let (word, filled) = (frames.raw(0, 0).word, frames.raw(0, 0).filled);
     let before = frames.turnover(m);
     assert!(before.is_some());
 
@@ -199,8 +200,8 @@ fn counts_of_what_came_and_went_are_of_one_moment() {
     let theirs = fx.clone();
     at_each_step(move |waits| {
         if waits {
-            theirs.frames.doors(0, 0).word.fetch_add(1, Relaxed);
-            theirs.frames.doors(0, 0).word.fetch_and(!locked, Relaxed);
+            theirs.frames.raw(0, 0).word.fetch_add(1, Relaxed);
+            theirs.frames.raw(0, 0).word.fetch_and(!locked, Relaxed);
         }
     });
     assert_eq!(frames.turnover(m), before);
@@ -212,15 +213,15 @@ fn counts_of_what_came_and_went_are_of_one_moment() {
     frames.put(m, had, Order::BASE);
     word.fetch_and(!locked, Relaxed);
     assert_eq!(frames.turnover(m), before.map(|n| n + 1));
-    frames.doors(0, 0).state(block).fetch_or(Doors::LOCKED, Relaxed);
+    frames.raw(0, 0).state(block).fetch_or(RawState::LOCKED, Relaxed);
     let theirs = fx.clone();
     at_each_step(move |waits| {
         if waits {
-            theirs.frames.doors(0, 0).state(block).fetch_and(!Doors::LOCKED, Relaxed);
+            theirs.frames.raw(0, 0).state(block).fetch_and(!RawState::LOCKED, Relaxed);
         }
     });
     assert_eq!(frames.turnover(m), before.map(|n| n + 1));
-    assert_eq!(frames.doors(0, 0).state(block).load(Relaxed) & Doors::LOCKED, 0, "nobody waited");
+    assert_eq!(frames.raw(0, 0).state(block).load(Relaxed) & RawState::LOCKED, 0, "nobody waited");
 
     // Who never ends is not waited for for ever.
     at_each_step(|_| ());
@@ -235,20 +236,20 @@ fn what_only_a_block_will_do_for_waits_for_the_parts_that_another_has() {
     for magazine in [false, true] {
         let r = Rc::new(fixture());
         let (m, frames) = (r.vm.machine(), &r.vm.layers.frames);
-        let want = Want::kernel(Use::Data);
+        let want = AllocRequest::kernel(Use::Data);
         let had: Vec<Pfn> = iter::from_fn(|| frames.alloc(m, Order::BASE, &want).ok()).collect();
         let of_block: Vec<_> = had.iter().filter(|pfn| pfn.0 / 512 == BLOCK as u64).collect();
         assert_eq!(of_block.len(), 512);
 
         // All of a block comes back while another CPU is at it, or has a magazine with its last.
         let set = move |r: &Fixture, locked: bool| {
-            let doors = r.vm.layers.frames.doors(0, 1);
-            let state = doors.state(BLOCK);
+            let raw = r.vm.layers.frames.raw(0, 1);
+            let state = raw.state(BLOCK);
             match (magazine, locked) {
-                (false, true) => _ = state.fetch_or(Doors::LOCKED, Relaxed),
-                (false, false) => _ = state.fetch_and(!Doors::LOCKED, Relaxed),
-                (true, true) => _ = doors.word.fetch_or(MAGAZINE_LOCKED, Relaxed),
-                (true, false) => _ = doors.word.fetch_and(!MAGAZINE_LOCKED, Relaxed),
+                (false, true) => _ = state.fetch_or(RawState::LOCKED, Relaxed),
+                (false, false) => _ = state.fetch_and(!RawState::LOCKED, Relaxed),
+                (true, true) => _ = raw.word.fetch_or(MAGAZINE_LOCKED, Relaxed),
+                (true, false) => _ = raw.word.fetch_and(!MAGAZINE_LOCKED, Relaxed),
             }
         };
         set(&r, !magazine);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn, Va};
 use crate::config::{Config, Thp, ZeroHuge};
 use crate::error::NoMemory;
-use crate::frame::{CUT_SHIFT, Frames, SlabRef, Want};
+use crate::frame::{AllocRequest, Frames, SPLIT_SHIFT, SlabRef};
 use crate::machine::{MmuRules, Topology, Use};
 use crate::space::{Access, Fault, MAX_SPACES, Placement, Space};
 use crate::stats::{Counter, Stats};
@@ -52,27 +52,31 @@ fn frames_complain(wrong: impl FnOnce(&Frames, &Flat)) -> &'static str {
 }
 
 pub(crate) fn take(frames: &Frames, m: &Flat, order: u8) -> Pfn {
-    frames.alloc(m, Order::new(order).unwrap(), &Want::kernel(Use::Table)).unwrap()
+    frames.alloc(m, Order::new(order).unwrap(), &AllocRequest::kernel(Use::Table)).unwrap()
 }
 
-pub(crate) type Doors<'a> = crate::frame::Doors<'a>;
+pub(crate) type RawState<'a> = crate::frame::RawState<'a>;
 
 #[test]
 fn a_state_with_bits_that_its_kind_does_not_have_is_found() {
     let state = "a block's state";
-    assert_eq!(frames_complain(|f, _| f.doors(0, 0).state(3).store(1 << 8, Relaxed)), state);
-    assert_eq!(frames_complain(|f, _| f.doors(0, 0).state(3).store(7, Relaxed)), state);
+    assert_eq!(frames_complain(|f, _| f.raw(0, 0).state(3).store(1 << 8, Relaxed)), state);
+    assert_eq!(frames_complain(|f, _| f.raw(0, 0).state(3).store(7, Relaxed)), state);
     for spare in [6, 7, 17] {
         let open = |f: &Frames, m: &Flat| {
             take(f, m, 0);
-            f.doors(0, 0).state(1).fetch_or(1 << spare, Relaxed);
+            f.raw(0, 0).state(1).fetch_or(1 << spare, Relaxed);
         };
         assert_eq!(frames_complain(open), state, "bit {spare}");
     }
-    for wrong in [Doors::large(0), Doors::large(18) + (1 << 8), Doors::large(9) | 1 << 5] {
+    for wrong in [
+        RawState::huge_state(0),
+        RawState::huge_state(18) + (1 << 8),
+        RawState::huge_state(9) | 1 << 5,
+    ] {
         let large = |f: &Frames, m: &Flat| {
             take(f, m, 9);
-            f.doors(0, 0).state(1).store(wrong, Relaxed);
+            f.raw(0, 0).state(1).store(wrong, Relaxed);
         };
         assert_eq!(frames_complain(large), state, "{wrong:#x}");
     }
@@ -84,30 +88,30 @@ fn a_large_block_that_is_not_aligned_or_reaches_past_its_node_is_found() {
     let at = |first: usize, more: &'static [usize]| {
         frames_complain(move |f, m| {
             (0..4).for_each(|_| _ = take(f, m, 9));
-            f.doors(0, 0).state(first).store(Doors::large(10), Relaxed);
-            more.iter().for_each(|&block| f.doors(0, 0).state(block).store(3, Relaxed));
+            f.raw(0, 0).state(first).store(RawState::huge_state(10), Relaxed);
+            more.iter().for_each(|&block| f.raw(0, 0).state(block).store(3, Relaxed));
         })
     };
-    assert_eq!(at(1, &[2]), "where a large block lies");
-    assert_eq!(at(4, &[]), "where a large block lies");
+    assert_eq!(at(1, &[2]), "the place of a huge block");
+    assert_eq!(at(4, &[]), "the place of a huge block");
 }
 
 #[test]
 fn every_counter_of_a_magazine_is_held_to_its_bound() {
-    let wrong = |wrong: fn(&Doors<'_>)| frames_complain(|f, _| wrong(&f.doors(0, 0)));
-    assert_eq!(wrong(|d| d.word.store(1 << 63, Relaxed)), "a magazine is locked by nobody");
+    let wrong = |wrong: fn(&RawState<'_>)| frames_complain(|f, _| wrong(&f.raw(0, 0)));
+    assert_eq!(wrong(|d| d.word.store(1 << 63, Relaxed)), "a magazine is locked at rest");
     assert_eq!(wrong(|d| d.word.store(129, Relaxed)), "frames in a magazine");
-    assert_eq!(wrong(|d| d.kept.store(5, Relaxed)), "blocks that a magazine keeps");
-    assert_eq!(wrong(|d| d.kept.store(1 << 40, Relaxed)), "blocks that a magazine keeps");
-    let uncounted = |d: &Doors<'_>| {
+    assert_eq!(wrong(|d| d.kept.store(5, Relaxed)), "blocks in a cpu buddy");
+    assert_eq!(wrong(|d| d.kept.store(1 << 40, Relaxed)), "blocks in a cpu buddy");
+    let uncounted = |d: &RawState<'_>| {
         d.delta.fetch_add(d.slack() + 1, Relaxed);
         d.free.fetch_sub(d.slack() + 1, Relaxed);
     };
-    assert_eq!(wrong(uncounted), "frames that a magazine keeps uncounted");
+    assert_eq!(wrong(uncounted), "uncounted frames of a magazine");
     assert_eq!(wrong(|d| d.current.store(6, Relaxed)), "the block that a magazine claims");
-    assert_eq!(wrong(|d| d.cursor.store(2, Relaxed)), "where a magazine searches");
+    assert_eq!(wrong(|d| d.cursor.store(2, Relaxed)), "a magazine's search cursor");
     assert_eq!(wrong(|d| d.rows.store(1 << 10, Relaxed)), "rows that a magazine knows");
-    let foreign = |d: &Doors<'_>| {
+    let foreign = |d: &RawState<'_>| {
         d.word.store(1, Relaxed);
         d.lowest.store(5, Relaxed);
     };
@@ -118,12 +122,12 @@ fn every_counter_of_a_magazine_is_held_to_its_bound() {
 
 #[test]
 fn frames_taken_less_those_that_came_back_are_those_in_use() {
-    let what = "frames taken of a node less those that came back";
+    let what = "frames taken of a node less those freed";
     for wrong in [0, 1] {
         let miscounted = |f: &Frames, m: &Flat| {
             take(f, m, 0);
-            let doors = f.doors(0, 0);
-            [doors.filled, doors.block_freed][wrong].fetch_add(1, Relaxed);
+            let raw = f.raw(0, 0);
+            [raw.filled, raw.block_freed][wrong].fetch_add(1, Relaxed);
         };
         assert_eq!(frames_complain(miscounted), what);
     }
@@ -135,7 +139,7 @@ fn the_count_of_frames_given_back_leaves_the_word_before_it_reaches_the_lock() {
     let FramesFixture { frames, m, .. } = &FramesFixture::new(flat(1, 2048));
     let had: Vec<Pfn> = (0..100).map(|_| take(frames, m, 0)).collect();
     // Before the word counts nothing: as if so many had come and gone.
-    frames.doors(0, 0).word.fetch_add((MOST - 1) << 8, Relaxed);
+    frames.raw(0, 0).word.fetch_add((MOST - 1) << 8, Relaxed);
     let freed = |frames: &Frames| {
         let mut stats = Stats::sum(&[]);
         frames.stats(&mut stats);
@@ -151,7 +155,7 @@ fn the_count_of_frames_given_back_leaves_the_word_before_it_reaches_the_lock() {
     again.iter().for_each(|&pfn| frames.put(m, pfn, Order::BASE));
     assert_eq!(freed(frames), MOST + 399);
     assert_eq!(frames.audit(m).unwrap().used, 0);
-    assert!(frames.doors(0, 0).word.load(Relaxed) < MOST, "it counts from the beginning");
+    assert!(frames.raw(0, 0).word.load(Relaxed) < MOST, "it counts from the beginning");
 }
 
 #[test]
@@ -173,7 +177,7 @@ fn the_last_frame_that_fits_can_be_a_root() {
     let r = fixture_on(PFN_END - 1024, 1024, config);
     let (vm, m) = (&r.vm, r.vm.machine());
     let first = r.space();
-    let want = Want::kernel(Use::Table);
+    let want = AllocRequest::kernel(Use::Table);
     let all: Vec<Pfn> =
         std::iter::from_fn(|| vm.frames().alloc(m, Order::BASE, &want).ok()).collect();
     let (last, rest): (Vec<Pfn>, Vec<Pfn>) =
@@ -195,7 +199,7 @@ fn more_spaces_than_there_may_be_are_refused() {
     let space = r.space();
     r.write(&space);
     let before = r.vm.audit(&[&space]).unwrap();
-    let objects = r.vm.layers.spaces.objects_door();
+    let objects = r.vm.layers.spaces.objects_raw();
     objects.store(MAX_SPACES, Relaxed);
     assert_eq!(r.vm.create().err(), Some(NoMemory));
     assert_eq!(r.vm.fork(&space).err(), Some(NoMemory));
@@ -340,7 +344,7 @@ fn bits_beside_a_map_count_are_found() {
     let record = r.vm.frames().record(r.write(&space));
     let count = record.word(1);
     let what = "a frame's map count, and what it was cut into";
-    for wrong in [1 << 32, 1 << 55, 1 << 61, 1 << CUT_SHIFT, 3 << CUT_SHIFT] {
+    for wrong in [1 << 32, 1 << 55, 1 << 61, 1 << SPLIT_SHIFT, 3 << SPLIT_SHIFT] {
         count.fetch_or(wrong, Relaxed);
         assert_eq!(r.complaint(&[&space]), what, "{wrong:#x}");
         count.fetch_and(!wrong, Relaxed);

@@ -139,7 +139,7 @@ fn frames_are_reserved_before_anything_is_allocated_and_once() {
     let audit = fx.vm.audit(&[]).unwrap();
     assert_eq!((audit.free_frames, audit.other_frames), (4096 - 700 - 10 - 1024, 0));
     // After an allocation nothing can be reserved, even if it was freed.
-    let (vm, want) = (&fx.vm, Want::kernel(Use::Data));
+    let (vm, want) = (&fx.vm, AllocRequest::kernel(Use::Data));
     let pfn = vm.frames().alloc(vm.machine(), Order::BASE, &want).unwrap();
     vm.frames().put(vm.machine(), pfn, Order::BASE);
     assert_eq!(fx.vm.reserve(Pfn(4000), 1), Err(ReserveError::InUse));

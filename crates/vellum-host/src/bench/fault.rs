@@ -12,7 +12,7 @@
 use std::io;
 
 use vellum::addr::{Order, Pfn};
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::{Machine, Use};
 use vellum::space::{Access, Space};
 use vellum::vm::Vm;
@@ -105,7 +105,7 @@ fn floors(vm: &Vm<Bare>, effort: Effort, table: &mut Table) {
     let _cpu = m.bind(0);
     let take = |_| {
         frames
-            .alloc(m, Order::HUGE, &Want::kernel(Use::Data))
+            .alloc(m, Order::HUGE, &AllocRequest::kernel(Use::Data))
             .expect("all memory is free between repetitions")
     };
     let all: Vec<Pfn> = (0..blocks.max(2 * pages.div_ceil(512))).map(take).collect();

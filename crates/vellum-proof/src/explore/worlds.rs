@@ -7,7 +7,7 @@ use vellum::addr::{Order, Pfn, Va};
 use vellum::config::Config;
 use vellum::entry::X86_64;
 use vellum::error::FaultError;
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::{Machine, MmuRules, Use};
 use vellum::space::{Access, Attrs, Placement, Rights, Space};
 use vellum::vm::Vm;
@@ -169,7 +169,8 @@ impl Fixture {
     /// Takes a block, if there is one.
     pub fn take(&self, order: u8) {
         let order = Order::new(order).unwrap_or(Order::BASE);
-        if let Ok(pfn) = self.vm.frames().alloc(self.vm.machine(), order, &Want::kernel(Use::Slab))
+        if let Ok(pfn) =
+            self.vm.frames().alloc(self.vm.machine(), order, &AllocRequest::kernel(Use::Slab))
         {
             self.held.borrow_mut().push((pfn, order));
         }

@@ -9,7 +9,7 @@ use std::mem::replace;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::entry::Codec;
 use vellum::error::{FaultError, PoisonError, SpaceError};
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::{Machine, Use};
 use vellum::space::{Access, Advice, Attrs, Page as Answer, Placement, Rights, Space};
 use vellum::vm::Vm;
@@ -190,7 +190,7 @@ impl<C: Codec> Stage<C> {
     fn exhaust(&self, left: u8) {
         let (m, frames) = (self.vm.machine(), self.vm.frames());
         frames.drain(m);
-        let take = |order: Order| frames.alloc(m, order, &Want::kernel(Use::Slab)).ok();
+        let take = |order: Order| frames.alloc(m, order, &AllocRequest::kernel(Use::Slab)).ok();
         let spare: Vec<Pfn> = (0..left).map_while(|_| take(Order::BASE)).collect();
         for order in (0..10).rev().filter_map(Order::new) {
             while let Some(pfn) = take(order) {
@@ -374,7 +374,9 @@ impl<C: Codec> Stage<C> {
             }
             Action::Take(order) => {
                 let order = Order::new(order).unwrap_or(Order::BASE);
-                if let Ok(pfn) = vm.frames().alloc(vm.machine(), order, &Want::kernel(Use::Slab)) {
+                if let Ok(pfn) =
+                    vm.frames().alloc(vm.machine(), order, &AllocRequest::kernel(Use::Slab))
+                {
                     self.held.borrow_mut().push((pfn, order));
                 }
                 Outcome::Done

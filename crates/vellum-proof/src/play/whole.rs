@@ -3,7 +3,7 @@
 use vellum::addr::{Order, Va};
 use vellum::entry::Codec;
 use vellum::error::{NoMemory, PoisonError};
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::{Machine, Use};
 use vellum::space::Space;
 
@@ -87,7 +87,7 @@ impl<C: Codec> Play<'_, C> {
         if self.blocks.len() == BLOCKS {
             return self.give(0);
         }
-        match self.vm.frames().alloc(self.vm.machine(), order, &Want::kernel(Use::Slab)) {
+        match self.vm.frames().alloc(self.vm.machine(), order, &AllocRequest::kernel(Use::Slab)) {
             Ok(first) => self.blocks.push((first, order)),
             // Memory in plenty may lie in pieces.
             Err(NoMemory) if order > Order::BASE => self.outcome.refused += 1,

@@ -7,7 +7,7 @@ use crate::explorer::{NEXT, base, both, check, few, huge, script, small};
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
 use vellum::error::FaultError;
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::{Machine, MmuRules, Use};
 use vellum::space::{Access, Advice, Attrs, LeafSize, Page, Placement, Rights};
 use vellum_proof::explore::worlds::{AT, Fixture, MIB2};
@@ -419,7 +419,8 @@ fn no_access_is_refused_where_one_mapping_takes_the_place_of_another() {
 /// Takes a frame where some are free.
 fn take_one() -> Script<Fixture> {
     script(|l| {
-        let got = l.vm.frames().alloc(l.vm.machine(), Order::BASE, &Want::kernel(Use::Slab));
+        let got =
+            l.vm.frames().alloc(l.vm.machine(), Order::BASE, &AllocRequest::kernel(Use::Slab));
         l.held.borrow_mut().push((got.expect("a frame is free"), Order::BASE));
     })
 }

@@ -9,7 +9,7 @@ use crate::scarce::{EXACT, FAR, RW, huge, starve};
 use vellum::addr::{Order, Va};
 use vellum::config::ZeroHuge;
 use vellum::error::{FaultError, SpaceError};
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::Use;
 use vellum::space::{Access, Advice, Fault, Placement, Rights};
 use vellum_proof::explore::worlds::{AT, Fixture, MIB2};
@@ -209,7 +209,8 @@ fn the_last_of_two_calls_says_what_a_pool_holds() {
         // Either the pool has a block and wants no other, or none, and then it wants none.
         let has = l.vm.fault(&l.last(), Va(AT.0 + MIB2), Access::Write).is_ok();
         assert_eq!(l.vm.unmap(&l.last(), AT, MIB2), Ok(()));
-        let block = l.vm.frames().alloc(l.vm.machine(), Order::HUGE, &Want::kernel(Use::Slab));
+        let block =
+            l.vm.frames().alloc(l.vm.machine(), Order::HUGE, &AllocRequest::kernel(Use::Slab));
         assert_ne!(has, block.is_ok(), "2 MiB of the pool: {has}; 2 MiB that are free: {block:?}");
         l.held.borrow_mut().extend(block.map(|pfn| (pfn, Order::HUGE)));
     };

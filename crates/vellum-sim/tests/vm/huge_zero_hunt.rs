@@ -15,7 +15,7 @@ use crate::common::{MmuKind, hunting, parts, program, seeds};
 use vellum::addr::{Order, Va};
 use vellum::config::Config;
 use vellum::error::FaultError;
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::Use;
 use vellum::space::{Advice, Attrs, Placement, Rights, Space};
 use vellum::vm::Vm;
@@ -136,7 +136,7 @@ impl<F: Format> Player<'_, '_, F> {
     /// For a while no huge page is to be had.
     fn famine(&mut self) {
         let (vm, m) = (self.vm, self.vm.machine());
-        let want = Want::kernel(Use::Slab);
+        let want = AllocRequest::kernel(Use::Slab);
         let taken: Vec<_> =
             std::iter::from_fn(|| vm.frames().alloc(m, Order::HUGE, &want).ok()).collect();
         for _ in 0..6 {

@@ -3,7 +3,7 @@
 use crate::addr::{Order, Pfn, Va};
 use crate::clear::{Clear, Extent};
 use crate::error::{NoMemory, Stopped};
-use crate::frame::Want;
+use crate::frame::AllocRequest;
 use crate::machine::Machine;
 
 /// What is known of a block's bytes.
@@ -20,7 +20,7 @@ impl<M: Machine> Clear<M> {
     pub(crate) fn take_block(
         &self,
         order: Order,
-        want: &Want,
+        want: &AllocRequest,
         exact: bool,
     ) -> Result<(Pfn, Bytes), Short> {
         let pfn = self.alloc_block(order, want, exact)?;

@@ -18,7 +18,7 @@ use crate::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::{FaultError, SpaceError};
 use crate::fault::{Faults, Seen, Serve};
-use crate::frame::{Data, Want};
+use crate::frame::{AllocRequest, Data};
 use crate::machine::{Act, Event, Machine, Stores, Work};
 use crate::platform::over;
 use crate::space::{Access, SpaceRecord};
@@ -111,7 +111,7 @@ impl<'v, M: Machine> Populate<'v, M> {
         let _in_hand = self.hands.begin(m);
         let mut taken = 0;
         for (i, frame) in frames[..pages].iter_mut().enumerate() {
-            let want = Want { index: index.wrapping_add(i as u64), ..want };
+            let want = AllocRequest { index: index.wrapping_add(i as u64), ..want };
             let Ok(pfn) = self.frames.alloc(m, Order::BASE, &want) else { break };
             *frame = (pfn, Va(va.0 + (i * PAGE_SIZE) as u64));
             taken += 1;

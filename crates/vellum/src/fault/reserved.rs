@@ -9,7 +9,7 @@ use crate::clear::fresh_block::{Bytes, Short};
 use crate::entry::{Codec, Entry};
 use crate::error::{FaultError, NoMemory};
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
-use crate::frame::Want;
+use crate::frame::AllocRequest;
 use crate::machine::{Event, Machine, Work};
 use crate::pagetable::unlinked::{UnlinkedPath, leaf_level};
 use crate::platform::over;
@@ -29,7 +29,7 @@ impl<M: Machine> Reserved<'_, M> {
         self,
         seen: &Seen<'_>,
         ask: FaultRequest,
-        want: &Want,
+        want: &AllocRequest,
         epoch: &EpochGuard<'_, M>,
     ) -> Result<Step, FaultError> {
         let m = &self.machine;
@@ -50,7 +50,7 @@ impl<M: Machine> Reserved<'_, M> {
     pub fn fresh_block(
         self,
         order: Order,
-        want: &Want,
+        want: &AllocRequest,
         va: Va,
         exact: bool,
     ) -> Result<Option<Pfn>, FaultError> {
@@ -80,7 +80,7 @@ impl<M: Machine> Reserved<'_, M> {
         space: &SpaceRecord,
         ask: FaultRequest,
         order: Order,
-        want: &Want,
+        want: &AllocRequest,
         attrs: Packed,
     ) -> Result<Step, FaultError> {
         let m = &self.machine;

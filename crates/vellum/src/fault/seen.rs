@@ -10,7 +10,7 @@ use crate::addr::{Level, Order, Pfn, Va};
 use crate::config::Thp;
 use crate::entry::Flags;
 use crate::fault::{FaultOrigin, FaultRequest, Faults};
-use crate::frame::{Data, SlabRef, Want};
+use crate::frame::{AllocRequest, Data, SlabRef};
 use crate::machine::{Act, Machine, Use};
 use crate::space::attrs::Packed;
 use crate::space::{Access, Edits, HugeAdvice, LeafSize, SpaceRecord};
@@ -104,8 +104,8 @@ impl<M: Machine> Faults<M> {
 
     /// What the allocator is asked for a page at the address.
     #[inline]
-    pub fn want(&self, seen: &Seen<'_>) -> Want {
-        Want {
+    pub fn want(&self, seen: &Seen<'_>) -> AllocRequest {
+        AllocRequest {
             policy: seen.attrs.numa().unwrap_or(self.config.numa),
             index: seen.index(Order::BASE),
             use_: Use::Data,

@@ -8,7 +8,7 @@ use crate::fault::patience::PATIENCE;
 use crate::fault::reserved::Reserved;
 use crate::fault::zero_page::ZeroPage;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step, Unshare, ZeroTable};
-use crate::frame::Want;
+use crate::frame::AllocRequest;
 use crate::machine::{Event, Machine, Use, Verb, Work};
 use crate::memory::retry::Refusal;
 use crate::pagetable::cursor::Place;
@@ -146,7 +146,7 @@ impl<M: Machine> Serve<'_, M> {
                 return Reserved(self.0).fresh_base(
                     &seen,
                     ask,
-                    &Want { policy: NumaPolicy::Local, index: 0, use_: Use::Data },
+                    &AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Data },
                     &epoch,
                 );
             }

@@ -19,7 +19,7 @@ use crate::entry::{Busy, Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory};
 use crate::fault::reserved::Reserved;
 use crate::fault::{Faults, Seen, Step};
-use crate::frame::{Data, Want};
+use crate::frame::{AllocRequest, Data};
 use crate::machine::{Event, Machine, Use, Work};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
@@ -240,8 +240,11 @@ impl<M: Machine> ZeroTable<'_, M> {
         let Some((attrs, shift)) = found else { return Ok(Step::Again) };
         let base = va.align_down(Order::HUGE.bytes());
         let index = base.page().wrapping_add(shift);
-        let want =
-            Want { policy: attrs.numa().unwrap_or(self.config.numa), index, use_: Use::Data };
+        let want = AllocRequest {
+            policy: attrs.numa().unwrap_or(self.config.numa),
+            index,
+            use_: Use::Data,
+        };
         let _in_hand = self.hands.begin(m);
         let Some(new) = Reserved(self.0).fresh_block(Order::HUGE, &want, va, false)? else {
             return Ok(Step::Smaller);

@@ -1,30 +1,31 @@
-//! The door frames come back by.
+//! Freeing a block.
 //!
-//! A single frame goes on this CPU's magazine for its node, or if that is full straight to its
-//! block, at the same price. Of larger blocks up to 2 MiB a few are kept (`kept`); everything else
-//! goes to its block at once.
+//! A single frame goes on this CPU's magazine for its node, or if that is full to its block, at the
+//! same price. A larger block up to 2 MiB goes to the cpu buddy while that has room; everything
+//! else goes to the blocks at once.
 //!
 //! A frame freed twice, or by a wrong order, is a bug of the caller that no return value would
-//! mend. Debug builds stop where they see it; release builds refuse what would corrupt a large
+//! mend. Debug builds stop where they see it. Release builds refuse what would corrupt a huge
 //! block, and [`Frames::validate`] finds the rest.
 
-use super::Frames;
-use super::block::{KIND, Locked, OPEN};
-use super::magazine::Held;
-use super::node::{BLOCK, Node, WORDS};
 use crate::addr::{Order, Pfn};
+use crate::frame::block::bits::BLOCK;
+use crate::frame::block::lock::Locked;
+use crate::frame::frames::Frames;
+use crate::frame::node::numa_node::NumaNode;
+use crate::frame::view::NodeView;
 use crate::machine::{Act, Event, Machine, Use, Work};
-use crate::sync::atomic::Ordering;
 
 impl Frames {
-    /// Gives a block back. What was had as 2 MiB and more comes back as it was had, or as
-    /// [`Frames::split`] made it; what was had smaller may come back in any naturally aligned
-    /// pieces. The record is left as it is. Any CPU, any lock held; never waits.
+    /// Frees a block. A block that was allocated as 2 MiB or more is freed as a whole, or in the
+    /// blocks that [`Frames::split`] made of it; a smaller one may be freed in any naturally
+    /// aligned blocks. The record is left as it is. Any CPU may call it with any lock held; it
+    /// never waits.
     ///
     /// # Safety
-    /// The caller has the block by [`Frames::alloc`], with every piece of what is named here, and
-    /// gives it up: nobody uses its memory from here on, and no translation to it is left on any
-    /// CPU. Frames whose flush is not complete go to [`Frames::retire`].
+    /// The caller has all of the block by [`Frames::alloc`] and gives it up: nobody uses its memory
+    /// from here on, and no translation to it is left on any CPU. Frames whose flush is not
+    /// complete go to [`Frames::retire`].
     #[inline(always)]
     pub unsafe fn free<M: Machine>(&self, m: &M, pfn: Pfn, order: Order) {
         self.give_back(m, pfn, order);
@@ -36,12 +37,12 @@ impl Frames {
     #[inline(always)]
     pub(crate) fn give_back<M: Machine>(&self, m: &M, pfn: Pfn, order: Order) {
         m.preempt_off();
-        // Most machines have one node, and of the first one everything lies at a known place.
+        // Most machines have one node, and everything of the first one lies at a known place.
         if self.node[0].has(pfn) {
             self.free_at(m, 0, pfn, order);
         } else {
             match self.node_of(pfn) {
-                Some(at) => self.free_beyond(m, at, pfn, order),
+                Some(at) => self.free_past_first(m, at, pfn, order),
                 None => debug_assert!(false, "{pfn:?} freed, which is a frame of no node"),
             }
         }
@@ -49,7 +50,7 @@ impl Frames {
     }
 
     #[inline(never)]
-    fn free_beyond<M: Machine>(&self, m: &M, at: usize, pfn: Pfn, order: Order) {
+    fn free_past_first<M: Machine>(&self, m: &M, at: usize, pfn: Pfn, order: Order) {
         self.free_at(m, at, pfn, order);
     }
 
@@ -58,112 +59,33 @@ impl Frames {
         m.hook(Event::Frame { first: pfn, order, to: Use::Free });
         let node = &self.node[at];
         if order != Order::BASE {
-            return self.free_block(m, at, pfn, order);
+            return self.view(at).free_block(m, pfn, order);
         }
         let index = node.index(pfn);
         debug_assert!(
-            node.looks_taken(index),
-            "{pfn:?} freed, which is free, or part of a large block"
+            node.blocks.looks_taken(index),
+            "{pfn:?} freed, which is free, or part of a huge block"
         );
         m.hook(Event::Work(Work::Magazine, 1));
         if self.magazine(m.cpu(), at).push(m, index) {
             return;
         }
-        // The magazine is full, or taken.
+        // The magazine is full, or somebody holds it.
         let Some(mut locked) = node.lock(m, (index >> BLOCK) as usize) else {
-            return self.free_aside(m, node, index);
+            return node.free_one_remote(m, index);
         };
         if locked.put_back_one(m, index) {
             locked.release(m);
         } else {
-            self.free_more(m, locked);
+            self.view(at).free_last(m, locked);
         }
     }
 
-    /// A single frame came back to a block that was clean, or nearly empty.
-    #[cold]
-    #[inline(never)]
-    fn free_more<M: Machine>(&self, m: &M, mut locked: Locked) {
-        if !locked.note_one(m) {
-            return locked.release(m);
-        }
-        let held = self.node_of(locked.first()).and_then(|at| self.magazine(m.cpu(), at).hold(m));
-        locked.close(m, held.as_ref());
-    }
-
-    /// Someone is at the block, too.
-    #[cold]
-    #[inline(never)]
-    fn free_aside<M: Machine>(&self, m: &M, node: &Node, index: u32) {
-        if !node.looks_taken(index) {
-            debug_assert!(
-                false,
-                "{:?} freed, which is free, or part of a large block",
-                node.pfn(index)
-            );
-            return;
-        }
-        node.give_run(m, None, index, 0);
-        node.count_late(None, 1);
-    }
-
-    #[inline(never)]
-    fn free_block<M: Machine>(&self, m: &M, at: usize, pfn: Pfn, order: Order) {
-        let node = self.node(at);
-        if !node.has_block(pfn, order) || !pfn.is_aligned(order) {
-            debug_assert!(false, "{pfn:?} freed with {order:?}: no such block");
-            return;
-        }
-        let index = node.index(pfn);
-        let known = if order >= Order::HUGE {
-            node.is_whole(index, order)
-        } else {
-            node.looks_taken(index)
-        };
-        if !known {
-            debug_assert!(
-                false,
-                "{pfn:?} freed with {order:?}, which is free, or was not had like that"
-            );
-            return;
-        }
-        m.hook(Event::Work(Work::Block, 1));
-        let Some(held) = self.magazine(m.cpu(), at).hold(m) else {
-            node.count_free(None, order.frames());
-            node.give_block(m, None, index, order);
-            node.count(None, order.frames() as i64);
-            return;
-        };
-        node.count_free(Some(&held), order.frames());
-        if order < Order::HUGE {
-            let order = order.get() as u32;
-            // What makes a larger run with its neighbour does so.
-            if node.would_merge(index, order) || !held.keep(index, order) {
-                node.give_run(m, Some(&held), index, order);
-                node.count(Some(&held), 1 << order);
-                held.forget_rows();
-            }
-        } else if order > Order::HUGE {
-            node.give_whole(m, Some(&held), index, order);
-            node.count(Some(&held), order.frames() as i64);
-        } else if !held.keep_whole(node, index) {
-            // All that are kept go at once; the newest stays.
-            let mut n = 0;
-            node.give_wholes(
-                m,
-                &held,
-                core::iter::from_fn(|| held.take_kept(BLOCK)).inspect(|_| n += 1),
-            );
-            node.count(Some(&held), n << BLOCK);
-            held.keep_whole(node, index);
-        }
-    }
-
-    /// Lets a block that was had as `from`, 2 MiB or more, be freed in pieces of `to`; or, `to`
-    /// being below 2 MiB, of any order below. Needs no memory, never waits.
+    /// Lets a block that was allocated as `from`, 2 MiB or more, be freed in blocks of `to`; or, if
+    /// `to` is below 2 MiB, in blocks of any order below. Needs no memory, never waits.
     ///
     /// # Safety
-    /// The caller has the whole block, and nobody frees any of it meanwhile.
+    /// The caller has all of the block, and nobody frees any of it meanwhile.
     pub unsafe fn split<M: Machine>(&self, m: &M, pfn: Pfn, from: Order, to: Order) {
         let Some(at) = self.node_of(pfn) else {
             debug_assert!(false, "{pfn:?} split, which is a frame of no node");
@@ -176,47 +98,89 @@ impl Frames {
         }
         if !pfn.is_aligned(from)
             || !node.has_block(pfn, from)
-            || !node.is_whole(node.index(pfn), from)
+            || !node.blocks.is_huge(node.index(pfn), from)
         {
-            debug_assert!(false, "{pfn:?} split from {from:?}, which is not how it was had");
+            debug_assert!(false, "{pfn:?} split from {from:?}, which is not how it was allocated");
             return;
         }
-        node.split(m, node.index(pfn), from, to);
+        node.blocks.split(m, node.index(pfn), from, to);
     }
 }
 
-impl Node {
-    /// Gives a block of any order back, without counting it.
-    pub(super) fn give_block<M: Machine>(
-        &self,
-        m: &M,
-        held: Option<&Held>,
-        index: u32,
-        order: Order,
-    ) {
-        if order >= Order::HUGE {
-            self.give_whole(m, held, index, order);
-        } else {
-            self.give_run(m, held, index, order.get() as u32);
+impl NumaNode {
+    /// Frees a single frame whose block somebody has locked.
+    #[cold]
+    #[inline(never)]
+    fn free_one_remote<M: Machine>(&self, m: &M, index: u32) {
+        if !self.blocks.looks_taken(index) {
+            debug_assert!(
+                false,
+                "{:?} freed, which is free, or part of a huge block",
+                self.pfn(index)
+            );
+            return;
         }
+        self.free_sub_block(m, None, index, 0);
+        self.count_late(None, 1);
+    }
+}
+
+impl NodeView<'_> {
+    /// Releases a block that was clean or nearly empty before a frame of it was freed.
+    #[cold]
+    #[inline(never)]
+    fn free_last<M: Machine>(self, m: &M, mut locked: Locked) {
+        if !locked.note_one(m) {
+            return locked.release(m);
+        }
+        let held = self.magazine(m.cpu()).hold(m);
+        locked.close(m, held.as_ref());
     }
 
-    /// Whether the buddy of a run below 2 MiB is free in their block. It may be wrong by the time
-    /// it is told.
-    #[inline]
-    fn would_merge(&self, index: u32, order: u32) -> bool {
-        let (buddy, words) = (index ^ 1 << order, self.words((index >> BLOCK) as usize));
-        let (first, n) =
-            (buddy as usize / 64 % WORDS, if order > 6 { 1 << (order - 6) } else { 1 });
-        let mask = super::bits::mask(order.min(6)) << (buddy % 64);
-        words[first..first + n].iter().all(|w| w.load(Ordering::Relaxed) & mask == 0)
-    }
-
-    /// Whether a frame is taken, and not part of a large block.
-    #[inline]
-    fn looks_taken(&self, index: u32) -> bool {
-        let block = (index >> BLOCK) as usize;
-        let bits = self.words(block)[index as usize / 64 % WORDS].load(Ordering::Relaxed);
-        self.state(block).load(Ordering::Relaxed) & KIND == OPEN && bits >> (index % 64) & 1 == 1
+    #[inline(never)]
+    fn free_block<M: Machine>(self, m: &M, pfn: Pfn, order: Order) {
+        let node = self.node();
+        if !node.has_block(pfn, order) || !pfn.is_aligned(order) {
+            debug_assert!(false, "{pfn:?} freed with {order:?}: no such block");
+            return;
+        }
+        let index = node.index(pfn);
+        let known = if order >= Order::HUGE {
+            node.blocks.is_huge(index, order)
+        } else {
+            node.blocks.looks_taken(index)
+        };
+        if !known {
+            debug_assert!(
+                false,
+                "{pfn:?} freed with {order:?}, which is free, or was not allocated like that"
+            );
+            return;
+        }
+        m.hook(Event::Work(Work::Block, 1));
+        let Some(held) = self.magazine(m.cpu()).hold(m) else {
+            node.count_free(None, order.frames());
+            node.free_block(m, None, index, order);
+            node.count(None, order.frames() as i64);
+            return;
+        };
+        node.count_free(Some(&held), order.frames());
+        if order < Order::HUGE {
+            let order = order.get() as u32;
+            // A block that makes a larger run with its buddy does so.
+            if node.blocks.would_merge(index, order) || !held.buddy().push(index, order) {
+                node.free_sub_block(m, Some(&held), index, order);
+                node.count(Some(&held), 1 << order);
+                held.forget_rows();
+            }
+        } else if order > Order::HUGE {
+            node.free_huge(m, Some(&held), index, order);
+            node.count(Some(&held), order.frames() as i64);
+        } else if !held.buddy().push_huge(node.cpu_huge, index) {
+            // All that are kept go at once; the newest stays.
+            let n = node.free_huge_batch(m, &held);
+            node.count(Some(&held), n << BLOCK);
+            held.buddy().push_huge(node.cpu_huge, index);
+        }
     }
 }

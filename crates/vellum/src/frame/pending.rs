@@ -1,21 +1,20 @@
-//! Frames whose flush is not complete: unmapped, and not free.
+//! Pending frames: unmapped, but not free until a flush is complete.
 //!
-//! Each node has a queue of them, in the order they came, linked through the frames' own records,
-//! which mean nothing else meanwhile. A generation's completion frees from the head on as long as
-//! generations allow; one that came early and carries a later generation holds back those behind
-//! it, which delays a free and never does one too soon. Pending frames are in no magazine and in no
-//! free block, so nothing can merge, split or hand them out.
+//! Each node has a queue of them, in the order they came, linked through the frames' own records. A
+//! completed flush generation frees from the head on as long as generations allow. A block that
+//! came early and carries a later generation holds back those behind it, which delays a free and
+//! never does one too soon. Pending frames are in no magazine and in no free block, so nothing can
+//! merge, split or allocate them.
 //!
-//! A caller whose flush is done already uses [`Frames::free`].
+//! A caller whose flush is complete already uses [`Frames::free`].
 
-use super::Frames;
 use crate::addr::{Order, Pfn};
+use crate::frame::frames::Frames;
+use crate::frame::record::{PENDING_GENERATION, PENDING_NEXT};
+use crate::frame::view::NodeView;
 use crate::machine::{Event, Machine, Use};
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Above, Queue, Token};
-
-const NEXT: usize = 1;
-const GENERATION: usize = 2;
 
 impl Frames {
     /// Puts a block in its node's queue until generation `generation` completes. Its record is
@@ -39,20 +38,19 @@ impl Frames {
         let node = self.node(at);
         let record = node.record(pfn);
         record.init(Use::Pending, order);
-        record.word(GENERATION).store(generation, Ordering::Relaxed);
+        record.word(PENDING_GENERATION).store(generation, Relaxed);
         m.hook(Event::Frame { first: pfn, order, to: Use::Pending });
-        let waiting = node.waiting();
-        let _guard = waiting.lock.lock(m, above, at as u64);
-        match waiting.tail.load(Ordering::Relaxed).checked_sub(1) {
-            None => waiting.head.store(pfn.0 + 1, Ordering::Relaxed),
-            Some(tail) => node.record(Pfn(tail)).word(NEXT).store(pfn.0 + 1, Ordering::Relaxed),
+        let queue = node.pending();
+        let _guard = queue.lock.lock(m, above, at as u64);
+        match queue.tail.load(Relaxed).checked_sub(1) {
+            None => queue.head.store(pfn.0 + 1, Relaxed),
+            Some(tail) => node.record(Pfn(tail)).word(PENDING_NEXT).store(pfn.0 + 1, Relaxed),
         }
-        waiting.tail.store(pfn.0 + 1, Ordering::Relaxed);
-        let frames = waiting.frames.load(Ordering::Relaxed);
-        waiting.frames.store(frames + order.frames(), Ordering::Relaxed);
+        queue.tail.store(pfn.0 + 1, Relaxed);
+        queue.frames.store(queue.frames.load(Relaxed) + order.frames(), Relaxed);
     }
 
-    /// Frees what waits, as far as generation `done`; says how many base frames.
+    /// Frees what is pending, as far as generation `done`; says how many base frames.
     ///
     /// # Safety
     /// The flushes of every generation up to `done` are complete.
@@ -62,52 +60,46 @@ impl Frames {
         above: &mut Token<H>,
         done: u64,
     ) -> u64 {
-        (0..self.nodes).map(|at| self.complete_node(m, above, at, done)).sum()
+        (0..self.nodes).map(|at| self.view(at).complete(m, above, done)).sum()
     }
+}
 
-    fn complete_node<M: Machine, H: Above<Queue>>(
-        &self,
-        m: &M,
-        above: &mut Token<H>,
-        at: usize,
-        done: u64,
-    ) -> u64 {
-        let node = self.node(at);
-        let waiting = node.waiting();
-        if waiting.frames.load(Ordering::Relaxed) == 0 {
+impl NodeView<'_> {
+    fn complete<M: Machine, H: Above<Queue>>(self, m: &M, above: &mut Token<H>, done: u64) -> u64 {
+        let node = self.node();
+        let queue = node.pending();
+        if queue.frames.load(Relaxed) == 0 {
             return 0;
         }
-        // Cut off under the lock, freed after it.
+        // Unlinked under the lock, freed after it.
         let (first, frames) = {
-            let _guard = waiting.lock.lock(m, above, at as u64);
-            let first = waiting.head.load(Ordering::Relaxed);
+            let _guard = queue.lock.lock(m, above, self.at as u64);
+            let first = queue.head.load(Relaxed);
             let (mut last, mut next, mut frames) = (0, first, 0);
             while let Some(pfn) = next.checked_sub(1) {
                 let record = node.record(Pfn(pfn));
-                if record.word(GENERATION).load(Ordering::Relaxed) > done {
+                if record.word(PENDING_GENERATION).load(Relaxed) > done {
                     break;
                 }
                 frames += record.order().frames();
-                (last, next) = (next, record.word(NEXT).load(Ordering::Relaxed));
+                (last, next) = (next, record.word(PENDING_NEXT).load(Relaxed));
             }
             if last == 0 {
                 return 0;
             }
-            node.record(Pfn(last - 1)).word(NEXT).store(0, Ordering::Relaxed);
-            waiting.head.store(next, Ordering::Relaxed);
+            node.record(Pfn(last - 1)).word(PENDING_NEXT).store(0, Relaxed);
+            queue.head.store(next, Relaxed);
             if next == 0 {
-                waiting.tail.store(0, Ordering::Relaxed);
+                queue.tail.store(0, Relaxed);
             }
-            waiting
-                .frames
-                .store(waiting.frames.load(Ordering::Relaxed) - frames, Ordering::Relaxed);
+            queue.frames.store(queue.frames.load(Relaxed) - frames, Relaxed);
             (first, frames)
         };
         let mut next = first;
         while let Some(pfn) = next.checked_sub(1) {
             let record = node.record(Pfn(pfn));
-            next = record.word(NEXT).load(Ordering::Relaxed);
-            self.give_back(m, Pfn(pfn), record.order());
+            next = record.word(PENDING_NEXT).load(Relaxed);
+            self.frames.give_back(m, Pfn(pfn), record.order());
         }
         frames
     }

@@ -1,39 +1,30 @@
-//! Small objects of one size: regions, interval lists, spaces.
+//! Slabs: small objects of one size, such as regions, interval lists and spaces.
 //!
-//! A page holds at most 64 of them, so one word of the frame's record says which are taken; the
-//! page itself has no header and its objects are aligned as their size allows. Pages of a slab are
-//! a ring through their records, those with room in front. A page whose last object goes is given
-//! back at once.
+//! A page holds at most 64 objects, so one word of the frame's record says which are taken. The
+//! page itself has no header, and its objects are aligned as their size allows. The pages of a slab
+//! are a ring through their records, those with room first. A page whose last object is freed is
+//! freed at once. [`Record`](crate::frame::Record) has the words.
 //!
-//! Objects are named by physical address ([`SlabRef`]), never by pointer: references are kept in
-//! records and tables, which are the same on every host, and the name with a slot of a node fits
-//! one word.
-//!
-//! | record word | meaning, guarded by the slab's lock |
-//! |---|---|
-//! | 1 | taken objects, a bit each |
-//! | 2, 3 | next and previous page: frame number + 1 |
-//! | 4 | object size in bytes |
+//! Objects are named by physical address ([`SlabRef`]), never by pointer: records and tables keep
+//! references, and they are the same on every host. A reference and a slot of a table fit one word.
 
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
 
-use super::{Frames, Want};
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn};
 use crate::error::{Invalid, NoMemory};
+use crate::frame::alloc::request::AllocRequest;
+use crate::frame::ensure::ensure;
+use crate::frame::frames::Frames;
+use crate::frame::record::{SLAB_NEXT, SLAB_PREV, SLAB_SIZE, SLAB_TAKEN};
 use crate::machine::{Machine, Use};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sync::{Above, Lock, Queue, Token};
 
-const TAKEN: usize = 1;
-const NEXT: usize = 2;
-const PREV: usize = 3;
-const SIZE: usize = 4;
+/// The smallest object, in bytes. Sizes are rounded up to a multiple of it; 64 of them make a page.
+const SMALLEST: usize = 64;
 
-/// The smallest object, and what sizes are rounded up to: 64 of them make a page.
-const UNIT: usize = 64;
-
-const _: () = assert!(PFN_END * PAGE_SIZE as u64 == 1 << 48 && PAGE_SIZE / UNIT <= 64);
+const _: () = assert!(PFN_END * PAGE_SIZE as u64 == 1 << 48 && PAGE_SIZE / SMALLEST <= 64);
 
 /// An object of a slab: its physical address + 1, below 2^49.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -99,7 +90,7 @@ impl Slab {
     pub const fn new(size: usize) -> Slab {
         assert!(size != 0 && size <= PAGE_SIZE, "a slab's objects have 1 to 4096 bytes");
         Slab {
-            size: size.next_multiple_of(UNIT),
+            size: size.next_multiple_of(SMALLEST),
             lock: Lock::new(),
             head: AtomicU64::new(0),
             pages: AtomicU64::new(0),
@@ -119,7 +110,7 @@ impl Slab {
 
     /// The count of objects, for tests that make it wrong.
     #[cfg(test)]
-    pub fn objects_door(&self) -> &AtomicU64 {
+    pub fn objects_raw(&self) -> &AtomicU64 {
         &self.objects
     }
 
@@ -147,10 +138,10 @@ impl Slab {
             }
             // Allocated with the lock dropped. Two CPUs may both come here; the second page is used
             // next.
-            let pfn = frames.alloc(m, Order::BASE, &Want::kernel(Use::Slab))?;
+            let pfn = frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Slab))?;
             let record = frames.record(pfn);
             record.init(Use::Slab, Order::BASE);
-            record.word(SIZE).store(self.size as u64, Relaxed);
+            record.word(SLAB_SIZE).store(self.size as u64, Relaxed);
             let _guard = self.lock.lock(m, above, 0);
             self.link(frames, pfn, true);
             self.pages.store(self.pages() + 1, Relaxed);
@@ -165,7 +156,7 @@ impl Slab {
 
     fn take<M: Machine>(&self, m: &M, frames: &Frames) -> Option<SlabRef> {
         let pfn = Pfn(self.head.load(Relaxed).checked_sub(1)?);
-        let taken = frames.record(pfn).word(TAKEN);
+        let taken = frames.record(pfn).word(SLAB_TAKEN);
         let old = taken.load(Relaxed);
         if old == self.full() {
             return None;
@@ -174,18 +165,17 @@ impl Slab {
         let new = old | 1 << at;
         taken.store(new, Relaxed);
         self.objects.store(self.objects() + 1, Relaxed);
-        frames.passed_by(m);
+        frames.count_pool_op(m);
         if new == self.full() {
-            // Full pages go to the end, so that one look at the first page says whether there is
-            // room.
+            // Full pages go to the end, so that the first page shows whether there is room.
             self.unlink(frames, pfn);
             self.link(frames, pfn, false);
         }
         Some(SlabRef::new(pfn, at as usize * self.size))
     }
 
-    /// Gives an object back. Nobody may look at it any more: readers without locks are waited for
-    /// by an epoch first.
+    /// Frees an object, which nobody may read any more: for readers without locks an epoch must
+    /// have ended.
     pub fn free<M: Machine, H: Above<Queue>>(
         &self,
         m: &M,
@@ -196,11 +186,11 @@ impl Slab {
         let (pfn, at) = (object.pfn(), object.offset() / self.size);
         let record = frames.record(pfn);
         let known = record.use_() == Use::Slab
-            && record.word(SIZE).load(Relaxed) == self.size as u64
+            && record.word(SLAB_SIZE).load(Relaxed) == self.size as u64
             && object.offset().is_multiple_of(self.size);
         debug_assert!(known, "{object:?} is no object of this slab");
         let _guard = self.lock.lock(m, above, 0);
-        let taken = record.word(TAKEN);
+        let taken = record.word(SLAB_TAKEN);
         let old = taken.load(Relaxed);
         let bit = 1 << at;
         debug_assert!(old & bit != 0, "{object:?} freed twice");
@@ -209,11 +199,11 @@ impl Slab {
         }
         taken.store(old & !bit, Relaxed);
         self.objects.store(self.objects() - 1, Relaxed);
-        frames.passed_by(m);
+        frames.count_pool_op(m);
         if old == bit {
             self.unlink(frames, pfn);
             self.pages.store(self.pages() - 1, Relaxed);
-            // Under the lock: whoever finds no page in the ring finds a frame for another.
+            // Under the lock: a CPU that finds no page in the ring finds this frame free.
             frames.give_back(m, pfn, Order::BASE);
         } else if old == self.full() {
             self.unlink(frames, pfn);
@@ -221,25 +211,25 @@ impl Slab {
         }
     }
 
-    /// Puts a page in front of the ring, or at its end.
+    /// Links a page at the front of the ring, or at its end.
     fn link(&self, frames: &Frames, pfn: Pfn, in_front: bool) {
         let this = frames.record(pfn);
-        let name = pfn.0 + 1;
+        let this_page = pfn.0 + 1;
         match self.head.load(Relaxed).checked_sub(1) {
             None => {
-                this.word(NEXT).store(name, Relaxed);
-                this.word(PREV).store(name, Relaxed);
-                self.head.store(name, Relaxed);
+                this.word(SLAB_NEXT).store(this_page, Relaxed);
+                this.word(SLAB_PREV).store(this_page, Relaxed);
+                self.head.store(this_page, Relaxed);
             }
             Some(first) => {
                 let head = frames.record(Pfn(first));
-                let last = head.word(PREV).load(Relaxed);
-                this.word(NEXT).store(first + 1, Relaxed);
-                this.word(PREV).store(last, Relaxed);
-                head.word(PREV).store(name, Relaxed);
-                frames.record(Pfn(last - 1)).word(NEXT).store(name, Relaxed);
+                let last = head.word(SLAB_PREV).load(Relaxed);
+                this.word(SLAB_NEXT).store(first + 1, Relaxed);
+                this.word(SLAB_PREV).store(last, Relaxed);
+                head.word(SLAB_PREV).store(this_page, Relaxed);
+                frames.record(Pfn(last - 1)).word(SLAB_NEXT).store(this_page, Relaxed);
                 if in_front {
-                    self.head.store(name, Relaxed);
+                    self.head.store(this_page, Relaxed);
                 }
             }
         }
@@ -247,58 +237,59 @@ impl Slab {
 
     fn unlink(&self, frames: &Frames, pfn: Pfn) {
         let record = frames.record(pfn);
-        let (next, prev) = (record.word(NEXT).load(Relaxed), record.word(PREV).load(Relaxed));
+        let (next, prev) =
+            (record.word(SLAB_NEXT).load(Relaxed), record.word(SLAB_PREV).load(Relaxed));
         if next == pfn.0 + 1 {
             self.head.store(0, Relaxed);
             return;
         }
-        frames.record(Pfn(prev - 1)).word(NEXT).store(next, Relaxed);
-        frames.record(Pfn(next - 1)).word(PREV).store(prev, Relaxed);
+        frames.record(Pfn(prev - 1)).word(SLAB_NEXT).store(next, Relaxed);
+        frames.record(Pfn(next - 1)).word(SLAB_PREV).store(prev, Relaxed);
         if self.head.load(Relaxed) == pfn.0 + 1 {
             self.head.store(next, Relaxed);
         }
     }
 
-    /// Recounts pages and objects. Nobody may be at work.
+    /// Recounts pages and objects. No CPU may use the slab meanwhile.
+    ///
+    /// # Errors
+    /// The first sentence that does not hold.
     pub fn validate(&self, frames: &Frames) -> Result<SlabCounts, Invalid> {
         let mut counts = SlabCounts::default();
-        let head = self.head.load(Relaxed);
+        let (head, full) = (self.head.load(Relaxed), self.full());
         let (mut at, mut seen_full) = (head, false);
         while at != 0 {
             let pfn = Pfn(at - 1);
             let record = frames.record(pfn);
-            let (taken, size) = (record.word(TAKEN).load(Relaxed), record.word(SIZE).load(Relaxed));
-            if record.use_() != Use::Slab || size != self.size as u64 {
-                return Err(Invalid::new(
-                    "a slab's page is none of its own",
-                    pfn.0,
-                    self.size as u64,
-                    size,
-                ));
-            }
-            if taken == 0 || taken & !self.full() != 0 {
-                return Err(Invalid::new(
-                    "a slab's page is empty, or has more objects than room",
-                    pfn.0,
-                    1,
-                    taken,
-                ));
-            }
-            if seen_full && taken != self.full() {
-                return Err(Invalid::new(
-                    "a slab's page with room comes after a full one",
-                    pfn.0,
-                    self.full(),
-                    taken,
-                ));
-            }
-            seen_full |= taken == self.full();
-            let next = record.word(NEXT).load(Relaxed);
-            let back =
-                next.checked_sub(1).map_or(0, |n| frames.record(Pfn(n)).word(PREV).load(Relaxed));
-            if back != at {
-                return Err(Invalid::new("a slab's ring is broken", pfn.0, at, back));
-            }
+            let word = |i: usize| record.word(i).load(Relaxed);
+            let (taken, size, wanted) = (word(SLAB_TAKEN), word(SLAB_SIZE), self.size as u64);
+            ensure(
+                record.use_() == Use::Slab && size == wanted,
+                "a slab's page belongs to another slab",
+                pfn.0,
+                wanted,
+                size,
+            )?;
+            ensure(
+                taken != 0 && taken & !full == 0,
+                "a slab's page is empty, or has more objects than room",
+                pfn.0,
+                1,
+                taken,
+            )?;
+            ensure(
+                !seen_full || taken == full,
+                "a slab's page with room comes after a full one",
+                pfn.0,
+                full,
+                taken,
+            )?;
+            seen_full |= taken == full;
+            let next = word(SLAB_NEXT);
+            let back = next
+                .checked_sub(1)
+                .map_or(0, |n| frames.record(Pfn(n)).word(SLAB_PREV).load(Relaxed));
+            ensure(back == at, "a slab's ring is broken", pfn.0, at, back)?;
             counts.pages += 1;
             counts.objects += taken.count_ones() as u64;
             if counts.pages > self.pages() {
@@ -306,12 +297,9 @@ impl Slab {
             }
             at = if next == head { 0 } else { next };
         }
-        if counts.pages != self.pages() {
-            return Err(Invalid::new("a slab's pages", 0, self.pages(), counts.pages));
-        }
-        if counts.objects != self.objects() {
-            return Err(Invalid::new("a slab's objects", 0, self.objects(), counts.objects));
-        }
+        let (pages, objects) = (self.pages(), self.objects());
+        ensure(counts.pages == pages, "a slab's pages", 0, pages, counts.pages)?;
+        ensure(counts.objects == objects, "a slab's objects", 0, objects, counts.objects)?;
         Ok(counts)
     }
 }

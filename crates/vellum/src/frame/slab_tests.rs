@@ -9,8 +9,7 @@ use proptest::prelude::*;
 
 use crate::addr::{PAGE_SIZE, Pfn};
 use crate::error::NoMemory;
-use crate::frame::slab::SlabCounts;
-use crate::frame::{Slab, SlabRef};
+use crate::frame::{Slab, SlabCounts, SlabRef};
 use crate::sync::Token;
 use crate::testkit::prelude::{FramesFixture, Random, at_each_step, flat};
 

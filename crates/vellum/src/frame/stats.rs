@@ -1,31 +1,24 @@
-//! What the allocator counts, in lines it writes anyway: each CPU in its magazine, and in the
-//! node's shared line what happened while the magazine was not to be had.
+//! What the allocator counts: each CPU in its magazine, in lines it writes anyway, and in the
+//! node's counters while it does not hold the magazine.
 
-use super::magazine::{Held, bump};
-use super::node::{Mark, Node, Watermarks};
-use super::{Frames, Magazine};
+use crate::frame::cpu::magazine::{Magazine, bump};
+use crate::frame::frames::Frames;
+use crate::frame::node::marks::{Mark, Watermarks};
+use crate::frame::node::numa_node::NumaNode;
+use crate::frame::view::NodeView;
 use crate::machine::Machine;
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A node's counts of what passed the magazines by.
-#[repr(C, align(64))]
-pub(super) struct Bypass {
-    pub(super) blocks: AtomicU64,
-    pub(super) block_frames: AtomicU64,
-    pub(super) block_freed: AtomicU64,
-    pub(super) missed: AtomicU64,
-}
-
-/// How often the counts are read to find them the same twice. Basis: a guess; who finds frames come
-/// and go so often has his answer, and a reading goes by all CPUs.
+/// How often the counts are read to find them the same twice. Basis: a guess. If frames come and go
+/// that often, that is the answer, and each reading visits all CPUs.
 const READS: u32 = 8;
 
-/// Sums of what the counts of frames are made of. The first four only grow; `stacked` grows only
-/// with `pushed` or `filled`, and `uncounted` falls only where `blocks` grows. So where two
-/// readings agree, the counts of each CPU and block were the same from the first to the second.
+/// Sums of the counts of frames. The first four only grow; `stacked` grows only with `pushed` or
+/// `filled`, and `uncounted` falls only where `blocks` grows. So where two readings agree, the
+/// counts of each CPU and block were the same from the first to the second.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-struct Passage {
+struct Turnover {
     pushed: u64,
     filled: u64,
     emptied: u64,
@@ -34,27 +27,28 @@ struct Passage {
     uncounted: u64,
 }
 
-impl Passage {
-    /// Adds a magazine; `false` if somebody is at it, whose counts are not of one moment.
+impl Turnover {
+    /// Adds a magazine; `false` if somebody holds it, whose counts are not of one moment.
     fn add_magazine(&mut self, magazine: &Magazine) -> bool {
         let read = |n: &AtomicU64| n.load(Ordering::Acquire);
-        let (pushed, stacked, still) = magazine.stacked();
-        self.pushed += pushed;
-        self.stacked += stacked;
+        let stack = magazine.stack_counts();
+        self.pushed += stack.pushed;
+        self.stacked += stack.len;
         self.filled += read(&magazine.filled);
         self.emptied += read(&magazine.emptied);
-        self.blocks += read(&magazine.passed_by);
+        self.blocks += read(&magazine.pool_ops);
         self.blocks += read(&magazine.block_frames) + read(&magazine.block_freed);
-        still
+        stack.idle
     }
 
-    /// Adds what passed a node's magazines by; `false` if somebody is at a block it is counted in.
-    fn add_past(&mut self, node: &Node) -> bool {
-        let (mut still, bypass) = (true, &node.shared().bypass);
+    /// Adds what a node counts outside of magazines; `false` if somebody has locked a block that
+    /// has uncounted frames.
+    fn add_unheld(&mut self, node: &NumaNode) -> bool {
+        let (mut idle, unheld) = (true, &node.counters().unheld);
         let read = |n: &AtomicU64| n.load(Ordering::Acquire);
-        self.blocks += read(&bypass.block_frames) + read(&bypass.block_freed);
-        self.uncounted += node.uncounted(|| still = false);
-        still
+        self.blocks += read(&unheld.block_frames) + read(&unheld.block_freed);
+        self.uncounted += node.uncounted(|| idle = false);
+        idle
     }
 
     /// Frames taken from stacks.
@@ -62,108 +56,56 @@ impl Passage {
         (self.pushed + self.filled).wrapping_sub(self.emptied + self.stacked)
     }
 
-    /// Frames taken and frames given back.
+    /// Frames taken and frames freed.
     fn sum(self) -> u64 {
         self.popped().wrapping_add(self.pushed + self.blocks + self.uncounted)
     }
 }
 
-impl Node {
-    pub(super) fn count_alloc(&self, held: Option<&Held>, frames: u64, missed: bool) {
-        match held {
-            Some(Held { magazine, .. }) => {
-                bump(&magazine.blocks, 1);
-                bump(&magazine.block_frames, frames);
-                if missed {
-                    bump(&magazine.missed, 1);
-                }
-            }
-            None => {
-                let bypass = &self.shared().bypass;
-                bypass.blocks.fetch_add(1, Ordering::Relaxed);
-                bypass.block_frames.fetch_add(frames, Ordering::Relaxed);
-                bypass.missed.fetch_add(missed as u64, Ordering::Relaxed);
-            }
+impl NodeView<'_> {
+    /// Adds the node's `pgalloc`, `pgfree`, `numa_hit` and `numa_miss`.
+    pub fn stats(self, stats: &mut Stats) {
+        let read = |n: &AtomicU64| n.load(Ordering::Relaxed) as i64;
+        let unheld = &self.node().counters().unheld;
+        let (mut allocs, mut missed) = (read(&unheld.blocks), read(&unheld.missed));
+        let mut frames = read(&unheld.block_frames);
+        let mut freed = read(&unheld.block_freed) + self.node().uncounted(|| {}) as i64;
+        for magazine in self.magazines() {
+            let mut stack = Turnover::default();
+            stack.add_magazine(magazine);
+            allocs += stack.popped() as i64 + read(&magazine.blocks);
+            frames += stack.popped() as i64 + read(&magazine.block_frames);
+            freed += stack.pushed as i64 + read(&magazine.block_freed);
+            missed += read(&magazine.missed);
         }
-    }
-
-    pub(super) fn count_free(&self, held: Option<&Held>, frames: u64) {
-        match held {
-            Some(held) => bump(&held.magazine.block_freed, frames),
-            None => {
-                self.shared().bypass.block_freed.fetch_add(frames, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-impl Node {
-    /// Counts frames that came back to a block some time ago, both as free and as freed.
-    pub(super) fn count_late(&self, held: Option<&Held>, frames: u64) {
-        if frames != 0 {
-            self.count(held, frames as i64);
-            self.count_free(held, frames);
-        }
+        stats.add(Counter::Alloc, frames);
+        stats.add(Counter::Free, freed);
+        stats.add(Counter::NumaHit, allocs - missed);
+        stats.add(Counter::NumaMiss, missed);
     }
 }
 
 impl Frames {
     /// Adds `pgalloc`, `pgfree`, `numa_hit` and `numa_miss`.
     pub fn stats(&self, stats: &mut Stats) {
-        (0..self.nodes).for_each(|at| self.node_stats(at, stats));
+        (0..self.nodes).for_each(|at| self.view(at).stats(stats));
     }
 
-    /// Those of one node.
-    pub(super) fn node_stats(&self, at: usize, stats: &mut Stats) {
-        let read = |n: &AtomicU64| n.load(Ordering::Relaxed) as i64;
-        let mut add =
-            |popped: i64, pushed: i64, blocks: i64, frames: i64, freed: i64, missed: i64| {
-                stats.add(Counter::Alloc, popped + frames);
-                stats.add(Counter::Free, pushed + freed);
-                stats.add(Counter::NumaHit, popped + blocks - missed);
-                stats.add(Counter::NumaMiss, missed);
-            };
-        let b = &self.node(at).shared().bypass;
-        let uncounted = self.node(at).uncounted(|| {}) as i64;
-        add(
-            0,
-            uncounted,
-            read(&b.blocks),
-            read(&b.block_frames),
-            read(&b.block_freed),
-            read(&b.missed),
-        );
-        for cpu in 0..self.cpus {
-            let m: &Magazine = self.magazine(cpu, at);
-            let mut passed = Passage::default();
-            passed.add_magazine(m);
-            let (popped, pushed) = (passed.popped() as i64, passed.pushed as i64);
-            add(
-                popped,
-                pushed,
-                read(&m.blocks),
-                read(&m.block_frames),
-                read(&m.block_freed),
-                read(&m.missed),
-            );
-        }
-    }
-
-    /// A slab gave or took an object, or a pool a block. The caller is not preempted.
+    /// Counts that a slab gave or took an object, or a pool a block. The caller is not preempted.
     #[inline]
-    pub(crate) fn passed_by<M: Machine>(&self, m: &M) {
-        bump(&self.magazine(m.cpu(), 0).passed_by, 1);
+    pub(crate) fn count_pool_op<M: Machine>(&self, m: &M) {
+        bump(&self.magazine(m.cpu(), 0).pool_ops, 1);
     }
 
-    /// Base frames ever taken and ever given back, and what passed them by, in one sum over CPUs,
-    /// as it was at one moment of this call: who is at a magazine or a block is waited for. `None`
-    /// if frames came and went whenever it was read.
+    /// Base frames ever taken and ever freed, and the operations of slabs and pools, in one sum
+    /// over CPUs, as it was at one moment of this call: it waits for the holders of magazines and
+    /// blocks. `None` if frames came and went whenever it was read.
     pub(crate) fn turnover<M: Machine>(&self, m: &M) -> Option<u64> {
         let mut before = None;
         for _ in 0..READS {
-            let now = self.passage();
+            let now = self.turnover_now();
             if now.is_some() && now == before {
-                return now.map(Passage::sum);
+                return now.map(Turnover::sum);
             }
             before = now;
             if before.is_none() {
@@ -173,25 +115,24 @@ impl Frames {
         None
     }
 
-    /// The same of one CPU, and of what any other took or gave back while its own magazine was not
-    /// to be had.
+    /// The same of one CPU, and of what any other took or freed without holding its magazine.
     pub(crate) fn turnover_of(&self, cpu: usize) -> u64 {
-        let mut here = Passage::default();
+        let mut here = Turnover::default();
         for at in 0..self.nodes {
             here.add_magazine(self.magazine(cpu, at));
-            here.add_past(self.node(at));
+            here.add_unheld(self.node(at));
         }
         here.sum()
     }
 
-    /// What came and went, if nobody is at what it is read from.
-    fn passage(&self) -> Option<Passage> {
-        let (mut all, mut still) = (Passage::default(), true);
-        for at in 0..self.nodes {
-            (0..self.cpus).for_each(|cpu| still &= all.add_magazine(self.magazine(cpu, at)));
-            still &= all.add_past(self.node(at));
+    /// The turnover, if nobody holds what it is read from.
+    fn turnover_now(&self) -> Option<Turnover> {
+        let (mut all, mut idle) = (Turnover::default(), true);
+        for view in (0..self.nodes).map(|at| self.view(at)) {
+            view.magazines().for_each(|magazine| idle &= all.add_magazine(magazine));
+            idle &= all.add_unheld(view.node());
         }
-        still.then_some(all)
+        idle.then_some(all)
     }
 
     /// Base frames of a node nobody has, those in magazines included and pending ones not. A sum
@@ -200,28 +141,21 @@ impl Frames {
     /// # Panics
     /// If there is no such node; so do the others that take one.
     pub fn free_frames(&self, node: usize) -> u64 {
-        let kept: u64 = (0..self.cpus).map(|cpu| self.magazine(cpu, node).free_frames()).sum();
-        (self.block_free(node) + kept as i64).max(0) as u64
+        self.view(node).free_frames()
     }
 
     /// Base frames of a node that wait for a flush.
     pub fn pending_frames(&self, node: usize) -> u64 {
-        self.node(node).waiting().frames.load(Ordering::Relaxed)
+        self.node(node).pending().frames.load(Ordering::Relaxed)
     }
 
-    /// A node's marks.
+    /// A node's marks, in base frames.
     pub fn watermarks(&self, node: usize) -> Watermarks {
         self.node(node).marks
     }
 
     /// Where a node stands against its marks.
     pub fn mark(&self, node: usize) -> Mark {
-        let (free, marks) = (self.free_frames(node), self.watermarks(node));
-        match free {
-            _ if free <= marks.min => Mark::Min,
-            _ if free <= marks.low => Mark::Low,
-            _ if free <= marks.high => Mark::High,
-            _ => Mark::Plenty,
-        }
+        self.watermarks(node).mark(self.free_frames(node))
     }
 }

@@ -11,7 +11,7 @@
 
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
-use crate::frame::Want;
+use crate::frame::AllocRequest;
 use crate::machine::{Event, Machine, Use};
 use crate::memory::Memory;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -67,7 +67,7 @@ impl<M: Machine> Memory<M> {
         }
         let wanted = || stack.wanted.load(Ordering::Relaxed).min(blocks);
         while stack.kept.load(Ordering::Relaxed) < wanted() {
-            let pfn = self.alloc_exactly(order, &Want::kernel(Use::Data))?;
+            let pfn = self.alloc_exactly(order, &AllocRequest::kernel(Use::Data))?;
             if !self.give_to_pool(pfn, order) {
                 self.untake(pfn, order);
             }
@@ -105,7 +105,7 @@ impl<M: Machine> Memory<M> {
     /// Under the pool's lock.
     fn holds(&self, stack: &Stack, blocks: u64) {
         stack.kept.store(blocks, Ordering::Relaxed);
-        self.frames.passed_by(&self.machine);
+        self.frames.count_pool_op(&self.machine);
     }
 
     fn take_from_pool(&self, order: Order) -> Option<Pfn> {
@@ -138,8 +138,8 @@ impl<M: Machine> Memory<M> {
     }
 
     /// A block where nothing smaller will do. What CPUs keep is given back for it, however often
-    /// that was in vain (`Node::defers`), and who is just doing the same is waited for.
-    pub(crate) fn alloc_exactly(&self, order: Order, want: &Want) -> Result<Pfn, NoMemory> {
+    /// that was in vain (`NodeCounters::defers`), and who is just doing the same is waited for.
+    pub(crate) fn alloc_exactly(&self, order: Order, want: &AllocRequest) -> Result<Pfn, NoMemory> {
         let m = &self.machine;
         self.frames.alloc(m, order, want).or_else(|NoMemory| {
             self.frames.drain_all(m, true);
@@ -151,7 +151,7 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn alloc_block(
         &self,
         order: Order,
-        want: &Want,
+        want: &AllocRequest,
         exactly: bool,
     ) -> Result<Pfn, NoMemory> {
         if !exactly {

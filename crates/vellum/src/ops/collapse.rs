@@ -13,7 +13,7 @@ use crate::config::ClearUnit;
 use crate::entry::{Entry, Flags};
 use crate::error::NoMemory;
 use crate::fault::Faults;
-use crate::frame::{Data, Want};
+use crate::frame::{AllocRequest, Data};
 use crate::machine::{Act, Event, Machine, Stores, Use, Work};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
@@ -57,7 +57,8 @@ impl<M: Machine> Collapse<'_, M> {
             return Ok(false);
         }
         let index = va.page().wrapping_add(region.shift());
-        let want = Want { policy: attrs.numa.unwrap_or(self.config.numa), index, use_: Use::Data };
+        let want =
+            AllocRequest { policy: attrs.numa.unwrap_or(self.config.numa), index, use_: Use::Data };
         let new = self.alloc_exactly(Order::HUGE, &want)?;
         if self.config.alloc_zero {
             m.clear_frames(new, Order::HUGE.frames());

@@ -2,7 +2,7 @@
 
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
-use crate::frame::Want;
+use crate::frame::AllocRequest;
 use crate::machine::{Machine, Use};
 use crate::pagetable::PageTables;
 
@@ -59,6 +59,6 @@ impl Preallocated {
 impl<M: Machine> PageTables<M> {
     /// A frame that will be a table.
     pub(crate) fn table_frame(&self) -> Result<Pfn, NoMemory> {
-        self.frames.alloc(&self.machine, Order::BASE, &Want::kernel(Use::Table))
+        self.frames.alloc(&self.machine, Order::BASE, &AllocRequest::kernel(Use::Table))
     }
 }

@@ -14,7 +14,7 @@
 //! hold 1 + the order of the units the block was split into, 0 while it is whole.
 
 use crate::addr::{Order, Pfn};
-use crate::frame::{CUT, CUT_SHIFT, Data, Owner, REFERENCE, USES};
+use crate::frame::{Data, Owner, REFERENCE, SPLIT, SPLIT_SHIFT, USES};
 use crate::machine::{Event, Machine, Use, Work};
 use crate::rmap::Rmap;
 use crate::sync::Top;
@@ -40,7 +40,7 @@ impl<M: Machine> Rmap<M> {
 
     /// The size of the units that count, given the count word just seen.
     fn unit(&self, pfn: Pfn, word: u64) -> Order {
-        match (word & CUT) >> CUT_SHIFT {
+        match (word & SPLIT) >> SPLIT_SHIFT {
             0 => self.frames.record(pfn).order(),
             n => Order::new(n as u8 - 1).unwrap_or(Order::BASE),
         }
@@ -209,7 +209,7 @@ impl<M: Machine> Rmap<M> {
                     Data::init(self.frames.record(pfn.add(first)), size, owner, index + first);
                 piece.set_uses(seen & USES);
             }
-            let cut = seen & !CUT | (size.get() as u64 + 1) << CUT_SHIFT;
+            let cut = seen & !SPLIT | (size.get() as u64 + 1) << SPLIT_SHIFT;
             touch(m, word, true);
             match word.compare_exchange(seen, cut, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,

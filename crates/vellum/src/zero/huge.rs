@@ -24,7 +24,7 @@ use crate::addr::{Level, Order, PFN_END, Pfn, Va};
 use crate::clear::Extent;
 use crate::clear::fresh_block::Short;
 use crate::error::NoMemory;
-use crate::frame::Want;
+use crate::frame::AllocRequest;
 use crate::machine::{Machine, Use};
 use crate::space::{MAX_SPACES, SpaceRecord};
 use crate::stats::Counter;
@@ -136,7 +136,7 @@ impl<M: Machine> Zero<M> {
                 break UNCOUNTED;
             }
             if seen.first().is_none() {
-                let page = self.frames.alloc(m, Order::HUGE, &Want::kernel(Use::Zero));
+                let page = self.frames.alloc(m, Order::HUGE, &AllocRequest::kernel(Use::Zero));
                 let page = page.map_err(Short::from).and_then(|page| self.clear_huge_zero(page));
                 let page = page.map_err(|_| {
                     self.count(Counter::ThpZeroAllocFailed, 1);
@@ -254,7 +254,7 @@ impl<M: Machine> Zero<M> {
                 }
                 continue;
             }
-            let page = self.alloc_exactly(Order::HUGE, &Want::kernel(Use::Zero))?;
+            let page = self.alloc_exactly(Order::HUGE, &AllocRequest::kernel(Use::Zero))?;
             let page = self.clear_huge_zero(page)?;
             if self.huge_zero.exchange(m, seen, State(State::of(page, 1).0 | KEPT)) {
                 self.count(Counter::ThpZeroAlloc, 1);

@@ -6,7 +6,7 @@
 use crate::addr::{Order, Pfn};
 use crate::config::NumaPolicy;
 use crate::error::NoMemory;
-use crate::frame::Want;
+use crate::frame::AllocRequest;
 use crate::machine::{Act, MAX_NODES, Machine, Use};
 use crate::platform::over;
 use crate::sync;
@@ -95,7 +95,7 @@ impl<M: Machine> MakeZeros<'_, M> {
             match self.frames.alloc(
                 &self.machine,
                 order,
-                &Want { policy, index: 0, use_: Use::Zero },
+                &AllocRequest { policy, index: 0, use_: Use::Zero },
             ) {
                 Ok(first) => return Ok((first, order)),
                 Err(error) => {

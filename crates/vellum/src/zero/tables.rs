@@ -11,7 +11,7 @@
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
 use crate::error::{Invalid, NoMemory};
-use crate::frame::Want;
+use crate::frame::AllocRequest;
 use crate::machine::{MAX_NODES, Machine, Use};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::zero::Zero;
@@ -39,7 +39,7 @@ impl<M: Machine> Zero<M> {
         }
         let below = level.child();
         let zeros = self.zero_block_here();
-        let pfn = self.frames.alloc(m, Order::BASE, &Want::kernel(Use::ZeroTable))?;
+        let pfn = self.frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::ZeroTable))?;
         // The lower table last: it is everybody's as soon as it is made.
         let lower = match below {
             Level::ONE => None,

@@ -105,7 +105,7 @@ impl Scene {
         spaces.insert(0, space);
         let scene = Scene { fx, exit, spaces: RefCell::new(spaces), taken: RefCell::default() };
         if matches!(exit, CopyPiece | ZeroShort) {
-            let want = Want::kernel(Use::Slab);
+            let want = AllocRequest::kernel(Use::Slab);
             let taken = std::iter::from_fn(|| {
                 scene.fx.vm.frames().alloc(scene.fx.m(), Order::HUGE, &want).ok()
             });
@@ -220,7 +220,7 @@ fn f_01_the_machine_that_follows_frames_notices_one_that_nobody_filled() {
     let space = fx.vm.create().expect("memory");
     fx.map_leaves(&space, AT, MIB2, Order::BASE);
     fx.vm.fault(&space, AT, Access::Write).expect("memory");
-    let want = Want::kernel(Use::Data);
+    let want = AllocRequest::kernel(Use::Data);
     let page = fx.vm.frames().alloc(fx.m(), Order::BASE, &want).expect("memory");
     // Any table will do.
     fx.m().set_entry(page, 0, page.addr() | 1);

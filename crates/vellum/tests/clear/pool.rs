@@ -84,7 +84,7 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
                 // A fault that needs such a block now gets another one.
                 let other = fx.vm.create().unwrap();
                 assert_ne!(fx.huge_fault(&other, AT, 9), block);
-                let want = Want::kernel(Use::Slab);
+                let want = AllocRequest::kernel(Use::Slab);
                 let all =
                     std::iter::from_fn(|| fx.vm.frames().alloc(fx.m(), Order::HUGE, &want).ok());
                 let all: Vec<Pfn> = all.collect();

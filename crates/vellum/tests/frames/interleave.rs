@@ -44,7 +44,7 @@ impl TwoCpus {
         match act {
             Act::Alloc(o) => {
                 if let Ok(pfn) =
-                    self.of.frames.alloc(&self.of.m, order(o), &Want::kernel(Use::Table))
+                    self.of.frames.alloc(&self.of.m, order(o), &AllocRequest::kernel(Use::Table))
                 {
                     mine.borrow_mut().push((pfn, o));
                 }

@@ -46,7 +46,7 @@ fn churn(fx: &FramesFixture, steps: u64, cpu_of: fn(usize) -> usize, orders: &'s
                         if let Ok(pfn) = fx.frames.alloc(
                             &fx.m,
                             order(o),
-                            &Want { policy, index: step, use_: Use::Data },
+                            &AllocRequest { policy, index: step, use_: Use::Data },
                         ) {
                             take(pfn, o);
                             held.push((pfn, o));

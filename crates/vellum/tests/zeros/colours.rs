@@ -135,7 +135,7 @@ fn b_02_before_the_first_space_and_without_zero_pages_no_frame_is() {
 fn fragmented(run: u64) -> (Fixture, Vec<Pfn>) {
     let fx = fixture(2048, eight());
     let (m, frames) = (fx.m(), fx.vm.frames());
-    let want = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Zero };
+    let want = AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Zero };
     let mut all = Vec::new();
     while let Ok(pfn) = frames.alloc(m, Order::BASE, &want) {
         all.push(pfn);
@@ -309,7 +309,8 @@ fn a_node_without_room_borrows_one_frame_of_another() {
     let mut topology = nodes(2, &[(512, 8192), (1 << 15, 1024)]);
     topology.cpu_node[1] = 1;
     let fx = Fixture::new(Flat::new(topology, MmuRules::X86_64), eight());
-    let (m, want) = (fx.m(), Want { policy: NumaPolicy::Bind(1), index: 0, use_: Use::Zero });
+    let (m, want) =
+        (fx.m(), AllocRequest { policy: NumaPolicy::Bind(1), index: 0, use_: Use::Zero });
     let mut taken = Vec::new();
     while let Ok(pfn) = fx.vm.frames().alloc(m, Order::BASE, &want) {
         taken.push(pfn);

@@ -13,7 +13,7 @@ use std::io;
 use std::time::Instant;
 
 use vellum::addr::{Order, Pfn};
-use vellum::frame::{Frames, Want};
+use vellum::frame::{AllocRequest, Frames};
 use vellum::machine::{Machine, Use};
 
 use super::measure::{Effort, Samples, Start, threads, time_enough};
@@ -72,7 +72,8 @@ impl Allocator for Ours {
     #[inline]
     fn alloc(&self, _cpu: usize, order: u8) -> Option<u32> {
         let order = Order::new(order)?;
-        let first = self.frames.alloc(&self.machine, order, &Want::kernel(Use::Data)).ok()?;
+        let first =
+            self.frames.alloc(&self.machine, order, &AllocRequest::kernel(Use::Data)).ok()?;
         Some((first.0 - FIRST.0) as u32)
     }
     #[inline]

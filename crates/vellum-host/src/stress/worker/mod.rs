@@ -9,7 +9,7 @@ mod verbs;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::entry::Codec;
 use vellum::error::{FaultError, SpaceError};
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::Use;
 use vellum::space::{Access, Page as Seen, Rights, Space};
 
@@ -395,7 +395,7 @@ impl<'a, C: Codec> Worker<'a, C> {
             return unsafe { frames.free(m, first, order) };
         }
         let order = Order::new(self.rng.below(10) as u8).unwrap_or(Order::BASE);
-        match frames.alloc(m, order, &Want::kernel(Use::Slab)) {
+        match frames.alloc(m, order, &AllocRequest::kernel(Use::Slab)) {
             Ok(first) => self.blocks.push((first, order)),
             Err(_) => self.outcome.refused += 1,
         }

@@ -10,7 +10,7 @@ mod verbs;
 use vellum::addr::{Order, Va};
 use vellum::entry::Codec;
 use vellum::error::FaultError;
-use vellum::frame::Want;
+use vellum::frame::AllocRequest;
 use vellum::machine::Use;
 use vellum::space::{Access, Space};
 
@@ -154,7 +154,7 @@ impl<'a, C: Codec> Worker<'a, C> {
     fn frame(&mut self) {
         let (m, frames) = (self.shared.vm.machine(), self.shared.vm.frames());
         let order = Order::new(self.rng.below(10) as u8).unwrap_or(Order::BASE);
-        match frames.alloc(m, order, &Want::kernel(Use::Slab)) {
+        match frames.alloc(m, order, &AllocRequest::kernel(Use::Slab)) {
             // SAFETY: just taken, and mapped nowhere.
             Ok(first) => unsafe { frames.free(m, first, order) },
             Err(_) => self.refused(),

@@ -1,34 +1,32 @@
-//! Taking runs out of a locked block, and what that leaves.
+//! Taking runs out of a locked block, and noting the runs that are left.
 //!
-//! A run is *exactly* of an order if it is aligned to it, free, and its buddy is not. Pieces come
-//! out of the first run of exactly the row that was asked for, so that nothing larger is broken
-//! while that fits; what is left of it are runs of the orders between. Half a block that is all
-//! free counts as a run of its own: there is no row for whole ones.
+//! A run is *exactly* of an order if it is aligned to it, free, and its buddy is not free. A
+//! sub-block comes out of the first run of exactly the row that was asked for, so nothing larger is
+//! split while that fits; the rest of the run becomes runs of the orders between. A block that is
+//! all free has two runs of order 8: there is no row for order 9.
 
-use super::bits;
-use super::block::Locked;
-use super::magazine::Held;
-use super::node::{Node, WORDS};
-use super::rooms::ROWS;
+use crate::frame::block::bits::{self, ROWS, WORDS};
+use crate::frame::block::lock::Locked;
+use crate::frame::cpu::magazine::Held;
 use crate::machine::Machine;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::touch;
 
-/// Frames taken one by one out of a block: for each word, which.
-pub(super) type Singles = [u64; WORDS];
+/// Single frames of a block, as bits of its words.
+pub type Singles = [u64; WORDS];
 
 impl Locked<'_> {
-    /// Takes 2^order frames out of a run of exactly 2^row; gives the offset in the block. If there
-    /// is none it says so to those who look for one.
-    pub(super) fn take<M: Machine>(
+    /// Takes 2^order frames out of a run of exactly 2^row; gives the offset in the block. Without
+    /// such a run the block's bit in that row is cleared.
+    pub fn take<M: Machine>(
         &mut self,
         m: &M,
         held: Option<&Held>,
         order: u32,
         row: usize,
     ) -> Option<u32> {
-        self.count_back(held);
+        self.count_freed(held);
         let words = self.words();
         let Some((at, more)) = find(words, row) else {
             self.forget(m, row);
@@ -45,7 +43,7 @@ impl Locked<'_> {
         for left in order as usize..row {
             self.note(m, left);
         }
-        // So that nobody looks for what is no longer there.
+        // So that nobody looks for a run that is no longer there.
         if self.is_claimed() {
             self.set_rows(exact_rows(words));
         } else if !more {
@@ -54,16 +52,16 @@ impl Locked<'_> {
         Some(at)
     }
 
-    /// Takes up to `max` single frames out of runs of at most 2^row, whichever come first. Says how
-    /// many, and which.
-    pub(super) fn take_many<M: Machine>(
+    /// Takes up to `max` single frames out of runs of at most 2^row, the first ones. Says how many,
+    /// and which.
+    pub fn take_many<M: Machine>(
         &mut self,
         m: &M,
         held: &Held,
         max: u32,
         row: usize,
     ) -> (u32, Singles) {
-        self.count_back(Some(held));
+        self.count_freed(Some(held));
         let (mut got, mut which, mut all) = (0, [0; WORDS], true);
         for (i, (word, which)) in self.words().iter().zip(&mut which).enumerate() {
             let free = !word.load(Relaxed);
@@ -91,15 +89,15 @@ impl Locked<'_> {
                 break;
             }
         }
-        // With all up to a row taken, larger runs are as they were.
+        // When all up to a row are taken, larger runs are as they were.
         if got == 0 || all && got < max && row < 5 || self.note_rows(m) >> row & 1 == 0 {
             self.forget(m, row);
         }
         (got, which)
     }
 
-    /// Notes whatever runs there are, and says of which rows.
-    pub(super) fn note_rows<M: Machine>(&mut self, m: &M) -> u32 {
+    /// Notes all runs, and says in which rows they are.
+    pub fn note_rows<M: Machine>(&mut self, m: &M) -> u32 {
         let rows = exact_rows(self.words());
         if self.is_claimed() {
             self.set_rows(rows);
@@ -113,9 +111,9 @@ impl Locked<'_> {
         rows
     }
 
-    /// Notes the run that one has become part of by coming back.
+    /// Notes the run that a freed one has become part of.
     #[inline]
-    pub(super) fn note_run<M: Machine>(&mut self, m: &M, at: u32, order: u32) {
+    pub fn note_run<M: Machine>(&mut self, m: &M, at: u32, order: u32) {
         let word = at as usize / 64;
         let row = match bits::grown(!self.words()[word].load(Relaxed), at % 64, order.min(6)).0 {
             6 => grown_words(self.words(), word),
@@ -124,8 +122,8 @@ impl Locked<'_> {
         self.note(m, row);
     }
 
-    /// Notes every run that has come to be by clearing `mask` in a word.
-    pub(super) fn note_runs<M: Machine>(&mut self, m: &M, word: usize, mask: u64) {
+    /// Notes every run that clearing `mask` in a word has made.
+    pub fn note_runs<M: Machine>(&mut self, m: &M, word: usize, mask: u64) {
         let free = !self.words()[word].load(Relaxed);
         let mut rest = mask;
         while rest != 0 {
@@ -139,7 +137,7 @@ impl Locked<'_> {
 /// Where the first run of exactly 2^row frames starts, and whether there is another.
 #[inline]
 fn find(words: &[AtomicU64; WORDS], row: usize) -> Option<(u32, bool)> {
-    // Each order for itself, so that its shifts are constants.
+    // Each order by itself, so that its shifts are constants.
     match row {
         0 => find_in_words::<0>(words),
         1 => find_in_words::<1>(words),
@@ -164,18 +162,18 @@ fn find_in_words<const ROW: u32>(words: &[AtomicU64; WORDS]) -> Option<(u32, boo
 }
 
 /// The orders of all runs a block has, as bits.
-pub(super) fn exact_rows(words: &[AtomicU64; WORDS]) -> u32 {
-    let (mut rows, mut whole) = (0, 0);
+pub fn exact_rows(words: &[AtomicU64; WORDS]) -> u32 {
+    let (mut rows, mut free_words) = (0, 0);
     for (i, word) in words.iter().enumerate() {
         match !word.load(Relaxed) {
             0 => {}
-            u64::MAX => whole |= 1 << i,
+            u64::MAX => free_words |= 1 << i,
             free => rows |= bits::exact_orders(free, 6),
         }
     }
-    if whole != 0 {
+    if free_words != 0 {
         // A word is a run of order 6; bit 9, of a block that is all free, is two runs of order 8.
-        let found = bits::exact_orders(whole, 4) << 6;
+        let found = bits::exact_orders(free_words, 4) << 6;
         rows |= found & ((1 << ROWS) - 1) | found >> 1 & 1 << (ROWS - 1);
     }
     rows
@@ -196,12 +194,5 @@ fn grown_words(words: &[AtomicU64; WORDS], at: usize) -> usize {
         _ if !free(at ^ 1, 1) => 6,
         _ if !free((at & !1) ^ 2, 2) => 7,
         _ => 8,
-    }
-}
-
-impl Node {
-    /// Whether the rows of a block say all it has, for audits.
-    pub(super) fn rows_are_known(&self, block: usize, known: u32) -> bool {
-        exact_rows(self.words(block)) & !known == 0
     }
 }

@@ -1,7 +1,20 @@
-//! Finding aligned runs in a word.
+//! The bits of a 2 MiB block, and finding aligned runs in a word of them.
 //!
-//! One word holds 64 frames of a block (set: taken) or, in a hint, 64 blocks; the same few shifts
-//! find in all of it at once where an aligned run of 2^n clear bits starts.
+//! A word holds 64 frames of a block (set: taken) or 64 blocks of a node (set: busy). A few shifts
+//! find every aligned run of 2^n clear bits of a word at once.
+
+use crate::sync::atomic::AtomicU64;
+
+/// log2 of the frames in a block.
+pub const BLOCK: u32 = 9;
+/// Words of 64 frames in a block.
+pub const WORDS: usize = 8;
+/// Orders of sub-blocks, 0 to 8. The free index has a row for each.
+pub const ROWS: usize = BLOCK as usize;
+
+/// The bits of one block: a cache line.
+#[repr(C, align(64))]
+pub struct Bits(pub [AtomicU64; WORDS]);
 
 /// Bits whose position is a multiple of 2^order.
 const ALIGNED: [u64; 7] = [

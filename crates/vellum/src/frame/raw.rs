@@ -1,14 +1,14 @@
 //! Packed words and counters, for tests that make them wrong on purpose.
 
-use super::Frames;
-use super::block::{self, large};
-use super::node::Node;
 use crate::addr::Order;
+use crate::frame::block::state::{self, huge_state};
+use crate::frame::frames::Frames;
+use crate::frame::node::numa_node::NumaNode;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
-/// What a node and one CPU's magazine for it keep.
-pub(crate) struct Doors<'a> {
-    node: &'a Node,
+/// Those of a node and of one CPU's magazine for it.
+pub(crate) struct RawState<'a> {
+    node: &'a NumaNode,
     pub free: &'a AtomicI64,
     pub defer: &'a AtomicU32,
     pub defer_shift: &'a AtomicU32,
@@ -24,43 +24,43 @@ pub(crate) struct Doors<'a> {
     pub lowest: &'a AtomicU32,
 }
 
-impl<'a> Doors<'a> {
-    /// In the state of a block that somebody has.
-    pub const LOCKED: u32 = block::LOCKED;
+impl<'a> RawState<'a> {
+    /// In the state of a block that somebody has locked.
+    pub const LOCKED: u32 = state::LOCKED;
 
     /// The state of a block.
     pub fn state(&self, block: usize) -> &'a AtomicU32 {
-        self.node.state(block)
+        self.node.blocks.state(block)
     }
 
-    /// What a CPU may keep uncounted.
+    /// The most that a magazine's count may be off.
     pub fn slack(&self) -> i64 {
         self.node.slack
     }
 
-    /// The state of a large block's first block.
-    pub fn large(order: u8) -> u32 {
-        Order::new(order).map_or(0, large)
+    /// The state of a huge block's first block.
+    pub fn huge_state(order: u8) -> u32 {
+        Order::new(order).map_or(0, huge_state)
     }
 }
 
 impl Frames {
     /// Those of a node and a CPU.
-    pub(crate) fn doors(&self, node: usize, cpu: usize) -> Doors<'_> {
+    pub(crate) fn raw(&self, node: usize, cpu: usize) -> RawState<'_> {
         let (magazine, node) = (self.magazine(cpu, node), self.node(node));
-        let shared = node.shared();
-        Doors {
+        let counters = node.counters();
+        RawState {
             node,
-            free: &shared.free,
-            defer: &shared.defer,
-            defer_shift: &shared.defer_shift,
+            free: &counters.free,
+            defer: &counters.defer,
+            defer_shift: &counters.defer_shift,
             word: &magazine.word,
             delta: &magazine.delta,
             filled: &magazine.filled,
             block_freed: &magazine.block_freed,
-            kept: &magazine.kept.lens,
+            kept: &magazine.buddy.lens,
             current: &magazine.current,
-            cursor: &magazine.whole_cursor,
+            cursor: &magazine.huge_cursor,
             rows: &magazine.rows,
             lowest: &magazine.stack[0],
         }

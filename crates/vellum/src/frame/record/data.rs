@@ -1,45 +1,34 @@
 //! A data frame's record.
 //!
-//! A private page lives in page tables alone; its record says how many entries map it, whose it is,
-//! and at which index. The index is fixed for life (a remap changes where an index is seen, not the
-//! index), so together with the owner's list of displacements it finds every mapping. A block of 2
-//! MiB and up is *whole*, one record counting for all of it, or cut into units that count for
-//! themselves (`space::share`); that goes in one direction, under the busy lock.
-//!
-//! | word | meaning | changed by |
-//! |---|---|---|
-//! | lock | busy | |
-//! | 1 | map count in the low half, references above it; in the five highest bits into what units the block was cut | anyone, atomically |
-//! | 2 | owner: tag in the two low bits, id above | node lock of the only mapping, or busy lock |
-//! | 3 | index in base pages | nobody |
-//! | 4 | generation of the last flush this frame's old translations wait for | node lock of the mapping |
+//! A private page lives in page tables alone. Its record says how many entries map it, who owns it,
+//! and at which page index. The index is fixed for life: a remap changes where an index is seen,
+//! not the index. So together with the owner's index shifts it finds every mapping. A block of 2
+//! MiB and more has one record that counts for all of it until it is split into units that count
+//! for themselves, which is never undone. [`Record`] has the words and their locks.
 
-use super::Record;
-use super::carve::MAX_FRAMES;
 use crate::addr::{Order, PAGE_SIZE, PFN_END};
+use crate::frame::record::{MAX_FRAMES, Record};
 use crate::machine::{MAX_NODES, Use};
 use crate::space::MAX_SPACES;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Busy, Lock};
 
-/// The map count, at most [`MOST_MAPPINGS`], in the low half.
+/// The map count, at most one of each space: a frame has one index.
 const COUNT_BITS: u64 = (1 << 32) - 1;
-/// References that are no mappings, between the map count and the highest byte: at most one of each
-/// fault that copies a large page, and so of each block of 2 MiB or more that there is.
+/// References that are no mappings: at most one of each fault that copies a huge page, and has
+/// allocated a block of 2 MiB or more for that.
 pub(crate) const REFERENCE: u64 = 1 << 32;
-const REFERENCE_BITS: u64 = (1 << CUT_SHIFT) - REFERENCE;
-/// Both: a frame is freed when the last of either goes.
-pub(crate) const USES: u64 = COUNT_BITS | REFERENCE_BITS;
-/// The greatest map count: a frame has one index, so each space maps it once at most.
-pub(crate) const MOST_MAPPINGS: u64 = MAX_SPACES;
+const REFERENCE_BITS: u64 = (1 << SPLIT_SHIFT) - REFERENCE;
 const MOST_REFERENCES: u64 = MAX_NODES as u64 * (MAX_FRAMES >> Order::HUGE.get());
-/// Into what a block was cut: 1 + the order of the pieces, 0 while it is whole.
-pub(crate) const CUT_SHIFT: u32 = 59;
-pub(crate) const CUT: u64 = 0x1f << CUT_SHIFT;
+/// Mappings and references: a frame is freed when the last of either goes.
+pub(crate) const USES: u64 = COUNT_BITS | REFERENCE_BITS;
+/// 1 + the order of the units that a block was split into, 0 while it is not split.
+pub(crate) const SPLIT_SHIFT: u32 = 59;
+pub(crate) const SPLIT: u64 = 0x1f << SPLIT_SHIFT;
 
 const _: () = {
-    assert!(MOST_MAPPINGS <= COUNT_BITS && MOST_REFERENCES <= REFERENCE_BITS / REFERENCE);
-    assert!((Order::GIANT.get() as u64) < CUT >> CUT_SHIFT);
+    assert!(MAX_SPACES <= COUNT_BITS && MOST_REFERENCES <= REFERENCE_BITS / REFERENCE);
+    assert!((Order::GIANT.get() as u64) < SPLIT >> SPLIT_SHIFT);
     // An owner's id is the name of an object, which is below 2^49.
     assert!(2 * PFN_END * PAGE_SIZE as u64 <= 1 << 62);
 };
@@ -48,7 +37,7 @@ const OWNER: usize = 2;
 const INDEX: usize = 3;
 const GENERATION: usize = 4;
 
-/// Whose a data frame is. Ids are below 2^62.
+/// Who owns a data frame. Ids are below 2^62.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
     /// Nobody's yet.
@@ -88,7 +77,8 @@ impl Owner {
 pub(crate) struct Data<'a>(&'a Record);
 
 impl<'a> Data<'a> {
-    /// Starts a data frame's life: mapped once, whole. The caller has the frame to itself.
+    /// Initializes the record of a data frame: mapped once, not split. The caller is the frame's
+    /// only user.
     #[inline]
     pub fn init(record: &'a Record, order: Order, owner: Owner, index: u64) -> Data<'a> {
         record.word(COUNT).store(1, Ordering::Relaxed);
@@ -102,11 +92,11 @@ impl<'a> Data<'a> {
     /// The data view of a record whose frame is known to be data.
     #[inline]
     pub fn of(record: &'a Record) -> Data<'a> {
-        debug_assert_eq!(record.use_(), Use::Data, "the data view of a frame that is none");
+        debug_assert_eq!(record.use_(), Use::Data, "a frame that is not data read as data");
         Data(record)
     }
 
-    /// Entries that map the frame, parked ones included.
+    /// Entries that map the frame, inaccessible ones included.
     #[inline]
     pub fn map_count(self) -> u32 {
         self.0.word(COUNT).load(Ordering::Acquire) as u32
@@ -126,24 +116,24 @@ impl<'a> Data<'a> {
         word.store(word.load(Ordering::Relaxed) & !USES | uses, Ordering::Release);
     }
 
-    /// Whose it is.
+    /// Who owns it.
     #[inline]
     pub fn owner(self) -> Owner {
         Owner::unpack(self.0.word(OWNER).load(Ordering::Acquire))
     }
 
-    /// Whether every bit of the count's word is one that has a meaning, and the pieces of a cut
-    /// block are smaller than it.
+    /// Whether the count's word has only bits that have a meaning, and the units of a split block
+    /// are smaller than the block.
     pub fn is_in_bounds(self) -> bool {
         let word = self.0.word(COUNT).load(Ordering::Relaxed);
-        let cut = (word & CUT) >> CUT_SHIFT;
-        let pieces = [0, 1 + Order::BASE.get() as u64, 1 + Order::HUGE.get() as u64];
-        word & !(COUNT_BITS | CUT) == 0
-            && pieces.contains(&cut)
-            && cut <= self.0.order().get() as u64
+        let split = (word & SPLIT) >> SPLIT_SHIFT;
+        let units = [0, 1 + Order::BASE.get() as u64, 1 + Order::HUGE.get() as u64];
+        word & !(COUNT_BITS | SPLIT) == 0
+            && units.contains(&split)
+            && split <= self.0.order().get() as u64
     }
 
-    /// Changes whose it is.
+    /// Changes the owner.
     #[inline]
     pub fn set_owner(self, owner: Owner) {
         self.0.word(OWNER).store(owner.pack(), Ordering::Release);
@@ -155,13 +145,13 @@ impl<'a> Data<'a> {
         self.0.word(INDEX).load(Ordering::Acquire)
     }
 
-    /// The lock that keeps the frame where and whose it is.
+    /// The lock under which the frame keeps its owner and its place.
     #[inline]
     pub fn busy(self) -> &'a Lock<Busy> {
         Lock::from_word(self.0.lock_word())
     }
 
-    /// The flush generation that old translations of what this frame replaced wait for; 0 for none.
+    /// The flush generation that old translations of what this frame replaced wait for; 0: none.
     #[inline]
     pub fn generation(self) -> u64 {
         self.0.word(GENERATION).load(Ordering::Acquire)

@@ -1,0 +1,90 @@
+//! Allocating a block.
+//!
+//! Every allocation passes [`Frames::alloc`], which tells the machine of every block. The short
+//! path is this CPU's magazine for the node wanted, then its cpu buddy. The long path (`slow`)
+//! tries the blocks of the nodes in order of distance, or of the one node of `bind`. When all fail
+//! it drains the magazines of every CPU and tries again: no frame is out of reach because another
+//! CPU freed it.
+//!
+//! Data allocations leave each node its minimum, which table nodes and slabs may take: a verb that
+//! has to split a huge page to give memory back must not fail for want of a table. Frames in
+//! magazines are not part of that reserve.
+
+use crate::addr::{Order, Pfn};
+use crate::config::NumaPolicy;
+use crate::error::NoMemory;
+use crate::frame::alloc::request::AllocRequest;
+use crate::frame::alloc::slow::Alloc;
+use crate::frame::frames::Frames;
+use crate::machine::{Act, Event, Machine, Work};
+
+impl Frames {
+    /// Takes a naturally aligned block. Its contents and its record are whatever its last user
+    /// left. Any CPU may call it with any lock held. It waits for nobody while it finds something
+    /// else. Before it refuses a block below 2 MiB it waits, by [`Machine::relax`], for the CPUs
+    /// that hold what is left; they run with preemption off and wait for nothing meanwhile.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if no node the policy allows has such a block, magazines included. Data
+    /// allocations of 2 MiB and up, for which their callers have another way, may fail without a
+    /// drain of the magazines.
+    #[inline]
+    pub fn alloc<M: Machine>(
+        &self,
+        m: &M,
+        order: Order,
+        request: &AllocRequest,
+    ) -> Result<Pfn, NoMemory> {
+        m.preempt_off();
+        let cpu = m.cpu();
+        let node = self.node_for(cpu, request);
+        let got = if order == Order::BASE
+            && node < self.nodes
+            && let Some(index) = self.magazine(cpu, node).pop(m)
+        {
+            m.hook(Event::Work(Work::Magazine, 1));
+            let pfn = self.node(node).pfn(index);
+            m.hook(Event::Frame { first: pfn, order, to: request.use_ });
+            Ok(pfn)
+        } else {
+            self.alloc_past_stack(m, cpu, node, order, request)
+        };
+        m.allow_preemption();
+        got
+    }
+
+    #[inline]
+    fn node_for(&self, cpu: usize, request: &AllocRequest) -> usize {
+        match request.policy {
+            NumaPolicy::Local => self.home(cpu),
+            NumaPolicy::Interleave => (request.index % self.nodes as u64) as usize,
+            NumaPolicy::Bind(node) => node as usize,
+            NumaPolicy::Prefer(node) if (node as usize) < self.nodes => node as usize,
+            NumaPolicy::Prefer(_) => self.home(cpu),
+        }
+    }
+
+    /// Whatever is not on the stack: first from the cpu buddy, which serves most of the rest.
+    #[inline(never)]
+    fn alloc_past_stack<M: Machine>(
+        &self,
+        m: &M,
+        cpu: usize,
+        at: usize,
+        order: Order,
+        request: &AllocRequest,
+    ) -> Result<Pfn, NoMemory> {
+        if at >= self.nodes {
+            return Err(NoMemory);
+        }
+        let alloc = Alloc::new(self, m, cpu, order, *request);
+        let held = self.magazine(cpu, at).hold(m);
+        let pfn = alloc.try_node(at, held.as_ref(), false);
+        drop(held);
+        let Some(pfn) = pfn else {
+            return alloc.try_all_nodes(at);
+        };
+        m.hook(Event::Frame { first: pfn, order, to: request.use_ });
+        Ok(pfn)
+    }
+}

@@ -1,0 +1,119 @@
+//! An allocation that the stack of this CPU's magazine could not serve.
+
+use crate::addr::{Order, Pfn};
+use crate::config::NumaPolicy;
+use crate::error::NoMemory;
+use crate::frame::alloc::on_node::NodeAlloc;
+use crate::frame::alloc::request::{AllocRequest, Contention};
+use crate::frame::alloc::search::Search;
+use crate::frame::cpu::magazine::Held;
+use crate::frame::frames::Frames;
+use crate::machine::{Event, Machine, Use, Work};
+use crate::sync::atomic::Ordering;
+
+/// How often an allocation tries again, waiting for the CPUs that hold what is left, before it is
+/// refused. Once is enough unless others free memory just then.
+const ROUNDS: u32 = 64;
+
+/// The allocation.
+pub struct Alloc<'f, M: Machine> {
+    frames: &'f Frames,
+    m: &'f M,
+    cpu: usize,
+    order: Order,
+    request: AllocRequest,
+    contention: Contention,
+}
+
+impl<'f, M: Machine> Alloc<'f, M> {
+    #[inline(always)]
+    pub fn new(
+        frames: &'f Frames,
+        m: &'f M,
+        cpu: usize,
+        order: Order,
+        request: AllocRequest,
+    ) -> Alloc<'f, M> {
+        Alloc { frames, m, cpu, order, request, contention: Contention::default() }
+    }
+
+    /// A block from the cpu buddy or the blocks of one node. `missed`: another node was wanted.
+    #[inline(always)]
+    pub fn try_node(&self, at: usize, held: Option<&Held>, missed: bool) -> Option<Pfn> {
+        let (view, order) = (self.frames.view(at), self.order);
+        if let Some(held) = held
+            && let Some(index) = view.take_from_buddy(held, self.cpu, order.get() as u32)
+        {
+            let node = view.node();
+            node.count_alloc(Some(held), order.frames(), missed);
+            self.m.hook(Event::Work(Work::Block, 1));
+            return Some(node.pfn(index));
+        }
+        self.take_from_blocks(at, held, missed)
+    }
+
+    #[inline(never)]
+    fn take_from_blocks(&self, at: usize, held: Option<&Held>, missed: bool) -> Option<Pfn> {
+        let view = self.frames.view(at);
+        let (node, m, contention) = (view.node(), self.m, &self.contention);
+        let search = Search { m, node, held, area: node.area(self.cpu), contention };
+        NodeAlloc { view, search, order: self.order, use_: self.request.use_, missed }.take()
+    }
+
+    /// A block from any node the policy allows, after the wanted one was asked once.
+    #[cold]
+    #[inline(never)]
+    pub fn try_all_nodes(&self, wanted: usize) -> Result<Pfn, NoMemory> {
+        let (m, order, contention) = (self.m, self.order, &self.contention);
+        let nodes = match self.request.policy {
+            NumaPolicy::Bind(_) => &self.frames.order[wanted][..1],
+            _ => &self.frames.order[wanted][..self.frames.nodes],
+        };
+        let (mut asked, mut drained, mut alone, mut rounds) = (1, false, false, 0);
+        loop {
+            for &node in &nodes[asked..] {
+                let node = node as usize;
+                let held = self.frames.magazine(self.cpu, node).hold(m);
+                if let Some(pfn) = self.try_node(node, held.as_ref(), node != wanted) {
+                    if drained {
+                        let counters = self.frames.node(node).counters();
+                        counters.defer_shift.store(0, Ordering::Relaxed);
+                    }
+                    m.hook(Event::Frame { first: pfn, order, to: self.request.use_ });
+                    return Ok(pfn);
+                }
+            }
+            asked = 0;
+            if order >= Order::HUGE {
+                if drained || !self.drain(nodes) {
+                    return Err(NoMemory);
+                }
+                drained = true;
+                continue;
+            }
+            // An allocation is refused when it found nothing while no other CPU held what is left,
+            // neither before the look nor after it.
+            let found = self.drain(nodes) | contention.passed_over.take();
+            if alone && !found || rounds == ROUNDS {
+                return Err(NoMemory);
+            }
+            (drained, alone, rounds) = (drained || found, !found, rounds + 1);
+            // From here on it waits for other CPUs.
+            contention.wait.set(true);
+        }
+    }
+
+    /// Drains the magazines of some nodes if that may help this allocation, which has just failed.
+    fn drain(&self, nodes: &[u8]) -> bool {
+        let mut any = false;
+        for &at in nodes {
+            let view = self.frames.view(at as usize);
+            let huge_data = self.order >= Order::HUGE && self.request.use_ == Use::Data;
+            if huge_data && view.node().counters().defers() {
+                continue;
+            }
+            any |= view.drain(self.m, &self.contention);
+        }
+        any
+    }
+}
