@@ -20,7 +20,7 @@ use super::Entry;
 pub const ENTRY: Entry = Entry {
     name: "colour",
     about: "several shared zero pages, so that zeros spread over cache sets",
-    how: "",
+    how: include_str!("how.md"),
     machines: &["thunderx2"],
     sim: sim::run,
     brief: brief::run,
