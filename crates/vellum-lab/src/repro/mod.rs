@@ -52,7 +52,7 @@ pub struct Entry {
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
-    /// How the mechanism works, for its page in `docs/`; may be empty.
+    /// How the mechanism works, for its page in `docs/`.
     pub how: &'static str,
     /// The machines it was published for, or the likeliest; the first is the one on the first
     /// screen.

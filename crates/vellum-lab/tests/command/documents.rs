@@ -51,13 +51,53 @@ fn pages(root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// What stands in backquotes.
+fn quoted_in(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
 /// Paths in backquotes that end in `.rs`, `.md`, `.toml`, `.txt` or `/`.
 fn paths_in(text: &str) -> impl Iterator<Item = &str> {
     let is_path = |quoted: &&str| {
         !quoted.contains(|c: char| c.is_whitespace() || "*<:".contains(c))
             && [".rs", ".md", ".toml", ".txt", "/"].iter().any(|end| quoted.ends_with(end))
     };
-    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(is_path)
+    quoted_in(text).filter(is_path)
+}
+
+/// Names in backquotes as only tests have them: of six words and more.
+fn tests_in(text: &str) -> impl Iterator<Item = &str> {
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    quoted_in(text).filter(move |name| name.matches('_').count() >= 5 && name.chars().all(is_word))
+}
+
+/// The sources below a folder, one after the other.
+fn sources(folder: &Path, all: &mut String) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|kind| kind == "rs") {
+            all.push_str(&std::fs::read_to_string(&path).expect("a source"));
+        }
+    }
+}
+
+#[test]
+fn every_test_that_a_page_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut all = String::new();
+    sources(&root.join("crates"), &mut all);
+    for page in pages(&root) {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        let missing: Vec<&str> =
+            tests_in(&text).filter(|name| !all.contains(&format!("fn {name}("))).collect();
+        assert!(missing.is_empty(), "{}: {missing:?}", page.display());
+    }
+    assert_eq!(
+        tests_in("`a_b_c_d_e_f` a_b_c_d_e_f `A_b_c_d_e_f`").collect::<Vec<_>>(),
+        ["a_b_c_d_e_f"]
+    );
 }
 
 #[test]
