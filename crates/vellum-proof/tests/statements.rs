@@ -19,7 +19,7 @@ struct Sources {
 /// A statement as the page has it.
 struct Statement<'p> {
     id: &'p str,
-    /// `crate::function`; ends in `...` where the page shortens it.
+    /// `crate::function`, or `crate::start_of_name_...` for all that begin so.
     tests: Vec<&'p str>,
     /// Says what is not built or not tested.
     has_gap: bool,
@@ -102,10 +102,8 @@ fn differences(page: &str, sources: &Sources) -> Vec<String> {
             found.push(format!("{id} names no test and no gap"));
         }
         for name in &statement.tests {
-            match sources.tests.iter().filter(|test| is_named_by(test, name)).count() {
-                0 => found.push(format!("{id} names {name}, which does not exist")),
-                1 => {}
-                _ => found.push(format!("{id} names {name}, which several tests begin with")),
+            if !sources.tests.iter().any(|test| is_named_by(test, name)) {
+                found.push(format!("{id} names {name}, which does not exist"));
             }
         }
     }
@@ -199,11 +197,10 @@ fn each_kind_of_difference_is_found() {
     planted(&page, &more, "C-2 does not list v::a_01_c_02_x");
 
     let mut fewer = sources.clone();
-    fewer.tests.retain(|test| !test.contains("::b_02_exactly"));
-    planted(&page, &fewer, "B-2 names vellum::b_02_exactly");
+    fewer.tests.retain(|test| !test.contains("::b_02_"));
+    planted(&page, &fewer, "B-2 names vellum::b_02_");
 
     planted(&with("- `vellum::no_such_test`"), &sources, "vellum::no_such_test, which does not");
-    planted(&with("- `vellum::a_0...`"), &sources, "vellum::a_0..., which several");
     planted(&with("**A-1** Again."), &sources, "A-1 is defined twice");
     planted(&with(&format!("**{unknown}** Bare.")), &sources, "names no test and no gap");
 }
