@@ -81,12 +81,17 @@ fn ids_of(test: &str) -> Vec<String> {
     ids
 }
 
-/// The functions of a source file that are tests.
+/// The functions of a source file that are tests, and those that `on_both!(body, name)` makes.
 fn tests_in(source: &str) -> impl Iterator<Item = &str> {
-    source.split("#[test]").skip(1).filter_map(|after| {
+    let plain = source.split("#[test]").skip(1).filter_map(|after| {
         let line = after.lines().map(str::trim).find(|line| line.starts_with("fn "))?;
         line.strip_prefix("fn ")?.split('(').next()
-    })
+    });
+    let made = source.split("on_both!(").skip(1).filter_map(|after| {
+        let name = after.split(')').next()?.split(',').nth(1)?;
+        Some(name.trim())
+    });
+    plain.chain(made)
 }
 
 /// Every way in which the page and the sources differ.
@@ -195,6 +200,10 @@ fn each_kind_of_difference_is_found() {
     more.tests.extend(tests_in("#[test]\nfn a_01_c_02_x() {}").map(|test| format!("v::{test}")));
     planted(&page, &more, "A-1 does not list v::a_01_c_02_x");
     planted(&page, &more, "C-2 does not list v::a_01_c_02_x");
+    let mut more = sources.clone();
+    more.tests
+        .extend(tests_in("on_both!(\n    f,\n    c_02_y\n);").map(|name| format!("v::{name}")));
+    planted(&page, &more, "C-2 does not list v::c_02_y");
 
     let mut fewer = sources.clone();
     fewer.tests.retain(|test| !test.contains("::b_02_"));
