@@ -44,13 +44,12 @@ fn list() -> String {
 pub fn markdown() -> String {
     let mut out = String::from(
         "# Switches\n\n\
-         One name everywhere: `--set SWITCH=VALUE` and `--vs SWITCH=VALUE,...` of `vellum run`, \
-         and the fields of `vellum::config::Config`.\n\
-         This page is what `vellum switches --markdown` prints; a test compares the two.\n\n\
-         `--set` reaches every column of a table. Each `--vs` adds a column: the base with those \
-         switches changed. A switch that\n\
-         only `--vs` names, and always with its default, is at its plain value in the base \
-         (never, off, local, 4).\n\n\
+         A switch has one name everywhere: in `--set SWITCH=VALUE` and `--vs SWITCH=VALUE,...` of\n\
+         `vellum run`, and as a field of `vellum::config::Config`. This page is what\n\
+         `vellum switches --markdown` prints; a test compares the two.\n\n\
+         `--set` changes every column of a table. Each `--vs` adds a column: the base with those\n\
+         switches changed. If a switch appears only in `--vs`, and always with its default, the base\n\
+         has its plain value instead (never, off, local, 4).\n\n\
          | switch | values | default | what it trades |\n|---|---|---|---|\n",
     );
     for s in SWITCHES {

@@ -47,20 +47,17 @@ pub fn page(page: &Page) -> String {
     out
 }
 
-/// The page of an experiment in `docs/`: how the mechanism works, then the terminal's pages, with
-/// the command that made them.
+/// The page of an experiment in `docs/`: how the mechanism works, then the terminal's pages.
 pub fn markdown(experiment: &PublishedExperiment, pages: &[&Page]) -> String {
-    let mut out = format!(
-        "# {}\n\nThis page is what `vellum repro {} --markdown > docs/{}.md` prints; a test holds \
-         its figures to a tenth. The mechanism: {}.\n",
-        pages.first().map_or(experiment.name, |page| page.title.as_str()),
-        experiment.name,
-        experiment.name,
-        experiment.about,
+    let title = pages.first().map_or(experiment.name, |page| page.title.as_str());
+    let name = experiment.name;
+    let mut out = format!("# {title}\n\n{}\n## What the command prints\n\n", experiment.how);
+    let how = format!(
+        "`vellum repro {name}` runs the published tests again and prints what follows. A test holds \
+         the figures of this page to a tenth; `vellum repro {name} --markdown > docs/{name}.md` \
+         writes the page."
     );
-    if !experiment.how.is_empty() {
-        let _ = write!(out, "\n{}", experiment.how);
-    }
+    block(&mut out, "", &how);
     for answer in pages {
         let _ = write!(out, "\n```text\n{}```\n", page(answer));
     }

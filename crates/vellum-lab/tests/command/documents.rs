@@ -1,7 +1,7 @@
 //! The pages in `docs/` say what the command does.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::common::{Script, counters, vellum};
 
@@ -39,6 +39,89 @@ fn the_page_of_counters_names_exactly_the_counters_there_are() {
         .cloned()
         .collect();
     assert_eq!(documented, counted);
+}
+
+/// The pages of the project, at its root and in `docs/`.
+fn pages(root: &Path) -> Vec<PathBuf> {
+    [root.to_path_buf(), root.join("docs")]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).expect("a folder"))
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|kind| kind == "md"))
+        .collect()
+}
+
+/// What stands in backquotes.
+fn quoted_in(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+/// Paths in backquotes that end in `.rs`, `.md`, `.toml`, `.txt` or `/`.
+fn paths_in(text: &str) -> impl Iterator<Item = &str> {
+    let is_path = |quoted: &&str| {
+        !quoted.contains(|c: char| c.is_whitespace() || "*<:".contains(c))
+            && [".rs", ".md", ".toml", ".txt", "/"].iter().any(|end| quoted.ends_with(end))
+    };
+    quoted_in(text).filter(is_path)
+}
+
+/// Names in backquotes as only tests have them: of six words and more, or ending in `...`.
+fn tests_in(text: &str) -> impl Iterator<Item = &str> {
+    quoted_in(text).filter_map(|quoted| {
+        let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let (name, rest) = quoted.split_at(quoted.find(|c| !is_word(c)).unwrap_or(quoted.len()));
+        let words = name.split('_').count();
+        match rest {
+            "" if words >= 6 => Some(name),
+            "..." if words >= 3 => Some(name),
+            _ => None,
+        }
+    })
+}
+
+/// The sources below a folder, one after the other.
+fn sources(folder: &Path, all: &mut String) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|kind| kind == "rs") {
+            all.push_str(&std::fs::read_to_string(&path).expect("a source"));
+        }
+    }
+}
+
+#[test]
+fn every_test_that_a_page_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut all = String::new();
+    sources(&root.join("crates"), &mut all);
+    for page in pages(&root) {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        let missing: Vec<&str> = tests_in(&text).filter(|name| !all.contains(name)).collect();
+        assert!(missing.is_empty(), "{}: {missing:?}", page.display());
+    }
+    let found: Vec<&str> = tests_in("`a_b_c_d_e_f` a_b_c_d_e_g `a_b_c...` `a_b...`").collect();
+    assert_eq!(found, ["a_b_c_d_e_f", "a_b_c"]);
+}
+
+#[test]
+fn every_path_that_a_page_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // A page may leave out the crate that it is about, and `src`.
+    let mut folders = vec![root.clone(), root.join("docs"), root.join("crates")];
+    for entry in std::fs::read_dir(root.join("crates")).expect("a folder") {
+        let folder = entry.expect("an entry").path();
+        folders.extend([folder.join("src"), folder.join("src/repro"), folder]);
+    }
+    for page in pages(&root) {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        let missing: Vec<&str> = paths_in(&text)
+            .filter(|path| !folders.iter().any(|folder| folder.join(path).exists()))
+            .collect();
+        assert!(missing.is_empty(), "{}: {missing:?}", page.display());
+    }
+    assert_eq!(paths_in("`a.rs` b.rs `c d.rs` `e/`").collect::<Vec<_>>(), ["a.rs", "e/"]);
 }
 
 #[test]

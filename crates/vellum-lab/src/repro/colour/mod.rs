@@ -20,7 +20,7 @@ use super::context::PublishedExperiment;
 pub const EXPERIMENT: PublishedExperiment = PublishedExperiment {
     name: "colour",
     about: "several shared zero pages, so that zeros spread over cache sets",
-    how: "",
+    how: include_str!("how.md"),
     machines: &["thunderx2"],
     sim: sim::run,
     summary: summary::run,
