@@ -8,8 +8,8 @@ mod flat;
 use flat::{Flat, FrameHands, Meta};
 use vellum::addr::{Order, Pfn};
 use vellum::config::NumaPolicy;
-use vellum::frame::{Frames, Want};
 use vellum::machine::{Machine, MmuRules, NodeInfo, Topology, Use};
+use vellum::unstable::{Frames, Want};
 
 fn resident_kib() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();

@@ -12,9 +12,9 @@
 use std::io;
 
 use vellum::addr::{Order, Pfn};
-use vellum::frame::Want;
 use vellum::machine::{Machine, Use};
 use vellum::space::{Access, Space};
+use vellum::unstable::Want;
 use vellum::vm::Vm;
 
 use super::measure::{Effort, Start, Timed, threads, time, timed};

@@ -9,8 +9,8 @@ use std::io;
 use std::time::Instant;
 
 use vellum::addr::{Order, Pfn};
-use vellum::frame::{Frames, Want};
 use vellum::machine::{Machine, Use};
+use vellum::unstable::{Frames, Want};
 
 use super::contest::{Bitmap, Buddy, Contestant, FRAMES, Floor};
 use super::measure::{Effort, Samples, Start, threads, time_enough};

@@ -3,9 +3,9 @@
 use vellum::addr::{Order, Va};
 use vellum::entry::Codec;
 use vellum::error::{NoMemory, PoisonError};
-use vellum::frame::Want;
 use vellum::machine::{Machine, Use};
 use vellum::space::Space;
+use vellum::unstable::Want;
 
 use super::{Play, Side};
 use crate::command::{CPUS, SIDES, Spot};

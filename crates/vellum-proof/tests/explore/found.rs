@@ -7,9 +7,9 @@ use crate::explorer::{NEXT, base, both, check, few, huge, script, small};
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
 use vellum::error::FaultError;
-use vellum::frame::Want;
 use vellum::machine::{Machine, MmuRules, Use};
 use vellum::space::{Access, Advice, Attrs, LeafSize, Page, Placement, Rights};
+use vellum::unstable::Want;
 use vellum_proof::explore::worlds::{AT, Lab, MIB2};
 use vellum_proof::explore::{Script, explore};
 

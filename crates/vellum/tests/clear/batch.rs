@@ -3,7 +3,7 @@
 use crate::flat::VmHands;
 use crate::lab::*;
 use vellum::addr::{Pfn, Va};
-use vellum::clear::Extent;
+use vellum::unstable::Extent;
 
 /// Cycles of a microsecond, and of a base page at 10 GB/s by that clock.
 const PER_US: u64 = 2500;

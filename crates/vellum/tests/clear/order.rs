@@ -3,9 +3,9 @@
 use crate::flat::VmHands;
 use crate::lab::*;
 use vellum::addr::{Pfn, Va};
-use vellum::clear::Extent;
 use vellum::config::Preemption;
 use vellum::machine::Stores;
+use vellum::unstable::Extent;
 
 /// The ranges among the acts, relative to a block.
 fn ranges(acts: &[Act], first: Pfn) -> Vec<(u64, u64)> {

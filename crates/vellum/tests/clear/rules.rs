@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 use crate::flat::{FrameHands, MachineHands, VmHands, during_flushes, rescheduled};
 use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
-use vellum::frame::Want;
 use vellum::machine::{Machine, Use};
 use vellum::space::{Access, Advice, Attrs, Fault, Placement, Rights, Space};
+use vellum::unstable::Want;
 
 const OLD: u8 = 0xa5;
 const RW: Attrs = Attrs::anonymous(Rights::READ_WRITE);

@@ -4,11 +4,11 @@
 use crate::flat::{MachineHands, VmHands};
 use crate::lab::*;
 use vellum::addr::{Order, PAGE_SIZE, Pfn, Va};
-use vellum::clear::Extent;
 use vellum::config::Preemption;
 use vellum::error::{FaultError, SpaceError};
 use vellum::machine::Machine;
 use vellum::space::{Access, Advice, Fault, Page};
+use vellum::unstable::Extent;
 
 const OLD: u8 = 0xa5;
 

@@ -4,10 +4,9 @@ use crate::flat::{Flat, FrameHands, Meta, flat};
 use vellum::addr::{Order, Pfn};
 use vellum::config::NumaPolicy;
 use vellum::error::{InitError, NoMemory};
-use vellum::frame::{Frames, Mark, Want};
 use vellum::machine::{MmuRules, NodeInfo, Topology, Use};
 use vellum::stats::{Counter, Stats};
-use vellum::sync::Token;
+use vellum::unstable::{Frames, Mark, Token, Want};
 
 const TABLE: Want = Want::kernel(Use::Table);
 const DATA: Want = Want { policy: NumaPolicy::Local, index: 0, use_: Use::Data };

@@ -8,8 +8,8 @@
 
 use crate::flat::{Flat, Meta};
 use vellum::addr::{Order, Pfn};
-use vellum::frame::{Frames, Want};
 use vellum::machine::{Machine, MmuRules, Topology, Use};
+use vellum::unstable::{Frames, Want};
 
 /// Frames of a block.
 const BLOCK: u64 = 512;

@@ -4,9 +4,8 @@ use crate::flat::{Flat, FrameHands, Meta};
 use proptest::prelude::*;
 use vellum::addr::{Order, Pfn};
 use vellum::error::NoMemory;
-use vellum::frame::{Frames, Want};
 use vellum::machine::{Machine, MmuRules, NodeInfo, Topology, Use};
-use vellum::sync::Token;
+use vellum::unstable::{Frames, Token, Want};
 
 fn order(n: u8) -> Order {
     Order::new(n).unwrap()

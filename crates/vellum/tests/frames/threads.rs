@@ -7,9 +7,8 @@ use std::thread;
 use crate::flat::{Flat, FrameHands, Meta, flat};
 use vellum::addr::{Order, Pfn};
 use vellum::config::NumaPolicy;
-use vellum::frame::{Frames, Want};
 use vellum::machine::{Machine, MmuRules, NodeInfo, Topology, Use};
-use vellum::sync::{Busy, Epochs, Lock, Node, SeqCount, Token};
+use vellum::unstable::{Busy, Epochs, Frames, Lock, Node, SeqCount, Token, Want};
 
 const CPUS: usize = 4;
 

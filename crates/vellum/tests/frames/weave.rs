@@ -11,9 +11,8 @@ use std::rc::Rc;
 
 use crate::flat::{Flat, FrameHands, Meta, Waits, Woven, flat, weave};
 use vellum::addr::{Order, Pfn};
-use vellum::frame::{Frames, Want};
 use vellum::machine::{Machine, Use};
-use vellum::sync::Token;
+use vellum::unstable::{Frames, Token, Want};
 
 struct Rig {
     frames: Frames,

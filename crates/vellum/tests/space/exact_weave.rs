@@ -15,9 +15,9 @@ use crate::lab::*;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, NumaPolicy, ZeroHuge};
 use vellum::entry::{Codec, X86_64};
-use vellum::frame::Want;
 use vellum::machine::Use;
 use vellum::space::{Access, Placement, Rights, Space};
+use vellum::unstable::Want;
 
 /// Whether it was done; anything else than a lack of memory ends the test.
 type Verb = fn(&Rig) -> bool;

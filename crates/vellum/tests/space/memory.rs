@@ -8,9 +8,9 @@ use crate::lab::*;
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Colours, Config, NumaPolicy, ZeroHuge};
 use vellum::error::{FaultError, NoMemory, SpaceError};
-use vellum::frame::Want;
 use vellum::machine::Use;
 use vellum::space::{Access, Advice, Attrs, Fault, LeafSize, Page, Placement, Rights, Space};
+use vellum::unstable::Want;
 
 /// What a program could read around the places the tests use.
 fn picture(lab: &Lab, space: &Space) -> Vec<(u64, u64)> {

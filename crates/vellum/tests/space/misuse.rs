@@ -8,9 +8,9 @@ use crate::flat::{FrameHands, VmHands};
 use crate::lab::{AT, KIB4, Lab, MIB2, RW, lab, never};
 use vellum::addr::{Order, Pfn, Va};
 use vellum::error::ReserveError;
-use vellum::frame::Want;
 use vellum::machine::Use;
 use vellum::space::{Access, Advice, Fault, Placement, Rights, Space};
+use vellum::unstable::Want;
 
 /// A verb that takes a space, by its name.
 type Verb = (&'static str, fn(&Lab, Space));

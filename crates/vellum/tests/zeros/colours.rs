@@ -10,11 +10,10 @@ use crate::flat::{FrameHands, MachineHands, VmHands};
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Colours, Config, NumaPolicy, Thp};
 use vellum::error::NoMemory;
-use vellum::frame::Want;
 use vellum::machine::{CacheLevel, Caches, Machine, NodeInfo, Topology, Use};
 use vellum::space::{Access, Advice, Fault, Page, Placement, Rights, Space};
 use vellum::stats::Counter;
-use vellum::zero::page::MAX_COLOURS;
+use vellum::unstable::{MAX_COLOURS, Want};
 
 const KIB: u64 = 1024;
 

@@ -304,7 +304,7 @@ fn writes_meet<C: Codec + 'static>(rules: MmuRules, form: ZeroHuge, huge: bool) 
         rig.fault(0, GIB, Access::Read);
         if !huge {
             // No huge page is to be had; a few base pages are.
-            let want = vellum::frame::Want::kernel(vellum::machine::Use::Slab);
+            let want = vellum::unstable::Want::kernel(vellum::machine::Use::Slab);
             while rig.lab.vm.frames().alloc(rig.lab.vm.machine(), Order::HUGE, &want).is_ok() {}
         }
         rig

@@ -9,9 +9,9 @@ mod verbs;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::entry::Codec;
 use vellum::error::{FaultError, SpaceError};
-use vellum::frame::Want;
 use vellum::machine::Use;
 use vellum::space::{Access, Page as Seen, Rights, Space};
+use vellum::unstable::Want;
 
 use super::board::Board;
 use super::lane::{Lane, Run, SAMPLES, Window};

@@ -8,10 +8,10 @@ use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, Thp};
 use vellum::entry::{Codec, X86_64};
 use vellum::error::FaultError;
-use vellum::frame::Want;
 use vellum::machine::{Machine, MmuRules, Topology, Use};
 use vellum::space::{Access, Attrs, Page, Placement, Rights, Space};
 use vellum::stats::Counter;
+use vellum::unstable::Want;
 use vellum::vm::Vm;
 
 pub const KIB4: u64 = 4096;

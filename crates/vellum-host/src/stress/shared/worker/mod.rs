@@ -11,9 +11,9 @@ mod verbs;
 use vellum::addr::{Order, Va};
 use vellum::entry::Codec;
 use vellum::error::FaultError;
-use vellum::frame::Want;
 use vellum::machine::Use;
 use vellum::space::{Access, Space};
+use vellum::unstable::Want;
 
 use super::arena::{Extent, Kind};
 use super::{Outcome, Shared};
