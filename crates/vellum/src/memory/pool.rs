@@ -21,7 +21,7 @@ use crate::sync::{Inner, Lock};
 const NEXT: usize = 7;
 
 /// Both sizes' stacks.
-pub(crate) struct Pools([Stack; 2]);
+pub(super) struct Pools([Stack; 2]);
 
 struct Stack {
     lock: Lock<Inner>,
@@ -77,7 +77,7 @@ impl<M: Machine> Memory<M> {
 
     /// Keeps a block nobody uses any more, its flush over; `false` if the pool wants none.
     #[inline]
-    pub(crate) fn give_to_pool(&self, pfn: Pfn, order: Order) -> bool {
+    pub fn give_to_pool(&self, pfn: Pfn, order: Order) -> bool {
         let Some(stack) = self.pools.of(order) else { return false };
         stack.wanted.load(Ordering::Relaxed) != 0 && self.keep(stack, pfn, order)
     }
@@ -139,7 +139,7 @@ impl<M: Machine> Memory<M> {
 
     /// A block where nothing smaller will do. What CPUs keep is given back for it, however often
     /// that was in vain (`Node::defers`), and who is just doing the same is waited for.
-    pub(crate) fn alloc_exactly(&self, order: Order, want: &Want) -> Result<Pfn, NoMemory> {
+    pub fn alloc_exactly(&self, order: Order, want: &Want) -> Result<Pfn, NoMemory> {
         let m = &self.machine;
         self.frames.alloc(m, order, want).or_else(|NoMemory| {
             self.frames.drain_all(m, true);
@@ -148,12 +148,7 @@ impl<M: Machine> Memory<M> {
     }
 
     /// A block for a leaf of `order`, from the pool if the mapping wants `exactly` that size.
-    pub(crate) fn alloc_block(
-        &self,
-        order: Order,
-        want: &Want,
-        exactly: bool,
-    ) -> Result<Pfn, NoMemory> {
+    pub fn alloc_block(&self, order: Order, want: &Want, exactly: bool) -> Result<Pfn, NoMemory> {
         if !exactly {
             return self.frames.alloc(&self.machine, order, want);
         }
@@ -161,7 +156,7 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Gives back a block that [`take_block`](Vm::take_block) gave and nobody saw.
-    pub(crate) fn untake_block(&self, pfn: Pfn, order: Order) {
+    pub fn untake_block(&self, pfn: Pfn, order: Order) {
         if self.give_to_pool(pfn, order) {
             // Out of its pool and back, which is what one frame adds.
             self.hands.untook(&self.machine, 1);
@@ -171,7 +166,7 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Base frames in pools, recounted; `None` if a chain is not as long as it should be.
-    pub(crate) fn pooled_frames(&self) -> Option<u64> {
+    pub fn pooled_frames(&self) -> Option<u64> {
         let mut frames = 0;
         for (stack, order) in self.pools.0.iter().zip([Order::HUGE, Order::GIANT]) {
             let (mut top, kept) =

@@ -77,7 +77,7 @@ impl<M: Machine> ForbidZeros<'_, M> {
     }
 
     /// What was hidden becomes a promise. The flush is over.
-    pub(crate) fn promise_hidden(self, space: &SpaceRecord, range: VaRange) {
+    pub(super) fn promise_hidden(self, space: &SpaceRecord, range: VaRange) {
         let hidden = Entry::Moving(space.root());
         self.alter(space, range, &mut |at: Place<'_>, _| {
             if at.raw == M::Codec::encode(hidden, at.level) {
