@@ -24,7 +24,7 @@ fn word(start: Va, page: u64, cpu: usize) -> Va {
 /// Runs as CPU `cpu`: writes to every page, and has the library serve each fault on the way.
 fn write_all(host: &Host, space: &Space, start: Va, cpu: usize) -> u64 {
     let vm = &host.vm;
-    let guard = vm.machine().sit(cpu);
+    let guard = vm.machine().bind(cpu);
     vm.activate(space);
     let mut faults = 0;
     for page in 0..PAGES {
@@ -34,7 +34,7 @@ fn write_all(host: &Host, space: &Space, start: Va, cpu: usize) -> u64 {
             faults += 1;
         }
         // There may be fewer cores than CPUs.
-        guard.rest();
+        guard.yield_core();
     }
     vm.idle();
     faults
@@ -46,7 +46,7 @@ fn main() -> io::Result<()> {
     let vm = &host.vm;
 
     // The library is called by CPUs only, so this thread is one, too, for a moment.
-    let guard = vm.machine().sit(0);
+    let guard = vm.machine().bind(0);
     let space = vm.create().expect("memory for a table");
     let attrs = Attrs::anonymous(Rights::READ_WRITE);
     let bytes = PAGES * PAGE_SIZE as u64;
@@ -62,7 +62,7 @@ fn main() -> io::Result<()> {
         threads.into_iter().map(|thread| thread.join().expect("a thread that ends")).collect()
     });
 
-    let guard = vm.machine().sit(0);
+    let guard = vm.machine().bind(0);
     vm.activate(&space);
     for page in 0..PAGES {
         for cpu in 0..CPUS {

@@ -5,12 +5,10 @@
 //! purpose calls the library itself.
 
 use vellum::addr::{Order, Pfn, Va};
-use vellum::clear::Extent;
 use vellum::error::{Invalid, Stopped};
-use vellum::frame::{FrameCounts, Frames};
 use vellum::machine::{Machine, Root};
 use vellum::space::{Audit, Space};
-use vellum::sync::{Above, Queue, Token};
+use vellum::unstable::{Above, Extent, FrameCounts, Frames, Queue, Token};
 use vellum::vm::Vm;
 
 /// Entries and bytes of a machine that is at rest, or whose other CPUs are not at the same words.

@@ -7,10 +7,10 @@ use vellum::addr::{Order, Pfn, Va};
 use vellum::config::{Config, Thp, ZeroHuge};
 use vellum::entry::X86_64;
 use vellum::error::{FaultError, NoMemory};
-use vellum::frame::{AllocRequest, Frames};
 use vellum::machine::{CpuId, Machine, Use};
 use vellum::space::{Access, Attrs, LeafSize, Page, Placement, Rights, Space, Usage};
 use vellum::stats::Counter;
+use vellum::unstable::{AllocRequest, Frames};
 use vellum::vm::Vm;
 
 pub const KIB4: u64 = 4096;

@@ -9,15 +9,15 @@ pub use super::state::{State, difference};
 pub use crate::on_both;
 
 pub use vellum::addr::{Level, Order, PAGE_SIZE, Pfn, Va};
-pub use vellum::clear::Extent;
 pub use vellum::config::{Colours, Config, NumaPolicy, Preemption, Thp, ZeroHuge};
 pub use vellum::entry::{Aarch64, Codec, Entry, X86_64};
 pub use vellum::error::{FaultError, InitError, NoMemory, PoisonError, RangeError, SpaceError};
-pub use vellum::frame::{AllocRequest, Frames};
 pub use vellum::machine::{CacheLevel, Caches, Machine, MmuRules, NodeInfo, Scope, Stores};
 pub use vellum::machine::{Topology, Use};
 pub use vellum::space::{Access, Advice, Attrs, Fault, HugeAdvice, LeafSize, Page, Placement};
 pub use vellum::space::{Rights, Space, Usage};
 pub use vellum::stats::{Counter, Stats};
-pub use vellum::sync::Token;
+pub use vellum::unstable::Extent;
+pub use vellum::unstable::Token;
+pub use vellum::unstable::{AllocRequest, Frames};
 pub use vellum::vm::Vm;

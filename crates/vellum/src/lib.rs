@@ -20,32 +20,35 @@ pub mod addr;
 pub mod config;
 pub mod entry;
 pub mod error;
-pub mod frame;
+pub mod machine;
+pub mod space;
+pub mod stats;
+pub mod unstable;
+pub mod vm;
+
+mod clear;
+mod fault;
+mod frame;
+mod memory;
+mod ops;
+mod pagetable;
+mod platform;
+mod rmap;
+mod sync;
+mod tlb;
+mod vma;
+mod zero;
+
 #[cfg(test)]
 mod hand_tests;
-pub mod machine;
 #[cfg(doctest)]
 mod misuse;
 // Here and not in `frame`, whose files loom compiles without this crate's machine of the tests.
-pub mod clear;
-pub(crate) mod fault;
-pub(crate) mod memory;
-pub(crate) mod ops;
-pub(crate) mod pagetable;
-pub(crate) mod platform;
-pub(crate) mod rmap;
 #[cfg(test)]
 #[path = "frame/slab_tests.rs"]
 mod slab_tests;
-pub mod space;
-pub mod stats;
-pub mod sync;
-pub mod tlb;
-pub mod vm;
-pub(crate) mod vma;
 #[cfg(test)]
 mod width_tests;
-pub mod zero;
 
 // What an embedder writes in every file.
 pub use addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};

@@ -14,14 +14,14 @@
 //! ```
 //! So is clearing one:
 //! ```
-//! # use vellum::clear::Extent;
+//! # use vellum::unstable::Extent;
 //! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, extent: &Extent) {
 //! // SAFETY: the caller's alone, by the promise that `f` would make.
 //! _ = unsafe { vm.clear_extent(extent) };
 //! # }
 //! ```
 //! ```compile_fail,E0133
-//! # use vellum::clear::Extent;
+//! # use vellum::unstable::Extent;
 //! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, extent: &Extent) {
 //! _ = vm.clear_extent(extent);
 //! # }
@@ -59,13 +59,13 @@
 //! ```
 //! A frame's record is read, and written by the library alone:
 //! ```
-//! # fn f(record: &vellum::frame::Record) {
+//! # fn f(record: &vellum::unstable::Record) {
 //! _ = record.words()[1];
 //! # }
 //! ```
 //! ```compile_fail,E0624
-//! # fn f(record: &vellum::frame::Record) {
-//! record.word(1).store(0, vellum::sync::atomic::Ordering::Relaxed);
+//! # fn f(record: &vellum::unstable::Record) {
+//! record.word(1).store(0, core::sync::atomic::Ordering::Relaxed);
 //! # }
 //! ```
 //! Frames are reserved while nobody else has the value:

@@ -12,9 +12,9 @@
 use std::io;
 
 use vellum::addr::{Order, Pfn};
-use vellum::frame::AllocRequest;
 use vellum::machine::{Machine, Use};
 use vellum::space::{Access, Space};
+use vellum::unstable::AllocRequest;
 use vellum::vm::Vm;
 
 use super::fixture::{Bare, HUGE, PAGE, Pages, area, boot, fault_all, map, memory_note, unmap};

@@ -9,9 +9,9 @@ use std::mem::replace;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::entry::Codec;
 use vellum::error::{FaultError, PoisonError, SpaceError};
-use vellum::frame::AllocRequest;
 use vellum::machine::{Machine, Use};
 use vellum::space::{Access, Advice, Attrs, Page as Answer, Placement, Rights, Space};
+use vellum::unstable::AllocRequest;
 use vellum::vm::Vm;
 use vellum_host::mmu::buffer::Shape;
 

@@ -3,9 +3,9 @@
 use vellum::addr::{Order, Va};
 use vellum::entry::Codec;
 use vellum::error::{NoMemory, PoisonError};
-use vellum::frame::AllocRequest;
 use vellum::machine::{Machine, Use};
 use vellum::space::Space;
+use vellum::unstable::AllocRequest;
 
 use super::{Play, Side};
 use crate::command::{CPUS, PageSpot, SIDES};

@@ -7,9 +7,9 @@ use crate::explorer::{NEXT, base, both, check, few, huge, script, small};
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, ZeroHuge};
 use vellum::error::FaultError;
-use vellum::frame::AllocRequest;
 use vellum::machine::{Machine, MmuRules, Use};
 use vellum::space::{Access, Advice, Attrs, LeafSize, Page, Placement, Rights};
+use vellum::unstable::AllocRequest;
 use vellum_proof::explore::worlds::{AT, Fixture, MIB2};
 use vellum_proof::explore::{Script, explore};
 

@@ -9,9 +9,9 @@ use crate::scarce::{EXACT, FAR, RW, huge, starve};
 use vellum::addr::{Order, Va};
 use vellum::config::ZeroHuge;
 use vellum::error::{FaultError, SpaceError};
-use vellum::frame::AllocRequest;
 use vellum::machine::Use;
 use vellum::space::{Access, Advice, Fault, Placement, Rights};
+use vellum::unstable::AllocRequest;
 use vellum_proof::explore::worlds::{AT, Fixture, MIB2};
 use vellum_proof::explore::{by_turns, explore};
 

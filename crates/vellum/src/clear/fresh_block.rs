@@ -17,7 +17,7 @@ pub(crate) enum Bytes {
 
 impl<M: Machine> Clear<M> {
     /// A block for a leaf of `order`, cleared if the allocator is to do that.
-    pub(crate) fn take_block(
+    pub fn take_block(
         &self,
         order: Order,
         want: &AllocRequest,

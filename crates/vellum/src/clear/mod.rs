@@ -23,7 +23,7 @@
 
 pub(crate) mod fresh_block;
 mod order;
-pub(crate) mod pace;
+mod pace;
 
 use core::ops::Range;
 
@@ -39,7 +39,7 @@ use crate::tlb::Tlb;
 pub(crate) struct Clear<M: Machine> {
     tlb: Tlb<M>,
     /// How fast clearing has been, by memory node.
-    pub pace: Pace,
+    pace: Pace,
 }
 
 above!(Clear, tlb: Tlb);
@@ -108,13 +108,13 @@ impl<M: Machine> Clear<M> {
     }
 
     /// [`Vm::clear_extent`] of a block that the library has just allocated.
-    pub(crate) fn clear_block(&self, extent: &Extent) -> Result<(), Stopped> {
+    pub fn clear_block(&self, extent: &Extent) -> Result<(), Stopped> {
         self.fill(Fill::Zeros, extent)
     }
 
     /// [`Vm::copy_extent`] to a block that the library has just allocated, from one that cannot go
     /// meanwhile.
-    pub(crate) fn copy_block(&self, from: Pfn, extent: &Extent) -> Result<(), Stopped> {
+    pub fn copy_block(&self, from: Pfn, extent: &Extent) -> Result<(), Stopped> {
         self.fill(Fill::Copy(from), extent)
     }
 
@@ -133,7 +133,7 @@ impl<M: Machine> Clear<M> {
 
     /// Clears base frames that lie anywhere, with a scheduling point before each portion and, if
     /// need be, a fence after it.
-    pub(crate) fn clear_each(&self, frames: &[(Pfn, Va)], stores: Stores) -> Result<(), Stopped> {
+    pub fn clear_each(&self, frames: &[(Pfn, Va)], stores: Stores) -> Result<(), Stopped> {
         let m = &self.machine;
         let mut rest = frames;
         while let Some(&(first, _)) = rest.first() {
@@ -155,7 +155,7 @@ impl<M: Machine> Clear<M> {
     /// Clears one base frame that is the caller's alone and is used at once, as that of a fault.
     /// Never reschedules: locks may be held.
     #[inline(always)]
-    pub(crate) fn clear_page(&self, pfn: Pfn, at: Va) {
+    pub fn clear_page(&self, pfn: Pfn, at: Va) {
         self.machine.clear_span(pfn, 1, Stores::Cached, at);
     }
 
@@ -242,7 +242,7 @@ impl<M: Machine> Clear<M> {
     }
 
     /// How a run of that many pages is stored, which may or may not be used soon.
-    pub(crate) fn stores(&self, pages: u64) -> Stores {
+    pub fn stores(&self, pages: u64) -> Stores {
         let bypass = match self.config.clear_stores {
             ClearStores::Cached => false,
             ClearStores::Bypass => true,
@@ -272,14 +272,7 @@ impl<M: Machine> Clear<M> {
     }
 
     /// One call of the machine: frames filled from others, or with zeros.
-    pub(crate) fn fill_run(
-        &self,
-        from: Option<Pfn>,
-        first: Pfn,
-        frames: u64,
-        stores: Stores,
-        at: Va,
-    ) {
+    pub fn fill_run(&self, from: Option<Pfn>, first: Pfn, frames: u64, stores: Stores, at: Va) {
         match from {
             None => self.machine.clear_span(first, frames, stores, at),
             Some(from) => self.machine.copy_span(first, from, frames, stores, at),

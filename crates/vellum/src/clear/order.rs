@@ -16,11 +16,11 @@
 use core::ops::Range;
 
 /// Pages on each side of the one that faulted which count as near it.
-pub const RADIUS: u64 = 2;
+const RADIUS: u64 = 2;
 
 /// The ranges of a block in the order they are cleared. Empty ones are skipped.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ranges {
+pub(super) struct Ranges {
     /// Everything right of the neighbourhood.
     pub right: Range<u64>,
     /// Everything left of it.
@@ -30,20 +30,20 @@ pub struct Ranges {
 }
 
 /// The ranges of a block of `pages` pages whose page `fault` was touched.
-pub fn ranges(pages: u64, fault: u64) -> Ranges {
+pub(super) fn ranges(pages: u64, fault: u64) -> Ranges {
     debug_assert!(fault < pages, "the page that faulted lies in the block");
     let near = fault.saturating_sub(RADIUS)..(fault + RADIUS + 1).min(pages);
     Ranges { right: near.end..pages, left: 0..near.start, near }
 }
 
 /// The pieces of the neighbourhood: before the page, after it, the page.
-pub(crate) fn pieces(near: &Range<u64>, fault: u64) -> [Range<u64>; 3] {
+pub(super) fn pieces(near: &Range<u64>, fault: u64) -> [Range<u64>; 3] {
     [near.start..fault, fault + 1..near.end, fault..fault + 1]
 }
 
 /// The pages of a block, one by one: the half that `fault` is not in from its far end, then from
 /// both sides towards `fault`.
-pub fn converge(pages: u64, fault: u64) -> impl Iterator<Item = u64> {
+pub(super) fn converge(pages: u64, fault: u64) -> impl Iterator<Item = u64> {
     // The pages that lie symmetrically about the page, less one where the block has an even number
     // of them.
     let (far, base, around) = if 2 * fault < pages {

@@ -30,7 +30,7 @@ const TIMED: u64 = 16;
 const PARTS: u64 = 16;
 
 /// What clearing a base page took lately, by node, in 1/16 cycle; 0: nothing is known.
-pub(crate) struct Pace([AtomicU64; MAX_NODES]);
+pub(super) struct Pace([AtomicU64; MAX_NODES]);
 
 impl Pace {
     pub const fn new() -> Pace {
@@ -53,7 +53,7 @@ impl Pace {
     }
 
     /// Base pages that can be cleared in that many cycles.
-    pub fn pages_in(&self, node: usize, cycles: u64) -> u64 {
+    fn pages_in(&self, node: usize, cycles: u64) -> u64 {
         match self.0[node].load(Ordering::Relaxed) {
             0 => FIRST,
             pace => (cycles.saturating_mul(PARTS) / pace).clamp(1, LONGEST),
@@ -63,7 +63,7 @@ impl Pace {
 
 impl<M: Machine> Clear<M> {
     /// Base pages of the next portion on a node.
-    pub(crate) fn batch(&self, node: usize) -> u64 {
+    pub fn batch(&self, node: usize) -> u64 {
         match self.config.clear_batch {
             ClearBatch::Pages(pages) => pages.max(1),
             ClearBatch::Auto => match self.machine.cycles_per_us() {

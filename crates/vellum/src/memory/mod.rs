@@ -1,6 +1,6 @@
 //! Frames on a machine: taking them, giving them back, and what is done when there are none.
 
-pub(crate) mod pool;
+mod pool;
 pub(crate) mod retry;
 
 use crate::addr::{Order, Pfn};

@@ -44,7 +44,7 @@ impl<M: Machine> Memory<M> {
     /// other refusal of its own is under way.
     #[cold]
     #[inline(never)]
-    pub(crate) fn look_again<'a>(&'a self, refusal: &mut Refusal<'a, M>) -> bool {
+    pub fn look_again<'a>(&'a self, refusal: &mut Refusal<'a, M>) -> bool {
         let m = &self.machine;
         // A task that was preempted takes what it gave back for another's, and looks again.
         let (here, untaken) = self.hands.untaken_here(m);
@@ -94,7 +94,7 @@ impl<M: Machine> Memory<M> {
 
     /// Does what takes memory and gives it back if there is too little.
     #[inline(always)]
-    pub(crate) fn in_hand<R, E: From<NoMemory> + PartialEq>(
+    pub fn in_hand<R, E: From<NoMemory> + PartialEq>(
         &self,
         take: impl FnOnce() -> Result<R, E>,
     ) -> Result<R, E> {
@@ -109,7 +109,7 @@ impl<M: Machine> Memory<M> {
 
     /// As [`verb`](Vm::verb), for one that takes memory.
     #[inline(always)]
-    pub(crate) fn verb_with_memory<R, E: From<NoMemory> + PartialEq>(
+    pub fn verb_with_memory<R, E: From<NoMemory> + PartialEq>(
         &self,
         verb: Verb,
         mut body: impl FnMut() -> Result<R, E>,
@@ -124,7 +124,7 @@ impl<M: Machine> Memory<M> {
     /// Does what takes memory [`in_hand`](Vm::in_hand), and again while that may help. Whatever was
     /// refused changed nothing.
     #[inline(always)]
-    pub(crate) fn with_memory<R, E: From<NoMemory> + PartialEq>(
+    pub fn with_memory<R, E: From<NoMemory> + PartialEq>(
         &self,
         mut verb: impl FnMut() -> Result<R, E>,
     ) -> Result<R, E> {

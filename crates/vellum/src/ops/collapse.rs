@@ -24,7 +24,7 @@ use crate::sync::Token;
 use crate::tlb::Receipt;
 use crate::vma::edit::Edit;
 
-pub(crate) struct Collapse<'v, M: Machine>(pub &'v Faults<M>);
+pub(super) struct Collapse<'v, M: Machine>(pub &'v Faults<M>);
 
 over!(Collapse, Faults);
 
@@ -32,7 +32,7 @@ impl<M: Machine> Collapse<'_, M> {
     /// Collapses the 2 MiB at `va`, if there is a table whose pages are of one region that may have
     /// huge pages and at least one page is resident. `false` if there is not. Under the layout
     /// lock.
-    pub(crate) fn collapse(self, edit: &mut Edit<'_>, va: Va) -> Result<bool, NoMemory> {
+    pub fn collapse(self, edit: &mut Edit<'_>, va: Va) -> Result<bool, NoMemory> {
         let m = &self.machine;
         let space = edit.space;
         let level = Level::TWO;

@@ -68,7 +68,7 @@ impl<M: Machine> CopyBytes<'_, M> {
     }
 
     /// Cuts a range of bytes at page boundaries, and says how many went well.
-    pub(crate) fn chunks(
+    pub(super) fn chunks(
         self,
         start: Va,
         len: usize,

@@ -73,7 +73,7 @@ impl<M: Machine> Map<'_, M> {
     }
 
     /// The range a placement means. Under the layout lock.
-    pub(crate) fn place(
+    pub(super) fn place(
         self,
         space: &SpaceRecord,
         at: Placement,
@@ -126,7 +126,7 @@ impl<M: Machine> Map<'_, M> {
     }
 
     /// Gives a range, a hole unless it is to be replaced, to a region the caller keeps a name of.
-    pub(crate) fn map_range(
+    pub(super) fn map_range(
         self,
         edit: &mut Edit<'_>,
         range: VaRange,
@@ -162,7 +162,7 @@ impl<M: Machine> Map<'_, M> {
 
     /// Writes a promise, or what shall become one, into every slot of an open range that has
     /// nothing.
-    pub(crate) fn promise(self, at: Cursor<'_>, range: VaRange, entry: Entry) {
+    pub(super) fn promise(self, at: Cursor<'_>, range: VaRange, entry: Entry) {
         let m = &self.machine;
         let (node, level) = (at.node, at.level);
         let p = at.part(range);

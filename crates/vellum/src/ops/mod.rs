@@ -1,7 +1,7 @@
 //! The verbs, one file each.
 
 pub(crate) mod advise;
-pub(crate) mod collapse;
+mod collapse;
 pub(crate) mod copy;
 pub(crate) mod forbid_zeros;
 pub(crate) mod inspect;
@@ -11,5 +11,5 @@ pub(crate) mod protect;
 pub(crate) mod remap;
 pub(crate) mod spaces;
 pub(crate) mod unmap;
-pub(crate) mod unmap_page;
+mod unmap_page;
 pub(crate) mod write_forced;

@@ -68,7 +68,7 @@ impl<'v, M: Machine> Protect<'v, M> {
     /// Changes the attributes of every region in a range that has no hole. Says which node the
     /// range is a part of, if it was done there. Where rights are taken and others given, the
     /// space's faults are stopped, also if it fails.
-    pub(crate) fn change_regions(
+    pub(super) fn change_regions(
         self,
         edit: &mut Edit<'_>,
         range: VaRange,
@@ -141,7 +141,7 @@ impl<'v, M: Machine> Protect<'v, M> {
     /// What a resident page's entry is in a region with those rights. `flags` are the leaf's so
     /// far, if it was one.
     #[inline(always)]
-    pub(crate) fn page_entry(
+    pub(super) fn page_entry(
         self,
         rights: Rights,
         pfn: Pfn,

@@ -30,7 +30,7 @@ impl<M: Machine> PageTables<M> {
     ///
     /// # Errors
     /// [`NoMemory`]; nothing changed.
-    pub(crate) fn make_boundaries(
+    pub fn make_boundaries(
         &self,
         space: &SpaceRecord,
         range: VaRange,
@@ -49,7 +49,7 @@ impl<M: Machine> PageTables<M> {
     }
 
     /// The same with frames that were taken for it; no memory is asked for while there are any.
-    pub(crate) fn make_boundaries_from(
+    pub fn make_boundaries_from(
         &self,
         space: &SpaceRecord,
         range: VaRange,
@@ -61,7 +61,7 @@ impl<M: Machine> PageTables<M> {
     }
 
     /// What is missing at an address for it to be a boundary.
-    pub(crate) fn missing_tables(
+    pub fn missing_tables(
         &self,
         space: &SpaceRecord,
         va: Va,
@@ -131,11 +131,7 @@ impl<M: Machine> PageTables<M> {
     /// Puts a table in `frame` below a slot that holds nothing or a promise, of which every slot
     /// then says the same. If the entry is not as it was seen any more nothing happens, the frame
     /// is still the caller's, and it looks again.
-    pub(crate) fn push_down(
-        &self,
-        Place { node, level, slot, raw }: Place<'_>,
-        frame: Pfn,
-    ) -> bool {
+    fn push_down(&self, Place { node, level, slot, raw }: Place<'_>, frame: Pfn) -> bool {
         let m = &self.machine;
         let below = level.child();
         let fill = match M::Codec::decode(raw, level) {
@@ -160,7 +156,7 @@ impl<M: Machine> PageTables<M> {
 }
 
 /// How many tables two ends take. Those that cover both are made once.
-pub(crate) fn tables(
+fn tables(
     (start, low): (Va, Option<MissingTables>),
     (end, high): (Va, Option<MissingTables>),
 ) -> usize {

@@ -4,12 +4,12 @@ pub(crate) mod boundary;
 pub(crate) mod cursor;
 pub(crate) mod node;
 pub(crate) mod preallocated;
-pub(crate) mod private_zeros;
+mod private_zeros;
 pub(crate) mod single_table;
-pub(crate) mod split;
+mod split;
 pub(crate) mod transit;
 pub(crate) mod unlinked;
-pub(crate) mod walk;
+mod walk;
 
 use crate::machine::Machine;
 use crate::platform::above;

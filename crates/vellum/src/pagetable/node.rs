@@ -61,7 +61,7 @@ pub(crate) struct State(u64);
 
 impl State {
     /// A node of that level with no entry at all.
-    pub fn empty(level: Level) -> State {
+    fn empty(level: Level) -> State {
         State(level.0 as u64).with_run(full_run(level))
     }
     #[inline]
@@ -185,7 +185,7 @@ impl<'a> Node<'a> {
         (word & ROOT == 0)
             .then_some((Pfn(word & PARENT_PFN), (word >> PARENT_SLOT_SHIFT & 0x1ff) as usize))
     }
-    pub fn set_parent(self, parent: Option<(Pfn, usize)>) {
+    fn set_parent(self, parent: Option<(Pfn, usize)>) {
         let word = match parent {
             Some((pfn, slot)) => pfn.0 | (slot as u64) << PARENT_SLOT_SHIFT,
             None => ROOT,
@@ -207,7 +207,7 @@ impl<'a> Node<'a> {
         debug_assert!(self.transit() < MOST_TRANSIT, "more entries in transit than there are");
         word.store(word.load(Ordering::Relaxed) + TRANSIT, Ordering::Relaxed);
     }
-    pub fn sub_transit(self) {
+    pub(super) fn sub_transit(self) {
         let word = self.record.word(2);
         debug_assert!(
             word.load(Ordering::Relaxed) >= TRANSIT,
@@ -268,18 +268,18 @@ impl<'a> Node<'a> {
 impl<M: Machine> PageTables<M> {
     /// The node in frame `pfn`, which a table entry or a space names.
     #[inline]
-    pub(crate) fn node(&self, pfn: Pfn) -> Node<'_> {
+    pub fn node(&self, pfn: Pfn) -> Node<'_> {
         Node { pfn, record: self.frames.record(pfn) }
     }
 
     /// The root of a space.
     #[inline(always)]
-    pub(crate) fn root(&self, space: &SpaceRecord) -> Cursor<'_> {
+    pub fn root(&self, space: &SpaceRecord) -> Cursor<'_> {
         Cursor { node: self.node(space.root()), level: self.top(), base: 0 }
     }
 
     /// A new node, every entry `fill`, linked nowhere. `parent` is where it will be.
-    pub(crate) fn make_node(
+    pub fn make_node(
         &self,
         level: Level,
         parent: Option<(Pfn, usize)>,
@@ -289,7 +289,7 @@ impl<M: Machine> PageTables<M> {
     }
 
     /// The same in a frame that was taken for it.
-    pub(crate) fn dress_node(
+    pub fn dress_node(
         &self,
         pfn: Pfn,
         level: Level,
@@ -320,14 +320,14 @@ impl<M: Machine> PageTables<M> {
 
     /// Takes back what [`dress_node`](Vm::dress_node) counted; the frame, which was linked nowhere,
     /// is the caller's again.
-    pub(crate) fn undress_node(&self, node: Node<'_>) {
+    pub(super) fn undress_node(&self, node: Node<'_>) {
         let _ = node;
         self.count(Counter::TablePages, -1);
     }
 
     /// Gives a node back that no entry names and no reader can reach. Its intervals are gone
     /// already.
-    pub(crate) fn free_node(&self, pfn: Pfn) {
+    pub fn free_node(&self, pfn: Pfn) {
         self.frames.give_back(&self.machine, pfn, crate::addr::Order::BASE);
         self.machine.hook(Event::Work(Work::Table, 1));
         self.count(Counter::TablePages, -1);

@@ -65,7 +65,7 @@ impl<M: Machine> PageTables<M> {
     /// Puts a private table in `frame` where a shared one of zeros was seen, so that a range can
     /// end inside. If the entry is another by now nothing happens, the frame is still the caller's,
     /// and it looks again.
-    pub(crate) fn open_zeros(
+    pub(super) fn open_zeros(
         &self,
         space: &SpaceRecord,
         at: Place<'_>,
@@ -109,7 +109,7 @@ impl<M: Machine> PageTables<M> {
 
     /// Writes the zeros of each address into every entry of a lowest node that is linked nowhere
     /// yet. `va` is the node's first address.
-    pub(crate) fn fill_zeros(&self, node: Node<'_>, va: Va, flags: Flags) {
+    pub fn fill_zeros(&self, node: Node<'_>, va: Va, flags: Flags) {
         let m = &self.machine;
         let flags = Flags { write: false, accessed: true, dirty: false, ..flags };
         let words = m.direct(node.pfn).cast::<u64>();

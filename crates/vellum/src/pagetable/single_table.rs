@@ -34,7 +34,7 @@ impl<M: Machine> PageTables<M> {
     /// The lowest node that covers more than the range and all of it, if there is one. Under the
     /// layout lock.
     #[inline]
-    pub(crate) fn in_table(&self, space: &SpaceRecord, range: VaRange) -> Option<InTable<'_>> {
+    pub fn in_table(&self, space: &SpaceRecord, range: VaRange) -> Option<InTable<'_>> {
         let span = Level::TWO.entry_bytes();
         let base = range.start().align_down(span).0;
         if range.end().0 - base > span || range.bytes() == span {
@@ -49,7 +49,7 @@ impl<M: Machine> PageTables<M> {
 
     /// Whether every entry of the slots is of a sort.
     #[inline]
-    pub(crate) fn all_in_table(&self, part: &InTable<'_>, sort: impl Fn(Entry) -> bool) -> bool {
+    pub fn all_in_table(&self, part: &InTable<'_>, sort: impl Fn(Entry) -> bool) -> bool {
         let (first, end) = part.slots;
         self.machine.hook(Event::Work(Work::Scan, (end - first) as u64));
         (first..end).all(|slot| sort(self.load(part.at.node.pfn, slot, Level::ONE)))

@@ -26,7 +26,7 @@ pub(crate) struct UnlinkedPath<'v> {
 
 impl<'v> UnlinkedPath<'v> {
     /// With one more node at its lower end.
-    pub fn extended<M: Machine>(
+    pub(super) fn extended<M: Machine>(
         above: Option<Self>,
         m: &M,
         node: Node<'v>,
@@ -67,7 +67,7 @@ pub(crate) fn leaf_level(order: Order) -> Level {
 impl<M: Machine> PageTables<M> {
     /// Tables of promises from below a slot of `node`, whose entries are of `level`, down to the
     /// one with entries of `leaf`. `None` if the slot is of that level itself.
-    pub(crate) fn unlinked_path(
+    pub fn unlinked_path(
         &self,
         Place { node, mut level, mut slot, .. }: Place<'_>,
         va: Va,
@@ -92,7 +92,7 @@ impl<M: Machine> PageTables<M> {
     }
 
     /// Gives the tables back. They were linked nowhere, and what they map is the caller's.
-    pub(crate) fn free_path(&self, path: Option<UnlinkedPath<'_>>) {
+    pub fn free_path(&self, path: Option<UnlinkedPath<'_>>) {
         let Some(UnlinkedPath { first, last, .. }) = path else { return };
         // From the lower end, which knows what is above it.
         let mut node = last;

@@ -15,7 +15,7 @@ use crate::sync::Token;
 impl<M: Machine> PageTables<M> {
     /// Goes down to the entry that decides about `va`. Inside an epoch, or under the layout lock.
     #[inline(always)]
-    pub(crate) fn descend_entry(&self, space: &SpaceRecord, va: Va) -> Place<'_> {
+    pub fn descend_entry(&self, space: &SpaceRecord, va: Va) -> Place<'_> {
         match self.descend_straight(space, va) {
             Some((table, raw)) => self.found(table, Level::ONE, va, raw),
             None => self.descend_part(space, va),
@@ -67,7 +67,7 @@ impl<M: Machine> PageTables<M> {
     /// Calls `see` with every run of the range that one entry or one run of equal absence decides:
     /// first address, length, level, entry (never `Table`). Stops at the first `false`. Under the
     /// layout lock.
-    pub(crate) fn scan(
+    pub fn scan(
         &self,
         space: &SpaceRecord,
         range: VaRange,
@@ -99,7 +99,7 @@ impl<M: Machine> PageTables<M> {
     /// Calls `change` with every entry of an open range that is neither empty nor a table, and its
     /// address, under its node's lock. `false` says that the entry is set aside by a fault: the
     /// lock is dropped, and the entry looked at again. Under the layout lock.
-    pub(crate) fn alter<F>(&self, space: &SpaceRecord, range: VaRange, change: &mut F)
+    pub fn alter<F>(&self, space: &SpaceRecord, range: VaRange, change: &mut F)
     where
         F: FnMut(Place<'_>, Va) -> bool,
     {
@@ -128,7 +128,7 @@ impl<M: Machine> PageTables<M> {
 
     /// The same for slots of one lowest node.
     #[inline(always)]
-    pub(crate) fn alter_leaves<F>(&self, at: Cursor<'_>, slots: (usize, usize), change: &mut F)
+    pub fn alter_leaves<F>(&self, at: Cursor<'_>, slots: (usize, usize), change: &mut F)
     where
         F: FnMut(Place<'_>, Va) -> bool,
     {
@@ -169,7 +169,7 @@ impl<M: Machine> PageTables<M> {
     }
 
     /// Whether all of the range lies in regions. Under the layout lock.
-    pub(crate) fn is_mapped(&self, space: &SpaceRecord, range: VaRange) -> bool {
+    pub fn is_mapped(&self, space: &SpaceRecord, range: VaRange) -> bool {
         if let Some(part) = self.in_table(space, range) {
             return self
                 .all_in_table(&part, |entry| !matches!(entry, Entry::Empty | Entry::Gone(_)));
@@ -178,7 +178,7 @@ impl<M: Machine> PageTables<M> {
     }
 
     /// Whether none of it does. Under the layout lock.
-    pub(crate) fn is_hole(&self, space: &SpaceRecord, range: VaRange) -> bool {
+    pub fn is_hole(&self, space: &SpaceRecord, range: VaRange) -> bool {
         if let Some(part) = self.in_table(space, range) {
             return self
                 .all_in_table(&part, |entry| matches!(entry, Entry::Empty | Entry::Gone(_)));

@@ -7,7 +7,7 @@
 //! level are taken by their keys, ascending, which only debug builds check.
 //!
 //! ```
-//! use vellum::sync::{Lock, Node, Queue, Token};
+//! use vellum::unstable::{Lock, Node, Queue, Token};
 //! # fn f<M: vellum::machine::Machine>(m: &M, node: &Lock<Node>, queue: &Lock<Queue>) {
 //! let mut top = Token::top();
 //! let mut node = node.lock(m, &mut top, 7);
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! ```compile_fail
-//! use vellum::sync::{Lock, Node, Queue, Token};
+//! use vellum::unstable::{Lock, Node, Queue, Token};
 //! # fn f<M: vellum::machine::Machine>(m: &M, node: &Lock<Node>, queue: &Lock<Queue>) {
 //! let mut top = Token::top();
 //! let mut queue = queue.lock(m, &mut top, 0);

@@ -16,7 +16,7 @@ mod lock;
 mod seq;
 
 /// The atomics the library uses.
-pub mod atomic {
+pub(crate) mod atomic {
     pub use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
     /// Right after a sequentially consistent exchange: makes a full fence of it. On x86_64 it is

@@ -55,7 +55,7 @@ impl<M: Machine> Tlb<M> {
     }
 
     /// Whether the sets of CPUs are as every CPU says what it runs, which also holds translations.
-    pub(crate) fn check_active(&self, space: &Space) -> Result<(), Invalid> {
+    pub fn check_active(&self, space: &Space) -> Result<(), Invalid> {
         let record = self.record_of(space);
         for i in 0..CpuWords::WORDS {
             let runs = |cpu: &usize| self.current(*cpu).load(Ordering::Relaxed) == space.name.raw();

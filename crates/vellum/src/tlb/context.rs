@@ -23,7 +23,7 @@ impl<M: Machine> Tlb<M> {
     }
 
     /// An identifier nobody has, or 0.
-    pub(crate) fn take_context(&self) -> ContextId {
+    pub fn take_context(&self) -> ContextId {
         let end = self.contexts();
         for (i, word) in self.context_words().iter().enumerate().take(end.div_ceil(64)) {
             let mut seen = word.load(Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl<M: Machine> Tlb<M> {
 
     /// Whether each identifier is one space's, and taken. If they are all the spaces there are, no
     /// other is taken.
-    pub(crate) fn check_contexts(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
+    pub fn check_contexts(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
         let mut found = [0u64; CONTEXT_WORDS];
         for space in spaces {
             let id = self.record_of(space).context.load(Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl<M: Machine> Tlb<M> {
     }
 
     /// Gives an identifier back; no CPU holds translations under it.
-    pub(crate) fn give_context(&self, context: ContextId) {
+    pub fn give_context(&self, context: ContextId) {
         let id = context.0 as usize;
         if id != 0 {
             self.context_words()[id / 64].fetch_and(!(1 << (id % 64)), Ordering::AcqRel);

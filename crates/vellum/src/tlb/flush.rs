@@ -28,14 +28,14 @@ impl<M: Machine> Tlb<M> {
     /// Drops the translations a receipt speaks of on every CPU that may use them, and says so. No
     /// lock is held that a CPU could wait for without relaxing. Emptying an empty receipt flushes
     /// nothing.
-    pub(crate) fn redeem(&self, space: &SpaceRecord, receipt: Receipt) -> Flushed {
+    pub fn redeem(&self, space: &SpaceRecord, receipt: Receipt) -> Flushed {
         if receipt.is_empty() { Flushed(()) } else { self.flush(&self.due(space, &receipt)) }
     }
 
     /// Who has to drop what a receipt speaks of, which is not empty. Entries that are stored from
     /// here on are no part of it.
     #[inline(always)]
-    pub(crate) fn due(&self, space: &SpaceRecord, receipt: &Receipt) -> Due {
+    pub fn due(&self, space: &SpaceRecord, receipt: &Receipt) -> Due {
         let cpus = self.reach(space, receipt.tables);
         let context = space.context();
         let leaves = (receipt.end - receipt.start) >> receipt.level.shift();
@@ -54,21 +54,21 @@ impl<M: Machine> Tlb<M> {
 
     /// Drops the translations of one address on this CPU only: what a fault handler owes where the
     /// hardware's fault does not.
-    pub(crate) fn flush_here(&self, space: &SpaceRecord, va: Va) {
+    pub fn flush_here(&self, space: &SpaceRecord, va: Va) {
         self.machine.flush_local(Scope::Page(space.context(), va));
         self.count(Counter::FlushLocalOne, 1);
     }
 
     /// The proof for a space whose translations nobody can hold: no CPU runs it, and those that did
     /// have dropped all.
-    pub(crate) fn flush_out(&self, space: &SpaceRecord) -> Flushed {
+    pub fn flush_out(&self, space: &SpaceRecord) -> Flushed {
         let cpus = self.reach(space, true);
         self.flush(&Due { cpus, scope: Scope::Space(space.context()) })
     }
 
     /// Carries a flush out, wherever it is due. As [`redeem`](Vm::redeem).
     #[inline(always)]
-    pub(crate) fn flush(&self, due: &Due) -> Flushed {
+    pub fn flush(&self, due: &Due) -> Flushed {
         let m = &self.machine;
         m.preempt_off();
         let flushed = match self.flush_local(due) {
@@ -89,7 +89,7 @@ impl<M: Machine> Tlb<M> {
     /// Carries a flush out if it is due on no other CPU than this one, and waits for nobody.
     /// Preemption is off.
     #[inline(always)]
-    pub(crate) fn flush_local(&self, due: &Due) -> Option<Flushed> {
+    pub fn flush_local(&self, due: &Due) -> Option<Flushed> {
         let m = &self.machine;
         let me = m.cpu();
         let mut others = due.cpus;

@@ -59,7 +59,7 @@ type EachRun<'e, 'v> = dyn FnMut(Run<'v>) -> Result<(), NoMemory> + 'e;
 
 impl<M: Machine> Regions<M> {
     /// Makes room for the intervals that [`assign`](Vm::assign) will write once the range is open.
-    pub(crate) fn make_room(
+    pub fn make_room(
         &self,
         edit: &mut Edit<'_>,
         range: VaRange,
@@ -73,7 +73,7 @@ impl<M: Machine> Regions<M> {
 
     /// Gives the range to a region; each interval takes one of its names. The range is open, there
     /// is room, and nothing is mapped in it.
-    pub(crate) fn assign(&self, edit: &mut Edit<'_>, range: VaRange, region: SlabRef) {
+    pub fn assign(&self, edit: &mut Edit<'_>, range: VaRange, region: SlabRef) {
         let done = self.edges(edit.space, range, &mut |node, slots, _| {
             self.intervals(node).assign(edit, slots, Some(region));
             Ok(())
@@ -83,7 +83,7 @@ impl<M: Machine> Regions<M> {
 
     /// Calls `each` with the run of whole slots in every node there is where the range has one and
     /// no ancestor's slot holds it.
-    pub(crate) fn edges(
+    pub fn edges(
         &self,
         space: &SpaceRecord,
         range: VaRange,
@@ -115,7 +115,7 @@ impl<M: Machine> Regions<M> {
 
     /// Makes every region that changing the attributes of the (wholly mapped) range needs, and room
     /// for their intervals.
-    pub(crate) fn prepare_change(
+    pub fn prepare_change(
         &self,
         edit: &mut Edit<'_>,
         range: VaRange,
@@ -163,7 +163,7 @@ impl<M: Machine> Regions<M> {
 
     /// Whether some of the prepared regions have less rights than what they stand for, and some
     /// have more.
-    pub(crate) fn takes_and_gives(&self, fresh: &Fresh) -> bool {
+    pub fn takes_and_gives(&self, fresh: &Fresh) -> bool {
         let (mut takes, mut gives, mut next) = (0, 0, fresh.first);
         while let Some(name) = next {
             let region = self.region(name);
@@ -177,7 +177,7 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Exchanges the regions of the range, which is open, for the prepared ones.
-    pub(crate) fn commit_change(&self, edit: &mut Edit<'_>, range: VaRange, mut fresh: Fresh) {
+    pub fn commit_change(&self, edit: &mut Edit<'_>, range: VaRange, mut fresh: Fresh) {
         let done = self.each_run(edit.space, range, &mut |Run { node, slots, how, inherited }| {
             let edge = how == How::Edge;
             debug_assert!(how != How::Inside, "the range is not open");
@@ -215,7 +215,7 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Gives up the chain's own names.
-    pub(crate) fn drop_fresh(&self, fresh: Fresh, trash: &mut Trash) {
+    pub fn drop_fresh(&self, fresh: Fresh, trash: &mut Trash) {
         let mut next = fresh.first;
         while let Some(name) = next {
             next = SlabRef::from_raw(self.region(name).next.load(Ordering::Relaxed));

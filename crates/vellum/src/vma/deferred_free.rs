@@ -25,14 +25,14 @@ pub(crate) struct Trash {
 
 impl Trash {
     /// A dead node whose translations are flushed everywhere.
-    pub fn node(&mut self, node: Node<'_>, flushed: &Flushed) {
+    pub(super) fn node(&mut self, node: Node<'_>, flushed: &Flushed) {
         let _ = flushed;
         node.chain().store(self.nodes, Ordering::Relaxed);
         self.nodes = node.pfn.0 + 1;
     }
 
     /// An interval list no node names.
-    pub fn list<M: Machine>(&mut self, vm: &Regions<M>, list: SlabRef, class: usize) {
+    pub(super) fn list<M: Machine>(&mut self, vm: &Regions<M>, list: SlabRef, class: usize) {
         // A reader may be reading this very word as a pair. The list left its node inside the
         // node's sequence count, so the reader will find the count changed and read again.
         last_word(vm, list, class).store(self.lists[class], Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl Trash {
     }
 
     /// A region nobody names.
-    pub fn region<M: Machine>(&mut self, vm: &Regions<M>, region: SlabRef) {
+    pub(super) fn region<M: Machine>(&mut self, vm: &Regions<M>, region: SlabRef) {
         vm.region(region).next.store(self.regions, Ordering::Relaxed);
         self.regions = region.raw();
     }
@@ -61,7 +61,7 @@ fn last_word<M: Machine>(vm: &Regions<M>, list: SlabRef, class: usize) -> &Atomi
 impl<M: Machine> Regions<M> {
     /// Waits for the readers and frees everything. The caller is in no epoch and holds no node.
     #[inline]
-    pub(crate) fn empty_trash<H>(&self, trash: Trash, token: &mut Token<H>)
+    pub fn empty_trash<H>(&self, trash: Trash, token: &mut Token<H>)
     where
         H: Above<sync::Node> + Above<sync::Queue>,
     {

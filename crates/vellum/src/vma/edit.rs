@@ -17,11 +17,7 @@ pub(crate) struct Edit<'e> {
 impl<M: Machine> Regions<M> {
     /// Changes a space under its layout lock, and frees afterwards what no reader can still see.
     #[inline(always)]
-    pub(crate) fn edit<R>(
-        &self,
-        space: &SpaceRecord,
-        change: impl FnOnce(&mut Edit<'_>) -> R,
-    ) -> R {
+    pub fn edit<R>(&self, space: &SpaceRecord, change: impl FnOnce(&mut Edit<'_>) -> R) -> R {
         let mut top: Token<Top> = Token::top();
         let mut trash = Trash::default();
         let done = {

@@ -29,7 +29,7 @@ impl<M: Machine> Regions<M> {
     /// Goes down to the entry that decides about `va`, which lies in the user half. Inside an
     /// epoch, or under the layout lock. Records are looked at only on the way back up to the
     /// nearest interval, which is rarely far.
-    pub(crate) fn descend(&self, space: &SpaceRecord, va: Va) -> Spot<'_> {
+    pub fn descend(&self, space: &SpaceRecord, va: Va) -> Spot<'_> {
         let at = self.descend_part(space, va);
         Spot { at, region: self.region_of(at.node, at.slot) }
     }
@@ -38,7 +38,7 @@ impl<M: Machine> Regions<M> {
     /// the way is dead, since its intervals may have been taken already, and those above it speak
     /// of something else.
     #[inline(always)]
-    pub(crate) fn region_of<'a>(&'a self, mut node: Node<'a>, mut slot: usize) -> Option<SlabRef> {
+    pub fn region_of<'a>(&'a self, mut node: Node<'a>, mut slot: usize) -> Option<SlabRef> {
         loop {
             let mut state = node.state();
             if state.listed() != 0 {

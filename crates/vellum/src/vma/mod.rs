@@ -1,14 +1,14 @@
 //! What a range of addresses allows: regions, and the intervals of table nodes that name them.
 
-pub(crate) mod assign;
+mod assign;
 pub(crate) mod deferred_free;
-pub(crate) mod detach;
+mod detach;
 pub(crate) mod edit;
 pub(crate) mod find_hole;
 pub(crate) mod interval;
 pub(crate) mod lookup;
 pub(crate) mod region;
-pub(crate) mod single_table;
+mod single_table;
 
 use crate::frame::Slab;
 use crate::machine::Machine;

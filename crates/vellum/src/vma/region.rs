@@ -44,7 +44,7 @@ impl Region {
         Packed(self.attrs.load(Ordering::Relaxed))
     }
     /// Whether the other region means the same.
-    pub fn says_as(&self, other: &Region) -> bool {
+    pub(super) fn says_as(&self, other: &Region) -> bool {
         self.packed() == other.packed() && self.shift() == other.shift()
     }
     /// Whether it is what those attributes would make, unmoved.
@@ -66,7 +66,7 @@ impl Region {
         self.origin.store(old, Ordering::Relaxed);
     }
     #[inline]
-    pub fn share(&self) {
+    pub(super) fn share(&self) {
         self.refs.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -75,14 +75,14 @@ impl<M: Machine> Regions<M> {
     /// A region's record. The name must come from an interval the caller may read (inside an epoch,
     /// or under the layout lock).
     #[inline]
-    pub(crate) fn region(&self, name: SlabRef) -> &Region {
+    pub fn region(&self, name: SlabRef) -> &Region {
         // SAFETY: objects of the region slab are `Region`s (zero is one) of 64 bytes, and stay one
         // while named or while an epoch that saw them named lasts.
         unsafe { name.ptr(&self.machine).cast::<Region>().as_ref() }
     }
 
     /// A new region with one name, the caller's.
-    pub(crate) fn make_region<H: Above<Queue>>(
+    pub fn make_region<H: Above<Queue>>(
         &self,
         attrs: Attrs,
         shift: u64,
@@ -97,7 +97,7 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Takes one name of a region away; the last one sends it to the trash.
-    pub(crate) fn drop_region(&self, name: SlabRef, trash: &mut Trash) {
+    pub fn drop_region(&self, name: SlabRef, trash: &mut Trash) {
         if self.region(name).refs.fetch_sub(1, Ordering::AcqRel) == 1 {
             trash.region(self, name);
         }
@@ -106,13 +106,7 @@ impl<M: Machine> Regions<M> {
     /// What becomes of the caller's name of a region it has made: the space keeps it in `cell` for
     /// the next verb that wants the same, instead of the one there, or if the verb failed it goes.
     #[cold]
-    pub(crate) fn keep_region(
-        &self,
-        cell: &AtomicU64,
-        made: SlabRef,
-        keep: bool,
-        trash: &mut Trash,
-    ) {
+    pub fn keep_region(&self, cell: &AtomicU64, made: SlabRef, keep: bool, trash: &mut Trash) {
         let goes = if keep {
             let old = cell.load(Ordering::Relaxed);
             cell.store(made.raw(), Ordering::Relaxed);

@@ -15,7 +15,7 @@ use crate::vma::edit::Edit;
 impl<M: Machine> Regions<M> {
     /// Gives slots in which nothing is to a region the caller keeps a name of, and promises pages
     /// there. `false` if the range is no such one, and nothing was done.
-    pub(crate) fn map_in_table(
+    pub fn map_in_table(
         &self,
         edit: &mut Edit<'_>,
         range: VaRange,
@@ -40,7 +40,7 @@ impl<M: Machine> Regions<M> {
 
     /// Changes the attributes of slots that are all of one region. `false` if they are not, and
     /// nothing was done.
-    pub(crate) fn change_in_table(
+    pub fn change_in_table(
         &self,
         edit: &mut Edit<'_>,
         part: InTable<'_>,
@@ -89,7 +89,7 @@ impl<M: Machine> Regions<M> {
 
     /// The region of the slots left of one, as far as this node says.
     #[inline]
-    pub(crate) fn left_of(&self, node: Node<'_>, slot: usize) -> Option<SlabRef> {
+    pub fn left_of(&self, node: Node<'_>, slot: usize) -> Option<SlabRef> {
         if slot == 0 { None } else { self.intervals(node).from(slot - 1).1 }
     }
 
@@ -97,7 +97,7 @@ impl<M: Machine> Regions<M> {
     /// this, if they say it, of which the caller gets no name; else one that is made, and `true`:
     /// what becomes of that name [`keep_region`](Vm::keep_region) is told.
     #[inline]
-    pub(crate) fn region_beside(
+    pub fn region_beside(
         &self,
         edit: &mut Edit<'_>,
         left: Option<SlabRef>,

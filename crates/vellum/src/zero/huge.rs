@@ -78,7 +78,7 @@ impl State {
 }
 
 impl HugeZero {
-    pub const fn new() -> HugeZero {
+    pub(super) const fn new() -> HugeZero {
         HugeZero(AtomicU64::new(0))
     }
     /// The word, for tests that make it wrong.
@@ -116,7 +116,7 @@ impl<M: Machine> Zero<M> {
     /// be asked under the lock of the leaf's node, or of an entry read before: a huge page can stop
     /// being the zeros and become data, but not while it is mapped as either.
     #[inline]
-    pub(crate) fn is_zero_leaf(&self, pfn: Pfn, level: Level) -> bool {
+    pub fn is_zero_leaf(&self, pfn: Pfn, level: Level) -> bool {
         if level == Level::ONE { self.is_base_zero(pfn) } else { self.is_huge_zero(pfn) }
     }
 
@@ -127,7 +127,7 @@ impl<M: Machine> Zero<M> {
 
     /// The page for a space that may map it from here on; allocates and clears it if need be. No
     /// epoch, no lock; the caller has memory in hand.
-    pub(crate) fn use_huge_zero(&self, space: &SpaceRecord) -> Result<(), NoHugeZero> {
+    pub fn use_huge_zero(&self, space: &SpaceRecord) -> Result<(), NoHugeZero> {
         let m = &self.machine;
         let holds = loop {
             touch(m, &self.huge_zero.0, false);
@@ -180,7 +180,7 @@ impl<M: Machine> Zero<M> {
 
     /// Gives a child what its parent has, once every entry is copied: the parent's reference keeps
     /// the page until then.
-    pub(crate) fn share_huge_zero(&self, from: &SpaceRecord, to: &SpaceRecord) {
+    pub fn share_huge_zero(&self, from: &SpaceRecord, to: &SpaceRecord) {
         let holds = from.zeros.load(Ordering::Acquire);
         if holds == HOLDS {
             touch(&self.machine, &self.huge_zero.0, true);
@@ -194,7 +194,7 @@ impl<M: Machine> Zero<M> {
     }
 
     /// A space is at its end; `flushed` shows that no CPU can reach the page through it.
-    pub(crate) fn leave_huge_zero(&self, space: &SpaceRecord, flushed: &Flushed) {
+    pub fn leave_huge_zero(&self, space: &SpaceRecord, flushed: &Flushed) {
         let _ = flushed;
         if space.zeros.swap(0, Ordering::AcqRel) == HOLDS {
             self.put_reference();
@@ -265,13 +265,13 @@ impl<M: Machine> Zero<M> {
     }
 
     /// Whether a space holds a reference that counts, for `validate`.
-    pub(crate) fn holds_huge_zero(&self, space: &SpaceRecord) -> bool {
+    pub fn holds_huge_zero(&self, space: &SpaceRecord) -> bool {
         space.zeros.load(Ordering::Acquire) == HOLDS
     }
 
     /// Whether a space may map the page.
     #[inline]
-    pub(crate) fn uses_huge_zero(&self, space: &SpaceRecord) -> bool {
+    pub fn uses_huge_zero(&self, space: &SpaceRecord) -> bool {
         space.zeros.load(Ordering::Acquire) != 0
     }
 }

@@ -15,13 +15,13 @@
 
 mod huge;
 pub(crate) mod make;
-pub mod page;
+pub(crate) mod page;
 mod tables;
 
-pub(crate) use huge::HugeZero;
+use huge::HugeZero;
 #[cfg(test)]
 pub(crate) use huge::MOST_USES;
-pub(crate) use tables::ZeroTables;
+use tables::ZeroTables;
 
 use core::ptr::NonNull;
 

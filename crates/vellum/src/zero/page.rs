@@ -43,7 +43,7 @@ pub fn colours_of(level: CacheLevel) -> Order {
 }
 
 /// log2 of the colours wanted on a node of that many frames.
-pub(crate) fn wanted(colours: Colours, caches: &Caches, frames: u64) -> Order {
+pub(super) fn wanted(colours: Colours, caches: &Caches, frames: u64) -> Order {
     let order = match colours {
         Colours::L1d => colours_of(caches.l1d),
         Colours::L2 => colours_of(caches.l2),
@@ -63,7 +63,7 @@ pub(crate) fn wanted(colours: Colours, caches: &Caches, frames: u64) -> Order {
 pub(crate) struct Block {
     pub(super) first: Pfn,
     /// Frames - 1.
-    pub mask: u64,
+    pub(super) mask: u64,
 }
 
 impl Block {
@@ -96,7 +96,7 @@ pub(super) const OWN: u64 = 3;
 
 /// The blocks of all nodes. Written by whoever took `state` from `UNMADE` to `MAKING`, never again
 /// once it is more; so whoever has a space may read them without order.
-pub(crate) struct Zeros {
+pub(super) struct Zeros {
     pub(super) state: AtomicU64,
     /// The zero frame + 1 if there is one only, else 0: what most machines ask for on each zero
     /// fault.
@@ -120,7 +120,7 @@ impl Zeros {
         }
     }
     #[inline]
-    pub(super) fn block(&self, slot: usize) -> Block {
+    pub fn block(&self, slot: usize) -> Block {
         Block {
             first: Pfn(self.first[slot].load(Ordering::Relaxed)),
             mask: self.mask[slot].load(Ordering::Relaxed),
@@ -143,7 +143,7 @@ impl Zeros {
     fn has_exactly(&self, pfn: Pfn) -> bool {
         self.blocks().any(|block| block.has(pfn))
     }
-    pub(super) fn set(&self, slot: usize, block: Block) {
+    pub fn set(&self, slot: usize, block: Block) {
         self.first[slot].store(block.first.0, Ordering::Relaxed);
         self.mask[slot].store(block.mask, Ordering::Relaxed);
         let low = self.blocks().map(|block| block.first.0).min().unwrap_or(0);
@@ -160,11 +160,11 @@ pub(crate) struct ByColour([AtomicI64; MAX_COLOURS as usize]);
 impl ByColour {
     /// By the CPU that owns it, preemption off.
     #[inline]
-    pub fn count(&self, colour: u64) {
+    fn count(&self, colour: u64) {
         let cell = &self.0[colour as usize % MAX_COLOURS as usize];
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
-    pub fn get(&self, colour: usize) -> i64 {
+    fn get(&self, colour: usize) -> i64 {
         self.0[colour].load(Ordering::Relaxed)
     }
 }
@@ -184,7 +184,7 @@ impl<M: Machine> Zero<M> {
 
     /// Whether a frame is zeros that base leaves map.
     #[inline]
-    pub(crate) fn is_base_zero(&self, pfn: Pfn) -> bool {
+    pub fn is_base_zero(&self, pfn: Pfn) -> bool {
         self.zeros.has(pfn)
     }
 
@@ -192,7 +192,7 @@ impl<M: Machine> Zero<M> {
     /// of many pages, and ask [`is_zero`](Vm::is_zero) for those inside. While a space lives it
     /// does not change.
     #[inline]
-    pub(crate) fn zero_span(&self) -> (Pfn, u64) {
+    pub fn zero_span(&self) -> (Pfn, u64) {
         (Pfn(self.zeros.low.load(Ordering::Relaxed)), self.zeros.span.load(Ordering::Relaxed))
     }
 
@@ -204,25 +204,25 @@ impl<M: Machine> Zero<M> {
 
     /// The zero frame, if there is one only.
     #[inline]
-    pub(crate) fn only_zeros(&self) -> Option<Pfn> {
+    pub fn only_zeros(&self) -> Option<Pfn> {
         self.zeros.only.load(Ordering::Relaxed).checked_sub(1).map(Pfn)
     }
 
     /// The zeros of this CPU's node.
-    pub(crate) fn zero_block_here(&self) -> Block {
+    pub fn zero_block_here(&self) -> Block {
         self.zeros.block(if self.zeros.own() { self.frames.home(self.machine.cpu()) } else { 0 })
     }
 
     /// The number of the block that a base zero is of, and the zero for an address in one.
-    pub(crate) fn zero_slot(&self, pfn: Pfn) -> usize {
+    pub fn zero_slot(&self, pfn: Pfn) -> usize {
         (0..MAX_NODES).find(|&slot| self.zeros.block(slot).has(pfn)).unwrap_or(0)
     }
-    pub(crate) fn zero_in(&self, slot: usize, va: Va) -> Pfn {
+    pub fn zero_in(&self, slot: usize, va: Va) -> Pfn {
         self.zeros.block(slot).frame(va)
     }
 
     /// Whether a zero frame has the colour of an address.
-    pub(crate) fn is_coloured(&self, pfn: Pfn, va: Va) -> bool {
+    pub fn is_coloured(&self, pfn: Pfn, va: Va) -> bool {
         self.zeros.blocks().any(|block| block.frame(va) == pfn)
     }
 
@@ -235,7 +235,7 @@ impl<M: Machine> Zero<M> {
     }
 
     /// Counts a zero fault at `va`; preemption is off already.
-    pub(crate) fn count_colour(&self, block: Block, va: Va) {
+    pub fn count_colour(&self, block: Block, va: Va) {
         if block.mask != 0 {
             self.by_colour()[self.machine.cpu()].count(va.page() & block.mask);
         }
@@ -243,7 +243,7 @@ impl<M: Machine> Zero<M> {
 
     /// Frames of shared zeros: blocks are aligned to their length and apart from each other, and
     /// every frame says that it is zeros.
-    pub(crate) fn check_zeros(&self) -> Result<u64, Invalid> {
+    pub fn check_zeros(&self) -> Result<u64, Invalid> {
         let mut sum = 0;
         for (i, block) in self.zeros.blocks().enumerate() {
             let (first, frames) = block.range();

@@ -17,7 +17,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::zero::Zero;
 
 /// The tables of each node: frame + 1, or 0.
-pub(crate) struct ZeroTables([[AtomicU64; 2]; MAX_NODES]);
+pub(super) struct ZeroTables([[AtomicU64; 2]; MAX_NODES]);
 
 impl ZeroTables {
     pub const fn new() -> ZeroTables {
@@ -30,7 +30,7 @@ const READ: Flags = Flags { write: false, exec: false, accessed: true, dirty: fa
 
 impl<M: Machine> Zero<M> {
     /// The shared table of zeros that an entry of `level` (2 or 3) can name, near this CPU.
-    pub(crate) fn zero_table(&self, level: Level) -> Result<Pfn, NoMemory> {
+    pub fn zero_table(&self, level: Level) -> Result<Pfn, NoMemory> {
         let m = &self.machine;
         let node = m.topology().cpu_node[m.cpu()] as usize % MAX_NODES;
         let cell = &self.zero_tables.0[node][(level.0 as usize - 2) & 1];
@@ -66,22 +66,22 @@ impl<M: Machine> Zero<M> {
 
     /// The memory node whose shared table that is, and the table of one that an entry of `level`
     /// can name.
-    pub(crate) fn zero_table_slot(&self, table: Pfn) -> usize {
+    pub fn zero_table_slot(&self, table: Pfn) -> usize {
         let names = |cell: &AtomicU64| cell.load(Ordering::Acquire) == table.0 + 1;
         self.zero_tables.0.iter().position(|node| node.iter().any(names)).unwrap_or(0)
     }
-    pub(crate) fn zero_table_in(&self, node: usize, level: Level) -> Option<Pfn> {
+    pub fn zero_table_in(&self, node: usize, level: Level) -> Option<Pfn> {
         let cell = &self.zero_tables.0[node % MAX_NODES][(level.0 as usize - 2) & 1];
         cell.load(Ordering::Acquire).checked_sub(1).map(Pfn)
     }
 
     /// Whether any space may map a shared table.
-    pub(crate) fn has_zero_tables(&self) -> bool {
+    pub fn has_zero_tables(&self) -> bool {
         self.each_zero_table().next().is_some()
     }
 
     /// The zeros that a shared table maps at an address; its entries are of `level`.
-    pub(crate) fn zeros_below(&self, mut table: Pfn, mut level: Level, va: Va) -> Option<Pfn> {
+    pub fn zeros_below(&self, mut table: Pfn, mut level: Level, va: Va) -> Option<Pfn> {
         loop {
             match self.load(table, level.slot(va), level) {
                 Entry::ZeroTable(lower) => (table, level) = (lower, level.child()),
@@ -102,12 +102,12 @@ impl<M: Machine> Zero<M> {
     }
 
     /// Whether a frame is a shared table whose entries are of `level`.
-    pub(crate) fn is_zero_table(&self, pfn: Pfn, level: Level) -> bool {
+    pub fn is_zero_table(&self, pfn: Pfn, level: Level) -> bool {
         self.each_zero_table().any(|found| found == (pfn, level))
     }
 
     /// Looks at every entry of every shared table; says how many there are.
-    pub(crate) fn check_zero_tables(&self) -> Result<u64, Invalid> {
+    pub fn check_zero_tables(&self) -> Result<u64, Invalid> {
         let mut tables = 0;
         for (pfn, level) in self.each_zero_table() {
             tables += 1;

@@ -1,6 +1,6 @@
 //! What each call of the allocator promises.
 
-use vellum::frame::Mark;
+use vellum::unstable::Mark;
 use vellum_testkit::prelude::*;
 
 const DATA: AllocRequest = AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Data };

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
-use vellum::sync::{Busy, Epochs, Lock, Node, SeqCount};
+use vellum::unstable::{Busy, Epochs, Lock, Node, SeqCount};
 use vellum_testkit::prelude::*;
 
 const CPUS: usize = 4;

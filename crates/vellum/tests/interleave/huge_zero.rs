@@ -255,7 +255,7 @@ fn writes_meet<C: Arch>(form: ZeroHuge, huge: bool) {
         shared.fault(0, GIB, Access::Read);
         if !huge {
             // No huge page is to be had; a few base pages are.
-            let want = vellum::frame::AllocRequest::kernel(vellum::machine::Use::Slab);
+            let want = vellum::unstable::AllocRequest::kernel(vellum::machine::Use::Slab);
             while shared.fx.vm.frames().alloc(shared.fx.m(), Order::HUGE, &want).is_ok() {}
         }
         shared

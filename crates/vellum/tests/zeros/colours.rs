@@ -3,7 +3,7 @@
 //! The flat machine knows no caches of its own, so the tests say what it has. B-6 to B-8 are about
 //! misses and live with the simulator.
 
-use vellum::zero::page::MAX_COLOURS;
+use vellum::unstable::MAX_COLOURS;
 use vellum_testkit::prelude::*;
 
 const KIB: u64 = 1024;

@@ -8,7 +8,7 @@
 use std::hint::black_box;
 
 use vellum::addr::{PAGE_SIZE, Va};
-use vellum::clear::Extent;
+use vellum::unstable::Extent;
 
 use super::fixture::Fixture;
 use crate::bench::measure::ratio::Ratios;

@@ -18,10 +18,10 @@ use std::hint::black_box;
 use std::io;
 
 use vellum::addr::{PAGE_SIZE, Pfn, Va};
-use vellum::clear::Extent;
 use vellum::config::Config;
 use vellum::entry::X86_64;
 use vellum::machine::{Machine, Stores};
+use vellum::unstable::Extent;
 
 use crate::bench::measure::ratio::Ratios;
 use crate::bench::measure::{Effort, Samples, time};

@@ -13,8 +13,8 @@ use std::io;
 use std::time::Instant;
 
 use vellum::addr::{Order, Pfn};
-use vellum::frame::{AllocRequest, Frames};
 use vellum::machine::{Machine, Use};
+use vellum::unstable::{AllocRequest, Frames};
 
 use super::measure::{Effort, Samples, Start, threads, time_enough};
 use super::{Report, Row};

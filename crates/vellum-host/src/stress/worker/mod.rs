@@ -9,9 +9,9 @@ mod verbs;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::entry::Codec;
 use vellum::error::{FaultError, SpaceError};
-use vellum::frame::AllocRequest;
 use vellum::machine::Use;
 use vellum::space::{Access, Page as Seen, Rights, Space};
+use vellum::unstable::AllocRequest;
 
 use super::ops::Op;
 use super::owned_pages::{OwnedPages, Run, SAMPLES, Window};

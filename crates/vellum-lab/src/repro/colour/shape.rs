@@ -1,7 +1,7 @@
 //! The numbers of a machine that the tests depend on.
 
 use vellum::machine::CacheLevel;
-use vellum::zero::page::colours_of;
+use vellum::unstable::colours_of;
 use vellum_sim::Parts;
 use vellum_sim::file::Machine;
 

@@ -23,7 +23,7 @@ impl<M: Machine> CountUsage<'_, M> {
         usage
     }
 
-    pub(crate) fn usage_of(self, table: Pfn, level: Level, usage: &mut Usage) {
+    pub(super) fn usage_of(self, table: Pfn, level: Level, usage: &mut Usage) {
         usage.table_nodes += 1;
         let pages = level.entry_bytes() >> crate::addr::PAGE_SHIFT;
         for slot in 0..self.slots(level) {

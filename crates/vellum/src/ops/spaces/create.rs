@@ -19,7 +19,7 @@ impl<M: Machine> Create<'_, M> {
         self.with_memory(|| self.in_hand(|| self.make_space()))
     }
 
-    pub(crate) fn make_space(self) -> Result<Space, NoMemory> {
+    pub(super) fn make_space(self) -> Result<Space, NoMemory> {
         let m = &self.machine;
         let mut top = Token::top();
         let name = self.spaces.alloc(m, &self.frames, &mut top)?;

@@ -44,7 +44,7 @@ impl<M: Machine> Exit<'_, M> {
 
     /// Frees what a space maps, its table and what hangs off its record. No CPU runs it and no
     /// other verb is in it.
-    pub(crate) fn take_apart(self, record: &SpaceRecord, top: &mut Token<Top>) {
+    pub(super) fn take_apart(self, record: &SpaceRecord, top: &mut Token<Top>) {
         let mut trash = Trash::default();
         let flushed = self.flush_out(record);
         self.bury(record.root(), self.top());

@@ -41,11 +41,11 @@ pub(crate) struct Intervals<'v, M: Machine> {
 
 impl<M: Machine> Regions<M> {
     #[inline(always)]
-    pub(crate) fn intervals<'v>(&'v self, node: Node<'v>) -> Intervals<'v, M> {
+    pub fn intervals<'v>(&'v self, node: Node<'v>) -> Intervals<'v, M> {
         Intervals { regions: self, node }
     }
 
-    pub(crate) fn list_words(&self, list: SlabRef, class: u64) -> &[AtomicU64] {
+    fn list_words(&self, list: SlabRef, class: u64) -> &[AtomicU64] {
         let words = list.ptr(&self.machine).cast::<AtomicU64>();
         // SAFETY: list objects of a class are that many zero-initialised words, live while a node
         // names them or an epoch lasts.
@@ -53,7 +53,7 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Whether two intervals say the same: by name, or by what the regions hold.
-    pub(crate) fn alike(&self, a: Option<SlabRef>, b: Option<SlabRef>) -> bool {
+    pub(super) fn alike(&self, a: Option<SlabRef>, b: Option<SlabRef>) -> bool {
         match (a, b) {
             (Some(a), Some(b)) => a == b || self.region(a).says_as(self.region(b)),
             _ => a == b,
@@ -79,7 +79,7 @@ impl<'v, M: Machine> Intervals<'v, M> {
     /// The region the node's own intervals give a slot, if any. Inside an epoch, or under the
     /// layout lock.
     #[inline(always)]
-    pub fn region_at(&self, slot: usize) -> Option<SlabRef> {
+    pub(super) fn region_at(&self, slot: usize) -> Option<SlabRef> {
         let m = &self.regions.machine;
         let node = self.node;
         m.hook(Event::Work(Work::Region, 1));

@@ -20,16 +20,16 @@ const _: () = {
 
 /// A pair: the first slot it speaks for, and the region or the ancestors' word.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pair(pub(super) u64);
+pub(super) struct Pair(pub(super) u64);
 
 impl Pair {
-    pub(crate) fn new(slot: usize, region: Option<SlabRef>) -> Pair {
+    pub fn new(slot: usize, region: Option<SlabRef>) -> Pair {
         Pair(region.map_or(0, SlabRef::raw) << 9 | slot as u64)
     }
-    pub(crate) fn slot(self) -> usize {
+    pub fn slot(self) -> usize {
         (self.0 & 0x1ff) as usize
     }
-    pub(crate) fn region(self) -> Option<SlabRef> {
+    pub fn region(self) -> Option<SlabRef> {
         SlabRef::from_raw(self.0 >> 9)
     }
 }
@@ -40,15 +40,15 @@ pub(crate) fn list_class(pairs: usize) -> usize {
 }
 
 /// A node's pairs, wherever they stand.
-pub(crate) struct Pairs<'a> {
-    pub(crate) node: Node<'a>,
+pub(super) struct Pairs<'a> {
+    pub node: Node<'a>,
     /// The list's pairs, if they are in one.
-    pub(crate) list: Option<(&'a [AtomicU64], u64)>,
-    pub(crate) len: usize,
+    pub list: Option<(&'a [AtomicU64], u64)>,
+    pub len: usize,
 }
 
 impl Pairs<'_> {
-    pub(crate) fn capacity(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.list.map_or(INLINE, |(words, _)| words.len())
     }
     fn word(&self, i: usize) -> &AtomicU64 {
@@ -57,14 +57,14 @@ impl Pairs<'_> {
             None => self.node.interval_word(i),
         }
     }
-    pub(crate) fn get(&self, i: usize) -> Pair {
+    pub fn get(&self, i: usize) -> Pair {
         Pair(self.word(i).load(Ordering::Relaxed))
     }
-    pub(crate) fn set(&self, i: usize, pair: Pair) {
+    pub fn set(&self, i: usize, pair: Pair) {
         self.word(i).store(pair.0, Ordering::Relaxed);
     }
     /// Number of pairs whose first slot is below `slot`.
-    pub(crate) fn below(&self, slot: usize) -> usize {
+    pub fn below(&self, slot: usize) -> usize {
         let (mut low, mut high) = (0, self.len);
         while low < high {
             let mid = (low + high) / 2;
@@ -73,17 +73,17 @@ impl Pairs<'_> {
         low
     }
     /// What holds at `slot`.
-    pub(crate) fn find(&self, slot: usize) -> Option<SlabRef> {
+    pub fn find(&self, slot: usize) -> Option<SlabRef> {
         match self.below(slot + 1) {
             0 => None,
             i => self.get(i - 1).region(),
         }
     }
-    pub(crate) fn begins(&self, slot: usize) -> bool {
+    pub fn begins(&self, slot: usize) -> bool {
         let i = self.below(slot);
         i < self.len && self.get(i).slot() == slot
     }
-    pub(crate) fn insert(&mut self, i: usize, pair: Pair) {
+    pub fn insert(&mut self, i: usize, pair: Pair) {
         assert!(self.len < self.capacity(), "interval room was not made");
         for j in (i..self.len).rev() {
             self.set(j + 1, self.get(j));
@@ -91,14 +91,14 @@ impl Pairs<'_> {
         self.set(i, pair);
         self.len += 1;
     }
-    pub(crate) fn remove(&mut self, i: usize) {
+    pub fn remove(&mut self, i: usize) {
         for j in i + 1..self.len {
             self.set(j - 1, self.get(j));
         }
         self.len -= 1;
     }
     /// Writes the length where readers look. Inside the sequence count.
-    pub(crate) fn publish(&self) {
+    pub fn publish(&self) {
         let listed = match self.list {
             Some((_, class)) => {
                 self.node.interval_word(1).store(self.len as u64 | class << 16, Ordering::Relaxed);
@@ -117,17 +117,17 @@ impl Pairs<'_> {
 /// between, what was mapped can only have become less. A pair that closes the run is left out if
 /// nothing is mapped behind it, but that is looked for only where the pair would not fit, since
 /// looking is up to 512 entries and a pair is eight bytes that are there anyway.
-pub(crate) struct Plan {
-    pub(crate) from: usize,
-    pub(crate) to: usize,
+pub(super) struct Plan {
+    pub from: usize,
+    pub to: usize,
     /// A pair for the region, unless the one before says the same.
-    pub(crate) open: bool,
+    pub open: bool,
     /// A pair for what held behind the slots.
-    pub(crate) close: Option<Option<SlabRef>>,
+    pub close: Option<Option<SlabRef>>,
 }
 
 impl Plan {
-    pub(crate) fn growth(&self) -> isize {
+    pub fn growth(&self) -> isize {
         let (open, close) = (isize::from(self.open), isize::from(self.close.is_some()));
         self.from as isize - self.to as isize + open + close
     }

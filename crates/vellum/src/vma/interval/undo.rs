@@ -32,13 +32,13 @@ impl Undo {
     }
 
     /// Notes what a node had.
-    pub fn note(&mut self, node: Pfn, was: [u64; 2], listed: u64) {
+    pub(super) fn note(&mut self, node: Pfn, was: [u64; 2], listed: u64) {
         self.notes[self.len] = (node, was, listed);
         self.len += 1;
     }
 
     /// The notes, the last first.
-    pub fn backwards(&self) -> impl Iterator<Item = (Pfn, [u64; 2], u64)> + '_ {
+    fn backwards(&self) -> impl Iterator<Item = (Pfn, [u64; 2], u64)> + '_ {
         self.notes[..self.len].iter().rev().copied()
     }
 }
@@ -46,7 +46,7 @@ impl Undo {
 impl<M: Machine> Regions<M> {
     /// Ends the exchanges of lists that a verb has made: they stay and the old lists go, or the
     /// other way round. Under the layout lock.
-    pub(crate) fn settle_lists(&self, undo: Undo, stay: bool, edit: &mut Edit<'_>) {
+    pub fn settle_lists(&self, undo: Undo, stay: bool, edit: &mut Edit<'_>) {
         // The last exchange first, should a node have had two.
         for (pfn, was, listed) in undo.backwards() {
             let node = self.node(pfn);
@@ -68,12 +68,12 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Writes the name of another list into one that no node names.
-    pub(crate) fn chain_list(&self, list: SlabRef, next: Option<SlabRef>) {
+    pub fn chain_list(&self, list: SlabRef, next: Option<SlabRef>) {
         self.list_words(list, 0)[0].store(next.map_or(0, SlabRef::raw), Ordering::Relaxed);
     }
 
     /// The name written there.
-    pub(crate) fn next_list(&self, list: SlabRef) -> Option<SlabRef> {
+    pub fn next_list(&self, list: SlabRef) -> Option<SlabRef> {
         SlabRef::from_raw(self.list_words(list, 0)[0].load(Ordering::Relaxed))
     }
 }

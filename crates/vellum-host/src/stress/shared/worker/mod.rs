@@ -10,9 +10,9 @@ mod verbs;
 use vellum::addr::{Order, Va};
 use vellum::entry::Codec;
 use vellum::error::FaultError;
-use vellum::frame::AllocRequest;
 use vellum::machine::Use;
 use vellum::space::{Access, Space};
+use vellum::unstable::AllocRequest;
 
 use super::arena::{Extent, Kind};
 use super::state::{Outcome, Shared};
