@@ -107,12 +107,12 @@ impl<M: Machine> Clear<M> {
         self.copy_block(from, extent)
     }
 
-    /// [`Vm::clear_extent`] of a block that the library has just allocated.
+    /// `Vm::clear_extent` of a block that the library has just allocated.
     pub fn clear_block(&self, extent: &Extent) -> Result<(), Stopped> {
         self.fill(Fill::Zeros, extent)
     }
 
-    /// [`Vm::copy_extent`] to a block that the library has just allocated, from one that cannot go
+    /// `Vm::copy_extent` to a block that the library has just allocated, from one that cannot go
     /// meanwhile.
     pub fn copy_block(&self, from: Pfn, extent: &Extent) -> Result<(), Stopped> {
         self.fill(Fill::Copy(from), extent)

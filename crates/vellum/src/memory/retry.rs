@@ -107,7 +107,7 @@ impl<M: Machine> Memory<M> {
         done
     }
 
-    /// As [`verb`](Vm::verb), for one that takes memory.
+    /// As [`verb`](crate::platform::Platform::verb), for one that takes memory.
     #[inline(always)]
     pub fn verb_with_memory<R, E: From<NoMemory> + PartialEq>(
         &self,
@@ -121,8 +121,8 @@ impl<M: Machine> Memory<M> {
         done
     }
 
-    /// Does what takes memory [`in_hand`](Vm::in_hand), and again while that may help. Whatever was
-    /// refused changed nothing.
+    /// Does what takes memory [`in_hand`](Memory::in_hand), and again while that may help. Whatever
+    /// was refused changed nothing.
     #[inline(always)]
     pub fn with_memory<R, E: From<NoMemory> + PartialEq>(
         &self,

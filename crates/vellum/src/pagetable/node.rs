@@ -318,8 +318,8 @@ impl<M: Machine> PageTables<M> {
         node
     }
 
-    /// Takes back what [`dress_node`](Vm::dress_node) counted; the frame, which was linked nowhere,
-    /// is the caller's again.
+    /// Takes back what [`dress_node`](PageTables::dress_node) counted; the frame, which was linked
+    /// nowhere, is the caller's again.
     pub(super) fn undress_node(&self, node: Node<'_>) {
         let _ = node;
         self.count(Counter::TablePages, -1);

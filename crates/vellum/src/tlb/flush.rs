@@ -66,7 +66,7 @@ impl<M: Machine> Tlb<M> {
         self.flush(&Due { cpus, scope: Scope::Space(space.context()) })
     }
 
-    /// Carries a flush out, wherever it is due. As [`redeem`](Vm::redeem).
+    /// Carries a flush out, wherever it is due. As [`redeem`](Tlb::redeem).
     #[inline(always)]
     pub fn flush(&self, due: &Due) -> Flushed {
         let m = &self.machine;

@@ -6,7 +6,7 @@ use crate::memory::Memory;
 
 /// What was changed in a space since its translations were last flushed: one span, whatever lies
 /// between included.
-#[must_use = "a receipt is redeemed by `Vm::redeem`, or translations stay stale"]
+#[must_use = "a receipt is redeemed by `Tlb::redeem`, or translations stay stale"]
 pub(crate) struct Receipt {
     pub(super) start: u64,
     pub(super) end: u64,
@@ -58,8 +58,8 @@ impl Receipt {
     }
 }
 
-/// Translations of what a receipt spoke of are gone on every CPU. Made by [`Vm::redeem`] and
-/// [`Vm::flush_out`] alone.
+/// Translations of what a receipt spoke of are gone on every CPU. Made by `Tlb::redeem` and
+/// `Tlb::flush_out` alone.
 pub(crate) struct Flushed(pub(super) ());
 
 impl Flushed {

@@ -1,4 +1,7 @@
 //! The verbs on spaces.
+//!
+//! A space belongs to the `Vm` that made it; any other panics when it is handed in, unless it
+//! refuses the other arguments with an error first.
 
 use crate::addr::Va;
 use crate::error::{FaultError, Invalid, NoMemory, PoisonError, SpaceError};
@@ -41,6 +44,9 @@ impl<M: Machine> Vm<M> {
     /// # Errors
     /// [`NoMemory`], also where there are [`MAX_SPACES`](crate::space::MAX_SPACES) spaces; there is
     /// no child, and nothing changed.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn fork(&self, space: &Space) -> Result<Space, NoMemory> {
         Fork(&self.layers).fork(space)
@@ -48,6 +54,9 @@ impl<M: Machine> Vm<M> {
 
     /// Gives everything of a space back. If this CPU runs in it, it [`idle`](Vm::idle)s first;
     /// other CPUs must have left or be about to: the call waits for them.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn exit(&self, space: Space) {
         Exit(&self.layers).exit(space)
@@ -56,6 +65,9 @@ impl<M: Machine> Vm<M> {
     /// Runs in `space` on this CPU from here: loads its root. Cheap if it is loaded already. To be
     /// called by a scheduler, outside of every other call of the library on this CPU but
     /// [`Machine::sched_point`].
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn activate(&self, space: &Space) {
         self.layers.activate(space)
@@ -76,6 +88,9 @@ impl<M: Machine> Vm<M> {
     /// [`SpaceError::Occupied`] for [`Placement::At`], [`SpaceError::NoHole`] for
     /// [`Placement::Anywhere`], [`SpaceError::NoMemory`]. Nothing changed, not even what was to be
     /// replaced.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn map(
         &self,
@@ -94,6 +109,9 @@ impl<M: Machine> Vm<M> {
     /// # Errors
     /// [`SpaceError::Range`]. [`SpaceError::NoMemory`] only if the range ends inside a large leaf
     /// or a promise above 4 KiB, which takes a table node to cut. Nothing was unmapped.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn unmap(&self, space: &Space, start: Va, bytes: u64) -> Result<(), SpaceError> {
         Unmap(&self.layers).unmap(space, start, bytes)
@@ -105,6 +123,9 @@ impl<M: Machine> Vm<M> {
     /// # Errors
     /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region,
     /// [`SpaceError::NoMemory`]. Nothing changed.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn protect(
         &self,
@@ -128,6 +149,9 @@ impl<M: Machine> Vm<M> {
     /// if there is something where it should go or grow and it is not to be replaced, or if the two
     /// ranges overlap; [`SpaceError::LeafSize`], [`SpaceError::NoHole`], [`SpaceError::NoMemory`].
     /// Nothing changed, not even what was to be replaced or cut off as a tail.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn remap(
         &self,
@@ -151,6 +175,9 @@ impl<M: Machine> Vm<M> {
     /// end. `Populate` goes page by page and `Collapse` huge page by huge page: they keep what they
     /// did before one failed, nothing changed at that one or above it, and
     /// [`advise_part`](Vm::advise_part) says where it is.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn advise(
         &self,
@@ -165,6 +192,9 @@ impl<M: Machine> Vm<M> {
     /// As [`advise`](Vm::advise); says for how many bytes of the range, from its start, the advice
     /// was followed: all of them unless it failed, and none if one of those failed that do all or
     /// nothing.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn advise_part(
         &self,
@@ -184,6 +214,9 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Errors
     /// [`FaultError`]; nothing changed.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn fault(&self, space: &Space, va: Va, access: Access) -> Result<Fault, FaultError> {
         Serve(&self.layers).fault(space, va, access)
@@ -198,6 +231,9 @@ impl<M: Machine> Vm<M> {
     /// # Errors
     /// [`PoisonError`]; nothing changed that a program can tell. A large leaf may have been split
     /// where another thread copied it meanwhile, and zeros are counted (`poison_skipped_zero`).
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn poison(&self, space: &Space, va: Va) -> Result<(), PoisonError> {
         Poison(&self.layers).poison(space, va)
@@ -206,6 +242,9 @@ impl<M: Machine> Vm<M> {
     /// Forbids shared zeros in a space, for good: when it returns none are mapped there, on no
     /// CPU's TLB either, and none will be. Takes the layout lock; waits for faults that are under
     /// way in the entries it changes.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn forbid_zeros(&self, space: &Space) {
         ForbidZeros(&self.layers).forbid_zeros(space)
@@ -217,6 +256,9 @@ impl<M: Machine> Vm<M> {
     /// [`FaultError`], where a program's store would get it. Whole pages below that address have
     /// been written; nothing changed at the page that failed or above it.
     /// [`copy_in_part`](Vm::copy_in_part) says how many bytes that were.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn copy_in(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
         CopyBytes(&self.layers).copy_in(space, to, bytes)
@@ -224,6 +266,9 @@ impl<M: Machine> Vm<M> {
 
     /// As [`copy_in`](Vm::copy_in); says how many bytes were written, which are all of them unless
     /// it failed.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn copy_in_part(
         &self,
@@ -241,6 +286,9 @@ impl<M: Machine> Vm<M> {
     /// read, and their pages are present as if the program had read them; nothing changed at the
     /// page that failed or above it. [`copy_out_part`](Vm::copy_out_part) says how many bytes that
     /// were.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn copy_out(&self, space: &Space, from: Va, bytes: &mut [u8]) -> Result<(), FaultError> {
         CopyBytes(&self.layers).copy_out(space, from, bytes)
@@ -248,6 +296,9 @@ impl<M: Machine> Vm<M> {
 
     /// As [`copy_out`](Vm::copy_out); says how many bytes were read, which are all of them unless
     /// it failed.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn copy_out_part(
         &self,
@@ -266,6 +317,9 @@ impl<M: Machine> Vm<M> {
     /// [`FaultError::NoMemory`]. Whole pages below that address have been written; nothing changed
     /// at the page that failed or above it. [`write_forced_part`](Vm::write_forced_part) says how
     /// many bytes that were.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn write_forced(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
         WriteForced(&self.layers).write_forced(space, to, bytes)
@@ -273,6 +327,9 @@ impl<M: Machine> Vm<M> {
 
     /// As [`write_forced`](Vm::write_forced); says how many bytes were written, which are all of
     /// them unless it failed.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn write_forced_part(
         &self,
@@ -283,15 +340,22 @@ impl<M: Machine> Vm<M> {
         WriteForced(&self.layers).write_forced_part(space, to, bytes)
     }
 
-    /// What lies at `va`, at some instant of the call. Takes the layout lock, and waits while a
-    /// fault has the entry in transit.
+    /// What lies at `va`, at some instant of the call. Takes the layout lock, which has no shared
+    /// mode: a query waits for verbs that change the space, and they for it. Waits while a fault
+    /// has the entry in transit.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s and `va` lies below [`user_end`](Vm::user_end).
     #[inline]
     pub fn query(&self, space: &Space, va: Va) -> Page {
         Query(&self.layers).query(space, va)
     }
 
-    /// Walks the whole table and counts. Takes the layout lock; pages that faults bring in
-    /// meanwhile may be counted or not.
+    /// Walks the whole table and counts. Takes the layout lock, as [`query`](Vm::query), for as
+    /// long as the walk takes; pages that faults bring in meanwhile may be counted or not.
+    ///
+    /// # Panics
+    /// If `space` is another `Vm`'s.
     #[inline]
     pub fn usage(&self, space: &Space) -> Usage {
         CountUsage(&self.layers).usage(space)
@@ -302,6 +366,9 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Errors
     /// The first sentence that does not hold.
+    ///
+    /// # Panics
+    /// If one of `spaces` is another `Vm`'s.
     ///
     /// # Safety
     /// No other call on this `Vm` runs meanwhile, on any CPU: tables are walked without locks, and

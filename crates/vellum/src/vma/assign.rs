@@ -2,9 +2,10 @@
 //!
 //! A range is a run of whole slots in a few nodes: one where its two edges part, and the nodes down
 //! along each edge. Everything that can fail comes first, and what shows comes last of it:
-//! [`Vm::make_room`] makes room in interval lists, [`Vm::prepare_change`] that and the new regions,
-//! and then [`Vm::open`] makes the range's ends slot boundaries, all of it or nothing. Nodes that
-//! an opening makes need no room: an empty node has it. What then changes intervals cannot fail.
+//! [`Regions::make_room`] makes room in interval lists, [`Regions::prepare_change`] that and the
+//! new regions, and then `PageTables::make_boundaries` makes the range's ends slot boundaries, all
+//! of it or nothing. Nodes that an opening makes need no room: an empty node has it. What then
+//! changes intervals cannot fail.
 
 use crate::addr::{ENTRIES, Level, VaRange};
 use crate::entry::Entry;
@@ -58,7 +59,8 @@ type EachEdge<'e> = dyn FnMut(Node<'_>, (usize, usize), bool) -> Result<(), NoMe
 type EachRun<'e, 'v> = dyn FnMut(Run<'v>) -> Result<(), NoMemory> + 'e;
 
 impl<M: Machine> Regions<M> {
-    /// Makes room for the intervals that [`assign`](Vm::assign) will write once the range is open.
+    /// Makes room for the intervals that [`assign`](Regions::assign) will write once the range is
+    /// open.
     pub fn make_room(
         &self,
         edit: &mut Edit<'_>,

@@ -15,7 +15,7 @@ use crate::tlb::Flushed;
 use crate::vma::Regions;
 
 /// The chains: 0 is the end of each.
-#[must_use = "trash is emptied by `Vm::empty_trash`"]
+#[must_use = "trash is emptied by `Regions::empty_trash`"]
 #[derive(Default)]
 pub(crate) struct Trash {
     nodes: u64,

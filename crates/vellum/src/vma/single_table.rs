@@ -95,7 +95,7 @@ impl<M: Machine> Regions<M> {
 
     /// A region that says something new of a slot: the left neighbour's or the one last made like
     /// this, if they say it, of which the caller gets no name; else one that is made, and `true`:
-    /// what becomes of that name [`keep_region`](Vm::keep_region) is told.
+    /// what becomes of that name [`keep_region`](Regions::keep_region) is told.
     #[inline]
     pub fn region_beside(
         &self,

@@ -17,7 +17,7 @@
 //!
 //! References are per *space*, as in Linux since 2016: one exchange at a space's first use and one
 //! at its end. One per mapping had 72 readers spend half of their time on one cache line. So the
-//! page stays until the last space that read it ends; [`Vm::keep_zeros`] keeps it for ever and
+//! page stays until the last space that read it ends; `Vm::keep_zeros` keeps it for ever and
 //! counts nothing at all.
 
 use crate::addr::{Level, Order, PFN_END, Pfn, Va};

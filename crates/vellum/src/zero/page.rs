@@ -189,7 +189,7 @@ impl<M: Machine> Zero<M> {
     }
 
     /// A span of frames outside of which none is zeros of base leaves: for loops that ask for each
-    /// of many pages, and ask [`is_zero`](Vm::is_zero) for those inside. While a space lives it
+    /// of many pages, and ask [`is_zero`](Zero::is_zero) for those inside. While a space lives it
     /// does not change.
     #[inline]
     pub fn zero_span(&self) -> (Pfn, u64) {

@@ -1,5 +1,5 @@
 //! The words of intervals: pairs of (first slot, region), in a node's record or in a list object,
-//! and what a change does to them. Who may read and write them when: [`interval`](super::interval).
+//! and what a change does to them. Who may read and write them when: `interval`.
 
 use crate::addr::{ENTRIES, PAGE_SIZE, PFN_END};
 use crate::frame::SlabRef;

@@ -19,7 +19,7 @@ use crate::vma::edit::Edit;
 const MOST: usize = 10;
 
 /// The notes: node, its first two interval words as they were, and where its intervals stood.
-#[must_use = "exchanges are ended by `Vm::settle_lists`"]
+#[must_use = "exchanges are ended by `Regions::settle_lists`"]
 pub(crate) struct Undo {
     notes: [(Pfn, [u64; 2], u64); MOST],
     len: usize,
