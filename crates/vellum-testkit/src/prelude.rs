@@ -5,7 +5,7 @@ pub use super::fixture::*;
 pub use super::flat::*;
 pub use super::interleave::*;
 pub use super::random::Random;
-pub use super::state::{State, difference};
+pub use super::state::{State, assert_same};
 pub use crate::on_both;
 
 pub use vellum::addr::{Level, Order, PAGE_SIZE, Pfn, Va};

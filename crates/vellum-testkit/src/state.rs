@@ -1,5 +1,7 @@
 //! Everything there is to see of some spaces, to the bit: for tests of verbs that fail.
 
+use std::fmt::Display;
+
 use super::ext::{MachineExt, VmExt};
 use super::fixture::Fixture;
 
@@ -92,8 +94,14 @@ impl<C: Codec> Fixture<C> {
     }
 }
 
+/// Two states are equal, or the test says in what they differ.
+#[track_caller]
+pub fn assert_same(before: &State, after: &State, when: impl Display) {
+    assert!(before == after, "{when}: {}", difference(before, after));
+}
+
 /// The first thing in which two states differ, in words.
-pub fn difference(before: &State, after: &State) -> String {
+fn difference(before: &State, after: &State) -> String {
     for (n, (old, new)) in before.tables.iter().zip(&after.tables).enumerate() {
         let gone = old.iter().find(|raw| !new.contains(raw));
         let come = new.iter().find(|raw| !old.contains(raw));

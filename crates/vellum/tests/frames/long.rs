@@ -1,10 +1,10 @@
 //! Long runs of one kind: churn that never leaves one block, so that what the allocator counts
 //! there comes to more than its field could hold.
 //!
-//! Every second sub-block of a block is held, the rest of memory too: what is taken fits exactly, so no
-//! search ever has a reason to look at the block again, and what comes back is counted late or not
-//! at all. Every run ends with everything recounted, and the count of free frames is compared all
-//! the way.
+//! Every second sub-block of a block is held, the rest of memory too: what is taken fits exactly,
+//! so no search ever has a reason to look at the block again, and what comes back is counted late
+//! or not at all. Every run ends with everything recounted, and the count of free frames is
+//! compared all the way.
 
 use std::ops::Deref;
 

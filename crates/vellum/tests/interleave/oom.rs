@@ -92,11 +92,7 @@ fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
             let after = shared.shape();
             if !done.get() {
                 let wanted = if acted.get() { &after_act } else { &before };
-                assert!(
-                    after == *wanted,
-                    "{room} frames, after {at} words: {}",
-                    difference(wanted, &after)
-                );
+                assert_same(wanted, &after, format_args!("{room} frames, after {at} words"));
                 failures += u32::from(acted.get());
                 failed = true;
             }

@@ -84,9 +84,8 @@ pub fn starve_after<R: Outcome>(
         }
         let done = verb(&fx, &spaces).succeeds();
         fx.give_back(taken, Order::BASE);
-        let after = fx.state(&all);
         if !done {
-            assert!(before == after, "failed with {room} frames: {}", difference(&before, &after));
+            assert_same(&before, &fx.state(&all), format_args!("failed with {room} frames"));
             assert_eq!(read(), contents, "failed with {room} frames");
         }
         fx.end(spaces);

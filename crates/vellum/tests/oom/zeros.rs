@@ -51,8 +51,7 @@ fn refuses<C: Arch>() {
             assert_eq!(got, Ok(Fault::Copied(Level::ONE)));
         } else {
             assert_eq!(got, Err(FaultError::NoMemory), "{left} frames left");
-            let after = fx.state(&[&space]);
-            assert!(after == before, "{left} frames left: {}", difference(&before, &after));
+            assert_same(&before, &fx.state(&[&space]), format_args!("{left} frames left"));
             assert!(matches!(
                 fx.vm.query(&space, Va(GIB + 5000)),
                 Page::Mapped { level: Level::TWO, zero: true, flags, .. } if !flags.write
@@ -114,8 +113,7 @@ fn splits_in_vain<C: Arch>() {
         fx.vm.protect(&space, Va(GIB + KIB4), KIB4, Rights::READ),
         Err(SpaceError::NoMemory)
     );
-    let after = fx.state(&[&space]);
-    assert!(after == before, "{}", difference(&before, &after));
+    assert_same(&before, &fx.state(&[&space]), "without memory");
     fx.give_back(taken, Order::BASE);
     fx.end([space]);
 }
@@ -171,11 +169,10 @@ fn starves<C: Arch>() {
                 assert_eq!(got, Ok(Fault::Copied(Level::ONE)), "{form:?} {reached:#x} {left}");
             } else {
                 assert_eq!(got, Err(FaultError::NoMemory), "{form:?} {reached:#x} {left}");
-                let after = fx.state(&[&space]);
-                assert!(
-                    after == before,
-                    "{form:?} {reached:#x} {left}: {}",
-                    difference(&before, &after)
+                assert_same(
+                    &before,
+                    &fx.state(&[&space]),
+                    format_args!("{form:?} {reached:#x} {left}"),
                 );
             }
             fx.give_back(taken, Order::BASE);

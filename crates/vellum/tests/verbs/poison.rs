@@ -107,8 +107,7 @@ fn a_poisoned_page_keeps_its_contents_and_its_frame_never_comes_back_on_aarch64(
 fn refused<C: Codec>(fx: &Fixture<C>, all: &[&Space], va: Va, why: PoisonError) {
     let (before, skipped) = (fx.state(all), fx.count(Counter::PoisonSkippedZero));
     assert_eq!(fx.vm.poison(all[0], va), Err(why), "{va:?}");
-    let after = fx.state(all);
-    assert!(before == after, "{va:?}, {why:?}: {}", difference(&before, &after));
+    assert_same(&before, &fx.state(all), format_args!("{va:?}, {why:?}"));
     let more = i64::from(why == PoisonError::Zero);
     assert_eq!(fx.count(Counter::PoisonSkippedZero), skipped + more);
 }
@@ -215,8 +214,7 @@ fn starve<C: Arch>(leaves: &Leaves) -> usize {
             return room;
         }
         assert_eq!(done, Err(PoisonError::NoMemory));
-        let after = fx.state(&[&space]);
-        assert!(before == after, "failed with {room} frames: {}", difference(&before, &after));
+        assert_same(&before, &fx.state(&[&space]), format_args!("failed with {room} frames"));
     }
     panic!("8 frames were not enough");
 }
