@@ -6,7 +6,9 @@
 
 use crate::addr::Order;
 use crate::error::ConfigError;
-use crate::zero::page::MAX_COLOURS;
+
+/// Most colours there are: those of s390 from z13 on, the most any kernel has used.
+pub const MAX_COLOURS: u64 = 128;
 
 /// When huge pages are used for private anonymous memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -10,9 +10,8 @@ use core::ptr::NonNull;
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::config::{Config, Preemption};
 use crate::entry::{Codec, Entry};
-use crate::frame::SlabRef;
 use crate::machine::{Act, Event, Machine, MmuRules, Verb, Work};
-use crate::space::{Space, SpaceRecord};
+use crate::space::{SlabRef, Space, SpaceRecord};
 use crate::stats::{Counter, CpuCounters};
 use crate::sync::atomic::{AtomicU32, Ordering};
 

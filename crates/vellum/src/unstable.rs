@@ -14,9 +14,10 @@
 //! `vellum-loom` compiles the library's sources into itself and uses nothing of this module.
 
 pub use crate::clear::Extent;
+pub use crate::config::MAX_COLOURS;
 pub use crate::frame::{AllocRequest, FrameCounts, Frames, Mark, Record, Watermarks};
 pub use crate::sync::{
     Above, Busy, EpochGuard, Epochs, Guard, Level, Lock, Node, Queue, SeqCount, SeqWrite, Token,
     Top,
 };
-pub use crate::zero::page::{MAX_COLOURS, colours_of};
+pub use crate::zero::page::colours_of;

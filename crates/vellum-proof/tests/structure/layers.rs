@@ -28,7 +28,7 @@ fn rank(path: &str) -> Option<usize> {
     let layer = inside.split(['/', '.']).next()?;
     let place = || LAYERS.iter().position(|l| *l == layer);
     match layer {
-        "lib" => Some(0),
+        "lib" | "unstable" => Some(0),
         _ if BOTTOM.contains(&layer) => Some(LAYERS.len() + 1),
         _ => place().map(|at| at + 1),
     }

@@ -1,23 +1,18 @@
-//! Clearing, and copying, of blocks nobody can see yet.
+//! Clearing and copying of blocks that nobody can see yet.
 //!
-//! Every frame that must be zero before anyone sees it passes through here. A block becomes up to
-//! three ranges (`order`), a range becomes portions, a portion is one call of the machine, which
-//! therefore knows how long it will store: fast strings and stores around the caches are worth more
-//! the longer they run. How long a portion may be depends on how the kernel is preempted. Where an
-//! interrupt may reschedule anywhere, a portion is the whole range; where the kernel must ask, it
-//! is a batch (`pace`) with a scheduling point before it, so that what piled up before the call is
-//! noticed first. The model is asked before every portion, for it may change while a block is being
-//! cleared. A task that is to end anyway is let go between two portions.
+//! Every frame that must be zero before anyone sees it passes through here. A block becomes up to three
+//! ranges (`order`), a range becomes batches (`pace`), and a batch is one call of the machine, which
+//! therefore knows how long it will store: fast string and non-temporal stores gain with length. Where
+//! an interrupt may reschedule anywhere, a batch is the whole range. Where the kernel must ask, a batch
+//! is limited and has a scheduling point before it. The preemption model is read before every batch,
+//! since it may change meanwhile. A task that is to end stops between two batches.
 //!
-//! Through the caches or around them is decided by range, not by portion: by its length and the
-//! machine's caches. The neighbourhood of the fault always goes through them, for it is about to be
-//! used.
+//! The kind of stores is chosen by range: by its length and the machine's caches. The neighbourhood of
+//! the fault always goes through the caches, since it is about to be used.
 //!
-//! No epoch is entered here; what is filled is the caller's alone. No lock is held either, but by a
-//! fault that was sent back time and again (`patiently`): while there is one nobody's clearing has
-//! scheduling points, which is the simplest rule that keeps a task from being rescheduled with the
-//! lock. Addresses of pages are computed from the block's start each time, so no portion can
-//! inherit a wrong one.
+//! The caller owns what is filled, so no epoch is entered and no lock is held, with one exception: a
+//! fault that was sent back 16 times holds the mmap lock (`Faults::patiently`), and while one does,
+//! nobody's clearing has scheduling points.
 //!
 //! Copying is the same with another machine call (`Fill`). Rejected: a copy of this file for it.
 

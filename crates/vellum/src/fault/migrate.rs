@@ -156,7 +156,7 @@ impl<'v, M: Machine> Migrate<'v, M> {
         while let Some(seen) = self.large_leaf(space, va, page) {
             let frame = tables.take(self.0)?;
             let still = || self.same_region(&seen);
-            if !self.split_leaf_if(space, seen.spot.at, va, frame, still) {
+            if !self.split_leaf(space, seen.spot.at, va, frame, still) {
                 tables.put(&self.machine, frame);
                 return Ok(Migrated::Again);
             }

@@ -41,9 +41,10 @@ pub use node::marks::{Mark, Watermarks};
 pub use record::Record;
 pub use validate::FrameCounts;
 
+pub(crate) use crate::space::SlabRef;
 #[cfg(test)]
 pub(crate) use raw::RawState;
 pub(crate) use record::data::{Data, Owner, REFERENCE, SPLIT, SPLIT_SHIFT, USES};
+pub(crate) use slab::Slab;
 #[cfg(test)]
 pub(crate) use slab::SlabCounts;
-pub(crate) use slab::{Slab, SlabRef};

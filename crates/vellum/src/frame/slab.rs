@@ -8,9 +8,6 @@
 //! Objects are named by physical address ([`SlabRef`]), never by pointer: records and tables keep
 //! references, and they are the same on every host. A reference and a slot of a table fit one word.
 
-use core::num::NonZeroU64;
-use core::ptr::NonNull;
-
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn};
 use crate::error::{Invalid, NoMemory};
 use crate::frame::alloc::request::AllocRequest;
@@ -18,6 +15,7 @@ use crate::frame::ensure::ensure;
 use crate::frame::frames::Frames;
 use crate::frame::record::{SLAB_NEXT, SLAB_PREV, SLAB_SIZE, SLAB_TAKEN};
 use crate::machine::{Machine, Use};
+use crate::space::SlabRef;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sync::{Above, Lock, Queue, Token};
 
@@ -25,43 +23,6 @@ use crate::sync::{Above, Lock, Queue, Token};
 const SMALLEST: usize = 64;
 
 const _: () = assert!(PFN_END * PAGE_SIZE as u64 == 1 << 48 && PAGE_SIZE / SMALLEST <= 64);
-
-/// An object of a slab: its physical address + 1, below 2^49.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(transparent)]
-pub(crate) struct SlabRef(NonZeroU64);
-
-impl SlabRef {
-    #[inline]
-    fn new(pfn: Pfn, offset: usize) -> SlabRef {
-        SlabRef(NonZeroU64::MIN.saturating_add(pfn.addr() + offset as u64))
-    }
-    /// What [`raw`](SlabRef::raw) gave; `None` for 0.
-    #[inline]
-    pub fn from_raw(raw: u64) -> Option<SlabRef> {
-        NonZeroU64::new(raw).map(SlabRef)
-    }
-    /// A number that is not 0 and below 2^49.
-    #[inline]
-    pub fn raw(self) -> u64 {
-        self.0.get()
-    }
-    /// The frame it lies in.
-    #[inline]
-    pub fn pfn(self) -> Pfn {
-        Pfn((self.raw() - 1) / PAGE_SIZE as u64)
-    }
-    #[inline]
-    fn offset(self) -> usize {
-        (self.raw() - 1) as usize % PAGE_SIZE
-    }
-    /// Where it is. Valid until the object is freed.
-    #[inline]
-    pub fn ptr<M: Machine>(self, m: &M) -> NonNull<u8> {
-        // SAFETY: the offset is below the page's 4096 bytes, all of which `direct` makes valid.
-        unsafe { m.direct(self.pfn()).add(self.offset()) }
-    }
-}
 
 /// What a slab holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -117,7 +117,9 @@ impl<M: Machine> PageTables<M> {
             let frame = frames.take(self)?;
             let at = Place { node, level, slot, raw };
             let used = match entry {
-                Entry::Leaf(..) | Entry::Parked(_) => self.split_leaf(space, at, va, frame),
+                Entry::Leaf(..) | Entry::Parked(_) => {
+                    self.split_leaf(space, at, va, frame, || true)
+                }
                 Entry::ZeroTable(_) => self.open_zeros(space, at, va, frame),
                 _ => self.push_down(at, frame),
             };

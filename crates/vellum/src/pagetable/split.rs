@@ -18,22 +18,11 @@ use crate::stats::Counter;
 use crate::tlb::Receipt;
 
 impl<M: Machine> PageTables<M> {
-    /// Splits the leaf (or parked leaf) that was seen at `va` into a table in
-    /// `frame`. If the entry maps something else by now nothing happens, the frame is still the
-    /// caller's, and it looks again. The node is kept alive by an epoch or the layout lock; no node
-    /// lock is held.
+    /// Splits the leaf that was seen at `va` into a table in `frame`, if `still` says so under the
+    /// node's lock. If not, or if the entry maps something else by now, nothing happens, and the
+    /// frame is still the caller's. An epoch or the mmap lock keeps the node alive; no node lock is
+    /// held.
     pub(crate) fn split_leaf(
-        &self,
-        space: &SpaceRecord,
-        at: Place<'_>,
-        va: Va,
-        frame: Pfn,
-    ) -> bool {
-        self.split_leaf_if(space, at, va, frame, || true)
-    }
-
-    /// The same if `still` says under the node's lock that it may be.
-    pub(crate) fn split_leaf_if(
         &self,
         space: &SpaceRecord,
         at: Place<'_>,

@@ -5,7 +5,7 @@ pub(crate) mod map_count;
 pub(crate) mod mappings;
 pub(crate) mod shifts;
 
-use crate::frame::Slab;
+use crate::frame::{Owner, Slab};
 use crate::machine::Machine;
 use crate::platform::above;
 use crate::space::SpaceRecord;
@@ -29,5 +29,13 @@ impl<M: Machine> Rmap<M> {
     /// Slabs of this layer.
     pub fn rmap_slabs(&self) -> [&Slab; 2] {
         [&self.spaces, &self.small]
+    }
+}
+
+impl SpaceRecord {
+    /// The owner of frames that only this space maps.
+    #[inline]
+    pub fn owner(&self) -> Owner {
+        Owner::Space(self.id())
     }
 }

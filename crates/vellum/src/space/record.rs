@@ -3,8 +3,8 @@
 use core::ptr::NonNull;
 
 use crate::addr::Pfn;
-use crate::frame::{Owner, SlabRef};
 use crate::machine::{ContextId, MAX_CPUS};
+use crate::space::slab_ref::SlabRef;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Lock};
 
@@ -136,11 +136,6 @@ impl SpaceRecord {
     #[inline]
     pub fn layout(&self) -> &Lock<sync::Layout> {
         Lock::from_word(&self.layout)
-    }
-    /// What frames that only this space maps say.
-    #[inline]
-    pub fn owner(&self) -> Owner {
-        Owner::Space(self.id())
     }
     /// Whether shared zeros may be mapped. An answer that is to hold is asked for under the lock of
     /// the node concerned.

@@ -1,33 +1,13 @@
 //! The lock order, written once, as types.
 //!
-//! Rule 5: space layout, object guard, frame busy, table node, pending queue, allocator. A
-//! [`Token`] of a level says "the highest I may still take is below this"; taking a lock borrows a
-//! token of a level above and gives one of its own level, so while the guard lives nothing at or
-//! above it can be taken through that token: the wrong order does not compile. Two locks of one
-//! level are taken by their keys, ascending, which only debug builds check.
+//! Rule 5: mmap lock, family lock, frame busy, table node, pending queue, allocator. Taking a lock
+//! borrows a [`Token`] of a level above and gives one of its own level, so while the guard lives
+//! nothing at or above it can be taken through that token: the wrong order does not compile. Two
+//! locks of one level are taken by their keys, ascending, which only debug builds check.
 //!
-//! ```
-//! use vellum::unstable::{Lock, Node, Queue, Token};
-//! # fn f<M: vellum::machine::Machine>(m: &M, node: &Lock<Node>, queue: &Lock<Queue>) {
-//! let mut top = Token::top();
-//! let mut node = node.lock(m, &mut top, 7);
-//! let _queue = queue.lock(m, node.token(), 0);
-//! # }
-//! ```
-//!
-//! ```compile_fail
-//! use vellum::unstable::{Lock, Node, Queue, Token};
-//! # fn f<M: vellum::machine::Machine>(m: &M, node: &Lock<Node>, queue: &Lock<Queue>) {
-//! let mut top = Token::top();
-//! let mut queue = queue.lock(m, &mut top, 0);
-//! let _node = node.lock(m, queue.token(), 7); // a node is above the queue
-//! # }
-//! ```
-//!
-//! A token can be had out of nothing by [`Token::top`]; that is the start of a verb and nowhere
-//! else, which review sees and types do not. Rejected: run-time lock ranks alone (they find a wrong
-//! order only when it runs), and one nested type per path (verbs then differ in type for no
-//! reason).
+//! [`Token::top`] makes a token out of nothing; that is the start of a verb. Types cannot see it
+//! used elsewhere, review does. Rejected: run-time lock ranks alone (they find a wrong order only
+//! when it runs), and one nested type per path (verbs then differ in type for no reason).
 
 use core::marker::PhantomData;
 
@@ -72,6 +52,24 @@ levels! {
 }
 
 /// The right to take locks below `L`.
+///
+/// ```
+/// use vellum::unstable::{Lock, Node, Queue, Token};
+/// # fn f<M: vellum::machine::Machine>(m: &M, node: &Lock<Node>, queue: &Lock<Queue>) {
+/// let mut top = Token::top();
+/// let mut node = node.lock(m, &mut top, 7);
+/// let _queue = queue.lock(m, node.token(), 0);
+/// # }
+/// ```
+///
+/// ```compile_fail
+/// use vellum::unstable::{Lock, Node, Queue, Token};
+/// # fn f<M: vellum::machine::Machine>(m: &M, node: &Lock<Node>, queue: &Lock<Queue>) {
+/// let mut top = Token::top();
+/// let mut queue = queue.lock(m, &mut top, 0);
+/// let _node = node.lock(m, queue.token(), 7); // a node is above the queue
+/// # }
+/// ```
 pub struct Token<L> {
     /// Of the lock last taken at this level; orders locks of one level.
     #[cfg(debug_assertions)]

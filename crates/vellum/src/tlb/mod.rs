@@ -1,24 +1,23 @@
 //! Stale translations: who may hold them, how they are dropped, and what may be freed afterwards.
 //!
-//! Verbs change entries and note it in a `Receipt`; only redeeming the receipt makes a `Flushed`,
-//! and only a `Flushed` frees frames and table nodes. Freeing before the flush therefore does not
-//! compile.
+//! Verbs change entries and note it in a `Receipt`. Only the flush of a receipt makes a `Flushed`, and
+//! only a `Flushed` frees frames and table nodes. Freeing before the flush therefore does not compile.
 //!
 //! Each space knows two sets of CPUs: *active* ones have its root loaded, *cached* ones may hold
-//! translations under its context id from an earlier visit. A flush reaches the active ones; of the
-//! others it only notes that they must flush before they run here again, unless table nodes are
-//! about to be freed, whose walk caches must go everywhere.
+//! translations under its ASID from an earlier visit. A flush reaches the active ones; the others it
+//! only tells to flush before they run here again, unless table nodes are about to be freed, whose walk
+//! caches must go everywhere.
 //!
 //! ```text
-//!   CPU that comes (activate)          CPU that changes entries (redeem)
+//!   CPU that comes (activate)          CPU that changes entries (flush)
 //!   cached := cached + me              store entries
 //!   active := active + me              fence; first := active
 //!   fence                              stale := stale + (cached - first)
 //!   stale had me? flush at load        fence; second := active
 //!   load root                          flush first + second
 //! ```
-//! Whichever fence comes first: either the comer is in `second` and is flushed, or it finds itself
-//! in `stale` (or loads its root after the entries were stored, and has nothing old).
+//! Whichever fence comes first: the comer is in `second` and is flushed, or it finds itself in `stale`,
+//! or it loads its root after the entries were stored and has nothing old.
 
 mod active;
 mod context;

@@ -60,7 +60,7 @@ impl Region {
     }
     /// Whether `validate` counts in that word.
     pub fn counting(&self) -> bool {
-        self.stands_for() & crate::ops::inspect::validate::COUNTING != 0
+        self.stands_for() & COUNTING != 0
     }
     pub fn stand_for(&self, old: u64) {
         self.origin.store(old, Ordering::Relaxed);
@@ -119,3 +119,6 @@ impl<M: Machine> Regions<M> {
         }
     }
 }
+
+/// Added to counts kept in a region's spare word, so that an old value there is told from a count.
+pub(crate) const COUNTING: u64 = 1 << 63;

@@ -1,39 +1,28 @@
-//! Shared zeros in several colours.
+//! Zero pages in several colours.
 //!
-//! A page that was read and never written maps a frame of zeros. With one such frame, all those
-//! pages' bytes at one offset compete for one cache set of each level with whatever else lies
-//! there. With as many frames as the level has *colours* (bytes of a way / bytes of a page), in one
-//! naturally aligned block, they spread over the way as any other contiguous memory would. Which
-//! frame an address gets is decided by the address alone, so all spaces agree and a page mapped
-//! again gets the same frame.
+//! A page that was read and never written maps a zero frame. With one such frame, the bytes of all
+//! those pages at one offset compete for one cache set of each level. With as many frames as the level
+//! has *colours* (bytes of a way / bytes of a page), in one aligned block, they spread over the way as
+//! any other contiguous memory would. The address alone decides which frame it gets.
 //!
-//! Whether that is a gain is another matter (`docs/colour.md`): on average over where other data
-//! lies it is none, it only takes the worst case away, and it costs cache for zeros. So the
-//! default, [`Colours::L1d`], counts colours of the first level, which is one on every CPU whose
-//! way is a page. The usual formula, *size* of the level / page, is too high by the number of ways;
-//! rejected.
+//! On average over where other data lies that is no gain (`docs/colour.md`): it takes the worst case
+//! away and costs cache for zeros. So the default, [`Colours::L1d`], counts colours of the first level,
+//! which is one on every CPU whose way is a page. Rejected: the usual formula, *size* of the level /
+//! page, which is too high by the number of ways.
 //!
-//! Each node with CPUs has a block of its own, so that reading zeros is local; with one colour
-//! there is one frame for the whole machine, as if there were no colours. The block is made with
-//! the first space, as long as wanted or as memory gives, halved until it fits; a machine without a
-//! single frame makes no spaces. Small nodes give no more than 1 frame in 1024, but at least 4 if
-//! asked (the rule of s390, which has had colours longest).
+//! Each node with CPUs has a block of its own; with one colour there is one frame for the machine. Small
+//! nodes give no more than 1 frame in 1024, but at least 4 if asked (the rule of s390).
 //!
-//! "Is this a zero frame" is asked for every page that goes. So the span from the lowest zero frame
-//! to the highest is kept beside the blocks: outside it the answer takes three instructions for any
-//! number of colours and nodes, inside it a look at the nodes' blocks follows where there are
-//! several. Rejected: a mark in the frame's record, one cache miss for each page that `unmap`
-//! meets.
+//! "Is this a zero frame" is asked for every page that goes. So the span from the lowest zero frame to
+//! the highest is kept beside the blocks: outside it the answer takes three instructions. Rejected: a
+//! mark in the frame's record, one cache miss for each page that `unmap` meets.
 
 use crate::addr::{Order, Pfn, Va};
-use crate::config::Colours;
+use crate::config::{Colours, MAX_COLOURS};
 use crate::error::Invalid;
 use crate::machine::{CacheLevel, Caches, MAX_NODES, Machine, Use};
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use crate::zero::Zero;
-
-/// Most colours there are: those of s390 from z13 on, the most any kernel has used.
-pub const MAX_COLOURS: u64 = 128;
 
 /// log2 of the colours of a cache level: pages in a way, rounded down to a power of two, from 1 to
 /// [`MAX_COLOURS`]. A level of which nothing is known has one.

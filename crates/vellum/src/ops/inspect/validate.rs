@@ -18,6 +18,7 @@ use crate::space::{Audit, MAX_SPACES, Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::atomic::Ordering;
 use crate::vma::find_hole::FindHole;
+use crate::vma::region::COUNTING;
 
 /// The free pages of a node's span: at its low end, at its high end, and the longest run.
 struct Holes {
@@ -397,9 +398,6 @@ impl<M: Machine> Validate<'_, M> {
         Ok(())
     }
 }
-
-/// Added to counts kept in a region's spare word, so that an old value there is told from a count.
-pub(crate) const COUNTING: u64 = 1 << 63;
 
 struct Walk<'w> {
     record: &'w SpaceRecord,

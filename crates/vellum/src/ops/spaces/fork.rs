@@ -1,26 +1,20 @@
-//! Copying a space, pages shared until one side writes.
+//! Copying a space; pages are shared until one side writes.
 //!
-//! Under the parent's layout lock every node is copied; under its node's lock every leaf becomes
-//! read-only on both sides and counts one mapping more. Nobody runs the child yet, so its table is
-//! filled without locks, and one flush for the parent ends it. Frames that two spaces share belong
-//! to the *family*, a list of all spaces that come from one by forks; the child joins it before its
-//! first entry is copied, so whoever looks for a frame's mappings cannot miss it.
+//! Under the parent's mmap lock every node is copied; under its node's lock every leaf becomes read-only
+//! on both sides and gets one mapping more. Nobody runs the child yet, so its table is filled without
+//! locks. One flush of the parent ends the fork. Frames that two spaces share belong to their *family*,
+//! which the child joins first, so that nobody who looks for a frame's mappings misses it.
 //!
-//! The child's memory is the parent's at one instant: when the flush ends. From before the first
-//! node is copied until then no fault of the parent changes an entry; those that would wait
-//! (`SpaceRecord::edits`). So nothing private appears meanwhile: what is stored before the flush
-//! has reached its CPU goes into frames that both sides will map, and what is not stored by then
-//! waits until the instant is over. A fault that holds a node's lock before the fork has it there
-//! changes what the fork then finds, and one that holds it after knows of the fork. Entries that
-//! are set aside the fork waits for. Rejected: letting faults copy meanwhile (a store that went to
-//! a private copy is not in the child, a later one to a page that was yet to be copied is: a
-//! program that forks to get a snapshot sees an effect without its cause; and a copy that is made
-//! before the flush misses the stores that old translations let through).
+//! The child's memory is the parent's at one instant: when the flush ends. From before the first node is
+//! copied until then no fault of the parent changes an entry; it waits (`SpaceRecord::edits`). A store
+//! that reaches memory before the flush goes to frames that both sides map; a later one waits. The fork
+//! waits for entries in transit. Rejected: letting faults copy meanwhile (a store to a private copy is
+//! not in the child, a later one to a page not yet copied is: the child sees an effect without its
+//! cause; and a copy made before the flush misses stores through old translations).
 //!
-//! Every table of the child is made, linked and given its intervals before the first leaf is looked
-//! at, so a fork that runs out of memory leaves the parent as it was, to the bit. Rejected: tables
-//! and leaves in one pass (a failure leaves read-only leaves in the parent, and to give each its
-//! rights back somebody would have had to write down which had them).
+//! Every table of the child is made before the first leaf is read, so a fork that runs out of memory
+//! leaves the parent as it was, to the bit. Rejected: tables and leaves in one pass (a failure leaves
+//! read-only leaves in the parent, and nobody knows which were writable).
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};

@@ -18,27 +18,34 @@ use crate::vma::edit::Edit;
 /// Two edges in each of the levels there can be.
 const MOST: usize = 10;
 
-/// The notes: node, its first two interval words as they were, and where its intervals stood.
+/// What a node had: its first two interval words, and where its intervals stood.
+#[derive(Clone, Copy)]
+struct Note {
+    node: Pfn,
+    was: [u64; 2],
+    listed: u64,
+}
+
 #[must_use = "exchanges are ended by `Regions::settle_lists`"]
 pub(crate) struct Undo {
-    notes: [(Pfn, [u64; 2], u64); MOST],
+    notes: [Note; MOST],
     len: usize,
 }
 
 impl Undo {
     #[inline]
     pub fn new() -> Undo {
-        Undo { notes: [(Pfn(0), [0; 2], 0); MOST], len: 0 }
+        Undo { notes: [Note { node: Pfn(0), was: [0; 2], listed: 0 }; MOST], len: 0 }
     }
 
     /// Notes what a node had.
     pub(super) fn note(&mut self, node: Pfn, was: [u64; 2], listed: u64) {
-        self.notes[self.len] = (node, was, listed);
+        self.notes[self.len] = Note { node, was, listed };
         self.len += 1;
     }
 
     /// The notes, the last first.
-    fn backwards(&self) -> impl Iterator<Item = (Pfn, [u64; 2], u64)> + '_ {
+    fn backwards(&self) -> impl Iterator<Item = Note> + '_ {
         self.notes[..self.len].iter().rev().copied()
     }
 }
@@ -48,8 +55,8 @@ impl<M: Machine> Regions<M> {
     /// other way round. Under the layout lock.
     pub fn settle_lists(&self, undo: Undo, stay: bool, edit: &mut Edit<'_>) {
         // The last exchange first, should a node have had two.
-        for (pfn, was, listed) in undo.backwards() {
-            let node = self.node(pfn);
+        for Note { node, was, listed } in undo.backwards() {
+            let node = self.node(node);
             let mut goes = (was[0], was[1], listed);
             if !stay {
                 let _guard = node.lock(&self.machine, edit.token);
