@@ -1,7 +1,7 @@
 //! The verbs on spaces.
 //!
-//! A space belongs to the `Vm` that made it; any other panics when it is handed in, unless it
-//! refuses the other arguments with an error first.
+//! A space belongs to the `Vm` that made it. Another `Vm` panics when it is given the space, unless
+//! the call ends before it looks at it: refused for its other arguments, or with no bytes to copy.
 
 use crate::addr::Va;
 use crate::error::{FaultError, Invalid, NoMemory, PoisonError, SpaceError};
