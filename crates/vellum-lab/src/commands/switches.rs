@@ -48,8 +48,8 @@ pub fn markdown() -> String {
          `vellum run`, and as a field of `vellum::config::Config`. This page is what\n\
          `vellum switches --markdown` prints; a test compares the two.\n\n\
          `--set` changes every column of a table. Each `--vs` adds a column: the base with those\n\
-         switches changed. If a switch appears only in `--vs`, and always with its default, the base\n\
-         has its plain value instead (never, off, local, 4).\n\n\
+         switches changed. If a switch appears only in `--vs`, and always with its default, the\n\
+         base has its plain value instead (never, off, local, 4).\n\n\
          | switch | values | default | what it trades |\n|---|---|---|---|\n",
     );
     for s in SWITCHES {

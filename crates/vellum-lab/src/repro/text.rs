@@ -53,9 +53,9 @@ pub fn markdown(experiment: &PublishedExperiment, pages: &[&Page]) -> String {
     let name = experiment.name;
     let mut out = format!("# {title}\n\n{}\n## What the command prints\n\n", experiment.how);
     let how = format!(
-        "`vellum repro {name}` runs the published tests again and prints what follows. A test holds \
-         the figures of this page to a tenth; `vellum repro {name} --markdown > docs/{name}.md` \
-         writes the page."
+        "`vellum repro {name}` runs the published tests again and prints what follows. A test \
+         holds the figures of this page to a tenth; `vellum repro {name} --markdown > \
+         docs/{name}.md` writes the page.",
     );
     block(&mut out, "", &how);
     for answer in pages {

@@ -1,18 +1,19 @@
 //! Clearing and copying of blocks that nobody can see yet.
 //!
-//! Every frame that must be zero before anyone sees it passes through here. A block becomes up to three
-//! ranges (`order`), a range becomes batches (`pace`), and a batch is one call of the machine, which
-//! therefore knows how long it will store: fast string and non-temporal stores gain with length. Where
-//! an interrupt may reschedule anywhere, a batch is the whole range. Where the kernel must ask, a batch
-//! is limited and has a scheduling point before it. The preemption model is read before every batch,
-//! since it may change meanwhile. A task that is to end stops between two batches.
+//! Every frame that must be zero before anyone sees it passes through here. A block becomes up to
+//! three ranges (`order`), a range becomes batches (`pace`), and a batch is one call of the
+//! machine, which therefore knows how long it will store: fast string and non-temporal stores gain
+//! with length. Where an interrupt may reschedule anywhere, a batch is the whole range. Where the
+//! kernel must ask, a batch is limited and has a scheduling point before it. The preemption model
+//! is read before every batch, since it may change meanwhile. A task that is to end stops between
+//! two batches.
 //!
-//! The kind of stores is chosen by range: by its length and the machine's caches. The neighbourhood of
-//! the fault always goes through the caches, since it is about to be used.
+//! The kind of stores is chosen by range: by its length and the machine's caches. The neighbourhood
+//! of the fault always goes through the caches, since it is about to be used.
 //!
-//! The caller owns what is filled, so no epoch is entered and no lock is held, with one exception: a
-//! fault that was sent back 16 times holds the mmap lock (`Faults::patiently`), and while one does,
-//! nobody's clearing has scheduling points.
+//! The caller owns what is filled, so no epoch is entered and no lock is held, with one exception:
+//! a fault that was sent back 16 times holds the mmap lock (`Faults::patiently`), and while one
+//! does, nobody's clearing has scheduling points.
 //!
 //! Copying is the same with another machine call (`Fill`). Rejected: a copy of this file for it.
 

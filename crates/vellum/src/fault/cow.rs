@@ -204,8 +204,8 @@ impl<'v, M: Machine> Unshare<'v, M> {
         copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 
-    /// Takes a reference to the block behind the seen leaf, if everything seen still holds and it is
-    /// shared.
+    /// Takes a reference to the block behind the seen leaf, if everything seen still holds and it
+    /// is shared.
     fn hold(self, seen: &Seen<'_>, pfn: Pfn, order: Order) -> bool {
         let mut top = Token::top();
         let _guard = seen.spot.node.lock(&self.machine, &mut top);

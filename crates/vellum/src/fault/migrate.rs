@@ -203,8 +203,8 @@ impl<'v, M: Machine> Migrate<'v, M> {
         });
     }
 
-    /// The entry at an address that [`take`](Self::take) made busy. Its table may have been detached
-    /// meanwhile; that it dies the entry itself delays. Inside an epoch.
+    /// The entry at an address that [`take`](Self::take) made busy. Its table may have been
+    /// detached meanwhile; that it dies the entry itself delays. Inside an epoch.
     fn taken_at(self, space: &SpaceRecord, va: Va, pfn: Pfn) -> Option<Place<'v>> {
         let mut at = self.0.root(space);
         loop {

@@ -45,8 +45,8 @@ impl<M: Machine> Reserved<'_, M> {
         Ok(Step::Again)
     }
 
-    /// A cleared block for the page at `va`, `None` where memory is short and a smaller one will do.
-    /// No epoch and no lock is held.
+    /// A cleared block for the page at `va`, `None` where memory is short and a smaller one will
+    /// do. No epoch and no lock is held.
     pub fn fresh_block(
         self,
         order: Order,
@@ -206,8 +206,8 @@ impl<M: Machine> Reserved<'_, M> {
     }
 
     /// Puts a fresh, cleared block where a reserved entry of a higher level was seen, with the
-    /// tables above it; `Ok(false)` if that entry is not there any more. The block stays the caller's
-    /// unless the answer is `Ok(true)`.
+    /// tables above it; `Ok(false)` if that entry is not there any more. The block stays the
+    /// caller's unless the answer is `Ok(true)`.
     pub fn plant_large(
         self,
         seen: &Seen<'_>,

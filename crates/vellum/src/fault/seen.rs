@@ -75,8 +75,8 @@ impl<M: Machine> Faults<M> {
             && ask.origin != FaultOrigin::Owner
     }
 
-    /// The size of the leaf that populates a reserved entry at `level`, `None` if it is smaller than
-    /// the entry.
+    /// The size of the leaf that populates a reserved entry at `level`, `None` if it is smaller
+    /// than the entry.
     #[inline]
     pub fn leaf_order(&self, attrs: Packed, level: Level, huge: bool) -> Option<Order> {
         let here = level.leaf_order()?;

@@ -1,21 +1,11 @@
 //! A table node's own memory: what the record of a frame means while the frame is a table.
 //!
-//! The frame itself belongs to hardware, 512 entries and no room; what the subsystem knows of a
-//! node stands in the frame's record. Who guards what (L: the space's layout lock, N: this node's
-//! lock):
+//! The frame itself belongs to hardware: 512 entries and no room. What the library knows of a node
+//! stands in the frame's record; [`Record`] has the words and their locks.
 //!
-//! | word | meaning | written under |
-//! |---|---|---|
-//! | head | use; a flag: made to map zeros; the node's lock | before linking |
-//! | 1 | [`State`]: level, dead, counts, longest empty run, number of intervals | N; `dead`, `count`, `run`, intervals also L |
-//! | 2 | the parent node and the slot there; entries in transit by faults | before linking; transit: N |
-//! | 3 | highest flush generation of a translation through this node | N |
-//! | 4 - 6 | intervals: up to three inline, or a list (`interval.rs`) | N and L, inside word 7 |
-//! | 7 | sequence count of the intervals, for readers without a lock | N and L |
-//!
-//! `count` and whether a slot is `Empty` change only under L (faults turn `Reserved` into something
-//! else that is not empty), so verbs that hold L may read them without N. `resident` changes under
-//! N alone.
+//! `count` and whether a slot is `Empty` change only under the mmap lock (faults turn `Reserved`
+//! into something else that is not empty), so verbs that hold it may read them without the node's
+//! lock. `resident` changes under the node's lock alone.
 
 use crate::addr::{ENTRIES, Level, PFN_END, Pfn};
 use crate::error::NoMemory;

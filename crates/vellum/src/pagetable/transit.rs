@@ -27,8 +27,8 @@ pub(crate) fn frame_of(entry: Entry) -> Option<Pfn> {
 }
 
 impl<M: Machine> PageTables<M> {
-    /// Makes an entry busy that maps the frame it mapped when it was seen, if `still` says under the
-    /// lock that it may be, and says what it was in the end (hardware may have set its marks
+    /// Makes an entry busy that maps the frame it mapped when it was seen, if `still` says under
+    /// the lock that it may be, and says what it was in the end (hardware may have set its marks
     /// meanwhile). `busy` makes the new entry of it. `None` if the node is dead, or the entry maps
     /// something else; then nothing changed.
     pub(crate) fn set_aside(

@@ -1,8 +1,8 @@
 //! From a frame to the places where entries may map it.
 //!
-//! A page's index is fixed for life, and only a space, or a family of spaces, maps it. A space sees an index at one address for each of its index shifts. So the places are: every
-//! space of the family, at every shift. Which of them hold an entry that maps the frame, the page
-//! tables tell.
+//! A page's index is fixed for life, and only a space, or a family of spaces, maps it. A space sees
+//! an index at one address for each of its index shifts. So the places are: every space of the
+//! family, at every shift. Which of them hold an entry that maps the frame, the page tables tell.
 
 use crate::addr::{PAGE_SHIFT, Va};
 use crate::frame::SlabRef;

@@ -2,8 +2,8 @@
 //!
 //! The page table is the map. There is no second tree of areas to keep in step with it: entries say
 //! whether an address lies in a region ([`Entry::Reserved`](crate::entry::Entry::Reserved) is a
-//! mapping without a page, of up to 1 GiB), and what a region allows hangs off table nodes as sorted
-//! intervals of slots. One walk answers both questions.
+//! mapping without a page, of up to 1 GiB), and what a region allows hangs off table nodes as
+//! sorted intervals of slots. One walk answers both questions.
 //!
 //! Two kinds of operations change a space. A *fault* takes no lock of the space: it descends inside
 //! an epoch and locks the one node that it changes (`fault/`). Every *other* verb holds the space's

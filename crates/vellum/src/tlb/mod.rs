@@ -1,12 +1,13 @@
 //! Stale translations: who may hold them, how they are dropped, and what may be freed afterwards.
 //!
-//! Verbs change entries and note it in a `Receipt`. Only the flush of a receipt makes a `Flushed`, and
-//! only a `Flushed` frees frames and table nodes. Freeing before the flush therefore does not compile.
+//! Verbs change entries and note it in a `Receipt`. Only the flush of a receipt makes a `Flushed`,
+//! and only a `Flushed` frees frames and table nodes. Freeing before the flush therefore does not
+//! compile.
 //!
 //! Each space knows two sets of CPUs: *active* ones have its root loaded, *cached* ones may hold
-//! translations under its ASID from an earlier visit. A flush reaches the active ones; the others it
-//! only tells to flush before they run here again, unless table nodes are about to be freed, whose walk
-//! caches must go everywhere.
+//! translations under its ASID from an earlier visit. A flush reaches the active ones; the others
+//! it only tells to flush before they run here again, unless table nodes are about to be freed,
+//! whose walk caches must go everywhere.
 //!
 //! ```text
 //!   CPU that comes (activate)          CPU that changes entries (flush)
@@ -16,8 +17,8 @@
 //!   stale had me? flush at load        fence; second := active
 //!   load root                          flush first + second
 //! ```
-//! Whichever fence comes first: the comer is in `second` and is flushed, or it finds itself in `stale`,
-//! or it loads its root after the entries were stored and has nothing old.
+//! Whichever fence comes first: the comer is in `second`, or it finds itself in `stale`, or it loads
+//! its root after the entries were stored and has nothing old.
 
 mod active;
 mod context;

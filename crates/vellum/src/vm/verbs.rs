@@ -222,11 +222,11 @@ impl<M: Machine> Vm<M> {
         Serve(&self.layers).fault(space, va, access)
     }
 
-    /// Takes the frame behind `va` out of use for good; every space that maps it goes on with a copy
-    /// of its 4096 bytes in another frame. Of a large leaf, which is split, it is the one page that
-    /// goes. Takes the mmap lock of `space` and its family's lock; waits for CPUs that must drop the
-    /// translation, and for forks and copies of the page to end. No CPU writes to the frame, or
-    /// reads it, when the verb returns.
+    /// Takes the frame behind `va` out of use for good; every space that maps it goes on with a
+    /// copy of its 4096 bytes in another frame. Of a large leaf, which is split, it is the one page
+    /// that goes. Takes the mmap lock of `space` and its family's lock; waits for CPUs that must
+    /// drop the translation, and for forks and copies of the page to end. No CPU writes to the
+    /// frame, or reads it, when the verb returns.
     ///
     /// # Errors
     /// [`PoisonError`]; nothing changed that a program can tell. A large leaf may have been split

@@ -1,5 +1,5 @@
-//! The huge zero page: made at the first use, kept while any space has used it, given back when memory
-//! is short.
+//! The huge zero page: made at the first use, kept while any space has used it, given back when
+//! memory is short.
 //!
 //! ```text
 //!   word: | block number + 1 (0: there is none) | kept | references |
@@ -8,14 +8,14 @@
 //!   space ends  (block, n) -> (block, n - 1)     after the flush that covers its last mapping
 //!   shrink      (block, 1) -> 0                  then the frames are freed
 //! ```
-//! Frame and count are one word, so nobody sees one without the other, and "is this the huge zero page"
-//! reads one word. Rejected: a pointer and a count apart, as Linux had from 2012 on (preemption must be
-//! off between publishing and counting, or others allocate and free 2 MiB for as long as the winner
-//! sleeps; and a late shrinker once overwrote the cached frame number).
+//! Frame and count are one word, so nobody sees one without the other, and "is this the huge zero
+//! page" reads one word. Rejected: a pointer and a count apart, as Linux had from 2012 on
+//! (preemption must be off between publishing and counting, or others allocate and free 2 MiB for
+//! as long as the winner sleeps; and a late shrinker once overwrote the cached frame number).
 //!
 //! References are per *space*, as in Linux since 2016: one at its first use. One per mapping had 72
-//! readers spend half of their time on one cache line. So the page stays until the last space that read
-//! it ends; `Vm::keep_zeros` keeps it for ever and counts nothing.
+//! readers spend half of their time on one cache line. So the page stays until the last space that
+//! read it ends; `Vm::keep_zeros` keeps it for ever and counts nothing.
 
 use crate::addr::{Level, Order, PFN_END, Pfn, Va};
 use crate::clear::Extent;

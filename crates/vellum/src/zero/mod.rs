@@ -21,13 +21,13 @@ mod tables;
 use huge::HugeZero;
 #[cfg(test)]
 pub(crate) use huge::MOST_USES;
-use tables::ZeroTables;
 
 use core::ptr::NonNull;
 
 use crate::clear::Clear;
-use crate::machine::Machine;
+use crate::machine::{MAX_NODES, Machine};
 use crate::platform::above;
+use crate::sync::atomic::AtomicU64;
 use crate::zero::page::{ByColour, Zeros};
 
 /// The layer that has the shared zeros.
@@ -54,5 +54,14 @@ impl<M: Machine> Zero<M> {
     fn by_colour(&self) -> &[ByColour] {
         // SAFETY: one per CPU, as `new` was promised; zero is a valid block and they are atomics.
         unsafe { core::slice::from_raw_parts(self.by_colour.as_ptr(), self.cpus) }
+    }
+}
+
+/// The tables of each node: frame + 1, or 0.
+struct ZeroTables([[AtomicU64; 2]; MAX_NODES]);
+
+impl ZeroTables {
+    const fn new() -> ZeroTables {
+        ZeroTables([const { [const { AtomicU64::new(0) }; 2] }; MAX_NODES])
     }
 }

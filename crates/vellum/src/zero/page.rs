@@ -1,21 +1,21 @@
 //! Zero pages in several colours.
 //!
 //! A page that was read and never written maps a zero frame. With one such frame, the bytes of all
-//! those pages at one offset compete for one cache set of each level. With as many frames as the level
-//! has *colours* (bytes of a way / bytes of a page), in one aligned block, they spread over the way as
-//! any other contiguous memory would. The address alone decides which frame it gets.
+//! those pages at one offset compete for one cache set of each level. With as many frames as the
+//! level has *colours* (bytes of a way / bytes of a page), in one aligned block, they spread over
+//! the way as any other contiguous memory would. The address alone decides which frame it gets.
 //!
-//! On average over where other data lies that is no gain (`docs/colour.md`): it takes the worst case
-//! away and costs cache for zeros. So the default, [`Colours::L1d`], counts colours of the first level,
-//! which is one on every CPU whose way is a page. Rejected: the usual formula, *size* of the level /
-//! page, which is too high by the number of ways.
+//! On average over where other data lies that is no gain (`docs/colour.md`): it takes the worst
+//! case away and costs cache for zeros. So the default, [`Colours::L1d`], counts colours of the
+//! first level, which is one on every CPU whose way is a page. Rejected: the usual formula, *size*
+//! of the level / page, which is too high by the number of ways.
 //!
-//! Each node with CPUs has a block of its own; with one colour there is one frame for the machine. Small
-//! nodes give no more than 1 frame in 1024, but at least 4 if asked (the rule of s390).
+//! Each node with CPUs has a block of its own; with one colour there is one frame for the machine.
+//! Small nodes give no more than 1 frame in 1024, but at least 4 if asked (the rule of s390).
 //!
-//! "Is this a zero frame" is asked for every page that goes. So the span from the lowest zero frame to
-//! the highest is kept beside the blocks: outside it the answer takes three instructions. Rejected: a
-//! mark in the frame's record, one cache miss for each page that `unmap` meets.
+//! "Is this a zero frame" is asked for every page that goes. So the span from the lowest zero frame
+//! to the highest is kept beside the blocks: outside it the answer takes three instructions.
+//! Rejected: a mark in the frame's record, one cache miss for each page that `unmap` meets.
 
 use crate::addr::{Order, Pfn, Va};
 use crate::config::{Colours, MAX_COLOURS};

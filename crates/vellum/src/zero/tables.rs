@@ -16,15 +16,6 @@ use crate::machine::{MAX_NODES, Machine, Use};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::zero::Zero;
 
-/// The tables of each node: frame + 1, or 0.
-pub(super) struct ZeroTables([[AtomicU64; 2]; MAX_NODES]);
-
-impl ZeroTables {
-    pub const fn new() -> ZeroTables {
-        ZeroTables([const { [const { AtomicU64::new(0) }; 2] }; MAX_NODES])
-    }
-}
-
 /// What a base page of shared zeros is mapped with.
 const READ: Flags = Flags { write: false, exec: false, accessed: true, dirty: false };
 

@@ -1,20 +1,22 @@
 //! Copying a space; pages are shared until one side writes.
 //!
-//! Under the parent's mmap lock every node is copied; under its node's lock every leaf becomes read-only
-//! on both sides and gets one mapping more. Nobody runs the child yet, so its table is filled without
-//! locks. One flush of the parent ends the fork. Frames that two spaces share belong to their *family*,
-//! which the child joins first, so that nobody who looks for a frame's mappings misses it.
+//! Under the parent's mmap lock every node is copied; under its node's lock every leaf becomes
+//! read-only on both sides and gets one mapping more. Nobody runs the child yet, so its table is
+//! filled without locks. One flush of the parent ends the fork. Frames that two spaces share belong
+//! to their *family*, which the child joins first, so that nobody who looks for a frame's mappings
+//! misses it.
 //!
-//! The child's memory is the parent's at one instant: when the flush ends. From before the first node is
-//! copied until then no fault of the parent changes an entry; it waits (`SpaceRecord::edits`). A store
-//! that reaches memory before the flush goes to frames that both sides map; a later one waits. The fork
-//! waits for entries in transit. Rejected: letting faults copy meanwhile (a store to a private copy is
-//! not in the child, a later one to a page not yet copied is: the child sees an effect without its
-//! cause; and a copy made before the flush misses stores through old translations).
+//! The child's memory is the parent's at one instant: when the flush ends. From before the first
+//! node is copied until then no fault of the parent changes an entry; it waits
+//! (`SpaceRecord::edits`). A store that reaches memory before the flush goes to frames that both
+//! sides map; a later one waits. The fork waits for entries in transit. Rejected: letting faults
+//! copy meanwhile (a store to a private copy is not in the child, a later one to a page not yet
+//! copied is: the child sees an effect without its cause; and a copy made before the flush misses
+//! stores through old translations).
 //!
-//! Every table of the child is made before the first leaf is read, so a fork that runs out of memory
-//! leaves the parent as it was, to the bit. Rejected: tables and leaves in one pass (a failure leaves
-//! read-only leaves in the parent, and nobody knows which were writable).
+//! Every table of the child is made before the first leaf is read, so a fork that runs out of
+//! memory leaves the parent as it was, to the bit. Rejected: tables and leaves in one pass (a
+//! failure leaves read-only leaves in the parent, and nobody knows which were writable).
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
