@@ -6,8 +6,7 @@
 //!
 //! Each space knows two sets of CPUs: *active* ones have its root loaded, *cached* ones may hold
 //! translations under its ASID from an earlier visit. A flush reaches the active ones; the others
-//! it only tells to flush before they run here again, unless table nodes are about to be freed,
-//! whose walk caches must go everywhere.
+//! flush before they run here again, unless table nodes go, whose walk caches must go at once.
 //!
 //! ```text
 //!   CPU that comes (activate)          CPU that changes entries (flush)
@@ -17,8 +16,8 @@
 //!   stale had me? flush at load        fence; second := active
 //!   load root                          flush first + second
 //! ```
-//! Whichever fence comes first: the comer is in `second`, or it finds itself in `stale`, or it loads
-//! its root after the entries were stored and has nothing old.
+//! Whichever fence comes first: the comer is in `second`, or it finds itself in `stale`, or it
+//! loads its root after the entries were stored and has nothing old.
 
 mod active;
 mod context;
