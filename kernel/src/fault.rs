@@ -36,7 +36,7 @@ pub fn run<T>(vm: &Vm<Metal>, space: &Space, body: impl FnOnce() -> T) -> T {
     // SAFETY: not null, it lives in the frame of the `run` around this one.
     match unsafe { outer.as_ref() } {
         Some(outer) => vm.activate(outer.space),
-        None => vm.idle(),
+        None => vm.deactivate(),
     }
     value
 }

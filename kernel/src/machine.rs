@@ -1,6 +1,6 @@
 //! [`Metal`]: the library's `Machine` trait over this processor's own page tables.
 //!
-//! There is one CPU, with interrupts off and no context identifiers: `preempt_off` has nothing to
+//! There is one CPU, with interrupts off and no asid identifiers: `preempt_off` has nothing to
 //! switch off, and a remote flush is a local one. The rest is real: the processor walks the entries
 //! that are written, its TLB holds translations, and it sets accessed and dirty bits. `Metal`
 //! counts the flushes for the tests to compare.
@@ -149,10 +149,10 @@ unsafe impl Machine for Metal {
         // SAFETY: as in `clear`; a frame is a multiple of 8 words.
         unsafe { cpu::zero_non_temporal(self.frame(first).cast(), frames as usize * WORDS) }
     }
-    fn settle(&self) {
+    fn store_fence(&self) {
         cpu::fence();
     }
-    fn bypass_from(&self) -> u64 {
+    fn nt_threshold(&self) -> u64 {
         0
     }
     unsafe fn copy(&self, to: Pfn, from: Pfn, frames: u64) {

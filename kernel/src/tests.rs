@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 use vellum::addr::{Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 use vellum::entry::{Codec, Entry, Flags, X86_64};
 use vellum::error::SpaceError;
-use vellum::machine::{ContextId, CpuMask, Machine, Scope};
+use vellum::machine::{Asid, CpuMask, Machine, Scope};
 use vellum::space::{Advice, Attrs, HugeAdvice, LeafSize, Page, Placement, Rights, Space};
 use vellum::vm::Vm;
 
@@ -231,7 +231,7 @@ fn marks(vm: &Vm<Metal>, space: &Space) -> Outcome {
         X86_64::encode(Entry::Leaf(pfn, Flags { accessed: false, dirty: false, ..old }), level);
     // SAFETY: the same leaf without its marks.
     unsafe { vm.machine().entry_store(table, slot, clean) };
-    vm.machine().flush_local(Scope::Page(ContextId(0), Va(AT)));
+    vm.machine().flush_local(Scope::Page(Asid(0), Va(AT)));
     ensure!(!flags(vm, space, AT).accessed && !flags(vm, space, AT).dirty);
     ensure!(faults(|| load(AT)) == (0, Ok(1)));
     ensure!(flags(vm, space, AT).accessed && !flags(vm, space, AT).dirty);
@@ -402,7 +402,7 @@ fn flushes(vm: &Vm<Metal>, space: &Space) -> Outcome {
             metal.entry_store(b.table, b.slot, raw_a);
         }
     };
-    let context = ContextId(0);
+    let asid = Asid(0);
     let Ok(both) = VaRange::new(Va(AT), 2 * PAGE, Va(AT + GIB)) else {
         return Err(Failed(line!(), "a range"));
     };
@@ -410,12 +410,12 @@ fn flushes(vm: &Vm<Metal>, space: &Space) -> Outcome {
     me.insert(metal.cpu());
     let ways: [&dyn Fn(); 5] = [
         &|| {
-            metal.flush_local(Scope::Page(context, Va(AT)));
-            metal.flush_local(Scope::Page(context, Va(AT + PAGE)));
+            metal.flush_local(Scope::Page(asid, Va(AT)));
+            metal.flush_local(Scope::Page(asid, Va(AT + PAGE)));
         },
-        &|| metal.flush_local(Scope::Range(context, both, Level::ONE)),
-        &|| metal.flush_local(Scope::Space(context)),
-        &|| metal.flush_remote(&me, Scope::Range(context, both, Level::ONE)),
+        &|| metal.flush_local(Scope::Range(asid, both, Level::ONE)),
+        &|| metal.flush_local(Scope::Space(asid)),
+        &|| metal.flush_remote(&me, Scope::Range(asid, both, Level::ONE)),
         &|| metal.flush_remote(&me, Scope::All),
     ];
     let mut stale = 0;

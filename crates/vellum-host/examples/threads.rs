@@ -36,7 +36,7 @@ fn write_all(host: &Host, space: &Space, start: Va, cpu: usize) -> u64 {
         // There may be fewer cores than CPUs.
         guard.yield_core();
     }
-    vm.idle();
+    vm.deactivate();
     faults
 }
 

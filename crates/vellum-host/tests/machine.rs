@@ -7,7 +7,7 @@ use vellum_testkit::ext::MachineExt;
 
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
 use vellum::entry::{Aarch64, Busy, Codec, Entry, Flags, X86_64};
-use vellum::machine::{ContextId, CpuMask, Event, Machine, MmuRules, Root, Scope, Stores, Use};
+use vellum::machine::{Asid, CpuMask, Event, Machine, MmuRules, Root, Scope, Stores, Use};
 use vellum_host::machine::{CpuGuard, Host, Plan, X86_PCID};
 use vellum_host::mmu::{Access, PageFault};
 
@@ -17,7 +17,7 @@ const VA: Va = Va(0x4000_0000);
 const RW: Flags = Flags { write: true, exec: false, accessed: false, dirty: false };
 
 fn root(context: u16, flush: bool) -> Option<Root> {
-    Some(Root { table: ROOT, context: ContextId(context), flush })
+    Some(Root { table: ROOT, asid: Asid(context), flush })
 }
 
 fn become_(m: &impl Machine, pfn: Pfn, to: Use) {
@@ -86,7 +86,7 @@ fn a_forgotten_flush_shows_as_the_old_page() {
     assert_eq!(cpu.load(VA), Ok(1000));
     set(&m, 0, Entry::Leaf(Pfn(601), RW));
     assert_eq!(cpu.load(VA), Ok(1000), "nobody flushed");
-    m.flush_local(Scope::Page(ContextId(0), VA));
+    m.flush_local(Scope::Page(Asid(0), VA));
     assert_eq!(cpu.load(VA), Ok(1001));
 }
 
@@ -165,7 +165,7 @@ fn an_upgrade_needs_a_local_flush_only_where_faults_do_not_invalidate() {
         Host::<Aarch64>::new(Plan { rules: MmuRules::AARCH64, ..Plan::new(1, 64 << 20) }).unwrap();
     let cpu = arm.bind(0);
     assert!(!try_it(&arm, &cpu));
-    arm.flush_local(Scope::Page(ContextId(1), VA));
+    arm.flush_local(Scope::Page(Asid(1), VA));
     assert_eq!(cpu.store(VA, 1), Ok(()));
 }
 
@@ -200,9 +200,9 @@ fn a_remote_flush_is_done_on_a_running_cpu_when_it_returns() {
             start.wait();
             let range = VaRange::new(VA, 4096, Va(1 << 47)).unwrap();
             let scopes = [
-                Scope::Page(ContextId(0), VA),
-                Scope::Range(ContextId(0), range, Level::ONE),
-                Scope::Space(ContextId(0)),
+                Scope::Page(Asid(0), VA),
+                Scope::Range(Asid(0), range, Level::ONE),
+                Scope::Space(Asid(0)),
                 Scope::All,
             ];
             // Where the reader seldom runs, until it has read.
@@ -260,7 +260,7 @@ fn a_parked_cpu_is_not_waited_for_and_drops_everything_when_it_wakes() {
         let _cpu = m.bind(0);
         asleep.wait();
         set(m, 0, Entry::Leaf(Pfn(601), RW));
-        m.flush_remote(&CpuMask([2, 0, 0, 0]), Scope::Page(ContextId(0), VA));
+        m.flush_remote(&CpuMask([2, 0, 0, 0]), Scope::Page(Asid(0), VA));
         flushed.wait();
     });
 }
@@ -290,7 +290,7 @@ fn a_broadcast_reaches_cpus_that_were_not_named() {
         });
         let _cpu = m.bind(0);
         asleep.wait();
-        m.flush_remote(&CpuMask::EMPTY, Scope::Page(ContextId(1), VA));
+        m.flush_remote(&CpuMask::EMPTY, Scope::Page(Asid(1), VA));
         flushed.wait();
     });
 }
@@ -313,7 +313,7 @@ fn more_cpus_than_cores_flush_each_other_without_waiting_for_ever() {
                 for i in 0..300 {
                     assert_eq!(cpu.load(VA), Ok(1000));
                     if i % 3 == 0 {
-                        m.flush_remote(&everyone, Scope::Page(ContextId(0), VA));
+                        m.flush_remote(&everyone, Scope::Page(Asid(0), VA));
                     }
                     cpu.yield_core();
                 }
@@ -400,13 +400,13 @@ fn scattered_pages_are_cleared_however_many_and_nothing_beside_them() {
         m.peek(pfn, 4088, &mut bytes);
         u64::from_ne_bytes(bytes)
     };
-    for stores in [Stores::Cached, Stores::Bypass] {
+    for stores in [Stores::Cached, Stores::NonTemporal] {
         for pages in 0..10u64 {
             (0..40).for_each(|i| m.poke(Pfn(600 + i), 4088, &1u64.to_ne_bytes()));
             let batch: Vec<_> = (0..pages).map(|i| (Pfn(600 + 3 * i + 1), page(i))).collect();
             // SAFETY: frames of the test, all different.
             unsafe { m.clear_pages(&batch, stores) };
-            m.settle();
+            m.store_fence();
             for i in 0..40 {
                 let cleared = i % 3 == 1 && i / 3 < pages;
                 assert_eq!(

@@ -20,8 +20,8 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn new(memory: &mut Memory, contexts: bool) -> Fixture {
-        let vm = Metal::vm(memory, 1024, contexts);
+    fn new(memory: &mut Memory, asids: bool) -> Fixture {
+        let vm = Metal::vm(memory, 1024, asids);
         let (space, other) = (vm.create().expect("memory"), vm.create().expect("memory"));
         let attrs = Attrs::anonymous(Rights::READ_WRITE);
         vm.map(&space, Placement::At(PAGE), BYTES, attrs).expect("a hole");
@@ -30,17 +30,17 @@ impl Fixture {
         Fixture { vm, space, other, pfn }
     }
 
-    /// The second CPU has run in the space. If the machine has contexts, it still has a
+    /// The second CPU has run in the space. If the machine has asids, it still has a
     /// translation.
-    fn ran(memory: &mut Memory, contexts: bool) -> Fixture {
-        let fixture = Fixture::running(memory, contexts);
-        on(1, || fixture.vm.idle());
+    fn ran(memory: &mut Memory, asids: bool) -> Fixture {
+        let fixture = Fixture::running(memory, asids);
+        on(1, || fixture.vm.deactivate());
         fixture
     }
 
     /// The second CPU runs in the space and has a translation.
-    fn running(memory: &mut Memory, contexts: bool) -> Fixture {
-        let fixture = Fixture::new(memory, contexts);
+    fn running(memory: &mut Memory, asids: bool) -> Fixture {
+        let fixture = Fixture::new(memory, asids);
         on(1, || {
             fixture.vm.activate(&fixture.space);
             assert_eq!(fixture.vm.machine().touch(), Some(fixture.pfn));
@@ -61,7 +61,7 @@ impl Fixture {
         unsafe { m.entry_store(table, Level::ONE.slot(PAGE), 0) };
         let mut receipt = Receipt::new();
         receipt.leaf(PAGE, Level::ONE);
-        let _flushed = self.vm.layers.redeem(self.vm.layers.record_of(&self.space), receipt);
+        let _flushed = self.vm.layers.flush(self.vm.layers.record_of(&self.space), receipt);
         contents(self.pfn.0, true);
     }
 
@@ -101,7 +101,7 @@ fn a_cpu_that_goes_has_dropped_what_it_held() {
         |fixture| {
             let go = || {
                 fixture.vm.machine().touch();
-                fixture.vm.idle();
+                fixture.vm.deactivate();
             };
             race(|| fixture.take_away(), go);
         },
@@ -126,10 +126,10 @@ fn a_cpu_that_goes_to_another_space_and_back() {
 
 #[test]
 fn a_page_is_unmapped_while_a_cpu_comes() {
-    for contexts in [false, true] {
+    for asids in [false, true] {
         model(
             2,
-            |memory| Fixture::ran(memory, contexts),
+            |memory| Fixture::ran(memory, asids),
             |fixture| {
                 let unmap = || fixture.vm.unmap(&fixture.space, PAGE, BYTES).expect("memory");
                 race(unmap, || fixture.come());

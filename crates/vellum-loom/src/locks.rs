@@ -3,7 +3,7 @@
 use crate::atomic::{AtomicU64, Ordering, contents};
 use crate::fixture::{model, race};
 use crate::machines::OneCpu;
-use crate::sync::{Lock, Node, SeqCount, Token};
+use crate::sync::{Lock, SeqCount, TableLock, Token};
 
 /// What the lock guards.
 const GUARDED: u64 = 1;
@@ -12,7 +12,7 @@ const GUARDED: u64 = 1;
 fn a_lock_keeps_others_out_and_hands_on_what_was_written() {
     model(
         3,
-        |_| Lock::<Node>::new(),
+        |_| Lock::<TableLock>::new(),
         |lock| {
             let change = |cpu| {
                 move || {
@@ -32,7 +32,7 @@ fn a_lock_keeps_others_out_and_hands_on_what_was_written() {
 fn a_lock_that_was_not_had_changes_nothing() {
     model(
         3,
-        |_| Lock::<Node>::new(),
+        |_| Lock::<TableLock>::new(),
         |lock| {
             let try_change = |cpu| {
                 move || {

@@ -9,9 +9,7 @@ use crate::atomic::{AtomicU64, Ordering, contents};
 use crate::config::Config;
 use crate::entry::{Codec, Entry, X86_64};
 use crate::fixture::{self, Memory};
-use crate::machine::{
-    ContextId, CpuId, CpuMask, Event, Machine, MmuRules, Root, Scope, Topology, Work,
-};
+use crate::machine::{Asid, CpuId, CpuMask, Event, Machine, MmuRules, Root, Scope, Topology, Work};
 use crate::sync::{Inner, Lock};
 use crate::vm::Vm;
 
@@ -87,7 +85,7 @@ pub fn preempted(act: impl FnOnce() + 'static, body: impl FnOnce()) {
 
 /// Frames with memory behind them: those of tables and slabs, which are allocated first.
 const BACKED: u64 = 64;
-/// Contexts that a TLB keeps apart, on a machine that has them.
+/// Asids that a TLB keeps apart, on a machine that has them.
 const CONTEXTS: u16 = 4;
 
 /// A CPU's root, and its TLB for one address. The lock makes a walk and an interrupt exclude each
@@ -96,14 +94,14 @@ struct Cpu {
     lock: Lock<Inner>,
     /// The root's frame + 1, 0 for none.
     root: AtomicU64,
-    context: AtomicU64,
-    /// For each context the leaf that the last walk found, 0 for none.
+    asid: AtomicU64,
+    /// For each asid the leaf that the last walk found, 0 for none.
     tlb: [AtomicU64; CONTEXTS as usize],
 }
 
 impl Cpu {
-    fn drop_context(&self, context: ContextId) {
-        self.tlb[context.0 as usize].store(0, Ordering::Relaxed);
+    fn drop_context(&self, asid: Asid) {
+        self.tlb[asid.0 as usize].store(0, Ordering::Relaxed);
     }
 }
 
@@ -117,7 +115,7 @@ impl Cpu {
 /// a CPU reads a page that is another owner's.
 pub struct Metal {
     topology: Topology,
-    contexts: u16,
+    asids: u16,
     frames: NonNull<u8>,
     cpus: [Cpu; 2],
 }
@@ -128,26 +126,26 @@ unsafe impl Send for Metal {}
 unsafe impl Sync for Metal {}
 
 impl Metal {
-    /// A machine of that many frames, whose TLBs keep contexts apart or do not.
-    fn new(memory: &mut Memory, frames: u64, contexts: bool) -> Metal {
+    /// A machine of that many frames, whose TLBs keep asids apart or do not.
+    fn new(memory: &mut Memory, frames: u64, asids: bool) -> Metal {
         let backed = Layout::from_size_align(BACKED as usize * PAGE_SIZE, PAGE_SIZE);
         let cpu = || Cpu {
             lock: Lock::new(),
             root: AtomicU64::new(0),
-            context: AtomicU64::new(0),
+            asid: AtomicU64::new(0),
             tlb: [const { AtomicU64::new(0) }; CONTEXTS as usize],
         };
         Metal {
             topology: Topology::flat(2, Pfn(0), frames),
-            contexts: if contexts { CONTEXTS } else { 0 },
+            asids: if asids { CONTEXTS } else { 0 },
             frames: memory.take(backed.expect("a layout")),
             cpus: [cpu(), cpu()],
         }
     }
 
     /// The library on such a machine.
-    pub fn vm(memory: &mut Memory, frames: u64, contexts: bool) -> Vm<Metal> {
-        let metal = Metal::new(memory, frames, contexts);
+    pub fn vm(memory: &mut Memory, frames: u64, asids: bool) -> Vm<Metal> {
+        let metal = Metal::new(memory, frames, asids);
         let meta = memory.take(Vm::<Metal>::layout(metal.topology()));
         // SAFETY: zeroed memory of that layout, which is never freed.
         unsafe { Vm::new(metal, Config::default(), meta) }.expect("a machine")
@@ -170,14 +168,14 @@ impl Metal {
     }
 
     fn drop_on(&self, cpu: CpuId, scope: Scope) {
-        let contexts = match scope {
-            Scope::Page(context, va) if va == PAGE => context.0..context.0 + 1,
-            Scope::Range(context, range, _) if range.contains(PAGE) => context.0..context.0 + 1,
-            Scope::Space(context) => context.0..context.0 + 1,
+        let asids = match scope {
+            Scope::Page(asid, va) if va == PAGE => asid.0..asid.0 + 1,
+            Scope::Range(asid, range, _) if range.contains(PAGE) => asid.0..asid.0 + 1,
+            Scope::Space(asid) => asid.0..asid.0 + 1,
             Scope::All => 0..CONTEXTS,
             _ => return,
         };
-        self.on(cpu, |it| contexts.for_each(|context| it.drop_context(ContextId(context))));
+        self.on(cpu, |it| asids.for_each(|asid| it.drop_context(Asid(asid))));
     }
 
     /// A program on this CPU reads the page, by its TLB or by a walk. Returns the frame; `None` if
@@ -185,7 +183,7 @@ impl Metal {
     pub fn touch(&self) -> Option<Pfn> {
         self.on(self.cpu(), |it| {
             let root = Pfn(it.root.load(Ordering::Relaxed).checked_sub(1)?);
-            let held = &it.tlb[it.context.load(Ordering::Relaxed) as usize];
+            let held = &it.tlb[it.asid.load(Ordering::Relaxed) as usize];
             if held.load(Ordering::Relaxed) == 0 {
                 held.store(self.walk(root)?, Ordering::Relaxed);
             }
@@ -222,7 +220,7 @@ unsafe impl Machine for Metal {
         &self.topology
     }
     fn rules(&self) -> MmuRules {
-        MmuRules { max_leaf: Order::HUGE, contexts: self.contexts, ..MmuRules::X86_64 }
+        MmuRules { max_leaf: Order::HUGE, asids: self.asids, ..MmuRules::X86_64 }
     }
     fn cpu(&self) -> CpuId {
         fixture::cpu()
@@ -266,10 +264,10 @@ unsafe impl Machine for Metal {
     unsafe fn load_root(&self, root: Option<Root>) {
         self.on(self.cpu(), |it| {
             it.root.store(root.map_or(0, |root| root.table.0 + 1), Ordering::Relaxed);
-            let context = root.map_or(ContextId(0), |root| root.context);
-            it.context.store(context.0.into(), Ordering::Relaxed);
-            if self.contexts == 0 || root.is_some_and(|root| root.flush) {
-                it.drop_context(context);
+            let asid = root.map_or(Asid(0), |root| root.asid);
+            it.asid.store(asid.0.into(), Ordering::Relaxed);
+            if self.asids == 0 || root.is_some_and(|root| root.flush) {
+                it.drop_context(asid);
             }
         });
     }

@@ -3,7 +3,7 @@
 
 use crate::atomic::contents;
 use crate::fixture::{Memory, model, race};
-use crate::machine::ContextId;
+use crate::machine::Asid;
 use crate::machines::Metal;
 use crate::space::Space;
 use crate::vm::Vm;
@@ -89,22 +89,19 @@ fn a_huge_page_of_zeros_that_a_space_uses_is_not_freed() {
 fn a_context_has_one_owner_after_the_other() {
     let all_taken = |memory: &mut Memory| {
         let fixture = Fixture::new(memory);
-        assert_eq!(
-            (fixture.vm.layers.take_context().0, fixture.vm.layers.take_context().0),
-            (3, 0)
-        );
+        assert_eq!((fixture.vm.layers.take_asid().0, fixture.vm.layers.take_asid().0), (3, 0));
         fixture
     };
-    // An owner drops what TLBs hold under its context, and only then gives the context back.
+    // An owner drops what TLBs hold under its asid, and only then gives the asid back.
     model(3, all_taken, |fixture| {
         let give = || {
             contents(3, true);
-            fixture.vm.layers.give_context(ContextId(3));
+            fixture.vm.layers.give_asid(Asid(3));
         };
         let take = || {
-            let got = fixture.vm.layers.take_context().0;
+            let got = fixture.vm.layers.take_asid().0;
             contents(got.into(), true);
-            assert!(got == 0 || got == 3, "a context has two owners");
+            assert!(got == 0 || got == 3, "a asid has two owners");
         };
         race(give, take);
     });

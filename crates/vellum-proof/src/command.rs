@@ -92,7 +92,7 @@ pub enum Operation {
     Fork,
     /// `Vm::exit`; the last space stays, or is replaced by a new one when `true`.
     Exit(bool),
-    /// `Vm::activate`, or `Vm::idle`.
+    /// `Vm::activate`, or `Vm::deactivate`.
     Switch(bool),
     /// A block of frames is taken.
     Take(Order),

@@ -65,7 +65,7 @@ impl Setting {
             fault_invalidates: !arm,
             break_before_make: arm,
             // Two identifiers run out at once.
-            contexts: [0, 3, 256][pick(3) as usize],
+            asids: [0, 3, 256][pick(3) as usize],
             invalidation: if pick(2) == 0 {
                 Invalidation::Interrupt
             } else {
@@ -126,7 +126,7 @@ mod tests {
                 && both(|s| s.plan.nodes == 2)
                 && both(|s| s.plan.rules.hardware_ad)
         );
-        assert!(both(|s| s.plan.rules.contexts == 0) && both(|s| s.plan.rules.contexts == 3));
+        assert!(both(|s| s.plan.rules.asids == 0) && both(|s| s.plan.rules.asids == 3));
         assert!(both(|s| s.config.thp == Thp::Never) && both(|s| s.config.thp == Thp::Advise));
         assert!(
             [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate]

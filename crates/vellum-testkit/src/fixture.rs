@@ -142,7 +142,7 @@ impl<M: Machine> FixtureOn<M> {
     /// The frame behind an address, if there is one.
     pub fn frame_at(&self, space: &Space, va: Va) -> Option<Pfn> {
         match self.vm.query(space, va) {
-            Page::Mapped { pfn, level, .. } | Page::Parked { pfn, level } => {
+            Page::Mapped { pfn, level, .. } | Page::Inaccessible { pfn, level } => {
                 Some(pfn.add(va.page() & ((1 << (level.shift() - 12)) - 1)))
             }
             _ => None,

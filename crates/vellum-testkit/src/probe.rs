@@ -47,7 +47,7 @@ pub enum Act {
     /// A run was copied.
     Copy(Pfn, u64, Stores),
     /// Stores around the caches were ordered.
-    Settle,
+    StoreFence,
 }
 
 /// Acts in order.
@@ -356,8 +356,8 @@ unsafe impl Machine for Probe {
         unsafe { self.flat.copy(to, from, frames) }
         self.ran(frames);
     }
-    fn settle(&self) {
-        self.acts.lock().unwrap().push(Act::Settle);
+    fn store_fence(&self) {
+        self.acts.lock().unwrap().push(Act::StoreFence);
     }
     unsafe fn read(&self, pfn: Pfn, offset: usize, bytes: &mut [u8]) {
         // SAFETY: the caller promises it.
@@ -404,7 +404,7 @@ unsafe impl Machine for Probe {
     fn caches(&self) -> Caches {
         *self.caches.lock().unwrap()
     }
-    fn bypass_from(&self) -> u64 {
+    fn nt_threshold(&self) -> u64 {
         self.bypass.load(Ordering::Relaxed)
     }
     fn aliases(&self) -> bool {

@@ -43,7 +43,7 @@ impl<C: Codec> Fixture<C> {
     pub fn entries(&self, space: &Space) -> Vec<Raw> {
         self.vm.activate(space);
         let root = self.m().last_root();
-        self.vm.idle();
+        self.vm.deactivate();
         let mut seen = Vec::new();
         self.entries_below(root, Level(self.m().rules().levels), 0, &mut seen);
         seen

@@ -124,7 +124,7 @@ pub struct Invalid {
     pub what: &'static str,
     /// Where: a frame number, an address or an index, as `what` says.
     pub at: u64,
-    /// What was kept or promised.
+    /// What was recorded.
     pub expected: u64,
     /// What a recount found.
     pub found: u64,

@@ -176,7 +176,7 @@ pub struct MmuRules {
     pub break_before_make: bool,
     /// Address-space identifiers the TLB keeps apart, 0 when a root load flushes everything.
     /// Identifier 0 is never given.
-    pub contexts: u16,
+    pub asids: u16,
     /// How other CPUs' translations are dropped.
     pub invalidation: Invalidation,
 }
@@ -191,7 +191,7 @@ impl MmuRules {
         hardware_ad: true,
         fault_invalidates: true,
         break_before_make: false,
-        contexts: 0,
+        asids: 0,
         invalidation: Invalidation::Interrupt,
     };
     /// aarch64 with granules of 4 KiB, hardware-managed access flag and dirty state (FEAT_HAFDBS),
@@ -200,7 +200,7 @@ impl MmuRules {
     pub const AARCH64: MmuRules = MmuRules {
         fault_invalidates: false,
         break_before_make: true,
-        contexts: 256,
+        asids: 256,
         invalidation: Invalidation::Broadcast,
         ..MmuRules::X86_64
     };
@@ -209,7 +209,7 @@ impl MmuRules {
 /// A space's identifier in TLBs that keep several apart; 0 where they do not, or when identifiers
 /// ran out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ContextId(pub u16);
+pub struct Asid(pub u16);
 
 /// A root to run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -217,8 +217,8 @@ pub struct Root {
     /// The root node's frame.
     pub table: Pfn,
     /// The space's identifier.
-    pub context: ContextId,
-    /// Drop what this CPU still holds for `context` while loading.
+    pub asid: Asid,
+    /// Drop what this CPU still holds for `asid` while loading.
     pub flush: bool,
 }
 
@@ -227,11 +227,11 @@ pub struct Root {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// The translation of one address, whatever its size.
-    Page(ContextId, Va),
+    Page(Asid, Va),
     /// All translations in a range whose smallest leaf is of this level.
-    Range(ContextId, VaRange, Level),
+    Range(Asid, VaRange, Level),
     /// All of one space.
-    Space(ContextId),
+    Space(Asid),
     /// All of every space.
     All,
 }
@@ -297,7 +297,7 @@ pub enum Stores {
     Cached,
     /// Goes around them, by stores that fetch nothing and leave nothing behind or by an instruction
     /// that zeroes lines. Other CPUs see them in order only after [`Machine::settle`].
-    Bypass,
+    NonTemporal,
 }
 
 /// A piece of kernel work, for machines that charge time for it ([`Event::Work`]). Clearing,
@@ -462,8 +462,8 @@ pub enum Event {
 /// one of its addresses, that was read before the call. They are ordered after the caller's earlier
 /// stores to entries and before its later ones. So on Arm `dsb ishst` stands before the `TLBI`
 /// instructions and `dsb ish` and `isb` after them; on x86 another CPU acknowledges after its
-/// `INVLPG`. A scope names a context, not a root: its translations go also on CPUs that have
-/// another root loaded, or none. With contexts the library counts on it: it asks only CPUs that may
+/// `INVLPG`. A scope names a asid, not a root: its translations go also on CPUs that have
+/// another root loaded, or none. With asids the library counts on it: it asks only CPUs that may
 /// hold some.
 ///
 /// **Interrupts.** A CPU that is asked by [`flush_remote`](Machine::flush_remote) serves the
@@ -477,8 +477,8 @@ pub enum Event {
 /// Programs load and store the page that `read` and `write` are about. An implementation keeps that
 /// from being undefined behaviour: programs outside the Rust machine, as on metal, are no concern
 /// of its; threads of the same process need atomics. Stores by these methods are seen by every CPU
-/// before what the calling CPU stores later, with `Stores::Bypass` after
-/// [`settle`](Machine::settle).
+/// before what the calling CPU stores later, with `Stores::NonTemporal` after
+/// [`store_fence`](Machine::settle).
 ///
 /// **Roots.** After [`load_root`](Machine::load_root) this CPU walks that root and no other user
 /// root, not even speculatively. [`prepare_root`](Machine::prepare_root) leaves the user half
@@ -563,13 +563,13 @@ pub unsafe trait Machine {
     /// shared zeros.
     unsafe fn write(&self, pfn: Pfn, offset: usize, bytes: &[u8]);
 
-    /// *Local.* Runs on `root` from here, or on no user root at all. Where [`MmuRules::contexts`]
+    /// *Local.* Runs on `root` from here, or on no user root at all. Where [`MmuRules::asids`]
     /// is 0 it drops every user translation of this CPU; elsewhere only if [`Root::flush`] says so.
     ///
     /// # Safety
     /// The root is a table that [`prepare_root`](Machine::prepare_root) prepared, and it and all
     /// below it stay what they are until this CPU has loaded another and dropped what it holds for
-    /// the context. Nobody else decides what runs on this CPU.
+    /// the asid. Nobody else decides what runs on this CPU.
     unsafe fn load_root(&self, root: Option<Root>);
     /// *Local.* Drops translations of this CPU; done when it returns.
     fn flush_local(&self, scope: Scope);
@@ -606,11 +606,11 @@ pub unsafe trait Machine {
     fn cycles_per_us(&self) -> u64 {
         0
     }
-    /// Bytes from which a run is better stored around the caches ([`Stores::Bypass`]): what
+    /// Bytes from which a run is better stored around the caches ([`Stores::NonTemporal`]): what
     /// measuring found; 0 leaves it to [`caches`](Machine::caches), half of whose second level
     /// decides (a longer run leaves little of what its user had there; measuring found the same),
     /// and where that is unknown none is; [`u64::MAX`] says that the machine has no such stores.
-    fn bypass_from(&self) -> u64 {
+    fn nt_threshold(&self) -> u64 {
         u64::MAX
     }
     /// Whether the first data cache is found by virtual address and so wide that two addresses of
@@ -652,7 +652,7 @@ pub unsafe trait Machine {
         unsafe { self.copy(to, from, frames) }
     }
     /// *Local.* Orders this CPU's stores around the caches before its later stores.
-    fn settle(&self) {}
+    fn store_fence(&self) {}
     /// Prepares a new root node before its first load: a kernel copies its own half here.
     ///
     /// # Safety

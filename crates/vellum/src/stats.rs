@@ -39,7 +39,7 @@ counters! {
     /// Of those, faults served by a table of zeros: a shared one, or one of 512 entries made for
     /// it.
     FaultsZeroTable = "zero_table_fault",
-    /// Private tables made because shared tables of zeros were written below, or cut.
+    /// Private tables made because shared tables of zeros were written below, or split.
     ZeroTableUnshare = "zero_table_unshare",
     /// Write faults that copied a shared page.
     CowCopies = "cow_copy",

@@ -17,7 +17,7 @@ pub use crate::clear::Extent;
 pub use crate::config::MAX_COLOURS;
 pub use crate::frame::{AllocRequest, FrameCounts, Frames, Mark, Record, Watermarks};
 pub use crate::sync::{
-    Above, Busy, EpochGuard, Epochs, Guard, Level, Lock, Node, Queue, SeqCount, SeqWrite, Token,
-    Top,
+    Above, Busy, EpochGuard, Epochs, Guard, Lock, LockLevel, Queue, SeqCount, SeqWrite, TableLock,
+    Token, Top,
 };
 pub use crate::zero::page::colours_of;

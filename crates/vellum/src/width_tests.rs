@@ -25,7 +25,7 @@ fn fixture_on(first: u64, frames: u64, config: Config) -> Fixture {
 
 /// Base pages only, and identifiers for the TLBs.
 pub(crate) fn fixture() -> Fixture {
-    let rules = MmuRules { contexts: 256, ..MmuRules::X86_64 };
+    let rules = MmuRules { asids: 256, ..MmuRules::X86_64 };
     let config = Config { thp: Thp::Never, ..Config::default() };
     Fixture::new(flat_with(2, 4096, rules), config)
 }
@@ -257,7 +257,7 @@ fn identifiers_in_the_tlbs_are_recounted() {
     let r = fixture();
     let (a, b) = (r.space(), r.space());
     let (word, spaces) = (&r.vm.layers.context_words()[0], [&a, &b]);
-    let (of_a, of_b) = (&r.vm.layers.record_of(&a).context, &r.vm.layers.record_of(&b).context);
+    let (of_a, of_b) = (&r.vm.layers.record_of(&a).asid, &r.vm.layers.record_of(&b).asid);
     let is = of_b.load(Relaxed);
     assert!(is != 0 && of_a.load(Relaxed) != is);
     let taken = "identifiers in the TLBs that are taken";
@@ -359,7 +359,7 @@ fn bits_beside_a_map_count_are_found() {
 /// Clears what a `validate` that stopped early counted in the region of [`AT`].
 fn clear_counts(r: &Fixture, space: &Space) {
     let region = r.vm.layers.descend(r.vm.layers.record_of(space), AT).region.unwrap();
-    r.vm.layers.region(region).stand_for(0);
+    r.vm.layers.region(region).set_replaces(0);
 }
 
 #[test]

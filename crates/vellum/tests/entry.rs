@@ -29,7 +29,7 @@ fn entry() -> impl Strategy<Value = (Entry, Level)> {
                 1 => (Entry::Reserved, Level(level)),
                 2 => (Entry::Table(Pfn(frame)), Level(level.max(2))),
                 3 => (Entry::Leaf(block, flags), leaf_level),
-                4 => (Entry::Parked(block), leaf_level),
+                4 => (Entry::Inaccessible(block), leaf_level),
                 5 => (Entry::Busy(Busy::Page(block)), leaf_level),
                 8 => (Entry::Busy(Busy::Exchange(block)), leaf_level),
                 10 => (Entry::Busy(Busy::Migrate(block)), leaf_level),
@@ -79,7 +79,7 @@ proptest! {
         // memory.
         let frame = Pfn(frame);
         let absent = [
-            Entry::Parked,
+            Entry::Inaccessible,
             |p| Entry::Busy(Busy::Page(p)),
             |p| Entry::Busy(Busy::Exchange(p)),
             |p| Entry::Busy(Busy::Migrate(p)),

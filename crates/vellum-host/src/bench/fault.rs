@@ -178,7 +178,7 @@ fn measure(
             vm.activate(space);
             let worker = Worker { vm, space, cpu, start: &start, effort };
             let found = turn(&worker, sharing != Sharing::OneSpace);
-            vm.idle();
+            vm.deactivate();
             found
         });
         // Processes of one address space each, beside each other, are no threads of this one.

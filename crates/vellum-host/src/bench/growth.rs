@@ -46,7 +46,7 @@ fn memory(vm: &Vm<Bare>, bytes: u64, phase: &mut Phase<'_>) -> io::Result<()> {
     phase("fork, a page", pages, &mut || child = vm.fork(&space).ok());
     phase("exit, a page", pages, &mut || child.take().into_iter().for_each(|c| vm.exit(c)));
     phase("unmap, a page", pages, &mut || unmap(vm, &space, at, bytes));
-    vm.idle();
+    vm.deactivate();
     vm.exit(space);
     Ok(())
 }
@@ -131,7 +131,7 @@ fn counts(effort: Effort, table: &mut Table, host: &BareVm, shown: &[u64]) -> io
             mappings(vm, &space, count, phase);
             Ok(())
         })?;
-        vm.idle();
+        vm.deactivate();
         vm.exit(space);
     }
     Ok(())

@@ -135,7 +135,7 @@ fn ours(on: &[(&BareVm, &Space)], n: usize, bytes: u64, huge: bool) -> Run {
         });
         start.meet_with(|| vm.machine().relax());
         unmap(vm, space, at, bytes);
-        vm.idle();
+        vm.deactivate();
         took
     }))
 }

@@ -58,7 +58,7 @@ fn ours(vm: &Vm<Bare>, size: Size, mut row: impl FnMut(String, Timed)) -> io::Re
     row("fork", &mut || child = Some(vm.fork(&space).expect("memory enough")));
     row("exit", &mut || child.take().into_iter().for_each(|c| vm.exit(c)));
     row("unmap", &mut || unmap(vm, &space, elsewhere, bytes));
-    vm.idle();
+    vm.deactivate();
     vm.exit(space);
     Ok(())
 }

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 
 use vellum::addr::{Pfn, Va};
 use vellum::entry::Codec;
-use vellum::machine::{ContextId, CpuId, Scope, Use};
+use vellum::machine::{Asid, CpuId, Scope, Use};
 
-use super::{BOUND, Host, PARKED, PREEMPT_OFF};
+use super::{BOUND, Host, INACCESSIBLE, PREEMPT_OFF};
 use crate::mmu::{Access, PageFault, Translation};
 
 /// Binds its thread to a CPU.
@@ -53,7 +53,7 @@ impl<C: Codec, const WATCH: bool> CpuGuard<'_, C, WATCH> {
 
     fn mark_running(&self) {
         let me = &self.host.cpus[self.cpu];
-        let missed = me.state.fetch_and(!PARKED, Ordering::AcqRel) & !PARKED;
+        let missed = me.state.fetch_and(!INACCESSIBLE, Ordering::AcqRel) & !INACCESSIBLE;
         let forgot = self.host.local(|l| std::mem::replace(&mut l.missed, missed) != missed);
         if forgot {
             self.host.drop_here(Scope::All);
@@ -65,7 +65,7 @@ impl<C: Codec, const WATCH: bool> CpuGuard<'_, C, WATCH> {
             assert!(PREEMPT_OFF.get() == 0, "a CPU may only be parked between verbs");
         }
         let me = &self.host.cpus[self.cpu];
-        me.state.fetch_or(PARKED, Ordering::AcqRel);
+        me.state.fetch_or(INACCESSIBLE, Ordering::AcqRel);
         // Who posted before it could see the bit may be waiting for this.
         self.host.serve(self.cpu);
     }
@@ -130,8 +130,8 @@ impl<C: Codec, const WATCH: bool> CpuGuard<'_, C, WATCH> {
             let Some(root) = l.root else {
                 return Err(PageFault { va, access, present: false });
             };
-            let context = if rules.contexts == 0 { ContextId(0) } else { root.context };
-            let root = vellum::machine::Root { context, ..root };
+            let context = if rules.asids == 0 { Asid(0) } else { root.asid };
+            let root = vellum::machine::Root { asid: context, ..root };
             if let Some(t) = l.buffer.find(context, va) {
                 match access {
                     Access::Read => return Ok(t),

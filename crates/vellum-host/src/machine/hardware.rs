@@ -16,7 +16,7 @@ use vellum::machine::{
     Use,
 };
 
-use super::{Host, MISSED, PARKED, PREEMPT_OFF};
+use super::{Host, INACCESSIBLE, MISSED, PREEMPT_OFF};
 use crate::stores::{copies, fence};
 
 /// Pages of the longest run that is cleared like single pages: the neighbourhood of a fault.
@@ -92,7 +92,7 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         let target = &self.cpus[cpu];
         while !target.ipis[me].is_served(n) {
             let state = target.state.load(Ordering::Acquire);
-            if state & PARKED != 0
+            if state & INACCESSIBLE != 0
                 && target
                     .state
                     .compare_exchange(state, state + MISSED, Ordering::AcqRel, Ordering::Relaxed)
@@ -200,7 +200,7 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         }
         let clears = &self.plan.clears;
         let method = match stores {
-            Stores::Bypass => clears.non_temporal,
+            Stores::NonTemporal => clears.non_temporal,
             Stores::Cached if frames <= SHORT => clears.page,
             Stores::Cached => clears.run,
         };
@@ -210,7 +210,8 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     }
     unsafe fn clear_pages(&self, pages: &[(Pfn, Va)], stores: Stores) {
         let (fours, rest) = pages.as_chunks();
-        let fours = if stores == Stores::Bypass && self.plan.moves_bytes { fours } else { &[] };
+        let fours =
+            if stores == Stores::NonTemporal && self.plan.moves_bytes { fours } else { &[] };
         for four in fours {
             self.poll();
             // SAFETY: frames of the mapping, all different, which the library owns while it clears;
@@ -227,10 +228,10 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         rest.iter().for_each(|&(pfn, at)| unsafe { self.clear_run(pfn, 1, stores, at) });
     }
     #[inline]
-    fn settle(&self) {
+    fn store_fence(&self) {
         fence();
     }
-    fn bypass_from(&self) -> u64 {
+    fn nt_threshold(&self) -> u64 {
         self.plan.clears.from
     }
     fn cycles_per_us(&self) -> u64 {
@@ -253,7 +254,7 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
         unsafe {
             match stores {
                 Stores::Cached => copies::through(to, from, bytes),
-                Stores::Bypass => copies::non_temporal(to, from, bytes),
+                Stores::NonTemporal => copies::non_temporal(to, from, bytes),
             }
         }
     }
@@ -287,11 +288,11 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
 
     unsafe fn load_root(&self, root: Option<Root>) {
         self.poll();
-        let contexts = self.plan.rules.contexts != 0;
+        let contexts = self.plan.rules.asids != 0;
         self.local(|l| {
             let scope = match root {
                 _ if !contexts => Some(Scope::All),
-                Some(r) if r.flush => Some(Scope::Space(r.context)),
+                Some(r) if r.flush => Some(Scope::Space(r.asid)),
                 _ => None,
             };
             if let Some(scope) = scope {

@@ -22,7 +22,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::addr::{Level, Va, VaRange};
-use vellum::machine::{ContextId, Scope};
+use vellum::machine::{Asid, Scope};
 
 /// A box: one initiator's requests to one target.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl IpiSlot {
 }
 
 fn pack(scope: Scope) -> [u64; 3] {
-    let head = |kind: u64, c: ContextId, level: u8| kind | (c.0 as u64) << 8 | (level as u64) << 32;
+    let head = |kind: u64, c: Asid, level: u8| kind | (c.0 as u64) << 8 | (level as u64) << 32;
     match scope {
         Scope::All => [0, 0, 0],
         Scope::Page(c, va) => [head(1, c, 0), va.0, 0],
@@ -69,7 +69,7 @@ fn pack(scope: Scope) -> [u64; 3] {
 
 /// Whatever the words are, the result drops at least as much as they ask for.
 fn unpack([head, a, b]: [u64; 3]) -> Scope {
-    let context = ContextId((head >> 8) as u16);
+    let context = Asid((head >> 8) as u16);
     match head & 0xff {
         1 => Scope::Page(context, Va(a)),
         2 => VaRange::new(Va(a), b, Va(u64::MAX))
@@ -87,12 +87,12 @@ mod tests {
     fn every_scope_arrives_as_it_was_posted() {
         let range = VaRange::new(Va(4096), 2 << 20, Va(1 << 47)).unwrap();
         let to_the_top = VaRange::new(Va((1 << 56) - 4096), 4096, Va(1 << 56)).unwrap();
-        let c = ContextId(u16::MAX);
+        let c = Asid(u16::MAX);
         let scopes = [
             Scope::All,
             Scope::Page(c, Va(0xffff_f123)),
             Scope::Range(c, range, Level::TWO),
-            Scope::Range(ContextId(0), to_the_top, Level::ONE),
+            Scope::Range(Asid(0), to_the_top, Level::ONE),
             Scope::Space(c),
         ];
         let slot = IpiSlot::default();

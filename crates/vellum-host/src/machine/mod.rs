@@ -42,7 +42,7 @@ pub const MAX_HOST_CPUS: usize = 64;
 pub const FIRST: Pfn = Pfn(512);
 
 /// x86_64 with PCID; few identifiers, so that they run out.
-pub const X86_PCID: MmuRules = MmuRules { contexts: 6, ..MmuRules::X86_64 };
+pub const X86_PCID: MmuRules = MmuRules { asids: 6, ..MmuRules::X86_64 };
 
 /// What to build.
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +149,7 @@ struct Cpu {
     local: UnsafeCell<Local>,
 }
 
-const PARKED: u64 = 1;
+const INACCESSIBLE: u64 = 1;
 const MISSED: u64 = 2;
 
 /// The machine. `C` is the entry format, `WATCH` see the module.
@@ -197,10 +197,10 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
         }
         let frames = topology.frames_end() - FIRST.0;
         let memory = Memory::new(frames as usize * PAGE_SIZE, plan.huge)?;
-        let contexts = plan.rules.contexts != 0;
+        let contexts = plan.rules.asids != 0;
         let cpu = |n: usize| Cpu {
             flags: AtomicU64::new(0),
-            state: AtomicU64::new(PARKED),
+            state: AtomicU64::new(INACCESSIBLE),
             taken: AtomicBool::new(false),
             ipis: (0..plan.cpus).map(|_| IpiSlot::default()).collect(),
             local: UnsafeCell::new(Local {

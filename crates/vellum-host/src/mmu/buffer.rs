@@ -5,7 +5,7 @@
 //! stay. Tests set the lengths to two entries to cause evictions.
 
 use vellum::addr::{Level, Va};
-use vellum::machine::{ContextId, Scope};
+use vellum::machine::{Asid, Scope};
 
 use super::{Translation, drops_leaf};
 
@@ -52,7 +52,7 @@ impl Buffer {
 
     /// The translation of an address, if one is held.
     #[inline]
-    pub fn find(&mut self, context: ContextId, va: Va) -> Option<Translation> {
+    pub fn find(&mut self, context: Asid, va: Va) -> Option<Translation> {
         [Level::ONE, Level::TWO, Level::THREE]
             .into_iter()
             .find_map(|level| (*self.place(level, va)).filter(|t| t.covers(context, va)))
@@ -111,7 +111,7 @@ mod tests {
 
     fn leaf(context: u16, start: u64, level: Level) -> Translation {
         Translation {
-            context: ContextId(context),
+            context: Asid(context),
             start: Va(start),
             level,
             first: Pfn(start >> 12 << 1),
@@ -133,11 +133,11 @@ mod tests {
             let start = 5 * level.entry_bytes();
             let t = leaf(1, start, level);
             let mut b = holding(&[t]);
-            assert_eq!(b.find(ContextId(1), Va(start)), Some(t));
-            assert_eq!(b.find(ContextId(1), Va(start + level.entry_bytes() - 1)), Some(t));
-            assert_eq!(b.find(ContextId(1), Va(start - 1)), None);
-            assert_eq!(b.find(ContextId(1), Va(start + level.entry_bytes())), None);
-            assert_eq!(b.find(ContextId(2), Va(start)), None);
+            assert_eq!(b.find(Asid(1), Va(start)), Some(t));
+            assert_eq!(b.find(Asid(1), Va(start + level.entry_bytes() - 1)), Some(t));
+            assert_eq!(b.find(Asid(1), Va(start - 1)), None);
+            assert_eq!(b.find(Asid(1), Va(start + level.entry_bytes())), None);
+            assert_eq!(b.find(Asid(2), Va(start)), None);
             assert_eq!(
                 t.frame(Va(start + level.entry_bytes() - 1)),
                 t.first.add(level.entry_bytes() / 4096 - 1)
@@ -152,11 +152,11 @@ mod tests {
         let other = [leaf(1, gib + 4096, Level::ONE), leaf(2, gib, Level::ONE)];
         let mut b = Buffer::new(Shape::USUAL, true);
         all.iter().chain(&other[..1]).for_each(|&t| b.fill(t));
-        b.drop_scope(Scope::Page(ContextId(1), Va(gib + 5)));
+        b.drop_scope(Scope::Page(Asid(1), Va(gib + 5)));
         assert_eq!(b.held().collect::<Vec<_>>(), &other[..1]);
         b.fill(other[1]);
-        b.drop_scope(Scope::Page(ContextId(1), Va(gib)));
-        assert_eq!(b.find(ContextId(2), Va(gib)), Some(other[1]));
+        b.drop_scope(Scope::Page(Asid(1), Va(gib)));
+        assert_eq!(b.find(Asid(2), Va(gib)), Some(other[1]));
     }
 
     #[test]
@@ -165,10 +165,10 @@ mod tests {
         let huge = leaf(1, 6 << 20, Level::TWO);
         let range = VaRange::new(Va(4 << 20), 4 << 20, TOP).unwrap();
         let mut b = holding(&[small, huge]);
-        b.drop_scope(Scope::Range(ContextId(1), range, Level::TWO));
+        b.drop_scope(Scope::Range(Asid(1), range, Level::TWO));
         assert_eq!(b.held().collect::<Vec<_>>(), [small]);
         let mut b = holding(&[small, huge, leaf(1, 8 << 20, Level::ONE)]);
-        b.drop_scope(Scope::Range(ContextId(1), range, Level::ONE));
+        b.drop_scope(Scope::Range(Asid(1), range, Level::ONE));
         assert_eq!(b.held().collect::<Vec<_>>(), [leaf(1, 8 << 20, Level::ONE)]);
     }
 
@@ -176,7 +176,7 @@ mod tests {
     fn a_space_flush_drops_one_context_and_all_drops_every_one() {
         let (a, c) = (leaf(1, 4096, Level::ONE), leaf(2, 8192, Level::ONE));
         let mut b = holding(&[a, c]);
-        b.drop_scope(Scope::Space(ContextId(1)));
+        b.drop_scope(Scope::Space(Asid(1)));
         assert_eq!(b.held().collect::<Vec<_>>(), [c]);
         b.drop_scope(Scope::All);
         assert_eq!(b.held().count(), 0);
@@ -197,7 +197,7 @@ mod tests {
         let mut b = Buffer::new(Shape::TINY, true);
         for page in 1..100u64 {
             b.fill(leaf(1, page << 12, Level::ONE));
-            assert_eq!(b.find(ContextId(1), Va(page << 12)).map(|t| t.first), Some(Pfn(page << 1)));
+            assert_eq!(b.find(Asid(1), Va(page << 12)).map(|t| t.first), Some(Pfn(page << 1)));
         }
         assert_eq!(b.held().count(), 2);
     }

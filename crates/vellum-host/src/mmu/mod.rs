@@ -9,7 +9,7 @@ pub mod buffer;
 pub mod walk;
 
 use vellum::addr::{Level, Pfn, Va};
-use vellum::machine::{ContextId, Scope};
+use vellum::machine::{Asid, Scope};
 pub use vellum::space::Access;
 
 /// The MMU could not translate; the kernel's fault handler is next.
@@ -27,7 +27,7 @@ pub struct PageFault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Translation {
     /// Whose.
-    pub context: ContextId,
+    pub context: Asid,
     /// First address of the block.
     pub start: Va,
     /// The level of the node whose entry this is: 1, 2 or 3.
@@ -45,7 +45,7 @@ pub struct Translation {
 impl Translation {
     /// Whether an address of this space is translated by it.
     #[inline]
-    pub fn covers(&self, context: ContextId, va: Va) -> bool {
+    pub fn covers(&self, context: Asid, va: Va) -> bool {
         self.context == context && self.start == va.align_down(self.level.entry_bytes())
     }
     /// The frame of an address it covers.
@@ -57,14 +57,8 @@ impl Translation {
 
 /// Whether an invalidation reaches what is cached for the `bytes` bytes from `start` in `context`.
 /// Where the TLB keeps no contexts apart (`contexts` false) the identifier does not matter.
-pub(crate) fn reaches(
-    scope: Scope,
-    context: ContextId,
-    start: Va,
-    bytes: u64,
-    contexts: bool,
-) -> bool {
-    let same = |c: ContextId| !contexts || c == context;
+pub(crate) fn reaches(scope: Scope, context: Asid, start: Va, bytes: u64, contexts: bool) -> bool {
+    let same = |c: Asid| !contexts || c == context;
     let overlaps = |from: u64, to: u64| start.0 < to && from < start.0.saturating_add(bytes);
     match scope {
         Scope::Page(c, va) => same(c) && overlaps(va.0, va.0.saturating_add(1)),

@@ -7,7 +7,7 @@
 
 use vellum::addr::{Level, Pfn, Va};
 use vellum::entry::{Codec, Entry, Flags};
-use vellum::machine::{ContextId, MmuRules, Root, Scope};
+use vellum::machine::{Asid, MmuRules, Root, Scope};
 
 use super::{Access, PageFault, Translation, reaches};
 
@@ -21,7 +21,7 @@ pub trait Tables {
 
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
-    context: ContextId,
+    context: Asid,
     level: Level,
     start: Va,
     node: Pfn,
@@ -52,14 +52,14 @@ impl WalkCache {
         &mut array[index]
     }
     /// The lowest node remembered on the way to an address.
-    fn lowest(&mut self, context: ContextId, va: Va) -> Option<(Level, Pfn)> {
+    fn lowest(&mut self, context: Asid, va: Va) -> Option<(Level, Pfn)> {
         (1..=self.levels.len() as u8).map(Level).find_map(|level| {
             (*self.place(level, va))
                 .filter(|r| r.context == context && r.start == va.align_down(span(level)))
                 .map(|r| (level, r.node))
         })
     }
-    fn remember(&mut self, context: ContextId, level: Level, va: Va, node: Pfn) {
+    fn remember(&mut self, context: Asid, level: Level, va: Va, node: Pfn) {
         *self.place(level, va) =
             Some(Remembered { context, level, start: va.align_down(span(level)), node });
     }
@@ -94,7 +94,7 @@ impl WalkCache {
             return Err(fault(false));
         }
         let (mut level, mut node) =
-            self.lowest(root.context, va).unwrap_or((Level(rules.levels), root.table));
+            self.lowest(root.asid, va).unwrap_or((Level(rules.levels), root.table));
         loop {
             let slot = level.slot(va);
             let raw = tables.load(node, slot);
@@ -102,7 +102,7 @@ impl WalkCache {
                 Entry::Table(child) | Entry::ZeroTable(child) if level > Level::ONE => {
                     level = level.child();
                     node = child;
-                    self.remember(root.context, level, va, node);
+                    self.remember(root.asid, level, va, node);
                 }
                 Entry::Leaf(first, flags) => {
                     let allowed = match access {
@@ -131,7 +131,7 @@ impl WalkCache {
                     let start = va.align_down(level.entry_bytes());
                     let (write, exec) = (flags.write, flags.exec);
                     return Ok(Translation {
-                        context: root.context,
+                        context: root.asid,
                         start,
                         level,
                         first,
@@ -178,8 +178,8 @@ mod tests {
         }
     }
 
-    const RULES: MmuRules = MmuRules { contexts: 8, ..MmuRules::X86_64 };
-    const ROOT: Root = Root { table: Pfn(1), context: ContextId(3), flush: false };
+    const RULES: MmuRules = MmuRules { asids: 8, ..MmuRules::X86_64 };
+    const ROOT: Root = Root { table: Pfn(1), asid: Asid(3), flush: false };
     const VA: Va = Va(0x1234_5678_9000);
     const PLAIN: Flags = Flags { write: true, exec: false, accessed: false, dirty: false };
 
@@ -262,9 +262,9 @@ mod tests {
             cache.walk::<X86_64>(&m, &RULES, ROOT, VA, Access::Read).unwrap().first
         };
         assert_eq!(first(&mut cache), Pfn(77));
-        cache.drop_scope(Scope::Page(ContextId(4), VA));
+        cache.drop_scope(Scope::Page(Asid(4), VA));
         assert_eq!(first(&mut cache), Pfn(77), "another context's flush");
-        cache.drop_scope(Scope::Page(ContextId(3), VA));
+        cache.drop_scope(Scope::Page(Asid(3), VA));
         assert_eq!(first(&mut cache), Pfn(88));
     }
 

@@ -154,6 +154,6 @@ fn thread<C: Codec>(shared: &Shared<'_, C>, me: usize) -> Outcome {
     }
     let mut children = lock(&shared.children[me]);
     worker.finish(&mut children);
-    shared.vm.idle();
+    shared.vm.deactivate();
     worker.outcome()
 }

@@ -43,7 +43,7 @@ pub fn body<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) {
     if let Err(e) = threads(session, cpu) {
         session.fail(e);
     }
-    session.vm.idle();
+    session.vm.deactivate();
 }
 
 fn threads<F: Format>(session: &Session<'_, '_, F>, cpu: &Cpu<'_, F>) -> Result<(), LabError> {

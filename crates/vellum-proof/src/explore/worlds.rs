@@ -227,7 +227,7 @@ impl World for Fixture {
         assert_eq!(audit.other_frames, all.len() as u64, "frames in use that nobody has");
         for cpu in 0..m.topology().cpus {
             m.run_on(cpu);
-            self.vm.idle();
+            self.vm.deactivate();
         }
         // SAFETY: taken by `take`, and mapped nowhere.
         held.into_iter().for_each(|(pfn, order)| unsafe { self.vm.frames().free(m, pfn, order) });

@@ -81,7 +81,7 @@ pub enum Action {
     Exit,
     /// `Vm::activate`.
     Activate,
-    /// `Vm::idle`.
+    /// `Vm::deactivate`.
     Idle,
     /// `Vm::poison`.
     Poison(PageChoice),

@@ -305,7 +305,7 @@ impl<C: Codec> Stage<C> {
             Action::Query(at) => {
                 Outcome::Told(match vm.query(&self.side(side), self.word(at, 0)) {
                     Answer::Mapped { rights, .. } | Answer::Reserved { rights } => Some(rights),
-                    Answer::Parked { .. } => Some(Rights::NONE),
+                    Answer::Inaccessible { .. } => Some(Rights::NONE),
                     Answer::Unmapped => None,
                 })
             }
@@ -353,7 +353,7 @@ impl<C: Codec> Stage<C> {
                 Outcome::Done
             }
             Action::Idle => {
-                vm.idle();
+                vm.deactivate();
                 Outcome::Done
             }
             Action::Poison(at) => {
@@ -538,7 +538,7 @@ impl<C: Codec> World for Stage<C> {
         assert_eq!(audit.other_frames, 0, "frames in use that nobody has");
         for cpu in 0..self.cpus {
             m.run_on(cpu);
-            self.vm.idle();
+            self.vm.deactivate();
         }
         spaces.into_iter().for_each(|space| self.vm.exit(space));
         // SAFETY: as above.

@@ -147,8 +147,8 @@ impl Mmu {
     pub fn rules(self) -> MmuRules {
         match self {
             Mmu::X86 => MmuRules::X86_64,
-            Mmu::X86Contexts => MmuRules { contexts: 8, ..MmuRules::X86_64 },
-            Mmu::Arm => MmuRules { hardware_ad: false, contexts: 8, ..MmuRules::AARCH64 },
+            Mmu::X86Contexts => MmuRules { asids: 8, ..MmuRules::X86_64 },
+            Mmu::Arm => MmuRules { hardware_ad: false, asids: 8, ..MmuRules::AARCH64 },
         }
     }
 }

@@ -224,7 +224,7 @@ impl<'v, C: Codec> Play<'v, C> {
                 let allowed = !flags.write || cell.rights.write;
                 rights == cell.rights && allowed && self.contents(page, seen) == Some(cell.bytes)
             }
-            (Page::Parked { .. }, Some(cell)) => {
+            (Page::Inaccessible { .. }, Some(cell)) => {
                 cell.rights.is_none() && self.contents(page, seen) == Some(cell.bytes)
             }
             _ => false,
@@ -239,7 +239,7 @@ impl<'v, C: Codec> Play<'v, C> {
     /// What a present page holds, read behind everybody's back.
     fn contents(&self, page: u64, seen: Page) -> Option<Contents> {
         match seen {
-            Page::Mapped { pfn, level, .. } | Page::Parked { pfn, level } => {
+            Page::Mapped { pfn, level, .. } | Page::Inaccessible { pfn, level } => {
                 let within = page & ((1 << (level.shift() - 12)) - 1);
                 Some(self.vm.machine().contents(pfn.add(within)))
             }
@@ -261,7 +261,7 @@ impl<'v, C: Codec> Play<'v, C> {
         }
         for cpu in 0..CPUS {
             self.vm.machine().run_on(cpu);
-            self.vm.idle();
+            self.vm.deactivate();
         }
         while let Some(side) = self.sides.pop() {
             self.vm.exit(side.space);

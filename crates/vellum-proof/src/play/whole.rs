@@ -67,7 +67,7 @@ impl<C: Codec> Play<'_, C> {
                 // The CPU that calls may be in it.
                 if cpu != here {
                     self.vm.machine().run_on(cpu);
-                    self.vm.idle();
+                    self.vm.deactivate();
                 }
             }
         }
@@ -78,7 +78,7 @@ impl<C: Codec> Play<'_, C> {
     pub(super) fn switch(&mut self, cpu: usize, to: Option<usize>) {
         match to {
             Some(n) => self.vm.activate(&self.sides[n].space),
-            None => self.vm.idle(),
+            None => self.vm.deactivate(),
         }
         self.runs[cpu] = to.map(|n| self.sides[n].name);
     }

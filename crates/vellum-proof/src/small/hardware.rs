@@ -194,10 +194,10 @@ unsafe impl<C: Codec> Machine for Small<C> {
         self.data[self.index(pfn)].set(page);
     }
     unsafe fn load_root(&self, root: Option<Root>) {
-        let contexts = self.plan.rules.contexts != 0;
+        let contexts = self.plan.rules.asids != 0;
         let scope = match root {
             _ if !contexts => Some(Scope::All),
-            Some(r) if r.flush => Some(Scope::Space(r.context)),
+            Some(r) if r.flush => Some(Scope::Space(r.asid)),
             _ => None,
         };
         if let Some(scope) = scope {

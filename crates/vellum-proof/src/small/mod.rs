@@ -107,8 +107,8 @@ impl<C: Codec> Small<C> {
     pub fn new(plan: Plan) -> io::Result<Small<C>> {
         let frames = plan.frames as usize * plan.nodes;
         let core = || Core {
-            buffer: Buffer::new(plan.tlb, plan.rules.contexts != 0),
-            cache: WalkCache::new(plan.tlb.nodes, plan.rules.levels, plan.rules.contexts != 0),
+            buffer: Buffer::new(plan.tlb, plan.rules.asids != 0),
+            cache: WalkCache::new(plan.tlb.nodes, plan.rules.levels, plan.rules.asids != 0),
             root: None,
         };
         Ok(Small {

@@ -2,7 +2,7 @@
 
 use vellum::addr::{Pfn, Va};
 use vellum::entry::Codec;
-use vellum::machine::{ContextId, Root, Scope, Use};
+use vellum::machine::{Asid, Root, Scope, Use};
 use vellum_host::mmu::{Access, PageFault, Translation};
 
 use crate::explore::footprint::{Touch, note};
@@ -52,15 +52,17 @@ impl<C: Codec> Small<C> {
         let mut core = self.cores[self.cpu.get()].borrow_mut();
         let core = &mut *core;
         let Some(root) = core.root else { return Err(PageFault { va, access, present: false }) };
-        let context = if rules.contexts == 0 { ContextId(0) } else { root.context };
+        let context = if rules.asids == 0 { Asid(0) } else { root.asid };
         let found = match core.buffer.find(context, va) {
             Some(t) if gives(&t, access) => Ok(t),
             // The first write through a clean translation walks, to set the bit.
             Some(t) if access != Access::Write || !t.write => {
                 Err(PageFault { va, access, present: true })
             }
-            _ => core.cache.walk::<C>(self, rules, Root { context, ..root }, va, access).inspect(
-                |t| {
+            _ => core
+                .cache
+                .walk::<C>(self, rules, Root { asid: context, ..root }, va, access)
+                .inspect(|t| {
                     let other = core.buffer.conflict(t).filter(|_| rules.break_before_make);
                     assert!(
                         other.is_none(),
@@ -68,8 +70,7 @@ impl<C: Codec> Small<C> {
                         self.cpu.get()
                     );
                     core.buffer.fill(*t);
-                },
-            ),
+                }),
         };
         let found = found.inspect_err(|_| {
             if rules.fault_invalidates {

@@ -279,7 +279,7 @@ fn no_cpu_reads_the_old_page_when_another_has_written_the_new_one() {
     let alone = |fixture: Fixture| {
         for cpu in [1, 2] {
             fixture.enter(cpu);
-            fixture.vm.idle();
+            fixture.vm.deactivate();
         }
         fixture.enter(0);
         fixture

@@ -241,7 +241,7 @@ fn an_exit_has_nothing_in_hand_while_it_waits_for_who_runs_in_the_space() {
         if let Ok(space) = l.vm.create() {
             l.keep(space);
         }
-        l.vm.idle();
+        l.vm.deactivate();
     });
 }
 

@@ -40,11 +40,10 @@ fn a_fault_that_began_before_its_region_changed_does_not_install_by_the_old_righ
 #[test]
 fn a_cpu_that_comes_back_to_a_space_has_dropped_what_was_changed_meanwhile() {
     let away = || {
-        let fixture =
-            Fixture::with_rules(2, 4, base(), MmuRules { contexts: 8, ..MmuRules::X86_64 });
+        let fixture = Fixture::with_rules(2, 4, base(), MmuRules { asids: 8, ..MmuRules::X86_64 });
         fixture.enter(1);
         fixture.store(AT, 1).expect("memory");
-        fixture.vm.idle();
+        fixture.vm.deactivate();
         fixture.enter(0);
         fixture
     };

@@ -5,7 +5,7 @@
 //! the oracle.
 
 use vellum::addr::Va;
-use vellum::machine::{ContextId, Scope};
+use vellum::machine::{Asid, Scope};
 
 use crate::cpu::access::{PageFault, Trap};
 use crate::cpu::{Kind, NONE};
@@ -272,7 +272,7 @@ impl<F: Format> SimState<F> {
             cpu.drop_pages(ctx, va & !4095, 4096);
             // Taking a fault serializes: walks for the address that began before it fill nothing
             // after it.
-            self.end_walks(c, Some(Scope::Page(ContextId(ctx), Va(va))));
+            self.end_walks(c, Some(Scope::Page(Asid(ctx), Va(va))));
         }
         let stores = self.oracle.tables[table as usize].stores;
         Err(Trap::Fault(PageFault { va, kind, table, stores }))

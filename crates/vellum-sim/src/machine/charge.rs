@@ -80,7 +80,7 @@ impl<F: Format> SimState<F> {
         let costs = &self.costs;
         let follows = self.cpus[c].cleared_to == first;
         self.cpus[c].cleared_to = first + frames;
-        let elide = stores == Stores::Bypass || frames << 12 >= costs.elision_threshold;
+        let elide = stores == Stores::NonTemporal || frames << 12 >= costs.elision_threshold;
         let line = match (elide, frames, follows) {
             (true, ..) => costs.clear_line_elided,
             (false, 1, false) => costs.clear_line,

@@ -60,7 +60,7 @@ unsafe impl<F: Format> Machine for SimMachine<F> {
             hardware_ad: mmu.sets_accessed && mmu.sets_dirty,
             fault_invalidates: mmu.fault_invalidates,
             break_before_make: mmu.break_before_make,
-            contexts: mmu.contexts,
+            asids: mmu.contexts,
             invalidation: if mmu.broadcast {
                 Invalidation::Broadcast
             } else {
@@ -169,7 +169,7 @@ unsafe impl<F: Format> Machine for SimMachine<F> {
         }
     }
 
-    fn settle(&self) {
+    fn store_fence(&self) {
         self.act(|s, c| s.settle(c));
     }
 
@@ -185,7 +185,7 @@ unsafe impl<F: Format> Machine for SimMachine<F> {
         self.state.with(|s| s.clock_hz / 1_000_000)
     }
 
-    fn bypass_from(&self) -> u64 {
+    fn nt_threshold(&self) -> u64 {
         0
     }
 

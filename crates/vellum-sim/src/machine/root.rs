@@ -39,7 +39,7 @@ impl<F: Format> SimState<F> {
             self.cpus[c].suspect = false;
             return;
         };
-        let ctx = root.context.0;
+        let ctx = root.asid.0;
         if self.mmu.contexts == 0 && ctx != 0 || self.mmu.contexts != 0 && ctx > self.mmu.contexts {
             return self.fail(
                 c,
@@ -54,7 +54,7 @@ impl<F: Format> SimState<F> {
             let cpu = &mut self.cpus[c];
             cpu.core.advance(cost);
             cpu.drop_context(ctx);
-            self.close(c, Scope::Space(root.context));
+            self.close(c, Scope::Space(root.asid));
         }
         let strangers = self.cpus[c].roots.iter().any(|r| r.ctx == ctx && r.root != index);
         if strangers {

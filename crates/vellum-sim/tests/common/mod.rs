@@ -10,7 +10,7 @@ use vellum_testkit::ext::MachineExt;
 
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::entry::{Codec, Entry, Flags};
-use vellum::machine::{ContextId, CpuMask, Event, Machine, Root, Scope, Use, Verb};
+use vellum::machine::{Asid, CpuMask, Event, Machine, Root, Scope, Use, Verb};
 use vellum_sim::format::{Arm, Format, X86};
 use vellum_sim::{Check, Cpu, Kind, Mode, Options, Outcome, Parts, Rule, SimMachine, Stop, file};
 
@@ -51,13 +51,13 @@ pub const B: u64 = A + (5 << 21);
 pub struct Kernel<'a, F: Format> {
     pub sim: &'a SimMachine<F>,
     pub root: Pfn,
-    pub context: ContextId,
+    pub context: Asid,
     next: &'a Cell<u64>,
 }
 
 impl<'a, F: Format> Kernel<'a, F> {
     pub fn new(sim: &'a SimMachine<F>, next: &'a Cell<u64>, context: u16) -> Self {
-        let context = ContextId(if sim.rules().contexts == 0 { 0 } else { context });
+        let context = Asid(if sim.rules().asids == 0 { 0 } else { context });
         let mut k = Kernel { sim, root: Pfn(0), context, next };
         k.root = k.table();
         k
@@ -129,7 +129,7 @@ impl<'a, F: Format> Kernel<'a, F> {
     }
 
     pub fn load(&self) {
-        self.sim.enter_root(Some(Root { table: self.root, context: self.context, flush: false }));
+        self.sim.enter_root(Some(Root { table: self.root, asid: self.context, flush: false }));
     }
 
     pub fn load_on(&self, cpu: &Cpu<'_, F>, id: usize) {

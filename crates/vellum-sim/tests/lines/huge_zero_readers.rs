@@ -130,7 +130,7 @@ fn reads(readers: usize, kept: bool) -> Vec<(Read, bool)> {
             }
             let holders = vm.huge_zero_references();
             assert_eq!(holders, if kept { 1 } else { readers as u64 + 1 });
-            (0..readers).for_each(|id| cpu.script(id, |_| vm.idle()));
+            (0..readers).for_each(|id| cpu.script(id, |_| vm.deactivate()));
             vm.audit(&spaces.iter().collect::<Vec<_>>()).expect("sound");
             spaces.into_iter().for_each(|space| vm.exit(space));
             assert_eq!(vm.shrink_zeros(), if kept { 0 } else { 512 }, "kept for good, or not");
@@ -248,7 +248,7 @@ fn at_once(readers: usize) -> f64 {
                     assert_eq!(seen.0, 1, "zeros");
                 }
                 taken.set(taken.get() + cpu.now() - before);
-                vm.idle();
+                vm.deactivate();
                 reading.set(reading.get() - 1);
             });
         }

@@ -188,7 +188,7 @@ fn faults<F: Format>(parts: &Parts, way: Way, rounds: u64) -> Seen {
                 tally.add(id, stores.into_iter().map(|at| at / 64).collect());
             }
         }
-        (0..cpus).for_each(|id| cpu.script(id, |_| vm.idle()));
+        (0..cpus).for_each(|id| cpu.script(id, |_| vm.deactivate()));
         let spaces: Vec<&Space> = [&space].into_iter().chain(&child).collect();
         vm.audit(&spaces).expect("sound");
         child.into_iter().for_each(|child| vm.exit(child));

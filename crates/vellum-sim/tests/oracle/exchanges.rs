@@ -236,7 +236,7 @@ impl Script for Woken {
             }
             // SAFETY: memory of the simulator; who may touch it is what is tested.
             cpu.script(1, |_| unsafe {
-                k.sim.load_root(Some(Root { table: k.root, context: k.context, flush: self.flush }))
+                k.sim.load_root(Some(Root { table: k.root, asid: k.context, flush: self.flush }))
             });
             k.flush(&[0, 1], k.page(A));
             k.set(A, new);

@@ -297,7 +297,7 @@ fn oracle_6_an_inactive_context_may_be_stale_until_it_is_used() {
                 k.flush_here(A);
             });
             cpu.script(1, |c| {
-                k.sim.enter_root(Some(Root { table: k.root, context: k.context, flush: true }));
+                k.sim.enter_root(Some(Root { table: k.root, asid: k.context, flush: true }));
                 assert!(!load(c, A));
             });
         }),

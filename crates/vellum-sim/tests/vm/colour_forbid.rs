@@ -84,7 +84,7 @@ impl Work for Serially {
                     .filter(|&n| cpu.access(page(n), 8, Kind::Load, false).is_ok())
                     .count() as u64;
                 assert_eq!(hit, PAGES / 4, "no CPU reads shared zeros any more");
-                vm.idle();
+                vm.deactivate();
             });
 
             // Every producer.
@@ -178,7 +178,7 @@ impl Work for Racing {
                             last[back as usize] = 1;
                         }
                     }
-                    vm.idle();
+                    vm.deactivate();
                 });
             }
             let (space, forbidden, working) = (&space, &forbidden, &working);

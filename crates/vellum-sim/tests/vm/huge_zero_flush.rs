@@ -69,7 +69,7 @@ fn play<F: Format>(mmu: MmuKind, seed: u64, scene: Scene, bug: Option<Bug>) -> R
                 }
                 reads.set(reads.get() + 1);
             }
-            vm.idle();
+            vm.deactivate();
             drop(space);
             left.set(true);
         });
@@ -110,7 +110,7 @@ fn play<F: Format>(mmu: MmuKind, seed: u64, scene: Scene, bug: Option<Bug>) -> R
             for n in 0..8 {
                 program::sees(vm, cpu, (&space, "a new page of zeros"), AT + n * 65536, 1);
             }
-            vm.idle();
+            vm.deactivate();
             vm.exit(space);
         });
     })?;
@@ -204,8 +204,8 @@ fn forks<F: Format>(mmu: MmuKind, bug: Option<Bug>) -> Result<(), Stop> {
             written.map(|va| program::access(&vm, cpu, &child, va, Kind::Load).expect("memory"));
         assert_eq!(seen, before, "the child has what was there when it was made");
         vm.audit(&[&space, &child]).expect("everything adds up");
-        cpu.script(1, |_| vm.idle());
-        vm.idle();
+        cpu.script(1, |_| vm.deactivate());
+        vm.deactivate();
         vm.exit(space);
         vm.exit(child);
     })

@@ -200,7 +200,7 @@ fn hunt<F: Format>(mmu: MmuKind, seed: u64, form: &str) -> Result<u64, Stop> {
                 for _ in 0..80 {
                     player.step();
                 }
-                vm.idle();
+                vm.deactivate();
                 checked.set(checked.get() + player.checked);
             });
         }

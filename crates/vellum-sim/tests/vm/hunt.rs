@@ -206,7 +206,7 @@ fn hunt<F: Format>(mmu: MmuKind, seed: u64, thp: &str, poisons: bool) -> Result<
                 for _ in 0..120 {
                     player.step();
                 }
-                vm.idle();
+                vm.deactivate();
                 checked.set(checked.get() + player.checked);
                 poisoned.set(poisoned.get() + player.poisoned);
             });

@@ -108,7 +108,7 @@ impl<F: Format> Game<'_, '_, F> {
                 self.running[id] = Some(s);
             }),
             17 => cpu.script(id, |_| {
-                self.vm.idle();
+                self.vm.deactivate();
                 self.running[id] = None;
             }),
             _ => (0..12).for_each(|_| self.access(id)),
@@ -236,7 +236,7 @@ impl<F: Format> Game<'_, '_, F> {
     fn exit(&mut self, s: usize) {
         for id in 0..4 {
             if self.running[id] == Some(s) {
-                self.cpu.script(id, |_| self.vm.idle());
+                self.cpu.script(id, |_| self.vm.deactivate());
                 self.running[id] = None;
             } else if self.running[id] == Some(self.sides.len() - 1) {
                 self.running[id] = Some(s);

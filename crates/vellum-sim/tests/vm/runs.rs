@@ -206,7 +206,7 @@ impl Work for Races {
                             _ => drop(p.load(va, 8, false).expect("readable")),
                         }
                     }
-                    vm.idle();
+                    vm.deactivate();
                     done.set(done.get() + 1);
                 });
             }

@@ -86,7 +86,7 @@ fn world<F: Format>(
         vm.activate(&space);
         let kind = if scene == Scene::Shared { Kind::Store } else { Kind::Load };
         (0..scene.places()).for_each(|place| scene.access(&vm, cpu, &space, place, kind));
-        vm.idle();
+        vm.deactivate();
         let child = (scene == Scene::Shared).then(|| vm.fork(&space).expect("memory"));
         (space, child)
     })?;
@@ -118,13 +118,13 @@ fn beside<F: Format>(mmu: MmuKind, scene: Scene, bug: Option<Bug>) -> Result<i64
                     scene.access(vm, cpu, space, 0, Kind::Load);
                     there.set(true);
                 }
-                vm.idle();
+                vm.deactivate();
             });
             run.spawn(0, move |cpu| {
                 cpu.wait_until(|| there.get());
                 vm.activate(space);
                 scene.access(vm, cpu, space, 0, Kind::Store);
-                vm.idle();
+                vm.deactivate();
                 done.set(true);
             });
         })?;
@@ -161,7 +161,7 @@ fn hunt<F: Format>(mmu: MmuKind, scene: Scene, seed: u64) -> Result<(), Stop> {
                 vm.activate(space);
                 (0..scene.places())
                     .for_each(|place| scene.access(vm, cpu, space, place, Kind::Store));
-                vm.idle();
+                vm.deactivate();
                 done.set(true);
             });
             for id in [1, 2] {
@@ -171,7 +171,7 @@ fn hunt<F: Format>(mmu: MmuKind, scene: Scene, seed: u64) -> Result<(), Stop> {
                         (0..rng.below(24)).for_each(|_| cpu.relax());
                         vm.activate(space);
                         scene.access(vm, cpu, space, rng.below(scene.places()), Kind::Load);
-                        vm.idle();
+                        vm.deactivate();
                     }
                 });
             }

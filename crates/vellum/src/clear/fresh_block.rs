@@ -8,7 +8,7 @@ use crate::machine::Machine;
 
 /// What is known of a block's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Bytes {
+pub(crate) enum BlockContents {
     /// Anything.
     Old,
     /// Zeros, stored through an address that is not the program's.
@@ -22,17 +22,17 @@ impl<M: Machine> Clear<M> {
         order: Order,
         want: &AllocRequest,
         exact: bool,
-    ) -> Result<(Pfn, Bytes), Short> {
+    ) -> Result<(Pfn, BlockContents), NoBlock> {
         let pfn = self.alloc_block(order, want, exact)?;
         if !self.config.alloc_zero {
-            return Ok((pfn, Bytes::Old));
+            return Ok((pfn, BlockContents::Old));
         }
         let extent = Extent { first: pfn, frames: order.frames(), at: Va(pfn.addr()), fault: 0 };
         match self.clear_block(&extent) {
-            Ok(()) => Ok((pfn, Bytes::Zeros)),
+            Ok(()) => Ok((pfn, BlockContents::Zeros)),
             Err(Stopped) => {
                 self.untake(pfn, order);
-                Err(Short::Stopped)
+                Err(NoBlock::Stopped)
             }
         }
     }
@@ -40,13 +40,13 @@ impl<M: Machine> Clear<M> {
 
 /// Why there is no block.
 #[derive(PartialEq)]
-pub(crate) enum Short {
+pub(crate) enum NoBlock {
     Memory,
     Stopped,
 }
 
-impl From<NoMemory> for Short {
-    fn from(NoMemory: NoMemory) -> Short {
-        Short::Memory
+impl From<NoMemory> for NoBlock {
+    fn from(NoMemory: NoMemory) -> NoBlock {
+        NoBlock::Memory
     }
 }

@@ -122,9 +122,9 @@ impl<M: Machine> Clear<M> {
         let around = match self.config.clear_stores {
             ClearStores::Cached => false,
             ClearStores::Bypass => true,
-            ClearStores::Auto => self.machine.bypass_from() != u64::MAX,
+            ClearStores::Auto => self.machine.nt_threshold() != u64::MAX,
         };
-        self.clear_each(frames, if around { Stores::Bypass } else { Stores::Cached })
+        self.clear_each(frames, if around { Stores::NonTemporal } else { Stores::Cached })
     }
 
     /// Clears base frames that lie anywhere, with a scheduling point before each portion and, if
@@ -140,8 +140,8 @@ impl<M: Machine> Clear<M> {
             self.pause(asks)?;
             let (now, later) = rest.split_at(portion);
             m.clear_singles(now, stores);
-            if stores == Stores::Bypass {
-                m.settle();
+            if stores == Stores::NonTemporal {
+                m.store_fence();
             }
             rest = later;
         }
@@ -206,8 +206,8 @@ impl<M: Machine> Clear<M> {
             self.pause(asks)?;
             let began = m.now();
             self.run(job, next..next + portion, stores);
-            if stores == Stores::Bypass {
-                m.settle();
+            if stores == Stores::NonTemporal {
+                m.store_fence();
             }
             self.pace.took(job.node, m.now().wrapping_sub(began), portion, batch);
             next += portion;
@@ -243,14 +243,14 @@ impl<M: Machine> Clear<M> {
             ClearStores::Cached => false,
             ClearStores::Bypass => true,
             ClearStores::Auto => {
-                let shortest = match self.machine.bypass_from() {
+                let shortest = match self.machine.nt_threshold() {
                     0 => self.machine.caches().l2.bytes() / 2,
                     measured => measured,
                 };
                 shortest != 0 && pages.saturating_mul(PAGE_SIZE as u64) >= shortest
             }
         };
-        if bypass { Stores::Bypass } else { Stores::Cached }
+        if bypass { Stores::NonTemporal } else { Stores::Cached }
     }
 
     fn say(&self, job: &Job<'_>, pages: &Range<u64>) {

@@ -30,7 +30,7 @@ const ADDR: u64 = ((1 << 48) - 1) & !0xfff;
 
 const KIND: u64 = 0xf << 1;
 const RESERVED: u64 = 1 << 1;
-const PARKED: u64 = 2 << 1;
+const INACCESSIBLE: u64 = 2 << 1;
 const PAGE: u64 = 3 << 1;
 const DETACHED: u64 = 4 << 1;
 const GONE: u64 = 5 << 1;
@@ -75,7 +75,7 @@ impl Codec for Aarch64 {
                     | if f.exec { 0 } else { UXN }
                     | p.addr()
             }
-            Entry::Parked(p) => PARKED | p.addr(),
+            Entry::Inaccessible(p) => INACCESSIBLE | p.addr(),
             Entry::Busy(Busy::Page(p)) => PAGE | p.addr(),
             Entry::Busy(Busy::Nothing) => NOTHING,
             Entry::Busy(Busy::Exchange(p)) => EXCHANGE | p.addr(),
@@ -108,7 +108,7 @@ impl Codec for Aarch64 {
         }
         match raw & KIND {
             RESERVED => Entry::Reserved,
-            PARKED => Entry::Parked(pfn),
+            INACCESSIBLE => Entry::Inaccessible(pfn),
             PAGE => Entry::Busy(Busy::Page(pfn)),
             NOTHING => Entry::Busy(Busy::Nothing),
             EXCHANGE => Entry::Busy(Busy::Exchange(pfn)),

@@ -65,7 +65,7 @@ pub enum Entry {
     /// A mapped block; its size is the level's.
     Leaf(Pfn, Flags),
     /// A resident frame nobody may access through this entry (`PROT_NONE`).
-    Parked(Pfn),
+    Inaccessible(Pfn),
     /// Absent while a CPU works on what is mapped here. Whoever else meets it waits.
     Busy(Busy),
     /// A node cut off from the tree, its invalidation under way. Whoever meets it waits.

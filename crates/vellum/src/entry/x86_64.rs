@@ -24,7 +24,7 @@ const ADDR: u64 = ((1 << 52) - 1) & !0xfff;
 
 const KIND: u64 = 0xf << 1;
 const RESERVED: u64 = 1 << 1;
-const PARKED: u64 = 2 << 1;
+const INACCESSIBLE: u64 = 2 << 1;
 const PAGE: u64 = 3 << 1;
 const DETACHED: u64 = 4 << 1;
 const GONE: u64 = 5 << 1;
@@ -63,7 +63,7 @@ impl Codec for X86_64 {
                     | if level > Level::ONE { SIZE } else { 0 }
                     | p.addr()
             }
-            Entry::Parked(p) => PARKED | inverted(p),
+            Entry::Inaccessible(p) => INACCESSIBLE | inverted(p),
             Entry::Busy(Busy::Page(p)) => PAGE | inverted(p),
             Entry::Busy(Busy::Nothing) => NOTHING,
             Entry::Busy(Busy::Exchange(p)) => EXCHANGE | inverted(p),
@@ -98,7 +98,7 @@ impl Codec for X86_64 {
         let pfn = Pfn((!raw & ADDR) >> 12);
         match raw & KIND {
             RESERVED => Entry::Reserved,
-            PARKED => Entry::Parked(pfn),
+            INACCESSIBLE => Entry::Inaccessible(pfn),
             PAGE => Entry::Busy(Busy::Page(pfn)),
             NOTHING => Entry::Busy(Busy::Nothing),
             EXCHANGE => Entry::Busy(Busy::Exchange(pfn)),

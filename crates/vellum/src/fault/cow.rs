@@ -9,7 +9,7 @@
 //! A base page is copied while the entry is absent; its mapping, still counted, keeps the source
 //! what it is. A larger one is copied as fresh blocks are cleared, in portions with scheduling
 //! points between and the page that is written as the last, so with nothing held: no lock, no
-//! epoch, and no entry set aside either, for whom others would wait who may be what is scheduled.
+//! epoch, and no entry in transit either, for whom others would wait who may be what is scheduled.
 //! What keeps the source is a reference. Nobody writes to it meanwhile: only a fork leaves
 //! translations that may write a page that is shared, and while it does no fault gets here
 //! (`fork.rs`); and while there is a reference no mapping is exclusive. If no huge frame
@@ -48,7 +48,7 @@ struct PageCopy<'s> {
 }
 
 /// A fresh block for a part of a large leaf, with the tables that are to lead to it.
-struct Part<'v> {
+struct FreshPart<'v> {
     new: Pfn,
     size: Order,
     path: UnlinkedPath<'v>,
@@ -89,7 +89,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
                 self.copy_base(seen, pfn, true)
             };
         }
-        if self.is_mine(pfn, Order::BASE) {
+        if self.is_exclusive(pfn, Order::BASE) {
             return Ok(self.reuse(seen, pfn, Order::BASE, flags));
         }
         self.copy_base(seen, pfn, false)
@@ -107,7 +107,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
         if self.is_huge_zero(pfn) {
             return ZeroPage(self.0).write_huge_zeros(seen, epoch);
         }
-        if self.is_mine(pfn, order) {
+        if self.is_exclusive(pfn, order) {
             return Ok(self.reuse(seen, pfn, order, flags));
         }
         self.copy_large(seen, epoch, pfn, order)
@@ -125,10 +125,10 @@ impl<'v, M: Machine> Unshare<'v, M> {
             // this one, and a huge page could have been freed, become the zeros, and been mapped
             // here as such.
             let zeros = order > Order::BASE && self.is_huge_zero(pfn);
-            if !self.still(seen) || zeros || !self.is_mine(pfn, order) {
+            if !self.still(seen) || zeros || !self.is_exclusive(pfn, order) {
                 return Step::Again;
             }
-            self.own(pfn, order, seen.space.owner());
+            self.set_block_owner(pfn, order, seen.space.owner());
             let write = seen.attrs.allows(Access::Write);
             let flags = Flags { write, accessed: true, dirty: write, ..flags };
             self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
@@ -210,7 +210,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
         let mut top = Token::top();
         let _guard = seen.spot.node.lock(&self.machine, &mut top);
         // Since it was seen it can have become the zeros, which nobody counts.
-        let holds = self.still(seen) && !self.is_huge_zero(pfn) && !self.is_mine(pfn, order);
+        let holds = self.still(seen) && !self.is_huge_zero(pfn) && !self.is_exclusive(pfn, order);
         if holds {
             self.add_reference(pfn, order);
         }
@@ -249,7 +249,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
 
     /// Drops the reference of [`hold`](Self::hold), of which no CPU has a translation.
     fn let_go(self, space: &SpaceRecord, pfn: Pfn, order: Order) {
-        let none = self.redeem(space, Receipt::new());
+        let none = self.flush(space, Receipt::new());
         self.drop_reference(&none, pfn, order);
     }
 
@@ -270,8 +270,8 @@ impl<'v, M: Machine> Unshare<'v, M> {
     }
 
     /// As [`copy_large`](Vm::copy_large) where no block of the leaf's size is to be had: the leaf
-    /// is cut, but for the piece that is written, in whose place the largest copy comes that memory
-    /// gives. The copy is made first, with nothing held and the leaf as it was, for the same
+    /// is split, but for the part that is written, in whose place the largest copy comes that
+    /// memory gives. The copy is made first, with nothing held and the leaf as it was, for the same
     /// reason.
     #[cold]
     #[inline(never)]
@@ -282,7 +282,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
         old: Pfn,
         order: Order,
     ) -> Result<Step, FaultError> {
-        let Part { new, size, path } = self.part_for(seen, smaller(order))?;
+        let FreshPart { new, size, path } = self.part_for(seen, smaller(order))?;
         let held = self.hold(seen, old, order);
         let copy = PageCopy { order, ..PageCopy::decided_by(seen, old, new, size) };
         drop(epoch);
@@ -292,7 +292,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
             return Ok(Step::Again);
         }
         let copied = self.fill_copy(&copy);
-        let done = copied.is_ok() && self.cut_in(&copy, &path);
+        let done = copied.is_ok() && self.link_split(&copy, &path);
         self.let_go(copy.space, old, order);
         if done {
             return Ok(Step::Done(Fault::Copied(path.level)));
@@ -304,13 +304,13 @@ impl<'v, M: Machine> Unshare<'v, M> {
 
     /// Puts the pieces of a block and the finished copy of one of them where the block still is
     /// mapped read-only by the same region, by the entry for which the path was made.
-    fn cut_in(self, copy: &PageCopy<'_>, path: &UnlinkedPath<'_>) -> bool {
+    fn link_split(self, copy: &PageCopy<'_>, path: &UnlinkedPath<'_>) -> bool {
         let epoch = self.epochs.enter(&self.machine);
         let (va, order) = (copy.va, copy.order);
         let Some((seen, flags)) = self.still_copied(copy) else { return false };
         let spot = &seen.spot;
         if path.first.parent() != Some((spot.node.pfn, spot.slot))
-            || !self.set_seen_aside(&seen, false)
+            || !self.make_seen_busy(&seen, false)
         {
             return false;
         }
@@ -319,8 +319,8 @@ impl<'v, M: Machine> Unshare<'v, M> {
         let _epoch = epoch;
         let mut receipt = Receipt::new();
         receipt.leaf(va.align_down(order.bytes()), spot.level);
-        let flushed = self.redeem(copy.space, receipt);
-        let piece = self.cut_around(path, (copy.old, order), flags, va);
+        let flushed = self.flush(copy.space, receipt);
+        let piece = self.split_around(path, (copy.old, order), flags, va);
         self.init_page(&seen, copy.new, copy.size);
         path.write_last(&self.machine, va, Entry::Leaf(copy.new, seen.own_flags()));
         self.put_back(spot.at, Entry::Table(path.first.pfn), -1);
@@ -331,12 +331,12 @@ impl<'v, M: Machine> Unshare<'v, M> {
 
     /// A block for the part of a large leaf that is written, of `size` or less, with the tables
     /// above it.
-    fn part_for(self, seen: &Seen<'v>, mut size: Order) -> Result<Part<'v>, NoMemory> {
+    fn part_for(self, seen: &Seen<'v>, mut size: Order) -> Result<FreshPart<'v>, NoMemory> {
         loop {
             let tried = self.frames.alloc(&self.machine, size, &self.want(seen)).and_then(|new| {
                 let path = self.0.unlinked_path(seen.spot.at, seen.va, leaf_level(size));
                 path.and_then(|path| path.ok_or(NoMemory))
-                    .map(|path| Part { new, size, path })
+                    .map(|path| FreshPart { new, size, path })
                     .inspect_err(|_| self.untake(new, size))
             });
             match tried {
@@ -346,9 +346,9 @@ impl<'v, M: Machine> Unshare<'v, M> {
         }
     }
 
-    /// Fills the tables of a path with the pieces of a block that is set aside, and says which
+    /// Fills the tables of a path with the pieces of a block that is in transit, and says which
     /// piece lies at `va` in the lowest.
-    fn cut_around(
+    fn split_around(
         self,
         path: &UnlinkedPath<'_>,
         (block, order): (Pfn, Order),
@@ -358,7 +358,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
         let (mut node, mut level, mut pfn, mut order) =
             (path.first, Level(path.level.0 + path.nodes as u8 - 1), block, order);
         loop {
-            self.cut_block(pfn, order);
+            self.split_block(pfn, order);
             let last = node.pfn == path.last.pfn;
             let (size, next) = (smaller(order), self.load(node.pfn, level.slot(va), level));
             self.fill_pieces(node, level, pfn, |piece| Entry::Leaf(piece, flags));

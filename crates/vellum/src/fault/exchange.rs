@@ -48,7 +48,7 @@ impl<M: Machine> Faults<M> {
             None => {
                 node.add_transit();
                 drop(guard);
-                let flushed = self.flush(&due);
+                let flushed = self.flush_due(&due);
                 fill();
                 self.put_back(seen.spot.at, entry, resident as i64);
                 flushed
@@ -57,8 +57,8 @@ impl<M: Machine> Faults<M> {
         Some(flushed)
     }
 
-    /// Sets the seen entry aside if everything seen still holds, `zeros` as above.
-    pub fn set_seen_aside(&self, seen: &Seen<'_>, zeros: bool) -> bool {
+    /// Makes the seen entry busy if everything seen still holds, `zeros` as above.
+    pub fn make_seen_busy(&self, seen: &Seen<'_>, zeros: bool) -> bool {
         let mut top = Token::top();
         let _guard = seen.spot.node.lock(&self.machine, &mut top);
         let marked = self.mark_seen(seen, zeros);

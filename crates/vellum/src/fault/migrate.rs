@@ -28,7 +28,7 @@ use crate::pagetable::transit::frame_of;
 use crate::platform::over;
 use crate::rmap::mappings::Mappings;
 use crate::space::SpaceRecord;
-use crate::sync::{Above, Guarded, Token};
+use crate::sync::{Above, Family, Token};
 use crate::tlb::{Flushed, Receipt};
 
 /// How an exchange ended that did not fail.
@@ -64,7 +64,7 @@ impl<'v, M: Machine> Migrate<'v, M> {
     ///
     /// # Errors
     /// [`NoMemory`] for the tables below large leaves. Some may have been split.
-    pub fn exchange_frame<H: Above<Guarded>>(
+    pub fn exchange_frame<H: Above<Family>>(
         self,
         seen: &Seen<'_>,
         new: Pfn,
@@ -179,12 +179,12 @@ impl<'v, M: Machine> Migrate<'v, M> {
             Entry::Leaf(_, flags) => busy | (LEAF | flags.bits()) << NOTE_SHIFT,
             _ => busy,
         };
-        if self.set_aside(spot.at, || self.same_region(&seen), note).is_none() {
+        if self.make_busy(spot.at, || self.same_region(&seen), note).is_none() {
             return Found::Others;
         }
         let mut receipt = Receipt::new();
         receipt.leaf(va, spot.level);
-        Found::Taken(self.redeem(space, receipt))
+        Found::Taken(self.flush(space, receipt))
     }
 
     /// Lets every entry that [`take`](Self::take) made busy map `new`.
@@ -194,7 +194,7 @@ impl<'v, M: Machine> Migrate<'v, M> {
             if let Some(at) = self.taken_at(space, va, old) {
                 let note = at.raw >> NOTE_SHIFT;
                 let entry = match note & LEAF {
-                    0 => Entry::Parked(new),
+                    0 => Entry::Inaccessible(new),
                     _ => Entry::Leaf(new, Flags::from_bits(note)),
                 };
                 self.put_back(at, entry, 0);

@@ -32,7 +32,7 @@ impl<M: Machine> Faults<M> {
         if restarts < PATIENCE {
             return attempt();
         }
-        self.with_layout(space, || {
+        self.with_mmap_lock(space, || {
             self.holding.fetch_add(1, Ordering::Relaxed);
             let done = attempt();
             self.holding.fetch_sub(1, Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl<M: Machine> Faults<M> {
             FaultError::NoMemory | FaultError::Stopped => Err(error),
             // It was made under the mmap lock.
             _ if restarts >= PATIENCE => Err(error),
-            _ => self.with_layout(space, || self.refusal(space, ask.va, ask.access)),
+            _ => self.with_mmap_lock(space, || self.refusal(space, ask.va, ask.access)),
         }
     }
 
@@ -65,7 +65,7 @@ impl<M: Machine> Faults<M> {
     /// A descent without that lock can meet the middle of a verb: the hole before what a map puts
     /// in its place, a table that a collapse has emptied, a right that is taken while another CPU
     /// still uses it. A program may be told of none of them. Under the lock no verb is under way,
-    /// and what the last one promised holds on every CPU.
+    /// and what the last one did holds on every CPU.
     pub(crate) fn refusal(
         &self,
         space: &SpaceRecord,
@@ -83,9 +83,9 @@ impl<M: Machine> Faults<M> {
     }
 
     /// Does what no edit of the space is to meet. The caller holds no lock.
-    pub(crate) fn with_layout<R>(&self, space: &SpaceRecord, body: impl FnOnce() -> R) -> R {
+    pub(crate) fn with_mmap_lock<R>(&self, space: &SpaceRecord, body: impl FnOnce() -> R) -> R {
         let mut top = Token::top();
-        let _layout = space.layout().lock(&self.machine, &mut top, space.id());
+        let _layout = space.mmap_lock().lock(&self.machine, &mut top, space.id());
         body()
     }
 

@@ -7,9 +7,9 @@ use crate::pagetable::unlinked::UnlinkedPath;
 use crate::sync::Token;
 
 impl<M: Machine> Faults<M> {
-    /// Puts an entry where a promise was seen, below the tables of the path if there are any;
-    /// `false`, and the path is freed, if the promise is not there any more. What is no `page` is
-    /// zeros, which the space must still take.
+    /// Puts an entry where a reserved entry was seen, below the tables of the path if there are
+    /// any; `false`, and the path is freed, if that entry is not there any more. What is no `page`
+    /// is zeros, which the space must still take.
     pub fn plant(
         &self,
         seen: &Seen<'_>,

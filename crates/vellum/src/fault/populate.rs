@@ -2,14 +2,14 @@
 //!
 //! Who populates a range, or has the kernel write into one that was never touched, needs dozens of
 //! base pages in a row. Faulting them one by one clears each by itself: with stores through the
-//! caches, or with a fence for each page. Here the promises of one table that follow each other are
-//! counted, as many frames taken, cleared as one batch without lock or epoch, and installed under
-//! one lock: two descents and one fence for up to [`BATCH`] pages.
+//! caches, or with a fence for each page. Here the reserved entries of one table that follow each
+//! other are counted, as many frames taken, cleared as one batch without lock or epoch, and
+//! installed under one lock: two descents and one fence for up to [`BATCH`] pages.
 //!
-//! Between counting and installing anything may happen. The promises are therefore counted again,
+//! Between counting and installing anything may happen. The entries are therefore counted again,
 //! and under the node's lock each entry must still be one and no region may have been edited; a
-//! frame whose promise is gone goes back, and the caller's own fault, which knows all cases, serves
-//! what is left. So a batch is never more than a head start.
+//! frame whose entry is not reserved any more goes back, and the caller's own fault, which knows
+//! all cases, serves what is left. So a batch is never more than a head start.
 //!
 //! A page at a time is also what the ends of memory are reached with: a batch takes the frames
 //! there are, and the fault after it reports that there are none.
@@ -88,7 +88,7 @@ impl<'v, M: Machine> Populate<'v, M> {
         Ok(())
     }
 
-    /// Makes fresh pages where base pages are promised from `va` on, below `end`, as many as one
+    /// Makes fresh pages where base pages are reserved from `va` on, below `end`, as many as one
     /// batch holds. Says how many of them follow each other from `va` on: 0 where there is another
     /// case, or no memory, and a fault has to see to it. Called without lock or epoch.
     ///
@@ -105,7 +105,9 @@ impl<'v, M: Machine> Populate<'v, M> {
         let mut frames: Frames = [(Pfn(0), va); BATCH];
         let (attrs, want, index, pages) = {
             let _epoch = self.epochs.enter(m);
-            let Some((seen, pages)) = self.promised(space, va, end, access) else { return Ok(0) };
+            let Some((seen, pages)) = self.reserved_at(space, va, end, access) else {
+                return Ok(0);
+            };
             (seen.attrs, self.want(&seen), seen.index(Order::BASE), pages)
         };
         let _in_hand = self.hands.begin(m);
@@ -123,7 +125,7 @@ impl<'v, M: Machine> Populate<'v, M> {
         }
         let installed = {
             let epoch = self.epochs.enter(m);
-            match self.promised(space, va, end, access) {
+            match self.reserved_at(space, va, end, access) {
                 Some((seen, pages)) if seen.attrs == attrs && seen.index(Order::BASE) == index => {
                     let frames = &frames[..pages.min(taken)];
                     for (i, f) in frames.iter().enumerate() {
@@ -148,9 +150,9 @@ impl<'v, M: Machine> Populate<'v, M> {
         Ok(u64::from(installed.trailing_ones()))
     }
 
-    /// What a descent to `va` finds, and how many base pages from there on are promised in the same
+    /// What a descent to `va` finds, and how many base pages from there on are reserved in the same
     /// table, by the same region, with that access: at least two. Inside an epoch.
-    fn promised(
+    fn reserved_at(
         self,
         space: &'v SpaceRecord,
         va: Va,
@@ -183,7 +185,7 @@ impl<'v, M: Machine> Populate<'v, M> {
         (most > 1 && pages > 1).then_some((seen, pages))
     }
 
-    /// Puts frames where promises still are, under the node's lock. Says which, by bits.
+    /// Puts frames where entries still are reserved, under the node's lock. Says which, by bits.
     fn install_pages(self, seen: &Seen<'_>, frames: &[(Pfn, Va)], access: Access) -> u64 {
         let m = &self.machine;
         let spot = &seen.spot;

@@ -5,7 +5,7 @@
 
 use crate::addr::{Level, Order, Pfn, Va};
 use crate::clear::Extent;
-use crate::clear::fresh_block::{Bytes, Short};
+use crate::clear::fresh_block::{BlockContents, NoBlock};
 use crate::entry::{Codec, Entry};
 use crate::error::{FaultError, NoMemory};
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
@@ -56,15 +56,15 @@ impl<M: Machine> Reserved<'_, M> {
     ) -> Result<Option<Pfn>, FaultError> {
         let (pfn, bytes) = match self.take_block(order, want, exact) {
             Ok(taken) => taken,
-            Err(Short::Stopped) => return Err(FaultError::Stopped),
-            Err(Short::Memory) if exact => return Err(FaultError::NoMemory),
-            Err(Short::Memory) => {
+            Err(NoBlock::Stopped) => return Err(FaultError::Stopped),
+            Err(NoBlock::Memory) if exact => return Err(FaultError::NoMemory),
+            Err(NoBlock::Memory) => {
                 self.count(Counter::ThpFaultFallback, 1);
                 return Ok(None);
             }
         };
         // What the allocator cleared, it cleared by another address than the program's.
-        if (bytes == Bytes::Old || self.machine.aliases())
+        if (bytes == BlockContents::Old || self.machine.aliases())
             && let Err(stopped) = self.clear_block(&Extent::of_leaf(pfn, order, va))
         {
             self.untake_block(pfn, order);

@@ -115,8 +115,8 @@ impl<M: Machine> Serve<'_, M> {
         }
     }
 
-    /// By far the commonest fault, a base page where one was promised and any node will do, is
-    /// served here in as few instructions as can be; everything else in
+    /// By far the commonest fault, a base page where one is reserved and any memory node will do,
+    /// is served here in as few instructions as can be; everything else in
     /// [`attempt_other`](Vm::attempt_other), which is right for this one, too.
     #[inline(always)]
     pub fn attempt(

@@ -1,4 +1,4 @@
-//! Faults and cuts where a table of zeros stands for what was read.
+//! Faults and boundaries where a table of zeros stands for what was read.
 //!
 //! A *shared* table of zeros is a value in an entry, like a leaf: whoever needs another entry for a
 //! part of it puts a copy in its place, private to the space and equal but for what is to differ,
@@ -27,7 +27,7 @@ use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
 use crate::space::{Access, Fault, Rights, SpaceRecord};
 use crate::stats::Counter;
-use crate::sync::{EpochGuard, Layout, Token};
+use crate::sync::{EpochGuard, MmapLock, Token};
 use crate::tlb::Receipt;
 use crate::vma::edit::Edit;
 
@@ -194,7 +194,7 @@ impl<M: Machine> ZeroTable<'_, M> {
             self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(path.first.pfn));
             m.hook(Event::Work(Work::Entry, 1));
         }
-        let _flushed = self.redeem(seen.space, receipt);
+        let _flushed = self.flush(seen.space, receipt);
         self.put_back(path.last_place(seen.va), page, 1);
         true
     }
@@ -209,7 +209,8 @@ impl<M: Machine> ZeroTable<'_, M> {
             && self.large_order(seen.attrs, Order::HUGE, huge).is_some()
     }
 
-    /// Whether nothing but zeros, promises and tables is in a node, all of it of one region.
+    /// Whether nothing but zeros, reserved entries and tables is in a node, all of it of one
+    /// region.
     fn holds_only_zeros(self, node: Node<'_>) -> bool {
         let state = node.state();
         state.count() == ENTRIES as u64
@@ -279,7 +280,7 @@ impl<M: Machine> ZeroTable<'_, M> {
 
     /// Marks a private table dead if there still is nothing but zeros in it; from then on faults
     /// below it wait.
-    fn kill_zeros(self, node: Node<'_>, token: &mut Token<Layout>) -> bool {
+    fn kill_zeros(self, node: Node<'_>, token: &mut Token<MmapLock>) -> bool {
         let _guard = node.lock(&self.machine, token);
         let still = self.holds_only_zeros(node);
         if still {
@@ -305,7 +306,7 @@ impl<M: Machine> ZeroTable<'_, M> {
         }
         let mut receipt = Receipt::new();
         receipt.table(base, Va(base.0 + level.entry_bytes()));
-        let flushed = self.redeem(edit.space, receipt);
+        let flushed = self.flush(edit.space, receipt);
         {
             let mut top = Token::top();
             let _guard = parent.lock(m, &mut top);
@@ -315,7 +316,7 @@ impl<M: Machine> ZeroTable<'_, M> {
         m.hook(Event::Work(Work::Entry, 2));
         if let Ok(range) = VaRange::new(base, level.entry_bytes(), self.user_end()) {
             let at = Cursor { node: child, level: level.child(), base: base.0 };
-            self.free_tree(&flushed, at, range, edit.trash);
+            self.free_tree(&flushed, at, range, edit.deferred);
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) trait Act: Machine {
     #[inline(always)]
     fn entry(&self, table: Pfn, slot: usize) -> u64 {
         // SAFETY: the library names only frames that it made table nodes (or tables of zeros) and
-        // that an epoch, a lock or the layout lock keeps, and slots that `Level::slot` or a count
+        // that an epoch, a lock or the mmap lock keeps, and slots that `Level::slot` or a count
         // up to 512 gave.
         unsafe { self.entry_load(table, slot) }
     }

@@ -17,7 +17,7 @@ pub(crate) struct Memory<M: Machine> {
     pub epochs: Epochs,
     /// Who has memory in hand that may come back, but for faults inside an epoch.
     pub hands: Hands,
-    /// Large blocks kept aside.
+    /// Large blocks reserved for mappings of one leaf size.
     pools: Pools,
 }
 

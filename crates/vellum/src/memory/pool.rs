@@ -1,4 +1,4 @@
-//! Blocks kept aside for mappings that want one size of leaf and no other.
+//! Blocks reserved for mappings that want one size of leaf and no other.
 //!
 //! Memory fragments; whoever needs 1 GiB pages reserves them early and keeps them. A pool holds up
 //! to the number of blocks asked for. Mappings of that exact leaf size take from it first, and what

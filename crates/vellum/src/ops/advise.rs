@@ -7,7 +7,7 @@ use crate::fault::populate::Populate;
 use crate::machine::{Machine, Verb};
 use crate::ops::collapse::Collapse;
 use crate::ops::protect::Protect;
-use crate::ops::unmap::Leave;
+use crate::ops::unmap::Leftover;
 use crate::ops::unmap::Unmap;
 use crate::platform::over;
 use crate::space::{Advice, Attrs, HugeAdvice, Space};
@@ -73,14 +73,14 @@ impl<M: Machine> Advise<'_, M> {
         })
     }
 
-    /// What was there becomes a promise again.
+    /// What was there becomes reserved again.
     fn forget(self, edit: &mut Edit<'_>, range: VaRange) -> Result<(), SpaceError> {
         if !self.is_mapped(edit.space, range) {
             return Err(SpaceError::Unmapped);
         }
-        if !Unmap(self.0).take_out_in_table(edit, range, Leave::Promise) {
+        if !Unmap(self.0).take_out_in_table(edit, range, Leftover::Reserved) {
             self.make_boundaries(edit.space, range, false)?;
-            Unmap(self.0).take_out(edit, range, Leave::Promise);
+            Unmap(self.0).take_out(edit, range, Leftover::Reserved);
         }
         Ok(())
     }
@@ -88,7 +88,7 @@ impl<M: Machine> Advise<'_, M> {
     /// Collapses each 2 MiB of the range. What one gives back is there for the next.
     fn collapse_all(self, space: &Space, range: VaRange, done: &mut u64) -> Result<(), SpaceError> {
         let space = self.record_of(space);
-        if !self.with_layout(space, || self.is_mapped(space, range)) {
+        if !self.with_mmap_lock(space, || self.is_mapped(space, range)) {
             return Err(SpaceError::Unmapped);
         }
         let huge = Order::HUGE.bytes();

@@ -68,10 +68,10 @@ impl<M: Machine> Collapse<'_, M> {
             let _guard = parent.lock(m, &mut top);
             self.store(parent.pfn, slot, level, Entry::Detached(child.pfn));
         }
-        self.bury(child.pfn, Level::ONE);
+        self.mark_subtree_dead(child.pfn, Level::ONE);
         let mut receipt = Receipt::new();
         receipt.table(va, Va(va.0 + level.entry_bytes()));
-        let flushed = self.redeem(space, receipt);
+        let flushed = self.flush(space, receipt);
         self.gather(child, new, va);
         Data::init(self.frames.record(new), Order::HUGE, space.owner(), index);
         let rights = attrs.rights;
@@ -86,7 +86,7 @@ impl<M: Machine> Collapse<'_, M> {
         m.hook(Event::Work(Work::Entry, 1));
         if let Ok(range) = VaRange::new(va, level.entry_bytes(), self.user_end()) {
             let at = Cursor { node: child, level: Level::ONE, base: va.0 };
-            self.free_tree(&flushed, at, range, edit.trash);
+            self.free_tree(&flushed, at, range, edit.deferred);
         }
         self.count_pages(Order::HUGE, 1);
         self.count(Counter::ThpCollapse, 1);
@@ -101,7 +101,9 @@ impl<M: Machine> Collapse<'_, M> {
         let stores = if extents { self.stores(Order::HUGE.frames()) } else { Stores::Cached };
         for i in 0..ENTRIES {
             let from = match self.load(child.pfn, i, Level::ONE) {
-                Entry::Leaf(from, _) | Entry::Parked(from) if !self.is_zero(from) => Some(from),
+                Entry::Leaf(from, _) | Entry::Inaccessible(from) if !self.is_zero(from) => {
+                    Some(from)
+                }
                 _ => None,
             };
             self.fill_run(
@@ -112,8 +114,8 @@ impl<M: Machine> Collapse<'_, M> {
                 Va(va.0 + ((i as u64) << Level::ONE.shift())),
             );
         }
-        if stores == Stores::Bypass {
-            self.machine.settle();
+        if stores == Stores::NonTemporal {
+            self.machine.store_fence();
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::space::{Access, Space, SpaceRecord};
 use crate::sync::Token;
 
 /// Which way the bytes go.
-enum Bytes<'b> {
+enum Direction<'b> {
     In(&'b [u8]),
     Out(&'b mut [u8]),
 }
@@ -43,7 +43,7 @@ impl<M: Machine> CopyBytes<'_, M> {
         self.verb(Verb::Copy, || {
             let last = Va(to.0.saturating_add(bytes.len() as u64));
             self.chunks(to, bytes.len(), |va, from, end| {
-                self.touch(self.record_of(space), va, Bytes::In(&bytes[from..end]), last)
+                self.touch(self.record_of(space), va, Direction::In(&bytes[from..end]), last)
             })
         })
     }
@@ -62,7 +62,7 @@ impl<M: Machine> CopyBytes<'_, M> {
     ) -> (usize, Result<(), FaultError>) {
         self.verb(Verb::Copy, || {
             self.chunks(from, bytes.len(), |va, from, end| {
-                self.touch(self.record_of(space), va, Bytes::Out(&mut bytes[from..end]), va)
+                self.touch(self.record_of(space), va, Direction::Out(&mut bytes[from..end]), va)
             })
         })
     }
@@ -94,10 +94,10 @@ impl<M: Machine> CopyBytes<'_, M> {
         self,
         space: &SpaceRecord,
         va: Va,
-        mut bytes: Bytes<'_>,
+        mut bytes: Direction<'_>,
         end: Va,
     ) -> Result<(), FaultError> {
-        let access = if matches!(bytes, Bytes::In(_)) { Access::Write } else { Access::Read };
+        let access = if matches!(bytes, Direction::In(_)) { Access::Write } else { Access::Read };
         if va >= self.user_end() {
             return Err(FaultError::Unmapped);
         }
@@ -131,7 +131,7 @@ impl<M: Machine> CopyBytes<'_, M> {
         space: &SpaceRecord,
         va: Va,
         access: Access,
-        bytes: &mut Bytes<'_>,
+        bytes: &mut Direction<'_>,
     ) -> bool {
         let m = &self.machine;
         let _epoch = self.epochs.enter(m);
@@ -139,7 +139,7 @@ impl<M: Machine> CopyBytes<'_, M> {
         let mut top = Token::top();
         let _guard = spot.node.lock(m, &mut top);
         let entry = self.load(spot.node.pfn, spot.slot, spot.level);
-        if let (Entry::ZeroTable(table), Bytes::Out(bytes)) = (entry, &mut *bytes)
+        if let (Entry::ZeroTable(table), Direction::Out(bytes)) = (entry, &mut *bytes)
             && let Some(pfn) = self.zeros_below(table, spot.level.child(), va)
         {
             m.read_bytes(pfn, va.offset(), bytes);
@@ -153,11 +153,11 @@ impl<M: Machine> CopyBytes<'_, M> {
         }
         let pfn = first.add(va.page() & (order.frames() - 1));
         match bytes {
-            Bytes::Out(bytes) => m.read_bytes(pfn, va.offset(), bytes),
+            Direction::Out(bytes) => m.read_bytes(pfn, va.offset(), bytes),
             // A fork may be under way. Where the leaf gives writes it has yet to come by, and the
             // frame will be the child's, too, with these bytes; where it has been it gives none,
             // and a fault waits for it.
-            Bytes::In(bytes) => {
+            Direction::In(bytes) => {
                 m.write_bytes(pfn, va.offset(), bytes);
                 // The page is as dirty as if the program had written it.
                 self.exchange(spot.at, |entry| match entry {

@@ -5,7 +5,7 @@
 //! none ever will: reads of untouched memory get pages of their own. Children of the space inherit
 //! it. It cannot be taken back, since nobody has asked for that.
 //!
-//! Mappings of zeros go back to the promise they stood for. So the verb needs no memory and cannot
+//! Mappings of zeros become reserved entries again. So the verb needs no memory and cannot
 //! fail; who wants the pages there at once populates them afterwards. Rejected: a private page for
 //! each of them here, which would have to leave half of them behind when memory runs out.
 //!
@@ -34,20 +34,20 @@ impl<M: Machine> ForbidZeros<'_, M> {
         self.verb(Verb::Forbid, || {
             let record = self.record_of(space);
             let mut top = Token::top();
-            let _layout = record.layout().lock(&self.machine, &mut top, space.id());
+            let _layout = record.mmap_lock().lock(&self.machine, &mut top, space.id());
             record.forbid_zeros();
             let Ok(all) = VaRange::new(Va(0), self.user_end().0, self.user_end()) else { return };
             let receipt = self.hide_zeros(record, all);
             if receipt.is_empty() {
                 return;
             }
-            let _flushed = self.redeem(record, receipt);
-            self.promise_hidden(record, all);
+            let _flushed = self.flush(record, receipt);
+            self.reserve_hidden(record, all);
         });
     }
 
-    /// Makes every mapping of zeros absent. What it says meanwhile is what a remap's promises say:
-    /// no frame, do wait.
+    /// Makes every mapping of zeros absent. What it says meanwhile is what a remap's reserved
+    /// entries say: no frame, do wait.
     fn hide_zeros(self, space: &SpaceRecord, range: VaRange) -> Receipt {
         let m = &self.machine;
         let hidden = Entry::Busy(Busy::Nothing);
@@ -76,8 +76,8 @@ impl<M: Machine> ForbidZeros<'_, M> {
         receipt
     }
 
-    /// What was hidden becomes a promise. The flush is over.
-    pub(crate) fn promise_hidden(self, space: &SpaceRecord, range: VaRange) {
+    /// What was hidden becomes reserved. The flush is over.
+    pub(crate) fn reserve_hidden(self, space: &SpaceRecord, range: VaRange) {
         let hidden = Entry::Busy(Busy::Nothing);
         self.alter(space, range, &mut |at: Place<'_>, _| {
             if at.raw == M::Codec::encode(hidden, at.level) {

@@ -6,13 +6,13 @@ use crate::error::{NoMemory, RangeError, SpaceError};
 use crate::fault::Faults;
 use crate::frame::SlabRef;
 use crate::machine::{Act, Event, Machine, Verb, Work};
-use crate::ops::unmap::Leave;
+use crate::ops::unmap::Leftover;
 use crate::ops::unmap::Unmap;
 use crate::pagetable::cursor::Cursor;
 use crate::platform::over;
 use crate::space::{Attrs, LeafSize, Placement, Space, SpaceRecord};
 use crate::sync::atomic::Ordering;
-use crate::sync::{Layout, Token};
+use crate::sync::{MmapLock, Token};
 use crate::vma::edit::Edit;
 use crate::vma::find_hole::{FindHole, LOWEST};
 use crate::vma::interval::undo::Undo;
@@ -41,7 +41,7 @@ impl<M: Machine> Map<'_, M> {
                 let (region, made) = self.latest_region(record, attrs, edit.token)?;
                 let mapped = self.map_range(edit, range, region, at);
                 if made {
-                    self.keep_region(&record.latest, region, mapped.is_ok(), edit.trash);
+                    self.keep_region(&record.latest, region, mapped.is_ok(), edit.deferred);
                 }
                 mapped?;
                 if at == Placement::Anywhere
@@ -72,7 +72,7 @@ impl<M: Machine> Map<'_, M> {
         }
     }
 
-    /// The range a placement means. Under the layout lock.
+    /// The range a placement means. Under the mmap lock.
     pub(super) fn place(
         self,
         space: &SpaceRecord,
@@ -117,7 +117,7 @@ impl<M: Machine> Map<'_, M> {
         self,
         space: &SpaceRecord,
         attrs: Attrs,
-        token: &mut Token<Layout>,
+        token: &mut Token<MmapLock>,
     ) -> Result<(SlabRef, bool), NoMemory> {
         match SlabRef::from_raw(space.latest.load(Ordering::Relaxed)) {
             Some(latest) if self.region(latest).is_plain(attrs) => Ok((latest, false)),
@@ -150,19 +150,19 @@ impl<M: Machine> Map<'_, M> {
         let mut undo = Undo::new();
         let room = self.make_room(edit, range, region, &mut undo);
         let ready = room.and_then(|()| self.make_boundaries(edit.space, range, true));
-        self.settle_lists(undo, ready.is_ok(), edit);
+        self.end_exchanges(undo, ready.is_ok(), edit);
         ready?;
         if matches!(at, Placement::Replace(_)) {
-            Unmap(self.0).take_out(edit, range, Leave::Edges);
+            Unmap(self.0).take_out(edit, range, Leftover::Edges);
         }
         self.assign(edit, range, region);
-        self.promise(self.root(edit.space), range, Entry::Reserved);
+        self.reserve(self.root(edit.space), range, Entry::Reserved);
         Ok(())
     }
 
-    /// Writes a promise, or what shall become one, into every slot of an open range that has
+    /// Writes a reserved entry, or what shall become one, into every slot of an open range that has
     /// nothing.
-    pub(super) fn promise(self, at: Cursor<'_>, range: VaRange, entry: Entry) {
+    pub(super) fn reserve(self, at: Cursor<'_>, range: VaRange, entry: Entry) {
         let m = &self.machine;
         let (node, level) = (at.node, at.level);
         let p = at.part(range);
@@ -184,7 +184,7 @@ impl<M: Machine> Map<'_, M> {
         }
         let mut below = |slot: usize| {
             if let Entry::Table(child) = self.load(node.pfn, slot, level) {
-                self.promise(at.below(slot, self.node(child)), range, entry);
+                self.reserve(at.below(slot, self.node(child)), range, entry);
             }
         };
         // Tables under whole slots are those a remap opened where one region ends and the next

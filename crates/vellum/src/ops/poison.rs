@@ -17,7 +17,7 @@ use crate::pagetable::transit::frame_of;
 use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
 use crate::stats::Counter;
-use crate::sync::{Layout, Token};
+use crate::sync::{MmapLock, Token};
 use crate::tlb::Flushed;
 
 pub(crate) struct Poison<'v, M: Machine>(pub &'v Faults<M>);
@@ -36,7 +36,7 @@ impl<'v, M: Machine> Poison<'v, M> {
             loop {
                 let done = {
                     let mut top = Token::top();
-                    let mut mmap = record.layout().lock(&self.machine, &mut top, space.id());
+                    let mut mmap = record.mmap_lock().lock(&self.machine, &mut top, space.id());
                     self.poison_page(record, va, mmap.token())
                 };
                 match done {
@@ -61,7 +61,7 @@ impl<'v, M: Machine> Poison<'v, M> {
         self,
         space: &SpaceRecord,
         va: Va,
-        token: &mut Token<Layout>,
+        token: &mut Token<MmapLock>,
     ) -> Result<Migrated, PoisonError> {
         let seen = self.page_at(space, va)?;
         let new = self.frames.alloc(&self.machine, Order::BASE, &self.want(&seen))?;

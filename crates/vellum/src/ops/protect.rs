@@ -9,8 +9,8 @@
 //! nothing is given before that is flushed. So nobody finds a page that may be written and executed
 //! where each came without the other.
 //!
-//! Pages of a region without rights stay resident as *parked* entries, which hardware does not see.
-//! Mappings of the shared zeros go back to the promise they stood for; shared tables of them after
+//! Pages of a region without rights stay resident as *inaccessible* entries, which hardware does
+//! not see. Mappings of the shared zeros become reserved entries again; shared tables of them after
 //! the flush, as `forbid_zeros` does it.
 
 use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
@@ -52,9 +52,9 @@ impl<'v, M: Machine> Protect<'v, M> {
                     // Tables of zeros stand above lowest nodes.
                     let hides = part.is_none() && self.has_zero_tables();
                     let receipt = self.change_leaves(record, range, part, rights);
-                    let _flushed = self.redeem(record, receipt);
+                    let _flushed = self.flush(record, receipt);
                     if hides {
-                        ForbidZeros(self.0).promise_hidden(record, range);
+                        ForbidZeros(self.0).reserve_hidden(record, range);
                     }
                 });
                 if record.faults_stopped() {
@@ -100,12 +100,12 @@ impl<'v, M: Machine> Protect<'v, M> {
                 match self.make_boundaries(space, range, false) {
                     Ok(()) => Ok(fresh),
                     Err(error) => {
-                        self.drop_fresh(fresh, edit.trash);
+                        self.drop_fresh(fresh, edit.deferred);
                         Err(error)
                     }
                 }
             });
-        self.settle_lists(undo, ready.is_ok(), edit);
+        self.end_exchanges(undo, ready.is_ok(), edit);
         let fresh = ready?;
         if self.takes_and_gives(&fresh) {
             space.stop_faults();
@@ -135,7 +135,7 @@ impl<'v, M: Machine> Protect<'v, M> {
             }
             !matches!(M::Codec::decode(at.raw, at.level), Entry::Busy(_))
         });
-        let _flushed = self.redeem(space, receipt);
+        let _flushed = self.flush(space, receipt);
     }
 
     /// What a resident page's entry is in a region with those rights. `flags` are the leaf's so
@@ -150,12 +150,12 @@ impl<'v, M: Machine> Protect<'v, M> {
     ) -> Entry {
         let Some(order) = level.leaf_order() else { return Entry::Empty };
         if rights.is_none() {
-            return Entry::Parked(pfn);
+            return Entry::Inaccessible(pfn);
         }
         let wrote = flags.is_some_and(|flags| flags.write);
-        let write = rights.write && (wrote || self.is_mine(pfn, order));
-        // Whether a parked or moved page was written is not kept; that it may have been is the safe
-        // side.
+        let write = rights.write && (wrote || self.is_exclusive(pfn, order));
+        // Whether an inaccessible or moved page was written is not kept; that it may have been is
+        // the safe side.
         let dirty = write && flags.is_none_or(|flags| flags.dirty);
         Entry::Leaf(
             pfn,
@@ -181,7 +181,7 @@ impl<'v, M: Machine> Protect<'v, M> {
             if raw & !M::Codec::FRAME == last.but_frame
                 && level == Level::ONE
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
-                && (!last.gains || self.is_mine(pfn, Order::BASE))
+                && (!last.gains || self.is_exclusive(pfn, Order::BASE))
                 && (last.change == 0
                     || m.swap_entry(node.pfn, slot, raw, raw ^ last.change).is_ok())
             {
@@ -190,7 +190,7 @@ impl<'v, M: Machine> Protect<'v, M> {
                     change.receipt.leaf(va, level);
                 }
                 if change.last.gains {
-                    self.own(pfn, Order::BASE, owner);
+                    self.set_block_owner(pfn, Order::BASE, owner);
                 }
                 return true;
             }
@@ -203,7 +203,7 @@ impl<'v, M: Machine> Protect<'v, M> {
         change.receipt
     }
 
-    /// Any entry; `false` if a fault has set it aside.
+    /// Any entry; `false` if a fault has it in transit.
     #[inline(never)]
     fn change_entry(self, change: &mut Change<'_>, at: Place<'_>, va: Va) -> bool {
         let m = &self.machine;
@@ -218,7 +218,7 @@ impl<'v, M: Machine> Protect<'v, M> {
                     Entry::Leaf(pfn, Flags { exec: rights.exec, ..flags })
                 }
                 Entry::Leaf(pfn, flags) => self.page_entry(rights, pfn, level, Some(flags)),
-                Entry::Parked(pfn) => self.page_entry(rights, pfn, level, None),
+                Entry::Inaccessible(pfn) => self.page_entry(rights, pfn, level, None),
                 // The shared tables give no more and no less than to read. Absent until the flush,
                 // or a fault made a page here while other CPUs still read the zeros.
                 Entry::ZeroTable(_) if rights.is_none() || rights.exec => {
@@ -258,7 +258,7 @@ impl<'v, M: Machine> Protect<'v, M> {
                 };
             }
             if gains && let (Entry::Leaf(pfn, _), Some(order)) = (new, level.leaf_order()) {
-                self.own(pfn, order, change.space.owner());
+                self.set_block_owner(pfn, order, change.space.owner());
             }
             return true;
         }

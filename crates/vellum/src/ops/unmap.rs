@@ -1,17 +1,17 @@
 //! Taking pages out of a range, without memory for it.
 //!
-//! Two passes with one flush between. The first (`cut`) makes what must go absent: leaves become
+//! Two passes with one flush between. The first (`mark`) makes what must go absent: leaves become
 //! `Busy`, whole subtrees `Detached` with every node in them dead, so no fault can add to what is
 //! going; a node whose last entries go is cut off with them. The flush follows. The second (`reap`)
 //! finds the marks in the table itself, frees the frames and writes what shall stand there from now
-//! on. Dead nodes go into the trash, which is emptied after a wait for lock-free readers.
+//! on. Dead nodes are freed after a wait for lock-free readers.
 //!
-//! Both marks are written under the layout lock alone, so every one that is met is this verb's own.
-//! Where promises stay they are marked like the rest (`Busy::Nothing`): a page that a fault
+//! Both marks are written under the mmap lock alone, so every one that is met is this verb's own.
+//! Where reserved entries stay they are marked like the rest (`Busy::Nothing`): a page that a fault
 //! makes there before the flush would be new while others still read the old one beside it.
 //!
-//! Only cutting a large leaf or a promise at the range's ragged ends can fail, and that comes
-//! before everything.
+//! Only splitting a large leaf or a reserved entry at the range's ragged ends can fail, and that
+//! comes before everything.
 
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry};
@@ -20,38 +20,38 @@ use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::ops::unmap_page::UnmapPage;
 use crate::pagetable::cursor::Cursor;
-use crate::pagetable::node::{Node, State, full_run};
+use crate::pagetable::node::{Node, NodeState, full_run};
 use crate::pagetable::single_table::InTable;
 use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
 use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::{Flushed, Receipt};
-use crate::vma::deferred_free::Trash;
+use crate::vma::deferred_free::DeferredFree;
 use crate::vma::edit::Edit;
 
 /// What stands in the range afterwards.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leave {
+pub(crate) enum Leftover {
     /// Nothing: the addresses are unmapped, and table nodes without entries go.
     Nothing,
     /// Nothing, but nodes along the edges stay, for a mapping that comes at once.
     Edges,
-    /// The promise of pages.
-    Promise,
+    /// Reserved entries.
+    Reserved,
 }
 
-impl Leave {
+impl Leftover {
     fn entry(self) -> Entry {
-        if self == Leave::Promise { Entry::Reserved } else { Entry::Empty }
+        if self == Leftover::Reserved { Entry::Reserved } else { Entry::Empty }
     }
 }
 
-/// One cut in progress.
-struct Cut<'c> {
+/// The first pass in progress.
+struct MarkPass<'c> {
     space: &'c SpaceRecord,
     range: VaRange,
-    leave: Leave,
+    leftover: Leftover,
     receipt: Receipt,
 }
 
@@ -67,19 +67,22 @@ impl<M: Machine> Unmap<'_, M> {
                 let range = VaRange::new(start, bytes, self.user_end())?;
                 let record = self.record_of(space);
                 let mut top = Token::top();
-                let mut layout = record.layout().lock(&self.machine, &mut top, space.id());
+                let mut layout = record.mmap_lock().lock(&self.machine, &mut top, space.id());
                 if range.pages() == 1
                     && UnmapPage(self.0).take_out_page(record, start, layout.token())
                 {
                     return Ok(());
                 }
-                // What goes is in hand until the trash is empty.
+                // What goes is in hand until the deferred frees are done.
                 let _in_hand = self.hands.begin(&self.machine);
-                let mut trash = Trash::default();
+                let mut deferred = DeferredFree::default();
                 let token = layout.token();
-                self.take_out_range(&mut Edit { space: record, token, trash: &mut trash }, range)?;
+                self.take_out_range(
+                    &mut Edit { space: record, token, deferred: &mut deferred },
+                    range,
+                )?;
                 drop(layout);
-                self.empty_trash(trash, &mut top);
+                self.free_deferred(deferred, &mut top);
                 Ok(())
             })
         })
@@ -88,24 +91,24 @@ impl<M: Machine> Unmap<'_, M> {
     /// More than a page, or a page that takes its table along.
     #[inline(never)]
     fn take_out_range(self, edit: &mut Edit<'_>, range: VaRange) -> Result<(), NoMemory> {
-        if !self.take_out_in_table(edit, range, Leave::Nothing) {
+        if !self.take_out_in_table(edit, range, Leftover::Nothing) {
             self.make_boundaries(edit.space, range, false)
                 .inspect_err(|_| self.hands.gave_back(&self.machine))?;
-            self.take_out(edit, range, Leave::Nothing);
+            self.take_out(edit, range, Leftover::Nothing);
         }
         Ok(())
     }
 
-    /// Both passes and the flush. The range is open; the caller holds the layout lock.
-    pub(crate) fn take_out(self, edit: &mut Edit<'_>, range: VaRange, leave: Leave) {
+    /// Both passes and the flush. The range is open; the caller holds the mmap lock.
+    pub(crate) fn take_out(self, edit: &mut Edit<'_>, range: VaRange, leftover: Leftover) {
         let space = edit.space;
-        if leave != Leave::Promise {
+        if leftover != Leftover::Reserved {
             space.note_hole(range.end(), self.user_end());
         }
-        let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
-        self.cut_node(&mut cut, self.root(space));
-        let flushed = self.redeem(space, cut.receipt);
-        self.reap_node(&mut Reap { edit, range, leave, flushed }, self.root(space));
+        let mut pass = MarkPass { space, range, leftover, receipt: Receipt::new() };
+        self.mark_node(&mut pass, self.root(space));
+        let flushed = self.flush(space, pass.receipt);
+        self.reap_node(&mut Reap { edit, range, leftover, flushed }, self.root(space));
     }
 
     /// The same for a part of one lowest node that keeps other entries, which nothing has to be
@@ -115,22 +118,22 @@ impl<M: Machine> Unmap<'_, M> {
         self,
         edit: &mut Edit<'_>,
         range: VaRange,
-        leave: Leave,
+        leftover: Leftover,
     ) -> bool {
         let space = edit.space;
         let Some(InTable { at, slots }) = self.in_table(space, range) else { return false };
         let node = at.node;
-        if leave == Leave::Nothing && node.state().count() <= range.pages() {
+        if leftover == Leftover::Nothing && node.state().count() <= range.pages() {
             return false;
         }
-        if leave != Leave::Promise {
+        if leftover != Leftover::Reserved {
             space.note_hole(range.end(), self.user_end());
         }
-        let mut cut = Cut { space, range, leave, receipt: Receipt::new() };
-        self.cut_leaves(&mut cut, at, slots);
-        let flushed = self.redeem(space, cut.receipt);
-        self.reap_leaves(&mut Reap { edit, range, leave, flushed }, node, slots);
-        if leave != Leave::Promise {
+        let mut pass = MarkPass { space, range, leftover, receipt: Receipt::new() };
+        self.mark_leaves(&mut pass, at, slots);
+        let flushed = self.flush(space, pass.receipt);
+        self.reap_leaves(&mut Reap { edit, range, leftover, flushed }, node, slots);
+        if leftover != Leftover::Reserved {
             self.raise_above(node, range.pages());
         }
         true
@@ -152,35 +155,35 @@ impl<M: Machine> Unmap<'_, M> {
     }
 
     /// First pass over a node that the range touches. `true` if nothing but what goes was in it.
-    fn cut_node(self, cut: &mut Cut<'_>, at: Cursor<'_>) -> bool {
-        let p = at.part(cut.range);
+    fn mark_node(self, pass: &mut MarkPass<'_>, at: Cursor<'_>) -> bool {
+        let p = at.part(pass.range);
         self.machine.hook(Event::Work(Work::Descend, 1));
         let going = if at.level == Level::ONE {
-            self.cut_leaves(cut, at, (p.first, p.end))
+            self.mark_leaves(pass, at, (p.first, p.end))
         } else {
             let mut going = 0;
             for slot in p.first..p.end {
-                going += u64::from(self.cut_slot(cut, at, slot, p.covers(slot)));
+                going += u64::from(self.mark_slot(pass, at, slot, p.covers(slot)));
             }
             going
         };
-        cut.leave == Leave::Nothing && going == at.node.state().count()
+        pass.leftover == Leftover::Nothing && going == at.node.state().count()
     }
 
     /// `true` if the slot had something and will have nothing.
-    fn cut_slot(self, cut: &mut Cut<'_>, at: Cursor<'_>, slot: usize, whole: bool) -> bool {
+    fn mark_slot(self, pass: &mut MarkPass<'_>, at: Cursor<'_>, slot: usize, whole: bool) -> bool {
         let m = &self.machine;
         let (node, level, va) = (at.node, at.level, at.va(slot));
         loop {
             let raw = m.entry(node.pfn, slot);
             match M::Codec::decode(raw, level) {
                 Entry::Empty | Entry::Gone(_) => return false,
-                // Tables stay where they are while the layout lock is held, so this needs no lock
+                // Tables stay where they are while the mmap lock is held, so this needs no lock
                 // yet.
                 Entry::Table(child) => {
-                    let detach = if whole && self.may_detach(cut.leave, child) {
+                    let detach = if whole && self.may_detach(pass.leftover, child) {
                         true
-                    } else if self.cut_node(cut, at.below(slot, self.node(child))) {
+                    } else if self.mark_node(pass, at.below(slot, self.node(child))) {
                         // Its leaves are marked already, and nobody can add to them.
                         false
                     } else {
@@ -193,14 +196,14 @@ impl<M: Machine> Unmap<'_, M> {
                     }
                     m.hook(Event::Work(Work::Entry, 1));
                     if detach {
-                        self.bury(child, level.child())
+                        self.mark_subtree_dead(child, level.child())
                     } else {
                         self.mark_dead(self.node(child))
                     }
                     let end = va + level.entry_bytes();
-                    cut.receipt
-                        .table(Va(va.max(cut.range.start().0)), Va(end.min(cut.range.end().0)));
-                    self.flush_early(cut);
+                    pass.receipt
+                        .table(Va(va.max(pass.range.start().0)), Va(end.min(pass.range.end().0)));
+                    self.flush_early(pass);
                     return true;
                 }
                 // What is no transit is this very verb's: a remap took away what it stood for.
@@ -209,12 +212,12 @@ impl<M: Machine> Unmap<'_, M> {
                 _ => {
                     let mut top = Token::top();
                     let _guard = node.lock(m, &mut top);
-                    let stays = cut.leave == Leave::Promise;
+                    let stays = pass.leftover == Leftover::Reserved;
                     let zeros = |pfn| self.is_zero_leaf(pfn, level);
                     let new = |now: Entry| match now {
                         // Zeros have no frame to free.
                         Entry::Leaf(pfn, _) if zeros(pfn) => Some(Entry::Busy(Busy::Nothing)),
-                        Entry::Leaf(pfn, _) | Entry::Parked(pfn) => {
+                        Entry::Leaf(pfn, _) | Entry::Inaccessible(pfn) => {
                             Some(Entry::Busy(Busy::Page(pfn)))
                         }
                         Entry::Reserved if !stays => Some(Entry::Empty),
@@ -228,8 +231,8 @@ impl<M: Machine> Unmap<'_, M> {
                             node.set_state(node.state().with_count(node.state().count() - 1));
                             return false;
                         }
-                        Entry::Leaf(..) => cut.receipt.leaf(Va(va), level),
-                        Entry::ZeroTable(_) => cut.receipt.span(Va(va), level.entry_bytes()),
+                        Entry::Leaf(..) => pass.receipt.leaf(Va(va), level),
+                        Entry::ZeroTable(_) => pass.receipt.span(Va(va), level.entry_bytes()),
                         _ => {}
                     }
                     return !stays;
@@ -239,11 +242,16 @@ impl<M: Machine> Unmap<'_, M> {
     }
 
     /// Marks the leaves of a lowest node; the number of slots that will be empty.
-    fn cut_leaves(self, cut: &mut Cut<'_>, at: Cursor<'_>, (first, end): (usize, usize)) -> u64 {
+    fn mark_leaves(
+        self,
+        pass: &mut MarkPass<'_>,
+        at: Cursor<'_>,
+        (first, end): (usize, usize),
+    ) -> u64 {
         let m = &self.machine;
         let at = Cursor { level: Level::ONE, ..at };
         let (node, level) = (at.node, at.level);
-        let promise = cut.leave == Leave::Promise;
+        let reserved = pass.leftover == Leftover::Reserved;
         let mut going = 0;
         let mut slot = first;
         m.hook(Event::Work(Work::Scan, (end - first) as u64));
@@ -254,14 +262,14 @@ impl<M: Machine> Unmap<'_, M> {
             while slot < end {
                 let raw = m.entry(node.pfn, slot);
                 match M::Codec::decode(raw, level) {
-                    Entry::Reserved if promise => {
+                    Entry::Reserved if reserved => {
                         self.store(node.pfn, slot, level, Entry::Busy(Busy::Nothing));
                     }
                     Entry::Reserved => {
                         self.store(node.pfn, slot, level, Entry::Empty);
                         dropped += 1;
                     }
-                    entry @ (Entry::Leaf(pfn, _) | Entry::Parked(pfn)) => {
+                    entry @ (Entry::Leaf(pfn, _) | Entry::Inaccessible(pfn)) => {
                         // A mapping of zeros has no frame to free; the mark only keeps faults away
                         // until the flush.
                         let zeros = self.is_zero(pfn);
@@ -272,13 +280,13 @@ impl<M: Machine> Unmap<'_, M> {
                         }
                         m.hook(Event::Work(Work::Entry, 1));
                         if matches!(entry, Entry::Leaf(..)) {
-                            cut.receipt.leaf(Va(at.va(slot)), level);
+                            pass.receipt.leaf(Va(at.va(slot)), level);
                         }
-                        going += u64::from(!promise);
+                        going += u64::from(!reserved);
                     }
                     Entry::Busy(busy) if busy.is_transit() => break,
                     // This very verb's: a remap took away what it stood for.
-                    Entry::Busy(_) => going += u64::from(!promise),
+                    Entry::Busy(_) => going += u64::from(!reserved),
                     _ => {}
                 }
                 slot += 1;
@@ -291,23 +299,23 @@ impl<M: Machine> Unmap<'_, M> {
                 m.relax();
             }
         }
-        self.flush_early(cut);
+        self.flush_early(pass);
         going
     }
 
     /// With `tlb.batch=off`, flushes what this node's change asks for at once.
-    fn flush_early(self, cut: &mut Cut<'_>) {
+    fn flush_early(self, pass: &mut MarkPass<'_>) {
         if !self.config.tlb_batch {
-            let receipt = core::mem::replace(&mut cut.receipt, Receipt::new());
-            let _flushed = self.redeem(cut.space, receipt);
+            let receipt = core::mem::replace(&mut pass.receipt, Receipt::new());
+            let _flushed = self.flush(pass.space, receipt);
         }
     }
 
     /// Whether a subtree that the range covers whole may go as a whole: if something is to remain
     /// there, only when the slot above can say the same.
-    fn may_detach(self, leave: Leave, child: Pfn) -> bool {
+    fn may_detach(self, leftover: Leftover, child: Pfn) -> bool {
         let state = self.node(child).state();
-        leave != Leave::Promise
+        leftover != Leftover::Reserved
             || state.level() == Level::ONE && state.listed() == 0 && state.count() == ENTRIES as u64
     }
 
@@ -337,16 +345,16 @@ impl<M: Machine> Unmap<'_, M> {
                 Entry::Busy(Busy::Nothing) => {}
                 Entry::Detached(child) => {
                     let below = at.below(slot, self.node(child));
-                    self.free_tree(&reap.flushed, below, reap.range, reap.edit.trash);
+                    self.free_tree(&reap.flushed, below, reap.range, reap.edit.deferred);
                 }
                 _ => continue,
             }
-            // Nobody but the holder of the layout lock touches a mark.
-            self.store(node.pfn, slot, level, reap.leave.entry());
+            // Nobody but the holder of the mmap lock touches a mark.
+            self.store(node.pfn, slot, level, reap.leftover.entry());
             m.hook(Event::Work(Work::Entry, 1));
             gone += 1;
         }
-        if reap.leave != Leave::Promise {
+        if reap.leftover != Leftover::Reserved {
             self.intervals(node).forget(reap.edit, (p.whole_first, p.whole_end));
         }
         if let Some(order) = order
@@ -372,11 +380,11 @@ impl<M: Machine> Unmap<'_, M> {
                 Entry::Busy(Busy::Nothing) => {}
                 _ => continue,
             }
-            self.store(node.pfn, slot, level, reap.leave.entry());
+            self.store(node.pfn, slot, level, reap.leftover.entry());
             m.hook(Event::Work(Work::Entry, 1));
             gone += 1;
         }
-        if reap.leave != Leave::Promise && node.state().listed() != 0 {
+        if reap.leftover != Leftover::Reserved && node.state().listed() != 0 {
             self.intervals(node).forget(reap.edit, slots);
         }
         if pages != 0 {
@@ -389,14 +397,14 @@ impl<M: Machine> Unmap<'_, M> {
     /// pages.
     #[inline]
     fn close_slots(self, reap: &mut Reap<'_, '_>, node: Node<'_>, gone: u64, pages: u64) {
-        let promise = reap.leave == Leave::Promise;
-        if gone == 0 && promise {
+        let reserved = reap.leftover == Leftover::Reserved;
+        if gone == 0 && reserved {
             return;
         }
         let _guard = node.lock(&self.machine, reap.edit.token);
         let state = node.state();
         let pages_freed = reap.range.pages();
-        node.set_state(if promise {
+        node.set_state(if reserved {
             state.without(0, pages)
         } else {
             raised(state.without(gone, pages), pages_freed)
@@ -407,7 +415,7 @@ impl<M: Machine> Unmap<'_, M> {
 /// The state of a node in which `freed` pages became a hole: the longest run can have grown by them
 /// and what lay free on both sides.
 #[inline]
-pub(crate) fn raised(state: State, freed: u64) -> State {
+pub(crate) fn raised(state: NodeState, freed: u64) -> NodeState {
     state.with_run((state.run() * 2 + freed).min(full_run(state.level())))
 }
 
@@ -415,6 +423,6 @@ pub(crate) fn raised(state: State, freed: u64) -> State {
 struct Reap<'r, 'e> {
     edit: &'r mut Edit<'e>,
     range: VaRange,
-    leave: Leave,
+    leftover: Leftover,
     flushed: Flushed,
 }

@@ -15,7 +15,7 @@ use crate::pagetable::cursor::Place;
 use crate::platform::over;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
-use crate::sync::{Layout, Token};
+use crate::sync::{MmapLock, Token};
 use crate::tlb::Receipt;
 
 pub(crate) struct UnmapPage<'v, M: Machine>(pub &'v Faults<M>);
@@ -30,7 +30,7 @@ impl<M: Machine> UnmapPage<'_, M> {
         self,
         space: &SpaceRecord,
         va: Va,
-        token: &mut Token<Layout>,
+        token: &mut Token<MmapLock>,
     ) -> bool {
         let m = &self.machine;
         let Place { node, level, slot, raw } = self.descend_entry(space, va);
@@ -65,7 +65,7 @@ impl<M: Machine> UnmapPage<'_, M> {
         m.hook(Event::Work(Work::Entry, 1));
         let mut receipt = Receipt::new();
         receipt.leaf(va, level);
-        let flushed = self.flush(&self.due(space, &receipt));
+        let flushed = self.flush_due(&self.due(space, &receipt));
         self.release_base(&flushed, pfn);
         {
             let _guard = node.lock(m, token);

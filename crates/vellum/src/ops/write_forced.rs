@@ -101,7 +101,7 @@ impl<M: Machine> WriteForced<'_, M> {
         let seen = Seen { space, va, edits, spot, region, attrs };
         match (entry, spot.level.leaf_order()) {
             (Entry::Leaf(pfn, flags), Some(order)) => {
-                if self.is_zero(pfn) || !self.is_mine(pfn, order) {
+                if self.is_zero(pfn) || !self.is_exclusive(pfn, order) {
                     // Without a huge page in mind: private tables of zeros stay what they are.
                     return Some(
                         Unshare(self.0)
@@ -111,7 +111,7 @@ impl<M: Machine> WriteForced<'_, M> {
                 }
                 let mut top = Token::top();
                 let _guard = spot.node.lock(m, &mut top);
-                if !self.still(&seen) || self.is_zero(pfn) || !self.is_mine(pfn, order) {
+                if !self.still(&seen) || self.is_zero(pfn) || !self.is_exclusive(pfn, order) {
                     return Some(Ok(Forced::Look(Step::Again)));
                 }
                 m.write_bytes(pfn.add(va.page() & (order.frames() - 1)), va.offset(), bytes);

@@ -1,11 +1,11 @@
 //! Making the ends of a range boundaries between slots: all of it, or nothing.
 //!
 //! An end inside a large slot takes a table for each level below it: where nothing is mapped or a
-//! promise stands the table says the same in each slot, and a large leaf is split. The tables are
-//! counted and their frames taken before the first is linked, so a verb that does not get them
-//! leaves leaves whole and promises high. Faults that come in between can only make tables that are
-//! wanted here, too. Rejected: undoing what was opened (a split leaf stays split, its frames count
-//! one by one).
+//! reserved entry is the table says the same in each slot, and a large leaf is split. The tables
+//! are counted and their frames taken before the first is linked, so a verb that does not get them
+//! leaves large leaves and large reserved entries as they are. Faults that come in between can only
+//! make tables that are wanted here, too. Rejected: undoing what was opened (a split leaf stays
+//! split, its frames count one by one).
 
 use crate::addr::{Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
@@ -26,7 +26,7 @@ pub(crate) struct MissingTables {
 
 impl<M: Machine> PageTables<M> {
     /// Makes both ends of a range boundaries between slots. `create` makes tables where nothing is
-    /// mapped, too. Under the layout lock; the caller is in no epoch.
+    /// mapped, too. Under the mmap lock; the caller is in no epoch.
     ///
     /// # Errors
     /// [`NoMemory`]; nothing changed.
@@ -117,7 +117,7 @@ impl<M: Machine> PageTables<M> {
             let frame = frames.take(self)?;
             let at = Place { node, level, slot, raw };
             let used = match entry {
-                Entry::Leaf(..) | Entry::Parked(_) => {
+                Entry::Leaf(..) | Entry::Inaccessible(_) => {
                     self.split_leaf(space, at, va, frame, || true)
                 }
                 Entry::ZeroTable(_) => self.open_zeros(space, at, va, frame),
@@ -130,9 +130,9 @@ impl<M: Machine> PageTables<M> {
         Ok(())
     }
 
-    /// Puts a table in `frame` below a slot that holds nothing or a promise, of which every slot
-    /// then says the same. If the entry is not as it was seen any more nothing happens, the frame
-    /// is still the caller's, and it looks again.
+    /// Puts a table in `frame` below a slot that holds nothing or a reserved entry, of which every
+    /// slot then says the same. If the entry is not as it was seen any more nothing happens, the
+    /// frame is still the caller's, and it looks again.
     fn push_down(&self, Place { node, level, slot, raw }: Place<'_>, frame: Pfn) -> bool {
         let m = &self.machine;
         let below = level.child();
@@ -140,12 +140,12 @@ impl<M: Machine> PageTables<M> {
             Entry::Reserved => M::Codec::encode(Entry::Reserved, below),
             _ => 0,
         };
-        let child = self.dress_node(frame, below, Some((node.pfn, slot)), fill);
+        let child = self.init_node(frame, below, Some((node.pfn, slot)), fill);
         let mut top = Token::top();
         let _guard = node.lock(m, &mut top);
         if node.state().dead() || m.entry(node.pfn, slot) != raw {
             drop(_guard);
-            self.undress_node(child);
+            self.uncount_node(child);
             return false;
         }
         self.store(node.pfn, slot, level, Entry::Table(child.pfn));

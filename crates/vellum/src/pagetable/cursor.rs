@@ -37,7 +37,7 @@ impl<'a> Cursor<'a> {
 
     /// The slots that a range touches, which meets the node.
     #[inline(always)]
-    pub fn part(&self, range: VaRange) -> Part {
+    pub fn part(&self, range: VaRange) -> SlotRange {
         part(self.level, self.base, range)
     }
 
@@ -50,7 +50,7 @@ impl<'a> Cursor<'a> {
 
 /// The slots of a node that a range touches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
+pub(crate) struct SlotRange {
     /// First and one past the last slot touched.
     pub first: usize,
     pub end: usize,
@@ -61,12 +61,12 @@ pub(crate) struct Part {
 
 /// The part of `range` in the node of `level` whose first address is `base`. They meet.
 #[inline]
-fn part(level: Level, base: u64, range: VaRange) -> Part {
+fn part(level: Level, base: u64, range: VaRange) -> SlotRange {
     let shift = level.shift();
     let bytes = level.entry_bytes();
     let start = range.start().0.max(base) - base;
     let end = (range.end().0 - base).min(bytes * ENTRIES as u64);
-    Part {
+    SlotRange {
         first: (start >> shift) as usize,
         end: (end.div_ceil(bytes)) as usize,
         whole_first: (start.div_ceil(bytes)) as usize,
@@ -74,7 +74,7 @@ fn part(level: Level, base: u64, range: VaRange) -> Part {
     }
 }
 
-impl Part {
+impl SlotRange {
     /// Whether the range covers the slot whole.
     #[inline]
     pub fn covers(&self, slot: usize) -> bool {

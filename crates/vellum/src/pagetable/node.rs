@@ -32,7 +32,7 @@ const TEN: u64 = 0x3ff;
 /// says.
 const RUN_MAX: u64 = (1 << 37) - 1;
 
-/// The value of `State::listed` that says the intervals are in a list: the greatest.
+/// The value of `NodeState::listed` that says the intervals are in a list: the greatest.
 pub(crate) const IN_LIST: u64 = 4;
 
 const _: () = {
@@ -47,12 +47,12 @@ const _: () = {
 
 /// Word 1.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct State(u64);
+pub(crate) struct NodeState(u64);
 
-impl State {
+impl NodeState {
     /// A node of that level with no entry at all.
-    fn empty(level: Level) -> State {
-        State(level.0 as u64).with_run(full_run(level))
+    fn empty(level: Level) -> NodeState {
+        NodeState(level.0 as u64).with_run(full_run(level))
     }
     #[inline]
     pub fn level(self) -> Level {
@@ -72,8 +72,8 @@ impl State {
     pub fn count(self) -> u64 {
         self.0 >> COUNT_SHIFT & TEN
     }
-    /// Slots that hold a resident page: leaves of data, parked ones, both at this node's own leaf
-    /// size.
+    /// Slots that hold a resident page: leaves of data, inaccessible ones, both at this node's own
+    /// leaf size.
     #[inline]
     pub fn resident(self) -> u64 {
         self.0 >> RESIDENT_SHIFT & TEN
@@ -84,29 +84,29 @@ impl State {
     pub fn run(self) -> u64 {
         self.0 >> RUN_SHIFT
     }
-    pub fn with_dead(self) -> State {
-        State(self.0 | DEAD)
+    pub fn with_dead(self) -> NodeState {
+        NodeState(self.0 | DEAD)
     }
-    pub fn with_listed(self, listed: u64) -> State {
-        State(self.0 & !(7 << LISTED_SHIFT) | listed << LISTED_SHIFT)
-    }
-    #[inline]
-    pub fn with_count(self, count: u64) -> State {
-        State(self.0 & !(TEN << COUNT_SHIFT) | count << COUNT_SHIFT)
+    pub fn with_listed(self, listed: u64) -> NodeState {
+        NodeState(self.0 & !(7 << LISTED_SHIFT) | listed << LISTED_SHIFT)
     }
     #[inline]
-    pub fn with_resident(self, resident: u64) -> State {
-        State(self.0 & !(TEN << RESIDENT_SHIFT) | resident << RESIDENT_SHIFT)
+    pub fn with_count(self, count: u64) -> NodeState {
+        NodeState(self.0 & !(TEN << COUNT_SHIFT) | count << COUNT_SHIFT)
+    }
+    #[inline]
+    pub fn with_resident(self, resident: u64) -> NodeState {
+        NodeState(self.0 & !(TEN << RESIDENT_SHIFT) | resident << RESIDENT_SHIFT)
     }
     /// With `gone` entries less, `pages` of them resident; the node has as many.
     #[inline]
-    pub fn without(self, gone: u64, pages: u64) -> State {
+    pub fn without(self, gone: u64, pages: u64) -> NodeState {
         debug_assert!(gone <= self.count() && pages <= self.resident(), "more went than there was");
-        State(self.0 - (gone << COUNT_SHIFT) - (pages << RESIDENT_SHIFT))
+        NodeState(self.0 - (gone << COUNT_SHIFT) - (pages << RESIDENT_SHIFT))
     }
     #[inline]
-    pub fn with_run(self, run: u64) -> State {
-        State(self.0 & !(RUN_MAX << RUN_SHIFT) | run.min(RUN_MAX) << RUN_SHIFT)
+    pub fn with_run(self, run: u64) -> NodeState {
+        NodeState(self.0 & !(RUN_MAX << RUN_SHIFT) | run.min(RUN_MAX) << RUN_SHIFT)
     }
 }
 
@@ -146,12 +146,12 @@ const _: () = {
 
 impl<'a> Node<'a> {
     #[inline]
-    pub fn state(self) -> State {
-        State(self.record.word(1).load(Ordering::Acquire))
+    pub fn state(self) -> NodeState {
+        NodeState(self.record.word(1).load(Ordering::Acquire))
     }
     /// Under the node's lock, or before the node is linked.
     #[inline]
-    pub fn set_state(self, state: State) {
+    pub fn set_state(self, state: NodeState) {
         self.record.word(1).store(state.0, Ordering::Release);
     }
     /// Adds to `resident`, under the node's lock.
@@ -182,7 +182,7 @@ impl<'a> Node<'a> {
         };
         self.record.word(2).store(word, Ordering::Relaxed);
     }
-    /// Entries that a CPU has set aside as `Busy` and comes back to: the node cannot die before.
+    /// Entries that a CPU has in transit as `Busy` and comes back to: the node cannot die before.
     /// Under the node's lock.
     #[inline]
     pub fn transit(self) -> u64 {
@@ -229,29 +229,29 @@ impl<'a> Node<'a> {
     }
     /// Takes the node's lock.
     #[inline]
-    pub fn lock<'g, M: Machine, H: Above<sync::Node>>(
+    pub fn lock<'g, M: Machine, H: Above<sync::TableLock>>(
         self,
         m: &'g M,
         above: &'g mut Token<H>,
-    ) -> Guard<'g, sync::Node, M>
+    ) -> Guard<'g, sync::TableLock, M>
     where
         'a: 'g,
     {
         let record: &'a Record = self.record;
-        Lock::<sync::Node>::from_word(record.lock_word()).lock(m, above, self.pfn.0)
+        Lock::<sync::TableLock>::from_word(record.lock_word()).lock(m, above, self.pfn.0)
     }
     /// The same inside an epoch, for faults.
     #[inline]
-    pub fn lock_inside<'g, M: Machine, H: Above<sync::Node>>(
+    pub fn lock_inside<'g, M: Machine, H: Above<sync::TableLock>>(
         self,
         epoch: &'g EpochGuard<'_, M>,
         above: &'g mut Token<H>,
-    ) -> Guard<'g, sync::Node, M, true>
+    ) -> Guard<'g, sync::TableLock, M, true>
     where
         'a: 'g,
     {
         let record: &'a Record = self.record;
-        Lock::<sync::Node>::from_word(record.lock_word()).lock_inside(epoch, above, self.pfn.0)
+        Lock::<sync::TableLock>::from_word(record.lock_word()).lock_inside(epoch, above, self.pfn.0)
     }
 }
 
@@ -275,11 +275,11 @@ impl<M: Machine> PageTables<M> {
         parent: Option<(Pfn, usize)>,
         fill: u64,
     ) -> Result<Node<'_>, NoMemory> {
-        Ok(self.dress_node(self.table_frame()?, level, parent, fill))
+        Ok(self.init_node(self.table_frame()?, level, parent, fill))
     }
 
     /// The same in a frame that was taken for it.
-    pub fn dress_node(
+    pub fn init_node(
         &self,
         pfn: Pfn,
         level: Level,
@@ -299,18 +299,18 @@ impl<M: Machine> PageTables<M> {
         node.record.set_head(Use::Table, crate::addr::Order::BASE);
         node.set_parent(parent);
         node.set_state(if fill == 0 {
-            State::empty(level)
+            NodeState::empty(level)
         } else {
-            State(level.0 as u64).with_count(ENTRIES as u64)
+            NodeState(level.0 as u64).with_count(ENTRIES as u64)
         });
         m.hook(Event::Work(Work::Table, 1));
         self.count(Counter::TablePages, 1);
         node
     }
 
-    /// Takes back what [`dress_node`](PageTables::dress_node) counted; the frame, which was linked
+    /// Takes back what [`init_node`](PageTables::init_node) counted; the frame, which was linked
     /// nowhere, is the caller's again.
-    pub(super) fn undress_node(&self, node: Node<'_>) {
+    pub(super) fn uncount_node(&self, node: Node<'_>) {
         let _ = node;
         self.count(Counter::TablePages, -1);
     }

@@ -54,7 +54,7 @@ impl<M: Machine> PageTables<M> {
     ) -> Node<'_> {
         let m = &self.machine;
         let copy =
-            self.dress_node(frame, level, Some(parent), M::Codec::encode(Entry::Reserved, level));
+            self.init_node(frame, level, Some(parent), M::Codec::encode(Entry::Reserved, level));
         // SAFETY: shared tables of zeros never change, the node is linked nowhere yet, and they are
         // two frames.
         unsafe { m.direct(copy.pfn).copy_from_nonoverlapping(m.direct(shared), PAGE_SIZE) };
@@ -82,7 +82,7 @@ impl<M: Machine> PageTables<M> {
             let _guard = node.lock(m, &mut top);
             if node.state().dead() || m.entry(node.pfn, slot) != raw {
                 drop(_guard);
-                self.undress_node(child);
+                self.uncount_node(child);
                 return false;
             }
             if live {
@@ -97,10 +97,10 @@ impl<M: Machine> PageTables<M> {
         if live {
             // Both tables say the same; what must go are walk caches that lead to the shared one.
             receipt.leaf(va, Level::ONE);
-            let _flushed = self.redeem(space, receipt);
+            let _flushed = self.flush(space, receipt);
         } else {
             receipt.span(va.align_down(level.entry_bytes()), level.entry_bytes());
-            let _flushed = self.redeem(space, receipt);
+            let _flushed = self.flush(space, receipt);
             self.put_back(at, Entry::Table(child.pfn), 0);
         }
         self.count(Counter::ZeroTableUnshare, 1);

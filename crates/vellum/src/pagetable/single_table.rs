@@ -3,9 +3,9 @@
 //! Most calls that programs make are about a few pages, and most of their cost would be the way
 //! there: to see whether the range is mapped, to open either end, to make room, to assign, to
 //! write. Where the range lies inside one table of 4 KiB entries that is there already, nothing is
-//! to be opened and the node says it all. Anything else (large leaves, promises above 4 KiB, ranges
-//! across tables, several regions) is left to the general way, which is right for these ranges,
-//! too.
+//! to be opened and the node says it all. Anything else (large leaves, reserved entries above 4
+//! KiB, ranges across tables, several regions) is left to the general way, which is right for these
+//! ranges, too.
 
 use crate::addr::{Level, VaRange};
 use crate::entry::Entry;
@@ -32,7 +32,7 @@ impl<'a> InTable<'a> {
 
 impl<M: Machine> PageTables<M> {
     /// The lowest node that covers more than the range and all of it, if there is one. Under the
-    /// layout lock.
+    /// mmap lock.
     #[inline]
     pub fn in_table(&self, space: &SpaceRecord, range: VaRange) -> Option<InTable<'_>> {
         let span = Level::TWO.entry_bytes();

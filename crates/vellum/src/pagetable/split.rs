@@ -36,7 +36,7 @@ impl<M: Machine> PageTables<M> {
             return false;
         };
         let below = level.child();
-        let child = self.dress_node(
+        let child = self.init_node(
             frame,
             below,
             Some((node.pfn, slot)),
@@ -46,13 +46,13 @@ impl<M: Machine> PageTables<M> {
             Self::busy(M::Codec::decode(raw, level), self.is_zero_leaf(pfn, level)),
             level,
         );
-        let Some(taken) = self.set_aside(at, still, |_| busy) else {
-            self.undress_node(child);
+        let Some(taken) = self.make_busy(at, still, |_| busy) else {
+            self.uncount_node(child);
             return false;
         };
         let mut receipt = Receipt::new();
         receipt.leaf(va, level);
-        let _flushed = self.redeem(space, receipt);
+        let _flushed = self.flush(space, receipt);
         if let Entry::Leaf(_, flags) = taken
             && self.is_zero_leaf(pfn, level)
         {
@@ -61,10 +61,10 @@ impl<M: Machine> PageTables<M> {
             self.count(Counter::ThpZeroSplit, 1);
             return true;
         }
-        self.cut_block(pfn, order);
+        self.split_block(pfn, order);
         self.fill_pieces(child, below, pfn, |piece| match taken {
             Entry::Leaf(_, flags) => Entry::Leaf(piece, flags),
-            _ => Entry::Parked(piece),
+            _ => Entry::Inaccessible(piece),
         });
         self.put_back(at, Entry::Table(child.pfn), -1);
         self.count_pages(order, -1);

@@ -21,7 +21,7 @@ use crate::sync::Token;
 #[inline]
 pub(crate) fn frame_of(entry: Entry) -> Option<Pfn> {
     match entry {
-        Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(pfn),
+        Entry::Leaf(pfn, _) | Entry::Inaccessible(pfn) => Some(pfn),
         _ => None,
     }
 }
@@ -31,7 +31,7 @@ impl<M: Machine> PageTables<M> {
     /// the lock that it may be, and says what it was in the end (hardware may have set its marks
     /// meanwhile). `busy` makes the new entry of it. `None` if the node is dead, or the entry maps
     /// something else; then nothing changed.
-    pub(crate) fn set_aside(
+    pub(crate) fn make_busy(
         &self,
         at: Place<'_>,
         still: impl FnOnce() -> bool,
@@ -50,7 +50,7 @@ impl<M: Machine> PageTables<M> {
         Some(taken)
     }
 
-    /// What stands for an entry while it is set aside.
+    /// What stands for an entry while it is in transit.
     #[inline(always)]
     pub fn busy(entry: Entry, zeros: bool) -> Entry {
         match frame_of(entry) {
@@ -59,7 +59,7 @@ impl<M: Machine> PageTables<M> {
         }
     }
 
-    /// Puts an entry back that was set aside, or what takes its place. `resident` is added to the
+    /// Puts an entry back that was in transit, or what takes its place. `resident` is added to the
     /// node's count of resident pages.
     pub(crate) fn put_back(&self, at: Place<'_>, entry: Entry, resident: i64) {
         let m = &self.machine;

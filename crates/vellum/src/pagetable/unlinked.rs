@@ -65,8 +65,8 @@ pub(crate) fn leaf_level(order: Order) -> Level {
 }
 
 impl<M: Machine> PageTables<M> {
-    /// Tables of promises from below a slot of `node`, whose entries are of `level`, down to the
-    /// one with entries of `leaf`. `None` if the slot is of that level itself.
+    /// Tables of reserved entries from below a slot of `node`, whose entries are of `level`, down
+    /// to the one with entries of `leaf`. `None` if the slot is of that level itself.
     pub fn unlinked_path(
         &self,
         Place { node, mut level, mut slot, .. }: Place<'_>,
@@ -76,8 +76,8 @@ impl<M: Machine> PageTables<M> {
         let (mut path, mut above) = (None, node.pfn);
         while level > leaf {
             level = level.child();
-            let promise = M::Codec::encode(Entry::Reserved, level);
-            match self.make_node(level, Some((above, slot)), promise) {
+            let reserved = M::Codec::encode(Entry::Reserved, level);
+            match self.make_node(level, Some((above, slot)), reserved) {
                 Ok(node) => {
                     path = Some(UnlinkedPath::extended(path, &self.machine, node, level, va));
                     (above, slot) = (node.pfn, level.slot(va));

@@ -13,7 +13,7 @@ use crate::space::SpaceRecord;
 use crate::sync::Token;
 
 impl<M: Machine> PageTables<M> {
-    /// Goes down to the entry that decides about `va`. Inside an epoch, or under the layout lock.
+    /// Goes down to the entry that decides about `va`. Inside an epoch, or under the mmap lock.
     #[inline(always)]
     pub fn descend_entry(&self, space: &SpaceRecord, va: Va) -> Place<'_> {
         match self.descend_straight(space, va) {
@@ -66,7 +66,7 @@ impl<M: Machine> PageTables<M> {
 
     /// Calls `see` with every run of the range that one entry or one run of equal absence decides:
     /// first address, length, level, entry (never `Table`). Stops at the first `false`. Under the
-    /// layout lock.
+    /// mmap lock.
     pub fn scan(
         &self,
         space: &SpaceRecord,
@@ -97,8 +97,8 @@ impl<M: Machine> PageTables<M> {
     }
 
     /// Calls `change` with every entry of an open range that is neither empty nor a table, and its
-    /// address, under its node's lock. `false` says that the entry is set aside by a fault: the
-    /// lock is dropped, and the entry looked at again. Under the layout lock.
+    /// address, under its node's lock. `false` says that the entry is in transit by a fault: the
+    /// lock is dropped, and the entry looked at again. Under the mmap lock.
     pub fn alter<F>(&self, space: &SpaceRecord, range: VaRange, change: &mut F)
     where
         F: FnMut(Place<'_>, Va) -> bool,
@@ -140,7 +140,7 @@ impl<M: Machine> PageTables<M> {
         }
     }
 
-    /// One hold of a node's lock: up to a table, or an entry that is set aside. Says how far it
+    /// One hold of a node's lock: up to a table, or an entry that is in transit. Says how far it
     /// came.
     #[inline(always)]
     fn alter_run<F>(&self, at: Cursor<'_>, (mut slot, end): (usize, usize), change: &mut F) -> usize
@@ -168,7 +168,7 @@ impl<M: Machine> PageTables<M> {
         slot
     }
 
-    /// Whether all of the range lies in regions. Under the layout lock.
+    /// Whether all of the range lies in regions. Under the mmap lock.
     pub fn is_mapped(&self, space: &SpaceRecord, range: VaRange) -> bool {
         if let Some(part) = self.in_table(space, range) {
             return self
@@ -177,7 +177,7 @@ impl<M: Machine> PageTables<M> {
         self.scan(space, range, &mut |_, _, entry| !matches!(entry, Entry::Empty | Entry::Gone(_)))
     }
 
-    /// Whether none of it does. Under the layout lock.
+    /// Whether none of it does. Under the mmap lock.
     pub fn is_hole(&self, space: &SpaceRecord, range: VaRange) -> bool {
         if let Some(part) = self.in_table(space, range) {
             return self

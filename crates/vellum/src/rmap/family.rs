@@ -6,11 +6,11 @@ use crate::machine::Machine;
 use crate::rmap::Rmap;
 use crate::space::{MAX_SPACES, Space, SpaceRecord};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{self, Above, Guarded, Lock, Token};
+use crate::sync::{self, Above, Family, Lock, Token};
 
 /// The spaces that come from one by forks.
 #[repr(C)]
-pub(crate) struct Family {
+pub(crate) struct ForkFamily {
     lock: AtomicU32,
     /// Spaces on the list: all there are, at most.
     members: AtomicU32,
@@ -20,15 +20,15 @@ pub(crate) struct Family {
 
 const _: () = assert!(MAX_SPACES <= u32::MAX as u64);
 
-impl Family {
-    pub(super) fn lock(&self) -> &Lock<Guarded> {
+impl ForkFamily {
+    pub(super) fn lock(&self) -> &Lock<Family> {
         Lock::from_word(&self.lock)
     }
 }
 
 impl<M: Machine> Rmap<M> {
     /// The first space of a family. Under the family's lock.
-    pub(super) fn first_member(&self, family: &Family) -> Option<&SpaceRecord> {
+    pub(super) fn first_member(&self, family: &ForkFamily) -> Option<&SpaceRecord> {
         SlabRef::from_raw(family.first.load(Ordering::Relaxed)).map(|name| self.space_record(name))
     }
 
@@ -37,10 +37,10 @@ impl<M: Machine> Rmap<M> {
         SlabRef::from_raw(space.sibling.load(Ordering::Relaxed)).map(|name| self.space_record(name))
     }
 
-    pub(super) fn family(&self, name: SlabRef) -> &Family {
+    pub(super) fn family(&self, name: SlabRef) -> &ForkFamily {
         // SAFETY: families are slab objects of 64 bytes, zero at first, that live while a space
         // names them.
-        unsafe { name.ptr(&self.machine).cast::<Family>().as_ref() }
+        unsafe { name.ptr(&self.machine).cast::<ForkFamily>().as_ref() }
     }
 
     fn space_record(&self, name: SlabRef) -> &SpaceRecord {
@@ -58,7 +58,7 @@ impl<M: Machine> Rmap<M> {
         token: &mut Token<H>,
     ) -> Result<(SlabRef, bool), NoMemory>
     where
-        H: Above<Guarded> + Above<sync::Queue>,
+        H: Above<Family> + Above<sync::Queue>,
     {
         let m = &self.machine;
         let record = self.record_of(parent);
@@ -85,12 +85,12 @@ impl<M: Machine> Rmap<M> {
     }
 
     /// The opposite of [`join_family`](Vm::join_family), for a child that shares nothing yet.
-    pub fn part(
+    pub fn undo_join_family(
         &self,
         parent: &Space,
         child: &Space,
         (name, made): (SlabRef, bool),
-        token: &mut Token<sync::Layout>,
+        token: &mut Token<sync::MmapLock>,
     ) {
         self.leave_family(child, token);
         self.record_of(child).family.store(0, Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl<M: Machine> Rmap<M> {
     /// Takes a space off its family's list; the last one takes the family along.
     pub(crate) fn leave_family<H>(&self, space: &Space, top: &mut Token<H>)
     where
-        H: Above<Guarded> + Above<sync::Queue>,
+        H: Above<Family> + Above<sync::Queue>,
     {
         let m = &self.machine;
         let Some(name) = SlabRef::from_raw(self.record_of(space).family.load(Ordering::Relaxed))

@@ -1,14 +1,15 @@
 //! Map counts of data frames: one more mapping, one less, mine alone.
 //!
-//! A block is *whole* (one record counts the leaves that map all of it) or cut into smaller *units*
-//! that count each for themselves, which happens when some space splits its leaf while others keep
-//! theirs. A leaf's order may then be larger than the units under it, and counting walks the units.
+//! A block is *whole* (one record counts the leaves that map all of it) or split into smaller
+//! *units* that count each for themselves, which happens when some space splits its leaf while
+//! others keep theirs. A leaf's order may then be larger than the units under it, and counting
+//! walks the units.
 //!
-//! The count and the unit's order live in one word, so that a cut and a count that race are ordered
-//! by one exchange: the cutter prepares the pieces' records with the count it saw, then exchanges
-//! "whole, c" for "cut, c"; if someone counted in between, the exchange fails and the pieces are
-//! prepared again. Nobody looks at the pieces before it succeeds. Rejected: counting large blocks
-//! under the busy lock, which stands above the node lock that callers hold.
+//! The count and the unit's order live in one word, so that a split and a count that race are
+//! ordered by one exchange: the cutter prepares the pieces' records with the count it saw, then
+//! exchanges "whole, c" for "split, c"; if someone counted in between, the exchange fails and the
+//! pieces are prepared again. Nobody looks at the pieces before it succeeds. Rejected: counting
+//! large blocks under the busy lock, which stands above the node lock that callers hold.
 //!
 //! Word 1 of a data frame's record, beside `frame::Data`'s use of it: the five highest bits
 //! hold 1 + the order of the units the block was split into, 0 while it is whole.
@@ -66,20 +67,20 @@ impl<M: Machine> Rmap<M> {
     /// Counts one more leaf of `order` that maps the block, which the caller's own leaf keeps
     /// mapped, and makes its owner `owner`.
     #[inline]
-    pub(crate) fn share(&self, pfn: Pfn, order: Order, owner: Owner) {
+    pub(crate) fn add_mapping(&self, pfn: Pfn, order: Order, owner: Owner) {
         let record = self.frames.record(pfn);
         Data::of(record).set_owner(owner);
         touch(&self.machine, record.word(1), true);
         let old = record.word(1).fetch_add(1, Ordering::AcqRel);
         if order > Order::BASE {
-            self.share_siblings(pfn, order, owner, old);
+            self.add_sibling_mappings(pfn, order, owner, old);
         }
     }
 
     #[cold]
-    fn share_siblings(&self, pfn: Pfn, order: Order, owner: Owner, word: u64) {
+    fn add_sibling_mappings(&self, pfn: Pfn, order: Order, owner: Owner, word: u64) {
         Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| {
-            self.share(piece, size, owner)
+            self.add_mapping(piece, size, owner)
         });
     }
 
@@ -153,7 +154,7 @@ impl<M: Machine> Rmap<M> {
     /// Whether the caller's leaf is the only use of every part of the block. Under the lock of
     /// the leaf's node the answer stays true: a second mapping could only come from this one.
     #[inline]
-    pub(crate) fn is_mine(&self, pfn: Pfn, order: Order) -> bool {
+    pub(crate) fn is_exclusive(&self, pfn: Pfn, order: Order) -> bool {
         touch(&self.machine, self.count_word(pfn), false);
         let word = self.count_word(pfn).load(Ordering::Acquire);
         if word & USES != 1 {
@@ -164,13 +165,13 @@ impl<M: Machine> Rmap<M> {
         }
         let mut mine = true;
         Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| {
-            mine &= self.is_mine(piece, size)
+            mine &= self.is_exclusive(piece, size)
         });
         mine
     }
 
     /// Makes `owner` the owner of every unit of a block that is the caller's alone.
-    pub(crate) fn own(&self, pfn: Pfn, order: Order, owner: Owner) {
+    pub(crate) fn set_block_owner(&self, pfn: Pfn, order: Order, owner: Owner) {
         let data = Data::of(self.frames.record(pfn));
         if data.owner() != owner {
             data.set_owner(owner);
@@ -178,14 +179,14 @@ impl<M: Machine> Rmap<M> {
         if order > Order::BASE {
             let word = self.count_word(pfn).load(Ordering::Acquire);
             Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| {
-                self.own(piece, size, owner)
+                self.set_block_owner(piece, size, owner)
             });
         }
     }
 
     /// Lets the pieces of a block of `order`, one leaf size smaller, count for themselves. The
     /// caller's leaf keeps the block mapped, and no node lock is held.
-    pub(crate) fn cut_block(&self, pfn: Pfn, order: Order) {
+    pub(crate) fn split_block(&self, pfn: Pfn, order: Order) {
         let m = &self.machine;
         let record = self.frames.record(pfn);
         let data = Data::of(record);
@@ -197,8 +198,8 @@ impl<M: Machine> Rmap<M> {
         if self.unit(pfn, seen) < order {
             return;
         }
-        // SAFETY: the block is mapped, and its pieces are freed only by who finds it cut, which the
-        // exchange below says.
+        // SAFETY: the block is mapped, and its pieces are freed only by who finds it split, which
+        // the exchange below says.
         unsafe { self.frames.split(m, pfn, order, size) };
         m.hook(Event::Work(Work::Scan, 512));
         loop {

@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::rmap::Rmap;
 use crate::space::SpaceRecord;
 use crate::sync::atomic::Ordering;
-use crate::sync::{Above, Guarded, Token};
+use crate::sync::{Above, Family, Token};
 
 /// The places of one page. While this lives no space comes to the family or leaves it, and none
 /// takes a shift off its list.
@@ -25,7 +25,7 @@ pub(crate) struct Mappings<'v, M: Machine> {
 impl<M: Machine> Rmap<M> {
     /// Runs `body` with the places of the page that `space` maps at `index`. Under the space's mmap
     /// lock; holds its family's lock until `body` returns.
-    pub fn with_mappings<H: Above<Guarded>, R>(
+    pub fn with_mappings<H: Above<Family>, R>(
         &self,
         space: &SpaceRecord,
         index: u64,

@@ -1,4 +1,4 @@
-//! Displacements: where a space sees pages away from their home.
+//! Index shifts: where a space sees pages at other addresses than their index.
 //!
 //! A frame's index is fixed for life: the page number at which it was first touched, plus its
 //! region's shift. An address shows an index by identity, or by one of the shifts on the space's
@@ -14,40 +14,40 @@ use crate::machine::Machine;
 use crate::rmap::Rmap;
 use crate::space::SpaceRecord;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Above, Guarded, Queue, Token};
+use crate::sync::{Above, Family, Queue, Token};
 
 /// Seven shifts, 0 for none (no shift is 0: that is identity).
 #[repr(C)]
-pub(crate) struct Piece {
+pub(crate) struct ShiftList {
     next: AtomicU64,
     shifts: [AtomicU64; 7],
 }
 
 impl<M: Machine> Rmap<M> {
-    fn piece(&self, name: SlabRef) -> &Piece {
+    fn node(&self, name: SlabRef) -> &ShiftList {
         // SAFETY: names on a space's list are objects of 64 bytes that were zero at first, and live
         // as long as the space.
-        unsafe { name.ptr(&self.machine).cast::<Piece>().as_ref() }
+        unsafe { name.ptr(&self.machine).cast::<ShiftList>().as_ref() }
     }
 
     /// Calls `each` with every shift of the space but identity, until it says `false`. Under the
     /// mmap lock, or the family's lock.
     pub(crate) fn shifts(&self, space: &SpaceRecord, mut each: impl FnMut(u64) -> bool) {
-        let mut next = SlabRef::from_raw(space.displaced.load(Ordering::Acquire));
+        let mut next = SlabRef::from_raw(space.shifted.load(Ordering::Acquire));
         while let Some(name) = next {
-            let piece = self.piece(name);
-            for shift in &piece.shifts {
+            let node = self.node(name);
+            for shift in &node.shifts {
                 let shift = shift.load(Ordering::Relaxed);
                 if shift != 0 && !each(shift) {
                     return;
                 }
             }
-            next = SlabRef::from_raw(piece.next.load(Ordering::Relaxed));
+            next = SlabRef::from_raw(node.next.load(Ordering::Relaxed));
         }
     }
 
-    /// Adds a shift if it is not known, and says whether it did. Under the layout lock.
-    pub(crate) fn displace<H: Above<Queue>>(
+    /// Adds a shift if it is not known, and says whether it did. Under the mmap lock.
+    pub(crate) fn add_shift<H: Above<Queue>>(
         &self,
         space: &SpaceRecord,
         shift: u64,
@@ -61,66 +61,66 @@ impl<M: Machine> Rmap<M> {
         if known {
             return Ok(false);
         }
-        let first = space.displaced.load(Ordering::Relaxed);
+        let first = space.shifted.load(Ordering::Relaxed);
         if let Some(name) = SlabRef::from_raw(first)
             && let Some(free) =
-                self.piece(name).shifts.iter().find(|s| s.load(Ordering::Relaxed) == 0)
+                self.node(name).shifts.iter().find(|s| s.load(Ordering::Relaxed) == 0)
         {
             free.store(shift, Ordering::Release);
             return Ok(true);
         }
         let name = self.small.alloc(&self.machine, &self.frames, token)?;
-        let piece = self.piece(name);
-        piece.next.store(first, Ordering::Relaxed);
-        piece.shifts[0].store(shift, Ordering::Relaxed);
-        space.displaced.store(name.raw(), Ordering::Release);
+        let node = self.node(name);
+        node.next.store(first, Ordering::Relaxed);
+        node.shifts[0].store(shift, Ordering::Relaxed);
+        space.shifted.store(name.raw(), Ordering::Release);
         Ok(true)
     }
 
     /// Takes a shift back that was added by a verb that failed before it moved anything. Under the
-    /// layout lock.
-    pub(crate) fn undo_displace<H: Above<Guarded> + Above<Queue>>(
+    /// mmap lock.
+    pub(crate) fn undo_shift<H: Above<Family> + Above<Queue>>(
         &self,
         space: &SpaceRecord,
         shift: u64,
         token: &mut Token<H>,
     ) {
         let is = |wanted: u64| move |cell: &&AtomicU64| cell.load(Ordering::Relaxed) == wanted;
-        let mut next = SlabRef::from_raw(space.displaced.load(Ordering::Relaxed));
+        let mut next = SlabRef::from_raw(space.shifted.load(Ordering::Relaxed));
         while let Some(name) = next {
-            if let Some(cell) = self.piece(name).shifts.iter().find(is(shift)) {
+            if let Some(cell) = self.node(name).shifts.iter().find(is(shift)) {
                 cell.store(0, Ordering::Release);
                 break;
             }
-            next = SlabRef::from_raw(self.piece(name).next.load(Ordering::Relaxed));
+            next = SlabRef::from_raw(self.node(name).next.load(Ordering::Relaxed));
         }
-        // Pieces were added in front.
-        while let Some(name) = self.unlink_empty_piece(space, token) {
+        // Nodes were added in front.
+        while let Some(name) = self.unlink_empty(space, token) {
             self.small.free(&self.machine, &self.frames, token, name);
         }
     }
 
-    /// Takes the first piece off the list if no shift is in it. Whoever holds the family's lock may
+    /// Takes the first node off the list if no shift is in it. Whoever holds the family's lock may
     /// be walking the list.
-    fn unlink_empty_piece<H: Above<Guarded>>(
+    fn unlink_empty<H: Above<Family>>(
         &self,
         space: &SpaceRecord,
         token: &mut Token<H>,
     ) -> Option<SlabRef> {
-        let name = SlabRef::from_raw(space.displaced.load(Ordering::Relaxed))?;
-        let piece = self.piece(name);
-        if piece.shifts.iter().any(|cell| cell.load(Ordering::Relaxed) != 0) {
+        let name = SlabRef::from_raw(space.shifted.load(Ordering::Relaxed))?;
+        let node = self.node(name);
+        if node.shifts.iter().any(|cell| cell.load(Ordering::Relaxed) != 0) {
             return None;
         }
         let family = SlabRef::from_raw(space.family.load(Ordering::Relaxed));
         let lock = family.map(|family| (self.family(family).lock(), family.raw()));
         let _guard = lock.map(|(lock, key)| lock.lock(&self.machine, token, key));
-        space.displaced.store(piece.next.load(Ordering::Relaxed), Ordering::Release);
+        space.shifted.store(node.next.load(Ordering::Relaxed), Ordering::Release);
         Some(name)
     }
 
     /// Gives `to` every shift of `from`.
-    pub(crate) fn copy_displacements<H: Above<Queue>>(
+    pub(crate) fn copy_shifts<H: Above<Queue>>(
         &self,
         from: &SpaceRecord,
         to: &SpaceRecord,
@@ -128,21 +128,17 @@ impl<M: Machine> Rmap<M> {
     ) -> Result<(), NoMemory> {
         let mut done = Ok(());
         self.shifts(from, |shift| {
-            done = self.displace(to, shift, token).map(drop);
+            done = self.add_shift(to, shift, token).map(drop);
             done.is_ok()
         });
         done
     }
 
     /// Frees the list.
-    pub(crate) fn drop_displacements<H: Above<Queue>>(
-        &self,
-        space: &SpaceRecord,
-        token: &mut Token<H>,
-    ) {
-        let mut next = SlabRef::from_raw(space.displaced.swap(0, Ordering::AcqRel));
+    pub(crate) fn drop_shifts<H: Above<Queue>>(&self, space: &SpaceRecord, token: &mut Token<H>) {
+        let mut next = SlabRef::from_raw(space.shifted.swap(0, Ordering::AcqRel));
         while let Some(name) = next {
-            next = SlabRef::from_raw(self.piece(name).next.load(Ordering::Relaxed));
+            next = SlabRef::from_raw(self.node(name).next.load(Ordering::Relaxed));
             self.small.free(&self.machine, &self.frames, token, name);
         }
     }

@@ -53,7 +53,7 @@ pub enum Page {
         zero: bool,
     },
     /// A page that stays, without access.
-    Parked {
+    Inaccessible {
         /// First frame of the leaf.
         pfn: Pfn,
         /// Level of the leaf.
@@ -64,7 +64,7 @@ pub enum Page {
 /// What a space takes, counted by walking it. Pages are of 4 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Pages mapped, those of large leaves and parked ones included, zeros not. A shared page
+    /// Pages mapped, those of large leaves and inaccessible ones included, zeros not. A shared page
     /// counts in each space.
     pub rss_pages: u64,
     /// 2 MiB leaves.
@@ -77,8 +77,8 @@ pub struct Usage {
     pub zero_huge_leaves: u64,
     /// Entries that name a shared table of zeros.
     pub zero_tables: u64,
-    /// Pages of `rss_pages` that are parked.
-    pub parked_pages: u64,
+    /// Pages of `rss_pages` that are inaccessible.
+    pub inaccessible_pages: u64,
     /// Pages that lie in a region, present or not.
     pub mapped_pages: u64,
     /// Table nodes, the root included.

@@ -75,7 +75,7 @@ pub enum LeafSize {
     #[default]
     Policy,
     /// This size and no other: 4 KiB, 2 MiB or 1 GiB. Start and length must be multiples of it. A
-    /// fault that finds no block of that size says so. Later verbs may cut such a leaf; the pieces
+    /// fault that finds no block of that size says so. Later verbs may split such a leaf; the parts
     /// then are ordinary pages.
     Exactly(Order),
 }

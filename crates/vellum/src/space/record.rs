@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use crate::addr::Pfn;
-use crate::machine::{ContextId, MAX_CPUS};
+use crate::machine::{Asid, MAX_CPUS};
 use crate::space::slab_ref::SlabRef;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Lock};
@@ -72,7 +72,7 @@ impl Space {
     }
 }
 
-/// A space's record; 256 zero bytes at first. (L: layout lock.)
+/// A space's record; 256 zero bytes at first. (L: mmap lock.)
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct SpaceRecord {
@@ -83,15 +83,15 @@ pub(crate) struct SpaceRecord {
     /// The root's frame. Never changes.
     pub root: AtomicU64,
     /// The identifier in the TLBs, below 4096 (`tlb::CONTEXT_WORDS`), 0 for none. Never changes.
-    pub context: AtomicU64,
+    pub asid: AtomicU64,
     /// This object's own name: what owners of frames say. Never changes.
     pub name: AtomicU64,
     /// The fork family's name, 0 for none. L, set once.
     pub family: AtomicU64,
     /// The next space of the family. The family's lock.
     pub sibling: AtomicU64,
-    /// First object of the list of displacements, 0 for none. L.
-    pub displaced: AtomicU64,
+    /// First object of the list of index shifts, 0 for none. L.
+    pub shifted: AtomicU64,
     /// The region made last, with a name of its own; equal attributes use it again. L.
     pub latest: AtomicU64,
     /// The region a change of attributes made last, with a name of its own, for the next change to
@@ -110,7 +110,7 @@ pub(crate) struct SpaceRecord {
     spare: [u64; 3],
     /// CPUs whose root is this space's.
     pub active: CpuWords,
-    /// CPUs that may hold translations under the context.
+    /// CPUs that may hold translations under the asid.
     pub cached: CpuWords,
     /// CPUs of `cached` that must drop them before they run here again.
     pub stale: CpuWords,
@@ -124,8 +124,8 @@ impl SpaceRecord {
         Pfn(self.root.load(Ordering::Relaxed))
     }
     #[inline]
-    pub fn context(&self) -> ContextId {
-        ContextId(self.context.load(Ordering::Relaxed) as u16)
+    pub fn asid(&self) -> Asid {
+        Asid(self.asid.load(Ordering::Relaxed) as u16)
     }
     /// What the locks of this space are told apart by.
     #[inline]
@@ -134,7 +134,7 @@ impl SpaceRecord {
     }
     /// Serialises the verbs that change what is mapped where.
     #[inline]
-    pub fn layout(&self) -> &Lock<sync::Layout> {
+    pub fn mmap_lock(&self) -> &Lock<sync::MmapLock> {
         Lock::from_word(&self.layout)
     }
     /// Whether shared zeros may be mapped. An answer that is to hold is asked for under the lock of
@@ -169,7 +169,7 @@ impl SpaceRecord {
         self.edits.load(Ordering::Acquire) & STOPPED != 0
     }
     /// From here on no fault changes an entry; whoever takes a node's lock after the caller had it
-    /// knows. Under the layout lock.
+    /// knows. Under the mmap lock.
     pub fn stop_faults(&self) {
         debug_assert!(!self.faults_stopped(), "two verbs stop faults at once");
         self.edits.store(self.edits.load(Ordering::Relaxed) | STOPPED, Ordering::Release);

@@ -11,7 +11,7 @@
 //!   full fence (the exchange)               full fence
 //!   read the link                           read every word
 //!   use the node                            1: wait until the word is another
-//!   leave: own word -> 1 << 30 (release)    free the node
+//!   leftover: own word -> 1 << 30 (release)    free the node
 //! ```
 //! Either the reader's exchange comes before the freer's reading, which then waits, or after it,
 //! and then the reader finds the link gone. Rejected: two or three global epochs (a shared line for
@@ -23,7 +23,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use super::atomic::{AtomicU64, Ordering, fence, fence_after_exchange};
-use super::level::{Above, Node, Token};
+use super::level::{Above, TableLock, Token};
 use super::lines::Lines;
 use super::touch;
 use crate::machine::Machine;
@@ -95,7 +95,7 @@ impl Epochs {
 
     /// Waits until every CPU that is inside now has been outside. The caller is outside, and holds
     /// no lock that a reader takes: the token shows that it holds no table node.
-    pub fn synchronize<M: Machine, H: Above<Node>>(&self, m: &M, above: &mut Token<H>) {
+    pub fn synchronize<M: Machine, H: Above<TableLock>>(&self, m: &M, above: &mut Token<H>) {
         let _ = above;
         debug_assert!(!self.is_inside(m), "waiting for epochs from inside one would never end");
         fence(Ordering::SeqCst);

@@ -12,18 +12,18 @@
 use core::marker::PhantomData;
 
 /// A level of the lock order.
-pub trait Level {
+pub trait LockLevel {
     /// How messages call it.
     const NAME: &'static str;
 }
 
 /// Levels above `L`: a holder of their token may take locks of level `L`.
-pub trait Above<L: Level>: Level {}
+pub trait Above<L: LockLevel>: LockLevel {}
 
 macro_rules! levels {
     ($($(#[$doc:meta])* $level:ident = $name:literal),* $(,)?) => {
         $($(#[$doc])* #[derive(Debug)] pub enum $level {}
-        impl Level for $level { const NAME: &'static str = $name; })*
+        impl LockLevel for $level { const NAME: &'static str = $name; })*
         levels!(@above $($level)*);
     };
     (@above $high:ident $($low:ident)*) => {
@@ -36,15 +36,15 @@ macro_rules! levels {
 levels! {
     /// Nothing is held.
     Top = "nothing",
-    /// A space's layout lock.
-    Layout = "space layout",
-    /// An object's guard.
-    Guarded = "object guard",
+    /// A space's mmap lock.
+    MmapLock = "mmap lock",
+    /// The lock of a family of spaces that come from one by forks.
+    Family = "family lock",
     /// A frame's busy lock.
     Busy = "frame busy",
     /// A table node. Within the level: space id, then ancestor before descendant, then lower
     /// address.
-    Node = "table node",
+    TableLock = "table node",
     /// A node's queue of pending frames, a slab.
     Queue = "pending queue",
     /// Inside the frame allocator, which takes no lock of another kind.
@@ -54,8 +54,8 @@ levels! {
 /// The right to take locks below `L`.
 ///
 /// ```
-/// use vellum::unstable::{Lock, Node, Queue, Token};
-/// # fn f<M: vellum::machine::Machine>(m: &M, node: &Lock<Node>, queue: &Lock<Queue>) {
+/// use vellum::unstable::{Lock, TableLock, Queue, Token};
+/// # fn f<M: vellum::machine::Machine>(m: &M, node: &Lock<TableLock>, queue: &Lock<Queue>) {
 /// let mut top = Token::top();
 /// let mut node = node.lock(m, &mut top, 7);
 /// let _queue = queue.lock(m, node.token(), 0);
@@ -63,8 +63,8 @@ levels! {
 /// ```
 ///
 /// ```compile_fail
-/// use vellum::unstable::{Lock, Node, Queue, Token};
-/// # fn f<M: vellum::machine::Machine>(m: &M, node: &Lock<Node>, queue: &Lock<Queue>) {
+/// use vellum::unstable::{Lock, TableLock, Queue, Token};
+/// # fn f<M: vellum::machine::Machine>(m: &M, node: &Lock<TableLock>, queue: &Lock<Queue>) {
 /// let mut top = Token::top();
 /// let mut queue = queue.lock(m, &mut top, 0);
 /// let _node = node.lock(m, queue.token(), 7); // a node is above the queue

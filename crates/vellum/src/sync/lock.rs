@@ -13,7 +13,7 @@ use core::marker::PhantomData;
 
 use super::atomic::{AtomicU32, Ordering};
 use super::epoch::EpochGuard;
-use super::level::{Above, Level, Token};
+use super::level::{Above, LockLevel, Token};
 use super::touch;
 use crate::machine::{Event, MAX_CPUS, Machine, Work};
 
@@ -127,7 +127,7 @@ impl<L> Lock<L> {
     }
 }
 
-impl<L: Level> Lock<L> {
+impl<L: LockLevel> Lock<L> {
     /// Takes the lock, waiting for it. `key` orders the locks of one level (debug builds check it
     /// in [`lock_next`](Lock::lock_next)).
     #[inline]
@@ -189,13 +189,13 @@ impl<L: Level> Lock<L> {
 /// A held lock; gives it back when dropped. `INSIDE`: an epoch that outlives it keeps preemption
 /// off.
 #[must_use = "the lock is given back at once"]
-pub struct Guard<'a, L: Level, M: Machine, const INSIDE: bool = false> {
+pub struct Guard<'a, L: LockLevel, M: Machine, const INSIDE: bool = false> {
     lock: &'a Lock<L>,
     m: &'a M,
     token: Token<L>,
 }
 
-impl<L: Level, M: Machine, const INSIDE: bool> Guard<'_, L, M, INSIDE> {
+impl<L: LockLevel, M: Machine, const INSIDE: bool> Guard<'_, L, M, INSIDE> {
     /// What is needed to take locks below this one.
     #[inline]
     pub fn token(&mut self) -> &mut Token<L> {
@@ -203,7 +203,7 @@ impl<L: Level, M: Machine, const INSIDE: bool> Guard<'_, L, M, INSIDE> {
     }
 }
 
-impl<L: Level, M: Machine, const INSIDE: bool> Drop for Guard<'_, L, M, INSIDE> {
+impl<L: LockLevel, M: Machine, const INSIDE: bool> Drop for Guard<'_, L, M, INSIDE> {
     #[inline]
     fn drop(&mut self) {
         // A guard exists only while its lock is held, and tokens keep it on its thread.

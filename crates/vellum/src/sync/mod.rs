@@ -31,7 +31,7 @@ pub(crate) mod atomic {
 
 pub use epoch::{EpochGuard, Epochs};
 pub(crate) use hands::{Hands, Stay, Turn};
-pub use level::{Above, Busy, Guarded, Inner, Layout, Level, Node, Queue, Token, Top};
+pub use level::{Above, Busy, Family, Inner, LockLevel, MmapLock, Queue, TableLock, Token, Top};
 pub use lock::{Guard, Lock};
 pub use seq::{SeqCount, SeqWrite};
 

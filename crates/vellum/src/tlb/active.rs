@@ -18,20 +18,20 @@ impl<M: Machine> Tlb<M> {
         let here = self.current(cpu);
         let before = here.load(Ordering::Relaxed);
         if before != space.name.raw() {
-            let contexts = self.rules.contexts != 0;
-            if contexts && !record.cached.contains(cpu) {
+            let asids = self.rules.asids != 0;
+            if asids && !record.cached.contains(cpu) {
                 record.cached.insert(cpu);
             }
             touch(m, &record.active, true);
             record.active.insert(cpu);
             fence(Ordering::SeqCst);
-            let context = record.context();
+            let asid = record.asid();
             touch(m, &record.stale, true);
-            let stale = contexts && record.stale.contains(cpu) && record.stale.remove(cpu);
+            let stale = asids && record.stale.contains(cpu) && record.stale.remove(cpu);
             m.run_on(Some(Root {
                 table: record.root(),
-                context,
-                flush: stale || contexts && context.0 == 0,
+                asid,
+                flush: stale || asids && asid.0 == 0,
             }));
             here.store(space.name.raw(), Ordering::Relaxed);
             self.leave(before, cpu);
@@ -39,8 +39,8 @@ impl<M: Machine> Tlb<M> {
         m.allow_preemption();
     }
 
-    /// `Vm::idle`.
-    pub fn idle(&self) {
+    /// `Vm::deactivate`.
+    pub fn deactivate(&self) {
         let m = &self.machine;
         m.preempt_off();
         let cpu = m.cpu();
@@ -68,7 +68,7 @@ impl<M: Machine> Tlb<M> {
                 return Err(Invalid::new("CPUs that run a space", space.id(), active, here));
             }
             let there = CpuWords::in_word(self.cpus, i);
-            if self.rules.contexts != 0 && active & !cached != 0
+            if self.rules.asids != 0 && active & !cached != 0
                 || stale & !cached != 0
                 || cached & !there != 0
             {

@@ -1,4 +1,4 @@
-//! Redeeming receipts.
+//! Flushing receipts.
 //!
 //! A flush that is over when its verb returns draws no number: numbers come from one word, and CPUs
 //! that copy pages in different parts of a space would all write its line.
@@ -28,26 +28,26 @@ impl<M: Machine> Tlb<M> {
     /// Drops the translations a receipt speaks of on every CPU that may use them, and says so. No
     /// lock is held that a CPU could wait for without relaxing. Emptying an empty receipt flushes
     /// nothing.
-    pub fn redeem(&self, space: &SpaceRecord, receipt: Receipt) -> Flushed {
-        if receipt.is_empty() { Flushed(()) } else { self.flush(&self.due(space, &receipt)) }
+    pub fn flush(&self, space: &SpaceRecord, receipt: Receipt) -> Flushed {
+        if receipt.is_empty() { Flushed(()) } else { self.flush_due(&self.due(space, &receipt)) }
     }
 
     /// Who has to drop what a receipt speaks of, which is not empty. Entries that are stored from
     /// here on are no part of it.
     #[inline(always)]
     pub fn due(&self, space: &SpaceRecord, receipt: &Receipt) -> Due {
-        let cpus = self.reach(space, receipt.tables);
-        let context = space.context();
+        let cpus = self.shootdown_targets(space, receipt.tables);
+        let asid = space.asid();
         let leaves = (receipt.end - receipt.start) >> receipt.level.shift();
         let scope = if leaves <= 1 {
-            Scope::Page(context, Va(receipt.start))
+            Scope::Page(asid, Va(receipt.start))
         } else if leaves <= SINGLE_LEAVES {
             match VaRange::new(Va(receipt.start), receipt.end - receipt.start, Va(!0xfff)) {
-                Ok(range) => Scope::Range(context, range, receipt.level),
-                Err(_) => Scope::Space(context),
+                Ok(range) => Scope::Range(asid, range, receipt.level),
+                Err(_) => Scope::Space(asid),
             }
         } else {
-            Scope::Space(context)
+            Scope::Space(asid)
         };
         Due { cpus, scope }
     }
@@ -55,20 +55,20 @@ impl<M: Machine> Tlb<M> {
     /// Drops the translations of one address on this CPU only: what a fault handler owes where the
     /// hardware's fault does not.
     pub fn flush_here(&self, space: &SpaceRecord, va: Va) {
-        self.machine.flush_local(Scope::Page(space.context(), va));
+        self.machine.flush_local(Scope::Page(space.asid(), va));
         self.count(Counter::FlushLocalOne, 1);
     }
 
     /// The proof for a space whose translations nobody can hold: no CPU runs it, and those that did
     /// have dropped all.
     pub fn flush_out(&self, space: &SpaceRecord) -> Flushed {
-        let cpus = self.reach(space, true);
-        self.flush(&Due { cpus, scope: Scope::Space(space.context()) })
+        let cpus = self.shootdown_targets(space, true);
+        self.flush_due(&Due { cpus, scope: Scope::Space(space.asid()) })
     }
 
-    /// Carries a flush out, wherever it is due. As [`redeem`](Tlb::redeem).
+    /// Carries a flush out, wherever it is due. As [`flush`](Tlb::flush).
     #[inline(always)]
-    pub fn flush(&self, due: &Due) -> Flushed {
+    pub fn flush_due(&self, due: &Due) -> Flushed {
         let m = &self.machine;
         m.preempt_off();
         let flushed = match self.flush_local(due) {
@@ -108,14 +108,14 @@ impl<M: Machine> Tlb<M> {
     /// The CPUs a flush has to reach now; the others are told to flush before they come back. See
     /// the table in `tlb`.
     #[inline(always)]
-    fn reach(&self, space: &SpaceRecord, tables: bool) -> CpuMask {
+    fn shootdown_targets(&self, space: &SpaceRecord, tables: bool) -> CpuMask {
         let mut cpus = CpuMask::EMPTY;
         fence(Ordering::SeqCst);
         for i in 0..CpuWords::words(self.cpus) {
             touch(&self.machine, &space.active, false);
             let first = space.active.word(i);
             cpus.0[i] = first;
-            if self.rules.contexts != 0 {
+            if self.rules.asids != 0 {
                 let away = space.cached.word(i) & !first;
                 if tables {
                     cpus.0[i] |= away;

@@ -20,11 +20,11 @@
 //! loads its root after the entries were stored and has nothing old.
 
 mod active;
-mod context;
+mod asid;
 mod flush;
 mod receipt;
 
-pub(crate) use context::CONTEXT_WORDS;
+pub(crate) use asid::CONTEXT_WORDS;
 pub(crate) use receipt::{Flushed, Receipt};
 
 use core::ptr::NonNull;
@@ -42,21 +42,21 @@ pub(crate) struct Current(AtomicU64);
 pub(crate) struct Tlb<M: Machine> {
     memory: Memory<M>,
     current: NonNull<Current>,
-    contexts: NonNull<AtomicU64>,
+    asids: NonNull<AtomicU64>,
 }
 
 above!(Tlb, memory: Memory);
 
 impl<M: Machine> Tlb<M> {
     /// # Safety
-    /// `current` names one per CPU, `contexts` [`CONTEXT_WORDS`] words, all zero and the value's
+    /// `current` names one per CPU, `asids` [`CONTEXT_WORDS`] words, all zero and the value's
     /// alone.
     pub unsafe fn new(
         memory: Memory<M>,
         current: NonNull<Current>,
-        contexts: NonNull<AtomicU64>,
+        asids: NonNull<AtomicU64>,
     ) -> Tlb<M> {
-        Tlb { memory, current, contexts }
+        Tlb { memory, current, asids }
     }
 
     /// The name of the space a CPU runs, 0 for none. Written by that CPU alone.
@@ -68,6 +68,6 @@ impl<M: Machine> Tlb<M> {
 
     pub fn context_words(&self) -> &[AtomicU64] {
         // SAFETY: that many words, as `new` was promised.
-        unsafe { core::slice::from_raw_parts(self.contexts.as_ptr(), CONTEXT_WORDS) }
+        unsafe { core::slice::from_raw_parts(self.asids.as_ptr(), CONTEXT_WORDS) }
     }
 }

@@ -1,4 +1,4 @@
-//! The receipt of a change, and the proof that it was redeemed.
+//! The receipt of a change, and the proof that it was flushed.
 
 use crate::addr::{Level, Order, Pfn, Va};
 use crate::machine::Machine;
@@ -6,7 +6,7 @@ use crate::memory::Memory;
 
 /// What was changed in a space since its translations were last flushed: one span, whatever lies
 /// between included.
-#[must_use = "a receipt is redeemed by `Tlb::redeem`, or translations stay stale"]
+#[must_use = "a receipt is flushed by `Tlb::flush`, or translations stay stale"]
 pub(crate) struct Receipt {
     pub(super) start: u64,
     pub(super) end: u64,
@@ -58,7 +58,7 @@ impl Receipt {
     }
 }
 
-/// Translations of what a receipt spoke of are gone on every CPU. Made by `Tlb::redeem` and
+/// Translations of what a receipt spoke of are gone on every CPU. Made by `Tlb::flush` and
 /// `Tlb::flush_out` alone.
 pub(crate) struct Flushed(pub(super) ());
 

@@ -49,7 +49,7 @@ struct Parts {
     hands: usize,
     counters: usize,
     current: usize,
-    contexts: usize,
+    asids: usize,
     by_colour: usize,
 }
 
@@ -67,12 +67,12 @@ impl Parts {
             whole.extend(array(Layout::new::<CpuCounters>(), cpus)?).map_err(too_large)?;
         let (whole, current) =
             whole.extend(array(Layout::new::<Current>(), cpus)?).map_err(too_large)?;
-        let (whole, contexts) =
+        let (whole, asids) =
             whole.extend(array(Layout::new::<AtomicU64>(), CONTEXT_WORDS)?).map_err(too_large)?;
         let (whole, by_colour) =
             whole.extend(array(Layout::new::<ByColour>(), cpus)?).map_err(too_large)?;
         let whole = whole.pad_to_align();
-        Ok(Parts { whole, epochs, hands, counters, current, contexts, by_colour })
+        Ok(Parts { whole, epochs, hands, counters, current, asids, by_colour })
     }
 }
 
@@ -128,7 +128,7 @@ impl<M: Machine> Vm<M> {
             let platform = Platform::new(machine, config, id, meta.add(parts.counters).cast());
             let memory = Memory::new(platform, frames, epochs, hands);
             let tlb =
-                Tlb::new(memory, meta.add(parts.current).cast(), meta.add(parts.contexts).cast());
+                Tlb::new(memory, meta.add(parts.current).cast(), meta.add(parts.asids).cast());
             let zero = Zero::new(Clear::new(tlb), meta.add(parts.by_colour).cast());
             Faults::new(Regions::new(PageTables::new(Rmap::new(zero))))
         };

@@ -38,7 +38,7 @@ impl<M: Machine> Vm<M> {
 
     /// A copy of `space`: the same regions, and the contents of all its memory at one instant of
     /// the call, private to each side from then on. When it returns no CPU can write to a shared
-    /// page. Takes the space's layout lock; faults of the space that change an entry wait
+    /// page. Takes the space's mmap lock; faults of the space that change an entry wait
     /// meanwhile.
     ///
     /// # Errors
@@ -73,15 +73,15 @@ impl<M: Machine> Vm<M> {
         self.layers.activate(space)
     }
 
-    /// Runs in no space on this CPU from here. Where translations are not kept apart by context the
+    /// Runs in no space on this CPU from here. Where translations are not kept apart by asid the
     /// CPU drops all of the user half, and is out of the reach of later flushes.
     #[inline]
-    pub fn idle(&self) {
-        self.layers.idle()
+    pub fn deactivate(&self) {
+        self.layers.deactivate()
     }
 
     /// Maps `bytes` bytes of private zero memory and says where. No page is made before it is
-    /// touched. Takes the layout lock.
+    /// touched. Takes the mmap lock.
     ///
     /// # Errors
     /// [`SpaceError::Range`], also for what begins below 64 KiB; [`SpaceError::LeafSize`],
@@ -104,11 +104,11 @@ impl<M: Machine> Vm<M> {
 
     /// Unmaps `bytes` bytes at `start`, holes in them included. When it returns no CPU can reach
     /// the pages through this space. Waits for CPUs that must drop translations, and for readers if
-    /// table nodes go; takes the space's layout lock.
+    /// table nodes go; takes the space's mmap lock.
     ///
     /// # Errors
     /// [`SpaceError::Range`]. [`SpaceError::NoMemory`] only if the range ends inside a large leaf
-    /// or a promise above 4 KiB, which takes a table node to cut. Nothing was unmapped.
+    /// or a reserved entry above 4 KiB, which takes a table node to split. Nothing was unmapped.
     ///
     /// # Panics
     /// If `space` is another `Vm`'s.
@@ -118,7 +118,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Gives every page of the range the rights `rights`. When it returns no CPU can use a right
-    /// that was taken. Takes the layout lock.
+    /// that was taken. Takes the mmap lock.
     ///
     /// # Errors
     /// [`SpaceError::Range`], [`SpaceError::Unmapped`] if part of the range lies in no region,
@@ -141,7 +141,7 @@ impl<M: Machine> Vm<M> {
     /// [`Placement::At`]`(old)` keeps it in place or refuses; [`Placement::Anywhere`] keeps it in
     /// place if it can and moves it otherwise; `At` or `Replace` with another address move it
     /// there. What is longer is of the last page's region; what is shorter unmaps the tail. Takes
-    /// the layout lock.
+    /// the mmap lock.
     ///
     /// # Errors
     /// [`SpaceError::Range`] for either range, and for a new one below 64 KiB;
@@ -164,7 +164,7 @@ impl<M: Machine> Vm<M> {
         Remap(&self.layers).remap(space, old, old_bytes, new_bytes, to)
     }
 
-    /// Follows a piece of advice about a range. All but `Populate` take the layout lock; `Collapse`
+    /// Follows a piece of advice about a range. All but `Populate` take the mmap lock; `Collapse`
     /// takes it anew for each huge page.
     ///
     /// # Errors
@@ -240,7 +240,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Forbids shared zeros in a space, for good: when it returns none are mapped there, on no
-    /// CPU's TLB either, and none will be. Takes the layout lock; waits for faults that are under
+    /// CPU's TLB either, and none will be. Takes the mmap lock; waits for faults that are under
     /// way in the entries it changes.
     ///
     /// # Panics
@@ -340,7 +340,7 @@ impl<M: Machine> Vm<M> {
         WriteForced(&self.layers).write_forced_part(space, to, bytes)
     }
 
-    /// What lies at `va`, at some instant of the call. Takes the layout lock, which has no shared
+    /// What lies at `va`, at some instant of the call. Takes the mmap lock, which has no shared
     /// mode: a query waits for verbs that change the space, and they for it. Waits while a fault
     /// has the entry in transit.
     ///
@@ -351,7 +351,7 @@ impl<M: Machine> Vm<M> {
         Query(&self.layers).query(space, va)
     }
 
-    /// Walks the whole table and counts. Takes the layout lock, as [`query`](Vm::query), for as
+    /// Walks the whole table and counts. Takes the mmap lock, as [`query`](Vm::query), for as
     /// long as the walk takes; pages that faults bring in meanwhile may be counted or not.
     ///
     /// # Panics

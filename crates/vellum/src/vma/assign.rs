@@ -17,7 +17,7 @@ use crate::pagetable::node::Node;
 use crate::space::{Attrs, SpaceRecord};
 use crate::sync::atomic::Ordering;
 use crate::vma::Regions;
-use crate::vma::deferred_free::Trash;
+use crate::vma::deferred_free::DeferredFree;
 use crate::vma::edit::Edit;
 use crate::vma::interval::undo::Undo;
 
@@ -31,17 +31,17 @@ pub(crate) struct Fresh {
 }
 
 /// Slots of one node whose intervals decide about a range.
-struct Run<'v> {
+struct AssignRun<'v> {
     node: Node<'v>,
     slots: (usize, usize),
-    how: How,
+    how: AssignKind,
     /// What the nodes above say of the slots.
     inherited: Option<SlabRef>,
 }
 
-/// How a range meets a run of slots.
+/// AssignKind a range meets a run of slots.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+enum AssignKind {
     /// It covers the slots and ends inside the node's parent's slot, so both ends of the run become
     /// boundaries, and slots without a region of their own are to change, too.
     Edge,
@@ -56,7 +56,7 @@ enum How {
 /// the slot behind.
 type EachEdge<'e> = dyn FnMut(Node<'_>, (usize, usize), bool) -> Result<(), NoMemory> + 'e;
 
-type EachRun<'e, 'v> = dyn FnMut(Run<'v>) -> Result<(), NoMemory> + 'e;
+type EachRun<'e, 'v> = dyn FnMut(AssignRun<'v>) -> Result<(), NoMemory> + 'e;
 
 impl<M: Machine> Regions<M> {
     /// Makes room for the intervals that [`assign`](Regions::assign) will write once the range is
@@ -127,10 +127,10 @@ impl<M: Machine> Regions<M> {
         let mut fresh = Fresh { first: None, cursor: None };
         let done = self.each_run(edit.space, range, &mut |run| {
             let intervals = self.intervals(run.node);
-            if run.how == How::Edge {
+            if run.how == AssignKind::Edge {
                 intervals.room(2, edit.token, undo)?;
             }
-            let inherited = if run.how == How::Whole { None } else { run.inherited };
+            let inherited = if run.how == AssignKind::Whole { None } else { run.inherited };
             let (mut slot, end) = run.slots;
             while slot < end {
                 let (next, own) = intervals.from(slot);
@@ -139,12 +139,12 @@ impl<M: Machine> Regions<M> {
                 let region = self.region(old);
                 let attrs = change(region.attrs());
                 let known =
-                    fresh.cursor.is_some_and(|last| self.region(last).stands_for() == old.raw());
+                    fresh.cursor.is_some_and(|last| self.region(last).replaces() == old.raw());
                 if attrs == region.attrs() || known {
                     continue;
                 }
                 let name = self.make_region(attrs, region.shift(), edit.token)?;
-                self.region(name).stand_for(old.raw());
+                self.region(name).set_replaces(old.raw());
                 match fresh.cursor {
                     Some(last) => self.region(last).next.store(name.raw(), Ordering::Relaxed),
                     None => fresh.first = Some(name),
@@ -157,7 +157,7 @@ impl<M: Machine> Regions<M> {
         match done {
             Ok(()) => Ok(fresh),
             Err(error) => {
-                self.drop_fresh(fresh, edit.trash);
+                self.drop_fresh(fresh, edit.deferred);
                 Err(error)
             }
         }
@@ -169,7 +169,7 @@ impl<M: Machine> Regions<M> {
         let (mut takes, mut gives, mut next) = (0, 0, fresh.first);
         while let Some(name) = next {
             let region = self.region(name);
-            if let Some(old) = SlabRef::from_raw(region.stands_for()) {
+            if let Some(old) = SlabRef::from_raw(region.replaces()) {
                 let (taken, given) = self.region(old).packed().taken_and_given(region.packed());
                 (takes, gives) = (takes | taken, gives | given);
             }
@@ -180,24 +180,25 @@ impl<M: Machine> Regions<M> {
 
     /// Exchanges the regions of the range, which is open, for the prepared ones.
     pub fn commit_change(&self, edit: &mut Edit<'_>, range: VaRange, mut fresh: Fresh) {
-        let done = self.each_run(edit.space, range, &mut |Run { node, slots, how, inherited }| {
-            let edge = how == How::Edge;
-            debug_assert!(how != How::Inside, "the range is not open");
-            let name = |own: Option<SlabRef>| {
-                let old = if edge { own.or(inherited)? } else { own? };
-                let new = self.find_fresh(&mut fresh, old).unwrap_or(old);
-                // What the nodes above say anyway need not be said here.
-                if self.alike(Some(new), inherited) {
-                    return None;
-                }
-                self.region(new).share();
-                Some(new)
-            };
-            self.intervals(node).rename(edit, slots, edge, name);
-            Ok(())
-        });
+        let done =
+            self.each_run(edit.space, range, &mut |AssignRun { node, slots, how, inherited }| {
+                let edge = how == AssignKind::Edge;
+                debug_assert!(how != AssignKind::Inside, "the range is not open");
+                let name = |own: Option<SlabRef>| {
+                    let old = if edge { own.or(inherited)? } else { own? };
+                    let new = self.find_fresh(&mut fresh, old).unwrap_or(old);
+                    // What the nodes above say anyway need not be said here.
+                    if self.alike(Some(new), inherited) {
+                        return None;
+                    }
+                    self.region(new).share();
+                    Some(new)
+                };
+                self.intervals(node).rename(edit, slots, edge, name);
+                Ok(())
+            });
         debug_assert!(done.is_ok());
-        self.drop_fresh(fresh, edit.trash);
+        self.drop_fresh(fresh, edit.deferred);
     }
 
     fn find_fresh(&self, fresh: &mut Fresh, old: SlabRef) -> Option<SlabRef> {
@@ -205,7 +206,7 @@ impl<M: Machine> Regions<M> {
         let mut at = start;
         loop {
             let region = self.region(at);
-            if region.stands_for() == old.raw() {
+            if region.replaces() == old.raw() {
                 fresh.cursor = Some(at);
                 return Some(at);
             }
@@ -217,11 +218,11 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Gives up the chain's own names.
-    pub fn drop_fresh(&self, fresh: Fresh, trash: &mut Trash) {
+    pub fn drop_fresh(&self, fresh: Fresh, deferred: &mut DeferredFree) {
         let mut next = fresh.first;
         while let Some(name) = next {
             next = SlabRef::from_raw(self.region(name).next.load(Ordering::Relaxed));
-            self.drop_region(name, trash);
+            self.drop_region(name, deferred);
         }
     }
 
@@ -245,7 +246,12 @@ impl<M: Machine> Regions<M> {
         let (node, level) = (at.node, at.level);
         let p = at.part(range);
         if p.whole_first < p.whole_end {
-            each(Run { node, slots: (p.whole_first, p.whole_end), how: How::Edge, inherited })?;
+            each(AssignRun {
+                node,
+                slots: (p.whole_first, p.whole_end),
+                how: AssignKind::Edge,
+                inherited,
+            })?;
         }
         for slot in p.first..p.end {
             if let Entry::Table(child) = self.load(node.pfn, slot, level) {
@@ -257,7 +263,12 @@ impl<M: Machine> Regions<M> {
                     self.runs_of(below, range, here, each)?;
                 }
             } else if !p.covers(slot) {
-                each(Run { node, slots: (slot, slot + 1), how: How::Inside, inherited })?;
+                each(AssignRun {
+                    node,
+                    slots: (slot, slot + 1),
+                    how: AssignKind::Inside,
+                    inherited,
+                })?;
             }
         }
         Ok(())
@@ -271,7 +282,7 @@ impl<M: Machine> Regions<M> {
         each: &mut EachRun<'_, 'v>,
     ) -> Result<(), NoMemory> {
         if node.state().listed() != 0 {
-            each(Run { node, slots: (0, ENTRIES), how: How::Whole, inherited })?;
+            each(AssignRun { node, slots: (0, ENTRIES), how: AssignKind::Whole, inherited })?;
         }
         if level > Level::ONE {
             self.machine.hook(Event::Work(Work::Scan, ENTRIES as u64));

@@ -1,7 +1,7 @@
 //! What a verb took out of the tree and may free only when no lock-free reader can still be in it.
 //!
 //! Dead nodes, interval lists and regions, each chained through memory of their own that nobody
-//! needs any more. A verb fills its trash while it works and empties it once at its end, after one
+//! needs any more. A verb fills its list while it works and empties it once at its end, after one
 //! wait for the epochs: a verb that took nothing out waits for nobody. Rejected: a queue shared by
 //! verbs (memory held back without bound while nobody comes by), and a wait per object.
 
@@ -15,15 +15,15 @@ use crate::tlb::Flushed;
 use crate::vma::Regions;
 
 /// The chains: 0 is the end of each.
-#[must_use = "trash is emptied by `Regions::empty_trash`"]
+#[must_use = "deferred is emptied by `Regions::free_deferred`"]
 #[derive(Default)]
-pub(crate) struct Trash {
+pub(crate) struct DeferredFree {
     nodes: u64,
     lists: [u64; 3],
     regions: u64,
 }
 
-impl Trash {
+impl DeferredFree {
     /// A dead node whose translations are flushed everywhere.
     pub(super) fn node(&mut self, node: Node<'_>, flushed: &Flushed) {
         let _ = flushed;
@@ -53,7 +53,7 @@ impl Trash {
 
 fn last_word<M: Machine>(vm: &Regions<M>, list: SlabRef, class: usize) -> &AtomicU64 {
     let words = list.ptr(&vm.machine).cast::<AtomicU64>();
-    // SAFETY: list objects of a class have that many words; the object is live until the trash
+    // SAFETY: list objects of a class have that many words; the object is live until the list
     // frees it.
     unsafe { words.add(crate::vma::interval::pairs::LIST_PAIRS[class] - 1).as_ref() }
 }
@@ -61,36 +61,36 @@ fn last_word<M: Machine>(vm: &Regions<M>, list: SlabRef, class: usize) -> &Atomi
 impl<M: Machine> Regions<M> {
     /// Waits for the readers and frees everything. The caller is in no epoch and holds no node.
     #[inline]
-    pub fn empty_trash<H>(&self, trash: Trash, token: &mut Token<H>)
+    pub fn free_deferred<H>(&self, deferred: DeferredFree, token: &mut Token<H>)
     where
-        H: Above<sync::Node> + Above<sync::Queue>,
+        H: Above<sync::TableLock> + Above<sync::Queue>,
     {
-        if !trash.is_empty() {
-            self.empty_full_trash(trash, token);
+        if !deferred.is_empty() {
+            self.empty_full_trash(deferred, token);
         }
     }
 
     #[cold]
-    fn empty_full_trash<H>(&self, trash: Trash, token: &mut Token<H>)
+    fn empty_full_trash<H>(&self, deferred: DeferredFree, token: &mut Token<H>)
     where
-        H: Above<sync::Node> + Above<sync::Queue>,
+        H: Above<sync::TableLock> + Above<sync::Queue>,
     {
         let m = &self.machine;
         self.epochs.synchronize(m, token);
-        let mut next = trash.nodes;
+        let mut next = deferred.nodes;
         while next != 0 {
             let node = self.node(Pfn(next - 1));
             next = node.chain().load(Ordering::Relaxed);
             self.free_node(node.pfn);
         }
-        for (class, &first) in trash.lists.iter().enumerate() {
+        for (class, &first) in deferred.lists.iter().enumerate() {
             let mut next = SlabRef::from_raw(first);
             while let Some(list) = next {
                 next = SlabRef::from_raw(last_word(self, list, class).load(Ordering::Relaxed));
                 self.lists[class].free(m, &self.frames, token, list);
             }
         }
-        let mut next = SlabRef::from_raw(trash.regions);
+        let mut next = SlabRef::from_raw(deferred.regions);
         while let Some(region) = next {
             next = SlabRef::from_raw(self.region(region).next.load(Ordering::Relaxed));
             self.regions.free(m, &self.frames, token, region);

@@ -14,7 +14,7 @@ use crate::stats::Counter;
 use crate::sync::Token;
 use crate::tlb::Flushed;
 use crate::vma::Regions;
-use crate::vma::deferred_free::Trash;
+use crate::vma::deferred_free::DeferredFree;
 
 impl<M: Machine> Regions<M> {
     /// Marks a node dead that nobody will add to: its own entries are marked already.
@@ -26,7 +26,7 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Marks every node of a detached subtree dead, each once no fault holds an entry of it.
-    pub(crate) fn bury(&self, table: Pfn, level: Level) {
+    pub(crate) fn mark_subtree_dead(&self, table: Pfn, level: Level) {
         let m = &self.machine;
         let node = self.node(table);
         loop {
@@ -40,14 +40,14 @@ impl<M: Machine> Regions<M> {
             m.relax();
         }
         if level > Level::ONE {
-            // The count says when nothing more can follow; it is fixed while the layout lock is
+            // The count says when nothing more can follow; it is fixed while the mmap lock is
             // held.
             let (mut left, mut slot) = (node.state().count(), 0);
             while left != 0 && slot < self.slots(level) {
                 match self.load(table, slot, level) {
                     Entry::Empty => {}
                     Entry::Table(child) => {
-                        self.bury(child, level.child());
+                        self.mark_subtree_dead(child, level.child());
                         left -= 1;
                     }
                     _ => left -= 1,
@@ -59,27 +59,33 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Lets go of everything a dead, flushed subtree maps, empties its nodes and puts them in the
-    /// trash. Nothing is mapped in it outside of `range`.
+    /// deferred frees. Nothing is mapped in it outside of `range`.
     pub(crate) fn free_tree(
         &self,
         flushed: &Flushed,
         at: Cursor<'_>,
         range: VaRange,
-        trash: &mut Trash,
+        deferred: &mut DeferredFree,
     ) {
         let node = at.node;
         if at.level == Level::ONE {
             let p = at.part(range);
             self.free_leaves(flushed, node, (p.first, p.end));
         } else {
-            self.free_entries(flushed, at, range, trash);
+            self.free_entries(flushed, at, range, deferred);
         }
-        self.intervals(node).clear(trash);
-        trash.node(node, flushed);
+        self.intervals(node).clear(deferred);
+        deferred.node(node, flushed);
     }
 
     /// The entries of a dead node above the lowest.
-    fn free_entries(&self, flushed: &Flushed, at: Cursor<'_>, range: VaRange, trash: &mut Trash) {
+    fn free_entries(
+        &self,
+        flushed: &Flushed,
+        at: Cursor<'_>,
+        range: VaRange,
+        deferred: &mut DeferredFree,
+    ) {
         let m = &self.machine;
         let (node, level) = (at.node, at.level);
         let p = at.part(range);
@@ -90,7 +96,7 @@ impl<M: Machine> Regions<M> {
             match self.load(node.pfn, slot, level) {
                 Entry::Empty => continue,
                 Entry::Table(child) | Entry::Detached(child) => {
-                    self.free_tree(flushed, at.below(slot, self.node(child)), range, trash);
+                    self.free_tree(flushed, at.below(slot, self.node(child)), range, deferred);
                 }
                 entry => {
                     if let Some(pfn) = self.page_of(entry)
@@ -144,7 +150,7 @@ impl<M: Machine> Regions<M> {
     fn page_of(&self, entry: Entry) -> Option<Pfn> {
         match entry {
             Entry::Leaf(pfn, _) => (!self.is_zero(pfn)).then_some(pfn),
-            Entry::Parked(pfn) | Entry::Busy(Busy::Page(pfn)) => Some(pfn),
+            Entry::Inaccessible(pfn) | Entry::Busy(Busy::Page(pfn)) => Some(pfn),
             _ => None,
         }
     }

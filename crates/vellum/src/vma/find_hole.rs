@@ -52,7 +52,7 @@ impl Search {
 
 impl SpaceRecord {
     /// A search for `bytes` bytes, at any page, found `at`, where they are mapped now. Under the
-    /// layout lock.
+    /// mmap lock.
     pub fn found_hole(&self, bytes: u64, at: Va) {
         let hole_bytes = self.hole_bytes.load(Ordering::Relaxed);
         if hole_bytes == 0 || bytes <= hole_bytes {
@@ -61,7 +61,7 @@ impl SpaceRecord {
         }
     }
 
-    /// What ends at `end` is about to be a hole. Under the layout lock.
+    /// What ends at `end` is about to be a hole. Under the mmap lock.
     #[inline]
     pub fn note_hole(&self, end: Va, top: Va) {
         let reach = end.0 + self.hole_bytes.load(Ordering::Relaxed);
@@ -76,7 +76,7 @@ pub(crate) struct FindHole<'v, M: Machine>(pub &'v Regions<M>);
 over!(FindHole, Regions);
 
 impl<M: Machine> FindHole<'_, M> {
-    /// The highest hole of `bytes` bytes at a multiple of `align`. Under the layout lock.
+    /// The highest hole of `bytes` bytes at a multiple of `align`. Under the mmap lock.
     pub fn highest(self, space: &SpaceRecord, bytes: u64, align: u64) -> Option<Va> {
         let hole_bytes = space.hole_bytes.load(Ordering::Relaxed);
         let known = hole_bytes != 0 && hole_bytes <= bytes;

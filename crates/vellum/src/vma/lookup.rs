@@ -27,7 +27,7 @@ impl<'a> core::ops::Deref for Spot<'a> {
 
 impl<M: Machine> Regions<M> {
     /// Goes down to the entry that decides about `va`, which lies in the user half. Inside an
-    /// epoch, or under the layout lock. Records are looked at only on the way back up to the
+    /// epoch, or under the mmap lock. Records are looked at only on the way back up to the
     /// nearest interval, which is rarely far.
     pub fn descend(&self, space: &SpaceRecord, va: Va) -> Spot<'_> {
         let at = self.descend_part(space, va);

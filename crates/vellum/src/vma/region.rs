@@ -3,8 +3,8 @@
 //!
 //! Many intervals, of many spaces after a fork, name one region, and none is counted per fault. To
 //! change attributes is to make another region and exchange the names. `refs` counts the names (and
-//! a space's memory of its latest region); the last one to go puts the region in the verb's trash,
-//! which is emptied when no lock-free reader can still hold it.
+//! a space's memory of its latest region); the last one to go puts the region on the verb's list of
+//! deferred frees, which is emptied when no lock-free reader can still hold it.
 
 use crate::frame::SlabRef;
 use crate::machine::Machine;
@@ -13,22 +13,22 @@ use crate::space::attrs::Packed;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Above, Queue, Token};
 use crate::vma::Regions;
-use crate::vma::deferred_free::Trash;
+use crate::vma::deferred_free::DeferredFree;
 
 use crate::error::NoMemory;
 
 /// A region as slabs keep it: 64 zero bytes at first.
 #[repr(C)]
 pub(crate) struct Region {
-    /// Names of it. Atomic: spaces with different layout locks share regions.
+    /// Names of it. Atomic: spaces with different mmap locks share regions.
     pub refs: AtomicU64,
     /// [`Attrs::pack`]. Written before the region is named, never again.
     attrs: AtomicU64,
     /// Added to a page number to give the page's index (wrapping); not zero where pages were moved.
     /// As `attrs`.
     shift: AtomicU64,
-    /// Chains regions nobody names: a verb's fresh ones, then its trash. Guarded by being the
-    /// verb's own.
+    /// Chains regions nobody names: a verb's fresh ones, then its deferred frees. Guarded by being
+    /// the verb's own.
     pub next: AtomicU64,
     /// While fresh: the region this one will replace.
     origin: AtomicU64,
@@ -44,7 +44,7 @@ impl Region {
         Packed(self.attrs.load(Ordering::Relaxed))
     }
     /// Whether the other region means the same.
-    pub(super) fn says_as(&self, other: &Region) -> bool {
+    pub(super) fn same_attrs(&self, other: &Region) -> bool {
         self.packed() == other.packed() && self.shift() == other.shift()
     }
     /// Whether it is what those attributes would make, unmoved.
@@ -55,14 +55,14 @@ impl Region {
     pub fn shift(&self) -> u64 {
         self.shift.load(Ordering::Relaxed)
     }
-    pub fn stands_for(&self) -> u64 {
+    pub fn replaces(&self) -> u64 {
         self.origin.load(Ordering::Relaxed)
     }
     /// Whether `validate` counts in that word.
     pub fn counting(&self) -> bool {
-        self.stands_for() & COUNTING != 0
+        self.replaces() & COUNTING != 0
     }
-    pub fn stand_for(&self, old: u64) {
+    pub fn set_replaces(&self, old: u64) {
         self.origin.store(old, Ordering::Relaxed);
     }
     #[inline]
@@ -73,7 +73,7 @@ impl Region {
 
 impl<M: Machine> Regions<M> {
     /// A region's record. The name must come from an interval the caller may read (inside an epoch,
-    /// or under the layout lock).
+    /// or under the mmap lock).
     #[inline]
     pub fn region(&self, name: SlabRef) -> &Region {
         // SAFETY: objects of the region slab are `Region`s (zero is one) of 64 bytes, and stay one
@@ -96,17 +96,23 @@ impl<M: Machine> Regions<M> {
         Ok(name)
     }
 
-    /// Takes one name of a region away; the last one sends it to the trash.
-    pub fn drop_region(&self, name: SlabRef, trash: &mut Trash) {
+    /// Takes one name of a region away; the last one defers its free.
+    pub fn drop_region(&self, name: SlabRef, deferred: &mut DeferredFree) {
         if self.region(name).refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-            trash.region(self, name);
+            deferred.region(self, name);
         }
     }
 
     /// What becomes of the caller's name of a region it has made: the space keeps it in `cell` for
     /// the next verb that wants the same, instead of the one there, or if the verb failed it goes.
     #[cold]
-    pub fn keep_region(&self, cell: &AtomicU64, made: SlabRef, keep: bool, trash: &mut Trash) {
+    pub fn keep_region(
+        &self,
+        cell: &AtomicU64,
+        made: SlabRef,
+        keep: bool,
+        deferred: &mut DeferredFree,
+    ) {
         let goes = if keep {
             let old = cell.load(Ordering::Relaxed);
             cell.store(made.raw(), Ordering::Relaxed);
@@ -115,7 +121,7 @@ impl<M: Machine> Regions<M> {
             Some(made)
         };
         if let Some(goes) = goes {
-            self.drop_region(goes, trash);
+            self.drop_region(goes, deferred);
         }
     }
 }

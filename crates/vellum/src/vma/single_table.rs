@@ -30,9 +30,9 @@ impl<M: Machine> Regions<M> {
             return Ok(false);
         }
         self.intervals(node).set(edit, slots, Some(region))?;
-        let promise = M::Codec::encode(Entry::Reserved, Level::ONE);
+        let reserved = M::Codec::encode(Entry::Reserved, Level::ONE);
         let _guard = node.lock(m, edit.token);
-        (slots.0..slots.1).for_each(|slot| m.set_entry(node.pfn, slot, promise));
+        (slots.0..slots.1).for_each(|slot| m.set_entry(node.pfn, slot, reserved));
         m.hook(Event::Work(Work::Entry, range.pages()));
         node.set_state(node.state().with_count(node.state().count() + range.pages()));
         Ok(true)
@@ -81,7 +81,7 @@ impl<M: Machine> Regions<M> {
         };
         let set = self.intervals(node).set(edit, slots, new);
         if made && let Some(new) = new {
-            self.keep_region(&space.changed, new, set.is_ok(), edit.trash);
+            self.keep_region(&space.changed, new, set.is_ok(), edit.deferred);
         }
         set?;
         Ok(true)

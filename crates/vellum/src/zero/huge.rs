@@ -19,7 +19,7 @@
 
 use crate::addr::{Level, Order, PFN_END, Pfn, Va};
 use crate::clear::Extent;
-use crate::clear::fresh_block::Short;
+use crate::clear::fresh_block::NoBlock;
 use crate::error::NoMemory;
 use crate::frame::AllocRequest;
 use crate::machine::{Machine, Use};
@@ -55,11 +55,11 @@ pub(crate) struct HugeZero(AtomicU64);
 
 /// A value of the word.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct State(u64);
+struct HugeZeroWord(u64);
 
-impl State {
-    fn of(first: Pfn, count: u64) -> State {
-        State(((first.0 >> Order::HUGE.get()) + 1) << BLOCK_SHIFT | count)
+impl HugeZeroWord {
+    fn of(first: Pfn, count: u64) -> HugeZeroWord {
+        HugeZeroWord(((first.0 >> Order::HUGE.get()) + 1) << BLOCK_SHIFT | count)
     }
     /// First frame of the page, if there is one.
     #[inline]
@@ -84,10 +84,10 @@ impl HugeZero {
         &self.0
     }
     #[inline]
-    fn load(&self) -> State {
-        State(self.0.load(Ordering::Acquire))
+    fn load(&self) -> HugeZeroWord {
+        HugeZeroWord(self.0.load(Ordering::Acquire))
     }
-    fn exchange<M: Machine>(&self, m: &M, old: State, new: State) -> bool {
+    fn exchange<M: Machine>(&self, m: &M, old: HugeZeroWord, new: HugeZeroWord) -> bool {
         touch(m, &self.0, true);
         self.0.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
@@ -134,12 +134,12 @@ impl<M: Machine> Zero<M> {
             }
             if seen.first().is_none() {
                 let page = self.frames.alloc(m, Order::HUGE, &AllocRequest::kernel(Use::Zero));
-                let page = page.map_err(Short::from).and_then(|page| self.clear_huge_zero(page));
+                let page = page.map_err(NoBlock::from).and_then(|page| self.clear_huge_zero(page));
                 let page = page.map_err(|_| {
                     self.count(Counter::ThpZeroAllocFailed, 1);
                     NoHugeZero
                 })?;
-                if self.huge_zero.exchange(m, seen, State::of(page, 2)) {
+                if self.huge_zero.exchange(m, seen, HugeZeroWord::of(page, 2)) {
                     self.count(Counter::ThpZeroAlloc, 1);
                     break HOLDS;
                 }
@@ -149,7 +149,7 @@ impl<M: Machine> Zero<M> {
             if seen.count() >= MOST_USES {
                 return Err(NoHugeZero);
             }
-            if self.huge_zero.exchange(m, seen, State(seen.0 + 1)) {
+            if self.huge_zero.exchange(m, seen, HugeZeroWord(seen.0 + 1)) {
                 break HOLDS;
             }
         };
@@ -164,12 +164,12 @@ impl<M: Machine> Zero<M> {
     }
 
     /// Makes the page of zeros out of a block, or gives the block back.
-    fn clear_huge_zero(&self, page: Pfn) -> Result<Pfn, Short> {
+    fn clear_huge_zero(&self, page: Pfn) -> Result<Pfn, NoBlock> {
         let extent =
             Extent { first: page, frames: Order::HUGE.frames(), at: Va(page.addr()), fault: 0 };
         if self.clear_block(&extent).is_err() {
             self.untake(page, Order::HUGE);
-            return Err(Short::Stopped);
+            return Err(NoBlock::Stopped);
         }
         self.frames.record(page).set_head(Use::Zero, Order::HUGE);
         Ok(page)
@@ -183,7 +183,7 @@ impl<M: Machine> Zero<M> {
             touch(&self.machine, &self.huge_zero.0, true);
             let old = self.huge_zero.0.fetch_add(1, Ordering::AcqRel);
             debug_assert!(
-                State(old).count() > 1,
+                HugeZeroWord(old).count() > 1,
                 "a space maps a huge page of zeros that it does not hold"
             );
         }
@@ -200,7 +200,7 @@ impl<M: Machine> Zero<M> {
 
     fn put_reference(&self) {
         touch(&self.machine, &self.huge_zero.0, true);
-        let old = State(self.huge_zero.0.fetch_sub(1, Ordering::AcqRel));
+        let old = HugeZeroWord(self.huge_zero.0.fetch_sub(1, Ordering::AcqRel));
         debug_assert!(old.count() > 1, "the last reference is the shrinker's");
     }
 
@@ -219,7 +219,7 @@ impl<M: Machine> Zero<M> {
         let Some(page) = seen.first() else { return 0 };
         // Every reference given back came with the proof of its flush, so at one no CPU has a
         // translation.
-        if seen.kept() || seen.count() != 1 || !self.huge_zero.exchange(m, seen, State(0)) {
+        if seen.kept() || seen.count() != 1 || !self.huge_zero.exchange(m, seen, HugeZeroWord(0)) {
             return 0;
         }
         self.untake(page, Order::HUGE);
@@ -235,7 +235,7 @@ impl<M: Machine> Zero<M> {
         })
     }
 
-    fn try_to_keep_zeros(&self) -> Result<(), Short> {
+    fn try_to_keep_zeros(&self) -> Result<(), NoBlock> {
         let m = &self.machine;
         loop {
             touch(m, &self.huge_zero.0, false);
@@ -246,14 +246,14 @@ impl<M: Machine> Zero<M> {
             if seen.first().is_some() {
                 // Spaces that hold a reference give it back when they end; what is left of the
                 // count says nothing any more.
-                if self.huge_zero.exchange(m, seen, State(seen.0 | KEPT)) {
+                if self.huge_zero.exchange(m, seen, HugeZeroWord(seen.0 | KEPT)) {
                     return Ok(());
                 }
                 continue;
             }
             let page = self.alloc_exactly(Order::HUGE, &AllocRequest::kernel(Use::Zero))?;
             let page = self.clear_huge_zero(page)?;
-            if self.huge_zero.exchange(m, seen, State(State::of(page, 1).0 | KEPT)) {
+            if self.huge_zero.exchange(m, seen, HugeZeroWord(HugeZeroWord::of(page, 1).0 | KEPT)) {
                 self.count(Counter::ThpZeroAlloc, 1);
                 return Ok(());
             }

@@ -177,8 +177,9 @@ fn long_runs_go_around_the_caches_by_geometry_and_the_neighbourhood_never_does()
         let runs = acts.iter().filter_map(|a| {
             if let Act::Run(at, n, s) = *a { Some((at.0 - block.0, n, s)) } else { None }
         });
-        let bypassed: Vec<_> = runs.filter(|r| r.2 == Stores::Bypass).map(|r| (r.0, r.1)).collect();
-        let settled = acts.count(Act::Settle);
+        let bypassed: Vec<_> =
+            runs.filter(|r| r.2 == Stores::NonTemporal).map(|r| (r.0, r.1)).collect();
+        let settled = acts.count(Act::StoreFence);
         assert_eq!(settled, bypassed.len(), "one fence a portion");
         fx.vm.exit(space);
         bypassed
@@ -211,7 +212,7 @@ fn scattered_frames_are_cleared_with_one_fence_a_batch() {
     frames.iter().for_each(|f| fx.soil(f.0, 1, 9));
     fx.vm.cleared_singles(&frames).unwrap();
     let acts = fx.m().acts();
-    assert_eq!((acts.count(Act::Settle), acts.points()), (3, 3), "8, 8 and 4 frames");
+    assert_eq!((acts.count(Act::StoreFence), acts.points()), (3, 3), "8, 8 and 4 frames");
     assert!(frames.iter().all(|f| fx.is_zero(f.0, 1)));
     assert_eq!(fx.m().uniform(Pfn(1001)), Some(0), "never touched");
     fx.m().stop_after(2);
@@ -225,7 +226,7 @@ fn scattered_frames_are_cleared_with_one_fence_a_batch() {
         let fx = probe_fixture_on(machine, &[]);
         fx.vm.cleared_singles(&frames[..1]).unwrap();
         let acts = fx.m().acts();
-        assert_eq!(acts.count(Act::Settle), settled, "not used at once: around, however few");
+        assert_eq!(acts.count(Act::StoreFence), settled, "not used at once: around, however few");
     }
 }
 

@@ -24,7 +24,9 @@ fn frames(fx: &ProbeFixture, space: &Space, pages: u64) -> Vec<Option<Pfn>> {
 #[test]
 fn a_01_populated_pages_are_cleared_in_batches_with_one_fence_and_scheduling_point_each() {
     // 600 pages are 2.3 MiB, more than half of the second level; 100 are less.
-    for (pages, stores, fences) in [(600u64, Stores::Bypass, true), (100, Stores::Cached, false)] {
+    for (pages, stores, fences) in
+        [(600u64, Stores::NonTemporal, true), (100, Stores::Cached, false)]
+    {
         for zero_page in ["on", "off"] {
             let fx = old_fixture(4096, &[("thp", "never"), ("zero.page", zero_page)]);
             let space = fx.vm.create().unwrap();
@@ -44,7 +46,7 @@ fn a_01_populated_pages_are_cleared_in_batches_with_one_fence_and_scheduling_poi
             let (batches, others) =
                 (pages / 64, acts.runs().iter().filter(|run| run.1 != stores).count());
             assert!(acts.points() as u64 >= batches && acts.points() as u64 <= batches + 4);
-            assert_eq!(acts.count(Act::Settle), if fences { acts.points() } else { 0 });
+            assert_eq!(acts.count(Act::StoreFence), if fences { acts.points() } else { 0 });
             assert!(others <= 2, "the first page of a table may be a fault of its own: {others}");
             let after = fx.vm.stats();
             let grown = |counter| after.get(counter) - before.get(counter);
@@ -185,7 +187,7 @@ fn a_02_a_04_a_shared_huge_page_is_copied_in_portions_with_the_written_page_last
     let copied =
         |a: &Act| if let Act::Copy(to, n, s) = *a { Some((to.0 - copy.0, n, s)) } else { None };
     let runs: Vec<_> = acts.iter().filter_map(copied).collect();
-    let (around, near) = (Stores::Bypass, Stores::Cached);
+    let (around, near) = (Stores::NonTemporal, Stores::Cached);
     let right = [(103, 128, around), (231, 128, around), (359, 128, around), (487, 25, around)];
     // 98 pages are less than half of the second level.
     let left = [(0, 98, near)];

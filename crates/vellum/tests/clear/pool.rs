@@ -103,7 +103,7 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
         assert_eq!(fx.m().uniform(block), Some(0x77), "clearing is for whoever takes it out");
         last = Some(block);
     }
-    fx.on_cpu(1, || fx.vm.idle());
+    fx.on_cpu(1, || fx.vm.deactivate());
     fx.vm.exit(space);
     fx.vm.pool(Order::HUGE, 0).unwrap();
     fx.check(&[]);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
-use vellum::unstable::{Busy, Epochs, Lock, Node, SeqCount};
+use vellum::unstable::{Busy, Epochs, Lock, SeqCount, TableLock};
 use vellum_testkit::prelude::*;
 
 const CPUS: usize = 4;
@@ -56,7 +56,7 @@ fn locks_count_every_increment_made_under_them() {
                 m.run_on(cpu);
                 for _ in 0..20_000 {
                     let mut top = Token::top();
-                    let _guard = Lock::<Node>::from_word(word).lock(m, &mut top, 1);
+                    let _guard = Lock::<TableLock>::from_word(word).lock(m, &mut top, 1);
                     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 }
             });
@@ -171,7 +171,7 @@ fn a_task_that_may_move_is_not_taken_for_another_that_is_inside() {
 #[cfg(debug_assertions)]
 fn two_locks_of_a_level_in_the_wrong_order_are_noticed() {
     let m = flat(1, 512);
-    let (a, b): (Lock<Node>, Lock<Node>) = (Lock::new(), Lock::new());
+    let (a, b): (Lock<TableLock>, Lock<TableLock>) = (Lock::new(), Lock::new());
     let mut top = Token::top();
     {
         let mut first = a.lock(&m, &mut top, 1);

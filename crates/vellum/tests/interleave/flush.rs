@@ -77,7 +77,7 @@ impl<C: Codec> Mapped<C> {
 }
 
 /// Runs one verb while CPU 1 runs in the space or, if `gone`, has left it and may keep translations
-/// by context. Says how many flushes it took.
+/// by asid. Says how many flushes it took.
 fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
     let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
     let fx = Fixture::<C>::new(flat_with(3, 8192, rules), config);
@@ -86,7 +86,7 @@ fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
     fx.vm.activate(&space);
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
     if gone {
-        fx.vm.idle();
+        fx.vm.deactivate();
     }
     fx.run_on(0);
     let page = fx.vm.huge_zero().expect("it is mapped");
@@ -118,7 +118,7 @@ fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
         fx.check(&[&space]);
         assert_eq!(fx.vm.shrink_zeros(), 0, "{verb:?}: a space that used it holds it to its end");
         fx.run_on(1);
-        fx.vm.idle();
+        fx.vm.deactivate();
         fx.vm.exit(space);
     }
     // After that the shrinker frees it, and the next read allocates a new one.
@@ -135,11 +135,11 @@ fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
 
 #[test]
 fn d_07_the_page_of_zeros_stays_until_the_flush_that_covers_it_whatever_verb_unmapped_it() {
-    let contexts = MmuRules { contexts: 64, ..MmuRules::X86_64 };
+    let asids = MmuRules { asids: 64, ..MmuRules::X86_64 };
     for verb in VERBS.into_iter().filter(|&verb| verb != Verb::Exit) {
         for flushes in [
             held::<X86_64>(MmuRules::X86_64, verb, false),
-            held::<X86_64>(contexts, verb, false),
+            held::<X86_64>(asids, verb, false),
             held::<Aarch64>(MmuRules::AARCH64, verb, false),
         ] {
             assert!(flushes >= 1, "{verb:?}: CPU 1 runs in the space, and nobody told it");
@@ -149,9 +149,9 @@ fn d_07_the_page_of_zeros_stays_until_the_flush_that_covers_it_whatever_verb_unm
 
 #[test]
 fn d_07_the_page_of_zeros_stays_while_the_last_flush_of_a_space_reaches_cpus_that_left_it() {
-    // Where translations are kept by context, the last CPU that left may hold them until the space
+    // Where translations are kept by asid, the last CPU that left may hold them until the space
     // ends; elsewhere no CPU does.
     assert_eq!(held::<X86_64>(MmuRules::X86_64, Verb::Exit, true), 0);
-    assert!(held::<X86_64>(MmuRules { contexts: 64, ..MmuRules::X86_64 }, Verb::Exit, true) >= 1);
+    assert!(held::<X86_64>(MmuRules { asids: 64, ..MmuRules::X86_64 }, Verb::Exit, true) >= 1);
     assert!(held::<Aarch64>(MmuRules::AARCH64, Verb::Exit, true) >= 1);
 }

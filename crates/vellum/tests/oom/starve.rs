@@ -17,7 +17,7 @@ pub fn picture(fx: &Fixture, space: &Space) -> Vec<(u64, u64)> {
                     seen.push((va, fx.peek(space, Va(va)).expect("a page that is there")))
                 }
                 Page::Reserved { .. } => seen.push((va, 0)),
-                Page::Unmapped | Page::Parked { .. } => {}
+                Page::Unmapped | Page::Inaccessible { .. } => {}
             }
         }
     }

@@ -23,9 +23,9 @@ fn falls_back<C: Arch>() {
     for page in 0..512 {
         assert_eq!(fx.peek(&space, Va(GIB + page * KIB4 + 16)), Ok(if page == 77 { 9 } else { 0 }));
     }
-    fx.vm.idle();
+    fx.vm.deactivate();
     fx.run_on(1);
-    fx.vm.idle();
+    fx.vm.deactivate();
     fx.vm.exit(space);
     fx.run_on(0);
     fx.give_back(taken, Order::HUGE);
@@ -146,7 +146,7 @@ fn d_03_without_a_huge_page_a_private_table_keeps_511_zeros_with_one_flush() {
         for page in 0..512 {
             assert_eq!(fx.peek(&space, Va(GIB + page * KIB4)), Ok(if page == 77 { 9 } else { 0 }));
         }
-        fx.vm.idle();
+        fx.vm.deactivate();
         fx.give_back(taken, Order::HUGE);
         // A table with a page in it stays a table: the next write makes a base page.
         assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Ok(Fault::Copied(Level::ONE)));

@@ -78,7 +78,7 @@ fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) 
                         _ => may(fx.vm.fault(space, va, Access::Write)),
                     }
                 }
-                fx.vm.idle();
+                fx.vm.deactivate();
             });
         }
         fx.run_on(0);
@@ -137,7 +137,7 @@ fn faults_on_base_pages_survive_every_verb_beside_them() {
 #[test]
 fn faults_on_huge_pages_survive_every_verb_beside_them() {
     faults_against_verbs::<X86_64>(
-        MmuRules { contexts: 64, ..MmuRules::X86_64 },
+        MmuRules { asids: 64, ..MmuRules::X86_64 },
         Config::default(),
         300,
     );
@@ -190,7 +190,7 @@ fn spaces_that_fork_and_write_at_once_keep_their_own_contents() {
                             assert_eq!(fx.kernel_peek(&grandchild, page_at(page)), Ok(want));
                         }
                         fx.vm.exit(grandchild);
-                        fx.vm.idle();
+                        fx.vm.deactivate();
                         space
                     })
                 })

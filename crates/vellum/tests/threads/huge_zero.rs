@@ -76,7 +76,7 @@ impl<C: Codec> Player<'_, C> {
                 vm.activate(&space);
                 let at = self.word();
                 self.look(&space, at, &self.wrote);
-                vm.idle();
+                vm.deactivate();
                 // Most spaces are short-lived, or there always is one that holds the page.
                 if !self.random.one_in(4) {
                     vm.exit(space);
@@ -132,7 +132,7 @@ impl<C: Codec> Player<'_, C> {
                         vm.copy_in(space, Va(at), &at.to_le_bytes()).expect("memory");
                         assert_eq!(ground.fx.kernel_peek(space, Va(at)), Ok(at));
                     }
-                    vm.idle();
+                    vm.deactivate();
                 }
             }
             _ => {

@@ -24,7 +24,7 @@ fn a_space_ends_when_the_last_cpu_has_left_it() {
                 std::thread::yield_now();
             }
             left.store(true, Ordering::SeqCst);
-            fx.vm.idle();
+            fx.vm.deactivate();
         });
         running.wait();
         fx.vm.exit(Arc::into_inner(space).expect("the other thread has given its own up"));

@@ -16,7 +16,7 @@ fn a_space_that_did_nothing_gives_everything_back() {
 
 #[test]
 fn identifiers_run_out_and_spaces_still_work() {
-    let rules = MmuRules { contexts: 4, ..MmuRules::X86_64 };
+    let rules = MmuRules { asids: 4, ..MmuRules::X86_64 };
     let fx: Fixture = Fixture::new(flat_with(1, 4096, rules), no_thp());
     let spaces: Vec<Space> = (0..6).map(|_| fx.vm.create().unwrap()).collect();
     for space in &spaces {
@@ -24,7 +24,7 @@ fn identifiers_run_out_and_spaces_still_work() {
         fx.map(space, AT, KIB4, RW);
         fx.poke(space, AT, 1).unwrap();
     }
-    fx.vm.idle();
+    fx.vm.deactivate();
     for space in spaces {
         fx.vm.exit(space);
     }

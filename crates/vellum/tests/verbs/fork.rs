@@ -115,7 +115,7 @@ fn fork_is_flushed<C: Codec>(rules: MmuRules, zero_huge: ZeroHuge, huge: bool) {
     assert_eq!((fx.peek(&child, written[0]), fx.peek(&child, written[1])), (Ok(5), Ok(5)));
     fx.check(&[&space, &child]);
     fx.run_on(1);
-    fx.vm.idle();
+    fx.vm.deactivate();
     fx.end_zeros([space, child]);
 }
 
@@ -124,7 +124,7 @@ fn f_12_a_fork_makes_every_page_read_only_flushes_that_and_returns_only_then() {
     for form in ZERO_FORMS {
         for huge in [false, true] {
             fork_is_flushed::<X86_64>(MmuRules::X86_64, form, huge);
-            fork_is_flushed::<X86_64>(MmuRules { contexts: 64, ..MmuRules::X86_64 }, form, huge);
+            fork_is_flushed::<X86_64>(MmuRules { asids: 64, ..MmuRules::X86_64 }, form, huge);
             fork_is_flushed::<Aarch64>(MmuRules::AARCH64, form, huge);
         }
     }

@@ -183,7 +183,7 @@ fn a_page_without_access_is_exchanged_too_and_is_there_when_access_comes_back() 
         fx.vm.protect(&space, AT, leaves.bytes, Rights::NONE).unwrap();
         let old = fx.frame(&space, PAGE);
         assert_eq!(fx.vm.poison(&space, PAGE), Ok(()), "{name}");
-        assert!(matches!(fx.vm.query(&space, PAGE), Page::Parked { level: Level::ONE, .. }));
+        assert!(matches!(fx.vm.query(&space, PAGE), Page::Inaccessible { level: Level::ONE, .. }));
         assert!(fx.vm.fault(&space, PAGE, Access::Read).is_err());
         fx.vm.protect(&space, AT, leaves.bytes, Rights::READ).unwrap();
         places(leaves.bytes).for_each(|va| assert_eq!(fx.peek(&space, va), Ok(va.0), "{name}"));
@@ -240,7 +240,7 @@ fn writers_are_kept_out<C: Arch>() {
         let fx = Rc::into_inner(fx).unwrap();
         assert_eq!(fx.peek(&space, Va(PAGE.0 + 8)), Ok(42), "{name}: a store is lost");
         assert_eq!(fx.peek(&space, PAGE), Ok(PAGE.0));
-        fx.on_cpu(1, || fx.vm.idle());
+        fx.on_cpu(1, || fx.vm.deactivate());
         ends_without(&fx, space, &[old]);
     }
 }

@@ -12,9 +12,9 @@ fn rights_are_kept_and_told_apart_from_holes() {
     fx.vm.protect(&space, page_at(2), 2 * KIB4, Rights::READ_WRITE).unwrap();
     fx.poke(&space, page_at(2), 1).unwrap();
     fx.vm.protect(&space, AT, 8 * KIB4, Rights::NONE).unwrap();
-    assert!(matches!(fx.vm.query(&space, page_at(2)), Page::Parked { .. }));
+    assert!(matches!(fx.vm.query(&space, page_at(2)), Page::Inaccessible { .. }));
     assert_eq!(fx.usage(&space).rss_pages, 1);
-    assert_eq!(fx.usage(&space).parked_pages, 1);
+    assert_eq!(fx.usage(&space).inaccessible_pages, 1);
     assert_eq!(fx.peek(&space, page_at(2)), Err(FaultError::Rights));
     fx.check(&[&space]);
     fx.vm.protect(&space, AT, 8 * KIB4, Rights::READ).unwrap();

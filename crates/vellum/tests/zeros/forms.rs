@@ -294,7 +294,7 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
         }),
         ("run and leave", false, |r| {
             r.vm.activate(&r.space);
-            r.vm.idle();
+            r.vm.deactivate();
         }),
     ]
 }
@@ -378,7 +378,7 @@ fn colours_stay<C: Arch>(colours: u8, form: Form, moved: u64) {
         })
     };
     all(512);
-    // Cut by unmap and by protect.
+    // MarkPass by unmap and by protect.
     fx.vm.unmap(&space, at(77), KIB4).unwrap();
     all(77);
     fx.vm.protect(&space, at(80), KIB4, Rights::READ).unwrap();

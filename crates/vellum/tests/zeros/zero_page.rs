@@ -16,7 +16,7 @@ fn zeros_are_not_counted_nor_written_nor_given_away() {
     assert!(fx.vm.is_zero(first) && !fx.vm.is_zero(first.add(1)));
     assert_eq!(fx.usage(&space).rss_pages, 0);
     fx.vm.protect(&space, AT, 100 * KIB4, Rights::NONE).unwrap();
-    assert_eq!(fx.usage(&space).parked_pages, 0);
+    assert_eq!(fx.usage(&space).inaccessible_pages, 0);
     fx.vm.protect(&space, AT, 100 * KIB4, Rights::READ).unwrap();
     fx.peek(&space, AT).unwrap();
     fx.vm.unmap(&space, AT, 100 * KIB4).unwrap();

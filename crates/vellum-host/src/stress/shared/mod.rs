@@ -137,7 +137,7 @@ fn thread<C: Codec>(shared: &Shared<'_, C>, me: usize) -> Outcome {
         }
         guard.park(|| meet(&shared.meeting, shared.vm));
     }
-    shared.vm.idle();
+    shared.vm.deactivate();
     worker.outcome()
 }
 

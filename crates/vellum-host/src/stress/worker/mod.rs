@@ -211,7 +211,7 @@ impl<'a, C: Codec> Worker<'a, C> {
         } else if n < self.owned.len() + children.len() {
             self.go(SpaceChoice::Child(n - self.owned.len()), children);
         } else {
-            self.shared.vm.idle();
+            self.shared.vm.deactivate();
             self.at = None;
         }
     }
@@ -375,7 +375,7 @@ impl<'a, C: Codec> Worker<'a, C> {
             (Seen::Unmapped, None) => true,
             (Seen::Reserved { rights }, Some(known)) => rights == known,
             (Seen::Mapped { rights, .. }, Some(known)) => rights == known && !known.is_none(),
-            (Seen::Parked { .. }, Some(known)) => known.is_none(),
+            (Seen::Inaccessible { .. }, Some(known)) => known.is_none(),
             _ => false,
         };
         assert!(

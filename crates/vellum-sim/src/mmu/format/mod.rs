@@ -102,7 +102,7 @@ mod tests {
             for absent in [
                 Entry::Empty,
                 Entry::Reserved,
-                Entry::Parked(Pfn(5)),
+                Entry::Inaccessible(Pfn(5)),
                 Entry::Busy(Busy::Page(Pfn(5))),
                 Entry::Busy(Busy::Exchange(Pfn(5))),
                 Entry::Detached(Pfn(5)),

@@ -261,7 +261,7 @@ fn stores_around_the_caches_leave_them_alone_and_wait_for_memory_once_a_portion(
             let runs = vm.machine().fills();
             let around = runs
                 .iter()
-                .filter(|r| matches!(r.1, FillNote::Run { stores: Stores::Bypass, .. }))
+                .filter(|r| matches!(r.1, FillNote::Run { stores: Stores::NonTemporal, .. }))
                 .count();
             assert_eq!(around, 1);
             let after = vm.machine().total().get("l1d_kernel_miss").expect("a counter");

@@ -48,7 +48,7 @@ pub const SLAB_SIZE: usize = 4;
 /// - 7: while the block lies in a pool of free blocks: the next one, frame number + 1, under the
 ///   pool's lock.
 ///
-/// **Table** (`pagetable::node`). L is the space's layout lock, N the node's own lock.
+/// **Table** (`pagetable::node`). L is the space's mmap lock, N the node's own lock.
 /// - 1: bits 0..3 level, by the owner; 3 dead, under L and N; 4..7 inline intervals or "in a list",
 ///   under L and N; 7..17 entries that are not empty, under L and N; 17..27 resident pages, under
 ///   N; 27..64 the longest run without a mapping in base pages, under L and N.

@@ -21,14 +21,14 @@ impl<M: Machine> Query<'_, M> {
         loop {
             // Under the lock no verb is under way: what it has written already is not yet true on
             // every CPU.
-            if let Some(page) = self.with_layout(record, || self.look(record, va)) {
+            if let Some(page) = self.with_mmap_lock(record, || self.look(record, va)) {
                 return page;
             }
             self.machine.relax();
         }
     }
 
-    /// What lies there, unless a fault has it in transit. Under the layout lock.
+    /// What lies there, unless a fault has it in transit. Under the mmap lock.
     fn look(self, space: &SpaceRecord, va: Va) -> Option<Page> {
         let _epoch = self.epochs.enter(&self.machine);
         let spot = self.descend(space, va);
@@ -52,7 +52,7 @@ impl<M: Machine> Query<'_, M> {
                 let pfn = self.zeros_below(table, spot.level.child(), va)?;
                 Some(Page::Mapped { pfn, level: Level::ONE, flags, rights, zero: true })
             }
-            Entry::Parked(pfn) => Some(Page::Parked { pfn, level: spot.level }),
+            Entry::Inaccessible(pfn) => Some(Page::Inaccessible { pfn, level: spot.level }),
             Entry::Empty | Entry::Gone(_) => Some(Page::Unmapped),
             _ => None,
         }

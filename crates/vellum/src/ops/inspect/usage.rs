@@ -17,7 +17,7 @@ impl<M: Machine> CountUsage<'_, M> {
     pub fn usage(self, space: &Space) -> Usage {
         let record = self.record_of(space);
         let mut top = Token::top();
-        let _layout = record.layout().lock(&self.machine, &mut top, space.id());
+        let _layout = record.mmap_lock().lock(&self.machine, &mut top, space.id());
         let mut usage = Usage::default();
         self.usage_of(record.root(), self.top(), &mut usage);
         usage
@@ -38,11 +38,12 @@ impl<M: Machine> CountUsage<'_, M> {
                     usage.zero_leaves += 1
                 }
                 Entry::Leaf(pfn, _) if self.is_zero(pfn) => usage.zero_huge_leaves += 1,
-                Entry::Leaf(..) | Entry::Parked(_) => {
+                Entry::Leaf(..) | Entry::Inaccessible(_) => {
                     usage.rss_pages += pages;
                     usage.huge_leaves += u64::from(level == Level::TWO);
                     usage.giant_leaves += u64::from(level == Level::THREE);
-                    usage.parked_pages += if matches!(entry, Entry::Parked(_)) { pages } else { 0 };
+                    usage.inaccessible_pages +=
+                        if matches!(entry, Entry::Inaccessible(_)) { pages } else { 0 };
                 }
                 Entry::ZeroTable(_) => usage.zero_tables += 1,
                 Entry::Reserved | Entry::Busy(_) => {}

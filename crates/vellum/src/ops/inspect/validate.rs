@@ -85,7 +85,7 @@ impl<M: Machine> Validate<'_, M> {
         audit.zero_frames +=
             self.huge_zero().map_or(0, |_| Order::HUGE.frames()) + self.check_zero_tables()?;
         self.check_huge_zero(spaces, all)?;
-        self.check_contexts(spaces, all)?;
+        self.check_asids(spaces, all)?;
         Fork(self.0).check_families(spaces, all)?;
         if let Some(cpu) = (0..self.cpus).find(|&cpu| self.epochs.depth(cpu) != 0) {
             return Err(Invalid::new(
@@ -150,16 +150,16 @@ impl<M: Machine> Validate<'_, M> {
             if kept != packed {
                 return Err(Invalid::new("attributes of a region", name.raw(), kept, packed));
             }
-            region.stand_for(if region.counting() {
-                region.stands_for() + 1
+            region.set_replaces(if region.counting() {
+                region.replaces() + 1
             } else {
                 COUNTING + 1
             });
             return Ok(());
         }
         if region.counting() {
-            let found = region.stands_for() - COUNTING;
-            region.stand_for(0);
+            let found = region.replaces() - COUNTING;
+            region.set_replaces(0);
             let kept = region.refs.load(Ordering::Relaxed);
             if found > kept || all && found != kept {
                 return Err(Invalid::new("names of a region", name.raw(), kept, found));
@@ -306,7 +306,7 @@ impl<M: Machine> Validate<'_, M> {
                     ));
                 }
                 if let Some(order) = level.leaf_order() {
-                    if flags.write && walk.pass == Pass::Count && !self.is_mine(pfn, order) {
+                    if flags.write && walk.pass == Pass::Count && !self.is_exclusive(pfn, order) {
                         return Err(Invalid::new("mappings of a writable page", va, 1, 2));
                     }
                     self.check_block(
@@ -318,9 +318,14 @@ impl<M: Machine> Validate<'_, M> {
                 }
                 Ok(())
             }
-            Entry::Parked(pfn) => {
+            Entry::Inaccessible(pfn) => {
                 if !rights.is_none() {
-                    return Err(Invalid::new("parked pages where there are rights", va, 0, 1));
+                    return Err(Invalid::new(
+                        "inaccessible pages where there are rights",
+                        va,
+                        0,
+                        1,
+                    ));
                 }
                 let Some(order) = level.leaf_order() else { return Ok(()) };
                 self.check_block(walk, pfn, order, (va >> PAGE_SHIFT).wrapping_add(region.shift()))

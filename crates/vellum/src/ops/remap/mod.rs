@@ -1,10 +1,10 @@
 //! Moving a mapping, making it longer or shorter.
 //!
-//! Pages never move, entries do. Everything in the old range is frozen first (`freeze.rs`, one
+//! Pages never move, entries do. Everything in the old range is stashed first (`stash.rs`, one
 //! flush), so nothing can appear there that the new place has no table for; then the tables are
 //! counted and taken, and if they cannot be had the old range is what it was to the bit
 //! (`relocate.rs`). The new range holds the same mark until it is complete. A frame keeps its
-//! index; the distance goes into the new regions' shift and the space's list of displacements.
+//! index; the distance goes into the new regions' shift and the space's list of index shifts.
 //!
 //! A huge leaf stays one if its new place is aligned for it, else it arrives as base pages.
 
@@ -20,8 +20,8 @@ use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Verb};
 use crate::ops::map::Map;
 use crate::ops::protect::Protect;
-use crate::ops::remap::relocate::{Relocate, Route};
-use crate::ops::unmap::Leave;
+use crate::ops::remap::relocate::{Relocate, RemapPlan};
+use crate::ops::unmap::Leftover;
 use crate::ops::unmap::Unmap;
 use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::node::Node;
@@ -100,7 +100,7 @@ impl<'v, M: Machine> Remap<'v, M> {
         let moved = VaRange::new(old.start(), old.bytes().min(new_bytes), end)?;
         Relocate(self.0).relocate(
             edit,
-            &Route { all: old, moved, new, replace: matches!(to, Placement::Replace(_)) },
+            &RemapPlan { all: old, moved, new, replace: matches!(to, Placement::Replace(_)) },
         )?;
         Ok(new.start())
     }
@@ -111,7 +111,7 @@ impl<'v, M: Machine> Remap<'v, M> {
             let tail =
                 VaRange::new(Va(range.start().0 + keep), range.bytes() - keep, self.user_end())?;
             self.make_boundaries(edit.space, tail, false)?;
-            Unmap(self.0).take_out(edit, tail, Leave::Nothing);
+            Unmap(self.0).take_out(edit, tail, Leftover::Nothing);
         }
         Ok(())
     }
@@ -143,9 +143,9 @@ impl<'v, M: Machine> Remap<'v, M> {
         first.region.map(|name| (end.min(range.end()), name))
     }
 
-    /// Makes an entry absent; `false` if a fault has set it aside. Under the node's lock.
+    /// Makes an entry absent; `false` if a fault has it in transit. Under the node's lock.
     #[inline(always)]
-    pub(crate) fn freeze_entry(self, at: Place<'_>, va: Va, receipt: &mut Receipt) -> bool {
+    pub(crate) fn stash_entry(self, at: Place<'_>, va: Va, receipt: &mut Receipt) -> bool {
         let (level, zeros) = (at.level, self.zero_span());
         let new = |entry| match entry {
             Entry::Leaf(pfn, _)
@@ -154,7 +154,7 @@ impl<'v, M: Machine> Remap<'v, M> {
             {
                 Some(Entry::Busy(Busy::Nothing))
             }
-            Entry::Leaf(pfn, _) | Entry::Parked(pfn) => Some(Entry::Busy(Busy::Page(pfn))),
+            Entry::Leaf(pfn, _) | Entry::Inaccessible(pfn) => Some(Entry::Busy(Busy::Page(pfn))),
             Entry::Reserved | Entry::ZeroTable(_) => Some(Entry::Busy(Busy::Nothing)),
             _ => None,
         };
@@ -167,8 +167,8 @@ impl<'v, M: Machine> Remap<'v, M> {
         old.is_some()
     }
 
-    /// Held promises become promises.
-    pub(crate) fn thaw(self, space: &SpaceRecord, range: VaRange) {
+    /// What a remap made busy without a page becomes reserved.
+    pub(crate) fn restore_reserved(self, space: &SpaceRecord, range: VaRange) {
         self.alter(space, range, &mut |at: Place<'_>, _| {
             if M::Codec::decode(at.raw, at.level) == Entry::Busy(Busy::Nothing) {
                 self.store(at.node.pfn, at.slot, at.level, Entry::Reserved);
@@ -177,7 +177,7 @@ impl<'v, M: Machine> Remap<'v, M> {
         });
     }
 
-    /// Makes every table the frozen pages need at the new place.
+    /// Makes every table the stashed pages need at the new place.
     pub(crate) fn make_tables(
         self,
         space: &SpaceRecord,
@@ -214,7 +214,7 @@ impl<'v, M: Machine> Remap<'v, M> {
         done
     }
 
-    /// Makes the node of `level` that covers `va` in a frozen range, if there is none.
+    /// Makes the node of `level` that covers `va` in a stashed range, if there is none.
     fn make_way(
         self,
         space: &SpaceRecord,
@@ -236,7 +236,7 @@ impl<'v, M: Machine> Remap<'v, M> {
                     let below = at.child();
                     let hold = M::Codec::encode(Entry::Busy(Busy::Nothing), below);
                     let child =
-                        self.dress_node(tables.take(self.0)?, below, Some((node.pfn, slot)), hold);
+                        self.init_node(tables.take(self.0)?, below, Some((node.pfn, slot)), hold);
                     let mut top = Token::top();
                     let _guard = node.lock(&self.machine, &mut top);
                     self.store(node.pfn, slot, at, Entry::Table(child.pfn));
@@ -245,13 +245,13 @@ impl<'v, M: Machine> Remap<'v, M> {
         }
     }
 
-    /// Puts the frozen pages of the old range into the new one's tables, and leaves held promises
-    /// behind. What is marked is this verb's alone, so the entries need no lock; the nodes' counts
-    /// do, once per node.
+    /// Puts the stashed pages of the old range into the new one's tables, and leaves entries
+    /// without a page behind. What is marked is this verb's alone, so the entries need no lock; the
+    /// nodes' counts do, once per node.
     pub(crate) fn transfer(self, space: &SpaceRecord, old: VaRange, delta: u64) {
-        let mut landing = Landing::default();
-        self.transfer_node(space, self.0.root(space), old, delta, &mut landing);
-        self.settle(&mut landing);
+        let mut destination = Destination::default();
+        self.transfer_node(space, self.0.root(space), old, delta, &mut destination);
+        self.count_put(&mut destination);
     }
 
     fn transfer_node(
@@ -260,7 +260,7 @@ impl<'v, M: Machine> Remap<'v, M> {
         at: Cursor<'_>,
         old: VaRange,
         delta: u64,
-        landing: &mut Landing<'v>,
+        destination: &mut Destination<'v>,
     ) {
         let (table, level) = (at.node.pfn, at.level);
         let p = at.part(old);
@@ -269,11 +269,11 @@ impl<'v, M: Machine> Remap<'v, M> {
             match self.load(table, slot, level) {
                 Entry::Table(child) => {
                     let below = at.below(slot, self.node(child));
-                    self.transfer_node(space, below, old, delta, landing)
+                    self.transfer_node(space, below, old, delta, destination)
                 }
                 Entry::Busy(Busy::Page(pfn)) => {
                     let to = Va(at.va(slot).wrapping_add(delta));
-                    self.arrive(space, to, level, pfn, landing);
+                    self.put_page(space, to, level, pfn, destination);
                     self.store(table, slot, level, Entry::Busy(Busy::Nothing));
                     left += 1;
                 }
@@ -289,30 +289,31 @@ impl<'v, M: Machine> Remap<'v, M> {
     }
 
     /// Puts one page, or its pieces, in place. The tables are there.
-    fn arrive(
+    fn put_page(
         self,
         space: &SpaceRecord,
         va: Va,
         level: Level,
         pfn: Pfn,
-        landing: &mut Landing<'v>,
+        destination: &mut Destination<'v>,
     ) {
         let Some(order) = level.leaf_order() else { return };
         // Most pages land in the node where the last one did, and nearly all of those in the same
         // region.
-        if let Some(node) = landing.node
+        if let Some(node) = destination.node
             && level == Level::ONE
-            && va.0.wrapping_sub(landing.first) < landing.bytes
+            && va.0.wrapping_sub(destination.first) < destination.bytes
         {
-            let entry = if self.is_mine(pfn, order) { landing.mine } else { landing.shared };
+            let entry =
+                if self.is_exclusive(pfn, order) { destination.mine } else { destination.shared };
             self.machine.set_entry(node.pfn, level.slot(va), entry | pfn.addr());
-            landing.arrived += 1;
+            destination.arrived += 1;
             return;
         }
         let spot = self.0.descend(space, va);
-        if landing.node.is_none_or(|node| node.pfn != spot.node.pfn) {
-            self.settle(landing);
-            landing.node = Some(spot.node);
+        if destination.node.is_none_or(|node| node.pfn != spot.node.pfn) {
+            self.count_put(destination);
+            destination.node = Some(spot.node);
         }
         let rights = spot.region.map_or(Rights::NONE, |name| self.region(name).attrs().rights);
         if spot.level == level && va.is_aligned(level.entry_bytes()) {
@@ -323,50 +324,50 @@ impl<'v, M: Machine> Remap<'v, M> {
                 level,
                 Protect(self.0).page_entry(rights, pfn, level, None),
             );
-            landing.arrived += 1;
-            // What the pages become that follow in this interval. Parked ones are written one by
-            // one.
+            destination.arrived += 1;
+            // What the pages become that follow in this interval. Inaccessible ones are written one
+            // by one.
             let (end, _) = self.intervals(spot.node).from(slot);
             let alike = if level == Level::ONE && !rights.is_none() { end - slot } else { 0 };
-            (landing.first, landing.bytes) = (va.0, (alike as u64) << PAGE_SHIFT);
+            (destination.first, destination.bytes) = (va.0, (alike as u64) << PAGE_SHIFT);
             let leaf = |write| {
                 let flags = Flags { write, exec: rights.exec, accessed: true, dirty: write };
                 M::Codec::encode(Entry::Leaf(Pfn(0), flags), level)
             };
-            (landing.mine, landing.shared) = (leaf(rights.write), leaf(false));
+            (destination.mine, destination.shared) = (leaf(rights.write), leaf(false));
             return;
         }
-        self.cut_block(pfn, order);
+        self.split_block(pfn, order);
         let size = smaller(order);
         self.count_pages(order, -1);
         self.count_pages(size, ENTRIES as i64);
         for i in 0..ENTRIES as u64 {
-            self.arrive(
+            self.put_page(
                 space,
                 Va(va.0 + i * size.bytes()),
                 level.child(),
                 pfn.add(i * size.frames()),
-                landing,
+                destination,
             );
         }
     }
 
     /// Counts what arrived in a node.
-    fn settle(self, landing: &mut Landing<'_>) {
-        if let Some(node) = landing.node.take()
-            && landing.arrived != 0
+    fn count_put(self, destination: &mut Destination<'_>) {
+        if let Some(node) = destination.node.take()
+            && destination.arrived != 0
         {
             let mut top = Token::top();
             let _guard = node.lock(&self.machine, &mut top);
-            node.add_resident(landing.arrived);
+            node.add_resident(destination.arrived);
         }
-        (landing.arrived, landing.bytes) = (0, 0);
+        (destination.arrived, destination.bytes) = (0, 0);
     }
 }
 
 /// Where pages arrive.
 #[derive(Default)]
-struct Landing<'v> {
+struct Destination<'v> {
     node: Option<Node<'v>>,
     /// What the node's count has yet to learn.
     arrived: u64,

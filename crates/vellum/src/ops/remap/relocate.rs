@@ -2,13 +2,13 @@
 //! shows.
 //!
 //! ```text
-//! regions, displacements, lists of intervals    made or made room for
-//! freeze the old range                          exactly undone if what follows fails
+//! regions, index shifts, lists of intervals    made or made room for
+//! stash the old range                          exactly undone if what follows fails
 //! count the tables, take their frames           the last that can fail
-//! cut the old range's ends, replace, assign, transfer
+//! split at the old range's ends, replace, assign, transfer
 //! ```
-//! The counts are of a frozen range, so nobody can make them wrong. Rejected: making the new place
-//! while the old one lives, which leaves tables, cut leaves and a hole where something was to be
+//! The counts are of a stashed range, so nobody can make them wrong. Rejected: making the new place
+//! while the old one lives, which leaves tables, split leaves and a hole where something was to be
 //! replaced if the last table cannot be had.
 
 use crate::addr::{Level, Va, VaRange};
@@ -21,7 +21,7 @@ use crate::ops::map::Map;
 use crate::ops::remap::Remap;
 use crate::ops::remap::single_table::RelocateInTable;
 use crate::ops::remap::stash::Stash;
-use crate::ops::unmap::Leave;
+use crate::ops::unmap::Leftover;
 use crate::ops::unmap::Unmap;
 use crate::pagetable::boundary::MissingTables;
 use crate::pagetable::cursor::Cursor;
@@ -35,7 +35,7 @@ use crate::vma::interval::undo::Undo;
 
 /// From where to where.
 #[derive(Clone, Copy)]
-pub(crate) struct Route {
+pub(crate) struct RemapPlan {
     /// Everything that leaves the old place: what moves and, behind it, a tail that goes.
     pub all: VaRange,
     /// What moves.
@@ -45,7 +45,7 @@ pub(crate) struct Route {
     pub replace: bool,
 }
 
-impl Route {
+impl RemapPlan {
     fn delta(&self) -> u64 {
         self.new.start().0.wrapping_sub(self.moved.start().0)
     }
@@ -53,8 +53,8 @@ impl Route {
 
 /// What was made for the new place and is not in it yet.
 #[derive(Default)]
-struct Ready {
-    /// Regions in the order of their addresses, chained; `stands_for` is 1 where its displacement
+struct Prepared {
+    /// Regions in the order of their addresses, chained; `replaces` is 1 where its index shift
     /// is new, too.
     first: Option<SlabRef>,
     last: Option<SlabRef>,
@@ -65,23 +65,23 @@ struct Ready {
 }
 
 /// Counts the tables a new place lacks, by ascending addresses.
-struct Need {
+struct TableCount {
     new: VaRange,
-    /// Where the old place will have been cut before.
-    cuts: [(Va, Option<MissingTables>); 3],
+    /// Where the old range will have been split before.
+    boundaries: [(Va, Option<MissingTables>); 3],
     /// Where the table counted last begins, by level.
     last: [u64; 6],
     tables: usize,
 }
 
-impl Need {
-    fn new(new: VaRange) -> Need {
-        Need { new, cuts: [(Va(0), None); 3], last: [u64::MAX; 6], tables: 0 }
+impl TableCount {
+    fn new(new: VaRange) -> TableCount {
+        TableCount { new, boundaries: [(Va(0), None); 3], last: [u64::MAX; 6], tables: 0 }
     }
     /// Whether the old place's ends make the table with entries of `level` that covers the address.
     fn is_cut(&self, va: Va, level: Level) -> bool {
         let base = |va: Va| va.align_down(level.entry_bytes() << 9);
-        self.cuts.iter().any(|&(at, lack)| {
+        self.boundaries.iter().any(|&(at, lack)| {
             let made = lack.is_some_and(|lack| lack.last <= level && level <= lack.below);
             made && base(at) == base(va)
         })
@@ -105,35 +105,35 @@ impl<M: Machine> Relocate<'_, M> {
     ///
     /// # Errors
     /// [`NoMemory`]; nothing changed.
-    pub(crate) fn relocate(self, edit: &mut Edit<'_>, route: &Route) -> Result<(), NoMemory> {
-        let Route { all, moved, new, .. } = *route;
+    pub(crate) fn relocate(self, edit: &mut Edit<'_>, plan: &RemapPlan) -> Result<(), NoMemory> {
+        let RemapPlan { all, moved, new, .. } = *plan;
         if moved == all && RelocateInTable(self.0).relocate_in_table(edit, moved, new)? {
             return Ok(());
         }
-        self.relocate_anywhere(edit, route)
+        self.relocate_anywhere(edit, plan)
     }
 
     #[inline(never)]
-    fn relocate_anywhere(self, edit: &mut Edit<'_>, route: &Route) -> Result<(), NoMemory> {
-        let all = route.all;
+    fn relocate_anywhere(self, edit: &mut Edit<'_>, plan: &RemapPlan) -> Result<(), NoMemory> {
+        let all = plan.all;
         let space = edit.space;
-        let (mut undo, mut ready) = (Undo::new(), Ready::default());
-        let made = self.make_ready(edit, route, &mut ready, &mut undo);
+        let (mut undo, mut prepared) = (Undo::new(), Prepared::default());
+        let made = self.make_ready(edit, plan, &mut prepared, &mut undo);
         let tables = made.and_then(|()| {
-            let receipt = Stash(self.0).freeze(space, all);
-            let _flushed = self.redeem(space, receipt);
-            self.count_tables(space, route)
+            let receipt = Stash(self.0).stash(space, all);
+            let _flushed = self.flush(space, receipt);
+            self.count_tables(space, plan)
                 .and_then(|tables| Preallocated::new(self.0, tables))
                 .inspect_err(|_| {
-                    Stash(self.0).unfreeze(space, all);
+                    Stash(self.0).unstash(space, all);
                 })
         });
-        self.settle_lists(undo, tables.is_ok(), edit);
+        self.end_exchanges(undo, tables.is_ok(), edit);
         let done = tables.map(|mut tables| {
-            self.carry(edit, route, &mut ready, &mut tables);
+            self.move_prepared(edit, plan, &mut prepared, &mut tables);
             tables.free(self.0);
         });
-        self.drop_ready(edit, ready, done.is_err());
+        self.drop_ready(edit, prepared, done.is_err());
         done
     }
 
@@ -141,66 +141,66 @@ impl<M: Machine> Relocate<'_, M> {
     fn make_ready(
         self,
         edit: &mut Edit<'_>,
-        route: &Route,
-        ready: &mut Ready,
+        plan: &RemapPlan,
+        prepared: &mut Prepared,
         undo: &mut Undo,
     ) -> Result<(), NoMemory> {
         let space = edit.space;
-        let pages = (route.delta() as i64 >> 12) as u64;
-        self.pieces(space, route, &mut |_, name| {
+        let pages = (plan.delta() as i64 >> 12) as u64;
+        self.pieces(space, plan, &mut |_, name| {
             let region = self.region(name);
             let shift = region.shift().wrapping_sub(pages);
             let moved = self.make_region(region.attrs(), shift, edit.token)?;
-            match ready.last {
+            match prepared.last {
                 Some(last) => self.region(last).next.store(moved.raw(), Ordering::Relaxed),
-                None => ready.first = Some(moved),
+                None => prepared.first = Some(moved),
             }
-            ready.last = Some(moved);
-            ready.pieces += 1;
-            if self.displace(space, shift, edit.token)? {
-                self.region(moved).stand_for(1);
+            prepared.last = Some(moved);
+            prepared.pieces += 1;
+            if self.add_shift(space, shift, edit.token)? {
+                self.region(moved).set_replaces(1);
             }
             Ok(())
         })?;
-        let Some(first) = ready.first else { return Ok(()) };
-        if ready.pieces == 1 {
-            return self.make_room(edit, route.new, first, undo);
+        let Some(first) = prepared.first else { return Ok(()) };
+        if prepared.pieces == 1 {
+            return self.make_room(edit, plan.new, first, undo);
         }
         // Two pairs at most for each end of a piece. A node that will be new has room for one
         // boundary inside it.
-        let pairs = 2 * ready.pieces + 2;
-        self.edges(space, route.new, &mut |node, _, _| {
+        let pairs = 2 * prepared.pieces + 2;
+        self.edges(space, plan.new, &mut |node, _, _| {
             self.intervals(node).room(pairs, edit.token, undo)
         })?;
-        ready.class = list_class(pairs);
-        let lists = if ready.pieces > 2 { 2 * ready.pieces } else { 0 };
+        prepared.class = list_class(pairs);
+        let lists = if prepared.pieces > 2 { 2 * prepared.pieces } else { 0 };
         for _ in 0..lists {
-            let list = self.lists[ready.class].alloc(&self.machine, &self.frames, edit.token)?;
-            self.chain_list(list, ready.lists);
-            ready.lists = Some(list);
+            let list = self.lists[prepared.class].alloc(&self.machine, &self.frames, edit.token)?;
+            self.chain_list(list, prepared.lists);
+            prepared.lists = Some(list);
         }
         Ok(())
     }
 
     /// Gives back what of the preparations was not used, the regions' own names in any case;
-    /// `undo`: displacements go, too.
-    fn drop_ready(self, edit: &mut Edit<'_>, ready: Ready, undo: bool) {
-        let mut next = ready.first;
+    /// `undo`: index shifts go, too.
+    fn drop_ready(self, edit: &mut Edit<'_>, prepared: Prepared, undo: bool) {
+        let mut next = prepared.first;
         while let Some(name) = next {
             let region = self.region(name);
             next = SlabRef::from_raw(region.next.load(Ordering::Relaxed));
-            if region.stands_for() == 1 {
-                region.stand_for(0);
+            if region.replaces() == 1 {
+                region.set_replaces(0);
                 if undo {
-                    self.undo_displace(edit.space, region.shift(), edit.token);
+                    self.undo_shift(edit.space, region.shift(), edit.token);
                 }
             }
-            self.drop_region(name, edit.trash);
+            self.drop_region(name, edit.deferred);
         }
-        let mut next = ready.lists;
+        let mut next = prepared.lists;
         while let Some(list) = next {
             next = self.next_list(list);
-            self.lists[ready.class].free(&self.machine, &self.frames, edit.token, list);
+            self.lists[prepared.class].free(&self.machine, &self.frames, edit.token, list);
         }
     }
 
@@ -209,18 +209,18 @@ impl<M: Machine> Relocate<'_, M> {
     fn pieces(
         self,
         space: &SpaceRecord,
-        route: &Route,
+        plan: &RemapPlan,
         each: &mut dyn FnMut(VaRange, SlabRef) -> Result<(), NoMemory>,
     ) -> Result<(), NoMemory> {
-        let Route { moved, new, .. } = *route;
+        let RemapPlan { moved, new, .. } = *plan;
         let mut va = moved.start();
         while va < moved.end() {
             // The range was found mapped, so every page has one.
             let Some((end, name)) = Remap(self.0).same_region(space, va, moved) else { break };
-            let start = va.0.wrapping_add(route.delta());
+            let start = va.0.wrapping_add(plan.delta());
             // What is longer belongs to the last page's region.
             let stop =
-                if end == moved.end() { new.end().0 } else { end.0.wrapping_add(route.delta()) };
+                if end == moved.end() { new.end().0 } else { end.0.wrapping_add(plan.delta()) };
             if let Ok(piece) = VaRange::new(Va(start), stop - start, self.user_end()) {
                 each(piece, name)?;
             }
@@ -229,44 +229,44 @@ impl<M: Machine> Relocate<'_, M> {
         Ok(())
     }
 
-    /// The tables that the frozen old place's ends and the new place take, at most.
-    fn count_tables(self, space: &SpaceRecord, route: &Route) -> Result<usize, NoMemory> {
-        let Route { all, moved, new, .. } = *route;
+    /// The tables that the stashed old place's ends and the new place take, at most.
+    fn count_tables(self, space: &SpaceRecord, plan: &RemapPlan) -> Result<usize, NoMemory> {
+        let RemapPlan { all, moved, new, .. } = *plan;
         let ends = [all.start(), moved.end(), all.end()];
-        let cuts = ends.map(|va| (va, self.missing_tables(space, va, false)));
-        let mut cut = Need::new(new);
-        for (va, lack) in cuts {
+        let boundaries = ends.map(|va| (va, self.missing_tables(space, va, false)));
+        let mut cut = TableCount::new(new);
+        for (va, lack) in boundaries {
             let Some(MissingTables { below, last }) = lack else { continue };
             let levels = last.0..=below.0;
             cut.tables += levels.filter(|&level| cut.table(va, Level(level)).is_some()).count();
         }
-        let mut need = Need::new(new);
-        need.cuts = cuts;
-        self.need_boundary(space, &mut need, new.start());
-        self.pieces(space, route, &mut |piece, _| {
-            self.need_boundary(space, &mut need, piece.end());
+        let mut count = TableCount::new(new);
+        count.boundaries = boundaries;
+        self.need_boundary(space, &mut count, new.start());
+        self.pieces(space, plan, &mut |piece, _| {
+            self.need_boundary(space, &mut count, piece.end());
             Ok(())
         })?;
         // What else pages take lies in the new place as a whole.
-        let mut pages = Need::new(new);
-        self.need_pages(&mut pages, route, self.root(space));
-        Ok(cut.tables + need.tables + pages.tables)
+        let mut pages = TableCount::new(new);
+        self.count_for_pages(&mut pages, plan, self.root(space));
+        Ok(cut.tables + count.tables + pages.tables)
     }
 
     /// Counts what is missing for an address to be a boundary.
-    fn need_boundary(self, space: &SpaceRecord, need: &mut Need, va: Va) {
+    fn need_boundary(self, space: &SpaceRecord, count: &mut TableCount, va: Va) {
         let mut level = Level::ONE;
         while level < self.top() && va.is_aligned(level.entry_bytes() << 9) {
             level = Level(level.0 + 1);
         }
         while level < self.top()
-            && let Some(whole) = need.table(va, level)
+            && let Some(whole) = count.table(va, level)
         {
             // In a new place that is emptied no table stays but those that reach beyond it.
-            if !whole && (need.is_cut(va, level) || self.has_table(space, va, level)) {
+            if !whole && (count.is_cut(va, level) || self.has_table(space, va, level)) {
                 break;
             }
-            need.tables += 1;
+            count.tables += 1;
             level = Level(level.0 + 1);
         }
     }
@@ -281,15 +281,15 @@ impl<M: Machine> Relocate<'_, M> {
         at == level
     }
 
-    /// Counts the tables that frozen pages need. Of a lowest table, whose pages land in two at
+    /// Counts the tables that stashed pages count. Of a lowest table, whose pages land in two at
     /// most, both are counted if it has any page.
-    fn need_pages(self, need: &mut Need, route: &Route, at: Cursor<'_>) {
+    fn count_for_pages(self, count: &mut TableCount, plan: &RemapPlan, at: Cursor<'_>) {
         let (node, level) = (at.node, at.level);
-        let part = at.part(route.moved);
+        let part = at.part(plan.moved);
         if level == Level::ONE {
             if node.state().resident() != 0 {
                 for slot in [part.first, part.end - 1] {
-                    self.need_page(need, route, Va(at.va(slot)), level);
+                    self.count_for_page(count, plan, Va(at.va(slot)), level);
                 }
             }
             return;
@@ -297,22 +297,24 @@ impl<M: Machine> Relocate<'_, M> {
         for slot in part.first..part.end {
             match self.load(node.pfn, slot, level) {
                 Entry::Table(child) => {
-                    self.need_pages(need, route, at.below(slot, self.node(child)))
+                    self.count_for_pages(count, plan, at.below(slot, self.node(child)))
                 }
-                Entry::Busy(Busy::Page(_)) => self.need_page(need, route, Va(at.va(slot)), level),
+                Entry::Busy(Busy::Page(_)) => {
+                    self.count_for_page(count, plan, Va(at.va(slot)), level)
+                }
                 _ => {}
             }
         }
     }
 
-    /// Counts the tables above the part of a frozen leaf that moves.
-    fn need_page(self, need: &mut Need, route: &Route, va: Va, level: Level) {
+    /// Counts the tables above the part of a stashed leaf that moves.
+    fn count_for_page(self, count: &mut TableCount, plan: &RemapPlan, va: Va, level: Level) {
         let bytes = level.entry_bytes();
-        let end = (va.0 + bytes).min(route.moved.end().0);
-        let mut at = va.0.max(route.moved.start().0);
+        let end = (va.0 + bytes).min(plan.moved.end().0);
+        let mut at = va.0.max(plan.moved.start().0);
         while at < end {
-            // As it will be once it is cut: whole, or huge pages of it, or base pages.
-            let to = Va(at.wrapping_add(route.delta()));
+            // As it will be once it is split: all of it, or huge pages of it, or base pages.
+            let to = Va(at.wrapping_add(plan.delta()));
             let fits = |level: Level| {
                 let bytes = level.entry_bytes();
                 at & (bytes - 1) == 0 && to.is_aligned(bytes) && at + bytes <= end
@@ -320,8 +322,8 @@ impl<M: Machine> Relocate<'_, M> {
             let small = if fits(level) { level } else { level.child().min(Level::TWO) };
             let small = if small < level && !fits(small) { Level::ONE } else { small };
             let mut above = small;
-            while above < self.top() && need.table(to, above) == Some(true) {
-                need.tables += 1;
+            while above < self.top() && count.table(to, above) == Some(true) {
+                count.tables += 1;
                 above = Level(above.0 + 1);
             }
             // The rest of this table's span, or of the leaf, whichever is less.
@@ -329,28 +331,29 @@ impl<M: Machine> Relocate<'_, M> {
             let next = if small == level {
                 end
             } else {
-                (to.align_down(step << 9).0 + (step << 9)).wrapping_sub(route.delta())
+                (to.align_down(step << 9).0 + (step << 9)).wrapping_sub(plan.delta())
             };
             at = if small == Level::TWO && small < level { at + step } else { next };
         }
     }
 
     /// What cannot fail.
-    fn carry(
+    fn move_prepared(
         self,
         edit: &mut Edit<'_>,
-        route: &Route,
-        ready: &mut Ready,
+        plan: &RemapPlan,
+        prepared: &mut Prepared,
         tables: &mut Preallocated,
     ) {
-        let Route { all, moved, new, replace } = *route;
+        let RemapPlan { all, moved, new, replace } = *plan;
         let space = edit.space;
-        let cuts = [all.start(), all.end()].map(|va| (va, self.missing_tables(space, va, false)));
+        let boundaries =
+            [all.start(), all.end()].map(|va| (va, self.missing_tables(space, va, false)));
         [all.start(), moved.end(), all.end()]
             .into_iter()
-            .for_each(|va| Stash(self.0).open_frozen(space, va, tables));
-        // What was frozen beyond the ends because it was one entry with what is inside.
-        for (va, lack) in cuts {
+            .for_each(|va| Stash(self.0).make_boundary_stashed(space, va, tables));
+        // What was stashed beyond the ends because it was one entry with what is inside.
+        for (va, lack) in boundaries {
             let Some(MissingTables { below, .. }) = lack else { continue };
             let span = below.entry_bytes() << 9;
             let first = va.align_down(span).0;
@@ -362,29 +365,30 @@ impl<M: Machine> Relocate<'_, M> {
         }
         let mut done = self.make_boundaries_from(space, new, true, tables);
         if replace {
-            Unmap(self.0).take_out(edit, new, Leave::Edges);
+            Unmap(self.0).take_out(edit, new, Leftover::Edges);
         }
-        let mut region = ready.first;
+        let mut region = prepared.first;
         done = done.and_then(|()| {
-            self.pieces(space, route, &mut |piece, _| {
+            self.pieces(space, plan, &mut |piece, _| {
                 let Some(name) = region else { return Ok(()) };
                 region = SlabRef::from_raw(self.region(name).next.load(Ordering::Relaxed));
                 self.make_boundaries_from(space, piece, true, tables)?;
-                self.room_from(edit, piece, name, ready)?;
+                self.room_from(edit, piece, name, prepared)?;
                 self.assign(edit, piece, name);
                 Ok(())
             })
         });
         let hold = Entry::Busy(Busy::Nothing);
-        Map(self.0).promise(self.root(space), new, hold);
-        done = done.and_then(|()| Remap(self.0).make_tables(space, moved, route.delta(), tables));
+        Map(self.0).reserve(self.root(space), new, hold);
+        done = done.and_then(|()| Remap(self.0).make_tables(space, moved, plan.delta(), tables));
         debug_assert!(done.is_ok(), "a remap takes no more than it counted");
-        Remap(self.0).transfer(space, moved, route.delta());
-        // What still stands for a promise becomes one, in the place where the mapping is now.
-        Remap(self.0).thaw(space, new);
+        Remap(self.0).transfer(space, moved, plan.delta());
+        // What still stands for a reserved entry becomes one, in the place where the mapping is
+        // now.
+        Remap(self.0).restore_reserved(space, new);
         // A tail goes from the mark to nothing: nobody finds it who has found the rest at the new
         // place.
-        Unmap(self.0).take_out(edit, all, Leave::Nothing);
+        Unmap(self.0).take_out(edit, all, Leftover::Nothing);
     }
 
     /// Unfreezes a range but for what of `all` lies in it.
@@ -397,7 +401,7 @@ impl<M: Machine> Relocate<'_, M> {
             if start < end
                 && let Ok(part) = VaRange::new(start, end.0 - start.0, self.user_end())
             {
-                Stash(self.0).unfreeze(space, part);
+                Stash(self.0).unstash(space, part);
             }
         }
     }
@@ -409,7 +413,7 @@ impl<M: Machine> Relocate<'_, M> {
         edit: &mut Edit<'_>,
         piece: VaRange,
         region: SlabRef,
-        ready: &mut Ready,
+        prepared: &mut Prepared,
     ) -> Result<(), NoMemory> {
         let mut undo = Undo::new();
         let done = self.edges(edit.space, piece, &mut |node, slots, opens| {
@@ -417,14 +421,14 @@ impl<M: Machine> Relocate<'_, M> {
             if !intervals.lacks(slots, Some(region), opens) {
                 return Ok(());
             }
-            let Some(list) = ready.lists else { return Err(NoMemory) };
-            ready.lists = self.next_list(list);
+            let Some(list) = prepared.lists else { return Err(NoMemory) };
+            prepared.lists = self.next_list(list);
             self.chain_list(list, None);
             let _guard = node.lock(&self.machine, edit.token);
-            intervals.move_to(list, ready.class, &mut undo);
+            intervals.move_to(list, prepared.class, &mut undo);
             Ok(())
         });
-        self.settle_lists(undo, true, edit);
+        self.end_exchanges(undo, true, edit);
         done
     }
 }

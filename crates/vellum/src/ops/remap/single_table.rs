@@ -1,8 +1,8 @@
 //! Moving a few pages between lowest nodes that are both there.
 //!
-//! No table has to be made at the new place, so nothing can fail once the pages are frozen, nothing
-//! has to be held at the new place meanwhile, and each node is visited once for each step instead
-//! of each step walking from the root.
+//! No table has to be made at the new place, so nothing can fail once the pages are stashed,
+//! nothing has to be held at the new place meanwhile, and each node is visited once for each step
+//! instead of each step walking from the root.
 
 use crate::addr::{Level, VaRange};
 use crate::entry::{Busy, Entry};
@@ -55,24 +55,24 @@ impl<M: Machine> RelocateInTable<'_, M> {
         let attrs = self.region(name).attrs();
         let delta = new.start().0.wrapping_sub(old.start().0);
         let shift = self.region(name).shift().wrapping_sub((delta as i64 >> 12) as u64);
-        let displaced = self.displace(space, shift, edit.token)?;
+        let shifted = self.add_shift(space, shift, edit.token)?;
         let left = self.left_of(to_node, to.slots.0);
         let (moved, made) = match self.region_beside(edit, left, attrs, shift) {
             Ok(found) => found,
-            Err(error) => return self.not_moved(edit, displaced.then_some(shift), error),
+            Err(error) => return self.not_moved(edit, shifted.then_some(shift), error),
         };
         let set = self.intervals(to_node).set(edit, to.slots, Some(moved));
         if made {
-            self.keep_region(&space.changed, moved, set.is_ok(), edit.trash);
+            self.keep_region(&space.changed, moved, set.is_ok(), edit.deferred);
         }
         if let Err(error) = set {
-            return self.not_moved(edit, displaced.then_some(shift), error);
+            return self.not_moved(edit, shifted.then_some(shift), error);
         }
         let mut receipt = Receipt::new();
         self.alter_leaves(from.at, from.slots, &mut |at: Place<'_>, va| {
-            Remap(self.0).freeze_entry(at, va, &mut receipt)
+            Remap(self.0).stash_entry(at, va, &mut receipt)
         });
-        let _flushed = self.redeem(space, receipt);
+        let _flushed = self.flush(space, receipt);
         // Marked entries are this verb's alone, so they need no lock.
         let mut resident = 0;
         {
@@ -104,7 +104,7 @@ impl<M: Machine> RelocateInTable<'_, M> {
         Ok(true)
     }
 
-    /// Takes the displacement back that was added for nothing.
+    /// Takes the index shift back that was added for nothing.
     #[cold]
     fn not_moved(
         self,
@@ -113,7 +113,7 @@ impl<M: Machine> RelocateInTable<'_, M> {
         error: NoMemory,
     ) -> Result<bool, NoMemory> {
         if let Some(shift) = added {
-            self.undo_displace(edit.space, shift, edit.token);
+            self.undo_shift(edit.space, shift, edit.token);
         }
         Err(error)
     }

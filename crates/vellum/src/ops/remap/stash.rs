@@ -1,20 +1,20 @@
-//! Setting a range aside in a way that can be taken back to the bit.
+//! Making a range absent in a way that can be taken back to the bit.
 //!
 //! A remap has to know what lies in a range before it can say what memory it takes, and what lies
-//! there must not change any more once it has said so. So everything is made absent first
-//! (`Busy`, one flush), and each mark remembers in spare bits what it stands for: the flags of a
-//! leaf, which zeros, or nothing more than a promise. If memory runs out the entries come back
-//! exactly as they were, marks that hardware had set included; all that a program can notice is
-//! that a fault took longer.
+//! there must not change any more once it has said so. So everything is made absent first (`Busy`,
+//! one flush), and each mark remembers in spare bits what it stands for: the flags of a leaf, which
+//! zeros, or nothing more than a reserved entry. If memory runs out the entries come back exactly
+//! as they were, marks that hardware had set included; all that a program can notice is that a
+//! fault took longer.
 //!
 //! ```text
 //!   note, in bits 52 to 63 of a `Busy` entry:
 //!     | 0 | slot of the zeros (4) | kind (2) | dirty | accessed | exec | write |
-//!   kind 0: a parked page, or where none is named a reserved entry
+//!   kind 0: an inaccessible page, or where none is named a reserved entry
 //!        1: a page;  2: zeros;  3: a shared table of zeros
 //! ```
-//! Rejected: counting first and freezing afterwards (a fault in between needs one table more, and
-//! by then leaves are cut).
+//! Rejected: counting first and stashing afterwards (a fault in between needs one table more, and
+//! by then leaves are split).
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry, Flags, NOTE_SHIFT};
@@ -47,9 +47,9 @@ pub(crate) struct Stash<'v, M: Machine>(pub &'v Faults<M>);
 over!(Stash, Faults);
 
 impl<M: Machine> Stash<'_, M> {
-    /// Makes everything in the range absent, promises too; entries that reach beyond the range as a
-    /// whole. Waits for faults that have set entries aside. Under the layout lock.
-    pub(crate) fn freeze(self, space: &SpaceRecord, range: VaRange) -> Receipt {
+    /// Makes everything in the range absent, reserved entries too; entries that reach beyond the
+    /// range as a whole. Waits for faults that have entries in transit. Under the mmap lock.
+    pub(crate) fn stash(self, space: &SpaceRecord, range: VaRange) -> Receipt {
         let m = &self.machine;
         let mut receipt = Receipt::new();
         let zeros = self.zero_span();
@@ -96,7 +96,7 @@ impl<M: Machine> Stash<'_, M> {
         receipt
     }
 
-    /// What stands for an entry while it is frozen; `None` if someone else has set it aside.
+    /// What stands for an entry while it is stashed; `None` if someone else has it in transit.
     fn mark(self, entry: Entry, level: Level) -> Option<u64> {
         let page = |pfn| M::Codec::encode(Entry::Busy(Busy::Page(pfn)), level);
         let nothing = M::Codec::encode(Entry::Busy(Busy::Nothing), level);
@@ -105,7 +105,7 @@ impl<M: Machine> Stash<'_, M> {
                 nothing | note(ZERO, flags, self.zero_slot(pfn))
             }
             Entry::Leaf(pfn, flags) => page(pfn) | note(PAGE, flags, 0),
-            Entry::Parked(pfn) => page(pfn),
+            Entry::Inaccessible(pfn) => page(pfn),
             Entry::Reserved => nothing,
             Entry::ZeroTable(table) => {
                 nothing | note(TABLE, Flags::default(), self.zero_table_slot(table))
@@ -129,12 +129,12 @@ impl<M: Machine> Stash<'_, M> {
             ZERO if level == Level::ONE => Some(Entry::Leaf(self.zero_in(slot, va), flags)),
             ZERO => self.huge_zero().map(|page| Entry::Leaf(page, flags)),
             TABLE => self.zero_table_in(slot, level).map(Entry::ZeroTable),
-            _ => Some(page.map_or(Entry::Reserved, Entry::Parked)),
+            _ => Some(page.map_or(Entry::Reserved, Entry::Inaccessible)),
         }
     }
 
-    /// The opposite of [`freeze`](Vm::freeze).
-    pub(crate) fn unfreeze(self, space: &SpaceRecord, range: VaRange) {
+    /// The opposite of [`stash`](Self::stash).
+    pub(crate) fn unstash(self, space: &SpaceRecord, range: VaRange) {
         self.alter(space, range, &mut |at: Place<'_>, va| {
             if let Some(entry) = self.unmark(at.raw, at.level, va) {
                 self.store(at.node.pfn, at.slot, at.level, entry);
@@ -144,9 +144,14 @@ impl<M: Machine> Stash<'_, M> {
         });
     }
 
-    /// Makes an address in a frozen range a boundary between slots, with frames that were counted
+    /// Makes an address in a stashed range a boundary between slots, with frames that were counted
     /// for it.
-    pub(crate) fn open_frozen(self, space: &SpaceRecord, va: Va, tables: &mut Preallocated) {
+    pub(crate) fn make_boundary_stashed(
+        self,
+        space: &SpaceRecord,
+        va: Va,
+        tables: &mut Preallocated,
+    ) {
         let (mut node, mut level) = (self.node(space.root()), self.top());
         while !va.is_aligned(level.entry_bytes()) {
             let slot = level.slot(va);
@@ -157,15 +162,15 @@ impl<M: Machine> Stash<'_, M> {
             }
             let base = va.align_down(level.entry_bytes());
             let cut = self.unmark(raw, level, base).zip(tables.take(self.0).ok());
-            debug_assert!(cut.is_some(), "what is opened is frozen, and its tables were counted");
+            debug_assert!(cut.is_some(), "what is opened is stashed, and its tables were counted");
             let Some((entry, frame)) = cut else { return };
-            self.cut_frozen(Place { node, level, slot, raw }, entry, base, frame);
+            self.split_stashed(Place { node, level, slot, raw }, entry, base, frame);
         }
     }
 
-    /// Puts a table in `frame` where a frozen `entry` is, whose slots are frozen, too. No
+    /// Puts a table in `frame` where a stashed `entry` is, whose slots are stashed, too. No
     /// translation is left of it, so none is flushed.
-    fn cut_frozen(
+    fn split_stashed(
         self,
         Place { node, level, slot, .. }: Place<'_>,
         entry: Entry,
@@ -174,12 +179,12 @@ impl<M: Machine> Stash<'_, M> {
     ) {
         let m = &self.machine;
         let below = level.child();
-        let promise = M::Codec::encode(Entry::Busy(Busy::Nothing), below);
-        let child = self.dress_node(frame, below, Some((node.pfn, slot)), promise);
+        let reserved = M::Codec::encode(Entry::Busy(Busy::Nothing), below);
+        let child = self.init_node(frame, below, Some((node.pfn, slot)), reserved);
         let page = crate::pagetable::transit::frame_of(entry)
             .filter(|&pfn| !self.is_zero_leaf(pfn, level));
         if let (Some(pfn), Some(order)) = (page, level.leaf_order()) {
-            self.cut_block(pfn, order);
+            self.split_block(pfn, order);
             self.count_pages(order, -1);
             self.count_pages(smaller(order), ENTRIES as i64);
             if order == Order::HUGE {
@@ -195,7 +200,7 @@ impl<M: Machine> Stash<'_, M> {
                     Entry::Leaf(self.zero_block_here().frame(va), Flags { accessed: true, ..flags })
                 }
                 Entry::Leaf(pfn, flags) => Entry::Leaf(piece(pfn), flags),
-                Entry::Parked(pfn) => Entry::Parked(piece(pfn)),
+                Entry::Inaccessible(pfn) => Entry::Inaccessible(piece(pfn)),
                 Entry::ZeroTable(table) => self.load(table, i, below),
                 _ => break,
             };

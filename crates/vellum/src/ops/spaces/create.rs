@@ -47,7 +47,7 @@ impl<M: Machine> Create<'_, M> {
         let record = self.record_of(&space);
         record.root.store(root.pfn.0, Ordering::Relaxed);
         record.name.store(name.raw(), Ordering::Relaxed);
-        record.context.store(self.take_context().0 as u64, Ordering::Release);
+        record.asid.store(self.take_asid().0 as u64, Ordering::Release);
         Ok(space)
     }
 }

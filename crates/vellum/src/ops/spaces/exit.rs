@@ -1,7 +1,7 @@
 //! The end of a space.
 //!
 //! Nobody runs in it and nobody holds it, so the table is taken apart in one pass after one flush:
-//! what remains of the space on CPUs are translations under its context and walk caches, never a
+//! what remains of the space on CPUs are translations under its asid and walk caches, never a
 //! loaded root.
 
 use crate::addr::{Va, VaRange};
@@ -13,7 +13,7 @@ use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Token, Top};
-use crate::vma::deferred_free::Trash;
+use crate::vma::deferred_free::DeferredFree;
 
 pub(crate) struct Exit<'v, M: Machine>(pub &'v Faults<M>);
 
@@ -27,7 +27,7 @@ impl<M: Machine> Exit<'_, M> {
             let record = self.record_of(&space);
             m.preempt_off();
             if self.current(m.cpu()).load(Ordering::Relaxed) == space.name.raw() {
-                self.idle();
+                self.deactivate();
             }
             m.allow_preemption();
             while (0..self.cpus).any(|cpu| record.active.contains(cpu)) {
@@ -45,20 +45,20 @@ impl<M: Machine> Exit<'_, M> {
     /// Frees what a space maps, its table and what hangs off its record. No CPU runs it and no
     /// other verb is in it.
     pub(super) fn take_apart(self, record: &SpaceRecord, top: &mut Token<Top>) {
-        let mut trash = Trash::default();
+        let mut deferred = DeferredFree::default();
         let flushed = self.flush_out(record);
-        self.bury(record.root(), self.top());
+        self.mark_subtree_dead(record.root(), self.top());
         if let Ok(all) = VaRange::new(Va(0), self.user_end().0, self.user_end()) {
-            self.free_tree(&flushed, self.root(record), all, &mut trash);
+            self.free_tree(&flushed, self.root(record), all, &mut deferred);
         }
         self.leave_huge_zero(record, &flushed);
         for kept in [&record.latest, &record.changed] {
             if let Some(kept) = SlabRef::from_raw(kept.load(Ordering::Relaxed)) {
-                self.drop_region(kept, &mut trash);
+                self.drop_region(kept, &mut deferred);
             }
         }
-        self.drop_displacements(record, top);
-        self.empty_trash(trash, top);
-        self.give_context(record.context());
+        self.drop_shifts(record, top);
+        self.free_deferred(deferred, top);
+        self.give_asid(record.asid());
     }
 }

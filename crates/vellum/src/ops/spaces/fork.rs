@@ -42,7 +42,7 @@ struct Copying {
 }
 
 /// The copying of one node's entries: how far it is.
-struct Run<'v> {
+struct CopyRun<'v> {
     at: Cursor<'v>,
     to: Node<'v>,
     slot: usize,
@@ -53,7 +53,7 @@ struct Run<'v> {
     pages: u64,
 }
 
-impl Run<'_> {
+impl CopyRun<'_> {
     #[inline(always)]
     fn goes_on(&self) -> bool {
         self.left != 0 && self.slot < self.slots
@@ -92,23 +92,23 @@ impl<M: Machine> Fork<'_, M> {
         let done = self.copy_tables(edit, to);
         if done.is_err() {
             from.let_faults_go();
-            self.part(space, child, (family, made), edit.token);
+            self.undo_join_family(space, child, (family, made), edit.token);
             return done;
         }
         let mut copying = Copying { receipt: Receipt::new(), family: family.raw() };
         self.copy_node(&mut copying, self.root(from), self.node(to.root()));
         self.share_huge_zero(from, to);
-        let _flushed = self.redeem(from, copying.receipt);
+        let _flushed = self.flush(from, copying.receipt);
         to.finish_child();
         from.let_faults_go();
         Ok(())
     }
 
-    /// What of a fork takes memory, after the family: the list of displacements, every table, every
+    /// What of a fork takes memory, after the family: the list of index shifts, every table, every
     /// list of intervals.
     fn copy_tables(self, edit: &mut Edit<'_>, to: &SpaceRecord) -> Result<(), NoMemory> {
         let from = edit.space;
-        self.copy_displacements(from, to, edit.token)?;
+        self.copy_shifts(from, to, edit.token)?;
         self.copy_table(edit, self.node(from.root()), self.node(to.root()), self.top())
     }
 
@@ -163,8 +163,14 @@ impl<M: Machine> Fork<'_, M> {
     fn copy_node(self, copying: &mut Copying, at: Cursor<'_>, to: Node<'_>) {
         let m = &self.machine;
         let (from, level) = (at.node, at.level);
-        let mut run =
-            Run { at, to, slot: 0, slots: self.slots(level), left: from.state().count(), pages: 0 };
+        let mut run = CopyRun {
+            at,
+            to,
+            slot: 0,
+            slots: self.slots(level),
+            left: from.state().count(),
+            pages: 0,
+        };
         while run.goes_on() {
             // Tables below are copied without this node's lock; leaves in one go under it.
             let slot = run.slot;
@@ -210,7 +216,7 @@ impl<M: Machine> Fork<'_, M> {
 
     /// Copies entries under the node's lock, up to one that is not to be copied here and now.
     #[inline(always)]
-    fn copy_run(self, copying: &mut Copying, run: &mut Run<'_>, level: Level) {
+    fn copy_run(self, copying: &mut Copying, run: &mut CopyRun<'_>, level: Level) {
         let m = &self.machine;
         let (node, base) = (run.at.node, run.at.base);
         let words = m.direct(run.to.pfn).cast::<u64>();
@@ -233,7 +239,7 @@ impl<M: Machine> Fork<'_, M> {
             {
                 m.hook(Event::Work(Work::Entry, 1));
                 high = slot;
-                self.share(pfn, Order::BASE, owner);
+                self.add_mapping(pfn, Order::BASE, owner);
                 // SAFETY: as in `copy_table`.
                 unsafe { words.add(slot).write(raw ^ change) };
                 run.pages += 1;
@@ -257,14 +263,14 @@ impl<M: Machine> Fork<'_, M> {
                     if !self.is_zero_leaf(pfn, level)
                         && let Some(order) = level.leaf_order()
                     {
-                        self.share(pfn, order, owner);
+                        self.add_mapping(pfn, order, owner);
                         run.pages += 1;
                     }
                     shared
                 }
-                Entry::Parked(pfn) => {
+                Entry::Inaccessible(pfn) => {
                     if let Some(order) = level.leaf_order() {
-                        self.share(pfn, order, owner);
+                        self.add_mapping(pfn, order, owner);
                         run.pages += 1;
                     }
                     raw
@@ -292,7 +298,7 @@ impl<M: Machine> Fork<'_, M> {
     pub(crate) fn is_page(self, entry: Entry) -> bool {
         match entry {
             Entry::Leaf(pfn, _) => !self.is_zero(pfn),
-            Entry::Parked(_) => true,
+            Entry::Inaccessible(_) => true,
             _ => false,
         }
     }

@@ -8,8 +8,8 @@ use crate::machine::{Event, Machine, Work};
 use crate::pagetable::node::Node;
 use crate::space::SpaceRecord;
 use crate::sync::atomic::Ordering;
-use crate::sync::{Layout, SeqWrite, Token, touch};
-use crate::vma::deferred_free::Trash;
+use crate::sync::{MmapLock, SeqWrite, Token, touch};
+use crate::vma::deferred_free::DeferredFree;
 use crate::vma::edit::Edit;
 use crate::vma::interval::Intervals;
 use crate::vma::interval::pairs::{Pair, Pairs, Plan};
@@ -30,7 +30,7 @@ impl<M: Machine> Drop for Change<'_, M> {
 }
 
 impl<M: Machine> Intervals<'_, M> {
-    /// Starts a change, which ends when the guard is dropped. Under the layout lock and the node's.
+    /// Starts a change, which ends when the guard is dropped. Under the mmap lock and the node's.
     #[inline]
     fn change<'a>(&'a self, space: &'a SpaceRecord) -> Change<'a, M> {
         let m = &self.regions.machine;
@@ -75,13 +75,13 @@ impl<M: Machine> Intervals<'_, M> {
     }
 
     /// Makes room for giving the slots to `region`; `opens`: the slot behind will have been opened
-    /// by then. Under the layout lock.
+    /// by then. Under the mmap lock.
     pub fn prepare(
         &self,
         slots: (usize, usize),
         region: Option<SlabRef>,
         opens: bool,
-        token: &mut Token<Layout>,
+        token: &mut Token<MmapLock>,
         undo: &mut Undo,
     ) -> Result<(), NoMemory> {
         let growth = self.plan(&self.pairs(), slots, region, opens).growth();
@@ -142,7 +142,7 @@ impl<M: Machine> Intervals<'_, M> {
             let old = pairs.get(plan.from).region();
             pairs.remove(plan.from);
             if let Some(old) = old {
-                r.drop_region(old, edit.trash);
+                r.drop_region(old, edit.deferred);
             }
         }
         if let Some(close) = plan.close {
@@ -186,11 +186,11 @@ impl<M: Machine> Intervals<'_, M> {
             let old = pair.region();
             pairs.set(i, Pair::new(pair.slot(), new(old)));
             if let Some(old) = old {
-                r.drop_region(old, edit.trash);
+                r.drop_region(old, edit.deferred);
             }
         }
         let to = pairs.below(end) + 1;
-        self.merge(&mut pairs, from.saturating_sub(1), to, edit.trash);
+        self.merge(&mut pairs, from.saturating_sub(1), to, edit.deferred);
         pairs.publish();
     }
 
@@ -216,17 +216,17 @@ impl<M: Machine> Intervals<'_, M> {
         let _change = self.change(edit.space);
         for _ in from..to {
             if let Some(old) = pairs.get(from).region() {
-                self.regions.drop_region(old, edit.trash);
+                self.regions.drop_region(old, edit.deferred);
             }
             pairs.remove(from);
         }
-        self.merge(&mut pairs, from.saturating_sub(1), from + 1, edit.trash);
+        self.merge(&mut pairs, from.saturating_sub(1), from + 1, edit.deferred);
         pairs.publish();
     }
 
     /// Takes every interval of the node, which is dead, or linked nowhere: no fault installs by
     /// what they said.
-    pub fn clear(&self, trash: &mut Trash) {
+    pub fn clear(&self, deferred: &mut DeferredFree) {
         let node = self.node;
         if node.state().listed() == 0 {
             return;
@@ -243,11 +243,11 @@ impl<M: Machine> Intervals<'_, M> {
         }
         for i in 0..pairs.len {
             if let Some(old) = pairs.get(i).region() {
-                self.regions.drop_region(old, trash);
+                self.regions.drop_region(old, deferred);
             }
         }
         if let Some((list, class)) = list {
-            trash.list(self.regions, list, class as usize);
+            deferred.list(self.regions, list, class as usize);
         }
     }
 
@@ -273,7 +273,7 @@ impl<M: Machine> Intervals<'_, M> {
 
     /// Joins neighbours of `[from, to)` that say the same, and drops a first pair that says
     /// nothing.
-    fn merge(&self, pairs: &mut Pairs<'_>, from: usize, to: usize, trash: &mut Trash) {
+    fn merge(&self, pairs: &mut Pairs<'_>, from: usize, to: usize, deferred: &mut DeferredFree) {
         let mut i = from;
         let mut to = to.min(pairs.len);
         while i < to {
@@ -281,7 +281,7 @@ impl<M: Machine> Intervals<'_, M> {
             let here = pairs.get(i).region();
             if self.regions.alike(here, before) {
                 if let Some(region) = here {
-                    self.regions.drop_region(region, trash);
+                    self.regions.drop_region(region, deferred);
                 }
                 pairs.remove(i);
                 to -= 1;
@@ -294,7 +294,7 @@ impl<M: Machine> Intervals<'_, M> {
             && self.regions.alike(pairs.get(to).region(), pairs.get(to - 1).region())
         {
             if let Some(region) = pairs.get(to).region() {
-                self.regions.drop_region(region, trash);
+                self.regions.drop_region(region, deferred);
             }
             pairs.remove(to);
         }

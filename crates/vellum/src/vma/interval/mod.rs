@@ -6,7 +6,7 @@
 //! needs no memory here. Up to three pairs stand in the node's record, more in a list object of 16,
 //! 128 or 512 pairs.
 //!
-//! Changed under the layout lock and the node's lock, read without any under the node's sequence
+//! Changed under the mmap lock and the node's lock, read without any under the node's sequence
 //! count. A reader checks the count once more before it follows a list's address: words read across
 //! a change are not an address.
 //!
@@ -55,14 +55,14 @@ impl<M: Machine> Regions<M> {
     /// Whether two intervals say the same: by name, or by what the regions hold.
     pub(super) fn alike(&self, a: Option<SlabRef>, b: Option<SlabRef>) -> bool {
         match (a, b) {
-            (Some(a), Some(b)) => a == b || self.region(a).says_as(self.region(b)),
+            (Some(a), Some(b)) => a == b || self.region(a).same_attrs(self.region(b)),
             _ => a == b,
         }
     }
 }
 
 impl<'v, M: Machine> Intervals<'v, M> {
-    /// The node's pairs. Under the layout lock.
+    /// The node's pairs. Under the mmap lock.
     fn pairs(&self) -> Pairs<'v> {
         let node = self.node;
         let listed = node.state().listed();
@@ -77,7 +77,7 @@ impl<'v, M: Machine> Intervals<'v, M> {
     }
 
     /// The region the node's own intervals give a slot, if any. Inside an epoch, or under the
-    /// layout lock.
+    /// mmap lock.
     #[inline(always)]
     pub(super) fn region_at(&self, slot: usize) -> Option<SlabRef> {
         let m = &self.regions.machine;
@@ -135,7 +135,7 @@ impl<'v, M: Machine> Intervals<'v, M> {
     }
 
     /// The slot after the last one that shares `slot`'s interval, and the interval's region. Under
-    /// the layout lock.
+    /// the mmap lock.
     pub fn from(&self, slot: usize) -> (usize, Option<SlabRef>) {
         let pairs = self.pairs();
         let next = pairs.below(slot + 1);
@@ -144,7 +144,7 @@ impl<'v, M: Machine> Intervals<'v, M> {
     }
 
     /// Whether an interval begins at a slot of the node: only such a one can speak for that slot
-    /// alone. Under the layout lock.
+    /// alone. Under the mmap lock.
     #[inline(never)]
     pub fn begins(&self, slot: usize) -> bool {
         self.pairs().begins(slot)

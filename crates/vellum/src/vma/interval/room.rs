@@ -4,7 +4,7 @@ use crate::error::NoMemory;
 use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering;
-use crate::sync::{Layout, Token, touch};
+use crate::sync::{MmapLock, Token, touch};
 use crate::vma::edit::Edit;
 use crate::vma::interval::Intervals;
 use crate::vma::interval::pairs::{Pairs, list_class};
@@ -12,11 +12,11 @@ use crate::vma::interval::undo::Undo;
 
 impl<M: Machine> Intervals<'_, M> {
     /// Makes sure that `extra` pairs more would fit; what it exchanged for that is noted. Under the
-    /// layout lock.
+    /// mmap lock.
     pub fn room(
         &self,
         extra: usize,
-        token: &mut Token<Layout>,
+        token: &mut Token<MmapLock>,
         undo: &mut Undo,
     ) -> Result<(), NoMemory> {
         let pairs = self.pairs();
@@ -54,7 +54,7 @@ impl<M: Machine> Intervals<'_, M> {
     pub(super) fn grow(&self, extra: usize, edit: &mut Edit<'_>) -> Result<(), NoMemory> {
         let mut undo = Undo::new();
         self.room(extra, edit.token, &mut undo)?;
-        self.regions.settle_lists(undo, true, edit);
+        self.regions.end_exchanges(undo, true, edit);
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ struct Note {
     listed: u64,
 }
 
-#[must_use = "exchanges are ended by `Regions::settle_lists`"]
+#[must_use = "exchanges are ended by `Regions::end_exchanges`"]
 pub(crate) struct Undo {
     notes: [Note; MOST],
     len: usize,
@@ -52,8 +52,8 @@ impl Undo {
 
 impl<M: Machine> Regions<M> {
     /// Ends the exchanges of lists that a verb has made: they stay and the old lists go, or the
-    /// other way round. Under the layout lock.
-    pub fn settle_lists(&self, undo: Undo, stay: bool, edit: &mut Edit<'_>) {
+    /// other way round. Under the mmap lock.
+    pub fn end_exchanges(&self, undo: Undo, stay: bool, edit: &mut Edit<'_>) {
         // The last exchange first, should a node have had two.
         for Note { node, was, listed } in undo.backwards() {
             let node = self.node(node);
@@ -69,7 +69,7 @@ impl<M: Machine> Regions<M> {
                 node.set_state(node.state().with_listed(listed));
             }
             if let (Some(list), IN_LIST) = (SlabRef::from_raw(goes.0), goes.2) {
-                edit.trash.list(self, list, (goes.1 >> 16) as usize);
+                edit.deferred.list(self, list, (goes.1 >> 16) as usize);
             }
         }
     }

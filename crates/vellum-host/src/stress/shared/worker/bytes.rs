@@ -139,7 +139,7 @@ impl<C: Codec> Worker<'_, C> {
             Page::Reserved { rights } | Page::Mapped { rights, .. } => {
                 [!rights.is_none(), rights.write, rights.exec]
             }
-            Page::Parked { .. } => [false; 3],
+            Page::Inaccessible { .. } => [false; 3],
         };
         if let Some(known) = shared.expected.known_rights(&look)
             && known != rights

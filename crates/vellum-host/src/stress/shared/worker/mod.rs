@@ -189,7 +189,7 @@ impl<'a, C: Codec> Worker<'a, C> {
     /// Leaves the space for a moment, or works in a forked one.
     fn switch(&mut self) {
         if self.rng.once_in(2) {
-            return self.shared.vm.idle();
+            return self.shared.vm.deactivate();
         }
         if let Some(child) = self.take_child() {
             self.work_in(child);

@@ -6,7 +6,7 @@
 //! bound but make every switch look at a global word.
 
 use crate::error::Invalid;
-use crate::machine::{ContextId, Machine};
+use crate::machine::{Asid, Machine};
 use crate::space::Space;
 use crate::sync::atomic::Ordering;
 use crate::tlb::Tlb;
@@ -18,13 +18,13 @@ pub(crate) const CONTEXT_WORDS: usize = 64;
 const _: () = assert!(CONTEXT_WORDS * 64 - 1 <= u16::MAX as usize);
 
 impl<M: Machine> Tlb<M> {
-    fn contexts(&self) -> usize {
-        (self.rules.contexts as usize).min(CONTEXT_WORDS * 64)
+    fn asids(&self) -> usize {
+        (self.rules.asids as usize).min(CONTEXT_WORDS * 64)
     }
 
     /// An identifier nobody has, or 0.
-    pub fn take_context(&self) -> ContextId {
-        let end = self.contexts();
+    pub fn take_asid(&self) -> Asid {
+        let end = self.asids();
         for (i, word) in self.context_words().iter().enumerate().take(end.div_ceil(64)) {
             let mut seen = word.load(Ordering::Relaxed);
             loop {
@@ -40,29 +40,29 @@ impl<M: Machine> Tlb<M> {
                     Ordering::AcqRel,
                     Ordering::Relaxed,
                 ) {
-                    Ok(_) => return ContextId((i * 64 + bit) as u16),
+                    Ok(_) => return Asid((i * 64 + bit) as u16),
                     Err(now) => seen = now,
                 }
             }
         }
-        ContextId(0)
+        Asid(0)
     }
 
     /// Whether each identifier is one space's, and taken. If they are all the spaces there are, no
     /// other is taken.
-    pub fn check_contexts(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
+    pub fn check_asids(&self, spaces: &[&Space], all: bool) -> Result<(), Invalid> {
         let mut found = [0u64; CONTEXT_WORDS];
         for space in spaces {
-            let id = self.record_of(space).context.load(Ordering::Relaxed);
+            let id = self.record_of(space).asid.load(Ordering::Relaxed);
             if id == 0 {
                 continue;
             }
             let (word, bit) = (id as usize / 64, 1 << (id % 64));
-            if id >= self.contexts() as u64 || found[word] & bit != 0 {
+            if id >= self.asids() as u64 || found[word] & bit != 0 {
                 return Err(Invalid::new(
                     "a space's identifier in the TLBs",
                     space.id(),
-                    self.contexts() as u64,
+                    self.asids() as u64,
                     id,
                 ));
             }
@@ -84,8 +84,8 @@ impl<M: Machine> Tlb<M> {
     }
 
     /// Gives an identifier back; no CPU holds translations under it.
-    pub fn give_context(&self, context: ContextId) {
-        let id = context.0 as usize;
+    pub fn give_asid(&self, asid: Asid) {
+        let id = asid.0 as usize;
         if id != 0 {
             self.context_words()[id / 64].fetch_and(!(1 << (id % 64)), Ordering::AcqRel);
         }
