@@ -17,13 +17,13 @@ use crate::sync::atomic::Ordering;
 /// How often a fault, a copy or a forced write looks again before it takes the mmap lock. Each
 /// time another CPU got on, so 16 in a row mean that one edits the space in a loop. Basis: a guess;
 /// the count decides only when the lock is worth its price.
-pub(crate) const PATIENCE: u32 = 16;
+pub(super) const PATIENCE: u32 = 16;
 
 impl<M: Machine> Faults<M> {
     /// Makes an attempt that edits of the space may send back. After so many that were, it is made
     /// under the mmap lock. What it clears or copies then has no scheduling points.
     #[inline]
-    pub(crate) fn patiently<R>(
+    pub(super) fn patiently<R>(
         &self,
         space: &SpaceRecord,
         restarts: u32,

@@ -77,7 +77,7 @@ impl<M: Machine> ForbidZeros<'_, M> {
     }
 
     /// What was hidden becomes reserved. The flush is over.
-    pub(crate) fn reserve_hidden(self, space: &SpaceRecord, range: VaRange) {
+    pub(super) fn reserve_hidden(self, space: &SpaceRecord, range: VaRange) {
         let hidden = Entry::Busy(Busy::Nothing);
         self.alter(space, range, &mut |at: Place<'_>, _| {
             if at.raw == M::Codec::encode(hidden, at.level) {

@@ -100,7 +100,7 @@ impl<M: Machine> Unmap<'_, M> {
     }
 
     /// Both passes and the flush. The range is open; the caller holds the mmap lock.
-    pub(crate) fn take_out(self, edit: &mut Edit<'_>, range: VaRange, leftover: Leftover) {
+    pub(super) fn take_out(self, edit: &mut Edit<'_>, range: VaRange, leftover: Leftover) {
         let space = edit.space;
         if leftover != Leftover::Reserved {
             space.note_hole(range.end(), self.user_end());
@@ -114,7 +114,7 @@ impl<M: Machine> Unmap<'_, M> {
     /// The same for a part of one lowest node that keeps other entries, which nothing has to be
     /// opened or cut off for: one descent instead of three. `false` if the range is another, and
     /// nothing was done.
-    pub(crate) fn take_out_in_table(
+    pub(super) fn take_out_in_table(
         self,
         edit: &mut Edit<'_>,
         range: VaRange,
@@ -141,7 +141,7 @@ impl<M: Machine> Unmap<'_, M> {
 
     /// Tells the nodes above one in which `freed` pages became a hole.
     #[inline]
-    pub(crate) fn raise_above(self, node: Node<'_>, freed: u64) {
+    pub(super) fn raise_above(self, node: Node<'_>, freed: u64) {
         let mut at = node;
         while let Some((parent, _)) = at.parent() {
             at = self.node(parent);
@@ -415,7 +415,7 @@ impl<M: Machine> Unmap<'_, M> {
 /// The state of a node in which `freed` pages became a hole: the longest run can have grown by them
 /// and what lay free on both sides.
 #[inline]
-pub(crate) fn raised(state: NodeState, freed: u64) -> NodeState {
+pub(super) fn raised(state: NodeState, freed: u64) -> NodeState {
     state.with_run((state.run() * 2 + freed).min(full_run(state.level())))
 }
 

@@ -26,7 +26,7 @@ impl<M: Machine> UnmapPage<'_, M> {
     /// Unmaps a resident base page in a lowest node that keeps other entries, and every interval it
     /// has. `false` if it is none, and nothing was done.
     #[inline]
-    pub(crate) fn take_out_page(
+    pub(super) fn take_out_page(
         self,
         space: &SpaceRecord,
         va: Va,

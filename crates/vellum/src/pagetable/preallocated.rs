@@ -58,7 +58,7 @@ impl Preallocated {
 
 impl<M: Machine> PageTables<M> {
     /// A frame that will be a table.
-    pub(crate) fn table_frame(&self) -> Result<Pfn, NoMemory> {
+    pub(super) fn table_frame(&self) -> Result<Pfn, NoMemory> {
         self.frames.alloc(&self.machine, Order::BASE, &AllocRequest::kernel(Use::Table))
     }
 }

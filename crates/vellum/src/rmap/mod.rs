@@ -3,7 +3,7 @@
 pub(crate) mod family;
 pub(crate) mod map_count;
 pub(crate) mod mappings;
-pub(crate) mod shifts;
+pub(super) mod shifts;
 
 use crate::frame::{Owner, Slab};
 use crate::machine::Machine;

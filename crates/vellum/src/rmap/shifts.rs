@@ -32,7 +32,7 @@ impl<M: Machine> Rmap<M> {
 
     /// Calls `each` with every shift of the space but identity, until it says `false`. Under the
     /// mmap lock, or the family's lock.
-    pub(crate) fn shifts(&self, space: &SpaceRecord, mut each: impl FnMut(u64) -> bool) {
+    pub(super) fn shifts(&self, space: &SpaceRecord, mut each: impl FnMut(u64) -> bool) {
         let mut next = SlabRef::from_raw(space.shifted.load(Ordering::Acquire));
         while let Some(name) = next {
             let node = self.node(name);

@@ -306,15 +306,15 @@ impl<M: Machine> Validate<'_, M> {
                     ));
                 }
                 if let Some(order) = level.leaf_order() {
-                    if flags.write && walk.pass == Pass::Count && !self.is_exclusive(pfn, order) {
-                        return Err(Invalid::new("mappings of a writable page", va, 1, 2));
-                    }
                     self.check_block(
                         walk,
                         pfn,
                         order,
                         (va >> PAGE_SHIFT).wrapping_add(region.shift()),
                     )?;
+                    if flags.write && walk.pass == Pass::Count && !self.is_exclusive(pfn, order) {
+                        return Err(Invalid::new("mappings of a writable page", va, 1, 2));
+                    }
                 }
                 Ok(())
             }

@@ -145,7 +145,7 @@ impl<'v, M: Machine> Remap<'v, M> {
 
     /// Makes an entry absent; `false` if a fault has it in transit. Under the node's lock.
     #[inline(always)]
-    pub(crate) fn stash_entry(self, at: Place<'_>, va: Va, receipt: &mut Receipt) -> bool {
+    pub(super) fn stash_entry(self, at: Place<'_>, va: Va, receipt: &mut Receipt) -> bool {
         let (level, zeros) = (at.level, self.zero_span());
         let new = |entry| match entry {
             Entry::Leaf(pfn, _)
@@ -168,7 +168,7 @@ impl<'v, M: Machine> Remap<'v, M> {
     }
 
     /// What a remap made busy without a page becomes reserved.
-    pub(crate) fn restore_reserved(self, space: &SpaceRecord, range: VaRange) {
+    pub(super) fn restore_reserved(self, space: &SpaceRecord, range: VaRange) {
         self.alter(space, range, &mut |at: Place<'_>, _| {
             if M::Codec::decode(at.raw, at.level) == Entry::Busy(Busy::Nothing) {
                 self.store(at.node.pfn, at.slot, at.level, Entry::Reserved);
@@ -178,7 +178,7 @@ impl<'v, M: Machine> Remap<'v, M> {
     }
 
     /// Makes every table the stashed pages need at the new place.
-    pub(crate) fn make_tables(
+    pub(super) fn make_tables(
         self,
         space: &SpaceRecord,
         old: VaRange,
@@ -248,7 +248,7 @@ impl<'v, M: Machine> Remap<'v, M> {
     /// Puts the stashed pages of the old range into the new one's tables, and leaves entries
     /// without a page behind. What is marked is this verb's alone, so the entries need no lock; the
     /// nodes' counts do, once per node.
-    pub(crate) fn transfer(self, space: &SpaceRecord, old: VaRange, delta: u64) {
+    pub(super) fn transfer(self, space: &SpaceRecord, old: VaRange, delta: u64) {
         let mut destination = Destination::default();
         self.transfer_node(space, self.0.root(space), old, delta, &mut destination);
         self.count_put(&mut destination);

@@ -105,7 +105,7 @@ impl<M: Machine> Relocate<'_, M> {
     ///
     /// # Errors
     /// [`NoMemory`]; nothing changed.
-    pub(crate) fn relocate(self, edit: &mut Edit<'_>, plan: &RemapPlan) -> Result<(), NoMemory> {
+    pub(super) fn relocate(self, edit: &mut Edit<'_>, plan: &RemapPlan) -> Result<(), NoMemory> {
         let RemapPlan { all, moved, new, .. } = *plan;
         if moved == all && RelocateInTable(self.0).relocate_in_table(edit, moved, new)? {
             return Ok(());

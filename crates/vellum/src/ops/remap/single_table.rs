@@ -26,7 +26,7 @@ impl<M: Machine> RelocateInTable<'_, M> {
     /// Moves what is mapped at `old`, all of it, to `new`. `false` if they are not as long as each
     /// other, inside one lowest node each, of one region, empty at the new place, or all the old
     /// node has; then nothing was done.
-    pub(crate) fn relocate_in_table(
+    pub(super) fn relocate_in_table(
         self,
         edit: &mut Edit<'_>,
         old: VaRange,

@@ -49,7 +49,7 @@ over!(Stash, Faults);
 impl<M: Machine> Stash<'_, M> {
     /// Makes everything in the range absent, reserved entries too; entries that reach beyond the
     /// range as a whole. Waits for faults that have entries in transit. Under the mmap lock.
-    pub(crate) fn stash(self, space: &SpaceRecord, range: VaRange) -> Receipt {
+    pub(super) fn stash(self, space: &SpaceRecord, range: VaRange) -> Receipt {
         let m = &self.machine;
         let mut receipt = Receipt::new();
         let zeros = self.zero_span();
@@ -134,7 +134,7 @@ impl<M: Machine> Stash<'_, M> {
     }
 
     /// The opposite of [`stash`](Self::stash).
-    pub(crate) fn unstash(self, space: &SpaceRecord, range: VaRange) {
+    pub(super) fn unstash(self, space: &SpaceRecord, range: VaRange) {
         self.alter(space, range, &mut |at: Place<'_>, va| {
             if let Some(entry) = self.unmark(at.raw, at.level, va) {
                 self.store(at.node.pfn, at.slot, at.level, entry);
@@ -146,7 +146,7 @@ impl<M: Machine> Stash<'_, M> {
 
     /// Makes an address in a stashed range a boundary between slots, with frames that were counted
     /// for it.
-    pub(crate) fn make_boundary_stashed(
+    pub(super) fn make_boundary_stashed(
         self,
         space: &SpaceRecord,
         va: Va,
