@@ -128,7 +128,11 @@ impl<'v, M: Machine> Unshare<'v, M> {
             if !self.still(seen) || zeros || !self.is_exclusive(pfn, order) {
                 return Step::Again;
             }
-            self.set_block_owner(pfn, order, seen.space.owner());
+            if order == Order::BASE {
+                self.set_unit_owner(pfn, seen.space.owner());
+            } else {
+                self.set_block_owner(pfn, order, seen.space.owner());
+            }
             let write = seen.attrs.allows(Access::Write);
             let flags = Flags { write, accessed: true, dirty: write, ..flags };
             self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
@@ -165,7 +169,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
         if zero {
             self.count_here(Counter::AnonPages, 1);
         } else {
-            self.release(&flushed, old, Order::BASE);
+            self.release_base(&flushed, old);
         }
         self.count_here(Counter::CowCopies, 1);
         Ok(Step::Done(Fault::Copied(Level::ONE)))

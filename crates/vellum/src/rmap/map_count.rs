@@ -33,6 +33,12 @@ fn larger(order: Order) -> Order {
     if order < Order::HUGE { Order::HUGE } else { Order::GIANT }
 }
 
+/// Whether a count word says: one mapping, no reference.
+#[inline(always)]
+fn is_one(word: u64) -> bool {
+    word << USES.leading_zeros() == 1 << USES.leading_zeros()
+}
+
 impl<M: Machine> Rmap<M> {
     #[inline]
     fn count_word(&self, pfn: Pfn) -> &AtomicU64 {
@@ -125,7 +131,9 @@ impl<M: Machine> Rmap<M> {
     #[inline(always)]
     pub(crate) fn release_base(&self, flushed: &Flushed, pfn: Pfn) {
         self.assert_data(pfn);
-        if self.count_less(self.count_word(pfn), 1) & USES == 1 {
+        let word = self.count_word(pfn);
+        touch(&self.machine, word, true);
+        if is_one(word.load(Ordering::Acquire)) || is_one(word.fetch_sub(1, Ordering::AcqRel)) {
             flushed.free(self, pfn, Order::BASE);
         }
     }
@@ -157,7 +165,7 @@ impl<M: Machine> Rmap<M> {
     pub(crate) fn is_exclusive(&self, pfn: Pfn, order: Order) -> bool {
         touch(&self.machine, self.count_word(pfn), false);
         let word = self.count_word(pfn).load(Ordering::Acquire);
-        if word & USES != 1 {
+        if !is_one(word) {
             return false;
         }
         if order == Order::BASE {
@@ -172,15 +180,21 @@ impl<M: Machine> Rmap<M> {
 
     /// Makes `owner` the owner of every unit of a block that is the caller's alone.
     pub(crate) fn set_block_owner(&self, pfn: Pfn, order: Order, owner: Owner) {
-        let data = Data::of(self.frames.record(pfn));
-        if data.owner() != owner {
-            data.set_owner(owner);
-        }
+        self.set_unit_owner(pfn, owner);
         if order > Order::BASE {
             let word = self.count_word(pfn).load(Ordering::Acquire);
             Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| {
                 self.set_block_owner(piece, size, owner)
             });
+        }
+    }
+
+    /// The same of one unit.
+    #[inline]
+    pub(crate) fn set_unit_owner(&self, pfn: Pfn, owner: Owner) {
+        let data = Data::of(self.frames.record(pfn));
+        if data.owner() != owner {
+            data.set_owner(owner);
         }
     }
 
