@@ -296,7 +296,7 @@ pub enum Stores {
     /// strings.
     Cached,
     /// Goes around them, by stores that fetch nothing and leave nothing behind or by an instruction
-    /// that zeroes lines. Other CPUs see them in order only after [`Machine::settle`].
+    /// that zeroes lines. Other CPUs see them in order only after [`Machine::store_fence`].
     NonTemporal,
 }
 
@@ -478,7 +478,7 @@ pub enum Event {
 /// from being undefined behaviour: programs outside the Rust machine, as on metal, are no concern
 /// of its; threads of the same process need atomics. Stores by these methods are seen by every CPU
 /// before what the calling CPU stores later, with `Stores::NonTemporal` after
-/// [`store_fence`](Machine::settle).
+/// [`store_fence`](Machine::store_fence).
 ///
 /// **Roots.** After [`load_root`](Machine::load_root) this CPU walks that root and no other user
 /// root, not even speculatively. [`prepare_root`](Machine::prepare_root) leaves the user half

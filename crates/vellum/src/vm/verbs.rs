@@ -52,8 +52,8 @@ impl<M: Machine> Vm<M> {
         Fork(&self.layers).fork(space)
     }
 
-    /// Gives everything of a space back. If this CPU runs in it, it [`idle`](Vm::idle)s first;
-    /// other CPUs must have left or be about to: the call waits for them.
+    /// Gives everything of a space back. If this CPU runs in it, it [`idle`](Vm::deactivate)s
+    /// first; other CPUs must have left or be about to: the call waits for them.
     ///
     /// # Panics
     /// If `space` is another `Vm`'s.
