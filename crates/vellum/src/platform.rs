@@ -169,7 +169,7 @@ impl<M: Machine> Platform<M> {
     /// Counts a fault that was served by a fresh page of 2 MiB or more; preemption is off already.
     pub fn count_large(&self, order: Order) {
         self.machine.hook(Event::Work(Work::Large, 1));
-        self.count_pages(order, 1);
+        self.count_here(Counter::AnonHuge, 1 << (order.get() - Order::HUGE.get()));
         if order == Order::HUGE {
             self.count_here(Counter::ThpFaultAlloc, 1);
         }

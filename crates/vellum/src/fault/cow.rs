@@ -23,6 +23,7 @@ use crate::error::{FaultError, NoMemory, Stopped};
 use crate::fault::zero_page::ZeroPage;
 use crate::fault::{Faults, Seen, Step, ZeroTable};
 use crate::machine::{Act, Event, Machine, Work};
+use crate::pagetable::transit::Settled;
 use crate::pagetable::unlinked::{UnlinkedPath, leaf_level};
 use crate::platform::over;
 use crate::rmap::map_count::smaller;
@@ -161,8 +162,8 @@ impl<'v, M: Machine> Unshare<'v, M> {
             }
         };
         // A mapping of zeros was no resident page.
-        let Some(flushed) = self.exchange_seen(seen, zero, receipt, (entry, u64::from(zero)), copy)
-        else {
+        let settled = Settled::new(entry, i64::from(zero));
+        let Some(flushed) = self.exchange_seen(seen, zero, receipt, settled, copy) else {
             self.untake(new, Order::BASE);
             return Ok(Step::Again);
         };
@@ -265,7 +266,9 @@ impl<'v, M: Machine> Unshare<'v, M> {
         let entry = Entry::Leaf(copy.new, seen.own_flags());
         let mut receipt = Receipt::new();
         receipt.leaf(copy.va, seen.spot.level);
-        let Some(flushed) = self.exchange_seen(&seen, false, receipt, (entry, 0), || {}) else {
+        let Some(flushed) =
+            self.exchange_seen(&seen, false, receipt, Settled::new(entry, 0), || {})
+        else {
             return false;
         };
         self.release(&flushed, copy.old, copy.order);
@@ -313,21 +316,22 @@ impl<'v, M: Machine> Unshare<'v, M> {
         let (va, order) = (copy.va, copy.order);
         let Some((seen, flags)) = self.still_copied(copy) else { return false };
         let spot = &seen.spot;
-        if path.first.parent() != Some((spot.node.pfn, spot.slot))
-            || !self.make_seen_busy(&seen, false)
-        {
+        if path.first.parent() != Some((spot.node.pfn, spot.slot)) {
             return false;
         }
+        let Some(transit) = self.make_seen_busy(&seen, false) else { return false };
         // The epoch, in which nobody is preempted, lasts: who waits for the entry may hold the
         // mmap lock.
         let _epoch = epoch;
-        let mut receipt = Receipt::new();
-        receipt.leaf(va.align_down(order.bytes()), spot.level);
-        let flushed = self.flush(copy.space, receipt);
-        let piece = self.split_around(path, (copy.old, order), flags, va);
-        self.init_page(&seen, copy.new, copy.size);
-        path.write_last(&self.machine, va, Entry::Leaf(copy.new, seen.own_flags()));
-        self.put_back(spot.at, Entry::Table(path.first.pfn), -1);
+        let (flushed, piece) = self.settle(transit, || {
+            let mut receipt = Receipt::new();
+            receipt.leaf(va.align_down(order.bytes()), spot.level);
+            let flushed = self.flush(copy.space, receipt);
+            let piece = self.split_around(path, (copy.old, order), flags, va);
+            self.init_page(&seen, copy.new, copy.size);
+            path.write_last(&self.machine, va, Entry::Leaf(copy.new, seen.own_flags()));
+            (Settled::new(Entry::Table(path.first.pfn), -1), (flushed, piece))
+        });
         self.release(&flushed, piece, copy.size);
         self.count(Counter::CowCopies, 1);
         true

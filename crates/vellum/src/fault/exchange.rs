@@ -1,19 +1,19 @@
 //! Exchanging an entry that was seen for another, with the flush in between.
 
-use crate::entry::{Codec, Entry};
+use crate::entry::Codec;
 use crate::fault::{Faults, Seen};
 use crate::machine::{Event, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
-use crate::pagetable::transit::frame_of;
+use crate::pagetable::transit::{Settled, Transit, frame_of};
 use crate::sync::Token;
 use crate::tlb::{Flushed, Receipt};
 
 impl<M: Machine> Faults<M> {
-    /// Exchanges the seen entry for `entry` if everything seen still holds, and shows that no CPU
+    /// Exchanges the seen entry for another if everything seen still holds, and shows that no CPU
     /// uses the old translation any more, of which `receipt` speaks. `fill` runs in between, when
     /// nobody can reach either; it takes no lock. What was seen is a leaf of `zeros` or is not, as
-    /// the caller has found; `resident` is added to the node's count of resident pages.
+    /// the caller has found.
     ///
     /// The entry always goes absent first, and only then it is asked who could still use it:
     /// whoever comes to the space later finds the mark, or the new entry. If that is this CPU
@@ -26,7 +26,7 @@ impl<M: Machine> Faults<M> {
         seen: &Seen<'_>,
         zeros: bool,
         receipt: Receipt,
-        (entry, resident): (Entry, u64),
+        settled: Settled,
         fill: impl FnOnce(),
     ) -> Option<Flushed> {
         let m = &self.machine;
@@ -40,32 +40,29 @@ impl<M: Machine> Faults<M> {
         let flushed = match self.flush_local(&due) {
             Some(flushed) => {
                 fill();
-                self.store(node.pfn, slot, level, entry);
+                self.store(node.pfn, slot, level, settled.entry);
                 m.hook(Event::Work(Work::Entry, 1));
-                node.add_resident(resident);
+                node.add_resident(settled.resident as u64);
                 flushed
             }
             None => {
-                node.add_transit();
+                let transit = Transit::begin(seen.spot.at);
                 drop(guard);
-                let flushed = self.flush_due(&due);
-                fill();
-                self.put_back(seen.spot.at, entry, resident as i64);
-                flushed
+                self.settle(transit, || {
+                    let flushed = self.flush_due(&due);
+                    fill();
+                    (settled, flushed)
+                })
             }
         };
         Some(flushed)
     }
 
     /// Makes the seen entry busy if everything seen still holds, `zeros` as above.
-    pub fn make_seen_busy(&self, seen: &Seen<'_>, zeros: bool) -> bool {
+    pub fn make_seen_busy<'v>(&self, seen: &Seen<'v>, zeros: bool) -> Option<Transit<'v>> {
         let mut top = Token::top();
         let _guard = seen.spot.node.lock(&self.machine, &mut top);
-        let marked = self.mark_seen(seen, zeros);
-        if marked {
-            seen.spot.node.add_transit();
-        }
-        marked
+        self.mark_seen(seen, zeros).then(|| Transit::begin(seen.spot.at))
     }
 
     /// The first half of both, under the node's lock. Who saw zeros has a hold on them, and who saw

@@ -24,7 +24,7 @@ use crate::frame::Data;
 use crate::machine::{Act, Machine};
 use crate::pagetable::cursor::Place;
 use crate::pagetable::preallocated::Preallocated;
-use crate::pagetable::transit::frame_of;
+use crate::pagetable::transit::{Settled, Transit, frame_of};
 use crate::platform::over;
 use crate::rmap::mappings::Mappings;
 use crate::space::SpaceRecord;
@@ -179,9 +179,9 @@ impl<'v, M: Machine> Migrate<'v, M> {
             Entry::Leaf(_, flags) => busy | (LEAF | flags.bits()) << NOTE_SHIFT,
             _ => busy,
         };
-        if self.make_busy(spot.at, || self.same_region(&seen), note).is_none() {
-            return Found::Others;
-        }
+        let made = self.make_busy(spot.at, || self.same_region(&seen), note);
+        let Some((_, transit)) = made else { return Found::Others };
+        transit.leave();
         let mut receipt = Receipt::new();
         receipt.leaf(va, spot.level);
         Found::Taken(self.flush(space, receipt))
@@ -197,7 +197,7 @@ impl<'v, M: Machine> Migrate<'v, M> {
                     0 => Entry::Inaccessible(new),
                     _ => Entry::Leaf(new, Flags::from_bits(note)),
                 };
-                self.put_back(at, entry, 0);
+                self.settle(Transit::resume(at), || (Settled::new(entry, 0), ()));
             }
             true
         });

@@ -167,7 +167,7 @@ impl<M: Machine> Reserved<'_, M> {
             return self.fresh_large(space, ask, order, &want, attrs);
         }
         let path = self.unlinked_path(seen.spot.at, ask.va, Level::ONE)?;
-        if self.serves_zeros(seen, ask) {
+        if self.serves_zeros(seen.space, ask) {
             let block = self.zero_block_here();
             let zeros = Entry::Leaf(block.frame(ask.va), seen.zero_flags());
             if !self.plant(seen, path, zeros, false) {

@@ -68,10 +68,10 @@ impl<M: Machine> Faults<M> {
 
     /// Whether a base page of shared zeros serves the access to a reserved entry.
     #[inline]
-    pub fn serves_zeros(&self, seen: &Seen<'_>, ask: FaultRequest) -> bool {
+    pub fn serves_zeros(&self, space: &SpaceRecord, ask: FaultRequest) -> bool {
         ask.access != Access::Write
             && self.config.zero_page
-            && seen.space.takes_zeros()
+            && space.takes_zeros()
             && ask.origin != FaultOrigin::Owner
     }
 
@@ -103,7 +103,7 @@ impl<M: Machine> Faults<M> {
     }
 
     /// What the allocator is asked for a page at the address.
-    #[inline]
+    #[inline(always)]
     pub fn want(&self, seen: &Seen<'_>) -> AllocRequest {
         AllocRequest {
             policy: seen.attrs.numa().unwrap_or(self.config.numa),

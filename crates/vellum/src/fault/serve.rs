@@ -179,6 +179,13 @@ impl<M: Machine> Serve<'_, M> {
         if !attrs.allows(access) {
             return Err(FaultError::Rights);
         }
+        if matches!(entry, Entry::Reserved)
+            && spot.level == Level::ONE
+            && self.serves_zeros(space, ask)
+        {
+            let seen = Seen { space, va, edits, spot, region, attrs };
+            return Ok(ZeroPage(self.0).map_zeros(&seen));
+        }
         let seen = Seen { space, va, edits, spot, region, attrs };
         match entry {
             Entry::Reserved
@@ -190,9 +197,6 @@ impl<M: Machine> Serve<'_, M> {
             }
             Entry::Reserved => match self.leaf_order(attrs, spot.level, huge) {
                 None => Reserved(self.0).populate_below(&seen, (ask, huge), epoch),
-                Some(Order::BASE) if self.serves_zeros(&seen, ask) => {
-                    Ok(ZeroPage(self.0).map_zeros(&seen))
-                }
                 Some(Order::BASE) => {
                     Reserved(self.0).fresh_base(&seen, ask, &self.want(&seen), &epoch)
                 }

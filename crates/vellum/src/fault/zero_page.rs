@@ -17,6 +17,7 @@ use crate::error::FaultError;
 use crate::fault::reserved::Reserved;
 use crate::fault::{Faults, Seen, Step, ZeroTable};
 use crate::machine::{Event, Machine, Work};
+use crate::pagetable::transit::Settled;
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
 use crate::space::{Fault, LeafSize};
@@ -180,7 +181,7 @@ impl<M: Machine> ZeroPage<'_, M> {
         let entry = Entry::Leaf(new, seen.own_flags());
         let mut receipt = Receipt::new();
         receipt.leaf(seen.va, seen.spot.level);
-        if self.exchange_seen(seen, true, receipt, (entry, 1), || {}).is_none() {
+        if self.exchange_seen(seen, true, receipt, Settled::new(entry, 1), || {}).is_none() {
             return false;
         }
         self.count_large(Order::HUGE);
@@ -217,7 +218,8 @@ impl<M: Machine> ZeroPage<'_, M> {
         child.set_state(child.state().with_resident(1));
         let mut receipt = Receipt::new();
         receipt.leaf(seen.va, level);
-        if self.exchange_seen(seen, true, receipt, (Entry::Table(child.pfn), 0), || {}).is_none() {
+        let table = Settled::new(Entry::Table(child.pfn), 0);
+        if self.exchange_seen(seen, true, receipt, table, || {}).is_none() {
             self.untake_node(child.pfn);
             self.untake(page, Order::BASE);
             return Ok(Step::Again);

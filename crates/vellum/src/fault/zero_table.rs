@@ -23,6 +23,7 @@ use crate::frame::{AllocRequest, Data};
 use crate::machine::{Event, Machine, Use, Work};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
+use crate::pagetable::transit::{Settled, Transit};
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
 use crate::space::{Access, Fault, Rights, SpaceRecord};
@@ -145,14 +146,16 @@ impl<M: Machine> ZeroTable<'_, M> {
         receipt.span(seen.va.align_down(order.bytes()), order.bytes());
         let live = !self.rules.break_before_make;
         let done = match &path {
-            None => self.exchange_seen(seen, false, receipt, (page, 1), || {}).is_some(),
+            None => {
+                self.exchange_seen(seen, false, receipt, Settled::new(page, 1), || {}).is_some()
+            }
             Some(path) if live => self.link_zeros(seen, path, receipt, page),
             Some(path) => {
                 path.write_last(&self.machine, seen.va, page);
                 path.last.set_state(path.last.state().with_resident(1));
                 receipt.span(seen.va.align_down(level.entry_bytes()), level.entry_bytes());
-                self.exchange_seen(seen, false, receipt, (Entry::Table(path.first.pfn), 0), || {})
-                    .is_some()
+                let table = Settled::new(Entry::Table(path.first.pfn), 0);
+                self.exchange_seen(seen, false, receipt, table, || {}).is_some()
             }
         };
         if !done {
@@ -184,18 +187,21 @@ impl<M: Machine> ZeroTable<'_, M> {
         let m = &self.machine;
         let spot = &seen.spot;
         path.write_last(&self.machine, seen.va, Entry::Busy(Busy::ExchangeNothing));
-        path.last.add_transit();
+        let transit = Transit::begin(path.last_place(seen.va));
         {
             let mut top = Token::top();
             let _guard = spot.node.lock(m, &mut top);
             if !self.still(seen) {
+                transit.drop_with_node();
                 return false;
             }
             self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(path.first.pfn));
             m.hook(Event::Work(Work::Entry, 1));
         }
-        let _flushed = self.flush(seen.space, receipt);
-        self.put_back(path.last_place(seen.va), page, 1);
+        self.settle(transit, || {
+            let _flushed = self.flush(seen.space, receipt);
+            (Settled::new(page, 1), ())
+        });
         true
     }
 

@@ -18,7 +18,7 @@ use crate::addr::{Va, VaRange};
 use crate::entry::{Busy, Codec, Entry};
 use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
-use crate::pagetable::cursor::Place;
+use crate::pagetable::cursor::Cursor;
 use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
 use crate::sync::Token;
@@ -52,8 +52,8 @@ impl<M: Machine> ForbidZeros<'_, M> {
         let m = &self.machine;
         let hidden = Entry::Busy(Busy::Nothing);
         let mut receipt = Receipt::new();
-        self.alter(space, range, &mut |at: Place<'_>, va| {
-            let Place { node, level, slot, raw: mut seen } = at;
+        self.alter(space, range, &mut |at: &Cursor<'_>, slot, mut seen| {
+            let (node, level) = (at.node, at.level);
             // Once more for each mark hardware sets meanwhile.
             loop {
                 match M::Codec::decode(seen, level) {
@@ -70,7 +70,7 @@ impl<M: Machine> ForbidZeros<'_, M> {
             }
             m.hook(Event::Work(Work::Entry, 1));
             // A leaf, or everything below a table of zeros.
-            receipt.span(va, level.entry_bytes());
+            receipt.span(Va(at.va(slot)), level.entry_bytes());
             true
         });
         receipt
@@ -79,9 +79,9 @@ impl<M: Machine> ForbidZeros<'_, M> {
     /// What was hidden becomes reserved. The flush is over.
     pub(super) fn reserve_hidden(self, space: &SpaceRecord, range: VaRange) {
         let hidden = Entry::Busy(Busy::Nothing);
-        self.alter(space, range, &mut |at: Place<'_>, _| {
-            if at.raw == M::Codec::encode(hidden, at.level) {
-                self.store(at.node.pfn, at.slot, at.level, Entry::Reserved);
+        self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
+            if raw == M::Codec::encode(hidden, at.level) {
+                self.store(at.node.pfn, slot, at.level, Entry::Reserved);
                 self.machine.hook(Event::Work(Work::Entry, 1));
             }
             true

@@ -19,7 +19,7 @@ use crate::error::SpaceError;
 use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Verb, Work};
 use crate::ops::forbid_zeros::ForbidZeros;
-use crate::pagetable::cursor::Place;
+use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::single_table::InTable;
 use crate::platform::over;
 use crate::space::{Attrs, Rights, Space, SpaceRecord};
@@ -119,7 +119,7 @@ impl<'v, M: Machine> Protect<'v, M> {
     #[inline(never)]
     fn take_rights(self, space: &SpaceRecord, range: VaRange, rights: Rights) {
         let mut receipt = Receipt::new();
-        self.alter(space, range, &mut |at: Place<'_>, va| {
+        self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
             let less = |entry| match entry {
                 Entry::Leaf(pfn, flags) => {
                     let (write, exec) = (flags.write && rights.write, flags.exec && rights.exec);
@@ -128,12 +128,12 @@ impl<'v, M: Machine> Protect<'v, M> {
                 }
                 _ => None,
             };
-            if let Some(Entry::Leaf(_, flags)) = self.exchange(at, less)
+            if let Some(Entry::Leaf(_, flags)) = self.exchange(at.place(slot, raw), less)
                 && (flags.write && !rights.write || flags.exec && !rights.exec)
             {
-                receipt.leaf(va, at.level);
+                receipt.leaf(Va(at.va(slot)), at.level);
             }
-            !matches!(M::Codec::decode(at.raw, at.level), Entry::Busy(_))
+            !matches!(M::Codec::decode(raw, at.level), Entry::Busy(_))
         });
         let _flushed = self.flush(space, receipt);
     }
@@ -173,28 +173,27 @@ impl<'v, M: Machine> Protect<'v, M> {
         let m = &self.machine;
         let (zeros, owner) = (self.zero_span(), space.owner());
         let mut change = Change { space, rights, receipt: Receipt::new(), last: Same::NONE };
-        let mut visit = |at: Place<'_>, va: Va| {
-            let Place { node, level, slot, raw } = at;
+        let mut visit = |at: &Cursor<'_>, slot: usize, raw: u64| {
             let last = &change.last;
             let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
             // Most leaves of a range differ in nothing but their frame.
             if raw & !M::Codec::FRAME == last.but_frame
-                && level == Level::ONE
+                && at.level == Level::ONE
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
                 && (!last.gains || self.is_exclusive(pfn, Order::BASE))
                 && (last.change == 0
-                    || m.swap_entry(node.pfn, slot, raw, raw ^ last.change).is_ok())
+                    || m.swap_entry(at.node.pfn, slot, raw, raw ^ last.change).is_ok())
             {
                 m.hook(Event::Work(Work::Entry, u64::from(last.change != 0)));
                 if last.stale {
-                    change.receipt.leaf(va, level);
+                    change.receipt.leaf(Va(at.va(slot)), Level::ONE);
                 }
                 if change.last.gains {
                     self.set_block_owner(pfn, Order::BASE, owner);
                 }
                 return true;
             }
-            self.change_entry(&mut change, at, va)
+            self.change_entry(&mut change, at.place(slot, raw), Va(at.va(slot)))
         };
         match part {
             Some(InTable { at, slots }) => self.alter_leaves(at, slots, &mut visit),

@@ -192,7 +192,7 @@ impl<'a> Node<'a> {
     pub fn spare(self) -> u64 {
         self.record.word(2).load(Ordering::Relaxed) & SPARE
     }
-    pub fn add_transit(self) {
+    pub(super) fn add_transit(self) {
         let word = self.record.word(2);
         debug_assert!(self.transit() < MOST_TRANSIT, "more entries in transit than there are");
         word.store(word.load(Ordering::Relaxed) + TRANSIT, Ordering::Relaxed);

@@ -8,6 +8,7 @@ use crate::machine::{Act, Event, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
+use crate::pagetable::transit::{Settled, Transit};
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
@@ -77,31 +78,33 @@ impl<M: Machine> PageTables<M> {
         let Entry::ZeroTable(shared) = M::Codec::decode(raw, level) else { return false };
         let child = self.copy_zero_table(shared, level.child(), (node.pfn, slot), frame);
         let live = !self.rules.break_before_make;
-        let mut top = Token::top();
-        {
+        let table = Entry::Table(child.pfn);
+        let transit = {
+            let mut top = Token::top();
             let _guard = node.lock(m, &mut top);
             if node.state().dead() || m.entry(node.pfn, slot) != raw {
                 drop(_guard);
                 self.uncount_node(child);
                 return false;
             }
-            if live {
-                self.store(node.pfn, slot, level, Entry::Table(child.pfn));
-            } else {
-                self.store(node.pfn, slot, level, Entry::Busy(Busy::ExchangeNothing));
-                node.add_transit();
-            }
+            let now = if live { table } else { Entry::Busy(Busy::ExchangeNothing) };
+            self.store(node.pfn, slot, level, now);
             m.hook(Event::Work(Work::Entry, 1));
-        }
+            (!live).then(|| Transit::begin(at))
+        };
         let mut receipt = Receipt::new();
-        if live {
-            // Both tables say the same; what must go are walk caches that lead to the shared one.
-            receipt.leaf(va, Level::ONE);
-            let _flushed = self.flush(space, receipt);
-        } else {
-            receipt.span(va.align_down(level.entry_bytes()), level.entry_bytes());
-            let _flushed = self.flush(space, receipt);
-            self.put_back(at, Entry::Table(child.pfn), 0);
+        match transit {
+            None => {
+                // Both tables say the same; what must go are walk caches that lead to the shared
+                // one.
+                receipt.leaf(va, Level::ONE);
+                let _flushed = self.flush(space, receipt);
+            }
+            Some(transit) => self.settle(transit, || {
+                receipt.span(va.align_down(level.entry_bytes()), level.entry_bytes());
+                let _flushed = self.flush(space, receipt);
+                (Settled::new(table, 0), ())
+            }),
         }
         self.count(Counter::ZeroTableUnshare, 1);
         true

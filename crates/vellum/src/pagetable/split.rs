@@ -11,7 +11,7 @@ use crate::machine::{Event, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
-use crate::pagetable::transit::frame_of;
+use crate::pagetable::transit::{Settled, frame_of};
 use crate::rmap::map_count::smaller;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
@@ -46,27 +46,32 @@ impl<M: Machine> PageTables<M> {
             Self::busy(M::Codec::decode(raw, level), self.is_zero_leaf(pfn, level)),
             level,
         );
-        let Some(taken) = self.make_busy(at, still, |_| busy) else {
+        let Some((taken, transit)) = self.make_busy(at, still, |_| busy) else {
             self.uncount_node(child);
             return false;
         };
-        let mut receipt = Receipt::new();
-        receipt.leaf(va, level);
-        let _flushed = self.flush(space, receipt);
-        if let Entry::Leaf(_, flags) = taken
-            && self.is_zero_leaf(pfn, level)
-        {
-            self.fill_zeros(child, va.align_down(level.entry_bytes()), flags);
-            self.put_back(at, Entry::Table(child.pfn), 0);
+        let zeros = matches!(taken, Entry::Leaf(..)) && self.is_zero_leaf(pfn, level);
+        self.settle(transit, || {
+            let mut receipt = Receipt::new();
+            receipt.leaf(va, level);
+            let _flushed = self.flush(space, receipt);
+            if let Entry::Leaf(_, flags) = taken
+                && zeros
+            {
+                self.fill_zeros(child, va.align_down(level.entry_bytes()), flags);
+            } else {
+                self.split_block(pfn, order);
+                self.fill_pieces(child, below, pfn, |piece| match taken {
+                    Entry::Leaf(_, flags) => Entry::Leaf(piece, flags),
+                    _ => Entry::Inaccessible(piece),
+                });
+            }
+            (Settled::new(Entry::Table(child.pfn), if zeros { 0 } else { -1 }), ())
+        });
+        if zeros {
             self.count(Counter::ThpZeroSplit, 1);
             return true;
         }
-        self.split_block(pfn, order);
-        self.fill_pieces(child, below, pfn, |piece| match taken {
-            Entry::Leaf(_, flags) => Entry::Leaf(piece, flags),
-            _ => Entry::Inaccessible(piece),
-        });
-        self.put_back(at, Entry::Table(child.pfn), -1);
         self.count_pages(order, -1);
         self.count_pages(smaller(order), ENTRIES as i64);
         if order == Order::HUGE {

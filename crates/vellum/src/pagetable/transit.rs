@@ -3,7 +3,9 @@
 //!
 //! Every other fault and verb waits for such an entry; the node's transit count keeps the node
 //! alive until the entry is put back, so neither an epoch nor a lock has to be held in between.
-//! That is also what break-before-make asks for: meanwhile the entry is absent.
+//! That is also what break-before-make asks for: meanwhile the entry is absent. Whoever begins gets
+//! a [`Transit`], and what it does meanwhile is a closure that says what comes into the entry: no
+//! way out of it leaves the entry busy.
 //!
 //! A fault may do so at any time, between the passes of a verb as well, so the marks of verbs
 //! (`Busy::Page`) are others: no verb ends an exchange. Rejected: one mark for both, told apart by
@@ -26,17 +28,58 @@ pub(crate) fn frame_of(entry: Entry) -> Option<Pfn> {
     }
 }
 
+/// What comes into an entry, and what it adds to the node's count of resident pages.
+#[derive(Clone, Copy)]
+pub(crate) struct Settled {
+    pub entry: Entry,
+    pub resident: i64,
+}
+
+impl Settled {
+    #[inline(always)]
+    pub fn new(entry: Entry, resident: i64) -> Settled {
+        Settled { entry, resident }
+    }
+}
+
+/// An entry that is in transit: busy, and counted by its node. It ends by
+/// [`PageTables::settle`].
+#[must_use = "an entry in transit makes others wait until it is settled"]
+pub(crate) struct Transit<'a> {
+    at: Place<'a>,
+}
+
+impl<'a> Transit<'a> {
+    /// Of an entry that is busy. Under the node's lock, or before the node is linked.
+    pub fn begin(at: Place<'a>) -> Transit<'a> {
+        at.node.add_transit();
+        Transit { at }
+    }
+
+    /// Leaves the entry busy: its mark says who comes back to it, by [`Transit::resume`].
+    pub fn leave(self) {}
+
+    /// The transit of an entry that was [left](Transit::leave) with a mark that the caller alone
+    /// makes.
+    pub fn resume(at: Place<'a>) -> Transit<'a> {
+        Transit { at }
+    }
+
+    /// Drops the transit with its node, which was linked nowhere.
+    pub fn drop_with_node(self) {}
+}
+
 impl<M: Machine> PageTables<M> {
     /// Makes an entry busy that maps the frame it mapped when it was seen, if `still` says under
     /// the lock that it may be, and says what it was in the end (hardware may have set its marks
     /// meanwhile). `busy` makes the new entry of it. `None` if the node is dead, or the entry maps
     /// something else; then nothing changed.
-    pub(crate) fn make_busy(
+    pub(crate) fn make_busy<'a>(
         &self,
-        at: Place<'_>,
+        at: Place<'a>,
         still: impl FnOnce() -> bool,
         busy: impl Fn(Entry) -> u64,
-    ) -> Option<Entry> {
+    ) -> Option<(Entry, Transit<'a>)> {
         let node = at.node;
         let pfn = frame_of(M::Codec::decode(at.raw, at.level))?;
         let mut top = Token::top();
@@ -46,8 +89,7 @@ impl<M: Machine> PageTables<M> {
         }
         let same = |entry| (frame_of(entry) == Some(pfn)).then(|| busy(entry));
         let taken = self.exchange(at, same)?;
-        node.add_transit();
-        Some(taken)
+        Some((taken, Transit::begin(at)))
     }
 
     /// What stands for an entry while it is in transit.
@@ -59,17 +101,23 @@ impl<M: Machine> PageTables<M> {
         }
     }
 
-    /// Puts an entry back that was in transit, or what takes its place. `resident` is added to the
-    /// node's count of resident pages.
-    pub(crate) fn put_back(&self, at: Place<'_>, entry: Entry, resident: i64) {
+    /// Runs `work` while the entry is in transit, and puts what it says into the entry. `work` holds
+    /// no lock of a node; what it returns beside is returned.
+    #[inline(always)]
+    pub(crate) fn settle<R>(&self, transit: Transit<'_>, work: impl FnOnce() -> (Settled, R)) -> R {
+        let (settled, result) = work();
+        self.put_back(transit.at, settled);
+        result
+    }
+
+    fn put_back(&self, Place { node, level, slot, .. }: Place<'_>, settled: Settled) {
         let m = &self.machine;
-        let Place { node, level, slot, .. } = at;
         let mut top = Token::top();
         let _guard = node.lock(m, &mut top);
-        self.store(node.pfn, slot, level, entry);
+        self.store(node.pfn, slot, level, settled.entry);
         m.hook(Event::Work(Work::Entry, 1));
         node.sub_transit();
-        node.add_resident(resident as u64);
+        node.add_resident(settled.resident as u64);
     }
 
     /// Exchanges an entry for what `new` makes of it, again for each mark hardware sets meanwhile,

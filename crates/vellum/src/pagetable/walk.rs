@@ -96,19 +96,19 @@ impl<M: Machine> PageTables<M> {
         true
     }
 
-    /// Calls `change` with every entry of an open range that is neither empty nor a table, and its
-    /// address, under its node's lock. `false` says that the entry is in transit by a fault: the
+    /// Calls `change` with every entry of an open range that is neither empty nor a table, its node
+    /// and slot, under the node's lock. `false` says that the entry is in transit by a fault: the
     /// lock is dropped, and the entry looked at again. Under the mmap lock.
     pub fn alter<F>(&self, space: &SpaceRecord, range: VaRange, change: &mut F)
     where
-        F: FnMut(Place<'_>, Va) -> bool,
+        F: FnMut(&Cursor<'_>, usize, u64) -> bool,
     {
         self.alter_node(self.root(space), range, change);
     }
 
     fn alter_node<F>(&self, at: Cursor<'_>, range: VaRange, change: &mut F)
     where
-        F: FnMut(Place<'_>, Va) -> bool,
+        F: FnMut(&Cursor<'_>, usize, u64) -> bool,
     {
         let p = at.part(range);
         if at.level == Level::ONE {
@@ -130,7 +130,7 @@ impl<M: Machine> PageTables<M> {
     #[inline(always)]
     pub fn alter_leaves<F>(&self, at: Cursor<'_>, slots: (usize, usize), change: &mut F)
     where
-        F: FnMut(Place<'_>, Va) -> bool,
+        F: FnMut(&Cursor<'_>, usize, u64) -> bool,
     {
         let at = Cursor { level: Level::ONE, ..at };
         self.machine.hook(Event::Work(Work::Scan, (slots.1 - slots.0) as u64));
@@ -145,7 +145,7 @@ impl<M: Machine> PageTables<M> {
     #[inline(always)]
     fn alter_run<F>(&self, at: Cursor<'_>, (mut slot, end): (usize, usize), change: &mut F) -> usize
     where
-        F: FnMut(Place<'_>, Va) -> bool,
+        F: FnMut(&Cursor<'_>, usize, u64) -> bool,
     {
         let m = &self.machine;
         let level = at.level;
@@ -157,7 +157,7 @@ impl<M: Machine> PageTables<M> {
                 if level > Level::ONE && matches!(M::Codec::decode(raw, level), Entry::Table(_)) {
                     return slot;
                 }
-                if !change(at.place(slot, raw), Va(at.va(slot))) {
+                if !change(&at, slot, raw) {
                     drop(guard);
                     m.relax();
                     return slot;

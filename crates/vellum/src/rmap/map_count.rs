@@ -193,7 +193,7 @@ impl<M: Machine> Rmap<M> {
     #[inline]
     pub(crate) fn set_unit_owner(&self, pfn: Pfn, owner: Owner) {
         let data = Data::of(self.frames.record(pfn));
-        if data.owner() != owner {
+        if !data.is_owned_by(owner) {
             data.set_owner(owner);
         }
     }

@@ -34,22 +34,17 @@ impl<M: Machine> Regions<M> {
         Spot { at, region: self.region_of(at.node, at.slot) }
     }
 
-    /// The region that decides about a slot: that of the nearest interval. `None` also if a node on
-    /// the way is dead, since its intervals may have been taken already, and those above it speak
-    /// of something else.
+    /// The region that decides about a slot: that of the nearest interval. In a node that died
+    /// meanwhile the intervals may be gone, and what those above it say is of something else. So
+    /// whoever changes an entry by it asks under the node's lock whether the node is dead, and a
+    /// refusal is confirmed under the mmap lock.
     #[inline(always)]
     pub fn region_of<'a>(&'a self, mut node: Node<'a>, mut slot: usize) -> Option<SlabRef> {
         loop {
-            let mut state = node.state();
-            if state.listed() != 0 {
-                if let found @ Some(_) = self.intervals(node).region_at(slot) {
-                    return found;
-                }
-                state = node.state();
-            }
-            // Said by the same word as "no intervals".
-            if state.dead() {
-                return None;
+            if node.state().listed() != 0
+                && let found @ Some(_) = self.intervals(node).region_at(slot)
+            {
+                return found;
             }
             let (parent, above) = node.parent()?;
             (node, slot) = (self.node(parent), above);

@@ -122,6 +122,12 @@ impl<'a> Data<'a> {
         Owner::unpack(self.0.word(OWNER).load(Ordering::Acquire))
     }
 
+    /// Whether that is its owner.
+    #[inline]
+    pub fn is_owned_by(self, owner: Owner) -> bool {
+        self.0.word(OWNER).load(Ordering::Acquire) == owner.pack()
+    }
+
     /// Whether the count's word has only bits that have a meaning, and the units of a split block
     /// are smaller than the block.
     pub fn is_in_bounds(self) -> bool {

@@ -33,7 +33,7 @@ impl<M: Machine> Query<'_, M> {
         let _epoch = self.epochs.enter(&self.machine);
         let spot = self.descend(space, va);
         let Some(region) = spot.region else { return Some(Page::Unmapped) };
-        let rights = self.region(region).attrs().rights;
+        let rights = self.region(region).packed().rights();
         match M::Codec::decode(spot.raw, spot.level) {
             Entry::Reserved => Some(Page::Reserved { rights }),
             Entry::Leaf(pfn, flags) => {

@@ -68,7 +68,7 @@ impl<'v, M: Machine> Remap<'v, M> {
             return Err(SpaceError::Unmapped);
         }
         let last = self.descend(space, Va(old.end().0 - 1)).region.ok_or(SpaceError::Unmapped)?;
-        let align = match self.region(last).attrs().leaf {
+        let align = match self.region(last).packed().leaf() {
             LeafSize::Exactly(order) => order.bytes(),
             LeafSize::Policy => Order::BASE.bytes(),
         };
@@ -169,9 +169,9 @@ impl<'v, M: Machine> Remap<'v, M> {
 
     /// What a remap made busy without a page becomes reserved.
     pub(super) fn restore_reserved(self, space: &SpaceRecord, range: VaRange) {
-        self.alter(space, range, &mut |at: Place<'_>, _| {
-            if M::Codec::decode(at.raw, at.level) == Entry::Busy(Busy::Nothing) {
-                self.store(at.node.pfn, at.slot, at.level, Entry::Reserved);
+        self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
+            if M::Codec::decode(raw, at.level) == Entry::Busy(Busy::Nothing) {
+                self.store(at.node.pfn, slot, at.level, Entry::Reserved);
             }
             true
         });
@@ -315,7 +315,7 @@ impl<'v, M: Machine> Remap<'v, M> {
             self.count_put(destination);
             destination.node = Some(spot.node);
         }
-        let rights = spot.region.map_or(Rights::NONE, |name| self.region(name).attrs().rights);
+        let rights = spot.region.map_or(Rights::NONE, |name| self.region(name).packed().rights());
         if spot.level == level && va.is_aligned(level.entry_bytes()) {
             let slot = level.slot(va);
             self.store(

@@ -4,7 +4,7 @@
 //! nothing has to be held at the new place meanwhile, and each node is visited once for each step
 //! instead of each step walking from the root.
 
-use crate::addr::{Level, VaRange};
+use crate::addr::{Level, Va, VaRange};
 use crate::entry::{Busy, Entry};
 use crate::error::NoMemory;
 use crate::fault::Faults;
@@ -13,7 +13,7 @@ use crate::ops::protect::Protect;
 use crate::ops::remap::Remap;
 use crate::ops::unmap::Unmap;
 use crate::ops::unmap::raised;
-use crate::pagetable::cursor::Place;
+use crate::pagetable::cursor::Cursor;
 use crate::platform::over;
 use crate::tlb::Receipt;
 use crate::vma::edit::Edit;
@@ -69,8 +69,8 @@ impl<M: Machine> RelocateInTable<'_, M> {
             return self.not_moved(edit, shifted.then_some(shift), error);
         }
         let mut receipt = Receipt::new();
-        self.alter_leaves(from.at, from.slots, &mut |at: Place<'_>, va| {
-            Remap(self.0).stash_entry(at, va, &mut receipt)
+        self.alter_leaves(from.at, from.slots, &mut |at: &Cursor<'_>, slot, raw| {
+            Remap(self.0).stash_entry(at.place(slot, raw), Va(at.va(slot)), &mut receipt)
         });
         let _flushed = self.flush(space, receipt);
         // Marked entries are this verb's alone, so they need no lock.

@@ -20,7 +20,7 @@ use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry, Flags, NOTE_SHIFT};
 use crate::fault::Faults;
 use crate::machine::{Act, Event, Machine, Work};
-use crate::pagetable::cursor::Place;
+use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::preallocated::Preallocated;
 use crate::platform::over;
 use crate::rmap::map_count::smaller;
@@ -56,14 +56,14 @@ impl<M: Machine> Stash<'_, M> {
         // A leaf without its frame (none yet: no leaf has all bits), and its note: most leaves of a
         // range are alike.
         let (mut alike, mut noted) = (u64::MAX, 0);
-        self.alter(space, range, &mut |at: Place<'_>, va| {
-            let Place { node, level, slot, raw } = at;
+        self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
+            let (level, va) = (at.level, Va(at.va(slot)));
             let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
             let known = level == Level::ONE && raw & !M::Codec::FRAME == alike;
             if known
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
                 && m.swap_entry(
-                    node.pfn,
+                    at.node.pfn,
                     slot,
                     raw,
                     M::Codec::encode(Entry::Busy(Busy::Page(pfn)), level) | noted,
@@ -75,7 +75,7 @@ impl<M: Machine> Stash<'_, M> {
                 return true;
             }
             let mark = |entry| self.mark(entry, level);
-            match self.exchange(at, mark) {
+            match self.exchange(at.place(slot, raw), mark) {
                 Some(Entry::Leaf(pfn, flags)) => {
                     receipt.leaf(va, level);
                     if level == Level::ONE && !self.is_base_zero(pfn) {
@@ -135,9 +135,9 @@ impl<M: Machine> Stash<'_, M> {
 
     /// The opposite of [`stash`](Self::stash).
     pub(super) fn unstash(self, space: &SpaceRecord, range: VaRange) {
-        self.alter(space, range, &mut |at: Place<'_>, va| {
-            if let Some(entry) = self.unmark(at.raw, at.level, va) {
-                self.store(at.node.pfn, at.slot, at.level, entry);
+        self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
+            if let Some(entry) = self.unmark(raw, at.level, Va(at.va(slot))) {
+                self.store(at.node.pfn, slot, at.level, entry);
                 self.machine.hook(Event::Work(Work::Entry, 1));
             }
             true
