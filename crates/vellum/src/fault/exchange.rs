@@ -2,7 +2,7 @@
 
 use crate::entry::{Codec, Entry};
 use crate::fault::{Faults, Seen};
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::transit::frame_of;
@@ -41,7 +41,7 @@ impl<M: Machine> Faults<M> {
             Some(flushed) => {
                 fill();
                 self.store(node.pfn, slot, level, entry);
-                m.hook(Event::Work(Work::Entry, 1));
+                m.work(Work::Entry, 1);
                 node.add_resident(resident);
                 flushed
             }
@@ -84,7 +84,7 @@ impl<M: Machine> Faults<M> {
             "{entry:?} is not what it was"
         );
         self.store(spot.node.pfn, spot.slot, spot.level, PageTables::<M>::busy(entry, zeros));
-        self.machine.hook(Event::Work(Work::Entry, 1));
+        self.machine.work(Work::Entry, 1);
         true
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::entry::Entry;
 use crate::fault::{Faults, Seen};
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Machine, Work};
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::sync::Token;
 
@@ -40,7 +40,7 @@ impl<M: Machine> Faults<M> {
                 spot.node.add_resident(resident);
             }
         }
-        m.hook(Event::Work(Work::Entry, 1 + path.map_or(0, |path| path.nodes)));
+        m.work(Work::Entry, 1 + path.map_or(0, |path| path.nodes));
         true
     }
 }

@@ -10,7 +10,7 @@ use crate::entry::{Codec, Entry};
 use crate::error::{FaultError, NoMemory};
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
 use crate::frame::AllocRequest;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Machine, Work};
 use crate::pagetable::unlinked::{UnlinkedPath, leaf_level};
 use crate::platform::over;
 use crate::space::attrs::Packed;
@@ -146,7 +146,7 @@ impl<M: Machine> Reserved<'_, M> {
         }
         self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
         spot.node.add_resident(1);
-        m.hook(Event::Work(Work::Entry, 1));
+        m.work(Work::Entry, 1);
         true
     }
 

@@ -9,7 +9,7 @@ use crate::fault::reserved::Reserved;
 use crate::fault::zero_page::ZeroPage;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step, Unshare, ZeroTable};
 use crate::frame::AllocRequest;
-use crate::machine::{Event, Machine, Use, Verb, Work};
+use crate::machine::{Machine, Use, Verb, Work};
 use crate::memory::retry::Refusal;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::transit::frame_of;
@@ -27,8 +27,8 @@ impl<M: Machine> Serve<'_, M> {
     /// `Vm::fault`.
     pub fn fault(self, space: &Space, va: Va, access: Access) -> Result<Fault, FaultError> {
         let m = &self.machine;
-        m.hook(Event::Begin(Verb::Fault));
-        m.hook(Event::Work(Work::Fault, 1));
+        m.begin(Verb::Fault);
+        m.work(Work::Fault, 1);
         let served = self.serve_for(
             self.record_of(space),
             FaultRequest { va, access, origin: FaultOrigin::Program },
@@ -37,7 +37,7 @@ impl<M: Machine> Serve<'_, M> {
         if served != Ok(Fault::Base) {
             self.count(if served.is_ok() { Counter::Faults } else { Counter::FaultsRefused }, 1);
         }
-        m.hook(Event::End(Verb::Fault));
+        m.end(Verb::Fault);
         served
     }
 

@@ -17,7 +17,7 @@
 use crate::addr::{Va, VaRange};
 use crate::entry::{Busy, Codec, Entry};
 use crate::fault::Faults;
-use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::machine::{Act, Machine, Verb, Work};
 use crate::pagetable::cursor::Place;
 use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
@@ -68,7 +68,7 @@ impl<M: Machine> ForbidZeros<'_, M> {
                 };
                 seen = now;
             }
-            m.hook(Event::Work(Work::Entry, 1));
+            m.work(Work::Entry, 1);
             // A leaf, or everything below a table of zeros.
             receipt.span(va, level.entry_bytes());
             true
@@ -82,7 +82,7 @@ impl<M: Machine> ForbidZeros<'_, M> {
         self.alter(space, range, &mut |at: Place<'_>, _| {
             if at.raw == M::Codec::encode(hidden, at.level) {
                 self.store(at.node.pfn, at.slot, at.level, Entry::Reserved);
-                self.machine.hook(Event::Work(Work::Entry, 1));
+                self.machine.work(Work::Entry, 1);
             }
             true
         });

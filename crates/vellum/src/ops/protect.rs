@@ -17,7 +17,7 @@ use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry, Flags};
 use crate::error::SpaceError;
 use crate::fault::Faults;
-use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::machine::{Act, Machine, Verb, Work};
 use crate::ops::forbid_zeros::ForbidZeros;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::single_table::InTable;
@@ -185,7 +185,7 @@ impl<'v, M: Machine> Protect<'v, M> {
                 && (last.change == 0
                     || m.swap_entry(node.pfn, slot, raw, raw ^ last.change).is_ok())
             {
-                m.hook(Event::Work(Work::Entry, u64::from(last.change != 0)));
+                m.work(Work::Entry, u64::from(last.change != 0));
                 if last.stale {
                     change.receipt.leaf(va, level);
                 }
@@ -233,7 +233,7 @@ impl<'v, M: Machine> Protect<'v, M> {
                     seen = now;
                     continue;
                 }
-                m.hook(Event::Work(Work::Entry, 1));
+                m.work(Work::Entry, 1);
             }
             let (had, has) = (flags_of(old), flags_of(new));
             let stale = raw != seen

@@ -17,7 +17,7 @@ use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry};
 use crate::error::{NoMemory, SpaceError};
 use crate::fault::Faults;
-use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::machine::{Act, Machine, Verb, Work};
 use crate::ops::unmap_page::UnmapPage;
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::{Node, NodeState, full_run};
@@ -157,7 +157,7 @@ impl<M: Machine> Unmap<'_, M> {
     /// First pass over a node that the range touches. `true` if nothing but what goes was in it.
     fn mark_node(self, pass: &mut MarkPass<'_>, at: Cursor<'_>) -> bool {
         let p = at.part(pass.range);
-        self.machine.hook(Event::Work(Work::Descend, 1));
+        self.machine.work(Work::Descend, 1);
         let going = if at.level == Level::ONE {
             self.mark_leaves(pass, at, (p.first, p.end))
         } else {
@@ -194,7 +194,7 @@ impl<M: Machine> Unmap<'_, M> {
                         let _guard = node.lock(m, &mut top);
                         self.store(node.pfn, slot, level, Entry::Detached(child));
                     }
-                    m.hook(Event::Work(Work::Entry, 1));
+                    m.work(Work::Entry, 1);
                     if detach {
                         self.mark_subtree_dead(child, level.child())
                     } else {
@@ -254,7 +254,7 @@ impl<M: Machine> Unmap<'_, M> {
         let reserved = pass.leftover == Leftover::Reserved;
         let mut going = 0;
         let mut slot = first;
-        m.hook(Event::Work(Work::Scan, (end - first) as u64));
+        m.work(Work::Scan, (end - first) as u64);
         while slot < end {
             let mut top = Token::top();
             let _guard = node.lock(m, &mut top);
@@ -278,7 +278,7 @@ impl<M: Machine> Unmap<'_, M> {
                         if m.swap_entry(node.pfn, slot, raw, mark).is_err() {
                             continue;
                         }
-                        m.hook(Event::Work(Work::Entry, 1));
+                        m.work(Work::Entry, 1);
                         if matches!(entry, Entry::Leaf(..)) {
                             pass.receipt.leaf(Va(at.va(slot)), level);
                         }
@@ -328,7 +328,7 @@ impl<M: Machine> Unmap<'_, M> {
             return self.reap_leaves(reap, node, (p.first, p.end));
         }
         let order = level.leaf_order();
-        m.hook(Event::Work(Work::Descend, 1));
+        m.work(Work::Descend, 1);
         let (mut gone, mut pages) = (0, 0);
         for slot in p.first..p.end {
             match self.load(node.pfn, slot, level) {
@@ -351,7 +351,7 @@ impl<M: Machine> Unmap<'_, M> {
             }
             // Nobody but the holder of the mmap lock touches a mark.
             self.store(node.pfn, slot, level, reap.leftover.entry());
-            m.hook(Event::Work(Work::Entry, 1));
+            m.work(Work::Entry, 1);
             gone += 1;
         }
         if reap.leftover != Leftover::Reserved {
@@ -369,7 +369,7 @@ impl<M: Machine> Unmap<'_, M> {
     fn reap_leaves(self, reap: &mut Reap<'_, '_>, node: Node<'_>, slots: (usize, usize)) {
         let m = &self.machine;
         let level = Level::ONE;
-        m.hook(Event::Work(Work::Descend, 1));
+        m.work(Work::Descend, 1);
         let (mut gone, mut pages) = (0, 0);
         for slot in slots.0..slots.1 {
             match self.load(node.pfn, slot, level) {
@@ -381,7 +381,7 @@ impl<M: Machine> Unmap<'_, M> {
                 _ => continue,
             }
             self.store(node.pfn, slot, level, reap.leftover.entry());
-            m.hook(Event::Work(Work::Entry, 1));
+            m.work(Work::Entry, 1);
             gone += 1;
         }
         if reap.leftover != Leftover::Reserved && node.state().listed() != 0 {

@@ -12,7 +12,7 @@
 
 use crate::addr::Pfn;
 use crate::entry::{Busy, Codec, Entry};
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::sync::Token;
@@ -67,7 +67,7 @@ impl<M: Machine> PageTables<M> {
         let mut top = Token::top();
         let _guard = node.lock(m, &mut top);
         self.store(node.pfn, slot, level, entry);
-        m.hook(Event::Work(Work::Entry, 1));
+        m.work(Work::Entry, 1);
         node.sub_transit();
         node.add_resident(resident as u64);
     }
@@ -86,7 +86,7 @@ impl<M: Machine> PageTables<M> {
             let entry = M::Codec::decode(seen, level);
             match m.swap_entry(node.pfn, slot, seen, new(entry)?) {
                 Ok(()) => {
-                    m.hook(Event::Work(Work::Entry, 1));
+                    m.work(Work::Entry, 1);
                     return Some(entry);
                 }
                 Err(now) => seen = now,

@@ -6,7 +6,7 @@
 
 use crate::addr::{Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::{Cursor, Place};
 use crate::space::SpaceRecord;
@@ -60,7 +60,7 @@ impl<M: Machine> PageTables<M> {
 
     #[inline(always)]
     fn found(&self, table: Pfn, level: Level, va: Va, raw: u64) -> Place<'_> {
-        self.machine.hook(Event::Work(Work::Descend, (self.levels - level.0 + 1) as u64));
+        self.machine.work(Work::Descend, (self.levels - level.0 + 1) as u64);
         Place { node: self.node(table), level, slot: level.slot(va), raw }
     }
 
@@ -83,7 +83,7 @@ impl<M: Machine> PageTables<M> {
         see: &mut impl FnMut(Va, Level, Entry) -> bool,
     ) -> bool {
         let part = at.part(range);
-        self.machine.hook(Event::Work(Work::Scan, (part.end - part.first) as u64));
+        self.machine.work(Work::Scan, (part.end - part.first) as u64);
         for slot in part.first..part.end {
             let go = match self.load(at.node.pfn, slot, at.level) {
                 Entry::Table(child) => self.scan_node(at.below(slot, self.node(child)), range, see),
@@ -114,7 +114,7 @@ impl<M: Machine> PageTables<M> {
         if at.level == Level::ONE {
             return self.alter_leaves(at, (p.first, p.end), change);
         }
-        self.machine.hook(Event::Work(Work::Scan, (p.end - p.first) as u64));
+        self.machine.work(Work::Scan, (p.end - p.first) as u64);
         let mut slot = p.first;
         while slot < p.end {
             if let Entry::Table(child) = self.load(at.node.pfn, slot, at.level) {
@@ -133,7 +133,7 @@ impl<M: Machine> PageTables<M> {
         F: FnMut(Place<'_>, Va) -> bool,
     {
         let at = Cursor { level: Level::ONE, ..at };
-        self.machine.hook(Event::Work(Work::Scan, (slots.1 - slots.0) as u64));
+        self.machine.work(Work::Scan, (slots.1 - slots.0) as u64);
         let mut slot = slots.0;
         while slot < slots.1 {
             slot = self.alter_run(at, (slot, slots.1), change);

@@ -19,7 +19,7 @@
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry, Flags, NOTE_SHIFT};
 use crate::fault::Faults;
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine, Work};
 use crate::pagetable::cursor::Place;
 use crate::pagetable::preallocated::Preallocated;
 use crate::platform::over;
@@ -70,7 +70,7 @@ impl<M: Machine> Stash<'_, M> {
                 )
                 .is_ok()
             {
-                m.hook(Event::Work(Work::Entry, 1));
+                m.work(Work::Entry, 1);
                 receipt.leaf(va, level);
                 return true;
             }
@@ -138,7 +138,7 @@ impl<M: Machine> Stash<'_, M> {
         self.alter(space, range, &mut |at: Place<'_>, va| {
             if let Some(entry) = self.unmark(at.raw, at.level, va) {
                 self.store(at.node.pfn, at.slot, at.level, entry);
-                self.machine.hook(Event::Work(Work::Entry, 1));
+                self.machine.work(Work::Entry, 1);
             }
             true
         });
@@ -208,7 +208,7 @@ impl<M: Machine> Stash<'_, M> {
             // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
             unsafe { words.add(i).write(mark) };
         }
-        m.hook(Event::Work(Work::Entry, ENTRIES as u64));
+        m.work(Work::Entry, ENTRIES as u64);
         let pages = u64::from(page.is_some());
         child.set_state(child.state().with_resident(pages * ENTRIES as u64));
         match entry {
