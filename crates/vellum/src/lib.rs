@@ -1,8 +1,9 @@
 //! Physical memory and address spaces, to put under a kernel, a unikernel or a hypervisor.
 //!
-//! You implement one trait, [`Machine`] (and write `impl Hooks` for it, empty), hand in memory for the metadata, and call the verbs of
-//! `Vm`: map, unmap, protect, remap, advise, fork, fault, query, copy in and out. The library
-//! allocates nothing by itself, keeps no globals, and never panics because memory ran out.
+//! You implement one trait, [`Machine`], with an empty `impl Hooks` beside it, hand in memory for
+//! the metadata, and call the verbs of `Vm`: map, unmap, protect, remap, advise, fork, fault,
+//! query, copy in and out. The library allocates nothing by itself, keeps no globals, and never
+//! panics because memory ran out.
 //!
 //! Start at [`machine`] for what you provide, [`config`] for what can be switched, [`Vm`] for the
 //! verbs.

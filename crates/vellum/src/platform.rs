@@ -200,9 +200,25 @@ impl<M: Machine> Platform<M> {
         M::Codec::decode(self.machine.entry(table, slot), level)
     }
 
+    /// Writes an entry and reports nothing: the caller reports many entries at once, or none.
     #[inline]
     pub fn store(&self, table: Pfn, slot: usize, level: Level, entry: Entry) {
         self.machine.set_entry(table, slot, M::Codec::encode(entry, level));
+    }
+
+    /// Writes an entry and reports that.
+    #[inline(always)]
+    pub fn write_entry(&self, table: Pfn, slot: usize, level: Level, entry: Entry) {
+        self.store(table, slot, level, entry);
+        self.machine.work(Work::Entry, 1);
+    }
+
+    /// Exchanges an entry if it still is `old`, and reports that; otherwise says what it is.
+    #[inline(always)]
+    pub fn replace_entry(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        self.machine.swap_entry(table, slot, old, new)?;
+        self.machine.work(Work::Entry, 1);
+        Ok(())
     }
 
     /// A scheduling point, unless an attempt under an mmap lock is under way.

@@ -2,7 +2,7 @@
 
 use crate::entry::{Codec, Entry};
 use crate::fault::{Faults, Seen};
-use crate::machine::{Machine, Work};
+use crate::machine::Machine;
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::transit::frame_of;
@@ -40,8 +40,7 @@ impl<M: Machine> Faults<M> {
         let flushed = match self.flush_local(&due) {
             Some(flushed) => {
                 fill();
-                self.store(node.pfn, slot, level, entry);
-                m.work(Work::Entry, 1);
+                self.write_entry(node.pfn, slot, level, entry);
                 node.add_resident(resident);
                 flushed
             }
@@ -83,8 +82,8 @@ impl<M: Machine> Faults<M> {
             zeros,
             "{entry:?} is not what it was"
         );
-        self.store(spot.node.pfn, spot.slot, spot.level, PageTables::<M>::busy(entry, zeros));
-        self.machine.work(Work::Entry, 1);
+        let busy = PageTables::<M>::busy(entry, zeros);
+        self.write_entry(spot.node.pfn, spot.slot, spot.level, busy);
         true
     }
 }

@@ -191,8 +191,8 @@ impl<M: Machine> ZeroTable<'_, M> {
             if !self.still(seen) {
                 return false;
             }
-            self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(path.first.pfn));
-            m.work(Work::Entry, 1);
+            let table = Entry::Table(path.first.pfn);
+            self.write_entry(spot.node.pfn, spot.slot, spot.level, table);
         }
         let _flushed = self.flush(seen.space, receipt);
         self.put_back(path.last_place(seen.va), page, 1);

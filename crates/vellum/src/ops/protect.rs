@@ -206,7 +206,6 @@ impl<'v, M: Machine> Protect<'v, M> {
     /// Any entry; `false` if a fault has it in transit.
     #[inline(never)]
     fn change_entry(self, change: &mut Change<'_>, at: Place<'_>, va: Va) -> bool {
-        let m = &self.machine;
         let rights = change.rights;
         let Place { node, level, slot, raw: mut seen } = at;
         // Once more for each mark hardware sets meanwhile.
@@ -228,12 +227,11 @@ impl<'v, M: Machine> Protect<'v, M> {
                 _ => return true,
             };
             let raw = M::Codec::encode(new, level);
-            if raw != seen {
-                if let Err(now) = m.swap_entry(node.pfn, slot, seen, raw) {
-                    seen = now;
-                    continue;
-                }
-                m.work(Work::Entry, 1);
+            if raw != seen
+                && let Err(now) = self.replace_entry(node.pfn, slot, seen, raw)
+            {
+                seen = now;
+                continue;
             }
             let (had, has) = (flags_of(old), flags_of(new));
             let stale = raw != seen

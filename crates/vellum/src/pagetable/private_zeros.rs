@@ -86,12 +86,11 @@ impl<M: Machine> PageTables<M> {
                 return false;
             }
             if live {
-                self.store(node.pfn, slot, level, Entry::Table(child.pfn));
+                self.write_entry(node.pfn, slot, level, Entry::Table(child.pfn));
             } else {
-                self.store(node.pfn, slot, level, Entry::Busy(Busy::ExchangeNothing));
+                self.write_entry(node.pfn, slot, level, Entry::Busy(Busy::ExchangeNothing));
                 node.add_transit();
             }
-            m.work(Work::Entry, 1);
         }
         let mut receipt = Receipt::new();
         if live {

@@ -22,7 +22,7 @@ use crate::fault::Faults;
 use crate::machine::{Act, Machine, Work};
 use crate::pagetable::cursor::Place;
 use crate::pagetable::preallocated::Preallocated;
-use crate::platform::over;
+use crate::platform::{Platform, over};
 use crate::rmap::map_count::smaller;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
@@ -50,27 +50,28 @@ impl<M: Machine> Stash<'_, M> {
     /// Makes everything in the range absent, reserved entries too; entries that reach beyond the
     /// range as a whole. Waits for faults that have entries in transit. Under the mmap lock.
     pub(super) fn stash(self, space: &SpaceRecord, range: VaRange) -> Receipt {
-        let m = &self.machine;
         let mut receipt = Receipt::new();
         let zeros = self.zero_span();
         // A leaf without its frame (none yet: no leaf has all bits), and its note: most leaves of a
         // range are alike.
         let (mut alike, mut noted) = (u64::MAX, 0);
+        // Through `self` the closure would load it again for each entry.
+        let platform: &Platform<M> = &self;
         self.alter(space, range, &mut |at: Place<'_>, va| {
             let Place { node, level, slot, raw } = at;
             let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
             let known = level == Level::ONE && raw & !M::Codec::FRAME == alike;
             if known
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
-                && m.swap_entry(
-                    node.pfn,
-                    slot,
-                    raw,
-                    M::Codec::encode(Entry::Busy(Busy::Page(pfn)), level) | noted,
-                )
-                .is_ok()
+                && platform
+                    .replace_entry(
+                        node.pfn,
+                        slot,
+                        raw,
+                        M::Codec::encode(Entry::Busy(Busy::Page(pfn)), level) | noted,
+                    )
+                    .is_ok()
             {
-                m.work(Work::Entry, 1);
                 receipt.leaf(va, level);
                 return true;
             }
@@ -137,8 +138,7 @@ impl<M: Machine> Stash<'_, M> {
     pub(super) fn unstash(self, space: &SpaceRecord, range: VaRange) {
         self.alter(space, range, &mut |at: Place<'_>, va| {
             if let Some(entry) = self.unmark(at.raw, at.level, va) {
-                self.store(at.node.pfn, at.slot, at.level, entry);
-                self.machine.work(Work::Entry, 1);
+                self.write_entry(at.node.pfn, at.slot, at.level, entry);
             }
             true
         });

@@ -235,9 +235,8 @@ impl<M: Machine> Fork<'_, M> {
             if level == Level::ONE
                 && raw & !M::Codec::FRAME == alike
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
-                && m.swap_entry(node.pfn, slot, raw, raw ^ change).is_ok()
+                && self.replace_entry(node.pfn, slot, raw, raw ^ change).is_ok()
             {
-                m.work(Work::Entry, 1);
                 high = slot;
                 self.add_mapping(pfn, Order::BASE, owner);
                 // SAFETY: as in `copy_table`.
@@ -252,11 +251,10 @@ impl<M: Machine> Fork<'_, M> {
                     let read_only = Flags { write: false, dirty: false, ..flags };
                     let shared = M::Codec::encode(Entry::Leaf(pfn, read_only), level);
                     if flags.write {
-                        if m.swap_entry(node.pfn, slot, raw, shared).is_err() {
+                        if self.replace_entry(node.pfn, slot, raw, shared).is_err() {
                             // Hardware has set a mark.
                             continue;
                         }
-                        m.work(Work::Entry, 1);
                         (low, high) = (low.min(slot), slot);
                         (alike, change) = (raw & !M::Codec::FRAME, raw ^ shared);
                     }

@@ -68,9 +68,8 @@ impl<M: Machine> Intervals<'_, M> {
     #[cold]
     fn any_mapped(&self, slot: usize, end: usize) -> bool {
         let (r, node) = (self.regions, self.node);
-        r.machine.work(Work::Scan, (end - slot) as u64);
         let level = node.state().level();
-        (slot..end)
+        r.scanned(slot, end)
             .any(|slot| !matches!(r.load(node.pfn, slot, level), Entry::Empty | Entry::Gone(_)))
     }
 
