@@ -10,7 +10,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
 use vellum::entry::X86_64;
-use vellum::machine::{Caches, CpuId, CpuMask, Machine, MmuRules, Root, Scope, Stores, Topology};
+use vellum::machine::{
+    Caches, CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Stores, Topology,
+};
 
 use crate::arch::{PHYSMAP, cpu};
 
@@ -96,6 +98,8 @@ impl Metal {
 fn bump(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
+
+impl Hooks for Metal {}
 
 // SAFETY: one CPU, so nothing runs beside anything; frames lie in the physmap, which `new` was
 // promised; entries are atomics, and the flushes are the processor's own instructions.

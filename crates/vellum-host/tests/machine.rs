@@ -7,7 +7,7 @@ use vellum_testkit::ext::MachineExt;
 
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
 use vellum::entry::{Aarch64, Busy, Codec, Entry, Flags, X86_64};
-use vellum::machine::{Asid, CpuMask, Event, Machine, MmuRules, Root, Scope, Stores, Use};
+use vellum::machine::{Asid, CpuMask, Machine, MmuRules, Root, Scope, Stores, Use};
 use vellum_host::machine::{CpuGuard, Host, Plan, X86_PCID};
 use vellum_host::mmu::{Access, PageFault};
 
@@ -21,7 +21,7 @@ fn root(context: u16, flush: bool) -> Option<Root> {
 }
 
 fn become_(m: &impl Machine, pfn: Pfn, to: Use) {
-    m.hook(Event::Frame { first: pfn, order: Order::BASE, to });
+    m.frame(pfn, Order::BASE, to);
 }
 
 /// One path of four nodes to `VA`'s 2 MiB, and data frames from 600.

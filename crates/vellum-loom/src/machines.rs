@@ -9,7 +9,9 @@ use crate::atomic::{AtomicU64, Ordering, contents};
 use crate::config::Config;
 use crate::entry::{Codec, Entry, X86_64};
 use crate::fixture::{self, Memory};
-use crate::machine::{Asid, CpuId, CpuMask, Event, Machine, MmuRules, Root, Scope, Topology, Work};
+use crate::machine::{
+    Asid, CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Topology, Use, Work,
+};
 use crate::sync::{Inner, Lock};
 use crate::vm::Vm;
 
@@ -20,6 +22,16 @@ pub const BYTES: u64 = PAGE_SIZE as u64;
 
 /// One CPU's view of a machine that has nothing but CPUs. Each thread has its own.
 pub struct OneCpu(pub CpuId);
+
+impl Hooks for OneCpu {
+    fn work(&self, work: Work, _: u64) {
+        if work == Work::Refill
+            && let Some(act) = FILLED.take()
+        {
+            act();
+        }
+    }
+}
 
 // SAFETY: locks, epochs and the allocator ask for CPU numbers and tables of no page; each thread
 // has a CPU of its own.
@@ -62,13 +74,6 @@ unsafe impl Machine for OneCpu {
     unsafe fn load_root(&self, _: Option<Root>) {}
     fn flush_local(&self, _: Scope) {}
     fn flush_remote(&self, _: &CpuMask, _: Scope) {}
-    fn hook(&self, event: Event) {
-        if let Event::Work(Work::Refill, _) = event
-            && let Some(act) = FILLED.take()
-        {
-            act();
-        }
-    }
 }
 
 thread_local! {
@@ -211,6 +216,13 @@ impl Metal {
     }
 }
 
+impl Hooks for Metal {
+    fn frame(&self, first: Pfn, _: Order, _: Use) {
+        // The frame's next owner may write it.
+        contents(first.0, true);
+    }
+}
+
 // SAFETY: entries, frames and roots are words that loom watches; a flush drops what a CPU holds
 // before it returns.
 unsafe impl Machine for Metal {
@@ -276,11 +288,5 @@ unsafe impl Machine for Metal {
     }
     fn flush_remote(&self, cpus: &CpuMask, scope: Scope) {
         cpus.iter().for_each(|cpu| self.drop_on(cpu, scope));
-    }
-    fn hook(&self, event: Event) {
-        // The frame's next owner may write it.
-        if let Event::Frame { first, .. } = event {
-            contents(first.0, true);
-        }
     }
 }

@@ -19,7 +19,7 @@ use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn, Va};
 use vellum::config::{Config, Preemption};
 use vellum::entry::X86_64;
 use vellum::machine::{
-    CacheLevel, Caches, CpuId, CpuMask, Event, Machine, MmuRules, Root, Scope, Stores, Topology,
+    CacheLevel, Caches, CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Stores, Topology,
     Use,
 };
 use vellum::space::{Access, Attrs, Fault, LeafSize, Space};
@@ -283,6 +283,28 @@ impl Probe {
     }
 }
 
+impl Hooks for Probe {
+    fn shared(&self, line: usize, write: bool) {
+        self.flat.shared(line, write);
+    }
+    fn frame(&self, first: Pfn, order: Order, to: Use) {
+        let frames = first.0..first.0 + order.frames();
+        if let Some(stages) = &mut *self.stages.lock().unwrap() {
+            match to {
+                Use::Data => stages.extend(frames.clone().map(|pfn| (pfn, Stage::Taken))),
+                _ => frames.clone().for_each(|pfn| _ = stages.remove(&pfn)),
+            }
+        }
+        if to != Use::Free && to != Use::Pending {
+            self.given.lock().unwrap().extend(frames.map(|pfn| (pfn, to)));
+        }
+        self.flat.frame(first, order, to);
+    }
+    fn fill(&self, first: Pfn, frames: u64) {
+        self.acts.lock().unwrap().push(Act::Range(first, frames));
+    }
+}
+
 // SAFETY: `Flat` does the work.
 unsafe impl Machine for Probe {
     type Codec = X86_64;
@@ -409,28 +431,6 @@ unsafe impl Machine for Probe {
     }
     fn aliases(&self) -> bool {
         self.aliases.load(Ordering::Relaxed)
-    }
-    fn hook(&self, event: Event) {
-        if let (Event::Frame { first, order, to }, Some(stages)) =
-            (event, &mut *self.stages.lock().unwrap())
-        {
-            let frames = first.0..first.0 + order.frames();
-            match to {
-                Use::Data => stages.extend(frames.map(|pfn| (pfn, Stage::Taken))),
-                _ => frames.for_each(|pfn| _ = stages.remove(&pfn)),
-            }
-        }
-        match event {
-            Event::Fill { first, frames } => {
-                self.acts.lock().unwrap().push(Act::Range(first, frames))
-            }
-            Event::Frame { first, order, to } if to != Use::Free && to != Use::Pending => {
-                let mut given = self.given.lock().unwrap();
-                given.extend((first.0..first.0 + order.frames()).map(|pfn| (pfn, to)));
-            }
-            _ => {}
-        }
-        self.flat.hook(event);
     }
 }
 

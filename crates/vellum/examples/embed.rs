@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::{
-    Access, Advice, Attrs, Config, Counter, CpuId, CpuMask, ENTRIES, Fault, Level, Machine,
+    Access, Advice, Attrs, Config, Counter, CpuId, CpuMask, ENTRIES, Fault, Hooks, Level, Machine,
     MmuRules, PAGE_SIZE, Page, Pfn, Placement, Rights, Root, Scope, Space, Topology, Va, Vm,
     X86_64,
 };
@@ -44,6 +44,7 @@ fn zeroed(bytes: usize, align: usize) -> NonNull<u8> {
     NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory of the host")
 }
 
+impl Hooks for Flat {}
 // SAFETY: one thread and no hardware: nothing runs beside anything, there is nothing to flush.
 unsafe impl Machine for Flat {
     type Codec = X86_64;

@@ -1,8 +1,9 @@
 //! Physical memory and address spaces, to put under a kernel, a unikernel or a hypervisor.
 //!
-//! You implement one trait, [`Machine`], hand in memory for the metadata, and call the verbs of
-//! `Vm`: map, unmap, protect, remap, advise, fork, fault, query, copy in and out. The library
-//! allocates nothing by itself, keeps no globals, and never panics because memory ran out.
+//! You implement one trait, [`Machine`], with an empty `impl Hooks` beside it, hand in memory for
+//! the metadata, and call the verbs of `Vm`: map, unmap, protect, remap, advise, fork, fault,
+//! query, copy in and out. The library allocates nothing by itself, keeps no globals, and never
+//! panics because memory ran out.
 //!
 //! Start at [`machine`] for what you provide, [`config`] for what can be switched, [`Vm`] for the
 //! verbs.
@@ -55,7 +56,7 @@ pub use addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 pub use config::Config;
 pub use entry::{Aarch64, Codec, X86_64};
 pub use error::{FaultError, NoMemory, SpaceError};
-pub use machine::{CpuId, CpuMask, Machine, MmuRules, Root, Scope, Topology};
+pub use machine::{CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Topology};
 pub use space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};
 pub use stats::Counter;
 pub use vm::Vm;

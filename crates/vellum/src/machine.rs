@@ -10,13 +10,17 @@
 //! there. Its methods that write memory, or tables, are `unsafe` to call, since
 //! [`Vm::machine`](crate::vm::Vm::machine) hands the machine to everybody.
 //!
+//! What only simulators and tests want to hear is a second trait, [`Hooks`], with empty defaults.
+//!
 //! Rejected: traits without `self` (one machine a program), and a trait per topic (an embedder then
 //! writes eight impls that share all their state).
 
 mod act;
 pub mod cpuid;
+mod hooks;
 
 pub(crate) use act::Act;
+pub use hooks::{Hooks, USES, Use, Verb, WORKS, Work};
 
 use core::ptr::NonNull;
 
@@ -300,131 +304,6 @@ pub enum Stores {
     NonTemporal,
 }
 
-/// A piece of kernel work, for machines that charge time for it ([`Event::Work`]). Clearing,
-/// copying, flushing and interrupts are not here: those are acts of the machine, which knows itself
-/// what they cost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Work {
-    /// A fault was taken: entry, decoding, return.
-    Fault,
-    /// A verb was called by a program: entry and return.
-    Call,
-    /// One table node visited on the way down or along.
-    Descend,
-    /// One entry looked at in a scan.
-    Scan,
-    /// One entry written.
-    Entry,
-    /// A region found or changed.
-    Region,
-    /// A 4 KiB frame taken from this CPU's magazine, or given to it.
-    Magazine,
-    /// A magazine refilled or emptied into the allocator.
-    Refill,
-    /// A larger block allocated or freed.
-    Block,
-    /// A fault served with a large page: what a kernel does then beside clearing it (charging,
-    /// accounting, statistics).
-    Large,
-    /// A table node made or given back.
-    Table,
-    /// A lock taken that another CPU held last.
-    Contended,
-}
-
-/// Number of [`Work`] kinds.
-pub const WORKS: usize = Work::Contended as usize + 1;
-
-/// What a frame is used for, as the machine is told. One state at a time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Use {
-    /// In the allocator, a magazine or a cache of empty nodes.
-    Free,
-    /// Unmapped, its flush not complete: nobody's, and not free.
-    Pending,
-    /// A table node.
-    Table,
-    /// Slab memory.
-    Slab,
-    /// Data that programs see.
-    Data,
-    /// The shared zeros.
-    Zero,
-    /// A page table of shared zeros: written before the first entry names it, and never again.
-    ZeroTable,
-    /// Suspected bad and taken out of use, by `Vm::poison`: nobody's, and never free again.
-    Poisoned,
-}
-
-/// Number of [`Use`] kinds.
-pub const USES: usize = Use::Poisoned as usize + 1;
-
-/// The verbs, for machines that account by verb.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Verb {
-    /// `Vm::map`
-    Map,
-    /// `Vm::unmap`
-    Unmap,
-    /// `Vm::protect`
-    Protect,
-    /// `Vm::remap`
-    Remap,
-    /// `Vm::advise`
-    Advise,
-    /// `Vm::fork`
-    Fork,
-    /// `Vm::exit`
-    Exit,
-    /// `Vm::fault`
-    Fault,
-    /// `Vm::copy_in`, `Vm::copy_out`, `Vm::write_forced`
-    Copy,
-    /// `Vm::forbid_zeros`
-    Forbid,
-    /// `Vm::poison`
-    Poison,
-}
-
-/// What the library tells a machine that wants to know. Only simulators do; metal leaves
-/// [`Machine::hook`] empty and the calls vanish.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// `count` pieces of work were done by this CPU.
-    Work(Work, u64),
-    /// This CPU is about to touch memory that other CPUs may write: a place where schedules differ.
-    Shared {
-        /// The address touched, to tell lines apart. Never to be kept in simulated state.
-        line: usize,
-        /// Whether it is written.
-        write: bool,
-    },
-    /// A block changed its use.
-    Frame {
-        /// First frame.
-        first: Pfn,
-        /// Length.
-        order: Order,
-        /// What it is from now on.
-        to: Use,
-    },
-    /// A run of frames is about to be cleared or copied into: one for each range the order of
-    /// clearing makes.
-    Fill {
-        /// First frame.
-        first: Pfn,
-        /// Number of frames.
-        frames: u64,
-    },
-    /// A verb starts on this CPU.
-    Begin(Verb),
-    /// The verb returns to its caller: what it promised holds from here.
-    End(Verb),
-}
-
 /// The machine below. Methods marked *local* act on the calling CPU only.
 ///
 /// # Safety
@@ -487,8 +366,8 @@ pub enum Event {
 /// **The rest.** [`now`](Machine::now) and what else returns numbers decide pace and order, never
 /// what may be freed. No method calls a verb of the same `Vm`, but for
 /// [`sched_point`](Machine::sched_point), which may run other tasks. No method unwinds, but to end
-/// a test.
-pub unsafe trait Machine {
+/// a test. The same holds for the methods of [`Hooks`].
+pub unsafe trait Machine: Hooks {
     /// The entry format of this MMU.
     type Codec: Codec;
 
@@ -659,11 +538,5 @@ pub unsafe trait Machine {
     /// `root` is a table of the top level, the caller's alone, and no CPU has loaded it.
     unsafe fn prepare_root(&self, root: Pfn) {
         let _ = root;
-    }
-    /// What simulators watch. The library tells the truth; whoever else has the machine may call it
-    /// with anything.
-    #[inline(always)]
-    fn hook(&self, event: Event) {
-        let _ = event;
     }
 }

@@ -102,6 +102,7 @@
 //! ```
 //! # use vellum::addr::*; use vellum::machine::*;
 //! # struct Mine;
+//! # impl Hooks for Mine {}
 //! unsafe impl Machine for Mine {
 #![doc = include_str!("misuse_machine.txt")]
 //! }
@@ -109,6 +110,7 @@
 //! ```compile_fail,E0200
 //! # use vellum::addr::*; use vellum::machine::*;
 //! # struct Mine;
+//! # impl Hooks for Mine {}
 //! impl Machine for Mine {
 #![doc = include_str!("misuse_machine.txt")]
 //! }

@@ -10,7 +10,7 @@ use core::ptr::NonNull;
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::config::{Config, Preemption};
 use crate::entry::{Codec, Entry};
-use crate::machine::{Act, Event, Machine, MmuRules, Verb, Work};
+use crate::machine::{Act, Machine, MmuRules, Verb, Work};
 use crate::space::{SlabRef, Space, SpaceRecord};
 use crate::stats::{Counter, CpuCounters};
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -168,7 +168,7 @@ impl<M: Machine> Platform<M> {
 
     /// Counts a fault that was served by a fresh page of 2 MiB or more; preemption is off already.
     pub fn count_large(&self, order: Order) {
-        self.machine.hook(Event::Work(Work::Large, 1));
+        self.machine.work(Work::Large, 1);
         self.count_here(Counter::AnonHuge, 1 << (order.get() - Order::HUGE.get()));
         if order == Order::HUGE {
             self.count_here(Counter::ThpFaultAlloc, 1);
@@ -186,14 +186,13 @@ impl<M: Machine> Platform<M> {
 
     #[inline(always)]
     pub fn begins(&self, verb: Verb) {
-        self.machine.hook(Event::Begin(verb));
-        self.machine
-            .hook(Event::Work(if verb == Verb::Fault { Work::Fault } else { Work::Call }, 1));
+        self.machine.begin(verb);
+        self.machine.work(if verb == Verb::Fault { Work::Fault } else { Work::Call }, 1);
     }
 
     #[inline(always)]
     pub fn ends(&self, verb: Verb) {
-        self.machine.hook(Event::End(verb));
+        self.machine.end(verb);
     }
 
     #[inline]
@@ -201,9 +200,25 @@ impl<M: Machine> Platform<M> {
         M::Codec::decode(self.machine.entry(table, slot), level)
     }
 
+    /// Writes an entry and reports nothing: the caller reports many entries at once, or none.
     #[inline]
     pub fn store(&self, table: Pfn, slot: usize, level: Level, entry: Entry) {
         self.machine.set_entry(table, slot, M::Codec::encode(entry, level));
+    }
+
+    /// Writes an entry and reports that.
+    #[inline(always)]
+    pub fn write_entry(&self, table: Pfn, slot: usize, level: Level, entry: Entry) {
+        self.store(table, slot, level, entry);
+        self.machine.work(Work::Entry, 1);
+    }
+
+    /// Exchanges an entry if it still is `old`, and reports that; otherwise says what it is.
+    #[inline(always)]
+    pub fn replace_entry(&self, table: Pfn, slot: usize, old: u64, new: u64) -> Result<(), u64> {
+        self.machine.swap_entry(table, slot, old, new)?;
+        self.machine.work(Work::Entry, 1);
+        Ok(())
     }
 
     /// A scheduling point, unless an attempt under an mmap lock is under way.

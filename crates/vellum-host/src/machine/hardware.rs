@@ -9,10 +9,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use vellum::addr::{ENTRIES, Level, PAGE_SIZE, Pfn, Va};
+use vellum::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va};
 use vellum::entry::{Codec, Entry};
 use vellum::machine::{
-    Caches, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology,
+    Caches, CpuId, CpuMask, Hooks, Invalidation, Machine, MmuRules, Root, Scope, Stores, Topology,
     Use,
 };
 
@@ -120,6 +120,25 @@ impl<C: Codec, const WATCH: bool> Host<C, WATCH> {
                 was,
                 is
             );
+        }
+    }
+}
+
+impl<C: Codec, const WATCH: bool> Hooks for Host<C, WATCH> {
+    #[inline(always)]
+    fn shared(&self, _: usize, _: bool) {
+        if WATCH {
+            self.poll();
+        }
+    }
+    #[inline(always)]
+    fn frame(&self, first: Pfn, order: Order, to: Use) {
+        if WATCH {
+            self.watch.set(first, order, to);
+            if to == Use::Free && self.plan.scribble {
+                self.scribble(first);
+                self.scribble(first.add(order.frames() - 1));
+            }
         }
     }
 }
@@ -344,22 +363,6 @@ unsafe impl<C: Codec, const WATCH: bool> Machine for Host<C, WATCH> {
     }
     fn sched_point(&self) {
         self.poll();
-    }
-    #[inline(always)]
-    fn hook(&self, event: Event) {
-        if WATCH {
-            match event {
-                Event::Frame { first, order, to } => {
-                    self.watch.set(first, order, to);
-                    if to == Use::Free && self.plan.scribble {
-                        self.scribble(first);
-                        self.scribble(first.add(order.frames() - 1));
-                    }
-                }
-                Event::Shared { .. } => self.poll(),
-                _ => {}
-            }
-        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! - [`watch`] knows the use of each frame, [`geometry`] this computer's caches.
 //!
 //! `WATCH` picks one of two machines at compile time. With it, every frame's use is checked and
-//! schedules get jitter; without it (benchmarks) the hook is empty, as on metal. A flag in the
+//! schedules get jitter; without it (benchmarks) the hooks are empty, as on metal. A flag in the
 //! value was rejected: its test would be in every measured path.
 
 pub mod cpu_guard;

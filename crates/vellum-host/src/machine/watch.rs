@@ -1,4 +1,4 @@
-//! The use of every frame, as the library reports it through the machine's hook.
+//! The use of every frame, as the library reports it through `Hooks`.
 //!
 //! One byte a frame. An impossible change of use panics at once: a frame allocated or freed twice,
 //! a program that reads a free frame through a stale translation, a walk inside a freed table, a

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vellum::addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn};
 use vellum::entry::{Codec, Entry};
 use vellum::machine::{
-    CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use,
+    CpuId, CpuMask, Hooks, Invalidation, Machine, MmuRules, Root, Scope, Topology, Use,
 };
 use vellum_host::mmu::walk::Tables;
 
@@ -119,6 +119,17 @@ impl<C: Codec> Tables for Small<C> {
     }
 }
 
+impl<C: Codec> Hooks for Small<C> {
+    fn shared(&self, line: usize, write: bool) {
+        if is_explored() {
+            touch(Touch::word(line, write));
+        }
+    }
+    fn frame(&self, first: Pfn, order: Order, to: Use) {
+        self.becomes(first, order, to);
+    }
+}
+
 // SAFETY: one thread runs all CPUs in turns; entries lie in memory that the machine owns, pages and
 // translations are its own data.
 unsafe impl<C: Codec> Machine for Small<C> {
@@ -224,12 +235,5 @@ unsafe impl<C: Codec> Machine for Small<C> {
     fn now(&self) -> u64 {
         self.clock.set(self.clock.get() + 1);
         self.clock.get()
-    }
-    fn hook(&self, event: Event) {
-        match event {
-            Event::Frame { first, order, to } => self.becomes(first, order, to),
-            Event::Shared { line, write } if is_explored() => touch(Touch::word(line, write)),
-            _ => {}
-        }
     }
 }

@@ -9,8 +9,8 @@ use core::ptr::NonNull;
 use vellum::addr::{Order, Pfn, Va};
 use vellum::config::Preemption;
 use vellum::machine::{
-    CacheLevel, Caches, CpuId, CpuMask, Event, Invalidation, Machine, MmuRules, Root, Scope,
-    Stores, Topology, Use,
+    CacheLevel, Caches, CpuId, CpuMask, Hooks, Invalidation, Machine, MmuRules, Root, Scope,
+    Stores, Topology, Use, Verb, Work,
 };
 
 use super::SimMachine;
@@ -40,6 +40,47 @@ impl<F: Format> SimMachine<F> {
             });
         }
         inside
+    }
+}
+
+impl<F: Format> Hooks for SimMachine<F> {
+    #[inline]
+    fn work(&self, work: Work, count: u64) {
+        self.state.with(|s| s.work(self.current.get(), work, count))
+    }
+
+    #[inline]
+    fn shared(&self, _: usize, _: bool) {
+        self.point_if_hunting();
+    }
+
+    fn frame(&self, first: Pfn, order: Order, to: Use) {
+        self.act(|s, c| {
+            if s.bug == Some(Bug::Leak)
+                && to == Use::Free
+                && order == Order::BASE
+                && s.planted == 0
+                && s.oracle.uses[first.0 as usize] == Use::Data as u8
+            {
+                s.planted += 1;
+                return;
+            }
+            s.frame_event(c, first, order, to);
+        });
+    }
+
+    fn fill(&self, first: Pfn, frames: u64) {
+        self.act(|s, c| s.note_fill(c, FillNote::Range { first, frames }));
+    }
+
+    fn begin(&self, verb: Verb) {
+        self.point();
+        self.act(|s, c| s.begin(c, verb));
+    }
+
+    fn end(&self, verb: Verb) {
+        self.act(|s, c| s.end(c, verb));
+        self.point();
     }
 }
 
@@ -259,38 +300,5 @@ unsafe impl<F: Format> Machine for SimMachine<F> {
             let cost = s.costs.sched_point;
             s.cpus[self.current.get()].core.advance(cost);
         });
-    }
-
-    #[inline]
-    fn hook(&self, event: Event) {
-        match event {
-            Event::Work(work, count) => {
-                self.state.with(|s| s.work(self.current.get(), work, count))
-            }
-            Event::Shared { .. } => self.point_if_hunting(),
-            Event::Frame { first, order, to } => self.act(|s, c| {
-                if s.bug == Some(Bug::Leak)
-                    && to == Use::Free
-                    && order == Order::BASE
-                    && s.planted == 0
-                    && s.oracle.uses[first.0 as usize] == Use::Data as u8
-                {
-                    s.planted += 1;
-                    return;
-                }
-                s.frame_event(c, first, order, to);
-            }),
-            Event::Fill { first, frames } => {
-                self.act(|s, c| s.note_fill(c, FillNote::Range { first, frames }))
-            }
-            Event::Begin(verb) => {
-                self.point();
-                self.act(|s, c| s.begin(c, verb));
-            }
-            Event::End(verb) => {
-                self.act(|s, c| s.end(c, verb));
-                self.point();
-            }
-        }
     }
 }

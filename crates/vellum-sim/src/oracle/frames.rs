@@ -1,6 +1,6 @@
 //! Every frame is in exactly one state, and only some changes of state are legal.
 //!
-//! The machine is told of each change ([`Event::Frame`](vellum::machine::Event::Frame)). A frame
+//! The machine is told of each change ([`Hooks::frame`](vellum::machine::Hooks::frame)). A frame
 //! may leave `Data` only if no entry maps it; it may leave `Data` or `Pending` for good only if
 //! every obligation on it is closed; it may leave `Table` only if no hardware can reach the node.
 //! The next owner finds the contents marked foreign until it clears or overwrites them.

@@ -4,8 +4,10 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use vellum::addr::Pfn;
-use vellum::machine::{CpuId, CpuMask, Event, Machine, MmuRules, Root, Scope, Topology, Work};
+use vellum::addr::{Order, Pfn};
+use vellum::machine::{
+    CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Topology, Use, Verb, Work,
+};
 use vellum_sim::SimMachine;
 use vellum_sim::format::Format;
 
@@ -20,6 +22,32 @@ pub struct Notes {
 pub struct Beside<'s, F: Format> {
     pub sim: &'s SimMachine<F>,
     pub notes: &'s Notes,
+}
+
+impl<F: Format> Hooks for Beside<'_, F> {
+    fn work(&self, work: Work, count: u64) {
+        match work {
+            Work::Refill | Work::Block => self.notes.allocator.set(true),
+            Work::Table => self.notes.table.set(true),
+            _ => {}
+        }
+        self.sim.work(work, count);
+    }
+    fn shared(&self, line: usize, write: bool) {
+        self.sim.shared(line, write);
+    }
+    fn frame(&self, first: Pfn, order: Order, to: Use) {
+        self.sim.frame(first, order, to);
+    }
+    fn fill(&self, first: Pfn, frames: u64) {
+        self.sim.fill(first, frames);
+    }
+    fn begin(&self, verb: Verb) {
+        self.sim.begin(verb);
+    }
+    fn end(&self, verb: Verb) {
+        self.sim.end(verb);
+    }
 }
 
 // SAFETY: the simulated machine does the work.
@@ -87,13 +115,5 @@ unsafe impl<F: Format> Machine for Beside<'_, F> {
     }
     fn now(&self) -> u64 {
         self.sim.now()
-    }
-    fn hook(&self, event: Event) {
-        match event {
-            Event::Work(Work::Refill | Work::Block, _) => self.notes.allocator.set(true),
-            Event::Work(Work::Table, _) => self.notes.table.set(true),
-            _ => {}
-        }
-        self.sim.hook(event)
     }
 }

@@ -10,7 +10,7 @@ use vellum_testkit::ext::MachineExt;
 
 use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::entry::{Codec, Entry, Flags};
-use vellum::machine::{Asid, CpuMask, Event, Machine, Root, Scope, Use, Verb};
+use vellum::machine::{Asid, CpuMask, Hooks, Machine, Root, Scope, Use, Verb};
 use vellum_sim::format::{Arm, Format, X86};
 use vellum_sim::{Check, Cpu, Kind, Mode, Options, Outcome, Parts, Rule, SimMachine, Stop, file};
 
@@ -70,12 +70,12 @@ impl<'a, F: Format> Kernel<'a, F> {
     pub fn block(&self, order: Order, used: Use) -> Pfn {
         let first = self.next.get().next_multiple_of(order.frames());
         self.next.set(first + order.frames());
-        self.sim.hook(Event::Frame { first: Pfn(first), order, to: used });
+        self.sim.frame(Pfn(first), order, used);
         Pfn(first)
     }
 
     pub fn becomes(&self, pfn: Pfn, used: Use) {
-        self.sim.hook(Event::Frame { first: pfn, order: Order::BASE, to: used });
+        self.sim.frame(pfn, Order::BASE, used);
     }
 
     pub fn table(&self) -> Pfn {
@@ -152,9 +152,9 @@ impl<'a, F: Format> Kernel<'a, F> {
 
     /// Runs `work` as one verb.
     pub fn verb<T>(&self, verb: Verb, work: impl FnOnce() -> T) -> T {
-        self.sim.hook(Event::Begin(verb));
+        self.sim.begin(verb);
         let r = work();
-        self.sim.hook(Event::End(verb));
+        self.sim.end(verb);
         r
     }
 }

@@ -4,7 +4,7 @@
 //! opens the page, lets the CPU execute that one instruction with its trap flag set, and closes the
 //! page again. So plain stores, locked instructions and stores of what was there already are all
 //! seen, whoever makes them; nothing has to be announced. Rejected: believing the library's own
-//! `Event::Shared`, which tells of locks and not of counters, and comparing memory before and
+//! `Hooks::shared`, which tells of locks and not of counters, and comparing memory before and
 //! after, which does not see a lock taken and given back.
 //!
 //! Linux on x86_64 only. One watch at a time in a process, others wait for it; it is for the thread

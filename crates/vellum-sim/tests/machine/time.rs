@@ -5,7 +5,7 @@ use crate::common::*;
 use crate::script;
 use std::cell::{Cell, RefCell};
 use vellum::entry::Entry;
-use vellum::machine::{CpuMask, Event, Machine, Scope, Verb, Work};
+use vellum::machine::{CpuMask, Hooks, Machine, Scope, Verb, Work};
 use vellum_sim::format::{Arm, X86};
 use vellum_sim::{Check, Cpu, Kind, Options, Rule, SimMachine};
 use vellum_testkit::ext::MachineExt;
@@ -69,9 +69,9 @@ fn work_costs_what_the_machine_file_says_on_the_account_of_the_verb() {
     let sim = tiny();
     let cost = parts(MmuKind::X86).costs.work[Work::Descend as usize];
     sim.solo(0, |_| {
-        sim.hook(Event::Begin(Verb::Fault));
-        sim.hook(Event::Work(Work::Descend, 1000));
-        sim.hook(Event::End(Verb::Fault));
+        sim.begin(Verb::Fault);
+        sim.work(Work::Descend, 1000);
+        sim.end(Verb::Fault);
     })
     .expect("no stop");
     assert_eq!(cycles(&sim, 0, "cycles_fault"), (cost * 1000).cycles());

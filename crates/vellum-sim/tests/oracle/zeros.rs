@@ -5,7 +5,7 @@ use crate::common::{A, Kernel, MmuKind, RO, RW, Script, broken, load, options, p
 use crate::script;
 use vellum::addr::{Level, Order, Pfn, Va, VaRange};
 use vellum::entry::{Busy, Codec, Entry, Flags};
-use vellum::machine::{Event, Machine, Scope, Use, Verb};
+use vellum::machine::{Hooks, Machine, Scope, Use, Verb};
 use vellum_sim::format::Format;
 use vellum_sim::{Check, Cpu, Kind, Rule};
 use vellum_testkit::ext::MachineExt;
@@ -316,8 +316,8 @@ fn a_shared_table_is_still_shared_when_one_of_its_entries_has_gone() {
             k.flush(&[0, 1], all_of_it(k));
         });
         assert!(load(cpu, A + (2 << 20)));
-        k.sim.hook(Event::Begin(Verb::Unmap));
-        k.sim.hook(Event::End(Verb::Unmap));
+        k.sim.begin(Verb::Unmap);
+        k.sim.end(Verb::Unmap);
     });
     assert_eq!(on_x86(&legal), None);
 }

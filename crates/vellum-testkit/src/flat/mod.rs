@@ -17,10 +17,10 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vellum::addr::{ENTRIES, PAGE_SIZE, Pfn};
+use vellum::addr::{ENTRIES, Order, PAGE_SIZE, Pfn};
 use vellum::entry::{Aarch64, Codec, X86_64};
 use vellum::machine::{
-    Caches, CpuId, CpuMask, Event, Machine, MmuRules, NodeInfo, Root, Scope, Topology, USES,
+    Caches, CpuId, CpuMask, Hooks, Machine, MmuRules, NodeInfo, Root, Scope, Topology, USES, Use,
 };
 
 /// A format of entries and the MMU that goes with it.
@@ -190,6 +190,20 @@ impl<C: Codec> Flat<C> {
     }
 }
 
+impl<C: Codec> Hooks for Flat<C> {
+    fn shared(&self, _: usize, _: bool) {
+        jittered();
+        step(false);
+        shared_word_touched();
+    }
+    fn frame(&self, first: Pfn, order: Order, to: Use) {
+        step(false);
+        shared_word_touched();
+        assert!(self.topology.node_of(first).is_some(), "{first:?} is no memory of this machine");
+        self.asked.became[to as usize].add(order.frames());
+    }
+}
+
 // SAFETY: CPUs are threads that stay on theirs; entries are atomics in memory that the machine
 // owns; no hardware walks them, so there are no translations to flush.
 unsafe impl<C: Codec> Machine for Flat<C> {
@@ -299,21 +313,5 @@ unsafe impl<C: Codec> Machine for Flat<C> {
     fn stop_pending(&self) -> bool {
         step(false);
         false
-    }
-    fn hook(&self, event: Event) {
-        if let Event::Shared { .. } = event {
-            jittered();
-            step(false);
-            shared_word_touched();
-        }
-        if let Event::Frame { first, order, to } = event {
-            step(false);
-            shared_word_touched();
-            assert!(
-                self.topology.node_of(first).is_some(),
-                "{first:?} is no memory of this machine"
-            );
-            self.asked.became[to as usize].add(order.frames());
-        }
     }
 }

@@ -27,7 +27,7 @@ use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
 use crate::clear::pace::Pace;
 use crate::config::{ClearOrder, ClearStores, ClearUnit};
 use crate::error::Stopped;
-use crate::machine::{Act, Event, Machine, Stores};
+use crate::machine::{Act, Machine, Stores};
 use crate::platform::above;
 use crate::tlb::Tlb;
 
@@ -255,7 +255,7 @@ impl<M: Machine> Clear<M> {
 
     fn say(&self, job: &Job<'_>, pages: &Range<u64>) {
         let first = job.extent.first.add(pages.start);
-        self.machine.hook(Event::Fill { first, frames: pages.end - pages.start });
+        self.machine.fill(first, pages.end - pages.start);
     }
 
     fn run(&self, job: &Job<'_>, pages: Range<u64>, stores: Stores) {

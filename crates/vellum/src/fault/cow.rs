@@ -22,7 +22,7 @@ use crate::entry::{Codec, Entry, Flags};
 use crate::error::{FaultError, NoMemory, Stopped};
 use crate::fault::zero_page::ZeroPage;
 use crate::fault::{Faults, Seen, Step, ZeroTable};
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine};
 use crate::pagetable::transit::Settled;
 use crate::pagetable::unlinked::{UnlinkedPath, leaf_level};
 use crate::platform::over;
@@ -136,8 +136,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
             }
             let write = seen.attrs.allows(Access::Write);
             let flags = Flags { write, accessed: true, dirty: write, ..flags };
-            self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
-            m.hook(Event::Work(Work::Entry, 1));
+            self.write_entry(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
         }
         if !self.rules.fault_invalidates {
             self.flush_here(seen.space, seen.va);

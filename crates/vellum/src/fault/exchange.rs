@@ -2,7 +2,7 @@
 
 use crate::entry::Codec;
 use crate::fault::{Faults, Seen};
-use crate::machine::{Event, Machine, Work};
+use crate::machine::Machine;
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::transit::{Settled, Transit, frame_of};
@@ -40,8 +40,7 @@ impl<M: Machine> Faults<M> {
         let flushed = match self.flush_local(&due) {
             Some(flushed) => {
                 fill();
-                self.store(node.pfn, slot, level, settled.entry);
-                m.hook(Event::Work(Work::Entry, 1));
+                self.write_entry(node.pfn, slot, level, settled.entry);
                 node.add_resident(settled.resident as u64);
                 flushed
             }
@@ -80,8 +79,8 @@ impl<M: Machine> Faults<M> {
             zeros,
             "{entry:?} is not what it was"
         );
-        self.store(spot.node.pfn, spot.slot, spot.level, PageTables::<M>::busy(entry, zeros));
-        self.machine.hook(Event::Work(Work::Entry, 1));
+        let busy = PageTables::<M>::busy(entry, zeros);
+        self.write_entry(spot.node.pfn, spot.slot, spot.level, busy);
         true
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::entry::Entry;
 use crate::fault::{Faults, Seen};
-use crate::machine::{Event, Machine, Work};
+use crate::machine::Machine;
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::sync::Token;
 
@@ -32,15 +32,12 @@ impl<M: Machine> Faults<M> {
             return false;
         }
         match &path {
-            Some(path) => {
-                self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(path.first.pfn))
-            }
+            Some(path) => self.link_path(spot.at, path),
             None => {
-                self.store(spot.node.pfn, spot.slot, spot.level, entry);
+                self.write_entry(spot.node.pfn, spot.slot, spot.level, entry);
                 spot.node.add_resident(resident);
             }
         }
-        m.hook(Event::Work(Work::Entry, 1 + path.map_or(0, |path| path.nodes)));
         true
     }
 }

@@ -19,7 +19,7 @@ use crate::entry::{Codec, Entry};
 use crate::error::{FaultError, SpaceError};
 use crate::fault::{Faults, Seen, Serve};
 use crate::frame::{AllocRequest, Data};
-use crate::machine::{Act, Event, Machine, Stores, Work};
+use crate::machine::{Act, Machine, Stores, Work};
 use crate::platform::over;
 use crate::space::{Access, SpaceRecord};
 use crate::stats::Counter;
@@ -181,7 +181,7 @@ impl<'v, M: Machine> Populate<'v, M> {
                 && (one || self.region_of(spot.node, *slot) == spot.region)
         };
         let pages = 1 + (spot.slot + 1..spot.slot + most).take_while(alike).count();
-        m.hook(Event::Work(Work::Scan, pages as u64));
+        m.work(Work::Scan, pages as u64);
         (most > 1 && pages > 1).then_some((seen, pages))
     }
 
@@ -203,7 +203,7 @@ impl<'v, M: Machine> Populate<'v, M> {
         }
         let pages = u64::from(installed.count_ones());
         spot.node.add_resident(pages);
-        m.hook(Event::Work(Work::Entry, pages));
+        m.work(Work::Entry, pages);
         installed
     }
 }

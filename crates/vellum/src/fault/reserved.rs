@@ -10,7 +10,7 @@ use crate::entry::{Codec, Entry};
 use crate::error::{FaultError, NoMemory};
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step};
 use crate::frame::AllocRequest;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::Machine;
 use crate::pagetable::unlinked::{UnlinkedPath, leaf_level};
 use crate::platform::over;
 use crate::space::attrs::Packed;
@@ -135,7 +135,6 @@ impl<M: Machine> Reserved<'_, M> {
         access: Access,
         epoch: &EpochGuard<'_, M>,
     ) -> bool {
-        let m = &self.machine;
         let spot = &seen.spot;
         self.init_page(seen, pfn, order);
         let flags = seen.fresh_flags(access);
@@ -144,9 +143,8 @@ impl<M: Machine> Reserved<'_, M> {
         if !self.still(seen) {
             return false;
         }
-        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
+        self.write_entry(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
         spot.node.add_resident(1);
-        m.hook(Event::Work(Work::Entry, 1));
         true
     }
 

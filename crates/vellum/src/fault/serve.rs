@@ -9,7 +9,7 @@ use crate::fault::reserved::Reserved;
 use crate::fault::zero_page::ZeroPage;
 use crate::fault::{FaultOrigin, FaultRequest, Faults, Seen, Step, Unshare, ZeroTable};
 use crate::frame::AllocRequest;
-use crate::machine::{Event, Machine, Use, Verb, Work};
+use crate::machine::{Machine, Use, Verb};
 use crate::memory::retry::Refusal;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::transit::frame_of;
@@ -26,19 +26,18 @@ over!(Serve, Faults);
 impl<M: Machine> Serve<'_, M> {
     /// `Vm::fault`.
     pub fn fault(self, space: &Space, va: Va, access: Access) -> Result<Fault, FaultError> {
-        let m = &self.machine;
-        m.hook(Event::Begin(Verb::Fault));
-        m.hook(Event::Work(Work::Fault, 1));
-        let served = self.serve_for(
-            self.record_of(space),
-            FaultRequest { va, access, origin: FaultOrigin::Program },
-        );
-        // A fresh base page is counted where it is installed.
-        if served != Ok(Fault::Base) {
-            self.count(if served.is_ok() { Counter::Faults } else { Counter::FaultsRefused }, 1);
-        }
-        m.hook(Event::End(Verb::Fault));
-        served
+        self.verb(Verb::Fault, || {
+            let served = self.serve_for(
+                self.record_of(space),
+                FaultRequest { va, access, origin: FaultOrigin::Program },
+            );
+            // A fresh base page is counted where it is installed.
+            if served != Ok(Fault::Base) {
+                let served = served.is_ok();
+                self.count(if served { Counter::Faults } else { Counter::FaultsRefused }, 1);
+            }
+            served
+        })
     }
 
     #[inline(always)]

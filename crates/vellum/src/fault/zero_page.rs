@@ -16,7 +16,7 @@ use crate::entry::{Codec, Entry};
 use crate::error::FaultError;
 use crate::fault::reserved::Reserved;
 use crate::fault::{Faults, Seen, Step, ZeroTable};
-use crate::machine::{Event, Machine, Work};
+use crate::machine::Machine;
 use crate::pagetable::transit::Settled;
 use crate::pagetable::unlinked::UnlinkedPath;
 use crate::platform::over;
@@ -61,8 +61,7 @@ impl<M: Machine> ZeroPage<'_, M> {
         if !self.still(seen) || !seen.space.takes_zeros() {
             return Step::Again;
         }
-        self.store(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
-        m.hook(Event::Work(Work::Entry, 1));
+        self.write_entry(spot.node.pfn, spot.slot, spot.level, Entry::Leaf(pfn, flags));
         self.count_here(Counter::FaultsZero, 1);
         Step::Done(Fault::Zero)
     }

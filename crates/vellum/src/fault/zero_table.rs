@@ -20,7 +20,7 @@ use crate::error::{FaultError, NoMemory};
 use crate::fault::reserved::Reserved;
 use crate::fault::{Faults, Seen, Step};
 use crate::frame::{AllocRequest, Data};
-use crate::machine::{Event, Machine, Use, Work};
+use crate::machine::{Machine, Use, Work};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
 use crate::pagetable::transit::{Settled, Transit};
@@ -166,7 +166,7 @@ impl<M: Machine> ZeroTable<'_, M> {
         self.count_pages(order, 1);
         self.count_here(Counter::ZeroTableUnshare, path.map_or(0, |path| path.nodes as i64));
         if order == Order::HUGE {
-            m.hook(Event::Work(Work::Large, 1));
+            m.work(Work::Large, 1);
             self.count_here(Counter::ThpFaultAlloc, 1);
             return Ok(Step::Done(Fault::Huge));
         }
@@ -195,8 +195,8 @@ impl<M: Machine> ZeroTable<'_, M> {
                 transit.drop_with_node();
                 return false;
             }
-            self.store(spot.node.pfn, spot.slot, spot.level, Entry::Table(path.first.pfn));
-            m.hook(Event::Work(Work::Entry, 1));
+            let table = Entry::Table(path.first.pfn);
+            self.write_entry(spot.node.pfn, spot.slot, spot.level, table);
         }
         self.settle(transit, || {
             let _flushed = self.flush(seen.space, receipt);
@@ -278,7 +278,7 @@ impl<M: Machine> ZeroTable<'_, M> {
             self.untake_block(new, Order::HUGE);
             return Ok(Step::Again);
         }
-        m.hook(Event::Work(Work::Large, 1));
+        m.work(Work::Large, 1);
         self.count_pages(Order::HUGE, 1);
         self.count(Counter::ThpFaultAlloc, 1);
         Ok(Step::Done(Fault::Huge))
@@ -319,7 +319,7 @@ impl<M: Machine> ZeroTable<'_, M> {
             self.store(parent.pfn, slot, level, page);
             parent.add_resident(1);
         }
-        m.hook(Event::Work(Work::Entry, 2));
+        m.work(Work::Entry, 2);
         if let Ok(range) = VaRange::new(base, level.entry_bytes(), self.user_end()) {
             let at = Cursor { node: child, level: level.child(), base: base.0 };
             self.free_tree(&flushed, at, range, edit.deferred);

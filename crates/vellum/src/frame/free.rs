@@ -14,7 +14,7 @@ use crate::frame::block::lock::Locked;
 use crate::frame::frames::Frames;
 use crate::frame::node::numa_node::NumaNode;
 use crate::frame::view::NodeView;
-use crate::machine::{Act, Event, Machine, Use, Work};
+use crate::machine::{Act, Machine, Use, Work};
 
 impl Frames {
     /// Frees a block. A block that was allocated as 2 MiB or more is freed as a whole, or in the
@@ -56,7 +56,7 @@ impl Frames {
 
     #[inline(always)]
     fn free_at<M: Machine>(&self, m: &M, at: usize, pfn: Pfn, order: Order) {
-        m.hook(Event::Frame { first: pfn, order, to: Use::Free });
+        m.frame(pfn, order, Use::Free);
         let node = &self.node[at];
         if order != Order::BASE {
             return self.view(at).free_block(m, pfn, order);
@@ -66,7 +66,7 @@ impl Frames {
             node.blocks.looks_taken(index),
             "{pfn:?} freed, which is free, or part of a huge block"
         );
-        m.hook(Event::Work(Work::Magazine, 1));
+        m.work(Work::Magazine, 1);
         if self.magazine(m.cpu(), at).push(m, index) {
             return;
         }
@@ -157,7 +157,7 @@ impl NodeView<'_> {
             );
             return;
         }
-        m.hook(Event::Work(Work::Block, 1));
+        m.work(Work::Block, 1);
         let Some(held) = self.magazine(m.cpu()).hold(m) else {
             node.count_free(None, order.frames());
             node.free_block(m, None, index, order);

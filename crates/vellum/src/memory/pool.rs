@@ -12,7 +12,7 @@
 use crate::addr::{Order, Pfn};
 use crate::error::NoMemory;
 use crate::frame::AllocRequest;
-use crate::machine::{Event, Machine, Use};
+use crate::machine::{Machine, Use};
 use crate::memory::Memory;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Inner, Lock};
@@ -89,7 +89,7 @@ impl<M: Machine> Memory<M> {
         let kept = stack.kept.load(Ordering::Relaxed);
         let wants = kept < stack.wanted.load(Ordering::Relaxed);
         if wants {
-            m.hook(Event::Frame { first: pfn, order, to: Use::Free });
+            m.frame(pfn, order, Use::Free);
             self.frames
                 .record(pfn)
                 .word(NEXT)
@@ -130,7 +130,7 @@ impl<M: Machine> Memory<M> {
                 Ordering::Relaxed,
             );
             self.holds(stack, kept - 1);
-            m.hook(Event::Frame { first: pfn, order, to: Use::Data });
+            m.frame(pfn, order, Use::Data);
         }
         // SAFETY: taken above, on this CPU; the chain is whole.
         unsafe { stack.lock.unlock_raw(m) };

@@ -14,7 +14,7 @@ use crate::entry::{Entry, Flags};
 use crate::error::NoMemory;
 use crate::fault::Faults;
 use crate::frame::{AllocRequest, Data};
-use crate::machine::{Act, Event, Machine, Stores, Use, Work};
+use crate::machine::{Act, Machine, Stores, Use, Work};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
 use crate::platform::over;
@@ -83,7 +83,7 @@ impl<M: Machine> Collapse<'_, M> {
             self.store(parent.pfn, slot, level, Entry::Leaf(new, flags));
             parent.add_resident(1);
         }
-        m.hook(Event::Work(Work::Entry, 1));
+        m.work(Work::Entry, 1);
         if let Ok(range) = VaRange::new(va, level.entry_bytes(), self.user_end()) {
             let at = Cursor { node: child, level: Level::ONE, base: va.0 };
             self.free_tree(&flushed, at, range, edit.deferred);

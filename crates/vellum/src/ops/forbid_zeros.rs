@@ -17,7 +17,7 @@
 use crate::addr::{Va, VaRange};
 use crate::entry::{Busy, Codec, Entry};
 use crate::fault::Faults;
-use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::machine::{Machine, Verb};
 use crate::pagetable::cursor::Cursor;
 use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
@@ -49,7 +49,6 @@ impl<M: Machine> ForbidZeros<'_, M> {
     /// Makes every mapping of zeros absent. What it says meanwhile is what a remap's reserved
     /// entries say: no frame, do wait.
     fn hide_zeros(self, space: &SpaceRecord, range: VaRange) -> Receipt {
-        let m = &self.machine;
         let hidden = Entry::Busy(Busy::Nothing);
         let mut receipt = Receipt::new();
         self.alter(space, range, &mut |at: &Cursor<'_>, slot, mut seen| {
@@ -62,13 +61,10 @@ impl<M: Machine> ForbidZeros<'_, M> {
                     Entry::Busy(busy) if busy.is_transit() => return false,
                     _ => return true,
                 }
-                let Err(now) = m.swap_entry(node.pfn, slot, seen, M::Codec::encode(hidden, level))
-                else {
-                    break;
-                };
+                let hidden = M::Codec::encode(hidden, level);
+                let Err(now) = self.replace_entry(node.pfn, slot, seen, hidden) else { break };
                 seen = now;
             }
-            m.hook(Event::Work(Work::Entry, 1));
             // A leaf, or everything below a table of zeros.
             receipt.span(Va(at.va(slot)), level.entry_bytes());
             true
@@ -81,8 +77,7 @@ impl<M: Machine> ForbidZeros<'_, M> {
         let hidden = Entry::Busy(Busy::Nothing);
         self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
             if raw == M::Codec::encode(hidden, at.level) {
-                self.store(at.node.pfn, slot, at.level, Entry::Reserved);
-                self.machine.hook(Event::Work(Work::Entry, 1));
+                self.write_entry(at.node.pfn, slot, at.level, Entry::Reserved);
             }
             true
         });

@@ -5,7 +5,7 @@ use crate::entry::Entry;
 use crate::error::{NoMemory, RangeError, SpaceError};
 use crate::fault::Faults;
 use crate::frame::SlabRef;
-use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::machine::{Act, Machine, Verb, Work};
 use crate::ops::unmap::Leftover;
 use crate::ops::unmap::Unmap;
 use crate::pagetable::cursor::Cursor;
@@ -179,7 +179,7 @@ impl<M: Machine> Map<'_, M> {
                     tables = true;
                 }
             }
-            m.hook(Event::Work(Work::Entry, (p.whole_end - p.whole_first) as u64));
+            m.work(Work::Entry, (p.whole_end - p.whole_first) as u64);
             node.set_state(node.state().with_count(count));
         }
         let mut below = |slot: usize| {

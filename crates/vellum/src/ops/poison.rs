@@ -12,7 +12,7 @@ use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
 use crate::entry::{Codec, Entry};
 use crate::error::PoisonError;
 use crate::fault::{Faults, Migrate, Migrated, Seen};
-use crate::machine::{Event, Machine, Use, Verb};
+use crate::machine::{Machine, Use, Verb};
 use crate::pagetable::transit::frame_of;
 use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
@@ -95,7 +95,7 @@ impl<'v, M: Machine> Poison<'v, M> {
     /// Leaves a frame allocated that no entry and no translation names any more.
     fn keep_for_good(self, _flushed: &Flushed, pfn: Pfn) {
         self.frames.record(pfn).set_head(Use::Poisoned, Order::BASE);
-        self.machine.hook(Event::Frame { first: pfn, order: Order::BASE, to: Use::Poisoned });
+        self.machine.frame(pfn, Order::BASE, Use::Poisoned);
         self.count(Counter::FramesPoisoned, 1);
     }
 }

@@ -17,7 +17,7 @@ use crate::addr::{Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry, Flags};
 use crate::error::SpaceError;
 use crate::fault::Faults;
-use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::machine::{Act, Machine, Verb, Work};
 use crate::ops::forbid_zeros::ForbidZeros;
 use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::single_table::InTable;
@@ -184,7 +184,7 @@ impl<'v, M: Machine> Protect<'v, M> {
                 && (last.change == 0
                     || m.swap_entry(at.node.pfn, slot, raw, raw ^ last.change).is_ok())
             {
-                m.hook(Event::Work(Work::Entry, u64::from(last.change != 0)));
+                m.work(Work::Entry, u64::from(last.change != 0));
                 if last.stale {
                     change.receipt.leaf(Va(at.va(slot)), Level::ONE);
                 }
@@ -205,7 +205,6 @@ impl<'v, M: Machine> Protect<'v, M> {
     /// Any entry; `false` if a fault has it in transit.
     #[inline(never)]
     fn change_entry(self, change: &mut Change<'_>, at: Place<'_>, va: Va) -> bool {
-        let m = &self.machine;
         let rights = change.rights;
         let Place { node, level, slot, raw: mut seen } = at;
         // Once more for each mark hardware sets meanwhile.
@@ -227,12 +226,11 @@ impl<'v, M: Machine> Protect<'v, M> {
                 _ => return true,
             };
             let raw = M::Codec::encode(new, level);
-            if raw != seen {
-                if let Err(now) = m.swap_entry(node.pfn, slot, seen, raw) {
-                    seen = now;
-                    continue;
-                }
-                m.hook(Event::Work(Work::Entry, 1));
+            if raw != seen
+                && let Err(now) = self.replace_entry(node.pfn, slot, seen, raw)
+            {
+                seen = now;
+                continue;
             }
             let (had, has) = (flags_of(old), flags_of(new));
             let stale = raw != seen

@@ -13,11 +13,13 @@
 //! Only splitting a large leaf or a reserved entry at the range's ragged ends can fail, and that
 //! comes before everything.
 
+use core::ops::Range;
+
 use crate::addr::{ENTRIES, Level, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry};
 use crate::error::{NoMemory, SpaceError};
 use crate::fault::Faults;
-use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::machine::{Act, Machine, Verb, Work};
 use crate::ops::unmap_page::UnmapPage;
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::{Node, NodeState, full_run};
@@ -156,8 +158,7 @@ impl<M: Machine> Unmap<'_, M> {
 
     /// First pass over a node that the range touches. `true` if nothing but what goes was in it.
     fn mark_node(self, pass: &mut MarkPass<'_>, at: Cursor<'_>) -> bool {
-        let p = at.part(pass.range);
-        self.machine.hook(Event::Work(Work::Descend, 1));
+        let p = self.visit(at, pass.range);
         let going = if at.level == Level::ONE {
             self.mark_leaves(pass, at, (p.first, p.end))
         } else {
@@ -194,7 +195,7 @@ impl<M: Machine> Unmap<'_, M> {
                         let _guard = node.lock(m, &mut top);
                         self.store(node.pfn, slot, level, Entry::Detached(child));
                     }
-                    m.hook(Event::Work(Work::Entry, 1));
+                    m.work(Work::Entry, 1);
                     if detach {
                         self.mark_subtree_dead(child, level.child())
                     } else {
@@ -253,8 +254,7 @@ impl<M: Machine> Unmap<'_, M> {
         let (node, level) = (at.node, at.level);
         let reserved = pass.leftover == Leftover::Reserved;
         let mut going = 0;
-        let mut slot = first;
-        m.hook(Event::Work(Work::Scan, (end - first) as u64));
+        let Range { start: mut slot, end } = self.scanned(first, end);
         while slot < end {
             let mut top = Token::top();
             let _guard = node.lock(m, &mut top);
@@ -275,10 +275,9 @@ impl<M: Machine> Unmap<'_, M> {
                         let zeros = self.is_zero(pfn);
                         let busy = if zeros { Busy::Nothing } else { Busy::Page(pfn) };
                         let mark = M::Codec::encode(Entry::Busy(busy), level);
-                        if m.swap_entry(node.pfn, slot, raw, mark).is_err() {
+                        if self.replace_entry(node.pfn, slot, raw, mark).is_err() {
                             continue;
                         }
-                        m.hook(Event::Work(Work::Entry, 1));
                         if matches!(entry, Entry::Leaf(..)) {
                             pass.receipt.leaf(Va(at.va(slot)), level);
                         }
@@ -321,14 +320,13 @@ impl<M: Machine> Unmap<'_, M> {
 
     /// Second pass: the marks become what shall stand there.
     fn reap_node(self, reap: &mut Reap<'_, '_>, at: Cursor<'_>) {
-        let m = &self.machine;
         let (node, level) = (at.node, at.level);
-        let p = at.part(reap.range);
         if level == Level::ONE {
+            let p = at.part(reap.range);
             return self.reap_leaves(reap, node, (p.first, p.end));
         }
+        let p = self.visit(at, reap.range);
         let order = level.leaf_order();
-        m.hook(Event::Work(Work::Descend, 1));
         let (mut gone, mut pages) = (0, 0);
         for slot in p.first..p.end {
             match self.load(node.pfn, slot, level) {
@@ -350,8 +348,7 @@ impl<M: Machine> Unmap<'_, M> {
                 _ => continue,
             }
             // Nobody but the holder of the mmap lock touches a mark.
-            self.store(node.pfn, slot, level, reap.leftover.entry());
-            m.hook(Event::Work(Work::Entry, 1));
+            self.write_entry(node.pfn, slot, level, reap.leftover.entry());
             gone += 1;
         }
         if reap.leftover != Leftover::Reserved {
@@ -367,9 +364,8 @@ impl<M: Machine> Unmap<'_, M> {
 
     /// The second pass over slots of a lowest node.
     fn reap_leaves(self, reap: &mut Reap<'_, '_>, node: Node<'_>, slots: (usize, usize)) {
-        let m = &self.machine;
         let level = Level::ONE;
-        m.hook(Event::Work(Work::Descend, 1));
+        self.machine.work(Work::Descend, 1);
         let (mut gone, mut pages) = (0, 0);
         for slot in slots.0..slots.1 {
             match self.load(node.pfn, slot, level) {
@@ -380,8 +376,7 @@ impl<M: Machine> Unmap<'_, M> {
                 Entry::Busy(Busy::Nothing) => {}
                 _ => continue,
             }
-            self.store(node.pfn, slot, level, reap.leftover.entry());
-            m.hook(Event::Work(Work::Entry, 1));
+            self.write_entry(node.pfn, slot, level, reap.leftover.entry());
             gone += 1;
         }
         if reap.leftover != Leftover::Reserved && node.state().listed() != 0 {

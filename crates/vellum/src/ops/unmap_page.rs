@@ -8,7 +8,7 @@
 use crate::addr::{Level, PAGE_SIZE, Va};
 use crate::entry::{Busy, Codec, Entry};
 use crate::fault::Faults;
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine, Work};
 use crate::ops::unmap::Unmap;
 use crate::ops::unmap::raised;
 use crate::pagetable::cursor::Place;
@@ -61,8 +61,8 @@ impl<M: Machine> UnmapPage<'_, M> {
             }
         }
         space.note_hole(Va(va.0 + PAGE_SIZE as u64), self.user_end());
-        m.hook(Event::Work(Work::Scan, 1));
-        m.hook(Event::Work(Work::Entry, 1));
+        m.work(Work::Scan, 1);
+        m.work(Work::Entry, 1);
         let mut receipt = Receipt::new();
         receipt.leaf(va, level);
         let flushed = self.flush_due(&self.due(space, &receipt));
@@ -73,8 +73,8 @@ impl<M: Machine> UnmapPage<'_, M> {
             node.set_state(raised(node.state().without(1, 1), 1));
             self.count_here(Counter::AnonPages, -1);
         }
-        m.hook(Event::Work(Work::Descend, 1));
-        m.hook(Event::Work(Work::Entry, 1));
+        m.work(Work::Descend, 1);
+        m.work(Work::Entry, 1);
         Unmap(self.0).raise_above(node, 1);
         true
     }

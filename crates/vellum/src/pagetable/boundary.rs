@@ -10,7 +10,7 @@
 use crate::addr::{Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::NoMemory;
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::preallocated::Preallocated;
@@ -70,8 +70,7 @@ impl<M: Machine> PageTables<M> {
         let mut level = self.top();
         let mut table = space.root();
         while !va.is_aligned(level.entry_bytes()) {
-            self.machine.hook(Event::Work(Work::Descend, 1));
-            match self.load(table, level.slot(va), level) {
+            match M::Codec::decode(self.visit_entry(table, level.slot(va)), level) {
                 Entry::Table(child) => (table, level) = (child, level.child()),
                 Entry::Empty | Entry::Gone(_) if !create => return None,
                 _ => {
@@ -97,9 +96,8 @@ impl<M: Machine> PageTables<M> {
         let mut node = self.node(space.root());
         let mut level = self.top();
         while !va.is_aligned(level.entry_bytes()) {
-            m.hook(Event::Work(Work::Descend, 1));
             let slot = level.slot(va);
-            let raw = m.entry(node.pfn, slot);
+            let raw = self.visit_entry(node.pfn, slot);
             let entry = M::Codec::decode(raw, level);
             match entry {
                 Entry::Table(child) => {
@@ -148,8 +146,7 @@ impl<M: Machine> PageTables<M> {
             self.uncount_node(child);
             return false;
         }
-        self.store(node.pfn, slot, level, Entry::Table(child.pfn));
-        m.hook(Event::Work(Work::Entry, 1));
+        self.write_entry(node.pfn, slot, level, Entry::Table(child.pfn));
         if fill == 0 {
             node.set_state(node.state().with_count(node.state().count() + 1));
         }

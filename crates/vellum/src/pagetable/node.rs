@@ -10,7 +10,7 @@
 use crate::addr::{ENTRIES, Level, PFN_END, Pfn};
 use crate::error::NoMemory;
 use crate::frame::Record;
-use crate::machine::{Event, Machine, Use, Work};
+use crate::machine::{Machine, Use, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Cursor;
 use crate::space::SpaceRecord;
@@ -303,7 +303,7 @@ impl<M: Machine> PageTables<M> {
         } else {
             NodeState(level.0 as u64).with_count(ENTRIES as u64)
         });
-        m.hook(Event::Work(Work::Table, 1));
+        m.work(Work::Table, 1);
         self.count(Counter::TablePages, 1);
         node
     }
@@ -319,7 +319,7 @@ impl<M: Machine> PageTables<M> {
     /// already.
     pub fn free_node(&self, pfn: Pfn) {
         self.frames.give_back(&self.machine, pfn, crate::addr::Order::BASE);
-        self.machine.hook(Event::Work(Work::Table, 1));
+        self.machine.work(Work::Table, 1);
         self.count(Counter::TablePages, -1);
     }
 

@@ -4,7 +4,7 @@
 use crate::addr::{ENTRIES, Level, PAGE_SIZE, Pfn, Va};
 use crate::entry::{Busy, Codec, Entry, Flags};
 use crate::error::NoMemory;
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
@@ -59,7 +59,7 @@ impl<M: Machine> PageTables<M> {
         // SAFETY: shared tables of zeros never change, the node is linked nowhere yet, and they are
         // two frames.
         unsafe { m.direct(copy.pfn).copy_from_nonoverlapping(m.direct(shared), PAGE_SIZE) };
-        m.hook(Event::Work(Work::Entry, ENTRIES as u64));
+        m.work(Work::Entry, ENTRIES as u64);
         copy
     }
 
@@ -88,8 +88,7 @@ impl<M: Machine> PageTables<M> {
                 return false;
             }
             let now = if live { table } else { Entry::Busy(Busy::ExchangeNothing) };
-            self.store(node.pfn, slot, level, now);
-            m.hook(Event::Work(Work::Entry, 1));
+            self.write_entry(node.pfn, slot, level, now);
             (!live).then(|| Transit::begin(at))
         };
         let mut receipt = Receipt::new();
@@ -122,6 +121,6 @@ impl<M: Machine> PageTables<M> {
             // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
             unsafe { words.add(i).write(M::Codec::encode(Entry::Leaf(zeros, flags), Level::ONE)) };
         }
-        m.hook(Event::Work(Work::Entry, ENTRIES as u64));
+        m.work(Work::Entry, ENTRIES as u64);
     }
 }

@@ -9,7 +9,7 @@
 
 use crate::addr::{Level, VaRange};
 use crate::entry::Entry;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::Machine;
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::node::Node;
@@ -51,7 +51,6 @@ impl<M: Machine> PageTables<M> {
     #[inline]
     pub fn all_in_table(&self, part: &InTable<'_>, sort: impl Fn(Entry) -> bool) -> bool {
         let (first, end) = part.slots;
-        self.machine.hook(Event::Work(Work::Scan, (end - first) as u64));
-        (first..end).all(|slot| sort(self.load(part.at.node.pfn, slot, Level::ONE)))
+        self.scanned(first, end).all(|slot| sort(self.load(part.at.node.pfn, slot, Level::ONE)))
     }
 }

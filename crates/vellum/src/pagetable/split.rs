@@ -7,7 +7,7 @@
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::{Codec, Entry};
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
@@ -96,7 +96,7 @@ impl<M: Machine> PageTables<M> {
             // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
             unsafe { words.add(i).write(raw) };
         }
-        self.machine.hook(Event::Work(Work::Entry, ENTRIES as u64));
+        self.machine.work(Work::Entry, ENTRIES as u64);
         node.set_state(node.state().with_resident(ENTRIES as u64));
     }
 }

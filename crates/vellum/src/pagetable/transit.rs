@@ -14,7 +14,7 @@
 
 use crate::addr::Pfn;
 use crate::entry::{Busy, Codec, Entry};
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::sync::Token;
@@ -114,8 +114,7 @@ impl<M: Machine> PageTables<M> {
         let m = &self.machine;
         let mut top = Token::top();
         let _guard = node.lock(m, &mut top);
-        self.store(node.pfn, slot, level, settled.entry);
-        m.hook(Event::Work(Work::Entry, 1));
+        self.write_entry(node.pfn, slot, level, settled.entry);
         node.sub_transit();
         node.add_resident(settled.resident as u64);
     }
@@ -128,15 +127,11 @@ impl<M: Machine> PageTables<M> {
         Place { node, level, slot, .. }: Place<'_>,
         new: impl Fn(Entry) -> Option<u64>,
     ) -> Option<Entry> {
-        let m = &self.machine;
-        let mut seen = m.entry(node.pfn, slot);
+        let mut seen = self.machine.entry(node.pfn, slot);
         loop {
             let entry = M::Codec::decode(seen, level);
-            match m.swap_entry(node.pfn, slot, seen, new(entry)?) {
-                Ok(()) => {
-                    m.hook(Event::Work(Work::Entry, 1));
-                    return Some(entry);
-                }
+            match self.replace_entry(node.pfn, slot, seen, new(entry)?) {
+                Ok(()) => return Some(entry),
                 Err(now) => seen = now,
             }
         }

@@ -10,7 +10,7 @@
 use crate::addr::{Level, Order, Va};
 use crate::entry::{Codec, Entry};
 use crate::error::NoMemory;
-use crate::machine::Machine;
+use crate::machine::{Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
@@ -89,6 +89,14 @@ impl<M: Machine> PageTables<M> {
             }
         }
         Ok(path)
+    }
+
+    /// Links the uppermost table. Reports the entry that is written here and the one that was
+    /// written in each table of the path. Under the lock of the node above.
+    #[inline(always)]
+    pub fn link_path(&self, Place { node, level, slot, .. }: Place<'_>, path: &UnlinkedPath<'_>) {
+        self.store(node.pfn, slot, level, Entry::Table(path.first.pfn));
+        self.machine.work(Work::Entry, 1 + path.nodes);
     }
 
     /// Gives the tables back. They were linked nowhere, and what they map is the caller's.

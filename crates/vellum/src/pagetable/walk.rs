@@ -4,11 +4,13 @@
 //! at each node into the part of the node's slots it touches, which says which of them it covers
 //! whole.
 
+use core::ops::Range;
+
 use crate::addr::{Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine, Work};
 use crate::pagetable::PageTables;
-use crate::pagetable::cursor::{Cursor, Place};
+use crate::pagetable::cursor::{Cursor, Place, SlotRange};
 use crate::space::SpaceRecord;
 use crate::sync::Token;
 
@@ -60,8 +62,29 @@ impl<M: Machine> PageTables<M> {
 
     #[inline(always)]
     fn found(&self, table: Pfn, level: Level, va: Va, raw: u64) -> Place<'_> {
-        self.machine.hook(Event::Work(Work::Descend, (self.levels - level.0 + 1) as u64));
+        self.machine.work(Work::Descend, (self.levels - level.0 + 1) as u64);
         Place { node: self.node(table), level, slot: level.slot(va), raw }
+    }
+
+    /// The slots of a node that a range touches, on the way along the range. Reports a visit.
+    #[inline(always)]
+    pub fn visit(&self, at: Cursor<'_>, range: VaRange) -> SlotRange {
+        self.machine.work(Work::Descend, 1);
+        at.part(range)
+    }
+
+    /// The entry of a slot on the way down. Reports a visit to its node.
+    #[inline(always)]
+    pub fn visit_entry(&self, table: Pfn, slot: usize) -> u64 {
+        self.machine.work(Work::Descend, 1);
+        self.machine.entry(table, slot)
+    }
+
+    /// The slots from `first` to `end`, which the caller is about to look at. Reports the scan.
+    #[inline(always)]
+    pub fn scanned(&self, first: usize, end: usize) -> Range<usize> {
+        self.machine.work(Work::Scan, (end - first) as u64);
+        first..end
     }
 
     /// Calls `see` with every run of the range that one entry or one run of equal absence decides:
@@ -83,8 +106,7 @@ impl<M: Machine> PageTables<M> {
         see: &mut impl FnMut(Va, Level, Entry) -> bool,
     ) -> bool {
         let part = at.part(range);
-        self.machine.hook(Event::Work(Work::Scan, (part.end - part.first) as u64));
-        for slot in part.first..part.end {
+        for slot in self.scanned(part.first, part.end) {
             let go = match self.load(at.node.pfn, slot, at.level) {
                 Entry::Table(child) => self.scan_node(at.below(slot, self.node(child)), range, see),
                 entry => see(Va(at.va(slot)), at.level, entry),
@@ -114,14 +136,13 @@ impl<M: Machine> PageTables<M> {
         if at.level == Level::ONE {
             return self.alter_leaves(at, (p.first, p.end), change);
         }
-        self.machine.hook(Event::Work(Work::Scan, (p.end - p.first) as u64));
-        let mut slot = p.first;
-        while slot < p.end {
+        let Range { start: mut slot, end } = self.scanned(p.first, p.end);
+        while slot < end {
             if let Entry::Table(child) = self.load(at.node.pfn, slot, at.level) {
                 self.alter_node(at.below(slot, self.node(child)), range, change);
                 slot += 1;
             } else {
-                slot = self.alter_run(at, (slot, p.end), change);
+                slot = self.alter_run(at, (slot, end), change);
             }
         }
     }
@@ -133,10 +154,9 @@ impl<M: Machine> PageTables<M> {
         F: FnMut(&Cursor<'_>, usize, u64) -> bool,
     {
         let at = Cursor { level: Level::ONE, ..at };
-        self.machine.hook(Event::Work(Work::Scan, (slots.1 - slots.0) as u64));
-        let mut slot = slots.0;
-        while slot < slots.1 {
-            slot = self.alter_run(at, (slot, slots.1), change);
+        let Range { start: mut slot, end } = self.scanned(slots.0, slots.1);
+        while slot < end {
+            slot = self.alter_run(at, (slot, end), change);
         }
     }
 

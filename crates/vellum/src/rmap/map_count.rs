@@ -16,7 +16,7 @@
 
 use crate::addr::{Order, Pfn};
 use crate::frame::{Data, Owner, REFERENCE, SPLIT, SPLIT_SHIFT, USES};
-use crate::machine::{Event, Machine, Use, Work};
+use crate::machine::{Machine, Use, Work};
 use crate::rmap::Rmap;
 use crate::sync::Top;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -215,7 +215,7 @@ impl<M: Machine> Rmap<M> {
         // SAFETY: the block is mapped, and its pieces are freed only by who finds it split, which
         // the exchange below says.
         unsafe { self.frames.split(m, pfn, order, size) };
-        m.hook(Event::Work(Work::Scan, 512));
+        m.work(Work::Scan, 512);
         loop {
             let (owner, index) = (data.owner(), data.index());
             for i in 1..512 {

@@ -15,7 +15,7 @@ use super::atomic::{AtomicU32, Ordering};
 use super::epoch::EpochGuard;
 use super::level::{Above, LockLevel, Token};
 use super::touch;
-use crate::machine::{Event, MAX_CPUS, Machine, Work};
+use crate::machine::{MAX_CPUS, Machine, Work};
 
 const LOCKED: u32 = 1;
 
@@ -71,7 +71,7 @@ impl<L> Lock<L> {
             return false;
         }
         if old != 0 && old != mine {
-            m.hook(Event::Work(Work::Contended, 1));
+            m.work(Work::Contended, 1);
         }
         true
     }

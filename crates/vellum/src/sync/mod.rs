@@ -1,7 +1,7 @@
 //! Locks that know their order, sequence counts and epochs.
 //!
 //! Everything that waits here waits by [`Machine::relax`], so a CPU that spins still serves flush
-//! requests; everything that touches a shared word says so first ([`Event::Shared`]), so a
+//! requests; everything that touches a shared word says so first ([`Hooks::shared`]), so a
 //! simulator can put another CPU in between. On metal both vanish into a pause instruction and
 //! nothing.
 //!
@@ -35,12 +35,14 @@ pub use level::{Above, Busy, Family, Inner, LockLevel, MmapLock, Queue, TableLoc
 pub use lock::{Guard, Lock};
 pub use seq::{SeqCount, SeqWrite};
 
-use crate::machine::{Event, Machine};
+#[cfg(doc)]
+use crate::machine::Hooks;
+use crate::machine::Machine;
 
 /// Tells the machine that `word` is about to be touched.
 #[inline(always)]
 pub(crate) fn touch<M: Machine, T>(m: &M, word: &T, write: bool) {
-    m.hook(Event::Shared { line: core::ptr::from_ref(word) as usize, write });
+    m.shared(core::ptr::from_ref(word) as usize, write);
 }
 
 /// Brings a value's first line near, if this architecture has an instruction for that which never

@@ -11,7 +11,7 @@ use crate::addr::{ENTRIES, Level, VaRange};
 use crate::entry::Entry;
 use crate::error::NoMemory;
 use crate::frame::SlabRef;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::Machine;
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
 use crate::space::{Attrs, SpaceRecord};
@@ -100,8 +100,7 @@ impl<M: Machine> Regions<M> {
         range: VaRange,
         each: &mut EachEdge<'_>,
     ) -> Result<(), NoMemory> {
-        self.machine.hook(Event::Work(Work::Descend, 1));
-        let p = at.part(range);
+        let p = self.visit(at, range);
         if p.whole_first < p.whole_end {
             each(at.node, (p.whole_first, p.whole_end), p.whole_end < p.end)?;
         }
@@ -285,8 +284,7 @@ impl<M: Machine> Regions<M> {
             each(AssignRun { node, slots: (0, ENTRIES), how: AssignKind::Whole, inherited })?;
         }
         if level > Level::ONE {
-            self.machine.hook(Event::Work(Work::Scan, ENTRIES as u64));
-            for slot in 0..ENTRIES {
+            for slot in self.scanned(0, ENTRIES) {
                 if let Entry::Table(child) = self.load(node.pfn, slot, level) {
                     let here = self.intervals(node).from(slot).1.or(inherited);
                     self.runs_below(self.node(child), level.child(), here, each)?;

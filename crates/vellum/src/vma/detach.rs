@@ -7,7 +7,7 @@
 
 use crate::addr::{Level, Pfn, VaRange};
 use crate::entry::{Busy, Codec, Entry};
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine, Work};
 use crate::pagetable::cursor::Cursor;
 use crate::pagetable::node::Node;
 use crate::stats::Counter;
@@ -54,7 +54,7 @@ impl<M: Machine> Regions<M> {
                 }
                 slot += 1;
             }
-            m.hook(Event::Work(Work::Scan, slot as u64));
+            m.work(Work::Scan, slot as u64);
         }
     }
 
@@ -110,7 +110,7 @@ impl<M: Machine> Regions<M> {
             m.set_entry(node.pfn, slot, 0);
             left -= 1;
         }
-        m.hook(Event::Work(Work::Scan, (next - p.first) as u64));
+        m.work(Work::Scan, (next - p.first) as u64);
         if let Some(order) = level.leaf_order()
             && pages != 0
         {
@@ -139,7 +139,7 @@ impl<M: Machine> Regions<M> {
             }
             slot += 1;
         }
-        m.hook(Event::Work(Work::Scan, (slot - first) as u64));
+        m.work(Work::Scan, (slot - first) as u64);
         if pages != 0 {
             self.count(Counter::AnonPages, -pages);
         }

@@ -13,7 +13,7 @@
 
 use crate::addr::{ENTRIES, Level, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::Entry;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Machine, Work};
 use crate::platform::over;
 use crate::space::SpaceRecord;
 use crate::sync::Token;
@@ -93,7 +93,7 @@ impl<M: Machine> FindHole<'_, M> {
         let end = self.user_end().0.min(top);
         let slots = (end.min(search.below) - base).div_ceil(level.entry_bytes());
         let mut longest = 0;
-        m.hook(Event::Work(Work::Descend, 1));
+        m.work(Work::Descend, 1);
         for slot in (0..slots as usize).rev() {
             let va = base + ((slot as u64) << level.shift());
             match self.load(table, slot, level) {

@@ -4,7 +4,7 @@ use crate::addr::{Level, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::error::{NoMemory, SpaceError};
 use crate::frame::SlabRef;
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine, Work};
 use crate::pagetable::node::Node;
 use crate::pagetable::single_table::InTable;
 use crate::space::Attrs;
@@ -33,7 +33,7 @@ impl<M: Machine> Regions<M> {
         let reserved = M::Codec::encode(Entry::Reserved, Level::ONE);
         let _guard = node.lock(m, edit.token);
         (slots.0..slots.1).for_each(|slot| m.set_entry(node.pfn, slot, reserved));
-        m.hook(Event::Work(Work::Entry, range.pages()));
+        m.work(Work::Entry, range.pages());
         node.set_state(node.state().with_count(node.state().count() + range.pages()));
         Ok(true)
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vellum::addr::{PAGE_SIZE, Pfn};
 use vellum::config::Config;
 use vellum::entry::X86_64;
-use vellum::machine::{CpuId, CpuMask, Machine, MmuRules, Root, Scope, Topology};
+use vellum::machine::{CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Topology};
 use vellum::vm::Vm;
 
 use crate::memory::Memory;
@@ -54,6 +54,8 @@ impl Flat {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 }
+
+impl Hooks for Flat {}
 
 // SAFETY: one thread, no programs and so no translations; entries are atomics in memory that the
 // machine owns, and the bytes of pages are nobody's.

@@ -3,7 +3,7 @@
 use crate::frame::alloc::request::Contention;
 use crate::frame::frames::Frames;
 use crate::frame::view::NodeView;
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine, Work};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::touch;
 
@@ -35,7 +35,7 @@ impl NodeView<'_> {
             }
         }
         if any {
-            m.hook(Event::Work(Work::Refill, 1));
+            m.work(Work::Refill, 1);
         }
         any
     }

@@ -16,7 +16,7 @@ use crate::error::NoMemory;
 use crate::frame::alloc::request::AllocRequest;
 use crate::frame::alloc::slow::Alloc;
 use crate::frame::frames::Frames;
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine, Work};
 
 impl Frames {
     /// Takes a naturally aligned block. Its contents and its record are whatever its last user
@@ -42,9 +42,9 @@ impl Frames {
             && node < self.nodes
             && let Some(index) = self.magazine(cpu, node).pop(m)
         {
-            m.hook(Event::Work(Work::Magazine, 1));
+            m.work(Work::Magazine, 1);
             let pfn = self.node(node).pfn(index);
-            m.hook(Event::Frame { first: pfn, order, to: request.use_ });
+            m.frame(pfn, order, request.use_);
             Ok(pfn)
         } else {
             self.alloc_past_stack(m, cpu, node, order, request)
@@ -84,7 +84,7 @@ impl Frames {
         let Some(pfn) = pfn else {
             return alloc.try_all_nodes(at);
         };
-        m.hook(Event::Frame { first: pfn, order, to: request.use_ });
+        m.frame(pfn, order, request.use_);
         Ok(pfn)
     }
 }

@@ -5,7 +5,7 @@ use crate::frame::alloc::search::Search;
 use crate::frame::block::bits::{BLOCK, ROWS};
 use crate::frame::cpu::magazine::{BATCH, Held, bump};
 use crate::frame::view::NodeView;
-use crate::machine::{Event, Machine, Use, Work};
+use crate::machine::{Machine, Use, Work};
 
 /// The allocation.
 pub struct NodeAlloc<'a, M: Machine> {
@@ -50,7 +50,7 @@ impl<M: Machine> NodeAlloc<'_, M> {
             _ if self.view.available(order.frames(), self.use_) < order.frames() => return None,
             _ => self.huge()?,
         };
-        self.search.m.hook(Event::Work(Work::Block, 1));
+        self.search.m.work(Work::Block, 1);
         node.count_alloc(held, order.frames(), self.missed);
         Some(node.pfn(index))
     }
@@ -66,7 +66,7 @@ impl<M: Machine> NodeAlloc<'_, M> {
         }
         let index = held.pop()?;
         bump(&magazine.missed, self.missed as u64);
-        m.hook(Event::Work(Work::Magazine, 1));
+        m.work(Work::Magazine, 1);
         Some(node.pfn(index))
     }
 
@@ -167,7 +167,7 @@ impl<M: Machine> NodeAlloc<'_, M> {
             got = claimed.find_map(|block| search.singles_of(held, block, max as u32)).unwrap_or(0);
         }
         search.node.count(Some(held), -(got as i64));
-        search.m.hook(Event::Work(Work::Refill, 1));
+        search.m.work(Work::Refill, 1);
         got != 0
     }
 }

@@ -8,7 +8,7 @@ use crate::frame::alloc::request::{AllocRequest, Contention};
 use crate::frame::alloc::search::Search;
 use crate::frame::cpu::magazine::Held;
 use crate::frame::frames::Frames;
-use crate::machine::{Event, Machine, Use, Work};
+use crate::machine::{Machine, Use, Work};
 use crate::sync::atomic::Ordering;
 
 /// How often an allocation tries again, waiting for the CPUs that hold what is left, before it is
@@ -46,7 +46,7 @@ impl<'f, M: Machine> Alloc<'f, M> {
         {
             let node = view.node();
             node.count_alloc(Some(held), order.frames(), missed);
-            self.m.hook(Event::Work(Work::Block, 1));
+            self.m.work(Work::Block, 1);
             return Some(node.pfn(index));
         }
         self.take_from_blocks(at, held, missed)
@@ -79,7 +79,7 @@ impl<'f, M: Machine> Alloc<'f, M> {
                         let counters = self.frames.node(node).counters();
                         counters.defer_shift.store(0, Ordering::Relaxed);
                     }
-                    m.hook(Event::Frame { first: pfn, order, to: self.request.use_ });
+                    m.frame(pfn, order, self.request.use_);
                     return Ok(pfn);
                 }
             }

@@ -8,7 +8,7 @@ use crate::addr::{Level, Va, VaRange};
 use crate::entry::{Busy, Entry};
 use crate::error::NoMemory;
 use crate::fault::Faults;
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine, Work};
 use crate::ops::protect::Protect;
 use crate::ops::remap::Remap;
 use crate::ops::unmap::Unmap;
@@ -98,7 +98,7 @@ impl<M: Machine> RelocateInTable<'_, M> {
                 .for_each(|slot| self.store(from_node.pfn, slot, Level::ONE, Entry::Empty));
             from_node.set_state(raised(from_node.state().without(pages, resident), pages));
         }
-        m.hook(Event::Work(Work::Entry, 2 * pages));
+        m.work(Work::Entry, 2 * pages);
         self.intervals(from_node).forget(edit, from.slots);
         Unmap(self.0).raise_above(from_node, pages);
         Ok(true)

@@ -19,10 +19,10 @@
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va, VaRange};
 use crate::entry::{Busy, Codec, Entry, Flags, NOTE_SHIFT};
 use crate::fault::Faults;
-use crate::machine::{Act, Event, Machine, Work};
+use crate::machine::{Act, Machine, Work};
 use crate::pagetable::cursor::{Cursor, Place};
 use crate::pagetable::preallocated::Preallocated;
-use crate::platform::over;
+use crate::platform::{Platform, over};
 use crate::rmap::map_count::smaller;
 use crate::space::SpaceRecord;
 use crate::stats::Counter;
@@ -50,27 +50,28 @@ impl<M: Machine> Stash<'_, M> {
     /// Makes everything in the range absent, reserved entries too; entries that reach beyond the
     /// range as a whole. Waits for faults that have entries in transit. Under the mmap lock.
     pub(super) fn stash(self, space: &SpaceRecord, range: VaRange) -> Receipt {
-        let m = &self.machine;
         let mut receipt = Receipt::new();
         let zeros = self.zero_span();
         // A leaf without its frame (none yet: no leaf has all bits), and its note: most leaves of a
         // range are alike.
         let (mut alike, mut noted) = (u64::MAX, 0);
+        // Through `self` the closure would load it again for each entry.
+        let platform: &Platform<M> = &self;
         self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
             let (level, va) = (at.level, Va(at.va(slot)));
             let pfn = Pfn((raw & M::Codec::FRAME) >> PAGE_SHIFT);
             let known = level == Level::ONE && raw & !M::Codec::FRAME == alike;
             if known
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
-                && m.swap_entry(
-                    at.node.pfn,
-                    slot,
-                    raw,
-                    M::Codec::encode(Entry::Busy(Busy::Page(pfn)), level) | noted,
-                )
-                .is_ok()
+                && platform
+                    .replace_entry(
+                        at.node.pfn,
+                        slot,
+                        raw,
+                        M::Codec::encode(Entry::Busy(Busy::Page(pfn)), level) | noted,
+                    )
+                    .is_ok()
             {
-                m.hook(Event::Work(Work::Entry, 1));
                 receipt.leaf(va, level);
                 return true;
             }
@@ -137,8 +138,7 @@ impl<M: Machine> Stash<'_, M> {
     pub(super) fn unstash(self, space: &SpaceRecord, range: VaRange) {
         self.alter(space, range, &mut |at: &Cursor<'_>, slot, raw| {
             if let Some(entry) = self.unmark(raw, at.level, Va(at.va(slot))) {
-                self.store(at.node.pfn, slot, at.level, entry);
-                self.machine.hook(Event::Work(Work::Entry, 1));
+                self.write_entry(at.node.pfn, slot, at.level, entry);
             }
             true
         });
@@ -208,7 +208,7 @@ impl<M: Machine> Stash<'_, M> {
             // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
             unsafe { words.add(i).write(mark) };
         }
-        m.hook(Event::Work(Work::Entry, ENTRIES as u64));
+        m.work(Work::Entry, ENTRIES as u64);
         let pages = u64::from(page.is_some());
         child.set_state(child.state().with_resident(pages * ENTRIES as u64));
         match entry {

@@ -23,7 +23,7 @@ use crate::entry::{Codec, Entry, Flags};
 use crate::error::NoMemory;
 use crate::fault::Faults;
 use crate::frame::Owner;
-use crate::machine::{Act, Event, Machine, Verb, Work};
+use crate::machine::{Act, Machine, Verb, Work};
 use crate::ops::spaces::create::Create;
 use crate::ops::spaces::exit::Exit;
 use crate::pagetable::cursor::Cursor;
@@ -155,7 +155,7 @@ impl<M: Machine> Fork<'_, M> {
             left -= u64::from(m.entry(from.pfn, slot) != 0);
             slot += 1;
         }
-        m.hook(Event::Work(Work::Scan, slot as u64));
+        m.work(Work::Scan, slot as u64);
         to.set_state(to.state().with_count(tables));
         done
     }
@@ -193,7 +193,7 @@ impl<M: Machine> Fork<'_, M> {
                 m.relax();
             }
         }
-        m.hook(Event::Work(Work::Scan, run.slot as u64));
+        m.work(Work::Scan, run.slot as u64);
         if let Some(order) = level.leaf_order()
             && run.pages != 0
         {
@@ -235,9 +235,8 @@ impl<M: Machine> Fork<'_, M> {
             if level == Level::ONE
                 && raw & !M::Codec::FRAME == alike
                 && pfn.0.wrapping_sub(zeros.0.0) >= zeros.1
-                && m.swap_entry(node.pfn, slot, raw, raw ^ change).is_ok()
+                && self.replace_entry(node.pfn, slot, raw, raw ^ change).is_ok()
             {
-                m.hook(Event::Work(Work::Entry, 1));
                 high = slot;
                 self.add_mapping(pfn, Order::BASE, owner);
                 // SAFETY: as in `copy_table`.
@@ -252,11 +251,10 @@ impl<M: Machine> Fork<'_, M> {
                     let read_only = Flags { write: false, dirty: false, ..flags };
                     let shared = M::Codec::encode(Entry::Leaf(pfn, read_only), level);
                     if flags.write {
-                        if m.swap_entry(node.pfn, slot, raw, shared).is_err() {
+                        if self.replace_entry(node.pfn, slot, raw, shared).is_err() {
                             // Hardware has set a mark.
                             continue;
                         }
-                        m.hook(Event::Work(Work::Entry, 1));
                         (low, high) = (low.min(slot), slot);
                         (alike, change) = (raw & !M::Codec::FRAME, raw ^ shared);
                     }

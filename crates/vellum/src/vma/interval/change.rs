@@ -4,7 +4,7 @@ use crate::addr::ENTRIES;
 use crate::entry::Entry;
 use crate::error::NoMemory;
 use crate::frame::SlabRef;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Machine, Work};
 use crate::pagetable::node::Node;
 use crate::space::SpaceRecord;
 use crate::sync::atomic::Ordering;
@@ -68,9 +68,8 @@ impl<M: Machine> Intervals<'_, M> {
     #[cold]
     fn any_mapped(&self, slot: usize, end: usize) -> bool {
         let (r, node) = (self.regions, self.node);
-        r.machine.hook(Event::Work(Work::Scan, (end - slot) as u64));
         let level = node.state().level();
-        (slot..end)
+        r.scanned(slot, end)
             .any(|slot| !matches!(r.load(node.pfn, slot, level), Entry::Empty | Entry::Gone(_)))
     }
 
@@ -127,7 +126,7 @@ impl<M: Machine> Intervals<'_, M> {
         region: Option<SlabRef>,
     ) {
         let (r, m) = (self.regions, &self.regions.machine);
-        m.hook(Event::Work(Work::Region, 1));
+        m.work(Work::Region, 1);
         if plan.growth() == 0 && plan.from == plan.to {
             return;
         }
@@ -165,7 +164,7 @@ impl<M: Machine> Intervals<'_, M> {
         mut new: impl FnMut(Option<SlabRef>) -> Option<SlabRef>,
     ) {
         let (r, m) = (self.regions, &self.regions.machine);
-        m.hook(Event::Work(Work::Region, 1));
+        m.work(Work::Region, 1);
         let _guard = self.node.lock(m, edit.token);
         let mut pairs = self.pairs();
         let _change = self.change(edit.space);

@@ -26,7 +26,7 @@ pub(crate) mod undo;
 
 use crate::addr::ENTRIES;
 use crate::frame::SlabRef;
-use crate::machine::{Event, Machine, Work};
+use crate::machine::{Machine, Work};
 use crate::pagetable::node::{IN_LIST, Node};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::touch;
@@ -82,7 +82,7 @@ impl<'v, M: Machine> Intervals<'v, M> {
     pub(super) fn region_at(&self, slot: usize) -> Option<SlabRef> {
         let m = &self.regions.machine;
         let node = self.node;
-        m.hook(Event::Work(Work::Region, 1));
+        m.work(Work::Region, 1);
         let seen = node.sequence().begin(m);
         // The commonest node has one pair.
         if node.state().listed() == 1 {
