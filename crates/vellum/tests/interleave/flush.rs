@@ -128,8 +128,7 @@ fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
     let space = fx.mapped(Va(GIB), MIB2, RW);
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
     assert_eq!(fx.count(Counter::ThpZeroAlloc), 2);
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
     flushes.get()
 }
 

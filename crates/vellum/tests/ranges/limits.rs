@@ -49,8 +49,7 @@ fn ranges_that_are_none_are_refused_by_every_verb_and_change_nothing() {
     assert_eq!(fx.vm.query(&space, Va(u64::MAX)), Page::Unmapped);
     assert_eq!(fx.vm.copy_in(&space, Va(u64::MAX - 2), &[0; 8]), Err(FaultError::Unmapped));
     assert_eq!(fx.usage(&space).mapped_pages, 4);
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }
 
 fn first_and_last_page<C: Codec>(rules: MmuRules) {

@@ -24,8 +24,7 @@ fn placement_takes_the_highest_hole_aligned_when_long_and_reuses_what_is_freed()
     assert_eq!(any(KIB4), USER_END - 3 * KIB4);
     let gib = any(GIB);
     assert_eq!((gib % MIB2, gib), (0, long - GIB));
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }
 
 /// Mapped ranges: first address, end.
@@ -136,6 +135,5 @@ fn a_length_that_fits_nowhere_is_no_hole_and_forgets_nothing() {
     assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(first.0 - KIB4)));
     fx.vm.unmap(&space, first, KIB4).expect("memory");
     assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(first));
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }

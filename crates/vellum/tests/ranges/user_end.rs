@@ -15,8 +15,7 @@ fn machine<C: Codec>(rules: MmuRules) -> Fixture<C> {
 
 /// Everything adds up with the space and, when it is gone, without.
 fn ends<C: Codec>(fx: &Fixture<C>, space: Space) {
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
     let audit = fx.vm.audit(&[]).expect("a valid state");
     assert_eq!((audit.other_frames, audit.data_frames, audit.table_frames), (0, 0, 0));
 }

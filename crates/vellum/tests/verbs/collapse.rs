@@ -39,8 +39,7 @@ fn collapse_refuses_mixed_rights_and_contrary_advice() {
     fx.vm.advise(&space, Va(GIB), MIB2, Advice::Huge).unwrap();
     fx.vm.advise(&space, Va(GIB), MIB2, Advice::Collapse).unwrap();
     assert_eq!(fx.usage(&space).huge_leaves, 1);
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }
 
 #[test]

@@ -9,8 +9,7 @@ fn a_space_that_did_nothing_gives_everything_back() {
     fx.vm.exit(first);
     let before = fx.check(&[]);
     let space = fx.vm.create().unwrap();
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
     assert_eq!(fx.check(&[]), before);
 }
 

@@ -26,8 +26,7 @@ fn without_a_huge_block_a_fault_falls_back_and_says_so() {
     assert_eq!(fx.count(Counter::ThpFaultFallback), 1);
     fx.map(&space, Va(4 * GIB), MIB2, EXACTLY_HUGE);
     assert_eq!(fx.vm.fault(&space, Va(4 * GIB), Access::Write), Err(FaultError::NoMemory));
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }
 
 #[test]
@@ -49,8 +48,7 @@ fn d_10_touching_a_read_mapping_by_software_marks_sets_accessed_and_never_dirty(
                     if flags.accessed && !flags.dirty && !flags.write
             ));
         }
-        fx.check(&[&space]);
-        fx.vm.exit(space);
+        fx.end([space]);
     }
 }
 
