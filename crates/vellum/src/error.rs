@@ -137,6 +137,18 @@ impl Invalid {
     }
 }
 
+/// That finding, unless a sentence holds.
+#[inline]
+pub(crate) fn ensure(
+    holds: bool,
+    what: &'static str,
+    at: u64,
+    expected: u64,
+    found: u64,
+) -> Result<(), Invalid> {
+    if holds { Ok(()) } else { Err(Invalid::new(what, at, expected, found)) }
+}
+
 /// A switch that does not exist, or a value it does not take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigError {
