@@ -106,6 +106,14 @@ impl<M: Machine> FixtureOn<M> {
         self.give_back(taken.split_off(taken.len() - left), order);
         taken
     }
+    /// Takes all frames but `left`, which are from all over, so that no block is whole.
+    pub fn take_all_but_scattered(&self, left: u64) -> Vec<Pfn> {
+        let mut taken = self.take_all(Order::BASE);
+        for _ in 0..left {
+            self.give_back([taken.swap_remove(taken.len() * 7 / 11)], Order::BASE);
+        }
+        taken
+    }
     pub fn give_back(&self, frames: impl IntoIterator<Item = Pfn>, order: Order) {
         frames.into_iter().for_each(|pfn| self.vm.frames().put(self.m(), pfn, order));
     }
