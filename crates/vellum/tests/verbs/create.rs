@@ -24,8 +24,5 @@ fn identifiers_run_out_and_spaces_still_work() {
         fx.poke(space, AT, 1).unwrap();
     }
     fx.vm.deactivate();
-    for space in spaces {
-        fx.vm.exit(space);
-    }
-    fx.check(&[]);
+    fx.end(spaces);
 }
