@@ -3,14 +3,14 @@
 
 use super::ext::{FramesExt, MachineExt, VmExt};
 use super::flat::{Arch, Flat, Meta, flat_with, set_cpu};
-use vellum::addr::{Order, Pfn, Va};
+use vellum::addr::{Level, Order, Pfn, Va};
 use vellum::config::{Config, Thp, ZeroHuge};
-use vellum::entry::X86_64;
-use vellum::error::{FaultError, NoMemory};
+use vellum::entry::{Flags, X86_64};
+use vellum::error::{FaultError, NoMemory, SpaceError};
 use vellum::machine::{CpuId, Machine, Use};
-use vellum::space::{Access, Attrs, LeafSize, Page, Placement, Rights, Space, Usage};
+use vellum::space::{Access, Advice, Attrs, LeafSize, Page, Placement, Rights, Space, Usage};
 use vellum::stats::Counter;
-use vellum::unstable::{AllocRequest, Frames};
+use vellum::unstable::{AllocRequest, FrameCounts, Frames};
 use vellum::vm::Vm;
 
 pub const KIB4: u64 = 4096;
@@ -106,6 +106,14 @@ impl<M: Machine> FixtureOn<M> {
         self.give_back(taken.split_off(taken.len() - left), order);
         taken
     }
+    /// Takes all frames but `left`, which are from all over, so that no block is whole.
+    pub fn take_all_but_scattered(&self, left: u64) -> Vec<Pfn> {
+        let mut taken = self.take_all(Order::BASE);
+        for _ in 0..left {
+            self.give_back([taken.swap_remove(taken.len() * 7 / 11)], Order::BASE);
+        }
+        taken
+    }
     pub fn give_back(&self, frames: impl IntoIterator<Item = Pfn>, order: Order) {
         frames.into_iter().for_each(|pfn| self.vm.frames().put(self.m(), pfn, order));
     }
@@ -138,6 +146,17 @@ impl<M: Machine> FixtureOn<M> {
         let space = self.vm.create().expect("memory");
         self.map(&space, at, bytes, attrs);
         space
+    }
+    /// Has every page of a range there as if it had been written.
+    pub fn populate(&self, space: &Space, at: Va, bytes: u64) -> Result<(), SpaceError> {
+        self.vm.advise(space, at, bytes, Advice::Populate { write: true })
+    }
+    /// The leaf behind an address that has one: level, flags, and whether it is zeros.
+    pub fn leaf(&self, space: &Space, va: Va) -> (Level, Flags, bool) {
+        match self.vm.query(space, va) {
+            Page::Mapped { level, flags, zero, .. } => (level, flags, zero),
+            page => panic!("{va:?}: {page:?}"),
+        }
     }
     /// The frame behind an address, if there is one.
     pub fn frame_at(&self, space: &Space, va: Va) -> Option<Pfn> {
@@ -181,6 +200,12 @@ impl<M: Machine> FixtureOn<M> {
         self.vm.copy_out(space, va, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
+    /// A new space with zeros mapped for a read at 1 GiB, in so many bytes of nothing else.
+    pub fn zeros_read(&self, bytes: u64) -> Space {
+        let space = self.mapped(Va(GIB), bytes, RW);
+        assert_eq!(self.peek(&space, Va(GIB)), Ok(0));
+        space
+    }
     /// Every page of a range reads as zeros.
     pub fn reads_zeros(&self, space: &Space, start: u64, bytes: u64) {
         for va in (start..start + bytes).step_by(KIB4 as usize) {
@@ -206,13 +231,59 @@ impl FramesFixture {
     pub fn alloc(&self, o: u8) -> Result<Pfn, NoMemory> {
         self.frames.alloc(&self.m, order(o), &AllocRequest::kernel(Use::Table))
     }
+    /// So many blocks, all of which are to be had.
+    pub fn take(&self, blocks: usize, o: u8) -> Vec<Pfn> {
+        (0..blocks).map(|_| self.alloc(o).expect("memory")).collect()
+    }
+    /// Every block of an order that is to be had.
+    pub fn take_all(&self, o: u8) -> Vec<Pfn> {
+        std::iter::from_fn(|| self.alloc(o).ok()).collect()
+    }
     pub fn free(&self, pfn: Pfn, o: u8) {
         self.frames.put(&self.m, pfn, order(o));
     }
+    pub fn free_all(&self, blocks: impl IntoIterator<Item = Pfn>, o: u8) {
+        blocks.into_iter().for_each(|pfn| self.free(pfn, o));
+    }
+    /// Splits a block, which stays the test's.
+    pub fn split(&self, pfn: Pfn, from: u8, to: u8) {
+        self.frames.split_to(&self.m, pfn, order(from), order(to));
+    }
+    /// Everything recounted.
+    pub fn counts(&self) -> FrameCounts {
+        self.frames.audit(&self.m).unwrap_or_else(|e| panic!("{e}"))
+    }
     /// Frames in use, after everything was recounted.
     pub fn used(&self) -> u64 {
-        self.frames.audit(&self.m).expect("a valid state").used
+        self.counts().used
     }
+}
+
+/// Runs `act` on a thread for each of `cpus`, which is that CPU, and waits for all of them.
+pub fn on_cpus(cpus: impl IntoIterator<Item = CpuId>, act: impl Fn(CpuId) + Sync) {
+    let act = &act;
+    std::thread::scope(|scope| {
+        for cpu in cpus {
+            scope.spawn(move || {
+                set_cpu(cpu);
+                act(cpu);
+            });
+        }
+    });
+}
+
+/// An enum whose variants a test goes through one by one: they are in `ALL`, too.
+#[macro_export]
+macro_rules! listed {
+    ($(#[$of:meta])* enum $name:ident { $($(#[$about:meta])* $variant:ident,)* }) => {
+        $(#[$of])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        enum $name { $($(#[$about])* $variant,)* }
+
+        impl $name {
+            const ALL: &[$name] = &[$($name::$variant),*];
+        }
+    };
 }
 
 pub fn order(n: u8) -> Order {

@@ -5,8 +5,9 @@ pub use super::fixture::*;
 pub use super::flat::*;
 pub use super::interleave::*;
 pub use super::random::Random;
+pub use super::sources::{code, sources};
 pub use super::state::{State, assert_same};
-pub use crate::on_both;
+pub use crate::{listed, on_both};
 
 pub use vellum::addr::{Level, Order, PAGE_SIZE, Pfn, Va};
 pub use vellum::config::{Colours, Config, NumaPolicy, Preemption, Thp, ZeroHuge};

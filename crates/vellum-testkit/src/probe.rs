@@ -87,14 +87,32 @@ impl Acts {
         };
         self.iter().filter_map(of).flatten().collect()
     }
-    /// Lengths of the runs that were cleared, and by which stores.
-    pub fn runs(&self) -> Vec<(u64, Stores)> {
+    /// The runs that were cleared: first page, relative to a block, length, and by which stores.
+    pub fn runs_at(&self, block: Pfn) -> Vec<(u64, u64, Stores)> {
         let of = |act: &Act| match *act {
-            Act::Run(_, frames, stores) => Some((frames, stores)),
+            Act::Run(at, frames, stores) => Some((at.0 - block.0, frames, stores)),
             _ => None,
         };
         self.iter().filter_map(of).collect()
     }
+    /// Their lengths, and by which stores.
+    pub fn runs(&self) -> Vec<(u64, Stores)> {
+        self.runs_at(Pfn(0)).into_iter().map(|(_, frames, stores)| (frames, stores)).collect()
+    }
+}
+
+/// For a page of 512 that faulted: the ranges that are cleared, in order.
+pub const NEAR_LAST: [(u64, &[(u64, u64)]); 5] = [
+    (100, &[(103, 511), (0, 97), (98, 102)]),
+    (0, &[(3, 511), (0, 2)]),
+    (511, &[(0, 508), (509, 511)]),
+    (2, &[(5, 511), (0, 4)]),
+    (509, &[(0, 506), (507, 511)]),
+];
+
+/// The first four pages of a block, and the last four.
+pub fn edges(frames: u64) -> impl Iterator<Item = u64> {
+    (0..frames.min(4)).chain((1..=4).filter_map(move |back| frames.checked_sub(back)))
 }
 
 /// A preemption model, and what it becomes after so many more runs.
@@ -247,11 +265,15 @@ impl Probe {
     pub fn clock(&self) -> u64 {
         self.clock.load(Ordering::Relaxed)
     }
+    /// Every frame there is.
+    pub fn frames(&self) -> impl Iterator<Item = Pfn> {
+        let node = self.flat.topology().node[0];
+        (0..node.frames).map(move |i| node.first.add(i))
+    }
     /// Fills every frame with a byte, behind everyone's back: before the library gets the machine.
     pub fn fill_all(&self, byte: u8) {
-        let node = self.flat.topology().node[0];
         let page = vec![byte; PAGE_SIZE];
-        (0..node.frames).for_each(|i| self.flat.poke(node.first.add(i), 0, &page));
+        self.frames().for_each(|pfn| self.flat.poke(pfn, 0, &page));
     }
     /// Whether a frame was ever anything but free.
     pub fn was_given(&self, pfn: Pfn) -> bool {
@@ -473,6 +495,12 @@ impl ProbeFixture {
     /// Maps leaves of one size at `at`.
     pub fn map_leaves(&self, space: &Space, at: Va, bytes: u64, leaf: Order) {
         self.map(space, at, bytes, Attrs { leaf: LeafSize::Exactly(leaf), ..RW });
+    }
+    /// A new space with such leaves mapped.
+    pub fn leaves(&self, at: Va, bytes: u64, leaf: Order) -> Space {
+        let space = self.vm.create().expect("memory");
+        self.map_leaves(&space, at, bytes, leaf);
+        space
     }
     /// A write fault on page `page` of a fresh huge mapping; gives the block.
     pub fn huge_fault(&self, space: &Space, at: Va, page: u64) -> Pfn {

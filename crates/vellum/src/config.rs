@@ -190,7 +190,15 @@ pub struct Switch {
     pub default: &'static str,
     /// What is bought, and what is paid for it.
     pub trades: &'static str,
-    set: fn(&mut Config, &str) -> bool,
+    set: fn(&mut Config, &Switch, &str) -> bool,
+}
+
+impl Switch {
+    /// Sets a field to the one of `choices` that stands where `values` has the value.
+    fn choose<T, const N: usize>(&self, v: &str, field: &mut T, choices: [T; N]) -> bool {
+        let chosen = self.values.split('|').zip(choices).find(|(name, _)| *name == v);
+        chosen.map(|(_, choice)| *field = choice).is_some()
+    }
 }
 
 /// Every switch there is, in the order help prints them.
@@ -201,15 +209,7 @@ pub const SWITCHES: &[Switch] = &[
         default: "always",
         trades: "fewer faults, shorter walks and wider TLB reach, for memory that is given but \
                  never used",
-        set: |c, v| {
-            c.thp = match v {
-                "never" => Thp::Never,
-                "advise" => Thp::Advise,
-                "always" => Thp::Always,
-                _ => return false,
-            };
-            true
-        },
+        set: |c, s, v| s.choose(v, &mut c.thp, [Thp::Never, Thp::Advise, Thp::Always]),
     },
     Switch {
         name: "levels",
@@ -217,30 +217,19 @@ pub const SWITCHES: &[Switch] = &[
         default: "machine",
         trades: "a fifth level reaches 56 address bits in the user half, for one more step in \
                  every uncached walk",
-        set: |c, v| {
-            c.levels = match v {
-                "machine" => None,
-                "4" => Some(4),
-                "5" => Some(5),
-                _ => return false,
-            };
-            true
-        },
+        set: |c, s, v| s.choose(v, &mut c.levels, [None, Some(4), Some(5)]),
     },
     Switch {
         name: "preempt",
         values: "none|voluntary|full|lazy",
         default: "voluntary",
         trades: "latency of others against scheduling points inside long clears",
-        set: |c, v| {
-            c.preempt = match v {
-                "none" => Preemption::None,
-                "voluntary" => Preemption::Voluntary,
-                "full" => Preemption::Full,
-                "lazy" => Preemption::Lazy,
-                _ => return false,
-            };
-            true
+        set: |c, s, v| {
+            s.choose(
+                v,
+                &mut c.preempt,
+                [Preemption::None, Preemption::Voluntary, Preemption::Full, Preemption::Lazy],
+            )
         },
     },
     Switch {
@@ -249,14 +238,7 @@ pub const SWITCHES: &[Switch] = &[
         default: "extent",
         trades: "stores that know how long they will run, for fewer places in between where \
                  others get the CPU",
-        set: |c, v| {
-            c.clear_unit = match v {
-                "page" => ClearUnit::Page,
-                "extent" => ClearUnit::Extent,
-                _ => return false,
-            };
-            true
-        },
+        set: |c, s, v| s.choose(v, &mut c.clear_unit, [ClearUnit::Page, ClearUnit::Extent]),
     },
     Switch {
         name: "clear.batch",
@@ -264,7 +246,7 @@ pub const SWITCHES: &[Switch] = &[
         default: "auto",
         trades: "longer runs between scheduling points, for latency of others; 8M and 32M are \
                  the published choices",
-        set: |c, v| {
+        set: |c, _, v| {
             c.clear_batch = match v {
                 "auto" => ClearBatch::Auto,
                 v => match bytes(v) {
@@ -280,7 +262,7 @@ pub const SWITCHES: &[Switch] = &[
         values: "MICROSECONDS, 1 to 1000000",
         default: "1000",
         trades: "what clear.batch=auto aims at: the time a CPU may be kept from scheduling",
-        set: |c, v| match v.parse() {
+        set: |c, _, v| match v.parse() {
             Ok(us) if (1..=1_000_000).contains(&us) => {
                 c.clear_target = us;
                 true
@@ -294,13 +276,8 @@ pub const SWITCHES: &[Switch] = &[
         default: "near-last",
         trades: "the page that faulted and its neighbours in the cache when the program goes on, \
                  for one long run cut in three",
-        set: |c, v| {
-            c.clear_order = match v {
-                "near-last" => ClearOrder::NearLast,
-                "ascending" => ClearOrder::Ascending,
-                _ => return false,
-            };
-            true
+        set: |c, s, v| {
+            s.choose(v, &mut c.clear_order, [ClearOrder::NearLast, ClearOrder::Ascending])
         },
     },
     Switch {
@@ -309,14 +286,12 @@ pub const SWITCHES: &[Switch] = &[
         default: "auto",
         trades: "half the memory traffic and caches left alone, for pages that are not in the \
                  cache when they are used next",
-        set: |c, v| {
-            c.clear_stores = match v {
-                "auto" => ClearStores::Auto,
-                "cached" => ClearStores::Cached,
-                "bypass" => ClearStores::Bypass,
-                _ => return false,
-            };
-            true
+        set: |c, s, v| {
+            s.choose(
+                v,
+                &mut c.clear_stores,
+                [ClearStores::Auto, ClearStores::Cached, ClearStores::Bypass],
+            )
         },
     },
     Switch {
@@ -325,7 +300,7 @@ pub const SWITCHES: &[Switch] = &[
         default: "off",
         trades: "data frames hold no old bytes from the moment they are given out, for clearing \
                  twice what is copied into or aliases",
-        set: |c, v| on_off(v, &mut c.alloc_zero),
+        set: |c, s, v| s.choose(v, &mut c.alloc_zero, [true, false]),
     },
     Switch {
         name: "zero.page",
@@ -333,7 +308,7 @@ pub const SWITCHES: &[Switch] = &[
         default: "on",
         trades: "no memory for pages that are only read, for a second fault on pages that are \
                  read before they are written",
-        set: |c, v| on_off(v, &mut c.zero_page),
+        set: |c, s, v| s.choose(v, &mut c.zero_page, [true, false]),
     },
     Switch {
         name: "zero.colours",
@@ -341,7 +316,7 @@ pub const SWITCHES: &[Switch] = &[
         default: "auto",
         trades: "zero pages spread over the sets of a cache (auto: the first level), for the \
                  cache that more zeros fill",
-        set: |c, v| {
+        set: |c, _, v| {
             c.zero_colours = match v {
                 "auto" => Colours::L1d,
                 "l2" => Colours::L2,
@@ -361,15 +336,12 @@ pub const SWITCHES: &[Switch] = &[
         default: "page",
         trades: "no memory for huge pages that are only read; page: wide TLB reach, 2 MiB of \
                  cache; table: one page of cache, a walk for each 4 KiB",
-        set: |c, v| {
-            c.zero_huge = match v {
-                "off" => ZeroHuge::Off,
-                "page" => ZeroHuge::Page,
-                "table" => ZeroHuge::Table,
-                "table-private" => ZeroHuge::TablePrivate,
-                _ => return false,
-            };
-            true
+        set: |c, s, v| {
+            s.choose(
+                v,
+                &mut c.zero_huge,
+                [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate],
+            )
         },
     },
     Switch {
@@ -377,14 +349,14 @@ pub const SWITCHES: &[Switch] = &[
         values: "on|off",
         default: "on",
         trades: "one flush for a whole call, for frames that stay pending until it ends",
-        set: |c, v| on_off(v, &mut c.tlb_batch),
+        set: |c, s, v| s.choose(v, &mut c.tlb_batch, [true, false]),
     },
     Switch {
         name: "numa",
         values: "local|interleave|bind:N|prefer:N",
         default: "local",
         trades: "latency of the toucher against bandwidth of all nodes",
-        set: |c, v| {
+        set: |c, _, v| {
             let node = |s: &str| s.parse::<u8>().ok();
             c.numa = match v.split_once(':') {
                 None if v == "local" => NumaPolicy::Local,
@@ -399,15 +371,6 @@ pub const SWITCHES: &[Switch] = &[
         },
     },
 ];
-
-fn on_off(v: &str, field: &mut bool) -> bool {
-    match v {
-        "on" => *field = true,
-        "off" => *field = false,
-        _ => return false,
-    }
-    true
-}
 
 /// A length: digits, then K, M or G for binary multiples.
 fn bytes(v: &str) -> Option<u64> {
@@ -427,7 +390,11 @@ impl Config {
     /// Sets one switch by its name. On an error nothing changed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         let switch = SWITCHES.iter().find(|s| s.name == name).ok_or(ConfigError::UnknownSwitch)?;
-        if (switch.set)(self, value) { Ok(()) } else { Err(ConfigError::BadValue(switch.values)) }
+        if (switch.set)(self, switch, value) {
+            Ok(())
+        } else {
+            Err(ConfigError::BadValue(switch.values))
+        }
     }
 }
 
@@ -461,19 +428,8 @@ mod tests {
                 Err(ConfigError::BadValue(s.values))
             );
         }
-        for v in [
-            "0",
-            "4095",
-            "4097",
-            "-4096",
-            "+4096",
-            "4096 ",
-            "8MB",
-            "M",
-            "",
-            "99999999999999999999",
-            "17179869184G",
-        ] {
+        let large = "99999999999999999999|17179869184G";
+        for v in "0|4095|4097|-4096|+4096|4096 |8MB|M|".split('|').chain(large.split('|')) {
             assert!(Config::default().set("clear.batch", v).is_err(), "{v}");
         }
         for (v, pages) in [("4096", 1), ("20K", 5), ("8M", 2048), ("32M", 8192), ("1G", 262_144)] {

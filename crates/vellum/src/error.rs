@@ -137,6 +137,18 @@ impl Invalid {
     }
 }
 
+/// That finding, unless a sentence holds.
+#[inline]
+pub(crate) fn ensure(
+    holds: bool,
+    what: &'static str,
+    at: u64,
+    expected: u64,
+    found: u64,
+) -> Result<(), Invalid> {
+    if holds { Ok(()) } else { Err(Invalid::new(what, at, expected, found)) }
+}
+
 /// A switch that does not exist, or a value it does not take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigError {
@@ -146,127 +158,96 @@ pub enum ConfigError {
     BadValue(&'static str),
 }
 
-impl From<NoMemory> for SpaceError {
-    fn from(_: NoMemory) -> Self {
-        SpaceError::NoMemory
-    }
-}
-
-impl From<Stopped> for FaultError {
-    fn from(_: Stopped) -> Self {
-        FaultError::Stopped
-    }
-}
-
-impl From<RangeError> for SpaceError {
-    fn from(e: RangeError) -> Self {
-        SpaceError::Range(e)
-    }
-}
-
-impl From<NoMemory> for FaultError {
-    fn from(_: NoMemory) -> Self {
-        FaultError::NoMemory
-    }
-}
-
-impl From<NoMemory> for PoisonError {
-    fn from(_: NoMemory) -> Self {
-        PoisonError::NoMemory
-    }
-}
-
-impl fmt::Display for RangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            RangeError::Unaligned => "start and length must be multiples of 4096",
-            RangeError::Empty => "the length is zero",
-            RangeError::OutOfSpace => {
-                "the range ends past what programs may map of the address space"
+/// An error that is an error of a verb, too.
+macro_rules! is_also {
+    ($($from:ty, $to:ty: $how:expr;)*) => {$(
+        impl From<$from> for $to {
+            fn from(error: $from) -> Self {
+                $how(error)
             }
-            RangeError::TooLow => "the range begins below 64 KiB, where nothing is mapped",
-        })
-    }
-}
-
-impl fmt::Display for NoMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("out of physical memory")
-    }
-}
-
-impl fmt::Display for Stopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the task is to end")
-    }
-}
-
-impl fmt::Display for SpaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SpaceError::Range(e) => e.fmt(f),
-            SpaceError::NoMemory => NoMemory.fmt(f),
-            SpaceError::Unmapped => f.write_str("part of the range is not mapped"),
-            SpaceError::Occupied => f.write_str("part of the range is mapped already"),
-            SpaceError::NoHole => f.write_str("no hole of that length"),
-            SpaceError::Rights => f.write_str("the region does not allow those rights"),
-            SpaceError::Stopped => Stopped.fmt(f),
-            SpaceError::LeafSize => f.write_str(
-                "the machine has no leaf of that size, or the range is no multiple of it",
-            ),
         }
-    }
+    )*};
 }
 
-impl fmt::Display for FaultError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FaultError::Unmapped => f.write_str("the address is not mapped"),
-            FaultError::Rights => f.write_str("the region does not allow that access"),
-            FaultError::NoMemory => NoMemory.fmt(f),
-            FaultError::Stopped => Stopped.fmt(f),
-        }
-    }
+is_also! {
+    NoMemory, SpaceError: |_| SpaceError::NoMemory;
+    NoMemory, FaultError: |_| FaultError::NoMemory;
+    NoMemory, PoisonError: |_| PoisonError::NoMemory;
+    Stopped, FaultError: |_| FaultError::Stopped;
+    RangeError, SpaceError: SpaceError::Range;
 }
 
-impl fmt::Display for PoisonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PoisonError::NotMapped => f.write_str("no page is mapped at the address"),
-            PoisonError::Zero => f.write_str("the page is the shared zeros"),
-            PoisonError::NoMemory => NoMemory.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for InitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            InitError::NoCpu => "the topology has no CPU",
-            InitError::TooManyCpus => "the topology has more than 256 CPUs",
-            InitError::NoNode => "the topology has no memory node",
-            InitError::TooManyNodes => "the topology has more than 16 memory nodes",
-            InitError::EmptyNode => "a memory node has no frames",
-            InitError::NodesOverlap => "two memory nodes share frames",
-            InitError::CpuNode => "a CPU names a memory node that does not exist",
-            InitError::TooLarge => "more memory than 8 TiB, or a frame number above 2^36",
-            InitError::Unaligned => "the memory handed in is not aligned as its layout asks",
-            InitError::Levels => "the machine does not walk tables of that many levels",
-            InitError::NoMemory => "too little memory for the frames the library needs for itself",
-        })
-    }
-}
-
-impl fmt::Display for ReserveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ReserveError::InUse => {
-                "frames are reserved before the first allocation, \
-                 and something was allocated already"
+/// What errors say.
+macro_rules! says {
+    ($($error:ty, $self:pat => $text:expr;)*) => {$(
+        impl $error {
+            fn text(self) -> &'static str {
+                let $self = self;
+                $text
             }
-            ReserveError::Twice => "some of the frames are reserved already",
-        })
-    }
+        }
+
+        impl fmt::Display for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.text())
+            }
+        }
+
+        impl core::error::Error for $error {}
+    )*};
+}
+
+says! {
+    NoMemory, _ => "out of physical memory";
+    Stopped, _ => "the task is to end";
+    RangeError, error => match error {
+        RangeError::Unaligned => "start and length must be multiples of 4096",
+        RangeError::Empty => "the length is zero",
+        RangeError::OutOfSpace => "the range ends past what programs may map of the address space",
+        RangeError::TooLow => "the range begins below 64 KiB, where nothing is mapped",
+    };
+    SpaceError, error => match error {
+        SpaceError::Range(error) => error.text(),
+        SpaceError::NoMemory => NoMemory.text(),
+        SpaceError::Unmapped => "part of the range is not mapped",
+        SpaceError::Occupied => "part of the range is mapped already",
+        SpaceError::NoHole => "no hole of that length",
+        SpaceError::Rights => "the region does not allow those rights",
+        SpaceError::Stopped => Stopped.text(),
+        SpaceError::LeafSize => {
+            "the machine has no leaf of that size, or the range is no multiple of it"
+        }
+    };
+    FaultError, error => match error {
+        FaultError::Unmapped => "the address is not mapped",
+        FaultError::Rights => "the region does not allow that access",
+        FaultError::NoMemory => NoMemory.text(),
+        FaultError::Stopped => Stopped.text(),
+    };
+    PoisonError, error => match error {
+        PoisonError::NotMapped => "no page is mapped at the address",
+        PoisonError::Zero => "the page is the shared zeros",
+        PoisonError::NoMemory => NoMemory.text(),
+    };
+    InitError, error => match error {
+        InitError::NoCpu => "the topology has no CPU",
+        InitError::TooManyCpus => "the topology has more than 256 CPUs",
+        InitError::NoNode => "the topology has no memory node",
+        InitError::TooManyNodes => "the topology has more than 16 memory nodes",
+        InitError::EmptyNode => "a memory node has no frames",
+        InitError::NodesOverlap => "two memory nodes share frames",
+        InitError::CpuNode => "a CPU names a memory node that does not exist",
+        InitError::TooLarge => "more memory than 8 TiB, or a frame number above 2^36",
+        InitError::Unaligned => "the memory handed in is not aligned as its layout asks",
+        InitError::Levels => "the machine does not walk tables of that many levels",
+        InitError::NoMemory => "too little memory for the frames the library needs for itself",
+    };
+    ReserveError, error => match error {
+        ReserveError::InUse => {
+            "frames are reserved before the first allocation, and something was allocated already"
+        }
+        ReserveError::Twice => "some of the frames are reserved already",
+    };
 }
 
 impl fmt::Display for Invalid {
@@ -275,12 +256,4 @@ impl fmt::Display for Invalid {
     }
 }
 
-impl core::error::Error for InitError {}
-impl core::error::Error for ReserveError {}
 impl core::error::Error for Invalid {}
-impl core::error::Error for RangeError {}
-impl core::error::Error for NoMemory {}
-impl core::error::Error for Stopped {}
-impl core::error::Error for SpaceError {}
-impl core::error::Error for FaultError {}
-impl core::error::Error for PoisonError {}

@@ -29,13 +29,8 @@ fn a_refusal_takes_two_looks_and_more_while_memory_comes_back() {
         };
         (0..100).map(look).take_while(|again| *again).count()
     };
-    let one =
-        || r.vm.layers.frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Data)).unwrap();
-    let on_another = |act: &dyn Fn()| {
-        m.run_on(1);
-        act();
-        m.run_on(0);
-    };
+    let one = || take(&r.vm.layers.frames, m, 0);
+    let on_another = |act: &dyn Fn()| r.on_cpu(1, act);
     let never = looks(&|| ());
     let its_own = looks(&|| r.vm.layers.untake(one(), Order::BASE));
     let used = looks(&|| on_another(&|| _ = one()));
@@ -50,8 +45,7 @@ fn a_refused_verb_does_not_take_its_own_refusal_for_memory_that_came_back() {
     let m = r.vm.machine();
     let space = r.space();
     r.write(&space);
-    let one = || r.vm.layers.frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Data)).ok();
-    let mut all: Vec<_> = iter::from_fn(one).collect();
+    let mut all = r.take_all(Order::BASE);
     // Each attempt that was refused counts once.
     let attempts = |verb: &dyn Fn() -> bool| {
         let before = r.vm.layers.hands.untaken(m).0;
@@ -60,18 +54,14 @@ fn a_refused_verb_does_not_take_its_own_refusal_for_memory_that_came_back() {
     };
     assert_eq!(attempts(&|| r.vm.create().is_err()), 2);
     // A fork has the first of its child's four tables, and takes them apart again.
-    all.drain(..2).for_each(|pfn| r.vm.layers.frames.put(m, pfn, Order::BASE));
+    r.give_back(all.drain(..2), Order::BASE);
     assert_eq!(attempts(&|| r.vm.fork(&space).is_err()), 2);
 }
 
 #[test]
 fn a_refused_verb_does_not_take_the_use_of_others_for_its_own() {
     let r = Rc::new(fixture());
-    let m = r.vm.machine();
-    let mut last = None;
-    while let Ok(pfn) = r.vm.layers.frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Data)) {
-        last = Some(pfn);
-    }
+    let last = r.take_all(Order::BASE).pop();
     // Once in each attempt another CPU frees its page and takes it again.
     let (theirs, attempts) = (r.clone(), Rc::new(Cell::new(0)));
     let (mut page, counted, mut begun) = (last.expect("a page"), attempts.clone(), false);
@@ -79,10 +69,10 @@ fn a_refused_verb_does_not_take_the_use_of_others_for_its_own() {
         let (vm, tried) = (&theirs.vm, theirs.vm.layers.hands.at_work() > 0);
         if tried && !begun {
             counted.set(counted.get() + 1);
-            vm.machine().run_on(1);
-            vm.layers.frames.put(vm.machine(), page, Order::BASE);
-            page = take(&vm.layers.frames, vm.machine(), 0);
-            vm.machine().run_on(0);
+            theirs.on_cpu(1, || {
+                vm.layers.frames.put(vm.machine(), page, Order::BASE);
+                page = take(&vm.layers.frames, vm.machine(), 0);
+            });
         }
         begun = tried;
     });
@@ -97,8 +87,7 @@ fn a_refused_task_does_not_take_for_its_own_what_another_gave_back_on_its_cpu() 
     let (m, frames, hands) = (r.vm.machine(), &r.vm.layers.frames, &r.vm.layers.hands);
     let one = || frames.alloc(m, Order::BASE, &AllocRequest::kernel(Use::Data)).ok();
     let _first = r.space();
-    let mut all: Vec<_> = iter::from_fn(one).collect();
-    all.drain(..2).for_each(|pfn| frames.put(m, pfn, Order::BASE));
+    r.give_back(r.take_all(Order::BASE).drain(..2), Order::BASE);
 
     // The new space takes one. The other task takes both frames in vain, twice: it has the CPU from
     // one point to the next.
@@ -153,18 +142,14 @@ fn a_refusal_sees_what_came_back_while_it_read_the_counts() {
         let r = Rc::new(fixture());
         let m = r.vm.machine();
         let one = || take(&r.vm.layers.frames, m, 0);
-        m.run_on(1);
-        let in_vain = one();
-        m.run_on(0);
+        let in_vain = r.on_cpu(1, one);
         // The first look goes by while another CPU gives back what it had taken in vain.
         let (steps, theirs) = (Rc::new(Cell::new(0)), r.clone());
         let counted = steps.clone();
         at_each_step(move |_| {
             counted.set(counted.get() + 1);
             if counted.get() == first {
-                theirs.vm.machine().run_on(1);
-                theirs.vm.layers.untake(in_vain, Order::BASE);
-                theirs.vm.machine().run_on(0);
+                theirs.on_cpu(1, || theirs.vm.layers.untake(in_vain, Order::BASE));
             }
         });
         let mut refusal = Refusal::default();
@@ -175,9 +160,7 @@ fn a_refusal_sees_what_came_back_while_it_read_the_counts() {
             break;
         }
         // It takes it once more, for use now, before the page is looked for again.
-        m.run_on(1);
-        one();
-        m.run_on(0);
+        r.on_cpu(1, one);
         assert!(r.vm.layers.look_again(&mut refusal), "refused after step {first}");
         first += 1;
     }
@@ -235,9 +218,8 @@ fn what_only_a_block_will_do_for_waits_for_the_parts_that_another_has() {
     const BLOCK: usize = 2;
     for magazine in [false, true] {
         let r = Rc::new(fixture());
-        let (m, frames) = (r.vm.machine(), &r.vm.layers.frames);
         let want = AllocRequest::kernel(Use::Data);
-        let had: Vec<Pfn> = iter::from_fn(|| frames.alloc(m, Order::BASE, &want).ok()).collect();
+        let had = r.take_all(Order::BASE);
         let of_block: Vec<_> = had.iter().filter(|pfn| pfn.0 / 512 == BLOCK as u64).collect();
         assert_eq!(of_block.len(), 512);
 
@@ -253,9 +235,7 @@ fn what_only_a_block_will_do_for_waits_for_the_parts_that_another_has() {
             }
         };
         set(&r, !magazine);
-        m.run_on(1);
-        of_block.into_iter().for_each(|&pfn| frames.put(m, pfn, Order::BASE));
-        m.run_on(0);
+        r.on_cpu(1, || r.give_back(of_block.into_iter().copied(), Order::BASE));
         set(&r, true);
         let (theirs, waited) = (r.clone(), Rc::new(Cell::new(false)));
         let came = waited.clone();

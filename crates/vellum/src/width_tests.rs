@@ -8,7 +8,7 @@ use crate::config::{Config, Thp, ZeroHuge};
 use crate::error::NoMemory;
 use crate::frame::{AllocRequest, Frames, SPLIT_SHIFT, SlabRef};
 use crate::machine::{MmuRules, Topology, Use};
-use crate::space::{Access, Fault, MAX_SPACES, Placement, Space};
+use crate::space::{Access, Fault, MAX_SPACES, Space};
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::testkit::prelude::{
@@ -175,22 +175,16 @@ fn readers_three_hundred_deep_are_inside() {
 fn the_last_frame_that_fits_can_be_a_root() {
     let config = Config { thp: Thp::Never, ..Config::default() };
     let r = fixture_on(PFN_END - 1024, 1024, config);
-    let (vm, m) = (&r.vm, r.vm.machine());
-    let first = r.space();
-    let want = AllocRequest::kernel(Use::Table);
-    let all: Vec<Pfn> =
-        std::iter::from_fn(|| vm.frames().alloc(m, Order::BASE, &want).ok()).collect();
-    let (last, rest): (Vec<Pfn>, Vec<Pfn>) =
-        all.into_iter().partition(|&pfn| pfn == Pfn(PFN_END - 1));
-    vm.frames().put(m, last[0], Order::BASE);
+    let (vm, first) = (&r.vm, r.space());
+    let all = r.take_all(Order::BASE).into_iter();
+    let (last, rest): (Vec<Pfn>, Vec<Pfn>) = all.partition(|&pfn| pfn == Pfn(PFN_END - 1));
+    r.give_back(last, Order::BASE);
     let second = vm.create().unwrap();
     assert_eq!(vm.layers.record_of(&second).root(), Pfn(PFN_END - 1));
-    rest.into_iter().for_each(|pfn| vm.frames().put(m, pfn, Order::BASE));
-    vm.map(&second, Placement::At(AT), MIB2, RW).unwrap();
+    r.give_back(rest, Order::BASE);
+    r.map(&second, AT, MIB2, RW);
     r.write(&second);
-    assert_eq!(vm.audit(&[&first, &second]).map(|audit| audit.other_frames), Ok(0));
-    vm.exit(first);
-    vm.exit(second);
+    r.end([first, second]);
 }
 
 #[test]

@@ -48,10 +48,8 @@ fn round_trip<C: Codec>(entry: Entry, level: Level) {
     assert_eq!(C::decode(raw, level), entry, "{raw:#x} at {level:?}");
     assert_eq!(raw == 0, entry == Entry::Empty, "only an empty entry is all zeros");
     // Bit 0 is "present" to the walker of both formats.
-    assert_eq!(
-        raw & 1 == 1,
-        matches!(entry, Entry::Table(_) | Entry::ZeroTable(_) | Entry::Leaf(..))
-    );
+    let present = matches!(entry, Entry::Table(_) | Entry::ZeroTable(_) | Entry::Leaf(..));
+    assert_eq!(raw & 1 == 1, present);
 }
 
 proptest! {
@@ -95,48 +93,48 @@ proptest! {
 const RW: Flags = Flags { write: true, exec: false, accessed: true, dirty: true };
 const RO: Flags = Flags { write: false, exec: false, accessed: true, dirty: false };
 
+/// Each entry is that word in a node of the level.
+fn words_match<C: Codec>(words: &[(Entry, u8, u64)]) {
+    for &(entry, level, word) in words {
+        let raw = C::encode(entry, Level(level));
+        assert_eq!(raw, word, "{entry:?}: {raw:#x} and not {word:#x}");
+    }
+}
+
 #[test]
 fn x86_64_words_match_the_manual() {
     let page = Pfn(0x1234_5678);
-    assert_eq!(X86_64::encode(Entry::Leaf(page, RW), Level::ONE), 0x8000_0123_4567_8067);
-    assert_eq!(X86_64::encode(Entry::Leaf(page, RO), Level::ONE), 0x8000_0123_4567_8025);
-    assert_eq!(
-        X86_64::encode(Entry::Leaf(Pfn(0x200), RW), Level::TWO),
-        0x8000_0000_0020_00e7,
-        "bit 7 marks a 2 MiB leaf"
-    );
-    assert_eq!(X86_64::encode(Entry::Table(page), Level(4)), 0x0000_0123_4567_8027);
-    // No execute (63), one of the ignored bits (9), accessed (5), user (2), present (0); not
-    // writable.
-    assert_eq!(X86_64::encode(Entry::ZeroTable(page), Level(3)), 0x8000_0123_4567_8225);
-    assert_eq!(
-        X86_64::encode(Entry::Leaf(page, Flags { exec: true, ..RO }), Level::ONE) >> 63,
-        0,
-        "bit 63 clear: may be fetched"
-    );
+    words_match::<X86_64>(&[
+        (Entry::Leaf(page, RW), 1, 0x8000_0123_4567_8067),
+        (Entry::Leaf(page, RO), 1, 0x8000_0123_4567_8025),
+        // Bit 7 marks a 2 MiB leaf.
+        (Entry::Leaf(Pfn(0x200), RW), 2, 0x8000_0000_0020_00e7),
+        (Entry::Table(page), 4, 0x0000_0123_4567_8027),
+        // No execute (63), one of the ignored bits (9), accessed (5), user (2), present (0); not
+        // writable.
+        (Entry::ZeroTable(page), 3, 0x8000_0123_4567_8225),
+    ]);
+    let exec = X86_64::encode(Entry::Leaf(page, Flags { exec: true, ..RO }), Level::ONE);
+    assert_eq!(exec >> 63, 0, "bit 63 clear: may be fetched");
 }
 
 #[test]
 fn aarch64_words_match_the_manual() {
     let page = Pfn(0x1234_5678);
-    // DBM (51), UXN (54), PXN (53), not global (11), access flag (10), inner shareable (9:8), user
-    // (6), page (1), valid (0).
-    assert_eq!(Aarch64::encode(Entry::Leaf(page, RW), Level::ONE), 0x0068_0123_4567_8f43);
-    // Writable and clean: AP[2] (bit 7) stays set until hardware clears it.
-    assert_eq!(
-        Aarch64::encode(Entry::Leaf(page, Flags { dirty: false, ..RW }), Level::ONE),
-        0x0068_0123_4567_8fc3
-    );
-    assert_eq!(Aarch64::encode(Entry::Leaf(page, RO), Level::ONE), 0x0060_0123_4567_8fc3);
-    assert_eq!(
-        Aarch64::encode(Entry::Leaf(Pfn(0x200), RW), Level::TWO) & 3,
-        1,
-        "a block has bit 1 clear"
-    );
-    assert_eq!(Aarch64::encode(Entry::Table(page), Level(4)), 0x0000_0123_4567_8003);
-    // APTable read-only (62), UXNTable (60), PXNTable (59), one of the bits left to software (55),
-    // table (1), valid (0).
-    assert_eq!(Aarch64::encode(Entry::ZeroTable(page), Level(3)), 0x5880_0123_4567_8003);
+    words_match::<Aarch64>(&[
+        // DBM (51), UXN (54), PXN (53), not global (11), access flag (10), inner shareable (9:8),
+        // user (6), page (1), valid (0).
+        (Entry::Leaf(page, RW), 1, 0x0068_0123_4567_8f43),
+        // Writable and clean: AP[2] (bit 7) stays set until hardware clears it.
+        (Entry::Leaf(page, Flags { dirty: false, ..RW }), 1, 0x0068_0123_4567_8fc3),
+        (Entry::Leaf(page, RO), 1, 0x0060_0123_4567_8fc3),
+        (Entry::Table(page), 4, 0x0000_0123_4567_8003),
+        // APTable read-only (62), UXNTable (60), PXNTable (59), one of the bits left to software
+        // (55), table (1), valid (0).
+        (Entry::ZeroTable(page), 3, 0x5880_0123_4567_8003),
+    ]);
+    let block = Aarch64::encode(Entry::Leaf(Pfn(0x200), RW), Level::TWO);
+    assert_eq!(block & 3, 1, "a block has bit 1 clear");
 }
 
 #[test]
@@ -165,17 +163,10 @@ fn frame_bits<C: Codec>() {
         };
         for n in 0..16 {
             for pfn in [0, 1, 5, (1 << 18) - 1] {
-                assert_eq!(
-                    leaf(pfn, n) & C::FRAME,
-                    pfn << 18 << 12,
-                    "the frame's bits say its address"
-                );
-                assert_eq!(
-                    leaf(pfn, n) & !C::FRAME,
-                    leaf(0, n) & !C::FRAME,
-                    "the others do not depend on it"
-                );
-                assert_ne!(leaf(pfn, n) & !C::FRAME, 0, "a leaf is not all frame");
+                let (frame, others) = (leaf(pfn, n) & C::FRAME, leaf(pfn, n) & !C::FRAME);
+                assert_eq!(frame, pfn << 18 << 12, "the frame's bits say its address");
+                assert_eq!(others, leaf(0, n) & !C::FRAME, "the others do not depend on it");
+                assert_ne!(others, 0, "a leaf is not all frame");
             }
         }
     }
@@ -189,34 +180,25 @@ fn leaves_of_equal_flags_differ_in_their_frames_bits_alone() {
 
 #[test]
 fn the_accessed_bit_is_cleared_and_seen_where_entries_have_one_and_nothing_else_changes() {
-    let leaf = |accessed| Entry::Leaf(Pfn(0x200), Flags { accessed, ..RO });
-    let set = |raw, bit: u32| raw | 1u64 << bit;
     for level in [Level::TWO, Level::THREE] {
         let shared = Entry::ZeroTable(Pfn(9));
         let raw = X86_64::encode(shared, level);
         let cleared = X86_64::unaccessed(raw, level);
         assert!(X86_64::is_accessed(raw, level) && !X86_64::is_accessed(cleared, level));
-        assert_eq!(
-            (X86_64::decode(cleared, level), set(cleared, 5)),
-            (shared, raw),
-            "bit 5, as walks set it"
-        );
+        // Bit 5, as walks set it.
+        assert_eq!((X86_64::decode(cleared, level), cleared | 1 << 5), (shared, raw));
         // Descriptors of tables have none: nothing to clear, and used as far as anybody knows.
         let raw = Aarch64::encode(shared, level);
         assert!(Aarch64::is_accessed(raw, level) && Aarch64::unaccessed(raw, level) == raw);
     }
-    let cleared = X86_64::unaccessed(X86_64::encode(leaf(true), Level::TWO), Level::TWO);
-    assert_eq!(
-        (cleared, set(cleared, 5)),
-        [false, true].map(|a| X86_64::encode(leaf(a), Level::TWO)).into()
-    );
-    let cleared = Aarch64::unaccessed(Aarch64::encode(leaf(true), Level::TWO), Level::TWO);
-    assert_eq!(
-        (cleared, set(cleared, 10)),
-        [false, true].map(|a| Aarch64::encode(leaf(a), Level::TWO)).into()
-    );
-    assert!(
-        !Aarch64::is_accessed(cleared, Level::TWO)
-            && Aarch64::is_accessed(set(cleared, 10), Level::TWO)
-    );
+    fn leaf_bit<C: Codec>(bit: u32) {
+        let [old, used] = [false, true].map(|accessed| {
+            let leaf = Entry::Leaf(Pfn(0x200), Flags { accessed, ..RO });
+            C::encode(leaf, Level::TWO)
+        });
+        assert_eq!((C::unaccessed(used, Level::TWO), old | 1 << bit), (old, used));
+        assert!(!C::is_accessed(old, Level::TWO) && C::is_accessed(used, Level::TWO));
+    }
+    leaf_bit::<X86_64>(5);
+    leaf_bit::<Aarch64>(10);
 }

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 use vellum::error::ReserveError;
 use vellum_testkit::prelude::*;
@@ -35,18 +36,14 @@ const VERBS: [Verb; 21] = [
 ];
 
 fn said(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or(panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("")
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("")
 }
 
 /// A `Vm` whose first space has a page: a verb that took another space for it would find one.
 fn used() -> (Fixture, Space) {
     let fx = fixture(4096, no_thp());
-    let space = fx.vm.create().unwrap();
-    fx.vm.map(&space, Placement::At(AT), MIB2, RW).unwrap();
+    let space = fx.mapped(AT, MIB2, RW);
     assert_eq!(fx.vm.fault(&space, AT, Access::Write), Ok(Fault::Base));
     (fx, space)
 }
@@ -60,9 +57,7 @@ fn every_verb_refuses_the_space_of_another_vm() {
         assert_eq!(said(&*panic), "the space belongs to another Vm", "{name}");
     }
     // Nothing was touched.
-    a.check(&[&mine]);
-    a.vm.exit(mine);
-    a.check(&[]);
+    a.end([mine]);
 }
 
 /// The first spaces of two equal machines have the same identifier, by which a CPU knows its
@@ -91,28 +86,17 @@ fn a_space_that_outlives_its_vm_is_a_number() {
 #[test]
 fn the_list_has_every_verb_that_takes_a_space() {
     let mut found = Vec::new();
-    let mut dirs = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/vm"))];
-    while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()) {
-            if entry.is_dir() {
-                dirs.push(entry);
-                continue;
-            }
-            let source = std::fs::read_to_string(&entry).unwrap();
-            for item in source.split("    pub ").skip(1) {
-                let Some(item) = item.strip_prefix("unsafe ").unwrap_or(item).strip_prefix("fn ")
-                else {
-                    continue;
-                };
-                let (name, rest) = item.split_once('(').unwrap();
-                let parameters = rest.split(')').next().unwrap();
-                let by = [": Space", ": &Space", ": &[&Space]"];
-                let of_a_vm = parameters.trim_start().starts_with("&self");
-                let takes =
-                    |kind: &str| parameters.split(',').any(|p| p.trim_end().ends_with(kind));
-                if of_a_vm && by.into_iter().any(takes) && name != "is_of" {
-                    found.push(name.to_string());
-                }
+    for (_, source) in sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/vm"))) {
+        for item in source.split("    pub ").skip(1) {
+            let item = item.strip_prefix("unsafe ").unwrap_or(item);
+            let Some(item) = item.strip_prefix("fn ") else { continue };
+            let (name, rest) = item.split_once('(').unwrap();
+            let parameters = rest.split(')').next().unwrap();
+            let by = [": Space", ": &Space", ": &[&Space]"];
+            let of_a_vm = parameters.trim_start().starts_with("&self");
+            let takes = |kind: &str| parameters.split(',').any(|p| p.trim_end().ends_with(kind));
+            if of_a_vm && by.into_iter().any(takes) && name != "is_of" {
+                found.push(name.to_string());
             }
         }
     }
@@ -128,11 +112,8 @@ fn frames_are_reserved_before_anything_is_allocated_and_once() {
     assert_eq!(fx.vm.reserve(Pfn(600), 700), Ok(()));
     // A part of it, a range that reaches into it from below, whole blocks of it, and all memory.
     for (first, frames) in [(1000, 1), (590, 11), (1024, 200), (512, 4096), (0, u64::MAX)] {
-        assert_eq!(
-            fx.vm.reserve(Pfn(first), frames),
-            Err(ReserveError::Twice),
-            "{first}, {frames}"
-        );
+        let reserved = fx.vm.reserve(Pfn(first), frames);
+        assert_eq!(reserved, Err(ReserveError::Twice), "{first}, {frames}");
     }
     assert_eq!(fx.vm.reserve(Pfn(590), 10), Ok(()), "refused before, and so not reserved");
     assert_eq!(fx.vm.reserve(Pfn(1300), 1024), Ok(()));
@@ -152,20 +133,17 @@ fn a_space_makes_frames_be_in_use() {
     assert_eq!(fx.vm.reserve(Pfn(4000), 1), Err(ReserveError::InUse));
     fx.vm.exit(space);
     assert_eq!(fx.vm.reserve(Pfn(4000), 1), Err(ReserveError::InUse));
-    assert_eq!(fx.vm.query(&fx.vm.create().unwrap(), Va(0)), vellum::space::Page::Unmapped);
+    assert_eq!(fx.vm.query(&fx.vm.create().unwrap(), Va(0)), Page::Unmapped);
 }
 
 #[test]
 fn a_depth_the_machine_does_not_walk_is_refused() {
     for (machine, switch) in [(4, 5), (5, 4)] {
-        let machine: Flat = Flat::new(
-            Topology::flat(1, Pfn(512), 512),
-            MmuRules { levels: machine, ..MmuRules::X86_64 },
-        );
-        let meta = Meta::new(vellum::vm::Vm::<Flat>::layout(machine.topology()));
+        let machine: Flat = flat_with(1, 512, MmuRules { levels: machine, ..MmuRules::X86_64 });
+        let meta = Meta::new(Vm::<Flat>::layout(machine.topology()));
         let config = Config { levels: Some(switch), ..Config::default() };
         // SAFETY: zeroed memory of that layout, kept until after the value.
-        let refused = unsafe { vellum::vm::Vm::new(machine, config, meta.base()) };
+        let refused = unsafe { Vm::new(machine, config, meta.base()) };
         assert_eq!(refused.err(), Some(InitError::Levels));
     }
 }

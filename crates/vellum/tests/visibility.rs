@@ -6,21 +6,9 @@
 //! whose type it does not name.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
-/// Every source below a folder, by its path from there.
-fn sources(root: &Path, below: &str, into: &mut Vec<(String, String)>) {
-    for entry in fs::read_dir(root.join(below)).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        let path = format!("{below}{name}");
-        if root.join(&path).is_dir() {
-            sources(root, &format!("{path}/"), into);
-        } else if name.ends_with(".rs") {
-            into.push((path.clone(), fs::read_to_string(root.join(path)).unwrap()));
-        }
-    }
-}
+use vellum_testkit::prelude::*;
 
 fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
@@ -40,15 +28,14 @@ fn home(path: &str) -> &str {
 #[test]
 fn what_the_whole_crate_sees_is_used_outside_of_its_folder() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut all = Vec::new();
-    sources(&root.join("src"), "", &mut all);
+    let mut all = sources(&root.join("src"));
     let library = all.len();
     // The models see the library as its own folders do.
-    sources(&root.join("../vellum-loom/src"), "", &mut all);
+    all.extend(sources(&root.join("../vellum-loom/src")));
     let mut users: HashMap<&str, Vec<&str>> = HashMap::new();
     for (at, (path, text)) in all.iter().enumerate() {
         let path = if at < library { path } else { "(loom)" };
-        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        for line in code(text) {
             words(line).for_each(|word| users.entry(word).or_default().push(path));
         }
     }

@@ -21,7 +21,6 @@
 mod alloc;
 mod block;
 mod cpu;
-mod ensure;
 mod frames;
 mod free;
 mod init;

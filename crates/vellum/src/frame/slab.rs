@@ -9,9 +9,8 @@
 //! references, and they are the same on every host. A reference and a slot of a table fit one word.
 
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn};
-use crate::error::{Invalid, NoMemory};
+use crate::error::{Invalid, NoMemory, ensure};
 use crate::frame::alloc::request::AllocRequest;
-use crate::frame::ensure::ensure;
 use crate::frame::frames::Frames;
 use crate::frame::record::{SLAB_NEXT, SLAB_PREV, SLAB_SIZE, SLAB_TAKEN};
 use crate::machine::{Machine, Use};

@@ -7,11 +7,11 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 
-use crate::addr::{PAGE_SIZE, Pfn};
+use crate::addr::PAGE_SIZE;
 use crate::error::NoMemory;
 use crate::frame::{Slab, SlabCounts, SlabRef};
 use crate::sync::Token;
-use crate::testkit::prelude::{FramesFixture, Random, at_each_step, flat};
+use crate::testkit::prelude::{FramesFixture, Random, at_each_step, flat, on_cpus};
 
 /// Frames, and calls of a slab over them.
 struct Fixture(FramesFixture);
@@ -71,10 +71,8 @@ fn objects_of_every_size_are_zero_aligned_and_apart() {
         assert!(slab.size >= size && slab.size.is_multiple_of(64));
         let objects: Vec<SlabRef> = (0..100).map(|_| r.object(&slab).unwrap()).collect();
         for (i, &o) in objects.iter().enumerate() {
-            assert!(
-                r.holds_only(&slab, o, 0),
-                "size {size}, object {i} is not zero, or not its own"
-            );
+            let zero = r.holds_only(&slab, o, 0);
+            assert!(zero, "size {size}, object {i} is not zero, or not its own");
             assert_eq!(o.ptr(&r.m).addr().get() % 64, 0);
             r.fill(&slab, o, 0xaa);
             assert_eq!(SlabRef::from_raw(o.raw()), Some(o));
@@ -83,9 +81,7 @@ fn objects_of_every_size_are_zero_aligned_and_apart() {
         assert_eq!(counts.objects, 100);
         assert_eq!(counts.pages, 100_usize.div_ceil(PAGE_SIZE / slab.size) as u64);
         assert_eq!(r.used(), counts.pages);
-        for o in objects {
-            r.give(&slab, o);
-        }
+        objects.into_iter().for_each(|o| r.give(&slab, o));
         assert_eq!(slab.validate(&r.frames), Ok(SlabCounts::default()));
         assert_eq!(r.used(), 0);
     }
@@ -95,7 +91,7 @@ fn objects_of_every_size_are_zero_aligned_and_apart() {
 fn a_slab_without_memory_says_so_and_goes_on_when_there_is_some() {
     let r = fixture(1, 512);
     let slab = Slab::new(1024);
-    let held: Vec<Pfn> = std::iter::from_fn(|| r.alloc(0).ok()).collect();
+    let held = r.take_all(0);
     assert_eq!(r.object(&slab), Err(NoMemory));
     assert_eq!(slab.validate(&r.frames), Ok(SlabCounts::default()));
     r.free(held[0], 0);
@@ -133,30 +129,22 @@ fn many_cpus_share_a_slab() {
     const CPUS: usize = 4;
     let r = fixture(CPUS, 2048);
     let slab = Slab::new(192);
-    std::thread::scope(|s| {
-        for cpu in 0..CPUS {
-            let (r, slab) = (&r, &slab);
-            s.spawn(move || {
-                r.m.run_on(cpu);
-                let mut held = vec![];
-                let mut random = Random::new(cpu as u64);
-                for _ in 0..20_000 {
-                    if held.len() < 60 && random.one_in(2) || held.is_empty() {
-                        let o = r.object(slab).unwrap();
-                        assert!(r.holds_only(slab, o, 0));
-                        r.fill(slab, o, cpu as u8 + 1);
-                        held.push(o);
-                    } else {
-                        let o = held.swap_remove(random.below(held.len() as u64) as usize);
-                        assert!(r.holds_only(slab, o, cpu as u8 + 1), "someone else's object");
-                        r.give(slab, o);
-                    }
-                }
-                for o in held {
-                    r.give(slab, o);
-                }
-            });
+    on_cpus(0..CPUS, |cpu| {
+        let mut held = vec![];
+        let mut random = Random::new(cpu as u64);
+        for _ in 0..20_000 {
+            if held.len() < 60 && random.one_in(2) || held.is_empty() {
+                let o = r.object(&slab).unwrap();
+                assert!(r.holds_only(&slab, o, 0));
+                r.fill(&slab, o, cpu as u8 + 1);
+                held.push(o);
+            } else {
+                let o = held.swap_remove(random.below(held.len() as u64) as usize);
+                assert!(r.holds_only(&slab, o, cpu as u8 + 1), "someone else's object");
+                r.give(&slab, o);
+            }
         }
+        held.into_iter().for_each(|o| r.give(&slab, o));
     });
     assert_eq!(slab.validate(&r.frames), Ok(SlabCounts::default()));
     assert_eq!(r.used(), 0);

@@ -7,10 +7,9 @@
 
 use crate::addr::Order;
 use crate::addr::Pfn;
-use crate::error::Invalid;
+use crate::error::{Invalid, ensure};
 use crate::frame::block::free_index::ALL;
 use crate::frame::cpu::magazine::{BATCH, Magazine};
-use crate::frame::ensure::ensure;
 use crate::frame::frames::Frames;
 use crate::frame::node::counters::MOST_DEFER_SHIFT;
 use crate::frame::node::numa_node::NumaNode;

@@ -18,17 +18,6 @@ pub(crate) struct Advise<'v, M: Machine>(pub &'v Faults<M>);
 over!(Advise, Faults);
 
 impl<M: Machine> Advise<'_, M> {
-    /// `Vm::advise`.
-    pub fn advise(
-        self,
-        space: &Space,
-        start: Va,
-        bytes: u64,
-        advice: Advice,
-    ) -> Result<(), SpaceError> {
-        self.advise_part(space, start, bytes, advice).1
-    }
-
     /// `Vm::advise_part`.
     pub fn advise_part(
         self,

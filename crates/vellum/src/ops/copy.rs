@@ -28,11 +28,6 @@ pub(crate) struct CopyBytes<'v, M: Machine>(pub &'v Faults<M>);
 over!(CopyBytes, Faults);
 
 impl<M: Machine> CopyBytes<'_, M> {
-    /// `Vm::copy_in`.
-    pub fn copy_in(self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
-        self.copy_in_part(space, to, bytes).1
-    }
-
     /// `Vm::copy_in_part`.
     pub fn copy_in_part(
         self,
@@ -46,11 +41,6 @@ impl<M: Machine> CopyBytes<'_, M> {
                 self.touch(self.record_of(space), va, Direction::In(&bytes[from..end]), last)
             })
         })
-    }
-
-    /// `Vm::copy_out`.
-    pub fn copy_out(self, space: &Space, from: Va, bytes: &mut [u8]) -> Result<(), FaultError> {
-        self.copy_out_part(space, from, bytes).1
     }
 
     /// `Vm::copy_out_part`.

@@ -30,11 +30,6 @@ pub(crate) struct WriteForced<'v, M: Machine>(pub &'v Faults<M>);
 over!(WriteForced, Faults);
 
 impl<M: Machine> WriteForced<'_, M> {
-    /// `Vm::write_forced`.
-    pub fn write_forced(self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
-        self.write_forced_part(space, to, bytes).1
-    }
-
     /// `Vm::write_forced_part`.
     pub fn write_forced_part(
         self,

@@ -1,6 +1,6 @@
 //! Families: the spaces that come from one by forks, and may share its frames.
 
-use crate::error::{Invalid, NoMemory};
+use crate::error::{Invalid, NoMemory, ensure};
 use crate::frame::SlabRef;
 use crate::machine::Machine;
 use crate::rmap::Rmap;
@@ -122,26 +122,15 @@ impl<M: Machine> Rmap<M> {
                 && found <= members
             {
                 let other = self.space_record(other);
-                if other.family.load(Ordering::Relaxed) != name.raw() {
-                    return Err(Invalid::new(
-                        "a member of a fork family",
-                        name.raw(),
-                        name.raw(),
-                        found,
-                    ));
-                }
+                let own = other.family.load(Ordering::Relaxed);
+                ensure(own == name.raw(), "a member of a fork family", name.raw(), 1, 0)?;
                 found += 1;
                 at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
             }
-            if found != members {
-                return Err(Invalid::new("members of a fork family", name.raw(), members, found));
-            }
+            ensure(found == members, "members of a fork family", name.raw(), members, found)?;
             listed += found;
         }
-        if all && named != listed {
-            return Err(Invalid::new("spaces of fork families", 0, named, listed));
-        }
-        Ok(())
+        ensure(!all || named == listed, "spaces of fork families", 0, named, listed)
     }
 
     /// Takes a space off its family's list; the last one takes the family along.

@@ -1,6 +1,6 @@
 //! Which space a CPU runs in.
 
-use crate::error::Invalid;
+use crate::error::{Invalid, ensure};
 use crate::frame::SlabRef;
 use crate::machine::{Act, Machine, Root};
 use crate::space::{CpuWords, Space, SpaceRecord};
@@ -64,21 +64,12 @@ impl<M: Machine> Tlb<M> {
                 .fold(0, |set, cpu| set | 1 << (cpu % 64));
             let (active, cached, stale) =
                 (record.active.word(i), record.cached.word(i), record.stale.word(i));
-            if active != here {
-                return Err(Invalid::new("CPUs that run a space", space.id(), active, here));
-            }
+            ensure(active == here, "CPUs that run a space", space.id(), active, here)?;
             let there = CpuWords::in_word(self.cpus, i);
-            if self.rules.asids != 0 && active & !cached != 0
-                || stale & !cached != 0
-                || cached & !there != 0
-            {
-                return Err(Invalid::new(
-                    "CPUs that may hold translations of a space",
-                    space.id(),
-                    cached,
-                    active | stale,
-                ));
-            }
+            let kept = if self.rules.asids != 0 { active | stale } else { stale };
+            let right = kept & !cached == 0 && cached & !there == 0;
+            let what = "CPUs that may hold translations of a space";
+            ensure(right, what, space.id(), cached, active | stale)?;
         }
         Ok(())
     }

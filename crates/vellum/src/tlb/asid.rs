@@ -5,7 +5,7 @@
 //! load: slower and right. Rejected: generations with rollover, which share identifiers without
 //! bound but make every switch look at a global word.
 
-use crate::error::Invalid;
+use crate::error::{Invalid, ensure};
 use crate::machine::{Asid, Machine};
 use crate::space::Space;
 use crate::sync::atomic::Ordering;
@@ -58,27 +58,16 @@ impl<M: Machine> Tlb<M> {
                 continue;
             }
             let (word, bit) = (id as usize / 64, 1 << (id % 64));
-            if id >= self.asids() as u64 || found[word] & bit != 0 {
-                return Err(Invalid::new(
-                    "a space's identifier in the TLBs",
-                    space.id(),
-                    self.asids() as u64,
-                    id,
-                ));
-            }
+            let asids = self.asids() as u64;
+            let right = id < asids && found[word] & bit == 0;
+            ensure(right, "a space's identifier in the TLBs", space.id(), asids, id)?;
             found[word] |= bit;
         }
         for (i, (word, &found)) in self.context_words().iter().zip(&found).enumerate() {
             // Identifier 0 counts as taken from the first one on.
             let kept = word.load(Ordering::Relaxed) & if i == 0 { !1 } else { !0 };
-            if found & !kept != 0 || all && found != kept {
-                return Err(Invalid::new(
-                    "identifiers in the TLBs that are taken",
-                    i as u64,
-                    kept,
-                    found,
-                ));
-            }
+            let right = found == kept || !all && found & !kept == 0;
+            ensure(right, "identifiers in the TLBs that are taken", i as u64, kept, found)?;
         }
         Ok(())
     }

@@ -186,7 +186,7 @@ impl<M: Machine> Vm<M> {
         bytes: u64,
         advice: Advice,
     ) -> Result<(), SpaceError> {
-        Advise(&self.layers).advise(space, start, bytes, advice)
+        self.advise_part(space, start, bytes, advice).1
     }
 
     /// As [`advise`](Vm::advise); says for how many bytes of the range, from its start, the advice
@@ -261,7 +261,7 @@ impl<M: Machine> Vm<M> {
     /// If `space` is another `Vm`'s.
     #[inline]
     pub fn copy_in(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
-        CopyBytes(&self.layers).copy_in(space, to, bytes)
+        self.copy_in_part(space, to, bytes).1
     }
 
     /// As [`copy_in`](Vm::copy_in); says how many bytes were written, which are all of them unless
@@ -291,7 +291,7 @@ impl<M: Machine> Vm<M> {
     /// If `space` is another `Vm`'s.
     #[inline]
     pub fn copy_out(&self, space: &Space, from: Va, bytes: &mut [u8]) -> Result<(), FaultError> {
-        CopyBytes(&self.layers).copy_out(space, from, bytes)
+        self.copy_out_part(space, from, bytes).1
     }
 
     /// As [`copy_out`](Vm::copy_out); says how many bytes were read, which are all of them unless
@@ -322,7 +322,7 @@ impl<M: Machine> Vm<M> {
     /// If `space` is another `Vm`'s.
     #[inline]
     pub fn write_forced(&self, space: &Space, to: Va, bytes: &[u8]) -> Result<(), FaultError> {
-        WriteForced(&self.layers).write_forced(space, to, bytes)
+        self.write_forced_part(space, to, bytes).1
     }
 
     /// As [`write_forced`](Vm::write_forced); says how many bytes were written, which are all of

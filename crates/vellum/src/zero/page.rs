@@ -19,7 +19,7 @@
 
 use crate::addr::{Order, Pfn, Va};
 use crate::config::{Colours, MAX_COLOURS};
-use crate::error::Invalid;
+use crate::error::{Invalid, ensure};
 use crate::machine::{CacheLevel, Caches, MAX_NODES, Machine, Use};
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use crate::zero::Zero;
@@ -236,30 +236,16 @@ impl<M: Machine> Zero<M> {
         let mut sum = 0;
         for (i, block) in self.zeros.blocks().enumerate() {
             let (first, frames) = block.range();
-            if !frames.is_power_of_two() || first.0 & block.mask != 0 {
-                return Err(Invalid::new(
-                    "alignment of a block of zeros",
-                    first.0,
-                    frames,
-                    first.0 & block.mask,
-                ));
-            }
+            let low = first.0 & block.mask;
+            let right = frames.is_power_of_two() && low == 0;
+            ensure(right, "alignment of a block of zeros", first.0, frames, low)?;
             for pfn in (0..frames).map(|i| first.add(i)) {
-                if self.frames.node_of(pfn).is_none() || !self.is_zero(pfn) {
-                    return Err(Invalid::new("zeros known as such", pfn.0, 1, 0));
-                }
-                let used = self.frames.record(pfn).use_();
-                if used != Use::Zero {
-                    return Err(Invalid::new(
-                        "a zero frame's use",
-                        pfn.0,
-                        Use::Zero as u64,
-                        used as u64,
-                    ));
-                }
-                if self.zeros.blocks().take(i).any(|other| other.has(pfn)) {
-                    return Err(Invalid::new("blocks of zeros apart", pfn.0, 1, 2));
-                }
+                let known = self.frames.node_of(pfn).is_some() && self.is_zero(pfn);
+                ensure(known, "zeros known as such", pfn.0, 1, 0)?;
+                let (zero, used) = (Use::Zero, self.frames.record(pfn).use_());
+                ensure(used == zero, "a zero frame's use", pfn.0, zero as u64, used as u64)?;
+                let other = self.zeros.blocks().take(i).any(|other| other.has(pfn));
+                ensure(!other, "blocks of zeros apart", pfn.0, 1, 2)?;
             }
             sum += frames;
         }

@@ -10,7 +10,7 @@
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::entry::{Codec, Entry, Flags};
-use crate::error::{Invalid, NoMemory};
+use crate::error::{Invalid, NoMemory, ensure};
 use crate::frame::AllocRequest;
 use crate::machine::{MAX_NODES, Machine, Use};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -112,14 +112,7 @@ impl<M: Machine> Zero<M> {
                     }
                     _ => false,
                 };
-                if !sound {
-                    return Err(Invalid::new(
-                        "zeros in a shared table of zeros",
-                        pfn.0,
-                        slot as u64,
-                        0,
-                    ));
-                }
+                ensure(sound, "zeros in a shared table of zeros", pfn.0, slot as u64, 0)?;
             }
         }
         Ok(tables)

@@ -35,11 +35,8 @@ fn a_batch_is_what_can_be_cleared_within_the_target_at_the_bandwidth_of_recent_c
         assert_eq!(fx.vm.clear_bandwidth(0), None);
         let all = portions(&fx, &giant());
         assert_eq!(all[0], 64, "nothing is known yet");
-        assert!(
-            all[1..all.len() - 1].iter().all(|&n| n == expected),
-            "target {target} us: {:?}",
-            &all[..4]
-        );
+        let known = &all[1..all.len() - 1];
+        assert!(known.iter().all(|&n| n == expected), "target {target} us: {known:?}");
         assert_eq!(fx.vm.clear_bandwidth(0), Some(10_000_000_000));
         assert_eq!(fx.vm.clear_bandwidth(1), None, "no such node");
     }
@@ -54,11 +51,8 @@ fn a_05_after_bandwidth_falls_tenfold_gaps_stay_below_1_5_targets_after_two_port
     let gaps: Vec<u64> = all.iter().map(|n| n * 10 * PAGE / PER_US).collect();
     assert!(gaps[0] > 5000, "the first portion could not know: {} us", gaps[0]);
     assert!(gaps[1..].iter().all(|&us| us <= 1500), "{:?}", &gaps[..4]);
-    assert!(
-        gaps[1..gaps.len() - 1].iter().all(|&us| us >= 900),
-        "and not needlessly short: {:?}",
-        &gaps[..4]
-    );
+    let full = &gaps[1..gaps.len() - 1];
+    assert!(full.iter().all(|&us| us >= 900), "and not needlessly short: {full:?}");
     // When the bandwidth comes back, long batches come back within some ten portions.
     fx.m().set_clock(PAGE, PER_US);
     let all = portions(&fx, &giant());
@@ -67,14 +61,10 @@ fn a_05_after_bandwidth_falls_tenfold_gaps_stay_below_1_5_targets_after_two_port
 
 #[test]
 fn fixed_batches_are_what_was_asked_for_and_a_clock_of_unknown_rate_means_the_published_8_mib() {
-    assert_eq!(
-        portions(&fixture_at(PAGE, &[("clear.batch", "8M")]), &giant())[..3],
-        [2048, 2048, 2048]
-    );
-    assert_eq!(
-        portions(&fixture_at(PAGE, &[("clear.batch", "32M")]), &giant())[..3],
-        [8192, 8192, 8192]
-    );
+    for (batch, pages) in [("8M", 2048), ("32M", 8192)] {
+        let fx = fixture_at(PAGE, &[("clear.batch", batch)]);
+        assert_eq!(portions(&fx, &giant())[..3], [pages; 3]);
+    }
     let machine = Probe::hollow(1 << 18);
     machine.set_clock(PAGE, 0);
     let fx = probe_fixture_on(machine, &[]);

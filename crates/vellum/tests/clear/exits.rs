@@ -6,53 +6,38 @@
 //! was held there it would wait for, and it never waits.
 
 use std::cell::{Cell, RefCell};
+use std::error::Error;
 use std::rc::Rc;
 
 use vellum_testkit::prelude::*;
 use vellum_testkit::probe::*;
 
-/// A way out of the allocator: what is mapped before, and the verb that allocates.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Exit {
-    FaultBase,
-    FaultHuge,
-    FaultPool,
-    Populate,
-    PopulateHuge,
-    CopyIn,
-    Collapse,
-    CopyBase,
-    CopyHuge,
-    CopyPiece,
-    ZeroBase,
-    ZeroHuge,
-    ZeroShort,
-    Force,
+listed! {
+    /// A way out of the allocator: what is mapped before, and the verb that allocates.
+    enum Exit {
+        FaultBase,
+        FaultHuge,
+        FaultPool,
+        Populate,
+        PopulateHuge,
+        CopyIn,
+        Collapse,
+        CopyBase,
+        CopyHuge,
+        CopyPiece,
+        ZeroBase,
+        ZeroHuge,
+        ZeroShort,
+        Force,
+    }
 }
-
-const EXITS: [Exit; 14] = [
-    Exit::FaultBase,
-    Exit::FaultHuge,
-    Exit::FaultPool,
-    Exit::Populate,
-    Exit::PopulateHuge,
-    Exit::CopyIn,
-    Exit::Collapse,
-    Exit::CopyBase,
-    Exit::CopyHuge,
-    Exit::CopyPiece,
-    Exit::ZeroBase,
-    Exit::ZeroHuge,
-    Exit::ZeroShort,
-    Exit::Force,
-];
 
 /// One exit, prepared.
 struct Scene {
     fx: ProbeFixture,
     exit: Exit,
     spaces: RefCell<Vec<Space>>,
-    taken: RefCell<Vec<Pfn>>,
+    taken: Vec<Pfn>,
 }
 
 /// The page that is touched.
@@ -103,15 +88,9 @@ impl Scene {
             vm.fault(&space, page_at(TOUCHED), Access::Read).expect("memory");
         }
         spaces.insert(0, space);
-        let scene = Scene { fx, exit, spaces: RefCell::new(spaces), taken: RefCell::default() };
-        if matches!(exit, CopyPiece | ZeroShort) {
-            let want = AllocRequest::kernel(Use::Slab);
-            let taken = std::iter::from_fn(|| {
-                scene.fx.vm.frames().alloc(scene.fx.m(), Order::HUGE, &want).ok()
-            });
-            scene.taken.replace(taken.collect());
-        }
-        Rc::new(scene)
+        let short = matches!(exit, CopyPiece | ZeroShort);
+        let taken = if short { fx.take_all(Order::HUGE) } else { Vec::new() };
+        Rc::new(Scene { fx, exit, spaces: RefCell::new(spaces), taken })
     }
 
     /// Runs the verb. It may fail where another task was faster.
@@ -120,70 +99,51 @@ impl Scene {
         let vm = &self.fx.vm;
         let spaces = self.spaces.borrow();
         let space = &spaces[0];
-        match self.exit {
-            Populate | PopulateHuge => vm
-                .advise(space, AT, MIB2, Advice::Populate { write: true })
-                .map_err(|e| e.to_string()),
-            CopyIn => {
-                vm.copy_in(space, page_at(TOUCHED), &[7; 40 * 4096]).map_err(|e| e.to_string())
-            }
-            Collapse => vm.advise(space, AT, MIB2, Advice::Collapse).map_err(|e| e.to_string()),
-            Force => vm.write_forced(space, page_at(TOUCHED), b"x").map_err(|e| e.to_string()),
-            _ => vm
-                .fault(space, page_at(TOUCHED), Access::Write)
-                .map(drop)
-                .map_err(|e| e.to_string()),
-        }
+        let touched = page_at(TOUCHED);
+        let done: Result<(), Box<dyn Error>> = match self.exit {
+            Populate | PopulateHuge => self.fx.populate(space, AT, MIB2).map_err(Box::from),
+            CopyIn => vm.copy_in(space, touched, &[7; 40 * 4096]).map_err(Box::from),
+            Collapse => vm.advise(space, AT, MIB2, Advice::Collapse).map_err(Box::from),
+            Force => vm.write_forced(space, touched, b"x").map_err(Box::from),
+            _ => vm.fault(space, touched, Access::Write).map(drop).map_err(Box::from),
+        };
+        done.map_err(|error| error.to_string())
     }
 
     fn check(&self) {
-        let audit = self
-            .fx
-            .vm
-            .audit(&self.spaces.borrow().iter().collect::<Vec<_>>())
-            .expect("a valid state");
-        assert_eq!(audit.other_frames, 512 * self.taken.borrow().len() as u64, "frames lost");
+        let spaces = self.spaces.borrow();
+        let audit = self.fx.vm.audit(&spaces.iter().collect::<Vec<_>>()).expect("a valid state");
+        assert_eq!(audit.other_frames, 512 * self.taken.len() as u64, "frames lost");
     }
 
     fn end(self: Rc<Self>) {
-        let scene = Rc::into_inner(self).expect("no other task has it");
-        let vm = &scene.fx.vm;
-        scene
-            .taken
-            .take()
-            .into_iter()
-            .for_each(|pfn| vm.frames().put(scene.fx.m(), pfn, Order::HUGE));
-        scene.check();
-        scene.spaces.take().into_iter().for_each(|space| vm.exit(space));
-        vm.shrink_zeros();
-        vm.pool(Order::HUGE, 0).expect("less is always to be had");
-        scene.fx.check(&[]);
+        let Scene { fx, spaces, taken, .. } = Rc::into_inner(self).expect("no other task has it");
+        fx.give_back(taken, Order::HUGE);
+        fx.vm.pool(Order::HUGE, 0).expect("less is always to be had");
+        fx.end_zeros(spaces.take());
     }
 }
 
+/// What huge zeros may be.
+const FORMS: [&str; 4] = ["off", "page", "table", "table-private"];
+
 /// The settings each exit is gone through with. Base pages know one form of zeros only.
 fn settings() -> Vec<Vec<(&'static str, &'static str)>> {
-    let mut all = Vec::new();
-    for form in ["off", "page", "table", "table-private"] {
-        for zeroing in ["off", "on"] {
-            all.push(vec![("zero.huge", form), ("alloc.zero", zeroing), ("clear.batch", "256K")]);
-        }
-    }
-    all
+    let all = |zeroing| {
+        FORMS
+            .map(|form| vec![("zero.huge", form), ("alloc.zero", zeroing), ("clear.batch", "256K")])
+    };
+    [all("off"), all("on")].concat()
 }
 
 #[test]
 fn f_01_at_every_exit_of_the_allocator_a_frame_is_taken_then_filled_then_mapped() {
-    for exit in EXITS {
+    for &exit in Exit::ALL {
         for switches in settings() {
             let scene = Scene::new(exit, &switches);
             // Whatever is free, or in a pool, holds old bytes.
-            let node = scene.fx.m().topology().node[0];
-            for pfn in
-                (0..node.frames).map(|i| node.first.add(i)).filter(|&pfn| scene.fx.m().is_idle(pfn))
-            {
-                scene.fx.soil(pfn, 1, OLD);
-            }
+            let idle = scene.fx.m().frames().filter(|&pfn| scene.fx.m().is_idle(pfn));
+            idle.for_each(|pfn| scene.fx.soil(pfn, 1, OLD));
             let before = scene.fx.m().followed();
             scene.run().unwrap_or_else(|error| panic!("{exit:?} {switches:?}: {error}"));
             let after = scene.fx.m().followed();
@@ -217,8 +177,7 @@ fn f_01_at_every_exit_of_the_allocator_a_frame_is_taken_then_filled_then_mapped(
 #[should_panic(expected = "is mapped before it was filled")]
 fn f_01_the_machine_that_follows_frames_notices_one_that_nobody_filled() {
     let fx = followed(&[("thp", "never")]);
-    let space = fx.vm.create().expect("memory");
-    fx.map_leaves(&space, AT, MIB2, Order::BASE);
+    let space = fx.leaves(AT, MIB2, Order::BASE);
     fx.vm.fault(&space, AT, Access::Write).expect("memory");
     let want = AllocRequest::kernel(Use::Data);
     let page = fx.vm.frames().alloc(fx.m(), Order::BASE, &want).expect("memory");
@@ -227,42 +186,29 @@ fn f_01_the_machine_that_follows_frames_notices_one_that_nobody_filled() {
 }
 
 /// What another task does to the space meanwhile.
-type Other = fn(&Scene);
+type Other = fn(&ProbeFixture, &Space);
 
 const OTHERS: [(&str, Other); 9] = [
-    ("unmaps it", |s| may(s.fx.vm.unmap(&s.spaces.borrow()[0], AT, MIB2))),
-    ("unmaps a page", |s| may(s.fx.vm.unmap(&s.spaces.borrow()[0], page_at(TOUCHED), KIB4))),
-    ("maps over it", |s| {
-        may(s.fx.vm.map(
-            &s.spaces.borrow()[0],
-            Placement::Replace(AT),
-            MIB2,
-            Attrs::anonymous(Rights::READ),
-        ));
+    ("unmaps it", |fx, space| may(fx.vm.unmap(space, AT, MIB2))),
+    ("unmaps a page", |fx, space| may(fx.vm.unmap(space, page_at(TOUCHED), KIB4))),
+    ("maps over it", |fx, space| {
+        may(fx.vm.map(space, Placement::Replace(AT), MIB2, Attrs::anonymous(Rights::READ)));
     }),
-    ("protects it", |s| may(s.fx.vm.protect(&s.spaces.borrow()[0], AT, MIB2, Rights::READ))),
-    ("forgets it", |s| may(s.fx.vm.advise(&s.spaces.borrow()[0], AT, MIB2, Advice::DontNeed))),
-    ("writes it", |s| {
-        may(s.fx.vm.fault(&s.spaces.borrow()[0], page_at(TOUCHED), Access::Write));
-        may(s.fx.vm.copy_in(&s.spaces.borrow()[0], page_at(TOUCHED + 3), &[9]));
+    ("protects it", |fx, space| may(fx.vm.protect(space, AT, MIB2, Rights::READ))),
+    ("forgets it", |fx, space| may(fx.vm.advise(space, AT, MIB2, Advice::DontNeed))),
+    ("writes it", |fx, space| {
+        may(fx.vm.fault(space, page_at(TOUCHED), Access::Write));
+        may(fx.vm.copy_in(space, page_at(TOUCHED + 3), &[9]));
     }),
-    ("remaps it", |s| {
-        may(s.fx.vm.remap(
-            &s.spaces.borrow()[0],
-            AT,
-            MIB2,
-            MIB2,
-            Placement::At(Va(AT.0 + 8 * MIB2)),
-        ));
+    ("remaps it", |fx, space| {
+        may(fx.vm.remap(space, AT, MIB2, MIB2, Placement::At(Va(AT.0 + 8 * MIB2))));
     }),
-    ("forks", |s| {
-        // The list of spaces is borrowed.
-        let forked = s.fx.vm.fork(&s.spaces.borrow()[0]);
-        forked.into_iter().for_each(|child| s.fx.vm.exit(child));
+    ("forks", |fx, space| {
+        fx.vm.fork(space).into_iter().for_each(|child| fx.vm.exit(child));
     }),
-    ("forbids zeros and shrinks them", |s| {
-        s.fx.vm.forbid_zeros(&s.spaces.borrow()[0]);
-        s.fx.vm.shrink_zeros();
+    ("forbids zeros and shrinks them", |fx, space| {
+        fx.vm.forbid_zeros(space);
+        fx.vm.shrink_zeros();
     }),
 ];
 
@@ -272,8 +218,8 @@ fn may<T>(_: T) {}
 #[test]
 fn f_11_at_every_scheduling_point_of_a_clear_or_copy_any_verb_of_another_task_runs_to_its_end() {
     let mut points = 0;
-    for exit in EXITS {
-        for form in ["off", "page", "table", "table-private"] {
+    for &exit in Exit::ALL {
+        for form in FORMS {
             // Scheduling points before portions of 64 pages.
             let switches = [("zero.huge", form), ("clear.batch", "256K")];
             for (name, other) in OTHERS {
@@ -286,18 +232,15 @@ fn f_11_at_every_scheduling_point_of_a_clear_or_copy_any_verb_of_another_task_ru
                             scene.fx.run_on(1);
                             // Waiting would be a panic: the CPU that it would wait for stands
                             // still.
-                            other(&scene);
+                            other(&scene.fx, &scene.spaces.borrow()[0]);
                             met.set(true);
                         })
                     };
                     scene.fx.run_on(0);
                     let due = rescheduled(point, act, || may(scene.run()));
                     scene.fx.run_on(0);
-                    assert_eq!(
-                        due,
-                        met.get(),
-                        "{exit:?}, zero.huge={form}: another task {name} at point {point}"
-                    );
+                    let what = format!("{exit:?}, zero.huge={form}: another task {name}");
+                    assert_eq!(due, met.get(), "{what} at point {point}");
                     scene.check();
                     scene.end();
                     if !due {
@@ -313,25 +256,15 @@ fn f_11_at_every_scheduling_point_of_a_clear_or_copy_any_verb_of_another_task_ru
 
 #[test]
 fn f_08_a_write_to_huge_zeros_clears_2_mib_around_the_written_address_last() {
-    let cases: [(u64, &[(u64, u64)]); 5] = [
-        (100, &[(103, 511), (0, 97), (98, 102)]),
-        (0, &[(3, 511), (0, 2)]),
-        (511, &[(0, 508), (509, 511)]),
-        (2, &[(5, 511), (0, 4)]),
-        (509, &[(0, 506), (507, 511)]),
-    ];
     for form in ["page", "table", "table-private"] {
-        for (written, expected) in cases {
+        for (written, expected) in NEAR_LAST {
             for by in ["program", "kernel", "debugger"] {
                 // Where the zeros were read must not matter.
                 for read in [0, 256, 511] {
                     let fx = followed(&[("zero.huge", form)]);
-                    let space = fx.vm.create().unwrap();
-                    fx.vm.map(&space, Placement::At(AT), MIB2, RW).unwrap();
-                    assert!(matches!(
-                        fx.vm.fault(&space, page_at(read), Access::Read),
-                        Ok(Fault::ZeroHuge | Fault::ZeroTable(_))
-                    ));
+                    let space = fx.mapped(AT, MIB2, RW);
+                    let zeros = fx.vm.fault(&space, page_at(read), Access::Read);
+                    assert!(matches!(zeros, Ok(Fault::ZeroHuge | Fault::ZeroTable(_))));
                     fx.m().acts();
                     let va = Va(page_at(written).0 + 24);
                     match by {
@@ -350,16 +283,12 @@ fn f_08_a_write_to_huge_zeros_clears_2_mib_around_the_written_address_last() {
                         continue;
                     }
                     let block = fx.frame(&space, AT);
-                    assert_eq!(acts.ranges(block), expected, "{form}, page {written} by a {by}");
-                    assert_eq!(
-                        (acts.pages(block).last(), acts.runs().last().map(|run| run.0)),
-                        (Some(&written), Some(1)),
-                        "{form}, page {written} by a {by}"
-                    );
-                    assert_eq!(
-                        (fx.usage(&space).rss_pages, fx.usage(&space).huge_leaves),
-                        (512, 1)
-                    );
+                    let what = format!("{form}, page {written} by a {by}");
+                    assert_eq!(acts.ranges(block), expected, "{what}");
+                    let last = (acts.pages(block).last().copied(), acts.runs().last().copied());
+                    assert_eq!(last, (Some(written), Some((1, Stores::Cached))), "{what}");
+                    let usage = fx.usage(&space);
+                    assert_eq!((usage.rss_pages, usage.huge_leaves), (512, 1));
                     fx.end_zeros([space]);
                 }
             }

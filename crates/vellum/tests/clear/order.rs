@@ -5,13 +5,7 @@ use vellum_testkit::probe::*;
 
 #[test]
 fn a_02_a_huge_fault_clears_right_then_left_then_near_with_the_faulting_page_as_the_very_last() {
-    let expect: [(u64, &[(u64, u64)]); 4] = [
-        (100, &[(103, 511), (0, 97), (98, 102)]),
-        (0, &[(3, 511), (0, 2)]),
-        (511, &[(0, 508), (509, 511)]),
-        (2, &[(5, 511), (0, 4)]),
-    ];
-    for (fault, expected) in expect {
+    for (fault, expected) in NEAR_LAST {
         let fx = probe_fixture(4096, &[]);
         let space = fx.vm.create().unwrap();
         let block = fx.huge_fault(&space, AT, fault);
@@ -25,10 +19,7 @@ fn a_02_a_huge_fault_clears_right_then_left_then_near_with_the_faulting_page_as_
 #[test]
 fn a_03_for_every_size_and_edge_each_page_is_cleared_once_and_up_to_three_pages_are_only_near() {
     for frames in [2u64, 3, 4, 5, 8, 16, 512] {
-        let mut faults: Vec<u64> =
-            (0..4).chain((1..=4).filter_map(|b| frames.checked_sub(b))).collect();
-        faults.retain(|&f| f < frames);
-        for fault in faults {
+        for fault in edges(frames) {
             for unit in ["page", "extent"] {
                 for order in ["near-last", "ascending"] {
                     let fx = probe_fixture(1024, &[("clear.unit", unit), ("clear.order", order)]);
@@ -41,10 +32,8 @@ fn a_03_for_every_size_and_edge_each_page_is_cleared_once_and_up_to_three_pages_
                         assert!(frames > 3 || unit == "page" || acts.ranges(first).len() == 1);
                     }
                     all.sort_unstable();
-                    assert!(
-                        all.into_iter().eq(0..frames),
-                        "{frames} pages, page {fault}, {unit} {order}"
-                    );
+                    let what = format!("{frames} pages, page {fault}, {unit} {order}");
+                    assert!(all.into_iter().eq(0..frames), "{what}");
                 }
             }
         }
@@ -54,18 +43,14 @@ fn a_03_for_every_size_and_edge_each_page_is_cleared_once_and_up_to_three_pages_
 #[test]
 fn a_03_a_block_of_262144_pages_is_cleared_once_each_for_every_edge() {
     // The order alone: the machine has no memory behind its frames.
-    let machine = Probe::hollow(1 << 18);
-    let fx = probe_fixture_on(machine, &[("preempt", "full")]);
+    let fx = probe_fixture_on(Probe::hollow(1 << 18), &[("preempt", "full")]);
     let (first, frames) = (Pfn(512), 1u64 << 18);
     for fault in [0, 1, 2, 3, 100_000, frames - 4, frames - 3, frames - 2, frames - 1] {
         fx.vm.cleared(&Extent { first, frames, at: Va(0), fault }).unwrap();
         let acts = fx.m().acts();
         let sum: u64 = acts.ranges(first).iter().map(|(a, b)| b - a + 1).sum();
         assert_eq!(sum, frames, "page {fault}");
-        let mut runs: Vec<_> = acts
-            .iter()
-            .filter_map(|a| if let Act::Run(at, n, _) = *a { Some((at.0 - 512, n)) } else { None })
-            .collect();
+        let mut runs: Vec<_> = acts.runs_at(first).into_iter().map(|(at, n, _)| (at, n)).collect();
         assert_eq!(runs.last(), Some(&(fault, 1)));
         runs.sort_unstable();
         let end = runs
@@ -91,31 +76,23 @@ fn a_04_cooperative_kernels_get_a_scheduling_point_before_each_portion_and_preem
                 let acts = fx.m().acts();
                 let asks = matches!(model, Preemption::None | Preemption::Voluntary);
                 let far = acts.ranges(block).into_iter().rev().skip(1);
-                let expected: u64 = far.map(|(a, b)| (b - a + 1).div_ceil(batch)).sum::<u64>() + 1;
-                assert_eq!(
-                    acts.points() as u64,
-                    if asks { expected } else { 0 },
-                    "{model:?} batch {batch}"
-                );
+                let portions: u64 = far.map(|(a, b)| (b - a + 1).div_ceil(batch)).sum::<u64>() + 1;
+                let expected = if asks { portions } else { 0 };
+                assert_eq!(acts.points() as u64, expected, "{model:?} batch {batch}");
                 // Each portion has its own scheduling point before it; the runs around the fault
                 // share one.
                 let near = acts.iter().rposition(|a| matches!(a, Act::Range(..))).expect("a range");
                 let mut point = false;
                 for (i, act) in acts.iter().enumerate().filter(|_| asks) {
-                    match act {
-                        Act::Point => assert!(
-                            !std::mem::replace(&mut point, true),
-                            "two points for one portion"
-                        ),
-                        Act::Run(..) => assert!(
-                            std::mem::replace(&mut point, i > near),
-                            "no point before a portion"
-                        ),
-                        _ => {}
-                    }
+                    let (before, after) = match act {
+                        Act::Point => (false, true),
+                        Act::Run(..) => (true, i > near),
+                        _ => continue,
+                    };
+                    let was = std::mem::replace(&mut point, after);
+                    assert_eq!(was, before, "one point before each portion: {act:?}");
                 }
-                let longest =
-                    acts.iter().map(|a| if let Act::Run(_, n, _) = *a { n } else { 0 }).max();
+                let longest = acts.runs().iter().map(|run| run.0).max();
                 assert!(!asks || longest <= Some(batch.max(4)), "{longest:?}");
                 assert!(fx.is_zero(block, 512));
                 fx.vm.unmap(&space, AT, MIB2).unwrap();
@@ -139,10 +116,8 @@ fn a_l3_the_preemption_model_may_change_between_two_faults_and_in_the_middle_of_
     let third = fx.huge_fault(&space, Va(AT.0 + 2 * MIB2), 0);
     let acts = fx.m().acts();
     assert_eq!(acts.points(), 5);
-    assert!(
-        acts.contains(&Act::Run(third.add(3 + 5 * 16), 509 - 5 * 16, Stores::Cached)),
-        "{acts:?}"
-    );
+    let rest = (3 + 5 * 16, 509 - 5 * 16, Stores::Cached);
+    assert!(acts.runs_at(third).contains(&rest), "{acts:?}");
     // And back: a range that began as one portion stays one; the next one is split.
     fx.m().change_model(1, Preemption::Voluntary);
     let fourth = fx.huge_fault(&space, Va(AT.0 + 3 * MIB2), 256);
@@ -163,7 +138,7 @@ fn with_pages_as_units_each_page_has_its_scheduling_point_and_converges_on_the_f
     assert_eq!(order[..3], [511, 510, 509], "the far end first");
     assert_eq!(order[509..], [99, 101, 100], "then from both sides");
     assert_eq!(acts.points(), 512);
-    assert!(acts.iter().all(|a| !matches!(a, Act::Run(_, n, _) if *n != 1)));
+    assert!(acts.runs().iter().all(|run| run.0 == 1));
     fx.vm.exit(space);
 }
 
@@ -174,35 +149,25 @@ fn long_runs_go_around_the_caches_by_geometry_and_the_neighbourhood_never_does()
         let space = fx.vm.create().unwrap();
         let block = fx.huge_fault(&space, AT, 200);
         let acts = fx.m().acts();
-        let runs = acts.iter().filter_map(|a| {
-            if let Act::Run(at, n, s) = *a { Some((at.0 - block.0, n, s)) } else { None }
-        });
-        let bypassed: Vec<_> =
-            runs.filter(|r| r.2 == Stores::NonTemporal).map(|r| (r.0, r.1)).collect();
-        let settled = acts.count(Act::StoreFence);
-        assert_eq!(settled, bypassed.len(), "one fence a portion");
+        let bypass = |(at, n, stores)| (stores == Stores::NonTemporal).then_some((at, n));
+        let bypassed: Vec<_> = acts.runs_at(block).into_iter().filter_map(bypass).collect();
+        assert_eq!(acts.count(Act::StoreFence), bypassed.len(), "one fence a portion");
         fx.vm.exit(space);
         bypassed
     };
-    let with = |l2: u64, bypass: u64| {
+    let cases: [(Option<(u64, u64)>, _, &[_], _); 6] = [
+        (Some((2 << 20, 0)), "auto", &[(203, 309)], "1.2 MiB: more than half of it; 0.8: less"),
+        (Some((2 << 20, 64 << 10)), "auto", &[(203, 309), (0, 198)], "measured, not geometry"),
+        (Some((0, 0)), "auto", &[], "stores, but nothing is known of the caches"),
+        (Some((1 << 20, 0)), "cached", &[], ""),
+        (Some((8 << 20, 0)), "bypass", &[(203, 309), (0, 198)], ""),
+        (None, "auto", &[], "a machine that says nothing of its caches"),
+    ];
+    for (caches, stores, expected, why) in cases {
         let machine = Probe::new(4096);
-        machine.set_caches(l2, bypass);
-        machine
-    };
-    assert_eq!(
-        around(with(2 << 20, 0), "auto"),
-        [(203, 309)],
-        "1.2 MiB are more than half of the second level, 0.8 MiB less"
-    );
-    assert_eq!(
-        around(with(2 << 20, 64 << 10), "auto"),
-        [(203, 309), (0, 198)],
-        "what was measured wins over geometry"
-    );
-    assert_eq!(around(with(0, 0), "auto"), [], "stores, but nothing is known of the caches");
-    assert_eq!(around(with(1 << 20, 0), "cached"), []);
-    assert_eq!(around(with(8 << 20, 0), "bypass"), [(203, 309), (0, 198)]);
-    assert_eq!(around(Probe::new(4096), "auto"), [], "a machine that says nothing of its caches");
+        caches.into_iter().for_each(|(l2, bypass)| machine.set_caches(l2, bypass));
+        assert_eq!(around(machine, stores), expected, "{caches:?} {stores}: {why}");
+    }
 }
 
 #[test]
@@ -244,9 +209,5 @@ fn the_same_engine_copies_in_the_same_order_and_portions() {
     assert_eq!(acts.pages(to.add(1)).last(), Some(&30));
     assert_eq!(acts.points(), 5 + 4 + 1);
     assert!((0..64).all(|i| fx.m().uniform(to.add(1 + i)) == Some(i as u8 + 1)));
-    assert_eq!(
-        (fx.m().uniform(to), fx.m().uniform(to.add(65))),
-        (Some(0xee), Some(0xee)),
-        "guards"
-    );
+    assert_eq!([to, to.add(65)].map(|pfn| fx.m().uniform(pfn)), [Some(0xee); 2], "guards");
 }

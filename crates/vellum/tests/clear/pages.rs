@@ -29,19 +29,16 @@ fn a_01_populated_pages_are_cleared_in_batches_with_one_fence_and_scheduling_poi
     {
         for zero_page in ["on", "off"] {
             let fx = old_fixture(4096, &[("thp", "never"), ("zero.page", zero_page)]);
-            let space = fx.vm.create().unwrap();
-            fx.map_leaves(&space, AT, 600 * KIB4, Order::BASE);
+            let space = fx.leaves(AT, 600 * KIB4, Order::BASE);
             let before = fx.vm.stats();
             fx.m().acts();
             let write = zero_page == "on";
             fx.vm.advise(&space, AT, pages * KIB4, Advice::Populate { write }).unwrap();
             let acts = fx.m().acts();
             let frames = frames(&fx, &space, 600);
-            assert!(
-                frames[..pages as usize].iter().all(|f| f.is_some_and(|f| fx.is_zero(f, 1))),
-                "{pages} pages"
-            );
-            assert!(frames[pages as usize..].iter().all(Option::is_none), "and no more");
+            let (there, others) = frames.split_at(pages as usize);
+            assert!(there.iter().all(|f| f.is_some_and(|f| fx.is_zero(f, 1))), "{pages} pages");
+            assert!(others.iter().all(Option::is_none), "{pages} pages and no more");
             assert_eq!(acts.runs().len() as u64, pages, "each cleared once");
             let (batches, others) =
                 (pages / 64, acts.runs().iter().filter(|run| run.1 != stores).count());
@@ -59,19 +56,18 @@ fn a_01_populated_pages_are_cleared_in_batches_with_one_fence_and_scheduling_poi
 #[test]
 fn a_01_populating_fills_the_holes_of_a_range_and_leaves_what_is_there() {
     let fx = old_fixture(4096, &[("thp", "never")]);
-    let space = fx.vm.create().unwrap();
-    fx.map_leaves(&space, AT, 300 * KIB4, Order::BASE);
+    let space = fx.leaves(AT, 300 * KIB4, Order::BASE);
     for page in [0u64, 1, 7, 70, 71, 299] {
         fx.vm.copy_in(&space, Va(AT.0 + page * KIB4 + 9), &[page as u8 + 1]).unwrap();
     }
     let was = frames(&fx, &space, 300);
     // A region in the middle gives no right to write: the pages before it are populated.
-    fx.vm.protect(&space, page_at(200), 10 * KIB4, vellum::space::Rights::READ).unwrap();
-    let all = || fx.vm.advise(&space, AT, 300 * KIB4, Advice::Populate { write: true });
+    fx.vm.protect(&space, page_at(200), 10 * KIB4, Rights::READ).unwrap();
+    let all = || fx.populate(&space, AT, 300 * KIB4);
     assert_eq!(all(), Err(SpaceError::Rights));
     let now = frames(&fx, &space, 300);
     assert!(now[..200].iter().all(Option::is_some) && now[200..210].iter().all(Option::is_none));
-    fx.vm.protect(&space, page_at(200), 10 * KIB4, vellum::space::Rights::READ_WRITE).unwrap();
+    fx.vm.protect(&space, page_at(200), 10 * KIB4, Rights::READ_WRITE).unwrap();
     assert_eq!(all(), Ok(()));
     let now = frames(&fx, &space, 300);
     for (page, (was, now)) in was.iter().zip(&now).enumerate() {
@@ -88,17 +84,12 @@ fn a_01_when_memory_runs_out_in_a_batch_the_frames_there_were_are_used_and_none_
     let mut short = 0;
     for left in (0..90u64).chain([128, 200]) {
         let fx = old_fixture(2048, &[("thp", "never"), ("clear.batch", "20K")]);
-        let space = fx.vm.create().unwrap();
-        fx.map_leaves(&space, AT, 300 * KIB4, Order::BASE);
-        let filler = fx.vm.create().unwrap();
+        let space = fx.leaves(AT, 300 * KIB4, Order::BASE);
         let far = Va(0x10_0000_0000);
-        fx.map_leaves(&filler, far, 4096 * KIB4, Order::BASE);
-        assert_eq!(
-            fx.vm.advise(&filler, far, 4096 * KIB4, Advice::Populate { write: true }),
-            Err(SpaceError::NoMemory)
-        );
+        let filler = fx.leaves(far, 4096 * KIB4, Order::BASE);
+        assert_eq!(fx.populate(&filler, far, 4096 * KIB4), Err(SpaceError::NoMemory));
         fx.vm.unmap(&filler, far, left * KIB4 + KIB4).unwrap();
-        let populated = fx.vm.advise(&space, AT, 300 * KIB4, Advice::Populate { write: true });
+        let populated = fx.populate(&space, AT, 300 * KIB4);
         let frames = frames(&fx, &space, 300);
         let got = frames.iter().take_while(|f| f.is_some()).count();
         assert!(frames[got..].iter().all(Option::is_none), "{left} frames left: in order");
@@ -110,11 +101,8 @@ fn a_01_when_memory_runs_out_in_a_batch_the_frames_there_were_are_used_and_none_
         }
         fx.check(&[&space, &filler]);
         // A copy by the kernel gets as far.
-        let text = vec![7; 300 * PAGE_SIZE];
-        assert_eq!(
-            fx.vm.copy_in(&space, AT, &text),
-            if got == 300 { Ok(()) } else { Err(FaultError::NoMemory) }
-        );
+        let all = if got == 300 { Ok(()) } else { Err(FaultError::NoMemory) };
+        assert_eq!(fx.vm.copy_in(&space, AT, &vec![7; 300 * PAGE_SIZE]), all);
         fx.end([space, filler]);
     }
     assert!(short > 80, "{short}");
@@ -124,18 +112,17 @@ fn a_01_when_memory_runs_out_in_a_batch_the_frames_there_were_are_used_and_none_
 fn a_stop_between_two_portions_of_a_batch_gives_its_frames_back() {
     for points in 1..20u64 {
         let fx = old_fixture(2048, &[("thp", "never"), ("clear.batch", "20K")]);
-        let space = fx.vm.create().unwrap();
-        fx.map_leaves(&space, AT, 200 * KIB4, Order::BASE);
+        let space = fx.leaves(AT, 200 * KIB4, Order::BASE);
         // The table exists already, so that only pages are allocated.
         fx.vm.fault(&space, AT, Access::Write).unwrap();
         let free = fx.check(&[&space]);
         fx.m().stop_after(points);
-        let populated = fx.vm.advise(&space, AT, 200 * KIB4, Advice::Populate { write: true });
+        let populated = fx.populate(&space, AT, 200 * KIB4);
         assert_eq!(populated, Err(SpaceError::Stopped), "{points} points");
         let there = frames(&fx, &space, 200).iter().flatten().count() as u64;
         assert_eq!(fx.check(&[&space]), free - (there - 1), "{points} points");
         fx.m().stop_after(u64::MAX);
-        fx.vm.advise(&space, AT, 200 * KIB4, Advice::Populate { write: true }).unwrap();
+        fx.populate(&space, AT, 200 * KIB4).unwrap();
         assert!(frames(&fx, &space, 200).iter().all(|f| f.is_some_and(|f| fx.is_zero(f, 1))));
         fx.end([space]);
     }
@@ -144,25 +131,18 @@ fn a_stop_between_two_portions_of_a_batch_gives_its_frames_back() {
 #[test]
 fn a_01_what_the_kernel_writes_into_fresh_memory_is_there_with_zeros_around_it() {
     let fx = old_fixture(4096, &[("thp", "never")]);
-    let space = fx.vm.create().unwrap();
-    fx.map_leaves(&space, AT, 700 * KIB4, Order::BASE);
+    let space = fx.leaves(AT, 700 * KIB4, Order::BASE);
     let bytes: Vec<u8> = (0..600 * PAGE_SIZE as u32 + 100).map(|i| (i % 251) as u8 + 1).collect();
     fx.m().acts();
     fx.vm.copy_in(&space, Va(AT.0 + 100), &bytes).unwrap();
     let acts = fx.m().acts();
-    assert_eq!(
-        acts.runs(),
-        vec![(1, Stores::Cached); 601],
-        "written at once, so through the caches"
-    );
+    // They are written at once.
+    assert_eq!(acts.runs(), vec![(1, Stores::Cached); 601]);
     assert!(acts.points() <= 16, "{} portions", acts.points());
     let mut all = vec![0xff; 601 * PAGE_SIZE];
     fx.vm.copy_out(&space, AT, &mut all).unwrap();
-    assert!(
-        all[..100].iter().chain(&all[100 + bytes.len()..]).all(|&b| b == 0),
-        "no old byte beside"
-    );
-    assert!(all[100..100 + bytes.len()] == bytes[..]);
+    assert!(all.splice(100..100 + bytes.len(), []).eq(bytes.iter().copied()));
+    assert!(all.iter().all(|&b| b == 0), "no old byte beside");
     assert_eq!(frames(&fx, &space, 700).iter().flatten().count(), 601);
     // To the last byte of the address space's user half, and beyond it.
     let end = Va(0x7fff_ffff_f000);
@@ -212,11 +192,8 @@ fn a_stop_in_a_copy_leaves_the_page_shared_and_every_frame_counted() {
         let child = fx.vm.fork(&parent).unwrap();
         let free = fx.check(&[&parent, &child]);
         fx.m().stop_after(points);
-        assert_eq!(
-            fx.vm.fault(&child, AT, Access::Write),
-            Err(FaultError::Stopped),
-            "{points} points"
-        );
+        let copied = fx.vm.fault(&child, AT, Access::Write);
+        assert_eq!(copied, Err(FaultError::Stopped), "{points} points");
         assert_eq!(fx.check(&[&parent, &child]), free);
         assert_eq!(fx.frame(&child, AT), block);
         fx.m().stop_after(u64::MAX);

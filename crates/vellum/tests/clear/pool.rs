@@ -29,9 +29,8 @@ fn a_10_blocks_of_a_pool_are_cleared_whatever_the_allocator_does_and_fresh_ones_
         assert_eq!(again, pooled, "the pool gives back what it got last");
         assert!(fx.is_zero(again, 512), "recycled, alloc.zero={zeroing}");
         assert_eq!(cleared() - before, 512);
-        fx.vm.exit(space);
         assert_eq!(fx.vm.pool(Order::HUGE, 0), Ok(()));
-        fx.check(&[]);
+        fx.end([space]);
     }
 }
 
@@ -46,15 +45,13 @@ fn a_pool_that_cannot_be_filled_says_so_keeps_what_it_got_and_serves_exact_mappi
     assert_eq!(fx.vm.audit(&[]).unwrap().pool_frames, 512);
     let space = fx.vm.create().unwrap();
     let count = |fx: &ProbeFixture| fx.vm.audit(&[&space]).unwrap().pool_frames;
-    let policy = vellum::space::Attrs::anonymous(vellum::space::Rights::READ_WRITE);
-    fx.vm.map(&space, vellum::space::Placement::At(Va(0x1_0000_0000)), MIB2, policy).unwrap();
+    fx.map(&space, Va(0x1_0000_0000), MIB2, RW);
     assert_eq!(fx.vm.fault(&space, Va(0x1_0000_0000), Access::Write), Ok(Fault::Huge));
     assert_eq!(count(&fx), 512, "left alone");
     fx.huge_fault(&space, AT, 0);
     assert_eq!(count(&fx), 0);
-    fx.vm.exit(space);
     fx.vm.pool(Order::HUGE, 0).unwrap();
-    fx.check(&[]);
+    fx.end([space]);
 }
 
 #[test]
@@ -76,20 +73,14 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
             let (fx, flushes, others) = (Rc::clone(&fx), Rc::clone(&flushes), Rc::clone(&others));
             move |_| {
                 flushes.set(flushes.get() + 1);
-                assert_eq!(
-                    fx.vm.frames().record(block).use_(),
-                    Use::Data,
-                    "CPU 1 may still write to it"
-                );
+                let use_ = fx.vm.frames().record(block).use_();
+                assert_eq!(use_, Use::Data, "CPU 1 may still write to it");
                 // A fault that needs such a block now gets another one.
                 let other = fx.vm.create().unwrap();
                 assert_ne!(fx.huge_fault(&other, AT, 9), block);
-                let want = AllocRequest::kernel(Use::Slab);
-                let all =
-                    std::iter::from_fn(|| fx.vm.frames().alloc(fx.m(), Order::HUGE, &want).ok());
-                let all: Vec<Pfn> = all.collect();
+                let all = fx.take_all(Order::HUGE);
                 assert!(!all.contains(&block));
-                all.into_iter().for_each(|pfn| fx.vm.frames().put(fx.m(), pfn, Order::HUGE));
+                fx.give_back(all, Order::HUGE);
                 others.replace(Some(other));
             }
         };
@@ -104,7 +95,6 @@ fn f_10_a_block_enters_the_pool_after_its_last_flush_and_leaves_it_to_be_cleared
         last = Some(block);
     }
     fx.on_cpu(1, || fx.vm.deactivate());
-    fx.vm.exit(space);
     fx.vm.pool(Order::HUGE, 0).unwrap();
-    fx.check(&[]);
+    fx.end([space]);
 }

@@ -6,8 +6,7 @@ use vellum_testkit::probe::*;
 
 /// Frames that were never allocated hold their old bytes.
 fn guards_hold(fx: &ProbeFixture) {
-    let node = fx.m().topology().node[0];
-    for pfn in (0..node.frames).map(|i| node.first.add(i)).filter(|&p| !fx.m().was_given(p)) {
+    for pfn in fx.m().frames().filter(|&pfn| !fx.m().was_given(pfn)) {
         assert_eq!(fx.m().uniform(pfn), Some(OLD), "{pfn:?} was nobody's and is written");
     }
 }
@@ -21,10 +20,8 @@ fn a_01_a_06_a_huge_fault_reads_zero_for_every_batch_and_edge_and_its_guards_kee
             let bytes = (batch * KIB4).to_string();
             let order = if i % 5 == 4 { "ascending" } else { "near-last" };
             let unit = if i % 7 == 6 { "page" } else { "extent" };
-            let fx = old_fixture(
-                2560,
-                &[("clear.batch", &bytes), ("clear.order", order), ("clear.unit", unit)],
-            );
+            let switches = [("clear.batch", &*bytes), ("clear.order", order), ("clear.unit", unit)];
+            let fx = old_fixture(2560, &switches);
             let space = fx.vm.create().unwrap();
             let block = fx.huge_fault(&space, AT, fault);
             assert!(fx.is_zero(block, 512), "batch {batch}, page {fault}, {order} {unit}");
@@ -53,12 +50,9 @@ fn a_01_a_06_every_page_of_a_huge_page_may_be_the_one_that_faults_under_every_ba
             assert_eq!(fx.vm.fault(&space, page_at(fault), Access::Write), Ok(Fault::Huge));
             assert_eq!(fx.frame(&space, AT), block, "the same block again");
             assert!(fx.is_zero(block, 512), "batch {batch}, page {fault}");
-            for guard in guards.iter().filter(|&&guard| !fx.m().was_given(guard)) {
-                assert_eq!(
-                    fx.m().uniform(*guard),
-                    Some(OLD),
-                    "batch {batch}, page {fault}: guard {guard:?}"
-                );
+            for guard in guards.into_iter().filter(|&guard| !fx.m().was_given(guard)) {
+                let what = format!("batch {batch}, page {fault}: guard {guard:?}");
+                assert_eq!(fx.m().uniform(guard), Some(OLD), "{what}");
             }
             fx.m().acts();
         }
@@ -72,18 +66,16 @@ fn a_01_a_06_every_page_of_a_huge_page_may_be_the_one_that_faults_under_every_ba
 fn a_s2_tails_that_a_batch_does_not_divide_are_cleared_where_they_are_and_nowhere_else() {
     for frames in [2u64, 4, 5, 8, 16, 512] {
         for batch in [3u64, 5, 7, 511] {
-            for fault in
-                (0..4).chain((1..=4).filter_map(|b| frames.checked_sub(b))).filter(|&f| f < frames)
-            {
+            for fault in edges(frames) {
                 let bytes = (batch * KIB4).to_string();
                 let fx = old_fixture(frames + 64, &[("clear.batch", &bytes)]);
                 let first = Pfn(512 + 32);
                 fx.vm.cleared(&Extent { first, frames, at: AT, fault }).unwrap();
                 assert!(fx.is_zero(first, frames), "{frames} pages, batch {batch}, page {fault}");
-                let guards = (1..=32)
-                    .map(|i| Pfn(first.0 - i))
-                    .chain((0..32).map(|i| first.add(frames + i)));
-                guards.for_each(|g| assert_eq!(fx.m().uniform(g), Some(OLD), "guard {g:?}"));
+                for i in 0..32 {
+                    let guards = [Pfn(first.0 - 1 - i), first.add(frames + i)];
+                    assert_eq!(guards.map(|g| fx.m().uniform(g)), [Some(OLD); 2], "guard {i}");
+                }
             }
         }
     }
@@ -100,31 +92,20 @@ fn a_12_on_caches_that_alias_a_program_reads_zeros_by_its_own_address() {
             for pfn in 512..512 + 4096 {
                 (0..COLOURS).for_each(|c| fx.m().user_store(Pfn(pfn), Va(c * KIB4), OLD));
             }
-            let space = fx.vm.create().unwrap();
-            fx.map_leaves(&space, AT, MIB2, leaf);
-            for page in [5, 4, 0, 511] {
-                let va = page_at(page);
+            let space = fx.leaves(AT, MIB2, leaf);
+            let reads_zero = |va: Va| {
+                let read = fx.m().user_load(fx.frame(&space, va), va);
+                assert_eq!(read, 0, "{va:?}, {leaf:?}, alloc.zero={zeroing}");
+            };
+            for va in [5, 4, 0, 511].map(page_at) {
                 fx.vm.fault(&space, va, Access::Write).unwrap();
-                let Page::Mapped { pfn, .. } = fx.vm.query(&space, va) else { panic!("mapped") };
-                let pfn = if leaf == Order::HUGE { pfn.add(page) } else { pfn };
-                assert_eq!(
-                    fx.m().user_load(pfn, va),
-                    0,
-                    "page {page}, {leaf:?}, alloc.zero={zeroing}"
-                );
+                reads_zero(va);
             }
             // Pages made many at a time, of either colour.
             let more = Va(AT.0 + 2 * MIB2 + KIB4);
             fx.map_leaves(&space, more, 101 * KIB4, Order::BASE);
-            fx.vm.advise(&space, more, 101 * KIB4, Advice::Populate { write: true }).unwrap();
-            for page in 0..101 {
-                let va = Va(more.0 + page * KIB4);
-                assert_eq!(
-                    fx.m().user_load(fx.frame(&space, va), va),
-                    0,
-                    "populated page {page}, alloc.zero={zeroing}"
-                );
-            }
+            fx.populate(&space, more, 101 * KIB4).unwrap();
+            (0..101).for_each(|page| reads_zero(Va(more.0 + page * KIB4)));
             fx.vm.exit(space);
         }
     }
@@ -146,10 +127,9 @@ fn a_pending_stop_is_honoured_between_portions_the_frame_goes_back_and_nothing_i
         for points in [1u64, 2, 30, 64] {
             for pool in [0, 1] {
                 let fx = old_fixture(4096, &[("clear.batch", "32K")]);
-                let space = fx.vm.create().unwrap();
                 fx.vm.pool(Order::HUGE, pool).unwrap();
                 fx.m().set_model(Some(model));
-                fx.map_leaves(&space, AT, MIB2, Order::HUGE);
+                let space = fx.leaves(AT, MIB2, Order::HUGE);
                 let free = fx.check(&[&space]);
                 fx.m().stop_after(points);
                 let fault = fx.vm.fault(&space, page_at(5), Access::Write);
@@ -160,15 +140,13 @@ fn a_pending_stop_is_honoured_between_portions_the_frame_goes_back_and_nothing_i
                 assert_eq!(fault, Err(FaultError::Stopped), "{points} points");
                 assert!(matches!(fx.vm.query(&space, AT), Page::Reserved { .. }));
                 assert_eq!(fx.check(&[&space]), free, "the block went back");
-                let populate = fx.vm.advise(&space, AT, MIB2, Advice::Populate { write: true });
-                assert_eq!(populate, Err(SpaceError::Stopped));
+                assert_eq!(fx.populate(&space, AT, MIB2), Err(SpaceError::Stopped));
                 // Without the stop the task gets a zeroed page.
                 fx.m().stop_after(u64::MAX);
                 assert_eq!(fx.vm.fault(&space, AT, Access::Write), Ok(Fault::Huge));
                 assert!(fx.is_zero(fx.frame(&space, AT), 512));
-                fx.vm.exit(space);
                 fx.vm.pool(Order::HUGE, 0).unwrap();
-                fx.check(&[]);
+                fx.end([space]);
             }
         }
     }
@@ -177,8 +155,7 @@ fn a_pending_stop_is_honoured_between_portions_the_frame_goes_back_and_nothing_i
 #[test]
 fn a_stop_before_the_first_portion_is_honoured_on_preemptible_kernels_too() {
     let fx = old_fixture(4096, &[("preempt", "full"), ("alloc.zero", "on")]);
-    let space = fx.vm.create().unwrap();
-    fx.map_leaves(&space, AT, MIB2, Order::HUGE);
+    let space = fx.leaves(AT, MIB2, Order::HUGE);
     let free = fx.check(&[&space]);
     fx.m().stop_after(0);
     assert_eq!(fx.vm.fault(&space, AT, Access::Write), Err(FaultError::Stopped));
@@ -191,11 +168,10 @@ fn with_memory_short_every_failing_allocation_leaves_all_as_it_was() {
     // With any number of free blocks, each fault either maps a zeroed page or changes nothing.
     for hold in 0..8u64 {
         let fx = old_fixture(512 * 8, &[("clear.batch", "20K")]);
-        let space = fx.vm.create().unwrap();
-        fx.map_leaves(&space, AT, 8 * MIB2, Order::HUGE);
+        let space = fx.leaves(AT, 8 * MIB2, Order::HUGE);
         let _ = fx.vm.pool(Order::HUGE, hold);
         let spare = fx.vm.audit(&[&space]).unwrap().pool_frames;
-        let mut got = Vec::new();
+        let mut got = 0;
         for n in 0..8 {
             let va = Va(AT.0 + n * MIB2 + n * 70 * KIB4);
             let free = fx.check(&[&space]);
@@ -204,7 +180,7 @@ fn with_memory_short_every_failing_allocation_leaves_all_as_it_was() {
                     assert_eq!(fault, Fault::Huge);
                     let block = fx.frame(&space, va.align_down(MIB2));
                     assert!(fx.is_zero(block, 512));
-                    got.push(block);
+                    got += 1;
                 }
                 Err(error) => {
                     assert_eq!(error, FaultError::NoMemory);
@@ -213,14 +189,9 @@ fn with_memory_short_every_failing_allocation_leaves_all_as_it_was() {
                 }
             }
         }
-        assert!(
-            got.len() as u64 * 512 >= spare && got.len() < 8,
-            "{} of 8, pool {spare}",
-            got.len()
-        );
-        fx.vm.exit(space);
+        assert!(got * 512 >= spare && got < 8, "{got} of 8, pool {spare}");
         fx.vm.pool(Order::HUGE, 0).unwrap();
-        fx.check(&[]);
+        fx.end([space]);
     }
 }
 

@@ -22,17 +22,12 @@ fn stat(fx: &FramesFixture, counter: Counter) -> i64 {
 #[test]
 fn every_frame_can_be_had_once_and_then_there_is_no_memory() {
     let fx = frames(2, 3000);
-    let mut seen = std::collections::BTreeSet::new();
-    while let Ok(pfn) = fx.alloc(0) {
-        assert!(seen.insert(pfn), "{pfn:?} twice");
-        assert!((512..3512).contains(&pfn.0));
-    }
-    assert_eq!(seen.len(), 3000);
+    let mut all = fx.take_all(0);
     assert_eq!(fx.alloc(0), Err(NoMemory));
     assert_eq!(fx.used(), 3000);
-    for pfn in seen {
-        fx.free(pfn, 0);
-    }
+    all.sort_unstable();
+    assert!(all.iter().map(|pfn| pfn.0).eq(512..3512), "each of them once: {all:?}");
+    fx.free_all(all, 0);
     assert_eq!(fx.used(), 0);
     assert_eq!(fx.frames.free_frames(0), 3000);
 }
@@ -41,41 +36,31 @@ fn every_frame_can_be_had_once_and_then_there_is_no_memory() {
 fn every_order_is_served_aligned_and_whole_memory_comes_back_as_the_largest() {
     let fx = frames(1, 5 << 18);
     for o in 0..=18 {
-        let got: Vec<Pfn> = (0..3).map(|_| fx.alloc(o).unwrap()).collect();
+        let got = fx.take(3, o);
         for (i, a) in got.iter().enumerate() {
             assert!(a.is_aligned(order(o)));
             assert!(got[..i].iter().all(|b| a.0.abs_diff(b.0) >= 1 << o));
         }
         assert_eq!(fx.used(), 3 << o);
-        for pfn in got {
-            fx.free(pfn, o);
-        }
+        fx.free_all(got, o);
         assert_eq!(fx.used(), 0, "order {o}");
     }
     fx.frames.drain(&fx.m);
     // Frames 512 to 5 GiB + 512: four aligned GiB.
-    let giants: Vec<Pfn> = (0..4).map(|_| fx.alloc(18).unwrap()).collect();
+    let giants = fx.take(4, 18);
     assert_eq!(fx.alloc(18), Err(NoMemory));
     assert_eq!(fx.used(), 4 << 18);
-    for pfn in giants {
-        fx.free(pfn, 18);
-    }
+    fx.free_all(giants, 18);
 }
 
 #[test]
 fn exhausted_by_each_order_the_rest_is_too_small_for_it_and_nothing_is_lost() {
     for o in 0..=10 {
         let fx = frames(1, 5000);
-        let mut got = vec![];
-        while let Ok(pfn) = fx.alloc(o) {
-            got.push(pfn);
-        }
-        let aligned =
-            (512..5512u64).step_by(1).filter(|f| f % (1 << o) == 0 && f + (1 << o) <= 5512).count();
-        assert_eq!(got.len(), aligned, "order {o}");
-        for &pfn in &got {
-            fx.free(pfn, o);
-        }
+        let got = fx.take_all(o);
+        let aligned = (512..5512u64).filter(|f| f % (1 << o) == 0 && f + (1 << o) <= 5512);
+        assert_eq!(got.len(), aligned.count(), "order {o}");
+        fx.free_all(got, o);
         assert_eq!(fx.used(), 0);
     }
 }
@@ -85,12 +70,10 @@ fn frames_in_another_cpus_magazine_are_not_out_of_reach() {
     let fx = frames(4, 600);
     for cpu in 0..4 {
         fx.m.run_on(cpu);
-        let all: Vec<Pfn> = std::iter::from_fn(|| fx.alloc(0).ok()).collect();
+        let all = fx.take_all(0);
         assert_eq!(all.len(), 600, "cpu {cpu}");
-        for pfn in all {
-            fx.free(pfn, 0);
-        }
-        assert!(fx.frames.audit(&fx.m).unwrap().cached > 0);
+        fx.free_all(all, 0);
+        assert!(fx.counts().cached > 0);
     }
     fx.m.run_on(0);
 }
@@ -108,8 +91,8 @@ fn frames_in_magazines_do_not_keep_a_large_block_from_being_had() {
 #[test]
 fn a_batch_comes_in_ascending_order() {
     let fx = frames(1, 4096);
-    let got: Vec<u64> = (0..500).map(|_| fx.alloc(0).unwrap().0).collect();
-    assert!(got.windows(2).all(|w| w[1] == w[0] + 1), "{got:?}");
+    let got = fx.take(500, 0);
+    assert!(got.windows(2).all(|w| w[1] == w[0].add(1)), "{got:?}");
 }
 
 #[test]
@@ -117,9 +100,7 @@ fn blocks_below_2_mib_are_freed_frame_by_frame() {
     let fx = frames(1, 2048);
     for o in 1..=8u8 {
         let pfn = fx.alloc(o).unwrap();
-        for i in 0..1 << o {
-            fx.free(pfn.add(i), 0);
-        }
+        fx.free_all((0..1 << o).map(|i| pfn.add(i)), 0);
         assert_eq!(fx.used(), 0);
     }
 }
@@ -130,7 +111,7 @@ fn a_split_block_is_freed_in_sub_blocks_of_any_order() {
     for from in 9..=18u8 {
         for to in 0..from {
             let pfn = fx.alloc(from).unwrap();
-            fx.frames.split_to(&fx.m, pfn, order(from), order(to));
+            fx.split(pfn, from, to);
             assert_eq!(fx.used(), 1 << from);
             for i in 0..1u64 << (from - to) {
                 fx.free(pfn.add(i << to), to);
@@ -148,16 +129,12 @@ fn a_split_block_is_freed_in_sub_blocks_of_any_order() {
 fn one_block_of_a_giant_can_be_split_alone() {
     let fx = frames(1, 3 << 18);
     let giant = fx.alloc(18).unwrap();
-    fx.frames.split_to(&fx.m, giant, Order::GIANT, Order::HUGE);
+    fx.split(giant, 18, 9);
     let block = giant.add(512 * 7);
-    fx.frames.split_to(&fx.m, block, Order::HUGE, Order::BASE);
-    for i in 0..512 {
-        fx.free(block.add(i), 0);
-    }
+    fx.split(block, 9, 0);
+    fx.free_all((0..512).map(|i| block.add(i)), 0);
     assert_eq!(fx.used(), (1 << 18) - 512);
-    for i in (0..512).filter(|&i| i != 7) {
-        fx.free(giant.add(i * 512), 9);
-    }
+    fx.free_all((0..512).filter(|&i| i != 7).map(|i| giant.add(i * 512)), 9);
     assert_eq!(fx.used(), 0);
 }
 
@@ -168,14 +145,13 @@ fn reserved_frames_are_never_given_out() {
     for (first, frames) in [(600, 30), (1024, 1100), (4600, 1 << 40)] {
         assert_eq!(fx.frames.reserve(Pfn(first), frames), Ok(()));
     }
-    let counts = fx.frames.audit(&fx.m).unwrap();
+    let counts = fx.counts();
     assert_eq!((counts.reserved, counts.free), (30 + 1100 + 8, 4096 - 1138));
-    let mut got = 0;
-    while let Ok(pfn) = fx.alloc(0) {
+    let got = fx.take_all(0);
+    for pfn in &got {
         assert!(!(600..630).contains(&pfn.0) && !(1024..2124).contains(&pfn.0) && pfn.0 < 4600);
-        got += 1;
     }
-    assert_eq!(got, 4096 - 1138);
+    assert_eq!(got.len(), 4096 - 1138);
 }
 
 #[test]
@@ -214,12 +190,8 @@ fn policies_choose_nodes_and_all_but_bind_fall_back_by_distance() {
     assert_eq!([0, 1, 2, 3].map(|i| on(NumaPolicy::Interleave, i).unwrap()), [0, 1, 2, 0]);
     assert_eq!(stat(&fx, Counter::NumaMiss), 0);
     // Node 2 full: its CPU goes to 1 next, then to 0.
-    let mut seen = vec![];
-    while let Ok(node) = on(NumaPolicy::Local, 0) {
-        if seen.last() != Some(&node) {
-            seen.push(node);
-        }
-    }
+    let mut seen: Vec<_> = std::iter::from_fn(|| on(NumaPolicy::Local, 0).ok()).collect();
+    seen.dedup();
     assert_eq!(seen, [2, 1, 0]);
     assert_eq!(on(NumaPolicy::Bind(1), 0), Err(NoMemory));
     assert_eq!(stat(&fx, Counter::NumaHit) + stat(&fx, Counter::NumaMiss), 3072);
@@ -232,9 +204,7 @@ fn misses_are_counted_for_every_order() {
     let fx = on(nodes(1, &[(0, 512), (512, 2048)]));
     fx.alloc(9).unwrap();
     assert_eq!((stat(&fx, Counter::NumaHit), stat(&fx, Counter::NumaMiss)), (1, 0));
-    fx.alloc(9).unwrap();
-    fx.alloc(3).unwrap();
-    fx.alloc(0).unwrap();
+    assert!([9, 3, 0].into_iter().all(|o| fx.alloc(o).is_ok()));
     assert_eq!((stat(&fx, Counter::NumaHit), stat(&fx, Counter::NumaMiss)), (1, 3));
     assert_eq!((stat(&fx, Counter::Alloc), stat(&fx, Counter::Free)), (512 + 512 + 8 + 1, 0));
 }
@@ -255,11 +225,8 @@ fn data_leaves_the_minimum_which_tables_may_take() {
     assert_eq!(fx.frames.mark(0), Mark::Min);
     for _ in 0..min {
         fx.alloc(0).unwrap();
-        assert_eq!(
-            fx.frames.alloc(&fx.m, Order::BASE, &DATA),
-            Err(NoMemory),
-            "the reserve is not data's"
-        );
+        let data = fx.frames.alloc(&fx.m, Order::BASE, &DATA);
+        assert_eq!(data, Err(NoMemory), "the reserve is not data's");
     }
     assert_eq!(fx.alloc(0), Err(NoMemory));
 }
@@ -269,13 +236,13 @@ fn pending_frames_are_nobodys_until_their_generation_completes() {
     let fx = frames(1, 1024);
     let mut top = Token::top();
     let huge = fx.alloc(9).unwrap();
-    let base: Vec<Pfn> = (0..512).map(|_| fx.alloc(0).unwrap()).collect();
+    let base = fx.take(512, 0);
     fx.frames.retire_at(&fx.m, &mut top, (huge, Order::HUGE), 5);
     for (i, &pfn) in base.iter().enumerate() {
         fx.frames.retire_at(&fx.m, &mut top, (pfn, Order::BASE), 6 + i as u64 / 256);
     }
     assert_eq!(fx.alloc(0), Err(NoMemory));
-    let counts = fx.frames.audit(&fx.m).unwrap();
+    let counts = fx.counts();
     assert_eq!((counts.pending, counts.used, counts.free), (1024, 0, 0));
     assert_eq!(fx.frames.completed(&fx.m, &mut top, 4), 0);
     assert_eq!(fx.frames.completed(&fx.m, &mut top, 5), 512);
@@ -316,19 +283,15 @@ fn the_machine_is_told_of_every_frame_that_changes_hands() {
 #[test]
 #[cfg(debug_assertions)]
 fn a_frame_freed_twice_is_noticed() {
-    let twice = |o: u8| {
-        std::panic::catch_unwind(move || {
+    for o in 0..=9 {
+        let twice = std::panic::catch_unwind(|| {
             let fx = frames(1, 1024);
             let pfn = fx.alloc(o).unwrap();
-            fx.free(pfn, o);
-            fx.free(pfn, o);
+            fx.free_all([pfn; 2], o);
             // A single frame lies in the magazine twice until that is emptied.
             fx.frames.drain(&fx.m);
-        })
-        .is_err()
-    };
-    for o in 0..=9 {
-        assert!(twice(o), "order {o}");
+        });
+        assert!(twice.is_err(), "order {o}");
     }
 }
 
@@ -336,9 +299,8 @@ fn a_frame_freed_twice_is_noticed() {
 fn a_frame_that_is_in_the_magazine_twice_is_found_by_validate() {
     let fx = frames(1, 1024);
     // So many that the magazine has room for both frees.
-    let pfn = (0..100).map(|_| fx.alloc(0).unwrap()).last().unwrap();
-    fx.free(pfn, 0);
-    fx.free(pfn, 0);
+    let pfn = fx.take(100, 0)[99];
+    fx.free_all([pfn; 2], 0);
     let found = fx.frames.audit(&fx.m).unwrap_err();
     assert_eq!((found.what, found.at), ("a frame is free twice, or pending and free", pfn.0));
 }
@@ -371,23 +333,25 @@ fn a_wrong_order_or_a_foreign_frame_is_noticed() {
 
 #[test]
 fn topologies_that_make_no_sense_are_refused_by_name() {
-    let err = |t: &Topology| Frames::layout(t).unwrap_err();
     let good = nodes(2, &[(0, 512), (512, 512)]);
     assert!(Frames::layout(&good).is_ok());
-    let with = |f: fn(&mut Topology)| {
+    type Wrong = (fn(&mut Topology), InitError);
+    let wrong: [Wrong; 9] = [
+        (|t| t.cpus = 0, InitError::NoCpu),
+        (|t| t.cpus = 257, InitError::TooManyCpus),
+        (|t| t.nodes = 0, InitError::NoNode),
+        (|t| t.nodes = 17, InitError::TooManyNodes),
+        (|t| t.node[1].frames = 0, InitError::EmptyNode),
+        (|t| t.node[1].first = Pfn(511), InitError::NodesOverlap),
+        (|t| t.cpu_node[1] = 2, InitError::CpuNode),
+        (|t| t.node[0].frames = 1 << 40, InitError::TooLarge),
+        (|t| t.node[1].first = Pfn(u64::MAX), InitError::TooLarge),
+    ];
+    for (make_wrong, error) in wrong {
         let mut t = good.clone();
-        f(&mut t);
-        err(&t)
-    };
-    assert_eq!(with(|t| t.cpus = 0), InitError::NoCpu);
-    assert_eq!(with(|t| t.cpus = 257), InitError::TooManyCpus);
-    assert_eq!(with(|t| t.nodes = 0), InitError::NoNode);
-    assert_eq!(with(|t| t.nodes = 17), InitError::TooManyNodes);
-    assert_eq!(with(|t| t.node[1].frames = 0), InitError::EmptyNode);
-    assert_eq!(with(|t| t.node[1].first = Pfn(511)), InitError::NodesOverlap);
-    assert_eq!(with(|t| t.cpu_node[1] = 2), InitError::CpuNode);
-    assert_eq!(with(|t| t.node[0].frames = 1 << 40), InitError::TooLarge);
-    assert_eq!(with(|t| t.node[1].first = Pfn(u64::MAX)), InitError::TooLarge);
+        make_wrong(&mut t);
+        assert_eq!(Frames::layout(&t), Err(error));
+    }
 }
 
 #[test]

@@ -40,14 +40,11 @@ impl TwoCpus {
     fn act(&self, cpu: usize, act: Act) {
         self.of.m.run_on(cpu);
         let mine = &self.held[cpu];
-        let free = |(pfn, o): (Pfn, u8)| self.of.frames.put(&self.of.m, pfn, order(o));
+        let free = |(pfn, o)| self.of.free(pfn, o);
         match act {
             Act::Alloc(o) => {
-                if let Ok(pfn) =
-                    self.of.frames.alloc(&self.of.m, order(o), &AllocRequest::kernel(Use::Table))
-                {
-                    mine.borrow_mut().push((pfn, o));
-                }
+                let got = self.of.alloc(o);
+                mine.borrow_mut().extend(got.map(|pfn| (pfn, o)));
             }
             Act::Surely(o) => {
                 let before = mine.borrow().len();
@@ -55,11 +52,8 @@ impl TwoCpus {
                 assert!(mine.borrow().len() > before, "free memory of order {o} refused");
             }
             Act::TakeAll => {
-                let mut before = usize::MAX;
-                while before != mine.borrow().len() {
-                    before = mine.borrow().len();
-                    self.act(cpu, Act::Alloc(0));
-                }
+                let got = self.of.take_all(0);
+                mine.borrow_mut().extend(got.into_iter().map(|pfn| (pfn, 0)));
             }
             Act::FreeOne => {
                 if !mine.borrow().is_empty() {
@@ -73,12 +67,9 @@ impl TwoCpus {
                         mine.borrow_mut().push((pfn, o));
                         continue;
                     }
-                    self.of.frames.split_to(&self.of.m, pfn, order(o), Order::BASE);
-                    for i in 0..1 << o {
-                        mine.borrow_mut().push((pfn.add(i), 0));
-                    }
+                    self.of.split(pfn, o, 0);
                     for i in (0..1 << o).step_by(2) {
-                        mine.borrow_mut().retain(|h| h.0 != pfn.add(i));
+                        mine.borrow_mut().push((pfn.add(i + 1), 0));
                         free((pfn.add(i), 0));
                     }
                 }
@@ -123,14 +114,12 @@ impl TwoCpus {
                 });
             }
         }
-        let counts = self.of.frames.audit(&self.of.m).unwrap_or_else(|e| panic!("{e}: {what}"));
+        let recount = || self.of.frames.audit(&self.of.m).unwrap_or_else(|e| panic!("{e}: {what}"));
+        let counts = recount();
         assert_eq!((counts.used, counts.pending), (used, 0), "{what}");
-        for cpu in 0..2 {
-            self.act(cpu, Act::FreeAll);
-        }
+        (0..2).for_each(|cpu| self.act(cpu, Act::FreeAll));
         self.of.frames.drain(&self.of.m);
-        let counts =
-            self.of.frames.audit(&self.of.m).unwrap_or_else(|e| panic!("{e}, all freed: {what}"));
+        let counts = recount();
         assert_eq!(counts.free, counts.total, "all freed: {what}");
     }
 }
@@ -165,36 +154,26 @@ fn every_step(
     unreachable!()
 }
 
-const OPERATIONS: [Act; 10] = [
-    Act::Alloc(0),
-    Act::Alloc(2),
-    Act::Alloc(6),
-    Act::Alloc(7),
-    Act::Alloc(9),
-    Act::Alloc(10),
-    Act::FreeOne,
-    Act::FreeAll,
-    Act::Drain,
-    Act::Retire,
-];
-
-const ACTS: [Act; 10] = [
-    Act::Alloc(0),
-    Act::Alloc(7),
-    Act::Alloc(9),
-    Act::FreeAll,
-    Act::Split,
-    Act::Drain,
-    Act::GiveBack,
-    Act::Retire,
-    Act::TakeWhole,
-    Act::TakeAndSplit,
-];
-
+/// Every operation with every act.
 fn all(frames: u64, before: &[(usize, Act)]) -> (u64, u64) {
+    use Act::*;
+    let allocs = [0, 2, 6, 7, 9, 10].map(Alloc);
+    let operations = [&allocs[..], &[FreeOne, FreeAll, Drain, Retire]].concat();
+    let allocs = [0, 7, 9].map(Alloc);
+    let others = [FreeAll, Split, Drain, GiveBack, Retire, TakeWhole, TakeAndSplit];
+    every_pair(frames, before, &operations, &[&allocs[..], &others].concat())
+}
+
+/// Each of the operations with each of the acts put in, as [`every_step`].
+fn every_pair(
+    frames: u64,
+    before: &[(usize, Act)],
+    operations: &[Act],
+    acts: &[Act],
+) -> (u64, u64) {
     let mut sum = (0, 0);
-    for operation in OPERATIONS {
-        for act in ACTS {
+    for &operation in operations {
+        for &act in acts {
             let (schedules, waits) = every_step(frames, before, operation, &[(0, act)]);
             sum = (sum.0 + schedules, sum.1 + waits);
         }
@@ -210,14 +189,8 @@ fn any_two_acts_on_fresh_memory_can_meet_anywhere() {
 
 #[test]
 fn any_two_acts_on_memory_in_use_can_meet_anywhere() {
-    let before = [
-        (0, Act::Alloc(0)),
-        (1, Act::Alloc(0)),
-        (0, Act::Alloc(3)),
-        (1, Act::Alloc(7)),
-        (0, Act::Alloc(8)),
-        (1, Act::Alloc(9)),
-    ];
+    let before =
+        [(0, 0), (1, 0), (0, 3), (1, 7), (0, 8), (1, 9)].map(|(cpu, o)| (cpu, Act::Alloc(o)));
     let (schedules, _) = all(3072, &before);
     assert!(schedules > 500, "{schedules} schedules");
 }
@@ -230,14 +203,9 @@ fn a_huge_block_that_a_cpu_caches_may_be_split_while_another_acts() {
         let (schedules, _) = all(frames, &before);
         assert!(schedules > 100, "{schedules} schedules");
         // After a split both CPUs have parts of it, and both free them.
-        let mut before = before.to_vec();
-        before.extend([
-            (0, Act::Alloc(3)),
-            (0, Act::Alloc(6)),
-            (1, Act::Alloc(5)),
-            (0, Act::HandOver),
-        ]);
-        all(frames, &before);
+        let split =
+            [(0, Act::Alloc(3)), (0, Act::Alloc(6)), (1, Act::Alloc(5)), (0, Act::HandOver)];
+        all(frames, &[&before[..], &split].concat());
     }
 }
 
@@ -255,9 +223,7 @@ fn a_block_that_gets_frames_back_while_it_is_noted_as_full_is_not_forgotten() {
     // CPU 0 has used up the block that it claims, and CPU 1 frees frames of it just then.
     let mut before = [(0, Act::Alloc(0))].repeat(512);
     before.push((0, Act::HandOver));
-    for act in [Act::GiveBack, Act::FreeAll, Act::TakeWhole] {
-        every_step(1024, &before, Act::Alloc(0), &[(0, act)]);
-    }
+    every_pair(1024, &before, &[Act::Alloc(0)], &[Act::GiveBack, Act::FreeAll, Act::TakeWhole]);
 }
 
 /// One block is open for a class of orders and claimed by nobody; CPU 1 has all others whole. A CPU
@@ -299,9 +265,7 @@ fn an_allocation_waits_for_others_before_it_is_refused() {
     // All that is free lies in one block, and CPU 0 has locked that just now.
     let mut waits = 0;
     for before in scarce() {
-        for o in [0, 6] {
-            waits += every_step(1024, &before, Act::Alloc(o), &[(0, Act::Alloc(3))]).1;
-        }
+        waits += every_pair(1024, &before, &[0, 6].map(Act::Alloc), &[Act::Alloc(3)]).1;
     }
     assert!(waits > 0, "no schedule had it wait");
 }
@@ -312,12 +276,12 @@ fn an_allocation_waits_for_a_magazine_that_has_all_that_is_free() {
     // on their way into it.
     let mut before = vec![(0, Act::TakeAll), (0, Act::FreeOne), (0, Act::FreeOne)];
     for drained in [false, true] {
-        let mut sum = (0, 0);
-        for operation in [Act::Drain, Act::FreeOne, Act::Alloc(0), Act::Alloc(3)] {
-            let (schedules, waits) = every_step(1024, &before, operation, &[(0, Act::Surely(0))]);
-            sum = (sum.0 + schedules, sum.1 + waits);
-        }
-        assert!(sum.0 > 5 && sum.1 > 0, "drained: {drained}, {} schedules, {} waits", sum.0, sum.1);
+        let operations = [Act::Drain, Act::FreeOne, Act::Alloc(0), Act::Alloc(3)];
+        let (schedules, waits) = every_pair(1024, &before, &operations, &[Act::Surely(0)]);
+        assert!(
+            schedules > 5 && waits > 0,
+            "drained: {drained}, {schedules} schedules, {waits} waits"
+        );
         before.push((0, Act::Drain));
     }
 }
@@ -337,19 +301,9 @@ fn frames_that_cpus_hand_to_each_other_can_come_back_anywhere() {
     // locked.
     let mut before = [(0, Act::Alloc(0)), (1, Act::Alloc(0))].repeat(70);
     before.extend([(0, Act::HandOver), (1, Act::HandOver)]);
-    for operation in [Act::FreeOne, Act::FreeAll, Act::Alloc(0), Act::Alloc(4), Act::Drain] {
-        for act in [
-            Act::FreeOne,
-            Act::FreeAll,
-            Act::Alloc(0),
-            Act::Alloc(4),
-            Act::Drain,
-            Act::GiveBack,
-            Act::TakeWhole,
-        ] {
-            every_step(2048, &before, operation, &[(0, act)]);
-        }
-    }
+    use Act::*;
+    let acts = [FreeOne, FreeAll, Alloc(0), Alloc(4), Drain, GiveBack, TakeWhole];
+    every_pair(2048, &before, &acts[..5], &acts);
 }
 
 #[test]

@@ -13,31 +13,25 @@ fn a_lock_keeps_others_out() {
     let m = flat(CPUS, 512);
     let lock: Lock<Busy> = Lock::new();
     let counter = AtomicU64::new(0);
-    thread::scope(|s| {
-        for cpu in 0..CPUS {
-            let (m, lock, counter) = (&m, &lock, &counter);
-            s.spawn(move || {
-                m.run_on(cpu);
-                let mut top = Token::top();
-                for i in 0..20_000 {
-                    let guard = if i % 3 == 0 {
-                        lock.try_lock(m, &mut top, 0)
-                    } else {
-                        Some(lock.lock(m, &mut top, 0))
-                    };
-                    if guard.is_some() {
-                        assert_eq!(m.preempt_depth(), 1);
-                        let seen = counter.load(Ordering::Relaxed);
-                        std::hint::spin_loop();
-                        counter.store(seen + 1, Ordering::Relaxed);
-                    } else {
-                        counter.fetch_add(0, Ordering::Relaxed);
-                    }
-                }
-                // No lock is held any more.
-                assert_eq!(m.preempt_depth(), 0);
-            });
+    on_cpus(0..CPUS, |_| {
+        let mut top = Token::top();
+        for i in 0..20_000 {
+            let guard = if i % 3 == 0 {
+                lock.try_lock(&m, &mut top, 0)
+            } else {
+                Some(lock.lock(&m, &mut top, 0))
+            };
+            if guard.is_some() {
+                assert_eq!(m.preempt_depth(), 1);
+                let seen = counter.load(Ordering::Relaxed);
+                std::hint::spin_loop();
+                counter.store(seen + 1, Ordering::Relaxed);
+            } else {
+                counter.fetch_add(0, Ordering::Relaxed);
+            }
         }
+        // No lock is held any more.
+        assert_eq!(m.preempt_depth(), 0);
     });
     assert!(!lock.is_locked());
     // Two of three iterations always take the lock.
@@ -49,17 +43,11 @@ fn locks_count_every_increment_made_under_them() {
     let m = flat(CPUS, 512);
     let word = AtomicU32::new(0);
     let counter = AtomicU64::new(0);
-    thread::scope(|s| {
-        for cpu in 0..CPUS {
-            let (m, word, counter) = (&m, &word, &counter);
-            s.spawn(move || {
-                m.run_on(cpu);
-                for _ in 0..20_000 {
-                    let mut top = Token::top();
-                    let _guard = Lock::<TableLock>::from_word(word).lock(m, &mut top, 1);
-                    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                }
-            });
+    on_cpus(0..CPUS, |_| {
+        for _ in 0..20_000 {
+            let mut top = Token::top();
+            let _guard = Lock::<TableLock>::from_word(&word).lock(&m, &mut top, 1);
+            counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
     });
     assert_eq!(counter.load(Ordering::Relaxed), CPUS as u64 * 20_000);
@@ -71,16 +59,14 @@ fn a_sequence_count_shows_no_torn_pair() {
     let count = SeqCount::new();
     let pair = [AtomicU64::new(0), AtomicU64::new(0)];
     let stop = AtomicBool::new(false);
-    thread::scope(|s| {
-        s.spawn(|| {
-            m.run_on(1);
+    on_cpus(0..2, |cpu| {
+        if cpu == 1 {
             for i in 1..50_000 {
                 let _write = count.write(&m);
-                pair[0].store(i, Ordering::Relaxed);
-                pair[1].store(i, Ordering::Relaxed);
+                pair.iter().for_each(|word| word.store(i, Ordering::Relaxed));
             }
-            stop.store(true, Ordering::Release);
-        });
+            return stop.store(true, Ordering::Release);
+        }
         let mut last = 0;
         while !stop.load(Ordering::Acquire) {
             let seen = count.begin(&m);
@@ -106,35 +92,25 @@ fn nothing_is_freed_while_someone_inside_an_epoch_may_look_at_it() {
     let linked = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let looked = AtomicU64::new(0);
-    thread::scope(|s| {
-        for cpu in 1..CPUS {
-            let (m, epochs, slots, linked, stop, looked) =
-                (&m, &epochs, &slots, &linked, &stop, &looked);
-            s.spawn(move || {
-                m.run_on(cpu);
-                while !stop.load(Ordering::Acquire) {
-                    // Outside the epoch, so that the freeing thread runs even on a host with fewer
-                    // CPUs.
-                    thread::yield_now();
-                    let _outer = epochs.enter(m);
-                    let at = linked.load(Ordering::Acquire) as usize;
-                    let seen = slots[at].load(Ordering::Acquire);
-                    let _inner = epochs.enter(m);
-                    assert!(epochs.is_inside(m) && seen != 0);
-                    for _ in 0..4 {
-                        // The freeing thread runs while this one reads.
-                        thread::yield_now();
-                        assert_eq!(
-                            slots[at].load(Ordering::Acquire),
-                            seen,
-                            "looked at what was freed"
-                        );
-                    }
-                    looked.fetch_add(1, Ordering::Relaxed);
-                }
-                assert!(!epochs.is_inside(m));
-                assert_eq!(m.preempt_depth(), 0);
-            });
+    on_cpus(0..CPUS, |cpu| {
+        while cpu != 0 && !stop.load(Ordering::Acquire) {
+            // Outside the epoch, so that the freeing thread runs even on a host with fewer CPUs.
+            thread::yield_now();
+            let _outer = epochs.enter(&m);
+            let slot = &slots[linked.load(Ordering::Acquire) as usize];
+            let seen = slot.load(Ordering::Acquire);
+            let _inner = epochs.enter(&m);
+            assert!(epochs.is_inside(&m) && seen != 0);
+            for _ in 0..4 {
+                // The freeing thread runs while this one reads.
+                thread::yield_now();
+                assert_eq!(slot.load(Ordering::Acquire), seen, "looked at what was freed");
+            }
+            looked.fetch_add(1, Ordering::Relaxed);
+        }
+        if cpu != 0 {
+            assert!(!epochs.is_inside(&m));
+            return assert_eq!(m.preempt_depth(), 0);
         }
         let mut round = 2;
         while round < 200 || looked.load(Ordering::Relaxed) < 2000 && round < 100_000 {

@@ -88,11 +88,9 @@ proptest! {
                     let (pfn, o) = model.held.swap_remove(pick % model.held.len());
                     let part = part.min(o);
                     if o >= 9 {
-                        fx.frames.split_to(&fx.m, pfn, order(o), order(part));
+                        fx.split(pfn, o, part);
                     }
-                    for i in 0..1u64 << (o - part) {
-                        fx.free(pfn.add(i << part), part);
-                    }
+                    fx.free_all((0..1u64 << (o - part)).map(|i| pfn.add(i << part)), part);
                     model.set(pfn, o, false);
                 }
                 Step::Retire { pick, generation } if !model.held.is_empty() => {
@@ -101,30 +99,25 @@ proptest! {
                     model.pending.push((pfn, o, generation));
                 }
                 Step::Complete { generation } => {
-                    let mut freed = 0;
-                    for (first, n) in ranges {
+                    let (mut freed, mut stopped) = (0, [false; 2]);
+                    for p in std::mem::take(&mut model.pending) {
                         // Each node has a queue, and stops at the first block of a later
                         // generation.
-                        let mine = |p: &(Pfn, u8, u64)| p.0.0 >= first && p.0.0 < first + n;
-                        let mut stopped = false;
-                        let mut keep = vec![];
-                        for p in std::mem::take(&mut model.pending) {
-                            stopped |= mine(&p) && p.2 > generation;
-                            if mine(&p) && !stopped {
-                                freed += 1 << p.1;
-                                model.set(p.0, p.1, false);
-                            } else {
-                                keep.push(p);
-                            }
+                        let stopped = &mut stopped[usize::from(p.0.0 >= ranges[1].0)];
+                        *stopped |= p.2 > generation;
+                        if *stopped {
+                            model.pending.push(p);
+                        } else {
+                            freed += 1 << p.1;
+                            model.set(p.0, p.1, false);
                         }
-                        model.pending = keep;
                     }
                     prop_assert_eq!(fx.frames.completed(&fx.m, &mut top, generation), freed);
                 }
                 Step::Drain => fx.frames.drain(&fx.m),
                 _ => {}
             }
-            let counts = fx.frames.audit(&fx.m).unwrap();
+            let counts = fx.counts();
             let used: u64 = model.held.iter().map(|&(_, o)| 1 << o).sum();
             let pending: u64 = model.pending.iter().map(|&(_, o, _)| 1 << o).sum();
             prop_assert_eq!((counts.total, counts.used, counts.pending), (7400, used, pending));

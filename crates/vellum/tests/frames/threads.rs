@@ -1,7 +1,6 @@
 //! The allocator on real threads: no frame is had twice, and none is lost.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::thread;
 
 use vellum_testkit::prelude::*;
 
@@ -11,79 +10,62 @@ const CPUS: usize = 4;
 fn churn(fx: &FramesFixture, steps: u64, cpu_of: fn(usize) -> usize, orders: &'static [u8]) {
     let (first, end) = (fx.m.topology().frames_start(), fx.m.topology().frames_end());
     let owned: Vec<AtomicU8> = (first..end).map(|_| AtomicU8::new(0)).collect();
-    let take = |pfn: Pfn, o: u8| {
+    let set = |(pfn, o): (Pfn, u8), to: u8| {
         for f in pfn.0..pfn.0 + (1 << o) {
-            assert_eq!(
-                owned[(f - first) as usize].swap(1, Ordering::AcqRel),
-                0,
-                "frame {f} had twice"
-            );
+            let was = owned[(f - first) as usize].swap(to, Ordering::AcqRel);
+            assert_eq!(was, 1 - to, "frame {f}, had twice where it is 1");
         }
     };
-    let give = |pfn: Pfn, o: u8| {
-        for f in pfn.0..pfn.0 + (1 << o) {
-            assert_eq!(owned[(f - first) as usize].swap(0, Ordering::AcqRel), 1);
-        }
-    };
-    thread::scope(|s| {
-        for t in 0..CPUS {
-            let (take, give) = (&take, &give);
-            s.spawn(move || {
-                fx.m.run_on(cpu_of(t));
-                let mut random = Random::new(t as u64);
-                let mut held: Vec<(Pfn, u8)> = vec![];
-                let mut top = Token::top();
-                for step in 0..steps {
-                    // In waves, so that memory runs out and comes back.
-                    let filling = step / 300 % 2 == 0;
-                    if held.is_empty() || random.below(10) < if filling { 7 } else { 3 } {
-                        let o = orders[random.below(orders.len() as u64) as usize];
-                        let policy = match random.below(3) {
-                            0 => NumaPolicy::Local,
-                            1 => NumaPolicy::Interleave,
-                            _ => NumaPolicy::Prefer(1),
-                        };
-                        if let Ok(pfn) = fx.frames.alloc(
-                            &fx.m,
-                            order(o),
-                            &AllocRequest { policy, index: step, use_: Use::Data },
-                        ) {
-                            take(pfn, o);
-                            held.push((pfn, o));
-                        }
-                    } else {
-                        let (pfn, o) = held.swap_remove(random.below(held.len() as u64) as usize);
-                        give(pfn, o);
-                        match random.below(8) {
-                            0 if o >= 9 => {
-                                fx.frames.split_to(&fx.m, pfn, order(o), Order::BASE);
-                                (0..1 << o)
-                                    .for_each(|i| fx.frames.put(&fx.m, pfn.add(i), Order::BASE));
-                            }
-                            1 => fx.frames.retire_at(&fx.m, &mut top, (pfn, order(o)), step),
-                            _ => fx.frames.put(&fx.m, pfn, order(o)),
-                        }
-                    }
-                    if step % 64 == 0 {
-                        fx.frames.completed(&fx.m, &mut top, step);
-                    }
-                    if step % 997 == 0 {
-                        fx.frames.drain(&fx.m);
-                    }
+    on_cpus(0..CPUS, |t| {
+        fx.m.run_on(cpu_of(t));
+        let mut random = Random::new(t as u64);
+        let mut held: Vec<(Pfn, u8)> = vec![];
+        let mut top = Token::top();
+        for step in 0..steps {
+            // In waves, so that memory runs out and comes back.
+            let filling = step / 300 % 2 == 0;
+            if held.is_empty() || random.below(10) < if filling { 7 } else { 3 } {
+                let o = orders[random.below(orders.len() as u64) as usize];
+                let policy = match random.below(3) {
+                    0 => NumaPolicy::Local,
+                    1 => NumaPolicy::Interleave,
+                    _ => NumaPolicy::Prefer(1),
+                };
+                let want = AllocRequest { policy, index: step, use_: Use::Data };
+                if let Ok(pfn) = fx.frames.alloc(&fx.m, order(o), &want) {
+                    set((pfn, o), 1);
+                    held.push((pfn, o));
                 }
-                for (pfn, o) in held {
-                    give(pfn, o);
-                    fx.frames.put(&fx.m, pfn, order(o));
+            } else {
+                let (pfn, o) = held.swap_remove(random.below(held.len() as u64) as usize);
+                set((pfn, o), 0);
+                match random.below(8) {
+                    0 if o >= 9 => {
+                        fx.split(pfn, o, 0);
+                        fx.free_all((0..1 << o).map(|i| pfn.add(i)), 0);
+                    }
+                    1 => fx.frames.retire_at(&fx.m, &mut top, (pfn, order(o)), step),
+                    _ => fx.free(pfn, o),
                 }
-                fx.frames.completed(&fx.m, &mut top, u64::MAX);
-            });
+            }
+            if step % 64 == 0 {
+                fx.frames.completed(&fx.m, &mut top, step);
+            }
+            if step % 997 == 0 {
+                fx.frames.drain(&fx.m);
+            }
         }
+        for (pfn, o) in held {
+            set((pfn, o), 0);
+            fx.free(pfn, o);
+        }
+        fx.frames.completed(&fx.m, &mut top, u64::MAX);
     });
     fx.frames.completed(&fx.m, &mut Token::top(), u64::MAX);
-    let counts = fx.frames.audit(&fx.m).unwrap();
+    let counts = fx.counts();
     assert_eq!((counts.used, counts.pending), (0, 0));
     fx.frames.drain(&fx.m);
-    let counts = fx.frames.audit(&fx.m).unwrap();
+    let counts = fx.counts();
     assert_eq!(counts.free, counts.total);
 }
 

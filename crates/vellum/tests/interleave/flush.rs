@@ -11,35 +11,22 @@ use std::rc::Rc;
 
 use vellum_testkit::prelude::*;
 
-/// A verb that removes the mapping at 1 GiB, or a part of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verb {
-    Unmap,
-    UnmapPart,
-    Forget,
-    Protect,
-    Remap,
-    MapOver,
-    Write,
-    WriteShort,
-    Force,
-    Forbid,
-    Exit,
+listed! {
+    /// A verb that removes the mapping at 1 GiB, or a part of it.
+    enum Verb {
+        Unmap,
+        UnmapPart,
+        Forget,
+        Protect,
+        Remap,
+        MapOver,
+        Write,
+        WriteShort,
+        Force,
+        Forbid,
+        Exit,
+    }
 }
-
-const VERBS: [Verb; 11] = [
-    Verb::Unmap,
-    Verb::UnmapPart,
-    Verb::Forget,
-    Verb::Protect,
-    Verb::Remap,
-    Verb::MapOver,
-    Verb::Write,
-    Verb::WriteShort,
-    Verb::Force,
-    Verb::Forbid,
-    Verb::Exit,
-];
 
 struct Mapped<C: Codec> {
     fx: Fixture<C>,
@@ -59,9 +46,7 @@ impl<C: Codec> Mapped<C> {
             Verb::Remap => {
                 vm.remap(&space, at, MIB2, MIB2, Placement::At(Va(3 * GIB))).expect("mapped");
             }
-            Verb::MapOver => {
-                vm.map(&space, Placement::Replace(at), MIB2, RW).expect("memory");
-            }
+            Verb::MapOver => _ = vm.map(&space, Placement::Replace(at), MIB2, RW).expect("memory"),
             Verb::Write => assert_eq!(vm.fault(&space, at, Access::Write), Ok(Fault::Huge)),
             Verb::WriteShort => {
                 let taken = self.fx.take_all(Order::HUGE);
@@ -79,8 +64,7 @@ impl<C: Codec> Mapped<C> {
 /// Runs one verb while CPU 1 runs in the space or, if `gone`, has left it and may keep translations
 /// by asid. Says how many flushes it took.
 fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
-    let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
-    let fx = Fixture::<C>::new(flat_with(3, 8192, rules), config);
+    let fx = Fixture::<C>::new(flat_with(3, 8192, rules), with_zeros(ZeroHuge::Page));
     let space = fx.mapped(Va(GIB), MIB2, RW);
     fx.run_on(1);
     fx.vm.activate(&space);
@@ -99,11 +83,8 @@ fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
             vm.machine().run_on(2);
             flushes.set(flushes.get() + 1);
             // CPU 1 may still read the page.
-            assert_eq!(
-                (vm.shrink_zeros(), vm.shrinkable_zeros()),
-                (0, 0),
-                "{verb:?}: freed before its flush was over"
-            );
+            let freed = (vm.shrink_zeros(), vm.shrinkable_zeros());
+            assert_eq!(freed, (0, 0), "{verb:?}: freed before its flush was over");
             assert_eq!(vm.huge_zero(), Some(page));
             assert_eq!(vm.frames().record(page).use_(), Use::Zero);
             let mut bytes = [1; 4096];
@@ -128,15 +109,14 @@ fn held<C: Arch>(rules: MmuRules, verb: Verb, gone: bool) -> u32 {
     let space = fx.mapped(Va(GIB), MIB2, RW);
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
     assert_eq!(fx.count(Counter::ThpZeroAlloc), 2);
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
     flushes.get()
 }
 
 #[test]
 fn d_07_the_page_of_zeros_stays_until_the_flush_that_covers_it_whatever_verb_unmapped_it() {
     let asids = MmuRules { asids: 64, ..MmuRules::X86_64 };
-    for verb in VERBS.into_iter().filter(|&verb| verb != Verb::Exit) {
+    for &verb in Verb::ALL.iter().filter(|&&verb| verb != Verb::Exit) {
         for flushes in [
             held::<X86_64>(MmuRules::X86_64, verb, false),
             held::<X86_64>(asids, verb, false),

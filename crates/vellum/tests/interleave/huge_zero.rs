@@ -35,11 +35,21 @@ impl<C: Arch> Shared<C> {
         let spaces = self.spaces.borrow();
         self.fx.check(&spaces.iter().collect::<Vec<_>>());
     }
+    /// The first space does something.
+    fn first<R>(&self, act: impl FnOnce(&Vm<Flat<C>>, &Space) -> R) -> R {
+        act(&self.fx.vm, &self.spaces.borrow()[0])
+    }
+    /// A space reads the huge page of zeros, and ends.
+    fn use_once(&self) {
+        self.fx.vm.exit(self.fx.zeros_read(MIB2));
+    }
+    fn fork_and_end(&self) {
+        let child = self.first(|vm, space| vm.fork(space)).expect("memory");
+        self.fx.vm.exit(child);
+    }
     fn zero_at(&self, space: usize, va: u64) -> bool {
-        matches!(
-            self.fx.vm.query(&self.spaces.borrow()[space], Va(va)),
-            Page::Mapped { zero: true, .. }
-        )
+        let page = self.fx.vm.query(&self.spaces.borrow()[space], Va(va));
+        matches!(page, Page::Mapped { zero: true, .. })
     }
 }
 
@@ -61,13 +71,14 @@ fn everywhere<C: Arch>(
 
 fn d_04<C: Arch>(form: ZeroHuge, bytes: u64) {
     // The tables that one thread alone allocates.
+    let tables_of = |shared: &Shared<C>| {
+        let nodes = shared.first(|vm, space| vm.usage(space)).table_nodes;
+        (nodes, shared.fx.count(Counter::TablePages))
+    };
     let tables = {
         let shared = shared_of::<C>(form, bytes);
         shared.fault(0, GIB, Access::Read);
-        (
-            shared.fx.usage(&shared.spaces.borrow()[0]).table_nodes,
-            shared.fx.count(Counter::TablePages),
-        )
+        tables_of(&shared)
     };
     let places = everywhere::<C>(
         || shared_of(form, bytes),
@@ -76,14 +87,10 @@ fn d_04<C: Arch>(form: ZeroHuge, bytes: u64) {
         move |shared| {
             shared.all();
             assert!(shared.zero_at(0, GIB), "one mapping");
-            let usage = shared.fx.usage(&shared.spaces.borrow()[0]);
-            assert_eq!(
-                (usage.table_nodes, shared.fx.count(Counter::TablePages)),
-                tables,
-                "{form:?}: tables left over"
-            );
+            assert_eq!(tables_of(shared), tables, "{form:?}: tables left over");
             if form == ZeroHuge::Page {
-                assert_eq!((usage.zero_huge_leaves, shared.fx.vm.huge_zero_references()), (1, 2));
+                let leaves = shared.first(|vm, space| vm.usage(space)).zero_huge_leaves;
+                assert_eq!((leaves, shared.fx.vm.huge_zero_references()), (1, 2));
             }
         },
     );
@@ -133,12 +140,8 @@ fn d_05_within_one_space_the_count_ends_at_two() {
 /// A space uses the page and ends, the shrinker frees the page, and a new one is allocated: all in
 /// one act.
 fn come_and_go(shared: &Shared<X86_64>) {
-    let vm = &shared.fx.vm;
-    let space = vm.create().unwrap();
-    shared.fx.map(&space, Va(GIB), MIB2, RW);
-    vm.fault(&space, Va(GIB), Access::Read).unwrap();
-    vm.exit(space);
-    vm.shrink_zeros();
+    shared.use_once();
+    shared.fx.vm.shrink_zeros();
     shared.fault(1, GIB + MIB2, Access::Read);
 }
 
@@ -159,41 +162,20 @@ fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
     };
     // The first use, interrupted by the shrinker and by the life of another space; the shrinker,
     // interrupted by uses.
-    let first = |shared: &Shared<X86_64>| shared.fault(0, GIB, Access::Read);
-    assert!(
-        everywhere(
-            || shared(ZeroHuge::Page),
-            first,
-            |shared| {
-                shared.fx.vm.shrink_zeros();
-            },
-            live
-        ) > 5
-    );
-    assert!(everywhere(|| shared(ZeroHuge::Page), first, come_and_go, live) > 5);
+    let first: Act<X86_64> = |shared| shared.fault(0, GIB, Access::Read);
+    let shrink: Act<X86_64> = |shared| _ = shared.fx.vm.shrink_zeros();
+    let keep: Act<X86_64> = |shared| shared.fx.vm.keep_zeros().unwrap();
+    for act in [shrink, come_and_go] {
+        assert!(everywhere(|| shared(ZeroHuge::Page), first, act, live) > 5);
+    }
     let used_once = || {
         let shared = shared::<X86_64>(ZeroHuge::Page);
-        let space = shared.fx.vm.create().unwrap();
-        shared.fx.map(&space, Va(GIB), MIB2, RW);
-        shared.fx.vm.fault(&space, Va(GIB), Access::Read).unwrap();
-        shared.fx.vm.exit(space);
+        shared.use_once();
         shared
     };
-    let shrink = |shared: &Shared<X86_64>| {
-        shared.fx.vm.shrink_zeros();
-    };
-    assert!(everywhere(used_once, shrink, |shared| shared.fault(0, GIB, Access::Read), live) >= 2);
-    assert!(everywhere(used_once, shrink, come_and_go, live) >= 2);
-    assert!(
-        everywhere(
-            used_once,
-            shrink,
-            |shared| {
-                shared.fx.vm.keep_zeros().unwrap();
-            },
-            live
-        ) >= 2
-    );
+    for act in [first, come_and_go, keep] {
+        assert!(everywhere(used_once, shrink, act, live) >= 2);
+    }
 }
 
 #[test]
@@ -202,42 +184,31 @@ fn d_15_a_huge_page_of_data_is_never_taken_for_the_zeros_it_was_before() {
     // zeros.
     let with_data = || {
         let shared = shared::<X86_64>(ZeroHuge::Page);
-        let space = shared.fx.vm.create().unwrap();
-        shared.fx.map(&space, Va(GIB), MIB2, RW);
-        shared.fx.vm.fault(&space, Va(GIB), Access::Read).unwrap();
-        shared.fx.vm.exit(space);
+        shared.use_once();
         shared.fx.poke(&shared.spaces.borrow()[0], Va(GIB), 1).unwrap();
         shared
     };
     let swap = |shared: &Shared<X86_64>| {
         shared.fx.vm.shrink_zeros();
         // Refused once it is unmapped.
-        let _ = shared.fx.vm.fault(&shared.spaces.borrow()[0], Va(GIB + MIB2), Access::Write);
+        let _ = shared.first(|vm, space| vm.fault(space, Va(GIB + MIB2), Access::Write));
         shared.fault(1, GIB, Access::Read);
     };
-    let unmap = |shared: &Shared<X86_64>| {
-        shared.fx.vm.unmap(&shared.spaces.borrow()[0], Va(GIB), 2 * MIB2).unwrap()
-    };
-    assert!(everywhere(with_data, unmap, swap, |shared| shared.all()) > 5);
-    let fork = |shared: &Shared<X86_64>| {
-        let child = shared.fx.vm.fork(&shared.spaces.borrow()[0]).unwrap();
-        shared.fx.vm.exit(child);
-    };
-    assert!(everywhere(with_data, fork, swap, |shared| shared.all()) > 5);
+    let unmap: Act<X86_64> =
+        |shared| shared.first(|vm, space| vm.unmap(space, Va(GIB), 2 * MIB2)).unwrap();
+    for body in [unmap, Shared::fork_and_end] {
+        assert!(everywhere(with_data, body, swap, |shared| shared.all()) > 5);
+    }
 }
 
 #[test]
 fn d_08_a_first_use_in_the_middle_of_a_fork_is_the_childs_as_well() {
-    let forked = |shared: &Shared<X86_64>| {
-        let child = shared.fx.vm.fork(&shared.spaces.borrow()[0]).unwrap();
-        shared.spaces.borrow_mut().push(child);
-    };
     let places = everywhere::<X86_64>(
         || shared(ZeroHuge::Page),
         |shared| {
-            let child = shared.fx.vm.fork(&shared.spaces.borrow()[0]).unwrap();
-            shared.fx.vm.exit(child);
-            forked(shared);
+            shared.fork_and_end();
+            let child = shared.first(|vm, space| vm.fork(space)).unwrap();
+            shared.spaces.borrow_mut().push(child);
         },
         |shared| shared.fault(0, GIB + MIB2, Access::Read),
         |shared| {
@@ -255,36 +226,19 @@ fn writes_meet<C: Arch>(form: ZeroHuge, huge: bool) {
         shared.fault(0, GIB, Access::Read);
         if !huge {
             // No huge page is to be had; a few base pages are.
-            let want = vellum::unstable::AllocRequest::kernel(vellum::machine::Use::Slab);
-            while shared.fx.vm.frames().alloc(shared.fx.m(), Order::HUGE, &want).is_ok() {}
+            shared.fx.take_all(Order::HUGE);
         }
         shared
     };
     for act in [
         (|shared: &Shared<C>| shared.fault(0, GIB, Access::Write)) as Act<C>,
         |shared| shared.fault(0, GIB + 8192, Access::Write),
-        |shared| {
-            let _ = shared.fx.vm.unmap(&shared.spaces.borrow()[0], Va(GIB + 4096), 4096);
-        },
-        |shared| {
-            let _ = shared.fx.vm.protect(
-                &shared.spaces.borrow()[0],
-                Va(GIB),
-                MIB2,
-                vellum::space::Rights::READ,
-            );
-        },
-        |shared| {
-            let _ = shared.fx.vm.advise(
-                &shared.spaces.borrow()[0],
-                Va(GIB),
-                MIB2,
-                vellum::space::Advice::DontNeed,
-            );
-        },
+        |shared| _ = shared.first(|vm, space| vm.unmap(space, Va(GIB + 4096), 4096)),
+        |shared| _ = shared.first(|vm, space| vm.protect(space, Va(GIB), MIB2, Rights::READ)),
+        |shared| _ = shared.first(|vm, space| vm.advise(space, Va(GIB), MIB2, Advice::DontNeed)),
     ] {
         let write = |shared: &Shared<C>| {
-            let _ = shared.fx.vm.fault(&shared.spaces.borrow()[0], Va(GIB), Access::Write);
+            let _ = shared.first(|vm, space| vm.fault(space, Va(GIB), Access::Write));
         };
         let places = at_every_step(read, write, act, |shared| {
             let spaces = shared.spaces.borrow();
@@ -315,13 +269,11 @@ fn shared_twice<C: Arch>(form: ZeroHuge) -> Rc<Shared<C>> {
 
 fn forbidden<C: Arch>(form: ZeroHuge) {
     let read = |shared: &Shared<C>| shared.fault(0, GIB, Access::Read);
-    let forbid = |shared: &Shared<C>| shared.fx.vm.forbid_zeros(&shared.spaces.borrow()[0]);
+    let forbid = |shared: &Shared<C>| shared.first(|vm, space| vm.forbid_zeros(space));
     let none = |shared: &Shared<C>| {
         shared.all();
-        assert!(
-            !shared.zero_at(0, GIB) && !shared.zero_at(0, 2 * GIB),
-            "{form:?}: zeros where they are forbidden"
-        );
+        let zeros = [GIB, 2 * GIB].map(|va| shared.zero_at(0, va));
+        assert_eq!(zeros, [false; 2], "{form:?}: zeros where they are forbidden");
     };
     for (body, act) in [(read as Act<C>, forbid as Act<C>), (forbid, read)] {
         let places = everywhere::<C>(|| shared_twice(form), body, act, none);

@@ -37,25 +37,15 @@ impl Shared {
         state.tables.iter_mut().flatten().for_each(|raw| raw.2 &= !X86_64::FRAME);
         state
     }
-    /// Leaves that many frames, of all blocks.
-    fn starve(&self, room: usize) -> Vec<Pfn> {
-        let mut taken = self.fx.take_all(Order::BASE);
-        for _ in 0..room {
-            self.fx.give_back([taken.swap_remove(taken.len() * 7 / 11)], Order::BASE);
-        }
-        taken
-    }
     fn end(self) {
-        self.spaces.into_iter().for_each(|space| self.fx.vm.exit(space));
-        self.fx.vm.shrink_zeros();
-        self.fx.check(&[]);
+        self.fx.end_zeros(self.spaces);
     }
 }
 
 /// The state after the act alone, with enough frames but no block.
 fn alone(config: Config, fork: bool, act: Verb) -> State {
     let shared = shared(config, fork);
-    let taken = shared.starve(32);
+    let taken = shared.fx.take_all_but_scattered(32);
     shared.fx.run_on(1);
     assert!(act(&shared), "an act that fails with 32 frames");
     shared.fx.run_on(0);
@@ -77,7 +67,7 @@ fn starved(config: Config, fork: bool, verb: Verb, act: Verb) -> u32 {
         loop {
             let shared = Rc::new(shared(config, fork));
             shared.fx.run_on(0);
-            let taken = shared.starve(room);
+            let taken = shared.fx.take_all_but_scattered(room);
             let (acted, done) = (Rc::new(Cell::new(false)), Cell::new(true));
             let seen = Rc::clone(&acted);
             let act = move |shared: &Shared| seen.set(act(shared));
@@ -116,46 +106,34 @@ fn fault(shared: &Shared, space: usize, va: u64, access: Access) -> bool {
 
 const RESERVED: u64 = 2 * GIB + 5 * KIB4;
 
-fn write_reserved(shared: &Shared) -> bool {
-    fault(shared, 0, RESERVED, Access::Write)
-}
-
-fn read_reserved(shared: &Shared) -> bool {
-    fault(shared, 0, RESERVED, Access::Read)
-}
-
-fn write_near(shared: &Shared) -> bool {
-    fault(shared, 0, RESERVED + 9 * KIB4, Access::Write)
-}
-
-fn write_far(shared: &Shared) -> bool {
-    fault(shared, 0, RESERVED + 7 * MIB2, Access::Write)
-}
-
-fn read_far(shared: &Shared) -> bool {
-    fault(shared, 0, RESERVED + 7 * MIB2, Access::Read)
-}
-
-fn write_shared(shared: &Shared) -> bool {
-    fault(shared, 1, GIB + 3 * KIB4, Access::Write)
-}
-
-fn protect_there(shared: &Shared) -> bool {
-    shared.fx.vm.protect(&shared.spaces[0], Va(RESERVED), KIB4, Rights::READ_WRITE).is_ok()
-}
-
-fn fork(shared: &Shared) -> bool {
-    shared.fx.vm.fork(&shared.spaces[0]).map(|child| shared.fx.vm.exit(child)).is_ok()
-}
-
-fn remap(shared: &Shared) -> bool {
-    let to = Placement::At(Va(6 * GIB + KIB4));
-    shared.fx.vm.remap(&shared.spaces[0], Va(GIB), MIB2, MIB2, to).is_ok()
-}
-
-fn remap_reserved(shared: &Shared) -> bool {
+const WRITE_RESERVED: Verb = |shared| fault(shared, 0, RESERVED, Access::Write);
+const READ_RESERVED: Verb = |shared| fault(shared, 0, RESERVED, Access::Read);
+const WRITE_NEAR: Verb = |shared| fault(shared, 0, RESERVED + 9 * KIB4, Access::Write);
+const WRITE_FAR: Verb = |shared| fault(shared, 0, RESERVED + 7 * MIB2, Access::Write);
+const READ_FAR: Verb = |shared| fault(shared, 0, RESERVED + 7 * MIB2, Access::Read);
+const WRITE_SHARED: Verb = |shared| fault(shared, 1, GIB + 3 * KIB4, Access::Write);
+const PROTECT_THERE: Verb = |Shared { fx, spaces }| {
+    fx.vm.protect(&spaces[0], Va(RESERVED), KIB4, Rights::READ_WRITE).is_ok()
+};
+const FORK: Verb =
+    |Shared { fx, spaces }| fx.vm.fork(&spaces[0]).map(|child| fx.vm.exit(child)).is_ok();
+const REMAP: Verb = |Shared { fx, spaces }| {
+    fx.vm.remap(&spaces[0], Va(GIB), MIB2, MIB2, Placement::At(Va(6 * GIB + KIB4))).is_ok()
+};
+const REMAP_RESERVED: Verb = |Shared { fx, spaces }| {
     let to = Placement::Replace(Va(GIB + KIB4));
-    shared.fx.vm.remap(&shared.spaces[0], Va(2 * GIB + KIB4), MIB2, 16 * KIB4, to).is_ok()
+    fx.vm.remap(&spaces[0], Va(2 * GIB + KIB4), MIB2, 16 * KIB4, to).is_ok()
+};
+
+/// How often the verbs failed after the acts, with each of the settings.
+fn all_starved(configs: &[Config], fork: bool, verbs: &[Verb], acts: &[Verb]) -> u32 {
+    let mut failures = 0;
+    for &config in configs {
+        for &verb in verbs {
+            failures += acts.iter().map(|&act| starved(config, fork, verb, act)).sum::<u32>();
+        }
+    }
+    failures
 }
 
 fn configs() -> [Config; 4] {
@@ -165,45 +143,29 @@ fn configs() -> [Config; 4] {
 
 #[test]
 fn a_fault_that_fails_beside_another_fault_leaves_that_ones_tables_and_no_others() {
-    let mut failures = 0;
-    for act in [write_near, write_far, read_far, protect_there] {
-        failures += starved(no_thp(), false, write_reserved, act);
-    }
-    for config in configs() {
-        failures += starved(config, false, read_reserved, write_far);
-    }
+    let acts = [WRITE_NEAR, WRITE_FAR, READ_FAR, PROTECT_THERE];
+    let failures = all_starved(&[no_thp()], false, &[WRITE_RESERVED], &acts)
+        + all_starved(&configs(), false, &[READ_RESERVED], &[WRITE_FAR]);
     assert!(failures > 100, "{failures}");
 }
 
 #[test]
 fn a_copy_that_fails_leaves_a_shared_huge_page_whole_whoever_faults_meanwhile() {
-    let mut failures = 0;
-    for act in [write_reserved, write_far] {
-        failures += starved(Config::default(), true, write_shared, act);
-    }
+    let acts = [WRITE_RESERVED, WRITE_FAR];
+    let failures = all_starved(&[Config::default()], true, &[WRITE_SHARED], &acts);
     assert!(failures > 10, "{failures}");
 }
 
 #[test]
 fn a_fork_that_fails_leaves_the_parent_to_its_faults() {
-    let mut failures = 0;
-    for config in configs() {
-        for act in [write_reserved, read_far] {
-            failures += starved(config, false, fork, act);
-        }
-    }
+    let failures = all_starved(&configs(), false, &[FORK], &[WRITE_RESERVED, READ_FAR]);
     assert!(failures > 100, "{failures}");
 }
 
 #[test]
 fn a_remap_that_fails_leaves_both_places_to_their_faults() {
-    let mut failures = 0;
-    for config in [no_thp(), Config { zero_huge: ZeroHuge::Table, ..Config::default() }] {
-        for verb in [remap as Verb, remap_reserved] {
-            for act in [write_reserved as Verb, write_far] {
-                failures += starved(config, false, verb, act);
-            }
-        }
-    }
+    let configs = [no_thp(), with_zeros(ZeroHuge::Table)];
+    let (verbs, acts) = ([REMAP, REMAP_RESERVED], [WRITE_RESERVED, WRITE_FAR]);
+    let failures = all_starved(&configs, false, &verbs, &acts);
     assert!(failures > 100, "{failures}");
 }

@@ -65,10 +65,6 @@ fn beside<C: Arch>(
     })
 }
 
-fn lab_of_two<C: Arch>(config: Config) -> Fixture<C> {
-    fixture_of::<C>(2, 8192, config)
-}
-
 fn rights<C: Arch>(fx: &Fixture<C>, space: &Space, rights: Rights) {
     fx.vm.protect(space, Va(GIB), 2 * MIB2, rights).expect("memory");
 }
@@ -91,7 +87,7 @@ fn progress<C: Arch>(config: Config, attrs: Attrs, verbs: usize) {
     ];
     for (name, verb) in all.into_iter().take(verbs) {
         let mut most = 0;
-        let fx = lab_of_two::<C>(config);
+        let fx = fixture_of::<C>(2, 8192, config);
         for at in steps(11) {
             let space = fx.mapped(Va(GIB), 4 * MIB2, attrs);
             // Every access is allowed at any time.
@@ -100,22 +96,14 @@ fn progress<C: Arch>(config: Config, attrs: Attrs, verbs: usize) {
             most = most.max(beside((&fx, &space), verb, edits, at));
             fx.end_zeros([space]);
         }
-        assert!(
-            most <= ENOUGH,
-            "{name}, {:?}, {:?}, zero.huge={:?}: it never ends",
-            attrs.leaf,
-            config.thp,
-            config.zero_huge
-        );
-        println!(
-            "{name}, {:?}, {:?}, zero.huge={:?}: {most} steps at most",
-            attrs.leaf, config.thp, config.zero_huge
-        );
+        let Config { thp, zero_huge, .. } = config;
+        println!("{name}, {:?}, {thp:?}, {zero_huge:?}: {most} steps at most", attrs.leaf);
+        assert!(most <= ENOUGH, "it never ends");
     }
 }
 
 fn by_form(zero_huge: ZeroHuge) {
-    progress::<X86_64>(Config { zero_huge, ..Config::default() }, RW, 3);
+    progress::<X86_64>(with_zeros(zero_huge), RW, 3);
 }
 
 #[test]
@@ -157,8 +145,7 @@ fn a_verb_ends_where_the_size_is_asked_for() {
 /// The other CPU undoes what it did, so that the verb may see either state at any step: it ends all
 /// the same, with success or an error.
 fn beside_what_comes_and_goes(what: &str, orders: &[[Verb<X86_64>; 2]]) {
-    let large = ZERO_FORMS.map(|zero_huge| Config { zero_huge, ..Config::default() });
-    for config in large.into_iter().chain([no_thp()]) {
+    for config in ZERO_FORMS.map(with_zeros).into_iter().chain([no_thp()]) {
         verbs_beside(what, config, orders);
     }
 }
@@ -172,14 +159,12 @@ fn verbs_beside(what: &str, config: Config, orders: &[[Verb<X86_64>; 2]]) {
         ("query", |fx, space| _ = fx.vm.query(space, Va(GIB))),
         ("copy in", |fx, space| _ = fx.vm.copy_in(space, Va(GIB), &[7])),
         ("copy out", |fx, space| _ = fx.vm.copy_out(space, Va(GIB), &mut [0])),
-        ("populate", |fx, space| {
-            _ = fx.vm.advise(space, Va(GIB), 4096, Advice::Populate { write: true });
-        }),
+        ("populate", |fx, space| _ = fx.populate(space, Va(GIB), 4096)),
     ];
     for (name, verb) in verbs {
         for touched in [false, true] {
             let mut most = 0;
-            let fx = lab_of_two::<X86_64>(config);
+            let fx = fixture(8192, config);
             let all = steps(8).flat_map(|at| orders.iter().map(move |edits| (at, *edits)));
             for (at, edits) in all {
                 let space = fx.mapped(Va(GIB), 4 * MIB2, RW);
@@ -189,8 +174,8 @@ fn verbs_beside(what: &str, config: Config, orders: &[[Verb<X86_64>; 2]]) {
                 most = most.max(beside((&fx, &space), verb, edits, at));
                 fx.end_zeros([space]);
             }
-            assert!(most <= ENOUGH, "{name} beside {what}, touched {touched}: it never ends");
             println!("{name} beside {what}, touched {touched}: {most} steps at most");
+            assert!(most <= ENOUGH, "it never ends");
         }
     }
 }

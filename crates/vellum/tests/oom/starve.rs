@@ -12,13 +12,12 @@ pub fn picture(fx: &Fixture, space: &Space) -> Vec<(u64, u64)> {
         [GIB - 8 * KIB4, GIB, GIB + 510 * KIB4, 2 * GIB, 3 * GIB - 8 * KIB4, 6 * GIB, 1 << 39]
     {
         for va in (base..base + 20 * KIB4).step_by(KIB4 as usize) {
-            match fx.vm.query(space, Va(va)) {
-                Page::Mapped { .. } => {
-                    seen.push((va, fx.peek(space, Va(va)).expect("a page that is there")))
-                }
-                Page::Reserved { .. } => seen.push((va, 0)),
-                Page::Unmapped | Page::Inaccessible { .. } => {}
-            }
+            let contents = match fx.vm.query(space, Va(va)) {
+                Page::Mapped { .. } => fx.peek(space, Va(va)).expect("a page that is there"),
+                Page::Reserved { .. } => 0,
+                Page::Unmapped | Page::Inaccessible { .. } => continue,
+            };
+            seen.push((va, contents));
         }
     }
     seen
@@ -77,11 +76,7 @@ pub fn starve_after<R: Outcome>(
         let all: Vec<&Space> = spaces.iter().collect();
         let read = || all.iter().map(|space| picture(&fx, space)).collect::<Vec<_>>();
         let (before, contents) = (fx.state(&all), read());
-        let mut taken = fx.take_all(Order::BASE);
-        // Frames come back from all over, so that no block is whole.
-        for _ in 0..room {
-            fx.give_back([taken.swap_remove(taken.len() * 7 / 11)], Order::BASE);
-        }
+        let taken = fx.take_all_but_scattered(room);
         let done = verb(&fx, &spaces).succeeds();
         fx.give_back(taken, Order::BASE);
         if !done {

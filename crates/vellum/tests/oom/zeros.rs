@@ -4,8 +4,7 @@ use vellum_testkit::prelude::*;
 
 fn falls_back<C: Arch>() {
     let fx = fixture_of::<C>(2, 4096, with_zeros(ZeroHuge::Page));
-    let space = fx.mapped(Va(GIB), MIB2, RW);
-    assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
+    let space = fx.zeros_read(MIB2);
     // Another CPU runs in the space as well: one flush, for both.
     fx.on_cpu(1, || fx.vm.activate(&space));
     fx.vm.activate(&space);
@@ -24,12 +23,9 @@ fn falls_back<C: Arch>() {
         assert_eq!(fx.peek(&space, Va(GIB + page * KIB4 + 16)), Ok(if page == 77 { 9 } else { 0 }));
     }
     fx.vm.deactivate();
-    fx.run_on(1);
-    fx.vm.deactivate();
-    fx.vm.exit(space);
-    fx.run_on(0);
+    fx.on_cpu(1, || fx.vm.deactivate());
     fx.give_back(taken, Order::HUGE);
-    fx.check(&[]);
+    fx.end([space]);
 }
 
 on_both!(
@@ -42,8 +38,7 @@ fn refuses<C: Arch>() {
     // one and the other.
     for left in 0..3 {
         let fx = fixture_of::<C>(2, 4096, with_zeros(ZeroHuge::Page));
-        let space = fx.mapped(Va(GIB), MIB2, RW);
-        assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
+        let space = fx.zeros_read(MIB2);
         let taken = fx.take_all_but(left, Order::BASE);
         let before = fx.state(&[&space]);
         let got = fx.vm.fault(&space, Va(GIB + 5000), Access::Write);
@@ -52,10 +47,8 @@ fn refuses<C: Arch>() {
         } else {
             assert_eq!(got, Err(FaultError::NoMemory), "{left} frames left");
             assert_same(&before, &fx.state(&[&space]), format_args!("{left} frames left"));
-            assert!(matches!(
-                fx.vm.query(&space, Va(GIB + 5000)),
-                Page::Mapped { level: Level::TWO, zero: true, flags, .. } if !flags.write
-            ));
+            let (level, flags, zero) = fx.leaf(&space, Va(GIB + 5000));
+            assert!(level == Level::TWO && zero && !flags.write);
         }
         fx.give_back(taken, Order::BASE);
         fx.end([space]);
@@ -79,17 +72,13 @@ on_both!(no_zeros, d_03_without_memory_for_the_zeros_themselves_a_read_maps_base
 
 fn forks_in_vain<C: Arch>() {
     let fx = fixture_of::<C>(2, 4096, with_zeros(ZeroHuge::Page));
-    let parent = fx.mapped(Va(GIB), MIB2, RW);
-    fx.peek(&parent, Va(GIB)).unwrap();
+    let parent = fx.zeros_read(MIB2);
     for left in 0..8 {
         let taken = fx.take_all_but(left, Order::BASE);
         let forked = fx.vm.fork(&parent);
         fx.give_back(taken, Order::BASE);
-        assert_eq!(
-            fx.vm.huge_zero_references(),
-            if forked.is_ok() { 3 } else { 2 },
-            "{left} frames left"
-        );
+        let references = if forked.is_ok() { 3 } else { 2 };
+        assert_eq!(fx.vm.huge_zero_references(), references, "{left} frames left");
         let all: Vec<&Space> = std::iter::once(&parent).chain(&forked).collect();
         fx.check(&all);
         if let Ok(child) = forked {
@@ -104,15 +93,12 @@ on_both!(forks_in_vain, d_08_a_fork_that_finds_no_memory_takes_no_reference);
 
 fn splits_in_vain<C: Arch>() {
     let fx = fixture_of::<C>(2, 4096, with_zeros(ZeroHuge::Page));
-    let space = fx.mapped(Va(GIB), MIB2, RW);
-    fx.peek(&space, Va(GIB)).unwrap();
+    let space = fx.zeros_read(MIB2);
     let taken = fx.take_all(Order::BASE);
     let before = fx.state(&[&space]);
-    assert_eq!(fx.vm.unmap(&space, Va(GIB + KIB4), KIB4), Err(SpaceError::NoMemory));
-    assert_eq!(
-        fx.vm.protect(&space, Va(GIB + KIB4), KIB4, Rights::READ),
-        Err(SpaceError::NoMemory)
-    );
+    let va = Va(GIB + KIB4);
+    assert_eq!(fx.vm.unmap(&space, va, KIB4), Err(SpaceError::NoMemory));
+    assert_eq!(fx.vm.protect(&space, va, KIB4, Rights::READ), Err(SpaceError::NoMemory));
     assert_same(&before, &fx.state(&[&space]), "without memory");
     fx.give_back(taken, Order::BASE);
     fx.end([space]);
@@ -124,22 +110,14 @@ on_both!(splits_in_vain, d_09_a_split_that_finds_no_memory_changes_nothing);
 fn d_03_without_a_huge_page_a_private_table_keeps_511_zeros_with_one_flush() {
     for form in [ZeroHuge::TablePrivate, ZeroHuge::Table] {
         let fx = fixture_of::<X86_64>(2, 4096, with_zeros(form));
-        let space = fx.mapped(Va(GIB), MIB2, RW);
-        assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
+        let space = fx.zeros_read(MIB2);
         fx.vm.activate(&space);
         let taken = fx.take_all(Order::HUGE);
-        let flushes = || fx.count(Counter::FlushLocalOne) + fx.count(Counter::FlushLocalAll);
-        let before = (flushes(), fx.count(Counter::FlushLocalOne));
-        assert_eq!(
-            fx.vm.fault(&space, Va(GIB + 77 * KIB4), Access::Write),
-            Ok(Fault::Copied(Level::ONE))
-        );
-        assert_eq!(
-            (flushes() - before.0, fx.count(Counter::FlushLocalOne) - before.1),
-            (1, 1),
-            "one page"
-        );
-        fx.poke(&space, Va(GIB + 77 * KIB4), 9).unwrap();
+        let flushes = || [Counter::FlushLocalOne, Counter::FlushLocalAll].map(|n| fx.count(n));
+        let (va, [one, all]) = (Va(GIB + 77 * KIB4), flushes());
+        assert_eq!(fx.vm.fault(&space, va, Access::Write), Ok(Fault::Copied(Level::ONE)));
+        assert_eq!(flushes(), [one + 1, all], "one page");
+        fx.poke(&space, va, 9).unwrap();
         let usage = fx.usage(&space);
         assert_eq!((usage.rss_pages, usage.zero_leaves), (1, 511));
         assert_eq!(fx.count(Counter::ThpFaultFallback), 1);
@@ -160,20 +138,16 @@ fn starves<C: Arch>() {
     {
         for left in 0..=needs {
             let fx = fixture_of::<C>(2, 4096, with_zeros(form));
-            let space = fx.mapped(Va(GIB), reached, RW);
-            assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
+            let space = fx.zeros_read(reached);
             let taken = fx.take_all_but(left, Order::BASE);
             let before = fx.state(&[&space]);
             let got = fx.vm.fault(&space, Va(GIB + 5000), Access::Write);
+            let what = format!("{form:?} {reached:#x} {left}");
             if left == needs {
-                assert_eq!(got, Ok(Fault::Copied(Level::ONE)), "{form:?} {reached:#x} {left}");
+                assert_eq!(got, Ok(Fault::Copied(Level::ONE)), "{what}");
             } else {
-                assert_eq!(got, Err(FaultError::NoMemory), "{form:?} {reached:#x} {left}");
-                assert_same(
-                    &before,
-                    &fx.state(&[&space]),
-                    format_args!("{form:?} {reached:#x} {left}"),
-                );
+                assert_eq!(got, Err(FaultError::NoMemory), "{what}");
+                assert_same(&before, &fx.state(&[&space]), what);
             }
             fx.give_back(taken, Order::BASE);
             fx.end([space]);
@@ -186,8 +160,7 @@ on_both!(starves, d_03_each_allocation_of_a_write_fails_in_turn_and_nothing_chan
 #[test]
 fn d_03_a_huge_page_without_room_for_its_table_becomes_base_pages() {
     let fx = fixture(2048, with_zeros(ZeroHuge::Table));
-    let space = fx.mapped(Va(GIB), GIB, RW);
-    assert_eq!(fx.peek(&space, Va(GIB)), Ok(0));
+    let space = fx.zeros_read(GIB);
     // One huge block is left, and no other frame.
     let huge = fx.take_all(Order::HUGE);
     let small = fx.take_all(Order::BASE);
@@ -204,31 +177,24 @@ fn d_03_a_huge_page_without_room_for_its_table_becomes_base_pages() {
 fn d_03_without_memory_for_the_shared_tables_a_read_maps_base_zeros() {
     let fx = fixture(2048, with_zeros(ZeroHuge::Table));
     let space = fx.mapped(Va(GIB), MIB2, RW);
-    let mut taken = fx.take_all(Order::BASE);
     // One frame: the shared table takes it.
-    fx.give_back(taken.split_off(taken.len() - 1), Order::BASE);
-    assert!(matches!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroTable(Level::TWO))));
-    let other = fx.vm.create();
-    assert!(other.is_err());
+    let taken = fx.take_all_but(1, Order::BASE);
+    let read = |space: &Space| fx.vm.fault(space, Va(GIB), Access::Read);
+    assert_eq!(read(&space), Ok(Fault::ZeroTable(Level::TWO)));
+    assert!(fx.vm.create().is_err());
     fx.give_back(taken, Order::BASE);
     fx.end([space]);
 
     let fx = fixture(2048, with_zeros(ZeroHuge::Table));
     let space = fx.mapped(Va(GIB), GIB, RW);
     let mut taken = fx.take_all(Order::BASE);
-    assert_eq!(
-        fx.vm.fault(&space, Va(GIB), Access::Read),
-        Err(FaultError::NoMemory),
-        "not even a node"
-    );
+    let read = |space: &Space| fx.vm.fault(space, Va(GIB), Access::Read);
+    assert_eq!(read(&space), Err(FaultError::NoMemory), "not even a node");
     fx.give_back(taken.split_off(taken.len() - 1), Order::BASE);
     // The leaf table takes it; nothing is left for the middle one.
-    assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Err(FaultError::NoMemory));
+    assert_eq!(read(&space), Err(FaultError::NoMemory));
     assert!(fx.count(Counter::ThpZeroAllocFailed) >= 1);
     fx.give_back(taken, Order::BASE);
-    assert!(matches!(
-        fx.vm.fault(&space, Va(GIB), Access::Read),
-        Ok(Fault::ZeroTable(Level::THREE))
-    ));
+    assert_eq!(read(&space), Ok(Fault::ZeroTable(Level::THREE)));
     fx.end([space]);
 }

@@ -19,38 +19,34 @@ fn ranges_that_are_none_are_refused_by_every_verb_and_change_nothing() {
     ];
     for (va, bytes, error) in bad {
         let refused = Err(SpaceError::Range(error));
-        assert_eq!(
-            fx.vm.map(&space, Placement::At(va), bytes, RW).map(|_| ()),
-            refused,
-            "map {va:?} {bytes:#x}"
-        );
-        assert_eq!(fx.vm.map(&space, Placement::Replace(va), bytes, RW).map(|_| ()), refused);
-        assert_eq!(fx.vm.unmap(&space, va, bytes), refused);
-        assert_eq!(fx.vm.protect(&space, va, bytes, Rights::READ), refused);
-        assert_eq!(fx.vm.advise(&space, va, bytes, Advice::DontNeed), refused);
-        assert_eq!(fx.vm.advise(&space, va, bytes, Advice::Populate { write: true }), refused);
-        assert_eq!(fx.vm.remap(&space, va, bytes, KIB4, Placement::Anywhere).map(|_| ()), refused);
+        let verbs = [
+            fx.vm.map(&space, Placement::At(va), bytes, RW).map(drop),
+            fx.vm.map(&space, Placement::Replace(va), bytes, RW).map(drop),
+            fx.vm.unmap(&space, va, bytes),
+            fx.vm.protect(&space, va, bytes, Rights::READ),
+            fx.vm.advise(&space, va, bytes, Advice::DontNeed),
+            fx.populate(&space, va, bytes),
+            fx.vm.remap(&space, va, bytes, KIB4, Placement::Anywhere).map(drop),
+        ];
+        assert_eq!(verbs, [refused; 7], "{va:?} {bytes:#x}");
         if bytes != KIB4 {
             assert!(fx.vm.remap(&space, AT, KIB4, bytes, Placement::At(va)).is_err());
         }
     }
-    assert_eq!(
-        fx.vm.map(&space, Placement::Anywhere, 0, RW),
-        Err(SpaceError::Range(RangeError::Empty))
-    );
-    assert_eq!(
-        fx.vm.map(&space, Placement::Anywhere, 5, RW),
-        Err(SpaceError::Range(RangeError::Unaligned))
-    );
-    assert_eq!(fx.vm.map(&space, Placement::Anywhere, 1 << 60, RW), Err(SpaceError::NoHole));
-    assert_eq!(fx.vm.map(&space, Placement::Anywhere, USER_END, RW), Err(SpaceError::NoHole));
+    for (bytes, error) in [
+        (0, SpaceError::Range(RangeError::Empty)),
+        (5, SpaceError::Range(RangeError::Unaligned)),
+        (1 << 60, SpaceError::NoHole),
+        (USER_END, SpaceError::NoHole),
+    ] {
+        assert_eq!(fx.vm.map(&space, Placement::Anywhere, bytes, RW), Err(error), "{bytes:#x}");
+    }
     assert_eq!(fx.vm.fault(&space, Va(USER_END), Access::Read), Err(FaultError::Unmapped));
     assert_eq!(fx.vm.fault(&space, Va(u64::MAX), Access::Write), Err(FaultError::Unmapped));
     assert_eq!(fx.vm.query(&space, Va(u64::MAX)), Page::Unmapped);
     assert_eq!(fx.vm.copy_in(&space, Va(u64::MAX - 2), &[0; 8]), Err(FaultError::Unmapped));
     assert_eq!(fx.usage(&space).mapped_pages, 4);
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }
 
 fn first_and_last_page<C: Codec>(rules: MmuRules) {
@@ -81,7 +77,7 @@ fn first_and_last_page<C: Codec>(rules: MmuRules) {
     assert_eq!(fx.peek(&space, Va(end.0 / 2)), Ok(0));
     fx.vm.unmap(&space, Va(0), end.0).unwrap();
     fx.check(&[&space]);
-    assert_eq!(fx.usage(&space), vellum::space::Usage { table_nodes: 1, ..Default::default() });
+    assert_eq!(fx.usage(&space), Usage { table_nodes: 1, ..Default::default() });
     fx.end([space]);
 }
 

@@ -24,8 +24,7 @@ fn placement_takes_the_highest_hole_aligned_when_long_and_reuses_what_is_freed()
     assert_eq!(any(KIB4), USER_END - 3 * KIB4);
     let gib = any(GIB);
     assert_eq!((gib % MIB2, gib), (0, long - GIB));
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }
 
 /// Mapped ranges: first address, end.
@@ -52,12 +51,8 @@ impl Model {
     }
     fn cut(&mut self, at: u64, bytes: u64) {
         let (from, to) = (at, at + bytes);
-        let met: Vec<_> = self
-            .mapped
-            .range(..to)
-            .filter(|&(_, &end)| end > from)
-            .map(|(&s, &e)| (s, e))
-            .collect();
+        let below = self.mapped.range(..to).map(|(&start, &end)| (start, end));
+        let met: Vec<_> = below.filter(|&(_, end)| end > from).collect();
         for (start, end) in met {
             self.mapped.remove(&start);
             if start < from {
@@ -87,11 +82,8 @@ fn anywhere_is_the_highest_hole_after_any_sequence() {
             let ranges = model.mapped.len() as u64;
             if !random.one_in(3) || ranges == 0 {
                 let want = model.place(bytes).expect("a hole");
-                assert_eq!(
-                    fx.vm.map(&space, Placement::Anywhere, bytes, RW),
-                    Ok(Va(want)),
-                    "seed {seed} step {step}"
-                );
+                let mapped = fx.vm.map(&space, Placement::Anywhere, bytes, RW);
+                assert_eq!(mapped, Ok(Va(want)), "seed {seed} step {step}");
                 model.add(want, bytes);
                 if random.one_in(4) {
                     fx.vm.fault(&space, Va(want), Access::Write).expect("a page");
@@ -103,14 +95,12 @@ fn anywhere_is_the_highest_hole_after_any_sequence() {
                 let bytes = bytes.min(model.end - from);
                 if random.one_in(5) && end - from > KIB4 {
                     // Moves it to the highest hole.
-                    let place = model.place(end - from).expect("a hole");
+                    let bytes = end - from;
+                    let place = model.place(bytes).expect("a hole");
                     let to = Placement::At(Va(place));
-                    assert_eq!(
-                        fx.vm.remap(&space, Va(from), end - from, end - from, to),
-                        Ok(Va(place))
-                    );
-                    model.cut(from, end - from);
-                    model.add(place, end - from);
+                    assert_eq!(fx.vm.remap(&space, Va(from), bytes, bytes, to), Ok(Va(place)));
+                    model.cut(from, bytes);
+                    model.add(place, bytes);
                 } else {
                     fx.vm.unmap(&space, Va(from), bytes).expect("memory");
                     model.cut(from, bytes);
@@ -129,13 +119,10 @@ fn a_length_that_fits_nowhere_is_no_hole_and_forgets_nothing() {
     let fx = fixture(4096, no_thp());
     let space = fx.vm.create().expect("memory");
     let first = fx.vm.map(&space, Placement::Anywhere, KIB4, RW).expect("a hole");
-    assert_eq!(
-        fx.vm.map(&space, Placement::Anywhere, fx.vm.user_end().0, RW),
-        Err(SpaceError::NoHole)
-    );
-    assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(first.0 - KIB4)));
+    let anywhere = |bytes| fx.vm.map(&space, Placement::Anywhere, bytes, RW);
+    assert_eq!(anywhere(fx.vm.user_end().0), Err(SpaceError::NoHole));
+    assert_eq!(anywhere(KIB4), Ok(Va(first.0 - KIB4)));
     fx.vm.unmap(&space, first, KIB4).expect("memory");
-    assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(first));
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    assert_eq!(anywhere(KIB4), Ok(first));
+    fx.end([space]);
 }

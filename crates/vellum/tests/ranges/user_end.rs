@@ -13,26 +13,30 @@ fn machine<C: Codec>(rules: MmuRules) -> Fixture<C> {
     Fixture::new(flat_with(1, 8192, rules), Config::default())
 }
 
+/// A machine for each end, with a space.
+fn halves() -> [(Fixture, Space, u64); 2] {
+    HALF.map(|(rules, half)| {
+        let fx: Fixture = machine(rules);
+        let space = fx.vm.create().unwrap();
+        (fx, space, half)
+    })
+}
+
 /// Everything adds up with the space and, when it is gone, without.
 fn ends<C: Codec>(fx: &Fixture<C>, space: Space) {
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
     let audit = fx.vm.audit(&[]).expect("a valid state");
     assert_eq!((audit.other_frames, audit.data_frames, audit.table_frames), (0, 0, 0));
 }
 
 #[test]
 fn the_last_page_of_the_user_half_is_never_mapped_on_x86() {
-    for (rules, half) in HALF {
-        let fx: Fixture = machine(rules);
-        let space = fx.vm.create().unwrap();
+    for (fx, space, half) in halves() {
         let last = Va(half - KIB4);
         assert_eq!(fx.vm.user_end(), last);
         let past = SpaceError::Range(RangeError::OutOfSpace);
-        assert_eq!(
-            past.to_string(),
-            "the range ends past what programs may map of the address space"
-        );
+        let text = "the range ends past what programs may map of the address space";
+        assert_eq!(past.to_string(), text);
         let any = Attrs { rights: Rights::ALL, ..RW };
         fx.map(&space, AT, KIB4, any);
         for bytes in [KIB4, 2 * KIB4, MIB2] {
@@ -57,20 +61,15 @@ fn the_last_page_of_the_user_half_is_never_mapped_on_x86() {
 
 #[test]
 fn anywhere_fills_what_is_below_and_never_the_last_page() {
-    for (rules, half) in HALF {
-        let fx: Fixture = machine(rules);
-        let space = fx.vm.create().unwrap();
+    for (fx, space, half) in halves() {
         let mut below = half - KIB4;
         for pages in [1, 3, 511, 512 * 3, 1, 512] {
             let bytes = pages * KIB4;
             let want = if bytes >= MIB2 { (below - bytes) & !(MIB2 - 1) } else { below - bytes };
             // Small mappings take what a large one leaves above itself.
             below = if bytes >= MIB2 { below } else { want };
-            assert_eq!(
-                fx.vm.map(&space, Placement::Anywhere, bytes, RW),
-                Ok(Va(want)),
-                "{pages} pages"
-            );
+            let mapped = fx.vm.map(&space, Placement::Anywhere, bytes, RW);
+            assert_eq!(mapped, Ok(Va(want)), "{pages} pages");
             fx.poke(&space, Va(want + bytes - 8), pages).unwrap();
             fx.check(&[&space]);
             if bytes >= MIB2 {
@@ -79,24 +78,19 @@ fn anywhere_fills_what_is_below_and_never_the_last_page() {
         }
         // The top becomes free and is the highest hole again, without the last page.
         fx.vm.unmap(&space, Va(0), half - KIB4).unwrap();
-        assert_eq!(
-            fx.vm.map(&space, Placement::Anywhere, MIB2, EXACTLY_HUGE),
-            Ok(Va(half - 2 * MIB2))
-        );
-        assert_eq!(fx.vm.map(&space, Placement::Anywhere, KIB4, RW), Ok(Va(half - 2 * KIB4)));
-        assert_eq!(
-            fx.vm.map(&space, Placement::Anywhere, MIB2 - 2 * KIB4, RW),
-            Ok(Va(half - MIB2))
-        );
+        for (bytes, attrs, below) in
+            [(MIB2, EXACTLY_HUGE, 2 * MIB2), (KIB4, RW, 2 * KIB4), (MIB2 - 2 * KIB4, RW, MIB2)]
+        {
+            let mapped = fx.vm.map(&space, Placement::Anywhere, bytes, attrs);
+            assert_eq!(mapped, Ok(Va(half - below)), "{bytes:#x}");
+        }
         ends(&fx, space);
     }
 }
 
 #[test]
 fn huge_pages_end_two_mib_before_the_half() {
-    for (rules, half) in HALF {
-        let fx: Fixture = machine(rules);
-        let space = fx.vm.create().unwrap();
+    for (fx, space, half) in halves() {
         let (top, next) = (Va(half - MIB2), Va(half - 2 * MIB2));
         let past = Err(SpaceError::Range(RangeError::OutOfSpace));
         assert_eq!(fx.vm.map(&space, Placement::At(top), MIB2, EXACTLY_HUGE), past);
@@ -128,9 +122,7 @@ fn huge_pages_end_two_mib_before_the_half() {
 
 #[test]
 fn a_move_away_from_the_end_leaves_nothing_there() {
-    for (rules, half) in HALF {
-        let fx: Fixture = machine(rules);
-        let space = fx.vm.create().unwrap();
+    for (fx, space, half) in halves() {
         let (from, bytes) = (Va(half - 3 * MIB2), 3 * MIB2 - KIB4);
         fx.map(&space, from, bytes, RW);
         for page in [0, 512, 1024, 1534] {

@@ -13,26 +13,19 @@ fn may<T>(_: T) {}
 /// dropped.
 fn faults_in_one_space<C: Arch>(config: Config) {
     let fx = fixture_of::<C>(CPUS, 1 << 15, config);
-    let space = fx.vm.create().unwrap();
     let pages = 2048;
-    fx.map(&space, AT, pages * KIB4, RW);
-    std::thread::scope(|scope| {
-        for cpu in 0..CPUS {
-            let (fx, space) = (&fx, &space);
-            scope.spawn(move || {
-                fx.run_on(cpu);
-                let mut random = Random::new(99 + cpu as u64);
-                for _ in 0..20_000 {
-                    let va = Va(AT.0 + random.below(pages) * KIB4 + 8 * cpu as u64);
-                    if random.one_in(2) {
-                        let seen = fx.kernel_peek(space, va).unwrap();
-                        assert!(seen == 0 || seen == va.0);
-                    } else {
-                        fx.vm.copy_in(space, va, &va.0.to_le_bytes()).unwrap();
-                        assert_eq!(fx.kernel_peek(space, va), Ok(va.0));
-                    }
-                }
-            });
+    let space = fx.mapped(AT, pages * KIB4, RW);
+    on_cpus(0..CPUS, |cpu| {
+        let mut random = Random::new(99 + cpu as u64);
+        for _ in 0..20_000 {
+            let va = Va(AT.0 + random.below(pages) * KIB4 + 8 * cpu as u64);
+            if random.one_in(2) {
+                let seen = fx.kernel_peek(&space, va).unwrap();
+                assert!(seen == 0 || seen == va.0);
+            } else {
+                fx.vm.copy_in(&space, va, &va.0.to_le_bytes()).unwrap();
+                assert_eq!(fx.kernel_peek(&space, va), Ok(va.0));
+            }
         }
     });
     fx.end([space]);
@@ -53,35 +46,30 @@ fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) 
     let pages = 1536;
     let stop = AtomicBool::new(false);
     let served = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for cpu in 1..CPUS {
-            let (fx, space, stop, served) = (&fx, &space, &stop, &served);
-            scope.spawn(move || {
-                fx.run_on(cpu);
-                fx.vm.activate(space);
-                let mut random = Random::new(7 * cpu as u64);
-                while !stop.load(Ordering::Relaxed) {
-                    let page = AT.0 + random.below(pages) * KIB4;
-                    let va = Va(page + 8 * cpu as u64);
-                    match random.below(3) {
-                        0 => match fx.kernel_peek(space, va) {
-                            Ok(seen) => assert!(
-                                seen == 0 || seen == 0xabc0 + cpu as u64,
-                                "{seen:#x} at {va:?}"
-                            ),
-                            Err(error) => assert_ne!(error, FaultError::NoMemory),
-                        },
-                        1 => match fx.vm.copy_in(space, va, &(0xabc0 + cpu as u64).to_le_bytes()) {
-                            Ok(()) => may(served.fetch_add(1, Ordering::Relaxed)),
-                            Err(error) => assert_ne!(error, FaultError::NoMemory),
-                        },
-                        _ => may(fx.vm.fault(space, va, Access::Write)),
-                    }
-                }
-                fx.vm.deactivate();
-            });
+    let player = |cpu| {
+        fx.vm.activate(&space);
+        let mut random = Random::new(7 * cpu as u64);
+        let mine = 0xabc0 + cpu as u64;
+        while !stop.load(Ordering::Relaxed) {
+            let va = Va(AT.0 + random.below(pages) * KIB4 + 8 * cpu as u64);
+            match random.below(3) {
+                0 => match fx.kernel_peek(&space, va) {
+                    Ok(seen) => assert!(seen == 0 || seen == mine, "{seen:#x} at {va:?}"),
+                    Err(error) => assert_ne!(error, FaultError::NoMemory),
+                },
+                1 => match fx.vm.copy_in(&space, va, &mine.to_le_bytes()) {
+                    Ok(()) => may(served.fetch_add(1, Ordering::Relaxed)),
+                    Err(error) => assert_ne!(error, FaultError::NoMemory),
+                },
+                _ => may(fx.vm.fault(&space, va, Access::Write)),
+            }
         }
-        fx.run_on(0);
+        fx.vm.deactivate();
+    };
+    on_cpus(0..CPUS, |cpu| {
+        if cpu != 0 {
+            return player(cpu);
+        }
         let mut random = Random::new(4242);
         let mut children: Vec<Space> = Vec::new();
         let mut round = 0;
@@ -102,12 +90,10 @@ fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) 
                 7 => may(fx.vm.protect(&space, va, bytes, Rights::READ_WRITE)),
                 8 => may(fx.vm.advise(&space, va, bytes, Advice::DontNeed)),
                 9 => may(fx.vm.advise(&space, Va(AT.0), pages * KIB4, Advice::Collapse)),
-                10 => {
-                    if fx.vm.remap(&space, va, bytes, bytes, Placement::Replace(elsewhere)).is_ok()
-                    {
-                        may(fx.vm.remap(&space, elsewhere, bytes, bytes, Placement::At(va)));
-                    }
-                }
+                10 => may(fx
+                    .vm
+                    .remap(&space, va, bytes, bytes, Placement::Replace(elsewhere))
+                    .and_then(|_| fx.vm.remap(&space, elsewhere, bytes, bytes, Placement::At(va)))),
                 _ => {
                     if children.len() > 2 {
                         fx.vm.exit(children.remove(0));
@@ -116,14 +102,11 @@ fn faults_against_verbs<C: Codec>(rules: MmuRules, config: Config, rounds: u64) 
                 }
             }
             if round % 16 == 0 {
-                let whole = Attrs::anonymous(Rights::READ_WRITE);
-                fx.vm.map(&space, Placement::Replace(AT), pages * KIB4, whole).unwrap();
+                fx.vm.map(&space, Placement::Replace(AT), pages * KIB4, RW).unwrap();
             }
         }
         stop.store(true, Ordering::Relaxed);
-        for child in children {
-            fx.vm.exit(child);
-        }
+        children.into_iter().for_each(|child| fx.vm.exit(child));
     });
     assert!(served.load(Ordering::Relaxed) > 0, "no thread wrote anything");
     fx.end([space]);
@@ -136,73 +119,50 @@ fn faults_on_base_pages_survive_every_verb_beside_them() {
 
 #[test]
 fn faults_on_huge_pages_survive_every_verb_beside_them() {
-    faults_against_verbs::<X86_64>(
-        MmuRules { asids: 64, ..MmuRules::X86_64 },
-        Config::default(),
-        300,
-    );
+    let rules = MmuRules { asids: 64, ..MmuRules::X86_64 };
+    faults_against_verbs::<X86_64>(rules, Config::default(), 300);
 }
 
 #[test]
 fn faults_under_break_before_make_survive_every_verb_beside_them() {
-    faults_against_verbs::<Aarch64>(
-        MmuRules::AARCH64,
-        Config { thp: Thp::Always, tlb_batch: false, ..Config::default() },
-        1000,
-    );
+    let config = Config { thp: Thp::Always, tlb_batch: false, ..Config::default() };
+    faults_against_verbs::<Aarch64>(MmuRules::AARCH64, config, 1000);
 }
 
 #[test]
 fn spaces_that_fork_and_write_at_once_keep_their_own_contents() {
     let fx = fixture_of::<X86_64>(CPUS, 1 << 15, Config::default());
-    let parent = fx.vm.create().unwrap();
     let pages = 1024;
-    fx.map(&parent, AT, pages * KIB4, RW);
+    let parent = fx.mapped(AT, pages * KIB4, RW);
     for page in 0..pages {
         fx.vm.copy_in(&parent, page_at(page), &page.to_le_bytes()).unwrap();
     }
     for round in 0..6u64 {
-        let spaces: Vec<Space> = (0..CPUS).map(|_| fx.vm.fork(&parent).unwrap()).collect();
-        let spaces: Vec<Space> = std::thread::scope(|scope| {
-            let running: Vec<_> = spaces
-                .into_iter()
-                .enumerate()
-                .map(|(cpu, space)| {
-                    let fx = &fx;
-                    scope.spawn(move || {
-                        fx.run_on(cpu);
-                        fx.vm.activate(&space);
-                        let mut random = Random::new(round * 31 + cpu as u64 + 1);
-                        let mine = 1000 * (cpu as u64 + 1);
-                        let mut wrote = std::collections::BTreeSet::new();
-                        for _ in 0..600 {
-                            let page = random.below(pages);
-                            let va = page_at(page);
-                            fx.vm.copy_in(&space, va, &(mine + page).to_le_bytes()).unwrap();
-                            wrote.insert(page);
-                        }
-                        let grandchild = fx.vm.fork(&space).unwrap();
-                        if random.one_in(2) {
-                            fx.vm.unmap(&space, AT, pages / 3 * KIB4).unwrap();
-                        }
-                        for page in 0..pages {
-                            let want = if wrote.contains(&page) { mine + page } else { page };
-                            assert_eq!(fx.kernel_peek(&grandchild, page_at(page)), Ok(want));
-                        }
-                        fx.vm.exit(grandchild);
-                        fx.vm.deactivate();
-                        space
-                    })
-                })
-                .collect();
-            running.into_iter().map(|t| t.join().expect("a thread without panic")).collect()
+        let spaces = [(); CPUS].map(|()| fx.vm.fork(&parent).unwrap());
+        on_cpus(0..CPUS, |cpu| {
+            let space = &spaces[cpu];
+            fx.vm.activate(space);
+            let mut random = Random::new(round * 31 + cpu as u64 + 1);
+            let mine = 1000 * (cpu as u64 + 1);
+            let mut wrote = std::collections::BTreeSet::new();
+            for _ in 0..600 {
+                let page = random.below(pages);
+                fx.vm.copy_in(space, page_at(page), &(mine + page).to_le_bytes()).unwrap();
+                wrote.insert(page);
+            }
+            let grandchild = fx.vm.fork(space).unwrap();
+            if random.one_in(2) {
+                fx.vm.unmap(space, AT, pages / 3 * KIB4).unwrap();
+            }
+            for page in 0..pages {
+                let want = if wrote.contains(&page) { mine + page } else { page };
+                assert_eq!(fx.kernel_peek(&grandchild, page_at(page)), Ok(want));
+            }
+            fx.vm.exit(grandchild);
+            fx.vm.deactivate();
         });
-        let mut all: Vec<&Space> = spaces.iter().collect();
-        all.push(&parent);
-        fx.check(&all);
-        for space in spaces {
-            fx.vm.exit(space);
-        }
+        fx.check(&spaces.iter().chain([&parent]).collect::<Vec<_>>());
+        spaces.into_iter().for_each(|space| fx.vm.exit(space));
     }
     for page in 0..pages {
         assert_eq!(fx.kernel_peek(&parent, page_at(page)), Ok(page));

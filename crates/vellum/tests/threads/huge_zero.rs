@@ -39,9 +39,7 @@ struct Player<'g, C: Codec> {
 
 impl<C: Codec> Player<'_, C> {
     fn create(&self) -> Space {
-        let space = self.ground.fx.vm.create().expect("memory");
-        self.ground.fx.map(&space, Va(GIB), BYTES, RW);
-        space
+        self.ground.fx.mapped(Va(GIB), BYTES, RW)
     }
 
     fn word(&mut self) -> u64 {
@@ -54,10 +52,7 @@ impl<C: Codec> Player<'_, C> {
         let vm = &self.ground.fx.vm;
         let expect = wrote.iter().rev().find(|w| w.0 == at).map_or(0, |w| w.1);
         assert_eq!(self.ground.fx.peek(space, Va(at)), Ok(expect), "at {at:#x}, CPU {}", self.cpu);
-        if let Page::Mapped { pfn, level, zero, .. } = vm.query(space, Va(at))
-            && level.0 == 2
-            && zero
-        {
+        if let Page::Mapped { pfn, level: Level::TWO, zero: true, .. } = vm.query(space, Va(at)) {
             // This space holds it, so it is what it is, and stays.
             assert_eq!(vm.huge_zero(), Some(pfn));
             assert!(vm.is_zero(pfn.add(511)) && vm.huge_zero_references() >= 2);
@@ -101,8 +96,7 @@ impl<C: Codec> Player<'_, C> {
                     self.look(&child, self.wrote.last().map_or(GIB, |w| w.0), &self.wrote);
                     let mut orphans = ground.orphans.lock().unwrap();
                     orphans.push(child);
-                    let spare = orphans.len() > 2;
-                    let first = if spare { Some(orphans.remove(0)) } else { None };
+                    let first = (orphans.len() > 2).then(|| orphans.remove(0));
                     drop(orphans);
                     first.into_iter().for_each(|orphan| vm.exit(orphan));
                 }
@@ -154,8 +148,7 @@ impl<C: Codec> Player<'_, C> {
 }
 
 fn churn<C: Arch>(iterations: u64) {
-    let config = Config { zero_huge: ZeroHuge::Page, ..Config::default() };
-    let fx = fixture_of::<C>(CPUS, 32 * 512, config);
+    let fx = fixture_of::<C>(CPUS, 32 * 512, with_zeros(ZeroHuge::Page));
     let ground = Ground {
         fx,
         common: RwLock::new(None),
@@ -163,50 +156,30 @@ fn churn<C: Arch>(iterations: u64) {
         done: AtomicU64::new(0),
         renewed: AtomicU64::new(0),
     };
-    std::thread::scope(|scope| {
-        for cpu in 0..CPUS {
-            let ground = &ground;
-            scope.spawn(move || {
-                ground.fx.run_on(cpu);
-                jitter(1 + cpu as u64);
-                let mut player = Player {
-                    ground,
-                    cpu,
-                    random: Random::new(cpu as u64),
-                    own: None,
-                    wrote: Vec::new(),
-                };
-                while ground.done.fetch_add(1, Ordering::Relaxed) < iterations {
-                    player.step();
-                }
-                player.own.take().into_iter().for_each(|space| ground.fx.vm.exit(space));
-            });
+    on_cpus(0..CPUS, |cpu| {
+        jitter(1 + cpu as u64);
+        let (ground, random) = (&ground, Random::new(cpu as u64));
+        let mut player = Player { ground, cpu, random, own: None, wrote: Vec::new() };
+        while ground.done.fetch_add(1, Ordering::Relaxed) < iterations {
+            player.step();
         }
+        player.own.take().into_iter().for_each(|space| ground.fx.vm.exit(space));
     });
     let Ground { fx, common, orphans, renewed, .. } = ground;
-    let left: Vec<Space> =
-        common.into_inner().unwrap().into_iter().chain(orphans.into_inner().unwrap()).collect();
-    fx.check(&left.iter().collect::<Vec<_>>());
-    left.into_iter().for_each(|space| fx.vm.exit(space));
-    fx.vm.shrink_zeros();
+    let common = common.into_inner().unwrap();
+    fx.end_zeros(common.into_iter().chain(orphans.into_inner().unwrap()));
     let (made, gone) = (fx.count(Counter::ThpZeroAlloc), fx.count(Counter::ThpZeroRelease));
     assert_eq!(made, gone, "nobody is left to hold one");
     assert_eq!((fx.vm.huge_zero(), fx.vm.huge_zero_references()), (None, 0));
     let renewed = renewed.into_inner();
-    assert!(
-        gone as u64 > iterations / 200 && renewed > iterations / 400,
-        "it did go and come: {gone}, {renewed}"
-    );
-    assert_eq!(
-        (fx.count(Counter::AnonPages), fx.count(Counter::AnonHuge), fx.count(Counter::TablePages)),
-        (0, 0, 0)
-    );
+    let enough = gone as u64 > iterations / 200 && renewed > iterations / 400;
+    assert!(enough, "it did go and come: {gone}, {renewed}");
+    let gauges = [Counter::AnonPages, Counter::AnonHuge, Counter::TablePages];
+    assert_eq!(gauges.map(|gauge| fx.count(gauge)), [0; 3]);
     // Every frame but the base zeros is free again: none was lost, none is in two places.
     let audit = fx.vm.audit(&[]).expect("a valid state");
-    assert_eq!(
-        (audit.zero_frames, audit.data_frames, audit.table_frames, audit.other_frames),
-        (1, 0, 0, 0)
-    );
+    let used = [audit.zero_frames, audit.data_frames, audit.table_frames, audit.other_frames];
+    assert_eq!(used, [1, 0, 0, 0]);
     assert_eq!(fx.take_all(Order::HUGE).len() as u64, 31, "and whole");
 }
 

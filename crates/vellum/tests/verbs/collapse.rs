@@ -29,18 +29,18 @@ fn collapse_refuses_mixed_rights_and_contrary_advice() {
     let fx = fixture(4096, no_thp());
     let space = fx.mapped(Va(GIB), MIB2, RW);
     fx.poke(&space, Va(GIB), 1).unwrap();
+    let collapsed = || {
+        fx.vm.advise(&space, Va(GIB), MIB2, Advice::Collapse).unwrap();
+        fx.usage(&space).huge_leaves
+    };
     fx.vm.protect(&space, Va(GIB + 5 * KIB4), KIB4, Rights::READ).unwrap();
-    fx.vm.advise(&space, Va(GIB), MIB2, Advice::Collapse).unwrap();
-    assert_eq!(fx.usage(&space).huge_leaves, 0);
+    assert_eq!(collapsed(), 0);
     fx.vm.protect(&space, Va(GIB), MIB2, Rights::READ_WRITE).unwrap();
-    fx.vm.advise(&space, Va(GIB), MIB2, Advice::NoHuge).unwrap();
-    fx.vm.advise(&space, Va(GIB), MIB2, Advice::Collapse).unwrap();
-    assert_eq!(fx.usage(&space).huge_leaves, 0);
-    fx.vm.advise(&space, Va(GIB), MIB2, Advice::Huge).unwrap();
-    fx.vm.advise(&space, Va(GIB), MIB2, Advice::Collapse).unwrap();
-    assert_eq!(fx.usage(&space).huge_leaves, 1);
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    for (advice, huge) in [(Advice::NoHuge, 0), (Advice::Huge, 1)] {
+        fx.vm.advise(&space, Va(GIB), MIB2, advice).unwrap();
+        assert_eq!(collapsed(), huge, "{advice:?}");
+    }
+    fx.end([space]);
 }
 
 #[test]

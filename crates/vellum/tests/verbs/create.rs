@@ -9,8 +9,7 @@ fn a_space_that_did_nothing_gives_everything_back() {
     fx.vm.exit(first);
     let before = fx.check(&[]);
     let space = fx.vm.create().unwrap();
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
     assert_eq!(fx.check(&[]), before);
 }
 
@@ -25,8 +24,5 @@ fn identifiers_run_out_and_spaces_still_work() {
         fx.poke(space, AT, 1).unwrap();
     }
     fx.vm.deactivate();
-    for space in spaces {
-        fx.vm.exit(space);
-    }
-    fx.check(&[]);
+    fx.end(spaces);
 }

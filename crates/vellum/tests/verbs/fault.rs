@@ -7,9 +7,9 @@ fn a_page_that_the_kernel_writes_is_dirty() {
     let fx = fixture(4096, Config { zero_page: false, ..no_thp() });
     let space = fx.mapped(AT, KIB4, RW);
     assert_eq!(fx.vm.fault(&space, AT, Access::Read), Ok(Fault::Base));
-    let marks = || match fx.vm.query(&space, AT) {
-        Page::Mapped { flags, .. } => (flags.write, flags.dirty),
-        page => panic!("{page:?}"),
+    let marks = || {
+        let (_, flags, _) = fx.leaf(&space, AT);
+        (flags.write, flags.dirty)
     };
     assert_eq!(marks(), (true, false));
     fx.vm.copy_in(&space, AT, &[1]).unwrap();
@@ -26,14 +26,13 @@ fn without_a_huge_block_a_fault_falls_back_and_says_so() {
     assert_eq!(fx.count(Counter::ThpFaultFallback), 1);
     fx.map(&space, Va(4 * GIB), MIB2, EXACTLY_HUGE);
     assert_eq!(fx.vm.fault(&space, Va(4 * GIB), Access::Write), Err(FaultError::NoMemory));
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }
 
 #[test]
 fn d_10_touching_a_read_mapping_by_software_marks_sets_accessed_and_never_dirty() {
     let rules = MmuRules { hardware_ad: false, ..MmuRules::AARCH64 };
-    for form in [ZeroHuge::Off, ZeroHuge::Page, ZeroHuge::Table, ZeroHuge::TablePrivate] {
+    for form in ZERO_FORMS {
         let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
         let config = Config { zero_huge: form, thp, ..Config::default() };
         let fx = Fixture::<Aarch64>::new(flat_with(2, 4096, rules), config);
@@ -43,14 +42,10 @@ fn d_10_touching_a_read_mapping_by_software_marks_sets_accessed_and_never_dirty(
             let expect =
                 if access == Access::Write { Err(FaultError::Rights) } else { Ok(Fault::Spurious) };
             assert_eq!(fx.vm.fault(&space, Va(GIB), access), expect, "{form:?}");
-            assert!(matches!(
-                fx.vm.query(&space, Va(GIB)),
-                Page::Mapped { flags, zero: true, .. }
-                    if flags.accessed && !flags.dirty && !flags.write
-            ));
+            let (_, flags, zero) = fx.leaf(&space, Va(GIB));
+            assert!(zero && flags.accessed && !flags.dirty && !flags.write);
         }
-        fx.check(&[&space]);
-        fx.vm.exit(space);
+        fx.end([space]);
     }
 }
 

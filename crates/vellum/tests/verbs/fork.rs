@@ -13,10 +13,7 @@ fn fork_shares_until_written_and_the_last_one_reuses() {
     fx.peek(&parent, page_at(1)).unwrap();
     let child = fx.vm.fork(&parent).unwrap();
     assert_eq!(fx.vm.audit(&[&parent, &child]).unwrap().data_frames, 1);
-    let frame = |space| match fx.vm.query(space, AT) {
-        Page::Mapped { pfn, flags, .. } => (pfn, flags.write),
-        page => panic!("{page:?}"),
-    };
+    let frame = |space| (fx.frame(space, AT), fx.leaf(space, AT).1.write);
     assert_eq!((frame(&parent), frame(&parent).1), (frame(&child), false));
     assert_eq!(fx.vm.fault(&child, AT, Access::Write), Ok(Fault::Copied(Level::ONE)));
     fx.poke(&child, AT, 2).unwrap();
@@ -37,19 +34,14 @@ fn fork_shares_until_written_and_the_last_one_reuses() {
 #[test]
 fn a_fork_flushes_up_to_the_last_page_that_it_shares() {
     let fx = fixture(4096, no_thp());
-    let parent = fx.vm.create().unwrap();
-    fx.vm.activate(&parent);
     // The second page differs in its frame alone, and nothing is shared behind it.
-    fx.map(&parent, AT, 2 * KIB4, RW);
-    for page in [AT, page_at(1)] {
-        fx.poke(&parent, page, 1).unwrap();
-    }
+    let parent = fx.mapped(AT, 2 * KIB4, RW);
+    fx.vm.activate(&parent);
+    (0..2).for_each(|n| fx.poke(&parent, page_at(n), 1).unwrap());
     let flushed = Rc::new(RefCell::new(Vec::new()));
     let asked = Rc::clone(&flushed);
-    let child = during_flushes(
-        move |scope| asked.borrow_mut().push(scope),
-        || fx.vm.fork(&parent).unwrap(),
-    );
+    let ask = move |scope| asked.borrow_mut().push(scope);
+    let child = during_flushes(ask, || fx.vm.fork(&parent).unwrap());
     let takes_in = |va: u64| {
         flushed.borrow().iter().any(|scope| match *scope {
             Scope::Page(_, at) => at.0 == va,
@@ -66,9 +58,7 @@ fn a_fork_flushes_up_to_the_last_page_that_it_shares() {
 fn a_child_that_exits_leaves_the_parent_its_pages() {
     let fx = fixture(4096, no_thp());
     let parent = fx.mapped(AT, 64 * KIB4, RW);
-    for page in 0..64 {
-        fx.poke(&parent, page_at(page), page).unwrap();
-    }
+    (0..64).for_each(|page| fx.poke(&parent, page_at(page), page).unwrap());
     for _ in 0..3 {
         let child = fx.vm.fork(&parent).unwrap();
         let grandchild = fx.vm.fork(&child).unwrap();
@@ -78,9 +68,7 @@ fn a_child_that_exits_leaves_the_parent_its_pages() {
         fx.vm.exit(grandchild);
     }
     let copies = fx.count(Counter::CowCopies);
-    for page in 0..64 {
-        fx.poke(&parent, page_at(page), page + 1).unwrap();
-    }
+    (0..64).for_each(|page| fx.poke(&parent, page_at(page), page + 1).unwrap());
     assert_eq!(fx.count(Counter::CowCopies), copies, "a page was copied that nobody else had");
     fx.end([parent]);
 }

@@ -72,9 +72,7 @@ fn contents_stay<C: Arch>() {
             assert_eq!(fx.vm.poison(&space, Va(PAGE.0 + 123)), Ok(()), "{name}");
             let new = fx.frame(&space, PAGE);
             assert_ne!(old, new, "{name}");
-            let Page::Mapped { level, flags, .. } = fx.vm.query(&space, PAGE) else {
-                panic!("{name}: gone")
-            };
+            let (level, flags, _) = fx.leaf(&space, PAGE);
             assert_eq!((level, flags.write), (Level::ONE, true), "{name}");
             places(leaves.bytes)
                 .for_each(|va| assert_eq!(fx.peek(&space, va), Ok(va.0), "{name} {va:?}"));
@@ -113,9 +111,8 @@ fn refused<C: Codec>(fx: &Fixture<C>, all: &[&Space], va: Va, why: PoisonError) 
 }
 
 fn zeros_and_holes<C: Arch>() {
-    for (form, bytes) in
-        ZERO_FORMS.map(|form| (form, MIB2)).into_iter().chain([(ZeroHuge::Table, GIB)])
-    {
+    let middle = [(ZeroHuge::Table, GIB)];
+    for (form, bytes) in ZERO_FORMS.map(|form| (form, MIB2)).into_iter().chain(middle) {
         let thp = if form == ZeroHuge::Off { Thp::Never } else { Thp::Always };
         let config = Config { zero_huge: form, thp, ..Config::default() };
         let fx = fixture_of::<C>(2, 8192, config);
@@ -167,7 +164,7 @@ fn shared<C: Arch>() {
         let next = Va(PAGE.0 + KIB4);
         assert_eq!(fx.frame(&space, next), old.add(1), "{name}");
         assert_eq!(fx.vm.poison(&space, next), Ok(()));
-        assert!(matches!(fx.vm.query(&space, next), Page::Mapped { flags, .. } if !flags.write));
+        assert!(!fx.leaf(&space, next).1.write);
         fx.poke(&space, next, 3).unwrap();
         assert_eq!(fx.peek(&space, next), Ok(3));
         ends_without(&fx, space, &[old, old.add(1)]);

@@ -20,8 +20,7 @@ fn rights_are_kept_and_told_apart_from_holes() {
     fx.vm.protect(&space, AT, 8 * KIB4, Rights::READ).unwrap();
     assert_eq!(fx.peek(&space, page_at(2)), Ok(1));
     assert_eq!(fx.vm.protect(&space, AT, 9 * KIB4, Rights::READ), Err(SpaceError::Unmapped));
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }
 
 #[test]

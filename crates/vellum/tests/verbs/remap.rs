@@ -23,8 +23,7 @@ fn remap_carries_the_pages_and_leaves_nothing() {
         assert_eq!(fx.peek(&space, Va(odd.0 + page * KIB4)), Ok(page + 1));
     }
     assert_eq!(fx.peek(&space, far), Err(FaultError::Unmapped));
-    let now = fx.m().asked.copied_frames.get();
-    assert_eq!(now, copied, "remap copied pages");
+    assert_eq!(fx.m().asked.copied_frames.get(), copied, "remap copied pages");
     fx.end([space]);
 }
 
@@ -32,25 +31,20 @@ fn remap_carries_the_pages_and_leaves_nothing() {
 fn remap_grows_in_place_when_it_can_and_moves_when_it_may() {
     let fx = fixture(4096, no_thp());
     let space = fx.mapped(AT, 2 * KIB4, RW);
+    let pages = |at, old, new, to| fx.vm.remap(&space, at, old * KIB4, new * KIB4, to);
     fx.poke(&space, page_at(1), 8).unwrap();
-    assert_eq!(fx.vm.remap(&space, AT, 2 * KIB4, 4 * KIB4, Placement::At(AT)), Ok(AT));
+    assert_eq!(pages(AT, 2, 4, Placement::At(AT)), Ok(AT));
     fx.map(&space, page_at(6), KIB4, RW);
-    assert_eq!(fx.vm.remap(&space, AT, 4 * KIB4, 6 * KIB4, Placement::Anywhere), Ok(AT));
-    assert_eq!(
-        fx.vm.remap(&space, AT, 6 * KIB4, 7 * KIB4, Placement::At(AT)),
-        Err(SpaceError::Occupied)
-    );
-    let moved = fx.vm.remap(&space, AT, 6 * KIB4, 7 * KIB4, Placement::Anywhere).unwrap();
+    assert_eq!(pages(AT, 4, 6, Placement::Anywhere), Ok(AT));
+    assert_eq!(pages(AT, 6, 7, Placement::At(AT)), Err(SpaceError::Occupied));
+    let moved = pages(AT, 6, 7, Placement::Anywhere).unwrap();
     assert_ne!(moved, AT);
     assert_eq!(fx.peek(&space, Va(moved.0 + KIB4)), Ok(8));
     assert_eq!(fx.vm.query(&space, AT), Page::Unmapped);
-    assert_eq!(fx.vm.remap(&space, moved, 7 * KIB4, KIB4, Placement::Anywhere), Ok(moved));
+    assert_eq!(pages(moved, 7, 1, Placement::Anywhere), Ok(moved));
     assert_eq!(fx.vm.query(&space, Va(moved.0 + KIB4)), Page::Unmapped);
     let before = Va(moved.0 - KIB4);
-    assert_eq!(
-        fx.vm.remap(&space, moved, KIB4, 2 * KIB4, Placement::Replace(before)),
-        Err(SpaceError::Occupied)
-    );
+    assert_eq!(pages(moved, 1, 2, Placement::Replace(before)), Err(SpaceError::Occupied));
     fx.end([space]);
 }
 
@@ -66,13 +60,7 @@ fn a_page_that_moved_is_still_shared_with_the_child_and_broken_right() {
     let again = fx.vm.fork(&child).unwrap();
     fx.poke(&again, to, 2).unwrap();
     fx.poke(&again, Va(to.0 + KIB4), 5).unwrap();
-    assert_eq!(
-        (fx.peek(&parent, AT), fx.peek(&child, to), fx.peek(&again, to)),
-        (Ok(1), Ok(1), Ok(2))
-    );
-    fx.check(&[&parent, &child, &again]);
-    for space in [parent, child, again] {
-        fx.vm.exit(space);
-    }
-    fx.check(&[]);
+    let seen = [(&parent, AT), (&child, to), (&again, to)].map(|(space, va)| fx.peek(space, va));
+    assert_eq!(seen, [Ok(1), Ok(1), Ok(2)]);
+    fx.end([parent, child, again]);
 }

@@ -39,11 +39,8 @@ fn unmapping_part_of_a_huge_page_keeps_the_rest_of_its_contents() {
         assert_eq!(fx.usage(&space).huge_leaves, 1);
         fx.vm.unmap(&space, Va(GIB + from * KIB4), pages * KIB4).unwrap();
         for page in 0..512 {
-            let want = if (from..from + pages).contains(&page) {
-                Err(FaultError::Unmapped)
-            } else {
-                Ok(page + 1)
-            };
+            let gone = (from..from + pages).contains(&page);
+            let want = if gone { Err(FaultError::Unmapped) } else { Ok(page + 1) };
             assert_eq!(fx.peek(&space, Va(GIB + page * KIB4)), want);
         }
         assert_eq!(fx.usage(&space).rss_pages, 512 - pages);

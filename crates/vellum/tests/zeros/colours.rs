@@ -13,7 +13,7 @@ fn config(colours: Colours) -> Config {
 }
 
 fn eight() -> Config {
-    config(Colours::Exactly(Order::new(3).unwrap()))
+    config(Colours::Exactly(order(3)))
 }
 
 /// A level whose way has that many bytes.
@@ -26,9 +26,7 @@ fn with_caches(frames: u64, caches: Caches, config: Config) -> Fixture {
 }
 
 fn mapped(fx: &Fixture, pages: u64) -> Space {
-    let space = fx.vm.create().unwrap();
-    fx.vm.map(&space, Placement::At(page_at(0)), pages * 4096, RW).unwrap();
-    space
+    fx.mapped(AT, pages * KIB4, RW)
 }
 
 fn read(fx: &Fixture, space: &Space, va: Va) -> Pfn {
@@ -52,8 +50,8 @@ fn sum_of_zeros(fx: &Fixture) -> u64 {
 
 #[test]
 fn b_01_a_way_of_32_kib_gives_eight_frames_in_the_order_of_addresses() {
-    let fx =
-        with_caches(1 << 14, Caches { l2: way(32 * KIB), ..Caches::UNKNOWN }, config(Colours::L2));
+    let caches = Caches { l2: way(32 * KIB), ..Caches::UNKNOWN };
+    let fx = with_caches(1 << 14, caches, config(Colours::L2));
     let space = mapped(&fx, 64);
     let (first, frames) = fx.vm.zeros(0);
     assert_eq!((frames, first.0 % 8), (8, 0), "aligned to its length");
@@ -72,10 +70,8 @@ fn b_01_a_way_of_32_kib_gives_eight_frames_in_the_order_of_addresses() {
 fn b_01_every_space_sees_the_same_frame_at_an_address_and_so_does_a_page_mapped_again() {
     let fx = fixture(1 << 14, eight());
     let (a, b) = (mapped(&fx, 16), mapped(&fx, 16));
-    let child = {
-        (0..16).for_each(|page| _ = read(&fx, &a, page_at(page)));
-        fx.vm.fork(&a).unwrap()
-    };
+    (0..16).for_each(|page| _ = read(&fx, &a, page_at(page)));
+    let child = fx.vm.fork(&a).unwrap();
     for page in 0..16 {
         let pfn = fx.frame_at(&a, page_at(page));
         assert_eq!(Some(read(&fx, &b, page_at(page))), pfn);
@@ -83,8 +79,7 @@ fn b_01_every_space_sees_the_same_frame_at_an_address_and_so_does_a_page_mapped_
         fx.vm.advise(&b, page_at(page), 4096, Advice::DontNeed).unwrap();
         assert_eq!(Some(read(&fx, &b, page_at(page))), pfn);
     }
-    fx.check(&[&a, &b, &child]);
-    [a, b, child].into_iter().for_each(|space| fx.vm.exit(space));
+    fx.end([a, b, child]);
 }
 
 #[test]
@@ -97,8 +92,7 @@ fn b_01_a_page_that_moves_gets_the_colour_of_where_it_is() {
         fx.vm.advise(&space, page_at(page), 4096, Advice::Populate { write: false }).unwrap();
         assert_eq!(fx.frame_at(&space, page_at(page)), fx.vm.zero_frame(page_at(page)));
     }
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }
 
 #[test]
@@ -134,16 +128,10 @@ fn b_02_before_the_first_space_and_without_zero_pages_no_frame_is() {
 /// that.
 fn fragmented(run: u64) -> (Fixture, Vec<Pfn>) {
     let fx = fixture(2048, eight());
-    let (m, frames) = (fx.m(), fx.vm.frames());
-    let want = AllocRequest { policy: NumaPolicy::Local, index: 0, use_: Use::Zero };
-    let mut all = Vec::new();
-    while let Ok(pfn) = frames.alloc(m, Order::BASE, &want) {
-        all.push(pfn);
-    }
-    let keep = |pfn: &Pfn| run == 0 || pfn.0 & run != 0;
-    all.iter().filter(|pfn| !keep(pfn)).for_each(|&pfn| frames.put(m, pfn, Order::BASE));
-    all.retain(keep);
-    (fx, all)
+    let all = fx.take_all(Order::BASE).into_iter();
+    let (kept, back): (Vec<Pfn>, Vec<Pfn>) = all.partition(|pfn| run == 0 || pfn.0 & run != 0);
+    fx.give_back(back, Order::BASE);
+    (fx, kept)
 }
 
 #[test]
@@ -159,8 +147,7 @@ fn b_03_where_long_runs_are_not_to_be_had_a_shorter_one_does_and_the_system_work
         assert!(fx.vm.fault(&space, page_at(3), Access::Write).is_ok());
         assert_eq!(sum_of_zeros(&fx), 0);
         fx.give_back(taken, Order::BASE);
-        fx.check(&[&space]);
-        fx.vm.exit(space);
+        fx.end([space]);
     }
 }
 
@@ -173,8 +160,7 @@ fn b_03_without_a_single_frame_there_is_no_space_and_nothing_is_lost() {
     fx.give_back(taken, Order::BASE);
     let space = mapped(&fx, 8);
     assert_eq!(fx.vm.zeros(0).1, 8, "with memory there are as many as wanted");
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }
 
 #[test]
@@ -194,22 +180,24 @@ fn b_04_caches_that_are_unknown_or_absurd_give_one_frame_or_as_many_as_there_may
         let space = mapped(&fx, 256);
         assert_eq!(fx.vm.zeros(0).1, colours, "{l1d:?}");
         assert_eq!(read(&fx, &space, page_at(255)), fx.vm.zeros(0).0.add(255 % colours));
-        fx.check(&[&space]);
-        fx.vm.exit(space);
+        fx.end([space]);
     }
 }
 
 #[test]
 fn b_04_small_memory_gives_fewer_frames_unless_a_number_was_said() {
     let l2 = way(512 * KIB);
-    for (frames, colours) in [(4096, 4), (1 << 14, 16), (1 << 17, 128)] {
-        let fx = with_caches(frames, Caches { l2, ..Caches::UNKNOWN }, config(Colours::L2));
+    let exactly = Colours::Exactly(order(7));
+    for (frames, switch, colours) in [
+        (4096, Colours::L2, 4),
+        (1 << 14, Colours::L2, 16),
+        (1 << 17, Colours::L2, 128),
+        (4096, exactly, 128),
+    ] {
+        let fx = with_caches(frames, Caches { l2, ..Caches::UNKNOWN }, config(switch));
         fx.vm.exit(fx.vm.create().unwrap());
-        assert_eq!(fx.vm.zeros(0).1, colours, "{frames} frames");
+        assert_eq!(fx.vm.zeros(0).1, colours, "{frames} frames, {switch:?}");
     }
-    let fx = fixture(4096, config(Colours::Exactly(Order::new(7).unwrap())));
-    fx.vm.exit(fx.vm.create().unwrap());
-    assert_eq!(fx.vm.zeros(0).1, 128);
 }
 
 #[test]
@@ -219,9 +207,7 @@ fn b_05_zeros_are_read_only_uncounted_and_stay_zero_under_every_verb() {
     let before = fx.check(&[&space]);
     for page in 0..64 {
         read(&fx, &space, page_at(page));
-        let Page::Mapped { flags, zero, .. } = fx.vm.query(&space, page_at(page)) else {
-            panic!("mapped")
-        };
+        let (_, flags, zero) = fx.leaf(&space, page_at(page));
         assert!(zero && !flags.write && !flags.dirty);
     }
     assert_eq!(fx.usage(&space).rss_pages, 0);
@@ -231,10 +217,8 @@ fn b_05_zeros_are_read_only_uncounted_and_stay_zero_under_every_verb() {
     for (page, space) in (0..64).zip([&space, &child].into_iter().cycle()) {
         match page % 4 {
             0 => {
-                assert!(matches!(
-                    fx.vm.fault(space, page_at(page), Access::Write),
-                    Ok(Fault::Copied(_))
-                ))
+                let fault = fx.vm.fault(space, page_at(page), Access::Write);
+                assert!(matches!(fault, Ok(Fault::Copied(_))));
             }
             1 => fx.vm.copy_in(space, page_at(page), &[7; 100]).unwrap(),
             2 => {
@@ -249,11 +233,8 @@ fn b_05_zeros_are_read_only_uncounted_and_stay_zero_under_every_verb() {
     }
     assert!(fx.usage(&space).rss_pages + fx.usage(&child).rss_pages > 0);
     fx.end([space, child]);
-    assert_eq!(
-        (fx.vm.zeros(0).1, sum_of_zeros(&fx)),
-        (8, 0),
-        "zeros stay when the last space goes"
-    );
+    // Zeros stay when the last space goes.
+    assert_eq!((fx.vm.zeros(0).1, sum_of_zeros(&fx)), (8, 0));
 }
 
 /// No mapping, kernel read or fork leaves a trace in the record of a zero frame.
@@ -300,8 +281,7 @@ fn each_node_with_cpus_has_zeros_of_its_own_and_reads_them() {
     }
     let zeros: Vec<u64> = (0..1 << 17).filter(|&pfn| fx.vm.is_zero(Pfn(pfn))).collect();
     assert_eq!(zeros.len(), 16, "nothing between the blocks");
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }
 
 #[test]
@@ -321,8 +301,7 @@ fn a_node_without_room_borrows_one_frame_of_another() {
     assert!((0..16).all(|page| read(&fx, &space, page_at(page)) == fx.vm.zeros(1).0));
     m.run_on(0);
     fx.give_back(taken, Order::BASE);
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }
 
 #[test]

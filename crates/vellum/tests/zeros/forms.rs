@@ -9,19 +9,18 @@ use std::ops::Deref;
 
 use vellum_testkit::prelude::*;
 
-/// How zeros are mapped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Form {
-    Base,
-    Page,
-    Private,
-    /// A shared table for 2 MiB.
-    Table,
-    /// A shared table for 1 GiB.
-    Middle,
+listed! {
+    /// How zeros are mapped.
+    enum Form {
+        Base,
+        Page,
+        Private,
+        /// A shared table for 2 MiB.
+        Table,
+        /// A shared table for 1 GiB.
+        Middle,
+    }
 }
-
-const FORMS: [Form; 5] = [Form::Base, Form::Page, Form::Private, Form::Table, Form::Middle];
 
 impl Form {
     fn config(self) -> Config {
@@ -32,12 +31,8 @@ impl Form {
             Form::Table | Form::Middle => ZeroHuge::Table,
         };
         let thp = if self == Form::Base { Thp::Never } else { Thp::Always };
-        Config {
-            zero_huge,
-            thp,
-            zero_colours: Colours::Exactly(Order::new(3).unwrap()),
-            ..Config::default()
-        }
+        let zero_colours = Colours::Exactly(order(3));
+        Config { zero_huge, thp, zero_colours, ..Config::default() }
     }
     fn bytes(self) -> u64 {
         if self == Form::Middle { GIB } else { 2 * MIB2 }
@@ -101,9 +96,8 @@ impl<C: Codec> Readers<C> {
         let vm = &self.vm;
         let (first, frames) = vm.zeros(0);
         let mut all: Vec<Pfn> = (0..frames).map(|i| first.add(i)).collect();
-        all.extend(
-            vm.huge_zero().into_iter().flat_map(|first| (0..512).map(move |i| first.add(i))),
-        );
+        let huge = vm.huge_zero().into_iter();
+        all.extend(huge.flat_map(|first| (0..512).map(move |i| first.add(i))));
         let words = |pfn: Pfn| {
             let record = vm.frames().record(pfn);
             record.words().into_iter().chain([record.use_() as u64]).collect()
@@ -115,10 +109,8 @@ impl<C: Codec> Readers<C> {
         let mut bytes = [1; 4096];
         for (pfn, _) in zeros {
             self.m().peek(*pfn, 0, &mut bytes);
-            assert!(
-                bytes.iter().all(|&b| b == 0) && self.vm.is_zero(*pfn),
-                "{pfn:?} is not zeros any more"
-            );
+            let zeros = bytes.iter().all(|&b| b == 0) && self.vm.is_zero(*pfn);
+            assert!(zeros, "{pfn:?} is not zeros any more");
         }
     }
 
@@ -149,7 +141,7 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
             r.is_of_form(&r.space);
         }),
         ("populate for writing", true, |r| {
-            r.vm.advise(&r.space, Va(GIB), 2 * MIB2, Advice::Populate { write: true }).unwrap();
+            r.populate(&r.space, Va(GIB), 2 * MIB2).unwrap();
         }),
         ("write fault", true, |r| _ = r.vm.fault(&r.space, page(9), Access::Write).unwrap()),
         ("write fault without huge pages", true, |r| {
@@ -210,19 +202,12 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
             r.vm.advise(&r.space, page(9), KIB4, Advice::DontNeed).unwrap()
         }),
         ("protect", false, |r| {
-            for rights in [
-                Rights::READ,
-                Rights::READ_WRITE,
-                Rights::READ_EXEC,
-                Rights::NONE,
-                Rights::READ_WRITE,
-            ] {
+            const RW: Rights = Rights::READ_WRITE;
+            for rights in [Rights::READ, RW, Rights::READ_EXEC, Rights::NONE, RW] {
                 r.vm.protect(&r.space, Va(GIB), r.form.bytes(), rights).unwrap();
                 r.check(&[&r.space, &r.other]);
-                assert!(!matches!(
-                    r.vm.query(&r.space, page(9)),
-                    Page::Mapped { flags, .. } if flags.write
-                ));
+                let page = r.vm.query(&r.space, page(9));
+                assert!(!matches!(page, Page::Mapped { flags, .. } if flags.write));
             }
         }),
         ("protect a page", false, |r| {
@@ -237,16 +222,9 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
             }
         }),
         ("remap", false, |r| {
-            let mut from = GIB;
+            let (mut from, bytes) = (GIB, r.form.bytes());
             for to in [4 * GIB, 8 * GIB + 5 * KIB4, 12 * GIB + MIB2] {
-                r.vm.remap(
-                    &r.space,
-                    Va(from),
-                    r.form.bytes(),
-                    r.form.bytes(),
-                    Placement::At(Va(to)),
-                )
-                .unwrap();
+                r.vm.remap(&r.space, Va(from), bytes, bytes, Placement::At(Va(to))).unwrap();
                 r.check(&[&r.space, &r.other]);
                 pages().for_each(|n| assert_eq!(r.kernel_peek(&r.space, Va(to + n * KIB4)), Ok(0)));
                 r.check(&[&r.space, &r.other]);
@@ -266,13 +244,8 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
                 .for_each(|n| assert_eq!(r.read(&r.space, n), 0));
         }),
         ("map over", false, |r| {
-            r.vm.map(
-                &r.space,
-                Placement::Replace(page(500)),
-                20 * KIB4,
-                Attrs::anonymous(Rights::READ),
-            )
-            .unwrap();
+            let read = Attrs::anonymous(Rights::READ);
+            r.vm.map(&r.space, Placement::Replace(page(500)), 20 * KIB4, read).unwrap();
             r.vm.map(&r.space, Placement::Replace(Va(GIB)), MIB2, RW).unwrap();
         }),
         ("forbid", false, |r| r.vm.forbid_zeros(&r.space)),
@@ -281,10 +254,8 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
             r.is_of_form(&r.space);
         }),
         ("poison", false, |r| {
-            let asked = pages()
-                .map(|n| assert_eq!(r.vm.poison(&r.space, page(n)), Err(PoisonError::Zero)))
-                .count();
-            assert_eq!(r.count(Counter::PoisonSkippedZero), asked as i64);
+            let poison = |n| assert_eq!(r.vm.poison(&r.space, page(n)), Err(PoisonError::Zero));
+            assert_eq!(pages().map(poison).count() as i64, r.count(Counter::PoisonSkippedZero));
             r.is_of_form(&r.space);
         }),
         ("poison of a page among zeros", true, |r| {
@@ -300,7 +271,7 @@ fn walkers<C: Codec>() -> Vec<Walker<C>> {
 }
 
 fn every_walker<C: Arch>() {
-    for form in FORMS {
+    for &form in Form::ALL {
         for (name, owns, walk) in walkers::<C>() {
             let readers = readers::<C>(form);
             let zeros = readers.zeros();
@@ -309,11 +280,8 @@ fn every_walker<C: Arch>() {
             let what = format!("{name} over {form:?}");
             assert!(readers.zeros() == zeros, "{what}: the records of zeros changed");
             readers.all_zero(&zeros);
-            let audit = readers
-                .fx
-                .vm
-                .audit(&[&readers.space, &readers.other])
-                .unwrap_or_else(|e| panic!("{what}: {e:?}"));
+            let audit = readers.vm.audit(&[&readers.space, &readers.other]);
+            let audit = audit.unwrap_or_else(|e| panic!("{what}: {e:?}"));
             assert_eq!((audit.zero_frames, audit.other_frames), (tables, 0), "{what}");
             let rss = readers.usage(&readers.space).rss_pages;
             assert_eq!(rss != 0, owns, "{what}: {rss} pages");
@@ -329,11 +297,8 @@ fn every_walker<C: Arch>() {
                 assert_eq!(fx.kernel_peek(&other, page(n)), Ok(0), "{what}, at the other's end")
             });
             fx.end_zeros([other]);
-            assert_eq!(
-                (fx.count(Counter::AnonPages), fx.count(Counter::TablePages)),
-                (0, 0),
-                "{what}"
-            );
+            let left = [Counter::AnonPages, Counter::TablePages].map(|n| fx.count(n));
+            assert_eq!(left, [0, 0], "{what}");
         }
     }
 }
@@ -364,9 +329,8 @@ fn colours_stay<C: Arch>(colours: u8, form: Form, moved: u64) {
     let colour = |n: u64| match fx.vm.query(&space, at(n)) {
         Page::Mapped { pfn, level, zero: true, .. } => {
             let pfn = if level == Level::TWO { pfn.add(n) } else { pfn };
-            assert!(
-                fx.vm.is_zero(pfn) && (level == Level::TWO || fx.vm.zero_frame(at(n)) == Some(pfn))
-            );
+            assert!(fx.vm.is_zero(pfn));
+            assert!(level == Level::TWO || fx.vm.zero_frame(at(n)) == Some(pfn));
             Some(pfn.0 & mask)
         }
         _ => None,
@@ -398,7 +362,7 @@ fn colours_stay<C: Arch>(colours: u8, form: Form, moved: u64) {
 #[test]
 fn f_06_zeros_of_every_form_have_the_colour_of_their_address_and_keep_it_when_they_are_split() {
     for colours in [0, 3, 5, 7] {
-        for form in FORMS {
+        for &form in Form::ALL {
             for moved in [0, 1, 5] {
                 if form != Form::Middle || moved == 0 {
                     colours_stay::<X86_64>(colours, form, moved);

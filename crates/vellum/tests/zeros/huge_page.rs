@@ -30,9 +30,7 @@ fn d_01_reading_200_mib_costs_no_page_one_huge_page_for_all_and_100_huge_mapping
     let fx = big();
     let space = fx.mapped(Va(GIB), 200 * MIB, RW);
     let before = fx.usage(&space);
-    for at in (0..200 * MIB).step_by(4096) {
-        assert_eq!(fx.peek(&space, Va(GIB + at)), Ok(0));
-    }
+    fx.reads_zeros(&space, GIB, 200 * MIB);
     let after = fx.usage(&space);
     assert_eq!(after.rss_pages - before.rss_pages, 0);
     assert_eq!((after.zero_huge_leaves, after.zero_leaves), (100, 0));
@@ -40,19 +38,16 @@ fn d_01_reading_200_mib_costs_no_page_one_huge_page_for_all_and_100_huge_mapping
     assert_eq!((fx.count(Counter::ThpZeroAlloc), fx.count(Counter::ThpFaultAlloc)), (1, 0));
     assert_eq!(fx.m().asked.became[Use::Zero as usize].get(), 1 + HUGE);
     assert_eq!(fx.count(Counter::FaultsZeroHuge), 100);
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
     assert_eq!(fx.vm.shrink_zeros(), HUGE);
     fx.check(&[]);
 }
 
 #[test]
 fn d_01_with_the_switch_off_the_same_reads_take_200_mib() {
-    let fx = fixture((1 << 18) + 2048, Config { zero_huge: ZeroHuge::Off, ..Config::default() });
+    let fx = fixture((1 << 18) + 2048, with_zeros(ZeroHuge::Off));
     let space = fx.mapped(Va(GIB), 200 * MIB, RW);
-    for at in (0..200 * MIB).step_by(4096) {
-        assert_eq!(fx.peek(&space, Va(GIB + at)), Ok(0));
-    }
+    fx.reads_zeros(&space, GIB, 200 * MIB);
     assert_eq!(fx.usage(&space).rss_pages, 51_200);
     assert_eq!((fx.count(Counter::ThpZeroAlloc), fx.vm.huge_zero()), (0, None));
     fx.vm.exit(space);
@@ -76,9 +71,7 @@ fn d_02<C: Arch>() {
     assert_eq!((fx.peek(&other, Va(GIB + 0x3038)), fx.usage(&other).rss_pages), (Ok(0), 0));
     assert_eq!(fx.vm.huge_zero_references(), 3, "references are per space");
     assert_eq!(checksum(&fx), 0);
-    fx.check(&[&space, &other]);
-    fx.vm.exit(space);
-    fx.vm.exit(other);
+    fx.end([space, other]);
     assert_eq!(fx.vm.huge_zero_references(), 1);
     fx.check(&[]);
 }
@@ -99,8 +92,7 @@ fn shrinks<C: Arch>() {
         assert_eq!(fx.vm.huge_zero_references(), 3, "a space that used it holds it to its end");
         fx.vm.exit(a);
         assert_eq!((fx.vm.huge_zero_references(), fx.vm.shrink_zeros()), (2, 0));
-        fx.check(&[&b]);
-        fx.vm.exit(b);
+        fx.end([b]);
         assert_eq!((fx.vm.shrinkable_zeros(), fx.vm.shrink_zeros()), (HUGE, HUGE));
         assert_eq!((fx.vm.huge_zero(), fx.vm.shrink_zeros()), (None, 0));
         assert_eq!(fx.count(Counter::ThpZeroAlloc), round);
@@ -173,15 +165,11 @@ fn protects<C: Arch>() {
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Err(FaultError::Rights));
     fx.vm.protect(&space, Va(GIB), MIB2, Rights::READ_WRITE).unwrap();
-    assert!(matches!(
-        fx.vm.query(&space, Va(GIB)),
-        Page::Mapped { zero: true, level: Level::TWO, flags, .. } if !flags.write && !flags.dirty
-    ));
+    let (level, flags, zero) = fx.leaf(&space, Va(GIB));
+    assert!(zero && level == Level::TWO && !flags.write && !flags.dirty);
     fx.vm.protect(&space, Va(GIB), MIB2, Rights::ALL).unwrap();
-    assert!(matches!(
-        fx.vm.query(&space, Va(GIB)),
-        Page::Mapped { flags, .. } if flags.exec && !flags.write
-    ));
+    let (_, flags, _) = fx.leaf(&space, Va(GIB));
+    assert!(flags.exec && !flags.write);
     fx.vm.protect(&space, Va(GIB), MIB2, Rights::NONE).unwrap();
     assert_eq!(fx.vm.query(&space, Va(GIB)), Page::Reserved { rights: Rights::NONE });
     assert_eq!(fx.usage(&space).rss_pages, 0);
@@ -202,10 +190,8 @@ fn unmaps<C: Arch>() {
         fx.peek(&space, Va(GIB)).unwrap();
         fx.vm.unmap(&space, Va(GIB + hole * KIB4), KIB4).unwrap();
         let now = fx.usage(&space);
-        assert_eq!(
-            (now.zero_leaves, now.zero_huge_leaves, now.rss_pages, now.mapped_pages),
-            (511, 0, 0, 511)
-        );
+        assert_eq!((now.zero_leaves, now.mapped_pages), (511, 511));
+        assert_eq!((now.zero_huge_leaves, now.rss_pages), (0, 0));
         assert_eq!(fx.vm.query(&space, Va(GIB + hole * KIB4)), Page::Unmapped);
         fx.check(&[&space]);
         fx.vm.unmap(&space, Va(GIB), MIB2).unwrap();
@@ -248,11 +234,8 @@ fn forces<C: Arch>() {
         let mut bytes = [0; 10];
         fx.vm.copy_out(&space, Va(GIB + 4090), &mut bytes).unwrap();
         assert_eq!((&bytes, fx.peek(&other, Va(GIB + 4096))), (b"breakpoint", Ok(0)));
-        assert!(matches!(
-            fx.vm.query(&space, Va(GIB)),
-            Page::Mapped { flags, zero: false, .. }
-                if flags.write == rights.write && flags.dirty == rights.write
-        ));
+        let (_, flags, zero) = fx.leaf(&space, Va(GIB));
+        assert_eq!((flags.write, flags.dirty, zero), (rights.write, rights.write, false));
         fx.end([space, other]);
     }
 }
@@ -274,20 +257,16 @@ fn d_13_kept_zeros_are_never_counted_and_never_shrunk() {
         })
         .collect();
     assert_eq!(fx.count(Counter::ThpZeroAlloc), 1);
-    fx.check(&spaces.iter().collect::<Vec<_>>());
-    spaces.into_iter().for_each(|space| fx.vm.exit(space));
-    assert_eq!(
-        (fx.vm.huge_zero_references(), fx.vm.shrink_zeros(), fx.vm.shrinkable_zeros()),
-        (references, 0, 0)
-    );
+    fx.end(spaces);
+    assert_eq!(fx.vm.huge_zero_references(), references);
+    assert_eq!((fx.vm.shrink_zeros(), fx.vm.shrinkable_zeros()), (0, 0));
     fx.check(&[]);
 }
 
 #[test]
 fn zeros_are_for_regions_where_a_huge_page_would_be_used_and_no_others() {
     let fx = fixture(1 << 12, page());
-    let space = fx.vm.create().unwrap();
-    fx.map(&space, Va(GIB), MIB2, EXACTLY_HUGE);
+    let space = fx.mapped(Va(GIB), MIB2, EXACTLY_HUGE);
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::Huge));
     fx.map(&space, Va(2 * GIB), MIB2 - KIB4, RW);
     assert_eq!(fx.vm.fault(&space, Va(2 * GIB), Access::Read), Ok(Fault::Zero));
@@ -297,13 +276,17 @@ fn zeros_are_for_regions_where_a_huge_page_would_be_used_and_no_others() {
     assert_eq!(fx.vm.huge_zero(), None);
     // Populating for reading maps them, populating for writing replaces them.
     fx.map(&space, Va(4 * GIB), MIB2, RW);
-    fx.vm.advise(&space, Va(4 * GIB), MIB2, Advice::Populate { write: false }).unwrap();
-    assert_eq!(fx.usage(&space).zero_huge_leaves, 1);
-    fx.vm.advise(&space, Va(4 * GIB), MIB2, Advice::Collapse).unwrap();
-    assert_eq!(fx.usage(&space).zero_huge_leaves, 1, "nothing to collapse");
-    fx.vm.advise(&space, Va(4 * GIB), MIB2, Advice::Populate { write: true }).unwrap();
-    assert_eq!((fx.usage(&space).zero_huge_leaves, fx.usage(&space).huge_leaves), (0, 2));
-    fx.vm.advise(&space, Va(4 * GIB), MIB2, Advice::DontNeed).unwrap();
+    for (advice, zeros, huge) in [
+        (Advice::Populate { write: false }, 1, 1),
+        // Nothing to collapse.
+        (Advice::Collapse, 1, 1),
+        (Advice::Populate { write: true }, 0, 2),
+        (Advice::DontNeed, 0, 1),
+    ] {
+        fx.vm.advise(&space, Va(4 * GIB), MIB2, advice).unwrap();
+        let usage = fx.usage(&space);
+        assert_eq!((usage.zero_huge_leaves, usage.huge_leaves), (zeros, huge), "{advice:?}");
+    }
     assert_eq!(fx.peek(&space, Va(4 * GIB)), Ok(0));
     fx.vm.advise(&space, Va(4 * GIB), MIB2, Advice::DontNeed).unwrap();
     assert_eq!(fx.vm.query(&space, Va(4 * GIB)), Page::Reserved { rights: Rights::READ_WRITE });

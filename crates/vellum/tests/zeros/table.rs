@@ -7,35 +7,27 @@ fn shared(frames: u64) -> Fixture {
     fixture_of::<X86_64>(2, frames, with_zeros(ZeroHuge::Table))
 }
 
-fn read_all<C: Codec>(fx: &Fixture<C>, space: &Space, start: u64, bytes: u64) {
-    for at in (0..bytes).step_by(4096) {
-        assert_eq!(fx.peek(space, Va(start + at)), Ok(0));
-    }
-}
-
-#[test]
-fn d_01_reading_200_mib_by_private_tables_costs_100_tables_and_no_page() {
-    let fx = fixture_of::<X86_64>(2, 4096, with_zeros(ZeroHuge::TablePrivate));
+/// 200 MiB are read; the space has so many shared and private tables for that, and no page.
+fn d_01(form: ZeroHuge, shared: u64, private: u64) {
+    let fx = fixture(4096, with_zeros(form));
     let space = fx.mapped(Va(GIB), 200 * MIB, RW);
     let before = fx.usage(&space);
-    read_all(&fx, &space, GIB, 200 * MIB);
+    fx.reads_zeros(&space, GIB, 200 * MIB);
     let after = fx.usage(&space);
-    assert_eq!((after.rss_pages, after.zero_leaves), (0, 51_200));
-    assert_eq!(after.table_nodes - before.table_nodes, 100);
+    assert_eq!((after.rss_pages, after.zero_leaves), (0, 512 * private));
+    assert_eq!((after.zero_tables, after.table_nodes - before.table_nodes), (shared, private));
     assert_eq!((fx.count(Counter::FaultsZeroTable), fx.count(Counter::ThpZeroAlloc)), (100, 0));
     fx.end([space]);
 }
 
 #[test]
+fn d_01_reading_200_mib_by_private_tables_costs_100_tables_and_no_page() {
+    d_01(ZeroHuge::TablePrivate, 0, 100);
+}
+
+#[test]
 fn d_01_reading_200_mib_by_the_shared_table_costs_nothing_of_the_space() {
-    let fx = shared(4096);
-    let space = fx.mapped(Va(GIB), 200 * MIB, RW);
-    let before = fx.usage(&space);
-    read_all(&fx, &space, GIB, 200 * MIB);
-    let after = fx.usage(&space);
-    assert_eq!((after.rss_pages, after.zero_leaves, after.zero_tables), (0, 0, 100));
-    assert_eq!(after.table_nodes, before.table_nodes);
-    fx.end([space]);
+    d_01(ZeroHuge::Table, 100, 0);
 }
 
 fn d_12<C: Arch>() {
@@ -52,21 +44,21 @@ fn d_12<C: Arch>() {
     assert_eq!((usage.table_nodes - before, usage.zero_tables, usage.rss_pages), (0, 8, 0));
     assert_eq!(fx.count(Counter::Faults), 8);
     // A huge page: one table of 1 GiB's entries.
+    let unshared = || fx.count(Counter::ZeroTableUnshare);
     fx.poke(&space, Va(17 * GIB + 5 * MIB2 + 4096), 1).unwrap();
-    assert_eq!(fx.usage(&space).table_nodes - before, 1);
-    assert_eq!(fx.count(Counter::ZeroTableUnshare), 1);
+    assert_eq!((fx.usage(&space).table_nodes - before, unshared()), (1, 1));
     assert_eq!((fx.usage(&space).rss_pages, fx.usage(&space).zero_tables), (512, 7 + 511));
     // Another in the same GiB: none.
     fx.poke(&space, Va(17 * GIB + 7 * MIB2), 2).unwrap();
-    assert_eq!(fx.count(Counter::ZeroTableUnshare), 1);
+    assert_eq!(unshared(), 1);
     fx.check(&[&space]);
     // Without huge pages: two tables in a fresh GiB, one where the middle table is the space's own
     // already.
     let taken = fx.take_all(Order::HUGE);
     fx.poke(&space, Va(20 * GIB + 3 * MIB2 + 8192), 3).unwrap();
-    assert_eq!(fx.count(Counter::ZeroTableUnshare), 3);
+    assert_eq!(unshared(), 3);
     fx.poke(&space, Va(20 * GIB + 9 * MIB2 + 8192), 4).unwrap();
-    assert_eq!(fx.count(Counter::ZeroTableUnshare), 4);
+    assert_eq!(unshared(), 4);
     assert_eq!(fx.usage(&space).rss_pages, 1024 + 2);
     for (at, value) in [
         (17 * GIB + 5 * MIB2 + 4096, 1),
@@ -116,68 +108,62 @@ fn d_02<C: Arch>(form: ZeroHuge, reached: u64) {
     for at in (0..MIB2).step_by(8) {
         assert_eq!(fx.peek(&space, Va(GIB + at)), Ok(if at == 0x3038 { 7 } else { 0 }));
     }
-    assert_eq!((fx.peek(&other, Va(GIB + 0x3038)), fx.usage(&other).rss_pages), (Ok(0), 0));
-    assert_eq!((fx.peek(&child, Va(GIB + 0x3038)), fx.usage(&child).rss_pages), (Ok(0), 0));
+    for s in [&other, &child] {
+        assert_eq!((fx.peek(s, Va(GIB + 0x3038)), fx.usage(s).rss_pages), (Ok(0), 0));
+    }
     fx.check(&[&space, &other, &child]);
     assert_eq!(fx.vm.fault(&child, Va(GIB), Access::Write), Ok(Fault::Huge));
-    fx.check(&[&space, &other, &child]);
-    [space, other, child].into_iter().for_each(|s| fx.vm.exit(s));
-    fx.check(&[]);
+    fx.end([space, other, child]);
     assert_eq!(fx.count(Counter::TablePages), 0);
 }
 
 #[test]
 fn d_02_one_write_makes_a_huge_page_and_others_go_on_seeing_zeros() {
-    for reached in [MIB2, GIB] {
-        d_02::<X86_64>(ZeroHuge::Table, reached);
-        d_02::<Aarch64>(ZeroHuge::Table, reached);
+    for (form, reached) in
+        [(ZeroHuge::Table, MIB2), (ZeroHuge::Table, GIB), (ZeroHuge::TablePrivate, MIB2)]
+    {
+        d_02::<X86_64>(form, reached);
+        d_02::<Aarch64>(form, reached);
     }
-    d_02::<X86_64>(ZeroHuge::TablePrivate, MIB2);
-    d_02::<Aarch64>(ZeroHuge::TablePrivate, MIB2);
 }
 
-#[test]
-fn d_09_a_split_of_a_shared_table_makes_equal_private_ones() {
-    fn splits<C: Arch>() {
-        let fx = fixture_of::<C>(2, 8192, with_zeros(ZeroHuge::Table));
-        let space = fx.vm.create().unwrap();
-        let before = fx.usage(&space);
-        fx.map(&space, Va(GIB), GIB, RW);
-        read_all(&fx, &space, GIB, MIB2);
-        fx.vm.unmap(&space, Va(GIB + 100 * MIB2 + 3 * KIB4), KIB4).unwrap();
-        let usage = fx.usage(&space);
-        assert_eq!((usage.zero_tables, usage.zero_leaves, usage.rss_pages), (511, 511, 0));
-        assert_eq!(fx.vm.query(&space, Va(GIB + 100 * MIB2 + 3 * KIB4)), Page::Unmapped);
-        assert_eq!(fx.peek(&space, Va(GIB + 100 * MIB2 + 4 * KIB4)), Ok(0));
-        fx.check(&[&space]);
-        // DontNeed of whole 2 MiB leaves reserved entries; the next read maps the table again.
-        fx.vm.advise(&space, Va(GIB + 4 * MIB2), 2 * MIB2, Advice::DontNeed).unwrap();
-        assert!(matches!(fx.vm.query(&space, Va(GIB + 4 * MIB2)), Page::Reserved { .. }));
-        assert!(matches!(
-            fx.vm.fault(&space, Va(GIB + 4 * MIB2), Access::Read),
-            Ok(Fault::ZeroTable(Level::TWO))
-        ));
-        fx.check(&[&space]);
-        fx.vm.unmap(&space, Va(GIB), GIB).unwrap();
-        assert_eq!(fx.usage(&space), before);
-        fx.end([space]);
-    }
-    splits::<X86_64>();
-    splits::<Aarch64>();
+fn splits<C: Arch>() {
+    let fx = fixture_of::<C>(2, 8192, with_zeros(ZeroHuge::Table));
+    let space = fx.vm.create().unwrap();
+    let before = fx.usage(&space);
+    fx.map(&space, Va(GIB), GIB, RW);
+    fx.reads_zeros(&space, GIB, MIB2);
+    fx.vm.unmap(&space, Va(GIB + 100 * MIB2 + 3 * KIB4), KIB4).unwrap();
+    let usage = fx.usage(&space);
+    assert_eq!((usage.zero_tables, usage.zero_leaves, usage.rss_pages), (511, 511, 0));
+    assert_eq!(fx.vm.query(&space, Va(GIB + 100 * MIB2 + 3 * KIB4)), Page::Unmapped);
+    assert_eq!(fx.peek(&space, Va(GIB + 100 * MIB2 + 4 * KIB4)), Ok(0));
+    fx.check(&[&space]);
+    // DontNeed of whole 2 MiB leaves reserved entries; the next read maps the table again.
+    fx.vm.advise(&space, Va(GIB + 4 * MIB2), 2 * MIB2, Advice::DontNeed).unwrap();
+    let va = Va(GIB + 4 * MIB2);
+    assert!(matches!(fx.vm.query(&space, va), Page::Reserved { .. }));
+    assert_eq!(fx.vm.fault(&space, va, Access::Read), Ok(Fault::ZeroTable(Level::TWO)));
+    fx.check(&[&space]);
+    fx.vm.unmap(&space, Va(GIB), GIB).unwrap();
+    assert_eq!(fx.usage(&space), before);
+    fx.end([space]);
 }
+
+on_both!(splits, d_09_a_split_of_a_shared_table_makes_equal_private_ones);
 
 #[test]
 fn d_09_a_split_that_finds_no_memory_changes_nothing() {
     for left in 0..3 {
         let fx = shared(4096);
         let space = fx.mapped(Va(GIB), GIB, RW);
-        read_all(&fx, &space, GIB, KIB4);
+        fx.reads_zeros(&space, GIB, KIB4);
         let taken = fx.take_all_but(left, Order::BASE);
         let got = fx.vm.unmap(&space, Va(GIB + KIB4), KIB4);
         assert_eq!(got, if left < 2 { Err(SpaceError::NoMemory) } else { Ok(()) });
         fx.give_back(taken, Order::BASE);
         assert_eq!(fx.usage(&space).mapped_pages, (1 << 18) - u64::from(got.is_ok()));
-        read_all(&fx, &space, GIB + 2 * KIB4, MIB2);
+        fx.reads_zeros(&space, GIB + 2 * KIB4, MIB2);
         fx.end([space]);
     }
 }
@@ -186,16 +172,14 @@ fn d_09_a_split_that_finds_no_memory_changes_nothing() {
 fn d_09_protect_never_gives_more_than_to_read_and_execution_takes_tables_of_its_own() {
     let fx = shared(8192);
     let space = fx.mapped(Va(GIB), GIB, Attrs::anonymous(Rights::READ));
-    read_all(&fx, &space, GIB, KIB4);
+    fx.reads_zeros(&space, GIB, KIB4);
     fx.vm.protect(&space, Va(GIB), GIB, Rights::READ_WRITE).unwrap();
     assert_eq!(fx.usage(&space).zero_tables, 1);
-    assert!(matches!(
-        fx.vm.query(&space, Va(GIB)),
-        Page::Mapped { zero: true, flags, .. } if !flags.write
-    ));
+    let (_, flags, zero) = fx.leaf(&space, Va(GIB));
+    assert!(zero && !flags.write);
     fx.vm.protect(&space, Va(GIB), GIB, Rights::READ_EXEC).unwrap();
     assert_eq!(fx.usage(&space).zero_tables, 0);
-    assert!(matches!(fx.vm.fault(&space, Va(GIB), Access::Exec), Ok(Fault::ZeroTable(Level::TWO))));
+    assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Exec), Ok(Fault::ZeroTable(Level::TWO)));
     assert_eq!((fx.usage(&space).zero_tables, fx.usage(&space).zero_leaves), (0, 512));
     fx.check(&[&space]);
     fx.vm.protect(&space, Va(GIB), GIB, Rights::NONE).unwrap();
@@ -210,7 +194,7 @@ fn d_09_a_remap_moves_the_mapping_and_the_zeros_with_it() {
     for to in [4 * GIB, 4 * GIB + 5 * KIB4] {
         let fx = shared(8192);
         let space = fx.mapped(Va(GIB), GIB + MIB2, RW);
-        read_all(&fx, &space, GIB, MIB2);
+        fx.reads_zeros(&space, GIB, MIB2);
         fx.poke(&space, Va(GIB + 6 * MIB2), 4).unwrap();
         fx.vm.remap(&space, Va(GIB), GIB + MIB2, GIB + MIB2, Placement::At(Va(to))).unwrap();
         assert_eq!(fx.vm.query(&space, Va(GIB)), Page::Unmapped);

@@ -20,6 +20,5 @@ fn zeros_are_not_counted_nor_written_nor_given_away() {
     fx.vm.protect(&space, AT, 100 * KIB4, Rights::READ).unwrap();
     fx.peek(&space, AT).unwrap();
     fx.vm.unmap(&space, AT, 100 * KIB4).unwrap();
-    fx.check(&[&space]);
-    fx.vm.exit(space);
+    fx.end([space]);
 }

@@ -1,7 +1,7 @@
 //! Validation of a node's blocks: states, bits, busy bits and the free index agree.
 
 use crate::addr::Order;
-use crate::error::Invalid;
+use crate::error::{Invalid, ensure};
 use crate::frame::block::array::Blocks;
 use crate::frame::block::bits::{self, BLOCK, ROWS, WORDS};
 use crate::frame::block::free_index::DIRTY_ROW;
@@ -10,7 +10,6 @@ use crate::frame::block::state::{
     uncounted,
 };
 use crate::frame::block::take::exact_rows;
-use crate::frame::ensure::ensure;
 use crate::frame::node::numa_node::NumaNode;
 use crate::sync::atomic::Ordering::Relaxed;
 

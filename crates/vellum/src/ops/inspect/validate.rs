@@ -4,9 +4,9 @@
 //! what a walk of every table finds. Counting needs a place per frame and per region; it uses words
 //! that mean nothing while the system is at rest.
 
-use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn};
+use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::Entry;
-use crate::error::Invalid;
+use crate::error::{Invalid, ensure};
 use crate::fault::Faults;
 use crate::frame::{Data, Owner, SlabRef};
 use crate::machine::{Machine, Use};
@@ -49,24 +49,16 @@ impl<M: Machine> Validate<'_, M> {
         let m = &self.machine;
         let all = self.spaces.objects() == spaces.len() as u64;
         let mut audit = Audit::default();
-        if self.spaces.objects() > MAX_SPACES {
-            return Err(Invalid::new("spaces there are", 0, MAX_SPACES, self.spaces.objects()));
-        }
+        let there = self.spaces.objects();
+        ensure(there <= MAX_SPACES, "spaces there are", 0, MAX_SPACES, there)?;
         for pass in [Pass::Count, Pass::Compare] {
             for space in spaces {
                 let record = self.record_of(space);
                 if pass == Pass::Count {
-                    if !FindHole(self.0).cache_is_right(record) {
-                        return Err(Invalid::new(
-                            "no hole above the end of the search cache",
-                            space.id(),
-                            1,
-                            0,
-                        ));
-                    }
-                    if record.faults_stopped() {
-                        return Err(Invalid::new("faults are stopped at rest", space.id(), 0, 1));
-                    }
+                    let is_so = |sentence, what| ensure(sentence, what, space.id(), 1, 0);
+                    let right = FindHole(self.0).cache_is_right(record);
+                    is_so(right, "no hole above the end of the search cache")?;
+                    is_so(!record.faults_stopped(), "faults are stopped at rest")?;
                     self.check_active(space)?;
                     CountUsage(self.0).usage_of(record.root(), self.top(), &mut audit.usage);
                 }
@@ -87,33 +79,21 @@ impl<M: Machine> Validate<'_, M> {
         self.check_huge_zero(spaces, all)?;
         self.check_asids(spaces, all)?;
         Fork(self.0).check_families(spaces, all)?;
-        if let Some(cpu) = (0..self.cpus).find(|&cpu| self.epochs.depth(cpu) != 0) {
-            return Err(Invalid::new(
-                "readers inside an epoch at rest",
-                cpu as u64,
-                0,
-                self.epochs.depth(cpu),
-            ));
+        for cpu in 0..self.cpus {
+            let depth = self.epochs.depth(cpu);
+            ensure(depth == 0, "readers inside an epoch at rest", cpu as u64, 0, depth)?;
         }
-        if self.hands.at_work() != 0 {
-            return Err(Invalid::new("memory in hand at rest", 0, 0, self.hands.at_work()));
-        }
+        ensure(self.hands.at_work() == 0, "memory in hand at rest", 0, 0, self.hands.at_work())?;
         // SAFETY: no other call on this `Vm` runs, by the caller's promise.
         let frames = unsafe { self.frames.validate(m)? };
         audit.free_frames = frames.free + frames.cached;
-        audit.pool_frames = self.pooled_frames().ok_or(Invalid::new(
-            "a pool's chain and its count differ",
-            0,
-            0,
-            0,
-        ))?;
+        let broken = Invalid::new("a pool's chain and its count differ", 0, 0, 0);
+        audit.pool_frames = self.pooled_frames().ok_or(broken)?;
         audit.poisoned_frames = self.stats().get(Counter::FramesPoisoned) as u64;
         let kernels =
             audit.table_frames + audit.slab_frames + audit.zero_frames + audit.pool_frames;
         let known = audit.data_frames + kernels + audit.poisoned_frames;
-        if frames.used < known {
-            return Err(Invalid::new("frames in use and not allocated", 0, known, frames.used));
-        }
+        ensure(frames.used >= known, "frames in use and not allocated", 0, known, frames.used)?;
         audit.other_frames = frames.used - known;
         Ok(audit)
     }
@@ -126,19 +106,11 @@ impl<M: Machine> Validate<'_, M> {
             1 + spaces.iter().filter(|space| self.holds_huge_zero(self.record_of(space))).count()
                 as u64;
         let kept = self.huge_zero_references();
-        if found > kept || all && found != kept {
-            return Err(Invalid::new("references to the huge page of zeros", page.0, kept, found));
-        }
-        let record = self.frames.record(page);
-        if (record.use_(), record.order()) != (Use::Zero, Order::HUGE) {
-            return Err(Invalid::new(
-                "the huge page of zeros' use",
-                page.0,
-                Use::Zero as u64,
-                record.use_() as u64,
-            ));
-        }
-        Ok(())
+        let right = found == kept || !all && found < kept;
+        ensure(right, "references to the huge page of zeros", page.0, kept, found)?;
+        let (use_, order) = (self.frames.record(page).use_(), self.frames.record(page).order());
+        let right = (use_, order) == (Use::Zero, Order::HUGE);
+        ensure(right, "the huge page of zeros' use", page.0, Use::Zero as u64, use_ as u64)
     }
 
     /// Counts one name of a region, or compares.
@@ -147,9 +119,7 @@ impl<M: Machine> Validate<'_, M> {
         let region = self.region(name);
         if pass == Pass::Count {
             let (kept, packed) = (region.packed().0, region.attrs().pack().0);
-            if kept != packed {
-                return Err(Invalid::new("attributes of a region", name.raw(), kept, packed));
-            }
+            ensure(kept == packed, "attributes of a region", name.raw(), kept, packed)?;
             region.set_replaces(if region.counting() {
                 region.replaces() + 1
             } else {
@@ -161,9 +131,8 @@ impl<M: Machine> Validate<'_, M> {
             let found = region.replaces() - COUNTING;
             region.set_replaces(0);
             let kept = region.refs.load(Ordering::Relaxed);
-            if found > kept || all && found != kept {
-                return Err(Invalid::new("names of a region", name.raw(), kept, found));
-            }
+            let right = found == kept || !all && found < kept;
+            ensure(right, "names of a region", name.raw(), kept, found)?;
         }
         Ok(())
     }
@@ -217,14 +186,13 @@ impl<M: Machine> Validate<'_, M> {
                     let child = self.node(child);
                     let inner =
                         self.check_node(walk, child, level.child(), Some((node.pfn, slot)), va)?;
-                    if child.state().count() == 0 {
-                        return Err(Invalid::new(
-                            "entries of a table that is kept",
-                            child.pfn.0,
-                            1,
-                            0,
-                        ));
-                    }
+                    ensure(
+                        child.state().count() != 0,
+                        "entries of a table that is kept",
+                        child.pfn.0,
+                        1,
+                        0,
+                    )?;
                     inner
                 }
                 entry => {
@@ -241,9 +209,8 @@ impl<M: Machine> Validate<'_, M> {
         }
         check("a table's entries", state.count(), count)?;
         check("a table's resident pages", state.resident(), resident)?;
-        if state.run() < holes.longest.min(full_run(level)) {
-            return Err(Invalid::new("a table's bound on holes", at, state.run(), holes.longest));
-        }
+        let bounds = state.run() >= holes.longest.min(full_run(level));
+        ensure(bounds, "a table's bound on holes", at, state.run(), holes.longest)?;
         Ok(holes)
     }
 
@@ -254,81 +221,45 @@ impl<M: Machine> Validate<'_, M> {
         level: Level,
         va: u64,
     ) -> Result<(), Invalid> {
-        let region = self.descend(walk.record, crate::addr::Va(va)).region;
-        let Some(region) = region else {
-            return Err(Invalid::new("a region for what is mapped", va, 1, 0));
-        };
+        let is_so = |sentence, what| ensure(sentence, what, va, 1, 0);
+        let region = self.descend(walk.record, Va(va)).region;
+        let region = region.ok_or(Invalid::new("a region for what is mapped", va, 1, 0))?;
         let region = self.region(region);
-        let rights = region.attrs().rights;
+        let (rights, takes_zeros) = (region.attrs().rights, walk.record.takes_zeros());
+        let index = (va >> PAGE_SHIFT).wrapping_add(region.shift());
         match entry {
             Entry::Reserved => Ok(()),
             Entry::ZeroTable(table) => {
                 let fits = level > Level::ONE && self.is_zero_table(table, level.child());
-                if rights.is_none() || rights.exec || !fits || !walk.record.takes_zeros() {
-                    return Err(Invalid::new("a shared table of zeros where it may be", va, 1, 0));
-                }
-                Ok(())
+                let may_be = fits && !rights.is_none() && !rights.exec && takes_zeros;
+                is_so(may_be, "a shared table of zeros where it may be")
             }
             Entry::Leaf(pfn, flags) if self.is_zero(pfn) => {
                 let fits = self.is_zero_leaf(pfn, level)
                     && (level == Level::ONE || self.huge_zero() == Some(pfn));
-                if level == Level::TWO && !self.uses_huge_zero(walk.record) {
-                    return Err(Invalid::new(
-                        "a space that maps the huge page of zeros holds it",
-                        va,
-                        1,
-                        0,
-                    ));
-                }
-                if flags.write || flags.dirty || !fits || rights.is_none() {
-                    return Err(Invalid::new("zeros nobody can write", va, 0, 1));
-                }
-                if !walk.record.takes_zeros() {
-                    return Err(Invalid::new("zeros where they are forbidden", va, 0, 1));
-                }
-                if level == Level::ONE && !self.is_coloured(pfn, crate::addr::Va(va)) {
-                    return Err(Invalid::new(
-                        "zeros of the address's colour",
-                        va,
-                        va >> PAGE_SHIFT,
-                        pfn.0,
-                    ));
-                }
-                Ok(())
+                let holds = level != Level::TWO || self.uses_huge_zero(walk.record);
+                is_so(holds, "a space that maps the huge page of zeros holds it")?;
+                let plain = fits && !flags.write && !flags.dirty && !rights.is_none();
+                is_so(plain, "zeros nobody can write")?;
+                is_so(takes_zeros, "zeros where they are forbidden")?;
+                let right = level != Level::ONE || self.is_coloured(pfn, Va(va));
+                ensure(right, "zeros of the address's colour", va, va >> PAGE_SHIFT, pfn.0)
             }
             Entry::Leaf(pfn, flags) => {
-                if rights.is_none() || flags.write && !rights.write || flags.exec != rights.exec {
-                    return Err(Invalid::new(
-                        "rights of a leaf",
-                        va,
-                        rights.write as u64,
-                        flags.write as u64,
-                    ));
-                }
-                if let Some(order) = level.leaf_order() {
-                    self.check_block(
-                        walk,
-                        pfn,
-                        order,
-                        (va >> PAGE_SHIFT).wrapping_add(region.shift()),
-                    )?;
-                    if flags.write && walk.pass == Pass::Count && !self.is_exclusive(pfn, order) {
-                        return Err(Invalid::new("mappings of a writable page", va, 1, 2));
-                    }
-                }
-                Ok(())
+                let right = !rights.is_none() && (!flags.write || rights.write);
+                let (given, has) = (rights.write as u64, flags.write as u64);
+                let right = right && flags.exec == rights.exec;
+                ensure(right, "rights of a leaf", va, given, has)?;
+                let Some(order) = level.leaf_order() else { return Ok(()) };
+                self.check_block(walk, pfn, order, index)?;
+                let looked = flags.write && walk.pass == Pass::Count;
+                let right = !looked || self.is_exclusive(pfn, order);
+                ensure(right, "mappings of a writable page", va, 1, 2)
             }
             Entry::Inaccessible(pfn) => {
-                if !rights.is_none() {
-                    return Err(Invalid::new(
-                        "inaccessible pages where there are rights",
-                        va,
-                        0,
-                        1,
-                    ));
-                }
+                is_so(rights.is_none(), "inaccessible pages where there are rights")?;
                 let Some(order) = level.leaf_order() else { return Ok(()) };
-                self.check_block(walk, pfn, order, (va >> PAGE_SHIFT).wrapping_add(region.shift()))
+                self.check_block(walk, pfn, order, index)
             }
             _ => Err(Invalid::new("entries in transit at rest", va, 0, 1)),
         }
@@ -345,58 +276,31 @@ impl<M: Machine> Validate<'_, M> {
         let mut first = 0;
         while first < order.frames() {
             let at = pfn.add(first);
+            let check = |right, what, kept, found| ensure(right, what, at.0, kept, found);
             let record = self.frames.record(at);
-            if record.use_() != Use::Data {
-                return Err(Invalid::new(
-                    "a mapped frame's use",
-                    at.0,
-                    Use::Data as u64,
-                    record.use_() as u64,
-                ));
-            }
-            let data = Data::of(record);
-            if !data.is_in_bounds() {
-                return Err(Invalid::new(
-                    "a frame's map count, and what it was cut into",
-                    at.0,
-                    0,
-                    record.words()[0],
-                ));
-            }
+            let use_ = record.use_();
+            check(use_ == Use::Data, "a mapped frame's use", Use::Data as u64, use_ as u64)?;
+            let (data, word) = (Data::of(record), record.words()[0]);
+            check(data.is_in_bounds(), "a frame's map count, and what it was cut into", 0, word)?;
             let unit = self.unit_of(at);
-            if unit > order {
-                return Err(Invalid::new(
-                    "a block mapped in pieces is cut",
-                    at.0,
-                    order.get() as u64,
-                    unit.get() as u64,
-                ));
-            }
+            let (whole, cut) = (order.get() as u64, unit.get() as u64);
+            check(unit <= order, "a block mapped in pieces is cut", whole, cut)?;
             if walk.pass == Pass::Count {
                 data.set_generation(data.generation() + 1);
-                if data.index() != index.wrapping_add(first) {
-                    return Err(Invalid::new(
-                        "a frame's index",
-                        at.0,
-                        data.index(),
-                        index.wrapping_add(first),
-                    ));
-                }
+                let (kept, found) = (data.index(), index.wrapping_add(first));
+                check(kept == found, "a frame's index", kept, found)?;
                 let known = match data.owner() {
                     Owner::Space(space) => space == walk.record.id(),
                     Owner::Family(family) => family == walk.record.family.load(Ordering::Relaxed),
                     _ => false,
                 };
-                if !known {
-                    return Err(Invalid::new("a frame's owner maps it", at.0, 1, 0));
-                }
+                check(known, "a frame's owner maps it", 1, 0)?;
             } else if data.generation() != 0 {
                 let (kept, found) = (data.map_count() as u64, data.generation());
                 data.set_generation(0);
                 walk.audit.data_frames += unit.frames();
-                if found > kept || walk.all && found != kept {
-                    return Err(Invalid::new("mappings of a frame", at.0, kept, found));
-                }
+                let right = found == kept || !walk.all && found < kept;
+                check(right, "mappings of a frame", kept, found)?;
             }
             first += unit.frames();
         }
