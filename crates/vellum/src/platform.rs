@@ -116,8 +116,8 @@ impl<M: Machine> Platform<M> {
     }
 
     /// The handle of a record that was just made.
-    pub fn handle(&self, name: SlabRef) -> Space {
-        Space::new(name, self.id, name.ptr(&self.machine).cast())
+    pub fn handle(&self, handle: SlabRef) -> Space {
+        Space::new(handle, self.id, handle.ptr(&self.machine).cast())
     }
 
     /// A space's record. There is no other way from the handle to it.

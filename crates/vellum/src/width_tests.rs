@@ -305,10 +305,10 @@ fn members_of_families_are_recounted() {
     let child = r.vm.fork(&parent).unwrap();
     let spaces = [&parent, &child];
     let (old, new) = (r.vm.layers.record_of(&parent), r.vm.layers.record_of(&child));
-    let name = SlabRef::from_raw(old.family.load(Relaxed)).unwrap();
+    let handle = SlabRef::from_raw(old.family.load(Relaxed)).unwrap();
     // SAFETY: a family begins with its lock and its count of members, and lives while the spaces
     // do.
-    let members = unsafe { name.ptr(r.vm.machine()).cast::<AtomicU32>().add(1).as_ref() };
+    let members = unsafe { handle.ptr(r.vm.machine()).cast::<AtomicU32>().add(1).as_ref() };
     assert_eq!(members.load(Relaxed), 2);
     r.vm.audit(&spaces).unwrap();
     for wrong in [1, 3] {
@@ -322,7 +322,7 @@ fn members_of_families_are_recounted() {
     old.sibling.store(0, Relaxed);
     old.family.store(0, Relaxed);
     assert_eq!(r.complaint(&spaces), "a member of a fork family");
-    old.family.store(name.raw(), Relaxed);
+    old.family.store(handle.raw(), Relaxed);
     let next = new.sibling.swap(0, Relaxed);
     members.store(1, Relaxed);
     assert_eq!(r.complaint(&spaces), "spaces of fork families", "one that is on no list");
@@ -347,7 +347,7 @@ fn bits_beside_a_map_count_are_found() {
         clear_counts(&r, &space);
     }
     record.set_head(Use::Data, Order::HUGE);
-    assert_eq!(r.complaint(&[&space]), "a block mapped in pieces is cut");
+    assert_eq!(r.complaint(&[&space]), "a block mapped in sub-blocks is split");
 }
 
 /// Clears what a `validate` that stopped early counted in the region of [`AT`].

@@ -215,13 +215,13 @@ impl<M: Machine> Clear<M> {
         Ok(())
     }
 
-    /// The neighbourhood of the fault: one range and one portion, in pieces.
+    /// The neighbourhood of the fault: one range and one portion, in three parts.
     fn neighbourhood(&self, job: &Job<'_>, pages: &Range<u64>) -> Result<(), Stopped> {
         self.say(job, pages);
         self.pause(self.asks())?;
-        for piece in order::pieces(pages, job.extent.fault) {
-            if !piece.is_empty() {
-                self.run(job, piece, Stores::Cached);
+        for part in order::parts(pages, job.extent.fault) {
+            if !part.is_empty() {
+                self.run(job, part, Stores::Cached);
             }
         }
         Ok(())

@@ -36,8 +36,8 @@ pub(super) fn ranges(pages: u64, fault: u64) -> Ranges {
     Ranges { right: near.end..pages, left: 0..near.start, near }
 }
 
-/// The pieces of the neighbourhood: before the page, after it, the page.
-pub(super) fn pieces(near: &Range<u64>, fault: u64) -> [Range<u64>; 3] {
+/// The parts of the neighbourhood: before the page, after it, the page.
+pub(super) fn parts(near: &Range<u64>, fault: u64) -> [Range<u64>; 3] {
     [near.start..fault, fault + 1..near.end, fault..fault + 1]
 }
 
@@ -107,9 +107,9 @@ mod tests {
                     pages > RADIUS + 1 || r.near == (0..pages),
                     "{pages} pages: only the neighbourhood, {r:?}"
                 );
-                let pieces: Vec<u64> = pieces(&r.near, f).into_iter().flatten().collect();
-                assert_eq!(pieces.last(), Some(&f), "the page that faulted is the very last");
-                assert_eq!(pieces.len() as u64, r.near.end - r.near.start);
+                let parts: Vec<u64> = parts(&r.near, f).into_iter().flatten().collect();
+                assert_eq!(parts.last(), Some(&f), "the page that faulted is the very last");
+                assert_eq!(parts.len() as u64, r.near.end - r.near.start);
             }
         }
     }

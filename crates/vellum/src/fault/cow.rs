@@ -13,7 +13,7 @@
 //! What keeps the source is a reference. Nobody writes to it meanwhile: only a fork leaves
 //! translations that may write a page that is shared, and while it does no fault gets here
 //! (`fork.rs`); and while there is a reference no mapping is exclusive. If no huge frame
-//! is to be had it is split instead, and a piece copied in the same way in the same fault, so that
+//! is to be had it is split instead, and a sub-block copied in the same way in the same fault, so that
 //! a failure at any step leaves the leaf whole.
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
@@ -33,7 +33,7 @@ use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
 
-/// A copy of a large leaf, or of a piece of it, that is made with nothing held, and what decided
+/// A copy of a large leaf, or of a sub-block of it, that is made with nothing held, and what decided
 /// it.
 struct PageCopy<'s> {
     space: &'s SpaceRecord,
@@ -188,7 +188,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
         let level = seen.spot.level;
         let exactly = seen.attrs.leaf() != LeafSize::Policy;
         let Ok(new) = self.alloc_block(order, &self.want(seen), exactly) else {
-            return self.copy_piece(seen, epoch, old, order);
+            return self.copy_sub_block(seen, epoch, old, order);
         };
         // By the reference the old block stays what it is, whoever else gives it up meanwhile:
         // nobody may reuse it.
@@ -281,7 +281,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
     /// reason.
     #[cold]
     #[inline(never)]
-    fn copy_piece(
+    fn copy_sub_block(
         self,
         seen: &Seen<'_>,
         epoch: EpochGuard<'_, M>,
@@ -308,7 +308,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
         copied.map(|()| Step::Again).map_err(FaultError::from)
     }
 
-    /// Puts the pieces of a block and the finished copy of one of them where the block still is
+    /// Puts the sub-blocks of a block and the finished copy of one of them where the block still is
     /// mapped read-only by the same region, by the entry for which the path was made.
     fn link_split(self, copy: &PageCopy<'_>, path: &UnlinkedPath<'_>) -> bool {
         let epoch = self.epochs.enter(&self.machine);
@@ -322,16 +322,16 @@ impl<'v, M: Machine> Unshare<'v, M> {
         // The epoch, in which nobody is preempted, lasts: who waits for the entry may hold the
         // mmap lock.
         let _epoch = epoch;
-        let (flushed, piece) = self.settle(transit, || {
+        let (flushed, sub_block) = self.settle(transit, || {
             let mut receipt = Receipt::new();
             receipt.leaf(va.align_down(order.bytes()), spot.level);
             let flushed = self.flush(copy.space, receipt);
-            let piece = self.split_around(path, (copy.old, order), flags, va);
+            let sub_block = self.split_around(path, (copy.old, order), flags, va);
             self.init_page(&seen, copy.new, copy.size);
             path.write_last(&self.machine, va, Entry::Leaf(copy.new, seen.own_flags()));
-            (Settled::new(Entry::Table(path.first.pfn), -1), (flushed, piece))
+            (Settled::new(Entry::Table(path.first.pfn), -1), (flushed, sub_block))
         });
-        self.release(&flushed, piece, copy.size);
+        self.release(&flushed, sub_block, copy.size);
         self.count(Counter::CowCopies, 1);
         true
     }
@@ -353,8 +353,8 @@ impl<'v, M: Machine> Unshare<'v, M> {
         }
     }
 
-    /// Fills the tables of a path with the pieces of a block that is in transit, and says which
-    /// piece lies at `va` in the lowest.
+    /// Fills the tables of a path with the sub-blocks of a block that is in transit, and says which
+    /// sub-block lies at `va` in the lowest.
     fn split_around(
         self,
         path: &UnlinkedPath<'_>,
@@ -368,7 +368,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
             self.split_block(pfn, order);
             let last = node.pfn == path.last.pfn;
             let (size, next) = (smaller(order), self.load(node.pfn, level.slot(va), level));
-            self.fill_pieces(node, level, pfn, |piece| Entry::Leaf(piece, flags));
+            self.fill_sub_blocks(node, level, pfn, |sub_block| Entry::Leaf(sub_block, flags));
             self.count_pages(order, -1);
             self.count_pages(size, ENTRIES as i64);
             if order == Order::HUGE {
@@ -379,7 +379,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
             if last {
                 return pfn;
             }
-            // One piece is a table instead.
+            // One sub-block is a table instead.
             let words = self.machine.direct(node.pfn).cast::<u64>();
             // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
             unsafe { words.add(level.slot(va)).write(M::Codec::encode(next, level)) };

@@ -75,7 +75,7 @@ impl<M: Machine> Faults<M> {
         let spot = self.descend(space, va);
         match (M::Codec::decode(spot.raw, spot.level), spot.region) {
             (Entry::Empty | Entry::Gone(_), _) | (_, None) => Err(FaultError::Unmapped),
-            (_, Some(name)) if !self.region(name).packed().allows(access) => {
+            (_, Some(handle)) if !self.region(handle).packed().allows(access) => {
                 Err(FaultError::Rights)
             }
             _ => Ok(()),

@@ -141,7 +141,7 @@ impl<M: Machine> Faults<M> {
     pub fn seen<'s>(&'s self, space: &'s SpaceRecord, va: Va) -> Option<Seen<'s>> {
         let edits = space.edits();
         let spot = self.descend(space, va);
-        let region = spot.region.map(|name| self.region(name))?;
+        let region = spot.region.map(|handle| self.region(handle))?;
         Some(Seen { space, va, edits, spot, region, attrs: region.packed() })
     }
 }

@@ -128,19 +128,19 @@ impl<M: Machine> Serve<'_, M> {
         let epoch = self.epochs.enter(m);
         let edits = space.edits();
         let at = self.descend_entry(space, ask.va);
-        let name = self.region_of(at.node, at.slot);
+        let handle = self.region_of(at.node, at.slot);
         if at.level == Level::ONE
             && at.raw == M::Codec::encode(Entry::Reserved, Level::ONE)
             && (ask.access == Access::Write || !self.config.zero_page)
-            && let Some(name) = name
+            && let Some(handle) = handle
         {
-            let region = self.region(name);
+            let region = self.region(handle);
             let attrs = region.packed();
             if attrs.allows(ask.access)
                 && attrs.numa().is_none()
                 && self.config.numa == NumaPolicy::Local
             {
-                let spot = Spot { at: Place { level: Level::ONE, ..at }, region: Some(name) };
+                let spot = Spot { at: Place { level: Level::ONE, ..at }, region: Some(handle) };
                 let seen = Seen { space, va: ask.va, edits, spot, region, attrs };
                 return Reserved(self.0).fresh_base(
                     &seen,
@@ -150,7 +150,7 @@ impl<M: Machine> Serve<'_, M> {
                 );
             }
         }
-        self.attempt_other(space, (ask, huge), epoch, edits, Spot { at, region: name })
+        self.attempt_other(space, (ask, huge), epoch, edits, Spot { at, region: handle })
     }
 
     /// What [`attempt`](Vm::attempt) does not do itself.
@@ -172,8 +172,8 @@ impl<M: Machine> Serve<'_, M> {
         }
         // Intervals are read after the entry: what was unmapped between shows an entry whose region
         // is gone.
-        let Some(name) = spot.region else { return Ok(Step::Behind) };
-        let region = self.region(name);
+        let Some(handle) = spot.region else { return Ok(Step::Behind) };
+        let region = self.region(handle);
         let attrs = region.packed();
         if !attrs.allows(access) {
             return Err(FaultError::Rights);

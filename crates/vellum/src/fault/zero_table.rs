@@ -241,7 +241,7 @@ impl<M: Machine> ZeroTable<'_, M> {
             let _epoch = self.epochs.enter(m);
             let spot = self.descend(space, va);
             spot.region
-                .map(|name| self.region(name))
+                .map(|handle| self.region(handle))
                 .map(|region| (region.packed(), region.shift()))
         };
         let Some((attrs, shift)) = found else { return Ok(Step::Again) };
@@ -258,8 +258,8 @@ impl<M: Machine> ZeroTable<'_, M> {
         };
         let done = self.edit(space, |edit| {
             let spot = self.descend(space, va);
-            let same = spot.region.is_some_and(|name| {
-                let region = self.region(name);
+            let same = spot.region.is_some_and(|handle| {
+                let region = self.region(handle);
                 region.packed() == attrs && region.shift() == shift && attrs.allows(access)
             });
             let gives_way = same

@@ -5,8 +5,8 @@
 //! are a ring through their records, those with room first. A page whose last object is freed is
 //! freed at once. [`Record`](crate::frame::Record) has the words.
 //!
-//! Objects are named by physical address ([`SlabRef`]), never by pointer: records and tables keep
-//! references, and they are the same on every host. A reference and a slot of a table fit one word.
+//! The handle of an object is its physical address ([`SlabRef`]) and no pointer: records and tables
+//! keep handles, which are the same on every host. A handle and a slot of a table fit one word.
 
 use crate::addr::{Order, PAGE_SIZE, PFN_END, Pfn};
 use crate::error::{Invalid, NoMemory, ensure};

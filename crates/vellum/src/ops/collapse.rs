@@ -45,7 +45,7 @@ impl<M: Machine> Collapse<'_, M> {
         let state = child.state();
         let Some((parent, slot)) = child.parent() else { return Ok(false) };
         let parent = self.node(parent);
-        let Some(region) = spot.region.map(|name| self.region(name)) else { return Ok(false) };
+        let Some(region) = spot.region.map(|handle| self.region(handle)) else { return Ok(false) };
         let attrs = region.attrs();
         if state.listed() != 0
             || state.count() != ENTRIES as u64

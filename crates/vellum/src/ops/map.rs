@@ -111,7 +111,7 @@ impl<M: Machine> Map<'_, M> {
     }
 
     /// The region for new mappings with those attributes: the one made last, if it is alike, of
-    /// which the space keeps a name and the caller gets none; else a new one, and `true`.
+    /// which the space keeps a reference and the caller gets none; else a new one, and `true`.
     #[inline]
     fn latest_region(
         self,
@@ -125,7 +125,7 @@ impl<M: Machine> Map<'_, M> {
         }
     }
 
-    /// Gives a range, a hole unless it is to be replaced, to a region the caller keeps a name of.
+    /// Gives a range, a hole unless it is to be replaced, to a region the caller keeps a reference to.
     pub(super) fn map_range(
         self,
         edit: &mut Edit<'_>,

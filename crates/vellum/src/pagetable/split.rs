@@ -61,9 +61,9 @@ impl<M: Machine> PageTables<M> {
                 self.fill_zeros(child, va.align_down(level.entry_bytes()), flags);
             } else {
                 self.split_block(pfn, order);
-                self.fill_pieces(child, below, pfn, |piece| match taken {
-                    Entry::Leaf(_, flags) => Entry::Leaf(piece, flags),
-                    _ => Entry::Inaccessible(piece),
+                self.fill_sub_blocks(child, below, pfn, |sub_block| match taken {
+                    Entry::Leaf(_, flags) => Entry::Leaf(sub_block, flags),
+                    _ => Entry::Inaccessible(sub_block),
                 });
             }
             (Settled::new(Entry::Table(child.pfn), if zeros { 0 } else { -1 }), ())
@@ -80,9 +80,9 @@ impl<M: Machine> PageTables<M> {
         true
     }
 
-    /// Writes the pieces of a block into every entry of a node that is linked nowhere yet; its
+    /// Writes the sub-blocks of a block into every entry of a node that is linked nowhere yet; its
     /// entries are of `level`.
-    pub(crate) fn fill_pieces(
+    pub(crate) fn fill_sub_blocks(
         &self,
         node: Node<'_>,
         level: Level,

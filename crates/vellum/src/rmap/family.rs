@@ -14,7 +14,7 @@ pub(crate) struct ForkFamily {
     lock: AtomicU32,
     /// Spaces on the list: all there are, at most.
     members: AtomicU32,
-    /// The first space's name; the others follow by `SpaceRecord::sibling`.
+    /// The first space's handle; the others follow by `SpaceRecord::sibling`.
     first: AtomicU64,
 }
 
@@ -29,24 +29,26 @@ impl ForkFamily {
 impl<M: Machine> Rmap<M> {
     /// The first space of a family. Under the family's lock.
     pub(super) fn first_member(&self, family: &ForkFamily) -> Option<&SpaceRecord> {
-        SlabRef::from_raw(family.first.load(Ordering::Relaxed)).map(|name| self.space_record(name))
+        SlabRef::from_raw(family.first.load(Ordering::Relaxed))
+            .map(|handle| self.space_record(handle))
     }
 
     /// The space after one on its family's list. Under the family's lock.
     pub(super) fn sibling(&self, space: &SpaceRecord) -> Option<&SpaceRecord> {
-        SlabRef::from_raw(space.sibling.load(Ordering::Relaxed)).map(|name| self.space_record(name))
+        SlabRef::from_raw(space.sibling.load(Ordering::Relaxed))
+            .map(|handle| self.space_record(handle))
     }
 
-    pub(super) fn family(&self, name: SlabRef) -> &ForkFamily {
+    pub(super) fn family(&self, handle: SlabRef) -> &ForkFamily {
         // SAFETY: families are slab objects of 64 bytes, zero at first, that live while a space
         // names them.
-        unsafe { name.ptr(&self.machine).cast::<ForkFamily>().as_ref() }
+        unsafe { handle.ptr(&self.machine).cast::<ForkFamily>().as_ref() }
     }
 
-    fn space_record(&self, name: SlabRef) -> &SpaceRecord {
+    fn space_record(&self, handle: SlabRef) -> &SpaceRecord {
         // SAFETY: spaces on a family's list live until they leave it under the family's lock, which
         // the caller holds.
-        unsafe { name.ptr(&self.machine).cast::<SpaceRecord>().as_ref() }
+        unsafe { handle.ptr(&self.machine).cast::<SpaceRecord>().as_ref() }
     }
 
     /// Puts the child on the parent's family list, making the family if there is none; says whether
@@ -63,25 +65,25 @@ impl<M: Machine> Rmap<M> {
         let m = &self.machine;
         let record = self.record_of(parent);
         let known = SlabRef::from_raw(record.family.load(Ordering::Relaxed));
-        let name = match known {
-            Some(name) => name,
+        let handle = match known {
+            Some(handle) => handle,
             None => {
-                let name = self.small.alloc(m, &self.frames, token)?;
-                let family = self.family(name);
-                family.first.store(parent.name.raw(), Ordering::Relaxed);
+                let handle = self.small.alloc(m, &self.frames, token)?;
+                let family = self.family(handle);
+                family.first.store(parent.handle.raw(), Ordering::Relaxed);
                 family.members.store(1, Ordering::Relaxed);
-                record.family.store(name.raw(), Ordering::Release);
-                name
+                record.family.store(handle.raw(), Ordering::Release);
+                handle
             }
         };
-        let family = self.family(name);
-        let _guard = family.lock().lock(m, token, name.raw());
+        let family = self.family(handle);
+        let _guard = family.lock().lock(m, token, handle.raw());
         let other = self.record_of(child);
-        other.family.store(name.raw(), Ordering::Relaxed);
+        other.family.store(handle.raw(), Ordering::Relaxed);
         other.sibling.store(family.first.load(Ordering::Relaxed), Ordering::Relaxed);
-        family.first.store(child.name.raw(), Ordering::Release);
+        family.first.store(child.handle.raw(), Ordering::Release);
         family.members.store(family.members.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Ok((name, known.is_none()))
+        Ok((handle, known.is_none()))
     }
 
     /// The opposite of [`join_family`](Vm::join_family), for a child that shares nothing yet.
@@ -89,7 +91,7 @@ impl<M: Machine> Rmap<M> {
         &self,
         parent: &Space,
         child: &Space,
-        (name, made): (SlabRef, bool),
+        (handle, made): (SlabRef, bool),
         token: &mut Token<sync::MmapLock>,
     ) {
         self.leave_family(child, token);
@@ -97,7 +99,7 @@ impl<M: Machine> Rmap<M> {
         if made {
             // No page was shared, so none names the family as its owner.
             self.record_of(parent).family.store(0, Ordering::Relaxed);
-            self.small.free(&self.machine, &self.frames, token, name);
+            self.small.free(&self.machine, &self.frames, token, handle);
         }
     }
 
@@ -107,27 +109,27 @@ impl<M: Machine> Rmap<M> {
         let (mut named, mut listed) = (0, 0);
         for space in spaces {
             let record = self.record_of(space);
-            let Some(name) = SlabRef::from_raw(record.family.load(Ordering::Relaxed)) else {
+            let Some(handle) = SlabRef::from_raw(record.family.load(Ordering::Relaxed)) else {
                 continue;
             };
             named += 1;
-            let family = self.family(name);
+            let family = self.family(handle);
             // Each family once: by the member its list begins with.
-            if family.first.load(Ordering::Relaxed) != space.name.raw() {
+            if family.first.load(Ordering::Relaxed) != space.handle.raw() {
                 continue;
             }
             let members = family.members.load(Ordering::Relaxed) as u64;
-            let (mut at, mut found) = (Some(space.name), 0);
+            let (mut at, mut found) = (Some(space.handle), 0);
             while let Some(other) = at
                 && found <= members
             {
                 let other = self.space_record(other);
                 let own = other.family.load(Ordering::Relaxed);
-                ensure(own == name.raw(), "a member of a fork family", name.raw(), 1, 0)?;
+                ensure(own == handle.raw(), "a member of a fork family", handle.raw(), 1, 0)?;
                 found += 1;
                 at = SlabRef::from_raw(other.sibling.load(Ordering::Relaxed));
             }
-            ensure(found == members, "members of a fork family", name.raw(), members, found)?;
+            ensure(found == members, "members of a fork family", handle.raw(), members, found)?;
             listed += found;
         }
         ensure(!all || named == listed, "spaces of fork families", 0, named, listed)
@@ -139,14 +141,14 @@ impl<M: Machine> Rmap<M> {
         H: Above<Family> + Above<sync::Queue>,
     {
         let m = &self.machine;
-        let Some(name) = SlabRef::from_raw(self.record_of(space).family.load(Ordering::Relaxed))
+        let Some(handle) = SlabRef::from_raw(self.record_of(space).family.load(Ordering::Relaxed))
         else {
             return;
         };
-        let family = self.family(name);
+        let family = self.family(handle);
         let last = {
-            let _guard = family.lock().lock(m, top, name.raw());
-            let mine = space.name.raw();
+            let _guard = family.lock().lock(m, top, handle.raw());
+            let mine = space.handle.raw();
             let next = self.record_of(space).sibling.load(Ordering::Relaxed);
             if family.first.load(Ordering::Relaxed) == mine {
                 family.first.store(next, Ordering::Relaxed);
@@ -166,7 +168,7 @@ impl<M: Machine> Rmap<M> {
             members == 0
         };
         if last {
-            self.small.free(m, &self.frames, top, name);
+            self.small.free(m, &self.frames, top, handle);
         }
     }
 }

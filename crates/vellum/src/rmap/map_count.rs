@@ -6,9 +6,9 @@
 //! walks the units.
 //!
 //! The count and the unit's order live in one word, so that a split and a count that race are
-//! ordered by one exchange: the cutter prepares the pieces' records with the count it saw, then
+//! ordered by one exchange: the cutter prepares the sub-blocks' records with the count it saw, then
 //! exchanges "whole, c" for "split, c"; if someone counted in between, the exchange fails and the
-//! pieces are prepared again. Nobody looks at the pieces before it succeeds. Rejected: counting
+//! sub-blocks are prepared again. Nobody looks at the sub-blocks before it succeeds. Rejected: counting
 //! large blocks under the busy lock, which stands above the node lock that callers hold.
 //!
 //! Word 1 of a data frame's record, beside `frame::Data`'s use of it: the five highest bits
@@ -58,7 +58,7 @@ impl<M: Machine> Rmap<M> {
         self.unit(pfn, self.count_word(pfn).load(Ordering::Acquire))
     }
 
-    /// The first frame of every piece beside the first, from units of `unit` up to a leaf of
+    /// The first frame of every sub-block beside the first, from units of `unit` up to a leaf of
     /// `order`, with its size.
     fn siblings(pfn: Pfn, unit: Order, order: Order, mut each: impl FnMut(Pfn, Order)) {
         let mut size = unit;
@@ -85,8 +85,8 @@ impl<M: Machine> Rmap<M> {
 
     #[cold]
     fn add_sibling_mappings(&self, pfn: Pfn, order: Order, owner: Owner, word: u64) {
-        Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| {
-            self.add_mapping(piece, size, owner)
+        Self::siblings(pfn, self.unit(pfn, word), order, |sub_block, size| {
+            self.add_mapping(sub_block, size, owner)
         });
     }
 
@@ -96,8 +96,8 @@ impl<M: Machine> Rmap<M> {
         let word = self.count_word(pfn);
         touch(&self.machine, word, true);
         let old = word.fetch_add(REFERENCE, Ordering::AcqRel);
-        Self::siblings(pfn, self.unit(pfn, old), order, |piece, size| {
-            self.add_reference(piece, size)
+        Self::siblings(pfn, self.unit(pfn, old), order, |sub_block, size| {
+            self.add_reference(sub_block, size)
         });
     }
 
@@ -122,8 +122,8 @@ impl<M: Machine> Rmap<M> {
         if old & USES == one {
             flushed.free(self, pfn, unit);
         }
-        Self::siblings(pfn, unit, order, |piece, size| {
-            self.drop_use(flushed, piece, size, one);
+        Self::siblings(pfn, unit, order, |sub_block, size| {
+            self.drop_use(flushed, sub_block, size, one);
         });
     }
 
@@ -172,8 +172,8 @@ impl<M: Machine> Rmap<M> {
             return true;
         }
         let mut mine = true;
-        Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| {
-            mine &= self.is_exclusive(piece, size)
+        Self::siblings(pfn, self.unit(pfn, word), order, |sub_block, size| {
+            mine &= self.is_exclusive(sub_block, size)
         });
         mine
     }
@@ -183,8 +183,8 @@ impl<M: Machine> Rmap<M> {
         self.set_unit_owner(pfn, owner);
         if order > Order::BASE {
             let word = self.count_word(pfn).load(Ordering::Acquire);
-            Self::siblings(pfn, self.unit(pfn, word), order, |piece, size| {
-                self.set_block_owner(piece, size, owner)
+            Self::siblings(pfn, self.unit(pfn, word), order, |sub_block, size| {
+                self.set_block_owner(sub_block, size, owner)
             });
         }
     }
@@ -198,7 +198,7 @@ impl<M: Machine> Rmap<M> {
         }
     }
 
-    /// Lets the pieces of a block of `order`, one leaf size smaller, count for themselves. The
+    /// Lets the sub-blocks of a block of `order`, one leaf size smaller, count for themselves. The
     /// caller's leaf keeps the block mapped, and no node lock is held.
     pub(crate) fn split_block(&self, pfn: Pfn, order: Order) {
         let m = &self.machine;
@@ -212,7 +212,7 @@ impl<M: Machine> Rmap<M> {
         if self.unit(pfn, seen) < order {
             return;
         }
-        // SAFETY: the block is mapped, and its pieces are freed only by who finds it split, which
+        // SAFETY: the block is mapped, and its sub-blocks are freed only by who finds it split, which
         // the exchange below says.
         unsafe { self.frames.split(m, pfn, order, size) };
         m.work(Work::Scan, 512);
@@ -220,9 +220,9 @@ impl<M: Machine> Rmap<M> {
             let (owner, index) = (data.owner(), data.index());
             for i in 1..512 {
                 let first = i * size.frames();
-                let piece =
+                let sub_block =
                     Data::init(self.frames.record(pfn.add(first)), size, owner, index + first);
-                piece.set_uses(seen & USES);
+                sub_block.set_uses(seen & USES);
             }
             let cut = seen & !SPLIT | (size.get() as u64 + 1) << SPLIT_SHIFT;
             touch(m, word, true);

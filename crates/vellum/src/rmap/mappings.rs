@@ -33,9 +33,9 @@ impl<M: Machine> Rmap<M> {
         body: impl FnOnce(&Mappings<'_, M>) -> R,
     ) -> R {
         match SlabRef::from_raw(space.family.load(Ordering::Relaxed)) {
-            Some(name) => {
-                let family = self.family(name);
-                let _guard = family.lock().lock(&self.machine, token, name.raw());
+            Some(handle) => {
+                let family = self.family(handle);
+                let _guard = family.lock().lock(&self.machine, token, handle.raw());
                 let first = self.first_member(family).unwrap_or(space);
                 body(&Mappings { rmap: self, index, first, family: true })
             }

@@ -15,7 +15,7 @@ use crate::zero::Zero;
 pub(crate) struct Rmap<M: Machine> {
     zero: Zero<M>,
     pub spaces: Slab,
-    /// Fork families and pieces of lists of index shifts.
+    /// Fork families and parts of lists of index shifts.
     small: Slab,
 }
 

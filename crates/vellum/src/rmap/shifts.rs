@@ -24,18 +24,18 @@ pub(crate) struct ShiftList {
 }
 
 impl<M: Machine> Rmap<M> {
-    fn node(&self, name: SlabRef) -> &ShiftList {
+    fn node(&self, handle: SlabRef) -> &ShiftList {
         // SAFETY: names on a space's list are objects of 64 bytes that were zero at first, and live
         // as long as the space.
-        unsafe { name.ptr(&self.machine).cast::<ShiftList>().as_ref() }
+        unsafe { handle.ptr(&self.machine).cast::<ShiftList>().as_ref() }
     }
 
     /// Calls `each` with every shift of the space but identity, until it says `false`. Under the
     /// mmap lock, or the family's lock.
     pub(super) fn shifts(&self, space: &SpaceRecord, mut each: impl FnMut(u64) -> bool) {
         let mut next = SlabRef::from_raw(space.shifted.load(Ordering::Acquire));
-        while let Some(name) = next {
-            let node = self.node(name);
+        while let Some(handle) = next {
+            let node = self.node(handle);
             for shift in &node.shifts {
                 let shift = shift.load(Ordering::Relaxed);
                 if shift != 0 && !each(shift) {
@@ -62,18 +62,18 @@ impl<M: Machine> Rmap<M> {
             return Ok(false);
         }
         let first = space.shifted.load(Ordering::Relaxed);
-        if let Some(name) = SlabRef::from_raw(first)
+        if let Some(handle) = SlabRef::from_raw(first)
             && let Some(free) =
-                self.node(name).shifts.iter().find(|s| s.load(Ordering::Relaxed) == 0)
+                self.node(handle).shifts.iter().find(|s| s.load(Ordering::Relaxed) == 0)
         {
             free.store(shift, Ordering::Release);
             return Ok(true);
         }
-        let name = self.small.alloc(&self.machine, &self.frames, token)?;
-        let node = self.node(name);
+        let handle = self.small.alloc(&self.machine, &self.frames, token)?;
+        let node = self.node(handle);
         node.next.store(first, Ordering::Relaxed);
         node.shifts[0].store(shift, Ordering::Relaxed);
-        space.shifted.store(name.raw(), Ordering::Release);
+        space.shifted.store(handle.raw(), Ordering::Release);
         Ok(true)
     }
 
@@ -87,16 +87,16 @@ impl<M: Machine> Rmap<M> {
     ) {
         let is = |wanted: u64| move |cell: &&AtomicU64| cell.load(Ordering::Relaxed) == wanted;
         let mut next = SlabRef::from_raw(space.shifted.load(Ordering::Relaxed));
-        while let Some(name) = next {
-            if let Some(cell) = self.node(name).shifts.iter().find(is(shift)) {
+        while let Some(handle) = next {
+            if let Some(cell) = self.node(handle).shifts.iter().find(is(shift)) {
                 cell.store(0, Ordering::Release);
                 break;
             }
-            next = SlabRef::from_raw(self.node(name).next.load(Ordering::Relaxed));
+            next = SlabRef::from_raw(self.node(handle).next.load(Ordering::Relaxed));
         }
         // Nodes were added in front.
-        while let Some(name) = self.unlink_empty(space, token) {
-            self.small.free(&self.machine, &self.frames, token, name);
+        while let Some(handle) = self.unlink_empty(space, token) {
+            self.small.free(&self.machine, &self.frames, token, handle);
         }
     }
 
@@ -107,8 +107,8 @@ impl<M: Machine> Rmap<M> {
         space: &SpaceRecord,
         token: &mut Token<H>,
     ) -> Option<SlabRef> {
-        let name = SlabRef::from_raw(space.shifted.load(Ordering::Relaxed))?;
-        let node = self.node(name);
+        let handle = SlabRef::from_raw(space.shifted.load(Ordering::Relaxed))?;
+        let node = self.node(handle);
         if node.shifts.iter().any(|cell| cell.load(Ordering::Relaxed) != 0) {
             return None;
         }
@@ -116,7 +116,7 @@ impl<M: Machine> Rmap<M> {
         let lock = family.map(|family| (self.family(family).lock(), family.raw()));
         let _guard = lock.map(|(lock, key)| lock.lock(&self.machine, token, key));
         space.shifted.store(node.next.load(Ordering::Relaxed), Ordering::Release);
-        Some(name)
+        Some(handle)
     }
 
     /// Gives `to` every shift of `from`.
@@ -137,9 +137,9 @@ impl<M: Machine> Rmap<M> {
     /// Frees the list.
     pub(crate) fn drop_shifts<H: Above<Queue>>(&self, space: &SpaceRecord, token: &mut Token<H>) {
         let mut next = SlabRef::from_raw(space.shifted.swap(0, Ordering::AcqRel));
-        while let Some(name) = next {
-            next = SlabRef::from_raw(self.node(name).next.load(Ordering::Relaxed));
-            self.small.free(&self.machine, &self.frames, token, name);
+        while let Some(handle) = next {
+            next = SlabRef::from_raw(self.node(handle).next.load(Ordering::Relaxed));
+            self.small.free(&self.machine, &self.frames, token, handle);
         }
     }
 }

@@ -26,7 +26,7 @@ pub const MAX_SPACES: u64 = 1 << 30;
 #[must_use = "a space that is dropped without `exit` keeps its memory for ever"]
 #[derive(Debug)]
 pub struct Space {
-    pub(crate) name: SlabRef,
+    pub(crate) handle: SlabRef,
     /// Whose it is: the id of its `Platform`.
     vm: usize,
     record: NonNull<SpaceRecord>,
@@ -45,8 +45,8 @@ fn foreign() -> ! {
 }
 
 impl Space {
-    pub(crate) fn new(name: SlabRef, vm: usize, record: NonNull<SpaceRecord>) -> Space {
-        Space { name, vm, record }
+    pub(crate) fn new(handle: SlabRef, vm: usize, record: NonNull<SpaceRecord>) -> Space {
+        Space { handle, vm, record }
     }
 
     /// The record.
@@ -68,7 +68,7 @@ impl Space {
 
     /// A number no other living space of the same `Vm` has.
     pub fn id(&self) -> u64 {
-        self.name.raw()
+        self.handle.raw()
     }
 }
 
@@ -84,17 +84,17 @@ pub(crate) struct SpaceRecord {
     pub root: AtomicU64,
     /// The identifier in the TLBs, below 4096 (`tlb::CONTEXT_WORDS`), 0 for none. Never changes.
     pub asid: AtomicU64,
-    /// This object's own name: what owners of frames say. Never changes.
-    pub name: AtomicU64,
-    /// The fork family's name, 0 for none. L, set once.
+    /// This object's own handle: what owners of frames say. Never changes.
+    pub handle: AtomicU64,
+    /// The fork family's handle, 0 for none. L, set once.
     pub family: AtomicU64,
     /// The next space of the family. The family's lock.
     pub sibling: AtomicU64,
     /// First object of the list of index shifts, 0 for none. L.
     pub shifted: AtomicU64,
-    /// The region made last, with a name of its own; equal attributes use it again. L.
+    /// The region made last, with a reference of its own; equal attributes use it again. L.
     pub latest: AtomicU64,
-    /// The region a change of attributes made last, with a name of its own, for the next change to
+    /// The region a change of attributes made last, with a reference of its own, for the next change to
     /// the same. L.
     pub changed: AtomicU64,
     /// Above `hole_below` no hole is of `hole_bytes` bytes or more; 0 if nothing was hole_bytes
@@ -130,7 +130,7 @@ impl SpaceRecord {
     /// What the locks of this space are told apart by.
     #[inline]
     pub fn id(&self) -> u64 {
-        self.name.load(Ordering::Relaxed)
+        self.handle.load(Ordering::Relaxed)
     }
     /// Serialises the verbs that change what is mapped where.
     #[inline]

@@ -1,4 +1,4 @@
-//! The name of a small object: its physical address, which is the same on every host.
+//! The handle of a small object: its physical address, which is the same on every host.
 
 use core::num::NonZeroU64;
 use core::ptr::NonNull;

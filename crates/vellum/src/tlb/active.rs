@@ -17,7 +17,7 @@ impl<M: Machine> Tlb<M> {
         let cpu = m.cpu();
         let here = self.current(cpu);
         let before = here.load(Ordering::Relaxed);
-        if before != space.name.raw() {
+        if before != space.handle.raw() {
             let asids = self.rules.asids != 0;
             if asids && !record.cached.contains(cpu) {
                 record.cached.insert(cpu);
@@ -33,7 +33,7 @@ impl<M: Machine> Tlb<M> {
                 asid,
                 flush: stale || asids && asid.0 == 0,
             }));
-            here.store(space.name.raw(), Ordering::Relaxed);
+            here.store(space.handle.raw(), Ordering::Relaxed);
             self.leave(before, cpu);
         }
         m.allow_preemption();
@@ -58,7 +58,8 @@ impl<M: Machine> Tlb<M> {
     pub fn check_active(&self, space: &Space) -> Result<(), Invalid> {
         let record = self.record_of(space);
         for i in 0..CpuWords::WORDS {
-            let runs = |cpu: &usize| self.current(*cpu).load(Ordering::Relaxed) == space.name.raw();
+            let runs =
+                |cpu: &usize| self.current(*cpu).load(Ordering::Relaxed) == space.handle.raw();
             let here = (i * 64..self.cpus.min(i * 64 + 64))
                 .filter(runs)
                 .fold(0, |set, cpu| set | 1 << (cpu % 64));
@@ -76,9 +77,9 @@ impl<M: Machine> Tlb<M> {
 
     /// The root of the space `before` is not loaded here any more.
     fn leave(&self, before: u64, cpu: usize) {
-        if let Some(name) = SlabRef::from_raw(before) {
+        if let Some(handle) = SlabRef::from_raw(before) {
             // SAFETY: a space's record lives while any CPU is in `active`: `exit` waits for that.
-            let record = unsafe { name.ptr(&self.machine).cast::<SpaceRecord>().as_ref() };
+            let record = unsafe { handle.ptr(&self.machine).cast::<SpaceRecord>().as_ref() };
             record.active.remove(cpu);
         }
     }

@@ -59,7 +59,7 @@ impl<M: Machine> Tlb<M> {
         Tlb { memory, current, asids }
     }
 
-    /// The name of the space a CPU runs, 0 for none. Written by that CPU alone.
+    /// The handle of the space a CPU runs, 0 for none. Written by that CPU alone.
     pub fn current(&self, cpu: usize) -> &AtomicU64 {
         assert!(cpu < self.cpus);
         // SAFETY: one per CPU, as `new` was promised.

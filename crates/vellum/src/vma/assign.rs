@@ -73,7 +73,7 @@ impl<M: Machine> Regions<M> {
         })
     }
 
-    /// Gives the range to a region; each interval takes one of its names. The range is open, there
+    /// Gives the range to a region; each interval takes a reference. The range is open, there
     /// is room, and nothing is mapped in it.
     pub fn assign(&self, edit: &mut Edit<'_>, range: VaRange, region: SlabRef) {
         let done = self.edges(edit.space, range, &mut |node, slots, _| {
@@ -142,13 +142,13 @@ impl<M: Machine> Regions<M> {
                 if attrs == region.attrs() || known {
                     continue;
                 }
-                let name = self.make_region(attrs, region.shift(), edit.token)?;
-                self.region(name).set_replaces(old.raw());
+                let handle = self.make_region(attrs, region.shift(), edit.token)?;
+                self.region(handle).set_replaces(old.raw());
                 match fresh.cursor {
-                    Some(last) => self.region(last).next.store(name.raw(), Ordering::Relaxed),
-                    None => fresh.first = Some(name),
+                    Some(last) => self.region(last).next.store(handle.raw(), Ordering::Relaxed),
+                    None => fresh.first = Some(handle),
                 }
-                fresh.cursor = Some(name);
+                fresh.cursor = Some(handle);
             }
             Ok(())
         });
@@ -166,8 +166,8 @@ impl<M: Machine> Regions<M> {
     /// have more.
     pub fn takes_and_gives(&self, fresh: &Fresh) -> bool {
         let (mut takes, mut gives, mut next) = (0, 0, fresh.first);
-        while let Some(name) = next {
-            let region = self.region(name);
+        while let Some(handle) = next {
+            let region = self.region(handle);
             if let Some(old) = SlabRef::from_raw(region.replaces()) {
                 let (taken, given) = self.region(old).packed().taken_and_given(region.packed());
                 (takes, gives) = (takes | taken, gives | given);
@@ -183,7 +183,7 @@ impl<M: Machine> Regions<M> {
             self.each_run(edit.space, range, &mut |AssignRun { node, slots, how, inherited }| {
                 let edge = how == AssignKind::Edge;
                 debug_assert!(how != AssignKind::Inside, "the range is not open");
-                let name = |own: Option<SlabRef>| {
+                let handle = |own: Option<SlabRef>| {
                     let old = if edge { own.or(inherited)? } else { own? };
                     let new = self.find_fresh(&mut fresh, old).unwrap_or(old);
                     // What the nodes above say anyway need not be said here.
@@ -193,7 +193,7 @@ impl<M: Machine> Regions<M> {
                     self.region(new).share();
                     Some(new)
                 };
-                self.intervals(node).rename(edit, slots, edge, name);
+                self.intervals(node).rename(edit, slots, edge, handle);
                 Ok(())
             });
         debug_assert!(done.is_ok());
@@ -216,12 +216,12 @@ impl<M: Machine> Regions<M> {
         }
     }
 
-    /// Gives up the chain's own names.
+    /// Gives up the chain's own references.
     pub fn drop_fresh(&self, fresh: Fresh, deferred: &mut DeferredFree) {
         let mut next = fresh.first;
-        while let Some(name) = next {
-            next = SlabRef::from_raw(self.region(name).next.load(Ordering::Relaxed));
-            self.drop_region(name, deferred);
+        while let Some(handle) = next {
+            next = SlabRef::from_raw(self.region(handle).next.load(Ordering::Relaxed));
+            self.drop_region(handle, deferred);
         }
     }
 

@@ -2,7 +2,7 @@
 //! names it.
 //!
 //! Many intervals, of many spaces after a fork, name one region, and none is counted per fault. To
-//! change attributes is to make another region and exchange the names. `refs` counts the names (and
+//! change attributes is to make another region and exchange the handles. `refs` counts them (and
 //! a space's memory of its latest region); the last one to go puts the region on the verb's list of
 //! deferred frees, which is emptied when no lock-free reader can still hold it.
 
@@ -72,38 +72,38 @@ impl Region {
 }
 
 impl<M: Machine> Regions<M> {
-    /// A region's record. The name must come from an interval the caller may read (inside an epoch,
+    /// A region's record. The handle must come from an interval the caller may read (inside an epoch,
     /// or under the mmap lock).
     #[inline]
-    pub fn region(&self, name: SlabRef) -> &Region {
+    pub fn region(&self, handle: SlabRef) -> &Region {
         // SAFETY: objects of the region slab are `Region`s (zero is one) of 64 bytes, and stay one
         // while named or while an epoch that saw them named lasts.
-        unsafe { name.ptr(&self.machine).cast::<Region>().as_ref() }
+        unsafe { handle.ptr(&self.machine).cast::<Region>().as_ref() }
     }
 
-    /// A new region with one name, the caller's.
+    /// A new region with one reference, the caller's.
     pub fn make_region<H: Above<Queue>>(
         &self,
         attrs: Attrs,
         shift: u64,
         token: &mut Token<H>,
     ) -> Result<SlabRef, NoMemory> {
-        let name = self.regions.alloc(&self.machine, &self.frames, token)?;
-        let region = self.region(name);
+        let handle = self.regions.alloc(&self.machine, &self.frames, token)?;
+        let region = self.region(handle);
         region.attrs.store(attrs.pack().0, Ordering::Relaxed);
         region.shift.store(shift, Ordering::Relaxed);
         region.refs.store(1, Ordering::Release);
-        Ok(name)
+        Ok(handle)
     }
 
-    /// Takes one name of a region away; the last one defers its free.
-    pub fn drop_region(&self, name: SlabRef, deferred: &mut DeferredFree) {
-        if self.region(name).refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-            deferred.region(self, name);
+    /// Takes one reference to a region away; the last one defers its free.
+    pub fn drop_region(&self, handle: SlabRef, deferred: &mut DeferredFree) {
+        if self.region(handle).refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+            deferred.region(self, handle);
         }
     }
 
-    /// What becomes of the caller's name of a region it has made: the space keeps it in `cell` for
+    /// What becomes of the caller's reference to a region it has made: the space keeps it in `cell` for
     /// the next verb that wants the same, instead of the one there, or if the verb failed it goes.
     #[cold]
     pub fn keep_region(

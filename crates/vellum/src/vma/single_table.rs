@@ -13,7 +13,7 @@ use crate::vma::Regions;
 use crate::vma::edit::Edit;
 
 impl<M: Machine> Regions<M> {
-    /// Gives slots in which nothing is to a region the caller keeps a name of, and promises pages
+    /// Gives slots in which nothing is to a region the caller keeps a reference to, and reserves pages
     /// there. `false` if the range is no such one, and nothing was done.
     pub fn map_in_table(
         &self,
@@ -66,8 +66,8 @@ impl<M: Machine> Regions<M> {
             space.stop_faults();
         }
         let shift = self.region(old).shift();
-        let says = |name: &SlabRef| {
-            self.region(*name).packed() == packed && self.region(*name).shift() == shift
+        let says = |handle: &SlabRef| {
+            self.region(*handle).packed() == packed && self.region(*handle).shift() == shift
         };
         let left = self.left_of(node, slots.0);
         let (new, made) = if left.as_ref().is_some_and(says) {
@@ -94,8 +94,8 @@ impl<M: Machine> Regions<M> {
     }
 
     /// A region that says something new of a slot: the left neighbour's or the one last made like
-    /// this, if they say it, of which the caller gets no name; else one that is made, and `true`:
-    /// what becomes of that name [`keep_region`](Regions::keep_region) is told.
+    /// this, if they say it, to which the caller gets no reference; else one that is made, and `true`:
+    /// what becomes of that reference [`keep_region`](Regions::keep_region) is told.
     #[inline]
     pub fn region_beside(
         &self,
@@ -105,8 +105,8 @@ impl<M: Machine> Regions<M> {
         shift: u64,
     ) -> Result<(SlabRef, bool), NoMemory> {
         let packed = attrs.pack();
-        let says = |name: &SlabRef| {
-            self.region(*name).packed() == packed && self.region(*name).shift() == shift
+        let says = |handle: &SlabRef| {
+            self.region(*handle).packed() == packed && self.region(*handle).shift() == shift
         };
         let last = SlabRef::from_raw(edit.space.changed.load(Ordering::Relaxed));
         if let Some(known) = left.filter(says).or_else(|| last.filter(says)) {

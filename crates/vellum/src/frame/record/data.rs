@@ -29,7 +29,7 @@ pub(crate) const SPLIT: u64 = 0x1f << SPLIT_SHIFT;
 const _: () = {
     assert!(MAX_SPACES <= COUNT_BITS && MOST_REFERENCES <= REFERENCE_BITS / REFERENCE);
     assert!((Order::GIANT.get() as u64) < SPLIT >> SPLIT_SHIFT);
-    // An owner's id is the name of an object, which is below 2^49.
+    // An owner's id is the handle of an object, which is below 2^49.
     assert!(2 * PFN_END * PAGE_SIZE as u64 <= 1 << 62);
 };
 const COUNT: usize = 1;

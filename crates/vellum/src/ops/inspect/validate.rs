@@ -1,6 +1,6 @@
 //! Everything recounted.
 //!
-//! What is kept (counts, bounds, parents, intervals, names, map counts, owners) is compared with
+//! What is kept (counts, bounds, parents, intervals, references, map counts, owners) is compared with
 //! what a walk of every table finds. Counting needs a place per frame and per region; it uses words
 //! that mean nothing while the system is at rest.
 
@@ -30,7 +30,7 @@ struct Holes {
 /// Which of the passes over the tables this is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
-    /// Structure is checked, names and mappings are counted.
+    /// Structure is checked, references and mappings are counted.
     Count,
     /// Counts are compared, and the places counted in cleared.
     Compare,
@@ -63,7 +63,7 @@ impl<M: Machine> Validate<'_, M> {
                     CountUsage(self.0).usage_of(record.root(), self.top(), &mut audit.usage);
                 }
                 for kept in [&record.latest, &record.changed] {
-                    self.name(SlabRef::from_raw(kept.load(Ordering::Relaxed)), pass, all)?;
+                    self.count_handle(SlabRef::from_raw(kept.load(Ordering::Relaxed)), pass, all)?;
                 }
                 let mut walk = Walk { record, pass, all, audit: &mut audit };
                 self.check_node(&mut walk, self.node(record.root()), self.top(), None, 0)?;
@@ -113,13 +113,13 @@ impl<M: Machine> Validate<'_, M> {
         ensure(right, "the huge page of zeros' use", page.0, Use::Zero as u64, use_ as u64)
     }
 
-    /// Counts one name of a region, or compares.
-    fn name(self, name: Option<SlabRef>, pass: Pass, all: bool) -> Result<(), Invalid> {
-        let Some(name) = name else { return Ok(()) };
-        let region = self.region(name);
+    /// Counts one reference to a region, or compares.
+    fn count_handle(self, handle: Option<SlabRef>, pass: Pass, all: bool) -> Result<(), Invalid> {
+        let Some(handle) = handle else { return Ok(()) };
+        let region = self.region(handle);
         if pass == Pass::Count {
             let (kept, packed) = (region.packed().0, region.attrs().pack().0);
-            ensure(kept == packed, "attributes of a region", name.raw(), kept, packed)?;
+            ensure(kept == packed, "attributes of a region", handle.raw(), kept, packed)?;
             region.set_replaces(if region.counting() {
                 region.replaces() + 1
             } else {
@@ -132,7 +132,7 @@ impl<M: Machine> Validate<'_, M> {
             region.set_replaces(0);
             let kept = region.refs.load(Ordering::Relaxed);
             let right = found == kept || !all && found < kept;
-            ensure(right, "names of a region", name.raw(), kept, found)?;
+            ensure(right, "references to a region", handle.raw(), kept, found)?;
         }
         Ok(())
     }
@@ -159,9 +159,9 @@ impl<M: Machine> Validate<'_, M> {
         check("spare bits of a table's record", 0, node.spare())?;
         check("a table's parent", number(node.parent()), number(parent))?;
         let mut named = Ok(());
-        let ordered = self.intervals(node).check(|name| {
+        let ordered = self.intervals(node).check(|handle| {
             if named.is_ok() {
-                named = self.name(Some(name), walk.pass, walk.all);
+                named = self.count_handle(Some(handle), walk.pass, walk.all);
             }
         });
         named?;
@@ -284,7 +284,7 @@ impl<M: Machine> Validate<'_, M> {
             check(data.is_in_bounds(), "a frame's map count, and what it was cut into", 0, word)?;
             let unit = self.unit_of(at);
             let (whole, cut) = (order.get() as u64, unit.get() as u64);
-            check(unit <= order, "a block mapped in pieces is cut", whole, cut)?;
+            check(unit <= order, "a block mapped in sub-blocks is split", whole, cut)?;
             if walk.pass == Pass::Count {
                 data.set_generation(data.generation() + 1);
                 let (kept, found) = (data.index(), index.wrapping_add(first));

@@ -140,7 +140,7 @@ impl<'v, M: Machine> Remap<'v, M> {
             let base = end.align_down(spot.level.entry_bytes() << 9).0;
             end = Va(base + ((stop as u64) << spot.level.shift()));
         }
-        first.region.map(|name| (end.min(range.end()), name))
+        first.region.map(|handle| (end.min(range.end()), handle))
     }
 
     /// Makes an entry absent; `false` if a fault has it in transit. Under the node's lock.
@@ -288,7 +288,7 @@ impl<'v, M: Machine> Remap<'v, M> {
         }
     }
 
-    /// Puts one page, or its pieces, in place. The tables are there.
+    /// Puts one page, or its sub-blocks, in place. The tables are there.
     fn put_page(
         self,
         space: &SpaceRecord,
@@ -315,7 +315,8 @@ impl<'v, M: Machine> Remap<'v, M> {
             self.count_put(destination);
             destination.node = Some(spot.node);
         }
-        let rights = spot.region.map_or(Rights::NONE, |name| self.region(name).packed().rights());
+        let rights =
+            spot.region.map_or(Rights::NONE, |handle| self.region(handle).packed().rights());
         if spot.level == level && va.is_aligned(level.entry_bytes()) {
             let slot = level.slot(va);
             self.store(

@@ -58,7 +58,7 @@ struct Prepared {
     /// is new, too.
     first: Option<SlabRef>,
     last: Option<SlabRef>,
-    pieces: usize,
+    parts: usize,
     /// Lists of `class` for nodes that will be new, chained by their first words.
     lists: Option<SlabRef>,
     class: usize,
@@ -147,8 +147,8 @@ impl<M: Machine> Relocate<'_, M> {
     ) -> Result<(), NoMemory> {
         let space = edit.space;
         let pages = (plan.delta() as i64 >> 12) as u64;
-        self.pieces(space, plan, &mut |_, name| {
-            let region = self.region(name);
+        self.parts(space, plan, &mut |_, handle| {
+            let region = self.region(handle);
             let shift = region.shift().wrapping_sub(pages);
             let moved = self.make_region(region.attrs(), shift, edit.token)?;
             match prepared.last {
@@ -156,24 +156,24 @@ impl<M: Machine> Relocate<'_, M> {
                 None => prepared.first = Some(moved),
             }
             prepared.last = Some(moved);
-            prepared.pieces += 1;
+            prepared.parts += 1;
             if self.add_shift(space, shift, edit.token)? {
                 self.region(moved).set_replaces(1);
             }
             Ok(())
         })?;
         let Some(first) = prepared.first else { return Ok(()) };
-        if prepared.pieces == 1 {
+        if prepared.parts == 1 {
             return self.make_room(edit, plan.new, first, undo);
         }
-        // Two pairs at most for each end of a piece. A node that will be new has room for one
+        // Two pairs at most for each end of a part. A node that will be new has room for one
         // boundary inside it.
-        let pairs = 2 * prepared.pieces + 2;
+        let pairs = 2 * prepared.parts + 2;
         self.edges(space, plan.new, &mut |node, _, _| {
             self.intervals(node).room(pairs, edit.token, undo)
         })?;
         prepared.class = list_class(pairs);
-        let lists = if prepared.pieces > 2 { 2 * prepared.pieces } else { 0 };
+        let lists = if prepared.parts > 2 { 2 * prepared.parts } else { 0 };
         for _ in 0..lists {
             let list = self.lists[prepared.class].alloc(&self.machine, &self.frames, edit.token)?;
             self.chain_list(list, prepared.lists);
@@ -186,8 +186,8 @@ impl<M: Machine> Relocate<'_, M> {
     /// `undo`: index shifts go, too.
     fn drop_ready(self, edit: &mut Edit<'_>, prepared: Prepared, undo: bool) {
         let mut next = prepared.first;
-        while let Some(name) = next {
-            let region = self.region(name);
+        while let Some(handle) = next {
+            let region = self.region(handle);
             next = SlabRef::from_raw(region.next.load(Ordering::Relaxed));
             if region.replaces() == 1 {
                 region.set_replaces(0);
@@ -195,7 +195,7 @@ impl<M: Machine> Relocate<'_, M> {
                     self.undo_shift(edit.space, region.shift(), edit.token);
                 }
             }
-            self.drop_region(name, edit.deferred);
+            self.drop_region(handle, edit.deferred);
         }
         let mut next = prepared.lists;
         while let Some(list) = next {
@@ -204,9 +204,9 @@ impl<M: Machine> Relocate<'_, M> {
         }
     }
 
-    /// Calls `each` with every piece of the new place that is of one region, and the old place's
+    /// Calls `each` with every part of the new place that is of one region, and the old place's
     /// region.
-    fn pieces(
+    fn parts(
         self,
         space: &SpaceRecord,
         plan: &RemapPlan,
@@ -216,13 +216,13 @@ impl<M: Machine> Relocate<'_, M> {
         let mut va = moved.start();
         while va < moved.end() {
             // The range was found mapped, so every page has one.
-            let Some((end, name)) = Remap(self.0).same_region(space, va, moved) else { break };
+            let Some((end, handle)) = Remap(self.0).same_region(space, va, moved) else { break };
             let start = va.0.wrapping_add(plan.delta());
             // What is longer belongs to the last page's region.
             let stop =
                 if end == moved.end() { new.end().0 } else { end.0.wrapping_add(plan.delta()) };
-            if let Ok(piece) = VaRange::new(Va(start), stop - start, self.user_end()) {
-                each(piece, name)?;
+            if let Ok(part) = VaRange::new(Va(start), stop - start, self.user_end()) {
+                each(part, handle)?;
             }
             va = end;
         }
@@ -243,8 +243,8 @@ impl<M: Machine> Relocate<'_, M> {
         let mut count = TableCount::new(new);
         count.boundaries = boundaries;
         self.need_boundary(space, &mut count, new.start());
-        self.pieces(space, plan, &mut |piece, _| {
-            self.need_boundary(space, &mut count, piece.end());
+        self.parts(space, plan, &mut |part, _| {
+            self.need_boundary(space, &mut count, part.end());
             Ok(())
         })?;
         // What else pages take lies in the new place as a whole.
@@ -369,12 +369,12 @@ impl<M: Machine> Relocate<'_, M> {
         }
         let mut region = prepared.first;
         done = done.and_then(|()| {
-            self.pieces(space, plan, &mut |piece, _| {
-                let Some(name) = region else { return Ok(()) };
-                region = SlabRef::from_raw(self.region(name).next.load(Ordering::Relaxed));
-                self.make_boundaries_from(space, piece, true, tables)?;
-                self.room_from(edit, piece, name, prepared)?;
-                self.assign(edit, piece, name);
+            self.parts(space, plan, &mut |part, _| {
+                let Some(handle) = region else { return Ok(()) };
+                region = SlabRef::from_raw(self.region(handle).next.load(Ordering::Relaxed));
+                self.make_boundaries_from(space, part, true, tables)?;
+                self.room_from(edit, part, handle, prepared)?;
+                self.assign(edit, part, handle);
                 Ok(())
             })
         });
@@ -406,17 +406,17 @@ impl<M: Machine> Relocate<'_, M> {
         }
     }
 
-    /// Makes room for a piece's intervals in nodes that are new, with the lists that were made for
+    /// Makes room for a part's intervals in nodes that are new, with the lists that were made for
     /// that.
     fn room_from(
         self,
         edit: &mut Edit<'_>,
-        piece: VaRange,
+        part: VaRange,
         region: SlabRef,
         prepared: &mut Prepared,
     ) -> Result<(), NoMemory> {
         let mut undo = Undo::new();
-        let done = self.edges(edit.space, piece, &mut |node, slots, opens| {
+        let done = self.edges(edit.space, part, &mut |node, slots, opens| {
             let intervals = self.intervals(node);
             if !intervals.lacks(slots, Some(region), opens) {
                 return Ok(());

@@ -49,12 +49,12 @@ impl<M: Machine> RelocateInTable<'_, M> {
         {
             return Ok(false);
         }
-        let Some(name) = own.or_else(|| self.region_of(from_node, from.slots.0)) else {
+        let Some(handle) = own.or_else(|| self.region_of(from_node, from.slots.0)) else {
             return Ok(false);
         };
-        let attrs = self.region(name).attrs();
+        let attrs = self.region(handle).attrs();
         let delta = new.start().0.wrapping_sub(old.start().0);
-        let shift = self.region(name).shift().wrapping_sub((delta as i64 >> 12) as u64);
+        let shift = self.region(handle).shift().wrapping_sub((delta as i64 >> 12) as u64);
         let shifted = self.add_shift(space, shift, edit.token)?;
         let left = self.left_of(to_node, to.slots.0);
         let (moved, made) = match self.region_beside(edit, left, attrs, shift) {

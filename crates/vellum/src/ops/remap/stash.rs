@@ -193,14 +193,14 @@ impl<M: Machine> Stash<'_, M> {
         }
         let words = m.direct(child.pfn).cast::<u64>();
         for i in 0..ENTRIES {
-            let piece = |pfn: Pfn| pfn.add((i as u64) << (below.shift() - PAGE_SHIFT));
+            let sub_block = |pfn: Pfn| pfn.add((i as u64) << (below.shift() - PAGE_SHIFT));
             let below_it = match entry {
                 Entry::Leaf(_, flags) if page.is_none() => {
                     let va = Va(base.0 + ((i as u64) << below.shift()));
                     Entry::Leaf(self.zero_block_here().frame(va), Flags { accessed: true, ..flags })
                 }
-                Entry::Leaf(pfn, flags) => Entry::Leaf(piece(pfn), flags),
-                Entry::Inaccessible(pfn) => Entry::Inaccessible(piece(pfn)),
+                Entry::Leaf(pfn, flags) => Entry::Leaf(sub_block(pfn), flags),
+                Entry::Inaccessible(pfn) => Entry::Inaccessible(sub_block(pfn)),
                 Entry::ZeroTable(table) => self.load(table, i, below),
                 _ => break,
             };

@@ -26,7 +26,7 @@ impl<M: Machine> Exit<'_, M> {
             let m = &self.machine;
             let record = self.record_of(&space);
             m.preempt_off();
-            if self.current(m.cpu()).load(Ordering::Relaxed) == space.name.raw() {
+            if self.current(m.cpu()).load(Ordering::Relaxed) == space.handle.raw() {
                 self.deactivate();
             }
             m.allow_preemption();
@@ -38,7 +38,7 @@ impl<M: Machine> Exit<'_, M> {
             let mut top = Token::top();
             Fork(self.0).leave_family(&space, &mut top);
             self.take_apart(record, &mut top);
-            self.spaces.free(m, &self.frames, &mut top, space.name);
+            self.spaces.free(m, &self.frames, &mut top, space.handle);
         });
     }
 

@@ -74,7 +74,7 @@ impl<M: Machine> Fork<'_, M> {
             if done.is_err() {
                 let mut top = Token::top();
                 Exit(self.0).take_apart(self.record_of(&child), &mut top);
-                self.spaces.free(&self.machine, &self.frames, &mut top, child.name);
+                self.spaces.free(&self.machine, &self.frames, &mut top, child.handle);
             }
             done.map(|()| child)
         })

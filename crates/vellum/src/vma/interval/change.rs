@@ -94,7 +94,7 @@ impl<M: Machine> Intervals<'_, M> {
         growth > 0 && pairs.len + growth as usize > pairs.capacity()
     }
 
-    /// Gives slots to a region, or to what the nodes above say; a pair takes a name of its own.
+    /// Gives slots to a region, or to what the nodes above say; a pair takes a reference of its own.
     /// What is mapped in other slots keeps what it has. Room was made.
     pub fn assign(&self, edit: &mut Edit<'_>, slots: (usize, usize), region: Option<SlabRef>) {
         let plan = self.plan(&self.pairs(), slots, region, false);
@@ -133,7 +133,7 @@ impl<M: Machine> Intervals<'_, M> {
         let mut pairs = self.pairs();
         let _guard = self.node.lock(m, edit.token);
         let _change = self.change(edit.space);
-        // New names first: a region that goes in one pair may come in another.
+        // New references first: a region that goes in one pair may come in another.
         for come in [region.filter(|_| plan.open), plan.close.flatten()].into_iter().flatten() {
             r.region(come).share();
         }
@@ -154,7 +154,7 @@ impl<M: Machine> Intervals<'_, M> {
     }
 
     /// Exchanges what every interval in the slots `[first, end)` says for what `new` makes of it,
-    /// which hands over one name for each region it answers. `cut`: both ends become boundaries,
+    /// which hands over one reference for each region it answers. `cut`: both ends become boundaries,
     /// for which room was made; without it the range is the whole node.
     pub fn rename(
         &self,

@@ -16,7 +16,7 @@
 //! interval must find out all the same. Rejected: the verbs raise the count (unmapping did not, and
 //! a fault installed a writable page in the read-only mapping that came after).
 //!
-//! Each pair with a region holds one of the region's names. Room is made first
+//! Each pair with a region holds a reference to it. Room is made first
 //! ([`Intervals::room`], which may fail); the changes themselves cannot.
 
 mod change;
@@ -52,7 +52,7 @@ impl<M: Machine> Regions<M> {
         unsafe { core::slice::from_raw_parts(words.as_ptr(), LIST_PAIRS[class as usize]) }
     }
 
-    /// Whether two intervals say the same: by name, or by what the regions hold.
+    /// Whether two intervals say the same: by handle, or by what the regions hold.
     pub(super) fn alike(&self, a: Option<SlabRef>, b: Option<SlabRef>) -> bool {
         match (a, b) {
             (Some(a), Some(b)) => a == b || self.region(a).same_attrs(self.region(b)),
@@ -150,8 +150,8 @@ impl<'v, M: Machine> Intervals<'v, M> {
         self.pairs().begins(slot)
     }
 
-    /// Whether a node's pairs are in order, and the names it holds, for `validate`.
-    pub fn check(&self, mut name: impl FnMut(SlabRef)) -> bool {
+    /// Whether a node's pairs are in order, and the handles it holds, for `validate`.
+    pub fn check(&self, mut handle: impl FnMut(SlabRef)) -> bool {
         let (listed, about) =
             (self.node.state().listed(), self.node.interval_word(1).load(Ordering::Relaxed));
         let fits = |&most: &usize| about & 0xffff <= most as u64;
@@ -168,7 +168,7 @@ impl<'v, M: Machine> Intervals<'v, M> {
             }
             last = Some(pair.slot());
             if let Some(region) = pair.region() {
-                name(region);
+                handle(region);
             }
         }
         true

@@ -10,7 +10,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const LIST_PAIRS: [usize; 3] = [16, 128, ENTRIES];
 const INLINE: usize = 3;
 
-// A pair: the slot in the low nine bits, above it the region's name, which is below 2^49. A list's
+// A pair: the slot in the low nine bits, above it the region's handle, which is below 2^49. A list's
 // second word: how many pairs there are, one for each slot at most, in the low 16 bits, above it
 // the class.
 const _: () = {

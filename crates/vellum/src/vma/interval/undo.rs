@@ -74,12 +74,12 @@ impl<M: Machine> Regions<M> {
         }
     }
 
-    /// Writes the name of another list into one that no node names.
+    /// Writes the handle of another list into one that no node names.
     pub fn chain_list(&self, list: SlabRef, next: Option<SlabRef>) {
         self.list_words(list, 0)[0].store(next.map_or(0, SlabRef::raw), Ordering::Relaxed);
     }
 
-    /// The name written there.
+    /// The handle written there.
     pub fn next_list(&self, list: SlabRef) -> Option<SlabRef> {
         SlabRef::from_raw(self.list_words(list, 0)[0].load(Ordering::Relaxed))
     }
