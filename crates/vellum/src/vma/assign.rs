@@ -187,7 +187,7 @@ impl<M: Machine> Regions<M> {
                     let old = if edge { own.or(inherited)? } else { own? };
                     let new = self.find_fresh(&mut fresh, old).unwrap_or(old);
                     // What the nodes above say anyway need not be said here.
-                    if self.alike(Some(new), inherited) {
+                    if self.equivalent(Some(new), inherited) {
                         return None;
                     }
                     self.region(new).share();

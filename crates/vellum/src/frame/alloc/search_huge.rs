@@ -56,7 +56,7 @@ impl<M: Machine> Search<'_, M> {
             let block = first / GROUP * GROUP + at as usize;
             blocks.state(block).store(huge_state(Order::HUGE), Release);
             let fits = held.buddy().push_huge(self.node.cpu_huge, (block << BLOCK) as u32);
-            debug_assert!(fits, "more blocks were taken than are kept");
+            debug_assert!(fits, "more blocks were taken than are cached");
         }
         Some((index, 1 + near.count_ones() as u64))
     }

@@ -1,30 +1,30 @@
 //! The cpu buddy: a few blocks of orders 1 to 9 that a CPU keeps for itself.
 //!
-//! A freed block is kept, since the next allocation of that order is likely to be this CPU's own. A
-//! missing order is split off a larger kept block, or off a run taken out of a block, and the rest
-//! is kept. A kept block stays taken as far as its 2 MiB block knows, so nothing shared is touched.
-//! There are at most 3.5 MiB of orders 1 to 8 for a CPU and node, besides 2 MiB (on nodes of 256
-//! MiB a CPU and more, 8 MiB) of order 9. All of it goes back when memory or a larger block is
-//! wanted.
+//! A freed block is cached, since the next allocation of that order is likely to be this CPU's own.
+//! A missing order is split off a larger cached block, or off a run taken out of a block, and the
+//! rest is cached. A cached block stays taken as far as its 2 MiB block knows, so nothing shared is
+//! touched. There are at most 3.5 MiB of orders 1 to 8 for a CPU and node, besides 2 MiB (on nodes
+//! of 256 MiB a CPU and more, 8 MiB) of order 9. All of it goes back when memory or a larger block
+//! is wanted.
 //!
 //! Best fit comes first all the same. A larger block is split only after the 2 MiB blocks were
 //! asked for a run of an order between, and a block of order 9 only if they have nothing at all. A
-//! freed block whose buddy is free is not kept (`free`): without that rule 69 % of free memory is
+//! freed block whose buddy is free is not cached (`free`): without that rule 69 % of free memory is
 //! in huge blocks after long churn at 90 % live, not 74 %.
 //!
 //! With 2 blocks of each order a step of mixed orders cost 61 ns; with 4 it costs 52, and just as
 //! much stays in huge blocks (50 % live: 97.3 against 97.2 %); with 8, 49 ns.
 //!
-//! Rejected: merging a kept block with its kept buddy. That costs 6 ns a step of mixed orders, and
-//! no more huge blocks are free after churn (97.4 and 74.0 without).
+//! Rejected: merging a cached block with its cached buddy. That costs 6 ns a step of mixed orders,
+//! and no more huge blocks are free after churn (97.4 and 74.0 without).
 
 use crate::addr::Order;
 use crate::frame::block::bits::BLOCK;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Most blocks kept of orders 1 to 8; of order 9 as many as the node says, up to [`HUGE_BATCH`].
+/// Most blocks cached of orders 1 to 8; of order 9 as many as the node says, up to [`HUGE_BATCH`].
 const MOST_OF_ORDER: [u32; BLOCK as usize] = [4, 4, 4, 4, 4, 2, 2, 1, HUGE_BATCH];
-/// Most blocks of 2 MiB kept, and taken or freed at once.
+/// Most blocks of 2 MiB cached, and taken or freed at once.
 pub const HUGE_BATCH: u32 = 4;
 /// Room for blocks of one order.
 const SLOTS: usize = 4;
@@ -117,7 +117,7 @@ impl CpuBuddy {
         true
     }
 
-    /// Takes a block of order `from` and keeps all but its first 2^to frames. No block is kept of
+    /// Takes a block of order `from` and keeps all but its first 2^to frames. No block is cached of
     /// the orders `to` up to `from`, without `from`.
     #[inline]
     pub fn split(&self, from: u32, to: u32) -> Option<u32> {
@@ -137,7 +137,7 @@ impl CpuBuddy {
         debug_assert_eq!(
             self.lens.load(Relaxed) & (ones * 15),
             0,
-            "a block was kept of the orders between"
+            "a block was cached of the orders between"
         );
         self.lens.store(self.lens.load(Relaxed) + ones, Relaxed);
     }

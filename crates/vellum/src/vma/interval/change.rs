@@ -50,11 +50,11 @@ impl<M: Machine> Intervals<'_, M> {
     ) -> Plan {
         let (from, mut to) = (pairs.below(first), pairs.below(end));
         let says = |i: usize| if i == 0 { None } else { pairs.get(i - 1).region() };
-        let open = !self.regions.alike(region, says(from));
+        let open = !self.regions.equivalent(region, says(from));
         let mut close = None;
         if to < pairs.len && pairs.get(to).slot() == end {
-            to += usize::from(self.regions.alike(region, pairs.get(to).region()));
-        } else if end < ENTRIES && !self.regions.alike(region, says(to)) {
+            to += usize::from(self.regions.equivalent(region, pairs.get(to).region()));
+        } else if end < ENTRIES && !self.regions.equivalent(region, says(to)) {
             let kept = says(to);
             let next = if to < pairs.len { pairs.get(to).slot() } else { ENTRIES };
             let count = pairs.node.state().count();
@@ -278,7 +278,7 @@ impl<M: Machine> Intervals<'_, M> {
         while i < to {
             let before = if i == 0 { None } else { pairs.get(i - 1).region() };
             let here = pairs.get(i).region();
-            if self.regions.alike(here, before) {
+            if self.regions.equivalent(here, before) {
                 if let Some(region) = here {
                     self.regions.drop_region(region, deferred);
                 }
@@ -290,7 +290,7 @@ impl<M: Machine> Intervals<'_, M> {
         }
         if to < pairs.len
             && to > 0
-            && self.regions.alike(pairs.get(to).region(), pairs.get(to - 1).region())
+            && self.regions.equivalent(pairs.get(to).region(), pairs.get(to - 1).region())
         {
             if let Some(region) = pairs.get(to).region() {
                 self.regions.drop_region(region, deferred);

@@ -53,7 +53,7 @@ impl<M: Machine> Regions<M> {
     }
 
     /// Whether two intervals say the same: by handle, or by what the regions hold.
-    pub(super) fn alike(&self, a: Option<SlabRef>, b: Option<SlabRef>) -> bool {
+    pub(super) fn equivalent(&self, a: Option<SlabRef>, b: Option<SlabRef>) -> bool {
         match (a, b) {
             (Some(a), Some(b)) => a == b || self.region(a).same_attrs(self.region(b)),
             _ => a == b,
