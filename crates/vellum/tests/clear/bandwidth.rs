@@ -63,7 +63,7 @@ fn a_05_after_bandwidth_falls_tenfold_gaps_stay_below_1_5_targets_after_two_port
 fn fixed_batches_are_what_was_asked_for_and_a_clock_of_unknown_rate_means_the_published_8_mib() {
     for (batch, pages) in [("8M", 2048), ("32M", 8192)] {
         let fx = fixture_at(PAGE, &[("clear.batch", batch)]);
-        assert_eq!(portions(&fx, &giant())[..3], [pages; 3]);
+        assert_eq!(portions(&fx, &giant())[..3], [pages; 3], "{batch}");
     }
     let machine = Probe::hollow(1 << 18);
     machine.set_clock(PAGE, 0);

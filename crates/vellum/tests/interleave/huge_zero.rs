@@ -165,7 +165,8 @@ fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
     let first: Act<X86_64> = |shared| shared.fault(0, GIB, Access::Read);
     let shrink: Act<X86_64> = |shared| _ = shared.fx.vm.shrink_zeros();
     let keep: Act<X86_64> = |shared| shared.fx.vm.keep_zeros().unwrap();
-    for act in [shrink, come_and_go] {
+    for (name, act) in [("shrink", shrink), ("come and go", come_and_go)] {
+        println!("the first use, and {name}");
         assert!(everywhere(|| shared(ZeroHuge::Page), first, act, live) > 5);
     }
     let used_once = || {
@@ -173,7 +174,8 @@ fn d_15_a_live_page_is_always_recognised_whatever_a_shrinker_does_in_between() {
         shared.use_once();
         shared
     };
-    for act in [first, come_and_go, keep] {
+    for (name, act) in [("first use", first), ("come and go", come_and_go), ("keep", keep)] {
+        println!("shrink, and {name}");
         assert!(everywhere(used_once, shrink, act, live) >= 2);
     }
 }
@@ -196,7 +198,8 @@ fn d_15_a_huge_page_of_data_is_never_taken_for_the_zeros_it_was_before() {
     };
     let unmap: Act<X86_64> =
         |shared| shared.first(|vm, space| vm.unmap(space, Va(GIB), 2 * MIB2)).unwrap();
-    for body in [unmap, Shared::fork_and_end] {
+    for (name, body) in [("unmap", unmap), ("fork", Shared::fork_and_end)] {
+        println!("{name}");
         assert!(everywhere(with_data, body, swap, |shared| shared.all()) > 5);
     }
 }

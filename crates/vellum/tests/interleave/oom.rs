@@ -129,8 +129,11 @@ const REMAP_RESERVED: Verb = |Shared { fx, spaces }| {
 fn all_starved(configs: &[Config], fork: bool, verbs: &[Verb], acts: &[Verb]) -> u32 {
     let mut failures = 0;
     for &config in configs {
-        for &verb in verbs {
-            failures += acts.iter().map(|&act| starved(config, fork, verb, act)).sum::<u32>();
+        for (v, &verb) in verbs.iter().enumerate() {
+            for (a, &act) in acts.iter().enumerate() {
+                println!("{config:?}, verb {v}, act {a}");
+                failures += starved(config, fork, verb, act);
+            }
         }
     }
     failures

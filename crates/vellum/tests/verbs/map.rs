@@ -16,7 +16,7 @@ fn exactly_two_mib_or_one_gib_take_one_reserved_entry_and_one_leaf() {
     assert_eq!(fx.vm.fault(&space, Va(2 * GIB), Access::Write), Err(FaultError::Unmapped));
     for (at, bytes) in [(GIB / 2, GIB), (8 * GIB, MIB2)] {
         let giant = fx.vm.map(&space, Placement::At(Va(at)), bytes, EXACTLY_GIANT);
-        assert_eq!(giant, Err(SpaceError::LeafSize));
+        assert_eq!(giant, Err(SpaceError::LeafSize), "{at:#x}");
     }
     fx.map(&space, Va(8 * GIB), GIB, EXACTLY_GIANT);
     assert_eq!(fx.vm.fault(&space, Va(8 * GIB + 5), Access::Read), Ok(Fault::Giant));

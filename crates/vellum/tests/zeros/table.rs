@@ -122,6 +122,7 @@ fn d_02_one_write_makes_a_huge_page_and_others_go_on_seeing_zeros() {
     for (form, reached) in
         [(ZeroHuge::Table, MIB2), (ZeroHuge::Table, GIB), (ZeroHuge::TablePrivate, MIB2)]
     {
+        println!("{form:?}, {reached:#x} bytes");
         d_02::<X86_64>(form, reached);
         d_02::<Aarch64>(form, reached);
     }
