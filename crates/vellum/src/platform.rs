@@ -5,6 +5,7 @@
 //! `Vm`, the verbs (`ops`), `Faults`, `Regions` (`vma`), `PageTables`, `Rmap`, `Zero`, `Clear`,
 //! `Tlb`, `Memory`, `Platform`.
 
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
@@ -198,6 +199,20 @@ impl<M: Machine> Platform<M> {
     #[inline]
     pub fn load(&self, table: Pfn, slot: usize, level: Level) -> Entry {
         M::Codec::decode(self.machine.entry(table, slot), level)
+    }
+
+    /// The entry of a slot on the way down. Reports a visit to its node.
+    #[inline(always)]
+    pub fn visit_entry(&self, table: Pfn, slot: usize) -> u64 {
+        self.machine.work(Work::Descend, 1);
+        self.machine.entry(table, slot)
+    }
+
+    /// The slots from `first` to `end`, which the caller is about to look at. Reports the scan.
+    #[inline(always)]
+    pub fn scanned(&self, first: usize, end: usize) -> Range<usize> {
+        self.machine.work(Work::Scan, (end - first) as u64);
+        first..end
     }
 
     /// Writes an entry and reports nothing: the caller reports many entries at once, or none.

@@ -32,7 +32,7 @@ impl<M: Machine> Faults<M> {
             return false;
         }
         match &path {
-            Some(path) => self.link_path(spot.at, path),
+            Some(path) => path.link(m, spot.at),
             None => {
                 self.write_entry(spot.node.pfn, spot.slot, spot.level, entry);
                 spot.node.add_resident(resident);

@@ -158,7 +158,7 @@ impl<M: Machine> Unmap<'_, M> {
 
     /// First pass over a node that the range touches. `true` if nothing but what goes was in it.
     fn mark_node(self, pass: &mut MarkPass<'_>, at: Cursor<'_>) -> bool {
-        let p = self.visit(at, pass.range);
+        let p = at.visit(&self.machine, pass.range);
         let going = if at.level == Level::ONE {
             self.mark_leaves(pass, at, (p.first, p.end))
         } else {
@@ -325,7 +325,7 @@ impl<M: Machine> Unmap<'_, M> {
             let p = at.part(reap.range);
             return self.reap_leaves(reap, node, (p.first, p.end));
         }
-        let p = self.visit(at, reap.range);
+        let p = at.visit(&self.machine, reap.range);
         let order = level.leaf_order();
         let (mut gone, mut pages) = (0, 0);
         for slot in p.first..p.end {

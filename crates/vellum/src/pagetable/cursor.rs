@@ -1,6 +1,7 @@
 //! Where in a tree of table nodes someone is.
 
 use crate::addr::{ENTRIES, Level, VaRange};
+use crate::machine::{Machine, Work};
 use crate::pagetable::node::Node;
 
 /// One entry, as it was seen.
@@ -39,6 +40,13 @@ impl<'a> Cursor<'a> {
     #[inline(always)]
     pub fn part(&self, range: VaRange) -> SlotRange {
         part(self.level, self.base, range)
+    }
+
+    /// The same, on the way along the range. Reports a visit to the node.
+    #[inline(always)]
+    pub fn visit<M: Machine>(&self, m: &M, range: VaRange) -> SlotRange {
+        m.work(Work::Descend, 1);
+        self.part(range)
     }
 
     /// The entry of a slot, seen as `raw`.

@@ -10,7 +10,7 @@
 use crate::addr::{Level, Order, Va};
 use crate::entry::{Codec, Entry};
 use crate::error::NoMemory;
-use crate::machine::{Machine, Work};
+use crate::machine::{Act, Machine, Work};
 use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::node::Node;
@@ -47,6 +47,14 @@ impl<'v> UnlinkedPath<'v> {
         let words = m.direct(self.last.pfn).cast::<u64>();
         // SAFETY: the node is linked nowhere yet, so its 512 words are ours alone.
         unsafe { words.add(self.level.slot(va)).write(M::Codec::encode(entry, self.level)) };
+    }
+
+    /// Links the uppermost table. Reports the entry that is written here and the one that was
+    /// written in each table of the path. Under the lock of the node above.
+    #[inline(always)]
+    pub fn link<M: Machine>(&self, m: &M, Place { node, level, slot, .. }: Place<'_>) {
+        m.set_entry(node.pfn, slot, M::Codec::encode(Entry::Table(self.first.pfn), level));
+        m.work(Work::Entry, 1 + self.nodes);
     }
 
     /// The entry for an address in the lowest node.
@@ -89,14 +97,6 @@ impl<M: Machine> PageTables<M> {
             }
         }
         Ok(path)
-    }
-
-    /// Links the uppermost table. Reports the entry that is written here and the one that was
-    /// written in each table of the path. Under the lock of the node above.
-    #[inline(always)]
-    pub fn link_path(&self, Place { node, level, slot, .. }: Place<'_>, path: &UnlinkedPath<'_>) {
-        self.store(node.pfn, slot, level, Entry::Table(path.first.pfn));
-        self.machine.work(Work::Entry, 1 + path.nodes);
     }
 
     /// Gives the tables back. They were linked nowhere, and what they map is the caller's.

@@ -10,7 +10,7 @@ use crate::addr::{Level, Pfn, Va, VaRange};
 use crate::entry::{Codec, Entry};
 use crate::machine::{Act, Machine, Work};
 use crate::pagetable::PageTables;
-use crate::pagetable::cursor::{Cursor, Place, SlotRange};
+use crate::pagetable::cursor::{Cursor, Place};
 use crate::space::SpaceRecord;
 use crate::sync::Token;
 
@@ -64,27 +64,6 @@ impl<M: Machine> PageTables<M> {
     fn found(&self, table: Pfn, level: Level, va: Va, raw: u64) -> Place<'_> {
         self.machine.work(Work::Descend, (self.levels - level.0 + 1) as u64);
         Place { node: self.node(table), level, slot: level.slot(va), raw }
-    }
-
-    /// The slots of a node that a range touches, on the way along the range. Reports a visit.
-    #[inline(always)]
-    pub fn visit(&self, at: Cursor<'_>, range: VaRange) -> SlotRange {
-        self.machine.work(Work::Descend, 1);
-        at.part(range)
-    }
-
-    /// The entry of a slot on the way down. Reports a visit to its node.
-    #[inline(always)]
-    pub fn visit_entry(&self, table: Pfn, slot: usize) -> u64 {
-        self.machine.work(Work::Descend, 1);
-        self.machine.entry(table, slot)
-    }
-
-    /// The slots from `first` to `end`, which the caller is about to look at. Reports the scan.
-    #[inline(always)]
-    pub fn scanned(&self, first: usize, end: usize) -> Range<usize> {
-        self.machine.work(Work::Scan, (end - first) as u64);
-        first..end
     }
 
     /// Calls `see` with every run of the range that one entry or one run of equal absence decides:

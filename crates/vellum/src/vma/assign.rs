@@ -100,7 +100,7 @@ impl<M: Machine> Regions<M> {
         range: VaRange,
         each: &mut EachEdge<'_>,
     ) -> Result<(), NoMemory> {
-        let p = self.visit(at, range);
+        let p = at.visit(&self.machine, range);
         if p.whole_first < p.whole_end {
             each(at.node, (p.whole_first, p.whole_end), p.whole_end < p.end)?;
         }
