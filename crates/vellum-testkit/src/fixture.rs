@@ -151,10 +151,10 @@ impl<M: Machine> FixtureOn<M> {
     pub fn populate(&self, space: &Space, at: Va, bytes: u64) -> Result<(), SpaceError> {
         self.vm.advise(space, at, bytes, Advice::Populate { write: true })
     }
-    /// The leaf behind an address that has one: level, flags, and whether it is zeros.
-    pub fn leaf(&self, space: &Space, va: Va) -> (Level, Flags, bool) {
+    /// The leaf behind an address that has one.
+    pub fn leaf(&self, space: &Space, va: Va) -> Leaf {
         match self.vm.query(space, va) {
-            Page::Mapped { level, flags, zero, .. } => (level, flags, zero),
+            Page::Mapped { level, flags, zero, .. } => Leaf { level, flags, zero },
             page => panic!("{va:?}: {page:?}"),
         }
     }
@@ -212,6 +212,13 @@ impl<M: Machine> FixtureOn<M> {
             assert_eq!(self.peek(space, Va(va)), Ok(0), "at {va:#x}");
         }
     }
+}
+
+/// What a test asks of a leaf.
+pub struct Leaf {
+    pub level: Level,
+    pub flags: Flags,
+    pub zero: bool,
 }
 
 /// The frame allocator over a flat machine; the fields drop in this order.

@@ -87,17 +87,17 @@ impl Acts {
         };
         self.iter().filter_map(of).flatten().collect()
     }
-    /// The runs that were cleared: first page, relative to a block, length, and by which stores.
-    pub fn runs_at(&self, block: Pfn) -> Vec<(u64, u64, Stores)> {
+    /// The runs that were cleared: first page, relative to a block, and length; by which stores.
+    pub fn runs_at(&self, block: Pfn) -> Vec<((u64, u64), Stores)> {
         let of = |act: &Act| match *act {
-            Act::Run(at, frames, stores) => Some((at.0 - block.0, frames, stores)),
+            Act::Run(at, frames, stores) => Some(((at.0 - block.0, frames), stores)),
             _ => None,
         };
         self.iter().filter_map(of).collect()
     }
     /// Their lengths, and by which stores.
     pub fn runs(&self) -> Vec<(u64, Stores)> {
-        self.runs_at(Pfn(0)).into_iter().map(|(_, frames, stores)| (frames, stores)).collect()
+        self.runs_at(Pfn(0)).into_iter().map(|((_, frames), stores)| (frames, stores)).collect()
     }
 }
 

@@ -94,8 +94,8 @@ const RW: Flags = Flags { write: true, exec: false, accessed: true, dirty: true 
 const RO: Flags = Flags { write: false, exec: false, accessed: true, dirty: false };
 
 /// Each entry is that word in a node of the level.
-fn words_match<C: Codec>(words: &[(Entry, u8, u64)]) {
-    for &(entry, level, word) in words {
+fn words_match<C: Codec>(words: &[((Entry, u8), u64)]) {
+    for &((entry, level), word) in words {
         let raw = C::encode(entry, Level(level));
         assert_eq!(raw, word, "{entry:?}: {raw:#x} and not {word:#x}");
     }
@@ -105,14 +105,14 @@ fn words_match<C: Codec>(words: &[(Entry, u8, u64)]) {
 fn x86_64_words_match_the_manual() {
     let page = Pfn(0x1234_5678);
     words_match::<X86_64>(&[
-        (Entry::Leaf(page, RW), 1, 0x8000_0123_4567_8067),
-        (Entry::Leaf(page, RO), 1, 0x8000_0123_4567_8025),
+        ((Entry::Leaf(page, RW), 1), 0x8000_0123_4567_8067),
+        ((Entry::Leaf(page, RO), 1), 0x8000_0123_4567_8025),
         // Bit 7 marks a 2 MiB leaf.
-        (Entry::Leaf(Pfn(0x200), RW), 2, 0x8000_0000_0020_00e7),
-        (Entry::Table(page), 4, 0x0000_0123_4567_8027),
+        ((Entry::Leaf(Pfn(0x200), RW), 2), 0x8000_0000_0020_00e7),
+        ((Entry::Table(page), 4), 0x0000_0123_4567_8027),
         // No execute (63), one of the ignored bits (9), accessed (5), user (2), present (0); not
         // writable.
-        (Entry::ZeroTable(page), 3, 0x8000_0123_4567_8225),
+        ((Entry::ZeroTable(page), 3), 0x8000_0123_4567_8225),
     ]);
     let exec = X86_64::encode(Entry::Leaf(page, Flags { exec: true, ..RO }), Level::ONE);
     assert_eq!(exec >> 63, 0, "bit 63 clear: may be fetched");
@@ -124,14 +124,14 @@ fn aarch64_words_match_the_manual() {
     words_match::<Aarch64>(&[
         // DBM (51), UXN (54), PXN (53), not global (11), access flag (10), inner shareable (9:8),
         // user (6), page (1), valid (0).
-        (Entry::Leaf(page, RW), 1, 0x0068_0123_4567_8f43),
+        ((Entry::Leaf(page, RW), 1), 0x0068_0123_4567_8f43),
         // Writable and clean: AP[2] (bit 7) stays set until hardware clears it.
-        (Entry::Leaf(page, Flags { dirty: false, ..RW }), 1, 0x0068_0123_4567_8fc3),
-        (Entry::Leaf(page, RO), 1, 0x0060_0123_4567_8fc3),
-        (Entry::Table(page), 4, 0x0000_0123_4567_8003),
+        ((Entry::Leaf(page, Flags { dirty: false, ..RW }), 1), 0x0068_0123_4567_8fc3),
+        ((Entry::Leaf(page, RO), 1), 0x0060_0123_4567_8fc3),
+        ((Entry::Table(page), 4), 0x0000_0123_4567_8003),
         // APTable read-only (62), UXNTable (60), PXNTable (59), one of the bits left to software
         // (55), table (1), valid (0).
-        (Entry::ZeroTable(page), 3, 0x5880_0123_4567_8003),
+        ((Entry::ZeroTable(page), 3), 0x5880_0123_4567_8003),
     ]);
     let block = Aarch64::encode(Entry::Leaf(Pfn(0x200), RW), Level::TWO);
     assert_eq!(block & 3, 1, "a block has bit 1 clear");

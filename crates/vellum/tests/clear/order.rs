@@ -50,7 +50,7 @@ fn a_03_a_block_of_262144_pages_is_cleared_once_each_for_every_edge() {
         let acts = fx.m().acts();
         let sum: u64 = acts.ranges(first).iter().map(|(a, b)| b - a + 1).sum();
         assert_eq!(sum, frames, "page {fault}");
-        let mut runs: Vec<_> = acts.runs_at(first).into_iter().map(|(at, n, _)| (at, n)).collect();
+        let mut runs: Vec<_> = acts.runs_at(first).into_iter().map(|run| run.0).collect();
         assert_eq!(runs.last(), Some(&(fault, 1)));
         runs.sort_unstable();
         let end = runs
@@ -116,7 +116,7 @@ fn a_l3_the_preemption_model_may_change_between_two_faults_and_in_the_middle_of_
     let third = fx.huge_fault(&space, Va(AT.0 + 2 * MIB2), 0);
     let acts = fx.m().acts();
     assert_eq!(acts.points(), 5);
-    let rest = (3 + 5 * 16, 509 - 5 * 16, Stores::Cached);
+    let rest = ((3 + 5 * 16, 509 - 5 * 16), Stores::Cached);
     assert!(acts.runs_at(third).contains(&rest), "{acts:?}");
     // And back: a range that began as one portion stays one; the next one is split.
     fx.m().change_model(1, Preemption::Voluntary);
@@ -149,7 +149,7 @@ fn long_runs_go_around_the_caches_by_geometry_and_the_neighbourhood_never_does()
         let space = fx.vm.create().unwrap();
         let block = fx.huge_fault(&space, AT, 200);
         let acts = fx.m().acts();
-        let bypass = |(at, n, stores)| (stores == Stores::NonTemporal).then_some((at, n));
+        let bypass = |(run, stores)| (stores == Stores::NonTemporal).then_some(run);
         let bypassed: Vec<_> = acts.runs_at(block).into_iter().filter_map(bypass).collect();
         assert_eq!(acts.count(Act::StoreFence), bypassed.len(), "one fence a portion");
         fx.vm.exit(space);

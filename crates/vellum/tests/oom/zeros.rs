@@ -47,7 +47,7 @@ fn refuses<C: Arch>() {
         } else {
             assert_eq!(got, Err(FaultError::NoMemory), "{left} frames left");
             assert_same(&before, &fx.state(&[&space]), format_args!("{left} frames left"));
-            let (level, flags, zero) = fx.leaf(&space, Va(GIB + 5000));
+            let Leaf { level, flags, zero } = fx.leaf(&space, Va(GIB + 5000));
             assert!(level == Level::TWO && zero && !flags.write);
         }
         fx.give_back(taken, Order::BASE);

@@ -14,11 +14,11 @@ fn machine<C: Codec>(rules: MmuRules) -> Fixture<C> {
 }
 
 /// A machine for each end, with a space.
-fn halves() -> [(Fixture, Space, u64); 2] {
+fn halves() -> [((Fixture, Space), u64); 2] {
     HALF.map(|(rules, half)| {
         let fx: Fixture = machine(rules);
         let space = fx.vm.create().unwrap();
-        (fx, space, half)
+        ((fx, space), half)
     })
 }
 
@@ -31,7 +31,7 @@ fn ends<C: Codec>(fx: &Fixture<C>, space: Space) {
 
 #[test]
 fn the_last_page_of_the_user_half_is_never_mapped_on_x86() {
-    for (fx, space, half) in halves() {
+    for ((fx, space), half) in halves() {
         let last = Va(half - KIB4);
         assert_eq!(fx.vm.user_end(), last);
         let past = SpaceError::Range(RangeError::OutOfSpace);
@@ -61,7 +61,7 @@ fn the_last_page_of_the_user_half_is_never_mapped_on_x86() {
 
 #[test]
 fn anywhere_fills_what_is_below_and_never_the_last_page() {
-    for (fx, space, half) in halves() {
+    for ((fx, space), half) in halves() {
         let mut below = half - KIB4;
         for pages in [1, 3, 511, 512 * 3, 1, 512] {
             let bytes = pages * KIB4;
@@ -90,7 +90,7 @@ fn anywhere_fills_what_is_below_and_never_the_last_page() {
 
 #[test]
 fn huge_pages_end_two_mib_before_the_half() {
-    for (fx, space, half) in halves() {
+    for ((fx, space), half) in halves() {
         let (top, next) = (Va(half - MIB2), Va(half - 2 * MIB2));
         let past = Err(SpaceError::Range(RangeError::OutOfSpace));
         assert_eq!(fx.vm.map(&space, Placement::At(top), MIB2, EXACTLY_HUGE), past);
@@ -122,7 +122,7 @@ fn huge_pages_end_two_mib_before_the_half() {
 
 #[test]
 fn a_move_away_from_the_end_leaves_nothing_there() {
-    for (fx, space, half) in halves() {
+    for ((fx, space), half) in halves() {
         let (from, bytes) = (Va(half - 3 * MIB2), 3 * MIB2 - KIB4);
         fx.map(&space, from, bytes, RW);
         for page in [0, 512, 1024, 1534] {

@@ -8,7 +8,7 @@ fn a_page_that_the_kernel_writes_is_dirty() {
     let space = fx.mapped(AT, KIB4, RW);
     assert_eq!(fx.vm.fault(&space, AT, Access::Read), Ok(Fault::Base));
     let marks = || {
-        let (_, flags, _) = fx.leaf(&space, AT);
+        let flags = fx.leaf(&space, AT).flags;
         (flags.write, flags.dirty)
     };
     assert_eq!(marks(), (true, false));
@@ -42,7 +42,7 @@ fn d_10_touching_a_read_mapping_by_software_marks_sets_accessed_and_never_dirty(
             let expect =
                 if access == Access::Write { Err(FaultError::Rights) } else { Ok(Fault::Spurious) };
             assert_eq!(fx.vm.fault(&space, Va(GIB), access), expect, "{form:?}");
-            let (_, flags, zero) = fx.leaf(&space, Va(GIB));
+            let Leaf { flags, zero, .. } = fx.leaf(&space, Va(GIB));
             assert!(zero && flags.accessed && !flags.dirty && !flags.write);
         }
         fx.end([space]);

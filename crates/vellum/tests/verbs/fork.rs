@@ -13,7 +13,7 @@ fn fork_shares_until_written_and_the_last_one_reuses() {
     fx.peek(&parent, page_at(1)).unwrap();
     let child = fx.vm.fork(&parent).unwrap();
     assert_eq!(fx.vm.audit(&[&parent, &child]).unwrap().data_frames, 1);
-    let frame = |space| (fx.frame(space, AT), fx.leaf(space, AT).1.write);
+    let frame = |space| (fx.frame(space, AT), fx.leaf(space, AT).flags.write);
     assert_eq!((frame(&parent), frame(&parent).1), (frame(&child), false));
     assert_eq!(fx.vm.fault(&child, AT, Access::Write), Ok(Fault::Copied(Level::ONE)));
     fx.poke(&child, AT, 2).unwrap();

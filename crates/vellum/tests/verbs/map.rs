@@ -20,7 +20,7 @@ fn exactly_two_mib_or_one_gib_take_one_reserved_entry_and_one_leaf() {
     }
     fx.map(&space, Va(8 * GIB), GIB, EXACTLY_GIANT);
     assert_eq!(fx.vm.fault(&space, Va(8 * GIB + 5), Access::Read), Ok(Fault::Giant));
-    assert_eq!(fx.leaf(&space, Va(9 * GIB - 1)).0, Level::THREE);
+    assert_eq!(fx.leaf(&space, Va(9 * GIB - 1)).level, Level::THREE);
     assert_eq!(fx.usage(&space).rss_pages, 512 * 512 + 2 * 512);
     fx.check(&[&space]);
     // Out of its middle: one table of 2 MiB leaves, one of base pages.

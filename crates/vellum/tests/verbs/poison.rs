@@ -72,7 +72,7 @@ fn contents_stay<C: Arch>() {
             assert_eq!(fx.vm.poison(&space, Va(PAGE.0 + 123)), Ok(()), "{name}");
             let new = fx.frame(&space, PAGE);
             assert_ne!(old, new, "{name}");
-            let (level, flags, _) = fx.leaf(&space, PAGE);
+            let Leaf { level, flags, .. } = fx.leaf(&space, PAGE);
             assert_eq!((level, flags.write), (Level::ONE, true), "{name}");
             places(leaves.bytes)
                 .for_each(|va| assert_eq!(fx.peek(&space, va), Ok(va.0), "{name} {va:?}"));
@@ -164,7 +164,7 @@ fn shared<C: Arch>() {
         let next = Va(PAGE.0 + KIB4);
         assert_eq!(fx.frame(&space, next), old.add(1), "{name}");
         assert_eq!(fx.vm.poison(&space, next), Ok(()));
-        assert!(!fx.leaf(&space, next).1.write);
+        assert!(!fx.leaf(&space, next).flags.write);
         fx.poke(&space, next, 3).unwrap();
         assert_eq!(fx.peek(&space, next), Ok(3));
         ends_without(&fx, space, &[old, old.add(1)]);

@@ -207,7 +207,7 @@ fn b_05_zeros_are_read_only_uncounted_and_stay_zero_under_every_verb() {
     let before = fx.check(&[&space]);
     for page in 0..64 {
         read(&fx, &space, page_at(page));
-        let (_, flags, zero) = fx.leaf(&space, page_at(page));
+        let Leaf { flags, zero, .. } = fx.leaf(&space, page_at(page));
         assert!(zero && !flags.write && !flags.dirty);
     }
     assert_eq!(fx.usage(&space).rss_pages, 0);

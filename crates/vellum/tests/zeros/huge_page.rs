@@ -165,10 +165,10 @@ fn protects<C: Arch>() {
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Read), Ok(Fault::ZeroHuge));
     assert_eq!(fx.vm.fault(&space, Va(GIB), Access::Write), Err(FaultError::Rights));
     fx.vm.protect(&space, Va(GIB), MIB2, Rights::READ_WRITE).unwrap();
-    let (level, flags, zero) = fx.leaf(&space, Va(GIB));
+    let Leaf { level, flags, zero } = fx.leaf(&space, Va(GIB));
     assert!(zero && level == Level::TWO && !flags.write && !flags.dirty);
     fx.vm.protect(&space, Va(GIB), MIB2, Rights::ALL).unwrap();
-    let (_, flags, _) = fx.leaf(&space, Va(GIB));
+    let flags = fx.leaf(&space, Va(GIB)).flags;
     assert!(flags.exec && !flags.write);
     fx.vm.protect(&space, Va(GIB), MIB2, Rights::NONE).unwrap();
     assert_eq!(fx.vm.query(&space, Va(GIB)), Page::Reserved { rights: Rights::NONE });
@@ -234,7 +234,7 @@ fn forces<C: Arch>() {
         let mut bytes = [0; 10];
         fx.vm.copy_out(&space, Va(GIB + 4090), &mut bytes).unwrap();
         assert_eq!((&bytes, fx.peek(&other, Va(GIB + 4096))), (b"breakpoint", Ok(0)));
-        let (_, flags, zero) = fx.leaf(&space, Va(GIB));
+        let Leaf { flags, zero, .. } = fx.leaf(&space, Va(GIB));
         assert_eq!((flags.write, flags.dirty, zero), (rights.write, rights.write, false));
         fx.end([space, other]);
     }

@@ -176,7 +176,7 @@ fn d_09_protect_never_gives_more_than_to_read_and_execution_takes_tables_of_its_
     fx.reads_zeros(&space, GIB, KIB4);
     fx.vm.protect(&space, Va(GIB), GIB, Rights::READ_WRITE).unwrap();
     assert_eq!(fx.usage(&space).zero_tables, 1);
-    let (_, flags, zero) = fx.leaf(&space, Va(GIB));
+    let Leaf { flags, zero, .. } = fx.leaf(&space, Va(GIB));
     assert!(zero && !flags.write);
     fx.vm.protect(&space, Va(GIB), GIB, Rights::READ_EXEC).unwrap();
     assert_eq!(fx.usage(&space).zero_tables, 0);
