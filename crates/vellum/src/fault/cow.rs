@@ -13,8 +13,8 @@
 //! What keeps the source is a reference. Nobody writes to it meanwhile: only a fork leaves
 //! translations that may write a page that is shared, and while it does no fault gets here
 //! (`fork.rs`); and while there is a reference no mapping is exclusive. If no huge frame
-//! is to be had it is split instead, and a sub-block copied in the same way in the same fault, so that
-//! a failure at any step leaves the leaf whole.
+//! is to be had it is split instead, and a sub-block copied in the same way in the same fault, so
+//! that a failure at any step leaves the leaf whole.
 
 use crate::addr::{ENTRIES, Level, Order, Pfn, Va};
 use crate::clear::Extent;
@@ -33,8 +33,8 @@ use crate::stats::Counter;
 use crate::sync::{EpochGuard, Token};
 use crate::tlb::Receipt;
 
-/// A copy of a large leaf, or of a sub-block of it, that is made with nothing held, and what decided
-/// it.
+/// A copy of a large leaf, or of a sub-block of it, that is made with nothing held, and what
+/// decided it.
 struct PageCopy<'s> {
     space: &'s SpaceRecord,
     va: Va,

@@ -125,7 +125,8 @@ impl<M: Machine> Map<'_, M> {
         }
     }
 
-    /// Gives a range, a hole unless it is to be replaced, to a region the caller keeps a reference to.
+    /// Gives a range, a hole unless it is to be replaced, to a region the caller keeps a reference
+    /// to.
     pub(super) fn map_range(
         self,
         edit: &mut Edit<'_>,

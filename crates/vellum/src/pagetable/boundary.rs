@@ -15,6 +15,7 @@ use crate::pagetable::PageTables;
 use crate::pagetable::cursor::Place;
 use crate::pagetable::preallocated::Preallocated;
 use crate::space::SpaceRecord;
+use crate::stats::Counter;
 use crate::sync::Token;
 
 /// The tables an end of a range lacks: levels from `below` down to `last`.
@@ -143,7 +144,7 @@ impl<M: Machine> PageTables<M> {
         let _guard = node.lock(m, &mut top);
         if node.state().dead() || m.entry(node.pfn, slot) != raw {
             drop(_guard);
-            self.uncount_node(child);
+            self.count(Counter::TablePages, -1);
             return false;
         }
         self.write_entry(node.pfn, slot, level, Entry::Table(child.pfn));

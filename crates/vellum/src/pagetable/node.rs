@@ -278,7 +278,8 @@ impl<M: Machine> PageTables<M> {
         Ok(self.init_node(self.table_frame()?, level, parent, fill))
     }
 
-    /// The same in a frame that was taken for it.
+    /// The same in a frame that was taken for it. Who links it nowhere takes the count of tables
+    /// back.
     pub fn init_node(
         &self,
         pfn: Pfn,
@@ -306,13 +307,6 @@ impl<M: Machine> PageTables<M> {
         m.work(Work::Table, 1);
         self.count(Counter::TablePages, 1);
         node
-    }
-
-    /// Takes back what [`init_node`](PageTables::init_node) counted; the frame, which was linked
-    /// nowhere, is the caller's again.
-    pub(super) fn uncount_node(&self, node: Node<'_>) {
-        let _ = node;
-        self.count(Counter::TablePages, -1);
     }
 
     /// Gives a node back that no entry names and no reader can reach. Its intervals are gone

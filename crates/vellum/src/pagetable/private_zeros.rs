@@ -84,7 +84,7 @@ impl<M: Machine> PageTables<M> {
             let _guard = node.lock(m, &mut top);
             if node.state().dead() || m.entry(node.pfn, slot) != raw {
                 drop(_guard);
-                self.uncount_node(child);
+                self.count(Counter::TablePages, -1);
                 return false;
             }
             let now = if live { table } else { Entry::Busy(Busy::ExchangeNothing) };

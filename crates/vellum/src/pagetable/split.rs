@@ -47,7 +47,7 @@ impl<M: Machine> PageTables<M> {
             level,
         );
         let Some((taken, transit)) = self.make_busy(at, still, |_| busy) else {
-            self.uncount_node(child);
+            self.count(Counter::TablePages, -1);
             return false;
         };
         let zeros = matches!(taken, Entry::Leaf(..)) && self.is_zero_leaf(pfn, level);

@@ -101,8 +101,8 @@ impl<M: Machine> PageTables<M> {
         }
     }
 
-    /// Runs `work` while the entry is in transit, and puts what it says into the entry. `work` holds
-    /// no lock of a node; what it returns beside is returned.
+    /// Runs `work` while the entry is in transit, and puts what it says into the entry. `work`
+    /// holds no lock of a node; what it returns beside is returned.
     #[inline(always)]
     pub(crate) fn settle<R>(&self, transit: Transit<'_>, work: impl FnOnce() -> (Settled, R)) -> R {
         let (settled, result) = work();

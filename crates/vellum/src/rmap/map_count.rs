@@ -8,8 +8,8 @@
 //! The count and the unit's order live in one word, so that a split and a count that race are
 //! ordered by one exchange: the cutter prepares the sub-blocks' records with the count it saw, then
 //! exchanges "whole, c" for "split, c"; if someone counted in between, the exchange fails and the
-//! sub-blocks are prepared again. Nobody looks at the sub-blocks before it succeeds. Rejected: counting
-//! large blocks under the busy lock, which stands above the node lock that callers hold.
+//! sub-blocks are prepared again. Nobody looks at the sub-blocks before it succeeds. Rejected:
+//! counting large blocks under the busy lock, which stands above the node lock that callers hold.
 //!
 //! Word 1 of a data frame's record, beside `frame::Data`'s use of it: the five highest bits
 //! hold 1 + the order of the units the block was split into, 0 while it is whole.
@@ -212,8 +212,8 @@ impl<M: Machine> Rmap<M> {
         if self.unit(pfn, seen) < order {
             return;
         }
-        // SAFETY: the block is mapped, and its sub-blocks are freed only by who finds it split, which
-        // the exchange below says.
+        // SAFETY: the block is mapped, and its sub-blocks are freed only by who finds it split,
+        // which the exchange below says.
         unsafe { self.frames.split(m, pfn, order, size) };
         m.work(Work::Scan, 512);
         loop {

@@ -94,8 +94,8 @@ pub(crate) struct SpaceRecord {
     pub shifted: AtomicU64,
     /// The region made last, with a reference of its own; equal attributes use it again. L.
     pub latest: AtomicU64,
-    /// The region a change of attributes made last, with a reference of its own, for the next change to
-    /// the same. L.
+    /// The region a change of attributes made last, with a reference of its own, for the next
+    /// change to the same. L.
     pub changed: AtomicU64,
     /// Above `hole_below` no hole is of `hole_bytes` bytes or more; 0 if nothing was hole_bytes
     /// (`place.rs`). L.

@@ -362,7 +362,8 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Recounts everything that is kept of `spaces` and of the frames. If they are all the spaces
-    /// there are, map counts and references to regions must agree exactly; otherwise none may be too low.
+    /// there are, map counts and references to regions must agree exactly; otherwise none may be
+    /// too low.
     ///
     /// # Errors
     /// The first sentence that does not hold.

@@ -72,8 +72,8 @@ impl Region {
 }
 
 impl<M: Machine> Regions<M> {
-    /// A region's record. The handle must come from an interval the caller may read (inside an epoch,
-    /// or under the mmap lock).
+    /// A region's record. The handle must come from an interval the caller may read (inside an
+    /// epoch, or under the mmap lock).
     #[inline]
     pub fn region(&self, handle: SlabRef) -> &Region {
         // SAFETY: objects of the region slab are `Region`s (zero is one) of 64 bytes, and stay one
@@ -103,8 +103,9 @@ impl<M: Machine> Regions<M> {
         }
     }
 
-    /// What becomes of the caller's reference to a region it has made: the space keeps it in `cell` for
-    /// the next verb that wants the same, instead of the one there, or if the verb failed it goes.
+    /// What becomes of the caller's reference to a region it has made: the space keeps it in `cell`
+    /// for the next verb that wants the same, instead of the one there, or if the verb failed it
+    /// goes.
     #[cold]
     pub fn keep_region(
         &self,

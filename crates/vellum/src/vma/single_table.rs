@@ -13,8 +13,8 @@ use crate::vma::Regions;
 use crate::vma::edit::Edit;
 
 impl<M: Machine> Regions<M> {
-    /// Gives slots in which nothing is to a region the caller keeps a reference to, and reserves pages
-    /// there. `false` if the range is no such one, and nothing was done.
+    /// Gives slots in which nothing is to a region the caller keeps a reference to, and reserves
+    /// pages there. `false` if the range is no such one, and nothing was done.
     pub fn map_in_table(
         &self,
         edit: &mut Edit<'_>,
@@ -94,8 +94,8 @@ impl<M: Machine> Regions<M> {
     }
 
     /// A region that says something new of a slot: the left neighbour's or the one last made like
-    /// this, if they say it, to which the caller gets no reference; else one that is made, and `true`:
-    /// what becomes of that reference [`keep_region`](Regions::keep_region) is told.
+    /// this, if they say it, to which the caller gets no reference; else one that is made, and
+    /// `true`: what becomes of that reference [`keep_region`](Regions::keep_region) is told.
     #[inline]
     pub fn region_beside(
         &self,

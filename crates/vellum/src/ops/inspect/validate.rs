@@ -1,8 +1,8 @@
 //! Everything recounted.
 //!
-//! What is kept (counts, bounds, parents, intervals, references, map counts, owners) is compared with
-//! what a walk of every table finds. Counting needs a place per frame and per region; it uses words
-//! that mean nothing while the system is at rest.
+//! What is kept (counts, bounds, parents, intervals, references, map counts, owners) is compared
+//! with what a walk of every table finds. Counting needs a place per frame and per region; it uses
+//! words that mean nothing while the system is at rest.
 
 use crate::addr::{ENTRIES, Level, Order, PAGE_SHIFT, Pfn, Va};
 use crate::entry::Entry;

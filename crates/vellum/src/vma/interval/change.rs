@@ -94,8 +94,8 @@ impl<M: Machine> Intervals<'_, M> {
         growth > 0 && pairs.len + growth as usize > pairs.capacity()
     }
 
-    /// Gives slots to a region, or to what the nodes above say; a pair takes a reference of its own.
-    /// What is mapped in other slots keeps what it has. Room was made.
+    /// Gives slots to a region, or to what the nodes above say; a pair takes a reference of its
+    /// own. What is mapped in other slots keeps what it has. Room was made.
     pub fn assign(&self, edit: &mut Edit<'_>, slots: (usize, usize), region: Option<SlabRef>) {
         let plan = self.plan(&self.pairs(), slots, region, false);
         self.carry_out(edit, &plan, slots, region);
@@ -154,8 +154,8 @@ impl<M: Machine> Intervals<'_, M> {
     }
 
     /// Exchanges what every interval in the slots `[first, end)` says for what `new` makes of it,
-    /// which hands over one reference for each region it answers. `cut`: both ends become boundaries,
-    /// for which room was made; without it the range is the whole node.
+    /// which hands over one reference for each region it answers. `cut`: both ends become
+    /// boundaries, for which room was made; without it the range is the whole node.
     pub fn rename(
         &self,
         edit: &mut Edit<'_>,

@@ -10,9 +10,9 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const LIST_PAIRS: [usize; 3] = [16, 128, ENTRIES];
 const INLINE: usize = 3;
 
-// A pair: the slot in the low nine bits, above it the region's handle, which is below 2^49. A list's
-// second word: how many pairs there are, one for each slot at most, in the low 16 bits, above it
-// the class.
+// A pair: the slot in the low nine bits, above it the region's handle, which is below 2^49. A
+// list's second word: how many pairs there are, one for each slot at most, in the low 16 bits,
+// above it the class.
 const _: () = {
     assert!(ENTRIES == 1 << 9 && 2 * PFN_END * PAGE_SIZE as u64 <= 1 << (64 - 9));
     assert!(INLINE < IN_LIST as usize && ENTRIES < 1 << 16);
