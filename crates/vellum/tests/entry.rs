@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vellum::addr::{Level, Pfn, Va};
-use vellum::entry::{Aarch64, Busy, Codec, Entry, Flags, MAX_GENERATION, X86_64};
+use vellum::entry::{Aarch64, Busy, Codec, Entry, Flags, X86_64};
 
 fn flags() -> impl Strategy<Value = Flags> {
     (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
@@ -19,28 +19,25 @@ fn flags() -> impl Strategy<Value = Flags> {
 /// Any entry that is legal in a node of some level: leaves up to 1 GiB, tables above level 1,
 /// blocks aligned to their size.
 fn entry() -> impl Strategy<Value = (Entry, Level)> {
-    (1u8..=5, 0u64..1 << 36, 0..=MAX_GENERATION, flags(), 0..=12).prop_map(
-        |(level, frame, generation, flags, kind)| {
-            let leaf_level = Level(level.min(3));
-            let block =
-                Pfn(frame).align_down(leaf_level.leaf_order().expect("levels 1 to 3 have leaves"));
-            match kind {
-                0 => (Entry::Empty, Level(level)),
-                1 => (Entry::Reserved, Level(level)),
-                2 => (Entry::Table(Pfn(frame)), Level(level.max(2))),
-                3 => (Entry::Leaf(block, flags), leaf_level),
-                4 => (Entry::Inaccessible(block), leaf_level),
-                5 => (Entry::Busy(Busy::Page(block)), leaf_level),
-                8 => (Entry::Busy(Busy::Exchange(block)), leaf_level),
-                10 => (Entry::Busy(Busy::Migrate(block)), leaf_level),
-                11 => (Entry::Busy(Busy::Nothing), Level(level)),
-                12 => (Entry::Busy(Busy::ExchangeNothing), Level(level)),
-                7 => (Entry::ZeroTable(Pfn(frame)), Level(level.clamp(2, 3))),
-                6 => (Entry::Detached(Pfn(frame)), Level(level.max(2))),
-                _ => (Entry::Gone(generation), Level(level)),
-            }
-        },
-    )
+    (1u8..=5, 0u64..1 << 36, flags(), 0..=11).prop_map(|(level, frame, flags, kind)| {
+        let leaf_level = Level(level.min(3));
+        let block =
+            Pfn(frame).align_down(leaf_level.leaf_order().expect("levels 1 to 3 have leaves"));
+        match kind {
+            0 => (Entry::Empty, Level(level)),
+            1 => (Entry::Reserved, Level(level)),
+            2 => (Entry::Table(Pfn(frame)), Level(level.max(2))),
+            3 => (Entry::Leaf(block, flags), leaf_level),
+            4 => (Entry::Inaccessible(block), leaf_level),
+            5 => (Entry::Busy(Busy::Page(block)), leaf_level),
+            8 => (Entry::Busy(Busy::Exchange(block)), leaf_level),
+            10 => (Entry::Busy(Busy::Migrate(block)), leaf_level),
+            11 => (Entry::Busy(Busy::Nothing), Level(level)),
+            9 => (Entry::Busy(Busy::ExchangeNothing), Level(level)),
+            7 => (Entry::ZeroTable(Pfn(frame)), Level(level.clamp(2, 3))),
+            _ => (Entry::Detached(Pfn(frame)), Level(level.max(2))),
+        }
+    })
 }
 
 fn round_trip<C: Codec>(entry: Entry, level: Level) {

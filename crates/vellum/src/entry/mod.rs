@@ -70,14 +70,7 @@ pub enum Entry {
     Busy(Busy),
     /// A node cut off from the tree, its invalidation under way. Whoever meets it waits.
     Detached(Pfn),
-    /// Nothing here, but translations of what was may live until this flush generation completes.
-    /// Not in a region.
-    Gone(u64),
 }
-
-/// Highest generation a [`Entry::Gone`] can carry: 2^52 - 1, a flush every 100 ns for fourteen
-/// years.
-pub const MAX_GENERATION: u64 = (1 << 52) - 1;
 
 /// Who made an entry busy, and the frame it keeps mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

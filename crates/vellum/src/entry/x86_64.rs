@@ -27,7 +27,6 @@ const RESERVED: u64 = 1 << 1;
 const INACCESSIBLE: u64 = 2 << 1;
 const PAGE: u64 = 3 << 1;
 const DETACHED: u64 = 4 << 1;
-const GONE: u64 = 5 << 1;
 const EXCHANGE: u64 = 6 << 1;
 const NOTHING: u64 = 7 << 1;
 const EXCHANGE_NOTHING: u64 = 8 << 1;
@@ -70,7 +69,6 @@ impl Codec for X86_64 {
             Entry::Busy(Busy::ExchangeNothing) => EXCHANGE_NOTHING,
             Entry::Busy(Busy::Migrate(p)) => MIGRATE | inverted(p),
             Entry::Detached(p) => DETACHED | inverted(p),
-            Entry::Gone(g) => GONE | g << 12,
         }
     }
 
@@ -105,7 +103,6 @@ impl Codec for X86_64 {
             EXCHANGE_NOTHING => Entry::Busy(Busy::ExchangeNothing),
             MIGRATE => Entry::Busy(Busy::Migrate(pfn)),
             DETACHED => Entry::Detached(pfn),
-            GONE => Entry::Gone(raw >> 12),
             _ => Entry::Empty,
         }
     }

@@ -74,7 +74,7 @@ impl<M: Machine> Faults<M> {
     ) -> Result<(), FaultError> {
         let spot = self.descend(space, va);
         match (M::Codec::decode(spot.raw, spot.level), spot.region) {
-            (Entry::Empty | Entry::Gone(_), _) | (_, None) => Err(FaultError::Unmapped),
+            (Entry::Empty, _) | (_, None) => Err(FaultError::Unmapped),
             (_, Some(handle)) if !self.region(handle).packed().allows(access) => {
                 Err(FaultError::Rights)
             }

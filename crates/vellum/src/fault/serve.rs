@@ -166,7 +166,7 @@ impl<M: Machine> Serve<'_, M> {
         let FaultRequest { va, access, .. } = ask;
         let entry = M::Codec::decode(spot.raw, spot.level);
         match entry {
-            Entry::Empty | Entry::Gone(_) => return Err(FaultError::Unmapped),
+            Entry::Empty => return Err(FaultError::Unmapped),
             Entry::Busy(_) | Entry::Detached(_) => return Ok(Step::Wait),
             _ => {}
         }

@@ -80,7 +80,7 @@ impl<'v, M: Machine> Poison<'v, M> {
             let Some(seen) = self.0.seen(space, va) else { return Err(PoisonError::NotMapped) };
             let entry = M::Codec::decode(seen.spot.raw, seen.spot.level);
             match (entry, frame_of(entry)) {
-                (Entry::Empty | Entry::Gone(_) | Entry::Reserved, _) => {
+                (Entry::Empty | Entry::Reserved, _) => {
                     return Err(PoisonError::NotMapped);
                 }
                 (Entry::ZeroTable(_), _) => return Err(PoisonError::Zero),

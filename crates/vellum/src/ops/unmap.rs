@@ -178,7 +178,7 @@ impl<M: Machine> Unmap<'_, M> {
         loop {
             let raw = m.entry(node.pfn, slot);
             match M::Codec::decode(raw, level) {
-                Entry::Empty | Entry::Gone(_) => return false,
+                Entry::Empty => return false,
                 // Tables stay where they are while the mmap lock is held, so this needs no lock
                 // yet.
                 Entry::Table(child) => {

@@ -85,7 +85,7 @@ impl<M: Machine> WriteForced<'_, M> {
         let edits = space.edits();
         let spot = self.descend(space, va);
         let entry = M::Codec::decode(spot.raw, spot.level);
-        if matches!(entry, Entry::Empty | Entry::Gone(_)) {
+        if matches!(entry, Entry::Empty) {
             return Some(Err(FaultError::Unmapped));
         }
         let region = self.region(spot.region?);

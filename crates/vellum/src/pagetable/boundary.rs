@@ -73,7 +73,7 @@ impl<M: Machine> PageTables<M> {
         while !va.is_aligned(level.entry_bytes()) {
             match M::Codec::decode(self.visit_entry(table, level.slot(va)), level) {
                 Entry::Table(child) => (table, level) = (child, level.child()),
-                Entry::Empty | Entry::Gone(_) if !create => return None,
+                Entry::Empty if !create => return None,
                 _ => {
                     let mut last = level.child();
                     while !va.is_aligned(last.entry_bytes()) {
@@ -106,7 +106,7 @@ impl<M: Machine> PageTables<M> {
                     level = level.child();
                     continue;
                 }
-                Entry::Empty | Entry::Gone(_) if !create => return Ok(()),
+                Entry::Empty if !create => return Ok(()),
                 Entry::Busy(busy) if busy.is_transit() => {
                     m.relax();
                     continue;

@@ -170,18 +170,16 @@ impl<M: Machine> PageTables<M> {
     /// Whether all of the range lies in regions. Under the mmap lock.
     pub fn is_mapped(&self, space: &SpaceRecord, range: VaRange) -> bool {
         if let Some(part) = self.in_table(space, range) {
-            return self
-                .all_in_table(&part, |entry| !matches!(entry, Entry::Empty | Entry::Gone(_)));
+            return self.all_in_table(&part, |entry| !matches!(entry, Entry::Empty));
         }
-        self.scan(space, range, &mut |_, _, entry| !matches!(entry, Entry::Empty | Entry::Gone(_)))
+        self.scan(space, range, &mut |_, _, entry| !matches!(entry, Entry::Empty))
     }
 
     /// Whether none of it does. Under the mmap lock.
     pub fn is_hole(&self, space: &SpaceRecord, range: VaRange) -> bool {
         if let Some(part) = self.in_table(space, range) {
-            return self
-                .all_in_table(&part, |entry| matches!(entry, Entry::Empty | Entry::Gone(_)));
+            return self.all_in_table(&part, |entry| matches!(entry, Entry::Empty));
         }
-        self.scan(space, range, &mut |_, _, entry| matches!(entry, Entry::Empty | Entry::Gone(_)))
+        self.scan(space, range, &mut |_, _, entry| matches!(entry, Entry::Empty))
     }
 }

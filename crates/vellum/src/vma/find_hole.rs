@@ -97,7 +97,7 @@ impl<M: Machine> FindHole<'_, M> {
         for slot in (0..slots as usize).rev() {
             let va = base + ((slot as u64) << level.shift());
             match self.load(table, slot, level) {
-                Entry::Empty | Entry::Gone(_) => {
+                Entry::Empty => {
                     search.grow(va);
                     longest = longest.max(search.end.min(top) - va);
                     if let Some(found) = search.fit() {
@@ -149,7 +149,7 @@ impl<M: Machine> FindHole<'_, M> {
             right &= hole_bytes == 0 || end - start < hole_bytes || end <= below
         };
         self.scan(space, all, &mut |va, level, entry| {
-            if !matches!(entry, Entry::Empty | Entry::Gone(_)) {
+            if !matches!(entry, Entry::Empty) {
                 hole(start, va.0);
                 start = va.0 + level.entry_bytes();
             }
@@ -164,7 +164,7 @@ impl<M: Machine> FindHole<'_, M> {
         let mut bytes = 0;
         for slot in (0..ENTRIES).rev() {
             match self.load(table, slot, level) {
-                Entry::Empty | Entry::Gone(_) => bytes += level.entry_bytes(),
+                Entry::Empty => bytes += level.entry_bytes(),
                 Entry::Table(child) => return bytes + self.high_hole(child, level.child()),
                 _ => break,
             }
@@ -177,7 +177,7 @@ impl<M: Machine> FindHole<'_, M> {
         let mut bytes = 0;
         for slot in 0..ENTRIES {
             match self.load(table, slot, level) {
-                Entry::Empty | Entry::Gone(_) => bytes += level.entry_bytes(),
+                Entry::Empty => bytes += level.entry_bytes(),
                 Entry::Table(child) => return bytes + self.low_hole(child, level.child()),
                 _ => break,
             }

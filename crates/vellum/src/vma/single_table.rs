@@ -47,7 +47,7 @@ impl<M: Machine> Regions<M> {
         change: &dyn Fn(Attrs) -> Attrs,
     ) -> Result<bool, SpaceError> {
         let (node, slots, space) = (part.node(), part.slots, edit.space);
-        if !self.all_in_table(&part, |entry| !matches!(entry, Entry::Empty | Entry::Gone(_))) {
+        if !self.all_in_table(&part, |entry| !matches!(entry, Entry::Empty)) {
             return Err(SpaceError::Unmapped);
         }
         let (until, own) = self.intervals(node).from(slots.0);

@@ -106,7 +106,6 @@ mod tests {
                 Entry::Busy(Busy::Page(Pfn(5))),
                 Entry::Busy(Busy::Exchange(Pfn(5))),
                 Entry::Detached(Pfn(5)),
-                Entry::Gone(9),
             ] {
                 assert_eq!(
                     F::meaning(F::Codec::encode(absent, Level(level)), level),

@@ -53,7 +53,7 @@ impl<M: Machine> Query<'_, M> {
                 Some(Page::Mapped { pfn, level: Level::ONE, flags, rights, zero: true })
             }
             Entry::Inaccessible(pfn) => Some(Page::Inaccessible { pfn, level: spot.level }),
-            Entry::Empty | Entry::Gone(_) => Some(Page::Unmapped),
+            Entry::Empty => Some(Page::Unmapped),
             _ => None,
         }
     }

@@ -29,7 +29,7 @@ impl<M: Machine> CountUsage<'_, M> {
         for slot in 0..self.slots(level) {
             let entry = self.load(table, slot, level);
             match entry {
-                Entry::Empty | Entry::Gone(_) | Entry::Detached(_) => continue,
+                Entry::Empty | Entry::Detached(_) => continue,
                 Entry::Table(child) => {
                     self.usage_of(child, level.child(), usage);
                     continue;

@@ -274,7 +274,7 @@ impl<M: Machine> Fork<'_, M> {
                     raw
                 }
                 Entry::Reserved | Entry::ZeroTable(_) => raw,
-                Entry::Gone(_) | Entry::Empty => {
+                Entry::Empty => {
                     run.slot += 1;
                     continue;
                 }

@@ -69,8 +69,7 @@ impl<M: Machine> Intervals<'_, M> {
     fn any_mapped(&self, slot: usize, end: usize) -> bool {
         let (r, node) = (self.regions, self.node);
         let level = node.state().level();
-        r.scanned(slot, end)
-            .any(|slot| !matches!(r.load(node.pfn, slot, level), Entry::Empty | Entry::Gone(_)))
+        r.scanned(slot, end).any(|slot| !matches!(r.load(node.pfn, slot, level), Entry::Empty))
     }
 
     /// Makes room for giving the slots to `region`; `opens`: the slot behind will have been opened
