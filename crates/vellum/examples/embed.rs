@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vellum::{
     Access, Advice, Attrs, Config, Counter, CpuId, CpuMask, ENTRIES, Fault, Hooks, Level, Machine,
-    MmuRules, PAGE_SIZE, Page, Pfn, Placement, Rights, Root, Scope, Space, Topology, Va, Vm,
-    X86_64,
+    MmuRules, NoZeroTables, PAGE_SIZE, Page, Pfn, Placement, Rights, Root, Scope, Space, Topology,
+    Va, Vm, X86_64,
 };
 
 const FRAMES: u64 = 1 << 15; // 128 MiB
@@ -47,7 +47,7 @@ fn zeroed(bytes: usize, align: usize) -> NonNull<u8> {
 impl Hooks for Flat {}
 // SAFETY: one thread and no hardware: nothing runs beside anything, there is nothing to flush.
 unsafe impl Machine for Flat {
-    type Codec = X86_64;
+    type Codec = NoZeroTables<X86_64>; // `zero.huge` stays `page` or `off` here
     fn topology(&self) -> &Topology {
         &self.topology
     }

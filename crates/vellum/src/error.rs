@@ -104,6 +104,8 @@ pub enum InitError {
     Unaligned,
     /// The number of page-table levels asked for is none the machine walks.
     Levels,
+    /// `zero.huge` asks for tables of zeros, which the machine's format does not have.
+    ZeroTables,
     /// A frame the library needs for itself could not be had.
     NoMemory,
 }
@@ -240,6 +242,9 @@ says! {
         InitError::TooLarge => "more memory than 8 TiB, or a frame number above 2^36",
         InitError::Unaligned => "the memory handed in is not aligned as its layout asks",
         InitError::Levels => "the machine does not walk tables of that many levels",
+        InitError::ZeroTables => {
+            "zero.huge asks for tables of zeros, which the machine's entry format leaves out"
+        }
         InitError::NoMemory => "too little memory for the frames the library needs for itself",
     };
     ReserveError, error => match error {

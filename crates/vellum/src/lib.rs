@@ -54,7 +54,7 @@ mod width_tests;
 // What an embedder writes in every file.
 pub use addr::{ENTRIES, Level, Order, PAGE_SIZE, Pfn, Va, VaRange};
 pub use config::Config;
-pub use entry::{Aarch64, Codec, X86_64};
+pub use entry::{Aarch64, Codec, NoZeroTables, X86_64};
 pub use error::{FaultError, NoMemory, SpaceError};
 pub use machine::{CpuId, CpuMask, Hooks, Machine, MmuRules, Root, Scope, Topology};
 pub use space::{Access, Advice, Attrs, Fault, Page, Placement, Rights, Space};

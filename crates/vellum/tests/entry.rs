@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vellum::addr::{Level, Pfn, Va};
-use vellum::entry::{Aarch64, Busy, Codec, Entry, Flags, X86_64};
+use vellum::entry::{Aarch64, Busy, Codec, Entry, Flags, NoZeroTables, X86_64};
 
 fn flags() -> impl Strategy<Value = Flags> {
     (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
@@ -60,6 +60,13 @@ proptest! {
     #[test]
     fn aarch64_reads_back_what_it_wrote((entry, level) in entry()) {
         round_trip::<Aarch64>(entry, level);
+    }
+
+    #[test]
+    fn a_format_without_tables_of_zeros_is_the_same_otherwise((entry, level) in entry()) {
+        prop_assume!(!matches!(entry, Entry::ZeroTable(_)));
+        round_trip::<NoZeroTables<X86_64>>(entry, level);
+        assert_eq!(NoZeroTables::<X86_64>::encode(entry, level), X86_64::encode(entry, level));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use vellum::entry::NoZeroTables;
 use vellum::error::ReserveError;
 use vellum_testkit::prelude::*;
 
@@ -145,5 +146,36 @@ fn a_depth_the_machine_does_not_walk_is_refused() {
         // SAFETY: zeroed memory of that layout, kept until after the value.
         let refused = unsafe { Vm::new(machine, config, meta.base()) };
         assert_eq!(refused.err(), Some(InitError::Levels));
+    }
+}
+
+#[test]
+fn a_format_without_tables_of_zeros_refuses_the_switch_and_serves_the_rest() {
+    type Lean = Flat<NoZeroTables<X86_64>>;
+    let boot = |zero_huge| {
+        let machine: Lean = flat_with(1, 4096, MmuRules::X86_64);
+        let meta = Meta::new(Vm::<Lean>::layout(machine.topology()));
+        let config = Config { zero_huge, ..Config::default() };
+        // SAFETY: zeroed memory of that layout, kept until after the value.
+        (unsafe { Vm::new(machine, config, meta.base()) }, meta)
+    };
+    for refused in [ZeroHuge::Table, ZeroHuge::TablePrivate] {
+        assert_eq!(boot(refused).0.err(), Some(InitError::ZeroTables));
+    }
+    for (served, form) in [(ZeroHuge::Off, Fault::Huge), (ZeroHuge::Page, Fault::ZeroHuge)] {
+        let (vm, _meta) = boot(served);
+        let vm = vm.unwrap();
+        let space = vm.create().unwrap();
+        let attrs = Attrs::anonymous(Rights::READ_WRITE);
+        let at = vm.map(&space, Placement::Anywhere, 4 << 20, attrs).unwrap();
+        let at = Va(at.0.next_multiple_of(2 << 20));
+        assert_eq!(vm.fault(&space, at, Access::Read), Ok(form));
+        assert!(vm.fault(&space, at, Access::Write).is_ok());
+        let child = vm.fork(&space).unwrap();
+        assert_eq!(vm.unmap(&space, at, 4096), Ok(()));
+        // SAFETY: nothing runs beside it.
+        assert!(unsafe { vm.validate(&[&space, &child]) }.is_ok());
+        vm.exit(child);
+        vm.exit(space);
     }
 }

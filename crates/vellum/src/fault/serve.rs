@@ -110,7 +110,7 @@ impl<M: Machine> Serve<'_, M> {
             // A page of 4 KiB comes fastest, and needs no table to give way.
             huge &= restarts < PATIENCE;
             sent_back = restarts + behind;
-            tried = self.patiently(space, sent_back, || self.attempt(space, ask, huge));
+            tried = self.patiently(space, sent_back, || self.attempt_again(space, ask, huge));
         }
     }
 
@@ -250,7 +250,7 @@ impl<M: Machine> Serve<'_, M> {
                 if done.is_some() || !makes {
                     return Ok(done);
                 }
-                match self.attempt_under_lock(space, ask) {
+                match self.attempt_again(space, ask, false) {
                     Ok(Step::Done(_) | Step::Again) => {}
                     // Somebody is at the entry, or gives memory back.
                     Ok(_) | Err(FaultError::NoMemory) => return Ok(None),
@@ -260,14 +260,15 @@ impl<M: Machine> Serve<'_, M> {
         })
     }
 
-    #[cold]
+    /// [`attempt`](Self::attempt), out of line.
     #[inline(never)]
-    fn attempt_under_lock(
+    fn attempt_again(
         self,
         space: &SpaceRecord,
         ask: FaultRequest,
+        huge: bool,
     ) -> Result<Step, FaultError> {
-        self.attempt(space, ask, false)
+        self.attempt(space, ask, huge)
     }
 
     /// The leaf gives the access: the translation that did not was older, or a mark is missing that

@@ -88,6 +88,7 @@ impl<M: Machine> ZeroPage<'_, M> {
         let spot = &seen.spot;
         // The shared tables let nobody execute.
         let form = match self.config.zero_huge {
+            _ if !M::Codec::ZERO_TABLES => ZeroHuge::Page,
             ZeroHuge::Table if seen.attrs.rights().exec => ZeroHuge::TablePrivate,
             form => form,
         };

@@ -14,7 +14,8 @@ use core::ptr::NonNull;
 
 use crate::addr::{Pfn, Va};
 use crate::clear::Clear;
-use crate::config::Config;
+use crate::config::{Config, ZeroHuge};
+use crate::entry::Codec;
 use crate::error::{InitError, ReserveError};
 use crate::fault::Faults;
 use crate::frame::Frames;
@@ -90,7 +91,8 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Errors
     /// What is wrong with the topology or the switches. [`InitError::Levels`]: the switch `levels`
-    /// names a depth that the machine does not walk.
+    /// names a depth that the machine does not walk. [`InitError::ZeroTables`]: see
+    /// [`NoZeroTables`](crate::entry::NoZeroTables).
     ///
     /// # Safety
     /// - `meta` is memory of [`Vm::layout`]`(machine.topology())`, all zero, nobody else's while
@@ -113,6 +115,10 @@ impl<M: Machine> Vm<M> {
         let levels = config.levels.unwrap_or(rules.levels);
         if levels != rules.levels || !(4..=5).contains(&levels) {
             return Err(InitError::Levels);
+        }
+        let tables = matches!(config.zero_huge, ZeroHuge::Table | ZeroHuge::TablePrivate);
+        if tables && !M::Codec::ZERO_TABLES {
+            return Err(InitError::ZeroTables);
         }
         let cpus = machine.topology().cpus;
         // SAFETY: as below.
