@@ -275,7 +275,7 @@ impl<'v, M: Machine> Unshare<'v, M> {
         true
     }
 
-    /// As [`copy_large`](Vm::copy_large) where no block of the leaf's size is to be had: the leaf
+    /// As [`copy_large`](Self::copy_large) where no block of the leaf's size is to be had: the leaf
     /// is split, but for the part that is written, in whose place the largest copy comes that
     /// memory gives. The copy is made first, with nothing held and the leaf as it was, for the same
     /// reason.

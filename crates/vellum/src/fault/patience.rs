@@ -2,7 +2,7 @@
 //!
 //! It looks again, 16 times without a lock. After that its attempts are made under the mmap lock,
 //! where no verb edits anything. A refusal is final where it is found under that lock, or for
-//! memory when others have none in hand (`scarce.rs`).
+//! memory when others have none in hand (`memory/retry.rs`).
 
 use crate::addr::Va;
 use crate::entry::{Codec, Entry};

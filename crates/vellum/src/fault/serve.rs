@@ -116,7 +116,7 @@ impl<M: Machine> Serve<'_, M> {
 
     /// By far the commonest fault, a base page where one is reserved and any memory node will do,
     /// is served here in as few instructions as can be; everything else in
-    /// [`attempt_other`](Vm::attempt_other), which is right for this one, too.
+    /// [`attempt_other`](Self::attempt_other), which is right for this one, too.
     #[inline(always)]
     pub fn attempt(
         self,
@@ -153,7 +153,7 @@ impl<M: Machine> Serve<'_, M> {
         self.attempt_other(space, (ask, huge), epoch, edits, Spot { at, region: handle })
     }
 
-    /// What [`attempt`](Vm::attempt) does not do itself.
+    /// What [`attempt`](Self::attempt) does not do itself.
     #[inline(never)]
     fn attempt_other(
         self,

@@ -38,7 +38,7 @@ impl<M: Machine> ZeroPage<'_, M> {
         }
     }
 
-    /// As [`map_zeros`](Vm::map_zeros) where there are several: in the address's colour.
+    /// As [`map_zeros`](Self::map_zeros) where there are several: in the address's colour.
     #[inline(never)]
     fn map_coloured(self, seen: &Seen<'_>) -> Step {
         let block = self.zero_block_here();

@@ -160,7 +160,7 @@ impl<M: Machine> Memory<M> {
         self.take_from_pool(order).map_or_else(|| self.alloc_exactly(order, want), Ok)
     }
 
-    /// Gives back a block that [`take_block`](Vm::take_block) gave and nobody saw.
+    /// Gives back a block that was taken and that nobody saw.
     pub(crate) fn untake_block(&self, pfn: Pfn, order: Order) {
         if self.give_to_pool(pfn, order) {
             // Out of its pool and back, which is what one frame adds.

@@ -4,8 +4,9 @@
 //! Every other fault and verb waits for such an entry; the node's transit count keeps the node
 //! alive until the entry is put back, so neither an epoch nor a lock has to be held in between.
 //! That is also what break-before-make asks for: meanwhile the entry is absent. Whoever begins gets
-//! a [`Transit`], and what it does meanwhile is a closure that says what comes into the entry: no
-//! way out of it leaves the entry busy.
+//! a [`Transit`], and what it does meanwhile is a closure that says what comes into the entry, so
+//! that no way out of it leaves the entry busy. An exchange of a frame leaves several entries busy,
+//! and finds them again by their mark ([`Transit::leave`]).
 //!
 //! A fault may do so at any time, between the passes of a verb as well, so the marks of verbs
 //! (`Busy::Page`) are others: no verb ends an exchange. Rejected: one mark for both, told apart by

@@ -86,7 +86,7 @@ impl<M: Machine> Rmap<M> {
         Ok((handle, known.is_none()))
     }
 
-    /// The opposite of [`join_family`](Vm::join_family), for a child that shares nothing yet.
+    /// The opposite of [`join_family`](Rmap::join_family), for a child that shares nothing yet.
     pub fn undo_join_family(
         &self,
         parent: &Space,
