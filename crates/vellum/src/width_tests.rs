@@ -8,6 +8,8 @@ use crate::config::{Config, Thp, ZeroHuge};
 use crate::error::NoMemory;
 use crate::frame::{AllocRequest, Frames, SPLIT_SHIFT, SlabRef};
 use crate::machine::{MmuRules, Topology, Use};
+use crate::pagetable::cursor::Place;
+use crate::pagetable::transit::Transit;
 use crate::space::{Access, Fault, MAX_SPACES, Space};
 use crate::stats::{Counter, Stats};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
@@ -386,4 +388,18 @@ fn bits_of_tables_and_regions_that_mean_nothing_are_found() {
     attrs.fetch_or(1 << 40, Relaxed);
     assert_eq!(r.complaint(&[&space]), "attributes of a region");
     assert_eq!(PAGE_SIZE as u64 * PFN_END, 1 << 48);
+}
+
+#[test]
+fn a_table_that_somebody_has_yet_to_come_back_to_is_found() {
+    let complaint = |wrong: fn(Place<'_>)| {
+        let r = fixture();
+        let space = r.space();
+        r.write(&space);
+        wrong(r.vm.layers.descend_part(r.vm.layers.record_of(&space), AT));
+        r.complaint(&[&space])
+    };
+    assert_eq!(complaint(|at| Transit::begin(at).leave()), "entries in transit at rest");
+    let dead = |at: Place<'_>| at.node.set_state(at.node.state().with_dead());
+    assert_eq!(complaint(dead), "dead tables in a tree");
 }
