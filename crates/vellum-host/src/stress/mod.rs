@@ -57,7 +57,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     let threads = plan.machine.cpus;
     let (before, spaces) = {
         let _cpu = vm.machine().bind(0);
-        let before = free_and_kept(vm, &[]);
+        let before = free_and_cached(vm, &[]);
         let spaces: Result<Vec<Space>, _> = (0..plan.spaces.max(1)).map(|_| vm.create()).collect();
         (before, spaces.map_err(io::Error::other)?)
     };
@@ -100,7 +100,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     for space in shared.spaces {
         vm.exit(space);
     }
-    let after = free_and_kept(vm, &[]);
+    let after = free_and_cached(vm, &[]);
     assert_eq!(before, after, "frames were lost or made up; seed {}", plan.seed);
     let watch = vm.machine().watch();
     for left in [Use::Data, Use::Table, Use::Pending] {
@@ -115,7 +115,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
 }
 
 /// Frames that are free, or kept for good or for later: what must not change over a run.
-fn free_and_kept<C: Codec>(vm: &Vm<Host<C, true>>, spaces: &[&Space]) -> u64 {
+fn free_and_cached<C: Codec>(vm: &Vm<Host<C, true>>, spaces: &[&Space]) -> u64 {
     // SAFETY: no worker runs yet, or any more.
     let audit = unsafe { vm.validate(spaces) }.unwrap_or_else(|e| panic!("validate: {e}"));
     audit.free_frames + audit.slab_frames + audit.zero_frames + audit.poisoned_frames

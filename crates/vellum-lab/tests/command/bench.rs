@@ -61,7 +61,7 @@ fn every_section_opens_with_what_it_compares_and_fits_the_page() {
         "load average",
         "huge pages of the host",
         "Microseconds per call",
-        "bars met by all their rows",
+        "targets met by all their rows",
         "took",
     ] {
         assert!(said.out.contains(words), "`{words}` in:\n{}", said.out);

@@ -66,12 +66,12 @@ impl<M: Machine> Regions<M> {
         H: Above<sync::TableLock> + Above<sync::Queue>,
     {
         if !deferred.is_empty() {
-            self.empty_full_trash(deferred, token);
+            self.wait_and_free(deferred, token);
         }
     }
 
     #[cold]
-    fn empty_full_trash<H>(&self, deferred: DeferredFree, token: &mut Token<H>)
+    fn wait_and_free<H>(&self, deferred: DeferredFree, token: &mut Token<H>)
     where
         H: Above<sync::TableLock> + Above<sync::Queue>,
     {

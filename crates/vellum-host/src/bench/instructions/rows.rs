@@ -65,7 +65,7 @@ fn resident(vm: &Bench) -> Space {
 const BASE: Option<HugeAdvice> = Some(HugeAdvice::NoHuge);
 
 /// 1000 mappings beside the one at [`AT`], no two neighbours alike, each with one page.
-fn crowd(vm: &Bench, space: &Space) {
+fn add_mappings(vm: &Bench, space: &Space) {
     for i in 0..1000 {
         let rights = if i % 2 == 0 { Rights::READ_WRITE } else { Rights::ALL };
         let at = Va(AT.0 / 2 + i * 4 * PAGE);
@@ -131,7 +131,7 @@ pub const ROWS: &[Counted] = &[
     row("fault-4k-write", Some(400), write_faults),
     again("fault-4k-write-beside-1000-mappings", SAME, SMALL, |vm| {
         let space = space(vm, BYTES, BASE);
-        crowd(vm, &space);
+        add_mappings(vm, &space);
         touch(vm, &space, Access::Write, Counter::AnonPages, measured)
     }),
     again("fault-4k-write-with-64-cpus", SAME, Size { cpus: 64, ..SMALL }, write_faults),

@@ -32,7 +32,7 @@ use vellum::space::{Advice, Placement, Rights, Space};
 use vellum::stats::Stats;
 
 use super::meeting::{Meeting, lock, meet, watchdog};
-use super::{Stress, free_and_kept};
+use super::{Stress, free_and_cached};
 use crate::host_vm::HostVm;
 use crate::rng::Rng;
 use arena::{Arena, Kind};
@@ -58,7 +58,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     let (vm, arena) = (&host.vm, Arena::new());
     let (before, space) = {
         let _cpu = vm.machine().bind(0);
-        let before = free_and_kept(vm, &[]);
+        let before = free_and_cached(vm, &[]);
         let space = vm.create().map_err(io::Error::other)?;
         for extent in &arena.extents {
             let at = Placement::At(extent.run.start());
@@ -100,7 +100,7 @@ pub fn run<C: Codec>(plan: Stress) -> io::Result<(Outcome, Stats)> {
     let _cpu = vm.machine().bind(0);
     lock(&shared.children).drain(..).for_each(|child| vm.exit(child.space));
     vm.exit(shared.space);
-    let after = free_and_kept(vm, &[]);
+    let after = free_and_cached(vm, &[]);
     assert_eq!(before, after, "frames were lost or made up; seed {}", plan.seed);
     let watch = vm.machine().watch();
     for left in [Use::Data, Use::Table, Use::Pending] {

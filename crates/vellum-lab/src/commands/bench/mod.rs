@@ -198,7 +198,7 @@ fn foot(judged: &[targets::Judged], seconds: f64) -> String {
     let met = judged.iter().filter(|j| j.is_met()).count();
     let mut out = String::new();
     if !judged.is_empty() {
-        let _ = writeln!(out, "{met} of {} bars met by all their rows", judged.len());
+        let _ = writeln!(out, "{met} of {} targets met by all their rows", judged.len());
     }
     let _ = writeln!(out, "{} at the end; took {seconds:.0} s", load());
     out
