@@ -55,8 +55,8 @@ Benchmarks:
   all           all of them, in a minute and a half; this is the default
 
 Each row is a median, with the spread beside it (third minus first quartile, over the median).
-Whether a row meets its target is said, not asserted: the exit code is 0 either way. --ceilings asserts
-the ceilings of instruction counts, which are the same on every run.
+Whether a row meets its target is said, not asserted: the exit code is 0 either way. --ceilings
+asserts the ceilings of instruction counts, which are the same on every run.
 
 Examples:
   vellum bench
