@@ -12,7 +12,7 @@ use crate::addr::{Order, PAGE_SIZE, Pfn, Va};
 use crate::entry::{Codec, Entry};
 use crate::error::PoisonError;
 use crate::fault::{Faults, Migrate, Migrated, Seen};
-use crate::machine::{Machine, Use, Verb};
+use crate::machine::{Act, Machine, Use, Verb};
 use crate::pagetable::transit::frame_of;
 use crate::platform::over;
 use crate::space::{Space, SpaceRecord};
@@ -84,12 +84,25 @@ impl<'v, M: Machine> Poison<'v, M> {
                     return Err(PoisonError::NotMapped);
                 }
                 (Entry::ZeroTable(_), _) => return Err(PoisonError::Zero),
-                (_, Some(pfn)) if self.is_zero(pfn) => return Err(PoisonError::Zero),
+                (_, Some(pfn)) if self.is_zero(pfn) => {
+                    // Or else what was read here went meanwhile, and then became the zeros.
+                    if self.maps_zeros(&seen, pfn) {
+                        return Err(PoisonError::Zero);
+                    }
+                }
                 (_, Some(_)) => return Ok(seen),
                 // A CPU has it in transit.
                 (_, None) => self.machine.relax(),
             }
         }
+    }
+
+    /// Whether the entry that was seen maps zeros. The lock keeps it, and it keeps the frame.
+    fn maps_zeros(self, seen: &Seen<'_>, pfn: Pfn) -> bool {
+        let mut top = Token::top();
+        let spot = &seen.spot;
+        let _guard = spot.node.lock(&self.machine, &mut top);
+        self.machine.entry(spot.node.pfn, spot.slot) == spot.raw && self.is_zero(pfn)
     }
 
     /// Leaves a frame allocated that no entry and no translation names any more.

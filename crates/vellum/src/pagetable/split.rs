@@ -42,11 +42,10 @@ impl<M: Machine> PageTables<M> {
             Some((node.pfn, slot)),
             M::Codec::encode(Entry::Reserved, below),
         );
-        let busy = M::Codec::encode(
-            Self::busy(M::Codec::decode(raw, level), self.is_zero_leaf(pfn, level)),
-            level,
-        );
-        let Some((taken, transit)) = self.make_busy(at, still, |_| busy) else {
+        // Asked under the lock: what was read may have gone meanwhile, and become the zeros.
+        let busy =
+            |entry| M::Codec::encode(Self::busy(entry, self.is_zero_leaf(pfn, level)), level);
+        let Some((taken, transit)) = self.make_busy(at, still, busy) else {
             self.count(Counter::TablePages, -1);
             return false;
         };

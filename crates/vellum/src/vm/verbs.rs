@@ -225,8 +225,9 @@ impl<M: Machine> Vm<M> {
     /// Takes the frame behind `va` out of use for good; every space that maps it goes on with a
     /// copy of its 4096 bytes in another frame. Of a large leaf, which is split, it is the one page
     /// that goes. Takes the mmap lock of `space` and its family's lock; waits for CPUs that must
-    /// drop the translation, and for forks and copies of the page to end. No CPU writes to the
-    /// frame, or reads it, when the verb returns.
+    /// drop the translation, and for copies of the page, and forks, protects and remaps of it in
+    /// other spaces of the family, to end. No CPU writes to the frame, or reads it, when the verb
+    /// returns.
     ///
     /// # Errors
     /// [`PoisonError`]; nothing changed that a program can tell. A large leaf may have been split
