@@ -20,6 +20,7 @@ mod frames;
 mod hands;
 mod locks;
 mod machines;
+mod tries;
 mod verbs;
 mod zeros;
 

@@ -8,17 +8,19 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::vma::Regions;
 
 /// Bytes of a small node: a line of eight slots and a line for its header.
-pub(in crate::object) const SMALL_BYTES: usize = 128;
+pub(super) const SMALL_BYTES: usize = 128;
 
-/// The layer that knows what is at an index of an object.
+/// The layer that knows what is at an index of an object. The layers below come first: a reference
+/// to them is one to this.
+#[repr(C)]
 pub(crate) struct Objects<M: Machine> {
     regions: Regions<M>,
     /// Small nodes.
-    pub(in crate::object) small: Slab,
+    pub(super) small: Slab,
     /// Frames that are large nodes. Written by anyone, atomically.
-    pub(in crate::object) large: AtomicU64,
+    pub(super) large: AtomicU64,
     /// The name of the next trie; 64 bits do not wrap.
-    pub(in crate::object) next_name: AtomicU64,
+    pub(super) next_name: AtomicU64,
 }
 
 above!(Objects, regions: Regions);

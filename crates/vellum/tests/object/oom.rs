@@ -100,10 +100,10 @@ fn c_3_c_5_an_insertion_that_finds_no_node_leaves_no_trace() {
     assert_eq!(starve(&[5, 6], 7), 0);
     let appended: Vec<u64> = (0..64).collect();
     assert_eq!(starve(&appended, 64), 1, "a small node does where no large one is to be had");
-    // 31 small nodes: the next would be a large one.
-    let pairs = (0..52).map(|n| n % 26 * 8 + n / 26);
-    let crowd: Vec<u64> = pairs.chain([216]).collect();
-    assert_eq!(starve(&crowd, 217), 1);
+    // 19 small nodes: the next would be a large one.
+    let pairs = (0..32).map(|n| n % 16 * 8 + n / 16);
+    let crowd: Vec<u64> = pairs.chain([128]).collect();
+    assert_eq!(starve(&crowd, 129), 1, "the same where there are many small ones");
 }
 
 #[test]

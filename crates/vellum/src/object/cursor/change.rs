@@ -1,6 +1,7 @@
 //! Changes at the cursor.
 
 use super::Cursor;
+use crate::addr::Order;
 use crate::machine::Machine;
 use crate::object::trie::edit::prefix;
 use crate::object::trie::insert::InsertError;
@@ -17,6 +18,15 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
     /// Nothing changed, and the cursor stands where it would have stood.
     #[inline]
     pub fn insert(&mut self, index: u64, entry: Entry) -> Result<(), InsertError> {
+        if entry.order() == Order::BASE && self.at.fill_slot(index, entry.at(index)) {
+            self.at.count_inserted(index, 1, 1);
+            return Ok(());
+        }
+        self.insert_elsewhere(index, entry)
+    }
+
+    #[inline(never)]
+    fn insert_elsewhere(&mut self, index: u64, entry: Entry) -> Result<(), InsertError> {
         self.stand_for(index, entry)?;
         let (edit, at) = (self.at.edit, self.at.spot());
         let done = self.with_supply(|supply| edit.insert(at, index, entry.at(index), supply));
@@ -79,6 +89,10 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
     #[inline]
     pub fn remove(&mut self) -> Option<Entry> {
         let word = self.take_found()?;
+        if self.at.empty_slot(word) {
+            self.at.count_removed(1);
+            return Some(word.entry());
+        }
         let (edit, at) = (self.at.edit, self.at.spot());
         if self.with_supply(|supply| edit.remove(at, supply)) {
             self.at.leave_dead();

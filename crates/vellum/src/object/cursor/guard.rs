@@ -42,7 +42,7 @@ impl CursorToken {
 }
 
 impl<'t, M: Machine> TrieGuard<'t, M> {
-    pub(in crate::object) fn new<H: Above<Object>>(
+    pub(in super::super) fn new<H: Above<Object>>(
         trie: &'t Trie,
         objects: &'t Objects<M>,
         token: &'t mut Token<H>,

@@ -2,9 +2,11 @@
 
 use crate::machine::Machine;
 use crate::object::trie::edit::{Edit, Spot, prefix};
-use crate::object::trie::node::Node;
-use crate::object::trie::word::{Entry, INDEX_END, LOW_BITS, Word};
-use crate::sync::atomic::Ordering::Relaxed;
+use crate::object::trie::node::{Header, Node};
+use crate::object::trie::remove::FEW;
+use crate::object::trie::word::{Entry, INDEX_END, LEAF_LEVEL, LOW_BITS, Word};
+use crate::sync::atomic::Ordering::{Relaxed, Release};
+use crate::sync::touch;
 
 /// A place in a trie whose guard is held.
 pub(super) struct Standing<'t, M: Machine> {
@@ -19,6 +21,8 @@ pub(super) struct Standing<'t, M: Machine> {
     /// Whether the node is the lowest that covers the index, and `found` is what is there.
     pub is_located: bool,
     pub visits: u64,
+    /// The node that was changed last, and its header.
+    changed: Option<(Word, Header<'t>)>,
 }
 
 impl<'t, M: Machine> Standing<'t, M> {
@@ -34,7 +38,51 @@ impl<'t, M: Machine> Standing<'t, M> {
             found: Word::EMPTY,
             is_located: false,
             visits: 0,
+            changed: None,
         }
+    }
+
+    /// Puts a leaf without marks into the cursor's node, if its slot there is empty.
+    #[inline]
+    pub(super) fn fill_slot(&mut self, index: u64, leaf: Word) -> bool {
+        let Some(node) = self.node else { return false };
+        let fits = self.covers(index) && node.word.level() <= LEAF_LEVEL;
+        let slot = node.slot_of(index);
+        if !fits || leaf.marks() != 0 || slot.load(Relaxed) != 0 {
+            return false;
+        }
+        touch(&self.edit.objects.machine, slot, true);
+        slot.store(leaf.0, Release);
+        let header = self.header_of(node);
+        header.set_counts(header.counts().plus(1));
+        (self.index, self.found, self.is_located) = (index, leaf, true);
+        true
+    }
+
+    /// Takes the leaf without marks that was found out of a node that stays as it is without it.
+    #[inline]
+    pub(super) fn empty_slot(&mut self, leaf: Word) -> bool {
+        let Some(node) = self.node else { return false };
+        let header = self.header_of(node);
+        let few = if node.word.is_large() { FEW } else { 1 };
+        if leaf.marks() != 0 || header.counts().used() <= few + 1 {
+            return false;
+        }
+        let slot = node.slot_of(self.index);
+        touch(&self.edit.objects.machine, slot, true);
+        slot.store(0, Release);
+        header.set_counts(header.counts().less_one());
+        true
+    }
+
+    #[inline]
+    fn header_of(&mut self, node: Node<'t>) -> Header<'t> {
+        let header = match self.changed {
+            Some((word, header)) if word == node.word => header,
+            _ => self.edit.objects.header(node),
+        };
+        self.changed = Some((node.word, header));
+        header
     }
 
     /// What is at an index, or covers it.

@@ -11,13 +11,13 @@ use crate::sync::touch;
 
 /// The index without its low `bits` bits.
 #[inline]
-pub(in crate::object) fn prefix(index: u64, bits: u32) -> u64 {
+pub(in super::super) fn prefix(index: u64, bits: u32) -> u64 {
     index >> bits << bits
 }
 
 /// Where a word is: in a slot of a node, or in the trie as its root.
 #[derive(Clone, Copy)]
-pub(in crate::object) struct Spot<'e> {
+pub(in super::super) struct Spot<'e> {
     pub node: Option<Node<'e>>,
     pub slot: usize,
 }
@@ -46,7 +46,7 @@ impl<'e> Spot<'e> {
 }
 
 /// A trie under its guard.
-pub(in crate::object) struct Edit<'e, M: Machine> {
+pub(in super::super) struct Edit<'e, M: Machine> {
     pub objects: &'e Objects<M>,
     pub trie: &'e Trie,
 }
@@ -179,6 +179,6 @@ impl<'e, M: Machine> Edit<'e, M> {
 
 /// The index of a leaf in the slot that covers the indices from `from` on.
 #[inline]
-pub(in crate::object) fn leaf_index(from: u64, level: u32, leaf: Word) -> u64 {
+pub(in super::super) fn leaf_index(from: u64, level: u32, leaf: Word) -> u64 {
     prefix(from, level) | leaf.low() & ((1 << level) - 1)
 }

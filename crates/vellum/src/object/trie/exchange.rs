@@ -5,13 +5,12 @@
 
 use super::edit::{Edit, prefix};
 use super::node::Node;
+use super::remove::FEW;
 use super::supply::Supply;
 use super::word::{LEAF_LEVEL, Word};
 use crate::machine::Machine;
 use crate::sync::{Above, Queue, TableLock};
 
-/// Most words of a large node that goes back to small ones.
-const FEW: usize = 16;
 /// Nodes that so many words need at most: where they part, and one for each leaf.
 const NODES: usize = 2 * FEW;
 

@@ -14,10 +14,12 @@ use crate::sync::{Above, Queue, TableLock};
 
 /// Slots of a large node that were filled in a row, from which on the next node is such a one.
 const APPENDED: u64 = 64;
-/// Small nodes of a group that take as much memory as a large one.
-const CROWD: u64 = 32;
+/// Small nodes of a group that are not reached: a large node comes instead. Where entries have a
+/// distance that is a power of two a group has 9 small nodes at most, or 73, so any number between
+/// says the same of these. So many have more entries than a large node goes back with.
+const CROWD: u64 = 20;
 
-const _: () = assert!(CROWD as usize * crate::object::objects::SMALL_BYTES == 4096);
+const _: () = assert!(CROWD as usize > super::remove::FEW);
 
 /// Why an entry was not inserted. Nothing changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,21 +9,21 @@
 //! and is freed when the readers that may be in it are gone.
 //!
 //! The nine bits from a multiple of nine on are a *group*. Its small nodes are exchanged for one
-//! large node when they take as much memory, or when the trie is appended to.
+//! large node when there are many, or when the trie is appended to.
 //!
 //! Rejected: one size of nodes. Sixteen slots are 12 bytes an entry from our slabs and one more
 //! miss a lookup; 512 slots are 4 KiB for a page alone.
 
-pub(in crate::object) mod edit;
+pub(super) mod edit;
 mod exchange;
-pub(in crate::object) mod insert;
-pub(in crate::object) mod node;
-pub(in crate::object) mod read;
-mod remove;
-pub(in crate::object) mod retire;
-pub(in crate::object) mod supply;
+pub(super) mod insert;
+pub(super) mod node;
+pub(super) mod read;
+pub(super) mod remove;
+pub(super) mod retire;
+pub(super) mod supply;
 mod validate;
-pub(in crate::object) mod word;
+pub(super) mod word;
 
 pub use insert::InsertError;
 pub use read::{Place, Reader};
@@ -38,25 +38,25 @@ use crate::sync::{Lock, Object};
 /// that is dropped keeps its memory for ever.
 pub struct Trie {
     /// Written under `lock`, read inside an epoch.
-    pub(in crate::object) root: AtomicU64,
-    pub(in crate::object) lock: Lock<Object>,
+    pub(super) root: AtomicU64,
+    pub(super) lock: Lock<Object>,
     /// Whose it is, and which: no two tries of a `Vm` have the same name.
-    pub(in crate::object) vm: usize,
-    pub(in crate::object) name: u64,
+    pub(super) vm: usize,
+    pub(super) name: u64,
     /// All that follows, under `lock`. Entries there are.
-    pub(in crate::object) entries: AtomicU64,
+    pub(super) entries: AtomicU64,
     /// Rises when a node leaves the tree: a place that was remembered may be gone.
-    pub(in crate::object) changes: AtomicU64,
+    pub(super) changes: AtomicU64,
     /// The index after what was inserted last, and how many indices were filled in a row up to it.
-    pub(in crate::object) next: AtomicU64,
-    pub(in crate::object) run: AtomicU64,
+    pub(super) next: AtomicU64,
+    pub(super) run: AtomicU64,
     /// Dead nodes that readers may be in: the first of a list, and how much they weigh.
-    pub(in crate::object) dead: AtomicU64,
-    pub(in crate::object) dead_weight: AtomicU64,
+    pub(super) dead: AtomicU64,
+    pub(super) dead_weight: AtomicU64,
 }
 
 impl Trie {
-    pub(in crate::object) fn new(vm: usize, name: u64) -> Trie {
+    pub(super) fn new(vm: usize, name: u64) -> Trie {
         let zero = || AtomicU64::new(0);
         Trie {
             root: zero(),

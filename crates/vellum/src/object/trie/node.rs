@@ -28,7 +28,7 @@ const FAMILY_SHIFT: u32 = 4 * FIELD;
 
 /// A node: a reference to it and where its slots are.
 #[derive(Clone, Copy)]
-pub(in crate::object) struct Node<'a> {
+pub(in super::super) struct Node<'a> {
     /// Without marks and slot.
     pub word: Word,
     slots: NonNull<AtomicU64>,
@@ -65,7 +65,7 @@ impl<'a> Node<'a> {
 
 /// What a node knows beside its slots. Written under the guard of its trie alone.
 #[derive(Clone, Copy)]
-pub(in crate::object) struct Header<'a>(&'a [AtomicU64; 4]);
+pub(in super::super) struct Header<'a>(&'a [AtomicU64; 4]);
 
 impl Header<'_> {
     /// The node above and the slot there; `None` for a root.
@@ -83,14 +83,15 @@ impl Header<'_> {
     pub fn base(self) -> u64 {
         self.0[1].load(Ordering::Relaxed) & !DEAD
     }
-    /// Whether the node has left its tree. Its words stay as they were then.
+    /// Whether the node has left its tree. Its words stay as they were then. It is marked before the
+    /// store that takes it out, so who knows of an entry that came later finds the mark.
     #[inline]
     pub fn is_dead(self) -> bool {
-        self.0[1].load(Ordering::Acquire) & DEAD != 0
+        self.0[1].load(Ordering::Relaxed) & DEAD != 0
     }
     pub fn set_dead(self) {
         let base = self.0[1].load(Ordering::Relaxed);
-        self.0[1].store(base | DEAD, Ordering::Release);
+        self.0[1].store(base | DEAD, Ordering::Relaxed);
     }
     #[inline]
     pub fn counts(self) -> Counts {
@@ -118,7 +119,7 @@ impl Header<'_> {
 
 /// How many slots are in use, and have each mark.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(in crate::object) struct Counts(u64);
+pub(in super::super) struct Counts(u64);
 
 impl Counts {
     /// What one word counts.
@@ -158,6 +159,11 @@ impl Counts {
     pub fn plus(self, entries: u64) -> Counts {
         Counts(self.0 + entries)
     }
+    /// With an entry less that had no marks.
+    #[inline]
+    pub fn less_one(self) -> Counts {
+        Counts(self.0 - 1)
+    }
     /// Of a small node: how many of its group are at and below it.
     #[inline]
     pub fn family(self) -> u64 {
@@ -173,7 +179,7 @@ impl<M: Machine> Objects<M> {
     /// The node that a word names. The caller found the word in a tree whose guard it holds, or
     /// inside an epoch, or has just made the node: so the memory is a node as long as it is used.
     #[inline]
-    pub(in crate::object) fn node(&self, word: Word) -> Node<'_> {
+    pub(in super::super) fn node(&self, word: Word) -> Node<'_> {
         let word = word.reference();
         let address = word.address();
         let frame = self.machine.direct(Pfn(address / PAGE_SIZE as u64));
@@ -184,7 +190,7 @@ impl<M: Machine> Objects<M> {
 
     /// The same, counted as a visit of whoever descends or climbs.
     #[inline]
-    pub(in crate::object) fn visit(&self, word: Word, visits: &mut u64, digit: usize) -> Node<'_> {
+    pub(in super::super) fn visit(&self, word: Word, visits: &mut u64, digit: usize) -> Node<'_> {
         let node = self.node(word);
         *visits += 1;
         touch(&self.machine, node.slot(digit), false);
@@ -193,7 +199,7 @@ impl<M: Machine> Objects<M> {
 
     /// A node's header.
     #[inline]
-    pub(in crate::object) fn header<'a>(&'a self, node: Node<'a>) -> Header<'a> {
+    pub(in super::super) fn header<'a>(&'a self, node: Node<'a>) -> Header<'a> {
         if node.word.is_large() {
             let pfn = Pfn(node.word.address() / PAGE_SIZE as u64);
             return Header(self.frames.record(pfn).first_words());

@@ -49,7 +49,7 @@ impl Place<'_> {
 }
 
 impl<'t, M: Machine> Reader<'t, M> {
-    pub(in crate::object) fn new(trie: &'t Trie, objects: &'t Objects<M>) -> Self {
+    pub(in super::super) fn new(trie: &'t Trie, objects: &'t Objects<M>) -> Self {
         let epoch = objects.epochs.enter(&objects.machine);
         touch(&objects.machine, &trie.root, false);
         Reader { trie, objects, epoch, visits: Cell::new(0) }

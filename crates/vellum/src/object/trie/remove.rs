@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::sync::{Above, Queue, TableLock};
 
 /// Entries of a large node at which it goes back to small ones.
-const FEW: usize = 16;
+pub(in super::super) const FEW: usize = 16;
 
 impl<'e, M: Machine> Edit<'e, M> {
     /// Empties a spot. Says whether nodes have left the tree, or came, by it.

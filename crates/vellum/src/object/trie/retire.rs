@@ -13,7 +13,7 @@ use crate::sync::{Above, Queue, TableLock, Token};
 
 /// What dead nodes may weigh before they are freed: a small node weighs 1, a large one as many
 /// small nodes as have its size.
-pub(in crate::object) const BATCH: u64 = 256;
+pub(in super::super) const BATCH: u64 = 256;
 const LARGE: u64 = 32;
 
 impl<'e, M: Machine> Edit<'e, M> {
@@ -44,7 +44,7 @@ impl<'e, M: Machine> Edit<'e, M> {
 impl<M: Machine> Objects<M> {
     /// Frees a list after one wait for the readers. The caller is in no epoch.
     #[inline]
-    pub(in crate::object) fn free_dead<H: Above<TableLock> + Above<Queue>>(
+    pub(in super::super) fn free_dead<H: Above<TableLock> + Above<Queue>>(
         &self,
         first: Word,
         token: &mut Token<H>,

@@ -20,18 +20,18 @@ const MOST_SMALL: usize = 3;
 /// Memory for the nodes of one insertion, taken while no guard is held.
 pub struct Reserve<'v, M: Machine> {
     objects: &'v Objects<M>,
-    pub(in crate::object) stock: Stock,
+    pub(in super::super) stock: Stock,
 }
 
 /// Addresses of zeroed memory.
 #[derive(Default)]
-pub(in crate::object) struct Stock {
+pub(in super::super) struct Stock {
     small: [Option<u64>; MOST_SMALL],
     large: Option<u64>,
 }
 
 impl<'v, M: Machine> Reserve<'v, M> {
-    pub(in crate::object) fn new(objects: &'v Objects<M>) -> Self {
+    pub(in super::super) fn new(objects: &'v Objects<M>) -> Self {
         Reserve { objects, stock: Stock::default() }
     }
 
@@ -62,7 +62,7 @@ impl<M: Machine> Drop for Reserve<'_, M> {
 }
 
 /// Where a change of a trie takes the memory for its nodes.
-pub(in crate::object) enum Supply<'s, 'v, M: Machine, H> {
+pub(in super::super) enum Supply<'s, 'v, M: Machine, H> {
     Now(&'v Objects<M>, &'s mut Token<H>),
     Before(&'s mut Stock),
 }
@@ -135,7 +135,7 @@ impl<M: Machine> Objects<M> {
     }
 
     /// Frees a node that nobody can find and no reader is in.
-    pub(in crate::object) fn free_node<H: Above<Queue>>(
+    pub(in super::super) fn free_node<H: Above<Queue>>(
         &self,
         node: Node<'_>,
         token: &mut Token<H>,

@@ -14,9 +14,9 @@ use crate::addr::{Order, PFN_END, Pfn};
 /// Indices of base pages are below this.
 pub const INDEX_END: u64 = 1 << 52;
 /// Bits of its index that a leaf's word has.
-pub(in crate::object) const LOW_BITS: u32 = 21;
+pub(in super::super) const LOW_BITS: u32 = 21;
 /// The highest level whose slots may hold a leaf: the bits below it are in the leaf.
-pub(in crate::object) const LEAF_LEVEL: u32 = LOW_BITS;
+pub(in super::super) const LEAF_LEVEL: u32 = LOW_BITS;
 
 const TAG: u64 = 3;
 const LEAF: u64 = 1;
@@ -24,7 +24,7 @@ const SMALL: u64 = 2;
 const LARGE: u64 = 3;
 const MARK_SHIFT: u32 = 2;
 /// All marks of a word.
-pub(in crate::object) const MARKS: u64 = 7 << MARK_SHIFT;
+pub(in super::super) const MARKS: u64 = 7 << MARK_SHIFT;
 const ORDER_SHIFT: u32 = 5;
 const LOW_SHIFT: u32 = 7;
 const LOW: u64 = (1 << LOW_BITS) - 1;
@@ -64,7 +64,7 @@ impl PageMark {
     pub const ALL: [PageMark; 3] = [PageMark::Dirty, PageMark::Writeback, PageMark::Accessed];
 
     #[inline]
-    pub(in crate::object) fn bit(self) -> u64 {
+    pub(in super::super) fn bit(self) -> u64 {
         1 << (MARK_SHIFT + self as u32)
     }
 }
@@ -114,7 +114,7 @@ impl Entry {
     }
     /// The word of this entry at an index.
     #[inline]
-    pub(in crate::object) fn at(self, index: u64) -> Word {
+    pub(in super::super) fn at(self, index: u64) -> Word {
         Word(self.0 | (index & LOW) << LOW_SHIFT)
     }
 }
@@ -128,7 +128,7 @@ impl core::fmt::Debug for Entry {
 
 /// A slot's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::object) struct Word(pub u64);
+pub(in super::super) struct Word(pub u64);
 
 impl Word {
     pub const EMPTY: Word = Word(0);
