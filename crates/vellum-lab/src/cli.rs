@@ -51,8 +51,9 @@ Benchmarks:
   fragment      what is left of large pages after a long life
   growth        the same acts with 10 and 100 times as much memory and mappings
   threads       what a second thread in one space is worth
+  trie          what is at each page index, beside ordered maps and a hash table
   instructions  instructions of the hot paths, counted exactly (with valgrind)
-  all           all of them, in a minute and a half; this is the default
+  all           all of them, in two minutes; this is the default
 
 Each row is a median, with the spread beside it (third minus first quartile, over the median).
 Whether a row meets its target is said, not asserted: the exit code is 0 either way. --ceilings

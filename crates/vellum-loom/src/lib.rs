@@ -20,6 +20,7 @@ mod frames;
 mod hands;
 mod locks;
 mod machines;
+mod tries;
 mod verbs;
 mod zeros;
 
@@ -36,6 +37,7 @@ mod library {
     pub mod frame;
     pub mod machine;
     pub mod memory;
+    pub mod object;
     pub mod ops;
     pub mod pagetable;
     pub mod platform;
@@ -60,7 +62,7 @@ mod library {
         pub use epoch::{EpochGuard, Epochs};
         pub(crate) use hands::{Hands, Stay, Turn};
         pub use level::{
-            Above, Busy, Family, Inner, LockLevel, MmapLock, Queue, TableLock, Token, Top,
+            Above, Busy, Family, Inner, LockLevel, MmapLock, Object, Queue, TableLock, Token, Top,
         };
         pub use lock::{Guard, Lock};
         pub use seq::{SeqCount, SeqWrite};
@@ -74,6 +76,6 @@ mod library {
 // The library's files name each other from the crate's root.
 #[allow(unused_imports)]
 use library::{
-    addr, clear, config, entry, error, fault, frame, machine, memory, ops, pagetable, platform,
-    rmap, space, stats, sync, tlb, vm, vma, zero,
+    addr, clear, config, entry, error, fault, frame, machine, memory, object, ops, pagetable,
+    platform, rmap, space, stats, sync, tlb, vm, vma, zero,
 };

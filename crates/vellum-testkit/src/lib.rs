@@ -14,6 +14,7 @@
 pub mod ext;
 pub mod fixture;
 pub mod flat;
+pub mod index;
 pub mod interleave;
 pub mod prelude;
 pub mod probe;

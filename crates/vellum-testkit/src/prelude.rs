@@ -3,6 +3,7 @@
 pub use super::ext::{FramesExt, MachineExt, VmExt};
 pub use super::fixture::*;
 pub use super::flat::*;
+pub use super::index::{Keys, Model, block, covering, page};
 pub use super::interleave::*;
 pub use super::random::Random;
 pub use super::sources::{code, sources};

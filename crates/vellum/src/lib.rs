@@ -31,6 +31,7 @@ mod clear;
 mod fault;
 mod frame;
 mod memory;
+mod object;
 mod ops;
 mod pagetable;
 mod platform;

@@ -115,3 +115,47 @@
 #![doc = include_str!("misuse_machine.txt")]
 //! }
 //! ```
+//! A cursor is used while the guard of its trie is held:
+//! ```
+//! # use vellum::unstable::{Token, Trie};
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, trie: &Trie) {
+//! let mut top = Token::top();
+//! let mut guard = vm.tries().lock(trie, &mut top);
+//! let mut cursor = guard.cursor();
+//! cursor.lookup(1);
+//! drop(cursor);
+//! drop(guard);
+//! # }
+//! ```
+//! ```compile_fail,E0505
+//! # use vellum::unstable::{Token, Trie};
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, trie: &Trie) {
+//! let mut top = Token::top();
+//! let mut guard = vm.tries().lock(trie, &mut top);
+//! let mut cursor = guard.cursor();
+//! drop(guard);
+//! cursor.lookup(1);
+//! # }
+//! ```
+//! There is one at a time, so that no other way into the trie changes it meanwhile:
+//! ```compile_fail,E0499
+//! # use vellum::unstable::{Token, Trie};
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, trie: &Trie) {
+//! let mut top = Token::top();
+//! let mut guard = vm.tries().lock(trie, &mut top);
+//! let (mut one, mut other) = (guard.cursor(), guard.cursor());
+//! one.lookup(1);
+//! other.lookup(1);
+//! # }
+//! ```
+//! What may drop the guard consumes the cursor:
+//! ```compile_fail,E0382
+//! # use vellum::unstable::{Token, Trie};
+//! # fn f<M: vellum::machine::Machine>(vm: &vellum::vm::Vm<M>, trie: &Trie) {
+//! let mut top = Token::top();
+//! let mut guard = vm.tries().lock(trie, &mut top);
+//! let mut cursor = guard.cursor();
+//! let token = cursor.into_token();
+//! cursor.lookup(1);
+//! # }
+//! ```

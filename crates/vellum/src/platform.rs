@@ -2,8 +2,8 @@
 //!
 //! Each layer is a struct that owns the one below and dereferences to it; what a layer does are its
 //! methods. So a layer can call those below and cannot name one above. In order, from the top:
-//! `Vm`, the verbs (`ops`), `Faults`, `Regions` (`vma`), `PageTables`, `Rmap`, `Zero`, `Clear`,
-//! `Tlb`, `Memory`, `Platform`.
+//! `Vm`, the verbs (`ops`), `Faults`, `Objects`, `Regions` (`vma`), `PageTables`, `Rmap`, `Zero`,
+//! `Clear`, `Tlb`, `Memory`, `Platform`.
 
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -114,6 +114,11 @@ impl<M: Machine> Platform<M> {
         // The last one may reach past the end.
         ((self.user_end().0 + level.entry_bytes() - 1) >> level.shift()).min(ENTRIES as u64)
             as usize
+    }
+
+    /// A number that no other living `Vm` has.
+    pub fn id(&self) -> usize {
+        self.id
     }
 
     /// The handle of a record that was just made.

@@ -87,14 +87,27 @@ counters! {
     FramesPoisoned = "frames_poisoned",
     /// Times that was asked of shared zeros, in whatever form, and refused.
     PoisonSkippedZero = "poison_skipped_zero",
+    /// Gauge: nodes of tries, those that wait to be freed included.
+    ObjectNodes = "object_nodes",
+    /// Nodes of tries that lookups and cursors have visited.
+    ObjectNodeVisits = "object_node_visits",
+    /// Cursors that went on at the node they had kept while the guard was not held.
+    CursorKept = "cursor_kept",
+    /// Cursors that began at the root again, since a node had left the trie meanwhile.
+    CursorRestarted = "cursor_restarted",
 }
 
 /// Number of counters.
 pub const COUNTERS: usize = Counter::ALL.len();
 
+/// Places in a CPU's block: a power of two, so that a CPU's block is found by a shift.
+const PLACES: usize = 64;
+
+const _: () = assert!(COUNTERS <= PLACES && PLACES.is_power_of_two());
+
 /// One CPU's counters; a whole number of cache lines.
 #[repr(C, align(64))]
-pub struct CpuCounters([AtomicI64; COUNTERS]);
+pub struct CpuCounters([AtomicI64; PLACES]);
 
 impl CpuCounters {
     /// Adds to a counter. To be called by the CPU that owns the block, preemption off; a plain load

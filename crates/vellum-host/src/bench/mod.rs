@@ -13,6 +13,7 @@
 //! | [`space`] | whole verbs on mappings of several sizes |
 //! | [`growth`] | the same operations with ten and a hundred times as much of everything |
 //! | [`scaling`] | one thread against two in one space |
+//! | [`trie`] | the page index, ordered maps and a hash table of the registry |
 //! | [`instructions`] | instructions of the hot paths, counted exactly |
 
 pub mod clear;
@@ -27,6 +28,7 @@ pub mod scaling;
 pub mod sets;
 pub mod space;
 pub mod targets;
+pub mod trie;
 pub mod zeros;
 
 use std::collections::BTreeMap;

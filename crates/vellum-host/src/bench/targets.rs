@@ -65,6 +65,13 @@ const fn target(
     Target { benchmark, rows, says, figure, limit, source: GOAL }
 }
 
+const HASH: Figure = Figure::OverPeer("hashbrown");
+
+/// A target of tries at 1 Mi entries; those in nanoseconds are for computers of our class.
+const fn trie(rows: &'static str, says: &'static str, figure: Figure, most: f64) -> Target {
+    target("trie", rows, says, figure, Limit::AtMost(most))
+}
+
 /// All targets but the ceilings of instructions, which stand beside their rows.
 pub const TARGETS: &[Target] = &[
     target(
@@ -172,6 +179,25 @@ pub const TARGETS: &[Target] = &[
         Figure::Ours,
         Limit::AtLeast(1.7),
     ),
+    trie("trie/1m/lookup, cursor", "lookup by cursor 1.3x the floor", Figure::OverFloor, 1.3),
+    trie("trie/1m/random lookup", "random lookup 2x hashbrown", HASH, 2.0),
+    trie("trie/1m/dependent lookup", "dependent lookup 0.85x hashbrown", HASH, 0.85),
+    trie(
+        "trie/1m/runs of 16, lookup",
+        "runs in one call 0.6x congee",
+        Figure::OverPeer("congee"),
+        0.6,
+    ),
+    trie("trie/1m/stride 512, insert", "sparse insert 0.7x hashbrown", HASH, 0.7),
+    trie("trie/1m/stride 512, lookup", "sparse lookup 1.2x hashbrown", HASH, 1.2),
+    trie("trie/1m/miss, ascending", "ascending miss and insert 0.35x hashbrown", HASH, 0.35),
+    trie("trie/1m/miss, random", "random miss and insert 1.4x hashbrown", HASH, 1.4),
+    trie("trie/1m/insert, cursor", "insert by cursor 7.5 ns", Figure::Ours, 7.5),
+    trie("trie/1m/insert, root", "insert from the root 18 ns", Figure::Ours, 18.0),
+    trie("trie/1m/lookup, root", "lookup from the root 14 ns", Figure::Ours, 14.0),
+    trie("trie/1m/runs of 16, insert", "insert of runs 20 ns", Figure::Ours, 20.0),
+    trie("trie/1m/remove, cursor", "removal by cursor 10 ns", Figure::Ours, 10.0),
+    trie("trie/1m/remove, one call", "removal in one call 3 ns", Figure::Ours, 3.0),
     Target {
         source: "our goal, with an allowance for caches",
         ..target(

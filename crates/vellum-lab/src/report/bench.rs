@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use vellum_host::bench::targets::Judged;
+use vellum_host::bench::trie::ELSEWHERE;
 use vellum_host::bench::{Report, Row};
 
 use super::number;
@@ -156,6 +157,42 @@ pub fn growth(report: &Report) -> String {
             }
             out.push('\n');
         }
+    }
+    out
+}
+
+/// Figures of tries, `trie/SIZE/ACT`: ours beside the floor, the hash table, the best ordered peer
+/// with its name, and the best figure of another computer.
+pub fn trie(report: &Report) -> String {
+    let mut out = format!(
+        "{:<29}{:>9}{:>7}{:>13}{:>13}{:>19}{:>10}\n",
+        "", "ours", "spread", "floor ratio", "hash ratio", "best ordered ratio", "elsewhere"
+    );
+    for row in &report.benchmarks {
+        let name = row.name.trim_start_matches("trie/");
+        let ours = format!("{} {}", number::figure(row.ours), row.unit);
+        let spread =
+            if row.spread == 0.0 { String::new() } else { format!("{:.0} %", row.spread * 100.0) };
+        let _ = write!(out, "   {name:<26}{ours:>9}{spread:>7}");
+        let beside = |other: Option<f64>| {
+            other.map_or(Default::default(), |v| (number::figure(v), ratio(row.ours, v)))
+        };
+        for other in [row.floor, row.peers.get("hashbrown").copied()] {
+            let (figure, over) = beside(other);
+            let _ = write!(out, "{figure:>7}{over:>6}");
+        }
+        let ordered = row.peers.iter().filter(|(name, _)| **name != "hashbrown");
+        let best = ordered.min_by(|a, b| a.1.total_cmp(b.1));
+        let (figure, over) = beside(best.map(|(_, figure)| *figure));
+        let who = best.map_or("", |(name, _)| *name);
+        let (size, act) = name.split_once('/').unwrap_or(("", name));
+        let other = ELSEWHERE.iter().find(|other| other.act == act);
+        let other = other
+            .filter(|_| size != "bytes")
+            .map(|other| number::figure(other.figures[(size == "1m") as usize]));
+        let _ = write!(out, "{figure:>7} {who:<6}{over:>5}{:>10}", other.unwrap_or_default());
+        out.truncate(out.trim_end_matches(' ').len());
+        out.push('\n');
     }
     out
 }

@@ -53,8 +53,16 @@ fn json_has_exactly_the_promised_keys_and_numbers_behind_them() {
 
 #[test]
 fn every_section_opens_with_what_it_compares_and_fits_the_page() {
-    let said =
-        vellum(&["bench", "space", "fragment", "growth", "threads", "instructions", "--quick"]);
+    let said = vellum(&[
+        "bench",
+        "space",
+        "fragment",
+        "growth",
+        "threads",
+        "trie",
+        "instructions",
+        "--quick",
+    ]);
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert!(said.out.lines().all(|l| l.chars().count() <= 100), "{}", said.out);
     for words in [
@@ -76,7 +84,7 @@ fn a_benchmark_that_does_not_exist_or_threads_that_make_no_sense() {
         (&["bench", "frame"][..], "did you mean `frames`"),
         (
             &["bench", "disks"],
-            "there are frames, fault, clear, space, fragment, growth, threads, instructions, all",
+            "there are frames, fault, clear, space, fragment, growth, threads, trie, instructions, all",
         ),
         (&["bench", "--threads", "0"], "numbers from 1 on"),
         (&["bench", "--threads", "two"], "`two` is none"),

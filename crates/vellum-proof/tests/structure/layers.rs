@@ -4,10 +4,11 @@ use crate::sources::{Crate, Source};
 use crate::{Finding, LIBRARY};
 
 /// The layers of `vellum`, top to bottom. A layer may name those below it and none above.
-const LAYERS: [&str; 12] = [
+const LAYERS: [&str; 13] = [
     "vm",
     "ops",
     "fault",
+    "object",
     "vma",
     "pagetable",
     "rmap",

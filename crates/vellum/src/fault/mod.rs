@@ -33,9 +33,9 @@ mod zero_table;
 
 use crate::addr::Va;
 use crate::machine::Machine;
+use crate::object::Objects;
 use crate::platform::above;
 use crate::space::{Access, Fault};
-use crate::vma::Regions;
 
 pub(crate) use cow::Unshare;
 pub(crate) use migrate::{Migrate, Migrated};
@@ -45,14 +45,14 @@ pub(crate) use zero_table::ZeroTable;
 
 /// The layer that faults and the verbs share: what is at an address, is it still so, exchange it.
 pub(crate) struct Faults<M: Machine> {
-    regions: Regions<M>,
+    objects: Objects<M>,
 }
 
-above!(Faults, regions: Regions);
+above!(Faults, objects: Objects);
 
 impl<M: Machine> Faults<M> {
-    pub fn new(regions: Regions<M>) -> Faults<M> {
-        Faults { regions }
+    pub fn new(objects: Objects<M>) -> Faults<M> {
+        Faults { objects }
     }
 }
 

@@ -31,7 +31,9 @@ pub(crate) mod atomic {
 
 pub use epoch::{EpochGuard, Epochs};
 pub(crate) use hands::{Hands, Stay, Turn};
-pub use level::{Above, Busy, Family, Inner, LockLevel, MmapLock, Queue, TableLock, Token, Top};
+pub use level::{
+    Above, Busy, Family, Inner, LockLevel, MmapLock, Object, Queue, TableLock, Token, Top,
+};
 pub use lock::{Guard, Lock};
 pub use seq::{SeqCount, SeqWrite};
 

@@ -21,6 +21,7 @@ use crate::fault::Faults;
 use crate::frame::Frames;
 use crate::machine::{MAX_CPUS, Machine, Topology};
 use crate::memory::Memory;
+use crate::object::{Objects, Tries};
 use crate::pagetable::PageTables;
 use crate::platform::Platform;
 use crate::rmap::Rmap;
@@ -79,7 +80,7 @@ impl Parts {
 
 impl<M: Machine> Vm<M> {
     /// The memory [`Vm::new`] wants for a machine of that topology; one page's worth for a topology
-    /// `new` refuses. About 64 bytes a frame (1.6 %), plus 1.6 KiB per CPU and 752 bytes per CPU
+    /// `new` refuses. About 64 bytes a frame (1.6 %), plus 1.9 KiB per CPU and 752 bytes per CPU
     /// and node.
     pub fn layout(topology: &Topology) -> Layout {
         Parts::of(topology).map_or(Layout::new::<[u64; 512]>(), |parts| parts.whole)
@@ -136,7 +137,7 @@ impl<M: Machine> Vm<M> {
             let tlb =
                 Tlb::new(memory, meta.add(parts.current).cast(), meta.add(parts.asids).cast());
             let zero = Zero::new(Clear::new(tlb), meta.add(parts.by_colour).cast());
-            Faults::new(Regions::new(PageTables::new(Rmap::new(zero))))
+            Faults::new(Objects::new(Regions::new(PageTables::new(Rmap::new(zero)))))
         };
         Ok(Vm { layers })
     }
@@ -166,6 +167,13 @@ impl<M: Machine> Vm<M> {
     #[inline]
     pub fn frames(&self) -> &Frames {
         &self.layers.frames
+    }
+
+    /// The tries that say what is at each index of an object: for tests and benches, until objects
+    /// use them.
+    #[inline]
+    pub fn tries(&self) -> Tries<'_, M> {
+        Tries::new(&self.layers)
     }
 
     /// First address past what programs may map: the user half, without its last page where the

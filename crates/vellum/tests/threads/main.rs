@@ -6,3 +6,4 @@
 mod faults;
 mod huge_zero;
 mod spaces;
+mod tries;

@@ -41,7 +41,7 @@ pub struct Effort {
 impl Effort {
     /// For numbers worth printing.
     pub const FULL: Effort = Effort { repetitions: 7, shrink: 1, lives: 4, stop: || false };
-    /// The same, so that all benchmarks together take a minute and a half.
+    /// The same, so that all benchmarks together take two minutes.
     pub const SHORT: Effort = Effort { repetitions: 3, lives: 2, ..Effort::FULL };
     /// For a test.
     pub const QUICK: Effort = Effort { repetitions: 1, shrink: 64, lives: 1, ..Effort::FULL };

@@ -63,6 +63,11 @@ pub const SLAB_SIZE: usize = 4;
 /// - 1: taken objects, a bit each. 2, 3: next and previous page of the slab, frame number + 1. 4:
 ///   object size in bytes, by the owner.
 ///
+/// **Large node of a trie** (`object::trie::node`), of use slab, under the guard of its trie.
+/// - 1: the parent, a word of `object::trie::word` with the slot there, 0 for a root. 2: bits 0..52
+///   the first index that it covers, for life; 63 dead. 3: bits 0..10 slots in use, 10..40 slots
+///   with each of the three marks. 4: of a dead node the next one to be freed.
+///
 /// **Pending.**
 /// - 1: next block of the node's queue, frame number + 1, 0 for none, under the queue's lock. 2:
 ///   the flush generation it waits for, by whoever retires it.
@@ -131,6 +136,13 @@ impl Record {
     #[inline]
     pub(crate) fn lock_word(&self) -> &AtomicU32 {
         &self.lock
+    }
+
+    /// The first four of the use's words.
+    #[inline]
+    pub(crate) fn first_words(&self) -> &[AtomicU64; 4] {
+        // SAFETY: the array has seven.
+        unsafe { &*core::ptr::from_ref(&self.words).cast() }
     }
 
     /// A reading of the use's words, for tools and tests.

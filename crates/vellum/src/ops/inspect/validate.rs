@@ -73,6 +73,7 @@ impl<M: Machine> Validate<'_, M> {
         for slab in self.slabs() {
             audit.slab_frames += slab.validate(&self.frames)?.pages;
         }
+        audit.slab_frames += self.large_nodes();
         audit.zero_frames = self.check_zeros()?;
         audit.zero_frames +=
             self.huge_zero().map_or(0, |_| Order::HUGE.frames()) + self.check_zero_tables()?;

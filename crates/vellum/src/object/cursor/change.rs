@@ -1,0 +1,125 @@
+//! Changes at the cursor.
+
+use super::Cursor;
+use crate::addr::Order;
+use crate::machine::Machine;
+use crate::object::trie::edit::prefix;
+use crate::object::trie::insert::InsertError;
+use crate::object::trie::node::Node;
+use crate::object::trie::supply::{Reserve, Supply};
+use crate::object::trie::word::{Entry, INDEX_END, Word};
+use crate::sync::Object;
+
+impl<'t, M: Machine> Cursor<'_, 't, M> {
+    /// Puts an entry at an index. After a failed lookup of the same index nothing is looked up
+    /// again. If a node is needed it is allocated under the guard, which waits for nobody.
+    ///
+    /// # Errors
+    /// Nothing changed, and the cursor stands where it would have stood.
+    #[inline]
+    pub fn insert(&mut self, index: u64, entry: Entry) -> Result<(), InsertError> {
+        if entry.order() == Order::BASE && self.at.fill_slot(index, entry.at(index)) {
+            self.at.count_inserted(index, 1, 1);
+            return Ok(());
+        }
+        self.insert_elsewhere(index, entry)
+    }
+
+    #[inline(never)]
+    fn insert_elsewhere(&mut self, index: u64, entry: Entry) -> Result<(), InsertError> {
+        self.stand_for(index, entry)?;
+        let (edit, at) = (self.at.edit, self.at.spot());
+        let done = self.with_supply(|supply| edit.insert(at, index, entry.at(index), supply));
+        self.inserted(index, entry, done)
+    }
+
+    /// As [`insert`](Cursor::insert), with nodes from a reserve alone.
+    ///
+    /// # Errors
+    /// As `insert`. [`InsertError::NoNodes`]: the reserve is to be filled, without the guard.
+    pub fn insert_with(
+        &mut self,
+        index: u64,
+        entry: Entry,
+        reserve: &mut Reserve<'_, M>,
+    ) -> Result<(), InsertError> {
+        self.stand_for(index, entry)?;
+        let mut supply = Supply::<M, Object>::Before(&mut reserve.stock);
+        let done = self.at.edit.insert(self.at.spot(), index, entry.at(index), &mut supply);
+        self.inserted(index, entry, done)
+    }
+
+    /// Goes to the lowest node that may have an entry of this order at an index.
+    #[inline]
+    fn stand_for(&mut self, index: u64, entry: Entry) -> Result<(), InsertError> {
+        let order = entry.order();
+        if index > INDEX_END - order.frames() || index & (order.frames() - 1) != 0 {
+            return Err(InsertError::Index);
+        }
+        if !self.at.is_located || self.at.index != index {
+            self.at.locate(index);
+        }
+        if self.at.found.is_leaf() {
+            return Err(InsertError::Occupied);
+        }
+        while let Some(node) = self.at.node
+            && node.word.level() < order.get() as u32
+        {
+            self.at.is_located = false;
+            self.at.climb();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn inserted(
+        &mut self,
+        index: u64,
+        entry: Entry,
+        done: Result<Option<Node<'t>>, InsertError>,
+    ) -> Result<(), InsertError> {
+        let node = done?;
+        self.at.base = node.map_or(0, |node| prefix(index, node.word.top()));
+        (self.at.node, self.at.found, self.at.is_located) = (node, entry.at(index), true);
+        self.at.count_inserted(index, entry.order().frames(), 1);
+        Ok(())
+    }
+
+    /// Takes out the entry that the cursor has found, and says what it was.
+    #[inline]
+    pub fn remove(&mut self) -> Option<Entry> {
+        let word = self.take_found()?;
+        if self.at.empty_slot(word) {
+            self.at.count_removed(1);
+            return Some(word.entry());
+        }
+        let (edit, at) = (self.at.edit, self.at.spot());
+        if self.with_supply(|supply| edit.remove(at, supply)) {
+            self.at.leave_dead();
+        }
+        self.at.count_removed(1);
+        Some(word.entry())
+    }
+
+    /// What the cursor has found and, from here on, has not.
+    #[inline]
+    fn take_found(&mut self) -> Option<Word> {
+        let is_found = self.at.is_located && self.at.found.is_leaf();
+        is_found.then(|| core::mem::replace(&mut self.at.found, Word::EMPTY))
+    }
+
+    /// Exchanges the entry that the cursor has found for another of the same order, and says what
+    /// it was. Whoever read the old one without the guard asks its page whose it is.
+    pub fn replace(&mut self, entry: Entry) -> Option<Entry> {
+        if !self.at.is_located || !self.at.found.is_leaf() {
+            return None;
+        }
+        let old = self.at.found;
+        let index = prefix(self.at.index, old.order());
+        if entry.order() != old.entry().order() {
+            return None;
+        }
+        self.at.store_found(entry.at(index));
+        Some(old.entry())
+    }
+}

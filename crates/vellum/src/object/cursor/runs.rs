@@ -1,0 +1,100 @@
+//! Several entries in one call.
+
+use super::Cursor;
+use crate::addr::{Order, Pfn};
+use crate::machine::Machine;
+use crate::object::trie::edit::prefix;
+use crate::object::trie::insert::InsertError;
+use crate::object::trie::node::Node;
+use crate::object::trie::word::{Entry, Word};
+use crate::sync::atomic::Ordering;
+
+impl<'t, M: Machine> Cursor<'_, 't, M> {
+    /// Entries from an index on, without a hole between them; the first one covers the index. Says
+    /// how many.
+    pub fn lookup_run(&mut self, index: u64, out: &mut [Entry]) -> usize {
+        let (mut next, mut count) = (index, 0);
+        while count < out.len() {
+            let Some(entry) = self.lookup(next) else { break };
+            out[count] = entry;
+            count += 1;
+            next = prefix(next, entry.order().get() as u32) + entry.order().frames();
+            let Some((node, left)) = self.at.base_pages(next) else { continue };
+            for place in out[count..].iter_mut().take(left) {
+                let word = node.load(node.word.digit(next));
+                if word.is_empty() {
+                    return count;
+                }
+                *place = word.entry();
+                count += 1;
+                next += 1;
+            }
+        }
+        count
+    }
+
+    /// Puts base pages at an index and those that follow it.
+    ///
+    /// # Errors
+    /// How many are in place, and why the next one is not.
+    pub fn insert_run(&mut self, index: u64, frames: &[Pfn]) -> Result<(), (usize, InsertError)> {
+        let mut done = 0;
+        while let Some(frame) = frames.get(done) {
+            let entry = Entry::new(*frame, Order::BASE).ok_or((done, InsertError::Index))?;
+            self.insert(index + done as u64, entry).map_err(|error| (done, error))?;
+            done += 1;
+            let next = index + done as u64;
+            let Some((node, left)) = self.at.base_pages(next) else { continue };
+            done += self.fill(node, next, &frames[done..frames.len().min(done + left)]);
+        }
+        Ok(())
+    }
+
+    /// Puts base pages into empty slots of a node of the lowest level. Says how many.
+    fn fill(&mut self, node: Node<'t>, from: u64, frames: &[Pfn]) -> usize {
+        let (mut at, mut last) = (from, self.at.found);
+        for frame in frames {
+            let (slot, entry) = (node.slot_of(at), Entry::new(*frame, Order::BASE));
+            let Some(entry) = entry.filter(|_| slot.load(Ordering::Relaxed) == 0) else { break };
+            last = entry.at(at);
+            slot.store(last.0, Ordering::Release);
+            at += 1;
+        }
+        let count = at - from;
+        if count != 0 {
+            let header = self.at.edit.objects.header(node);
+            header.set_counts(header.counts().plus(count));
+            self.at.count_inserted(from, 1, count);
+            (self.at.index, self.at.found) = (at - 1, last);
+        }
+        count as usize
+    }
+
+    /// Takes out all entries that lie in `[from, end)` whole, and tells of each, in order. Blocks
+    /// that cross an end stay. Says how many went. Nodes inside the range go as they are.
+    pub fn remove_range(&mut self, from: u64, end: u64, mut each: impl FnMut(u64, Entry)) -> u64 {
+        let (mut next, mut count) = (from, 0);
+        while next < end
+            && let Some((index, entry)) = self.at.seek_up(next, 0)
+        {
+            next = index + entry.order().frames();
+            if index < from || next > end {
+                continue;
+            }
+            let Some(node) = self.at.highest_inside(from, end) else {
+                count += self.remove().map_or(0, |_| 1);
+                each(index, entry);
+                continue;
+            };
+            let (edit, at) = (self.at.edit, self.at.edit.spot_of(node));
+            next = edit.objects.header(node).base() + (1 << node.word.top());
+            let mut tell = |index: u64, word: Word| each(index, word.entry());
+            let went = self.with_supply(|supply| edit.detach(at, supply, &mut tell));
+            self.at.count_removed(went);
+            self.at.leave_dead();
+            self.at.found = Word::EMPTY;
+            count += went;
+        }
+        count
+    }
+}

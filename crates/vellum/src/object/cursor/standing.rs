@@ -1,0 +1,241 @@
+//! Where a cursor stands, and how it gets elsewhere.
+
+use crate::machine::Machine;
+use crate::object::trie::edit::{Edit, Spot, prefix};
+use crate::object::trie::node::{Header, Node};
+use crate::object::trie::remove::FEW;
+use crate::object::trie::word::{Entry, INDEX_END, LEAF_LEVEL, LOW_BITS, Word};
+use crate::sync::atomic::Ordering::{Relaxed, Release};
+use crate::sync::touch;
+
+/// A place in a trie whose guard is held.
+pub(super) struct Standing<'t, M: Machine> {
+    pub edit: Edit<'t, M>,
+    /// A node in the trie, and the first index that it covers.
+    pub node: Option<Node<'t>>,
+    pub base: u64,
+    pub index: u64,
+    pub limit: u64,
+    /// The word that an operation found at the index, or none.
+    pub found: Word,
+    /// Whether the node is the lowest that covers the index, and `found` is what is there.
+    pub is_located: bool,
+    pub visits: u64,
+    /// The node that was changed last, and its header.
+    changed: Option<(Word, Header<'t>)>,
+}
+
+impl<'t, M: Machine> Standing<'t, M> {
+    /// At the root, without a limit.
+    #[inline]
+    pub(super) fn new(edit: Edit<'t, M>) -> Self {
+        Standing {
+            edit,
+            node: None,
+            base: 0,
+            index: 0,
+            limit: INDEX_END,
+            found: Word::EMPTY,
+            is_located: false,
+            visits: 0,
+            changed: None,
+        }
+    }
+
+    /// Puts a leaf without marks into the cursor's node, if its slot there is empty.
+    #[inline]
+    pub(super) fn fill_slot(&mut self, index: u64, leaf: Word) -> bool {
+        let Some(node) = self.node else { return false };
+        let fits = self.covers(index) && node.word.level() <= LEAF_LEVEL;
+        let slot = node.slot_of(index);
+        if !fits || leaf.marks() != 0 || slot.load(Relaxed) != 0 {
+            return false;
+        }
+        touch(&self.edit.objects.machine, slot, true);
+        slot.store(leaf.0, Release);
+        let header = self.header_of(node);
+        header.set_counts(header.counts().plus(1));
+        (self.index, self.found, self.is_located) = (index, leaf, true);
+        true
+    }
+
+    /// Takes the leaf without marks that was found out of a node that stays as it is without it.
+    #[inline]
+    pub(super) fn empty_slot(&mut self, leaf: Word) -> bool {
+        let Some(node) = self.node else { return false };
+        let header = self.header_of(node);
+        let few = if node.word.is_large() { FEW } else { 1 };
+        if leaf.marks() != 0 || header.counts().used() <= few + 1 {
+            return false;
+        }
+        let slot = node.slot_of(self.index);
+        touch(&self.edit.objects.machine, slot, true);
+        slot.store(0, Release);
+        header.set_counts(header.counts().less_one());
+        true
+    }
+
+    #[inline]
+    fn header_of(&mut self, node: Node<'t>) -> Header<'t> {
+        let header = match self.changed {
+            Some((word, header)) if word == node.word => header,
+            _ => self.edit.objects.header(node),
+        };
+        self.changed = Some((node.word, header));
+        header
+    }
+
+    /// What is at an index, or covers it.
+    #[inline]
+    pub(super) fn lookup(&mut self, index: u64) -> Option<Entry> {
+        if index >= self.limit {
+            return None;
+        }
+        self.locate(index);
+        self.found.is_leaf().then(|| self.found.entry())
+    }
+
+    /// Where the cursor's index is.
+    #[inline]
+    pub(super) fn spot(&self) -> Spot<'t> {
+        Spot::of(self.node, self.index)
+    }
+
+    /// Whether the cursor's node covers an index.
+    #[inline]
+    pub(super) fn covers(&self, index: u64) -> bool {
+        self.node.is_some_and(|node| (index ^ self.base) >> node.word.top() == 0)
+    }
+
+    /// Goes to the node above; to none from a root.
+    pub(super) fn climb(&mut self) -> usize {
+        let Some(node) = self.node else { return 0 };
+        match self.edit.objects.header(node).parent() {
+            Some(parent) => {
+                let slot = parent.slot();
+                let above = self.edit.objects.visit(parent, &mut self.visits, slot);
+                self.base = prefix(self.base, above.word.top());
+                self.node = Some(above);
+                slot
+            }
+            None => {
+                (self.node, self.base) = (None, 0);
+                0
+            }
+        }
+    }
+
+    /// Goes to the lowest node that covers an index, and notes what is there.
+    #[inline]
+    pub(super) fn locate(&mut self, index: u64) {
+        if self.covers(index)
+            && let Some(node) = self.node
+        {
+            let word = node.load(node.word.digit(index));
+            if !word.is_node() {
+                (self.index, self.is_located) = (index, true);
+                self.found = if word.is_leaf_of(index) { word } else { Word::EMPTY };
+                return;
+            }
+        }
+        self.descend(index);
+    }
+
+    #[inline(never)]
+    pub(super) fn descend(&mut self, index: u64) {
+        (self.index, self.is_located, self.found) = (index, true, Word::EMPTY);
+        while self.node.is_some() && !self.covers(index) {
+            self.climb();
+        }
+        let (start, objects) = (self.node, self.edit.objects);
+        let mut word = self.edit.load(self.spot());
+        while word.is_node() {
+            let digit = word.digit(index);
+            let node = objects.visit(word, &mut self.visits, digit);
+            self.node = Some(node);
+            word = node.load(digit);
+        }
+        let Some(last) = self.node else {
+            self.found =
+                if word.is_leaf_of(index) && index >> LOW_BITS == 0 { word } else { self.found };
+            return;
+        };
+        // Levels that were skipped are compared only now.
+        let is_leaf = word.is_leaf_of(index);
+        if is_leaf && !last.word.is_high() && index >> LOW_BITS == 0 {
+            (self.base, self.found) = (prefix(index, last.word.top()), word);
+            return;
+        }
+        self.base = if start.is_some_and(|start| start.word == last.word) {
+            self.base
+        } else {
+            objects.header(last).base()
+        };
+        if is_leaf && self.covers(index) {
+            self.found = word;
+            return;
+        }
+        while let Some(node) = self.node
+            && start.is_none_or(|start| start.word != node.word)
+            && !self.covers(index)
+        {
+            self.climb();
+            // What a climb keeps of the base is the child's, and not the index's.
+            self.base = self.node.map_or(0, |node| objects.header(node).base());
+        }
+    }
+
+    /// The cursor's node if its slots are base pages, and how many of them are left from an index
+    /// on, below the limit.
+    #[inline]
+    pub(super) fn base_pages(&self, from: u64) -> Option<(Node<'t>, usize)> {
+        let node = self.node.filter(|node| node.word.level() == 0)?;
+        let end = prefix(self.base, node.word.top()) + node.slots() as u64;
+        Some((node, end.min(self.limit).saturating_sub(from) as usize))
+    }
+
+    /// The uppermost node above the cursor that covers nothing outside of a range.
+    pub(super) fn highest_inside(&self, from: u64, end: u64) -> Option<Node<'t>> {
+        let (mut above, mut inside) = (self.node, None);
+        while let Some(node) = above {
+            let base = self.edit.objects.header(node).base();
+            if base < from || base + (1 << node.word.top()) > end {
+                break;
+            }
+            inside = above;
+            above = self.edit.spot_of(node).node;
+        }
+        inside
+    }
+
+    /// Goes up to a node that is in the trie. What is dead is freed after the cursor's end.
+    pub(super) fn leave_dead(&mut self) {
+        self.is_located = false;
+        while let Some(node) = self.node
+            && self.edit.objects.header(node).is_dead()
+        {
+            self.climb();
+        }
+    }
+
+    /// Counts entries that were inserted in a row, each of `size` indices, from an index on.
+    #[inline]
+    pub(super) fn count_inserted(&self, index: u64, size: u64, count: u64) {
+        let trie = self.edit.trie;
+        trie.entries.store(trie.entries.load(Relaxed) + count, Relaxed);
+        let run = if trie.next.load(Relaxed) == index { trie.run.load(Relaxed) } else { 0 };
+        trie.run.store(run.saturating_add(count * size), Relaxed);
+        trie.next.store(index + count * size, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn count_removed(&self, count: u64) {
+        let trie = self.edit.trie;
+        trie.entries.store(trie.entries.load(Relaxed) - count, Relaxed);
+    }
+
+    pub(super) fn store_found(&mut self, word: Word) {
+        self.edit.store(self.spot(), word);
+        self.found = word;
+    }
+}

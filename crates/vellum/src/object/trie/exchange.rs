@@ -1,0 +1,151 @@
+//! Exchanging the small nodes of a group for one large node, and back.
+//!
+//! The new nodes are filled first and published by one store. The old ones keep their words, so a
+//! reader inside them finds what was there.
+
+use super::edit::{Edit, prefix};
+use super::node::Node;
+use super::remove::FEW;
+use super::supply::Supply;
+use super::word::{LEAF_LEVEL, Word};
+use crate::machine::Machine;
+use crate::sync::{Above, Queue, TableLock};
+
+/// Nodes that so many words need at most: where they part, and one for each leaf.
+const NODES: usize = 2 * FEW;
+
+/// Words of a node with their indices.
+#[derive(Clone, Copy)]
+struct Listed {
+    index: u64,
+    word: Word,
+}
+
+/// Memory for small nodes, taken before it is needed.
+struct Taken {
+    addresses: [u64; NODES],
+    count: usize,
+}
+
+impl<'e, M: Machine> Edit<'e, M> {
+    /// Exchanges the small nodes of a group, of which `top` is the uppermost, for a large node in
+    /// zeroed memory.
+    pub fn to_large(self, top: Node<'e>, address: u64) -> Node<'e> {
+        let (group, at) = (top.word.level() / 9, self.spot_of(top));
+        let base = prefix(self.objects.header(top).base(), 9 * group + 9);
+        let large = self.make(Word::node(address, true, 9 * group, base), base, at.word());
+        self.pour(top, large);
+        self.retire_group(top, group);
+        self.store(at, self.marked(large));
+        if large.word.level() <= LEAF_LEVEL {
+            (0..large.slots()).for_each(|slot| self.splice_holder(large.load(slot)));
+        }
+        large
+    }
+
+    /// Puts the words of a group's small nodes into a large one.
+    fn pour(self, from: Node<'e>, large: Node<'e>) {
+        for slot in 0..from.slots() {
+            let word = from.load(slot);
+            if word.is_small_of(large.word.level() / 9) {
+                self.pour(self.objects.node(word), large);
+            } else if !word.is_empty() {
+                self.put(large, self.index_of(from, slot, word), word);
+            }
+        }
+    }
+
+    fn retire_group(self, node: Node<'e>, group: u32) {
+        for slot in 0..node.slots() {
+            let word = node.load(slot);
+            if word.is_small_of(group) {
+                self.retire_group(self.objects.node(word), group);
+            }
+        }
+        self.retire(node);
+    }
+
+    /// Exchanges a large node with few words for small ones. Without memory for them it stays.
+    pub fn to_small<H: Above<Queue> + Above<TableLock>>(
+        self,
+        large: Node<'e>,
+        supply: &mut Supply<'_, 'e, M, H>,
+    ) {
+        let mut list = [Listed { index: 0, word: Word::EMPTY }; FEW];
+        let mut used = 0;
+        for slot in 0..large.slots() {
+            let word = large.load(slot);
+            if !word.is_empty() {
+                list[used] = Listed { index: self.index_of(large, slot, word), word };
+                used += 1;
+            }
+        }
+        let (list, at) = (&list[..used], self.spot_of(large));
+        let mut taken = Taken { addresses: [0; NODES], count: 0 };
+        // Above a single leaf, which had no room there, a node is needed.
+        let level = at.node.map_or(u32::MAX, |above| above.word.level());
+        for _ in 0..nodes_for(list, level) {
+            let Ok(address) = supply.small() else {
+                let taken = &taken.addresses[..taken.count];
+                return taken.iter().for_each(|address| supply.put_back(*address));
+            };
+            taken.addresses[taken.count] = address;
+            taken.count += 1;
+        }
+        let built = self.build(list, level, &mut taken);
+        self.objects.header(self.objects.node(built)).set_parent(at.word());
+        self.retire(large);
+        self.store(at, built);
+    }
+
+    /// The word that stands for a list in a slot of that level. Nothing of it is published; its
+    /// parent is not set.
+    fn build(self, list: &[Listed], level: u32, taken: &mut Taken) -> Word {
+        let [first, .., last] = list else {
+            let Some(Listed { index, word }) = list.first().copied() else { return Word::EMPTY };
+            if !word.is_leaf() || level <= LEAF_LEVEL {
+                return word;
+            }
+            let base = prefix(index, LEAF_LEVEL + 3);
+            let holder = self.make(taken.node(LEAF_LEVEL, base), base, None);
+            self.put(holder, index, word);
+            return self.settled(holder);
+        };
+        let bit = 63 - (first.index ^ last.index).leading_zeros();
+        let level = bit / 3 * 3;
+        let base = prefix(first.index, level + 3);
+        let node = self.make(taken.node(level, base), base, None);
+        for part in list.chunk_by(|a, b| a.index >> level == b.index >> level) {
+            let word = self.build(part, level, taken);
+            self.put(node, part[0].index, word);
+        }
+        self.settled(node)
+    }
+
+    /// The word of a new small node, whose group is counted now.
+    fn settled(self, node: Node<'e>) -> Word {
+        let group = node.word.level() / 9;
+        let below = |slot| self.family(node.load(slot), group);
+        let family = 1 + (0..node.slots()).map(below).sum::<u64>();
+        let header = self.objects.header(node);
+        header.set_counts(header.counts().with_family(family));
+        self.marked(node)
+    }
+}
+
+impl Taken {
+    fn node(&mut self, level: u32, base: u64) -> Word {
+        self.count -= 1;
+        Word::node(self.addresses[self.count], false, level, base)
+    }
+}
+
+/// How many nodes a list needs in a slot of that level.
+fn nodes_for(list: &[Listed], level: u32) -> usize {
+    let [first, .., last] = list else {
+        return list.iter().filter(|one| one.word.is_leaf() && level > LEAF_LEVEL).count();
+    };
+    let level = (63 - (first.index ^ last.index).leading_zeros()) / 3 * 3;
+    let parts = list.chunk_by(|a, b| a.index >> level == b.index >> level);
+    1 + parts.map(|part| nodes_for(part, level)).sum::<usize>()
+}

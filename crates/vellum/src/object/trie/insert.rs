@@ -1,0 +1,216 @@
+//! Linking a new entry.
+//!
+//! A failed lookup has found where: an empty slot, or a slot whose word belongs to other indices.
+//! There a node is put in between, at the highest bit in which the two differ. All memory is taken
+//! first, so an insertion that fails has changed nothing.
+
+use super::edit::{Edit, Spot, prefix};
+use super::node::Node;
+use super::supply::Supply;
+use super::word::{LEAF_LEVEL, Word};
+use crate::machine::Machine;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::{Above, Queue, TableLock};
+
+/// Slots of a large node that were filled in a row, from which on the next node is such a one.
+const APPENDED: u64 = 64;
+/// Small nodes of a group that are not reached: a large node comes instead. Where entries have a
+/// distance that is a power of two a group has 9 small nodes at most, or 73, so any number between
+/// says the same of these. So many have more entries than a large node goes back with.
+const CROWD: u64 = 20;
+
+const _: () = assert!(CROWD as usize > super::remove::FEW);
+
+/// Why an entry was not inserted. Nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InsertError {
+    /// The index is not aligned to the entry's order, or past the last one.
+    Index,
+    /// Something is there already.
+    Occupied,
+    /// A node is needed and no memory for it is to be had; or, with a reserve, it has none left.
+    NoNodes,
+}
+
+/// Two words that are to be told apart.
+struct Fork {
+    old: Word,
+    old_index: u64,
+    new: Word,
+    index: u64,
+    /// The highest bit in which the indices differ.
+    bit: u32,
+}
+
+impl<'e, M: Machine> Edit<'e, M> {
+    /// Links a leaf where a lookup of its index has failed. Says which node it is in.
+    #[inline]
+    pub fn insert<H: Above<Queue> + Above<TableLock>>(
+        self,
+        at: Spot<'e>,
+        index: u64,
+        leaf: Word,
+        supply: &mut Supply<'_, 'e, M, H>,
+    ) -> Result<Option<Node<'e>>, InsertError> {
+        let old = self.load(at);
+        if old.is_empty() && at.fits(index, leaf.order()) {
+            self.store(at, leaf);
+            return Ok(at.node);
+        }
+        self.insert_with_node(at, index, leaf, supply)
+    }
+
+    #[inline(never)]
+    fn insert_with_node<H: Above<Queue> + Above<TableLock>>(
+        self,
+        at: Spot<'e>,
+        index: u64,
+        leaf: Word,
+        supply: &mut Supply<'_, 'e, M, H>,
+    ) -> Result<Option<Node<'e>>, InsertError> {
+        let old = self.load(at);
+        if old.is_empty() {
+            let address = supply.small().map_err(|_| InsertError::NoNodes)?;
+            let holder = self.hold(address, index, leaf, at.word());
+            self.family_changed(at, LEAF_LEVEL / 9, 1);
+            self.store(at, self.marked(holder));
+            return Ok(Some(holder));
+        }
+        let old_index = match at.node {
+            // Of a lower level than the node, so its slot tells all bits from there on.
+            Some(node) => self.index_of(node, at.slot, old),
+            None if old.is_node() => self.objects.header(self.objects.node(old)).base(),
+            None => old.low(),
+        };
+        let span = if old.is_node() { old.top() } else { old.order() };
+        let differ = old_index ^ index;
+        if differ >> span.max(leaf.order()) == 0 {
+            return Err(InsertError::Occupied);
+        }
+        let fork = Fork { old, old_index, new: leaf, index, bit: 63 - differ.leading_zeros() };
+        let top = self.top_of_group(at, old, fork.bit / 9);
+        let slots_in_a_row = self.trie.run.load(Relaxed) >> (fork.bit / 9 * 9);
+        let appends = self.trie.next.load(Relaxed) == index && slots_in_a_row >= APPENDED;
+        let crowded = top.is_some_and(|top| self.counts(top).family() + 1 >= CROWD);
+        if appends || crowded {
+            let Some(top) = top else { return self.branch(at, &fork, true, supply) };
+            if let Ok(address) = supply.large() {
+                return self.insert_in_large(top, address, &fork, supply);
+            }
+        }
+        self.branch(at, &fork, false, supply)
+    }
+
+    /// Exchanges a group for a large node and puts the new leaf there.
+    fn insert_in_large<H: Above<Queue> + Above<TableLock>>(
+        self,
+        top: Node<'e>,
+        address: u64,
+        fork: &Fork,
+        supply: &mut Supply<'_, 'e, M, H>,
+    ) -> Result<Option<Node<'e>>, InsertError> {
+        if fork.bit / 9 * 9 <= LEAF_LEVEL {
+            let large = self.to_large(top, address);
+            self.store(Spot::of(Some(large), fork.index), fork.new);
+            return Ok(Some(large));
+        }
+        let Ok(holder) = supply.small() else {
+            supply.put_back_large(address);
+            return Err(InsertError::NoNodes);
+        };
+        let at = Spot::of(Some(self.to_large(top, address)), fork.index);
+        let holder = self.hold(holder, fork.index, fork.new, at.word());
+        self.store(at, self.marked(holder));
+        Ok(Some(holder))
+    }
+
+    /// The uppermost small node of a group above or at a spot, or below it.
+    fn top_of_group(self, at: Spot<'e>, old: Word, group: u32) -> Option<Node<'e>> {
+        let mut top = None;
+        let mut above = at.node;
+        while let Some(node) = above
+            && node.word.is_small_of(group)
+        {
+            top = Some(node);
+            above = self.spot_of(node).node;
+        }
+        top.or_else(|| old.is_small_of(group).then(|| self.objects.node(old)))
+    }
+
+    /// A node of level 21 for a single leaf whose word has no room for the bits above. Not
+    /// published.
+    fn hold(self, address: u64, index: u64, leaf: Word, parent: Option<Word>) -> Node<'e> {
+        let base = prefix(index, LEAF_LEVEL + 3);
+        let holder = self.make(Word::node(address, false, LEAF_LEVEL, base), base, parent);
+        self.put(holder, index, leaf);
+        let header = self.objects.header(holder);
+        header.set_counts(header.counts().with_family(1));
+        holder
+    }
+
+    /// Puts a node with both words where the old one is.
+    fn branch<H: Above<Queue> + Above<TableLock>>(
+        self,
+        at: Spot<'e>,
+        fork: &Fork,
+        wants_large: bool,
+        supply: &mut Supply<'_, 'e, M, H>,
+    ) -> Result<Option<Node<'e>>, InsertError> {
+        let large = if wants_large { supply.large().ok() } else { None };
+        let (is_large, width) = if large.is_some() { (true, 9) } else { (false, 3) };
+        let level = fork.bit / width * width;
+        let holders = if level > LEAF_LEVEL { 1 + fork.old.is_leaf() as usize } else { 0 };
+        let mut taken = [0; 3];
+        let wanted = &mut taken[..holders + !is_large as usize];
+        for i in 0..wanted.len() {
+            let Ok(address) = supply.small() else {
+                wanted[..i].iter().for_each(|address| supply.put_back(*address));
+                large.into_iter().for_each(|address| supply.put_back_large(address));
+                return Err(InsertError::NoNodes);
+            };
+            wanted[i] = address;
+        }
+        let [first, second, third] = taken;
+        let (address, holders_at) =
+            large.map_or((first, [second, third]), |large| (large, [first, second]));
+        let base = prefix(fork.index, level + width);
+        let word = Word::node(address, is_large, level, base);
+        let node = self.make(word, base, at.word());
+        let words = [(fork.index, fork.new), (fork.old_index, fork.old)];
+        for ((index, word), holder) in words.into_iter().zip(holders_at) {
+            if level > LEAF_LEVEL && word.is_leaf() {
+                let parent = node.word.with_slot(node.word.digit(index));
+                let holder = self.hold(holder, index, word, Some(parent));
+                self.put(node, index, self.marked(holder));
+            } else {
+                self.put(node, index, word);
+            }
+        }
+        self.publish_branch(at, fork.old, node);
+        // Which node of the two the new entry is in.
+        let child = node.slot_of(fork.index).load(Relaxed);
+        let lies_in = if Word(child).is_node() { self.objects.node(Word(child)) } else { node };
+        Ok(Some(lies_in))
+    }
+
+    /// Counts a new node in its group, and links it.
+    fn publish_branch(self, at: Spot<'e>, old: Word, node: Node<'e>) {
+        let group = node.word.level() / 9;
+        if !node.word.is_large() {
+            let below = |slot| self.family(node.load(slot), group);
+            let family = 1 + (0..node.slots()).map(below).sum::<u64>();
+            let header = self.objects.header(node);
+            header.set_counts(header.counts().with_family(family));
+            let more = family as i64 - self.family(old, group) as i64;
+            self.family_changed(at, group, more);
+        }
+        self.store(at, self.marked(node));
+        self.splice_holder(old);
+        // A node that only held a single leaf's bits is not needed above another node.
+        if let Some(above) = at.node
+            && self.counts(above).used() == 1
+        {
+            self.splice(above);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Readers without locks.
+//!
+//! A descent reads one slot of each node. Skipped levels are not compared on the way. The low bits
+//! in the leaf's word say whether it is the one that was asked for; where indices of 2^21 and more
+//! come in, the prefix in the last node's header says the rest.
+//!
+//! ```text
+//!   reader (in an epoch)                 writer (has the guard)
+//!   load a word (acquire)                fill a node; store its word (release)
+//!   load the slot of that node           mark a node dead; store a word over its reference
+//!   ...                                  free the node after one wait for the epochs
+//! ```
+//! A node that left the tree keeps its words, so an index that is present throughout is found from
+//! inside it, too. What came later is not: who keeps a place from one lookup to the next asks for
+//! the mark of the dead first.
+
+use core::cell::Cell;
+
+use super::Trie;
+use super::edit::prefix;
+use super::node::Node;
+use super::word::{Entry, INDEX_END, LOW_BITS, Word};
+use crate::machine::Machine;
+use crate::object::objects::Objects;
+use crate::stats::Counter;
+use crate::sync::atomic::Ordering::Acquire;
+use crate::sync::{EpochGuard, touch};
+
+/// Lookups in one trie inside one epoch. Its CPU is not preempted meanwhile.
+#[must_use = "the epoch is left at once"]
+pub struct Reader<'t, M: Machine> {
+    trie: &'t Trie,
+    objects: &'t Objects<M>,
+    /// Dropped after the counts are noted.
+    epoch: EpochGuard<'t, M>,
+    visits: Cell<u64>,
+}
+
+/// Where a lookup ended, for the next one of the same reader.
+#[derive(Clone, Copy)]
+pub struct Place<'r> {
+    node: Option<Node<'r>>,
+    base: u64,
+}
+
+impl Place<'_> {
+    /// At the root.
+    pub const START: Self = Place { node: None, base: 0 };
+}
+
+impl<'t, M: Machine> Reader<'t, M> {
+    pub(in super::super) fn new(trie: &'t Trie, objects: &'t Objects<M>) -> Self {
+        let epoch = objects.epochs.enter(&objects.machine);
+        touch(&objects.machine, &trie.root, false);
+        Reader { trie, objects, epoch, visits: Cell::new(0) }
+    }
+
+    /// What is at an index, or covers it. What is there throughout is found; what is found was
+    /// there at a moment of the call.
+    #[inline]
+    pub fn lookup(&self, index: u64) -> Option<Entry> {
+        let mut visits = 0;
+        let (leaf, last) = self.descend(index, None, &mut visits);
+        self.visits.set(self.visits.get() + visits);
+        self.is_at(leaf, last, index).then(|| leaf.entry())
+    }
+
+    /// As `lookup`, beginning where the last one ended.
+    #[inline]
+    pub fn lookup_near<'r>(&'r self, place: &mut Place<'r>, index: u64) -> Option<Entry> {
+        let mut visits = 0;
+        let near = place.node.filter(|node| {
+            index >> node.word.top() == place.base >> node.word.top()
+                && !self.objects.header(*node).is_dead()
+        });
+        let (leaf, last) = self.descend(index, near, &mut visits);
+        self.visits.set(self.visits.get() + visits);
+        // A node that the index is known to lie in needs no look at its header.
+        let found = match (near, last) {
+            (Some(near), Some(last)) if near.word == last.word => leaf.is_leaf_of(index),
+            _ => self.is_at(leaf, last, index),
+        };
+        if !found {
+            return None;
+        }
+        let base = last.map_or(0, |node| prefix(index, node.word.top()));
+        *place = Place { node: last, base };
+        Some(leaf.entry())
+    }
+
+    /// Entries from an index on, without a hole between them; the first one covers the index. Says
+    /// how many.
+    pub fn lookup_run(&self, index: u64, out: &mut [Entry]) -> usize {
+        let (mut place, mut next, mut count) = (Place::START, index, 0);
+        while count < out.len() && next < INDEX_END {
+            let Some(entry) = self.lookup_near(&mut place, next) else { break };
+            out[count] = entry;
+            count += 1;
+            next = prefix(next, entry.order().get() as u32) + entry.order().frames();
+            count += self.rest_of_node(&place, &mut next, &mut out[count..]);
+        }
+        count
+    }
+
+    /// Base pages that follow in the node of a place.
+    #[inline]
+    fn rest_of_node(&self, place: &Place<'_>, next: &mut u64, out: &mut [Entry]) -> usize {
+        let Some(node) = place.node.filter(|node| node.word.level() == 0) else { return 0 };
+        let left = prefix(place.base, node.word.top()) + node.slots() as u64 - *next;
+        let mut count = 0;
+        for place in out.iter_mut().take(left as usize) {
+            let word = Word(node.slot_of(*next).load(Acquire));
+            if word.is_empty() {
+                break;
+            }
+            *place = word.entry();
+            count += 1;
+            *next += 1;
+        }
+        count
+    }
+
+    #[inline(always)]
+    fn descend<'r>(
+        &'r self,
+        index: u64,
+        near: Option<Node<'r>>,
+        visits: &mut u64,
+    ) -> (Word, Option<Node<'r>>) {
+        let mut last = near;
+        let mut word = match near {
+            Some(node) => Word(node.slot_of(index).load(Acquire)),
+            None => Word(self.trie.root.load(Acquire)),
+        };
+        while word.is_node() {
+            let digit = word.digit(index);
+            let node = self.objects.visit(word, visits, digit);
+            word = Word(node.slot(digit).load(Acquire));
+            last = Some(node);
+        }
+        (word, last)
+    }
+
+    /// Whether a word that a descent has found is the leaf of an index.
+    #[inline(always)]
+    fn is_at(&self, leaf: Word, last: Option<Node<'_>>, index: u64) -> bool {
+        leaf.is_leaf_of(index)
+            && match last {
+                Some(node) if node.word.is_high() => {
+                    let top = node.word.top();
+                    self.objects.header(node).base() >> top == index >> top
+                }
+                _ => index >> LOW_BITS == 0,
+            }
+    }
+}
+
+impl<M: Machine> Drop for Reader<'_, M> {
+    fn drop(&mut self) {
+        let _ = &self.epoch;
+        self.objects.count_here(Counter::ObjectNodeVisits, self.visits.get() as i64);
+    }
+}
