@@ -1,6 +1,6 @@
 //! [`Metal`]: the library's `Machine` trait over this processor's own page tables.
 //!
-//! There is one CPU, with interrupts off and no asid identifiers: `preempt_off` has nothing to
+//! There is one CPU, with interrupts off and no ASIDs: `preempt_off` has nothing to
 //! switch off, and a remote flush is a local one. The rest is real: the processor walks the entries
 //! that are written, its TLB holds translations, and it sets accessed and dirty bits. `Metal`
 //! counts the flushes for the tests to compare.

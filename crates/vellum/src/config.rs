@@ -102,9 +102,12 @@ pub enum NumaPolicy {
     Local,
     /// Nodes in turn, by the page's index.
     Interleave,
-    /// This node only.
+    /// This node only. Of a node that the machine does not have nothing can be had: as a switch it
+    /// is refused by [`Vm::new`](crate::vm::Vm::new), as an attribute every page is refused with
+    /// `NoMemory`.
     Bind(u8),
-    /// This node first.
+    /// This node first; as `Local` where the machine does not have it, which as a switch is refused
+    /// by [`Vm::new`](crate::vm::Vm::new).
     Prefer(u8),
 }
 

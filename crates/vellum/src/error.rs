@@ -106,6 +106,8 @@ pub enum InitError {
     Levels,
     /// `zero.huge` asks for tables of zeros, which the machine's format does not have.
     ZeroTables,
+    /// The switch `numa` names a memory node that the topology does not have.
+    NumaNode,
     /// A frame the library needs for itself could not be had.
     NoMemory,
 }
@@ -245,6 +247,7 @@ says! {
         InitError::ZeroTables => {
             "zero.huge asks for tables of zeros, which the machine's entry format leaves out"
         }
+        InitError::NumaNode => "the switch numa names a memory node that the machine does not have",
         InitError::NoMemory => "too little memory for the frames the library needs for itself",
     };
     ReserveError, error => match error {

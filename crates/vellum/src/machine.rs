@@ -341,7 +341,7 @@ pub enum Stores {
 /// one of its addresses, that was read before the call. They are ordered after the caller's earlier
 /// stores to entries and before its later ones. So on Arm `dsb ishst` stands before the `TLBI`
 /// instructions and `dsb ish` and `isb` after them; on x86 another CPU acknowledges after its
-/// `INVLPG`. A scope names a asid, not a root: its translations go also on CPUs that have
+/// `INVLPG`. A scope names an ASID, not a root: its translations go also on CPUs that have
 /// another root loaded, or none. With asids the library counts on it: it asks only CPUs that may
 /// hold some.
 ///

@@ -150,6 +150,18 @@ fn a_depth_the_machine_does_not_walk_is_refused() {
 }
 
 #[test]
+fn a_switch_that_names_a_missing_node_is_refused() {
+    for numa in [NumaPolicy::Bind(1), NumaPolicy::Prefer(200), NumaPolicy::Bind(0)] {
+        let machine: Flat = flat_with(1, 512, MmuRules::X86_64);
+        let meta = Meta::new(Vm::<Flat>::layout(machine.topology()));
+        // SAFETY: zeroed memory of that layout, kept until after the value.
+        let made = unsafe { Vm::new(machine, Config { numa, ..Config::default() }, meta.base()) };
+        let expected = (numa != NumaPolicy::Bind(0)).then_some(InitError::NumaNode);
+        assert_eq!(made.err(), expected, "{numa:?}");
+    }
+}
+
+#[test]
 fn a_format_without_tables_of_zeros_refuses_the_switch_and_serves_the_rest() {
     type Lean = Flat<NoZeroTables<X86_64>>;
     let boot = |zero_huge| {

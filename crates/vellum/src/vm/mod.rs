@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 
 use crate::addr::{Pfn, Va};
 use crate::clear::Clear;
-use crate::config::{Config, ZeroHuge};
+use crate::config::{Config, NumaPolicy, ZeroHuge};
 use crate::entry::Codec;
 use crate::error::{InitError, ReserveError};
 use crate::fault::Faults;
@@ -93,7 +93,8 @@ impl<M: Machine> Vm<M> {
     /// # Errors
     /// What is wrong with the topology or the switches. [`InitError::Levels`]: the switch `levels`
     /// names a depth that the machine does not walk. [`InitError::ZeroTables`]: see
-    /// [`NoZeroTables`](crate::entry::NoZeroTables).
+    /// [`NoZeroTables`](crate::entry::NoZeroTables). [`InitError::NumaNode`]: `numa` names a node
+    /// that the topology does not have.
     ///
     /// # Safety
     /// - `meta` is memory of [`Vm::layout`]`(machine.topology())`, all zero, nobody else's while
@@ -103,7 +104,7 @@ impl<M: Machine> Vm<M> {
     /// - The frames of the topology are nobody else's while the value lives, but for those that the
     ///   caller reserves before anything is allocated. If `meta` lies in them the caller reserves
     ///   it.
-    /// - The value is dropped only after every CPU has left its spaces, by [`idle`](Vm::deactivate)
+    /// - The value is dropped only after every CPU has left its spaces, by [`deactivate`](Vm::deactivate)
     ///   or `exit`; or else neither the frames nor `meta` are used for anything until every CPU has
     ///   loaded another root and dropped its translations. Dropping touches no CPU: one that still
     ///   runs a space goes on walking its tables.
@@ -120,6 +121,12 @@ impl<M: Machine> Vm<M> {
         let tables = matches!(config.zero_huge, ZeroHuge::Table | ZeroHuge::TablePrivate);
         if tables && !M::Codec::ZERO_TABLES {
             return Err(InitError::ZeroTables);
+        }
+        let nodes = machine.topology().nodes;
+        if let NumaPolicy::Bind(node) | NumaPolicy::Prefer(node) = config.numa
+            && usize::from(node) >= nodes
+        {
+            return Err(InitError::NumaNode);
         }
         let cpus = machine.topology().cpus;
         // SAFETY: as below.

@@ -52,8 +52,10 @@ impl<M: Machine> Vm<M> {
         Fork(&self.layers).fork(space)
     }
 
-    /// Gives everything of a space back. If this CPU runs in it, it [`idle`](Vm::deactivate)s
-    /// first; other CPUs must have left or be about to: the call waits for them.
+    /// Gives everything of a space back. If this CPU runs in it, it leaves it first, as by
+    /// [`deactivate`](Vm::deactivate); other CPUs must have left or be about to: the call waits for
+    /// them. The shared zeros are no space's: the huge page of zeros stays until
+    /// [`shrink_zeros`](Vm::shrink_zeros).
     ///
     /// # Panics
     /// If `space` is another `Vm`'s.

@@ -181,9 +181,8 @@ pub fn run(effort: Effort) -> io::Result<Report> {
     alone(|| {
         let _cpu = host.vm.machine().bind(0);
         for (size, entries) in SIZES {
-            let repetitions = if entries > 1 << 16 { 3 } else { 5 };
             let work = Work::new((entries / effort.shrink).max(512));
-            measure(&host, &work, size, effort.repetitions.min(repetitions), &mut report, effort);
+            measure(&host, &work, size, effort, &mut report);
         }
         memory(&host, effort, &mut report);
     });
@@ -196,14 +195,8 @@ pub fn run(effort: Effort) -> io::Result<Report> {
     Ok(report)
 }
 
-fn measure(
-    host: &BareVm,
-    work: &Work,
-    size: &str,
-    repetitions: usize,
-    report: &mut Report,
-    effort: Effort,
-) {
+fn measure(host: &BareVm, work: &Work, size: &str, effort: Effort, report: &mut Report) {
+    let repetitions = effort.repetitions.min(if work.entries > 1 << 16 { 3 } else { 5 });
     let mut measured = Measured::default();
     for repetition in 0..=repetitions {
         if repetition > 1 && (effort.stop)() {

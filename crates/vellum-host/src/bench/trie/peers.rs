@@ -110,13 +110,9 @@ impl Index for Btree {
     fn remove_all(&mut self, end: u64) {
         self.0 = self.0.split_off(&end);
     }
-    fn miss(&mut self, pages: impl Iterator<Item = Page>, kept: bool) {
+    fn miss(&mut self, pages: impl Iterator<Item = Page>, _: bool) {
         for (index, frame) in pages {
-            if kept {
-                self.0.entry(index).or_insert(frame);
-            } else if self.0.get(&index).is_none() {
-                let _ = self.0.insert(index, frame);
-            }
+            self.0.entry(index).or_insert(frame);
         }
     }
 }
@@ -146,13 +142,9 @@ impl Index for Hash {
     fn remove_all(&mut self, _: u64) {
         self.0.clear();
     }
-    fn miss(&mut self, pages: impl Iterator<Item = Page>, kept: bool) {
+    fn miss(&mut self, pages: impl Iterator<Item = Page>, _: bool) {
         for (index, frame) in pages {
-            if kept {
-                self.0.entry(index).or_insert(frame);
-            } else if self.0.get(&index).is_none() {
-                let _ = self.0.insert(index, frame);
-            }
+            self.0.entry(index).or_insert(frame);
         }
     }
 }
