@@ -4,7 +4,7 @@ use crate::addr::{Order, Pfn};
 use crate::atomic::{AtomicU64, Ordering, contents};
 use crate::fixture::{Memory, model, race};
 use crate::machines::Metal;
-use crate::object::{Cursor, Entry, Place, Trie};
+use crate::object::{Trie, TrieCursor, TrieEntry, TriePlace};
 use crate::sync::Token;
 use crate::vm::Vm;
 
@@ -19,8 +19,8 @@ struct Fixture {
 /// What a page holds.
 const PAGE: u64 = 1 << 40;
 
-fn of(index: u64) -> Entry {
-    Entry::new(Pfn(index + 3), Order::BASE).expect("a frame")
+fn of(index: u64) -> TrieEntry {
+    TrieEntry::new(Pfn(index + 3), Order::BASE).expect("a frame")
 }
 
 impl Fixture {
@@ -36,13 +36,13 @@ impl Fixture {
         }
     }
 
-    fn write(&self, act: impl FnOnce(&mut Cursor<'_, '_, Metal>)) {
+    fn write(&self, act: impl FnOnce(&mut TrieCursor<'_, '_, Metal>)) {
         let mut top = Token::top();
         let mut guard = self.vm.tries().lock(&self.trie, &mut top);
         act(&mut guard.cursor());
     }
 
-    fn read(&self, index: u64) -> Option<Entry> {
+    fn read(&self, index: u64) -> Option<TrieEntry> {
         self.vm.tries().read(&self.trie).lookup(index)
     }
 
@@ -52,7 +52,7 @@ impl Fixture {
     }
 }
 
-fn remove(cursor: &mut Cursor<'_, '_, Metal>, index: u64) {
+fn remove(cursor: &mut TrieCursor<'_, '_, Metal>, index: u64) {
     cursor.lookup(index);
     assert!(cursor.remove().is_some());
 }
@@ -119,7 +119,7 @@ fn a_place_in_a_dead_node_is_given_up() {
         };
         let read = || {
             let reader = f.vm.tries().read(&f.trie);
-            let mut place = Place::START;
+            let mut place = TriePlace::START;
             assert_eq!(reader.lookup_near(&mut place, 0), Some(of(0)));
             let is_done = f.done.load(Ordering::Acquire) == 1;
             let found = reader.lookup_near(&mut place, 1);
@@ -136,7 +136,7 @@ fn a_node_published_below_another_shows_what_is_in_it() {
         let write = || f.write(|cursor| cursor.insert(1, of(1)).expect("memory"));
         let read = || {
             let reader = f.vm.tries().read(&f.trie);
-            let mut place = Place::START;
+            let mut place = TriePlace::START;
             // The second time from the node above.
             for _ in 0..2 {
                 assert_eq!(reader.lookup_near(&mut place, 0), Some(of(0)));

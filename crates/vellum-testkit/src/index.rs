@@ -6,19 +6,19 @@ use super::fixture::FixtureOn;
 use super::random::Random;
 use vellum::addr::{Order, Pfn};
 use vellum::machine::Machine;
-use vellum::unstable::{Cursor, Entry, InsertError, PageMark, Token, Trie};
+use vellum::unstable::{InsertError, PageMark, Token, Trie, TrieCursor, TrieEntry};
 
 /// What a trie should hold, by first index.
-pub type Model = BTreeMap<u64, Entry>;
+pub type Model = BTreeMap<u64, TrieEntry>;
 
 /// A base page's entry.
-pub fn page(frame: u64) -> Entry {
-    Entry::new(Pfn(frame), Order::BASE).expect("a frame")
+pub fn page(frame: u64) -> TrieEntry {
+    TrieEntry::new(Pfn(frame), Order::BASE).expect("a frame")
 }
 
 /// A block's entry.
-pub fn block(frame: u64, order: Order) -> Entry {
-    Entry::new(Pfn(frame), order).expect("an aligned frame")
+pub fn block(frame: u64, order: Order) -> TrieEntry {
+    TrieEntry::new(Pfn(frame), order).expect("an aligned frame")
 }
 
 /// Which indices a run uses.
@@ -50,29 +50,29 @@ impl Keys {
 }
 
 /// The entry of a model that covers an index.
-pub fn covering(model: &Model, index: u64) -> Option<(u64, Entry)> {
+pub fn covering(model: &Model, index: u64) -> Option<(u64, TrieEntry)> {
     let (&first, &entry) = model.range(..=index).next_back()?;
     (index < first + entry.order().frames()).then_some((first, entry))
 }
 
-pub fn first_from(model: &Model, index: u64) -> Option<(u64, Entry)> {
+pub fn first_from(model: &Model, index: u64) -> Option<(u64, TrieEntry)> {
     let next = || model.range(index..).next().map(|(&first, &entry)| (first, entry));
     covering(model, index).or_else(next)
 }
 
-pub fn last_up_to(model: &Model, index: u64) -> Option<(u64, Entry)> {
+pub fn last_up_to(model: &Model, index: u64) -> Option<(u64, TrieEntry)> {
     model.range(..=index).next_back().map(|(&first, &entry)| (first, entry))
 }
 
 /// Whether an entry may come at an index.
-pub fn has_room(model: &Model, index: u64, entry: Entry) -> bool {
+pub fn has_room(model: &Model, index: u64, entry: TrieEntry) -> bool {
     let size = entry.order().frames();
     first_from(model, index).is_none_or(|(first, _)| first >= index + size)
 }
 
 /// Does one operation, chosen by chance, to both; their answers are the same.
 pub fn step<M: Machine>(
-    cursor: &mut Cursor<'_, '_, M>,
+    cursor: &mut TrieCursor<'_, '_, M>,
     model: &mut Model,
     keys: Keys,
     random: &mut Random,
@@ -134,9 +134,10 @@ pub fn step<M: Machine>(
                 let (first, entry) = covering(model, index).expect("found");
                 if entry.is_marked(mark) {
                     assert!(!cursor.set_mark(mark) && cursor.clear_mark(mark));
-                    let clear = Entry::new(entry.pfn(), entry.order()).expect("an entry");
+                    let clear = TrieEntry::new(entry.pfn(), entry.order()).expect("an entry");
                     let others = PageMark::ALL.into_iter().filter(|m| *m != mark);
-                    let kept = others.filter(|m| entry.is_marked(*m)).fold(clear, Entry::with_mark);
+                    let kept =
+                        others.filter(|m| entry.is_marked(*m)).fold(clear, TrieEntry::with_mark);
                     model.insert(first, kept);
                 } else {
                     assert!(!cursor.clear_mark(mark) && cursor.set_mark(mark));
@@ -168,7 +169,7 @@ pub fn step<M: Machine>(
 }
 
 fn insert<M: Machine>(
-    cursor: &mut Cursor<'_, '_, M>,
+    cursor: &mut TrieCursor<'_, '_, M>,
     model: &mut Model,
     mut index: u64,
     random: &mut Random,
@@ -204,7 +205,7 @@ impl<M: Machine> FixtureOn<M> {
     }
 
     /// Does something with a cursor at the root.
-    pub fn with_cursor<R>(&self, trie: &Trie, act: impl FnOnce(Cursor<'_, '_, M>) -> R) -> R {
+    pub fn with_cursor<R>(&self, trie: &Trie, act: impl FnOnce(TrieCursor<'_, '_, M>) -> R) -> R {
         let mut top = Token::top();
         let mut guard = self.vm.tries().lock(trie, &mut top);
         act(guard.cursor())

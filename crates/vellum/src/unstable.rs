@@ -9,7 +9,7 @@
 //! - frames, to take and to count them: the tests, `vellum-host`, `vellum-sim`, `vellum-proof`
 //! - locks, lock order, sequence counts and epochs: the tests and the compile-fail examples
 //! - runs to be cleared: the tests and the benches of `vellum-host`
-//! - tries and cursors: the tests and the bench of `vellum-host`, until objects use them
+//! - tries and cursors: the tests and the bench of `vellum-host`
 //! - colours: the tests and `vellum-lab`
 //!
 //! `vellum-loom` compiles the library's sources into itself and uses nothing of this module.
@@ -18,8 +18,8 @@ pub use crate::clear::Extent;
 pub use crate::config::MAX_COLOURS;
 pub use crate::frame::{AllocRequest, FrameCounts, Frames, Mark, Record, Watermarks};
 pub use crate::object::{
-    Cursor, CursorToken, Entry, INDEX_END, InsertError, PageMark, Place, Reader, Reserve, Shape,
-    Trie, TrieGuard, Tries,
+    INDEX_END, InsertError, NodeReserve, PageMark, Shape, Trie, TrieCursor, TrieEntry, TrieGuard,
+    TriePlace, TrieReader, TrieToken, Tries,
 };
 pub use crate::sync::{
     Above, Busy, EpochGuard, Epochs, Guard, Lock, LockLevel, Object, Queue, SeqCount, SeqWrite,

@@ -1,14 +1,14 @@
-//! What an object has at each page index.
-//!
-//! So far the trie that says it, and cursors over a trie. Objects in spaces, pagers and the page
-//! cache will stand on them.
+//! What is at each page index of an object: a trie that says it, readers without locks, and a
+//! cursor under the trie's guard.
 
 mod cursor;
 mod objects;
 mod trie;
 mod tries;
 
-pub use cursor::{Cursor, CursorToken, TrieGuard};
+pub use cursor::{TrieCursor, TrieGuard, TrieToken};
 pub(crate) use objects::Objects;
-pub use trie::{Entry, INDEX_END, InsertError, PageMark, Place, Reader, Reserve, Shape, Trie};
+pub use trie::{
+    INDEX_END, InsertError, NodeReserve, PageMark, Shape, Trie, TrieEntry, TriePlace, TrieReader,
+};
 pub use tries::Tries;

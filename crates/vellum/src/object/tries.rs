@@ -4,8 +4,8 @@ use super::cursor::TrieGuard;
 use super::objects::Objects;
 use super::trie::edit::{Edit, Spot};
 use super::trie::supply::Supply;
-use super::trie::word::{Entry, Word};
-use super::trie::{Reader, Reserve, Trie};
+use super::trie::word::{TrieEntry, Word};
+use super::trie::{NodeReserve, Trie, TrieReader};
 use crate::machine::Machine;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Above, Object, Token};
@@ -58,16 +58,16 @@ impl<'v, M: Machine> Tries<'v, M> {
     /// # Panics
     /// If the trie is another `Vm`'s.
     #[inline]
-    pub fn read<'t>(self, trie: &'t Trie) -> Reader<'t, M>
+    pub fn read<'t>(self, trie: &'t Trie) -> TrieReader<'t, M>
     where
         'v: 't,
     {
-        Reader::new(self.own(trie), self.0)
+        TrieReader::new(self.own(trie), self.0)
     }
 
     /// An empty reserve of nodes.
-    pub fn reserve(self) -> Reserve<'v, M> {
-        Reserve::new(self.0)
+    pub fn reserve(self) -> NodeReserve<'v, M> {
+        NodeReserve::new(self.0)
     }
 
     /// Ends a trie: tells of each entry that is left, and frees all nodes, after one wait for the
@@ -75,7 +75,7 @@ impl<'v, M: Machine> Tries<'v, M> {
     ///
     /// # Panics
     /// If the trie is another `Vm`'s.
-    pub fn destroy(self, trie: Trie, mut each: impl FnMut(u64, Entry)) {
+    pub fn destroy(self, trie: Trie, mut each: impl FnMut(u64, TrieEntry)) {
         let edit = Edit { objects: self.0, trie: self.own(&trie) };
         let mut token = Token::top();
         let root = edit.load(Spot::ROOT);

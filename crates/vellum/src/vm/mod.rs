@@ -176,8 +176,7 @@ impl<M: Machine> Vm<M> {
         &self.layers.frames
     }
 
-    /// The tries that say what is at each index of an object: for tests and benches, until objects
-    /// use them.
+    /// The tries that say what is at each index of an object: for tests and benches.
     #[inline]
     pub fn tries(&self) -> Tries<'_, M> {
         Tries::new(&self.layers)

@@ -1,6 +1,6 @@
 //! The ends of the range of indices, limits, and large blocks.
 
-use vellum::unstable::{Entry, INDEX_END, InsertError, Trie};
+use vellum::unstable::{INDEX_END, InsertError, Trie, TrieEntry};
 use vellum_testkit::prelude::*;
 
 /// Tests whose trie has those base pages; the frame is the index, as far as it goes.
@@ -15,7 +15,7 @@ fn with_pages(indices: &[u64], act: impl FnOnce(&Fixture, &Trie)) {
     fx.end_trie(trie, &model);
 }
 
-fn of(index: u64) -> Entry {
+fn of(index: u64) -> TrieEntry {
     page(index & ((1 << 36) - 1))
 }
 

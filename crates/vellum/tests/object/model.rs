@@ -29,7 +29,7 @@ fn agrees(keys: Keys, seed: u64) {
             let (from, end) = (keys.one(&mut random), keys.one(&mut random));
             let mut gone = Vec::new();
             let count = guard.cursor().remove_range(from, end, |at, e| gone.push((at, e)));
-            let inside = |at: u64, e: vellum::unstable::Entry| at + e.order().frames() <= end;
+            let inside = |at: u64, e: vellum::unstable::TrieEntry| at + e.order().frames() <= end;
             let whole: Vec<_> = if from < end {
                 model
                     .range(from..end)

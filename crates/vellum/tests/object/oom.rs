@@ -1,6 +1,6 @@
 //! Insertions with memory for no node, for one, for two, and so on.
 
-use vellum::unstable::{InsertError, Reserve, Trie};
+use vellum::unstable::{InsertError, NodeReserve, Trie};
 use vellum_testkit::prelude::*;
 
 /// A trie that has one small node, which its end gives back.
@@ -13,7 +13,7 @@ fn of_one_node(fx: &Fixture) -> Trie {
 }
 
 /// Takes all memory for nodes.
-fn exhaust(fx: &Fixture) -> Vec<Reserve<'_, Flat>> {
+fn exhaust(fx: &Fixture) -> Vec<NodeReserve<'_, Flat>> {
     let mut taken = Vec::new();
     loop {
         let mut reserve = fx.vm.tries().reserve();

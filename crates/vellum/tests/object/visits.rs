@@ -7,7 +7,7 @@ use vellum_testkit::prelude::*;
 fn visits<R>(
     fx: &Fixture,
     trie: &Trie,
-    act: impl FnOnce(vellum::unstable::Cursor<'_, '_, Flat>) -> R,
+    act: impl FnOnce(vellum::unstable::TrieCursor<'_, '_, Flat>) -> R,
 ) -> i64 {
     let before = fx.count(Counter::ObjectNodeVisits);
     fx.with_cursor(trie, act);

@@ -12,7 +12,7 @@ fn kept() -> Vec<u64> {
 }
 
 /// The frame of an index says which index it is.
-fn of(index: u64) -> vellum::unstable::Entry {
+fn of(index: u64) -> vellum::unstable::TrieEntry {
     page(index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 30)
 }
 
@@ -58,7 +58,7 @@ fn c_12_readers_without_locks_find_what_is_there_throughout() {
                 let mut run = [of(0); 64];
                 while !done.load(Ordering::Acquire) {
                     let reader = fx.vm.tries().read(trie);
-                    let mut place = vellum::unstable::Place::START;
+                    let mut place = vellum::unstable::TriePlace::START;
                     for (n, &index) in kept.iter().enumerate() {
                         assert_eq!(reader.lookup(index), Some(of(index)), "{index}");
                         let near = reader.lookup_near(&mut place, index);

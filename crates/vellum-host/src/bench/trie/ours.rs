@@ -1,7 +1,7 @@
 //! The library's trie as a page index of the benchmark.
 
 use vellum::addr::{Order, Pfn};
-use vellum::unstable::{Entry, Shape, Token, Trie};
+use vellum::unstable::{Shape, Token, Trie, TrieEntry};
 
 use super::peers::{Index, Page, PageRecord, RUN};
 use crate::bench::fixture::BareVm;
@@ -13,11 +13,11 @@ pub struct Ours<'h> {
 }
 
 /// The entry of a base page.
-fn entry(frame: u64) -> Entry {
-    Entry::new(Pfn(frame), Order::BASE).expect("a frame number")
+fn entry(frame: u64) -> TrieEntry {
+    TrieEntry::new(Pfn(frame), Order::BASE).expect("a frame number")
 }
 
-fn word(records: &[PageRecord], entry: Entry) -> u64 {
+fn word(records: &[PageRecord], entry: TrieEntry) -> u64 {
     records[entry.pfn().0 as usize].0[1]
 }
 
@@ -41,7 +41,7 @@ impl<'h> Ours<'h> {
     }
     /// Puts 2 MiB blocks in at indices, or takes them out.
     pub fn blocks(&mut self, indices: impl Iterator<Item = u64>, is_in: bool) {
-        let block = Entry::new(Pfn(512), Order::HUGE).expect("an aligned frame");
+        let block = TrieEntry::new(Pfn(512), Order::HUGE).expect("an aligned frame");
         let mut top = Token::top();
         let mut guard = self.host.vm.tries().lock(self.trie(), &mut top);
         let mut cursor = guard.cursor();

@@ -1,23 +1,23 @@
 //! Changes at the cursor.
 
-use super::Cursor;
+use super::TrieCursor;
 use crate::addr::Order;
 use crate::machine::Machine;
 use crate::object::trie::edit::prefix;
 use crate::object::trie::insert::InsertError;
 use crate::object::trie::node::Node;
-use crate::object::trie::supply::{Reserve, Supply};
-use crate::object::trie::word::{Entry, INDEX_END, Word};
+use crate::object::trie::supply::{NodeReserve, Supply};
+use crate::object::trie::word::{INDEX_END, TrieEntry, Word};
 use crate::sync::Object;
 
-impl<'t, M: Machine> Cursor<'_, 't, M> {
+impl<'t, M: Machine> TrieCursor<'_, 't, M> {
     /// Puts an entry at an index. After a failed lookup of the same index nothing is looked up
     /// again. If a node is needed it is allocated under the guard, which waits for nobody.
     ///
     /// # Errors
     /// Nothing changed, and the cursor stands where it would have stood.
     #[inline]
-    pub fn insert(&mut self, index: u64, entry: Entry) -> Result<(), InsertError> {
+    pub fn insert(&mut self, index: u64, entry: TrieEntry) -> Result<(), InsertError> {
         if entry.order() == Order::BASE && self.at.fill_slot(index, entry.at(index)) {
             self.at.count_inserted(index, 1, 1);
             return Ok(());
@@ -26,22 +26,22 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
     }
 
     #[inline(never)]
-    fn insert_elsewhere(&mut self, index: u64, entry: Entry) -> Result<(), InsertError> {
+    fn insert_elsewhere(&mut self, index: u64, entry: TrieEntry) -> Result<(), InsertError> {
         self.stand_for(index, entry)?;
         let (edit, at) = (self.at.edit, self.at.spot());
         let done = self.with_supply(|supply| edit.insert(at, index, entry.at(index), supply));
         self.inserted(index, entry, done)
     }
 
-    /// As [`insert`](Cursor::insert), with nodes from a reserve alone.
+    /// As [`insert`](TrieCursor::insert), with nodes from a reserve alone.
     ///
     /// # Errors
     /// As `insert`. [`InsertError::NoNodes`]: the reserve is to be filled, without the guard.
     pub fn insert_with(
         &mut self,
         index: u64,
-        entry: Entry,
-        reserve: &mut Reserve<'_, M>,
+        entry: TrieEntry,
+        reserve: &mut NodeReserve<'_, M>,
     ) -> Result<(), InsertError> {
         self.stand_for(index, entry)?;
         let mut supply = Supply::<M, Object>::Before(&mut reserve.stock);
@@ -51,7 +51,7 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
 
     /// Goes to the lowest node that may have an entry of this order at an index.
     #[inline]
-    fn stand_for(&mut self, index: u64, entry: Entry) -> Result<(), InsertError> {
+    fn stand_for(&mut self, index: u64, entry: TrieEntry) -> Result<(), InsertError> {
         let order = entry.order();
         if index > INDEX_END - order.frames() || index & (order.frames() - 1) != 0 {
             return Err(InsertError::Index);
@@ -75,7 +75,7 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
     fn inserted(
         &mut self,
         index: u64,
-        entry: Entry,
+        entry: TrieEntry,
         done: Result<Option<Node<'t>>, InsertError>,
     ) -> Result<(), InsertError> {
         let node = done?;
@@ -87,7 +87,7 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
 
     /// Takes out the entry that the cursor has found, and says what it was.
     #[inline]
-    pub fn remove(&mut self) -> Option<Entry> {
+    pub fn remove(&mut self) -> Option<TrieEntry> {
         let word = self.take_found()?;
         if self.at.empty_slot(word) {
             self.at.count_removed(1);
@@ -110,7 +110,7 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
 
     /// Exchanges the entry that the cursor has found for another of the same order, and says what
     /// it was. Whoever read the old one without the guard asks its page whose it is.
-    pub fn replace(&mut self, entry: Entry) -> Option<Entry> {
+    pub fn replace(&mut self, entry: TrieEntry) -> Option<TrieEntry> {
         if !self.at.is_located || !self.at.found.is_leaf() {
             return None;
         }

@@ -1,10 +1,10 @@
 //! Indices at which there is nothing.
 
-use super::Cursor;
+use super::TrieCursor;
 use crate::machine::Machine;
 use crate::object::trie::edit::prefix;
 
-impl<M: Machine> Cursor<'_, '_, M> {
+impl<M: Machine> TrieCursor<'_, '_, M> {
     /// The first index from one on at which there is nothing, below the limit. Full nodes of base
     /// pages are passed over.
     pub fn next_gap(&mut self, index: u64) -> Option<u64> {

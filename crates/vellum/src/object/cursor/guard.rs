@@ -24,7 +24,7 @@ pub struct TrieGuard<'t, M: Machine> {
 
 /// What is left of a cursor without its guard: it can do nothing but become a cursor again.
 #[derive(Clone, Copy, Debug)]
-pub struct CursorToken {
+pub struct TrieToken {
     pub(super) vm: usize,
     pub(super) name: u64,
     pub(super) node: Word,
@@ -34,7 +34,7 @@ pub struct CursorToken {
     pub(super) changes: u64,
 }
 
-impl CursorToken {
+impl TrieToken {
     /// The index at which the cursor was.
     pub fn index(&self) -> u64 {
         self.index

@@ -3,11 +3,11 @@
 //! The word of a node has each mark that some entry below has, so the search passes over nodes
 //! without it.
 
-use super::Cursor;
+use super::TrieCursor;
 use crate::machine::Machine;
-use crate::object::trie::word::{Entry, PageMark, Word};
+use crate::object::trie::word::{PageMark, TrieEntry, Word};
 
-impl<M: Machine> Cursor<'_, '_, M> {
+impl<M: Machine> TrieCursor<'_, '_, M> {
     /// Sets a mark of the entry that the cursor has found. Says whether it changed.
     pub fn set_mark(&mut self, mark: PageMark) -> bool {
         self.change_marks(self.at.found.0 | mark.bit())
@@ -27,7 +27,7 @@ impl<M: Machine> Cursor<'_, '_, M> {
     }
 
     /// The first entry that has a mark, of those that cover an index or are past it.
-    pub fn next_marked(&mut self, index: u64, mark: PageMark) -> Option<(u64, Entry)> {
+    pub fn next_marked(&mut self, index: u64, mark: PageMark) -> Option<(u64, TrieEntry)> {
         self.at.seek_up(index, mark.bit())
     }
 }

@@ -17,17 +17,17 @@ mod runs;
 mod seek;
 mod standing;
 
-pub use guard::{CursorToken, TrieGuard};
+pub use guard::{TrieGuard, TrieToken};
 
 use super::trie::supply::Supply;
-use super::trie::word::{Entry, INDEX_END, Word};
+use super::trie::word::{INDEX_END, TrieEntry, Word};
 use crate::machine::Machine;
 use crate::sync::Object;
 use crate::sync::atomic::Ordering::Relaxed;
 use standing::Standing;
 
 /// A place in a trie under its guard.
-pub struct Cursor<'g, 't, M: Machine> {
+pub struct TrieCursor<'g, 't, M: Machine> {
     guard: &'g mut TrieGuard<'t, M>,
     at: Standing<'t, M>,
 }
@@ -35,16 +35,16 @@ pub struct Cursor<'g, 't, M: Machine> {
 impl<'t, M: Machine> TrieGuard<'t, M> {
     /// A cursor at the root, without a limit.
     #[inline]
-    pub fn cursor(&mut self) -> Cursor<'_, 't, M> {
+    pub fn cursor(&mut self) -> TrieCursor<'_, 't, M> {
         let at = Standing::new(self.edit);
-        Cursor { guard: self, at }
+        TrieCursor { guard: self, at }
     }
 
     /// The cursor of a token, at its index, with its limit.
     ///
     /// # Panics
     /// If the token is of another trie.
-    pub fn resume(&mut self, token: CursorToken) -> Cursor<'_, 't, M> {
+    pub fn resume(&mut self, token: TrieToken) -> TrieCursor<'_, 't, M> {
         let (trie, objects) = (self.edit.trie, self.edit.objects);
         assert!((token.vm, token.name) == (trie.vm, trie.name), "a token of another trie");
         let is_kept = token.changes == trie.changes.load(Relaxed);
@@ -58,11 +58,11 @@ impl<'t, M: Machine> TrieGuard<'t, M> {
         if is_kept && token.node.is_node() {
             (at.node, at.base) = (Some(objects.node(token.node)), token.base);
         }
-        Cursor { guard: self, at }
+        TrieCursor { guard: self, at }
     }
 }
 
-impl<'t, M: Machine> Cursor<'_, 't, M> {
+impl<'t, M: Machine> TrieCursor<'_, 't, M> {
     /// Where the cursor is: the index of the last entry found, or the one that was asked for.
     pub fn index(&self) -> u64 {
         self.at.index
@@ -75,9 +75,9 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
     }
 
     /// Gives the cursor up for a token that outlives the guard.
-    pub fn into_token(self) -> CursorToken {
+    pub fn into_token(self) -> TrieToken {
         let trie = self.at.edit.trie;
-        CursorToken {
+        TrieToken {
             vm: trie.vm,
             name: trie.name,
             node: self.at.node.map_or(Word::EMPTY, |node| node.word),
@@ -90,7 +90,7 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
 
     /// What is at an index, or covers it.
     #[inline]
-    pub fn lookup(&mut self, index: u64) -> Option<Entry> {
+    pub fn lookup(&mut self, index: u64) -> Option<TrieEntry> {
         self.at.lookup(index)
     }
 
@@ -102,7 +102,7 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
     }
 }
 
-impl<M: Machine> Drop for Cursor<'_, '_, M> {
+impl<M: Machine> Drop for TrieCursor<'_, '_, M> {
     #[inline]
     fn drop(&mut self) {
         self.guard.visits += self.at.visits;

@@ -1,18 +1,18 @@
 //! Several entries in one call.
 
-use super::Cursor;
+use super::TrieCursor;
 use crate::addr::{Order, Pfn};
 use crate::machine::Machine;
 use crate::object::trie::edit::prefix;
 use crate::object::trie::insert::InsertError;
 use crate::object::trie::node::Node;
-use crate::object::trie::word::{Entry, Word};
+use crate::object::trie::word::{TrieEntry, Word};
 use crate::sync::atomic::Ordering;
 
-impl<'t, M: Machine> Cursor<'_, 't, M> {
+impl<'t, M: Machine> TrieCursor<'_, 't, M> {
     /// Entries from an index on, without a hole between them; the first one covers the index. Says
     /// how many.
-    pub fn lookup_run(&mut self, index: u64, out: &mut [Entry]) -> usize {
+    pub fn lookup_run(&mut self, index: u64, out: &mut [TrieEntry]) -> usize {
         let (mut next, mut count) = (index, 0);
         while count < out.len() {
             let Some(entry) = self.lookup(next) else { break };
@@ -40,7 +40,7 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
     pub fn insert_run(&mut self, index: u64, frames: &[Pfn]) -> Result<(), (usize, InsertError)> {
         let mut done = 0;
         while let Some(frame) = frames.get(done) {
-            let entry = Entry::new(*frame, Order::BASE).ok_or((done, InsertError::Index))?;
+            let entry = TrieEntry::new(*frame, Order::BASE).ok_or((done, InsertError::Index))?;
             self.insert(index + done as u64, entry).map_err(|error| (done, error))?;
             done += 1;
             let next = index + done as u64;
@@ -54,7 +54,7 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
     fn fill(&mut self, node: Node<'t>, from: u64, frames: &[Pfn]) -> usize {
         let (mut at, mut last) = (from, self.at.found);
         for frame in frames {
-            let (slot, entry) = (node.slot_of(at), Entry::new(*frame, Order::BASE));
+            let (slot, entry) = (node.slot_of(at), TrieEntry::new(*frame, Order::BASE));
             let Some(entry) = entry.filter(|_| slot.load(Ordering::Relaxed) == 0) else { break };
             last = entry.at(at);
             slot.store(last.0, Ordering::Release);
@@ -72,7 +72,12 @@ impl<'t, M: Machine> Cursor<'_, 't, M> {
 
     /// Takes out all entries that lie in `[from, end)` whole, and tells of each, in order. Blocks
     /// that cross an end stay. Says how many went. Nodes inside the range go as they are.
-    pub fn remove_range(&mut self, from: u64, end: u64, mut each: impl FnMut(u64, Entry)) -> u64 {
+    pub fn remove_range(
+        &mut self,
+        from: u64,
+        end: u64,
+        mut each: impl FnMut(u64, TrieEntry),
+    ) -> u64 {
         let (mut next, mut count) = (from, 0);
         while next < end
             && let Some((index, entry)) = self.at.seek_up(next, 0)

@@ -4,11 +4,11 @@ use super::standing::Standing;
 use crate::machine::Machine;
 use crate::object::trie::edit::{leaf_index, prefix};
 use crate::object::trie::node::Node;
-use crate::object::trie::word::{Entry, Word};
+use crate::object::trie::word::{TrieEntry, Word};
 
 impl<'t, M: Machine> Standing<'t, M> {
     /// The first entry from an index on that has all those marks.
-    pub(super) fn seek_up(&mut self, index: u64, marks: u64) -> Option<(u64, Entry)> {
+    pub(super) fn seek_up(&mut self, index: u64, marks: u64) -> Option<(u64, TrieEntry)> {
         if index >= self.limit {
             return None;
         }
@@ -32,7 +32,7 @@ impl<'t, M: Machine> Standing<'t, M> {
         self.nothing_at(index)
     }
 
-    pub(super) fn seek_down(&mut self, index: u64) -> Option<(u64, Entry)> {
+    pub(super) fn seek_down(&mut self, index: u64) -> Option<(u64, TrieEntry)> {
         self.locate(index);
         if self.found.is_leaf() {
             return Some(self.hit());
@@ -84,7 +84,7 @@ impl<'t, M: Machine> Standing<'t, M> {
         marks: u64,
         is_up: bool,
         index: u64,
-    ) -> Option<(u64, Entry)> {
+    ) -> Option<(u64, TrieEntry)> {
         let objects = self.edit.objects;
         while word.is_node() {
             let node = objects.visit(word, &mut self.visits, 0);
@@ -115,7 +115,7 @@ impl<'t, M: Machine> Standing<'t, M> {
     }
 
     /// The entry that the cursor has found, and where it begins, which becomes its index.
-    fn hit(&mut self) -> (u64, Entry) {
+    fn hit(&mut self) -> (u64, TrieEntry) {
         self.index = prefix(self.index, self.found.order());
         (self.index, self.found.entry())
     }

@@ -4,7 +4,7 @@ use crate::machine::Machine;
 use crate::object::trie::edit::{Edit, Spot, prefix};
 use crate::object::trie::node::{Header, Node};
 use crate::object::trie::remove::FEW;
-use crate::object::trie::word::{Entry, INDEX_END, LEAF_LEVEL, LOW_BITS, Word};
+use crate::object::trie::word::{INDEX_END, LEAF_LEVEL, LOW_BITS, TrieEntry, Word};
 use crate::sync::atomic::Ordering::{Relaxed, Release};
 use crate::sync::touch;
 
@@ -87,7 +87,7 @@ impl<'t, M: Machine> Standing<'t, M> {
 
     /// What is at an index, or covers it.
     #[inline]
-    pub(super) fn lookup(&mut self, index: u64) -> Option<Entry> {
+    pub(super) fn lookup(&mut self, index: u64) -> Option<TrieEntry> {
         if index >= self.limit {
             return None;
         }

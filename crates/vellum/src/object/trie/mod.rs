@@ -26,10 +26,10 @@ mod validate;
 pub(super) mod word;
 
 pub use insert::InsertError;
-pub use read::{Place, Reader};
-pub use supply::Reserve;
+pub use read::{TriePlace, TrieReader};
+pub use supply::NodeReserve;
 pub use validate::Shape;
-pub use word::{Entry, INDEX_END, PageMark};
+pub use word::{INDEX_END, PageMark, TrieEntry};
 
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Lock, Object};

@@ -213,12 +213,12 @@ impl<M: Machine> Objects<M> {
 mod tests {
     use super::*;
     use crate::addr::Order;
-    use crate::object::trie::word::{Entry, PageMark};
+    use crate::object::trie::word::{PageMark, TrieEntry};
 
     #[test]
     fn counts_of_a_full_node_stay_in_their_fields() {
-        let entry = Entry::new(Pfn(1), Order::BASE).unwrap();
-        let marked = PageMark::ALL.into_iter().fold(entry, Entry::with_mark).at(0);
+        let entry = TrieEntry::new(Pfn(1), Order::BASE).unwrap();
+        let marked = PageMark::ALL.into_iter().fold(entry, TrieEntry::with_mark).at(0);
         let mut counts = Counts::default().with_family(73);
         for _ in 0..512 {
             counts = counts.exchanged(Word::EMPTY, marked);

@@ -19,7 +19,7 @@ use core::cell::Cell;
 use super::Trie;
 use super::edit::prefix;
 use super::node::Node;
-use super::word::{Entry, INDEX_END, LOW_BITS, Word};
+use super::word::{INDEX_END, LOW_BITS, TrieEntry, Word};
 use crate::machine::Machine;
 use crate::object::objects::Objects;
 use crate::stats::Counter;
@@ -28,7 +28,7 @@ use crate::sync::{EpochGuard, touch};
 
 /// Lookups in one trie inside one epoch. Its CPU is not preempted meanwhile.
 #[must_use = "the epoch is left at once"]
-pub struct Reader<'t, M: Machine> {
+pub struct TrieReader<'t, M: Machine> {
     trie: &'t Trie,
     objects: &'t Objects<M>,
     /// Dropped after the counts are noted.
@@ -38,27 +38,27 @@ pub struct Reader<'t, M: Machine> {
 
 /// Where a lookup ended, for the next one of the same reader.
 #[derive(Clone, Copy)]
-pub struct Place<'r> {
+pub struct TriePlace<'r> {
     node: Option<Node<'r>>,
     base: u64,
 }
 
-impl Place<'_> {
+impl TriePlace<'_> {
     /// At the root.
-    pub const START: Self = Place { node: None, base: 0 };
+    pub const START: Self = TriePlace { node: None, base: 0 };
 }
 
-impl<'t, M: Machine> Reader<'t, M> {
+impl<'t, M: Machine> TrieReader<'t, M> {
     pub(in super::super) fn new(trie: &'t Trie, objects: &'t Objects<M>) -> Self {
         let epoch = objects.epochs.enter(&objects.machine);
         touch(&objects.machine, &trie.root, false);
-        Reader { trie, objects, epoch, visits: Cell::new(0) }
+        TrieReader { trie, objects, epoch, visits: Cell::new(0) }
     }
 
     /// What is at an index, or covers it. What is there throughout is found; what is found was
     /// there at a moment of the call.
     #[inline]
-    pub fn lookup(&self, index: u64) -> Option<Entry> {
+    pub fn lookup(&self, index: u64) -> Option<TrieEntry> {
         let mut visits = 0;
         let (leaf, last) = self.descend(index, None, &mut visits);
         self.visits.set(self.visits.get() + visits);
@@ -67,7 +67,7 @@ impl<'t, M: Machine> Reader<'t, M> {
 
     /// As `lookup`, beginning where the last one ended.
     #[inline]
-    pub fn lookup_near<'r>(&'r self, place: &mut Place<'r>, index: u64) -> Option<Entry> {
+    pub fn lookup_near<'r>(&'r self, place: &mut TriePlace<'r>, index: u64) -> Option<TrieEntry> {
         let mut visits = 0;
         let near = place.node.filter(|node| {
             index >> node.word.top() == place.base >> node.word.top()
@@ -84,14 +84,14 @@ impl<'t, M: Machine> Reader<'t, M> {
             return None;
         }
         let base = last.map_or(0, |node| prefix(index, node.word.top()));
-        *place = Place { node: last, base };
+        *place = TriePlace { node: last, base };
         Some(leaf.entry())
     }
 
     /// Entries from an index on, without a hole between them; the first one covers the index. Says
     /// how many.
-    pub fn lookup_run(&self, index: u64, out: &mut [Entry]) -> usize {
-        let (mut place, mut next, mut count) = (Place::START, index, 0);
+    pub fn lookup_run(&self, index: u64, out: &mut [TrieEntry]) -> usize {
+        let (mut place, mut next, mut count) = (TriePlace::START, index, 0);
         while count < out.len() && next < INDEX_END {
             let Some(entry) = self.lookup_near(&mut place, next) else { break };
             out[count] = entry;
@@ -104,7 +104,7 @@ impl<'t, M: Machine> Reader<'t, M> {
 
     /// Base pages that follow in the node of a place.
     #[inline]
-    fn rest_of_node(&self, place: &Place<'_>, next: &mut u64, out: &mut [Entry]) -> usize {
+    fn rest_of_node(&self, place: &TriePlace<'_>, next: &mut u64, out: &mut [TrieEntry]) -> usize {
         let Some(node) = place.node.filter(|node| node.word.level() == 0) else { return 0 };
         let left = prefix(place.base, node.word.top()) + node.slots() as u64 - *next;
         let mut count = 0;
@@ -155,7 +155,7 @@ impl<'t, M: Machine> Reader<'t, M> {
     }
 }
 
-impl<M: Machine> Drop for Reader<'_, M> {
+impl<M: Machine> Drop for TrieReader<'_, M> {
     fn drop(&mut self) {
         let _ = &self.epoch;
         self.objects.count_here(Counter::ObjectNodeVisits, self.visits.get() as i64);

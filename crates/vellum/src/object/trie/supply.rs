@@ -1,7 +1,7 @@
 //! Memory for nodes: taken while the guard is held, or before.
 //!
 //! The allocator waits for nobody that could wait for a guard, so an insertion may take its node
-//! under the guard. Who wants to allocate before fills a [`Reserve`].
+//! under the guard. Who wants to allocate before fills a [`NodeReserve`].
 
 use super::node::Node;
 use super::word::Word;
@@ -18,7 +18,7 @@ use crate::sync::{Above, Queue, Token};
 const MOST_SMALL: usize = 3;
 
 /// Memory for the nodes of one insertion, taken while no guard is held.
-pub struct Reserve<'v, M: Machine> {
+pub struct NodeReserve<'v, M: Machine> {
     objects: &'v Objects<M>,
     pub(in super::super) stock: Stock,
 }
@@ -30,9 +30,9 @@ pub(in super::super) struct Stock {
     large: Option<u64>,
 }
 
-impl<'v, M: Machine> Reserve<'v, M> {
+impl<'v, M: Machine> NodeReserve<'v, M> {
     pub(in super::super) fn new(objects: &'v Objects<M>) -> Self {
-        Reserve { objects, stock: Stock::default() }
+        NodeReserve { objects, stock: Stock::default() }
     }
 
     /// Takes what is missing.
@@ -49,7 +49,7 @@ impl<'v, M: Machine> Reserve<'v, M> {
     }
 }
 
-impl<M: Machine> Drop for Reserve<'_, M> {
+impl<M: Machine> Drop for NodeReserve<'_, M> {
     fn drop(&mut self) {
         let mut token = Token::top();
         for address in self.stock.small.iter().flatten() {

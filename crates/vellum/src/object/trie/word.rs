@@ -71,13 +71,13 @@ impl PageMark {
 
 /// What is at an index: a frame, or a block of 2 MiB or 1 GiB, and its marks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Entry(u64);
+pub struct TrieEntry(u64);
 
-impl Entry {
+impl TrieEntry {
     /// A block without marks. `None` if it has no place in an index: of an order that is no leaf of
     /// a page table, or not aligned to its order.
     #[inline]
-    pub const fn new(first: Pfn, order: Order) -> Option<Entry> {
+    pub const fn new(first: Pfn, order: Order) -> Option<TrieEntry> {
         let size = order.get() as u64 / 9;
         if !matches!(order.get(), 0 | 9 | 18)
             || first.0 >= PFN_END
@@ -85,7 +85,7 @@ impl Entry {
         {
             return None;
         }
-        Some(Entry(LEAF | size << ORDER_SHIFT | first.0 << PFN_SHIFT))
+        Some(TrieEntry(LEAF | size << ORDER_SHIFT | first.0 << PFN_SHIFT))
     }
     /// The first frame.
     #[inline]
@@ -109,8 +109,8 @@ impl Entry {
     /// The same with a mark.
     #[inline]
     #[must_use]
-    pub fn with_mark(self, mark: PageMark) -> Entry {
-        Entry(self.0 | mark.bit())
+    pub fn with_mark(self, mark: PageMark) -> TrieEntry {
+        TrieEntry(self.0 | mark.bit())
     }
     /// The word of this entry at an index.
     #[inline]
@@ -119,7 +119,7 @@ impl Entry {
     }
 }
 
-impl core::fmt::Debug for Entry {
+impl core::fmt::Debug for TrieEntry {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let marks = PageMark::ALL.map(|mark| self.is_marked(mark) as u8);
         write!(f, "{:?} {:?} marks {marks:?}", self.pfn(), self.order())
@@ -168,8 +168,8 @@ impl Word {
 
     /// Of a leaf: the entry.
     #[inline]
-    pub fn entry(self) -> Entry {
-        Entry(self.0 & !(LOW << LOW_SHIFT))
+    pub fn entry(self) -> TrieEntry {
+        TrieEntry(self.0 & !(LOW << LOW_SHIFT))
     }
     /// Of a leaf: its order, as a shift of base pages.
     #[inline]
@@ -248,17 +248,17 @@ mod tests {
     fn the_fields_of_a_leaf_do_not_disturb_each_other() {
         for (pfn, order) in [(PFN_END - 1, 0), (PFN_END - 512, 9), (PFN_END - (1 << 18), 18)] {
             let order = Order::new(order).unwrap();
-            let entry = Entry::new(Pfn(pfn), order).unwrap();
+            let entry = TrieEntry::new(Pfn(pfn), order).unwrap();
             let index = (INDEX_END - 1) & !(order.frames() - 1);
-            let word = PageMark::ALL.into_iter().fold(entry, Entry::with_mark).at(index);
+            let word = PageMark::ALL.into_iter().fold(entry, TrieEntry::with_mark).at(index);
             assert!(word.is_leaf() && !word.is_node() && word.marks() == MARKS);
             assert_eq!((word.entry().pfn(), word.entry().order()), (Pfn(pfn), order));
             assert_eq!(word.low(), index & LOW);
             assert!(word.is_leaf_of(index) && word.is_leaf_of(index + order.frames() - 1));
             assert!(!word.is_leaf_of(index ^ order.frames()));
         }
-        assert_eq!(Entry::new(Pfn(1), Order::HUGE), None);
-        assert_eq!(Entry::new(Pfn(8), Order::new(3).unwrap()), None);
+        assert_eq!(TrieEntry::new(Pfn(1), Order::HUGE), None);
+        assert_eq!(TrieEntry::new(Pfn(8), Order::new(3).unwrap()), None);
     }
 
     #[test]
