@@ -104,10 +104,10 @@ impl<M: Machine> Vm<M> {
     /// - The frames of the topology are nobody else's while the value lives, but for those that the
     ///   caller reserves before anything is allocated. If `meta` lies in them the caller reserves
     ///   it.
-    /// - The value is dropped only after every CPU has left its spaces, by [`deactivate`](Vm::deactivate)
-    ///   or `exit`; or else neither the frames nor `meta` are used for anything until every CPU has
-    ///   loaded another root and dropped its translations. Dropping touches no CPU: one that still
-    ///   runs a space goes on walking its tables.
+    /// - The value is dropped only after every CPU has left its spaces, by
+    ///   [`deactivate`](Vm::deactivate) or `exit`; or else neither the frames nor `meta` are used
+    ///   for anything until every CPU has loaded another root and dropped its translations.
+    ///   Dropping touches no CPU: one that still runs a space goes on walking its tables.
     pub unsafe fn new(machine: M, config: Config, meta: NonNull<u8>) -> Result<Vm<M>, InitError> {
         let parts = Parts::of(machine.topology())?;
         if !meta.cast::<u8>().as_ptr().addr().is_multiple_of(parts.whole.align()) {
