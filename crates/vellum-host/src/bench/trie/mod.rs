@@ -123,7 +123,9 @@ impl Work {
         say("dependent lookup", read(&|| index.chase(chased, records), chased));
         let runs = || self.runs.iter().copied().take((some / RUN) as usize);
         say("runs of 16, lookup", read(&|| index.runs(runs(), records), some));
-        say("remove, cursor", time(n, || index.remove(0..n, true)));
+        if I::REMOVES {
+            say("remove, cursor", time(n, || index.remove(0..n, true)));
+        }
         drop(index);
         let mut index = new(false);
         if I::CURSOR || I::NAME == Array::NAME {
@@ -131,7 +133,9 @@ impl Work {
         } else {
             index.insert(all(), false);
         }
-        say("remove, one call", time(n, || index.remove_all(n)));
+        if I::REMOVES {
+            say("remove, one call", time(n, || index.remove_all(n)));
+        }
         drop(index);
         let mut index = new(false);
         let by_runs = || self.runs.iter().flat_map(|at| *at..*at + RUN).map(|at| (at, at));

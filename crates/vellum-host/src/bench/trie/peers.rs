@@ -26,6 +26,8 @@ pub trait Index {
     const NAME: &'static str;
     /// Whether it has a cursor, or something like it, for neighbouring indices.
     const CURSOR: bool = false;
+    /// Whether pages are taken out of it.
+    const REMOVES: bool = true;
     /// Puts pages in; with `near`, by a cursor.
     fn insert(&mut self, pages: impl Iterator<Item = Page>, near: bool);
     /// Looks pages up.
@@ -205,6 +207,8 @@ impl Default for Rart {
 
 impl Index for Rart {
     const NAME: &'static str = "rart";
+    /// Version 0.11.0 fails an assertion of its own there in checked builds.
+    const REMOVES: bool = false;
     fn insert(&mut self, pages: impl Iterator<Item = Page>, _: bool) {
         for (index, frame) in pages {
             let _ = self.0.insert(index, frame);
@@ -216,11 +220,7 @@ impl Index for Rart {
     fn chase(&self, count: u64, records: &[PageRecord]) -> u64 {
         chase(count, records, |index| *self.0.get(index).expect("a page"))
     }
-    fn remove(&mut self, indices: impl Iterator<Item = u64>, _: bool) {
-        for index in indices {
-            let _ = self.0.remove(index);
-        }
-    }
+    fn remove(&mut self, _: impl Iterator<Item = u64>, _: bool) {}
     fn miss(&mut self, pages: impl Iterator<Item = Page>, _: bool) {
         for (index, frame) in pages {
             if self.0.get(index).is_none() {
