@@ -290,12 +290,4 @@ mod tests {
         let lookup = report.benchmarks.iter().find(|row| row.name == "trie/1m/lookup, root");
         assert!(lookup.is_some_and(|row| row.peers.len() == 4 && row.floor.is_some()));
     }
-
-    #[test]
-    #[ignore = "prints figures"]
-    fn figures() {
-        for row in run(Effort::SHORT).unwrap().benchmarks {
-            println!("{:40} {:8.2} floor {:6.2?} {:.1?}", row.name, row.ours, row.floor, row.peers);
-        }
-    }
 }
