@@ -200,12 +200,16 @@ impl<M: Machine> Regions<M> {
         self.drop_fresh(fresh, edit.deferred);
     }
 
+    /// The prepared region that stands in for an old one, or for one that says the same: a change
+    /// nearby may have joined two intervals, and an old region is known by its neighbour's handle
+    /// since then.
     fn find_fresh(&self, fresh: &mut Fresh, old: SlabRef) -> Option<SlabRef> {
         let start = fresh.cursor?;
         let mut at = start;
         loop {
             let region = self.region(at);
-            if region.replaces() == old.raw() {
+            // What was dropped meanwhile is freed after the change.
+            if self.equivalent(SlabRef::from_raw(region.replaces()), Some(old)) {
                 fresh.cursor = Some(at);
                 return Some(at);
             }

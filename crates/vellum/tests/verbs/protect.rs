@@ -24,6 +24,30 @@ fn rights_are_kept_and_told_apart_from_holes() {
 }
 
 #[test]
+fn rights_reach_pages_whose_interval_was_joined_with_an_equal_one() {
+    let fx = fixture(4096, Config::default());
+    let (at, part) = (Va(GIB), 135 * KIB4);
+    let other = Attrs { thp: Some(HugeAdvice::NoHuge), ..RW };
+    // It ends inside a slot of 2 MiB: what its table says of the end takes a pair, too.
+    let space = fx.mapped(at, GIB - KIB4, other);
+    let replace = |bytes, attrs| fx.vm.map(&space, Placement::Replace(at), bytes, attrs).unwrap();
+    replace(2 * MIB2, RW);
+    fx.vm.unmap(&space, Va(at.0 + part), 2 * MIB2).unwrap();
+    fx.vm.unmap(&space, at, part).unwrap();
+    // A region of its own, equal to that of what is left; nothing is mapped in between any more.
+    replace(MIB2, other);
+    let start = Va(at.0 + 2 * MIB2 + part);
+    fx.vm.protect(&space, start, 2 * MIB2, Rights::READ).unwrap();
+    for n in 0..1024 {
+        let rights = Rights::READ;
+        assert_eq!(fx.vm.query(&space, Va(start.0 + n * KIB4)), Page::Reserved { rights });
+    }
+    assert_eq!(fx.poke(&space, start, 1), Err(FaultError::Rights));
+    fx.check(&[&space]);
+    fx.end([space]);
+}
+
+#[test]
 fn every_page_of_a_table_may_have_its_own_rights() {
     let fx = fixture(4096, no_thp());
     let space = fx.mapped(Va(GIB), MIB2, RW);
