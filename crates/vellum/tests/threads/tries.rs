@@ -1,6 +1,8 @@
 //! Readers of a trie beside one writer.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use vellum_testkit::prelude::*;
 
@@ -85,5 +87,41 @@ fn c_12_readers_without_locks_find_what_is_there_throughout() {
     guard.validate().expect("a valid trie");
     drop(guard);
     fx.vm.tries().destroy(trie, |_, _| ());
+    fx.check(&[]);
+}
+
+#[test]
+fn a_node_is_freed_after_the_readers_that_may_be_in_it() {
+    let fx = fixture(512, Config::default());
+    let tries = fx.vm.tries();
+    let trie = tries.create();
+    {
+        let mut top = Token::top();
+        let mut guard = tries.lock(&trie, &mut top);
+        let mut cursor = guard.cursor();
+        for index in [0, 8] {
+            cursor.insert(index, page(index)).unwrap();
+        }
+        // The node with both leaves the trie.
+        cursor.lookup(0);
+        cursor.remove();
+    }
+    assert_eq!(fx.count(Counter::ObjectNodes), 1);
+    let (freed, inside) = (AtomicBool::new(false), Barrier::new(2));
+    on_cpus([0, 1], |cpu| {
+        if cpu == 1 {
+            inside.wait();
+            fx.vm.tries().lock(&trie, &mut Token::top()).free_dead();
+            return freed.store(true, Ordering::Release);
+        }
+        let _reader = fx.vm.tries().read(&trie);
+        inside.wait();
+        for _ in 0..1000 {
+            thread::yield_now();
+            assert!(!freed.load(Ordering::Acquire), "a reader may be in it");
+        }
+    });
+    assert_eq!(fx.count(Counter::ObjectNodes), 0);
+    tries.destroy(trie, |_, _| {});
     fx.check(&[]);
 }
